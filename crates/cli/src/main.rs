@@ -1,0 +1,2 @@
+//! The orlop command.
+fn main() {}
