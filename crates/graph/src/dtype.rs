@@ -130,7 +130,7 @@ impl DType {
     /// product does not fit 64 bits.
     pub fn row_bytes(self, elements: u64) -> Option<u64> {
         let block = self.block_elements();
-        if elements % block != 0 {
+        if !elements.is_multiple_of(block) {
             return None;
         }
         (elements / block).checked_mul(self.block_bytes())
