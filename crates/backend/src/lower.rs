@@ -1,0 +1,219 @@
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use orlop_graph::{Graph, NodeId, TensorDesc, TensorId, may_overwrite};
+
+use crate::{Buffer, BufferType, Device, DeviceError, NodeQuery, Operand, Slot, Support};
+
+/// Nodes that one device runs one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    /// The graph they are of.
+    pub graph: &'a Graph,
+    /// The nodes, in order.
+    pub nodes: &'a [NodeId],
+    /// The kind of memory that each tensor of the graph lies in or will lie in.
+    pub buffer_types: &'a [Option<Arc<dyn BufferType>>],
+    /// For each tensor of the graph, whether it is read outside the segment, is an output, or is observed:
+    /// such values are never fused away.
+    pub escapes: &'a [bool],
+}
+
+/// How accurately products are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// Activations may be rounded to the type that the weights' kernels like best.
+    #[default]
+    Fast,
+    /// Activations stay as they are.
+    F32,
+}
+
+/// Choices that lowering depends on, beside the segment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LowerOptions {
+    /// Most threads a run may ask for; scratch is sized for them. Default 1.
+    pub max_threads: usize,
+    /// Default [`Precision::Fast`].
+    pub precision: Precision,
+    /// Whether nodes may be fused into one step. Default yes.
+    pub fusion: bool,
+}
+
+impl Default for LowerOptions {
+    fn default() -> LowerOptions {
+        LowerOptions { max_threads: 1, precision: Precision::Fast, fusion: true }
+    }
+}
+
+/// A segment as its device runs it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Steps {
+    /// What it was lowered with.
+    pub options: LowerOptions,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// Memory that steps need beside the graph's tensors.
+    pub temporaries: Vec<Temporary>,
+}
+
+/// One kernel's work. All that it reads lives to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The device's name for the kernel; `compile` goes by it.
+    pub kernel: Cow<'static, str>,
+    /// The nodes it computes. Results that are in no step's `writes` exist nowhere in memory.
+    pub nodes: Vec<NodeId>,
+    /// What it reads, in slot order, with repeats.
+    pub reads: Vec<Value>,
+    /// What it writes.
+    pub writes: Vec<Value>,
+    /// Which write may take the place of which read, if their layouts agree.
+    pub may_overwrite: Vec<Overwrite>,
+}
+
+/// A value in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// A tensor of the graph, views included.
+    Tensor(TensorId),
+    /// One of [`Steps::temporaries`], by position.
+    Temporary(usize),
+}
+
+/// Positions in [`Step::writes`] and [`Step::reads`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Overwrite {
+    /// The write.
+    pub write: usize,
+    /// The read whose place it may take.
+    pub read: usize,
+}
+
+/// Memory that lives from one step's beginning to another's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Temporary {
+    /// A name for people.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// First step that uses it.
+    pub first: usize,
+    /// Last step that uses it.
+    pub last: usize,
+}
+
+/// Where everything lies that steps touch.
+#[derive(Clone, Debug)]
+pub struct Bindings {
+    /// The graph the steps are of.
+    pub graph: Arc<Graph>,
+    /// The place of each tensor of the graph that is in memory; a view's is its own, not its root's.
+    pub tensors: Vec<Option<Slot>>,
+    /// The place of each temporary.
+    pub temporaries: Vec<Slot>,
+}
+
+impl Bindings {
+    /// Where a value lies.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unbound`] if it has no place.
+    pub fn slot(&self, value: Value) -> Result<&Slot, DeviceError> {
+        let slot = match value {
+            Value::Tensor(id) => self.tensors.get(id.index()).and_then(Option::as_ref),
+            Value::Temporary(index) => self.temporaries.get(index),
+        };
+        slot.ok_or_else(|| DeviceError::Unbound {
+            value: match value {
+                Value::Tensor(id) => self.graph.get(id).map_or_else(|| id.to_string(), |t| t.name.clone()),
+                Value::Temporary(index) => format!("temporary {index}"),
+            },
+        })
+    }
+}
+
+impl Segment<'_> {
+    /// Asks a device about one of the segment's nodes.
+    pub fn support(&self, device: &dyn Device, node: NodeId) -> Support {
+        let node = self.graph.node(node);
+        let operand = |id: TensorId| Operand {
+            desc: &self.graph.tensor(id).desc,
+            buffer_type: self.buffer_types.get(id.index()).and_then(Option::as_ref),
+        };
+        let inputs: Vec<Operand<'_>> = node.inputs.iter().map(|id| operand(*id)).collect();
+        device.supports(&NodeQuery { op: &node.op, inputs: &inputs, output: operand(node.output) })
+    }
+
+    /// The plainest lowering: one step a node, the kernel named after the op, views left out. Devices start
+    /// from it, and fuse and add temporaries as they learn to.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`] for the first node that the device refuses.
+    pub fn one_step_per_node(
+        &self,
+        device: &dyn Device,
+        options: &LowerOptions,
+    ) -> Result<Steps, DeviceError> {
+        let mut steps = Vec::with_capacity(self.nodes.len());
+        for id in self.nodes {
+            let node = self.graph.node(*id);
+            if let Support::No(reason) = self.support(device, *id) {
+                return Err(DeviceError::Unsupported {
+                    device: device.name().to_owned(),
+                    op: node.op.name().to_owned(),
+                    tensor: self.graph.tensor(node.output).name.clone(),
+                    reason,
+                });
+            }
+            if !node.op.is_view() {
+                steps.push(Step {
+                    kernel: Cow::Owned(node.op.name().to_owned()),
+                    nodes: vec![*id],
+                    reads: node.inputs.iter().copied().map(Value::Tensor).collect(),
+                    writes: vec![Value::Tensor(node.output)],
+                    may_overwrite: overwrites(self.graph, *id),
+                });
+            }
+        }
+        Ok(Steps { options: options.clone(), steps, temporaries: Vec::new() })
+    }
+}
+
+/// Which operands a node's only result may take the place of.
+pub fn overwrites(graph: &Graph, node: NodeId) -> Vec<Overwrite> {
+    let node = graph.node(node);
+    let desc = |id: TensorId| -> &TensorDesc { &graph.tensor(id).desc };
+    if node.op.storage_operand().is_some() {
+        return Vec::new();
+    }
+    let fits = |(slot, input): &(usize, &TensorId)| {
+        may_overwrite(&node.op, *slot) && desc(**input) == desc(node.output)
+    };
+    let slots = node.inputs.iter().enumerate().filter(fits);
+    slots.map(|(read, _)| Overwrite { write: 0, read }).collect()
+}
+
+/// The buffers that steps touch at their places, and how: what a run must claim.
+///
+/// # Errors
+/// [`DeviceError::Unbound`] if a value has no place.
+pub fn touched(
+    steps: &Steps,
+    bindings: &Bindings,
+) -> Result<Vec<(Arc<dyn Buffer>, orlop_graph::AccessKind)>, DeviceError> {
+    use orlop_graph::AccessKind::{Read, Write};
+    let mut touched: Vec<(Arc<dyn Buffer>, orlop_graph::AccessKind)> = Vec::new();
+    for step in &steps.steps {
+        let reads = step.reads.iter().map(|value| (*value, Read));
+        for (value, kind) in reads.chain(step.writes.iter().map(|value| (*value, Write))) {
+            let buffer = &bindings.slot(value)?.buffer;
+            match touched.iter_mut().find(|(known, _)| Arc::ptr_eq(known.gate(), buffer.gate())) {
+                Some((_, known)) if kind == Write => *known = Write,
+                Some(_) => {}
+                None => touched.push((Arc::clone(buffer), kind)),
+            }
+        }
+    }
+    Ok(touched)
+}

@@ -1,0 +1,117 @@
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use orlop_graph::AccessKind;
+
+use crate::{Buffer, Claims, DeviceError, StoredTensor};
+
+/// Work on one device, done in the order it was given.
+///
+/// A queue may run beside the host. It keeps the claims it was given with a piece of work until that work is
+/// done.
+pub trait Queue: Send + fmt::Debug {
+    /// Runs a program once.
+    ///
+    /// # Errors
+    /// [`DeviceError::Foreign`] for another device's program, [`DeviceError::NotClaimed`] if `claims` leave out
+    /// a buffer that it touches, and what the run itself meets; a queue beside the host reports that at
+    /// [`Queue::sync`].
+    ///
+    /// # Safety
+    /// Work given to other queues under the same claims must not touch bytes that this program writes, or
+    /// write bytes that it touches, unless an event orders the two.
+    unsafe fn submit(
+        &mut self,
+        program: &Arc<dyn Program>,
+        claims: &Claims,
+        options: &RunOptions,
+    ) -> Result<(), DeviceError>;
+
+    /// Copies a tensor's elements. The destination is this queue's device's, or the host's.
+    ///
+    /// # Errors
+    /// [`DeviceError::LayoutMismatch`], [`DeviceError::NotClaimed`], and what the copy itself meets.
+    ///
+    /// # Safety
+    /// As [`Queue::submit`].
+    unsafe fn copy(
+        &mut self,
+        from: &StoredTensor,
+        to: &StoredTensor,
+        claims: &Claims,
+    ) -> Result<(), DeviceError>;
+
+    /// An event that is done when all work given so far is.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`].
+    fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError>;
+
+    /// Lets work given from now on wait for an event of any queue.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`], and the error of the work waited for.
+    fn wait(&mut self, event: &Arc<dyn Event>) -> Result<(), DeviceError>;
+
+    /// Waits until all work given so far is done.
+    ///
+    /// # Errors
+    /// The first error that the work met; the queue can be used again.
+    fn sync(&mut self) -> Result<(), DeviceError>;
+}
+
+/// A point in a queue's work.
+pub trait Event: Send + Sync + fmt::Debug {
+    /// Whether that point is passed.
+    fn is_done(&self) -> bool;
+
+    /// Waits on the host until it is.
+    ///
+    /// # Errors
+    /// The error of the work before it.
+    fn wait(&self) -> Result<(), DeviceError>;
+
+    /// For its device to recognise.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Compiled steps, bound to memory that it keeps alive. Its device's queues run it.
+pub trait Program: Send + Sync + fmt::Debug {
+    /// The buffers it touches and how: what a run must claim.
+    fn touches(&self) -> &[(Arc<dyn Buffer>, AccessKind)];
+
+    /// For its device to recognise.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Choices of one run.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Threads, up to the maximum of [`crate::LowerOptions`]. Default: that maximum.
+    pub threads: Option<usize>,
+    /// Stops the run between steps.
+    pub cancel: Option<Cancel>,
+}
+
+/// Tells a run to stop. Clones are one switch.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// A switch that is not thrown.
+    pub fn new() -> Cancel {
+        Cancel::default()
+    }
+
+    /// Throws it, for good.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether it is thrown.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
