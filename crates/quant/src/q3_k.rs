@@ -1,0 +1,89 @@
+//! Q3_K: 256 elements in 16 groups of 16, `scale * group_scale * (q - 4)` with 3-bit `q`.
+
+use crate::bits::{pack_planes, unpack_planes};
+use crate::fields::{all_finite, bytes_at, f16_at, poison, put_bytes, put_f16};
+use crate::search::{extreme, inverse, nearest, symmetric_scale};
+
+/// Elements of one block.
+pub const ELEMENTS: usize = 256;
+/// Bytes of one block.
+pub const BYTES: usize = 110;
+/// Offset of the 32 bytes of third bits, [`bits`](crate::bits) with `<1, 32>`.
+pub const HIGH_BITS_AT: usize = 0;
+/// Offset of the 64 bytes of bit pairs, [`bits`](crate::bits) with `<2, 32>`.
+pub const QUANTS_AT: usize = 32;
+/// Offset of the 12 bytes of group scales, see [`unpack_scales`].
+pub const SCALES_AT: usize = 96;
+/// Offset of the scale of the group scales, a 16-bit float.
+pub const SCALE_AT: usize = 108;
+
+/// The 16 group scales, in `-32..32`.
+///
+/// Bytes 0 to 7 hold the lower four bits: groups 0 to 7 in the low nibbles, 8 to 15 in the high ones. Bytes 8 to
+/// 11 hold the upper two: byte `8 + j` those of groups `j`, `j + 4`, `j + 8` and `j + 12`, lowest first. The
+/// stored number is 32 too large.
+pub fn unpack_scales(packed: &[u8; 12]) -> [i8; 16] {
+    let (mut low, mut high) = ([0; 16], [0; 16]);
+    unpack_planes::<4, 8>(&packed[..8], &mut low);
+    unpack_planes::<2, 4>(&packed[8..], &mut high);
+    std::array::from_fn(|group| (low[group] | high[group] << 4) as i8 - 32)
+}
+
+/// The inverse of [`unpack_scales`]; scales outside `-32..32` lose their upper bits.
+pub fn pack_scales(scales: &[i8; 16]) -> [u8; 12] {
+    let stored = scales.map(|scale| scale.wrapping_add(32) as u8);
+    let mut packed = [0; 12];
+    pack_planes::<4, 8>(&stored, &mut packed[..8]);
+    pack_planes::<2, 4>(&stored.map(|scale| scale >> 4), &mut packed[8..]);
+    packed
+}
+
+/// The integers to multiply with scale and group scale, in `-4..4`.
+pub fn quants(block: &[u8; BYTES]) -> [i8; ELEMENTS] {
+    let (mut low, mut high) = ([0; ELEMENTS], [0; ELEMENTS]);
+    unpack_planes::<2, 32>(&block[QUANTS_AT..SCALES_AT], &mut low);
+    unpack_planes::<1, 32>(&block[HIGH_BITS_AT..QUANTS_AT], &mut high);
+    std::array::from_fn(|element| (low[element] | high[element] << 2) as i8 - 4)
+}
+
+/// Decodes one block.
+pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
+    let scale = f16_at(block, SCALE_AT);
+    let quants = quants(block);
+    let groups = out.as_chunks_mut::<16>().0.iter_mut().zip(quants.as_chunks::<16>().0);
+    for ((out, quants), group_scale) in groups.zip(unpack_scales(&bytes_at(block, SCALES_AT))) {
+        let scale = scale * f32::from(group_scale);
+        *out = quants.map(|q| scale * f32::from(q));
+    }
+}
+
+/// Encodes one block: a searched scale for each group, then 6 bits for each of those.
+pub fn encode_block(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
+    if !all_finite(values) {
+        return poison(block, SCALE_AT);
+    }
+    let groups = values.as_chunks::<16>().0;
+    let wanted: [f32; 16] = std::array::from_fn(|group| symmetric_scale(&groups[group], 4.0));
+    let scale = put_f16(block, SCALE_AT, extreme(&wanted) / -32.0);
+    let group_scales = wanted.map(|wanted| nearest(wanted * inverse(scale), -32.0, 31.0));
+
+    let mut codes = [0; ELEMENTS];
+    for (group, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+        let inverse = inverse(scale * group_scales[group]);
+        *codes = groups[group].map(|value| (nearest(value * inverse, -4.0, 3.0) + 4.0) as u8);
+    }
+    put_bytes(block, SCALES_AT, &pack_scales(&group_scales.map(|scale| scale as i8)));
+    pack_planes::<2, 32>(&codes, &mut block[QUANTS_AT..SCALES_AT]);
+    pack_planes::<1, 32>(&codes.map(|code| code >> 2), &mut block[HIGH_BITS_AT..QUANTS_AT]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packing_scales_undoes_unpacking() {
+        let packed: [u8; 12] = std::array::from_fn(|i| (i * 83 + 19) as u8);
+        assert_eq!(pack_scales(&unpack_scales(&packed)), packed);
+    }
+}
