@@ -1,1 +1,19 @@
-//! placeholder
+//! Orlop plans every byte of a tensor graph before anything runs, places the work on the devices at hand, and
+//! runs it.
+//!
+//! This crate is the curated whole; each module is a crate of its own that can be used alone.
+
+/// Bytes, lifetimes, offsets: the planner.
+pub use orlop_plan as plan;
+
+/// Tensor graphs as immutable data.
+pub use orlop_graph as graph;
+
+/// Scalar codecs for GGUF block types.
+pub use orlop_quant as quant;
+
+/// Devices, buffers, queues.
+pub use orlop_backend as backend;
+
+/// Allocators and one-device sessions.
+pub use orlop_alloc as alloc;

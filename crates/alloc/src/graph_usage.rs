@@ -1,0 +1,182 @@
+use std::collections::HashMap;
+
+use orlop_backend::{BufferType, Overwrite, Step, Steps, Temporary, Value, overwrites};
+use orlop_graph::{Graph, Leaf, NodeId, Order, Origin, TensorDesc, TensorId};
+
+use crate::{ArenaId, ArenaInfo, Error, Flags, OverwritePair, StepView, Unread, Usage, ValueId, ValueInfo};
+
+/// Steps as their memory is planned: which arena each uses, and where groups end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lowered<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) steps: &'a Steps,
+    /// Arena and group of each step.
+    pub(crate) at: &'a [(ArenaId, u32)],
+}
+
+/// Where leafs lie.
+pub(crate) trait Leafs {
+    /// The arena that a leaf is placed in, `None` if it lies elsewhere.
+    fn arena(&self, id: TensorId, leaf: Leaf) -> Option<ArenaId>;
+}
+
+/// What an arena of a buffer type is.
+pub(crate) fn arena_info(buffer_type: &dyn BufferType) -> ArenaInfo {
+    ArenaInfo {
+        name: buffer_type.name().to_owned(),
+        alignment: buffer_type.alignment(),
+        max_chunk: buffer_type.max_bytes(),
+    }
+}
+
+/// The plainest steps of a graph, without asking a device: one a node, views left out, in an order.
+pub(crate) fn plain_steps(graph: &Graph, order: &Order) -> (Steps, Vec<u32>) {
+    let mut steps = Vec::new();
+    let mut groups = Vec::new();
+    for (group, nodes) in order.groups().enumerate() {
+        for id in nodes.iter().filter(|id| !graph.node(**id).op.is_view()) {
+            steps.push(plain_step(graph, *id));
+            groups.push(group as u32);
+        }
+    }
+    (Steps { options: Default::default(), steps, temporaries: Vec::new() }, groups)
+}
+
+fn plain_step(graph: &Graph, id: NodeId) -> Step {
+    let node = graph.node(id);
+    Step {
+        kernel: node.op.name().to_owned().into(),
+        nodes: vec![id],
+        reads: node.inputs.iter().copied().map(Value::Tensor).collect(),
+        writes: vec![Value::Tensor(node.output)],
+        may_overwrite: overwrites(graph, id),
+    }
+}
+
+/// The usage of lowered steps. Values are the graph's tensors, by id, and then the temporaries.
+pub(crate) fn usage_of(
+    lowered: Lowered<'_>,
+    buffer_types: &[&dyn BufferType],
+    leafs: &dyn Leafs,
+) -> Result<Usage, Error> {
+    let Lowered { graph, steps, at } = lowered;
+    check_steps(graph, steps)?;
+    let mut usage = Usage::new(buffer_types.iter().map(|t| arena_info(*t)).collect(), Unread::Dies);
+    let mut layouts: HashMap<TensorDesc, u32> = HashMap::new();
+    let arena_of = producers(graph, steps, at);
+    let mut kept = vec![false; graph.tensors().len()];
+    for id in graph.results() {
+        kept[graph.tensor(id).storage.root.index()] = true;
+    }
+    for id in graph.tensor_ids() {
+        let tensor = graph.tensor(id);
+        let fresh = layouts.len() as u32;
+        let layout = *layouts.entry(tensor.desc).or_insert(fresh);
+        let root = tensor.storage.root;
+        let mut flags = Flags { output: kept[id.index()], ..Flags::default() };
+        let mut arena = arena_of[root.index()];
+        if let Origin::Leaf(leaf) = graph.tensor(root).origin {
+            arena = leafs.arena(root, leaf);
+            flags.external = arena.is_none();
+            flags.output |= leaf == Leaf::Persistent;
+            if let (Some(arena), true) = (arena, root == id) {
+                usage.leafs.push((ValueId::new(id.index()), arena));
+            }
+        }
+        let own_bytes = root == id && !flags.external;
+        let buffer_type = arena.and_then(|arena| buffer_types.get(arena.index()));
+        let bytes = match buffer_type {
+            Some(buffer_type) if own_bytes => buffer_type.alloc_bytes(&tensor.desc),
+            _ => tensor.desc.bytes(),
+        };
+        let root = ValueId::new(root.index());
+        usage.push_value(
+            tensor.name.clone(),
+            ValueInfo { bytes, root, offset: tensor.storage.offset, layout, flags },
+        );
+    }
+    for (index, temporary) in steps.temporaries.iter().enumerate() {
+        let root = ValueId::new(graph.tensors().len() + index);
+        let layout = layouts.len() as u32 + index as u32;
+        let info = ValueInfo { bytes: temporary.bytes, root, offset: 0, layout, flags: Flags::default() };
+        usage.push_value(temporary.name.clone(), info);
+    }
+    push_steps(&mut usage, lowered);
+    Ok(usage)
+}
+
+/// The arena of the step that writes each tensor.
+fn producers(graph: &Graph, steps: &Steps, at: &[(ArenaId, u32)]) -> Vec<Option<ArenaId>> {
+    let mut arenas = vec![None; graph.tensors().len()];
+    for (step, (arena, _)) in steps.steps.iter().zip(at) {
+        for write in &step.writes {
+            if let Value::Tensor(id) = write {
+                arenas[id.index()] = Some(*arena);
+            }
+        }
+    }
+    arenas
+}
+
+fn push_steps(usage: &mut Usage, Lowered { graph, steps, at }: Lowered<'_>) {
+    let tensors = graph.tensors().len();
+    let id = |value: &Value| match value {
+        Value::Tensor(id) => ValueId::new(id.index()),
+        Value::Temporary(index) => ValueId::new(tensors + index),
+    };
+    let mut begins: Vec<Vec<ValueId>> = vec![Vec::new(); steps.steps.len()];
+    let mut ends: Vec<Vec<ValueId>> = vec![Vec::new(); steps.steps.len()];
+    for (number, temporary) in steps.temporaries.iter().enumerate() {
+        begins[temporary.first].push(ValueId::new(tensors + number));
+        ends[temporary.last].push(ValueId::new(tensors + number));
+    }
+    let (mut reads, mut writes) = (Vec::new(), Vec::new());
+    for (index, (step, (arena, group))) in steps.steps.iter().zip(at).enumerate() {
+        reads.clear();
+        writes.clear();
+        reads.extend(step.reads.iter().map(id));
+        writes.extend(step.writes.iter().map(id));
+        // A temporary is there from the first step that uses it to the last, whether they read or write it.
+        writes.extend(begins[index].iter().filter(|value| !step_has(&step.writes, value, tensors)));
+        reads.extend(ends[index].iter().filter(|value| !step_has(&step.reads, value, tensors)));
+        let pair = |overwrite: &Overwrite| OverwritePair {
+            write: overwrite.write as u32,
+            read: overwrite.read as u32,
+        };
+        let pairs: Vec<OverwritePair> = step.may_overwrite.iter().map(pair).collect();
+        usage.push_step(StepView {
+            arena: *arena,
+            group: *group,
+            reads: &reads,
+            writes: &writes,
+            overwrites: &pairs,
+        });
+    }
+}
+
+fn step_has(values: &[Value], wanted: &ValueId, tensors: usize) -> bool {
+    values.iter().any(|value| matches!(value, Value::Temporary(index) if tensors + index == wanted.index()))
+}
+
+/// Steps come from a device: whatever they refer to must be there.
+fn check_steps(graph: &Graph, steps: &Steps) -> Result<(), Error> {
+    let bad = |what: String| Err(Error::BadLowering { what });
+    for (index, step) in steps.steps.iter().enumerate() {
+        for value in step.reads.iter().chain(&step.writes) {
+            let known = match value {
+                Value::Tensor(id) => graph.get(*id).is_some(),
+                Value::Temporary(number) => *number < steps.temporaries.len(),
+            };
+            if !known {
+                return bad(format!("step {index} with {value:?}, which is not there"));
+            }
+        }
+    }
+    for temporary in &steps.temporaries {
+        if temporary.first > temporary.last || temporary.last >= steps.steps.len() {
+            let Temporary { name, first, last, .. } = temporary;
+            return bad(format!("`{name}` from step {first} to {last} of {}", steps.steps.len()));
+        }
+    }
+    Ok(())
+}
