@@ -167,6 +167,10 @@ pub trait Buffer: Send + Sync + fmt::Debug {
     fn reset(&self) {}
 
     /// The memory itself, for buffers whose type says [`BufferType::is_host`].
+    ///
+    /// Devices use the pointer, so this must be the truth: valid for as long as the buffer lives, and touched
+    /// by nobody without a claim to [`Buffer::gate`], which is the same gate always. Whoever runs programs
+    /// answers for that ([`crate::Queue::submit`]).
     fn host(&self) -> Option<HostSpan> {
         None
     }

@@ -195,6 +195,7 @@ pub enum Holder {
 impl std::fmt::Display for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Holder::Readers(1) => f.write_str("a reader"),
             Holder::Readers(count) => write!(f, "{count} readers"),
             Holder::Writer => f.write_str("a writer"),
         }

@@ -1,5 +1,4 @@
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -87,8 +86,9 @@ impl Drop for Hold {
 #[derive(Debug)]
 pub struct Claim {
     hold: Arc<Hold>,
-    /// A claim to write is exclusive; shared between threads it would not be.
-    not_sync: PhantomData<Cell<()>>,
+    /// Set while somebody has a slice of the memory. The cell also keeps a claim to one thread: a claim to
+    /// write is exclusive, and shared between threads it would not be.
+    suspended: Cell<bool>,
 }
 
 impl Claim {
@@ -97,12 +97,25 @@ impl Claim {
     /// # Errors
     /// [`DeviceError::Busy`] if others hold it in a way that excludes this.
     pub fn take(buffer: &dyn Buffer, kind: AccessKind) -> Result<Claim, DeviceError> {
-        Ok(Claim { hold: Arc::new(Hold::take(buffer, kind)?), not_sync: PhantomData })
+        Ok(Claim { hold: Arc::new(Hold::take(buffer, kind)?), suspended: Cell::new(false) })
     }
 
     /// Whether this claim allows `kind` on `buffer`.
     pub fn allows(&self, buffer: &dyn Buffer, kind: AccessKind) -> bool {
-        self.hold.allows(buffer, kind)
+        !self.suspended.get() && self.hold.allows(buffer, kind)
+    }
+
+    /// Does `work`, during which this claim allows nothing. For work that is given a slice of the memory
+    /// and calls another buffer's code, which could reach for this claim again.
+    pub(crate) fn suspend<T>(&self, work: impl FnOnce() -> T) -> T {
+        struct Restore<'a>(&'a Cell<bool>, bool);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.1);
+            }
+        }
+        let _restore = Restore(&self.suspended, self.suspended.replace(true));
+        work()
     }
 }
 
@@ -145,10 +158,11 @@ impl Claims {
     /// [`DeviceError::NotClaimed`] if `kind` on `buffer` is not claimed.
     ///
     /// # Safety
-    /// While the result is used, no other thread may write bytes that it reads, or touch bytes that it
-    /// writes: the run's schedule must order every such pair.
+    /// While the result is used, no other claim lent from the same run may be used, on this thread or another,
+    /// to write bytes that it reads or to touch bytes that it writes: the run's schedule must order every
+    /// such pair.
     pub unsafe fn lend(&self, buffer: &dyn Buffer, kind: AccessKind) -> Result<Claim, DeviceError> {
-        Ok(Claim { hold: Arc::clone(self.find(buffer, kind)?), not_sync: PhantomData })
+        Ok(Claim { hold: Arc::clone(self.find(buffer, kind)?), suspended: Cell::new(false) })
     }
 
     fn find(&self, buffer: &dyn Buffer, kind: AccessKind) -> Result<&Arc<Hold>, DeviceError> {

@@ -76,28 +76,37 @@ impl BufferType for HostBufferType {
 /// Memory from the global allocator, aligned and zeroed.
 struct Owned {
     base: NonNull<u8>,
-    layout: AllocLayout,
+    /// What the allocator gave, which begins at or before `base`; `None` if there are no bytes.
+    allocation: Option<(NonNull<u8>, AllocLayout)>,
 }
 
 impl Owned {
+    /// Asks for unaligned memory and steps to the alignment inside it: the allocator would clear memory of a
+    /// large alignment by writing to all of it, where it gets plain zeroed memory from the system untouched.
     fn zeroed(bytes: u64, alignment: u64) -> Option<Owned> {
-        let size = usize::try_from(bytes).ok()?;
-        let layout = AllocLayout::from_size_align(size, usize::try_from(alignment).ok()?).ok()?;
-        if size == 0 {
-            let base = NonNull::new(std::ptr::without_provenance_mut(layout.align()))?;
-            return Some(Owned { base, layout });
+        let alignment = usize::try_from(alignment).ok()?;
+        if bytes == 0 {
+            let base = NonNull::new(std::ptr::without_provenance_mut(alignment))?;
+            return Some(Owned { base, allocation: None });
         }
+        let size = usize::try_from(bytes).ok()?.checked_add(alignment - 1)?;
+        let layout = AllocLayout::from_size_align(size, 1).ok()?;
         // SAFETY: `alloc_zeroed` asks for a layout of non-zero size; zero was handled above.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Owned { base, layout })
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let address = start.addr().get();
+        // SAFETY: `add` asks that the result stays within the allocation: the step is at most
+        // `alignment - 1`, by which the allocation is longer than `bytes`.
+        let base = unsafe { start.add(address.next_multiple_of(alignment) - address) };
+        Some(Owned { base, allocation: Some((start, layout)) })
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        if self.layout.size() > 0 {
-            // SAFETY: `base` came from `alloc_zeroed` with this very layout, and is freed only here.
-            unsafe { dealloc(self.base.as_ptr(), self.layout) }
+        if let Some((start, layout)) = self.allocation {
+            // SAFETY: `dealloc` asks for a block of the same allocator and its layout: `start` came from
+            // `alloc_zeroed` with this very layout, and is freed only here.
+            unsafe { dealloc(start.as_ptr(), layout) }
         }
     }
 }
@@ -133,11 +142,17 @@ impl ForeignBufferType {
     }
 
     /// A buffer over bytes that are only read, such as a mapped file; it keeps them alive.
-    pub fn over_bytes(self: &Arc<Self>, bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Arc<dyn Buffer> {
+    ///
+    /// # Errors
+    /// [`DeviceError::MisalignedBase`] if they do not begin at the type's alignment.
+    pub fn over_bytes(
+        self: &Arc<Self>,
+        bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    ) -> Result<Arc<dyn Buffer>, DeviceError> {
+        // The slice lives as long as a borrow of what the `Arc` holds, and the keeper is that `Arc`.
         let slice: &[u8] = (*bytes).as_ref();
         let span = HostSpan { base: NonNull::from(slice).cast(), bytes: slice.len() as u64, writable: false };
-        let gate = Gate::new();
-        Arc::new(HostBuffer { buffer_type: Arc::clone(self) as _, span, gate, keeper: Box::new(bytes) })
+        self.over_span(span, Box::new(bytes))
     }
 
     /// A buffer over memory that the caller hands over; it is dropped with the buffer.
@@ -147,8 +162,8 @@ impl ForeignBufferType {
     pub fn over_memory(self: &Arc<Self>, memory: Box<[u8]>) -> Result<Arc<dyn Buffer>, DeviceError> {
         let bytes = memory.len() as u64;
         let memory = RawBox(NonNull::from(Box::leak(memory)));
-        // SAFETY: the bytes are valid and initialised for as long as the keeper does not free them, and
-        // nobody else has a pointer to them.
+        // SAFETY: `over_raw` asks for initialised bytes, valid while the keeper lives, that nobody else
+        // touches: they were a box's, the keeper frees them when it is dropped, and only it points to them.
         unsafe { self.over_raw(memory.0.cast(), bytes, Box::new(memory)) }
     }
 
@@ -167,11 +182,18 @@ impl ForeignBufferType {
         bytes: u64,
         keeper: Box<dyn Any + Send + Sync>,
     ) -> Result<Arc<dyn Buffer>, DeviceError> {
-        let address = base.addr().get() as u64;
+        self.over_span(HostSpan { base, bytes, writable: self.writable }, keeper)
+    }
+
+    fn over_span(
+        self: &Arc<Self>,
+        span: HostSpan,
+        keeper: Box<dyn Any + Send + Sync>,
+    ) -> Result<Arc<dyn Buffer>, DeviceError> {
+        let address = span.base.addr().get() as u64;
         if !address.is_multiple_of(self.alignment) {
             return Err(DeviceError::MisalignedBase { address, alignment: self.alignment });
         }
-        let span = HostSpan { base, bytes, writable: self.writable };
         Ok(Arc::new(HostBuffer { buffer_type: Arc::clone(self) as _, span, gate: Gate::new(), keeper }))
     }
 }
@@ -194,7 +216,13 @@ impl BufferType for ForeignBufferType {
     }
 
     fn allocate(self: Arc<Self>, bytes: u64) -> Result<Arc<dyn Buffer>, DeviceError> {
-        Err(DeviceError::TooLarge { buffer_type: self.name.clone(), bytes, max: 0 })
+        if bytes > 0 {
+            return Err(DeviceError::TooLarge { buffer_type: self.name.clone(), bytes, max: 0 });
+        }
+        let memory = Owned::zeroed(0, self.alignment)
+            .ok_or_else(|| DeviceError::OutOfMemory { buffer_type: self.name.clone(), bytes })?;
+        let span = HostSpan { base: memory.base, bytes, writable: self.writable };
+        self.over_span(span, Box::new(memory))
     }
 }
 
@@ -270,7 +298,7 @@ impl Buffer for HostBuffer {
     fn write(&self, claim: &Claim, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let to = self.at(claim, AccessKind::Write, offset, bytes.len() as u64)?;
         // SAFETY: `copy` asks for valid source and destination of `len` bytes: the slice is one, `at` checked
-        // the other. They may overlap if the caller's slice came from raw memory; `copy` allows that.
+        // the other, and the claim excludes whoever else could touch it.
         unsafe { std::ptr::copy(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
         Ok(())
     }
@@ -285,7 +313,7 @@ impl Buffer for HostBuffer {
     fn fill(&self, claim: &Claim, range: Range<u64>, value: u8) -> Result<(), DeviceError> {
         let bytes = range.end.saturating_sub(range.start);
         let to = self.at(claim, AccessKind::Write, range.start, bytes)?;
-        // SAFETY: `write_bytes` asks for `bytes` valid bytes at `to`, which `at` checked.
+        // SAFETY: `write_bytes` asks for `bytes` bytes at `to` that may be written, which `at` checked.
         unsafe { to.write_bytes(value, bytes as usize) };
         Ok(())
     }
@@ -301,14 +329,18 @@ impl Buffer for HostBuffer {
         let to = self.at(own, AccessKind::Write, at, bytes)?;
         if Arc::ptr_eq(&self.gate, from.gate()) {
             let source = self.at(own, AccessKind::Read, range.start, bytes)?;
-            // SAFETY: both ranges were checked against this buffer; `copy` allows them to overlap.
+            // SAFETY: `copy` asks for valid source and destination of `bytes` bytes, which may overlap: `at`
+            // checked both ranges.
             unsafe { std::ptr::copy(source.as_ptr(), to.as_ptr(), bytes as usize) };
             return Ok(true);
         }
-        // SAFETY: `from_raw_parts_mut` asks for `bytes` valid bytes that nobody else touches meanwhile: `at`
-        // checked the range, and the claim to write is exclusive; the source is another buffer.
-        let slice = unsafe { std::slice::from_raw_parts_mut(to.as_ptr(), bytes as usize) };
-        from.read(other, range.start, slice)?;
+        own.suspend(|| {
+            // SAFETY: `from_raw_parts_mut` asks for `bytes` valid bytes that nobody else touches meanwhile:
+            // `at` checked the range, the claim to write is exclusive, and it is suspended, so that whatever
+            // `from` does, it cannot reach these bytes but through the slice.
+            let slice = unsafe { std::slice::from_raw_parts_mut(to.as_ptr(), bytes as usize) };
+            from.read(other, range.start, slice)
+        })?;
         Ok(true)
     }
 
@@ -324,10 +356,13 @@ impl Buffer for HostBuffer {
         }
         let bytes = range.end.saturating_sub(range.start);
         let from = self.at(own, AccessKind::Read, range.start, bytes)?;
-        // SAFETY: `from_raw_parts` asks for `bytes` valid bytes that nobody writes meanwhile: `at` checked the
-        // range, and the claim excludes writers; the destination is another buffer.
-        let slice = unsafe { std::slice::from_raw_parts(from.as_ptr(), bytes as usize) };
-        to.write(other, at, slice)?;
+        own.suspend(|| {
+            // SAFETY: `from_raw_parts` asks for `bytes` valid bytes that nobody writes meanwhile: `at` checked
+            // the range, the claim excludes other writers, and it is suspended, so that `to` cannot use it
+            // to write here either.
+            let slice = unsafe { std::slice::from_raw_parts(from.as_ptr(), bytes as usize) };
+            to.write(other, at, slice)
+        })?;
         Ok(true)
     }
 

@@ -21,7 +21,8 @@ pub trait Queue: Send + fmt::Debug {
     ///
     /// # Safety
     /// Work given to other queues under the same claims must not touch bytes that this program writes, or
-    /// write bytes that it touches, unless an event orders the two.
+    /// write bytes that it touches, unless an event orders the two. What the program's buffers say of their
+    /// memory ([`Buffer::host`], [`Buffer::gate`]) must be true.
     unsafe fn submit(
         &mut self,
         program: &Arc<dyn Program>,

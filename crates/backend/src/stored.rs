@@ -37,6 +37,11 @@ impl Pieces {
             count => (count - 1).checked_mul(self.stride)?.checked_add(self.bytes),
         }
     }
+
+    /// Pieces that have bytes: without any, a count of any size is nothing to do.
+    fn to_move(&self) -> Range<u64> {
+        0..if self.bytes == 0 { 0 } else { self.count }
+    }
 }
 
 impl StoredTensor {
@@ -95,8 +100,9 @@ impl StoredTensor {
     pub fn set(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let length = bytes.len() as u64;
         self.check(offset, Some(length))?;
+        let rows = self.private_rows(offset, length)?;
         let claim = Claim::take(&*self.slot.buffer, AccessKind::Write)?;
-        match self.private_rows(offset, length)? {
+        match rows {
             Some(rows) => self.slot.buffer.write_rows(&claim, &self.rows(rows), bytes),
             None => self.slot.buffer.write(&claim, self.slot.offset + offset, bytes),
         }
@@ -109,8 +115,9 @@ impl StoredTensor {
     pub fn get(&self, offset: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let length = bytes.len() as u64;
         self.check(offset, Some(length))?;
+        let rows = self.private_rows(offset, length)?;
         let claim = Claim::take(&*self.slot.buffer, AccessKind::Read)?;
-        match self.private_rows(offset, length)? {
+        match rows {
             Some(rows) => self.slot.buffer.read_rows(&claim, &self.rows(rows), bytes),
             None => self.slot.buffer.read(&claim, self.slot.offset + offset, bytes),
         }
@@ -135,7 +142,7 @@ impl StoredTensor {
     pub fn set_2d(&self, pieces: Pieces, data: &[u8], data_stride: u64) -> Result<(), DeviceError> {
         self.check_pieces(&pieces, data.len() as u64, data_stride)?;
         let claim = Claim::take(&*self.slot.buffer, AccessKind::Write)?;
-        for index in 0..pieces.count {
+        for index in pieces.to_move() {
             let from = (index * data_stride) as usize;
             let piece = &data[from..from + pieces.bytes as usize];
             let at = self.slot.offset + pieces.offset + index * pieces.stride;
@@ -151,7 +158,7 @@ impl StoredTensor {
     pub fn get_2d(&self, pieces: Pieces, data: &mut [u8], data_stride: u64) -> Result<(), DeviceError> {
         self.check_pieces(&pieces, data.len() as u64, data_stride)?;
         let claim = Claim::take(&*self.slot.buffer, AccessKind::Read)?;
-        for index in 0..pieces.count {
+        for index in pieces.to_move() {
             let to = (index * data_stride) as usize;
             let piece = &mut data[to..to + pieces.bytes as usize];
             let at = self.slot.offset + pieces.offset + index * pieces.stride;

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 /// One touch of storage by one step. Steps come in the caller's order.
@@ -6,7 +6,7 @@ use std::ops::Range;
 pub struct Access {
     /// The step that touches.
     pub step: u32,
-    /// The storage root that is touched, by any dense numbering.
+    /// The storage root that is touched, by any numbering.
     pub root: u32,
     /// The bytes of the root.
     pub range: Range<u64>,
@@ -58,14 +58,16 @@ struct Segment {
 /// Accesses must come in the caller's order of steps. Edges come out sorted and without repeats. The same
 /// function serves graphs, schedules and memory plans, so that all of them agree on what may move.
 pub fn dependencies(accesses: &[Access]) -> Vec<Edge> {
-    let roots = accesses.iter().map(|access| access.root as usize + 1).max().unwrap_or(0);
-    let mut histories: Vec<BTreeMap<u64, Segment>> = vec![BTreeMap::new(); roots];
+    // Roots that nobody writes order nothing, however often they are read.
+    let written = accesses.iter().filter(|access| access.kind == AccessKind::Write);
+    let mut histories: HashMap<u32, BTreeMap<u64, Segment>> =
+        written.map(|access| (access.root, BTreeMap::new())).collect();
     let mut edges = Vec::new();
     for access in accesses {
         if access.range.is_empty() {
             continue;
         }
-        let history = &mut histories[access.root as usize];
+        let Some(history) = histories.get_mut(&access.root) else { continue };
         split_at(history, access.range.start);
         split_at(history, access.range.end);
         match access.kind {

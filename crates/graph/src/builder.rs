@@ -1,7 +1,7 @@
 use crate::{
     DIMS, DType, DescError, FlashAttention, Gate, Graph, GraphError, Interpolation, Leaf, Node, NodeId, Op,
-    Origin, Patch, Pool, Rope, SoftMax, SortDirection, Storage, Tensor, TensorDesc, TensorId, Unary, Window,
-    infer,
+    OpError, Origin, Patch, Pool, Rope, SoftMax, SortDirection, Storage, Tensor, TensorDesc, TensorId, Unary,
+    Window, infer,
 };
 
 /// Builds a [`Graph`], one tensor after the other.
@@ -105,7 +105,14 @@ impl GraphBuilder {
     /// Names a tensor.
     pub fn name(&mut self, id: TensorId, name: impl Into<String>) -> TensorId {
         if self.known(id) {
-            self.graph.tensors[id.index()].name = name.into();
+            let tensor = &mut self.graph.tensors[id.index()];
+            tensor.name = name.into();
+            // A refused node gets its name only now, so the error does too.
+            if let Some(GraphError::Op { node, name, .. }) = &mut self.error
+                && tensor.origin == Origin::Node(*node)
+            {
+                name.clone_from(&tensor.name);
+            }
         }
         id
     }
@@ -114,6 +121,11 @@ impl GraphBuilder {
 
     /// A node with any op; the named methods are shorthand for this one.
     pub fn node(&mut self, op: Op, inputs: &[TensorId]) -> TensorId {
+        self.checked_node(op, inputs, Ok(()))
+    }
+
+    /// A node whose parameters were checked before by `so_far`.
+    fn checked_node(&mut self, op: Op, inputs: &[TensorId], so_far: Result<(), DescError>) -> TensorId {
         let Some(id) = self.next_tensor() else { return TensorId(0) };
         let node = NodeId(self.graph.nodes.len() as u32);
         let name = id.to_string();
@@ -125,7 +137,7 @@ impl GraphBuilder {
         let mut storage = Storage { root: id, offset: 0 };
         if !poisoned {
             let operands: Vec<TensorDesc> = inputs.iter().map(|input| self.desc(*input)).collect();
-            match infer(&op, &operands) {
+            match so_far.map_err(OpError::from).and_then(|()| infer(&op, &operands)) {
                 Ok(result) => {
                     desc = result;
                     storage = self.storage(&op, inputs).unwrap_or(storage);
@@ -188,12 +200,6 @@ impl GraphBuilder {
 
 const EMPTY: TensorDesc = TensorDesc { dtype: DType::F32, extents: [0; DIMS], strides: [4; DIMS] };
 
-impl Default for Graph {
-    fn default() -> Graph {
-        Graph { tensors: Vec::new(), nodes: Vec::new(), outputs: Vec::new() }
-    }
-}
-
 /// Shorthand for [`GraphBuilder::node`]; see [`Op`] for what each computes.
 impl GraphBuilder {
     /// [`Op::View`].
@@ -203,7 +209,7 @@ impl GraphBuilder {
 
     /// [`Op::Reshape`]; extents that are left out are 1.
     pub fn reshape(&mut self, x: TensorId, extents: &[u64]) -> TensorId {
-        self.node(Op::Reshape { extents: padded(extents) }, &[x])
+        self.checked_node(Op::Reshape { extents: padded(extents) }, &[x], few_enough(extents))
     }
 
     /// [`Op::Permute`].
@@ -522,18 +528,19 @@ impl GraphBuilder {
             extents: padded(extents),
             overwrites: overwrites.to_vec(),
         };
-        self.node(op, inputs)
+        self.checked_node(op, inputs, few_enough(extents))
     }
 }
 
-/// Extents filled up with 1; too many are kept so that the check for their number fails.
+/// Extents filled up with 1.
 fn padded(extents: &[u64]) -> [u64; DIMS] {
     let mut full = [1; DIMS];
     for (slot, extent) in full.iter_mut().zip(extents) {
         *slot = *extent;
     }
-    for extra in extents.iter().skip(DIMS) {
-        full[DIMS - 1] = full[DIMS - 1].saturating_mul(*extra);
-    }
     full
+}
+
+fn few_enough(extents: &[u64]) -> Result<(), DescError> {
+    if extents.len() <= DIMS { Ok(()) } else { Err(DescError::TooManyDimensions(extents.len())) }
 }

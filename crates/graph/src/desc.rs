@@ -8,8 +8,13 @@ pub const DIMS: usize = 4;
 /// Element type, extents and byte strides of a tensor, innermost dimension first.
 ///
 /// Two tensors have the same layout exactly when their descriptions are equal.
+///
+/// What the constructors accept fits 64 bits in every way: the bytes with gaps, the bytes without, and any
+/// product of extents, also past an extent of 0. The fields are public, so a description made by hand may
+/// break that; methods then saturate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct TensorDesc {
     /// Element type.
     pub dtype: DType,
@@ -59,14 +64,14 @@ impl TensorDesc {
         if full[0] % dtype.block_elements() != 0 {
             return Err(DescError::PartialBlock { dtype, extent: full[0] });
         }
-        let too_large = DescError::TooLarge { dtype, extents: full };
-        let mut strides = [dtype.block_bytes(); DIMS];
-        let mut bytes = dtype.row_bytes(full[0]).ok_or(too_large.clone())?;
-        for dim in 1..DIMS {
-            strides[dim] = bytes;
-            bytes = bytes.checked_mul(full[dim]).ok_or(too_large.clone())?;
+        if !fits(dtype, full) {
+            return Err(DescError::TooLarge { dtype, extents: full });
         }
-        full.iter().try_fold(1u64, |product, extent| product.checked_mul(*extent)).ok_or(too_large)?;
+        let mut strides = [dtype.block_bytes(); DIMS];
+        strides[1] = full[0] / dtype.block_elements() * dtype.block_bytes();
+        for dim in 2..DIMS {
+            strides[dim] = strides[dim - 1] * full[dim - 1];
+        }
         Ok(TensorDesc { dtype, extents: full, strides })
     }
 
@@ -83,10 +88,10 @@ impl TensorDesc {
         if !extents[0].is_multiple_of(dtype.block_elements()) {
             return Err(DescError::PartialBlock { dtype, extent: extents[0] });
         }
-        let elements = extents.iter().try_fold(1u64, |product, extent| product.checked_mul(*extent));
-        match (elements, desc.checked_bytes()) {
-            (Some(_), Some(_)) => Ok(desc),
-            _ => Err(DescError::TooLarge { dtype, extents }),
+        if fits(dtype, extents) && desc.checked_bytes().is_some() {
+            Ok(desc)
+        } else {
+            Err(DescError::TooLarge { dtype, extents })
         }
     }
 
@@ -94,7 +99,7 @@ impl TensorDesc {
         if self.extents.contains(&0) {
             return Some(0);
         }
-        let blocks = self.extents[0] / self.dtype.block_elements();
+        let blocks = self.extents[0].div_ceil(self.dtype.block_elements());
         let mut bytes = (blocks - 1).checked_mul(self.strides[0])?.checked_add(self.dtype.block_bytes())?;
         for dim in 1..DIMS {
             bytes = bytes.checked_add((self.extents[dim] - 1).checked_mul(self.strides[dim])?)?;
@@ -109,17 +114,17 @@ impl TensorDesc {
 
     /// Number of elements.
     pub fn elements(&self) -> u64 {
-        self.extents.iter().product()
+        saturating_product(&self.extents)
     }
 
     /// Number of rows: the product of all extents but the innermost.
     pub fn rows(&self) -> u64 {
-        self.extents[1..].iter().product()
+        saturating_product(&self.extents[1..])
     }
 
     /// Bytes of the elements of one row, if rows have no gaps inside.
     pub fn row_bytes(&self) -> u64 {
-        self.extents[0] / self.dtype.block_elements() * self.dtype.block_bytes()
+        (self.extents[0] / self.dtype.block_elements()).saturating_mul(self.dtype.block_bytes())
     }
 
     /// Whether there is no element at all.
@@ -169,8 +174,26 @@ impl TensorDesc {
         for count in &mut counts[..inner] {
             *count = 1;
         }
-        let remaining = if self.is_empty() { 0 } else { counts.iter().product() };
+        let nothing = self.is_empty() || self.checked_bytes().is_none();
+        let remaining = if nothing { 0 } else { saturating_product(&counts) };
         Runs { counts, strides: self.strides, at: [0; DIMS], run, remaining }
+    }
+}
+
+/// Whether the elements without gaps fit 64-bit sizes. Extents of 0 count as 1, so that no part of the
+/// product overflows where the whole is 0.
+fn fits(dtype: DType, extents: [u64; DIMS]) -> bool {
+    let row = (extents[0] / dtype.block_elements())
+        .max(1)
+        .checked_mul(dtype.block_bytes().max(dtype.block_elements()));
+    extents[1..].iter().fold(row, |bytes, extent| bytes?.checked_mul((*extent).max(1))).is_some()
+}
+
+fn saturating_product(extents: &[u64]) -> u64 {
+    if extents.contains(&0) {
+        0
+    } else {
+        extents.iter().fold(1, |product, extent| product.saturating_mul(*extent))
     }
 }
 
@@ -253,8 +276,22 @@ mod tests {
         }
         let strided = TensorDesc::strided(DType::F32, [2, 2, 1, 1], [4, u64::MAX, 4, 4]);
         assert!(matches!(strided, Err(DescError::TooLarge { .. })));
-        let hidden = TensorDesc::contiguous(DType::F32, &[0, 1 << 40, 1 << 40]);
-        assert!(matches!(hidden, Ok(d) if d.bytes() == 0));
+        for extents in [[0, 1 << 40, 1 << 40, 1], [1 << 40, 1 << 40, 0, 1], [1 << 40, 0, 1 << 40, 1]] {
+            let hidden = DescError::TooLarge { dtype: DType::F32, extents };
+            assert_eq!(TensorDesc::contiguous(DType::F32, &extents), Err(hidden.clone()));
+            assert_eq!(TensorDesc::strided(DType::F32, extents, [0; 4]), Err(hidden));
+        }
+        let repeated = TensorDesc::strided(DType::F32, [1 << 62, 1, 1, 1], [0; 4]);
+        assert!(matches!(repeated, Err(DescError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn descriptions_made_by_hand_saturate() {
+        let huge = TensorDesc { dtype: DType::F32, extents: [u64::MAX; 4], strides: [u64::MAX; 4] };
+        assert_eq!([huge.bytes(), huge.elements(), huge.rows(), huge.row_bytes()], [u64::MAX; 4]);
+        assert_eq!((huge.is_contiguous(), huge.runs().count()), (false, 0));
+        let partial = TensorDesc { dtype: DType::Q4_0, extents: [1; 4], strides: [18; 4] };
+        assert_eq!((partial.bytes(), partial.row_bytes()), (18, 0));
     }
 
     #[test]

@@ -80,6 +80,24 @@ pub enum GraphError {
         /// What the reader says.
         message: String,
     },
+    /// A file of another version.
+    #[cfg(feature = "serde")]
+    #[error("version {found} of the format, expected {expected}")]
+    Version {
+        /// The file's.
+        found: u32,
+        /// The one that can be read.
+        expected: u32,
+    },
+    /// A file's tensor is both a leaf and a node's result, or neither.
+    #[cfg(feature = "serde")]
+    #[error("tensor {index} (`{name}`) must be either a leaf without inputs or an op")]
+    NeitherLeafNorNode {
+        /// Its position.
+        index: usize,
+        /// Its name.
+        name: String,
+    },
     /// A file's tensor does not agree with what its node computes.
     #[cfg(feature = "serde")]
     #[error("tensor {tensor} (`{name}`) is written as {written}, its node computes {computed}")]

@@ -4,7 +4,7 @@ use crate::{NodeId, Op, TensorDesc, TensorId};
 ///
 /// A graph holds no memory and never changes after [`crate::GraphBuilder::build`]. Planning, placing or
 /// running it twice, or on two sets of devices, is ordinary.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     pub(crate) tensors: Vec<Tensor>,
     pub(crate) nodes: Vec<Node>,

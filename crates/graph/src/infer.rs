@@ -1,4 +1,10 @@
-use crate::{DIMS, DType, DescError, Op, Pool, RopeMode, TensorDesc, Window};
+mod checks;
+
+use self::checks::{
+    contiguous, count, divides, dtype, extents_of, floats, indexable, left_hand, no_blocks, permuted, pooled,
+    product, repeats, right_hand, sinks, slopes_have_a_mask, spread, too_large, windows,
+};
+use crate::{DIMS, DType, DescError, Op, RopeMode, TensorDesc};
 
 /// Why an op does not accept its operands or parameters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +65,7 @@ pub enum OpError {
     Desc(#[from] DescError),
 }
 
-use OpError::{Extents, NotContiguous, Operands, OutsideStorage, Parameter};
+use OpError::{Operands, OutsideStorage, Parameter};
 
 /// The result's description, from the op and its operands' descriptions.
 ///
@@ -67,6 +73,10 @@ use OpError::{Extents, NotContiguous, Operands, OutsideStorage, Parameter};
 /// [`OpError`] if the op does not accept them.
 pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
     let x = operands;
+    for operand in x {
+        // The fields are public, so one made by hand is checked like any other.
+        TensorDesc::strided(operand.dtype, operand.extents, operand.strides)?;
+    }
     match op {
         Op::View { extents, strides, offset } => {
             count(x, 1, "1")?;
@@ -142,14 +152,21 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         Op::Set(patch) | Op::Acc(patch) => {
             count(x, 2, "2")?;
             contiguous(x, 0)?;
+            if matches!(op, Op::Acc(_)) {
+                floats(x, 0)?;
+            }
             dtype(x, 1, x[1].dtype == x[0].dtype, "the base's type")?;
             let [s1, s2, s3] = patch.strides;
-            let region = TensorDesc::strided(x[0].dtype, x[1].extents, [x[0].strides[0], s1, s2, s3])?;
+            let strides = [x[0].dtype.block_bytes(), s1, s2, s3];
+            let region = TensorDesc::strided(x[0].dtype, x[1].extents, strides)?;
+            if x[1].elements() > x[0].elements() {
+                return Err(extents_of(x, 1, "must not have more elements than the base"));
+            }
             let end = patch.offset.saturating_add(region.bytes());
             if end > x[0].bytes() {
                 return Err(OutsideStorage { end, bytes: x[0].bytes() });
             }
-            Ok(x[0])
+            Ok(TensorDesc::contiguous(x[0].dtype, &x[0].extents)?)
         }
         Op::Repeat { extents } => {
             count(x, 1, "1")?;
@@ -177,6 +194,7 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         }
         Op::Pad { before, after } => {
             count(x, 1, "1")?;
+            no_blocks(x, 0)?;
             let mut extents = x[0].extents;
             for dim in 0..DIMS {
                 extents[dim] = extents[dim]
@@ -188,11 +206,13 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         }
         Op::Roll { .. } => {
             count(x, 1, "1")?;
+            no_blocks(x, 0)?;
             Ok(TensorDesc::contiguous(x[0].dtype, &x[0].extents)?)
         }
         Op::Arange { start, stop, step } => {
             count(x, 0, "no")?;
-            let steps = ((f64::from(*stop) - f64::from(*start)) / f64::from(*step)).ceil();
+            // In f32 like the values: 0 to 0.3 by 0.1 is three steps, which f64 would count as four.
+            let steps = ((stop - start) / step).ceil();
             if !(0.0..9.0e15).contains(&steps) {
                 return Err(Parameter { name: "step", rule: "must lead from start to stop" });
             }
@@ -270,8 +290,9 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         Op::ArgMax => {
             count(x, 1, "1")?;
             floats(x, 0)?;
+            indexable(x, 0)?;
             let [n, a, b, c] = x[0].extents;
-            if n == 0 && a * b * c != 0 {
+            if n == 0 && x[0].rows() != 0 {
                 return Err(extents_of(x, 0, "rows must not be empty"));
             }
             Ok(TensorDesc::contiguous(DType::I32, &[a, b, c])?)
@@ -279,11 +300,13 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         Op::ArgSort { .. } => {
             count(x, 1, "1")?;
             floats(x, 0)?;
+            indexable(x, 0)?;
             Ok(TensorDesc::contiguous(DType::I32, &x[0].extents)?)
         }
         Op::TopK { k } => {
             count(x, 1, "1")?;
             floats(x, 0)?;
+            indexable(x, 0)?;
             let [n, a, b, c] = x[0].extents;
             if *k > n {
                 return Err(Parameter { name: "k", rule: "must not exceed the row length" });
@@ -297,6 +320,7 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
                 "as many as its parameters say",
             )?;
             floats(x, 0)?;
+            slopes_have_a_mask(params.max_bias, params.mask)?;
             let [n, rows, heads, outer] = x[0].extents;
             if params.mask {
                 dtype(x, 1, matches!(x[1].dtype, DType::F16 | DType::F32), "f16 or f32")?;
@@ -312,6 +336,7 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         }
         Op::MulMat => {
             count(x, 2, "2")?;
+            left_hand(x, 0)?;
             right_hand(x, 1)?;
             let [k, m, a2, a3] = x[0].extents;
             let [kb, n, b2, b3] = x[1].extents;
@@ -326,13 +351,17 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         }
         Op::MulMatId => {
             count(x, 3, "3")?;
+            left_hand(x, 0)?;
             right_hand(x, 1)?;
             dtype(x, 2, x[2].dtype == DType::I32, "i32")?;
             let [k, m, _, one] = x[0].extents;
             let [kb, each, tokens, last] = x[1].extents;
             let [used, ids_tokens, i2, i3] = x[2].extents;
-            if one != 1 || k != kb || last != 1 {
-                return Err(extents_of(x, 1, "rows must be as long as the matrices'"));
+            if one != 1 {
+                return Err(extents_of(x, 0, "must be one matrix an expert"));
+            }
+            if k != kb || last != 1 {
+                return Err(extents_of(x, 1, "rows must be as long as the matrices', three dimensions"));
             }
             if ids_tokens != tokens || i2 != 1 || i3 != 1 || !divides(each, used) {
                 return Err(extents_of(x, 2, "must be the experts used by each token"));
@@ -341,6 +370,7 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         }
         Op::OutProd => {
             count(x, 2, "2")?;
+            left_hand(x, 0)?;
             right_hand(x, 1)?;
             let [m, k, a2, a3] = x[0].extents;
             let [n, kb, b2, b3] = x[1].extents;
@@ -359,7 +389,13 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
             if dims == 0 || dims % 2 != 0 || dims > x[0].extents[0] {
                 return Err(Parameter { name: "dims", rule: "must be even and at most the row length" });
             }
-            let streams = if matches!(params.mode, RopeMode::Sections(_)) { 4 } else { 1 };
+            let streams = match params.mode {
+                RopeMode::Sections([0, 0, 0, 0]) => {
+                    return Err(Parameter { name: "mode", rule: "sections must not all be 0" });
+                }
+                RopeMode::Sections(_) => 4,
+                RopeMode::Normal | RopeMode::Neox => 1,
+            };
             if x[0].extents[2].checked_mul(streams) != Some(x[1].elements()) {
                 return Err(extents_of(x, 1, "must be one position a token (and stream)"));
             }
@@ -375,6 +411,9 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
             let optional = [params.kv_len, params.mask, params.sinks].map(usize::from).iter().sum::<usize>();
             count(x, 3 + optional, "as many as its parameters say")?;
             floats(x, 0)?;
+            left_hand(x, 1)?;
+            left_hand(x, 2)?;
+            slopes_have_a_mask(params.max_bias, params.mask)?;
             let [dk, tokens, heads, seqs] = x[0].extents;
             let [kd, kv, kv_heads, kv_seqs] = x[1].extents;
             if dk != kd || !divides(kv_heads, heads) || !divides(kv_seqs, seqs) {
@@ -413,6 +452,9 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         Op::Im2Col { window, two_d, dtype: result } => {
             count(x, 2, "2")?;
             floats(x, 1)?;
+            if !result.is_float() {
+                return Err(Parameter { name: "dtype", rule: "must be a floating-point type" });
+            }
             let (kernel, data) = (x[0].extents, x[1].extents);
             if *two_d {
                 if kernel[2] != data[2] {
@@ -423,8 +465,8 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
                 let row = product(&[kernel[0], kernel[1], kernel[2]], *result)?;
                 Ok(TensorDesc::contiguous(*result, &[row, w, h, data[3]])?)
             } else {
-                if kernel[1] != data[1] {
-                    return Err(extents_of(x, 1, "must have the kernel's channels"));
+                if kernel[1] != data[1] || data[3] != 1 {
+                    return Err(extents_of(x, 1, "must have the kernel's channels, three dimensions"));
                 }
                 let w = windows(data[0], kernel[0], window, 0)?;
                 let row = product(&[kernel[0], kernel[1]], *result)?;
@@ -433,6 +475,7 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         }
         Op::Conv1d(window) => {
             count(x, 2, "2")?;
+            left_hand(x, 0)?;
             floats(x, 1)?;
             let ([k, input, output, one], [length, channels, batch, last]) = (x[0].extents, x[1].extents);
             if one != 1 || last != 1 || channels != input {
@@ -442,6 +485,7 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         }
         Op::Conv2d(window) => {
             count(x, 2, "2")?;
+            left_hand(x, 0)?;
             floats(x, 1)?;
             let ([kw, kh, input, output], [w, h, channels, batch]) = (x[0].extents, x[1].extents);
             if channels != input {
@@ -452,6 +496,7 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         }
         Op::ConvDepthwise2d(window) => {
             count(x, 2, "2")?;
+            left_hand(x, 0)?;
             floats(x, 1)?;
             let ([kw, kh, one, kernels], [w, h, channels, batch]) = (x[0].extents, x[1].extents);
             if one != 1 || channels != kernels {
@@ -462,6 +507,7 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         }
         Op::ConvTranspose1d { stride } => {
             count(x, 2, "2")?;
+            left_hand(x, 0)?;
             floats(x, 1)?;
             let ([k, output, input, one], [length, channels, d2, d3]) = (x[0].extents, x[1].extents);
             if one != 1 || channels != input || d2 != 1 || d3 != 1 {
@@ -471,6 +517,7 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         }
         Op::ConvTranspose2d { stride } => {
             count(x, 2, "2")?;
+            left_hand(x, 0)?;
             floats(x, 1)?;
             let ([kw, kh, output, input], [w, h, channels, batch]) = (x[0].extents, x[1].extents);
             if channels != input {
@@ -502,8 +549,14 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         Op::TimestepEmbedding { dim, max_period } => {
             count(x, 1, "1")?;
             floats(x, 0)?;
-            if *dim == 0 || *max_period == 0 {
-                return Err(Parameter { name: "dim", rule: "and max_period must not be 0" });
+            if *dim == 0 {
+                return Err(Parameter { name: "dim", rule: "must not be 0" });
+            }
+            if *max_period == 0 {
+                return Err(Parameter { name: "max_period", rule: "must not be 0" });
+            }
+            if x[0].rows() != 1 {
+                return Err(extents_of(x, 0, "must be one row"));
             }
             Ok(TensorDesc::contiguous(DType::F32, &[u64::from(*dim), x[0].extents[0]])?)
         }
@@ -511,14 +564,16 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
             count(x, 2, "2")?;
             floats(x, 0)?;
             floats(x, 1)?;
-            let ([padded, inner, seqs, one], [k, channels, ..]) = (x[0].extents, x[1].extents);
-            if one != 1 || k == 0 || padded + 1 < k {
-                return Err(extents_of(x, 0, "rows must be the tokens and one kernel less one"));
-            }
-            if channels != inner {
+            let [padded, inner, seqs, one] = x[0].extents;
+            let [k, channels, 1, 1] = x[1].extents else {
+                return Err(extents_of(x, 1, "must have two dimensions"));
+            };
+            if k == 0 || channels != inner {
                 return Err(extents_of(x, 1, "must have one row a channel"));
             }
-            Ok(TensorDesc::contiguous(DType::F32, &[inner, padded + 1 - k, seqs])?)
+            let tokens = padded.checked_sub(k - 1).filter(|_| one == 1);
+            let tokens = tokens.ok_or(extents_of(x, 0, "rows must be the tokens and one kernel less one"))?;
+            Ok(TensorDesc::contiguous(DType::F32, &[inner, tokens, seqs])?)
         }
         Op::SsmScan => {
             count(x, 7, "7")?;
@@ -534,7 +589,8 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
             if x[2].extents != [heads, tokens, seqs, 1] {
                 return Err(extents_of(x, 2, "must be one step a head, token and sequence"));
             }
-            if x[3].extents[1] != heads || !(x[3].extents[0] == state || x[3].extents[0] == 1) {
+            let [decays, a_heads, a2, a3] = x[3].extents;
+            if [a_heads, a2, a3] != [heads, 1, 1] || !(decays == state || decays == 1) {
                 return Err(extents_of(x, 3, "must be one row a head"));
             }
             for slot in [4, 5] {
@@ -542,6 +598,9 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
                 if [rows, t, s] != [state, tokens, seqs] || !divides(groups, heads) {
                     return Err(extents_of(x, slot, "must be one row a group, token and sequence"));
                 }
+            }
+            if x[5].extents != x[4].extents {
+                return Err(extents_of(x, 5, "must have as many groups as the operand before it"));
             }
             if x[6].elements() != seqs {
                 return Err(extents_of(x, 6, "must be one state a sequence"));
@@ -552,103 +611,4 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
         }
         Op::Custom { dtype, extents, .. } => Ok(TensorDesc::contiguous(*dtype, extents)?),
     }
-}
-
-fn count(x: &[TensorDesc], wanted: usize, expected: &'static str) -> Result<(), OpError> {
-    if x.len() == wanted { Ok(()) } else { Err(Operands { expected, given: x.len() }) }
-}
-
-fn dtype(x: &[TensorDesc], operand: usize, fits: bool, expected: &'static str) -> Result<(), OpError> {
-    if fits { Ok(()) } else { Err(OpError::DType { operand, dtype: x[operand].dtype, expected }) }
-}
-
-fn floats(x: &[TensorDesc], operand: usize) -> Result<(), OpError> {
-    dtype(x, operand, x[operand].dtype.is_float(), "a floating-point type")
-}
-
-fn right_hand(x: &[TensorDesc], operand: usize) -> Result<(), OpError> {
-    let fits = matches!(x[operand].dtype, DType::F32 | DType::F16 | DType::BF16);
-    dtype(x, operand, fits, "f32, f16 or bf16")
-}
-
-fn sinks(x: &[TensorDesc], operand: usize, heads: u64) -> Result<(), OpError> {
-    dtype(x, operand, x[operand].dtype == DType::F32, "f32")?;
-    if x[operand].elements() == heads {
-        Ok(())
-    } else {
-        Err(extents_of(x, operand, "must be one sink a head"))
-    }
-}
-
-fn contiguous(x: &[TensorDesc], operand: usize) -> Result<(), OpError> {
-    if x[operand].is_contiguous() { Ok(()) } else { Err(NotContiguous { operand }) }
-}
-
-fn extents_of(x: &[TensorDesc], operand: usize, rule: &'static str) -> OpError {
-    Extents { operand, extents: x[operand].extents, rule }
-}
-
-fn too_large(dtype: DType, extents: [u64; DIMS]) -> OpError {
-    OpError::Desc(DescError::TooLarge { dtype, extents })
-}
-
-/// Whether `part` times something is `whole`; nothing but nothing divides into nothing.
-fn divides(part: u64, whole: u64) -> bool {
-    if part == 0 { whole == 0 } else { whole.is_multiple_of(part) }
-}
-
-fn repeats(part: &[u64; DIMS], whole: &[u64; DIMS]) -> bool {
-    part.iter().zip(whole).all(|(part, whole)| divides(*part, *whole))
-}
-
-fn permuted(x: &TensorDesc, axes: [usize; DIMS]) -> Result<TensorDesc, OpError> {
-    if x.dtype.is_quantized() && axes[0] != 0 {
-        return Err(OpError::DType { operand: 0, dtype: x.dtype, expected: "a type without blocks" });
-    }
-    let mut desc = *x;
-    for (from, to) in axes.into_iter().enumerate() {
-        desc.extents[to] = x.extents[from];
-        desc.strides[to] = x.strides[from];
-    }
-    Ok(desc)
-}
-
-fn product(extents: &[u64], dtype: DType) -> Result<u64, OpError> {
-    let mut full = [1; DIMS];
-    full[..extents.len()].copy_from_slice(extents);
-    extents
-        .iter()
-        .try_fold(1u64, |product, extent| product.checked_mul(*extent))
-        .ok_or(too_large(dtype, full))
-}
-
-/// How many positions a kernel has along a padded extent.
-fn positions(extent: u64, kernel: u64, stride: u32, padding: u32, dilation: u32) -> Result<u64, OpError> {
-    if stride == 0 || dilation == 0 || kernel == 0 {
-        return Err(Parameter { name: "window", rule: "kernel, stride and dilation must not be 0" });
-    }
-    let reach = (kernel - 1).checked_mul(u64::from(dilation)).and_then(|reach| reach.checked_add(1));
-    let room = extent.checked_add(2 * u64::from(padding));
-    match (reach, room) {
-        (Some(reach), Some(room)) if reach <= room => Ok((room - reach) / u64::from(stride) + 1),
-        _ => Err(Parameter { name: "window", rule: "the kernel must fit the padded data" }),
-    }
-}
-
-fn windows(extent: u64, kernel: u64, window: &Window, dim: usize) -> Result<u64, OpError> {
-    positions(extent, kernel, window.stride[dim], window.padding[dim], window.dilation[dim])
-}
-
-fn pooled(extent: u64, pool: &Pool, dim: usize) -> Result<u64, OpError> {
-    positions(extent, u64::from(pool.kernel[dim]), pool.stride[dim], pool.padding[dim], 1)
-}
-
-fn spread(extent: u64, kernel: u64, stride: u32) -> Result<u64, OpError> {
-    if extent == 0 || kernel == 0 || stride == 0 {
-        return Err(Parameter { name: "stride", rule: "stride, kernel and data must not be 0" });
-    }
-    (extent - 1)
-        .checked_mul(u64::from(stride))
-        .and_then(|sum| sum.checked_add(kernel))
-        .ok_or(Parameter { name: "stride", rule: "the result must fit 64-bit sizes" })
 }

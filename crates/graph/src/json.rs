@@ -28,7 +28,7 @@ struct Entry {
 const VERSION: u32 = 1;
 
 impl Graph {
-    /// The graph as JSON. Infinite parameters are not representable and become `null`, which reading refuses.
+    /// The graph as JSON. Parameters that are no finite numbers are written as `"inf"`, `"-inf"`, `"NaN"`.
     ///
     /// # Errors
     /// [`GraphError::Json`] if the writer refuses a value.
@@ -52,12 +52,12 @@ impl Graph {
     /// A graph from JSON.
     ///
     /// # Errors
-    /// [`GraphError::Json`] with line and column for text that is no graph, and whatever the builder refuses.
+    /// [`GraphError::Json`] with line and column for text that is no graph, [`GraphError::Version`] for another
+    /// version of the format, and whatever the builder refuses.
     pub fn from_json(text: &str) -> Result<Graph, GraphError> {
         let file: File = serde_json::from_str(text).map_err(json_error)?;
         if file.version != VERSION {
-            let message = format!("version {} of the format, expected {VERSION}", file.version);
-            return Err(GraphError::Json { line: 1, column: 1, message });
+            return Err(GraphError::Version { found: file.version, expected: VERSION });
         }
         let mut builder = GraphBuilder::new();
         for (index, entry) in file.tensors.into_iter().enumerate() {
@@ -66,10 +66,7 @@ impl Graph {
                     builder.leaf(leaf, &entry.name, Ok(entry.desc))
                 }
                 (None, Some(op)) => builder.node(op, &entry.inputs),
-                _ => {
-                    let message = format!("tensor {index} must be either a leaf or an op with inputs");
-                    return Err(GraphError::Json { line: 1, column: 1, message });
-                }
+                _ => return Err(GraphError::NeitherLeafNorNode { index, name: entry.name }),
             };
             let computed = builder.desc(id);
             if computed != entry.desc && !builder.failed() {
@@ -90,5 +87,8 @@ impl Graph {
 }
 
 fn json_error(error: serde_json::Error) -> GraphError {
-    GraphError::Json { line: error.line(), column: error.column(), message: error.to_string() }
+    let (line, column) = (error.line(), error.column());
+    let text = error.to_string();
+    let message = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text).to_owned();
+    GraphError::Json { line, column, message }
 }

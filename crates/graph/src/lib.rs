@@ -12,6 +12,8 @@ mod desc;
 mod dot;
 mod dtype;
 mod error;
+#[cfg(feature = "serde")]
+mod float;
 mod graph;
 mod id;
 mod infer;

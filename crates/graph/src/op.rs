@@ -68,14 +68,14 @@ pub enum Op {
         /// The axis.
         axis: u8,
     },
-    /// Zeros around the operand.
+    /// Zeros around the operand, whose type has no blocks.
     Pad {
         /// Elements before, per dimension.
         before: [u64; DIMS],
         /// Elements after, per dimension.
         after: [u64; DIMS],
     },
-    /// Elements moved cyclically.
+    /// Elements of a type without blocks moved cyclically.
     Roll {
         /// By how many elements, per dimension.
         shifts: [i64; DIMS],
@@ -83,10 +83,13 @@ pub enum Op {
     /// `start, start + step, …` below `stop`; no operands.
     Arange {
         /// First value.
+        #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
         start: f32,
         /// End, not included.
+        #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
         stop: f32,
         /// Distance.
+        #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
         step: f32,
     },
 
@@ -104,15 +107,19 @@ pub enum Op {
     /// `scale * x + bias`.
     Scale {
         /// Factor.
+        #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
         scale: f32,
         /// Added afterwards.
+        #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
         bias: f32,
     },
     /// Values limited to a range.
     Clamp {
         /// Smallest value.
+        #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
         min: f32,
         /// Largest value.
+        #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
         max: f32,
     },
     /// A function of each element.
@@ -120,6 +127,7 @@ pub enum Op {
     /// `x` for positive `x`, else `slope * x`.
     LeakyRelu {
         /// Slope below zero.
+        #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
         slope: f32,
     },
     /// `gate(a) * b`: `[a, b]`, or one operand whose rows hold `a` and then `b`.
@@ -138,10 +146,13 @@ pub enum Op {
     /// The mean of each row.
     Mean,
     /// Running sums along each row.
+    #[cfg_attr(feature = "serde", serde(rename = "cumsum"))]
     CumSum,
     /// The index (I32) of each row's largest element, the first of equals.
+    #[cfg_attr(feature = "serde", serde(rename = "argmax"))]
     ArgMax,
     /// Indices (I32) that sort each row; equal elements keep their order.
+    #[cfg_attr(feature = "serde", serde(rename = "argsort"))]
     ArgSort {
         /// Smallest or largest first.
         direction: SortDirection,
@@ -156,11 +167,13 @@ pub enum Op {
     /// Rows shifted and scaled to mean 0 and variance 1.
     Norm {
         /// Added to the variance.
+        #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
         eps: f32,
     },
     /// Rows divided by their root mean square.
     RmsNorm {
         /// Added to the mean square.
+        #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
         eps: f32,
     },
     /// Groups of channels (dimension 2) shifted and scaled to mean 0 and variance 1.
@@ -168,11 +181,13 @@ pub enum Op {
         /// Number of groups.
         groups: u32,
         /// Added to the variance.
+        #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
         eps: f32,
     },
     /// Rows divided by their length.
     L2Norm {
         /// Smallest length divided by.
+        #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
         eps: f32,
     },
     /// `[x]`, then a mask and sinks where present: `soft_max(scale * x + slope * mask)` of each row.
@@ -207,6 +222,7 @@ pub enum Op {
 
     // --- convolution and pictures ---
     /// `[kernel, data]`: patches of the data as rows, for a product with the kernel.
+    #[cfg_attr(feature = "serde", serde(rename = "im2col"))]
     Im2Col {
         /// How the kernel moves.
         window: Window,
@@ -216,24 +232,31 @@ pub enum Op {
         dtype: DType,
     },
     /// `[kernel: k in out, data: length in batch]` → `length' out batch`.
+    #[cfg_attr(feature = "serde", serde(rename = "conv_1d"))]
     Conv1d(Window),
     /// `[kernel: kw kh in out, data: w h in batch]` → `w' h' out batch`.
+    #[cfg_attr(feature = "serde", serde(rename = "conv_2d"))]
     Conv2d(Window),
     /// `[kernel: kw kh 1 channels, data: w h channels batch]` → `w' h' channels batch`.
+    #[cfg_attr(feature = "serde", serde(rename = "conv_depthwise_2d"))]
     ConvDepthwise2d(Window),
     /// `[kernel: k out in, data: length in]` → `length' out`.
+    #[cfg_attr(feature = "serde", serde(rename = "conv_transpose_1d"))]
     ConvTranspose1d {
         /// Distance between output positions of neighbouring inputs.
         stride: u32,
     },
     /// `[kernel: kw kh out in, data: w h in batch]` → `w' h' out batch`.
+    #[cfg_attr(feature = "serde", serde(rename = "conv_transpose_2d"))]
     ConvTranspose2d {
         /// Distance between output positions of neighbouring inputs.
         stride: u32,
     },
     /// Maximum or mean over windows along rows.
+    #[cfg_attr(feature = "serde", serde(rename = "pool_1d"))]
     Pool1d(Pool),
     /// Maximum or mean over windows of the two innermost dimensions.
+    #[cfg_attr(feature = "serde", serde(rename = "pool_2d"))]
     Pool2d(Pool),
     /// The operand at other extents.
     Upscale {
@@ -242,7 +265,7 @@ pub enum Op {
         /// How values between are found.
         mode: Interpolation,
     },
-    /// `[timesteps: n]` → `dim n`: cosines, then sines, of falling frequencies.
+    /// `[timesteps: n]` → `dim n`: cosines, then sines, of falling frequencies, then 0 if `dim` is odd.
     TimestepEmbedding {
         /// Row length.
         dim: u32,
@@ -348,6 +371,7 @@ pub enum Gate {
 /// Where a patch lies in its base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Patch {
     /// Byte strides of the patched region in dimensions 1, 2 and 3.
     pub strides: [u64; 3],
@@ -368,10 +392,13 @@ pub enum SortDirection {
 /// Parameters of [`Op::SoftMax`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct SoftMax {
     /// Factor of the operand.
+    #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
     pub scale: f32,
-    /// ALiBi: 0, or the bias from which the heads' slopes follow.
+    /// ALiBi: 0, or the bias from which the heads' slopes follow; needs a mask.
+    #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
     pub max_bias: f32,
     /// A mask (F16 or F32) is the next operand.
     pub mask: bool,
@@ -385,12 +412,16 @@ pub struct SoftMax {
 /// query `i` sees KV rows `0..kv_len[i]`, so causal attention needs no mask.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct FlashAttention {
     /// Factor of `q · k`.
+    #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
     pub scale: f32,
-    /// ALiBi: 0, or the bias from which the heads' slopes follow.
+    /// ALiBi: 0, or the bias from which the heads' slopes follow; needs a mask.
+    #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
     pub max_bias: f32,
     /// 0, or the limit of `limit * tanh(x / limit)`.
+    #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
     pub soft_cap: f32,
     /// Rows of K and V that each query sees are an operand.
     pub kv_len: bool,
@@ -434,22 +465,29 @@ pub enum RopeMode {
 /// Parameters of [`Op::Rope`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Rope {
     /// Which elements are paired.
     pub mode: RopeMode,
     /// Rotated elements of each head; the rest is passed through.
     pub dims: u32,
     /// Base of the frequencies.
+    #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
     pub freq_base: f32,
     /// Factor of the positions (linear scaling).
+    #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
     pub freq_scale: f32,
     /// YaRN: weight of the extrapolated part, 0 for none.
+    #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
     pub ext_factor: f32,
     /// Factor of the magnitudes.
+    #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
     pub attn_factor: f32,
     /// YaRN: rotations above which a frequency is extrapolated.
+    #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
     pub beta_fast: f32,
     /// YaRN: rotations below which a frequency is interpolated.
+    #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
     pub beta_slow: f32,
     /// YaRN: context length of training.
     pub original_context: u32,
@@ -475,6 +513,7 @@ impl Default for Rope {
 /// How a convolution's kernel moves; one-dimensional ops use the first entry of each pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Window {
     /// Distance between positions.
     pub stride: [u32; 2],
@@ -494,6 +533,7 @@ impl Default for Window {
 /// Parameters of pooling; one-dimensional pooling uses the first entry of each pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Pool {
     /// Maximum or mean.
     pub kind: PoolKind,

@@ -1,5 +1,5 @@
-use crate::access::{Access, AccessKind, Edge, dependencies};
-use crate::{Graph, GraphError, NodeId, TensorId};
+use crate::access::{Access, AccessKind, Edge, Hazard, dependencies};
+use crate::{Graph, GraphError, NodeId, Origin, TensorId};
 
 impl Graph {
     /// The bytes of storage that each node reads and writes, in the caller's order, with roots numbered as
@@ -36,28 +36,45 @@ impl Graph {
     /// For each node, the nodes that must come before it, sorted: the producers of its operands (views
     /// included) and the earlier ends of its storage edges.
     pub fn predecessors(&self) -> Vec<Vec<NodeId>> {
-        let mut before = vec![Vec::new(); self.nodes().len()];
-        for (index, node) in self.nodes().iter().enumerate() {
-            for input in &node.inputs {
-                if let crate::Origin::Node(producer) = self.tensor(*input).origin {
-                    before[index].push(producer);
-                }
-            }
-        }
-        for edge in self.storage_edges() {
-            before[edge.after as usize].push(NodeId(edge.before));
-        }
-        for list in &mut before {
+        let Predecessors { needed: mut before, overwritten } = self.predecessors_by_reason();
+        for (list, readers) in before.iter_mut().zip(overwritten) {
+            list.extend(readers);
             list.sort_unstable();
             list.dedup();
         }
         before
     }
 
+    fn predecessors_by_reason(&self) -> Predecessors {
+        let mut needed = vec![Vec::new(); self.nodes().len()];
+        let mut overwritten = needed.clone();
+        for (index, node) in self.nodes().iter().enumerate() {
+            for input in &node.inputs {
+                if let Origin::Node(producer) = self.tensor(*input).origin {
+                    needed[index].push(producer);
+                }
+            }
+        }
+        for edge in self.storage_edges() {
+            // An earlier write counts as needed: the later one may cover it only in part.
+            let list = if edge.hazard == Hazard::WriteAfterRead { &mut overwritten } else { &mut needed };
+            list[edge.after as usize].push(NodeId(edge.before));
+        }
+        Predecessors { needed, overwritten }
+    }
+
     /// The caller's order, a barrier after every node: memory is reused as soon as it can be.
     pub fn order(&self) -> Order {
         Order { nodes: self.node_ids().collect(), groups: (1..=self.nodes().len()).collect() }
     }
+}
+
+/// For each node, what must come before it.
+struct Predecessors {
+    /// Whose results or writes it takes up.
+    needed: Vec<Vec<NodeId>>,
+    /// Who reads what it overwrites: they come first if they run at all.
+    overwritten: Vec<Vec<NodeId>>,
 }
 
 /// Nodes in the order of execution, in groups that end at barriers. Memory that a group reads for the last
@@ -70,15 +87,16 @@ pub struct Order {
 }
 
 impl Order {
-    /// An order from node numbers, -1 being a barrier. Nodes that are left out are not run.
+    /// An order from node numbers, -1 being a barrier; barriers around nothing fall away. Nodes that are
+    /// left out are not run.
     ///
     /// # Errors
-    /// If a number is out of range, a node comes twice, or a node comes before one that it depends on.
+    /// If a number is out of range, a node comes twice, or a node comes before one that it depends on. What
+    /// a node needs may not be left out; an earlier reader of what it overwrites may.
     pub fn new(graph: &Graph, sequence: &[i64]) -> Result<Order, GraphError> {
         let nodes = graph.nodes().len();
-        let before = graph.predecessors();
-        let mut listed = vec![false; nodes];
         let mut order = Order { nodes: Vec::new(), groups: Vec::new() };
+        let mut places = vec![None; nodes];
         for (position, entry) in sequence.iter().enumerate() {
             if *entry == -1 {
                 order.close_group();
@@ -87,15 +105,21 @@ impl Order {
             let index = usize::try_from(*entry).ok().filter(|index| *index < nodes);
             let index = index.ok_or(GraphError::NoSuchNode { position, node: *entry, nodes })?;
             let node = NodeId(index as u32);
-            if std::mem::replace(&mut listed[index], true) {
+            if places[index].replace(position).is_some() {
                 return Err(GraphError::Repeated { node });
-            }
-            if let Some(needs) = before[index].iter().find(|before| !listed[before.index()]) {
-                return Err(GraphError::TooEarly { node, needs: *needs });
             }
             order.nodes.push(node);
         }
         order.close_group();
+        let Predecessors { needed, overwritten } = graph.predecessors_by_reason();
+        for node in &order.nodes {
+            let missing = needed[node.index()].iter().find(|id| places[id.index()].is_none());
+            let mut before = needed[node.index()].iter().chain(&overwritten[node.index()]);
+            let late = before.find(|id| places[id.index()] > places[node.index()]);
+            if let Some(needs) = missing.or(late) {
+                return Err(GraphError::TooEarly { node: *node, needs: *needs });
+            }
+        }
         Ok(order)
     }
 

@@ -1,1 +1,40 @@
-//! placeholder
+//! What tests of every crate stand on: a reference device that computes each op with plain scalar `f64` code,
+//! and ways to run a graph without a memory plan, so that planned runs have something to be compared with.
+//!
+//! - [`ReferenceDevice`] is an ordinary [`orlop_backend::Device`]. It never fuses, reads every operand whole
+//!   before it writes, and rounds only when a result is stored.
+//! - [`run_unplanned`] runs a graph on any device with a buffer of its own for each tensor.
+//! - [`Interpreter`] runs a graph on byte vectors, with no device at all.
+//! - [`compute`], [`rearrange`] and [`set_rows`] are the ops themselves, as pure functions.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use orlop_graph::{DType, GraphBuilder};
+//! use orlop_testkit::{ReferenceDevice, f32_bytes, run_unplanned};
+//!
+//! let mut b = GraphBuilder::new();
+//! let x = b.input("x", DType::F32, &[3]);
+//! let y = b.scale(x, 2.0);
+//! let graph = Arc::new(b.build()?);
+//! let device = ReferenceDevice::new();
+//! let outputs = run_unplanned(&(device as _), &graph, &[(x, f32_bytes(&[1.0, 2.0, 3.0]))])?;
+//! assert_eq!(outputs.f32s(y)?, [2.0, 4.0, 6.0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod device;
+mod elements;
+mod error;
+mod execute;
+mod interpreter;
+mod ops;
+mod program;
+mod queue;
+mod unplanned;
+
+pub use device::ReferenceDevice;
+pub use elements::{Elements, Packed, decode_elements, encode_elements, f32_bytes, i32_bytes, i64_bytes};
+pub use error::OpFailure;
+pub use interpreter::Interpreter;
+pub use ops::{RowWrite, compute, rearrange, rearranges, set_rows};
+pub use unplanned::{Observe, Outputs, UnplannedOptions, run_unplanned, run_unplanned_with};
