@@ -1,0 +1,14 @@
+//! The crate as its users see it: what each op accepts, how graphs are built, ordered, written and read.
+
+mod builder;
+mod dependencies;
+mod dice;
+mod dot;
+mod hostile;
+mod infer;
+#[cfg(feature = "serde")]
+mod json;
+mod order;
+mod overwrite;
+mod results;
+mod storage;
