@@ -1,0 +1,281 @@
+//! The best-fit free list: offsets handed out and taken back one by one.
+
+mod chunk;
+mod error;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use crate::Place;
+use crate::round::round_up;
+use chunk::{Change, Chunk};
+pub use error::FreeListError;
+pub use rule::ChunkRule;
+use rule::{Shelf, TailKey};
+
+/// Bytes that a [`FreeList`] could hand out next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeBlock {
+    /// Where the block starts.
+    pub place: Place,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Whether it is the open end of its chunk, above everything in use.
+    pub tail: bool,
+}
+
+/// How far the arena reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Region {
+    /// One chunk of so many bytes.
+    Single(u64),
+    /// As many chunks as it takes, each of so many bytes or of one larger request.
+    Chunked(u64),
+}
+
+/// An online best-fit allocator of offsets, for requests whose future is unknown.
+///
+/// A request, rounded up to the alignment, takes the smallest hole that holds it (the highest of equals)
+/// from its low end; only if no hole does, it takes the open end of a chunk, the *tail*. What is released
+/// joins the free space around it. Equal calls give equal places, and a region of exactly the high-water
+/// mark of a run can repeat that run. Every call takes time logarithmic in the number of blocks, of which
+/// there is no limit; [`ChunkRule`] says what several chunks add to that.
+///
+/// Nothing is stored at the offsets: the list is pure arithmetic, and knows what it handed out, so that
+/// releases which do not match are refused.
+///
+/// ```
+/// use orlop_plan::FreeList;
+/// let mut list = FreeList::unbounded(32)?;
+/// let a = list.allocate(100)?;
+/// let b = list.allocate(64)?;
+/// list.release(a, 100)?;
+/// let c = list.allocate(32)?;
+/// assert_eq!((b.offset, c.offset), (128, 0)); // c reuses the low end of a
+/// assert_eq!(list.high_water(), 192);
+/// # Ok::<(), orlop_plan::FreeListError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FreeList {
+    align: u64,
+    region: Region,
+    rule: ChunkRule,
+    chunks: Vec<Chunk>,
+    /// Holes by size: one shelf for all chunks, or under ggml's rule one for each.
+    shelves: Vec<Shelf>,
+    tails: BTreeSet<TailKey>,
+}
+
+impl FreeList {
+    /// One chunk without an end.
+    ///
+    /// # Errors
+    /// [`FreeListError::BadAlign`] unless the alignment is a power of two.
+    pub fn unbounded(align: u64) -> Result<Self, FreeListError> {
+        Self::new(align, Region::Single(u64::MAX), ChunkRule::Tightest)
+    }
+
+    /// One chunk of `bytes` bytes.
+    ///
+    /// # Errors
+    /// [`FreeListError::BadAlign`] unless the alignment is a power of two.
+    pub fn bounded(align: u64, bytes: u64) -> Result<Self, FreeListError> {
+        Self::new(align, Region::Single(bytes), ChunkRule::Tightest)
+    }
+
+    /// As many chunks of `max_chunk` bytes as it takes; a request above that opens a chunk of its own
+    /// size.
+    ///
+    /// # Errors
+    /// [`FreeListError::BadAlign`] unless the alignment is a power of two.
+    pub fn chunked(align: u64, max_chunk: u64, rule: ChunkRule) -> Result<Self, FreeListError> {
+        Self::new(align, Region::Chunked(max_chunk), rule)
+    }
+
+    fn new(align: u64, region: Region, rule: ChunkRule) -> Result<Self, FreeListError> {
+        if !align.is_power_of_two() {
+            return Err(FreeListError::BadAlign { align });
+        }
+        let mut list = Self { align, region, rule, chunks: vec![], shelves: vec![], tails: BTreeSet::new() };
+        list.reset();
+        Ok(list)
+    }
+
+    /// Takes `size` bytes.
+    ///
+    /// A request of no bytes gets the start of the smallest hole, or of a tail if there is none, and takes
+    /// nothing: the next request may get the same place.
+    ///
+    /// # Errors
+    /// [`FreeListError::OutOfSpace`] when no block is large enough and no chunk can be opened.
+    pub fn allocate(&mut self, size: u64) -> Result<Place, FreeListError> {
+        let Some(footprint) = round_up(size, self.align) else {
+            return Err(FreeListError::OutOfSpace { needed: u64::MAX, largest: self.largest_free() });
+        };
+        self.take(footprint, self.align)
+    }
+
+    /// Gives back what [`allocate`](Self::allocate) returned for the same size.
+    ///
+    /// # Errors
+    /// [`FreeListError::NotAllocated`] if no such range is held. Releasing no bytes does nothing.
+    pub fn release(&mut self, place: Place, size: u64) -> Result<(), FreeListError> {
+        self.shrink(place, size, 0)
+    }
+
+    /// Gives back the end of a range, so that `new` of its `old` bytes stay, both rounded up to the
+    /// alignment.
+    ///
+    /// # Errors
+    /// [`FreeListError::Grows`] when `new` is above `old`, [`FreeListError::NotAllocated`] if no range of
+    /// `old` bytes is held at `place`.
+    pub fn shrink(&mut self, place: Place, old: u64, new: u64) -> Result<(), FreeListError> {
+        if new > old {
+            return Err(FreeListError::Grows { place, old, new });
+        }
+        let held = round_up(old, self.align);
+        let keep = round_up(new, self.align);
+        match (held, keep) {
+            (Some(held), Some(keep)) => self.give(place, held, keep),
+            _ => Err(FreeListError::NotAllocated { place, size: old, found: self.held_at(place) }),
+        }
+    }
+
+    /// Forgets everything, the high-water marks included.
+    pub fn reset(&mut self) {
+        self.chunks.clear();
+        self.shelves.clear();
+        self.tails.clear();
+        if let Region::Single(bytes) = self.region {
+            self.push_chunk(bytes);
+        }
+    }
+
+    /// What every request and place is a multiple of.
+    pub fn align(&self) -> u64 {
+        self.align
+    }
+
+    /// How many chunks are open.
+    pub fn chunk_count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Bytes that the arena must have: the high-water marks of all chunks together.
+    pub fn high_water(&self) -> u64 {
+        self.high_waters().fold(0, u64::saturating_add)
+    }
+
+    /// Per chunk, the highest end of a range ever used since the last reset.
+    pub fn high_waters(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.chunks.iter().map(|chunk| chunk.high_water)
+    }
+
+    /// What is free in the open chunks, by ascending place. Empty tails are left out.
+    pub fn free_blocks(&self) -> impl Iterator<Item = FreeBlock> {
+        (0u32..).zip(&self.chunks).flat_map(|(chunk, state)| {
+            let at = move |offset, size, tail| FreeBlock { place: Place { chunk, offset }, size, tail };
+            let tail = (state.tail_room() > 0).then(|| at(state.tail, state.tail_room(), true));
+            state.holes().map(move |(start, len)| at(start, len, false)).chain(tail)
+        })
+    }
+
+    /// The size of the largest free block of the open chunks.
+    pub fn largest_free(&self) -> u64 {
+        let holes = self.shelves.iter().filter_map(|shelf| shelf.last()).map(|(size, _)| *size);
+        let tails = self.chunks.iter().map(Chunk::tail_room);
+        holes.chain(tails).max().unwrap_or(0)
+    }
+
+    /// Takes `footprint` bytes at a multiple of `align`, which may differ from the list's own.
+    pub(crate) fn take(&mut self, footprint: u64, align: u64) -> Result<Place, FreeListError> {
+        if let Some(place) = self.find(footprint, align) {
+            if footprint > 0 {
+                self.mark_used(place, footprint);
+            }
+            return Ok(place);
+        }
+        if footprint == 0 {
+            return Ok(Place::default());
+        }
+        let place = self
+            .open_chunk(footprint)
+            .ok_or_else(|| FreeListError::OutOfSpace { needed: footprint, largest: self.largest_free() })?;
+        self.mark_used(place, footprint);
+        Ok(place)
+    }
+
+    /// Uses exactly these bytes, if they are free in an open chunk.
+    pub(crate) fn claim(&mut self, place: Place, footprint: u64) -> bool {
+        let free = self.chunks.get(place.chunk as usize).is_some_and(|c| c.is_free(place.offset, footprint));
+        if free && footprint > 0 {
+            self.mark_used(place, footprint);
+        }
+        free
+    }
+
+    /// Frees the upper end of a used range; `keep` bytes of `footprint` stay.
+    pub(crate) fn give(&mut self, place: Place, footprint: u64, keep: u64) -> Result<(), FreeListError> {
+        if footprint == 0 {
+            return Ok(());
+        }
+        let found = self.held_at(place);
+        if found != Some(footprint) {
+            return Err(FreeListError::NotAllocated { place, size: footprint, found });
+        }
+        if keep < footprint {
+            self.change(place.chunk, |chunk| chunk.give(place.offset, footprint, keep));
+        }
+        Ok(())
+    }
+
+    /// Opens a chunk that holds at least `footprint` bytes; `None` if there can be no further one.
+    pub(crate) fn open_chunk(&mut self, footprint: u64) -> Option<Place> {
+        let Region::Chunked(max_chunk) = self.region else { return None };
+        let capacity = self.rule.chunk_capacity(self.chunks.len(), footprint.max(max_chunk))?;
+        let chunk = u32::try_from(self.chunks.len()).ok()?;
+        self.push_chunk(capacity);
+        Some(Place { chunk, offset: 0 })
+    }
+
+    fn held_at(&self, place: Place) -> Option<u64> {
+        self.chunks.get(place.chunk as usize)?.used_at(place.offset)
+    }
+
+    fn push_chunk(&mut self, capacity: u64) {
+        let number = self.chunks.len() as u32;
+        let chunk = Chunk::new(capacity);
+        self.tails.insert(TailKey::of(number, &chunk));
+        self.chunks.push(chunk);
+        if self.shelves.is_empty() || self.rule == ChunkRule::Ggml {
+            self.shelves.push(Shelf::new());
+        }
+    }
+
+    fn mark_used(&mut self, place: Place, footprint: u64) {
+        self.change(place.chunk, |chunk| chunk.take(place.offset, footprint));
+    }
+
+    /// Changes one chunk and brings the indexes along.
+    fn change(&mut self, number: u32, change: impl FnOnce(&mut Chunk) -> Change) {
+        let shelf = match self.rule {
+            ChunkRule::Tightest => 0,
+            ChunkRule::Ggml => number as usize,
+        };
+        let (Some(chunk), Some(shelf)) = (self.chunks.get_mut(number as usize), self.shelves.get_mut(shelf))
+        else {
+            return;
+        };
+        self.tails.remove(&TailKey::of(number, chunk));
+        let Change { closed, opened } = change(chunk);
+        self.tails.insert(TailKey::of(number, chunk));
+        let key = |(offset, size)| (size, Reverse(Place { chunk: number, offset }));
+        for hole in closed.into_iter().flatten() {
+            shelf.remove(&key(hole));
+        }
+        shelf.extend(opened.into_iter().flatten().map(key));
+    }
+}

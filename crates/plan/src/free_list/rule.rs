@@ -1,0 +1,134 @@
+//! Which free block a request is cut from.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use super::FreeList;
+use super::chunk::{Chunk, Hole};
+use crate::Place;
+use crate::round::round_up;
+
+/// How a [`FreeList`] chooses between chunks. With one chunk the rules differ only when that chunk is used
+/// to its very last byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ChunkRule {
+    /// The tightest hole of all chunks, the later place of equals; else the tail that grows its chunk
+    /// least, or of those that need not grow the one that leaves least over; else a new chunk. Any number
+    /// of chunks; finding a hole does not depend on how many there are.
+    #[default]
+    Tightest,
+    /// What ggml does, byte for byte: the last chunk with a fitting hole gives its tightest one; the free
+    /// block at the highest address of a chunk is no hole, even where the chunk is full above it. Tails as
+    /// above, but the sixteenth chunk is the last and has no end. Costs one search per chunk.
+    Ggml,
+}
+
+/// ggml's number of chunks; the last one takes whatever comes.
+const GGML_CHUNKS: usize = 16;
+
+impl ChunkRule {
+    /// Capacity of chunk number `chunk` where `wanted` bytes would do; `None` if there can be none.
+    pub(super) fn chunk_capacity(self, chunk: usize, wanted: u64) -> Option<u64> {
+        match self {
+            Self::Tightest => Some(wanted),
+            Self::Ggml if chunk + 1 < GGML_CHUNKS => Some(wanted),
+            Self::Ggml => (chunk + 1 == GGML_CHUNKS).then_some(u64::MAX),
+        }
+    }
+}
+
+/// Holes by size; of equal sizes the highest place is first.
+pub(super) type Shelf = BTreeSet<(u64, Reverse<Place>)>;
+
+/// A chunk's tail, ordered by what is already paid for, then by room, then earlier chunks above later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TailKey {
+    slack: u64,
+    room: u64,
+    chunk: Reverse<u32>,
+}
+
+impl TailKey {
+    pub(super) fn of(number: u32, chunk: &Chunk) -> Self {
+        Self { slack: chunk.slack(), room: chunk.tail_room(), chunk: Reverse(number) }
+    }
+}
+
+/// Where `need` bytes at a multiple of `align` can start in a block, if they can.
+fn fit((start, len): Hole, need: u64, align: u64) -> Option<u64> {
+    let at = round_up(start, align)?;
+    (at.checked_add(need)? <= start + len).then_some(at)
+}
+
+/// The first hole of a shelf that holds the request. Blocks shorter than `need + align` can fail to, by
+/// where they start; with one alignment for all requests the first one looked at fits.
+fn tightest(shelf: &Shelf, need: u64, align: u64, skip: Option<Hole>) -> Option<Place> {
+    let highest = Reverse(Place { chunk: u32::MAX, offset: u64::MAX });
+    shelf.range((need, highest)..).find_map(|(size, Reverse(place))| {
+        let hole = (place.offset, *size);
+        let offset = fit(hole, need, align).filter(|_| Some(hole) != skip)?;
+        Some(Place { chunk: place.chunk, offset })
+    })
+}
+
+impl FreeList {
+    pub(super) fn find(&self, need: u64, align: u64) -> Option<Place> {
+        match self.rule {
+            ChunkRule::Tightest => {
+                let hole = self.shelves.first().and_then(|shelf| tightest(shelf, need, align, None));
+                hole.or_else(|| self.cheapest_tail(need, align))
+            }
+            ChunkRule::Ggml => {
+                self.last_chunk_with_a_hole(need, align).or_else(|| self.ggml_tail(need, align))
+            }
+        }
+    }
+
+    fn cheapest_tail(&self, need: u64, align: u64) -> Option<Place> {
+        let place_in = |key: &TailKey, limit: fn(&Chunk) -> u64| {
+            let chunk = self.chunks.get(key.chunk.0 as usize)?;
+            let offset = fit((chunk.tail, limit(chunk) - chunk.tail), need, align)?;
+            Some(Place { chunk: key.chunk.0, offset })
+        };
+        let paid = TailKey { slack: need, room: 0, chunk: Reverse(u32::MAX) };
+        if let Some(place) = self.tails.range(paid..).find_map(|key| place_in(key, |c| c.high_water)) {
+            return Some(place);
+        }
+        // Of equal slack the roomiest is the last, so one look per slack is enough.
+        let mut next = self.tails.last();
+        while let Some(key) = next {
+            if let Some(place) = place_in(key, |c| c.capacity) {
+                return Some(place);
+            }
+            let below = TailKey { slack: key.slack, room: 0, chunk: Reverse(u32::MAX) };
+            next = self.tails.range(..below).next_back();
+        }
+        None
+    }
+
+    fn last_chunk_with_a_hole(&self, need: u64, align: u64) -> Option<Place> {
+        self.chunks.iter().zip(&self.shelves).rev().find_map(|(chunk, shelf)| {
+            let skip = if chunk.tail_room() == 0 { chunk.holes().next_back() } else { None };
+            tightest(shelf, need, align, skip)
+        })
+    }
+
+    fn ggml_tail(&self, need: u64, align: u64) -> Option<Place> {
+        let mut best: Option<(i128, Place)> = None;
+        for (number, chunk) in (0u32..).zip(&self.chunks) {
+            let last = match chunk.tail_room() {
+                0 => chunk.holes().next_back(),
+                room => Some((chunk.tail, room)),
+            };
+            let Some(offset) = last.and_then(|block| fit(block, need, align)) else { continue };
+            // Below zero: bytes the chunk grows by. From zero on: bytes that stay unused.
+            let reuse = i128::from(chunk.high_water) - i128::from(offset) - i128::from(need);
+            let better = best
+                .is_none_or(|(so_far, _)| (so_far < 0 && reuse > so_far) || (reuse >= 0 && reuse < so_far));
+            if better {
+                best = Some((reuse, Place { chunk: number, offset }));
+            }
+        }
+        best.map(|(_, place)| place)
+    }
+}

@@ -1,0 +1,221 @@
+//! From a problem to a plan.
+
+mod budget;
+mod greedy;
+mod instance;
+mod online;
+mod order;
+mod refine;
+mod skyline;
+
+use crate::bound::densest;
+use crate::{ChunkRule, Options, Place, Plan, PlanError, Problem, Strategy, bound};
+use budget::Budget;
+use greedy::{Aim, Layout, greedy};
+use instance::Instance;
+use refine::Seeds;
+
+/// Work that a replay through the free list is counted as, per buffer.
+const REPLAY_WORK: u64 = 64;
+
+/// Finds a place for every buffer.
+///
+/// Fixed buffers stay where they are, no two buffers share a byte at a step, offsets are multiples of the
+/// buffer's alignment, and nothing straddles two chunks. With a capacity, the search ends at the first plan
+/// that fits; without one, when a plan reaches the [`bound`] or the effort is spent. A greedy strategy for
+/// which the effort is too small falls back to [`Strategy::Online`], and the plan says so.
+///
+/// ```
+/// use orlop_plan::{Buffer, Options, Problem, solve, verify};
+/// let mut problem = Problem::default();
+/// let a = problem.push(Buffer::new(256, 64, 0..2))?;
+/// let b = problem.push(Buffer::new(128, 64, 2..4))?;
+/// let plan = solve(&problem, &Options::default())?;
+/// verify(&problem, &plan).expect("the planner's work holds up");
+/// assert_eq!(plan.place(a), plan.place(b)); // never alive together, so they share
+/// assert_eq!((plan.peak, plan.gap(), plan.optimal), (256, 0, true));
+/// # Ok::<(), orlop_plan::PlanError>(())
+/// ```
+///
+/// # Errors
+/// Those of [`Problem::validate`]; [`PlanError::Impossible`] when the capacity is below the bound;
+/// [`PlanError::OverCapacity`] when no plan was found within it; [`PlanError::AddressesOverflow`] when
+/// alignments spread the buffers beyond 64 bits; [`PlanError::ChunkLimit`] under [`Strategy::Ggml`].
+pub fn solve(problem: &Problem, options: &Options) -> Result<Plan, PlanError> {
+    problem.validate()?;
+    let bound = bound(problem);
+    if let Some(capacity) = problem.capacity
+        && capacity < bound
+    {
+        return Err(PlanError::Impossible { capacity, bound });
+    }
+    let mut search = Search::new(problem, bound, options.effort);
+    search.run(options.strategy)?;
+    let Some((layout, strategy)) = search.best else {
+        return Err(PlanError::AddressesOverflow { strategy: options.strategy });
+    };
+    let plan = finish(problem, layout, bound, strategy, search.budget.spent)?;
+    match problem.capacity {
+        Some(capacity) if plan.peak > capacity => {
+            Err(PlanError::OverCapacity { capacity, best: Box::new(plan) })
+        }
+        _ => Ok(plan),
+    }
+}
+
+/// The best layout so far, and what may still be spent on a better one.
+struct Search<'a> {
+    problem: &'a Problem,
+    bound: u64,
+    /// A peak that ends the search.
+    goal: u64,
+    budget: Budget,
+    best: Option<(Layout, Strategy)>,
+}
+
+impl<'a> Search<'a> {
+    fn new(problem: &'a Problem, bound: u64, effort: u64) -> Self {
+        let goal = problem.capacity.unwrap_or(0).max(bound);
+        let budget = Budget::per_buffer(effort, problem.buffers.len());
+        Self { problem, bound, goal, budget, best: None }
+    }
+
+    fn run(&mut self, strategy: Strategy) -> Result<(), PlanError> {
+        match strategy {
+            Strategy::Ggml => return self.ggml(),
+            Strategy::Online => self.online(),
+            Strategy::Best => {
+                self.online();
+                if self.problem.max_chunk.is_some() && !self.is_done() {
+                    // A ggml plan that breaks the chunk limit is no plan to choose from.
+                    let _ = self.ggml();
+                }
+                if !self.is_done() {
+                    self.offline(&PORTFOLIO, true);
+                }
+            }
+            Strategy::Refine => self.offline(&PORTFOLIO, true),
+            one => self.offline(&[one], false),
+        }
+        if self.best.is_none() {
+            self.online();
+        }
+        Ok(())
+    }
+
+    fn online(&mut self) {
+        self.budget.charge(REPLAY_WORK.saturating_mul(self.problem.buffers.len() as u64));
+        if let Some(layout) = online::replay(self.problem, ChunkRule::Tightest) {
+            self.offer(layout, Strategy::Online);
+        }
+    }
+
+    fn ggml(&mut self) -> Result<(), PlanError> {
+        self.budget.charge(REPLAY_WORK.saturating_mul(self.problem.buffers.len() as u64));
+        let Some(layout) = online::replay(self.problem, ChunkRule::Ggml) else { return Ok(()) };
+        finish(self.problem, layout.clone(), self.bound, Strategy::Ggml, 0)?;
+        self.offer(layout, Strategy::Ggml);
+        Ok(())
+    }
+
+    /// Runs greedy strategies in turn, and then refines their orders.
+    fn offline(&mut self, strategies: &[Strategy], refine: bool) {
+        let Some(items) = Instance::new(self.problem, self.budget.left()) else { return };
+        self.budget.charge(items.conflicts());
+        let step = densest(self.problem).step;
+        let mut seeds = Seeds::default();
+        for &strategy in strategies {
+            for &key in order::keys(strategy) {
+                if self.is_done() {
+                    return;
+                }
+                let order = order::order(&items, key, step, &mut self.budget);
+                for &fit in order::fits(key) {
+                    if self.is_done() {
+                        return;
+                    }
+                    let aim = Aim { cutoff: self.best_peak(), target: self.bound };
+                    let run = greedy(&items, &order, fit, aim, &mut self.budget);
+                    let seed = (order.clone(), fit);
+                    match run.layout {
+                        Some(layout) => {
+                            self.offer_items(&items, layout, strategy);
+                            seeds.push_best(seed);
+                        }
+                        None => seeds.push(seed),
+                    }
+                }
+            }
+        }
+        if refine {
+            self.refine(&items, seeds);
+        }
+    }
+
+    fn best_peak(&self) -> u64 {
+        self.best.as_ref().map_or(u64::MAX, |(layout, _)| layout.peak)
+    }
+
+    fn is_done(&self) -> bool {
+        self.budget.is_spent() || self.best.as_ref().is_some_and(|(layout, _)| layout.peak <= self.goal)
+    }
+
+    /// Keeps a layout if it is smaller than the best one.
+    fn offer(&mut self, layout: Layout, strategy: Strategy) {
+        if self.best.as_ref().is_none_or(|(best, _)| layout.peak < best.peak) {
+            self.best = Some((layout, strategy));
+        }
+    }
+
+    fn offer_items(&mut self, items: &Instance, layout: Layout, strategy: Strategy) {
+        let mut places: Vec<Place> =
+            self.problem.buffers.iter().map(|buffer| buffer.fixed.unwrap_or_default()).collect();
+        for (buffer, place) in items.buffer.iter().zip(layout.places) {
+            places[*buffer as usize] = place;
+        }
+        self.offer(Layout { places, peak: layout.peak }, strategy);
+    }
+}
+
+/// Greedy strategies in the order they are tried.
+const PORTFOLIO: [Strategy; 7] = [
+    Strategy::Size,
+    Strategy::Dense,
+    Strategy::Skyline,
+    Strategy::Area,
+    Strategy::Lifetime,
+    Strategy::Conflict,
+    Strategy::Order,
+];
+
+/// Turns places into a plan: heights, peak, and which chunks are oversize.
+fn finish(
+    problem: &Problem,
+    layout: Layout,
+    bound: u64,
+    strategy: Strategy,
+    work: u64,
+) -> Result<Plan, PlanError> {
+    let overflow = PlanError::AddressesOverflow { strategy };
+    let count = layout.places.iter().map(|place| place.chunk as usize + 1).max().unwrap_or(0);
+    let mut chunks = vec![0u64; count];
+    let mut largest = vec![0u64; count];
+    for (buffer, place) in problem.buffers.iter().zip(&layout.places).filter(|(b, _)| b.size > 0) {
+        let footprint = buffer.footprint();
+        let end = footprint.and_then(|bytes| place.offset.checked_add(bytes)).ok_or(overflow.clone())?;
+        let chunk = place.chunk as usize;
+        chunks[chunk] = chunks[chunk].max(end);
+        largest[chunk] = largest[chunk].max(footprint.unwrap_or(0));
+    }
+    let max_chunk = problem.max_chunk.unwrap_or(u64::MAX);
+    let over = || (0u32..).zip(chunks.iter().zip(&largest)).filter(|(_, (height, _))| **height > max_chunk);
+    if let Some((chunk, (&height, _))) = over().find(|(_, (height, largest))| height > largest) {
+        return Err(PlanError::ChunkLimit { chunk, height, max_chunk });
+    }
+    let oversize = over().map(|(chunk, _)| chunk).collect();
+    let peak = chunks.iter().try_fold(0u64, |sum, height| sum.checked_add(*height)).ok_or(overflow)?;
+    Ok(Plan { places: layout.places, chunks, oversize, peak, bound, optimal: peak == bound, strategy, work })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Replays a problem through the free list, step by step.
+
+use super::greedy::Layout;
+use crate::{ChunkRule, FreeList, FreeListError, Place, Problem};
+
+/// Fixed bytes of one chunk that touch or overlap, and the step from which on they are free for good.
+#[derive(Clone, Copy, Debug)]
+struct Reserved {
+    place: Place,
+    size: u64,
+    until: u64,
+}
+
+/// Allocates every buffer at its first step and releases it after its last. Of what happens at one step,
+/// releases come first; each kind goes by id. Places of fixed buffers are kept clear from the start until
+/// the last of them is gone. A place per buffer comes back, or `None` when addresses ran out. The problem
+/// is valid.
+pub(super) fn replay(problem: &Problem, rule: ChunkRule) -> Option<Layout> {
+    let mut list = open_list(problem, rule).ok()?;
+    let footprint: Vec<u64> = problem.buffers.iter().map(|b| b.footprint()).collect::<Option<_>>()?;
+    let mut reserved = reservations(problem, &footprint);
+    for range in &reserved {
+        while problem.max_chunk.is_some() && list.chunk_count() <= range.place.chunk as usize {
+            let last = list.chunk_count() == range.place.chunk as usize;
+            // Only a range at the foot of its chunk can be above the chunk limit.
+            list.open_chunk(if last { range.size } else { 0 })?;
+        }
+        if !list.claim(range.place, range.size) {
+            return None;
+        }
+    }
+    reserved.sort_by_key(|range| (range.until, range.place));
+    let mut reserved = reserved.into_iter().peekable();
+
+    let placed = |index: &usize| problem.buffers[*index].fixed.is_none() && footprint[*index] > 0;
+    let mut starts: Vec<usize> = (0..problem.buffers.len()).filter(placed).collect();
+    let mut ends = starts.clone();
+    starts.sort_by_key(|index| problem.buffers[*index].live.start);
+    ends.sort_by_key(|index| problem.buffers[*index].live.end);
+    let mut ends = ends.into_iter().peekable();
+
+    let mut places: Vec<Place> = problem.buffers.iter().map(|b| b.fixed.unwrap_or_default()).collect();
+    for index in starts {
+        let buffer = &problem.buffers[index];
+        let now = buffer.live.start;
+        while let Some(range) = reserved.next_if(|range| range.until <= now) {
+            list.give(range.place, range.size, 0).ok()?;
+        }
+        while let Some(gone) = ends.next_if(|index| problem.buffers[*index].live.end <= now) {
+            list.give(places[gone], footprint[gone], 0).ok()?;
+        }
+        places[index] = list.take(footprint[index], buffer.align).ok()?;
+    }
+    Some(Layout { places, peak: list.high_waters().try_fold(0u64, u64::checked_add)? })
+}
+
+fn open_list(problem: &Problem, rule: ChunkRule) -> Result<FreeList, FreeListError> {
+    match problem.max_chunk {
+        Some(max_chunk) => FreeList::chunked(1, max_chunk, rule),
+        None => FreeList::unbounded(1),
+    }
+}
+
+/// The union of the fixed buffers' bytes, by ascending place.
+fn reservations(problem: &Problem, footprint: &[u64]) -> Vec<Reserved> {
+    let mut fixed: Vec<Reserved> = problem
+        .buffers
+        .iter()
+        .zip(footprint)
+        .filter(|(_, size)| **size > 0)
+        .filter_map(|(b, size)| Some(Reserved { place: b.fixed?, size: *size, until: b.live.end }))
+        .collect();
+    fixed.sort_by_key(|range| (range.place, range.until));
+    let mut union: Vec<Reserved> = vec![];
+    for range in fixed {
+        match union.last_mut() {
+            Some(last)
+                if last.place.chunk == range.place.chunk
+                    && range.place.offset <= last.place.offset + last.size =>
+            {
+                let end = (last.place.offset + last.size).max(range.place.offset + range.size);
+                last.size = end - last.place.offset;
+                last.until = last.until.max(range.until);
+            }
+            _ => union.push(range),
+        }
+    }
+    union
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Buffer;
+
+    fn offsets(problem: &Problem) -> Vec<(u32, u64)> {
+        let layout = replay(problem, ChunkRule::Tightest).unwrap();
+        layout.places.into_iter().map(|place| (place.chunk, place.offset)).collect()
+    }
+
+    #[test]
+    fn what_ends_at_a_step_makes_room_for_what_starts_there() {
+        let made = [(32, 0..2), (64, 0..3), (32, 2..3), (0, 0..9)];
+        let buffers = made.map(|(size, live)| Buffer::new(size, 32, live)).to_vec();
+        let problem = Problem { buffers, ..Problem::default() };
+        assert_eq!(offsets(&problem), [(0, 0), (0, 32), (0, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn fixed_bytes_are_kept_clear_until_their_last_step() {
+        let fixed = |live, offset| Buffer::new(10, 1, live).fixed_at(Place { chunk: 0, offset });
+        let free = |live| Buffer::new(10, 1, live);
+        let buffers = vec![fixed(5..6, 0), fixed(2..4, 5), free(0..1), free(6..7)];
+        let problem = Problem { buffers, ..Problem::default() };
+        assert_eq!(offsets(&problem), [(0, 0), (0, 5), (0, 15), (0, 0)]);
+    }
+
+    #[test]
+    fn chunks_before_a_fixed_one_keep_the_limit() {
+        let fixed = Buffer::new(300, 1, 0..9).fixed_at(Place { chunk: 1, offset: 0 });
+        let buffers = vec![fixed, Buffer::new(60, 1, 0..9), Buffer::new(60, 1, 0..9)];
+        let problem = Problem { buffers, max_chunk: Some(100), ..Problem::default() };
+        assert_eq!(offsets(&problem), [(1, 0), (0, 0), (2, 0)]);
+    }
+
+    #[test]
+    fn mixed_alignments_leave_the_padding_to_others() {
+        let made = [(1, 1), (64, 64), (8, 8)];
+        let buffers = made.map(|(size, align)| Buffer::new(size, align, 0..1)).to_vec();
+        let problem = Problem { buffers, ..Problem::default() };
+        assert_eq!(offsets(&problem), [(0, 0), (0, 64), (0, 8)]);
+    }
+}

@@ -1,0 +1,5 @@
+//! What holds for every free list and every plan.
+
+mod free_list;
+mod model;
+mod plans;
