@@ -1,14 +1,16 @@
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use orlop_backend::{BufferType, Slot, same_type};
-use orlop_graph::{Graph, Leaf, Order, TensorId};
+use orlop_graph::{Graph, Leaf, Order, TensorDesc, TensorId};
 
 use crate::arena::Arenas;
-use crate::graph_usage::{Leafs, Lowered, plain_steps, usage_of};
+use crate::graph_usage::{Homes, Lowered, arena_info, plain_steps, usage_of};
 use crate::observe::{Event, Observer, narrate};
 use crate::{
-    ArenaId, Error, Externals, Growth, MemoryPlan, Misfit, PlanOptions, Usage, ValueId, plan_memory,
+    ArenaId, ArenaInfo, Error, Externals, Growth, MemoryPlan, Misfit, PlanOptions, Usage, ValueId,
+    plan_memory,
 };
 
 /// Allocates whole graphs from buffers of one or several types, and keeps the memory from graph to graph.
@@ -231,9 +233,8 @@ impl GraphAllocator {
         let arena = |step: usize| nodes[steps.steps[step].nodes[0].index()];
         let at: Vec<(ArenaId, u32)> =
             groups.iter().enumerate().map(|(step, group)| (arena(step), *group)).collect();
-        let types: Vec<&dyn BufferType> = self.arenas.types().iter().map(|t| &**t).collect();
         let leafs = graph.leafs().map(|(id, _)| id).zip(leafs).collect();
-        usage_of(Lowered { graph, steps: &steps, at: &at }, &types, &AssignedLeafs(leafs))
+        usage_of(Lowered { graph, steps: &steps, at: &at }, &Assigned { types: self.arenas.types(), leafs })
     }
 
     fn buffers(
@@ -293,11 +294,22 @@ impl GraphAllocator {
 }
 
 /// Leafs in the arenas they were assigned to; external ones lie elsewhere.
-struct AssignedLeafs(std::collections::HashMap<TensorId, ArenaId>);
+struct Assigned<'a> {
+    types: &'a [Arc<dyn BufferType>],
+    leafs: HashMap<TensorId, ArenaId>,
+}
 
-impl Leafs for AssignedLeafs {
-    fn arena(&self, id: TensorId, leaf: Leaf) -> Option<ArenaId> {
-        if leaf.is_external() { None } else { self.0.get(&id).copied() }
+impl Homes for Assigned<'_> {
+    fn arenas(&self) -> Vec<ArenaInfo> {
+        self.types.iter().map(|buffer_type| arena_info(&**buffer_type)).collect()
+    }
+
+    fn bytes(&self, arena: ArenaId, desc: &TensorDesc) -> u64 {
+        self.types[arena.index()].alloc_bytes(desc)
+    }
+
+    fn leaf(&self, id: TensorId, leaf: Leaf) -> Option<ArenaId> {
+        if leaf.is_external() { None } else { self.leafs.get(&id).copied() }
     }
 }
 

@@ -14,10 +14,16 @@ pub(crate) struct Lowered<'a> {
     pub(crate) at: &'a [(ArenaId, u32)],
 }
 
-/// Where leafs lie.
-pub(crate) trait Leafs {
+/// Where values are placed.
+pub(crate) trait Homes {
+    /// The arenas there are.
+    fn arenas(&self) -> Vec<ArenaInfo>;
+
+    /// Bytes that a tensor takes in an arena, before rounding up.
+    fn bytes(&self, arena: ArenaId, desc: &TensorDesc) -> u64;
+
     /// The arena that a leaf is placed in, `None` if it lies elsewhere.
-    fn arena(&self, id: TensorId, leaf: Leaf) -> Option<ArenaId>;
+    fn leaf(&self, id: TensorId, leaf: Leaf) -> Option<ArenaId>;
 }
 
 /// What an arena of a buffer type is.
@@ -54,14 +60,10 @@ fn plain_step(graph: &Graph, id: NodeId) -> Step {
 }
 
 /// The usage of lowered steps. Values are the graph's tensors, by id, and then the temporaries.
-pub(crate) fn usage_of(
-    lowered: Lowered<'_>,
-    buffer_types: &[&dyn BufferType],
-    leafs: &dyn Leafs,
-) -> Result<Usage, Error> {
+pub(crate) fn usage_of(lowered: Lowered<'_>, homes: &dyn Homes) -> Result<Usage, Error> {
     let Lowered { graph, steps, at } = lowered;
     check_steps(graph, steps)?;
-    let mut usage = Usage::new(buffer_types.iter().map(|t| arena_info(*t)).collect(), Unread::Dies);
+    let mut usage = Usage::new(homes.arenas(), Unread::Dies);
     let mut layouts: HashMap<TensorDesc, u32> = HashMap::new();
     let arena_of = producers(graph, steps, at);
     let mut kept = vec![false; graph.tensors().len()];
@@ -76,17 +78,15 @@ pub(crate) fn usage_of(
         let mut flags = Flags { output: kept[id.index()], ..Flags::default() };
         let mut arena = arena_of[root.index()];
         if let Origin::Leaf(leaf) = graph.tensor(root).origin {
-            arena = leafs.arena(root, leaf);
+            arena = homes.leaf(root, leaf);
             flags.external = arena.is_none();
             flags.output |= leaf == Leaf::Persistent;
             if let (Some(arena), true) = (arena, root == id) {
                 usage.leafs.push((ValueId::new(id.index()), arena));
             }
         }
-        let own_bytes = root == id && !flags.external;
-        let buffer_type = arena.and_then(|arena| buffer_types.get(arena.index()));
-        let bytes = match buffer_type {
-            Some(buffer_type) if own_bytes => buffer_type.alloc_bytes(&tensor.desc),
+        let bytes = match arena {
+            Some(arena) if root == id => homes.bytes(arena, &tensor.desc),
             _ => tensor.desc.bytes(),
         };
         let root = ValueId::new(root.index());

@@ -1,0 +1,354 @@
+use std::fmt;
+use std::sync::Arc;
+
+use orlop_backend::{
+    Bindings, BufferType, Claims, Device, DeviceError, LowerOptions, Program, Queue, Role, RunOptions,
+    Segment, Slot, Steps, StoredTensor, Value,
+};
+use orlop_graph::{Graph, Leaf, NodeId, Origin, TensorDesc, TensorId};
+
+use crate::arena::Arenas;
+use crate::graph_usage::{Homes, Lowered, arena_info, usage_of};
+use crate::{
+    ArenaId, ArenaInfo, Error, Externals, Growth, MemoryPlan, PlanOptions, SetTensor, TensorSet, ValueId,
+    plan_memory,
+};
+
+/// Runs graphs on one device, all of them in one arena that is as large as the largest needs.
+///
+/// The arena holds one graph's values at a time: setting inputs of a graph ends what another one left there,
+/// and reading results comes before setting the next inputs. Weights and states lie outside ([`Externals`]),
+/// persistent leafs beside the arena.
+pub struct Session {
+    device: Arc<dyn Device>,
+    queue: Box<dyn Queue>,
+    options: SessionOptions,
+    arenas: Arenas,
+    prepared: Vec<Prepared>,
+    /// The plan whose results are in the arena.
+    results_of: Option<PlanId>,
+}
+
+/// Choices of a session.
+#[derive(Clone, Debug, Default)]
+pub struct SessionOptions {
+    /// How graphs are lowered.
+    pub lower: LowerOptions,
+    /// How memory is planned.
+    pub plan: PlanOptions,
+    /// How the arena grows.
+    pub growth: Growth,
+}
+
+/// A graph that a session has prepared; prints as `p0`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlanId(usize);
+
+impl PlanId {
+    /// Index for side tables with one entry a prepared graph.
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl fmt::Debug for PlanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{}", self.0)
+    }
+}
+
+struct Prepared {
+    graph: Arc<Graph>,
+    steps: Steps,
+    plan: Arc<MemoryPlan>,
+    externals: Externals,
+    persistent: Vec<(TensorId, StoredTensor)>,
+    persistent_bytes: u64,
+    /// Compiled at the first run after the arena was made.
+    program: Option<Arc<dyn Program>>,
+    /// Inputs that were not set since the last run.
+    missing: Vec<TensorId>,
+}
+
+impl Session {
+    /// A session on a device, with the device's best memory for arenas.
+    ///
+    /// # Errors
+    /// [`Error::NoBuffers`] if the device has none, and what keeps it from making a queue.
+    pub fn new(device: Arc<dyn Device>, options: SessionOptions) -> Result<Session, Error> {
+        let arena = device.buffer_types(Role::Arena).first().cloned().ok_or(Error::NoBuffers)?;
+        let queue = device.queue()?;
+        Ok(Session {
+            device,
+            queue,
+            options,
+            arenas: Arenas::new(vec![arena]),
+            prepared: Vec::new(),
+            results_of: None,
+        })
+    }
+
+    /// Lowers and plans a graph, and makes room for it.
+    ///
+    /// # Errors
+    /// [`Error::MissingExternal`], [`Error::ExternalMismatch`], what the device or the planner refuses, and
+    /// [`Error::AllocFailed`]; the session is then as it was, unless it grows by [`Growth::Replace`]: then the
+    /// graphs prepared before must make do with what they find, and say so when they are run.
+    pub fn prepare(&mut self, graph: &Arc<Graph>, externals: &Externals) -> Result<PlanId, Error> {
+        externals.check(graph)?;
+        let arena_type = Arc::clone(&self.arenas.types()[0]);
+        let (steps, plan) = lower_and_plan(&*self.device, graph, externals, &arena_type, &self.options)?;
+        let leafs: Vec<TensorId> = leafs_of(graph, Leaf::Persistent).collect();
+        let set: Vec<SetTensor> = leafs
+            .iter()
+            .map(|id| SetTensor::new(graph.tensor(*id).name.as_str(), graph.tensor(*id).desc))
+            .collect();
+        let persistent = TensorSet::allocate(&arena_type, &set)?;
+        let grown = self.arenas.ensure(&plan, self.options.growth);
+        if !matches!(&grown, Ok(grown) if grown.is_empty()) {
+            // Programs hold the buffers they were compiled for.
+            if grown.is_ok() || self.options.growth == Growth::Replace {
+                self.prepared.iter_mut().for_each(|prepared| prepared.program = None);
+                self.results_of = None;
+            }
+            grown?;
+        }
+        self.prepared.push(Prepared {
+            missing: leafs_of(graph, Leaf::Input).collect(),
+            graph: Arc::clone(graph),
+            steps,
+            plan,
+            externals: externals.clone(),
+            persistent_bytes: persistent.bytes(),
+            persistent: leafs.into_iter().zip(persistent.tensors().iter().cloned()).collect(),
+            program: None,
+        });
+        Ok(PlanId(self.prepared.len() - 1))
+    }
+
+    /// Sets an input or a persistent leaf, all of it.
+    ///
+    /// # Errors
+    /// [`Error::NotInput`], [`Error::UnknownPlan`], and [`DeviceError::WrongLength`] and its like.
+    pub fn set(&mut self, plan: PlanId, input: TensorId, bytes: &[u8]) -> Result<(), Error> {
+        let prepared = self.get_prepared(plan)?;
+        let tensor = prepared.tensor(input)?;
+        if let Some((_, stored)) = prepared.persistent.iter().find(|(id, _)| *id == input) {
+            return set_whole(stored, bytes);
+        }
+        if tensor.origin != Origin::Leaf(Leaf::Input) {
+            return Err(Error::NotInput { tensor: tensor.name.clone() });
+        }
+        let stored = self.in_arena(prepared, input)?;
+        set_whole(&stored, bytes)?;
+        self.results_of = None;
+        for (index, prepared) in self.prepared.iter_mut().enumerate() {
+            if index == plan.0 {
+                prepared.missing.retain(|missing| *missing != input);
+            } else {
+                prepared.missing = leafs_of(&prepared.graph, Leaf::Input).collect();
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a graph once and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::InputNotSet`], [`DeviceError::Busy`] if somebody else uses memory that the graph needs, and what
+    /// the run itself meets; inputs must be set anew then.
+    pub fn run(&mut self, plan: PlanId, options: &RunOptions) -> Result<(), Error> {
+        let prepared = self.get_prepared(plan)?;
+        if let Some(missing) = prepared.missing.first() {
+            return Err(Error::InputNotSet(prepared.graph.tensor(*missing).name.clone()));
+        }
+        let program = match &prepared.program {
+            Some(program) => Arc::clone(program),
+            None => {
+                let program = self.device.compile(&prepared.steps, &self.bindings(prepared)?)?;
+                self.prepared[plan.0].program = Some(Arc::clone(&program));
+                program
+            }
+        };
+        let claims = Claims::take(program.touches().iter().map(|(buffer, kind)| (buffer, *kind)))?;
+        for prepared in &mut self.prepared {
+            prepared.missing = leafs_of(&prepared.graph, Leaf::Input).collect();
+        }
+        self.results_of = None;
+        // SAFETY: `submit` asks that no other queue touches this program's bytes under the same claims. The
+        // claims were made for this call, and this session's one queue is the only one to see them.
+        unsafe { self.queue.submit(&program, &claims, options) }?;
+        self.queue.sync()?;
+        self.results_of = Some(plan);
+        Ok(())
+    }
+
+    /// Reads an output, a persistent leaf or a view of one, all of it.
+    ///
+    /// # Errors
+    /// [`Error::NotOutput`], [`Error::NotRun`], and [`DeviceError::WrongLength`] and its like.
+    pub fn get(&self, plan: PlanId, output: TensorId, bytes: &mut [u8]) -> Result<(), Error> {
+        let prepared = self.get_prepared(plan)?;
+        let tensor = prepared.tensor(output)?;
+        let name = || tensor.name.clone();
+        let root_leaf = prepared.graph.root_leaf(output);
+        let kept_outside = matches!(root_leaf, Some(Leaf::Persistent | Leaf::Weight | Leaf::State));
+        if !kept_outside && !prepared.graph.results().contains(&output) {
+            return Err(Error::NotOutput { tensor: name() });
+        }
+        if !kept_outside && self.results_of != Some(plan) {
+            return Err(Error::NotRun { tensor: name() });
+        }
+        let stored = if kept_outside { prepared.outside(output)? } else { self.in_arena(prepared, output)? };
+        check_length(&stored, bytes.len() as u64)?;
+        Ok(stored.get(0, bytes)?)
+    }
+
+    /// The plan of a prepared graph.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPlan`].
+    pub fn memory_plan(&self, plan: PlanId) -> Result<&Arc<MemoryPlan>, Error> {
+        Ok(&self.get_prepared(plan)?.plan)
+    }
+
+    /// Bytes of the arena.
+    pub fn arena_bytes(&self) -> u64 {
+        self.arenas.bytes(0).unwrap_or(0)
+    }
+
+    /// Bytes of persistent leafs.
+    pub fn persistent_bytes(&self) -> u64 {
+        self.prepared.iter().map(|prepared| prepared.persistent_bytes).sum()
+    }
+
+    fn get_prepared(&self, plan: PlanId) -> Result<&Prepared, Error> {
+        self.prepared.get(plan.0).ok_or(Error::UnknownPlan { plan: plan.0, plans: self.prepared.len() })
+    }
+
+    fn in_arena(&self, prepared: &Prepared, id: TensorId) -> Result<StoredTensor, Error> {
+        let tensor = prepared.graph.tensor(id);
+        let slot = self.slot(prepared, id).ok_or_else(|| unbound(&tensor.name))?;
+        Ok(StoredTensor::new(tensor.name.as_str(), tensor.desc, slot)?)
+    }
+
+    fn slot(&self, prepared: &Prepared, id: TensorId) -> Option<Slot> {
+        let place = prepared.plan.place(ValueId::new(id.index()))?;
+        self.arenas.slot(place)
+    }
+
+    /// Where everything lies that the steps touch, in the arena as it is now.
+    fn bindings(&self, prepared: &Prepared) -> Result<Bindings, Error> {
+        let graph = &prepared.graph;
+        let mut tensors = vec![None; graph.tensors().len()];
+        let touched = prepared.steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes));
+        for value in touched {
+            let Value::Tensor(id) = value else { continue };
+            let external = graph.root_leaf(*id).is_some_and(|leaf| leaf != Leaf::Input);
+            let stored = if external { prepared.outside(*id)? } else { self.in_arena(prepared, *id)? };
+            stored.slot().buffer.init_tensor(stored.desc(), stored.slot().offset)?;
+            tensors[id.index()] = Some(stored.slot().clone());
+        }
+        let temporary = |(index, temporary): (usize, &orlop_backend::Temporary)| {
+            let place = prepared.plan.place(ValueId::new(graph.tensors().len() + index));
+            let slot = place.and_then(|place| self.arenas.slot(place));
+            slot.ok_or_else(|| unbound(&temporary.name))
+        };
+        let temporaries =
+            prepared.steps.temporaries.iter().enumerate().map(temporary).collect::<Result<_, _>>()?;
+        Ok(Bindings { graph: Arc::clone(graph), tensors, temporaries })
+    }
+}
+
+impl Prepared {
+    fn tensor(&self, id: TensorId) -> Result<&orlop_graph::Tensor, Error> {
+        let tensors = self.graph.tensors().len();
+        self.graph.get(id).ok_or(Error::ForeignTensor { tensor: id, tensors })
+    }
+
+    /// A tensor whose root is kept beside the arena.
+    fn outside(&self, id: TensorId) -> Result<StoredTensor, Error> {
+        let tensor = self.graph.tensor(id);
+        let root = tensor.storage.root;
+        let persistent = self.persistent.iter().find(|(leaf, _)| *leaf == root).map(|(_, stored)| stored);
+        let stored = persistent.or_else(|| self.externals.get(root)).ok_or_else(|| unbound(&tensor.name))?;
+        let slot = Slot {
+            offset: stored.slot().offset + tensor.storage.offset,
+            buffer: Arc::clone(&stored.slot().buffer),
+        };
+        Ok(StoredTensor::new(tensor.name.as_str(), tensor.desc, slot)?)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("device", &self.device.name())
+            .field("arena_bytes", &self.arena_bytes())
+            .field("plans", &self.prepared.len())
+            .finish()
+    }
+}
+
+fn leafs_of(graph: &Graph, kind: Leaf) -> impl Iterator<Item = TensorId> + '_ {
+    graph.leafs().filter(move |(_, leaf)| *leaf == kind).map(|(id, _)| id)
+}
+
+fn unbound(name: &str) -> Error {
+    DeviceError::Unbound { value: name.to_owned() }.into()
+}
+
+fn check_length(stored: &StoredTensor, given: u64) -> Result<(), Error> {
+    let expected = stored.desc().bytes();
+    if given == expected {
+        return Ok(());
+    }
+    Err(DeviceError::WrongLength { tensor: stored.name().to_owned(), expected, given }.into())
+}
+
+fn set_whole(stored: &StoredTensor, bytes: &[u8]) -> Result<(), Error> {
+    check_length(stored, bytes.len() as u64)?;
+    Ok(stored.set(0, bytes)?)
+}
+
+/// The pure part of preparing: from a graph to steps and their memory plan.
+fn lower_and_plan(
+    device: &dyn Device,
+    graph: &Graph,
+    externals: &Externals,
+    arena_type: &Arc<dyn BufferType>,
+    options: &SessionOptions,
+) -> Result<(Steps, Arc<MemoryPlan>), Error> {
+    let buffer_type = |id: TensorId| match externals.get(graph.tensor(id).storage.root) {
+        Some(stored) => Some(Arc::clone(stored.slot().buffer.buffer_type())),
+        None => Some(Arc::clone(arena_type)),
+    };
+    let buffer_types: Vec<Option<Arc<dyn BufferType>>> = graph.tensor_ids().map(buffer_type).collect();
+    let mut escapes = vec![false; graph.tensors().len()];
+    graph.results().iter().for_each(|id| escapes[id.index()] = true);
+    let nodes: Vec<NodeId> = graph.node_ids().collect();
+    let segment = Segment { graph, nodes: &nodes, buffer_types: &buffer_types, escapes: &escapes };
+    let steps = device.lower(&segment, &options.lower)?;
+    let at: Vec<(ArenaId, u32)> =
+        (0..steps.steps.len()).map(|index| (ArenaId::new(0), index as u32)).collect();
+    let usage = usage_of(Lowered { graph, steps: &steps, at: &at }, &OneArena(&**arena_type))?;
+    let plan = plan_memory(&Arc::new(usage), &options.plan)?;
+    Ok((steps, Arc::new(plan)))
+}
+
+/// Inputs and results in the arena, everything else beside it.
+struct OneArena<'a>(&'a dyn BufferType);
+
+impl Homes for OneArena<'_> {
+    fn arenas(&self) -> Vec<ArenaInfo> {
+        vec![arena_info(self.0)]
+    }
+
+    fn bytes(&self, _: ArenaId, desc: &TensorDesc) -> u64 {
+        self.0.alloc_bytes(desc)
+    }
+
+    fn leaf(&self, _: TensorId, leaf: Leaf) -> Option<ArenaId> {
+        (leaf == Leaf::Input).then(|| ArenaId::new(0))
+    }
+}
