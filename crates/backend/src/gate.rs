@@ -31,7 +31,7 @@ impl Gate {
     fn enter(&self, kind: AccessKind) -> Result<(), Holder> {
         let step = |state: u64| match kind {
             AccessKind::Write => (state == 0).then_some(WRITER),
-            AccessKind::Read => (state != WRITER).then_some(state + 1),
+            AccessKind::Read => (state < WRITER - 1).then(|| state + 1),
         };
         match self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, step) {
             Ok(_) => Ok(()),
@@ -82,7 +82,13 @@ impl Drop for Hold {
     }
 }
 
-/// The right of one thread to read, or to read and write, one buffer for as long as it is held.
+/// The right of one thread to read, or to read and write, one buffer for as long as it is held. It can go to
+/// another thread, but not be shared:
+///
+/// ```compile_fail,E0277
+/// fn shared<T: Sync>() {}
+/// shared::<orlop_backend::Claim>();
+/// ```
 #[derive(Debug)]
 pub struct Claim {
     hold: Arc<Hold>,

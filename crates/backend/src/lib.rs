@@ -25,6 +25,6 @@ pub use host::{ForeignBufferType, HOST_ALIGNMENT, HostBufferType};
 pub use lower::{
     Bindings, LowerOptions, Overwrite, Precision, Segment, Step, Steps, Temporary, Value, overwrites, touched,
 };
-pub use queue::{Cancel, Event, Program, Queue, RunOptions};
+pub use queue::{Cancel, Event, Program, Queue, RunOptions, Touch};
 pub use registry::{DeviceId, Registry};
 pub use stored::{Pieces, StoredTensor};

@@ -1,9 +1,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use orlop_graph::AccessKind::{Read, Write};
 use orlop_graph::{Graph, NodeId, TensorDesc, TensorId, may_overwrite};
 
-use crate::{Buffer, BufferType, Device, DeviceError, NodeQuery, Operand, Slot, Support};
+use crate::{BufferType, Device, DeviceError, NodeQuery, Operand, Slot, Support, Touch};
 
 /// Nodes that one device runs one after the other.
 #[derive(Clone, Copy, Debug)]
@@ -198,12 +199,8 @@ pub fn overwrites(graph: &Graph, node: NodeId) -> Vec<Overwrite> {
 ///
 /// # Errors
 /// [`DeviceError::Unbound`] if a value has no place.
-pub fn touched(
-    steps: &Steps,
-    bindings: &Bindings,
-) -> Result<Vec<(Arc<dyn Buffer>, orlop_graph::AccessKind)>, DeviceError> {
-    use orlop_graph::AccessKind::{Read, Write};
-    let mut touched: Vec<(Arc<dyn Buffer>, orlop_graph::AccessKind)> = Vec::new();
+pub fn touched(steps: &Steps, bindings: &Bindings) -> Result<Vec<Touch>, DeviceError> {
+    let mut touched: Vec<Touch> = Vec::new();
     for step in &steps.steps {
         let reads = step.reads.iter().map(|value| (*value, Read));
         for (value, kind) in reads.chain(step.writes.iter().map(|value| (*value, Write))) {

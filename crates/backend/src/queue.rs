@@ -78,10 +78,13 @@ pub trait Event: Send + Sync + fmt::Debug {
     fn as_any(&self) -> &dyn Any;
 }
 
+/// A buffer that a run touches, and how.
+pub type Touch = (Arc<dyn Buffer>, AccessKind);
+
 /// Compiled steps, bound to memory that it keeps alive. Its device's queues run it.
 pub trait Program: Send + Sync + fmt::Debug {
     /// The buffers it touches and how: what a run must claim.
-    fn touches(&self) -> &[(Arc<dyn Buffer>, AccessKind)];
+    fn touches(&self) -> &[Touch];
 
     /// For its device to recognise.
     fn as_any(&self) -> &dyn Any;

@@ -39,7 +39,7 @@ impl Pieces {
     }
 
     /// Pieces that have bytes: without any, a count of any size is nothing to do.
-    fn to_move(&self) -> Range<u64> {
+    fn to_move(self) -> Range<u64> {
         0..if self.bytes == 0 { 0 } else { self.count }
     }
 }

@@ -1,0 +1,13 @@
+//! Memory, claims, copies and lowering as callers see them.
+
+mod claims;
+mod copies;
+mod fixtures;
+mod foreign_memory;
+mod host_memory;
+mod hostile_buffers;
+mod lowering;
+mod private_layout;
+mod random_copies;
+mod registry;
+mod stored_tensors;
