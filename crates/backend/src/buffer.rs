@@ -77,7 +77,13 @@ pub fn same_type(a: &Arc<dyn BufferType>, b: &Arc<dyn BufferType>) -> bool {
 /// The methods that touch contents take the claim under which they do so. They are the raw layer: offsets
 /// are of the buffer, and whoever calls has checked them against the tensor's extent;
 /// [`crate::StoredTensor`] is the checked layer that people use.
-pub trait Buffer: Send + Sync + fmt::Debug {
+///
+/// # Safety
+/// Devices use the memory that [`Buffer::host`] reports without asking again. It must be valid for as long as
+/// the buffer lives, for reads and, where it says so, for writes; nobody else may write it, or read it while
+/// it is written; and whatever touches it does so under a claim to the gate that [`Buffer::gate`] always
+/// returns. A buffer that reports none has nothing to answer for.
+pub unsafe trait Buffer: Send + Sync + fmt::Debug {
     /// The type it was made by.
     fn buffer_type(&self) -> &Arc<dyn BufferType>;
 

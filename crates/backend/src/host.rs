@@ -282,7 +282,8 @@ impl HostBuffer {
     }
 }
 
-impl Buffer for HostBuffer {
+// SAFETY: `span` is the memory that `keeper` keeps, and every access below is under a claim to `gate`.
+unsafe impl Buffer for HostBuffer {
     fn buffer_type(&self) -> &Arc<dyn BufferType> {
         &self.buffer_type
     }

@@ -1,3 +1,6 @@
+use std::sync::Arc;
+
+use crate::graph::Parts;
 use crate::{
     DIMS, DType, DescError, FlashAttention, Gate, Graph, GraphError, Interpolation, Leaf, Node, NodeId, Op,
     OpError, Origin, Patch, Pool, Rope, SoftMax, SortDirection, Storage, Tensor, TensorDesc, TensorId, Unary,
@@ -23,7 +26,7 @@ use crate::{
 /// ```
 #[derive(Debug, Default)]
 pub struct GraphBuilder {
-    graph: Graph,
+    graph: Parts,
     /// Tensors that stand for results of refused calls; what reads them is passed over in silence.
     poisoned: Vec<bool>,
     error: Option<GraphError>,
@@ -42,13 +45,13 @@ impl GraphBuilder {
     pub fn build(self) -> Result<Graph, GraphError> {
         match self.error {
             Some(error) => Err(error),
-            None => Ok(self.graph),
+            None => Ok(Graph(Arc::new(self.graph))),
         }
     }
 
     /// The description of a tensor built so far; an empty one after a refused call or for a foreign id.
     pub fn desc(&self, id: TensorId) -> TensorDesc {
-        self.graph.get(id).map_or(EMPTY, |tensor| tensor.desc)
+        self.graph.tensors.get(id.index()).map_or(EMPTY, |tensor| tensor.desc)
     }
 
     // --- leafs ---
@@ -163,7 +166,7 @@ impl GraphBuilder {
     }
 
     fn storage(&self, op: &Op, inputs: &[TensorId]) -> Option<Storage> {
-        let operand = self.graph.tensor(inputs[op.storage_operand()?]);
+        let operand = &self.graph.tensors[inputs[op.storage_operand()?].index()];
         let shift = if let Op::View { offset, .. } = op { *offset } else { 0 };
         // Cannot overflow: the view ends within the operand, and that one within its root.
         Some(Storage { root: operand.storage.root, offset: operand.storage.offset + shift })

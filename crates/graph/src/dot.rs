@@ -12,7 +12,7 @@ impl Graph {
                 Origin::Leaf(leaf) => ("box", format!("{leaf:?}").to_lowercase()),
                 Origin::Node(node) => ("ellipse", self.node(node).op.to_string()),
             };
-            let rim = if self.outputs.contains(&id) { ", peripheries=2" } else { "" };
+            let rim = if self.outputs().contains(&id) { ", peripheries=2" } else { "" };
             let label = escaped(&format!("{}\n{what} {}", tensor.name, tensor.desc));
             let _ = writeln!(dot, "  {id} [shape={shape}{rim}, label=\"{label}\"];");
         }
@@ -22,7 +22,7 @@ impl Graph {
             }
         }
         for edge in self.storage_edges() {
-            let (before, after) = (&self.nodes[edge.before as usize], &self.nodes[edge.after as usize]);
+            let (before, after) = (&self.nodes()[edge.before as usize], &self.nodes()[edge.after as usize]);
             if !after.inputs.contains(&before.output) {
                 let _ = writeln!(dot, "  {} -> {} [style=dashed];", before.output, after.output);
             }

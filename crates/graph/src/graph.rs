@@ -1,14 +1,28 @@
+use std::sync::Arc;
+
 use crate::{NodeId, Op, TensorDesc, TensorId};
 
 /// A tensor graph: tensors, and nodes that compute some of them in the caller's order.
 ///
 /// A graph holds no memory and never changes after [`crate::GraphBuilder::build`]. Planning, placing or
 /// running it twice, or on two sets of devices, is ordinary.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Graph {
+///
+/// Clones share one graph.
+#[derive(Clone, Debug)]
+pub struct Graph(pub(crate) Arc<Parts>);
+
+/// What a graph consists of.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Parts {
     pub(crate) tensors: Vec<Tensor>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) outputs: Vec<TensorId>,
+}
+
+impl PartialEq for Graph {
+    fn eq(&self, other: &Graph) -> bool {
+        self.is_same(other) || self.0 == other.0
+    }
 }
 
 /// A tensor of a graph.
@@ -76,29 +90,34 @@ pub struct Node {
 }
 
 impl Graph {
+    /// Whether both are clones of one graph. Equal graphs that were built twice are not.
+    pub fn is_same(&self, other: &Graph) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// All tensors; `tensors()[id.index()]` is `tensor(id)`.
     pub fn tensors(&self) -> &[Tensor] {
-        &self.tensors
+        &self.0.tensors
     }
 
     /// All nodes in the caller's order; `nodes()[id.index()]` is `node(id)`.
     pub fn nodes(&self) -> &[Node] {
-        &self.nodes
+        &self.0.nodes
     }
 
     /// The tensors declared as outputs. When there are none, every result that no node reads counts as one.
     pub fn outputs(&self) -> &[TensorId] {
-        &self.outputs
+        &self.0.outputs
     }
 
     /// Ids of all tensors.
     pub fn tensor_ids(&self) -> impl ExactSizeIterator<Item = TensorId> + use<> {
-        (0..self.tensors.len() as u32).map(TensorId)
+        (0..self.0.tensors.len() as u32).map(TensorId)
     }
 
     /// Ids of all nodes, in the caller's order.
     pub fn node_ids(&self) -> impl ExactSizeIterator<Item = NodeId> + use<> {
-        (0..self.nodes.len() as u32).map(NodeId)
+        (0..self.0.nodes.len() as u32).map(NodeId)
     }
 
     /// A tensor.
@@ -106,12 +125,12 @@ impl Graph {
     /// # Panics
     /// If the id is another graph's and out of range here; [`Graph::get`] does not.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
-        &self.tensors[id.index()]
+        &self.0.tensors[id.index()]
     }
 
     /// A tensor, or `None` for an id that is not this graph's.
     pub fn get(&self, id: TensorId) -> Option<&Tensor> {
-        self.tensors.get(id.index())
+        self.0.tensors.get(id.index())
     }
 
     /// A node.
@@ -119,12 +138,12 @@ impl Graph {
     /// # Panics
     /// If the id is another graph's and out of range here.
     pub fn node(&self, id: NodeId) -> &Node {
-        &self.nodes[id.index()]
+        &self.0.nodes[id.index()]
     }
 
     /// The first tensor with this name.
     pub fn find(&self, name: &str) -> Option<TensorId> {
-        self.tensors.iter().position(|tensor| tensor.name == name).map(|index| TensorId(index as u32))
+        self.0.tensors.iter().position(|tensor| tensor.name == name).map(|index| TensorId(index as u32))
     }
 
     /// Leafs and who keeps them.
@@ -151,15 +170,15 @@ impl Graph {
     /// The tensors whose contents must be there after a run: the declared outputs, or, when there are none,
     /// every result that no node reads.
     pub fn results(&self) -> Vec<TensorId> {
-        if !self.outputs.is_empty() {
-            return self.outputs.clone();
+        if !self.0.outputs.is_empty() {
+            return self.0.outputs.clone();
         }
-        let mut read = vec![false; self.tensors.len()];
-        for node in &self.nodes {
+        let mut read = vec![false; self.0.tensors.len()];
+        for node in &self.0.nodes {
             for input in &node.inputs {
                 read[input.index()] = true;
             }
         }
-        self.nodes.iter().map(|node| node.output).filter(|output| !read[output.index()]).collect()
+        self.0.nodes.iter().map(|node| node.output).filter(|output| !read[output.index()]).collect()
     }
 }

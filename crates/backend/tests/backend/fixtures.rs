@@ -125,7 +125,9 @@ impl Remote {
     }
 }
 
-impl Buffer for Remote {
+// SAFETY: no host memory is reported, or that of a buffer which answers for it under the same gate.
+
+unsafe impl Buffer for Remote {
     fn buffer_type(&self) -> &Arc<dyn BufferType> {
         &self.buffer_type
     }

@@ -46,7 +46,9 @@ impl Thief {
     }
 }
 
-impl Buffer for Thief {
+// SAFETY: no host memory is reported, or that of a buffer which answers for it under the same gate.
+
+unsafe impl Buffer for Thief {
     fn buffer_type(&self) -> &Arc<dyn BufferType> {
         self.victim.buffer_type()
     }
@@ -98,7 +100,8 @@ fn memory_lent_for_a_copy_is_out_of_reach_until_it_ends() {
 fn a_claim_works_again_after_a_copy_that_panicked() {
     #[derive(Debug)]
     struct Bomb(Thief);
-    impl Buffer for Bomb {
+    // SAFETY: no host memory is reported, or that of a buffer which answers for it under the same gate.
+    unsafe impl Buffer for Bomb {
         fn buffer_type(&self) -> &Arc<dyn BufferType> {
             self.0.buffer_type()
         }
@@ -133,7 +136,9 @@ struct Masked {
     second: AtomicBool,
 }
 
-impl Buffer for Masked {
+// SAFETY: no host memory is reported, or that of a buffer which answers for it under the same gate.
+
+unsafe impl Buffer for Masked {
     fn buffer_type(&self) -> &Arc<dyn BufferType> {
         self.faces[0].buffer_type()
     }
