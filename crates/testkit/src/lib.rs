@@ -9,6 +9,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
+//! use orlop_backend::Device;
 //! use orlop_graph::{DType, GraphBuilder};
 //! use orlop_testkit::{ReferenceDevice, f32_bytes, run_unplanned};
 //!
@@ -16,8 +17,8 @@
 //! let x = b.input("x", DType::F32, &[3]);
 //! let y = b.scale(x, 2.0);
 //! let graph = Arc::new(b.build()?);
-//! let device = ReferenceDevice::new();
-//! let outputs = run_unplanned(&(device as _), &graph, &[(x, f32_bytes(&[1.0, 2.0, 3.0]))])?;
+//! let device: Arc<dyn Device> = ReferenceDevice::new();
+//! let outputs = run_unplanned(&device, &graph, &[(x, f32_bytes(&[1.0, 2.0, 3.0]))])?;
 //! assert_eq!(outputs.f32s(y)?, [2.0, 4.0, 6.0]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

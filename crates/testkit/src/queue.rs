@@ -1,0 +1,144 @@
+use std::any::Any;
+use std::sync::Arc;
+
+use orlop_backend::{
+    Bindings, Buffer, Claim, Claims, DeviceError, Event, Program, Queue, RunOptions, StoredTensor, Value,
+    copy_claimed,
+};
+use orlop_graph::{AccessKind, TensorDesc, TensorId};
+
+use crate::execute::{Memory, execute, gather, scatter};
+use crate::program::ReferenceProgram;
+
+/// A queue whose work is done when it was given.
+#[derive(Debug)]
+pub(crate) struct ReferenceQueue {
+    device: Arc<str>,
+}
+
+impl ReferenceQueue {
+    pub(crate) fn new(device: Arc<str>) -> ReferenceQueue {
+        ReferenceQueue { device }
+    }
+
+    fn own<'a>(&self, program: &'a Arc<dyn Program>) -> Result<&'a ReferenceProgram, DeviceError> {
+        let found = program.as_any().downcast_ref::<ReferenceProgram>();
+        match found {
+            Some(program) if Arc::ptr_eq(&program.device, &self.device) => Ok(program),
+            other => Err(DeviceError::Foreign {
+                what: "a program",
+                owner: other.map_or("another kind of device", |program| &program.device).to_owned(),
+                device: self.device.to_string(),
+            }),
+        }
+    }
+}
+
+impl Queue for ReferenceQueue {
+    unsafe fn submit(
+        &mut self,
+        program: &Arc<dyn Program>,
+        claims: &Claims,
+        options: &RunOptions,
+    ) -> Result<(), DeviceError> {
+        let program = self.own(program)?;
+        let max = program.max_threads;
+        if let Some(asked) = options.threads.filter(|asked| *asked == 0 || *asked > max) {
+            return Err(DeviceError::BadThreads { asked, max });
+        }
+        let mut claimed = Vec::with_capacity(program.touches().len());
+        for (buffer, kind) in program.touches() {
+            claims.check(&**buffer, *kind)?;
+            // SAFETY: `lend` asks that no other thread interferes while the claim is used. The claims end with
+            // this call, everything in it runs on this thread, and our caller answers for other queues.
+            claimed.push(unsafe { claims.lend(&**buffer, *kind)? });
+        }
+        let mut memory = Bound { bindings: &program.bindings, claims: claimed };
+        let graph = &program.bindings.graph;
+        for (step, node) in program.nodes.iter().enumerate() {
+            if options.cancel.as_ref().is_some_and(|cancel| cancel.is_cancelled()) {
+                return Err(DeviceError::Cancelled { step, steps: program.nodes.len() });
+            }
+            execute(&self.device, graph, graph.node(*node), &mut memory)?;
+        }
+        Ok(())
+    }
+
+    unsafe fn copy(
+        &mut self,
+        from: &StoredTensor,
+        to: &StoredTensor,
+        claims: &Claims,
+    ) -> Result<(), DeviceError> {
+        // SAFETY: as in `submit`; the claim ends with this call.
+        let read = unsafe { claims.lend(&*from.slot().buffer, AccessKind::Read)? };
+        // SAFETY: as above.
+        let write = unsafe { claims.lend(&*to.slot().buffer, AccessKind::Write)? };
+        copy_claimed(from, to, [&read, &write]).map(|_| ())
+    }
+
+    fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
+        Ok(Arc::new(Done))
+    }
+
+    fn wait(&mut self, event: &Arc<dyn Event>) -> Result<(), DeviceError> {
+        event.wait()
+    }
+
+    fn sync(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// A point that is always passed.
+#[derive(Debug)]
+struct Done;
+
+impl Event for Done {
+    fn is_done(&self) -> bool {
+        true
+    }
+
+    fn wait(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Tensors in buffers, under the claims of one run.
+struct Bound<'a> {
+    bindings: &'a Bindings,
+    claims: Vec<Claim>,
+}
+
+impl Bound<'_> {
+    fn claim(&self, buffer: &dyn Buffer, kind: AccessKind) -> Result<&Claim, DeviceError> {
+        self.claims
+            .iter()
+            .find(|claim| claim.allows(buffer, kind))
+            .ok_or_else(|| DeviceError::NotClaimed { buffer_type: buffer.buffer_type().name().to_owned() })
+    }
+}
+
+impl Memory for Bound<'_> {
+    fn load(&self, tensor: TensorId, desc: &TensorDesc) -> Result<Vec<u8>, DeviceError> {
+        let slot = self.bindings.slot(Value::Tensor(tensor))?;
+        let claim = self.claim(&*slot.buffer, AccessKind::Read)?;
+        gather(desc, |at, bytes| slot.buffer.read(claim, slot.offset + at, bytes))
+    }
+
+    fn store(
+        &mut self,
+        tensor: TensorId,
+        offset: u64,
+        part: &TensorDesc,
+        packed: &[u8],
+    ) -> Result<(), DeviceError> {
+        let slot = self.bindings.slot(Value::Tensor(tensor))?;
+        let claim = self.claim(&*slot.buffer, AccessKind::Write)?;
+        scatter(part, packed, |at, bytes| slot.buffer.write(claim, slot.offset + offset + at, bytes))
+    }
+}

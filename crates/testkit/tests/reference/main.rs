@@ -1,0 +1,16 @@
+//! The reference device against values worked out by hand, and the ways to run a graph without a plan.
+
+mod arithmetic;
+mod attention;
+mod convolution;
+mod device;
+mod movement;
+mod norm;
+mod picture;
+mod product;
+mod reduce;
+mod rope;
+mod rows;
+mod ssm;
+mod support;
+mod unplanned;
