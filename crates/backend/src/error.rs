@@ -146,6 +146,14 @@ pub enum DeviceError {
         /// How many rows there are.
         rows: u64,
     },
+    /// A kernel panicked: a mistake in the device. The run ended there.
+    #[error("the kernel of {op} for `{tensor}` panicked")]
+    KernelPanicked {
+        /// The op.
+        op: String,
+        /// Name of the result.
+        tensor: String,
+    },
     /// The run was cancelled; what the finished steps wrote stays written.
     #[error("cancelled before step {step} of {steps}")]
     Cancelled {
