@@ -1,2 +1,55 @@
-//! What developers run.
-fn main() {}
+//! What developers run: `cargo xtask COMMAND`.
+
+mod bench;
+mod cargo;
+mod ci;
+mod corpus;
+mod test;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// What developers run.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+enum Task {
+    /// Run every test, and count what was not run.
+    Test,
+    /// Check format, lints and documentation, then run every test.
+    Ci,
+    /// Plan every graph of a folder and compare with what the files say of them.
+    Corpus {
+        /// Searched for *.jsonl.gz, folders in it included.
+        folder: PathBuf,
+        /// How many of the graphs furthest from the bound to list.
+        #[arg(long, default_value_t = 10)]
+        worst: usize,
+        /// Passed on to `orlop plan`.
+        #[arg(last = true)]
+        options: Vec<String>,
+    },
+    /// Run every benchmark.
+    Bench {
+        /// Passed on to the benchmarks.
+        #[arg(last = true)]
+        options: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Task::parse() {
+        Task::Test => test::run(),
+        Task::Ci => ci::run(),
+        Task::Corpus { folder, worst, options } => corpus::run(&folder, worst, &options),
+        Task::Bench { options } => bench::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

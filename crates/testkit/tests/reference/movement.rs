@@ -180,6 +180,6 @@ fn empty_tensors_are_no_trouble() {
     let y = bench.b.silu(x);
     let sums = bench.b.sum_rows(x);
     let outputs = bench.run().unwrap();
-    assert_eq!(outputs.f32s(y).unwrap(), []);
+    assert_eq!(outputs.f32s(y).unwrap(), Vec::<f32>::new());
     assert_eq!(outputs.f32s(sums).unwrap(), [0.0; 3]);
 }

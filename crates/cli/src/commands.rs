@@ -1,0 +1,3 @@
+//! One file for each command.
+
+pub(crate) mod plan;

@@ -1,0 +1,232 @@
+//! `orlop plan X.jsonl` and `orlop plan X.json`.
+
+use orlop::alloc::{
+    ArenaId, Error, Flaw, MemoryPlan, PlanOptions, Sharing, ValueId, plan_as_ggml, plan_memory,
+};
+use orlop::plan::{PlanError, Strategy};
+use serde::Serialize;
+
+use crate::arguments::PlanArguments;
+use crate::failure::Failure;
+use crate::graph_file::GraphCase;
+use crate::output::Output;
+use crate::printer::Printer;
+use crate::quantity::short_bytes;
+
+/// Storages named by `--explain`.
+const NAMED: usize = 20;
+
+/// What `--json` prints for a graph.
+#[derive(Serialize)]
+struct Report<'a> {
+    label: &'a str,
+    buffers: Vec<BufferReport<'a>>,
+}
+
+#[derive(Serialize)]
+struct BufferReport<'a> {
+    name: &'a str,
+    /// What ggml's own algorithm takes.
+    ggml: u64,
+    /// What the plan takes.
+    peak: u64,
+    /// Most bytes in use at one step, under ggml's lifetimes and choices in place.
+    bound: u64,
+    /// No smaller plan exists for what the plan chose to do in place.
+    optimal: bool,
+}
+
+/// What `--output` writes for a graph: tensor, buffer, chunk, offset.
+#[derive(Serialize)]
+struct Places<'a> {
+    label: &'a str,
+    ggml: Vec<(usize, usize, u32, u64)>,
+    plan: Vec<(usize, usize, u32, u64)>,
+}
+
+/// Both plans of a graph.
+struct Planned {
+    ggml: MemoryPlan,
+    /// `None` where ggml's is what was asked for.
+    own: Option<MemoryPlan>,
+}
+
+impl Planned {
+    fn best(&self) -> &MemoryPlan {
+        self.own.as_ref().unwrap_or(&self.ggml)
+    }
+}
+
+/// Bytes over the buffers of one graph, or of all.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    ggml: u128,
+    peak: u128,
+    bound: u128,
+}
+
+impl Sums {
+    fn of(planned: &Planned) -> Sums {
+        let mut sums = Sums::default();
+        for (ggml, best) in planned.ggml.arenas.iter().zip(&planned.best().arenas) {
+            sums.ggml += u128::from(ggml.peak);
+            sums.peak += u128::from(best.peak);
+            sums.bound += u128::from(ggml.bound);
+        }
+        sums
+    }
+
+    fn add(&mut self, other: Sums) {
+        self.ggml += other.ggml;
+        self.peak += other.peak;
+        self.bound += other.bound;
+    }
+
+    fn ratio(&self) -> f64 {
+        if self.bound == 0 { 1.0 } else { self.peak as f64 / self.bound as f64 }
+    }
+}
+
+/// Plans graphs one by one and says how that went.
+pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), Failure> {
+    let mut printer = Printer::new();
+    let mut output = arguments.output.as_deref().map(Output::create).transpose()?;
+    let width = cases.iter().map(|case| case.label.chars().count()).max().unwrap_or(0).max("graph".len());
+    let mut total = Sums::default();
+    let mut over: Option<(&GraphCase, u128)> = None;
+    if !arguments.json {
+        printer.line(row("graph", width, ["ggml", "peak", "bound", "peak/bound"].map(str::to_owned)))?;
+    }
+    for case in cases {
+        let planned = plan(case, arguments)?;
+        let sums = Sums::of(&planned);
+        if let Some(output) = &mut output {
+            let text =
+                serde_json::to_string(&places(case, &planned)).map_err(|e| Failure::Other(e.into()))?;
+            output.write(&text)?;
+            output.write("\n")?;
+        }
+        if arguments.json {
+            printer.json(&report(case, &planned))?;
+        } else {
+            printer.line(row(&case.label, width, cells(&sums)))?;
+        }
+        if arguments.explain {
+            explain(&mut printer, planned.best())?;
+        }
+        if over.is_none() && arguments.capacity.is_some_and(|capacity| sums.peak > u128::from(capacity)) {
+            over = Some((case, sums.peak));
+        }
+        total.add(sums);
+    }
+    if !arguments.json && cases.len() > 1 {
+        printer.line(row(&format!("{} graphs", cases.len()), width, cells(&total)))?;
+    }
+    output.map_or(Ok(()), Output::finish)?;
+    match (over, arguments.capacity) {
+        (Some((case, peak)), Some(capacity)) => Err(Failure::OverLimits(format!(
+            "{}: the best plan found for `{}` takes {peak} bytes, more than the capacity of {capacity}; try a \
+             larger --effort or --capacity",
+            case.whence, case.label
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Makes both plans of a graph, and checks them.
+fn plan(case: &GraphCase, arguments: &PlanArguments) -> Result<Planned, Failure> {
+    let refused = |error: Error| refusal(case, &error);
+    let ggml = plan_as_ggml(&case.usage).map_err(refused)?;
+    let own = match arguments.strategy {
+        Strategy::Ggml => None,
+        _ => {
+            let options = PlanOptions { search: arguments.search(), sharing: Sharing::Full };
+            Some(plan_memory(&case.usage, &options).map_err(refused)?)
+        }
+    };
+    let flawed = |flaw: Flaw| Failure::our_mistake(format!("{}: `{}`: {flaw}", case.whence, case.label));
+    match ggml.check() {
+        // The last chunk that ggml opens has no limit.
+        Ok(()) | Err(Flaw::ChunkTooLarge { .. }) => {}
+        Err(flaw) => return Err(flawed(flaw)),
+    }
+    if let Some(own) = &own {
+        own.check().map_err(flawed)?;
+    }
+    Ok(Planned { ggml, own })
+}
+
+fn refusal(case: &GraphCase, error: &Error) -> Failure {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    let sentence = format!("{}: `{}`: {error}{cause}", case.whence, case.label);
+    match error {
+        Error::Plan { source, .. } if matches!(**source, PlanError::ChunkLimit { .. }) => {
+            Failure::OverLimits(format!("{sentence}; use another --strategy"))
+        }
+        _ => Failure::BadInput(format!("{sentence}; correct the graph")),
+    }
+}
+
+fn report<'a>(case: &'a GraphCase, planned: &Planned) -> Report<'a> {
+    let arenas = case.usage.arenas.iter().zip(planned.ggml.arenas.iter().zip(&planned.best().arenas));
+    let buffers = arenas.map(|(info, (ggml, best))| BufferReport {
+        name: &info.name,
+        ggml: ggml.peak,
+        peak: best.peak,
+        bound: ggml.bound,
+        optimal: best.optimal,
+    });
+    Report { label: &case.label, buffers: buffers.collect() }
+}
+
+fn places<'a>(case: &'a GraphCase, planned: &Planned) -> Places<'a> {
+    let list = |plan: &MemoryPlan| {
+        let owners =
+            case.usage.values().iter().enumerate().filter(|(index, value)| value.root.index() == *index);
+        let placed = owners.filter_map(|(index, _)| {
+            let place = plan.place(ValueId::new(index))?;
+            Some((index, place.arena.index(), place.chunk, place.offset))
+        });
+        placed.collect()
+    };
+    Places { label: &case.label, ggml: list(&planned.ggml), plan: list(planned.best()) }
+}
+
+fn cells(sums: &Sums) -> [String; 4] {
+    let bytes = |sum: u128| short_bytes(u64::try_from(sum).unwrap_or(u64::MAX));
+    [bytes(sums.ggml), bytes(sums.peak), bytes(sums.bound), format!("{:.4}", sums.ratio())]
+}
+
+fn row(label: &str, width: usize, cells: [String; 4]) -> String {
+    let [ggml, peak, bound, ratio] = cells;
+    format!("{label:<width$}  {ggml:>12}  {peak:>12}  {bound:>12}  {ratio:>10}")
+}
+
+/// Lists, for each buffer, what is in memory at the step where most is.
+fn explain(printer: &mut Printer, plan: &MemoryPlan) -> Result<(), Failure> {
+    for (index, info) in plan.usage.arenas.iter().enumerate() {
+        let (step, storages) = plan.peak(ArenaId::new(index));
+        if storages.is_empty() {
+            continue;
+        }
+        let bytes = short_bytes(storages.iter().map(|storage| storage.bytes).sum());
+        let count = storages.len();
+        let (name, last) = (&info.name, plan.usage.step_count().saturating_sub(1));
+        printer
+            .line(format_args!("  {name}: step {step} of 0..={last} needs {bytes}, in {count} storages"))?;
+        for storage in storages.iter().take(NAMED) {
+            printer.line(format_args!(
+                "  {:>12}  at {:<16}  steps {} to {}  {}",
+                short_bytes(storage.bytes),
+                format!("{}:{}", storage.place.chunk, storage.place.offset),
+                storage.live.start,
+                storage.live.end.saturating_sub(1),
+                storage.name
+            ))?;
+        }
+        if count > NAMED {
+            printer.line(format_args!("  {:>12}  more", count - NAMED))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! `orlop plan X.csv`.
+
+use std::time::Instant;
+
+use orlop::plan::{Plan, PlanError, solve, verify};
+use serde::Serialize;
+
+use crate::arguments::PlanArguments;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::printer::Printer;
+use crate::problem_file::ProblemFile;
+
+/// Storages named by `--explain`.
+const NAMED: usize = 20;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    buffers: usize,
+    bound: u64,
+    peak: u64,
+    /// Bytes above the bound.
+    gap: u64,
+    optimal: bool,
+    strategy: &'static str,
+    seconds: f64,
+    /// What ended the search early; counted effort never does.
+    stopped: Option<&'static str>,
+}
+
+/// Plans a problem and says how that went.
+pub(crate) fn run(file: &ProblemFile, arguments: &PlanArguments) -> Result<(), Failure> {
+    let mut problem = file.problem.clone();
+    problem.capacity = arguments.capacity;
+    let began = Instant::now();
+    let solved = solve(&problem, &arguments.search());
+    let seconds = began.elapsed().as_secs_f64();
+    let (plan, over) = match solved {
+        Ok(plan) => (plan, None),
+        Err(PlanError::OverCapacity { capacity, best }) => (*best, Some(capacity)),
+        Err(error) => return Err(refusal(file, error)),
+    };
+    // The best plan found is legal but for the capacity.
+    problem.capacity = None;
+    verify(&problem, &plan).map_err(|flaw| Failure::our_mistake(format!("{}: {flaw}", file.name)))?;
+
+    if let Some(path) = &arguments.output {
+        let mut output = Output::create(path)?;
+        output.write(&file.with_offsets(plan.places.iter().map(|place| place.offset)))?;
+        output.finish()?;
+    }
+    let report = Report {
+        buffers: problem.buffers.len(),
+        bound: plan.bound,
+        peak: plan.peak,
+        gap: plan.gap(),
+        optimal: plan.optimal,
+        strategy: plan.strategy.name(),
+        seconds,
+        stopped: None,
+    };
+    let mut printer = Printer::new();
+    if arguments.json {
+        printer.json(&report)?
+    } else {
+        print(&mut printer, &report)?
+    }
+    if arguments.explain {
+        explain(&mut printer, file, &plan)?;
+    }
+    match over {
+        None => Ok(()),
+        Some(capacity) => Err(Failure::OverLimits(format!(
+            "{}: the best plan found takes {} bytes, more than the capacity of {capacity}, though {} may be \
+             possible; try a larger --effort or --capacity",
+            file.name, plan.peak, plan.bound
+        ))),
+    }
+}
+
+/// Why there is no plan.
+fn refusal(file: &ProblemFile, error: PlanError) -> Failure {
+    let name = &file.name;
+    match error {
+        PlanError::Impossible { capacity, bound } => Failure::Impossible(format!(
+            "{name}: {bound} bytes are alive at one step, more than the capacity of {capacity}; give a \
+             --capacity of {bound} or more"
+        )),
+        PlanError::LargerThanCapacity { buffer, footprint, capacity } => Failure::Impossible(format!(
+            "{name}: buffer `{}` alone takes {footprint} bytes, more than the capacity of {capacity}; give a \
+             larger --capacity",
+            file.id(buffer.index())
+        )),
+        error => Failure::BadInput(format!("{name}: {error}; give smaller sizes or another --strategy")),
+    }
+}
+
+fn print(printer: &mut Printer, report: &Report) -> Result<(), Failure> {
+    let percent = match report.bound {
+        0 => 0.0,
+        bound => 100.0 * report.gap as f64 / bound as f64,
+    };
+    printer.line(format_args!("buffers   {:>20}", report.buffers))?;
+    printer.line(format_args!("bound     {:>20} bytes", report.bound))?;
+    printer.line(format_args!("peak      {:>20} bytes", report.peak))?;
+    printer.line(format_args!("gap       {:>20} bytes, {percent:.3} % of the bound", report.gap))?;
+    printer.line(format_args!("optimal   {:>20}", if report.optimal { "yes" } else { "not proven" }))?;
+    printer.line(format_args!("strategy  {:>20}", report.strategy))?;
+    printer.line(format_args!("time      {:>20.6} seconds", report.seconds))
+}
+
+/// Lists what is alive at the step where most is.
+fn explain(printer: &mut Printer, file: &ProblemFile, plan: &Plan) -> Result<(), Failure> {
+    let buffers = &file.problem.buffers;
+    let bytes = |index: usize| buffers[index].footprint().unwrap_or(buffers[index].size);
+    let mut changes: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * buffers.len());
+    for (index, buffer) in buffers.iter().enumerate() {
+        changes.push((buffer.live.start, true, index));
+        changes.push((buffer.live.end, false, index));
+    }
+    // Ends come before beginnings of the same step.
+    changes.sort_unstable();
+    let (mut now, mut most, mut step) = (0, 0, 0);
+    for (at, begins, index) in changes {
+        now = if begins { now + bytes(index) } else { now - bytes(index) };
+        if now > most {
+            (most, step) = (now, at);
+        }
+    }
+    let mut alive: Vec<usize> = (0..buffers.len())
+        .filter(|index| buffers[*index].live.contains(&step) && bytes(*index) > 0)
+        .collect();
+    alive.sort_by_key(|index| (std::cmp::Reverse(bytes(*index)), *index));
+    printer.line(format_args!("\nstep {step} needs {most} bytes, in {} buffers:", alive.len()))?;
+    for index in alive.iter().take(NAMED) {
+        let (live, place) = (&buffers[*index].live, plan.places[*index]);
+        printer.line(format_args!(
+            "{:>20} bytes at {:<20} {} (steps {} to before {})",
+            bytes(*index),
+            place.offset,
+            file.id(*index),
+            live.start,
+            live.end
+        ))?;
+    }
+    match alive.len().saturating_sub(NAMED) {
+        0 => Ok(()),
+        rest => printer.line(format_args!("{:>20} more", rest)),
+    }
+}

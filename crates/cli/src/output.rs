@@ -1,0 +1,77 @@
+//! Files that are written.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// A file that appears under its name only when it is complete: until then it stands beside it under another.
+#[derive(Debug)]
+pub(crate) struct Output {
+    path: PathBuf,
+    /// `None` where something that is no plain file (a pipe, a terminal) is written to directly.
+    temporary: Option<PathBuf>,
+    file: Option<BufWriter<File>>,
+}
+
+impl Output {
+    /// Begins a file.
+    pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
+        let refused = |error: std::io::Error| {
+            let name = path.display();
+            Failure::BadInput(format!("{name} cannot be written ({error}); give another --output"))
+        };
+        // `/dev/stdout` may lead to a plain file that somebody else holds open.
+        let special = path.starts_with("/dev") || path.starts_with("/proc");
+        if special || fs::metadata(path).is_ok_and(|known| !known.is_file()) {
+            let file = OpenOptions::new().append(true).open(path).map_err(refused)?;
+            return Ok(Output { path: path.to_owned(), temporary: None, file: Some(BufWriter::new(file)) });
+        }
+        // A link keeps pointing where it does: its target is replaced.
+        let path = match fs::symlink_metadata(path) {
+            Ok(_) => fs::canonicalize(path).map_err(refused)?,
+            Err(_) => path.to_owned(),
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        let file = OpenOptions::new().write(true).create_new(true).open(&temporary).map_err(refused)?;
+        Ok(Output { path, temporary: Some(temporary), file: Some(BufWriter::new(file)) })
+    }
+
+    /// Adds to it.
+    pub(crate) fn write(&mut self, text: &str) -> Result<(), Failure> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.write_all(text.as_bytes()).map_err(|error| self.failed(error))
+    }
+
+    /// Ends it, and gives it its name.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        let Some(mut file) = self.file.take() else { return Ok(()) };
+        file.flush().map_err(|error| self.failed(error))?;
+        drop(file);
+        match &self.temporary {
+            Some(temporary) => fs::rename(temporary, &self.path).map_err(|error| self.failed(error))?,
+            None => return Ok(()),
+        }
+        self.temporary = None;
+        Ok(())
+    }
+
+    fn failed(&self, error: std::io::Error) -> Failure {
+        let name = self.path.display();
+        Failure::Other(anyhow::anyhow!(
+            "{name} cannot be written ({error}); check the space and rights there"
+        ))
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.file = None;
+        if let Some(temporary) = &self.temporary {
+            // Nothing can be done about a leftover that will not go.
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! `cargo xtask ci`.
+
+use anyhow::Result;
+
+use crate::{cargo, test};
+
+/// Everything that must hold before a change is taken, quickest first.
+pub(crate) fn run() -> Result<()> {
+    cargo::run(&mut cargo::cargo(&["fmt", "--all", "--check"]))?;
+    let lints = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
+    cargo::run(&mut cargo::cargo(&lints))?;
+    let documentation = ["doc", "--workspace", "--all-features", "--no-deps"];
+    cargo::run(cargo::cargo(&documentation).env("RUSTDOCFLAGS", "-D warnings"))?;
+    test::run()
+}
