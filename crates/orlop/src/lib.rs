@@ -1,7 +1,4 @@
-//! Orlop plans every byte of a tensor graph before anything runs, places the work on the devices at hand, and
-//! runs it.
-//!
-//! This crate is the curated whole; each module is a crate of its own that can be used alone.
+#![doc = include_str!("../../../README.md")]
 
 /// Bytes, lifetimes, offsets: the planner.
 pub use orlop_plan as plan;
