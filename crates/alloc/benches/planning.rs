@@ -31,7 +31,9 @@ fn report(graph: &Graph) {
     };
 
     line("graph to usage", time(|| host().usage(graph, &Assignment::default())), None);
-    for (what, options) in [("plan, best fit online", PlanOptions::GGML), ("plan, best of all", PlanOptions::default())] {
+    for (what, options) in
+        [("plan, best fit online", PlanOptions::GGML), ("plan, best of all", PlanOptions::default())]
+    {
         let plan = plan_memory(&usage, &options).expect("it can be planned");
         line(what, time(|| plan_memory(&usage, &options)), Some(&plan));
     }

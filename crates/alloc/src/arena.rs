@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use orlop_backend::{Buffer, BufferType, DeviceError, Slot};
 
+use crate::linear::new_buffer;
 use crate::{ArenaId, Error, MemoryPlan, Place, ValueId};
 
 /// What happens to memory that has become too small.
@@ -48,7 +49,8 @@ impl Arenas {
     /// Bytes of an arena's chunks, `None` while there are none.
     pub(crate) fn bytes(&self, arena: usize) -> Option<u64> {
         let chunks = &self.chunks[arena];
-        (!chunks.is_empty()).then(|| chunks.iter().map(|chunk| chunk.bytes()).sum())
+        (!chunks.is_empty())
+            .then(|| chunks.iter().fold(0, |sum: u64, chunk| sum.saturating_add(chunk.bytes())))
     }
 
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &Arc<dyn Buffer>> {
@@ -79,8 +81,7 @@ impl Arenas {
         let mut fresh = Vec::new();
         for (arena, chunk, _, bytes) in &wanted {
             let buffer_type = &self.types[*arena];
-            let buffer = Arc::clone(buffer_type)
-                .allocate(*bytes)
+            let buffer = new_buffer(buffer_type, *bytes)
                 .map_err(|source| failed(plan, *arena, *chunk, *bytes, &**buffer_type, source))?;
             fresh.push(buffer);
         }
@@ -110,7 +111,7 @@ fn empty(buffer_type: &Arc<dyn BufferType>) -> Result<Arc<dyn Buffer>, Error> {
         bytes: 0,
         source: Box::new(source),
     };
-    Arc::clone(buffer_type).allocate(0).map_err(failed)
+    new_buffer(buffer_type, 0).map_err(failed)
 }
 
 /// A failed allocation, with the name of the value to blame where one alone is too large.
@@ -131,13 +132,17 @@ fn failed(
                     .place(ValueId::new(*index))
                     .is_some_and(|place| (place.arena, place.chunk as usize) == (arena_id, chunk))
         };
-        let largest =
-            plan.usage.values().iter().enumerate().filter(in_chunk).max_by_key(|(_, value)| value.bytes);
-        if let Some((index, value)) = largest
-            && value.bytes > *max
+        let values = plan.usage.values().iter().enumerate().filter(in_chunk);
+        let sizes = values.map(|(index, _)| {
+            let id = ValueId::new(index);
+            (plan.usage.rounded_bytes(id, arena_id), id)
+        });
+        // The first of equals is the one whose memory the others took over.
+        if let Some((bytes, id)) = sizes.max_by_key(|(bytes, id)| (*bytes, std::cmp::Reverse(*id)))
+            && bytes > *max
         {
-            let tensor = plan.usage.name(ValueId::new(index)).to_owned();
-            return Error::TooLarge { tensor, bytes: value.bytes, max: *max, buffer_type: name };
+            let tensor = plan.usage.name(id).to_owned();
+            return Error::TooLarge { tensor, bytes, max: *max, buffer_type: name };
         }
     }
     Error::AllocFailed { buffer_type: name, bytes, source: Box::new(source) }

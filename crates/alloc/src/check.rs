@@ -1,18 +1,24 @@
 use std::collections::BTreeMap;
 
-use crate::{MemoryPlan, Unread, ValueId};
+use crate::{MemoryPlan, StepView, Unread, Usage, ValueId};
 
 /// What is wrong with a memory plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
+    /// The parts of a plan that was read from somewhere do not belong together.
+    #[error("this is no plan: {what}")]
+    Malformed {
+        /// What is wrong.
+        what: String,
+    },
     /// A value that a step touches has no place.
     #[error("`{value}` has no place")]
     Unplaced {
         /// Its name.
         value: String,
     },
-    /// A value has a place that is not its own: it is external, or its root lies elsewhere.
+    /// A value has a place that is not its own: it is external, or its root or its storage lie elsewhere.
     #[error("`{value}` has a place that cannot be")]
     Misplaced {
         /// Its name.
@@ -77,9 +83,11 @@ struct Life {
 
 /// See [`MemoryPlan::check`]. Shares nothing with the walk that planning is based on.
 pub(crate) fn check(plan: &MemoryPlan) -> Result<(), Flaw> {
+    check_shape(plan)?;
     let usage = &*plan.usage;
     let name = |index: usize| usage.name(ValueId::new(index)).to_owned();
     let mut lives = lifetimes(plan);
+    check_storages(plan, &lives)?;
     cut_short_what_was_taken(plan, &mut lives)?;
 
     for (index, value) in usage.values().iter().enumerate() {
@@ -89,8 +97,8 @@ pub(crate) fn check(plan: &MemoryPlan) -> Result<(), Flaw> {
             let same = match (place, root) {
                 (None, None) => true,
                 (Some(place), Some(root)) => {
-                    (place.arena, place.chunk, place.offset)
-                        == (root.arena, root.chunk, root.offset + value.offset)
+                    (place.arena, place.chunk, Some(place.offset))
+                        == (root.arena, root.chunk, root.offset.checked_add(value.offset))
                 }
                 _ => false,
             };
@@ -122,6 +130,67 @@ pub(crate) fn check(plan: &MemoryPlan) -> Result<(), Flaw> {
     check_overlaps(plan, &lives)
 }
 
+/// A plan that was read from somewhere may name what is not there.
+fn check_shape(plan: &MemoryPlan) -> Result<(), Flaw> {
+    let malformed = |what: String| Err(Flaw::Malformed { what });
+    let usage = &*plan.usage;
+    if let Err(error) = usage.validate() {
+        return malformed(error.to_string());
+    }
+    let values = usage.values().len();
+    if plan.places().len() != values || plan.arenas.len() != usage.arenas.len() {
+        return malformed("it has other values or arenas than its usage".to_owned());
+    }
+    for (arena, info) in plan.arenas.iter().zip(&usage.arenas) {
+        let sum = arena.chunks.iter().try_fold(0u64, |sum, bytes| sum.checked_add(*bytes));
+        if sum != Some(arena.peak) {
+            return malformed(format!("the chunks of {} are not its peak", info.name));
+        }
+    }
+    let arena_exists = |place: &crate::Place| place.arena.index() < plan.arenas.len();
+    if !plan.places().iter().flatten().all(arena_exists) {
+        return malformed("a place is in an arena that is not there".to_owned());
+    }
+    let known = |id: &ValueId| id.index() < values;
+    let decided = |d: &crate::Decision| d.step < usage.step_count() && known(&d.value) && known(&d.operand);
+    if !plan.decisions.iter().all(decided) {
+        return malformed("a decision is about something that is not there".to_owned());
+    }
+    if !plan.storages.iter().flat_map(|storage| &storage.values).all(known) {
+        return malformed("a storage holds something that is not there".to_owned());
+    }
+    Ok(())
+}
+
+/// Storages are what the plan says of itself: each value lies in one, for all of its life.
+fn check_storages(plan: &MemoryPlan, lives: &[Option<Life>]) -> Result<(), Flaw> {
+    let usage = &*plan.usage;
+    let mut stored = vec![false; usage.values().len()];
+    for storage in &plan.storages {
+        for id in &storage.values {
+            let alive = match lives[id.index()] {
+                Some(life) => storage.live.start <= life.start && life.end <= storage.live.end,
+                None => true,
+            };
+            let twice = std::mem::replace(&mut stored[id.index()], true);
+            if twice || !alive || plan.place(*id) != Some(storage.place) {
+                return Err(Flaw::Misplaced { value: usage.name(*id).to_owned() });
+            }
+        }
+    }
+    let root = |index: &usize| usage.values()[*index].root.index() == *index;
+    let placed = |index: &usize| plan.place(ValueId::new(*index)).is_some();
+    match (0..stored.len()).filter(root).filter(placed).find(|index| !stored[*index]) {
+        Some(index) => Err(Flaw::Misplaced { value: usage.name(ValueId::new(index)).to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// What a step writes; a marker has no contents.
+fn contents<'a>(usage: &'a Usage, step: &StepView<'a>) -> impl Iterator<Item = &'a ValueId> + use<'a> {
+    step.writes.iter().filter(|id| usage.value(**id).root == **id || !usage.value(**id).flags.marker)
+}
+
 /// When each root is in memory, from the steps alone.
 fn lifetimes(plan: &MemoryPlan) -> Vec<Option<Life>> {
     let usage = &*plan.usage;
@@ -133,8 +202,10 @@ fn lifetimes(plan: &MemoryPlan) -> Vec<Option<Life>> {
         life.end = life.end.max(last + 1);
     };
     let first_group_end = usage.groups().next().map_or(0, |group| group.end - 1);
-    for (id, _) in &usage.leafs {
-        touch(usage.value(*id).root, 0, first_group_end);
+    // A leaf that is a view of a result has nothing of its own.
+    let leafs = || usage.leafs.iter().map(|(id, _)| *id).filter(|id| usage.value(*id).root == *id);
+    for id in leafs() {
+        touch(id, 0, first_group_end);
     }
     let mut read = vec![false; usage.values().len()];
     for id in usage.steps().flat_map(|step| step.reads) {
@@ -145,21 +216,19 @@ fn lifetimes(plan: &MemoryPlan) -> Vec<Option<Life>> {
         let last = group.end - 1;
         for index in group {
             let step = usage.step(index);
-            for id in step.reads.iter().chain(step.writes) {
+            for id in step.reads.iter().chain(contents(usage, &step)) {
                 let value = usage.value(*id);
                 let start = if usage.value(value.root).flags.input { 0 } else { index };
                 let unread_root = value.root == *id && !read[id.index()];
-                let unread_view = value.root != *id && !value.flags.marker && !read[id.index()];
+                let unread_view = value.root != *id && !read[id.index()];
                 let lives_on = usage.unread == Unread::LivesOn && (unread_root || unread_view);
                 touch(value.root, start, if lives_on { end - 1 } else { last });
             }
         }
     }
     if usage.unread == Unread::LivesOn {
-        for (id, _) in &usage.leafs {
-            if !read[usage.value(*id).root.index()] {
-                touch(usage.value(*id).root, 0, end - 1);
-            }
+        for id in leafs().filter(|id| !read[id.index()]) {
+            touch(id, 0, end - 1);
         }
     }
     for (index, value) in usage.values().iter().enumerate() {
@@ -186,24 +255,39 @@ fn cut_short_what_was_taken(plan: &MemoryPlan, lives: &mut [Option<Life>]) -> Re
             value: usage.name(decision.value).to_owned(),
             operand: usage.name(decision.operand).to_owned(),
         };
-        let offered = step.overwrites.iter().any(|pair| {
-            step.writes[pair.write as usize] == decision.value
-                && step.reads[pair.read as usize] == decision.operand
+        let offered = |slot: usize| {
+            let pair = |pair: &crate::OverwritePair| {
+                step.writes[pair.write as usize] == decision.value && pair.read as usize == slot
+            };
+            step.overwrites.iter().any(pair)
+        };
+        let reads = || {
+            let of_root = |(_, read): &(usize, &ValueId)| usage.value(**read).root == operand.root;
+            step.reads.iter().enumerate().filter(of_root)
+        };
+        let asked_for = reads().any(|(slot, read)| *read == decision.operand && offered(slot));
+        // Whatever the step reads of that memory lies exactly under the result.
+        let under_result = reads().all(|(slot, read)| {
+            let read = usage.value(*read);
+            offered(slot) && read.offset == 0 && read.layout == usage.value(decision.value).layout
         });
         let last_here = match lives[operand.root.index()] {
             Some(life) => life.end == group_end[decision.step],
             None => false,
         };
-        // Later steps of the same group may not read it either.
-        let read_later_in_group = (decision.step + 1..group_end[decision.step])
-            .any(|later| usage.step(later).reads.iter().any(|read| usage.value(*read).root == operand.root));
-        if !offered
+        // Later steps of the same group may not touch it either.
+        let read_later_in_group = (decision.step + 1..group_end[decision.step]).any(|later| {
+            let later = usage.step(later);
+            later.reads.iter().chain(contents(usage, &later)).any(|id| usage.value(*id).root == operand.root)
+        });
+        let written = |value: &ValueId| usage.value(*value).root == operand.root;
+        if !asked_for
+            || !under_result
             || !last_here
             || read_later_in_group
+            || contents(usage, &step).any(written)
             || root.flags.output
             || root.flags.external
-            || operand.offset != 0
-            || operand.layout != usage.value(decision.value).layout
             || plan.place(operand.root) != plan.place(decision.value)
         {
             return Err(bad());
@@ -253,7 +337,7 @@ fn check_overlaps(plan: &MemoryPlan, lives: &[Option<Life>]) -> Result<(), Flaw>
             }
             continue;
         }
-        let end = place.offset + usage.value(ValueId::new(index)).bytes;
+        let end = place.offset.saturating_add(usage.value(ValueId::new(index)).bytes);
         let same_chunk = |other: &crate::Place| (other.arena, other.chunk) == (place.arena, place.chunk);
         let below = in_use.range(..=place).next_back().filter(|(at, _)| same_chunk(at));
         let above = in_use.range(place..).next().filter(|(at, _)| same_chunk(at));

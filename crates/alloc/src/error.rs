@@ -66,6 +66,12 @@ pub enum Error {
         /// The root's bytes.
         bytes: u64,
     },
+    /// The lists of a usage that was read from somewhere do not belong together.
+    #[error("{what} of a usage and its lists do not belong together")]
+    BadLists {
+        /// The part that does not fit.
+        what: String,
+    },
     /// A step offers to overwrite something it does not read or write.
     #[error("step {step} offers to overwrite a read or with a write that it does not have")]
     BadOverwrite {

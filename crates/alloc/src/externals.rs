@@ -33,19 +33,24 @@ impl Externals {
     /// # Errors
     /// [`Error::MissingExternal`], [`Error::ExternalMismatch`].
     pub fn check(&self, graph: &Graph) -> Result<(), Error> {
-        for (id, leaf) in graph.leafs() {
-            if !leaf.is_external() {
-                continue;
-            }
+        let missing = graph.leafs().find(|(id, leaf)| leaf.is_external() && self.get(*id).is_none());
+        if let Some((id, _)) = missing {
+            return Err(Error::MissingExternal { tensor: graph.tensor(id).name.clone() });
+        }
+        self.check_given(graph)
+    }
+
+    /// Checks those external leafs of the graph that are there.
+    pub(crate) fn check_given(&self, graph: &Graph) -> Result<(), Error> {
+        if self.tensors.is_empty() {
+            return Ok(());
+        }
+        for (id, _) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
             let expected = &graph.tensor(id).desc;
-            let tensor = graph.tensor(id).name.clone();
-            match self.get(id) {
-                None => return Err(Error::MissingExternal { tensor }),
-                Some(given) if given.desc() != expected => {
-                    let given = Box::new(*given.desc());
-                    return Err(Error::ExternalMismatch { tensor, expected: Box::new(*expected), given });
-                }
-                Some(_) => {}
+            if let Some(given) = self.get(id).filter(|given| given.desc() != expected) {
+                let tensor = graph.tensor(id).name.clone();
+                let given = Box::new(*given.desc());
+                return Err(Error::ExternalMismatch { tensor, expected: Box::new(*expected), given });
             }
         }
         Ok(())

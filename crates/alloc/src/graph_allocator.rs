@@ -6,7 +6,7 @@ use orlop_backend::{BufferType, Slot, same_type};
 use orlop_graph::{Graph, Leaf, Order, TensorDesc, TensorId};
 
 use crate::arena::Arenas;
-use crate::graph_usage::{Homes, Lowered, arena_info, plain_steps, usage_of};
+use crate::graph_usage::{Homes, Lowered, arena_info, check_order, plain_steps, usage_of};
 use crate::observe::{Event, Observer, narrate};
 use crate::{
     ArenaId, ArenaInfo, Error, Externals, Growth, MemoryPlan, Misfit, PlanOptions, Usage, ValueId,
@@ -147,7 +147,8 @@ impl GraphAllocator {
     /// Plans a graph and allocates what it needs.
     ///
     /// # Errors
-    /// [`Error::BadBufferId`], [`Error::AssignmentLength`], [`Error::TooLarge`], [`Error::AllocFailed`]; with
+    /// [`Error::BadBufferId`], [`Error::AssignmentLength`], [`Error::Graph`] for an order that is not one of this
+    /// graph, [`Error::TooLarge`], [`Error::AllocFailed`]; with
     /// [`Growth::Keep`] the allocator is then as it was, with [`Growth::Replace`] it may have to be reserved anew.
     pub fn reserve_with(&mut self, graph: &Graph, assignment: &Assignment) -> Result<&MemoryPlan, Error> {
         let usage = Arc::new(self.usage(graph, assignment)?);
@@ -177,22 +178,22 @@ impl GraphAllocator {
     /// Binds a graph; plans anew if what is reserved does not fit.
     ///
     /// # Errors
-    /// As [`GraphAllocator::reserve_with`], and what a buffer's init hook refuses.
+    /// As [`GraphAllocator::reserve_with`], [`Error::ExternalMismatch`], and what a buffer's init hook refuses:
+    /// the plan is in force then, and the graph can be bound again.
     pub fn alloc_with(
         &mut self,
         graph: &Graph,
         assignment: &Assignment,
         externals: &Externals,
     ) -> Result<Allocation, Error> {
+        externals.check_given(graph)?;
         let again = |(served, how): &(Graph, Assignment)| served.is_same(graph) && how == assignment;
         if !self.served.as_ref().is_some_and(again) {
             let usage = self.usage(graph, assignment)?;
-            let misfit = match &self.plan {
-                Some(plan) => plan.fits(&usage).err(),
-                None => Some(Misfit::Steps { planned: 0, given: usage.step_count() }),
-            };
-            if let Some(misfit) = misfit {
-                self.adopt(&Arc::new(usage), Some(&misfit))?;
+            match self.plan.as_ref().map(|plan| plan.fits(&usage)) {
+                Some(Ok(())) => {}
+                Some(Err(misfit)) => drop(self.adopt(&Arc::new(usage), Some(&misfit))?),
+                None => drop(self.adopt(&Arc::new(usage), None)?),
             }
             self.served = Some((graph.clone(), assignment.clone()));
         }
@@ -224,13 +225,16 @@ impl GraphAllocator {
     /// The usage of a graph under an assignment: one step a node, views left out.
     ///
     /// # Errors
-    /// [`Error::BadBufferId`], [`Error::AssignmentLength`].
+    /// [`Error::BadBufferId`], [`Error::AssignmentLength`], [`Error::Graph`].
     pub fn usage(&self, graph: &Graph, assignment: &Assignment) -> Result<Usage, Error> {
         let nodes = self.buffers(assignment.nodes.as_deref(), graph.nodes().len(), "nodes")?;
         let leafs = self.buffers(assignment.leafs.as_deref(), graph.leafs().count(), "leafs")?;
         let own;
         let order = match &assignment.order {
-            Some(order) => order,
+            Some(order) => {
+                check_order(graph, order)?;
+                order
+            }
             None => {
                 own = graph.order();
                 &own
@@ -292,7 +296,9 @@ impl GraphAllocator {
             };
             // A view's place is taken from its root's: its offset may be another one than in the plan.
             let slot = slot.map(|slot| Slot { offset: slot.offset + tensor.storage.offset, ..slot });
-            if let Some(slot) = &slot {
+            // External leafs were bound by whoever stored them; their views were not.
+            let bound_before = root == id && graph.root_leaf(id).is_some_and(|leaf| leaf.is_external());
+            if let (Some(slot), false) = (&slot, bound_before) {
                 slot.buffer.init_tensor(&tensor.desc, slot.offset)?;
             }
             tensors.push(slot);

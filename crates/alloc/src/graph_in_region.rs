@@ -3,12 +3,12 @@ use std::sync::Arc;
 
 use orlop_backend::{Buffer, Slot};
 use orlop_graph::{Graph, Leaf, Order, TensorDesc, TensorId};
-use orlop_plan::Place;
+use orlop_plan::{FreeList, Place};
 
-use crate::graph_usage::{Homes, Lowered, plain_steps, usage_of};
+use crate::graph_usage::{Homes, Lowered, check_order, plain_steps, usage_of};
 use crate::tensor_allocator::refused;
-use crate::trace::{Event, Rules, walk};
-use crate::{ArenaId, ArenaInfo, Error, Sharing, TensorAllocator, Unread, ValueId};
+use crate::trace::{Event, Rules, Trace, walk};
+use crate::{ArenaId, ArenaInfo, Error, Sharing, TensorAllocator, Unread, Usage, ValueId};
 
 /// A tensor allocator and a graph allocator in one object, for those who size memory by measuring: allocate
 /// inputs and then the graph with a measuring one, make a real one of [`RegionAllocator::max_bytes`], do the
@@ -42,64 +42,117 @@ impl RegionAllocator {
         Ok(offset)
     }
 
-    /// Allocates all of a graph that is not allocated yet and returns [`RegionAllocator::max_bytes`].
+    /// Allocates all of a graph that is not allocated yet and returns [`RegionAllocator::max_bytes`]. What was
+    /// allocated by hand stays where it is; like everything else it is given back, or taken over in place,
+    /// after its last use. A graph that is allocated already is left alone.
     ///
     /// # Errors
-    /// [`Error::OutOfSpace`]; nothing is allocated then.
+    /// [`Error::OutOfSpace`], and what the buffer's init hook refuses; nothing is allocated then.
     pub fn alloc_graph(&mut self, graph: &Graph) -> Result<u64, Error> {
-        self.alloc_graph_in(graph, &graph.order())
+        self.alloc_ordered(graph, &graph.order())
     }
 
     /// As [`RegionAllocator::alloc_graph`], in an order of the caller's: memory is given back at its barriers.
     ///
     /// # Errors
-    /// [`Error::OutOfSpace`]; nothing is allocated then.
+    /// As there, and [`Error::Graph`] for an order that is not one of this graph.
     pub fn alloc_graph_in(&mut self, graph: &Graph, order: &Order) -> Result<u64, Error> {
+        check_order(graph, order)?;
+        self.alloc_ordered(graph, order)
+    }
+
+    fn alloc_ordered(&mut self, graph: &Graph, order: &Order) -> Result<u64, Error> {
         let (steps, groups) = plain_steps(graph, order);
         let arena = ArenaId::new(0);
         let at: Vec<(ArenaId, u32)> = groups.into_iter().map(|group| (arena, group)).collect();
         let mut usage = usage_of(Lowered { graph, steps: &steps, at: &at }, &InRegion(&self.tensors))?;
         let by_hand: Vec<Option<Place>> = graph.tensor_ids().map(|id| self.tensors.place(id)).collect();
         usage.unread = Unread::LivesOn;
-        usage.leafs.retain(|(value, _)| by_hand[value.index()].is_some());
+        // Whatever has memory has it from the beginning, results included.
+        usage.leafs = (0..by_hand.len())
+            .filter(|index| by_hand[*index].is_some())
+            .map(|index| (ValueId::new(index), arena))
+            .collect();
         usage.validate()?;
 
         let trace = walk(&usage, Rules { sharing: Sharing::Full, across_arenas: false });
-        let mut list = self.tensors.try_out();
-        let mut places: Vec<Option<Place>> = vec![None; trace.pieces.len()];
+        let placed_before = |id: &TensorId| self.placed.contains_key(id);
+        if graph.tensor_ids().filter(|id| trace.homes[id.index()].is_some()).all(|id| placed_before(&id)) {
+            return Ok(self.tensors.max_bytes());
+        }
+        let outcome = self.replay(&usage, &trace, &by_hand)?;
+        let placed: HashMap<TensorId, Place> = graph
+            .tensor_ids()
+            .filter_map(|id| Some((id, outcome.places[trace.homes[id.index()]?]?)))
+            .collect();
+        self.init(graph, &placed, &by_hand)?;
+
+        let holders = graph.tensor_ids().filter_map(|id| {
+            let piece = trace.homes[id.index()].filter(|piece| !outcome.released[*piece])?;
+            let holds = trace.pieces[piece].values.last() == Some(&ValueId::new(id.index()));
+            Some((id, outcome.places[piece].filter(|_| holds)?, trace.pieces[piece].bytes))
+        });
+        let untouched = self
+            .tensors
+            .live()
+            .filter(|(id, ..)| by_hand.get(id.index()).is_none() || trace.homes[id.index()].is_none());
+        let live: Vec<_> = holders.chain(untouched).collect();
+        self.placed = placed;
+        self.tensors.adopt(outcome.list, live);
+        Ok(self.tensors.max_bytes())
+    }
+
+    /// Goes through the events on a copy of the free list.
+    fn replay(&self, usage: &Usage, trace: &Trace, by_hand: &[Option<Place>]) -> Result<Outcome, Error> {
+        let pieces = trace.pieces.len();
+        let list = self.tensors.try_out();
+        let mut outcome = Outcome { list, places: vec![None; pieces], released: vec![false; pieces] };
         for event in &trace.events {
             match *event {
                 Event::Allocate { piece, value, .. } => {
                     let bytes = trace.pieces[piece].bytes;
                     let place = match by_hand[value.index()] {
                         Some(place) => place,
-                        None => list.allocate(bytes).map_err(|e| refused(e, usage.name(value), bytes))?,
+                        None => {
+                            outcome.list.allocate(bytes).map_err(|e| refused(e, usage.name(value), bytes))?
+                        }
                     };
-                    places[piece] = Some(place);
+                    outcome.places[piece] = Some(place);
                 }
                 Event::Release { piece, .. } => {
-                    let (Some(place), bytes) = (places[piece], trace.pieces[piece].bytes) else { continue };
+                    let (Some(place), bytes) = (outcome.places[piece], trace.pieces[piece].bytes) else {
+                        continue;
+                    };
                     let name = usage.name(trace.pieces[piece].values[0]);
-                    list.release(place, bytes).map_err(|e| refused(e, name, bytes))?;
+                    outcome.list.release(place, bytes).map_err(|e| refused(e, name, bytes))?;
+                    outcome.released[piece] = true;
                 }
                 Event::Shrink { .. } => {}
             }
         }
+        Ok(outcome)
+    }
 
-        let mut live = Vec::new();
-        self.placed.clear();
-        for id in graph.tensor_ids() {
-            let Some(piece) = trace.homes[id.index()] else { continue };
-            let Some(place) = places[piece] else { continue };
-            self.placed.insert(id, place);
-            let lives_on = trace.pieces[piece].live.end >= usage.step_count();
-            let holds = trace.pieces[piece].values.last() == Some(&ValueId::new(id.index()));
-            if lives_on && holds && self.tensors.place(id).is_none() {
-                live.push((id, place, trace.pieces[piece].bytes));
+    /// Tells the buffer of everything that is bound now, views included.
+    fn init(
+        &self,
+        graph: &Graph,
+        placed: &HashMap<TensorId, Place>,
+        by_hand: &[Option<Place>],
+    ) -> Result<(), Error> {
+        let Some(buffer) = self.tensors.buffer() else { return Ok(()) };
+        let mut bound = Vec::new();
+        for id in graph.tensor_ids().filter(|id| by_hand[id.index()].is_none()) {
+            let tensor = graph.tensor(id);
+            let Some(root) = placed.get(&tensor.storage.root) else { continue };
+            let offset = self.tensors.start() + root.offset + tensor.storage.offset;
+            if let Err(error) = buffer.init_tensor(&tensor.desc, offset) {
+                bound.into_iter().rev().for_each(|(desc, offset)| buffer.free_tensor(desc, offset));
+                return Err(error.into());
             }
+            bound.push((&tensor.desc, offset));
         }
-        self.tensors.adopt(list, live);
-        Ok(self.tensors.max_bytes())
+        Ok(())
     }
 
     /// Where a tensor lies, views included; `None` while measuring.
@@ -134,6 +187,15 @@ impl RegionAllocator {
     pub fn buffer(&self) -> Option<&Arc<dyn Buffer>> {
         self.tensors.buffer()
     }
+}
+
+/// What going through a graph's events leaves behind.
+struct Outcome {
+    list: FreeList,
+    /// Where each piece went.
+    places: Vec<Option<Place>>,
+    /// Which pieces were given back.
+    released: Vec<bool>,
 }
 
 /// One arena, where everything but external leafs may lie.

@@ -35,6 +35,16 @@ pub(crate) fn arena_info(buffer_type: &dyn BufferType) -> ArenaInfo {
     }
 }
 
+/// An order may have been made for another graph.
+pub(crate) fn check_order(graph: &Graph, order: &Order) -> Result<(), Error> {
+    let numbers = |group: &[NodeId]| -> Vec<i64> {
+        group.iter().map(|id| id.index() as i64).chain(std::iter::once(-1)).collect()
+    };
+    let sequence: Vec<i64> = order.groups().flat_map(numbers).collect();
+    Order::new(graph, &sequence)?;
+    Ok(())
+}
+
 /// The plainest steps of a graph, without asking a device: one a node, views left out, in an order.
 pub(crate) fn plain_steps(graph: &Graph, order: &Order) -> (Steps, Vec<u32>) {
     let mut steps = Vec::new();

@@ -116,10 +116,7 @@ pub fn plan_memory(usage: &Arc<Usage>, options: &PlanOptions) -> Result<MemoryPl
     };
     let mut traces: Vec<(Sharing, Trace)> = Vec::new();
     for sharing in sharings {
-        let trace = walk(usage, Rules { sharing: *sharing, across_arenas: false });
-        if traces.iter().all(|(_, known)| known.pieces != trace.pieces) {
-            traces.push((*sharing, trace));
-        }
+        traces.push((*sharing, walk(usage, Rules { sharing: *sharing, across_arenas: false })));
     }
     let mut best: Vec<Candidate> = Vec::with_capacity(usage.arenas.len());
     for index in 0..usage.arenas.len() {
@@ -138,7 +135,7 @@ pub fn plan_as_ggml(usage: &Arc<Usage>) -> Result<MemoryPlan, Error> {
     let traces = vec![(Sharing::Direct, walk(usage, rules))];
     let mut online = Vec::with_capacity(usage.arenas.len());
     for index in 0..usage.arenas.len() {
-        online.push(replay(usage, ArenaId::new(index), 0, &traces[0].1)?);
+        online.push(replay(usage, ArenaId::new(index), 0, &traces[0].1, ChunkRule::Ggml)?);
     }
     Ok(assemble(usage, &traces, online))
 }
@@ -156,14 +153,30 @@ fn best_for_arena(
         }
     };
     for (index, (sharing, trace)) in traces.iter().enumerate() {
-        if options.search.strategy != Strategy::Ggml {
+        let known = traces[..index].iter().any(|(_, known)| known.pieces == trace.pieces);
+        if options.search.strategy != Strategy::Ggml && !known {
             keep(search(usage, arena, index, *sharing, trace, &options.search)?);
         }
-        if *sharing == Sharing::Direct && matches!(options.search.strategy, Strategy::Ggml | Strategy::Best) {
-            keep(replay(usage, arena, index, trace)?);
+        let online = matches!(options.search.strategy, Strategy::Ggml | Strategy::Best);
+        if online && matches!(sharing, Sharing::Direct | Sharing::None) {
+            let mut candidate = replay(usage, arena, index, trace, ChunkRule::Ggml)?;
+            if has_too_large_chunk(usage, trace, arena, &candidate) {
+                candidate = replay(usage, arena, index, trace, ChunkRule::Tightest)?;
+            }
+            keep(Candidate { arena: ArenaPlan { sharing: *sharing, ..candidate.arena }, ..candidate });
         }
     }
     best.ok_or(Error::NoBuffers)
+}
+
+/// Whether a chunk exceeds the limit without holding one piece that does: ggml's sixteenth has no end.
+fn has_too_large_chunk(usage: &Usage, trace: &Trace, arena: ArenaId, candidate: &Candidate) -> bool {
+    let max = usage.arenas[arena.index()].max_chunk;
+    candidate.arena.oversize.iter().any(|chunk| {
+        let inside = candidate.places.iter().filter(|(_, place)| place.chunk == *chunk);
+        let largest = inside.map(|(piece, _)| trace.pieces[*piece].bytes).max().unwrap_or(0);
+        candidate.arena.chunks[*chunk as usize] > max.max(largest)
+    })
 }
 
 fn pieces_of(trace: &Trace, arena: ArenaId) -> impl Iterator<Item = (usize, &crate::trace::Piece)> {
@@ -200,7 +213,13 @@ fn search(
 }
 
 /// Plans the pieces of one arena by best fit, in the order in which the trace needs them.
-fn replay(usage: &Usage, arena: ArenaId, index: usize, trace: &Trace) -> Result<Candidate, Error> {
+fn replay(
+    usage: &Usage,
+    arena: ArenaId,
+    index: usize,
+    trace: &Trace,
+    rule: ChunkRule,
+) -> Result<Candidate, Error> {
     let info = &usage.arenas[arena.index()];
     let mine = |piece: usize| trace.pieces[piece].arena == arena;
     let mut places: Vec<Option<orlop_plan::Place>> = vec![None; trace.pieces.len()];
@@ -213,7 +232,7 @@ fn replay(usage: &Usage, arena: ArenaId, index: usize, trace: &Trace) -> Result<
             _ => Error::NotAllocated { tensor: usage.name(value).to_owned() },
         }
     };
-    let mut list = FreeList::chunked(info.alignment, info.max_chunk, ChunkRule::Ggml)
+    let mut list = FreeList::chunked(info.alignment, info.max_chunk, rule)
         .map_err(|_| Error::BadAlignment { arena: info.name.clone(), alignment: info.alignment })?;
     for event in &trace.events {
         match *event {
@@ -235,8 +254,13 @@ fn replay(usage: &Usage, arena: ArenaId, index: usize, trace: &Trace) -> Result<
     let chunks: Vec<u64> = list.high_waters().collect();
     let oversize =
         (0..chunks.len() as u32).filter(|chunk| chunks[*chunk as usize] > info.max_chunk).collect();
-    let (peak, bound) = (list.high_water(), bound(&problem_of(usage, arena, trace)));
+    let problem = problem_of(usage, arena, trace);
+    // The list's own sum would stop at 2^64.
+    problem.validate().map_err(|source| plan_error(usage, arena, source))?;
+    let (peak, bound) = (list.high_water(), bound(&problem));
     let work = trace.events.len() as u64;
+    let shrinks =
+        trace.events.iter().any(|event| matches!(event, Event::Shrink { piece, .. } if mine(*piece)));
     Ok(Candidate {
         trace: index,
         arena: ArenaPlan {
@@ -244,8 +268,9 @@ fn replay(usage: &Usage, arena: ArenaId, index: usize, trace: &Trace) -> Result<
             oversize,
             peak,
             bound,
-            optimal: peak <= bound,
-            strategy: Strategy::Ggml,
+            // What was handed on and cut would have to count less in the bound.
+            optimal: peak <= bound && !shrinks,
+            strategy: if rule == ChunkRule::Ggml { Strategy::Ggml } else { Strategy::Online },
             sharing: Sharing::Direct,
             work,
         },
@@ -313,9 +338,13 @@ impl MemoryPlan {
         self.places.get(id.index()).copied().flatten()
     }
 
-    /// Bytes of all arenas.
+    pub(crate) fn places(&self) -> &[Option<Place>] {
+        &self.places
+    }
+
+    /// Bytes of all arenas; `u64::MAX` if that is more than 64 bits hold.
     pub fn total(&self) -> u64 {
-        self.arenas.iter().map(|arena| arena.peak).sum()
+        self.arenas.iter().fold(0, |sum, arena| sum.saturating_add(arena.peak))
     }
 
     /// The step at which most of an arena is in use, and what is in use there, largest first.
@@ -410,11 +439,15 @@ impl MemoryPlan {
         for decision in self.decisions.iter().filter(|decision| decision.verdict.is_taken()) {
             let (new, operand) = (usage.value(decision.value), usage.value(decision.operand));
             let step = usage.step(decision.step);
-            let offered = step.overwrites.iter().any(|pair| {
-                step.writes[pair.write as usize] == decision.value
-                    && step.reads[pair.read as usize] == decision.operand
-            });
-            if !offered || new.layout != operand.layout || operand.offset != 0 {
+            // Whatever else the step reads of that memory must lie exactly under the result, too.
+            let legal = |(slot, read): (usize, &ValueId)| {
+                let read = usage.value(*read);
+                let offered = step.overwrites.iter().any(|pair| {
+                    step.writes[pair.write as usize] == decision.value && pair.read as usize == slot
+                });
+                read.root != operand.root || (offered && read.layout == new.layout && read.offset == 0)
+            };
+            if !step.reads.iter().enumerate().all(legal) {
                 return Err(Misfit::InPlace { value: usage.name(decision.value).to_owned() });
             }
         }

@@ -45,7 +45,7 @@ pub enum Event<'a> {
         /// What came of it.
         verdict: Verdict,
     },
-    /// Memory was given back.
+    /// Memory was given back; outputs never are.
     Released {
         /// The step after which.
         step: usize,
@@ -85,6 +85,9 @@ pub(crate) fn narrate(plan: &MemoryPlan, observer: &mut dyn Observer) {
         }
         while let Some(storage) = ends.next_if(|storage| storage.live.end == step + 1) {
             let last = storage.values.last().copied().unwrap_or(storage.values[0]);
+            if usage.value(last).flags.output {
+                continue;
+            }
             let (place, bytes) = (storage.place, storage.bytes);
             observer.observe(&Event::Released { step, name: name(last), place, bytes });
         }

@@ -108,7 +108,11 @@ impl Session {
         if !matches!(&grown, Ok(grown) if grown.is_empty()) {
             // Programs hold the buffers they were compiled for.
             if grown.is_ok() || self.options.growth == Growth::Replace {
-                self.prepared.iter_mut().for_each(|prepared| prepared.program = None);
+                // What was set so far lay there, too.
+                for prepared in &mut self.prepared {
+                    prepared.program = None;
+                    prepared.missing = leafs_of(&prepared.graph, Leaf::Input).collect();
+                }
                 self.results_of = None;
             }
             grown?;

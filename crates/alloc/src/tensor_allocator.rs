@@ -7,7 +7,7 @@ use orlop_graph::{Graph, TensorDesc, TensorId};
 use orlop_plan::{FreeList, FreeListError, Place};
 
 use crate::Error;
-use crate::linear::aligned_start;
+use crate::linear::{aligned_start, check_alignment, first_aligned, new_buffer};
 
 /// Allocates and releases tensors of one graph in one region, by best fit.
 ///
@@ -75,7 +75,7 @@ impl TensorAllocator {
             bytes,
             source: Box::new(source),
         };
-        TensorAllocator::in_buffer(Arc::clone(buffer_type).allocate(bytes).map_err(failed)?)
+        TensorAllocator::in_buffer(new_buffer(buffer_type, bytes).map_err(failed)?)
     }
 
     /// Allocates from memory that the caller hands over. The memory need not be aligned itself.
@@ -83,12 +83,9 @@ impl TensorAllocator {
     /// # Errors
     /// [`Error::BadAlignment`].
     pub fn in_memory(memory: Box<[u8]>, alignment: u64) -> Result<TensorAllocator, Error> {
-        if !alignment.is_power_of_two() {
-            return Err(Error::BadAlignment { arena: "memory".to_owned(), alignment });
-        }
+        check_alignment("memory", alignment)?;
         let buffer = ForeignBufferType::writable("memory", 1)?.over_memory(memory)?;
-        let base = buffer.host().map_or(0, |span| span.base.addr().get() as u64);
-        let start = base.wrapping_neg() % alignment;
+        let start = first_aligned(&*buffer, alignment);
         let bytes = buffer.bytes().saturating_sub(start);
         TensorAllocator::new(Region::Buffer { buffer, start }, alignment, Some(bytes))
     }
@@ -200,12 +197,15 @@ impl TensorAllocator {
         Some(self.live.get(&id)?.place)
     }
 
-    /// Adopts the outcome of a sequence tried on a copy.
-    pub(crate) fn adopt(&mut self, list: FreeList, placed: impl IntoIterator<Item = (TensorId, Place, u64)>) {
+    /// Everything that holds a range: who, where, and how much.
+    pub(crate) fn live(&self) -> impl Iterator<Item = (TensorId, Place, u64)> + '_ {
+        self.live.iter().map(|(id, held)| (*id, held.place, held.bytes))
+    }
+
+    /// Adopts the outcome of a sequence tried on a copy: who holds a range after it, where, and how much.
+    pub(crate) fn adopt(&mut self, list: FreeList, live: impl IntoIterator<Item = (TensorId, Place, u64)>) {
         self.list = list;
-        for (id, place, bytes) in placed {
-            self.live.insert(id, Held { place, bytes });
-        }
+        self.live = live.into_iter().map(|(id, place, bytes)| (id, Held { place, bytes })).collect();
         self.max_bytes = self.max_bytes.max(self.region.start() + self.list.high_water());
     }
 

@@ -1,9 +1,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use orlop_backend::{Buffer, BufferType, Slot, StoredTensor};
+use orlop_backend::{Buffer, BufferType, DeviceError, Layout, Slot, StoredTensor};
 use orlop_graph::TensorDesc;
 
+use crate::linear::{check_alignment, new_buffer};
 use crate::{Error, LinearAllocator};
 
 /// Many tensors in as few buffers of one type as its limit allows: weights, caches, persistent inputs.
@@ -64,7 +65,7 @@ impl TensorSet {
                 bytes,
                 source: Box::new(source),
             };
-            let buffer = Arc::clone(buffer_type).allocate(bytes).map_err(failed)?;
+            let buffer = new_buffer(buffer_type, bytes).map_err(failed)?;
             let mut linear = LinearAllocator::new(Arc::clone(&buffer));
             for index in range {
                 if matches!(tensors[index].place, SetPlace::New) {
@@ -75,19 +76,19 @@ impl TensorSet {
             buffers.push(buffer);
         }
         for (index, tensor) in tensors.iter().enumerate() {
-            let slot = match &tensor.place {
-                SetPlace::New => continue,
-                SetPlace::Stored(slot) => slot.clone(),
-                SetPlace::ViewOf { tensor: of, offset } => {
-                    let root = stored[*of].as_ref().ok_or_else(|| Error::ViewSourceUnallocated {
-                        tensor: tensor.name.to_string(),
-                        root: tensors[*of].name.to_string(),
-                    })?;
-                    Slot { offset: root.slot().offset + offset, ..root.slot().clone() }
-                }
-            };
-            slot.buffer.init_tensor(&tensor.desc, slot.offset)?;
-            stored[index] = Some(StoredTensor::new(Arc::clone(&tensor.name), tensor.desc, slot)?);
+            if let SetPlace::Stored(slot) = &tensor.place {
+                let name = Arc::clone(&tensor.name);
+                stored[index] = Some(StoredTensor::new(name, tensor.desc, slot.clone())?);
+            }
+        }
+        for (index, tensor) in tensors.iter().enumerate() {
+            if let SetPlace::ViewOf { tensor: of, offset } = &tensor.place {
+                let root = stored[*of].as_ref().ok_or_else(|| Error::ViewSourceUnallocated {
+                    tensor: tensor.name.to_string(),
+                    root: tensors[*of].name.to_string(),
+                })?;
+                stored[index] = Some(view(tensor, root, *offset)?);
+            }
         }
         let tensors = stored.into_iter().flatten().collect();
         Ok(TensorSet { buffers, tensors })
@@ -114,12 +115,30 @@ impl TensorSet {
 
     /// Bytes that were allocated.
     pub fn bytes(&self) -> u64 {
-        self.buffers.iter().map(|buffer| buffer.bytes()).sum()
+        self.buffers.iter().fold(0, |sum, buffer| sum.saturating_add(buffer.bytes()))
     }
+}
+
+/// A view at an offset of a tensor that holds it.
+fn view(tensor: &SetTensor, root: &StoredTensor, offset: u64) -> Result<StoredTensor, Error> {
+    let slot = root.slot();
+    let buffer_type = slot.buffer.buffer_type();
+    if buffer_type.layout() == Layout::Private {
+        return Err(Error::Device(DeviceError::PrivateLayout {
+            tensor: tensor.name.to_string(),
+            buffer_type: buffer_type.name().to_owned(),
+            rule: "views are not possible",
+        }));
+    }
+    let slot = Slot { offset: slot.offset + offset, buffer: Arc::clone(&slot.buffer) };
+    let stored = StoredTensor::new(Arc::clone(&tensor.name), tensor.desc, slot)?;
+    stored.slot().buffer.init_tensor(&tensor.desc, stored.slot().offset)?;
+    Ok(stored)
 }
 
 /// Neighbours that share a buffer, and its size: as many as fit, then the next.
 fn ranges(buffer_type: &dyn BufferType, tensors: &[SetTensor]) -> Result<Vec<(Range<usize>, u64)>, Error> {
+    check_alignment(buffer_type.name(), buffer_type.alignment())?;
     let max = buffer_type.max_bytes();
     let mut ranges = Vec::new();
     let (mut start, mut bytes) = (0, 0u64);

@@ -85,7 +85,7 @@ pub enum Verdict {
     Output,
     /// Element type, extents or strides differ.
     Layout,
-    /// The operand is read elsewhere or later.
+    /// The operand is used elsewhere or later.
     ReadElsewhere,
     /// The operand is a view, and not at its root's beginning, or views are not looked through.
     View,
@@ -115,10 +115,13 @@ pub(crate) struct Trace {
 
 /// Walks a valid usage.
 pub(crate) fn walk(usage: &Usage, rules: Rules) -> Trace {
+    let touches = Touches::of(usage);
     let mut walk = Walk {
         usage,
         rules,
-        pending: pending_reads(usage),
+        pending: touches.reads,
+        pending_writes: touches.writes,
+        read: touches.read,
         owned: vec![None; usage.values().len()],
         sizes: vec![0; usage.values().len()],
         trace: Trace { homes: vec![None; usage.values().len()], ..Trace::default() },
@@ -128,8 +131,9 @@ pub(crate) fn walk(usage: &Usage, rules: Rules) -> Trace {
     }
     for step in usage.steps() {
         for value in step.writes.iter().chain(step.reads) {
-            if usage.value(*value).flags.input {
-                walk.allocate(*value, step.arena, 0);
+            let root = usage.value(*value).root;
+            if usage.value(root).flags.input {
+                walk.allocate(root, step.arena, 0);
             }
         }
     }
@@ -154,6 +158,10 @@ struct Walk<'a> {
     rules: Rules,
     /// Reads to come of each root, through itself and through views.
     pending: Vec<u32>,
+    /// Writes to come of each root, through itself and through views: it lives to the last of them, too.
+    pending_writes: Vec<u32>,
+    /// Whether any step reads a root, through itself or through views.
+    read: Vec<bool>,
     /// The piece that each root has now.
     owned: Vec<Option<usize>>,
     /// Bytes of its piece that each root has now.
@@ -161,36 +169,61 @@ struct Walk<'a> {
     trace: Trace,
 }
 
-/// Reads of each root, through itself and through views; a view that is written, and that no step reads, counts
-/// as one that never comes where such values live on.
-fn pending_reads(usage: &Usage) -> Vec<u32> {
-    let mut pending = vec![0; usage.values().len()];
-    let mut read = vec![false; usage.values().len()];
-    for value in usage.steps().flat_map(|step| step.reads) {
-        pending[usage.value(*value).root.index()] += 1;
-        read[value.index()] = true;
-    }
-    if usage.unread == Unread::LivesOn {
-        for id in usage.steps().flat_map(|step| step.writes) {
-            let value = usage.value(*id);
-            if value.root != *id && !value.flags.marker && !read[id.index()] {
-                pending[value.root.index()] += 1;
+/// How often steps touch each root, through itself and through views.
+struct Touches {
+    /// A view that is written, and that no step reads, counts as a read that never comes where such values
+    /// live on.
+    reads: Vec<u32>,
+    writes: Vec<u32>,
+    read: Vec<bool>,
+}
+
+impl Touches {
+    fn of(usage: &Usage) -> Touches {
+        let values = usage.values().len();
+        let mut touches =
+            Touches { reads: vec![0; values], writes: vec![0; values], read: vec![false; values] };
+        let mut read_itself = vec![false; values];
+        for value in usage.steps().flat_map(|step| step.reads) {
+            let root = usage.value(*value).root.index();
+            touches.reads[root] += 1;
+            touches.read[root] = true;
+            read_itself[value.index()] = true;
+        }
+        for id in usage.steps().flat_map(|step| step.writes).filter(|id| writes_bytes(usage, **id)) {
+            let root = usage.value(*id).root;
+            touches.writes[root.index()] += 1;
+            if usage.unread == Unread::LivesOn && root != *id && !read_itself[id.index()] {
+                touches.reads[root.index()] += 1;
             }
         }
+        touches
     }
-    pending
+}
+
+/// Whether a written value has contents: a marker only stands for its operands.
+fn writes_bytes(usage: &Usage, id: ValueId) -> bool {
+    let value = usage.value(id);
+    value.root == id || !value.flags.marker
 }
 
 impl Walk<'_> {
     fn place_step(&mut self, index: usize) {
         let step = self.usage.step(index);
         for value in step.reads {
-            self.allocate(*value, step.arena, index);
+            self.allocate(self.usage.value(*value).root, step.arena, index);
         }
         for (write, value) in step.writes.iter().enumerate() {
-            if self.needs_memory(*value) && !self.take_over(index, write as u32) {
-                self.allocate(*value, step.arena, index);
+            let root = self.usage.value(*value).root;
+            if !writes_bytes(self.usage, *value) {
+                continue;
             }
+            if self.needs_memory(root) && (root != *value || !self.take_over(index, write as u32)) {
+                self.allocate(root, step.arena, index);
+            }
+        }
+        for value in step.writes.iter().filter(|id| writes_bytes(self.usage, **id)) {
+            self.pending_writes[self.usage.value(*value).root.index()] -= 1;
         }
     }
 
@@ -199,15 +232,12 @@ impl Walk<'_> {
         for value in step.reads {
             let root = self.usage.value(*value).root;
             self.pending[root.index()] -= 1;
-            if self.pending[root.index()] == 0 {
-                self.release(root, last);
-            }
+            self.release_if_done(root, last);
         }
-        if self.usage.unread == Unread::Dies {
-            for value in step.writes {
-                if self.pending[value.index()] == 0 {
-                    self.release(*value, last);
-                }
+        for value in step.writes {
+            let root = self.usage.value(*value).root;
+            if self.usage.unread == Unread::Dies || self.read[root.index()] {
+                self.release_if_done(root, last);
             }
         }
     }
@@ -215,10 +245,14 @@ impl Walk<'_> {
     fn release_unread_leafs(&mut self, last: usize) {
         if self.usage.unread == Unread::Dies {
             for (value, _) in &self.usage.leafs {
-                if self.pending[value.index()] == 0 {
-                    self.release(*value, last);
-                }
+                self.release_if_done(*value, last);
             }
+        }
+    }
+
+    fn release_if_done(&mut self, root: ValueId, last: usize) {
+        if self.pending[root.index()] == 0 && self.pending_writes[root.index()] == 0 {
+            self.release(root, last);
         }
     }
 
@@ -319,7 +353,7 @@ impl Walk<'_> {
         } else {
             self.pending[old.root.index()] == 1
         };
-        if !only_here {
+        if !only_here || self.pending_writes[old.root.index()] > 0 {
             return Verdict::ReadElsewhere;
         }
         let (has, needs) = (self.sizes[old.root.index()], self.usage.rounded_bytes(value, arena));

@@ -243,10 +243,31 @@ impl Usage {
         })
     }
 
-    /// The same usage with every value in memory of its own: sizes of roots only, for views and externals none.
+    /// Bytes that a value takes in an arena, rounded up to its alignment; `u64::MAX` if 64 bits do not hold
+    /// that, which no planner accepts.
     pub fn rounded_bytes(&self, id: ValueId, arena: ArenaId) -> u64 {
         let alignment = self.arenas[arena.index()].alignment;
         self.value(id).bytes.checked_next_multiple_of(alignment).unwrap_or(u64::MAX)
+    }
+
+    /// Only a usage that was read from a file can have lists that do not belong together.
+    fn check_lists(&self) -> Result<(), Error> {
+        let lengths = [self.reads.len(), self.writes.len(), self.overwrites.len()];
+        let mut ends = [0; 3];
+        for (step, info) in self.steps.iter().enumerate() {
+            let next = [info.reads_end, info.writes_end, info.overwrites_end].map(|end| end as usize);
+            if (0..3).any(|list| next[list] < ends[list] || next[list] > lengths[list]) {
+                return Err(Error::BadLists { what: format!("step {step}") });
+            }
+            ends = next;
+        }
+        if ends != lengths {
+            return Err(Error::BadLists { what: "the last step".to_owned() });
+        }
+        if self.names.len() != self.values.len() {
+            return Err(Error::BadLists { what: "the names".to_owned() });
+        }
+        Ok(())
     }
 
     /// Which steps must come before which, from the bytes that they touch; roots are numbered as values.
@@ -264,11 +285,13 @@ impl Usage {
         dependencies(&accesses)
     }
 
-    /// Checks that every id is one of this usage's, roots are no views, and alignments are powers of two.
+    /// Checks that every id is one of this usage's, roots are no views, views lie inside them, and alignments
+    /// are powers of two.
     ///
     /// # Errors
     /// The first thing that is wrong, by name.
     pub fn validate(&self) -> Result<(), Error> {
+        self.check_lists()?;
         for arena in &self.arenas {
             if !arena.alignment.is_power_of_two() {
                 return Err(Error::BadAlignment { arena: arena.name.clone(), alignment: arena.alignment });
@@ -296,7 +319,8 @@ impl Usage {
                 return Err(Error::ViewOfView { view, of });
             }
             let end = value.offset.checked_add(value.bytes);
-            if value.root.index() != index && end.is_none_or(|end| end > root.bytes) {
+            // A root that does not begin at its own beginning fails this, too.
+            if end.is_none_or(|end| end > root.bytes) {
                 return Err(Error::ViewOutside {
                     view: self.names[index].clone(),
                     end: end.unwrap_or(u64::MAX),

@@ -1,0 +1,12 @@
+//! Allocators, plans and tensor sets as callers see them.
+
+mod bad_input;
+mod golden;
+mod hooks;
+mod property;
+mod regions;
+mod replanning;
+mod scenarios;
+mod session;
+mod support;
+mod tampering;
