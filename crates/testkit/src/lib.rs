@@ -1,11 +1,16 @@
 //! What tests of every crate stand on: a reference device that computes each op with plain scalar `f64` code,
-//! and ways to run a graph without a memory plan, so that planned runs have something to be compared with.
+//! ways to run a graph with and without a memory plan, a set of cases that every device must pass, a guard that
+//! watches a device's memory, and graphs out of nothing.
 //!
 //! - [`ReferenceDevice`] is an ordinary [`orlop_backend::Device`]. It never fuses, reads every operand whole
 //!   before it writes, and rounds only when a result is stored.
 //! - [`run_unplanned`] runs a graph on any device with a buffer of its own for each tensor.
+//! - [`run_planned`] runs it through an [`orlop_alloc::Session`], with the same feeds.
 //! - [`Interpreter`] runs a graph on byte vectors, with no device at all.
 //! - [`compute`], [`rearrange`] and [`set_rows`] are the ops themselves, as pure functions.
+//! - [`conformance`] runs every op on any device and judges the results.
+//! - [`guard`] finds who writes where it may not, and what reads memory that is not there.
+//! - [`generate`] makes random graphs and transformer blocks.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -23,14 +28,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod conformance;
+pub mod generate;
+pub mod guard;
+
 mod device;
 mod elements;
 mod error;
 mod execute;
+mod fill;
 mod interpreter;
 mod ops;
+mod planned;
 mod program;
 mod queue;
+mod random;
 mod unplanned;
 
 pub use device::ReferenceDevice;
@@ -38,4 +50,5 @@ pub use elements::{Elements, Packed, decode_elements, encode_elements, f32_bytes
 pub use error::OpFailure;
 pub use interpreter::Interpreter;
 pub use ops::{RowWrite, compute, rearrange, rearranges, set_rows};
+pub use planned::{Feeds, PlannedOptions, kept, run_in, run_planned};
 pub use unplanned::{Observe, Outputs, UnplannedOptions, run_unplanned, run_unplanned_with};

@@ -1,0 +1,32 @@
+//! The conformance set: small graphs over every op, run on any device and judged by the reference.
+//!
+//! Each case runs without a plan and through an [`orlop_alloc::Session`] with sharing on. Both must agree with
+//! the reference within the case's [`Tolerance`], and with each other bit for bit. Where the device has memory
+//! of its own for weights and takes the case's weights there, a third run uses it. What a device refuses is
+//! counted as unsupported, never as passed; what it accepts, it must compute.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use orlop_backend::Device;
+//! use orlop_testkit::{ReferenceDevice, conformance};
+//!
+//! let device: Arc<dyn Device> = ReferenceDevice::new();
+//! let case = &conformance::cases()[0];
+//! let outcome = conformance::run(&device, case, &conformance::Options::default());
+//! assert!(outcome.is_passed(), "{}: {outcome:?}", case.name());
+//! ```
+
+mod case;
+mod cases;
+mod judge;
+mod outcome;
+mod report;
+mod run;
+mod tolerance;
+
+pub use case::Case;
+pub use cases::cases;
+pub use outcome::{Failure, Outcome, Way};
+pub use report::{Report, Row, report, support_table};
+pub use run::{Options, run};
+pub use tolerance::Tolerance;

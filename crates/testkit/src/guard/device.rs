@@ -1,0 +1,195 @@
+use std::sync::{Arc, Mutex, PoisonError};
+
+use orlop_backend::{
+    Bindings, Buffer, BufferType, Device, DeviceError, DeviceFacts, Layout, LowerOptions, NodeQuery, Operand,
+    Program, Queue, Role, Segment, Step, Steps, Support, Value, same_type,
+};
+use orlop_graph::{Origin, TensorDesc, TensorId};
+
+use super::program::GuardProgram;
+use super::queue::{GuardQueue, refuse};
+use super::trespass::Trespass;
+
+/// Bytes of the red zone after every tensor and temporary: at least a vector of any width.
+pub const ZONE: u64 = 128;
+
+/// The kernel of a last step that computes nothing: it names what must be there after the run.
+pub(super) const KEEP: &str = "guard keep";
+
+/// A device that watches another one; see [the module](crate::guard).
+///
+/// ```
+/// use std::sync::Arc;
+/// use orlop_backend::Device;
+/// use orlop_graph::{DType, GraphBuilder};
+/// use orlop_testkit::guard::Guarded;
+/// use orlop_testkit::{ReferenceDevice, f32_bytes, run_unplanned};
+///
+/// let guarded = Guarded::new(ReferenceDevice::new());
+/// let device: Arc<dyn Device> = guarded.clone();
+/// let mut b = GraphBuilder::new();
+/// let x = b.input("x", DType::F32, &[2]);
+/// let y = b.sqr(x);
+/// let graph = Arc::new(b.build()?);
+/// let outputs = run_unplanned(&device, &graph, &[(x, f32_bytes(&[3.0, -4.0]))])?;
+/// assert_eq!(outputs.f32s(y)?, [9.0, 16.0]);
+/// assert!(guarded.trespasses().is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Guarded {
+    inner: Arc<dyn Device>,
+    name: Arc<str>,
+    arenas: Vec<Arc<dyn BufferType>>,
+    log: Arc<Mutex<Vec<Trespass>>>,
+}
+
+impl Guarded {
+    /// Watches a device.
+    pub fn new(inner: Arc<dyn Device>) -> Arc<Guarded> {
+        let zoned = |inner: &Arc<dyn BufferType>| -> Arc<dyn BufferType> {
+            Arc::new(Zoned { name: format!("{} with red zones", inner.name()), inner: Arc::clone(inner) })
+        };
+        let arenas = inner.buffer_types(Role::Arena).iter().map(zoned).collect();
+        let name = Arc::from(format!("guarded {}", inner.name()));
+        Arc::new(Guarded { inner, name, arenas, log: Arc::default() })
+    }
+
+    /// What has been noticed so far, in order.
+    pub fn trespasses(&self) -> Vec<Trespass> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Forgets what was noticed.
+    pub fn forget(&self) {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// The inner device's kind of memory behind one of ours.
+    fn behind<'a>(&'a self, buffer_type: &'a Arc<dyn BufferType>) -> &'a Arc<dyn BufferType> {
+        let ours = self.arenas.iter().position(|arena| same_type(arena, buffer_type));
+        ours.and_then(|index| self.inner.buffer_types(Role::Arena).get(index)).unwrap_or(buffer_type)
+    }
+}
+
+impl Device for Guarded {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn facts(&self) -> DeviceFacts {
+        DeviceFacts { asynchronous: false, ..self.inner.facts() }
+    }
+
+    fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
+        match role {
+            Role::Arena => &self.arenas,
+            _ => self.inner.buffer_types(role),
+        }
+    }
+
+    fn supports(&self, node: &NodeQuery<'_>) -> Support {
+        let behind = |operand: &Operand<'_>| {
+            operand.buffer_type.map(|buffer_type| Arc::clone(self.behind(buffer_type)))
+        };
+        let types: Vec<Option<Arc<dyn BufferType>>> =
+            node.inputs.iter().chain([&node.output]).map(behind).collect();
+        let operands: Vec<Operand<'_>> = node
+            .inputs
+            .iter()
+            .chain([&node.output])
+            .zip(&types)
+            .map(|(operand, buffer_type)| Operand { desc: operand.desc, buffer_type: buffer_type.as_ref() })
+            .collect();
+        let (inputs, output) = operands.split_at(node.inputs.len());
+        self.inner.supports(&NodeQuery { op: node.op, inputs, output: output[0] })
+    }
+
+    fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
+        let behind = |found: &Option<Arc<dyn BufferType>>| {
+            found.as_ref().map(|buffer_type| Arc::clone(self.behind(buffer_type)))
+        };
+        let buffer_types: Vec<_> = segment.buffer_types.iter().map(behind).collect();
+        let mut steps = self.inner.lower(&Segment { buffer_types: &buffer_types, ..*segment }, options)?;
+        for temporary in &mut steps.temporaries {
+            temporary.bytes = temporary.bytes.saturating_add(ZONE);
+        }
+        let reads = escaping(segment, &steps);
+        steps.steps.push(Step {
+            kernel: KEEP.into(),
+            nodes: Vec::new(),
+            reads,
+            writes: Vec::new(),
+            may_overwrite: Vec::new(),
+        });
+        Ok(steps)
+    }
+
+    fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
+        let Some(arena) = self.inner.buffer_types(Role::Arena).first() else {
+            return Err(DeviceError::Unbound { value: format!("the arena of {}", self.name) });
+        };
+        match GuardProgram::new(&*self.inner, &self.name, arena, steps, bindings)? {
+            Ok(program) => Ok(Arc::new(program)),
+            Err(trespasses) => Err(refuse(&self.name, &self.log, trespasses)),
+        }
+    }
+
+    fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
+        let (device, log) = (Arc::clone(&self.name), Arc::clone(&self.log));
+        Ok(Box::new(GuardQueue { device, inner: self.inner.queue()?, log }))
+    }
+}
+
+/// The values of a segment that are read after it and that lie in memory.
+fn escaping(segment: &Segment<'_>, steps: &Steps) -> Vec<Value> {
+    let root = |id: TensorId| segment.graph.tensor(id).storage.root;
+    let mut in_memory = vec![false; segment.graph.tensors().len()];
+    for value in steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes)) {
+        if let Value::Tensor(id) = value {
+            in_memory[root(*id).index()] = true;
+        }
+    }
+    let there = |id: &TensorId| {
+        let leaf = matches!(segment.graph.tensor(root(*id)).origin, Origin::Leaf(_));
+        segment.escapes.get(id.index()) == Some(&true) && (leaf || in_memory[root(*id).index()])
+    };
+    segment.graph.tensor_ids().filter(there).map(Value::Tensor).collect()
+}
+
+/// Memory in which every tensor is followed by a red zone. The buffers are the inner type's.
+#[derive(Debug)]
+struct Zoned {
+    name: String,
+    inner: Arc<dyn BufferType>,
+}
+
+impl BufferType for Zoned {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn alignment(&self) -> u64 {
+        self.inner.alignment()
+    }
+
+    fn max_bytes(&self) -> u64 {
+        self.inner.max_bytes()
+    }
+
+    fn layout(&self) -> Layout {
+        self.inner.layout()
+    }
+
+    fn alloc_bytes(&self, tensor: &TensorDesc) -> u64 {
+        self.inner.alloc_bytes(tensor).saturating_add(ZONE)
+    }
+
+    fn is_host(&self) -> bool {
+        self.inner.is_host()
+    }
+
+    fn allocate(self: Arc<Self>, bytes: u64) -> Result<Arc<dyn Buffer>, DeviceError> {
+        Arc::clone(&self.inner).allocate(bytes)
+    }
+}

@@ -1,0 +1,208 @@
+//! The conformance set holds together, and catches devices that do not.
+
+mod faulty;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use faulty::{Fault, Faulty};
+use orlop_backend::{Device, LowerOptions, Precision};
+use orlop_graph::{DType, Gate, Op, Unary};
+use orlop_testkit::ReferenceDevice;
+use orlop_testkit::conformance::{Failure, Options, Outcome, cases, report, run};
+
+#[test]
+fn the_reference_passes_every_case() {
+    let device: Arc<dyn Device> = ReferenceDevice::new();
+    let report = report(&device, &Options::default());
+    assert!(report.failures.is_empty(), "{:#?}", report.failures);
+    assert_eq!(report.unsupported(), 0, "{}", report.markdown());
+    assert_eq!(report.passed(), cases().len());
+    assert!(report.rows.iter().all(|row| row.worst == 0.0));
+    assert!(report.markdown().contains("| `add` | "));
+}
+
+#[test]
+fn there_are_a_thousand_cases_of_a_hundred_kinds() {
+    let cases = cases();
+    let kinds: BTreeSet<&str> = cases.iter().map(|case| case.kind()).collect();
+    println!("{} cases of {} kinds", cases.len(), kinds.len());
+    assert!(cases.len() >= 1000, "{} cases", cases.len());
+    assert!(kinds.len() >= 100, "{} kinds", kinds.len());
+    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+    cases.iter().for_each(|case| *names.entry(case.name()).or_default() += 1);
+    let repeated: Vec<_> = names.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(repeated.is_empty(), "{repeated:?}");
+}
+
+#[test]
+fn every_op_has_cases() {
+    let cases = cases();
+    let used: BTreeSet<&str> =
+        cases.iter().flat_map(|case| case.graph().nodes()).map(|node| node.op.name()).collect();
+    let functions = Unary::ALL.map(|function| Op::Unary(function).name().to_owned());
+    let mut wanted: Vec<&str> = functions.iter().map(String::as_str).collect();
+    let gates = [Gate::Relu, Gate::Gelu, Gate::GeluErf, Gate::GeluQuick, Gate::Silu];
+    let gate_names: Vec<String> =
+        gates.map(|gate| Op::Gated { gate, swapped: false }.name().to_owned()).to_vec();
+    wanted.extend(gate_names.iter().map(String::as_str));
+    wanted.extend(OTHERS);
+    let missing: Vec<_> = wanted.iter().filter(|name| !used.contains(**name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(used.len() >= 75, "{}", used.len());
+}
+
+const OTHERS: [&str; 56] = [
+    "view",
+    "reshape",
+    "permute",
+    "transpose",
+    "dup",
+    "cast",
+    "copy",
+    "cont",
+    "get_rows",
+    "set_rows",
+    "set",
+    "acc",
+    "repeat",
+    "concat",
+    "pad",
+    "roll",
+    "arange",
+    "add",
+    "add1",
+    "sub",
+    "mul",
+    "div",
+    "scale",
+    "clamp",
+    "leaky_relu",
+    "sum",
+    "sum_rows",
+    "mean",
+    "cumsum",
+    "argmax",
+    "argsort",
+    "top_k",
+    "norm",
+    "rms_norm",
+    "group_norm",
+    "l2_norm",
+    "soft_max",
+    "diag_mask_inf",
+    "diag_mask_zero",
+    "mul_mat",
+    "mul_mat_id",
+    "out_prod",
+    "rope",
+    "flash_attention",
+    "im2col",
+    "conv_1d",
+    "conv_2d",
+    "conv_depthwise_2d",
+    "conv_transpose_1d",
+    "conv_transpose_2d",
+    "pool_1d",
+    "pool_2d",
+    "upscale",
+    "timestep_embedding",
+    "ssm_conv",
+    "ssm_scan",
+];
+
+#[test]
+fn every_quantised_type_is_multiplied_looked_up_converted_and_written() {
+    let cases = cases();
+    let quantised = DType::all().filter(|d| d.is_quantized() && orlop_quant::supports_encode(*d));
+    for dtype in quantised {
+        for op in ["mul_mat", "mul_mat_id", "get_rows", "cast", "copy", "set_rows"] {
+            let touches = |node: &orlop_graph::Node, graph: &orlop_graph::Graph| {
+                node.op.name() == op
+                    && node
+                        .inputs
+                        .iter()
+                        .chain([&node.output])
+                        .any(|id| graph.tensor(*id).desc.dtype == dtype)
+            };
+            let covered =
+                cases.iter().any(|case| case.graph().nodes().iter().any(|node| touches(node, case.graph())));
+            assert!(covered, "{op} {dtype}");
+        }
+    }
+}
+
+#[test]
+fn a_perturbed_element_is_caught_in_every_case() {
+    let device: Arc<dyn Device> = Faulty::new(Fault::Perturbed);
+    let (mut caught, mut total) = (0, 0);
+    for case in cases().iter().step_by(7) {
+        let empty = case.graph().results().iter().all(|id| case.graph().tensor(*id).desc.is_empty());
+        if empty {
+            continue;
+        }
+        total += 1;
+        match run(&device, case, &Options::default()) {
+            Outcome::Failed(_) => caught += 1,
+            outcome => eprintln!("{}: {outcome:?}", case.name()),
+        }
+    }
+    assert_eq!(caught, total);
+}
+
+#[test]
+fn a_device_that_accepts_what_it_cannot_run_fails() {
+    let device: Arc<dyn Device> = Faulty::new(Fault::Boastful);
+    let case = cases().into_iter().find(|case| case.name().starts_with("rope normal")).unwrap();
+    let outcome = run(&device, &case, &Options::default());
+    assert!(matches!(outcome, Outcome::Failed(Failure::NotRun { .. })), "{outcome:?}");
+}
+
+#[test]
+fn a_refused_case_is_not_a_passed_one() {
+    let device: Arc<dyn Device> = Faulty::new(Fault::Choosy);
+    let report = report_of(&device, "rope");
+    assert!(report.iter().all(|outcome| matches!(outcome, Outcome::Unsupported { .. })));
+    assert!(report_of(&device, "neg").iter().all(Outcome::is_passed));
+}
+
+fn report_of(device: &Arc<dyn Device>, op: &str) -> Vec<Outcome> {
+    let cases = cases();
+    let chosen = cases.iter().filter(|case| case.op() == op);
+    chosen.map(|case| run(device, case, &Options::default())).collect()
+}
+
+#[test]
+fn results_that_depend_on_the_plan_are_caught() {
+    let device: Arc<dyn Device> = Faulty::new(Fault::PlanDependent);
+    let case = cases().into_iter().find(|case| case.name() == "chain: through views").unwrap();
+    let outcome = run(&device, &case, &Options::default());
+    assert!(matches!(outcome, Outcome::Failed(Failure::PlanMatters { .. })), "{outcome:?}");
+}
+
+#[test]
+fn activations_may_be_rounded_to_eight_bits_for_quantised_weights_and_no_further() {
+    let cases = cases();
+    let outcome = |fault: DType, weights: &str, precision: Precision| {
+        let device: Arc<dyn Device> = Faulty::new(Fault::Rounds(fault));
+        let wanted = |name: &str| name.starts_with(&format!("{weights} ")) && name.ends_with(" 12 7");
+        let case =
+            cases.iter().find(|case| case.name().strip_prefix("mul_mat quantised: ").is_some_and(wanted));
+        let lower = LowerOptions { precision, ..LowerOptions::default() };
+        run(&device, case.expect("such a case"), &Options { lower, ..Options::default() })
+    };
+    for (weights, paired) in [
+        ("q4_0", DType::Q8_0),
+        ("q8_0", DType::Q8_0),
+        ("q4_1", DType::Q8_1),
+        ("q4_K", DType::Q8_K),
+        ("mxfp4", DType::Q8_0),
+    ] {
+        let fast = outcome(paired, weights, Precision::Fast);
+        assert!(matches!(fast, Outcome::Passed { error } if error > 1e-7), "{weights}: {fast:?}");
+        let further = outcome(DType::Q5_0, weights, Precision::Fast);
+        assert!(matches!(further, Outcome::Failed(Failure::Inexact { .. })), "{weights}: {further:?}");
+        let exact = outcome(paired, weights, Precision::F32);
+        assert!(matches!(exact, Outcome::Failed(Failure::Inexact { .. })), "{weights}: {exact:?}");
+    }
+}

@@ -1,0 +1,318 @@
+//! Devices that are broken on purpose, around the reference device.
+#![allow(dead_code)] // each test file uses some of them
+
+use std::any::Any;
+use std::sync::Arc;
+
+use orlop_backend::{
+    Bindings, BufferType, Claims, Device, DeviceError, DeviceFacts, Event, LowerOptions, NodeQuery,
+    Overwrite, Program, Queue, Reason, Role, RunOptions, Segment, Slot, Steps, StoredTensor, Support,
+    Temporary, Touch, Value,
+};
+use orlop_graph::{AccessKind, DType, Op, TensorId};
+use orlop_testkit::{Elements, ReferenceDevice, compute, decode_elements, encode_elements};
+
+/// What is wrong with a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// Changes the last element of every result.
+    Perturbed,
+    /// Changes the lowest bit of a result whose place in its buffer is not the first.
+    PlanDependent,
+    /// Accepts everything and then refuses to compile rotations.
+    Boastful,
+    /// Refuses rotations.
+    Choosy,
+    /// Writes one more element after each result of `neg`.
+    WritesTooFar,
+    /// Writes one more element before each result of `neg`.
+    WritesTooEarly,
+    /// Adds what lies after the operand of `neg` to the result's first element.
+    ReadsTooFar,
+    /// Rolls rows element by element and claims that it can do so in place.
+    RollsInPlace,
+    /// Changes the operand of `neg`.
+    WritesOperand,
+    /// Gives `neg` a temporary of 16 bytes and fills it, which is no fault.
+    Scratch,
+    /// As before, and one element more.
+    ScratchTooFar,
+    /// Rounds the second operand of products through this type, which is no fault if it is the paired one.
+    Rounds(DType),
+    /// Sums rows from the operand as it is by then, which is right only out of place.
+    SumsLate,
+}
+
+#[derive(Debug)]
+pub(crate) struct Faulty {
+    inner: Arc<ReferenceDevice>,
+    fault: Fault,
+}
+
+impl Faulty {
+    pub(crate) fn new(fault: Fault) -> Arc<Faulty> {
+        Arc::new(Faulty { inner: ReferenceDevice::named("faulty"), fault })
+    }
+}
+
+impl Device for Faulty {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn facts(&self) -> DeviceFacts {
+        self.inner.facts()
+    }
+
+    fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
+        self.inner.buffer_types(role)
+    }
+
+    fn supports(&self, node: &NodeQuery<'_>) -> Support {
+        if self.fault == Fault::Choosy && matches!(node.op, Op::Rope(_)) {
+            return Support::No(Reason::Op);
+        }
+        self.inner.supports(node)
+    }
+
+    fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
+        let mut steps = self.inner.lower(segment, options)?;
+        if self.fault == Fault::RollsInPlace {
+            for step in steps.steps.iter_mut().filter(|step| step.kernel == "roll") {
+                step.may_overwrite.push(Overwrite { write: 0, read: 0 });
+            }
+        }
+        if matches!(self.fault, Fault::Scratch | Fault::ScratchTooFar) {
+            for (index, step) in steps.steps.iter_mut().enumerate().filter(|(_, step)| step.kernel == "neg") {
+                step.writes.push(Value::Temporary(steps.temporaries.len()));
+                let name = format!("scratch {index}");
+                steps.temporaries.push(Temporary { name, bytes: 16, first: index, last: index });
+            }
+        }
+        Ok(steps)
+    }
+
+    fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
+        let rotates = |node: &orlop_graph::NodeId| matches!(bindings.graph.node(*node).op, Op::Rope(_));
+        let rotation = steps.steps.iter().any(|step| step.nodes.iter().any(rotates));
+        if self.fault == Fault::Boastful && rotation {
+            return Err(DeviceError::Lost { device: self.name().to_owned(), reason: "rotated".to_owned() });
+        }
+        let one = |step: &orlop_backend::Step| {
+            let alone = Steps { steps: vec![step.clone()], ..steps.clone() };
+            self.inner.compile(&alone, bindings)
+        };
+        Ok(Arc::new(FaultyProgram {
+            touches: orlop_backend::touched(steps, bindings)?,
+            steps: steps.clone(),
+            programs: steps.steps.iter().map(one).collect::<Result<_, _>>()?,
+            bindings: bindings.clone(),
+        }))
+    }
+
+    fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(FaultyQueue { inner: self.inner.queue()?, fault: self.fault }))
+    }
+}
+
+#[derive(Debug)]
+struct FaultyProgram {
+    touches: Vec<Touch>,
+    steps: Steps,
+    programs: Vec<Arc<dyn Program>>,
+    bindings: Bindings,
+}
+
+impl Program for FaultyProgram {
+    fn touches(&self) -> &[Touch] {
+        &self.touches
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[derive(Debug)]
+struct FaultyQueue {
+    inner: Box<dyn Queue>,
+    fault: Fault,
+}
+
+impl Queue for FaultyQueue {
+    unsafe fn submit(
+        &mut self,
+        program: &Arc<dyn Program>,
+        claims: &Claims,
+        options: &RunOptions,
+    ) -> Result<(), DeviceError> {
+        let program = program.as_any().downcast_ref::<FaultyProgram>().expect("its own program");
+        for (step, inner) in program.steps.steps.iter().zip(&program.programs) {
+            let Value::Tensor(output) = step.writes[0] else { continue };
+            let Value::Tensor(operand) = step.reads.first().copied().unwrap_or(step.writes[0]) else {
+                continue;
+            };
+            let memory = Memory { bindings: &program.bindings, claims };
+            if self.fault == Fault::RollsInPlace && step.kernel == "roll" {
+                memory.roll(operand, output)?;
+                continue;
+            }
+            if self.fault == Fault::SumsLate && step.kernel == "cumsum" {
+                memory.running_sums(operand, output)?;
+                continue;
+            }
+            if let (Fault::Rounds(dtype), "mul_mat") = (self.fault, &*step.kernel) {
+                memory.rounded_product(dtype, &step.reads, output)?;
+                continue;
+            }
+            // SAFETY: as our caller promises.
+            unsafe { self.inner.submit(inner, claims, options)? };
+            if memory.desc(output).is_empty() {
+                continue;
+            }
+            let negates = step.kernel == "neg";
+            let (end, size) =
+                (memory.desc(output).bytes() as i64, memory.desc(output).dtype.block_bytes() as i64);
+            match self.fault {
+                Fault::Perturbed => memory.alter(output, end - size, size, 0x55)?,
+                Fault::PlanDependent if memory.slot(output).offset > 0 => memory.alter(output, 0, 1, 1)?,
+                Fault::WritesTooFar if negates => memory.alter(output, end, 4, 0x11)?,
+                Fault::WritesTooEarly if negates => memory.alter(output, -4, 4, 0x11)?,
+                Fault::WritesOperand if negates => memory.alter(operand, 0, 4, 0x11)?,
+                Fault::Scratch if negates => memory.fill(step.writes[1], 16)?,
+                Fault::ScratchTooFar if negates => memory.fill(step.writes[1], 20)?,
+                Fault::ReadsTooFar if negates => {
+                    let stray = memory.read(operand, memory.desc(operand).bytes() as i64, 4)?;
+                    let stray = f32::from_le_bytes(stray.try_into().expect("four bytes"));
+                    let first = memory.read(output, 0, 4)?;
+                    let first = f32::from_le_bytes(first.try_into().expect("four bytes"));
+                    memory.write(output, 0, &(first + stray).to_le_bytes())?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn copy(
+        &mut self,
+        from: &StoredTensor,
+        to: &StoredTensor,
+        claims: &Claims,
+    ) -> Result<(), DeviceError> {
+        // SAFETY: as our caller promises.
+        unsafe { self.inner.copy(from, to, claims) }
+    }
+
+    fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
+        self.inner.record()
+    }
+
+    fn wait(&mut self, event: &Arc<dyn Event>) -> Result<(), DeviceError> {
+        self.inner.wait(event)
+    }
+
+    fn sync(&mut self) -> Result<(), DeviceError> {
+        self.inner.sync()
+    }
+}
+
+/// Bytes around tensors.
+struct Memory<'a> {
+    bindings: &'a Bindings,
+    claims: &'a Claims,
+}
+
+impl Memory<'_> {
+    fn slot(&self, id: TensorId) -> &Slot {
+        self.bindings.slot(Value::Tensor(id)).expect("bound")
+    }
+
+    fn desc(&self, id: TensorId) -> orlop_graph::TensorDesc {
+        self.bindings.graph.tensor(id).desc
+    }
+
+    fn read(&self, id: TensorId, at: i64, bytes: i64) -> Result<Vec<u8>, DeviceError> {
+        let slot = self.slot(id);
+        let mut found = vec![0; bytes as usize];
+        // SAFETY: everything happens on this thread, one claim after the other.
+        let claim = unsafe { self.claims.lend(&*slot.buffer, AccessKind::Read)? };
+        let end = slot.offset as i64 + at + bytes;
+        if slot.offset as i64 + at >= 0 && end <= slot.buffer.bytes() as i64 {
+            slot.buffer.read(&claim, (slot.offset as i64 + at) as u64, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn write(&self, id: TensorId, at: i64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let slot = self.slot(id);
+        let Ok(offset) = u64::try_from(slot.offset as i64 + at) else { return Ok(()) };
+        if offset + bytes.len() as u64 > slot.buffer.bytes() {
+            return Ok(());
+        }
+        // SAFETY: as in `read`.
+        let claim = unsafe { self.claims.lend(&*slot.buffer, AccessKind::Write)? };
+        slot.buffer.write(&claim, offset, bytes)
+    }
+
+    fn fill(&self, value: Value, bytes: u64) -> Result<(), DeviceError> {
+        let slot = self.bindings.slot(value)?;
+        // SAFETY: as in `read`.
+        let claim = unsafe { self.claims.lend(&*slot.buffer, AccessKind::Write)? };
+        slot.buffer.fill(&claim, slot.offset..slot.offset + bytes, 7)
+    }
+
+    fn alter(&self, id: TensorId, at: i64, bytes: i64, flip: u8) -> Result<(), DeviceError> {
+        let mut found = self.read(id, at, bytes)?;
+        found.iter_mut().for_each(|byte| *byte ^= flip);
+        self.write(id, at, &found)
+    }
+
+    /// Rolls rows of F32 by one, element by element.
+    fn roll(&self, from: TensorId, to: TensorId) -> Result<(), DeviceError> {
+        let desc = self.desc(from);
+        let [row, ..] = desc.extents;
+        for at in 0..desc.rows() {
+            for element in 0..row {
+                let source = at * row + (element + row - 1) % row;
+                let value = self.read(from, source as i64 * 4, 4)?;
+                self.write(to, (at * row + element) as i64 * 4, &value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Running sums of one row of F32, each from the beginning.
+    fn running_sums(&self, from: TensorId, to: TensorId) -> Result<(), DeviceError> {
+        for element in 0..self.desc(from).extents[0] as i64 {
+            let mut sum = 0.0_f32;
+            for at in 0..=element {
+                let bytes = self.read(from, at * 4, 4)?;
+                sum += f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+            }
+            self.write(to, element * 4, &sum.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// A product of contiguous operands, the second one rounded.
+    fn rounded_product(&self, dtype: DType, reads: &[Value], to: TensorId) -> Result<(), DeviceError> {
+        let operands = reads.iter().map(|value| {
+            let Value::Tensor(id) = *value else { panic!("operands are tensors") };
+            let desc = self.desc(id);
+            let bytes = self.read(id, 0, desc.bytes() as i64).expect("readable");
+            (desc, decode_elements(desc.dtype, &bytes).expect("has a codec"))
+        });
+        let mut operands: Vec<_> = operands.collect();
+        let rounded = encode_elements(dtype, &operands[1].1).expect("has a codec");
+        operands[1].1 = decode_elements(dtype, &rounded).expect("has a codec");
+        let operands: Vec<Elements> = operands
+            .into_iter()
+            .map(|(desc, values)| Elements::new(desc, values).expect("as long"))
+            .collect();
+        let product = compute(&Op::MulMat, &operands, &self.desc(to)).expect("a product");
+        self.write(to, 0, &encode_elements(DType::F32, &product).expect("has a codec"))
+    }
+}
