@@ -1,0 +1,175 @@
+//! Parts of rows, in whole blocks: as numbers, or as the bytes that are stored.
+
+use orlop_graph::TensorDesc;
+
+use super::{At, Dst, Src, decode, encode, row_offset};
+
+impl Src {
+    /// Reads elements of row `at` as F32, from `column` on, as many as `out` holds. `column` begins a block, and
+    /// the last block is whole.
+    pub(crate) fn read_elements(&self, column: u64, at: At, out: &mut [f32]) {
+        if out.is_empty() {
+            return;
+        }
+        let Part { offset, blocks, size, stride } =
+            Part::of_elements(&self.desc, column, at, out.len() as u64);
+        if blocks == 1 || stride == size {
+            // SAFETY: `Part` has checked that these bytes are the tensor's; as to the rest, see `Src::read_row`.
+            let bytes = unsafe { std::slice::from_raw_parts(self.base.wrapping_add(offset), blocks * size) };
+            decode(self.desc.dtype, bytes, out);
+        } else {
+            let elements = self.desc.dtype.block_elements() as usize;
+            for (block, out) in out.chunks_mut(elements).enumerate() {
+                let from = self.base.wrapping_add(offset + block * stride);
+                // SAFETY: as above, one block at a time.
+                let bytes = unsafe { std::slice::from_raw_parts(from, size) };
+                decode(self.desc.dtype, bytes, out);
+            }
+        }
+    }
+
+    /// Reads stored blocks of row `at`, from block number `first` on, as many as `out` holds.
+    pub(crate) fn read_blocks(&self, first: u64, at: At, out: &mut [u8]) {
+        if out.is_empty() {
+            return;
+        }
+        let part = Part::of_bytes(&self.desc, first, at, out.len());
+        let from = self.base.wrapping_add(part.offset);
+        if part.blocks == 1 || part.stride == part.size {
+            // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: `Part` has
+            // checked that these are the tensor's, and the others are the caller's own.
+            unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
+            return;
+        }
+        match part.size {
+            1 => gather::<1>(from, part.stride, out),
+            2 => gather::<2>(from, part.stride, out),
+            4 => gather::<4>(from, part.stride, out),
+            8 => gather::<8>(from, part.stride, out),
+            size => {
+                for (block, out) in out.chunks_exact_mut(size).enumerate() {
+                    let from = from.wrapping_add(block * part.stride);
+                    // SAFETY: as above, one block at a time.
+                    unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), size) };
+                }
+            }
+        }
+    }
+}
+
+/// Elements of a fixed size that lie apart; the caller has checked that they are a tensor's.
+fn gather<const SIZE: usize>(from: *const u8, stride: usize, out: &mut [u8]) {
+    for (index, out) in out.as_chunks_mut::<SIZE>().0.iter_mut().enumerate() {
+        let from = from.wrapping_add(index * stride);
+        // SAFETY: as in `Src::read_blocks`, one element at a time.
+        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), SIZE) };
+    }
+}
+
+impl Dst {
+    /// Writes elements of row `at` from F32, the counterpart of [`Src::read_elements`].
+    pub(crate) fn write_elements(&self, column: u64, at: At, values: &[f32]) {
+        if values.is_empty() {
+            return;
+        }
+        let Part { offset, blocks, size, stride } =
+            Part::of_elements(&self.desc, column, at, values.len() as u64);
+        if blocks == 1 || stride == size {
+            let to = self.base.wrapping_add(offset);
+            // SAFETY: `Part` has checked that these bytes are the tensor's; as to the rest, see `Dst::write_row`.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(to, blocks * size) };
+            encode(self.desc.dtype, values, bytes);
+        } else {
+            let elements = self.desc.dtype.block_elements() as usize;
+            for (block, values) in values.chunks(elements).enumerate() {
+                let to = self.base.wrapping_add(offset + block * stride);
+                // SAFETY: as above, one block at a time.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(to, size) };
+                encode(self.desc.dtype, values, bytes);
+            }
+        }
+    }
+
+    /// Writes stored blocks of row `at`, from block number `first` on; one after the other where they share bytes.
+    pub(crate) fn write_blocks(&self, first: u64, at: At, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let part = Part::of_bytes(&self.desc, first, at, bytes.len());
+        let to = self.base.wrapping_add(part.offset);
+        if part.blocks == 1 || part.stride == part.size {
+            // SAFETY: as in `Src::read_blocks`, the other way round.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+            return;
+        }
+        match part.size {
+            1 => scatter::<1>(bytes, to, part.stride),
+            2 => scatter::<2>(bytes, to, part.stride),
+            4 => scatter::<4>(bytes, to, part.stride),
+            8 => scatter::<8>(bytes, to, part.stride),
+            size => {
+                for (block, bytes) in bytes.chunks_exact(size).enumerate() {
+                    let to = to.wrapping_add(block * part.stride);
+                    // SAFETY: as above, one block at a time.
+                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, size) };
+                }
+            }
+        }
+    }
+
+    /// A part of the tensor's storage, read with other extents and strides; `None` if it ends outside.
+    pub(crate) fn region(&self, offset: u64, desc: TensorDesc) -> Option<Dst> {
+        let end = offset.checked_add(desc.bytes())?;
+        (end <= self.desc.bytes()).then(|| Dst { base: self.base.wrapping_add(offset as usize), desc })
+    }
+
+    /// Whether the bytes from first to last element have some in common with an operand's.
+    pub(crate) fn touches(&self, src: &Src) -> bool {
+        let (to, from) = (self.base.addr() as u64, src.base.addr() as u64);
+        let (to_end, from_end) = (to + self.desc.bytes(), from + src.desc.bytes());
+        to < from_end && from < to_end && !self.desc.is_empty() && !src.desc.is_empty()
+    }
+}
+
+/// As [`gather`], the other way round.
+fn scatter<const SIZE: usize>(bytes: &[u8], to: *mut u8, stride: usize) {
+    for (index, bytes) in bytes.as_chunks::<SIZE>().0.iter().enumerate() {
+        let to = to.wrapping_add(index * stride);
+        // SAFETY: as in `Dst::write_blocks`, one element at a time.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, SIZE) };
+    }
+}
+
+/// Where some neighbouring blocks of a row lie.
+struct Part {
+    /// Bytes from the tensor's beginning.
+    offset: usize,
+    blocks: usize,
+    /// Bytes of a block.
+    size: usize,
+    /// Bytes from one block to the next.
+    stride: usize,
+}
+
+impl Part {
+    fn of_elements(desc: &TensorDesc, column: u64, at: At, elements: u64) -> Part {
+        let each = desc.dtype.block_elements();
+        assert!(column.is_multiple_of(each) && elements.is_multiple_of(each), "a part of a block");
+        Part::new(desc, column / each, at, elements / each)
+    }
+
+    fn of_bytes(desc: &TensorDesc, first: u64, at: At, bytes: usize) -> Part {
+        let size = desc.dtype.block_bytes() as usize;
+        assert!(bytes.is_multiple_of(size), "a part of a block");
+        Part::new(desc, first, at, (bytes / size) as u64)
+    }
+
+    /// Panics for blocks that are not there, which is a kernel's mistake.
+    fn new(desc: &TensorDesc, first: u64, at: At, blocks: u64) -> Part {
+        let all = desc.extents[0] / desc.dtype.block_elements();
+        assert!(first.checked_add(blocks).is_some_and(|end| end <= all), "blocks outside their row");
+        let offset = row_offset(desc, at) + (first * desc.strides[0]) as usize;
+        let (size, stride) = (desc.dtype.block_bytes() as usize, desc.strides[0] as usize);
+        Part { offset, blocks: blocks as usize, size, stride }
+    }
+}

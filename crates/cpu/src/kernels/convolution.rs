@@ -1,0 +1,47 @@
+//! Convolutions. Those over all input channels gather the data under the kernel ([`patches`]) and multiply it by
+//! each output channel's kernel ([`direct`]); transposed ones sum, for each output, over the inputs that reach it
+//! ([`transposed`]). Sums are in F32, several at a time.
+
+mod depthwise;
+mod direct;
+mod patches;
+mod transposed;
+
+use orlop_backend::Reason;
+use orlop_graph::{Op, TensorDesc};
+
+use crate::task::{Kernel, all_floats, float};
+
+pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
+    Some(match op {
+        Op::Im2Col { .. } => Kernel::simple(unread_kernel, direct::tile_floats, direct::im2col),
+        Op::Conv1d(_) | Op::Conv2d(_) => Kernel {
+            accepts: all_floats,
+            scratch: direct::tile_floats,
+            shared: direct::kernel_rows,
+            check: None,
+            phases: 2,
+            run: direct::convolve,
+        },
+        Op::ConvDepthwise2d(_) => Kernel::simple(all_floats, depthwise::scratch, depthwise::convolve),
+        Op::ConvTranspose1d { .. } | Op::ConvTranspose2d { .. } => Kernel {
+            accepts: all_floats,
+            scratch: transposed::scratch,
+            shared: transposed::channel_rows,
+            check: None,
+            phases: 2,
+            run: transposed::convolve,
+        },
+        _ => return None,
+    })
+}
+
+/// Of the kernel only the extents matter, so it may have any type.
+fn unread_kernel(_: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), Reason> {
+    for (operand, desc) in [(1, &operands[1]), (2, result)] {
+        if !float(desc.dtype) {
+            return Err(Reason::DType { operand, dtype: desc.dtype });
+        }
+    }
+    Ok(())
+}

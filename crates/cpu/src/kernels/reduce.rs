@@ -1,0 +1,99 @@
+//! Sums, means, running sums and largest elements of rows. Sums run in F64, in an order that only depends on the
+//! row.
+
+use orlop_backend::Reason;
+use orlop_graph::{Op, TensorDesc};
+
+use super::sort::above;
+use crate::access::{At, Src};
+use crate::task::{Kernel, SPAN, Task, Thread, all_floats, float, no_scratch, row_at};
+
+pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
+    Some(match op {
+        Op::Sum => Kernel::simple(all_floats, no_scratch, sum),
+        Op::SumRows | Op::Mean => Kernel::simple(all_floats, no_scratch, sum_rows),
+        Op::CumSum => Kernel::simple(all_floats, no_scratch, running_sums),
+        Op::ArgMax => Kernel::simple(float_operand, no_scratch, arg_max),
+        _ => return None,
+    })
+}
+
+/// Refuses operands that are no floats; results are indices.
+pub(super) fn float_operand(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> Result<(), Reason> {
+    let dtype = operands[0].dtype;
+    if float(dtype) { Ok(()) } else { Err(Reason::DType { operand: 0, dtype }) }
+}
+
+/// The columns where parts of a row begin, and the parts' lengths.
+fn parts(length: u64) -> impl Iterator<Item = (u64, usize)> {
+    let starts = (0..length).step_by(SPAN);
+    starts.map(move |column| (column, (length - column).min(SPAN as u64) as usize))
+}
+
+fn sum_row(src: &Src, at: At) -> f64 {
+    const LANES: usize = 8;
+    let (mut values, mut lanes) = ([0.0; SPAN], [0.0f64; LANES]);
+    for (column, length) in parts(src.desc.extents[0]) {
+        let values = &mut values[..length];
+        src.read_elements(column, at, values);
+        for values in values.chunks(LANES) {
+            for (lane, value) in lanes.iter_mut().zip(values) {
+                *lane += f64::from(*value);
+            }
+        }
+    }
+    lanes.iter().sum()
+}
+
+fn sum(task: &Task, thread: Thread, _: &mut [f32]) {
+    if thread.is_first() {
+        let src = &task.src[0];
+        let sum: f64 = (0..src.desc.rows()).map(|row| sum_row(src, row_at(&src.desc, row))).sum();
+        task.dst.set_value(0, [0; 3], sum as f32);
+    }
+}
+
+fn sum_rows(task: &Task, thread: Thread, _: &mut [f32]) {
+    let src = &task.src[0];
+    for row in thread.part(src.desc.rows()) {
+        let at = row_at(&src.desc, row);
+        let sum = sum_row(src, at);
+        let mean = matches!(task.op, Op::Mean);
+        let result = if mean { sum / src.desc.extents[0] as f64 } else { sum };
+        task.dst.set_value(0, at, result as f32);
+    }
+}
+
+fn running_sums(task: &Task, thread: Thread, _: &mut [f32]) {
+    let mut values = [0.0; SPAN];
+    for row in thread.part(task.dst.desc.rows()) {
+        let (at, mut sum) = (row_at(&task.dst.desc, row), 0.0f64);
+        for (column, length) in parts(task.dst.desc.extents[0]) {
+            let values = &mut values[..length];
+            task.src[0].read_elements(column, at, values);
+            for value in &mut *values {
+                sum += f64::from(*value);
+                *value = sum as f32;
+            }
+            task.dst.write_elements(column, at, values);
+        }
+    }
+}
+
+fn arg_max(task: &Task, thread: Thread, _: &mut [f32]) {
+    let (src, mut values) = (&task.src[0], [0.0; SPAN]);
+    for row in thread.part(src.desc.rows()) {
+        let at = row_at(&src.desc, row);
+        let (mut best, mut best_value) = (0, f32::NAN);
+        for (column, length) in parts(src.desc.extents[0]) {
+            let values = &mut values[..length];
+            src.read_elements(column, at, values);
+            for (index, value) in (column as i64..).zip(&*values) {
+                if above(*value, best_value) {
+                    (best, best_value) = (index, *value);
+                }
+            }
+        }
+        task.dst.set_integer(at[0], [at[1], at[2], 0], best);
+    }
+}

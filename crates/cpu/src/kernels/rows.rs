@@ -1,0 +1,148 @@
+//! Rows read from a table, and written into one, where indices say.
+
+use orlop_backend::{DeviceError, Reason};
+use orlop_graph::{Op, TensorDesc};
+
+use super::movement::{Carrier, convertible, writer};
+use crate::access::{At, Dst, Src};
+use crate::task::{Kernel, SPAN, Task, Thread, float, no_scratch, row_at};
+
+pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
+    match op {
+        Op::GetRows => {
+            Some(Kernel { check: Some(check_get), ..Kernel::simple(accepts_table, no_scratch, get_rows) })
+        }
+        Op::SetRows => {
+            Some(Kernel { check: Some(check_set), ..Kernel::simple(accepts_rows, no_scratch, set_rows) })
+        }
+        _ => None,
+    }
+}
+
+fn accepts_table(_: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), Reason> {
+    convertible(operands[0].dtype, 0, result.dtype, 2)
+}
+
+fn accepts_rows(_: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), Reason> {
+    let dtype = operands[1].dtype;
+    if !float(dtype) {
+        return Err(Reason::DType { operand: 1, dtype });
+    }
+    convertible(dtype, 1, result.dtype, 3)
+}
+
+fn check_get(task: &Task) -> Result<(), DeviceError> {
+    check_indices(task, &task.src[1], task.src[0].desc.extents[1], |_| false)
+}
+
+fn check_set(task: &Task) -> Result<(), DeviceError> {
+    // Outer extents of 0 are covered by any indices, which then say nothing.
+    if task.src[1].desc.rows() == 0 {
+        return Ok(());
+    }
+    check_indices(task, &task.src[2], task.dst.desc.extents[1], |index| index == -1)
+}
+
+/// Finds the first index, in element order, that is neither a row's nor to be skipped.
+fn check_indices(
+    task: &Task,
+    indices: &Src,
+    rows: u64,
+    skipped: impl Fn(i64) -> bool,
+) -> Result<(), DeviceError> {
+    if indices.desc.is_empty() {
+        return Ok(());
+    }
+    for row in 0..indices.desc.rows() {
+        let at = row_at(&indices.desc, row);
+        for column in 0..indices.desc.extents[0] {
+            let index = indices.integer(column, at);
+            if !skipped(index) && u64::try_from(index).map_or(true, |index| index >= rows) {
+                let (op, tensor) = (task.op.name().to_owned(), task.name.clone());
+                return Err(DeviceError::BadIndex { op, tensor, index, rows });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Moves or converts single rows.
+struct RowMover {
+    carrier: Carrier,
+    values: [f32; SPAN],
+}
+
+impl RowMover {
+    fn new() -> RowMover {
+        RowMover { carrier: Carrier::new(), values: [0.0; SPAN] }
+    }
+
+    fn copy(&mut self, src: &Src, from: At, dst: &Dst, to: At) {
+        let length = dst.desc.extents[0];
+        if src.desc.dtype == dst.desc.dtype {
+            let blocks = length / dst.desc.dtype.block_elements();
+            return self.carrier.copy(src, (0, from), dst, (0, to), blocks);
+        }
+        for column in (0..length).step_by(SPAN) {
+            let values = &mut self.values[..(length - column).min(SPAN as u64) as usize];
+            src.read_elements(column, from, values);
+            dst.write_elements(column, to, values);
+        }
+    }
+}
+
+fn get_rows(task: &Task, thread: Thread, _: &mut [f32]) {
+    let (table, indices) = (&task.src[0], &task.src[1]);
+    let mut mover = RowMover::new();
+    for row in thread.part(task.dst.desc.rows()) {
+        let to @ [number, i2, i3] = row_at(&task.dst.desc, row);
+        let index = indices.integer(number, [i2, i3, 0]) as u64;
+        mover.copy(table, [index, i2, i3], &task.dst, to);
+    }
+}
+
+fn set_rows(task: &Task, thread: Thread, _: &mut [f32]) {
+    let [_, rows, indices] = &task.src[..] else { return };
+    if task.dst.touches(rows) || task.dst.touches(indices) {
+        if thread.is_first() {
+            set_rows_within(task, rows, indices);
+        }
+        return;
+    }
+    // Each thread goes through all indices and writes rows of its own, so that the last of several rows with one
+    // index stays.
+    let Some(thread) = writer(&task.dst.desc, thread) else { return };
+    let mut mover = RowMover::new();
+    for row in 0..rows.desc.rows() {
+        let from = row_at(&rows.desc, row);
+        if let Some(to) = destination(indices, from)
+            && to.iter().sum::<u64>() % thread.count as u64 == thread.index as u64
+        {
+            mover.copy(rows, from, &task.dst, to);
+        }
+    }
+}
+
+/// Where a row goes, unless it is skipped.
+fn destination(indices: &Src, [number, i2, i3]: At) -> Option<At> {
+    let [_, n2, n3, _] = indices.desc.extents;
+    let index = indices.integer(number, [i2 % n2, i3 % n3, 0]);
+    u64::try_from(index).ok().map(|index| [index, i2, i3])
+}
+
+/// Rows or indices that lie in the destination: all are read before anything is written. One thread does it.
+fn set_rows_within(task: &Task, rows: &Src, indices: &Src) {
+    let length = rows.desc.extents[0] as usize;
+    let mut values = vec![0.0; length * rows.desc.rows() as usize];
+    let mut places = Vec::with_capacity(rows.desc.rows() as usize);
+    for (row, values) in (0..).zip(values.chunks_exact_mut(length)) {
+        let from = row_at(&rows.desc, row);
+        rows.read_elements(0, from, values);
+        places.push(destination(indices, from));
+    }
+    for (to, values) in places.into_iter().zip(values.chunks_exact(length)) {
+        if let Some(to) = to {
+            task.dst.write_elements(0, to, values);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Indices in the order of a row's elements. NaN counts as smaller than every number; equal elements keep their
+//! order.
+
+use std::cmp::Ordering;
+
+use orlop_graph::{Op, SortDirection, TensorDesc};
+
+use super::reduce::float_operand;
+use crate::task::{Kernel, Task, Thread, row_at};
+
+pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
+    match op {
+        Op::ArgSort { .. } | Op::TopK { .. } => Some(Kernel::simple(float_operand, three_rows, sort)),
+        _ => None,
+    }
+}
+
+/// A row, and a pair for each element of it.
+fn three_rows(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
+    operands[0].extents[0].saturating_mul(3)
+}
+
+/// An element's value, and the bits of its index.
+type Pair = [f32; 2];
+
+fn sort(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    let src = &task.src[0];
+    let length = src.desc.extents[0] as usize;
+    let (row, rest) = scratch.split_at_mut(length);
+    let pairs = &mut rest.as_chunks_mut::<2>().0[..length];
+    for number in thread.part(src.desc.rows()) {
+        let at = row_at(&src.desc, number);
+        src.read_elements(0, at, row);
+        for (index, (pair, value)) in pairs.iter_mut().zip(&*row).enumerate() {
+            *pair = [*value, f32::from_bits(index as u32)];
+        }
+        let sorted = match task.op {
+            Op::ArgSort { direction: SortDirection::Ascending } => {
+                pairs.sort_unstable_by(|a, b| compare(a[0], b[0]).then_with(|| order(a, b)));
+                &*pairs
+            }
+            Op::TopK { k } => largest(pairs, k as usize),
+            _ => {
+                pairs.sort_unstable_by(falling);
+                &*pairs
+            }
+        };
+        for (column, [_, index]) in (0..).zip(sorted) {
+            task.dst.set_integer(column, at, i64::from(index.to_bits()));
+        }
+    }
+}
+
+/// The `k` largest, in order.
+fn largest(pairs: &mut [Pair], k: usize) -> &[Pair] {
+    if k == 0 || k > pairs.len() {
+        return &[];
+    }
+    pairs.select_nth_unstable_by(k - 1, falling);
+    let largest = &mut pairs[..k];
+    largest.sort_unstable_by(falling);
+    largest
+}
+
+/// Largest first; of equals the one that came first.
+fn falling(a: &Pair, b: &Pair) -> Ordering {
+    compare(b[0], a[0]).then_with(|| order(a, b))
+}
+
+fn order(a: &Pair, b: &Pair) -> Ordering {
+    a[1].to_bits().cmp(&b[1].to_bits())
+}
+
+/// NaN is below every number, and all NaNs are equal.
+fn compare(a: f32, b: f32) -> Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
+}
+
+/// Whether `a` comes after `b` in that order.
+pub(super) fn above(a: f32, b: f32) -> bool {
+    compare(a, b) == Ordering::Greater
+}

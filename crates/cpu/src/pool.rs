@@ -1,0 +1,307 @@
+//! Threads that wait for work together.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// How often a thread looks again before it goes to sleep: some microseconds.
+const SPINS: u32 = 4_000;
+
+/// A fixed number of threads that run one piece of work at a time together with the caller. Idle threads sleep.
+///
+/// Several callers may share a pool; their pieces of work come one after the other.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    turn: Mutex<()>,
+}
+
+struct Shared {
+    work: Mutex<Work>,
+    wake: Condvar,
+    /// Counts pieces of work, for workers that look before they sleep.
+    epoch: AtomicU32,
+    /// Workers that are still busy with the current piece.
+    busy: AtomicUsize,
+    done: Condvar,
+    stop: AtomicBool,
+}
+
+struct Work {
+    epoch: u32,
+    threads: usize,
+    job: Option<Job>,
+}
+
+/// A borrowed closure whose lifetime was taken away; see [`Pool::run`].
+#[derive(Clone, Copy)]
+struct Job(*const (dyn Fn(usize) + Sync));
+
+// SAFETY: the closure behind the pointer is `Sync`, and `Pool::run` keeps it alive until no worker uses it.
+unsafe impl Send for Job {}
+
+impl Pool {
+    /// A pool of `threads` threads, the caller's included; at least 1.
+    ///
+    /// # Errors
+    /// What the system says when it refuses a thread.
+    pub fn new(threads: usize) -> std::io::Result<Arc<Pool>> {
+        let shared = Arc::new(Shared {
+            work: Mutex::new(Work { epoch: 0, threads: 0, job: None }),
+            wake: Condvar::new(),
+            epoch: AtomicU32::new(0),
+            busy: AtomicUsize::new(0),
+            done: Condvar::new(),
+            stop: AtomicBool::new(false),
+        });
+        let mut pool = Pool { shared, workers: Vec::new(), turn: Mutex::new(()) };
+        for index in 1..threads.max(1) {
+            let shared = Arc::clone(&pool.shared);
+            let name = format!("orlop-cpu-{index}");
+            pool.workers.push(std::thread::Builder::new().name(name).spawn(move || shared.serve(index))?);
+        }
+        Ok(Arc::new(pool))
+    }
+
+    /// As many threads as the machine has cores for this process, hyper-threads included.
+    ///
+    /// # Errors
+    /// As [`Pool::new`].
+    pub fn for_machine() -> std::io::Result<Arc<Pool>> {
+        Pool::new(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// How many threads there are, the caller's included.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `job` once on each of `threads` threads, with their numbers from 0, and returns when all are back.
+    /// At most [`Pool::threads`] take part. The job must not panic on one thread while others wait for it.
+    pub fn run(&self, threads: usize, job: &(dyn Fn(usize) + Sync)) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = threads.clamp(1, self.threads());
+        if threads > 1 {
+            // SAFETY: only the lifetime changes. Workers use the closure before they count themselves out of
+            // `busy`, and this call does not return, nor unwind, before `busy` is 0.
+            let job = unsafe {
+                std::mem::transmute::<*const (dyn Fn(usize) + Sync), *const (dyn Fn(usize) + Sync + 'static)>(
+                    job,
+                )
+            };
+            self.shared.busy.store(threads - 1, Ordering::Release);
+            let mut work = self.shared.lock();
+            work.epoch = work.epoch.wrapping_add(1);
+            work.threads = threads;
+            work.job = Some(Job(job));
+            self.shared.epoch.store(work.epoch, Ordering::Release);
+            drop(work);
+            self.shared.wake.notify_all();
+        }
+        let own = catch_unwind(AssertUnwindSafe(|| job(0)));
+        if threads > 1 {
+            self.shared.wait_until_done();
+            self.shared.lock().job = None;
+        }
+        if let Err(panic) = own {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, index: usize) {
+        let mut seen = 0;
+        while let Some((epoch, threads, job)) = self.next(seen) {
+            seen = epoch;
+            if index < threads {
+                // SAFETY: `Pool::run` keeps the closure alive until this thread has counted itself out below.
+                let job = unsafe { &*job.0 };
+                let _ = catch_unwind(AssertUnwindSafe(|| job(index)));
+                if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    let _work = self.lock();
+                    self.done.notify_all();
+                }
+            }
+        }
+    }
+
+    /// The next piece of work, or `None` when the pool is dropped.
+    fn next(&self, seen: u32) -> Option<(u32, usize, Job)> {
+        for _ in 0..SPINS {
+            if self.epoch.load(Ordering::Acquire) != seen || self.stop.load(Ordering::Acquire) {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let mut work = self.lock();
+        loop {
+            if self.stop.load(Ordering::Acquire) {
+                return None;
+            }
+            if work.epoch != seen {
+                match work.job {
+                    Some(job) => return Some((work.epoch, work.threads, job)),
+                    // Came too late for a piece that went on without this thread.
+                    None => return self.skip(work.epoch, work),
+                }
+            }
+            work = self.wake.wait(work).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn skip(&self, seen: u32, work: MutexGuard<'_, Work>) -> Option<(u32, usize, Job)> {
+        drop(work);
+        self.next(seen)
+    }
+
+    fn wait_until_done(&self) {
+        for _ in 0..SPINS {
+            if self.busy.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let mut work = self.lock();
+        while self.busy.load(Ordering::Acquire) != 0 {
+            work = self.done.wait(work).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        drop(self.shared.lock());
+        self.shared.wake.notify_all();
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool of {} threads", self.threads())
+    }
+}
+
+/// Lets the threads of one piece of work meet: nobody goes on before all have come. Spins for a moment, then
+/// sleeps.
+#[derive(Debug)]
+pub(crate) struct Barrier {
+    threads: u32,
+    arrived: AtomicU32,
+    generation: AtomicU32,
+    asleep: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Barrier {
+    pub(crate) fn new(threads: usize) -> Barrier {
+        Barrier {
+            threads: threads as u32,
+            arrived: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            asleep: Mutex::new(()),
+            wake: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn wait(&self) {
+        if self.threads == 1 {
+            return;
+        }
+        let generation = self.generation.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+            self.arrived.store(0, Ordering::Release);
+            let _asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
+            self.generation.store(generation.wrapping_add(1), Ordering::Release);
+            self.wake.notify_all();
+            return;
+        }
+        for _ in 0..SPINS {
+            if self.generation.load(Ordering::Acquire) != generation {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.generation.load(Ordering::Acquire) == generation {
+            asleep = self.wake.wait(asleep).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_is_called_once_per_run() {
+        let pool = Pool::new(5).unwrap();
+        for threads in [1, 2, 5, 9] {
+            let calls: Vec<AtomicUsize> = (0..5).map(|_| AtomicUsize::new(0)).collect();
+            pool.run(threads, &|index| {
+                calls[index].fetch_add(1, Ordering::Relaxed);
+            });
+            let calls: Vec<usize> = calls.iter().map(|calls| calls.load(Ordering::Relaxed)).collect();
+            let expected: Vec<usize> = (0..5).map(|index| usize::from(index < threads)).collect();
+            assert_eq!(calls, expected);
+        }
+    }
+
+    #[test]
+    fn callers_on_several_threads_take_turns() {
+        let pool = Pool::new(3).unwrap();
+        let total = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        pool.run(3, &|_| {
+                            total.fetch_add(1, Ordering::Relaxed);
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(total.load(Ordering::Relaxed), 4 * 200 * 3);
+    }
+
+    #[test]
+    fn nobody_passes_a_barrier_before_all_have_come() {
+        let pool = Pool::new(4).unwrap();
+        let barrier = Barrier::new(4);
+        let count = AtomicUsize::new(0);
+        pool.run(4, &|_| {
+            for round in 1..=300 {
+                count.fetch_add(1, Ordering::Relaxed);
+                barrier.wait();
+                assert_eq!(count.load(Ordering::Relaxed), 4 * round);
+                barrier.wait();
+            }
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 1_200);
+    }
+
+    #[test]
+    fn a_panic_on_the_callers_thread_reaches_the_caller_and_leaves_the_pool_usable() {
+        let pool = Pool::new(2).unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            pool.run(2, &|index| assert!(index != 0, "on purpose"));
+        }));
+        assert!(panicked.is_err());
+        let calls = AtomicUsize::new(0);
+        pool.run(2, &|_| {
+            calls.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+    }
+}

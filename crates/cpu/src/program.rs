@@ -1,0 +1,185 @@
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use orlop_backend::{Bindings, Cancel, DeviceError, Program, Steps, Touch, Value, touched};
+use orlop_graph::TensorDesc;
+
+use crate::access::{Dst, Scratch, Shared, Src};
+use crate::device::Needs;
+use crate::isa::Isa;
+use crate::kernels::kernel;
+use crate::pool::{Barrier, Pool};
+use crate::task::{Kernel, Task, Thread};
+
+/// Steps at fixed places, ready to run.
+pub(crate) struct CpuProgram {
+    tasks: Vec<(Kernel, Task)>,
+    max_threads: usize,
+    touches: Vec<Touch>,
+    /// Keeps alive what the tasks point into.
+    #[allow(dead_code)]
+    bindings: Bindings,
+}
+
+impl CpuProgram {
+    pub(crate) fn new(
+        steps: &Steps,
+        bindings: &Bindings,
+        isa: Isa,
+        device: &str,
+    ) -> Result<CpuProgram, DeviceError> {
+        let graph = &bindings.graph;
+        let max_threads = steps.options.max_threads;
+        let mut tasks = Vec::with_capacity(steps.steps.len());
+        for step in &steps.steps {
+            let foreign = || DeviceError::Foreign {
+                what: "a lowered step",
+                owner: step.kernel.to_string(),
+                device: device.to_owned(),
+            };
+            let [node] = step.nodes[..] else { return Err(foreign()) };
+            let node = graph.node(node);
+            let kernel = kernel(&node.op).ok_or_else(foreign)?;
+            let mut src = Vec::with_capacity(node.inputs.len());
+            for (operand, input) in node.inputs.iter().enumerate() {
+                let tensor = graph.tensor(*input);
+                src.push(Src::new(
+                    bindings.slot(Value::Tensor(*input))?,
+                    tensor.desc,
+                    &tensor.name,
+                    operand,
+                )?);
+            }
+            let output = graph.tensor(node.output);
+            let dst =
+                Dst::new(bindings.slot(Value::Tensor(node.output))?, output.desc, &output.name, src.len())?;
+            let operands: Vec<TensorDesc> = src.iter().map(|src| src.desc).collect();
+            let needs = Needs::of(&node.op, &operands, &output.desc, max_threads);
+            let mut temporaries = step.writes.iter().filter(|value| matches!(value, Value::Temporary(_)));
+            let mut next = || temporaries.next().copied().ok_or_else(foreign);
+            let scratch = match needs.scratch_bytes {
+                0 => Scratch::none(),
+                _ => Scratch::new(bindings.slot(next()?)?, needs.per_thread, max_threads)?,
+            };
+            let shared = match needs.shared_bytes {
+                0 => Shared::none(),
+                _ => Shared::new(bindings.slot(next()?)?, needs.shared.0, needs.shared.1)?,
+            };
+            let (op, name) = (node.op.clone(), output.name.clone());
+            tasks.push((kernel, Task { op, name, src, dst, scratch, shared, isa }));
+        }
+        let touches = touched(steps, bindings)?;
+        Ok(CpuProgram { tasks, max_threads, touches, bindings: bindings.clone() })
+    }
+
+    pub(crate) fn max_threads(&self) -> usize {
+        self.max_threads
+    }
+
+    /// Runs all tasks.
+    ///
+    /// # Safety
+    /// The caller holds claims to all that the program touches, and nobody else touches it meanwhile.
+    pub(crate) unsafe fn run(
+        &self,
+        pool: &Pool,
+        threads: usize,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), DeviceError> {
+        let run = Run {
+            tasks: &self.tasks,
+            barrier: Barrier::new(threads),
+            stop_at: AtomicUsize::new(usize::MAX),
+            error: Mutex::new(None),
+            cancel,
+        };
+        pool.run(threads, &|index| run.on_thread(index, threads));
+        match run.error.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One run, as its threads share it.
+struct Run<'a> {
+    tasks: &'a [(Kernel, Task)],
+    barrier: Barrier,
+    /// First step that must not run. A failure inside a step stops the next one, so that all threads agree
+    /// on where they stop, however late one of them looks.
+    stop_at: AtomicUsize,
+    error: Mutex<Option<DeviceError>>,
+    cancel: Option<&'a Cancel>,
+}
+
+impl Run<'_> {
+    fn on_thread(&self, index: usize, count: usize) {
+        for (step, (kernel, task)) in self.tasks.iter().enumerate() {
+            if kernel.check.is_some() {
+                // What is looked at may be what the step before writes.
+                self.barrier.wait();
+            }
+            if index == 0 {
+                if self.cancel.is_some_and(Cancel::is_cancelled) {
+                    self.fail(step, DeviceError::Cancelled { step, steps: self.tasks.len() });
+                } else if let Some(check) = kernel.check {
+                    self.guarded(step, task, || check(task));
+                }
+            }
+            self.barrier.wait();
+            if self.stop_at.load(Ordering::Acquire) <= step {
+                return;
+            }
+            if task.dst.desc.is_empty() {
+                continue;
+            }
+            // SAFETY: each of the `count` threads, at most as many as the scratch was made for, passes its own number,
+            // and the slice of the step before is gone.
+            let scratch = unsafe { task.scratch.of_thread(index) };
+            for phase in 0..kernel.phases {
+                if phase > 0 {
+                    self.barrier.wait();
+                }
+                self.guarded(step + 1, task, || {
+                    (kernel.run)(task, Thread { index, count, phase }, scratch);
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    /// Runs a kernel's code; a panic in it must not leave other threads waiting.
+    fn guarded(&self, stop_at: usize, task: &Task, work: impl FnOnce() -> Result<(), DeviceError>) {
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.fail(stop_at, error),
+            Err(_) => {
+                let (op, tensor) = (task.op.name().to_owned(), task.name.clone());
+                self.fail(stop_at, DeviceError::KernelPanicked { op, tensor });
+            }
+        }
+    }
+
+    fn fail(&self, stop_at: usize, error: DeviceError) {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.stop_at.fetch_min(stop_at, Ordering::AcqRel);
+    }
+}
+
+impl Program for CpuProgram {
+    fn touches(&self) -> &[Touch] {
+        &self.touches
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl std::fmt::Debug for CpuProgram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CpuProgram of {} steps", self.tasks.len())
+    }
+}

@@ -1,0 +1,92 @@
+use std::any::Any;
+use std::sync::Arc;
+
+use orlop_backend::{Claims, DeviceError, Event, Program, Queue, RunOptions, StoredTensor, copy_claimed};
+use orlop_graph::AccessKind;
+
+use crate::pool::Pool;
+use crate::program::CpuProgram;
+
+/// Work for the processor, done as it is given.
+#[derive(Debug)]
+pub(crate) struct CpuQueue {
+    device: String,
+    pool: Arc<Pool>,
+}
+
+impl CpuQueue {
+    pub(crate) fn new(device: String, pool: Arc<Pool>) -> CpuQueue {
+        CpuQueue { device, pool }
+    }
+}
+
+impl Queue for CpuQueue {
+    unsafe fn submit(
+        &mut self,
+        program: &Arc<dyn Program>,
+        claims: &Claims,
+        options: &RunOptions,
+    ) -> Result<(), DeviceError> {
+        let cpu = program.as_any().downcast_ref::<CpuProgram>().ok_or_else(|| DeviceError::Foreign {
+            what: "a program",
+            owner: "another kind of device".to_owned(),
+            device: self.device.clone(),
+        })?;
+        let max = cpu.max_threads().min(self.pool.threads());
+        let threads = options.threads.unwrap_or(max);
+        if threads == 0 || threads > max {
+            return Err(DeviceError::BadThreads { asked: threads, max });
+        }
+        for (buffer, kind) in program.touches() {
+            claims.check(&**buffer, *kind)?;
+        }
+        // SAFETY: `run` asks for claims to all that the program touches, checked above, and that nobody else touches
+        // it meanwhile, which this function's caller promises.
+        unsafe { cpu.run(&self.pool, threads, options.cancel.as_ref()) }
+    }
+
+    unsafe fn copy(
+        &mut self,
+        from: &StoredTensor,
+        to: &StoredTensor,
+        claims: &Claims,
+    ) -> Result<(), DeviceError> {
+        // SAFETY: `lend` asks that no other thread touches these bytes meanwhile, which this function's caller
+        // promises.
+        let read = unsafe { claims.lend(&*from.slot().buffer, AccessKind::Read) }?;
+        // SAFETY: as above.
+        let write = unsafe { claims.lend(&*to.slot().buffer, AccessKind::Write) }?;
+        copy_claimed(from, to, [&read, &write])?;
+        Ok(())
+    }
+
+    fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
+        Ok(Arc::new(Done))
+    }
+
+    fn wait(&mut self, event: &Arc<dyn Event>) -> Result<(), DeviceError> {
+        event.wait()
+    }
+
+    fn sync(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// Work is done when it has been given.
+#[derive(Debug)]
+struct Done;
+
+impl Event for Done {
+    fn is_done(&self) -> bool {
+        true
+    }
+
+    fn wait(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,161 @@
+use std::ops::Range;
+
+use orlop_backend::{DeviceError, Reason};
+use orlop_graph::{DType, Op, TensorDesc};
+
+use crate::access::{At, Dst, Scratch, Shared, Src};
+use crate::isa::Isa;
+
+/// One step, ready to be run: everything a kernel gets.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub(crate) op: Op,
+    /// Name of the result, for errors.
+    pub(crate) name: String,
+    pub(crate) src: Vec<Src>,
+    pub(crate) dst: Dst,
+    pub(crate) scratch: Scratch,
+    pub(crate) shared: Shared,
+    pub(crate) isa: Isa,
+}
+
+/// Which of how many threads a kernel runs on, and in which of its phases.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thread {
+    pub(crate) index: usize,
+    pub(crate) count: usize,
+    pub(crate) phase: usize,
+}
+
+impl Thread {
+    /// This thread's part of `items` pieces of work: neighbours, as evenly as can be.
+    pub(crate) fn part(self, items: u64) -> Range<u64> {
+        let (index, count) = (self.index as u64, self.count as u64);
+        let (each, rest) = (items / count, items % count);
+        let start = index * each + index.min(rest);
+        start..start + each + u64::from(index < rest)
+    }
+
+    /// Whether this thread does what only one does.
+    pub(crate) fn is_first(self) -> bool {
+        self.index == 0
+    }
+}
+
+/// A look at the data before anything is written.
+pub(crate) type Check = fn(&Task) -> Result<(), DeviceError>;
+
+/// How an op is computed.
+///
+/// Results must not depend on the number of threads: work is divided by rows or other pieces whose results are
+/// computed by one thread each, in a fixed order. In each phase a row of the result is written by one thread,
+/// or, where kernels write elements or parts of rows (`Dst::set_value`, `Dst::write_elements`), an element is.
+#[derive(Clone, Copy)]
+pub(crate) struct Kernel {
+    /// Whether these element types and strides can be computed.
+    pub(crate) accepts: fn(&Op, &[TensorDesc], &TensorDesc) -> Result<(), Reason>,
+    /// Floats of scratch that each thread needs.
+    pub(crate) scratch: fn(&Op, &[TensorDesc], &TensorDesc) -> u64,
+    /// Rows, and floats in each, that all threads share.
+    pub(crate) shared: fn(&Op, &[TensorDesc], &TensorDesc) -> (u64, u64),
+    /// Looks at the data before anything is written; one thread calls it.
+    pub(crate) check: Option<Check>,
+    /// How many phases there are; all threads meet between two.
+    pub(crate) phases: usize,
+    /// Computes this thread's part of a phase.
+    pub(crate) run: fn(&Task, Thread, &mut [f32]),
+}
+
+impl Kernel {
+    /// A kernel with one phase, scratch, and nothing shared or checked.
+    pub(crate) const fn simple(
+        accepts: fn(&Op, &[TensorDesc], &TensorDesc) -> Result<(), Reason>,
+        scratch: fn(&Op, &[TensorDesc], &TensorDesc) -> u64,
+        run: fn(&Task, Thread, &mut [f32]),
+    ) -> Kernel {
+        Kernel { accepts, scratch, shared: nothing_shared, check: None, phases: 1, run }
+    }
+}
+
+/// Nothing shared.
+pub(crate) fn nothing_shared(_: &Op, _: &[TensorDesc], _: &TensorDesc) -> (u64, u64) {
+    (0, 0)
+}
+
+/// No scratch.
+pub(crate) fn no_scratch(_: &Op, _: &[TensorDesc], _: &TensorDesc) -> u64 {
+    0
+}
+
+/// The position of row number `row` of a tensor, rows counted innermost first.
+pub(crate) fn row_at(desc: &TensorDesc, row: u64) -> At {
+    let [_, n1, n2, _] = desc.extents;
+    [row % n1, row / n1 % n2, row / n1 / n2]
+}
+
+/// The column and row of element number `index` of a tensor, elements counted innermost first.
+pub(crate) fn element_at(desc: &TensorDesc, index: u64) -> (u64, At) {
+    (index % desc.extents[0], row_at(desc, index / desc.extents[0]))
+}
+
+/// `at` inside a tensor that is repeated to cover it.
+pub(crate) fn repeated(desc: &TensorDesc, [i1, i2, i3]: At) -> At {
+    let [_, n1, n2, n3] = desc.extents;
+    [i1 % n1, i2 % n2, i3 % n3]
+}
+
+/// Elements of a row that are worked on together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) column: u64,
+    pub(crate) at: At,
+    pub(crate) length: usize,
+}
+
+/// The longest [`Span`]: a whole number of blocks of every type, and short enough for buffers on the stack.
+pub(crate) const SPAN: usize = 1024;
+
+/// This thread's part of a tensor, in pieces that do not depend on the number of threads.
+pub(crate) fn spans(desc: &TensorDesc, thread: Thread) -> impl Iterator<Item = Span> + use<> {
+    let (desc, pieces) = (*desc, desc.extents[0].div_ceil(SPAN as u64));
+    thread.part(desc.rows().saturating_mul(pieces)).map(move |piece| {
+        let column = piece % pieces * SPAN as u64;
+        let length = (desc.extents[0] - column).min(SPAN as u64) as usize;
+        Span { column, at: row_at(&desc, piece / pieces), length }
+    })
+}
+
+/// The same elements in the same order with rows as long as strides allow. Blocks stay neighbours.
+pub(crate) fn merged(desc: &TensorDesc) -> TensorDesc {
+    let (mut extents, mut strides, mut last) = ([desc.extents[0], 1, 1, 1], desc.strides, 0);
+    let each = desc.dtype.block_elements();
+    for dim in 1..desc.extents.len() {
+        let blocks = if last == 0 { extents[0] / each } else { extents[last] };
+        if desc.extents[dim] == 1 {
+            continue;
+        }
+        if strides[last].checked_mul(blocks) == Some(desc.strides[dim]) {
+            extents[last] *= desc.extents[dim];
+        } else {
+            // A single element has no stride of its own.
+            last += usize::from(extents[last] != 1);
+            (extents[last], strides[last]) = (desc.extents[dim], desc.strides[dim]);
+        }
+    }
+    TensorDesc { dtype: desc.dtype, extents, strides }
+}
+
+/// Whether a type is one of the floating-point types that element-wise kernels take.
+pub(crate) fn float(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
+/// Refuses anything but F32, F16 and BF16, for all operands and the result.
+pub(crate) fn all_floats(_: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), Reason> {
+    for (operand, desc) in operands.iter().chain([result]).enumerate() {
+        if !float(desc.dtype) {
+            return Err(Reason::DType { operand, dtype: desc.dtype });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! Attention on the CPU device, against the reference.
+
+use crate::compare::Case;
+use orlop_backend::DeviceError;
+use orlop_graph::{DType, FlashAttention, TensorId};
+
+const INF: f64 = f64::INFINITY;
+const NAN: f64 = f64::NAN;
+const PLAIN: FlashAttention =
+    FlashAttention { scale: 0.3, max_bias: 0.0, soft_cap: 0.0, kv_len: false, mask: false, sinks: false };
+
+struct Shape {
+    dk: u64,
+    dv: u64,
+    tokens: u64,
+    heads: u64,
+    seqs: u64,
+    kv: u64,
+    kv_heads: u64,
+    kv_seqs: u64,
+}
+
+const SHAPES: [Shape; 5] = [
+    Shape { dk: 1, dv: 1, tokens: 1, heads: 1, seqs: 1, kv: 1, kv_heads: 1, kv_seqs: 1 },
+    Shape { dk: 32, dv: 64, tokens: 3, heads: 4, seqs: 2, kv: 9, kv_heads: 2, kv_seqs: 1 },
+    Shape { dk: 64, dv: 32, tokens: 20, heads: 2, seqs: 2, kv: 70, kv_heads: 2, kv_seqs: 2 },
+    Shape { dk: 64, dv: 64, tokens: 1, heads: 6, seqs: 1, kv: 300, kv_heads: 1, kv_seqs: 1 },
+    Shape { dk: 5, dv: 3, tokens: 2, heads: 3, seqs: 1, kv: 65, kv_heads: 3, kv_seqs: 1 },
+];
+
+impl Shape {
+    fn q(&self) -> [u64; 4] {
+        [self.dk, self.tokens, self.heads, self.seqs]
+    }
+
+    fn k(&self) -> [u64; 4] {
+        [self.dk, self.kv, self.kv_heads, self.kv_seqs]
+    }
+
+    fn v(&self) -> [u64; 4] {
+        [self.dv, self.kv, self.kv_heads, self.kv_seqs]
+    }
+
+    fn qkv(&self, case: &mut Case) -> [TensorId; 3] {
+        [self.q(), self.k(), self.v()].map(|extents| case.noise(DType::F32, &extents))
+    }
+
+    /// Lengths from 0 to all rows.
+    fn lengths(&self, case: &mut Case) -> TensorId {
+        let last = (self.tokens - 1).max(1);
+        let lengths: Vec<f64> = (0..self.tokens).map(|token| (self.kv * token / last) as f64).collect();
+        case.values(DType::I32, &[self.tokens], &lengths)
+    }
+
+    /// A mask that hides many rows, and all of the first token's.
+    fn mask(&self, case: &mut Case, dtype: DType, heads: u64) -> TensorId {
+        let extents = [self.kv, self.tokens + 1, heads, 1];
+        let mut values = case.numbers(extents.iter().product());
+        values.iter_mut().step_by(3).for_each(|x| *x = -INF);
+        if self.tokens > 1 {
+            values[..self.kv as usize].fill(-INF);
+        }
+        case.values(dtype, &extents, &values)
+    }
+}
+
+#[test]
+fn all_optional_operands() {
+    for shape in &SHAPES {
+        for choice in 0..16 {
+            let (kv_len, mask, sinks, soft_cap) =
+                (choice & 1 != 0, choice & 2 != 0, choice & 4 != 0, choice & 8 != 0);
+            let mut case = Case::new();
+            let operands = shape.qkv(&mut case);
+            let kv_len = kv_len.then(|| shape.lengths(&mut case));
+            let (dtype, heads) = if soft_cap { (DType::F16, shape.heads) } else { (DType::F32, 1) };
+            let max_bias = if mask && soft_cap { 8.0 } else { 0.0 };
+            let mask = mask.then(|| shape.mask(&mut case, dtype, heads));
+            let sinks = sinks.then(|| case.noise(DType::F32, &[shape.heads]));
+            let soft_cap = if soft_cap { 2.0 } else { 0.0 };
+            let params = FlashAttention { max_bias, soft_cap, ..PLAIN };
+            let y = case.b.flash_attention(operands, kv_len, mask, sinks, params);
+            case.check(y, 1e-10);
+        }
+    }
+}
+
+#[test]
+fn all_types_of_keys_and_values() {
+    let shape = &SHAPES[1];
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64, DType::Q8_0, DType::Q4_0, DType::IQ4_NL] {
+        for q in [DType::F32, DType::F16, DType::BF16] {
+            let mut case = Case::new();
+            let q = case.noise(q, &shape.q());
+            let k = case.noise(dtype, &shape.k());
+            let v = case.gaps(dtype, shape.v());
+            let y = case.b.flash_attention([q, k, v], None, None, None, PLAIN);
+            case.check(y, 1e-10);
+        }
+    }
+}
+
+#[test]
+fn permuted_operands() {
+    let shape = &SHAPES[2];
+    let mut case = Case::new();
+    // Heads before tokens, as projections give them; values with the rows of a head side by side.
+    let q = case.noise(DType::F32, &[shape.dk, shape.heads, shape.tokens, shape.seqs]);
+    let k = case.noise(DType::F16, &[shape.dk, shape.kv_heads, shape.kv, shape.kv_seqs]);
+    let (q, k) = (case.b.permute(q, [0, 2, 1, 3]), case.b.permute(k, [0, 2, 1, 3]));
+    let v = case.transposed(DType::F16, shape.v());
+    let y = case.b.flash_attention([q, k, v], None, None, None, PLAIN);
+    case.check(y, 1e-10);
+}
+
+#[test]
+fn rows_that_are_not_seen_may_hold_anything() {
+    let nans = |seen: usize| -> Vec<f64> { (0..100).map(|i| if i < seen { 0.5 } else { NAN }).collect() };
+    let mut case = Case::new();
+    let q = case.noise(DType::F32, &[1, 3, 1]);
+    let k = case.values(DType::F32, &[1, 100, 1], &nans(70));
+    let v = case.values(DType::F32, &[1, 100, 1], &nans(70));
+    let lengths = case.values(DType::I32, &[3], &[70.0, 0.0, 66.0]);
+    let y = case.b.flash_attention([q, k, v], Some(lengths), None, None, PLAIN);
+    case.check(y, 1e-10);
+
+    let mut case = Case::new();
+    let q = case.noise(DType::F32, &[1, 2, 1]);
+    let k = case.values(DType::F32, &[1, 100, 1], &nans(30));
+    let v = case.values(DType::F32, &[1, 100, 1], &nans(30));
+    let mask: Vec<f64> = (0..200).map(|i| if i < 30 { 0.0 } else { -INF }).collect();
+    let mask = case.values(DType::F16, &[100, 2], &mask);
+    let y = case.b.flash_attention([q, k, v], None, Some(mask), None, PLAIN);
+    case.check(y, 1e-10);
+}
+
+#[test]
+fn seen_rows_that_are_no_numbers() {
+    for (value, sink) in [(NAN, 0.0), (INF, 0.0), (-INF, 0.0), (0.0, NAN), (0.0, INF), (0.0, -INF)] {
+        let mut case = Case::new();
+        let q = case.values(DType::F32, &[1, 1, 1], &[1.0]);
+        let mut keys = case.numbers(90);
+        keys[7] = value;
+        let k = case.values(DType::F32, &[1, 90, 1], &keys);
+        let v = case.noise(DType::F32, &[2, 90, 1]);
+        let sinks = case.values(DType::F32, &[1], &[sink]);
+        let y = case.b.flash_attention([q, k, v], None, None, Some(sinks), PLAIN);
+        case.check(y, 1e-10);
+    }
+}
+
+#[test]
+fn empty_operands() {
+    // Rows of length 0 have equal scores; no rows at all give zeros.
+    for (dk, kv) in [(0, 5), (4, 0)] {
+        let mut case = Case::new();
+        let q = case.noise(DType::F32, &[dk, 3, 2]);
+        let k = case.noise(DType::F32, &[dk, kv, 1]);
+        let v = case.noise(DType::F32, &[4, kv, 1]);
+        let y = case.b.flash_attention([q, k, v], None, None, None, PLAIN);
+        case.check(y, 1e-10);
+    }
+    let mut case = Case::new();
+    let [q, k, v] = [[4, 0, 2], [4, 3, 2], [4, 3, 2]].map(|extents| case.noise(DType::F32, &extents));
+    let y = case.b.flash_attention([q, k, v], None, None, None, PLAIN);
+    case.check(y, 0.0);
+}
+
+#[test]
+fn lengths_out_of_range_are_refused() {
+    for bad in [-1.0, 4.0, f64::from(i32::MIN)] {
+        let mut case = Case::new();
+        let x = case.noise(DType::F32, &[2, 3, 1]);
+        let lengths = case.values(DType::I32, &[3], &[3.0, bad, 0.0]);
+        case.b.flash_attention([x, x, x], Some(lengths), None, None, PLAIN);
+        assert!(matches!(case.error(), DeviceError::BadIndex { rows: 3, .. }));
+    }
+}

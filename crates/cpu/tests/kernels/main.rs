@@ -1,0 +1,16 @@
+//! Every kernel against the reference device.
+
+mod attention;
+mod compare;
+mod convolution;
+mod elementwise;
+mod exact;
+mod movement;
+mod norm;
+mod picture;
+mod product;
+mod reduce;
+mod rope;
+mod rows;
+mod soft_max;
+mod ssm;
