@@ -1,0 +1,28 @@
+//! The CPU device as a whole: the conformance set, random graphs, the guard, runs and their errors.
+
+mod conformance;
+mod graphs;
+mod runs;
+
+use std::sync::{Arc, LazyLock};
+
+use orlop_backend::{LowerOptions, RunOptions};
+use orlop_cpu::{CpuDevice, Isa, Pool};
+
+static POOL: LazyLock<Arc<Pool>> = LazyLock::new(|| Pool::new(5).expect("five threads"));
+
+fn device(isa: Isa) -> Arc<CpuDevice> {
+    CpuDevice::with_isa("cpu", Arc::clone(&POOL), isa)
+}
+
+fn isas() -> impl Iterator<Item = Isa> {
+    [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available())
+}
+
+fn lower(threads: usize) -> LowerOptions {
+    LowerOptions { max_threads: threads, ..LowerOptions::default() }
+}
+
+fn run(threads: usize) -> RunOptions {
+    RunOptions { threads: Some(threads), ..RunOptions::default() }
+}

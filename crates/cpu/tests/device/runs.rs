@@ -1,0 +1,184 @@
+use std::sync::Arc;
+
+use orlop_alloc::{Error, Externals, PlanId, Session, SessionOptions};
+use orlop_backend::{Cancel, DeviceError, RunOptions};
+use orlop_cpu::{CpuDevice, Isa, Pool};
+use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
+use orlop_testkit::{f32_bytes, i32_bytes};
+
+use crate::{device, lower};
+
+/// `x`, then as many squares, one after the other.
+fn chain(steps: usize) -> (Arc<Graph>, TensorId, TensorId) {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[64, 3]);
+    let mut y = x;
+    for _ in 0..steps {
+        y = b.sqr(y);
+    }
+    b.output(y);
+    (Arc::new(b.build().unwrap()), x, y)
+}
+
+fn prepared(device: Arc<CpuDevice>, graph: &Arc<Graph>, max_threads: usize) -> (Session, PlanId) {
+    let options = SessionOptions { lower: lower(max_threads), ..SessionOptions::default() };
+    let mut session = Session::new(device, options).unwrap();
+    let plan = session.prepare(graph, &Externals::new()).unwrap();
+    (session, plan)
+}
+
+fn threads(threads: usize) -> RunOptions {
+    RunOptions { threads: Some(threads), ..RunOptions::default() }
+}
+
+#[test]
+fn threads_are_counted_from_one_to_the_maximum() {
+    let (graph, x, y) = chain(3);
+    let (mut session, plan) = prepared(device(Isa::detect()), &graph, 3);
+    for (asked, possible) in [(0, false), (1, true), (3, true), (4, false), (usize::MAX, false)] {
+        session.set(plan, x, &f32_bytes(&[1.5; 192])).unwrap();
+        let result = session.run(plan, &threads(asked));
+        if possible {
+            result.unwrap();
+            let mut bytes = [0; 768];
+            session.get(plan, y, &mut bytes).unwrap();
+            assert_eq!(bytes[..], f32_bytes(&[1.5f32.powi(8); 192]));
+        } else {
+            let expected = DeviceError::BadThreads { asked, max: 3 };
+            assert_eq!(result, Err(Error::Device(expected)));
+        }
+    }
+}
+
+#[test]
+fn a_maximum_beyond_the_pool_is_the_pools() {
+    let (graph, x, _) = chain(1);
+    let device = CpuDevice::new(Pool::new(2).unwrap());
+    let (mut session, plan) = prepared(device, &graph, 100);
+    session.set(plan, x, &[0; 768]).unwrap();
+    session.run(plan, &RunOptions::default()).unwrap();
+    session.set(plan, x, &[0; 768]).unwrap();
+    let too_many = session.run(plan, &threads(3));
+    assert_eq!(too_many, Err(Error::Device(DeviceError::BadThreads { asked: 3, max: 2 })));
+}
+
+#[test]
+fn a_cancelled_run_says_so_and_the_next_one_works() {
+    let (graph, x, _) = chain(10);
+    let (mut session, plan) = prepared(device(Isa::detect()), &graph, 2);
+    let cancel = Cancel::new();
+    cancel.cancel();
+    session.set(plan, x, &[0; 768]).unwrap();
+    let cancelled = session.run(plan, &RunOptions { cancel: Some(cancel), ..RunOptions::default() });
+    assert_eq!(cancelled, Err(Error::Device(DeviceError::Cancelled { step: 0, steps: 10 })));
+    session.set(plan, x, &[0; 768]).unwrap();
+    session.run(plan, &RunOptions { cancel: Some(Cancel::new()), ..RunOptions::default() }).unwrap();
+}
+
+#[test]
+fn a_run_is_cancelled_from_another_thread_between_steps() {
+    let (graph, x, _) = chain(20_000);
+    let (mut session, plan) = prepared(device(Isa::detect()), &graph, 2);
+    let cancel = Cancel::new();
+    session.set(plan, x, &[0; 768]).unwrap();
+    let options = RunOptions { cancel: Some(cancel.clone()), ..RunOptions::default() };
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_micros(300));
+            cancel.cancel();
+        });
+        session.run(plan, &options)
+    });
+    // On a fast machine it may have been done before; on none may it be anything else.
+    match result {
+        Ok(()) => {}
+        Err(Error::Device(DeviceError::Cancelled { step, steps: 20_000 })) => assert!(step < 20_000),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_bad_index_stops_the_run_before_anything_is_written() {
+    let mut b = GraphBuilder::new();
+    let table = b.input("table", DType::F32, &[4, 3]);
+    let rows = b.input("rows", DType::F32, &[4, 2]);
+    let at = b.input("at", DType::I32, &[2]);
+    let written = b.set_rows(table, rows, at);
+    b.output(written);
+    let graph = Arc::new(b.build().unwrap());
+    let (mut session, plan) = prepared(device(Isa::detect()), &graph, 2);
+    let set = |session: &mut Session, at_values: [i32; 2]| {
+        session.set(plan, table, &f32_bytes(&[1.0; 12])).unwrap();
+        session.set(plan, rows, &f32_bytes(&[2.0; 8])).unwrap();
+        session.set(plan, at, &i32_bytes(&at_values)).unwrap();
+        session.run(plan, &RunOptions::default())
+    };
+    let bad = set(&mut session, [0, 3]);
+    assert!(matches!(bad, Err(Error::Device(DeviceError::BadIndex { index: 3, rows: 3, .. }))), "{bad:?}");
+    set(&mut session, [2, -1]).unwrap();
+    let mut bytes = [0; 48];
+    session.get(plan, written, &mut bytes).unwrap();
+    let expected = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0];
+    assert_eq!(bytes[..], f32_bytes(&expected));
+}
+
+#[test]
+fn indices_that_a_step_before_computes_are_looked_at_when_they_are_there() {
+    // top_k writes the ids on one thread while others are already at the next step.
+    let mut b = GraphBuilder::new();
+    let scores = b.input("scores", DType::F32, &[64, 4096]);
+    let table = b.input("table", DType::F32, &[8, 64, 4096]);
+    let ids = b.top_k(scores, 8);
+    let ids = b.reshape(ids, &[8, 4096]);
+    let rows = b.get_rows(table, ids);
+    b.output(rows);
+    let graph = Arc::new(b.build().unwrap());
+    let (mut session, plan) = prepared(device(Isa::detect()), &graph, 5);
+    let values: Vec<f32> = (0..64 * 4096).map(|i| (i * 7919 % 1013) as f32).collect();
+    for _ in 0..20 {
+        session.set(plan, scores, &f32_bytes(&values)).unwrap();
+        session.set(plan, table, &vec![0; 4 * 8 * 64 * 4096]).unwrap();
+        session.run(plan, &RunOptions::default()).unwrap();
+    }
+}
+
+#[test]
+fn sessions_on_several_threads_share_a_pool() {
+    let device = device(Isa::detect());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let device = Arc::clone(&device);
+            scope.spawn(move || {
+                let (graph, x, y) = chain(5);
+                let (mut session, plan) = prepared(device, &graph, 5);
+                for _ in 0..100 {
+                    let value = 1.0 + thread as f32 / 64.0;
+                    session.set(plan, x, &f32_bytes(&[value; 192])).unwrap();
+                    session.run(plan, &RunOptions::default()).unwrap();
+                    let mut bytes = [0; 768];
+                    session.get(plan, y, &mut bytes).unwrap();
+                    let expected = (0..5).fold(value, |x, _| x * x);
+                    assert_eq!(bytes[..], f32_bytes(&[expected; 192]));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn scratch_is_in_the_plan_and_sized_for_the_maximum_of_threads() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[256, 8]);
+    let w = b.input("w", DType::F32, &[256, 32]);
+    let y = b.mul_mat(w, x);
+    b.output(y);
+    let graph = Arc::new(b.build().unwrap());
+    let bytes = |max_threads| {
+        let (session, plan) = prepared(device(Isa::detect()), &graph, max_threads);
+        (session.arena_bytes(), session.memory_plan(plan).unwrap().total())
+    };
+    let (one, five) = (bytes(1), bytes(5));
+    assert_eq!(one.0, one.1);
+    assert_eq!(five.0, five.1);
+    assert!(five.0 > one.0, "{five:?} {one:?}");
+}
