@@ -31,35 +31,41 @@ pub struct Grown {
 
 /// The memory behind the arenas of plans: for each arena a list of chunks, which only ever grow.
 #[derive(Debug)]
-pub(crate) struct Arenas {
+pub struct Arenas {
     types: Vec<Arc<dyn BufferType>>,
     chunks: Vec<Vec<Arc<dyn Buffer>>>,
 }
 
 impl Arenas {
-    pub(crate) fn new(types: Vec<Arc<dyn BufferType>>) -> Arenas {
+    /// Arenas of these types, without any memory yet.
+    pub fn new(types: Vec<Arc<dyn BufferType>>) -> Arenas {
         let chunks = vec![Vec::new(); types.len()];
         Arenas { types, chunks }
     }
 
-    pub(crate) fn types(&self) -> &[Arc<dyn BufferType>] {
+    /// Their types.
+    pub fn types(&self) -> &[Arc<dyn BufferType>] {
         &self.types
     }
 
     /// Bytes of an arena's chunks, `None` while there are none.
-    pub(crate) fn bytes(&self, arena: usize) -> Option<u64> {
+    pub fn bytes(&self, arena: usize) -> Option<u64> {
         let chunks = &self.chunks[arena];
         (!chunks.is_empty())
             .then(|| chunks.iter().fold(0, |sum: u64, chunk| sum.saturating_add(chunk.bytes())))
     }
 
-    pub(crate) fn chunks(&self) -> impl Iterator<Item = &Arc<dyn Buffer>> {
+    /// All chunks of all arenas.
+    pub fn chunks(&self) -> impl Iterator<Item = &Arc<dyn Buffer>> {
         self.chunks.iter().flatten()
     }
 
     /// Makes every chunk at least as large as a plan wants it. Every arena has at least one chunk afterwards,
     /// of 0 bytes if need be, so that views of nothing have somewhere to lie.
-    pub(crate) fn ensure(&mut self, plan: &MemoryPlan, growth: Growth) -> Result<Vec<Grown>, Error> {
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::AllocFailed`]; see [`Growth`] for what then holds.
+    pub fn ensure(&mut self, plan: &MemoryPlan, growth: Growth) -> Result<Vec<Grown>, Error> {
         let mut wanted = Vec::new();
         for (arena, planned) in plan.arenas.iter().enumerate() {
             let sizes: &[u64] = if planned.chunks.is_empty() { &[0] } else { &planned.chunks };
@@ -99,7 +105,7 @@ impl Arenas {
     }
 
     /// The place of a plan as a place in memory.
-    pub(crate) fn slot(&self, place: Place) -> Option<Slot> {
+    pub fn slot(&self, place: Place) -> Option<Slot> {
         let buffer = self.chunks.get(place.arena.index())?.get(place.chunk as usize)?;
         Some(Slot { buffer: Arc::clone(buffer), offset: place.offset })
     }

@@ -130,42 +130,78 @@ fn producers(graph: &Graph, steps: &Steps, at: &[(ArenaId, u32)]) -> Vec<Option<
 
 fn push_steps(usage: &mut Usage, Lowered { graph, steps, at }: Lowered<'_>) {
     let tensors = graph.tensors().len();
-    let id = |value: &Value| match value {
-        Value::Tensor(id) => ValueId::new(id.index()),
-        Value::Temporary(index) => ValueId::new(tensors + index),
+    let id = |value: Value| match value {
+        Value::Tensor(id) => Some(ValueId::new(id.index())),
+        Value::Temporary(index) => Some(ValueId::new(tensors + index)),
     };
-    let mut begins: Vec<Vec<ValueId>> = vec![Vec::new(); steps.steps.len()];
-    let mut ends: Vec<Vec<ValueId>> = vec![Vec::new(); steps.steps.len()];
-    for (number, temporary) in steps.temporaries.iter().enumerate() {
-        begins[temporary.first].push(ValueId::new(tensors + number));
-        ends[temporary.last].push(ValueId::new(tensors + number));
-    }
-    let (mut reads, mut writes) = (Vec::new(), Vec::new());
-    for (index, (step, (arena, group))) in steps.steps.iter().zip(at).enumerate() {
-        reads.clear();
-        writes.clear();
-        reads.extend(step.reads.iter().map(id));
-        writes.extend(step.writes.iter().map(id));
-        // A temporary is there from the first step that uses it to the last, whether they read or write it.
-        writes.extend(begins[index].iter().filter(|value| !step_has(&step.writes, value, tensors)));
-        reads.extend(ends[index].iter().filter(|value| !step_has(&step.reads, value, tensors)));
-        let pair = |overwrite: &Overwrite| OverwritePair {
-            write: overwrite.write as u32,
-            read: overwrite.read as u32,
-        };
-        let pairs: Vec<OverwritePair> = step.may_overwrite.iter().map(pair).collect();
-        usage.push_step(StepView {
-            arena: *arena,
-            group: *group,
-            reads: &reads,
-            writes: &writes,
-            overwrites: &pairs,
-        });
+    push_mapped(usage, steps, &|step| at[step], &[], &id);
+}
+
+impl Usage {
+    /// Adds the steps that a device made of a part of a graph, each a group of its own. `id` says which value of
+    /// this usage each of theirs is, `None` for what lies elsewhere; `keep` are values that the first step keeps
+    /// alive although it does not read them.
+    ///
+    /// # Errors
+    /// [`Error::BadLowering`] if the steps refer to something that is not there.
+    pub fn push_lowered(
+        &mut self,
+        graph: &Graph,
+        steps: &Steps,
+        arena: ArenaId,
+        keep: &[ValueId],
+        id: &dyn Fn(Value) -> Option<ValueId>,
+    ) -> Result<(), Error> {
+        check_steps(graph, steps)?;
+        let first = self.step_count();
+        push_mapped(self, steps, &|step| (arena, (first + step) as u32), keep, id);
+        Ok(())
     }
 }
 
-fn step_has(values: &[Value], wanted: &ValueId, tensors: usize) -> bool {
-    values.iter().any(|value| matches!(value, Value::Temporary(index) if tensors + index == wanted.index()))
+fn push_mapped(
+    usage: &mut Usage,
+    steps: &Steps,
+    at: &dyn Fn(usize) -> (ArenaId, u32),
+    keep: &[ValueId],
+    id: &dyn Fn(Value) -> Option<ValueId>,
+) {
+    // A temporary is there from the first step that uses it to the last, whether they read or write it.
+    let mut begins: Vec<Vec<Value>> = vec![Vec::new(); steps.steps.len()];
+    let mut ends: Vec<Vec<Value>> = vec![Vec::new(); steps.steps.len()];
+    for (number, temporary) in steps.temporaries.iter().enumerate() {
+        begins[temporary.first].push(Value::Temporary(number));
+        ends[temporary.last].push(Value::Temporary(number));
+    }
+    for (index, step) in steps.steps.iter().enumerate() {
+        let (arena, group) = at(index);
+        let (reads, read_at) = mapped(&step.reads, &ends[index], id);
+        let (writes, write_at) = mapped(&step.writes, &begins[index], id);
+        let reads = if index == 0 { [&reads, keep].concat() } else { reads };
+        let pair = |overwrite: &Overwrite| {
+            Some(OverwritePair { write: write_at[overwrite.write]?, read: read_at[overwrite.read]? })
+        };
+        let overwrites: Vec<OverwritePair> = step.may_overwrite.iter().filter_map(pair).collect();
+        usage.push_step(StepView { arena, group, reads: &reads, writes: &writes, overwrites: &overwrites });
+    }
+}
+
+/// The values that lie here, those of `more` that are not among them as well, and where each went.
+fn mapped(
+    values: &[Value],
+    more: &[Value],
+    id: &dyn Fn(Value) -> Option<ValueId>,
+) -> (Vec<ValueId>, Vec<Option<u32>>) {
+    let mut ids = Vec::with_capacity(values.len() + more.len());
+    let mut at = Vec::with_capacity(values.len());
+    for value in values {
+        at.push(id(*value).map(|id| {
+            ids.push(id);
+            ids.len() as u32 - 1
+        }));
+    }
+    ids.extend(more.iter().filter(|value| !values.contains(value)).filter_map(|value| id(*value)));
+    (ids, at)
 }
 
 /// Steps come from a device: whatever they refer to must be there.

@@ -25,7 +25,7 @@ mod tensor_set;
 mod trace;
 mod usage;
 
-pub use arena::{Grown, Growth};
+pub use arena::{Arenas, Grown, Growth};
 pub use check::Flaw;
 pub use error::Error;
 pub use externals::Externals;

@@ -14,3 +14,6 @@ pub use orlop_backend as backend;
 
 /// Allocators and one-device sessions.
 pub use orlop_alloc as alloc;
+
+/// The CPU device.
+pub use orlop_cpu as cpu;
