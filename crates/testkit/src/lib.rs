@@ -10,6 +10,7 @@
 //! - [`compute`], [`rearrange`] and [`set_rows`] are the ops themselves, as pure functions.
 //! - [`conformance`] runs every op on any device and judges the results.
 //! - [`guard`] finds who writes where it may not, and what reads memory that is not there.
+//! - [`devices`] has devices with memory of their own, limits, queues beside the host, and faults on order.
 //! - [`generate`] makes random graphs and transformer blocks.
 //!
 //! ```
@@ -29,6 +30,7 @@
 //! ```
 
 pub mod conformance;
+pub mod devices;
 pub mod generate;
 pub mod guard;
 

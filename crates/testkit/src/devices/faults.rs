@@ -1,0 +1,58 @@
+use std::sync::Arc;
+
+use orlop_backend::DeviceError;
+
+use super::ledger::Ledger;
+
+/// What can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// A buffer is allocated.
+    Allocation,
+    /// A queue copies a tensor.
+    Copy,
+    /// A queue runs a program.
+    Submit,
+}
+
+/// How something fails.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Failure {
+    /// With [`DeviceError::OutOfMemory`], once; it works the next time.
+    OutOfMemory,
+    /// With an error of the caller's choice, once.
+    Error(DeviceError),
+    /// With [`DeviceError::Lost`], and the device is lost for good.
+    Lost,
+}
+
+/// Makes a device fail on order. Clones are one handle, and it may outlive the device.
+#[derive(Clone, Debug)]
+pub struct Faults(pub(super) Arc<Ledger>);
+
+impl Faults {
+    /// Lets the `nth` piece of work of a kind fail, counted from 1, the next. What fails does nothing else.
+    /// Several orders may be open. With 0, nothing happens.
+    ///
+    /// Copies and programs count when a queue comes to them; those that are skipped after a failure do not.
+    pub fn fail(&self, work: Work, nth: u64, failure: Failure) {
+        if nth > 0 {
+            self.0.arm(work, nth, failure);
+        }
+    }
+
+    /// Loses the device now.
+    pub fn lose(&self) {
+        self.0.lose();
+    }
+
+    /// Orders that were not met yet.
+    pub fn open(&self) -> usize {
+        self.0.armed()
+    }
+
+    /// Withdraws all orders. A device that is lost stays so.
+    pub fn clear(&self) {
+        self.0.disarm();
+    }
+}
