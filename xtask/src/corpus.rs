@@ -71,9 +71,7 @@ pub(crate) fn run(folder: &Path, worst: usize, options: &[String]) -> Result<()>
 
 /// Where cargo puts the command.
 fn binary() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| cargo::workspace().join("target"));
-    target.join("release").join(format!("orlop{}", std::env::consts::EXE_SUFFIX))
+    cargo::target().join("release").join(format!("orlop{}", std::env::consts::EXE_SUFFIX))
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {

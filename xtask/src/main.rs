@@ -4,6 +4,9 @@ mod bench;
 mod cargo;
 mod ci;
 mod corpus;
+#[cfg(test)]
+mod requirements;
+mod sanitize;
 mod test;
 
 use std::path::PathBuf;
@@ -30,6 +33,12 @@ enum Task {
         #[arg(last = true)]
         options: Vec<String>,
     },
+    /// Run the tests of code that reaches memory through pointers under valgrind and AddressSanitizer.
+    Sanitize {
+        /// Under one of them.
+        #[arg(long)]
+        only: Option<sanitize::Tool>,
+    },
     /// Run every benchmark.
     Bench {
         /// Passed on to the benchmarks.
@@ -43,6 +52,7 @@ fn main() -> ExitCode {
         Task::Test => test::run(),
         Task::Ci => ci::run(),
         Task::Corpus { folder, worst, options } => corpus::run(&folder, worst, &options),
+        Task::Sanitize { only } => sanitize::run(only),
         Task::Bench { options } => bench::run(&options),
     };
     match done {

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -244,14 +245,14 @@ impl Session {
     /// Where everything lies that the steps touch, in the arena as it is now.
     fn bindings(&self, prepared: &Prepared) -> Result<Bindings, Error> {
         let graph = &prepared.graph;
-        let mut tensors = vec![None; graph.tensors().len()];
+        let mut tensors = HashMap::new();
         let touched = prepared.steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes));
         for value in touched {
             let Value::Tensor(id) = value else { continue };
             let external = graph.root_leaf(*id).is_some_and(|leaf| leaf != Leaf::Input);
             let stored = if external { prepared.outside(*id)? } else { self.in_arena(prepared, *id)? };
             stored.slot().buffer.init_tensor(stored.desc(), stored.slot().offset)?;
-            tensors[id.index()] = Some(stored.slot().clone());
+            tensors.insert(*id, stored.slot().clone());
         }
         let temporary = |(index, temporary): (usize, &orlop_backend::Temporary)| {
             let place = prepared.plan.place(ValueId::new(graph.tensors().len() + index));

@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use orlop_graph::AccessKind::{Read, Write};
@@ -109,8 +110,8 @@ pub struct Temporary {
 pub struct Bindings {
     /// The graph the steps are of.
     pub graph: Arc<Graph>,
-    /// The place of each tensor of the graph that is in memory; a view's is its own, not its root's.
-    pub tensors: Vec<Option<Slot>>,
+    /// The place of each tensor that the steps touch; a view's is its own, not its root's.
+    pub tensors: HashMap<TensorId, Slot>,
     /// The place of each temporary.
     pub temporaries: Vec<Slot>,
 }
@@ -122,7 +123,7 @@ impl Bindings {
     /// [`DeviceError::Unbound`] if it has no place.
     pub fn slot(&self, value: Value) -> Result<&Slot, DeviceError> {
         let slot = match value {
-            Value::Tensor(id) => self.tensors.get(id.index()).and_then(Option::as_ref),
+            Value::Tensor(id) => self.tensors.get(&id),
             Value::Temporary(index) => self.temporaries.get(index),
         };
         slot.ok_or_else(|| DeviceError::Unbound {

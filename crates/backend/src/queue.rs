@@ -21,8 +21,9 @@ pub trait Queue: Send + fmt::Debug {
     ///
     /// # Safety
     /// Work given to other queues under the same claims must not touch bytes that this program writes, or
-    /// write bytes that it touches, unless an event orders the two. What the program's buffers say of their
-    /// memory ([`Buffer::host`], [`Buffer::gate`]) must be true.
+    /// write bytes that it touches, unless an event orders the two. The places that the program was compiled
+    /// for must be such that a step's result lies on nothing that is still needed, and on an operand of its own
+    /// only where the step may overwrite it; a checked memory plan is.
     unsafe fn submit(
         &mut self,
         program: &Arc<dyn Program>,

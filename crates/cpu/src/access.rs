@@ -6,8 +6,10 @@
 
 mod parts;
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use orlop_backend::{BufferType, DeviceError, Reason, Slot};
+use orlop_graph::AccessKind::{self, Read, Write};
 use orlop_graph::{DType, TensorDesc};
 
 /// A tensor that a kernel reads.
@@ -48,8 +50,14 @@ unsafe impl Sync for Scratch {}
 /// A row's position: indices of dimensions 1, 2 and 3.
 pub(crate) type At = [u64; 3];
 
-/// The host address of a place, if there is one.
-fn address(slot: &Slot, bytes: u64, name: &str, operand: usize) -> Result<*mut u8, DeviceError> {
+/// The host address of a place, if there is one that can be read or written.
+fn address(
+    slot: &Slot,
+    bytes: u64,
+    kind: AccessKind,
+    name: &str,
+    operand: usize,
+) -> Result<*mut u8, DeviceError> {
     let buffer_type: &dyn BufferType = &**slot.buffer.buffer_type();
     let span = slot.buffer.host().ok_or_else(|| DeviceError::Unsupported {
         device: "cpu".to_owned(),
@@ -61,6 +69,9 @@ fn address(slot: &Slot, bytes: u64, name: &str, operand: usize) -> Result<*mut u
         let (tensor, offset) = (name.to_owned(), slot.offset);
         return Err(DeviceError::OutOfBounds { tensor, offset, bytes, available: span.bytes });
     }
+    if kind == Write && !span.writable && bytes > 0 {
+        return Err(DeviceError::ReadOnly { buffer_type: buffer_type.name().to_owned() });
+    }
     // SAFETY: `add` asks to stay within the allocation: the offset is at most the span's length, checked above.
     Ok(unsafe { span.base.as_ptr().add(slot.offset as usize) })
 }
@@ -68,7 +79,7 @@ fn address(slot: &Slot, bytes: u64, name: &str, operand: usize) -> Result<*mut u
 impl Src {
     /// A tensor at a place; it must stay there, and the place's buffer alive, for as long as the result is used.
     pub(crate) fn new(slot: &Slot, desc: TensorDesc, name: &str, operand: usize) -> Result<Src, DeviceError> {
-        Ok(Src { base: address(slot, desc.bytes(), name, operand)?, desc })
+        Ok(Src { base: address(slot, desc.bytes(), Read, name, operand)?, desc })
     }
 
     /// Reads row `at` as F32, whatever its type and strides are; `out` is as long as the row.
@@ -100,7 +111,7 @@ impl Src {
 impl Dst {
     /// A tensor at a place; it must stay there, and the place's buffer alive, for as long as the result is used.
     pub(crate) fn new(slot: &Slot, desc: TensorDesc, name: &str, operand: usize) -> Result<Dst, DeviceError> {
-        Ok(Dst { base: address(slot, desc.bytes(), name, operand)?, desc })
+        Ok(Dst { base: address(slot, desc.bytes(), Write, name, operand)?, desc })
     }
 
     /// The same tensor to read from.
@@ -135,7 +146,7 @@ fn row_offset(desc: &TensorDesc, [i1, i2, i3]: At) -> usize {
 impl Scratch {
     /// Memory for `threads` threads at a place.
     pub(crate) fn new(slot: &Slot, bytes_per_thread: u64, threads: usize) -> Result<Scratch, DeviceError> {
-        let base = address(slot, bytes_per_thread.saturating_mul(threads as u64), "scratch", 0)?;
+        let base = address(slot, bytes_per_thread.saturating_mul(threads as u64), Write, "scratch", 0)?;
         if !base.addr().is_multiple_of(align_of::<f32>()) {
             let (tensor, offset, alignment) = ("scratch".to_owned(), slot.offset, align_of::<f32>() as u64);
             return Err(DeviceError::MisalignedOffset { tensor, offset, alignment });
@@ -181,7 +192,7 @@ impl Shared {
     /// Rows at a place.
     pub(crate) fn new(slot: &Slot, rows: u64, length: u64) -> Result<Shared, DeviceError> {
         let bytes = rows.saturating_mul(length).saturating_mul(size_of::<f32>() as u64);
-        let base: *mut f32 = address(slot, bytes, "shared rows", 0)?.cast();
+        let base: *mut f32 = address(slot, bytes, Write, "shared rows", 0)?.cast();
         if !base.is_aligned() {
             let (tensor, offset, alignment) =
                 ("shared rows".to_owned(), slot.offset, align_of::<f32>() as u64);
@@ -221,8 +232,14 @@ fn decode(dtype: DType, bytes: &[u8], out: &mut [f32]) {
             }
         }
         DType::F16 => {
-            for (bytes, out) in bytes.as_chunks::<2>().0.iter().zip(out) {
-                *out = f16::from_le_bytes(*bytes).to_f32();
+            // By way of aligned memory, as tensors may begin at any byte; many at a time, which the processor can.
+            let mut halves = [f16::ZERO; 64];
+            for (bytes, out) in bytes.chunks(2 * halves.len()).zip(out.chunks_mut(halves.len())) {
+                let halves = &mut halves[..out.len()];
+                for (half, bytes) in halves.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                    *half = f16::from_le_bytes(*bytes);
+                }
+                halves.convert_to_f32_slice(out);
             }
         }
         DType::BF16 => {
@@ -262,3 +279,6 @@ fn encode(dtype: DType, values: &[f32], out: &mut [u8]) {
         _ => orlop_quant::encode(dtype, values, out).expect("a type that was accepted"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ use crate::queue::CpuQueue;
 
 /// The processor as a device: computes in host memory, on the threads of a pool.
 pub struct CpuDevice {
-    name: String,
+    name: Arc<str>,
     pool: Arc<Pool>,
     isa: Isa,
     host: [Arc<dyn BufferType>; 1],
@@ -35,7 +35,7 @@ impl CpuDevice {
         let host: Arc<dyn BufferType> = HostBufferType::new(name);
         let mapped = ForeignBufferType::mapped(format!("{name} mapped"));
         Arc::new(CpuDevice {
-            name: name.to_owned(),
+            name: name.into(),
             pool,
             isa: isa.min(Isa::detect()),
             weights: [Arc::clone(&mapped) as _, Arc::clone(&host)],
@@ -133,7 +133,7 @@ impl Device for CpuDevice {
     }
 
     fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(CpuQueue::new(self.name.clone(), Arc::clone(&self.pool))))
+        Ok(Box::new(CpuQueue::new(Arc::clone(&self.name), Arc::clone(&self.pool))))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Threads that wait for work together.
 
+use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -33,6 +34,8 @@ struct Work {
     epoch: u32,
     threads: usize,
     job: Option<Job>,
+    /// What the job panicked with on a worker.
+    panic: Option<Box<dyn Any + Send>>,
 }
 
 /// A borrowed closure whose lifetime was taken away; see [`Pool::run`].
@@ -49,7 +52,7 @@ impl Pool {
     /// What the system says when it refuses a thread.
     pub fn new(threads: usize) -> std::io::Result<Arc<Pool>> {
         let shared = Arc::new(Shared {
-            work: Mutex::new(Work { epoch: 0, threads: 0, job: None }),
+            work: Mutex::new(Work { epoch: 0, threads: 0, job: None, panic: None }),
             wake: Condvar::new(),
             epoch: AtomicU32::new(0),
             busy: AtomicUsize::new(0),
@@ -79,7 +82,11 @@ impl Pool {
     }
 
     /// Calls `job` once on each of `threads` threads, with their numbers from 0, and returns when all are back.
-    /// At most [`Pool::threads`] take part. The job must not panic on one thread while others wait for it.
+    /// At most [`Pool::threads`] take part. A job must not call this again for the same pool.
+    ///
+    /// # Panics
+    /// If the job does, on any thread, once all threads are back. So it must not panic on one thread while others
+    /// wait for that one.
     pub fn run(&self, threads: usize, job: &(dyn Fn(usize) + Sync)) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let threads = threads.clamp(1, self.threads());
@@ -100,12 +107,14 @@ impl Pool {
             drop(work);
             self.shared.wake.notify_all();
         }
-        let own = catch_unwind(AssertUnwindSafe(|| job(0)));
+        let mut panicked = catch_unwind(AssertUnwindSafe(|| job(0))).err();
         if threads > 1 {
             self.shared.wait_until_done();
-            self.shared.lock().job = None;
+            let mut work = self.shared.lock();
+            work.job = None;
+            panicked = panicked.or(work.panic.take());
         }
-        if let Err(panic) = own {
+        if let Some(panic) = panicked {
             std::panic::resume_unwind(panic);
         }
     }
@@ -123,7 +132,9 @@ impl Shared {
             if index < threads {
                 // SAFETY: `Pool::run` keeps the closure alive until this thread has counted itself out below.
                 let job = unsafe { &*job.0 };
-                let _ = catch_unwind(AssertUnwindSafe(|| job(index)));
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(index))) {
+                    self.lock().panic.get_or_insert(panic);
+                }
                 if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
                     let _work = self.lock();
                     self.done.notify_all();
@@ -133,7 +144,7 @@ impl Shared {
     }
 
     /// The next piece of work, or `None` when the pool is dropped.
-    fn next(&self, seen: u32) -> Option<(u32, usize, Job)> {
+    fn next(&self, mut seen: u32) -> Option<(u32, usize, Job)> {
         for _ in 0..SPINS {
             if self.epoch.load(Ordering::Acquire) != seen || self.stop.load(Ordering::Acquire) {
                 break;
@@ -149,16 +160,11 @@ impl Shared {
                 match work.job {
                     Some(job) => return Some((work.epoch, work.threads, job)),
                     // Came too late for a piece that went on without this thread.
-                    None => return self.skip(work.epoch, work),
+                    None => seen = work.epoch,
                 }
             }
             work = self.wake.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    fn skip(&self, seen: u32, work: MutexGuard<'_, Work>) -> Option<(u32, usize, Job)> {
-        drop(work);
-        self.next(seen)
     }
 
     fn wait_until_done(&self) {
@@ -292,16 +298,49 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_on_the_callers_thread_reaches_the_caller_and_leaves_the_pool_usable() {
-        let pool = Pool::new(2).unwrap();
-        let panicked = catch_unwind(AssertUnwindSafe(|| {
-            pool.run(2, &|index| assert!(index != 0, "on purpose"));
-        }));
-        assert!(panicked.is_err());
+    fn a_panic_on_any_thread_reaches_the_caller_and_leaves_the_pool_usable() {
+        let pool = Pool::new(3).unwrap();
+        for thread in 0..3 {
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(3, &|index| assert!(index != thread, "on purpose"));
+            }));
+            assert!(panicked.is_err(), "thread {thread}");
+            let calls = AtomicUsize::new(0);
+            pool.run(3, &|_| {
+                calls.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(calls.load(Ordering::Relaxed), 3);
+        }
+    }
+
+    #[test]
+    fn workers_that_are_left_out_many_times_can_still_be_called() {
+        let pool = Pool::new(4).unwrap();
         let calls = AtomicUsize::new(0);
-        pool.run(2, &|_| {
+        for _ in 0..20_000 {
+            pool.run(2, &|_| {
+                calls.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        pool.run(4, &|_| {
             calls.fetch_add(1, Ordering::Relaxed);
         });
-        assert_eq!(calls.load(Ordering::Relaxed), 2);
+        assert_eq!(calls.load(Ordering::Relaxed), 40_004);
+    }
+
+    #[test]
+    fn a_pool_ends_whether_its_threads_have_worked_or_not() {
+        for runs in [0, 1, 50] {
+            let (pool, calls) = (Pool::new(3).unwrap(), AtomicUsize::new(0));
+            for _ in 0..runs {
+                pool.run(3, &|_| {
+                    calls.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            let shared = Arc::downgrade(&pool.shared);
+            drop(pool);
+            assert!(shared.upgrade().is_none(), "a worker is still there");
+            assert_eq!(calls.load(Ordering::Relaxed), 3 * runs);
+        }
     }
 }

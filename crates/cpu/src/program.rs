@@ -1,7 +1,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::{Bindings, Cancel, DeviceError, Program, Steps, Touch, Value, touched};
 use orlop_graph::TensorDesc;
@@ -17,6 +17,8 @@ use crate::task::{Kernel, Task, Thread};
 pub(crate) struct CpuProgram {
     tasks: Vec<(Kernel, Task)>,
     max_threads: usize,
+    /// The name of its device; the same object there and here.
+    device: Arc<str>,
     touches: Vec<Touch>,
     /// Keeps alive what the tasks point into.
     #[allow(dead_code)]
@@ -28,7 +30,7 @@ impl CpuProgram {
         steps: &Steps,
         bindings: &Bindings,
         isa: Isa,
-        device: &str,
+        device: &Arc<str>,
     ) -> Result<CpuProgram, DeviceError> {
         let graph = &bindings.graph;
         let max_threads = steps.options.max_threads;
@@ -37,11 +39,18 @@ impl CpuProgram {
             let foreign = || DeviceError::Foreign {
                 what: "a lowered step",
                 owner: step.kernel.to_string(),
-                device: device.to_owned(),
+                device: device.to_string(),
             };
             let [node] = step.nodes[..] else { return Err(foreign()) };
-            let node = graph.node(node);
+            let node = graph.nodes().get(node.index()).ok_or_else(foreign)?;
             let kernel = kernel(&node.op).ok_or_else(foreign)?;
+            // Runs claim what steps say that they touch, so that must be what kernels touch.
+            let reads = node.inputs.iter().copied().map(Value::Tensor);
+            if !reads.eq(step.reads.iter().copied())
+                || step.writes.first() != Some(&Value::Tensor(node.output))
+            {
+                return Err(foreign());
+            }
             let mut src = Vec::with_capacity(node.inputs.len());
             for (operand, input) in node.inputs.iter().enumerate() {
                 let tensor = graph.tensor(*input);
@@ -71,11 +80,17 @@ impl CpuProgram {
             tasks.push((kernel, Task { op, name, src, dst, scratch, shared, isa }));
         }
         let touches = touched(steps, bindings)?;
-        Ok(CpuProgram { tasks, max_threads, touches, bindings: bindings.clone() })
+        let (device, bindings) = (Arc::clone(device), bindings.clone());
+        Ok(CpuProgram { tasks, max_threads, device, touches, bindings })
     }
 
     pub(crate) fn max_threads(&self) -> usize {
         self.max_threads
+    }
+
+    /// The name of the device that made it.
+    pub(crate) fn device(&self) -> &Arc<str> {
+        &self.device
     }
 
     /// Runs all tasks.
@@ -183,3 +198,6 @@ impl std::fmt::Debug for CpuProgram {
         write!(f, "CpuProgram of {} steps", self.tasks.len())
     }
 }
+
+#[cfg(test)]
+mod tests;

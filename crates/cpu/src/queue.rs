@@ -10,12 +10,12 @@ use crate::program::CpuProgram;
 /// Work for the processor, done as it is given.
 #[derive(Debug)]
 pub(crate) struct CpuQueue {
-    device: String,
+    device: Arc<str>,
     pool: Arc<Pool>,
 }
 
 impl CpuQueue {
-    pub(crate) fn new(device: String, pool: Arc<Pool>) -> CpuQueue {
+    pub(crate) fn new(device: Arc<str>, pool: Arc<Pool>) -> CpuQueue {
         CpuQueue { device, pool }
     }
 }
@@ -27,11 +27,16 @@ impl Queue for CpuQueue {
         claims: &Claims,
         options: &RunOptions,
     ) -> Result<(), DeviceError> {
-        let cpu = program.as_any().downcast_ref::<CpuProgram>().ok_or_else(|| DeviceError::Foreign {
+        let foreign = |owner: &str| DeviceError::Foreign {
             what: "a program",
-            owner: "another kind of device".to_owned(),
-            device: self.device.clone(),
-        })?;
+            owner: owner.to_owned(),
+            device: self.device.to_string(),
+        };
+        let cpu = program.as_any().downcast_ref::<CpuProgram>();
+        let cpu = cpu.ok_or_else(|| foreign("another kind of device"))?;
+        if !Arc::ptr_eq(cpu.device(), &self.device) {
+            return Err(foreign(cpu.device()));
+        }
         let max = cpu.max_threads().min(self.pool.threads());
         let threads = options.threads.unwrap_or(max);
         if threads == 0 || threads > max {

@@ -50,6 +50,8 @@ pub(crate) type Check = fn(&Task) -> Result<(), DeviceError>;
 /// Results must not depend on the number of threads: work is divided by rows or other pieces whose results are
 /// computed by one thread each, in a fixed order. In each phase a row of the result is written by one thread,
 /// or, where kernels write elements or parts of rows (`Dst::set_value`, `Dst::write_elements`), an element is.
+/// Nobody else reads what a thread writes in the same phase: where the result lies on an operand, a thread reads
+/// only the part of that operand which it writes itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
     /// Whether these element types and strides can be computed.

@@ -76,7 +76,7 @@ pub fn run_unplanned_with(
         let buffer = Arc::clone(buffer_type).allocate(temporary.bytes)?;
         temporaries.push(Slot { buffer, offset: 0 });
     }
-    let tensors = slots.iter().cloned().map(Some).collect();
+    let tensors = graph.tensor_ids().zip(slots.iter().cloned()).collect();
     let program = device.compile(&steps, &Bindings { graph: Arc::clone(graph), tensors, temporaries })?;
     let mut queue = device.queue()?;
     let claims = Claims::take(program.touches().iter().map(|(buffer, kind)| (buffer, *kind)))?;

@@ -143,8 +143,8 @@ fn compiled_at(
     graph.results().iter().for_each(|id: &TensorId| escapes[id.index()] = true);
     let segment = Segment { graph, nodes: &nodes, buffer_types: &buffer_types, escapes: &escapes };
     let steps = device.lower(&segment, &LowerOptions::default())?;
-    let place = |offset: &u64| Some(Slot { buffer: Arc::clone(&buffer), offset: *offset });
-    let tensors = offsets.iter().map(place).collect();
+    let place = |offset: &u64| Slot { buffer: Arc::clone(&buffer), offset: *offset };
+    let tensors = graph.tensor_ids().zip(offsets.iter().map(place)).collect();
     device.compile(&steps, &Bindings { graph: Arc::clone(graph), tensors, temporaries: Vec::new() })
 }
 

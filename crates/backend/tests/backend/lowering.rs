@@ -107,8 +107,8 @@ fn a_write_into_existing_storage_overwrites_no_operand() {
 }
 
 fn bound(graph: Graph, place: impl Fn(TensorId) -> Option<Arc<dyn Buffer>>) -> Bindings {
-    let slot = |id| Some(Slot { buffer: place(id)?, offset: 0 });
-    let tensors = graph.tensor_ids().map(slot).collect();
+    let slot = |id| Some((id, Slot { buffer: place(id)?, offset: 0 }));
+    let tensors = graph.tensor_ids().filter_map(slot).collect();
     Bindings { graph: Arc::new(graph), tensors, temporaries: vec![Slot { buffer: host(8), offset: 0 }] }
 }
 

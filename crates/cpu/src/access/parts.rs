@@ -4,6 +4,9 @@ use orlop_graph::TensorDesc;
 
 use super::{At, Dst, Src, decode, encode, row_offset};
 
+/// Bytes that are brought together where blocks lie apart; more than any block has.
+const APART: usize = 512;
+
 impl Src {
     /// Reads elements of row `at` as F32, from `column` on, as many as `out` holds. `column` begins a block, and
     /// the last block is whole.
@@ -14,15 +17,22 @@ impl Src {
         let Part { offset, blocks, size, stride } =
             Part::of_elements(&self.desc, column, at, out.len() as u64);
         if blocks == 1 || stride == size {
-            // SAFETY: `Part` has checked that these bytes are the tensor's; as to the rest, see `Src::read_row`.
+            // SAFETY: `from_raw_parts` asks for bytes that nobody writes meanwhile: `Part` has checked that these are
+            // the tensor's, claims keep other runs away, and within a phase no thread of this run writes what another
+            // reads (see `Kernel`).
             let bytes = unsafe { std::slice::from_raw_parts(self.base.wrapping_add(offset), blocks * size) };
             decode(self.desc.dtype, bytes, out);
         } else {
-            let elements = self.desc.dtype.block_elements() as usize;
-            for (block, out) in out.chunks_mut(elements).enumerate() {
-                let from = self.base.wrapping_add(offset + block * stride);
-                // SAFETY: as above, one block at a time.
-                let bytes = unsafe { std::slice::from_raw_parts(from, size) };
+            // Blocks that lie apart are brought together, some at a time.
+            let elements = self.desc.dtype.block_elements();
+            let mut bytes = [0; APART];
+            let blocks = (bytes.len() / size) as u64;
+            for (first, out) in (column / elements..)
+                .step_by(blocks as usize)
+                .zip(out.chunks_mut((blocks * elements) as usize))
+            {
+                let bytes = &mut bytes[..out.len() / elements as usize * size];
+                self.read_blocks(first, at, bytes);
                 decode(self.desc.dtype, bytes, out);
             }
         }
@@ -76,16 +86,21 @@ impl Dst {
             Part::of_elements(&self.desc, column, at, values.len() as u64);
         if blocks == 1 || stride == size {
             let to = self.base.wrapping_add(offset);
-            // SAFETY: `Part` has checked that these bytes are the tensor's; as to the rest, see `Dst::write_row`.
+            // SAFETY: `from_raw_parts_mut` asks for bytes that nobody else touches meanwhile: as in
+            // `Src::read_elements`, and each element is written by one thread.
             let bytes = unsafe { std::slice::from_raw_parts_mut(to, blocks * size) };
             encode(self.desc.dtype, values, bytes);
         } else {
-            let elements = self.desc.dtype.block_elements() as usize;
-            for (block, values) in values.chunks(elements).enumerate() {
-                let to = self.base.wrapping_add(offset + block * stride);
-                // SAFETY: as above, one block at a time.
-                let bytes = unsafe { std::slice::from_raw_parts_mut(to, size) };
+            let elements = self.desc.dtype.block_elements();
+            let mut bytes = [0; APART];
+            let blocks = (bytes.len() / size) as u64;
+            for (first, values) in (column / elements..)
+                .step_by(blocks as usize)
+                .zip(values.chunks((blocks * elements) as usize))
+            {
+                let bytes = &mut bytes[..values.len() / elements as usize * size];
                 encode(self.desc.dtype, values, bytes);
+                self.write_blocks(first, at, bytes);
             }
         }
     }
@@ -171,5 +186,15 @@ impl Part {
         let offset = row_offset(desc, at) + (first * desc.strides[0]) as usize;
         let (size, stride) = (desc.dtype.block_bytes() as usize, desc.strides[0] as usize);
         Part { offset, blocks: blocks as usize, size, stride }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orlop_graph::DType;
+
+    #[test]
+    fn every_block_fits_the_memory_for_blocks_that_lie_apart() {
+        assert!(DType::all().all(|dtype| dtype.block_bytes() <= super::APART as u64));
     }
 }

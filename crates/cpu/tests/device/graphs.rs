@@ -108,3 +108,26 @@ fn transformer_blocks_agree_with_the_reference() {
         }
     }
 }
+
+/// A row that every thread reads must not be overwritten by the one that comes to it first.
+#[test]
+fn results_do_not_take_the_place_of_what_is_also_read_through_a_view() {
+    use orlop_graph::{DType, GraphBuilder};
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[256, 64]);
+    let y = b.sqr(x);
+    let row = b.view(y, [256, 1, 1, 1], [4, 1024, 1024, 1024], 63 * 1024);
+    let sums = b.add(y, row);
+    b.output(sums);
+    let graph = Arc::new(b.build().unwrap());
+    let values: Vec<f32> = (0..256 * 64).map(|i| (i % 251) as f32).collect();
+    let feeds = vec![(x, orlop_testkit::f32_bytes(&values))];
+    let device: Arc<dyn Device> = device(orlop_cpu::Isa::detect());
+    let expected = unplanned(&device, &graph, &feeds);
+    for sharing in [Sharing::Full, Sharing::Direct, Sharing::None] {
+        for _ in 0..20 {
+            let got = run_planned(&device, &graph, &feeds, &planned(5, Strategy::Best, sharing)).unwrap();
+            assert!(got == expected, "{sharing:?}");
+        }
+    }
+}

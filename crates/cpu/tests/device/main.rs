@@ -1,7 +1,9 @@
 //! The CPU device as a whole: the conformance set, random graphs, the guard, runs and their errors.
+#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod conformance;
 mod graphs;
+mod programs;
 mod runs;
 
 use std::sync::{Arc, LazyLock};

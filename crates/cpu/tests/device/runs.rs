@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use orlop_alloc::{Error, Externals, PlanId, Session, SessionOptions};
-use orlop_backend::{Cancel, DeviceError, RunOptions};
+use orlop_backend::{Cancel, Device, DeviceClass, DeviceError, Role, RunOptions};
 use orlop_cpu::{CpuDevice, Isa, Pool};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
 use orlop_testkit::{f32_bytes, i32_bytes};
@@ -29,6 +29,24 @@ fn prepared(device: Arc<CpuDevice>, graph: &Arc<Graph>, max_threads: usize) -> (
 
 fn threads(threads: usize) -> RunOptions {
     RunOptions { threads: Some(threads), ..RunOptions::default() }
+}
+
+#[test]
+fn the_device_says_what_it_is_and_has_nothing_to_wait_for() {
+    let pool = Pool::new(2).unwrap();
+    let device = CpuDevice::with_isa("processor", Arc::clone(&pool), Isa::Scalar);
+    assert_eq!(device.name(), "processor");
+    assert_eq!((device.isa(), device.pool().threads()), (Isa::Scalar, 2));
+    let facts = device.facts();
+    assert_eq!((facts.class, facts.asynchronous, facts.lost), (DeviceClass::Cpu, false, false));
+    assert_eq!(facts.description, "2 threads, scalar");
+    let alignments = |role| device.buffer_types(role).iter().map(|each| each.alignment()).collect::<Vec<_>>();
+    assert_eq!((alignments(Role::Arena), alignments(Role::Weight)), (vec![64], vec![1, 64]));
+    let mut queue = device.queue().unwrap();
+    let event = queue.record().unwrap();
+    assert!(event.is_done());
+    queue.wait(&event).unwrap();
+    queue.sync().unwrap();
 }
 
 #[test]

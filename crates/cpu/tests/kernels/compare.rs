@@ -113,8 +113,11 @@ impl Case {
                     "{threads} threads give something else"
                 );
             }
-            if let Some(bytes) = in_place(&device, &graph, &self.feeds, result) {
-                assert!(first == Some(bytes), "in place, {} gives something else", op(&graph, result).name());
+            for operand in 0..2 {
+                if let Some(bytes) = in_place(&device, &graph, &self.feeds, result, operand) {
+                    let op = op(&graph, result).name();
+                    assert!(first == Some(bytes), "over operand {operand}, {op} gives something else");
+                }
             }
         }
     }
@@ -173,19 +176,21 @@ fn close(got: &[f64], expected: &[f64], limit: f64, graph: &Graph, result: Tenso
     assert!(error <= limit * norm, "{what}: error {error:e} of {norm:e}");
 }
 
-/// The result's bytes if it is written over the first operand, a leaf, on three threads.
+/// The result's bytes if it is written over an operand, a leaf, on three threads.
 fn in_place(
     device: &Arc<dyn Device>,
     graph: &Arc<Graph>,
     feeds: &[(TensorId, Vec<u8>)],
     result: TensorId,
+    operand: usize,
 ) -> Option<Vec<u8>> {
     let Origin::Node(node) = graph.tensor(result).origin else { return None };
     let node = graph.node(node);
-    let over = *node.inputs.first()?;
+    let over = *node.inputs.get(operand)?;
     let same_layout = graph.tensor(over).desc == graph.tensor(result).desc;
     let one_node = graph.node_ids().count() == 1;
-    if !may_overwrite(&node.op, 0) || !same_layout || !one_node || graph.tensor(result).desc.is_empty() {
+    if !may_overwrite(&node.op, operand) || !same_layout || !one_node || graph.tensor(result).desc.is_empty()
+    {
         return None;
     }
     let host = &device.buffer_types(Role::Arena)[0];
@@ -209,7 +214,7 @@ fn in_place(
     let options = LowerOptions { max_threads: 3, ..LowerOptions::default() };
     let steps = device.lower(&segment, &options).expect("lowered");
     let temporaries = steps.temporaries.iter().map(|temporary| place(temporary.bytes)).collect();
-    let tensors = slots.iter().cloned().map(Some).collect();
+    let tensors = graph.tensor_ids().zip(slots.iter().cloned()).collect();
     let bindings = Bindings { graph: Arc::clone(graph), tensors, temporaries };
     let program = device.compile(&steps, &bindings).expect("compiled");
     let claims =

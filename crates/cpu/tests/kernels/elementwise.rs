@@ -161,3 +161,23 @@ fn gates() {
         }
     }
 }
+
+/// `Case::check` writes results over each operand that has their layout: here over either.
+#[test]
+fn results_over_either_operand() {
+    for dtype in FLOATS {
+        for extents in [[7, 5, 3, 2], [1, 1, 1, 1], [3_000, 3, 1, 1]] {
+            for op in [Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Gated { gate: Gate::Silu, swapped: false }] {
+                let mut case = Case::new();
+                let (a, b) = (case.noise(dtype, &extents), case.noise(dtype, &extents));
+                let y = case.b.node(op.clone(), &[a, b]);
+                case.check(y, limit(dtype));
+                // Over rows with gaps, what lies in the gaps stays out of it.
+                let mut case = Case::new();
+                let (a, b) = (case.gaps(dtype, extents), case.gaps(dtype, extents));
+                let y = case.b.node(op, &[a, b]);
+                case.check(y, limit(dtype));
+            }
+        }
+    }
+}

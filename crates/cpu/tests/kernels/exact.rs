@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use orlop_backend::{Device, DeviceError, LowerOptions, RunOptions};
 use orlop_cpu::{CpuDevice, Pool};
-use orlop_graph::{DType, Graph, GraphBuilder, Leaf, Op, TensorDesc, TensorId};
+use orlop_graph::{DType, Graph, GraphBuilder, Leaf, TensorDesc, TensorId};
 use orlop_testkit::{
     Outputs, ReferenceDevice, UnplannedOptions, encode_elements, run_unplanned, run_unplanned_with,
 };

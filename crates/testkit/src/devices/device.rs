@@ -105,7 +105,11 @@ impl TestDevice {
         let temporary = |slot: &Slot| self.slot_behind(slot).ok_or_else(|| foreign(slot));
         Ok(Bindings {
             graph: Arc::clone(&bindings.graph),
-            tensors: bindings.tensors.iter().map(|slot| self.slot_behind(slot.as_ref()?)).collect(),
+            tensors: bindings
+                .tensors
+                .iter()
+                .filter_map(|(id, slot)| Some((*id, self.slot_behind(slot)?)))
+                .collect(),
             temporaries: bindings.temporaries.iter().map(temporary).collect::<Result<_, _>>()?,
         })
     }

@@ -27,7 +27,7 @@ impl TestProgram {
         steps: usize,
         seconds: f64,
     ) -> TestProgram {
-        let slots = bindings.tensors.iter().flatten().chain(&bindings.temporaries);
+        let slots = bindings.tensors.values().chain(&bindings.temporaries);
         let outer: HashMap<*const Gate, &Arc<dyn Buffer>> =
             slots.map(|slot| (Arc::as_ptr(slot.buffer.gate()), &slot.buffer)).collect();
         // What the inner device allocated for itself is not in the bindings, and its own to name.

@@ -82,7 +82,7 @@ impl GuardProgram {
                 let bytes = arena.alloc_bytes(&bindings.graph.tensor(id).desc);
                 let slot = Slot { buffer: Arc::clone(arena).allocate(bytes)?, offset: 0 };
                 touches.push((Arc::clone(&slot.buffer), AccessKind::Write));
-                elsewhere.tensors[id.index()] = Some(slot.clone());
+                elsewhere.tensors.insert(id, slot.clone());
                 results.push((id, slot));
             }
             let apart = match results.is_empty() {

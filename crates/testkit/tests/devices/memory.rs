@@ -69,7 +69,8 @@ fn steps_of_one_device_do_not_compile_at_places_of_another() {
         escapes: &[true, true],
     };
     let steps = b.lower(&segment, &orlop_backend::LowerOptions::default()).unwrap();
-    let tensors = vec![Some(rig.x.slot().clone()), Some(floats(arena(&b)).slot().clone())];
+    let slots = [rig.x.slot().clone(), floats(arena(&b)).slot().clone()];
+    let tensors = graph.tensor_ids().zip(slots).collect();
     let bindings = orlop_backend::Bindings { graph, tensors, temporaries: Vec::new() };
     let foreign = DeviceError::Foreign { what: "a buffer", owner: "a".to_owned(), device: "b".to_owned() };
     assert_eq!(b.compile(&steps, &bindings).unwrap_err(), foreign);

@@ -72,7 +72,7 @@ pub(crate) fn compile(
     let segment =
         Segment { graph: &graph, nodes: &nodes, buffer_types: &buffer_types, escapes: &[true, true] };
     let steps = device.lower(&segment, &LowerOptions::default())?;
-    let tensors = vec![Some(x.slot().clone()), Some(y.slot().clone())];
+    let tensors = graph.tensor_ids().zip([x.slot().clone(), y.slot().clone()]).collect();
     device.compile(&steps, &Bindings { graph, tensors, temporaries: Vec::new() })
 }
 

@@ -29,13 +29,17 @@ fn bind(device: &ReferenceDevice, graph: &Arc<Graph>) -> Bindings {
     let memory = || device.buffer_types(Role::Arena)[0].clone().allocate(16).expect("16 bytes");
     let x = Slot { buffer: memory(), offset: 0 };
     let y = Slot { buffer: memory(), offset: 0 };
-    let tensors = vec![Some(x.clone()), Some(x), Some(y)];
+    let tensors = graph.tensor_ids().zip([x.clone(), x, y]).collect();
     Bindings { graph: Arc::clone(graph), tensors, temporaries: Vec::new() }
+}
+
+fn id(graph: &Graph, index: usize) -> orlop_graph::TensorId {
+    graph.tensor_ids().nth(index).expect("a tensor of the graph")
 }
 
 fn stored(bindings: &Bindings, index: usize) -> StoredTensor {
     let tensor = &bindings.graph.tensors()[index];
-    let slot = bindings.tensors[index].clone().expect("every tensor is bound");
+    let slot = bindings.tensors[&id(&bindings.graph, index)].clone();
     StoredTensor::new(tensor.name.as_str(), tensor.desc, slot).expect("buffers are large enough")
 }
 
@@ -76,7 +80,8 @@ fn results_may_take_their_operands_place() {
     let device = ReferenceDevice::new();
     let graph = doubled();
     let mut bindings = bind(&device, &graph);
-    bindings.tensors[2] = bindings.tensors[0].clone();
+    let x = bindings.tensors[&id(&graph, 0)].clone();
+    bindings.tensors.insert(id(&graph, 2), x);
     let program = device.compile(&lower(&device, &graph), &bindings).unwrap();
     stored(&bindings, 0).set(0, &f32_bytes(&[1.0, 2.0, 3.0, 4.0])).unwrap();
     run(&device, &program).unwrap();
@@ -156,11 +161,11 @@ fn places_must_be_there_and_large_enough() {
     let graph = doubled();
     let steps = lower(&device, &graph);
     let mut bindings = bind(&device, &graph);
-    bindings.tensors[1] = None;
+    bindings.tensors.remove(&id(&graph, 1));
     let missing = DeviceError::Unbound { value: "t1".to_owned() };
     assert_eq!(device.compile(&steps, &bindings).err(), Some(missing));
     let mut bindings = bind(&device, &graph);
-    if let Some(slot) = &mut bindings.tensors[2] {
+    if let Some(slot) = bindings.tensors.get_mut(&id(&graph, 2)) {
         slot.offset = 4;
     }
     let outside = DeviceError::OutOfBounds { tensor: "t2".to_owned(), offset: 4, bytes: 16, available: 16 };
@@ -175,14 +180,14 @@ fn operands_may_lie_in_mapped_memory_but_results_may_not() {
     let mapped = ForeignBufferType::mapped("mapped").over_bytes(Arc::new(file)).unwrap();
     let mut bindings = bind(&device, &graph);
     for index in [0, 1] {
-        bindings.tensors[index] = Some(Slot { buffer: Arc::clone(&mapped), offset: 1 });
+        bindings.tensors.insert(id(&graph, index), Slot { buffer: Arc::clone(&mapped), offset: 1 });
     }
     let program = device.compile(&lower(&device, &graph), &bindings).unwrap();
     run(&device, &program).unwrap();
     let mut y = [0; 16];
     stored(&bindings, 2).get(0, &mut y).unwrap();
     assert_eq!(y[..], f32_bytes(&[2.0, 6.0, 4.0, 8.0]));
-    bindings.tensors[2] = Some(Slot { buffer: mapped, offset: 1 });
+    bindings.tensors.insert(id(&graph, 2), Slot { buffer: mapped, offset: 1 });
     let program = device.compile(&lower(&device, &graph), &bindings).unwrap();
     assert_eq!(run(&device, &program), Err(DeviceError::ReadOnly { buffer_type: "mapped".to_owned() }));
 }

@@ -1,0 +1,100 @@
+use orlop_backend::{BufferType, HostBufferType, Slot};
+use orlop_graph::{DType, Graph, GraphBuilder, Op};
+
+use super::*;
+use crate::task::no_scratch;
+
+/// A program of one step with this kernel, on eight rows.
+fn program(kernel: Kernel) -> CpuProgram {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4, 8]);
+    let y = b.sqr(x);
+    b.name(y, "y");
+    let graph: Arc<Graph> = Arc::new(b.build().unwrap());
+    let host: Arc<dyn BufferType> = HostBufferType::new("cpu");
+    let slots = [x, y].map(|id| {
+        let bytes = graph.tensor(id).desc.bytes();
+        Slot { buffer: Arc::clone(&host).allocate(bytes).unwrap(), offset: 0 }
+    });
+    let desc = graph.tensor(x).desc;
+    let task = Task {
+        op: graph.nodes()[0].op.clone(),
+        name: "y".to_owned(),
+        src: vec![Src::new(&slots[0], desc, "x", 0).unwrap()],
+        dst: Dst::new(&slots[1], desc, "y", 1).unwrap(),
+        scratch: Scratch::none(),
+        shared: Shared::none(),
+        isa: Isa::detect(),
+    };
+    let tensors = graph.tensor_ids().zip(slots).collect();
+    CpuProgram {
+        tasks: vec![(kernel, task)],
+        max_threads: 3,
+        device: "cpu".into(),
+        touches: Vec::new(),
+        bindings: Bindings { graph, tensors, temporaries: Vec::new() },
+    }
+}
+
+fn anything(_: &Op, _: &[TensorDesc], _: &TensorDesc) -> Result<(), orlop_backend::Reason> {
+    Ok(())
+}
+
+fn on_every_number_of_threads(pool: &Pool, program: &CpuProgram) -> Vec<Result<(), DeviceError>> {
+    // SAFETY: `run` asks that nobody else touches the program's memory, which only the program has.
+    (1..=3).map(|threads| unsafe { program.run(pool, threads, None) }).collect()
+}
+
+fn panicked() -> Result<(), DeviceError> {
+    Err(DeviceError::KernelPanicked { op: "sqr".to_owned(), tensor: "y".to_owned() })
+}
+
+#[test]
+fn a_kernel_that_panics_on_any_thread_ends_the_run_with_an_error_and_the_next_one_works() {
+    let pool = Pool::new(3).unwrap();
+    // Each with a second phase, at which all threads meet once more.
+    let kernels: [fn(&Task, Thread, &mut [f32]); 4] = [
+        |_, thread, _| assert!(thread.index != 0, "on purpose"),
+        |_, thread, _| assert!(thread.index + 1 != thread.count, "on purpose"),
+        |_, _, _| panic!("on purpose"),
+        |_, thread, _| assert!(thread.phase == 0, "on purpose"),
+    ];
+    let works = program(Kernel::simple(anything, no_scratch, |_, _, _| {}));
+    for run in kernels {
+        let fails = program(Kernel { phases: 2, ..Kernel::simple(anything, no_scratch, run) });
+        assert_eq!(on_every_number_of_threads(&pool, &fails), [panicked(), panicked(), panicked()]);
+        assert_eq!(on_every_number_of_threads(&pool, &works), [Ok(()), Ok(()), Ok(())]);
+    }
+}
+
+#[test]
+fn a_check_that_panics_ends_the_run_before_its_step() {
+    let pool = Pool::new(3).unwrap();
+    let run: fn(&Task, Thread, &mut [f32]) = |task, thread, _| {
+        for row in thread.part(8) {
+            task.dst.write_row([row, 0, 0], &[1.0; 4]);
+        }
+    };
+    let check = Some((|_| panic!("on purpose")) as crate::task::Check);
+    let program = program(Kernel { check, ..Kernel::simple(anything, no_scratch, run) });
+    assert_eq!(on_every_number_of_threads(&pool, &program), [panicked(), panicked(), panicked()]);
+    let mut row = [2.0; 4];
+    program.tasks[0].1.dst.as_src().read_row([7, 0, 0], &mut row);
+    assert_eq!(row, [0.0; 4]);
+}
+
+#[test]
+fn rows_outside_a_tensor_are_a_panic_and_never_an_access() {
+    let pool = Pool::new(3).unwrap();
+    let kernels: [fn(&Task, Thread, &mut [f32]); 5] = [
+        |task, _, _| task.dst.write_row([8, 0, 0], &[0.0; 4]),
+        |task, _, _| task.dst.write_row([0, 0, 1], &[0.0; 4]),
+        |task, _, _| task.dst.write_elements(1, [0; 3], &[0.0; 4]),
+        |task, _, _| task.src[0].read_elements(u64::MAX, [0; 3], &mut [0.0; 4]),
+        |task, _, _| task.shared.fill(0, |_| {}),
+    ];
+    for run in kernels {
+        let program = program(Kernel::simple(anything, no_scratch, run));
+        assert_eq!(on_every_number_of_threads(&pool, &program), [panicked(), panicked(), panicked()]);
+    }
+}
