@@ -1,8 +1,6 @@
-use std::any::Any;
 use std::sync::Arc;
 
-use orlop_backend::{Claims, DeviceError, Event, Program, Queue, RunOptions, StoredTensor, copy_claimed};
-use orlop_graph::AccessKind;
+use orlop_backend::{Claims, DeviceError, Program, Queue, RunOptions};
 
 use crate::pool::Pool;
 use crate::program::CpuProgram;
@@ -48,50 +46,5 @@ impl Queue for CpuQueue {
         // SAFETY: `run` asks for claims to all that the program touches, checked above, and that nobody else touches
         // it meanwhile, which this function's caller promises.
         unsafe { cpu.run(&self.pool, threads, options.cancel.as_ref()) }
-    }
-
-    unsafe fn copy(
-        &mut self,
-        from: &StoredTensor,
-        to: &StoredTensor,
-        claims: &Claims,
-    ) -> Result<(), DeviceError> {
-        // SAFETY: `lend` asks that no other thread touches these bytes meanwhile, which this function's caller
-        // promises.
-        let read = unsafe { claims.lend(&*from.slot().buffer, AccessKind::Read) }?;
-        // SAFETY: as above.
-        let write = unsafe { claims.lend(&*to.slot().buffer, AccessKind::Write) }?;
-        copy_claimed(from, to, [&read, &write])?;
-        Ok(())
-    }
-
-    fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
-        Ok(Arc::new(Done))
-    }
-
-    fn wait(&mut self, event: &Arc<dyn Event>) -> Result<(), DeviceError> {
-        event.wait()
-    }
-
-    fn sync(&mut self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-}
-
-/// Work is done when it has been given.
-#[derive(Debug)]
-struct Done;
-
-impl Event for Done {
-    fn is_done(&self) -> bool {
-        true
-    }
-
-    fn wait(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

@@ -1,10 +1,6 @@
-use std::any::Any;
 use std::sync::Arc;
 
-use orlop_backend::{
-    Bindings, Buffer, Claim, Claims, DeviceError, Event, Program, Queue, RunOptions, StoredTensor, Value,
-    copy_claimed,
-};
+use orlop_backend::{Bindings, Buffer, Claim, Claims, DeviceError, Program, Queue, RunOptions, Value};
 use orlop_graph::{AccessKind, TensorDesc, TensorId};
 
 use crate::execute::{Memory, execute, gather, scatter};
@@ -62,49 +58,6 @@ impl Queue for ReferenceQueue {
             execute(&self.device, graph, graph.node(*node), &mut memory)?;
         }
         Ok(())
-    }
-
-    unsafe fn copy(
-        &mut self,
-        from: &StoredTensor,
-        to: &StoredTensor,
-        claims: &Claims,
-    ) -> Result<(), DeviceError> {
-        // SAFETY: as in `submit`; the claim ends with this call.
-        let read = unsafe { claims.lend(&*from.slot().buffer, AccessKind::Read)? };
-        // SAFETY: as above.
-        let write = unsafe { claims.lend(&*to.slot().buffer, AccessKind::Write)? };
-        copy_claimed(from, to, [&read, &write]).map(|_| ())
-    }
-
-    fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
-        Ok(Arc::new(Done))
-    }
-
-    fn wait(&mut self, event: &Arc<dyn Event>) -> Result<(), DeviceError> {
-        event.wait()
-    }
-
-    fn sync(&mut self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-}
-
-/// A point that is always passed.
-#[derive(Debug)]
-struct Done;
-
-impl Event for Done {
-    fn is_done(&self) -> bool {
-        true
-    }
-
-    fn wait(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
