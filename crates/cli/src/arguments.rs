@@ -23,6 +23,8 @@ struct Arguments {
 pub(crate) enum Command {
     /// Plan memory, and say how good the plan is.
     Plan(PlanArguments),
+    /// Say what is in a model file.
+    Inspect(InspectArguments),
 }
 
 const STATUS_HELP: &str = "Exit status: 0 planned; 2 arguments or input make no sense; 3 not within the \
@@ -63,6 +65,23 @@ impl PlanArguments {
     }
 }
 
+/// Which model file to look into, and how closely.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: 0 read; 2 arguments or file make no sense; 1 anything else.")]
+pub(crate) struct InspectArguments {
+    /// A model (.gguf); of a split one, any part.
+    pub(crate) file: PathBuf,
+    /// Print one JSON object: `version`, `metadata`, and `tensors` with each tensor.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// List every tensor.
+    #[arg(long)]
+    pub(crate) tensors: bool,
+    /// Print long arrays and strings whole.
+    #[arg(long)]
+    pub(crate) full: bool,
+}
+
 fn parse_strategy(name: &str) -> Result<Strategy, String> {
     match name {
         "exact" => Err("the exact search is not there yet, use best".to_owned()),
@@ -88,5 +107,5 @@ fn one_sentence(text: &str) -> String {
     let first: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let first = first.join(" ");
     let what = first.strip_prefix("error: ").unwrap_or(&first);
-    format!("{what}; see `orlop --help` or `orlop plan --help`")
+    format!("{what}; see `orlop --help` or `orlop COMMAND --help`")
 }

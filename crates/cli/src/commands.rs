@@ -1,3 +1,4 @@
 //! One file for each command.
 
+pub(crate) mod inspect;
 pub(crate) mod plan;

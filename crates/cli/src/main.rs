@@ -24,6 +24,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Failure> {
     match arguments::parse()? {
+        Some(Command::Inspect(arguments)) => commands::inspect::run(&arguments),
         Some(Command::Plan(arguments)) => commands::plan::run(&arguments),
         None => Ok(()),
     }

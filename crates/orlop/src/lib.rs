@@ -17,3 +17,6 @@ pub use orlop_alloc as alloc;
 
 /// The CPU device.
 pub use orlop_cpu as cpu;
+
+/// GGUF files, read and written.
+pub use orlop_gguf as gguf;

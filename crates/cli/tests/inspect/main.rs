@@ -1,0 +1,8 @@
+//! `orlop inspect`, as its users see it.
+#![allow(clippy::unwrap_used)] // whatever is here is a test
+
+mod models;
+mod refusals;
+#[allow(dead_code)] // the tests of `orlop plan` need more of it
+#[path = "../plan/support.rs"]
+mod support;

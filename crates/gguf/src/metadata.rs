@@ -1,0 +1,375 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::{Array, Error, Strings, Text, Value, ValueType};
+
+/// What a file says about itself: values with names, in an order that is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Metadata {
+    entries: Vec<(Arc<str>, Value)>,
+    places: HashMap<Arc<str>, usize>,
+}
+
+/// Equal with the same values under the same keys in the same order.
+impl PartialEq for Metadata {
+    fn eq(&self, other: &Metadata) -> bool {
+        self.entries == other.entries
+    }
+}
+
+impl Metadata {
+    /// Nothing yet.
+    pub fn new() -> Metadata {
+        Metadata::default()
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Keys and values in the order of the file.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
+        self.entries.iter().map(|(key, value)| (&**key, value))
+    }
+
+    /// Gives a key a value: in its old place if it had one, at the end if not.
+    ///
+    /// # Errors
+    /// [`Error::EmptyKey`], as files may have none.
+    pub fn set(&mut self, key: &str, value: impl Into<Value>) -> Result<(), Error> {
+        match self.places.get(key) {
+            Some(place) => self.entries[*place].1 = value.into(),
+            None => self.add(key, value.into())?,
+        }
+        Ok(())
+    }
+
+    /// Adds a key that is not there yet.
+    pub(crate) fn add(&mut self, key: &str, value: Value) -> Result<(), Error> {
+        let place = self.entries.len();
+        if key.is_empty() {
+            return Err(Error::EmptyKey { index: place as u64 });
+        }
+        let name: Arc<str> = key.into();
+        if self.places.insert(Arc::clone(&name), place).is_some() {
+            return Err(Error::DuplicateKey(key.to_owned()));
+        }
+        self.entries.push((name, value));
+        Ok(())
+    }
+
+    /// Takes a key out, and gives its value if there was one.
+    pub fn remove(&mut self, key: &str) -> Option<Value> {
+        let place = self.places.remove(key)?;
+        for later in self.places.values_mut().filter(|later| **later > place) {
+            *later -= 1;
+        }
+        Some(self.entries.remove(place).1)
+    }
+
+    /// Whether a key is there.
+    pub fn contains(&self, key: &str) -> bool {
+        self.places.contains_key(key)
+    }
+
+    /// The value of a key, if it is there.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.places.get(key).map(|place| &self.entries[*place].1)
+    }
+
+    /// The value of a key that has to be there.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`].
+    pub fn required(&self, key: &str) -> Result<&Value, Error> {
+        self.get(key).ok_or_else(|| Error::MissingKey(key.to_owned()))
+    }
+
+    /// Reads a key that need not be there: `metadata.optional(key, Metadata::u32)`.
+    ///
+    /// # Errors
+    /// As `read`, if the key is there.
+    pub fn optional<'a, T>(
+        &'a self,
+        key: &str,
+        read: impl FnOnce(&'a Metadata, &str) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        if self.contains(key) { read(self, key).map(Some) } else { Ok(None) }
+    }
+
+    /// An integer of any width that fits 16 bits.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
+    pub fn u16(&self, key: &str) -> Result<u16, Error> {
+        self.integer(key, ValueType::U16)
+    }
+
+    /// An integer of any width that fits 32 bits.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
+    pub fn u32(&self, key: &str) -> Result<u32, Error> {
+        self.integer(key, ValueType::U32)
+    }
+
+    /// An integer of any width that fits 32 bits with a sign.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
+    pub fn i32(&self, key: &str) -> Result<i32, Error> {
+        self.integer(key, ValueType::I32)
+    }
+
+    /// An integer of any width that is not negative.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
+    pub fn u64(&self, key: &str) -> Result<u64, Error> {
+        self.integer(key, ValueType::U64)
+    }
+
+    /// An integer of any width that fits 64 bits with a sign.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
+    pub fn i64(&self, key: &str) -> Result<i64, Error> {
+        self.integer(key, ValueType::I64)
+    }
+
+    fn integer<T: TryFrom<i128>>(&self, key: &str, expected: ValueType) -> Result<T, Error> {
+        let value = self.required(key)?;
+        let value = value.integer().ok_or_else(|| wrong(key, expected.name(), value))?;
+        T::try_from(value).map_err(|_| Error::IntegerRange { key: key.to_owned(), value, expected })
+    }
+
+    /// A number with a fraction; one of 64 bits is rounded.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`], also for integers.
+    pub fn f32(&self, key: &str) -> Result<f32, Error> {
+        match self.required(key)? {
+            Value::F32(value) => Ok(*value),
+            Value::F64(value) => Ok(*value as f32),
+            value => Err(wrong(key, "f32", value)),
+        }
+    }
+
+    /// A number with a fraction.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`], also for integers.
+    pub fn f64(&self, key: &str) -> Result<f64, Error> {
+        match self.required(key)? {
+            Value::F32(value) => Ok(f64::from(*value)),
+            Value::F64(value) => Ok(*value),
+            value => Err(wrong(key, "f64", value)),
+        }
+    }
+
+    /// True or false.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`].
+    pub fn bool(&self, key: &str) -> Result<bool, Error> {
+        match self.required(key)? {
+            Value::Bool(value) => Ok(*value),
+            value => Err(wrong(key, "bool", value)),
+        }
+    }
+
+    /// A string that has to be UTF-8.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::NotUtf8`].
+    pub fn string(&self, key: &str) -> Result<&str, Error> {
+        self.text(key)?.to_str().map_err(|source| Error::NotUtf8 { key: key.to_owned(), source })
+    }
+
+    /// A string as it stands in the file.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`].
+    pub fn text(&self, key: &str) -> Result<&Text, Error> {
+        match self.required(key)? {
+            Value::String(value) => Ok(value),
+            value => Err(wrong(key, "string", value)),
+        }
+    }
+
+    /// An array of any type.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`].
+    pub fn array(&self, key: &str) -> Result<&Array, Error> {
+        match self.required(key)? {
+            Value::Array(value) => Ok(value),
+            value => Err(wrong(key, "array", value)),
+        }
+    }
+
+    /// An array of strings as they stand in the file.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`].
+    pub fn strings(&self, key: &str) -> Result<&Strings, Error> {
+        match self.required(key)? {
+            Value::Array(Array::String(strings)) => Ok(strings),
+            value => Err(wrong(key, "array of string", value)),
+        }
+    }
+
+    /// An array of strings that have to be UTF-8.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::ItemNotUtf8`].
+    pub fn strs(&self, key: &str) -> Result<Vec<&str>, Error> {
+        let strings = self.strings(key)?.iter().enumerate();
+        strings
+            .map(|(index, bytes)| {
+                let not_utf8 = |source| Error::ItemNotUtf8 { key: key.to_owned(), index, source };
+                std::str::from_utf8(bytes).map_err(not_utf8)
+            })
+            .collect()
+    }
+
+    /// An array of integers of any width that fit 32 bits.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
+    pub fn u32s(&self, key: &str) -> Result<Vec<u32>, Error> {
+        self.integers(key, ValueType::U32, "array of u32")
+    }
+
+    /// An array of integers of any width that fit 32 bits with a sign.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
+    pub fn i32s(&self, key: &str) -> Result<Vec<i32>, Error> {
+        self.integers(key, ValueType::I32, "array of i32")
+    }
+
+    fn integers<T: TryFrom<i128>>(
+        &self,
+        key: &str,
+        expected: ValueType,
+        expected_array: &'static str,
+    ) -> Result<Vec<T>, Error> {
+        let value = self.required(key)?;
+        let integers = match value {
+            Value::Array(array) => array.integers(),
+            _ => None,
+        };
+        integers
+            .ok_or_else(|| wrong(key, expected_array, value))?
+            .map(|value| {
+                T::try_from(value).map_err(|_| Error::IntegerRange { key: key.to_owned(), value, expected })
+            })
+            .collect()
+    }
+
+    /// An array of numbers with fractions of 32 bits.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`].
+    pub fn f32s(&self, key: &str) -> Result<&[f32], Error> {
+        match self.required(key)? {
+            Value::Array(Array::F32(values)) => Ok(values),
+            value => Err(wrong(key, "array of f32", value)),
+        }
+    }
+
+    /// An array of truths.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`], [`Error::WrongType`].
+    pub fn bools(&self, key: &str) -> Result<&[bool], Error> {
+        match self.required(key)? {
+            Value::Array(Array::Bool(values)) => Ok(values),
+            value => Err(wrong(key, "array of bool", value)),
+        }
+    }
+}
+
+fn wrong(key: &str, expected: &'static str, value: &Value) -> Error {
+    Error::WrongType { key: key.to_owned(), expected, found: value.describe() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Metadata {
+        let mut metadata = Metadata::new();
+        metadata.set("small", 200u8).unwrap();
+        metadata.set("negative", -1i64).unwrap();
+        metadata.set("large", u64::MAX).unwrap();
+        metadata.set("fraction", 0.5f64).unwrap();
+        metadata.set("yes", true).unwrap();
+        metadata.set("name", "ä").unwrap();
+        metadata.set("broken", Text::from(&b"a\xff"[..])).unwrap();
+        metadata.set("list", Array::I16(vec![1, 2, -3])).unwrap();
+        metadata.set("words", Array::String([&b"a"[..], b"\xff"].into_iter().collect())).unwrap();
+        metadata
+    }
+
+    #[test]
+    fn integers_convert_when_they_fit() {
+        let metadata = sample();
+        assert_eq!(metadata.u32("small").unwrap(), 200);
+        assert_eq!(metadata.i32("negative").unwrap(), -1);
+        assert_eq!(metadata.u64("large").unwrap(), u64::MAX);
+        assert_eq!(metadata.i32s("list").unwrap(), [1, 2, -3]);
+        let error = metadata.u32("negative").unwrap_err();
+        assert_eq!(error.to_string(), "the value of `negative` is -1, which does not fit u32");
+        assert!(matches!(metadata.i64("large"), Err(Error::IntegerRange { .. })));
+        assert!(matches!(metadata.u32s("list"), Err(Error::IntegerRange { value: -3, .. })));
+    }
+
+    #[test]
+    fn what_is_missing_or_of_another_type_is_named() {
+        let metadata = sample();
+        assert_eq!(metadata.u32("no").unwrap_err().to_string(), "the key `no` is missing");
+        let wrong = metadata.f32s("list").unwrap_err().to_string();
+        assert_eq!(wrong, "the value of `list` is of type array of i16 where array of f32 is expected");
+        assert!(matches!(metadata.u32("yes"), Err(Error::WrongType { expected: "u32", .. })));
+        assert!(matches!(metadata.f32("small"), Err(Error::WrongType { .. })));
+        assert!(matches!(metadata.bool("small"), Err(Error::WrongType { .. })));
+        assert_eq!(metadata.f32("fraction").unwrap(), 0.5);
+        assert_eq!(metadata.optional("no", Metadata::u32).unwrap(), None);
+        assert_eq!(metadata.optional("small", Metadata::u32).unwrap(), Some(200));
+        assert!(metadata.optional("yes", Metadata::u32).is_err());
+    }
+
+    #[test]
+    fn strings_that_are_not_utf8_keep_their_bytes() {
+        let metadata = sample();
+        assert_eq!(metadata.string("name").unwrap(), "ä");
+        assert!(metadata.string("broken").unwrap_err().to_string().contains("`broken`"));
+        assert_eq!(metadata.text("broken").unwrap().as_bytes(), b"a\xff");
+        assert_eq!(metadata.text("broken").unwrap().to_str_lossy(), "a\u{fffd}");
+        assert_eq!(metadata.strings("words").unwrap().get(1), Some(&b"\xff"[..]));
+        let error = metadata.strs("words").unwrap_err().to_string();
+        assert_eq!(error, "string number 1 of `words` is not UTF-8");
+    }
+
+    #[test]
+    fn order_survives_changes() {
+        let mut metadata = sample();
+        metadata.set("large", 1u8).unwrap();
+        assert_eq!(metadata.remove("negative"), Some(Value::I64(-1)));
+        let keys: Vec<&str> = metadata.iter().map(|(key, _)| key).collect();
+        assert_eq!(keys[..3], ["small", "large", "fraction"]);
+        for key in keys {
+            assert!(metadata.get(key).is_some());
+        }
+        assert_eq!(metadata.u32("large").unwrap(), 1);
+        assert!(matches!(metadata.set("", 1u8), Err(Error::EmptyKey { index: 8 })));
+    }
+}

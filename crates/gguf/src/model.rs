@@ -1,0 +1,150 @@
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::file::find;
+use crate::{Error, File, Metadata, TensorInfo, header, split_name};
+
+const NUMBER_KEY: &str = "split.no";
+const COUNT_KEY: &str = "split.count";
+const TENSORS_KEY: &str = "split.tensors.count";
+
+/// A model in one file or in several parts, presented as one.
+#[derive(Clone, Debug)]
+pub struct Model {
+    parts: Vec<File>,
+    paths: Vec<PathBuf>,
+    tensors: Vec<TensorInfo>,
+    by_name: Vec<usize>,
+}
+
+impl Model {
+    /// Maps a file and, if it is a part of a split one, all other parts, which lie beside it under names that
+    /// end in `-00001-of-00003.gguf`. Any of the parts may be given.
+    ///
+    /// What [`File::open`] says about mapped files goes for each of them.
+    ///
+    /// # Errors
+    /// As [`File::open`]; [`Error::SplitName`], [`Error::MissingPart`], [`Error::SplitMismatch`] and
+    /// [`Error::SplitTensors`] if the parts do not make a whole; [`Error::Part`] for what is wrong with a part
+    /// other than the one given.
+    pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
+        let path = path.as_ref();
+        let given = File::open(path)?;
+        let count = u32::from(given.metadata().optional(COUNT_KEY, Metadata::u16)?.unwrap_or(1));
+        if count <= 1 {
+            return Model::of_parts(vec![given], vec![path.to_owned()]);
+        }
+        let number = u32::from(given.metadata().u16(NUMBER_KEY)?);
+        let stem = split_name::stem(path, number, count).ok_or_else(|| Error::SplitName {
+            path: path.to_owned(),
+            number,
+            count,
+        })?;
+        let (mut parts, mut paths) = (Vec::new(), Vec::new());
+        for part in 0..count {
+            if part == number {
+                parts.push(given.clone());
+                paths.push(path.to_owned());
+            } else {
+                let path = split_name::sibling(path, stem, part, count);
+                parts.push(open_part(&path, part, count)?);
+                paths.push(path);
+            }
+        }
+        let model = Model::of_parts(parts, paths)?;
+        model.check_tensor_count()?;
+        Ok(model)
+    }
+
+    /// A model of one file.
+    pub fn from_file(file: File) -> Model {
+        let (tensors, by_name) = (file.tensors().to_vec(), file.by_name().to_vec());
+        Model { parts: vec![file], paths: Vec::new(), tensors, by_name }
+    }
+
+    fn of_parts(parts: Vec<File>, paths: Vec<PathBuf>) -> Result<Model, Error> {
+        let mut tensors = Vec::new();
+        for (part, file) in parts.iter().enumerate() {
+            tensors.extend(file.tensors().iter().map(|tensor| TensorInfo { part, ..tensor.clone() }));
+        }
+        let by_name = header::sort_by_name(&tensors)?;
+        Ok(Model { parts, paths, tensors, by_name })
+    }
+
+    /// Every part that says how many tensors there are has to be right, and the first has to say it.
+    fn check_tensor_count(&self) -> Result<(), Error> {
+        let found = self.tensors.len() as u64;
+        let expected = self.metadata().u64(TENSORS_KEY)?;
+        if expected != found {
+            return Err(Error::SplitTensors { parts: self.parts.len(), expected, found });
+        }
+        for (file, path) in self.parts.iter().zip(&self.paths) {
+            if let Some(other) = file.metadata().optional(TENSORS_KEY, Metadata::u64)? {
+                check_key(path, TENSORS_KEY, expected, other)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files, in their order.
+    pub fn parts(&self) -> &[File] {
+        &self.parts
+    }
+
+    /// Where the files are, in their order; empty for a model that was not opened from a path.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// Bytes of all files together.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(File::bytes).fold(0, u64::saturating_add)
+    }
+
+    /// What the model says about itself: the metadata of the first part.
+    pub fn metadata(&self) -> &Metadata {
+        self.parts[0].metadata()
+    }
+
+    /// All tensors, part by part, each in the order of its file.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    /// The tensor with this name, if there is one.
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        find(&self.tensors, &self.by_name, name)
+    }
+
+    /// The data of a tensor of this model.
+    ///
+    /// # Panics
+    /// If the tensor is another model's, and lies beyond the end of this one's part or parts.
+    pub fn bytes_of(&self, tensor: &TensorInfo) -> &[u8] {
+        self.parts[tensor.part].bytes_of(tensor)
+    }
+}
+
+fn open_part(path: &Path, number: u32, count: u32) -> Result<File, Error> {
+    let file = File::open(path).map_err(|error| match error {
+        Error::Open { path, source } if source.kind() == io::ErrorKind::NotFound => {
+            Error::MissingPart { path, number, count }
+        }
+        Error::Open { .. } => error,
+        error => Error::Part { path: path.to_owned(), source: Box::new(error) },
+    })?;
+    let says = |key| {
+        let in_part = |error| Error::Part { path: path.to_owned(), source: Box::new(error) };
+        file.metadata().u16(key).map(u64::from).map_err(in_part)
+    };
+    check_key(path, NUMBER_KEY, u64::from(number), says(NUMBER_KEY)?)?;
+    check_key(path, COUNT_KEY, u64::from(count), says(COUNT_KEY)?)?;
+    Ok(file)
+}
+
+fn check_key(path: &Path, key: &'static str, expected: u64, found: u64) -> Result<(), Error> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(Error::SplitMismatch { path: path.to_owned(), key, expected, found })
+}

@@ -1,0 +1,300 @@
+use std::collections::HashSet;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use orlop_graph::{DType, TensorDesc};
+
+use crate::{Error, File, MAGIC, Metadata, TensorInfo, VERSION, Value, encode, header};
+
+/// Makes a GGUF file from metadata and tensors, in the order they are given.
+///
+/// Data comes from slices or from closures that are called when its turn has come, so that a file may be
+/// larger than memory.
+///
+/// ```
+/// use orlop_gguf::Writer;
+/// use orlop_graph::DType;
+///
+/// let mut writer = Writer::new();
+/// writer.set("general.architecture", "none")?;
+/// writer.tensor_with("zeros", DType::F32, &[1024, 16], |out| {
+///     (0..1024 * 16).try_for_each(|_| out.write_all(&0f32.to_le_bytes()))
+/// })?;
+/// let mut file = Vec::new();
+/// assert_eq!(writer.write(&mut file)?, file.len() as u64);
+/// # Ok::<(), orlop_gguf::Error>(())
+/// ```
+#[derive(Default)]
+pub struct Writer<'a> {
+    metadata: Metadata,
+    tensors: Vec<Tensor<'a>>,
+    names: HashSet<String>,
+}
+
+struct Tensor<'a> {
+    name: String,
+    desc: TensorDesc,
+    dimensions: usize,
+    data: Data<'a>,
+}
+
+enum Data<'a> {
+    Slice(&'a [u8]),
+    Made(Box<Make<'a>>),
+}
+
+type Make<'a> = dyn FnOnce(&mut dyn Write) -> io::Result<()> + 'a;
+
+impl<'a> Writer<'a> {
+    /// A file with nothing in it yet.
+    pub fn new() -> Writer<'a> {
+        Writer::default()
+    }
+
+    /// A file with this metadata. `general.alignment` among it is honoured.
+    pub fn with_metadata(metadata: Metadata) -> Writer<'a> {
+        Writer { metadata, ..Writer::default() }
+    }
+
+    /// A file with the metadata and the tensors of another, which gives the same bytes again if that one was
+    /// written here.
+    ///
+    /// # Errors
+    /// None for a file as it was opened.
+    pub fn copy_of(file: &'a File) -> Result<Writer<'a>, Error> {
+        let mut writer = Writer::with_metadata(file.metadata().clone());
+        for tensor in file.tensors() {
+            writer.copy(file, tensor)?;
+        }
+        Ok(writer)
+    }
+
+    /// The metadata as it stands.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// The metadata, to be changed.
+    pub fn metadata_mut(&mut self) -> &mut Metadata {
+        &mut self.metadata
+    }
+
+    /// Gives a key a value; see [`Metadata::set`].
+    ///
+    /// # Errors
+    /// [`Error::EmptyKey`].
+    pub fn set(&mut self, key: &str, value: impl Into<Value>) -> Result<(), Error> {
+        self.metadata.set(key, value)
+    }
+
+    /// Adds a tensor with its data.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateTensor`], [`Error::Tensor`] for extents that cannot be, [`Error::DataLength`].
+    pub fn tensor(&mut self, name: &str, dtype: DType, extents: &[u64], data: &'a [u8]) -> Result<(), Error> {
+        self.add(name, dtype, extents, Data::Slice(data))
+    }
+
+    /// Adds a tensor whose data `make` writes when it is called for; it has to be of exactly the length that
+    /// type and extents ask for.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateTensor`], [`Error::Tensor`] for extents that cannot be.
+    pub fn tensor_with(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        extents: &[u64],
+        make: impl FnOnce(&mut dyn Write) -> io::Result<()> + 'a,
+    ) -> Result<(), Error> {
+        self.add(name, dtype, extents, Data::Made(Box::new(make)))
+    }
+
+    /// Adds a tensor of another file.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateTensor`].
+    ///
+    /// # Panics
+    /// As [`File::bytes_of`].
+    pub fn copy(&mut self, file: &'a File, tensor: &TensorInfo) -> Result<(), Error> {
+        self.tensor(&tensor.name, tensor.desc.dtype, tensor.extents(), file.bytes_of(tensor))
+    }
+
+    fn add(&mut self, name: &str, dtype: DType, extents: &[u64], data: Data<'a>) -> Result<(), Error> {
+        let desc = TensorDesc::contiguous(dtype, extents)
+            .map_err(|source| Error::Tensor { tensor: name.to_owned(), source })?;
+        if let Data::Slice(slice) = data {
+            check_length(name, desc.bytes(), slice.len() as u64)?;
+        }
+        if !self.names.insert(name.to_owned()) {
+            return Err(Error::DuplicateTensor(name.to_owned()));
+        }
+        self.tensors.push(Tensor { name: name.to_owned(), desc, dimensions: extents.len(), data });
+        Ok(())
+    }
+
+    /// Writes the file, and says how many bytes it has. Many small writes are made: hand in something that
+    /// gathers them, such as a [`BufWriter`].
+    ///
+    /// # Errors
+    /// [`Error::Alignment`] or [`Error::WrongType`] for a `general.alignment` that makes no sense,
+    /// [`Error::Nesting`], [`Error::DataLength`] and [`Error::Data`] for data that does not come as it should,
+    /// [`Error::Write`].
+    pub fn write(self, out: &mut impl Write) -> Result<u64, Error> {
+        let alignment = u64::from(header::alignment(&self.metadata)?);
+        let mut out = Counted { out, written: 0, limit: u64::MAX };
+        let header = self.header(alignment)?;
+        out.write_all(&header).map_err(Error::Write)?;
+        drop(header);
+        if !self.tensors.is_empty() {
+            out.pad(alignment).map_err(Error::Write)?;
+        }
+        for tensor in self.tensors {
+            tensor.write(&mut out)?;
+            out.pad(alignment).map_err(Error::Write)?;
+        }
+        out.flush().map_err(Error::Write)?;
+        Ok(out.written)
+    }
+
+    /// Writes the file under a name of its own and then renames it to `path`, so that a file which is mapped
+    /// there stays whole, and nobody sees half a file. A link stays one: what it leads to is replaced.
+    ///
+    /// # Errors
+    /// As [`Writer::write`], and [`Error::Open`] if no file can be made beside `path`.
+    pub fn create(self, path: impl AsRef<Path>) -> Result<u64, Error> {
+        let path = path.as_ref();
+        let unusable = |source| Error::Open { path: path.to_owned(), source };
+        let path =
+            &if path.is_symlink() { fs::canonicalize(path).map_err(unusable)? } else { path.to_owned() };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        let file = OpenOptions::new().write(true).create_new(true).open(&temporary);
+        let file = file.map_err(|source| Error::Open { path: temporary.clone(), source })?;
+        let mut leftover = Leftover(Some(temporary));
+        let written = self.write(&mut BufWriter::with_capacity(1 << 18, file))?;
+        leftover.rename(path).map_err(Error::Write)?;
+        Ok(written)
+    }
+
+    fn header(&self, alignment: u64) -> Result<Vec<u8>, Error> {
+        let mut out = Vec::new();
+        out.extend(MAGIC);
+        out.extend(VERSION.to_le_bytes());
+        out.extend((self.tensors.len() as u64).to_le_bytes());
+        out.extend((self.metadata.len() as u64).to_le_bytes());
+        encode::metadata(&mut out, &self.metadata)?;
+        let mut offset = 0u64;
+        for tensor in &self.tensors {
+            encode::string(&mut out, tensor.name.as_bytes());
+            out.extend((tensor.dimensions as u32).to_le_bytes());
+            for extent in &tensor.desc.extents[..tensor.dimensions] {
+                out.extend(extent.to_le_bytes());
+            }
+            out.extend(tensor.desc.dtype.gguf_id().to_le_bytes());
+            out.extend(offset.to_le_bytes());
+            offset = offset
+                .checked_add(tensor.desc.bytes())
+                .and_then(|end| end.checked_next_multiple_of(alignment))
+                .ok_or_else(|| Error::TooFar { tensor: tensor.name.clone() })?;
+        }
+        Ok(out)
+    }
+}
+
+impl Tensor<'_> {
+    fn write<W: Write>(self, out: &mut Counted<'_, W>) -> Result<(), Error> {
+        let name = self.name;
+        let expected = self.desc.bytes();
+        let start = out.written;
+        out.limit = start.saturating_add(expected);
+        let result = match self.data {
+            Data::Slice(slice) => out.write_all(slice),
+            Data::Made(make) => make(out),
+        };
+        let written = out.written - start;
+        // Too much is an error of ours, which a closure may have wrapped or lost.
+        if written <= expected {
+            result.map_err(|source| Error::Data { tensor: name.clone(), source })?;
+        }
+        out.limit = u64::MAX;
+        check_length(&name, expected, written)
+    }
+}
+
+fn check_length(tensor: &str, expected: u64, written: u64) -> Result<(), Error> {
+    if expected == written {
+        return Ok(());
+    }
+    Err(Error::DataLength { tensor: tensor.to_owned(), expected, written })
+}
+
+/// Counts what is written, and what is more than the limit without writing it.
+struct Counted<'a, W> {
+    out: &'a mut W,
+    written: u64,
+    limit: u64,
+}
+
+impl<W: Write> Counted<'_, W> {
+    /// Zeros up to the next multiple.
+    fn pad(&mut self, alignment: u64) -> io::Result<()> {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        let mut left = self.written.next_multiple_of(alignment) - self.written;
+        while left > 0 {
+            let now = left.min(ZEROS.len() as u64);
+            self.write_all(&ZEROS[..now as usize])?;
+            left -= now;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> Write for Counted<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let end = self.written.saturating_add(bytes.len() as u64);
+        if end > self.limit {
+            self.written = end;
+            return Err(io::Error::other("more data than the tensor takes"));
+        }
+        let count = self.out.write(bytes)?;
+        self.written += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// A file that goes away unless it gets its name.
+struct Leftover(Option<PathBuf>);
+
+impl Leftover {
+    fn rename(&mut self, path: &Path) -> io::Result<()> {
+        if let Some(temporary) = &self.0 {
+            fs::rename(temporary, path)?;
+        }
+        self.0 = None;
+        Ok(())
+    }
+}
+
+impl Drop for Leftover {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.0 {
+            // Nothing can be done about a leftover that will not go.
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+impl fmt::Debug for Writer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tensors: Vec<_> = self.tensors.iter().map(|tensor| (&tensor.name, tensor.desc)).collect();
+        f.debug_struct("Writer").field("metadata", &self.metadata).field("tensors", &tensors).finish()
+    }
+}

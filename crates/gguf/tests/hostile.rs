@@ -1,0 +1,175 @@
+//! Files made to do harm: each is read or refused, without a panic, in little memory.
+#![allow(clippy::unwrap_used)] // whatever is here is a test
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use orlop_gguf::{Array, Error, File, Writer};
+use orlop_graph::DType;
+
+/// Counts the bytes that each thread has allocated, and the most there were at once.
+struct Counting;
+
+thread_local! {
+    static NOW: Cell<isize> = const { Cell::new(0) };
+    static MOST: Cell<isize> = const { Cell::new(0) };
+}
+
+// SAFETY: `GlobalAlloc` asks for blocks that fit their layouts: all calls go to the system's allocator, which
+// gives them.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        NOW.set(NOW.get() + layout.size() as isize);
+        MOST.set(MOST.get().max(NOW.get()));
+        // SAFETY: `alloc` asks for a layout of non-zero size, as does the method that this one is.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        NOW.set(NOW.get() - layout.size() as isize);
+        // SAFETY: `dealloc` asks for a block of the same allocator and its layout: our blocks are all its own.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Reads a file, and says how many bytes were allocated at most, beyond the file itself.
+fn read(bytes: Vec<u8>) -> (Result<File, Error>, usize) {
+    let before = NOW.get();
+    MOST.set(before);
+    let file = File::from_bytes(Arc::new(bytes));
+    (file, MOST.get().abs_diff(before))
+}
+
+/// Xorshift: the same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+}
+
+fn valid_file() -> Vec<u8> {
+    let words: Vec<String> = (0..100).map(|index| format!("word{index}")).collect();
+    let mut writer = Writer::new();
+    writer.set("general.architecture", "test").unwrap();
+    writer.set("general.alignment", 16u32).unwrap();
+    writer.set("words", Array::String(words.iter().collect())).unwrap();
+    writer.set("scores", Array::F32(vec![0.5; 100])).unwrap();
+    let inner = vec![Array::U8(vec![1, 2]), Array::Array(vec![Array::I64(vec![-1])])];
+    writer.set("nested", Array::Array(inner)).unwrap();
+    writer.set("yes", true).unwrap();
+    writer.tensor("first", DType::F32, &[8, 2], &[1; 64]).unwrap();
+    writer.tensor("second", DType::Q6_K, &[256], &[2; 210]).unwrap();
+    writer.tensor("third", DType::BF16, &[3, 1, 5], &[3; 30]).unwrap();
+    let mut bytes = Vec::new();
+    writer.write(&mut bytes).unwrap();
+    bytes
+}
+
+fn spoil(bytes: &mut Vec<u8>, random: &mut Random) {
+    let at = random.below(bytes.len());
+    let telling = [0, 1, 2, 9, 12, 31, 1 << 20, u64::from(u32::MAX), 1 << 40, u64::MAX / 2, u64::MAX];
+    let value = telling[random.below(telling.len())].wrapping_add(random.next() % 3).wrapping_sub(1);
+    match random.below(6) {
+        0 => bytes[at] ^= 1 << random.below(8),
+        1 => bytes[at] = random.next() as u8,
+        2 => drop(bytes.drain(at..(at + 1 + random.below(24)).min(bytes.len()))),
+        3 => {
+            let count = 1 + random.below(24);
+            let new: Vec<u8> = (0..count).map(|_| random.next() as u8).collect();
+            drop(bytes.splice(at..at, new));
+        }
+        4 => {
+            let end = (at + 8).min(bytes.len());
+            bytes[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
+        }
+        _ => {
+            let end = (at + 4).min(bytes.len());
+            bytes[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_spoiled_files_are_read_or_refused_in_little_memory() {
+    let valid = valid_file();
+    let (mut good, mut refused) = (0, 0);
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    for round in 0..10_000 {
+        let mut bytes = valid.clone();
+        for _ in 0..1 + round % 3 {
+            spoil(&mut bytes, &mut random);
+        }
+        let (file, most) = read(bytes);
+        match file {
+            Ok(file) => {
+                good += 1;
+                let sum: usize = file.tensors().iter().map(|tensor| file.bytes_of(tensor).len()).sum();
+                assert!(sum as u64 <= file.bytes());
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(!error.to_string().is_empty());
+            }
+        }
+        assert!(most < 256 << 10, "{most} bytes in round {round}");
+    }
+    assert!(good > 500 && refused > 500, "{good} read, {refused} refused");
+}
+
+/// The start of a file of version 3.
+fn header(tensors: u64, keys: u64) -> Vec<u8> {
+    [&b"GGUF\x03\0\0\0"[..], &tensors.to_le_bytes(), &keys.to_le_bytes()].concat()
+}
+
+#[test]
+fn the_densest_files_take_memory_in_proportion() {
+    const COUNT: u64 = 50_000;
+    let array = |element: u32, count: u64| [&element.to_le_bytes()[..], &count.to_le_bytes()].concat();
+    let key = |name: &str| [&(name.len() as u64).to_le_bytes()[..], name.as_bytes()].concat();
+
+    let empty_arrays = array(0, 0).repeat(COUNT as usize);
+    let arrays = [header(0, 1), key("k"), vec![9, 0, 0, 0], array(9, COUNT), empty_arrays].concat();
+    let empty_strings = vec![0; 8 * COUNT as usize];
+    let strings = [header(0, 1), key("k"), vec![9, 0, 0, 0], array(8, COUNT), empty_strings].concat();
+    let mut keys = header(0, COUNT);
+    let mut tensors = header(COUNT, 0);
+    for index in 0..COUNT {
+        let name = format!("{index:x}");
+        keys.extend([key(&name), vec![0, 0, 0, 0, 7]].concat());
+        tensors.extend([key(&name), vec![1, 0, 0, 0], vec![0; 8 + 4 + 8]].concat());
+    }
+    tensors.resize(tensors.len().next_multiple_of(32), 0);
+    for bytes in [arrays, strings, keys, tensors] {
+        let size = bytes.len();
+        let (file, most) = read(bytes);
+        file.unwrap();
+        assert!(most < 20 * size, "{most} bytes for a file of {size}");
+    }
+}
+
+#[test]
+fn counts_that_claim_the_same_bytes_at_every_depth_allocate_nothing() {
+    let mut bytes = header(0, 1);
+    bytes.extend([&1u64.to_le_bytes()[..], b"k", &9u32.to_le_bytes()].concat());
+    for _ in 0..15 {
+        bytes.extend([&9u32.to_le_bytes()[..], &80_000u64.to_le_bytes()].concat());
+    }
+    // At the bottom, an array of a type that does not exist.
+    bytes.extend(vec![255; 1 << 20]);
+    let (file, most) = read(bytes);
+    assert!(matches!(file, Err(Error::UnknownValueType { .. })));
+    assert!(most < 16 << 10, "{most}");
+}
