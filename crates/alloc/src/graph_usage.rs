@@ -61,7 +61,7 @@ pub(crate) fn plain_steps(graph: &Graph, order: &Order) -> (Steps, Vec<u32>) {
 fn plain_step(graph: &Graph, id: NodeId) -> Step {
     let node = graph.node(id);
     Step {
-        kernel: node.op.name().to_owned().into(),
+        kernel: node.op.to_name(),
         nodes: vec![id],
         reads: node.inputs.iter().copied().map(Value::Tensor).collect(),
         writes: vec![Value::Tensor(node.output)],

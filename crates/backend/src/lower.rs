@@ -170,7 +170,7 @@ impl Segment<'_> {
             }
             if !node.op.is_view() {
                 steps.push(Step {
-                    kernel: Cow::Owned(node.op.name().to_owned()),
+                    kernel: node.op.to_name(),
                     nodes: vec![*id],
                     reads: node.inputs.iter().copied().map(Value::Tensor).collect(),
                     writes: vec![Value::Tensor(node.output)],

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::{DIMS, DType};
@@ -571,6 +572,21 @@ impl Op {
     /// The op's name, such as `mul_mat`; for [`Op::Custom`] its own.
     pub fn name(&self) -> &str {
         match self {
+            Op::Custom { name, .. } => name,
+            known => known.known_name(),
+        }
+    }
+
+    /// The name as something that can be kept without a copy, but for [`Op::Custom`].
+    pub fn to_name(&self) -> Cow<'static, str> {
+        match self {
+            Op::Custom { name, .. } => Cow::Owned(name.clone()),
+            known => Cow::Borrowed(known.known_name()),
+        }
+    }
+
+    fn known_name(&self) -> &'static str {
+        match self {
             Op::View { .. } => "view",
             Op::Reshape { .. } => "reshape",
             Op::Permute { .. } => "permute",
@@ -657,7 +673,7 @@ impl Op {
             Op::TimestepEmbedding { .. } => "timestep_embedding",
             Op::SsmConv => "ssm_conv",
             Op::SsmScan => "ssm_scan",
-            Op::Custom { name, .. } => name,
+            Op::Custom { .. } => "custom",
         }
     }
 
