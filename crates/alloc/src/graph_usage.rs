@@ -3,6 +3,7 @@ use std::collections::HashMap;
 use orlop_backend::{BufferType, Overwrite, Step, Steps, Temporary, Value, overwrites};
 use orlop_graph::{Graph, Leaf, NodeId, Order, Origin, TensorDesc, TensorId};
 
+use crate::layouts::Layouts;
 use crate::{ArenaId, ArenaInfo, Error, Flags, OverwritePair, StepView, Unread, Usage, ValueId, ValueInfo};
 
 /// Steps as their memory is planned: which arena each uses, and where groups end.
@@ -74,7 +75,7 @@ pub(crate) fn usage_of(lowered: Lowered<'_>, homes: &dyn Homes) -> Result<Usage,
     let Lowered { graph, steps, at } = lowered;
     check_steps(graph, steps)?;
     let mut usage = Usage::new(homes.arenas(), Unread::Dies);
-    let mut layouts: HashMap<TensorDesc, u32> = HashMap::new();
+    let mut layouts = Layouts::default();
     let arena_of = producers(graph, steps, at);
     let mut kept = vec![false; graph.tensors().len()];
     for id in graph.results() {
@@ -82,8 +83,7 @@ pub(crate) fn usage_of(lowered: Lowered<'_>, homes: &dyn Homes) -> Result<Usage,
     }
     for id in graph.tensor_ids() {
         let tensor = graph.tensor(id);
-        let fresh = layouts.len() as u32;
-        let layout = *layouts.entry(tensor.desc).or_insert(fresh);
+        let layout = layouts.key(&tensor.desc);
         let root = tensor.storage.root;
         let mut flags = Flags { output: kept[id.index()], ..Flags::default() };
         let mut arena = arena_of[root.index()];
@@ -107,7 +107,7 @@ pub(crate) fn usage_of(lowered: Lowered<'_>, homes: &dyn Homes) -> Result<Usage,
     }
     for (index, temporary) in steps.temporaries.iter().enumerate() {
         let root = ValueId::new(graph.tensors().len() + index);
-        let layout = layouts.len() as u32 + index as u32;
+        let layout = layouts.count() + index as u32;
         let info = ValueInfo { bytes: temporary.bytes, root, offset: 0, layout, flags: Flags::default() };
         usage.push_value(temporary.name.clone(), info);
     }
@@ -167,41 +167,51 @@ fn push_mapped(
     id: &dyn Fn(Value) -> Option<ValueId>,
 ) {
     // A temporary is there from the first step that uses it to the last, whether they read or write it.
-    let mut begins: Vec<Vec<Value>> = vec![Vec::new(); steps.steps.len()];
-    let mut ends: Vec<Vec<Value>> = vec![Vec::new(); steps.steps.len()];
+    let mut begins: HashMap<usize, Vec<Value>> = HashMap::new();
+    let mut ends: HashMap<usize, Vec<Value>> = HashMap::new();
     for (number, temporary) in steps.temporaries.iter().enumerate() {
-        begins[temporary.first].push(Value::Temporary(number));
-        ends[temporary.last].push(Value::Temporary(number));
+        begins.entry(temporary.first).or_default().push(Value::Temporary(number));
+        ends.entry(temporary.last).or_default().push(Value::Temporary(number));
     }
+    let more = |table: &HashMap<usize, Vec<Value>>, step| table.get(&step).cloned().unwrap_or_default();
+    let (mut reads, mut writes) = (Mapped::default(), Mapped::default());
+    let mut overwrites: Vec<OverwritePair> = Vec::new();
     for (index, step) in steps.steps.iter().enumerate() {
         let (arena, group) = at(index);
-        let (reads, read_at) = mapped(&step.reads, &ends[index], id);
-        let (writes, write_at) = mapped(&step.writes, &begins[index], id);
-        let reads = if index == 0 { [&reads, keep].concat() } else { reads };
+        reads.fill(&step.reads, &more(&ends, index), id);
+        writes.fill(&step.writes, &more(&begins, index), id);
+        if index == 0 {
+            reads.ids.extend_from_slice(keep);
+        }
         let pair = |overwrite: &Overwrite| {
-            Some(OverwritePair { write: write_at[overwrite.write]?, read: read_at[overwrite.read]? })
+            Some(OverwritePair { write: writes.at[overwrite.write]?, read: reads.at[overwrite.read]? })
         };
-        let overwrites: Vec<OverwritePair> = step.may_overwrite.iter().filter_map(pair).collect();
-        usage.push_step(StepView { arena, group, reads: &reads, writes: &writes, overwrites: &overwrites });
+        overwrites.clear();
+        overwrites.extend(step.may_overwrite.iter().filter_map(pair));
+        let (reads, writes, overwrites) = (&reads.ids, &writes.ids, &overwrites);
+        usage.push_step(StepView { arena, group, reads, writes, overwrites });
     }
 }
 
-/// The values that lie here, those of `more` that are not among them as well, and where each went.
-fn mapped(
-    values: &[Value],
-    more: &[Value],
-    id: &dyn Fn(Value) -> Option<ValueId>,
-) -> (Vec<ValueId>, Vec<Option<u32>>) {
-    let mut ids = Vec::with_capacity(values.len() + more.len());
-    let mut at = Vec::with_capacity(values.len());
-    for value in values {
-        at.push(id(*value).map(|id| {
-            ids.push(id);
-            ids.len() as u32 - 1
-        }));
+/// A step's values that lie here, and where each of its list went.
+#[derive(Default)]
+struct Mapped {
+    ids: Vec<ValueId>,
+    at: Vec<Option<u32>>,
+}
+
+impl Mapped {
+    /// All of `values`, and those of `more` that are not among them.
+    fn fill(&mut self, values: &[Value], more: &[Value], id: &dyn Fn(Value) -> Option<ValueId>) {
+        self.ids.clear();
+        self.at.clear();
+        for value in values {
+            let id = id(*value);
+            self.at.push(id.map(|_| self.ids.len() as u32));
+            self.ids.extend(id);
+        }
+        self.ids.extend(more.iter().filter(|value| !values.contains(value)).filter_map(|value| id(*value)));
     }
-    ids.extend(more.iter().filter(|value| !values.contains(value)).filter_map(|value| id(*value)));
-    (ids, at)
 }
 
 /// Steps come from a device: whatever they refer to must be there.

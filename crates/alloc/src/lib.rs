@@ -16,6 +16,7 @@ mod externals;
 mod graph_allocator;
 mod graph_in_region;
 mod graph_usage;
+mod layouts;
 mod linear;
 mod memory_plan;
 mod observe;
@@ -31,6 +32,7 @@ pub use error::Error;
 pub use externals::Externals;
 pub use graph_allocator::{Allocation, Assignment, GraphAllocator};
 pub use graph_in_region::RegionAllocator;
+pub use layouts::Layouts;
 pub use linear::LinearAllocator;
 pub use memory_plan::{
     ArenaPlan, MemoryPlan, Misfit, PeakStorage, Place, PlanOptions, Storage, plan_as_ggml, plan_memory,
