@@ -66,16 +66,7 @@ impl Arenas {
     /// # Errors
     /// [`Error::TooLarge`], [`Error::AllocFailed`]; see [`Growth`] for what then holds.
     pub fn ensure(&mut self, plan: &MemoryPlan, growth: Growth) -> Result<Vec<Grown>, Error> {
-        let mut wanted = Vec::new();
-        for (arena, planned) in plan.arenas.iter().enumerate() {
-            let sizes: &[u64] = if planned.chunks.is_empty() { &[0] } else { &planned.chunks };
-            for (chunk, bytes) in sizes.iter().enumerate() {
-                let now = self.chunks[arena].get(chunk).map(|buffer| buffer.bytes());
-                if now.is_none_or(|now| now < *bytes) {
-                    wanted.push((arena, chunk, now.unwrap_or(0), *bytes));
-                }
-            }
-        }
+        let wanted = self.wanted(plan);
         if growth == Growth::Replace {
             // An empty buffer in its place keeps the positions of the others.
             for (arena, chunk, ..) in &wanted {
@@ -102,6 +93,26 @@ impl Arenas {
             grown.push(Grown { buffer_type: self.types[arena].name().to_owned(), chunk, from, to });
         }
         Ok(grown)
+    }
+
+    /// Whether every chunk is as large as a plan wants it: [`Arenas::ensure`] would change nothing.
+    pub fn holds(&self, plan: &MemoryPlan) -> bool {
+        self.wanted(plan).is_empty()
+    }
+
+    /// Arena, chunk, bytes now and bytes wanted of each chunk that is too small for a plan.
+    fn wanted(&self, plan: &MemoryPlan) -> Vec<(usize, usize, u64, u64)> {
+        let mut wanted = Vec::new();
+        for (arena, planned) in plan.arenas.iter().enumerate() {
+            let sizes: &[u64] = if planned.chunks.is_empty() { &[0] } else { &planned.chunks };
+            for (chunk, bytes) in sizes.iter().enumerate() {
+                let now = self.chunks[arena].get(chunk).map(|buffer| buffer.bytes());
+                if now.is_none_or(|now| now < *bytes) {
+                    wanted.push((arena, chunk, now.unwrap_or(0), *bytes));
+                }
+            }
+        }
+        wanted
     }
 
     /// The place of a plan as a place in memory.

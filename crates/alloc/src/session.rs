@@ -105,18 +105,12 @@ impl Session {
             .map(|id| SetTensor::new(graph.tensor(*id).name.as_str(), graph.tensor(*id).desc))
             .collect();
         let persistent = TensorSet::allocate(&arena_type, &set)?;
-        let grown = self.arenas.ensure(&plan, self.options.growth);
-        if !matches!(&grown, Ok(grown) if grown.is_empty()) {
-            // Programs hold the buffers they were compiled for.
-            if grown.is_ok() || self.options.growth == Growth::Replace {
-                // What was set so far lay there, too.
-                for prepared in &mut self.prepared {
-                    prepared.program = None;
-                    prepared.missing = leafs_of(&prepared.graph, Leaf::Input).collect();
-                }
-                self.results_of = None;
+        if !self.arenas.holds(&plan) {
+            if self.options.growth == Growth::Replace {
+                self.forget();
             }
-            grown?;
+            self.arenas.ensure(&plan, self.options.growth)?;
+            self.forget();
         }
         self.prepared.push(Prepared {
             missing: leafs_of(graph, Leaf::Input).collect(),
@@ -225,6 +219,16 @@ impl Session {
     /// Bytes of persistent leafs.
     pub fn persistent_bytes(&self) -> u64 {
         self.prepared.iter().map(|prepared| prepared.persistent_bytes).sum()
+    }
+
+    /// Gives up what lies in the arena: contents, and programs, which keep the buffers alive that they were compiled
+    /// for.
+    fn forget(&mut self) {
+        for prepared in &mut self.prepared {
+            prepared.program = None;
+            prepared.missing = leafs_of(&prepared.graph, Leaf::Input).collect();
+        }
+        self.results_of = None;
     }
 
     fn get_prepared(&self, plan: PlanId) -> Result<&Prepared, Error> {

@@ -15,6 +15,9 @@ pub use orlop_backend as backend;
 /// Allocators and one-device sessions.
 pub use orlop_alloc as alloc;
 
+/// One graph over many devices.
+pub use orlop_sched as sched;
+
 /// The CPU device.
 pub use orlop_cpu as cpu;
 

@@ -1,0 +1,155 @@
+use orlop_alloc::Error as AllocError;
+use orlop_backend::DeviceError;
+use orlop_graph::TensorId;
+
+/// What can go wrong while a graph is spread over devices. The object that was called is as it was before.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A machine needs at least one device.
+    #[error("no devices were given")]
+    NoDevices,
+    /// Two devices of one name.
+    #[error("two devices are named {0}")]
+    DuplicateDevice(String),
+    /// A device has no memory for results.
+    #[error("{device} has no memory for results")]
+    NoArena {
+        /// The device.
+        device: String,
+    },
+    /// No device of that name.
+    #[error("no device is named {name}; there are: {}", .known.join(", "))]
+    UnknownDevice {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// No device runs a node.
+    #[error("no device can run {op} for `{tensor}`: {}", .refusals.join("; "))]
+    Unplaceable {
+        /// The op.
+        op: String,
+        /// Name of the result.
+        tensor: String,
+        /// Each device's reason.
+        refusals: Vec<String>,
+    },
+    /// A node was assigned to a device that cannot run it.
+    #[error("`{tensor}` was assigned to {device}, which cannot run {op}: {reason}")]
+    BadAssignment {
+        /// Name of the result.
+        tensor: String,
+        /// The device.
+        device: String,
+        /// The op.
+        op: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A node writes into storage that no device can write which runs the op.
+    #[error(
+        "{op} writes into `{storage}`, which lies in {buffer_type}: no device that runs it can write there"
+    )]
+    StorageOutOfReach {
+        /// The op.
+        op: String,
+        /// Name of the storage's root.
+        storage: String,
+        /// Where that lies.
+        buffer_type: String,
+    },
+    /// A node was assigned to another device than the one that owns the storage it writes into.
+    #[error("`{tensor}` writes into `{storage}` on {owner}, but was assigned to {device}")]
+    ConflictingPin {
+        /// Name of the result.
+        tensor: String,
+        /// Name of the storage's root.
+        storage: String,
+        /// The device that owns it.
+        owner: String,
+        /// The device it was assigned to.
+        device: String,
+    },
+    /// A tensor id that is not one of the graph's.
+    #[error("tensor {tensor} is not in this graph of {tensors}")]
+    ForeignTensor {
+        /// The id.
+        tensor: TensorId,
+        /// How many there are.
+        tensors: usize,
+    },
+    /// Something was to be observed that no node computes: a leaf or a view.
+    #[error("`{tensor}` cannot be observed: it is a leaf or a view, and nothing computes it")]
+    NotComputed {
+        /// The tensor's name.
+        tensor: String,
+    },
+    /// A placement is of another graph.
+    #[error(
+        "a placement of {placed_nodes} nodes and {placed_tensors} tensors for a graph of {nodes} and {tensors}"
+    )]
+    ForeignPlacement {
+        /// Nodes of the graph.
+        nodes: usize,
+        /// Tensors of the graph.
+        tensors: usize,
+        /// Nodes that were placed.
+        placed_nodes: usize,
+        /// Tensors that were known when they were.
+        placed_tensors: usize,
+    },
+    /// A schedule has other splits than the plan it was to be compared with.
+    #[error("a schedule of {given} splits for a plan of {splits}, and they are not the same")]
+    ForeignSchedule {
+        /// Splits of the plan.
+        splits: usize,
+        /// Splits given.
+        given: usize,
+    },
+    /// A plan does not fit a budget.
+    #[error("{device} would need {needed} bytes, {budget} are allowed; most at step {step}: {}", .largest.join(", "))]
+    OverBudget {
+        /// The device.
+        device: String,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes allowed.
+        budget: u64,
+        /// The step at which most is in use.
+        step: usize,
+        /// The largest values in use there, with their bytes.
+        largest: Vec<String>,
+    },
+    /// Something of a device's went wrong.
+    #[error("{device}, split {split}")]
+    Device {
+        /// The device.
+        device: String,
+        /// The split it was working on.
+        split: usize,
+        /// What went wrong.
+        source: Box<DeviceError>,
+    },
+    /// Memory could not be planned or had.
+    #[error("{device}")]
+    Memory {
+        /// The device.
+        device: String,
+        /// Why not.
+        source: Box<AllocError>,
+    },
+    /// The caller's observer panicked; the run ended there.
+    #[error("the observer panicked after split {split}")]
+    ObserverPanicked {
+        /// The split whose result it saw.
+        split: usize,
+    },
+    /// Two splits could touch the same bytes at the same time.
+    #[error(transparent)]
+    Race(#[from] crate::Race),
+    /// As the one-device layer says.
+    #[error(transparent)]
+    Alloc(#[from] AllocError),
+}

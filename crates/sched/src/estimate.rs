@@ -1,0 +1,49 @@
+use orlop_graph::{Graph, NodeId, Op};
+
+use crate::{DeviceIx, Machine, Schedule};
+
+/// Seconds that a schedule would take by what devices say of themselves: time for every node and for starting it, and
+/// for bringing bytes over. Splits of different devices overlap where they do not wait for each other.
+pub fn estimate(graph: &Graph, machine: &Machine, schedule: &Schedule) -> f64 {
+    let mut free_at = vec![0.0f64; machine.devices().len()];
+    let mut ends: Vec<f64> = Vec::with_capacity(schedule.splits.len());
+    for part in &schedule.splits {
+        let waits = part.waits.iter().map(|earlier| ends[*earlier]);
+        let mut now = waits.fold(free_at[part.device.index()], f64::max);
+        for copy in part.copies.iter().map(|copy| &schedule.copies[*copy]).filter(|copy| !copy.constant) {
+            let link = machine.facts(part.device).host_link;
+            let bytes = (copy.range.end - copy.range.start) as f64;
+            now += link.latency_seconds + bytes / link.bytes_per_second.max(1.0);
+        }
+        now += part.nodes.iter().map(|node| node_seconds(graph, machine, part.device, *node)).sum::<f64>();
+        free_at[part.device.index()] = now;
+        ends.push(now);
+    }
+    ends.into_iter().fold(0.0, f64::max)
+}
+
+/// Seconds of one node on a device: limited by arithmetic or by memory, and the start.
+fn node_seconds(graph: &Graph, machine: &Machine, device: DeviceIx, node: NodeId) -> f64 {
+    let facts = machine.facts(device);
+    let data = graph.node(node);
+    let bytes: u64 = data.inputs.iter().chain([&data.output]).map(|id| graph.tensor(*id).desc.bytes()).sum();
+    let arithmetic = operations(graph, node) / facts.flops.max(1.0);
+    let traffic = bytes as f64 / facts.bytes_per_second.max(1.0);
+    facts.launch_seconds + arithmetic.max(traffic)
+}
+
+fn operations(graph: &Graph, node: NodeId) -> f64 {
+    let data = graph.node(node);
+    let elements = graph.tensor(data.output).desc.elements() as f64;
+    let extent = |slot: usize, dim: usize| graph.tensor(data.inputs[slot]).desc.extents[dim] as f64;
+    match &data.op {
+        Op::MulMat | Op::MulMatId => 2.0 * elements * extent(0, 0),
+        Op::OutProd => 2.0 * elements * extent(0, 1),
+        Op::FlashAttention(_) => 4.0 * elements * extent(1, 1),
+        Op::Conv1d(_) => 2.0 * elements * extent(0, 0) * extent(0, 1),
+        Op::Conv2d(_) | Op::ConvTranspose2d { .. } => {
+            2.0 * elements * extent(0, 0) * extent(0, 1) * extent(0, 2)
+        }
+        _ => elements,
+    }
+}

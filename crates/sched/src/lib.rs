@@ -1,0 +1,36 @@
+//! One graph over many devices.
+//!
+//! A graph and a [`Machine`] become a [`Placement`] (a device and a reason for every node), a placement becomes a
+//! [`Schedule`] (splits, copies, and who waits for whom); both are plain values. A [`Session`] lowers the splits, plans
+//! each device's arena on the steps of its own queue, and runs them.
+
+mod compile;
+mod cost;
+mod error;
+mod estimate;
+mod fit;
+mod machine;
+mod memory;
+mod passes;
+mod pin;
+mod placement;
+mod planned;
+mod race;
+mod resident;
+mod room;
+mod run;
+mod session;
+mod settle;
+mod split;
+
+pub use cost::{CostOptions, place_by_cost};
+pub use error::Error;
+pub use estimate::estimate;
+pub use fit::largest_fitting;
+pub use machine::{DeviceIx, Machine};
+pub use passes::place_by_rules;
+pub use placement::{Placed, Placement, Spread, Why, Wishes};
+pub use planned::Planned;
+pub use race::Race;
+pub use session::{PlanId, Session, SessionOptions, wishes};
+pub use split::{Copy, Schedule, Split, split};

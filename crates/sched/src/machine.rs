@@ -1,0 +1,164 @@
+use std::sync::Arc;
+
+use orlop_backend::{BufferType, Device, DeviceFacts, NodeQuery, Operand, Reason, Role, Support};
+use orlop_graph::{Graph, NodeId, TensorId};
+
+use crate::Error;
+
+/// The devices that a graph is spread over, most preferred first.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    devices: Vec<Arc<dyn Device>>,
+    arenas: Vec<Arc<dyn BufferType>>,
+    facts: Vec<DeviceFacts>,
+}
+
+/// A device of a machine; prints as `d0`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceIx(pub(crate) usize);
+
+impl DeviceIx {
+    /// Position among the machine's devices.
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl std::fmt::Debug for DeviceIx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "d{}", self.0)
+    }
+}
+
+impl Machine {
+    /// A machine of these devices, most preferred first.
+    ///
+    /// # Errors
+    /// [`Error::NoDevices`], [`Error::DuplicateDevice`], [`Error::NoArena`].
+    pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Result<Machine, Error> {
+        let devices: Vec<Arc<dyn Device>> = devices.into_iter().collect();
+        let mut arenas = Vec::with_capacity(devices.len());
+        for (index, device) in devices.iter().enumerate() {
+            if devices[..index].iter().any(|other| other.name() == device.name()) {
+                return Err(Error::DuplicateDevice(device.name().to_owned()));
+            }
+            let arena = device.buffer_types(Role::Arena).first();
+            arenas
+                .push(Arc::clone(arena.ok_or_else(|| Error::NoArena { device: device.name().to_owned() })?));
+        }
+        if devices.is_empty() {
+            return Err(Error::NoDevices);
+        }
+        let facts = devices.iter().map(|device| device.facts()).collect();
+        Ok(Machine { devices, arenas, facts })
+    }
+
+    /// All devices, most preferred first.
+    pub fn devices(&self) -> &[Arc<dyn Device>] {
+        &self.devices
+    }
+
+    /// A device.
+    ///
+    /// # Panics
+    /// If the device is another machine's and out of range here.
+    pub fn device(&self, ix: DeviceIx) -> &Arc<dyn Device> {
+        &self.devices[ix.0]
+    }
+
+    /// A device's name.
+    ///
+    /// # Panics
+    /// If the device is another machine's and out of range here.
+    pub fn name(&self, ix: DeviceIx) -> &str {
+        self.devices[ix.0].name()
+    }
+
+    /// The memory that a device's results go to.
+    ///
+    /// # Panics
+    /// If the device is another machine's and out of range here.
+    pub fn arena(&self, ix: DeviceIx) -> &Arc<dyn BufferType> {
+        &self.arenas[ix.0]
+    }
+
+    /// What a device said of itself when the machine was made.
+    ///
+    /// # Panics
+    /// If the device is another machine's and out of range here.
+    pub fn facts(&self, ix: DeviceIx) -> &DeviceFacts {
+        &self.facts[ix.0]
+    }
+
+    /// All devices' positions.
+    pub fn indices(&self) -> impl DoubleEndedIterator<Item = DeviceIx> + ExactSizeIterator + use<> {
+        (0..self.devices.len()).map(DeviceIx)
+    }
+
+    /// The device with a name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDevice`] with the names there are.
+    pub fn find(&self, name: &str) -> Result<DeviceIx, Error> {
+        let position = self.devices.iter().position(|device| device.name() == name);
+        position.map(DeviceIx).ok_or_else(|| Error::UnknownDevice {
+            name: name.to_owned(),
+            known: self.devices.iter().map(|device| device.name().to_owned()).collect(),
+        })
+    }
+
+    /// Checks that a device is one of this machine's.
+    pub(crate) fn check(&self, ix: DeviceIx) -> Result<(), Error> {
+        if ix.0 < self.devices.len() {
+            return Ok(());
+        }
+        Err(Error::UnknownDevice {
+            name: format!("{ix:?}"),
+            known: self.devices.iter().map(|device| device.name().to_owned()).collect(),
+        })
+    }
+
+    /// Whether a device can run a node if its operands lie where `lies` says, and everything else in the
+    /// device's own memory.
+    pub(crate) fn supports(
+        &self,
+        ix: DeviceIx,
+        graph: &Graph,
+        node: NodeId,
+        lies: impl Fn(TensorId) -> Option<Arc<dyn BufferType>>,
+    ) -> Support {
+        let node = graph.node(node);
+        let own = self.arena(ix);
+        let types: Vec<Arc<dyn BufferType>> = node
+            .inputs
+            .iter()
+            .chain([&node.output])
+            .map(|id| lies(*id).unwrap_or_else(|| Arc::clone(own)))
+            .collect();
+        let operands: Vec<Operand<'_>> = node
+            .inputs
+            .iter()
+            .chain([&node.output])
+            .zip(&types)
+            .map(|(id, buffer_type)| Operand {
+                desc: &graph.tensor(*id).desc,
+                buffer_type: Some(buffer_type),
+            })
+            .collect();
+        let (output, inputs) = operands.split_last().expect("every node has a result");
+        self.device(ix).supports(&NodeQuery { op: &node.op, inputs, output: *output })
+    }
+
+    /// Whether a device can run a node if everything is brought to it.
+    pub fn can_run(&self, ix: DeviceIx, graph: &Graph, node: NodeId) -> bool {
+        self.refusal(ix, graph, node).is_none()
+    }
+
+    /// Why a device refuses a node whose operands would all be brought to it.
+    pub(crate) fn refusal(&self, ix: DeviceIx, graph: &Graph, node: NodeId) -> Option<Reason> {
+        match self.supports(ix, graph, node, |_| None) {
+            Support::Yes { .. } => None,
+            Support::No(reason) => Some(reason),
+        }
+    }
+}

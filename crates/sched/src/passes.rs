@@ -1,0 +1,241 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use orlop_backend::{BufferType, Support, same_type};
+use orlop_graph::{Graph, NodeId, TensorId};
+
+use crate::{DeviceIx, Error, Machine, Placed, Placement, Spread, Why, Wishes};
+
+/// Places a graph by rules, in this order; the first that says something decides.
+///
+/// 1. The caller's assignments.
+/// 2. Data: a node that writes into existing storage runs where that lies; a node that reads a weight runs on the
+///    most preferred device that can use the weight where it lies, unless a more preferred one wants it all the
+///    same. Of several weights the first counts, or a later one that is at least as large and lies on a more
+///    preferred device.
+/// 3. Edges: what is left follows its operands, then its readers, in the order that [`Wishes::spread`] says.
+/// 4. A node moves to a more preferred device that shares the memory; what is still left goes where most of its
+///    operands can be read, and then to the most preferred device that runs it.
+///
+/// # Errors
+/// [`Error::Unplaceable`] with each device's reason, [`Error::BadAssignment`], [`Error::ConflictingPin`],
+/// [`Error::StorageOutOfReach`], and ids that are not the graph's or the machine's.
+pub fn place_by_rules(graph: &Graph, machine: &Machine, wishes: &Wishes) -> Result<Placement, Error> {
+    wishes.check(graph, machine)?;
+    let mut passes = Passes::new(graph, machine, wishes);
+    passes.pin()?;
+    passes.spread();
+    passes.upgrade();
+    passes.rescue()?;
+    passes.finish()
+}
+
+pub(crate) struct Passes<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) machine: &'a Machine,
+    pub(crate) wishes: &'a Wishes,
+    pub(crate) nodes: Vec<Option<Placed>>,
+    /// The node that computes each tensor's contents, views looked through; `None` for leafs.
+    producers: Vec<Option<NodeId>>,
+    /// The nodes that read each node's result, views looked through.
+    consumers: Vec<Vec<NodeId>>,
+    /// Nodes that write into one storage, its producer included: they run on one device.
+    writers: HashMap<TensorId, Vec<NodeId>>,
+}
+
+impl<'a> Passes<'a> {
+    fn new(graph: &'a Graph, machine: &'a Machine, wishes: &'a Wishes) -> Passes<'a> {
+        let mut producers = vec![None; graph.tensors().len()];
+        let mut consumers = vec![Vec::new(); graph.nodes().len()];
+        for id in graph.node_ids() {
+            let node = graph.node(id);
+            if node.op.is_view() {
+                producers[node.output.index()] = producers[node.inputs[0].index()];
+                continue;
+            }
+            for input in &node.inputs {
+                if let Some(producer) = producers[input.index()] {
+                    let readers: &mut Vec<NodeId> = &mut consumers[NodeId::index(producer)];
+                    if readers.last() != Some(&id) {
+                        readers.push(id);
+                    }
+                }
+            }
+            producers[node.output.index()] = Some(id);
+        }
+        let mut writers: HashMap<TensorId, Vec<NodeId>> = HashMap::new();
+        for id in graph.node_ids().filter(|id| !graph.node(*id).op.is_view()) {
+            let root = graph.tensor(graph.node(id).output).storage.root;
+            if !graph.root_leaf(root).is_some_and(|leaf| leaf.is_external()) {
+                writers.entry(root).or_default().push(id);
+            }
+        }
+        writers.retain(|_, nodes| nodes.len() > 1);
+        let nodes = vec![None; graph.nodes().len()];
+        Passes { graph, machine, wishes, nodes, producers, consumers, writers }
+    }
+
+    /// The nodes that must run where this one does, itself included.
+    pub(crate) fn company(&self, node: NodeId) -> Vec<NodeId> {
+        let root = self.graph.tensor(self.graph.node(node).output).storage.root;
+        self.writers.get(&root).cloned().unwrap_or_else(|| vec![node])
+    }
+
+    /// Whether a device runs a node with weights and states used where they lie, and everything else brought to it.
+    fn supports(&self, device: DeviceIx, node: NodeId) -> Support {
+        self.machine.supports(device, self.graph, node, |tensor| self.wishes.lies(self.graph, tensor))
+    }
+
+    /// Whether a device runs a node, and those that must run where it does, if everything is brought to it but
+    /// external storage that is written into.
+    pub(crate) fn runs(&self, device: DeviceIx, node: NodeId) -> bool {
+        self.company(node).into_iter().all(|node| {
+            let node_data = self.graph.node(node);
+            let written = node_data.op.storage_operand().map(|slot| node_data.inputs[slot]);
+            let root = written.map(|tensor| self.graph.tensor(tensor).storage.root);
+            let lies = |tensor: TensorId| -> Option<Arc<dyn BufferType>> {
+                let own = self.graph.tensor(tensor).storage.root;
+                if Some(own) == root { self.wishes.pinned.get(&own).cloned() } else { None }
+            };
+            self.machine.supports(device, self.graph, node, lies).is_yes()
+        })
+    }
+
+    pub(crate) fn put(&mut self, node: NodeId, device: DeviceIx, why: Why) {
+        let root = self.graph.tensor(self.graph.node(node).output).storage.root;
+        for other in self.company(node) {
+            let why = if other == node { why } else { Why::OwnsStorage(root) };
+            if other == node || self.nodes[other.index()].is_none() {
+                self.nodes[other.index()] = Some(Placed { device, why });
+            }
+        }
+    }
+
+    fn open_nodes(&self) -> Vec<NodeId> {
+        let open = |id: &NodeId| self.nodes[id.index()].is_none() && !self.graph.node(*id).op.is_view();
+        self.graph.node_ids().filter(open).collect()
+    }
+
+    /// Along edges: down to readers, up to producers.
+    fn spread(&mut self) {
+        let last = self.machine.devices().len() - 1;
+        let rounds: &[bool] = match self.wishes.spread {
+            Spread::Preferred => &[false, true],
+            Spread::Producers => &[true],
+        };
+        for with_last in rounds {
+            let allowed = |device: DeviceIx| *with_last || device.index() != last;
+            for id in self.open_nodes() {
+                let inputs = self.graph.node(id).inputs.iter();
+                let sources: Vec<NodeId> = inputs.filter_map(|input| self.producers[input.index()]).collect();
+                self.follow(id, &sources, &allowed, Why::FollowsProducer);
+            }
+            for id in self.open_nodes().into_iter().rev() {
+                let readers = self.consumers[id.index()].clone();
+                self.follow(id, &readers, &allowed, Why::FollowsConsumer);
+            }
+        }
+    }
+
+    /// Takes the device of a neighbour: of the nearest in order, so that the values of long-ago layers (residual
+    /// streams) do not pull later ones to their device; under [`Spread::Producers`] the most preferred.
+    fn follow(
+        &mut self,
+        id: NodeId,
+        neighbours: &[NodeId],
+        allowed: &dyn Fn(DeviceIx) -> bool,
+        why: fn(NodeId) -> Why,
+    ) {
+        if self.nodes[id.index()].is_some() {
+            // Placed since, together with another that writes into the same storage.
+            return;
+        }
+        let placed = neighbours.iter().filter_map(|node| Some((self.nodes[node.index()]?.device, *node)));
+        let fits = |(device, _): &(DeviceIx, NodeId)| allowed(*device) && self.runs(*device, id);
+        let choice = match self.wishes.spread {
+            Spread::Preferred => {
+                placed.min_by_key(|(_, node)| node.index().abs_diff(id.index())).filter(fits)
+            }
+            Spread::Producers => placed.filter(fits).min(),
+        };
+        if let Some((device, node)) = choice {
+            self.put(id, device, why(node));
+        }
+    }
+
+    /// To a more preferred device with the same memory.
+    fn upgrade(&mut self) {
+        for id in self.graph.node_ids() {
+            let Some(placed) = self.nodes[id.index()] else { continue };
+            let root = self.graph.tensor(self.graph.node(id).output).storage.root;
+            let alone = !self.writers.contains_key(&root);
+            if matches!(placed.why, Why::Assigned | Why::Offloaded(_) | Why::View) || !alone {
+                continue;
+            }
+            let better = self.machine.indices().take(placed.device.index()).find(|device| {
+                same_type(self.machine.arena(*device), self.machine.arena(placed.device))
+                    && self.supports(*device, id).is_yes()
+            });
+            if let Some(device) = better {
+                self.put(id, device, Why::SharesMemory(placed.device));
+            }
+        }
+    }
+
+    /// Where most operands can be read; then wherever it runs.
+    fn rescue(&mut self) -> Result<(), Error> {
+        for id in self.open_nodes() {
+            if self.nodes[id.index()].is_some() {
+                continue;
+            }
+            let node = self.graph.node(id);
+            let able: Vec<DeviceIx> =
+                self.machine.indices().filter(|device| self.runs(*device, id)).collect();
+            let readable = |device: DeviceIx| {
+                let here = |input: &&TensorId| {
+                    let producer =
+                        self.producers[input.index()].and_then(|producer| self.nodes[producer.index()]);
+                    producer.is_some_and(|placed| {
+                        same_type(self.machine.arena(placed.device), self.machine.arena(device))
+                    })
+                };
+                node.inputs.iter().filter(here).count()
+            };
+            let best =
+                able.iter().copied().max_by_key(|device| (readable(*device), std::cmp::Reverse(*device)));
+            let Some(device) = best else {
+                return Err(self.unplaceable(id));
+            };
+            let why = match () {
+                () if able.len() == 1 && self.machine.devices().len() > 1 => Why::OnlyChoice,
+                () if readable(device) > 0 => Why::MostOperands,
+                () => Why::Preferred,
+            };
+            self.put(id, device, why);
+        }
+        Ok(())
+    }
+
+    fn unplaceable(&self, id: NodeId) -> Error {
+        let node = self.graph.node(id);
+        let refusal = |device: DeviceIx| {
+            let reason = self.machine.refusal(device, self.graph, id);
+            let text =
+                reason.map_or_else(|| "cannot reach its storage".to_owned(), |reason| reason.to_string());
+            format!("{}: {text}", self.machine.name(device))
+        };
+        Error::Unplaceable {
+            op: node.op.name().to_owned(),
+            tensor: self.graph.tensor(node.output).name.clone(),
+            refusals: self.machine.indices().map(refusal).collect(),
+        }
+    }
+
+    fn finish(self) -> Result<Placement, Error> {
+        let undecided = Placed { device: DeviceIx::default(), why: Why::View };
+        let nodes = self.nodes.into_iter().map(|placed| placed.unwrap_or(undecided)).collect();
+        let mut placement = Placement { nodes, leafs: Vec::new() };
+        placement.settle(self.graph);
+        Ok(placement)
+    }
+}

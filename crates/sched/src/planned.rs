@@ -1,0 +1,169 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use orlop_alloc::MemoryPlan;
+use orlop_backend::{BufferType, Segment, Steps};
+use orlop_graph::{Graph, TensorId};
+
+use crate::memory::{Domains, Memory, Scene};
+use crate::session::failed;
+use crate::{DeviceIx, Error, Machine, Placement, Schedule, SessionOptions, Wishes, split};
+
+/// A placed graph, split, lowered and planned: everything that is known before any memory is allocated.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    pub(crate) placement: Placement,
+    pub(crate) schedule: Schedule,
+    pub(crate) steps: Vec<Steps>,
+    pub(crate) memory: Memory,
+}
+
+impl Planned {
+    /// Splits, lowers and plans a placed graph. Pure: nothing is allocated.
+    ///
+    /// # Errors
+    /// What a device refuses to lower, what the planner refuses, [`Error::OverBudget`], and a placement, wishes or
+    /// budgets that are another graph's or machine's.
+    pub fn new(
+        graph: &Graph,
+        machine: &Machine,
+        wishes: &Wishes,
+        placement: Placement,
+        options: &SessionOptions,
+    ) -> Result<Planned, Error> {
+        wishes.check(graph, machine)?;
+        placement.check(graph, machine)?;
+        options.budgets.keys().copied().max().map_or(Ok(()), |device| machine.check(device))?;
+        let domains = Domains::new(machine);
+        let schedule = split(graph, machine, wishes, &placement);
+        let steps = lower(graph, machine, wishes, &placement, &schedule, options)?;
+        let resident: Vec<bool> = schedule.copies.iter().map(|copy| copy.constant).collect();
+        let scene = Scene {
+            graph,
+            machine,
+            domains: &domains,
+            placement: &placement,
+            schedule: &schedule,
+            steps: &steps,
+            resident: &resident,
+        };
+        let memory = scene.plan(&options.plan)?;
+        let planned = Planned { placement, schedule, steps, memory };
+        planned.check_budgets(machine, &domains, options)?;
+        Ok(planned)
+    }
+
+    /// Where everything runs.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// The splits and copies.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// The plan of a device's arena; devices that share one have the same.
+    ///
+    /// # Panics
+    /// If the device is another machine's and out of range here.
+    pub fn memory_plan(&self, machine: &Machine, device: DeviceIx) -> &Arc<MemoryPlan> {
+        &self.memory.plans[Domains::new(machine).of(device)]
+    }
+
+    /// Bytes of weights that would be kept on a device although they lie elsewhere.
+    pub fn resident_bytes(&self, device: DeviceIx) -> u64 {
+        let here = self.schedule.copies.iter().filter(|copy| copy.constant && copy.to == device);
+        here.map(|copy| copy.room).sum()
+    }
+
+    fn check_budgets(
+        &self,
+        machine: &Machine,
+        domains: &Domains,
+        options: &SessionOptions,
+    ) -> Result<(), Error> {
+        for device in machine.indices() {
+            let Some(budget) = options.budgets.get(&device) else { continue };
+            let plan = &self.memory.plans[domains.of(device)];
+            if plan.total() > *budget {
+                let (step, peak) = plan.peak(orlop_alloc::ArenaId::new(0));
+                let largest =
+                    peak.iter().take(5).map(|storage| format!("{} {}", storage.name, storage.bytes));
+                return Err(Error::OverBudget {
+                    device: machine.name(device).to_owned(),
+                    needed: plan.total(),
+                    budget: *budget,
+                    step,
+                    largest: largest.collect(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every split as its device runs it.
+fn lower(
+    graph: &Graph,
+    machine: &Machine,
+    wishes: &Wishes,
+    placement: &Placement,
+    schedule: &Schedule,
+    options: &SessionOptions,
+) -> Result<Vec<Steps>, Error> {
+    let readers = readers(graph, schedule);
+    // Tables with an entry a tensor, of which each split fills its own and clears them again.
+    let mut buffer_types: Vec<Option<Arc<dyn BufferType>>> = vec![None; graph.tensors().len()];
+    let mut escapes = vec![false; graph.tensors().len()];
+    let results = graph.results();
+    let is_result: HashSet<TensorId> =
+        results.iter().flat_map(|id| [*id, graph.tensor(*id).storage.root]).collect();
+    let mut lowered = Vec::with_capacity(schedule.splits.len());
+    for (index, part) in schedule.splits.iter().enumerate() {
+        let touched = || {
+            let nodes = part.nodes.iter().map(|node| graph.node(*node));
+            nodes.flat_map(|node| node.inputs.iter().chain([&node.output]))
+        };
+        for id in touched() {
+            buffer_types[id.index()] = if part.reads_copy.contains_key(id) {
+                Some(Arc::clone(machine.arena(part.device)))
+            } else {
+                match placement.home(graph, *id) {
+                    Some(home) => Some(Arc::clone(machine.arena(home))),
+                    None => wishes.lies(graph, *id),
+                }
+            };
+        }
+        for node in &part.nodes {
+            let output = graph.node(*node).output;
+            let root = graph.tensor(output).storage.root;
+            let read_elsewhere = readers[root.index()].iter().any(|reader| *reader != index);
+            escapes[output.index()] =
+                read_elsewhere || is_result.contains(&output) || part.observed == Some(output);
+        }
+        let segment = Segment { graph, nodes: &part.nodes, buffer_types: &buffer_types, escapes: &escapes };
+        let device = machine.device(part.device);
+        let steps = device.lower(&segment, &options.lower);
+        lowered.push(steps.map_err(|source| failed(device.name(), index, source))?);
+        for id in touched() {
+            buffer_types[id.index()] = None;
+            escapes[id.index()] = false;
+        }
+    }
+    Ok(lowered)
+}
+
+/// The splits that read each root.
+fn readers(graph: &Graph, schedule: &Schedule) -> Vec<Vec<usize>> {
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.tensors().len()];
+    for (index, part) in schedule.splits.iter().enumerate() {
+        for input in part.nodes.iter().flat_map(|node| &graph.node(*node).inputs) {
+            let readers = &mut readers[graph.tensor(*input).storage.root.index()];
+            if readers.last() != Some(&index) {
+                readers.push(index);
+            }
+        }
+    }
+    readers
+}

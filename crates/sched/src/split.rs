@@ -1,0 +1,304 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use orlop_backend::{BufferType, same_type};
+use orlop_graph::{Graph, Leaf, NodeId, Origin, TensorId};
+
+use crate::{DeviceIx, Machine, Placement, Wishes};
+
+/// A placed graph cut into parts that one device each runs, with the copies between them. A plain value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// The parts, in an order in which they can run.
+    pub splits: Vec<Split>,
+    /// The copies that splits begin with.
+    pub copies: Vec<Copy>,
+    /// The split that runs each node; views are in the one that reads them first, or nowhere.
+    pub(crate) split_of: Vec<Option<usize>>,
+}
+
+/// Neighbouring nodes that one device runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Split {
+    /// The device.
+    pub device: DeviceIx,
+    /// The nodes, views left out.
+    pub nodes: Vec<NodeId>,
+    /// Copies that are made when it begins, by position in [`Schedule::copies`].
+    pub copies: Vec<usize>,
+    /// Where its operands are that lie elsewhere: in a copy that this split or an earlier one made.
+    pub reads_copy: HashMap<TensorId, usize>,
+    /// Splits of other devices that must have ended when it begins.
+    pub waits: Vec<usize>,
+    /// The result of its last node, if the caller wants to see it.
+    pub observed: Option<TensorId>,
+}
+
+/// Part of a storage that is brought to another device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// `device#tensor`.
+    pub name: String,
+    /// The storage's root.
+    pub root: TensorId,
+    /// The bytes of it.
+    pub range: Range<u64>,
+    /// Bytes that it takes there: what the device's memory asks for, for the tensors that are read from it.
+    pub room: u64,
+    /// The device that it is brought to.
+    pub to: DeviceIx,
+    /// The split that makes it.
+    pub split: usize,
+    /// Whether it is part of a weight, which no run changes: such copies can stay.
+    pub constant: bool,
+}
+
+impl Schedule {
+    /// Bytes that one run copies, weights that stay left out.
+    pub fn copied_bytes(&self) -> u64 {
+        self.copies.iter().filter(|copy| !copy.constant).map(|copy| copy.range.end - copy.range.start).sum()
+    }
+
+    /// The splits with their inputs and bytes.
+    pub fn table<'a>(&'a self, graph: &'a Graph, machine: &'a Machine) -> impl fmt::Display + 'a {
+        Table { schedule: self, graph, machine }
+    }
+
+    /// One split in Graphviz's language, copies as boxes.
+    pub fn split_to_dot(&self, split: usize, graph: &Graph) -> Option<String> {
+        use fmt::Write;
+        let part = self.splits.get(split)?;
+        let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+        let mut dot = format!("digraph split_{split} {{\n");
+        for id in &part.nodes {
+            let node = graph.node(*id);
+            let result = graph.tensor(node.output);
+            let label = quoted(&format!("{} {}", result.name, node.op));
+            let _ = writeln!(dot, "  {} [label=\"{label}\"];", node.output);
+            for input in &node.inputs {
+                match part.reads_copy.get(input) {
+                    Some(copy) => {
+                        let label = quoted(&self.copies[*copy].name);
+                        let _ = writeln!(
+                            dot,
+                            "  c{copy} [shape=box, label=\"{label}\"];\n  c{copy} -> {};",
+                            node.output
+                        );
+                    }
+                    None => {
+                        let _ = writeln!(dot, "  {input} -> {};", node.output);
+                    }
+                }
+            }
+        }
+        dot.push_str("}\n");
+        Some(dot)
+    }
+}
+
+struct Table<'a> {
+    schedule: &'a Schedule,
+    graph: &'a Graph,
+    machine: &'a Machine,
+}
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Table { schedule, graph, machine } = self;
+        for (index, split) in schedule.splits.iter().enumerate() {
+            let name = machine.name(split.device);
+            writeln!(f, "split {index} on {name}: {} nodes, waits for {:?}", split.nodes.len(), split.waits)?;
+            for copy in &split.copies {
+                let copy = &schedule.copies[*copy];
+                let bytes = copy.range.end - copy.range.start;
+                let kept = if copy.constant { ", kept" } else { "" };
+                writeln!(f, "    {} <- {} ({bytes} bytes{kept})", copy.name, graph.tensor(copy.root).name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cuts a placed graph into splits.
+///
+/// A split ends where the next node that computes something runs elsewhere. What a split reads and its device
+/// cannot reach is copied once for each version of the bytes, and shared by all later splits of that device.
+///
+/// # Panics
+/// If the placement is another graph's or machine's.
+pub fn split(graph: &Graph, machine: &Machine, wishes: &Wishes, placement: &Placement) -> Schedule {
+    let mut cut = Cut {
+        graph,
+        machine,
+        wishes,
+        placement,
+        schedule: Schedule {
+            splits: Vec::new(),
+            copies: Vec::new(),
+            split_of: vec![None; graph.nodes().len()],
+        },
+        written: vec![Vec::new(); graph.tensors().len()],
+        known: HashMap::new(),
+    };
+    for id in graph.node_ids().filter(|id| !graph.node(*id).op.is_view()) {
+        cut.add(id);
+    }
+    cut.add_waits();
+    cut.schedule
+}
+
+/// Bytes of a root on a device, and the node that wrote them last.
+type CopyKey = (TensorId, u64, u64, DeviceIx);
+
+struct Cut<'a> {
+    graph: &'a Graph,
+    machine: &'a Machine,
+    wishes: &'a Wishes,
+    placement: &'a Placement,
+    schedule: Schedule,
+    /// Writes to each root so far: bytes and node.
+    written: Vec<Vec<(Range<u64>, NodeId)>>,
+    /// Copies so far, with the number of writes that they have seen.
+    known: HashMap<CopyKey, (Option<NodeId>, usize)>,
+}
+
+impl Cut<'_> {
+    fn add(&mut self, id: NodeId) {
+        let device = self.placement.node(id).device;
+        let goes_on = |split: &Split| split.device == device && split.observed.is_none();
+        if !self.schedule.splits.last().is_some_and(goes_on) {
+            self.schedule.splits.push(Split { device, ..Split::default() });
+        }
+        let current = self.schedule.splits.len() - 1;
+        let node = self.graph.node(id);
+        for (slot, input) in node.inputs.iter().enumerate() {
+            if node.op.storage_operand() == Some(slot) || self.reaches(device, id, *input) {
+                continue;
+            }
+            let copy = self.copy_of(*input, device, current);
+            self.schedule.splits[current].reads_copy.insert(*input, copy);
+        }
+        self.schedule.splits[current].nodes.push(id);
+        self.schedule.split_of[id.index()] = Some(current);
+        self.schedule.splits[current].observed =
+            Some(node.output).filter(|id| self.wishes.observed.contains(id));
+        let output = self.graph.tensor(node.output);
+        let range = output.storage.offset..output.storage.offset + output.desc.bytes();
+        let written = &mut self.written[output.storage.root.index()];
+        // Overwritten as a whole, earlier writes no longer matter.
+        written.retain(|(old, _)| !(range.start <= old.start && old.end <= range.end));
+        written.push((range, id));
+    }
+
+    /// Whether a device can read a tensor where it lies.
+    fn reaches(&self, device: DeviceIx, id: NodeId, tensor: TensorId) -> bool {
+        let lies: Arc<dyn BufferType> = match self.placement.home(self.graph, tensor) {
+            Some(home) if same_type(self.machine.arena(home), self.machine.arena(device)) => return true,
+            Some(home) => Arc::clone(self.machine.arena(home)),
+            None => match self.wishes.lies(self.graph, tensor) {
+                Some(buffer_type) => buffer_type,
+                None => return true,
+            },
+        };
+        let there = |other: TensorId| (other == tensor).then(|| Arc::clone(&lies));
+        self.machine.supports(device, self.graph, id, there).is_yes()
+    }
+
+    /// A copy of a tensor's bytes on a device, as they are now.
+    fn copy_of(&mut self, tensor: TensorId, device: DeviceIx, split: usize) -> usize {
+        let data = self.graph.tensor(tensor);
+        let root = data.storage.root;
+        let range = data.storage.offset..data.storage.offset + data.desc.bytes();
+        let overlaps = |(old, _): &&(Range<u64>, NodeId)| old.start < range.end && range.start < old.end;
+        let version = self.written[root.index()].iter().filter(overlaps).map(|(_, node)| *node).max();
+        let key = (root, range.start, range.end, device);
+        let room = self.machine.arena(device).alloc_bytes(&data.desc).max(range.end - range.start);
+        if let Some((seen, copy)) = self.known.get(&key)
+            && *seen == version
+        {
+            let known = &mut self.schedule.copies[*copy];
+            known.room = known.room.max(room);
+            return *copy;
+        }
+        let copy = self.schedule.copies.len();
+        let constant = self.graph.tensor(root).origin == Origin::Leaf(Leaf::Weight);
+        let name = format!("{}#{}", self.machine.name(device), data.name);
+        self.schedule.copies.push(Copy { name, root, range, room, to: device, split, constant });
+        self.schedule.splits[split].copies.push(copy);
+        self.known.insert(key, (version, copy));
+        copy
+    }
+
+    /// Which splits must have ended before which: for every edge between nodes of different devices.
+    fn add_waits(&mut self) {
+        let before = self.graph.predecessors();
+        let view_free = |node: NodeId| !self.graph.node(node).op.is_view();
+        let producers = producers(self.graph);
+        let mut waits: Vec<Vec<usize>> = vec![Vec::new(); self.schedule.splits.len()];
+        for id in self.graph.node_ids().filter(|id| view_free(*id)) {
+            let Some(own) = self.schedule.split_of[id.index()] else { continue };
+            let inputs = self.graph.node(id).inputs.iter().filter_map(|input| producers[input.index()]);
+            for earlier in before[id.index()].iter().copied().filter(|node| view_free(*node)).chain(inputs) {
+                if let Some(split) = self.schedule.split_of[earlier.index()]
+                    && split != own
+                    && self.schedule.splits[split].device != self.schedule.splits[own].device
+                {
+                    waits[own].push(split);
+                }
+            }
+        }
+        // Devices that share an arena take turns.
+        let splits = &self.schedule.splits;
+        for index in 1..splits.len() {
+            let arena = self.machine.arena(splits[index].device);
+            let before =
+                (0..index).rev().find(|other| same_type(self.machine.arena(splits[*other].device), arena));
+            if let Some(before) = before
+                && splits[before].device != splits[index].device
+            {
+                waits[index].push(before);
+            }
+        }
+        for (split, mut waits) in self.schedule.splits.iter_mut().zip(waits) {
+            waits.sort_unstable();
+            waits.dedup();
+            split.waits = waits;
+        }
+    }
+}
+
+/// The node that computes each tensor's contents, views looked through.
+pub(crate) fn producers(graph: &Graph) -> Vec<Option<NodeId>> {
+    let mut producers = vec![None; graph.tensors().len()];
+    for id in graph.node_ids() {
+        let node = graph.node(id);
+        producers[node.output.index()] =
+            if node.op.is_view() { producers[node.inputs[0].index()] } else { Some(id) };
+    }
+    producers
+}
+
+impl Schedule {
+    /// For each split, the last split of each device that has surely ended when it begins.
+    pub(crate) fn clocks(&self, devices: usize) -> Vec<Vec<Option<usize>>> {
+        let mut clocks: Vec<Vec<Option<usize>>> = Vec::with_capacity(self.splits.len());
+        let mut last_of: Vec<Option<usize>> = vec![None; devices];
+        for (index, split) in self.splits.iter().enumerate() {
+            let mut clock: Vec<Option<usize>> = vec![None; devices];
+            let own = last_of[split.device.index()];
+            // A wait for a later split, in a schedule made by hand, promises nothing.
+            for earlier in split.waits.iter().copied().filter(|wait| *wait < index).chain(own) {
+                for (now, then) in clock.iter_mut().zip(&clocks[earlier]) {
+                    *now = (*now).max(*then);
+                }
+                let device = self.splits[earlier].device.index();
+                clock[device] = clock[device].max(Some(earlier));
+            }
+            clocks.push(clock);
+            last_of[split.device.index()] = Some(index);
+        }
+        clocks
+    }
+}

@@ -1,0 +1,26 @@
+//! Graphs over several devices.
+#![allow(clippy::unwrap_used)] // whatever is here is a test
+
+mod cost;
+mod equality;
+mod faults;
+mod large;
+mod placement;
+mod races;
+mod refusals;
+mod runs;
+mod splits;
+mod support;
+mod watching;
+
+use std::sync::Arc;
+
+use orlop_backend::Device;
+use orlop_sched::Machine;
+use orlop_testkit::ReferenceDevice;
+
+/// Reference devices, which reach each other's memory.
+fn open_machine(devices: usize) -> Machine {
+    Machine::new((0..devices).map(|index| ReferenceDevice::named(&format!("r{index}")) as Arc<dyn Device>))
+        .unwrap()
+}

@@ -1,0 +1,258 @@
+use std::sync::Arc;
+
+use orlop_backend::Device;
+use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
+use orlop_sched::{DeviceIx, Machine, Placement, Spread, Why, Wishes, place_by_rules, split};
+
+use crate::open_machine;
+use crate::support::{Twin, memory_of, private, two};
+
+/// The places of all nodes that compute something, in order.
+fn places(graph: &Graph, placement: &Placement) -> Vec<(usize, Why)> {
+    let computes = graph.node_ids().filter(|id| !graph.node(*id).op.is_view());
+    computes.map(|id| (placement.node(id).device.index(), placement.node(id).why)).collect()
+}
+
+fn place(graph: &Graph, machine: &Machine, wishes: &Wishes) -> Vec<(usize, Why)> {
+    places(graph, &place_by_rules(graph, machine, wishes).unwrap())
+}
+
+#[test]
+fn a_graph_without_any_hint_runs_on_the_preferred_device() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let y = b.sqr(x);
+    let z = b.relu(y);
+    b.output(z);
+    let graph = b.build().unwrap();
+    let machine = open_machine(3);
+    let placement = place_by_rules(&graph, &machine, &Wishes::default()).unwrap();
+    assert!(placement.nodes().iter().all(|placed| placed.device.index() == 0));
+    assert_eq!(places(&graph, &placement)[0].1, Why::Preferred);
+    assert_eq!(placement.leaf(x).map(DeviceIx::index), Some(0));
+}
+
+#[test]
+fn the_callers_choice_comes_first() {
+    let (devices, machine) = two();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let w = b.weight("w", DType::F32, &[4]);
+    let y = b.add(x, w);
+    b.output(y);
+    let graph = b.build().unwrap();
+    let mut wishes = Wishes { pinned: [(w, memory_of(&*devices[0]))].into(), ..Wishes::default() };
+    assert_eq!(place(&graph, &machine, &wishes), [(0, Why::FollowsWeight(w))]);
+    wishes.assigned.insert(y, machine.find("c").unwrap());
+    assert_eq!(place(&graph, &machine, &wishes), [(1, Why::Assigned)]);
+}
+
+#[test]
+fn what_writes_into_storage_runs_where_that_lies() {
+    let (devices, machine) = two();
+    let mut b = GraphBuilder::new();
+    let cache = b.state("cache", DType::F32, &[4, 8]);
+    let rows = b.input("rows", DType::F32, &[4, 1]);
+    let at = b.input("at", DType::I32, &[1]);
+    let written = b.set_rows(cache, rows, at);
+    b.output(written);
+    let graph = b.build().unwrap();
+    for (index, device) in devices.iter().enumerate() {
+        let wishes = Wishes { pinned: [(cache, memory_of(&**device))].into(), ..Wishes::default() };
+        assert_eq!(place(&graph, &machine, &wishes), [(index, Why::OwnsStorage(cache))]);
+    }
+}
+
+#[test]
+fn what_shares_storage_with_an_assigned_node_goes_with_it() {
+    let (devices, machine) = two();
+    let mut b = GraphBuilder::new();
+    let w = b.weight("w", DType::F32, &[4, 8]);
+    let rows = b.input("rows", DType::F32, &[4, 1]);
+    let at = b.input("at", DType::I32, &[1]);
+    let base = b.sqr(w);
+    let patched = b.set_rows(base, rows, at);
+    b.output(patched);
+    let graph = b.build().unwrap();
+    let second = machine.find("c").unwrap();
+    let wishes = Wishes {
+        pinned: [(w, memory_of(&*devices[0]))].into(),
+        assigned: [(patched, second)].into(),
+        ..Wishes::default()
+    };
+    assert_eq!(place(&graph, &machine, &wishes), [(1, Why::OwnsStorage(base)), (1, Why::Assigned)]);
+}
+
+#[test]
+fn a_device_that_wants_the_work_has_the_weight_brought_to_it() {
+    let devices = [private("g").wants_offload(true).build(), private("c").build()];
+    let machine = crate::support::machine(&devices);
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let w = b.weight("w", DType::F32, &[4]);
+    let y = b.add(x, w);
+    b.output(y);
+    let graph = b.build().unwrap();
+    let wishes = Wishes { pinned: [(w, memory_of(&*devices[1]))].into(), ..Wishes::default() };
+    assert_eq!(place(&graph, &machine, &wishes), [(0, Why::Offloaded(w))]);
+}
+
+#[test]
+fn of_several_weights_the_first_counts_unless_a_larger_one_lies_on_a_better_device() {
+    let (devices, machine) = two();
+    let (g, c) = (0, 1);
+    let (big, small) = (8, 2);
+    let cases = [
+        ([(c, big), (g, small)], (c, 0)),
+        ([(g, small), (c, big)], (g, 0)),
+        ([(c, small), (g, big)], (g, 1)),
+        ([(g, big), (c, small)], (g, 0)),
+        ([(c, big), (g, big)], (g, 1)),
+    ];
+    for (weights, (device, by)) in cases {
+        let mut b = GraphBuilder::new();
+        let leafs = weights.map(|(_, rows)| b.weight("w", DType::F32, &[4, rows]));
+        let y = b.mul_mat(leafs[0], leafs[1]);
+        b.output(y);
+        let graph = b.build().unwrap();
+        let pinned = leafs.iter().zip(weights).map(|(leaf, (at, _))| (*leaf, memory_of(&*devices[at])));
+        let wishes = Wishes { pinned: pinned.collect(), ..Wishes::default() };
+        assert_eq!(
+            place(&graph, &machine, &wishes),
+            [(device, Why::FollowsWeight(leafs[by]))],
+            "{weights:?}"
+        );
+    }
+}
+
+#[test]
+fn nodes_follow_their_producers_and_then_their_readers() {
+    let (devices, machine) = two();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let w = b.weight("w", DType::F32, &[4]);
+    let before = b.sqr(x);
+    let middle = b.add(before, w);
+    let view = b.reshape(middle, &[2, 2]);
+    let after = b.relu(view);
+    b.output(after);
+    let graph = b.build().unwrap();
+    let ids: Vec<_> = graph.node_ids().collect();
+    for (index, device) in devices.iter().enumerate() {
+        let wishes = Wishes { pinned: [(w, memory_of(&**device))].into(), ..Wishes::default() };
+        let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+        let whys: Vec<Why> = placement.nodes().iter().map(|placed| placed.why).collect();
+        assert!(placement.nodes().iter().all(|placed| placed.device.index() == index));
+        assert_eq!(
+            whys,
+            [Why::FollowsConsumer(ids[1]), Why::FollowsWeight(w), Why::View, Why::FollowsProducer(ids[1])]
+        );
+    }
+}
+
+#[test]
+fn a_more_preferred_device_takes_over_what_lies_in_its_memory() {
+    let base = private("base").build();
+    let fast: Arc<dyn Device> = Arc::new(Twin { without: &["relu"], ..Twin::new("fast", base.clone()) });
+    let machine = Machine::new([fast, base.clone() as Arc<dyn Device>]).unwrap();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let y = b.sqr(x);
+    let z = b.scale(y, 2.0);
+    b.output(z);
+    let graph = b.build().unwrap();
+    let assigned = [(y, machine.find("base").unwrap())].into();
+    let wishes = Wishes { assigned, ..Wishes::default() };
+    let slow = machine.find("base").unwrap();
+    assert_eq!(place(&graph, &machine, &wishes), [(1, Why::Assigned), (0, Why::SharesMemory(slow))]);
+}
+
+#[test]
+fn what_nobody_near_runs_goes_where_most_operands_are() {
+    let base = private("base").build();
+    let lacking: Arc<dyn Device> = Arc::new(Twin { without: &["sum"], ..Twin::new("lacking", base.clone()) });
+    let other = private("other").build();
+    let machine = Machine::new([other as Arc<dyn Device>, lacking, base as Arc<dyn Device>]).unwrap();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let y = b.sqr(x);
+    let z = b.sum(y);
+    b.output(z);
+    let graph = b.build().unwrap();
+    let assigned = [(y, machine.find("lacking").unwrap())].into();
+    let wishes = Wishes { assigned, ..Wishes::default() };
+    assert_eq!(place(&graph, &machine, &wishes), [(1, Why::Assigned), (2, Why::MostOperands)]);
+}
+
+#[test]
+fn what_one_device_alone_runs_goes_there() {
+    let devices = [private("g").without(["sum"]).build(), private("c").build()];
+    let machine = crate::support::machine(&devices);
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let y = b.sum(x);
+    b.output(y);
+    let graph = b.build().unwrap();
+    assert_eq!(place(&graph, &machine, &Wishes::default()), [(1, Why::OnlyChoice)]);
+}
+
+/// A graph with weights w and c, results b1 and b2 that follow c, and others that follow w or both.
+fn braid() -> (Graph, [TensorId; 2], [TensorId; 2]) {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let w = b.weight("w", DType::F32, &[4]);
+    let c = b.weight("c", DType::F32, &[4]);
+    let a = b.add(w, x);
+    let b1 = b.sqr(c);
+    let b2 = b.sqr(b1);
+    b.add(w, b1);
+    b.add(w, b1);
+    b.add(b2, a);
+    b.add(w, b1);
+    (b.build().unwrap(), [w, c], [b1, b2])
+}
+
+#[test]
+fn data_stays_where_it_was_computed_if_nodes_follow_their_producers() {
+    let (devices, machine) = two();
+    let (graph, [w, c], [b1, b2]) = braid();
+    let pinned = [(w, memory_of(&*devices[0])), (c, memory_of(&*devices[1]))].into();
+    let mut wishes = Wishes { pinned, spread: Spread::Producers, ..Wishes::default() };
+    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+    let schedule = split(&graph, &machine, &wishes, &placement);
+    let parts: Vec<_> = schedule.splits.iter().map(|part| (part.device.index(), part.nodes.len())).collect();
+    assert_eq!(parts, [(0, 1), (1, 2), (0, 4)]);
+    let inputs: Vec<_> = schedule.splits[2].copies.iter().map(|copy| schedule.copies[*copy].root).collect();
+    assert_eq!(inputs, [b1, b2]);
+    // Otherwise, the better device gathers what it can.
+    wishes.spread = Spread::Preferred;
+    let devices: Vec<usize> = place(&graph, &machine, &wishes).iter().map(|(device, _)| *device).collect();
+    assert_eq!(devices, [0, 1, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn equal_input_gives_equal_placements_and_leaves_the_graph_alone() {
+    let (devices, machine) = two();
+    let (graph, [w, c], _) = braid();
+    let (rebuilt, ..) = braid();
+    let pinned = [(w, memory_of(&*devices[0])), (c, memory_of(&*devices[1]))].into();
+    let wishes = Wishes { pinned, ..Wishes::default() };
+    let first = place_by_rules(&graph, &machine, &wishes).unwrap();
+    for _ in 0..20 {
+        assert_eq!(place_by_rules(&graph, &machine, &wishes.clone()).unwrap(), first);
+        assert_eq!(place_by_rules(&rebuilt, &machine, &wishes.clone()).unwrap(), first);
+    }
+    assert_eq!(graph, rebuilt);
+}
+
+#[test]
+fn the_table_names_every_node_that_computes_with_its_reason() {
+    let (devices, machine) = two();
+    let (graph, [w, c], _) = braid();
+    let pinned = [(w, memory_of(&*devices[0])), (c, memory_of(&*devices[1]))].into();
+    let wishes = Wishes { pinned, ..Wishes::default() };
+    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+    let table = placement.table(&graph, &machine).to_string();
+    assert_eq!(table.lines().count(), graph.nodes().len());
+    assert!(table.contains("follows weight w") && table.contains("follows weight c"), "{table}");
+}

@@ -1,0 +1,96 @@
+use orlop_alloc::Externals;
+use orlop_graph::Graph;
+use orlop_sched::{Error, Machine, PlanId, Schedule, Session, SessionOptions, place_by_rules, wishes};
+use orlop_testkit::generate;
+use std::sync::Arc;
+
+use crate::equality::{assignments, private_machine};
+use crate::support::{dice, memory_of};
+
+/// A prepared graph with nodes on random devices.
+fn prepare(seed: u64, machine: &Machine, graph: &Arc<Graph>) -> (Session, PlanId) {
+    let last = machine.devices().last().unwrap();
+    let mut externals = Externals::new();
+    for (id, _) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+        let tensor = graph.tensor(id);
+        let set = [orlop_alloc::SetTensor::new(tensor.name.as_str(), tensor.desc)];
+        let set = orlop_alloc::TensorSet::allocate(&memory_of(&**last), &set).unwrap();
+        externals.insert(id, set.tensors()[0].clone());
+    }
+    let mut all = wishes(graph, &externals);
+    let ids: Vec<_> = graph.node_ids().collect();
+    let devices: Vec<_> = machine.indices().collect();
+    all.assigned = assignments(graph, |node| {
+        let device = devices[dice(seed, node as u64) as usize % devices.len()];
+        machine.can_run(device, graph, ids[node]).then_some(device)
+    });
+    let placement = place_by_rules(graph, machine, &all).unwrap();
+    let mut session = Session::new(machine.clone(), SessionOptions::default()).unwrap();
+    let plan = session.prepare_placed(graph, &externals, &all, placement).unwrap();
+    (session, plan)
+}
+
+fn without(schedule: &Schedule, split: usize, wait: usize) -> Schedule {
+    let mut schedule = schedule.clone();
+    schedule.splits[split].waits.remove(wait);
+    schedule
+}
+
+#[test]
+fn a_missing_wait_is_found() {
+    let mut graphs = 0;
+    let (mut edges, mut caught_edges) = (0, 0);
+    for seed in 0.. {
+        if graphs == 50 {
+            break;
+        }
+        let (graph, _) = generate::graph(seed + 5_000, &generate::Size { moves: 12, elements: 100 });
+        let machine = private_machine(seed);
+        let (session, plan) = prepare(seed, &machine, &graph);
+        session.check_races(plan).unwrap();
+        let schedule = session.schedule(plan).unwrap();
+        let waits: Vec<(usize, usize)> = schedule
+            .splits
+            .iter()
+            .enumerate()
+            .flat_map(|(split, part)| (0..part.waits.len()).map(move |wait| (split, wait)))
+            .collect();
+        if waits.is_empty() {
+            continue;
+        }
+        graphs += 1;
+        let caught = waits.iter().filter(|(split, wait)| {
+            let edited = without(schedule, *split, *wait);
+            match session.check_races_in(plan, &edited) {
+                Ok(()) => false,
+                Err(Error::Race(race)) => {
+                    assert!(race.before < race.after);
+                    true
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        });
+        let caught = caught.count();
+        assert!(caught > 0, "graph {seed}: none of {} waits is missed", waits.len());
+        edges += waits.len();
+        caught_edges += caught;
+    }
+    // Most waits are needed; the rest follow from others.
+    assert!(caught_edges * 2 > edges, "{caught_edges} of {edges}");
+}
+
+#[test]
+fn a_schedule_of_other_splits_is_no_reason_to_panic() {
+    let (graph, _) = generate::graph(5_001, &generate::Size { moves: 12, elements: 100 });
+    let machine = private_machine(1);
+    let (session, plan) = prepare(1, &machine, &graph);
+    let mut short = session.schedule(plan).unwrap().clone();
+    short.splits.truncate(1);
+    let refused = session.check_races_in(plan, &short).unwrap_err();
+    assert!(matches!(refused, Error::ForeignSchedule { given: 1, .. }), "{refused:?}");
+    let mut tangled = session.schedule(plan).unwrap().clone();
+    let last = tangled.splits.len() + 7;
+    tangled.splits.iter_mut().for_each(|part| part.waits = vec![last]);
+    let race = session.check_races_in(plan, &tangled).unwrap_err();
+    assert!(matches!(race, Error::Race(_)), "{race:?}");
+}

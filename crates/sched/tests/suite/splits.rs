@@ -1,0 +1,275 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use orlop_backend::{Buffer, BufferType, Device, DeviceError};
+use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId};
+use orlop_sched::{DeviceIx, Machine, Schedule, Wishes, place_by_rules, split};
+use orlop_testkit::ReferenceDevice;
+
+use crate::support::{Twin, memory_of, private, two};
+
+/// The schedule with nodes on the devices of these names, by result.
+fn schedule(graph: &Graph, machine: &Machine, wishes: Wishes, on: &[(TensorId, &str)]) -> Schedule {
+    let assigned: HashMap<TensorId, DeviceIx> =
+        on.iter().map(|(id, name)| (*id, machine.find(name).unwrap())).collect();
+    let wishes = Wishes { assigned, ..wishes };
+    let placement = place_by_rules(graph, machine, &wishes).unwrap();
+    split(graph, machine, &wishes, &placement)
+}
+
+/// The names of what each split copies.
+fn inputs(schedule: &Schedule) -> Vec<Vec<&str>> {
+    let name = |copy: &usize| schedule.copies[*copy].name.as_str();
+    schedule.splits.iter().map(|part| part.copies.iter().map(name).collect()).collect()
+}
+
+fn devices(schedule: &Schedule) -> Vec<usize> {
+    schedule.splits.iter().map(|part| part.device.index()).collect()
+}
+
+#[test]
+fn a_value_is_copied_once_however_often_it_is_read() {
+    let (_, machine) = two();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let y = b.sqr(x);
+    b.name(y, "y");
+    let one = b.add(y, y);
+    let two = b.mul(one, y);
+    let back = b.relu(two);
+    let three = b.add(back, y);
+    b.output(three);
+    let graph = b.build().unwrap();
+    let on = [(y, "g"), (one, "c"), (two, "c"), (back, "g"), (three, "c")];
+    let schedule = schedule(&graph, &machine, Wishes::default(), &on);
+    assert_eq!(devices(&schedule), [0, 1, 0, 1]);
+    assert_eq!(inputs(&schedule), [vec![], vec!["c#y"], vec!["g#t3"], vec!["c#t4"]]);
+    // The second split of `c` reads the copy that the first made.
+    assert_eq!(schedule.splits[3].reads_copy[&y], schedule.splits[1].copies[0]);
+    assert_eq!(schedule.copied_bytes(), 3 * 16);
+}
+
+#[test]
+fn bytes_that_were_written_since_are_copied_again() {
+    let (_, machine) = two();
+    for kind in ["input", "persistent", "node"] {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, &[4, 2]);
+        let rows = b.input("rows", DType::F32, &[4, 1]);
+        let at = b.input("at", DType::I32, &[1]);
+        let kept = match kind {
+            "input" => b.input("kept", DType::F32, &[4, 2]),
+            "persistent" => b.persistent("kept", DType::F32, &[4, 2]),
+            _ => b.dup(x),
+        };
+        b.name(kept, "kept");
+        let before = b.sqr(kept);
+        let again = b.relu(kept);
+        let written = b.set_rows(kept, rows, at);
+        b.name(written, "written");
+        let after = b.sqr(written);
+        for output in [before, again, after] {
+            b.output(output);
+        }
+        let graph = b.build().unwrap();
+        let mut on = vec![(before, "c"), (again, "c"), (written, "g"), (after, "c")];
+        if kind == "node" {
+            on.push((kept, "g"));
+        }
+        let schedule = schedule(&graph, &machine, Wishes::default(), &on);
+        let copies: Vec<_> = schedule.copies.iter().filter(|copy| copy.root == kept).collect();
+        let names: Vec<_> = copies.iter().map(|copy| copy.name.as_str()).collect();
+        assert_eq!(names, ["c#kept", "c#written"], "{kind}");
+        // Who writes waits for who copied, and the next copy for the write.
+        let writer = schedule.splits.iter().position(|part| {
+            part.device.index() == 0 && part.nodes.iter().any(|node| graph.node(*node).output == written)
+        });
+        let writer = writer.unwrap();
+        assert!(schedule.splits[writer].waits.contains(&copies[0].split), "{kind}");
+        assert!(schedule.splits[copies[1].split].waits.contains(&writer), "{kind}");
+    }
+}
+
+#[test]
+fn a_write_elsewhere_in_the_storage_spares_the_copy() {
+    let (_, machine) = two();
+    let mut b = GraphBuilder::new();
+    let kept = b.input("kept", DType::F32, &[4, 2]);
+    let patch = b.input("patch", DType::F32, &[4]);
+    let low = b.view(kept, [4, 1, 1, 1], [4, 16, 16, 16], 0);
+    let high = b.view(kept, [4, 1, 1, 1], [4, 16, 16, 16], 16);
+    let before = b.sqr(low);
+    let written = b.copy(patch, high);
+    let after = b.relu(low);
+    for output in [before, written, after] {
+        b.output(output);
+    }
+    let graph = b.build().unwrap();
+    let on = [(before, "c"), (written, "g"), (after, "c")];
+    let schedule = schedule(&graph, &machine, Wishes::default(), &on);
+    let of_low = schedule.copies.iter().filter(|copy| copy.root == kept && copy.range == (0..16));
+    assert_eq!(of_low.count(), 1);
+}
+
+#[test]
+fn views_never_open_a_split() {
+    let (_, machine) = two();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let y = b.sqr(x);
+    let z = b.relu(x);
+    let flat = b.reshape(z, &[2, 2]);
+    let turned = b.transpose(flat);
+    let end = b.sum(turned);
+    b.output(end);
+    let graph = b.build().unwrap();
+    let schedule = schedule(&graph, &machine, Wishes::default(), &[(y, "g"), (z, "c"), (end, "c")]);
+    assert_eq!(devices(&schedule), [0, 1]);
+    let nodes: usize = schedule.splits.iter().map(|part| part.nodes.len()).sum();
+    assert_eq!(nodes, 3);
+    assert_eq!(inputs(&schedule)[1], ["c#x"]);
+}
+
+#[test]
+fn an_empty_graph_has_no_splits() {
+    let (_, machine) = two();
+    let graph = GraphBuilder::new().build().unwrap();
+    let empty = schedule(&graph, &machine, Wishes::default(), &[]);
+    assert!(empty.splits.is_empty() && empty.copies.is_empty());
+    assert_eq!(empty.table(&graph, &machine).to_string(), "");
+    assert_eq!(empty.split_to_dot(0, &graph), None);
+}
+
+#[test]
+fn no_split_is_empty_when_the_graph_begins_with_a_write() {
+    let (devices_of, machine) = two();
+    let mut b = GraphBuilder::new();
+    let cache = b.state("cache", DType::F32, &[4]);
+    let x = b.input("x", DType::F32, &[4]);
+    let written = b.copy(x, cache);
+    let y = b.sqr(x);
+    let z = b.add(y, written);
+    b.output(z);
+    let graph = b.build().unwrap();
+    let wishes = Wishes { pinned: [(cache, memory_of(&*devices_of[1]))].into(), ..Wishes::default() };
+    let schedule = schedule(&graph, &machine, wishes, &[(y, "g"), (z, "g")]);
+    assert_eq!(devices(&schedule), [1, 0]);
+    assert!(schedule.splits.iter().all(|part| !part.nodes.is_empty()));
+}
+
+#[test]
+fn copies_of_weights_are_constant_and_those_of_states_are_not() {
+    let (devices_of, machine) = two();
+    let mut b = GraphBuilder::new();
+    let w = b.weight("w", DType::F32, &[4]);
+    let s = b.state("s", DType::F32, &[4]);
+    let y = b.add(w, s);
+    b.output(y);
+    let graph = b.build().unwrap();
+    let there = memory_of(&*devices_of[1]);
+    let pinned = [(w, there.clone()), (s, there)].into();
+    let schedule = schedule(&graph, &machine, Wishes { pinned, ..Wishes::default() }, &[(y, "g")]);
+    let copies: Vec<_> = schedule.copies.iter().map(|copy| (copy.name.as_str(), copy.constant)).collect();
+    assert_eq!(copies, [("g#w", true), ("g#s", false)]);
+    assert_eq!(schedule.copied_bytes(), 16);
+}
+
+#[test]
+fn a_split_waits_for_everybody_it_needs() {
+    let (_, machine) = two();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let first = b.sqr(x);
+    let other = b.relu(x);
+    let second = b.scale(x, 2.0);
+    let more = b.add(other, other);
+    let end = b.add(first, second);
+    let end = b.add(end, more);
+    b.output(end);
+    let graph = b.build().unwrap();
+    let on = [(first, "g"), (other, "c"), (second, "g"), (more, "c")];
+    let ids: Vec<TensorId> = graph.nodes().iter().map(|node| node.output).collect();
+    let on = [&on[..], &[(ids[4], "c"), (ids[5], "c")]].concat();
+    let schedule = schedule(&graph, &machine, Wishes::default(), &on);
+    assert_eq!(devices(&schedule), [0, 1, 0, 1]);
+    assert_eq!(schedule.splits[3].waits, [0, 2]);
+    assert!(schedule.splits[2].waits.is_empty());
+}
+
+#[test]
+fn one_split_takes_hundreds_of_inputs() {
+    let (_, machine) = two();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let parts: Vec<TensorId> = (0..300).map(|index| b.scale(x, index as f32)).collect();
+    let mut sum = parts[0];
+    let mut on: Vec<(TensorId, &str)> = parts.iter().map(|part| (*part, "g")).collect();
+    for part in &parts {
+        sum = b.add(sum, *part);
+        on.push((sum, "c"));
+    }
+    b.output(sum);
+    let graph = b.build().unwrap();
+    let schedule = schedule(&graph, &machine, Wishes::default(), &on);
+    assert_eq!(schedule.splits.len(), 2);
+    assert_eq!(schedule.splits[1].copies.len(), 300);
+}
+
+#[test]
+fn schedules_print_as_tables_and_graphs() {
+    let (_, machine) = two();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let y = b.sqr(x);
+    b.name(y, "a \"quoted\" name");
+    let z = b.relu(y);
+    b.name(z, "z");
+    b.output(z);
+    let graph = b.build().unwrap();
+    let schedule = schedule(&graph, &machine, Wishes::default(), &[(y, "g"), (z, "c")]);
+    let table = schedule.table(&graph, &machine).to_string();
+    let expected = "split 0 on g: 1 nodes, waits for []\nsplit 1 on c: 1 nodes, waits for [0]\n    \
+                    c#a \"quoted\" name <- a \"quoted\" name (16 bytes)\n";
+    assert_eq!(table, expected);
+    let dot = schedule.split_to_dot(1, &graph).unwrap();
+    assert!(dot.starts_with("digraph split_1 {") && dot.ends_with("}\n"), "{dot}");
+    assert!(dot.contains("c#a \\\"quoted\\\" name"), "{dot}");
+}
+
+/// Memory that wants a tail behind every tensor.
+#[derive(Debug)]
+struct Padded;
+
+impl BufferType for Padded {
+    fn name(&self) -> &str {
+        "padded"
+    }
+
+    fn alignment(&self) -> u64 {
+        32
+    }
+
+    fn alloc_bytes(&self, tensor: &TensorDesc) -> u64 {
+        tensor.bytes() + 100
+    }
+
+    fn allocate(self: Arc<Self>, bytes: u64) -> Result<Arc<dyn Buffer>, DeviceError> {
+        Err(DeviceError::OutOfMemory { buffer_type: "padded".to_owned(), bytes })
+    }
+}
+
+#[test]
+fn copies_take_the_room_that_the_memory_asks_for() {
+    let padded = Twin { memory: Some([Arc::new(Padded)]), ..Twin::new("padded", ReferenceDevice::new()) };
+    let machine = Machine::new([private("g").build() as Arc<dyn Device>, Arc::new(padded)]).unwrap();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let y = b.sqr(x);
+    let z = b.relu(y);
+    b.output(z);
+    let graph = b.build().unwrap();
+    let on = [(y, "g"), (z, "padded")];
+    let schedule = schedule(&graph, &machine, Wishes::default(), &on);
+    assert_eq!((schedule.copies[0].range.clone(), schedule.copies[0].room), (0..16, 116));
+    assert_eq!(schedule.copied_bytes(), 16);
+}
