@@ -151,6 +151,24 @@ fn nodes_follow_their_producers_and_then_their_readers() {
 }
 
 #[test]
+fn chains_of_any_length_follow_a_weight_at_either_end() {
+    let (devices, machine) = two();
+    for (index, device) in devices.iter().enumerate() {
+        let mut b = GraphBuilder::new();
+        let w = b.weight("w", DType::F32, &[4]);
+        let mut y = b.input("x", DType::F32, &[4]);
+        for step in 0..20 {
+            y = if step == 10 { b.add(y, w) } else { b.sqr(y) };
+        }
+        b.output(y);
+        let graph = b.build().unwrap();
+        let wishes = Wishes { pinned: [(w, memory_of(&**device))].into(), ..Wishes::default() };
+        let placed: Vec<usize> = place(&graph, &machine, &wishes).iter().map(|(device, _)| *device).collect();
+        assert_eq!(placed, [index; 20]);
+    }
+}
+
+#[test]
 fn a_more_preferred_device_takes_over_what_lies_in_its_memory() {
     let base = private("base").build();
     let fast: Arc<dyn Device> = Arc::new(Twin { without: &["relu"], ..Twin::new("fast", base.clone()) });

@@ -3,7 +3,9 @@ use std::sync::Arc;
 use orlop_alloc::{Error as AllocError, Externals, Growth};
 use orlop_backend::{Claims, Device, DeviceError, RunOptions};
 use orlop_graph::{AccessKind, DType, Graph, GraphBuilder, TensorId};
-use orlop_sched::{DeviceIx, Error, Machine, Session, SessionOptions, Wishes, place_by_rules, wishes};
+use orlop_sched::{
+    DeviceIx, Error, Machine, Planned, Session, SessionOptions, Wishes, place_by_rules, wishes,
+};
 use orlop_testkit::devices::{Failure, Work};
 use orlop_testkit::f32_bytes;
 
@@ -117,6 +119,25 @@ fn inputs_that_lay_in_an_arena_that_was_replaced_must_be_set_again() {
     set(&mut session, plan, x, &[1.0; 8]);
     run(&mut session, plan);
     assert_eq!(get(&session, plan, y, 8), [16.0; 8]);
+}
+
+#[test]
+fn planning_allocates_nothing_and_says_what_running_takes() {
+    let (devices, machine) = two();
+    let (graph, ..) = chain(5, 64);
+    let options = SessionOptions::default();
+    let all = alternate(&graph, &machine);
+    let placement = place_by_rules(&graph, &machine, &all).unwrap();
+    let planned = Planned::new(&graph, &machine, &all, placement, &options).unwrap();
+    assert!(devices.iter().all(|device| device.counters().peak_bytes == 0));
+    let mut session = Session::new(machine, options).unwrap();
+    prepare(&mut session, &graph).unwrap();
+    for device in session.machine().indices() {
+        let bytes = planned.memory_plan(session.machine(), device).total();
+        assert!(bytes > 0);
+        assert_eq!(session.arena_bytes(device), bytes);
+        assert_eq!(devices[device.index()].counters().peak_bytes, bytes);
+    }
 }
 
 #[test]
@@ -337,6 +358,33 @@ fn tensors_without_elements_cross_devices() {
     session.set(plan, x, &[]).unwrap();
     run(&mut session, plan);
     session.get(plan, z, &mut []).unwrap();
+}
+
+#[test]
+fn views_with_strides_cross_devices() {
+    let (_, machine) = two();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[3, 2]);
+    let doubled = b.scale(x, 2.0);
+    let turned = b.transpose(doubled);
+    let laid_out = b.cont(turned);
+    let back = b.scale(laid_out, 0.5);
+    for output in [laid_out, back] {
+        b.output(output);
+    }
+    let graph = Arc::new(b.build().unwrap());
+    let [g, c] = ["g", "c"].map(|name| machine.find(name).unwrap());
+    let assigned = [(doubled, g), (laid_out, c), (back, g)].into();
+    let wishes = Wishes { assigned, ..Wishes::default() };
+    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+    let mut session = Session::new(machine, SessionOptions::default()).unwrap();
+    let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement).unwrap();
+    set(&mut session, plan, x, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    run(&mut session, plan);
+    // Outputs stay where they were computed, and are read from there.
+    assert_eq!(session.schedule(plan).unwrap().copies.len(), 2);
+    assert_eq!(get(&session, plan, laid_out, 6), [2.0, 8.0, 4.0, 10.0, 6.0, 12.0]);
+    assert_eq!(get(&session, plan, back, 6), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
 }
 
 #[test]

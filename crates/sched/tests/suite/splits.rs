@@ -141,6 +141,34 @@ fn an_empty_graph_has_no_splits() {
 }
 
 #[test]
+fn a_graph_of_views_alone_has_no_splits() {
+    let (_, machine) = two();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let square = b.reshape(x, &[2, 2]);
+    let turned = b.transpose(square);
+    b.output(turned);
+    let graph = b.build().unwrap();
+    let schedule = schedule(&graph, &machine, Wishes::default(), &[]);
+    assert!(schedule.splits.is_empty() && schedule.copies.is_empty());
+}
+
+#[test]
+fn names_of_copies_are_never_cut() {
+    let (_, machine) = two();
+    let long = "y".repeat(300);
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let y = b.sqr(x);
+    b.name(y, &long);
+    let z = b.relu(y);
+    b.output(z);
+    let graph = b.build().unwrap();
+    let schedule = schedule(&graph, &machine, Wishes::default(), &[(y, "g"), (z, "c")]);
+    assert_eq!(inputs(&schedule)[1], [format!("c#{long}")]);
+}
+
+#[test]
 fn no_split_is_empty_when_the_graph_begins_with_a_write() {
     let (devices_of, machine) = two();
     let mut b = GraphBuilder::new();
