@@ -78,6 +78,14 @@ pub enum Error {
         /// The step.
         step: usize,
     },
+    /// A step reads what no leaf is and no step before it wrote.
+    #[error("step {step} reads `{value}`, which nothing wrote")]
+    NeverWritten {
+        /// The value's name.
+        value: String,
+        /// The step.
+        step: usize,
+    },
     /// Memory was asked for a view, which lies in its root's.
     #[error("`{tensor}` is a view; bind it through its root")]
     IsView {
@@ -180,6 +188,16 @@ pub enum Error {
         expected: Box<orlop_graph::TensorDesc>,
         /// The given tensor's.
         given: Box<orlop_graph::TensorDesc>,
+    },
+    /// Two leafs lie on the same bytes, and at least one of them is written.
+    #[error(
+        "`{first}` and `{second}` lie on the same bytes, and one of them is a state; make one a view of the other"
+    )]
+    ExternalsOverlap {
+        /// One leaf's name.
+        first: String,
+        /// The other's.
+        second: String,
     },
     /// A prepared plan is named that this session does not have.
     #[error("no plan {plan} in this session of {plans}")]

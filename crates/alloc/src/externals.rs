@@ -1,11 +1,13 @@
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use orlop_backend::StoredTensor;
-use orlop_graph::{Graph, TensorId};
+use orlop_backend::{Gate, StoredTensor};
+use orlop_graph::{Graph, Leaf, TensorId};
 
 use crate::Error;
 
-/// Tensors in memory of the caller's, for the external leafs of a graph. Several graphs can share them.
+/// Tensors in memory of the caller's, for the external leafs of one graph. Several graphs can share the tensors, but
+/// not this map: it goes by ids, which are each graph's own. [`Externals::by_name`] makes one for each.
 #[derive(Clone, Debug, Default)]
 pub struct Externals {
     tensors: HashMap<TensorId, StoredTensor>,
@@ -15,6 +17,18 @@ impl Externals {
     /// None yet.
     pub fn new() -> Externals {
         Externals::default()
+    }
+
+    /// The tensors that have the names of the graph's external leafs, others left out; of two with one name the last.
+    pub fn by_name<'a>(graph: &Graph, tensors: impl IntoIterator<Item = &'a StoredTensor>) -> Externals {
+        let named: HashMap<&str, &StoredTensor> =
+            tensors.into_iter().map(|tensor| (tensor.name(), tensor)).collect();
+        let leafs = graph.leafs().filter(|(_, leaf)| leaf.is_external());
+        let found = leafs.filter_map(|(id, _)| {
+            let tensor = named.get(graph.tensor(id).name.as_str())?;
+            Some((id, StoredTensor::clone(tensor)))
+        });
+        Externals { tensors: found.collect() }
     }
 
     /// Gives the memory of a leaf.
@@ -28,16 +42,49 @@ impl Externals {
         self.tensors.get(&leaf)
     }
 
-    /// Checks that every external leaf of the graph is there, and as the graph describes it.
+    /// Checks that every external leaf of the graph is there, and as the graph describes it, and that no state shares
+    /// bytes with another leaf: nothing would order what is done to them.
     ///
     /// # Errors
-    /// [`Error::MissingExternal`], [`Error::ExternalMismatch`].
+    /// [`Error::MissingExternal`], [`Error::ExternalMismatch`], [`Error::ExternalsOverlap`].
     pub fn check(&self, graph: &Graph) -> Result<(), Error> {
         let missing = graph.leafs().find(|(id, leaf)| leaf.is_external() && self.get(*id).is_none());
         if let Some((id, _)) = missing {
             return Err(Error::MissingExternal { tensor: graph.tensor(id).name.clone() });
         }
-        self.check_given(graph)
+        self.check_given(graph)?;
+        self.check_apart(graph)
+    }
+
+    fn check_apart(&self, graph: &Graph) -> Result<(), Error> {
+        // Buffer, first byte, end, whether it is written, who.
+        let mut ranges: Vec<(*const Gate, u64, u64, bool, TensorId)> = Vec::new();
+        for (id, leaf) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+            if let Some(tensor) = self.get(id).filter(|tensor| !tensor.desc().is_empty()) {
+                let (slot, bytes) = (tensor.slot(), tensor.desc().bytes());
+                let gate = Arc::as_ptr(slot.buffer.gate());
+                ranges.push((gate, slot.offset, slot.offset.saturating_add(bytes), leaf == Leaf::State, id));
+            }
+        }
+        ranges.sort_unstable();
+        let mut open: Option<(*const Gate, u64, u64, bool, TensorId)> = None;
+        for range in ranges {
+            if let Some(before) = open
+                && before.0 == range.0
+                && range.1 < before.2
+            {
+                if before.3 || range.3 {
+                    let name = |id: TensorId| graph.tensor(id).name.clone();
+                    return Err(Error::ExternalsOverlap { first: name(before.4), second: name(range.4) });
+                }
+                // Weights may share bytes; the one that ends last goes on.
+                if before.2 >= range.2 {
+                    continue;
+                }
+            }
+            open = Some(range);
+        }
+        Ok(())
     }
 
     /// Checks those external leafs of the graph that are there.

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use orlop_backend::{BufferType, Overwrite, Step, Steps, Temporary, Value, overwrites};
-use orlop_graph::{Graph, Leaf, NodeId, Order, Origin, TensorDesc, TensorId};
+use orlop_graph::{Graph, Leaf, NodeId, Order, Origin, TensorDesc, TensorId, may_overwrite};
 
 use crate::layouts::Layouts;
 use crate::{ArenaId, ArenaInfo, Error, Flags, OverwritePair, StepView, Unread, Usage, ValueId, ValueInfo};
@@ -225,6 +225,26 @@ fn check_steps(graph: &Graph, steps: &Steps) -> Result<(), Error> {
             };
             if !known {
                 return bad(format!("step {index} with {value:?}, which is not there"));
+            }
+        }
+    }
+    for (index, step) in steps.steps.iter().enumerate() {
+        for pair in &step.may_overwrite {
+            if pair.write >= step.writes.len() || pair.read >= step.reads.len() {
+                return bad(format!("step {index}, which offers to overwrite what it does not have"));
+            }
+        }
+        // Of a step that is one node, the graph knows what it may overwrite at most.
+        if let [node] = step.nodes[..]
+            && let Some(node) = graph.nodes().get(node.index())
+        {
+            let offered = |pair: &&Overwrite| {
+                step.writes[pair.write] == Value::Tensor(node.output)
+                    && matches!(step.reads[pair.read], Value::Tensor(id)
+                        if !node.inputs.iter().enumerate().any(|(slot, input)| *input == id && may_overwrite(&node.op, slot)))
+            };
+            if step.may_overwrite.iter().any(|pair| offered(&pair)) {
+                return bad(format!("step {index}, which offers to overwrite what {} may not", node.op));
             }
         }
     }

@@ -94,7 +94,7 @@ impl Session {
     /// # Errors
     /// [`Error::MissingExternal`], [`Error::ExternalMismatch`], what the device or the planner refuses, and
     /// [`Error::AllocFailed`]; the session is then as it was, unless it grows by [`Growth::Replace`]: then the
-    /// graphs prepared before must make do with what they find, and say so when they are run.
+    /// graphs prepared before get their room back when they are used next, or say that there is none.
     pub fn prepare(&mut self, graph: &Arc<Graph>, externals: &Externals) -> Result<PlanId, Error> {
         externals.check(graph)?;
         let arena_type = Arc::clone(&self.arenas.types()[0]);
@@ -105,13 +105,7 @@ impl Session {
             .map(|id| SetTensor::new(graph.tensor(*id).name.as_str(), graph.tensor(*id).desc))
             .collect();
         let persistent = TensorSet::allocate(&arena_type, &set)?;
-        if !self.arenas.holds(&plan) {
-            if self.options.growth == Growth::Replace {
-                self.forget();
-            }
-            self.arenas.ensure(&plan, self.options.growth)?;
-            self.forget();
-        }
+        self.make_room_for(&plan)?;
         self.prepared.push(Prepared {
             missing: leafs_of(graph, Leaf::Input).collect(),
             graph: Arc::clone(graph),
@@ -138,7 +132,8 @@ impl Session {
         if tensor.origin != Origin::Leaf(Leaf::Input) {
             return Err(Error::NotInput { tensor: tensor.name.clone() });
         }
-        let stored = self.in_arena(prepared, input)?;
+        self.make_room(plan)?;
+        let stored = self.in_arena(self.get_prepared(plan)?, input)?;
         set_whole(&stored, bytes)?;
         self.results_of = None;
         for (index, prepared) in self.prepared.iter_mut().enumerate() {
@@ -161,6 +156,8 @@ impl Session {
         if let Some(missing) = prepared.missing.first() {
             return Err(Error::InputNotSet(prepared.graph.tensor(*missing).name.clone()));
         }
+        self.make_room(plan)?;
+        let prepared = self.get_prepared(plan)?;
         let program = match &prepared.program {
             Some(program) => Arc::clone(program),
             None => {
@@ -174,8 +171,10 @@ impl Session {
             prepared.missing = leafs_of(&prepared.graph, Leaf::Input).collect();
         }
         self.results_of = None;
-        // SAFETY: `submit` asks that no other queue touches this program's bytes under the same claims. The
-        // claims were made for this call, and this session's one queue is the only one to see them.
+        // SAFETY: `submit` asks that no other queue touches this program's bytes under the same claims: they were made
+        // for this call, and this session's one queue is the only one to see them. And it asks that results lie on
+        // nothing that is still needed: the plan sees to that, from steps whose overwrites were checked against the
+        // graph; of fused steps, `Device::lower` answers for what it offers.
         unsafe { self.queue.submit(&program, &claims, options) }?;
         self.queue.sync()?;
         self.results_of = Some(plan);
@@ -221,6 +220,23 @@ impl Session {
         self.prepared.iter().map(|prepared| prepared.persistent_bytes).sum()
     }
 
+    /// Room for a prepared plan, if a growth that failed has taken it away.
+    fn make_room(&mut self, plan: PlanId) -> Result<(), Error> {
+        let plan = Arc::clone(&self.get_prepared(plan)?.plan);
+        self.make_room_for(&plan)
+    }
+
+    fn make_room_for(&mut self, plan: &MemoryPlan) -> Result<(), Error> {
+        if !self.arenas.holds(plan) {
+            if self.options.growth == Growth::Replace {
+                self.forget();
+            }
+            self.arenas.ensure(plan, self.options.growth)?;
+            self.forget();
+        }
+        Ok(())
+    }
+
     /// Gives up what lies in the arena: contents, and programs, which keep the buffers alive that they were compiled
     /// for.
     fn forget(&mut self) {
@@ -261,7 +277,10 @@ impl Session {
         let temporary = |(index, temporary): (usize, &orlop_backend::Temporary)| {
             let place = prepared.plan.place(ValueId::new(graph.tensors().len() + index));
             let slot = place.and_then(|place| self.arenas.slot(place));
-            slot.ok_or_else(|| unbound(&temporary.name))
+            let inside = |slot: &Slot| {
+                slot.offset.checked_add(temporary.bytes).is_some_and(|end| end <= slot.buffer.bytes())
+            };
+            slot.filter(inside).ok_or_else(|| unbound(&temporary.name))
         };
         let temporaries =
             prepared.steps.temporaries.iter().enumerate().map(temporary).collect::<Result<_, _>>()?;
@@ -281,11 +300,7 @@ impl Prepared {
         let root = tensor.storage.root;
         let persistent = self.persistent.iter().find(|(leaf, _)| *leaf == root).map(|(_, stored)| stored);
         let stored = persistent.or_else(|| self.externals.get(root)).ok_or_else(|| unbound(&tensor.name))?;
-        let slot = Slot {
-            offset: stored.slot().offset + tensor.storage.offset,
-            buffer: Arc::clone(&stored.slot().buffer),
-        };
-        Ok(StoredTensor::new(tensor.name.as_str(), tensor.desc, slot)?)
+        Ok(stored.view(tensor.name.as_str(), tensor.desc, tensor.storage.offset)?)
     }
 }
 
@@ -334,7 +349,11 @@ fn lower_and_plan(
     };
     let buffer_types: Vec<Option<Arc<dyn BufferType>>> = graph.tensor_ids().map(buffer_type).collect();
     let mut escapes = vec![false; graph.tensors().len()];
-    graph.results().iter().for_each(|id| escapes[id.index()] = true);
+    // What is read outside may be a view of what is computed here.
+    for id in graph.results() {
+        escapes[id.index()] = true;
+        escapes[graph.tensor(id).storage.root.index()] = true;
+    }
     let nodes: Vec<NodeId> = graph.node_ids().collect();
     let segment = Segment { graph, nodes: &nodes, buffer_types: &buffer_types, escapes: &escapes };
     let steps = device.lower(&segment, &options.lower)?;

@@ -333,11 +333,27 @@ impl Usage {
             known(*id, &|| "the list of leafs".to_owned())?;
             arena(*at, &|| format!("leaf `{}`", self.name(*id)))?;
         }
+        let mut written = vec![false; self.values.len()];
+        for (id, _) in &self.leafs {
+            written[self.value(*id).root.index()] = true;
+        }
         for (index, step) in self.steps().enumerate() {
             let user = || format!("step {index}");
             arena(step.arena, &user)?;
             for id in step.reads.iter().chain(step.writes) {
                 known(*id, &user)?;
+            }
+            step.writes.iter().for_each(|id| written[self.value(*id).root.index()] = true);
+            let unwritten = |id: &&ValueId| {
+                let root = self.value(**id).root;
+                let flags = self.value(root).flags;
+                !written[root.index()] && !flags.external && !flags.input
+            };
+            // Foreign graphs may read what nobody placed yet; nobody else has a reason to.
+            if self.unread == Unread::Dies
+                && let Some(id) = step.reads.iter().find(unwritten)
+            {
+                return Err(Error::NeverWritten { value: self.name(*id).to_owned(), step: index });
             }
             for pair in step.overwrites {
                 if pair.write as usize >= step.writes.len() || pair.read as usize >= step.reads.len() {

@@ -40,10 +40,10 @@ impl Gate {
         }
     }
 
-    fn leave(&self, kind: AccessKind) {
+    fn leave(&self, kind: AccessKind, written: bool) {
         match kind {
             AccessKind::Write => {
-                self.generation.fetch_add(1, Ordering::AcqRel);
+                self.generation.fetch_add(u64::from(written), Ordering::AcqRel);
                 self.state.store(0, Ordering::Release);
             }
             AccessKind::Read => {
@@ -58,13 +58,15 @@ impl Gate {
 struct Hold {
     gate: Arc<Gate>,
     kind: AccessKind,
+    /// Whether leaving counts as a write.
+    written: bool,
 }
 
 impl Hold {
     fn take(buffer: &dyn Buffer, kind: AccessKind) -> Result<Hold, DeviceError> {
         let gate = buffer.gate();
         match gate.enter(kind) {
-            Ok(()) => Ok(Hold { gate: Arc::clone(gate), kind }),
+            Ok(()) => Ok(Hold { gate: Arc::clone(gate), kind, written: kind == AccessKind::Write }),
             Err(holder) => {
                 Err(DeviceError::Busy { buffer_type: buffer.buffer_type().name().to_owned(), holder })
             }
@@ -74,11 +76,16 @@ impl Hold {
     fn allows(&self, buffer: &dyn Buffer, kind: AccessKind) -> bool {
         Arc::ptr_eq(&self.gate, buffer.gate()) && (kind == AccessKind::Read || self.kind == AccessKind::Write)
     }
+
+    /// Leaves without having touched anything: no write is counted.
+    fn abandon(mut self) {
+        self.written = false;
+    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.gate.leave(self.kind);
+        self.gate.leave(self.kind, self.written);
     }
 }
 
@@ -146,8 +153,17 @@ impl Claims {
                 None => merged.push((buffer, kind)),
             }
         }
-        let take = |(buffer, kind): (&Arc<dyn Buffer>, AccessKind)| Hold::take(&**buffer, kind).map(Arc::new);
-        Ok(Claims(merged.into_iter().map(take).collect::<Result<_, _>>()?))
+        let mut holds = Vec::with_capacity(merged.len());
+        for (buffer, kind) in merged {
+            match Hold::take(&**buffer, kind) {
+                Ok(hold) => holds.push(hold),
+                Err(busy) => {
+                    holds.into_iter().for_each(Hold::abandon);
+                    return Err(busy);
+                }
+            }
+        }
+        Ok(Claims(holds.into_iter().map(Arc::new).collect()))
     }
 
     /// Passes if `kind` on `buffer` is claimed.

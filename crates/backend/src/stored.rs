@@ -77,6 +77,25 @@ impl StoredTensor {
         Ok(StoredTensor { name, desc, slot })
     }
 
+    /// Part of this tensor, read with another description.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfBounds`] if it ends outside, [`DeviceError::PrivateLayout`] for anything but the whole of a
+    /// tensor in a private layout.
+    pub fn view(
+        &self,
+        name: impl Into<Arc<str>>,
+        desc: TensorDesc,
+        offset: u64,
+    ) -> Result<StoredTensor, DeviceError> {
+        if offset != 0 || desc != self.desc {
+            self.refuse_private("views are not possible")?;
+        }
+        self.check(offset, Some(desc.bytes()))?;
+        let slot = Slot { offset: self.slot.offset + offset, buffer: Arc::clone(&self.slot.buffer) };
+        StoredTensor::new(name, desc, slot)
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

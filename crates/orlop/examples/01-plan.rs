@@ -10,9 +10,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let up = b.weight("up", DType::Q4_0, &[512, 2048]);
     let down = b.weight("down", DType::Q4_0, &[2048, 512]);
     let h = b.mul_mat(up, x);
-    let h = b.silu(h); // in place
+    let h = b.silu(h); // the plan will do this in place
     let y = b.mul_mat(down, h);
-    let y = b.add(y, x); // in place
+    let y = b.add(y, x); // and this
     b.output(y);
     let graph = b.build()?;
 

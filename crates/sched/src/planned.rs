@@ -139,8 +139,11 @@ fn lower(
             let output = graph.node(*node).output;
             let root = graph.tensor(output).storage.root;
             let read_elsewhere = readers[root.index()].iter().any(|reader| *reader != index);
-            escapes[output.index()] =
-                read_elsewhere || is_result.contains(&output) || part.observed == Some(output);
+            escapes[output.index()] = read_elsewhere
+                || is_result.contains(&output)
+                || part
+                    .observed
+                    .is_some_and(|seen| seen == output || graph.tensor(seen).storage.root == output);
         }
         let segment = Segment { graph, nodes: &part.nodes, buffer_types: &buffer_types, escapes: &escapes };
         let device = machine.device(part.device);

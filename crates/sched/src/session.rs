@@ -375,11 +375,8 @@ impl Prepared {
         let root = tensor.storage.root;
         let stored = self.persistent.get(&root).or_else(|| self.externals.get(root));
         let stored = stored.ok_or_else(|| unbound(&tensor.name))?;
-        let slot = Slot {
-            offset: stored.slot().offset + tensor.storage.offset,
-            buffer: Arc::clone(&stored.slot().buffer),
-        };
-        Ok(StoredTensor::new(tensor.name.as_str(), tensor.desc, slot).map_err(AllocError::from)?)
+        let view = stored.view(tensor.name.as_str(), tensor.desc, tensor.storage.offset);
+        Ok(view.map_err(AllocError::from)?)
     }
 }
 

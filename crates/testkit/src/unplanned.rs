@@ -68,6 +68,7 @@ pub fn run_unplanned_with(
     let mut escapes = vec![options.observe == Observe::Everything; slots.len()];
     for id in graph.results() {
         escapes[id.index()] = true;
+        escapes[graph.tensor(id).storage.root.index()] = true;
     }
     let segment = Segment { graph, nodes: &nodes, buffer_types: &buffer_types, escapes: &escapes };
     let steps = device.lower(&segment, &options.lower)?;

@@ -121,17 +121,20 @@ fn growth_that_fails_leaves_inputs_and_results_alone() {
 }
 
 #[test]
-fn growth_that_replaces_and_fails_is_noticed_by_the_graphs_that_were_there() {
+fn after_growth_that_replaces_and_fails_the_graphs_that_were_there_get_their_room_back() {
     let (mut session, state) = session(Growth::Replace);
-    let (graph, [x, ..]) = sum(8);
+    let (graph, [x, y, z]) = sum(8);
     let plan = session.prepare(&graph, &Externals::new()).unwrap();
+    session.set(plan, x, &[9; 8]).unwrap();
     state.fail_allocation_after(0);
     assert!(session.prepare(&sum(64).0, &Externals::new()).is_err());
     assert_eq!(session.arena_bytes(), 0);
-    let error = session.set(plan, x, &[1; 8]).unwrap_err();
-    assert!(matches!(error, Error::Device(DeviceError::OutOfBounds { .. })), "{error:?}");
-    session.prepare(&graph, &Externals::new()).unwrap();
+    // What was set before is gone.
+    session.set(plan, y, &[1; 8]).unwrap();
+    assert_eq!(run(&mut session, plan), Err(Error::InputNotSet("x".to_owned())));
     session.set(plan, x, &[1; 8]).unwrap();
+    run(&mut session, plan).unwrap();
+    assert!(get(&session, plan, z, 8).is_ok());
 }
 
 #[test]

@@ -1,0 +1,182 @@
+//! What a session does not take on trust: steps that a device makes, and memory that a caller hands over.
+#![allow(clippy::unwrap_used)] // whatever is here is a test
+
+use std::sync::Arc;
+
+use orlop::alloc::{Error, Externals, Session, SessionOptions, SetTensor, TensorSet};
+use orlop::backend::{
+    Bindings, BufferType, Device, DeviceError, DeviceFacts, HostBufferType, LowerOptions, NodeQuery,
+    Overwrite, Program, Queue, Role, Segment, Slot, Steps, StoredTensor, Support,
+};
+use orlop::graph::{DType, Graph, GraphBuilder, TensorDesc};
+use orlop_testkit::ReferenceDevice;
+
+/// A device whose lowering is changed behind its back.
+#[derive(Debug)]
+struct Liar {
+    inner: Arc<ReferenceDevice>,
+    lie: fn(&mut Steps),
+}
+
+impl Device for Liar {
+    fn name(&self) -> &str {
+        "liar"
+    }
+
+    fn facts(&self) -> DeviceFacts {
+        self.inner.facts()
+    }
+
+    fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
+        self.inner.buffer_types(role)
+    }
+
+    fn supports(&self, node: &NodeQuery<'_>) -> Support {
+        self.inner.supports(node)
+    }
+
+    fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
+        let mut steps = self.inner.lower(segment, options)?;
+        (self.lie)(&mut steps);
+        Ok(steps)
+    }
+
+    fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
+        self.inner.compile(steps, bindings)
+    }
+
+    fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
+        self.inner.queue()
+    }
+}
+
+/// `relu(a b)`.
+fn graph() -> Arc<Graph> {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4, 4]);
+    let y = b.mul_mat(x, x);
+    let z = b.relu(y);
+    b.output(z);
+    Arc::new(b.build().unwrap())
+}
+
+fn prepared_with(lie: fn(&mut Steps)) -> Result<(), Error> {
+    let device = Arc::new(Liar { inner: ReferenceDevice::new(), lie });
+    let mut session = Session::new(device, SessionOptions::default())?;
+    session.prepare(&graph(), &Externals::new()).map(|_| ())
+}
+
+#[test]
+fn steps_overwrite_no_more_than_their_op_may() {
+    assert_eq!(prepared_with(|_| {}), Ok(()));
+    let product = prepared_with(|steps| steps.steps[0].may_overwrite.push(Overwrite { write: 0, read: 0 }));
+    assert!(matches!(product, Err(Error::BadLowering { .. })), "{product:?}");
+    let nowhere = prepared_with(|steps| steps.steps[0].may_overwrite.push(Overwrite { write: 0, read: 9 }));
+    assert!(matches!(nowhere, Err(Error::BadLowering { .. })), "{nowhere:?}");
+}
+
+#[test]
+fn what_a_step_reads_was_written_before() {
+    let dropped = prepared_with(|steps| drop(steps.steps.remove(0)));
+    assert!(matches!(&dropped, Err(Error::NeverWritten { value, step: 0 }) if value == "t1"), "{dropped:?}");
+}
+
+#[test]
+fn the_result_behind_a_view_that_is_an_output_is_not_fused_away() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4, 4]);
+    let y = b.sqr(x);
+    let view = b.reshape(y, &[16]);
+    b.output(view);
+    let graph = Arc::new(b.build().unwrap());
+    // Drops every step whose result does not escape, as a device may that has fused it into another.
+    #[derive(Debug)]
+    struct Fusing(Arc<ReferenceDevice>);
+    impl Device for Fusing {
+        fn name(&self) -> &str {
+            "fusing"
+        }
+        fn facts(&self) -> DeviceFacts {
+            self.0.facts()
+        }
+        fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
+            self.0.buffer_types(role)
+        }
+        fn supports(&self, node: &NodeQuery<'_>) -> Support {
+            self.0.supports(node)
+        }
+        fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
+            let mut steps = self.0.lower(segment, options)?;
+            steps.steps.retain(|step| segment.escapes[segment.graph.node(step.nodes[0]).output.index()]);
+            Ok(steps)
+        }
+        fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
+            self.0.compile(steps, bindings)
+        }
+        fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
+            self.0.queue()
+        }
+    }
+    let mut session =
+        Session::new(Arc::new(Fusing(ReferenceDevice::new())), SessionOptions::default()).unwrap();
+    let plan = session.prepare(&graph, &Externals::new()).unwrap();
+    session.set(plan, x, &orlop_testkit::f32_bytes(&[3.0; 16])).unwrap();
+    session.run(plan, &Default::default()).unwrap();
+    let mut bytes = [0; 64];
+    session.get(plan, view, &mut bytes).unwrap();
+    assert_eq!(bytes[..], orlop_testkit::f32_bytes(&[9.0; 16]));
+}
+
+fn desc(length: u64) -> TensorDesc {
+    TensorDesc::contiguous(DType::F32, &[length]).unwrap()
+}
+
+#[test]
+fn a_state_shares_no_bytes_with_another_leaf() {
+    let host: Arc<dyn BufferType> = HostBufferType::new("host");
+    let buffer = Arc::clone(&host).allocate(256).unwrap();
+    let at = |name: &str, offset| {
+        StoredTensor::new(name, desc(16), Slot { buffer: Arc::clone(&buffer), offset }).unwrap()
+    };
+    let build = |state: bool| {
+        let mut b = GraphBuilder::new();
+        let a = if state { b.state("a", DType::F32, &[16]) } else { b.weight("a", DType::F32, &[16]) };
+        let w = b.weight("w", DType::F32, &[16]);
+        let y = b.add(a, w);
+        b.output(y);
+        b.build().unwrap()
+    };
+    for (state, offset, fine) in [(true, 64, true), (true, 32, false), (false, 32, true), (true, 0, false)] {
+        let graph = build(state);
+        let externals = Externals::by_name(&graph, &[at("a", 0), at("w", offset), at("unused", 128)]);
+        let checked = externals.check(&graph);
+        match fine {
+            true => assert_eq!(checked, Ok(())),
+            false => assert!(matches!(checked, Err(Error::ExternalsOverlap { .. })), "{checked:?}"),
+        }
+    }
+}
+
+#[test]
+fn graphs_with_other_ids_find_their_tensors_by_name() {
+    let host: Arc<dyn BufferType> = HostBufferType::new("host");
+    let set =
+        TensorSet::allocate(&host, &[SetTensor::new("k", desc(8)), SetTensor::new("v", desc(8))]).unwrap();
+    let build = |extra: bool| {
+        let mut b = GraphBuilder::new();
+        if extra {
+            b.input("extra", DType::F32, &[1]);
+        }
+        let (k, v) = (b.state("k", DType::F32, &[8]), b.state("v", DType::F32, &[8]));
+        let y = b.add(k, v);
+        b.output(y);
+        (b.build().unwrap(), k, v)
+    };
+    for extra in [false, true] {
+        let (graph, k, v) = build(extra);
+        let externals = Externals::by_name(&graph, set.tensors());
+        assert_eq!(externals.get(k).unwrap().name(), "k");
+        assert_eq!(externals.get(v).unwrap().name(), "v");
+        assert_eq!(externals.check(&graph), Ok(()));
+    }
+}
