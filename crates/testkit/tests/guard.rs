@@ -108,7 +108,13 @@ fn an_operand_taken_against_the_rule_is_refused() {
     b.name(y, "rolled");
     let graph = Arc::new(b.build().unwrap());
     let feeds = vec![(x, f32_bytes(&[1.0; 15]))];
-    let trespass = caught(Fault::RollsInPlace, &graph, &feeds);
+    let (guard, device) = guarded(Fault::RollsInPlace);
+    // A plan is not even made of steps that offer it.
+    let error = planned(&device, &graph, &feeds).unwrap_err();
+    assert!(matches!(error, orlop_alloc::Error::BadLowering { .. }), "{error:?}");
+    // Places made by hand are for the guard to see.
+    compiled_at(&device, &graph, &[0, 256, 256]).unwrap_err();
+    let [trespass] = &guard.trespasses()[..] else { panic!("one trespass") };
     let expected = Offence::OverwritesOperand { value: "rolled".to_owned(), operand: "made".to_owned() };
     assert_eq!(trespass.offence, expected);
 }
