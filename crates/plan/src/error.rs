@@ -90,6 +90,16 @@ pub enum PlanError {
         capacity: u64,
         /// What no plan can be below.
         bound: u64,
+        /// A few buffers that are too much together: leave one out, and the others are not.
+        together: Vec<BufferId>,
+    },
+    /// No plan can be as small as the capacity, though at no step there are more bytes alive.
+    #[error("no plan fits the capacity of {capacity}: {} buffers cannot be placed together", .together.len())]
+    NoPlan {
+        /// The problem's capacity.
+        capacity: u64,
+        /// Buffers for which there is no plan within the capacity, whatever becomes of the others.
+        together: Vec<BufferId>,
     },
     /// A plan within the capacity may exist, but was not found.
     #[error("the best plan found takes {} bytes, more than the capacity of {capacity}", .best.peak)]

@@ -1,15 +1,20 @@
 //! From a problem to a plan.
 
 mod budget;
+mod exact;
 mod greedy;
+mod improve;
 mod instance;
 mod online;
 mod order;
 mod refine;
+mod repair;
+mod sections;
 mod skyline;
+mod valley;
 
 use crate::bound::densest;
-use crate::{ChunkRule, Options, Place, Plan, PlanError, Problem, Strategy, bound};
+use crate::{Buffer, BufferId, ChunkRule, Options, Place, Plan, PlanError, Problem, Strategy, bound};
 use budget::Budget;
 use greedy::{Aim, Layout, greedy};
 use instance::Instance;
@@ -22,7 +27,7 @@ const REPLAY_WORK: u64 = 64;
 ///
 /// Fixed buffers stay where they are, no two buffers share a byte at a step, offsets are multiples of the
 /// buffer's alignment, and nothing straddles two chunks. With a capacity, the search ends at the first plan
-/// that fits; without one, when a plan reaches the [`bound`] or the effort is spent. A greedy strategy for
+/// that fits; without one, when a plan is proven to be the smallest or the effort is spent. A strategy for
 /// which the effort is too small falls back to [`Strategy::Online`], and the plan says so.
 ///
 /// ```
@@ -39,22 +44,47 @@ const REPLAY_WORK: u64 = 64;
 ///
 /// # Errors
 /// Those of [`Problem::validate`]; [`PlanError::Impossible`] when the capacity is below the bound;
-/// [`PlanError::OverCapacity`] when no plan was found within it; [`PlanError::AddressesOverflow`] when
-/// alignments spread the buffers beyond 64 bits; [`PlanError::ChunkLimit`] under [`Strategy::Ggml`].
+/// [`PlanError::NoPlan`] when a search has shown that nothing fits it; [`PlanError::OverCapacity`] when no plan was
+/// found within it; [`PlanError::AddressesOverflow`] when alignments spread the buffers beyond 64 bits;
+/// [`PlanError::ChunkLimit`] under [`Strategy::Ggml`].
 pub fn solve(problem: &Problem, options: &Options) -> Result<Plan, PlanError> {
+    solve_until(problem, options, &|| false)
+}
+
+/// [`solve`], but `stop` is asked every now and then, and the best plan so far comes back soon after it says yes.
+///
+/// This is the way to a limit of time: the planner itself has no clock. What is found then depends on the moment.
+///
+/// ```
+/// use orlop_plan::{Buffer, Options, Problem, Strategy, solve_until};
+/// let mut problem = Problem::default();
+/// problem.push(Buffer::new(256, 64, 0..2))?;
+/// let began = std::time::Instant::now();
+/// let plan = solve_until(&problem, &Options::with(Strategy::Exact), &|| began.elapsed().as_secs() >= 10)?;
+/// assert!(plan.optimal);
+/// # Ok::<(), orlop_plan::PlanError>(())
+/// ```
+///
+/// # Errors
+/// As [`solve`].
+pub fn solve_until(problem: &Problem, options: &Options, stop: &dyn Fn() -> bool) -> Result<Plan, PlanError> {
     problem.validate()?;
     let bound = bound(problem);
     if let Some(capacity) = problem.capacity
         && capacity < bound
     {
-        return Err(PlanError::Impossible { capacity, bound });
+        return Err(PlanError::Impossible { capacity, bound, together: too_much_at_once(problem, capacity) });
     }
-    let mut search = Search::new(problem, bound, options.effort);
+    let mut search = Search::new(problem, bound, options.effort, stop);
     search.run(options.strategy)?;
+    if let (Some(capacity), Some(together)) = (problem.capacity, search.conflict) {
+        return Err(PlanError::NoPlan { capacity, together });
+    }
     let Some((layout, strategy)) = search.best else {
         return Err(PlanError::AddressesOverflow { strategy: options.strategy });
     };
     let plan = finish(problem, layout, bound, strategy, search.budget.spent)?;
+    let plan = Plan { optimal: plan.peak <= search.lower, ..plan };
     match problem.capacity {
         Some(capacity) if plan.peak > capacity => {
             Err(PlanError::OverCapacity { capacity, best: Box::new(plan) })
@@ -63,21 +93,48 @@ pub fn solve(problem: &Problem, options: &Options) -> Result<Plan, PlanError> {
     }
 }
 
+/// A few buffers that are too much for a capacity below the bound: alive at one step, or fixed.
+fn too_much_at_once(problem: &Problem, capacity: u64) -> Vec<BufferId> {
+    let densest = densest(problem);
+    let bytes = |buffer: &Buffer| buffer.footprint().unwrap_or(u64::MAX);
+    let few = if densest.bytes > capacity {
+        let alive =
+            (0u32..).zip(&problem.buffers).filter(|(_, b)| b.size > 0 && b.live.contains(&densest.step));
+        exact::core::too_much(alive.map(|(index, b)| (bytes(b), index)).collect(), capacity)
+    } else {
+        // Per chunk, the fixed buffer that reaches highest.
+        let mut tops: Vec<(u32, u64, u32)> = (0u32..)
+            .zip(&problem.buffers)
+            .filter(|(_, b)| b.size > 0)
+            .filter_map(|(index, b)| Some((b.fixed?.chunk, b.fixed?.offset.saturating_add(bytes(b)), index)))
+            .collect();
+        tops.sort_unstable();
+        tops.reverse();
+        tops.dedup_by_key(|(chunk, ..)| *chunk);
+        exact::core::too_much(tops.into_iter().map(|(_, top, index)| (top, index)).collect(), capacity)
+    };
+    few.into_iter().filter_map(|index| problem.id(index as usize)).collect()
+}
+
 /// The best layout so far, and what may still be spent on a better one.
 struct Search<'a> {
     problem: &'a Problem,
     bound: u64,
+    /// What no plan can be below, as far as is known: the bound, or more.
+    lower: u64,
     /// A peak that ends the search.
     goal: u64,
-    budget: Budget,
+    budget: Budget<'a>,
     best: Option<(Layout, Strategy)>,
+    /// Buffers that have no plan within the capacity, once that is shown.
+    conflict: Option<Vec<BufferId>>,
 }
 
 impl<'a> Search<'a> {
-    fn new(problem: &'a Problem, bound: u64, effort: u64) -> Self {
+    fn new(problem: &'a Problem, bound: u64, effort: u64, stop: &'a dyn Fn() -> bool) -> Self {
         let goal = problem.capacity.unwrap_or(0).max(bound);
-        let budget = Budget::per_buffer(effort, problem.buffers.len());
-        Self { problem, bound, goal, budget, best: None }
+        let budget = Budget::per_buffer(effort, problem.buffers.len()).until(stop);
+        Self { problem, bound, lower: bound, goal, budget, best: None, conflict: None }
     }
 
     fn run(&mut self, strategy: Strategy) -> Result<(), PlanError> {
@@ -91,10 +148,13 @@ impl<'a> Search<'a> {
                     let _ = self.ggml();
                 }
                 if !self.is_done() {
-                    self.offline(&PORTFOLIO, true);
+                    self.improve();
                 }
             }
             Strategy::Refine => self.offline(&PORTFOLIO, true),
+            Strategy::Valley => self.valley(),
+            Strategy::Repair => self.repair_only(),
+            Strategy::Exact => self.exact_only(),
             one => self.offline(&[one], false),
         }
         if self.best.is_none() {
@@ -139,7 +199,7 @@ impl<'a> Search<'a> {
                     let seed = (order.clone(), fit);
                     match run.layout {
                         Some(layout) => {
-                            self.offer_items(&items, layout, strategy);
+                            self.offer_items(&items.buffer, layout, strategy);
                             seeds.push_best(seed);
                         }
                         None => seeds.push(seed),
@@ -157,7 +217,12 @@ impl<'a> Search<'a> {
     }
 
     fn is_done(&self) -> bool {
-        self.budget.is_spent() || self.best.as_ref().is_some_and(|(layout, _)| layout.peak <= self.goal)
+        self.budget.is_spent() || self.is_reached()
+    }
+
+    /// Whether the best plan is as good as can be, or as was asked for.
+    fn is_reached(&self) -> bool {
+        self.conflict.is_some() || self.best_peak() <= self.goal.max(self.lower)
     }
 
     /// Keeps a layout if it is smaller than the best one.
@@ -167,10 +232,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn offer_items(&mut self, items: &Instance, layout: Layout, strategy: Strategy) {
+    /// The same for a layout of items, which stand for `buffers`.
+    fn offer_items(&mut self, buffers: &[u32], layout: Layout, strategy: Strategy) {
         let mut places: Vec<Place> =
             self.problem.buffers.iter().map(|buffer| buffer.fixed.unwrap_or_default()).collect();
-        for (buffer, place) in items.buffer.iter().zip(layout.places) {
+        for (buffer, place) in buffers.iter().zip(layout.places) {
             places[*buffer as usize] = place;
         }
         self.offer(Layout { places, peak: layout.peak }, strategy);

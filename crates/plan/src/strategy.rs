@@ -31,6 +31,13 @@ pub enum Strategy {
     /// Greedy rounds from all of the orders above, each of which moves what did not fit below the bound to
     /// the front.
     Refine,
+    /// From the bottom up into the lowest valley of what is placed, whatever the number of buffers.
+    Valley,
+    /// From the smallest of the plans so far: what rises above a height goes elsewhere, and what is in its way makes
+    /// room.
+    Repair,
+    /// Searches until a plan is proven to be the smallest, or for a capacity until one fits or none can.
+    Exact,
     /// All of the above for as long as the effort lasts; the smallest peak wins.
     #[default]
     Best,
@@ -38,7 +45,7 @@ pub enum Strategy {
 
 impl Strategy {
     /// Every strategy, in the order that decides between equal peaks.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Ggml,
         Self::Online,
         Self::Order,
@@ -49,6 +56,9 @@ impl Strategy {
         Self::Dense,
         Self::Skyline,
         Self::Refine,
+        Self::Valley,
+        Self::Repair,
+        Self::Exact,
         Self::Best,
     ];
 
@@ -65,6 +75,9 @@ impl Strategy {
             Self::Dense => "dense",
             Self::Skyline => "skyline",
             Self::Refine => "refine",
+            Self::Valley => "valley",
+            Self::Repair => "repair",
+            Self::Exact => "exact",
             Self::Best => "best",
         }
     }
@@ -103,17 +116,18 @@ pub struct Options {
     /// [`Options::DEFAULT_EFFORT`].
     ///
     /// The online strategies always run. The others run while the work lasts, so a problem too large for
-    /// them is still planned. A problem of few buffers is given the work of four thousand.
+    /// them is still planned. A problem of few buffers is given the work of a thousand.
     pub effort: u64,
 }
 
 impl Options {
-    /// Work allowed per buffer unless told otherwise: at most about a hundred microseconds.
-    pub const DEFAULT_EFFORT: u64 = 16_384;
+    /// Work allowed per buffer unless told otherwise: a few microseconds.
+    pub const DEFAULT_EFFORT: u64 = 1024;
 
-    /// The default effort with `strategy`.
+    /// `strategy` with its own effort: the default one, and no limit for [`Strategy::Exact`].
     pub fn with(strategy: Strategy) -> Self {
-        Self { strategy, ..Self::default() }
+        let effort = if strategy == Strategy::Exact { u64::MAX } else { Self::DEFAULT_EFFORT };
+        Self { strategy, effort }
     }
 }
 

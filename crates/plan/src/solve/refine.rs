@@ -64,7 +64,7 @@ impl Search<'_> {
             let run = greedy(items, &order, fit, aim, &mut self.budget);
             stale += 1;
             if let Some(layout) = run.layout {
-                self.offer_items(items, layout, Strategy::Refine);
+                self.offer_items(&items.buffer, layout, Strategy::Refine);
                 better = Some((order.clone(), fit));
                 stale = 0;
             }

@@ -28,7 +28,7 @@ fn offline_beats_online_where_the_future_matters() {
     let online = solve(&fragmented(), &Options::with(Strategy::Online)).unwrap();
     let best = solve(&fragmented(), &Options::default()).unwrap();
     assert_eq!((online.peak, online.gap(), online.optimal), (48, 16, false));
-    assert_eq!((best.peak, best.gap(), best.optimal, best.strategy), (32, 0, true, Strategy::Size));
+    assert_eq!((best.peak, best.gap(), best.optimal, best.strategy), (32, 0, true, Strategy::Valley));
 }
 
 #[test]
@@ -49,7 +49,8 @@ fn a_capacity_that_is_met_ends_the_search() {
 fn a_capacity_below_the_bound_is_impossible() {
     let problem = Problem { capacity: Some(31), ..fragmented() };
     let err = solve(&problem, &Options::default()).unwrap_err();
-    assert_eq!(err, PlanError::Impossible { capacity: 31, bound: 32 });
+    let together = vec![problem.id(1).unwrap(), problem.id(2).unwrap()];
+    assert_eq!(err, PlanError::Impossible { capacity: 31, bound: 32, together });
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What holds for every free list and every plan.
 
+mod exact;
 mod free_list;
 mod model;
 mod plans;

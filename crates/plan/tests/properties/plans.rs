@@ -34,6 +34,9 @@ fn problems() -> impl Strategy<Value = Problem> {
     })
 }
 
+/// What spends all its work on a search of its own; the portfolio has only a part of it for each.
+const SEARCHES: [Planner; 3] = [Planner::Refine, Planner::Repair, Planner::Exact];
+
 /// A plan with these places and honest numbers.
 fn plan_of(problem: &Problem, places: Vec<Place>) -> Plan {
     let count = places.iter().map(|place| place.chunk as usize + 1).max().unwrap_or(0);
@@ -84,7 +87,7 @@ fn check(problem: &Problem, options: &Options) -> Result<(), TestCaseError> {
         Ok(plan) => {
             prop_assert_eq!(verify(problem, &plan), Ok(()));
             prop_assert!(plan.peak >= bound(problem) && plan.bound == bound(problem));
-            prop_assert_eq!(plan.optimal, plan.gap() == 0);
+            prop_assert!(plan.optimal || plan.gap() > 0);
         }
         Err(PlanError::OverCapacity { capacity, best }) => {
             prop_assert_eq!(problem.capacity, Some(capacity));
@@ -94,8 +97,13 @@ fn check(problem: &Problem, options: &Options) -> Result<(), TestCaseError> {
             );
             prop_assert_eq!(verify(&Problem { capacity: None, ..problem.clone() }, &best), Ok(()));
         }
-        Err(PlanError::Impossible { capacity, bound: least }) => {
+        Err(PlanError::Impossible { capacity, bound: least, together }) => {
             prop_assert!(capacity < least && least == bound(problem));
+            prop_assert!(!together.is_empty());
+        }
+        Err(PlanError::NoPlan { capacity, together }) => {
+            prop_assert!(problem.capacity == Some(capacity) && together.len() > 1);
+            prop_assert!(matches!(options.strategy, Planner::Exact | Planner::Best));
         }
         Err(PlanError::ChunkLimit { .. }) => prop_assert_eq!(options.strategy, Planner::Ggml),
         Err(other) => prop_assert_eq!(problem.validate(), Err(other)),
@@ -119,7 +127,7 @@ proptest! {
         let best = solve(&problem, &Options { strategy: Planner::Best, effort: 400 }).unwrap();
         for strategy in Planner::ALL {
             match solve(&problem, &Options { strategy, effort: 400 }) {
-                Ok(plan) if strategy != Planner::Refine => prop_assert!(best.peak <= plan.peak),
+                Ok(plan) if !SEARCHES.contains(&strategy) => prop_assert!(best.peak <= plan.peak),
                 _ => {}
             }
         }

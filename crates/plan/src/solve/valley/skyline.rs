@@ -1,0 +1,146 @@
+//! The upper edge of what is placed.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+/// A stretch of sections of equal height between higher ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Valley {
+    pub(super) low: u32,
+    pub(super) high: u32,
+    pub(super) ground: u64,
+}
+
+/// Heights over sections, as runs of equal height. A run is named by its first section.
+#[derive(Debug)]
+pub(super) struct Skyline {
+    /// Per run, the next one and the one before; `GONE` where there is no run.
+    next: Vec<u32>,
+    before: Vec<u32>,
+    height: Vec<u64>,
+    /// Runs by height; some are outdated.
+    queue: BinaryHeap<Reverse<(u64, u32, u32)>>,
+}
+
+const GONE: u32 = u32::MAX;
+
+impl Skyline {
+    pub(super) fn new(sections: usize) -> Self {
+        let mut next = vec![GONE; sections + 1];
+        next[0] = sections as u32;
+        let queue = BinaryHeap::from([Reverse((0, 0, sections as u32))]);
+        Self { next, before: vec![GONE; sections + 1], height: vec![0; sections + 1], queue }
+    }
+
+    fn sections(&self) -> usize {
+        self.next.len() - 1
+    }
+
+    /// The lowest valley; `None` if there are no sections.
+    pub(super) fn lowest(&mut self) -> Option<Valley> {
+        while let Some(Reverse((ground, low, high))) = self.queue.pop() {
+            let run = low as usize;
+            if run < self.sections() && self.next[run] == high && self.height[run] == ground {
+                return Some(Valley { low, high, ground });
+            }
+        }
+        None
+    }
+
+    /// Puts something on the ground of a valley.
+    pub(super) fn cover(&mut self, valley: &Valley, span: Range<u32>, top: u64) {
+        if span.end < valley.high {
+            self.split(valley.low, span.end);
+            self.push(span.end);
+        }
+        if span.start > valley.low {
+            self.split(valley.low, span.start);
+            self.push(valley.low);
+        }
+        self.height[span.start as usize] = top;
+        let run = self.join(span.start);
+        self.push(run);
+    }
+
+    /// Raises the ground of a valley to the lower wall; where there is no wall, nothing is left to be placed.
+    pub(super) fn raise(&mut self, valley: &Valley) {
+        let (run, next) = (valley.low as usize, valley.high as usize);
+        let left = self.before.get(run).filter(|b| **b != GONE).map(|b| self.height[*b as usize]);
+        let right = (next < self.sections()).then(|| self.height[next]);
+        let Some(wall) = left.into_iter().chain(right).min() else { return };
+        self.height[run] = wall;
+        let run = self.join(valley.low);
+        self.push(run);
+    }
+
+    fn push(&mut self, run: u32) {
+        self.queue.push(Reverse((self.height[run as usize], run, self.next[run as usize])));
+    }
+
+    /// Cuts a run in two.
+    fn split(&mut self, run: u32, at: u32) {
+        let next = self.next[run as usize];
+        self.link(run, at);
+        self.link(at, next);
+        self.height[at as usize] = self.height[run as usize];
+    }
+
+    fn link(&mut self, run: u32, next: u32) {
+        self.next[run as usize] = next;
+        self.before[next as usize] = run;
+    }
+
+    /// Unites a run with neighbours of its height; the name of the whole.
+    fn join(&mut self, run: u32) -> u32 {
+        let next = self.next[run as usize];
+        if (next as usize) < self.sections() && self.height[next as usize] == self.height[run as usize] {
+            let far = self.next[next as usize];
+            self.next[next as usize] = GONE;
+            self.link(run, far);
+        }
+        let before = self.before[run as usize];
+        if before != GONE && self.height[before as usize] == self.height[run as usize] {
+            let next = self.next[run as usize];
+            self.next[run as usize] = GONE;
+            self.link(before, next);
+            return before;
+        }
+        run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn valley(low: u32, high: u32, ground: u64) -> Option<Valley> {
+        Some(Valley { low, high, ground })
+    }
+
+    #[test]
+    fn valleys_come_lowest_first_and_unite_when_raised() {
+        let mut skyline = Skyline::new(10);
+        let ground = skyline.lowest().unwrap();
+        skyline.cover(&ground, 3..6, 7);
+        assert_eq!(skyline.lowest(), valley(0, 3, 0));
+        let right = skyline.lowest().unwrap();
+        assert_eq!(Some(right), valley(6, 10, 0));
+        skyline.cover(&right, 6..10, 5);
+        assert_eq!(skyline.lowest(), valley(6, 10, 5));
+        skyline.raise(&Valley { low: 6, high: 10, ground: 5 });
+        assert_eq!(skyline.lowest(), valley(3, 10, 7));
+        skyline.raise(&Valley { low: 0, high: 3, ground: 0 });
+        assert_eq!(skyline.lowest(), valley(0, 10, 7));
+    }
+
+    #[test]
+    fn equal_heights_side_by_side_are_one_run() {
+        let mut skyline = Skyline::new(4);
+        let ground = skyline.lowest().unwrap();
+        skyline.cover(&ground, 0..2, 9);
+        let rest = skyline.lowest().unwrap();
+        skyline.cover(&rest, 2..4, 9);
+        assert_eq!(skyline.lowest(), valley(0, 4, 9));
+    }
+}
