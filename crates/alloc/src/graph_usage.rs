@@ -238,12 +238,12 @@ fn check_steps(graph: &Graph, steps: &Steps) -> Result<(), Error> {
         if let [node] = step.nodes[..]
             && let Some(node) = graph.nodes().get(node.index())
         {
-            let offered = |pair: &&Overwrite| {
+            let forbidden = |pair: &Overwrite| {
                 step.writes[pair.write] == Value::Tensor(node.output)
                     && matches!(step.reads[pair.read], Value::Tensor(id)
                         if !node.inputs.iter().enumerate().any(|(slot, input)| *input == id && may_overwrite(&node.op, slot)))
             };
-            if step.may_overwrite.iter().any(|pair| offered(&pair)) {
+            if step.may_overwrite.iter().any(forbidden) {
                 return bad(format!("step {index}, which offers to overwrite what {} may not", node.op));
             }
         }

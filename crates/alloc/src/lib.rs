@@ -16,10 +16,12 @@ mod externals;
 mod graph_allocator;
 mod graph_in_region;
 mod graph_usage;
+mod inputs;
 mod layouts;
 mod linear;
 mod memory_plan;
 mod observe;
+mod saved_plan;
 mod session;
 mod tensor_allocator;
 mod tensor_set;
@@ -32,12 +34,16 @@ pub use error::Error;
 pub use externals::Externals;
 pub use graph_allocator::{Allocation, Assignment, GraphAllocator};
 pub use graph_in_region::RegionAllocator;
+#[doc(hidden)] // what sessions over one device and over several have in common
+pub use inputs::{Inputs, check_length, get_whole, leafs_of, set_whole, unbound};
 pub use layouts::Layouts;
 pub use linear::LinearAllocator;
 pub use memory_plan::{
     ArenaPlan, MemoryPlan, Misfit, PeakStorage, Place, PlanOptions, Storage, plan_as_ggml, plan_memory,
+    plan_memory_until,
 };
 pub use observe::{Event, Observer};
+pub use saved_plan::{SavedMemoryPlan, SavedPlanError};
 pub use session::{PlanId, Session, SessionOptions};
 pub use tensor_allocator::TensorAllocator;
 pub use tensor_set::{SetPlace, SetTensor, TensorSet};

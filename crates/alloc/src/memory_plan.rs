@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use orlop_plan::{
-    Buffer, ChunkRule, FreeList, FreeListError, Options, Plan, Problem, Strategy, bound, solve,
+    Buffer, ChunkRule, FreeList, FreeListError, Options, Plan, Problem, Strategy, bound, solve_until,
 };
 
 use crate::trace::{Event, Rules, Trace, walk};
@@ -106,6 +106,18 @@ struct Candidate {
 /// # Errors
 /// What [`Usage::validate`] refuses, and [`Error::Plan`] if sizes do not fit 64 bits or a capacity is not met.
 pub fn plan_memory(usage: &Arc<Usage>, options: &PlanOptions) -> Result<MemoryPlan, Error> {
+    plan_memory_until(usage, options, &|| false)
+}
+
+/// [`plan_memory`], but `stop` is asked every now and then, and the best plan so far comes back soon after it says yes.
+///
+/// # Errors
+/// As [`plan_memory`].
+pub fn plan_memory_until(
+    usage: &Arc<Usage>,
+    options: &PlanOptions,
+    stop: &dyn Fn() -> bool,
+) -> Result<MemoryPlan, Error> {
     usage.validate()?;
     let online = options.search.strategy == Strategy::Ggml;
     let sharings: &[Sharing] = match options.sharing {
@@ -120,7 +132,7 @@ pub fn plan_memory(usage: &Arc<Usage>, options: &PlanOptions) -> Result<MemoryPl
     }
     let mut best: Vec<Candidate> = Vec::with_capacity(usage.arenas.len());
     for index in 0..usage.arenas.len() {
-        best.push(best_for_arena(usage, ArenaId::new(index), &traces, options)?);
+        best.push(best_for_arena(usage, ArenaId::new(index), &traces, options, stop)?);
     }
     Ok(assemble(usage, &traces, best))
 }
@@ -145,6 +157,7 @@ fn best_for_arena(
     arena: ArenaId,
     traces: &[(Sharing, Trace)],
     options: &PlanOptions,
+    stop: &dyn Fn() -> bool,
 ) -> Result<Candidate, Error> {
     let mut best: Option<Candidate> = None;
     let mut keep = |candidate: Candidate| {
@@ -155,7 +168,15 @@ fn best_for_arena(
     for (index, (sharing, trace)) in traces.iter().enumerate() {
         let known = traces[..index].iter().any(|(_, known)| known.pieces == trace.pieces);
         if options.search.strategy != Strategy::Ggml && !known {
-            keep(search(usage, arena, index, *sharing, trace, &options.search)?);
+            let problem = problem_of(usage, arena, trace);
+            let plan = solve_until(&problem, &options.search, stop);
+            keep(searched(
+                trace,
+                arena,
+                index,
+                *sharing,
+                plan.map_err(|source| plan_error(usage, arena, source))?,
+            ));
         }
         let online = matches!(options.search.strategy, Strategy::Ggml | Strategy::Best);
         if online && matches!(sharing, Sharing::Direct | Sharing::None) {
@@ -195,21 +216,12 @@ fn problem_of(usage: &Usage, arena: ArenaId, trace: &Trace) -> Problem {
     }
 }
 
-/// Plans the pieces of one arena offline.
-fn search(
-    usage: &Usage,
-    arena: ArenaId,
-    index: usize,
-    sharing: Sharing,
-    trace: &Trace,
-    options: &Options,
-) -> Result<Candidate, Error> {
-    let problem = problem_of(usage, arena, trace);
-    let plan: Plan = solve(&problem, options).map_err(|source| plan_error(usage, arena, source))?;
+/// The pieces of one arena as they were planned offline.
+fn searched(trace: &Trace, arena: ArenaId, index: usize, sharing: Sharing, plan: Plan) -> Candidate {
     let places = pieces_of(trace, arena).map(|(piece, _)| piece).zip(plan.places).collect();
     let Plan { chunks, oversize, peak, bound, optimal, strategy, work, .. } = plan;
     let arena = ArenaPlan { chunks, oversize, peak, bound, optimal, strategy, sharing, work };
-    Ok(Candidate { trace: index, arena, places })
+    Candidate { trace: index, arena, places }
 }
 
 /// Plans the pieces of one arena by best fit, in the order in which the trace needs them.
@@ -336,6 +348,16 @@ impl MemoryPlan {
     /// Where a value lies; `None` if it lies in memory of somebody else's or in none.
     pub fn place(&self, id: ValueId) -> Option<Place> {
         self.places.get(id.index()).copied().flatten()
+    }
+
+    pub(crate) fn from_parts(
+        usage: &Arc<Usage>,
+        arenas: Vec<ArenaPlan>,
+        storages: Vec<Storage>,
+        decisions: Vec<Decision>,
+        places: Vec<Option<Place>>,
+    ) -> MemoryPlan {
+        MemoryPlan { usage: Arc::clone(usage), arenas, storages, decisions, places }
     }
 
     pub(crate) fn places(&self) -> &[Option<Place>] {

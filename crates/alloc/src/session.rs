@@ -3,13 +3,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use orlop_backend::{
-    Bindings, BufferType, Claims, Device, DeviceError, LowerOptions, Program, Queue, Role, RunOptions,
-    Segment, Slot, Steps, StoredTensor, Value,
+    Bindings, BufferType, Claims, Device, LowerOptions, Program, Queue, Role, RunOptions, Segment, Slot,
+    Steps, StoredTensor, Value,
 };
 use orlop_graph::{Graph, Leaf, NodeId, Origin, TensorDesc, TensorId};
 
 use crate::arena::Arenas;
 use crate::graph_usage::{Homes, Lowered, arena_info, usage_of};
+use crate::inputs::{Inputs, get_whole, leafs_of, set_whole, unbound};
 use crate::{
     ArenaId, ArenaInfo, Error, Externals, Growth, MemoryPlan, PlanOptions, SetTensor, TensorSet, ValueId,
     plan_memory,
@@ -67,8 +68,7 @@ struct Prepared {
     persistent_bytes: u64,
     /// Compiled at the first run after the arena was made.
     program: Option<Arc<dyn Program>>,
-    /// Inputs that were not set since the last run.
-    missing: Vec<TensorId>,
+    inputs: Inputs,
 }
 
 impl Session {
@@ -107,7 +107,7 @@ impl Session {
         let persistent = TensorSet::allocate(&arena_type, &set)?;
         self.make_room_for(&plan)?;
         self.prepared.push(Prepared {
-            missing: leafs_of(graph, Leaf::Input).collect(),
+            inputs: Inputs::of(graph),
             graph: Arc::clone(graph),
             steps,
             plan,
@@ -122,7 +122,7 @@ impl Session {
     /// Sets an input or a persistent leaf, all of it.
     ///
     /// # Errors
-    /// [`Error::NotInput`], [`Error::UnknownPlan`], and [`DeviceError::WrongLength`] and its like.
+    /// [`Error::NotInput`], [`Error::UnknownPlan`], and [`orlop_backend::DeviceError::WrongLength`] and its like.
     pub fn set(&mut self, plan: PlanId, input: TensorId, bytes: &[u8]) -> Result<(), Error> {
         let prepared = self.get_prepared(plan)?;
         let tensor = prepared.tensor(input)?;
@@ -138,9 +138,9 @@ impl Session {
         self.results_of = None;
         for (index, prepared) in self.prepared.iter_mut().enumerate() {
             if index == plan.0 {
-                prepared.missing.retain(|missing| *missing != input);
+                prepared.inputs.set(input);
             } else {
-                prepared.missing = leafs_of(&prepared.graph, Leaf::Input).collect();
+                prepared.inputs.forget();
             }
         }
         Ok(())
@@ -149,13 +149,11 @@ impl Session {
     /// Runs a graph once and waits for it.
     ///
     /// # Errors
-    /// [`Error::InputNotSet`], [`DeviceError::Busy`] if somebody else uses memory that the graph needs, and what
+    /// [`Error::InputNotSet`], [`orlop_backend::DeviceError::Busy`] if somebody else uses memory that the graph needs, and what
     /// the run itself meets; inputs must be set anew then.
     pub fn run(&mut self, plan: PlanId, options: &RunOptions) -> Result<(), Error> {
         let prepared = self.get_prepared(plan)?;
-        if let Some(missing) = prepared.missing.first() {
-            return Err(Error::InputNotSet(prepared.graph.tensor(*missing).name.clone()));
-        }
+        prepared.inputs.check(&prepared.graph)?;
         self.make_room(plan)?;
         let prepared = self.get_prepared(plan)?;
         let program = match &prepared.program {
@@ -168,7 +166,7 @@ impl Session {
         };
         let claims = Claims::take(program.touches().iter().map(|(buffer, kind)| (buffer, *kind)))?;
         for prepared in &mut self.prepared {
-            prepared.missing = leafs_of(&prepared.graph, Leaf::Input).collect();
+            prepared.inputs.forget();
         }
         self.results_of = None;
         // SAFETY: `submit` asks that no other queue touches this program's bytes under the same claims: they were made
@@ -184,7 +182,7 @@ impl Session {
     /// Reads an output, a persistent leaf or a view of one, all of it.
     ///
     /// # Errors
-    /// [`Error::NotOutput`], [`Error::NotRun`], and [`DeviceError::WrongLength`] and its like.
+    /// [`Error::NotOutput`], [`Error::NotRun`], and [`orlop_backend::DeviceError::WrongLength`] and its like.
     pub fn get(&self, plan: PlanId, output: TensorId, bytes: &mut [u8]) -> Result<(), Error> {
         let prepared = self.get_prepared(plan)?;
         let tensor = prepared.tensor(output)?;
@@ -198,8 +196,7 @@ impl Session {
             return Err(Error::NotRun { tensor: name() });
         }
         let stored = if kept_outside { prepared.outside(output)? } else { self.in_arena(prepared, output)? };
-        check_length(&stored, bytes.len() as u64)?;
-        Ok(stored.get(0, bytes)?)
+        get_whole(&stored, bytes)
     }
 
     /// The plan of a prepared graph.
@@ -242,7 +239,7 @@ impl Session {
     fn forget(&mut self) {
         for prepared in &mut self.prepared {
             prepared.program = None;
-            prepared.missing = leafs_of(&prepared.graph, Leaf::Input).collect();
+            prepared.inputs.forget();
         }
         self.results_of = None;
     }
@@ -312,27 +309,6 @@ impl fmt::Debug for Session {
             .field("plans", &self.prepared.len())
             .finish()
     }
-}
-
-fn leafs_of(graph: &Graph, kind: Leaf) -> impl Iterator<Item = TensorId> + '_ {
-    graph.leafs().filter(move |(_, leaf)| *leaf == kind).map(|(id, _)| id)
-}
-
-fn unbound(name: &str) -> Error {
-    DeviceError::Unbound { value: name.to_owned() }.into()
-}
-
-fn check_length(stored: &StoredTensor, given: u64) -> Result<(), Error> {
-    let expected = stored.desc().bytes();
-    if given == expected {
-        return Ok(());
-    }
-    Err(DeviceError::WrongLength { tensor: stored.name().to_owned(), expected, given }.into())
-}
-
-fn set_whole(stored: &StoredTensor, bytes: &[u8]) -> Result<(), Error> {
-    check_length(stored, bytes.len() as u64)?;
-    Ok(stored.set(0, bytes)?)
 }
 
 /// The pure part of preparing: from a graph to steps and their memory plan.

@@ -60,12 +60,29 @@ pub trait BufferType: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether its buffers lie over bytes that are there already ([`BufferType::over`]), such as a mapped file. Such a
+    /// type allocates none.
+    fn is_borrowed(&self) -> bool {
+        false
+    }
+
+    /// A buffer over bytes that are only read; it keeps them alive.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotBorrowed`] for types that allocate their memory, [`DeviceError::MisalignedBase`].
+    fn over(self: Arc<Self>, _bytes: SharedBytes) -> Result<Arc<dyn Buffer>, DeviceError> {
+        Err(DeviceError::NotBorrowed { buffer_type: self.name().to_owned() })
+    }
+
     /// A buffer of exactly this many bytes, which may be 0. Dropping the last handle frees it.
     ///
     /// # Errors
     /// [`DeviceError::TooLarge`] beyond [`BufferType::max_bytes`], [`DeviceError::OutOfMemory`].
     fn allocate(self: Arc<Self>, bytes: u64) -> Result<Arc<dyn Buffer>, DeviceError>;
 }
+
+/// Bytes that something keeps alive and nobody changes: a mapped file, a vector.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Whether two handles name one buffer type.
 pub fn same_type(a: &Arc<dyn BufferType>, b: &Arc<dyn BufferType>) -> bool {

@@ -97,6 +97,28 @@ pub fn copy_claimed(
     Ok(route)
 }
 
+/// The way that a copy would take, under claims as for [`copy_claimed`]. Nothing is copied.
+///
+/// # Errors
+/// As [`copy_claimed`].
+pub fn copy_route(
+    from: &StoredTensor,
+    to: &StoredTensor,
+    [read, write]: [&Claim; 2],
+) -> Result<CopyRoute, DeviceError> {
+    if nothing_to_do(from, to)? {
+        return Ok(CopyRoute::Identical);
+    }
+    let (source, target) = (&*from.slot().buffer, &*to.slot().buffer);
+    // Whoever can copy a range can copy an empty one.
+    let (start, at) = (from.slot().offset, to.slot().offset);
+    Ok(match () {
+        () if target.pull([write, read], at, source, start..start)? => CopyRoute::Pulled,
+        () if source.push([read, write], start..start, target, at)? => CopyRoute::Pushed,
+        () => CopyRoute::Bounced,
+    })
+}
+
 /// Zeroed memory for elements on their way.
 fn host_memory(bytes: u64) -> Result<Vec<u8>, DeviceError> {
     let mut memory = Vec::new();

@@ -92,6 +92,12 @@ pub enum DeviceError {
         /// Name of the buffer type.
         buffer_type: String,
     },
+    /// Memory of this kind is allocated, it does not lie over bytes that are there already.
+    #[error("{buffer_type} cannot lie over bytes that are there already")]
+    NotBorrowed {
+        /// Name of the buffer type.
+        buffer_type: String,
+    },
     /// Somebody else uses the buffer right now. Nobody waits: try again, or use a second session.
     #[error("a buffer of {buffer_type} is busy: {holder}")]
     Busy {
@@ -177,17 +183,6 @@ pub enum DeviceError {
         device: String,
         /// What it said.
         reason: String,
-    },
-    /// Two devices of one name.
-    #[error("a device named {0} is registered already")]
-    DuplicateDevice(String),
-    /// No device of that name.
-    #[error("no device is named {name}; there are: {}", .known.join(", "))]
-    UnknownDevice {
-        /// The name asked for.
-        name: String,
-        /// The names there are.
-        known: Vec<String>,
     },
 }
 

@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Buffer, DeviceError, Holder};
+use crate::{Buffer, BufferType, DeviceError, Holder};
 use orlop_graph::AccessKind;
 
 const WRITER: u64 = u64::MAX;
@@ -58,35 +58,56 @@ impl Gate {
 struct Hold {
     gate: Arc<Gate>,
     kind: AccessKind,
-    /// Whether leaving counts as a write.
-    written: bool,
+    /// Whose gate it is, for those who come too late.
+    owner: Arc<dyn BufferType>,
+    /// Inside, or only on the list of those that will be entered again.
+    inside: bool,
 }
 
 impl Hold {
     fn take(buffer: &dyn Buffer, kind: AccessKind) -> Result<Hold, DeviceError> {
-        let gate = buffer.gate();
-        match gate.enter(kind) {
-            Ok(()) => Ok(Hold { gate: Arc::clone(gate), kind, written: kind == AccessKind::Write }),
-            Err(holder) => {
-                Err(DeviceError::Busy { buffer_type: buffer.buffer_type().name().to_owned(), holder })
-            }
-        }
+        let (gate, owner) = (Arc::clone(buffer.gate()), Arc::clone(buffer.buffer_type()));
+        let mut hold = Hold { gate, kind, owner, inside: false };
+        hold.enter()?;
+        Ok(hold)
+    }
+
+    fn enter(&mut self) -> Result<(), DeviceError> {
+        let entered = self.gate.enter(self.kind);
+        entered.map_err(|holder| DeviceError::Busy { buffer_type: self.owner.name().to_owned(), holder })?;
+        self.inside = true;
+        Ok(())
     }
 
     fn allows(&self, buffer: &dyn Buffer, kind: AccessKind) -> bool {
-        Arc::ptr_eq(&self.gate, buffer.gate()) && (kind == AccessKind::Read || self.kind == AccessKind::Write)
+        self.inside
+            && Arc::ptr_eq(&self.gate, buffer.gate())
+            && (kind == AccessKind::Read || self.kind == AccessKind::Write)
     }
 
-    /// Leaves without having touched anything: no write is counted.
-    fn abandon(mut self) {
-        self.written = false;
+    /// Leaves; `touched` says whether something may have been written.
+    fn leave(&mut self, touched: bool) {
+        if std::mem::take(&mut self.inside) {
+            self.gate.leave(self.kind, touched && self.kind == AccessKind::Write);
+        }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.gate.leave(self.kind, self.written);
+        self.leave(true);
     }
+}
+
+/// Enters all gates, or none.
+fn enter_all(holds: &mut [Hold]) -> Result<(), DeviceError> {
+    for index in 0..holds.len() {
+        if let Err(busy) = holds[index].enter() {
+            holds[..index].iter_mut().for_each(|hold| hold.leave(false));
+            return Err(busy);
+        }
+    }
+    Ok(())
 }
 
 /// The right of one thread to read, or to read and write, one buffer for as long as it is held. It can go to
@@ -98,10 +119,17 @@ impl Drop for Hold {
 /// ```
 #[derive(Debug)]
 pub struct Claim {
-    hold: Arc<Hold>,
+    held: Held,
     /// Set while somebody has a slice of the memory. The cell also keeps a claim to one thread: a claim to
     /// write is exclusive, and shared between threads it would not be.
     suspended: Cell<bool>,
+}
+
+#[derive(Debug)]
+enum Held {
+    Own(Hold),
+    /// A run's, and its position there.
+    Lent(Claims, usize),
 }
 
 impl Claim {
@@ -110,12 +138,16 @@ impl Claim {
     /// # Errors
     /// [`DeviceError::Busy`] if others hold it in a way that excludes this.
     pub fn take(buffer: &dyn Buffer, kind: AccessKind) -> Result<Claim, DeviceError> {
-        Ok(Claim { hold: Arc::new(Hold::take(buffer, kind)?), suspended: Cell::new(false) })
+        Ok(Claim { held: Held::Own(Hold::take(buffer, kind)?), suspended: Cell::new(false) })
     }
 
     /// Whether this claim allows `kind` on `buffer`.
     pub fn allows(&self, buffer: &dyn Buffer, kind: AccessKind) -> bool {
-        !self.suspended.get() && self.hold.allows(buffer, kind)
+        let hold = match &self.held {
+            Held::Own(hold) => hold,
+            Held::Lent(claims, position) => &claims.0[*position],
+        };
+        !self.suspended.get() && hold.allows(buffer, kind)
     }
 
     /// Does `work`, during which this claim allows nothing. For work that is given a slice of the memory
@@ -135,7 +167,7 @@ impl Claim {
 /// All buffers that one run holds, for any number of queues. Queues keep a clone until the work they were
 /// given is done, so memory stays claimed exactly as long as something may touch it.
 #[derive(Clone, Debug)]
-pub struct Claims(Arc<[Arc<Hold>]>);
+pub struct Claims(Arc<[Hold]>);
 
 impl Claims {
     /// Claims every buffer listed; one that is listed more than once, for writing if it is so once.
@@ -145,25 +177,40 @@ impl Claims {
     pub fn take<'a>(
         wanted: impl IntoIterator<Item = (&'a Arc<dyn Buffer>, AccessKind)>,
     ) -> Result<Claims, DeviceError> {
-        let mut merged: Vec<(&Arc<dyn Buffer>, AccessKind)> = Vec::new();
+        let mut holds: Vec<Hold> = Vec::new();
         for (buffer, kind) in wanted {
-            match merged.iter_mut().find(|(known, _)| Arc::ptr_eq(known.gate(), buffer.gate())) {
-                Some((_, known)) if kind == AccessKind::Write => *known = kind,
+            match holds.iter_mut().find(|known| Arc::ptr_eq(&known.gate, buffer.gate())) {
+                Some(known) if kind == AccessKind::Write => known.kind = kind,
                 Some(_) => {}
-                None => merged.push((buffer, kind)),
-            }
-        }
-        let mut holds = Vec::with_capacity(merged.len());
-        for (buffer, kind) in merged {
-            match Hold::take(&**buffer, kind) {
-                Ok(hold) => holds.push(hold),
-                Err(busy) => {
-                    holds.into_iter().for_each(Hold::abandon);
-                    return Err(busy);
+                None => {
+                    let (gate, owner) = (Arc::clone(buffer.gate()), Arc::clone(buffer.buffer_type()));
+                    holds.push(Hold { gate, kind, owner, inside: false });
                 }
             }
         }
-        Ok(Claims(holds.into_iter().map(Arc::new).collect()))
+        enter_all(&mut holds)?;
+        Ok(Claims(holds.into()))
+    }
+
+    /// Gives up what is claimed but keeps the list, for [`Claims::retake`]: a run that is repeated then claims without
+    /// asking for memory. `false` if a queue still has a clone; then everything stays claimed.
+    pub fn release(&mut self) -> bool {
+        let Some(holds) = Arc::get_mut(&mut self.0) else { return false };
+        holds.iter_mut().for_each(|hold| hold.leave(true));
+        true
+    }
+
+    /// Claims everything on the list again, as [`Claims::take`] did. Nothing to do unless it was released.
+    ///
+    /// # Errors
+    /// [`DeviceError::Busy`], and [`DeviceError::NotClaimed`] for a list that was cloned since; then nothing is claimed.
+    pub fn retake(&mut self) -> Result<(), DeviceError> {
+        let Some(open) = self.0.iter().find(|hold| !hold.inside) else { return Ok(()) };
+        let owner = Arc::clone(&open.owner);
+        match Arc::get_mut(&mut self.0) {
+            Some(holds) => enter_all(holds),
+            None => Err(DeviceError::NotClaimed { buffer_type: owner.name().to_owned() }),
+        }
     }
 
     /// Passes if `kind` on `buffer` is claimed.
@@ -184,13 +231,14 @@ impl Claims {
     /// to write bytes that it reads or to touch bytes that it writes: the run's schedule must order every
     /// such pair.
     pub unsafe fn lend(&self, buffer: &dyn Buffer, kind: AccessKind) -> Result<Claim, DeviceError> {
-        Ok(Claim { hold: Arc::clone(self.find(buffer, kind)?), suspended: Cell::new(false) })
+        let position = self.find(buffer, kind)?;
+        Ok(Claim { held: Held::Lent(self.clone(), position), suspended: Cell::new(false) })
     }
 
-    fn find(&self, buffer: &dyn Buffer, kind: AccessKind) -> Result<&Arc<Hold>, DeviceError> {
+    fn find(&self, buffer: &dyn Buffer, kind: AccessKind) -> Result<usize, DeviceError> {
         self.0
             .iter()
-            .find(|hold| hold.allows(buffer, kind))
+            .position(|hold| hold.allows(buffer, kind))
             .ok_or_else(|| DeviceError::NotClaimed { buffer_type: buffer.buffer_type().name().to_owned() })
     }
 }

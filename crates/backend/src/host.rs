@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use orlop_graph::AccessKind;
 
-use crate::{Buffer, BufferType, Claim, DeviceError, Gate, HostSpan};
+use crate::{Buffer, BufferType, Claim, DeviceError, Gate, HostSpan, SharedBytes};
 
 /// Alignment of host arenas: a cache line, and the widest vectors there are.
 pub const HOST_ALIGNMENT: u64 = 64;
@@ -145,10 +145,7 @@ impl ForeignBufferType {
     ///
     /// # Errors
     /// [`DeviceError::MisalignedBase`] if they do not begin at the type's alignment.
-    pub fn over_bytes(
-        self: &Arc<Self>,
-        bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
-    ) -> Result<Arc<dyn Buffer>, DeviceError> {
+    pub fn over_bytes(self: &Arc<Self>, bytes: SharedBytes) -> Result<Arc<dyn Buffer>, DeviceError> {
         // The slice lives as long as a borrow of what the `Arc` holds, and the keeper is that `Arc`.
         let slice: &[u8] = (*bytes).as_ref();
         let span = HostSpan { base: NonNull::from(slice).cast(), bytes: slice.len() as u64, writable: false };
@@ -213,6 +210,14 @@ impl BufferType for ForeignBufferType {
 
     fn is_host(&self) -> bool {
         true
+    }
+
+    fn is_borrowed(&self) -> bool {
+        true
+    }
+
+    fn over(self: Arc<Self>, bytes: SharedBytes) -> Result<Arc<dyn Buffer>, DeviceError> {
+        self.over_bytes(bytes)
     }
 
     fn allocate(self: Arc<Self>, bytes: u64) -> Result<Arc<dyn Buffer>, DeviceError> {

@@ -13,11 +13,10 @@ mod gate;
 mod host;
 mod lower;
 mod queue;
-mod registry;
 mod stored;
 
-pub use buffer::{Buffer, BufferType, HostSpan, Layout, PrivateRows, Role, Slot, same_type};
-pub use copy::{CopyRoute, copy, copy_claimed};
+pub use buffer::{Buffer, BufferType, HostSpan, Layout, PrivateRows, Role, SharedBytes, Slot, same_type};
+pub use copy::{CopyRoute, copy, copy_claimed, copy_route};
 pub use device::{Device, DeviceClass, DeviceFacts, Link, Memory, NodeQuery, Operand, Support};
 pub use error::{DeviceError, Holder, Reason};
 pub use gate::{Claim, Claims, Gate};
@@ -26,5 +25,4 @@ pub use lower::{
     Bindings, LowerOptions, Overwrite, Precision, Segment, Step, Steps, Temporary, Value, overwrites, touched,
 };
 pub use queue::{Cancel, Event, Program, Queue, RunOptions, Touch};
-pub use registry::{DeviceId, Registry};
 pub use stored::{Pieces, StoredTensor};

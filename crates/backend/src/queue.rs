@@ -1,7 +1,8 @@
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use orlop_graph::AccessKind;
 
@@ -58,7 +59,9 @@ pub trait Queue: Send + fmt::Debug {
     /// # Errors
     /// [`DeviceError::Lost`].
     fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
-        Ok(Arc::new(Done))
+        // One for all, so that a run on such queues asks for no memory.
+        static DONE: OnceLock<Arc<dyn Event>> = OnceLock::new();
+        Ok(Arc::clone(DONE.get_or_init(|| Arc::new(Done))))
     }
 
     /// Lets work given from now on wait for an event of any queue.
@@ -88,6 +91,12 @@ pub trait Event: Send + Sync + fmt::Debug {
     /// # Errors
     /// The error of the work before it.
     fn wait(&self) -> Result<(), DeviceError>;
+
+    /// When that point was passed. `None` while it is not, and for devices that do not measure; then whoever waits
+    /// looks at a clock.
+    fn passed_at(&self) -> Option<Instant> {
+        None
+    }
 
     /// For its device to recognise.
     fn as_any(&self) -> &dyn Any;

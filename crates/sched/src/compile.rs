@@ -1,22 +1,72 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use orlop_alloc::Error as AllocError;
-use orlop_backend::{Bindings, Buffer, Program, Slot, StoredTensor, Touch, Value};
-use orlop_graph::{AccessKind, DType, TensorDesc, TensorId};
+use orlop_alloc::{Error as AllocError, leafs_of, unbound};
+use orlop_backend::{
+    Bindings, Buffer, Claims, CopyRoute, DeviceError, Program, Slot, StoredTensor, Touch, Value, copy_route,
+};
+use orlop_graph::{AccessKind, DType, Leaf, TensorDesc, TensorId};
 
-use crate::session::{Prepared, failed, unbound};
+use crate::error::failed;
+use crate::memory::Spot;
+use crate::prepared::Prepared;
 use crate::{Error, Session};
 
 /// What depends on addresses.
 pub(crate) struct Compiled {
+    /// One for each run that may be in flight.
+    pub(crate) slots: Vec<Bound>,
+    /// Every buffer once; released while nothing runs.
+    pub(crate) claims: Option<Claims>,
+    touches: Vec<Touch>,
+    /// The way of each copy, once somebody asked.
+    pub(crate) routes: Option<Vec<Option<CopyRoute>>>,
+}
+
+/// The programs and copies of the runs that use one slot.
+pub(crate) struct Bound {
     pub(crate) programs: Vec<Arc<dyn Program>>,
     /// Source and destination of each copy that a run makes.
     pub(crate) copies: Vec<Option<(StoredTensor, StoredTensor)>>,
-    /// Every buffer once.
-    pub(crate) touches: Vec<Touch>,
     /// The observed result of each split.
     pub(crate) observed: Vec<Option<StoredTensor>>,
+}
+
+impl Compiled {
+    /// Claims all buffers. Only the first time asks for memory.
+    pub(crate) fn claim(&mut self) -> Result<(), DeviceError> {
+        match &mut self.claims {
+            Some(claims) => claims.retake(),
+            None => {
+                let wanted = self.touches.iter().map(|(buffer, kind)| (buffer, *kind));
+                self.claims = Some(Claims::take(wanted)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives them up again.
+    pub(crate) fn release(&mut self) {
+        // A queue that still holds them gives them up when it is done.
+        if self.claims.as_mut().is_some_and(|claims| !claims.release()) {
+            self.claims = None;
+        }
+    }
+
+    /// The way of each copy, asked for once. Everything must be claimed, and nothing run.
+    pub(crate) fn find_routes(&mut self) -> Result<(), DeviceError> {
+        let (None, Some(claims)) = (&self.routes, &self.claims) else { return Ok(()) };
+        let route = |copy: &Option<(StoredTensor, StoredTensor)>| {
+            let Some((from, to)) = copy else { return Ok(None) };
+            // SAFETY: `lend` asks that conflicting claims of the run are not used meanwhile: nothing runs yet.
+            let read = unsafe { claims.lend(&*from.slot().buffer, AccessKind::Read) }?;
+            // SAFETY: as above.
+            let write = unsafe { claims.lend(&*to.slot().buffer, AccessKind::Write) }?;
+            copy_route(from, to, [&read, &write]).map(Some)
+        };
+        self.routes = Some(self.slots[0].copies.iter().map(route).collect::<Result<_, _>>()?);
+        Ok(())
+    }
 }
 
 /// The buffers that a run touches, each once, however many splits do.
@@ -41,45 +91,81 @@ impl Touches {
 impl Session {
     /// Programs and copies at the places that the arenas have now.
     pub(crate) fn compile(&self, prepared: &Prepared) -> Result<Compiled, Error> {
-        let mut copies = Vec::with_capacity(prepared.schedule.copies.len());
         let mut touches = Touches::default();
-        for (index, copy) in prepared.schedule.copies.iter().enumerate() {
-            if prepared.resident.contains_key(&index) {
-                copies.push(None);
-                continue;
+        let slots = (0..prepared.slots.len()).map(|slot| self.bind(prepared, slot, &mut touches));
+        let slots: Vec<Bound> = slots.collect::<Result<_, _>>()?;
+        if slots.len() > 1 {
+            // While some runs are in flight, the caller sets inputs of others and reads their results.
+            let inputs = leafs_of(&prepared.graph, Leaf::Input).map(|id| (id, AccessKind::Write));
+            let results = prepared.results.iter().map(|id| (*id, AccessKind::Read));
+            let lie_here = inputs.chain(results).filter(|(id, _)| prepared.planned.memory.has(*id));
+            for ((id, kind), slot) in lie_here.flat_map(|both| (0..slots.len()).map(move |slot| (both, slot)))
+            {
+                touches.add(&self.in_arena(prepared, slot, id)?.slot().buffer, kind);
             }
-            let source = match prepared.memory.tensor(copy.root) {
-                Some(_) => self.in_arena(prepared, copy.root)?,
-                None => prepared.outside(copy.root)?,
-            };
-            let from = part(Some(&source), copy)?;
-            let slot = self.slot(prepared.memory.copy(index)).ok_or_else(|| unbound(&copy.name))?;
-            let to = StoredTensor::new(copy.name.as_str(), *from.desc(), slot).map_err(AllocError::from)?;
-            touches.add(&from.slot().buffer, AccessKind::Read);
-            touches.add(&to.slot().buffer, AccessKind::Write);
-            copies.push(Some((from, to)));
         }
-        let mut programs = Vec::with_capacity(prepared.schedule.splits.len());
-        for (index, (part, steps)) in prepared.schedule.splits.iter().zip(&prepared.steps).enumerate() {
+        Ok(Compiled { slots, claims: None, touches: touches.list, routes: None })
+    }
+
+    fn bind(&self, prepared: &Prepared, slot: usize, touches: &mut Touches) -> Result<Bound, Error> {
+        let schedule = &prepared.planned.schedule;
+        let mut copies = Vec::with_capacity(schedule.copies.len());
+        for index in 0..schedule.copies.len() {
+            let ends = self.ends_of_copy(prepared, slot, index)?;
+            if let Some((from, to)) = &ends {
+                touches.add(&from.slot().buffer, AccessKind::Read);
+                touches.add(&to.slot().buffer, AccessKind::Write);
+            }
+            copies.push(ends);
+        }
+        let mut programs = Vec::with_capacity(schedule.splits.len());
+        for (index, (part, steps)) in schedule.splits.iter().zip(&prepared.planned.steps).enumerate() {
             let device = self.machine.device(part.device);
-            let bindings = self.bindings(prepared, index)?;
+            let bindings = self.bindings(prepared, slot, index)?;
             let program =
                 device.compile(steps, &bindings).map_err(|source| failed(device.name(), index, source))?;
             program.touches().iter().for_each(|(buffer, kind)| touches.add(buffer, *kind));
             programs.push(program);
         }
         let observed = |part: &crate::Split| match part.observed {
-            Some(id) if prepared.memory.tensor(id).is_some() => self.in_arena(prepared, id).map(Some),
+            Some(id) if prepared.planned.memory.has(id) => self.in_arena(prepared, slot, id).map(Some),
             Some(id) => prepared.outside(id).map(Some),
             None => Ok(None),
         };
-        let observed = prepared.schedule.splits.iter().map(observed).collect::<Result<_, _>>()?;
-        Ok(Compiled { programs, copies, touches: touches.list, observed })
+        let observed = schedule.splits.iter().map(observed).collect::<Result<_, _>>()?;
+        Ok(Bound { programs, copies, observed })
     }
 
-    pub(crate) fn bindings(&self, prepared: &Prepared, split: usize) -> Result<Bindings, Error> {
-        let (graph, part, steps) =
-            (&prepared.graph, &prepared.schedule.splits[split], &prepared.steps[split]);
+    /// Source and destination of a copy; `None` if it stays on its device.
+    pub(crate) fn ends_of_copy(
+        &self,
+        prepared: &Prepared,
+        slot: usize,
+        index: usize,
+    ) -> Result<Option<(StoredTensor, StoredTensor)>, Error> {
+        let copy = &prepared.planned.schedule.copies[index];
+        if copy.kept {
+            return Ok(None);
+        }
+        let memory = &prepared.planned.memory;
+        let source = match memory.has(copy.root) {
+            true => self.in_arena(prepared, slot, copy.root)?,
+            false => prepared.outside(copy.root)?,
+        };
+        let from = part(Some(&source), copy)?;
+        let place = self.slot(memory.copy(index)).ok_or_else(|| unbound(&copy.name))?;
+        let to = StoredTensor::new(copy.name.as_str(), *from.desc(), place).map_err(AllocError::from)?;
+        Ok(Some((from, to)))
+    }
+
+    pub(crate) fn bindings(
+        &self,
+        prepared: &Prepared,
+        run_slot: usize,
+        split: usize,
+    ) -> Result<Bindings, Error> {
+        let planned = &prepared.planned;
+        let (graph, part, steps) = (&prepared.graph, &planned.schedule.splits[split], &planned.steps[split]);
         let mut tensors: HashMap<TensorId, Slot> = HashMap::new();
         for value in steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes)) {
             let Value::Tensor(id) = value else { continue };
@@ -88,13 +174,11 @@ impl Session {
             }
             let slot = match part.reads_copy.get(id) {
                 Some(copy) => match prepared.resident.get(copy) {
-                    Some(number) => Some(self.residents.stored(*number).slot().clone()),
-                    None => self.slot(prepared.memory.copy(*copy)),
+                    Some(number) => self.residents.stored(*number).map(|stored| stored.slot().clone()),
+                    None => self.slot(planned.memory.copy(*copy)),
                 },
-                None => match prepared.memory.tensor(*id) {
-                    Some(spot) => self.slot(Some(spot)),
-                    None => Some(prepared.outside(*id)?.slot().clone()),
-                },
+                None if planned.memory.has(*id) => self.slot(planned.memory.tensor(graph, *id, run_slot)),
+                None => Some(prepared.outside(*id)?.slot().clone()),
             };
             let slot = slot.ok_or_else(|| unbound(&graph.tensor(*id).name))?;
             let desc = &graph.tensor(*id).desc;
@@ -103,11 +187,30 @@ impl Session {
             tensors.insert(*id, slot);
         }
         let temporary = |(number, temporary): (usize, &orlop_backend::Temporary)| {
-            let slot = self.slot(prepared.memory.temporary(split, number));
-            slot.ok_or_else(|| unbound(&temporary.name))
+            let slot = self.slot(planned.memory.temporary(split, number));
+            slot.ok_or_else(|| unbound(&temporary.name).into())
         };
-        let temporaries = steps.temporaries.iter().enumerate().map(temporary).collect::<Result<_, _>>()?;
+        let temporaries =
+            steps.temporaries.iter().enumerate().map(temporary).collect::<Result<_, Error>>()?;
         Ok(Bindings { graph: Arc::clone(graph), tensors, temporaries })
+    }
+
+    pub(crate) fn slot(&self, spot: Option<Spot>) -> Option<Slot> {
+        let (domain, place) = spot?;
+        self.arenas[domain].slot(place)
+    }
+
+    /// A tensor where it lies in the runs that use a slot.
+    pub(crate) fn in_arena(
+        &self,
+        prepared: &Prepared,
+        slot: usize,
+        id: TensorId,
+    ) -> Result<StoredTensor, Error> {
+        let tensor = prepared.graph.tensor(id);
+        let place = self.slot(prepared.planned.memory.tensor(&prepared.graph, id, slot));
+        let place = place.ok_or_else(|| unbound(&tensor.name))?;
+        Ok(StoredTensor::new(tensor.name.as_str(), tensor.desc, place).map_err(AllocError::from)?)
     }
 }
 

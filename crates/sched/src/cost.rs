@@ -10,19 +10,19 @@ use crate::{DeviceIx, Error, Machine, Placement, Schedule, Why, Wishes, place_by
 pub struct CostOptions {
     /// Most bytes of weights that may be kept on a device although they lie elsewhere. Default: none for any.
     pub resident: HashMap<DeviceIx, u64>,
-    /// Most schedules to look at. Default 256.
+    /// Most schedules to look at. Default 1024.
     pub effort: usize,
 }
 
 impl Default for CostOptions {
     fn default() -> CostOptions {
-        CostOptions { resident: HashMap::new(), effort: 256 }
+        CostOptions { resident: HashMap::new(), effort: 1024 }
     }
 }
 
-/// Places a graph for the shortest [`estimate`]: begins with [`place_by_rules`] and moves runs of neighbouring nodes to
-/// other devices, largest first, as long as the estimate falls and the weights that must come along fit. So it is never
-/// worse than the rules by the same estimate.
+/// Places a graph for the shortest [`estimate`]: begins with [`place_by_rules`] and moves runs of neighbouring nodes, and
+/// parts of them, to other devices, largest first, as long as the estimate falls and the weights that must come along
+/// fit. So it is never worse than the rules by the same estimate.
 ///
 /// What the caller assigned, and what writes into storage or is written into, stays where it is.
 ///
@@ -40,16 +40,22 @@ pub fn place_by_cost(
     let mut looked = 0;
     loop {
         let mut improved = false;
-        let mut runs = runs(graph, &best, &movable);
-        runs.sort_by_key(|run| std::cmp::Reverse(run.len()));
-        for run in runs {
+        let runs = runs(graph, &best, &movable);
+        let mut parts: Vec<&[NodeId]> = Vec::new();
+        runs.iter().for_each(|run| halve(run, &mut parts));
+        parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
+        for run in parts {
+            if run.iter().any(|node| best.node(*node).device != best.node(run[0]).device) {
+                // Part of it was moved meanwhile.
+                continue;
+            }
             for device in machine.indices().filter(|device| *device != best.node(run[0]).device) {
                 let able = |node: &NodeId| machine.refusal(device, graph, *node).is_none();
                 if looked >= options.effort || !run.iter().all(able) {
                     continue;
                 }
                 looked += 1;
-                let candidate = moved(graph, &best, &run, device);
+                let candidate = moved(graph, &best, run, device);
                 let schedule = split(graph, machine, wishes, &candidate);
                 let seconds = estimate(graph, machine, &schedule);
                 if seconds < time && weights_fit(&schedule, machine, options) {
@@ -103,6 +109,16 @@ fn runs(graph: &Graph, placement: &Placement, movable: &[bool]) -> Vec<Vec<NodeI
     runs
 }
 
+/// A run, its halves, their halves, and so on.
+fn halve<'a>(run: &'a [NodeId], parts: &mut Vec<&'a [NodeId]>) {
+    parts.push(run);
+    if run.len() > 1 {
+        let (left, right) = run.split_at(run.len() / 2);
+        halve(left, parts);
+        halve(right, parts);
+    }
+}
+
 fn moved(graph: &Graph, from: &Placement, run: &[NodeId], device: DeviceIx) -> Placement {
     let mut placement = from.clone();
     run.iter().for_each(|node| placement.nodes[node.index()].device = device);
@@ -113,7 +129,7 @@ fn moved(graph: &Graph, from: &Placement, run: &[NodeId], device: DeviceIx) -> P
 /// Whether the weights that a schedule keeps elsewhere are within the limits.
 fn weights_fit(schedule: &Schedule, machine: &Machine, options: &CostOptions) -> bool {
     machine.indices().all(|device| {
-        let here = schedule.copies.iter().filter(|copy| copy.constant && copy.to == device);
+        let here = schedule.copies.iter().filter(|copy| copy.kept && copy.to == device);
         let bytes: u64 = here.map(|copy| copy.room).sum();
         bytes <= options.resident.get(&device).copied().unwrap_or(0)
     })

@@ -132,6 +132,47 @@ pub enum Error {
         /// What went wrong.
         source: Box<DeviceError>,
     },
+    /// A device is gone, and what lay on it.
+    #[error("{device}, split {split}: lost, and with it {}", if .tensors.is_empty() { "nothing that cannot be computed again".to_owned() } else { .tensors.join(", ") })]
+    DeviceLost {
+        /// The device.
+        device: String,
+        /// The split during which it was noticed.
+        split: usize,
+        /// The weights, states and persistent leafs of the graph that lay there. With none, the graph can run on the
+        /// other devices ([`crate::Session::recover`]).
+        tensors: Vec<String>,
+        /// What the device said.
+        source: Box<DeviceError>,
+    },
+    /// Data that only a lost device had.
+    #[error("{} lay on a device that is lost", .tensors.join(", "))]
+    DataLost {
+        /// The weights, states and persistent leafs.
+        tensors: Vec<String>,
+    },
+    /// As many runs as may be are in flight, and the next one needs the place of one that was not waited for.
+    #[error("{runs} runs are in flight, as many as may be; wait for the first of them")]
+    InFlight {
+        /// How many there are.
+        runs: usize,
+    },
+    /// No such run, or another has taken its place.
+    #[error("run {run} is not there, or another has taken its place")]
+    UnknownRun {
+        /// The run's number.
+        run: u64,
+    },
+    /// A graph needs more memory than was reserved, and none may be added.
+    #[error("{device} would need {needed} bytes, {reserved} are reserved")]
+    WouldGrow {
+        /// The kind of memory.
+        device: String,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes there are.
+        reserved: u64,
+    },
     /// Memory could not be planned or had.
     #[error("{device}")]
     Memory {
@@ -152,4 +193,13 @@ pub enum Error {
     /// As the one-device layer says.
     #[error(transparent)]
     Alloc(#[from] AllocError),
+}
+
+pub(crate) fn failed(device: &str, split: usize, source: DeviceError) -> Error {
+    // Whoever reaches for a lost device's memory meets the loss, too.
+    let device = match &source {
+        DeviceError::Lost { device, .. } => device.as_str(),
+        _ => device,
+    };
+    Error::Device { device: device.to_owned(), split, source: Box::new(source) }
 }

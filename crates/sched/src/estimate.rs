@@ -1,6 +1,7 @@
+use orlop_backend::DeviceFacts;
 use orlop_graph::{Graph, NodeId, Op};
 
-use crate::{DeviceIx, Machine, Schedule};
+use crate::{Machine, Schedule};
 
 /// Seconds that a schedule would take by what devices say of themselves: time for every node and for starting it, and
 /// for bringing bytes over. Splits of different devices overlap where they do not wait for each other.
@@ -8,23 +9,26 @@ pub fn estimate(graph: &Graph, machine: &Machine, schedule: &Schedule) -> f64 {
     let mut free_at = vec![0.0f64; machine.devices().len()];
     let mut ends: Vec<f64> = Vec::with_capacity(schedule.splits.len());
     for part in &schedule.splits {
-        let waits = part.waits.iter().map(|earlier| ends[*earlier]);
-        let mut now = waits.fold(free_at[part.device.index()], f64::max);
-        for copy in part.copies.iter().map(|copy| &schedule.copies[*copy]).filter(|copy| !copy.constant) {
-            let link = machine.facts(part.device).host_link;
+        let facts = machine.facts(part.device);
+        let mut now = free_at[part.device.index()];
+        let mut waited = 0;
+        for copy in part.copies.iter().map(|copy| &schedule.copies[*copy]).filter(|copy| !copy.kept) {
+            let until = copy.after.max(waited);
+            now = part.waits[waited..until].iter().map(|earlier| ends[*earlier]).fold(now, f64::max);
+            waited = until;
             let bytes = (copy.range.end - copy.range.start) as f64;
-            now += link.latency_seconds + bytes / link.bytes_per_second.max(1.0);
+            now += facts.host_link.latency_seconds + bytes / facts.host_link.bytes_per_second.max(1.0);
         }
-        now += part.nodes.iter().map(|node| node_seconds(graph, machine, part.device, *node)).sum::<f64>();
+        now = part.waits[waited..].iter().map(|earlier| ends[*earlier]).fold(now, f64::max);
+        now += part.nodes.iter().map(|node| node_seconds(graph, facts, *node)).sum::<f64>();
         free_at[part.device.index()] = now;
         ends.push(now);
     }
     ends.into_iter().fold(0.0, f64::max)
 }
 
-/// Seconds of one node on a device: limited by arithmetic or by memory, and the start.
-fn node_seconds(graph: &Graph, machine: &Machine, device: DeviceIx, node: NodeId) -> f64 {
-    let facts = machine.facts(device);
+/// Seconds of one node on a device of these facts: limited by arithmetic or by memory, and the start.
+pub fn node_seconds(graph: &Graph, facts: &DeviceFacts, node: NodeId) -> f64 {
     let data = graph.node(node);
     let bytes: u64 = data.inputs.iter().chain([&data.output]).map(|id| graph.tensor(*id).desc.bytes()).sum();
     let arithmetic = operations(graph, node) / facts.flops.max(1.0);

@@ -4,29 +4,42 @@
 //! [`Schedule`] (splits, copies, and who waits for whom); both are plain values. A [`Session`] lowers the splits, plans
 //! each device's arena on the steps of its own queue, and runs them.
 
+mod budget;
+mod calibrate;
+mod carry;
 mod compile;
 mod cost;
 mod error;
 mod estimate;
 mod fit;
+mod flight;
+mod lost;
 mod machine;
+mod marks;
 mod memory;
 mod passes;
 mod pin;
 mod placement;
 mod planned;
+mod plans;
+mod prepared;
 mod race;
 mod resident;
 mod room;
 mod run;
 mod session;
 mod settle;
+mod signature;
 mod split;
+mod timeline;
+mod transfer;
 
+pub use calibrate::{Calibration, calibrate};
 pub use cost::{CostOptions, place_by_cost};
 pub use error::Error;
-pub use estimate::estimate;
+pub use estimate::{estimate, node_seconds};
 pub use fit::largest_fitting;
+pub use flight::RunId;
 pub use machine::{DeviceIx, Machine};
 pub use passes::place_by_rules;
 pub use placement::{Placed, Placement, Spread, Why, Wishes};
@@ -34,3 +47,4 @@ pub use planned::Planned;
 pub use race::Race;
 pub use session::{PlanId, Session, SessionOptions, wishes};
 pub use split::{Copy, Schedule, Split, split};
+pub use timeline::{DeviceTime, Span, SpanWork, Timeline};

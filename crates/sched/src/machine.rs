@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use orlop_backend::{BufferType, Device, DeviceFacts, NodeQuery, Operand, Reason, Role, Support};
+use orlop_backend::{BufferType, Device, DeviceFacts, Link, NodeQuery, Operand, Reason, Role, Support};
 use orlop_graph::{Graph, NodeId, TensorId};
 
-use crate::Error;
+use crate::{Calibration, Error};
 
 /// The devices that a graph is spread over, most preferred first.
 #[derive(Clone, Debug)]
@@ -15,6 +15,7 @@ pub struct Machine {
 
 /// A device of a machine; prints as `d0`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceIx(pub(crate) usize);
 
 impl DeviceIx {
@@ -88,6 +89,23 @@ impl Machine {
     /// If the device is another machine's and out of range here.
     pub fn facts(&self, ix: DeviceIx) -> &DeviceFacts {
         &self.facts[ix.0]
+    }
+
+    /// The same machine, with a device's numbers as they were measured ([`crate::calibrate`]).
+    ///
+    /// # Errors
+    /// [`Error::UnknownDevice`].
+    pub fn calibrated(mut self, ix: DeviceIx, numbers: &Calibration) -> Result<Machine, Error> {
+        self.check(ix)?;
+        let facts = &mut self.facts[ix.0];
+        facts.flops = numbers.flops;
+        facts.bytes_per_second = numbers.bytes_per_second;
+        facts.launch_seconds = numbers.launch_seconds;
+        facts.host_link = Link {
+            bytes_per_second: numbers.host_bytes_per_second,
+            latency_seconds: numbers.host_latency_seconds,
+        };
+        Ok(self)
     }
 
     /// All devices' positions.

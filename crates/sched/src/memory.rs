@@ -44,33 +44,60 @@ pub(crate) struct Memory {
     values: Values,
 }
 
+/// A value of one domain.
+type At = (usize, ValueId);
+
 /// Which value of which domain a thing is.
 #[derive(Clone, Debug, Default)]
 struct Values {
-    tensors: HashMap<TensorId, (usize, ValueId)>,
-    copies: HashMap<usize, (usize, ValueId)>,
-    temporaries: HashMap<(usize, usize), (usize, ValueId)>,
+    /// By tensor.
+    tensors: Vec<Option<At>>,
+    /// Of runs in flight beside the first: inputs and results, by root and number of the run's slot.
+    slots: HashMap<(TensorId, usize), At>,
+    /// By copy.
+    copies: Vec<Option<At>>,
+    /// The first of each split's temporaries; the others follow it.
+    temporaries: Vec<At>,
+}
+
+impl Values {
+    fn temporary(&self, split: usize, number: usize) -> At {
+        let (domain, first) = self.temporaries[split];
+        (domain, ValueId::new(first.index() + number))
+    }
 }
 
 /// A place in one domain's plan.
 pub(crate) type Spot = (usize, orlop_alloc::Place);
 
 impl Memory {
-    pub(crate) fn tensor(&self, id: TensorId) -> Option<Spot> {
-        self.spot(self.values.tensors.get(&id))
+    /// Where a tensor lies in the runs that use a slot.
+    pub(crate) fn tensor(&self, graph: &Graph, id: TensorId, slot: usize) -> Option<Spot> {
+        let storage = graph.tensor(id).storage;
+        match self.values.slots.get(&(storage.root, slot)) {
+            Some(own) => {
+                let (domain, place) = self.spot(*own)?;
+                Some((domain, orlop_alloc::Place { offset: place.offset + storage.offset, ..place }))
+            }
+            None => self.spot(self.values.tensors[id.index()]?),
+        }
+    }
+
+    /// Whether a tensor lies in an arena.
+    pub(crate) fn has(&self, id: TensorId) -> bool {
+        self.values.tensors[id.index()].is_some()
     }
 
     pub(crate) fn copy(&self, copy: usize) -> Option<Spot> {
-        self.spot(self.values.copies.get(&copy))
+        self.spot(self.values.copies[copy]?)
     }
 
     pub(crate) fn temporary(&self, split: usize, number: usize) -> Option<Spot> {
-        self.spot(self.values.temporaries.get(&(split, number)))
+        self.spot(self.values.temporary(split, number))
     }
 
-    fn spot(&self, value: Option<&(usize, ValueId)>) -> Option<Spot> {
-        let (domain, id) = value?;
-        Some((*domain, self.plans[*domain].place(*id)?))
+    fn spot(&self, (domain, id): At) -> Option<Spot> {
+        Some((domain, self.plans[domain].place(id)?))
     }
 }
 
@@ -82,8 +109,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) placement: &'a Placement,
     pub(crate) schedule: &'a Schedule,
     pub(crate) steps: &'a [Steps],
-    /// Copies that lie outside the arenas and stay.
-    pub(crate) resident: &'a [bool],
+    /// How many runs may be in flight.
+    pub(crate) depth: usize,
 }
 
 impl Scene<'_> {
@@ -121,19 +148,21 @@ impl Scene<'_> {
             let usage = &mut usages[domain];
             let held = held_until.get(&split).map_or(&[][..], Vec::as_slice);
             let mut keep: Vec<ValueId> =
-                held.iter().filter_map(|root| values.tensors.get(root).map(|(_, id)| *id)).collect();
-            for copy in part.copies.iter().filter_map(|copy| values.copies.get(copy)) {
+                held.iter().filter_map(|root| values.tensors[root.index()].map(|(_, id)| id)).collect();
+            for copy in &part.copies {
+                let Some((_, value)) = values.copies[*copy] else { continue };
                 let group = usage.step_count() as u32;
-                let reads = std::mem::take(&mut keep);
-                usage.push_step(StepView { arena, group, reads: &reads, writes: &[copy.1], overwrites: &[] });
+                // What others read is theirs until this split has waited for them.
+                let waited = self.schedule.copies[*copy].after == part.waits.len();
+                let reads = if waited { std::mem::take(&mut keep) } else { Vec::new() };
+                usage.push_step(StepView { arena, group, reads: &reads, writes: &[value], overwrites: &[] });
             }
             let id = |value: Value| match value {
-                Value::Temporary(number) => values.temporaries.get(&(split, number)).map(|(_, id)| *id),
+                Value::Temporary(number) => Some(values.temporary(split, number).1),
                 Value::Tensor(tensor) => match part.reads_copy.get(&tensor) {
-                    Some(copy) => values.copies.get(copy).map(|(_, id)| *id),
+                    Some(copy) => values.copies[*copy].map(|(_, id)| id),
                     None => {
-                        let here = values.tensors.get(&tensor).filter(|(home, _)| *home == domain);
-                        here.map(|(_, id)| *id)
+                        values.tensors[tensor.index()].filter(|(home, _)| *home == domain).map(|(_, id)| id)
                     }
                 },
             };
@@ -151,15 +180,17 @@ impl Scene<'_> {
     fn push_values(&self, usages: &mut [Usage], values: &mut Values, holds: &[Hold]) {
         let mut layouts: HashMap<TensorDesc, u32> = HashMap::new();
         let mut kept = vec![false; self.graph.tensors().len()];
-        let results = self.graph.results();
         let forever = holds.iter().filter(|hold| hold.until.is_none()).map(|hold| hold.root);
-        let result_roots = results.iter().map(|id| self.graph.tensor(*id).storage.root);
-        result_roots.chain(forever).for_each(|root| kept[root.index()] = true);
+        forever.for_each(|root| kept[root.index()] = true);
+        let mut result = vec![false; self.graph.tensors().len()];
+        let results = self.graph.results();
+        results.iter().for_each(|id| result[self.graph.tensor(*id).storage.root.index()] = true);
+        values.tensors = vec![None; self.graph.tensors().len()];
         for id in self.graph.tensor_ids() {
             let tensor = self.graph.tensor(id);
             let root = tensor.storage.root;
-            let in_arena =
-                !matches!(self.graph.root_leaf(id), Some(Leaf::Weight | Leaf::State | Leaf::Persistent));
+            let leaf = self.graph.root_leaf(id);
+            let in_arena = matches!(leaf, None | Some(Leaf::Input));
             let Some(home) = self.placement.home(self.graph, id).filter(|_| in_arena) else { continue };
             let domain = self.domains.of(home);
             let fresh = layouts.len() as u32;
@@ -167,7 +198,7 @@ impl Scene<'_> {
             let usage = &mut usages[domain];
             let own = ValueId::new(usage.values().len());
             let root_value =
-                if root == id { Some(own) } else { values.tensors.get(&root).map(|(_, id)| *id) };
+                if root == id { Some(own) } else { values.tensors[root.index()].map(|(_, id)| id) };
             // Roots come before their views.
             let Some(root_value) = root_value else { continue };
             let bytes = if root == id {
@@ -175,12 +206,22 @@ impl Scene<'_> {
             } else {
                 tensor.desc.bytes()
             };
-            let flags = Flags { output: kept[id.index()], ..Flags::default() };
+            // What the caller sets and reads while other runs are in flight is theirs from beginning to end.
+            let in_slots = self.depth > 1 && root == id && (leaf.is_some() || result[id.index()]);
+            let output = kept[id.index()] || result[id.index()] || in_slots;
+            let flags = Flags { output, ..Flags::default() };
             let info = ValueInfo { bytes, root: root_value, offset: tensor.storage.offset, layout, flags };
             usage.push_value(tensor.name.clone(), info);
-            values.tensors.insert(id, (domain, own));
-            if root == id && self.graph.root_leaf(id) == Some(Leaf::Input) {
-                usage.leafs.push((own, ArenaId::new(0)));
+            values.tensors[id.index()] = Some((domain, own));
+            let arena = ArenaId::new(0);
+            if root == id && (leaf.is_some() || in_slots) {
+                usage.leafs.push((own, arena));
+            }
+            for slot in (1..self.depth).filter(|_| in_slots) {
+                let sibling = ValueId::new(usage.values().len());
+                usage.push_value(tensor.name.clone(), ValueInfo { root: sibling, ..info });
+                usage.leafs.push((sibling, arena));
+                values.slots.insert((id, slot), (domain, sibling));
             }
         }
         let add = |usages: &mut [Usage], domain: usize, name: &str, bytes: u64| {
@@ -190,17 +231,15 @@ impl Scene<'_> {
             usages[domain].push_value(name, info);
             (domain, own)
         };
-        for (index, copy) in self.schedule.copies.iter().enumerate() {
-            if !self.resident[index] {
-                let domain = self.domains.of(copy.to);
-                values.copies.insert(index, add(usages, domain, &copy.name, copy.room));
-            }
+        for copy in &self.schedule.copies {
+            let domain = self.domains.of(copy.to);
+            values.copies.push((!copy.kept).then(|| add(usages, domain, &copy.name, copy.room)));
         }
-        for (split, (part, steps)) in self.schedule.splits.iter().zip(self.steps).enumerate() {
-            for (number, temporary) in steps.temporaries.iter().enumerate() {
-                let domain = self.domains.of(part.device);
-                let value = add(usages, domain, &temporary.name, temporary.bytes);
-                values.temporaries.insert((split, number), value);
+        for (part, steps) in self.schedule.splits.iter().zip(self.steps) {
+            let domain = self.domains.of(part.device);
+            values.temporaries.push((domain, ValueId::new(usages[domain].values().len())));
+            for temporary in &steps.temporaries {
+                add(usages, domain, &temporary.name, temporary.bytes);
             }
         }
     }
@@ -209,6 +248,10 @@ impl Scene<'_> {
     /// that begins after the reader has ended.
     fn holds(&self) -> Vec<Hold> {
         let clocks = self.schedule.clocks(self.machine.devices().len());
+        let mut splits_of: Vec<Vec<usize>> = vec![Vec::new(); self.domains.types.len()];
+        for (index, part) in self.schedule.splits.iter().enumerate() {
+            splits_of[self.domains.of(part.device)].push(index);
+        }
         let mut holds = Vec::new();
         let mut hold = |root: TensorId, reader: usize| {
             let Some(home) = self.placement.home(self.graph, root) else { return };
@@ -217,14 +260,14 @@ impl Scene<'_> {
             if domain == self.domains.of(device) {
                 return;
             }
-            let until = (reader + 1..self.schedule.splits.len()).find(|split| {
-                self.domains.of(self.schedule.splits[*split].device) == domain
-                    && clocks[*split][device.index()] >= Some(reader)
-            });
+            // A domain's splits come one after the other, so what one of them waited for, the later ones did.
+            let own = &splits_of[domain];
+            let before = |split: &usize| *split <= reader || clocks[*split][device.index()] < Some(reader);
+            let until = own.get(own.partition_point(before)).copied();
             holds.push(Hold { root, until });
         };
         for (index, split) in self.schedule.splits.iter().enumerate() {
-            for copy in split.copies.iter().filter(|copy| !self.resident[**copy]) {
+            for copy in split.copies.iter().filter(|copy| !self.schedule.copies[**copy].kept) {
                 hold(self.schedule.copies[*copy].root, index);
             }
             for node in &split.nodes {

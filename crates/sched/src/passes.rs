@@ -123,16 +123,31 @@ impl<'a> Passes<'a> {
             Spread::Preferred => &[false, true],
             Spread::Producers => &[true],
         };
+        let all: Vec<NodeId> =
+            self.graph.node_ids().filter(|id| !self.graph.node(*id).op.is_view()).collect();
         for with_last in rounds {
-            let allowed = |device: DeviceIx| *with_last || device.index() != last;
-            for id in self.open_nodes() {
-                let inputs = self.graph.node(id).inputs.iter();
-                let sources: Vec<NodeId> = inputs.filter_map(|input| self.producers[input.index()]).collect();
-                self.follow(id, &sources, &allowed, Why::FollowsProducer);
-            }
-            for id in self.open_nodes().into_iter().rev() {
-                let readers = self.consumers[id.index()].clone();
-                self.follow(id, &readers, &allowed, Why::FollowsConsumer);
+            for up in [false, true] {
+                // The device of the node that was passed last. Preferred devices spread no further than to where
+                // another one's work begins: a chain of sums past all layers would else gather on one of them.
+                let mut passed: Option<DeviceIx> = None;
+                for position in 0..all.len() {
+                    let id = all[if up { all.len() - 1 - position } else { position }];
+                    if self.nodes[id.index()].is_none() {
+                        let near = passed;
+                        let allowed =
+                            |device: DeviceIx| *with_last || (device.index() != last && near == Some(device));
+                        if up {
+                            let readers = self.consumers[id.index()].clone();
+                            self.follow(id, &readers, &allowed, Why::FollowsConsumer);
+                        } else {
+                            let inputs = self.graph.node(id).inputs.iter();
+                            let sources: Vec<NodeId> =
+                                inputs.filter_map(|input| self.producers[input.index()]).collect();
+                            self.follow(id, &sources, &allowed, Why::FollowsProducer);
+                        }
+                    }
+                    passed = self.nodes[id.index()].map(|placed| placed.device).or(passed);
+                }
             }
         }
     }

@@ -58,6 +58,7 @@ impl Wishes {
 
 /// A device for every node, each with its reason, and one for every leaf that is not external.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Placement {
     pub(crate) nodes: Vec<Placed>,
     pub(crate) leafs: Vec<Option<DeviceIx>>,
@@ -65,6 +66,7 @@ pub struct Placement {
 
 /// A device and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Placed {
     /// The device.
     pub device: DeviceIx,
@@ -75,6 +77,7 @@ pub struct Placed {
 /// Why a node runs where it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Why {
     /// The caller said so.
     Assigned,

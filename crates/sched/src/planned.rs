@@ -5,9 +5,12 @@ use orlop_alloc::MemoryPlan;
 use orlop_backend::{BufferType, Segment, Steps};
 use orlop_graph::{Graph, TensorId};
 
+use crate::budget::{Attempt, Budgets, resident_bytes};
+use crate::carry::{Carry, carries};
+use crate::error::failed;
 use crate::memory::{Domains, Memory, Scene};
-use crate::session::failed;
-use crate::{DeviceIx, Error, Machine, Placement, Schedule, SessionOptions, Wishes, split};
+use crate::split::split_streaming;
+use crate::{DeviceIx, Error, Machine, Placement, Schedule, SessionOptions, Wishes};
 
 /// A placed graph, split, lowered and planned: everything that is known before any memory is allocated.
 #[derive(Clone, Debug)]
@@ -15,11 +18,16 @@ pub struct Planned {
     pub(crate) placement: Placement,
     pub(crate) schedule: Schedule,
     pub(crate) steps: Vec<Steps>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: Arc<Memory>,
+    /// What runs wait for of the run before, if several may be in flight.
+    pub(crate) carries: Vec<Carry>,
 }
 
 impl Planned {
     /// Splits, lowers and plans a placed graph. Pure: nothing is allocated.
+    ///
+    /// Weights that are used on another device than they lie on stay there as far as the device's budget allows; the
+    /// rest is copied in every run.
     ///
     /// # Errors
     /// What a device refuses to lower, what the planner refuses, [`Error::OverBudget`], and a placement, wishes or
@@ -35,22 +43,24 @@ impl Planned {
         placement.check(graph, machine)?;
         options.budgets.keys().copied().max().map_or(Ok(()), |device| machine.check(device))?;
         let domains = Domains::new(machine);
-        let schedule = split(graph, machine, wishes, &placement);
-        let steps = lower(graph, machine, wishes, &placement, &schedule, options)?;
-        let resident: Vec<bool> = schedule.copies.iter().map(|copy| copy.constant).collect();
-        let scene = Scene {
-            graph,
-            machine,
-            domains: &domains,
-            placement: &placement,
-            schedule: &schedule,
-            steps: &steps,
-            resident: &resident,
+        let attempt = |streamed: &HashSet<(TensorId, DeviceIx)>| {
+            let schedule = split_streaming(graph, machine, wishes, &placement, streamed);
+            let steps = lower(graph, machine, wishes, &placement, &schedule, options)?;
+            let depth = options.depth.max(1);
+            let (domains, placement) = (&domains, &placement);
+            let (schedule_ref, steps_ref) = (&schedule, &steps[..]);
+            let scene =
+                Scene { graph, machine, domains, placement, schedule: schedule_ref, steps: steps_ref, depth };
+            let memory = scene.plan(&options.plan)?;
+            Ok(Attempt { schedule, steps, memory })
         };
-        let memory = scene.plan(&options.plan)?;
-        let planned = Planned { placement, schedule, steps, memory };
-        planned.check_budgets(machine, &domains, options)?;
-        Ok(planned)
+        let budgets = Budgets { machine, domains: &domains, budgets: &options.budgets };
+        let Attempt { schedule, steps, memory } = budgets.fit(attempt)?;
+        let carries = match options.depth {
+            0 | 1 => Vec::new(),
+            _ => carries(graph, &domains, &placement, &schedule),
+        };
+        Ok(Planned { placement, schedule, steps, memory: Arc::new(memory), carries })
     }
 
     /// Where everything runs.
@@ -73,33 +83,7 @@ impl Planned {
 
     /// Bytes of weights that would be kept on a device although they lie elsewhere.
     pub fn resident_bytes(&self, device: DeviceIx) -> u64 {
-        let here = self.schedule.copies.iter().filter(|copy| copy.constant && copy.to == device);
-        here.map(|copy| copy.room).sum()
-    }
-
-    fn check_budgets(
-        &self,
-        machine: &Machine,
-        domains: &Domains,
-        options: &SessionOptions,
-    ) -> Result<(), Error> {
-        for device in machine.indices() {
-            let Some(budget) = options.budgets.get(&device) else { continue };
-            let plan = &self.memory.plans[domains.of(device)];
-            if plan.total() > *budget {
-                let (step, peak) = plan.peak(orlop_alloc::ArenaId::new(0));
-                let largest =
-                    peak.iter().take(5).map(|storage| format!("{} {}", storage.name, storage.bytes));
-                return Err(Error::OverBudget {
-                    device: machine.name(device).to_owned(),
-                    needed: plan.total(),
-                    budget: *budget,
-                    step,
-                    largest: largest.collect(),
-                });
-            }
-        }
-        Ok(())
+        resident_bytes(&self.schedule, device)
     }
 }
 
@@ -135,15 +119,14 @@ fn lower(
                 }
             };
         }
-        for node in &part.nodes {
-            let output = graph.node(*node).output;
-            let root = graph.tensor(output).storage.root;
-            let read_elsewhere = readers[root.index()].iter().any(|reader| *reader != index);
-            escapes[output.index()] = read_elsewhere
-                || is_result.contains(&output)
-                || part
-                    .observed
-                    .is_some_and(|seen| seen == output || graph.tensor(seen).storage.root == output);
+        // Also of what others computed: it may be read after this split, too.
+        for id in touched() {
+            let root = graph.tensor(*id).storage.root;
+            let read_later = readers[root.index()].last().is_some_and(|reader| *reader > index);
+            let seen = part.observed;
+            escapes[id.index()] = read_later
+                || is_result.contains(id)
+                || seen.is_some_and(|seen| seen == *id || graph.tensor(seen).storage.root == *id);
         }
         let segment = Segment { graph, nodes: &part.nodes, buffer_types: &buffer_types, escapes: &escapes };
         let device = machine.device(part.device);

@@ -4,36 +4,184 @@ use std::sync::Arc;
 use orlop_backend::{Bindings, Buffer, Slot, Steps, StoredTensor, Value};
 use orlop_graph::{Access, AccessKind, Hazard, dependencies};
 
-use crate::Schedule;
+use crate::prepared::Prepared;
+use crate::{Error, PlanId, Schedule, Session, Split};
 
 /// Two splits that touch the same bytes, one of them writing, with nothing that keeps them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("splits {before} and {after} touch the same bytes ({hazard:?}), and neither waits for the other")]
+#[error(
+    "split {before} of run {before_run} and split {after} of run {after_run} touch the same bytes ({hazard:?}), and \
+     neither waits for the other"
+)]
 pub struct Race {
-    /// The one that comes first in the schedule.
+    /// The one that comes first. One more than there are: the host, which sets inputs and reads results.
     pub before: usize,
     /// The other.
     pub after: usize,
+    /// The run that the first belongs to, of several in flight.
+    pub before_run: usize,
+    /// The run that the other belongs to.
+    pub after_run: usize,
     /// What goes wrong if they change places.
     pub hazard: Hazard,
 }
 
-/// Collects which bytes of which buffer each split touches, as it is bound, and compares with who waits for whom.
-/// It knows nothing of lifetimes or plans.
+impl Session {
+    /// Compares the bytes that each split touches, where they lie now, with who waits for whom; if several runs may be in
+    /// flight, over as many of them and one more. Independent of how the memory was planned.
+    ///
+    /// # Errors
+    /// [`Error::Race`] for the first pair of splits that could meet; that would be a mistake of this crate.
+    pub fn check_races(&self, plan: PlanId) -> Result<(), Error> {
+        self.check_races_in(plan, &self.get_prepared(plan)?.planned.schedule)
+    }
+
+    /// As [`Session::check_races`], with who waits for whom taken from another schedule of the same splits: what if an
+    /// edge were missing?
+    ///
+    /// # Errors
+    /// As there, and [`Error::ForeignSchedule`] for other splits.
+    pub fn check_races_in(&self, plan: PlanId, schedule: &Schedule) -> Result<(), Error> {
+        let prepared = self.get_prepared(plan)?;
+        let same = |(a, b): (&Split, &Split)| {
+            a.device == b.device
+                && a.nodes == b.nodes
+                && a.copies.iter().all(|copy| *copy < schedule.copies.len())
+        };
+        let (own, given) = (&prepared.planned.schedule.splits, &schedule.splits);
+        if own.len() != given.len() || !own.iter().zip(given).all(same) {
+            return Err(Error::ForeignSchedule { splits: own.len(), given: given.len() });
+        }
+        self.check_with(prepared, schedule, true)
+    }
+
+    /// As [`Session::check_races`], but runs in flight do not wait for each other: what if that were forgotten?
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)] // for tests of the check
+    pub fn check_races_without_carries(&self, plan: PlanId) -> Result<(), Error> {
+        let prepared = self.get_prepared(plan)?;
+        self.check_with(prepared, &prepared.planned.schedule, false)
+    }
+
+    fn check_with(&self, prepared: &Prepared, schedule: &Schedule, carries: bool) -> Result<(), Error> {
+        let depth = prepared.slots.len();
+        let mut checker = Checker::new(self.machine.devices().len(), schedule.splits.len());
+        let runs = if depth == 1 { 1 } else { depth + 1 };
+        for run in 0..runs {
+            let slot = run % depth;
+            if run >= depth {
+                // The host reads the results of the run whose place this one takes, once that has ended.
+                let ended = checker.all_of(run - depth);
+                let results = prepared.results.iter().filter(|id| prepared.planned.memory.has(**id));
+                checker.host(run - depth, ended);
+                for id in results {
+                    checker.whole(&self.in_arena(prepared, slot, *id)?, AccessKind::Read);
+                }
+            }
+            checker.host(run, Vec::new());
+            for (id, _) in prepared.graph.leafs().filter(|(id, _)| prepared.planned.memory.has(*id)) {
+                checker.whole(&self.in_arena(prepared, slot, id)?, AccessKind::Write);
+            }
+            self.add_run(&mut checker, prepared, schedule, run, carries)?;
+        }
+        Ok(checker.check()?)
+    }
+
+    fn add_run(
+        &self,
+        checker: &mut Checker,
+        prepared: &Prepared,
+        schedule: &Schedule,
+        run: usize,
+        carries: bool,
+    ) -> Result<(), Error> {
+        let slot = run % prepared.slots.len();
+        let set = checker.units.len() - 1;
+        for (index, part) in schedule.splits.iter().enumerate() {
+            let mut waits = vec![set];
+            if carries && run > 0 {
+                let own = prepared.planned.carries.iter().filter(|carry| carry.split == index);
+                waits.extend(own.map(|carry| checker.unit(run - 1, carry.earlier, !carry.copies_only)));
+            }
+            let mut waited = 0;
+            for copy in &part.copies {
+                let Some((from, to)) = self.ends_of_copy(prepared, slot, *copy)? else { continue };
+                let until = schedule.copies[*copy].after.clamp(waited, part.waits.len());
+                // A wait for a later split, in a schedule made by hand, promises nothing.
+                let known = part.waits[waited..until].iter().filter(|wait| **wait < index);
+                waits.extend(known.map(|wait| checker.unit(run, *wait, true)));
+                waited = until;
+                checker.begin(part.device.index(), run, index, waits.clone());
+                checker.whole(&from, AccessKind::Read);
+                checker.whole(&to, AccessKind::Write);
+            }
+            checker.note(run, index, false);
+            let known = part.waits[waited..].iter().filter(|wait| **wait < index);
+            waits.extend(known.map(|wait| checker.unit(run, *wait, true)));
+            checker.begin(part.device.index(), run, index, waits);
+            checker.note(run, index, true);
+            checker.steps(&prepared.planned.steps[index], &self.bindings(prepared, slot, index)?);
+        }
+        Ok(())
+    }
+}
+
+/// Something that one queue, or the host, does as a whole.
+#[derive(Debug)]
+struct Unit {
+    queue: usize,
+    run: usize,
+    split: usize,
+    waits: Vec<usize>,
+}
+
+/// Collects which bytes of which buffer each unit touches, and compares with who waits for whom. It knows nothing of
+/// lifetimes or plans.
 #[derive(Debug, Default)]
-pub(crate) struct RaceChecker {
+struct Checker {
+    devices: usize,
+    splits: usize,
+    units: Vec<Unit>,
+    /// The units of each run and split: the last of its copies, and its program.
+    known: HashMap<(usize, usize, bool), usize>,
     /// Numbers of the buffers, by the address of their gates.
     buffers: HashMap<usize, (u32, Arc<dyn Buffer>)>,
     accesses: Vec<Access>,
 }
 
-impl RaceChecker {
-    pub(crate) fn copy(&mut self, split: usize, from: &StoredTensor, to: &StoredTensor) {
-        self.touch(split, from.slot(), from.desc().bytes(), AccessKind::Read);
-        self.touch(split, to.slot(), to.desc().bytes(), AccessKind::Write);
+impl Checker {
+    fn new(devices: usize, splits: usize) -> Checker {
+        Checker { devices, splits, ..Checker::default() }
     }
 
-    pub(crate) fn steps(&mut self, split: usize, steps: &Steps, bindings: &Bindings) {
+    fn begin(&mut self, queue: usize, run: usize, split: usize, waits: Vec<usize>) {
+        self.units.push(Unit { queue, run, split, waits });
+    }
+
+    fn host(&mut self, run: usize, waits: Vec<usize>) {
+        self.begin(self.devices, run, self.splits, waits);
+    }
+
+    /// Remembers the latest unit as a split's copies or program.
+    fn note(&mut self, run: usize, split: usize, program: bool) {
+        self.known.insert((run, split, program), self.units.len() - 1);
+    }
+
+    fn unit(&self, run: usize, split: usize, program: bool) -> usize {
+        self.known.get(&(run, split, program)).copied().unwrap_or(0)
+    }
+
+    fn all_of(&self, run: usize) -> Vec<usize> {
+        (0..self.splits).map(|split| self.unit(run, split, true)).collect()
+    }
+
+    fn whole(&mut self, stored: &StoredTensor, kind: AccessKind) {
+        self.touch(stored.slot(), stored.desc().bytes(), kind);
+    }
+
+    fn steps(&mut self, steps: &Steps, bindings: &Bindings) {
         for step in &steps.steps {
             let reads = step.reads.iter().map(|value| (*value, AccessKind::Read));
             let writes = step.writes.iter().map(|value| (*value, AccessKind::Write));
@@ -43,31 +191,56 @@ impl RaceChecker {
                     Value::Tensor(id) => bindings.graph.tensor(id).desc.bytes(),
                     Value::Temporary(number) => steps.temporaries[number].bytes,
                 };
-                self.touch(split, slot, bytes, kind);
+                self.touch(slot, bytes, kind);
             }
         }
     }
 
-    fn touch(&mut self, split: usize, slot: &Slot, bytes: u64, kind: AccessKind) {
+    /// Bytes that the latest unit touches.
+    fn touch(&mut self, slot: &Slot, bytes: u64, kind: AccessKind) {
         let fresh = self.buffers.len() as u32;
         let gate = Arc::as_ptr(slot.buffer.gate()).addr();
         let (root, _) = self.buffers.entry(gate).or_insert_with(|| (fresh, Arc::clone(&slot.buffer)));
         let root = *root;
         let range = slot.offset..slot.offset.saturating_add(bytes);
-        self.accesses.push(Access { step: split as u32, root, range, kind });
+        self.accesses.push(Access { step: (self.units.len() - 1) as u32, root, range, kind });
     }
 
     /// The first pair that nothing keeps apart.
-    pub(crate) fn check(&self, schedule: &Schedule, devices: usize) -> Result<(), Race> {
-        let clocks = schedule.clocks(devices);
+    fn check(&self) -> Result<(), Race> {
+        let clocks = self.clocks();
         for edge in dependencies(&self.accesses) {
             let (before, after) = (edge.before as usize, edge.after as usize);
-            let device = schedule.splits[before].device;
-            let same_queue = device == schedule.splits[after].device;
-            if !same_queue && clocks[after][device.index()] < Some(before) {
-                return Err(Race { before, after, hazard: edge.hazard });
+            let (first, second) = (&self.units[before], &self.units[after]);
+            if first.queue != second.queue && clocks[after][first.queue] < Some(before) {
+                return Err(Race {
+                    before: first.split,
+                    after: second.split,
+                    before_run: first.run,
+                    after_run: second.run,
+                    hazard: edge.hazard,
+                });
             }
         }
         Ok(())
+    }
+
+    /// For each unit, the last one of each queue that has surely ended when it begins.
+    fn clocks(&self) -> Vec<Vec<Option<usize>>> {
+        let mut clocks: Vec<Vec<Option<usize>>> = Vec::with_capacity(self.units.len());
+        let mut last_of: Vec<Option<usize>> = vec![None; self.devices + 1];
+        for (index, unit) in self.units.iter().enumerate() {
+            let mut clock: Vec<Option<usize>> = vec![None; self.devices + 1];
+            let own = last_of[unit.queue].replace(index);
+            for earlier in unit.waits.iter().copied().chain(own) {
+                for (now, then) in clock.iter_mut().zip(&clocks[earlier]) {
+                    *now = (*now).max(*then);
+                }
+                let queue = self.units[earlier].queue;
+                clock[queue] = clock[queue].max(Some(earlier));
+            }
+            clocks.push(clock);
+        }
+        clocks
     }
 }

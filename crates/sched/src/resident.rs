@@ -11,7 +11,8 @@ use crate::{DeviceIx, Error, Machine};
 /// the weight's buffer has been written since.
 #[derive(Debug, Default)]
 pub(crate) struct Residents {
-    entries: Vec<Resident>,
+    /// None where one was removed.
+    entries: Vec<Option<Resident>>,
 }
 
 #[derive(Debug)]
@@ -48,8 +49,9 @@ impl Residents {
     ) -> Result<BTreeMap<usize, usize>, Error> {
         let mut numbers = BTreeMap::new();
         let mut fresh: BTreeMap<DeviceIx, Vec<&Wanted<'_>>> = BTreeMap::new();
+        let entries = self.entries.iter().enumerate();
         let known: BTreeMap<_, usize> =
-            self.entries.iter().enumerate().map(|(number, entry)| (entry.key(), number)).collect();
+            entries.filter_map(|(number, entry)| Some((entry.as_ref()?.key(), number))).collect();
         for want in wanted {
             let (position, copy, source) = want;
             match known.get(&key(copy.to, source, copy.room)) {
@@ -67,20 +69,31 @@ impl Residents {
             for ((position, copy, source), place) in wanted.into_iter().zip(set) {
                 numbers.insert(*position, self.entries.len());
                 let (source, room) = (source.clone(), copy.room);
-                self.entries.push(Resident { device, source, copy: place, room, generation: None });
+                self.entries.push(Some(Resident { device, source, copy: place, room, generation: None }));
             }
         }
         Ok(numbers)
     }
 
     /// Where a copy lies.
-    pub(crate) fn stored(&self, number: usize) -> &StoredTensor {
-        &self.entries[number].copy
+    pub(crate) fn stored(&self, number: usize) -> Option<&StoredTensor> {
+        self.entries[number].as_ref().map(|entry| &entry.copy)
+    }
+
+    /// Gives a copy's memory back.
+    pub(crate) fn remove(&mut self, number: usize) {
+        self.entries[number] = None;
+    }
+
+    /// Whether a copy is not as its weight is now.
+    pub(crate) fn is_stale(&self, number: usize) -> bool {
+        let entry = self.entries[number].as_ref();
+        entry.is_some_and(|entry| entry.generation != Some(gate(&entry.source).generation()))
     }
 
     /// Brings a copy up to date.
     pub(crate) fn refresh(&mut self, number: usize) -> Result<(), DeviceError> {
-        let entry = &mut self.entries[number];
+        let Some(entry) = &mut self.entries[number] else { return Ok(()) };
         let now = gate(&entry.source).generation();
         if entry.generation != Some(now) {
             copy(&entry.source, &entry.copy)?;

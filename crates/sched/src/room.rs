@@ -14,6 +14,7 @@ impl Session {
         if wanting.is_empty() {
             return Ok(());
         }
+        self.drain();
         match self.options.growth {
             Growth::Keep => {
                 let mut fresh = Vec::with_capacity(wanting.len());
@@ -37,6 +38,19 @@ impl Session {
         Ok(())
     }
 
+    /// Passes if all arenas are large enough.
+    pub(crate) fn check_room(&self, memory: &Memory) -> Result<(), Error> {
+        let narrow = |domain: &usize| !has_room(&self.arenas[*domain], &memory.plans[*domain]);
+        match (0..memory.plans.len()).find(narrow) {
+            Some(domain) => Err(Error::WouldGrow {
+                device: self.domains.types[domain].name().to_owned(),
+                needed: memory.plans[domain].total(),
+                reserved: self.arenas[domain].bytes(0).unwrap_or(0),
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// A domain's arena as large as it is and as a plan wants it, beside the one that is there.
     fn larger(&self, domain: usize, plan: &Arc<MemoryPlan>) -> Result<Arenas, Error> {
         let mut wanted = MemoryPlan::clone(plan);
@@ -54,11 +68,8 @@ impl Session {
 
     /// Gives up what depends on where the arenas are: programs, inputs that were set, results.
     fn forget(&mut self) {
-        for prepared in &mut self.prepared {
-            prepared.compiled = None;
-            prepared.missing.clone_from(&prepared.inputs);
-        }
-        self.results_of = None;
+        self.prepared.values_mut().for_each(|prepared| prepared.forget_places());
+        self.occupant = None;
     }
 
     fn no_room(&self, domain: usize, source: orlop_alloc::Error) -> Error {

@@ -1,21 +1,22 @@
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
 use orlop_alloc::{
-    Arenas, Error as AllocError, Externals, Growth, MemoryPlan, PlanOptions, SetTensor, TensorSet,
+    Arenas, Error as AllocError, Externals, Growth, Inputs, MemoryPlan, PlanOptions, SetTensor, TensorSet,
+    leafs_of,
 };
-use orlop_backend::{
-    BufferType, Claims, DeviceError, LowerOptions, Queue, RunOptions, Slot, Steps, StoredTensor,
-};
-use orlop_graph::{Graph, Leaf, Origin, TensorId};
+use orlop_backend::{BufferType, LowerOptions, Queue, StoredTensor};
+use orlop_graph::{Graph, Leaf, TensorId};
 
-use crate::compile::{Compiled, part};
-use crate::memory::{Domains, Memory, Spot};
+use crate::compile::part;
+use crate::error::failed;
+use crate::memory::Domains;
 use crate::planned::Planned;
-use crate::race::RaceChecker;
+use crate::prepared::{Prepared, Slot};
 use crate::resident::Residents;
-use crate::run::run_all;
+use crate::run::Awaited;
+use crate::signature::signature;
 use crate::{DeviceIx, Error, Machine, Placement, Schedule, Wishes, place_by_rules};
 
 /// Runs graphs over all devices of a machine. `prepare`, `set`, `run` and `get` mean what they mean on one device.
@@ -25,18 +26,25 @@ use crate::{DeviceIx, Error, Machine, Placement, Schedule, Wishes, place_by_rule
 pub struct Session {
     pub(crate) machine: Machine,
     pub(crate) domains: Domains,
-    queues: Vec<Box<dyn Queue>>,
+    pub(crate) queues: Vec<Box<dyn Queue>>,
     pub(crate) options: SessionOptions,
     /// One a domain.
     pub(crate) arenas: Vec<Arenas>,
-    pub(crate) prepared: Vec<Prepared>,
+    pub(crate) prepared: BTreeMap<PlanId, Prepared>,
+    /// Plans that there have been.
+    plans: usize,
     pub(crate) residents: Residents,
-    /// The plan whose results are in the arenas.
-    pub(crate) results_of: Option<PlanId>,
+    /// The plan whose inputs and results are in the arenas, and whose runs are in flight.
+    pub(crate) occupant: Option<PlanId>,
+    /// Slots and numbers of the runs in flight, the oldest first.
+    pub(crate) in_flight: VecDeque<(usize, u64)>,
+    /// Runs that there have been.
+    pub(crate) runs: u64,
+    uses: u64,
 }
 
 /// Choices of a session.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SessionOptions {
     /// How graphs are lowered.
     pub lower: LowerOptions,
@@ -44,8 +52,27 @@ pub struct SessionOptions {
     pub plan: PlanOptions,
     /// How arenas grow.
     pub growth: Growth,
-    /// Most bytes of each device's arena, by position; none for no limit.
+    /// Most bytes of each device, by position: its arena, and weights that stay there although they lie elsewhere. None
+    /// for no limit.
     pub budgets: HashMap<DeviceIx, u64>,
+    /// How many runs may be in flight. Each beyond the first costs memory for its inputs and results. Default 1.
+    pub depth: usize,
+    /// How many plans are kept and found again when an equal graph is prepared; beyond that, the one that was not used
+    /// for longest is released. Default none: every preparation makes a plan, and all are kept.
+    pub cache: Option<usize>,
+}
+
+impl Default for SessionOptions {
+    fn default() -> SessionOptions {
+        SessionOptions {
+            lower: LowerOptions::default(),
+            plan: PlanOptions::default(),
+            growth: Growth::default(),
+            budgets: HashMap::new(),
+            depth: 1,
+            cache: None,
+        }
+    }
 }
 
 /// A graph that a session has prepared; prints as `p0`.
@@ -58,21 +85,13 @@ impl fmt::Debug for PlanId {
     }
 }
 
-/// A graph ready to run: pure values, and programs once it has run.
-pub(crate) struct Prepared {
-    pub(crate) graph: Arc<Graph>,
-    externals: Externals,
-    placement: Placement,
-    pub(crate) schedule: Schedule,
-    pub(crate) steps: Vec<Steps>,
-    pub(crate) memory: Arc<Memory>,
-    persistent: HashMap<TensorId, StoredTensor>,
-    /// Copies that stay on their device: position in the schedule, number among the residents.
-    pub(crate) resident: BTreeMap<usize, usize>,
-    pub(crate) compiled: Option<Compiled>,
-    pub(crate) inputs: Vec<TensorId>,
-    /// Inputs that were not set since the last run.
-    pub(crate) missing: Vec<TensorId>,
+/// A graph to prepare.
+pub(crate) struct Request<'a> {
+    pub(crate) graph: &'a Arc<Graph>,
+    pub(crate) externals: &'a Externals,
+    pub(crate) wishes: Wishes,
+    /// `None`: by rules.
+    pub(crate) placement: Option<Placement>,
 }
 
 impl Session {
@@ -87,9 +106,20 @@ impl Session {
             queues.push(device.queue().map_err(|source| failed(device.name(), 0, source))?);
         }
         let arenas = domains.types.iter().map(|arena| Arenas::new(vec![Arc::clone(arena)])).collect();
-        let residents = Residents::default();
-        let prepared = Vec::new();
-        Ok(Session { machine, domains, queues, options, arenas, prepared, residents, results_of: None })
+        Ok(Session {
+            machine,
+            domains,
+            queues,
+            options,
+            arenas,
+            prepared: BTreeMap::new(),
+            plans: 0,
+            residents: Residents::default(),
+            occupant: None,
+            in_flight: VecDeque::new(),
+            runs: 0,
+            uses: 0,
+        })
     }
 
     /// The devices.
@@ -104,8 +134,7 @@ impl Session {
     pub fn prepare(&mut self, graph: &Arc<Graph>, externals: &Externals) -> Result<PlanId, Error> {
         externals.check(graph)?;
         let wishes = wishes(graph, externals);
-        let placement = place_by_rules(graph, &self.machine, &wishes)?;
-        self.prepare_placed(graph, externals, &wishes, placement)
+        self.prepare_request(Request { graph, externals, wishes, placement: None })
     }
 
     /// Splits, lowers and plans a placed graph, and makes room for it. Where external leafs lie is taken from
@@ -124,127 +153,94 @@ impl Session {
     ) -> Result<PlanId, Error> {
         externals.check(graph)?;
         let wishes = Wishes { pinned: pinned(graph, externals), ..wishes.clone() };
-        let planned = Planned::new(graph, &self.machine, &wishes, placement, &self.options)?;
-        let Planned { placement, schedule, steps, memory } = planned;
-        let persistent = self.persistents(graph, &placement)?;
+        self.prepare_request(Request { graph, externals, wishes, placement: Some(placement) })
+    }
+
+    /// As [`Session::prepare`], but arenas do not grow: memory that was reserved must be enough.
+    ///
+    /// # Errors
+    /// As there, and [`Error::WouldGrow`].
+    pub fn prepare_within(&mut self, graph: &Arc<Graph>, externals: &Externals) -> Result<PlanId, Error> {
+        externals.check(graph)?;
+        let request = Request { graph, externals, wishes: wishes(graph, externals), placement: None };
+        if let Some(known) = self.find_equal(&request) {
+            return Ok(known);
+        }
+        let planned = self.plan(&request)?;
+        self.check_room(&planned.memory)?;
+        self.adopt(request, planned)
+    }
+
+    fn prepare_request(&mut self, request: Request<'_>) -> Result<PlanId, Error> {
+        if let Some(known) = self.find_equal(&request) {
+            return Ok(known);
+        }
+        let planned = self.plan(&request)?;
+        self.adopt(request, planned)
+    }
+
+    /// The pure part of preparing.
+    pub(crate) fn plan(&self, request: &Request<'_>) -> Result<Planned, Error> {
+        let Request { graph, wishes, placement, .. } = request;
+        let placement = match placement {
+            Some(placement) => placement.clone(),
+            None => place_by_rules(graph, &self.machine, wishes)?,
+        };
+        Planned::new(graph, &self.machine, wishes, placement, &self.options)
+    }
+
+    fn adopt(&mut self, request: Request<'_>, planned: Planned) -> Result<PlanId, Error> {
+        let prepared = self.make(request, planned)?;
+        self.make_room_for_one_more();
+        let id = PlanId(self.plans);
+        self.plans += 1;
+        self.prepared.insert(id, prepared);
+        Ok(id)
+    }
+
+    /// Memory for a plan.
+    pub(crate) fn make(&mut self, request: Request<'_>, planned: Planned) -> Result<Prepared, Error> {
+        let Request { graph, externals, wishes, placement } = request;
+        let persistent = self.persistents(graph, &planned.placement)?;
         let residents = self.residents.len();
-        let resident = self.residents_for(&schedule, externals);
-        let resident = resident.and_then(|resident| self.make_room(&memory).map(|()| resident));
+        let resident = self.residents_for(&planned.schedule, externals);
+        let resident = resident.and_then(|resident| self.make_room(&planned.memory).map(|()| resident));
         let resident = resident.inspect_err(|_| self.residents.truncate(residents))?;
-        let inputs: Vec<TensorId> = leafs_of(graph, Leaf::Input).collect();
-        self.prepared.push(Prepared {
+        let depth = self.options.depth.max(1);
+        let slot = || Slot { inputs: Inputs::of(graph), ..Slot::default() };
+        let awaited = self.awaited(&planned);
+        Ok(Prepared {
             graph: Arc::clone(graph),
             externals: externals.clone(),
-            placement,
-            schedule,
-            steps,
-            memory: Arc::new(memory),
+            wishes,
+            by_rules: placement.is_none(),
+            signature: signature(graph),
+            used: self.tick(),
+            results: graph.results(),
+            planned,
             persistent,
             resident,
+            awaited,
             compiled: None,
-            missing: inputs.clone(),
-            inputs,
-        });
-        Ok(PlanId(self.prepared.len() - 1))
+            slots: (0..depth).map(|_| slot()).collect(),
+            next: 0,
+            latest: None,
+        })
     }
 
-    /// Sets an input or a persistent leaf, all of it.
-    ///
-    /// # Errors
-    /// [`AllocError::NotInput`], [`AllocError::UnknownPlan`], and what the buffer refuses.
-    pub fn set(&mut self, plan: PlanId, input: TensorId, bytes: &[u8]) -> Result<(), Error> {
-        self.room_for(plan)?;
-        let prepared = self.get_prepared(plan)?;
-        let tensor = prepared.tensor(input)?;
-        if let Some(stored) = prepared.persistent.get(&input) {
-            return set_whole(stored, bytes);
+    /// What somebody waits for of each split: another one, the next run, or whoever looks for the cause of an error on a
+    /// device beside the host.
+    fn awaited(&self, planned: &Planned) -> Vec<Awaited> {
+        let splits = &planned.schedule.splits;
+        let beside = |part: &crate::Split| self.machine.facts(part.device).asynchronous;
+        let several = self.options.depth > 1;
+        let end = |part: &crate::Split| Awaited { end: several || beside(part), copies: false };
+        let mut awaited: Vec<Awaited> = splits.iter().map(end).collect();
+        splits.iter().flat_map(|part| &part.waits).for_each(|split| awaited[*split].end = true);
+        for carry in planned.carries.iter().filter(|carry| carry.copies_only) {
+            awaited[carry.earlier].copies = true;
         }
-        if tensor.origin != Origin::Leaf(Leaf::Input) {
-            return Err(AllocError::NotInput { tensor: tensor.name.clone() }.into());
-        }
-        set_whole(&self.in_arena(prepared, input)?, bytes)?;
-        self.results_of = None;
-        for (index, prepared) in self.prepared.iter_mut().enumerate() {
-            if index == plan.0 {
-                prepared.missing.retain(|missing| *missing != input);
-            } else {
-                prepared.missing.clone_from(&prepared.inputs);
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs a graph once on all its devices and waits for them.
-    ///
-    /// # Errors
-    /// [`AllocError::InputNotSet`] and [`DeviceError::Busy`], which change nothing; [`Error::Device`] with the device and
-    /// split that failed: all devices have stopped then, and inputs must be set anew.
-    pub fn run(&mut self, plan: PlanId, options: &RunOptions) -> Result<(), Error> {
-        self.run_observed(plan, options, &mut |_, _| true)
-    }
-
-    /// As [`Session::run`]; `observe` sees each result that was to be observed ([`Wishes::observed`]) as soon as it is
-    /// computed, and ends the run by returning `false`.
-    ///
-    /// # Errors
-    /// As there; [`DeviceError::Cancelled`] if `observe` ended the run, [`Error::ObserverPanicked`] if it panicked.
-    pub fn run_observed(
-        &mut self,
-        plan: PlanId,
-        options: &RunOptions,
-        observe: &mut dyn FnMut(TensorId, &[u8]) -> bool,
-    ) -> Result<(), Error> {
-        self.room_for(plan)?;
-        let prepared = self.get_prepared(plan)?;
-        if let Some(missing) = prepared.missing.first() {
-            return Err(AllocError::InputNotSet(prepared.graph.tensor(*missing).name.clone()).into());
-        }
-        if prepared.compiled.is_none() {
-            let compiled = self.compile(prepared)?;
-            self.prepared[plan.0].compiled = Some(compiled);
-        }
-        let prepared = &self.prepared[plan.0];
-        let Some(compiled) = &prepared.compiled else { return Err(AllocError::NotReserved.into()) };
-        for (copy, number) in &prepared.resident {
-            let copy = &prepared.schedule.copies[*copy];
-            let name = self.machine.name(copy.to);
-            self.residents.refresh(*number).map_err(|source| failed(name, copy.split, source))?;
-        }
-        let wanted = compiled.touches.iter().map(|(buffer, kind)| (buffer, *kind));
-        let claims = Claims::take(wanted).map_err(AllocError::from)?;
-        for prepared in &mut self.prepared {
-            prepared.missing.clone_from(&prepared.inputs);
-        }
-        self.results_of = None;
-        let prepared = &self.prepared[plan.0];
-        let Some(compiled) = &prepared.compiled else { return Err(AllocError::NotReserved.into()) };
-        run_all(prepared, compiled, &mut self.queues, &claims, options, observe).map_err(|first| {
-            if first.observer_panicked {
-                return Error::ObserverPanicked { split: first.split };
-            }
-            failed(self.machine.name(first.device), first.split, *first.source)
-        })?;
-        self.results_of = Some(plan);
-        Ok(())
-    }
-
-    /// Reads an output, a persistent leaf or a view of one, all of it.
-    ///
-    /// # Errors
-    /// [`AllocError::NotOutput`], [`AllocError::NotRun`], and what the buffer refuses.
-    pub fn get(&self, plan: PlanId, output: TensorId, bytes: &mut [u8]) -> Result<(), Error> {
-        let prepared = self.get_prepared(plan)?;
-        let tensor = prepared.tensor(output)?;
-        let outside = !matches!(prepared.graph.root_leaf(output), None | Some(Leaf::Input));
-        if !outside && !prepared.graph.results().contains(&output) {
-            return Err(AllocError::NotOutput { tensor: tensor.name.clone() }.into());
-        }
-        if !outside && self.results_of != Some(plan) {
-            return Err(AllocError::NotRun { tensor: tensor.name.clone() }.into());
-        }
-        let stored = if outside { prepared.outside(output)? } else { self.in_arena(prepared, output)? };
-        check_length(&stored, bytes.len() as u64)?;
-        Ok(stored.get(0, bytes).map_err(AllocError::from)?)
+        awaited
     }
 
     /// Where everything runs.
@@ -252,7 +248,7 @@ impl Session {
     /// # Errors
     /// [`AllocError::UnknownPlan`].
     pub fn placement(&self, plan: PlanId) -> Result<&Placement, Error> {
-        Ok(&self.get_prepared(plan)?.placement)
+        Ok(&self.get_prepared(plan)?.planned.placement)
     }
 
     /// The splits and copies.
@@ -260,7 +256,7 @@ impl Session {
     /// # Errors
     /// [`AllocError::UnknownPlan`].
     pub fn schedule(&self, plan: PlanId) -> Result<&Schedule, Error> {
-        Ok(&self.get_prepared(plan)?.schedule)
+        Ok(&self.get_prepared(plan)?.planned.schedule)
     }
 
     /// The memory plan of a device's arena.
@@ -269,7 +265,7 @@ impl Session {
     /// [`AllocError::UnknownPlan`], [`Error::UnknownDevice`].
     pub fn memory_plan(&self, plan: PlanId, device: DeviceIx) -> Result<&Arc<MemoryPlan>, Error> {
         self.machine.check(device)?;
-        Ok(&self.get_prepared(plan)?.memory.plans[self.domains.of(device)])
+        Ok(&self.get_prepared(plan)?.planned.memory.plans[self.domains.of(device)])
     }
 
     /// Bytes of a device's arena; devices that share one count it each. 0 for a device of another machine.
@@ -278,38 +274,6 @@ impl Session {
             return 0;
         }
         self.arenas[self.domains.of(device)].bytes(0).unwrap_or(0)
-    }
-
-    /// Compares the bytes that each split touches, where they lie now, with who waits for whom. Independent of how
-    /// the memory was planned.
-    ///
-    /// # Errors
-    /// [`Error::Race`] for the first pair of splits that could meet; that would be a mistake of this crate.
-    pub fn check_races(&self, plan: PlanId) -> Result<(), Error> {
-        self.check_races_in(plan, &self.get_prepared(plan)?.schedule)
-    }
-
-    /// As [`Session::check_races`], with who waits for whom taken from another schedule of the same splits: what if an
-    /// edge were missing?
-    ///
-    /// # Errors
-    /// As there, and [`Error::ForeignSchedule`] for other splits.
-    pub fn check_races_in(&self, plan: PlanId, schedule: &Schedule) -> Result<(), Error> {
-        let prepared = self.get_prepared(plan)?;
-        let same = |(a, b): (&crate::Split, &crate::Split)| a.device == b.device && a.nodes == b.nodes;
-        let (own, given) = (&prepared.schedule.splits, &schedule.splits);
-        if own.len() != given.len() || !own.iter().zip(given).all(same) {
-            return Err(Error::ForeignSchedule { splits: own.len(), given: given.len() });
-        }
-        let compiled = self.compile(prepared)?;
-        let mut checker = RaceChecker::default();
-        for (index, part) in prepared.schedule.splits.iter().enumerate() {
-            for (from, to) in part.copies.iter().filter_map(|copy| compiled.copies[*copy].as_ref()) {
-                checker.copy(index, from, to);
-            }
-            checker.steps(index, &prepared.steps[index], &self.bindings(prepared, index)?);
-        }
-        Ok(checker.check(schedule, self.machine.devices().len())?)
     }
 
     fn persistents(
@@ -335,48 +299,35 @@ impl Session {
         schedule: &Schedule,
         externals: &Externals,
     ) -> Result<BTreeMap<usize, usize>, Error> {
-        let kept = schedule.copies.iter().enumerate().filter(|(_, copy)| copy.constant);
+        let kept = schedule.copies.iter().enumerate().filter(|(_, copy)| copy.kept);
         let wanted = kept.map(|(index, copy)| Ok((index, copy, part(externals.get(copy.root), copy)?)));
         self.residents.find_or_add(&wanted.collect::<Result<Vec<_>, Error>>()?, &self.machine)
     }
 
     /// Makes sure that a plan's arenas are there: a larger graph that was refused may have cost them.
-    fn room_for(&mut self, plan: PlanId) -> Result<(), Error> {
-        let memory = Arc::clone(&self.get_prepared(plan)?.memory);
+    pub(crate) fn room_for(&mut self, plan: PlanId) -> Result<(), Error> {
+        let memory = Arc::clone(&self.get_prepared(plan)?.planned.memory);
         self.make_room(&memory)
     }
 
-    fn get_prepared(&self, plan: PlanId) -> Result<&Prepared, Error> {
-        let plans = self.prepared.len();
-        Ok(self.prepared.get(plan.0).ok_or(AllocError::UnknownPlan { plan: plan.0, plans })?)
+    pub(crate) fn get_prepared(&self, plan: PlanId) -> Result<&Prepared, Error> {
+        Ok(self.prepared.get(&plan).ok_or(AllocError::UnknownPlan { plan: plan.0, plans: self.plans })?)
     }
 
-    pub(crate) fn slot(&self, spot: Option<Spot>) -> Option<Slot> {
-        let (domain, place) = spot?;
-        self.arenas[domain].slot(place)
+    pub(crate) fn get_prepared_mut(&mut self, plan: PlanId) -> Result<&mut Prepared, Error> {
+        let unknown = AllocError::UnknownPlan { plan: plan.0, plans: self.plans };
+        Ok(self.prepared.get_mut(&plan).ok_or(unknown)?)
     }
 
-    pub(crate) fn in_arena(&self, prepared: &Prepared, id: TensorId) -> Result<StoredTensor, Error> {
-        let tensor = prepared.graph.tensor(id);
-        let slot = self.slot(prepared.memory.tensor(id)).ok_or_else(|| unbound(&tensor.name))?;
-        Ok(StoredTensor::new(tensor.name.as_str(), tensor.desc, slot).map_err(AllocError::from)?)
-    }
-}
-
-impl Prepared {
-    fn tensor(&self, id: TensorId) -> Result<&orlop_graph::Tensor, Error> {
-        let tensors = self.graph.tensors().len();
-        self.graph.get(id).ok_or(Error::ForeignTensor { tensor: id, tensors })
+    /// Goes on counting where another session stopped, whose plans this one has taken over.
+    pub(crate) fn continue_from(&mut self, other: &Session) {
+        (self.plans, self.runs, self.uses) = (other.plans, other.runs, other.uses);
     }
 
-    /// A tensor whose root is kept beside the arenas.
-    pub(crate) fn outside(&self, id: TensorId) -> Result<StoredTensor, Error> {
-        let tensor = self.graph.tensor(id);
-        let root = tensor.storage.root;
-        let stored = self.persistent.get(&root).or_else(|| self.externals.get(root));
-        let stored = stored.ok_or_else(|| unbound(&tensor.name))?;
-        let view = stored.view(tensor.name.as_str(), tensor.desc, tensor.storage.offset);
-        Ok(view.map_err(AllocError::from)?)
+    /// Counts uses of plans.
+    pub(crate) fn tick(&mut self) -> u64 {
+        self.uses += 1;
+        self.uses
     }
 }
 
@@ -385,6 +336,7 @@ impl fmt::Debug for Session {
         f.debug_struct("Session")
             .field("machine", &self.machine)
             .field("plans", &self.prepared.len())
+            .field("in_flight", &self.in_flight.len())
             .finish()
     }
 }
@@ -398,35 +350,4 @@ fn pinned(graph: &Graph, externals: &Externals) -> HashMap<TensorId, Arc<dyn Buf
     let lies =
         |(id, _): (TensorId, Leaf)| Some((id, Arc::clone(externals.get(id)?.slot().buffer.buffer_type())));
     graph.leafs().filter_map(lies).collect()
-}
-
-fn leafs_of(graph: &Graph, kind: Leaf) -> impl Iterator<Item = TensorId> + '_ {
-    graph.leafs().filter(move |(_, leaf)| *leaf == kind).map(|(id, _)| id)
-}
-
-pub(crate) fn unbound(name: &str) -> Error {
-    AllocError::from(DeviceError::Unbound { value: name.to_owned() }).into()
-}
-
-pub(crate) fn failed(device: &str, split: usize, source: DeviceError) -> Error {
-    // Whoever reaches for a lost device's memory meets the loss, too.
-    let device = match &source {
-        DeviceError::Lost { device, .. } => device.as_str(),
-        _ => device,
-    };
-    Error::Device { device: device.to_owned(), split, source: Box::new(source) }
-}
-
-fn check_length(stored: &StoredTensor, given: u64) -> Result<(), Error> {
-    let expected = stored.desc().bytes();
-    if given == expected {
-        return Ok(());
-    }
-    Err(AllocError::from(DeviceError::WrongLength { tensor: stored.name().to_owned(), expected, given })
-        .into())
-}
-
-fn set_whole(stored: &StoredTensor, bytes: &[u8]) -> Result<(), Error> {
-    check_length(stored, bytes.len() as u64)?;
-    Ok(stored.set(0, bytes).map_err(AllocError::from)?)
 }

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,10 +6,12 @@ use std::sync::Arc;
 use orlop_backend::{BufferType, same_type};
 use orlop_graph::{Graph, Leaf, NodeId, Origin, TensorId};
 
+use crate::memory::Domains;
 use crate::{DeviceIx, Machine, Placement, Wishes};
 
 /// A placed graph cut into parts that one device each runs, with the copies between them. A plain value.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Schedule {
     /// The parts, in an order in which they can run.
     pub splits: Vec<Split>,
@@ -21,6 +23,7 @@ pub struct Schedule {
 
 /// Neighbouring nodes that one device runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Split {
     /// The device.
     pub device: DeviceIx,
@@ -38,6 +41,7 @@ pub struct Split {
 
 /// Part of a storage that is brought to another device.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Copy {
     /// `device#tensor`.
     pub name: String,
@@ -51,14 +55,19 @@ pub struct Copy {
     pub to: DeviceIx,
     /// The split that makes it.
     pub split: usize,
+    /// How many of the split's waits come before it. Copies of what is there already are made while the device would
+    /// only wait.
+    pub after: usize,
     /// Whether it is part of a weight, which no run changes: such copies can stay.
     pub constant: bool,
+    /// Whether it stays on its device between runs, as weights do while the budget allows.
+    pub kept: bool,
 }
 
 impl Schedule {
     /// Bytes that one run copies, weights that stay left out.
     pub fn copied_bytes(&self) -> u64 {
-        self.copies.iter().filter(|copy| !copy.constant).map(|copy| copy.range.end - copy.range.start).sum()
+        self.copies.iter().filter(|copy| !copy.kept).map(|copy| copy.range.end - copy.range.start).sum()
     }
 
     /// The splits with their inputs and bytes.
@@ -113,7 +122,7 @@ impl fmt::Display for Table<'_> {
             for copy in &split.copies {
                 let copy = &schedule.copies[*copy];
                 let bytes = copy.range.end - copy.range.start;
-                let kept = if copy.constant { ", kept" } else { "" };
+                let kept = if copy.kept { ", kept" } else { "" };
                 writeln!(f, "    {} <- {} ({bytes} bytes{kept})", copy.name, graph.tensor(copy.root).name)?;
             }
         }
@@ -129,11 +138,24 @@ impl fmt::Display for Table<'_> {
 /// # Panics
 /// If the placement is another graph's or machine's.
 pub fn split(graph: &Graph, machine: &Machine, wishes: &Wishes, placement: &Placement) -> Schedule {
+    split_streaming(graph, machine, wishes, placement, &HashSet::new())
+}
+
+/// As [`split`]; these weights do not stay on these devices, but come in every run, each right before the nodes that read
+/// it: a split begins there.
+pub(crate) fn split_streaming(
+    graph: &Graph,
+    machine: &Machine,
+    wishes: &Wishes,
+    placement: &Placement,
+    streamed: &HashSet<(TensorId, DeviceIx)>,
+) -> Schedule {
     let mut cut = Cut {
         graph,
         machine,
         wishes,
         placement,
+        streamed,
         schedule: Schedule {
             splits: Vec::new(),
             copies: Vec::new(),
@@ -141,11 +163,13 @@ pub fn split(graph: &Graph, machine: &Machine, wishes: &Wishes, placement: &Plac
         },
         written: vec![Vec::new(); graph.tensors().len()],
         known: HashMap::new(),
+        needs: Vec::new(),
     };
     for id in graph.node_ids().filter(|id| !graph.node(*id).op.is_view()) {
         cut.add(id);
     }
     cut.add_waits();
+    cut.order_copies();
     cut.schedule
 }
 
@@ -157,17 +181,24 @@ struct Cut<'a> {
     machine: &'a Machine,
     wishes: &'a Wishes,
     placement: &'a Placement,
+    streamed: &'a HashSet<(TensorId, DeviceIx)>,
     schedule: Schedule,
     /// Writes to each root so far: bytes and node.
     written: Vec<Vec<(Range<u64>, NodeId)>>,
     /// Copies so far, with the number of writes that they have seen.
     known: HashMap<CopyKey, (Option<NodeId>, usize)>,
+    /// The nodes that wrote what each copy reads.
+    needs: Vec<Vec<NodeId>>,
 }
 
 impl Cut<'_> {
     fn add(&mut self, id: NodeId) {
         let device = self.placement.node(id).device;
-        let goes_on = |split: &Split| split.device == device && split.observed.is_none();
+        let streams = self.graph.node(id).inputs.iter().any(|input| {
+            let root = self.graph.tensor(*input).storage.root;
+            self.streamed.contains(&(root, device))
+        });
+        let goes_on = |split: &Split| split.device == device && split.observed.is_none() && !streams;
         if !self.schedule.splits.last().is_some_and(goes_on) {
             self.schedule.splits.push(Split { device, ..Split::default() });
         }
@@ -212,7 +243,8 @@ impl Cut<'_> {
         let root = data.storage.root;
         let range = data.storage.offset..data.storage.offset + data.desc.bytes();
         let overlaps = |(old, _): &&(Range<u64>, NodeId)| old.start < range.end && range.start < old.end;
-        let version = self.written[root.index()].iter().filter(overlaps).map(|(_, node)| *node).max();
+        let writers = || self.written[root.index()].iter().filter(overlaps).map(|(_, node)| *node);
+        let version = writers().max();
         let key = (root, range.start, range.end, device);
         let room = self.machine.arena(device).alloc_bytes(&data.desc).max(range.end - range.start);
         if let Some((seen, copy)) = self.known.get(&key)
@@ -225,7 +257,9 @@ impl Cut<'_> {
         let copy = self.schedule.copies.len();
         let constant = self.graph.tensor(root).origin == Origin::Leaf(Leaf::Weight);
         let name = format!("{}#{}", self.machine.name(device), data.name);
-        self.schedule.copies.push(Copy { name, root, range, room, to: device, split, constant });
+        self.needs.push(writers().collect());
+        let (after, kept) = (0, constant && !self.streamed.contains(&(root, device)));
+        self.schedule.copies.push(Copy { name, root, range, room, to: device, split, after, constant, kept });
         self.schedule.splits[split].copies.push(copy);
         self.known.insert(key, (version, copy));
         copy
@@ -250,22 +284,38 @@ impl Cut<'_> {
             }
         }
         // Devices that share an arena take turns.
-        let splits = &self.schedule.splits;
-        for index in 1..splits.len() {
-            let arena = self.machine.arena(splits[index].device);
-            let before =
-                (0..index).rev().find(|other| same_type(self.machine.arena(splits[*other].device), arena));
-            if let Some(before) = before
-                && splits[before].device != splits[index].device
-            {
-                waits[index].push(before);
-            }
+        let domains = Domains::new(self.machine);
+        let mut last_of = vec![None; domains.types.len()];
+        for (index, part) in self.schedule.splits.iter().enumerate() {
+            let before = last_of[domains.of(part.device)].replace(index);
+            waits[index].extend(before.filter(|b| self.schedule.splits[*b].device != part.device));
         }
         for (split, mut waits) in self.schedule.splits.iter_mut().zip(waits) {
             waits.sort_unstable();
             waits.dedup();
             split.waits = waits;
         }
+    }
+
+    /// Orders each split's copies by the waits that they need.
+    fn order_copies(&mut self) {
+        let Schedule { splits, copies, split_of } = &mut self.schedule;
+        for (copy, needs) in copies.iter_mut().zip(&self.needs) {
+            let part = &splits[copy.split];
+            // Who takes turns with another device writes nothing before its turn.
+            let shares = |split: &usize| {
+                same_type(self.machine.arena(splits[*split].device), self.machine.arena(part.device))
+            };
+            let turn = part.waits.iter().rposition(shares).map_or(0, |at| at + 1);
+            let behind = |writer: &NodeId| {
+                let split = split_of[writer.index()]?;
+                let elsewhere = splits[split].device != part.device;
+                // A writer elsewhere is among the waits; if it were not, all of them would come first.
+                elsewhere.then(|| part.waits.binary_search(&split).map_or(part.waits.len(), |at| at + 1))
+            };
+            copy.after = needs.iter().filter_map(behind).max().unwrap_or(0).max(turn);
+        }
+        splits.iter_mut().for_each(|part| part.copies.sort_by_key(|copy| copies[*copy].after));
     }
 }
 

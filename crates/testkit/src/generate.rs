@@ -8,7 +8,7 @@ mod chance;
 mod moves;
 
 pub(crate) use block::draw;
-pub use block::{BlockError, BlockSize, Experts, block};
+pub use block::{BlockError, BlockSize, Experts, block, blocks};
 
 use std::sync::Arc;
 

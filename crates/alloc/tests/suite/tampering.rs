@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use orlop_alloc::{
-    ArenaId, Flaw, MemoryPlan, OverwritePair, PlanOptions, StepView, Unread, ValueId, plan_memory,
+    ArenaId, Flaw, MemoryPlan, OverwritePair, PlanOptions, SavedMemoryPlan, SavedPlanError, StepView, Unread,
+    ValueId, plan_memory,
 };
 
 use crate::support::Foreign;
@@ -179,4 +180,25 @@ mod json {
         let nameless = read(|json| json["usage"]["names"] = json!([]));
         assert!(matches!(nameless, Err(Flaw::Malformed { .. })), "{nameless:?}");
     }
+}
+
+#[test]
+fn a_saved_plan_opens_for_its_own_graph_only() {
+    let (plan, _) = sound();
+    let saved = SavedMemoryPlan::new(&plan);
+    assert_eq!(saved.clone().open(&plan.usage).expect("it is the same graph"), plan);
+    let mut g = Foreign::new(Unread::LivesOn);
+    let x = g.leaf("x", 64);
+    let [y, z] = ["y", "z"].map(|name| g.value(name, 64));
+    g.step(&[x], &[y]);
+    g.step(&[y], &[z]);
+    let other = g.done();
+    let refused = saved.clone().open(&other).expect_err("nothing may be done in place there");
+    let (planned, given) = (plan.usage.signature(), other.signature());
+    assert_eq!(refused, SavedPlanError::Other { planned, given });
+    let cut = SavedMemoryPlan { places: saved.places[..2].to_vec(), ..saved.clone() };
+    assert!(matches!(cut.open(&plan.usage), Err(SavedPlanError::Incomplete { found: 2, expected: 3, .. })));
+    let mut moved = saved;
+    moved.storages[0].place.offset += 32;
+    assert!(matches!(moved.open(&plan.usage), Err(SavedPlanError::Damaged(Flaw::Misplaced { .. }))));
 }

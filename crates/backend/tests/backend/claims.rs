@@ -115,6 +115,35 @@ fn a_run_holds_its_buffers_until_the_last_clone_and_the_last_lent_claim_go() {
 }
 
 #[test]
+fn a_run_gives_its_claims_up_and_takes_them_again() {
+    let [one, two] = [host(8), host(8)];
+    let mut claims = Claims::take([(&one, Write), (&two, Read)]).unwrap();
+    assert!(claims.release());
+    assert_eq!(claims.check(&*one, Read), Err(not_claimed()));
+    assert_eq!(one.gate().generation(), 1, "it may have been written");
+    let writer = Claim::take(&*two, Write).unwrap();
+    assert_eq!(claims.retake(), Err(busy(Holder::Writer)));
+    assert!(Claim::take(&*one, Write).is_ok(), "all or nothing");
+    drop(writer);
+    claims.retake().unwrap();
+    claims.retake().unwrap();
+    assert_eq!(Claim::take(&*two, Write).unwrap_err(), busy(Holder::Readers(1)));
+    let clone = claims.clone();
+    assert!(!claims.release(), "somebody still has them");
+    assert_eq!(clone.check(&*one, Write), Ok(()));
+    drop(clone);
+    assert!(claims.release() && claims.release());
+    let clone = claims.clone();
+    assert_eq!(claims.retake(), Err(not_claimed()));
+    drop(clone);
+    claims.retake().unwrap();
+    drop(claims);
+    for buffer in [&one, &two] {
+        assert!(Claim::take(&**buffer, Write).is_ok());
+    }
+}
+
+#[test]
 fn what_a_run_did_not_claim_is_not_lent() {
     let [one, two] = [host(8), host(8)];
     let claims = Claims::take([(&one, Read)]).unwrap();

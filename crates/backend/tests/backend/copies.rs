@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Buffer, Claim, Claims, CopyRoute, DeviceError, ForeignBufferType, Layout, Slot, StoredTensor, copy,
-    copy_claimed,
+    copy_claimed, copy_route,
 };
 use orlop_graph::AccessKind::{Read, Write};
 use orlop_graph::{DType, TensorDesc};
@@ -67,10 +67,19 @@ fn the_host_fetches_and_brings_and_others_go_through_it() {
         (remote(64), remote(64), CopyRoute::Bounced),
     ] {
         fill_with(&from, &pattern(64, 3));
-        assert_eq!(copy(&stored(f32(&[8]), &from, 32), &stored(f32(&[8]), &to, 0)), Ok(route));
+        let (source, target) = (stored(f32(&[8]), &from, 32), stored(f32(&[8]), &to, 0));
+        let claims = Claims::take([(&from, Read), (&to, Write)]).unwrap();
+        // SAFETY: nobody else uses the two.
+        let read = unsafe { claims.lend(&*from, Read) }.unwrap();
+        // SAFETY: as above.
+        let write = unsafe { claims.lend(&*to, Write) }.unwrap();
+        assert_eq!(copy_route(&source, &target, [&read, &write]), Ok(route), "it is known before");
+        drop((claims, read, write));
+        assert_eq!(contents(&to), [0; 64], "nothing was copied");
+        assert_eq!(copy(&source, &target), Ok(route));
         assert_eq!(contents(&to)[..32], pattern(64, 3)[32..]);
         assert_eq!(contents(&to)[32..], [0; 32]);
-        assert_eq!((from.gate().generation(), to.gate().generation()), (1, 1));
+        assert_eq!((from.gate().generation(), to.gate().generation()), (1, 2));
     }
 }
 

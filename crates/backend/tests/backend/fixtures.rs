@@ -182,10 +182,6 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    pub(crate) fn named(name: &'static str) -> Arc<Idle> {
-        Arc::new(Idle { name, refuses: None })
-    }
-
     fn lost<T>(&self) -> Result<T, DeviceError> {
         Err(DeviceError::Lost { device: self.name.to_owned(), reason: "it computes nothing".to_owned() })
     }

@@ -9,5 +9,4 @@ mod hostile_buffers;
 mod lowering;
 mod private_layout;
 mod random_copies;
-mod registry;
 mod stored_tensors;

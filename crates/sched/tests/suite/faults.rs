@@ -176,7 +176,9 @@ fn a_lost_device_is_named_whoever_waits_for_it() {
                     Err(failed) => failed,
                 };
                 let named = match &failed {
-                    Error::Device { device, .. } | Error::Memory { device, .. } => device == &name,
+                    Error::Device { device, .. }
+                    | Error::DeviceLost { device, .. }
+                    | Error::Memory { device, .. } => device == &name,
                     _ => false,
                 };
                 assert!(named, "{name}: {failed:?}");

@@ -5,12 +5,18 @@ mod cost;
 mod equality;
 mod faults;
 mod large;
+mod oracle;
+mod pipeline;
 mod placement;
+mod plans;
+mod property;
 mod races;
 mod refusals;
 mod runs;
 mod splits;
 mod support;
+mod transformers;
+mod values;
 mod watching;
 
 use std::sync::Arc;

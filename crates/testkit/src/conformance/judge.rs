@@ -56,7 +56,7 @@ impl Judge<'_> {
             return Some(limit.max(encoding(dtype)));
         }
         let factor = match tolerance {
-            Tolerance::Product => 1.2,
+            Tolerance::Product => 3.0,
             Tolerance::Attention => 2.0,
             _ => return Some(limit),
         };

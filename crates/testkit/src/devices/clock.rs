@@ -1,4 +1,5 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Time that is counted, not measured, for all devices that share it. Clones are one clock.
 ///
@@ -8,8 +9,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// never begins before the host gave it. Reading and writing tensors from the host costs nothing.
 ///
 /// What it counts does not depend on how fast anything runs, asynchronous or not.
-#[derive(Clone, Debug, Default)]
-pub struct VirtualClock(Arc<Mutex<Times>>);
+#[derive(Clone, Debug)]
+pub struct VirtualClock {
+    times: Arc<Mutex<Times>>,
+    /// What stands for 0 where a time of day is asked for.
+    zero: Instant,
+}
+
+impl Default for VirtualClock {
+    fn default() -> VirtualClock {
+        VirtualClock { times: Arc::default(), zero: Instant::now() }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Times {
@@ -47,6 +58,11 @@ impl VirtualClock {
         times.queues.iter_mut().for_each(|(_, time)| *time = 0.0);
     }
 
+    /// A time of this clock as if it were one of day.
+    pub(super) fn instant(&self, seconds: f64) -> Instant {
+        self.zero + Duration::from_secs_f64(seconds.max(0.0))
+    }
+
     pub(super) fn host_waited_until(&self, time: f64) {
         let mut times = self.times();
         times.host = times.host.max(time);
@@ -60,7 +76,7 @@ impl VirtualClock {
     }
 
     fn times(&self) -> MutexGuard<'_, Times> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::{
     Bindings, BufferType, Device, DeviceError, DeviceFacts, LowerOptions, NodeQuery, Operand, Program, Queue,
@@ -23,6 +23,9 @@ pub struct TestDevice {
     ledger: Arc<Ledger>,
     /// For each of the inner device's kinds of arena, the one in front of it.
     arenas: Vec<Arc<dyn BufferType>>,
+    /// Room for the inner device's view of a segment; an entry a tensor, empty between calls. Made anew for each of
+    /// many small segments of a large graph, it would be most of the work.
+    behind_segment: Mutex<Vec<Option<Arc<dyn BufferType>>>>,
 }
 
 impl TestDevice {
@@ -38,7 +41,7 @@ impl TestDevice {
             Arc::new(TestMemory { settings, ledger, behind: Arc::clone(behind) })
         };
         let arenas = inner.buffer_types(Role::Arena).iter().map(front).collect();
-        Arc::new(TestDevice { inner, settings, ledger, arenas })
+        Arc::new(TestDevice { inner, settings, ledger, arenas, behind_segment: Mutex::default() })
     }
 
     /// The device inside.
@@ -177,11 +180,19 @@ impl Device for TestDevice {
                 });
             }
         }
-        let behind = |found: &Option<Arc<dyn BufferType>>| {
-            found.as_ref().map(|buffer_type| Arc::clone(self.behind(buffer_type).unwrap_or(buffer_type)))
-        };
-        let buffer_types: Vec<_> = segment.buffer_types.iter().map(behind).collect();
-        self.inner.lower(&Segment { buffer_types: &buffer_types, ..*segment }, options)
+        let nodes = || segment.nodes.iter().map(|id| segment.graph.node(*id));
+        let touched =
+            || nodes().flat_map(|node| node.inputs.iter().chain([&node.output])).map(|id| id.index());
+        let mut behind = self.behind_segment.lock().unwrap_or_else(PoisonError::into_inner);
+        behind.resize(segment.buffer_types.len(), None);
+        for index in touched() {
+            if let (Some(Some(found)), Some(own)) = (segment.buffer_types.get(index), behind.get_mut(index)) {
+                *own = Some(Arc::clone(self.behind(found).unwrap_or(found)));
+            }
+        }
+        let lowered = self.inner.lower(&Segment { buffer_types: &behind, ..*segment }, options);
+        touched().for_each(|index| _ = behind.get_mut(index).map(Option::take));
+        lowered
     }
 
     fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {

@@ -1,5 +1,5 @@
 use std::any::Any;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use orlop_backend::{DeviceError, Event};
@@ -12,6 +12,8 @@ pub(super) struct TestEvent {
     settings: Arc<Settings>,
     /// How the work before it went, once it is done: its time on the virtual clock, or its error.
     outcome: Mutex<Option<Result<f64, DeviceError>>>,
+    /// When that was known.
+    at: OnceLock<Instant>,
     passed: Condvar,
 }
 
@@ -28,6 +30,7 @@ impl TestEvent {
 
     fn pass(&self, outcome: Result<f64, DeviceError>) {
         self.lock().get_or_insert(outcome);
+        self.at.get_or_init(Instant::now);
         self.passed.notify_all();
     }
 
@@ -49,6 +52,14 @@ impl Event for TestEvent {
         Ok(())
     }
 
+    fn passed_at(&self) -> Option<Instant> {
+        let passed = self.lock().clone()?.ok()?;
+        match &self.settings.clock {
+            Some((clock, _)) => Some(clock.instant(passed)),
+            None => self.at.get().copied(),
+        }
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -63,6 +74,7 @@ impl Signal {
         let event = Arc::new(TestEvent {
             settings: Arc::clone(settings),
             outcome: Mutex::default(),
+            at: OnceLock::new(),
             passed: Condvar::new(),
         });
         (Signal(Arc::clone(&event)), event)

@@ -109,7 +109,7 @@ impl Queue for Immediate {
     fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
         self.front.ledger.check()?;
         let (signal, event) = Signal::new(&self.front.settings);
-        signal.pass(Ok(self.worker.now()));
+        signal.pass(Ok(self.worker.now().max(self.front.host_time())));
         Ok(event)
     }
 
@@ -129,7 +129,7 @@ impl Queue for Immediate {
 enum Job {
     Submit { program: Arc<dyn Program>, claims: Claims, options: RunOptions, given: f64 },
     Copy { from: StoredTensor, to: StoredTensor, claims: Claims, given: f64 },
-    Record(Signal),
+    Record { signal: Signal, given: f64 },
     Wait(Arc<dyn Event>),
     Sync(Sender<Result<f64, DeviceError>>),
 }
@@ -188,7 +188,7 @@ impl Queue for Beside {
     fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
         self.front.ledger.check()?;
         let (signal, event) = Signal::new(&self.front.settings);
-        self.give(Job::Record(signal))?;
+        self.give(Job::Record { signal, given: self.front.host_time() })?;
         Ok(event)
     }
 
@@ -222,9 +222,9 @@ fn run(mut worker: Worker, given: &Receiver<Job>) {
     let mut failure: Option<DeviceError> = None;
     while let Ok(job) = given.recv() {
         let done = match job {
-            Job::Record(signal) => {
+            Job::Record { signal, given } => {
                 let failed = failure.clone();
-                signal.pass(failed.map_or_else(|| Ok(worker.now()), Err));
+                signal.pass(failed.map_or_else(|| Ok(worker.now().max(given)), Err));
                 continue;
             }
             Job::Sync(reply) => {

@@ -79,31 +79,74 @@ pub fn block(size: &BlockSize) -> Result<(Arc<Graph>, Feeds), BlockError> {
     Ok((graph, feeds))
 }
 
+/// Several such blocks, one after the other, as a model has them: names of what belongs to one of them begin with
+/// `blk.` and its number, and all write the same rows of their caches.
+///
+/// # Errors
+/// As [`block`].
+pub fn blocks(size: &BlockSize, count: usize) -> Result<(Arc<Graph>, Feeds), BlockError> {
+    let mut drawing = Drawing::new(size);
+    let mut x = drawing.begin();
+    for number in 0..count {
+        drawing.prefix = format!("blk.{number}.");
+        x = drawing.block(x);
+    }
+    let (builder, fills) = drawing.finish(x);
+    let graph = Arc::new(builder.build()?);
+    let feeds = feeds(&graph, "blocks", &fills)?;
+    Ok((graph, feeds))
+}
+
 /// The block before it is checked, and what its leafs are filled with.
 pub(crate) fn draw(size: &BlockSize) -> (GraphBuilder, Vec<(TensorId, Fill)>) {
-    let mut drawing = Drawing { b: GraphBuilder::new(), fills: Vec::new(), size: *size };
-    let width = size.head * size.heads;
-    let x = drawing.input("x", DType::F32, &[width, size.tokens], Fill::SIGNED);
-    let attended = drawing.attention(x);
-    let residual = drawing.b.add(x, attended);
-    let normed = drawing.norm("ffn_norm.weight", residual);
-    let fed = match size.experts {
-        None => drawing.feed_forward(normed),
-        Some(experts) => drawing.mixture(normed, experts),
-    };
-    let result = drawing.b.add(residual, fed);
-    drawing.b.name(result, "result");
-    drawing.b.output(result);
-    (drawing.b, drawing.fills)
+    let mut drawing = Drawing::new(size);
+    let x = drawing.begin();
+    let result = drawing.block(x);
+    drawing.finish(result)
 }
 
 struct Drawing {
     b: GraphBuilder,
     fills: Vec<(TensorId, Fill)>,
     size: BlockSize,
+    /// What names of weights and states begin with.
+    prefix: String,
+    /// Positions, rows of the cache, and how many of them count; for all blocks.
+    rows: Option<[TensorId; 3]>,
 }
 
 impl Drawing {
+    fn new(size: &BlockSize) -> Drawing {
+        let (b, fills, prefix) = (GraphBuilder::new(), Vec::new(), String::new());
+        Drawing { b, fills, size: *size, prefix, rows: None }
+    }
+
+    fn begin(&mut self) -> TensorId {
+        let BlockSize { head, heads, tokens, .. } = self.size;
+        self.input("x", DType::F32, &[head * heads, tokens], Fill::SIGNED)
+    }
+
+    fn finish(mut self, result: TensorId) -> (GraphBuilder, Vec<(TensorId, Fill)>) {
+        self.b.name(result, "result");
+        self.b.output(result);
+        (self.b, self.fills)
+    }
+
+    fn block(&mut self, x: TensorId) -> TensorId {
+        let attended = self.attention(x);
+        let residual = self.b.add(x, attended);
+        let normed = self.norm("ffn_norm.weight", residual);
+        let fed = match self.size.experts {
+            None => self.feed_forward(normed),
+            Some(experts) => self.mixture(normed, experts),
+        };
+        self.b.add(residual, fed)
+    }
+
+    fn weight(&mut self, name: &str, dtype: DType, extents: &[u64]) -> TensorId {
+        self.b.weight(&format!("{}{name}", self.prefix), dtype, extents)
+    }
+
     fn input(&mut self, name: &str, dtype: DType, extents: &[u64], fill: Fill) -> TensorId {
         let id = self.b.input(name, dtype, extents);
         self.fills.push((id, fill));
@@ -112,14 +155,14 @@ impl Drawing {
 
     /// A matrix whose products keep the size of what they are multiplied with.
     fn matrix(&mut self, name: &str, extents: &[u64]) -> TensorId {
-        let id = self.b.weight(name, self.size.weights, extents);
+        let id = self.weight(name, self.size.weights, extents);
         let limit = 1.5 / (extents[0] as f64).sqrt();
         self.fills.push((id, Fill::Uniform { low: -limit, high: limit }));
         id
     }
 
     fn norm(&mut self, name: &str, x: TensorId) -> TensorId {
-        let weight = self.b.weight(name, DType::F32, &[self.size.head * self.size.heads]);
+        let weight = self.weight(name, DType::F32, &[self.size.head * self.size.heads]);
         self.fills.push((weight, Fill::Uniform { low: 0.5, high: 1.5 }));
         let normed = self.b.rms_norm(x, 1e-5);
         self.b.mul(normed, weight)
@@ -136,7 +179,7 @@ impl Drawing {
     /// Writes rows into a cache and returns all of it as `head context kv_heads`.
     fn cached(&mut self, name: &str, rows: TensorId, indices: TensorId) -> TensorId {
         let BlockSize { head, kv_heads, tokens, context, cache, .. } = self.size;
-        let state = self.b.state(name, cache, &[head * kv_heads, context]);
+        let state = self.b.state(&format!("{}{name}", self.prefix), cache, &[head * kv_heads, context]);
         self.fills.push((state, Fill::SIGNED));
         let rows = self.b.reshape(rows, &[head * kv_heads, tokens]);
         let written = self.b.set_rows(state, rows, indices);
@@ -144,13 +187,22 @@ impl Drawing {
         self.b.permute(cut, [0, 2, 1, 3])
     }
 
-    fn attention(&mut self, x: TensorId) -> TensorId {
-        let BlockSize { head, heads, kv_heads, tokens, context, .. } = self.size;
+    fn rows(&mut self) -> [TensorId; 3] {
+        if let Some(rows) = self.rows {
+            return rows;
+        }
+        let BlockSize { tokens, context, .. } = self.size;
         let past = context.saturating_sub(tokens);
         let from = |first: u64| Fill::Values((0..tokens).map(|token| (first + token) as f64).collect());
         let positions = self.input("positions", DType::I32, &[tokens], from(past));
         let indices = self.input("rows", DType::I64, &[tokens], from(past));
         let kv_len = self.input("kv_len", DType::I32, &[tokens], from(past + 1));
+        *self.rows.insert([positions, indices, kv_len])
+    }
+
+    fn attention(&mut self, x: TensorId) -> TensorId {
+        let BlockSize { head, heads, kv_heads, tokens, .. } = self.size;
+        let [positions, indices, kv_len] = self.rows();
         let normed = self.norm("attn_norm.weight", x);
         let rope = Rope { mode: RopeMode::Normal, dims: head as u32, ..Rope::default() };
         let q = self.heads("attn_q.weight", normed, heads);
@@ -189,7 +241,7 @@ impl Drawing {
         let BlockSize { tokens, hidden, .. } = self.size;
         let width = self.size.head * self.size.heads;
         let Experts { count, used } = experts;
-        let router = self.b.weight("ffn_gate_inp.weight", DType::F32, &[width, count]);
+        let router = self.weight("ffn_gate_inp.weight", DType::F32, &[width, count]);
         self.fills.push((router, Fill::SIGNED));
         let scores = self.b.mul_mat(router, x);
         let shares = self.b.soft_max(scores, None, 1.0, 0.0);

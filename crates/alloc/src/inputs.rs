@@ -1,0 +1,79 @@
+use orlop_backend::{DeviceError, StoredTensor};
+use orlop_graph::{Graph, Leaf, TensorId};
+
+use crate::Error;
+
+/// Which inputs of a graph were set since the last run.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    /// Each input, and whether it is there.
+    list: Vec<(TensorId, bool)>,
+}
+
+impl Inputs {
+    /// A graph's inputs, none of them set.
+    pub fn of(graph: &Graph) -> Inputs {
+        Inputs { list: leafs_of(graph, Leaf::Input).map(|id| (id, false)).collect() }
+    }
+
+    /// Notes that an input is there.
+    pub fn set(&mut self, input: TensorId) {
+        self.list.iter_mut().filter(|(id, _)| *id == input).for_each(|(_, there)| *there = true);
+    }
+
+    /// All of them must be set again.
+    pub fn forget(&mut self) {
+        self.list.iter_mut().for_each(|(_, there)| *there = false);
+    }
+
+    /// Passes if all are there.
+    ///
+    /// # Errors
+    /// [`Error::InputNotSet`] with the first that is not.
+    pub fn check(&self, graph: &Graph) -> Result<(), Error> {
+        match self.list.iter().find(|(_, there)| !there) {
+            Some((id, _)) => Err(Error::InputNotSet(graph.tensor(*id).name.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The leafs that are kept in one way.
+pub fn leafs_of(graph: &Graph, kind: Leaf) -> impl Iterator<Item = TensorId> + '_ {
+    graph.leafs().filter(move |(_, leaf)| *leaf == kind).map(|(id, _)| id)
+}
+
+/// The error for a value without a place.
+pub fn unbound(name: &str) -> Error {
+    DeviceError::Unbound { value: name.to_owned() }.into()
+}
+
+/// Sets a tensor, all of it.
+///
+/// # Errors
+/// [`DeviceError::WrongLength`], and what the buffer refuses.
+pub fn set_whole(stored: &StoredTensor, bytes: &[u8]) -> Result<(), Error> {
+    check_length(stored, bytes.len())?;
+    Ok(stored.set(0, bytes)?)
+}
+
+/// Reads a tensor, all of it.
+///
+/// # Errors
+/// [`DeviceError::WrongLength`], and what the buffer refuses.
+pub fn get_whole(stored: &StoredTensor, bytes: &mut [u8]) -> Result<(), Error> {
+    check_length(stored, bytes.len())?;
+    Ok(stored.get(0, bytes)?)
+}
+
+/// Passes if host memory is as long as a tensor.
+///
+/// # Errors
+/// [`DeviceError::WrongLength`].
+pub fn check_length(stored: &StoredTensor, given: usize) -> Result<(), Error> {
+    let (expected, given) = (stored.desc().bytes(), given as u64);
+    if given == expected {
+        return Ok(());
+    }
+    Err(DeviceError::WrongLength { tensor: stored.name().to_owned(), expected, given }.into())
+}

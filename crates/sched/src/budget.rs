@@ -1,0 +1,108 @@
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use orlop_alloc::ArenaId;
+use orlop_backend::Steps;
+use orlop_graph::TensorId;
+
+use crate::memory::{Domains, Memory};
+use crate::{DeviceIx, Error, Machine, Schedule};
+
+/// Most bytes that each device may use: for its arena, and for copies of weights that stay.
+pub(crate) struct Budgets<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) domains: &'a Domains,
+    pub(crate) budgets: &'a HashMap<DeviceIx, u64>,
+}
+
+/// A schedule and what it needs.
+pub(crate) struct Attempt {
+    pub(crate) schedule: Schedule,
+    pub(crate) steps: Vec<Steps>,
+    pub(crate) memory: Memory,
+}
+
+impl Budgets<'_> {
+    /// The schedule whose weights stay as far as budgets allow, the largest first; the rest comes in every run.
+    pub(crate) fn fit(
+        &self,
+        attempt: impl Fn(&HashSet<(TensorId, DeviceIx)>) -> Result<Attempt, Error>,
+    ) -> Result<Attempt, Error> {
+        let all = attempt(&HashSet::new())?;
+        let Err(over) = self.check(&all.schedule, &all.memory) else { return Ok(all) };
+        let narrow = |device: &DeviceIx| self.over(&all.schedule, &all.memory, *device).is_some();
+        let narrow: Vec<DeviceIx> = self.machine.indices().filter(narrow).collect();
+        let mut weights: BTreeMap<(TensorId, DeviceIx), u64> = BTreeMap::new();
+        for copy in all.schedule.copies.iter().filter(|copy| copy.kept && narrow.contains(&copy.to)) {
+            *weights.entry((copy.root, copy.to)).or_default() += self.aligned(copy.to, copy.room);
+        }
+        if weights.is_empty() {
+            return Err(over);
+        }
+        let mut streamed: HashSet<_> = weights.keys().copied().collect();
+        let least = attempt(&streamed)?;
+        self.check(&least.schedule, &least.memory)?;
+        let mut used: Vec<u64> = self
+            .machine
+            .indices()
+            .map(|device| self.needed(&least.schedule, &least.memory, device))
+            .collect();
+        let mut largest_first: Vec<_> = weights.into_iter().collect();
+        largest_first.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        for ((root, device), bytes) in largest_first {
+            let more = used[device.index()].saturating_add(bytes);
+            if self.budgets.get(&device).is_none_or(|budget| more <= *budget) {
+                used[device.index()] = more;
+                streamed.remove(&(root, device));
+            }
+        }
+        // Fewer values in an arena seldom need more of it, but no planner promises that.
+        let most = attempt(&streamed)?;
+        match self.check(&most.schedule, &most.memory) {
+            Ok(()) => Ok(most),
+            Err(_) => Ok(least),
+        }
+    }
+
+    fn check(&self, schedule: &Schedule, memory: &Memory) -> Result<(), Error> {
+        let over =
+            self.machine.indices().find_map(|device| Some((device, self.over(schedule, memory, device)?)));
+        let Some((device, (needed, budget))) = over else { return Ok(()) };
+        let plan = &memory.plans[self.domains.of(device)];
+        let (step, peak) = plan.peak(ArenaId::new(0));
+        let largest = peak.iter().take(5).map(|storage| format!("{} {}", storage.name, storage.bytes));
+        let kept = resident_bytes(schedule, device);
+        let kept = (kept > 0).then(|| format!("weights that stay {kept}"));
+        Err(Error::OverBudget {
+            device: self.machine.name(device).to_owned(),
+            needed,
+            budget,
+            step,
+            largest: largest.chain(kept).collect(),
+        })
+    }
+
+    /// What a device needs and may have, if it needs more.
+    fn over(&self, schedule: &Schedule, memory: &Memory, device: DeviceIx) -> Option<(u64, u64)> {
+        let budget = *self.budgets.get(&device)?;
+        let needed = self.needed(schedule, memory, device);
+        (needed > budget).then_some((needed, budget))
+    }
+
+    fn needed(&self, schedule: &Schedule, memory: &Memory, device: DeviceIx) -> u64 {
+        let arena = memory.plans[self.domains.of(device)].total();
+        let here = schedule.copies.iter().filter(|copy| copy.kept && copy.to == device);
+        here.fold(arena, |sum, copy| sum.saturating_add(self.aligned(device, copy.room)))
+    }
+
+    /// Bytes as they will be allocated: each copy begins at an aligned offset.
+    fn aligned(&self, device: DeviceIx, bytes: u64) -> u64 {
+        let alignment = self.machine.arena(device).alignment().max(1);
+        bytes.div_ceil(alignment).saturating_mul(alignment)
+    }
+}
+
+/// Bytes of weights that a schedule keeps on a device although they lie elsewhere.
+pub(crate) fn resident_bytes(schedule: &Schedule, device: DeviceIx) -> u64 {
+    let here = schedule.copies.iter().filter(|copy| copy.kept && copy.to == device);
+    here.fold(0, |sum: u64, copy| sum.saturating_add(copy.room))
+}

@@ -1,0 +1,99 @@
+use std::collections::HashMap;
+
+use orlop_graph::{Graph, Leaf, TensorId};
+
+use crate::memory::Domains;
+use crate::{DeviceIx, Placement, Schedule};
+
+/// What a run waits for of the run before it, where both are in flight: memory that the one still reads must not be
+/// written by the next. Queues keep each device's own work in order, so only the first split of a device waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carry {
+    /// The split of the later run.
+    pub(crate) split: usize,
+    /// The split of the earlier one.
+    pub(crate) earlier: usize,
+    /// Whether its copies are enough, or all of it.
+    pub(crate) copies_only: bool,
+}
+
+/// Storage as two runs share it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Shared {
+    /// All that lies in one arena.
+    Arena(usize),
+    /// A leaf that keeps its contents between runs.
+    Kept(TensorId),
+}
+
+/// How a device uses a storage in one run.
+#[derive(Clone, Copy)]
+struct Use {
+    /// The last split that touches it, and whether only its copies do.
+    last: usize,
+    copies_only: bool,
+    writes: bool,
+}
+
+pub(crate) fn carries(
+    graph: &Graph,
+    domains: &Domains,
+    placement: &Placement,
+    schedule: &Schedule,
+) -> Vec<Carry> {
+    let mut uses: HashMap<(Shared, DeviceIx), Use> = HashMap::new();
+    let mut touch = |storage: Shared, split: usize, by_copy: bool, writes: bool| {
+        let device = schedule.splits[split].device;
+        let known =
+            uses.entry((storage, device)).or_insert(Use { last: split, copies_only: by_copy, writes: false });
+        if known.last != split {
+            (known.last, known.copies_only) = (split, by_copy);
+        }
+        known.copies_only &= by_copy;
+        known.writes |= writes;
+    };
+    let storage = |tensor: TensorId| {
+        let root = graph.tensor(tensor).storage.root;
+        match graph.root_leaf(root) {
+            Some(Leaf::Weight) => None,
+            Some(Leaf::State | Leaf::Persistent) => Some(Shared::Kept(root)),
+            Some(Leaf::Input) | None => {
+                placement.home(graph, root).map(|home| Shared::Arena(domains.of(home)))
+            }
+        }
+    };
+    for (index, part) in schedule.splits.iter().enumerate() {
+        for copy in part.copies.iter().map(|copy| &schedule.copies[*copy]).filter(|copy| !copy.constant) {
+            storage(copy.root).into_iter().for_each(|storage| touch(storage, index, true, false));
+        }
+        // Copies, temporaries and results are written in the device's own arena.
+        touch(Shared::Arena(domains.of(part.device)), index, false, true);
+        for node in part.nodes.iter().map(|node| graph.node(*node)) {
+            for input in node.inputs.iter().filter(|input| !part.reads_copy.contains_key(input)) {
+                storage(*input).into_iter().for_each(|storage| touch(storage, index, false, false));
+            }
+            storage(node.output).into_iter().for_each(|storage| touch(storage, index, false, true));
+        }
+    }
+    let mut first: HashMap<DeviceIx, usize> = HashMap::new();
+    for (index, part) in schedule.splits.iter().enumerate() {
+        first.entry(part.device).or_insert(index);
+    }
+    let mut carries: Vec<Carry> = Vec::new();
+    for ((storage, earlier_device), earlier) in &uses {
+        for (device, split) in &first {
+            let Some(later) = uses.get(&(*storage, *device)).filter(|_| device != earlier_device) else {
+                continue;
+            };
+            // What is read from another's arena was written there in the same run, or belongs to that run alone.
+            let in_arena = matches!(storage, Shared::Arena(_));
+            if later.writes || (earlier.writes && !in_arena) {
+                let Use { last, copies_only, .. } = *earlier;
+                carries.push(Carry { split: *split, earlier: last, copies_only });
+            }
+        }
+    }
+    carries.sort_unstable_by_key(|carry| (carry.split, carry.earlier, carry.copies_only));
+    carries.dedup_by_key(|carry| (carry.split, carry.earlier));
+    carries
+}

@@ -1,0 +1,105 @@
+use std::sync::Arc;
+
+use orlop_alloc::Externals;
+use orlop_backend::StoredTensor;
+use orlop_graph::Graph;
+
+use crate::prepared::Prepared;
+use crate::session::Request;
+use crate::signature::signature;
+use crate::{DeviceIx, Error, PlanId, Session, wishes};
+
+impl Session {
+    /// Makes arenas large enough for a graph, placed by rules, without preparing it. [`Session::prepare_within`] then
+    /// takes it, and whatever needs no more.
+    ///
+    /// # Errors
+    /// As [`Session::prepare`].
+    pub fn reserve(&mut self, graph: &Arc<Graph>, externals: &Externals) -> Result<(), Error> {
+        externals.check(graph)?;
+        let request = Request { graph, externals, wishes: wishes(graph, externals), placement: None };
+        let planned = self.plan(&request)?;
+        self.make_room(&planned.memory)
+    }
+
+    /// Bytes that each device's arena would need for a graph, placed by rules. Nothing is allocated; devices that share
+    /// an arena count it each.
+    ///
+    /// # Errors
+    /// As [`Session::prepare`].
+    pub fn reserve_size(
+        &self,
+        graph: &Arc<Graph>,
+        externals: &Externals,
+    ) -> Result<Vec<(DeviceIx, u64)>, Error> {
+        externals.check(graph)?;
+        let request = Request { graph, externals, wishes: wishes(graph, externals), placement: None };
+        let planned = self.plan(&request)?;
+        let bytes = |device: DeviceIx| planned.memory.plans[self.domains.of(device)].total();
+        Ok(self.machine.indices().map(|device| (device, bytes(device))).collect())
+    }
+
+    /// Forgets a plan: its programs, persistent leafs, and copies of weights that no other plan uses. Arenas stay as
+    /// they are.
+    ///
+    /// # Errors
+    /// [`orlop_alloc::Error::UnknownPlan`].
+    pub fn release(&mut self, plan: PlanId) -> Result<(), Error> {
+        self.get_prepared(plan)?;
+        if self.occupant == Some(plan) {
+            self.drain();
+            self.occupant = None;
+        }
+        self.prepared.remove(&plan);
+        let used = |number: usize| {
+            self.prepared.values().any(|prepared| prepared.resident.values().any(|own| *own == number))
+        };
+        let unused: Vec<usize> = (0..self.residents.len()).filter(|number| !used(*number)).collect();
+        unused.into_iter().for_each(|number| self.residents.remove(number));
+        Ok(())
+    }
+
+    /// The plan of an equal graph with the same memory, if plans are to be found again.
+    pub(crate) fn find_equal(&mut self, request: &Request<'_>) -> Option<PlanId> {
+        self.options.cache?;
+        let signature = signature(request.graph);
+        let equal = |(_, prepared): &(&PlanId, &Prepared)| {
+            prepared.signature == signature && is_equal(prepared, request)
+        };
+        let found = self.prepared.iter().find(equal).map(|(id, _)| *id)?;
+        let now = self.tick();
+        self.prepared.get_mut(&found)?.used = now;
+        Some(found)
+    }
+
+    /// Releases the plans that were not used for longest, until one more may come.
+    pub(crate) fn make_room_for_one_more(&mut self) {
+        let Some(most) = self.options.cache else { return };
+        while self.prepared.len() >= most.max(1) {
+            let oldest = self.prepared.iter().min_by_key(|(_, prepared)| prepared.used).map(|(id, _)| *id);
+            let Some(oldest) = oldest else { return };
+            // It is there.
+            let _ = self.release(oldest);
+        }
+    }
+}
+
+fn is_equal(prepared: &Prepared, request: &Request<'_>) -> bool {
+    let Request { graph, externals, wishes, placement } = request;
+    let placed = match placement {
+        None => prepared.by_rules,
+        Some(placement) => !prepared.by_rules && prepared.planned.placement == *placement,
+    };
+    let same = |a: Option<&StoredTensor>, b: Option<&StoredTensor>| match (a, b) {
+        (Some(a), Some(b)) => {
+            let (a, b) = (a.slot(), b.slot());
+            Arc::ptr_eq(a.buffer.gate(), b.buffer.gate()) && a.offset == b.offset
+        }
+        (None, None) => true,
+        _ => false,
+    };
+    placed
+        && wishes.observed == prepared.wishes.observed
+        && prepared.graph == **graph
+        && graph.leafs().all(|(id, _)| same(externals.get(id), prepared.externals.get(id)))
+}

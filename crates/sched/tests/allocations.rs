@@ -1,0 +1,142 @@
+//! A prepared graph runs without asking the host for memory: in a program of its own, as the count is of everything.
+#![allow(clippy::unwrap_used)] // whatever is here is a test
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use orlop_alloc::{Externals, SetTensor, TensorSet};
+use orlop_backend::{
+    Bindings, BufferType, Claims, Device, DeviceError, DeviceFacts, LowerOptions, NodeQuery, Program, Queue,
+    Role, RunOptions, Segment, Steps, Support,
+};
+use orlop_graph::{DType, GraphBuilder};
+use orlop_sched::{Machine, Session, SessionOptions, place_by_rules, wishes};
+use orlop_testkit::ReferenceDevice;
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator as it came; counting touches a cell of this thread that needs no
+// memory of its own.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: as our caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as our caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The reference device, whose work is left out.
+#[derive(Debug)]
+struct Still(Arc<ReferenceDevice>, &'static str);
+
+#[derive(Debug)]
+struct StillQueue;
+
+impl Queue for StillQueue {
+    unsafe fn submit(
+        &mut self,
+        program: &Arc<dyn Program>,
+        claims: &Claims,
+        _: &RunOptions,
+    ) -> Result<(), DeviceError> {
+        program.touches().iter().try_for_each(|(buffer, kind)| claims.check(&**buffer, *kind))
+    }
+}
+
+impl Device for Still {
+    fn name(&self) -> &str {
+        self.1
+    }
+
+    fn facts(&self) -> DeviceFacts {
+        self.0.facts()
+    }
+
+    fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
+        self.0.buffer_types(role)
+    }
+
+    fn supports(&self, node: &NodeQuery<'_>) -> Support {
+        self.0.supports(node)
+    }
+
+    fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
+        self.0.lower(segment, options)
+    }
+
+    fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
+        self.0.compile(steps, bindings)
+    }
+
+    fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(StillQueue))
+    }
+}
+
+/// Allocations of a hundred times `set`, `run` and `get`, after a few to warm up.
+fn allocations(names: &[&'static str]) -> u64 {
+    let devices = names.iter().map(|name| Arc::new(Still(ReferenceDevice::new(), name)) as Arc<dyn Device>);
+    let machine = Machine::new(devices).unwrap();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[64]);
+    let p = b.persistent("p", DType::F32, &[64]);
+    let w = b.weight("w", DType::F32, &[64]);
+    let mut y = b.add(x, w);
+    let mut nodes = Vec::new();
+    for _ in 0..20 {
+        y = b.mul(y, p);
+        y = b.silu(y);
+        nodes.push(y);
+    }
+    b.output(y);
+    let graph = Arc::new(b.build().unwrap());
+    let memory = Arc::clone(&machine.devices()[0].buffer_types(Role::Weight)[0]);
+    let set = TensorSet::allocate(&memory, &[SetTensor::new("w", graph.tensor(w).desc)]).unwrap();
+    let mut externals = Externals::new();
+    externals.insert(w, set.tensors()[0].clone());
+    let mut all = wishes(&graph, &externals);
+    let devices: Vec<_> = machine.indices().collect();
+    all.assigned =
+        nodes.iter().enumerate().map(|(index, id)| (*id, devices[index % devices.len()])).collect();
+    let placement = place_by_rules(&graph, &machine, &all).unwrap();
+    let mut session = Session::new(machine, SessionOptions::default()).unwrap();
+    let plan = session.prepare_placed(&graph, &externals, &all, placement).unwrap();
+    let splits = session.schedule(plan).unwrap().splits.len();
+    assert!(devices.len() == 1 || splits >= 20, "{splits}");
+    let mut bytes = [0; 256];
+    session.set(plan, p, &bytes).unwrap();
+    let options = RunOptions::default();
+    let mut once = |session: &mut Session| {
+        session.set(plan, x, &bytes).unwrap();
+        session.run(plan, &options).unwrap();
+        session.get(plan, y, &mut bytes).unwrap();
+        session.set(plan, p, &bytes).unwrap();
+    };
+    (0..3).for_each(|_| once(&mut session));
+    let before = COUNT.get();
+    (0..100).for_each(|_| once(&mut session));
+    COUNT.get() - before
+}
+
+#[test]
+fn a_hundred_runs_on_one_device_allocate_nothing() {
+    assert_eq!(allocations(&["a"]), 0);
+}
+
+#[test]
+fn a_hundred_runs_over_two_synchronous_devices_with_events_between_them_allocate_nothing() {
+    assert_eq!(allocations(&["a", "b"]), 0);
+}

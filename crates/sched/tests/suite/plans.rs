@@ -1,0 +1,254 @@
+//! Plans that are found again, released, and reserved for.
+
+use std::sync::Arc;
+
+use orlop_alloc::{Error as AllocError, Externals};
+use orlop_backend::{Device, RunOptions};
+use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
+use orlop_sched::{Error, Planned, Session, SessionOptions, place_by_rules, wishes};
+use orlop_testkit::devices::{Failure, Work};
+
+use crate::support::{externals, get, machine, private, run, set, stored, two};
+
+fn chain(elements: u64, steps: usize) -> (Arc<Graph>, TensorId, TensorId) {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[elements]);
+    let mut y = x;
+    for _ in 0..steps {
+        y = b.scale(y, 2.0);
+    }
+    b.output(y);
+    (Arc::new(b.build().unwrap()), x, y)
+}
+
+#[test]
+fn an_equal_graph_is_found_again_and_the_one_not_used_for_longest_goes() {
+    let (devices, machine) = two();
+    let options = SessionOptions { cache: Some(2), ..SessionOptions::default() };
+    let mut session = Session::new(machine, options).unwrap();
+    let none = Externals::new();
+    let (graph, x, y) = chain(8, 3);
+    let first = session.prepare(&graph, &none).unwrap();
+    assert_eq!(session.prepare(&chain(8, 3).0, &none).unwrap(), first, "built twice, and equal");
+    let second = session.prepare(&chain(8, 4).0, &none).unwrap();
+    assert_ne!(first, second);
+    set(&mut session, first, x, &[1.0; 8]);
+    run(&mut session, first);
+    // Two are kept: the second was not used since.
+    let third = session.prepare(&chain(16, 3).0, &none).unwrap();
+    let gone = session.run(second, &RunOptions::default()).unwrap_err();
+    assert!(matches!(gone, Error::Alloc(AllocError::UnknownPlan { .. })), "{gone:?}");
+    assert_eq!(session.prepare(&graph, &none).unwrap(), first);
+    let fourth = session.prepare(&chain(8, 4).0, &none).unwrap();
+    assert!(fourth != second && fourth != third, "names are not used twice");
+    set(&mut session, first, x, &[1.0; 8]);
+    run(&mut session, first);
+    assert_eq!(get(&session, first, y, 8), [8.0; 8]);
+    let largest = session.memory_plan(first, session.machine().find("g").unwrap()).unwrap().total();
+    assert!(devices[0].counters().live_bytes >= largest);
+}
+
+#[test]
+fn a_parameter_or_another_memory_makes_another_plan() {
+    let (devices, machine) = two();
+    let options = SessionOptions { cache: Some(9), ..SessionOptions::default() };
+    let mut session = Session::new(machine, options).unwrap();
+    let graph = |factor: f32| {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, &[4]);
+        let w = b.weight("w", DType::F32, &[4]);
+        let y = b.add(x, w);
+        let z = b.scale(y, factor);
+        b.output(z);
+        (Arc::new(b.build().unwrap()), w)
+    };
+    let (one, w) = graph(2.0);
+    let weight = stored(&*devices[0], &one, w, &[1.0; 4]);
+    let first = session.prepare(&one, &externals(&[(w, weight.clone())])).unwrap();
+    assert_eq!(session.prepare(&graph(2.0).0, &externals(&[(w, weight.clone())])).unwrap(), first);
+    assert_ne!(session.prepare(&graph(3.0).0, &externals(&[(w, weight)])).unwrap(), first);
+    let elsewhere = stored(&*devices[0], &one, w, &[1.0; 4]);
+    assert_ne!(session.prepare(&one, &externals(&[(w, elsewhere)])).unwrap(), first);
+}
+
+#[test]
+fn without_a_cache_every_preparation_is_a_plan_of_its_own() {
+    let (_, machine) = two();
+    let mut session = Session::new(machine, SessionOptions::default()).unwrap();
+    let (graph, ..) = chain(8, 3);
+    let first = session.prepare(&graph, &Externals::new()).unwrap();
+    assert_ne!(session.prepare(&graph, &Externals::new()).unwrap(), first);
+}
+
+#[test]
+fn a_released_plan_gives_back_all_but_the_arenas() {
+    let devices = [private("g").wants_offload(true).build(), private("c").build()];
+    let machine = machine(&devices);
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let w = b.weight("w", DType::F32, &[4]);
+    let p = b.persistent("p", DType::F32, &[4]);
+    let y = b.add(x, w);
+    let z = b.mul(y, p);
+    b.output(z);
+    let graph = Arc::new(b.build().unwrap());
+    let given = externals(&[(w, stored(&*devices[1], &graph, w, &[1.0; 4]))]);
+    let mut session = Session::new(machine, SessionOptions::default()).unwrap();
+    let [first, second] = [0, 1].map(|_| session.prepare(&graph, &given).unwrap());
+    for plan in [first, second] {
+        set(&mut session, plan, p, &[2.0; 4]);
+        set(&mut session, plan, x, &[1.0; 4]);
+        run(&mut session, plan);
+        assert_eq!(get(&session, plan, z, 4), [4.0; 4]);
+    }
+    let arena = session.arena_bytes(session.machine().find("g").unwrap());
+    session.release(first).unwrap();
+    assert!(matches!(session.release(first), Err(Error::Alloc(AllocError::UnknownPlan { .. }))));
+    set(&mut session, second, x, &[2.0; 4]);
+    run(&mut session, second);
+    assert_eq!(get(&session, second, z, 4), [6.0; 4], "the copy of the weight is still there");
+    session.release(second).unwrap();
+    assert_eq!(devices[0].counters().live_bytes, arena);
+    let again = session.prepare(&graph, &given).unwrap();
+    set(&mut session, again, p, &[2.0; 4]);
+    set(&mut session, again, x, &[1.0; 4]);
+    run(&mut session, again);
+    assert_eq!(get(&session, again, z, 4), [4.0; 4]);
+}
+
+#[test]
+fn what_was_reserved_is_enough_for_what_was_measured_and_no_more() {
+    let (devices, machine) = two();
+    let mut session = Session::new(machine, SessionOptions::default()).unwrap();
+    let none = Externals::new();
+    let (small, x, y) = chain(8, 3);
+    let (large, ..) = chain(800, 3);
+    let refused = session.prepare_within(&small, &none).unwrap_err();
+    assert!(matches!(refused, Error::WouldGrow { reserved: 0, .. }), "{refused:?}");
+    let sizes = session.reserve_size(&small, &none).unwrap();
+    assert!(devices.iter().all(|device| device.counters().live_bytes == 0), "measuring allocates nothing");
+    session.reserve(&small, &none).unwrap();
+    for (device, bytes) in sizes {
+        assert_eq!(session.arena_bytes(device), bytes);
+        assert_eq!(devices[device.index()].counters().live_bytes, bytes);
+    }
+    let plan = session.prepare_within(&small, &none).unwrap();
+    set(&mut session, plan, x, &[1.0; 8]);
+    let refused = session.prepare_within(&large, &none).unwrap_err();
+    let Error::WouldGrow { needed, reserved, .. } = refused else { panic!("{refused:?}") };
+    assert!(needed > reserved && reserved > 0);
+    run(&mut session, plan);
+    assert_eq!(get(&session, plan, y, 8), [8.0; 8], "a refusal changes nothing");
+    session.reserve(&large, &none).unwrap();
+    session.prepare_within(&large, &none).unwrap();
+}
+
+/// A weight on `c` that `g` uses: with room for it, it stays there; without, every run brings it.
+#[test]
+fn weights_stay_while_the_budget_allows_and_are_brought_in_every_run_if_not() {
+    let devices = [private("g").wants_offload(true).build(), private("c").build()];
+    let machine = machine(&devices);
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[64]);
+    let weights: Vec<TensorId> = (0..4).map(|n| b.weight(&format!("w{n}"), DType::F32, &[64])).collect();
+    let mut y = x;
+    for w in &weights {
+        y = b.add(y, *w);
+    }
+    b.output(y);
+    let graph = Arc::new(b.build().unwrap());
+    let given: Vec<_> = weights.iter().map(|w| (*w, stored(&*devices[1], &graph, *w, &[1.0; 64]))).collect();
+    let given = externals(&given);
+    let all = wishes(&graph, &given);
+    let placement = place_by_rules(&graph, &machine, &all).unwrap();
+    let g = machine.find("g").unwrap();
+    let free = Planned::new(&graph, &machine, &all, placement.clone(), &SessionOptions::default()).unwrap();
+    let arena = free.memory_plan(&machine, g).total();
+    assert_eq!(free.resident_bytes(g), 4 * 256);
+    let mut kept = Vec::new();
+    for budget in [arena + 4 * 256, arena + 3 * 256, arena + 2 * 256, arena + 256] {
+        let options = SessionOptions { budgets: [(g, budget)].into(), ..SessionOptions::default() };
+        let planned = Planned::new(&graph, &machine, &all, placement.clone(), &options).unwrap();
+        assert!(planned.memory_plan(&machine, g).total() + planned.resident_bytes(g) <= budget);
+        kept.push(planned.resident_bytes(g) / 256);
+        let before = devices[0].counters().live_bytes;
+        let mut session = Session::new(machine.clone(), options).unwrap();
+        let plan = session.prepare_placed(&graph, &given, &all, placement.clone()).unwrap();
+        assert!(devices[0].counters().live_bytes - before <= budget);
+        for _ in 0..2 {
+            let copies = devices[0].counters().copies;
+            set(&mut session, plan, x, &[1.0; 64]);
+            run(&mut session, plan);
+            assert_eq!(get(&session, plan, y, 64), [5.0; 64]);
+            let brought = devices[0].counters().copies - copies;
+            assert_eq!(brought, 4 - planned.resident_bytes(g) / 256);
+        }
+    }
+    assert!(kept[0] == 4 && kept.windows(2).all(|two| two[0] >= two[1]) && kept[3] < 4, "{kept:?}");
+    let narrow = SessionOptions { budgets: [(g, arena / 2)].into(), ..SessionOptions::default() };
+    let refused = Planned::new(&graph, &machine, &all, placement, &narrow).unwrap_err();
+    assert!(matches!(refused, Error::OverBudget { .. }), "{refused:?}");
+}
+
+/// Weights on `c`, work on both.
+fn spread_over(
+    devices: &[Arc<orlop_testkit::devices::TestDevice>],
+) -> (Session, orlop_sched::PlanId, [TensorId; 3]) {
+    let machine = machine(devices);
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let w = b.weight("w", DType::F32, &[4]);
+    let p = b.persistent("p", DType::F32, &[4]);
+    let h = b.scale(x, 3.0);
+    let y = b.add(h, w);
+    let z = b.mul(y, p);
+    b.output(z);
+    let graph = Arc::new(b.build().unwrap());
+    let given = externals(&[(w, stored(&*devices[1], &graph, w, &[1.0; 4]))]);
+    let mut all = wishes(&graph, &given);
+    let [g, c] = ["g", "c"].map(|name| machine.find(name).unwrap());
+    all.assigned = [(h, g), (y, c), (z, c)].into();
+    let placement = place_by_rules(&graph, &machine, &all).unwrap();
+    let mut session = Session::new(machine, SessionOptions::default()).unwrap();
+    let plan = session.prepare_placed(&graph, &given, &all, placement).unwrap();
+    set(&mut session, plan, p, &[2.0; 4]);
+    (session, plan, [x, p, z])
+}
+
+#[test]
+fn a_graph_goes_on_without_a_lost_device_if_nothing_lay_there() {
+    for asynchronous in [false, true] {
+        let devices = ["g", "c"].map(|name| private(name).asynchronous(asynchronous).build());
+        let (mut session, plan, [x, p, z]) = spread_over(&devices);
+        assert_eq!(session.recover().unwrap(), Vec::<String>::new(), "nothing is lost yet");
+        set(&mut session, plan, x, &[1.0; 4]);
+        devices[0].faults().fail(Work::Submit, 1, Failure::Lost);
+        let lost = session.run(plan, &RunOptions::default()).unwrap_err();
+        let Error::DeviceLost { device, tensors, .. } = &lost else { panic!("{lost:?}") };
+        assert_eq!((device.as_str(), tensors.len()), ("g", 0));
+        assert_eq!(session.recover().unwrap(), ["g"]);
+        assert_eq!(session.machine().devices().len(), 1);
+        set(&mut session, plan, x, &[1.0; 4]);
+        run(&mut session, plan);
+        assert_eq!(get(&session, plan, z, 4), [8.0; 4]);
+        assert_eq!(get(&session, plan, p, 4), [2.0; 4], "what persists came along");
+    }
+}
+
+#[test]
+fn data_that_was_lost_with_a_device_is_named() {
+    let devices = ["g", "c"].map(|name| private(name).asynchronous(true).build());
+    let (mut session, plan, [x, ..]) = spread_over(&devices);
+    set(&mut session, plan, x, &[1.0; 4]);
+    devices[1].faults().fail(Work::Submit, 1, Failure::Lost);
+    let lost = session.run(plan, &RunOptions::default()).unwrap_err();
+    let Error::DeviceLost { device, tensors, .. } = &lost else { panic!("{lost:?}") };
+    assert_eq!(
+        (device.as_str(), tensors.as_slice()),
+        (devices[1].name(), &["w".to_owned(), "p".to_owned()][..])
+    );
+    assert!(lost.to_string().contains("w, p"), "{lost}");
+    let named = Error::DataLost { tensors: vec!["p".to_owned(), "w".to_owned()] };
+    assert_eq!(session.recover().unwrap_err(), named);
+    assert_eq!(session.machine().devices().len(), 2, "as it was");
+}

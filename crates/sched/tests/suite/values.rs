@@ -1,0 +1,92 @@
+//! Values that go to JSON and back, and numbers that are measured.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orlop_backend::Device;
+use orlop_sched::{Machine, calibrate};
+use orlop_testkit::ReferenceDevice;
+
+use crate::support::private;
+
+#[cfg(feature = "serde")]
+mod json {
+    use orlop_sched::{Calibration, Placement, Schedule, place_by_rules, split};
+    use orlop_testkit::generate;
+
+    use crate::equality::private_machine;
+    use crate::support::{dice, memory_of};
+
+    #[test]
+    fn placements_schedules_and_calibrations_survive_being_written_and_read() {
+        for seed in 0..20 {
+            let (graph, _) = generate::graph(seed + 60_000, &generate::Size::default());
+            let machine = private_machine(seed);
+            let mut wishes = orlop_sched::Wishes::default();
+            for (id, _) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+                wishes.pinned.insert(id, memory_of(&**machine.devices().last().unwrap()));
+            }
+            for (index, node) in graph.nodes().iter().enumerate().filter(|(_, node)| node.op.name() == "add")
+            {
+                let device =
+                    machine.indices().nth(dice(seed, index as u64) as usize % machine.devices().len());
+                wishes.assigned.insert(node.output, device.unwrap());
+            }
+            let Ok(placement) = place_by_rules(&graph, &machine, &wishes) else { continue };
+            let text = serde_json::to_string(&placement).unwrap();
+            assert_eq!(serde_json::from_str::<Placement>(&text).unwrap(), placement);
+            let schedule = split(&graph, &machine, &wishes, &placement);
+            let text = serde_json::to_string(&schedule).unwrap();
+            assert_eq!(serde_json::from_str::<Schedule>(&text).unwrap(), schedule);
+        }
+        let numbers = Calibration {
+            flops: 1e9,
+            bytes_per_second: 2e9,
+            launch_seconds: 1e-6,
+            host_bytes_per_second: 3e9,
+            host_latency_seconds: 4e-6,
+        };
+        let text = serde_json::to_string(&numbers).unwrap();
+        assert_eq!(serde_json::from_str::<Calibration>(&text).unwrap(), numbers);
+    }
+}
+
+#[test]
+fn a_slow_device_is_measured_to_be_slow_in_about_the_time_given() {
+    let quick: Arc<dyn Device> = ReferenceDevice::new();
+    let slow: Arc<dyn Device> =
+        private("slow").step_delay(Duration::from_millis(2)).without(["add"]).bytes_per_second(123.0).build();
+    let begin = Instant::now();
+    let time = Duration::from_millis(300);
+    let [fast, late] = [&quick, &slow].map(|device| calibrate(device, time).unwrap());
+    assert!(begin.elapsed() < 20 * time, "{:?}", begin.elapsed());
+    for numbers in [fast, late] {
+        let all = [
+            numbers.flops,
+            numbers.launch_seconds,
+            numbers.host_bytes_per_second,
+            numbers.host_latency_seconds,
+        ];
+        assert!(all.iter().all(|number| number.is_finite() && *number > 0.0), "{numbers:?}");
+    }
+    assert!(late.launch_seconds > 1.9e-3 && fast.launch_seconds < 1e-3, "{fast:?} {late:?}");
+    assert!(late.flops < fast.flops, "{fast:?} {late:?}");
+    assert_eq!(late.bytes_per_second, 123.0, "what it cannot run is left as it says");
+    let machine = Machine::new([slow]).unwrap();
+    let ix = machine.indices().next().unwrap();
+    let machine = machine.calibrated(ix, &late).unwrap();
+    assert_eq!(machine.facts(ix).launch_seconds, late.launch_seconds);
+    assert_eq!(machine.facts(ix).host_link.bytes_per_second, late.host_bytes_per_second);
+    assert!(
+        machine
+            .calibrated(
+                Machine::new([ReferenceDevice::new() as Arc<dyn Device>, ReferenceDevice::named("b")])
+                    .unwrap()
+                    .indices()
+                    .nth(1)
+                    .unwrap(),
+                &late
+            )
+            .is_err()
+    );
+}
