@@ -4,19 +4,27 @@
 //! their own, and write a row from there. So a result may lie exactly on an operand (each row is read before
 //! it is written), and threads may write neighbouring rows, without two live references to the same bytes.
 
+mod packed;
 mod parts;
+mod rows;
+
+pub(crate) use packed::as_bytes;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use orlop_backend::{BufferType, DeviceError, Reason, Slot};
+use orlop_backend::{BufferType, DeviceError, Layout, Reason, Slot};
 use orlop_graph::AccessKind::{self, Read, Write};
 use orlop_graph::{DType, TensorDesc};
+
+use crate::repack::PackedLayout;
 
 /// A tensor that a kernel reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Src {
     base: *const u8,
     pub(crate) desc: TensorDesc,
+    /// How it lies in tiles, if it does.
+    packed: Option<PackedLayout>,
 }
 
 /// A tensor that a kernel writes.
@@ -50,6 +58,17 @@ unsafe impl Sync for Scratch {}
 /// A row's position: indices of dimensions 1, 2 and 3.
 pub(crate) type At = [u64; 3];
 
+/// The refusal of a place that kernels cannot use.
+fn unreachable_memory(slot: &Slot, name: &str, operand: usize) -> DeviceError {
+    let buffer_type = slot.buffer.buffer_type().name().to_owned();
+    DeviceError::Unsupported {
+        device: "cpu".to_owned(),
+        op: "access".to_owned(),
+        tensor: name.to_owned(),
+        reason: Reason::BufferType { operand, buffer_type },
+    }
+}
+
 /// The host address of a place, if there is one that can be read or written.
 fn address(
     slot: &Slot,
@@ -59,12 +78,7 @@ fn address(
     operand: usize,
 ) -> Result<*mut u8, DeviceError> {
     let buffer_type: &dyn BufferType = &**slot.buffer.buffer_type();
-    let span = slot.buffer.host().ok_or_else(|| DeviceError::Unsupported {
-        device: "cpu".to_owned(),
-        op: "access".to_owned(),
-        tensor: name.to_owned(),
-        reason: Reason::BufferType { operand, buffer_type: buffer_type.name().to_owned() },
-    })?;
+    let span = slot.buffer.host().ok_or_else(|| unreachable_memory(slot, name, operand))?;
     if slot.offset.checked_add(bytes).is_none_or(|end| end > span.bytes) {
         let (tensor, offset) = (name.to_owned(), slot.offset);
         return Err(DeviceError::OutOfBounds { tensor, offset, bytes, available: span.bytes });
@@ -79,7 +93,14 @@ fn address(
 impl Src {
     /// A tensor at a place; it must stay there, and the place's buffer alive, for as long as the result is used.
     pub(crate) fn new(slot: &Slot, desc: TensorDesc, name: &str, operand: usize) -> Result<Src, DeviceError> {
-        Ok(Src { base: address(slot, desc.bytes(), Read, name, operand)?, desc })
+        let private = slot.buffer.buffer_type().layout() == Layout::Private;
+        let packed = PackedLayout::of(&desc).filter(|_| private && desc.is_contiguous());
+        let bytes = match packed {
+            Some(layout) => layout.bytes() as u64,
+            None if private => return Err(unreachable_memory(slot, name, operand)),
+            None => desc.bytes(),
+        };
+        Ok(Src { base: address(slot, bytes, Read, name, operand)?, desc, packed })
     }
 
     /// Reads row `at` as F32, whatever its type and strides are; `out` is as long as the row.
@@ -116,7 +137,7 @@ impl Dst {
 
     /// The same tensor to read from.
     pub(crate) fn as_src(&self) -> Src {
-        Src { base: self.base, desc: self.desc }
+        Src { base: self.base, desc: self.desc, packed: None }
     }
 
     /// Writes row `at` from F32, whatever its type and strides are; `values` is as long as the row.

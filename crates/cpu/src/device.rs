@@ -4,44 +4,91 @@ use std::sync::Arc;
 use orlop_backend::{
     Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, ForeignBufferType, HostBufferType,
     Layout, Link, LowerOptions, Memory, NodeQuery, Program, Queue, Reason, Role, Segment, Steps, Support,
-    Temporary, Value,
+    same_type,
 };
 use orlop_graph::{Op, TensorDesc};
 
 use crate::isa::Isa;
 use crate::kernels::kernel;
+use crate::lower::lower;
 use crate::pool::Pool;
 use crate::program::CpuProgram;
 use crate::queue::CpuQueue;
+use crate::repack::{PackedBufferType, PackedLayout};
+
+/// Choices of a [`CpuDevice`].
+#[derive(Clone, Debug)]
+pub struct CpuOptions {
+    /// Its name. Default `cpu`.
+    pub name: String,
+    /// The instructions that kernels use; what the machine lacks is left out. Default: the best there are.
+    pub isa: Isa,
+    /// Whether weights are repacked into a layout that products are faster with, rather than used where a file is
+    /// mapped. Default yes.
+    pub repack: bool,
+}
+
+impl Default for CpuOptions {
+    fn default() -> CpuOptions {
+        CpuOptions { name: "cpu".to_owned(), isa: Isa::detect(), repack: true }
+    }
+}
 
 /// The processor as a device: computes in host memory, on the threads of a pool.
+///
+/// Its kinds of memory for weights are, best first: repacked (unless [`CpuOptions::repack`] is off), mapped files, host
+/// memory. Repacked weights can only be the first operand of products and of `get_rows`, which is what
+/// [`Device::supports`] says; other weights, and types that are not repacked, go to the next kind.
 pub struct CpuDevice {
     name: Arc<str>,
     pool: Arc<Pool>,
     isa: Isa,
     host: [Arc<dyn BufferType>; 1],
-    weights: [Arc<dyn BufferType>; 2],
+    weights: Vec<Arc<dyn BufferType>>,
+    packed: Option<Arc<dyn BufferType>>,
     mapped: Arc<ForeignBufferType>,
 }
 
 impl CpuDevice {
     /// A device named `cpu` on a pool, with the best instructions there are.
     pub fn new(pool: Arc<Pool>) -> Arc<CpuDevice> {
-        CpuDevice::with_isa("cpu", pool, Isa::detect())
+        CpuDevice::with_options(pool, &CpuOptions::default())
     }
 
     /// A device with a name and instructions of the caller's choice; what the machine lacks is left out.
     pub fn with_isa(name: &str, pool: Arc<Pool>, isa: Isa) -> Arc<CpuDevice> {
+        CpuDevice::with_options(pool, &CpuOptions { name: name.to_owned(), isa, ..CpuOptions::default() })
+    }
+
+    /// A device of the caller's choice.
+    pub fn with_options(pool: Arc<Pool>, options: &CpuOptions) -> Arc<CpuDevice> {
+        let name = &options.name;
         let host: Arc<dyn BufferType> = HostBufferType::new(name);
         let mapped = ForeignBufferType::mapped(format!("{name} mapped"));
+        let packed: Option<Arc<dyn BufferType>> =
+            options.repack.then(|| PackedBufferType::new(format!("{name} repacked")) as _);
+        let plain = [Arc::clone(&mapped) as _, Arc::clone(&host)];
         Arc::new(CpuDevice {
-            name: name.into(),
+            name: name.as_str().into(),
             pool,
-            isa: isa.min(Isa::detect()),
-            weights: [Arc::clone(&mapped) as _, Arc::clone(&host)],
+            isa: options.isa.min(Isa::detect()),
+            weights: packed.iter().cloned().chain(plain).collect(),
             host: [host],
+            packed,
             mapped,
         })
+    }
+
+    /// Whether an operand can lie in a kind of memory.
+    fn reaches(&self, op: &Op, operand: usize, desc: &TensorDesc, memory: &Arc<dyn BufferType>) -> bool {
+        if memory.layout() == Layout::Plain {
+            return memory.is_host();
+        }
+        self.packed.as_ref().is_some_and(|packed| same_type(packed, memory))
+            && operand == 0
+            && matches!(op, Op::MulMat | Op::MulMatId | Op::GetRows)
+            && desc.is_contiguous()
+            && PackedLayout::of(desc).is_some()
     }
 
     /// The pool it runs on.
@@ -90,7 +137,7 @@ impl Device for CpuDevice {
     fn supports(&self, node: &NodeQuery<'_>) -> Support {
         for (operand, tensor) in node.inputs.iter().chain([&node.output]).enumerate() {
             if let Some(buffer_type) = tensor.buffer_type
-                && (!buffer_type.is_host() || buffer_type.layout() == Layout::Private)
+                && !self.reaches(node.op, operand, tensor.desc, buffer_type)
             {
                 let buffer_type = buffer_type.name().to_owned();
                 return Support::No(Reason::BufferType { operand, buffer_type });
@@ -109,23 +156,7 @@ impl Device for CpuDevice {
 
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
         let max_threads = options.max_threads.clamp(1, self.pool.threads());
-        let options = LowerOptions { max_threads, ..options.clone() };
-        let mut steps = segment.one_step_per_node(self, &options)?;
-        for index in 0..steps.steps.len() {
-            let node = segment.graph.node(steps.steps[index].nodes[0]);
-            let desc = |id: &orlop_graph::TensorId| segment.graph.tensor(*id).desc;
-            let operands: Vec<TensorDesc> = node.inputs.iter().map(desc).collect();
-            let needs = Needs::of(&node.op, &operands, &desc(&node.output), max_threads);
-            for (what, bytes) in [("scratch", needs.scratch_bytes), ("shared", needs.shared_bytes)] {
-                if bytes > 0 {
-                    let name = format!("{what} of {}", segment.graph.tensor(node.output).name);
-                    let number = steps.temporaries.len();
-                    steps.temporaries.push(Temporary { name, bytes, first: index, last: index });
-                    steps.steps[index].writes.push(Value::Temporary(number));
-                }
-            }
-        }
-        Ok(steps)
+        lower(self, segment, &LowerOptions { max_threads, ..options.clone() })
     }
 
     fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
@@ -140,33 +171,6 @@ impl Device for CpuDevice {
 impl fmt::Debug for CpuDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({} threads, {})", self.name, self.pool.threads(), self.isa)
-    }
-}
-
-/// Temporary memory of one step.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Needs {
-    /// Bytes of one thread's scratch: whole cache lines, so that threads do not share any.
-    pub(crate) per_thread: u64,
-    pub(crate) scratch_bytes: u64,
-    pub(crate) shared: (u64, u64),
-    pub(crate) shared_bytes: u64,
-}
-
-impl Needs {
-    pub(crate) fn of(op: &Op, operands: &[TensorDesc], result: &TensorDesc, threads: usize) -> Needs {
-        let Some(kernel) = kernel(op) else {
-            return Needs { per_thread: 0, scratch_bytes: 0, shared: (0, 0), shared_bytes: 0 };
-        };
-        let floats = (kernel.scratch)(op, operands, result);
-        let per_thread = floats.saturating_mul(4).checked_next_multiple_of(64).unwrap_or(u64::MAX - 63);
-        let shared = (kernel.shared)(op, operands, result);
-        Needs {
-            per_thread,
-            scratch_bytes: per_thread.saturating_mul(threads as u64),
-            shared,
-            shared_bytes: shared.0.saturating_mul(shared.1).saturating_mul(4),
-        }
     }
 }
 

@@ -14,9 +14,12 @@ mod soft_max;
 mod sort;
 mod ssm;
 
-use orlop_graph::Op;
+use orlop_backend::Step;
+use orlop_graph::{Graph, Op};
 
-use crate::task::Kernel;
+pub(crate) use product::{EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_ID, ROUND, eight_bit_desc, takes_eight_bits};
+
+use crate::task::{Check, Floats, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread};
 
 /// The kernel of an op, if there is one. Views have none and need none.
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
@@ -36,4 +39,65 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
         ssm::kernel,
     ];
     FAMILIES.iter().find_map(|family| family(op))
+}
+
+/// A kernel that is no op's own, by the name that steps have: of several nodes, or of a part of one.
+pub(crate) fn named(name: &str) -> Option<StepKernel> {
+    const FAMILIES: [fn(&str) -> Option<StepKernel>; 1] = [product::named];
+    FAMILIES.iter().find_map(|family| family(name))
+}
+
+/// The kernel of a step and what that touches; `None` for steps that this device has not made.
+pub(crate) fn of_step(graph: &Graph, step: &Step) -> Option<(Chosen, Operands)> {
+    if let Some(kernel) = named(&step.kernel) {
+        return Some((Chosen::Named(kernel), (kernel.operands)(graph, step)?));
+    }
+    let [node] = step.nodes[..] else { return None };
+    let node = graph.nodes().get(node.index())?;
+    let reads = node.inputs.iter().copied().map(Operand::Tensor).collect();
+    let operands = Operands { reads, writes: vec![Operand::Tensor(node.output)] };
+    Some((Chosen::Node(kernel(&node.op)?), operands))
+}
+
+/// The kernel of a step.
+#[derive(Clone, Copy)]
+pub(crate) enum Chosen {
+    /// That of its only node's op.
+    Node(Kernel),
+    /// One with a name of its own.
+    Named(StepKernel),
+}
+
+impl Chosen {
+    pub(crate) fn needs(&self, shape: &Shape<'_>) -> Floats {
+        match (self, &shape.ops[..], &shape.writes[..]) {
+            (Chosen::Node(kernel), [op, ..], [result, ..]) => Floats {
+                scratch: (kernel.scratch)(op, &shape.reads, result),
+                shared: (kernel.shared)(op, &shape.reads, result),
+            },
+            (Chosen::Node(_), ..) => Floats::default(),
+            (Chosen::Named(kernel), ..) => (kernel.needs)(shape),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Option<Check> {
+        match self {
+            Chosen::Node(kernel) => kernel.check,
+            Chosen::Named(kernel) => kernel.check,
+        }
+    }
+
+    pub(crate) fn phases(&self) -> usize {
+        match self {
+            Chosen::Node(kernel) => kernel.phases,
+            Chosen::Named(kernel) => kernel.phases,
+        }
+    }
+
+    pub(crate) fn run(&self, task: &Task, thread: Thread, scratch: &mut [f32]) {
+        match self {
+            Chosen::Node(kernel) => (kernel.run)(task, thread, scratch),
+            Chosen::Named(kernel) => (kernel.run)(task, thread, scratch),
+        }
+    }
 }

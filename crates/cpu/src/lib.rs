@@ -11,12 +11,15 @@ mod access;
 mod device;
 mod isa;
 mod kernels;
+mod lower;
 mod pool;
 mod program;
 mod queue;
+mod repack;
 mod simd;
 mod task;
+mod vector;
 
-pub use device::CpuDevice;
+pub use device::{CpuDevice, CpuOptions};
 pub use isa::Isa;
 pub use pool::Pool;

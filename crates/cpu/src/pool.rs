@@ -7,8 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// How often a thread looks again before it goes to sleep: some microseconds.
-const SPINS: u32 = 4_000;
+/// How often a thread looks again before it goes to sleep, where others are about to come: tens of microseconds.
+const MOMENT: u32 = 500;
+/// The same where the next piece of work may take longer to come: about a hundred microseconds.
+const WHILE: u32 = 1_600;
+/// Looks after which a thread lets others run now and then, as there may be more of them than cores.
+const ALONE: u32 = 32;
 
 /// A fixed number of threads that run one piece of work at a time together with the caller. Idle threads sleep.
 ///
@@ -21,13 +25,14 @@ pub struct Pool {
 
 struct Shared {
     work: Mutex<Work>,
-    wake: Condvar,
-    /// Counts pieces of work, for workers that look before they sleep.
+    /// Counts pieces of work.
     epoch: AtomicU32,
     /// Workers that are still busy with the current piece.
     busy: AtomicUsize,
-    done: Condvar,
     stop: AtomicBool,
+    /// Workers wait here for the next piece, the caller for the end of one.
+    next: Waiting,
+    done: Waiting,
 }
 
 struct Work {
@@ -53,11 +58,11 @@ impl Pool {
     pub fn new(threads: usize) -> std::io::Result<Arc<Pool>> {
         let shared = Arc::new(Shared {
             work: Mutex::new(Work { epoch: 0, threads: 0, job: None, panic: None }),
-            wake: Condvar::new(),
             epoch: AtomicU32::new(0),
             busy: AtomicUsize::new(0),
-            done: Condvar::new(),
             stop: AtomicBool::new(false),
+            next: Waiting::new(),
+            done: Waiting::new(),
         });
         let mut pool = Pool { shared, workers: Vec::new(), turn: Mutex::new(()) };
         for index in 1..threads.max(1) {
@@ -98,18 +103,19 @@ impl Pool {
                     job,
                 )
             };
-            self.shared.busy.store(threads - 1, Ordering::Release);
+            self.shared.busy.store(threads - 1, Ordering::SeqCst);
             let mut work = self.shared.lock();
             work.epoch = work.epoch.wrapping_add(1);
             work.threads = threads;
             work.job = Some(Job(job));
-            self.shared.epoch.store(work.epoch, Ordering::Release);
+            let epoch = work.epoch;
             drop(work);
-            self.shared.wake.notify_all();
+            self.shared.epoch.store(epoch, Ordering::SeqCst);
+            self.shared.next.notify();
         }
         let mut panicked = catch_unwind(AssertUnwindSafe(|| job(0))).err();
         if threads > 1 {
-            self.shared.wait_until_done();
+            self.shared.done.until(MOMENT, || self.shared.busy.load(Ordering::SeqCst) == 0);
             let mut work = self.shared.lock();
             work.job = None;
             panicked = panicked.or(work.panic.take());
@@ -135,9 +141,8 @@ impl Shared {
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(index))) {
                     self.lock().panic.get_or_insert(panic);
                 }
-                if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    let _work = self.lock();
-                    self.done.notify_all();
+                if self.busy.fetch_sub(1, Ordering::SeqCst) == 1 {
+                    self.done.notify();
                 }
             }
         }
@@ -145,47 +150,26 @@ impl Shared {
 
     /// The next piece of work, or `None` when the pool is dropped.
     fn next(&self, mut seen: u32) -> Option<(u32, usize, Job)> {
-        for _ in 0..SPINS {
-            if self.epoch.load(Ordering::Acquire) != seen || self.stop.load(Ordering::Acquire) {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        let mut work = self.lock();
         loop {
-            if self.stop.load(Ordering::Acquire) {
+            let stopped = || self.stop.load(Ordering::SeqCst);
+            self.next.until(WHILE, || self.epoch.load(Ordering::SeqCst) != seen || stopped());
+            if stopped() {
                 return None;
             }
-            if work.epoch != seen {
-                match work.job {
-                    Some(job) => return Some((work.epoch, work.threads, job)),
-                    // Came too late for a piece that went on without this thread.
-                    None => seen = work.epoch,
-                }
+            let work = self.lock();
+            match work.job {
+                Some(job) if work.epoch != seen => return Some((work.epoch, work.threads, job)),
+                // Came too late for a piece that went on without this thread.
+                _ => seen = work.epoch,
             }
-            work = self.wake.wait(work).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn wait_until_done(&self) {
-        for _ in 0..SPINS {
-            if self.busy.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-        let mut work = self.lock();
-        while self.busy.load(Ordering::Acquire) != 0 {
-            work = self.done.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        drop(self.shared.lock());
-        self.shared.wake.notify_all();
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.next.notify();
         for worker in self.workers.drain(..) {
             let _ = worker.join();
         }
@@ -198,6 +182,49 @@ impl fmt::Debug for Pool {
     }
 }
 
+/// Where threads wait for something that others bring about with one atomic store.
+#[derive(Debug)]
+struct Waiting {
+    asleep: AtomicU32,
+    lock: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Waiting {
+    fn new() -> Waiting {
+        Waiting { asleep: AtomicU32::new(0), lock: Mutex::new(()), wake: Condvar::new() }
+    }
+
+    /// Returns once `ready`, which reads with `SeqCst`: looks `looks` times, then sleeps.
+    fn until(&self, looks: u32, ready: impl Fn() -> bool) {
+        for look in 0..looks {
+            if ready() {
+                return;
+            }
+            if look < ALONE || !look.is_multiple_of(8) {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        while !ready() {
+            lock = self.wake.wait(lock).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.asleep.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Wakes those who sleep, after a store with `SeqCst` that makes them ready. Of that store and a sleeper's entry
+    /// one comes first: either it is seen here, or the sleeper looks once more and sees the store.
+    fn notify(&self) {
+        if self.asleep.load(Ordering::SeqCst) > 0 {
+            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            self.wake.notify_all();
+        }
+    }
+}
+
 /// Lets the threads of one piece of work meet: nobody goes on before all have come. Spins for a moment, then
 /// sleeps.
 #[derive(Debug)]
@@ -205,8 +232,7 @@ pub(crate) struct Barrier {
     threads: u32,
     arrived: AtomicU32,
     generation: AtomicU32,
-    asleep: Mutex<()>,
-    wake: Condvar,
+    waiting: Waiting,
 }
 
 impl Barrier {
@@ -215,8 +241,7 @@ impl Barrier {
             threads: threads as u32,
             arrived: AtomicU32::new(0),
             generation: AtomicU32::new(0),
-            asleep: Mutex::new(()),
-            wake: Condvar::new(),
+            waiting: Waiting::new(),
         }
     }
 
@@ -224,23 +249,13 @@ impl Barrier {
         if self.threads == 1 {
             return;
         }
-        let generation = self.generation.load(Ordering::Acquire);
+        let generation = self.generation.load(Ordering::SeqCst);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Release);
-            let _asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
-            self.generation.store(generation.wrapping_add(1), Ordering::Release);
-            self.wake.notify_all();
-            return;
-        }
-        for _ in 0..SPINS {
-            if self.generation.load(Ordering::Acquire) != generation {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-        let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.generation.load(Ordering::Acquire) == generation {
-            asleep = self.wake.wait(asleep).unwrap_or_else(PoisonError::into_inner);
+            self.generation.store(generation.wrapping_add(1), Ordering::SeqCst);
+            self.waiting.notify();
+        } else {
+            self.waiting.until(MOMENT, || self.generation.load(Ordering::SeqCst) != generation);
         }
     }
 }

@@ -3,19 +3,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orlop_backend::{Bindings, Cancel, DeviceError, Program, Steps, Touch, Value, touched};
-use orlop_graph::TensorDesc;
+use orlop_backend::{Bindings, Cancel, DeviceError, Program, Step, Steps, Touch, Value, touched};
+use orlop_graph::{DType, Graph, Op, TensorDesc};
 
 use crate::access::{Dst, Scratch, Shared, Src};
-use crate::device::Needs;
 use crate::isa::Isa;
-use crate::kernels::kernel;
+use crate::kernels::{Chosen, of_step};
+use crate::lower::{Needs, desc, name, shape, slot};
 use crate::pool::{Barrier, Pool};
-use crate::task::{Kernel, Task, Thread};
+use crate::task::{Operand, Task, Thread};
 
 /// Steps at fixed places, ready to run.
 pub(crate) struct CpuProgram {
-    tasks: Vec<(Kernel, Task)>,
+    tasks: Vec<(Chosen, Task)>,
     max_threads: usize,
     /// The name of its device; the same object there and here.
     device: Arc<str>,
@@ -41,33 +41,32 @@ impl CpuProgram {
                 owner: step.kernel.to_string(),
                 device: device.to_string(),
             };
-            let [node] = step.nodes[..] else { return Err(foreign()) };
-            let node = graph.nodes().get(node.index()).ok_or_else(foreign)?;
-            let kernel = kernel(&node.op).ok_or_else(foreign)?;
+            let (kernel, operands) = of_step(graph, step).ok_or_else(foreign)?;
             // Runs claim what steps say that they touch, so that must be what kernels touch.
-            let reads = node.inputs.iter().copied().map(Value::Tensor);
-            if !reads.eq(step.reads.iter().copied())
-                || step.writes.first() != Some(&Value::Tensor(node.output))
-            {
+            if operands.reads.len() != step.reads.len() || operands.writes.len() > step.writes.len() {
                 return Err(foreign());
             }
-            let mut src = Vec::with_capacity(node.inputs.len());
-            for (operand, input) in node.inputs.iter().enumerate() {
-                let tensor = graph.tensor(*input);
-                src.push(Src::new(
-                    bindings.slot(Value::Tensor(*input))?,
-                    tensor.desc,
-                    &tensor.name,
-                    operand,
-                )?);
+            let (name, shape) = (name(graph, step), shape(graph, step, &operands));
+            let mut src = Vec::with_capacity(step.reads.len());
+            for (number, (operand, value)) in operands.reads.iter().zip(&step.reads).enumerate() {
+                let slot = slot(bindings, *operand, *value)?.ok_or_else(foreign)?;
+                let (desc, name) = described(graph, *operand);
+                src.push(Src::new(slot, desc, name, number)?);
             }
-            let output = graph.tensor(node.output);
-            let dst =
-                Dst::new(bindings.slot(Value::Tensor(node.output))?, output.desc, &output.name, src.len())?;
-            let operands: Vec<TensorDesc> = src.iter().map(|src| src.desc).collect();
-            let needs = Needs::of(&node.op, &operands, &output.desc, max_threads);
-            let mut temporaries = step.writes.iter().filter(|value| matches!(value, Value::Temporary(_)));
-            let mut next = || temporaries.next().copied().ok_or_else(foreign);
+            let mut dst = Vec::with_capacity(operands.writes.len());
+            for (number, (operand, value)) in operands.writes.iter().zip(&step.writes).enumerate() {
+                let slot = slot(bindings, *operand, *value)?.ok_or_else(foreign)?;
+                let (desc, name) = described(graph, *operand);
+                dst.push(Dst::new(slot, desc, name, src.len() + number)?);
+            }
+            let mut dst = dst.into_iter();
+            let (first, also) = (dst.next().ok_or_else(foreign)?, dst.collect());
+            let needs = Needs::of(&kernel, &shape, max_threads);
+            let mut temporaries = step.writes[operands.writes.len()..].iter();
+            let mut next = || match temporaries.next() {
+                Some(value @ Value::Temporary(_)) => Ok(*value),
+                _ => Err(foreign()),
+            };
             let scratch = match needs.scratch_bytes {
                 0 => Scratch::none(),
                 _ => Scratch::new(bindings.slot(next()?)?, needs.per_thread, max_threads)?,
@@ -76,8 +75,10 @@ impl CpuProgram {
                 0 => Shared::none(),
                 _ => Shared::new(bindings.slot(next()?)?, needs.shared.0, needs.shared.1)?,
             };
-            let (op, name) = (node.op.clone(), output.name.clone());
-            tasks.push((kernel, Task { op, name, src, dst, scratch, shared, isa }));
+            let mut ops = shape.ops.into_iter().cloned();
+            let op = ops.next().unwrap_or_else(|| unnamed(step));
+            let more = ops.collect();
+            tasks.push((kernel, Task { op, more, name, src, dst: first, also, scratch, shared, isa }));
         }
         let touches = touched(steps, bindings)?;
         let (device, bindings) = (Arc::clone(device), bindings.clone());
@@ -118,9 +119,21 @@ impl CpuProgram {
     }
 }
 
+/// An operand's description, and the name of the tensor that it is.
+fn described(graph: &Graph, operand: Operand) -> (TensorDesc, &str) {
+    let (Operand::Tensor(id) | Operand::EightBit(id)) = operand;
+    (desc(graph, operand), &graph.tensor(id).name)
+}
+
+/// Stands for the op of a step without nodes.
+fn unnamed(step: &Step) -> Op {
+    let (name, extents) = (step.kernel.to_string(), [1; 4]);
+    Op::Custom { name, dtype: DType::F32, extents, overwrites: Vec::new() }
+}
+
 /// One run, as its threads share it.
 struct Run<'a> {
-    tasks: &'a [(Kernel, Task)],
+    tasks: &'a [(Chosen, Task)],
     barrier: Barrier,
     /// First step that must not run. A failure inside a step stops the next one, so that all threads agree
     /// on where they stop, however late one of them looks.
@@ -132,14 +145,15 @@ struct Run<'a> {
 impl Run<'_> {
     fn on_thread(&self, index: usize, count: usize) {
         for (step, (kernel, task)) in self.tasks.iter().enumerate() {
-            if kernel.check.is_some() {
+            let check = kernel.check();
+            if check.is_some() {
                 // What is looked at may be what the step before writes.
                 self.barrier.wait();
             }
             if index == 0 {
                 if self.cancel.is_some_and(Cancel::is_cancelled) {
                     self.fail(step, DeviceError::Cancelled { step, steps: self.tasks.len() });
-                } else if let Some(check) = kernel.check {
+                } else if let Some(check) = check {
                     self.guarded(step, task, || check(task));
                 }
             }
@@ -153,12 +167,12 @@ impl Run<'_> {
             // SAFETY: each of the `count` threads, at most as many as the scratch was made for, passes its own number,
             // and the slice of the step before is gone.
             let scratch = unsafe { task.scratch.of_thread(index) };
-            for phase in 0..kernel.phases {
+            for phase in 0..kernel.phases() {
                 if phase > 0 {
                     self.barrier.wait();
                 }
                 self.guarded(step + 1, task, || {
-                    (kernel.run)(task, Thread { index, count, phase }, scratch);
+                    kernel.run(task, Thread { index, count, phase }, scratch);
                     Ok(())
                 });
             }

@@ -1,5 +1,14 @@
 //! Inner loops with vector instructions, each beside its scalar twin. The other unsafe module of this crate.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod eight_bit;
+mod portable;
+pub(crate) mod product;
+mod steps;
+
 use crate::isa::Isa;
 
 /// The sum of products; both slices have the same length.
@@ -58,7 +67,7 @@ pub(crate) fn widened(isa: Isa, work: impl FnOnce()) {
 mod x86 {
     use std::arch::x86_64::*;
 
-    #[target_feature(enable = "avx512f,avx512vl,avx512dq")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
     pub(super) fn widened_avx512(work: impl FnOnce()) {
         work();
     }

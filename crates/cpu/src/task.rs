@@ -1,7 +1,7 @@
 use std::ops::Range;
 
-use orlop_backend::{DeviceError, Reason};
-use orlop_graph::{DType, Op, TensorDesc};
+use orlop_backend::{DeviceError, Reason, Step};
+use orlop_graph::{DType, Graph, Op, TensorDesc, TensorId};
 
 use crate::access::{At, Dst, Scratch, Shared, Src};
 use crate::isa::Isa;
@@ -9,11 +9,20 @@ use crate::isa::Isa;
 /// One step, ready to be run: everything a kernel gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
+    /// The op of its first node; a custom one named after the kernel where there is no node.
     pub(crate) op: Op,
+    /// The ops of its other nodes, in the step's order.
+    #[allow(dead_code)] // for kernels of several nodes
+    pub(crate) more: Vec<Op>,
     /// Name of the result, for errors.
     pub(crate) name: String,
+    /// What it reads, in the step's order.
     pub(crate) src: Vec<Src>,
+    /// The first that it writes.
     pub(crate) dst: Dst,
+    /// The others, in the step's order.
+    #[allow(dead_code)] // for kernels of several nodes
+    pub(crate) also: Vec<Dst>,
     pub(crate) scratch: Scratch,
     pub(crate) shared: Shared,
     pub(crate) isa: Isa,
@@ -77,6 +86,55 @@ impl Kernel {
     ) -> Kernel {
         Kernel { accepts, scratch, shared: nothing_shared, check: None, phases: 1, run }
     }
+}
+
+/// What a step computes, and on what: how a kernel's needs are told before anything has a place.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape<'a> {
+    /// The ops of its nodes.
+    pub(crate) ops: Vec<&'a Op>,
+    /// What it reads, in the step's order.
+    pub(crate) reads: Vec<TensorDesc>,
+    /// What it writes, scratch left out.
+    pub(crate) writes: Vec<TensorDesc>,
+}
+
+/// Memory that a step needs beside what it reads and writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Floats {
+    /// Floats of scratch for each thread.
+    pub(crate) scratch: u64,
+    /// Rows, and floats in each, that all threads share.
+    pub(crate) shared: (u64, u64),
+}
+
+/// What a step reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    /// A tensor of the graph.
+    Tensor(TensorId),
+    /// A tensor rounded to 8 bits, which is a temporary.
+    EightBit(TensorId),
+}
+
+/// What a step reads and writes, each in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Operands {
+    pub(crate) reads: Vec<Operand>,
+    pub(crate) writes: Vec<Operand>,
+}
+
+/// How a step of some nodes is computed: like [`Kernel`], which is for steps of one node whose operands and result
+/// are the node's.
+#[derive(Clone, Copy)]
+pub(crate) struct StepKernel {
+    /// What such a step touches; `None` if the nodes are not what the kernel computes. Lowering makes steps by this,
+    /// and compiling holds them to it.
+    pub(crate) operands: fn(&Graph, &Step) -> Option<Operands>,
+    pub(crate) needs: fn(&Shape<'_>) -> Floats,
+    pub(crate) check: Option<Check>,
+    pub(crate) phases: usize,
+    pub(crate) run: fn(&Task, Thread, &mut [f32]),
 }
 
 /// Nothing shared.

@@ -16,6 +16,9 @@ impl Src {
         }
         let Part { offset, blocks, size, stride } =
             Part::of_elements(&self.desc, column, at, out.len() as u64);
+        if self.packed.is_some() {
+            return self.read_packed_elements(column, at, out);
+        }
         if blocks == 1 || stride == size {
             // SAFETY: `from_raw_parts` asks for bytes that nobody writes meanwhile: `Part` has checked that these are
             // the tensor's, claims keep other runs away, and within a phase no thread of this run writes what another
@@ -44,6 +47,9 @@ impl Src {
             return;
         }
         let part = Part::of_bytes(&self.desc, first, at, out.len());
+        if self.packed.is_some() {
+            return self.read_packed_blocks(first, at, out);
+        }
         let from = self.base.wrapping_add(part.offset);
         if part.blocks == 1 || part.stride == part.size {
             // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: `Part` has
@@ -156,18 +162,18 @@ fn scatter<const SIZE: usize>(bytes: &[u8], to: *mut u8, stride: usize) {
 }
 
 /// Where some neighbouring blocks of a row lie.
-struct Part {
+pub(super) struct Part {
     /// Bytes from the tensor's beginning.
-    offset: usize,
-    blocks: usize,
+    pub(super) offset: usize,
+    pub(super) blocks: usize,
     /// Bytes of a block.
-    size: usize,
+    pub(super) size: usize,
     /// Bytes from one block to the next.
-    stride: usize,
+    pub(super) stride: usize,
 }
 
 impl Part {
-    fn of_elements(desc: &TensorDesc, column: u64, at: At, elements: u64) -> Part {
+    pub(super) fn of_elements(desc: &TensorDesc, column: u64, at: At, elements: u64) -> Part {
         let each = desc.dtype.block_elements();
         assert!(column.is_multiple_of(each) && elements.is_multiple_of(each), "a part of a block");
         Part::new(desc, column / each, at, elements / each)

@@ -2,34 +2,29 @@
 //! maximum and sum for each query, and weighted sums of values that are rescaled when the maximum grows.
 //!
 //! Queries that share a KV head (neighbouring heads, and all tokens) are taken in tiles, so that a row of K or V is
-//! decoded once for all of them. A query's result does not depend on which others are in its tile. Rows that
-//! none of them sees are not read.
+//! decoded once for all of them. Where there are few tiles, as when one token is generated, the KV rows of each are
+//! split, and a second phase brings the parts together. Neither tiles nor splits depend on the number of threads.
+
+mod tile;
 
 use std::ops::Range;
 
 use orlop_backend::{DeviceError, Reason};
 use orlop_graph::{DType, FlashAttention, Op, TensorDesc};
 
+use self::tile::{BLOCK, State, Tile};
 use super::product::{decodable, weights};
-use super::soft_max::slope;
 use crate::access::Src;
-use crate::simd;
-use crate::task::{Kernel, Task, Thread, element_at, float, nothing_shared};
+use crate::task::{Kernel, Task, Thread, element_at, float};
+use crate::vector::{Scaled, on};
 
 /// Queries in a tile, at most.
-const TILE: usize = 16;
-/// KV rows in a block.
-const BLOCK: usize = 64;
+const TILE: u64 = 32;
+/// Pieces of work that splits make of few tiles.
+const PIECES: u64 = 32;
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let attention = Kernel {
-        accepts,
-        scratch,
-        shared: nothing_shared,
-        check: Some(lengths_are_in_range),
-        phases: 1,
-        run,
-    };
+    let attention = Kernel { accepts, scratch, shared, check: Some(lengths_are_in_range), phases: 2, run };
     matches!(op, Op::FlashAttention(_)).then_some(attention)
 }
 
@@ -49,11 +44,57 @@ fn accepts(op: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), 
     weights(2, &operands[2])
 }
 
-/// For each query of a tile: its elements, its sums, its scores of a block; then a row of K or V.
+/// How queries are divided.
+#[derive(Clone, Copy, Debug)]
+struct Division {
+    tokens: u64,
+    /// Query heads for each KV head.
+    group: u64,
+    /// Tiles for each KV head of each sequence, and of all.
+    tiles_each: u64,
+    tiles: u64,
+    /// Parts of each tile's KV rows.
+    splits: u64,
+}
+
+impl Division {
+    fn new(q: &TensorDesc, k: &TensorDesc) -> Division {
+        let [_, tokens, heads, seqs] = q.extents;
+        let kv_heads = k.extents[2];
+        let group = heads.checked_div(kv_heads).unwrap_or(0);
+        let tiles_each = (tokens * group).div_ceil(TILE);
+        let tiles = tiles_each * kv_heads * seqs;
+        let splits = PIECES.checked_div(tiles).unwrap_or(1).max(1);
+        Division { tokens, group, tiles_each, tiles, splits }
+    }
+
+    /// Which queries a tile has, by their numbers within a KV head: heads first, then tokens.
+    fn queries(&self, tile: u64) -> Range<u64> {
+        let first = tile % self.tiles_each * TILE;
+        first..(first + TILE).min(self.tokens * self.group)
+    }
+
+    /// Queries in the largest tile.
+    fn largest(&self) -> u64 {
+        TILE.min(self.tokens * self.group)
+    }
+}
+
 fn scratch(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
-    let (dk, dv) = (operands[0].extents[0], operands[2].extents[0]);
-    let query = dk.saturating_add(dv).saturating_add(BLOCK as u64);
-    query.saturating_mul(TILE as u64).saturating_add(dk.max(dv))
+    let queries = Division::new(&operands[0], &operands[1]).largest();
+    Tile::floats(queries, operands[0].extents[0], operands[2].extents[0])
+}
+
+/// Where there are splits: sums of each query of each part, its maximum and its sum of weights.
+fn shared(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> (u64, u64) {
+    let division = Division::new(&operands[0], &operands[1]);
+    match division.splits {
+        1 => (0, 0),
+        splits => {
+            let row = operands[2].extents[0].saturating_add(2);
+            (division.tiles.saturating_mul(splits), row.saturating_mul(division.largest()))
+        }
+    }
 }
 
 fn lengths_are_in_range(task: &Task) -> Result<(), DeviceError> {
@@ -82,193 +123,110 @@ fn nth(integers: &Src, index: u64) -> i64 {
 
 fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let Op::FlashAttention(params) = task.op else { return };
-    let [_, tokens, heads, seqs] = task.src[0].desc.extents;
-    let sharing = tokens * (heads / task.src[1].desc.extents[2]);
-    let mut rest = thread.part(tokens * heads * seqs);
-    while rest.start < rest.end {
-        let same_rows = (rest.start / sharing + 1) * sharing;
-        let end = rest.end.min(same_rows).min(rest.start + TILE as u64);
-        Tile::new(task, params, rest.start..end, scratch).attend();
-        rest.start = end;
+    let division = Division::new(&task.src[0].desc, &task.src[1].desc);
+    if thread.phase == 1 {
+        if division.splits > 1 {
+            merge(task, params, division, thread, scratch);
+        }
+        return;
+    }
+    // Later tokens see more rows, so neighbouring tiles go to different threads.
+    let pieces = (0..division.tiles * division.splits).skip(thread.index).step_by(thread.count);
+    for piece in pieces {
+        let (number, split) = (piece % division.tiles, piece / division.tiles);
+        let (rows, each) = rows_of(task, params, &division, number);
+        if split > 0 && split * each >= rows {
+            continue;
+        }
+        let mut tile = Tile::new(task, params, &division, number, scratch);
+        tile.attend(split * each..((split + 1) * each).min(rows));
+        if division.splits == 1 {
+            for (query, state, sums) in tile.results() {
+                finish(task, params, query, state, sums);
+            }
+        } else {
+            task.shared.fill(split * division.tiles + number, |part| {
+                let part = part.chunks_exact_mut(task.dst.desc.extents[0] as usize + 2);
+                for ((_, state, sums), part) in tile.results().zip(part) {
+                    let (out, rest) = part.split_at_mut(sums.len());
+                    out.copy_from_slice(sums);
+                    rest.copy_from_slice(&[state.max, state.sum]);
+                }
+            });
+        }
     }
 }
 
-#[derive(Clone, Copy, Default)]
+/// The KV rows that the queries of a tile see, and those of each part: whole blocks, but for the last.
+fn rows_of(task: &Task, params: FlashAttention, division: &Division, tile: u64) -> (u64, u64) {
+    let rows = match params.kv_len_slot() {
+        Some(slot) => {
+            let queries = division.queries(tile);
+            let tokens = queries.start / division.group..queries.end.div_ceil(division.group);
+            tokens.map(|token| nth(&task.src[slot], token) as u64).max().unwrap_or(0)
+        }
+        None => task.src[1].desc.extents[1],
+    };
+    (rows, rows.div_ceil(division.splits).next_multiple_of(BLOCK as u64))
+}
+
+/// A query's place.
+#[derive(Clone, Copy, Debug, Default)]
 struct Query {
     token: u64,
     head: u64,
     seq: u64,
-    /// KV rows it may see.
-    rows: u64,
-    slope: f64,
-    /// Largest score so far; minus infinity until a row was seen.
-    max: f32,
-    /// Sum of weights so far.
-    sum: f32,
 }
 
-struct Tile<'a> {
-    task: &'a Task,
-    params: FlashAttention,
-    queries: [Query; TILE],
-    count: usize,
-    /// Head and sequence of K and V.
-    kv: [u64; 2],
-    elements: &'a mut [f32],
-    sums: &'a mut [f32],
-    /// Scores, then weights, of the rows of a block. Those of rows that a query does not see are minus infinity.
-    scores: &'a mut [f32],
-    row: &'a mut [f32],
-}
-
-impl<'a> Tile<'a> {
-    /// Queries by number; those that share a KV head are neighbours.
-    fn new(task: &'a Task, params: FlashAttention, numbers: Range<u64>, scratch: &'a mut [f32]) -> Tile<'a> {
-        let [dk, tokens, heads, seqs] = task.src[0].desc.extents;
-        let [_, kv_rows, kv_heads, kv_seqs] = task.src[1].desc.extents;
-        let (dk, dv) = (dk as usize, task.dst.desc.extents[0] as usize);
-        let (elements, scratch) = scratch.split_at_mut(TILE * dk);
-        let (sums, scratch) = scratch.split_at_mut(TILE * dv);
-        let (scores, row) = scratch.split_at_mut(TILE * BLOCK);
-        sums.fill(0.0);
-
-        let group = heads / kv_heads;
-        let matrix = numbers.start / (tokens * group);
+impl Query {
+    fn new(division: &Division, tile: u64, number: u64, kv_heads: u64) -> Query {
+        let matrix = tile / division.tiles_each;
         let (kv_head, seq) = (matrix % kv_heads, matrix / kv_heads);
-        let count = (numbers.end - numbers.start) as usize;
-        let mut queries = [Query::default(); TILE];
-        for ((query, number), index) in queries.iter_mut().zip(numbers).zip(0..) {
-            let token = number / group % tokens;
-            let head = kv_head * group + number % group;
-            let rows = params.kv_len_slot().map_or(kv_rows, |slot| nth(&task.src[slot], token) as u64);
-            let slope = slope(params.max_bias, heads, head);
-            *query = Query { token, head, seq, rows, slope, max: f32::NEG_INFINITY, sum: 0.0 };
-            if dk > 0 {
-                task.src[0].read_row([token, head, seq], &mut elements[index * dk..][..dk]);
-            }
-        }
-        let kv = [kv_head, seq / (seqs / kv_seqs)];
-        Tile { task, params, queries, count, kv, elements, sums, scores, row }
+        let (token, head) = (number / division.group, kv_head * division.group + number % division.group);
+        Query { token, head, seq }
     }
+}
 
-    fn attend(mut self) {
-        let rows = self.queries[..self.count].iter().map(|query| query.rows).max().unwrap_or(0);
-        for first in (0..rows).step_by(BLOCK) {
-            let length = (rows - first).min(BLOCK as u64) as usize;
-            for index in 0..self.count {
-                self.biases(index, first, length);
-            }
-            for row in 0..length {
-                self.score(first, row);
-            }
-            for index in 0..self.count {
-                self.weigh(index, length);
-            }
-            for row in 0..length {
-                self.add(first, row);
-            }
+/// Brings the parts of each query together.
+fn merge(task: &Task, params: FlashAttention, division: Division, thread: Thread, scratch: &mut [f32]) {
+    let (dv, kv_heads) = (task.dst.desc.extents[0] as usize, task.src[1].desc.extents[2]);
+    let sums = &mut scratch[..dv];
+    let queries = division.tokens * division.group;
+    for index in thread.part(division.tiles / division.tiles_each * queries) {
+        let number = index % queries;
+        let tile = index / queries * division.tiles_each + number / TILE;
+        let (rows, each) = rows_of(task, params, &division, tile);
+        let part = |split: u64| {
+            let row = task.shared.row(split * division.tiles + tile);
+            let part = &row[(number % TILE) as usize * (dv + 2)..][..dv + 2];
+            (&part[..dv], State { max: part[dv], sum: part[dv + 1] })
+        };
+        let parts = || (0..rows.div_ceil(each.max(1)).max(1)).map(part);
+        let max = parts().fold(f32::NEG_INFINITY, |max, (_, state)| larger(max, state.max));
+        let mut all = State { max, sum: 0.0 };
+        sums.fill(0.0);
+        for (part, state) in parts().filter(|(_, state)| state.max != f32::NEG_INFINITY) {
+            let factor = (state.max - max).exp();
+            all.sum += state.sum * factor;
+            sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += factor * part);
         }
-        for index in 0..self.count {
-            self.finish(index);
-        }
+        finish(task, params, Query::new(&division, tile, number, kv_heads), all, sums);
     }
+}
 
-    /// What is added to a query's scores: 0 or the mask's, and minus infinity beyond what it may see.
-    fn biases(&mut self, index: usize, first: u64, length: usize) {
-        let query = &self.queries[index];
-        let visible = query.rows.saturating_sub(first).min(length as u64) as usize;
-        let (seen, beyond) = self.scores[index * BLOCK..][..length].split_at_mut(visible);
-        beyond.fill(f32::NEG_INFINITY);
-        match self.params.mask_slot().map(|slot| &self.task.src[slot]) {
-            Some(mask) if visible > 0 => {
-                let [_, _, heads, seqs] = mask.desc.extents;
-                mask.read_elements(first, [query.token, query.head % heads, query.seq % seqs], seen);
-                seen.iter_mut().for_each(|bias| *bias = (query.slope * f64::from(*bias)) as f32);
-            }
-            _ => seen.fill(0.0),
-        }
+/// Divides by the sum of weights, the sink's included, and writes the result. Without a row there are zeros.
+fn finish(task: &Task, params: FlashAttention, query: Query, state: State, sums: &mut [f32]) {
+    if state.max != f32::NEG_INFINITY {
+        let sink = params.sinks_slot().map_or(f32::NEG_INFINITY, |slot| {
+            let (column, at) = element_at(&task.src[slot].desc, query.head);
+            task.src[slot].value(column, at)
+        });
+        let max = larger(state.max, sink);
+        let shrunk = (state.max - max).exp();
+        let factor = shrunk / (state.sum * shrunk + (sink - max).exp());
+        on(task.isa, Scaled { x: sums, factor });
     }
-
-    /// The scores of one row of K.
-    fn score(&mut self, first: u64, row: usize) {
-        if !self.is_seen(row) {
-            return;
-        }
-        let k = &self.task.src[1];
-        let key = &mut self.row[..k.desc.extents[0] as usize];
-        if !key.is_empty() {
-            k.read_row([first + row as u64, self.kv[0], self.kv[1]], key);
-        }
-        let FlashAttention { scale, soft_cap, .. } = self.params;
-        for index in 0..self.count {
-            let score = &mut self.scores[index * BLOCK + row];
-            if *score == f32::NEG_INFINITY {
-                continue;
-            }
-            let query = &self.elements[index * key.len()..][..key.len()];
-            let product = simd::dot(self.task.isa, query, key) * scale;
-            *score += if soft_cap == 0.0 { product } else { soft_cap * (product / soft_cap).tanh() };
-        }
-    }
-
-    /// Turns a query's scores of a block into weights relative to the largest score so far.
-    fn weigh(&mut self, index: usize, length: usize) {
-        let (query, dv) = (&mut self.queries[index], self.sums.len() / TILE);
-        let scores = &mut self.scores[index * BLOCK..][..length];
-        let max = scores.iter().copied().fold(query.max, larger);
-        if max == f32::NEG_INFINITY {
-            return;
-        }
-        if query.max.to_bits() != max.to_bits() {
-            let factor = (query.max - max).exp();
-            query.sum *= factor;
-            self.sums[index * dv..][..dv].iter_mut().for_each(|sum| *sum *= factor);
-            query.max = max;
-        }
-        let mut sum = 0.0;
-        for score in scores.iter_mut().filter(|score| **score != f32::NEG_INFINITY) {
-            *score = (*score - max).exp();
-            sum += *score;
-        }
-        query.sum += sum;
-    }
-
-    /// Adds one row of V to the sums of the queries that see it.
-    fn add(&mut self, first: u64, row: usize) {
-        if !self.is_seen(row) {
-            return;
-        }
-        let v = &self.task.src[2];
-        let value = &mut self.row[..v.desc.extents[0] as usize];
-        v.read_row([first + row as u64, self.kv[0], self.kv[1]], value);
-        for (index, sums) in self.sums.chunks_exact_mut(value.len()).enumerate().take(self.count) {
-            let weight = self.scores[index * BLOCK + row];
-            if weight != f32::NEG_INFINITY {
-                simd::add_scaled(self.task.isa, sums, weight, value);
-            }
-        }
-    }
-
-    fn is_seen(&self, row: usize) -> bool {
-        (0..self.count).any(|index| self.scores[index * BLOCK + row] != f32::NEG_INFINITY)
-    }
-
-    /// Divides by the sum of weights, the sink's included, and writes the result. Without a row there are zeros.
-    fn finish(&mut self, index: usize) {
-        let (query, dv) = (&self.queries[index], self.sums.len() / TILE);
-        let sums = &mut self.sums[index * dv..][..dv];
-        if query.max != f32::NEG_INFINITY {
-            let sink = self.params.sinks_slot().map_or(f32::NEG_INFINITY, |slot| {
-                let (column, at) = element_at(&self.task.src[slot].desc, query.head);
-                self.task.src[slot].value(column, at)
-            });
-            let max = larger(query.max, sink);
-            let shrunk = (query.max - max).exp();
-            let factor = shrunk / (query.sum * shrunk + (sink - max).exp());
-            sums.iter_mut().for_each(|sum| *sum *= factor);
-        }
-        self.task.dst.write_row([query.head, query.token, query.seq], sums);
-    }
+    task.dst.write_row([query.head, query.token, query.seq], sums);
 }
 
 /// The larger number, or NaN if there is one.

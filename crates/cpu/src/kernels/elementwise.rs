@@ -5,11 +5,14 @@ mod functions;
 use orlop_backend::Reason;
 use orlop_graph::{Gate, Op, TensorDesc, Unary};
 
-use self::functions::{exp, gelu, gelu_erf, gelu_quick, hard_sigmoid, sigmoid, silu, softplus};
-use crate::access::{At, Src};
+use self::functions::{gelu_erf, hard_sigmoid, softplus};
+use crate::access::{At, Dst, Src};
 use crate::isa::Isa;
-use crate::simd::widened;
-use crate::task::{Kernel, SPAN, Task, Thread, all_floats, merged, no_scratch, repeated, spans};
+use crate::task::{Kernel, SPAN, Span, Task, Thread, all_floats, merged, no_scratch, repeated, spans};
+use crate::vector::function::{
+    Add, Div, Each, Exp, Gate as Gated, Gelu, GeluQuick, Mul, Relu, Scale, Sigmoid, Silu, Sub,
+};
+use crate::vector::{Floats, FloatsMut, Map, Zip, on};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     let run = match op {
@@ -24,8 +27,8 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 /// Refuses functions that came with a newer graph crate, and types other than plain floats.
 fn known_functions(op: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), Reason> {
     let known = match op {
-        Op::Gated { gate, .. } => apply_gate(Isa::Scalar, *gate, &mut [], &[]),
-        op => apply(Isa::Scalar, op, &mut []),
+        Op::Gated { gate, .. } => apply_gate(Isa::Scalar, *gate, nothing(), nothing(), nothing_mut()),
+        op => apply(Isa::Scalar, op, nothing(), nothing_mut()),
     };
     if known { all_floats(op, operands, result) } else { Err(Reason::Op) }
 }
@@ -36,73 +39,90 @@ fn in_line<const N: usize>(descs: [TensorDesc; N]) -> [TensorDesc; N] {
     if long.iter().all(|desc| desc.extents == long[0].extents) { long } else { descs }
 }
 
-fn unary(task: &Task, thread: Thread, _: &mut [f32]) {
-    let (mut src, mut dst) = (task.src[0].clone(), task.dst.clone());
-    [src.desc, dst.desc] = in_line([src.desc, dst.desc]);
-    let mut values = [0.0; SPAN];
-    for span in spans(&dst.desc, thread) {
-        let values = &mut values[..span.length];
-        src.read_elements(span.column, span.at, values);
-        apply(task.isa, &task.op, values);
-        dst.write_elements(span.column, span.at, values);
+fn nothing<'a>() -> Floats<'a> {
+    Floats::from(&[][..])
+}
+
+fn nothing_mut<'a>() -> FloatsMut<'a> {
+    FloatsMut::from(&mut [][..])
+}
+
+/// Computes a part of the result where it lies, if it is F32 without gaps, or else in a buffer.
+fn compute(dst: &Dst, isa: Isa, span: Span, buffer: &mut [f32; SPAN], work: impl FnOnce(FloatsMut<'_>)) {
+    match dst.floats(span.column, span.at, span.length) {
+        Some(out) => work(out),
+        None => {
+            let values = &mut buffer[..span.length];
+            work(FloatsMut::from(&mut *values));
+            dst.write(isa, span.column, span.at, values);
+        }
     }
 }
 
-/// Replaces all elements by their function values; tells whether the op is known.
-fn apply(isa: Isa, op: &Op, x: &mut [f32]) -> bool {
+fn unary(task: &Task, thread: Thread, _: &mut [f32]) {
+    let (mut src, mut dst) = (task.src[0].clone(), task.dst.clone());
+    [src.desc, dst.desc] = in_line([src.desc, dst.desc]);
+    let (mut operand, mut result) = ([0.0; SPAN], [0.0; SPAN]);
+    for span in spans(&dst.desc, thread) {
+        let x = src.floats_by(task.isa, span.column, span.at, &mut operand[..span.length]);
+        compute(&dst, task.isa, span, &mut result, |out| {
+            apply(task.isa, &task.op, x, out);
+        });
+    }
+}
+
+/// Writes all elements' function values; tells whether the op is known.
+fn apply(isa: Isa, op: &Op, x: Floats<'_>, out: FloatsMut<'_>) -> bool {
     match *op {
-        Op::Unary(function) => return apply_function(isa, function, x),
-        Op::Scale { scale, bias: 0.0 } => map(isa, x, |x| scale * x),
+        Op::Unary(function) => return apply_function(isa, function, x, out),
+        Op::Scale { scale, bias: 0.0 } => on(isa, Map { function: Scale(scale), x, out }),
         Op::Scale { scale, bias } => {
             // What scale and bias cancel must not have been rounded.
-            map(isa, x, |x| (f64::from(scale) * f64::from(x) + f64::from(bias)) as f32);
+            each(isa, x, out, move |x| (f64::from(scale) * f64::from(x) + f64::from(bias)) as f32);
         }
-        Op::Clamp { min, max } => map(isa, x, |x| {
+        Op::Clamp { min, max } => each(isa, x, out, move |x| {
             // NaN stays; in a range that is none, its beginning wins.
             let x = if x > max { max } else { x };
             if x < min { min } else { x }
         }),
-        Op::LeakyRelu { slope } => map(isa, x, |x| if x > 0.0 { x } else { slope * x }),
+        Op::LeakyRelu { slope } => each(isa, x, out, move |x| if x > 0.0 { x } else { slope * x }),
         Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Add1 => {}
         _ => return false,
     }
     true
 }
 
-fn apply_function(isa: Isa, function: Unary, x: &mut [f32]) -> bool {
+fn apply_function(isa: Isa, function: Unary, x: Floats<'_>, out: FloatsMut<'_>) -> bool {
     match function {
-        Unary::Sqr => map(isa, x, |x| x * x),
-        Unary::Sqrt => map(isa, x, f32::sqrt),
-        Unary::Log => map(isa, x, f32::ln),
-        Unary::Exp => map(isa, x, exp),
-        Unary::Sin => map(isa, x, f32::sin),
-        Unary::Cos => map(isa, x, f32::cos),
-        Unary::Neg => map(isa, x, |x| -x),
-        Unary::Abs => map(isa, x, f32::abs),
-        Unary::Sgn => map(isa, x, |x| f32::from(i8::from(x > 0.0) - i8::from(x < 0.0))),
-        Unary::Step => map(isa, x, |x| f32::from(u8::from(x > 0.0))),
-        Unary::Relu => map(isa, x, relu),
-        Unary::Gelu => map(isa, x, gelu),
-        Unary::GeluErf => map(isa, x, gelu_erf),
-        Unary::GeluQuick => map(isa, x, gelu_quick),
-        Unary::Silu => map(isa, x, silu),
-        Unary::Sigmoid => map(isa, x, sigmoid),
-        Unary::Tanh => map(isa, x, f32::tanh),
-        Unary::Elu => map(isa, x, |x| if x > 0.0 { x } else { x.exp_m1() }),
-        Unary::HardSwish => map(isa, x, |x| x * hard_sigmoid(x)),
-        Unary::HardSigmoid => map(isa, x, hard_sigmoid),
-        Unary::Softplus => map(isa, x, softplus),
+        Unary::Sqr => each(isa, x, out, |x| x * x),
+        Unary::Sqrt => each(isa, x, out, f32::sqrt),
+        Unary::Log => each(isa, x, out, f32::ln),
+        Unary::Exp => on(isa, Map { function: Exp, x, out }),
+        Unary::Sin => each(isa, x, out, f32::sin),
+        Unary::Cos => each(isa, x, out, f32::cos),
+        Unary::Neg => each(isa, x, out, |x| -x),
+        Unary::Abs => each(isa, x, out, f32::abs),
+        Unary::Sgn => each(isa, x, out, |x| f32::from(i8::from(x > 0.0) - i8::from(x < 0.0))),
+        Unary::Step => each(isa, x, out, |x| f32::from(u8::from(x > 0.0))),
+        Unary::Relu => on(isa, Map { function: Relu, x, out }),
+        Unary::Gelu => on(isa, Map { function: Gelu, x, out }),
+        Unary::GeluErf => each(isa, x, out, gelu_erf),
+        Unary::GeluQuick => on(isa, Map { function: GeluQuick, x, out }),
+        Unary::Silu => on(isa, Map { function: Silu, x, out }),
+        Unary::Sigmoid => on(isa, Map { function: Sigmoid, x, out }),
+        Unary::Tanh => each(isa, x, out, f32::tanh),
+        Unary::Elu => each(isa, x, out, |x| if x > 0.0 { x } else { x.exp_m1() }),
+        Unary::HardSwish => each(isa, x, out, |x| x * hard_sigmoid(x)),
+        Unary::HardSigmoid => each(isa, x, out, hard_sigmoid),
+        Unary::Softplus => each(isa, x, out, softplus),
         _ => return false,
     }
     true
 }
 
-fn map(isa: Isa, x: &mut [f32], function: impl Fn(f32) -> f32) {
-    widened(isa, || x.iter_mut().for_each(|x| *x = function(*x)));
-}
-
-fn relu(x: f32) -> f32 {
-    if x > 0.0 { x } else { 0.0 }
+/// A function of one element at a time.
+fn each(isa: Isa, x: Floats<'_>, out: FloatsMut<'_>, function: impl Fn(f32) -> f32 + Copy) {
+    on(isa, Map { function: Each(function), x, out });
 }
 
 fn binary(task: &Task, thread: Thread, _: &mut [f32]) {
@@ -110,27 +130,27 @@ fn binary(task: &Task, thread: Thread, _: &mut [f32]) {
     if a.desc.extents == b.desc.extents {
         [a.desc, b.desc, dst.desc] = in_line([a.desc, b.desc, dst.desc]);
     }
-    let (isa, mut left, mut right) = (task.isa, [0.0; SPAN], [0.0; SPAN]);
+    let (isa, mut left, mut right, mut result) = (task.isa, [0.0; SPAN], [0.0; SPAN], [0.0; SPAN]);
     for span in spans(&dst.desc, thread) {
-        let (left, right) = (&mut left[..span.length], &mut right[..span.length]);
-        a.read_elements(span.column, span.at, left);
-        read_repeated(&b, span.column, repeated(&b.desc, span.at), right);
-        match task.op {
-            Op::Sub => zip(isa, left, right, |a, b| a - b),
-            Op::Mul => zip(isa, left, right, |a, b| a * b),
-            Op::Div => zip(isa, left, right, |a, b| a / b),
-            _ => zip(isa, left, right, |a, b| a + b),
-        }
-        dst.write_elements(span.column, span.at, left);
+        let x = a.floats_by(isa, span.column, span.at, &mut left[..span.length]);
+        let (at, right) = (repeated(&b.desc, span.at), &mut right[..span.length]);
+        let y = if b.desc.extents[0] == dst.desc.extents[0] {
+            b.floats_by(isa, span.column, at, right)
+        } else {
+            read_repeated(&b, isa, span.column, at, right);
+            Floats::from(&*right)
+        };
+        compute(&dst, isa, span, &mut result, |out| match task.op {
+            Op::Sub => on(isa, Zip { function: Sub, a: x, b: y, out }),
+            Op::Mul => on(isa, Zip { function: Mul, a: x, b: y, out }),
+            Op::Div => on(isa, Zip { function: Div, a: x, b: y, out }),
+            _ => on(isa, Zip { function: Add, a: x, b: y, out }),
+        });
     }
 }
 
-fn zip(isa: Isa, a: &mut [f32], b: &[f32], function: impl Fn(f32, f32) -> f32) {
-    widened(isa, || a.iter_mut().zip(b).for_each(|(a, b)| *a = function(*a, *b)));
-}
-
 /// Reads from `column` on in a row that is repeated without end.
-fn read_repeated(src: &Src, column: u64, at: At, out: &mut [f32]) {
+fn read_repeated(src: &Src, isa: Isa, column: u64, at: At, out: &mut [f32]) {
     let period = src.desc.extents[0];
     if period == 1 {
         return out.fill(src.value(0, at));
@@ -139,7 +159,7 @@ fn read_repeated(src: &Src, column: u64, at: At, out: &mut [f32]) {
     while !out.is_empty() {
         let count = ((period - column) as usize).min(out.len());
         let (now, rest) = out.split_at_mut(count);
-        src.read_elements(column, at, now);
+        src.read(isa, column, at, now);
         (column, out) = (0, rest);
     }
 }
@@ -156,24 +176,25 @@ fn gated(task: &Task, thread: Thread, _: &mut [f32]) {
         let (a_column, b_column) = if swapped { (half, 0) } else { (0, half) };
         (a.clone(), a_column, b_column)
     };
-    let (mut gates, mut values) = ([0.0; SPAN], [0.0; SPAN]);
+    let (mut gates, mut values, mut result) = ([0.0; SPAN], [0.0; SPAN], [0.0; SPAN]);
     for span in spans(&dst.desc, thread) {
-        let (gates, values) = (&mut gates[..span.length], &mut values[..span.length]);
-        a.read_elements(a_column + span.column, span.at, gates);
-        b.read_elements(b_column + span.column, span.at, values);
-        apply_gate(task.isa, gate, gates, values);
-        dst.write_elements(span.column, span.at, gates);
+        let gates = &mut gates[..span.length];
+        let gates = a.floats_by(task.isa, a_column + span.column, span.at, gates);
+        let values = b.floats_by(task.isa, b_column + span.column, span.at, &mut values[..span.length]);
+        compute(&dst, task.isa, span, &mut result, |out| {
+            apply_gate(task.isa, gate, gates, values, out);
+        });
     }
 }
 
-/// Replaces gates by products of their function values and other values; tells whether the function is known.
-fn apply_gate(isa: Isa, gate: Gate, gates: &mut [f32], values: &[f32]) -> bool {
+/// Writes products of gates' function values and other values; tells whether the function is known.
+fn apply_gate(isa: Isa, gate: Gate, a: Floats<'_>, b: Floats<'_>, out: FloatsMut<'_>) -> bool {
     match gate {
-        Gate::Relu => zip(isa, gates, values, |a, b| relu(a) * b),
-        Gate::Gelu => zip(isa, gates, values, |a, b| gelu(a) * b),
-        Gate::GeluErf => zip(isa, gates, values, |a, b| gelu_erf(a) * b),
-        Gate::GeluQuick => zip(isa, gates, values, |a, b| gelu_quick(a) * b),
-        Gate::Silu => zip(isa, gates, values, |a, b| silu(a) * b),
+        Gate::Relu => on(isa, Zip { function: Gated(Relu), a, b, out }),
+        Gate::Gelu => on(isa, Zip { function: Gated(Gelu), a, b, out }),
+        Gate::GeluErf => on(isa, Zip { function: Gated(Each(gelu_erf)), a, b, out }),
+        Gate::GeluQuick => on(isa, Zip { function: Gated(GeluQuick), a, b, out }),
+        Gate::Silu => on(isa, Zip { function: Gated(Silu), a, b, out }),
         _ => return false,
     }
     true

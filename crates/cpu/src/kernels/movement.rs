@@ -7,6 +7,7 @@ use orlop_backend::Reason;
 use orlop_graph::{DType, Op, Patch, TensorDesc};
 
 use crate::access::{At, Dst, Src};
+use crate::isa::Isa;
 use crate::task::{Kernel, SPAN, Task, Thread, all_floats, merged, no_scratch, repeated, row_at, spans};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
@@ -64,7 +65,7 @@ pub(super) fn convertible(
 fn copy(task: &Task, thread: Thread, _: &mut [f32]) {
     let (src, dst) = (&task.src[0], &task.dst);
     if src.desc.dtype != dst.desc.dtype {
-        convert(src, dst, thread);
+        convert(task.isa, src, dst, thread);
     } else if matches!(task.op, Op::Copy) && dst.touches(src) {
         if thread.is_first() {
             copy_within(src, dst);
@@ -139,7 +140,7 @@ fn copy_within(src: &Src, dst: &Dst) {
 }
 
 /// As [`transfer`], between types. Pieces are whole blocks of both: [`SPAN`] is, and rows are.
-fn convert(src: &Src, dst: &Dst, thread: Thread) {
+fn convert(isa: Isa, src: &Src, dst: &Dst, thread: Thread) {
     let Some(thread) = writer(&dst.desc, thread) else { return };
     let (mut src, mut dst) = (src.clone(), dst.clone());
     (src.desc, dst.desc) = (merged(&src.desc), merged(&dst.desc));
@@ -149,10 +150,10 @@ fn convert(src: &Src, dst: &Dst, thread: Thread) {
         let start = piece * SPAN as u64;
         let values = &mut values[..(elements - start).min(SPAN as u64) as usize];
         in_rows(&src.desc, start, values.len(), |column, at, part| {
-            src.read_elements(column, at, &mut values[part]);
+            src.read(isa, column, at, &mut values[part]);
         });
         in_rows(&dst.desc, start, values.len(), |column, at, part| {
-            dst.write_elements(column, at, &values[part]);
+            dst.write(isa, column, at, &values[part]);
         });
     }
 }

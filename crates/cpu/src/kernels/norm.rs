@@ -3,7 +3,10 @@
 
 use orlop_graph::{Op, TensorDesc};
 
+use crate::access::At;
+use crate::isa::Isa;
 use crate::task::{Kernel, Task, Thread, all_floats, row_at};
+use crate::vector::{Floats, FloatsMut, Shifted, Squares, Sum, on};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     let run = match op {
@@ -19,22 +22,44 @@ fn one_row(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
 }
 
 fn rows(task: &Task, thread: Thread, scratch: &mut [f32]) {
-    let length = task.dst.desc.extents[0] as usize;
-    let row = &mut scratch[..length];
+    let scratch = &mut scratch[..task.dst.desc.extents[0] as usize];
     for index in thread.part(task.dst.desc.rows()) {
         let at = row_at(&task.dst.desc, index);
-        task.src[0].read_row(at, row);
-        let (mean, divisor) = match task.op {
-            Op::RmsNorm { eps } => (0.0, (squares(row, 0.0) / length as f64 + f64::from(eps)).sqrt()),
-            Op::L2Norm { eps } => (0.0, squares(row, 0.0).sqrt().max(f64::from(eps))),
-            Op::Norm { eps } => {
-                let mean = sum(row) / length as f64;
-                (mean, (squares(row, mean) / length as f64 + f64::from(eps)).sqrt())
-            }
-            _ => (0.0, 1.0),
-        };
-        shift_and_divide(row, mean, divisor);
-        task.dst.write_row(at, row);
+        change(task, at, scratch, |x| mean_and_divisor(task.isa, &task.op, x));
+    }
+}
+
+fn mean_and_divisor(isa: Isa, op: &Op, x: Floats<'_>) -> (f64, f64) {
+    let length = x.len() as f64;
+    match *op {
+        Op::RmsNorm { eps } => (0.0, (on(isa, Squares(x, 0.0)) / length + f64::from(eps)).sqrt()),
+        Op::L2Norm { eps } => (0.0, on(isa, Squares(x, 0.0)).sqrt().max(f64::from(eps))),
+        Op::Norm { eps } => {
+            let mean = on(isa, Sum(x)) / length;
+            (mean, (on(isa, Squares(x, mean)) / length + f64::from(eps)).sqrt())
+        }
+        _ => (0.0, 1.0),
+    }
+}
+
+/// Takes a mean off row `at` and divides by something; both come from the row.
+fn change(task: &Task, at: At, scratch: &mut [f32], by: impl FnOnce(Floats<'_>) -> (f64, f64)) {
+    let (src, isa, length) = (&task.src[0], task.isa, scratch.len());
+    let shifted = |x, (mean, divisor): (f64, f64), out| {
+        on(isa, Shifted { x, mean, factor: 1.0 / divisor, out });
+    };
+    match (src.floats(0, at, length), task.dst.floats(0, at, length)) {
+        (Some(x), Some(out)) => shifted(x, by(x), out),
+        (None, Some(out)) => {
+            let x = src.floats_by(isa, 0, at, scratch);
+            shifted(x, by(x), out);
+        }
+        (_, None) => {
+            src.read(isa, 0, at, scratch);
+            let out = FloatsMut::from(&mut *scratch);
+            shifted(out.as_floats(), by(out.as_floats()), out);
+            task.dst.write(isa, 0, at, scratch);
+        }
     }
 }
 
@@ -50,45 +75,14 @@ fn groups(task: &Task, thread: Thread, scratch: &mut [f32]) {
         let last = (first + group).min(channels);
         let elements = (width * height * (last - first)) as f64;
         let rows = || (first..last).flat_map(|c| (0..height).map(move |y| [y, c, picture]));
-        let mut total = |of: &dyn Fn(&[f32]) -> f64| -> f64 {
-            let one = |at| {
-                task.src[0].read_row(at, row);
-                of(row)
-            };
-            rows().map(one).sum()
+        let mut total = |of: &dyn Fn(Floats<'_>) -> f64| -> f64 {
+            rows().map(|at| of(task.src[0].floats_by(task.isa, 0, at, row))).sum()
         };
-        let mean = total(&sum) / elements;
-        let variance = total(&|row| squares(row, mean)) / elements;
+        let mean = total(&|row| on(task.isa, Sum(row))) / elements;
+        let variance = total(&|row| on(task.isa, Squares(row, mean))) / elements;
+        let divisor = (variance + f64::from(eps)).sqrt();
         for at in rows() {
-            task.src[0].read_row(at, row);
-            shift_and_divide(row, mean, (variance + f64::from(eps)).sqrt());
-            task.dst.write_row(at, row);
+            change(task, at, row, |_| (mean, divisor));
         }
     }
-}
-
-fn shift_and_divide(row: &mut [f32], mean: f64, divisor: f64) {
-    let factor = 1.0 / divisor;
-    row.iter_mut().for_each(|x| *x = ((f64::from(*x) - mean) * factor) as f32);
-}
-
-fn sum(row: &[f32]) -> f64 {
-    lanes(row, |x| x)
-}
-
-/// The sum of squared distances from `mean`.
-fn squares(row: &[f32], mean: f64) -> f64 {
-    lanes(row, |x| (x - mean) * (x - mean))
-}
-
-/// A sum in eight lanes, which the compiler can keep in vectors.
-fn lanes(row: &[f32], of: impl Fn(f64) -> f64) -> f64 {
-    let mut sums = [0.0; 8];
-    let (chunks, rest) = row.as_chunks::<8>();
-    for chunk in chunks {
-        for (sum, x) in sums.iter_mut().zip(chunk) {
-            *sum += of(f64::from(*x));
-        }
-    }
-    sums.iter().sum::<f64>() + rest.iter().map(|x| of(f64::from(*x))).sum::<f64>()
 }

@@ -4,9 +4,9 @@
 use orlop_backend::Reason;
 use orlop_graph::{Op, TensorDesc};
 
-use super::sort::above;
 use crate::access::{At, Src};
 use crate::task::{Kernel, SPAN, Task, Thread, all_floats, float, no_scratch, row_at};
+use crate::vector::{LargestOf, on};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     Some(match op {
@@ -84,16 +84,25 @@ fn arg_max(task: &Task, thread: Thread, _: &mut [f32]) {
     let (src, mut values) = (&task.src[0], [0.0; SPAN]);
     for row in thread.part(src.desc.rows()) {
         let at = row_at(&src.desc, row);
-        let (mut best, mut best_value) = (0, f32::NAN);
+        // The first part that has the largest element, and where in it.
+        let (mut best, mut best_value) = (None, f32::NEG_INFINITY);
         for (column, length) in parts(src.desc.extents[0]) {
-            let values = &mut values[..length];
-            src.read_elements(column, at, values);
-            for (index, value) in (column as i64..).zip(&*values) {
-                if above(*value, best_value) {
-                    (best, best_value) = (index, *value);
-                }
+            let part = src.floats_by(task.isa, column, at, &mut values[..length]);
+            let largest = on(task.isa, LargestOf(part));
+            if largest > best_value {
+                (best, best_value) = (Some(column), largest);
             }
         }
-        task.dst.set_integer(at[0], [at[1], at[2], 0], best);
+        let index = match best {
+            Some(column) => {
+                let length = (src.desc.extents[0] - column).min(SPAN as u64) as usize;
+                let part = src.floats_by(task.isa, column, at, &mut values[..length]);
+                let place = (0..length).find(|index| part.get(*index) == best_value);
+                column + place.unwrap_or(0) as u64
+            }
+            // Minus infinity is above NaN.
+            None => (0..src.desc.extents[0]).find(|column| !src.value(*column, at).is_nan()).unwrap_or(0),
+        };
+        task.dst.set_integer(at[0], [at[1], at[2], 0], index as i64);
     }
 }

@@ -11,6 +11,7 @@ use orlop_graph::{DType, Op, Rope, RopeMode, TensorDesc};
 
 use crate::access::Src;
 use crate::task::{Kernel, Task, Thread, element_at, float, row_at};
+use crate::vector::{Plain, compiled};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     matches!(op, Op::Rope(_)).then(|| Kernel::simple(accepts, scratch, rope))
@@ -38,8 +39,11 @@ fn rope(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let (rates, scratch) = scratch.split_at_mut(2 * pairs);
     let turns = &mut scratch[..2 * pairs];
     let yarn = Yarn::new(&params);
+    let step = f64::from(params.freq_base).powf(-2.0 / f64::from(params.dims));
+    let mut frequency = 1.0;
     for (pair, rate) in rates.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-        *rate = two_floats(yarn.rate(&params, pair, task.src.get(2)));
+        *rate = two_floats(yarn.rate(&params, pair, frequency, task.src.get(2)));
+        frequency *= step;
     }
     // Heads follow one another, so the angles of a token serve several rows.
     let mut turned_to = None;
@@ -49,9 +53,9 @@ fn rope(task: &Task, thread: Thread, scratch: &mut [f32]) {
             turn(task, &params, at[1], yarn.magnitude, rates, turns);
             turned_to = Some(at[1]);
         }
-        task.src[0].read_row(at, row);
-        rotate(params.mode, &mut row[..2 * pairs], turns);
-        task.dst.write_row(at, row);
+        task.dst.change_row(task.isa, &task.src[0], at, row, |row| {
+            compiled(task.isa, Rotation { mode: params.mode, row: &mut row[..2 * pairs], turns });
+        });
     }
 }
 
@@ -64,33 +68,102 @@ fn turn(task: &Task, params: &Rope, token: u64, magnitude: f64, rates: &[f32], t
         let (column, at) = element_at(&positions.desc, stream as u64 * tokens + token);
         *position = positions.integer(column, at) as f64;
     }
-    let (rates, turns) = (rates.as_chunks::<2>().0, turns.as_chunks_mut::<2>().0);
-    for (pair, ([high, low], turn)) in rates.iter().zip(turns).enumerate() {
-        let rate = f64::from(*high) + f64::from(*low);
-        let (sin, cos) = (position[stream(params.mode, pair)] * rate).sin_cos();
-        *turn = [(cos * magnitude) as f32, (sin * magnitude) as f32];
+    if streams == 1 {
+        return compiled(task.isa, Turns { position: position[0], magnitude, rates, turns });
     }
+    for (pair, rate) in rates.as_chunks::<2>().0.iter().enumerate() {
+        let position = position[stream(params.mode, pair)];
+        (turns[pair], turns[rates.len() / 2 + pair]) = turned(position, *rate, magnitude);
+    }
+}
+
+/// The cosines of all pairs' angles at a position, then their sines.
+struct Turns<'a> {
+    position: f64,
+    magnitude: f64,
+    rates: &'a [f32],
+    turns: &'a mut [f32],
+}
+
+impl Plain for Turns<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let rates = self.rates.as_chunks::<2>().0;
+        let (cosines, sines) = self.turns.split_at_mut(rates.len());
+        for ((rate, cos), sin) in rates.iter().zip(cosines).zip(sines) {
+            (*cos, *sin) = turned(self.position, *rate, self.magnitude);
+        }
+    }
+}
+
+#[inline(always)]
+fn turned(position: f64, [high, low]: [f32; 2], magnitude: f64) -> (f32, f32) {
+    let (sin, cos) = sin_cos(position * (f64::from(high) + f64::from(low)));
+    ((cos * magnitude) as f32, (sin * magnitude) as f32)
+}
+
+/// Sine and cosine to about 1e-11, without branches, for angles that a position can have.
+#[inline(always)]
+fn sin_cos(x: f64) -> (f64, f64) {
+    // Adding 1.5 · 2⁵² leaves the nearest number of quarter turns in the low bits of the sum.
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    let shifted = x * std::f64::consts::FRAC_2_PI + ROUND;
+    let (quarters, n) = (shifted.to_bits(), shifted - ROUND);
+    // A quarter turn in two parts, the first with so few bits that most products are exact.
+    let r = (x - n * 1.570_796_326_734_125_6) - n * 6.077_100_506_506_192e-11;
+    let square = r * r;
+    let sin = [1.0 / 362_880.0, -1.0 / 5_040.0, 1.0 / 120.0, -1.0 / 6.0, 1.0];
+    let cos = [-1.0 / 3_628_800.0, 1.0 / 40_320.0, -1.0 / 720.0, 1.0 / 24.0, -0.5, 1.0];
+    let sin = r * polynomial(-1.0 / 39_916_800.0, sin, square);
+    let cos = polynomial(1.0 / 479_001_600.0, cos, square);
+    let (a, b) = if quarters & 1 == 0 { (sin, cos) } else { (cos, sin) };
+    // The sine is negative in the third and fourth quarter, the cosine in the second and third.
+    let signed = |x: f64, negative: u64| f64::from_bits(x.to_bits() ^ (negative & 2) << 62);
+    (signed(a, quarters), signed(b, quarters.wrapping_add(1)))
+}
+
+#[inline(always)]
+fn polynomial<const N: usize>(first: f64, factors: [f64; N], x: f64) -> f64 {
+    let mut sum = first;
+    for factor in factors {
+        sum = sum * x + factor;
+    }
+    sum
 }
 
 /// Turns the pairs of a row's rotated part.
-fn rotate(mode: RopeMode, row: &mut [f32], turns: &[f32]) {
-    let turns = turns.as_chunks::<2>().0;
-    match mode {
-        RopeMode::Normal => {
-            for (pair, turn) in row.as_chunks_mut::<2>().0.iter_mut().zip(turns) {
-                *pair = rotated(*pair, *turn);
+struct Rotation<'a> {
+    mode: RopeMode,
+    row: &'a mut [f32],
+    turns: &'a [f32],
+}
+
+impl Plain for Rotation<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let (cosines, sines) = self.turns.split_at(self.turns.len() / 2);
+        match self.mode {
+            RopeMode::Normal => {
+                for ((pair, cos), sin) in self.row.as_chunks_mut::<2>().0.iter_mut().zip(cosines).zip(sines) {
+                    *pair = rotated(*pair, *cos, *sin);
+                }
             }
-        }
-        RopeMode::Neox | RopeMode::Sections(_) => {
-            let (first, second) = row.split_at_mut(row.len() / 2);
-            for ((a, b), turn) in first.iter_mut().zip(second).zip(turns) {
-                [*a, *b] = rotated([*a, *b], *turn);
+            RopeMode::Neox | RopeMode::Sections(_) => {
+                let (first, second) = self.row.split_at_mut(self.row.len() / 2);
+                for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cosines).zip(sines) {
+                    [*a, *b] = rotated([*a, *b], *cos, *sin);
+                }
             }
         }
     }
 }
 
-fn rotated([a, b]: [f32; 2], [cos, sin]: [f32; 2]) -> [f32; 2] {
+#[inline(always)]
+fn rotated([a, b]: [f32; 2], cos: f32, sin: f32) -> [f32; 2] {
     [a * cos - b * sin, a * sin + b * cos]
 }
 
@@ -134,9 +207,8 @@ impl Yarn {
         Yarn { ramp: [low, high], magnitude: f64::from(params.attn_factor) * correction }
     }
 
-    /// How far a pair turns from one position to the next.
-    fn rate(&self, params: &Rope, pair: usize, factors: Option<&Src>) -> f64 {
-        let frequency = f64::from(params.freq_base).powf(-2.0 * pair as f64 / f64::from(params.dims));
+    /// How far a pair turns from one position to the next, unscaled and without factors by `frequency`.
+    fn rate(&self, params: &Rope, pair: usize, frequency: f64, factors: Option<&Src>) -> f64 {
         let plain = factors.map_or(frequency, |factors| {
             let (column, at) = element_at(&factors.desc, pair as u64);
             frequency / f64::from(factors.value(column, at))
@@ -150,5 +222,24 @@ impl Yarn {
         let fallen = ((pair as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
         let mix = (1.0 - fallen) * weight;
         plain * (scale * (1.0 - mix) + mix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sines_and_cosines_are_those_of_the_standard_library() {
+        for step in -200_000..200_000_i32 {
+            for scale in [1e-4, 0.01, 1.0, 5_003.7, 10_000.1] {
+                let x = f64::from(step) * scale;
+                let ((sin, cos), expected) = (sin_cos(x), x.sin_cos());
+                let error = (sin - expected.0).abs().max((cos - expected.1).abs());
+                // Beyond 2²⁰ turns the quarter turn's digits run out.
+                let limit = 1e-11 + x.abs() * 2e-16;
+                assert!(error <= limit, "{x}: {sin} {cos} instead of {expected:?}");
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@ use orlop_graph::{Op, TensorDesc};
 
 use super::movement::{Carrier, convertible, writer};
 use crate::access::{At, Dst, Src};
+use crate::isa::Isa;
 use crate::task::{Kernel, SPAN, Task, Thread, float, no_scratch, row_at};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
@@ -68,13 +69,14 @@ fn check_indices(
 
 /// Moves or converts single rows.
 struct RowMover {
+    isa: Isa,
     carrier: Carrier,
     values: [f32; SPAN],
 }
 
 impl RowMover {
-    fn new() -> RowMover {
-        RowMover { carrier: Carrier::new(), values: [0.0; SPAN] }
+    fn new(isa: Isa) -> RowMover {
+        RowMover { isa, carrier: Carrier::new(), values: [0.0; SPAN] }
     }
 
     fn copy(&mut self, src: &Src, from: At, dst: &Dst, to: At) {
@@ -85,15 +87,15 @@ impl RowMover {
         }
         for column in (0..length).step_by(SPAN) {
             let values = &mut self.values[..(length - column).min(SPAN as u64) as usize];
-            src.read_elements(column, from, values);
-            dst.write_elements(column, to, values);
+            src.read(self.isa, column, from, values);
+            dst.write(self.isa, column, to, values);
         }
     }
 }
 
 fn get_rows(task: &Task, thread: Thread, _: &mut [f32]) {
     let (table, indices) = (&task.src[0], &task.src[1]);
-    let mut mover = RowMover::new();
+    let mut mover = RowMover::new(task.isa);
     for row in thread.part(task.dst.desc.rows()) {
         let to @ [number, i2, i3] = row_at(&task.dst.desc, row);
         let index = indices.integer(number, [i2, i3, 0]) as u64;
@@ -112,7 +114,7 @@ fn set_rows(task: &Task, thread: Thread, _: &mut [f32]) {
     // Each thread goes through all indices and writes rows of its own, so that the last of several rows with one
     // index stays.
     let Some(thread) = writer(&task.dst.desc, thread) else { return };
-    let mut mover = RowMover::new();
+    let mut mover = RowMover::new(task.isa);
     for row in 0..rows.desc.rows() {
         let from = row_at(&rows.desc, row);
         if let Some(to) = destination(indices, from)

@@ -6,7 +6,10 @@ use std::cmp::Ordering;
 use orlop_graph::{Op, SortDirection, TensorDesc};
 
 use super::reduce::float_operand;
+use crate::access::At;
+use crate::isa::Isa;
 use crate::task::{Kernel, Task, Thread, row_at};
+use crate::vector::{Floats, LargestOf, on};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     match op {
@@ -30,7 +33,12 @@ fn sort(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let pairs = &mut rest.as_chunks_mut::<2>().0[..length];
     for number in thread.part(src.desc.rows()) {
         let at = row_at(&src.desc, number);
-        src.read_elements(0, at, row);
+        src.read(task.isa, 0, at, row);
+        if let Op::TopK { k } = task.op {
+            let count = candidates(task.isa, row, k as usize, pairs);
+            write(task, at, largest(&mut pairs[..count], k as usize));
+            continue;
+        }
         for (index, (pair, value)) in pairs.iter_mut().zip(&*row).enumerate() {
             *pair = [*value, f32::from_bits(index as u32)];
         }
@@ -39,16 +47,50 @@ fn sort(task: &Task, thread: Thread, scratch: &mut [f32]) {
                 pairs.sort_unstable_by(|a, b| compare(a[0], b[0]).then_with(|| order(a, b)));
                 &*pairs
             }
-            Op::TopK { k } => largest(pairs, k as usize),
             _ => {
                 pairs.sort_unstable_by(falling);
                 &*pairs
             }
         };
-        for (column, [_, index]) in (0..).zip(sorted) {
-            task.dst.set_integer(column, at, i64::from(index.to_bits()));
+        write(task, at, sorted);
+    }
+}
+
+fn write(task: &Task, at: At, sorted: &[Pair]) {
+    for (column, [_, index]) in (0..).zip(sorted) {
+        task.dst.set_integer(column, at, i64::from(index.to_bits()));
+    }
+}
+
+/// Elements among which the `k` largest are, in the beginning of `pairs`; returns how many.
+fn candidates(isa: Isa, row: &[f32], k: usize, pairs: &mut [Pair]) -> usize {
+    const PART: usize = 64;
+    if k == 0 {
+        return 0;
+    }
+    let (mut count, mut limit) = (0, f32::NAN);
+    // What comes later and is not above the smallest of `k` others is not among the largest.
+    let room = (2 * k + PART).min(pairs.len());
+    for (first, part) in (0..).step_by(PART).zip(row.chunks(PART)) {
+        if !limit.is_nan() && on(isa, LargestOf(Floats::from(part))) <= limit {
+            continue;
+        }
+        for (index, value) in (first..).zip(part) {
+            if count >= k && !above(*value, limit) {
+                continue;
+            }
+            if count == room {
+                pairs[..count].select_nth_unstable_by(k - 1, falling);
+                (count, limit) = (k, pairs[k - 1][0]);
+                if !above(*value, limit) {
+                    continue;
+                }
+            }
+            pairs[count] = [*value, f32::from_bits(index)];
+            count += 1;
         }
     }
+    count
 }
 
 /// The `k` largest, in order.
@@ -77,6 +119,6 @@ fn compare(a: f32, b: f32) -> Ordering {
 }
 
 /// Whether `a` comes after `b` in that order.
-pub(super) fn above(a: f32, b: f32) -> bool {
+fn above(a: f32, b: f32) -> bool {
     compare(a, b) == Ordering::Greater
 }

@@ -2,7 +2,7 @@ use orlop_backend::{BufferType, HostBufferType, Slot};
 use orlop_graph::{DType, Graph, GraphBuilder, Op};
 
 use super::*;
-use crate::task::no_scratch;
+use crate::task::{Kernel, no_scratch};
 
 /// A program of one step with this kernel, on eight rows.
 fn program(kernel: Kernel) -> CpuProgram {
@@ -19,16 +19,18 @@ fn program(kernel: Kernel) -> CpuProgram {
     let desc = graph.tensor(x).desc;
     let task = Task {
         op: graph.nodes()[0].op.clone(),
+        more: Vec::new(),
         name: "y".to_owned(),
         src: vec![Src::new(&slots[0], desc, "x", 0).unwrap()],
         dst: Dst::new(&slots[1], desc, "y", 1).unwrap(),
+        also: Vec::new(),
         scratch: Scratch::none(),
         shared: Shared::none(),
         isa: Isa::detect(),
     };
     let tensors = graph.tensor_ids().zip(slots).collect();
     CpuProgram {
-        tasks: vec![(kernel, task)],
+        tasks: vec![(Chosen::Node(kernel), task)],
         max_threads: 3,
         device: "cpu".into(),
         touches: Vec::new(),

@@ -3,6 +3,7 @@
 
 mod conformance;
 mod graphs;
+mod products;
 mod programs;
 mod runs;
 

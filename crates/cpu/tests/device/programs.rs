@@ -232,5 +232,5 @@ fn a_scratch_beyond_all_memory_is_a_size_and_no_panic() {
     let (types, escapes) = (vec![None; graph.tensor_ids().len()], vec![true; graph.tensor_ids().len()]);
     let segment = Segment { graph: &graph, nodes: &nodes, buffer_types: &types, escapes: &escapes };
     let steps = cpu.lower(&segment, &lower(2)).unwrap();
-    assert_eq!(steps.temporaries[0].bytes, u64::MAX);
+    assert!(steps.temporaries.iter().any(|temporary| temporary.bytes == u64::MAX));
 }

@@ -1,8 +1,9 @@
 //! Attention on the CPU device, against the reference.
 
 use crate::compare::Case;
-use orlop_backend::DeviceError;
-use orlop_graph::{DType, FlashAttention, TensorId};
+use orlop_backend::{Device, DeviceError, LowerOptions, Segment};
+use orlop_cpu::{CpuDevice, Pool};
+use orlop_graph::{DType, FlashAttention, GraphBuilder, Leaf, NodeId, TensorDesc, TensorId};
 
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
@@ -20,12 +21,15 @@ struct Shape {
     kv_seqs: u64,
 }
 
-const SHAPES: [Shape; 5] = [
+const SHAPES: [Shape; 7] = [
     Shape { dk: 1, dv: 1, tokens: 1, heads: 1, seqs: 1, kv: 1, kv_heads: 1, kv_seqs: 1 },
     Shape { dk: 32, dv: 64, tokens: 3, heads: 4, seqs: 2, kv: 9, kv_heads: 2, kv_seqs: 1 },
     Shape { dk: 64, dv: 32, tokens: 20, heads: 2, seqs: 2, kv: 70, kv_heads: 2, kv_seqs: 2 },
     Shape { dk: 64, dv: 64, tokens: 1, heads: 6, seqs: 1, kv: 300, kv_heads: 1, kv_seqs: 1 },
     Shape { dk: 5, dv: 3, tokens: 2, heads: 3, seqs: 1, kv: 65, kv_heads: 3, kv_seqs: 1 },
+    // Many splits; more queries than one tile has.
+    Shape { dk: 128, dv: 128, tokens: 1, heads: 4, seqs: 1, kv: 1500, kv_heads: 1, kv_seqs: 1 },
+    Shape { dk: 64, dv: 80, tokens: 45, heads: 3, seqs: 1, kv: 150, kv_heads: 1, kv_seqs: 1 },
 ];
 
 impl Shape {
@@ -175,4 +179,30 @@ fn lengths_out_of_range_are_refused() {
         case.b.flash_attention([x, x, x], Some(lengths), None, None, PLAIN);
         assert!(matches!(case.error(), DeviceError::BadIndex { rows: 3, .. }));
     }
+}
+
+#[test]
+fn memory_beside_operands_does_not_grow_with_the_context() {
+    let temporaries = |tokens: u64, kv: u64| -> u64 {
+        let mut b = GraphBuilder::new();
+        let [q, k, v] = [[64, tokens, 9], [64, kv, 3], [64, kv, 3]].map(|extents| {
+            b.leaf(Leaf::State, &format!("{extents:?}{kv}"), TensorDesc::contiguous(DType::F16, &extents))
+        });
+        b.flash_attention([q, k, v], None, None, None, PLAIN);
+        let graph = b.build().unwrap();
+        let nodes: Vec<NodeId> = graph.node_ids().collect();
+        let count = graph.tensor_ids().count();
+        let (types, escapes) = (vec![None; count], vec![true; count]);
+        let segment = Segment { graph: &graph, nodes: &nodes, buffer_types: &types, escapes: &escapes };
+        let device = CpuDevice::new(Pool::new(2).unwrap());
+        let options = LowerOptions { max_threads: 2, ..LowerOptions::default() };
+        let steps = device.lower(&segment, &options).unwrap();
+        steps.temporaries.iter().map(|temporary| temporary.bytes).sum()
+    };
+    for tokens in [1, 4, 512] {
+        assert_eq!(temporaries(tokens, 512), temporaries(tokens, 65_536), "{tokens} tokens");
+        assert!(temporaries(tokens, 512) < 1 << 20, "{tokens} tokens: {}", temporaries(tokens, 512));
+    }
+    assert!(temporaries(1, 512) < 100_000, "{}", temporaries(1, 512));
+    assert_eq!(temporaries(512, 4096), temporaries(4096, 4096));
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use orlop_backend::{
-    Bindings, Claim, Claims, Device, DeviceError, LowerOptions, Role, RunOptions, Segment, Slot,
+    Bindings, Claim, Claims, Device, DeviceError, LowerOptions, Precision, Role, RunOptions, Segment, Slot,
 };
 use orlop_cpu::{CpuDevice, Isa, Pool};
 use orlop_graph::{
@@ -93,10 +93,15 @@ impl Case {
     /// Runs the graph everywhere. Results are the same bytes for every number of threads, and within `limit` of the
     /// reference (normalised mean squared error), also in place where that is allowed.
     pub(crate) fn check(self, result: TensorId, limit: f64) {
+        self.check_with(Precision::Fast, result, limit);
+    }
+
+    /// As `check`, with a precision.
+    pub(crate) fn check_with(self, precision: Precision, result: TensorId, limit: f64) {
         let graph = Arc::new(self.b.build().expect("the test's graph is right"));
         let expected = reference(&graph, &self.feeds).and_then(|run| run.f64s(result)).expect("reference");
         let options = |threads| UnplannedOptions {
-            lower: LowerOptions { max_threads: threads, ..LowerOptions::default() },
+            lower: LowerOptions { max_threads: threads, precision, ..LowerOptions::default() },
             run: RunOptions { threads: Some(threads), ..RunOptions::default() },
             ..UnplannedOptions::default()
         };

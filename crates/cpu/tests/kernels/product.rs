@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::compare::Case;
-use orlop_backend::{Device, DeviceError, NodeQuery, Operand, Reason, Support};
+use orlop_backend::{Device, DeviceError, NodeQuery, Operand, Precision, Reason, Support};
 use orlop_cpu::{CpuDevice, Pool};
 use orlop_graph::{DType, Op, TensorDesc};
 
@@ -36,12 +36,29 @@ fn every_type_on_the_left() {
         let mut case = Case::new();
         let (x, y) = (case.noise(dtype, &[512, 19]), case.noise(DType::F32, &[512, 3]));
         let z = case.b.mul_mat(x, y);
-        case.check(z, 1e-11);
+        case.check_with(Precision::F32, z, 1e-11);
 
         let mut case = Case::new();
         let (x, y) = (case.gaps(dtype, [256, 4, 2, 1]), case.gaps(DType::F16, [256, 3, 4, 1]));
         let z = case.b.mul_mat(x, y);
-        case.check(z, 1e-11);
+        case.check_with(Precision::F32, z, 1e-11);
+    }
+}
+
+/// Activations rounded to 8 bits are off by some 1e-5 of their squares, and so are products.
+#[test]
+fn quantised_weights_with_rounded_activations() {
+    for dtype in coded().filter(|dtype| dtype.is_quantized()) {
+        for rows in [1, 2, 4, 5, 6, 7, 13, 100] {
+            let mut case = Case::new();
+            let (x, y) = (case.noise(dtype, &[512, 37]), case.noise(DType::F32, &[512, rows]));
+            let z = case.b.mul_mat(x, y);
+            case.check(z, 1e-4);
+        }
+        let mut case = Case::new();
+        let (x, y) = (case.gaps(dtype, [256, 20, 2, 1]), case.gaps(DType::F16, [256, 3, 4, 1]));
+        let z = case.b.mul_mat(x, y);
+        case.check(z, 1e-4);
     }
 }
 
@@ -70,7 +87,22 @@ fn experts() {
             let ids: Vec<f64> = (0..used * tokens).map(|i| (i * i % 5) as f64).collect();
             let ids = case.values(DType::I32, &[used, tokens], &ids);
             let y = case.b.mul_mat_id(a, b, ids);
-            case.check(y, 1e-11);
+            case.check_with(Precision::F32, y, 1e-11);
+        }
+    }
+}
+
+#[test]
+fn experts_with_rounded_activations() {
+    for dtype in [DType::Q4_0, DType::Q6_K, DType::Q4_K] {
+        for (each, used, tokens) in [(1, 3, 5), (3, 3, 270), (2, 4, 2), (1, 1, 1)] {
+            let mut case = Case::new();
+            let a = case.gaps(dtype, [256, 37, 6, 1]);
+            let b = case.noise(DType::F32, &[256, each, tokens]);
+            let ids: Vec<f64> = (0..used * tokens).map(|i| (i * i % 5) as f64).collect();
+            let ids = case.values(DType::I32, &[used, tokens], &ids);
+            let y = case.b.mul_mat_id(a, b, ids);
+            case.check(y, 1e-4);
         }
     }
 }

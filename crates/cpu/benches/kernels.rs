@@ -1,0 +1,163 @@
+//! How fast matrix products are, against what the machine can do at all: `cargo bench -p orlop-cpu --bench kernels`.
+//!
+//! Words after `--` choose element types (`-- q4_0 f16`); `avx2`, `scalar` choose instructions, `mapped` leaves weights
+//! as they are in files. One thread.
+#![allow(clippy::unwrap_used)] // a bench is a test
+
+mod peaks;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use orlop_backend::{
+    Bindings, Claims, Device, LowerOptions, NodeQuery, Operand, Program, Queue, Role, RunOptions, Segment,
+    Slot, StoredTensor,
+};
+use orlop_cpu::{CpuDevice, CpuOptions, Isa, Pool};
+use orlop_graph::{DType, Graph, GraphBuilder, NodeId, Op, TensorDesc, TensorId};
+
+/// Rows and columns of weights, and rows of activations.
+const PROMPTS: [[u64; 3]; 4] = [[576, 1536, 512], [1536, 576, 512], [576, 192, 512], [2048, 1024, 512]];
+/// Bytes of weights for one row of activations: more than any cache holds.
+const STREAMED: u64 = 96 << 20;
+
+const TYPES: [DType; 16] = [
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q8_0,
+    DType::Q2_K,
+    DType::Q3_K,
+    DType::Q4_K,
+    DType::Q5_K,
+    DType::Q6_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
+    DType::MXFP4,
+    DType::F16,
+    DType::BF16,
+    DType::F32,
+];
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let has = |word: &str| words.iter().any(|given| given == word);
+    let isa = if has("avx2") {
+        Isa::Avx2
+    } else if has("scalar") {
+        Isa::Scalar
+    } else {
+        Isa::detect()
+    };
+    let chosen: Vec<DType> = words.iter().filter_map(|word| DType::from_name(word)).collect();
+    let options = CpuOptions { isa, repack: !has("mapped"), ..CpuOptions::default() };
+    let device = CpuDevice::with_options(Pool::new(1).unwrap(), &options);
+    let peaks = peaks::measure();
+    println!(
+        "{device:?}; peaks: {:.0} Gop/s in 8 bits, {:.0} GFLOP/s in F32, {:.1} GB/s read",
+        peaks.int8, peaks.f32, peaks.read
+    );
+    println!("{:<8} {:>18} {:>10} {:>7}   per cent of peak", "type", "shape", "Gop/s", "GB/s");
+    for dtype in TYPES.into_iter().filter(|dtype| chosen.is_empty() || chosen.contains(dtype)) {
+        for [k, m, n] in PROMPTS.into_iter().filter(|shape| dtype.row_bytes(shape[0]).is_some()) {
+            let seconds = seconds(&device, dtype, [k, m, n]);
+            let gops = 2e-9 * (k * m * n) as f64 / seconds;
+            let peak = if dtype.is_quantized() { peaks.int8 } else { peaks.f32 };
+            println!(
+                "{:<8} {:>18} {gops:>10.1} {:>7}   {:.0}",
+                dtype.name(),
+                format!("{k}x{m}x{n}"),
+                "",
+                100.0 * gops / peak
+            );
+        }
+        let m = (STREAMED / dtype.row_bytes(2048).unwrap()).next_multiple_of(16);
+        for n in [1, 4] {
+            let seconds = seconds(&device, dtype, [2048, m, n]);
+            let gops = 2e-9 * (2048 * m * n) as f64 / seconds;
+            let rate = 1e-9 * (dtype.row_bytes(2048).unwrap() * m) as f64 / seconds;
+            println!(
+                "{:<8} {:>18} {gops:>10.1} {rate:>7.1}   {:.0}",
+                dtype.name(),
+                format!("2048x{m}x{n}"),
+                100.0 * rate / peaks.read
+            );
+        }
+    }
+}
+
+/// The time of one product: the best of several.
+fn seconds(device: &Arc<CpuDevice>, dtype: DType, [k, m, n]: [u64; 3]) -> f64 {
+    let mut b = GraphBuilder::new();
+    let w = b.weight("w", dtype, &[k, m]);
+    let x = b.input("x", DType::F32, &[k, n]);
+    let y = b.mul_mat(w, x);
+    b.output(y);
+    let graph = Arc::new(b.build().unwrap());
+    let bound = Bound::new(device, &graph, [w, x, y]);
+    let claims = Claims::take(bound.program.touches().iter().map(|(buffer, kind)| (buffer, *kind))).unwrap();
+    let mut queue = device.queue().unwrap();
+    let mut best = f64::INFINITY;
+    let begin = Instant::now();
+    let mut runs = 0;
+    while runs < 5 || begin.elapsed().as_secs_f64() < 0.4 {
+        best = best.min(peaks::seconds(|| run(&mut *queue, &bound.program, &claims)));
+        runs += 1;
+    }
+    best
+}
+
+fn run(queue: &mut dyn Queue, program: &Arc<dyn Program>, claims: &Claims) {
+    // SAFETY: `submit` asks that other queues do not interfere under the same claims: there are none.
+    unsafe { queue.submit(program, claims, &RunOptions::default()) }.unwrap();
+}
+
+struct Bound {
+    program: Arc<dyn Program>,
+}
+
+impl Bound {
+    fn new(device: &Arc<CpuDevice>, graph: &Arc<Graph>, [w, x, y]: [TensorId; 3]) -> Bound {
+        let host = &device.buffer_types(Role::Arena)[0];
+        let desc = |id: TensorId| &graph.tensor(id).desc;
+        // The best memory that can be asked for and that the product takes its weights in.
+        let fits = |memory: &&Arc<dyn orlop_backend::BufferType>| {
+            let operand = |id: TensorId| Operand { desc: desc(id), buffer_type: Some(host) };
+            let inputs = [Operand { desc: desc(w), buffer_type: Some(memory) }, operand(x)];
+            let query = NodeQuery { op: &Op::MulMat, inputs: &inputs, output: operand(y) };
+            memory.max_bytes() > 0 && device.supports(&query).is_yes()
+        };
+        let memory = device.buffer_types(Role::Weight).iter().find(fits).unwrap();
+        let mut types = vec![Some(Arc::clone(host)); graph.tensors().len()];
+        types[w.index()] = Some(Arc::clone(memory));
+        let nodes: Vec<NodeId> = graph.node_ids().collect();
+        let escapes = vec![true; types.len()];
+        let segment = Segment { graph, nodes: &nodes, buffer_types: &types, escapes: &escapes };
+        let steps = device.lower(&segment, &LowerOptions::default()).unwrap();
+        let place = |bytes: u64| Slot { buffer: Arc::clone(host).allocate(bytes).unwrap(), offset: 0 };
+        let mut tensors: std::collections::HashMap<TensorId, Slot> =
+            graph.tensor_ids().map(|id| (id, place(desc(id).bytes()))).collect();
+        let buffer = Arc::clone(memory).allocate(memory.alloc_bytes(desc(w))).unwrap();
+        tensors.insert(w, Slot { buffer, offset: 0 });
+        set(&tensors[&w], desc(w));
+        set(&tensors[&x], desc(x));
+        let temporaries = steps.temporaries.iter().map(|temporary| place(temporary.bytes)).collect();
+        let bindings = Bindings { graph: Arc::clone(graph), tensors, temporaries };
+        Bound { program: device.compile(&steps, &bindings).unwrap() }
+    }
+}
+
+/// Fills a tensor with numbers: some rows, over and over.
+fn set(slot: &Slot, desc: &TensorDesc) {
+    let stored = StoredTensor::new("", *desc, slot.clone()).unwrap();
+    let rows = 32.min(desc.rows());
+    let mut bytes = vec![0; (rows * desc.row_bytes()) as usize];
+    let values: Vec<f32> =
+        (0..rows * desc.extents[0]).map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 300.0).collect();
+    orlop_quant::encode(desc.dtype, &values, &mut bytes).unwrap();
+    for first in (0..desc.rows()).step_by(rows as usize) {
+        let these = rows.min(desc.rows() - first);
+        stored.set(first * desc.row_bytes(), &bytes[..(these * desc.row_bytes()) as usize]).unwrap();
+    }
+}

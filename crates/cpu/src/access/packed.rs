@@ -1,0 +1,108 @@
+//! Weights and activations where they lie: rows in one piece, and groups of rows in the device's own layout.
+
+use orlop_graph::DType;
+
+use super::{At, Dst, Scratch, Src, decode, row_offset};
+use crate::repack::{PackedLayout, ROWS};
+
+/// More than the bytes of any block.
+const BLOCK: usize = 512;
+
+impl Src {
+    /// How the tensor lies in tiles, if it does.
+    pub(crate) fn packed(&self) -> Option<&PackedLayout> {
+        self.packed.as_ref()
+    }
+
+    /// The bytes of row `at` where they lie; its blocks have no gaps. Only for operands that the step's result lies
+    /// apart from: nobody writes them while the step runs.
+    pub(crate) fn row(&self, at: At) -> &[u8] {
+        assert!(self.packed.is_none() && self.desc.rows_are_contiguous(), "a row with gaps");
+        let offset = row_offset(&self.desc, at);
+        // SAFETY: `from_raw_parts` asks for bytes that nobody writes meanwhile: `row_offset` has checked that the row is
+        // the tensor's, claims keep other runs away, and within a step that reads whole rows nobody writes them.
+        unsafe { std::slice::from_raw_parts(self.base.wrapping_add(offset), self.desc.row_bytes() as usize) }
+    }
+
+    /// Row `number`, counted over all dimensions, of a tensor without gaps; as [`Src::row`].
+    pub(crate) fn nth_row(&self, number: u64) -> &[u8] {
+        let bytes = self.desc.row_bytes() as usize;
+        assert!(self.packed.is_none() && number < self.desc.rows(), "a row outside its tensor");
+        assert!(self.desc.strides[1] == bytes as u64, "rows with gaps");
+        let row = self.base.wrapping_add(number as usize * bytes);
+        // SAFETY: as in `row`; the row is the tensor's, as it is one of those that lie one after the other.
+        unsafe { std::slice::from_raw_parts(row, bytes) }
+    }
+
+    /// The tiles of a group of rows, counted over all matrices; as [`Src::row`].
+    pub(crate) fn group(&self, number: usize) -> &[u8] {
+        let layout = self.packed.as_ref().expect("a repacked tensor");
+        let bytes = layout.group_bytes();
+        assert!((number + 1) * bytes <= layout.bytes(), "a group outside its tensor");
+        // SAFETY: as in `row`; the group is the tensor's, checked above and in `Src::new`.
+        unsafe { std::slice::from_raw_parts(self.base.wrapping_add(number * bytes), bytes) }
+    }
+
+    /// As `read_elements`, from tiles.
+    pub(super) fn read_packed_elements(&self, column: u64, at: At, out: &mut [f32]) {
+        let (each, size) = (self.desc.dtype.block_elements(), self.desc.dtype.block_bytes());
+        let mut block = [0; BLOCK];
+        let block = &mut block[..size as usize];
+        for (number, out) in (column / each..).zip(out.chunks_exact_mut(each as usize)) {
+            self.read_packed_blocks(number, at, block);
+            decode(self.desc.dtype, block, out);
+        }
+    }
+
+    /// As `read_blocks`, from tiles.
+    pub(super) fn read_packed_blocks(&self, first: u64, at: At, out: &mut [u8]) {
+        let layout = self.packed.as_ref().expect("a repacked tensor");
+        let [_, n1, n2, _] = self.desc.extents;
+        row_offset(&self.desc, at);
+        let (group, place) = layout.place(((at[2] * n2 + at[1]) * n1 + at[0]) as usize);
+        debug_assert!(place < ROWS);
+        layout.unpack(self.group(group), place, first as usize, out);
+    }
+}
+
+impl Scratch {
+    /// Floats as the bytes that they are.
+    pub(crate) fn bytes(floats: &mut [f32]) -> &mut [u8] {
+        let bytes = size_of_val(floats);
+        // SAFETY: `from_raw_parts_mut` asks for initialised bytes that only the result reaches: they are the floats',
+        // which are borrowed for as long, and any bytes are floats.
+        unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), bytes) }
+    }
+}
+
+/// Floats as the bytes that they are.
+pub(crate) fn as_bytes(floats: &[f32]) -> &[u8] {
+    // SAFETY: `from_raw_parts` asks for initialised bytes that nobody writes meanwhile: they are the floats', which
+    // are borrowed for as long.
+    unsafe { std::slice::from_raw_parts(floats.as_ptr().cast(), size_of_val(floats)) }
+}
+
+impl Dst {
+    /// As `write_elements`, quicker for few F32 without gaps.
+    pub(crate) fn write_floats(&self, column: u64, at: At, values: &[f32]) {
+        let end = column + values.len() as u64;
+        if self.desc.dtype != DType::F32 || self.desc.strides[0] != 4 || values.is_empty() {
+            return self.write_elements(column, at, values);
+        }
+        assert!(end <= self.desc.extents[0], "elements outside their row");
+        let to = self.base.wrapping_add(row_offset(&self.desc, at) + 4 * column as usize);
+        // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: the row is the
+        // tensor's and long enough, both checked, each element is written by one thread, and the values are the
+        // caller's own.
+        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast(), to, size_of_val(values)) };
+    }
+
+    /// Fills row `at`, which has no gaps. In one phase, each row is filled by one thread, and read by none.
+    pub(crate) fn fill_row(&self, at: At, fill: impl FnOnce(&mut [u8])) {
+        assert!(self.desc.rows_are_contiguous(), "a row with gaps");
+        let row = self.base.wrapping_add(row_offset(&self.desc, at));
+        // SAFETY: `from_raw_parts_mut` asks for bytes that nobody else touches meanwhile: `row_offset` has checked that
+        // the row is the tensor's, and the phase rule makes it exclusive.
+        fill(unsafe { std::slice::from_raw_parts_mut(row, self.desc.row_bytes() as usize) });
+    }
+}

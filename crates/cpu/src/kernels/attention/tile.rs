@@ -1,0 +1,242 @@
+//! Some queries of one KV head, and the rows that they see.
+
+use std::ops::Range;
+
+use orlop_graph::FlashAttention;
+
+use super::{Division, Query, TILE, larger, nth};
+use crate::access::Src;
+use crate::kernels::soft_max::slope;
+use crate::simd::{add_scaled, widened};
+use crate::task::Task;
+use crate::vector::{Floats, LargestOf, Matrix, Product, Scaled, SoftCapped, Transposition, Weights, on};
+
+/// KV rows in a block.
+pub(super) const BLOCK: usize = 64;
+/// Rows of floats begin at multiples of this.
+const LINE: usize = 16;
+
+/// What a query has come to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    /// Largest score so far; minus infinity until a row was seen.
+    pub(super) max: f32,
+    /// Sum of weights so far.
+    pub(super) sum: f32,
+}
+
+pub(super) struct Tile<'a> {
+    task: &'a Task,
+    params: FlashAttention,
+    queries: [Query; TILE as usize],
+    /// KV rows that each query may see.
+    visible: [u64; TILE as usize],
+    states: [State; TILE as usize],
+    count: usize,
+    /// Head and sequence of K and V.
+    kv: [u64; 2],
+    dk: usize,
+    dv: usize,
+    /// `[queries, dk]`, times the scale.
+    elements: &'a mut [f32],
+    /// `[queries, dv]`
+    sums: &'a mut [f32],
+    /// `[queries, BLOCK]`: scores, then weights. Those of rows that a query does not see are minus infinity, then 0.
+    scores: &'a mut [f32],
+    /// `[dk, BLOCK]`
+    keys: &'a mut [f32],
+    /// `[BLOCK, dk or dv]`: rows of K, then of V.
+    rows: &'a mut [f32],
+}
+
+impl<'a> Tile<'a> {
+    /// Floats of scratch for a tile.
+    pub(super) fn floats(queries: u64, dk: u64, dv: u64) -> u64 {
+        let line = |length: u64| length.saturating_add(LINE as u64 - 1) / LINE as u64 * LINE as u64;
+        let (dk, dv, block) = (line(dk), line(dv), BLOCK as u64);
+        let query = dk.saturating_add(dv).saturating_add(block);
+        let row = dk.saturating_add(dk.max(dv));
+        query.saturating_mul(queries).saturating_add(row.saturating_mul(block))
+    }
+
+    pub(super) fn new(
+        task: &'a Task,
+        params: FlashAttention,
+        division: &Division,
+        number: u64,
+        scratch: &'a mut [f32],
+    ) -> Tile<'a> {
+        let (dk, dv) = (task.src[0].desc.extents[0] as usize, task.dst.desc.extents[0] as usize);
+        let [_, kv_rows, kv_heads, kv_seqs] = task.src[1].desc.extents;
+        let numbers = division.queries(number);
+        let count = (numbers.end - numbers.start) as usize;
+        let (dk_line, dv_line) = (dk.next_multiple_of(LINE), dv.next_multiple_of(LINE));
+        let (elements, scratch) = scratch.split_at_mut(count * dk_line);
+        let (sums, scratch) = scratch.split_at_mut(count * dv_line);
+        let (scores, scratch) = scratch.split_at_mut(count * BLOCK);
+        let (keys, scratch) = scratch.split_at_mut(dk_line * BLOCK);
+        let rows = &mut scratch[..dk_line.max(dv_line) * BLOCK];
+        sums.fill(0.0);
+
+        let mut queries = [Query::default(); TILE as usize];
+        let mut visible = [0; TILE as usize];
+        for (index, number_in_head) in numbers.enumerate() {
+            let query = Query::new(division, number, number_in_head, kv_heads);
+            queries[index] = query;
+            visible[index] =
+                params.kv_len_slot().map_or(kv_rows, |slot| nth(&task.src[slot], query.token) as u64);
+            if dk > 0 {
+                let elements = &mut elements[index * dk_line..][..dk];
+                task.src[0].read(task.isa, 0, [query.token, query.head, query.seq], elements);
+                on(task.isa, Scaled { x: elements, factor: params.scale });
+            }
+        }
+        let (kv_head, seq) = (queries[0].head / division.group, queries[0].seq);
+        let kv = [kv_head, seq / (task.src[0].desc.extents[3] / kv_seqs)];
+        let states = [State { max: f32::NEG_INFINITY, sum: 0.0 }; TILE as usize];
+        Tile { task, params, queries, visible, states, count, kv, dk, dv, elements, sums, scores, keys, rows }
+    }
+
+    /// Takes in a range of KV rows.
+    pub(super) fn attend(&mut self, range: Range<u64>) {
+        for first in range.clone().step_by(BLOCK) {
+            let length = (range.end - first).min(BLOCK as u64) as usize;
+            if self.is_hidden(first, length) {
+                continue;
+            }
+            self.score(first, length);
+            let mut hidden = false;
+            for index in 0..self.count {
+                hidden |= self.weigh(index, first, length);
+            }
+            self.add(first, length, hidden);
+        }
+    }
+
+    /// Each query, what it has come to, and its sums.
+    pub(super) fn results(&mut self) -> impl Iterator<Item = (Query, State, &mut [f32])> {
+        let (dv, line) = (self.dv, self.dv.next_multiple_of(LINE));
+        let sums = self.sums.chunks_exact_mut(line).map(move |sums| &mut sums[..dv]);
+        let queries = self.queries.iter().copied().zip(self.states.iter().copied());
+        queries.zip(sums).map(|((query, state), sums)| (query, state, sums))
+    }
+
+    /// Whether the mask hides a block from all queries, which then need not be read.
+    fn is_hidden(&mut self, first: u64, length: usize) -> bool {
+        let Some(slot) = self.params.mask_slot() else { return false };
+        let (mask, biases) = (&self.task.src[slot], &mut self.rows[..length]);
+        (0..self.count).all(|index| {
+            read_mask(mask, self.task, &self.queries[index], first, biases);
+            biases.iter().all(|bias| *bias == f32::NEG_INFINITY)
+        })
+    }
+
+    /// Decodes rows of an operand to `rows`; returns the distance between two of them.
+    fn read_rows(&mut self, operand: usize, first: u64, length: usize) -> usize {
+        let src = &self.task.src[operand];
+        let line = (src.desc.extents[0] as usize).next_multiple_of(LINE);
+        src.read_rows(self.task.isa, [first, self.kv[0], self.kv[1]], length, self.rows, line);
+        line
+    }
+
+    /// The products of queries and rows of K. What is beyond `length` may hold anything.
+    fn score(&mut self, first: u64, length: usize) {
+        let line = self.read_rows(1, first, length);
+        let columns = length.next_multiple_of(LINE);
+        let from = Matrix { floats: self.rows, stride: line };
+        let work = Transposition { from, out: self.keys, stride: BLOCK, rows: columns, columns: line };
+        on(self.task.isa, work);
+        let work = Product {
+            left: Matrix { floats: self.elements, stride: line },
+            right: Matrix { floats: self.keys, stride: BLOCK },
+            sums: self.scores,
+            stride: BLOCK,
+            rows: self.count,
+            columns,
+            depth: self.dk,
+            fresh: true,
+        };
+        on(self.task.isa, work);
+    }
+
+    /// Turns a query's products of a block into weights relative to the largest score so far; tells whether it does
+    /// not see some of the rows.
+    fn weigh(&mut self, index: usize, first: u64, length: usize) -> bool {
+        let (isa, line) = (self.task.isa, self.dv.next_multiple_of(LINE));
+        let visible = self.visible[index].saturating_sub(first).min(length as u64) as usize;
+        let (scores, beyond) = self.scores[index * BLOCK..][..length].split_at_mut(visible);
+        beyond.fill(0.0);
+        if self.params.soft_cap != 0.0 {
+            on(isa, SoftCapped { scores, cap: self.params.soft_cap });
+        }
+        let mut hidden = visible < length;
+        if let Some(slot) = self.params.mask_slot() {
+            let query = &self.queries[index];
+            let biases = &mut self.rows[..visible];
+            read_mask(&self.task.src[slot], self.task, query, first, biases);
+            let slope = slope(self.params.max_bias, self.task.src[0].desc.extents[2], query.head);
+            hidden |= biases.contains(&f32::NEG_INFINITY);
+            widened(isa, || {
+                for (score, bias) in scores.iter_mut().zip(&*biases) {
+                    let biased = *score + (slope * f64::from(*bias)) as f32;
+                    *score = if *bias == f32::NEG_INFINITY { *bias } else { biased };
+                }
+            });
+        }
+        let state = &mut self.states[index];
+        let mut max = larger(state.max, on(isa, LargestOf(Floats::from(&*scores))));
+        if max == f32::NEG_INFINITY {
+            if !scores.iter().any(|score| score.is_nan()) {
+                scores.fill(0.0);
+                return hidden;
+            }
+            max = f32::NAN;
+        }
+        if state.max.to_bits() != max.to_bits() {
+            let factor = (state.max - max).exp();
+            state.sum *= factor;
+            on(isa, Scaled { x: &mut self.sums[index * line..][..line], factor });
+            state.max = max;
+        }
+        state.sum += on(isa, Weights { scores, max });
+        hidden
+    }
+
+    /// Adds rows of V, times their weights, to the sums of the queries that see them.
+    fn add(&mut self, first: u64, length: usize, hidden: bool) {
+        let line = self.read_rows(2, first, length);
+        // A weight of 0 hides numbers only.
+        if hidden && !self.rows[..length * line].iter().all(|x| x.is_finite()) {
+            return self.add_seen(length, line);
+        }
+        let work = Product {
+            left: Matrix { floats: self.scores, stride: BLOCK },
+            right: Matrix { floats: self.rows, stride: line },
+            sums: self.sums,
+            stride: line,
+            rows: self.count,
+            columns: line,
+            depth: length,
+            fresh: false,
+        };
+        on(self.task.isa, work);
+    }
+
+    /// As `add`, without the rows that have a weight of 0.
+    fn add_seen(&mut self, length: usize, line: usize) {
+        for index in 0..self.count {
+            let sums = &mut self.sums[index * line..][..self.dv];
+            for (row, weight) in self.scores[index * BLOCK..][..length].iter().enumerate() {
+                if *weight != 0.0 {
+                    add_scaled(self.task.isa, sums, *weight, &self.rows[row * line..][..self.dv]);
+                }
+            }
+        }
+    }
+}
+
+/// A query's mask for some rows.
+fn read_mask(mask: &Src, task: &Task, query: &Query, first: u64, biases: &mut [f32]) {
+    let [_, _, heads, seqs] = mask.desc.extents;
+    mask.read(task.isa, first, [query.token, query.head % heads, query.seq % seqs], biases);
+}

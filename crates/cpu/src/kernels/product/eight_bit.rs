@@ -1,0 +1,228 @@
+//! Products of quantised weights with activations in 8 bits.
+
+use std::ops::Range;
+
+use orlop_backend::{Step, Value};
+use orlop_graph::{DType, Graph, TensorDesc};
+
+use super::experts;
+use super::right::{Right, Shared, pieces};
+use crate::access::Scratch;
+use crate::repack::{PackedLayout, ROWS};
+use crate::simd::product::{self, BLOCK_BYTES, Block, FEW, PANEL_ROWS};
+use crate::task::{Floats, Operand, Operands, Shape, Task, Thread, row_at};
+
+/// Whether a product takes activations in 8 bits.
+pub(crate) fn takes_eight_bits(weights: &TensorDesc, result: &TensorDesc) -> bool {
+    !weights.is_empty() && !result.is_empty() && PackedLayout::of(weights).is_some()
+}
+
+/// How a tensor lies in memory when it is rounded to 8 bits: a row of blocks for each of its rows.
+pub(crate) fn eight_bit_desc(desc: &TensorDesc) -> TensorDesc {
+    let bytes = (desc.extents[0] / 32).saturating_mul(BLOCK_BYTES as u64);
+    let extents = [bytes, desc.extents[1], desc.extents[2], desc.extents[3]];
+    // Sizes that do not fit 64 bits are beyond all memory, and are refused where memory is asked for.
+    TensorDesc::contiguous(DType::I8, &extents).unwrap_or(TensorDesc {
+        dtype: DType::I8,
+        extents,
+        strides: [1, u64::MAX, u64::MAX, u64::MAX],
+    })
+}
+
+pub(super) fn round_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+    let ([Value::Tensor(id)], []) = (&step.reads[..], &step.nodes[..]) else { return None };
+    graph.get(*id)?;
+    Some(Operands { reads: vec![Operand::Tensor(*id)], writes: vec![Operand::EightBit(*id)] })
+}
+
+/// A row as floats.
+pub(super) fn round_needs(shape: &Shape<'_>) -> Floats {
+    Floats { scratch: shape.reads[0].extents[0], shared: (0, 0) }
+}
+
+pub(super) fn round(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    let desc = &task.src[0].desc;
+    let numbers = product::numbers(task.isa, desc.rows());
+    let values = &mut scratch[..desc.extents[0] as usize];
+    for row in thread.part(desc.rows()) {
+        let at = row_at(desc, row);
+        task.src[0].read_row(at, values);
+        task.dst.fill_row(at, |blocks| {
+            product::quantize(task.isa, values, numbers, blocks.as_chunks_mut().0);
+        });
+    }
+}
+
+pub(super) fn product_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+    let [node] = step.nodes[..] else { return None };
+    let node = graph.nodes().get(node.index())?;
+    let mut reads: Vec<Operand> = node.inputs.iter().copied().map(Operand::Tensor).collect();
+    *reads.get_mut(1)? = Operand::EightBit(node.inputs[1]);
+    Some(Operands { reads, writes: vec![Operand::Tensor(node.output)] })
+}
+
+/// Two panels, and a group of rows in tiles for weights that are not repacked.
+pub(super) fn product_needs(shape: &Shape<'_>) -> Floats {
+    let weights = &shape.reads[0];
+    let panels = (weights.extents[0] / 32).saturating_mul(2 * product::panel_floats(weights.dtype) as u64);
+    let tiles = PackedLayout::of(weights).map_or(0, |layout| layout.group_bytes() as u64 / 4);
+    Floats { scratch: panels.saturating_add(tiles), shared: (0, 0) }
+}
+
+pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    let [_, n, b2, b3] = task.dst.desc.extents;
+    let mut left = Left::new(task, scratch);
+    let matrices = task.src[0].desc.extents[2] * task.src[0].desc.extents[3];
+    let count = n * b2 * b3 / matrices;
+    if left.direct(n * b2 * b3) {
+        for piece in pieces(thread, matrices, left.groups(), count, count) {
+            let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
+            left.few(piece.matrix, piece.unit, &right, piece.right);
+        }
+        return;
+    }
+    for piece in pieces(thread, matrices, left.groups().div_ceil(2), count, 4 * PANEL_ROWS as u64) {
+        let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
+        left.many(piece.matrix, piece.unit, &right, piece.right);
+    }
+}
+
+/// Every thread has its rows of all matrices, whichever experts they belong to.
+pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    let [_, each, tokens, _] = task.src[1].desc.extents;
+    let mut left = Left::new(task, scratch);
+    let direct = left.direct(each * tokens);
+    let units = if direct { left.groups() } else { left.groups().div_ceil(2) };
+    experts::for_each(task, [each, tokens], |expert, chosen| {
+        for unit in thread.part(units) {
+            if direct {
+                left.few(expert, unit, chosen, 0..chosen.count());
+            } else {
+                left.many(expert, unit, chosen, 0..chosen.count());
+            }
+        }
+    });
+}
+
+/// The weights of a product, and memory to bring them into the form that inner loops take.
+struct Left<'a> {
+    task: &'a Task,
+    layout: PackedLayout,
+    panels: &'a mut [f32],
+    tiles: &'a mut [u8],
+    /// The groups in the panels.
+    expanded: Option<(u64, u64)>,
+}
+
+impl<'a> Left<'a> {
+    fn new(task: &'a Task, scratch: &'a mut [f32]) -> Left<'a> {
+        let desc = &task.src[0].desc;
+        let layout = PackedLayout::of(desc).expect("a type that is repacked");
+        let panels = 2 * (desc.extents[0] / 32) as usize * product::panel_floats(desc.dtype);
+        let (panels, tiles) = scratch.split_at_mut(panels);
+        let tiles = &mut Scratch::bytes(tiles)[..layout.group_bytes()];
+        Left { task, layout, panels, tiles, expanded: None }
+    }
+
+    fn groups(&self) -> u64 {
+        self.layout.groups() as u64
+    }
+
+    /// Whether tiles are multiplied as they are, with this many rows of activations in all.
+    fn direct(&self, rows: u64) -> bool {
+        product::has_tile_products(self.task.isa) && rows <= FEW as u64
+    }
+
+    /// The rows of a group of a matrix, on which this many rows follow.
+    fn rows(&self, group: u64) -> Range<u64> {
+        let rows = self.task.src[0].desc.extents[1];
+        group * ROWS as u64..rows.min((group + 1) * ROWS as u64)
+    }
+
+    fn blocks(&self, row: u64) -> &'a [Block] {
+        self.task.src[1].nth_row(row).as_chunks().0
+    }
+
+    /// One group, as it is stored, with few rows of activations.
+    fn few(&mut self, matrix: u64, group: u64, right: &impl Right, range: Range<u64>) {
+        let dtype = self.task.src[0].desc.dtype;
+        let rows = self.rows(group);
+        let count = (rows.end - rows.start) as usize;
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start + FEW as u64);
+            let mut acts: [&[Block]; FEW] = [&[]; FEW];
+            let mut places = [[0; 3]; FEW];
+            for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(start..end) {
+                let (row, at) = right.get(index);
+                (*act, *place) = (self.blocks(row), at);
+            }
+            let used = (end - start) as usize;
+            let mut out = [[0.0; ROWS]; FEW];
+            product::dot_tiles(dtype, self.tiles(matrix, group), &acts[..used], &mut out);
+            for (out, at) in out[..used].iter().zip(places) {
+                self.task.dst.write_floats(rows.start, at, &out[..count]);
+            }
+            start = end;
+        }
+    }
+
+    /// The tiles of a group.
+    fn tiles(&mut self, matrix: u64, group: u64) -> &[u8] {
+        let weights = &self.task.src[0];
+        if weights.packed().is_some() {
+            return weights.group((matrix * self.layout.groups() as u64 + group) as usize);
+        }
+        let (rows, n2) = (self.rows(group), weights.desc.extents[2]);
+        if rows.end - rows.start < ROWS as u64 {
+            self.tiles.fill(0);
+        }
+        let row = |i1: u64| weights.row([i1, matrix % n2, matrix / n2]);
+        self.layout.pack(rows.map(row), 0, self.tiles);
+        self.tiles
+    }
+
+    /// Two groups, taken apart, with many rows of activations.
+    fn many(&mut self, matrix: u64, unit: u64, right: &impl Right, range: Range<u64>) {
+        let (isa, dtype) = (self.task.isa, self.task.src[0].desc.dtype);
+        let kind = product::kind(dtype).expect("a type that is repacked");
+        let numbers = product::numbers(isa, self.task.src[1].desc.rows());
+        let groups = 2 * unit..self.groups().min(2 * unit + 2);
+        if self.expanded != Some((matrix, unit)) {
+            for (number, group) in groups.clone().enumerate() {
+                let length = self.panels.len() / 2;
+                let panels = std::mem::take(&mut self.panels);
+                product::expand(
+                    isa,
+                    dtype,
+                    self.tiles(matrix, group),
+                    &mut panels[number * length..][..length],
+                );
+                self.panels = panels;
+            }
+            self.expanded = Some((matrix, unit));
+        }
+        let (first, second) = self.panels.split_at(self.panels.len() / 2);
+        let alone = groups.end - groups.start == 1;
+        let panels = [first, if alone { first } else { second }];
+        let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
+        let count = (columns.end - columns.start) as usize;
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start + PANEL_ROWS as u64);
+            let mut acts: [&[Block]; PANEL_ROWS] = [&[]; PANEL_ROWS];
+            let mut places = [[0; 3]; PANEL_ROWS];
+            for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(start..end) {
+                let (row, at) = right.get(index);
+                (*act, *place) = (self.blocks(row), at);
+            }
+            let used = (end - start) as usize;
+            let mut out = [[0.0; ROWS]; 2 * PANEL_ROWS];
+            product::panel(isa, numbers, kind, panels, &acts[..used], &mut out);
+            for (out, at) in out.as_flattened().chunks_exact(2 * ROWS).zip(&places[..used]) {
+                self.task.dst.write_floats(columns.start, *at, &out[..count]);
+            }
+            start = end;
+        }
+    }
+}

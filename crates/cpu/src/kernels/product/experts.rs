@@ -1,0 +1,69 @@
+//! Which rows of activations go to which expert.
+
+use orlop_backend::DeviceError;
+
+use super::right::Right;
+use crate::access::At;
+use crate::task::Task;
+
+/// Rows for one expert that are gathered at a time.
+const BATCH: usize = 256;
+
+/// Rows of activations for one expert.
+pub(super) struct Chosen<'a>(&'a [(u64, At)]);
+
+impl Right for Chosen<'_> {
+    fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn get(&self, index: u64) -> (u64, At) {
+        self.0[index as usize]
+    }
+}
+
+/// Calls `work` for every expert that somebody has chosen, with the rows that have, some at a time. Rows of
+/// activations are `[each, tokens]`.
+pub(super) fn for_each(task: &Task, [each, tokens]: [u64; 2], mut work: impl FnMut(u64, &Chosen<'_>)) {
+    let (experts, used) = (task.src[0].desc.extents[2], task.dst.desc.extents[1]);
+    let mut batch = [(0, [0; 3]); BATCH];
+    for expert in 0..experts {
+        let mut chosen = (0..tokens)
+            .flat_map(|token| (0..used).map(move |slot| (slot, token)))
+            .filter(|(slot, token)| of(task, *slot, *token) == expert as i64)
+            .map(|(slot, token)| (token * each + slot % each, [slot, token, 0]));
+        loop {
+            let count = batch.iter_mut().zip(&mut chosen).map(|(place, row)| *place = row).count();
+            if count == 0 {
+                break;
+            }
+            work(expert, &Chosen(&batch[..count]));
+        }
+    }
+}
+
+fn of(task: &Task, slot: u64, token: u64) -> i64 {
+    task.src[2].integer(slot, [token, 0, 0])
+}
+
+/// Looks for choices that are no experts.
+pub(super) fn are_in_range(task: &Task) -> Result<(), DeviceError> {
+    let rows = task.src[0].desc.extents[2];
+    let [_, used, tokens, _] = task.dst.desc.extents;
+    if task.dst.desc.is_empty() {
+        return Ok(());
+    }
+    for [slot, token] in (0..tokens).flat_map(|token| (0..used).map(move |slot| [slot, token])) {
+        let index = of(task, slot, token);
+        if u64::try_from(index).is_ok_and(|expert| expert < rows) {
+            continue;
+        }
+        return Err(DeviceError::BadIndex {
+            op: task.op.name().to_owned(),
+            tensor: task.name.clone(),
+            index,
+            rows,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Products in F32, of weights of any type.
+
+use std::ops::Range;
+
+use orlop_graph::{DType, Op, TensorDesc};
+
+use super::right::{Right, Shared, pieces};
+use super::{experts, zeros};
+use crate::access::as_bytes;
+use crate::repack::ROWS;
+use crate::simd::product::{self, FEW, FLOAT_ROWS};
+use crate::task::{Task, Thread, float, row_at};
+
+/// Rows of weights that are multiplied as they are before their products are written.
+const TAKEN: u64 = 16;
+
+/// Sixteen rows, and two panels made of such.
+pub(super) fn scratch(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
+    operands[0].extents[0].saturating_mul(3 * ROWS as u64)
+}
+
+/// Activations as F32, unless they can be used as they lie.
+pub(super) fn right_hand_rows(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> (u64, u64) {
+    if as_it_lies(&operands[1]) { (0, 0) } else { (operands[1].rows(), operands[1].extents[0]) }
+}
+
+fn as_it_lies(right: &TensorDesc) -> bool {
+    right.dtype == DType::F32 && right.rows_are_contiguous()
+}
+
+fn read_right_hand(task: &Task, thread: Thread) {
+    let right = &task.src[1];
+    if !as_it_lies(&right.desc) {
+        for index in thread.part(right.desc.rows()) {
+            task.shared.fill(index, |row| right.read_row(row_at(&right.desc, index), row));
+        }
+    }
+}
+
+pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    let [depth, m, a2, a3] = task.src[0].desc.extents;
+    let [_, n, b2, b3] = task.src[1].desc.extents;
+    if depth == 0 {
+        return zeros(task, thread);
+    }
+    if thread.phase == 0 {
+        return read_right_hand(task, thread);
+    }
+    let mut left = Left::new(task, scratch);
+    let (matrices, count) = (a2 * a3, n * b2 * b3 / (a2 * a3));
+    if left.direct(count) {
+        for piece in pieces(thread, matrices, m.div_ceil(TAKEN), count, count) {
+            let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
+            left.few(piece.matrix, piece.unit, &right, piece.right);
+        }
+        return;
+    }
+    for piece in pieces(thread, matrices, m.div_ceil(2 * ROWS as u64), count, 4 * FLOAT_ROWS as u64) {
+        let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
+        left.many(piece.matrix, piece.unit, &right, piece.right);
+    }
+}
+
+/// Every thread has its rows of all matrices, whichever experts they belong to.
+pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    let [depth, m, ..] = task.src[0].desc.extents;
+    let [_, each, tokens, _] = task.src[1].desc.extents;
+    if depth == 0 {
+        return zeros(task, thread);
+    }
+    if thread.phase == 0 {
+        return read_right_hand(task, thread);
+    }
+    let mut left = Left::new(task, scratch);
+    experts::for_each(task, [each, tokens], |expert, chosen| {
+        if left.direct(chosen.count()) {
+            for unit in thread.part(m.div_ceil(TAKEN)) {
+                left.few(expert, unit, chosen, 0..chosen.count());
+            }
+        } else {
+            for unit in thread.part(m.div_ceil(2 * ROWS as u64)) {
+                left.many(expert, unit, chosen, 0..chosen.count());
+            }
+        }
+    });
+}
+
+/// The weights of a product, and memory for panels of them.
+struct Left<'a> {
+    task: &'a Task,
+    depth: usize,
+    rows: &'a mut [f32],
+    panels: &'a mut [f32],
+    /// The matrix and the unit in the panels.
+    decoded: Option<(u64, u64)>,
+}
+
+impl<'a> Left<'a> {
+    fn new(task: &'a Task, scratch: &'a mut [f32]) -> Left<'a> {
+        let depth = task.src[0].desc.extents[0] as usize;
+        let (rows, panels) = scratch[..3 * ROWS * depth].split_at_mut(ROWS * depth);
+        Left { task, depth, rows, panels, decoded: None }
+    }
+
+    /// Whether weights are multiplied as they are, with this many rows of activations.
+    fn direct(&self, count: u64) -> bool {
+        let weights = &self.task.src[0].desc;
+        count <= FEW as u64 && float(weights.dtype) && weights.rows_are_contiguous()
+    }
+
+    fn activations(&self, row: u64) -> &'a [[u8; 4]] {
+        let right = &self.task.src[1];
+        match as_it_lies(&right.desc) {
+            // Divisions are slow, and mostly not needed.
+            true if row < right.desc.extents[1] => right.row([row, 0, 0]).as_chunks().0,
+            true => right.row(row_at(&right.desc, row)).as_chunks().0,
+            false => as_bytes(self.task.shared.row(row)).as_chunks().0,
+        }
+    }
+
+    fn place(&self, matrix: u64) -> [u64; 2] {
+        let n2 = self.task.src[0].desc.extents[2];
+        [matrix % n2, matrix / n2]
+    }
+
+    /// Some rows, as they are stored, with few rows of activations.
+    fn few(&mut self, matrix: u64, unit: u64, right: &impl Right, range: Range<u64>) {
+        let weights = &self.task.src[0];
+        let [i2, i3] = self.place(matrix);
+        let rows = unit * TAKEN..weights.desc.extents[1].min((unit + 1) * TAKEN);
+        let mut acts: [&[[u8; 4]]; FEW] = [&[]; FEW];
+        let mut places = [[0; 3]; FEW];
+        let mut used = 0;
+        for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(range) {
+            let (row, at) = right.get(index);
+            (*act, *place) = (self.activations(row), at);
+            used += 1;
+        }
+        let mut products = [[0.0; TAKEN as usize]; FEW];
+        for (number, i1) in rows.clone().enumerate() {
+            let mut out = [0.0; FEW];
+            let row = weights.row([i1, i2, i3]);
+            product::dot_row(self.task.isa, weights.desc.dtype, row, &acts[..used], &mut out);
+            for (products, out) in products.iter_mut().zip(out) {
+                products[number] = out;
+            }
+        }
+        let count = (rows.end - rows.start) as usize;
+        for (products, at) in products.iter().zip(&places[..used]) {
+            self.task.dst.write_floats(rows.start, *at, &products[..count]);
+        }
+    }
+
+    /// Two panels with many rows of activations.
+    fn many(&mut self, matrix: u64, unit: u64, right: &impl Right, range: Range<u64>) {
+        let (isa, both) = (self.task.isa, 2 * ROWS as u64);
+        let columns = unit * both..self.task.src[0].desc.extents[1].min((unit + 1) * both);
+        if self.decoded != Some((matrix, unit)) {
+            self.decode(self.place(matrix), columns.clone());
+            self.decoded = Some((matrix, unit));
+        }
+        let panels = self.panels.as_chunks::<ROWS>().0;
+        let (first, second) = panels.split_at(self.depth);
+        let count = (columns.end - columns.start) as usize;
+        let panels = [first, if count <= ROWS { first } else { second }];
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start + FLOAT_ROWS as u64);
+            let mut acts: [&[[u8; 4]]; FLOAT_ROWS] = [&[]; FLOAT_ROWS];
+            let mut places = [[0; 3]; FLOAT_ROWS];
+            for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(start..end) {
+                let (row, at) = right.get(index);
+                (*act, *place) = (self.activations(row), at);
+            }
+            let used = (end - start) as usize;
+            let mut out = [[0.0; ROWS]; 2 * FLOAT_ROWS];
+            product::panel_f32(isa, panels, &acts[..used], &mut out);
+            for (out, at) in out.as_flattened().chunks_exact(2 * ROWS).zip(&places[..used]) {
+                self.task.dst.write_floats(columns.start, *at, &out[..count]);
+            }
+            start = end;
+        }
+    }
+
+    /// Brings rows of a matrix into the panels.
+    fn decode(&mut self, [i2, i3]: [u64; 2], columns: Range<u64>) {
+        let panels = self.panels.as_chunks_mut::<ROWS>().0.chunks_exact_mut(self.depth);
+        for (first, panel) in columns.clone().step_by(ROWS).zip(panels) {
+            let rows = first..columns.end.min(first + ROWS as u64);
+            let floats = &mut self.rows[..(rows.end - rows.start) as usize * self.depth];
+            for (row, i1) in floats.chunks_exact_mut(self.depth).zip(rows) {
+                self.task.src[0].read_row([i1, i2, i3], row);
+            }
+            product::transpose(self.task.isa, floats, self.depth, panel);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Which rows of activations a matrix is multiplied with, and where the products go.
+
+use std::ops::Range;
+
+use orlop_graph::TensorDesc;
+
+use crate::access::At;
+use crate::task::Thread;
+
+/// Rows of activations for one matrix: the number of each, and the row of the result that it gives.
+pub(super) trait Right {
+    fn count(&self) -> u64;
+    fn get(&self, index: u64) -> (u64, At);
+}
+
+/// The rows of all right-hand matrices that share a left-hand one.
+pub(super) struct Shared {
+    /// First of the right-hand matrices, in dimensions 2 and 3, and how many.
+    first: [u64; 2],
+    shared: [u64; 2],
+    /// Rows, and matrices in dimension 2, on the right.
+    rows: u64,
+    matrices: u64,
+}
+
+impl Shared {
+    /// Those for matrix number `matrix` on the left.
+    pub(super) fn of(left: &TensorDesc, right: [u64; 3], matrix: u64) -> Shared {
+        let [_, _, a2, a3] = left.extents;
+        let [n, b2, b3] = right;
+        let shared = [b2 / a2, b3 / a3];
+        Shared { first: [matrix % a2 * shared[0], matrix / a2 * shared[1]], shared, rows: n, matrices: b2 }
+    }
+}
+
+impl Right for Shared {
+    fn count(&self) -> u64 {
+        self.rows * self.shared[0] * self.shared[1]
+    }
+
+    fn get(&self, index: u64) -> (u64, At) {
+        // Divisions are slow, and mostly not needed.
+        let (i1, matrix) =
+            if index < self.rows { (index, 0) } else { (index % self.rows, index / self.rows) };
+        let (j2, j3) = if matrix == 0 { (0, 0) } else { (matrix % self.shared[0], matrix / self.shared[0]) };
+        let (i2, i3) = (self.first[0] + j2, self.first[1] + j3);
+        ((i3 * self.matrices + i2) * self.rows + i1, [i1, i2, i3])
+    }
+}
+
+/// A piece of work: some units of rows of one matrix, with some rows of activations.
+pub(super) struct Piece {
+    pub(super) matrix: u64,
+    pub(super) unit: u64,
+    pub(super) right: Range<u64>,
+}
+
+/// A thread's pieces, if each of `matrices` matrices has `units` units and meets `count` rows of activations. Where
+/// there are few units, the activations are divided too, `step` at least at a time.
+pub(super) fn pieces(
+    thread: Thread,
+    matrices: u64,
+    units: u64,
+    count: u64,
+    step: u64,
+) -> impl Iterator<Item = Piece> {
+    let wanted =
+        if thread.count == 1 { 1 } else { (4 * thread.count as u64).div_ceil((matrices * units).max(1)) };
+    let each = count.div_ceil(wanted).next_multiple_of(step).max(1);
+    let parts = count.div_ceil(each);
+    thread.part(matrices * units * parts).map(move |piece| {
+        let (part, unit) = (piece % parts, piece / parts);
+        let right = part * each..count.min((part + 1) * each);
+        Piece { matrix: unit / units, unit: unit % units, right }
+    })
+}

@@ -1,0 +1,154 @@
+//! How a segment becomes steps: one a node, then one rule after the other, then scratch.
+//!
+//! A rule looks at the steps so far and replaces some, by ones whose kernel has a name in [`crate::kernels::named`].
+//! What such a step touches is the kernel's word ([`StepKernel::operands`]), so a rule says only which nodes go into
+//! it. Temporaries live from the first step that touches them to the last.
+
+mod eight_bit;
+
+use orlop_backend::{
+    Bindings, Device, DeviceError, LowerOptions, Segment, Slot, Step, Steps, Temporary, Value,
+};
+use orlop_graph::{Graph, TensorDesc, TensorId};
+
+use crate::kernels::{self, Chosen};
+use crate::task::{Floats, Operand, Operands, Shape};
+
+/// The rules, in the order in which they are tried.
+const RULES: [fn(&mut Draft<'_>); 1] = [eight_bit::share_rounded_activations];
+
+/// Steps in the making.
+pub(crate) struct Draft<'a> {
+    pub(crate) segment: &'a Segment<'a>,
+    pub(crate) options: &'a LowerOptions,
+    pub(crate) steps: Vec<Step>,
+    /// Names and bytes of temporaries.
+    pub(crate) temporaries: Vec<(String, u64)>,
+}
+
+impl Draft<'_> {
+    /// A new temporary.
+    pub(crate) fn temporary(&mut self, name: String, bytes: u64) -> Value {
+        self.temporaries.push((name, bytes));
+        Value::Temporary(self.temporaries.len() - 1)
+    }
+
+    /// The storage that a tensor lies in.
+    pub(crate) fn root(&self, id: TensorId) -> TensorId {
+        self.segment.graph.tensor(id).storage.root
+    }
+}
+
+/// A segment as this device runs it. `options` are as the pool allows.
+pub(crate) fn lower(
+    device: &dyn Device,
+    segment: &Segment<'_>,
+    options: &LowerOptions,
+) -> Result<Steps, DeviceError> {
+    let Steps { steps, .. } = segment.one_step_per_node(device, options)?;
+    let mut draft = Draft { segment, options, steps, temporaries: Vec::new() };
+    for rule in RULES {
+        rule(&mut draft);
+    }
+    add_scratch(&mut draft);
+    Ok(finish(draft))
+}
+
+/// Adds scratch and shared rows to what steps write.
+fn add_scratch(draft: &mut Draft<'_>) {
+    let graph = draft.segment.graph;
+    for index in 0..draft.steps.len() {
+        let Some((kernel, operands)) = kernels::of_step(graph, &draft.steps[index]) else { continue };
+        let shape = shape(graph, &draft.steps[index], &operands);
+        let needs = Needs::of(&kernel, &shape, draft.options.max_threads);
+        let name = name(graph, &draft.steps[index]);
+        for (what, bytes) in [("scratch", needs.scratch_bytes), ("shared", needs.shared_bytes)] {
+            if bytes > 0 {
+                let value = draft.temporary(format!("{what} of {name}"), bytes);
+                draft.steps[index].writes.push(value);
+            }
+        }
+    }
+}
+
+fn finish(draft: Draft<'_>) -> Steps {
+    let mut lives = vec![None; draft.temporaries.len()];
+    for (index, step) in draft.steps.iter().enumerate() {
+        for value in step.reads.iter().chain(&step.writes) {
+            if let Value::Temporary(number) = value {
+                let (_, last) = lives[*number].get_or_insert((index, index));
+                *last = index;
+            }
+        }
+    }
+    let temporary = |((name, bytes), life): ((String, u64), Option<(usize, usize)>)| {
+        let (first, last) = life.unwrap_or((0, 0));
+        Temporary { name, bytes, first, last }
+    };
+    let temporaries = draft.temporaries.into_iter().zip(lives).map(temporary).collect();
+    Steps { options: draft.options.clone(), steps: draft.steps, temporaries }
+}
+
+/// The name of a step's result.
+pub(crate) fn name(graph: &Graph, step: &Step) -> String {
+    match (step.nodes.last(), step.reads.first()) {
+        (Some(node), _) => graph.tensor(graph.node(*node).output).name.clone(),
+        (None, Some(Value::Tensor(id))) => graph.tensor(*id).name.clone(),
+        _ => String::new(),
+    }
+}
+
+/// Descriptions of what a step touches.
+pub(crate) fn shape<'a>(graph: &'a Graph, step: &Step, operands: &Operands) -> Shape<'a> {
+    let descs = |operands: &[Operand]| operands.iter().map(|operand| desc(graph, *operand)).collect();
+    Shape {
+        ops: step.nodes.iter().map(|node| &graph.node(*node).op).collect(),
+        reads: descs(&operands.reads),
+        writes: descs(&operands.writes),
+    }
+}
+
+/// The description of what an operand is in memory.
+pub(crate) fn desc(graph: &Graph, operand: Operand) -> TensorDesc {
+    match operand {
+        Operand::Tensor(id) => graph.tensor(id).desc,
+        Operand::EightBit(id) => kernels::eight_bit_desc(&graph.tensor(id).desc),
+    }
+}
+
+/// The place of what an operand is in memory, if `value`, which a step names there, is of that kind.
+pub(crate) fn slot(
+    bindings: &Bindings,
+    operand: Operand,
+    value: Value,
+) -> Result<Option<&Slot>, DeviceError> {
+    let same = match (operand, value) {
+        (Operand::Tensor(id), Value::Tensor(named)) => id == named,
+        (Operand::EightBit(_), Value::Temporary(_)) => true,
+        _ => false,
+    };
+    if same { bindings.slot(value).map(Some) } else { Ok(None) }
+}
+
+/// Temporary memory of one step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    /// Bytes of one thread's scratch: whole cache lines, so that threads do not share any.
+    pub(crate) per_thread: u64,
+    pub(crate) scratch_bytes: u64,
+    pub(crate) shared: (u64, u64),
+    pub(crate) shared_bytes: u64,
+}
+
+impl Needs {
+    pub(crate) fn of(kernel: &Chosen, shape: &Shape<'_>, threads: usize) -> Needs {
+        let Floats { scratch, shared } = kernel.needs(shape);
+        let per_thread = scratch.saturating_mul(4).checked_next_multiple_of(64).unwrap_or(u64::MAX - 63);
+        Needs {
+            per_thread,
+            scratch_bytes: per_thread.saturating_mul(threads as u64),
+            shared,
+            shared_bytes: shared.0.saturating_mul(shared.1).saturating_mul(4),
+        }
+    }
+}

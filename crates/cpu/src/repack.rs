@@ -1,0 +1,15 @@
+//! Weights in a layout of the device's own.
+//!
+//! Rows are kept in groups of [`ROWS`]. For each block along a row, a *tile* holds that block of all rows of the
+//! group, field by field: four neighbouring bytes of row 0, then of row 1, and so on, so that a vector of 64 bytes
+//! is four elements of sixteen rows, and a vector of scales is one scale of each. Bits stay packed. Every matrix
+//! begins a group of its own; a last group that is not full is padded with zeros.
+
+mod buffer;
+mod fields;
+mod layout;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use buffer::PackedBufferType;
+pub(crate) use layout::{PackedLayout, ROWS};

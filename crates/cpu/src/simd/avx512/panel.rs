@@ -1,0 +1,69 @@
+//! Panels of weights in 8 bits with many rows of activations.
+
+use std::arch::x86_64::*;
+
+use super::{four, load_f32, store_f32};
+use crate::simd::eight_bit::{Block, float_at, scale};
+
+/// The products of two panels, of 16 rows each, with rows of biased activations: for each of these, 16 products with
+/// the first panel and 16 with the second.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(in crate::simd) fn panel<const T: usize>(
+    (min, group): (bool, usize),
+    panels: [&[f32]; 2],
+    acts: [&[Block]; T],
+    out: &mut [[f32; 16]],
+) {
+    match (min, group) {
+        (false, 32) => multiply::<T, false, 1, 11>(panels, acts, out),
+        (true, 32) => multiply::<T, true, 1, 11>(panels, acts, out),
+        (false, _) => multiply::<T, false, 2, 14>(panels, acts, out),
+        (true, _) => multiply::<T, true, 2, 14>(panels, acts, out),
+    }
+}
+
+/// `VECTORS` is what a panel holds for 32 elements: eight vectors of weights, three for each of `GROUPS`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn multiply<const T: usize, const MIN: bool, const GROUPS: usize, const VECTORS: usize>(
+    panels: [&[f32]; 2],
+    acts: [&[Block]; T],
+    out: &mut [[f32; 16]],
+) {
+    let [a, b] = panels.map(|panel| panel.as_chunks::<16>().0.as_chunks::<VECTORS>().0);
+    // Closures in loops may stay calls, so there are none.
+    let acts = acts.map(|act| &act[..a.len()]);
+    let mut sums = [[_mm512_setzero_ps(); T]; 2];
+    for (number, (a, b)) in a.iter().zip(b).enumerate() {
+        for group in 0..GROUPS {
+            let tail = 8 + 3 * group;
+            let mut products =
+                [[_mm512_castps_si512(load_f32(&a[tail])); T], [_mm512_castps_si512(load_f32(&b[tail])); T]];
+            for step in 8 / GROUPS * group..8 / GROUPS * (group + 1) {
+                let first = _mm512_castps_si512(load_f32(&a[step]));
+                let second = _mm512_castps_si512(load_f32(&b[step]));
+                for (t, act) in acts.iter().enumerate() {
+                    let four = four(&act[number], 4 * step);
+                    products[0][t] = _mm512_dpbusd_epi32(products[0][t], four, first);
+                    products[1][t] = _mm512_dpbusd_epi32(products[1][t], four, second);
+                }
+            }
+            for (panel, vectors) in [a, b].into_iter().enumerate() {
+                let (scales, mins) = (load_f32(&vectors[tail + 1]), load_f32(&vectors[tail + 2]));
+                for (t, act) in acts.iter().enumerate() {
+                    let factors = _mm512_mul_ps(scales, _mm512_set1_ps(scale(&act[number])));
+                    let product = _mm512_cvtepi32_ps(products[panel][t]);
+                    sums[panel][t] = _mm512_fmadd_ps(product, factors, sums[panel][t]);
+                    if MIN {
+                        let at = if GROUPS == 1 { 36 } else { 40 + 4 * group };
+                        let all = _mm512_set1_ps(float_at(&act[number], at));
+                        sums[panel][t] = _mm512_fmadd_ps(mins, all, sums[panel][t]);
+                    }
+                }
+            }
+        }
+    }
+    for (t, out) in out.as_chunks_mut::<2>().0.iter_mut().enumerate().take(T) {
+        store_f32(&mut out[0], sums[0][t]);
+        store_f32(&mut out[1], sums[1][t]);
+    }
+}

@@ -1,0 +1,225 @@
+//! Repacked tiles: multiplied as they are with few rows of activations, or taken apart for many.
+
+use std::arch::x86_64::*;
+
+use orlop_graph::DType;
+
+use super::{four, load_16, load_32, load_bytes, store_f32};
+use crate::simd::eight_bit::{Block, Tail};
+use crate::simd::steps::{LEVELS, MX_LEVELS, of_type, tile_types, within};
+
+type V = __m512i;
+type F = __m512;
+
+macro_rules! kernels {
+    ($(#[$attr:meta])*) => {
+        $(#[$attr])*
+        pub(super) fn dot<const T: usize>(tiles: &[u8], acts: [&[Block]; T], out: &mut [[f32; 16]]) {
+            const GROUPS: usize = 32 / GROUP;
+            const BLOCKS: usize = ELEMENTS / 32;
+            let mut sums = [_mm512_setzero_ps(); T];
+            let tiles = tiles.as_chunks::<TILE>().0;
+            // Closures in loops may stay calls, so there are none.
+            let acts = acts.map(|act| &act.as_chunks::<BLOCKS>().0[..tiles.len()]);
+            for (number, tile) in tiles.iter().enumerate() {
+                for part in 0..PARTS {
+                    let mut products = [[_mm512_setzero_si512(); T]; SLOTS];
+                    if OFFSET != 0 {
+                        for (slot, products) in products.iter_mut().enumerate() {
+                            let group = group_of(part, slot);
+                            for (product, act) in products.iter_mut().zip(&acts) {
+                                let tail = Tail::signed(&act[number][group / GROUPS]);
+                                let sum = tail.sum(within(group, GROUPS), GROUPS);
+                                *product = _mm512_set1_epi32(-OFFSET * sum);
+                            }
+                        }
+                    }
+                    steps(tile, part, |slot, k, codes| {
+                        for (product, act) in products[slot].iter_mut().zip(&acts) {
+                            let four = four(&act[number][k / 32], k % 32);
+                            *product = _mm512_dpbusd_epi32(*product, codes, four);
+                        }
+                    });
+                    for (slot, products) in products.iter().enumerate() {
+                        let group = group_of(part, slot);
+                        let (scale, min) = (scale(tile, group), min(tile, group));
+                        for ((sum, product), act) in sums.iter_mut().zip(products).zip(&acts) {
+                            let tail = Tail::signed(&act[number][group / GROUPS]);
+                            let scale = _mm512_mul_ps(scale, _mm512_set1_ps(tail.scale));
+                            *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(*product), scale, *sum);
+                            if MIN {
+                                let all = tail.scale * tail.sum(within(group, GROUPS), GROUPS) as f32;
+                                *sum = _mm512_fmadd_ps(min, _mm512_set1_ps(all), *sum);
+                            }
+                        }
+                    }
+                }
+            }
+            for (out, sum) in out.iter_mut().zip(sums) {
+                store_f32(out, sum);
+            }
+        }
+
+        $(#[$attr])*
+        pub(super) fn expand(tiles: &[u8], panel: &mut [f32]) {
+            const GROUPS: usize = 32 / GROUP;
+            const BLOCK: usize = 128 + 48 * GROUPS;
+            let panels = panel.as_chunks_mut::<{ BLOCK * (ELEMENTS / 32) }>().0;
+            for (tile, panel) in tiles.as_chunks::<TILE>().0.iter().zip(panels) {
+                let panel = panel.as_chunks_mut::<16>().0;
+                for part in 0..PARTS {
+                    let mut sums = [_mm512_setzero_si512(); SLOTS];
+                    steps(tile, part, |slot, k, codes| {
+                        let weights = _mm512_sub_epi8(codes, _mm512_set1_epi8(OFFSET as i8));
+                        sums[slot] = _mm512_dpbusd_epi32(sums[slot], _mm512_set1_epi8(1), weights);
+                        store_f32(
+                            &mut panel[k / 32 * (BLOCK / 16) + k % 32 / 4],
+                            _mm512_castsi512_ps(weights),
+                        );
+                    });
+                    for (slot, sum) in sums.iter().enumerate() {
+                        let group = group_of(part, slot);
+                        let at = group / GROUPS * (BLOCK / 16) + 8 + within(group, GROUPS) * 3;
+                        let start = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(*sum, 7));
+                        store_f32(&mut panel[at], _mm512_castsi512_ps(start));
+                        store_f32(&mut panel[at + 1], scale(tile, group));
+                        store_f32(&mut panel[at + 2], min(tile, group));
+                    }
+                }
+            }
+        }
+    };
+}
+
+tile_types! { #[inline] #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")] }
+
+/// The products of a group of rows, still packed, with rows of signed activations; panics for types that are not
+/// repacked.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(in crate::simd) fn dot<const T: usize>(
+    dtype: DType,
+    tiles: &[u8],
+    acts: [&[Block]; T],
+    out: &mut [[f32; 16]],
+) {
+    of_type!(dtype, dot::<T>(tiles, acts, out), unreachable!("{dtype} is not repacked"))
+}
+
+/// Takes tiles apart into a panel.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(in crate::simd) fn expand(dtype: DType, tiles: &[u8], panel: &mut [f32]) {
+    of_type!(dtype, expand(tiles, panel), unreachable!("{dtype} is not repacked"))
+}
+
+/// `N` bytes of a tile.
+#[inline(always)]
+fn part<const N: usize>(tile: &[u8], at: usize) -> &[u8; N] {
+    tile[at..].first_chunk().expect("a part of the tile")
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(tile: &[u8], at: usize) -> V {
+    load_bytes(part(tile, at))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn low(v: V) -> V {
+    _mm512_and_si512(v, _mm512_set1_epi8(15))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn high(v: V) -> V {
+    _mm512_and_si512(_mm512_srli_epi32(v, 4), _mm512_set1_epi8(15))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn pair<const NUMBER: u32>(v: V) -> V {
+    _mm512_and_si512(_mm512_srlv_epi32(v, _mm512_set1_epi32(2 * NUMBER as i32)), _mm512_set1_epi8(3))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn joined(low: V, high: V) -> V {
+    _mm512_or_si512(low, _mm512_slli_epi32(high, 4))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn flip(v: V) -> V {
+    _mm512_xor_si512(v, _mm512_set1_epi8(-128))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn level(v: V, levels: &[u8; 16]) -> V {
+    _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load_16(levels)), v)
+}
+
+#[inline(always)]
+fn mask(tile: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*part(tile, at))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn with_bit<const BIT: u8>(v: V, mask: u64) -> V {
+    _mm512_mask_add_epi8(v, mask, v, _mm512_set1_epi8(BIT as i8))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn halves(tile: &[u8], at: usize) -> F {
+    _mm512_cvtph_ps(load_32(part(tile, at)))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn exponents(tile: &[u8], at: usize) -> F {
+    let bytes = _mm512_cvtepu8_epi32(load_16(part(tile, at)));
+    let normal = _mm512_slli_epi32(_mm512_sub_epi32(bytes, _mm512_set1_epi32(1)), 23);
+    let denormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x0020_0000), bytes);
+    let small = _mm512_cmplt_epu32_mask(bytes, _mm512_set1_epi32(2));
+    _mm512_castsi512_ps(_mm512_mask_blend_epi32(small, normal, denormal))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn unsigned(tile: &[u8], at: usize) -> F {
+    _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16(part(tile, at))))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn signed(tile: &[u8], at: usize) -> F {
+    _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(part(tile, at))))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn nibbles<const SHIFT: u32>(tile: &[u8], at: usize) -> F {
+    let bytes = _mm512_cvtepu8_epi32(load_16(part(tile, at)));
+    let shifted = _mm512_srlv_epi32(bytes, _mm512_set1_epi32(SHIFT as i32));
+    _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(15)))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn product(a: F, b: F) -> F {
+    _mm512_mul_ps(a, b)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn negative(a: F) -> F {
+    _mm512_xor_ps(a, _mm512_set1_ps(-0.0))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn zero() -> F {
+    _mm512_setzero_ps()
+}

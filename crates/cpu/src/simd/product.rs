@@ -1,0 +1,228 @@
+//! Inner loops of matrix products: which code runs for which instructions.
+//!
+//! Weights come in groups of 16 rows, in one of three forms. *Tiles* are as they are stored (`repack`). A *panel* is a
+//! group taken apart, for products with many rows of activations: for each 32 elements, eight vectors of four signed
+//! bytes of each row, and then, for each group of elements with a scale of its own, a start for sums, which makes up
+//! for biased activations, scales, and minima. A *panel of floats* has 16 floats, one a row, for each element.
+
+use orlop_graph::DType;
+
+pub(crate) use super::eight_bit::{BLOCK_BYTES, Block, Numbers, quantize};
+pub(crate) use super::portable::kind;
+use super::{portable, widened};
+use crate::isa::Isa;
+
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
+
+/// Rows of activations that [`panel`] takes at most.
+pub(crate) const PANEL_ROWS: usize = 6;
+/// Rows of activations that [`panel_f32`] takes at most.
+pub(crate) const FLOAT_ROWS: usize = 8;
+/// Rows of activations that [`dot_tiles`] and [`dot_row`] take at most.
+pub(crate) const FEW: usize = 4;
+
+/// Floats of a panel for 32 elements of a type; 0 for types that are not repacked.
+pub(crate) fn panel_floats(dtype: DType) -> usize {
+    kind(dtype).map_or(0, |(_, group)| 128 + 48 * (32 / group))
+}
+
+/// How activations are rounded for products with this many rows of them.
+pub(crate) fn numbers(isa: Isa, rows: u64) -> Numbers {
+    if has_tile_products(isa) && rows > FEW as u64 { Numbers::Biased } else { Numbers::Signed }
+}
+
+/// Whether there is [`dot_tiles`].
+pub(crate) fn has_tile_products(isa: Isa) -> bool {
+    isa == Isa::Avx512
+}
+
+/// Takes the tiles of a group apart.
+pub(crate) fn expand(isa: Isa, dtype: DType, tiles: &[u8], panel: &mut [f32]) {
+    match isa {
+        // SAFETY: `expand` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { avx512::expand(dtype, tiles, panel) },
+        _ => widened(isa, || portable::expand(dtype, tiles, panel)),
+    }
+}
+
+/// The products of a group in tiles with up to [`FEW`] rows of signed activations, 16 for each.
+pub(crate) fn dot_tiles(dtype: DType, tiles: &[u8], acts: &[&[Block]], out: &mut [[f32; 16]]) {
+    debug_assert!(Isa::Avx512.is_available());
+    #[cfg(target_arch = "x86_64")]
+    match *acts {
+        // SAFETY: `dot` asks for AVX-512 with VNNI; callers ask `has_tile_products` first.
+        [a] => unsafe { avx512::dot(dtype, tiles, [a], out) },
+        // SAFETY: as above.
+        [a, b] => unsafe { avx512::dot(dtype, tiles, [a, b], out) },
+        // SAFETY: as above.
+        [a, b, c] => unsafe { avx512::dot(dtype, tiles, [a, b, c], out) },
+        // SAFETY: as above.
+        [a, b, c, d] => unsafe { avx512::dot(dtype, tiles, [a, b, c, d], out) },
+        _ => debug_assert!(acts.is_empty(), "too many rows"),
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (dtype, tiles, acts, out);
+}
+
+/// The products of two panels with up to [`PANEL_ROWS`] rows of activations, whose numbers are as [`numbers`] says:
+/// for each row, 16 with the first panel and 16 with the second.
+pub(crate) fn panel(
+    isa: Isa,
+    numbers: Numbers,
+    kind: (bool, usize),
+    panels: [&[f32]; 2],
+    acts: &[&[Block]],
+    out: &mut [[f32; 16]],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512 && numbers == Numbers::Biased {
+        return match *acts {
+            // SAFETY: `panel` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
+            [a] => unsafe { avx512::panel(kind, panels, [a], out) },
+            // SAFETY: as above.
+            [a, b] => unsafe { avx512::panel(kind, panels, [a, b], out) },
+            // SAFETY: as above.
+            [a, b, c] => unsafe { avx512::panel(kind, panels, [a, b, c], out) },
+            // SAFETY: as above.
+            [a, b, c, d] => unsafe { avx512::panel(kind, panels, [a, b, c, d], out) },
+            // SAFETY: as above.
+            [a, b, c, d, e] => unsafe { avx512::panel(kind, panels, [a, b, c, d, e], out) },
+            // SAFETY: as above.
+            [a, b, c, d, e, f] => unsafe { avx512::panel(kind, panels, [a, b, c, d, e, f], out) },
+            _ => debug_assert!(acts.is_empty(), "too many rows"),
+        };
+    }
+    let (min, group) = kind;
+    for (act, out) in acts.iter().zip(out.as_chunks_mut::<2>().0) {
+        *out = panels.map(|panel| match isa {
+            // SAFETY: `panel` asks for AVX2 and FMA; as above.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 | Isa::Avx512 => unsafe { avx2::panel(min, group, panel, act) },
+            _ => portable::panel(min, group, panel, act),
+        });
+    }
+}
+
+/// The products of two panels of floats with up to [`FLOAT_ROWS`] rows of activations: for each row, 16 with the first
+/// panel and 16 with the second.
+pub(crate) fn panel_f32(isa: Isa, panels: [&[[f32; 16]]; 2], acts: &[&[[u8; 4]]], out: &mut [[f32; 16]]) {
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512 {
+        return match *acts {
+            // SAFETY: `panel_f32` asks for AVX-512; devices only have an `Isa` that the machine has.
+            [a] => unsafe { avx512::panel_f32(panels, [a], out) },
+            // SAFETY: as above.
+            [a, b] => unsafe { avx512::panel_f32(panels, [a, b], out) },
+            // SAFETY: as above.
+            [a, b, c] => unsafe { avx512::panel_f32(panels, [a, b, c], out) },
+            // SAFETY: as above.
+            [a, b, c, d] => unsafe { avx512::panel_f32(panels, [a, b, c, d], out) },
+            // SAFETY: as above.
+            [a, b, c, d, e] => unsafe { avx512::panel_f32(panels, [a, b, c, d, e], out) },
+            // SAFETY: as above.
+            [a, b, c, d, e, f] => unsafe { avx512::panel_f32(panels, [a, b, c, d, e, f], out) },
+            // SAFETY: as above.
+            [a, b, c, d, e, f, g] => unsafe { avx512::panel_f32(panels, [a, b, c, d, e, f, g], out) },
+            // SAFETY: as above.
+            [a, b, c, d, e, f, g, h] => unsafe { avx512::panel_f32(panels, [a, b, c, d, e, f, g, h], out) },
+            _ => debug_assert!(acts.is_empty(), "too many rows"),
+        };
+    }
+    for (act, out) in acts.iter().zip(out.as_chunks_mut::<2>().0) {
+        *out = panels.map(|panel| match isa {
+            // SAFETY: `panel_f32` asks for AVX2 and FMA; as above.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { avx2::panel_f32(panel, act) },
+            _ => panel_f32_scalar(panel, act),
+        });
+    }
+}
+
+fn panel_f32_scalar(panel: &[[f32; 16]], act: &[[u8; 4]]) -> [f32; 16] {
+    let mut sums = [0.0; 16];
+    for (weights, act) in panel.iter().zip(act) {
+        let act = f32::from_le_bytes(*act);
+        for (sum, weight) in sums.iter_mut().zip(weights) {
+            *sum += weight * act;
+        }
+    }
+    sums
+}
+
+/// The products of a row of weights (F32, F16 or BF16) with up to [`FEW`] rows of activations.
+pub(crate) fn dot_row(isa: Isa, dtype: DType, row: &[u8], acts: &[&[[u8; 4]]], out: &mut [f32; FEW]) {
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512 {
+        match *acts {
+            // SAFETY: `dot_row` asks for AVX-512; devices only have an `Isa` that the machine has.
+            [a] => out[..1].copy_from_slice(&unsafe { avx512::dot_row(dtype, row, [a]) }),
+            // SAFETY: as above.
+            [a, b] => out[..2].copy_from_slice(&unsafe { avx512::dot_row(dtype, row, [a, b]) }),
+            // SAFETY: as above.
+            [a, b, c] => out[..3].copy_from_slice(&unsafe { avx512::dot_row(dtype, row, [a, b, c]) }),
+            // SAFETY: as above.
+            [a, b, c, d] => *out = unsafe { avx512::dot_row(dtype, row, [a, b, c, d]) },
+            _ => debug_assert!(acts.is_empty(), "too many rows"),
+        }
+        let size = dtype.block_bytes() as usize;
+        let rest = &row[row.len() / (16 * size) * (16 * size)..];
+        for (act, out) in acts.iter().zip(out).filter(|_| !rest.is_empty()) {
+            *out += dot_row_scalar(dtype, rest, &act[act.len() - rest.len() / size..]);
+        }
+        return;
+    }
+    for (act, out) in acts.iter().zip(out) {
+        *out = match isa {
+            // SAFETY: `dot_row` asks for AVX2, FMA and F16C; as above.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { avx2::dot_row(dtype, row, act) },
+            _ => dot_row_scalar(dtype, row, act),
+        };
+    }
+}
+
+/// The sum of products of a row and activations, in eight lanes.
+pub(super) fn dot_row_scalar(dtype: DType, row: &[u8], act: &[[u8; 4]]) -> f32 {
+    match dtype {
+        DType::F16 => lanes(row.as_chunks().0, act, |bytes| half::f16::from_le_bytes(bytes).to_f32()),
+        DType::BF16 => lanes(row.as_chunks().0, act, |bytes| half::bf16::from_le_bytes(bytes).to_f32()),
+        _ => lanes(row.as_chunks().0, act, f32::from_le_bytes),
+    }
+}
+
+fn lanes<const SIZE: usize>(row: &[[u8; SIZE]], act: &[[u8; 4]], decode: impl Fn([u8; SIZE]) -> f32) -> f32 {
+    let mut sums = [0.0; 8];
+    for (row, act) in row.chunks(8).zip(act.chunks(8)) {
+        for ((sum, weight), act) in sums.iter_mut().zip(row).zip(act) {
+            *sum += decode(*weight) * f32::from_le_bytes(*act);
+        }
+    }
+    sums.iter().sum()
+}
+
+/// Sixteen rows of floats become a panel: `panel[k][row]` is element `k` of a row. Rows are `length` floats long and
+/// lie one after the other; there may be fewer than sixteen, and then the rest of the panel is 0.
+pub(crate) fn transpose(isa: Isa, rows: &[f32], length: usize, panel: &mut [[f32; 16]]) {
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512 && rows.len() == 16 * length {
+        for (number, out) in panel.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            let at = |row: usize| rows[row * length + 16 * number..].first_chunk().expect("16 of the row");
+            // SAFETY: `transpose` asks for AVX-512; devices only have an `Isa` that the machine has.
+            unsafe { avx512::transpose(std::array::from_fn(at), out) };
+            done = 16 * (number + 1);
+        }
+    }
+    let _ = isa;
+    for (k, out) in panel.iter_mut().enumerate().skip(done) {
+        *out = [0.0; 16];
+        for (out, row) in out.iter_mut().zip(rows.chunks_exact(length)) {
+            *out = row[k];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

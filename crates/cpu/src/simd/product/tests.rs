@@ -1,0 +1,238 @@
+use orlop_graph::{DType, TensorDesc};
+
+use super::*;
+use crate::repack::{PackedLayout, ROWS};
+
+fn isas() -> impl Iterator<Item = Isa> {
+    [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available())
+}
+
+fn repacked() -> impl Iterator<Item = DType> {
+    DType::all().filter(|dtype| kind(*dtype).is_some())
+}
+
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> f32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    fn row(&mut self, length: usize) -> Vec<f32> {
+        (0..length).map(|_| self.next()).collect()
+    }
+}
+
+/// Sixteen rows in tiles, and as floats.
+fn weights(dtype: DType, length: usize) -> (Vec<u8>, Vec<Vec<f32>>) {
+    let desc = TensorDesc::contiguous(dtype, &[length as u64, ROWS as u64]).unwrap();
+    let layout = PackedLayout::of(&desc).unwrap();
+    let mut noise = Noise(length as u64);
+    let row = desc.row_bytes() as usize;
+    let mut bytes = vec![0; desc.bytes() as usize];
+    let mut floats = Vec::new();
+    for bytes in bytes.chunks_exact_mut(row) {
+        orlop_quant::encode(dtype, &noise.row(length), bytes).unwrap();
+        let mut values = vec![0.0; length];
+        orlop_quant::decode(dtype, bytes, &mut values).unwrap();
+        floats.push(values);
+    }
+    let mut tiles = vec![0; layout.bytes()];
+    layout.pack_rows(&bytes, 0, &mut tiles);
+    (tiles, floats)
+}
+
+/// Activations in 8 bits, and the numbers that these stand for.
+fn activations(isa: Isa, length: usize, seed: u64, numbers: Numbers) -> (Vec<Block>, Vec<f64>) {
+    let values: Vec<f32> = Noise(seed).row(length).iter().map(|x| x * x * x * 30.0).collect();
+    let mut blocks = vec![[0; BLOCK_BYTES]; length / 32];
+    quantize(isa, &values, numbers, &mut blocks);
+    let bias = if numbers == Numbers::Biased { 128.0 } else { 0.0 };
+    let decoded = blocks.iter().flat_map(|block| {
+        let scale = f32::from_le_bytes([block[32], block[33], block[34], block[35]]);
+        block[..32].iter().map(move |byte| {
+            let number = if bias > 0.0 { f64::from(*byte) - bias } else { f64::from(*byte as i8) };
+            number * f64::from(scale)
+        })
+    });
+    let decoded: Vec<f64> = decoded.collect();
+    for (value, decoded) in values.chunks(32).zip(decoded.chunks(32)) {
+        let largest = value.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        for (value, decoded) in value.iter().zip(decoded) {
+            assert!((f64::from(*value) - decoded).abs() <= f64::from(largest) / 253.9, "{value} {decoded}");
+        }
+    }
+    (blocks, decoded)
+}
+
+fn close(got: &[f32], weights: &[Vec<f32>], act: &[f64], what: &str) {
+    for (got, row) in got.iter().zip(weights) {
+        let products = row.iter().zip(act).map(|(w, a)| f64::from(*w) * a);
+        let (exact, size) = products.fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()));
+        assert!((f64::from(*got) - exact).abs() <= 1e-5 * size, "{what}: {got} {exact}");
+    }
+}
+
+#[test]
+fn tiles_are_taken_apart_alike_by_all_instructions() {
+    for dtype in repacked() {
+        let (tiles, _) = weights(dtype, 512);
+        let mut expected = vec![0.0; 16 * panel_floats(dtype)];
+        expand(Isa::Scalar, dtype, &tiles, &mut expected);
+        for isa in isas() {
+            let mut panel = vec![0.0; expected.len()];
+            expand(isa, dtype, &tiles, &mut panel);
+            assert!(as_bits(&panel) == as_bits(&expected), "{dtype} {isa}");
+        }
+    }
+}
+
+fn as_bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn activations_are_rounded_alike_by_all_instructions() {
+    for numbers in [Numbers::Signed, Numbers::Biased] {
+        let (expected, _) = activations(Isa::Scalar, 640, 3, numbers);
+        for isa in isas() {
+            assert!(activations(isa, 640, 3, numbers).0 == expected, "{isa}");
+        }
+    }
+}
+
+#[test]
+fn blocks_that_are_not_finite_or_too_small_stay_what_they_are() {
+    for isa in isas() {
+        let mut values = vec![1.0; 128];
+        (values[3], values[40]) = (f32::NAN, f32::INFINITY);
+        values[64..96].fill(1e-42);
+        values[96..].fill(0.0);
+        let mut blocks = [[0; BLOCK_BYTES]; 4];
+        quantize(isa, &values, Numbers::Signed, &mut blocks);
+        let scales = blocks.map(|block| f32::from_le_bytes([block[32], block[33], block[34], block[35]]));
+        assert!(
+            scales[0].is_nan() && scales[1].is_nan() && scales[2] == 0.0 && scales[3] == 0.0,
+            "{scales:?}"
+        );
+    }
+}
+
+#[test]
+fn panels_and_tiles_give_the_products_of_what_is_stored() {
+    for dtype in repacked() {
+        let (tiles, weights) = weights(dtype, 768);
+        let mut panel_memory = vec![0.0; 24 * panel_floats(dtype)];
+        for isa in isas() {
+            expand(isa, dtype, &tiles, &mut panel_memory);
+            for rows in 1..=PANEL_ROWS {
+                let numbers = numbers(isa, FEW as u64 + 1);
+                let acts: Vec<_> = (0..rows).map(|row| activations(isa, 768, row as u64, numbers)).collect();
+                let blocks: Vec<&[Block]> = acts.iter().map(|(blocks, _)| &blocks[..]).collect();
+                let mut out = vec![[0.0; 16]; 2 * rows];
+                let panels = [&panel_memory[..]; 2];
+                panel(isa, numbers, kind(dtype).unwrap(), panels, &blocks, &mut out);
+                for ((_, act), out) in acts.iter().zip(out.chunks(2)) {
+                    assert_eq!(out[0], out[1]);
+                    close(&out[0], &weights, act, &format!("{dtype} {isa} panel"));
+                }
+                if !has_tile_products(isa) || rows > FEW {
+                    continue;
+                }
+                let acts: Vec<_> =
+                    (0..rows).map(|row| activations(isa, 768, row as u64, Numbers::Signed)).collect();
+                let blocks: Vec<&[Block]> = acts.iter().map(|(blocks, _)| &blocks[..]).collect();
+                dot_tiles(dtype, &tiles, &blocks, &mut out);
+                for ((_, act), out) in acts.iter().zip(&out) {
+                    close(out, &weights, act, &format!("{dtype} {isa} tiles"));
+                }
+            }
+        }
+    }
+}
+
+/// The largest weights and activations there are: sums of products must not saturate anywhere.
+#[test]
+fn extreme_numbers_do_not_saturate() {
+    let (mut tiles, weights) = weights(DType::Q8_0, 64);
+    tiles.iter_mut().enumerate().filter(|(at, _)| at % 544 < 512).for_each(|(at, byte)| {
+        *byte = if at % 3 == 0 { 127 } else { 128 };
+    });
+    let mut expected = None;
+    for isa in isas() {
+        let mut panel_memory = vec![0.0; 2 * panel_floats(DType::Q8_0)];
+        expand(isa, DType::Q8_0, &tiles, &mut panel_memory);
+        let numbers = numbers(isa, 100);
+        let values: Vec<f32> = (0..64).map(|i| if i % 5 == 0 { -3.0 } else { 3.0 }).collect();
+        let mut blocks = [[0; BLOCK_BYTES]; 2];
+        quantize(isa, &values, numbers, &mut blocks);
+        let mut out = [[0.0; 16]; 2];
+        let kind = kind(DType::Q8_0).unwrap();
+        panel(isa, numbers, kind, [&panel_memory; 2], &[&blocks], &mut out);
+        let first = *expected.get_or_insert(out[0]);
+        for (out, first) in out[0].iter().zip(first) {
+            assert!((out - first).abs() <= 1e-4 * first.abs().max(1.0), "{isa}: {out} {first}");
+        }
+    }
+    assert_eq!(weights.len(), ROWS);
+}
+
+#[test]
+fn float_products_agree_with_their_scalar_twins() {
+    for length in [1, 7, 16, 33, 64, 250] {
+        let mut noise = Noise(length as u64);
+        let rows = noise.row(16 * length);
+        let acts: Vec<Vec<u8>> = (0..FLOAT_ROWS)
+            .map(|_| noise.row(length).iter().flat_map(|x| x.to_le_bytes()).collect())
+            .collect();
+        let acts: Vec<&[[u8; 4]]> = acts.iter().map(|act| act.as_chunks().0).collect();
+        let act = |number: usize| -> Vec<f64> {
+            acts[number].iter().map(|bytes| f64::from(f32::from_le_bytes(*bytes))).collect()
+        };
+        let floats: Vec<Vec<f32>> = rows.chunks(length).map(<[f32]>::to_vec).collect();
+        for isa in isas() {
+            let mut panel = vec![[0.0; 16]; length];
+            transpose(isa, &rows, length, &mut panel);
+            for (k, panel) in panel.iter().enumerate() {
+                assert!(panel.iter().enumerate().all(|(row, x)| *x == rows[row * length + k]), "{isa}");
+            }
+            for count in 1..=FLOAT_ROWS {
+                let mut out = vec![[0.0; 16]; 2 * count];
+                panel_f32(isa, [&panel; 2], &acts[..count], &mut out);
+                for (number, out) in out.chunks(2).enumerate() {
+                    assert_eq!(out[0], out[1]);
+                    close(&out[0], &floats, &act(number), &format!("{isa} {length}"));
+                }
+            }
+            for dtype in [DType::F32, DType::F16, DType::BF16] {
+                let encoded: Vec<Vec<u8>> = floats[..4]
+                    .iter()
+                    .map(|row| {
+                        let mut bytes = vec![0; dtype.row_bytes(length as u64).unwrap() as usize];
+                        orlop_quant::encode(dtype, row, &mut bytes).unwrap();
+                        bytes
+                    })
+                    .collect();
+                let decoded: Vec<Vec<f32>> = encoded
+                    .iter()
+                    .map(|bytes| {
+                        let mut values = vec![0.0; length];
+                        orlop_quant::decode(dtype, bytes, &mut values).unwrap();
+                        values
+                    })
+                    .collect();
+                for count in 1..=FEW {
+                    for (row, floats) in encoded.iter().zip(&decoded) {
+                        let mut out = [0.0; FEW];
+                        dot_row(isa, dtype, row, &acts[..count], &mut out);
+                        for (number, out) in out[..count].iter().enumerate() {
+                            let what = format!("{isa} {dtype} {length}");
+                            close(&[*out], std::slice::from_ref(floats), &act(number), &what);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Stored elements to floats and back, for the types that caches and embeddings have. The bytes are those that the
+//! codecs of `orlop_quant` give.
+
+use half::f16;
+use orlop_graph::DType;
+
+use super::{Lanes, Plain, Work, compiled, on};
+use crate::isa::Isa;
+
+/// Decodes neighbouring blocks; tells whether there is a way for this type.
+pub(crate) fn decode(isa: Isa, dtype: DType, bytes: &[u8], out: &mut [f32]) -> bool {
+    match dtype {
+        DType::F16 => on(isa, FromHalves { bytes, out }),
+        DType::Q8_0 => on(isa, FromQ8_0 { bytes, out }),
+        _ => return false,
+    }
+    true
+}
+
+/// Encodes neighbouring blocks; as [`decode`].
+pub(crate) fn encode(isa: Isa, dtype: DType, values: &[f32], out: &mut [u8]) -> bool {
+    match dtype {
+        DType::F16 => on(isa, ToHalves { values, out }),
+        DType::Q8_0 => compiled(isa, ToQ8_0 { values, out }),
+        _ => return false,
+    }
+    true
+}
+
+struct FromQ8_0<'a> {
+    bytes: &'a [u8],
+    out: &'a mut [f32],
+}
+
+impl Work for FromQ8_0<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        for (block, out) in self.bytes.as_chunks::<34>().0.iter().zip(self.out.as_chunks_mut::<32>().0) {
+            let scale = L::splat(f16::from_le_bytes([block[0], block[1]]).to_f32());
+            for at in (0..32).step_by(L::COUNT) {
+                // SAFETY: `load_bytes` asks for as many bytes as there are lanes, which are inside the block.
+                let quants = unsafe { L::load_bytes(block.as_ptr().wrapping_add(2 + at).cast()) };
+                // SAFETY: `store` asks for room for a vector, which is inside `out`.
+                unsafe { scale.mul(quants).store(out.as_mut_ptr().wrapping_add(at)) };
+            }
+        }
+    }
+}
+
+struct ToQ8_0<'a> {
+    values: &'a [f32],
+    out: &'a mut [u8],
+}
+
+impl Plain for ToQ8_0<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (values, block) in self.values.as_chunks::<32>().0.iter().zip(self.out.as_chunks_mut::<34>().0) {
+            encode_q8_0(values, block);
+        }
+    }
+}
+
+#[inline(always)]
+fn encode_q8_0(values: &[f32; 32], block: &mut [u8; 34]) {
+    // Bits of magnitudes are ordered as these are, infinity and NaN above all others.
+    let mut largest = [0_u32; 32];
+    for (largest, value) in largest.iter_mut().zip(values) {
+        *largest = value.abs().to_bits();
+    }
+    let scale = f32::from_bits(largest.into_iter().fold(0, u32::max)) / 127.0;
+    let inverse = 1.0 / scale;
+    // What is no number, or too small for an inverse, is the codec's business.
+    if !(scale.is_finite() && inverse.is_finite()) {
+        let done = orlop_quant::encode(DType::Q8_0, values, block);
+        return done.expect("a block of a type that has a codec");
+    }
+    let [low, high] = f16::from_f32(scale).to_le_bytes();
+    (block[0], block[1]) = (low, high);
+    // To the nearest integer, halves away from zero: the largest float below one half, and then the fraction goes.
+    let half = 0.5f32.next_down();
+    for (quant, value) in block[2..].iter_mut().zip(values) {
+        let level = value * inverse;
+        *quant = (level + half.copysign(level)) as i32 as u8;
+    }
+}
+
+struct FromHalves<'a> {
+    bytes: &'a [u8],
+    out: &'a mut [f32],
+}
+
+impl Work for FromHalves<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let length = self.out.len();
+        assert!(self.bytes.len() == 2 * length);
+        let whole = length / L::COUNT * L::COUNT;
+        let (from, to) = (self.bytes.as_ptr(), self.out.as_mut_ptr());
+        for at in (0..whole).step_by(L::COUNT) {
+            // SAFETY: `load_halves` asks for a vector of 16-bit floats, which is inside `bytes`.
+            let lanes = unsafe { L::load_halves(from.wrapping_add(2 * at)) };
+            // SAFETY: `store` asks for room for a vector, which is inside `out`.
+            unsafe { lanes.store(to.wrapping_add(at)) };
+        }
+        let rest = self.bytes[2 * whole..].as_chunks::<2>().0;
+        for (out, half) in self.out[whole..].iter_mut().zip(rest) {
+            *out = f16::from_le_bytes(*half).to_f32();
+        }
+    }
+}
+
+struct ToHalves<'a> {
+    values: &'a [f32],
+    out: &'a mut [u8],
+}
+
+impl Work for ToHalves<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let length = self.values.len();
+        assert!(self.out.len() == 2 * length);
+        let whole = length / L::COUNT * L::COUNT;
+        let (from, to) = (self.values.as_ptr(), self.out.as_mut_ptr());
+        for at in (0..whole).step_by(L::COUNT) {
+            // SAFETY: `load` asks for a vector of floats, which is inside `values`.
+            let lanes = unsafe { L::load(from.wrapping_add(at)) };
+            // SAFETY: `store_halves` asks for room for a vector of 16-bit floats, which is inside `out`.
+            unsafe { lanes.store_halves(to.wrapping_add(2 * at)) };
+        }
+        let rest = self.out[2 * whole..].as_chunks_mut::<2>().0;
+        for (half, value) in rest.iter_mut().zip(&self.values[whole..]) {
+            *half = f16::from_f32(*value).to_le_bytes();
+        }
+    }
+}
+
+/// Rows of 16-bit floats that lie at equal distances, to rows of floats. While these are read, the next ones are on
+/// their way to the cache.
+pub(crate) struct HalfRows<'a> {
+    from: *const u8,
+    /// Bytes from one row to the next.
+    distance: usize,
+    rows: usize,
+    /// Elements of a row.
+    length: usize,
+    out: &'a mut [f32],
+    /// Floats from one row of `out` to the next.
+    stride: usize,
+}
+
+impl<'a> HalfRows<'a> {
+    /// # Safety
+    /// `rows` rows of `length` 16-bit floats can be read from `from` on, `distance` bytes apart.
+    pub(crate) unsafe fn new(
+        (from, distance): (*const u8, usize),
+        (rows, length): (usize, usize),
+        (out, stride): (&'a mut [f32], usize),
+    ) -> HalfRows<'a> {
+        assert!(length <= stride && rows.saturating_mul(stride) <= out.len());
+        HalfRows { from, distance, rows, length, out, stride }
+    }
+}
+
+impl Work for HalfRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let HalfRows { from, distance, rows, length, out, stride } = self;
+        let whole = length / L::COUNT * L::COUNT;
+        for row in 0..rows {
+            let from = from.wrapping_add(row * distance);
+            let next = from.wrapping_add(rows * distance);
+            let out = &mut out[row * stride..][..length];
+            for byte in (0..2 * length).step_by(64) {
+                L::prefetch(next.wrapping_add(byte));
+            }
+            for at in (0..whole).step_by(L::COUNT) {
+                // SAFETY: `load_halves` asks for a vector of 16-bit floats; `new`'s caller says that it is there.
+                let lanes = unsafe { L::load_halves(from.wrapping_add(2 * at)) };
+                // SAFETY: `store` asks for room for a vector, which is inside `out`.
+                unsafe { lanes.store(out.as_mut_ptr().wrapping_add(at)) };
+            }
+            for (at, out) in (whole..).zip(&mut out[whole..]) {
+                // SAFETY: as above, one 16-bit float.
+                let half = unsafe { from.wrapping_add(2 * at).cast::<[u8; 2]>().read() };
+                *out = f16::from_le_bytes(half).to_f32();
+            }
+        }
+    }
+}

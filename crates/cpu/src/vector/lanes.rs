@@ -1,0 +1,264 @@
+//! Vectors of floats. Those of a machine's instructions exist only inside functions that have them.
+
+use half::f16;
+
+/// A vector of floats.
+///
+/// Methods of the machine's vectors are safe to call because values of their types are only made where the
+/// instructions are there: by code that `vector::on` runs.
+pub(crate) trait Lanes: Copy {
+    /// How many there are: 8 or 16.
+    const COUNT: usize;
+    /// As many `f64`.
+    type Wide: Copy;
+
+    fn splat(x: f32) -> Self;
+    /// # Safety
+    /// `COUNT` floats can be read there, at any address.
+    unsafe fn load(from: *const f32) -> Self;
+    /// The first `count` lanes, below `COUNT`; the rest is 0.
+    ///
+    /// # Safety
+    /// `count` floats can be read there, at any address.
+    unsafe fn load_first(from: *const f32, count: usize) -> Self;
+    /// # Safety
+    /// `COUNT` floats can be written there, at any address.
+    unsafe fn store(self, to: *mut f32);
+    /// The first `count` lanes, below `COUNT`.
+    ///
+    /// # Safety
+    /// `count` floats can be written there, at any address.
+    unsafe fn store_first(self, to: *mut f32, count: usize);
+    /// From `COUNT` 16-bit floats.
+    ///
+    /// # Safety
+    /// `2 * COUNT` bytes can be read there.
+    unsafe fn load_halves(from: *const u8) -> Self;
+    /// From `COUNT` signed bytes.
+    ///
+    /// # Safety
+    /// As many bytes can be read there.
+    unsafe fn load_bytes(from: *const i8) -> Self;
+    /// As 16-bit floats, to the nearest, ties to even.
+    ///
+    /// # Safety
+    /// `2 * COUNT` bytes can be written there.
+    unsafe fn store_halves(self, to: *mut u8);
+
+    /// Asks for the cache line at an address, which need not be readable.
+    fn prefetch(_: *const u8) {}
+
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    fn div(self, other: Self) -> Self;
+    /// `self * factor + addend`, rounded once or twice.
+    fn mul_add(self, factor: Self, addend: Self) -> Self;
+    /// The smaller; `self` where it is NaN.
+    fn at_most(self, limit: Self) -> Self;
+    /// The larger; `self` where it is NaN.
+    fn at_least(self, limit: Self) -> Self;
+    fn abs(self) -> Self;
+    /// With the signs of another vector.
+    fn with_sign(self, sign: Self) -> Self;
+    /// `self` where it is above 0, else `other`.
+    fn or_if_not_positive(self, other: Self) -> Self;
+    /// Times 2 to the power of `n`, whole numbers between -300 and 300. Results may be subnormal or infinite.
+    fn times_two_to(self, n: Self) -> Self;
+    /// Rows become columns.
+    fn transpose(block: &mut [Self; 16]);
+    fn wide(x: f64) -> Self::Wide;
+    fn widen(self) -> Self::Wide;
+    fn narrow(wide: Self::Wide) -> Self;
+    fn wide_sub(a: Self::Wide, b: Self::Wide) -> Self::Wide;
+    /// `a * b + c`, rounded once or twice.
+    fn wide_mul_add(a: Self::Wide, b: Self::Wide, c: Self::Wide) -> Self::Wide;
+    fn wide_sum(wide: Self::Wide) -> f64;
+    fn sum(self) -> f32;
+    /// The largest lane; any of them if there is NaN.
+    fn largest(self) -> f32;
+}
+
+/// An array as a vector: the scalar twin of the others.
+#[derive(Clone, Copy)]
+pub(super) struct Plain([f32; 8]);
+
+impl Plain {
+    #[inline(always)]
+    fn zip(self, other: Plain, f: impl Fn(f32, f32) -> f32) -> Plain {
+        Plain(std::array::from_fn(|lane| f(self.0[lane], other.0[lane])))
+    }
+}
+
+impl Lanes for Plain {
+    const COUNT: usize = 8;
+    type Wide = [f64; 8];
+
+    #[inline(always)]
+    fn splat(x: f32) -> Plain {
+        Plain([x; 8])
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Plain {
+        // SAFETY: the caller says that 8 floats are there.
+        Plain(unsafe { from.cast::<[f32; 8]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn load_first(from: *const f32, count: usize) -> Plain {
+        let mut lanes = [0.0; 8];
+        debug_assert!(count < 8);
+        // SAFETY: the caller says that `count` floats are there; bytes have no alignment; `lanes` has room.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), lanes.as_mut_ptr().cast(), 4 * count) };
+        Plain(lanes)
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller says that 8 floats are there.
+        unsafe { to.cast::<[f32; 8]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_first(self, to: *mut f32, count: usize) {
+        debug_assert!(count < 8);
+        // SAFETY: the caller says that `count` floats are there; bytes have no alignment.
+        unsafe { std::ptr::copy_nonoverlapping(self.0.as_ptr().cast::<u8>(), to.cast(), 4 * count) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_halves(from: *const u8) -> Plain {
+        // SAFETY: the caller says that 16 bytes are there.
+        let halves = unsafe { from.cast::<[[u8; 2]; 8]>().read_unaligned() };
+        Plain(halves.map(|half| f16::from_le_bytes(half).to_f32()))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(from: *const i8) -> Plain {
+        // SAFETY: the caller says that 8 bytes are there.
+        Plain(unsafe { from.cast::<[i8; 8]>().read() }.map(f32::from))
+    }
+
+    #[inline(always)]
+    unsafe fn store_halves(self, to: *mut u8) {
+        let halves = self.0.map(|x| f16::from_f32(x).to_le_bytes());
+        // SAFETY: the caller says that 16 bytes are there.
+        unsafe { to.cast::<[[u8; 2]; 8]>().write_unaligned(halves) }
+    }
+
+    #[inline(always)]
+    fn add(self, other: Plain) -> Plain {
+        self.zip(other, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Plain) -> Plain {
+        self.zip(other, |a, b| a - b)
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Plain) -> Plain {
+        self.zip(other, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    fn div(self, other: Plain) -> Plain {
+        self.zip(other, |a, b| a / b)
+    }
+
+    #[inline(always)]
+    fn mul_add(self, factor: Plain, addend: Plain) -> Plain {
+        self.mul(factor).add(addend)
+    }
+
+    #[inline(always)]
+    fn at_most(self, limit: Plain) -> Plain {
+        self.zip(limit, |x, limit| if limit < x { limit } else { x })
+    }
+
+    #[inline(always)]
+    fn at_least(self, limit: Plain) -> Plain {
+        self.zip(limit, |x, limit| if limit > x { limit } else { x })
+    }
+
+    #[inline(always)]
+    fn abs(self) -> Plain {
+        Plain(self.0.map(f32::abs))
+    }
+
+    #[inline(always)]
+    fn with_sign(self, sign: Plain) -> Plain {
+        self.zip(sign, f32::copysign)
+    }
+
+    #[inline(always)]
+    fn or_if_not_positive(self, other: Plain) -> Plain {
+        self.zip(other, |x, other| if x > 0.0 { x } else { other })
+    }
+
+    #[inline(always)]
+    fn times_two_to(self, n: Plain) -> Plain {
+        // In two steps, as the power itself may lie outside of F32's range where the result does not.
+        let two_to = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);
+        self.zip(n, |x, n| {
+            let n = n as i32;
+            x * two_to(n >> 1) * two_to(n - (n >> 1))
+        })
+    }
+
+    #[inline(always)]
+    fn transpose(block: &mut [Plain; 16]) {
+        let rows = *block;
+        for (column, out) in block.iter_mut().enumerate().take(8) {
+            *out = Plain(std::array::from_fn(|row| rows[row].0[column]));
+        }
+    }
+
+    #[inline(always)]
+    fn wide(x: f64) -> [f64; 8] {
+        [x; 8]
+    }
+
+    #[inline(always)]
+    fn widen(self) -> [f64; 8] {
+        self.0.map(f64::from)
+    }
+
+    #[inline(always)]
+    fn narrow(wide: [f64; 8]) -> Plain {
+        Plain(wide.map(|x| x as f32))
+    }
+
+    #[inline(always)]
+    fn wide_sub(a: [f64; 8], b: [f64; 8]) -> [f64; 8] {
+        std::array::from_fn(|lane| a[lane] - b[lane])
+    }
+
+    #[inline(always)]
+    fn wide_mul_add(a: [f64; 8], b: [f64; 8], c: [f64; 8]) -> [f64; 8] {
+        std::array::from_fn(|lane| a[lane] * b[lane] + c[lane])
+    }
+
+    #[inline(always)]
+    fn wide_sum(wide: [f64; 8]) -> f64 {
+        wide.iter().sum()
+    }
+
+    #[inline(always)]
+    fn sum(self) -> f32 {
+        let [a, b, c, d, e, f, g, h] = self.0;
+        ((a + e) + (c + g)) + ((b + f) + (d + h))
+    }
+
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        self.0.into_iter().fold(f32::NEG_INFINITY, |max, x| if x > max { x } else { max })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use self::x86::{Avx2, Avx512};
+
+#[cfg(target_arch = "x86_64")]
+mod x86;

@@ -1,0 +1,33 @@
+//! Large elements.
+
+use super::{Floats, Lanes, Work};
+
+/// The largest element; minus infinity if there is none, or NaN alone.
+pub(crate) struct LargestOf<'a>(pub(crate) Floats<'a>);
+
+impl Work for LargestOf<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> f32 {
+        let (x, lowest) = (self.0, L::splat(f32::NEG_INFINITY));
+        let whole = x.len() / (4 * L::COUNT) * (4 * L::COUNT);
+        let mut max = [lowest; 4];
+        for at in (0..whole).step_by(4 * L::COUNT) {
+            for (part, max) in max.iter_mut().enumerate() {
+                // Where an element is NaN, what was there stays.
+                *max = max.at_least(x.load(at + part * L::COUNT));
+            }
+        }
+        let (rest, whole) = (whole, x.len() / L::COUNT * L::COUNT);
+        for at in (rest..whole).step_by(L::COUNT) {
+            max[0] = max[0].at_least(x.load(at));
+        }
+        let mut largest = max[0].at_least(max[1]).at_least(max[2].at_least(max[3])).largest();
+        for at in whole..x.len() {
+            let element = x.get(at);
+            largest = if element > largest { element } else { largest };
+        }
+        largest
+    }
+}
