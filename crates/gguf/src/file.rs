@@ -2,6 +2,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use memmap2::Mmap;
+
 use crate::header::{self, Header};
 use crate::{Error, Metadata, TensorInfo, mapping};
 
@@ -12,6 +14,8 @@ pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 #[derive(Clone)]
 pub struct File {
     data: Bytes,
+    /// The mapping behind the data, if that is one.
+    mapped: Option<Arc<Mmap>>,
     header: Arc<Header>,
 }
 
@@ -29,7 +33,9 @@ impl File {
     pub fn open(path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
         let mapped = mapping::map(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
-        File::from_bytes(Arc::new(mapped))
+        let mapped = Arc::new(mapped);
+        let file = File::from_bytes(Arc::clone(&mapped) as Bytes)?;
+        Ok(File { mapped: Some(mapped), ..file })
     }
 
     /// Takes bytes for a file.
@@ -38,7 +44,7 @@ impl File {
     /// What is wrong with them.
     pub fn from_bytes(data: Bytes) -> Result<File, Error> {
         let header = Arc::new(header::read((*data).as_ref())?);
-        Ok(File { data, header })
+        Ok(File { data, mapped: None, header })
     }
 
     /// The version of the format: 2 or 3.
@@ -79,6 +85,14 @@ impl File {
         let bytes = self.as_slice();
         let range = tensor.range(bytes.len()).expect("the tensor is one of this file's");
         &bytes[range]
+    }
+
+    /// Tells the system that a tensor's data, if it is mapped, will not be read soon: its pages need not stay in memory.
+    /// It can be read all the same.
+    pub fn release(&self, tensor: &TensorInfo) {
+        if let (Some(mapped), Some(range)) = (&self.mapped, tensor.range(self.as_slice().len())) {
+            mapping::release(mapped, range);
+        }
     }
 
     /// The bytes of the whole file, to be kept alive on their own: a buffer over them holds every tensor at

@@ -116,6 +116,13 @@ impl Model {
         find(&self.tensors, &self.by_name, name)
     }
 
+    /// As [`File::release`].
+    pub fn release(&self, tensor: &TensorInfo) {
+        if let Some(part) = self.parts.get(tensor.part) {
+            part.release(tensor);
+        }
+    }
+
     /// The data of a tensor of this model.
     ///
     /// # Panics

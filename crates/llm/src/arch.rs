@@ -1,0 +1,92 @@
+use std::fmt;
+
+use orlop_graph::{RopeMode, TensorId};
+
+use crate::Error;
+use crate::config::Norm;
+use crate::draft::Draft;
+
+mod gpt2;
+mod llama;
+mod phi3;
+
+use llama::Heads;
+
+/// How a model's layers are wired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Architecture {
+    /// Llama 2 and 3, SmolLM, Mistral, TinyLlama; with experts, Mixtral.
+    Llama,
+    /// Qwen 2 and 2.5.
+    Qwen2,
+    /// Qwen 3.
+    Qwen3,
+    /// Qwen 3 with experts.
+    Qwen3Moe,
+    /// Phi 3 and 4.
+    Phi3,
+    /// GPT-2.
+    Gpt2,
+}
+
+use Architecture::{Gpt2, Llama, Phi3, Qwen2, Qwen3, Qwen3Moe};
+
+impl Architecture {
+    /// All that are known.
+    pub const ALL: [Architecture; 6] = [Llama, Qwen2, Qwen3, Qwen3Moe, Phi3, Gpt2];
+
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Llama => "llama",
+            Qwen2 => "qwen2",
+            Qwen3 => "qwen3",
+            Qwen3Moe => "qwen3moe",
+            Phi3 => "phi3",
+            Gpt2 => "gpt2",
+        }
+    }
+
+    /// The architecture with a name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownArchitecture`], which lists those known.
+    pub fn find(name: &str) -> Result<Architecture, Error> {
+        let known = || Architecture::ALL.into_iter();
+        known().find(|known| known.name() == name).ok_or_else(|| Error::UnknownArchitecture {
+            name: name.to_owned(),
+            known: known().map(Architecture::name).collect(),
+        })
+    }
+
+    pub(crate) fn norm(self) -> Norm {
+        match self {
+            Gpt2 => Norm::Mean,
+            Llama | Qwen2 | Qwen3 | Qwen3Moe | Phi3 => Norm::Rms,
+        }
+    }
+
+    pub(crate) fn rope(self) -> RopeMode {
+        match self {
+            Llama => RopeMode::Normal,
+            Qwen2 | Qwen3 | Qwen3Moe | Phi3 | Gpt2 => RopeMode::Neox,
+        }
+    }
+
+    /// Draws a whole model, from tokens to logits.
+    pub(crate) fn draw(self, draft: &mut Draft<'_>) -> Result<TensorId, Error> {
+        match self {
+            Llama | Qwen2 => llama::draw(draft, Heads::AsTheyAre),
+            Qwen3 | Qwen3Moe => llama::draw(draft, Heads::Normed),
+            Phi3 => phi3::draw(draft),
+            Gpt2 => gpt2::draw(draft),
+        }
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

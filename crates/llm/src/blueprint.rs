@@ -1,0 +1,371 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use orlop_alloc::{ArenaId, SetTensor, TensorSet};
+use orlop_backend::{BufferType, Layout as MemoryLayout, same_type};
+use orlop_graph::{TensorDesc, TensorId};
+use orlop_sched::{DeviceIx, Machine, Planned, SessionOptions, Wishes, largest_fitting, place_by_rules};
+
+use crate::draft::{Drawn, Sketch};
+use crate::storage::{Uses, choose_memory};
+use crate::{Error, Layout, LayoutWish, Model, Outputs, Settings, Shape};
+
+/// A model on certain devices with certain settings: everything that is known before any memory is allocated.
+#[derive(Clone, Debug)]
+pub struct Blueprint {
+    pub(crate) model: Model,
+    pub(crate) machine: Machine,
+    pub(crate) settings: Settings,
+    pub(crate) context: u64,
+    pub(crate) layout: Layout,
+    /// The graph of one token.
+    pub(crate) decode: Drawn,
+    /// The graph of a whole batch.
+    pub(crate) prompt: Drawn,
+    pub(crate) weights: Vec<WeightPlace>,
+}
+
+/// Where a weight goes.
+#[derive(Clone, Debug)]
+pub(crate) struct WeightPlace {
+    /// Its name in graphs.
+    pub(crate) name: Arc<str>,
+    /// Its name in the file.
+    pub(crate) source: String,
+    pub(crate) desc: TensorDesc,
+    pub(crate) device: DeviceIx,
+    pub(crate) memory: Arc<dyn BufferType>,
+}
+
+/// What a model takes on each device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forecast {
+    /// Tokens that the cache holds.
+    pub context: u64,
+    /// Every device, most preferred first.
+    pub devices: Vec<Share>,
+    /// Layers on each device.
+    pub layers: Vec<usize>,
+}
+
+/// Bytes on one device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// The device.
+    pub name: String,
+    /// Weights that are used as they are stored.
+    pub weights: u64,
+    /// Weights in the device's own layout.
+    pub repacked: u64,
+    /// Keys and values.
+    pub kv: u64,
+    /// The arena of runs.
+    pub compute: u64,
+    /// What may be used, if that is known.
+    pub free: Option<u64>,
+}
+
+impl Share {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.weights.saturating_add(self.repacked).saturating_add(self.kv).saturating_add(self.compute)
+    }
+
+    /// Whether it fits what may be used.
+    pub fn fits(&self) -> bool {
+        self.free.is_none_or(|free| self.total() <= free)
+    }
+}
+
+impl Forecast {
+    /// Whether everything fits.
+    pub fn fits(&self) -> bool {
+        self.devices.iter().all(Share::fits)
+    }
+}
+
+impl Blueprint {
+    /// Draws the graphs of a model, and decides where its weights go. What the settings leave open is chosen so that it
+    /// fits: the context, and how many layers are on the first device.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] with the largest context that does; and as [`Blueprint::propose`].
+    pub fn draw(model: &Model, machine: &Machine, settings: &Settings) -> Result<Blueprint, Error> {
+        let blueprint = Blueprint::propose(model, machine, settings)?;
+        let forecast = blueprint.forecast()?;
+        let Some(short) = forecast.devices.iter().find(|share| !share.fits()) else { return Ok(blueprint) };
+        Err(Error::DoesNotFit {
+            context: blueprint.context,
+            device: short.name.clone(),
+            needed: short.total(),
+            available: short.free.unwrap_or(u64::MAX),
+            largest: blueprint.largest_context()?,
+        })
+    }
+
+    /// As [`Blueprint::draw`], but what does not fit, whatever the context, is drawn all the same:
+    /// [`Blueprint::forecast`] tells.
+    ///
+    /// # Errors
+    /// What is wrong with the model or the settings; what devices refuse.
+    pub fn propose(model: &Model, machine: &Machine, settings: &Settings) -> Result<Blueprint, Error> {
+        let asked = settings.context.unwrap_or(model.config().context);
+        let layout = match &settings.layout {
+            LayoutWish::Fitting => most_layers(model, machine, settings, asked)?,
+            wish => laid_out(model, machine, wish)?,
+        };
+        let blueprint = Blueprint::sketch(model, machine, settings, layout, asked)?;
+        if settings.context.is_some() || blueprint.forecast()?.fits() {
+            return Ok(blueprint);
+        }
+        match blueprint.largest_context()? {
+            Some(largest) => Blueprint::sketch(model, machine, settings, blueprint.layout.clone(), largest),
+            None => Ok(blueprint),
+        }
+    }
+
+    fn sketch(
+        model: &Model,
+        machine: &Machine,
+        settings: &Settings,
+        layout: Layout,
+        context: u64,
+    ) -> Result<Blueprint, Error> {
+        layout.check(model.config().layers.len())?;
+        let batch = settings.batch.min(context);
+        for (setting, value) in [("the context", context), ("the batch", batch)] {
+            if value == 0 || value > u64::from(u32::MAX >> 1) {
+                let rule = "it must be at least 1, and fit 31 bits";
+                return Err(Error::BadSetting { setting, value: value.to_string(), rule });
+            }
+        }
+        let outputs = match settings.outputs {
+            Outputs::Last => 1,
+            Outputs::All => batch,
+        };
+        let draw = |shape| draw(model, settings, &layout, context, shape);
+        let decode = draw(Shape { tokens: 1, outputs: 1 })?;
+        let prompt = draw(Shape { tokens: batch, outputs })?;
+        let mut weights = Vec::with_capacity(decode.weights.len());
+        let uses = [&decode, &prompt].map(|drawn| Uses::of(&drawn.graph));
+        // Graphs of one model draw the same weights in the same order.
+        for (weight, other) in decode.weights.iter().zip(&prompt.weights) {
+            let tensor = decode.graph.tensor(weight.leaf);
+            let device = layout.device(weight.part);
+            let leafs = uses.iter().zip([weight.leaf, other.leaf]);
+            weights.push(WeightPlace {
+                name: tensor.name.as_str().into(),
+                source: weight.source.clone(),
+                desc: tensor.desc,
+                device,
+                memory: choose_memory(machine.device(device), &tensor.name, leafs)?,
+            });
+        }
+        let (model, machine, settings) = (model.clone(), machine.clone(), settings.clone());
+        Ok(Blueprint { model, machine, settings, context, layout, decode, prompt, weights })
+    }
+
+    /// The graph of another shape, on the same caches and weights.
+    pub(crate) fn draw_shape(&self, shape: Shape) -> Result<Drawn, Error> {
+        draw(&self.model, &self.settings, &self.layout, self.context, shape)
+    }
+
+    /// Tokens that the cache holds.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// Where everything goes.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The devices.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Most tokens of a run.
+    pub fn batch(&self) -> u64 {
+        self.prompt.graph.tensor(self.prompt.tokens).desc.extents[0]
+    }
+
+    /// The graph of a batch, placed, split, lowered and planned.
+    ///
+    /// # Errors
+    /// What devices refuse.
+    pub fn planned_batch(&self) -> Result<(Arc<orlop_graph::Graph>, Planned), Error> {
+        Ok((Arc::clone(&self.prompt.graph), self.planned(&self.prompt)?))
+    }
+
+    fn planned(&self, drawn: &Drawn) -> Result<Planned, Error> {
+        let by_name: HashMap<&str, &Arc<dyn BufferType>> =
+            self.weights.iter().map(|weight| (&*weight.name, &weight.memory)).collect();
+        let mut pinned: HashMap<TensorId, Arc<dyn BufferType>> = HashMap::new();
+        for weight in &drawn.weights {
+            if let Some(memory) = by_name.get(drawn.graph.tensor(weight.leaf).name.as_str()) {
+                pinned.insert(weight.leaf, Arc::clone(memory));
+            }
+        }
+        for (cache, layer) in &drawn.caches {
+            pinned.insert(*cache, Arc::clone(self.cache_memory(*layer)));
+        }
+        let wishes = Wishes { pinned, ..Wishes::default() };
+        let placement = place_by_rules(&drawn.graph, &self.machine, &wishes)?;
+        Ok(Planned::new(&drawn.graph, &self.machine, &wishes, placement, &self.session_options())?)
+    }
+
+    pub(crate) fn session_options(&self) -> SessionOptions {
+        SessionOptions { lower: self.settings.lower(), ..SessionOptions::default() }
+    }
+
+    pub(crate) fn cache_memory(&self, layer: usize) -> &Arc<dyn BufferType> {
+        self.machine.arena(self.layout.caches[layer])
+    }
+
+    /// A device, and what may be used there.
+    pub(crate) fn empty_share(&self, device: DeviceIx) -> Share {
+        let budget = self.settings.budgets.get(&device).copied();
+        let free = self.machine.facts(device).memory.map(|memory| memory.free);
+        Share { name: self.machine.name(device).to_owned(), free: budget.or(free), ..Share::default() }
+    }
+
+    /// What it takes on each device, to the byte.
+    ///
+    /// # Errors
+    /// What devices refuse.
+    pub fn forecast(&self) -> Result<Forecast, Error> {
+        let mut devices: Vec<Share> = Vec::new();
+        let plans = [self.planned(&self.decode)?, self.planned(&self.prompt)?];
+        for device in self.machine.indices() {
+            let mut share = self.empty_share(device);
+            for (memory, set) in self.weight_sets(device) {
+                if memory.is_borrowed() {
+                    share.weights += set.iter().map(|weight| weight.desc.bytes()).sum::<u64>();
+                    continue;
+                }
+                let sizes = TensorSet::sizes(&*memory, &set_tensors(&set))?;
+                let bytes = sizes.into_iter().fold(0u64, u64::saturating_add);
+                match memory.layout() {
+                    MemoryLayout::Private => share.repacked += bytes,
+                    MemoryLayout::Plain => share.weights += bytes,
+                }
+            }
+            let caches = self.cache_set(device);
+            share.kv = TensorSet::sizes(&**self.machine.arena(device), &caches)?.into_iter().sum();
+            let resident = plans.iter().map(|plan| plan.resident_bytes(device)).max().unwrap_or(0);
+            share.weights += resident;
+            let chunks = plans.iter().map(|plan| {
+                let plan = plan.memory_plan(&self.machine, device);
+                plan.arenas[ArenaId::new(0).index()].chunks.as_slice()
+            });
+            share.compute = largest_chunks(chunks).into_iter().sum();
+            devices.push(share);
+        }
+        let layers = self.machine.indices().map(|device| self.layout.layers_on(device)).collect();
+        Ok(Forecast { context: self.context, devices, layers })
+    }
+
+    /// The largest context, up to what the model was trained for, that fits; `None` if none does.
+    ///
+    /// # Errors
+    /// What devices refuse.
+    pub fn largest_context(&self) -> Result<Option<u64>, Error> {
+        largest_fitting(1..=self.model.config().context, |context| {
+            let Blueprint { model, machine, settings, layout, .. } = self;
+            Blueprint::sketch(model, machine, settings, layout.clone(), context)?
+                .forecast()
+                .map(|forecast| forecast.fits())
+        })
+    }
+
+    /// The weights of a device, by the kind of memory that they go to, in the model's order.
+    pub(crate) fn weight_sets(&self, device: DeviceIx) -> Vec<(Arc<dyn BufferType>, Vec<&WeightPlace>)> {
+        let mut sets: Vec<(Arc<dyn BufferType>, Vec<&WeightPlace>)> = Vec::new();
+        for weight in self.weights.iter().filter(|weight| weight.device == device) {
+            match sets.iter_mut().find(|(memory, _)| same_type(memory, &weight.memory)) {
+                Some((_, set)) => set.push(weight),
+                None => sets.push((Arc::clone(&weight.memory), vec![weight])),
+            }
+        }
+        sets
+    }
+
+    /// The caches of a device.
+    pub(crate) fn cache_set(&self, device: DeviceIx) -> Vec<SetTensor> {
+        let here = |(_, layer): &&(TensorId, usize)| self.layout.caches[*layer] == device;
+        let caches = self.decode.caches.iter().filter(here);
+        caches
+            .map(|(cache, _)| {
+                let tensor = self.decode.graph.tensor(*cache);
+                SetTensor::new(tensor.name.as_str(), tensor.desc)
+            })
+            .collect()
+    }
+}
+
+pub(crate) fn set_tensors(set: &[&WeightPlace]) -> Vec<SetTensor> {
+    set.iter().map(|weight| SetTensor::new(Arc::clone(&weight.name), weight.desc)).collect()
+}
+
+/// The sizes that chunks have once every plan has had its way.
+fn largest_chunks<'a>(plans: impl Iterator<Item = &'a [u64]>) -> Vec<u64> {
+    let mut largest: Vec<u64> = Vec::new();
+    for chunks in plans {
+        largest.resize(largest.len().max(chunks.len()), 0);
+        for (largest, bytes) in largest.iter_mut().zip(chunks) {
+            *largest = (*largest).max(*bytes);
+        }
+    }
+    largest
+}
+
+fn draw(
+    model: &Model,
+    settings: &Settings,
+    layout: &Layout,
+    context: u64,
+    shape: Shape,
+) -> Result<Drawn, Error> {
+    let tied = model.file().tensor("output.weight").is_none();
+    let untie = tied && layout.input != layout.output;
+    Sketch { config: model.config(), file: model.file(), shape, context, cache: settings.cache, untie }.draw()
+}
+
+fn laid_out(model: &Model, machine: &Machine, wish: &LayoutWish) -> Result<Layout, Error> {
+    let layers = model.config().layers.len();
+    let (first, last) = ends(machine);
+    Ok(match wish {
+        LayoutWish::Exactly(layout) => layout.clone(),
+        LayoutWish::First | LayoutWish::Fitting => Layout::all_on(first, layers),
+        LayoutWish::LastLayers(count) => last_layers(layers, *count, first, last),
+    })
+}
+
+/// The output goes with the layers if there are any on the first device; rows of the embedding table are looked up
+/// where the table need not be moved.
+fn last_layers(layers: usize, count: usize, first: DeviceIx, last: DeviceIx) -> Layout {
+    let layout = Layout::all_on(last, layers);
+    let output = if count == 0 { last } else { first };
+    Layout { output, ..layout.with_layers(layers.saturating_sub(count)..layers, 1, first) }
+}
+
+fn most_layers(model: &Model, machine: &Machine, settings: &Settings, context: u64) -> Result<Layout, Error> {
+    let layers = model.config().layers.len();
+    let (first, last) = ends(machine);
+    if first == last {
+        return Ok(Layout::all_on(first, layers));
+    }
+    let fitting = largest_fitting(0..=layers as u64, |count| {
+        let layout = last_layers(layers, count as usize, first, last);
+        let forecast = Blueprint::sketch(model, machine, settings, layout, context)?.forecast()?;
+        Ok::<_, Error>(forecast.devices[0].fits())
+    })?;
+    Ok(last_layers(layers, fitting.unwrap_or(0) as usize, first, last))
+}
+
+fn ends(machine: &Machine) -> (DeviceIx, DeviceIx) {
+    let mut indices = machine.indices();
+    let first = indices.next().unwrap_or_default();
+    (first, indices.next_back().unwrap_or(first))
+}

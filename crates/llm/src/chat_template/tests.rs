@@ -1,0 +1,57 @@
+use super::*;
+
+fn chat() -> Vec<Message> {
+    vec![Message::new("system", "Be brief."), Message::new("user", "Hi & <bye>?")]
+}
+
+#[test]
+fn the_tokens_that_begin_and_end_a_text_are_variables() {
+    let template = "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}]{{ m.content }}{{ eos_token }}\n\
+                    {% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
+    let template = ChatTemplate::from_text(template, "<s>", "</s>");
+    assert_eq!(template.source(), TemplateSource::File);
+    let text = template.render(&chat(), ChatPrompt::Answer).unwrap();
+    assert_eq!(text, "<s>[system]Be brief.</s>\n[user]Hi & <bye>?</s>\n[assistant]");
+    let text = template.render(&chat()[1..], ChatPrompt::Nothing).unwrap();
+    assert_eq!(text, "<s>[user]Hi & <bye>?</s>\n");
+}
+
+#[test]
+fn a_broken_template_says_so_and_gives_way_to_the_plain_form() {
+    let template = ChatTemplate::from_text("{% for m in messages %}", "", "");
+    assert_eq!(template.source(), TemplateSource::Broken);
+    let fault = template.fault().unwrap().to_string();
+    assert!(fault.starts_with("the chat template does not work: "), "{fault}");
+    let text = template.render(&chat(), ChatPrompt::Answer).unwrap();
+    assert_eq!(text, "System: Be brief.\nUser: Hi & <bye>?\nAssistant:");
+}
+
+#[test]
+fn a_file_without_a_template_has_the_plain_form() {
+    let template = ChatTemplate::new(Ok(None), String::new(), String::new());
+    assert_eq!((template.source(), template.fault().is_none()), (TemplateSource::Missing, true));
+    assert_eq!(template.render(&chat()[1..], ChatPrompt::Nothing).unwrap(), "User: Hi & <bye>?\n");
+}
+
+#[test]
+fn what_a_template_refuses_is_an_error_with_its_words() {
+    let template = ChatTemplate::from_text("a\n{{ raise_exception('no system here') }}", "", "");
+    let error = template.render(&chat(), ChatPrompt::Answer).unwrap_err().to_string();
+    assert_eq!(error, "the chat template does not work: no system here (line 2)");
+}
+
+#[test]
+fn a_template_that_never_ends_is_stopped() {
+    let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}\
+                   {% endfor %}{% endfor %}";
+    let template = ChatTemplate::from_text(endless, "", "");
+    assert!(template.render(&chat(), ChatPrompt::Answer).is_err());
+    let template = ChatTemplate::from_text("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "", "");
+    assert!(template.render(&chat(), ChatPrompt::Answer).is_err());
+}
+
+#[test]
+fn dates_are_written_as_asked() {
+    let template = ChatTemplate::from_text("{{ strftime_now('%Y') | int > 2000 }}", "", "");
+    assert_eq!(template.render(&[], ChatPrompt::Nothing).unwrap().to_lowercase(), "true");
+}

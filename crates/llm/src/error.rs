@@ -1,0 +1,238 @@
+use orlop_alloc::Error as AllocError;
+use orlop_backend::DeviceError;
+use orlop_graph::GraphError;
+
+/// What can go wrong with a model.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file, or what it says about itself.
+    #[error("the model file: {0}")]
+    File(#[from] orlop_gguf::Error),
+    /// Its architecture is not one of ours.
+    #[error("the architecture `{name}` is not known; known are {}", .known.join(", "))]
+    UnknownArchitecture {
+        /// What the file says.
+        name: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+    /// A key's value cannot be.
+    #[error("`{key}` is {value}: {rule}")]
+    BadKey {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What it should be.
+        rule: &'static str,
+    },
+    /// The file lacks a tensor.
+    #[error("the model has no tensor `{0}`")]
+    MissingTensor(String),
+    /// A tensor is of another size than the metadata says.
+    #[error("the tensor `{name}` is {found:?} and should be {expected:?}")]
+    TensorShape {
+        /// Its name.
+        name: String,
+        /// What the metadata says.
+        expected: Vec<u64>,
+        /// What is there.
+        found: Vec<u64>,
+    },
+    /// No kind of memory of the device serves all uses of a weight.
+    #[error("{device} has no memory for `{tensor}` from which it can be used: {reason}")]
+    NoMemoryFor {
+        /// The device.
+        device: String,
+        /// The weight.
+        tensor: String,
+        /// What the last kind of memory was refused for.
+        reason: String,
+    },
+    /// There is no room in the context.
+    #[error(
+        "{tokens} tokens do not fit the context of {context} ({used} are in use); ask for a larger one (-c)"
+    )]
+    ContextFull {
+        /// Tokens to be added.
+        tokens: usize,
+        /// Tokens that it holds.
+        context: u64,
+        /// Tokens in it.
+        used: usize,
+    },
+    /// The context that was asked for does not fit the devices' memory.
+    #[error("a context of {context} needs {needed} bytes on {device}, which has {available}; {}",
+        match .largest { Some(largest) => format!("the largest that fits is {largest} (-c {largest})"), None => "no context fits".to_owned() })]
+    DoesNotFit {
+        /// What was asked for.
+        context: u64,
+        /// The device that is too small.
+        device: String,
+        /// Bytes it would take there.
+        needed: u64,
+        /// Bytes there are.
+        available: u64,
+        /// The largest context that fits.
+        largest: Option<u64>,
+    },
+    /// Nothing to begin with.
+    #[error("the prompt is empty, and the model has no token to begin with; give at least one token")]
+    EmptyPrompt,
+    /// A text with too few tokens to score.
+    #[error("the text has {tokens} tokens, and at least {needed} are needed")]
+    TextTooShort {
+        /// Tokens there are.
+        tokens: usize,
+        /// Tokens of a chunk.
+        needed: usize,
+    },
+    /// A token id that the model does not have.
+    #[error("token {token} is not one of the model's {vocabulary}")]
+    UnknownToken {
+        /// The id.
+        token: u32,
+        /// How many there are.
+        vocabulary: u64,
+    },
+    /// Settings that contradict each other or the model.
+    #[error("{setting} is {value}: {rule}")]
+    BadSetting {
+        /// Which.
+        setting: &'static str,
+        /// What was given.
+        value: String,
+        /// What it should be.
+        rule: &'static str,
+    },
+    /// A model was to be written over itself.
+    #[error("{} is the model that is being read; give another name", .0.display())]
+    SameFile(std::path::PathBuf),
+    /// A tensor would have to be read or written in a type for which that is not known.
+    #[error(
+        "the tensor `{tensor}` cannot be converted: there is no way to read or to make {dtype}; use another type"
+    )]
+    NoCodec {
+        /// The tensor.
+        tensor: String,
+        /// The type.
+        dtype: orlop_graph::DType,
+    },
+    /// The file holds no tokenizer.
+    #[error("the file has no tokenizer (`tokenizer.ggml.model`), so text cannot be used with it")]
+    NoTokenizer,
+    /// A kind of tokenizer that is not known.
+    #[error("the tokenizer `{name}` (`tokenizer.ggml.model`) is not known; known are {known}")]
+    UnknownTokenizer {
+        /// What the file says.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A way to cut text into words that is not known.
+    #[error("the pre-tokenizer `{name}` (`tokenizer.ggml.pre`) is not known; known are {known}")]
+    UnknownPreTokenizer {
+        /// What the file says.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A vocabulary without tokens, or with too many.
+    #[error("the vocabulary has {tokens} tokens, where 1 to {} are possible", i32::MAX)]
+    VocabularySize {
+        /// How many there are.
+        tokens: usize,
+    },
+    /// A list beside the vocabulary is not as long as it.
+    #[error("`{key}` has {found} values for a vocabulary of {tokens} tokens")]
+    VocabularyLength {
+        /// The list.
+        key: &'static str,
+        /// How long it is.
+        found: usize,
+        /// How many tokens there are.
+        tokens: usize,
+    },
+    /// Two tokens are the same.
+    #[error("tokens {first} and {second} are both `{text}`")]
+    DuplicateToken {
+        /// Their text.
+        text: String,
+        /// The one.
+        first: u32,
+        /// The other.
+        second: u32,
+    },
+    /// A merge is not two texts with a space between them.
+    #[error("merge number {index} is `{merge}`, where two tokens with a space between them are expected")]
+    MergeForm {
+        /// Its place among the merges, from 0.
+        index: usize,
+        /// What it is.
+        merge: String,
+    },
+    /// A merge is of tokens that are not in the vocabulary, or makes one.
+    #[error(
+        "merge number {index}, `{merge}`, needs the token `{token}`, which is not among the {tokens} there are"
+    )]
+    MergeUnknown {
+        /// Its place among the merges, from 0.
+        index: usize,
+        /// What it is.
+        merge: String,
+        /// What is missing.
+        token: String,
+        /// How many tokens there are.
+        tokens: usize,
+    },
+    /// A special token is not in the vocabulary.
+    #[error("`{key}` is {id}, which is not in the vocabulary of {tokens} tokens")]
+    SpecialTokenRange {
+        /// Which special token.
+        key: &'static str,
+        /// Its id.
+        id: i64,
+        /// How many tokens there are.
+        tokens: usize,
+    },
+    /// A chat template cannot be read or used.
+    #[error("the chat template does not work: {0}")]
+    ChatTemplate(String),
+    /// A graph of the model cannot be.
+    #[error("the model makes no graph: {0}")]
+    Graph(Box<GraphError>),
+    /// Planning or running on several devices.
+    #[error(transparent)]
+    Schedule(Box<orlop_sched::Error>),
+    /// Memory for weights or caches.
+    #[error(transparent)]
+    Memory(Box<AllocError>),
+    /// A device refused.
+    #[error(transparent)]
+    Device(Box<DeviceError>),
+}
+
+impl From<orlop_sched::Error> for Error {
+    fn from(error: orlop_sched::Error) -> Error {
+        Error::Schedule(Box::new(error))
+    }
+}
+
+impl From<AllocError> for Error {
+    fn from(error: AllocError) -> Error {
+        Error::Memory(Box::new(error))
+    }
+}
+
+impl From<GraphError> for Error {
+    fn from(error: GraphError) -> Error {
+        Error::Graph(Box::new(error))
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Error {
+        Error::Device(Box::new(error))
+    }
+}

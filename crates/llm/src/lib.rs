@@ -1,0 +1,40 @@
+//! Language models from GGUF files, on the devices at hand.
+
+mod arch;
+mod blueprint;
+mod chat_template;
+mod config;
+mod draft;
+mod engine;
+mod error;
+mod generate;
+mod mixture;
+mod model;
+mod perplexity;
+mod quantize;
+mod sampling;
+mod settings;
+mod storage;
+mod synth;
+mod text;
+mod tokenizer;
+mod weights;
+
+pub use arch::Architecture;
+pub use blueprint::{Blueprint, Forecast, Share};
+pub use chat_template::{ChatPrompt, ChatTemplate, Message, TemplateSource};
+pub use config::{Config, Experts, LayerConfig};
+pub use draft::{Part, Shape};
+pub use engine::Engine;
+pub use error::Error;
+pub use generate::{End, generate};
+pub use mixture::{Candidate, FileType, Spread, Traits, mixture};
+pub use model::Model;
+pub use perplexity::{Perplexity, perplexity};
+pub use quantize::{Quantization, Quantized, quantize};
+pub use sampling::{Sampler, SamplingOptions};
+pub use settings::{CacheTypes, Layout, LayoutWish, Outputs, Settings};
+pub use synth::{Synth, SynthTensor};
+pub use text::TextStream;
+pub use tokenizer::{Special, Tokenizer};
+pub use weights::Progress;

@@ -1,0 +1,42 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use orlop_gguf::Model as File;
+
+use crate::{Config, Error};
+
+/// A model's file, opened and understood; no weight is loaded. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Model {
+    file: Arc<File>,
+    config: Arc<Config>,
+}
+
+impl Model {
+    /// Opens a GGUF file, and all its parts if it is a split one. The files must not change while they are in use.
+    ///
+    /// # Errors
+    /// What is wrong with the file, and [`Config::read`]'s.
+    pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
+        Model::from_file(File::open(path)?)
+    }
+
+    /// A model of a file that is open already.
+    ///
+    /// # Errors
+    /// [`Config::read`]'s.
+    pub fn from_file(file: File) -> Result<Model, Error> {
+        let config = Arc::new(Config::read(file.metadata())?);
+        Ok(Model { file: Arc::new(file), config })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Its sizes and constants.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+}

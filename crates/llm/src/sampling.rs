@@ -1,0 +1,238 @@
+//! The choice of the next token.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+mod random;
+
+pub(crate) use random::Random;
+
+/// How the next token is chosen. What is done is done in the order of the fields, the penalty first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SamplingOptions {
+    /// Tokens that were there lately become less likely by this factor; 1, the default, does nothing.
+    pub repeat_penalty: f32,
+    /// How many tokens back "lately" goes; by default 64.
+    pub repeat_last: usize,
+    /// Only so many of the likeliest tokens are left; 0 leaves all. By default 40.
+    pub top_k: usize,
+    /// Only the likeliest tokens that together have this probability are left; 1 leaves all. By default 0.95.
+    pub top_p: f32,
+    /// Only tokens at least this likely, compared with the likeliest, are left; 0 leaves all. By default 0.05.
+    pub min_p: f32,
+    /// Small values prefer likely tokens, large ones make all of them alike; at 0 or less the likeliest token is
+    /// taken and nothing is left to chance. By default 0.8.
+    pub temperature: f32,
+}
+
+impl Default for SamplingOptions {
+    fn default() -> SamplingOptions {
+        SamplingOptions {
+            repeat_penalty: 1.0,
+            repeat_last: 64,
+            top_k: 40,
+            top_p: 0.95,
+            min_p: 0.05,
+            temperature: 0.8,
+        }
+    }
+}
+
+impl SamplingOptions {
+    /// Always the likeliest token.
+    pub fn greedy() -> SamplingOptions {
+        SamplingOptions { temperature: 0.0, ..SamplingOptions::default() }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    id: u32,
+    logit: f32,
+}
+
+/// Chooses tokens one after the other: the same ones for the same options, seed and logits, on every machine.
+///
+/// After the first call nothing is allocated, as long as there are not more logits.
+///
+/// ```
+/// use orlop_llm::{Sampler, SamplingOptions};
+///
+/// let mut sampler = Sampler::new(SamplingOptions::greedy(), 0);
+/// assert_eq!(sampler.sample(&[0.5, 2.0, -1.0]), 1);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    options: SamplingOptions,
+    random: Random,
+    recent: VecDeque<u32>,
+    penalised: Vec<u32>,
+    candidates: Vec<Candidate>,
+    weights: Vec<f64>,
+}
+
+impl Sampler {
+    /// A sampler that has seen no token.
+    pub fn new(options: SamplingOptions, seed: u64) -> Sampler {
+        Sampler {
+            options,
+            random: Random::new(seed),
+            recent: VecDeque::new(),
+            penalised: Vec::new(),
+            candidates: Vec::new(),
+            weights: Vec::new(),
+        }
+    }
+
+    /// What was asked for.
+    pub fn options(&self) -> &SamplingOptions {
+        &self.options
+    }
+
+    /// Counts a token as one that was there lately, as those of a prompt. Tokens from [`Sampler::sample`]
+    /// count by themselves.
+    pub fn accept(&mut self, token: u32) {
+        if !self.penalises() {
+            return;
+        }
+        if self.recent.capacity() == 0 {
+            let room = self.options.repeat_last.min(1 << 16);
+            self.recent.reserve(room);
+            self.penalised.reserve(room);
+        }
+        while self.recent.len() >= self.options.repeat_last {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(token);
+    }
+
+    /// Chooses a token: an index of `logits`.
+    ///
+    /// A logit that is not a number counts as the least of all; among equals the lowest index comes first. Where
+    /// all are equally impossible, or there are no logits at all, the answer is 0.
+    pub fn sample(&mut self, logits: &[f32]) -> u32 {
+        let token = self.choose(logits);
+        self.accept(token);
+        token
+    }
+
+    fn choose(&mut self, logits: &[f32]) -> u32 {
+        let greedy = self.options.temperature <= 0.0 || self.options.temperature.is_nan();
+        if greedy && !self.penalises() {
+            return likeliest(logits.iter().copied());
+        }
+        self.candidates.clear();
+        self.candidates
+            .extend(logits.iter().zip(0..).map(|(logit, id)| Candidate { id, logit: number(*logit) }));
+        self.penalise();
+        if greedy {
+            return likeliest(self.candidates.iter().map(|candidate| candidate.logit));
+        }
+        self.keep_top_k();
+        match self.candidates.first() {
+            Some(first) if first.logit.is_finite() => {}
+            first => return first.map_or(0, |first| first.id), // there is no second to compare it with
+        }
+        self.keep_top_p();
+        self.keep_min_p();
+        self.draw()
+    }
+
+    fn penalises(&self) -> bool {
+        self.options.repeat_penalty != 1.0 && self.options.repeat_last > 0
+    }
+
+    fn penalise(&mut self) {
+        if !self.penalises() {
+            return;
+        }
+        self.penalised.clear();
+        self.penalised.extend(&self.recent);
+        self.penalised.sort_unstable();
+        self.penalised.dedup();
+        let penalty = self.options.repeat_penalty;
+        for token in &self.penalised {
+            if let Some(candidate) = self.candidates.get_mut(*token as usize) {
+                let logit = candidate.logit;
+                candidate.logit = number(if logit <= 0.0 { logit * penalty } else { logit / penalty });
+            }
+        }
+    }
+
+    /// Leaves the likeliest tokens, the likeliest first.
+    fn keep_top_k(&mut self) {
+        let count = match self.options.top_k {
+            0 => self.candidates.len(),
+            k => k.min(self.candidates.len()),
+        };
+        if 0 < count && count < self.candidates.len() {
+            self.candidates.select_nth_unstable_by(count - 1, likelier_first);
+            self.candidates.truncate(count);
+        }
+        self.candidates.sort_unstable_by(likelier_first);
+    }
+
+    fn keep_top_p(&mut self) {
+        if self.options.top_p.is_nan() || self.options.top_p >= 1.0 {
+            return;
+        }
+        let wanted = f64::from(self.options.top_p) * self.weigh(1.0);
+        let mut sum = 0.0;
+        let enough = self.weights.iter().position(|weight| {
+            sum += weight;
+            sum >= wanted
+        });
+        self.candidates.truncate(enough.map_or(usize::MAX, |last| last + 1));
+    }
+
+    fn keep_min_p(&mut self) {
+        if self.options.min_p.is_nan() || self.options.min_p <= 0.0 {
+            return;
+        }
+        let Some(first) = self.candidates.first() else { return };
+        let least = first.logit + libm::logf(self.options.min_p);
+        let few = self.candidates.iter().skip(1).position(|candidate| candidate.logit < least);
+        self.candidates.truncate(few.map_or(usize::MAX, |end| end + 1));
+    }
+
+    fn draw(&mut self) -> u32 {
+        let point = self.random.fraction() * self.weigh(self.options.temperature);
+        let mut sum = 0.0;
+        let chosen = self.weights.iter().position(|weight| {
+            sum += weight;
+            sum > point
+        });
+        chosen.and_then(|place| self.candidates.get(place)).map_or(0, |candidate| candidate.id)
+    }
+
+    /// Fills in how likely each candidate is, beside the first one, and gives the sum.
+    fn weigh(&mut self, temperature: f32) -> f64 {
+        let first = self.candidates.first().map_or(0.0, |candidate| candidate.logit);
+        self.weights.clear();
+        // The arithmetic of `libm` is the same everywhere, that of the system is not.
+        let weight = |candidate: &Candidate| f64::from(libm::expf((candidate.logit - first) / temperature));
+        self.weights.extend(self.candidates.iter().map(weight));
+        self.weights.iter().sum()
+    }
+}
+
+fn number(logit: f32) -> f32 {
+    if logit.is_nan() { f32::NEG_INFINITY } else { logit }
+}
+
+fn likelier_first(a: &Candidate, b: &Candidate) -> Ordering {
+    b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.id.cmp(&b.id))
+}
+
+fn likeliest(logits: impl Iterator<Item = f32>) -> u32 {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (id, logit) in (0..).zip(logits) {
+        if logit > best.1 {
+            best = (id, logit);
+        }
+    }
+    best.0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+use std::collections::HashMap;
+use std::ops::Range;
+
+use orlop_backend::{LowerOptions, Precision};
+use orlop_graph::DType;
+use orlop_sched::DeviceIx;
+
+use crate::{Error, Part};
+
+/// How a model is to be run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Tokens that the cache holds. Default: as many as the model was trained for, or as fit.
+    pub context: Option<u64>,
+    /// Most tokens of a run. Default 512.
+    pub batch: u64,
+    /// Most threads of a device that has threads. Default 1.
+    pub threads: usize,
+    /// Element types of the cache. Default F16.
+    pub cache: CacheTypes,
+    /// How accurately products are computed. Default [`Precision::Fast`].
+    pub precision: Precision,
+    /// Whether devices may fuse nodes. Default yes.
+    pub fusion: bool,
+    /// Whose logits a batch gives. Default: the last token's.
+    pub outputs: Outputs,
+    /// Where each part goes. Default: everything on the first device.
+    pub layout: LayoutWish,
+    /// Most bytes on a device, all in all. Default: what is free there.
+    pub budgets: HashMap<DeviceIx, u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            context: None,
+            batch: 512,
+            threads: 1,
+            cache: CacheTypes::default(),
+            precision: Precision::Fast,
+            fusion: true,
+            outputs: Outputs::Last,
+            layout: LayoutWish::First,
+            budgets: HashMap::new(),
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn lower(&self) -> LowerOptions {
+        LowerOptions { max_threads: self.threads, precision: self.precision, fusion: self.fusion }
+    }
+}
+
+/// Element types of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheTypes {
+    /// Of keys.
+    pub k: DType,
+    /// Of values.
+    pub v: DType,
+}
+
+impl Default for CacheTypes {
+    fn default() -> CacheTypes {
+        CacheTypes { k: DType::F16, v: DType::F16 }
+    }
+}
+
+/// Whose logits a batch gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Outputs {
+    /// The last token's.
+    #[default]
+    Last,
+    /// Every token's.
+    All,
+}
+
+/// Where the parts of a model are wished to be.
+#[derive(Clone, Debug, Default)]
+pub enum LayoutWish {
+    /// Everything on the most preferred device.
+    #[default]
+    First,
+    /// The last so many layers and what follows on the most preferred device, the rest on the least preferred.
+    LastLayers(usize),
+    /// As many of the last layers as fit on the most preferred device, the rest on the least preferred.
+    Fitting,
+    /// Exactly so.
+    Exactly(Layout),
+}
+
+/// A device for every part of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Of the embedding table.
+    pub input: DeviceIx,
+    /// Of each layer.
+    pub layers: Vec<DeviceIx>,
+    /// Of each layer's cache.
+    pub caches: Vec<DeviceIx>,
+    /// Of what makes logits.
+    pub output: DeviceIx,
+}
+
+impl Layout {
+    /// Everything on one device.
+    pub fn all_on(device: DeviceIx, layers: usize) -> Layout {
+        Layout { input: device, layers: vec![device; layers], caches: vec![device; layers], output: device }
+    }
+
+    /// Layers and their caches on a device.
+    #[must_use]
+    pub fn with_layers(mut self, range: Range<usize>, step: usize, device: DeviceIx) -> Layout {
+        let end = range.end.min(self.layers.len());
+        for layer in (range.start..end).step_by(step.max(1)) {
+            self.layers[layer] = device;
+            self.caches[layer] = device;
+        }
+        self
+    }
+
+    /// How many layers are on a device.
+    pub fn layers_on(&self, device: DeviceIx) -> usize {
+        self.layers.iter().filter(|layer| **layer == device).count()
+    }
+
+    /// The device of a part.
+    pub fn device(&self, part: Part) -> DeviceIx {
+        match part {
+            Part::Input => self.input,
+            Part::Layer(layer) => self.layers[layer],
+            Part::Output => self.output,
+        }
+    }
+
+    pub(crate) fn check(&self, layers: usize) -> Result<(), Error> {
+        if self.layers.len() == layers && self.caches.len() == layers {
+            return Ok(());
+        }
+        Err(Error::BadSetting {
+            setting: "the layout",
+            value: format!("of {} layers and {} caches", self.layers.len(), self.caches.len()),
+            rule: "it must have one device for each layer of the model",
+        })
+    }
+}

@@ -1,0 +1,321 @@
+//! Text to tokens and back, as the vocabulary in a model file has it.
+
+mod alphabet;
+mod bpe;
+mod chain;
+mod class;
+mod ends;
+mod keys;
+mod pre_tokenizer;
+mod sentencepiece;
+mod special;
+mod vocabulary;
+mod words;
+
+use orlop_gguf::Metadata;
+
+use crate::Error;
+use bpe::Bpe;
+use ends::Purpose;
+use pre_tokenizer::PreTokenizer;
+use sentencepiece::SentencePiece;
+use special::{Fragment, Specials};
+use vocabulary::{Kind, Spelling, Vocabulary};
+
+pub use special::Special;
+
+/// The values of `tokenizer.ggml.model` that are known.
+const MODELS: [&str; 2] = ["gpt2", "llama"];
+
+/// Longer texts are cut here, so that places in them fit 32 bits.
+const LONGEST: usize = 1 << 30;
+
+/// Some bytes of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    start: usize,
+    end: usize,
+}
+
+/// A tokenizer: the vocabulary of a model file, and what the file says about its use.
+///
+/// ```
+/// use orlop_gguf::{Array, Metadata, Strings};
+/// use orlop_llm::{Special, Tokenizer};
+///
+/// let mut metadata = Metadata::new();
+/// metadata.set("tokenizer.ggml.model", "gpt2")?;
+/// metadata.set("tokenizer.ggml.pre", "gpt-2")?;
+/// let tokens: Strings = ["Ġ", "a", "b", "ab", "Ġab"].into_iter().collect();
+/// metadata.set("tokenizer.ggml.tokens", Array::from(tokens))?;
+/// let merges: Strings = ["a b", "Ġ ab"].into_iter().collect();
+/// metadata.set("tokenizer.ggml.merges", Array::from(merges))?;
+///
+/// let tokenizer = Tokenizer::from_metadata(&metadata)?;
+/// let ids = tokenizer.encode("ab aba", Special::Parse);
+/// assert_eq!(ids, [3, 4, 1]);
+/// assert_eq!(tokenizer.decode(4), b" ab");
+/// # Ok::<(), orlop_llm::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Tokenizer {
+    vocabulary: Vocabulary,
+    model: Model,
+    specials: Specials,
+    ids: SpecialIds,
+    adds_bos: bool,
+    adds_eos: bool,
+}
+
+#[derive(Debug)]
+enum Model {
+    Bytes { pre: PreTokenizer, bpe: Bpe },
+    Pieces { pieces: SentencePiece, space_first: bool },
+}
+
+/// Tokens with a part of their own.
+#[derive(Debug, Default)]
+struct SpecialIds {
+    bos: Option<u32>,
+    eos: Option<u32>,
+    eot: Option<u32>,
+    unknown: Option<u32>,
+    /// All that end what is generated, in order.
+    ends: Vec<u32>,
+}
+
+impl Tokenizer {
+    /// The tokenizer in a model file.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`] if there is none; [`Error::UnknownTokenizer`] and [`Error::UnknownPreTokenizer`],
+    /// which list those known; and what is wrong with the vocabulary, by name and number.
+    pub fn from_metadata(metadata: &Metadata) -> Result<Tokenizer, Error> {
+        let name = metadata.optional(keys::MODEL, Metadata::string)?;
+        match name {
+            None | Some("none" | "no_vocab") => Err(Error::NoTokenizer),
+            Some("gpt2") => Tokenizer::bytes(metadata),
+            Some("llama") => Tokenizer::pieces(metadata),
+            Some(name) => Err(Error::UnknownTokenizer { name: name.to_owned(), known: MODELS.join(", ") }),
+        }
+    }
+
+    fn bytes(metadata: &Metadata) -> Result<Tokenizer, Error> {
+        let pre = match metadata.optional(keys::PRE, Metadata::string)? {
+            None | Some("") => PreTokenizer::named("default")?,
+            Some(name) => PreTokenizer::named(name)?,
+        };
+        let vocabulary = Vocabulary::from_metadata(metadata, Spelling::Bytes)?;
+        let bpe = Bpe::new(metadata.strings(keys::MERGES)?, &vocabulary)?;
+        let ids = SpecialIds::from_metadata(metadata, &vocabulary, [None, None, None])?;
+        Tokenizer::finish(metadata, vocabulary, Model::Bytes { pre, bpe }, ids, pre.adds_bos)
+    }
+
+    fn pieces(metadata: &Metadata) -> Result<Tokenizer, Error> {
+        let vocabulary = Vocabulary::from_metadata(metadata, Spelling::Text)?;
+        let ids = SpecialIds::from_metadata(metadata, &vocabulary, [Some(1), Some(2), Some(0)])?;
+        let pieces = SentencePiece::new(metadata, &vocabulary, ids.unknown)?;
+        let space_first = metadata.optional(keys::ADD_SPACE_PREFIX, Metadata::bool)?.unwrap_or(true);
+        Tokenizer::finish(metadata, vocabulary, Model::Pieces { pieces, space_first }, ids, true)
+    }
+
+    fn finish(
+        metadata: &Metadata,
+        mut vocabulary: Vocabulary,
+        model: Model,
+        mut ids: SpecialIds,
+        adds_bos: bool,
+    ) -> Result<Tokenizer, Error> {
+        ids.recognise(&mut vocabulary);
+        // Files do not say so, but these models were made that way.
+        let name = metadata.optional("general.name", Metadata::text)?;
+        let name = name.map(|name| name.to_str_lossy().to_lowercase()).unwrap_or_default();
+        let phi3 = name.contains("phi-3") || name.contains("phi3");
+        let takes_space = |text: &[u8]| phi3 && !matches!(text, b"<unk>" | b"<s>" | b"<|endoftext|>");
+        let specials = Specials::new(&vocabulary, takes_space);
+        let adds_bos = metadata.optional(keys::ADD_BOS, Metadata::bool)?.unwrap_or(adds_bos);
+        let adds_eos = metadata.optional(keys::ADD_EOS, Metadata::bool)?.unwrap_or(false);
+        Ok(Tokenizer { vocabulary, model, specials, ids, adds_bos, adds_eos })
+    }
+
+    /// How many tokens there are.
+    pub fn vocabulary_size(&self) -> usize {
+        self.vocabulary.len()
+    }
+
+    /// The tokens of a text, with nothing added at its ends.
+    ///
+    /// Takes n log n time. Bytes for which the vocabulary has no token, and none for what is unknown, are left
+    /// out.
+    pub fn encode(&self, text: &str, special: Special) -> Vec<u32> {
+        let mut ids = Vec::with_capacity(text.len() / 3);
+        let mut scratch = bpe::Scratch::default();
+        let mut after_token = true;
+        for fragment in self.specials.cut(text, special, &self.vocabulary) {
+            let span = match fragment {
+                Fragment::Token(id) => {
+                    ids.push(id);
+                    after_token = true;
+                    continue;
+                }
+                Fragment::Text(span) => span,
+            };
+            for part in parts(&text[span.start..span.end]) {
+                match &self.model {
+                    Model::Bytes { pre, bpe } => {
+                        for word in pre.words(part) {
+                            let whole = pre.whole_words.then(|| self.vocabulary.find(word.as_bytes()));
+                            match whole.flatten() {
+                                Some(id) => ids.push(id),
+                                None => bpe.encode(word.as_bytes(), &mut scratch, &mut ids),
+                            }
+                        }
+                    }
+                    Model::Pieces { pieces, space_first } => {
+                        let mut escaped = part.replace(' ', "▁");
+                        if *space_first && after_token {
+                            escaped.insert(0, '▁');
+                        }
+                        pieces.encode(&escaped, &self.vocabulary, &mut ids);
+                    }
+                }
+                after_token = false;
+            }
+        }
+        ids
+    }
+
+    /// The tokens of a text, with BOS before and EOS after them where the file says so.
+    pub fn prompt(&self, text: &str, special: Special) -> Vec<u32> {
+        let bos = self.ids.bos.filter(|_| self.adds_bos);
+        let eos = self.ids.eos.filter(|_| self.adds_eos);
+        bos.into_iter().chain(self.encode(text, special)).chain(eos).collect()
+    }
+
+    /// The tokens of a text that a chat template made: special tokens in it are parsed, and BOS is added where
+    /// the file says so and the template has not written it.
+    pub fn chat(&self, text: &str) -> Vec<u32> {
+        let ids = self.encode(text, Special::Parse);
+        let bos = self.ids.bos.filter(|bos| self.adds_bos && ids.first() != Some(bos));
+        bos.into_iter().chain(ids).collect()
+    }
+
+    /// The bytes that a token adds to a text: none for control tokens, and for ids that are not in the
+    /// vocabulary. They need not be whole characters: see [`TextStream`](crate::TextStream).
+    pub fn decode(&self, id: u32) -> &[u8] {
+        if self.is_control(id) { &[] } else { self.vocabulary.bytes(id) }
+    }
+
+    /// As [`Tokenizer::decode`], with control tokens written out.
+    pub fn decode_special(&self, id: u32) -> &[u8] {
+        self.vocabulary.bytes(id)
+    }
+
+    /// The text of some tokens from a text's beginning, control tokens left out, with U+FFFD for what is not
+    /// UTF-8. The space that [`Tokenizer::encode`] puts before a text where the file says so is gone.
+    pub fn decode_all(&self, ids: &[u32]) -> String {
+        let bytes: Vec<u8> = ids.iter().flat_map(|id| self.decode(*id)).copied().collect();
+        let text = match &self.model {
+            Model::Pieces { space_first: true, .. } => bytes.strip_prefix(b" ").unwrap_or(&bytes),
+            _ => &bytes,
+        };
+        String::from_utf8_lossy(text).into_owned()
+    }
+
+    /// The token that begins a text.
+    pub fn bos(&self) -> Option<u32> {
+        self.ids.bos
+    }
+
+    /// The token that ends a text.
+    pub fn eos(&self) -> Option<u32> {
+        self.ids.eos
+    }
+
+    /// The token that ends a turn of a chat.
+    pub fn eot(&self) -> Option<u32> {
+        self.ids.eot
+    }
+
+    /// Whether [`Tokenizer::prompt`] begins with BOS.
+    pub fn adds_bos(&self) -> bool {
+        self.adds_bos && self.ids.bos.is_some()
+    }
+
+    /// Whether [`Tokenizer::prompt`] ends with EOS.
+    pub fn adds_eos(&self) -> bool {
+        self.adds_eos && self.ids.eos.is_some()
+    }
+
+    /// Whether nothing is generated after this token: EOS, the end of a turn, and their like.
+    pub fn is_end(&self, id: u32) -> bool {
+        self.ids.ends.binary_search(&id).is_ok()
+    }
+
+    /// Whether a token steers the model and is no text.
+    pub fn is_control(&self, id: u32) -> bool {
+        matches!(self.vocabulary.kind(id), Kind::Control | Kind::Unknown)
+    }
+}
+
+impl SpecialIds {
+    /// What the file says, or these for BOS, EOS and the unknown token where it says nothing.
+    fn from_metadata(
+        metadata: &Metadata,
+        vocabulary: &Vocabulary,
+        defaults: [Option<u32>; 3],
+    ) -> Result<SpecialIds, Error> {
+        let tokens = vocabulary.len();
+        let read = |key: &'static str, default: Option<u32>| {
+            let default = default.filter(|id| (*id as usize) < tokens);
+            match metadata.optional(key, Metadata::i64)? {
+                None | Some(-1 | 0xffff_ffff) => Ok(default), // both stand for "not set"
+                Some(id) => match u32::try_from(id) {
+                    Ok(id) if (id as usize) < tokens => Ok(Some(id)),
+                    _ => Err(Error::SpecialTokenRange { key, id, tokens }),
+                },
+            }
+        };
+        let [bos, eos, unknown] = defaults;
+        let eom = read(keys::EOM_ID, None)?;
+        let ids = SpecialIds {
+            bos: read(keys::BOS_ID, bos)?,
+            eos: read(keys::EOS_ID, eos)?,
+            eot: read(keys::EOT_ID, None)?,
+            unknown: read(keys::UNKNOWN_ID, unknown)?,
+            ends: Vec::new(),
+        };
+        Ok(SpecialIds { ends: [ids.eos, ids.eot, eom].into_iter().flatten().collect(), ..ids })
+    }
+
+    /// Adds the tokens whose text says what they are for, and makes control tokens of them.
+    fn recognise(&mut self, vocabulary: &mut Vocabulary) {
+        let mut turn = None;
+        for id in 0..vocabulary.len() as u32 {
+            let text = vocabulary.text(id);
+            let Some(purpose) = ends::purpose(text) else { continue };
+            vocabulary.set_control(id);
+            match purpose {
+                Purpose::EndOfTurn(_) => {
+                    self.ends.push(id);
+                    turn = turn.into_iter().chain([(purpose, id)]).min();
+                }
+                Purpose::End => self.ends.push(id),
+                Purpose::Control => {}
+            }
+        }
+        self.eot = self.eot.or(turn.map(|(_, id)| id));
+        self.ends.sort_unstable();
+        self.ends.dedup();
+    }
+}
+
+/// Cuts a text that is too long for one piece; others are one part.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let (part, after) = rest.split_at(rest.floor_char_boundary(LONGEST));
+        rest = after;
+        (!part.is_empty()).then_some(part)
+    })
+}

@@ -1,0 +1,227 @@
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use orlop_gguf::{Metadata, Strings};
+
+use super::{alphabet, keys};
+use crate::Error;
+
+/// What a token is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Normal,
+    Unknown,
+    Control,
+    UserDefined,
+    Unused,
+    Byte,
+    Undefined,
+}
+
+impl Kind {
+    fn from_number(number: i32) -> Kind {
+        match number {
+            1 => Kind::Normal,
+            2 => Kind::Unknown,
+            3 => Kind::Control,
+            4 => Kind::UserDefined,
+            5 => Kind::Unused,
+            6 => Kind::Byte,
+            _ => Kind::Undefined,
+        }
+    }
+}
+
+/// How the text of a token stands for bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// A character a byte.
+    Bytes,
+    /// Plain text, with `▁` for a space.
+    Text,
+}
+
+/// All tokens: their texts, the bytes they stand for, and the way back.
+///
+/// With [`Spelling::Bytes`] a token is looked up by its bytes, with [`Spelling::Text`] by its text.
+#[derive(Debug)]
+pub(super) struct Vocabulary {
+    texts: Strings,
+    bytes: Strings,
+    kinds: Vec<Kind>,
+    spelling: Spelling,
+    ids: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+    longest: usize,
+}
+
+const SPACE: &[u8] = "▁".as_bytes();
+
+impl Vocabulary {
+    pub(super) fn from_metadata(metadata: &Metadata, spelling: Spelling) -> Result<Vocabulary, Error> {
+        let texts = metadata.strings(keys::TOKENS)?.clone();
+        let count = texts.len();
+        if count == 0 || i32::try_from(count).is_err() {
+            return Err(Error::VocabularySize { tokens: count });
+        }
+        let kinds = match metadata.optional(keys::TOKEN_TYPE, Metadata::i32s)? {
+            Some(numbers) => {
+                check_length(keys::TOKEN_TYPE, numbers.len(), count)?;
+                numbers.into_iter().map(Kind::from_number).collect()
+            }
+            None => vec![Kind::Normal; count],
+        };
+        let mut vocabulary = Vocabulary {
+            bytes: Strings::default(),
+            kinds,
+            spelling,
+            ids: HashTable::with_capacity(count),
+            hasher: DefaultHashBuilder::default(),
+            longest: texts.iter().map(<[u8]>::len).max().unwrap_or(0),
+            texts,
+        };
+        vocabulary.spell()?;
+        Ok(vocabulary)
+    }
+
+    /// Finds the bytes of all tokens, and enters them for [`Vocabulary::find`].
+    fn spell(&mut self) -> Result<(), Error> {
+        let mut buffer = Vec::with_capacity(self.longest);
+        for id in 0..self.kinds.len() {
+            let text = self.texts.get(id).unwrap_or_default();
+            buffer.clear();
+            let known = match (self.spelling, self.kinds[id]) {
+                (Spelling::Bytes, _) => alphabet::decode(text, &mut buffer),
+                (Spelling::Text, Kind::Byte) => byte_of(text).is_some_and(|byte| {
+                    buffer.push(byte);
+                    true
+                }),
+                (Spelling::Text, _) => {
+                    unescape(text, &mut buffer);
+                    true
+                }
+            };
+            if !known {
+                buffer.clear();
+                buffer.extend_from_slice(text);
+            }
+            self.bytes.push(&buffer);
+            let findable = match self.spelling {
+                Spelling::Bytes => known,
+                Spelling::Text => true,
+            };
+            if findable && !text.is_empty() {
+                self.enter(id as u32)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, id: u32) -> Result<(), Error> {
+        let Vocabulary { texts, bytes, ids, hasher, spelling, .. } = self;
+        let key = |id: &u32| match spelling {
+            Spelling::Bytes => bytes.get(*id as usize).unwrap_or_default(),
+            Spelling::Text => texts.get(*id as usize).unwrap_or_default(),
+        };
+        let wanted = key(&id);
+        let hash = hasher.hash_one(wanted);
+        if let Some(first) = ids.find(hash, |other| key(other) == wanted) {
+            let text = String::from_utf8_lossy(self.texts.get(id as usize).unwrap_or_default());
+            return Err(Error::DuplicateToken { text: text.into_owned(), first: *first, second: id });
+        }
+        ids.insert_unique(hash, id, |other| hasher.hash_one(key(other)));
+        Ok(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// The token with these bytes, or with this text.
+    pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
+        if key.len() > self.longest {
+            return None;
+        }
+        let keys = match self.spelling {
+            Spelling::Bytes => &self.bytes,
+            Spelling::Text => &self.texts,
+        };
+        let same = |id: &u32| keys.get(*id as usize) == Some(key);
+        self.ids.find(self.hasher.hash_one(key), same).copied()
+    }
+
+    pub(super) fn text(&self, id: u32) -> &[u8] {
+        self.texts.get(id as usize).unwrap_or_default()
+    }
+
+    /// What a token stands for in text.
+    pub(super) fn bytes(&self, id: u32) -> &[u8] {
+        match self.kind(id) {
+            Kind::Normal | Kind::Byte => self.bytes.get(id as usize).unwrap_or_default(),
+            Kind::Control | Kind::Unknown | Kind::UserDefined => self.text(id),
+            Kind::Unused | Kind::Undefined => &[],
+        }
+    }
+
+    pub(super) fn kind(&self, id: u32) -> Kind {
+        self.kinds.get(id as usize).copied().unwrap_or(Kind::Undefined)
+    }
+
+    pub(super) fn set_control(&mut self, id: u32) {
+        if let Some(kind) = self.kinds.get_mut(id as usize) {
+            *kind = Kind::Control;
+        }
+    }
+}
+
+/// Refuses an array that has not one value for each token.
+pub(super) fn check_length(key: &'static str, found: usize, tokens: usize) -> Result<(), Error> {
+    if found == tokens { Ok(()) } else { Err(Error::VocabularyLength { key, found, tokens }) }
+}
+
+/// The byte of a text such as `<0x0A>`.
+fn byte_of(text: &[u8]) -> Option<u8> {
+    let digits = text.strip_prefix(b"<0x")?.strip_suffix(b">")?;
+    match digits {
+        [high, low] => {
+            let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+            Some(digit(*high)? * 16 + digit(*low)?)
+        }
+        _ => None,
+    }
+}
+
+/// Writes a text with spaces for `▁`.
+fn unescape(mut text: &[u8], buffer: &mut Vec<u8>) {
+    while let Some((byte, rest)) = text.split_first() {
+        match text.strip_prefix(SPACE) {
+            Some(rest) => {
+                buffer.push(b' ');
+                text = rest;
+            }
+            None => {
+                buffer.push(*byte);
+                text = rest;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_tokens_are_hexadecimal() {
+        assert_eq!(byte_of(b"<0x0A>"), Some(10));
+        assert_eq!(byte_of(b"<0xff>"), Some(255));
+        assert_eq!((byte_of(b"<0x+1>"), byte_of(b"<0x001>"), byte_of(b"a")), (None, None, None));
+    }
+
+    #[test]
+    fn only_whole_space_marks_become_spaces() {
+        let mut buffer = Vec::new();
+        unescape(b"\xe2\x96\x81a\xe2\x96b", &mut buffer);
+        assert_eq!(buffer, b" a\xe2\x96b");
+    }
+}

@@ -1,0 +1,60 @@
+//! Once a model runs, a token costs no heap allocation: neither ours nor the devices'.
+#![allow(clippy::unwrap_used)] // whatever is here is a test
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use orlop_cpu::{CpuDevice, Pool};
+use orlop_llm::{Blueprint, Engine, Model, Sampler, SamplingOptions, Settings};
+use orlop_sched::Machine;
+
+/// The system's allocator, counted.
+struct Counting;
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.realloc(memory, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn a_thousand_tokens_allocate_nothing() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/fixtures/llama-dense.Q4_0.gguf");
+    let model = Model::open(path).unwrap();
+    for threads in [1, 2] {
+        let machine = Machine::new(vec![CpuDevice::new(Pool::new(threads).unwrap()) as _]).unwrap();
+        let settings = Settings { context: Some(1100), threads, ..Settings::default() };
+        let blueprint = Blueprint::draw(&model, &machine, &settings).unwrap();
+        let mut engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
+        let mut sampler = Sampler::new(SamplingOptions::default(), 1);
+        let mut token = sampler.sample(engine.feed(&[1, 2, 3]).unwrap());
+        let mut before = 0;
+        for index in 0..1010 {
+            if index == 10 {
+                before = CALLS.load(Ordering::Relaxed);
+            }
+            token = sampler.sample(engine.feed(&[token]).unwrap());
+        }
+        let calls = CALLS.load(Ordering::Relaxed) - before;
+        assert_eq!(calls, 0, "with {threads} threads");
+    }
+}

@@ -1,0 +1,49 @@
+use std::sync::Arc;
+
+use orlop_backend::Device;
+use orlop_llm::{Layout, LayoutWish, Settings};
+use orlop_sched::Machine;
+use orlop_testkit::devices::TestDevice;
+
+use crate::support::{cpu, greedy, load, one_cpu, reference};
+
+/// Devices with memory of their own and queues beside the host.
+fn two() -> Machine {
+    let device = |name: &str| -> Arc<dyn Device> {
+        TestDevice::builder(cpu(&format!("{name} kernels"), 1)).name(name).asynchronous(true).build()
+    };
+    Machine::new(vec![device("a"), device("b")]).unwrap()
+}
+
+#[test]
+fn any_division_of_the_layers_gives_the_same_text() {
+    let (model, tokens, _) = reference("llama-dense.Q4_0");
+    let expected = greedy(&mut load(&model, &one_cpu(), &Settings::default()), &tokens, 24);
+    let machine = two();
+    let [a, b] = [machine.find("a").unwrap(), machine.find("b").unwrap()];
+    let layers = model.config().layers.len();
+    for [first, second] in [[a, b], [b, a]] {
+        let half = Layout::all_on(first, layers).with_layers(0..layers / 2, 1, second);
+        let every_second = Layout::all_on(first, layers).with_layers(1..layers, 2, second);
+        let caches_apart = Layout { caches: vec![second; layers], ..Layout::all_on(first, layers) };
+        let output_apart = Layout { output: second, ..Layout::all_on(first, layers) };
+        for layout in [half, every_second, caches_apart, output_apart] {
+            let settings = Settings { layout: LayoutWish::Exactly(layout.clone()), ..Settings::default() };
+            let mut engine = load(&model, &machine, &settings);
+            assert_eq!(greedy(&mut engine, &tokens, 24), expected, "{layout:?}");
+        }
+    }
+}
+
+#[test]
+fn the_last_layers_go_to_the_first_device() {
+    let (model, tokens, _) = reference("llama-dense.Q4_0");
+    let machine = two();
+    let expected = greedy(&mut load(&model, &one_cpu(), &Settings::default()), &tokens, 8);
+    for count in 0..=model.config().layers.len() {
+        let settings = Settings { layout: LayoutWish::LastLayers(count), ..Settings::default() };
+        let mut engine = load(&model, &machine, &settings);
+        assert_eq!(engine.memory().layers[0], count);
+        assert_eq!(greedy(&mut engine, &tokens, 8), expected, "{count} layers");
+    }
+}

@@ -1,0 +1,8 @@
+//! Whole models: logits, memory, several devices, bad input.
+#![allow(clippy::unwrap_used)] // whatever is here is a test
+
+mod devices;
+mod memory;
+mod reference;
+mod refusals;
+mod support;

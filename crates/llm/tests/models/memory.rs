@@ -1,0 +1,82 @@
+use orlop_llm::{Blueprint, Error, Layout, LayoutWish, Outputs, Settings};
+use orlop_sched::Machine;
+use orlop_testkit::devices::TestDevice;
+
+use crate::support::{cpu, greedy, load, one_cpu, reference};
+
+#[test]
+fn a_forecast_is_what_is_allocated() {
+    let (model, tokens, _) = reference("llama-dense.Q4_0");
+    for (batch, outputs) in [(512, Outputs::Last), (8, Outputs::Last), (8, Outputs::All)] {
+        let settings = Settings { batch, outputs, context: Some(64), ..Settings::default() };
+        let blueprint = Blueprint::draw(&model, &one_cpu(), &settings).unwrap();
+        let mut forecast = blueprint.forecast().unwrap();
+        let mut engine = load(&model, &one_cpu(), &settings);
+        greedy(&mut engine, &tokens, 30);
+        let mut memory = engine.memory();
+        // What else runs on this machine changes what is free.
+        forecast.devices.iter_mut().chain(&mut memory.devices).for_each(|share| share.free = None);
+        assert_eq!(memory, forecast);
+    }
+}
+
+#[test]
+fn a_device_of_its_own_memory_holds_the_forecast_and_no_more() {
+    let (model, tokens, _) = reference("llama-dense.Q4_0");
+    let device = TestDevice::builder(cpu("kernels", 1)).name("a").asynchronous(true).build();
+    let machine = Machine::new(vec![device.clone() as _]).unwrap();
+    let settings = Settings { context: Some(64), ..Settings::default() };
+    let mut engine = load(&model, &machine, &settings);
+    greedy(&mut engine, &tokens, 20);
+    let total: u64 = engine.memory().devices.iter().map(|share| share.total()).sum();
+    assert_eq!(device.counters().live_bytes, total);
+}
+
+#[test]
+fn the_context_shrinks_until_it_fits() {
+    let (model, ..) = reference("llama-dense.Q4_0");
+    let machine = one_cpu();
+    let cpu = machine.find("cpu").unwrap();
+    let budget = |bytes| Settings { budgets: [(cpu, bytes)].into(), ..Settings::default() };
+    let whole = Blueprint::draw(&model, &machine, &Settings::default()).unwrap().forecast().unwrap();
+    assert_eq!(whole.context, model.config().context);
+    let bytes = whole.devices[0].total() - 1;
+    let smaller = Blueprint::draw(&model, &machine, &budget(bytes)).unwrap();
+    assert!(smaller.context() < whole.context && smaller.context() > whole.context / 2);
+    assert!(smaller.forecast().unwrap().fits());
+    let asked = Settings { context: Some(whole.context), ..budget(bytes) };
+    match Blueprint::draw(&model, &machine, &asked) {
+        Err(Error::DoesNotFit { context, largest, available, .. }) => {
+            assert_eq!((context, largest, available), (whole.context, Some(smaller.context()), bytes));
+        }
+        other => panic!("{other:?}"),
+    }
+    match Blueprint::draw(&model, &machine, &budget(1000)) {
+        Err(Error::DoesNotFit { largest: None, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn as_many_layers_as_fit_go_to_the_first_device() {
+    let (model, ..) = reference("llama-dense.Q4_0");
+    let device = |name: &str| TestDevice::builder(cpu(&format!("{name} kernels"), 1)).name(name).build();
+    let machine = Machine::new(vec![device("small") as _, device("large") as _]).unwrap();
+    let small = machine.find("small").unwrap();
+    let layers = model.config().layers.len();
+    let on = |count| {
+        let settings = Settings { layout: LayoutWish::LastLayers(count), ..Settings::default() };
+        Blueprint::draw(&model, &machine, &settings).unwrap().forecast().unwrap().devices[0].total()
+    };
+    for count in 0..=layers {
+        let settings = Settings {
+            layout: LayoutWish::Fitting,
+            budgets: [(small, on(count))].into(),
+            ..Settings::default()
+        };
+        let layout = Blueprint::draw(&model, &machine, &settings).unwrap().layout().clone();
+        assert_eq!(layout.layers_on(small), count);
+    }
+    let one = Layout::all_on(small, layers);
+    assert_eq!(one.layers_on(small), layers);
+}

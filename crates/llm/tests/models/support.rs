@@ -1,0 +1,65 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use orlop_backend::Device;
+use orlop_cpu::{CpuDevice, Pool};
+use orlop_llm::{Blueprint, Engine, Model, Settings};
+use orlop_sched::Machine;
+
+/// Where a fixture is.
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/models/fixtures").join(name)
+}
+
+/// A small model that another engine has run, and what that gave: logits behind each token.
+pub(crate) fn reference(name: &str) -> (Model, Vec<u32>, Vec<Vec<f32>>) {
+    let model = Model::open(fixture(&format!("{name}.gguf"))).unwrap();
+    let text = std::fs::read_to_string(fixture(&format!("{name}.logits.json"))).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let tokens = json["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect();
+    let row = |row: &serde_json::Value| -> Vec<f32> {
+        row.as_array().unwrap().iter().map(|logit| logit.as_f64().unwrap() as f32).collect()
+    };
+    (model, tokens, json["logits"].as_array().unwrap().iter().map(row).collect())
+}
+
+pub(crate) fn cpu(name: &str, threads: usize) -> Arc<dyn Device> {
+    CpuDevice::with_isa(name, Pool::new(threads).unwrap(), orlop_cpu::Isa::detect())
+}
+
+pub(crate) fn one_cpu() -> Machine {
+    Machine::new(vec![cpu("cpu", 2)]).unwrap()
+}
+
+pub(crate) fn load(model: &Model, machine: &Machine, settings: &Settings) -> Engine {
+    Engine::load(Blueprint::draw(model, machine, settings).unwrap(), &mut |_, _| ()).unwrap()
+}
+
+/// Every row of logits that feeding tokens gives.
+pub(crate) fn rows(engine: &mut Engine, tokens: &[u32]) -> Vec<Vec<f32>> {
+    let mut rows = Vec::new();
+    engine.feed_each(tokens, &mut |_, logits| rows.push(logits.to_vec())).unwrap();
+    rows
+}
+
+/// Mean squared error over mean square.
+pub(crate) fn nmse(found: &[Vec<f32>], expected: &[Vec<f32>]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let pairs = || found.iter().flatten().zip(expected.iter().flatten());
+    let error: f64 = pairs().map(|(a, b)| f64::from(a - b).powi(2)).sum();
+    error / pairs().map(|(_, b)| f64::from(*b).powi(2)).sum::<f64>()
+}
+
+/// Tokens that a model finds most likely, one after the other.
+pub(crate) fn greedy(engine: &mut Engine, prompt: &[u32], count: usize) -> Vec<u32> {
+    let best = |logits: &[f32]| {
+        let order = |a: &(usize, &f32), b: &(usize, &f32)| a.1.total_cmp(b.1);
+        logits.iter().enumerate().max_by(order).unwrap().0 as u32
+    };
+    let mut tokens = vec![best(engine.feed(prompt).unwrap())];
+    while tokens.len() < count {
+        let last = *tokens.last().unwrap();
+        tokens.push(best(engine.feed(&[last]).unwrap()));
+    }
+    tokens
+}
