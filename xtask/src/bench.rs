@@ -1,11 +1,26 @@
 //! `cargo xtask bench`.
 
 use anyhow::Result;
+use clap::Subcommand;
 
-use crate::cargo;
+use crate::{cargo, peers, planner};
 
-/// Runs every benchmark of the workspace.
-pub(crate) fn run(options: &[String]) -> Result<()> {
+/// Benchmarks that are more than a function of the workspace.
+#[derive(Subcommand)]
+pub(crate) enum Kind {
+    /// Compare with llama.cpp, which is built for it in a project of its own (needs cmake, clang and libclang).
+    Peers(peers::Peers),
+    /// Plan problems of buffers: how close to the bound, and how fast.
+    Planner(planner::Planner),
+}
+
+/// Runs the benchmarks of a kind, or all those of the workspace.
+pub(crate) fn run(kind: Option<&Kind>, options: &[String]) -> Result<()> {
+    match kind {
+        Some(Kind::Peers(peers)) => return peers::run(peers),
+        Some(Kind::Planner(planner)) => return planner::run(planner),
+        None => {}
+    }
     // The pattern leaves out the test harnesses of libraries, which know no options of benchmarks.
     let mut command = cargo::cargo(&["bench", "--workspace", "--bench", "*", "--"]);
     cargo::run(command.args(options))

@@ -35,3 +35,8 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     }
     Ok(())
 }
+
+/// Where cargo puts the command.
+pub(crate) fn orlop() -> PathBuf {
+    target().join("release").join(format!("orlop{}", std::env::consts::EXE_SUFFIX))
+}

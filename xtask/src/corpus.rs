@@ -41,7 +41,7 @@ impl Outcome {
 /// have them and no buffer gets larger.
 pub(crate) fn run(folder: &Path, worst: usize, options: &[String]) -> Result<()> {
     cargo::run(&mut cargo::cargo(&["build", "--release", "--package", "orlop-cli"]))?;
-    let command = binary();
+    let command = cargo::orlop();
     let mut files = Vec::new();
     collect(folder, &mut files)?;
     files.sort();
@@ -67,11 +67,6 @@ pub(crate) fn run(folder: &Path, worst: usize, options: &[String]) -> Result<()>
         0 => Ok(()),
         count => bail!("{count} graphs differ from what their files say, or got larger"),
     }
-}
-
-/// Where cargo puts the command.
-fn binary() -> PathBuf {
-    cargo::target().join("release").join(format!("orlop{}", std::env::consts::EXE_SUFFIX))
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {

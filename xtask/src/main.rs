@@ -4,6 +4,9 @@ mod bench;
 mod cargo;
 mod ci;
 mod corpus;
+mod peers;
+mod planner;
+mod reference;
 #[cfg(test)]
 mod requirements;
 mod sanitize;
@@ -33,14 +36,21 @@ enum Task {
         #[arg(last = true)]
         options: Vec<String>,
     },
+    /// Run the models of a folder and compare with what another engine, and exact arithmetic, gave.
+    Reference {
+        /// Holds `tiny` and `smollm2`.
+        folder: PathBuf,
+    },
     /// Run the tests of code that reaches memory through pointers under valgrind and AddressSanitizer.
     Sanitize {
         /// Under one of them.
         #[arg(long)]
         only: Option<sanitize::Tool>,
     },
-    /// Run every benchmark.
+    /// Run every benchmark, or those of one kind.
     Bench {
+        #[command(subcommand)]
+        kind: Option<bench::Kind>,
         /// Passed on to the benchmarks.
         #[arg(last = true)]
         options: Vec<String>,
@@ -52,8 +62,9 @@ fn main() -> ExitCode {
         Task::Test => test::run(),
         Task::Ci => ci::run(),
         Task::Corpus { folder, worst, options } => corpus::run(&folder, worst, &options),
+        Task::Reference { folder } => reference::run(&folder),
         Task::Sanitize { only } => sanitize::run(only),
-        Task::Bench { options } => bench::run(&options),
+        Task::Bench { kind, options } => bench::run(kind.as_ref(), &options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,12 +1,23 @@
 //! What may be written behind `orlop`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use orlop::plan::{Options, Strategy};
 
+use crate::commands::bench::BenchArguments;
+use crate::commands::devices::DevicesArguments;
+use crate::commands::logits::LogitsArguments;
+use crate::commands::perplexity::PerplexityArguments;
+use crate::commands::quantize::QuantizeArguments;
+use crate::commands::run::RunArguments;
+use crate::commands::synth::SynthArguments;
+use crate::commands::tokenize::TokenizeArguments;
 use crate::failure::Failure;
+use crate::model_arguments::SettingArguments;
 use crate::printer::Printer;
 use crate::quantity::parse_bytes;
 
@@ -23,8 +34,24 @@ struct Arguments {
 pub(crate) enum Command {
     /// Plan memory, and say how good the plan is.
     Plan(PlanArguments),
+    /// Go on from a prompt.
+    Run(RunArguments),
+    /// Measure tokens a second.
+    Bench(BenchArguments),
+    /// Print a model's logits for given tokens.
+    Logits(LogitsArguments),
+    /// Cut a text into tokens.
+    Tokenize(TokenizeArguments),
+    /// Say how surprised a model is by a text.
+    Perplexity(PerplexityArguments),
     /// Say what is in a model file.
     Inspect(InspectArguments),
+    /// Store a model in other element types.
+    Quantize(QuantizeArguments),
+    /// Make a model of random weights.
+    Synth(SynthArguments),
+    /// List the devices of this machine.
+    Devices(DevicesArguments),
 }
 
 const STATUS_HELP: &str = "Exit status: 0 planned; 2 arguments or input make no sense; 3 not within the \
@@ -34,7 +61,7 @@ const STATUS_HELP: &str = "Exit status: 0 planned; 2 arguments or input make no 
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_HELP)]
 pub(crate) struct PlanArguments {
-    /// Buffers with lifetimes (.csv with the columns id,lower,upper,size and perhaps alignment), graphs that
+    /// A model (.gguf), buffers with lifetimes (.csv with the columns id,lower,upper,size and perhaps alignment), graphs that
     /// ggml planned (.jsonl), or a graph of our own (.json); each may be gzip-compressed.
     pub(crate) file: PathBuf,
     /// Print JSON: one object for a .csv, one line a graph for graphs.
@@ -43,25 +70,36 @@ pub(crate) struct PlanArguments {
     /// Write the places found: the columns of a .csv plus `offset`; for graphs, one line of JSON each.
     #[arg(long, short, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
-    /// How to look for a plan: ggml, order, size, lifetime, area, conflict, or best, which tries them all.
+    /// How to look for a plan: ggml, order, size, lifetime, area, conflict, valley, repair, ..., best, which tries them
+    /// all, or exact, which goes on until no smaller plan can exist.
     #[arg(long, value_name = "NAME", default_value = "best", value_parser = parse_strategy)]
     pub(crate) strategy: Strategy,
     /// Stop at the first plan within so many bytes (a number, or one with k, M, G, KiB, MiB, GiB), and fail if
     /// there is none. For graphs this is about the buffers of each graph together.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) capacity: Option<u64>,
-    /// Work allowed per buffer, counted, so that equal input gives equal output.
-    #[arg(long, value_name = "N", default_value_t = Options::DEFAULT_EFFORT)]
-    pub(crate) effort: u64,
+    /// Work allowed per buffer, counted, so that equal input gives equal output. Without it: a few microseconds' worth,
+    /// and no limit for exact.
+    #[arg(long, value_name = "N")]
+    pub(crate) effort: Option<u64>,
+    /// Stop after so many seconds with the best plan so far, which then depends on the machine.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) time_limit: Option<Duration>,
+    /// Write the plan, with the signature of what it is a plan of, as JSON. For one problem or one graph.
+    #[arg(long, value_name = "PLAN")]
+    pub(crate) save: Option<PathBuf>,
     /// Say what is in memory where most is.
     #[arg(long, conflicts_with = "json")]
     pub(crate) explain: bool,
+    #[command(flatten)]
+    pub(crate) settings: SettingArguments,
 }
 
 impl PlanArguments {
     /// How to search, as the planner wants to hear it.
     pub(crate) fn search(&self) -> Options {
-        Options { strategy: self.strategy, effort: self.effort }
+        let own = Options::with(self.strategy);
+        Options { effort: self.effort.unwrap_or(own.effort), ..own }
     }
 }
 
@@ -83,15 +121,17 @@ pub(crate) struct InspectArguments {
 }
 
 fn parse_strategy(name: &str) -> Result<Strategy, String> {
-    match name {
-        "exact" => Err("the exact search is not there yet, use best".to_owned()),
-        name => name.parse::<Strategy>().map_err(|error| error.to_string()),
-    }
+    name.parse::<Strategy>().map_err(|error| error.to_string())
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "give a number of seconds from 0, such as 0.5 or 60".to_owned())
 }
 
 /// Reads the command line; `None` when it asked for help and got it.
 pub(crate) fn parse() -> Result<Option<Command>, Failure> {
-    match Arguments::try_parse() {
+    match Arguments::try_parse_from(spelled_out(std::env::args_os())) {
         Ok(arguments) => Ok(Some(arguments.command)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -100,6 +140,26 @@ pub(crate) fn parse() -> Result<Option<Command>, Failure> {
             _ => Err(Failure::BadInput(one_sentence(&error.to_string()))),
         },
     }
+}
+
+/// Options of several letters behind one dash, as llama.cpp's users write them.
+const SHORT: [(&str, &str); 4] = [
+    ("-ub", "--ubatch-size"),
+    ("-ngl", "--n-gpu-layers"),
+    ("-ctk", "--cache-type-k"),
+    ("-ctv", "--cache-type-v"),
+];
+
+/// The same with two dashes.
+fn spelled_out(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let mut plain = false;
+    arguments.map(move |argument| {
+        plain |= argument == "--";
+        match SHORT.into_iter().find(|(short, _)| !plain && argument == *short) {
+            Some((_, long)) => long.into(),
+            None => argument,
+        }
+    })
 }
 
 /// Shortens what the argument parser says, which is several paragraphs, to its first.

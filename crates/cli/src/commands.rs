@@ -1,4 +1,12 @@
 //! One file for each command.
 
+pub(crate) mod bench;
+pub(crate) mod devices;
 pub(crate) mod inspect;
+pub(crate) mod logits;
+pub(crate) mod perplexity;
 pub(crate) mod plan;
+pub(crate) mod quantize;
+pub(crate) mod run;
+pub(crate) mod synth;
+pub(crate) mod tokenize;

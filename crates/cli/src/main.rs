@@ -2,10 +2,15 @@
 
 mod arguments;
 mod commands;
+mod default_model;
+mod devices;
 mod failure;
 mod graph_file;
 mod input;
+mod load;
+mod model_arguments;
 mod output;
+mod place;
 mod printer;
 mod problem_file;
 mod quantity;
@@ -26,6 +31,14 @@ fn run() -> Result<(), Failure> {
     match arguments::parse()? {
         Some(Command::Inspect(arguments)) => commands::inspect::run(&arguments),
         Some(Command::Plan(arguments)) => commands::plan::run(&arguments),
+        Some(Command::Run(arguments)) => commands::run::run(&arguments),
+        Some(Command::Bench(arguments)) => commands::bench::run(&arguments),
+        Some(Command::Logits(arguments)) => commands::logits::run(&arguments),
+        Some(Command::Tokenize(arguments)) => commands::tokenize::run(&arguments),
+        Some(Command::Perplexity(arguments)) => commands::perplexity::run(&arguments),
+        Some(Command::Quantize(arguments)) => commands::quantize::run(&arguments),
+        Some(Command::Synth(arguments)) => commands::synth::run(&arguments),
+        Some(Command::Devices(arguments)) => commands::devices::run(&arguments),
         None => Ok(()),
     }
 }

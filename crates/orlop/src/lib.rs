@@ -23,3 +23,6 @@ pub use orlop_cpu as cpu;
 
 /// GGUF files, read and written.
 pub use orlop_gguf as gguf;
+
+/// Language models: from a GGUF file to text.
+pub use orlop_llm as llm;

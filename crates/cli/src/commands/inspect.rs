@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &InspectArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn refused(path: &Path, error: &Error) -> Failure {
+pub(crate) fn refused(path: &Path, error: &Error) -> Failure {
     let mut what = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

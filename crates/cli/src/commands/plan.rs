@@ -1,6 +1,8 @@
 //! `orlop plan`.
 
+mod clock;
 mod graphs;
+mod model;
 mod problem;
 
 use crate::arguments::PlanArguments;
@@ -11,6 +13,9 @@ use crate::problem_file::ProblemFile;
 
 /// Plans a file.
 pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
+    if arguments.file.extension().is_some_and(|extension| extension == "gguf") {
+        return model::run(arguments);
+    }
     let input = Input::read(&arguments.file)?;
     match input.kind {
         Kind::Problem => problem::run(&ProblemFile::read(&input)?, arguments),

@@ -2,6 +2,7 @@
 
 mod bad_graphs;
 mod bad_problems;
+mod exact;
 mod graphs;
 mod problems;
 mod support;

@@ -32,12 +32,6 @@ fn arguments_that_make_no_sense_are_answered_with_one_sentence() {
 }
 
 #[test]
-fn the_exact_search_is_known_but_not_there() {
-    let sentence = orlop(&["plan", &fixture("small.csv"), "--strategy", "exact"]).refusal(2);
-    assert!(sentence.contains("not there yet") && sentence.contains("best"), "{sentence}");
-}
-
-#[test]
 fn files_that_cannot_be_read_or_written_are_named() {
     let folder = Folder::new();
     let missing = folder.path("missing.csv");

@@ -1,7 +1,8 @@
 //! `orlop plan X.jsonl` and `orlop plan X.json`.
 
 use orlop::alloc::{
-    ArenaId, Error, Flaw, MemoryPlan, PlanOptions, Sharing, ValueId, plan_as_ggml, plan_memory,
+    ArenaId, Error, Flaw, MemoryPlan, PlanOptions, SavedMemoryPlan, Sharing, ValueId, plan_as_ggml,
+    plan_memory_until,
 };
 use orlop::plan::{PlanError, Strategy};
 use serde::Serialize;
@@ -12,6 +13,8 @@ use crate::graph_file::GraphCase;
 use crate::output::Output;
 use crate::printer::Printer;
 use crate::quantity::short_bytes;
+
+use super::clock::Clock;
 
 /// Storages named by `--explain`.
 const NAMED: usize = 20;
@@ -89,6 +92,12 @@ impl Sums {
 
 /// Plans graphs one by one and says how that went.
 pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), Failure> {
+    if let (Some(_), [_, second, ..]) = (&arguments.save, cases) {
+        return Err(Failure::BadInput(format!(
+            "{}: a saved plan is of one graph, but there is `{}` too; give a file with one graph",
+            second.whence, second.label
+        )));
+    }
     let mut printer = Printer::new();
     let mut output = arguments.output.as_deref().map(Output::create).transpose()?;
     let width = cases.iter().map(|case| case.label.chars().count()).max().unwrap_or(0).max("graph".len());
@@ -105,6 +114,13 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
                 serde_json::to_string(&places(case, &planned)).map_err(|e| Failure::Other(e.into()))?;
             output.write(&text)?;
             output.write("\n")?;
+        }
+        if let Some(path) = &arguments.save {
+            let saved = serde_json::to_string(&SavedMemoryPlan::new(planned.best()));
+            let mut file = Output::create(path)?;
+            file.write(&saved.map_err(|error| Failure::Other(error.into()))?)?;
+            file.write("\n")?;
+            file.finish()?;
         }
         if arguments.json {
             printer.json(&report(case, &planned))?;
@@ -141,7 +157,8 @@ fn plan(case: &GraphCase, arguments: &PlanArguments) -> Result<Planned, Failure>
         Strategy::Ggml => None,
         _ => {
             let options = PlanOptions { search: arguments.search(), sharing: Sharing::Full };
-            Some(plan_memory(&case.usage, &options).map_err(refused)?)
+            let clock = Clock::start(arguments.time_limit);
+            Some(plan_memory_until(&case.usage, &options, &|| clock.is_over()).map_err(refused)?)
         }
     };
     let flawed = |flaw: Flaw| Failure::our_mistake(format!("{}: `{}`: {flaw}", case.whence, case.label));

@@ -1,8 +1,6 @@
 //! `orlop plan X.csv`.
 
-use std::time::Instant;
-
-use orlop::plan::{Plan, PlanError, solve, verify};
+use orlop::plan::{BufferId, Plan, PlanError, SavedPlan, solve_until, verify};
 use serde::Serialize;
 
 use crate::arguments::PlanArguments;
@@ -10,6 +8,8 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::printer::Printer;
 use crate::problem_file::ProblemFile;
+
+use super::clock::Clock;
 
 /// Storages named by `--explain`.
 const NAMED: usize = 20;
@@ -25,7 +25,7 @@ struct Report {
     optimal: bool,
     strategy: &'static str,
     seconds: f64,
-    /// What ended the search early; counted effort never does.
+    /// What ended the search before its time; counted effort never does.
     stopped: Option<&'static str>,
 }
 
@@ -33,9 +33,9 @@ struct Report {
 pub(crate) fn run(file: &ProblemFile, arguments: &PlanArguments) -> Result<(), Failure> {
     let mut problem = file.problem.clone();
     problem.capacity = arguments.capacity;
-    let began = Instant::now();
-    let solved = solve(&problem, &arguments.search());
-    let seconds = began.elapsed().as_secs_f64();
+    let clock = Clock::start(arguments.time_limit);
+    let solved = solve_until(&problem, &arguments.search(), &|| clock.is_over());
+    let seconds = clock.seconds();
     let (plan, over) = match solved {
         Ok(plan) => (plan, None),
         Err(PlanError::OverCapacity { capacity, best }) => (*best, Some(capacity)),
@@ -50,6 +50,14 @@ pub(crate) fn run(file: &ProblemFile, arguments: &PlanArguments) -> Result<(), F
         output.write(&file.with_offsets(plan.places.iter().map(|place| place.offset)))?;
         output.finish()?;
     }
+    if let Some(path) = &arguments.save {
+        let saved = SavedPlan::new(&problem, plan.clone());
+        let mut output = Output::create(path)?;
+        output.write(&serde_json::to_string(&saved).map_err(|error| Failure::Other(error.into()))?)?;
+        output.write("\n")?;
+        output.finish()?;
+    }
+    let is_done = plan.optimal || (arguments.capacity.is_some() && over.is_none());
     let report = Report {
         buffers: problem.buffers.len(),
         bound: plan.bound,
@@ -58,7 +66,7 @@ pub(crate) fn run(file: &ProblemFile, arguments: &PlanArguments) -> Result<(), F
         optimal: plan.optimal,
         strategy: plan.strategy.name(),
         seconds,
-        stopped: None,
+        stopped: clock.was_over().then_some("time").filter(|_| !is_done),
     };
     let mut printer = Printer::new();
     if arguments.json {
@@ -73,7 +81,7 @@ pub(crate) fn run(file: &ProblemFile, arguments: &PlanArguments) -> Result<(), F
         None => Ok(()),
         Some(capacity) => Err(Failure::OverLimits(format!(
             "{}: the best plan found takes {} bytes, more than the capacity of {capacity}, though {} may be \
-             possible; try a larger --effort or --capacity",
+             possible; try --strategy exact, a larger --effort or a larger --capacity",
             file.name, plan.peak, plan.bound
         ))),
     }
@@ -83,9 +91,15 @@ pub(crate) fn run(file: &ProblemFile, arguments: &PlanArguments) -> Result<(), F
 fn refusal(file: &ProblemFile, error: PlanError) -> Failure {
     let name = &file.name;
     match error {
-        PlanError::Impossible { capacity, bound } => Failure::Impossible(format!(
-            "{name}: {bound} bytes are alive at one step, more than the capacity of {capacity}; give a \
-             --capacity of {bound} or more"
+        PlanError::Impossible { capacity, bound, together } => Failure::Impossible(format!(
+            "{name}: {bound} bytes are needed at once, more than the capacity of {capacity}, which {} exceed \
+             already; give a --capacity of {bound} or more",
+            names(file, &together)
+        )),
+        PlanError::NoPlan { capacity, together } => Failure::Impossible(format!(
+            "{name}: no plan fits the capacity of {capacity}, as {} cannot be placed together in it; give a \
+             larger --capacity",
+            names(file, &together)
         )),
         PlanError::LargerThanCapacity { buffer, footprint, capacity } => Failure::Impossible(format!(
             "{name}: buffer `{}` alone takes {footprint} bytes, more than the capacity of {capacity}; give a \
@@ -93,6 +107,15 @@ fn refusal(file: &ProblemFile, error: PlanError) -> Failure {
             file.id(buffer.index())
         )),
         error => Failure::BadInput(format!("{name}: {error}; give smaller sizes or another --strategy")),
+    }
+}
+
+/// Buffers by the names that the file gives them, the first of many.
+fn names(file: &ProblemFile, ids: &[BufferId]) -> String {
+    let named: Vec<String> = ids.iter().take(NAMED).map(|id| format!("`{}`", file.id(id.index()))).collect();
+    match ids.len().saturating_sub(NAMED) {
+        0 => format!("the buffers {}", named.join(", ")),
+        more => format!("the buffers {} and {more} more", named.join(", ")),
     }
 }
 
@@ -107,7 +130,11 @@ fn print(printer: &mut Printer, report: &Report) -> Result<(), Failure> {
     printer.line(format_args!("gap       {:>20} bytes, {percent:.3} % of the bound", report.gap))?;
     printer.line(format_args!("optimal   {:>20}", if report.optimal { "yes" } else { "not proven" }))?;
     printer.line(format_args!("strategy  {:>20}", report.strategy))?;
-    printer.line(format_args!("time      {:>20.6} seconds", report.seconds))
+    printer.line(format_args!("time      {:>20.6} seconds", report.seconds))?;
+    match report.stopped {
+        Some(_) => printer.line(format_args!("stopped   {:>20}", "time is up")),
+        None => Ok(()),
+    }
 }
 
 /// Lists what is alive at the step where most is.

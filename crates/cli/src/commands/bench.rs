@@ -1,0 +1,106 @@
+//! `orlop bench`.
+
+use std::time::Instant;
+
+use clap::Args;
+use orlop::llm::{Engine, Outputs};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::load::{failure, load};
+use crate::model_arguments::ModelArguments;
+use crate::printer::Printer;
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArguments {
+    #[command(flatten)]
+    model: ModelArguments,
+    /// Tokens of the prompt; 0 leaves that test out.
+    #[arg(short, long = "n-prompt", value_name = "N", default_value_t = 512)]
+    p: usize,
+    /// Tokens to generate, one by one; 0 leaves that test out.
+    #[arg(short, long = "n-gen", value_name = "N", default_value_t = 128)]
+    n: usize,
+    /// Times that each test is run, after one that does not count.
+    #[arg(short, long, value_name = "N", default_value_t = 5)]
+    repetitions: usize,
+    /// Tokens that are in the context before each test.
+    #[arg(short, long = "n-depth", value_name = "N", default_value_t = 0)]
+    depth: usize,
+    /// Print JSON: a list of tests.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Test {
+    test: String,
+    threads: usize,
+    device: String,
+    tokens_per_second: f64,
+    stddev: f64,
+}
+
+/// Measures prompt processing and generation.
+pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
+    let mut model = arguments.model.clone();
+    if model.settings.context == 0 {
+        model.settings.context = (arguments.depth + arguments.p.max(arguments.n)).max(1) as u64;
+    }
+    let mut loaded = load(&model, Outputs::Last)?;
+    let threads = model.settings.threads();
+    let device = model.settings.device.join(",");
+    let mut tests = Vec::new();
+    let kinds = [("pp", arguments.p, usize::MAX), ("tg", arguments.n, 1)];
+    for (kind, count, batch) in kinds.into_iter().filter(|(_, count, _)| *count > 0) {
+        let mut rates = Vec::with_capacity(arguments.repetitions);
+        for repetition in 0..=arguments.repetitions {
+            let rate = measure(&mut loaded.engine, arguments.depth, count, batch).map_err(failure)?;
+            if repetition > 0 {
+                rates.push(rate);
+            }
+        }
+        let (tokens_per_second, stddev) = mean_and_deviation(&rates);
+        let depth = if arguments.depth > 0 { format!("@d{}", arguments.depth) } else { String::new() };
+        let test = format!("{kind}{count}{depth}");
+        tests.push(Test { test, threads, device: device.clone(), tokens_per_second, stddev });
+    }
+    let mut printer = Printer::new();
+    if arguments.json {
+        return printer.json(&tests);
+    }
+    for test in tests {
+        let Test { test, threads, device, tokens_per_second, stddev } = test;
+        printer.line(format!(
+            "{test:<14} {device}, {threads} threads: {tokens_per_second:9.2} ± {stddev:.2} tokens/s"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Tokens a second, from a context of `depth` tokens on.
+fn measure(engine: &mut Engine, depth: usize, count: usize, batch: usize) -> Result<f64, orlop::llm::Error> {
+    let vocabulary = engine.config().vocabulary as usize;
+    // Any tokens will do, as long as they are not all the same.
+    let tokens: Vec<u32> = (0..depth + count).map(|index| (index * 7919 % vocabulary) as u32).collect();
+    if engine.len() > depth {
+        engine.truncate(depth);
+    }
+    let before = engine.len();
+    if before < depth {
+        engine.feed(&tokens[before..depth])?;
+    }
+    let begin = Instant::now();
+    for tokens in tokens[depth..].chunks(batch.min(count)) {
+        engine.feed(tokens)?;
+    }
+    Ok(count as f64 / begin.elapsed().as_secs_f64())
+}
+
+fn mean_and_deviation(rates: &[f64]) -> (f64, f64) {
+    let count = rates.len().max(1) as f64;
+    let mean = rates.iter().sum::<f64>() / count;
+    let squares = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>();
+    (mean, (squares / (count - 1.0).max(1.0)).sqrt())
+}

@@ -1,0 +1,82 @@
+//! `orlop logits`.
+
+use clap::Args;
+use orlop::llm::Outputs;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::load::{failure, load};
+use crate::model_arguments::ModelArguments;
+use crate::printer::Printer;
+
+/// Which tokens to feed, and what of their logits to print.
+#[derive(Debug, Args)]
+pub(crate) struct LogitsArguments {
+    #[command(flatten)]
+    model: ModelArguments,
+    /// Token ids; nothing is added to them.
+    #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
+    tokens: Vec<u32>,
+    /// Only those behind the last token.
+    #[arg(long)]
+    last: bool,
+    /// Only the K largest of each row, as [id, logit].
+    #[arg(long, value_name = "K")]
+    top: Option<usize>,
+    /// Print one JSON object: `tokens` and `logits`.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    tokens: Vec<u32>,
+    logits: Vec<Row>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Row {
+    All(Vec<f32>),
+    Top(Vec<(usize, f32)>),
+}
+
+/// Prints logits.
+pub(crate) fn run(arguments: &LogitsArguments) -> Result<(), Failure> {
+    let outputs = if arguments.last { Outputs::Last } else { Outputs::All };
+    let mut model = arguments.model.clone();
+    if model.settings.context == 0 {
+        model.settings.context = arguments.tokens.len() as u64;
+    }
+    let mut loaded = load(&model, outputs)?;
+    let mut rows = Vec::new();
+    let last = arguments.tokens.len() - 1;
+    let fed = loaded.engine.feed_each(&arguments.tokens, &mut |position, logits| {
+        if !arguments.last || position == last {
+            rows.push(match arguments.top {
+                Some(count) => Row::Top(largest(logits, count)),
+                None => Row::All(logits.to_vec()),
+            });
+        }
+    });
+    fed.map_err(failure)?;
+    let mut printer = Printer::new();
+    if arguments.json {
+        return printer.json(&Answer { tokens: arguments.tokens.clone(), logits: rows });
+    }
+    for row in rows {
+        let line: Vec<String> = match row {
+            Row::All(logits) => logits.iter().map(f32::to_string).collect(),
+            Row::Top(pairs) => pairs.iter().map(|(id, logit)| format!("{id}:{logit}")).collect(),
+        };
+        printer.line(line.join(" "))?;
+    }
+    Ok(())
+}
+
+fn largest(logits: &[f32], count: usize) -> Vec<(usize, f32)> {
+    let mut pairs: Vec<(usize, f32)> = logits.iter().copied().enumerate().collect();
+    pairs.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    pairs.truncate(count);
+    pairs
+}

@@ -1,0 +1,67 @@
+//! `orlop perplexity`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use clap::Args;
+use orlop::llm::{Outputs, Special, perplexity};
+use serde::Serialize;
+
+use crate::commands::tokenize::read;
+use crate::failure::Failure;
+use crate::load::{failure, load, tokenizer};
+use crate::model_arguments::ModelArguments;
+use crate::printer::Printer;
+
+/// Which text to score.
+#[derive(Debug, Args)]
+pub(crate) struct PerplexityArguments {
+    #[command(flatten)]
+    model: ModelArguments,
+    /// The text.
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// Print one JSON object: `perplexity`, `error`, `scored`, `chunks`.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    perplexity: f64,
+    error: f64,
+    scored: usize,
+    chunks: usize,
+}
+
+/// Tokens of a chunk.
+const CHUNK: usize = 512;
+
+/// Scores a text: chunks of 512 tokens, the second half of each.
+pub(crate) fn run(arguments: &PerplexityArguments) -> Result<(), Failure> {
+    let text = read(&arguments.file)?;
+    let mut model = arguments.model.clone();
+    let chunk = match model.settings.context {
+        0 => CHUNK,
+        context => usize::try_from(context).unwrap_or(CHUNK),
+    };
+    model.settings.context = chunk as u64;
+    let mut loaded = load(&model, Outputs::All)?;
+    let tokens = tokenizer(&loaded.model)?.encode(&text, Special::AsText);
+    let watched = std::io::stderr().is_terminal();
+    let result = perplexity(&mut loaded.engine, &tokens, chunk, &mut |so_far, chunks| {
+        if watched {
+            eprint!("\r{} of {chunks}: {:.4} ", so_far.chunks, so_far.value);
+        }
+    });
+    if watched {
+        eprintln!();
+    }
+    let result = result.map_err(failure)?;
+    let mut printer = Printer::new();
+    if arguments.json {
+        let (perplexity, error, scored, chunks) = (result.value, result.error, result.scored, result.chunks);
+        return printer.json(&Answer { perplexity, error, scored, chunks });
+    }
+    printer.line(format!("{:.4} ± {:.4} ({} tokens scored)", result.value, result.error, result.scored))
+}

@@ -1,0 +1,34 @@
+//! `--time-limit`.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// Says when the time for planning is over.
+#[derive(Debug)]
+pub(super) struct Clock {
+    began: Instant,
+    limit: Option<Duration>,
+    was_over: Cell<bool>,
+}
+
+impl Clock {
+    /// Starts now; without a limit it is never over.
+    pub(super) fn start(limit: Option<Duration>) -> Clock {
+        Clock { began: Instant::now(), limit, was_over: Cell::new(false) }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        let over = self.limit.is_some_and(|limit| self.began.elapsed() >= limit);
+        self.was_over.set(self.was_over.get() || over);
+        over
+    }
+
+    /// Whether anybody was told that it is over.
+    pub(super) fn was_over(&self) -> bool {
+        self.was_over.get()
+    }
+
+    pub(super) fn seconds(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+}

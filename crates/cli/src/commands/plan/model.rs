@@ -1,0 +1,78 @@
+//! `orlop plan MODEL.gguf`.
+
+use orlop::llm::{Blueprint, Forecast, Outputs, Share};
+use orlop::sched::Planned;
+
+use crate::arguments::PlanArguments;
+use crate::failure::Failure;
+use crate::load::{MemoryReport, failure, open};
+use crate::printer::Printer;
+use crate::quantity::short_bytes;
+
+/// Says what a model would take, before anything is loaded.
+pub(super) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
+    let model = open(Some(&arguments.file))?;
+    let machine = arguments.settings.machine()?;
+    let layers = model.config().layers.len();
+    let settings = arguments.settings.settings(&machine, layers, Outputs::Last)?;
+    let drawn = Blueprint::propose(&model, &machine, &settings).map_err(failure)?;
+    let forecast = drawn.forecast().map_err(failure)?;
+    let largest = drawn.largest_context().map_err(failure)?;
+    let mut printer = Printer::new();
+    if arguments.json {
+        return printer.json(&MemoryReport::new(&forecast).with_largest(largest));
+    }
+    print(&mut printer, &forecast, largest)?;
+    if arguments.explain {
+        let (graph, planned) = drawn.planned_batch().map_err(failure)?;
+        explain(&mut printer, &drawn, &graph, &planned)?;
+    }
+    Ok(())
+}
+
+fn print(printer: &mut Printer, forecast: &Forecast, largest: Option<u64>) -> Result<(), Failure> {
+    let head = ["device", "weights", "repacked", "kv", "compute", "total", "free"];
+    printer.line(row(head.map(str::to_owned)))?;
+    for (share, layers) in forecast.devices.iter().zip(&forecast.layers) {
+        let Share { weights, repacked, kv, compute, .. } = *share;
+        let bytes = [weights, repacked, kv, compute, share.total()].map(short_bytes);
+        let [weights, repacked, kv, compute, total] = bytes;
+        let free = share.free.map_or_else(|| "?".to_owned(), short_bytes);
+        printer.line(row([share.name.clone(), weights, repacked, kv, compute, total, free]))?;
+        if forecast.devices.len() > 1 {
+            printer.line(format!("  {layers} layers"))?;
+        }
+    }
+    let fits = if forecast.fits() { "fits" } else { "does not fit" };
+    let largest = match largest {
+        Some(largest) => format!("the largest context that fits is {largest}"),
+        None => "no context fits".to_owned(),
+    };
+    printer.line(format!("a context of {} {fits}; {largest}", forecast.context))
+}
+
+fn row(cells: [String; 7]) -> String {
+    let [name, rest @ ..] = cells;
+    rest.iter().fold(format!("{name:<8}"), |line, cell| format!("{line} {cell:>12}"))
+}
+
+/// What is in memory where most is, and where every node of a batch runs.
+fn explain(
+    printer: &mut Printer,
+    blueprint: &Blueprint,
+    graph: &orlop::graph::Graph,
+    planned: &Planned,
+) -> Result<(), Failure> {
+    let machine = blueprint.machine();
+    for device in machine.indices() {
+        let plan = planned.memory_plan(machine, device);
+        let (step, storages) = plan.peak(orlop::alloc::ArenaId::new(0));
+        let name = machine.name(device);
+        printer.line(format!("\nmost of {name}'s arena is in use at step {step} of a batch:"))?;
+        for storage in storages.iter().take(20) {
+            printer.line(format!("{:>12}  {}", short_bytes(storage.bytes), storage.name))?;
+        }
+    }
+    printer.line("\nwhere the nodes of a batch run, and why:")?;
+    printer.line(planned.placement().table(graph, machine).to_string().trim_end())
+}

@@ -1,0 +1,73 @@
+//! `orlop tokenize`.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use clap::Args;
+use orlop::llm::Special;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::load::{open, tokenizer};
+use crate::printer::Printer;
+
+/// Which text to cut into tokens.
+#[derive(Debug, Args)]
+pub(crate) struct TokenizeArguments {
+    /// The text; without it, what comes on standard input.
+    text: Option<String>,
+    /// Read it from a file.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "text")]
+    file: Option<PathBuf>,
+    /// The model (.gguf); without it, the default one.
+    #[arg(short, long, value_name = "FILE")]
+    model: Option<PathBuf>,
+    /// Take special tokens for text.
+    #[arg(long)]
+    no_special: bool,
+    /// Add nothing that the model wants at the beginning or the end.
+    #[arg(long)]
+    plain: bool,
+    /// Print one JSON object: `tokens`, and `pieces`, the text of each.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    tokens: Vec<u32>,
+    pieces: Vec<String>,
+}
+
+/// Prints token ids.
+pub(crate) fn run(arguments: &TokenizeArguments) -> Result<(), Failure> {
+    let text = match (&arguments.text, &arguments.file) {
+        (Some(text), _) => text.clone(),
+        (None, Some(path)) => read(path)?,
+        (None, None) => {
+            let mut text = String::new();
+            let read = std::io::stdin().read_to_string(&mut text);
+            read.map_err(|error| Failure::BadInput(format!("standard input cannot be read: {error}")))?;
+            text
+        }
+    };
+    let model = open(arguments.model.as_deref())?;
+    let tokenizer = tokenizer(&model)?;
+    let special = if arguments.no_special { Special::AsText } else { Special::Parse };
+    let tokens =
+        if arguments.plain { tokenizer.encode(&text, special) } else { tokenizer.prompt(&text, special) };
+    let mut printer = Printer::new();
+    if arguments.json {
+        let piece = |id: &u32| String::from_utf8_lossy(tokenizer.decode_special(*id)).into_owned();
+        let pieces = tokens.iter().map(piece).collect();
+        return printer.json(&Answer { tokens, pieces });
+    }
+    let ids: Vec<String> = tokens.iter().map(u32::to_string).collect();
+    printer.line(ids.join(" "))
+}
+
+/// The text of a file.
+pub(crate) fn read(path: &std::path::Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::BadInput(format!("{} cannot be read: {error}", path.display())))
+}

@@ -1,0 +1,150 @@
+//! From the command line to a model that runs.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use orlop::llm::{Blueprint, Engine, Error, Forecast, Model, Outputs, Share, Tokenizer};
+use serde::Serialize;
+
+use crate::default_model;
+use crate::failure::Failure;
+use crate::model_arguments::ModelArguments;
+
+/// A model in memory.
+pub(crate) struct Loaded {
+    pub(crate) engine: Engine,
+    pub(crate) model: Model,
+    /// From the file's name to the last weight.
+    pub(crate) took: Duration,
+}
+
+/// Opens the model that was asked for, or the default one.
+pub(crate) fn open(path: Option<&Path>) -> Result<Model, Failure> {
+    let path = match path {
+        Some(path) => path.to_owned(),
+        None => default_model().map_err(Failure::Other)?,
+    };
+    Model::open(&path).map_err(|error| match error {
+        // These name the file themselves.
+        Error::File(orlop::gguf::Error::Open { .. }) => failure(error),
+        error => Failure::BadInput(format!("{}: {error}", path.display())),
+    })
+}
+
+fn default_model() -> anyhow::Result<PathBuf> {
+    default_model::fetch(&default_model::cache_folder()?)
+}
+
+/// Plans a model for the devices and settings that were asked for.
+pub(crate) fn blueprint(
+    model: &Model,
+    arguments: &ModelArguments,
+    outputs: Outputs,
+) -> Result<Blueprint, Failure> {
+    let machine = arguments.settings.machine()?;
+    let settings = arguments.settings.settings(&machine, model.config().layers.len(), outputs)?;
+    Blueprint::draw(model, &machine, &settings).map_err(failure)
+}
+
+/// Opens, plans and loads.
+pub(crate) fn load(arguments: &ModelArguments, outputs: Outputs) -> Result<Loaded, Failure> {
+    let model = open(arguments.model.as_deref())?;
+    let begin = Instant::now();
+    let blueprint = blueprint(&model, arguments, outputs)?;
+    let bar = bar("loading");
+    let engine = Engine::load(blueprint, &mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    Ok(Loaded { engine: engine.map_err(failure)?, model, took: begin.elapsed() })
+}
+
+/// The tokenizer of a model.
+pub(crate) fn tokenizer(model: &Model) -> Result<Tokenizer, Failure> {
+    Tokenizer::from_metadata(model.file().metadata()).map_err(failure)
+}
+
+/// A bar on standard error, if somebody watches.
+pub(crate) fn bar(what: &'static str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}");
+    ProgressBar::new(0).with_message(what).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// What a library says, with the exit status that it means.
+pub(crate) fn failure(error: Error) -> Failure {
+    match error {
+        Error::DoesNotFit { .. } | Error::ContextFull { .. } => Failure::OverLimits(error.to_string()),
+        Error::Schedule(_) | Error::Memory(_) | Error::Device(_) => Failure::Other(error.into()),
+        error => Failure::BadInput(error.to_string()),
+    }
+}
+
+/// What a model takes, as JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct MemoryReport {
+    devices: Vec<DeviceReport>,
+    fits: bool,
+    context: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    largest_context: Option<Option<u64>>,
+    /// Layers on the first device.
+    layers_on_device: usize,
+    /// Most memory that this process has had so far, where the system tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_resident: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct DeviceReport {
+    name: String,
+    weights: u64,
+    repacked: u64,
+    kv: u64,
+    compute: u64,
+    total: u64,
+    free: Option<u64>,
+}
+
+impl MemoryReport {
+    pub(crate) fn new(forecast: &Forecast) -> MemoryReport {
+        let report = |share: &Share| DeviceReport {
+            name: share.name.clone(),
+            weights: share.weights,
+            repacked: share.repacked,
+            kv: share.kv,
+            compute: share.compute,
+            total: share.total(),
+            free: share.free,
+        };
+        MemoryReport {
+            devices: forecast.devices.iter().map(report).collect(),
+            fits: forecast.fits(),
+            context: forecast.context,
+            largest_context: None,
+            layers_on_device: forecast.layers.first().copied().unwrap_or(0),
+            peak_resident: None,
+        }
+    }
+
+    /// With the most memory that this process has had.
+    pub(crate) fn with_peak(self) -> MemoryReport {
+        MemoryReport { peak_resident: peak_resident(), ..self }
+    }
+
+    /// With the largest context that fits, if any does.
+    pub(crate) fn with_largest(self, largest: Option<u64>) -> MemoryReport {
+        MemoryReport { largest_context: Some(largest), ..self }
+    }
+}
+
+fn peak_resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}

@@ -1,0 +1,11 @@
+//! Commands that run a model, as their users see them. The default model is fetched once, and kept with what cargo
+//! builds unless `ORLOP_CACHE` says where it is.
+#![allow(clippy::unwrap_used)] // whatever is here is a test
+
+mod answers;
+mod memory;
+mod refusals;
+#[allow(dead_code)] // the tests of `orlop plan` need more of it
+#[path = "../plan/support.rs"]
+mod support;
+mod with_model;

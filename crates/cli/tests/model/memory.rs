@@ -1,0 +1,93 @@
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::with_model::{json, orlop};
+
+/// The default model's file, fetched by asking for anything.
+fn default_model() -> String {
+    json(&["tokenize", "--json", "a"]);
+    let cache = std::env::var_os("ORLOP_CACHE").map(PathBuf::from);
+    let cache = cache.unwrap_or_else(|| concat!(env!("CARGO_TARGET_TMPDIR"), "/cache").into());
+    let mut files = cache.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    files
+        .find(|path| path.extension().is_some_and(|extension| extension == "gguf"))
+        .unwrap()
+        .display()
+        .to_string()
+}
+
+fn shares(memory: &Value) -> Vec<[u64; 5]> {
+    let keys = ["weights", "repacked", "kv", "compute", "total"];
+    let devices = memory["devices"].as_array().unwrap();
+    devices.iter().map(|device| keys.map(|key| device[key].as_u64().unwrap())).collect()
+}
+
+#[test]
+fn a_run_takes_what_the_plan_promised_to_the_byte() {
+    let model = default_model();
+    let settings: [&[&str]; 4] = [
+        &["-c", "512"],
+        &["-c", "1000", "-ub", "64", "-t", "2"],
+        &["-c", "256", "-ctk", "q8_0", "-ctv", "f32", "-t", "1"],
+        &["-c", "300", "--no-repack", "--precision", "f32"],
+    ];
+    for settings in settings {
+        let plan = json(&[&["plan", &model, "--json"], settings].concat());
+        let run = json(
+            &[&["run", "-m", &model, "--json", "-n", "4", "--temp", "0", "One, two, three"], settings]
+                .concat(),
+        );
+        assert_eq!(shares(&run["memory"]), shares(&plan), "{settings:?}");
+        for [weights, repacked, kv, compute, total] in shares(&plan) {
+            assert_eq!(weights + repacked + kv + compute, total);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_process_is_hardly_larger_than_its_plan() {
+    let model = default_model();
+    let run = json(&["run", "-m", &model, "--json", "-n", "8", "-c", "2048", "-t", "2", "One, two, three"]);
+    let planned: u64 = shares(&run["memory"]).iter().map(|share| share[4]).sum();
+    let resident = run["memory"]["peak_resident"].as_u64().unwrap();
+    assert!(resident <= planned + (64 << 20), "{resident} bytes of {planned}");
+}
+
+#[test]
+fn what_does_not_fit_is_said_with_the_largest_context_that_does() {
+    let model = default_model();
+    let plan = json(&["plan", &model, "--json", "-c", "512"]);
+    let total = shares(&plan)[0][4];
+    let budget = format!("cpu={}", total - 1);
+    let over = json(&["plan", &model, "--json", "-c", "512", "--budget", &budget]);
+    assert_eq!(over["fits"], false);
+    let largest = over["largest_context"].as_u64().unwrap();
+    assert!(largest < 512, "{largest}");
+    let said = orlop(&["run", "-m", &model, "-c", "512", "--budget", &budget, "Hello"]).refusal(3);
+    assert!(said.contains(&format!("-c {largest}")), "{said}");
+    let fits = json(&[
+        "run",
+        "-m",
+        &model,
+        "--json",
+        "-n",
+        "2",
+        "-c",
+        &largest.to_string(),
+        "--budget",
+        &budget,
+        "Hi",
+    ]);
+    assert!(shares(&fits["memory"])[0][4] < total);
+}
+
+#[test]
+fn a_plan_can_explain_itself() {
+    let run = orlop(&["plan", &default_model(), "-c", "64", "-ub", "8", "--explain"]);
+    assert_eq!(run.status, Some(0), "{run:?}");
+    for expected in ["compute", "largest context", "blk.29.attn_output", "where the nodes"] {
+        assert!(run.stdout.contains(expected), "{expected}: {}", run.stdout);
+    }
+}

@@ -1,0 +1,61 @@
+use std::fs;
+
+use crate::support::Folder;
+use crate::with_model::orlop;
+
+#[test]
+fn files_that_are_no_models_are_named_with_what_is_wrong() {
+    let folder = Folder::new();
+    let whole =
+        fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/tests/models/fixtures/llama-dense.Q4_0.gguf"))
+            .unwrap();
+    let cases = [
+        (folder.file("empty.gguf", b""), "empty.gguf"),
+        (folder.file("magic.gguf", b"GGML............"), "magic.gguf"),
+        (folder.file("cut.gguf", &whole[..whole.len() - 1]), "cut.gguf"),
+        (folder.file("header.gguf", &whole[..100]), "header.gguf"),
+        ("/nowhere/at/all.gguf".to_owned(), "/nowhere/at/all.gguf"),
+    ];
+    for (file, expected) in &cases {
+        for command in
+            [&["run", "-m", file, "Hello"][..], &["plan", file], &["logits", "-m", file, "--tokens", "1"]]
+        {
+            let said = orlop(command).refusal(2);
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_model_without_a_vocabulary_still_gives_logits() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/tests/models/fixtures/llama-dense.Q4_0.gguf");
+    let run = orlop(&["logits", "-m", file, "--tokens", "1,2", "--top", "1"]);
+    assert_eq!((run.status, run.stdout.lines().count()), (Some(0), 2), "{run:?}");
+    let said = orlop(&["run", "-m", file, "Hello"]).refusal(2);
+    assert!(said.contains("no_vocab"), "{said}");
+}
+
+#[test]
+fn prompts_that_do_not_fit_are_refused() {
+    let said = orlop(&["run", "-c", "4", "-n", "1", "one two three four five six seven"]).refusal(3);
+    assert!(said.contains("context of 4") && said.contains("-c"), "{said}");
+    let said = orlop(&["run", "-n", "1", ""]).refusal(2);
+    assert!(said.contains("empty"), "{said}");
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused() {
+    let cases: [(&[&str], &str); 7] = [
+        (&["run", "--device", "abacus", "Hello"], "abacus"),
+        (&["run", "--budget", "abacus=1G", "Hello"], "abacus"),
+        (&["run", "--budget", "cpu=much", "Hello"], "bytes"),
+        (&["run", "--place", "layers:0..2=abacus", "Hello"], "abacus"),
+        (&["run", "--place", "wings=cpu", "Hello"], "wings"),
+        (&["run", "-ctk", "q1", "Hello"], "q1"),
+        (&["logits", "--tokens", "1,99999999"], "99999999"),
+    ];
+    for (arguments, expected) in cases {
+        let said = orlop(arguments).refusal(2);
+        assert!(said.contains(expected), "{said}");
+    }
+}

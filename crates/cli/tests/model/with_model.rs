@@ -1,0 +1,37 @@
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::Run;
+
+/// Runs the command where the default model is kept for tests.
+pub(crate) fn orlop(arguments: &[&str]) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
+    if std::env::var_os("ORLOP_CACHE").is_none() {
+        command.env("ORLOP_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
+    }
+    let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
+    Run {
+        status: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// The JSON that a command prints.
+pub(crate) fn json(arguments: &[&str]) -> Value {
+    let run = orlop(arguments);
+    assert_eq!(run.status, Some(0), "{arguments:?}: {run:?}");
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+/// Prompts, their token ids, and the ten largest logits behind them in exact arithmetic.
+pub(crate) fn prompts() -> Vec<Value> {
+    let lines = include_str!("../fixtures/smollm2.jsonl").lines();
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Ids of tokens as an argument.
+pub(crate) fn ids(tokens: &Value) -> String {
+    tokens.as_array().unwrap().iter().map(Value::to_string).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,37 @@
+//! Goes on from a text: `cargo run --release -p orlop --example 03-generate -- MODEL.gguf "Once upon a time"`.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use orlop::cpu::{CpuDevice, Pool};
+use orlop::llm::{
+    Blueprint, Engine, Model, Sampler, SamplingOptions, Settings, Special, Tokenizer, generate,
+};
+use orlop::sched::Machine;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(path), Some(prompt)) = (arguments.next(), arguments.next()) else {
+        return Err("give a model and a text".into());
+    };
+    let model = Model::open(&path)?;
+    let tokenizer = Tokenizer::from_metadata(model.file().metadata())?;
+
+    // Everything is planned before anything is loaded.
+    let threads = 2;
+    let machine = Machine::new(vec![CpuDevice::new(Pool::new(threads)?) as _])?;
+    let settings = Settings { context: Some(2048), threads, ..Settings::default() };
+    let blueprint = Blueprint::draw(&model, &machine, &settings)?;
+    println!("{:?}", blueprint.forecast()?);
+
+    let mut engine = Engine::load(blueprint, &mut |_, _| ())?;
+    let mut sampler = Sampler::new(SamplingOptions::greedy(), 0);
+    let prompt = tokenizer.prompt(&prompt, Special::Parse);
+    generate(&mut engine, &tokenizer, &mut sampler, &prompt, Some(32), &mut |token| {
+        print!("{}", String::from_utf8_lossy(tokenizer.decode(token)));
+        let _ = std::io::stdout().flush();
+        ControlFlow::Continue(())
+    })?;
+    println!();
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! llama.cpp under the same questions as `orlop bench`, and the speed at which this machine reads memory.
+//!
+//! ```text
+//! peers info
+//! peers bench  -m FILE [-p 512] [-n 128] [-d 0] [-t 1] [-r 2] [-ub 512]
+//! peers first  -m FILE [-t 1] [-c 512] TEXT
+//! peers memory -m FILE [-t 1] [-c 4096] [-ub 512]
+//! peers read   [-t 1]
+//! ```
+//!
+//! Answers are JSON on standard output, but for `first`, which prints the first token. What llama.cpp logs, sizes of
+//! buffers among it, goes to standard error.
+
+mod read;
+
+use std::ffi::CStr;
+use std::io::Write;
+use std::num::NonZeroU32;
+use std::time::Instant;
+
+use llama_cpp_2::context::LlamaContext;
+use llama_cpp_2::context::params::LlamaContextParams;
+use llama_cpp_2::llama_backend::LlamaBackend;
+use llama_cpp_2::llama_batch::LlamaBatch;
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_2::model::params::LlamaModelParams;
+use llama_cpp_2::token::LlamaToken;
+use serde_json::{Value, json};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// What was asked.
+struct Question {
+    model: String,
+    prompt: usize,
+    generate: usize,
+    depth: usize,
+    threads: usize,
+    repetitions: usize,
+    context: usize,
+    ubatch: u32,
+    text: String,
+}
+
+fn question(mut words: impl Iterator<Item = String>) -> Result<Question> {
+    let mut question = Question {
+        model: String::new(),
+        prompt: 512,
+        generate: 128,
+        depth: 0,
+        threads: 1,
+        repetitions: 2,
+        context: 0,
+        ubatch: 512,
+        text: String::new(),
+    };
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} needs a value"));
+        match word.as_str() {
+            "-m" => question.model = value()?,
+            "-p" => question.prompt = value()?.parse()?,
+            "-n" => question.generate = value()?.parse()?,
+            "-d" => question.depth = value()?.parse()?,
+            "-t" => question.threads = value()?.parse()?,
+            "-r" => question.repetitions = value()?.parse()?,
+            "-c" => question.context = value()?.parse()?,
+            "-ub" => question.ubatch = value()?.parse()?,
+            _ => question.text = word,
+        }
+    }
+    Ok(question)
+}
+
+fn main() -> Result<()> {
+    let mut words = std::env::args().skip(1);
+    let command = words.next().unwrap_or_default();
+    let question = question(words)?;
+    match command.as_str() {
+        "info" => print(&info()),
+        "bench" => bench(&question),
+        "first" => first(&question),
+        "memory" => memory(&question),
+        "read" => {
+            print(&json!({ "threads": question.threads, "bytes_per_second": read::best(question.threads) }))
+        }
+        _ => Err("say info, bench, first, memory or read".into()),
+    }
+}
+
+fn print(value: &Value) -> Result<()> {
+    Ok(writeln!(std::io::stdout(), "{value}")?)
+}
+
+fn info() -> Value {
+    // SAFETY: llama.cpp gives a string that ends in a zero and stays until the next call; there is no other.
+    let system = unsafe { CStr::from_ptr(llama_cpp_sys_2::llama_print_system_info()) };
+    json!({ "system": system.to_string_lossy() })
+}
+
+fn load(backend: &LlamaBackend, question: &Question) -> Result<LlamaModel> {
+    Ok(LlamaModel::load_from_file(backend, &question.model, &LlamaModelParams::default())?)
+}
+
+/// Flash attention and caches of F16, as `orlop` has them by default.
+fn context<'a>(
+    backend: &LlamaBackend,
+    model: &'a LlamaModel,
+    question: &Question,
+    length: usize,
+) -> Result<LlamaContext<'a>> {
+    let threads = i32::try_from(question.threads)?;
+    let params = LlamaContextParams::default()
+        .with_n_ctx(NonZeroU32::new(u32::try_from(length)?))
+        .with_n_batch(2048)
+        .with_n_ubatch(question.ubatch)
+        .with_n_threads(threads)
+        .with_n_threads_batch(threads)
+        .with_flash_attention_policy(llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_ENABLED);
+    Ok(model.new_context(backend, params)?)
+}
+
+fn bench(question: &Question) -> Result<()> {
+    let backend = LlamaBackend::init()?;
+    let model = load(&backend, question)?;
+    let length = question.depth + question.prompt.max(question.generate);
+    let mut context = context(&backend, &model, question, length)?;
+    let mut tests = Vec::new();
+    for (kind, count, batch) in [("pp", question.prompt, 2048), ("tg", question.generate, 1)] {
+        if count == 0 {
+            continue;
+        }
+        let mut rates = Vec::new();
+        for repetition in 0..=question.repetitions {
+            let rate = measure(&mut context, model.n_vocab(), question.depth, count, batch)?;
+            if repetition > 0 {
+                rates.push(rate);
+            }
+        }
+        let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
+        let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
+        let stddev = (squares / (rates.len().max(2) - 1) as f64).sqrt();
+        let depth = if question.depth > 0 { format!("@d{}", question.depth) } else { String::new() };
+        tests.push(json!({
+            "test": format!("{kind}{count}{depth}"),
+            "threads": question.threads,
+            "device": "llama.cpp",
+            "tokens_per_second": mean,
+            "stddev": stddev,
+        }));
+    }
+    print(&Value::Array(tests))
+}
+
+/// Tokens a second, from a context of `depth` tokens on.
+fn measure(
+    context: &mut LlamaContext<'_>,
+    vocabulary: i32,
+    depth: usize,
+    count: usize,
+    batch: usize,
+) -> Result<f64> {
+    let token = |index: usize| LlamaToken((index * 7919 % vocabulary as usize) as i32);
+    let tokens: Vec<LlamaToken> = (0..depth + count).map(token).collect();
+    let filled = usize::try_from(context.kv_cache_seq_pos_max(0) + 1)?;
+    if filled > depth {
+        context.clear_kv_cache_seq(Some(0), Some(u32::try_from(depth)?), None)?;
+    } else {
+        feed(context, &tokens[filled..depth], 2048)?;
+    }
+    let begin = Instant::now();
+    feed(context, &tokens[depth..], batch)?;
+    Ok(count as f64 / begin.elapsed().as_secs_f64())
+}
+
+fn feed(context: &mut LlamaContext<'_>, tokens: &[LlamaToken], batch: usize) -> Result<()> {
+    for tokens in tokens.chunks(batch) {
+        context.decode(&mut LlamaBatch::get_one(tokens)?)?;
+        context.synchronize();
+    }
+    Ok(())
+}
+
+/// The likeliest token behind a text.
+fn first(question: &Question) -> Result<()> {
+    let backend = LlamaBackend::init()?;
+    let model = load(&backend, question)?;
+    let mut context = context(&backend, &model, question, question.context)?;
+    let tokens = model.vocab().tokenize(question.text.as_bytes(), true, true);
+    feed(&mut context, &tokens, 2048)?;
+    let logits = context.get_logits_ith(-1);
+    let best =
+        (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).ok_or("there are no logits")?;
+    let mut out = std::io::stdout();
+    out.write_all(&model.vocab().token_to_piece(LlamaToken(i32::try_from(best)?), true, None))?;
+    Ok(out.flush()?)
+}
+
+/// A context and nothing else, for what is logged about it.
+fn memory(question: &Question) -> Result<()> {
+    let backend = LlamaBackend::init()?;
+    let model = load(&backend, question)?;
+    context(&backend, &model, question, question.context)?;
+    Ok(())
+}

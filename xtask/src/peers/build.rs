@@ -1,0 +1,165 @@
+//! Building both programs, and making sure that neither is held back.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::process::{Programs, ask, say};
+use crate::cargo;
+
+const MANIFEST: &str = include_str!("../../peers/manifest.toml");
+const SOURCES: [(&str, &str); 2] =
+    [("main.rs", include_str!("../../peers/main.rs")), ("read.rs", include_str!("../../peers/read.rs"))];
+
+/// What the build of llama.cpp needs: a program or a file that shows it is there, and the package that brings it.
+const NEEDED: [(&str, &str); 3] = [("cmake", "cmake"), ("clang", "clang"), ("libclang", "libclang-dev")];
+
+/// The folder for llama.cpp and for models.
+pub(super) fn folder() -> PathBuf {
+    cargo::target().join("peers")
+}
+
+pub(super) fn orlop() -> Result<PathBuf> {
+    cargo::run(&mut cargo::cargo(&["build", "--release", "--package", "orlop-cli"]))?;
+    Ok(cargo::orlop())
+}
+
+/// Builds llama.cpp for this very machine, in a project of its own.
+pub(super) fn llama_cpp(jobs: Option<usize>) -> Result<PathBuf> {
+    let folder = folder();
+    let source = folder.join("src");
+    fs::create_dir_all(&source).with_context(|| format!("making {}", source.display()))?;
+    write_if_changed(folder.join("Cargo.toml"), MANIFEST)?;
+    for (name, text) in SOURCES {
+        write_if_changed(source.join(name), text)?;
+    }
+    install_what_is_missing()?;
+    say("llama.cpp is built if it is not there yet, which takes minutes");
+    let target = folder.join("target");
+    let mut build = cargo::cargo(&["build", "--release"]);
+    build.current_dir(&folder).env("CARGO_TARGET_DIR", &target);
+    // Without `native` it is built for machines that have no AVX-512.
+    build.env("RUSTFLAGS", "-C target-cpu=native").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    if let Some(jobs) = jobs {
+        build.arg(format!("-j{jobs}")).env("CMAKE_BUILD_PARALLEL_LEVEL", jobs.to_string());
+    }
+    cargo::run(&mut build)?;
+    Ok(target.join("release").join(format!("peers{}", std::env::consts::EXE_SUFFIX)))
+}
+
+/// Leaves a file alone that is as it should be, so that nothing is built again.
+fn write_if_changed(path: PathBuf, text: &str) -> Result<()> {
+    if fs::read_to_string(&path).is_ok_and(|found| found == text) {
+        return Ok(());
+    }
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+fn install_what_is_missing() -> Result<()> {
+    let missing: Vec<&str> =
+        NEEDED.into_iter().filter(|(what, _)| !is_there(what)).map(|(_, name)| name).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing.join(" ");
+    ensure!(
+        is_root() && runs("apt-get", "--version"),
+        "llama.cpp cannot be built without {names}; install them first"
+    );
+    say(&format!("installing {names}"));
+    let apt = |words: &[&str]| Command::new("apt-get").args(words).stdout(Stdio::null()).status();
+    let installed =
+        apt(&["update", "-qq"]).and_then(|_| apt(&[&["install", "-y", "-qq"][..], &missing].concat()));
+    ensure!(
+        installed.context("starting apt-get")?.success(),
+        "apt-get cannot install {names}; install them yourself"
+    );
+    Ok(())
+}
+
+fn is_there(what: &str) -> bool {
+    match what {
+        "libclang" => std::env::var_os("LIBCLANG_PATH").is_some() || libclang(),
+        program => runs(program, "--version"),
+    }
+}
+
+/// Whether a development package of libclang lies where Debian and others put it.
+fn libclang() -> bool {
+    let folders = [
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/local/lib",
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+    ];
+    let llvm = fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path().join("lib"));
+    let is_library = |name: &str| name.starts_with("libclang.so") || name.starts_with("libclang-");
+    folders.iter().map(PathBuf::from).chain(llvm).any(|folder| {
+        let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.any(|entry| {
+            entry.file_name().to_str().is_some_and(|name| is_library(name) && !name.contains("cpp"))
+        })
+    }) || cfg!(target_os = "macos")
+}
+
+fn runs(program: &str, word: &str) -> bool {
+    let status = Command::new(program).arg(word).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn is_root() -> bool {
+    let output = Command::new("id").arg("-u").output();
+    output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
+
+/// llama.cpp's word on what it uses, which has to be all that this CPU has.
+pub(super) fn check_features(programs: &Programs) -> Result<String> {
+    let answer = ask(Command::new(&programs.theirs).arg("info"))?.json()?;
+    let system =
+        answer["system"].as_str().context("llama.cpp says nothing about the system")?.trim().to_owned();
+    let lists = |name: &str| system.split(['|', ':']).any(|feature| feature.trim() == format!("{name} = 1"));
+    let unused: Vec<&str> =
+        features().into_iter().filter(|(name, there)| *there && !lists(name)).map(|(name, _)| name).collect();
+    if !unused.is_empty() {
+        let unused = unused.join(", ");
+        bail!(
+            "this build of llama.cpp leaves {unused} of this CPU unused, a comparison would not be fair: {system}"
+        );
+    }
+    say(&format!("llama.cpp: {system}"));
+    Ok(system)
+}
+
+/// What llama.cpp calls the features that matter to it, and whether this CPU has them.
+#[cfg(target_arch = "x86_64")]
+fn features() -> Vec<(&'static str, bool)> {
+    vec![
+        ("AVX2", is_x86_feature_detected!("avx2")),
+        ("FMA", is_x86_feature_detected!("fma")),
+        ("F16C", is_x86_feature_detected!("f16c")),
+        ("BMI2", is_x86_feature_detected!("bmi2")),
+        ("AVX_VNNI", is_x86_feature_detected!("avxvnni")),
+        ("AVX512", is_x86_feature_detected!("avx512f")),
+        ("AVX512_VBMI", is_x86_feature_detected!("avx512vbmi")),
+        ("AVX512_VNNI", is_x86_feature_detected!("avx512vnni")),
+        ("AVX512_BF16", is_x86_feature_detected!("avx512bf16")),
+    ]
+}
+
+#[cfg(target_arch = "aarch64")]
+fn features() -> Vec<(&'static str, bool)> {
+    vec![
+        ("NEON", std::arch::is_aarch64_feature_detected!("neon")),
+        ("DOTPROD", std::arch::is_aarch64_feature_detected!("dotprod")),
+        ("MATMUL_INT8", std::arch::is_aarch64_feature_detected!("i8mm")),
+        ("SVE", std::arch::is_aarch64_feature_detected!("sve")),
+    ]
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn features() -> Vec<(&'static str, bool)> {
+    Vec::new()
+}

@@ -1,0 +1,39 @@
+//! What was measured, one line a test.
+
+use super::measure::{Measured, Pairs, median};
+use super::models::Case;
+
+/// Model, threads, test; ours and theirs; their ratio with its spread; what is read, as a share of what can be.
+pub(super) fn print(measured: &Measured) {
+    for (test, pairs) in &measured.tests {
+        let (ours, theirs) = (median(&pairs.ours), median(&pairs.theirs));
+        let reading = match test.starts_with("tg") {
+            true => format!(
+                "; reads {:.0} % and {:.0} %",
+                100.0 * measured.reading(ours),
+                100.0 * measured.reading(theirs)
+            ),
+            false => String::new(),
+        };
+        line(&measured.name, measured.shape.threads, test, "tokens/s", pairs, &reading);
+    }
+    line(&measured.name, measured.shape.threads, "process", "s", &measured.wall, "");
+}
+
+pub(super) fn print_starts(case: &Case, threads: usize, pairs: &Pairs) {
+    line(&case.name, threads, "first token", "s", pairs, "");
+}
+
+pub(super) fn print_memory(case: &Case, pairs: &Pairs) {
+    let mebibytes = |values: &[f64]| values.iter().map(|bytes| bytes / f64::from(1 << 20)).collect();
+    let pairs = Pairs { ours: mebibytes(&pairs.ours), theirs: mebibytes(&pairs.theirs) };
+    line(&case.name, 1, "compute", "MiB", &pairs, "");
+}
+
+fn line(name: &str, threads: usize, test: &str, unit: &str, pairs: &Pairs, more: &str) {
+    let [least, middle, most] = pairs.ratios();
+    let (ours, theirs) = (median(&pairs.ours), median(&pairs.theirs));
+    println!(
+        "{name:<20} {threads} {test:<12} {ours:>9.2} {theirs:>9.2} {unit:<8} {middle:>6.2} × ({least:.2} to {most:.2}){more}"
+    );
+}
