@@ -21,6 +21,11 @@ pub struct Engine {
     cancel: Option<Cancel>,
 }
 
+/// Graphs that are planned when a model is loaded: a batch, and one token.
+const PLANNED: usize = 2;
+/// Graphs of other shapes that are kept.
+const SHAPES: usize = 16;
+
 /// A graph that is prepared.
 #[derive(Clone, Copy, Debug)]
 struct Ready {
@@ -65,14 +70,13 @@ impl Engine {
         Ok(engine)
     }
 
-    fn prepare(&mut self, drawn: &Drawn) -> Result<Ready, Error> {
+    fn prepare(&mut self, drawn: &Drawn) -> Result<(), Error> {
         let externals = Externals::by_name(&drawn.graph, &self.kept.tensors);
         let plan = self.session.prepare(&drawn.graph, &externals)?;
         let count = |id: TensorId| drawn.graph.tensor(id).desc;
         let shape = Shape { tokens: count(drawn.tokens).extents[0], outputs: count(drawn.logits).extents[1] };
-        let ready = Ready::new(shape, plan, drawn);
-        self.ready.push(ready);
-        Ok(ready)
+        self.ready.push(Ready::new(shape, plan, drawn));
+        Ok(())
     }
 
     /// The blueprint it was made by.
@@ -108,6 +112,7 @@ impl Engine {
     /// Bytes that are allocated on each device now.
     pub fn memory(&self) -> Forecast {
         let compute = |(share, device): (&Share, orlop_sched::DeviceIx)| Share {
+            weights: share.weights + self.session.resident_bytes(device),
             compute: self.session.arena_bytes(device),
             ..share.clone()
         };
@@ -148,24 +153,23 @@ impl Engine {
         if tokens.len() as u64 > context - used as u64 {
             return Err(Error::ContextFull { tokens: tokens.len(), context, used });
         }
-        let batch = self.blueprint.batch() as usize;
         let mut fed = 0;
-        for tokens in tokens.chunks(batch) {
-            let rows = self.run(tokens)?;
-            let first = fed + tokens.len() - rows;
+        while fed < tokens.len() {
+            let ready = self.fitting((tokens.len() - fed) as u64)?;
+            let batch = &tokens[fed..fed + ready.shape.tokens as usize];
+            self.run(ready, batch)?;
+            fed += batch.len();
+            let first = fed - ready.shape.outputs as usize;
             for (row, logits) in self.logits.chunks_exact(vocabulary as usize).enumerate() {
                 each(first + row, logits);
             }
-            fed += tokens.len();
         }
         Ok(())
     }
 
-    /// Runs one batch; how many rows of logits there are now.
-    fn run(&mut self, tokens: &[u32]) -> Result<usize, Error> {
-        let count = tokens.len() as u64;
-        let outputs = if self.blueprint.settings.outputs == Outputs::All { count } else { 1 };
-        let ready = self.ready(Shape { tokens: count, outputs })?;
+    /// Runs one batch.
+    fn run(&mut self, ready: Ready, tokens: &[u32]) -> Result<(), Error> {
+        let Shape { tokens: count, outputs } = ready.shape;
         let past = self.past as u32;
         self.set(ready.plan, ready.tokens, tokens.iter().copied())?;
         self.set(ready.plan, ready.positions, past..past + count as u32)?;
@@ -179,17 +183,41 @@ impl Engine {
         self.logits.resize((outputs * self.config().vocabulary) as usize, 0.0);
         self.session.get(ready.plan, ready.logits, bytemuck::cast_slice_mut(&mut self.logits))?;
         self.past += tokens.len();
-        Ok(outputs as usize)
+        Ok(())
     }
 
-    fn ready(&mut self, shape: Shape) -> Result<Ready, Error> {
-        match self.ready.iter().find(|ready| ready.shape == shape) {
-            Some(ready) => Ok(*ready),
-            None => {
-                let drawn = self.blueprint.draw_shape(shape)?;
-                self.prepare(&drawn)
+    /// A graph for so many tokens, or fewer: graphs that were not planned when the model was loaded are planned when
+    /// they are first wanted, within the memory there is; where that is too small, for a power of two.
+    fn fitting(&mut self, tokens: u64) -> Result<Ready, Error> {
+        let mut tokens = tokens.min(self.blueprint.batch());
+        loop {
+            let outputs = if self.blueprint.settings.outputs == Outputs::All { tokens } else { 1 };
+            if let Some(ready) = self.ready(Shape { tokens, outputs })? {
+                return Ok(ready);
             }
+            tokens = (tokens - 1).checked_ilog2().map_or(1, |power| 1 << power);
         }
+    }
+
+    /// The graph of a shape, if it fits the memory there is.
+    fn ready(&mut self, shape: Shape) -> Result<Option<Ready>, Error> {
+        if let Some(ready) = self.ready.iter().find(|ready| ready.shape == shape) {
+            return Ok(Some(*ready));
+        }
+        let drawn = self.blueprint.draw_shape(shape)?;
+        let externals = Externals::by_name(&drawn.graph, &self.kept.tensors);
+        let plan = match self.session.prepare_within(&drawn.graph, &externals) {
+            Err(orlop_sched::Error::WouldGrow { .. }) if shape.tokens > 1 => return Ok(None),
+            plan => plan?,
+        };
+        if self.ready.len() >= PLANNED + SHAPES {
+            // The first two are those that were planned when the model was loaded.
+            let oldest = self.ready.remove(PLANNED);
+            self.session.release(oldest.plan)?;
+        }
+        let ready = Ready::new(shape, plan, &drawn);
+        self.ready.push(ready);
+        Ok(Some(ready))
     }
 
     fn set(&mut self, plan: PlanId, input: TensorId, values: impl Iterator<Item = u32>) -> Result<(), Error> {

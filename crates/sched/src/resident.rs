@@ -75,6 +75,11 @@ impl Residents {
         Ok(numbers)
     }
 
+    /// Bytes that they take on a device.
+    pub(crate) fn bytes(&self, device: DeviceIx) -> u64 {
+        self.entries.iter().flatten().filter(|entry| entry.device == device).map(|entry| entry.room).sum()
+    }
+
     /// Where a copy lies.
     pub(crate) fn stored(&self, number: usize) -> Option<&StoredTensor> {
         self.entries[number].as_ref().map(|entry| &entry.copy)

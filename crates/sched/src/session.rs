@@ -268,6 +268,11 @@ impl Session {
         Ok(&self.get_prepared(plan)?.planned.memory.plans[self.domains.of(device)])
     }
 
+    /// Bytes of weights that are kept on a device although they lie elsewhere.
+    pub fn resident_bytes(&self, device: DeviceIx) -> u64 {
+        self.residents.bytes(device)
+    }
+
     /// Bytes of a device's arena; devices that share one count it each. 0 for a device of another machine.
     pub fn arena_bytes(&self, device: DeviceIx) -> u64 {
         if self.machine.check(device).is_err() {
