@@ -29,7 +29,7 @@ pub(crate) fn open(path: Option<&Path>) -> Result<Model, Failure> {
     Model::open(&path).map_err(|error| match error {
         // These name the file themselves.
         Error::File(orlop::gguf::Error::Open { .. }) => failure(error),
-        error => Failure::BadInput(format!("{}: {error}", path.display())),
+        error => Failure::BadInput(format!("{}: {error}; give another model (-m)", path.display())),
     })
 }
 
@@ -76,13 +76,19 @@ pub(crate) fn bar(what: &'static str) -> ProgressBar {
     ProgressBar::new(0).with_message(what).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// What a library says, with the exit status that it means.
+/// What a library says, with what to do about it and the exit status that it means.
 pub(crate) fn failure(error: Error) -> Failure {
-    match error {
-        Error::DoesNotFit { .. } | Error::ContextFull { .. } => Failure::OverLimits(error.to_string()),
-        Error::Schedule(_) | Error::Memory(_) | Error::Device(_) => Failure::Other(error.into()),
-        error => Failure::BadInput(error.to_string()),
-    }
+    let advice = match &error {
+        Error::DoesNotFit { .. } | Error::ContextFull { .. } => return Failure::OverLimits(error.to_string()),
+        Error::Schedule(_) | Error::Memory(_) | Error::Device(_) => return Failure::Other(error.into()),
+        Error::EmptyPrompt => return Failure::BadInput(error.to_string()),
+        Error::UnknownToken { vocabulary, .. } => format!("ids run from 0 to {}", vocabulary - 1),
+        Error::BadSetting { .. } => "see `orlop COMMAND --help`".to_owned(),
+        Error::NoTokenizer => "`orlop logits --tokens` takes ids".to_owned(),
+        Error::TextTooShort { .. } => "give a longer one".to_owned(),
+        _ => "give another model (-m)".to_owned(),
+    };
+    Failure::BadInput(format!("{error}; {advice}"))
 }
 
 /// What a model takes, as JSON.
