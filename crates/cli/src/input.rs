@@ -66,11 +66,11 @@ fn kind_of(name: &str) -> Result<Kind, Failure> {
         Some("jsonl") => Ok(Kind::Graphs),
         Some("json") => Ok(Kind::Graph),
         Some("gguf") => Err(Failure::BadInput(format!(
-            "{name}: models cannot be planned yet; give a .csv, .jsonl or .json file"
+            "{name}: a model is mapped, so it cannot be compressed; unpack it first"
         ))),
         _ => Err(Failure::BadInput(format!(
-            "{name}: the name does not say what the file holds; give a .csv, .jsonl or .json file, or one of \
-             those with .gz behind it"
+            "{name}: the name does not say what the file holds; give a .gguf, .csv, .jsonl or .json file, or one of \
+             the last three with .gz behind it"
         ))),
     }
 }

@@ -79,11 +79,14 @@ pub(crate) fn bar(what: &'static str) -> ProgressBar {
 /// What a library says, with what to do about it and the exit status that it means.
 pub(crate) fn failure(error: Error) -> Failure {
     let advice = match &error {
-        Error::DoesNotFit { .. } | Error::ContextFull { .. } => return Failure::OverLimits(error.to_string()),
+        Error::DoesNotFit { .. } | Error::ContextFull { .. } => {
+            return Failure::OverLimits(error.to_string());
+        }
         Error::Schedule(_) | Error::Memory(_) | Error::Device(_) => return Failure::Other(error.into()),
         Error::EmptyPrompt => return Failure::BadInput(error.to_string()),
         Error::UnknownToken { vocabulary, .. } => format!("ids run from 0 to {}", vocabulary - 1),
         Error::BadSetting { .. } => "see `orlop COMMAND --help`".to_owned(),
+        Error::OtherPlans { .. } => "make them anew with `orlop plan MODEL --save`".to_owned(),
         Error::NoTokenizer => "`orlop logits --tokens` takes ids".to_owned(),
         Error::TextTooShort { .. } => "give a longer one".to_owned(),
         _ => "give another model (-m)".to_owned(),

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use orlop::alloc::SavedMemoryPlan;
 use orlop::backend::Precision;
 use orlop::graph::DType;
 use orlop::llm::{CacheTypes, LayoutWish, Outputs, Settings};
@@ -60,6 +62,9 @@ pub(crate) struct SettingArguments {
     /// `f32` keeps activations as they are; `fast` may round them to 8 bits in products with quantised weights.
     #[arg(long, value_name = "HOW", default_value = "fast")]
     pub(crate) precision: PrecisionChoice,
+    /// Use the memory plans that `orlop plan MODEL --save FILE` wrote for the same settings.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plan: Option<PathBuf>,
     /// Use weights as they are in the file instead of repacking them for speed.
     #[arg(long)]
     pub(crate) no_repack: bool,
@@ -107,6 +112,20 @@ impl SettingArguments {
         devices::machine(&self.device, self.threads(), !self.no_repack)
     }
 
+    fn plans(&self) -> Result<Arc<[SavedMemoryPlan]>, Failure> {
+        let Some(path) = &self.plan else { return Ok(Arc::new([])) };
+        let refused = |what: String| {
+            Failure::BadInput(format!(
+                "{}: {what}; make it anew with `orlop plan MODEL --save`",
+                path.display()
+            ))
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+        let plans: Vec<SavedMemoryPlan> =
+            serde_json::from_str(&text).map_err(|error| refused(error.to_string()))?;
+        Ok(plans.into())
+    }
+
     /// The same as the library wants to hear it.
     pub(crate) fn settings(
         &self,
@@ -134,6 +153,7 @@ impl SettingArguments {
             },
             fusion: !self.no_fusion,
             outputs,
+            plans: self.plans()?,
             layout,
             budgets,
         })

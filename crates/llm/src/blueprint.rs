@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use orlop_alloc::{ArenaId, SetTensor, TensorSet};
+use orlop_alloc::{ArenaId, SavedMemoryPlan, SetTensor, TensorSet};
 use orlop_backend::{BufferType, Layout as MemoryLayout, same_type};
 use orlop_graph::{TensorDesc, TensorId};
 use orlop_sched::{DeviceIx, Machine, Planned, SessionOptions, Wishes, largest_fitting, place_by_rules};
@@ -92,6 +92,7 @@ impl Blueprint {
     /// [`Error::DoesNotFit`] with the largest context that does; and as [`Blueprint::propose`].
     pub fn draw(model: &Model, machine: &Machine, settings: &Settings) -> Result<Blueprint, Error> {
         let blueprint = Blueprint::propose(model, machine, settings)?;
+        blueprint.check_plans()?;
         let forecast = blueprint.forecast()?;
         let Some(short) = forecast.devices.iter().find(|share| !share.fits()) else { return Ok(blueprint) };
         Err(Error::DoesNotFit {
@@ -216,11 +217,47 @@ impl Blueprint {
     }
 
     pub(crate) fn session_options(&self) -> SessionOptions {
-        SessionOptions { lower: self.settings.lower(), ..SessionOptions::default() }
+        let known = Arc::clone(&self.settings.plans);
+        SessionOptions { lower: self.settings.lower(), known, ..SessionOptions::default() }
     }
 
     pub(crate) fn cache_memory(&self, layer: usize) -> &Arc<dyn BufferType> {
         self.machine.arena(self.layout.caches[layer])
+    }
+
+    /// The memory plans of its graphs, to be given as [`Settings::plans`] another time.
+    ///
+    /// # Errors
+    /// What devices refuse.
+    pub fn save(&self) -> Result<Vec<SavedMemoryPlan>, Error> {
+        let mut saved: Vec<SavedMemoryPlan> = Vec::new();
+        for drawn in [&self.decode, &self.prompt] {
+            let planned = self.planned(drawn)?;
+            for device in self.machine.indices() {
+                let plan = SavedMemoryPlan::new(planned.memory_plan(&self.machine, device));
+                // Devices that share memory share plans.
+                if !saved.contains(&plan) {
+                    saved.push(plan);
+                }
+            }
+        }
+        Ok(saved)
+    }
+
+    /// If plans were given, they must be this model's with these settings.
+    fn check_plans(&self) -> Result<(), Error> {
+        let given = &self.settings.plans;
+        if given.is_empty() {
+            return Ok(());
+        }
+        let needed = self.save()?;
+        let other = needed.iter().find(|plan| given.iter().all(|given| given.signature != plan.signature));
+        match other {
+            Some(plan) => {
+                Err(Error::OtherPlans { signature: plan.signature.to_string(), plans: given.len() })
+            }
+            None => Ok(()),
+        }
     }
 
     /// A device, and what may be used there.

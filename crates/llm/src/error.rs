@@ -199,6 +199,14 @@ pub enum Error {
     /// A chat template cannot be read or used.
     #[error("the chat template does not work: {0}")]
     ChatTemplate(String),
+    /// Memory plans of another model, or for other settings.
+    #[error("none of the {plans} saved plans is of this model with these settings (signature {signature})")]
+    OtherPlans {
+        /// Of a graph that none is for.
+        signature: String,
+        /// How many were given.
+        plans: usize,
+    },
     /// A graph of the model cannot be.
     #[error("the model makes no graph: {0}")]
     Graph(Box<GraphError>),

@@ -1,6 +1,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
+use orlop_alloc::SavedMemoryPlan;
 use orlop_backend::{LowerOptions, Precision};
 use orlop_graph::DType;
 use orlop_sched::DeviceIx;
@@ -24,6 +26,8 @@ pub struct Settings {
     pub fusion: bool,
     /// Whose logits a batch gives. Default: the last token's.
     pub outputs: Outputs,
+    /// Memory plans that were made before, for exactly these settings ([`crate::Blueprint::save`]). Default none.
+    pub plans: Arc<[SavedMemoryPlan]>,
     /// Where each part goes. Default: everything on the first device.
     pub layout: LayoutWish,
     /// Most bytes on a device, all in all. Default: what is free there.
@@ -40,6 +44,7 @@ impl Default for Settings {
             precision: Precision::Fast,
             fusion: true,
             outputs: Outputs::Last,
+            plans: Arc::new([]),
             layout: LayoutWish::First,
             budgets: HashMap::new(),
         }

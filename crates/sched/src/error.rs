@@ -1,4 +1,4 @@
-use orlop_alloc::Error as AllocError;
+use orlop_alloc::{Error as AllocError, SavedPlanError};
 use orlop_backend::DeviceError;
 use orlop_graph::TensorId;
 
@@ -181,6 +181,9 @@ pub enum Error {
         /// Why not.
         source: Box<AllocError>,
     },
+    /// A plan that was made before is not one of this graph, or is damaged.
+    #[error(transparent)]
+    SavedPlan(#[from] SavedPlanError),
     /// The caller's observer panicked; the run ended there.
     #[error("the observer panicked after split {split}")]
     ObserverPanicked {

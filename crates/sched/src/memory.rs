@@ -2,8 +2,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use orlop_alloc::{
-    ArenaId, ArenaInfo, Flags, MemoryPlan, PlanOptions, StepView, Unread, Usage, ValueId, ValueInfo,
-    plan_memory,
+    ArenaId, ArenaInfo, Flags, MemoryPlan, PlanOptions, SavedMemoryPlan, StepView, Unread, Usage, ValueId,
+    ValueInfo, plan_memory,
 };
 use orlop_backend::{BufferType, Steps, Value, same_type};
 use orlop_graph::{Graph, Leaf, TensorDesc, TensorId};
@@ -114,11 +114,16 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    pub(crate) fn plan(&self, options: &PlanOptions) -> Result<Memory, Error> {
+    /// Plans each arena, unless its plan is among those that are known.
+    pub(crate) fn plan(&self, options: &PlanOptions, known: &[SavedMemoryPlan]) -> Result<Memory, Error> {
         let (usages, values) = self.usages()?;
         let plan = |(domain, usage): (usize, Usage)| {
-            let plan = plan_memory(&Arc::new(usage), options);
-            plan.map(Arc::new).map_err(|source| self.failed(domain, source))
+            let usage = Arc::new(usage);
+            let signature = (!known.is_empty()).then(|| usage.signature());
+            if let Some(saved) = known.iter().find(|saved| Some(saved.signature) == signature) {
+                return Ok(Arc::new(saved.clone().open(&usage)?));
+            }
+            plan_memory(&usage, options).map(Arc::new).map_err(|source| self.failed(domain, source))
         };
         let plans = usages.into_iter().enumerate().map(plan).collect::<Result<_, _>>()?;
         Ok(Memory { plans, values })

@@ -51,7 +51,7 @@ impl Planned {
             let (schedule_ref, steps_ref) = (&schedule, &steps[..]);
             let scene =
                 Scene { graph, machine, domains, placement, schedule: schedule_ref, steps: steps_ref, depth };
-            let memory = scene.plan(&options.plan)?;
+            let memory = scene.plan(&options.plan, &options.known)?;
             Ok(Attempt { schedule, steps, memory })
         };
         let budgets = Budgets { machine, domains: &domains, budgets: &options.budgets };

@@ -3,8 +3,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use orlop_alloc::{
-    Arenas, Error as AllocError, Externals, Growth, Inputs, MemoryPlan, PlanOptions, SetTensor, TensorSet,
-    leafs_of,
+    Arenas, Error as AllocError, Externals, Growth, Inputs, MemoryPlan, PlanOptions, SavedMemoryPlan,
+    SetTensor, TensorSet, leafs_of,
 };
 use orlop_backend::{BufferType, LowerOptions, Queue, StoredTensor};
 use orlop_graph::{Graph, Leaf, TensorId};
@@ -50,6 +50,8 @@ pub struct SessionOptions {
     pub lower: LowerOptions,
     /// How memory is planned.
     pub plan: PlanOptions,
+    /// Plans that were made before: an arena whose usage has the signature of one of them is not planned anew.
+    pub known: Arc<[SavedMemoryPlan]>,
     /// How arenas grow.
     pub growth: Growth,
     /// Most bytes of each device, by position: its arena, and weights that stay there although they lie elsewhere. None
@@ -67,6 +69,7 @@ impl Default for SessionOptions {
         SessionOptions {
             lower: LowerOptions::default(),
             plan: PlanOptions::default(),
+            known: Arc::new([]),
             growth: Growth::default(),
             budgets: HashMap::new(),
             depth: 1,

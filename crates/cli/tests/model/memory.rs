@@ -2,6 +2,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::support::Folder;
 use crate::with_model::{json, orlop};
 
 /// The default model's file, fetched by asking for anything.
@@ -81,6 +82,23 @@ fn what_does_not_fit_is_said_with_the_largest_context_that_does() {
         "Hi",
     ]);
     assert!(shares(&fits["memory"])[0][4] < total);
+}
+
+#[test]
+fn a_saved_plan_is_used_for_its_own_settings_and_no_others() {
+    let (model, folder) = (default_model(), Folder::new());
+    let file = folder.path("plan.json");
+    let plan = json(&["plan", &model, "--json", "-c", "256", "--save", &file]);
+    let run = |context| {
+        ["run", "-m", &model, "--json", "-n", "4", "--temp", "0", "-c", context, "--plan", &file, "One, two"]
+    };
+    assert_eq!(shares(&json(&run("256"))["memory"]), shares(&plan));
+    let said = orlop(&run("255")).refusal(2);
+    assert!(said.contains("saved plans") && said.contains("--save"), "{said}");
+    std::fs::write(&file, "[]").unwrap();
+    assert_eq!(orlop(&run("256")).status, Some(0), "no plans at all are no other plans");
+    std::fs::write(&file, "{").unwrap();
+    assert!(orlop(&run("256")).refusal(2).contains(&file));
 }
 
 #[test]

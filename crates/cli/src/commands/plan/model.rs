@@ -6,6 +6,7 @@ use orlop::sched::Planned;
 use crate::arguments::PlanArguments;
 use crate::failure::Failure;
 use crate::load::{MemoryReport, failure, open};
+use crate::output::Output;
 use crate::printer::Printer;
 use crate::quantity::short_bytes;
 
@@ -18,6 +19,12 @@ pub(super) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
     let drawn = Blueprint::propose(&model, &machine, &settings).map_err(failure)?;
     let forecast = drawn.forecast().map_err(failure)?;
     let largest = drawn.largest_context().map_err(failure)?;
+    if let Some(path) = &arguments.save {
+        let plans = drawn.save().map_err(failure)?;
+        let mut file = Output::create(path)?;
+        file.write(&serde_json::to_string(&plans).map_err(|error| Failure::Other(error.into()))?)?;
+        file.finish()?;
+    }
     let mut printer = Printer::new();
     if arguments.json {
         return printer.json(&MemoryReport::new(&forecast).with_largest(largest));
