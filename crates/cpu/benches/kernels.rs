@@ -1,7 +1,7 @@
 //! How fast matrix products are, against what the machine can do at all: `cargo bench -p orlop-cpu --bench kernels`.
 //!
 //! Words after `--` choose element types (`-- q4_0 f16`); `avx2`, `scalar` choose instructions, `mapped` leaves weights
-//! as they are in files. One thread.
+//! as they are in files, `cached` takes so few that a cache holds them. One thread.
 #![allow(clippy::unwrap_used)] // a bench is a test
 
 mod peaks;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use orlop_backend::{
-    Bindings, Claims, Device, LowerOptions, NodeQuery, Operand, Program, Queue, Role, RunOptions, Segment,
-    Slot, StoredTensor,
+    Bindings, Claims, Device, Layout, LowerOptions, NodeQuery, Operand, Program, Queue, Role, RunOptions,
+    Segment, Slot, StoredTensor,
 };
 use orlop_cpu::{CpuDevice, CpuOptions, Isa, Pool};
 use orlop_graph::{DType, Graph, GraphBuilder, NodeId, Op, TensorDesc, TensorId};
@@ -20,6 +20,8 @@ use orlop_graph::{DType, Graph, GraphBuilder, NodeId, Op, TensorDesc, TensorId};
 const PROMPTS: [[u64; 3]; 4] = [[576, 1536, 512], [1536, 576, 512], [576, 192, 512], [2048, 1024, 512]];
 /// Bytes of weights for one row of activations: more than any cache holds.
 const STREAMED: u64 = 96 << 20;
+/// The same with `cached`.
+const CACHED: u64 = 256 << 10;
 
 const TYPES: [DType; 16] = [
     DType::Q4_0,
@@ -72,7 +74,17 @@ fn main() {
                 100.0 * gops / peak
             );
         }
-        let m = (STREAMED / dtype.row_bytes(2048).unwrap()).next_multiple_of(16);
+        let streamed = if has("cached") { CACHED } else { STREAMED };
+        let m = (streamed / dtype.row_bytes(2048).unwrap()).next_multiple_of(16);
+        let desc = TensorDesc::contiguous(dtype, &[2048, m]).unwrap();
+        let [fresh, again] = stored(&device, &desc).map(|seconds| 1e-9 * desc.bytes() as f64 / seconds);
+        println!(
+            "{:<8} {:>18} {:>10} {fresh:>7.1}   {:.0}; {again:.1} into memory that is there",
+            dtype.name(),
+            "stored",
+            "",
+            100.0 * fresh / peaks.read
+        );
         for n in [1, 4] {
             let seconds = seconds(&device, dtype, [2048, m, n]);
             let gops = 2e-9 * (2048 * m * n) as f64 / seconds;
@@ -85,6 +97,24 @@ fn main() {
             );
         }
     }
+}
+
+/// The times of storing weights: in fresh memory, and in memory that was written before. The best of several.
+fn stored(device: &Arc<CpuDevice>, desc: &TensorDesc) -> [f64; 2] {
+    let bytes: Vec<u8> = (0..desc.bytes()).map(|at| (at % 251) as u8).collect();
+    let mut best = [f64::INFINITY; 2];
+    for _ in 0..4 {
+        let memory = device.buffer_types(Role::Weight).iter().find(|memory| {
+            memory.max_bytes() > 0 && (memory.layout() == Layout::Plain || desc.dtype.is_quantized())
+        });
+        let memory = Arc::clone(memory.unwrap());
+        let buffer = Arc::clone(&memory).allocate(memory.alloc_bytes(desc)).unwrap();
+        let tensor = StoredTensor::new("", *desc, Slot { buffer, offset: 0 }).unwrap();
+        for best in &mut best {
+            *best = best.min(peaks::seconds(|| tensor.set(0, &bytes).unwrap()));
+        }
+    }
+    best
 }
 
 /// The time of one product: the best of several.

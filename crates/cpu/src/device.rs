@@ -65,13 +65,14 @@ impl CpuDevice {
         let name = &options.name;
         let host: Arc<dyn BufferType> = HostBufferType::new(name);
         let mapped = ForeignBufferType::mapped(format!("{name} mapped"));
-        let packed: Option<Arc<dyn BufferType>> =
-            options.repack.then(|| PackedBufferType::new(format!("{name} repacked")) as _);
+        let isa = options.isa.min(Isa::detect());
+        let packed = || PackedBufferType::new(format!("{name} repacked"), isa, Arc::clone(&pool)) as _;
+        let packed: Option<Arc<dyn BufferType>> = options.repack.then(packed);
         let plain = [Arc::clone(&mapped) as _, Arc::clone(&host)];
         Arc::new(CpuDevice {
             name: name.as_str().into(),
             pool,
-            isa: options.isa.min(Isa::detect()),
+            isa,
             weights: packed.iter().cloned().chain(plain).collect(),
             host: [host],
             packed,

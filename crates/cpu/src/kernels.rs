@@ -17,7 +17,13 @@ mod ssm;
 use orlop_backend::Step;
 use orlop_graph::{Graph, Op};
 
-pub(crate) use product::{EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_ID, ROUND, eight_bit_desc, takes_eight_bits};
+pub(crate) use elementwise::GATED_IN_EIGHT_BITS;
+pub(crate) use norm::{SCALED_NORM, SCALED_NORM_IN_EIGHT_BITS};
+pub(crate) use product::{
+    EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, EIGHT_BIT_PRODUCT_ID, ROUND, eight_bit_desc,
+    takes_eight_bits,
+};
+pub(crate) use rope::ROPE_INTO_ROWS;
 
 use crate::task::{Check, Floats, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread};
 
@@ -43,7 +49,8 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 
 /// A kernel that is no op's own, by the name that steps have: of several nodes, or of a part of one.
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
-    const FAMILIES: [fn(&str) -> Option<StepKernel>; 1] = [product::named];
+    const FAMILIES: [fn(&str) -> Option<StepKernel>; 4] =
+        [elementwise::named, norm::named, product::named, rope::named];
     FAMILIES.iter().find_map(|family| family(name))
 }
 

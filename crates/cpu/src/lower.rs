@@ -5,6 +5,9 @@
 //! it. Temporaries live from the first step that touches them to the last.
 
 mod eight_bit;
+mod fusion;
+
+use std::collections::HashSet;
 
 use orlop_backend::{
     Bindings, Device, DeviceError, LowerOptions, Segment, Slot, Step, Steps, Temporary, Value,
@@ -12,10 +15,11 @@ use orlop_backend::{
 use orlop_graph::{Graph, TensorDesc, TensorId};
 
 use crate::kernels::{self, Chosen};
+use crate::program::MOST_IN_A_GROUP;
 use crate::task::{Floats, Operand, Operands, Shape};
 
 /// The rules, in the order in which they are tried.
-const RULES: [fn(&mut Draft<'_>); 1] = [eight_bit::share_rounded_activations];
+const RULES: [fn(&mut Draft<'_>); 2] = [eight_bit::share_rounded_activations, fusion::fuse];
 
 /// Steps in the making.
 pub(crate) struct Draft<'a> {
@@ -54,20 +58,67 @@ pub(crate) fn lower(
     Ok(finish(draft))
 }
 
-/// Adds scratch and shared rows to what steps write.
+/// Adds scratch and shared rows to what steps write. Neighbours that have nothing to do with one another get one
+/// scratch: they can then run without threads meeting in between, as each thread keeps to its own part.
 fn add_scratch(draft: &mut Draft<'_>) {
     let graph = draft.segment.graph;
+    let mut neighbours = Neighbours::default();
     for index in 0..draft.steps.len() {
         let Some((kernel, operands)) = kernels::of_step(graph, &draft.steps[index]) else { continue };
         let shape = shape(graph, &draft.steps[index], &operands);
         let needs = Needs::of(&kernel, &shape, draft.options.max_threads);
         let name = name(graph, &draft.steps[index]);
-        for (what, bytes) in [("scratch", needs.scratch_bytes), ("shared", needs.shared_bytes)] {
-            if bytes > 0 {
-                let value = draft.temporary(format!("{what} of {name}"), bytes);
-                draft.steps[index].writes.push(value);
-            }
+        if draft.options.max_threads == 1 || !neighbours.admit(draft, index) {
+            neighbours = Neighbours::default();
+            neighbours.admit(draft, index);
         }
+        if needs.scratch_bytes > 0 {
+            let known = neighbours.scratch.take();
+            let number = known.unwrap_or_else(|| {
+                draft.temporary(format!("scratch of {name}"), 0);
+                draft.temporaries.len() - 1
+            });
+            let bytes = &mut draft.temporaries[number].1;
+            *bytes = needs.scratch_bytes.max(*bytes);
+            draft.steps[index].writes.push(Value::Temporary(number));
+            neighbours.scratch = Some(number);
+        }
+        if needs.shared_bytes > 0 {
+            let value = draft.temporary(format!("shared of {name}"), needs.shared_bytes);
+            draft.steps[index].writes.push(value);
+        }
+    }
+}
+
+/// Steps none of which touches what another writes.
+#[derive(Default)]
+struct Neighbours {
+    reads: HashSet<Value>,
+    writes: HashSet<Value>,
+    steps: usize,
+    /// The temporary that is their scratch.
+    scratch: Option<usize>,
+}
+
+impl Neighbours {
+    /// Takes a step in, if it is such a one.
+    fn admit(&mut self, draft: &Draft<'_>, index: usize) -> bool {
+        let root = |value: &Value| match value {
+            Value::Tensor(id) => Value::Tensor(draft.root(*id)),
+            other => *other,
+        };
+        let step = &draft.steps[index];
+        let reads: Vec<Value> = step.reads.iter().map(root).collect();
+        let writes: Vec<Value> = step.writes.iter().map(root).collect();
+        let apart = self.steps < MOST_IN_A_GROUP
+            && !writes.iter().any(|value| self.reads.contains(value) || self.writes.contains(value))
+            && !reads.iter().any(|value| self.writes.contains(value));
+        if apart {
+            self.steps += 1;
+            self.reads.extend(reads);
+            self.writes.extend(writes);
+        }
+        apart
     }
 }
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
 /// How often a thread looks again before it goes to sleep, where others are about to come: tens of microseconds.
@@ -94,6 +94,22 @@ impl Pool {
     /// wait for that one.
     pub fn run(&self, threads: usize, job: &(dyn Fn(usize) + Sync)) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.run_in_turn(threads, job);
+    }
+
+    /// As [`Pool::run`], unless the pool is at work: then nothing happens, and the result is `false`. So jobs can call
+    /// it too.
+    pub(crate) fn try_run(&self, threads: usize, job: &(dyn Fn(usize) + Sync)) -> bool {
+        let _turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        self.run_in_turn(threads, job);
+        true
+    }
+
+    fn run_in_turn(&self, threads: usize, job: &(dyn Fn(usize) + Sync)) {
         let threads = threads.clamp(1, self.threads());
         if threads > 1 {
             // SAFETY: only the lifetime changes. Workers use the closure before they count themselves out of

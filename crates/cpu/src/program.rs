@@ -1,4 +1,7 @@
+mod groups;
+
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,6 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use orlop_backend::{Bindings, Cancel, DeviceError, Program, Step, Steps, Touch, Value, touched};
 use orlop_graph::{DType, Graph, Op, TensorDesc};
 
+pub(crate) use self::groups::MOST as MOST_IN_A_GROUP;
+use self::groups::{Touched, groups, overlap};
 use crate::access::{Dst, Scratch, Shared, Src};
 use crate::isa::Isa;
 use crate::kernels::{Chosen, of_step};
@@ -16,6 +21,10 @@ use crate::task::{Operand, Task, Thread};
 /// Steps at fixed places, ready to run.
 pub(crate) struct CpuProgram {
     tasks: Vec<(Chosen, Task)>,
+    /// Tasks between which threads need not meet.
+    groups: Vec<Range<usize>>,
+    /// Tasks whose checks can be made before anything runs.
+    early: Vec<bool>,
     max_threads: usize,
     /// The name of its device; the same object there and here.
     device: Arc<str>,
@@ -35,6 +44,7 @@ impl CpuProgram {
         let graph = &bindings.graph;
         let max_threads = steps.options.max_threads;
         let mut tasks = Vec::with_capacity(steps.steps.len());
+        let (mut places, mut early) = (Vec::new(), Vec::new());
         for step in &steps.steps {
             let foreign = || DeviceError::Foreign {
                 what: "a lowered step",
@@ -67,14 +77,28 @@ impl CpuProgram {
                 Some(value @ Value::Temporary(_)) => Ok(*value),
                 _ => Err(foreign()),
             };
+            let mut own_parts = None;
             let scratch = match needs.scratch_bytes {
                 0 => Scratch::none(),
-                _ => Scratch::new(bindings.slot(next()?)?, needs.per_thread, max_threads)?,
+                _ => {
+                    let value = next()?;
+                    let slot = bindings.slot(value)?;
+                    own_parts = Some(value);
+                    // Steps may share it, and then threads' parts are as long as the longest.
+                    let per_thread = bytes(steps, graph, value) / max_threads as u64;
+                    if per_thread < needs.per_thread {
+                        return Err(foreign());
+                    }
+                    Scratch::new(slot, per_thread, max_threads)?
+                }
             };
             let shared = match needs.shared_bytes {
                 0 => Shared::none(),
                 _ => Shared::new(bindings.slot(next()?)?, needs.shared.0, needs.shared.1)?,
             };
+            let touched = touched_by(steps, bindings, step, own_parts)?;
+            early.push(kernel.check().is_some() && !looks_at_results(&places, &touched, &src));
+            places.push(touched);
             let mut ops = shape.ops.into_iter().cloned();
             let op = ops.next().unwrap_or_else(|| unnamed(step));
             let more = ops.collect();
@@ -82,7 +106,7 @@ impl CpuProgram {
         }
         let touches = touched(steps, bindings)?;
         let (device, bindings) = (Arc::clone(device), bindings.clone());
-        Ok(CpuProgram { tasks, max_threads, device, touches, bindings })
+        Ok(CpuProgram { tasks, groups: groups(&places), early, max_threads, device, touches, bindings })
     }
 
     pub(crate) fn max_threads(&self) -> usize {
@@ -105,7 +129,7 @@ impl CpuProgram {
         cancel: Option<&Cancel>,
     ) -> Result<(), DeviceError> {
         let run = Run {
-            tasks: &self.tasks,
+            program: self,
             barrier: Barrier::new(threads),
             stop_at: AtomicUsize::new(usize::MAX),
             error: Mutex::new(None),
@@ -117,6 +141,51 @@ impl CpuProgram {
             None => Ok(()),
         }
     }
+}
+
+/// What a step touches; threads have parts of their own of `own_parts`.
+fn touched_by(
+    steps: &Steps,
+    bindings: &Bindings,
+    step: &Step,
+    own_parts: Option<Value>,
+) -> Result<Vec<Touched>, DeviceError> {
+    let touched = |(value, writes): (&Value, bool)| {
+        let scratch = match value {
+            Value::Temporary(number) if own_parts == Some(*value) => Some(*number),
+            _ => None,
+        };
+        Ok(Touched { place: place(steps, bindings, *value)?, writes, scratch })
+    };
+    let reads = step.reads.iter().map(|value| (value, false));
+    reads.chain(step.writes.iter().map(|value| (value, true))).map(touched).collect()
+}
+
+/// Whether a check would look at what steps before write: of a step's operands, only integers are looked at.
+fn looks_at_results(before: &[Vec<Touched>], touched: &[Touched], operands: &[Src]) -> bool {
+    let written = |place: &Range<u64>| {
+        before.iter().flatten().any(|other| other.writes && overlap(&other.place, place))
+    };
+    let mut integers = touched
+        .iter()
+        .zip(operands)
+        .filter(|(_, operand)| matches!(operand.desc.dtype, DType::I32 | DType::I64));
+    integers.any(|(touched, _)| written(&touched.place))
+}
+
+fn bytes(steps: &Steps, graph: &Graph, value: Value) -> u64 {
+    match value {
+        Value::Tensor(id) => graph.tensor(id).desc.bytes(),
+        Value::Temporary(number) => steps.temporaries.get(number).map_or(0, |temporary| temporary.bytes),
+    }
+}
+
+/// The addresses of a value.
+fn place(steps: &Steps, bindings: &Bindings, value: Value) -> Result<Range<u64>, DeviceError> {
+    let slot = bindings.slot(value)?;
+    let base = slot.buffer.host().map_or(0, |span| span.base.as_ptr().addr() as u64);
+    let start = base.saturating_add(slot.offset);
+    Ok(start..start.saturating_add(bytes(steps, &bindings.graph, value)))
 }
 
 /// An operand's description, and the name of the tensor that it is.
@@ -133,9 +202,9 @@ fn unnamed(step: &Step) -> Op {
 
 /// One run, as its threads share it.
 struct Run<'a> {
-    tasks: &'a [(Chosen, Task)],
+    program: &'a CpuProgram,
     barrier: Barrier,
-    /// First step that must not run. A failure inside a step stops the next one, so that all threads agree
+    /// First step that must not run. A failure inside a group stops the next one, so that all threads agree
     /// on where they stop, however late one of them looks.
     stop_at: AtomicUsize,
     error: Mutex<Option<DeviceError>>,
@@ -144,38 +213,57 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn on_thread(&self, index: usize, count: usize) {
-        for (step, (kernel, task)) in self.tasks.iter().enumerate() {
-            let check = kernel.check();
-            if check.is_some() {
-                // What is looked at may be what the step before writes.
+        let CpuProgram { tasks, early, groups, .. } = self.program;
+        if index == 0 {
+            self.check(0, (0..tasks.len()).filter(|step| early[*step]));
+        }
+        for group in groups {
+            let late = || group.clone().filter(|step| !early[*step] && tasks[*step].0.check().is_some());
+            if late().next().is_some() {
+                // What is looked at may be what the group before writes.
                 self.barrier.wait();
             }
             if index == 0 {
-                if self.cancel.is_some_and(Cancel::is_cancelled) {
-                    self.fail(step, DeviceError::Cancelled { step, steps: self.tasks.len() });
-                } else if let Some(check) = check {
-                    self.guarded(step, task, || check(task));
-                }
+                self.check(group.start, late());
             }
             self.barrier.wait();
-            if self.stop_at.load(Ordering::Acquire) <= step {
+            if self.stop_at.load(Ordering::Acquire) <= group.start {
                 return;
             }
-            if task.dst.desc.is_empty() {
-                continue;
+            for (kernel, task) in &tasks[group.clone()] {
+                self.run(kernel, task, Thread { index, count, phase: 0 }, group.end);
             }
-            // SAFETY: each of the `count` threads, at most as many as the scratch was made for, passes its own number,
-            // and the slice of the step before is gone.
-            let scratch = unsafe { task.scratch.of_thread(index) };
-            for phase in 0..kernel.phases() {
-                if phase > 0 {
-                    self.barrier.wait();
-                }
-                self.guarded(step + 1, task, || {
-                    kernel.run(task, Thread { index, count, phase }, scratch);
-                    Ok(())
-                });
+        }
+    }
+
+    /// Whether the run may go on at a step, as far as data can tell and nobody has cancelled it.
+    fn check(&self, at: usize, steps: impl Iterator<Item = usize>) {
+        if self.cancel.is_some_and(Cancel::is_cancelled) {
+            let steps = self.program.tasks.len();
+            return self.fail(at, DeviceError::Cancelled { step: at, steps });
+        }
+        for (kernel, task) in steps.map(|step| &self.program.tasks[step]) {
+            if let Some(check) = kernel.check() {
+                self.guarded(at, task, || check(task));
             }
+        }
+    }
+
+    fn run(&self, kernel: &Chosen, task: &Task, thread: Thread, stop_at: usize) {
+        if task.dst.desc.is_empty() {
+            return;
+        }
+        // SAFETY: each of the `count` threads, at most as many as the scratch was made for, passes its own number,
+        // and the slice of the step before is gone.
+        let scratch = unsafe { task.scratch.of_thread(thread.index) };
+        for phase in 0..kernel.phases() {
+            if phase > 0 {
+                self.barrier.wait();
+            }
+            self.guarded(stop_at, task, || {
+                kernel.run(task, Thread { phase, ..thread }, scratch);
+                Ok(())
+            });
         }
     }
 

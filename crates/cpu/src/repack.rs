@@ -7,9 +7,15 @@
 
 mod buffer;
 mod fields;
+mod interleave;
 mod layout;
+mod open;
+mod pages;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use buffer::PackedBufferType;
+pub(crate) use fields::{Cut, Field, Source, Unit};
+pub(crate) use interleave::interleave_rows;
 pub(crate) use layout::{PackedLayout, ROWS};
+pub(crate) use open::OPEN;

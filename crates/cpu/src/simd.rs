@@ -5,6 +5,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod eight_bit;
+pub(crate) mod pack;
 mod portable;
 pub(crate) mod product;
 mod steps;

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use orlop_backend::{DeviceError, Reason, Step};
-use orlop_graph::{DType, Graph, Op, TensorDesc, TensorId};
+use orlop_graph::{DType, Graph, Node, Op, TensorDesc, TensorId};
 
 use crate::access::{At, Dst, Scratch, Shared, Src};
 use crate::isa::Isa;
@@ -12,7 +12,6 @@ pub(crate) struct Task {
     /// The op of its first node; a custom one named after the kernel where there is no node.
     pub(crate) op: Op,
     /// The ops of its other nodes, in the step's order.
-    #[allow(dead_code)] // for kernels of several nodes
     pub(crate) more: Vec<Op>,
     /// Name of the result, for errors.
     pub(crate) name: String,
@@ -51,7 +50,7 @@ impl Thread {
     }
 }
 
-/// A look at the data before anything is written.
+/// A look at integers among the data, before anything is written.
 pub(crate) type Check = fn(&Task) -> Result<(), DeviceError>;
 
 /// How an op is computed.
@@ -135,6 +134,12 @@ pub(crate) struct StepKernel {
     pub(crate) check: Option<Check>,
     pub(crate) phases: usize,
     pub(crate) run: fn(&Task, Thread, &mut [f32]),
+}
+
+/// The nodes of a step, if there are so many.
+pub(crate) fn chain<'a, const N: usize>(graph: &'a Graph, step: &Step) -> Option<[&'a Node; N]> {
+    let nodes: Option<Vec<&Node>> = step.nodes.iter().map(|node| graph.nodes().get(node.index())).collect();
+    nodes?.try_into().ok()
 }
 
 /// Nothing shared.

@@ -24,6 +24,17 @@ impl Src {
         unsafe { std::slice::from_raw_parts(self.base.wrapping_add(offset), self.desc.row_bytes() as usize) }
     }
 
+    /// The bytes of `count` rows of one matrix from row `at` on, if they lie one after the other; as [`Src::row`].
+    pub(crate) fn rows(&self, at: At, count: u64) -> Option<&[u8]> {
+        assert!(self.packed.is_none() && self.desc.rows_are_contiguous(), "rows with gaps inside");
+        let (bytes, offset) = (self.desc.row_bytes(), row_offset(&self.desc, at));
+        assert!(count <= self.desc.extents[1] - at[0], "rows outside their tensor");
+        // SAFETY: as in `row`; all rows are the tensor's, and without gaps between them all bytes are theirs.
+        (self.desc.strides[1] == bytes).then(|| unsafe {
+            std::slice::from_raw_parts(self.base.wrapping_add(offset), (count * bytes) as usize)
+        })
+    }
+
     /// Row `number`, counted over all dimensions, of a tensor without gaps; as [`Src::row`].
     pub(crate) fn nth_row(&self, number: u64) -> &[u8] {
         let bytes = self.desc.row_bytes() as usize;

@@ -2,17 +2,24 @@
 
 mod functions;
 
-use orlop_backend::Reason;
-use orlop_graph::{Gate, Op, TensorDesc, Unary};
+use orlop_backend::{Reason, Step};
+use orlop_graph::{DType, Gate, Graph, Op, TensorDesc, Unary};
 
 use self::functions::{gelu_erf, hard_sigmoid, softplus};
+use super::product::{eight_bit_elements, round_elements};
 use crate::access::{At, Dst, Src};
 use crate::isa::Isa;
-use crate::task::{Kernel, SPAN, Span, Task, Thread, all_floats, merged, no_scratch, repeated, spans};
+use crate::task::{
+    self, Kernel, Operand, Operands, SPAN, Span, StepKernel, Task, Thread, all_floats, merged, no_scratch,
+    repeated, spans,
+};
 use crate::vector::function::{
     Add, Div, Each, Exp, Gate as Gated, Gelu, GeluQuick, Mul, Relu, Scale, Sigmoid, Silu, Sub,
 };
 use crate::vector::{Floats, FloatsMut, Map, Zip, on};
+
+/// Gated values, rounded to 8 bits.
+pub(crate) const GATED_IN_EIGHT_BITS: &str = "gated in 8 bits";
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     let run = match op {
@@ -22,6 +29,16 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
         _ => return None,
     };
     Some(Kernel::simple(known_functions, no_scratch, run))
+}
+
+pub(crate) fn named(name: &str) -> Option<StepKernel> {
+    (name == GATED_IN_EIGHT_BITS).then_some(StepKernel {
+        operands: gated_operands,
+        needs: |_| task::Floats::default(),
+        check: None,
+        phases: 1,
+        run: gated_in_eight_bits,
+    })
 }
 
 /// Refuses functions that came with a newer graph crate, and types other than plain floats.
@@ -184,6 +201,36 @@ fn gated(task: &Task, thread: Thread, _: &mut [f32]) {
         compute(&dst, task.isa, span, &mut result, |out| {
             apply_gate(task.isa, gate, gates, values, out);
         });
+    }
+}
+
+fn gated_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+    let [node] = step.nodes[..] else { return None };
+    let node = graph.nodes().get(node.index())?;
+    let fits = matches!(node.op, Op::Gated { .. }) && graph.tensor(node.output).desc.dtype == DType::F32;
+    fits.then(|| Operands {
+        reads: node.inputs.iter().copied().map(Operand::Tensor).collect(),
+        writes: vec![Operand::EightBit(node.output)],
+    })
+}
+
+fn gated_in_eight_bits(task: &Task, thread: Thread, _: &mut [f32]) {
+    let Op::Gated { gate, swapped } = task.op else { return };
+    let (a, mut result) = (&task.src[0], task.src[0].desc);
+    result.extents[0] = eight_bit_elements(&task.dst.desc);
+    let b = task.src.get(1).unwrap_or(a);
+    let [a_column, b_column] = match (task.src.len(), swapped) {
+        (2, _) => [0, 0],
+        (_, false) => [0, result.extents[0]],
+        (_, true) => [result.extents[0], 0],
+    };
+    let (mut gates, mut values, mut out) = ([0.0; SPAN], [0.0; SPAN], [0.0; SPAN]);
+    for Span { column, at, length } in spans(&result, thread) {
+        let gates = a.floats_by(task.isa, a_column + column, at, &mut gates[..length]);
+        let values = b.floats_by(task.isa, b_column + column, at, &mut values[..length]);
+        let out = &mut out[..length];
+        apply_gate(task.isa, gate, gates, values, FloatsMut::from(&mut *out));
+        round_elements(task, &task.dst, column, at, out);
     }
 }
 

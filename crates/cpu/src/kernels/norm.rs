@@ -1,12 +1,22 @@
 //! Normalisation: of rows to mean 0 and variance 1, by their root mean square or by their length, and of groups
 //! of channels. Sums and quotients are `f64`, as a mean may be far larger than the deviations from it.
 
-use orlop_graph::{Op, TensorDesc};
+use orlop_backend::Step;
+use orlop_graph::{DType, Graph, Op, TensorDesc};
 
+use super::product::round_row;
 use crate::access::At;
 use crate::isa::Isa;
-use crate::task::{Kernel, Task, Thread, all_floats, row_at};
-use crate::vector::{Floats, FloatsMut, Shifted, Squares, Sum, on};
+use crate::task::{
+    self, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, all_floats, repeated, row_at,
+};
+use crate::vector::function::{Add, Mul};
+use crate::vector::{Floats, FloatsMut, Shifted, Squares, Sum, Zip, on};
+
+/// A norm, times a weight, and plus a bias if there is a third node.
+pub(crate) const SCALED_NORM: &str = "scaled norm";
+/// The same, rounded to 8 bits.
+pub(crate) const SCALED_NORM_IN_EIGHT_BITS: &str = "scaled norm in 8 bits";
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     let run = match op {
@@ -15,6 +25,17 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
         _ => return None,
     };
     Some(Kernel::simple(all_floats, one_row, run))
+}
+
+pub(crate) fn named(name: &str) -> Option<StepKernel> {
+    let operands = match name {
+        SCALED_NORM => |graph: &Graph, step: &Step| scaled_operands(graph, step, Operand::Tensor),
+        SCALED_NORM_IN_EIGHT_BITS => {
+            |graph: &Graph, step: &Step| scaled_operands(graph, step, Operand::EightBit)
+        }
+        _ => return None,
+    };
+    Some(StepKernel { operands, needs: two_rows, check: None, phases: 1, run: scaled })
 }
 
 fn one_row(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
@@ -39,6 +60,66 @@ fn mean_and_divisor(isa: Isa, op: &Op, x: Floats<'_>) -> (f64, f64) {
             (mean, (on(isa, Squares(x, mean)) / length + f64::from(eps)).sqrt())
         }
         _ => (0.0, 1.0),
+    }
+}
+
+/// Reads: what is normed, the weight, the bias.
+fn scaled_operands(
+    graph: &Graph,
+    step: &Step,
+    result: fn(orlop_graph::TensorId) -> Operand,
+) -> Option<Operands> {
+    let nodes: Vec<_> =
+        step.nodes.iter().map(|node| graph.nodes().get(node.index())).collect::<Option<_>>()?;
+    let (norm, others) = nodes.split_first()?;
+    let x = norm.inputs[0];
+    let f32 = |id| graph.tensor(id).desc.dtype == DType::F32;
+    if !matches!(norm.op, Op::Norm { .. } | Op::RmsNorm { .. }) || !f32(x) || !f32(norm.output) {
+        return None;
+    }
+    let (mut reads, mut last) = (vec![Operand::Tensor(x)], norm.output);
+    for (node, op) in others.iter().zip([Op::Mul, Op::Add]) {
+        let [before, by] = node.inputs[..] else { return None };
+        // The row that is normed may be gone when the others are read.
+        let apart = graph.tensor(by).storage.root != graph.tensor(x).storage.root;
+        let fits =
+            before == last && apart && graph.tensor(by).desc.extents[0] == graph.tensor(x).desc.extents[0];
+        if node.op != op || !fits || !f32(node.output) {
+            return None;
+        }
+        reads.push(Operand::Tensor(by));
+        last = node.output;
+    }
+    (2..=3).contains(&nodes.len()).then(|| Operands { reads, writes: vec![result(last)] })
+}
+
+fn two_rows(shape: &Shape<'_>) -> task::Floats {
+    task::Floats { scratch: shape.reads[0].extents[0].saturating_mul(2), shared: (0, 0) }
+}
+
+fn scaled(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    let (isa, x) = (task.isa, &task.src[0]);
+    let length = x.desc.extents[0] as usize;
+    let (values, other) = scratch[..2 * length].split_at_mut(length);
+    for row in thread.part(x.desc.rows()) {
+        let at = row_at(&x.desc, row);
+        let normed = x.floats_by(isa, 0, at, other);
+        let (mean, divisor) = mean_and_divisor(isa, &task.op, normed);
+        let out = FloatsMut::from(&mut *values);
+        on(isa, Shifted { x: normed, mean, factor: 1.0 / divisor, out });
+        for (number, by) in task.src[1..].iter().enumerate() {
+            let b = by.floats_by(isa, 0, repeated(&by.desc, at), other);
+            let out = FloatsMut::from(&mut *values);
+            match number {
+                0 => on(isa, Zip { function: Mul, a: out.as_floats(), b, out }),
+                _ => on(isa, Zip { function: Add, a: out.as_floats(), b, out }),
+            }
+        }
+        if task.dst.desc.dtype == DType::I8 {
+            round_row(task, &task.dst, at, values);
+        } else {
+            task.dst.write_floats(0, at, values);
+        }
     }
 }
 

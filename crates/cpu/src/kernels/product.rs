@@ -14,7 +14,7 @@ mod right;
 use orlop_backend::Reason;
 use orlop_graph::{DType, Op, TensorDesc};
 
-pub(crate) use eight_bit::{eight_bit_desc, takes_eight_bits};
+pub(crate) use eight_bit::{eight_bit_desc, eight_bit_elements, round_elements, round_row, takes_eight_bits};
 
 use crate::task::{Kernel, StepKernel, Task, Thread, float, nothing_shared, row_at};
 
@@ -22,6 +22,8 @@ use crate::task::{Kernel, StepKernel, Task, Thread, float, nothing_shared, row_a
 pub(crate) const ROUND: &str = "round to 8 bits";
 /// A product with activations in 8 bits.
 pub(crate) const EIGHT_BIT_PRODUCT: &str = "mul_mat in 8 bits";
+/// The same, and what is added to it: one tensor or two.
+pub(crate) const EIGHT_BIT_PRODUCT_AND_SUMS: &str = "mul_mat in 8 bits, and sums";
 /// A product with chosen matrices and activations in 8 bits.
 pub(crate) const EIGHT_BIT_PRODUCT_ID: &str = "mul_mat_id in 8 bits";
 
@@ -65,6 +67,9 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
             run: eight_bit::round,
         },
         EIGHT_BIT_PRODUCT => product,
+        EIGHT_BIT_PRODUCT_AND_SUMS => {
+            StepKernel { operands: eight_bit::sums_operands, run: eight_bit::mul_mat_and_sums, ..product }
+        }
         EIGHT_BIT_PRODUCT_ID => {
             StepKernel { check: Some(experts::are_in_range), run: eight_bit::mul_mat_id, ..product }
         }

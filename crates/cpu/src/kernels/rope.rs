@@ -6,15 +6,32 @@
 
 use std::f64::consts::PI;
 
-use orlop_backend::Reason;
-use orlop_graph::{DType, Op, Rope, RopeMode, TensorDesc};
+use orlop_backend::{DeviceError, Reason, Step};
+use orlop_graph::{DType, Graph, Op, Rope, RopeMode, TensorDesc};
 
+use super::movement::writer;
+use super::rows;
 use crate::access::Src;
-use crate::task::{Kernel, Task, Thread, element_at, float, row_at};
+use crate::task::{
+    Floats, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, chain, element_at, float, row_at,
+};
 use crate::vector::{Plain, compiled};
+
+/// Turns heads and writes them into rows of a table, all heads of a token into one.
+pub(crate) const ROPE_INTO_ROWS: &str = "rope into rows";
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     matches!(op, Op::Rope(_)).then(|| Kernel::simple(accepts, scratch, rope))
+}
+
+pub(crate) fn named(name: &str) -> Option<StepKernel> {
+    (name == ROPE_INTO_ROWS).then_some(StepKernel {
+        operands: into_rows_operands,
+        needs: |shape: &Shape<'_>| Floats { scratch: floats(&shape.reads[0]), shared: (0, 0) },
+        check: Some(check_rows),
+        phases: 1,
+        run: rope_into_rows,
+    })
 }
 
 fn accepts(_: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), Reason> {
@@ -29,39 +46,110 @@ fn accepts(_: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), R
 
 /// A row; for each pair its rate in two parts, and the cosine and sine of its angle.
 fn scratch(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
-    operands[0].extents[0].saturating_mul(3)
+    floats(&operands[0])
+}
+
+fn floats(heads: &TensorDesc) -> u64 {
+    heads.extents[0].saturating_mul(3)
 }
 
 fn rope(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let Op::Rope(params) = task.op else { return };
-    let pairs = params.dims as usize / 2;
     let (row, scratch) = scratch.split_at_mut(task.dst.desc.extents[0] as usize);
-    let (rates, scratch) = scratch.split_at_mut(2 * pairs);
-    let turns = &mut scratch[..2 * pairs];
-    let yarn = Yarn::new(&params);
-    let step = f64::from(params.freq_base).powf(-2.0 / f64::from(params.dims));
-    let mut frequency = 1.0;
-    for (pair, rate) in rates.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-        *rate = two_floats(yarn.rate(&params, pair, frequency, task.src.get(2)));
-        frequency *= step;
-    }
-    // Heads follow one another, so the angles of a token serve several rows.
-    let mut turned_to = None;
+    let mut turning = Turning::new(task, params, task.src.get(2), scratch);
     for index in thread.part(task.dst.desc.rows()) {
         let at = row_at(&task.dst.desc, index);
-        if turned_to != Some(at[1]) {
-            turn(task, &params, at[1], yarn.magnitude, rates, turns);
-            turned_to = Some(at[1]);
+        task.dst.change_row(task.isa, &task.src[0], at, row, |row| turning.turn(at[1], row));
+    }
+}
+
+/// Reads: what `rope` reads, then the table and the indices of `set_rows`.
+fn into_rows_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+    let [rope, set] = chain(graph, step)?;
+    let desc = |id| &graph.tensor(id).desc;
+    if !matches!(rope.op, Op::Rope(_)) || set.op != Op::SetRows {
+        return None;
+    }
+    let [_, rows, indices] = set.inputs[..] else { return None };
+    let [head, heads, tokens, outer] = desc(rope.output).extents;
+    let (turned, written, table) = (desc(rope.output), desc(rows), desc(set.output));
+    let fits = graph.tensor(rows).storage.root == rope.output
+        && turned.dtype == DType::F32
+        && turned.is_contiguous()
+        && written.is_contiguous()
+        && outer == 1
+        && written.extents == [head.checked_mul(heads)?, tokens, 1, 1]
+        && head.is_multiple_of(table.dtype.block_elements());
+    let reads = rope.inputs.iter().chain([&set.inputs[0], &indices]).copied();
+    fits.then(|| Operands {
+        reads: reads.map(Operand::Tensor).collect(),
+        writes: vec![Operand::Tensor(set.output)],
+    })
+}
+
+fn check_rows(task: &Task) -> Result<(), DeviceError> {
+    rows::check_written(task, &task.src[0], &task.src[task.src.len() - 1])
+}
+
+/// Each thread goes through all tokens and turns heads that it alone writes, so that the last of several tokens with
+/// one index stays.
+fn rope_into_rows(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    let (Op::Rope(params), [x, _, factors @ .., _, indices]) = (&task.op, &task.src[..]) else { return };
+    let Some(thread) = writer(&task.dst.desc, thread) else { return };
+    let [head, heads, tokens, _] = x.desc.extents;
+    let (row, scratch) = scratch.split_at_mut(head as usize);
+    let mut turning = Turning::new(task, *params, factors.first(), scratch);
+    for token in 0..tokens {
+        let Some(to) = rows::destination(indices, [token, 0, 0]) else { continue };
+        for number in
+            (0..heads).filter(|number| (number + to[0]) % thread.count as u64 == thread.index as u64)
+        {
+            x.read(task.isa, 0, [number, token, 0], row);
+            turning.turn(token, row);
+            task.dst.write(task.isa, number * head, to, row);
         }
-        task.dst.change_row(task.isa, &task.src[0], at, row, |row| {
-            compiled(task.isa, Rotation { mode: params.mode, row: &mut row[..2 * pairs], turns });
-        });
+    }
+}
+
+/// Turns rows, which belong to one token after the other.
+struct Turning<'a> {
+    task: &'a Task,
+    params: Rope,
+    magnitude: f64,
+    rates: &'a [f32],
+    turns: &'a mut [f32],
+    /// The token that the angles are of: heads follow one another, so they serve several rows.
+    token: Option<u64>,
+}
+
+impl<'a> Turning<'a> {
+    fn new(task: &'a Task, params: Rope, factors: Option<&Src>, scratch: &'a mut [f32]) -> Turning<'a> {
+        let pairs = params.dims as usize / 2;
+        let (rates, scratch) = scratch.split_at_mut(2 * pairs);
+        let yarn = Yarn::new(&params);
+        let step = f64::from(params.freq_base).powf(-2.0 / f64::from(params.dims));
+        let mut frequency = 1.0;
+        for (pair, rate) in rates.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            *rate = two_floats(yarn.rate(&params, pair, frequency, factors));
+            frequency *= step;
+        }
+        let turns = &mut scratch[..2 * pairs];
+        Turning { task, params, magnitude: yarn.magnitude, rates, turns, token: None }
+    }
+
+    fn turn(&mut self, token: u64, row: &mut [f32]) {
+        if self.token != Some(token) {
+            turn(self.task, &self.params, token, self.magnitude, self.rates, self.turns);
+            self.token = Some(token);
+        }
+        let row = &mut row[..self.turns.len()];
+        compiled(self.task.isa, Rotation { mode: self.params.mode, row, turns: self.turns });
     }
 }
 
 /// The cosine and sine of each pair's angle at a token's positions, times the magnitude.
 fn turn(task: &Task, params: &Rope, token: u64, magnitude: f64, rates: &[f32], turns: &mut [f32]) {
-    let (positions, tokens) = (&task.src[1], task.dst.desc.extents[2]);
+    let (positions, tokens) = (&task.src[1], task.src[0].desc.extents[2]);
     let streams = if let RopeMode::Sections(_) = params.mode { 4 } else { 1 };
     let mut position = [0.0; 4];
     for (stream, position) in position.iter_mut().enumerate().take(streams) {

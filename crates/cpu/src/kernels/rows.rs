@@ -37,11 +37,16 @@ fn check_get(task: &Task) -> Result<(), DeviceError> {
 }
 
 fn check_set(task: &Task) -> Result<(), DeviceError> {
+    check_written(task, &task.src[1], &task.src[2])
+}
+
+/// Looks at where rows are to be written to.
+pub(super) fn check_written(task: &Task, rows: &Src, indices: &Src) -> Result<(), DeviceError> {
     // Outer extents of 0 are covered by any indices, which then say nothing.
-    if task.src[1].desc.rows() == 0 {
+    if rows.desc.rows() == 0 {
         return Ok(());
     }
-    check_indices(task, &task.src[2], task.dst.desc.extents[1], |index| index == -1)
+    check_indices(task, indices, task.dst.desc.extents[1], |index| index == -1)
 }
 
 /// Finds the first index, in element order, that is neither a row's nor to be skipped.
@@ -59,7 +64,8 @@ fn check_indices(
         for column in 0..indices.desc.extents[0] {
             let index = indices.integer(column, at);
             if !skipped(index) && u64::try_from(index).map_or(true, |index| index >= rows) {
-                let (op, tensor) = (task.op.name().to_owned(), task.name.clone());
+                let op = task.more.last().unwrap_or(&task.op).name().to_owned();
+                let tensor = task.name.clone();
                 return Err(DeviceError::BadIndex { op, tensor, index, rows });
             }
         }
@@ -126,7 +132,7 @@ fn set_rows(task: &Task, thread: Thread, _: &mut [f32]) {
 }
 
 /// Where a row goes, unless it is skipped.
-fn destination(indices: &Src, [number, i2, i3]: At) -> Option<At> {
+pub(super) fn destination(indices: &Src, [number, i2, i3]: At) -> Option<At> {
     let [_, n2, n3, _] = indices.desc.extents;
     let index = indices.integer(number, [i2 % n2, i3 % n3, 0]);
     u64::try_from(index).ok().map(|index| [index, i2, i3])

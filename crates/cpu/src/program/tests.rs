@@ -31,6 +31,8 @@ fn program(kernel: Kernel) -> CpuProgram {
     let tensors = graph.tensor_ids().zip(slots).collect();
     CpuProgram {
         tasks: vec![(Chosen::Node(kernel), task)],
+        groups: groups(&[Vec::new()]),
+        early: vec![false],
         max_threads: 3,
         device: "cpu".into(),
         touches: Vec::new(),

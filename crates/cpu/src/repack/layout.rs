@@ -2,7 +2,10 @@ use std::ops::Range;
 
 use orlop_graph::{DType, TensorDesc};
 
-use super::fields::{Cut, OPEN, cut, extract, interleave, interleave_all, tile_bytes};
+use super::fields::{Cut, cut};
+use super::interleave::{extract, interleave_rows};
+use crate::isa::Isa;
+use crate::simd::pack::pack;
 
 /// Rows of a group.
 pub(crate) const ROWS: usize = 16;
@@ -12,7 +15,6 @@ pub(crate) const ROWS: usize = 16;
 pub(crate) struct PackedLayout {
     dtype: DType,
     cut: Cut,
-    tile: usize,
     /// Tiles of a group.
     tiles: usize,
     /// Rows of one matrix.
@@ -28,12 +30,11 @@ impl PackedLayout {
         let layout = PackedLayout {
             dtype: desc.dtype,
             cut,
-            tile: tile_bytes(cut.fields),
             tiles: usize::try_from(length / desc.dtype.block_elements()).ok()?,
             rows: usize::try_from(rows).ok()?,
             matrices: usize::try_from(n2.checked_mul(n3)?).ok()?,
         };
-        let group = layout.tile.checked_mul(layout.tiles)?;
+        let group = layout.tile().checked_mul(layout.tiles)?;
         group.checked_mul(layout.groups())?.checked_mul(layout.matrices)?;
         Some(layout)
     }
@@ -43,9 +44,13 @@ impl PackedLayout {
         self.rows.div_ceil(ROWS)
     }
 
+    fn tile(&self) -> usize {
+        self.cut.tile
+    }
+
     /// Bytes of a group.
     pub(crate) fn group_bytes(&self) -> usize {
-        self.tile * self.tiles
+        self.tile() * self.tiles
     }
 
     /// Bytes of all.
@@ -57,7 +62,8 @@ impl PackedLayout {
         self.dtype.block_bytes() as usize
     }
 
-    fn row_bytes(&self) -> usize {
+    /// Bytes of a row as it is stored.
+    pub(crate) fn row_bytes(&self) -> usize {
         self.block_bytes() * self.tiles
     }
 
@@ -75,73 +81,25 @@ impl PackedLayout {
     }
 
     /// Packs the rows of one group from place `first` on; rows that are not given stay as they are.
-    pub(crate) fn pack<'a>(
-        &self,
-        rows: impl Iterator<Item = &'a [u8]> + Clone,
-        first: usize,
-        group: &mut [u8],
-    ) {
-        let size = self.block_bytes();
-        let mut all: [&[u8]; ROWS] = [&[]; ROWS];
-        let count = all.iter_mut().zip(rows.clone()).map(|(place, row)| *place = row).count();
-        if count == ROWS && first == 0 {
-            return self.pack_all(&all, group);
-        }
-        let mut open = [0; OPEN];
-        for (index, tile) in group.chunks_exact_mut(self.tile).enumerate() {
-            for (place, row) in (first..ROWS).zip(rows.clone()) {
-                let block = &row[index * size..][..size];
-                match self.cut.open {
-                    None => interleave(self.cut.fields, block, place, tile),
-                    Some(opened) => {
-                        (opened.open)(block, &mut open);
-                        interleave(self.cut.fields, &open[..opened.bytes], place, tile);
-                    }
-                }
-            }
-        }
+    pub(crate) fn pack<'a>(&self, rows: impl Iterator<Item = &'a [u8]>, first: usize, group: &mut [u8]) {
+        interleave_rows(&self.cut, rows, first, self.block_bytes(), group);
     }
 
-    /// Packs all rows of a group.
-    fn pack_all(&self, rows: &[&[u8]; ROWS], group: &mut [u8]) {
-        let size = self.block_bytes();
-        let mut open = [[0; OPEN]; ROWS];
-        for (index, tile) in group.chunks_exact_mut(self.tile).enumerate() {
-            let mut blocks: [&[u8]; ROWS] = [&[]; ROWS];
-            for (block, row) in blocks.iter_mut().zip(rows) {
-                *block = &row[index * size..][..size];
-            }
-            if let Some(opened) = self.cut.open {
-                for (open, block) in open.iter_mut().zip(&blocks) {
-                    (opened.open)(block, open);
-                }
-                let opened: [&[u8]; ROWS] = std::array::from_fn(|row| &open[row][..]);
-                interleave_all(self.cut.fields, &opened, tile);
-            } else {
-                interleave_all(self.cut.fields, &blocks, tile);
-            }
-        }
-    }
-
-    /// As [`PackedLayout::pack`], from rows that lie one after the other.
-    pub(crate) fn pack_rows(&self, rows: &[u8], first: usize, group: &mut [u8]) {
-        if self.tiles > 0 {
-            self.pack(rows.chunks_exact(self.row_bytes()), first, group);
+    /// As [`PackedLayout::pack`], from rows that lie one after the other; quick if these are all of a group.
+    pub(crate) fn pack_rows(&self, isa: Isa, rows: &[u8], first: usize, group: &mut [u8]) {
+        let row = self.row_bytes();
+        if row > 0 && rows.len() == ROWS * row {
+            pack(isa, &self.cut, rows, self.block_bytes(), group);
+        } else if row > 0 {
+            self.pack(rows.chunks_exact(row), first, group);
         }
     }
 
     /// Blocks of the row at a place of a group, as they were stored, from block number `from` on.
     pub(crate) fn unpack(&self, group: &[u8], place: usize, from: usize, blocks: &mut [u8]) {
-        let tiles = group.chunks_exact(self.tile).skip(from);
-        let mut open = [0; OPEN];
+        let tiles = group.chunks_exact(self.tile()).skip(from);
         for (tile, block) in tiles.zip(blocks.chunks_exact_mut(self.block_bytes())) {
-            match self.cut.open {
-                None => extract(self.cut.fields, tile, place, block),
-                Some(opened) => {
-                    extract(self.cut.fields, tile, place, &mut open[..opened.bytes]);
-                    (opened.close)(&open[..opened.bytes], block);
-                }
-            }
+            extract(&self.cut, tile, place, block);
         }
     }
 }

@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
-use orlop_backend::{BufferType, DeviceError, Slot, StoredTensor};
-use orlop_graph::{DType, TensorDesc};
+use orlop_backend::{BufferType, Claim, DeviceError, Slot, StoredTensor};
+use orlop_graph::{AccessKind, DType, TensorDesc};
 
 use super::{PackedBufferType, PackedLayout};
+use crate::isa::Isa;
+use crate::pool::Pool;
 
 pub(crate) fn repacked() -> impl Iterator<Item = DType> {
     DType::all().filter(|dtype| {
@@ -20,8 +22,12 @@ fn any_bytes(count: u64) -> Vec<u8> {
     (0..count).map(|_| byte()).collect()
 }
 
+fn buffer_type(threads: usize) -> Arc<PackedBufferType> {
+    PackedBufferType::new("repacked", Isa::detect(), Pool::new(threads).unwrap())
+}
+
 fn stored(desc: TensorDesc) -> StoredTensor {
-    let buffer_type = PackedBufferType::new("repacked");
+    let buffer_type = buffer_type(1);
     let bytes = buffer_type.alloc_bytes(&desc);
     let buffer = (Arc::clone(&buffer_type) as Arc<dyn BufferType>).allocate(bytes + 64).unwrap();
     StoredTensor::new("w", desc, Slot { buffer, offset: 64 }).unwrap()
@@ -65,10 +71,10 @@ fn rows_can_be_set_and_read_in_any_order_and_leave_others_alone() {
 fn bits_stay_close_to_those_of_the_file() {
     for dtype in repacked() {
         let desc = TensorDesc::contiguous(dtype, &[2048, 64]).unwrap();
-        let packed = PackedBufferType::new("repacked").alloc_bytes(&desc);
+        let packed = buffer_type(1).alloc_bytes(&desc);
         assert!(packed as f64 <= desc.bytes() as f64 * 1.04, "{dtype}: {packed} for {}", desc.bytes());
         let odd = TensorDesc::contiguous(dtype, &[2048, 63]).unwrap();
-        assert_eq!(PackedBufferType::new("repacked").alloc_bytes(&odd), packed);
+        assert_eq!(buffer_type(1).alloc_bytes(&odd), packed);
     }
 }
 
@@ -77,4 +83,54 @@ fn types_that_are_not_repacked_are_refused() {
     let desc = TensorDesc::contiguous(DType::F16, &[64, 4]).unwrap();
     let refused = stored(desc).set(0, &[0; 512]).unwrap_err();
     assert!(matches!(refused, DeviceError::PrivateLayout { .. }), "{refused:?}");
+}
+
+#[test]
+fn rows_are_packed_alike_by_all_instructions() {
+    for dtype in repacked() {
+        let desc = TensorDesc::contiguous(dtype, &[1024, 16]).unwrap();
+        let (layout, bytes) = (PackedLayout::of(&desc).unwrap(), any_bytes(desc.bytes()));
+        let packed = |isa| {
+            let mut group = vec![0; layout.group_bytes()];
+            layout.pack_rows(isa, &bytes, 0, &mut group);
+            group
+        };
+        let expected = packed(Isa::Scalar);
+        for isa in [Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available()) {
+            assert!(packed(isa) == expected, "{dtype} {isa}");
+        }
+    }
+}
+
+/// Also from a thread of the pool, which is at work then.
+#[test]
+fn many_threads_pack_what_one_packs() {
+    for dtype in [DType::Q4_0, DType::Q6_K] {
+        let desc = TensorDesc::contiguous(dtype, &[2048, 1027, 2]).unwrap();
+        let bytes = any_bytes(desc.bytes());
+        let packed = |threads, inside: bool| {
+            let pool = Pool::new(threads).unwrap();
+            let memory = PackedBufferType::new("repacked", Isa::detect(), Arc::clone(&pool));
+            let buffer =
+                (Arc::clone(&memory) as Arc<dyn BufferType>).allocate(memory.alloc_bytes(&desc)).unwrap();
+            let tensor = StoredTensor::new("w", desc, Slot { buffer, offset: 0 }).unwrap();
+            if inside {
+                pool.run(threads, &|thread| {
+                    if thread == threads - 1 {
+                        tensor.set(0, &bytes).unwrap();
+                    }
+                });
+            } else {
+                tensor.set(0, &bytes).unwrap();
+            }
+            let buffer = &tensor.slot().buffer;
+            let claim = Claim::take(&**buffer, AccessKind::Read).unwrap();
+            let mut tiles = vec![0; buffer.bytes() as usize];
+            buffer.read(&claim, 0, &mut tiles).unwrap();
+            tiles
+        };
+        let one = packed(1, false);
+        assert!(one.iter().any(|byte| *byte != 0));
+        assert!(packed(4, false) == one && packed(3, true) == one, "{dtype}");
+    }
 }

@@ -4,8 +4,13 @@ use std::arch::x86_64::*;
 
 use orlop_graph::DType;
 
-use super::eight_bit::{Block, Tail, word_at};
 use super::product::dot_row_scalar;
+
+mod panel;
+mod tiles;
+
+pub(super) use panel::{TOKENS, panel};
+pub(super) use tiles::{dot, expand};
 
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -35,55 +40,6 @@ fn load_16(from: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
 }
 
-/// The products of a panel with one row of signed activations.
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn panel(min: bool, group: usize, panel: &[f32], act: &[Block]) -> [f32; 16] {
-    match (min, group) {
-        (false, 32) => multiply::<false, 1, 11>(panel, act),
-        (true, 32) => multiply::<true, 1, 11>(panel, act),
-        (false, _) => multiply::<false, 2, 14>(panel, act),
-        (true, _) => multiply::<true, 2, 14>(panel, act),
-    }
-}
-
-#[target_feature(enable = "avx2,fma")]
-fn multiply<const MIN: bool, const GROUPS: usize, const VECTORS: usize>(
-    panel: &[f32],
-    act: &[Block],
-) -> [f32; 16] {
-    let mut sums = [_mm256_setzero_ps(); 2];
-    let panels = panel.as_chunks::<8>().0.as_chunks::<2>().0.as_chunks::<VECTORS>().0;
-    for (vectors, act) in panels.iter().zip(act) {
-        let tail = Tail::signed(act);
-        for group in 0..GROUPS {
-            let mut products = [_mm256_setzero_si256(); 2];
-            let steps = 8 / GROUPS * group..8 / GROUPS * (group + 1);
-            for (step, vectors) in steps.clone().zip(&vectors[steps]) {
-                let four = _mm256_set1_epi32(word_at(act, 4 * step));
-                for (product, weights) in products.iter_mut().zip(vectors) {
-                    let weights = _mm256_castps_si256(load(weights));
-                    // The weights' signs go to the activations: 128 * 127 * 2 stays below what 16 bits hold.
-                    let pairs =
-                        _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(four, weights));
-                    let fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-                    *product = _mm256_add_epi32(*product, fours);
-                }
-            }
-            let at = 8 + 3 * group;
-            let all = _mm256_set1_ps(tail.scale * tail.sum(group, GROUPS) as f32);
-            for half in 0..2 {
-                let factors = _mm256_mul_ps(load(&vectors[at + 1][half]), _mm256_set1_ps(tail.scale));
-                let product = _mm256_cvtepi32_ps(products[half]);
-                sums[half] = _mm256_fmadd_ps(product, factors, sums[half]);
-                if MIN {
-                    sums[half] = _mm256_fmadd_ps(load(&vectors[at + 2][half]), all, sums[half]);
-                }
-            }
-        }
-    }
-    stored(sums)
-}
-
 #[inline]
 #[target_feature(enable = "avx2")]
 fn stored(sums: [__m256; 2]) -> [f32; 16] {
@@ -111,11 +67,11 @@ pub(super) fn panel_f32(panel: &[[f32; 16]], act: &[[u8; 4]]) -> [f32; 16] {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn dot_row(dtype: DType, row: &[u8], act: &[[u8; 4]]) -> f32 {
     let (sum, done) = match dtype {
-        DType::F16 => dot(row, act, |from: &[u8; 16]| _mm256_cvtph_ps(load_16(from))),
-        DType::BF16 => dot(row, act, |from: &[u8; 16]| {
+        DType::F16 => row_dot(row, act, |from: &[u8; 16]| _mm256_cvtph_ps(load_16(from))),
+        DType::BF16 => row_dot(row, act, |from: &[u8; 16]| {
             _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16(from)), 16))
         }),
-        _ => dot(row, act, |from: &[u8; 32]| _mm256_castsi256_ps(load_bytes(from))),
+        _ => row_dot(row, act, |from: &[u8; 32]| _mm256_castsi256_ps(load_bytes(from))),
     };
     sum + dot_row_scalar(dtype, &row[done * dtype.block_bytes() as usize..], &act[done..])
 }
@@ -123,7 +79,7 @@ pub(super) fn dot_row(dtype: DType, row: &[u8], act: &[[u8; 4]]) -> f32 {
 /// The sum over whole vectors, and how many elements these are.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn dot<const BYTES: usize>(
+fn row_dot<const BYTES: usize>(
     row: &[u8],
     act: &[[u8; 4]],
     load: impl Fn(&[u8; BYTES]) -> __m256,

@@ -43,9 +43,8 @@ macro_rules! kernels {
             }
         }
 
-        /// Whether groups have minima, and how many elements they have.
-        pub(super) fn kind() -> (bool, usize) {
-            (MIN, GROUP)
+        pub(super) fn kind() -> Kind {
+            Kind { min: MIN, group: GROUP, offset: OFFSET, wide: WIDE, four_bits: false }
         }
     };
 }
@@ -58,13 +57,29 @@ pub(super) fn expand(dtype: DType, tiles: &[u8], panel: &mut [f32]) {
     of_type!(dtype, expand(tiles, panel), ())
 }
 
-/// Whether groups of a type have minima, and how many elements they have; `None` for types that are not repacked.
-pub(crate) fn kind(dtype: DType) -> Option<(bool, usize)> {
-    Some(of_type!(dtype, kind(), return None))
+/// What panels of a type are like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// Whether groups have minima.
+    pub(crate) min: bool,
+    /// How many elements they have.
+    pub(crate) group: usize,
+    /// What codes are larger by than weights.
+    pub(crate) offset: i32,
+    /// Whether codes need all of 8 bits; the others are below 64.
+    pub(crate) wide: bool,
+    /// Whether codes are below 16.
+    pub(crate) four_bits: bool,
+}
+
+/// What panels of a type are like; `None` for types that are not repacked.
+pub(crate) fn kind(dtype: DType) -> Option<Kind> {
+    let four_bits = matches!(dtype, DType::Q4_0 | DType::Q4_1 | DType::Q4_K);
+    Some(Kind { four_bits, ..of_type!(dtype, kind(), return None) })
 }
 
 /// The products of a panel with one row of activations whose numbers are signed.
-pub(super) fn panel(min: bool, group: usize, panel: &[f32], act: &[Block]) -> [f32; 16] {
+pub(super) fn panel(Kind { min, group, .. }: Kind, panel: &[f32], act: &[Block]) -> [f32; 16] {
     let (groups, mut sums) = (32 / group, [0.0; 16]);
     for (panel, act) in panel.chunks_exact(128 + 48 * groups).zip(act) {
         let tail = Tail::signed(act);

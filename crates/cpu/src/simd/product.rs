@@ -8,8 +8,8 @@
 use orlop_graph::DType;
 
 pub(crate) use super::eight_bit::{BLOCK_BYTES, Block, Numbers, quantize};
-pub(crate) use super::portable::kind;
-use super::{portable, widened};
+use super::portable;
+pub(crate) use super::portable::{Kind, kind};
 use crate::isa::Isa;
 
 #[cfg(target_arch = "x86_64")]
@@ -24,17 +24,17 @@ pub(crate) const FEW: usize = 4;
 
 /// Floats of a panel for 32 elements of a type; 0 for types that are not repacked.
 pub(crate) fn panel_floats(dtype: DType) -> usize {
-    kind(dtype).map_or(0, |(_, group)| 128 + 48 * (32 / group))
+    kind(dtype).map_or(0, |kind| 128 + 48 * (32 / kind.group))
 }
 
 /// How activations are rounded for products with this many rows of them.
 pub(crate) fn numbers(isa: Isa, rows: u64) -> Numbers {
-    if has_tile_products(isa) && rows > FEW as u64 { Numbers::Biased } else { Numbers::Signed }
+    if isa == Isa::Avx512 && rows > FEW as u64 { Numbers::Biased } else { Numbers::Signed }
 }
 
 /// Whether there is [`dot_tiles`].
 pub(crate) fn has_tile_products(isa: Isa) -> bool {
-    isa == Isa::Avx512
+    isa >= Isa::Avx2
 }
 
 /// Takes the tiles of a group apart.
@@ -43,27 +43,44 @@ pub(crate) fn expand(isa: Isa, dtype: DType, tiles: &[u8], panel: &mut [f32]) {
         // SAFETY: `expand` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { avx512::expand(dtype, tiles, panel) },
-        _ => widened(isa, || portable::expand(dtype, tiles, panel)),
+        // SAFETY: `expand` asks for AVX2 and F16C; as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { avx2::expand(dtype, tiles, panel) },
+        _ => portable::expand(dtype, tiles, panel),
     }
 }
 
 /// The products of a group in tiles with up to [`FEW`] rows of signed activations, 16 for each.
-pub(crate) fn dot_tiles(dtype: DType, tiles: &[u8], acts: &[&[Block]], out: &mut [[f32; 16]]) {
-    debug_assert!(Isa::Avx512.is_available());
+pub(crate) fn dot_tiles(isa: Isa, dtype: DType, tiles: &[u8], acts: &[&[Block]], out: &mut [[f32; 16]]) {
+    debug_assert!(has_tile_products(isa));
     #[cfg(target_arch = "x86_64")]
-    match *acts {
-        // SAFETY: `dot` asks for AVX-512 with VNNI; callers ask `has_tile_products` first.
-        [a] => unsafe { avx512::dot(dtype, tiles, [a], out) },
-        // SAFETY: as above.
-        [a, b] => unsafe { avx512::dot(dtype, tiles, [a, b], out) },
-        // SAFETY: as above.
-        [a, b, c] => unsafe { avx512::dot(dtype, tiles, [a, b, c], out) },
-        // SAFETY: as above.
-        [a, b, c, d] => unsafe { avx512::dot(dtype, tiles, [a, b, c, d], out) },
-        _ => debug_assert!(acts.is_empty(), "too many rows"),
+    if isa == Isa::Avx512 {
+        match *acts {
+            // SAFETY: `dot` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
+            [a] => unsafe { avx512::dot(dtype, tiles, [a], out) },
+            // SAFETY: as above.
+            [a, b] => unsafe { avx512::dot(dtype, tiles, [a, b], out) },
+            // SAFETY: as above.
+            [a, b, c] => unsafe { avx512::dot(dtype, tiles, [a, b, c], out) },
+            // SAFETY: as above.
+            [a, b, c, d] => unsafe { avx512::dot(dtype, tiles, [a, b, c, d], out) },
+            _ => debug_assert!(acts.is_empty(), "too many rows"),
+        }
+    } else if isa == Isa::Avx2 {
+        match *acts {
+            // SAFETY: `dot` asks for AVX2, FMA and F16C; as above.
+            [a] => unsafe { avx2::dot(dtype, tiles, [a], out) },
+            // SAFETY: as above.
+            [a, b] => unsafe { avx2::dot(dtype, tiles, [a, b], out) },
+            // SAFETY: as above.
+            [a, b, c] => unsafe { avx2::dot(dtype, tiles, [a, b, c], out) },
+            // SAFETY: as above.
+            [a, b, c, d] => unsafe { avx2::dot(dtype, tiles, [a, b, c, d], out) },
+            _ => debug_assert!(acts.is_empty(), "too many rows"),
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (dtype, tiles, acts, out);
+    let _ = (isa, dtype, tiles, acts, out);
 }
 
 /// The products of two panels with up to [`PANEL_ROWS`] rows of activations, whose numbers are as [`numbers`] says:
@@ -71,7 +88,7 @@ pub(crate) fn dot_tiles(dtype: DType, tiles: &[u8], acts: &[&[Block]], out: &mut
 pub(crate) fn panel(
     isa: Isa,
     numbers: Numbers,
-    kind: (bool, usize),
+    kind: Kind,
     panels: [&[f32]; 2],
     acts: &[&[Block]],
     out: &mut [[f32; 16]],
@@ -94,14 +111,25 @@ pub(crate) fn panel(
             _ => debug_assert!(acts.is_empty(), "too many rows"),
         };
     }
-    let (min, group) = kind;
+    #[cfg(target_arch = "x86_64")]
+    if isa >= Isa::Avx2 {
+        for (acts, out) in acts.chunks(avx2::TOKENS).zip(out.chunks_mut(2 * avx2::TOKENS)) {
+            for (number, panel) in panels.into_iter().enumerate() {
+                match *acts {
+                    // SAFETY: `panel` asks for AVX2 and FMA; as above.
+                    [a] => unsafe { avx2::panel(kind, panel, [a], &mut out[number..]) },
+                    // SAFETY: as above.
+                    [a, b] => unsafe { avx2::panel(kind, panel, [a, b], &mut out[number..]) },
+                    // SAFETY: as above.
+                    [a, b, c] => unsafe { avx2::panel(kind, panel, [a, b, c], &mut out[number..]) },
+                    _ => debug_assert!(acts.is_empty(), "too many rows"),
+                }
+            }
+        }
+        return;
+    }
     for (act, out) in acts.iter().zip(out.as_chunks_mut::<2>().0) {
-        *out = panels.map(|panel| match isa {
-            // SAFETY: `panel` asks for AVX2 and FMA; as above.
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 | Isa::Avx512 => unsafe { avx2::panel(min, group, panel, act) },
-            _ => portable::panel(min, group, panel, act),
-        });
+        *out = panels.map(|panel| portable::panel(kind, panel, act));
     }
 }
 

@@ -199,6 +199,9 @@ macro_rules! tile_types {
             const SLOTS: usize = $slots;
             /// Whether groups have minima.
             pub(super) const MIN: bool = $min;
+            /// Whether codes need all of 8 bits; the others are below 64.
+            #[allow(dead_code)] // not everywhere
+            pub(super) const WIDE: bool = $offset > 32;
 
             $(#[$attr])*
             fn steps($t: &[u8; TILE], $p: usize, mut $each: impl FnMut(usize, usize, V)) $steps

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use orlop_alloc::{PlanOptions, Session, SessionOptions, Sharing};
-use orlop_backend::{Device, Precision};
+use orlop_backend::{Device, LowerOptions, Precision};
 use orlop_plan::{Options, Strategy};
 use orlop_testkit::guard::Guarded;
 use orlop_testkit::{
@@ -12,15 +12,16 @@ use crate::{device, isas, lower, run};
 
 const GRAPHS: u64 = 510;
 
-fn planned(threads: usize, strategy: Strategy, sharing: Sharing) -> PlannedOptions {
+pub(crate) fn planned(threads: usize, strategy: Strategy, sharing: Sharing) -> PlannedOptions {
     let plan = PlanOptions { search: Options::with(strategy), sharing };
     let session = SessionOptions { lower: lower(threads), plan, ..SessionOptions::default() };
     PlannedOptions { session, run: run(threads), ..PlannedOptions::default() }
 }
 
-/// What is kept after a run without any plan.
-fn unplanned(device: &Arc<dyn Device>, graph: &Arc<orlop_graph::Graph>, feeds: &Feeds) -> Feeds {
-    let options = UnplannedOptions { lower: lower(1), run: run(1), ..UnplannedOptions::default() };
+/// What is kept after a run without any plan, one step a node.
+pub(crate) fn unplanned(device: &Arc<dyn Device>, graph: &Arc<orlop_graph::Graph>, feeds: &Feeds) -> Feeds {
+    let lower = LowerOptions { fusion: false, ..lower(1) };
+    let options = UnplannedOptions { lower, run: run(1), ..UnplannedOptions::default() };
     let outputs = run_unplanned_with(device, graph, feeds, &options).unwrap();
     kept(graph).into_iter().map(|id| (id, outputs.bytes(id).unwrap())).collect()
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod conformance;
+mod fusion;
 mod graphs;
 mod products;
 mod programs;

@@ -3,14 +3,16 @@
 use std::ops::Range;
 
 use orlop_backend::{Step, Value};
-use orlop_graph::{DType, Graph, TensorDesc};
+use orlop_graph::{DType, Graph, Op, TensorDesc};
 
 use super::experts;
 use super::right::{Right, Shared, pieces};
-use crate::access::Scratch;
+use crate::access::{At, Dst, Scratch, Src};
 use crate::repack::{PackedLayout, ROWS};
 use crate::simd::product::{self, BLOCK_BYTES, Block, FEW, PANEL_ROWS};
-use crate::task::{Floats, Operand, Operands, Shape, Task, Thread, row_at};
+use crate::task::{Floats, Operand, Operands, SPAN, Shape, Task, Thread, repeated, row_at};
+use crate::vector::function::Add;
+use crate::vector::{FloatsMut, Zip, on};
 
 /// Whether a product takes activations in 8 bits.
 pub(crate) fn takes_eight_bits(weights: &TensorDesc, result: &TensorDesc) -> bool {
@@ -53,6 +55,26 @@ pub(super) fn round(task: &Task, thread: Thread, scratch: &mut [f32]) {
     }
 }
 
+/// Elements in a row of a tensor that is rounded to 8 bits.
+pub(crate) fn eight_bit_elements(rounded: &TensorDesc) -> u64 {
+    rounded.extents[0] / BLOCK_BYTES as u64 * 32
+}
+
+/// Rounds a row of a result.
+pub(crate) fn round_row(task: &Task, dst: &Dst, at: At, values: &[f32]) {
+    let numbers = product::numbers(task.isa, dst.desc.rows());
+    dst.fill_row(at, |blocks| product::quantize(task.isa, values, numbers, blocks.as_chunks_mut().0));
+}
+
+/// Rounds a part of a row of a result: whole blocks, at most a span.
+pub(crate) fn round_elements(task: &Task, dst: &Dst, column: u64, at: At, values: &[f32]) {
+    let numbers = product::numbers(task.isa, dst.desc.rows());
+    let mut blocks: [Block; SPAN / 32] = [[0; BLOCK_BYTES]; SPAN / 32];
+    let blocks = &mut blocks[..values.len() / 32];
+    product::quantize(task.isa, values, numbers, blocks);
+    dst.write_blocks(column / 32 * BLOCK_BYTES as u64, at, blocks.as_flattened());
+}
+
 pub(super) fn product_operands(graph: &Graph, step: &Step) -> Option<Operands> {
     let [node] = step.nodes[..] else { return None };
     let node = graph.nodes().get(node.index())?;
@@ -69,9 +91,45 @@ pub(super) fn product_needs(shape: &Shape<'_>) -> Floats {
     Floats { scratch: panels.saturating_add(tiles), shared: (0, 0) }
 }
 
+/// Reads: what the product reads, then what is added to it.
+pub(super) fn sums_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+    let (first, sums) = step.nodes.split_first()?;
+    let product = graph.nodes().get(first.index())?;
+    let desc = |id| &graph.tensor(id).desc;
+    let [weights, x] = product.inputs[..] else { return None };
+    if product.op != Op::MulMat || desc(product.output).dtype != DType::F32 || !(1..=2).contains(&sums.len())
+    {
+        return None;
+    }
+    let (mut reads, mut last) = (vec![Operand::Tensor(weights), Operand::EightBit(x)], product.output);
+    for sum in sums {
+        let sum = graph.nodes().get(sum.index())?;
+        let [a, b] = sum.inputs[..] else { return None };
+        let added = if a == last { b } else { a };
+        let fits = [a, b].contains(&last)
+            && graph.tensor(added).storage.root != last
+            && desc(sum.output).extents == desc(last).extents
+            && desc(added).extents[0] == desc(last).extents[0]
+            && desc(sum.output).dtype == DType::F32;
+        if sum.op != Op::Add || !fits {
+            return None;
+        }
+        reads.push(Operand::Tensor(added));
+        last = sum.output;
+    }
+    Some(Operands { reads, writes: vec![Operand::Tensor(last)] })
+}
+
 pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    multiply(task, thread, Left::new(task, scratch));
+}
+
+pub(super) fn mul_mat_and_sums(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    multiply(task, thread, Left { added: &task.src[2..], ..Left::new(task, scratch) });
+}
+
+fn multiply(task: &Task, thread: Thread, mut left: Left<'_>) {
     let [_, n, b2, b3] = task.dst.desc.extents;
-    let mut left = Left::new(task, scratch);
     let matrices = task.src[0].desc.extents[2] * task.src[0].desc.extents[3];
     let count = n * b2 * b3 / matrices;
     if left.direct(n * b2 * b3) {
@@ -112,6 +170,8 @@ struct Left<'a> {
     tiles: &'a mut [u8],
     /// The groups in the panels.
     expanded: Option<(u64, u64)>,
+    /// What is added to the product, one after the other.
+    added: &'a [Src],
 }
 
 impl<'a> Left<'a> {
@@ -121,7 +181,7 @@ impl<'a> Left<'a> {
         let panels = 2 * (desc.extents[0] / 32) as usize * product::panel_floats(desc.dtype);
         let (panels, tiles) = scratch.split_at_mut(panels);
         let tiles = &mut Scratch::bytes(tiles)[..layout.group_bytes()];
-        Left { task, layout, panels, tiles, expanded: None }
+        Left { task, layout, panels, tiles, expanded: None, added: &[] }
     }
 
     fn groups(&self) -> u64 {
@@ -159,12 +219,23 @@ impl<'a> Left<'a> {
             }
             let used = (end - start) as usize;
             let mut out = [[0.0; ROWS]; FEW];
-            product::dot_tiles(dtype, self.tiles(matrix, group), &acts[..used], &mut out);
-            for (out, at) in out[..used].iter().zip(places) {
-                self.task.dst.write_floats(rows.start, at, &out[..count]);
+            product::dot_tiles(self.task.isa, dtype, self.tiles(matrix, group), &acts[..used], &mut out);
+            for (out, at) in out[..used].iter_mut().zip(places) {
+                self.store(rows.start, at, &mut out[..count]);
             }
             start = end;
         }
+    }
+
+    /// Writes a part of a row of the result.
+    fn store(&self, column: u64, at: At, values: &mut [f32]) {
+        let (isa, mut other) = (self.task.isa, [0.0; 2 * ROWS]);
+        for added in self.added {
+            let b = added.floats_by(isa, column, repeated(&added.desc, at), &mut other[..values.len()]);
+            let out = FloatsMut::from(&mut *values);
+            on(isa, Zip { function: Add, a: out.as_floats(), b, out });
+        }
+        self.task.dst.write_floats(column, at, values);
     }
 
     /// The tiles of a group.
@@ -177,8 +248,11 @@ impl<'a> Left<'a> {
         if rows.end - rows.start < ROWS as u64 {
             self.tiles.fill(0);
         }
-        let row = |i1: u64| weights.row([i1, matrix % n2, matrix / n2]);
-        self.layout.pack(rows.map(row), 0, self.tiles);
+        let at = |i1: u64| [i1, matrix % n2, matrix / n2];
+        match weights.rows(at(rows.start), rows.end - rows.start) {
+            Some(rows) => self.layout.pack_rows(self.task.isa, rows, 0, self.tiles),
+            None => self.layout.pack(rows.map(|i1| weights.row(at(i1))), 0, self.tiles),
+        }
         self.tiles
     }
 
@@ -219,8 +293,8 @@ impl<'a> Left<'a> {
             let used = (end - start) as usize;
             let mut out = [[0.0; ROWS]; 2 * PANEL_ROWS];
             product::panel(isa, numbers, kind, panels, &acts[..used], &mut out);
-            for (out, at) in out.as_flattened().chunks_exact(2 * ROWS).zip(&places[..used]) {
-                self.task.dst.write_floats(columns.start, *at, &out[..count]);
+            for (out, at) in out.as_flattened_mut().chunks_exact_mut(2 * ROWS).zip(&places[..used]) {
+                self.store(columns.start, *at, &mut out[..count]);
             }
             start = end;
         }

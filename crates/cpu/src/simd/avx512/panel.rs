@@ -4,12 +4,13 @@ use std::arch::x86_64::*;
 
 use super::{four, load_f32, store_f32};
 use crate::simd::eight_bit::{Block, float_at, scale};
+use crate::simd::portable::Kind;
 
 /// The products of two panels, of 16 rows each, with rows of biased activations: for each of these, 16 products with
 /// the first panel and 16 with the second.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(in crate::simd) fn panel<const T: usize>(
-    (min, group): (bool, usize),
+    Kind { min, group, .. }: Kind,
     panels: [&[f32]; 2],
     acts: [&[Block]; T],
     out: &mut [[f32; 16]],

@@ -39,7 +39,7 @@ fn weights(dtype: DType, length: usize) -> (Vec<u8>, Vec<Vec<f32>>) {
         floats.push(values);
     }
     let mut tiles = vec![0; layout.bytes()];
-    layout.pack_rows(&bytes, 0, &mut tiles);
+    layout.pack_rows(Isa::Scalar, &bytes, 0, &mut tiles);
     (tiles, floats)
 }
 
@@ -143,7 +143,7 @@ fn panels_and_tiles_give_the_products_of_what_is_stored() {
                 let acts: Vec<_> =
                     (0..rows).map(|row| activations(isa, 768, row as u64, Numbers::Signed)).collect();
                 let blocks: Vec<&[Block]> = acts.iter().map(|(blocks, _)| &blocks[..]).collect();
-                dot_tiles(dtype, &tiles, &blocks, &mut out);
+                dot_tiles(isa, dtype, &tiles, &blocks, &mut out);
                 for ((_, act), out) in acts.iter().zip(&out) {
                     close(out, &weights, act, &format!("{dtype} {isa} tiles"));
                 }
@@ -176,6 +176,51 @@ fn extreme_numbers_do_not_saturate() {
         }
     }
     assert_eq!(weights.len(), ROWS);
+}
+
+/// The smallest and the largest weight of a type, before scales.
+fn extremes(dtype: DType) -> [i8; 2] {
+    match dtype {
+        DType::Q4_0 => [-8, 7],
+        DType::Q4_1 | DType::Q4_K => [0, 15],
+        DType::Q5_0 => [-16, 15],
+        DType::Q5_1 | DType::Q5_K => [0, 31],
+        DType::Q2_K => [0, 3],
+        DType::Q3_K => [-4, 3],
+        DType::Q6_K => [-32, 31],
+        DType::MXFP4 => [-12, 12],
+        DType::IQ4_NL | DType::IQ4_XS => [-127, 113],
+        _ => [-128, 127],
+    }
+}
+
+#[test]
+fn sums_of_extreme_weights_of_any_type_do_not_overflow() {
+    let isas = || isas().filter(|isa| numbers(*isa, 100) == Numbers::Signed);
+    for dtype in repacked() {
+        let (tiles, _) = weights(dtype, 256);
+        let mut panel_memory = vec![0.0; 8 * panel_floats(dtype)];
+        expand(Isa::Scalar, dtype, &tiles, &mut panel_memory);
+        for (weight, sign) in extremes(dtype).into_iter().flat_map(|weight| [(weight, 1.0), (weight, -1.0)]) {
+            for block in panel_memory.chunks_mut(panel_floats(dtype)) {
+                block[..128].fill(f32::from_le_bytes([weight as u8; 4]));
+            }
+            let mut blocks = [[0; BLOCK_BYTES]; 8];
+            quantize(Isa::Scalar, &[3.0 * sign; 256], Numbers::Signed, &mut blocks);
+            let products = |isa| {
+                let mut out = [[0.0; 16]; 2];
+                panel(isa, Numbers::Signed, kind(dtype).unwrap(), [&panel_memory; 2], &[&blocks], &mut out);
+                out[0]
+            };
+            let expected = products(Isa::Scalar);
+            for isa in isas() {
+                for (got, expected) in products(isa).iter().zip(expected) {
+                    let close = (got - expected).abs() <= 1e-4 * expected.abs().max(1.0);
+                    assert!(close, "{dtype} {isa} {weight}: {got} {expected}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! Steps that become one with the step that reads their result, so that the result exists nowhere in memory.
+
+use std::ops::Range;
+
+use orlop_backend::{Overwrite, Step, Value};
+use orlop_graph::{Origin, TensorId};
+
+use super::Draft;
+use crate::kernels::{
+    self, EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, GATED_IN_EIGHT_BITS, ROPE_INTO_ROWS, ROUND,
+    SCALED_NORM, SCALED_NORM_IN_EIGHT_BITS,
+};
+use crate::task::{Operand, Operands};
+
+/// How far apart two steps may be that become one.
+const REACH: usize = 64;
+
+/// Two kernels that one does the work of. Which nodes go together is that kernel's word.
+struct Fusion {
+    kernel: &'static str,
+    first: &'static [&'static str],
+    second: &'static str,
+    /// The reads whose place the result may take, as each thread reads of them only what it writes, and before.
+    overwrites: Range<usize>,
+}
+
+const GATES: &[&str] = &["reglu", "geglu", "geglu_erf", "geglu_quick", "swiglu"];
+
+const FUSIONS: [Fusion; 6] = [
+    Fusion { kernel: SCALED_NORM, first: &["rms_norm", "norm"], second: "mul", overwrites: 0..1 },
+    Fusion { kernel: SCALED_NORM, first: &[SCALED_NORM], second: "add", overwrites: 0..1 },
+    Fusion { kernel: SCALED_NORM_IN_EIGHT_BITS, first: &[SCALED_NORM], second: ROUND, overwrites: 0..0 },
+    Fusion { kernel: GATED_IN_EIGHT_BITS, first: GATES, second: ROUND, overwrites: 0..0 },
+    Fusion {
+        kernel: EIGHT_BIT_PRODUCT_AND_SUMS,
+        first: &[EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS],
+        second: "add",
+        overwrites: 2..4,
+    },
+    Fusion { kernel: ROPE_INTO_ROWS, first: &["rope"], second: "set_rows", overwrites: 0..0 },
+];
+
+/// Lets steps do the work of steps before them whose results nobody else reads.
+pub(super) fn fuse(draft: &mut Draft<'_>) {
+    if !draft.options.fusion {
+        return;
+    }
+    let mut readers = vec![Vec::new(); draft.segment.graph.tensors().len()];
+    for (index, step) in draft.steps.iter().enumerate() {
+        for root in roots(draft, &step.reads) {
+            readers[root.index()].push(index);
+        }
+    }
+    let mut gone = vec![false; draft.steps.len()];
+    for index in 0..draft.steps.len() {
+        let Some((reader, fused)) = fused(draft, &readers, &gone, index) else { continue };
+        for root in roots(draft, &draft.steps[index].reads) {
+            readers[root.index()].iter_mut().filter(|step| **step == index).for_each(|step| *step = reader);
+        }
+        draft.steps[reader] = fused;
+        gone[index] = true;
+    }
+    let mut gone = gone.into_iter();
+    draft.steps.retain(|_| gone.next() == Some(false));
+}
+
+/// The storage of tensors among values.
+fn roots(draft: &Draft<'_>, values: &[Value]) -> Vec<TensorId> {
+    let root = |value: &Value| match value {
+        Value::Tensor(id) => Some(draft.root(*id)),
+        Value::Temporary(_) => None,
+    };
+    values.iter().filter_map(root).collect()
+}
+
+/// The step that can do a step's work beside its own, and what it is then.
+fn fused(draft: &Draft<'_>, readers: &[Vec<usize>], gone: &[bool], index: usize) -> Option<(usize, Step)> {
+    let first = &draft.steps[index];
+    let [Value::Tensor(result)] = first.writes[..] else { return None };
+    let tensor = draft.segment.graph.tensor(result);
+    let is_seen = draft.segment.escapes.get(result.index()).copied().unwrap_or(true);
+    if is_seen || tensor.storage.root != result || !matches!(tensor.origin, Origin::Node(_)) {
+        return None;
+    }
+    let reader = *readers[result.index()].first()?;
+    if readers[result.index()].iter().any(|other| *other != reader) || reader - index > REACH {
+        return None;
+    }
+    let second = &draft.steps[reader];
+    let fits = |fusion: &&Fusion| fusion.first.contains(&&*first.kernel) && fusion.second == second.kernel;
+    // What the first step reads must still be there, and may not be what the second writes.
+    let reads = roots(draft, &first.reads);
+    let writes = |step: usize| roots(draft, &draft.steps[step].writes);
+    let mut between = (index + 1..=reader).filter(|step| !gone[*step]);
+    if between.any(|step| writes(step).iter().any(|root| reads.contains(root))) {
+        return None;
+    }
+    let mut fusions = FUSIONS.iter().filter(fits);
+    fusions.find_map(|fusion| step(draft, fusion, first, second)).map(|step| (reader, step))
+}
+
+fn step(draft: &Draft<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Option<Step> {
+    let graph = draft.segment.graph;
+    if second.kernel == ROUND && !same_rows(draft, first, second) {
+        return None;
+    }
+    let mut step = Step {
+        kernel: fusion.kernel.into(),
+        nodes: [&first.nodes[..], &second.nodes].concat(),
+        reads: Vec::new(),
+        writes: Vec::new(),
+        may_overwrite: Vec::new(),
+    };
+    let Operands { reads, writes } = (kernels::named(fusion.kernel)?.operands)(graph, &step)?;
+    let value = |operand: &Operand, values: &[Value]| match operand {
+        Operand::Tensor(id) => Some(Value::Tensor(*id)),
+        Operand::EightBit(_) => values.iter().copied().find(|value| matches!(value, Value::Temporary(_))),
+    };
+    step.reads = reads.iter().map(|operand| value(operand, &first.reads)).collect::<Option<_>>()?;
+    step.writes = writes.iter().map(|operand| value(operand, &second.writes)).collect::<Option<_>>()?;
+    if let [Value::Tensor(result)] = step.writes[..] {
+        let same = |read: &usize| matches!(step.reads[*read], Value::Tensor(id) if graph.tensor(id).desc == graph.tensor(result).desc);
+        let slots = fusion.overwrites.clone().take_while(|read| *read < step.reads.len());
+        step.may_overwrite = slots.filter(same).map(|read| Overwrite { write: 0, read }).collect();
+    }
+    Some(step)
+}
+
+/// Whether what is rounded are the rows of the first step's result, in their order.
+fn same_rows(draft: &Draft<'_>, first: &Step, second: &Step) -> bool {
+    let ([Value::Tensor(result)], [Value::Tensor(rounded)]) = (&first.writes[..], &second.reads[..]) else {
+        return false;
+    };
+    let [result, rounded] = [result, rounded].map(|id| &draft.segment.graph.tensor(*id).desc);
+    result == rounded
+        || result.is_contiguous()
+            && rounded.is_contiguous()
+            && result.extents[0] == rounded.extents[0]
+            && result.bytes() == rounded.bytes()
+}

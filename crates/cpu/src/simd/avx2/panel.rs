@@ -1,0 +1,106 @@
+//! Panels of weights in 8 bits with many rows of activations.
+
+use std::arch::x86_64::*;
+
+use super::{load, store};
+use crate::simd::eight_bit::{Block, Tail, word_at};
+use crate::simd::portable::Kind;
+
+/// Rows of activations that [`panel`] takes at most: with more, sums would not stay in registers.
+pub(in crate::simd) const TOKENS: usize = 3;
+
+/// The products of a panel with rows of signed activations: 16 for each, in every other place of `out`.
+#[target_feature(enable = "avx2,fma")]
+pub(in crate::simd) fn panel<const T: usize>(
+    kind: Kind,
+    panel: &[f32],
+    acts: [&[Block]; T],
+    out: &mut [[f32; 16]],
+) {
+    match (kind.min, kind.group) {
+        (_, 32) if kind.wide => multiply::<T, false, true, 1, 11, 1>(0, panel, acts, out),
+        (false, 32) if kind.four_bits => multiply::<T, false, false, 1, 11, 8>(kind.offset, panel, acts, out),
+        (true, 32) if kind.four_bits => multiply::<T, true, false, 1, 11, 8>(kind.offset, panel, acts, out),
+        (false, 32) => multiply::<T, false, false, 1, 11, 4>(kind.offset, panel, acts, out),
+        (true, 32) => multiply::<T, true, false, 1, 11, 4>(kind.offset, panel, acts, out),
+        (false, _) => multiply::<T, false, true, 2, 14, 4>(0, panel, acts, out),
+        (true, _) => multiply::<T, true, false, 2, 14, 4>(kind.offset, panel, acts, out),
+    }
+}
+
+/// `VECTORS` is what a panel holds for 32 elements: eight vectors of weights, three for each of `GROUPS`. `SUMS` sums of
+/// two products fit 16 bits: of codes below 16 eight, of those below 32 four. `SIGNED` weights are multiplied as they
+/// are: one sum fits, or four if they are in `-32..=32`.
+#[target_feature(enable = "avx2,fma")]
+fn multiply<
+    const T: usize,
+    const MIN: bool,
+    const SIGNED: bool,
+    const GROUPS: usize,
+    const VECTORS: usize,
+    const SUMS: usize,
+>(
+    offset: i32,
+    panel: &[f32],
+    acts: [&[Block]; T],
+    out: &mut [[f32; 16]],
+) {
+    let panels = panel.as_chunks::<8>().0.as_chunks::<2>().0.as_chunks::<VECTORS>().0;
+    let acts = acts.map(|act| &act[..panels.len()]);
+    let (up, ones) = (_mm256_set1_epi8(offset as i8), _mm256_set1_epi16(1));
+    let mut sums = [[_mm256_setzero_ps(); 2]; T];
+    for (number, vectors) in panels.iter().enumerate() {
+        for group in 0..GROUPS {
+            let mut products = [[_mm256_setzero_si256(); 2]; T];
+            for span in 0..8 / GROUPS / SUMS {
+                let mut pairs = [[_mm256_setzero_si256(); 2]; T];
+                for step in 0..SUMS {
+                    let step = 8 / GROUPS * group + SUMS * span + step;
+                    let weights = [
+                        _mm256_castps_si256(load(&vectors[step][0])),
+                        _mm256_castps_si256(load(&vectors[step][1])),
+                    ];
+                    let mut codes = weights;
+                    for codes in &mut codes {
+                        *codes = if SIGNED { _mm256_abs_epi8(*codes) } else { _mm256_add_epi8(*codes, up) };
+                    }
+                    for t in 0..T {
+                        let four = _mm256_set1_epi32(word_at(&acts[t][number], 4 * step));
+                        for half in 0..2 {
+                            // Signs go to the activations.
+                            let four = if SIGNED { _mm256_sign_epi8(four, weights[half]) } else { four };
+                            let two = _mm256_maddubs_epi16(codes[half], four);
+                            pairs[t][half] = _mm256_add_epi16(pairs[t][half], two);
+                        }
+                    }
+                }
+                for t in 0..T {
+                    for half in 0..2 {
+                        let fours = _mm256_madd_epi16(pairs[t][half], ones);
+                        products[t][half] = _mm256_add_epi32(products[t][half], fours);
+                    }
+                }
+            }
+            let at = 8 + 3 * group;
+            for t in 0..T {
+                let tail = Tail::signed(&acts[t][number]);
+                let all = tail.sum(group, GROUPS);
+                let more = _mm256_set1_epi32(if SIGNED { 0 } else { offset * all });
+                for half in 0..2 {
+                    let factors = _mm256_mul_ps(load(&vectors[at + 1][half]), _mm256_set1_ps(tail.scale));
+                    let product = _mm256_cvtepi32_ps(_mm256_sub_epi32(products[t][half], more));
+                    sums[t][half] = _mm256_fmadd_ps(product, factors, sums[t][half]);
+                    if MIN {
+                        let all = _mm256_set1_ps(tail.scale * all as f32);
+                        sums[t][half] = _mm256_fmadd_ps(load(&vectors[at + 2][half]), all, sums[t][half]);
+                    }
+                }
+            }
+        }
+    }
+    for (out, sums) in out.iter_mut().step_by(2).zip(sums) {
+        let halves = out.as_chunks_mut::<8>().0;
+        store(&mut halves[0], sums[0]);
+        store(&mut halves[1], sums[1]);
+    }
+}

@@ -1,0 +1,345 @@
+//! Steps of several nodes: they give what steps of one node give, to the bit, and nothing is fused away that is seen.
+
+use std::sync::Arc;
+
+use orlop_alloc::Sharing;
+use orlop_backend::{Device, LowerOptions, Segment, Steps, Value};
+use orlop_cpu::Isa;
+use orlop_graph::{DType, Gate, Graph, GraphBuilder, NodeId, Rope, RopeMode, TensorId};
+use orlop_plan::Strategy;
+use orlop_testkit::guard::Guarded;
+use orlop_testkit::{Feeds, encode_elements, f32_bytes, generate, i32_bytes, run_planned};
+
+use crate::graphs::{planned, unplanned};
+use crate::{device, isas, lower};
+
+fn lowered(graph: &Graph, seen: &[TensorId]) -> Steps {
+    let nodes: Vec<NodeId> = graph.node_ids().collect();
+    let (types, mut escapes) = (vec![None; graph.tensors().len()], vec![false; graph.tensors().len()]);
+    for id in graph.results().iter().chain(seen) {
+        escapes[id.index()] = true;
+        escapes[graph.tensor(*id).storage.root.index()] = true;
+    }
+    let segment = Segment { graph, nodes: &nodes, buffer_types: &types, escapes: &escapes };
+    device(Isa::detect()).lower(&segment, &lower(1)).unwrap()
+}
+
+fn kernels(graph: &Graph, seen: &[TensorId]) -> Vec<String> {
+    lowered(graph, seen).steps.iter().map(|step| step.kernel.to_string()).collect()
+}
+
+/// Compares fused with unfused, planned in several ways, on any number of threads and under the guard.
+fn agrees(what: &str, graph: &Arc<Graph>, feeds: &Feeds) {
+    for isa in isas() {
+        let cpu: Arc<dyn Device> = device(isa);
+        let expected = unplanned(&cpu, graph, feeds);
+        for (threads, sharing) in
+            [(1, Sharing::Full), (2, Sharing::Full), (5, Sharing::Full), (5, Sharing::None)]
+        {
+            let got = run_planned(&cpu, graph, feeds, &planned(threads, Strategy::Best, sharing)).unwrap();
+            assert!(got == expected, "{what}: {isa}, {threads} threads, {sharing:?}");
+        }
+        let guarded = Guarded::new(Arc::clone(&cpu));
+        let as_device: Arc<dyn Device> = Arc::clone(&guarded) as _;
+        let options = planned(2, Strategy::Best, Sharing::Full);
+        let got = run_planned(&as_device, graph, feeds, &options).unwrap();
+        assert_eq!(guarded.trespasses(), [], "{what}");
+        assert!(got == expected, "{what}: {isa}, guarded");
+    }
+}
+
+#[test]
+fn a_block_of_a_model_takes_a_dozen_steps() {
+    let size = generate::BlockSize { weights: DType::Q4_1, ..generate::BlockSize::default() };
+    let (graph, _) = generate::block(&size).unwrap();
+    let expected = [
+        "scaled norm in 8 bits",
+        "mul_mat in 8 bits",
+        "mul_mat in 8 bits",
+        "mul_mat in 8 bits",
+        "rope",
+        "rope into rows",
+        "set_rows",
+        "flash_attention",
+        "round to 8 bits",
+        "mul_mat in 8 bits, and sums",
+        "scaled norm in 8 bits",
+        "mul_mat in 8 bits",
+        "mul_mat in 8 bits",
+        "gated in 8 bits",
+        "mul_mat in 8 bits, and sums",
+    ];
+    assert_eq!(kernels(&graph, &[]), expected);
+    let nodes: Vec<NodeId> = graph.node_ids().collect();
+    let (types, escapes) = (vec![None; graph.tensors().len()], vec![false; graph.tensors().len()]);
+    let segment = Segment { graph: &graph, nodes: &nodes, buffer_types: &types, escapes: &escapes };
+    let plain = LowerOptions { fusion: false, ..lower(1) };
+    let plain = device(Isa::detect()).lower(&segment, &plain).unwrap();
+    assert_eq!(plain.steps.iter().filter(|step| step.nodes.len() > 1).count(), 0);
+}
+
+#[test]
+fn fused_blocks_give_the_bytes_of_unfused_ones() {
+    let experts = Some(generate::Experts { count: 4, used: 2 });
+    for (weights, cache) in [
+        (DType::Q4_1, DType::F16),
+        (DType::Q8_0, DType::Q8_0),
+        (DType::Q6_K, DType::F32),
+        (DType::F16, DType::BF16),
+        (DType::F32, DType::F16),
+    ] {
+        for (tokens, experts) in [(1, None), (3, None), (11, None), (1, experts), (6, experts)] {
+            let size =
+                generate::BlockSize { weights, cache, tokens, context: 16, experts, ..Default::default() };
+            let size = generate::BlockSize { head: 64, heads: 4, kv_heads: 2, hidden: 256, ..size };
+            let (graph, feeds) = generate::blocks(&size, 2).unwrap();
+            agrees(&format!("{weights}, {cache}, {tokens} tokens, {experts:?}"), &graph, &feeds);
+        }
+    }
+}
+
+fn noise(count: u64, seed: u64) -> Vec<f64> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        f64::from((state >> 40) as f32 / (1 << 23) as f32 - 1.0)
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// What leafs hold.
+fn fill(graph: &Graph) -> Feeds {
+    let leafs = graph.leafs().map(|(id, _)| {
+        let desc = &graph.tensor(id).desc;
+        let count = desc.extents.iter().product::<u64>();
+        let bytes = if desc.dtype == DType::I32 {
+            i32_bytes(&(0..count as i32).rev().collect::<Vec<i32>>())
+        } else {
+            encode_elements(desc.dtype, &noise(count, id.index() as u64 + 1)).unwrap()
+        };
+        (id, bytes)
+    });
+    leafs.collect()
+}
+
+fn check(what: &str, b: GraphBuilder, seen: &[TensorId], expected: &[&str]) {
+    let graph = Arc::new(b.build().unwrap());
+    assert_eq!(kernels(&graph, seen), expected, "{what}");
+    agrees(what, &graph, &fill(&graph));
+}
+
+#[test]
+fn norms_take_weight_and_bias_along() {
+    for tokens in [1, 7] {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, &[100, tokens]);
+        let (weight, bias) = (b.weight("weight", DType::F32, &[100]), b.weight("bias", DType::F16, &[100]));
+        let x = b.sqr(x);
+        let normed = b.norm(x, 1e-5);
+        let scaled = b.mul(normed, weight);
+        let result = b.add(scaled, bias);
+        b.output(result);
+        check("norm, weight and bias", b, &[], &["sqr", "scaled norm"]);
+    }
+}
+
+#[test]
+fn a_norm_times_what_is_normed_stays_as_it_is() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[64, 5]);
+    let x = b.sqr(x);
+    let normed = b.rms_norm(x, 1e-5);
+    let result = b.mul(normed, x);
+    b.output(result);
+    check("norm times itself", b, &[], &["sqr", "rms_norm", "mul"]);
+}
+
+#[test]
+fn what_is_read_twice_or_seen_is_not_fused_away() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[64, 5]);
+    let weight = b.weight("weight", DType::F32, &[64]);
+    let normed = b.rms_norm(x, 1e-5);
+    let scaled = b.mul(normed, weight);
+    let row = b.view(normed, [64, 1, 1, 1], [4, 256, 256, 256], 256);
+    let result = b.add(scaled, row);
+    b.output(result);
+    check("a view of what is normed", b, &[], &["rms_norm", "mul", "add"]);
+
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[64, 5]);
+    let weight = b.weight("weight", DType::F32, &[64]);
+    let matrix = b.weight("matrix", DType::Q8_0, &[64, 8]);
+    let normed = b.rms_norm(x, 1e-5);
+    let scaled = b.mul(normed, weight);
+    let product = b.mul_mat(matrix, scaled);
+    b.output(product);
+    let graph = b.build().unwrap();
+    assert_eq!(kernels(&graph, &[]), ["scaled norm in 8 bits", "mul_mat in 8 bits"]);
+    assert_eq!(kernels(&graph, &[scaled]), ["scaled norm", "round to 8 bits", "mul_mat in 8 bits"]);
+    assert_eq!(kernels(&graph, &[normed]), ["rms_norm", "mul", "round to 8 bits", "mul_mat in 8 bits"]);
+}
+
+#[test]
+fn products_take_bias_and_residual_and_may_lie_on_the_residual() {
+    for (tokens, dtype) in [(1, DType::Q4_1), (3, DType::Q4_0), (9, DType::Q8_0), (40, DType::Q5_K)] {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, &[256, tokens]);
+        let residual = b.input("residual", DType::F32, &[37, tokens]);
+        let residual = b.sqr(residual);
+        let matrix = b.weight("matrix", dtype, &[256, 37]);
+        let bias = b.weight("bias", DType::F32, &[37]);
+        let product = b.mul_mat(matrix, x);
+        let biased = b.add(product, bias);
+        let result = b.add(residual, biased);
+        b.output(result);
+        let graph = b.build().unwrap();
+        let steps = lowered(&graph, &[]);
+        let last = steps.steps.last().unwrap();
+        assert_eq!(last.kernel, "mul_mat in 8 bits, and sums");
+        assert!(last.may_overwrite.iter().any(|pair| pair.read == 3));
+        assert_eq!(last.reads[3], Value::Tensor(residual));
+        let graph = Arc::new(graph);
+        agrees("bias and residual", &graph, &fill(&graph));
+    }
+}
+
+#[test]
+fn products_added_to_themselves_stay_products() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[64, 3]);
+    let matrix = b.weight("matrix", DType::Q4_1, &[64, 8]);
+    let product = b.mul_mat(matrix, x);
+    let twice = b.add(product, product);
+    b.output(twice);
+    check("twice", b, &[], &["round to 8 bits", "mul_mat in 8 bits", "add"]);
+}
+
+#[test]
+fn gates_are_rounded_whether_they_come_in_one_tensor_or_two() {
+    for (gate, swapped, tokens) in [(Gate::Silu, false, 1), (Gate::Gelu, true, 2), (Gate::GeluErf, false, 9)]
+    {
+        let mut b = GraphBuilder::new();
+        let both = b.input("both", DType::F32, &[4096, tokens]);
+        let gated = b.gated_fused(gate, both, swapped);
+        let matrix = b.weight("matrix", DType::Q4_1, &[2048, 16]);
+        let product = b.mul_mat(matrix, gated);
+        b.output(product);
+        check("one tensor", b, &[], &["gated in 8 bits", "mul_mat in 8 bits"]);
+        let mut b = GraphBuilder::new();
+        let (x, y) = (b.input("x", DType::F16, &[96, tokens]), b.input("y", DType::F16, &[96, tokens]));
+        let gated = b.gated(gate, x, y);
+        let matrix = b.weight("matrix", DType::Q4_1, &[96, 16]);
+        let gated = b.cast(gated, DType::F32);
+        let product = b.mul_mat(matrix, gated);
+        b.output(product);
+        let graph = b.build().unwrap();
+        assert_eq!(kernels(&graph, &[])[1..], ["cast", "round to 8 bits", "mul_mat in 8 bits"]);
+    }
+}
+
+fn rope(heads: u64) -> Rope {
+    Rope { mode: RopeMode::Neox, dims: heads as u32, ..Rope::default() }
+}
+
+#[test]
+fn turned_heads_go_to_the_cache_and_the_last_of_several_with_one_index_stays() {
+    for (dtype, tokens, heads) in
+        [(DType::F16, 1, 3), (DType::Q8_0, 4, 1), (DType::F32, 9, 5), (DType::BF16, 2, 2)]
+    {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, &[64, heads, tokens]);
+        let positions = b.input("positions", DType::I32, &[tokens]);
+        let indices = b.input("indices", DType::I32, &[tokens]);
+        let factors = b.weight("factors", DType::F32, &[16]);
+        let cache = b.state("cache", dtype, &[64 * heads, 12]);
+        let factors = (tokens > 1).then_some(factors);
+        let turned = b.rope(x, positions, factors, rope(32));
+        let rows = b.reshape(turned, &[64 * heads, tokens]);
+        let written = b.set_rows(cache, rows, indices);
+        b.output(written);
+        let graph = Arc::new(b.build().unwrap());
+        assert_eq!(kernels(&graph, &[]), ["rope into rows"]);
+        let mut feeds = fill(&graph);
+        agrees("rope", &graph, &feeds);
+        let mut numbers = vec![3i32; tokens as usize];
+        numbers[tokens as usize / 2] = -1;
+        feeds.iter_mut().filter(|(id, _)| *id == indices).for_each(|(_, bytes)| *bytes = i32_bytes(&numbers));
+        agrees("rope, one row", &graph, &feeds);
+        numbers[0] = 12;
+        feeds.iter_mut().filter(|(id, _)| *id == indices).for_each(|(_, bytes)| *bytes = i32_bytes(&numbers));
+        let cpu: Arc<dyn Device> = device(Isa::detect());
+        let refused =
+            run_planned(&cpu, &graph, &feeds, &planned(2, Strategy::Best, Sharing::Full)).unwrap_err();
+        assert!(
+            refused.to_string().contains("set_rows") || format!("{refused:?}").contains("set_rows"),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn rows_of_the_cache_that_are_turned_and_written_back_are_all_read_first() {
+    let mut b = GraphBuilder::new();
+    let cache = b.state("cache", DType::F32, &[32, 4]);
+    let positions = b.input("positions", DType::I32, &[4]);
+    let indices = b.input("indices", DType::I32, &[4]);
+    let heads = b.reshape(cache, &[32, 1, 4]);
+    let turned = b.rope(heads, positions, None, rope(32));
+    let rows = b.reshape(turned, &[32, 4]);
+    let written = b.set_rows(cache, rows, indices);
+    b.output(written);
+    check("its own rows", b, &[], &["rope", "set_rows"]);
+}
+
+#[test]
+fn what_is_written_between_two_steps_keeps_them_apart() {
+    let mut b = GraphBuilder::new();
+    let x = b.state("x", DType::F32, &[64, 3]);
+    let weight = b.weight("weight", DType::F32, &[64]);
+    let rows = b.input("rows", DType::F32, &[64, 1]);
+    let indices = b.input("indices", DType::I32, &[1]);
+    let normed = b.rms_norm(x, 1e-5);
+    let written = b.set_rows(x, rows, indices);
+    let result = b.mul(normed, weight);
+    b.output(written);
+    b.output(result);
+    let graph = Arc::new(b.build().unwrap());
+    assert_eq!(kernels(&graph, &[]), ["rms_norm", "set_rows", "mul"]);
+    let feeds = vec![
+        (x, f32_bytes(&noise(192, 1).iter().map(|x| *x as f32).collect::<Vec<f32>>())),
+        (weight, f32_bytes(&[2.0; 64])),
+        (rows, f32_bytes(&[9.0; 64])),
+        (indices, i32_bytes(&[1])),
+    ];
+    agrees("a write in between", &graph, &feeds);
+}
+
+#[test]
+fn products_of_the_same_share_their_scratch_where_threads_need_not_meet_between_them() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[64, 9]);
+    let mut results = Vec::new();
+    for (name, rows) in [("q", 64), ("k", 32), ("v", 32)] {
+        let matrix = b.weight(name, DType::Q4_1, &[64, rows]);
+        results.push(b.mul_mat(matrix, x));
+    }
+    let matrix = b.weight("next", DType::Q4_1, &[64, 16]);
+    results.push(b.mul_mat(matrix, results[0]));
+    results.iter().for_each(|result| _ = b.output(*result));
+    let graph = Arc::new(b.build().unwrap());
+    let nodes: Vec<NodeId> = graph.node_ids().collect();
+    let (types, escapes) = (vec![None; graph.tensors().len()], vec![true; graph.tensors().len()]);
+    let segment = Segment { graph: &graph, nodes: &nodes, buffer_types: &types, escapes: &escapes };
+    let scratch = |threads: usize| -> Vec<Value> {
+        let steps = device(Isa::detect()).lower(&segment, &lower(threads)).unwrap();
+        let products = steps.steps.iter().filter(|step| step.kernel.starts_with("mul_mat"));
+        products.map(|step| step.writes[1]).collect()
+    };
+    let shared = scratch(2);
+    assert!(shared[0] == shared[1] && shared[1] == shared[2] && shared[2] != shared[3], "{shared:?}");
+    // One thread meets nobody, and memory is given back sooner.
+    let own = scratch(1);
+    assert!(own[0] != own[1] && own[1] != own[2], "{own:?}");
+    agrees("products of the same", &graph, &fill(&graph));
+}
