@@ -8,6 +8,8 @@ use crate::{cargo, peers, planner};
 /// Benchmarks that are more than a function of the workspace.
 #[derive(Subcommand)]
 pub(crate) enum Kind {
+    /// Measure the CPU's kernels against the most operations and bytes a second that this machine gives.
+    Kernels,
     /// Compare with llama.cpp, which is built for it in a project of its own (needs cmake, clang and libclang).
     Peers(peers::Peers),
     /// Plan problems of buffers: how close to the bound, and how fast.
@@ -17,6 +19,11 @@ pub(crate) enum Kind {
 /// Runs the benchmarks of a kind, or all those of the workspace.
 pub(crate) fn run(kind: Option<&Kind>, options: &[String]) -> Result<()> {
     match kind {
+        Some(Kind::Kernels) => {
+            let mut command =
+                cargo::cargo(&["bench", "-p", "orlop-cpu", "--bench", "kernels", "--bench", "ops", "--"]);
+            return cargo::run(command.args(options));
+        }
         Some(Kind::Peers(peers)) => return peers::run(peers),
         Some(Kind::Planner(planner)) => return planner::run(planner),
         None => {}
