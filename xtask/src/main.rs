@@ -4,6 +4,7 @@ mod bench;
 mod cargo;
 mod ci;
 mod corpus;
+mod packages;
 mod peers;
 mod planner;
 mod reference;

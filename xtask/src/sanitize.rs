@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::cargo;
+use crate::{cargo, packages};
 
 const PACKAGES: [&str; 4] = ["--package", "orlop-cpu", "--package", "orlop-backend"];
 
@@ -52,7 +52,7 @@ fn address() -> Result<()> {
 }
 
 fn valgrind() -> Result<()> {
-    install_valgrind()?;
+    packages::install(&[("valgrind", &|| packages::runs("valgrind", "--version"))], "`sanitize`")?;
     for test in built_tests()? {
         eprintln!("xtask: valgrind {}", test.binary.display());
         let mut command = Command::new("valgrind");
@@ -64,28 +64,6 @@ fn valgrind() -> Result<()> {
         ensure!(status.success(), "{} under valgrind ended with {status}", test.binary.display());
     }
     Ok(())
-}
-
-/// Looks for valgrind, and gets it from the distribution where that is possible.
-fn install_valgrind() -> Result<()> {
-    let succeeds = |program: &str, arguments: &[&str]| {
-        let run = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        run.is_ok_and(|status| status.success())
-    };
-    if succeeds("valgrind", &["--version"]) {
-        return Ok(());
-    }
-    let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0");
-    if root {
-        eprintln!("xtask: apt-get install valgrind");
-        let install = ["install", "--yes", "--no-install-recommends", "valgrind"];
-        if succeeds("apt-get", &install)
-            || (succeeds("apt-get", &["update"]) && succeeds("apt-get", &install))
-        {
-            return Ok(());
-        }
-    }
-    bail!("valgrind is missing, and could not be installed: install it, or add `--only address`")
 }
 
 /// A test binary, and the folder that it runs in.

@@ -2,19 +2,16 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use super::process::{Programs, ask, say};
-use crate::cargo;
+use crate::{cargo, packages};
 
 const MANIFEST: &str = include_str!("../../peers/manifest.toml");
 const SOURCES: [(&str, &str); 2] =
     [("main.rs", include_str!("../../peers/main.rs")), ("read.rs", include_str!("../../peers/read.rs"))];
-
-/// What the build of llama.cpp needs: a program or a file that shows it is there, and the package that brings it.
-const NEEDED: [(&str, &str); 3] = [("cmake", "cmake"), ("clang", "clang"), ("libclang", "libclang-dev")];
 
 /// The folder for llama.cpp and for models.
 pub(super) fn folder() -> PathBuf {
@@ -35,7 +32,12 @@ pub(super) fn llama_cpp(jobs: Option<usize>) -> Result<PathBuf> {
     for (name, text) in SOURCES {
         write_if_changed(source.join(name), text)?;
     }
-    install_what_is_missing()?;
+    let needed: [packages::Needed<'_>; 3] = [
+        ("cmake", &|| packages::runs("cmake", "--version")),
+        ("clang", &|| packages::runs("clang", "--version")),
+        ("libclang-dev", &|| std::env::var_os("LIBCLANG_PATH").is_some() || libclang()),
+    ];
+    packages::install(&needed, "building llama.cpp")?;
     say("llama.cpp is built if it is not there yet, which takes minutes");
     let target = folder.join("target");
     let mut build = cargo::cargo(&["build", "--release"]);
@@ -57,35 +59,6 @@ fn write_if_changed(path: PathBuf, text: &str) -> Result<()> {
     fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-fn install_what_is_missing() -> Result<()> {
-    let missing: Vec<&str> =
-        NEEDED.into_iter().filter(|(what, _)| !is_there(what)).map(|(_, name)| name).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let names = missing.join(" ");
-    ensure!(
-        is_root() && runs("apt-get", "--version"),
-        "llama.cpp cannot be built without {names}; install them first"
-    );
-    say(&format!("installing {names}"));
-    let apt = |words: &[&str]| Command::new("apt-get").args(words).stdout(Stdio::null()).status();
-    let installed =
-        apt(&["update", "-qq"]).and_then(|_| apt(&[&["install", "-y", "-qq"][..], &missing].concat()));
-    ensure!(
-        installed.context("starting apt-get")?.success(),
-        "apt-get cannot install {names}; install them yourself"
-    );
-    Ok(())
-}
-
-fn is_there(what: &str) -> bool {
-    match what {
-        "libclang" => std::env::var_os("LIBCLANG_PATH").is_some() || libclang(),
-        program => runs(program, "--version"),
-    }
-}
-
 /// Whether a development package of libclang lies where Debian and others put it.
 fn libclang() -> bool {
     let folders = [
@@ -103,16 +76,6 @@ fn libclang() -> bool {
             entry.file_name().to_str().is_some_and(|name| is_library(name) && !name.contains("cpp"))
         })
     }) || cfg!(target_os = "macos")
-}
-
-fn runs(program: &str, word: &str) -> bool {
-    let status = Command::new(program).arg(word).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.is_ok_and(|status| status.success())
-}
-
-fn is_root() -> bool {
-    let output = Command::new("id").arg("-u").output();
-    output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
 /// llama.cpp's word on what it uses, which has to be all that this CPU has.

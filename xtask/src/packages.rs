@@ -1,0 +1,55 @@
+//! Programs and libraries of the distribution's that some tasks need.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, ensure};
+
+/// Installs what is missing of `needed`, packages each with a test of its being there, or says what to install.
+pub(crate) fn install(needed: &[Needed<'_>], purpose: &str) -> Result<()> {
+    let names = missing(needed);
+    if names.is_empty() {
+        return Ok(());
+    }
+    if is_root() && runs("apt-get", "--version") {
+        eprintln!("xtask: {purpose} needs {}: apt-get installs it", names.join(" "));
+        let words = [&["install", "--yes", "--no-install-recommends"][..], &names].concat();
+        let _ =
+            succeeds("apt-get", &words) || (succeeds("apt-get", &["update"]) && succeeds("apt-get", &words));
+    }
+    let left = missing(needed).join(" ");
+    ensure!(left.is_empty(), "{purpose} needs {left}, which could not be installed: install it");
+    Ok(())
+}
+
+/// A package, and whether what it brings is there.
+pub(crate) type Needed<'a> = (&'a str, &'a dyn Fn() -> bool);
+
+fn missing<'a>(needed: &[Needed<'a>]) -> Vec<&'a str> {
+    needed.iter().filter(|(_, is_there)| !is_there()).map(|(name, _)| *name).collect()
+}
+
+/// Whether a program can be started with this word.
+pub(crate) fn runs(program: &str, word: &str) -> bool {
+    succeeds(program, &[word])
+}
+
+fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0")
+}
+
+fn succeeds(program: &str, words: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(words).env("DEBIAN_FRONTEND", "noninteractive");
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_not_there_is_missing() {
+        assert_eq!(missing(&[("cmake", &|| true), ("clang", &|| false)]), ["clang"]);
+    }
+}
