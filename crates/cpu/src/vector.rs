@@ -9,7 +9,9 @@ mod maps;
 mod math;
 mod moments;
 mod product;
+mod scores;
 mod search;
+mod strided;
 mod weights;
 
 #[cfg(test)]
@@ -21,7 +23,9 @@ pub(crate) use self::lanes::Lanes;
 pub(crate) use self::maps::{Map, Zip, function};
 pub(crate) use self::moments::{Shifted, Squares, Sum};
 pub(crate) use self::product::{Matrix, Product, Transposition};
+pub(crate) use self::scores::Scores;
 pub(crate) use self::search::LargestOf;
+pub(crate) use self::strided::{Element, Strided};
 pub(crate) use self::weights::{Scaled, SoftCapped, Weights};
 
 use crate::isa::Isa;

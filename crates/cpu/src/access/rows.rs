@@ -1,11 +1,12 @@
 //! Parts of rows where they lie, for loops that need no copy, and conversions with vector instructions.
 
+use half::f16;
 use orlop_graph::{DType, TensorDesc};
 
 use super::parts::Part;
 use super::{At, Dst, Src};
 use crate::isa::Isa;
-use crate::vector::{Floats, FloatsMut, HalfRows, decode, encode, on};
+use crate::vector::{Floats, FloatsMut, HalfRows, Strided, decode, encode, on};
 
 /// Where neighbouring elements of a row lie, if there are no gaps between them: offset and bytes.
 fn in_one_piece(desc: &TensorDesc, column: u64, at: At, length: usize) -> Option<(usize, usize)> {
@@ -61,20 +62,27 @@ impl Src {
         self.read_elements(column, at, out);
     }
 
+    /// `rows` rows, which follow `at` in the first of its dimensions, where they lie, if they are F16 without gaps.
+    pub(crate) fn halves(&self, at: At, rows: usize) -> Option<Strided<'_, f16>> {
+        let length = self.desc.extents[0] as usize;
+        if self.desc.dtype != DType::F16 || self.packed.is_some() || length == 0 || rows == 0 {
+            return None;
+        }
+        let (offset, _) = in_one_piece(&self.desc, 0, at, length)?;
+        assert!(at[0] + rows as u64 <= self.desc.extents[1], "rows outside their tensor");
+        let (from, distance) = (self.base.wrapping_add(offset), self.desc.strides[1] as usize);
+        // SAFETY: `Strided::new` asks for readable rows: `Part` has checked the first, the assertion the others.
+        Some(unsafe { Strided::new(from, distance, (rows, length)) })
+    }
+
     /// Reads `rows` rows, which follow `at` in the first of its dimensions, to `out`, where they are `stride` apart.
     pub(crate) fn read_rows(&self, isa: Isa, at: At, rows: usize, out: &mut [f32], stride: usize) {
         let length = self.desc.extents[0] as usize;
         if length == 0 || rows == 0 {
             return;
         }
-        if self.desc.dtype == DType::F16
-            && self.packed.is_none()
-            && let Some((offset, _)) = in_one_piece(&self.desc, 0, at, length)
-        {
-            assert!(at[0] + rows as u64 <= self.desc.extents[1], "rows outside their tensor");
-            let from = (self.base.wrapping_add(offset), self.desc.strides[1] as usize);
-            // SAFETY: `HalfRows::new` asks for readable rows: `Part` has checked the first, the line above the others.
-            return on(isa, unsafe { HalfRows::new(from, (rows, length), (out, stride)) });
+        if let Some(halves) = self.halves(at, rows) {
+            return on(isa, HalfRows::new(halves, out, stride));
         }
         for (row, out) in (at[0]..).zip(out.chunks_exact_mut(stride).take(rows)) {
             self.read(isa, 0, [row, at[1], at[2]], &mut out[..length]);

@@ -4,7 +4,7 @@
 use half::f16;
 use orlop_graph::DType;
 
-use super::{Lanes, Plain, Work, compiled, on};
+use super::{Lanes, Plain, Strided, Work, compiled, on};
 use crate::isa::Isa;
 
 /// Decodes neighbouring blocks; tells whether there is a way for this type.
@@ -143,30 +143,18 @@ impl Work for ToHalves<'_> {
     }
 }
 
-/// Rows of 16-bit floats that lie at equal distances, to rows of floats. While these are read, the next ones are on
-/// their way to the cache.
+/// Rows of 16-bit floats to rows of floats.
 pub(crate) struct HalfRows<'a> {
-    from: *const u8,
-    /// Bytes from one row to the next.
-    distance: usize,
-    rows: usize,
-    /// Elements of a row.
-    length: usize,
+    from: Strided<'a, f16>,
     out: &'a mut [f32],
     /// Floats from one row of `out` to the next.
     stride: usize,
 }
 
 impl<'a> HalfRows<'a> {
-    /// # Safety
-    /// `rows` rows of `length` 16-bit floats can be read from `from` on, `distance` bytes apart.
-    pub(crate) unsafe fn new(
-        (from, distance): (*const u8, usize),
-        (rows, length): (usize, usize),
-        (out, stride): (&'a mut [f32], usize),
-    ) -> HalfRows<'a> {
-        assert!(length <= stride && rows.saturating_mul(stride) <= out.len());
-        HalfRows { from, distance, rows, length, out, stride }
+    pub(crate) fn new(from: Strided<'a, f16>, out: &'a mut [f32], stride: usize) -> HalfRows<'a> {
+        assert!(from.length() <= stride && from.rows().saturating_mul(stride) <= out.len());
+        HalfRows { from, out, stride }
     }
 }
 
@@ -175,25 +163,18 @@ impl Work for HalfRows<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let HalfRows { from, distance, rows, length, out, stride } = self;
+        let length = self.from.length();
         let whole = length / L::COUNT * L::COUNT;
-        for row in 0..rows {
-            let from = from.wrapping_add(row * distance);
-            let next = from.wrapping_add(rows * distance);
-            let out = &mut out[row * stride..][..length];
-            for byte in (0..2 * length).step_by(64) {
-                L::prefetch(next.wrapping_add(byte));
-            }
+        for (row, out) in self.out.chunks_exact_mut(self.stride).take(self.from.rows()).enumerate() {
+            self.from.prefetch::<L>(row);
             for at in (0..whole).step_by(L::COUNT) {
-                // SAFETY: `load_halves` asks for a vector of 16-bit floats; `new`'s caller says that it is there.
-                let lanes = unsafe { L::load_halves(from.wrapping_add(2 * at)) };
+                // SAFETY: `load` asks for elements that the row has: `whole` is at most its length.
+                let lanes: L = unsafe { self.from.load(row, at) };
                 // SAFETY: `store` asks for room for a vector, which is inside `out`.
                 unsafe { lanes.store(out.as_mut_ptr().wrapping_add(at)) };
             }
-            for (at, out) in (whole..).zip(&mut out[whole..]) {
-                // SAFETY: as above, one 16-bit float.
-                let half = unsafe { from.wrapping_add(2 * at).cast::<[u8; 2]>().read() };
-                *out = f16::from_le_bytes(half).to_f32();
+            for (at, out) in (whole..length).zip(&mut out[whole..]) {
+                *out = self.from.element(row, at).to_f32();
             }
         }
     }

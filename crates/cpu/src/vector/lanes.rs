@@ -67,6 +67,8 @@ pub(crate) trait Lanes: Copy {
     fn times_two_to(self, n: Self) -> Self;
     /// Rows become columns.
     fn transpose(block: &mut [Self; 16]);
+    /// Lane `i` is the sum of vector `i`, of the first `COUNT`.
+    fn sums(block: &[Self; 16]) -> Self;
     fn wide(x: f64) -> Self::Wide;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
@@ -213,6 +215,11 @@ impl Lanes for Plain {
         for (column, out) in block.iter_mut().enumerate().take(8) {
             *out = Plain(std::array::from_fn(|row| rows[row].0[column]));
         }
+    }
+
+    #[inline(always)]
+    fn sums(block: &[Plain; 16]) -> Plain {
+        Plain(std::array::from_fn(|row| block[row].sum()))
     }
 
     #[inline(always)]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::needless_range_loop)] // places in several matrices follow from one number
 
+use super::strided::{Element, Strided};
 use super::{Lanes, Work};
 
 /// Rows of floats, `stride` apart.
@@ -12,36 +13,32 @@ pub(crate) struct Matrix<'a> {
 }
 
 /// `sums[i][j] += Σ left[i][k] · right[k][j]`, or `=` if `fresh`.
-pub(crate) struct Product<'a> {
+pub(crate) struct Product<'a, E> {
     /// `[rows, depth]`
     pub(crate) left: Matrix<'a>,
-    /// `[depth, columns]`
-    pub(crate) right: Matrix<'a>,
+    /// `[depth, columns]`, of columns that are a multiple of 16.
+    pub(crate) right: Strided<'a, E>,
     /// `[rows, columns]`, and how far rows are apart.
     pub(crate) sums: &'a mut [f32],
     pub(crate) stride: usize,
     pub(crate) rows: usize,
-    /// A multiple of 16.
-    pub(crate) columns: usize,
-    pub(crate) depth: usize,
     pub(crate) fresh: bool,
 }
 
 /// Floats from the first to the last of a matrix.
-fn extent(rows: usize, columns: usize, stride: usize) -> usize {
+pub(super) fn extent(rows: usize, columns: usize, stride: usize) -> usize {
     rows.checked_sub(1).map_or(0, |last| last * stride + columns)
 }
 
-impl Work for Product<'_> {
+impl<E: Element> Work for Product<'_, E> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
-        let Product { rows, columns, depth, stride, .. } = self;
+        let (rows, depth, columns) = (self.rows, self.right.rows(), self.right.length());
         assert!(columns.is_multiple_of(16));
         assert!(extent(rows, depth, self.left.stride) <= self.left.floats.len());
-        assert!(extent(depth, columns, self.right.stride) <= self.right.floats.len());
-        assert!(extent(rows, columns, stride) <= self.sums.len());
+        assert!(extent(rows, columns, self.stride) <= self.sums.len());
         let mut row = 0;
         while row < rows {
             match rows - row {
@@ -55,16 +52,16 @@ impl Work for Product<'_> {
     }
 }
 
-impl Product<'_> {
+impl<E: Element> Product<'_, E> {
     #[inline(always)]
     fn strip<L: Lanes, const ROWS: usize>(&mut self, row: usize) {
-        let mut column = 0;
+        let (columns, mut column) = (self.right.length(), 0);
         // 16 sums fit the registers of AVX-512, 8 those of AVX2.
-        while L::COUNT == 16 && column + 64 <= self.columns {
+        while L::COUNT == 16 && column + 64 <= columns {
             self.tile::<L, ROWS, 4>(row, column);
             column += 64;
         }
-        while column < self.columns {
+        while column < columns {
             if L::COUNT == 16 {
                 self.tile::<L, ROWS, 1>(row, column);
             } else {
@@ -78,7 +75,6 @@ impl Product<'_> {
     #[inline(always)]
     fn tile<L: Lanes, const ROWS: usize, const WIDTH: usize>(&mut self, row: usize, column: usize) {
         let left = self.left.floats.as_ptr().wrapping_add(row * self.left.stride);
-        let right = self.right.floats.as_ptr().wrapping_add(column);
         let out = self.sums.as_mut_ptr().wrapping_add(row * self.stride + column);
         let mut sums = [[L::splat(0.0); WIDTH]; ROWS];
         if !self.fresh {
@@ -89,11 +85,14 @@ impl Product<'_> {
                 }
             }
         }
-        for k in 0..self.depth {
+        for k in 0..self.right.rows() {
+            if row == 0 && column == 0 {
+                self.right.prefetch::<L>(k);
+            }
             let mut factors = [L::splat(0.0); WIDTH];
             for j in 0..WIDTH {
-                // SAFETY: as above, inside `right`.
-                factors[j] = unsafe { L::load(right.wrapping_add(k * self.right.stride + j * L::COUNT)) };
+                // SAFETY: `load` asks for elements that the row has, see `strip`.
+                factors[j] = unsafe { self.right.load(k, column + j * L::COUNT) };
             }
             for i in 0..ROWS {
                 // SAFETY: a readable float, inside `left`.

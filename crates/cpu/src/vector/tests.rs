@@ -170,9 +170,8 @@ fn rows_of_halves_leave_what_is_between_them() {
             }
             let (stride, mut out) = (length + 3, vec![7.0; rows * (length + 3)]);
             // SAFETY: `new` asks for rows that can be read, and these are what the bytes were made of.
-            let work =
-                unsafe { HalfRows::new((bytes.as_ptr(), distance), (rows, length), (&mut out, stride)) };
-            on(isa, work);
+            let from = unsafe { Strided::new(bytes.as_ptr(), distance, (rows, length)) };
+            on(isa, HalfRows::new(from, &mut out, stride));
             for (row, out) in bytes.chunks(distance).zip(out.chunks(stride)) {
                 let mut exact = vec![7.0; stride];
                 orlop_quant::decode(DType::F16, &row[..2 * length], &mut exact[..length]).unwrap();
@@ -210,12 +209,10 @@ fn products_of_small_matrices() {
                 let mut sums = before.clone();
                 let product = Product {
                     left: Matrix { floats: &left, stride: left_stride },
-                    right: Matrix { floats: &right, stride: right_stride },
+                    right: Strided::floats(&right, right_stride, (depth, columns)),
                     sums: &mut sums,
                     stride,
                     rows,
-                    columns,
-                    depth,
                     fresh,
                 };
                 on(isa, product);
@@ -232,6 +229,26 @@ fn products_of_small_matrices() {
                     let error = (f64::from(*found) - exact).abs();
                     assert!(error <= 2e-3, "{isa} {rows}x{columns}x{depth}: {found} {exact}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn scores_of_a_few_rows() {
+    for isa in isas() {
+        for (count, rows, depth) in [(1, 1, 16), (3, 64, 64), (4, 33, 80), (8, 7, 128)] {
+            let (left, right) = (numbers(count * (depth + 3), 1), numbers(rows * (depth + 5), 2));
+            let stride = rows.next_multiple_of(16);
+            let mut scores = vec![0.0; count * stride];
+            let left_matrix = Matrix { floats: &left, stride: depth + 3 };
+            let right_rows = Strided::floats(&right, depth + 5, (rows, depth));
+            on(isa, Scores { left: left_matrix, right: right_rows, scores: &mut scores, stride, count });
+            for (i, j) in (0..count).flat_map(|i| (0..rows).map(move |j| (i, j))) {
+                let terms = left[i * (depth + 3)..].iter().zip(&right[j * (depth + 5)..]).take(depth);
+                let exact: f64 = terms.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                let found = scores[i * stride + j];
+                assert!((f64::from(found) - exact).abs() <= 2e-3, "{isa} {i} {j}: {found} {exact}");
             }
         }
     }

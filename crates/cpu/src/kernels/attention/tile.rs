@@ -9,10 +9,15 @@ use crate::access::Src;
 use crate::kernels::soft_max::slope;
 use crate::simd::{add_scaled, widened};
 use crate::task::Task;
-use crate::vector::{Floats, LargestOf, Matrix, Product, Scaled, SoftCapped, Transposition, Weights, on};
+use crate::vector::{
+    Element, Floats, LargestOf, Matrix, Product, Scaled, Scores, SoftCapped, Strided, Transposition, Weights,
+    on,
+};
 
 /// KV rows in a block.
 pub(super) const BLOCK: usize = 64;
+/// Queries for which rows of K are not turned into columns, at most.
+const FEW: usize = 8;
 /// Rows of floats begin at multiples of this.
 const LINE: usize = 16;
 
@@ -141,6 +146,9 @@ impl<'a> Tile<'a> {
 
     /// The products of queries and rows of K. What is beyond `length` may hold anything.
     fn score(&mut self, first: u64, length: usize) {
+        if self.count <= FEW && self.dk.is_multiple_of(LINE) {
+            return self.score_few(first, length);
+        }
         let line = self.read_rows(1, first, length);
         let columns = length.next_multiple_of(LINE);
         let from = Matrix { floats: self.rows, stride: line };
@@ -148,15 +156,29 @@ impl<'a> Tile<'a> {
         on(self.task.isa, work);
         let work = Product {
             left: Matrix { floats: self.elements, stride: line },
-            right: Matrix { floats: self.keys, stride: BLOCK },
+            right: Strided::floats(self.keys, BLOCK, (self.dk, columns)),
             sums: self.scores,
             stride: BLOCK,
             rows: self.count,
-            columns,
-            depth: self.dk,
             fresh: true,
         };
         on(self.task.isa, work);
+    }
+
+    /// As `score`, where it does not pay to turn rows into columns.
+    fn score_few(&mut self, first: u64, length: usize) {
+        if let Some(right) = self.task.src[1].halves([first, self.kv[0], self.kv[1]], length) {
+            return on(self.task.isa, self.scores_with(right));
+        }
+        let line = self.read_rows(1, first, length);
+        let rows = std::mem::take(&mut self.rows);
+        on(self.task.isa, self.scores_with(Strided::floats(rows, line, (length, self.dk))));
+        self.rows = rows;
+    }
+
+    fn scores_with<'b, E: Element>(&'b mut self, right: Strided<'b, E>) -> Scores<'b, E> {
+        let left = Matrix { floats: self.elements, stride: self.dk };
+        Scores { left, right, scores: self.scores, stride: BLOCK, count: self.count }
     }
 
     /// Turns a query's products of a block into weights relative to the largest score so far; tells whether it does
@@ -204,22 +226,26 @@ impl<'a> Tile<'a> {
 
     /// Adds rows of V, times their weights, to the sums of the queries that see them.
     fn add(&mut self, first: u64, length: usize, hidden: bool) {
+        if self.count <= FEW
+            && !hidden
+            && self.dv.is_multiple_of(LINE)
+            && let Some(right) = self.task.src[2].halves([first, self.kv[0], self.kv[1]], length)
+        {
+            return on(self.task.isa, self.sums_with(right));
+        }
         let line = self.read_rows(2, first, length);
         // A weight of 0 hides numbers only.
         if hidden && !self.rows[..length * line].iter().all(|x| x.is_finite()) {
             return self.add_seen(length, line);
         }
-        let work = Product {
-            left: Matrix { floats: self.scores, stride: BLOCK },
-            right: Matrix { floats: self.rows, stride: line },
-            sums: self.sums,
-            stride: line,
-            rows: self.count,
-            columns: line,
-            depth: length,
-            fresh: false,
-        };
-        on(self.task.isa, work);
+        let rows = std::mem::take(&mut self.rows);
+        on(self.task.isa, self.sums_with(Strided::floats(rows, line, (length, line))));
+        self.rows = rows;
+    }
+
+    fn sums_with<'b, E: Element>(&'b mut self, right: Strided<'b, E>) -> Product<'b, E> {
+        let (left, stride) = (Matrix { floats: self.scores, stride: BLOCK }, self.dv.next_multiple_of(LINE));
+        Product { left, right, sums: self.sums, stride, rows: self.count, fresh: false }
     }
 
     /// As `add`, without the rows that have a weight of 0.

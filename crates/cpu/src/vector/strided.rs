@@ -1,0 +1,109 @@
+//! Rows of stored floats that lie at equal distances.
+
+use std::marker::PhantomData;
+
+use half::f16;
+
+use super::Lanes;
+
+/// A stored float that is loaded as a lane.
+pub(crate) trait Element {
+    const BYTES: usize;
+
+    /// # Safety
+    /// `L::COUNT` of them can be read there, at any address.
+    unsafe fn load<L: Lanes>(from: *const u8) -> L;
+}
+
+impl Element for f32 {
+    const BYTES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(from: *const u8) -> L {
+        // SAFETY: the caller says that the floats are there.
+        unsafe { L::load(from.cast()) }
+    }
+}
+
+impl Element for f16 {
+    const BYTES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(from: *const u8) -> L {
+        // SAFETY: the caller says that the 16-bit floats are there.
+        unsafe { L::load_halves(from) }
+    }
+}
+
+/// Rows of elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Strided<'a, E> {
+    from: *const u8,
+    /// Bytes from one row to the next.
+    distance: usize,
+    rows: usize,
+    length: usize,
+    /// Whether what follows will be read next, and is not in the cache yet.
+    goes_on: bool,
+    elements: PhantomData<&'a E>,
+}
+
+impl<'a, E: Element> Strided<'a, E> {
+    /// Some rows of a longer run of them.
+    ///
+    /// # Safety
+    /// `rows` rows of `length` elements can be read from `from` on, `distance` bytes apart, as long as `'a`.
+    pub(crate) unsafe fn new(from: *const u8, distance: usize, (rows, length): (usize, usize)) -> Self {
+        Strided { from, distance, rows, length, goes_on: true, elements: PhantomData }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// A vector of row `row` from element `column` on.
+    ///
+    /// # Safety
+    /// The row has all of them.
+    #[inline(always)]
+    pub(super) unsafe fn load<L: Lanes>(&self, row: usize, column: usize) -> L {
+        debug_assert!(row < self.rows && column + L::COUNT <= self.length);
+        // SAFETY: `load` asks for readable elements: the caller says that they are the row's, `new`'s that it is there.
+        unsafe { E::load(self.from.wrapping_add(row * self.distance + column * E::BYTES)) }
+    }
+
+    /// Asks for the row that is as many behind this one as there are rows, if they go on.
+    #[inline(always)]
+    pub(super) fn prefetch<L: Lanes>(&self, row: usize) {
+        if !self.goes_on {
+            return;
+        }
+        let next = self.from.wrapping_add((row + self.rows) * self.distance);
+        for byte in (0..self.length * E::BYTES).step_by(64) {
+            L::prefetch(next.wrapping_add(byte));
+        }
+    }
+}
+
+impl Strided<'_, f16> {
+    pub(super) fn element(&self, row: usize, column: usize) -> f16 {
+        assert!(row < self.rows && column < self.length);
+        let from = self.from.wrapping_add(row * self.distance + 2 * column).cast::<[u8; 2]>();
+        // SAFETY: `read` asks for two readable bytes: `new`'s caller says that the row is there.
+        f16::from_le_bytes(unsafe { from.read() })
+    }
+}
+
+impl<'a> Strided<'a, f32> {
+    /// The first `length` of every `stride` floats.
+    pub(crate) fn floats(floats: &'a [f32], stride: usize, (rows, length): (usize, usize)) -> Self {
+        assert!(rows == 0 || (rows - 1) * stride + length <= floats.len());
+        // SAFETY: `new` asks for readable rows, checked above.
+        let all = unsafe { Strided::new(floats.as_ptr().cast(), 4 * stride, (rows, length)) };
+        Strided { goes_on: false, ..all }
+    }
+}
