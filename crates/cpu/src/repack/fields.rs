@@ -108,14 +108,14 @@ pub(super) fn cut(dtype: DType) -> Option<Cut> {
             3360,
             const {
                 &[
-                    third(q6_k::LOW_BITS_AT, 0),
-                    third(q6_k::LOW_BITS_AT + 32, 64),
-                    third(q6_k::HIGH_BITS_AT, 128),
-                    third(q6_k::LOW_BITS_AT + 64, 1536),
-                    third(q6_k::LOW_BITS_AT + 96, 1600),
-                    third(q6_k::HIGH_BITS_AT + 32, 1664),
-                    field(q6_k::SCALES_AT, 16, One, 3072),
-                    field(q6_k::SCALE_AT, 2, Two, 3328),
+                    field(q6_k::SCALE_AT, 2, Two, 0),
+                    field(q6_k::SCALES_AT, 16, One, 32),
+                    third(q6_k::LOW_BITS_AT, 288),
+                    third(q6_k::LOW_BITS_AT + 32, 352),
+                    third(q6_k::HIGH_BITS_AT, 416),
+                    third(q6_k::LOW_BITS_AT + 64, 1824),
+                    third(q6_k::LOW_BITS_AT + 96, 1888),
+                    third(q6_k::HIGH_BITS_AT + 32, 1952),
                 ]
             },
         ),

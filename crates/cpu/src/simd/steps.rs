@@ -130,7 +130,7 @@ macro_rules! tile_types {
             |tile, part, each| {
                 let (c, half) = (part / 2, part % 2);
                 for s in 4 * half..4 * half + 4 {
-                    let at = 192 * (8 * c + s);
+                    let at = 288 + 192 * (8 * c + s);
                     let (a, b, x) = (load(tile, at), load(tile, at + 64), load(tile, at + 128));
                     let k = 128 * c + 4 * s;
                     each(0, k, joined(low(a), pair::<0>(x)));
@@ -140,7 +140,7 @@ macro_rules! tile_types {
                 }
             }
             |part, slot| 8 * (part / 2) + 2 * slot + part % 2;
-            |tile, group| product(halves(tile, 3328), signed(tile, 3072 + 16 * group));
+            |tile, group| product(halves(tile, 0), signed(tile, 32 + 16 * group));
             |_tile, _group| zero()
         }
         tile_types! { @module q2_k 1344 256 16 0 4 4 true $(#[$attr])*

@@ -15,48 +15,67 @@ macro_rules! kernels {
     ($(#[$attr:meta])*) => {
         $(#[$attr])*
         pub(super) fn dot<const T: usize>(tiles: &[u8], acts: [&[Block]; T], out: &mut [[f32; 16]]) {
-            const GROUPS: usize = 32 / GROUP;
-            const BLOCKS: usize = ELEMENTS / 32;
             let mut sums = [_mm512_setzero_ps(); T];
             let tiles = tiles.as_chunks::<TILE>().0;
             // Closures in loops may stay calls, so there are none.
             let acts = acts.map(|act| &act.as_chunks::<BLOCKS>().0[..tiles.len()]);
             for (number, tile) in tiles.iter().enumerate() {
-                for part in 0..PARTS {
-                    let mut products = [[_mm512_setzero_si512(); T]; SLOTS];
-                    if OFFSET != 0 {
-                        for (slot, products) in products.iter_mut().enumerate() {
-                            let group = group_of(part, slot);
-                            for (product, act) in products.iter_mut().zip(&acts) {
-                                let tail = Tail::signed(&act[number][group / GROUPS]);
-                                let sum = tail.sum(within(group, GROUPS), GROUPS);
-                                *product = _mm512_set1_epi32(-OFFSET * sum);
-                            }
-                        }
-                    }
-                    steps(tile, part, |slot, k, codes| {
-                        for (product, act) in products[slot].iter_mut().zip(&acts) {
-                            let four = four(&act[number][k / 32], k % 32);
-                            *product = _mm512_dpbusd_epi32(*product, codes, four);
-                        }
-                    });
-                    for (slot, products) in products.iter().enumerate() {
-                        let group = group_of(part, slot);
-                        let (scale, min) = (scale(tile, group), min(tile, group));
-                        for ((sum, product), act) in sums.iter_mut().zip(products).zip(&acts) {
-                            let tail = Tail::signed(&act[number][group / GROUPS]);
-                            let scale = _mm512_mul_ps(scale, _mm512_set1_ps(tail.scale));
-                            *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(*product), scale, *sum);
-                            if MIN {
-                                let all = tail.scale * tail.sum(within(group, GROUPS), GROUPS) as f32;
-                                *sum = _mm512_fmadd_ps(min, _mm512_set1_ps(all), *sum);
-                            }
-                        }
-                    }
+                let acts = acts.map(|act| &act[number]);
+                dot_part::<T, 0>(tile, &acts, &mut sums);
+                if PARTS >= 4 {
+                    dot_part::<T, 1>(tile, &acts, &mut sums);
+                    dot_part::<T, 2>(tile, &acts, &mut sums);
+                    dot_part::<T, 3>(tile, &acts, &mut sums);
+                }
+                if PARTS == 8 {
+                    dot_part::<T, 4>(tile, &acts, &mut sums);
+                    dot_part::<T, 5>(tile, &acts, &mut sums);
+                    dot_part::<T, 6>(tile, &acts, &mut sums);
+                    dot_part::<T, 7>(tile, &acts, &mut sums);
                 }
             }
             for (out, sum) in out.iter_mut().zip(sums) {
                 store_f32(out, sum);
+            }
+        }
+
+        const BLOCKS: usize = ELEMENTS / 32;
+
+        /// Adds the products of one part of a tile. Places in it are constants, so that nothing is left to compute.
+        $(#[$attr])*
+        fn dot_part<const T: usize, const PART: usize>(
+            tile: &[u8; TILE],
+            acts: &[&[Block; BLOCKS]; T],
+            sums: &mut [F; T],
+        ) {
+            const GROUPS: usize = 32 / GROUP;
+            let mut products = [[_mm512_setzero_si512(); T]; SLOTS];
+            if OFFSET != 0 {
+                for (slot, products) in products.iter_mut().enumerate() {
+                    let group = group_of(PART, slot);
+                    for (product, act) in products.iter_mut().zip(acts) {
+                        let sum = Tail::signed(&act[group / GROUPS]).sum(within(group, GROUPS), GROUPS);
+                        *product = _mm512_set1_epi32(-OFFSET * sum);
+                    }
+                }
+            }
+            steps(tile, PART, |slot, k, codes| {
+                for (product, act) in products[slot].iter_mut().zip(acts) {
+                    *product = _mm512_dpbusd_epi32(*product, codes, four(&act[k / 32], k % 32));
+                }
+            });
+            for (slot, products) in products.iter().enumerate() {
+                let group = group_of(PART, slot);
+                let (scale, min) = (scale(tile, group), min(tile, group));
+                for ((sum, product), act) in sums.iter_mut().zip(products).zip(acts) {
+                    let tail = Tail::signed(&act[group / GROUPS]);
+                    let scale = _mm512_mul_ps(scale, _mm512_set1_ps(tail.scale));
+                    *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(*product), scale, *sum);
+                    if MIN {
+                        let all = tail.scale * tail.sum(within(group, GROUPS), GROUPS) as f32;
+                        *sum = _mm512_fmadd_ps(min, _mm512_set1_ps(all), *sum);
+                    }
+                }
             }
         }
 
