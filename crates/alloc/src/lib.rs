@@ -21,6 +21,7 @@ mod layouts;
 mod linear;
 mod memory_plan;
 mod observe;
+mod reorder;
 mod saved_plan;
 mod session;
 mod tensor_allocator;
@@ -43,6 +44,7 @@ pub use memory_plan::{
     plan_memory_until,
 };
 pub use observe::{Event, Observer};
+pub use reorder::{Reordered, plan_reordered, plan_reordered_until, reorder};
 pub use saved_plan::{SavedMemoryPlan, SavedPlanError};
 pub use session::{PlanId, Session, SessionOptions};
 pub use tensor_allocator::TensorAllocator;

@@ -191,6 +191,23 @@ impl Usage {
         });
     }
 
+    /// The same usage with its steps in another order, each a group of its own unless all stay where they are.
+    /// Groups of several steps keep their numbers, so their steps must stay together.
+    pub fn in_order(&self, order: &[usize]) -> Usage {
+        let mut usage = Usage {
+            arenas: self.arenas.clone(),
+            leafs: self.leafs.clone(),
+            unread: self.unread,
+            values: self.values.clone(),
+            names: self.names.clone(),
+            ..Usage::default()
+        };
+        for (position, index) in order.iter().enumerate() {
+            usage.push_step(StepView { group: self.steps[position].group, ..self.step(*index) });
+        }
+        usage
+    }
+
     /// All values.
     pub fn values(&self) -> &[ValueInfo] {
         &self.values

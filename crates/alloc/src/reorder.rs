@@ -1,0 +1,108 @@
+//! Other orders of the same work, for less memory.
+//!
+//! [`reorder`] is a pure function from a usage to an order of its steps. What must come before what are data edges
+//! and storage edges ([`edges`]). Where every order passes through the same point the usage falls apart into
+//! blocks ([`block`]); each block is searched by itself ([`search`]), the one that needs most first, until one
+//! cannot be lowered: no other can then change the whole.
+
+mod block;
+mod bound;
+mod edges;
+mod search;
+mod state;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::{ArenaId, Error, MemoryPlan, PlanOptions, Usage, plan_memory_until};
+use block::{Block, Roots};
+
+/// Work allowed for each step, in looks at a step that could be next, and for a graph of any size beside that.
+const EFFORT: (u64, u64) = (200, 400_000);
+
+/// The plans of a usage in the order that was given and in the best one found.
+#[derive(Clone, Debug)]
+pub struct Reordered {
+    /// The steps of the given usage, in the new order.
+    pub order: Vec<usize>,
+    /// The plan of the usage in that order.
+    pub plan: MemoryPlan,
+    /// The plan of the usage as it was given.
+    pub given: MemoryPlan,
+}
+
+impl Reordered {
+    /// Whether anything was gained; the order is the given one otherwise.
+    pub fn gains(&self) -> bool {
+        self.plan.total() < self.given.total()
+    }
+}
+
+/// Plans a usage in its own order and in a better one, and keeps the smaller plan: no arena gets larger.
+///
+/// # Errors
+/// As [`crate::plan_memory`].
+pub fn plan_reordered(usage: &Arc<Usage>, options: &PlanOptions) -> Result<Reordered, Error> {
+    plan_reordered_until(usage, options, &|| false)
+}
+
+/// [`plan_reordered`], but `stop` is asked every now and then, and the best plan so far comes back soon after it
+/// says yes.
+///
+/// # Errors
+/// As [`crate::plan_memory`].
+pub fn plan_reordered_until(
+    usage: &Arc<Usage>,
+    options: &PlanOptions,
+    stop: &dyn Fn() -> bool,
+) -> Result<Reordered, Error> {
+    let given = plan_memory_until(usage, options, stop)?;
+    let same = || (0..usage.step_count()).collect();
+    let order = reorder(usage);
+    if order.is_sorted() {
+        return Ok(Reordered { order, plan: given.clone(), given });
+    }
+    let plan = plan_memory_until(&Arc::new(usage.in_order(&order)), options, stop)?;
+    let no_arena_larger = plan.arenas.iter().zip(&given.arenas).all(|(new, old)| new.peak <= old.peak);
+    Ok(if no_arena_larger && plan.total() < given.total() {
+        Reordered { order, plan, given }
+    } else {
+        Reordered { order: same(), plan: given.clone(), given }
+    })
+}
+
+/// An order of a valid usage's steps in which fewer bytes are in use at once, within all dependencies; the given
+/// order where none was found. Equal usages have equal orders.
+///
+/// Steps of different arenas, what belongs to a group, and steps that copy between arenas stay where they are;
+/// only steps between them change places.
+pub fn reorder(usage: &Usage) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..usage.step_count()).collect();
+    let before = edges::predecessors(usage);
+    let roots = Roots::of(usage);
+    let mut effort = EFFORT.0 * usage.step_count() as u64 + EFFORT.1;
+    for arena in 0..usage.arenas.len() {
+        let arena = ArenaId::new(arena);
+        let mine = |range: &Range<usize>| usage.step(range.start).arena == arena;
+        let ranges: Vec<Range<usize>> = edges::movable(usage)
+            .into_iter()
+            .filter(mine)
+            .flat_map(|range| edges::pieces(&before, range))
+            .collect();
+        let mut blocks: Vec<Block> = Block::all(usage, &roots, arena, &ranges, &before);
+        // A block that is searched in vain is a floor under all others.
+        blocks.sort_by_key(|block| (std::cmp::Reverse(block.peak), block.range.start));
+        let mut floor = 0;
+        for block in &blocks {
+            if block.peak <= floor {
+                break;
+            }
+            let found = search::best_order(block, floor, &mut effort);
+            floor = floor.max(found.peak);
+            for (at, step) in block.range.clone().zip(found.order) {
+                order[at] = block.range.start + step;
+            }
+        }
+    }
+    order
+}

@@ -1,0 +1,145 @@
+use std::collections::HashSet;
+
+use super::block::Block;
+use super::bound::lower_bound;
+use super::state::State;
+
+/// How many of the steps that could be next are tried out before one is chosen.
+const LOOKS: usize = 12;
+
+/// Heights between the bound and the best order so far that are tried.
+const ROUNDS: usize = 8;
+
+/// An order of a block, and what it needs.
+pub(super) struct Found {
+    pub(super) order: Vec<usize>,
+    pub(super) peak: u64,
+}
+
+/// What came of looking for an order below a height.
+enum Outcome {
+    Order(Vec<u32>),
+    /// There is none.
+    None,
+    /// The effort was spent.
+    Spent,
+}
+
+/// The lowest order of a block that could be found, or one as low as `enough`. The given order is kept if there is
+/// no lower one.
+pub(super) fn best_order(block: &Block, enough: u64, effort: &mut u64) -> Found {
+    let mirrored = block.mirrored();
+    let mut best = Found { order: (0..block.len()).collect(), peak: block.peak };
+    let mut low = lower_bound(block).max(enough);
+    let mut height = low;
+    for round in 0..ROUNDS {
+        if low >= best.peak {
+            break;
+        }
+        let share = *effort / (2 * (ROUNDS - round) as u64);
+        match at_most(block, &mirrored, height, share, effort) {
+            Some(order) => {
+                best.peak = State::new(block).peak_of(order.iter().copied());
+                best.order = order.into_iter().map(|step| step as usize).collect();
+            }
+            None => low = height + 1,
+        }
+        height = low + (best.peak.max(low) - low) / 2;
+    }
+    best
+}
+
+/// An order that never needs more than `height`.
+fn at_most(block: &Block, mirrored: &Block, height: u64, share: u64, effort: &mut u64) -> Option<Vec<u32>> {
+    for (block, turn) in [(mirrored, true), (block, false)] {
+        let mut left = share;
+        let outcome = descend(block, height, &mut left);
+        *effort -= (share - left).min(*effort);
+        match outcome {
+            Outcome::Order(mut order) => {
+                if turn {
+                    let last = order.len().saturating_sub(1) as u32;
+                    order = order.iter().rev().map(|step| last - step).collect();
+                }
+                return Some(order);
+            }
+            Outcome::None => return None,
+            Outcome::Spent => {}
+        }
+    }
+    None
+}
+
+/// A choice on the way down: how many steps were done before it, and what else could be next.
+struct Choice {
+    done: usize,
+    mark: u64,
+    next: Vec<u32>,
+}
+
+/// Goes forward within a height, and back where that ends nowhere. A step that leaves no more behind than it found
+/// is always right, so only steps that leave more are choices; sets of steps that led nowhere are not tried again.
+fn descend(block: &Block, height: u64, left: &mut u64) -> Outcome {
+    let mut state = State::new(block);
+    if state.live > height {
+        return Outcome::None;
+    }
+    let mut hopeless: HashSet<u64> = HashSet::new();
+    let mut choices: Vec<Choice> = Vec::new();
+    loop {
+        settle(&mut state, height, left);
+        if state.done.len() == block.len() {
+            return Outcome::Order(state.done);
+        }
+        if *left == 0 {
+            return Outcome::Spent;
+        }
+        if !hopeless.contains(&state.mark) {
+            let next = candidates(&mut state, height, left);
+            choices.push(Choice { done: state.done.len(), mark: state.mark, next });
+        }
+        loop {
+            let Some(choice) = choices.last_mut() else { return Outcome::None };
+            state.retreat(choice.done);
+            if let Some(step) = choice.next.pop() {
+                state.advance(step);
+                break;
+            }
+            hopeless.insert(choice.mark);
+            choices.pop();
+        }
+    }
+}
+
+/// Does all steps that fit and leave no more behind than they find.
+fn settle(state: &mut State<'_>, height: u64, left: &mut u64) {
+    loop {
+        *left = left.saturating_sub(state.ready.len() as u64);
+        let free = |step: &u32| {
+            let cost = state.cost(*step);
+            cost.during <= height && cost.after <= state.live
+        };
+        let Some(step) = state.ready.iter().copied().find(free) else { return };
+        state.advance(step);
+    }
+}
+
+/// The steps that fit, the most promising last: what leaves least behind once all that follows by itself is done.
+fn candidates(state: &mut State<'_>, height: u64, left: &mut u64) -> Vec<u32> {
+    let costs = state.ready.iter().map(|step| (state.cost(*step), *step));
+    let mut fitting: Vec<(u64, u32)> =
+        costs.filter(|(cost, _)| cost.during <= height).map(|(cost, step)| (cost.after, step)).collect();
+    fitting.sort_unstable();
+    if fitting.len() > 1 {
+        let done = state.done.len();
+        for (after, step) in fitting.iter_mut().take(LOOKS) {
+            state.advance(*step);
+            settle(state, height, left);
+            *after = state.live;
+            state.retreat(done);
+        }
+        let looked = fitting.len().min(LOOKS);
+        fitting[..looked].sort_unstable();
+    }
+    fitting.into_iter().rev().map(|(_, step)| step).collect()
+}
