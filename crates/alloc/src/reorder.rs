@@ -18,7 +18,7 @@ use crate::{ArenaId, Error, MemoryPlan, PlanOptions, Usage, plan_memory_until};
 use block::{Block, Roots};
 
 /// Work allowed for each step, in looks at a step that could be next, and for a graph of any size beside that.
-const EFFORT: (u64, u64) = (200, 400_000);
+const EFFORT: (u64, u64) = (400, 1_000_000);
 
 /// The plans of a usage in the order that was given and in the best one found.
 #[derive(Clone, Debug)]

@@ -191,8 +191,8 @@ impl Usage {
         });
     }
 
-    /// The same usage with its steps in another order, each a group of its own unless all stay where they are.
-    /// Groups of several steps keep their numbers, so their steps must stay together.
+    /// The same usage with its steps in another order: at each position, the step of that number. Groups are of
+    /// positions, so steps of one group should stay there.
     pub fn in_order(&self, order: &[usize]) -> Usage {
         let mut usage = Usage {
             arenas: self.arenas.clone(),

@@ -19,8 +19,8 @@ pub(super) struct Found {
 /// What came of looking for an order below a height.
 enum Outcome {
     Order(Vec<u32>),
-    /// There is none.
-    None,
+    /// There is none, and none below this height either.
+    NoneBelow(u64),
     /// The effort was spent.
     Spent,
 }
@@ -38,36 +38,37 @@ pub(super) fn best_order(block: &Block, enough: u64, effort: &mut u64) -> Found 
         }
         let share = *effort / (2 * (ROUNDS - round) as u64);
         match at_most(block, &mirrored, height, share, effort) {
-            Some(order) => {
+            Outcome::Order(order) => {
                 best.peak = State::new(block).peak_of(order.iter().copied());
                 best.order = order.into_iter().map(|step| step as usize).collect();
             }
-            None => low = height + 1,
+            Outcome::NoneBelow(height) => low = height,
+            Outcome::Spent => low = height + 1,
         }
         height = low + (best.peak.max(low) - low) / 2;
     }
     best
 }
 
-/// An order that never needs more than `height`.
-fn at_most(block: &Block, mirrored: &Block, height: u64, share: u64, effort: &mut u64) -> Option<Vec<u32>> {
-    for (block, turn) in [(mirrored, true), (block, false)] {
+/// An order that never needs more than `height`, sought from the end and, in vain, from the beginning.
+fn at_most(block: &Block, mirrored: &Block, height: u64, share: u64, effort: &mut u64) -> Outcome {
+    let mut outcome = Outcome::Spent;
+    for block in [mirrored, block] {
         let mut left = share;
-        let outcome = descend(block, height, &mut left);
+        outcome = descend(block, height, &mut left);
         *effort -= (share - left).min(*effort);
-        match outcome {
-            Outcome::Order(mut order) => {
-                if turn {
-                    let last = order.len().saturating_sub(1) as u32;
-                    order = order.iter().rev().map(|step| last - step).collect();
-                }
-                return Some(order);
+        match &mut outcome {
+            Outcome::Order(order) if block.backwards => {
+                let last = order.len().saturating_sub(1) as u32;
+                order.reverse();
+                order.iter_mut().for_each(|step| *step = last - *step);
             }
-            Outcome::None => return None,
-            Outcome::Spent => {}
+            Outcome::Spent => continue,
+            _ => {}
         }
+        break;
     }
-    None
+    outcome
 }
 
 /// A choice on the way down: how many steps were done before it, and what else could be next.
@@ -82,8 +83,10 @@ struct Choice {
 fn descend(block: &Block, height: u64, left: &mut u64) -> Outcome {
     let mut state = State::new(block);
     if state.live > height {
-        return Outcome::None;
+        return Outcome::NoneBelow(state.live);
     }
+    // The least that any step needed which did not fit.
+    let mut beyond = u64::MAX;
     let mut hopeless: HashSet<u64> = HashSet::new();
     let mut choices: Vec<Choice> = Vec::new();
     loop {
@@ -95,11 +98,11 @@ fn descend(block: &Block, height: u64, left: &mut u64) -> Outcome {
             return Outcome::Spent;
         }
         if !hopeless.contains(&state.mark) {
-            let next = candidates(&mut state, height, left);
+            let next = candidates(&mut state, height, &mut beyond, left);
             choices.push(Choice { done: state.done.len(), mark: state.mark, next });
         }
         loop {
-            let Some(choice) = choices.last_mut() else { return Outcome::None };
+            let Some(choice) = choices.last_mut() else { return Outcome::NoneBelow(beyond) };
             state.retreat(choice.done);
             if let Some(step) = choice.next.pop() {
                 state.advance(step);
@@ -125,10 +128,16 @@ fn settle(state: &mut State<'_>, height: u64, left: &mut u64) {
 }
 
 /// The steps that fit, the most promising last: what leaves least behind once all that follows by itself is done.
-fn candidates(state: &mut State<'_>, height: u64, left: &mut u64) -> Vec<u32> {
-    let costs = state.ready.iter().map(|step| (state.cost(*step), *step));
-    let mut fitting: Vec<(u64, u32)> =
-        costs.filter(|(cost, _)| cost.during <= height).map(|(cost, step)| (cost.after, step)).collect();
+fn candidates(state: &mut State<'_>, height: u64, beyond: &mut u64, left: &mut u64) -> Vec<u32> {
+    let mut fitting: Vec<(u64, u32)> = Vec::new();
+    for step in &state.ready {
+        let cost = state.cost(*step);
+        if cost.during <= height {
+            fitting.push((cost.after, *step));
+        } else {
+            *beyond = (*beyond).min(cost.during);
+        }
+    }
     fitting.sort_unstable();
     if fitting.len() > 1 {
         let done = state.done.len();
