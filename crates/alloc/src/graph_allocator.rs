@@ -6,7 +6,7 @@ use orlop_backend::{BufferType, Slot, same_type};
 use orlop_graph::{Graph, Leaf, Order, TensorDesc, TensorId};
 
 use crate::arena::Arenas;
-use crate::graph_usage::{Homes, Lowered, arena_info, check_order, plain_steps, usage_of};
+use crate::graph_usage::{Homes, Lowered, check_order, plain_steps, usage_of};
 use crate::observe::{Event, Observer, narrate};
 use crate::{
     ArenaId, ArenaInfo, Error, Externals, Growth, MemoryPlan, Misfit, PlanOptions, Usage, ValueId,
@@ -315,7 +315,7 @@ struct Assigned<'a> {
 
 impl Homes for Assigned<'_> {
     fn arenas(&self) -> Vec<ArenaInfo> {
-        self.types.iter().map(|buffer_type| arena_info(&**buffer_type)).collect()
+        self.types.iter().map(|buffer_type| ArenaInfo::of(&**buffer_type)).collect()
     }
 
     fn bytes(&self, arena: ArenaId, desc: &TensorDesc) -> u64 {

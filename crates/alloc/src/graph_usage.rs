@@ -27,12 +27,14 @@ pub(crate) trait Homes {
     fn leaf(&self, id: TensorId, leaf: Leaf) -> Option<ArenaId>;
 }
 
-/// What an arena of a buffer type is.
-pub(crate) fn arena_info(buffer_type: &dyn BufferType) -> ArenaInfo {
-    ArenaInfo {
-        name: buffer_type.name().to_owned(),
-        alignment: buffer_type.alignment(),
-        max_chunk: buffer_type.max_bytes(),
+impl ArenaInfo {
+    /// An arena of a buffer type.
+    pub fn of(buffer_type: &dyn BufferType) -> ArenaInfo {
+        ArenaInfo {
+            name: buffer_type.name().to_owned(),
+            alignment: buffer_type.alignment(),
+            max_chunk: buffer_type.max_bytes(),
+        }
     }
 }
 

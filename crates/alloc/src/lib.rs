@@ -44,7 +44,7 @@ pub use memory_plan::{
     plan_memory_until,
 };
 pub use observe::{Event, Observer};
-pub use reorder::{Reordered, plan_reordered, plan_reordered_until, reorder};
+pub use reorder::{Part, Reordered, StepOrder, plan_reordered, plan_reordered_until, reorder};
 pub use saved_plan::{SavedMemoryPlan, SavedPlanError};
 pub use session::{PlanId, Session, SessionOptions};
 pub use tensor_allocator::TensorAllocator;

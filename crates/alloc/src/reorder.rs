@@ -10,6 +10,7 @@ mod bound;
 mod edges;
 mod search;
 mod state;
+mod steps;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,8 +18,20 @@ use std::sync::Arc;
 use crate::{ArenaId, Error, MemoryPlan, PlanOptions, Usage, plan_memory_until};
 use block::{Block, Roots};
 
-/// Work allowed for each step, in looks at a step that could be next, and for a graph of any size beside that.
-const EFFORT: (u64, u64) = (400, 1_000_000);
+pub use steps::Part;
+
+/// Whether steps may change places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StepOrder {
+    /// Where the plan gets smaller by it.
+    #[default]
+    Smallest,
+    /// Never: steps run as they were given.
+    Given,
+}
+
+/// A usage of few steps is given the work of so many.
+const FEW_STEPS: u64 = 1000;
 
 /// The plans of a usage in the order that was given and in the best one found.
 #[derive(Clone, Debug)]
@@ -58,7 +71,7 @@ pub fn plan_reordered_until(
 ) -> Result<Reordered, Error> {
     let given = plan_memory_until(usage, options, stop)?;
     let same = || (0..usage.step_count()).collect();
-    let order = reorder(usage);
+    let order = reorder(usage, options.search.effort);
     if order.is_sorted() {
         return Ok(Reordered { order, plan: given.clone(), given });
     }
@@ -74,13 +87,14 @@ pub fn plan_reordered_until(
 /// An order of a valid usage's steps in which fewer bytes are in use at once, within all dependencies; the given
 /// order where none was found. Equal usages have equal orders.
 ///
-/// Steps of different arenas, what belongs to a group, and steps that copy between arenas stay where they are;
+/// `effort` is the work allowed per step, in units of about one look at a step that could be next; a usage of few
+/// steps is given the work of a thousand. Steps of different arenas, what belongs to a group, and steps that copy between arenas stay where they are;
 /// only steps between them change places.
-pub fn reorder(usage: &Usage) -> Vec<usize> {
+pub fn reorder(usage: &Usage, effort: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..usage.step_count()).collect();
     let before = edges::predecessors(usage);
     let roots = Roots::of(usage);
-    let mut effort = EFFORT.0 * usage.step_count() as u64 + EFFORT.1;
+    let mut effort = effort.saturating_mul(FEW_STEPS.max(usage.step_count() as u64));
     for arena in 0..usage.arenas.len() {
         let arena = ArenaId::new(arena);
         let mine = |range: &Range<usize>| usage.step(range.start).arena == arena;

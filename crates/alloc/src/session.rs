@@ -9,11 +9,11 @@ use orlop_backend::{
 use orlop_graph::{Graph, Leaf, NodeId, Origin, TensorDesc, TensorId};
 
 use crate::arena::Arenas;
-use crate::graph_usage::{Homes, Lowered, arena_info, usage_of};
+use crate::graph_usage::{Homes, Lowered, usage_of};
 use crate::inputs::{Inputs, get_whole, leafs_of, set_whole, unbound};
 use crate::{
-    ArenaId, ArenaInfo, Error, Externals, Growth, MemoryPlan, PlanOptions, SetTensor, TensorSet, ValueId,
-    plan_memory,
+    ArenaId, ArenaInfo, Error, Externals, Growth, MemoryPlan, PlanOptions, SetTensor, StepOrder, TensorSet,
+    ValueId, plan_memory, plan_reordered,
 };
 
 /// Runs graphs on one device, all of them in one arena that is as large as the largest needs.
@@ -40,6 +40,8 @@ pub struct SessionOptions {
     pub plan: PlanOptions,
     /// How the arena grows.
     pub growth: Growth,
+    /// Whether steps may change places.
+    pub order: StepOrder,
 }
 
 /// A graph that a session has prepared; prints as `p0`.
@@ -336,8 +338,15 @@ fn lower_and_plan(
     let at: Vec<(ArenaId, u32)> =
         (0..steps.steps.len()).map(|index| (ArenaId::new(0), index as u32)).collect();
     let usage = usage_of(Lowered { graph, steps: &steps, at: &at }, &OneArena(&**arena_type))?;
-    let plan = plan_memory(&Arc::new(usage), &options.plan)?;
-    Ok((steps, Arc::new(plan)))
+    let usage = Arc::new(usage);
+    match options.order {
+        StepOrder::Given => Ok((steps, Arc::new(plan_memory(&usage, &options.plan)?))),
+        StepOrder::Smallest => {
+            let best = plan_reordered(&usage, &options.plan)?;
+            let steps = if best.gains() { steps.in_order(&best.order) } else { steps };
+            Ok((steps, Arc::new(best.plan)))
+        }
+    }
 }
 
 /// Inputs and results in the arena, everything else beside it.
@@ -345,7 +354,7 @@ struct OneArena<'a>(&'a dyn BufferType);
 
 impl Homes for OneArena<'_> {
     fn arenas(&self) -> Vec<ArenaInfo> {
-        vec![arena_info(self.0)]
+        vec![ArenaInfo::of(self.0)]
     }
 
     fn bytes(&self, _: ArenaId, desc: &TensorDesc) -> u64 {

@@ -59,6 +59,32 @@ pub struct Steps {
     pub temporaries: Vec<Temporary>,
 }
 
+impl Steps {
+    /// The same steps in another order: at each position, the step of that number.
+    ///
+    /// # Panics
+    /// If the order is not one of these steps.
+    pub fn in_order(&self, order: &[usize]) -> Steps {
+        let mut position = vec![0; self.steps.len()];
+        order.iter().enumerate().for_each(|(at, step)| position[*step] = at);
+        let mut temporaries = self.temporaries.clone();
+        for temporary in &mut temporaries {
+            let ends = [position[temporary.first], position[temporary.last]];
+            (temporary.first, temporary.last) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+        }
+        let steps: Vec<Step> = order.iter().map(|step| self.steps[*step].clone()).collect();
+        for (at, step) in steps.iter().enumerate() {
+            for value in step.reads.iter().chain(&step.writes) {
+                if let Value::Temporary(number) = value {
+                    let temporary = &mut temporaries[*number];
+                    (temporary.first, temporary.last) = (temporary.first.min(at), temporary.last.max(at));
+                }
+            }
+        }
+        Steps { options: self.options.clone(), steps, temporaries }
+    }
+}
+
 /// One kernel's work. All that it reads lives to its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {

@@ -17,6 +17,7 @@ mod lost;
 mod machine;
 mod marks;
 mod memory;
+mod order;
 mod passes;
 mod pin;
 mod placement;

@@ -131,13 +131,8 @@ impl Scene<'_> {
 
     /// One usage a domain, on the steps of its own devices.
     fn usages(&self) -> Result<(Vec<Usage>, Values), Error> {
-        let info = |buffer_type: &Arc<dyn BufferType>| ArenaInfo {
-            name: buffer_type.name().to_owned(),
-            alignment: buffer_type.alignment(),
-            max_chunk: buffer_type.max_bytes(),
-        };
         let mut usages: Vec<Usage> =
-            self.domains.types.iter().map(|t| Usage::new(vec![info(t)], Unread::Dies)).collect();
+            self.domains.types.iter().map(|t| Usage::new(vec![ArenaInfo::of(&**t)], Unread::Dies)).collect();
         let mut values = Values::default();
         let holds = self.holds();
         self.push_values(&mut usages, &mut values, &holds);
@@ -178,7 +173,7 @@ impl Scene<'_> {
         Ok((usages, values))
     }
 
-    fn failed(&self, domain: usize, source: orlop_alloc::Error) -> Error {
+    pub(crate) fn failed(&self, domain: usize, source: orlop_alloc::Error) -> Error {
         Error::Memory { device: self.domains.types[domain].name().to_owned(), source: Box::new(source) }
     }
 

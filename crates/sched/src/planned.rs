@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use orlop_alloc::MemoryPlan;
+use orlop_alloc::{MemoryPlan, StepOrder};
 use orlop_backend::{BufferType, Segment, Steps};
 use orlop_graph::{Graph, TensorId};
 
@@ -52,6 +52,11 @@ impl Planned {
             let scene =
                 Scene { graph, machine, domains, placement, schedule: schedule_ref, steps: steps_ref, depth };
             let memory = scene.plan(&options.plan, &options.known)?;
+            let better = match options.order {
+                StepOrder::Smallest => scene.reordered(&memory, &options.plan, &options.known)?,
+                StepOrder::Given => None,
+            };
+            let (steps, memory) = better.unwrap_or((steps, memory));
             Ok(Attempt { schedule, steps, memory })
         };
         let budgets = Budgets { machine, domains: &domains, budgets: &options.budgets };
@@ -141,7 +146,7 @@ fn lower(
 }
 
 /// The splits that read each root.
-fn readers(graph: &Graph, schedule: &Schedule) -> Vec<Vec<usize>> {
+pub(crate) fn readers(graph: &Graph, schedule: &Schedule) -> Vec<Vec<usize>> {
     let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.tensors().len()];
     for (index, part) in schedule.splits.iter().enumerate() {
         for input in part.nodes.iter().flat_map(|node| &graph.node(*node).inputs) {

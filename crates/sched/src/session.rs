@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orlop_alloc::{
     Arenas, Error as AllocError, Externals, Growth, Inputs, MemoryPlan, PlanOptions, SavedMemoryPlan,
-    SetTensor, TensorSet, leafs_of,
+    SetTensor, StepOrder, TensorSet, leafs_of,
 };
 use orlop_backend::{BufferType, LowerOptions, Queue, StoredTensor};
 use orlop_graph::{Graph, Leaf, TensorId};
@@ -50,6 +50,8 @@ pub struct SessionOptions {
     pub lower: LowerOptions,
     /// How memory is planned.
     pub plan: PlanOptions,
+    /// Whether steps may change places within their split.
+    pub order: StepOrder,
     /// Plans that were made before: an arena whose usage has the signature of one of them is not planned anew.
     pub known: Arc<[SavedMemoryPlan]>,
     /// How arenas grow.
@@ -69,6 +71,7 @@ impl Default for SessionOptions {
         SessionOptions {
             lower: LowerOptions::default(),
             plan: PlanOptions::default(),
+            order: StepOrder::default(),
             known: Arc::new([]),
             growth: Growth::default(),
             budgets: HashMap::new(),
