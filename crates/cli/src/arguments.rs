@@ -85,6 +85,10 @@ pub(crate) struct PlanArguments {
     /// Stop after so many seconds with the best plan so far, which then depends on the machine.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) time_limit: Option<Duration>,
+    /// Let steps change places where that takes less memory, within all that depends on what, and show what the given
+    /// order takes beside it. With --output, graphs get their order, too. Models are ordered so anyway.
+    #[arg(long)]
+    pub(crate) reorder: bool,
     /// Write the plan, with the signature of what it is a plan of, as JSON. For one problem or one graph.
     #[arg(long, value_name = "PLAN")]
     pub(crate) save: Option<PathBuf>,

@@ -116,6 +116,9 @@ struct DeviceReport {
     repacked: u64,
     kv: u64,
     compute: u64,
+    /// What `compute` would be if steps ran as they were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compute_given: Option<u64>,
     total: u64,
     free: Option<u64>,
 }
@@ -128,6 +131,7 @@ impl MemoryReport {
             repacked: share.repacked,
             kv: share.kv,
             compute: share.compute,
+            compute_given: None,
             total: share.total(),
             free: share.free,
         };
@@ -144,6 +148,14 @@ impl MemoryReport {
     /// With the most memory that this process has had.
     pub(crate) fn with_peak(self) -> MemoryReport {
         MemoryReport { peak_resident: peak_resident(), ..self }
+    }
+
+    /// With what steps in the given order would take.
+    pub(crate) fn with_given(mut self, given: &Forecast) -> MemoryReport {
+        for (device, share) in self.devices.iter_mut().zip(&given.devices) {
+            device.compute_given = Some(share.compute);
+        }
+        self
     }
 
     /// With the largest context that fits, if any does.

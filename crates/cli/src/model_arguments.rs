@@ -156,6 +156,7 @@ impl SettingArguments {
             plans: self.plans()?,
             layout,
             budgets,
+            ..Settings::default()
         })
     }
 }

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use orlop_alloc::{ArenaId, SavedMemoryPlan, SetTensor, TensorSet};
+use orlop_alloc::{ArenaId, SavedMemoryPlan, SetTensor, StepOrder, TensorSet};
 use orlop_backend::{BufferType, Layout as MemoryLayout, same_type};
 use orlop_graph::{TensorDesc, TensorId};
 use orlop_sched::{DeviceIx, Machine, Planned, SessionOptions, Wishes, largest_fitting, place_by_rules};
@@ -166,6 +166,12 @@ impl Blueprint {
         Ok(Blueprint { model, machine, settings, context, layout, decode, prompt, weights })
     }
 
+    /// The same, with steps that may change places or may not.
+    pub fn with_order(&self, order: StepOrder) -> Blueprint {
+        let settings = Settings { order, ..self.settings.clone() };
+        Blueprint { settings, ..self.clone() }
+    }
+
     /// The graph of another shape, on the same caches and weights.
     pub(crate) fn draw_shape(&self, shape: Shape) -> Result<Drawn, Error> {
         draw(&self.model, &self.settings, &self.layout, self.context, shape)
@@ -218,7 +224,8 @@ impl Blueprint {
 
     pub(crate) fn session_options(&self) -> SessionOptions {
         let known = Arc::clone(&self.settings.plans);
-        SessionOptions { lower: self.settings.lower(), known, ..SessionOptions::default() }
+        let order = self.settings.order;
+        SessionOptions { lower: self.settings.lower(), order, known, ..SessionOptions::default() }
     }
 
     pub(crate) fn cache_memory(&self, layer: usize) -> &Arc<dyn BufferType> {

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use orlop_alloc::SavedMemoryPlan;
+use orlop_alloc::{SavedMemoryPlan, StepOrder};
 use orlop_backend::{LowerOptions, Precision};
 use orlop_graph::DType;
 use orlop_sched::DeviceIx;
@@ -24,6 +24,8 @@ pub struct Settings {
     pub precision: Precision,
     /// Whether devices may fuse nodes. Default yes.
     pub fusion: bool,
+    /// Whether steps may change places. Default: where less memory is needed then.
+    pub order: StepOrder,
     /// Whose logits a batch gives. Default: the last token's.
     pub outputs: Outputs,
     /// Memory plans that were made before, for exactly these settings ([`crate::Blueprint::save`]). Default none.
@@ -43,6 +45,7 @@ impl Default for Settings {
             cache: CacheTypes::default(),
             precision: Precision::Fast,
             fusion: true,
+            order: StepOrder::default(),
             outputs: Outputs::Last,
             plans: Arc::new([]),
             layout: LayoutWish::First,

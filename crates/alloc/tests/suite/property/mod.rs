@@ -3,6 +3,7 @@
 mod dice;
 mod graphs;
 mod oracle;
+mod orders;
 mod usages;
 
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use orlop::alloc::{
     ArenaId, Error, Flaw, MemoryPlan, PlanOptions, SavedMemoryPlan, Sharing, ValueId, plan_as_ggml,
-    plan_memory_until,
+    plan_memory_until, plan_reordered_until,
 };
 use orlop::plan::{PlanError, Strategy};
 use serde::Serialize;
@@ -31,6 +31,9 @@ struct BufferReport<'a> {
     name: &'a str,
     /// What ggml's own algorithm takes.
     ggml: u64,
+    /// With `--reorder`, what the plan in the given order takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    given: Option<u64>,
     /// What the plan takes.
     peak: u64,
     /// Most bytes in use at one step, under ggml's lifetimes and choices in place.
@@ -45,6 +48,9 @@ struct Places<'a> {
     label: &'a str,
     ggml: Vec<(usize, usize, u32, u64)>,
     plan: Vec<(usize, usize, u32, u64)>,
+    /// With `--reorder`, the nodes in the plan's order, by position in the file's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order: Option<&'a [usize]>,
 }
 
 /// Both plans of a graph.
@@ -52,6 +58,14 @@ struct Planned {
     ggml: MemoryPlan,
     /// `None` where ggml's is what was asked for.
     own: Option<MemoryPlan>,
+    reordering: Option<Reordering>,
+}
+
+/// With `--reorder`: where the plan's steps stood, and what they took there.
+struct Reordering {
+    order: Vec<usize>,
+    /// By arena.
+    given: Vec<u64>,
 }
 
 impl Planned {
@@ -64,13 +78,16 @@ impl Planned {
 #[derive(Clone, Copy, Default)]
 struct Sums {
     ggml: u128,
+    given: Option<u128>,
     peak: u128,
     bound: u128,
 }
 
 impl Sums {
     fn of(planned: &Planned) -> Sums {
-        let mut sums = Sums::default();
+        let given = planned.reordering.as_ref().map(|reordering| reordering.given.iter());
+        let given = given.map(|bytes| bytes.map(|bytes| u128::from(*bytes)).sum());
+        let mut sums = Sums { given, ..Sums::default() };
         for (ggml, best) in planned.ggml.arenas.iter().zip(&planned.best().arenas) {
             sums.ggml += u128::from(ggml.peak);
             sums.peak += u128::from(best.peak);
@@ -81,6 +98,7 @@ impl Sums {
 
     fn add(&mut self, other: Sums) {
         self.ggml += other.ggml;
+        self.given = other.given.map(|given| given + self.given.unwrap_or(0));
         self.peak += other.peak;
         self.bound += other.bound;
     }
@@ -104,7 +122,9 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
     let mut total = Sums::default();
     let mut over: Option<(&GraphCase, u128)> = None;
     if !arguments.json {
-        printer.line(row("graph", width, ["ggml", "peak", "bound", "peak/bound"].map(str::to_owned)))?;
+        let head = ["ggml", "given order", "peak", "bound", "peak/bound"].into_iter();
+        let head = head.filter(|name| arguments.reorder || *name != "given order");
+        printer.line(row("graph", width, head.map(str::to_owned)))?;
     }
     for case in cases {
         let planned = plan(case, arguments)?;
@@ -153,13 +173,17 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
 fn plan(case: &GraphCase, arguments: &PlanArguments) -> Result<Planned, Failure> {
     let refused = |error: Error| refusal(case, &error);
     let ggml = plan_as_ggml(&case.usage).map_err(refused)?;
-    let own = match arguments.strategy {
-        Strategy::Ggml => None,
-        _ => {
-            let options = PlanOptions { search: arguments.search(), sharing: Sharing::Full };
-            let clock = Clock::start(arguments.time_limit);
-            Some(plan_memory_until(&case.usage, &options, &|| clock.is_over()).map_err(refused)?)
+    let options = PlanOptions { search: arguments.search(), sharing: Sharing::Full };
+    let clock = Clock::start(arguments.time_limit);
+    let stop = || clock.is_over();
+    let (own, reordering) = match arguments.strategy {
+        _ if arguments.reorder => {
+            let best = plan_reordered_until(&case.usage, &options, &stop).map_err(refused)?;
+            let given = best.given.arenas.iter().map(|arena| arena.peak).collect();
+            (Some(best.plan), Some(Reordering { order: best.order, given }))
         }
+        Strategy::Ggml => (None, None),
+        _ => (Some(plan_memory_until(&case.usage, &options, &stop).map_err(refused)?), None),
     };
     let flawed = |flaw: Flaw| Failure::our_mistake(format!("{}: `{}`: {flaw}", case.whence, case.label));
     match ggml.check() {
@@ -170,7 +194,7 @@ fn plan(case: &GraphCase, arguments: &PlanArguments) -> Result<Planned, Failure>
     if let Some(own) = &own {
         own.check().map_err(flawed)?;
     }
-    Ok(Planned { ggml, own })
+    Ok(Planned { ggml, own, reordering })
 }
 
 fn refusal(case: &GraphCase, error: &Error) -> Failure {
@@ -186,9 +210,11 @@ fn refusal(case: &GraphCase, error: &Error) -> Failure {
 
 fn report<'a>(case: &'a GraphCase, planned: &Planned) -> Report<'a> {
     let arenas = case.usage.arenas.iter().zip(planned.ggml.arenas.iter().zip(&planned.best().arenas));
-    let buffers = arenas.map(|(info, (ggml, best))| BufferReport {
+    let given = |arena: usize| Some(planned.reordering.as_ref()?.given[arena]);
+    let buffers = arenas.enumerate().map(|(index, (info, (ggml, best)))| BufferReport {
         name: &info.name,
         ggml: ggml.peak,
+        given: given(index),
         peak: best.peak,
         bound: ggml.bound,
         optimal: best.optimal,
@@ -196,7 +222,7 @@ fn report<'a>(case: &'a GraphCase, planned: &Planned) -> Report<'a> {
     Report { label: &case.label, buffers: buffers.collect() }
 }
 
-fn places<'a>(case: &'a GraphCase, planned: &Planned) -> Places<'a> {
+fn places<'a>(case: &'a GraphCase, planned: &'a Planned) -> Places<'a> {
     let list = |plan: &MemoryPlan| {
         let owners =
             case.usage.values().iter().enumerate().filter(|(index, value)| value.root.index() == *index);
@@ -206,17 +232,18 @@ fn places<'a>(case: &'a GraphCase, planned: &Planned) -> Places<'a> {
         });
         placed.collect()
     };
-    Places { label: &case.label, ggml: list(&planned.ggml), plan: list(planned.best()) }
+    let order = planned.reordering.as_ref().map(|reordering| &*reordering.order);
+    Places { label: &case.label, ggml: list(&planned.ggml), plan: list(planned.best()), order }
 }
 
-fn cells(sums: &Sums) -> [String; 4] {
+fn cells(sums: &Sums) -> impl Iterator<Item = String> {
     let bytes = |sum: u128| short_bytes(u64::try_from(sum).unwrap_or(u64::MAX));
-    [bytes(sums.ggml), bytes(sums.peak), bytes(sums.bound), format!("{:.4}", sums.ratio())]
+    let sizes = [Some(sums.ggml), sums.given, Some(sums.peak), Some(sums.bound)];
+    sizes.into_iter().flatten().map(bytes).chain([format!("{:.4}", sums.ratio())])
 }
 
-fn row(label: &str, width: usize, cells: [String; 4]) -> String {
-    let [ggml, peak, bound, ratio] = cells;
-    format!("{label:<width$}  {ggml:>12}  {peak:>12}  {bound:>12}  {ratio:>10}")
+fn row(label: &str, width: usize, cells: impl Iterator<Item = String>) -> String {
+    cells.fold(format!("{label:<width$}"), |line, cell| format!("{line}  {cell:>12}"))
 }
 
 /// Lists, for each buffer, what is in memory at the step where most is.

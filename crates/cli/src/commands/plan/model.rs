@@ -1,5 +1,6 @@
 //! `orlop plan MODEL.gguf`.
 
+use orlop::alloc::StepOrder;
 use orlop::llm::{Blueprint, Forecast, Outputs, Share};
 use orlop::sched::Planned;
 
@@ -25,11 +26,21 @@ pub(super) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
         file.write(&serde_json::to_string(&plans).map_err(|error| Failure::Other(error.into()))?)?;
         file.finish()?;
     }
+    let given = arguments.reorder.then(|| drawn.with_order(StepOrder::Given).forecast());
+    let given = given.transpose().map_err(failure)?;
     let mut printer = Printer::new();
     if arguments.json {
-        return printer.json(&MemoryReport::new(&forecast).with_largest(largest));
+        let report = MemoryReport::new(&forecast).with_largest(largest);
+        return printer.json(&given.iter().fold(report, MemoryReport::with_given));
     }
     print(&mut printer, &forecast, largest)?;
+    for (given, share) in given.iter().flat_map(|given| given.devices.iter().zip(&forecast.devices)) {
+        let (before, after) = (short_bytes(given.compute), short_bytes(share.compute));
+        printer.line(format!(
+            "steps of {} in the given order: compute {before}, reordered {after}",
+            share.name
+        ))?;
+    }
     if arguments.explain {
         let (graph, planned) = drawn.planned_batch().map_err(failure)?;
         explain(&mut printer, &drawn, &graph, &planned)?;
