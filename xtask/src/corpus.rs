@@ -1,5 +1,7 @@
 //! `cargo xtask corpus`: graphs that a real engine planned, planned again.
 
+mod orders;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,6 +13,7 @@ use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
 use crate::cargo;
+use orders::OrderOutcome;
 
 /// How one graph went.
 struct Outcome {
@@ -24,6 +27,8 @@ struct Outcome {
     ggml: u128,
     peak: u128,
     bound: u128,
+    /// With `--reorder`.
+    order: Option<OrderOutcome>,
 }
 
 impl Outcome {
@@ -51,18 +56,24 @@ pub(crate) fn run(folder: &Path, worst: usize, options: &[String]) -> Result<()>
         "{:<24} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8}",
         "file", "graphs", "places", "heights", "<= ggml", "<= bound", "seconds"
     );
-    let mut all = Vec::new();
+    let mut all: Vec<(String, Vec<Outcome>)> = Vec::new();
     let mut total = Duration::ZERO;
     for file in &files {
         let (outcomes, time) = sweep(&command, file, options)?;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         print_row(&name, &outcomes, time);
-        all.extend(outcomes);
+        all.push((name, outcomes));
         total += time;
     }
+    let families = orders::families(&all);
+    let mut all: Vec<Outcome> = all.into_iter().flat_map(|(_, outcomes)| outcomes).collect();
     print_row("all", &all, total);
+    families.iter().for_each(|line| println!("{line}"));
     summary(&mut all, worst);
-    let wrong = all.iter().filter(|graph| !(graph.same_places && graph.same_heights && graph.never_larger));
+    let wrong = all.iter().filter(|graph| {
+        let in_order = graph.order.as_ref().is_none_or(OrderOutcome::is_right);
+        !(graph.same_places && graph.same_heights && graph.never_larger && in_order)
+    });
     match wrong.count() {
         0 => Ok(()),
         count => bail!("{count} graphs differ from what their files say, or got larger"),
@@ -137,6 +148,7 @@ fn compare(graph: &Value, report: &Value, places: &Value) -> Result<Outcome> {
         ggml: sum("ggml"),
         peak: sum("peak"),
         bound: sum("bound"),
+        order: OrderOutcome::of(graph, &buffers, places)?,
     })
 }
 

@@ -12,10 +12,11 @@ mod search;
 mod state;
 mod steps;
 
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{ArenaId, Error, MemoryPlan, PlanOptions, Usage, plan_memory_until};
+use crate::{Error, MemoryPlan, PlanOptions, Usage, plan_memory_until};
 use block::{Block, Roots};
 
 pub use steps::Part;
@@ -88,35 +89,50 @@ pub fn plan_reordered_until(
 /// order where none was found. Equal usages have equal orders.
 ///
 /// `effort` is the work allowed per step, in units of about one look at a step that could be next; a usage of few
-/// steps is given the work of a thousand. Steps of different arenas, what belongs to a group, and steps that copy between arenas stay where they are;
-/// only steps between them change places.
+/// steps is given the work of a thousand. Steps of different arenas, what belongs to a group, and steps that copy
+/// between arenas stay where they are; only steps between them change places.
 pub fn reorder(usage: &Usage, effort: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..usage.step_count()).collect();
     let before = edges::predecessors(usage);
     let roots = Roots::of(usage);
+    let needs = roots.needs(usage);
     let mut effort = effort.saturating_mul(FEW_STEPS.max(usage.step_count() as u64));
-    for arena in 0..usage.arenas.len() {
-        let arena = ArenaId::new(arena);
-        let mine = |range: &Range<usize>| usage.step(range.start).arena == arena;
-        let ranges: Vec<Range<usize>> = edges::movable(usage)
-            .into_iter()
-            .filter(mine)
-            .flat_map(|range| edges::pieces(&before, range))
-            .collect();
-        let mut blocks: Vec<Block> = Block::all(usage, &roots, arena, &ranges, &before);
-        // A block that is searched in vain is a floor under all others.
-        blocks.sort_by_key(|block| (std::cmp::Reverse(block.peak), block.range.start));
-        let mut floor = 0;
-        for block in &blocks {
-            if block.peak <= floor {
-                break;
-            }
-            let found = search::best_order(block, floor, &mut effort);
-            floor = floor.max(found.peak);
-            for (at, step) in block.range.clone().zip(found.order) {
-                order[at] = block.range.start + step;
-            }
+    let most = |range: Range<usize>| needs[range].iter().copied().max().unwrap_or(0);
+    // By arena, what is needed whatever the rest does: by steps that stay where they are, and by blocks that were
+    // searched in vain.
+    let mut floors = vec![0; usage.arenas.len()];
+    let mut ranges: Vec<(u64, Range<usize>)> = Vec::new();
+    let mut end = 0;
+    for run in edges::movable(usage) {
+        raise(&mut floors, usage, end..run.start, &needs);
+        end = run.end;
+        ranges.extend(edges::pieces(&before, run).into_iter().map(|range| (most(range.clone()), range)));
+    }
+    raise(&mut floors, usage, end..usage.step_count(), &needs);
+    ranges.sort_by_key(|(peak, range)| (Reverse(*peak), range.start));
+    for (peak, range) in ranges {
+        let floor = &mut floors[usage.step(range.start).arena.index()];
+        if peak <= *floor {
+            continue;
+        }
+        if range.len() == 1 {
+            *floor = peak;
+            continue;
+        }
+        let block = Block::new(usage, &roots, range, &before);
+        let found = search::best_order(&block, *floor, &mut effort);
+        *floor = found.peak.max(*floor);
+        for (at, step) in block.range.clone().zip(found.order) {
+            order[at] = block.range.start + step;
         }
     }
     order
+}
+
+/// Takes what steps need into the floors of their arenas.
+fn raise(floors: &mut [u64], usage: &Usage, steps: Range<usize>, needs: &[u64]) {
+    for step in steps {
+        let floor = &mut floors[usage.step(step).arena.index()];
+        *floor = needs[step].max(*floor);
+    }
 }

@@ -61,6 +61,49 @@ impl Roots {
     }
 }
 
+impl Roots {
+    /// Bytes in use at each step of the given order, of that step's arena.
+    pub(super) fn needs(&self, usage: &Usage) -> Vec<u64> {
+        let steps = usage.step_count();
+        let mut needs = vec![0; steps];
+        for arena in 0..usage.arenas.len() {
+            let mut changes = vec![0i128; steps + 1];
+            for root in (0..self.bytes.len()).filter(|root| self.arena[*root].index() == arena) {
+                let (Some(first), Some(last)) = (self.touches[root].first(), self.touches[root].last())
+                else {
+                    continue;
+                };
+                let first = if self.begins[root] { 0 } else { *first as usize };
+                let end = if self.stays[root] { steps } else { *last as usize + 1 };
+                changes[first] += i128::from(self.bytes[root]);
+                changes[end] -= i128::from(self.bytes[root]);
+            }
+            let mut now = 0;
+            for (step, change) in changes[..steps].iter().enumerate() {
+                now += change;
+                if usage.step(step).arena.index() == arena {
+                    let saved = self.saved_in_place(usage, step);
+                    needs[step] = u64::try_from(now).unwrap_or(u64::MAX).saturating_sub(saved);
+                }
+            }
+        }
+        needs
+    }
+
+    /// Bytes that a step of the given order saves by working in place: each result takes the memory of one operand at
+    /// most, and each operand's is taken once.
+    fn saved_in_place(&self, usage: &Usage, step: usize) -> u64 {
+        let mut taken: Vec<(ValueId, ValueId)> = Vec::new();
+        for pair in pairs(usage, self, step) {
+            let ends_here = self.touches[pair.0.index()].last() == Some(&(step as u32));
+            if ends_here && taken.iter().all(|other| other.0 != pair.0 && other.1 != pair.1) {
+                taken.push(pair);
+            }
+        }
+        taken.iter().map(|(_, result)| self.bytes[result.index()]).sum()
+    }
+}
+
 /// What a step writes; a marker has no contents.
 fn contents<'a>(usage: &'a Usage, writes: &'a [ValueId]) -> impl Iterator<Item = &'a ValueId> {
     writes.iter().filter(|id| usage.value(**id).root == **id || !usage.value(**id).flags.marker)
@@ -106,25 +149,9 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// The blocks of an arena, given as ranges of steps.
-    pub(super) fn all(
-        usage: &Usage,
-        roots: &Roots,
-        arena: ArenaId,
-        ranges: &[Range<usize>],
-        before: &[Vec<u32>],
-    ) -> Vec<Block> {
-        let mut blocks: Vec<Block> =
-            ranges.iter().map(|range| Block::new(usage, roots, arena, range.clone(), before)).collect();
-        let bases = bases(roots, arena, usage.step_count(), &blocks);
-        for (block, base) in blocks.iter_mut().zip(bases) {
-            block.base = base;
-            block.peak = State::new(block).peak_of(0..block.len() as u32);
-        }
-        blocks
-    }
-
-    fn new(usage: &Usage, roots: &Roots, arena: ArenaId, range: Range<usize>, all: &[Vec<u32>]) -> Block {
+    /// The steps of a range, which all use one arena.
+    pub(super) fn new(usage: &Usage, roots: &Roots, range: Range<usize>, all: &[Vec<u32>]) -> Block {
+        let arena = usage.step(range.start).arena;
         let length = range.len();
         let mut block = Block {
             range: range.clone(),
@@ -171,6 +198,16 @@ impl Block {
             });
             block.pairs[here] = known.collect();
         }
+        let through = (0..roots.bytes.len()).filter(|root| {
+            let touched = &roots.touches[*root];
+            let at = touched.partition_point(|step| (*step as usize) < range.start);
+            let untouched = touched.get(at).is_none_or(|step| *step as usize >= range.end);
+            let begins = roots.begins[*root] || at > 0;
+            let stays = roots.stays[*root] || at < touched.len();
+            roots.arena[*root] == arena && !touched.is_empty() && untouched && begins && stays
+        });
+        block.base = through.fold(0, |sum: u64, root| sum.saturating_add(roots.bytes[root]));
+        block.peak = State::new(&block).peak_of(0..length as u32);
         block
     }
 
@@ -199,32 +236,6 @@ impl Block {
             ..*self
         }
     }
-}
-
-/// Bytes of an arena that are in use throughout each block and that none of its steps touches.
-fn bases(roots: &Roots, arena: ArenaId, steps: usize, blocks: &[Block]) -> Vec<u64> {
-    // Blocks in the order of steps: those that begin after `step`, and those that end at or before it.
-    let mut changes = vec![0i128; blocks.len() + 1];
-    let starts: Vec<usize> = blocks.iter().map(|block| block.range.start).collect();
-    for root in (0..roots.bytes.len()).filter(|root| roots.arena[*root] == arena) {
-        let touches = &roots.touches[root];
-        let (Some(first), Some(last)) = (touches.first(), touches.last()) else { continue };
-        let first = if roots.begins[root] { 0 } else { *first as usize };
-        let last = if roots.stays[root] { steps } else { *last as usize };
-        let from = blocks.partition_point(|block| block.range.end <= first);
-        let to = starts.partition_point(|start| *start <= last);
-        if from < to {
-            changes[from] += i128::from(roots.bytes[root]);
-            changes[to] -= i128::from(roots.bytes[root]);
-        }
-    }
-    let mut now = 0;
-    let alive = changes.iter().map(|change| {
-        now += change;
-        now
-    });
-    let touched = |block: &Block| block.roots.iter().map(|root| i128::from(root.bytes)).sum::<i128>();
-    alive.zip(blocks).map(|(alive, block)| u64::try_from(alive - touched(block)).unwrap_or(0)).collect()
 }
 
 /// Operands, as roots, whose memory the results of a step may take if nobody needs it later.

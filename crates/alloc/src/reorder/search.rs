@@ -116,7 +116,7 @@ fn descend(block: &Block, height: u64, left: &mut u64) -> Outcome {
 
 /// Does all steps that fit and leave no more behind than they find.
 fn settle(state: &mut State<'_>, height: u64, left: &mut u64) {
-    loop {
+    while *left > 0 {
         *left = left.saturating_sub(state.ready.len() as u64);
         let free = |step: &u32| {
             let cost = state.cost(*step);
@@ -129,6 +129,7 @@ fn settle(state: &mut State<'_>, height: u64, left: &mut u64) {
 
 /// The steps that fit, the most promising last: what leaves least behind once all that follows by itself is done.
 fn candidates(state: &mut State<'_>, height: u64, beyond: &mut u64, left: &mut u64) -> Vec<u32> {
+    *left = left.saturating_sub(state.ready.len() as u64);
     let mut fitting: Vec<(u64, u32)> = Vec::new();
     for step in &state.ready {
         let cost = state.cost(*step);

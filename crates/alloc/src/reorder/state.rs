@@ -100,14 +100,14 @@ impl<'a> State<'a> {
             }
         }
         self.done.push(step);
-        self.mark ^= scrambled(step);
+        self.mark ^= scrambled(u64::from(step));
     }
 
     /// Undoes steps until `length` are left.
     pub(super) fn retreat(&mut self, length: usize) {
         while self.done.len() > length {
             let Some(step) = self.done.pop() else { return };
-            self.mark ^= scrambled(step);
+            self.mark ^= scrambled(u64::from(step));
             for later in &self.block.after[step as usize] {
                 if self.waits_for[*later as usize] == 0 {
                     self.ready.remove(later);
@@ -140,9 +140,9 @@ impl<'a> State<'a> {
     }
 }
 
-/// A number with many bits for a step.
-fn scrambled(step: u32) -> u64 {
-    let mut bits = (u64::from(step) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+/// A number that looks like no other's.
+pub(super) fn scrambled(number: u64) -> u64 {
+    let mut bits = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
