@@ -4,7 +4,8 @@ use crate::{Unread, Usage, ValueId};
 
 /// For each step the steps that must come before it, sorted.
 ///
-/// Beside the bytes that steps touch, who made a value comes before who names it, also where it has no bytes.
+/// Beside the bytes that steps touch, who made a value comes before who names it or a view of it, also where that has no
+/// bytes.
 /// Foreign graphs do not say which of their steps write and which only look: of theirs, all steps that touch memory
 /// that has views keep their order.
 pub(super) fn predecessors(usage: &Usage) -> Vec<Vec<u32>> {
@@ -25,8 +26,9 @@ pub(super) fn predecessors(usage: &Usage) -> Vec<Vec<u32>> {
             before[index as usize].extend(earlier.filter(|earlier| *earlier != index));
         };
         for id in step.reads.iter().chain(step.writes) {
-            after(maker[id.index()]);
             let root = usage.value(*id).root.index();
+            after(maker[id.index()]);
+            after(maker[root]);
             if viewed[root] {
                 after(last[root].replace(index));
             }
