@@ -1,0 +1,126 @@
+//! A picture as a page carries it: a list for each property, so that fifty thousand blocks stay small.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::picture::{Block, Kind, Picture};
+
+/// Everything a page shows.
+#[derive(Serialize)]
+pub(crate) struct Pages<'a> {
+    kinds: [&'static str; 6],
+    pictures: Vec<Columns<'a>>,
+}
+
+impl<'a> Pages<'a> {
+    pub(crate) fn new(pictures: &'a [Picture]) -> Pages<'a> {
+        Pages { kinds: Kind::ALL.map(Kind::name), pictures: pictures.iter().map(Columns::new).collect() }
+    }
+}
+
+#[derive(Serialize)]
+struct Columns<'a> {
+    title: &'a str,
+    note: &'a str,
+    steps: u64,
+    step_names: &'a [String],
+    regions: Vec<RegionColumns<'a>>,
+    name: Vec<&'a str>,
+    kind: Vec<usize>,
+    region: Vec<usize>,
+    chunk: Vec<usize>,
+    offset: Vec<u64>,
+    bytes: Vec<u64>,
+    /// First step.
+    start: Vec<u64>,
+    /// Steps.
+    span: Vec<u64>,
+    /// The step, plus one; 0 for none.
+    producer: Vec<u64>,
+    /// How many consumers each has.
+    uses: Vec<usize>,
+    /// All consumers, one block's after the other's, as differences to the one before.
+    users: Vec<i64>,
+    /// By position in `reasons`.
+    reason: Vec<usize>,
+    reasons: Vec<&'a str>,
+    /// By position, plus one; 0 for none.
+    replaces: Vec<usize>,
+    above: Vec<usize>,
+}
+
+#[derive(Serialize)]
+struct RegionColumns<'a> {
+    device: &'a str,
+    what: &'static str,
+    arena: bool,
+    chunks: &'a [u64],
+    bound: Option<u64>,
+    peak: u64,
+    peak_step: u64,
+}
+
+impl<'a> Columns<'a> {
+    fn new(picture: &'a Picture) -> Columns<'a> {
+        let blocks = &picture.blocks;
+        let (reason, reasons) = numbered(blocks);
+        let region = |(index, region): (usize, &'a crate::Region)| {
+            let (peak_step, peak) = picture.peak(index);
+            RegionColumns {
+                device: &region.device,
+                what: region.kind.name(),
+                arena: region.kind == crate::RegionKind::Arena,
+                chunks: &region.chunks,
+                bound: region.bound,
+                peak,
+                peak_step,
+            }
+        };
+        let above_one = |index: Option<usize>| index.map_or(0, |index| index + 1);
+        Columns {
+            title: &picture.title,
+            note: &picture.note,
+            steps: picture.steps,
+            step_names: &picture.step_names,
+            regions: picture.regions.iter().enumerate().map(region).collect(),
+            name: blocks.iter().map(|block| block.name.as_str()).collect(),
+            kind: blocks.iter().map(|block| block.kind.index()).collect(),
+            region: blocks.iter().map(|block| block.region).collect(),
+            chunk: blocks.iter().map(|block| block.chunk).collect(),
+            offset: blocks.iter().map(|block| block.offset).collect(),
+            bytes: blocks.iter().map(|block| block.bytes).collect(),
+            start: blocks.iter().map(|block| block.live.start).collect(),
+            span: blocks.iter().map(|block| block.live.end.saturating_sub(block.live.start)).collect(),
+            producer: blocks.iter().map(|block| block.producer.map_or(0, |step| step + 1)).collect(),
+            uses: blocks.iter().map(|block| block.consumers.len()).collect(),
+            users: blocks.iter().flat_map(differences).collect(),
+            reason,
+            reasons,
+            replaces: blocks.iter().map(|block| above_one(block.replaces)).collect(),
+            above: blocks.iter().map(|block| above_one(block.above)).collect(),
+        }
+    }
+}
+
+/// Consumers, each as steps behind the one before; the first behind the block's beginning.
+fn differences(block: &Block) -> impl Iterator<Item = i64> {
+    let before = std::iter::once(block.live.start).chain(block.consumers.iter().copied());
+    block.consumers.iter().zip(before).map(|(step, before)| step.wrapping_sub(before) as i64)
+}
+
+/// Equal texts once.
+fn numbered(blocks: &[Block]) -> (Vec<usize>, Vec<&str>) {
+    let mut known: HashMap<&str, usize> = HashMap::new();
+    let mut texts: Vec<&str> = Vec::new();
+    let mut numbers = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        let fresh = texts.len();
+        let index = *known.entry(block.reason.as_str()).or_insert(fresh);
+        if index == fresh {
+            texts.push(&block.reason);
+        }
+        numbers.push(index);
+    }
+    (numbers, texts)
+}

@@ -1,0 +1,229 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+
+use serde::Serialize;
+
+use crate::bytes::signed_bytes;
+use crate::picture::Block;
+use crate::{Picture, short_bytes};
+
+/// What is different between two pictures, by tensor and in total.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What was planned first.
+    pub before: String,
+    /// What was planned then.
+    pub after: String,
+    /// Bytes of all regions, before and after.
+    pub total: (u64, u64),
+    /// Each region.
+    pub regions: Vec<RegionChange>,
+    /// Tensors that are the same in both.
+    pub unchanged: usize,
+    /// Tensors that are not, those whose bytes changed most first.
+    pub changes: Vec<Change>,
+}
+
+/// A region's bytes; `None` where it is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RegionChange {
+    /// Device and purpose.
+    pub region: String,
+    /// Bytes of its chunks, before.
+    pub before: Option<u64>,
+    /// Bytes of its chunks, after.
+    pub after: Option<u64>,
+}
+
+/// A tensor that changed; `None` where it is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The tensor.
+    pub name: String,
+    /// Where and when it was before.
+    pub before: Option<Spot>,
+    /// Where and when it is after.
+    pub after: Option<Spot>,
+}
+
+/// Where and when a tensor is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Spot {
+    /// Device and purpose of the region.
+    pub region: String,
+    /// Chunk of it.
+    pub chunk: usize,
+    /// Bytes from the chunk's beginning.
+    pub offset: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// The steps.
+    pub live: Range<u64>,
+}
+
+impl Difference {
+    /// Compares two pictures. Tensors are known by their names, those of one name by their order.
+    pub fn between(before: &Picture, after: &Picture) -> Difference {
+        let (old, new) = (by_name(before), by_name(after));
+        let mut changes = Vec::new();
+        let mut unchanged = 0;
+        for ((name, nth), index) in ordered(&old) {
+            let was = spot(before, &before.blocks[index]);
+            match new.get(&(name, nth)).map(|index| spot(after, &after.blocks[*index])) {
+                Some(is) if is == was => unchanged += 1,
+                is => changes.push(Change { name: name.to_owned(), before: Some(was), after: is }),
+            }
+        }
+        for ((name, _), index) in ordered(&new).into_iter().filter(|(key, _)| !old.contains_key(key)) {
+            let is = spot(after, &after.blocks[index]);
+            changes.push(Change { name: name.to_owned(), before: None, after: Some(is) });
+        }
+        changes.sort_by_key(|change| std::cmp::Reverse(change.weight()));
+        Difference {
+            before: before.title.clone(),
+            after: after.title.clone(),
+            total: (before.total(), after.total()),
+            regions: region_changes(before, after),
+            unchanged,
+            changes,
+        }
+    }
+
+    /// Whether the plans are the same.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.regions.iter().all(|region| region.before == region.after)
+    }
+
+    /// Tensors that are new, gone, of another size, elsewhere, and there at other steps only.
+    pub fn counts(&self) -> [(&'static str, usize); 5] {
+        let count = |what: &str| self.changes.iter().filter(|change| change.what() == what).count();
+        ["added", "gone", "resized", "moved", "retimed"].map(|what| (what, count(what)))
+    }
+}
+
+impl Change {
+    /// What happened, in a word.
+    pub fn what(&self) -> &'static str {
+        match (&self.before, &self.after) {
+            (None, _) => "added",
+            (_, None) => "gone",
+            (Some(before), Some(after)) if before.bytes != after.bytes => "resized",
+            (Some(Spot { live: before, .. }), Some(Spot { live: after, .. })) if self.stays() && before != after => {
+                "retimed"
+            }
+            _ => "moved",
+        }
+    }
+
+    fn stays(&self) -> bool {
+        let place = |spot: &Option<Spot>| spot.as_ref().map(|spot| (spot.region.clone(), spot.chunk, spot.offset));
+        place(&self.before) == place(&self.after)
+    }
+
+    /// How much it matters: bytes that came or went, then bytes that moved.
+    fn weight(&self) -> (u64, u64) {
+        let bytes = |spot: &Option<Spot>| spot.as_ref().map_or(0, |spot| spot.bytes);
+        let (before, after) = (bytes(&self.before), bytes(&self.after));
+        (before.abs_diff(after), if self.what() == "retimed" { 0 } else { after })
+    }
+}
+
+/// A line: what, bytes, from where to where, when.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = |spot: &Spot| format!("{} {}:{}", spot.region, spot.chunk, spot.offset);
+        let steps = |spot: &Spot| format!("steps {} to {}", spot.live.start, spot.live.end.saturating_sub(1));
+        let what = self.what();
+        match (&self.before, &self.after) {
+            (Some(before), Some(after)) => {
+                let bytes = match before.bytes == after.bytes {
+                    true => short_bytes(after.bytes),
+                    false => format!("{} → {}", short_bytes(before.bytes), short_bytes(after.bytes)),
+                };
+                write!(f, "{what:<8} {bytes:>12}  {}  ", self.name)?;
+                match self.stays() {
+                    true => write!(f, "at {}", place(after))?,
+                    false => write!(f, "from {} to {}", place(before), place(after))?,
+                }
+                match before.live == after.live {
+                    true => write!(f, ", {}", steps(after)),
+                    false => write!(f, ", {} instead of {} to {}", steps(after), before.live.start, before.live.end.saturating_sub(1)),
+                }
+            }
+            (Some(spot), None) | (None, Some(spot)) => {
+                let bytes = short_bytes(spot.bytes);
+                write!(f, "{what:<8} {bytes:>12}  {}  at {}, {}", self.name, place(spot), steps(spot))
+            }
+            (None, None) => write!(f, "{what:<8} {}", self.name),
+        }
+    }
+}
+
+/// The totals: a line for each region, the sum, and how many tensors changed how.
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "from {}\nto   {}", self.before, self.after)?;
+        let row = |f: &mut fmt::Formatter<'_>, name: &str, before: Option<u64>, after: Option<u64>| {
+            let cell = |bytes: Option<u64>| bytes.map_or_else(|| "–".to_owned(), short_bytes);
+            let change = signed_bytes(before.unwrap_or(0), after.unwrap_or(0));
+            writeln!(f, "{name:<28} {:>12} → {:>12}  {change:>13}", cell(before), cell(after))
+        };
+        for region in &self.regions {
+            row(f, &region.region, region.before, region.after)?;
+        }
+        if self.regions.len() != 1 {
+            row(f, "in all", Some(self.total.0), Some(self.total.1))?;
+        }
+        let counts = self.counts().into_iter().filter(|(_, count)| *count > 0);
+        let counts: Vec<String> = counts.map(|(what, count)| format!("{count} {what}")).collect();
+        match counts.is_empty() {
+            true => write!(f, "tensors: all {} are where they were", self.unchanged),
+            false => write!(f, "tensors: {}, {} unchanged", counts.join(", "), self.unchanged),
+        }
+    }
+}
+
+type ByName<'a> = HashMap<(&'a str, usize), usize>;
+
+fn by_name(picture: &Picture) -> ByName<'_> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    let mut found = HashMap::with_capacity(picture.blocks.len());
+    for (index, block) in picture.blocks.iter().enumerate() {
+        let nth = counts.entry(&block.name).or_insert(0);
+        found.insert((block.name.as_str(), *nth), index);
+        *nth += 1;
+    }
+    found
+}
+
+fn ordered<'a>(found: &ByName<'a>) -> Vec<((&'a str, usize), usize)> {
+    let mut list: Vec<_> = found.iter().map(|(key, index)| (*key, *index)).collect();
+    list.sort_by_key(|(_, index)| *index);
+    list
+}
+
+fn region_name(picture: &Picture, region: usize) -> String {
+    let region = &picture.regions[region];
+    format!("{} {}", region.device, region.kind.name())
+}
+
+fn spot(picture: &Picture, block: &Block) -> Spot {
+    let Block { chunk, offset, bytes, ref live, .. } = *block;
+    Spot { region: region_name(picture, block.region), chunk, offset, bytes, live: live.clone() }
+}
+
+fn region_changes(before: &Picture, after: &Picture) -> Vec<RegionChange> {
+    let list = |picture: &Picture| -> Vec<(String, u64)> {
+        let regions = picture.regions.iter().enumerate();
+        regions.map(|(index, region)| (region_name(picture, index), region.bytes())).collect()
+    };
+    let (old, mut new) = (list(before), list(after));
+    let mut changes = Vec::new();
+    for (region, bytes) in old {
+        let same = new.iter().position(|(name, _)| *name == region).map(|index| new.remove(index).1);
+        changes.push(RegionChange { region, before: Some(bytes), after: same });
+    }
+    changes.extend(new.into_iter().map(|(region, bytes)| RegionChange { region, before: None, after: Some(bytes) }));
+    changes
+}

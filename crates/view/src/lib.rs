@@ -1,0 +1,42 @@
+//! Memory plans as pictures: time against address, a rectangle for each tensor.
+//!
+//! A [`Picture`] is plain data, made of a plan by [`Picture::of_plan`], [`Picture::of_problem`] or by hand. From there it
+//! becomes one self-contained page ([`page`]), a drawing ([`svg`]), a block map of characters ([`block_map`]), or is
+//! compared with another ([`Difference`]). Nothing is read or written.
+//!
+//! ```
+//! use orlop_plan::{Buffer, Options, Problem, solve};
+//! use orlop_view::{Picture, page, svg};
+//! let mut problem = Problem::default();
+//! problem.push(Buffer::new(256, 64, 0..2))?;
+//! problem.push(Buffer::new(128, 64, 1..4))?;
+//! let plan = solve(&problem, &Options::default())?;
+//! let picture = Picture::of_problem("two buffers", &problem, &plan, |index| format!("b{index}"));
+//! assert_eq!(picture.peak(0), (1, 384));
+//! assert!(svg(&picture)?.starts_with("<svg"));
+//! assert!(page(&[picture])?.starts_with("<!doctype html>"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod block_map;
+mod bytes;
+mod columns;
+mod diff;
+mod error;
+mod lanes;
+mod of_plan;
+mod of_problem;
+mod page;
+mod palette;
+mod picture;
+mod svg;
+
+pub use block_map::{MapStyle, block_map};
+pub use bytes::short_bytes;
+pub use diff::{Change, Difference, RegionChange, Spot};
+pub use error::Error;
+pub use of_plan::Labels;
+pub use page::page;
+pub use picture::{Block, Kind, Picture, Region, RegionKind};
+pub use svg::svg;

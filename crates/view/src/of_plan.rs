@@ -1,0 +1,192 @@
+use std::collections::HashMap;
+
+use orlop_alloc::{Decision, MemoryPlan, Storage, Usage, ValueId, Verdict};
+
+use crate::picture::{Block, Kind, Picture, Region, RegionKind};
+
+/// What a memory plan does not know of its values and steps.
+pub struct Labels<'a> {
+    /// What a value is.
+    pub kind: &'a dyn Fn(ValueId) -> Kind,
+    /// What a step does.
+    pub step: &'a dyn Fn(usize) -> String,
+    /// Why a value is on its device, if there was a choice.
+    pub device: &'a dyn Fn(ValueId) -> Option<String>,
+    /// What to call an arena.
+    pub arena: &'a dyn Fn(usize) -> String,
+    /// Where each of the plan's steps stands on the time axis of the picture; empty if they are the axis.
+    pub at: &'a [u64],
+}
+
+/// Who writes and reads each root.
+struct Touches {
+    written: Vec<Option<usize>>,
+    read: Vec<Vec<u64>>,
+}
+
+impl Touches {
+    fn of(usage: &Usage, at: &dyn Fn(usize) -> u64) -> Touches {
+        let mut written = vec![None; usage.values().len()];
+        let mut read: Vec<Vec<u64>> = vec![Vec::new(); usage.values().len()];
+        for (index, step) in usage.steps().enumerate() {
+            for value in step.writes {
+                written[value.index()].get_or_insert(index);
+            }
+            for value in step.reads {
+                let list = &mut read[usage.value(*value).root.index()];
+                if list.last() != Some(&at(index)) {
+                    list.push(at(index));
+                }
+            }
+        }
+        Touches { written, read }
+    }
+}
+
+impl Picture {
+    /// A plan by itself.
+    pub fn of_plan(title: &str, plan: &MemoryPlan, labels: &Labels<'_>) -> Picture {
+        let strategies: Vec<&str> = plan.arenas.iter().map(|arena| arena.strategy.name()).collect();
+        let mut picture = Picture {
+            title: title.to_owned(),
+            note: format!("planned by {}", distinct(&strategies).join(", ")),
+            steps: plan.usage.step_count().max(1) as u64,
+            step_names: (0..plan.usage.step_count()).map(labels.step).collect(),
+            ..Picture::default()
+        };
+        picture.add_plan(plan, labels);
+        picture
+    }
+
+    /// Adds the arenas of a plan and what lies in them. The picture must have its number of steps already.
+    pub fn add_plan(&mut self, plan: &MemoryPlan, labels: &Labels<'_>) {
+        let first_region = self.regions.len();
+        for (index, arena) in plan.arenas.iter().enumerate() {
+            self.regions.push(Region {
+                device: (labels.arena)(index),
+                kind: RegionKind::Arena,
+                chunks: arena.chunks.clone(),
+                bound: Some(arena.bound),
+            });
+        }
+        let steps = self.steps;
+        let at = |step: usize| match labels.at {
+            [] => step as u64,
+            list => list.get(step).copied().unwrap_or(steps),
+        };
+        let touches = Touches::of(&plan.usage, &at);
+        let mut decisions: HashMap<ValueId, Vec<&Decision>> = HashMap::new();
+        for decision in &plan.decisions {
+            decisions.entry(decision.value).or_default().push(decision);
+        }
+        let scene = Scene { plan, labels, first_region, touches: &touches, decisions: &decisions, at: &at };
+        for storage in plan.storages.iter().filter(|storage| storage.bytes > 0) {
+            scene.push_storage(&mut self.blocks, storage);
+        }
+        self.stack();
+    }
+}
+
+struct Scene<'a> {
+    plan: &'a MemoryPlan,
+    labels: &'a Labels<'a>,
+    first_region: usize,
+    touches: &'a Touches,
+    decisions: &'a HashMap<ValueId, Vec<&'a Decision>>,
+    at: &'a dyn Fn(usize) -> u64,
+}
+
+impl Scene<'_> {
+    /// A block for each value that held the storage, one after the other.
+    fn push_storage(&self, blocks: &mut Vec<Block>, storage: &Storage) {
+        let taken = |value: &ValueId| {
+            let list = self.decisions.get(value).map_or(&[][..], Vec::as_slice);
+            list.iter().find(|decision| decision.verdict.is_taken())
+        };
+        let count = self.plan.usage.step_count();
+        let begins: Vec<usize> = storage
+            .values
+            .iter()
+            .enumerate()
+            .map(|(index, value)| match index {
+                0 => storage.live.start,
+                _ => taken(value).map_or(storage.live.start, |decision| decision.step),
+            })
+            .collect();
+        let mut before = None;
+        for (index, value) in storage.values.iter().enumerate() {
+            let begin = begins[index];
+            let end = begins.get(index + 1).copied().unwrap_or(storage.live.end);
+            // A value that is taken over at the step that makes it was never there by itself.
+            if end <= begin {
+                continue;
+            }
+            let end = if end >= count { (self.at)(count).max((self.at)(begin) + 1) } else { (self.at)(end) };
+            let root = self.plan.usage.value(*value).root;
+            blocks.push(Block {
+                name: self.plan.usage.name(*value).to_owned(),
+                kind: (self.labels.kind)(*value),
+                region: self.first_region + storage.place.arena.index(),
+                chunk: storage.place.chunk as usize,
+                offset: storage.place.offset,
+                bytes: storage.bytes,
+                live: (self.at)(begin)..end,
+                producer: self.touches.written[value.index()].map(self.at),
+                consumers: self.touches.read[root.index()].clone(),
+                reason: self.reason(*value, index > 0, storage),
+                replaces: before,
+                above: None,
+            });
+            before = Some(blocks.len() - 1);
+        }
+    }
+
+    fn reason(&self, value: ValueId, took_over: bool, storage: &Storage) -> String {
+        let list = self.decisions.get(&value).map_or(&[][..], Vec::as_slice);
+        let arena = &self.plan.arenas[storage.place.arena.index()];
+        let mut reason = if took_over {
+            match list.iter().any(|decision| decision.verdict == Verdict::TakenThroughView) {
+                true => "in place of an operand, through a view of it".to_owned(),
+                false => "in place of an operand that nobody needs any more".to_owned(),
+            }
+        } else if self.touches.written[value.index()].is_none() {
+            "set before the first step".to_owned()
+        } else {
+            match list.iter().find_map(|decision| not_in_place(decision.verdict)) {
+                Some(why) => format!("not in place: {why}"),
+                None => "memory of its own: no operand may be overwritten".to_owned(),
+            }
+        };
+        if !took_over {
+            reason.push_str(&format!("; offset found by {}", arena.strategy.name()));
+        }
+        if let Some(device) = (self.labels.device)(value) {
+            reason.push_str(&format!("; {device}"));
+        }
+        reason
+    }
+}
+
+fn not_in_place(verdict: Verdict) -> Option<&'static str> {
+    Some(match verdict {
+        Verdict::Taken | Verdict::TakenThroughView => return None,
+        Verdict::Off => "sharing is off",
+        Verdict::NotOwned => "the operand lies in memory of somebody else's",
+        Verdict::Output => "the operand is a result",
+        Verdict::Layout => "the operand has another layout",
+        Verdict::ReadElsewhere => "the operand is read again later",
+        Verdict::View => "the operand is a view",
+        Verdict::OtherArena => "the operand lies in another arena",
+        Verdict::Size => "the operand has another size",
+    })
+}
+
+fn distinct<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    let mut seen: Vec<&str> = Vec::new();
+    for name in names {
+        if !seen.contains(name) {
+            seen.push(name);
+        }
+    }
+    seen
+}

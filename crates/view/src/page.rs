@@ -1,0 +1,68 @@
+use crate::columns::Pages;
+use crate::palette::{DARK, LIGHT};
+use crate::{Error, Picture};
+
+const HTML: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/style.css");
+const SCRIPTS: [&str; 6] = [
+    include_str!("page/plan.js"),
+    include_str!("page/view.js"),
+    include_str!("page/draw.js"),
+    include_str!("page/panel.js"),
+    include_str!("page/control.js"),
+    include_str!("page/start.js"),
+];
+
+/// One page that shows the pictures, alone or two side by side: HTML that needs nothing else, no network and no disk.
+///
+/// Byte counts above 2^53 are shown rounded.
+///
+/// # Errors
+/// [`Error::Empty`] if there is no picture, or one with nothing in it.
+pub fn page(pictures: &[Picture]) -> Result<String, Error> {
+    let Some(first) = pictures.first() else { return Err(Error::Empty { title: "this plan".to_owned() }) };
+    pictures.iter().try_for_each(Picture::check)?;
+    let failed = |error: serde_json::Error| Error::Json { title: first.title.clone(), what: error.to_string() };
+    // Inside a script element only `<` could end it.
+    let data = serde_json::to_string(&Pages::new(pictures)).map_err(failed)?.replace('<', "\\u003c");
+    let style = format!(
+        ":root{{color-scheme:light dark;{LIGHT}}}\
+         @media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{{DARK}}}}}\
+         :root[data-theme=dark]{{color-scheme:dark;{DARK}}}:root[data-theme=light]{{color-scheme:light}}\n{STYLE}"
+    );
+    // Whatever is filled in must not be searched for what comes after it, so the template is cut first.
+    let parts: Vec<&str> = HTML.split("{{").collect();
+    let mut text = String::with_capacity(data.len() + HTML.len() + style.len() + (64 << 10));
+    for (index, part) in parts.into_iter().enumerate() {
+        let rest = match (index, part.split_once("}}")) {
+            (0, _) | (_, None) => part,
+            (_, Some((name, rest))) => {
+                match name {
+                    "title" => text.push_str(&escaped(&first.title)),
+                    "style" => text.push_str(&style),
+                    "data" => text.push_str(&data),
+                    _ => SCRIPTS.iter().for_each(|script| text.push_str(script)),
+                }
+                rest
+            }
+        };
+        text.push_str(rest);
+    }
+    Ok(text)
+}
+
+/// Text inside markup.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            control if control.is_control() => escaped.push(' '),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
