@@ -103,6 +103,25 @@ impl TensorSet {
         Ok(ranges(buffer_type, tensors)?.into_iter().map(|(_, bytes)| bytes).collect())
     }
 
+    /// Where each tensor would lie: which buffer, bytes from its beginning, and bytes that it takes. Tensors that the set
+    /// does not allocate are left out.
+    ///
+    /// # Errors
+    /// As [`TensorSet::sizes`].
+    pub fn places(buffer_type: &dyn BufferType, tensors: &[SetTensor]) -> Result<Vec<(usize, u64, u64)>, Error> {
+        check_views(tensors)?;
+        let mut places = Vec::with_capacity(tensors.len());
+        for (buffer, (range, _)) in ranges(buffer_type, tensors)?.into_iter().enumerate() {
+            let mut offset = 0;
+            for tensor in tensors[range].iter().filter(|tensor| matches!(tensor.place, SetPlace::New)) {
+                let bytes = buffer_type.alloc_bytes(&tensor.desc).next_multiple_of(buffer_type.alignment());
+                places.push((buffer, offset, bytes));
+                offset += bytes;
+            }
+        }
+        Ok(places)
+    }
+
     /// The tensors, in the order they were given.
     pub fn tensors(&self) -> &[StoredTensor] {
         &self.tensors

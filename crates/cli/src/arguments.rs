@@ -12,6 +12,7 @@ use crate::commands::bench::BenchArguments;
 use crate::commands::devices::DevicesArguments;
 use crate::commands::logits::LogitsArguments;
 use crate::commands::perplexity::PerplexityArguments;
+use crate::commands::plan::PictureArguments;
 use crate::commands::quantize::QuantizeArguments;
 use crate::commands::run::RunArguments;
 use crate::commands::synth::SynthArguments;
@@ -95,6 +96,8 @@ pub(crate) struct PlanArguments {
     /// Say what is in memory where most is.
     #[arg(long, conflicts_with = "json")]
     pub(crate) explain: bool,
+    #[command(flatten)]
+    pub(crate) pictures: PictureArguments,
     #[command(flatten)]
     pub(crate) settings: SettingArguments,
 }

@@ -13,6 +13,7 @@ use orlop::alloc::{
 };
 use orlop::backend::HostBufferType;
 use orlop::graph::Graph;
+use orlop::view::Kind;
 
 use crate::failure::Failure;
 use crate::input::Input;
@@ -27,6 +28,16 @@ pub(crate) struct GraphCase {
     pub(crate) whence: String,
     /// Who uses which memory when. An arena is a buffer of the file, by position.
     pub(crate) usage: Arc<Usage>,
+    /// What the file says of each value, by position.
+    pub(crate) tags: Vec<Tag>,
+}
+
+/// What no planner needs to know of a value.
+#[derive(Clone, Debug)]
+pub(crate) struct Tag {
+    /// What computes it.
+    pub(crate) op: String,
+    pub(crate) kind: Kind,
 }
 
 /// Reads all graphs of a file; the first that makes no sense is the answer for all.
@@ -48,7 +59,8 @@ pub(crate) fn read_lines(input: &Input) -> Result<Vec<GraphCase>, Failure> {
                 format_args!("{what}; correct the graph"),
             )
         })?;
-        cases.push(GraphCase { label: line.label.into_owned(), whence, usage: Arc::new(usage) });
+        let tags = tags_of(&line);
+        cases.push(GraphCase { label: line.label.into_owned(), whence, usage: Arc::new(usage), tags });
     }
     Ok(cases)
 }
@@ -65,7 +77,31 @@ pub(crate) fn read_own(input: &Input) -> Result<GraphCase, Failure> {
     let label = Path::new(&input.name)
         .file_name()
         .map_or_else(|| input.name.clone(), |name| name.to_string_lossy().into_owned());
-    Ok(GraphCase { label, whence: input.name.clone(), usage: Arc::new(usage) })
+    let tags = own_tags(&graph);
+    Ok(GraphCase { label, whence: input.name.clone(), usage: Arc::new(usage), tags })
+}
+
+/// Nodes without sources and op are what another device's results are copied to.
+fn tags_of(line: &Line<'_>) -> Vec<Tag> {
+    let tag = |tensor: &Tensor<'_>| Tag { op: tensor.op.to_string(), kind: Kind::Activation };
+    let mut tags: Vec<Tag> = line.tensors.iter().map(tag).collect();
+    line.leafs.iter().for_each(|(tensor, _)| tags[*tensor].kind = Kind::Input);
+    for (tensor, _) in &line.nodes {
+        let node = &line.tensors[*tensor];
+        if node.op == "NONE" && node.src.is_empty() && node.view_src < 0 {
+            tags[*tensor] = Tag { op: "COPY".to_owned(), kind: Kind::Copy };
+        }
+    }
+    tags
+}
+
+fn own_tags(graph: &Graph) -> Vec<Tag> {
+    let input = Tag { op: "input".to_owned(), kind: Kind::Input };
+    let mut tags = vec![input; graph.tensors().len()];
+    for node in graph.nodes() {
+        tags[node.output.index()] = Tag { op: node.op.name().to_owned(), kind: Kind::Activation };
+    }
+    tags
 }
 
 fn unreadable(input: &Input, line: usize, error: &serde_json::Error) -> Failure {

@@ -20,7 +20,7 @@ impl Output {
     pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
         let refused = |error: std::io::Error| {
             let name = path.display();
-            Failure::BadInput(format!("{name} cannot be written ({error}); give another --output"))
+            Failure::BadInput(format!("{name} cannot be written ({error}); give another path"))
         };
         // `/dev/stdout` may lead to a plain file that somebody else holds open.
         let special = path.starts_with("/dev") || path.starts_with("/proc");

@@ -1,5 +1,7 @@
 //! Bytes, as people write and read them.
 
+pub(crate) use orlop::view::short_bytes;
+
 /// Suffixes of byte counts and what they stand for; those with an `i` are powers of 1024.
 const UNITS: [(&str, u64); 10] = [
     ("KiB", 1 << 10),
@@ -28,25 +30,6 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("at most {} bytes can be counted", u64::MAX))
 }
 
-/// A byte count in the largest power of 1024 that it reaches, with two decimals.
-pub(crate) fn short_bytes(bytes: u64) -> String {
-    let named = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut shown = None;
-    let mut value = bytes as f64;
-    for unit in named {
-        // 1023.995 would print as 1024.00.
-        if value < 1023.995 {
-            break;
-        }
-        value /= 1024.0;
-        shown = Some(unit);
-    }
-    match shown {
-        Some(unit) => format!("{value:.2} {unit}"),
-        None => format!("{bytes} B"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,11 +48,5 @@ mod tests {
         {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn short_forms_keep_two_decimals() {
-        let shown = [0, 1023, 1024, 1_048_575, 88_217_632, u64::MAX].map(short_bytes);
-        assert_eq!(shown, ["0 B", "1023 B", "1.00 KiB", "1.00 MiB", "84.13 MiB", "16.00 EiB"]);
     }
 }

@@ -205,6 +205,14 @@ impl Blueprint {
         Ok((Arc::clone(&self.prompt.graph), self.planned(&self.prompt)?))
     }
 
+    /// The graph of one token, placed, split, lowered and planned.
+    ///
+    /// # Errors
+    /// What devices refuse.
+    pub fn planned_token(&self) -> Result<(Arc<orlop_graph::Graph>, Planned), Error> {
+        Ok((Arc::clone(&self.decode.graph), self.planned(&self.decode)?))
+    }
+
     fn planned(&self, drawn: &Drawn) -> Result<Planned, Error> {
         let by_name: HashMap<&str, &Arc<dyn BufferType>> =
             self.weights.iter().map(|weight| (&*weight.name, &weight.memory)).collect();

@@ -24,5 +24,8 @@ pub use orlop_cpu as cpu;
 /// GGUF files, read and written.
 pub use orlop_gguf as gguf;
 
+/// Memory plans as pictures.
+pub use orlop_view as view;
+
 /// Language models: from a GGUF file to text.
 pub use orlop_llm as llm;

@@ -4,6 +4,7 @@
 //! [`Schedule`] (splits, copies, and who waits for whom); both are plain values. A [`Session`] lowers the splits, plans
 //! each device's arena on the steps of its own queue, and runs them.
 
+mod arena_steps;
 mod budget;
 mod calibrate;
 mod carry;
@@ -35,6 +36,7 @@ mod split;
 mod timeline;
 mod transfer;
 
+pub use arena_steps::{ArenaStep, Origin};
 pub use calibrate::{Calibration, calibrate};
 pub use cost::{CostOptions, place_by_cost};
 pub use error::Error;

@@ -8,7 +8,7 @@ use orlop_alloc::{
 use orlop_backend::{BufferType, Steps, Value, same_type};
 use orlop_graph::{Graph, Leaf, TensorDesc, TensorId};
 
-use crate::{DeviceIx, Error, Machine, Placement, Schedule};
+use crate::{DeviceIx, Error, Machine, Origin, Placement, Schedule};
 
 /// Devices by the memory that their results go to: those that share it are planned together.
 #[derive(Clone, Debug)]
@@ -94,6 +94,34 @@ impl Memory {
 
     pub(crate) fn temporary(&self, split: usize, number: usize) -> Option<Spot> {
         self.spot(self.values.temporary(split, number))
+    }
+
+    /// What each value of a domain's plan is.
+    pub(crate) fn origins(&self, domain: usize, steps: &[Steps]) -> Vec<Option<Origin>> {
+        let count = self.plans[domain].usage.values().len();
+        let mut origins = vec![None; count];
+        let mut note = |at: At, origin: Origin| {
+            if at.0 == domain
+                && let Some(entry) = origins.get_mut(at.1.index())
+            {
+                *entry = Some(origin);
+            }
+        };
+        for (split, steps) in steps.iter().enumerate() {
+            for number in 0..steps.temporaries.len() {
+                note(self.values.temporary(split, number), Origin::Temporary { split });
+            }
+        }
+        for (copy, at) in self.values.copies.iter().enumerate() {
+            at.iter().for_each(|at| note(*at, Origin::Copy(copy)));
+        }
+        for (index, at) in self.values.tensors.iter().enumerate() {
+            at.iter().for_each(|at| note(*at, Origin::Tensor { index }));
+        }
+        for ((root, _), at) in &self.values.slots {
+            note(*at, Origin::Tensor { index: root.index() });
+        }
+        origins
     }
 
     fn spot(&self, (domain, id): At) -> Option<Spot> {

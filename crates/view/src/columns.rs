@@ -10,12 +10,15 @@ use crate::picture::{Block, Kind, Picture};
 #[derive(Serialize)]
 pub(crate) struct Pages<'a> {
     kinds: [&'static str; 6],
+    /// Whether two pictures are shown at first.
+    beside: bool,
     pictures: Vec<Columns<'a>>,
 }
 
 impl<'a> Pages<'a> {
-    pub(crate) fn new(pictures: &'a [Picture]) -> Pages<'a> {
-        Pages { kinds: Kind::ALL.map(Kind::name), pictures: pictures.iter().map(Columns::new).collect() }
+    pub(crate) fn new(pictures: &'a [Picture], beside: bool) -> Pages<'a> {
+        let kinds = Kind::ALL.map(Kind::name);
+        Pages { kinds, beside, pictures: pictures.iter().map(Columns::new).collect() }
     }
 }
 

@@ -20,11 +20,23 @@ const SCRIPTS: [&str; 6] = [
 /// # Errors
 /// [`Error::Empty`] if there is no picture, or one with nothing in it.
 pub fn page(pictures: &[Picture]) -> Result<String, Error> {
+    write(pictures, false)
+}
+
+/// A [`page`] of two pictures that shows them side by side.
+///
+/// # Errors
+/// As there.
+pub fn page_beside(before: &Picture, after: &Picture) -> Result<String, Error> {
+    write(&[before.clone(), after.clone()], true)
+}
+
+fn write(pictures: &[Picture], beside: bool) -> Result<String, Error> {
     let Some(first) = pictures.first() else { return Err(Error::Empty { title: "this plan".to_owned() }) };
     pictures.iter().try_for_each(Picture::check)?;
     let failed = |error: serde_json::Error| Error::Json { title: first.title.clone(), what: error.to_string() };
     // Inside a script element only `<` could end it.
-    let data = serde_json::to_string(&Pages::new(pictures)).map_err(failed)?.replace('<', "\\u003c");
+    let data = serde_json::to_string(&Pages::new(pictures, beside)).map_err(failed)?.replace('<', "\\u003c");
     let style = format!(
         ":root{{color-scheme:light dark;{LIGHT}}}\
          @media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{{DARK}}}}}\

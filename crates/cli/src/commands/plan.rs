@@ -1,9 +1,15 @@
 //! `orlop plan`.
 
 mod clock;
+mod diff;
+mod graph_picture;
 mod graphs;
 mod model;
+mod model_picture;
+mod pictures;
 mod problem;
+
+pub(crate) use pictures::PictureArguments;
 
 use crate::arguments::PlanArguments;
 use crate::failure::Failure;
@@ -13,13 +19,16 @@ use crate::problem_file::ProblemFile;
 
 /// Plans a file.
 pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
+    if let Some(before) = &arguments.pictures.diff {
+        return diff::run(before, arguments);
+    }
     if arguments.file.extension().is_some_and(|extension| extension == "gguf") {
         return model::run(arguments);
     }
     let input = Input::read(&arguments.file)?;
     match input.kind {
         Kind::Problem => problem::run(&ProblemFile::read(&input)?, arguments),
-        Kind::Graphs => graphs::run(&graph_file::read_lines(&input)?, arguments),
+        Kind::Graphs => graphs::run(&graphs::chosen(&input, arguments)?, arguments),
         Kind::Graph => graphs::run(&[graph_file::read_own(&input)?], arguments),
     }
 }

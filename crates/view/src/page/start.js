@@ -162,5 +162,6 @@ listenToTools(app);
 listenToKeys(app);
 app.panes.forEach((pane, side) => listenTo(app, pane, side));
 app.put(0, 0);
+if (DATA.beside) app.compare(true);
 new ResizeObserver(() => { app.arrange(); }).observe(document.getElementById("panes"));
 window.orlop = app;

@@ -9,12 +9,14 @@ use serde::Serialize;
 
 use crate::arguments::PlanArguments;
 use crate::failure::Failure;
-use crate::graph_file::GraphCase;
+use crate::graph_file::{GraphCase, read_lines};
+use crate::input::Input;
 use crate::output::Output;
 use crate::printer::Printer;
 use crate::quantity::short_bytes;
 
 use super::clock::Clock;
+use super::graph_picture::picture;
 
 /// Storages named by `--explain`.
 const NAMED: usize = 20;
@@ -120,6 +122,7 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
     let mut output = arguments.output.as_deref().map(Output::create).transpose()?;
     let width = cases.iter().map(|case| case.label.chars().count()).max().unwrap_or(0).max("graph".len());
     let mut total = Sums::default();
+    let mut pictures = Vec::new();
     let mut over: Option<(&GraphCase, u128)> = None;
     if !arguments.json {
         let head = ["ggml", "given order", "peak", "bound", "peak/bound"].into_iter();
@@ -150,6 +153,13 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
         if arguments.explain {
             explain(&mut printer, planned.best())?;
         }
+        if arguments.pictures.are_wanted() {
+            pictures.push(picture(case, planned.best(), &case.label));
+            if cases.len() == 1 && planned.own.is_some() {
+                let title = format!("{}, as ggml plans it", case.label);
+                pictures.push(picture(case, &planned.ggml, &title));
+            }
+        }
         if over.is_none() && arguments.capacity.is_some_and(|capacity| sums.peak > u128::from(capacity)) {
             over = Some((case, sums.peak));
         }
@@ -159,6 +169,7 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
         printer.line(row(&format!("{} graphs", cases.len()), width, cells(&total)))?;
     }
     output.map_or(Ok(()), Output::finish)?;
+    arguments.pictures.deliver(&mut printer, &pictures, arguments.json)?;
     match (over, arguments.capacity) {
         (Some((case, peak)), Some(capacity)) => Err(Failure::OverLimits(format!(
             "{}: the best plan found for `{}` takes {peak} bytes, more than the capacity of {capacity}; try a \
@@ -167,6 +178,28 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
         ))),
         _ => Ok(()),
     }
+}
+
+/// The graphs of a file whose labels hold what `--graph` says.
+pub(super) fn chosen(input: &Input, arguments: &PlanArguments) -> Result<Vec<GraphCase>, Failure> {
+    let mut cases = read_lines(input)?;
+    let Some(part) = &arguments.pictures.graph else { return Ok(cases) };
+    let labels: Vec<String> = cases.iter().map(|case| case.label.clone()).collect();
+    cases.retain(|case| case.label.contains(part.as_str()));
+    match labels.first() {
+        Some(first) if cases.is_empty() => Err(Failure::BadInput(format!(
+            "{}: none of {} labels holds `{part}`; give --graph a part of a label, such as `{first}`",
+            input.name,
+            labels.len()
+        ))),
+        _ => Ok(cases),
+    }
+}
+
+/// The plan that `orlop plan` would report.
+pub(super) fn best(case: &GraphCase, arguments: &PlanArguments) -> Result<MemoryPlan, Failure> {
+    let Planned { ggml, own } = plan(case, arguments)?;
+    Ok(own.unwrap_or(ggml))
 }
 
 /// Makes both plans of a graph, and checks them.

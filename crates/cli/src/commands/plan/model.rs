@@ -1,5 +1,7 @@
 //! `orlop plan MODEL.gguf`.
 
+use std::path::Path;
+
 use orlop::alloc::StepOrder;
 use orlop::llm::{Blueprint, Forecast, Outputs, Share};
 use orlop::sched::Planned;
@@ -11,13 +13,20 @@ use crate::output::Output;
 use crate::printer::Printer;
 use crate::quantity::short_bytes;
 
-/// Says what a model would take, before anything is loaded.
-pub(super) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
-    let model = open(Some(&arguments.file))?;
+use super::model_picture::{as_planned, pictures};
+
+/// Draws a model as the arguments say.
+pub(super) fn draw(file: &Path, arguments: &PlanArguments) -> Result<Blueprint, Failure> {
+    let model = open(Some(file))?;
     let machine = arguments.settings.machine()?;
     let layers = model.config().layers.len();
     let settings = arguments.settings.settings(&machine, layers, Outputs::Last)?;
-    let drawn = Blueprint::propose(&model, &machine, &settings).map_err(failure)?;
+    Blueprint::propose(&model, &machine, &settings).map_err(failure)
+}
+
+/// Says what a model would take, before anything is loaded.
+pub(super) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
+    let drawn = draw(&arguments.file, arguments)?;
     let forecast = drawn.forecast().map_err(failure)?;
     let largest = drawn.largest_context().map_err(failure)?;
     if let Some(path) = &arguments.save {
@@ -31,15 +40,20 @@ pub(super) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
     let mut printer = Printer::new();
     if arguments.json {
         let report = MemoryReport::new(&forecast).with_largest(largest);
-        return printer.json(&given.iter().fold(report, MemoryReport::with_given));
+        printer.json(&given.iter().fold(report, MemoryReport::with_given))?;
+    } else {
+        print(&mut printer, &forecast, largest)?;
+        for (given, share) in given.iter().flat_map(|given| given.devices.iter().zip(&forecast.devices)) {
+            let (before, after) = (short_bytes(given.compute), short_bytes(share.compute));
+            printer.line(format!(
+                "steps of {} in the given order: compute {before}, reordered {after}",
+                share.name
+            ))?;
+        }
     }
-    print(&mut printer, &forecast, largest)?;
-    for (given, share) in given.iter().flat_map(|given| given.devices.iter().zip(&forecast.devices)) {
-        let (before, after) = (short_bytes(given.compute), short_bytes(share.compute));
-        printer.line(format!(
-            "steps of {} in the given order: compute {before}, reordered {after}",
-            share.name
-        ))?;
+    if arguments.pictures.are_wanted() {
+        let pictures = pictures(&drawn, &arguments.file, &as_planned)?;
+        arguments.pictures.deliver(&mut printer, &pictures, arguments.json)?;
     }
     if arguments.explain {
         let (graph, planned) = drawn.planned_batch().map_err(failure)?;

@@ -1,6 +1,7 @@
 //! `orlop plan X.csv`.
 
 use orlop::plan::{BufferId, Plan, PlanError, SavedPlan, solve_until, verify};
+use orlop::view::Picture;
 use serde::Serialize;
 
 use crate::arguments::PlanArguments;
@@ -83,6 +84,9 @@ pub(crate) fn run(file: &ProblemFile, arguments: &PlanArguments) -> Result<(), F
     if arguments.explain {
         explain(&mut printer, file, &plan)?;
     }
+    if arguments.pictures.are_wanted() {
+        arguments.pictures.deliver(&mut printer, &[picture(file, &plan)], arguments.json)?;
+    }
     match over {
         None => Ok(()),
         Some(capacity) => Err(Failure::OverLimits(format!(
@@ -91,6 +95,17 @@ pub(crate) fn run(file: &ProblemFile, arguments: &PlanArguments) -> Result<(), F
             file.name, plan.peak, plan.bound
         ))),
     }
+}
+
+/// The plan of a file, drawn.
+pub(super) fn picture(file: &ProblemFile, plan: &Plan) -> Picture {
+    Picture::of_problem(&file.name, &file.problem, plan, |index| file.id(index).to_owned())
+}
+
+/// The plan that `orlop plan` would report.
+pub(super) fn best(file: &ProblemFile, arguments: &PlanArguments) -> Result<Plan, Failure> {
+    let clock = Clock::start(arguments.time_limit);
+    solve_until(&file.problem, &arguments.search(), &|| clock.is_over()).map_err(|error| refusal(file, error))
 }
 
 /// Why there is no plan.

@@ -1,0 +1,229 @@
+//! `--diff`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use orlop::alloc::{MemoryPlan, SavedMemoryPlan};
+use orlop::plan::SavedPlan;
+use orlop::view::{Difference, Picture, page_beside};
+use serde::Deserialize;
+
+use crate::arguments::PlanArguments;
+use crate::failure::Failure;
+use crate::graph_file::{self, GraphCase};
+use crate::input::{Input, Kind};
+use crate::printer::Printer;
+use crate::problem_file::ProblemFile;
+
+use super::pictures::{refused, write};
+use super::{graph_picture, graphs, model, model_picture, problem};
+
+/// Changes that are listed for people; `--json` has them all.
+const LISTED: usize = 40;
+
+/// What one side of a comparison is.
+enum Side {
+    Model,
+    Problem(ProblemFile),
+    Graphs(Vec<GraphCase>),
+    Saved(Saved),
+}
+
+/// What `--save` wrote.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Saved {
+    Models(Vec<SavedMemoryPlan>),
+    Graph(Box<SavedMemoryPlan>),
+    Problem(Box<SavedPlan>),
+}
+
+/// Compares the plan of the file with that of another.
+pub(super) fn run(before: &Path, arguments: &PlanArguments) -> Result<(), Failure> {
+    let after = &arguments.file;
+    let sides = (read(before, arguments)?, read(after, arguments)?);
+    let (old, new) = match &sides {
+        (Side::Saved(old), Side::Saved(new)) => saved_pictures(old, before, new, after)?,
+        (Side::Saved(saved), other) => {
+            (opened(saved, before, other, after, arguments)?, pictures(other, after, arguments)?)
+        }
+        (other, Side::Saved(saved)) => {
+            (pictures(other, before, arguments)?, opened(saved, after, other, before, arguments)?)
+        }
+        (old, new) => (pictures(old, before, arguments)?, pictures(new, after, arguments)?),
+    };
+    let pairs = pairs(&old, &new).ok_or_else(|| {
+        Failure::BadInput(format!(
+            "{} holds {} graphs, {} holds {}, and none has the label of another; choose one of each with --graph",
+            before.display(),
+            old.len(),
+            after.display(),
+            new.len()
+        ))
+    })?;
+    let mut printer = Printer::new();
+    for (old, new) in &pairs {
+        let difference = Difference::between(old, new);
+        if arguments.json {
+            printer.json(&difference)?;
+            continue;
+        }
+        printer.line(&difference)?;
+        for change in difference.changes.iter().take(LISTED) {
+            printer.line(format_args!("  {change}"))?;
+        }
+        match difference.changes.len().saturating_sub(LISTED) {
+            0 => {}
+            more => printer.line(format_args!("  {more} more; --json lists them all"))?,
+        }
+    }
+    if let (Some(path), Some((old, new))) = (&arguments.pictures.html, pairs.first()) {
+        let named = |what: &str, file: &Path, picture: &Picture| Picture {
+            title: format!("{what}: {} ({})", picture.title, file.display()),
+            ..picture.clone()
+        };
+        let text = page_beside(&named("before", before, old), &named("after", after, new)).map_err(refused)?;
+        write(path, &text)?;
+    }
+    Ok(())
+}
+
+/// Graphs of one label, or if there are none, graphs at one position.
+fn pairs<'a>(old: &'a [Picture], new: &'a [Picture]) -> Option<Vec<(&'a Picture, &'a Picture)>> {
+    let of = |old: &'a Picture| Some((old, new.iter().find(|new| new.title == old.title)?));
+    let by_label: Vec<_> = old.iter().filter_map(of).collect();
+    match by_label.is_empty() {
+        false => Some(by_label),
+        true => (old.len() == new.len()).then(|| old.iter().zip(new).collect()),
+    }
+}
+
+fn read(path: &Path, arguments: &PlanArguments) -> Result<Side, Failure> {
+    if path.extension().is_some_and(|extension| extension == "gguf") {
+        return Ok(Side::Model);
+    }
+    let input = Input::read(path)?;
+    Ok(match input.kind {
+        Kind::Problem => Side::Problem(ProblemFile::read(&input)?),
+        Kind::Graphs => Side::Graphs(graphs::chosen(&input, arguments)?),
+        Kind::Graph if is_saved(&input.text) => Side::Saved(serde_json::from_str(&input.text).map_err(|_| {
+            Failure::BadInput(format!(
+                "{}: this looks like a saved plan, but parts are missing or of another kind; make it anew with \
+                 `orlop plan FILE --save`",
+                input.name
+            ))
+        })?),
+        Kind::Graph => Side::Graphs(vec![graph_file::read_own(&input)?]),
+    })
+}
+
+/// Whether JSON has what only saved plans have.
+fn is_saved(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Signed {
+        #[serde(rename = "signature")]
+        _signature: serde::de::IgnoredAny,
+    }
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    #[allow(dead_code)] // only whether it can be read matters
+    enum Either {
+        One(Signed),
+        Many(Vec<Signed>),
+    }
+    serde_json::from_str::<Either>(text).is_ok()
+}
+
+/// The plans that `orlop plan` would make.
+fn pictures(side: &Side, path: &Path, arguments: &PlanArguments) -> Result<Vec<Picture>, Failure> {
+    match side {
+        Side::Model => {
+            model_picture::pictures(&model::draw(path, arguments)?, path, &model_picture::as_planned)
+        }
+        Side::Problem(file) => Ok(vec![problem::picture(file, &problem::best(file, arguments)?)]),
+        Side::Graphs(cases) => {
+            let picture =
+                |case| Ok(graph_picture::picture(case, &graphs::best(case, arguments)?, &case.label));
+            cases.iter().map(picture).collect()
+        }
+        Side::Saved(_) => Ok(Vec::new()),
+    }
+}
+
+/// A saved plan of what the other side is.
+fn opened(
+    saved: &Saved,
+    path: &Path,
+    other: &Side,
+    other_path: &Path,
+    arguments: &PlanArguments,
+) -> Result<Vec<Picture>, Failure> {
+    let refused = |what: &dyn std::fmt::Display| {
+        Failure::BadInput(format!(
+            "{} is no plan of {}: {what}; make it anew with `orlop plan FILE --save`",
+            path.display(),
+            other_path.display()
+        ))
+    };
+    let open = |saved: &SavedMemoryPlan, usage: &Arc<orlop::alloc::Usage>| -> Result<MemoryPlan, Failure> {
+        saved.clone().open(usage).map_err(|error| refused(&error))
+    };
+    match (other, saved) {
+        (Side::Graphs(cases), Saved::Graph(saved)) => {
+            let case = cases.iter().find(|case| case.usage.signature() == saved.signature).or(cases.first());
+            let case = case.ok_or_else(|| refused(&"there is no graph"))?;
+            Ok(vec![graph_picture::picture(case, &open(saved, &case.usage)?, &case.label)])
+        }
+        (Side::Problem(file), Saved::Problem(saved)) => {
+            let plan = SavedPlan::clone(saved).open(&file.problem).map_err(|error| refused(&error))?;
+            Ok(vec![problem::picture(file, &plan)])
+        }
+        (Side::Model, Saved::Models(list)) => {
+            let replace = |plan: &Arc<MemoryPlan>| {
+                let signature = plan.usage.signature();
+                match list.iter().find(|saved| saved.signature == signature) {
+                    Some(saved) => open(saved, &plan.usage).map(Arc::new),
+                    None => Err(refused(&format_args!(
+                        "it has no plan with signature {signature}, which these settings need"
+                    ))),
+                }
+            };
+            model_picture::pictures(&model::draw(other_path, arguments)?, other_path, &replace)
+        }
+        _ => Err(refused(&"one of them is about graphs, the other is not")),
+    }
+}
+
+/// Two saved plans of one graph; names are not in them.
+fn saved_pictures(
+    old: &Saved,
+    before: &Path,
+    new: &Saved,
+    after: &Path,
+) -> Result<(Vec<Picture>, Vec<Picture>), Failure> {
+    let refused = |what: String| {
+        Failure::BadInput(format!("{} and {}: {what}", before.display(), after.display()))
+    };
+    let list = |saved: &Saved| match saved {
+        Saved::Models(list) => Some(list.clone()),
+        Saved::Graph(saved) => Some(vec![SavedMemoryPlan::clone(saved)]),
+        Saved::Problem(_) => None,
+    };
+    let (Some(old), Some(new)) = (list(old), list(new)) else {
+        return Err(refused("a saved plan of a .csv has no sizes; compare one of them with the .csv itself".to_owned()));
+    };
+    let mut pictures = (Vec::new(), Vec::new());
+    for old in &old {
+        let Some(new) = new.iter().find(|new| new.signature == old.signature) else {
+            return Err(refused(format!(
+                "these are plans of different graphs, as only one has the signature {}; compare the graphs \
+                 themselves",
+                old.signature
+            )));
+        };
+        let title = format!("graph {}", old.signature);
+        pictures.0.push(Picture::of_saved(&title, old));
+        pictures.1.push(Picture::of_saved(&title, new));
+    }
+    Ok(pictures)
+}

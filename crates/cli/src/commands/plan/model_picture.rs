@@ -1,0 +1,193 @@
+//! Plans of models, drawn.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use orlop::alloc::MemoryPlan;
+use orlop::graph::{Graph, Leaf, Origin as TensorOrigin};
+use orlop::llm::{Blueprint, StoredKind, StoredSet};
+use orlop::sched::{ArenaStep, DeviceIx, Machine, Origin, Planned};
+use orlop::view::{Block, Kind, Labels, Picture, Region, RegionKind};
+
+use crate::failure::Failure;
+use crate::load::failure;
+
+/// A plan instead of the one that was made, if somebody has another.
+pub(super) type Replace<'a> = &'a dyn Fn(&Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, Failure>;
+
+/// The plan as it was made.
+pub(super) fn as_planned(plan: &Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, Failure> {
+    Ok(Arc::clone(plan))
+}
+
+/// A model's memory during a batch, and during a single token.
+pub(super) fn pictures(drawn: &Blueprint, file: &Path, replace: Replace<'_>) -> Result<Vec<Picture>, Failure> {
+    let name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy();
+    let (context, batch) = (drawn.context(), drawn.batch());
+    let of_batch = format!("{name}, a batch of {batch} tokens, context {context}");
+    let of_token = format!("{name}, one token, context {context}");
+    let (graph, planned) = drawn.planned_batch().map_err(failure)?;
+    let first = picture(drawn, &graph, &planned, &of_batch, replace)?;
+    let (graph, planned) = drawn.planned_token().map_err(failure)?;
+    Ok(vec![first, picture(drawn, &graph, &planned, &of_token, replace)?])
+}
+
+fn picture(
+    drawn: &Blueprint,
+    graph: &Graph,
+    planned: &Planned,
+    title: &str,
+    replace: Replace<'_>,
+) -> Result<Picture, Failure> {
+    let machine = drawn.machine();
+    let count = planned.step_count().max(1);
+    let mut picture = Picture {
+        title: title.to_owned(),
+        note: "what stays, and what a run computes".to_owned(),
+        steps: count as u64,
+        step_names: vec![String::new(); count],
+        ..Picture::default()
+    };
+    let mut done: Vec<Arc<MemoryPlan>> = Vec::new();
+    for device in machine.indices() {
+        let plan = planned.memory_plan(machine, device);
+        // Devices that share memory share plans.
+        if done.iter().any(|known| Arc::ptr_eq(known, plan)) {
+            continue;
+        }
+        done.push(Arc::clone(plan));
+        let scene = Scene { graph, planned, machine, device };
+        scene.add(&mut picture, &*replace(plan)?);
+    }
+    for set in drawn.stored().map_err(failure)? {
+        add_stored(&mut picture, machine.name(set.device), &set);
+    }
+    add_kept_copies(&mut picture, machine, planned);
+    Ok(picture)
+}
+
+struct Scene<'a> {
+    graph: &'a Graph,
+    planned: &'a Planned,
+    machine: &'a Machine,
+    device: DeviceIx,
+}
+
+impl Scene<'_> {
+    fn add(&self, picture: &mut Picture, plan: &MemoryPlan) {
+        let Scene { graph, planned, machine, device } = *self;
+        let steps = planned.arena_steps(machine, device);
+        for step in &steps {
+            picture.step_names[step.at] = self.step_name(step);
+        }
+        let at: Vec<u64> = steps.iter().map(|step| step.at as u64).collect();
+        let origins = planned.origins(machine, device);
+        let origin = |value: orlop::alloc::ValueId| origins.get(value.index()).copied().flatten();
+        let tensor = |index: usize| graph.tensors().get(index);
+        let kind = |value| match origin(value) {
+            Some(Origin::Copy(_)) => Kind::Copy,
+            Some(Origin::Temporary { .. }) => Kind::Scratch,
+            Some(Origin::Tensor { index }) => match tensor(index).map(|tensor| &tensor.origin) {
+                Some(TensorOrigin::Leaf(Leaf::Input)) => Kind::Input,
+                _ => Kind::Activation,
+            },
+            None => Kind::Activation,
+        };
+        let why = |value| match origin(value)? {
+            Origin::Tensor { index } => match tensor(index)?.origin {
+                TensorOrigin::Node(node) => {
+                    let placed = planned.placement().node(node);
+                    let name = machine.name(placed.device);
+                    Some(format!("on {name}: {}", placed.why.text(graph, machine)))
+                }
+                _ => None,
+            },
+            Origin::Copy(copy) => {
+                Some(format!("copied to {}, which reads it", machine.name(planned.schedule().copies[copy].to)))
+            }
+            Origin::Temporary { .. } => Some("what a kernel needs beside its result".to_owned()),
+        };
+        picture.add_plan(
+            plan,
+            &Labels {
+                kind: &kind,
+                step: &|_| String::new(),
+                device: &why,
+                arena: &|_| machine.name(device).to_owned(),
+                at: &at,
+            },
+        );
+    }
+
+    fn step_name(&self, step: &ArenaStep) -> String {
+        match (step.copy, &step.nodes[..]) {
+            (Some(copy), _) => format!("copy {}", self.planned.schedule().copies[copy].name),
+            (None, []) => String::new(),
+            (None, nodes @ [.., last]) => {
+                let ops: Vec<&str> = nodes.iter().map(|node| self.graph.node(*node).op.name()).collect();
+                let result = &self.graph.tensor(self.graph.node(*last).output).name;
+                format!("{} {result}", ops.join(" + "))
+            }
+        }
+    }
+}
+
+/// What stays from run to run.
+fn add_stored(picture: &mut Picture, device: &str, set: &StoredSet) {
+    let (region, kind, reason) = match set.kind {
+        StoredKind::Weights => (RegionKind::Weights, Kind::Weight, "used as it is in the file"),
+        StoredKind::Repacked => (RegionKind::Repacked, Kind::Weight, "stored as the device's kernels read it fastest"),
+        StoredKind::Cache => (RegionKind::Cache, Kind::Cache, "kept for all tokens of the context"),
+    };
+    let tensors = set.tensors.iter().map(|place| (place.name.as_str(), place.buffer, place.offset, place.bytes));
+    add_region(picture, device, (region, kind, reason), tensors);
+}
+
+/// Weights that stay on a device although they lie elsewhere.
+fn add_kept_copies(picture: &mut Picture, machine: &Machine, planned: &Planned) {
+    for device in machine.indices() {
+        let mut next = 0;
+        let kept = planned.schedule().copies.iter().filter(|copy| copy.kept && copy.to == device);
+        let mut tensors = kept
+            .map(|copy| {
+                let offset = next;
+                next += copy.room;
+                (copy.name.as_str(), 0, offset, copy.room)
+            })
+            .peekable();
+        if tensors.peek().is_some() {
+            let reason = "a copy of a weight that lies elsewhere; it stays as the budget allows";
+            let what = (RegionKind::Weights, Kind::Copy, reason);
+            add_region(picture, machine.name(device), what, tensors);
+        }
+    }
+}
+
+fn add_region<'a>(
+    picture: &mut Picture,
+    device: &str,
+    (region, kind, reason): (RegionKind, Kind, &str),
+    tensors: impl Iterator<Item = (&'a str, usize, u64, u64)>,
+) {
+    let mut chunks: Vec<u64> = Vec::new();
+    for (name, chunk, offset, bytes) in tensors {
+        chunks.resize(chunks.len().max(chunk + 1), 0);
+        chunks[chunk] = chunks[chunk].max(offset + bytes);
+        picture.blocks.push(Block {
+            name: name.to_owned(),
+            kind,
+            region: picture.regions.len(),
+            chunk,
+            offset,
+            bytes,
+            live: 0..picture.steps,
+            producer: None,
+            consumers: Vec::new(),
+            reason: reason.to_owned(),
+            replaces: None,
+            above: None,
+        });
+    }
+    picture.regions.push(Region { device: device.to_owned(), kind: region, chunks, bound: None });
+    picture.stack();
+}
