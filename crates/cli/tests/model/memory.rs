@@ -1,22 +1,7 @@
-use std::path::PathBuf;
-
 use serde_json::Value;
 
 use crate::support::Folder;
-use crate::with_model::{json, orlop};
-
-/// The default model's file, fetched by asking for anything.
-fn default_model() -> String {
-    json(&["tokenize", "--json", "a"]);
-    let cache = std::env::var_os("ORLOP_CACHE").map(PathBuf::from);
-    let cache = cache.unwrap_or_else(|| concat!(env!("CARGO_TARGET_TMPDIR"), "/cache").into());
-    let mut files = cache.read_dir().unwrap().map(|entry| entry.unwrap().path());
-    files
-        .find(|path| path.extension().is_some_and(|extension| extension == "gguf"))
-        .unwrap()
-        .display()
-        .to_string()
-}
+use crate::with_model::{default_model, json, orlop};
 
 fn shares(memory: &Value) -> Vec<[u64; 5]> {
     let keys = ["weights", "repacked", "kv", "compute", "total"];

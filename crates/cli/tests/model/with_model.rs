@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -23,6 +24,19 @@ pub(crate) fn json(arguments: &[&str]) -> Value {
     let run = orlop(arguments);
     assert_eq!(run.status, Some(0), "{arguments:?}: {run:?}");
     serde_json::from_str(&run.stdout).unwrap()
+}
+
+/// The default model's file, fetched by asking for anything.
+pub(crate) fn default_model() -> String {
+    json(&["tokenize", "--json", "a"]);
+    let cache = std::env::var_os("ORLOP_CACHE").map(PathBuf::from);
+    let cache = cache.unwrap_or_else(|| concat!(env!("CARGO_TARGET_TMPDIR"), "/cache").into());
+    let mut files = cache.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    files
+        .find(|path| path.extension().is_some_and(|extension| extension == "gguf"))
+        .unwrap()
+        .display()
+        .to_string()
 }
 
 /// Prompts, their token ids, and the ten largest logits behind them in exact arithmetic.

@@ -287,7 +287,7 @@ function bytesAxis(pane, placed) {
   const top = Math.max(0, toY(pane, placed.top)), bottom = Math.min(plotHeight(pane), toY(pane, placed.top + placed.height));
   if (bottom - top < 4) return;
   const low = Math.max(0, bytesAt(pane, placed, bottom)), high = Math.min(placed.lane.bytes, bytesAt(pane, placed, top));
-  const every = 2 ** Math.max(0, Math.ceil(Math.log2((high - low) / Math.max(1, (bottom - top) / 34))));
+  const every = 2 ** Math.max(0, Math.ceil(Math.log2((high - low) / Math.max(1.5, (bottom - top) / 26))));
   c.textAlign = "right";
   c.textBaseline = "middle";
   for (let bytes = Math.ceil(low / every) * every; bytes <= high; bytes += every) {

@@ -113,6 +113,6 @@ function shortBytes(bytes) {
   return (unit ? bytes.toFixed(2) : Math.round(bytes)) + " " + units[unit];
 }
 
-function tickBytes(bytes) { return shortBytes(bytes).replace(/\.?0+ /, " "); }
+function tickBytes(bytes) { return shortBytes(bytes).replace(/\.0+ |(\.\d*?)0+ /, "$1 "); }
 
 function number(value) { return value.toLocaleString("en-US"); }
