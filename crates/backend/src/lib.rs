@@ -24,5 +24,5 @@ pub use host::{ForeignBufferType, HOST_ALIGNMENT, HostBufferType};
 pub use lower::{
     Bindings, LowerOptions, Overwrite, Precision, Segment, Step, Steps, Temporary, Value, overwrites, touched,
 };
-pub use queue::{Cancel, Event, Program, Queue, RunOptions, Touch};
+pub use queue::{Cancel, Event, Program, Queue, RunOptions, StepClock, Touch};
 pub use stored::{Pieces, StoredTensor};

@@ -1,7 +1,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use orlop_graph::AccessKind;
@@ -139,6 +139,24 @@ pub struct RunOptions {
     pub threads: Option<usize>,
     /// Stops the run between steps.
     pub cancel: Option<Cancel>,
+    /// Notes when steps begin, on devices that can tell.
+    pub clock: Option<StepClock>,
+}
+
+/// When steps of a program began, as far as its device knows. Clones are one list.
+#[derive(Clone, Debug, Default)]
+pub struct StepClock(Arc<Mutex<Vec<(usize, Instant)>>>);
+
+impl StepClock {
+    /// A step, and those behind it up to the next that is noted, begin now.
+    pub fn note(&self, step: usize) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((step, Instant::now()));
+    }
+
+    /// What was noted, in order.
+    pub fn noted(&self) -> Vec<(usize, Instant)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// Tells a run to stop. Clones are one switch.

@@ -147,7 +147,7 @@ impl MemoryReport {
 
     /// With the most memory that this process has had.
     pub(crate) fn with_peak(self) -> MemoryReport {
-        MemoryReport { peak_resident: peak_resident(), ..self }
+        MemoryReport { peak_resident: process_bytes("VmHWM:"), ..self }
     }
 
     /// With what steps in the given order would take.
@@ -164,8 +164,9 @@ impl MemoryReport {
     }
 }
 
-fn peak_resident() -> Option<u64> {
+/// What Linux says of this process's memory: `VmRSS:` what it has now, `VmHWM:` the most that it has had.
+pub(crate) fn process_bytes(key: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let line = status.lines().find(|line| line.starts_with(key))?;
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }

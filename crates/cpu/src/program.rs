@@ -6,7 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orlop_backend::{Bindings, Cancel, DeviceError, Program, Step, Steps, Touch, Value, touched};
+use orlop_backend::{
+    Bindings, Cancel, DeviceError, Program, RunOptions, Step, StepClock, Steps, Touch, Value, touched,
+};
 use orlop_graph::{DType, Graph, Op, TensorDesc};
 
 pub(crate) use self::groups::MOST as MOST_IN_A_GROUP;
@@ -126,14 +128,15 @@ impl CpuProgram {
         &self,
         pool: &Pool,
         threads: usize,
-        cancel: Option<&Cancel>,
+        options: &RunOptions,
     ) -> Result<(), DeviceError> {
         let run = Run {
             program: self,
             barrier: Barrier::new(threads),
             stop_at: AtomicUsize::new(usize::MAX),
             error: Mutex::new(None),
-            cancel,
+            cancel: options.cancel.as_ref(),
+            clock: options.clock.as_ref(),
         };
         pool.run(threads, &|index| run.on_thread(index, threads));
         match run.error.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -209,6 +212,7 @@ struct Run<'a> {
     stop_at: AtomicUsize,
     error: Mutex<Option<DeviceError>>,
     cancel: Option<&'a Cancel>,
+    clock: Option<&'a StepClock>,
 }
 
 impl Run<'_> {
@@ -229,6 +233,9 @@ impl Run<'_> {
             self.barrier.wait();
             if self.stop_at.load(Ordering::Acquire) <= group.start {
                 return;
+            }
+            if let (0, Some(clock)) = (index, self.clock) {
+                clock.note(group.start);
             }
             for (kernel, task) in &tasks[group.clone()] {
                 self.run(kernel, task, Thread { index, count, phase: 0 }, group.end);

@@ -45,6 +45,6 @@ impl Queue for CpuQueue {
         }
         // SAFETY: `run` asks for claims to all that the program touches, checked above, and that nobody else touches
         // it meanwhile, which this function's caller promises.
-        unsafe { cpu.run(&self.pool, threads, options.cancel.as_ref()) }
+        unsafe { cpu.run(&self.pool, threads, options) }
     }
 }

@@ -1,9 +1,10 @@
 use std::fmt;
+use std::time::Instant;
 
 use orlop_alloc::Externals;
 use orlop_backend::{Cancel, RunOptions};
 use orlop_graph::TensorId;
-use orlop_sched::{PlanId, Session};
+use orlop_sched::{PlanId, Session, Timeline};
 
 use crate::draft::Drawn;
 use crate::weights::{self, Kept, Progress};
@@ -19,6 +20,21 @@ pub struct Engine {
     numbers: Vec<u8>,
     logits: Vec<f32>,
     cancel: Option<Cancel>,
+    /// Runs as they went, if somebody wants to know.
+    recorded: Option<Vec<RecordedRun>>,
+}
+
+/// A run, as it went.
+#[derive(Clone, Debug)]
+pub struct RecordedRun {
+    /// When it began.
+    pub began: Instant,
+    /// Tokens that went in.
+    pub tokens: usize,
+    /// Tokens that were in the cache before.
+    pub past: usize,
+    /// What each device did when, and what its arena held.
+    pub timeline: Timeline,
 }
 
 /// Graphs that are planned when a model is loaded: a batch, and one token.
@@ -63,6 +79,7 @@ impl Engine {
             numbers: Vec::new(),
             logits: Vec::new(),
             cancel: None,
+            recorded: None,
         };
         for drawn in [engine.blueprint.prompt.clone(), engine.blueprint.decode.clone()] {
             engine.prepare(&drawn)?;
@@ -107,6 +124,16 @@ impl Engine {
     /// Runs stop when this is thrown.
     pub fn cancel_with(&mut self, cancel: Option<Cancel>) {
         self.cancel = cancel;
+    }
+
+    /// Times every run from now on; [`Engine::recorded`] has them.
+    pub fn record(&mut self) {
+        self.recorded.get_or_insert_default();
+    }
+
+    /// The runs since [`Engine::record`].
+    pub fn recorded(&self) -> &[RecordedRun] {
+        self.recorded.as_deref().unwrap_or_default()
     }
 
     /// Bytes that are allocated on each device now.
@@ -179,7 +206,15 @@ impl Engine {
             self.set(ready.plan, wanted, (count - outputs) as u32..count as u32)?;
         }
         let threads = Some(self.blueprint.settings.threads);
-        self.session.run(ready.plan, &RunOptions { threads, cancel: self.cancel.clone() })?;
+        let options = RunOptions { threads, cancel: self.cancel.clone(), ..RunOptions::default() };
+        match &mut self.recorded {
+            None => self.session.run(ready.plan, &options)?,
+            Some(recorded) => {
+                let began = Instant::now();
+                let timeline = self.session.run_timed(ready.plan, &options)?;
+                recorded.push(RecordedRun { began, tokens: tokens.len(), past: self.past, timeline });
+            }
+        }
         self.logits.resize((outputs * self.config().vocabulary) as usize, 0.0);
         self.session.get(ready.plan, ready.logits, bytemuck::cast_slice_mut(&mut self.logits))?;
         self.past += tokens.len();

@@ -26,7 +26,7 @@ pub use blueprint::{Blueprint, Forecast, Share};
 pub use chat_template::{ChatPrompt, ChatTemplate, Message, TemplateSource};
 pub use config::{Config, Experts, LayerConfig};
 pub use draft::{Part, Shape};
-pub use engine::Engine;
+pub use engine::{Engine, RecordedRun};
 pub use error::Error;
 pub use generate::{End, generate};
 pub use mixture::{Candidate, FileType, Spread, Traits, mixture};

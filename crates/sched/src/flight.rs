@@ -62,7 +62,7 @@ impl Session {
         let prepared = self.get_prepared(plan)?;
         let routes = prepared.compiled.as_ref().and_then(|compiled| compiled.routes.as_deref());
         let pieces = &prepared.slots[run.slot].marks.pieces;
-        Ok(Timeline::new(pieces, &prepared.graph, &self.machine, &prepared.planned.schedule, routes))
+        Ok(Timeline::new(pieces, &prepared.graph, &self.machine, &prepared.planned, routes))
     }
 
     /// Starts a run and returns while devices work on it. As many as [`crate::SessionOptions::depth`] may be in flight, all

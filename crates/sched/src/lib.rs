@@ -50,4 +50,4 @@ pub use planned::Planned;
 pub use race::Race;
 pub use session::{PlanId, Session, SessionOptions, wishes};
 pub use split::{Copy, Schedule, Split, split};
-pub use timeline::{DeviceTime, Span, SpanWork, Timeline};
+pub use timeline::{DeviceTime, MemorySample, Span, SpanWork, Timeline};

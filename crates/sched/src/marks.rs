@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use orlop_backend::{DeviceError, Event, Queue};
+use orlop_backend::{DeviceError, Event, Queue, StepClock};
 
 /// A point in a queue's work, and when the host saw it if it did at once.
 #[derive(Clone, Debug)]
@@ -46,6 +46,8 @@ pub(crate) struct Piece {
     pub(crate) copy: Option<usize>,
     pub(crate) begin: Mark,
     pub(crate) end: Mark,
+    /// When its steps began.
+    pub(crate) clock: StepClock,
 }
 
 impl Marks {

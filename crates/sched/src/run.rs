@@ -1,6 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use orlop_backend::{Claims, DeviceError, Queue, RunOptions, StoredTensor};
+use orlop_backend::{Claims, DeviceError, Queue, RunOptions, StepClock, StoredTensor};
 use orlop_graph::{AccessKind, TensorId};
 
 use crate::compile::Bound;
@@ -92,7 +92,7 @@ impl Course<'_> {
             // SAFETY: `copy` asks that conflicting work on other queues is ordered by events: the source was written
             // by splits waited for above or earlier on this queue, its memory is held in its own arena until a split
             // that waits for this one (of this run or the next), and only this queue writes the destination's arena.
-            let make = |queue: &mut dyn Queue| unsafe { queue.copy(from, to, self.claims) };
+            let make = |queue: &mut dyn Queue, _: Option<&StepClock>| unsafe { queue.copy(from, to, self.claims) };
             piece(queue, self.timed.then_some(&mut self.marks.pieces), index, Some(*copy), make)?;
         }
         let awaited = self.awaited[index];
@@ -102,8 +102,12 @@ impl Course<'_> {
         wait_for(queue, self.marks, &part.waits[waited..])?;
         // SAFETY: as above: every edge between nodes of two devices is in `waits`, what a run may overwrite of the run
         // before is in `carries`, and arenas are planned on the steps of their own queues.
-        let compute = |queue: &mut dyn Queue| unsafe {
-            queue.submit(&self.bound.programs[index], self.claims, self.options)
+        let submit = |queue: &mut dyn Queue, options: &RunOptions| unsafe {
+            queue.submit(&self.bound.programs[index], self.claims, options)
+        };
+        let compute = |queue: &mut dyn Queue, clock: Option<&StepClock>| match clock.cloned() {
+            None => submit(queue, self.options),
+            clock => submit(queue, &RunOptions { clock, ..self.options.clone() }),
         };
         piece(queue, self.timed.then_some(&mut self.marks.pieces), index, None, compute)?;
         if awaited.end {
@@ -137,12 +141,13 @@ fn piece(
     pieces: Option<&mut Vec<Piece>>,
     split: usize,
     copy: Option<usize>,
-    work: impl FnOnce(&mut dyn Queue) -> Result<(), DeviceError>,
+    work: impl FnOnce(&mut dyn Queue, Option<&StepClock>) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
-    let Some(pieces) = pieces else { return work(queue) };
+    let Some(pieces) = pieces else { return work(queue, None) };
+    let clock = StepClock::default();
     let begin = Mark::timed(queue)?;
-    work(queue)?;
+    work(queue, Some(&clock))?;
     let end = Mark::timed(queue)?;
-    pieces.push(Piece { split, copy, begin, end });
+    pieces.push(Piece { split, copy, begin, end, clock });
     Ok(())
 }

@@ -1,11 +1,14 @@
+use std::collections::HashMap;
 use std::fmt::{self, Write};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use orlop_alloc::MemoryPlan;
 use orlop_backend::CopyRoute;
 use orlop_graph::Graph;
 
 use crate::marks::Piece;
-use crate::{DeviceIx, Machine, Schedule};
+use crate::{DeviceIx, Machine, Planned};
 
 /// What each device did when, in one run. A plain value.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +17,20 @@ pub struct Timeline {
     pub devices: Vec<String>,
     /// Pieces of work, in the order in which they were given to their devices.
     pub spans: Vec<Span>,
+    /// Bytes of each arena that the plan has in use, as its steps began. Where a device does not say when that was, its
+    /// steps are spread evenly over their split.
+    pub memory: Vec<MemorySample>,
+}
+
+/// An arena at one moment of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemorySample {
+    /// The device, or the first of those that share the arena.
+    pub device: DeviceIx,
+    /// Counted from the beginning of the run.
+    pub at: Duration,
+    /// Bytes that are planned to be in use from then on.
+    pub bytes: u64,
 }
 
 /// A piece of work: from when its device could begin it to when it was done.
@@ -74,13 +91,14 @@ impl Timeline {
         pieces: &[Piece],
         graph: &Graph,
         machine: &Machine,
-        schedule: &Schedule,
+        planned: &Planned,
         routes: Option<&[Option<CopyRoute>]>,
     ) -> Timeline {
         let devices = machine.devices().iter().map(|device| device.name().to_owned()).collect();
         let Some(start) = pieces.iter().map(|piece| piece.begin.time()).min() else {
-            return Timeline { devices, spans: Vec::new() };
+            return Timeline { devices, spans: Vec::new(), memory: Vec::new() };
         };
+        let schedule = &planned.schedule;
         let span = |piece: &Piece| {
             let part = &schedule.splits[piece.split];
             let work = match piece.copy {
@@ -99,7 +117,9 @@ impl Timeline {
             let end = piece.end.time().saturating_duration_since(start);
             Span { device: part.device, split: piece.split, work, begin, end: end.max(begin) }
         };
-        Timeline { devices, spans: pieces.iter().map(span).collect() }
+        let spans: Vec<Span> = pieces.iter().map(span).collect();
+        let memory = memory_samples(machine, planned, pieces, &spans, start);
+        Timeline { devices, spans, memory }
     }
 
     /// From the beginning to the last completion.
@@ -129,8 +149,19 @@ impl Timeline {
         times
     }
 
-    /// The run in the format of Chrome's trace viewer: a process with a thread for each device.
+    /// Most bytes of a device's arena that were planned to be in use at once.
+    pub fn most_in_use(&self, device: DeviceIx) -> u64 {
+        self.memory.iter().filter(|sample| sample.device == device).map(|sample| sample.bytes).max().unwrap_or(0)
+    }
+
+    /// The run in the format of Chrome's trace viewer: a process with a thread for each device, and a counter for each
+    /// arena.
     pub fn chrome_trace(&self) -> String {
+        format!("{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[{}]}}", self.chrome_events(Duration::ZERO).join(",\n"))
+    }
+
+    /// The events of [`Timeline::chrome_trace`], each an object of JSON, of a run that began so late.
+    pub fn chrome_events(&self, began: Duration) -> Vec<String> {
         let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
         let mut events: Vec<String> = Vec::with_capacity(self.devices.len() + self.spans.len());
         for (thread, name) in self.devices.iter().enumerate() {
@@ -150,15 +181,82 @@ impl Timeline {
                     (quoted(&format!("split {split}: {first}")), "compute", format!("\"nodes\":{nodes}"))
                 }
             };
-            let (at, took) = (micros(*begin), micros(*end - *begin));
+            let (at, took) = (micros(began + *begin), micros(*end - *begin));
             events.push(format!(
                 "{{\"ph\":\"X\",\"name\":{name},\"cat\":\"{kind}\",\"pid\":0,\"tid\":{},\"ts\":{at},\"dur\":{took},\
                  \"args\":{{\"split\":{split},{more}}}}}",
                 device.index()
             ));
         }
-        format!("{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[{}]}}", events.join(",\n"))
+        for MemorySample { device, at, bytes } in &self.memory {
+            let name = quoted(&format!("{}: arena in use, as planned", self.devices[device.index()]));
+            events.push(format!(
+                "{{\"ph\":\"C\",\"name\":{name},\"pid\":0,\"ts\":{},\"args\":{{\"bytes\":{bytes}}}}}",
+                micros(began + *at)
+            ));
+        }
+        events
     }
+}
+
+/// What each arena's plan has in use, when its steps began.
+fn memory_samples(
+    machine: &Machine,
+    planned: &Planned,
+    pieces: &[Piece],
+    spans: &[Span],
+    start: Instant,
+) -> Vec<MemorySample> {
+    let mut samples: Vec<MemorySample> = Vec::new();
+    let mut known: Vec<&Arc<MemoryPlan>> = Vec::new();
+    let clocks: Vec<Vec<(usize, Instant)>> = pieces.iter().map(|piece| piece.clock.noted()).collect();
+    let found: HashMap<(usize, Option<usize>), usize> =
+        pieces.iter().enumerate().map(|(index, piece)| ((piece.split, piece.copy), index)).collect();
+    for device in machine.indices() {
+        let plan = planned.memory_plan(machine, device);
+        if known.iter().any(|known| Arc::ptr_eq(known, plan)) {
+            continue;
+        }
+        known.push(plan);
+        let mut own: Vec<MemorySample> = Vec::new();
+        for (step, bytes) in planned.arena_steps(machine, device).into_iter().zip(in_use(plan)) {
+            let Some(index) = found.get(&(step.split, step.copy)).copied() else { continue };
+            let Span { begin, end, .. } = spans[index];
+            let number = step.step.unwrap_or(0);
+            let noted = &clocks[index][..clocks[index].partition_point(|(step, _)| *step <= number)];
+            let at = match noted.last() {
+                Some((_, time)) => time.saturating_duration_since(start),
+                None => {
+                    let steps = planned.steps[step.split].steps.len().max(1);
+                    begin + (end - begin).mul_f64(number as f64 / steps as f64)
+                }
+            };
+            match own.last_mut().filter(|last| last.at >= at) {
+                Some(last) => last.bytes = last.bytes.max(bytes),
+                None => own.push(MemorySample { device, at, bytes }),
+            }
+        }
+        let end = spans.iter().map(|span| span.end).max().unwrap_or_default();
+        own.push(MemorySample { device, at: end, bytes: 0 });
+        samples.append(&mut own);
+    }
+    samples
+}
+
+/// Bytes in use at each step of a plan.
+fn in_use(plan: &MemoryPlan) -> Vec<u64> {
+    let mut change = vec![0i128; plan.usage.step_count() + 1];
+    for storage in &plan.storages {
+        let last = change.len() - 1;
+        change[storage.live.start.min(last)] += i128::from(storage.bytes);
+        change[storage.live.end.min(last)] -= i128::from(storage.bytes);
+    }
+    let mut now = 0;
+    let sums = change.iter().map(|change| {
+        now += change;
+        u64::try_from(now).unwrap_or(0)
+    });
+    sums.take(plan.usage.step_count()).collect()
 }
 
 /// A table of the devices' sums.

@@ -4,7 +4,7 @@
 /// Properties of CSS for light surroundings.
 pub(crate) const LIGHT: &str = "--ground:#faf9f7;--panel:#ffffff;--ink:#1d2733;--soft:#5f6b7a;--line:#dfe3e8;\
 --lane:#f0efec;--accent:#0b63c5;--mark:#b3261e;--bound:#1d2733;\
---k0:#3f68a3;--k1:#5db1a4;--k2:#8c97a4;--k3:#e5ab3e;--k4:#bf4f36;--k5:#8a63b8";
+--k0:#3f68a3;--k1:#5db1a4;--k2:#8c97a4;--k3:#e2b04e;--k4:#bf4f36;--k5:#8a63b8";
 
 /// Properties of CSS for dark surroundings.
 pub(crate) const DARK: &str = "--ground:#14181d;--panel:#1b2027;--ink:#e6eaef;--soft:#9aa6b4;--line:#2c343e;\

@@ -1,7 +1,10 @@
 //! `orlop run`.
 
+mod trace;
+
 use std::io::{IsTerminal, Read, Write};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -12,6 +15,8 @@ use crate::failure::Failure;
 use crate::load::{MemoryReport, failure, load, tokenizer};
 use crate::model_arguments::ModelArguments;
 use crate::printer::Printer;
+
+use trace::Trace;
 
 /// What to say to a model.
 #[derive(Debug, Args)]
@@ -32,6 +37,9 @@ pub(crate) struct RunArguments {
     /// Take special tokens in the prompt for text.
     #[arg(long)]
     no_special: bool,
+    /// Write what each device did when, and what its memory held, in the format of Chrome's trace viewer.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Print one JSON object: `prompt_tokens`, `tokens`, `text`, `timings`, `memory`.
     #[arg(long)]
     json: bool,
@@ -91,7 +99,11 @@ struct Timings {
 /// Goes on from a prompt.
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let prompt = prompt(arguments)?;
+    let trace = arguments.trace.as_deref().map(Trace::begin).transpose()?;
     let mut loaded = load(&arguments.model, Outputs::Last)?;
+    if trace.is_some() {
+        loaded.engine.record();
+    }
     let tokenizer = tokenizer(&loaded.model)?;
     let special = if arguments.no_special { Special::AsText } else { Special::Parse };
     let prompt_tokens = tokenizer.prompt(&prompt, special);
@@ -125,6 +137,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let prompt_time = first.unwrap_or_else(|| begin.elapsed());
     let timings = Timings::new(loaded.took, prompt_tokens.len(), prompt_time, tokens.len(), begin.elapsed());
     let rest = stream.finish();
+    let traced = trace.map(|trace| trace.finish(&loaded.engine)).transpose()?;
     if arguments.json {
         text.push_str(rest);
         let memory = MemoryReport::new(&loaded.engine.memory()).with_peak();
@@ -138,6 +151,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         let _ = writeln!(notes, "orlop: the context of {context} tokens is full; ask for a larger one (-c)");
     }
     let _ = writeln!(notes, "\n{timings}");
+    if let Some(summary) = traced {
+        let _ = writeln!(notes, "{summary}");
+    }
     Ok(())
 }
 

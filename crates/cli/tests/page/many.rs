@@ -34,7 +34,7 @@ fn fifty_thousand_tensors_stay_small_and_quick() {
     assert_eq!(browser.number("orlop.panes[0].plan.count"), 50_000.0);
     browser.keep("many-light.png");
     let mut took = |steps: u32| {
-        let all = browser.run(&format!("orlop.measure({steps}, 1.35, 700, 430)"));
+        let all = browser.run(&format!("orlop.measure({steps}, 1.35, 700, 640)"));
         all.as_array().unwrap().iter().map(|ms| ms.as_f64().unwrap()).collect::<Vec<f64>>()
     };
     // The first draws make the browser compile what draws.

@@ -56,12 +56,12 @@ fn options_reach_the_run() {
     let feeds = [(x, f32_bytes(&[1.0]))];
     let cancel = Cancel::new();
     cancel.cancel();
-    let run = RunOptions { threads: None, cancel: Some(cancel) };
+    let run = RunOptions { cancel: Some(cancel), ..RunOptions::default() };
     let options = UnplannedOptions { run, ..UnplannedOptions::default() };
     let error = run_unplanned_with(&device(), &graph, &feeds, &options).unwrap_err();
     assert_eq!(error, DeviceError::Cancelled { step: 0, steps: 1 });
     for (threads, fine) in [(0, false), (1, true), (4, true), (5, false)] {
-        let run = RunOptions { threads: Some(threads), cancel: None };
+        let run = RunOptions { threads: Some(threads), ..RunOptions::default() };
         let lower = LowerOptions { max_threads: 4, ..LowerOptions::default() };
         let options = UnplannedOptions { lower, run, observe: Observe::Everything };
         let result = run_unplanned_with(&device(), &graph, &feeds, &options);

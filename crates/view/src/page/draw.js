@@ -294,7 +294,7 @@ function bytesAxis(pane, placed) {
     const y = laneY(pane, placed, bytes);
     line(c, colours.line, LEFT - 2, y, y + 1, 4);
     c.fillStyle = colours.soft;
-    c.fillText(tickBytes(bytes), LEFT - 8, y);
+    c.fillText(tickBytes(bytes, every), LEFT - 8, y);
   }
   if (placed.region.chunks.length > 1) {
     c.textAlign = "left";

@@ -113,6 +113,12 @@ function shortBytes(bytes) {
   return (unit ? bytes.toFixed(2) : Math.round(bytes)) + " " + units[unit];
 }
 
-function tickBytes(bytes) { return shortBytes(bytes).replace(/\.0+ |(\.\d*?)0+ /, "$1 "); }
+/** A byte count on an axis, with as many decimals as its neighbours, `every` bytes apart, need to differ. */
+function tickBytes(bytes, every) {
+  if (!bytes) return "0 B";
+  const unit = Math.min(6, Math.max(0, Math.floor(Math.log2(bytes) / 10))), size = 1024 ** unit;
+  const decimals = every >= size ? 0 : Math.min(6, Math.ceil(-Math.log10(every / size)));
+  return (bytes / size).toFixed(decimals).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "") + " " + ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][unit];
+}
 
 function number(value) { return value.toLocaleString("en-US"); }

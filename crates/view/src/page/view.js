@@ -7,6 +7,7 @@ function layout(plan, height, whole) {
   const regions = plan.regions.map((region, index) => ({ region, index })).filter(({ region }) => region.bytes > 0);
   regions.sort((a, b) => (b.region.arena - a.region.arena) || a.index - b.index);
   const lanesOf = (index) => plan.lanes.filter((lane) => lane.region === index);
+  const arenas = regions.filter(({ region }) => region.arena).length;
   let fixed = 0;
   for (const { region, index } of regions) {
     fixed += HEADING + GAP + (region.arena ? CURVE + 6 : STATIC) + 4 * lanesOf(index).length;
@@ -17,6 +18,8 @@ function layout(plan, height, whole) {
   for (const { region, index } of regions) {
     heads.push({ region, index, top: y, curve: region.arena ? y + HEADING : null });
     y += HEADING + (region.arena ? CURVE + 6 : 0);
+    // Beside a larger plan, the lowest addresses stand at one height.
+    if (region.arena && arenas === 1) y += room * (1 - region.bytes / whole);
     for (const lane of lanesOf(index)) {
       const tall = region.arena ? room * (lane.bytes / whole) : STATIC * (lane.bytes / region.bytes);
       const high = Math.max(LEAST, tall);

@@ -1,5 +1,7 @@
 //! `orlop plan X.csv`.
 
+use std::path::Path;
+
 use orlop::plan::{BufferId, Plan, PlanError, SavedPlan, solve_until, verify};
 use orlop::view::Picture;
 use serde::Serialize;
@@ -99,7 +101,8 @@ pub(crate) fn run(file: &ProblemFile, arguments: &PlanArguments) -> Result<(), F
 
 /// The plan of a file, drawn.
 pub(super) fn picture(file: &ProblemFile, plan: &Plan) -> Picture {
-    Picture::of_problem(&file.name, &file.problem, plan, |index| file.id(index).to_owned())
+    let title = Path::new(&file.name).file_name().unwrap_or_default().to_string_lossy();
+    Picture::of_problem(&title, &file.problem, plan, |index| file.id(index).to_owned())
 }
 
 /// The plan that `orlop plan` would report.
