@@ -108,7 +108,10 @@ impl TensorSet {
     ///
     /// # Errors
     /// As [`TensorSet::sizes`].
-    pub fn places(buffer_type: &dyn BufferType, tensors: &[SetTensor]) -> Result<Vec<(usize, u64, u64)>, Error> {
+    pub fn places(
+        buffer_type: &dyn BufferType,
+        tensors: &[SetTensor],
+    ) -> Result<Vec<(usize, u64, u64)>, Error> {
         check_views(tensors)?;
         let mut places = Vec::with_capacity(tensors.len());
         for (buffer, (range, _)) in ranges(buffer_type, tensors)?.into_iter().enumerate() {

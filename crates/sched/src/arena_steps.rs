@@ -53,9 +53,13 @@ impl Planned {
         let mut at = 0;
         for (split, (part, steps)) in self.schedule.splits.iter().zip(&self.steps).enumerate() {
             let mine = domains.of(part.device) == domain;
-            let copies = self
-                .made_copies(&part.copies)
-                .map(|copy| ArenaStep { at: 0, split, step: None, copy: Some(copy), nodes: Vec::new() });
+            let copies = self.made_copies(&part.copies).map(|copy| ArenaStep {
+                at: 0,
+                split,
+                step: None,
+                copy: Some(copy),
+                nodes: Vec::new(),
+            });
             let lowered = steps.steps.iter().enumerate().map(|(number, step)| ArenaStep {
                 at: 0,
                 split,

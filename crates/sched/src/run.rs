@@ -92,7 +92,8 @@ impl Course<'_> {
             // SAFETY: `copy` asks that conflicting work on other queues is ordered by events: the source was written
             // by splits waited for above or earlier on this queue, its memory is held in its own arena until a split
             // that waits for this one (of this run or the next), and only this queue writes the destination's arena.
-            let make = |queue: &mut dyn Queue, _: Option<&StepClock>| unsafe { queue.copy(from, to, self.claims) };
+            let make =
+                |queue: &mut dyn Queue, _: Option<&StepClock>| unsafe { queue.copy(from, to, self.claims) };
             piece(queue, self.timed.then_some(&mut self.marks.pieces), index, Some(*copy), make)?;
         }
         let awaited = self.awaited[index];

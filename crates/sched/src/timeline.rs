@@ -151,13 +151,21 @@ impl Timeline {
 
     /// Most bytes of a device's arena that were planned to be in use at once.
     pub fn most_in_use(&self, device: DeviceIx) -> u64 {
-        self.memory.iter().filter(|sample| sample.device == device).map(|sample| sample.bytes).max().unwrap_or(0)
+        self.memory
+            .iter()
+            .filter(|sample| sample.device == device)
+            .map(|sample| sample.bytes)
+            .max()
+            .unwrap_or(0)
     }
 
     /// The run in the format of Chrome's trace viewer: a process with a thread for each device, and a counter for each
     /// arena.
     pub fn chrome_trace(&self) -> String {
-        format!("{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[{}]}}", self.chrome_events(Duration::ZERO).join(",\n"))
+        format!(
+            "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[{}]}}",
+            self.chrome_events(Duration::ZERO).join(",\n")
+        )
     }
 
     /// The events of [`Timeline::chrome_trace`], each an object of JSON, of a run that began so late.

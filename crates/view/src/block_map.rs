@@ -79,7 +79,8 @@ impl Grid {
         for block in picture.blocks.iter().filter(mine) {
             let scale = |value: u64, all: u64, cells: usize| value as f64 * cells as f64 / all.max(1) as f64;
             let x = [block.live.start, block.live.end].map(|step| scale(step, picture.steps, columns));
-            let y = [block.offset, block.offset.saturating_add(block.bytes)].map(|at| scale(at, bytes, lines));
+            let y =
+                [block.offset, block.offset.saturating_add(block.bytes)].map(|at| scale(at, bytes, lines));
             for line in y[0] as usize..(y[1].ceil() as usize).min(lines) {
                 for column in x[0] as usize..(x[1].ceil() as usize).min(columns) {
                     let part = |range: [f64; 2], at: usize| {
@@ -104,8 +105,10 @@ impl Grid {
             let _ = write!(out, "{:>width$} ", tick_bytes(address), width = MARGIN - 1);
             let mut current = None;
             for cell in &self.cells[line * self.columns..(line + 1) * self.columns] {
-                let (kind, most) =
-                    cell.iter().enumerate().fold((0, 0.0), |best, (kind, part)| if *part > best.1 { (kind, *part) } else { best });
+                let (kind, most) = cell
+                    .iter()
+                    .enumerate()
+                    .fold((0, 0.0), |best, (kind, part)| if *part > best.1 { (kind, *part) } else { best });
                 let used: f32 = cell.iter().sum();
                 let wanted = (colour && most > 0.0).then_some(COLOURS[kind]);
                 if wanted != current {

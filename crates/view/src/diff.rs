@@ -109,7 +109,9 @@ impl Change {
             (None, _) => "added",
             (_, None) => "gone",
             (Some(before), Some(after)) if before.bytes != after.bytes => "resized",
-            (Some(Spot { live: before, .. }), Some(Spot { live: after, .. })) if self.stays() && before != after => {
+            (Some(Spot { live: before, .. }), Some(Spot { live: after, .. }))
+                if self.stays() && before != after =>
+            {
                 "retimed"
             }
             _ => "moved",
@@ -117,7 +119,8 @@ impl Change {
     }
 
     fn stays(&self) -> bool {
-        let place = |spot: &Option<Spot>| spot.as_ref().map(|spot| (spot.region.clone(), spot.chunk, spot.offset));
+        let place =
+            |spot: &Option<Spot>| spot.as_ref().map(|spot| (spot.region.clone(), spot.chunk, spot.offset));
         place(&self.before) == place(&self.after)
     }
 
@@ -148,7 +151,13 @@ impl fmt::Display for Change {
                 }
                 match before.live == after.live {
                     true => write!(f, ", {}", steps(after)),
-                    false => write!(f, ", {} instead of {} to {}", steps(after), before.live.start, before.live.end.saturating_sub(1)),
+                    false => write!(
+                        f,
+                        ", {} instead of {} to {}",
+                        steps(after),
+                        before.live.start,
+                        before.live.end.saturating_sub(1)
+                    ),
                 }
             }
             (Some(spot), None) | (None, Some(spot)) => {
@@ -224,6 +233,10 @@ fn region_changes(before: &Picture, after: &Picture) -> Vec<RegionChange> {
         let same = new.iter().position(|(name, _)| *name == region).map(|index| new.remove(index).1);
         changes.push(RegionChange { region, before: Some(bytes), after: same });
     }
-    changes.extend(new.into_iter().map(|(region, bytes)| RegionChange { region, before: None, after: Some(bytes) }));
+    changes.extend(new.into_iter().map(|(region, bytes)| RegionChange {
+        region,
+        before: None,
+        after: Some(bytes),
+    }));
     changes
 }

@@ -48,7 +48,8 @@ pub(crate) fn lanes(picture: &Picture, top: f64) -> Lanes {
     let mut found = Lanes { heads: Vec::new(), lanes: Vec::new(), bottom: top };
     let is_arena = |index: &usize| picture.regions[*index].kind == RegionKind::Arena;
     let used = |index: &usize| picture.regions[*index].bytes() > 0;
-    let largest = (0..picture.regions.len()).filter(is_arena).map(|index| picture.regions[index].bytes()).max();
+    let largest =
+        (0..picture.regions.len()).filter(is_arena).map(|index| picture.regions[index].bytes()).max();
     let order = (0..picture.regions.len()).filter(is_arena);
     let order = order.chain((0..picture.regions.len()).filter(|index| !is_arena(index))).filter(used);
     for region in order {
@@ -59,7 +60,9 @@ pub(crate) fn lanes(picture: &Picture, top: f64) -> Lanes {
         found.bottom += HEADING + if arena { CURVE + 6.0 } else { 0.0 };
         let all = if arena { ARENA } else { STATIC };
         let whole = largest.filter(|_| arena).unwrap_or(picture.regions[region].bytes()).max(1);
-        for (chunk, bytes) in picture.regions[region].chunks.iter().enumerate().filter(|(_, bytes)| **bytes > 0) {
+        for (chunk, bytes) in
+            picture.regions[region].chunks.iter().enumerate().filter(|(_, bytes)| **bytes > 0)
+        {
             let height = (all * (*bytes as f64 / whole as f64)).max(LEAST);
             found.lanes.push(Lane { region, chunk, bytes: *bytes, top: found.bottom, height });
             found.bottom += height + 4.0;

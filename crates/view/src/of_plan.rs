@@ -190,3 +190,87 @@ fn distinct<'a>(names: &[&'a str]) -> Vec<&'a str> {
     }
     seen
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orlop_alloc::{
+        ArenaId, ArenaInfo, Flags, OverwritePair, PlanOptions, StepView, Unread, ValueInfo, plan_memory,
+    };
+    use std::sync::Arc;
+
+    /// x is read by y = f(x), which z = g(y) may overwrite; w = h(x, z).
+    fn plan() -> MemoryPlan {
+        let arena = ArenaInfo { name: "host".to_owned(), alignment: 64, max_chunk: u64::MAX };
+        let mut usage = Usage::new(vec![arena], Unread::Dies);
+        for name in ["x", "y", "z", "w"] {
+            let root = ValueId::new(usage.values().len());
+            let flags = Flags { output: name == "w", ..Flags::default() };
+            usage.push_value(name, ValueInfo { bytes: 64, root, offset: 0, layout: 0, flags });
+        }
+        let [x, y, z, w] = [0, 1, 2, 3].map(ValueId::new);
+        usage.leafs.push((x, ArenaId::new(0)));
+        let pair = [OverwritePair { write: 0, read: 0 }];
+        let steps: [(&[ValueId], ValueId, &[OverwritePair]); 3] =
+            [(&[x], y, &[]), (&[y], z, &pair), (&[x, z], w, &[])];
+        for (group, (reads, write, overwrites)) in steps.into_iter().enumerate() {
+            let (arena, group) = (ArenaId::new(0), group as u32);
+            usage.push_step(StepView { arena, group, reads, writes: &[write], overwrites });
+        }
+        plan_memory(&Arc::new(usage), &PlanOptions::default()).unwrap()
+    }
+
+    fn drawn(at: &[u64], steps: u64) -> Picture {
+        let plan = plan();
+        let labels = Labels {
+            kind: &|value| if value.index() == 0 { Kind::Input } else { Kind::Activation },
+            step: &|step| format!("s{step}"),
+            device: &|value| (value.index() == 3).then(|| "on host: only choice".to_owned()),
+            arena: &|_| "host".to_owned(),
+            at,
+        };
+        let mut picture = Picture { steps, ..Picture::default() };
+        picture.add_plan(&plan, &labels);
+        picture
+    }
+
+    fn block<'a>(picture: &'a Picture, name: &str) -> &'a Block {
+        picture.blocks.iter().find(|block| block.name == name).unwrap()
+    }
+
+    #[test]
+    fn values_that_share_a_storage_are_blocks_one_after_the_other() {
+        let picture = drawn(&[], 3);
+        let (x, y, z, w) =
+            (block(&picture, "x"), block(&picture, "y"), block(&picture, "z"), block(&picture, "w"));
+        assert_eq!([&x.live, &y.live, &z.live, &w.live], [&(0..3), &(0..1), &(1..3), &(2..3)]);
+        assert_eq!((z.offset, z.chunk), (y.offset, y.chunk));
+        assert_eq!(z.replaces.map(|index| picture.blocks[index].name.as_str()), Some("y"));
+        assert_eq!(z.reason, "in place of an operand that nobody needs any more");
+        assert_eq!((x.producer, z.producer), (None, Some(1)));
+        assert_eq!((&x.consumers[..], &z.consumers[..]), (&[0, 2][..], &[2][..]));
+        assert!(w.reason.ends_with("; on host: only choice"), "{}", w.reason);
+        assert_eq!(picture.peak(0), (2, 192));
+    }
+
+    #[test]
+    fn what_lies_on_what_is_found() {
+        let picture = drawn(&[], 3);
+        for block in &picture.blocks {
+            let below = block.above.map(|index| &picture.blocks[index]);
+            assert_eq!(below.is_none(), block.offset == 0, "{block:?}");
+            if let Some(below) = below {
+                assert_eq!(below.offset + below.bytes, block.offset);
+                assert!(below.live.start < block.live.end && block.live.start < below.live.end);
+            }
+        }
+    }
+
+    #[test]
+    fn steps_stand_where_the_axis_of_all_devices_has_them() {
+        let picture = drawn(&[2, 5, 6], 10);
+        assert_eq!(block(&picture, "y").live, 2..5);
+        assert_eq!(block(&picture, "z").live, 5..10);
+        assert_eq!(block(&picture, "x").consumers, [2, 6]);
+    }
+}

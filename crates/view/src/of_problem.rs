@@ -4,7 +4,12 @@ use crate::picture::{Block, Kind, Picture, Region, RegionKind};
 
 impl Picture {
     /// Buffers with lifetimes, where a plan puts them. `name` says what the buffer at a position is called.
-    pub fn of_problem(title: &str, problem: &Problem, plan: &Plan, name: impl Fn(usize) -> String) -> Picture {
+    pub fn of_problem(
+        title: &str,
+        problem: &Problem,
+        plan: &Plan,
+        name: impl Fn(usize) -> String,
+    ) -> Picture {
         let begin = problem.buffers.iter().map(|buffer| buffer.live.start).min().unwrap_or(0);
         let end = problem.buffers.iter().map(|buffer| buffer.live.end).max().unwrap_or(0);
         let note = match begin {
@@ -43,7 +48,13 @@ impl Picture {
             steps: end - begin,
             step_names: Vec::new(),
             regions: vec![region],
-            blocks: problem.buffers.iter().enumerate().filter_map(block).filter(|block| block.bytes > 0).collect(),
+            blocks: problem
+                .buffers
+                .iter()
+                .enumerate()
+                .filter_map(block)
+                .filter(|block| block.bytes > 0)
+                .collect(),
         };
         picture.stack();
         picture

@@ -34,7 +34,8 @@ pub fn page_beside(before: &Picture, after: &Picture) -> Result<String, Error> {
 fn write(pictures: &[Picture], beside: bool) -> Result<String, Error> {
     let Some(first) = pictures.first() else { return Err(Error::Empty { title: "this plan".to_owned() }) };
     pictures.iter().try_for_each(Picture::check)?;
-    let failed = |error: serde_json::Error| Error::Json { title: first.title.clone(), what: error.to_string() };
+    let failed =
+        |error: serde_json::Error| Error::Json { title: first.title.clone(), what: error.to_string() };
     // Inside a script element only `<` could end it.
     let data = serde_json::to_string(&Pages::new(pictures, beside)).map_err(failed)?.replace('<', "\\u003c");
     let style = format!(

@@ -162,7 +162,8 @@ impl Picture {
 
     /// The first step at which most of a region is in use, and how much that is.
     pub fn peak(&self, region: usize) -> (u64, u64) {
-        let most = |best: (u64, u64), (step, bytes): (u64, u64)| if bytes > best.1 { (step, bytes) } else { best };
+        let most =
+            |best: (u64, u64), (step, bytes): (u64, u64)| if bytes > best.1 { (step, bytes) } else { best };
         self.in_use(region).into_iter().fold((0, 0), most)
     }
 

@@ -31,7 +31,8 @@ pub fn svg(picture: &Picture) -> Result<String, Error> {
          .m{{stroke:var(--mark);fill:none}}.b{{stroke:var(--bound);fill:none;stroke-dasharray:5 4}}\
          .a{{stroke:var(--line);fill:none}}.c{{fill:var(--soft);opacity:.35}}.mt{{fill:var(--mark)}}{}</style>\n",
         escaped(&picture.title),
-        (0..Kind::ALL.len()).fold(String::new(), |css, kind| css + &format!(".k{kind}{{fill:var(--k{kind})}}")),
+        (0..Kind::ALL.len())
+            .fold(String::new(), |css, kind| css + &format!(".k{kind}{{fill:var(--k{kind})}}")),
     );
     let _ = writeln!(out, "<rect class=\"g\" width=\"{WIDTH}\" height=\"{height:.0}\" rx=\"8\"/>");
     scene.heading(&mut out);
@@ -70,9 +71,15 @@ impl Scene<'_> {
             picture.blocks.len(),
             picture.note
         );
-        let _ = writeln!(out, "<text x=\"20\" y=\"54\" class=\"s\" font-size=\"12.5\">{}</text>", escaped(&facts));
-        let there: Vec<Kind> =
-            Kind::ALL.into_iter().filter(|kind| picture.blocks.iter().any(|block| block.kind == *kind)).collect();
+        let _ = writeln!(
+            out,
+            "<text x=\"20\" y=\"54\" class=\"s\" font-size=\"12.5\">{}</text>",
+            escaped(&facts)
+        );
+        let there: Vec<Kind> = Kind::ALL
+            .into_iter()
+            .filter(|kind| picture.blocks.iter().any(|block| block.kind == *kind))
+            .collect();
         let mut x = WIDTH - RIGHT;
         for kind in there.iter().rev() {
             x -= 22.0 + kind.name().len() as f64 * 6.6;

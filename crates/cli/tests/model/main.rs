@@ -8,4 +8,5 @@ mod refusals;
 #[allow(dead_code)] // the tests of `orlop plan` need more of it
 #[path = "../plan/support.rs"]
 mod support;
+mod trace;
 mod with_model;

@@ -87,7 +87,10 @@ impl Browser {
         loop {
             let mut bytes = Vec::new();
             let read = self.from.read_until(0, &mut bytes);
-            assert!(read.is_ok_and(|read| read > 0), "chromium ended: is it installed? `cargo xtask test` does that");
+            assert!(
+                read.is_ok_and(|read| read > 0),
+                "chromium ended: is it installed? `cargo xtask test` does that"
+            );
             bytes.pop();
             let answer: Value = serde_json::from_slice(&bytes).unwrap();
             if answer["id"] == self.next {
@@ -142,7 +145,9 @@ impl Browser {
 
     /// Two frames later, whatever was asked for is drawn.
     pub(crate) fn settle(&mut self) {
-        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))");
+        self.run(
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))",
+        );
     }
 
     /// Moves the pointer.
@@ -153,7 +158,9 @@ impl Browser {
     /// Clicks.
     pub(crate) fn click(&mut self, x: f64, y: f64) {
         for kind in ["mousePressed", "mouseReleased"] {
-            self.mouse(json!({"type": kind, "x": x, "y": y, "button": "left", "buttons": 1, "clickCount": 1}));
+            self.mouse(
+                json!({"type": kind, "x": x, "y": y, "button": "left", "buttons": 1, "clickCount": 1}),
+            );
         }
     }
 
@@ -173,7 +180,10 @@ impl Browser {
         let code = if key == "Enter" { 13 } else { 0 };
         let press = json!({"type": "keyDown", "key": key, "text": text, "windowsVirtualKeyCode": code});
         self.ask("Input.dispatchKeyEvent", press);
-        self.ask("Input.dispatchKeyEvent", json!({"type": "keyUp", "key": key, "windowsVirtualKeyCode": code}));
+        self.ask(
+            "Input.dispatchKeyEvent",
+            json!({"type": "keyUp", "key": key, "windowsVirtualKeyCode": code}),
+        );
         self.settle();
     }
 

@@ -116,7 +116,11 @@ fn a_step_that_is_clicked_lists_what_is_in_memory_there() {
     assert_eq!(alive[0].as_f64(), Some(listed));
     assert_eq!(alive[1].as_f64().unwrap(), browser.number("mainRegion(orlop.panes[0].plan).peak"));
     let text = browser.text("#step");
-    assert_eq!(browser.run(&format!("`Step ${{number({peak})}}`")).as_str(), text.split("IM2COL").next(), "{text}");
+    assert_eq!(
+        browser.run(&format!("`Step ${{number({peak})}}`")).as_str(),
+        text.split("IM2COL").next(),
+        "{text}"
+    );
     assert!(text.contains(&format!("{listed} tensors")), "{text}");
     browser.keep("unet-step-dark.png");
     browser.key(".");

@@ -42,12 +42,16 @@ fn fifty_thousand_tensors_stay_small_and_quick() {
     let mut all = took(14);
     all.sort_by(f64::total_cmp);
     let (median, most) = (all[all.len() / 2], all[all.len() - 1]);
-    println!("50,000 tensors: {bytes} bytes; a zoom step takes {median:.1} ms, at most {most:.1} ms, at first {warm:.1?}");
+    println!(
+        "50,000 tensors: {bytes} bytes; a zoom step takes {median:.1} ms, at most {most:.1} ms, at first {warm:.1?}"
+    );
     let seen = browser.number("orlop.panes[0].x1 - orlop.panes[0].x0");
     assert!(seen < 60_000.0 / 50.0, "{seen} steps are seen");
     browser.settle();
     browser.keep("many-zoomed.png");
-    let begin = browser.run("(() => { const t = performance.now(); search(orlop, 'blk.17.'); return performance.now() - t; })()");
+    let begin = browser.run(
+        "(() => { const t = performance.now(); search(orlop, 'blk.17.'); return performance.now() - t; })()",
+    );
     println!("a search takes {begin} ms");
     assert!(browser.number("orlop.state.matches[0].size") > 400.0);
 }

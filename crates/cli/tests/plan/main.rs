@@ -2,9 +2,11 @@
 
 mod bad_graphs;
 mod bad_problems;
+mod diff;
 mod exact;
 mod graphs;
 mod orders;
+mod pictures;
 mod problems;
 mod support;
 mod surroundings;

@@ -336,7 +336,10 @@ fn a_timed_run_is_a_trace_that_chrome_reads() {
     let timeline = session.run_timed(plan, &RunOptions::default()).unwrap();
     let trace: serde_json::Value = serde_json::from_str(&timeline.chrome_trace()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
-    assert_eq!(events.len(), 2 + timeline.spans.len());
+    assert_eq!(events.len(), 2 + timeline.spans.len() + timeline.memory.len());
+    let counters: Vec<_> = events.iter().filter(|event| event["ph"] == "C").collect();
+    assert_eq!(counters.len(), timeline.memory.len());
+    assert!(counters.iter().any(|counter| counter["name"] == "c: arena in use, as planned"), "{counters:?}");
     assert_eq!((&events[0]["args"]["name"], &events[1]["args"]["name"]), (&"g".into(), &"c".into()));
     let copies: Vec<_> = events.iter().filter(|event| event["cat"] == "copy").collect();
     assert!(copies.iter().all(|copy| copy["tid"] == 1 && copy["args"]["bytes"] == 16), "{copies:?}");
@@ -344,4 +347,26 @@ fn a_timed_run_is_a_trace_that_chrome_reads() {
     let computed: f64 =
         events.iter().filter(|e| e["cat"] == "compute").map(|e| e["dur"].as_f64().unwrap()).sum();
     assert!((computed - 12_000.0).abs() < 0.1, "{computed}");
+}
+
+#[test]
+fn a_timed_run_says_what_its_arenas_hold_as_they_are_planned() {
+    let clock = VirtualClock::new();
+    let machine = machine(&clocked(&clock, true));
+    let (graph, inputs, _, wishes) = early(&machine);
+    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+    let mut session = Session::new(machine, SessionOptions::default()).unwrap();
+    let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement).unwrap();
+    for input in inputs {
+        set(&mut session, plan, input, &[1.0; 4]);
+    }
+    let timeline = session.run_timed(plan, &RunOptions::default()).unwrap();
+    for device in session.machine().indices() {
+        let memory = session.memory_plan(plan, device).unwrap();
+        let (_, peak) = memory.peak(orlop_alloc::ArenaId::new(0));
+        assert_eq!(timeline.most_in_use(device), peak.iter().map(|storage| storage.bytes).sum::<u64>());
+        let own: Vec<_> = timeline.memory.iter().filter(|sample| sample.device == device).collect();
+        assert!(own.is_sorted_by_key(|sample| sample.at), "{own:?}");
+        assert_eq!(own.last().map(|sample| (sample.bytes, sample.at)), Some((0, timeline.total())));
+    }
 }

@@ -63,7 +63,11 @@ pub(super) fn run(before: &Path, arguments: &PlanArguments) -> Result<(), Failur
     })?;
     let mut printer = Printer::new();
     for (old, new) in &pairs {
-        let difference = Difference::between(old, new);
+        let mut difference = Difference::between(old, new);
+        if difference.before == difference.after {
+            difference.before.push_str(&format!(" ({})", before.display()));
+            difference.after.push_str(&format!(" ({})", after.display()));
+        }
         if arguments.json {
             printer.json(&difference)?;
             continue;
@@ -82,7 +86,8 @@ pub(super) fn run(before: &Path, arguments: &PlanArguments) -> Result<(), Failur
             title: format!("{what}: {} ({})", picture.title, file.display()),
             ..picture.clone()
         };
-        let text = page_beside(&named("before", before, old), &named("after", after, new)).map_err(refused)?;
+        let text =
+            page_beside(&named("before", before, old), &named("after", after, new)).map_err(refused)?;
         write(path, &text)?;
     }
     Ok(())
@@ -201,16 +206,17 @@ fn saved_pictures(
     new: &Saved,
     after: &Path,
 ) -> Result<(Vec<Picture>, Vec<Picture>), Failure> {
-    let refused = |what: String| {
-        Failure::BadInput(format!("{} and {}: {what}", before.display(), after.display()))
-    };
+    let refused =
+        |what: String| Failure::BadInput(format!("{} and {}: {what}", before.display(), after.display()));
     let list = |saved: &Saved| match saved {
         Saved::Models(list) => Some(list.clone()),
         Saved::Graph(saved) => Some(vec![SavedMemoryPlan::clone(saved)]),
         Saved::Problem(_) => None,
     };
     let (Some(old), Some(new)) = (list(old), list(new)) else {
-        return Err(refused("a saved plan of a .csv has no sizes; compare one of them with the .csv itself".to_owned()));
+        return Err(refused(
+            "a saved plan of a .csv has no sizes; compare one of them with the .csv itself".to_owned(),
+        ));
     };
     let mut pictures = (Vec::new(), Vec::new());
     for old in &old {

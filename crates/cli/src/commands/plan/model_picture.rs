@@ -21,7 +21,11 @@ pub(super) fn as_planned(plan: &Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, Fail
 }
 
 /// A model's memory during a batch, and during a single token.
-pub(super) fn pictures(drawn: &Blueprint, file: &Path, replace: Replace<'_>) -> Result<Vec<Picture>, Failure> {
+pub(super) fn pictures(
+    drawn: &Blueprint,
+    file: &Path,
+    replace: Replace<'_>,
+) -> Result<Vec<Picture>, Failure> {
     let name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy();
     let (context, batch) = (drawn.context(), drawn.batch());
     let of_batch = format!("{name}, a batch of {batch} tokens, context {context}");
@@ -102,9 +106,10 @@ impl Scene<'_> {
                 }
                 _ => None,
             },
-            Origin::Copy(copy) => {
-                Some(format!("copied to {}, which reads it", machine.name(planned.schedule().copies[copy].to)))
-            }
+            Origin::Copy(copy) => Some(format!(
+                "copied to {}, which reads it",
+                machine.name(planned.schedule().copies[copy].to)
+            )),
             Origin::Temporary { .. } => Some("what a kernel needs beside its result".to_owned()),
         };
         picture.add_plan(
@@ -136,10 +141,13 @@ impl Scene<'_> {
 fn add_stored(picture: &mut Picture, device: &str, set: &StoredSet) {
     let (region, kind, reason) = match set.kind {
         StoredKind::Weights => (RegionKind::Weights, Kind::Weight, "used as it is in the file"),
-        StoredKind::Repacked => (RegionKind::Repacked, Kind::Weight, "stored as the device's kernels read it fastest"),
+        StoredKind::Repacked => {
+            (RegionKind::Repacked, Kind::Weight, "stored as the device's kernels read it fastest")
+        }
         StoredKind::Cache => (RegionKind::Cache, Kind::Cache, "kept for all tokens of the context"),
     };
-    let tensors = set.tensors.iter().map(|place| (place.name.as_str(), place.buffer, place.offset, place.bytes));
+    let tensors =
+        set.tensors.iter().map(|place| (place.name.as_str(), place.buffer, place.offset, place.bytes));
     add_region(picture, device, (region, kind, reason), tensors);
 }
 

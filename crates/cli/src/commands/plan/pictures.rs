@@ -74,7 +74,9 @@ impl PictureArguments {
     /// Whether these are pictures of several graphs.
     fn is_of_several(&self, pictures: &[Picture]) -> bool {
         let [first, others @ ..] = pictures else { return false };
-        others.iter().any(|other| !other.title.starts_with(first.title.split(", ").next().unwrap_or_default()))
+        others
+            .iter()
+            .any(|other| !other.title.starts_with(first.title.split(", ").next().unwrap_or_default()))
     }
 }
 

@@ -90,13 +90,23 @@ fn filled(run: &RecordedRun, began: Instant, memory: &Forecast) -> Vec<Value> {
     for share in memory.devices.iter().filter(|share| share.kv > 0) {
         for (at, tokens) in points {
             let bytes = u128::from(share.kv) * tokens as u128 / u128::from(memory.context.max(1));
-            counters.push(counter(&format!("{}: KV cache filled", share.name), at, json!({"bytes": bytes as u64})));
+            counters.push(counter(
+                &format!("{}: KV cache filled", share.name),
+                at,
+                json!({"bytes": bytes as u64}),
+            ));
         }
     }
     counters
 }
 
-fn summary(path: &str, engine: &Engine, planned: &Forecast, allocated: &Forecast, most: Option<u64>) -> String {
+fn summary(
+    path: &str,
+    engine: &Engine,
+    planned: &Forecast,
+    allocated: &Forecast,
+    most: Option<u64>,
+) -> String {
     let machine = engine.blueprint().machine();
     let runs = engine.recorded();
     let mut text = format!("{path}: {} runs", runs.len());
