@@ -4,9 +4,10 @@ use crate::{Error, Picture};
 
 const HTML: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 7] = [
     include_str!("page/plan.js"),
     include_str!("page/view.js"),
+    include_str!("page/raster.js"),
     include_str!("page/draw.js"),
     include_str!("page/panel.js"),
     include_str!("page/control.js"),

@@ -5,15 +5,18 @@ const FONT = '12px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif';
 const SMALL = '11px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif';
 let colours = null;
 
-/** The palette of the page's style as the canvas needs it: mixed with the ground, as neighbours take turns. */
+/** The palette of the page's style as the canvas needs it: as pixels, mixed with the ground as neighbours take turns. */
 function readColours() {
   const style = getComputedStyle(document.documentElement);
   const get = (name) => style.getPropertyValue("--" + name).trim();
   const parse = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-  const mix = (a, b, part) => "rgb(" + a.map((v, i) => Math.round(v * part + b[i] * (1 - part))).join(",") + ")";
+  const pixel = ([red, green, blue]) => (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0;
+  const mix = (a, b, part) => pixel(a.map((v, i) => Math.round(v * part + b[i] * (1 - part))));
   const lane = parse(get("lane"));
   colours = { fill: [], dim: [], text: [] };
   for (const name of ["ground", "panel", "ink", "soft", "line", "lane", "accent", "mark", "bound"]) colours[name] = get(name);
+  colours.groundPixel = pixel(parse(colours.ground));
+  colours.lanePixel = pixel(lane);
   KINDS.forEach((_, kind) => {
     const own = parse(get("k" + kind));
     TINTS.forEach((tint) => { colours.fill.push(mix(own, lane, tint)); colours.dim.push(mix(own, lane, tint * 0.22)); });
@@ -34,69 +37,13 @@ function drawPane(pane, state, side) {
   c.beginPath();
   c.rect(LEFT, 0, plotWidth(pane), plotHeight(pane));
   c.clip();
-  c.fillStyle = colours.lane;
-  for (const placed of pane.world.lanes) {
-    const top = toY(pane, placed.top);
-    c.fillRect(LEFT, top, plotWidth(pane), toY(pane, placed.top + placed.height) - top);
-  }
+  const { seen, labels } = drawBlocks(pane, state, side, ratio);
   pane.world.heads.forEach((head) => drawCurve(pane, head));
-  const labels = [];
-  let drawn = 0;
-  for (const placed of pane.world.lanes) drawn += drawLane(pane, placed, state, side, labels);
-  drawLabels(pane, labels, state, side);
+  drawLabels(pane, labels);
   drawMarks(pane, state, side);
   c.restore();
   drawAxes(pane);
-  return drawn;
-}
-
-/** Draws the blocks of a lane; of those smaller than a pixel, one for each pixel. */
-function drawLane(pane, placed, state, side, labels) {
-  const top = toY(pane, placed.top), bottom = toY(pane, placed.top + placed.height);
-  const seenTop = Math.max(0, top), seenBottom = Math.min(plotHeight(pane), bottom);
-  if (seenBottom <= seenTop) return 0;
-  const { plan, context: c } = pane, { lane } = placed;
-  const scaleX = plotWidth(pane) / (pane.x1 - pane.x0), scaleY = (bottom - top) / lane.bytes;
-  const right = LEFT + plotWidth(pane);
-  const matches = state.matches[side], only = state.kind;
-  const lists = Array.from({ length: KINDS.length * TINTS.length * 2 }, () => []);
-  const rows = Math.ceil(seenBottom - seenTop) + 2, columns = Math.ceil(plotWidth(pane)) + 2;
-  const rowEnd = new Float64Array(rows), cells = new Uint8Array(rows * columns);
-  let drawn = 0;
-  eachIn(plan, lane, pane.x0, pane.x1, (bottom - seenBottom) / scaleY, (bottom - seenTop) / scaleY, (id) => {
-    let x = LEFT + (plan.start[id] - pane.x0) * scaleX, w = (plan.end[id] - plan.start[id]) * scaleX;
-    let h = plan.bytes[id] * scaleY, y = bottom - plan.offset[id] * scaleY - h;
-    if (x < LEFT) { w -= LEFT - 1 - x; x = LEFT - 1; }
-    if (x + w > right + 1) w = right + 1 - x;
-    if (y < seenTop) { h -= seenTop - 1 - y; y = seenTop - 1; }
-    if (y + h > seenBottom + 1) h = seenBottom + 1 - y;
-    const dim = (matches && !matches.has(id)) || (only >= 0 && plan.kind[id] !== only);
-    if (h < 0.8 && !matches) {
-      const row = Math.max(0, (y - seenTop) | 0);
-      if (w < 0.8) {
-        const cell = row * columns + Math.max(0, (x - LEFT) | 0);
-        if (cells[cell]) return;
-        cells[cell] = 1;
-      } else if (x + w <= rowEnd[row]) return;
-      rowEnd[row] = Math.max(rowEnd[row], x + w);
-    } else if (w < 0.8 && h < 3 && !matches) {
-      const cell = Math.max(0, (y - seenTop) | 0) * columns + Math.max(0, (x - LEFT) | 0);
-      if (cells[cell]) return;
-      cells[cell] = 1;
-    }
-    drawn++;
-    if (w > 54 && h > 13 && !dim) labels.push(id, x, y, w, h);
-    // Neighbours stand a line apart where there is room for one.
-    const gapX = w > 4 ? 1 : w > 2 ? 0.5 : 0, gapY = h > 4 ? 1 : h > 2 ? 0.5 : 0;
-    const style = plan.kind[id] * TINTS.length + (id % TINTS.length) + (dim ? lists.length / 2 : 0);
-    lists[style].push(x, y, Math.max(w - gapX, 0.6), Math.max(h - gapY, 0.6));
-  });
-  lists.forEach((list, style) => {
-    if (!list.length) return;
-    c.fillStyle = style < lists.length / 2 ? colours.fill[style] : colours.dim[style - lists.length / 2];
-    for (let i = 0; i < list.length; i += 4) c.fillRect(list[i], list[i + 1], list[i + 2], list[i + 3]);
-  });
-  return drawn;
+  return seen;
 }
 
 /** Names, where they fit. */
