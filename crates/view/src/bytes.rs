@@ -47,7 +47,8 @@ pub(crate) fn signed_bytes(before: u64, after: u64) -> String {
 pub(crate) fn ticks(end: u64, count: u64, binary: bool) -> Vec<u64> {
     let least = (end / count.max(1)).max(1);
     let step = if binary {
-        least.checked_next_power_of_two().unwrap_or(1 << 63)
+        let step = least.checked_next_power_of_two().unwrap_or(1 << 63);
+        if step > end && step > 1 { step / 2 } else { step }
     } else {
         let ten = 10u64.pow(least.ilog10());
         [1, 2, 5, 10].into_iter().filter_map(|m| ten.checked_mul(m)).find(|s| *s >= least).unwrap_or(ten)
@@ -63,6 +64,7 @@ mod tests {
     fn ticks_are_round() {
         assert_eq!(ticks(100, 4, false), [0, 50, 100]);
         assert_eq!(ticks(1000, 4, true), [0, 256, 512, 768]);
+        assert_eq!(ticks(100, 1, true), [0, 64]);
         assert_eq!(ticks(0, 4, false), [0]);
         assert_eq!(tick_bytes(8 << 20), "8 MiB");
         assert_eq!(tick_bytes(2560), "2.5 KiB");

@@ -29,7 +29,7 @@ pub fn svg(picture: &Picture) -> Result<String, Error> {
          <title>{}</title>\n<style>:root,svg{{{LIGHT}}}@media(prefers-color-scheme:dark){{:root,svg{{{DARK}}}}}\
          .g{{fill:var(--ground)}}.l{{fill:var(--lane)}}.t{{fill:var(--ink)}}.s{{fill:var(--soft)}}\
          .m{{stroke:var(--mark);fill:none}}.b{{stroke:var(--bound);fill:none;stroke-dasharray:5 4}}\
-         .a{{stroke:var(--line);fill:none}}.c{{fill:var(--soft);opacity:.35}}.mt{{fill:var(--mark)}}{}</style>\n",
+         .a{{stroke:var(--line);fill:none}}.c{{fill:var(--soft);opacity:.35}}.mt{{fill:var(--mark)}}.w{{fill:#fff}}.d{{fill:#15181c}}{}</style>\n",
         escaped(&picture.title),
         (0..Kind::ALL.len())
             .fold(String::new(), |css, kind| css + &format!(".k{kind}{{fill:var(--k{kind})}}")),
@@ -133,6 +133,22 @@ impl Scene<'_> {
             let y = y(bound);
             let _ = writeln!(out, "<path class=\"b\" d=\"M{LEFT} {y:.1}H{:.1}\"/>", WIDTH - RIGHT);
         }
+        let x = self.peak_x(index);
+        let (side, anchor) = if x > WIDTH - 140.0 { (-5.0, "end") } else { (5.0, "start") };
+        let _ = writeln!(
+            out,
+            "<path class=\"m\" d=\"M{x:.1} {top:.1}v{height}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" class=\"mt\" font-size=\"11\" text-anchor=\"{anchor}\">peak {}</text>",
+            x + side,
+            top + 13.0,
+            short_bytes(peak)
+        );
+    }
+
+    /// The middle of the step at which most of a region is in use.
+    fn peak_x(&self, region: usize) -> f64 {
+        let (step, _) = self.picture.peak(region);
+        (self.x(step) + self.x(step + 1)) / 2.0
     }
 
     fn lane(&self, out: &mut String, lane: &Lane) {
@@ -143,7 +159,7 @@ impl Scene<'_> {
             "<rect class=\"l\" x=\"{LEFT}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
         );
         self.blocks(out, lane);
-        for bytes in ticks(lane.bytes, (height / 34.0).max(1.0) as u64, true) {
+        for bytes in ticks(lane.bytes, (height / 28.0).max(1.0) as u64, true) {
             let y = lane.y(bytes);
             let _ = writeln!(
                 out,
@@ -168,8 +184,7 @@ impl Scene<'_> {
             let _ = writeln!(out, "<path class=\"b\" d=\"M{LEFT} {y:.1}H{:.1}\"/>", WIDTH - RIGHT);
         }
         if region.kind == RegionKind::Arena {
-            let (step, _) = self.picture.peak(lane.region);
-            let x = (self.x(step) + self.x(step + 1)) / 2.0;
+            let x = self.peak_x(lane.region);
             let _ = writeln!(out, "<path class=\"m\" d=\"M{x:.1} {top:.1}v{height:.1}\"/>");
         }
     }
@@ -199,6 +214,7 @@ impl Scene<'_> {
                     live.start,
                     live.end.saturating_sub(1)
                 );
+                label(out, block, (x, y), (w, h));
                 continue;
             }
             if (w < 0.5 || h < 0.5) && !seen.insert(((x * 2.0) as i32, (y * 2.0) as i32)) {
@@ -232,6 +248,29 @@ impl Scene<'_> {
             y + 18.0
         );
     }
+}
+
+/// The name in a block that has room for some of it.
+fn label(out: &mut String, block: &Block, (x, y): (f64, f64), (w, h): (f64, f64)) {
+    let room = ((w - 10.0) / 6.4).max(0.0) as usize;
+    if h < 14.0 || room < 5 {
+        return;
+    }
+    let short: String = match block.name.chars().count() <= room {
+        true => block.name.clone(),
+        false => block.name.chars().take(room - 1).chain(['…']).collect(),
+    };
+    let class = match block.kind {
+        Kind::Weight | Kind::Scratch | Kind::Copy => "w",
+        Kind::Cache | Kind::Input | Kind::Activation => "d",
+    };
+    let _ = writeln!(
+        out,
+        "<text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" font-size=\"11\">{}</text>",
+        x + 5.0,
+        y + h / 2.0 + 4.0,
+        escaped(&short)
+    );
 }
 
 /// The highest value for each of two thousand columns.

@@ -46,7 +46,7 @@ fn anything(_: &Op, _: &[TensorDesc], _: &TensorDesc) -> Result<(), orlop_backen
 
 fn on_every_number_of_threads(pool: &Pool, program: &CpuProgram) -> Vec<Result<(), DeviceError>> {
     // SAFETY: `run` asks that nobody else touches the program's memory, which only the program has.
-    (1..=3).map(|threads| unsafe { program.run(pool, threads, None) }).collect()
+    (1..=3).map(|threads| unsafe { program.run(pool, threads, &RunOptions::default()) }).collect()
 }
 
 fn panicked() -> Result<(), DeviceError> {
