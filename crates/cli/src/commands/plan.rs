@@ -29,6 +29,10 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
     match input.kind {
         Kind::Problem => problem::run(&ProblemFile::read(&input)?, arguments),
         Kind::Graphs => graphs::run(&graphs::chosen(&input, arguments)?, arguments),
+        Kind::Graph if diff::is_saved(&input.text) => Err(Failure::BadInput(format!(
+            "{0} is a saved plan; see what is in it with `orlop plan FILE --diff {0}`, where FILE is what was planned",
+            input.name
+        ))),
         Kind::Graph => graphs::run(&[graph_file::read_own(&input)?], arguments),
     }
 }

@@ -58,6 +58,7 @@ fn plans_of_other_graphs_and_damaged_plans_are_refused() {
     orlop(&["plan", UNET, "--save", &of_unet]).result();
     orlop(&["plan", &small, "--save", &of_small]).result();
     orlop(&["plan", &fixture("small.csv"), "--save", &of_csv]).result();
+    assert!(orlop(&["plan", &of_unet]).refusal(2).contains("is a saved plan; see what is in it"));
     let refused = |before: &str, after: &str| orlop(&["plan", "--diff", before, after]).refusal(2);
     let sentence = refused(&of_small, UNET);
     assert!(sentence.contains("is no plan of") && sentence.contains("signature"), "{sentence}");

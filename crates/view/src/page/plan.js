@@ -84,11 +84,12 @@ function inUse(region, step) {
   return low ? bytes[low - 1] : 0;
 }
 
-/** Blocks that are there at a step, the largest first. */
+/** Blocks that are there at a step: what is computed before what stays, the largest first. */
 function aliveAt(plan, step) {
   const found = [];
   for (const lane of plan.lanes) eachIn(plan, lane, step, step + 1, -1, Infinity, (id) => found.push(id));
-  return found.sort((a, b) => plan.bytes[b] - plan.bytes[a] || a - b);
+  const stays = (id) => !plan.regions[plan.region[id]].arena;
+  return found.sort((a, b) => stays(a) - stays(b) || plan.bytes[b] - plan.bytes[a] || a - b);
 }
 
 function usersOf(plan, id) {

@@ -123,7 +123,7 @@ fn read(path: &Path, arguments: &PlanArguments) -> Result<Side, Failure> {
 }
 
 /// Whether JSON has what only saved plans have.
-fn is_saved(text: &str) -> bool {
+pub(super) fn is_saved(text: &str) -> bool {
     #[derive(Deserialize)]
     struct Signed {
         #[serde(rename = "signature")]
@@ -143,7 +143,8 @@ fn is_saved(text: &str) -> bool {
 fn pictures(side: &Side, path: &Path, arguments: &PlanArguments) -> Result<Vec<Picture>, Failure> {
     match side {
         Side::Model => {
-            model_picture::pictures(&model::draw(path, arguments)?, path, &model_picture::as_planned)
+            let drawn = model::draw(path, arguments)?;
+            Ok(model_picture::pictures(&drawn, path, &model_picture::as_planned)?.into())
         }
         Side::Problem(file) => Ok(vec![problem::picture(file, &problem::best(file, arguments)?)]),
         Side::Graphs(cases) => {
@@ -193,7 +194,7 @@ fn opened(
                     ))),
                 }
             };
-            model_picture::pictures(&model::draw(other_path, arguments)?, other_path, &replace)
+            Ok(model_picture::pictures(&model::draw(other_path, arguments)?, other_path, &replace)?.into())
         }
         _ => Err(refused(&"one of them is about graphs, the other is not")),
     }

@@ -17,6 +17,7 @@ use crate::quantity::short_bytes;
 
 use super::clock::Clock;
 use super::graph_picture::picture;
+use super::pictures::Drawn;
 
 /// Storages named by `--explain`.
 const NAMED: usize = 20;
@@ -122,7 +123,7 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
     let mut output = arguments.output.as_deref().map(Output::create).transpose()?;
     let width = cases.iter().map(|case| case.label.chars().count()).max().unwrap_or(0).max("graph".len());
     let mut total = Sums::default();
-    let mut pictures = Vec::new();
+    let mut drawn = Drawn::default();
     let mut over: Option<(&GraphCase, u128)> = None;
     if !arguments.json {
         let head = ["ggml", "given order", "peak", "bound", "peak/bound"].into_iter();
@@ -154,10 +155,10 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
             explain(&mut printer, planned.best())?;
         }
         if arguments.pictures.are_wanted() {
-            pictures.push(picture(case, planned.best(), &case.label));
+            drawn.plans.push(picture(case, planned.best(), &case.label));
             if cases.len() == 1 && planned.own.is_some() {
                 let title = format!("{}, as ggml plans it", case.label);
-                pictures.push(picture(case, &planned.ggml, &title));
+                drawn.others.push(picture(case, &planned.ggml, &title));
             }
         }
         if over.is_none() && arguments.capacity.is_some_and(|capacity| sums.peak > u128::from(capacity)) {
@@ -169,7 +170,7 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
         printer.line(row(&format!("{} graphs", cases.len()), width, cells(&total)))?;
     }
     output.map_or(Ok(()), Output::finish)?;
-    arguments.pictures.deliver(&mut printer, &pictures, arguments.json)?;
+    arguments.pictures.deliver(&mut printer, &drawn)?;
     match (over, arguments.capacity) {
         (Some((case, peak)), Some(capacity)) => Err(Failure::OverLimits(format!(
             "{}: the best plan found for `{}` takes {peak} bytes, more than the capacity of {capacity}; try a \

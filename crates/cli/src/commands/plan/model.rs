@@ -14,6 +14,7 @@ use crate::printer::Printer;
 use crate::quantity::short_bytes;
 
 use super::model_picture::{as_planned, pictures};
+use super::pictures::Drawn;
 
 /// Draws a model as the arguments say.
 pub(super) fn draw(file: &Path, arguments: &PlanArguments) -> Result<Blueprint, Failure> {
@@ -52,8 +53,8 @@ pub(super) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
         }
     }
     if arguments.pictures.are_wanted() {
-        let pictures = pictures(&drawn, &arguments.file, &as_planned)?;
-        arguments.pictures.deliver(&mut printer, &pictures, arguments.json)?;
+        let [batch, token] = pictures(&drawn, &arguments.file, &as_planned)?;
+        arguments.pictures.deliver(&mut printer, &Drawn { plans: vec![batch], others: vec![token] })?;
     }
     if arguments.explain {
         let (graph, planned) = drawn.planned_batch().map_err(failure)?;

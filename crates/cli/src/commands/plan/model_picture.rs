@@ -25,7 +25,7 @@ pub(super) fn pictures(
     drawn: &Blueprint,
     file: &Path,
     replace: Replace<'_>,
-) -> Result<Vec<Picture>, Failure> {
+) -> Result<[Picture; 2], Failure> {
     let name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy();
     let (context, batch) = (drawn.context(), drawn.batch());
     let of_batch = format!("{name}, a batch of {batch} tokens, context {context}");
@@ -33,7 +33,7 @@ pub(super) fn pictures(
     let (graph, planned) = drawn.planned_batch().map_err(failure)?;
     let first = picture(drawn, &graph, &planned, &of_batch, replace)?;
     let (graph, planned) = drawn.planned_token().map_err(failure)?;
-    Ok(vec![first, picture(drawn, &graph, &planned, &of_token, replace)?])
+    Ok([first, picture(drawn, &graph, &planned, &of_token, replace)?])
 }
 
 fn picture(

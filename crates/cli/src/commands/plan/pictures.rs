@@ -39,45 +39,37 @@ impl PictureArguments {
         self.html.is_some() || self.svg.is_some() || self.map
     }
 
-    /// Writes and prints what was asked for.
-    pub(super) fn deliver(
-        &self,
-        printer: &mut Printer,
-        pictures: &[Picture],
-        json: bool,
-    ) -> Result<(), Failure> {
+    /// Writes and prints what was asked for: pages have all pictures, drawings and maps those of each graph's plan.
+    pub(super) fn deliver(&self, printer: &mut Printer, drawn: &Drawn) -> Result<(), Failure> {
         if let Some(path) = &self.html {
-            write(path, &page(pictures).map_err(refused)?)?;
+            let all = [&drawn.plans[..], &drawn.others].concat();
+            write(path, &page(&all).map_err(refused)?)?;
         }
         if let Some(path) = &self.svg {
-            let [picture, others @ ..] = pictures else { return Ok(()) };
-            // What follows the first is the same graph, planned otherwise, or another shape of the same model.
-            let other = others.iter().find(|_| self.is_of_several(pictures));
-            if let Some(other) = other {
+            if let [first, second, ..] = &drawn.plans[..] {
                 return Err(Failure::BadInput(format!(
                     "a drawing is of one graph, but there is `{}` beside `{}`; choose one with --graph",
-                    other.title, picture.title
+                    second.title, first.title
                 )));
             }
-            write(path, &svg(picture).map_err(refused)?)?;
+            drawn.plans.iter().try_for_each(|picture| write(path, &svg(picture).map_err(refused)?))?;
         }
-        if self.map && !json {
-            for picture in pictures.iter().take(if self.is_of_several(pictures) { usize::MAX } else { 1 }) {
-                printer.line(format_args!("\n{}", picture.title))?;
-                let text = block_map(picture, map_style()).map_err(refused)?;
-                printer.line(text.trim_end())?;
-            }
+        for picture in drawn.plans.iter().filter(|_| self.map) {
+            printer.line(format_args!("\n{}", picture.title))?;
+            let text = block_map(picture, map_style()).map_err(refused)?;
+            printer.line(text.trim_end())?;
         }
         Ok(())
     }
+}
 
-    /// Whether these are pictures of several graphs.
-    fn is_of_several(&self, pictures: &[Picture]) -> bool {
-        let [first, others @ ..] = pictures else { return false };
-        others
-            .iter()
-            .any(|other| !other.title.starts_with(first.title.split(", ").next().unwrap_or_default()))
-    }
+/// Pictures of plans.
+#[derive(Debug, Default)]
+pub(super) struct Drawn {
+    /// One for each graph.
+    pub(super) plans: Vec<Picture>,
+    /// What else there is to see: another engine's plan, another shape of the same model.
+    pub(super) others: Vec<Picture>,
 }
 
 /// What the terminal can show.

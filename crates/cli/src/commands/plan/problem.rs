@@ -13,6 +13,7 @@ use crate::printer::Printer;
 use crate::problem_file::ProblemFile;
 
 use super::clock::Clock;
+use super::pictures::Drawn;
 
 /// Storages named by `--explain`.
 const NAMED: usize = 20;
@@ -87,7 +88,8 @@ pub(crate) fn run(file: &ProblemFile, arguments: &PlanArguments) -> Result<(), F
         explain(&mut printer, file, &plan)?;
     }
     if arguments.pictures.are_wanted() {
-        arguments.pictures.deliver(&mut printer, &[picture(file, &plan)], arguments.json)?;
+        let drawn = Drawn { plans: vec![picture(file, &plan)], others: Vec::new() };
+        arguments.pictures.deliver(&mut printer, &drawn)?;
     }
     match over {
         None => Ok(()),
