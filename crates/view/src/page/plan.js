@@ -118,7 +118,8 @@ function shortBytes(bytes) {
 function tickBytes(bytes, every) {
   if (!bytes) return "0 B";
   const unit = Math.min(6, Math.max(0, Math.floor(Math.log2(bytes) / 10))), size = 1024 ** unit;
-  const decimals = every >= size ? 0 : Math.min(6, Math.ceil(-Math.log10(every / size)));
+  let decimals = 0;
+  while (decimals < 4 && (every / size) * 10 ** decimals % 1) decimals++;
   return (bytes / size).toFixed(decimals).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "") + " " + ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][unit];
 }
 
