@@ -40,7 +40,7 @@ function blockRows(plan, id, link, most) {
     ["size", shortBytes(plan.bytes[id]) + " (" + number(plan.bytes[id]) + " bytes)"],
     ["place", region.device + " " + region.what + chunk + ", at " + number(plan.offset[id])],
     ["lifetime", always ? "always" : plan.end[id] - plan.start[id] === 1 ? "step " + number(end) : "steps " + number(plan.start[id]) + " to " + number(end)],
-    ["producer", plan.producer[id] ? stepText(plan, plan.producer[id] - 1) : "none: it is there before the first step", true],
+    ["producer", plan.producer[id] ? stepText(plan, plan.producer[id] - 1) : plan.start[id] ? "" : "none: it is there before the first step", true],
     ["consumers", shown.length ? shown.join(" · ") : "", true],
     ["reason", reason, true],
   ];
