@@ -206,6 +206,7 @@ fn attention(dtype: DType, [heads, kv_heads, dim]: [u64; 3], tokens: u64, depth:
         scale: 1.0 / (dim as f32).sqrt(),
         max_bias: 0.0,
         soft_cap: 0.0,
+        window: 0,
         kv_len: true,
         mask: false,
         sinks: false,

@@ -410,7 +410,7 @@ pub struct SoftMax {
 /// Parameters of [`Op::FlashAttention`].
 ///
 /// Optional operands follow `q, k, v` in the order of the fields. `kv_len` is I32 with one entry a token:
-/// query `i` sees KV rows `0..kv_len[i]`, so causal attention needs no mask.
+/// query `i` sees KV rows `0..kv_len[i]`, so causal attention needs no mask; with a window, the last of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -424,6 +424,9 @@ pub struct FlashAttention {
     /// 0, or the limit of `limit * tanh(x / limit)`.
     #[cfg_attr(feature = "serde", serde(with = "crate::float"))]
     pub soft_cap: f32,
+    /// 0, or how many rows a query sees: the last ones of those it would see without a window.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_zero"))]
+    pub window: u32,
     /// Rows of K and V that each query sees are an operand.
     pub kv_len: bool,
     /// A mask (F16 or F32) is an operand.
@@ -432,7 +435,17 @@ pub struct FlashAttention {
     pub sinks: bool,
 }
 
+#[cfg(feature = "serde")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 impl FlashAttention {
+    /// The first row that a query sees of those before `end`.
+    pub fn first_row(&self, end: u64) -> u64 {
+        if self.window == 0 { 0 } else { end.saturating_sub(self.window.into()) }
+    }
+
     /// Position of `kv_len` among the operands.
     pub fn kv_len_slot(&self) -> Option<usize> {
         self.kv_len.then_some(3)

@@ -320,6 +320,7 @@ impl Draft<'_> {
             scale: self.config.attention_scale,
             max_bias: 0.0,
             soft_cap: 0.0,
+            window: 0,
             kv_len: true,
             mask: false,
             sinks: false,

@@ -135,11 +135,12 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
     for piece in pieces {
         let (number, split) = (piece % division.tiles, piece / division.tiles);
         let (rows, each) = rows_of(task, params, &division, number);
-        if split > 0 && split * each >= rows {
+        let first = rows.start + split * each;
+        if split > 0 && first >= rows.end {
             continue;
         }
         let mut tile = Tile::new(task, params, &division, number, scratch);
-        tile.attend(split * each..((split + 1) * each).min(rows));
+        tile.attend(first..(first + each).min(rows.end));
         if division.splits == 1 {
             for (query, state, sums) in tile.results() {
                 finish(task, params, query, state, sums);
@@ -158,16 +159,19 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
 }
 
 /// The KV rows that the queries of a tile see, and those of each part: whole blocks, but for the last.
-fn rows_of(task: &Task, params: FlashAttention, division: &Division, tile: u64) -> (u64, u64) {
-    let rows = match params.kv_len_slot() {
+fn rows_of(task: &Task, params: FlashAttention, division: &Division, tile: u64) -> (Range<u64>, u64) {
+    let [fewest, most] = match params.kv_len_slot() {
         Some(slot) => {
             let queries = division.queries(tile);
             let tokens = queries.start / division.group..queries.end.div_ceil(division.group);
-            tokens.map(|token| nth(&task.src[slot], token) as u64).max().unwrap_or(0)
+            let lengths = tokens.map(|token| nth(&task.src[slot], token) as u64);
+            let ends = |[fewest, most]: [u64; 2], length: u64| [fewest.min(length), most.max(length)];
+            lengths.fold([u64::MAX, 0], ends)
         }
-        None => task.src[1].desc.extents[1],
+        None => [task.src[1].desc.extents[1]; 2],
     };
-    (rows, rows.div_ceil(division.splits).next_multiple_of(BLOCK as u64))
+    let first = params.first_row(fewest).min(most);
+    (first..most, (most - first).div_ceil(division.splits).next_multiple_of(BLOCK as u64))
 }
 
 /// A query's place.
@@ -201,7 +205,7 @@ fn merge(task: &Task, params: FlashAttention, division: Division, thread: Thread
             let part = &row[(number % TILE) as usize * (dv + 2)..][..dv + 2];
             (&part[..dv], State { max: part[dv], sum: part[dv + 1] })
         };
-        let parts = || (0..rows.div_ceil(each.max(1)).max(1)).map(part);
+        let parts = || (0..(rows.end - rows.start).div_ceil(each.max(1)).max(1)).map(part);
         let max = parts().fold(f32::NEG_INFINITY, |max, (_, state)| larger(max, state.max));
         let mut all = State { max, sum: 0.0 };
         sums.fill(0.0);

@@ -7,8 +7,15 @@ use orlop_graph::{DType, FlashAttention, GraphBuilder, Leaf, NodeId, TensorDesc,
 
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
-const PLAIN: FlashAttention =
-    FlashAttention { scale: 0.3, max_bias: 0.0, soft_cap: 0.0, kv_len: false, mask: false, sinks: false };
+const PLAIN: FlashAttention = FlashAttention {
+    scale: 0.3,
+    max_bias: 0.0,
+    soft_cap: 0.0,
+    window: 0,
+    kv_len: false,
+    mask: false,
+    sinks: false,
+};
 
 struct Shape {
     dk: u64,
@@ -84,6 +91,21 @@ fn all_optional_operands() {
             let soft_cap = if soft_cap { 2.0 } else { 0.0 };
             let params = FlashAttention { max_bias, soft_cap, ..PLAIN };
             let y = case.b.flash_attention(operands, kv_len, mask, sinks, params);
+            case.check(y, 1e-10);
+        }
+    }
+}
+
+#[test]
+fn windows_of_any_size() {
+    for shape in &SHAPES {
+        for (window, masked) in [(1, false), (2, true), (63, false), (64, false), (65, true), (400, false)] {
+            let mut case = Case::new();
+            let operands = shape.qkv(&mut case);
+            let kv_len = Some(shape.lengths(&mut case)).filter(|_| window % 2 == 1);
+            let mask = masked.then(|| shape.mask(&mut case, DType::F32, 1));
+            let params = FlashAttention { window, ..PLAIN };
+            let y = case.b.flash_attention(operands, kv_len, mask, None, params);
             case.check(y, 1e-10);
         }
     }

@@ -159,6 +159,7 @@ impl Dice {
                 scale: self.float(),
                 max_bias: self.float(),
                 soft_cap: self.float(),
+                window: self.small(),
                 kv_len: self.flag(),
                 mask: self.flag(),
                 sinks: self.flag(),

@@ -216,6 +216,7 @@ impl Drawing {
             scale: 1.0 / (head as f32).sqrt(),
             max_bias: 0.0,
             soft_cap: 0.0,
+            window: 0,
             kv_len: true,
             mask: false,
             sinks: false,

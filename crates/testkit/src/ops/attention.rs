@@ -30,6 +30,8 @@ pub(super) fn flash_attention(params: &FlashAttention, x: &[Elements]) -> Result
             }
             cap(params.soft_cap, dot(query, k.row([row, kv_head, kv_seq])) * f64::from(params.scale)) + bias
         };
+        let first = params.first_row(visible[token] as u64) as usize;
+        let score = |row: usize| if row < first { f64::NEG_INFINITY } else { score(row) };
         let mut weights: Vec<f64> = (0..visible[token]).map(score).collect();
         let seen: Vec<bool> = weights.iter().map(|score| *score != f64::NEG_INFINITY).collect();
         weigh(&mut weights, sinks.map(|sinks| sinks.values()[head]));

@@ -3,8 +3,15 @@ use orlop_graph::{DType, FlashAttention, Op};
 
 use crate::support::{Bench, Given, assert_close, f32, i32, result, try_result};
 
-const PLAIN: FlashAttention =
-    FlashAttention { scale: 1.0, max_bias: 0.0, soft_cap: 0.0, kv_len: false, mask: false, sinks: false };
+const PLAIN: FlashAttention = FlashAttention {
+    scale: 1.0,
+    max_bias: 0.0,
+    soft_cap: 0.0,
+    window: 0,
+    kv_len: false,
+    mask: false,
+    sinks: false,
+};
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
 
@@ -78,6 +85,16 @@ fn masks_hide_rows_and_shift_scores() {
     let mask = (DType::F16, &[3, 2][..], &[0.0, 1.0, -INF, -INF, -INF, -INF][..]);
     // The second token sees nothing at all.
     assert_close(&attend(params, &[q, k, v, mask]), &[0.731058579, 0.0]);
+}
+
+#[test]
+fn a_window_leaves_the_last_of_the_rows() {
+    let params = FlashAttention { kv_len: true, window: 2, ..PLAIN };
+    let q = f32(&[1, 3, 1], &[0.0; 3]);
+    let k = f32(&[1, 4, 1], &[f64::NAN, 0.0, 0.0, 0.0]);
+    let v = f32(&[1, 4, 1], &[f64::NAN, 1.0, 3.0, 9.0]);
+    let lengths = i32(&[3], &[3.0, 4.0, 0.0]);
+    assert_close(&attend(params, &[q, k, v, lengths]), &[2.0, 6.0, 0.0]);
 }
 
 #[test]

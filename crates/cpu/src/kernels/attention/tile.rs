@@ -191,7 +191,8 @@ impl<'a> Tile<'a> {
         if self.params.soft_cap != 0.0 {
             on(isa, SoftCapped { scores, cap: self.params.soft_cap });
         }
-        let mut hidden = visible < length;
+        let before = self.params.first_row(self.visible[index]).saturating_sub(first).min(visible as u64);
+        let mut hidden = visible < length || before > 0;
         if let Some(slot) = self.params.mask_slot() {
             let query = &self.queries[index];
             let biases = &mut self.rows[..visible];
@@ -205,6 +206,7 @@ impl<'a> Tile<'a> {
                 }
             });
         }
+        scores[..before as usize].fill(f32::NEG_INFINITY);
         let state = &mut self.states[index];
         let mut max = larger(state.max, on(isa, LargestOf(Floats::from(&*scores))));
         if max == f32::NEG_INFINITY {

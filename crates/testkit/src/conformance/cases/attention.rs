@@ -30,6 +30,7 @@ struct Given {
     sinks: bool,
     max_bias: f32,
     soft_cap: f32,
+    window: u32,
 }
 
 const PLAIN: Given = Given {
@@ -40,6 +41,7 @@ const PLAIN: Given = Given {
     sinks: false,
     max_bias: 0.0,
     soft_cap: 0.0,
+    window: 0,
 };
 
 pub(super) fn add(table: &mut Table) {
@@ -91,6 +93,16 @@ pub(super) fn add(table: &mut Table) {
             let given = Given { mask: Some(DType::F16), sinks: true, ..given };
             case(&format!("{KIND} kv_len"), format!("{detail} {kv}, mask, sinks"), SMALL, given);
         }
+        for (detail, window, lengths) in [
+            ("one row", 1, [15.0, 16.0, 17.0]),
+            ("some", 5, [0.0, 9.0, 3.0]),
+            ("all", 99, [15.0, 16.0, 17.0]),
+        ] {
+            let given = Given { types, window, kv_len: Some(lengths), ..PLAIN };
+            case(&format!("{KIND} window"), format!("{detail} {kv}"), SMALL, given);
+            let given = Given { mask: Some(DType::F16), kv_len: None, ..given };
+            case(&format!("{KIND} window"), format!("{detail} {kv}, mask"), SMALL, given);
+        }
         for mask in [DType::F16, DType::F32] {
             let given = Given { types, mask: Some(mask), ..PLAIN };
             case(&format!("{KIND} mask"), format!("{mask}, kv {kv}"), SMALL, given);
@@ -139,6 +151,7 @@ fn build(d: &mut Draft, size: Size, given: Given) -> TensorId {
         scale: 1.0 / (dk as f32).sqrt(),
         max_bias: given.max_bias,
         soft_cap: given.soft_cap,
+        window: given.window,
         kv_len: false,
         mask: false,
         sinks: false,
