@@ -5,6 +5,7 @@
 //! peers bench  -m FILE [-p 512] [-n 128] [-d 0] [-t 1] [-r 2] [-ub 512]
 //! peers first  -m FILE [-t 1] [-c 512] TEXT
 //! peers memory -m FILE [-t 1] [-c 4096] [-ub 512]
+//! peers logits -m FILE [-t 1] [-c 0] "ID ID …"
 //! peers read   [-t 1]
 //! ```
 //!
@@ -19,7 +20,7 @@ use std::num::NonZeroU32;
 use std::time::Instant;
 
 use llama_cpp_2::context::LlamaContext;
-use llama_cpp_2::context::params::LlamaContextParams;
+use llama_cpp_2::context::params::{KvCacheType, LlamaContextParams};
 use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_2::llama_batch::LlamaBatch;
 use llama_cpp_2::model::LlamaModel;
@@ -80,10 +81,11 @@ fn main() -> Result<()> {
         "bench" => bench(&question),
         "first" => first(&question),
         "memory" => memory(&question),
+        "logits" => logits(&question),
         "read" => {
             print(&json!({ "threads": question.threads, "bytes_per_second": read::best(question.threads) }))
         }
-        _ => Err("say info, bench, first, memory or read".into()),
+        _ => Err("say info, bench, first, memory, logits or read".into()),
     }
 }
 
@@ -108,15 +110,19 @@ fn context<'a>(
     question: &Question,
     length: usize,
 ) -> Result<LlamaContext<'a>> {
+    let params = settings(question, length)?
+        .with_flash_attention_policy(llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_ENABLED);
+    Ok(model.new_context(backend, params)?)
+}
+
+fn settings(question: &Question, length: usize) -> Result<LlamaContextParams> {
     let threads = i32::try_from(question.threads)?;
-    let params = LlamaContextParams::default()
+    Ok(LlamaContextParams::default()
         .with_n_ctx(NonZeroU32::new(u32::try_from(length)?))
         .with_n_batch(2048)
         .with_n_ubatch(question.ubatch)
         .with_n_threads(threads)
-        .with_n_threads_batch(threads)
-        .with_flash_attention_policy(llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_ENABLED);
-    Ok(model.new_context(backend, params)?)
+        .with_n_threads_batch(threads))
 }
 
 fn bench(question: &Question) -> Result<()> {
@@ -201,4 +207,23 @@ fn memory(question: &Question) -> Result<()> {
     let model = load(&backend, question)?;
     context(&backend, &model, question, question.context)?;
     Ok(())
+}
+
+/// The logits behind each of some tokens, as exactly as llama.cpp can: caches of F32, no flash attention.
+fn logits(question: &Question) -> Result<()> {
+    let backend = LlamaBackend::init()?;
+    let model = load(&backend, question)?;
+    let params = settings(question, question.context)?
+        .with_type_k(KvCacheType::F32)
+        .with_type_v(KvCacheType::F32)
+        .with_flash_attention_policy(llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_DISABLED);
+    let mut context = model.new_context(&backend, params)?;
+    let ids: Vec<i32> = question.text.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>()?;
+    let mut batch = LlamaBatch::new(ids.len(), 1);
+    for (position, id) in ids.iter().enumerate() {
+        batch.add(LlamaToken(*id), i32::try_from(position)?, &[0], true)?;
+    }
+    context.decode(&mut batch)?;
+    let rows: Vec<&[f32]> = (0..i32::try_from(ids.len())?).map(|row| context.get_logits_ith(row)).collect();
+    print(&json!({ "tokens": ids, "logits": rows }))
 }

@@ -1,16 +1,16 @@
 use std::fmt;
 
-use orlop_graph::{RopeMode, TensorId};
+use orlop_graph::{Gate, RopeMode, TensorId};
 
 use crate::Error;
 use crate::config::Norm;
-use crate::draft::Draft;
+use crate::draft::{Draft, FeedForward};
 
 mod gpt2;
 mod llama;
-mod phi3;
+mod mamba2;
 
-use llama::Heads;
+use llama::{Heads, Norms, Style};
 
 /// How a model's layers are wired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,13 +28,17 @@ pub enum Architecture {
     Phi3,
     /// GPT-2.
     Gpt2,
+    /// Gemma 3, text only.
+    Gemma3,
+    /// Mamba 2.
+    Mamba2,
 }
 
-use Architecture::{Gpt2, Llama, Phi3, Qwen2, Qwen3, Qwen3Moe};
+use Architecture::{Gemma3, Gpt2, Llama, Mamba2, Phi3, Qwen2, Qwen3, Qwen3Moe};
 
 impl Architecture {
     /// All that are known.
-    pub const ALL: [Architecture; 6] = [Llama, Qwen2, Qwen3, Qwen3Moe, Phi3, Gpt2];
+    pub const ALL: [Architecture; 8] = [Llama, Qwen2, Qwen3, Qwen3Moe, Phi3, Gpt2, Gemma3, Mamba2];
 
     /// Its name in files.
     pub fn name(self) -> &'static str {
@@ -45,6 +49,8 @@ impl Architecture {
             Qwen3Moe => "qwen3moe",
             Phi3 => "phi3",
             Gpt2 => "gpt2",
+            Gemma3 => "gemma3",
+            Mamba2 => "mamba2",
         }
     }
 
@@ -63,25 +69,37 @@ impl Architecture {
     pub(crate) fn norm(self) -> Norm {
         match self {
             Gpt2 => Norm::Mean,
-            Llama | Qwen2 | Qwen3 | Qwen3Moe | Phi3 => Norm::Rms,
+            Llama | Qwen2 | Qwen3 | Qwen3Moe | Phi3 | Gemma3 | Mamba2 => Norm::Rms,
         }
     }
 
     pub(crate) fn rope(self) -> RopeMode {
         match self {
             Llama => RopeMode::Normal,
-            Qwen2 | Qwen3 | Qwen3Moe | Phi3 | Gpt2 => RopeMode::Neox,
+            Qwen2 | Qwen3 | Qwen3Moe | Phi3 | Gpt2 | Gemma3 | Mamba2 => RopeMode::Neox,
         }
     }
 
     /// Draws a whole model, from tokens to logits.
     pub(crate) fn draw(self, draft: &mut Draft<'_>) -> Result<TensorId, Error> {
-        match self {
-            Llama | Qwen2 => llama::draw(draft, Heads::AsTheyAre),
-            Qwen3 | Qwen3Moe => llama::draw(draft, Heads::Normed),
-            Phi3 => phi3::draw(draft),
-            Gpt2 => gpt2::draw(draft),
-        }
+        let plain = Style {
+            heads: Heads::AsTheyAre,
+            norms: Norms::Before,
+            feed_forward: FeedForward::Gated(Gate::Silu),
+        };
+        let style = match self {
+            Gpt2 => return gpt2::draw(draft),
+            Mamba2 => return mamba2::draw(draft),
+            Llama | Qwen2 => plain,
+            Qwen3 | Qwen3Moe => Style { heads: Heads::Normed, ..plain },
+            Phi3 => Style { feed_forward: FeedForward::Fused(Gate::Silu), ..plain },
+            Gemma3 => Style {
+                heads: Heads::Normed,
+                norms: Norms::BeforeAndAfter,
+                feed_forward: FeedForward::Gated(Gate::Gelu),
+            },
+        };
+        llama::draw(draft, style)
     }
 }
 

@@ -381,7 +381,8 @@ fn draw(
 ) -> Result<Drawn, Error> {
     let tied = model.file().tensor("output.weight").is_none();
     let untie = tied && layout.input != layout.output;
-    Sketch { config: model.config(), file: model.file(), shape, context, cache: settings.cache, untie }.draw()
+    let (config, file, cache) = (model.config(), model.file(), settings.cache);
+    Sketch { config, file, shape, context, sequences: 1, cache, untie }.draw()
 }
 
 fn laid_out(model: &Model, machine: &Machine, wish: &LayoutWish) -> Result<Layout, Error> {

@@ -52,13 +52,14 @@ struct Ready {
     rows: TensorId,
     seen: TensorId,
     wanted: Option<TensorId>,
+    slot: Option<TensorId>,
     logits: TensorId,
 }
 
 impl Ready {
     fn new(shape: Shape, plan: PlanId, drawn: &Drawn) -> Ready {
-        let Drawn { tokens, positions, rows, seen, wanted, logits, .. } = *drawn;
-        Ready { shape, plan, tokens, positions, rows, seen, wanted, logits }
+        let Drawn { tokens, positions, rows, seen, wanted, slot, logits, .. } = *drawn;
+        Ready { shape, plan, tokens, positions, rows, seen, wanted, slot, logits }
     }
 }
 
@@ -205,6 +206,12 @@ impl Engine {
         if let Some(wanted) = ready.wanted {
             self.set(ready.plan, wanted, (count - outputs) as u32..count as u32)?;
         }
+        if let Some(slot) = ready.slot {
+            self.set(ready.plan, slot, std::iter::once(0))?;
+            if past == 0 {
+                self.clear_states()?;
+            }
+        }
         let threads = Some(self.blueprint.settings.threads);
         let options = RunOptions { threads, cancel: self.cancel.clone(), ..RunOptions::default() };
         match &mut self.recorded {
@@ -218,6 +225,18 @@ impl Engine {
         self.logits.resize((outputs * self.config().vocabulary) as usize, 0.0);
         self.session.get(ready.plan, ready.logits, bytemuck::cast_slice_mut(&mut self.logits))?;
         self.past += tokens.len();
+        Ok(())
+    }
+
+    /// What a model keeps instead of rows, as before the first token.
+    fn clear_states(&self) -> Result<(), Error> {
+        let caches = &self.blueprint.decode.caches;
+        for (cache, _) in caches {
+            let name = &self.blueprint.decode.graph.tensor(*cache).name;
+            for state in self.kept.tensors.iter().filter(|tensor| tensor.name() == name.as_str()) {
+                state.memset(0, state.desc().bytes(), 0)?;
+            }
+        }
         Ok(())
     }
 

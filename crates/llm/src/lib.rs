@@ -24,7 +24,7 @@ mod weights;
 pub use arch::Architecture;
 pub use blueprint::{Blueprint, Forecast, Share};
 pub use chat_template::{ChatPrompt, ChatTemplate, Message, TemplateSource};
-pub use config::{Config, Experts, LayerConfig};
+pub use config::{Config, Experts, LayerConfig, StateSpace};
 pub use draft::{Part, Shape};
 pub use engine::{Engine, RecordedRun};
 pub use error::Error;

@@ -1,7 +1,7 @@
 use orlop_graph::{TensorId, Unary};
 
 use crate::Error;
-use crate::draft::Draft;
+use crate::draft::{Draft, FeedForward};
 
 /// Positions are embedded, not turned; norms take the mean away; the feed-forward part has no gate.
 pub(super) fn draw(draft: &mut Draft<'_>) -> Result<TensorId, Error> {
@@ -15,7 +15,7 @@ pub(super) fn draw(draft: &mut Draft<'_>) -> Result<TensorId, Error> {
         let (attended, kept) = draft.wanted_rows(layer, attended, x);
         let residual = draft.b.add(attended, kept);
         let normed = draft.norm(&format!("blk.{layer}.ffn_norm"), residual)?;
-        let fed = draft.feed_forward(layer, Unary::Gelu, normed)?;
+        let fed = draft.feed_forward(layer, FeedForward::Plain(Unary::Gelu), normed)?;
         x = draft.b.add(residual, fed);
         draft.b.name(x, format!("blk.{layer}.out"));
     }

@@ -1,6 +1,7 @@
 //! Whole models: logits, memory, several devices, bad input.
 #![allow(clippy::unwrap_used)] // whatever is here is a test
 
+mod arches;
 mod devices;
 mod memory;
 mod reference;

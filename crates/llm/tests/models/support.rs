@@ -16,11 +16,20 @@ pub(crate) fn reference(name: &str) -> (Model, Vec<u32>, Vec<Vec<f32>>) {
     let model = Model::open(fixture(&format!("{name}.gguf"))).unwrap();
     let text = std::fs::read_to_string(fixture(&format!("{name}.logits.json"))).unwrap();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let tokens = json["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect();
+    (model, tokens_of(&json), logits_of(&json))
+}
+
+/// The tokens that a fixture is about.
+pub(crate) fn tokens_of(json: &serde_json::Value) -> Vec<u32> {
+    json["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+/// The logits behind each of them.
+pub(crate) fn logits_of(json: &serde_json::Value) -> Vec<Vec<f32>> {
     let row = |row: &serde_json::Value| -> Vec<f32> {
         row.as_array().unwrap().iter().map(|logit| logit.as_f64().unwrap() as f32).collect()
     };
-    (model, tokens, json["logits"].as_array().unwrap().iter().map(row).collect())
+    json["logits"].as_array().unwrap().iter().map(row).collect()
 }
 
 pub(crate) fn cpu(name: &str, threads: usize) -> Arc<dyn Device> {

@@ -1,0 +1,223 @@
+use orlop_gguf::{Array, Metadata, Value};
+use orlop_graph::{Rope, RopeMode};
+
+use super::{Experts, LayerConfig, StateSpace};
+use crate::{Architecture, Error};
+
+/// Elements, heads or tokens beyond which a file is taken to be wrong.
+const MAX_COUNT: u64 = 1 << 40;
+/// The same for sizes of state-space mixers, which are multiplied with each other.
+const MAX_STATE_SPACE: u64 = 1 << 20;
+
+/// The function of routers, by its number in files.
+const SOFT_MAX: u64 = 1;
+
+/// The keys of one architecture.
+pub(super) struct Keys<'a> {
+    pub(super) metadata: &'a Metadata,
+    pub(super) prefix: &'static str,
+}
+
+impl Keys<'_> {
+    fn name(&self, key: &str) -> String {
+        format!("{}.{key}", self.prefix)
+    }
+
+    pub(super) fn bad(&self, key: &str, value: u64, rule: &'static str) -> Error {
+        Error::BadKey { key: self.name(key), value: value.to_string(), rule }
+    }
+
+    /// A number that has to be there and not 0.
+    pub(super) fn count(&self, key: &str) -> Result<u64, Error> {
+        let value = self.metadata.u64(&self.name(key))?;
+        if value == 0 || value > MAX_COUNT {
+            return Err(self.bad(key, value, "it must be at least 1, and not absurd"));
+        }
+        Ok(value)
+    }
+
+    /// A number, unless it is missing or says "not set".
+    pub(super) fn optional(&self, key: &str) -> Result<Option<u64>, Error> {
+        let value = self.metadata.optional(&self.name(key), Metadata::i64)?;
+        let unset = i64::from(u32::MAX);
+        match value.filter(|value| *value > 0 && *value != unset) {
+            Some(value) if value as u64 > MAX_COUNT => Err(self.bad(key, value as u64, "it is absurd")),
+            value => Ok(value.map(|value| value as u64)),
+        }
+    }
+
+    pub(super) fn float(&self, key: &str) -> Result<f32, Error> {
+        Ok(self.metadata.f32(&self.name(key))?)
+    }
+
+    /// A number, unless it is missing or 0.
+    pub(super) fn set_float(&self, key: &str) -> Result<Option<f32>, Error> {
+        Ok(self.optional_float(key)?.filter(|value| *value != 0.0))
+    }
+
+    fn optional_float(&self, key: &str) -> Result<Option<f32>, Error> {
+        Ok(self.metadata.optional(&self.name(key), Metadata::f32)?)
+    }
+
+    /// One number for all layers, or an array with one each.
+    fn per_layer(&self, key: &str, layers: u64, default: Option<&[u64]>) -> Result<Vec<u64>, Error> {
+        let name = self.name(key);
+        match (self.metadata.get(&name), default) {
+            (Some(Value::Array(array)), _) => {
+                let values = match array {
+                    Array::I32(_) => {
+                        self.metadata.i32s(&name)?.into_iter().map(|value| value.max(0) as u64).collect()
+                    }
+                    _ => self.metadata.u32s(&name)?.into_iter().map(u64::from).collect::<Vec<u64>>(),
+                };
+                if values.len() as u64 != layers {
+                    return Err(self.bad(key, values.len() as u64, "an array must have one entry a layer"));
+                }
+                Ok(values)
+            }
+            (None, Some(default)) => Ok(default.to_vec()),
+            _ => match (self.optional(key)?, default) {
+                (Some(value), _) => Ok(vec![value; layers as usize]),
+                (None, Some(default)) => Ok(default.to_vec()),
+                (None, None) => Err(self.bad(key, 0, "it must be at least 1")),
+            },
+        }
+    }
+
+    pub(super) fn rope(&self, mode: RopeMode, key: u64, context: u64) -> Result<Rope, Error> {
+        let kind = self.metadata.optional(&self.name("rope.scaling.type"), Metadata::string)?;
+        let factor = match self.optional_float("rope.scaling.factor")? {
+            Some(factor) => Some(factor),
+            None => self.optional_float("rope.scale_linear")?,
+        };
+        let freq_scale = match (kind, factor) {
+            (Some("none"), _) | (_, None) => 1.0,
+            (_, Some(0.0)) => 1.0,
+            (_, Some(factor)) => 1.0 / factor,
+        };
+        let yarn = kind == Some("yarn");
+        let dims = self.optional("rope.dimension_count")?.unwrap_or(key);
+        if dims > key {
+            return Err(self.bad(
+                "rope.dimension_count",
+                dims,
+                "no more than a head's elements can be turned",
+            ));
+        }
+        let original = self.optional("rope.scaling.original_context_length")?.unwrap_or(context);
+        let set = |value: Option<f32>, default: f32| value.filter(|value| *value > 0.0).unwrap_or(default);
+        Ok(Rope {
+            mode,
+            dims: dims as u32,
+            freq_base: set(self.optional_float("rope.freq_base")?, 10_000.0),
+            freq_scale,
+            ext_factor: if yarn {
+                set(self.optional_float("rope.scaling.yarn_ext_factor")?, 1.0)
+            } else {
+                0.0
+            },
+            attn_factor: set(self.optional_float("rope.scaling.attn_factor")?, 1.0),
+            beta_fast: set(self.optional_float("rope.scaling.yarn_beta_fast")?, 32.0),
+            beta_slow: set(self.optional_float("rope.scaling.yarn_beta_slow")?, 1.0),
+            original_context: u32::try_from(original).unwrap_or(u32::MAX),
+        })
+    }
+
+    pub(super) fn experts(&self, architecture: Architecture, hidden: u64) -> Result<Option<Experts>, Error> {
+        let Some(count) = self.optional("expert_count")? else { return Ok(None) };
+        let used = self.optional("expert_used_count")?.unwrap_or(0);
+        if used == 0 || used > count {
+            return Err(self.bad(
+                "expert_used_count",
+                used,
+                "a token uses at least one expert, and no more than there are",
+            ));
+        }
+        if let Some(function) = self.optional("expert_gating_func")?.filter(|function| *function != SOFT_MAX)
+        {
+            return Err(self.bad("expert_gating_func", function, "only the soft-max (1) is known"));
+        }
+        let default = if architecture == Architecture::Qwen3Moe { hidden / used } else { hidden };
+        let hidden = self.optional("expert_feed_forward_length")?.unwrap_or(default);
+        let scale = self.set_float("expert_weights_scale")?.unwrap_or(1.0);
+        Ok(Some(Experts { count, used, hidden, scale }))
+    }
+
+    /// Heads and feed-forward sizes of every layer.
+    pub(super) fn heads(&self, layers: u64) -> Result<Vec<LayerConfig>, Error> {
+        let heads = self.per_layer("attention.head_count", layers, None)?;
+        let kv_heads = self.per_layer("attention.head_count_kv", layers, Some(&heads))?;
+        let hidden = self.per_layer("feed_forward_length", layers, Some(&vec![0; layers as usize]))?;
+        let sizes = heads.into_iter().zip(kv_heads).zip(hidden);
+        sizes
+            .map(|((heads, kv_heads), hidden)| {
+                if heads == 0 || kv_heads == 0 || heads % kv_heads != 0 {
+                    let rule = "heads of keys must divide heads of queries";
+                    return Err(self.bad("attention.head_count_kv", kv_heads, rule));
+                }
+                Ok(LayerConfig { heads, kv_heads, hidden, ..LayerConfig::default() })
+            })
+            .collect()
+    }
+
+    /// Windows of most layers, which turn heads at another pace. Which layers these are is an array of flags, or a
+    /// period: the last layer of each sees everything.
+    pub(super) fn windows(&self, layers: &mut [LayerConfig]) -> Result<(), Error> {
+        let Some(window) = self.optional("attention.sliding_window")? else { return Ok(()) };
+        let window = u32::try_from(window)
+            .map_err(|_| self.bad("attention.sliding_window", window, "it must fit 32 bits"))?;
+        let key = "attention.sliding_window_pattern";
+        let windowed: Vec<bool> = match self.metadata.get(&self.name(key)) {
+            Some(Value::Array(Array::Bool(flags))) => flags.clone(),
+            Some(Value::Array(_)) => {
+                self.per_layer(key, layers.len() as u64, None)?.into_iter().map(|flag| flag != 0).collect()
+            }
+            period => {
+                let period = match period {
+                    Some(_) => self.metadata.u64(&self.name(key))?,
+                    None => 6,
+                };
+                (0..layers.len() as u64).map(|layer| period == 0 || layer % period < period - 1).collect()
+            }
+        };
+        if windowed.len() != layers.len() {
+            return Err(self.bad(key, windowed.len() as u64, "an array must have one entry a layer"));
+        }
+        let freq_base = self.set_float("rope.freq_base_swa")?.unwrap_or(10_000.0);
+        for (layer, _) in layers.iter_mut().zip(windowed).filter(|(_, windowed)| *windowed) {
+            layer.window = Some(window);
+            layer.rope = Rope { freq_base, freq_scale: 1.0, ..layer.rope };
+        }
+        Ok(())
+    }
+
+    /// The sizes of state-space mixers.
+    pub(super) fn state_space(&self) -> Result<StateSpace, Error> {
+        let size = |key: &str| match self.count(key)? {
+            size if size > MAX_STATE_SPACE => Err(self.bad(key, size, "no model has one as large")),
+            size => Ok(size),
+        };
+        let sizes = StateSpace {
+            kernel: size("ssm.conv_kernel")?,
+            inner: size("ssm.inner_size")?,
+            state: size("ssm.state_size")?,
+            heads: size("ssm.time_step_rank")?,
+            groups: size("ssm.group_count")?,
+        };
+        let StateSpace { kernel, inner, heads, groups, .. } = sizes;
+        if kernel < 2 {
+            return Err(self.bad("ssm.conv_kernel", kernel, "it must be at least 2"));
+        }
+        if inner % heads != 0 {
+            return Err(self.bad("ssm.time_step_rank", heads, "heads must divide the inner size"));
+        }
+        if heads % groups != 0 || inner % groups != 0 {
+            return Err(self.bad(
+                "ssm.group_count",
+                groups,
+                "groups must divide the heads and the inner size",
+            ));
+        }
+        Ok(sizes)
+    }
+}

@@ -1,0 +1,96 @@
+use orlop_graph::{DType, FlashAttention, Op, TensorId};
+
+use super::{Draft, Part};
+use crate::Error;
+
+impl Draft<'_> {
+    /// Queries, keys and values, as heads: `[head, heads, tokens]`. Some files keep their three matrices as one.
+    pub(crate) fn queries_keys_values(&mut self, layer: usize, x: TensorId) -> Result<[TensorId; 3], Error> {
+        let sizes = self.config.layers[layer];
+        let (key, value) = (self.config.key, self.config.value);
+        let heads = [(key, sizes.heads), (key, sizes.kv_heads), (value, sizes.kv_heads)];
+        if self.sketch.file.tensor(&format!("blk.{layer}.attn_qkv.weight")).is_some() {
+            let all = heads.iter().map(|(head, heads)| head * heads).sum();
+            let fused = self.linear(&format!("blk.{layer}.attn_qkv"), x, all)?;
+            let mut offset = 0;
+            return Ok(heads.map(|(head, heads)| {
+                let part = self.columns(fused, offset, [head, heads]);
+                offset += head * heads;
+                part
+            }));
+        }
+        let [q, k, v] = ["attn_q", "attn_k", "attn_v"].map(|stem| format!("blk.{layer}.{stem}"));
+        let tokens = self.token_count();
+        let mut one = |stem: &str, (head, heads): (u64, u64)| {
+            let rows = self.linear(stem, x, head * heads)?;
+            Ok::<_, Error>(self.b.reshape(rows, &[head, heads, tokens]))
+        };
+        Ok([one(&q, heads[0])?, one(&k, heads[1])?, one(&v, heads[2])?])
+    }
+
+    /// Heads as rows, one a token.
+    fn rows_of(&mut self, x: TensorId) -> TensorId {
+        let desc = self.b.desc(x);
+        let [head, heads, tokens, _] = desc.extents;
+        if desc.is_contiguous() {
+            return self.b.reshape(x, &[head * heads, tokens]);
+        }
+        let [element, _, token, outer] = desc.strides;
+        self.b.view(x, [head * heads, tokens, 1, 1], [element, token, outer, outer], 0)
+    }
+
+    /// Factors of the rotation's frequencies, where the file has any: some have one set for contexts up to what they
+    /// were first trained for and one for longer ones.
+    pub(crate) fn rope_factors(&mut self) -> Result<Option<TensorId>, Error> {
+        let Some(rope) = self.config.layers.first().map(|layer| layer.rope) else { return Ok(None) };
+        let length = [u64::from(rope.dims) / 2];
+        let long = self.sketch.context > u64::from(rope.original_context);
+        let chosen = if long { "rope_factors_long.weight" } else { "rope_factors_short.weight" };
+        self.part = Part::Layer(0);
+        let factors = match self.optional("rope_freqs.weight", &length)? {
+            Some(factors) => Some(factors),
+            None => self.optional(chosen, &length)?,
+        };
+        self.part = Part::Input;
+        Ok(factors)
+    }
+
+    /// Turns heads by their positions.
+    pub(crate) fn rope(&mut self, layer: usize, x: TensorId, factors: Option<TensorId>) -> TensorId {
+        self.b.rope(x, self.positions, factors, self.config.layers[layer].rope)
+    }
+
+    /// Writes keys and values to the layer's cache, attends to all of it that each token sees, and multiplies with the
+    /// output matrix.
+    pub(crate) fn attention(&mut self, layer: usize, [q, k, v]: [TensorId; 3]) -> Result<TensorId, Error> {
+        let sizes = self.config.layers[layer];
+        let (context, types) = (self.sketch.context, self.sketch.cache);
+        let k = self.cached(layer, "k", k, types.k, context);
+        let v = self.cached(layer, "v", v, types.v, context);
+        let q = self.b.permute(q, [0, 2, 1, 3]);
+        let parameters = FlashAttention {
+            scale: self.config.attention_scale,
+            max_bias: 0.0,
+            soft_cap: 0.0,
+            window: sizes.window.unwrap_or(0),
+            kv_len: true,
+            mask: false,
+            sinks: false,
+        };
+        // [value, heads, tokens]
+        let attended = self.b.node(Op::FlashAttention(parameters), &[q, k, v, self.seen]);
+        let rows = self.b.reshape(attended, &[self.config.value * sizes.heads, self.token_count()]);
+        self.linear(&format!("blk.{layer}.attn_output"), rows, self.config.width)
+    }
+
+    /// All rows of a cache, `[head, rows, heads]`, after those of these tokens are written.
+    fn cached(&mut self, layer: usize, which: &str, x: TensorId, dtype: DType, context: u64) -> TensorId {
+        let [head, heads, ..] = self.b.desc(x).extents;
+        let cache = self.b.state(&format!("cache.{which}.{layer}"), dtype, &[head * heads, context]);
+        self.caches.push((cache, layer));
+        let rows = self.rows_of(x);
+        let written = self.b.set_rows(cache, rows, self.rows);
+        let split = self.b.reshape(written, &[head, heads, context]);
+        self.b.permute(split, [0, 2, 1, 3])
+    }
+}

@@ -1,0 +1,124 @@
+use orlop_graph::{Gate, TensorId, Unary};
+
+use super::Draft;
+use crate::Error;
+use crate::config::Experts;
+
+/// What is done between the product that widens and the one that narrows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FeedForward {
+    /// A function.
+    Plain(Unary),
+    /// A gate of its own product.
+    Gated(Gate),
+    /// A gate whose product is in one matrix with the other.
+    Fused(Gate),
+}
+
+impl Draft<'_> {
+    /// The feed-forward part of a layer, or experts where the model has them.
+    pub(crate) fn feed_forward(
+        &mut self,
+        layer: usize,
+        kind: FeedForward,
+        x: TensorId,
+    ) -> Result<TensorId, Error> {
+        if let (Some(experts), FeedForward::Gated(gate) | FeedForward::Fused(gate)) =
+            (self.config.experts, kind)
+        {
+            return self.experts(layer, gate, &experts, x);
+        }
+        let hidden = self.config.layers[layer].hidden;
+        let [gate, up, down] = ["gate", "up", "down"].map(|part| format!("blk.{layer}.ffn_{part}"));
+        let activated = match kind {
+            FeedForward::Plain(function) => {
+                let up = self.linear_scaled_last(&up, x, hidden)?;
+                self.b.unary(function, up)
+            }
+            FeedForward::Fused(function) => {
+                let both = self.linear_scaled_last(&up, x, 2 * hidden)?;
+                self.b.gated_fused(function, both, false)
+            }
+            FeedForward::Gated(function) => {
+                let gate = self.linear_scaled_last(&gate, x, hidden)?;
+                let up = self.linear_scaled_last(&up, x, hidden)?;
+                self.b.gated(function, gate, up)
+            }
+        };
+        self.linear_scaled_last(&down, activated, self.config.width)
+    }
+
+    /// The best few experts of each token, weighted by how sure the router is of them, weights adding up to one.
+    fn experts(
+        &mut self,
+        layer: usize,
+        gate: Gate,
+        experts: &Experts,
+        x: TensorId,
+    ) -> Result<TensorId, Error> {
+        let Experts { count, used, hidden, scale } = *experts;
+        let (width, tokens) = (self.config.width, self.b.desc(x).extents[1]);
+        let router = self.weight(&format!("blk.{layer}.ffn_gate_inp.weight"), &[width, count])?;
+        let scores = self.b.mul_mat(router, x);
+        let sure = self.b.soft_max(scores, None, 1.0, 0.0);
+        // [used, tokens]
+        let chosen = self.b.top_k(sure, used);
+        let sure = self.b.reshape(sure, &[1, count, tokens]);
+        let weights = self.b.get_rows(sure, chosen);
+        let weights = self.b.reshape(weights, &[used, tokens]);
+        let sum = self.b.sum_rows(weights);
+        let sum = self.b.clamp(sum, SMALLEST_SUM, f32::INFINITY);
+        let mut weights = self.b.div(weights, sum);
+        if scale != 1.0 {
+            weights = self.b.scale(weights, scale);
+        }
+        let weights = self.b.reshape(weights, &[1, used, tokens]);
+        let each = self.b.reshape(x, &[width, 1, tokens]);
+        let gated =
+            self.expert_product(&format!("blk.{layer}.ffn_gate_exps"), each, chosen, [width, hidden, count])?;
+        let up =
+            self.expert_product(&format!("blk.{layer}.ffn_up_exps"), each, chosen, [width, hidden, count])?;
+        let activated = self.b.gated(gate, gated, up);
+        let down = [hidden, width, count];
+        let down = self.expert_product(&format!("blk.{layer}.ffn_down_exps"), activated, chosen, down)?;
+        let weighted = self.b.mul(down, weights);
+        let desc = self.b.desc(weighted);
+        let mut sum = None;
+        for expert in 0..used {
+            let one = self.b.view(
+                weighted,
+                [width, tokens, 1, 1],
+                [desc.strides[0], desc.strides[2], desc.strides[3], desc.strides[3]],
+                expert * desc.strides[1],
+            );
+            sum = Some(match sum {
+                Some(sum) => self.b.add(sum, one),
+                None if used == 1 => self.b.cont(one),
+                None => one,
+            });
+        }
+        sum.map(|sum| self.b.name(sum, format!("blk.{layer}.ffn_out")))
+            .ok_or_else(|| Error::MissingTensor(format!("blk.{layer}.ffn_down_exps.weight")))
+    }
+
+    fn expert_product(
+        &mut self,
+        stem: &str,
+        x: TensorId,
+        chosen: TensorId,
+        [from, into, count]: [u64; 3],
+    ) -> Result<TensorId, Error> {
+        let matrices = self.weight(&format!("{stem}.weight"), &[from, into, count])?;
+        let product = self.b.mul_mat_id(matrices, x, chosen);
+        let Some(scale) = self.optional(&format!("{stem}.scale"), &[count])? else { return Ok(product) };
+        let [used, tokens, ..] = self.b.desc(chosen).extents;
+        let scale = self.b.reshape(scale, &[1, count]);
+        let ids = self.b.reshape(chosen, &[used * tokens]);
+        let scales = self.b.get_rows(scale, ids);
+        let scales = self.b.reshape(scales, &[1, used, tokens]);
+        Ok(self.b.mul(product, scales))
+    }
+}
+
+/// Below this, a sum of weights does not divide them.
+const SMALLEST_SUM: f32 = 6.103_515_6e-5;

@@ -1,0 +1,152 @@
+use std::sync::Arc;
+
+use orlop_backend::Precision;
+use orlop_gguf::{File, Model as Parts, Value, Writer};
+use orlop_graph::DType;
+use orlop_llm::{CacheTypes, Model, Outputs, Settings};
+use serde_json::Value as Json;
+
+use crate::support::{fixture, load, logits_of, nmse, one_cpu, rows, tokens_of};
+
+/// Fixtures that `generate.py` writes; each says what is special about it.
+pub(crate) const MODELS: [&str; 18] = [
+    "llama",
+    // Factors of the rotation, heads that do not add up to the width, biases everywhere.
+    "llama-factors",
+    "llama-linear",
+    "llama-yarn",
+    "llama-experts",
+    "llama-experts-all",
+    "qwen2",
+    "qwen2-yarn",
+    "qwen3",
+    "qwen3moe",
+    "phi3",
+    // The factors of long contexts, heads turned in part.
+    "phi3-long",
+    "gpt2",
+    "gemma3",
+    // Every second layer with a window, another scale in the others, logits with a cap.
+    "gemma3-scaled",
+    "gemma3-whole",
+    "mamba2",
+    "mamba2-one-group",
+];
+
+/// A model made by rule, some tokens, and the logits that llama.cpp gives behind each.
+pub(crate) fn made(name: &str) -> (Model, Vec<u32>, Vec<Vec<f32>>) {
+    let json = read(name);
+    (model(&json), tokens_of(&json), logits_of(&json))
+}
+
+fn read(name: &str) -> Json {
+    serde_json::from_str(&std::fs::read_to_string(fixture(&format!("{name}.json"))).unwrap()).unwrap()
+}
+
+fn model(json: &Json) -> Model {
+    let mut writer = Writer::new();
+    for (key, value) in json["keys"].as_object().unwrap() {
+        let value = match value {
+            Json::String(text) => Value::from(text.as_str()),
+            Json::Number(number) => match number.as_u64() {
+                Some(number) => Value::from(u32::try_from(number).unwrap()),
+                None => Value::from(number.as_f64().unwrap() as f32),
+            },
+            other => panic!("{other}"),
+        };
+        writer.set(key, value).unwrap();
+    }
+    for tensor in json["tensors"].as_array().unwrap() {
+        let name = tensor[0].as_str().unwrap();
+        let extents: Vec<u64> =
+            tensor[1].as_array().unwrap().iter().map(|extent| extent.as_u64().unwrap()).collect();
+        let values = weights(name, &extents, tensor[2].as_f64().unwrap(), tensor[3].as_f64().unwrap());
+        let bytes: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+        writer.tensor_with(name, DType::F32, &extents, move |out| out.write_all(&bytes)).unwrap();
+    }
+    let mut bytes = Vec::new();
+    writer.write(&mut bytes).unwrap();
+    Model::from_file(Parts::from_file(File::from_bytes(Arc::new(bytes)).unwrap())).unwrap()
+}
+
+/// As `weights` in `generate.py`.
+fn weights(name: &str, extents: &[u64], mean: f64, deviation: f64) -> Vec<f32> {
+    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |seed: u64, byte| {
+        (seed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let value = |place: u64| {
+        let z = seed.wrapping_add((place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let unit = ((z ^ (z >> 31)) >> 40) as f64 / f64::from(1 << 24);
+        (mean + deviation * (unit - 0.5) * 3.5) as f32
+    };
+    (0..extents.iter().product()).map(value).collect()
+}
+
+/// Nothing is rounded to less than 32 bits.
+pub(crate) fn exact() -> Settings {
+    Settings {
+        outputs: Outputs::All,
+        precision: Precision::F32,
+        cache: CacheTypes { k: DType::F32, v: DType::F32 },
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn logits_of_every_architecture_are_those_of_llama_cpp() {
+    for name in MODELS {
+        let (model, tokens, expected) = made(name);
+        let found = rows(&mut load(&model, &one_cpu(), &exact()), &tokens);
+        let error = nmse(&found, &expected).sqrt();
+        assert!(error < 1e-5, "{name}: {error:e}");
+    }
+}
+
+#[test]
+fn prompts_in_pieces_and_single_tokens_give_the_same_logits() {
+    for name in MODELS {
+        let (model, tokens, _) = made(name);
+        let whole = rows(&mut load(&model, &one_cpu(), &exact()), &tokens);
+        for batch in [1, 2, 7] {
+            let settings = Settings { batch, ..exact() };
+            let error = nmse(&rows(&mut load(&model, &one_cpu(), &settings), &tokens), &whole);
+            assert!(error < 1e-9, "{name} in batches of {batch}: {error:e}");
+        }
+        let last = Settings { outputs: Outputs::Last, ..exact() };
+        let mut engine = load(&model, &one_cpu(), &last);
+        engine.feed(&tokens[..11]).unwrap();
+        let end = engine.feed(&tokens[11..]).unwrap().to_vec();
+        assert!(nmse(&[end], &whole[tokens.len() - 1..]) < 1e-9, "{name}, the last token only");
+    }
+}
+
+#[test]
+fn a_second_text_knows_nothing_of_the_first() {
+    for name in MODELS {
+        let (model, tokens, _) = made(name);
+        let mut engine = load(&model, &one_cpu(), &exact());
+        let first = rows(&mut engine, &tokens);
+        engine.truncate(0);
+        let again = rows(&mut engine, &tokens);
+        assert!(nmse(&again, &first) < 1e-9, "{name}");
+    }
+}
+
+#[test]
+fn weights_of_experts_may_be_scaled() {
+    let mut by_weight = read("llama-experts");
+    let mut by_key = by_weight.clone();
+    let scale = 1.75;
+    by_key["keys"]["llama.expert_weights_scale"] = scale.into();
+    for tensor in by_weight["tensors"].as_array_mut().unwrap() {
+        if tensor[0].as_str().unwrap().contains("ffn_down_exps") {
+            tensor[3] = (tensor[3].as_f64().unwrap() * scale).into();
+        }
+    }
+    let tokens = tokens_of(&by_key);
+    let [one, other] =
+        [by_key, by_weight].map(|json| rows(&mut load(&model(&json), &one_cpu(), &exact()), &tokens));
+    assert!(nmse(&one, &other) < 1e-9);
+}
