@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use orlop_alloc::{ArenaId, SavedMemoryPlan, SetTensor, StepOrder, TensorSet};
@@ -116,6 +116,7 @@ impl Blueprint {
             wish => laid_out(model, machine, wish)?,
         };
         let blueprint = Blueprint::sketch(model, machine, settings, layout, asked)?;
+        blueprint.check_tensors()?;
         if settings.context.is_some() || blueprint.forecast()?.fits() {
             return Ok(blueprint);
         }
@@ -134,14 +135,17 @@ impl Blueprint {
     ) -> Result<Blueprint, Error> {
         layout.check(model.config().layers.len())?;
         let batch = settings.batch.min(context);
-        for (setting, value) in [("the context", context), ("the batch", batch)] {
+        let sequences = settings.sequences;
+        for (setting, value) in
+            [("the context", context), ("the batch", batch), ("the number of sequences", sequences)]
+        {
             if value == 0 || value > u64::from(u32::MAX >> 1) {
                 let rule = "it must be at least 1, and fit 31 bits";
                 return Err(Error::BadSetting { setting, value: value.to_string(), rule });
             }
         }
         let outputs = match settings.outputs {
-            Outputs::Last => 1,
+            Outputs::Last => sequences.min(batch),
             Outputs::All => batch,
         };
         let draw = |shape| draw(model, settings, &layout, context, shape);
@@ -257,6 +261,21 @@ impl Blueprint {
             }
         }
         Ok(saved)
+    }
+
+    /// Every tensor of the file must be in the graphs: what is left out would be missing in the results.
+    fn check_tensors(&self) -> Result<(), Error> {
+        let drawn: HashSet<&str> = self.decode.weights.iter().map(|weight| weight.source.as_str()).collect();
+        // Factors of the rotation may be for other contexts; scales of what goes in are for products of other types.
+        let unused = |name: &str| name.starts_with("rope_") || name.ends_with(".input_scale");
+        let known = |name: &str| drawn.contains(name) || unused(name);
+        match self.model.file().tensors().iter().find(|tensor| !known(&tensor.name)) {
+            Some(tensor) => Err(Error::UnknownTensor {
+                tensor: tensor.name.clone(),
+                architecture: self.model.config().architecture.name(),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// If plans were given, they must be this model's with these settings.
@@ -382,7 +401,7 @@ fn draw(
     let tied = model.file().tensor("output.weight").is_none();
     let untie = tied && layout.input != layout.output;
     let (config, file, cache) = (model.config(), model.file(), settings.cache);
-    Sketch { config, file, shape, context, sequences: 1, cache, untie }.draw()
+    Sketch { config, file, shape, context, sequences: settings.sequences, cache, untie }.draw()
 }
 
 fn laid_out(model: &Model, machine: &Machine, wish: &LayoutWish) -> Result<Layout, Error> {

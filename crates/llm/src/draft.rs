@@ -51,11 +51,20 @@ pub(crate) struct Drawn {
     pub(crate) wanted: Option<TensorId>,
     /// Which sequence's state goes on, in models that keep one.
     pub(crate) slot: Option<TensorId>,
+    /// Which rows each token sees, where several sequences share them; one mask for each window.
+    pub(crate) masks: Vec<Mask>,
     pub(crate) logits: TensorId,
     /// Weights, and the part and the name in the file of each.
     pub(crate) weights: Vec<DrawnWeight>,
     /// Caches, and the layer of each.
     pub(crate) caches: Vec<(TensorId, usize)>,
+}
+
+/// A mask of F16, `[rows, tokens]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mask {
+    pub(crate) window: Option<u32>,
+    pub(crate) input: TensorId,
 }
 
 #[derive(Clone, Debug)]
@@ -96,6 +105,7 @@ pub(crate) struct Draft<'a> {
     seen: TensorId,
     wanted: Option<TensorId>,
     slot: Option<TensorId>,
+    masks: Vec<Mask>,
 }
 
 impl Sketch<'_> {
@@ -122,12 +132,13 @@ impl Sketch<'_> {
             seen,
             wanted,
             slot: None,
+            masks: Vec::new(),
         };
         let logits = self.config.architecture.draw(&mut draft)?;
         draft.b.output(logits);
-        let Draft { b, weights, caches, slot, .. } = draft;
+        let Draft { b, weights, caches, slot, masks, .. } = draft;
         let graph = Arc::new(b.build()?);
-        Ok(Drawn { graph, tokens, positions, rows, seen, wanted, slot, logits, weights, caches })
+        Ok(Drawn { graph, tokens, positions, rows, seen, wanted, slot, masks, logits, weights, caches })
     }
 }
 

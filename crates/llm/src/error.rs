@@ -62,6 +62,31 @@ pub enum Error {
         /// Tokens in it.
         used: usize,
     },
+    /// There is no such sequence, or not any more.
+    #[error("there is no sequence {0} in the cache")]
+    UnknownSequence(u32),
+    /// All sequences are taken.
+    #[error("the cache is for {sequences} sequences at a time, and all are in use")]
+    TooManySequences {
+        /// How many there may be.
+        sequences: usize,
+    },
+    /// A state cannot be rewound.
+    #[error("a model that keeps a state cannot go back to {len} of {tokens} tokens; begin anew")]
+    NoWayBack {
+        /// The tokens that were to be kept.
+        len: usize,
+        /// The tokens there are.
+        tokens: usize,
+    },
+    /// The model has a tensor that its architecture does not know, so its results would be wrong.
+    #[error("the tensor `{tensor}` is not known in the architecture `{architecture}`")]
+    UnknownTensor {
+        /// Its name.
+        tensor: String,
+        /// The architecture.
+        architecture: &'static str,
+    },
     /// The context that was asked for does not fit the devices' memory.
     #[error("a context of {context} needs {needed} bytes on {device}, which has {available}; {}",
         match .largest { Some(largest) => format!("the largest that fits is {largest} (-c {largest})"), None => "no context fits".to_owned() })]

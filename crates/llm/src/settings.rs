@@ -16,6 +16,8 @@ pub struct Settings {
     pub context: Option<u64>,
     /// Most tokens of a run. Default 512.
     pub batch: u64,
+    /// Most sequences in the cache at a time. Default 1, for which attention needs no mask.
+    pub sequences: u64,
     /// Most threads of a device that has threads. Default 1.
     pub threads: usize,
     /// Element types of the cache. Default F16.
@@ -41,6 +43,7 @@ impl Default for Settings {
         Settings {
             context: None,
             batch: 512,
+            sequences: 1,
             threads: 1,
             cache: CacheTypes::default(),
             precision: Precision::Fast,

@@ -1,6 +1,6 @@
-use orlop_graph::{DType, FlashAttention, Op, TensorId};
+use orlop_graph::{DType, FlashAttention, TensorId};
 
-use super::{Draft, Part};
+use super::{Draft, Mask, Part};
 use crate::Error;
 
 impl Draft<'_> {
@@ -68,19 +68,31 @@ impl Draft<'_> {
         let k = self.cached(layer, "k", k, types.k, context);
         let v = self.cached(layer, "v", v, types.v, context);
         let q = self.b.permute(q, [0, 2, 1, 3]);
+        let mask = (self.sketch.sequences > 1).then(|| self.mask(sizes.window));
         let parameters = FlashAttention {
             scale: self.config.attention_scale,
             max_bias: 0.0,
             soft_cap: 0.0,
-            window: sizes.window.unwrap_or(0),
+            window: sizes.window.filter(|_| mask.is_none()).unwrap_or(0),
             kv_len: true,
-            mask: false,
+            mask: mask.is_some(),
             sinks: false,
         };
         // [value, heads, tokens]
-        let attended = self.b.node(Op::FlashAttention(parameters), &[q, k, v, self.seen]);
+        let attended = self.b.flash_attention([q, k, v], Some(self.seen), mask, None, parameters);
         let rows = self.b.reshape(attended, &[self.config.value * sizes.heads, self.token_count()]);
         self.linear(&format!("blk.{layer}.attn_output"), rows, self.config.width)
+    }
+
+    /// The mask of layers with a window.
+    fn mask(&mut self, window: Option<u32>) -> TensorId {
+        if let Some(mask) = self.masks.iter().find(|mask| mask.window == window) {
+            return mask.input;
+        }
+        let name = window.map_or("mask".to_owned(), |window| format!("mask of {window}"));
+        let input = self.b.input(&name, DType::F16, &[self.sketch.context, self.token_count()]);
+        self.masks.push(Mask { window, input });
+        input
     }
 
     /// All rows of a cache, `[head, rows, heads]`, after those of these tokens are written.

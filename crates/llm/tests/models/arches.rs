@@ -150,3 +150,12 @@ fn weights_of_experts_may_be_scaled() {
         [by_key, by_weight].map(|json| rows(&mut load(&model(&json), &one_cpu(), &exact()), &tokens));
     assert!(nmse(&one, &other) < 1e-9);
 }
+
+#[test]
+fn a_tensor_that_is_not_known_is_an_error() {
+    let mut json = read("qwen3moe");
+    let more = serde_json::json!(["blk.1.ffn_gate_shexp.weight", [48, 16], 0.0, 1.0]);
+    json["tensors"].as_array_mut().unwrap().push(more);
+    let error = orlop_llm::Blueprint::draw(&model(&json), &one_cpu(), &exact()).unwrap_err().to_string();
+    assert_eq!(error, "the tensor `blk.1.ffn_gate_shexp.weight` is not known in the architecture `qwen3moe`");
+}

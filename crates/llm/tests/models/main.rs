@@ -6,4 +6,5 @@ mod devices;
 mod memory;
 mod reference;
 mod refusals;
+mod sequences;
 mod support;
