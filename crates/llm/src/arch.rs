@@ -80,6 +80,11 @@ impl Architecture {
         }
     }
 
+    /// Whether `ffn_*.scale` tensors count. Files may have them without their makers' engine ever using them.
+    pub(crate) fn scales_feed_forward(self) -> bool {
+        matches!(self, Llama | Qwen3 | Qwen3Moe)
+    }
+
     /// Draws a whole model, from tokens to logits.
     pub(crate) fn draw(self, draft: &mut Draft<'_>) -> Result<TensorId, Error> {
         let plain = Style {

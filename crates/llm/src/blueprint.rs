@@ -263,13 +263,13 @@ impl Blueprint {
         Ok(saved)
     }
 
-    /// Every tensor of the file must be in the graphs: what is left out would be missing in the results.
+    /// Every tensor of the file's layers must be in the graphs: what is left out would be missing in the results.
     fn check_tensors(&self) -> Result<(), Error> {
         let drawn: HashSet<&str> = self.decode.weights.iter().map(|weight| weight.source.as_str()).collect();
-        // Factors of the rotation may be for other contexts; scales of what goes in are for products of other types.
-        let unused = |name: &str| name.starts_with("rope_") || name.ends_with(".input_scale");
-        let known = |name: &str| drawn.contains(name) || unused(name);
-        match self.model.file().tensors().iter().find(|tensor| !known(&tensor.name)) {
+        // Scales may be for products of other types, or not count.
+        let unknown =
+            |name: &str| name.starts_with("blk.") && !name.ends_with("scale") && !drawn.contains(name);
+        match self.model.file().tensors().iter().find(|tensor| unknown(&tensor.name)) {
             Some(tensor) => Err(Error::UnknownTensor {
                 tensor: tensor.name.clone(),
                 architecture: self.model.config().architecture.name(),

@@ -121,7 +121,7 @@ impl Config {
             layers: vec![LayerConfig::default(); layers as usize],
             epsilon,
             embedding_scale: 1.0,
-            logit_cap: keys.set_float("final_logit_softcapping")?,
+            logit_cap: None,
             attention_scale: 0.0,
             experts: None,
             state_space: None,
@@ -141,6 +141,8 @@ impl Config {
         let mut scaled_by = config.key;
         if architecture == Architecture::Gemma3 {
             config.embedding_scale = (width as f32).sqrt();
+            // Files of other models may have the key, and mean nothing by it.
+            config.logit_cap = keys.set_float("final_logit_softcapping")?;
             keys.windows(&mut config.layers)?;
             if layers == GEMMA3_27B_LAYERS {
                 scaled_by = width / heads;

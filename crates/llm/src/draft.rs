@@ -208,7 +208,8 @@ impl Draft<'_> {
             None => self.weight("token_embd.weight", &extents)?,
         };
         let product = self.b.mul_mat(matrix, x);
-        let mut logits = self.biased("output", product)?;
+        let scaled = self.scaled("output", product)?;
+        let mut logits = self.biased("output", scaled)?;
         if let Some(cap) = self.config.logit_cap {
             logits = self.b.scale(logits, 1.0 / cap);
             logits = self.b.unary(Unary::Tanh, logits);
@@ -261,14 +262,6 @@ impl Draft<'_> {
         let scaled = self.scaled(stem, product)?;
         let biased = self.biased(stem, scaled)?;
         Ok(self.b.name(biased, stem))
-    }
-
-    /// As [`Draft::linear`], but the scale comes last, as files of feed-forward parts mean it.
-    fn linear_scaled_last(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
-        let product = self.product(stem, x, into)?;
-        let biased = self.biased(stem, product)?;
-        let scaled = self.scaled(stem, biased)?;
-        Ok(self.b.name(scaled, stem))
     }
 
     /// After the last layer's attention only those tokens go on whose logits are wanted: what it gave, and what is

@@ -9,9 +9,6 @@ const MAX_COUNT: u64 = 1 << 40;
 /// The same for sizes of state-space mixers, which are multiplied with each other.
 const MAX_STATE_SPACE: u64 = 1 << 20;
 
-/// The function of routers, by its number in files.
-const SOFT_MAX: u64 = 1;
-
 /// The keys of one architecture.
 pub(super) struct Keys<'a> {
     pub(super) metadata: &'a Metadata,
@@ -132,10 +129,6 @@ impl Keys<'_> {
                 used,
                 "a token uses at least one expert, and no more than there are",
             ));
-        }
-        if let Some(function) = self.optional("expert_gating_func")?.filter(|function| *function != SOFT_MAX)
-        {
-            return Err(self.bad("expert_gating_func", function, "only the soft-max (1) is known"));
         }
         let default = if architecture == Architecture::Qwen3Moe { hidden / used } else { hidden };
         let hidden = self.optional("expert_feed_forward_length")?.unwrap_or(default);

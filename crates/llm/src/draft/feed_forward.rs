@@ -32,20 +32,30 @@ impl Draft<'_> {
         let [gate, up, down] = ["gate", "up", "down"].map(|part| format!("blk.{layer}.ffn_{part}"));
         let activated = match kind {
             FeedForward::Plain(function) => {
-                let up = self.linear_scaled_last(&up, x, hidden)?;
+                let up = self.between(&up, x, hidden)?;
                 self.b.unary(function, up)
             }
             FeedForward::Fused(function) => {
-                let both = self.linear_scaled_last(&up, x, 2 * hidden)?;
+                let both = self.between(&up, x, 2 * hidden)?;
                 self.b.gated_fused(function, both, false)
             }
             FeedForward::Gated(function) => {
-                let gate = self.linear_scaled_last(&gate, x, hidden)?;
-                let up = self.linear_scaled_last(&up, x, hidden)?;
+                let gate = self.between(&gate, x, hidden)?;
+                let up = self.between(&up, x, hidden)?;
                 self.b.gated(function, gate, up)
             }
         };
-        self.linear_scaled_last(&down, activated, self.config.width)
+        self.between(&down, activated, self.config.width)
+    }
+
+    /// As [`Draft::linear`], but the scale comes last, as files of feed-forward parts mean it, if it counts at all.
+    fn between(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
+        let product = self.product(stem, x, into)?;
+        let mut fed = self.biased(stem, product)?;
+        if self.config.architecture.scales_feed_forward() {
+            fed = self.scaled(stem, fed)?;
+        }
+        Ok(self.b.name(fed, stem))
     }
 
     /// The best few experts of each token, weighted by how sure the router is of them, weights adding up to one.

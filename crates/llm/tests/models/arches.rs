@@ -8,8 +8,8 @@ use serde_json::Value as Json;
 
 use crate::support::{fixture, load, logits_of, nmse, one_cpu, rows, tokens_of};
 
-/// Fixtures that `generate.py` writes; each says what is special about it.
-pub(crate) const MODELS: [&str; 18] = [
+/// Fixtures that `generate.py` writes, which says what each is made of.
+pub(crate) const MODELS: [&str; 19] = [
     "llama",
     // Factors of the rotation, heads that do not add up to the width, biases everywhere.
     "llama-factors",
@@ -25,6 +25,7 @@ pub(crate) const MODELS: [&str; 18] = [
     // The factors of long contexts, heads turned in part.
     "phi3-long",
     "gpt2",
+    "gpt2-scaled",
     "gemma3",
     // Every second layer with a window, another scale in the others, logits with a cap.
     "gemma3-scaled",

@@ -120,6 +120,16 @@ class Model:
     def rms(self, epsilon=1e-5):
         return self.set(attention__layer_norm_rms_epsilon=epsilon)
 
+    def scaled(self):
+        """Scales of matrices, some of which do not count, and a key that means nothing outside of Gemma."""
+        for name, extents, _, _ in list(self.tensors):
+            stem, _, kind = name.rpartition(".")
+            if kind == "weight" and len(extents) > 1 and (".attn_" in stem or ".ffn_" in stem or ".ssm_" in stem):
+                if not stem.endswith(("gate_inp", "ssm_norm", "conv1d")):
+                    self.tensor(f"{stem}.scale", extents[2:] or [1], 1.3, 0.2)
+                    self.tensor(f"{stem}.input_scale", extents[2:] or [1], 1.3, 0.2)
+        return self.set(final_logit_softcapping=2.0)
+
     def post_norms(self):
         for layer in range(self.layers):
             self.norm(f"blk.{layer}.post_attention_norm", self.width)
@@ -189,26 +199,28 @@ def mamba2(groups=2, width=WIDTH, inner=96, heads=6, state=16, kernel=4):
 
 MODELS = {
     "llama": llama().feed_forward(64).untied(),
-    "llama-factors": llama_factors(),
+    "llama-factors": llama_factors().scaled(),
     "llama-linear": llama(heads=6, kv_heads=6, key=8)
     .feed_forward(64)
     .set(rope__scaling__type="linear", rope__scaling__factor=2.0),
     "llama-yarn": yarn(llama().feed_forward(64)),
     "llama-experts": llama().experts(40, 6, 2).untied(),
-    "llama-experts-all": llama().experts(40, 3, 3),
+    "llama-experts-all": llama().experts(40, 3, 3).scaled(),
     "qwen2": Model("qwen2", 2).rms(1e-6).heads(4, 2, 12, bias=True).feed_forward(72),
-    "qwen2-yarn": yarn(Model("qwen2", 2).rms(1e-6).heads(6, 2, 8, bias=True).feed_forward(72).untied()),
-    "qwen3": Model("qwen3", 2).rms(1e-6).heads(4, 1, 16, normed=True).feed_forward(72).set(rope__freq_base=1e6),
+    "qwen2-yarn": yarn(Model("qwen2", 2).rms(1e-6).heads(6, 2, 8, bias=True).feed_forward(72).untied().scaled()),
+    "qwen3": Model("qwen3", 2).rms(1e-6).heads(4, 1, 16, normed=True).feed_forward(72).scaled().set(rope__freq_base=1e6),
     "qwen3moe": Model("qwen3moe", 2)
     .rms(1e-6)
     .heads(4, 2, 16, normed=True)
     .experts(32, 8, 3)
     .untied()
+    .scaled()
     .set(expert_feed_forward_length=32, rope__freq_base=1e6),
     # llama.cpp rounds contexts up to 256, and chooses factors by them.
     "phi3": phi3(256, 256),
-    "phi3-long": phi3(256, 16, fraction=0.75),
+    "phi3-long": phi3(256, 16, fraction=0.75).scaled(),
     "gpt2": gpt2(),
+    "gpt2-scaled": gpt2().scaled(),
     "gemma3": gemma3(8, attention__sliding_window=7),
     "gemma3-scaled": gemma3(
         4,
@@ -219,7 +231,7 @@ MODELS = {
         final_logit_softcapping=3.0,
     ),
     "gemma3-whole": gemma3(2),
-    "mamba2": mamba2(),
+    "mamba2": mamba2().scaled(),
     "mamba2-one-group": mamba2(groups=1, width=40, inner=64, heads=2, state=32),
 }
 
@@ -260,7 +272,8 @@ class Exact:
         return self.model.keys.get(f"{self.model.architecture}.{name}", default)
 
     def linear(self, stem, x):
-        return x @ self.tensors[f"{stem}.weight"].T + self.tensors.get(f"{stem}.bias", 0.0)
+        scale = self.tensors.get(f"{stem}.scale", 1.0) if ".attn_" in stem else 1.0
+        return x @ self.tensors[f"{stem}.weight"].T * scale + self.tensors.get(f"{stem}.bias", 0.0)
 
     def norm(self, stem, x):
         if self.model.architecture == "gpt2":
@@ -325,7 +338,7 @@ class Exact:
         for layer in range(self.layers):
             x = self.gpt2_layer(f"blk.{layer}", x) if gpt2 else self.gemma3_layer(layer, x)
         x = self.norm("output_norm", x) @ table.T
-        cap = self.key("final_logit_softcapping")
+        cap = None if gpt2 else self.key("final_logit_softcapping")
         return cap * numpy.tanh(x / cap) if cap else x
 
 
