@@ -71,7 +71,7 @@ pub struct StateSpace {
 impl StateSpace {
     /// Elements that the convolution mixes.
     pub(crate) fn mixed(&self) -> u64 {
-        self.inner + 2 * self.groups * self.state
+        self.groups.saturating_mul(self.state).saturating_mul(2).saturating_add(self.inner)
     }
 }
 

@@ -7,7 +7,7 @@ use orlop_gguf::{Metadata, Value, Writer};
 use orlop_graph::DType;
 
 use crate::mixture::{Candidate, FileType, Spread, Traits, mixture};
-use crate::{Error, Experts, Progress};
+use crate::{Error, Experts, Progress, StateSpace};
 
 mod pool;
 mod presets;
@@ -59,6 +59,8 @@ pub struct Synth {
     pub context: u64,
     /// A mixture of experts instead of one feed-forward part.
     pub experts: Option<Experts>,
+    /// State-space mixers instead of attention and feed-forward parts.
+    pub state_space: Option<StateSpace>,
     /// The embedding serves as output matrix.
     pub tied: bool,
     /// Queries, keys and values have biases.
@@ -99,6 +101,7 @@ impl Default for Synth {
             vocabulary: 512,
             context: 128,
             experts: None,
+            state_space: None,
             tied: false,
             biases: false,
             head_norms: false,
@@ -142,6 +145,18 @@ impl Synth {
         }
         own("rope.freq_base", self.rope_base.into())?;
         own("attention.layer_norm_rms_epsilon", self.epsilon.into())?;
+        own("attention.layer_norm_epsilon", self.epsilon.into())?;
+        if let Some(StateSpace { kernel, inner, state, heads, groups }) = self.state_space {
+            for (key, value) in [
+                ("ssm.conv_kernel", kernel),
+                ("ssm.inner_size", inner),
+                ("ssm.state_size", state),
+                ("ssm.time_step_rank", heads),
+                ("ssm.group_count", groups),
+            ] {
+                own(key, number(key, value)?)?;
+            }
+        }
         if let Some(Experts { count, used, hidden, scale }) = self.experts {
             own("expert_count", number("expert_count", count)?)?;
             own("expert_used_count", number("expert_used_count", used)?)?;

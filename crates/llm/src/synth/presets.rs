@@ -1,9 +1,20 @@
 use super::Synth;
-use crate::Experts;
+use crate::{Experts, StateSpace};
 
 impl Synth {
     /// Names that [`Synth::preset`] knows.
-    pub const PRESETS: [&'static str; 4] = ["smollm2-135m", "tinyllama-1.1b", "llama-7b", "moe-small"];
+    pub const PRESETS: [&'static str; 10] = [
+        "smollm2-135m",
+        "tinyllama-1.1b",
+        "llama-7b",
+        "moe-small",
+        "qwen2.5-0.5b",
+        "qwen3-0.6b",
+        "gemma3-270m",
+        "phi3-small",
+        "gpt2-124m",
+        "mamba2-130m",
+    ];
 
     /// A model of the dimensions of one that people use.
     pub fn preset(name: &str) -> Option<Synth> {
@@ -60,6 +71,97 @@ impl Synth {
                 context: 4096,
                 experts: Some(Experts { count: 8, used: 2, hidden: 1792, scale: 1.0 }),
                 rope_base: 1_000_000.0,
+                ..base
+            },
+            "qwen2.5-0.5b" => Synth {
+                architecture: "qwen2".to_owned(),
+                layers: 24,
+                width: 896,
+                heads: 14,
+                kv_heads: 2,
+                key: 64,
+                value: 64,
+                hidden: 4864,
+                vocabulary: 151_936,
+                context: 32_768,
+                tied: true,
+                biases: true,
+                epsilon: 1e-6,
+                rope_base: 1_000_000.0,
+                ..base
+            },
+            "qwen3-0.6b" => Synth {
+                architecture: "qwen3".to_owned(),
+                layers: 28,
+                width: 1024,
+                heads: 16,
+                kv_heads: 8,
+                key: 128,
+                value: 128,
+                hidden: 3072,
+                vocabulary: 151_936,
+                context: 40_960,
+                tied: true,
+                head_norms: true,
+                epsilon: 1e-6,
+                rope_base: 1_000_000.0,
+                ..base
+            },
+            "gemma3-270m" => Synth {
+                architecture: "gemma3".to_owned(),
+                layers: 18,
+                width: 640,
+                heads: 4,
+                kv_heads: 1,
+                key: 256,
+                value: 256,
+                hidden: 2048,
+                vocabulary: 262_144,
+                context: 32_768,
+                tied: true,
+                head_norms: true,
+                epsilon: 1e-6,
+                rope_base: 1_000_000.0,
+                metadata: vec![("gemma3.attention.sliding_window".to_owned(), 512u32.into())],
+                ..base
+            },
+            // Phi 3's shape at a tenth of its size.
+            "phi3-small" => Synth {
+                architecture: "phi3".to_owned(),
+                layers: 12,
+                width: 1024,
+                heads: 16,
+                kv_heads: 16,
+                key: 64,
+                value: 64,
+                hidden: 2816,
+                vocabulary: 32_064,
+                context: 4096,
+                ..base
+            },
+            "gpt2-124m" => Synth {
+                architecture: "gpt2".to_owned(),
+                layers: 12,
+                width: 768,
+                heads: 12,
+                kv_heads: 12,
+                key: 64,
+                value: 64,
+                hidden: 3072,
+                vocabulary: 50_257,
+                context: 1024,
+                tied: true,
+                biases: true,
+                ..base
+            },
+            "mamba2-130m" => Synth {
+                architecture: "mamba2".to_owned(),
+                layers: 24,
+                width: 768,
+                vocabulary: 50_288,
+                context: 1 << 20,
+                tied: true,
+                state_space: Some(StateSpace { kernel: 4, inner: 1536, state: 128, heads: 24, groups: 1 }),
                 ..base
             },
             _ => return None,

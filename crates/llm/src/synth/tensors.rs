@@ -1,6 +1,7 @@
 use orlop_graph::DType;
 
 use super::Synth;
+use crate::StateSpace;
 
 /// A tensor of normally distributed values.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,9 +60,19 @@ impl Synth {
         if !self.tied {
             tensors.push(SynthTensor::matrix("output.weight", &[self.width, self.vocabulary]));
         }
+        let shape = LayerShape::of(&self.architecture);
+        if shape == LayerShape::Gpt2 {
+            tensors.push(SynthTensor::bias("output_norm.bias", self.width));
+            tensors.push(SynthTensor::matrix("position_embd.weight", &[self.width, self.context]));
+        }
         for layer in 0..self.layers {
-            self.attention(layer, &mut tensors);
-            self.feed_forward(layer, &mut tensors);
+            match &self.state_space {
+                Some(sizes) => self.state_space(layer, sizes, &mut tensors),
+                None => {
+                    self.attention(layer, shape, &mut tensors);
+                    self.feed_forward(layer, shape, &mut tensors);
+                }
+            }
         }
         for added in &self.tensors {
             match tensors.iter_mut().find(|tensor| tensor.name == added.name) {
@@ -72,16 +83,33 @@ impl Synth {
         tensors
     }
 
-    fn attention(&self, layer: u64, tensors: &mut Vec<SynthTensor>) {
+    fn attention(&self, layer: u64, shape: LayerShape, tensors: &mut Vec<SynthTensor>) {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let [queries, keys] = [self.heads, self.kv_heads].map(|heads| heads.saturating_mul(self.key));
         let [values, attended] = [self.kv_heads, self.heads].map(|heads| heads.saturating_mul(self.value));
         tensors.push(SynthTensor::norm(name("attn_norm.weight"), self.width, self.norm_deviation));
-        for (part, elements) in [("attn_q", queries), ("attn_k", keys), ("attn_v", values)] {
+        let parts = match shape {
+            LayerShape::Phi3 | LayerShape::Gpt2 => {
+                vec![("attn_qkv", queries.saturating_add(keys).saturating_add(values))]
+            }
+            _ => vec![("attn_q", queries), ("attn_k", keys), ("attn_v", values)],
+        };
+        for (part, elements) in parts {
             tensors.push(SynthTensor::matrix(name(&format!("{part}.weight")), &[self.width, elements]));
             if self.biases {
                 tensors.push(SynthTensor::bias(name(&format!("{part}.bias")), elements));
             }
+        }
+        match shape {
+            LayerShape::Gemma3 => tensors.extend(
+                ["post_attention_norm.weight", "post_ffw_norm.weight"]
+                    .map(|part| SynthTensor::norm(name(part), self.width, self.norm_deviation)),
+            ),
+            LayerShape::Gpt2 => tensors.extend(
+                ["attn_norm.bias", "attn_output.bias", "ffn_norm.bias", "ffn_down.bias"]
+                    .map(|part| SynthTensor::bias(name(part), self.width)),
+            ),
+            LayerShape::Llama | LayerShape::Phi3 => {}
         }
         if self.head_norms {
             for part in ["attn_q_norm.weight", "attn_k_norm.weight"] {
@@ -91,22 +119,78 @@ impl Synth {
         tensors.push(SynthTensor::matrix(name("attn_output.weight"), &[attended, self.width]));
     }
 
-    fn feed_forward(&self, layer: u64, tensors: &mut Vec<SynthTensor>) {
+    fn feed_forward(&self, layer: u64, shape: LayerShape, tensors: &mut Vec<SynthTensor>) {
         let name = |part: &str| format!("blk.{layer}.{part}.weight");
         let (width, hidden) = (self.width, self.hidden);
         tensors.push(SynthTensor::norm(name("ffn_norm"), width, self.norm_deviation));
         match self.experts {
-            None => tensors.extend([
-                SynthTensor::matrix(name("ffn_gate"), &[width, hidden]),
-                SynthTensor::matrix(name("ffn_up"), &[width, hidden]),
-                SynthTensor::matrix(name("ffn_down"), &[hidden, width]),
-            ]),
+            None => {
+                let up = match shape {
+                    LayerShape::Phi3 => hidden.saturating_mul(2),
+                    _ => hidden,
+                };
+                if shape == LayerShape::Gpt2 {
+                    tensors.push(SynthTensor::bias(format!("blk.{layer}.ffn_up.bias"), hidden));
+                } else if shape != LayerShape::Phi3 {
+                    tensors.push(SynthTensor::matrix(name("ffn_gate"), &[width, hidden]));
+                }
+                tensors.push(SynthTensor::matrix(name("ffn_up"), &[width, up]));
+                tensors.push(SynthTensor::matrix(name("ffn_down"), &[hidden, width]));
+            }
             Some(experts) => tensors.extend([
                 SynthTensor::matrix(name("ffn_gate_inp"), &[width, experts.count]),
                 SynthTensor::matrix(name("ffn_gate_exps"), &[width, experts.hidden, experts.count]),
                 SynthTensor::matrix(name("ffn_up_exps"), &[width, experts.hidden, experts.count]),
                 SynthTensor::matrix(name("ffn_down_exps"), &[experts.hidden, width, experts.count]),
             ]),
+        }
+    }
+
+    fn state_space(&self, layer: u64, sizes: &StateSpace, tensors: &mut Vec<SynthTensor>) {
+        let StateSpace { kernel, inner, heads, groups, .. } = *sizes;
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let mixed = sizes.mixed();
+        let all = inner.saturating_add(mixed).saturating_add(heads);
+        // Steps and decays of such a size that a state forgets within some tens of tokens.
+        let around = |part: &str, extents: &[u64], mean: f32, deviation: f32| SynthTensor {
+            name: name(part),
+            extents: extents.to_vec(),
+            mean,
+            deviation,
+        };
+        tensors.extend([
+            SynthTensor::norm(name("attn_norm.weight"), self.width, self.norm_deviation),
+            SynthTensor::matrix(name("ssm_in.weight"), &[self.width, all]),
+            SynthTensor::matrix(name("ssm_conv1d.weight"), &[kernel, mixed]),
+            SynthTensor::bias(name("ssm_conv1d.bias"), mixed),
+            around("ssm_dt.bias", &[heads], -2.0, 0.5),
+            around("ssm_a", &[1, heads], -1.0, 0.2),
+            around("ssm_d", &[1, heads], 1.0, 0.1),
+            around("ssm_norm.weight", &[inner.checked_div(groups).unwrap_or(0), groups], 1.0, 0.1),
+            SynthTensor::matrix(name("ssm_out.weight"), &[inner, self.width]),
+        ]);
+    }
+}
+
+/// What layers of an architecture have beside, or instead of, what llama's have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LayerShape {
+    Llama,
+    /// Two more norms.
+    Gemma3,
+    /// One matrix for queries, keys and values, and one for gate and up.
+    Phi3,
+    /// One matrix for queries, keys and values, no gate, biases everywhere.
+    Gpt2,
+}
+
+impl LayerShape {
+    fn of(architecture: &str) -> LayerShape {
+        match architecture {
+            "gemma3" => LayerShape::Gemma3,
+            "phi3" => LayerShape::Phi3,
+            "gpt2" => LayerShape::Gpt2,
+            _ => LayerShape::Llama,
         }
     }
 }

@@ -182,3 +182,46 @@ fn dimensions_that_make_no_model_are_refused() {
         ..base()
     }));
 }
+
+#[test]
+fn small_models_of_every_architecture_can_be_drawn() {
+    use crate::{Architecture, Model};
+    for architecture in Architecture::ALL {
+        let sizes = StateSpace { kernel: 4, inner: 96, state: 16, heads: 6, groups: 2 };
+        let normed =
+            matches!(architecture, Architecture::Qwen3 | Architecture::Qwen3Moe | Architecture::Gemma3);
+        let experts = Experts { count: 4, used: 2, hidden: 32, scale: 1.0 };
+        let synth = Synth {
+            architecture: architecture.name().to_owned(),
+            head_norms: normed,
+            biases: architecture == Architecture::Gpt2,
+            kv_heads: 4,
+            experts: (architecture == Architecture::Qwen3Moe).then_some(experts),
+            state_space: (architecture == Architecture::Mamba2).then_some(sizes),
+            ..Synth::default()
+        };
+        let model = Model::from_file(orlop_gguf::Model::from_file(read(&synth))).unwrap();
+        let config = model.config().clone();
+        assert_eq!((config.architecture, config.layers.len()), (architecture, 2));
+        let shape = crate::Shape { tokens: 3, outputs: 1 };
+        let sketch = crate::draft::Sketch {
+            config: &config,
+            file: model.file(),
+            shape,
+            context: 16,
+            sequences: 1,
+            cache: crate::CacheTypes::default(),
+            untie: false,
+        };
+        let drawn = sketch.draw().unwrap();
+        assert_eq!(drawn.weights.len(), model.file().tensors().len(), "{architecture}");
+    }
+}
+
+#[test]
+fn every_preset_is_of_a_known_architecture() {
+    for name in Synth::PRESETS {
+        let keys = Synth::preset(name).unwrap().keys().unwrap();
+        crate::Config::read(&keys).unwrap();
+    }
+}
