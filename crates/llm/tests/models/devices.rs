@@ -5,7 +5,8 @@ use orlop_llm::{Layout, LayoutWish, Settings};
 use orlop_sched::Machine;
 use orlop_testkit::devices::TestDevice;
 
-use crate::support::{cpu, greedy, load, one_cpu, reference};
+use crate::arches::{exact, made};
+use crate::support::{cpu, greedy, load, nmse, one_cpu, reference, rows};
 
 /// Devices with memory of their own and queues beside the host.
 fn two() -> Machine {
@@ -31,6 +32,29 @@ fn any_division_of_the_layers_gives_the_same_text() {
             let settings = Settings { layout: LayoutWish::Exactly(layout.clone()), ..Settings::default() };
             let mut engine = load(&model, &machine, &settings);
             assert_eq!(greedy(&mut engine, &tokens, 24), expected, "{layout:?}");
+        }
+    }
+}
+
+#[test]
+fn windows_and_states_work_on_several_devices() {
+    let machine = two();
+    let [a, b] = [machine.find("a").unwrap(), machine.find("b").unwrap()];
+    for name in ["gemma3-scaled", "mamba2"] {
+        let (model, tokens, _) = made(name);
+        let layers = model.config().layers.len();
+        let every_second = Layout::all_on(a, layers).with_layers(1..layers, 2, b);
+        let caches_apart = Layout { caches: vec![b; layers], ..Layout::all_on(a, layers) };
+        for sequences in [1, 2] {
+            let exact = Settings { sequences, ..exact() };
+            let expected = rows(&mut load(&model, &one_cpu(), &exact), &tokens);
+            for layout in [every_second.clone(), caches_apart.clone()] {
+                let settings = Settings { layout: LayoutWish::Exactly(layout), ..exact.clone() };
+                let mut engine = load(&model, &machine, &settings);
+                assert!(nmse(&rows(&mut engine, &tokens), &expected) < 1e-9, "{name}");
+                engine.truncate(0);
+                assert!(nmse(&rows(&mut engine, &tokens), &expected) < 1e-9, "{name}, again");
+            }
         }
     }
 }
