@@ -4,7 +4,7 @@ use orlop_backend::{DeviceError, Reason};
 use orlop_graph::{DType, Op, TensorDesc};
 
 use crate::access::{At, Src};
-use crate::simd::dot;
+use crate::simd::{dot, widened};
 use crate::task::{Kernel, Task, Thread, all_floats, float, nothing_shared, row_at};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
@@ -143,9 +143,11 @@ fn scan(task: &Task, thread: Thread, scratch: &mut [f32]) {
             }
             for (row, (x, y)) in xs.iter().zip(ys.iter_mut()).enumerate() {
                 let (state, input) = (&mut carried[row * n..][..n], (f64::from(*x) * step) as f32);
-                for (state, (factor, b)) in state.iter_mut().zip(factors.iter().zip(&*b_row)) {
-                    *state = *state * factor + b * input;
-                }
+                widened(task.isa, || {
+                    for (state, (factor, b)) in state.iter_mut().zip(factors.iter().zip(&*b_row)) {
+                        *state = *state * factor + b * input;
+                    }
+                });
                 *y = dot(task.isa, state, c_row);
             }
             let at = ((seq * tokens + token) * heads + head) * inner + first;
