@@ -39,6 +39,7 @@ families! {
     deepseek_coder_ids_are_those_of_tokenizers: "deepseek-coder",
     default_ids_are_those_of_tokenizers: "default",
     llama_ids_are_those_of_sentencepiece: "llama",
+    phi_3_ids_are_those_of_tokenizers: "phi3",
     gemma_ids_are_those_of_sentencepiece: "gemma"
 }
 

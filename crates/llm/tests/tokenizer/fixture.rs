@@ -52,6 +52,9 @@ pub(crate) fn load(text: &str) -> Fixture {
         set("scores", Array::F32(scores).into());
         set("add_space_prefix", fixture["space_prefix"].as_bool().unwrap().into());
     }
+    if let Some(name) = fixture["name"].as_str() {
+        metadata.set("general.name", name).unwrap();
+    }
     let decoded = fixture["decoded"].as_array().unwrap();
     let cases = fixture["cases"].as_array().unwrap().iter().zip(decoded);
     let case = |(case, decoded): (&Value, &Value)| {

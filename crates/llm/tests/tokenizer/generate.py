@@ -14,7 +14,7 @@ import pathlib
 import jinja2
 import jinja2.sandbox
 import sentencepiece
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 HERE = pathlib.Path(__file__).parent / "fixtures"
 
@@ -217,6 +217,36 @@ def sentence_piece(prefix, defined, name=None):
     }
 
 
+def phi3(pieces):
+    """The vocabulary of a SentencePiece fixture, whose special tokens take the white space after them."""
+    tokens, scores, types = pieces["tokens"], pieces["scores"], pieces["types"]
+    ids = {token: index for index, token in enumerate(tokens)}
+    usual = [token for token, kind in zip(tokens, types) if kind == 1]
+    merges = []
+    for piece in sorted(usual, key=lambda piece: -scores[ids[piece]]):
+        halves = [(piece[:at], piece[at:]) for at in range(1, len(piece))]
+        merges += sorted((pair for pair in halves if all(half in ids for half in pair)), key=lambda p: (ids[p[0]], ids[p[1]]))
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    for token, kind in zip(tokens, types):
+        if kind in [2, 3]:
+            strips = token not in ["<unk>", "<s>"]
+            tokenizer.add_special_tokens([AddedToken(token, rstrip=strips, normalized=False, special=True)])
+    texts = [text for text in TEXTS if "\x00" not in text] + [
+        "<|im_start|> \n\t user<|im_end|>   <|im_end|>\n",
+        "a <|im_end|> b <s> c </s> d",
+    ]
+    return {
+        **pieces,
+        "name": "Phi-3 tiny",
+        "cases": [[text, tokenizer.encode(text, add_special_tokens=False).ids] for text in texts],
+        "decoded": [tokenizer.decode(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts],
+    }
+
+
 TEMPLATES = {
     "turns": "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
     "<|im_start|>system\nYou sort cargo.<|im_end|>\n{% endif %}"
@@ -299,6 +329,8 @@ if __name__ == "__main__":
     write("byte-level", vocabulary_fixture(shared))
     for family, pre in FAMILIES.items():
         write(family, byte_level(shared, family, pre, family in ["llama-bpe", "tekken"]))
-    write("llama", sentence_piece(True, []))
+    llama = sentence_piece(True, [])
+    write("llama", llama)
+    write("phi3", phi3(llama))
     write("gemma", sentence_piece(False, ["\u2581\u2581", "\u2581\u2581\u2581\u2581", "<tool>", "</tool>"]))
     write("chat", chats())
