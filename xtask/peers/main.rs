@@ -218,7 +218,8 @@ fn logits(question: &Question) -> Result<()> {
         .with_type_v(KvCacheType::F32)
         .with_flash_attention_policy(llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_DISABLED);
     let mut context = model.new_context(&backend, params)?;
-    let ids: Vec<i32> = question.text.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>()?;
+    let ids: Vec<i32> =
+        question.text.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>()?;
     let mut batch = LlamaBatch::new(ids.len(), 1);
     for (position, id) in ids.iter().enumerate() {
         batch.add(LlamaToken(*id), i32::try_from(position)?, &[0], true)?;

@@ -9,6 +9,9 @@ const MAX_COUNT: u64 = 1 << 40;
 /// The same for sizes of state-space mixers, which are multiplied with each other.
 const MAX_STATE_SPACE: u64 = 1 << 20;
 
+/// How positions beyond those of the training may be turned.
+const SCALINGS: [&str; 4] = ["none", "linear", "yarn", "longrope"];
+
 /// The keys of one architecture.
 pub(super) struct Keys<'a> {
     pub(super) metadata: &'a Metadata,
@@ -83,6 +86,10 @@ impl Keys<'_> {
 
     pub(super) fn rope(&self, mode: RopeMode, key: u64, context: u64) -> Result<Rope, Error> {
         let kind = self.metadata.optional(&self.name("rope.scaling.type"), Metadata::string)?;
+        if let Some(kind) = kind.filter(|kind| !SCALINGS.contains(kind)) {
+            let rule = "none, linear, yarn and longrope are known";
+            return Err(Error::BadKey { key: self.name("rope.scaling.type"), value: kind.to_owned(), rule });
+        }
         let factor = match self.optional_float("rope.scaling.factor")? {
             Some(factor) => Some(factor),
             None => self.optional_float("rope.scale_linear")?,

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use orlop_backend::Precision;
-use orlop_gguf::{File, Model as Parts, Value, Writer};
+use orlop_gguf::{Array, File, Model as Parts, Value, Writer};
 use orlop_graph::DType;
-use orlop_llm::{CacheTypes, Model, Outputs, Settings};
+use orlop_llm::{Blueprint, CacheTypes, Error, Model, Outputs, Settings};
 use serde_json::Value as Json;
 
 use crate::support::{fixture, load, logits_of, nmse, one_cpu, rows, tokens_of};
@@ -45,6 +45,10 @@ fn read(name: &str) -> Json {
 }
 
 fn model(json: &Json) -> Model {
+    try_model(json).unwrap()
+}
+
+fn try_model(json: &Json) -> Result<Model, Error> {
     let mut writer = Writer::new();
     for (key, value) in json["keys"].as_object().unwrap() {
         let value = match value {
@@ -53,6 +57,12 @@ fn model(json: &Json) -> Model {
                 Some(number) => Value::from(u32::try_from(number).unwrap()),
                 None => Value::from(number.as_f64().unwrap() as f32),
             },
+            Json::Array(flags) if flags.iter().all(Json::is_boolean) => {
+                Array::Bool(flags.iter().map(|flag| flag.as_bool().unwrap()).collect()).into()
+            }
+            Json::Array(numbers) => {
+                Array::U32(numbers.iter().map(|number| number.as_u64().unwrap() as u32).collect()).into()
+            }
             other => panic!("{other}"),
         };
         writer.set(key, value).unwrap();
@@ -67,7 +77,7 @@ fn model(json: &Json) -> Model {
     }
     let mut bytes = Vec::new();
     writer.write(&mut bytes).unwrap();
-    Model::from_file(Parts::from_file(File::from_bytes(Arc::new(bytes)).unwrap())).unwrap()
+    Model::from_file(Parts::from_file(File::from_bytes(Arc::new(bytes)).unwrap()))
 }
 
 /// As `weights` in `generate.py`.
@@ -157,6 +167,59 @@ fn a_tensor_that_is_not_known_is_an_error() {
     let mut json = read("qwen3moe");
     let more = serde_json::json!(["blk.1.ffn_gate_shexp.weight", [48, 16], 0.0, 1.0]);
     json["tensors"].as_array_mut().unwrap().push(more);
-    let error = orlop_llm::Blueprint::draw(&model(&json), &one_cpu(), &exact()).unwrap_err().to_string();
+    let error = Blueprint::draw(&model(&json), &one_cpu(), &exact()).unwrap_err().to_string();
     assert_eq!(error, "the tensor `blk.1.ffn_gate_shexp.weight` is not known in the architecture `qwen3moe`");
+}
+
+#[test]
+fn windows_may_be_given_layer_by_layer() {
+    let (model_by_period, tokens, _) = made("gemma3-scaled");
+    let by_period = rows(&mut load(&model_by_period, &one_cpu(), &exact()), &tokens);
+    for flags in [serde_json::json!([true, false, true, false]), serde_json::json!([1, 0, 1, 0])] {
+        let mut json = read("gemma3-scaled");
+        json["keys"]["gemma3.attention.sliding_window_pattern"] = flags;
+        assert_eq!(rows(&mut load(&model(&json), &one_cpu(), &exact()), &tokens), by_period);
+    }
+}
+
+#[test]
+fn sizes_that_cannot_be_are_named() {
+    let cases = [
+        ("mamba2", "ssm.group_count", serde_json::json!(0), "`mamba2.ssm.group_count` is 0"),
+        (
+            "mamba2",
+            "ssm.group_count",
+            serde_json::json!(4),
+            "`mamba2.ssm.group_count` is 4: groups must divide",
+        ),
+        (
+            "mamba2",
+            "ssm.time_step_rank",
+            serde_json::json!(7),
+            "`mamba2.ssm.time_step_rank` is 7: heads must",
+        ),
+        ("mamba2", "ssm.conv_kernel", serde_json::json!(1), "`mamba2.ssm.conv_kernel` is 1"),
+        (
+            "mamba2",
+            "ssm.state_size",
+            serde_json::json!(4_000_000_000u32),
+            "`mamba2.ssm.state_size` is 4000000000",
+        ),
+        ("mamba2", "ssm.inner_size", serde_json::json!(192), "`blk.0.ssm_in.weight` is [48, 262]"),
+        (
+            "gemma3",
+            "attention.sliding_window_pattern",
+            serde_json::json!([true, false]),
+            "`gemma3.attention.sliding_window_pattern` is 2: an array must have one entry a layer",
+        ),
+        ("phi3", "rope.scaling.type", serde_json::json!("spiral"), "`phi3.rope.scaling.type` is spiral"),
+        ("qwen3moe", "expert_used_count", serde_json::json!(9), "`qwen3moe.expert_used_count` is 9"),
+    ];
+    for (name, key, value, expected) in cases {
+        let mut json = read(name);
+        json["keys"][format!("{name}.{key}")] = value;
+        let drawn = try_model(&json).and_then(|model| Blueprint::draw(&model, &one_cpu(), &exact()));
+        let said = drawn.unwrap_err().to_string();
+        assert!(said.contains(expected), "{said}, and not {expected}");
+    }
 }
