@@ -65,6 +65,23 @@ pub struct Share {
     pub free: Option<u64>,
 }
 
+/// How a model can be divided between the first device and the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Division {
+    /// Layers on the first device.
+    pub layers: usize,
+    /// Tokens that the cache holds.
+    pub context: u64,
+}
+
+impl std::fmt::Display for Division {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Division { layers, context } = self;
+        let named = if *layers == 1 { "layer fits" } else { "layers fit" };
+        write!(f, "{layers} {named} on the first device (-ngl {layers} -c {context})")
+    }
+}
+
 impl Share {
     /// All of it.
     pub fn total(&self) -> u64 {
@@ -101,6 +118,7 @@ impl Blueprint {
             needed: short.total(),
             available: short.free.unwrap_or(u64::MAX),
             largest: blueprint.largest_context()?,
+            divided: blueprint.most_layers()?,
         })
     }
 
@@ -348,6 +366,34 @@ impl Blueprint {
                 .forecast()
                 .map(|forecast| forecast.fits())
         })
+    }
+
+    /// The most of the last layers that fit on the first device, with the context as it is, or else with the largest for
+    /// which some division fits. `None` if there is but one device, or nothing fits.
+    ///
+    /// # Errors
+    /// What devices refuse.
+    pub fn most_layers(&self) -> Result<Option<Division>, Error> {
+        let Blueprint { model, machine, settings, .. } = self;
+        let (first, last) = ends(machine);
+        if first == last {
+            return Ok(None);
+        }
+        let divided = |context: u64| -> Result<Option<Division>, Error> {
+            // Whatever the first device has less, the others have more: if this does not fit, no division does.
+            let layout = most_layers(model, machine, settings, context)?;
+            let layers = layout.layers_on(first);
+            let fits = Blueprint::sketch(model, machine, settings, layout, context)?.forecast()?.fits();
+            Ok(fits.then_some(Division { layers, context }))
+        };
+        if let Some(division) = divided(self.context)? {
+            return Ok(Some(division));
+        }
+        let smaller = 1..=self.context.min(model.config().context);
+        match largest_fitting(smaller, |context| divided(context).map(|found| found.is_some()))? {
+            Some(context) => divided(context),
+            None => Ok(None),
+        }
     }
 
     /// The weights of a device, by the kind of memory that they go to, in the model's order.

@@ -233,6 +233,17 @@ impl Engine {
         self.recorded.as_deref().unwrap_or_default()
     }
 
+    /// Whether the switch that stops runs is thrown.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel.as_ref().is_some_and(Cancel::is_cancelled)
+    }
+
+    /// The logits behind the last token that was fed; empty before the first.
+    pub fn last_logits(&self) -> &[f32] {
+        let row = self.config().vocabulary as usize;
+        &self.logits[self.logits.len().saturating_sub(row)..]
+    }
+
     /// Bytes that are allocated on each device now.
     pub fn memory(&self) -> Forecast {
         let compute = |(share, device): (&Share, orlop_sched::DeviceIx)| Share {
@@ -256,8 +267,7 @@ impl Engine {
     /// meets: the batches before are kept.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         self.feed_each(tokens, &mut |_, _| ())?;
-        let row = self.config().vocabulary as usize;
-        Ok(&self.logits[self.logits.len() - row..])
+        Ok(self.last_logits())
     }
 
     /// As [`Engine::feed`]; `each` sees every row of logits that a batch gives ([`Outputs`]), with the position of its

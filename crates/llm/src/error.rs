@@ -2,6 +2,8 @@ use orlop_alloc::Error as AllocError;
 use orlop_backend::DeviceError;
 use orlop_graph::GraphError;
 
+use crate::Division;
+
 /// What can go wrong with a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -88,8 +90,7 @@ pub enum Error {
         architecture: &'static str,
     },
     /// The context that was asked for does not fit the devices' memory.
-    #[error("a context of {context} needs {needed} bytes on {device}, which has {available}; {}",
-        match .largest { Some(largest) => format!("the largest that fits is {largest} (-c {largest})"), None => "no context fits".to_owned() })]
+    #[error("a context of {context} needs {needed} bytes on {device}, which has {available}; {}", offers(*.largest, *.divided))]
     DoesNotFit {
         /// What was asked for.
         context: u64,
@@ -99,8 +100,10 @@ pub enum Error {
         needed: u64,
         /// Bytes there are.
         available: u64,
-        /// The largest context that fits.
+        /// The largest context that fits where everything is.
         largest: Option<u64>,
+        /// The most layers that fit on the first device, if there are several.
+        divided: Option<Division>,
     },
     /// Nothing to begin with.
     #[error("the prompt is empty, and the model has no token to begin with; give at least one token")]
@@ -244,6 +247,15 @@ pub enum Error {
     /// A device refused.
     #[error(transparent)]
     Device(Box<DeviceError>),
+}
+
+fn offers(largest: Option<u64>, divided: Option<Division>) -> String {
+    let largest = largest.map(|largest| format!("the largest that fits is {largest} (-c {largest})"));
+    let divided = divided.map(|divided| divided.to_string());
+    match (largest, divided) {
+        (None, None) => "no context fits".to_owned(),
+        (largest, divided) => largest.into_iter().chain(divided).collect::<Vec<_>>().join(", or "),
+    }
 }
 
 impl From<orlop_sched::Error> for Error {

@@ -16,8 +16,7 @@ pub enum End {
     Stopped,
 }
 
-/// Feeds a prompt, and goes on token by token until the model or one of the limits ends it. `each` sees every new
-/// token, one that ends the text included, and may stop there.
+/// Feeds a prompt, and goes on as [`go_on`] does. Tokens of the prompt count for the repetition penalty.
 ///
 /// # Errors
 /// As [`Engine::feed`].
@@ -29,13 +28,31 @@ pub fn generate(
     limit: Option<usize>,
     each: &mut dyn FnMut(u32) -> ControlFlow<()>,
 ) -> Result<End, Error> {
-    let mut token = sampler.sample(engine.feed(prompt)?);
-    let mut count = 0;
-    loop {
-        if limit.is_some_and(|limit| count >= limit) {
-            return Ok(End::Limit);
+    engine.feed(prompt)?;
+    prompt.iter().for_each(|token| sampler.accept(*token));
+    go_on(engine, tokenizer, sampler, limit, each)
+}
+
+/// Goes on token by token from what the engine was fed last, until the model or one of the limits ends it. `each` sees
+/// every new token, one that ends the text included, and may stop there. The last token is not fed.
+///
+/// # Errors
+/// As [`Engine::feed`]; [`Error::EmptyPrompt`] if the engine was fed nothing. A run that is cancelled is no error.
+pub fn go_on(
+    engine: &mut Engine,
+    tokenizer: &Tokenizer,
+    sampler: &mut Sampler,
+    limit: Option<usize>,
+    each: &mut dyn FnMut(u32) -> ControlFlow<()>,
+) -> Result<End, Error> {
+    if engine.last_logits().is_empty() {
+        return Err(Error::EmptyPrompt);
+    }
+    for count in 1.. {
+        if limit.is_some_and(|limit| count > limit) {
+            break;
         }
-        count += 1;
+        let token = sampler.sample(engine.last_logits());
         if each(token).is_break() {
             return Ok(End::Stopped);
         }
@@ -46,8 +63,11 @@ pub fn generate(
             return Ok(End::ContextFull);
         }
         if limit.is_some_and(|limit| count >= limit) {
-            return Ok(End::Limit);
+            break;
         }
-        token = sampler.sample(engine.feed(&[token])?);
+        if let Err(error) = engine.feed(&[token]) {
+            return if engine.is_cancelled() { Ok(End::Stopped) } else { Err(error) };
+        }
     }
+    Ok(End::Limit)
 }

@@ -2,6 +2,7 @@
 
 mod arch;
 mod blueprint;
+mod chat;
 mod chat_template;
 mod config;
 mod draft;
@@ -23,13 +24,14 @@ mod tokenizer;
 mod weights;
 
 pub use arch::Architecture;
-pub use blueprint::{Blueprint, Forecast, Share};
+pub use blueprint::{Blueprint, Division, Forecast, Share};
+pub use chat::{Chat, Heard, Turn};
 pub use chat_template::{ChatPrompt, ChatTemplate, Message, TemplateSource};
 pub use config::{Config, Experts, LayerConfig, StateSpace};
 pub use draft::{Part, Shape};
 pub use engine::{Engine, RecordedRun};
 pub use error::Error;
-pub use generate::{End, generate};
+pub use generate::{End, generate, go_on};
 pub use mixture::{Candidate, FileType, Spread, Traits, mixture};
 pub use model::Model;
 pub use perplexity::{Perplexity, perplexity};
@@ -39,6 +41,6 @@ pub use sequences::SequenceId;
 pub use settings::{CacheTypes, Layout, LayoutWish, Outputs, Settings};
 pub use stored::{StoredKind, StoredPlace, StoredSet};
 pub use synth::{Synth, SynthTensor};
-pub use text::TextStream;
+pub use text::{StopText, TextStream};
 pub use tokenizer::{Special, Tokenizer};
 pub use weights::Progress;

@@ -106,6 +106,13 @@ impl Sampler {
         self.recent.push_back(token);
     }
 
+    /// Forgets which tokens were there lately, and counts the last of these instead.
+    pub fn restart(&mut self, tokens: &[u32]) {
+        self.recent.clear();
+        let lately = tokens.len().saturating_sub(self.options.repeat_last);
+        tokens[lately..].iter().for_each(|token| self.accept(*token));
+    }
+
     /// Chooses a token: an index of `logits`.
     ///
     /// A logit that is not a number counts as the least of all; among equals the lowest index comes first. Where

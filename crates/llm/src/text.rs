@@ -52,6 +52,63 @@ impl TextStream {
     }
 }
 
+/// Text that comes piece by piece and ends at a mark: what may be the beginning of the mark is held back.
+///
+/// ```
+/// let mut text = orlop_llm::StopText::new("\nUser:");
+/// assert_eq!(text.push("Hello\nUs"), "Hello");
+/// assert_eq!(text.push("eful"), "\nUseful");
+/// assert_eq!(text.push("!\nUser: I"), "!");
+/// assert!(text.is_stopped());
+/// ```
+#[derive(Clone, Debug)]
+pub struct StopText {
+    mark: String,
+    held: String,
+    text: String,
+    stopped: bool,
+}
+
+impl StopText {
+    /// Nothing yet. An empty mark never comes.
+    pub fn new(mark: impl Into<String>) -> StopText {
+        StopText { mark: mark.into(), held: String::new(), text: String::new(), stopped: false }
+    }
+
+    /// What is certain to come before the mark.
+    pub fn push(&mut self, piece: &str) -> &str {
+        self.text.clear();
+        if self.stopped {
+            return "";
+        }
+        self.held.push_str(piece);
+        let found = if self.mark.is_empty() { None } else { self.held.find(&self.mark) };
+        self.stopped = found.is_some();
+        let certain = found.unwrap_or_else(|| {
+            let held = self.held.as_bytes();
+            let may_be = |from: &usize| self.mark.as_bytes().starts_with(&held[*from..]);
+            // Bytes that begin the mark begin a character.
+            (held.len().saturating_sub(self.mark.len())..held.len()).find(may_be).unwrap_or(held.len())
+        });
+        self.text.extend(self.held.drain(..certain));
+        &self.text
+    }
+
+    /// Whether the mark came.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// The end: what was held back, if the mark did not come.
+    pub fn finish(&mut self) -> &str {
+        self.text.clear();
+        if !self.stopped {
+            std::mem::swap(&mut self.text, &mut self.held);
+        }
+        &self.text
+    }
+}
+
 /// Whether bytes are the beginning of a character whose end is missing.
 fn may_go_on(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
@@ -75,6 +132,21 @@ mod tests {
             assert_eq!(text, expected, "in parts of {size}");
             assert_eq!(stream.push(b"!"), "!");
         }
+    }
+
+    #[test]
+    fn a_mark_is_found_however_it_comes() {
+        let text = "é\n\nUs\nUser: x";
+        for size in 1..text.len() {
+            let (mut bytes, mut stop, mut out) = (TextStream::new(), StopText::new("\nUser:"), String::new());
+            for part in text.as_bytes().chunks(size) {
+                out.push_str(stop.push(bytes.push(part)));
+            }
+            assert_eq!((out.as_str(), stop.is_stopped(), stop.finish()), ("é\n\nUs", true, ""), "in parts of {size}");
+        }
+        let mut never = StopText::new("\nUser:");
+        assert_eq!((never.push("a\nUser").to_owned(), never.finish()), ("a".to_owned(), "\nUser"));
+        assert_eq!(StopText::new("").push("all"), "all");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use orlop_llm::{Blueprint, Error, Layout, LayoutWish, Outputs, Settings};
+use orlop_llm::{Blueprint, Division, Error, Layout, LayoutWish, Model, Outputs, Settings};
 use orlop_sched::Machine;
 use orlop_testkit::devices::TestDevice;
 
@@ -57,6 +57,39 @@ fn the_context_shrinks_until_it_fits() {
     }
 }
 
+/// Bytes on the first device with so many layers there.
+fn on_with(model: &Model, machine: &Machine, count: usize, context: u64) -> u64 {
+    let layout = LayoutWish::LastLayers(count);
+    let settings = Settings { layout, context: Some(context), ..Settings::default() };
+    Blueprint::draw(model, machine, &settings).unwrap().forecast().unwrap().devices[0].total()
+}
+
+#[test]
+fn where_no_division_holds_the_context_a_smaller_one_is_offered_with_its_layers() {
+    let (model, ..) = reference("llama-dense.Q4_0");
+    let device = |name: &str| TestDevice::builder(cpu(&format!("{name} kernels"), 1)).name(name).build();
+    let machine = Machine::new(vec![device("a") as _, device("b") as _]).unwrap();
+    let layers = model.config().layers.len();
+    let half = on_with(&model, &machine, layers, 4);
+    let asked = Settings {
+        context: Some(100_000),
+        layout: LayoutWish::LastLayers(layers),
+        budgets: machine.indices().map(|device| (device, half)).collect(),
+        ..Settings::default()
+    };
+    let Err(Error::DoesNotFit { divided: Some(division), .. }) = Blueprint::draw(&model, &machine, &asked) else {
+        panic!("it must not fit");
+    };
+    let take = |division: Division| {
+        let (layout, context) = (LayoutWish::LastLayers(division.layers), Some(division.context));
+        Blueprint::draw(&model, &machine, &Settings { layout, context, ..asked.clone() })
+    };
+    assert!(take(division).is_ok(), "{division:?}");
+    for layers in 0..=layers {
+        assert!(take(Division { layers, context: division.context + 1 }).is_err(), "{layers} of {division:?}");
+    }
+}
+
 #[test]
 fn as_many_layers_as_fit_go_to_the_first_device() {
     let (model, ..) = reference("llama-dense.Q4_0");
@@ -76,6 +109,23 @@ fn as_many_layers_as_fit_go_to_the_first_device() {
         };
         let layout = Blueprint::draw(&model, &machine, &settings).unwrap().layout().clone();
         assert_eq!(layout.layers_on(small), count);
+    }
+    // One layer too many: the error says how many fit, and that is so.
+    let asked = Settings {
+        context: Some(64),
+        layout: LayoutWish::LastLayers(layers),
+        budgets: [(small, on_with(&model, &machine, layers, 64) - 1)].into(),
+        ..Settings::default()
+    };
+    match Blueprint::draw(&model, &machine, &asked) {
+        Err(error @ Error::DoesNotFit { divided: Some(division), .. }) => {
+            assert_eq!(division, Division { layers: layers - 1, context: 64 });
+            let flags = format!("(-ngl {} -c 64)", layers - 1);
+            assert!(error.to_string().contains(&flags), "{error}");
+            let taken = Settings { layout: LayoutWish::LastLayers(division.layers), ..asked };
+            assert!(Blueprint::draw(&model, &machine, &taken).is_ok());
+        }
+        other => panic!("{other:?}"),
     }
     let one = Layout::all_on(small, layers);
     assert_eq!(one.layers_on(small), layers);

@@ -1,0 +1,250 @@
+use std::ops::ControlFlow;
+
+use crate::sampling::Sampler;
+use crate::{
+    ChatPrompt, ChatTemplate, End, Engine, Error, Message, Special, StopText, TemplateSource, TextStream,
+    Tokenizer, go_on,
+};
+
+/// A conversation with a model. What the engine's cache holds of it is kept from turn to turn, so only new tokens are
+/// processed.
+#[derive(Debug)]
+pub struct Chat {
+    template: ChatTemplate,
+    messages: Vec<Message>,
+    /// What was said so far as the model saw it, up to the end of its last answer.
+    text: String,
+    /// The tokens of that text. The engine's cache holds the first of them.
+    tokens: Vec<u32>,
+    fault: Option<Error>,
+}
+
+/// What is heard during a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard<'a> {
+    /// So many of the new tokens are processed; at first, none.
+    Prompt {
+        /// Processed.
+        done: usize,
+        /// All of them.
+        all: usize,
+    },
+    /// More of the answer.
+    Text(&'a str),
+}
+
+/// How a turn went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Tokens of the conversation that were in the cache already.
+    pub kept: usize,
+    /// Tokens that were processed before the answer began.
+    pub fed: usize,
+    /// Tokens of the answer, one that ends it included.
+    pub answered: usize,
+    /// How it came to its end.
+    pub end: End,
+}
+
+/// Where an answer in the plain form ends, unless the model ends it.
+const PLAIN_MARK: &str = "\nUser:";
+
+impl Chat {
+    /// An empty conversation.
+    pub fn new(template: ChatTemplate) -> Chat {
+        Chat { template, messages: Vec::new(), text: String::new(), tokens: Vec::new(), fault: None }
+    }
+
+    /// Begins with what the model is told to be; before anything else is said.
+    #[must_use]
+    pub fn with_system(mut self, content: impl Into<String>) -> Chat {
+        self.messages.insert(0, Message::new("system", content));
+        self
+    }
+
+    /// All that was said.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Turns that were taken or begun.
+    pub fn turns(&self) -> usize {
+        self.messages.iter().filter(|message| message.role == "user").count()
+    }
+
+    /// Where the form of the conversation comes from.
+    pub fn source(&self) -> TemplateSource {
+        if self.fault.is_some() { TemplateSource::Broken } else { self.template.source() }
+    }
+
+    /// What is wrong with the model's template, if something is: the plain form is used then.
+    pub fn fault(&self) -> Option<&Error> {
+        self.fault.as_ref().or(self.template.fault())
+    }
+
+    /// Forgets what was said, except by the system.
+    pub fn reset(&mut self) {
+        self.messages.retain(|message| message.role == "system");
+    }
+
+    /// Forgets the oldest turns.
+    pub fn drop_turns(&mut self, count: usize) {
+        let mut seen = 0;
+        self.messages.retain(|message| {
+            seen += usize::from(message.role == "user");
+            message.role == "system" || seen > count
+        });
+    }
+
+    /// Says something to the model; [`Chat::answer`] is next.
+    pub fn say(&mut self, content: impl Into<String>) {
+        self.messages.push(Message::new("user", content));
+    }
+
+    /// Takes back what was said last and not answered.
+    pub fn withdraw(&mut self) -> Option<String> {
+        let last = self.messages.pop_if(|message| message.role == "user");
+        last.map(|message| message.content)
+    }
+
+    /// Takes back the last answer, so that [`Chat::answer`] gives another.
+    pub fn withdraw_answer(&mut self) -> Option<String> {
+        let last = self.messages.pop_if(|message| message.role == "assistant");
+        last.map(|message| message.content)
+    }
+
+    /// How many of the oldest turns have to go for the rest and an answer of `room` tokens to fit a context; `None` if
+    /// the last one alone does not fit.
+    pub fn turns_over(&mut self, tokenizer: &Tokenizer, context: u64, room: u64) -> Option<usize> {
+        let whole = self.messages.clone();
+        let mut fits = |count: usize, room: u64| {
+            self.messages.clone_from(&whole);
+            self.drop_turns(count);
+            let text = self.render(ChatPrompt::Answer);
+            (tokenizer.chat(&text).len() as u64).saturating_add(room) <= context
+        };
+        let turns = whole.iter().filter(|message| message.role == "user").count();
+        let count = (0..turns).find(|count| fits(*count, room));
+        // The last turn may leave less room than was wished for.
+        let count = count.or_else(|| (turns > 0 && fits(turns - 1, 1)).then(|| turns - 1));
+        self.messages = whole;
+        count
+    }
+
+    /// The model's answer to what was said. `heard` is told how far it is and what is said, and may stop it; so may the
+    /// engine's switch. An answer that is stopped counts as far as it came.
+    ///
+    /// # Errors
+    /// [`Error::ContextFull`] if the conversation is too long, and as [`Engine::feed`]: there is no answer then, and what
+    /// was said still waits for one.
+    pub fn answer(
+        &mut self,
+        engine: &mut Engine,
+        tokenizer: &Tokenizer,
+        sampler: &mut Sampler,
+        limit: Option<usize>,
+        heard: &mut dyn FnMut(Heard<'_>) -> ControlFlow<()>,
+    ) -> Result<Turn, Error> {
+        let text = self.render(ChatPrompt::Answer);
+        let tokens = self.tokens_of(tokenizer, &text);
+        let context = engine.blueprint().context();
+        if tokens.len() as u64 > context {
+            return Err(Error::ContextFull { tokens: tokens.len(), context, used: 0 });
+        }
+        let cached = &self.tokens[..engine.len().min(self.tokens.len())];
+        let common = tokens.iter().zip(cached).take_while(|(new, old)| new == old).count();
+        // The last token is always processed, as the answer begins with its logits.
+        engine.truncate(common.min(tokens.len().saturating_sub(1)));
+        let kept = engine.len();
+        (self.text, self.tokens) = (text, tokens);
+        let new = &self.tokens[kept..];
+        // Whether to stop is asked once the prompt is through: cancelling is for those who cannot wait.
+        let mut flow = heard(Heard::Prompt { done: 0, all: new.len() });
+        engine.feed_each(new, &mut |position, _| {
+            flow = heard(Heard::Prompt { done: position + 1, all: new.len() });
+        })?;
+        let mut turn = Turn { kept, fed: new.len(), answered: 0, end: End::Stopped };
+        sampler.restart(&self.tokens);
+        let mark = if self.source() == TemplateSource::File { "" } else { PLAIN_MARK };
+        let (mut bytes, mut stop) = (TextStream::new(), StopText::new(mark));
+        let (mut raw, mut content) = (String::new(), String::new());
+        if flow.is_continue() {
+            turn.end = go_on(engine, tokenizer, sampler, limit, &mut |token| {
+                turn.answered += 1;
+                if tokenizer.is_end(token) {
+                    return ControlFlow::Continue(());
+                }
+                self.tokens.push(token);
+                let piece = bytes.push(tokenizer.decode(token));
+                raw.push_str(piece);
+                let piece = stop.push(piece);
+                content.push_str(piece);
+                let flow = if piece.is_empty() { ControlFlow::Continue(()) } else { heard(Heard::Text(piece)) };
+                if stop.is_stopped() { ControlFlow::Break(()) } else { flow }
+            })?;
+        }
+        if stop.is_stopped() {
+            turn.end = End::Token;
+        }
+        let rest = bytes.finish();
+        raw.push_str(rest);
+        for piece in [stop.push(rest).to_owned(), stop.finish().to_owned()] {
+            content.push_str(&piece);
+            if !piece.is_empty() {
+                let _ = heard(Heard::Text(&piece));
+            }
+        }
+        self.text.push_str(&raw);
+        self.keep(content);
+        Ok(turn)
+    }
+
+    /// Adds an answer in the form in which the template leaves it as it was.
+    fn keep(&mut self, content: String) {
+        let trimmed = content.trim().to_owned();
+        self.messages.push(Message::new("assistant", content));
+        if !self.render(ChatPrompt::Nothing).starts_with(&self.text)
+            && let Some(last) = self.messages.last_mut()
+        {
+            last.content = trimmed;
+        }
+    }
+
+    /// The tokens of a text: those that the model has seen or made stay as they were, as a text may be cut in several
+    /// ways.
+    fn tokens_of(&self, tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
+        let whole = || tokenizer.chat(text);
+        let Some(tail) = text.strip_prefix(&self.text).filter(|_| !self.text.is_empty()) else { return whole() };
+        let new = tokenizer.encode(tail, Special::Parse);
+        // Some tokenizers put a space before what they take for the beginning of a text.
+        let bytes = new.iter().flat_map(|id| tokenizer.decode_special(*id));
+        if new.first().is_some_and(|id| tokenizer.is_control(*id)) || bytes.eq(tail.as_bytes()) {
+            [&self.tokens[..], &new[..]].concat()
+        } else {
+            whole()
+        }
+    }
+
+    /// The conversation as text: by the model's template if that does it, else in the plain form.
+    fn render(&mut self, prompt: ChatPrompt) -> String {
+        if self.fault.is_none() {
+            match self.template.render(&self.messages, prompt) {
+                Ok(text) => return text,
+                Err(error) => match self.render_folded(prompt) {
+                    Some(text) => return text,
+                    None => self.fault = Some(error),
+                },
+            }
+        }
+        self.template.render_plain(&self.messages, prompt)
+    }
+
+    /// As some templates know no system: what it says, at the beginning of what the user says.
+    fn render_folded(&self, prompt: ChatPrompt) -> Option<String> {
+        let (system, rest) = self.messages.split_first().filter(|(first, _)| first.role == "system")?;
+        let mut rest = rest.to_vec();
+        let first = rest.first_mut()?;
+        first.content = format!("{}\n\n{}", system.content, first.content);
+        self.template.render(&rest, prompt).ok()
+    }
+}
