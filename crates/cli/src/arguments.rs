@@ -1,16 +1,19 @@
 //! What may be written behind `orlop`.
 
 use std::ffi::OsString;
+use std::io::stdout;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use orlop::plan::{Options, Strategy};
 
 use crate::commands::bench::BenchArguments;
+use crate::commands::completions::CompletionsArguments;
 use crate::commands::devices::DevicesArguments;
 use crate::commands::logits::LogitsArguments;
+use crate::commands::man::ManArguments;
 use crate::commands::perplexity::PerplexityArguments;
 use crate::commands::plan::PictureArguments;
 use crate::commands::quantize::QuantizeArguments;
@@ -21,10 +24,11 @@ use crate::failure::Failure;
 use crate::model_arguments::SettingArguments;
 use crate::printer::Printer;
 use crate::quantity::parse_bytes;
+use crate::style::may_colour;
 
-/// Plans every byte of a tensor graph before anything runs.
+/// Runs language models, and plans every byte before anything runs.
 #[derive(Debug, Parser)]
-#[command(name = "orlop", version)]
+#[command(name = "orlop", version, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -53,18 +57,40 @@ pub(crate) enum Command {
     Synth(SynthArguments),
     /// List the devices of this machine.
     Devices(DevicesArguments),
+    /// Print what makes a shell complete commands and options.
+    Completions(CompletionsArguments),
+    /// Print or write manual pages.
+    Man(ManArguments),
 }
 
-const STATUS_HELP: &str = "Exit status: 0 planned; 2 arguments or input make no sense; 3 not within the \
+/// All that may be written, as data.
+pub(crate) fn definition() -> clap::Command {
+    Arguments::command()
+}
+
+const EXAMPLES: &str = "Examples:
+  orlop run --chat \"What is an orlop?\" -n 60
+  orlop plan -c 2048
+  orlop devices
+
+`orlop COMMAND --help` has more.";
+
+const PLAN_HELP: &str = "Examples:
+  orlop plan -c 4096
+  orlop plan -c 8192 --budget cpu=200MiB
+  printf 'id,lower,upper,size\\na,0,2,64\\nb,1,3,64\\nc,2,4,64\\n' > problem.csv
+  orlop plan problem.csv --explain
+
+Exit status: 0 planned; 2 arguments or input make no sense; 3 not within the \
     capacity, though a plan may exist; 4 no plan can exist within the capacity; 1 anything else.";
 
 /// What to plan, and how.
 #[derive(Debug, Args)]
-#[command(after_help = STATUS_HELP)]
+#[command(after_help = PLAN_HELP)]
 pub(crate) struct PlanArguments {
-    /// A model (.gguf), buffers with lifetimes (.csv with the columns id,lower,upper,size and perhaps alignment), graphs that
+    /// A model (.gguf; without a file, the default one), buffers with lifetimes (.csv with the columns id,lower,upper,size and perhaps alignment), graphs that
     /// ggml planned (.jsonl), or a graph of our own (.json); each may be gzip-compressed.
-    pub(crate) file: PathBuf,
+    pub(crate) file: Option<PathBuf>,
     /// Print JSON: one object for a .csv, one line a graph for graphs.
     #[arg(long)]
     pub(crate) json: bool,
@@ -110,12 +136,18 @@ impl PlanArguments {
     }
 }
 
+const INSPECT_HELP: &str = "Examples:
+  orlop inspect
+  orlop inspect --tensors
+
+Exit status: 0 read; 2 arguments or file make no sense; 1 anything else.";
+
 /// Which model file to look into, and how closely.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 0 read; 2 arguments or file make no sense; 1 anything else.")]
+#[command(after_help = INSPECT_HELP)]
 pub(crate) struct InspectArguments {
-    /// A model (.gguf); of a split one, any part.
-    pub(crate) file: PathBuf,
+    /// A model (.gguf); of a split one, any part. Without it, the default one.
+    pub(crate) file: Option<PathBuf>,
     /// Print one JSON object: `version`, `metadata`, and `tensors` with each tensor.
     #[arg(long)]
     pub(crate) json: bool,
@@ -142,7 +174,9 @@ pub(crate) fn parse() -> Result<Option<Command>, Failure> {
         Ok(arguments) => Ok(Some(arguments.command)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                Printer::new().line(error.to_string().trim_end()).map(|()| None)
+                let text = error.render();
+                let text = if may_colour(&stdout()) { text.ansi().to_string() } else { text.to_string() };
+                Printer::new().line(text.trim_end()).map(|()| None)
             }
             _ => Err(Failure::BadInput(one_sentence(&error.to_string()))),
         },

@@ -1,9 +1,11 @@
 //! One file for each command.
 
 pub(crate) mod bench;
+pub(crate) mod completions;
 pub(crate) mod devices;
 pub(crate) mod inspect;
 pub(crate) mod logits;
+pub(crate) mod man;
 pub(crate) mod perplexity;
 pub(crate) mod plan;
 pub(crate) mod quantize;

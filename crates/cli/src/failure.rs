@@ -34,12 +34,12 @@ impl Failure {
 
     /// Something that could not be written to standard output.
     pub(crate) fn printing(error: io::Error) -> Failure {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::NobodyListens,
-            _ => Failure::Other(anyhow::anyhow!(
-                "the result could not be written to standard output ({error}); check where it is sent"
-            )),
+        if is_gone(&error) {
+            return Failure::NobodyListens;
         }
+        Failure::Other(anyhow::anyhow!(
+            "the result could not be written to standard output ({error}); check where it is sent"
+        ))
     }
 
     /// Says the sentence on standard error, and gives the exit status.
@@ -57,4 +57,10 @@ impl Failure {
         let _ = writeln!(io::stderr(), "orlop: {sentence}");
         ExitCode::from(status)
     }
+}
+
+/// Whether a pipe's reader or a terminal went away.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    const HUNG_UP: i32 = 5; // EIO, which has no kind of its own
+    error.kind() == io::ErrorKind::BrokenPipe || (cfg!(unix) && error.raw_os_error() == Some(HUNG_UP))
 }

@@ -8,9 +8,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use orlop::llm::{Blueprint, Engine, Error, Forecast, Model, Outputs, Share, Tokenizer};
 use serde::Serialize;
 
+use crate::advice;
+use crate::commands::devices;
 use crate::default_model;
 use crate::failure::Failure;
+use crate::memory_table;
 use crate::model_arguments::ModelArguments;
+use crate::style::note;
 
 /// A model in memory.
 pub(crate) struct Loaded {
@@ -22,15 +26,20 @@ pub(crate) struct Loaded {
 
 /// Opens the model that was asked for, or the default one.
 pub(crate) fn open(path: Option<&Path>) -> Result<Model, Failure> {
-    let path = match path {
-        Some(path) => path.to_owned(),
-        None => default_model().map_err(Failure::Other)?,
-    };
+    let path = found(path)?;
     Model::open(&path).map_err(|error| match error {
         // These name the file themselves.
         Error::File(orlop::gguf::Error::Open { .. }) => failure(error),
         error => Failure::BadInput(format!("{}: {error}; give another model (-m)", path.display())),
     })
+}
+
+/// The file that was named, or the default model's.
+pub(crate) fn found(path: Option<&Path>) -> Result<PathBuf, Failure> {
+    match path {
+        Some(path) => Ok(path.to_owned()),
+        None => default_model().map_err(Failure::Other),
+    }
 }
 
 fn default_model() -> anyhow::Result<PathBuf> {
@@ -59,7 +68,25 @@ pub(crate) fn load(arguments: &ModelArguments, outputs: Outputs) -> Result<Loade
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    Ok(Loaded { engine: engine.map_err(failure)?, model, took: begin.elapsed() })
+    let loaded = Loaded { engine: engine.map_err(failure)?, model, took: begin.elapsed() };
+    if arguments.verbose {
+        describe(&loaded);
+    }
+    Ok(loaded)
+}
+
+/// Says which devices there are, and what is on them.
+fn describe(loaded: &Loaded) {
+    let blueprint = loaded.engine.blueprint();
+    let machine = blueprint.machine();
+    for device in machine.indices() {
+        let facts = machine.facts(device);
+        note(format_args!("{}: {}", machine.name(device), devices::described(&facts)));
+    }
+    note(memory_table::table(&loaded.engine.memory()));
+    let (context, batch) = (blueprint.context(), blueprint.batch());
+    let took = loaded.took.as_secs_f64();
+    note(format_args!("a context of {context} tokens, batches of {batch}; loaded in {took:.2} s"));
 }
 
 /// The tokenizer of a model.
@@ -76,12 +103,22 @@ pub(crate) fn bar(what: &'static str) -> ProgressBar {
     ProgressBar::new(0).with_message(what).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
+/// As [`bar`], for a prompt that takes more than one batch.
+pub(crate) fn token_bar(tokens: usize, batch: usize) -> ProgressBar {
+    if tokens <= batch || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("reading {wide_bar} {pos}/{len} tokens, {eta} left");
+    ProgressBar::new(tokens as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
 /// What a library says, with what to do about it and the exit status that it means.
 pub(crate) fn failure(error: Error) -> Failure {
+    if let Some(sentence) = advice::does_not_fit(&error) {
+        return Failure::OverLimits(sentence);
+    }
     let advice = match &error {
-        Error::DoesNotFit { .. } | Error::ContextFull { .. } => {
-            return Failure::OverLimits(error.to_string());
-        }
+        Error::ContextFull { .. } => return Failure::OverLimits(error.to_string()),
         Error::Schedule(_) | Error::Memory(_) | Error::Device(_) => return Failure::Other(error.into()),
         Error::EmptyPrompt => return Failure::BadInput(error.to_string()),
         Error::UnknownToken { vocabulary, .. } => format!("ids run from 0 to {}", vocabulary - 1),

@@ -1,6 +1,8 @@
 //! The `orlop` command.
 
+mod advice;
 mod arguments;
+mod chat;
 mod commands;
 mod default_model;
 mod devices;
@@ -8,12 +10,15 @@ mod failure;
 mod graph_file;
 mod input;
 mod load;
+mod memory_table;
 mod model_arguments;
 mod output;
 mod place;
 mod printer;
 mod problem_file;
 mod quantity;
+mod style;
+mod timings;
 
 use std::process::ExitCode;
 
@@ -39,6 +44,8 @@ fn run() -> Result<(), Failure> {
         Some(Command::Quantize(arguments)) => commands::quantize::run(&arguments),
         Some(Command::Synth(arguments)) => commands::synth::run(&arguments),
         Some(Command::Devices(arguments)) => commands::devices::run(&arguments),
+        Some(Command::Completions(arguments)) => commands::completions::run(&arguments),
+        Some(Command::Man(arguments)) => commands::man::run(&arguments),
         None => Ok(()),
     }
 }

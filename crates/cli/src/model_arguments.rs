@@ -22,6 +22,9 @@ pub(crate) struct ModelArguments {
     /// The model (.gguf); of a split one, any part. Without it: SmolLM2-135M-Instruct, fetched once.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) model: Option<PathBuf>,
+    /// Say on standard error which devices there are, what is on them, and how long things take.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) settings: SettingArguments,
 }

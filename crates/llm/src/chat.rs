@@ -113,6 +113,12 @@ impl Chat {
         last.map(|message| message.content)
     }
 
+    /// The tokens that the model sees before its next answer.
+    pub fn prompt(&mut self, tokenizer: &Tokenizer) -> Vec<u32> {
+        let text = self.render(ChatPrompt::Answer);
+        self.tokens_of(tokenizer, &text)
+    }
+
     /// How many of the oldest turns have to go for the rest and an answer of `room` tokens to fit a context; `None` if
     /// the last one alone does not fit.
     pub fn turns_over(&mut self, tokenizer: &Tokenizer, context: u64, room: u64) -> Option<usize> {
@@ -179,7 +185,8 @@ impl Chat {
                 raw.push_str(piece);
                 let piece = stop.push(piece);
                 content.push_str(piece);
-                let flow = if piece.is_empty() { ControlFlow::Continue(()) } else { heard(Heard::Text(piece)) };
+                let flow =
+                    if piece.is_empty() { ControlFlow::Continue(()) } else { heard(Heard::Text(piece)) };
                 if stop.is_stopped() { ControlFlow::Break(()) } else { flow }
             })?;
         }
@@ -214,7 +221,9 @@ impl Chat {
     /// ways.
     fn tokens_of(&self, tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
         let whole = || tokenizer.chat(text);
-        let Some(tail) = text.strip_prefix(&self.text).filter(|_| !self.text.is_empty()) else { return whole() };
+        let Some(tail) = text.strip_prefix(&self.text).filter(|_| !self.text.is_empty()) else {
+            return whole();
+        };
         let new = tokenizer.encode(tail, Special::Parse);
         // Some tokenizers put a space before what they take for the beginning of a text.
         let bytes = new.iter().flat_map(|id| tokenizer.decode_special(*id));

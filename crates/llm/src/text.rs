@@ -142,7 +142,11 @@ mod tests {
             for part in text.as_bytes().chunks(size) {
                 out.push_str(stop.push(bytes.push(part)));
             }
-            assert_eq!((out.as_str(), stop.is_stopped(), stop.finish()), ("é\n\nUs", true, ""), "in parts of {size}");
+            assert_eq!(
+                (out.as_str(), stop.is_stopped(), stop.finish()),
+                ("é\n\nUs", true, ""),
+                "in parts of {size}"
+            );
         }
         let mut never = StopText::new("\nUser:");
         assert_eq!((never.push("a\nUser").to_owned(), never.finish()), ("a".to_owned(), "\nUser"));

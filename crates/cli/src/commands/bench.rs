@@ -11,8 +11,13 @@ use crate::load::{failure, load};
 use crate::model_arguments::ModelArguments;
 use crate::printer::Printer;
 
+const EXAMPLES: &str = "Examples:
+  orlop bench -p 64 -n 16 -r 2
+  orlop bench -p 128 -n 0 -r 1 -t 1 --json";
+
 /// What to measure.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArguments {
     #[command(flatten)]
     model: ModelArguments,
@@ -42,13 +47,25 @@ struct Test {
     stddev: f64,
 }
 
+impl BenchArguments {
+    /// Where no context was asked for, the tests ask for theirs: they have to become smaller.
+    fn advised(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::OverLimits(sentence) if self.model.settings.context == 0 => Failure::OverLimits(
+                format!("{sentence}, if -d and the larger of -p and -n together are not more than that"),
+            ),
+            failure => failure,
+        }
+    }
+}
+
 /// Measures prompt processing and generation.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
     let mut model = arguments.model.clone();
     if model.settings.context == 0 {
         model.settings.context = (arguments.depth + arguments.p.max(arguments.n)).max(1) as u64;
     }
-    let mut loaded = load(&model, Outputs::Last)?;
+    let mut loaded = load(&model, Outputs::Last).map_err(|failure| arguments.advised(failure))?;
     let threads = model.settings.threads();
     let device = model.settings.device.join(",");
     let mut tests = Vec::new();

@@ -1,7 +1,9 @@
 //! `orlop devices`.
 
+use std::sync::Arc;
+
 use clap::Args;
-use orlop::backend::Device;
+use orlop::backend::{BufferType, Device, DeviceFacts, Layout, Memory, Role};
 use serde::Serialize;
 
 use crate::devices;
@@ -9,8 +11,13 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::quantity::short_bytes;
 
+const EXAMPLES: &str = "Examples:
+  orlop devices
+  orlop devices --json";
+
 /// How to print the devices.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct DevicesArguments {
     /// Print JSON: a list of devices.
     #[arg(long)]
@@ -20,34 +27,70 @@ pub(crate) struct DevicesArguments {
 #[derive(Serialize)]
 struct Described {
     name: String,
+    class: String,
     description: String,
     total: Option<u64>,
     free: Option<u64>,
+    /// Kinds of memory that weights may be in, best first.
+    weights: Vec<Kind>,
+    /// Whether it works beside the host.
+    asynchronous: bool,
+}
+
+#[derive(Serialize)]
+struct Kind {
+    name: String,
+    /// Whether it has a layout of its own.
+    repacked: bool,
+    alignment: u64,
+    max_bytes: u64,
+}
+
+/// What a device is and how much memory it has, in words.
+pub(crate) fn described(facts: &DeviceFacts) -> String {
+    let memory = facts
+        .memory
+        .map(|Memory { free, total }| format!("; {} of {} free", short_bytes(free), short_bytes(total)));
+    facts.description.clone() + &memory.unwrap_or_default()
 }
 
 /// Lists the devices of this machine.
 pub(crate) fn run(arguments: &DevicesArguments) -> Result<(), Failure> {
     let known = devices::all(devices::physical_cores(), true)?;
-    let describe = |device: &std::sync::Arc<dyn Device>| {
+    let mut printer = Printer::new();
+    if arguments.json {
+        let described: Vec<Described> = known.iter().map(|device| Described::new(&**device)).collect();
+        return printer.json(&described);
+    }
+    for device in &known {
         let facts = device.facts();
+        printer.line(format!("{:<8} {}", device.name(), described(&facts)))?;
+        let Described { weights, asynchronous, .. } = Described::new(&**device);
+        let kind = |kind: Kind| if kind.repacked { format!("{} (repacked)", kind.name) } else { kind.name };
+        let weights: Vec<String> = weights.into_iter().map(kind).collect();
+        let beside = if asynchronous { "; works beside the host" } else { "" };
+        printer.line(format!("{:<8} weights in {}{beside}", "", weights.join(", ")))?;
+    }
+    Ok(())
+}
+
+impl Described {
+    fn new(device: &dyn Device) -> Described {
+        let facts = device.facts();
+        let kind = |memory: &Arc<dyn BufferType>| Kind {
+            name: memory.name().to_owned(),
+            repacked: memory.layout() == Layout::Private,
+            alignment: memory.alignment(),
+            max_bytes: memory.max_bytes(),
+        };
         Described {
             name: device.name().to_owned(),
+            class: format!("{:?}", facts.class).to_lowercase(),
             description: facts.description,
             total: facts.memory.map(|memory| memory.total),
             free: facts.memory.map(|memory| memory.free),
+            weights: device.buffer_types(Role::Weight).iter().map(kind).collect(),
+            asynchronous: facts.asynchronous,
         }
-    };
-    let described: Vec<Described> = known.iter().map(describe).collect();
-    let mut printer = Printer::new();
-    if arguments.json {
-        return printer.json(&described);
     }
-    for Described { name, description, total, free } in described {
-        let memory = match (free, total) {
-            (Some(free), Some(total)) => format!(", {} of {} free", short_bytes(free), short_bytes(total)),
-            _ => String::new(),
-        };
-        printer.line(format!("{name:<8} {description}{memory}"))?;
-    }
-    Ok(())
 }

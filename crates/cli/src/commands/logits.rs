@@ -9,8 +9,12 @@ use crate::load::{failure, load};
 use crate::model_arguments::ModelArguments;
 use crate::printer::Printer;
 
+const EXAMPLES: &str = "Examples:
+  orlop logits --tokens 504,3575,282,4649,314 --last --top 5";
+
 /// Which tokens to feed, and what of their logits to print.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct LogitsArguments {
     #[command(flatten)]
     model: ModelArguments,

@@ -13,8 +13,13 @@ use crate::load::{failure, load, tokenizer};
 use crate::model_arguments::ModelArguments;
 use crate::printer::Printer;
 
+const EXAMPLES: &str = "Examples:
+  orlop man run > page.txt
+  orlop perplexity -f page.txt -c 256";
+
 /// Which text to score.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct PerplexityArguments {
     #[command(flatten)]
     model: ModelArguments,

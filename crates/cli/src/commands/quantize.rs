@@ -12,9 +12,15 @@ use crate::failure::Failure;
 use crate::load::bar;
 use crate::printer::Printer;
 
+const EXAMPLES: &str = "Examples:
+  orlop synth random.gguf --preset smollm2-135m
+  orlop quantize random.gguf small.gguf Q4_K_M
+
+Exit status: 0 written; 2 arguments or file make no sense; 1 anything else.";
+
 /// Which model to store anew, and how.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 0 written; 2 arguments or file make no sense; 1 anything else.")]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct QuantizeArguments {
     /// A model (.gguf); of a split one, any part.
     #[arg(value_name = "IN")]

@@ -5,33 +5,57 @@ mod trace;
 use std::io::{IsTerminal, Read, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
-use orlop::llm::{End, Outputs, Sampler, SamplingOptions, Special, TextStream, generate};
+use orlop::llm::{
+    Chat, ChatTemplate, End, Error, Model, Outputs, Sampler, SamplingOptions, Special, TemplateSource,
+    TextStream, Tokenizer, go_on,
+};
 use serde::Serialize;
 
+use crate::advice;
 use crate::failure::Failure;
-use crate::load::{MemoryReport, failure, load, tokenizer};
+use crate::load::{MemoryReport, failure, load, token_bar, tokenizer};
 use crate::model_arguments::ModelArguments;
 use crate::printer::Printer;
+use crate::style::note;
+use crate::timings::Timings;
+
+const EXAMPLES: &str = "Examples:
+  orlop run --temp 0 -n 16 \"The capital of France is\"
+  orlop run --chat \"Name three colours.\" --seed 1 -n 40
+  echo \"Once upon a time\" | orlop run -n 24 --repeat-penalty 1.1
+  orlop run --json -n 4 \"One, two, three,\"
+  orlop run --verbose
+
+The last one is a chat, as there is no prompt; it needs a terminal.
+
+Exit status: 0 done; 2 arguments or files make no sense; 3 not within the memory or context there is; 1 anything else.";
 
 use trace::Trace;
 
 /// What to say to a model.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct RunArguments {
-    /// The text to go on from; without it, what comes on standard input.
+    /// The text to go on from; without it, what comes on standard input, or a chat if that is a terminal.
     #[arg(value_name = "PROMPT")]
     prompt: Option<String>,
     /// The same, as llama.cpp's users write it.
     #[arg(short, long = "prompt", value_name = "TEXT", conflicts_with = "prompt")]
     p: Option<String>,
     #[command(flatten)]
-    model: ModelArguments,
+    pub(crate) model: ModelArguments,
     /// Tokens to generate; -1 for as many as there are.
     #[arg(short, long = "n-predict", value_name = "N", default_value_t = -1, allow_hyphen_values = true)]
     n: i64,
+    /// Take the prompt for a message, and answer it as in a chat.
+    #[arg(long)]
+    chat: bool,
+    /// What the model is told to be in a chat.
+    #[arg(long, value_name = "TEXT", visible_alias = "system-prompt")]
+    system: Option<String>,
     #[command(flatten)]
     sampling: SamplingArguments,
     /// Take special tokens in the prompt for text.
@@ -60,21 +84,60 @@ pub(crate) struct SamplingArguments {
     /// Only tokens at least P times as likely as the most likely; 0 for all.
     #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().min_p)]
     min_p: f32,
+    /// Makes tokens that were there lately less likely by this factor; 1 leaves them as they are.
+    #[arg(long, value_name = "F", default_value_t = SamplingOptions::default().repeat_penalty, value_parser = parse_penalty)]
+    repeat_penalty: f32,
+    /// How many tokens back "lately" goes.
+    #[arg(long, value_name = "N", visible_alias = "repeat-last-n", default_value_t = SamplingOptions::default().repeat_last)]
+    repeat_last: usize,
     /// Makes the choice repeatable.
     #[arg(short, long, value_name = "N")]
     seed: Option<u64>,
 }
 
-impl SamplingArguments {
-    fn sampler(&self) -> Sampler {
-        let options = SamplingOptions {
-            temperature: self.temp,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            ..SamplingOptions::default()
-        };
-        Sampler::new(options, self.seed.unwrap_or_else(random_seed))
+fn parse_penalty(text: &str) -> Result<f32, String> {
+    let penalty = text.parse::<f32>().ok().filter(|penalty| penalty.is_finite() && *penalty > 0.0);
+    penalty.ok_or_else(|| "give a number above 0, such as 1.1".to_owned())
+}
+
+impl RunArguments {
+    /// What chooses tokens.
+    pub(crate) fn sampler(&self) -> Sampler {
+        let SamplingArguments { temp, top_k, top_p, min_p, repeat_penalty, repeat_last, seed } =
+            self.sampling;
+        let options = SamplingOptions { temperature: temp, top_k, top_p, min_p, repeat_penalty, repeat_last };
+        Sampler::new(options, seed.unwrap_or_else(random_seed))
+    }
+
+    /// Most tokens to generate.
+    pub(crate) fn limit(&self) -> Option<usize> {
+        usize::try_from(self.n).ok()
+    }
+
+    /// A chat with a model, before anything is said.
+    pub(crate) fn chat(&self, model: &Model, tokenizer: &Tokenizer) -> Chat {
+        let chat = Chat::new(ChatTemplate::from_metadata(model.file().metadata(), tokenizer));
+        match &self.system {
+            Some(system) => chat.with_system(system),
+            None => chat,
+        }
+    }
+
+    /// The prompt's tokens.
+    fn tokens(&self, prompt: String, model: &Model, tokenizer: &Tokenizer) -> Vec<u32> {
+        if !self.chat {
+            let special = if self.no_special { Special::AsText } else { Special::Parse };
+            return tokenizer.prompt(&prompt, special);
+        }
+        let mut chat = self.chat(model, tokenizer);
+        chat.say(prompt);
+        let tokens = chat.prompt(tokenizer);
+        match (chat.source(), chat.fault()) {
+            (TemplateSource::File, _) => {}
+            (_, Some(fault)) => note(format_args!("orlop: {fault}; a plain form is used")),
+            (_, None) => note("orlop: the model has no chat template; a plain form is used"),
+        }
+        tokens
     }
 }
 
@@ -87,34 +150,33 @@ struct Answer {
     memory: MemoryReport,
 }
 
-#[derive(Serialize)]
-struct Timings {
-    load_s: f64,
-    prompt_s: f64,
-    prompt_tokens_per_second: f64,
-    generate_s: f64,
-    generate_tokens_per_second: f64,
-}
-
-/// Goes on from a prompt.
+/// Goes on from a prompt, or has a chat.
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
-    let prompt = prompt(arguments)?;
+    let Some(prompt) = prompt(arguments)? else { return crate::chat::run(arguments) };
     let trace = arguments.trace.as_deref().map(Trace::begin).transpose()?;
     let mut loaded = load(&arguments.model, Outputs::Last)?;
     if trace.is_some() {
         loaded.engine.record();
     }
     let tokenizer = tokenizer(&loaded.model)?;
-    let special = if arguments.no_special { Special::AsText } else { Special::Parse };
-    let prompt_tokens = tokenizer.prompt(&prompt, special);
-    let mut sampler = arguments.sampling.sampler();
-    let limit = usize::try_from(arguments.n).ok();
+    let prompt_tokens = arguments.tokens(prompt, &loaded.model, &tokenizer);
+    let mut sampler = arguments.sampler();
     let (mut tokens, mut text, mut stream) = (Vec::new(), String::new(), TextStream::new());
-    let mut out = std::io::stdout().lock();
     let begin = Instant::now();
-    let mut first = None;
-    let mut broken = None;
-    let end = generate(&mut loaded.engine, &tokenizer, &mut sampler, &prompt_tokens, limit, &mut |token| {
+    let bar = token_bar(prompt_tokens.len(), loaded.engine.blueprint().batch() as usize);
+    let fed =
+        loaded.engine.feed_each(&prompt_tokens, &mut |position, _| bar.set_position(position as u64 + 1));
+    bar.finish_and_clear();
+    fed.map_err(|error| match error {
+        Error::ContextFull { tokens, .. } => {
+            advice::prompt_too_long(&loaded.engine, tokens, arguments.limit())
+        }
+        error => failure(error),
+    })?;
+    sampler.restart(&prompt_tokens);
+    let mut out = std::io::stdout().lock();
+    let (mut first, mut broken) = (None, None);
+    let end = go_on(&mut loaded.engine, &tokenizer, &mut sampler, arguments.limit(), &mut |token| {
         first.get_or_insert_with(|| begin.elapsed());
         tokens.push(token);
         let piece = if tokenizer.is_end(token) { "" } else { stream.push(tokenizer.decode(token)) };
@@ -145,60 +207,57 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         return Printer::new().json(&Answer { prompt_tokens, tokens, text, timings, memory });
     }
     writeln!(out, "{rest}").map_err(Failure::printing)?;
-    let mut notes = std::io::stderr().lock();
     if end == End::ContextFull {
         let context = loaded.engine.blueprint().context();
-        let _ = writeln!(notes, "orlop: the context of {context} tokens is full; ask for a larger one (-c)");
+        note(format_args!("orlop: the context of {context} tokens is full; ask for a larger one (-c)"));
     }
-    let _ = writeln!(notes, "\n{timings}");
+    note(format_args!("\n{timings}"));
     if let Some(summary) = traced {
-        let _ = writeln!(notes, "{summary}");
+        note(format_args!("{summary}"));
     }
     Ok(())
 }
 
-impl Timings {
-    fn new(load: Duration, fed: usize, prompt: Duration, made: usize, all: Duration) -> Timings {
-        let generate = all.saturating_sub(prompt);
-        let rate =
-            |count: usize, time: Duration| if count == 0 { 0.0 } else { count as f64 / time.as_secs_f64() };
-        Timings {
-            load_s: load.as_secs_f64(),
-            prompt_s: prompt.as_secs_f64(),
-            prompt_tokens_per_second: rate(fed, prompt),
-            generate_s: generate.as_secs_f64(),
-            generate_tokens_per_second: rate(made.saturating_sub(1), generate),
-        }
-    }
-}
-
-impl std::fmt::Display for Timings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "loaded in {:.2} s; prompt in {:.2} s ({:.1} tokens/s); generated in {:.2} s ({:.1} tokens/s)",
-            self.load_s,
-            self.prompt_s,
-            self.prompt_tokens_per_second,
-            self.generate_s,
-            self.generate_tokens_per_second,
-        )
-    }
-}
-
-fn prompt(arguments: &RunArguments) -> Result<String, Failure> {
+/// The prompt; `None` where somebody sits at a terminal who may be asked for one.
+fn prompt(arguments: &RunArguments) -> Result<Option<String>, Failure> {
     if let Some(prompt) = arguments.prompt.as_ref().or(arguments.p.as_ref()) {
-        return Ok(prompt.clone());
+        return Ok(Some(prompt.clone()));
     }
     let mut input = std::io::stdin();
     if input.is_terminal() {
-        return Err(Failure::BadInput("there is no prompt; write one behind `orlop run`".to_owned()));
+        return match (arguments.json, std::io::stdout().is_terminal()) {
+            (false, true) => Ok(None),
+            (true, _) => {
+                Err(Failure::BadInput("--json needs a prompt; write one behind `orlop run`".to_owned()))
+            }
+            (false, false) => Err(Failure::BadInput(
+                "there is no prompt, and no terminal to chat on; write a prompt behind `orlop run`"
+                    .to_owned(),
+            )),
+        };
     }
-    let mut text = String::new();
-    input.read_to_string(&mut text).map_err(|error| {
-        Failure::BadInput(format!("the prompt on standard input cannot be read: {error}"))
+    let mut bytes = Vec::new();
+    input.read_to_end(&mut bytes).map_err(|error| {
+        Failure::BadInput(format!(
+            "the prompt on standard input cannot be read ({error}); write it behind `orlop run`"
+        ))
     })?;
-    Ok(text)
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let place = error.utf8_error().valid_up_to() + 1;
+        Failure::BadInput(format!(
+            "the prompt on standard input is not UTF-8 text (byte {place} of {}); convert it to UTF-8",
+            error.as_bytes().len()
+        ))
+    })?;
+    if text.trim().is_empty() {
+        return Err(Failure::BadInput(
+            "the prompt on standard input is empty; write one behind `orlop run`, or run it on a terminal to chat"
+                .to_owned(),
+        ));
+    }
+    // The end of its last line is not part of a prompt.
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(Some(text.strip_suffix('\r').unwrap_or(text).to_owned()))
 }
 
 /// A seed that differs from run to run.

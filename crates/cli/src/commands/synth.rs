@@ -12,9 +12,15 @@ use crate::failure::Failure;
 use crate::load::bar;
 use crate::printer::Printer;
 
+const EXAMPLES: &str = "Examples:
+  orlop synth random.gguf --preset smollm2-135m
+  orlop bench -m random.gguf -p 16 -n 4 -r 1
+
+Exit status: 0 written; 2 arguments make no sense; 1 anything else.";
+
 /// What random model to make.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 0 written; 2 arguments make no sense; 1 anything else.")]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct SynthArguments {
     /// The file to write; it gets its name when it is whole.
     #[arg(value_name = "OUT")]

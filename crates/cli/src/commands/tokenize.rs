@@ -11,8 +11,13 @@ use crate::failure::Failure;
 use crate::load::{open, tokenizer};
 use crate::printer::Printer;
 
+const EXAMPLES: &str = "Examples:
+  orlop tokenize \"The capital of France is\"
+  echo \"a<|im_end|>b\" | orlop tokenize --no-special --json";
+
 /// Which text to cut into tokens.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct TokenizeArguments {
     /// The text; without it, what comes on standard input.
     text: Option<String>,

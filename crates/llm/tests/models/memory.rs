@@ -77,7 +77,8 @@ fn where_no_division_holds_the_context_a_smaller_one_is_offered_with_its_layers(
         budgets: machine.indices().map(|device| (device, half)).collect(),
         ..Settings::default()
     };
-    let Err(Error::DoesNotFit { divided: Some(division), .. }) = Blueprint::draw(&model, &machine, &asked) else {
+    let Err(Error::DoesNotFit { divided: Some(division), .. }) = Blueprint::draw(&model, &machine, &asked)
+    else {
         panic!("it must not fit");
     };
     let take = |division: Division| {
@@ -86,7 +87,10 @@ fn where_no_division_holds_the_context_a_smaller_one_is_offered_with_its_layers(
     };
     assert!(take(division).is_ok(), "{division:?}");
     for layers in 0..=layers {
-        assert!(take(Division { layers, context: division.context + 1 }).is_err(), "{layers} of {division:?}");
+        assert!(
+            take(Division { layers, context: division.context + 1 }).is_err(),
+            "{layers} of {division:?}"
+        );
     }
 }
 

@@ -39,8 +39,7 @@ enum Saved {
 }
 
 /// Compares the plan of the file with that of another.
-pub(super) fn run(before: &Path, arguments: &PlanArguments) -> Result<(), Failure> {
-    let after = &arguments.file;
+pub(super) fn run(before: &Path, after: &Path, arguments: &PlanArguments) -> Result<(), Failure> {
     let sides = (read(before, arguments)?, read(after, arguments)?);
     let (old, new) = match &sides {
         (Side::Saved(old), Side::Saved(new)) => saved_pictures(old, before, new, after)?,

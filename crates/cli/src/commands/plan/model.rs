@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use orlop::alloc::StepOrder;
-use orlop::llm::{Blueprint, Forecast, Outputs, Share};
+use orlop::llm::{Blueprint, Forecast, Outputs};
 use orlop::sched::Planned;
 
+use crate::advice;
 use crate::arguments::PlanArguments;
 use crate::failure::Failure;
 use crate::load::{MemoryReport, failure, open};
+use crate::memory_table;
 use crate::output::Output;
 use crate::printer::Printer;
 use crate::quantity::short_bytes;
@@ -26,8 +28,8 @@ pub(super) fn draw(file: &Path, arguments: &PlanArguments) -> Result<Blueprint, 
 }
 
 /// Says what a model would take, before anything is loaded.
-pub(super) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
-    let drawn = draw(&arguments.file, arguments)?;
+pub(super) fn run(file: &Path, arguments: &PlanArguments) -> Result<(), Failure> {
+    let drawn = draw(file, arguments)?;
     let forecast = drawn.forecast().map_err(failure)?;
     let largest = drawn.largest_context().map_err(failure)?;
     if let Some(path) = &arguments.save {
@@ -43,7 +45,7 @@ pub(super) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
         let report = MemoryReport::new(&forecast).with_largest(largest);
         printer.json(&given.iter().fold(report, MemoryReport::with_given))?;
     } else {
-        print(&mut printer, &forecast, largest)?;
+        print(&mut printer, &drawn, &forecast, largest)?;
         for (given, share) in given.iter().flat_map(|given| given.devices.iter().zip(&forecast.devices)) {
             let (before, after) = (short_bytes(given.compute), short_bytes(share.compute));
             printer.line(format!(
@@ -53,7 +55,7 @@ pub(super) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
         }
     }
     if arguments.pictures.are_wanted() {
-        let [batch, token] = pictures(&drawn, &arguments.file, &as_planned)?;
+        let [batch, token] = pictures(&drawn, file, &as_planned)?;
         arguments.pictures.deliver(&mut printer, &Drawn { plans: vec![batch], others: vec![token] })?;
     }
     if arguments.explain {
@@ -63,30 +65,21 @@ pub(super) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print(printer: &mut Printer, forecast: &Forecast, largest: Option<u64>) -> Result<(), Failure> {
-    let head = ["device", "weights", "repacked", "kv", "compute", "total", "free"];
-    printer.line(row(head.map(str::to_owned)))?;
-    for (share, layers) in forecast.devices.iter().zip(&forecast.layers) {
-        let Share { weights, repacked, kv, compute, .. } = *share;
-        let bytes = [weights, repacked, kv, compute, share.total()].map(short_bytes);
-        let [weights, repacked, kv, compute, total] = bytes;
-        let free = share.free.map_or_else(|| "?".to_owned(), short_bytes);
-        printer.line(row([share.name.clone(), weights, repacked, kv, compute, total, free]))?;
-        if forecast.devices.len() > 1 {
-            printer.line(format!("  {layers} layers"))?;
-        }
+fn print(
+    printer: &mut Printer,
+    drawn: &Blueprint,
+    forecast: &Forecast,
+    largest: Option<u64>,
+) -> Result<(), Failure> {
+    printer.line(memory_table::table(forecast))?;
+    let context = forecast.context;
+    if forecast.fits() {
+        let largest = largest.unwrap_or(context);
+        return printer
+            .line(format!("a context of {context} fits; the largest context that fits is {largest}"));
     }
-    let fits = if forecast.fits() { "fits" } else { "does not fit" };
-    let largest = match largest {
-        Some(largest) => format!("the largest context that fits is {largest}"),
-        None => "no context fits".to_owned(),
-    };
-    printer.line(format!("a context of {} {fits}; {largest}", forecast.context))
-}
-
-fn row(cells: [String; 7]) -> String {
-    let [name, rest @ ..] = cells;
-    rest.iter().fold(format!("{name:<8}"), |line, cell| format!("{line} {cell:>12}"))
+    let divided = drawn.most_layers().map_err(failure)?;
+    printer.line(format!("a context of {context} does not fit; {}", advice::offers(largest, divided)))
 }
 
 /// What is in memory where most is, and where every node of a batch runs.

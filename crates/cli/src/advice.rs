@@ -1,0 +1,44 @@
+//! What would fit, where something does not.
+
+use orlop::llm::{Division, Engine, Error};
+
+use crate::failure::Failure;
+use crate::quantity::short_bytes;
+
+/// What does not fit the memory there is, with the flags that do.
+pub(crate) fn does_not_fit(error: &Error) -> Option<String> {
+    let Error::DoesNotFit { context, device, needed, available, largest, divided } = error else {
+        return None;
+    };
+    let (needed, available) = (short_bytes(*needed), short_bytes(*available));
+    let offers = offers(*largest, *divided);
+    Some(format!(
+        "a context of {context} needs {needed} on {device}, where {available} may be used; {offers}"
+    ))
+}
+
+/// What to write behind the command for it to fit.
+pub(crate) fn offers(largest: Option<u64>, divided: Option<Division>) -> String {
+    let context = largest.map(|largest| format!("-c {largest}"));
+    let layers = divided.map(|Division { layers, context }| format!("-ngl {layers} -c {context}"));
+    match context.into_iter().chain(layers).collect::<Vec<_>>().as_slice() {
+        [] => "not even a context of 1 fits: take a smaller model, smaller batches (-ub) or other devices (--device, \
+               --budget)"
+            .to_owned(),
+        flags => format!("{} fits", flags.join(" or ")),
+    }
+}
+
+/// A prompt is longer than the context.
+pub(crate) fn prompt_too_long(engine: &Engine, tokens: usize, limit: Option<usize>) -> Failure {
+    let context = engine.blueprint().context();
+    let wanted = (tokens + limit.unwrap_or(tokens / 2).max(1)) as u64;
+    let offer = match engine.blueprint().largest_context() {
+        Ok(Some(largest)) if largest >= wanted => format!("-c {wanted} fits"),
+        Ok(Some(largest)) if largest > context => {
+            format!("shorten it: the largest context that fits is {largest} (-c {largest})")
+        }
+        _ => "shorten it: no larger context fits".to_owned(),
+    };
+    Failure::OverLimits(format!("the prompt has {tokens} tokens, and the context holds {context}; {offer}"))
+}

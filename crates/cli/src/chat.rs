@@ -1,0 +1,173 @@
+//! `orlop run` without a prompt on a terminal: a chat.
+
+mod answer;
+mod command;
+mod editor;
+mod interrupt;
+mod save;
+
+use orlop::gguf::Metadata;
+use orlop::llm::{Chat, Error, Outputs, Sampler, TemplateSource, Tokenizer};
+
+use crate::commands::run::RunArguments;
+use crate::failure::Failure;
+use crate::load::{Loaded, failure, load, tokenizer};
+use crate::memory_table;
+use crate::printer::Printer;
+use crate::style::note;
+use command::Command;
+use editor::{Editor, Line};
+use interrupt::Interrupt;
+
+/// A chat that is going on.
+struct Session {
+    loaded: Loaded,
+    tokenizer: Tokenizer,
+    sampler: Sampler,
+    chat: Chat,
+    limit: Option<usize>,
+    verbose: bool,
+    interrupt: Interrupt,
+    /// The plain form was spoken of.
+    warned: bool,
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Line,
+    End,
+}
+
+/// Talks until its user has had enough.
+pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
+    let loaded = load(&arguments.model, Outputs::Last)?;
+    let tokenizer = tokenizer(&loaded.model)?;
+    let mut session = Session {
+        chat: arguments.chat(&loaded.model, &tokenizer),
+        sampler: arguments.sampler(),
+        limit: arguments.limit(),
+        verbose: arguments.model.verbose,
+        interrupt: Interrupt::install()?,
+        warned: false,
+        loaded,
+        tokenizer,
+    };
+    session.greet();
+    let mut editor = Editor::open()?;
+    let mut leaving = false;
+    loop {
+        match editor.read()? {
+            Line::End => return Ok(()),
+            Line::Interrupted if leaving => return Ok(()),
+            Line::Interrupted => {
+                note("Ctrl-C again, Ctrl-D or /quit ends the chat");
+                leaving = true;
+                continue;
+            }
+            Line::NotText => note("that was not UTF-8 text, and is left out; check the terminal's encoding"),
+            Line::Text(line) => {
+                if session.take(&line, &mut editor)? == Next::End {
+                    return Ok(());
+                }
+            }
+        }
+        leaving = false;
+    }
+}
+
+impl Session {
+    fn greet(&mut self) {
+        let metadata = self.loaded.model.file().metadata();
+        let name = metadata.optional("general.name", Metadata::text).ok().flatten();
+        let name = name.map_or("this model".into(), |name| name.to_str_lossy());
+        let context = self.loaded.engine.blueprint().context();
+        note(format_args!("a chat with {name}, up to {context} tokens; /help lists commands, Ctrl-D ends"));
+        self.warn();
+    }
+
+    /// Says once if the model's own form of a chat is not used.
+    fn warn(&mut self) {
+        let what = match (self.chat.source(), self.chat.fault()) {
+            (TemplateSource::File, _) => return,
+            (_, Some(fault)) => fault.to_string(),
+            (_, None) => "the model has no chat template".to_owned(),
+        };
+        if !std::mem::replace(&mut self.warned, true) {
+            note(format_args!("orlop: {what}; a plain form is used (User: ... Assistant: ...)"));
+        }
+    }
+
+    /// A line that was entered.
+    fn take(&mut self, line: &str, editor: &mut Editor) -> Result<Next, Failure> {
+        if line.trim().is_empty() {
+            return Ok(Next::Line);
+        }
+        match Command::parse(line) {
+            None => {
+                self.chat.say(line.trim());
+                self.converse(editor)?;
+            }
+            Some(Err(refusal)) => note(refusal),
+            Some(Ok(Command::Quit)) => return Ok(Next::End),
+            Some(Ok(Command::Help)) => Printer::new().line(command::help())?,
+            Some(Ok(Command::Reset)) => {
+                self.chat.reset();
+                note("what was said is forgotten");
+            }
+            Some(Ok(Command::Memory)) => self.memory()?,
+            Some(Ok(Command::Save(path))) => match save::save(self.chat.messages(), &path) {
+                Ok(()) => note(format_args!("{} holds the chat", path.display())),
+                Err(refusal) => note(refusal),
+            },
+            Some(Ok(Command::Again)) => match self.chat.withdraw_answer() {
+                Some(_) => self.converse(editor)?,
+                None => note("there is no answer yet that could be given anew; say something first"),
+            },
+        }
+        Ok(Next::Line)
+    }
+
+    /// Answers what was said; where that does not fit the context, asks whether the oldest turns may go.
+    fn converse(&mut self, editor: &mut Editor) -> Result<(), Failure> {
+        loop {
+            let (needed, context) = match self.answer() {
+                Ok(()) => return Ok(()),
+                Err(answer::Trouble::Failure(failure)) => return Err(failure),
+                Err(answer::Trouble::Stopped) => {
+                    self.chat.withdraw();
+                    note("stopped; what was said last is taken back");
+                    return Ok(());
+                }
+                Err(answer::Trouble::Model(Error::ContextFull { tokens, context, .. })) => (tokens, context),
+                Err(answer::Trouble::Model(error)) => return Err(failure(error)),
+            };
+            let full = format!("the chat has {needed} tokens, and the context of {context} is full");
+            let Some(count) = self.chat.turns_over(&self.tokenizer, context, context / 4) else {
+                note(format_args!("{full}; say less, or ask for a larger context (-c)"));
+                self.chat.withdraw();
+                return Ok(());
+            };
+            let turns =
+                if count == 1 { "the oldest turn".to_owned() } else { format!("the {count} oldest turns") };
+            note(full);
+            if !editor.agrees(&format!("forget {turns}, and go on? [Y/n] "))? {
+                note("what was said last is taken back; /reset forgets all, -c asks for a larger context");
+                self.chat.withdraw();
+                return Ok(());
+            }
+            self.chat.drop_turns(count);
+        }
+    }
+
+    fn memory(&self) -> Result<(), Failure> {
+        let engine = &self.loaded.engine;
+        let (used, context) = (engine.len(), engine.blueprint().context());
+        let mut printer = Printer::new();
+        printer.line(memory_table::table(&engine.memory()))?;
+        printer.line(format!(
+            "{used} of the context's {context} tokens are in use, by {} turns",
+            self.chat.turns()
+        ))
+    }
+}

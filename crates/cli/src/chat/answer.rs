@@ -1,0 +1,98 @@
+//! One answer, as it comes.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use indicatif::ProgressBar;
+use orlop::llm::{End, Error, Heard, Turn};
+
+use super::Session;
+use crate::failure::Failure;
+use crate::load::token_bar;
+use crate::style::note;
+use crate::timings::Timings;
+
+/// Why there is no answer.
+pub(super) enum Trouble {
+    /// Its user stopped it before it began.
+    Stopped,
+    Model(Error),
+    Failure(Failure),
+}
+
+impl Session {
+    /// Has the model answer.
+    pub(super) fn answer(&mut self) -> Result<(), Trouble> {
+        let watch = self.interrupt.watch();
+        self.loaded.engine.cancel_with(Some(watch.cancel().clone()));
+        let begin = Instant::now();
+        let (mut first, mut broken) = (None, None);
+        let mut bar = ProgressBar::hidden();
+        let batch = self.loaded.engine.blueprint().batch() as usize;
+        let mut out = std::io::stdout().lock();
+        let turn = self.chat.answer(
+            &mut self.loaded.engine,
+            &self.tokenizer,
+            &mut self.sampler,
+            self.limit,
+            &mut |heard| {
+                match heard {
+                    Heard::Prompt { done: 0, all } => bar = token_bar(all, batch),
+                    Heard::Prompt { done, .. } => bar.set_position(done as u64),
+                    Heard::Text(text) => {
+                        first.get_or_insert_with(|| begin.elapsed());
+                        bar.finish_and_clear();
+                        broken = out.write_all(text.as_bytes()).and_then(|()| out.flush()).err();
+                    }
+                }
+                let stop = broken.is_some() || watch.cancel().is_cancelled();
+                if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        );
+        bar.finish_and_clear();
+        self.loaded.engine.cancel_with(None);
+        let stopped = watch.cancel().is_cancelled();
+        drop(watch);
+        if let Some(error) = broken {
+            return Err(Trouble::Failure(Failure::printing(error)));
+        }
+        let turn = match turn {
+            Err(_) if stopped => return Err(Trouble::Stopped),
+            turn => turn.map_err(Trouble::Model)?,
+        };
+        writeln!(out).map_err(|error| Trouble::Failure(Failure::printing(error)))?;
+        drop(out);
+        let all = begin.elapsed();
+        let timings = Timings::new(self.loaded.took, turn.fed, first.unwrap_or(all), turn.answered, all);
+        self.remark(&turn, &timings);
+        Ok(())
+    }
+
+    /// What there is to say about an answer.
+    fn remark(&mut self, turn: &Turn, timings: &Timings) {
+        let (used, context) = (self.loaded.engine.len(), self.loaded.engine.blueprint().context());
+        match turn.end {
+            End::Stopped => note("stopped"),
+            End::ContextFull => {
+                note(format_args!(
+                    "the context of {context} tokens is full, so the answer ends here; with the next message the oldest \
+                     turns can go"
+                ));
+            }
+            End::Limit | End::Token => {}
+        }
+        if self.verbose {
+            let Turn { kept, fed, answered, .. } = turn;
+            note(format_args!(
+                "{kept} tokens kept, {fed} new in {:.2} s ({:.1} tokens/s); {answered} answered in {:.2} s ({:.1} \
+                 tokens/s); {used} of {context} in use",
+                timings.prompt_s,
+                timings.prompt_tokens_per_second,
+                timings.generate_s,
+                timings.generate_tokens_per_second,
+            ));
+        }
+        self.warn();
+    }
+}
