@@ -5,16 +5,14 @@ use orlop::llm::{Division, Engine, Error};
 use crate::failure::Failure;
 use crate::quantity::short_bytes;
 
-/// What does not fit the memory there is, with the flags that do.
-pub(crate) fn does_not_fit(error: &Error) -> Option<String> {
+/// What does not fit the memory there is, and the flags that do.
+pub(crate) fn does_not_fit(error: &Error) -> Option<(String, String)> {
     let Error::DoesNotFit { context, device, needed, available, largest, divided } = error else {
         return None;
     };
     let (needed, available) = (short_bytes(*needed), short_bytes(*available));
-    let offers = offers(*largest, *divided);
-    Some(format!(
-        "a context of {context} needs {needed} on {device}, where {available} may be used; {offers}"
-    ))
+    let what = format!("a context of {context} needs {needed} on {device}, where {available} may be used");
+    Some((what, offers(*largest, *divided)))
 }
 
 /// What to write behind the command for it to fit.

@@ -46,22 +46,22 @@ fn default_model() -> anyhow::Result<PathBuf> {
     default_model::fetch(&default_model::cache_folder()?)
 }
 
-/// Plans a model for the devices and settings that were asked for.
-pub(crate) fn blueprint(
-    model: &Model,
-    arguments: &ModelArguments,
-    outputs: Outputs,
-) -> Result<Blueprint, Failure> {
-    let machine = arguments.settings.machine()?;
-    let settings = arguments.settings.settings(&machine, model.config().layers.len(), outputs)?;
-    Blueprint::draw(model, &machine, &settings).map_err(failure)
-}
-
 /// Opens, plans and loads.
 pub(crate) fn load(arguments: &ModelArguments, outputs: Outputs) -> Result<Loaded, Failure> {
+    load_or(arguments, outputs, failure)
+}
+
+/// As [`load`]; what is said where it does not fit is the caller's.
+pub(crate) fn load_or(
+    arguments: &ModelArguments,
+    outputs: Outputs,
+    refused: impl Fn(Error) -> Failure,
+) -> Result<Loaded, Failure> {
     let model = open(arguments.model.as_deref())?;
     let begin = Instant::now();
-    let blueprint = blueprint(&model, arguments, outputs)?;
+    let machine = arguments.settings.machine()?;
+    let settings = arguments.settings.settings(&machine, model.config().layers.len(), outputs)?;
+    let blueprint = Blueprint::draw(&model, &machine, &settings).map_err(refused)?;
     let bar = bar("loading");
     let engine = Engine::load(blueprint, &mut |done, all| {
         bar.set_length(all);
@@ -114,8 +114,8 @@ pub(crate) fn token_bar(tokens: usize, batch: usize) -> ProgressBar {
 
 /// What a library says, with what to do about it and the exit status that it means.
 pub(crate) fn failure(error: Error) -> Failure {
-    if let Some(sentence) = advice::does_not_fit(&error) {
-        return Failure::OverLimits(sentence);
+    if let Some((what, offers)) = advice::does_not_fit(&error) {
+        return Failure::OverLimits(format!("{what}; {offers}"));
     }
     let advice = match &error {
         Error::ContextFull { .. } => return Failure::OverLimits(error.to_string()),

@@ -27,7 +27,7 @@ impl Session {
         let watch = self.interrupt.watch();
         self.loaded.engine.cancel_with(Some(watch.cancel().clone()));
         let begin = Instant::now();
-        let (mut first, mut broken) = (None, None);
+        let (mut first, mut broken, mut blank) = (None, None, true);
         let mut bar = ProgressBar::hidden();
         let batch = self.loaded.engine.blueprint().batch() as usize;
         let mut out = std::io::stdout().lock();
@@ -41,6 +41,9 @@ impl Session {
                     Heard::Prompt { done: 0, all } => bar = token_bar(all, batch),
                     Heard::Prompt { done, .. } => bar.set_position(done as u64),
                     Heard::Text(text) => {
+                        // Nothing is gained by the blank lines that some models begin with.
+                        let text = if blank { text.trim_start() } else { text };
+                        blank &= text.is_empty();
                         first.get_or_insert_with(|| begin.elapsed());
                         bar.finish_and_clear();
                         broken = out.write_all(text.as_bytes()).and_then(|()| out.flush()).err();
@@ -72,6 +75,7 @@ impl Session {
     /// What there is to say about an answer.
     fn remark(&mut self, turn: &Turn, timings: &Timings) {
         let (used, context) = (self.loaded.engine.len(), self.loaded.engine.blueprint().context());
+        self.warn();
         match turn.end {
             End::Stopped => note("stopped"),
             End::ContextFull => {
@@ -93,6 +97,5 @@ impl Session {
                 timings.generate_tokens_per_second,
             ));
         }
-        self.warn();
     }
 }

@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use clap::Args;
-use orlop::llm::{Engine, Outputs};
+use orlop::llm::{Division, Engine, Error, Outputs};
 use serde::Serialize;
 
+use crate::advice;
 use crate::failure::Failure;
-use crate::load::{failure, load};
+use crate::load::{failure, load_or};
 use crate::model_arguments::ModelArguments;
 use crate::printer::Printer;
 
@@ -48,13 +49,26 @@ struct Test {
 }
 
 impl BenchArguments {
-    /// Where no context was asked for, the tests ask for theirs: they have to become smaller.
-    fn advised(&self, failure: Failure) -> Failure {
-        match failure {
-            Failure::OverLimits(sentence) if self.model.settings.context == 0 => Failure::OverLimits(
-                format!("{sentence}, if -d and the larger of -p and -n together are not more than that"),
-            ),
-            failure => failure,
+    /// Where no context was asked for, the tests ask for theirs: smaller ones may fit.
+    fn refused(&self, error: Error) -> Failure {
+        let smaller = |context: Option<u64>| {
+            let room = usize::try_from(context?).ok()?.checked_sub(self.depth).filter(|room| *room > 0)?;
+            Some(format!("-p {} -n {}", self.p.min(room), self.n.min(room)))
+        };
+        let offers = match &error {
+            Error::DoesNotFit { largest, divided, .. } if self.model.settings.context == 0 => {
+                let divided = divided.and_then(|Division { layers, context }| {
+                    Some(format!("-ngl {layers} {}", smaller(Some(context))?))
+                });
+                smaller(*largest).into_iter().chain(divided).collect()
+            }
+            _ => Vec::new(),
+        };
+        match (advice::does_not_fit(&error), offers.as_slice()) {
+            (Some((what, _)), [_, ..]) => {
+                Failure::OverLimits(format!("{what}; {} fits", offers.join(" or ")))
+            }
+            _ => failure(error),
         }
     }
 }
@@ -65,7 +79,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
     if model.settings.context == 0 {
         model.settings.context = (arguments.depth + arguments.p.max(arguments.n)).max(1) as u64;
     }
-    let mut loaded = load(&model, Outputs::Last).map_err(|failure| arguments.advised(failure))?;
+    let mut loaded = load_or(&model, Outputs::Last, |error| arguments.refused(error))?;
     let threads = model.settings.threads();
     let device = model.settings.device.join(",");
     let mut tests = Vec::new();

@@ -1,9 +1,11 @@
 //! `orlop devices`.
 
+mod processor;
+
 use std::sync::Arc;
 
 use clap::Args;
-use orlop::backend::{BufferType, Device, DeviceFacts, Layout, Memory, Role};
+use orlop::backend::{BufferType, Device, DeviceClass, DeviceFacts, Layout, Memory, Role};
 use serde::Serialize;
 
 use crate::devices;
@@ -29,6 +31,8 @@ struct Described {
     name: String,
     class: String,
     description: String,
+    /// What a processor can do beside the usual.
+    features: Vec<&'static str>,
     total: Option<u64>,
     free: Option<u64>,
     /// Kinds of memory that weights may be in, best first.
@@ -65,11 +69,13 @@ pub(crate) fn run(arguments: &DevicesArguments) -> Result<(), Failure> {
     for device in &known {
         let facts = device.facts();
         printer.line(format!("{:<8} {}", device.name(), described(&facts)))?;
-        let Described { weights, asynchronous, .. } = Described::new(&**device);
-        let kind = |kind: Kind| if kind.repacked { format!("{} (repacked)", kind.name) } else { kind.name };
-        let weights: Vec<String> = weights.into_iter().map(kind).collect();
+        let Described { weights, features, asynchronous, .. } = Described::new(&**device);
+        let weights: Vec<String> = weights.into_iter().map(|kind| kind.name).collect();
         let beside = if asynchronous { "; works beside the host" } else { "" };
-        printer.line(format!("{:<8} weights in {}{beside}", "", weights.join(", ")))?;
+        if !features.is_empty() {
+            printer.line(format!("{:<8} features: {}", "", features.join(", ")))?;
+        }
+        printer.line(format!("{:<8} weights in: {}{beside}", "", weights.join(", ")))?;
     }
     Ok(())
 }
@@ -87,6 +93,7 @@ impl Described {
             name: device.name().to_owned(),
             class: format!("{:?}", facts.class).to_lowercase(),
             description: facts.description,
+            features: if facts.class == DeviceClass::Cpu { processor::features() } else { Vec::new() },
             total: facts.memory.map(|memory| memory.total),
             free: facts.memory.map(|memory| memory.free),
             weights: device.buffer_types(Role::Weight).iter().map(kind).collect(),

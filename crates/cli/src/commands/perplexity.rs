@@ -14,8 +14,8 @@ use crate::model_arguments::ModelArguments;
 use crate::printer::Printer;
 
 const EXAMPLES: &str = "Examples:
-  orlop man run > page.txt
-  orlop perplexity -f page.txt -c 256";
+  orlop man devices > page.txt
+  orlop perplexity -f page.txt -c 128";
 
 /// Which text to score.
 #[derive(Debug, Args)]

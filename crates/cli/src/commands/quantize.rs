@@ -14,7 +14,7 @@ use crate::printer::Printer;
 
 const EXAMPLES: &str = "Examples:
   orlop synth random.gguf --preset smollm2-135m
-  orlop quantize random.gguf small.gguf Q4_K_M
+  orlop quantize random.gguf small.gguf Q8_0
 
 Exit status: 0 written; 2 arguments or file make no sense; 1 anything else.";
 

@@ -1,3 +1,4 @@
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -5,13 +6,38 @@ use serde_json::Value;
 
 use crate::support::Run;
 
-/// Runs the command where the default model is kept for tests.
+/// Where the default model is kept for tests.
+fn cache() -> PathBuf {
+    let cache = std::env::var_os("ORLOP_CACHE").map(PathBuf::from);
+    cache.unwrap_or_else(|| concat!(env!("CARGO_TARGET_TMPDIR"), "/cache").into())
+}
+
+/// Something to run with the command and the default model at hand.
+pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(name);
+    command.env("ORLOP_CACHE", cache());
+    command
+}
+
+/// The command.
+pub(crate) fn command() -> Command {
+    program(env!("CARGO_BIN_EXE_orlop"))
+}
+
+/// The default model's file, fetched by asking for anything.
+pub(crate) fn default_model() -> String {
+    json(&["tokenize", "--json", "a"]);
+    let mut files = cache().read_dir().unwrap().map(|entry| entry.unwrap().path());
+    files
+        .find(|path| path.extension().is_some_and(|extension| extension == "gguf"))
+        .unwrap()
+        .display()
+        .to_string()
+}
+
+/// Runs the command.
 pub(crate) fn orlop(arguments: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
-    if std::env::var_os("ORLOP_CACHE").is_none() {
-        command.env("ORLOP_CACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
-    }
-    let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
+    let output = command().args(arguments).stdin(Stdio::null()).output().unwrap();
     Run {
         status: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),

@@ -119,3 +119,16 @@ fn nothing_is_allocated_after_the_first_call() {
     }
     assert_eq!(capacities(&sampler), first);
 }
+
+#[test]
+fn a_restart_counts_the_last_tokens_and_no_others() {
+    let options = SamplingOptions { repeat_penalty: 4.0, repeat_last: 2, ..SamplingOptions::greedy() };
+    let logits = [4.0, 3.0, 2.0, 1.5];
+    let mut sampler = Sampler::new(options, 0);
+    sampler.restart(&[0, 1, 2]);
+    assert_eq!(sampler.sample(&logits), 0, "the first of three is too long ago");
+    sampler.restart(&[2, 0, 1]);
+    assert_eq!(sampler.sample(&logits), 2);
+    sampler.restart(&[]);
+    assert_eq!(sampler.sample(&logits), 0);
+}

@@ -1,0 +1,84 @@
+use std::path::Path;
+
+use crate::support::Folder;
+use crate::terminal::Terminal;
+use crate::with_model::{orlop, program};
+
+fn help(arguments: &[&str]) -> String {
+    orlop(&[arguments, &["--help"]].concat()).result()
+}
+
+/// What `orlop --help` lists.
+fn commands() -> Vec<String> {
+    let help = help(&[]);
+    let lines =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names = lines.map(|line| line.split_whitespace().next().unwrap().to_owned());
+    names.filter(|name| name != "help").collect()
+}
+
+fn examples(help: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
+    lines.take_while(|line| !line.is_empty()).map(|line| line.trim_start().to_owned()).collect()
+}
+
+#[test]
+fn every_example_runs_as_printed() {
+    let folder = Folder::new();
+    let home = folder.path(".");
+    let found = Path::new(env!("CARGO_BIN_EXE_orlop")).parent().unwrap().display().to_string();
+    let path = format!("{found}:{}", std::env::var("PATH").unwrap());
+    let commands = commands();
+    assert!(commands.len() >= 12, "{commands:?}");
+    let pages = commands.iter().map(|command| help(&[command])).chain([help(&[])]);
+    for page in pages {
+        let examples = examples(&page);
+        assert!(!examples.is_empty(), "there are examples: {page}");
+        for line in examples {
+            let mut shell = program("sh");
+            shell.args(["-c", &line]).current_dir(&home).env("PATH", &path).env("XDG_STATE_HOME", &home);
+            let mut terminal = Terminal::start(&mut shell);
+            if line.starts_with("orlop run") && !line.contains('"') {
+                terminal.expect("Ctrl-D ends\n> ");
+                terminal.keys("\x04");
+            }
+            let (status, said) = terminal.end();
+            assert_eq!(status, Some(0), "{line}: {said}");
+        }
+    }
+    for written in
+        ["random.gguf", "small.gguf", "orlop.1", "orlop-run.1", "orlop-plan.1", "orlop.bash", "_orlop"]
+    {
+        assert!(folder.files().contains(&written.to_owned()), "{written}: {:?}", folder.files());
+    }
+}
+
+#[test]
+fn completions_know_the_commands_and_options() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = orlop(&["completions", shell]).result();
+        for expected in ["perplexity", "repeat-penalty", "completions"] {
+            assert!(script.contains(expected), "{shell}: {expected}");
+        }
+    }
+    assert!(orlop(&["completions", "abacus"]).refusal(2).contains("abacus"));
+}
+
+#[test]
+fn manual_pages_are_printed_and_written() {
+    assert!(orlop(&["man"]).result().contains(".SH SUBCOMMANDS"));
+    let page = orlop(&["man", "run"]).result();
+    assert!(page.contains("orlop\\-run") && page.contains("repeat\\-penalty"), "{page}");
+    assert!(orlop(&["man", "dance"]).refusal(2).contains("dance"));
+    assert!(orlop(&["man", "--output", "/nowhere/at/all"]).refusal(2).contains("/nowhere/at/all"));
+}
+
+#[test]
+fn colours_and_bars_are_for_terminals_alone() {
+    let run = orlop(&["run", "--verbose", "--temp", "0", "-n", "4", "-c", "64", "Hello"]);
+    assert!(!run.stderr.contains('\u{1b}') && !run.stdout.contains('\u{1b}'), "{run:?}");
+    for expected in ["threads", "repacked", "a context of 64 tokens", "tokens/s"] {
+        assert!(run.stderr.contains(expected), "{expected}: {run:?}");
+    }
+    assert!(!help(&["run"]).contains('\u{1b}'));
+}

@@ -1,0 +1,128 @@
+use orlop::gguf::{File, Writer};
+use serde_json::Value;
+
+use crate::support::Folder;
+use crate::terminal::Terminal;
+use crate::with_model::{command, default_model, json, orlop};
+
+#[test]
+fn mistakes_are_explained_and_the_chat_goes_on() {
+    let folder = Folder::new();
+    let mut chat = Terminal::chat(&["-n", "4", "-c", "256"], &folder.path("."));
+    chat.prompt();
+    for (line, expected) in [
+        ("/dance", "there is no command /dance; /help lists"),
+        ("/save", "/save needs the name of a file"),
+        ("/save /nowhere/at/all.txt", "/nowhere/at/all.txt cannot be written ("),
+        ("/reset everything", "/reset takes nothing behind it"),
+        ("/again", "there is no answer yet"),
+    ] {
+        chat.enter(line);
+        chat.expect(expected);
+        chat.expect("\n> ");
+    }
+    chat.enter("/help");
+    let help = chat.expect("\n> ");
+    for name in ["/help", "/reset", "/again", "/memory", "/save FILE", "/quit", "Ctrl-C"] {
+        assert!(help.contains(name), "{name}: {help}");
+    }
+    chat.keys(b"a\xff");
+    chat.expect("that was not UTF-8 text");
+    chat.prompt();
+    let (answer, counts) = chat.say("Say yes.");
+    assert!(!answer.is_empty() && counts.answered > 0);
+    chat.keys("\x04");
+    assert_eq!(chat.end().0, Some(0));
+}
+
+/// The default model with another chat template, or none.
+fn with_template(folder: &Folder, template: Option<&str>) -> String {
+    let file = File::open(default_model()).unwrap();
+    let mut writer = Writer::copy_of(&file).unwrap();
+    writer.metadata_mut().remove("tokenizer.chat_template");
+    if let Some(template) = template {
+        writer.set("tokenizer.chat_template", template).unwrap();
+    }
+    let path = folder.path("model.gguf");
+    writer.create(&path).unwrap();
+    path
+}
+
+#[test]
+fn without_a_template_that_works_a_chat_has_a_plain_form() {
+    let cases = [
+        (None, "the model has no chat template; a plain form is used"),
+        (Some("{% for"), "the chat template does not work"),
+        (Some("{{ raise_exception('not today') }}"), "not today"),
+    ];
+    for (template, expected) in cases {
+        let folder = Folder::new();
+        let model = with_template(&folder, template);
+        let mut chat = Terminal::chat(&["-m", &model, "-n", "24", "-c", "256"], &folder.path("."));
+        let mut said = chat.prompt();
+        said += &chat.say("Say yes.").0;
+        // A template may turn out to be broken when it is first used.
+        assert!(said.contains(expected), "{said}");
+        let run = orlop(&["run", "-m", &model, "-t", "1", "--chat", "--json", "-n", "1", "Say yes."]);
+        assert!(run.stderr.contains(expected), "{run:?}");
+        let plain = json(&["tokenize", "--json", "User: Say yes.\nAssistant:"]);
+        assert_eq!(serde_json::from_str::<Value>(&run.stdout).unwrap()["prompt_tokens"], plain["tokens"]);
+        chat.keys("\x04");
+        chat.end();
+    }
+}
+
+#[test]
+fn a_message_for_the_model_alone_goes_through_its_template() {
+    let run = json(&["run", "--chat", "--json", "-n", "1", "--system", "Be brief.", "Say yes."]);
+    let text = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay yes.<|im_end|>\n<|im_start|>assistant\n";
+    assert_eq!(run["prompt_tokens"], json(&["tokenize", "--json", text])["tokens"]);
+}
+
+#[test]
+fn a_penalty_for_repetition_changes_what_repeats() {
+    let prompt = "one two one two one two one two one two one";
+    let tokens = |penalty| {
+        json(&["run", "--json", "--temp", "0", "-n", "6", "--repeat-penalty", penalty, prompt])["tokens"]
+            .clone()
+    };
+    assert_ne!(tokens("1"), tokens("2"));
+    for bad in ["0", "-1", "much", "inf"] {
+        let said = orlop(&["run", &format!("--repeat-penalty={bad}"), prompt]).refusal(2);
+        assert!(said.contains("above 0"), "{said}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_comes_with_flags_that_do() {
+    const PROMPT: &str = "one two three four five six seven eight nine ten";
+    let said = orlop(&["bench", "-p", "3000", "-n", "16", "--budget", "cpu=105MB"]).refusal(3);
+    let flags = said.rsplit_once("; ").unwrap().1.strip_suffix(" fits").unwrap();
+    let fitting: Vec<&str> =
+        ["bench", "--json", "-r", "1", "--budget", "cpu=105MB"].into_iter().chain(flags.split(' ')).collect();
+    let tests = json(&fitting);
+    assert_eq!(tests.as_array().unwrap().len(), 2, "{tests}");
+
+    let said = orlop(&["run", "-c", "8", "-n", "2", PROMPT]).refusal(3);
+    let flags = said.rsplit_once("; ").unwrap().1.strip_suffix(" fits").unwrap();
+    let fitting: Vec<&str> =
+        ["run", "-n", "2", "--json", PROMPT].into_iter().chain(flags.split(' ')).collect();
+    assert_eq!(json(&fitting)["tokens"].as_array().unwrap().len(), 2);
+    let said = orlop(&["run", "--budget", "cpu=20MB", "Hi"]).refusal(3);
+    assert!(said.contains("not even a context of 1 fits"), "{said}");
+    let said = orlop(&["plan", "-c", "8192", "--budget", "cpu=200MB"]);
+    assert!(said.stdout.contains("does not fit; -c "), "{said:?}");
+}
+
+#[test]
+fn without_a_prompt_and_a_terminal_there_is_a_sentence() {
+    let said = orlop(&["run"]).refusal(2);
+    assert!(said.contains("standard input is empty"), "{said}");
+    let mut bad = command();
+    let folder = Folder::new();
+    let input = folder.file("prompt.txt", b"ab\xffcd");
+    let run = bad.arg("run").stdin(std::fs::File::open(input).unwrap()).output().unwrap();
+    let said = String::from_utf8(run.stderr).unwrap();
+    assert_eq!(run.status.code(), Some(2));
+    assert!(said.contains("not UTF-8 text (byte 3 of 5)"), "{said}");
+}

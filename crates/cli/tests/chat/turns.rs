@@ -1,0 +1,114 @@
+use serde_json::Value;
+
+use crate::support::Folder;
+use crate::terminal::Terminal;
+use crate::with_model::json;
+
+const TRANSCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chat/transcript.txt");
+
+/// The tokens that a message adds to SmolLM2's chat, from the end of the last answer on.
+fn tokens_of(message: &str) -> usize {
+    let text = format!("<|im_end|>\n<|im_start|>user\n{message}<|im_end|>\n<|im_start|>assistant\n");
+    json(&["tokenize", "--json", "--plain", &text])["tokens"].as_array().unwrap().len()
+}
+
+#[test]
+fn a_chat_of_five_turns_is_as_written_down() {
+    let folder = Folder::new();
+    let mut chat = Terminal::chat(&["-n", "48", "-c", "1024"], &folder.path("."));
+    chat.prompt();
+    let mut transcript = String::new();
+    let mut say = |chat: &mut Terminal, message: &str| {
+        let (answer, counts) = chat.say(message);
+        let (kept, new, answered) = (counts.kept, counts.new, counts.answered);
+        transcript += &format!("> {message}\n{answer}\n({kept} kept, {new} new, {answered} answered)\n\n");
+        (answer, counts)
+    };
+    let (first, counts) = say(&mut chat, "What is the capital of France?");
+    assert_eq!(counts.kept, 0);
+    let used = counts.used;
+
+    // The model ended its answer: all that is new is that end, and what was said.
+    let message = "Which river flows through it?";
+    let (_, counts) = say(&mut chat, message);
+    assert_eq!((counts.kept, counts.new), (used, tokens_of(message)));
+    let used = counts.used;
+
+    chat.enter("Tell me a long story about a ship.");
+    let begun = chat.expect(" ");
+    chat.keys("\x03");
+    let (rest, counts) = chat.answer();
+    assert!(rest.contains("stopped"), "{rest}");
+    assert!(counts.answered < 48 && counts.kept == used, "{counts:?}: {rest}");
+
+    chat.enter("/memory");
+    let memory = chat.expect(", by 3 turns\n> ");
+    assert!(memory.contains("repacked") && memory.contains(" of the context's 1024 tokens"), "{memory}");
+    chat.enter("/save chat.json");
+    chat.expect("chat.json holds the chat\n> ");
+    let saved: Value = serde_json::from_slice(&std::fs::read(folder.path("chat.json")).unwrap()).unwrap();
+    let roles: Vec<&str> =
+        saved.as_array().unwrap().iter().map(|said| said["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant", "user", "assistant"]);
+    assert_eq!(saved[1]["content"], first.as_str());
+    assert!(saved[5]["content"].as_str().unwrap().starts_with(&begun), "{saved}");
+
+    chat.enter("/reset");
+    chat.expect("what was said is forgotten\n> ");
+    let (again, counts) = say(&mut chat, "What is the capital of France?");
+    assert_eq!(again, first, "nothing of the turns before is left");
+    assert_eq!(counts.new, 1, "the beginning is still in the cache");
+    say(&mut chat, "Say it in one word.");
+
+    chat.keys("\x04");
+    let (status, said) = chat.end();
+    assert_eq!(status, Some(0), "{said}");
+    let history = std::fs::read_to_string(folder.path("orlop/history")).unwrap();
+    assert!(history.contains("Which river") && history.contains("/save"), "{history}");
+
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(TRANSCRIPT, &transcript).unwrap();
+    }
+    assert_eq!(transcript, std::fs::read_to_string(TRANSCRIPT).unwrap());
+}
+
+#[test]
+fn lines_are_edited_recalled_and_completed() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("orlop")).unwrap();
+    folder.file("orlop/history", "#V2\nSay yes.\n");
+    let mut chat = Terminal::chat(&["-n", "4", "-c", "256"], &folder.path("."));
+    chat.prompt();
+    chat.keys("\x1b[A");
+    chat.expect("Say yes.");
+    chat.keys("\r");
+    let (first, _) = chat.answer();
+    chat.keys("/ag\t\r");
+    let (second, counts) = chat.answer();
+    assert!(second.ends_with(first.trim_start()), "{first:?} {second:?}");
+    assert_eq!(counts.new, 1);
+    chat.keys("/ret\x7fset\r");
+    chat.expect("forgotten\n> ");
+    chat.keys("Say\\\r");
+    chat.expect(". ");
+    chat.keys("ja é.\r");
+    chat.answer();
+    chat.enter("/save two lines.txt");
+    chat.expect("holds the chat\n> ");
+    let saved = std::fs::read_to_string(folder.path("two lines.txt")).unwrap();
+    assert!(saved.starts_with("user: Say\nja é.\n"), "{saved}");
+    chat.enter("/quit");
+    assert_eq!(chat.end().0, Some(0));
+}
+
+#[test]
+fn ctrl_c_at_the_prompt_asks_once_and_then_ends() {
+    let mut chat = Terminal::chat(&["-c", "256"], &Folder::new().path("."));
+    chat.prompt();
+    chat.keys("never mind");
+    chat.expect("never mind");
+    chat.keys("\x03");
+    chat.expect("Ctrl-C again, Ctrl-D or /quit ends the chat\n> ");
+    chat.keys("\x03");
+    assert_eq!(chat.end().0, Some(0));
+}
