@@ -81,7 +81,7 @@ fn describe(loaded: &Loaded) {
     let machine = blueprint.machine();
     for device in machine.indices() {
         let facts = machine.facts(device);
-        note(format_args!("{}: {}", machine.name(device), devices::described(&facts)));
+        note(format_args!("{}: {}", machine.name(device), devices::described(facts)));
     }
     note(memory_table::table(&loaded.engine.memory()));
     let (context, batch) = (blueprint.context(), blueprint.batch());
@@ -108,8 +108,12 @@ pub(crate) fn token_bar(tokens: usize, batch: usize) -> ProgressBar {
     if tokens <= batch || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("reading {wide_bar} {pos}/{len} tokens, {eta} left");
-    ProgressBar::new(tokens as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    // Not as wide as the terminal: Ctrl-C writes two letters behind it.
+    let style = ProgressStyle::with_template("reading {bar:30} {pos}/{len} tokens, {eta} left");
+    let bar =
+        ProgressBar::new(tokens as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.tick();
+    bar
 }
 
 /// What a library says, with what to do about it and the exit status that it means.

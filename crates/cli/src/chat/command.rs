@@ -23,8 +23,8 @@ const COMMANDS: [(&str, &str); 6] = [
     ("/quit", "end the chat; so does Ctrl-D"),
 ];
 
-const KEYS: &str = "Ctrl-C stops an answer. A line that ends in \\ goes on in the next; one that begins with a space is said \
-                    as it is, also if a / follows.";
+const KEYS: &str = "Ctrl-C stops an answer. A line that ends in \\ goes on in the next one.
+A line that begins with a space is said as it is, also if a / follows.";
 
 /// What the commands are called.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {

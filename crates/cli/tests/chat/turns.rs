@@ -112,3 +112,20 @@ fn ctrl_c_at_the_prompt_asks_once_and_then_ends() {
     chat.keys("\x03");
     assert_eq!(chat.end().0, Some(0));
 }
+
+#[test]
+fn a_long_prompt_shows_a_bar_and_can_be_stopped() {
+    let system = "The ship sailed on. ".repeat(150);
+    let arguments = ["-n", "2", "-c", "1024", "-ub", "32", "--system", &system];
+    let mut chat = Terminal::chat(&arguments, &Folder::new().path("."));
+    chat.prompt();
+    chat.keys("Hi\r");
+    chat.expect("reading ");
+    chat.keys("\x03");
+    chat.expect("stopped; what was said last is taken back\n");
+    chat.prompt();
+    let (_, counts) = chat.say("Hi");
+    assert!(counts.kept + counts.new > 750 && counts.kept % 32 == 0, "{counts:?}");
+    chat.keys("\x04");
+    assert_eq!(chat.end().0, Some(0));
+}
