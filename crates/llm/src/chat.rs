@@ -3,7 +3,7 @@ use std::ops::ControlFlow;
 use crate::sampling::Sampler;
 use crate::{
     ChatPrompt, ChatTemplate, End, Engine, Error, Message, Special, StopText, TemplateSource, TextStream,
-    Tokenizer, go_on,
+    Tokenizer, feed, go_on,
 };
 
 /// A conversation with a model. What the engine's cache holds of it is kept from turn to turn, so only new tokens are
@@ -165,10 +165,8 @@ impl Chat {
         (self.text, self.tokens) = (text, tokens);
         let new = &self.tokens[kept..];
         // Whether to stop is asked once the prompt is through: cancelling is for those who cannot wait.
-        let mut flow = heard(Heard::Prompt { done: 0, all: new.len() });
-        engine.feed_each(new, &mut |position, _| {
-            flow = heard(Heard::Prompt { done: position + 1, all: new.len() });
-        })?;
+        let mut flow = ControlFlow::Continue(());
+        feed(engine, new, &mut |done, all| flow = heard(Heard::Prompt { done, all }))?;
         let mut turn = Turn { kept, fed: new.len(), answered: 0, end: End::Stopped };
         sampler.restart(&self.tokens);
         let mark = if self.source() == TemplateSource::File { "" } else { PLAIN_MARK };

@@ -16,6 +16,32 @@ pub enum End {
     Stopped,
 }
 
+/// Feeds a prompt batch by batch; `progress` is told how many tokens are through, and how many there are.
+///
+/// # Errors
+/// As [`Engine::feed`].
+pub fn feed(
+    engine: &mut Engine,
+    prompt: &[u32],
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<(), Error> {
+    let (context, used) = (engine.blueprint().context(), engine.len());
+    if prompt.is_empty() {
+        return Err(Error::EmptyPrompt);
+    }
+    if (prompt.len() + used) as u64 > context {
+        return Err(Error::ContextFull { tokens: prompt.len(), context, used });
+    }
+    let mut done = 0;
+    progress(done, prompt.len());
+    for batch in prompt.chunks(engine.blueprint().batch().max(1) as usize) {
+        engine.feed(batch)?;
+        done += batch.len();
+        progress(done, prompt.len());
+    }
+    Ok(())
+}
+
 /// Feeds a prompt, and goes on as [`go_on`] does. Tokens of the prompt count for the repetition penalty.
 ///
 /// # Errors

@@ -31,7 +31,7 @@ pub use config::{Config, Experts, LayerConfig, StateSpace};
 pub use draft::{Part, Shape};
 pub use engine::{Engine, RecordedRun};
 pub use error::Error;
-pub use generate::{End, generate, go_on};
+pub use generate::{End, feed, generate, go_on};
 pub use mixture::{Candidate, FileType, Spread, Traits, mixture};
 pub use model::Model;
 pub use perplexity::{Perplexity, perplexity};

@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Args;
 use orlop::llm::{
     Chat, ChatTemplate, End, Error, Model, Outputs, Sampler, SamplingOptions, Special, TemplateSource,
-    TextStream, Tokenizer, go_on,
+    TextStream, Tokenizer, feed, go_on,
 };
 use serde::Serialize;
 
@@ -164,8 +164,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let (mut tokens, mut text, mut stream) = (Vec::new(), String::new(), TextStream::new());
     let begin = Instant::now();
     let bar = token_bar(prompt_tokens.len(), loaded.engine.blueprint().batch() as usize);
-    let fed =
-        loaded.engine.feed_each(&prompt_tokens, &mut |position, _| bar.set_position(position as u64 + 1));
+    let fed = feed(&mut loaded.engine, &prompt_tokens, &mut |done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
     fed.map_err(|error| match error {
         Error::ContextFull { tokens, .. } => {
