@@ -199,7 +199,7 @@ pub(super) fn chosen(input: &Input, arguments: &PlanArguments) -> Result<Vec<Gra
 
 /// The plan that `orlop plan` would report.
 pub(super) fn best(case: &GraphCase, arguments: &PlanArguments) -> Result<MemoryPlan, Failure> {
-    let Planned { ggml, own } = plan(case, arguments)?;
+    let Planned { ggml, own, .. } = plan(case, arguments)?;
     Ok(own.unwrap_or(ggml))
 }
 
