@@ -24,7 +24,7 @@ pub use steps::Part;
 /// Whether steps may change places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StepOrder {
-    /// Where the plan gets smaller by it.
+    /// Where the plan gets smaller by it and the device has nothing against it.
     #[default]
     Smallest,
     /// Never: steps run as they were given.

@@ -339,14 +339,12 @@ fn lower_and_plan(
         (0..steps.steps.len()).map(|index| (ArenaId::new(0), index as u32)).collect();
     let usage = usage_of(Lowered { graph, steps: &steps, at: &at }, &OneArena(&**arena_type))?;
     let usage = Arc::new(usage);
-    match options.order {
-        StepOrder::Given => Ok((steps, Arc::new(plan_memory(&usage, &options.plan)?))),
-        StepOrder::Smallest => {
-            let best = plan_reordered(&usage, &options.plan)?;
-            let steps = if best.gains() { steps.in_order(&best.order) } else { steps };
-            Ok((steps, Arc::new(best.plan)))
-        }
+    if options.order == StepOrder::Given || !device.steps_may_move() {
+        return Ok((steps, Arc::new(plan_memory(&usage, &options.plan)?)));
     }
+    let best = plan_reordered(&usage, &options.plan)?;
+    let steps = if best.gains() { steps.in_order(&best.order) } else { steps };
+    Ok((steps, Arc::new(best.plan)))
 }
 
 /// Inputs and results in the arena, everything else beside it.

@@ -27,6 +27,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// [`DeviceError::Unsupported`] for the first node it cannot run.
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError>;
 
+    /// Whether what [`Device::lower`] gives may be compiled in any order that keeps who touches the same bytes apart:
+    /// steps then say all that matters in their reads and writes. Default no: the order is the device's own.
+    fn steps_may_move(&self) -> bool {
+        false
+    }
+
     /// Makes steps runnable at the places given. The program holds its buffers and can run many times.
     ///
     /// # Errors

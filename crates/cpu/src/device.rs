@@ -160,6 +160,10 @@ impl Device for CpuDevice {
         lower(self, segment, &LowerOptions { max_threads, ..options.clone() })
     }
 
+    fn steps_may_move(&self) -> bool {
+        true
+    }
+
     fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
         Ok(Arc::new(CpuProgram::new(steps, bindings, self.isa, &self.name)?))
     }

@@ -23,7 +23,11 @@ impl Scene<'_> {
         let mut moved = false;
         let mut ordered = Vec::with_capacity(self.steps.len());
         for (split, steps) in self.steps.iter().enumerate() {
-            let found = self.part(split, &needed, |part| part.reordered(effort))?;
+            let device = self.machine.device(self.schedule.splits[split].device);
+            let found = match device.steps_may_move() {
+                true => self.part(split, &needed, |part| part.reordered(effort))?,
+                false => None,
+            };
             moved |= found.is_some();
             ordered.push(found.unwrap_or_else(|| steps.clone()));
         }

@@ -67,6 +67,10 @@ impl Device for ReferenceDevice {
         segment.one_step_per_node(self, options)
     }
 
+    fn steps_may_move(&self) -> bool {
+        true
+    }
+
     fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
         Ok(Arc::new(ReferenceProgram::new(self, Arc::clone(&self.name), steps, bindings)?))
     }

@@ -195,6 +195,10 @@ impl Device for TestDevice {
         lowered
     }
 
+    fn steps_may_move(&self) -> bool {
+        true
+    }
+
     fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
         self.ledger.check()?;
         let program = self.inner.compile(steps, &self.bindings_behind(steps, bindings)?)?;

@@ -34,9 +34,9 @@ fn bound_together(usage: &Usage, first: usize, second: usize) -> bool {
     let any = |some: &[ValueId], others: &[ValueId], holds: &dyn Fn(ValueId, ValueId) -> bool| {
         some.iter().any(|a| others.iter().any(|b| holds(*a, *b)))
     };
-    let hazard = |a: ValueId, b: ValueId| a == b || a == usage.value(b).root || overlap(a, b);
-    any(first.writes, &all(&second), &hazard)
-        || any(second.writes, &all(&first), &hazard)
+    let makes = |a: ValueId, b: ValueId| a == b || a == usage.value(b).root || overlap(a, b);
+    any(first.writes, &all(&second), &makes)
+        || any(second.writes, &all(&first), &overlap)
         || any(&all(&first), &all(&second), &look_at_one)
 }
 
