@@ -1,0 +1,41 @@
+//! What some models keep of each sequence instead of rows.
+
+use orlop_backend::StoredTensor;
+
+use super::Engine;
+use crate::{Blueprint, Error};
+
+impl Engine {
+    /// Whether the model keeps a state of each sequence instead of rows.
+    pub(super) fn keeps_states(&self) -> bool {
+        self.config().state_space.is_some()
+    }
+
+    /// What the model keeps of sequences, and the bytes of one.
+    fn states(&self) -> impl Iterator<Item = (&StoredTensor, u64)> {
+        let Blueprint { decode, settings, .. } = &self.blueprint;
+        let is_cache = |name: &str| {
+            decode.caches.iter().any(|(cache, _)| decode.graph.tensor(*cache).name.as_str() == name)
+        };
+        let stored = self.kept.tensors.iter().filter(move |tensor| is_cache(tensor.name()));
+        stored.map(|tensor| (tensor, tensor.desc().bytes() / settings.sequences))
+    }
+
+    /// A sequence's state as before its first token.
+    pub(super) fn clear_states(&self, slot: usize) -> Result<(), Error> {
+        for (states, bytes) in self.states() {
+            states.memset(slot as u64 * bytes, bytes, 0)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn copy_states(&self, from: usize, into: usize) -> Result<(), Error> {
+        let mut copied = Vec::new();
+        for (states, bytes) in self.states() {
+            copied.resize(bytes as usize, 0);
+            states.get(from as u64 * bytes, &mut copied)?;
+            states.set(into as u64 * bytes, &copied)?;
+        }
+        Ok(())
+    }
+}
