@@ -61,13 +61,8 @@ impl Part<'_> {
             let root = graph.get(id).map(|tensor| tensor.storage.root);
             let root =
                 root.ok_or_else(|| Error::BadLowering { what: format!("{id}, which is not there") })?;
-            if !values.contains_key(&root) {
-                values.insert(root, push(&mut usage, root, None));
-            }
-            if !values.contains_key(&id) {
-                let root = values.get(&root).copied();
-                values.insert(id, push(&mut usage, id, root));
-            }
+            let of = *values.entry(root).or_insert_with(|| push(&mut usage, root, None));
+            values.entry(id).or_insert_with(|| push(&mut usage, id, Some(of)));
         }
         let arena = ArenaId::new(0);
         let written: HashSet<Value> =

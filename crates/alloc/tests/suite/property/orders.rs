@@ -124,7 +124,8 @@ fn small_usage(dice: &mut Dice, steps: usize) -> Usage {
 fn optimum(usage: &Usage) -> u64 {
     fn visit(usage: &Usage, order: &mut Vec<usize>, best: &mut u64) {
         if order.len() == usage.step_count() {
-            let plan = plan_memory(&Arc::new(usage.in_order(order)), &PlanOptions::default()).unwrap();
+            let plan =
+                plan_memory(&Arc::new(usage.in_order(order)), &PlanOptions::default()).expect("a plan");
             *best = plan.total().min(*best);
         }
         for step in 0..usage.step_count() {
