@@ -32,7 +32,7 @@ pub enum StepOrder {
 }
 
 /// A usage of few steps is given the work of so many.
-const FEW_STEPS: u64 = 1000;
+const FEW_STEPS: u64 = 200;
 
 /// The plans of a usage in the order that was given and in the best one found.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ pub fn plan_reordered_until(
 /// order where none was found. Equal usages have equal orders.
 ///
 /// `effort` is the work allowed per step, in units of about one look at a step that could be next; a usage of few
-/// steps is given the work of a thousand. Steps of different arenas, what belongs to a group, and steps that copy
+/// steps is given the work of two hundred. Steps of different arenas, what belongs to a group, and steps that copy
 /// between arenas stay where they are; only steps between them change places.
 pub fn reorder(usage: &Usage, effort: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..usage.step_count()).collect();
