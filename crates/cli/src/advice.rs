@@ -38,5 +38,7 @@ pub(crate) fn prompt_too_long(engine: &Engine, tokens: usize, limit: Option<usiz
         }
         _ => "shorten it: no larger context fits".to_owned(),
     };
-    Failure::OverLimits(format!("the prompt has {tokens} tokens, and the context holds {context}; {offer}"))
+    Failure::OverLimits(format!(
+        "the prompt has {tokens} tokens, and a context of {context} is too small; {offer}"
+    ))
 }

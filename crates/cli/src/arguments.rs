@@ -70,14 +70,14 @@ pub(crate) fn definition() -> clap::Command {
 
 const EXAMPLES: &str = "Examples:
   orlop run --chat \"What is an orlop?\" -n 60
-  orlop plan -c 2048
   orlop devices
 
 `orlop COMMAND --help` has more.";
 
 const PLAN_HELP: &str = "Examples:
-  orlop plan -c 4096
-  orlop plan -c 8192 --budget cpu=200MiB
+  orlop synth random.gguf --preset smollm2-135m
+  orlop plan random.gguf -c 4096
+  orlop plan random.gguf -c 8192 --budget cpu=200MiB
   printf 'id,lower,upper,size\\na,0,2,64\\nb,1,3,64\\nc,2,4,64\\n' > problem.csv
   orlop plan problem.csv --explain
 
@@ -88,9 +88,9 @@ Exit status: 0 planned; 2 arguments or input make no sense; 3 not within the \
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_HELP)]
 pub(crate) struct PlanArguments {
-    /// A model (.gguf; without a file, the default one), buffers with lifetimes (.csv with the columns id,lower,upper,size and perhaps alignment), graphs that
+    /// A model (.gguf), buffers with lifetimes (.csv with the columns id,lower,upper,size and perhaps alignment), graphs that
     /// ggml planned (.jsonl), or a graph of our own (.json); each may be gzip-compressed.
-    pub(crate) file: Option<PathBuf>,
+    pub(crate) file: PathBuf,
     /// Print JSON: one object for a .csv, one line a graph for graphs.
     #[arg(long)]
     pub(crate) json: bool,
@@ -137,8 +137,9 @@ impl PlanArguments {
 }
 
 const INSPECT_HELP: &str = "Examples:
-  orlop inspect
-  orlop inspect --tensors
+  orlop synth random.gguf --preset smollm2-135m
+  orlop inspect random.gguf
+  orlop inspect random.gguf --tensors
 
 Exit status: 0 read; 2 arguments or file make no sense; 1 anything else.";
 
@@ -146,8 +147,8 @@ Exit status: 0 read; 2 arguments or file make no sense; 1 anything else.";
 #[derive(Debug, Args)]
 #[command(after_help = INSPECT_HELP)]
 pub(crate) struct InspectArguments {
-    /// A model (.gguf); of a split one, any part. Without it, the default one.
-    pub(crate) file: Option<PathBuf>,
+    /// A model (.gguf); of a split one, any part.
+    pub(crate) file: PathBuf,
     /// Print one JSON object: `version`, `metadata`, and `tensors` with each tensor.
     #[arg(long)]
     pub(crate) json: bool,

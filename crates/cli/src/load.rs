@@ -26,20 +26,15 @@ pub(crate) struct Loaded {
 
 /// Opens the model that was asked for, or the default one.
 pub(crate) fn open(path: Option<&Path>) -> Result<Model, Failure> {
-    let path = found(path)?;
+    let path = match path {
+        Some(path) => path.to_owned(),
+        None => default_model().map_err(Failure::Other)?,
+    };
     Model::open(&path).map_err(|error| match error {
         // These name the file themselves.
         Error::File(orlop::gguf::Error::Open { .. }) => failure(error),
         error => Failure::BadInput(format!("{}: {error}; give another model (-m)", path.display())),
     })
-}
-
-/// The file that was named, or the default model's.
-pub(crate) fn found(path: Option<&Path>) -> Result<PathBuf, Failure> {
-    match path {
-        Some(path) => Ok(path.to_owned()),
-        None => default_model().map_err(Failure::Other),
-    }
 }
 
 fn default_model() -> anyhow::Result<PathBuf> {

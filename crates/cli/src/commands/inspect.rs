@@ -10,18 +10,16 @@ use orlop::gguf::{Error, Model};
 
 use crate::arguments::InspectArguments;
 use crate::failure::Failure;
-use crate::load::found;
 use crate::printer::Printer;
 
 /// Says what is in a model file.
 pub(crate) fn run(arguments: &InspectArguments) -> Result<(), Failure> {
-    let file = found(arguments.file.as_deref())?;
-    let model = Model::open(&file).map_err(|error| refused(&file, &error))?;
+    let model = Model::open(&arguments.file).map_err(|error| refused(&arguments.file, &error))?;
     let mut printer = Printer::new();
     if arguments.json {
         return printer.json(&json::Report { model: &model, full: arguments.full });
     }
-    printer.line(text::Summary { path: &file, model: &model, full: arguments.full })?;
+    printer.line(text::Summary { path: &arguments.file, model: &model, full: arguments.full })?;
     if arguments.tensors {
         printer.line(text::Listing(&model))?;
     }

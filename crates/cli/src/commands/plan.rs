@@ -15,19 +15,18 @@ use crate::arguments::PlanArguments;
 use crate::failure::Failure;
 use crate::graph_file;
 use crate::input::{Input, Kind};
-use crate::load::found;
 use crate::problem_file::ProblemFile;
 
 /// Plans a file.
 pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
-    let file = found(arguments.file.as_deref())?;
+    let file = &arguments.file;
     if let Some(before) = &arguments.pictures.diff {
-        return diff::run(before, &file, arguments);
+        return diff::run(before, file, arguments);
     }
     if file.extension().is_some_and(|extension| extension == "gguf") {
-        return model::run(&file, arguments);
+        return model::run(file, arguments);
     }
-    let input = Input::read(&file)?;
+    let input = Input::read(file)?;
     match input.kind {
         Kind::Problem => problem::run(&ProblemFile::read(&input)?, arguments),
         Kind::Graphs => graphs::run(&graphs::chosen(&input, arguments)?, arguments),

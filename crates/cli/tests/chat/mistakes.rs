@@ -110,7 +110,7 @@ fn what_does_not_fit_comes_with_flags_that_do() {
     assert_eq!(json(&fitting)["tokens"].as_array().unwrap().len(), 2);
     let said = orlop(&["run", "--budget", "cpu=20MB", "Hi"]).refusal(3);
     assert!(said.contains("not even a context of 1 fits"), "{said}");
-    let said = orlop(&["plan", "-c", "8192", "--budget", "cpu=200MB"]);
+    let said = orlop(&["plan", &default_model(), "-c", "8192", "--budget", "cpu=200MB"]);
     assert!(said.stdout.contains("does not fit; -c "), "{said:?}");
 }
 
