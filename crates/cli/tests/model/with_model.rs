@@ -52,19 +52,6 @@ pub(crate) fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&run.stdout).unwrap()
 }
 
-/// The default model's file, fetched by asking for anything.
-pub(crate) fn default_model() -> String {
-    json(&["tokenize", "--json", "a"]);
-    let cache = std::env::var_os("ORLOP_CACHE").map(PathBuf::from);
-    let cache = cache.unwrap_or_else(|| concat!(env!("CARGO_TARGET_TMPDIR"), "/cache").into());
-    let mut files = cache.read_dir().unwrap().map(|entry| entry.unwrap().path());
-    files
-        .find(|path| path.extension().is_some_and(|extension| extension == "gguf"))
-        .unwrap()
-        .display()
-        .to_string()
-}
-
 /// Prompts, their token ids, and the ten largest logits behind them in exact arithmetic.
 pub(crate) fn prompts() -> Vec<Value> {
     let lines = include_str!("../fixtures/smollm2.jsonl").lines();
