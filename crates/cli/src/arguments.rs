@@ -39,7 +39,7 @@ struct Arguments {
 pub(crate) enum Command {
     /// Plan memory, and say how good the plan is.
     Plan(PlanArguments),
-    /// Go on from a prompt.
+    /// Go on from a prompt, or chat.
     Run(RunArguments),
     /// Measure tokens a second.
     Bench(BenchArguments),

@@ -165,9 +165,10 @@ impl Session {
         let (used, context) = (engine.len(), engine.blueprint().context());
         let mut printer = Printer::new();
         printer.line(memory_table::table(&engine.memory()))?;
-        printer.line(format!(
-            "{used} of the context's {context} tokens are in use, by {} turns",
-            self.chat.turns()
-        ))
+        let turns = match self.chat.turns() {
+            1 => "1 turn".to_owned(),
+            count => format!("{count} turns"),
+        };
+        printer.line(format!("{used} of the context's {context} tokens are in use, by {turns}"))
     }
 }

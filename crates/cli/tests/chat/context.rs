@@ -31,8 +31,9 @@ fn a_full_context_is_said_and_the_oldest_turns_can_go() {
     let (answer, counts) = chat.answer();
     assert!(!answer.is_empty() && counts.used <= 90 + 12, "{answer}: {counts:?}");
     chat.enter("/memory");
-    let memory = chat.expect(" turns\n> ");
+    let memory = chat.expect(" turn");
     let left: usize = memory.rsplit(' ').next().unwrap().parse().unwrap();
+    chat.prompt();
     assert!(left <= turns, "{left} of {turns}");
 
     let long = "word ".repeat(200);
