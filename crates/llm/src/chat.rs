@@ -16,7 +16,16 @@ pub struct Chat {
     text: String,
     /// The tokens of that text. The engine's cache holds the first of them.
     tokens: Vec<u32>,
+    /// Where answers begin and end.
+    seams: Vec<Seam>,
     fault: Option<Error>,
+}
+
+/// A place where text and tokens both can be cut.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seam {
+    bytes: usize,
+    tokens: usize,
 }
 
 /// What is heard during a turn.
@@ -52,7 +61,8 @@ const PLAIN_MARK: &str = "\nUser:";
 impl Chat {
     /// An empty conversation.
     pub fn new(template: ChatTemplate) -> Chat {
-        Chat { template, messages: Vec::new(), text: String::new(), tokens: Vec::new(), fault: None }
+        let (messages, tokens, seams) = (Vec::new(), Vec::new(), Vec::new());
+        Chat { template, messages, text: String::new(), tokens, seams, fault: None }
     }
 
     /// Begins with what the model is told to be; before anything else is said.
@@ -157,11 +167,13 @@ impl Chat {
         if tokens.len() as u64 > context {
             return Err(Error::ContextFull { tokens: tokens.len(), context, used: 0 });
         }
-        let cached = &self.tokens[..engine.len().min(self.tokens.len())];
-        let common = tokens.iter().zip(cached).take_while(|(new, old)| new == old).count();
+        let common = tokens.iter().zip(&self.tokens).take_while(|(new, old)| new == old).count();
         // The last token is always processed, as the answer begins with its logits.
-        engine.truncate(common.min(tokens.len().saturating_sub(1)));
+        engine.truncate(common.min(engine.len()).min(tokens.len().saturating_sub(1)));
         let kept = engine.len();
+        let Seam { bytes, .. } = self.last_seam(&text);
+        self.seams.retain(|seam| seam.bytes <= bytes && seam.tokens <= common);
+        self.seams.push(Seam { bytes: text.len(), tokens: tokens.len() });
         (self.text, self.tokens) = (text, tokens);
         let new = &self.tokens[kept..];
         // Whether to stop is asked once the prompt is through: cancelling is for those who cannot wait.
@@ -200,6 +212,7 @@ impl Chat {
             }
         }
         self.text.push_str(&raw);
+        self.seams.push(Seam { bytes: self.text.len(), tokens: self.tokens.len() });
         self.keep(content);
         Ok(turn)
     }
@@ -218,18 +231,28 @@ impl Chat {
     /// The tokens of a text: those that the model has seen or made stay as they were, as a text may be cut in several
     /// ways.
     fn tokens_of(&self, tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
-        let whole = || tokenizer.chat(text);
-        let Some(tail) = text.strip_prefix(&self.text).filter(|_| !self.text.is_empty()) else {
-            return whole();
-        };
-        let new = tokenizer.encode(tail, Special::Parse);
-        // Some tokenizers put a space before what they take for the beginning of a text.
-        let bytes = new.iter().flat_map(|id| tokenizer.decode_special(*id));
-        if new.first().is_some_and(|id| tokenizer.is_control(*id)) || bytes.eq(tail.as_bytes()) {
-            [&self.tokens[..], &new[..]].concat()
-        } else {
-            whole()
+        let Seam { bytes, tokens } = self.last_seam(text);
+        let tail = &text[bytes..];
+        if tokens == 0 {
+            return tokenizer.chat(text);
         }
+        let new = tokenizer.encode(tail, Special::Parse);
+        let spells =
+            |ids: &[u32]| ids.iter().flat_map(|id| tokenizer.decode_special(*id)).eq(tail.as_bytes());
+        // Some tokenizers put a space before what they take for the beginning of a text.
+        let new = match new.as_slice() {
+            ids @ [first, ..] if tokenizer.is_control(*first) => ids,
+            ids if spells(ids) => ids,
+            [_, ids @ ..] if spells(ids) => ids,
+            _ => return tokenizer.chat(text),
+        };
+        [&self.tokens[..tokens], new].concat()
+    }
+
+    /// The last seam up to which a text is the one that the model saw.
+    fn last_seam(&self, text: &str) -> Seam {
+        let same = text.bytes().zip(self.text.bytes()).take_while(|(new, old)| new == old).count();
+        self.seams.iter().rfind(|seam| seam.bytes <= same).copied().unwrap_or_default()
     }
 
     /// The conversation as text: by the model's template if that does it, else in the plain form.

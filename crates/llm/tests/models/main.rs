@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod arches;
+mod chat;
 mod devices;
 mod memory;
 mod reference;
