@@ -8,8 +8,8 @@
 use orlop_graph::DType;
 
 pub(crate) use super::eight_bit::{BLOCK_BYTES, Block, Numbers, quantize};
-use super::portable;
 pub(crate) use super::portable::{Kind, kind};
+use super::{portable, widened};
 use crate::isa::Isa;
 
 #[cfg(target_arch = "x86_64")]
@@ -48,6 +48,26 @@ pub(crate) fn expand(isa: Isa, dtype: DType, tiles: &[u8], panel: &mut [f32]) {
         Isa::Avx2 => unsafe { avx2::expand(dtype, tiles, panel) },
         _ => portable::expand(dtype, tiles, panel),
     }
+}
+
+/// Makes a panel of floats of one that was taken apart.
+pub(crate) fn decode_panel(isa: Isa, Kind { group, .. }: Kind, panel: &[f32], out: &mut [[f32; 16]]) {
+    let block = 128 + 48 * (32 / group);
+    widened(isa, || {
+        for (panel, out) in panel.chunks_exact(block).zip(out.as_chunks_mut::<32>().0) {
+            let (codes, groups) = panel.split_at(128);
+            for (number, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                let codes: &[f32; 16] = codes[16 * number..].first_chunk().expect("16 of 128");
+                let group = &groups[4 * number / group * 48..][16..48];
+                for (place, out) in out.iter_mut().enumerate() {
+                    for row in 0..16 {
+                        let code = (codes[row].to_bits() >> (8 * place)) as u8 as i8;
+                        out[row] = f32::from(code) * group[row] + group[16 + row];
+                    }
+                }
+            }
+        }
+    });
 }
 
 /// The products of a group in tiles with up to [`FEW`] rows of signed activations, 16 for each.

@@ -185,6 +185,20 @@ impl<'a> Left<'a> {
     /// Brings rows of a matrix into the panels.
     fn decode(&mut self, [i2, i3]: [u64; 2], columns: Range<u64>) {
         let panels = self.panels.as_chunks_mut::<ROWS>().0.chunks_exact_mut(self.depth);
+        let weights = &self.task.src[0];
+        if let (Some(layout), Some(kind)) = (weights.packed(), product::kind(weights.desc.dtype)) {
+            let (isa, dtype) = (self.task.isa, weights.desc.dtype);
+            let matrix = (i3 * weights.desc.extents[2] + i2) as usize * layout.groups();
+            // Taken apart, weights are smaller than as floats.
+            let apart = &mut self.rows[..self.depth / 32 * product::panel_floats(dtype)];
+            for (group, panel) in
+                (columns.start as usize / ROWS..).zip(panels).take(columns.clone().step_by(ROWS).count())
+            {
+                product::expand(isa, dtype, weights.group(matrix + group), apart);
+                product::decode_panel(isa, kind, apart, panel);
+            }
+            return;
+        }
         for (first, panel) in columns.clone().step_by(ROWS).zip(panels) {
             let rows = first..columns.end.min(first + ROWS as u64);
             let floats = &mut self.rows[..(rows.end - rows.start) as usize * self.depth];
