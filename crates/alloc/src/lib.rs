@@ -40,8 +40,8 @@ pub use inputs::{Inputs, check_length, get_whole, leafs_of, set_whole, unbound};
 pub use layouts::Layouts;
 pub use linear::LinearAllocator;
 pub use memory_plan::{
-    ArenaPlan, MemoryPlan, Misfit, PeakStorage, Place, PlanOptions, Storage, plan_as_ggml, plan_memory,
-    plan_memory_until,
+    ArenaPlan, MemoryPlan, Misfit, PeakStorage, Place, PlanOptions, Storage, plan_as_ggml, plan_like_ggml,
+    plan_memory, plan_memory_until,
 };
 pub use observe::{Event, Observer};
 pub use reorder::{Part, Reordered, StepOrder, plan_reordered, plan_reordered_until, reorder};

@@ -152,6 +152,21 @@ pub fn plan_as_ggml(usage: &Arc<Usage>) -> Result<MemoryPlan, Error> {
     Ok(assemble(usage, &traces, online))
 }
 
+/// Plans a usage with ggml's choice of what is done in place, moves into another buffer included, and with places
+/// that are at least as good as ggml's own, unless those break the limit of a chunk.
+///
+/// # Errors
+/// As [`plan_memory`].
+pub fn plan_like_ggml(usage: &Arc<Usage>, search: &Options) -> Result<MemoryPlan, Error> {
+    usage.validate()?;
+    let rules = Rules { sharing: Sharing::Direct, across_arenas: true };
+    let traces = vec![(Sharing::Direct, walk(usage, rules))];
+    let options = PlanOptions { search: *search, sharing: Sharing::Direct };
+    let arenas = (0..usage.arenas.len()).map(ArenaId::new);
+    let best = arenas.map(|arena| best_for_arena(usage, arena, &traces, &options, &|| false));
+    Ok(assemble(usage, &traces, best.collect::<Result<_, Error>>()?))
+}
+
 fn best_for_arena(
     usage: &Usage,
     arena: ArenaId,

@@ -1,0 +1,244 @@
+//! The functions of `ggml-alloc.h`.
+
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
+
+use crate::context;
+use crate::error::Error;
+use crate::graph_allocator::{GraphAllocator, Ids};
+use crate::raw::{
+    Backend, Buffer, BufferType, Context, Graph, GraphRef, STATUS_ALLOC_FAILED, STATUS_SUCCESS, Tensor,
+    TensorAllocator, TensorRef,
+};
+use crate::runtime::{Ours, Runtime, runtime, say, their};
+
+/// Runs what serves a call; a failure is said, and answered with `otherwise`.
+fn answer<T>(otherwise: T, serve: impl FnOnce() -> Result<T, Error>) -> T {
+    match catch_unwind(AssertUnwindSafe(serve)) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => {
+            let cause = std::error::Error::source(&error).and_then(|source| source.source());
+            let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+            say(format_args!("{error}{cause}"));
+            otherwise
+        }
+        Err(_) => otherwise,
+    }
+}
+
+/// A function of ggml's: served here, or passed on to the host's own of the same name where that is safer.
+macro_rules! exports {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($ours:ident $(, $argument:ident: $kind:ty)*) $(-> $result:ty)?, else $otherwise:expr, $serve:block
+    )*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the header says: pointers are null or objects of the host's that live, and no other thread uses them.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $kind),*) $(-> $result)? {
+            match runtime() {
+                Runtime::Ours($ours) => answer($otherwise, || $serve),
+                Runtime::Theirs(symbols) => {
+                    type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
+                    let name = concat!(stringify!($name), "\0");
+                    let name = std::ffi::CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
+                    let found = their(*symbols, name, $name as Function as *const c_void);
+                    // SAFETY: ggml's function of this name has this signature, and null is `None`.
+                    let function = unsafe { std::mem::transmute::<*const c_void, Option<Function>>(found) };
+                    match function {
+                        // SAFETY: the caller's promise is the same that this function asks for.
+                        Some(function) => unsafe { function($($argument),*) },
+                        None => $otherwise,
+                    }
+                }
+            }
+        }
+    )*};
+}
+
+exports! {
+    /// An allocator over a buffer.
+    fn ggml_tallocr_new(ours, buffer: *mut Buffer) -> TensorAllocator, else NOTHING, {
+        if buffer.is_null() {
+            return Err(Error::Null { what: "the buffer" });
+        }
+        Ok(context::allocator(&ours.host, buffer))
+    }
+
+    /// Gives a tensor the next bytes of a buffer.
+    fn ggml_tallocr_alloc(ours, allocator: *mut TensorAllocator, tensor: *mut Tensor) -> c_int,
+    else STATUS_ALLOC_FAILED, {
+        // SAFETY: the caller's promise.
+        let allocator = unsafe { allocator.as_mut() }.filter(|allocator| !allocator.buffer.is_null());
+        let allocator = allocator.ok_or(Error::Null { what: "the allocator" })?;
+        // SAFETY: the caller's promise.
+        let tensor = unsafe { TensorRef::new(tensor) }.ok_or(Error::Null { what: "the tensor" })?;
+        context::allocate(&ours.host, allocator, tensor)?;
+        Ok(STATUS_SUCCESS)
+    }
+
+    /// A graph allocator over buffers of one type.
+    fn ggml_gallocr_new(ours, buft: *mut BufferType) -> *mut GraphAllocator, else null_mut(), {
+        Ok(Box::into_raw(Box::new(GraphAllocator::new(ours, &[buft])?)))
+    }
+
+    /// A graph allocator over buffers of several types.
+    fn ggml_gallocr_new_n(ours, bufts: *mut *mut BufferType, count: c_int) -> *mut GraphAllocator,
+    else null_mut(), {
+        let count = usize::try_from(count).map_err(|_| Error::Null { what: "the list of buffer types" })?;
+        // SAFETY: the caller's promise: the list has so many.
+        let bufts = unsafe { list(bufts.cast_const(), count) };
+        let bufts = bufts.ok_or(Error::Null { what: "the list of buffer types" })?;
+        Ok(Box::into_raw(Box::new(GraphAllocator::new(ours, bufts)?)))
+    }
+
+    /// Gives a graph allocator and its buffers back.
+    fn ggml_gallocr_free(_ours, allocator: *mut GraphAllocator), else (), {
+        if !allocator.is_null() {
+            // SAFETY: the caller's promise: it was made by one of the functions above, and is not used again.
+            drop(unsafe { Box::from_raw(allocator) });
+        }
+        Ok(())
+    }
+
+    /// Plans a graph, and allocates what that takes.
+    fn ggml_gallocr_reserve(_ours, allocator: *mut GraphAllocator, graph: *mut Graph) -> bool, else false, {
+        // SAFETY: the caller's promise.
+        let (allocator, graph) = unsafe { both(allocator, graph) }?;
+        allocator.reserve(graph, Ids::NONE).map(|()| true)
+    }
+
+    /// As `ggml_gallocr_reserve`, with a buffer type for each node and leaf.
+    fn ggml_gallocr_reserve_n(
+        _ours,
+        allocator: *mut GraphAllocator,
+        graph: *mut Graph,
+        node_buffer_ids: *const c_int,
+        leaf_buffer_ids: *const c_int
+    ) -> bool, else false, {
+        // SAFETY: the caller's promise.
+        let (allocator, graph) = unsafe { both(allocator, graph) }?;
+        // SAFETY: the caller's promise: null, or a number for each.
+        let ids = unsafe { ids(graph, node_buffer_ids, leaf_buffer_ids) };
+        allocator.reserve(graph, ids).map(|()| true)
+    }
+
+    /// Bytes that `ggml_gallocr_reserve_n` would allocate, for each buffer type.
+    fn ggml_gallocr_reserve_n_size(
+        _ours,
+        allocator: *mut GraphAllocator,
+        graph: *mut Graph,
+        node_buffer_ids: *const c_int,
+        leaf_buffer_ids: *const c_int,
+        sizes: *mut usize
+    ), else (), {
+        // SAFETY: the caller's promise.
+        let count = unsafe { allocator.as_ref() }.map_or(0, GraphAllocator::len);
+        if sizes.is_null() {
+            return Err(Error::Null { what: "the list of sizes" });
+        }
+        // SAFETY: the caller's promise: there is room for a number for each buffer type.
+        let sizes = unsafe { std::slice::from_raw_parts_mut(sizes, count) };
+        sizes.fill(0);
+        // SAFETY: the caller's promise.
+        let (allocator, graph) = unsafe { both(allocator, graph) }?;
+        // SAFETY: the caller's promise: null, or a number for each.
+        let ids = unsafe { ids(graph, node_buffer_ids, leaf_buffer_ids) };
+        sizes.copy_from_slice(&allocator.measure(graph, ids)?);
+        Ok(())
+    }
+
+    /// Gives the tensors of a graph their places.
+    fn ggml_gallocr_alloc_graph(_ours, allocator: *mut GraphAllocator, graph: *mut Graph) -> bool, else false, {
+        // SAFETY: the caller's promise.
+        let (allocator, graph) = unsafe { both(allocator, graph) }?;
+        allocator.allocate(graph)
+    }
+
+    /// Bytes of a buffer.
+    fn ggml_gallocr_get_buffer_size(_ours, allocator: *mut GraphAllocator, id: c_int) -> usize, else 0, {
+        // SAFETY: the caller's promise.
+        let allocator = unsafe { allocator.as_ref() };
+        Ok(allocator.zip(usize::try_from(id).ok()).map_or(0, |(allocator, id)| allocator.buffer_bytes(id)))
+    }
+
+    /// Bytes that `ggml_backend_alloc_ctx_tensors_from_buft` would allocate.
+    fn ggml_backend_alloc_ctx_tensors_from_buft_size(ours, context: *mut Context, buft: *mut BufferType) -> usize,
+    else 0, {
+        if buft.is_null() {
+            return Err(Error::Null { what: "the buffer type" });
+        }
+        context::measure_all(&ours.host, context, buft)
+    }
+
+    /// A buffer for all tensors of a context.
+    fn ggml_backend_alloc_ctx_tensors_from_buft(
+        ours,
+        context: *mut Context,
+        buft: *mut BufferType
+    ) -> *mut Buffer, else null_mut(), {
+        all_of_context(ours, context, buft)
+    }
+
+    /// A buffer for all tensors of a context, of a backend's usual type.
+    fn ggml_backend_alloc_ctx_tensors(ours, context: *mut Context, backend: *mut Backend) -> *mut Buffer,
+    else null_mut(), {
+        if backend.is_null() {
+            return Err(Error::Null { what: "the backend" });
+        }
+        all_of_context(ours, context, ours.host.default_buffer_type(backend))
+    }
+
+    /// Whether an op may write over its operands.
+    fn ggml_op_can_inplace(ours, op: c_int) -> bool, else false, {
+        Ok(ours.may_overwrite(op))
+    }
+}
+
+const NOTHING: TensorAllocator =
+    TensorAllocator { buffer: null_mut(), base: null_mut(), alignment: 1, offset: 0 };
+
+fn all_of_context(ours: &Ours, context: *mut Context, buft: *mut BufferType) -> Result<*mut Buffer, Error> {
+    if buft.is_null() {
+        return Err(Error::Null { what: "the buffer type" });
+    }
+    context::allocate_all(&ours.host, context, buft)
+}
+
+/// A list that somebody handed over; `None` if it is null and not empty.
+///
+/// # Safety
+/// It is null, or has so many entries, which stay as they are for as long as the result is used.
+unsafe fn list<'a, T>(first: *const T, count: usize) -> Option<&'a [T]> {
+    if count == 0 {
+        return Some(&[]);
+    }
+    // SAFETY: the caller's promise.
+    (!first.is_null()).then(|| unsafe { std::slice::from_raw_parts(first, count) })
+}
+
+/// # Safety
+/// As [`list`], with an entry for each node and leaf.
+unsafe fn ids<'a>(graph: GraphRef<'_>, nodes: *const c_int, leafs: *const c_int) -> Ids<'a> {
+    // SAFETY: the caller's promise.
+    let nodes = unsafe { list(nodes, graph.node_count()) };
+    // SAFETY: the caller's promise.
+    let leafs = unsafe { list(leafs, graph.leaf_count()) };
+    Ids { leafs, nodes }
+}
+
+/// # Safety
+/// Both are null or live, the allocator made here, and no other thread uses them.
+unsafe fn both<'a>(
+    allocator: *mut GraphAllocator,
+    graph: *const Graph,
+) -> Result<(&'a mut GraphAllocator, GraphRef<'a>), Error> {
+    // SAFETY: the caller's promise.
+    let allocator = unsafe { allocator.as_mut() }.ok_or(Error::Null { what: "the allocator" })?;
+    // SAFETY: the caller's promise.
+    let graph = unsafe { GraphRef::new(graph) }.ok_or(Error::Null { what: "the graph" })?;
+    Ok((allocator, graph))
+}

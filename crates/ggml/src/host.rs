@@ -1,0 +1,133 @@
+//! The functions of the host's ggml that this library calls.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use crate::raw::{Backend, Buffer, BufferType, Context, Graph, InitParams, Tensor};
+use crate::symbols::Symbols;
+
+/// One table of functions: a field each, found by name, and a method that calls it.
+macro_rules! host {
+    (
+        required { $($name:ident = $symbol:literal ($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)* }
+        optional { $($may:ident = $may_symbol:literal ($($may_argument:ident: $may_kind:ty),*) -> $may_result:ty;)* }
+    ) => {
+        /// ggml, as it was found in this process.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct Host {
+            $($name: unsafe extern "C" fn($($kind),*) $(-> $result)?,)*
+            $($may: Option<unsafe extern "C" fn($($may_kind),*) -> $may_result>,)*
+        }
+
+        impl Host {
+            /// Looks all of them up; what is missing is named.
+            pub(crate) fn find(symbols: Symbols) -> Result<Host, &'static CStr> {
+                Ok(Host {
+                    $($name: {
+                        let found = symbols($symbol);
+                        if found.is_null() {
+                            return Err($symbol);
+                        }
+                        // SAFETY: ggml's function of this name has had this signature in all versions that have it.
+                        unsafe {
+                            std::mem::transmute::<*const c_void, unsafe extern "C" fn($($kind),*) $(-> $result)?>(found)
+                        }
+                    },)*
+                    $($may: {
+                        let found = symbols($may_symbol);
+                        // SAFETY: as above, and null is `None`.
+                        unsafe {
+                            std::mem::transmute::<
+                                *const c_void,
+                                Option<unsafe extern "C" fn($($may_kind),*) -> $may_result>,
+                            >(found)
+                        }
+                    },)*
+                })
+            }
+
+            $(
+                // Pointers come from the host itself, or were made as its header asks.
+                pub(crate) fn $name(&self, $($argument: $kind),*) $(-> $result)? {
+                    // SAFETY: the function is the host's, and whoever calls it here hands on objects of the host's that
+                    // are alive.
+                    unsafe { (self.$name)($($argument),*) }
+                }
+            )*
+
+            $(
+                pub(crate) fn $may(&self, $($may_argument: $may_kind),*) -> Option<$may_result> {
+                    let function = self.$may?;
+                    // SAFETY: as above.
+                    Some(unsafe { function($($may_argument),*) })
+                }
+            )*
+        }
+    };
+}
+
+host! {
+    required {
+        tensor_overhead = c"ggml_tensor_overhead" () -> usize;
+        graph_overhead_custom = c"ggml_graph_overhead_custom" (size: usize, grads: bool) -> usize;
+        init = c"ggml_init" (params: InitParams) -> *mut Context;
+        free = c"ggml_free" (context: *mut Context);
+        new_tensor_4d = c"ggml_new_tensor_4d"
+            (context: *mut Context, dtype: c_int, a: i64, b: i64, c: i64, d: i64) -> *mut Tensor;
+        view_1d = c"ggml_view_1d" (context: *mut Context, of: *mut Tensor, extent: i64, offset: usize) -> *mut Tensor;
+        add = c"ggml_add" (context: *mut Context, a: *mut Tensor, b: *mut Tensor) -> *mut Tensor;
+        set_input = c"ggml_set_input" (tensor: *mut Tensor);
+        set_output = c"ggml_set_output" (tensor: *mut Tensor);
+        get_name = c"ggml_get_name" (tensor: *const Tensor) -> *const c_char;
+        op_name = c"ggml_op_name" (op: c_int) -> *const c_char;
+        type_name = c"ggml_type_name" (dtype: c_int) -> *const c_char;
+        nbytes = c"ggml_nbytes" (tensor: *const Tensor) -> usize;
+        new_graph_custom = c"ggml_new_graph_custom" (context: *mut Context, size: usize, grads: bool) -> *mut Graph;
+        build_forward_expand = c"ggml_build_forward_expand" (graph: *mut Graph, tensor: *mut Tensor);
+        graph_n_nodes = c"ggml_graph_n_nodes" (graph: *mut Graph) -> c_int;
+        graph_nodes = c"ggml_graph_nodes" (graph: *mut Graph) -> *mut *mut Tensor;
+        get_no_alloc = c"ggml_get_no_alloc" (context: *mut Context) -> bool;
+        get_first_tensor = c"ggml_get_first_tensor" (context: *const Context) -> *mut Tensor;
+        get_next_tensor = c"ggml_get_next_tensor" (context: *const Context, tensor: *mut Tensor) -> *mut Tensor;
+        buft_name = c"ggml_backend_buft_name" (buft: *mut BufferType) -> *const c_char;
+        buft_alloc_buffer = c"ggml_backend_buft_alloc_buffer" (buft: *mut BufferType, bytes: usize) -> *mut Buffer;
+        buft_get_alignment = c"ggml_backend_buft_get_alignment" (buft: *mut BufferType) -> usize;
+        buft_get_max_size = c"ggml_backend_buft_get_max_size" (buft: *mut BufferType) -> usize;
+        buft_get_alloc_size = c"ggml_backend_buft_get_alloc_size"
+            (buft: *mut BufferType, tensor: *const Tensor) -> usize;
+        buffer_free = c"ggml_backend_buffer_free" (buffer: *mut Buffer);
+        buffer_get_base = c"ggml_backend_buffer_get_base" (buffer: *mut Buffer) -> *mut c_void;
+        buffer_get_size = c"ggml_backend_buffer_get_size" (buffer: *mut Buffer) -> usize;
+        buffer_get_alignment = c"ggml_backend_buffer_get_alignment" (buffer: *mut Buffer) -> usize;
+        buffer_get_alloc_size = c"ggml_backend_buffer_get_alloc_size"
+            (buffer: *mut Buffer, tensor: *const Tensor) -> usize;
+        buffer_set_usage = c"ggml_backend_buffer_set_usage" (buffer: *mut Buffer, usage: c_int);
+        buffer_reset = c"ggml_backend_buffer_reset" (buffer: *mut Buffer);
+        multi_buffer = c"ggml_backend_multi_buffer_alloc_buffer" (buffers: *mut *mut Buffer, count: usize) -> *mut Buffer;
+        cpu_buffer_from_ptr = c"ggml_backend_cpu_buffer_from_ptr" (memory: *mut c_void, bytes: usize) -> *mut Buffer;
+        tensor_alloc = c"ggml_backend_tensor_alloc"
+            (buffer: *mut Buffer, tensor: *mut Tensor, address: *mut c_void) -> c_int;
+        view_init = c"ggml_backend_view_init" (tensor: *mut Tensor) -> c_int;
+        default_buffer_type = c"ggml_backend_get_default_buffer_type" (backend: *mut Backend) -> *mut BufferType;
+    }
+    optional {
+        version = c"ggml_version" () -> *const c_char;
+        // From 0.22 on, buffer types may have their own way with a context's tensors.
+        buft_alloc_buffer_n = c"ggml_backend_buft_alloc_buffer_n"
+            (buft: *mut BufferType, tensors: *mut *mut Tensor, count: c_int) -> *mut Buffer;
+        buft_get_alloc_size_n = c"ggml_backend_buft_get_alloc_size_n"
+            (buft: *mut BufferType, tensors: *mut *mut Tensor, count: c_int) -> usize;
+        // Before that, one had.
+        buft_is_meta = c"ggml_backend_buft_is_meta" (buft: *mut BufferType) -> bool;
+        meta_alloc_ctx_tensors = c"ggml_backend_meta_alloc_ctx_tensors_from_buft"
+            (context: *mut Context, buft: *mut BufferType) -> *mut Buffer;
+    }
+}
+
+/// A text of the host's.
+pub(crate) fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: ggml's names end in a zero, and stay.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

@@ -1,0 +1,261 @@
+//! ggml's objects as they lie in memory. All fields stand where every supported version has them, which
+//! [`crate::layout`] checks before anything here is used.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::fmt;
+use std::ptr::NonNull;
+
+/// Operands of a tensor.
+pub const MAX_SRC: usize = 10;
+
+/// Set from outside, before the graph runs.
+pub const FLAG_INPUT: i32 = 1;
+
+/// Read from outside, after the graph ran.
+pub const FLAG_OUTPUT: i32 = 2;
+
+/// A tensor's op where nothing computes it.
+pub const OP_NONE: c_int = 0;
+
+/// All went well.
+pub const STATUS_SUCCESS: c_int = 0;
+
+/// There was not enough memory.
+pub const STATUS_ALLOC_FAILED: c_int = -2;
+
+/// A buffer for results.
+pub const USAGE_COMPUTE: c_int = 2;
+
+/// ggml's tensor, up to its name, the length of which is the host's choice.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Tensor {
+    /// Number of the element type.
+    pub dtype: c_int,
+    /// Where its bytes are.
+    pub buffer: *mut Buffer,
+    /// Extents, innermost first.
+    pub ne: [i64; 4],
+    /// Strides in bytes.
+    pub nb: [usize; 4],
+    /// Number of the op that computes it.
+    pub op: c_int,
+    /// The op's parameters.
+    pub op_params: [i32; 16],
+    /// Bits, see [`FLAG_INPUT`].
+    pub flags: i32,
+    /// What the op reads; gaps are allowed.
+    pub src: [*mut Tensor; MAX_SRC],
+    /// The tensor that this one is a view of.
+    pub view_src: *mut Tensor,
+    /// Bytes from its beginning.
+    pub view_offs: usize,
+    /// Its bytes.
+    pub data: *mut c_void,
+    /// Text that ends in a zero.
+    pub name: [c_char; 64],
+}
+
+/// ggml's graph, up to its leafs.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Graph {
+    /// Most nodes.
+    pub size: c_int,
+    /// Tensors that are computed.
+    pub n_nodes: c_int,
+    /// Tensors that are not.
+    pub n_leafs: c_int,
+    /// The first, in the order of execution.
+    pub nodes: *mut *mut Tensor,
+    /// Not ours to read.
+    pub grads: *mut *mut Tensor,
+    /// Not ours to read.
+    pub grad_accs: *mut *mut Tensor,
+    /// The second.
+    pub leafs: *mut *mut Tensor,
+}
+
+/// What a context is made with.
+#[repr(C)]
+#[derive(Debug)]
+pub struct InitParams {
+    /// Bytes for tensors and graphs.
+    pub mem_size: usize,
+    /// Where, or null.
+    pub mem_buffer: *mut c_void,
+    /// Tensors get no memory.
+    pub no_alloc: bool,
+}
+
+/// ggml's allocator over one buffer, which callers hold by value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TensorAllocator {
+    /// The buffer.
+    pub buffer: *mut Buffer,
+    /// Its beginning.
+    pub base: *mut c_void,
+    /// A power of two.
+    pub alignment: usize,
+    /// The next free byte.
+    pub offset: usize,
+}
+
+macro_rules! opaque {
+    ($($(#[$doc:meta])* $name:ident)*) => {$(
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Debug)]
+        pub struct $name {
+            _private: [u8; 0],
+        }
+    )*};
+}
+
+opaque! {
+    /// A buffer of ggml's.
+    Buffer
+    /// A kind of buffer of ggml's.
+    BufferType
+    /// A backend of ggml's.
+    Backend
+    /// A context of ggml's.
+    Context
+}
+
+/// A tensor of the host's, which may be read.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct TensorRef(NonNull<Tensor>);
+
+impl TensorRef {
+    /// A tensor that somebody handed over; `None` for null.
+    ///
+    /// # Safety
+    /// It is null, or a tensor of a layout that was checked, which lives and is left alone by other threads for as long
+    /// as the result, or what was reached through it, is used.
+    pub(crate) unsafe fn new(tensor: *mut Tensor) -> Option<TensorRef> {
+        NonNull::new(tensor).map(TensorRef)
+    }
+
+    pub(crate) fn as_ptr(self) -> *mut Tensor {
+        self.0.as_ptr()
+    }
+
+    /// For a field at a time: the host writes to tensors between two calls of ours.
+    fn get(&self) -> &Tensor {
+        // SAFETY: `new` was promised a tensor that lives and that nobody writes to while this reference is there, which
+        // is no longer than one of the functions below.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub(crate) fn data(self) -> *mut c_void {
+        self.get().data
+    }
+
+    pub(crate) fn buffer(self) -> *mut Buffer {
+        self.get().buffer
+    }
+
+    pub(crate) fn op(self) -> c_int {
+        self.get().op
+    }
+
+    /// Element type, extents and strides.
+    pub(crate) fn layout(self) -> (c_int, [i64; 4], [usize; 4]) {
+        let tensor = self.get();
+        (tensor.dtype, tensor.ne, tensor.nb)
+    }
+
+    pub(crate) fn flags(self) -> i32 {
+        self.get().flags
+    }
+
+    pub(crate) fn view_offs(self) -> usize {
+        self.get().view_offs
+    }
+
+    pub(crate) fn sources(self) -> [Option<TensorRef>; MAX_SRC] {
+        // SAFETY: a tensor's operands are null or tensors that live as long as it does.
+        self.get().src.map(|source| unsafe { TensorRef::new(source) })
+    }
+
+    pub(crate) fn view_src(self) -> Option<TensorRef> {
+        // SAFETY: the root of a view is a tensor that lives as long as the view does.
+        unsafe { TensorRef::new(self.get().view_src) }
+    }
+
+    /// It has memory of somebody else's, or will have.
+    pub(crate) fn is_elsewhere(self) -> bool {
+        !self.data().is_null() || !self.buffer().is_null()
+    }
+
+    pub(crate) fn name(self) -> String {
+        let bytes = self.get().name.map(|byte| byte as u8);
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+
+    /// Takes back what binding has set.
+    pub(crate) fn unbind(self) {
+        let tensor = self.0.as_ptr();
+        // SAFETY: the tensor lives, see `new`, nobody else uses it during a call, and no reference to it is there.
+        unsafe { (*tensor).data = std::ptr::null_mut() };
+        // SAFETY: as above.
+        unsafe { (*tensor).buffer = std::ptr::null_mut() };
+    }
+}
+
+impl fmt::Debug for TensorRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:p}", self.0)
+    }
+}
+
+/// The lists of a graph of the host's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GraphRef<'a> {
+    nodes: &'a [*mut Tensor],
+    leafs: &'a [*mut Tensor],
+}
+
+impl<'a> GraphRef<'a> {
+    /// A graph that somebody handed over; `None` for null, and where a list is shorter than none.
+    ///
+    /// # Safety
+    /// It is null, or a graph of a layout that was checked; it and its tensors live and are left alone by other
+    /// threads for as long as the result, or what was reached through it, is used.
+    pub(crate) unsafe fn new(graph: *const Graph) -> Option<GraphRef<'a>> {
+        // SAFETY: the caller's promise.
+        let graph = unsafe { graph.as_ref() }?;
+        let list = |first: *mut *mut Tensor, count: c_int| {
+            let count = usize::try_from(count).ok()?;
+            if count == 0 {
+                return Some(&[][..]);
+            }
+            // SAFETY: a graph's lists hold as many tensors as it says, and live as long as it does.
+            (!first.is_null()).then(|| unsafe { std::slice::from_raw_parts(first.cast_const(), count) })
+        };
+        Some(GraphRef { nodes: list(graph.nodes, graph.n_nodes)?, leafs: list(graph.leafs, graph.n_leafs)? })
+    }
+
+    pub(crate) fn node_count(self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn leaf_count(self) -> usize {
+        self.leafs.len()
+    }
+
+    /// The nodes; `None` for one that is null.
+    pub(crate) fn nodes(self) -> impl ExactSizeIterator<Item = Option<TensorRef>> + 'a {
+        // SAFETY: a graph's tensors live as long as it does.
+        self.nodes.iter().map(|node| unsafe { TensorRef::new(*node) })
+    }
+
+    /// The leafs; `None` for one that is null.
+    pub(crate) fn leafs(self) -> impl ExactSizeIterator<Item = Option<TensorRef>> + 'a {
+        // SAFETY: as for the nodes.
+        self.leafs.iter().map(|leaf| unsafe { TensorRef::new(*leaf) })
+    }
+}

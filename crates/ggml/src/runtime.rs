@@ -1,0 +1,128 @@
+//! What is found out at the first call, and holds for the rest.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+
+use crate::host::{Host, text};
+use crate::layout::{Mismatch, verify};
+use crate::symbols::{Symbols, of_process};
+
+/// Who serves calls.
+#[derive(Debug)]
+pub(crate) enum Runtime {
+    /// Orlop.
+    Ours(Ours),
+    /// The host's own functions, found through these symbols.
+    Theirs(Symbols),
+}
+
+/// The host as it was found, and what the user wants.
+#[derive(Debug)]
+pub(crate) struct Ours {
+    pub(crate) host: Host,
+    op_can_inplace: Option<unsafe extern "C" fn(c_int) -> bool>,
+    /// `ORLOP_GGML_LOG`: print sizes.
+    pub(crate) log: bool,
+    /// `ORLOP_GGML_PLAN`: write plans into this folder.
+    pub(crate) folder: Option<PathBuf>,
+    /// Plans so far.
+    pub(crate) plans: AtomicU64,
+}
+
+static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
+static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+
+/// Ops that write over their operands, by name, for a host that keeps its own list to itself.
+const IN_PLACE: [&str; 21] = [
+    "FILL",
+    "SCALE",
+    "DIAG_MASK_ZERO",
+    "DIAG_MASK_INF",
+    "ADD",
+    "ADD_ID",
+    "ADD1",
+    "SUB",
+    "MUL",
+    "DIV",
+    "SQR",
+    "SQRT",
+    "LOG",
+    "UNARY",
+    "ROPE",
+    "ROPE_BACK",
+    "SILU_BACK",
+    "RMS_NORM",
+    "RMS_NORM_BACK",
+    "SOFT_MAX",
+    "SOFT_MAX_BACK",
+];
+
+/// Names the functions of the host's, for programs in which they cannot be looked up, such as those that hold ggml
+/// and this library both and export nothing. False once anything was called: it is too late then.
+pub fn use_symbols(symbols: Symbols) -> bool {
+    RUNTIME.get().is_none() && SYMBOLS.set(symbols).is_ok()
+}
+
+/// Who serves calls in this process.
+pub(crate) fn runtime() -> &'static Runtime {
+    RUNTIME.get_or_init(|| {
+        let symbols = SYMBOLS.get().copied().unwrap_or(of_process);
+        let host = Host::find(symbols)
+            .map_err(|name| Mismatch::Missing { name: name.to_string_lossy().into_owned() });
+        let verified = host.and_then(|host| verify(&host).map(|layout| (host, layout)));
+        match verified {
+            Ok((host, layout)) => {
+                let ours = Ours::new(host, symbols);
+                if ours.log {
+                    let version = host.version().map(text).unwrap_or_default();
+                    say(format_args!("ggml {version}, laid out as in {}", layout.versions));
+                }
+                Runtime::Ours(ours)
+            }
+            Err(why) => {
+                say(format_args!(
+                    "this ggml is not one that Orlop knows ({why}); its own allocator stays in place"
+                ));
+                Runtime::Theirs(symbols)
+            }
+        }
+    })
+}
+
+impl Ours {
+    fn new(host: Host, symbols: Symbols) -> Ours {
+        let folder = std::env::var_os("ORLOP_GGML_PLAN").filter(|folder| !folder.is_empty());
+        let log = std::env::var_os("ORLOP_GGML_LOG").is_some_and(|value| !value.is_empty() && value != "0");
+        let found =
+            their(symbols, c"ggml_op_can_inplace", crate::exports::ggml_op_can_inplace as *const c_void);
+        // SAFETY: ggml's function of this name has this signature, and null is `None`.
+        let op_can_inplace = unsafe {
+            std::mem::transmute::<*const c_void, Option<unsafe extern "C" fn(c_int) -> bool>>(found)
+        };
+        Ours { host, op_can_inplace, log, folder: folder.map(PathBuf::from), plans: AtomicU64::new(0) }
+    }
+
+    /// Whether an op may write over its operands: the host's list, as backends rely on it.
+    pub(crate) fn may_overwrite(&self, op: c_int) -> bool {
+        match self.op_can_inplace {
+            // SAFETY: it takes any op that a tensor of the host's has.
+            Some(can) => unsafe { can(op) },
+            None => IN_PLACE.contains(&text(self.host.op_name(op)).as_str()),
+        }
+    }
+}
+
+/// The host's function of this name; null if there is none, or only ours.
+pub(crate) fn their(symbols: Symbols, name: &CStr, ours: *const c_void) -> *const c_void {
+    let found = symbols(name);
+    if found == ours { std::ptr::null() } else { found }
+}
+
+/// A line for the user.
+pub(crate) fn say(line: std::fmt::Arguments<'_>) {
+    use std::io::Write;
+    // Where nobody listens, the work goes on.
+    let _ = writeln!(std::io::stderr(), "orlop: {line}");
+}
