@@ -13,7 +13,7 @@ use crate::symbols::{Symbols, of_process};
 #[derive(Debug)]
 pub(crate) enum Runtime {
     /// Orlop.
-    Ours(Ours),
+    Ours(Box<Ours>),
     /// The host's own functions, found through these symbols.
     Theirs(Symbols),
 }
@@ -79,7 +79,7 @@ pub(crate) fn runtime() -> &'static Runtime {
                     let version = host.version().map(text).unwrap_or_default();
                     say(format_args!("ggml {version}, laid out as in {}", layout.versions));
                 }
-                Runtime::Ours(ours)
+                Runtime::Ours(Box::new(ours))
             }
             Err(why) => {
                 say(format_args!(

@@ -87,15 +87,27 @@ fn take(left: &AtomicI64) -> bool {
 
 struct HostBuffer {
     kind: Option<&'static Kind>,
-    memory: Vec<u64>,
+    _memory: Vec<u64>,
     base: *mut c_void,
     bytes: usize,
     parts: Vec<*mut Buffer>,
 }
 
 const OPS: [&CStr; 14] = [
-    c"NONE", c"VIEW", c"ADD", c"MUL", c"SCALE", c"CONCAT", c"PAD", c"MEAN", c"RESHAPE", c"MUL_MAT", c"CPY",
-    c"SOFT_MAX", c"FLASH_ATTN_EXT", c"SQR",
+    c"NONE",
+    c"VIEW",
+    c"ADD",
+    c"MUL",
+    c"SCALE",
+    c"CONCAT",
+    c"PAD",
+    c"MEAN",
+    c"RESHAPE",
+    c"MUL_MAT",
+    c"CPY",
+    c"SOFT_MAX",
+    c"FLASH_ATTN_EXT",
+    c"SQR",
 ];
 
 pub(crate) fn op(name: &str) -> c_int {
@@ -123,7 +135,7 @@ fn buffer<'a>(buffer: *mut Buffer) -> &'a mut HostBuffer {
 }
 
 pub(crate) fn make(context: *mut Context, op: c_int, sources: &[*mut Tensor], bytes: usize) -> *mut Tensor {
-    assert!(sources.len() <= MAX_SRC && bytes % 4 == 0);
+    assert!(sources.len() <= MAX_SRC && bytes.is_multiple_of(4));
     let mut src = [null_mut(); MAX_SRC];
     src[..sources.len()].copy_from_slice(sources);
     let elements = (bytes / 4) as i64;
@@ -168,7 +180,14 @@ pub(crate) extern "C" fn free(context: *mut Context) {
     }
 }
 
-extern "C" fn new_tensor_4d(context: *mut Context, dtype: c_int, a: i64, b: i64, c: i64, d: i64) -> *mut Tensor {
+extern "C" fn new_tensor_4d(
+    context: *mut Context,
+    dtype: c_int,
+    a: i64,
+    b: i64,
+    c: i64,
+    d: i64,
+) -> *mut Tensor {
     let made = make(context, OP_NONE, &[], 4 * (a * b * c * d) as usize);
     let row = 4 * a as usize;
     let tensor = at(made);
@@ -178,7 +197,12 @@ extern "C" fn new_tensor_4d(context: *mut Context, dtype: c_int, a: i64, b: i64,
     made
 }
 
-pub(crate) extern "C" fn view_1d(context: *mut Context, of: *mut Tensor, extent: i64, offset: usize) -> *mut Tensor {
+pub(crate) extern "C" fn view_1d(
+    context: *mut Context,
+    of: *mut Tensor,
+    extent: i64,
+    offset: usize,
+) -> *mut Tensor {
     let made = make(context, op("VIEW"), &[of], 4 * extent as usize);
     let (root, before) = match at(of).view_src.is_null() {
         true => (of, 0),
@@ -260,13 +284,13 @@ fn give(kind: Option<&'static Kind>, bytes: usize) -> *mut Buffer {
     let mut memory = vec![0u64; (bytes + alignment).div_ceil(8)];
     let base = memory.as_mut_ptr().cast::<u8>();
     let base = base.wrapping_add(base.align_offset(alignment)).cast();
-    Box::into_raw(Box::new(HostBuffer { kind, memory, base, bytes, parts: Vec::new() })).cast()
+    Box::into_raw(Box::new(HostBuffer { kind, _memory: memory, base, bytes, parts: Vec::new() })).cast()
 }
 
 extern "C" fn buft_alloc_buffer(buft: *mut BufferType, bytes: usize) -> *mut Buffer {
     let kind = kind(buft);
     // As ggml does it: nothing at all is always there.
-    if bytes > 0 && (bytes > isize::MAX as usize || !take(&kind.willing)) {
+    if bytes > 0 && (bytes > 1 << 30 || !take(&kind.willing)) {
         return null_mut();
     }
     kind.live.lock().unwrap().push(bytes);

@@ -1,0 +1,8 @@
+//! The exported functions, over a ggml of our own.
+
+mod bad_input;
+mod contexts;
+mod host;
+mod plans;
+mod rig;
+mod scenarios;
