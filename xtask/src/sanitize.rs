@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::{cargo, packages};
 
-const PACKAGES: [&str; 4] = ["--package", "orlop-cpu", "--package", "orlop-backend"];
+const PACKAGES: [&str; 6] =
+    ["--package", "orlop-cpu", "--package", "orlop-backend", "--package", "orlop-ggml"];
 
 /// Left out under valgrind. The first two would take minutes each, and the conformance set is in another test as
 /// well, which runs it with each set of instructions on two threads. Asking for absurd sizes, as the last does, is
