@@ -12,6 +12,7 @@ mod reference;
 mod requirements;
 mod sanitize;
 mod test;
+mod test_ggml;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,6 +49,14 @@ enum Task {
         #[arg(long)]
         only: Option<sanitize::Tool>,
     },
+    /// Run a model under llama.cpp with and without Orlop's allocator in the place of ggml's, and compare.
+    TestGgml {
+        /// Holds `smollm2`; without it `../shared/reference`, and if that is not there, a few prompts.
+        folder: Option<PathBuf>,
+        /// Jobs of the build of llama.cpp; without it, as many as there are threads.
+        #[arg(long, value_name = "N")]
+        jobs: Option<usize>,
+    },
     /// Run every benchmark, or those of one kind.
     Bench {
         #[command(subcommand)]
@@ -65,6 +74,7 @@ fn main() -> ExitCode {
         Task::Corpus { folder, worst, options } => corpus::run(&folder, worst, &options),
         Task::Reference { folder } => reference::run(&folder),
         Task::Sanitize { only } => sanitize::run(only),
+        Task::TestGgml { folder, jobs } => test_ggml::run(folder, jobs),
         Task::Bench { kind, options } => bench::run(kind.as_ref(), &options),
     };
     match done {

@@ -1,9 +1,9 @@
 //! `cargo xtask bench peers`: the same questions to `orlop` and to llama.cpp, in turn.
 
-mod build;
-mod measure;
-mod models;
-mod process;
+pub(crate) mod build;
+pub(crate) mod measure;
+pub(crate) mod models;
+pub(crate) mod process;
 mod report;
 mod traffic;
 

@@ -18,37 +18,53 @@ pub(super) fn folder() -> PathBuf {
     cargo::target().join("peers")
 }
 
-pub(super) fn orlop() -> Result<PathBuf> {
+pub(crate) fn orlop() -> Result<PathBuf> {
     cargo::run(&mut cargo::cargo(&["build", "--release", "--package", "orlop-cli"]))?;
     Ok(cargo::orlop())
 }
 
 /// Builds llama.cpp for this very machine, in a project of its own.
 pub(super) fn llama_cpp(jobs: Option<usize>) -> Result<PathBuf> {
-    let folder = folder();
-    let source = folder.join("src");
-    fs::create_dir_all(&source).with_context(|| format!("making {}", source.display()))?;
-    write_if_changed(folder.join("Cargo.toml"), MANIFEST)?;
-    for (name, text) in SOURCES {
-        write_if_changed(source.join(name), text)?;
+    let release = Project { folder: folder(), manifest: MANIFEST, sources: &SOURCES }.build(jobs)?;
+    Ok(release.join(format!("peers{}", std::env::consts::EXE_SUFFIX)))
+}
+
+/// A project outside of the workspace that uses llama.cpp.
+pub(crate) struct Project<'a> {
+    /// Where it is put.
+    pub(crate) folder: PathBuf,
+    pub(crate) manifest: &'a str,
+    /// Names and texts.
+    pub(crate) sources: &'a [(&'a str, &'a str)],
+}
+
+impl Project<'_> {
+    /// Writes and builds it; gives the folder of what was built.
+    pub(crate) fn build(&self, jobs: Option<usize>) -> Result<PathBuf> {
+        let source = self.folder.join("src");
+        fs::create_dir_all(&source).with_context(|| format!("making {}", source.display()))?;
+        write_if_changed(self.folder.join("Cargo.toml"), self.manifest)?;
+        for (name, text) in self.sources {
+            write_if_changed(source.join(name), text)?;
+        }
+        let needed: [packages::Needed<'_>; 3] = [
+            ("cmake", &|| packages::runs("cmake", "--version")),
+            ("clang", &|| packages::runs("clang", "--version")),
+            ("libclang-dev", &|| std::env::var_os("LIBCLANG_PATH").is_some() || libclang()),
+        ];
+        packages::install(&needed, "building llama.cpp")?;
+        say("llama.cpp is built if it is not there yet, which takes minutes");
+        let target = self.folder.join("target");
+        let mut build = cargo::cargo(&["build", "--release"]);
+        build.current_dir(&self.folder).env("CARGO_TARGET_DIR", &target);
+        // Without `native` it is built for machines that have no AVX-512.
+        build.env("RUSTFLAGS", "-C target-cpu=native").env_remove("CARGO_ENCODED_RUSTFLAGS");
+        if let Some(jobs) = jobs {
+            build.arg(format!("-j{jobs}")).env("CMAKE_BUILD_PARALLEL_LEVEL", jobs.to_string());
+        }
+        cargo::run(&mut build)?;
+        Ok(target.join("release"))
     }
-    let needed: [packages::Needed<'_>; 3] = [
-        ("cmake", &|| packages::runs("cmake", "--version")),
-        ("clang", &|| packages::runs("clang", "--version")),
-        ("libclang-dev", &|| std::env::var_os("LIBCLANG_PATH").is_some() || libclang()),
-    ];
-    packages::install(&needed, "building llama.cpp")?;
-    say("llama.cpp is built if it is not there yet, which takes minutes");
-    let target = folder.join("target");
-    let mut build = cargo::cargo(&["build", "--release"]);
-    build.current_dir(&folder).env("CARGO_TARGET_DIR", &target);
-    // Without `native` it is built for machines that have no AVX-512.
-    build.env("RUSTFLAGS", "-C target-cpu=native").env_remove("CARGO_ENCODED_RUSTFLAGS");
-    if let Some(jobs) = jobs {
-        build.arg(format!("-j{jobs}")).env("CMAKE_BUILD_PARALLEL_LEVEL", jobs.to_string());
-    }
-    cargo::run(&mut build)?;
-    Ok(target.join("release").join(format!("peers{}", std::env::consts::EXE_SUFFIX)))
 }
 
 /// Leaves a file alone that is as it should be, so that nothing is built again.

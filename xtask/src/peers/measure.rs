@@ -243,7 +243,7 @@ pub(super) fn memory(programs: &Programs, case: &Case) -> Result<Pairs> {
 }
 
 /// The sum of lines such as `…: CPU compute buffer size =   97.31 MiB`.
-fn compute_buffers(log: &str) -> f64 {
+pub(crate) fn compute_buffers(log: &str) -> f64 {
     let size = |line: &str| {
         let (_, size) = line.split_once("compute buffer size =")?;
         let mebibytes: f64 = size.trim().strip_suffix("MiB")?.trim().parse().ok()?;

@@ -52,12 +52,12 @@ pub(super) fn usual(programs: &Programs, wanted: &dyn Fn(&str) -> bool) -> Resul
     let models = folder().join("models");
     fs::create_dir_all(&models).with_context(|| format!("making {}", models.display()))?;
     let path = |source: &Source| match source {
-        Source::Default => default_model(programs, &models),
+        Source::Default => default_model(&programs.ours, &models),
         Source::Quantized(to) => {
             let path = models.join(format!("SmolLM2-135M.{to}.gguf"));
             make_once(&path, || {
                 let mut command = Command::new(&programs.ours);
-                command.arg("quantize").arg(default_model(programs, &models)?).arg(&path).arg(to);
+                command.arg("quantize").arg(default_model(&programs.ours, &models)?).arg(&path).arg(to);
                 Ok(command)
             })
         }
@@ -86,7 +86,7 @@ fn make_once(path: &Path, command: impl FnOnce() -> Result<Command>) -> Result<P
 }
 
 /// Where it is kept already, or fetched to the models' folder.
-fn default_model(programs: &Programs, models: &Path) -> Result<PathBuf> {
+pub(crate) fn default_model(orlop: &Path, models: &Path) -> Result<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let kept = [
         Some(models.to_owned()),
@@ -102,7 +102,7 @@ fn default_model(programs: &Programs, models: &Path) -> Result<PathBuf> {
         return Ok(path);
     }
     say("fetching the default model");
-    ask(Command::new(&programs.ours).args(["tokenize", "a word"]).env("ORLOP_CACHE", models))?;
+    ask(Command::new(orlop).args(["tokenize", "a word"]).env("ORLOP_CACHE", models))?;
     let path = models.join(DEFAULT);
     ensure!(path.exists(), "the default model was fetched, but not to {}", path.display());
     Ok(path)

@@ -69,6 +69,6 @@ pub(super) fn first_output(command: &mut Command) -> Result<Duration> {
 }
 
 /// Says what is being done, where it is seen at once.
-pub(super) fn say(what: &str) {
+pub(crate) fn say(what: &str) {
     let _ = writeln!(std::io::stderr(), "xtask: {what}");
 }
