@@ -46,10 +46,13 @@ fn find<F: Copy>(library: *mut c_void, name: &CStr) -> Result<F> {
 
 impl Allocator {
     fn of(library: *mut c_void) -> Result<Allocator> {
-        let new: unsafe extern "C" fn(ggml_backend_buffer_type_t) -> ggml_gallocr_t =
-            find(library, c"ggml_gallocr_new")?;
+        // Not `ggml_gallocr_new`: ggml's own calls this one by its name, and would be answered by what was preloaded.
+        let new: unsafe extern "C" fn(*mut ggml_backend_buffer_type_t, c_int) -> ggml_gallocr_t =
+            find(library, c"ggml_gallocr_new_n")?;
         // SAFETY: ggml's type for ordinary memory is always there.
-        let handle = unsafe { new(ggml_backend_cpu_buffer_type()) };
+        let mut kind = unsafe { ggml_backend_cpu_buffer_type() };
+        // SAFETY: the list has one entry.
+        let handle = unsafe { new(&raw mut kind, 1) };
         Ok(Allocator {
             handle,
             free: find(library, c"ggml_gallocr_free")?,

@@ -1,5 +1,6 @@
 //! `cargo xtask test-ggml`: llama.cpp from shared libraries, with Orlop's allocator in the place of ggml's.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,8 +34,10 @@ pub(crate) fn run(folder: Option<PathBuf>, jobs: Option<usize>) -> Result<()> {
     cargo::run(&mut cargo::cargo(&["build", "--release", "--package", "orlop-ggml"]))?;
     let folder = cargo::target().join("test-ggml");
     let project = Project { folder: folder.clone(), manifest: MANIFEST, sources: &SOURCES };
+    let release = project.build(jobs)?;
     let setting = Setting {
-        release: project.build(jobs)?,
+        driver: release.join("driver"),
+        libraries: libraries(&release)?,
         library: cargo::target().join("release").join("liborlop_ggml.so"),
         model: model(&folder)?,
         prompts,
@@ -55,6 +58,17 @@ fn model(folder: &Path) -> Result<PathBuf> {
     default_model(&cargo::orlop(), folder).or_else(|_| default_model(&build::orlop()?, folder))
 }
 
+/// Where llama.cpp's own build has put them.
+fn libraries(release: &Path) -> Result<OsString> {
+    let builds = release.join("build");
+    let entries = fs::read_dir(&builds).with_context(|| format!("reading {}", builds.display()))?;
+    let folders = entries.flatten().map(|entry| entry.path().join("out"));
+    let folders = folders.flat_map(|out| ["lib", "lib64"].map(|name| out.join(name)));
+    let found: Vec<PathBuf> = folders.filter(|folder| folder.join("libggml-base.so").exists()).collect();
+    ensure!(!found.is_empty(), "no shared libraries of llama.cpp are in {}", builds.display());
+    Ok(std::env::join_paths(found)?)
+}
+
 /// A line for each prompt, as `tokens` reads them.
 fn prompts(folder: Option<PathBuf>) -> Result<String> {
     let is_given = folder.is_some();
@@ -70,8 +84,9 @@ fn prompts(folder: Option<PathBuf>) -> Result<String> {
 
 /// What is run.
 struct Setting {
-    /// The driver, and llama.cpp's libraries.
-    release: PathBuf,
+    driver: PathBuf,
+    /// The folders of llama.cpp's libraries.
+    libraries: OsString,
     library: PathBuf,
     model: PathBuf,
     prompts: String,
@@ -85,9 +100,8 @@ struct Said {
 
 impl Setting {
     fn driver(&self, preloaded: bool) -> Command {
-        let mut command = Command::new(self.release.join("driver"));
-        let libraries = [self.release.clone(), self.release.join("deps")];
-        command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).unwrap_or_default());
+        let mut command = Command::new(&self.driver);
+        command.env("LD_LIBRARY_PATH", &self.libraries);
         if preloaded {
             command.env("LD_PRELOAD", &self.library).env("ORLOP_GGML_LOG", "1");
         }

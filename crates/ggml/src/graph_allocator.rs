@@ -1,7 +1,7 @@
 //! The graph allocator.
 
 use std::collections::HashMap;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use orlop_alloc::{ArenaInfo, MemoryPlan, ValueId, plan_as_ggml, plan_like_ggml};
@@ -10,8 +10,8 @@ use orlop_plan::{Options, Strategy};
 use crate::census::Census;
 use crate::chunks::Chunks;
 use crate::error::Error;
-use crate::host::text;
-use crate::raw::{Buffer, BufferType, GraphRef, STATUS_SUCCESS, TensorRef};
+use crate::host::{Host, text};
+use crate::raw::{Buffer, BufferType, GraphRef, STATUS_ALLOC_FAILED, STATUS_SUCCESS, TensorRef};
 use crate::record::{Record, Spot};
 use crate::report;
 use crate::runtime::Ours;
@@ -231,30 +231,25 @@ impl GraphAllocator {
     }
 }
 
-fn bind_one(
-    host: &crate::host::Host,
-    tensor: TensorRef,
-    spot: Spot,
-    lists: &[Vec<(*mut Buffer, *mut c_void)>],
-) -> i32 {
-    match spot {
+/// What the host's own functions for one tensor do, but for checks that the plan has made already.
+fn bind_one(host: &Host, tensor: TensorRef, spot: Spot, lists: &[Vec<(*mut Buffer, *mut c_void)>]) -> c_int {
+    let (buffer, data) = match spot {
         Spot::Own { arena, chunk, offset, .. } if !tensor.is_elsewhere() => {
             let Some((buffer, base)) = lists[arena as usize].get(chunk as usize) else {
-                return crate::raw::STATUS_ALLOC_FAILED;
+                return STATUS_ALLOC_FAILED;
             };
-            host.tensor_alloc(*buffer, tensor.as_ptr(), base.wrapping_byte_add(offset as usize))
+            (*buffer, base.wrapping_byte_add(offset as usize))
         }
         Spot::View { .. } if tensor.buffer().is_null() => {
             // Some roots were given memory without buffers: so are their views.
-            let has_memory = |root: TensorRef| !root.buffer().is_null() && !root.data().is_null();
-            if tensor.view_src().is_some_and(has_memory) {
-                host.view_init(tensor.as_ptr())
-            } else {
-                STATUS_SUCCESS
-            }
+            let has_memory = |root: &TensorRef| !root.buffer().is_null() && !root.data().is_null();
+            let Some(root) = tensor.view_src().filter(has_memory) else { return STATUS_SUCCESS };
+            (root.buffer(), root.data().wrapping_byte_add(tensor.view_offs()))
         }
-        _ => STATUS_SUCCESS,
-    }
+        _ => return STATUS_SUCCESS,
+    };
+    tensor.bind(buffer, data);
+    host.buffer_init_tensor(buffer, tensor.as_ptr())
 }
 
 /// Bytes of each arena's chunks. Values without bytes need a chunk to lie in, too.

@@ -101,6 +101,7 @@ host! {
         buffer_get_alloc_size = c"ggml_backend_buffer_get_alloc_size"
             (buffer: *mut Buffer, tensor: *const Tensor) -> usize;
         buffer_set_usage = c"ggml_backend_buffer_set_usage" (buffer: *mut Buffer, usage: c_int);
+        buffer_init_tensor = c"ggml_backend_buffer_init_tensor" (buffer: *mut Buffer, tensor: *mut Tensor) -> c_int;
         buffer_reset = c"ggml_backend_buffer_reset" (buffer: *mut Buffer);
         multi_buffer = c"ggml_backend_multi_buffer_alloc_buffer" (buffers: *mut *mut Buffer, count: usize) -> *mut Buffer;
         cpu_buffer_from_ptr = c"ggml_backend_cpu_buffer_from_ptr" (memory: *mut c_void, bytes: usize) -> *mut Buffer;

@@ -196,13 +196,18 @@ impl TensorRef {
         String::from_utf8_lossy(&bytes[..end]).into_owned()
     }
 
-    /// Takes back what binding has set.
-    pub(crate) fn unbind(self) {
+    /// Says where its bytes are.
+    pub(crate) fn bind(self, buffer: *mut Buffer, data: *mut c_void) {
         let tensor = self.0.as_ptr();
         // SAFETY: the tensor lives, see `new`, nobody else uses it during a call, and no reference to it is there.
-        unsafe { (*tensor).data = std::ptr::null_mut() };
+        unsafe { (*tensor).data = data };
         // SAFETY: as above.
-        unsafe { (*tensor).buffer = std::ptr::null_mut() };
+        unsafe { (*tensor).buffer = buffer };
+    }
+
+    /// Takes back what binding has set.
+    pub(crate) fn unbind(self) {
+        self.bind(std::ptr::null_mut(), std::ptr::null_mut());
     }
 }
 

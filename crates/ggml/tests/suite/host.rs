@@ -343,7 +343,7 @@ extern "C" fn tensor_alloc(to: *mut Buffer, tensor: *mut Tensor, address: *mut c
     assert!(address.addr() + needs <= buffer_get_base(to).addr() + whole.bytes);
     assert_eq!(address.addr() % whole.kind.map_or(1, |kind| kind.alignment), 0);
     (tensor.buffer, tensor.data) = (to, address);
-    init_tensor(whole)
+    buffer_init_tensor(to, tensor)
 }
 
 extern "C" fn view_init(tensor: *mut Tensor) -> c_int {
@@ -353,11 +353,17 @@ extern "C" fn view_init(tensor: *mut Tensor) -> c_int {
     assert!(!root.buffer.is_null() && !root.data.is_null());
     tensor.buffer = root.buffer;
     tensor.data = root.data.wrapping_byte_add(tensor.view_offs);
-    init_tensor(buffer(root.buffer))
+    buffer_init_tensor(root.buffer, tensor)
 }
 
-fn init_tensor(buffer: &HostBuffer) -> c_int {
-    if buffer.kind.is_none_or(|kind| take(&kind.binds)) { STATUS_SUCCESS } else { -1 }
+/// Refuses tensors that do not lie inside.
+extern "C" fn buffer_init_tensor(to: *mut Buffer, tensor: *mut Tensor) -> c_int {
+    let whole = buffer(to);
+    let (tensor, base) = (at(tensor), buffer_get_base(to).addr());
+    let needs = if tensor.view_src.is_null() { buffer_get_alloc_size(to, tensor) } else { nbytes(tensor) };
+    assert!(tensor.buffer == to && tensor.data.addr() >= base);
+    assert!(tensor.data.addr() + needs <= base + whole.bytes);
+    if whole.kind.is_none_or(|kind| take(&kind.binds)) { STATUS_SUCCESS } else { -1 }
 }
 
 extern "C" fn tensor_overhead() -> usize {
@@ -485,6 +491,7 @@ pub(crate) fn symbols(name: &CStr) -> *const c_void {
         (c"ggml_backend_buffer_get_alignment", buffer_get_alignment as *const c_void),
         (c"ggml_backend_buffer_get_alloc_size", buffer_get_alloc_size as *const c_void),
         (c"ggml_backend_buffer_set_usage", buffer_set_usage as *const c_void),
+        (c"ggml_backend_buffer_init_tensor", buffer_init_tensor as *const c_void),
         (c"ggml_backend_buffer_reset", buffer_reset as *const c_void),
         (c"ggml_backend_multi_buffer_alloc_buffer", multi_buffer as *const c_void),
         (c"ggml_backend_cpu_buffer_from_ptr", cpu_buffer_from_ptr as *const c_void),
