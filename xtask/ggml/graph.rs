@@ -47,15 +47,17 @@ impl Model {
             let product = |a: i64, b: i64, x: *mut ggml_tensor| ggml_mul_mat(context, weight(a, b), x);
             let positions = input(GGML_TYPE_I32, tokens, 1);
             let rows = input(GGML_TYPE_I64, tokens, 1);
-            let mask = input(GGML_TYPE_F32, CACHE, tokens);
+            let mask = input(GGML_TYPE_F16, CACHE, tokens);
             let mut x = ggml_get_rows(context, weight(WIDTH, VOCABULARY), input(GGML_TYPE_I32, tokens, 1));
+            x = ggml_scale(context, x, 2.0);
             let rope = |x: *mut ggml_tensor, heads: i64| {
                 let x = ggml_reshape_3d(context, x, HEAD, heads, tokens);
                 ggml_rope_ext(context, x, positions, null_mut(), HEAD as i32, 0, 0, 1e4, 1.0, 0.0, 1.0, 0.0, 0.0)
             };
             for _ in 0..LAYERS {
                 let normed = norm(x);
-                let query = rope(product(WIDTH, WIDTH, normed), HEADS);
+                let bias = ggml_new_tensor_1d(weights, GGML_TYPE_F32, WIDTH);
+                let query = rope(ggml_add(context, product(WIDTH, WIDTH, normed), bias), HEADS);
                 let key = rope(product(WIDTH, HEAD * SHARED, normed), SHARED);
                 let value = product(WIDTH, HEAD * SHARED, normed);
                 let cache = |made: *mut ggml_tensor| {
@@ -67,18 +69,17 @@ impl Model {
                     ggml_permute(context, all, 0, 2, 1, 3)
                 };
                 ggml_build_forward_expand(graph, query);
-                let (key, value) = (cache(key), ggml_cont(context, ggml_transpose(context, cache(value))));
+                let (key, value) = (cache(key), cache(value));
                 let query = ggml_permute(context, query, 0, 2, 1, 3);
-                let scores = ggml_soft_max_ext(context, ggml_mul_mat(context, key, query), mask, 0.125, 0.0);
-                let mixed = ggml_permute(context, ggml_mul_mat(context, value, scores), 0, 2, 1, 3);
-                let mixed = ggml_cont_2d(context, mixed, WIDTH, tokens);
+                let mixed = ggml_flash_attn_ext(context, query, key, value, mask, 0.125, 0.0, 0.0);
+                let mixed = ggml_reshape_2d(context, mixed, WIDTH, tokens);
                 x = ggml_add(context, product(WIDTH, WIDTH, mixed), x);
                 let normed = norm(x);
                 let gate = ggml_silu(context, product(WIDTH, HIDDEN, normed));
                 let wide = ggml_mul(context, gate, product(WIDTH, HIDDEN, normed));
                 x = ggml_add(context, product(HIDDEN, WIDTH, wide), x);
             }
-            let logits = product(WIDTH, VOCABULARY, norm(x));
+            let logits = ggml_scale(context, product(WIDTH, VOCABULARY, norm(x)), 0.5);
             ggml_set_output(logits);
             ggml_build_forward_expand(graph, logits);
             let buffer = ggml_backend_alloc_ctx_tensors_from_buft(weights, ggml_backend_cpu_buffer_type());

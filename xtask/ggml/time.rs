@@ -94,7 +94,7 @@ impl Side {
         Ok(Side { library, allocator, first: Vec::new(), again: Vec::new(), allocate: Vec::new() })
     }
 
-    fn round(&mut self, model: &Model) -> Result<()> {
+    fn reserve(&mut self, model: &Model) -> Result<()> {
         let reserve = |allocator: &Allocator| {
             // SAFETY: both live; without numbers all is the first buffer's.
             unsafe { (allocator.reserve)(allocator.handle, model.graph, NOTHING, NOTHING) }
@@ -102,8 +102,11 @@ impl Side {
         model.clear();
         let fresh = Allocator::of(self.library)?;
         timed(&mut self.first, || reserve(&fresh))?;
-        drop(fresh);
-        timed(&mut self.again, || reserve(&self.allocator))?;
+        timed(&mut self.again, || reserve(&self.allocator))
+    }
+
+    fn allocate(&mut self, model: &Model) -> Result<()> {
+        model.clear();
         // SAFETY: both live.
         timed(&mut self.allocate, || unsafe { (self.allocator.allocate)(self.allocator.handle, model.graph) })
     }
@@ -133,8 +136,12 @@ pub(crate) fn compare(rounds: usize) -> Result<Value> {
     let model = Model::new(512);
     let (mut ours, mut ggml) = (Side::new(in_place)?, Side::new(theirs)?);
     for _ in 0..rounds.max(2) {
-        ours.round(&model)?;
-        ggml.round(&model)?;
+        ours.reserve(&model)?;
+        ggml.reserve(&model)?;
+    }
+    for _ in 0..rounds * 10 {
+        ours.allocate(&model)?;
+        ggml.allocate(&model)?;
     }
     Ok(json!({ "nodes": model.nodes(), "orlop": ours.answer(), "ggml": ggml.answer() }))
 }

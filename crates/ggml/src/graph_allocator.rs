@@ -18,7 +18,7 @@ use crate::runtime::Ours;
 use crate::usage::{Assigned, Questions, usage_of};
 
 /// Work allowed per storage: graphs of a thousand nodes are planned in a few milliseconds.
-const EFFORT: Options = Options { strategy: Strategy::Best, effort: 192 };
+const EFFORT: Options = Options { strategy: Strategy::Best, effort: 512 };
 
 /// What callers know as `ggml_gallocr_t`.
 #[derive(Debug)]
@@ -28,7 +28,8 @@ pub struct GraphAllocator {
     arena_of: Vec<usize>,
     arenas: Vec<Arena>,
     bufts: Vec<*mut BufferType>,
-    record: Option<Record>,
+    /// The last plan, and the arenas that it was made for.
+    record: Option<(Record, Assigned)>,
     /// The tensors of the graph at hand, by number.
     seen: Vec<Option<TensorRef>>,
 }
@@ -49,12 +50,6 @@ pub(crate) struct Ids<'a> {
 
 impl Ids<'_> {
     pub(crate) const NONE: Ids<'static> = Ids { leafs: None, nodes: None };
-}
-
-/// Where everything goes, and for whom that is.
-struct Planned {
-    census: Census,
-    plan: MemoryPlan,
 }
 
 impl GraphAllocator {
@@ -89,9 +84,15 @@ impl GraphAllocator {
         self.arena_of.len()
     }
 
-    /// Plans, and allocates what the plan needs. Where that fails, everything is as it was.
+    /// Plans, unless the last plan serves, and allocates what the plan needs. Where that fails, everything is as it was.
     pub(crate) fn reserve(&mut self, graph: GraphRef<'_>, ids: Ids<'_>) -> Result<(), Error> {
-        let Planned { census, plan } = self.plan(graph, ids, true)?;
+        let assigned = self.assigned(graph, ids)?;
+        let is_same = self.record.as_ref().is_some_and(|(_, planned)| *planned == assigned);
+        if is_same && self.fits(graph) {
+            return Ok(());
+        }
+        let census = Census::of(graph)?;
+        let plan = self.plan(&census, &assigned, true)?;
         let sizes = sizes(&plan);
         let mut grown = Vec::new();
         for (index, (arena, sizes)) in self.arenas.iter().zip(&sizes).enumerate() {
@@ -103,13 +104,13 @@ impl GraphAllocator {
             self.arenas[index].chunks = Some(chunks);
         }
         self.seen = census.tensors.iter().map(|tensor| Some(*tensor)).collect();
-        self.record = Some(Record::new(census, &plan));
+        self.record = Some((Record::new(census, &plan), assigned));
         Ok(())
     }
 
     /// Bytes that reserving would take, for each buffer type that was given. Changes nothing.
     pub(crate) fn measure(&self, graph: GraphRef<'_>, ids: Ids<'_>) -> Result<Vec<usize>, Error> {
-        let plan = self.plan(graph, ids, false)?.plan;
+        let plan = self.plan(&Census::of(graph)?, &self.assigned(graph, ids)?, false)?;
         let bytes = |arena: usize| plan.arenas[arena].peak as usize;
         Ok(self.only_first(&bytes))
     }
@@ -117,9 +118,7 @@ impl GraphAllocator {
     /// Gives every tensor of a graph its place, planning anew where the last plan does not serve; false where that is
     /// needed and the caller has to say which buffers are meant.
     pub(crate) fn allocate(&mut self, graph: GraphRef<'_>) -> Result<bool, Error> {
-        let (host, bufts) = (&self.ours.host, &self.bufts);
-        let fits = self.record.as_ref().is_some_and(|record| record.fits(graph, host, bufts, &mut self.seen));
-        if !fits {
+        if !self.fits(graph) {
             if self.len() != 1 {
                 return Ok(false);
             }
@@ -127,6 +126,12 @@ impl GraphAllocator {
         }
         self.bind()?;
         Ok(true)
+    }
+
+    /// Whether the last plan serves a graph, which is then the one that was seen last.
+    fn fits(&mut self, graph: GraphRef<'_>) -> bool {
+        let (host, bufts) = (&self.ours.host, &self.bufts);
+        self.record.as_ref().is_some_and(|(record, _)| record.fits(graph, host, bufts, &mut self.seen))
     }
 
     /// Bytes of a buffer; 0 if there is none yet, or an earlier one is the same.
@@ -144,9 +149,12 @@ impl GraphAllocator {
         self.arena_of.iter().enumerate().map(first).collect()
     }
 
-    fn plan(&self, graph: GraphRef<'_>, ids: Ids<'_>, may_use_what_is_there: bool) -> Result<Planned, Error> {
-        let assigned = self.assigned(graph, ids)?;
-        let census = Census::of(graph)?;
+    fn plan(
+        &self,
+        census: &Census,
+        assigned: &Assigned,
+        may_use_what_is_there: bool,
+    ) -> Result<MemoryPlan, Error> {
         let host = &self.ours.host;
         let bytes = |arena: usize, tensor: TensorRef| {
             host.buft_get_alloc_size(self.bufts[arena], tensor.as_ptr()) as u64
@@ -156,7 +164,7 @@ impl GraphAllocator {
         let mut larger = HashMap::new();
         loop {
             let infos = self.arenas.iter().map(|arena| arena.info.clone()).collect();
-            let usage = Arc::new(usage_of(&census, infos, &assigned, &questions, &larger));
+            let usage = Arc::new(usage_of(census, infos, assigned, &questions, &larger));
             let plan = self.place(&usage, may_use_what_is_there)?;
             // Who took over memory in another arena may need more there than at home.
             let before = larger.len();
@@ -169,8 +177,8 @@ impl GraphAllocator {
                 }
             }
             if larger.len() == before {
-                report::plan(self.ours, &census, &assigned, &plan);
-                return Ok(Planned { census, plan });
+                report::plan(self.ours, census, assigned, &plan);
+                return Ok(plan);
             }
         }
     }
@@ -211,7 +219,7 @@ impl GraphAllocator {
 
     /// Binds what was last seen. Where that fails, nothing is bound.
     fn bind(&mut self) -> Result<(), Error> {
-        let Some(record) = &self.record else { return Ok(()) };
+        let Some((record, _)) = &self.record else { return Ok(()) };
         let chunks = |arena: &Arena| arena.chunks.as_ref().map(Chunks::list).unwrap_or_default();
         let lists: Vec<Vec<(*mut Buffer, *mut c_void)>> = self.arenas.iter().map(chunks).collect();
         self.arenas.iter().filter_map(|arena| arena.chunks.as_ref()).for_each(Chunks::reset);

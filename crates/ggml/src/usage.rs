@@ -8,7 +8,7 @@ use crate::census::Census;
 use crate::raw::{FLAG_INPUT, FLAG_OUTPUT, OP_NONE, TensorRef};
 
 /// The arenas that leafs and nodes are placed in, by position.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Assigned {
     pub(crate) leafs: Vec<usize>,
     pub(crate) nodes: Vec<usize>,

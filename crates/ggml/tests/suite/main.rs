@@ -4,5 +4,6 @@ mod bad_input;
 mod contexts;
 mod host;
 mod plans;
+mod reports;
 mod rig;
 mod scenarios;

@@ -62,6 +62,25 @@ fn the_same_graph_may_be_reserved_twice_and_allocated_after() {
     rig.run();
 }
 
+#[test]
+fn reserving_a_smaller_graph_of_the_same_shape_keeps_the_larger_plan() {
+    let (a, b) = (Kind::new(usize::MAX, 32), Kind::new(usize::MAX, 32));
+    let allocator = Allocator::over(&[&a, &b]);
+    let graph = |bytes: usize| {
+        let rig = Rig::new();
+        let y = rig.op("MUL_MAT", &[rig.input(bytes)], bytes);
+        rig.output(rig.op("MUL_MAT", &[y], bytes));
+        (rig, y)
+    };
+    for (bytes, buffer) in [(640, 0), (64, 0), (640, 0), (64, 1), (64, 0)] {
+        let (rig, y) = graph(bytes);
+        assert!(allocator.reserve_n(&rig, &HashMap::from([(y, buffer)])) && allocator.allocate(&rig));
+        rig.run();
+        assert_eq!(place(y).0 == place(crate::host::nodes(rig.graph)[1]).0, buffer == 0);
+    }
+    assert_eq!((a.total(), b.total()), (1280, 64));
+}
+
 /// x, then four products, each of the one before; the last reads the one of this number as well.
 fn chain(also: usize) -> (Rig, Vec<*mut Tensor>) {
     let rig = Rig::new();

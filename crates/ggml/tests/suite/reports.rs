@@ -1,0 +1,60 @@
+//! What users see of plans. Settings hold for a whole process, so that another one is started for them.
+#![allow(clippy::unwrap_used)] // whatever is here is a test
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs one of the tests here with settings, and gives what it says to users.
+fn run(test: &str, settings: &[(&str, &str)]) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).envs(settings.iter().copied());
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+const TWO_KINDS: &str = "plans::a_marker_keeps_its_source_alive_and_a_copy_follows_it";
+
+#[test]
+fn sizes_are_logged_against_ggmls_own_where_that_is_asked_for() {
+    let said = run(TWO_KINDS, &[("ORLOP_GGML_LOG", "1")]);
+    let lines: Vec<&str> = said.lines().filter(|line| line.starts_with("orlop: ")).collect();
+    assert_eq!(
+        lines,
+        [
+            "orlop: ggml , laid out as in 0.21 to 0.26",
+            "orlop: graph 1 of 5 nodes: dummy 128 bytes, by ggml's own plan 128",
+            "orlop: graph 1 of 5 nodes: dummy 128 bytes, by ggml's own plan 128",
+        ]
+    );
+    assert_eq!(run(TWO_KINDS, &[("ORLOP_GGML_LOG", "0")]), "");
+}
+
+#[test]
+fn plans_are_written_as_graphs_that_can_be_planned_again() {
+    let folder = std::env::temp_dir().join(format!("orlop-ggml-{}", std::process::id()));
+    run(TWO_KINDS, &[("ORLOP_GGML_PLAN", folder.to_str().unwrap())]);
+    let files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    let json: Vec<_> =
+        files.iter().filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
+    assert_eq!(json.len(), 1);
+    let text = std::fs::read_to_string(json[0]).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let graph: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(graph["buffers"].as_array().unwrap().len(), 2);
+    assert_eq!(graph["buffers"][0]["peak"], 128);
+    assert_eq!(graph["buffers"][0]["ggml"], 128);
+    assert_eq!(graph["reserved"], serde_json::json!([128, 128]));
+    assert_eq!(graph["nodes"].as_array().unwrap().len(), 5);
+    let marker = &graph["tensors"][graph["nodes"][2][0].as_u64().unwrap() as usize];
+    assert_eq!((&marker["op"], &marker["view_src"]), (&Value::from("NONE"), &graph["nodes"][0][0]));
+    // Everything but the marker has a place: tensor, buffer, chunk, offset.
+    assert_eq!(graph["plan"].as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_said_and_changes_nothing() {
+    let said = run(TWO_KINDS, &[("ORLOP_GGML_PLAN", "/dev/null/plans")]);
+    assert!(said.contains("plan 1 could not be written to /dev/null/plans"), "{said}");
+}
