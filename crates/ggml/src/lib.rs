@@ -12,6 +12,7 @@
 mod census;
 mod chunks;
 mod context;
+mod drawn;
 mod error;
 mod exports;
 mod graph_allocator;
