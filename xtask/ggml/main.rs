@@ -1,7 +1,7 @@
 //! llama.cpp from shared libraries, so that its allocator can be replaced from outside.
 //!
 //! ```text
-//! driver tokens -m FILE [-b 512] [-fa 0] [-t 2]
+//! driver tokens -m FILE [-b 512] [-fa 0] [-t 1]
 //! driver time [-r 200]
 //! ```
 //!
@@ -37,7 +37,7 @@ struct Question {
 }
 
 fn question(mut words: impl Iterator<Item = String>) -> Result<Question> {
-    let mut question = Question { model: String::new(), batch: 512, flash: false, threads: 2, rounds: 200 };
+    let mut question = Question { model: String::new(), batch: 512, flash: false, threads: 1, rounds: 200 };
     while let Some(word) = words.next() {
         let value = words.next().ok_or(format!("{word} needs a value"))?;
         match word.as_str() {
