@@ -8,31 +8,26 @@ use crate::raw::{
     Context, FLAG_INPUT, FLAG_OUTPUT, Graph, GraphRef, InitParams, OP_NONE, STATUS_SUCCESS, Tensor, TensorRef,
 };
 
-/// How one or several versions of ggml lay out their objects. Fields that are read stand in the same places in all
-/// of them; what follows differs, and shows in the sizes.
+/// How ggml lays out its objects. All fields that are read stand in the same places; what follows differs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// For people.
     pub(crate) versions: &'static str,
     /// Bytes of a tensor.
     tensor: usize,
-    /// Bytes of a graph without its lists.
+    /// Bytes of a graph for one node and one leaf: itself, two lists, and a table of two keys, their marks and uses.
+    /// Graphs have had a number of their own since 0.21 or before, which rounding hides.
     graph: usize,
 }
 
-const LAYOUTS: [Layout; 4] = [
-    Layout { versions: "0.21 to 0.26", tensor: 336, graph: 96 },
-    Layout { versions: "0.21 to 0.26 with long names", tensor: 400, graph: 96 },
-    Layout { versions: "0.9 to 0.15", tensor: 336, graph: 88 },
-    Layout { versions: "0.9 to 0.15 with long names", tensor: 400, graph: 88 },
+const LAYOUTS: [Layout; 2] = [
+    Layout { versions: "0.9 to 0.26", tensor: 336, graph: 144 },
+    // `GGML_MAX_NAME` is 128, as in stable-diffusion.cpp.
+    Layout { versions: "0.9 to 0.26 with long names", tensor: 400, graph: 144 },
 ];
 
 /// What ggml puts before each object of a context.
 const OBJECT: usize = 32;
-
-/// What a graph of one node and one leaf takes beside itself: two lists of one, and a table of two keys, their marks
-/// and their uses.
-const LISTS: usize = 2 * 8 + 2 * 8 + 2 * 4 + 4;
 
 /// Why the host's allocator is left in place.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,8 +44,7 @@ pub(crate) enum Mismatch {
 pub(crate) fn verify(host: &Host) -> Result<&'static Layout, Mismatch> {
     let tensor = host.tensor_overhead().wrapping_sub(OBJECT);
     let graph = host.graph_overhead_custom(1, false).wrapping_sub(OBJECT);
-    let fits =
-        |layout: &&Layout| layout.tensor == tensor && (layout.graph + LISTS).next_multiple_of(16) == graph;
+    let fits = |layout: &&Layout| layout.tensor == tensor && layout.graph == graph;
     let layout = LAYOUTS.iter().find(fits).ok_or(Mismatch::Sizes { tensor, graph })?;
     let bytes = 8 * host.tensor_overhead() + host.graph_overhead_custom(8, false) + 1024;
     let context = host.init(InitParams { mem_size: bytes, mem_buffer: null_mut(), no_alloc: true });

@@ -23,7 +23,7 @@ fn sizes_are_logged_against_ggmls_own_where_that_is_asked_for() {
     assert_eq!(
         lines,
         [
-            "orlop: ggml , laid out as in 0.21 to 0.26",
+            "orlop: ggml , laid out as in 0.9 to 0.26",
             "orlop: graph 1 of 5 nodes: dummy 128 bytes, by ggml's own plan 128",
             "orlop: graph 1 of 5 nodes: dummy 128 bytes, by ggml's own plan 128",
         ]
