@@ -36,7 +36,7 @@ pub(crate) enum Mismatch {
     Missing { name: String },
     #[error("its tensors have {tensor} bytes and its smallest graph {graph}")]
     Sizes { tensor: usize, graph: usize },
-    #[error("{what} is not where it should be")]
+    #[error("it keeps {what} elsewhere")]
     Field { what: &'static str },
 }
 
