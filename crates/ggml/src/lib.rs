@@ -4,10 +4,10 @@
 //! planned by Orlop: lifetimes, order and what is done in place stay as ggml has them, only places differ. Everything
 //! else (buffers, binding, tensors) is asked of the host, whose functions are found by name.
 //!
-//! The way of a graph: [`Census`](census) numbers its tensors, [`usage`] says who uses which memory when, `orlop-alloc`
-//! plans, [`record`] keeps the plan by position for the next graph to be compared with, [`chunks`] are the host's
-//! buffers. At the first call, [`layout`] checks that the host's objects lie in memory as [`raw`] has them; if they do
-//! not, all calls go to the host's own functions.
+//! The way of a graph: `census` numbers its tensors, `usage` says who uses which memory when, `orlop-alloc` plans,
+//! `record` keeps the plan by position for the next graph to be compared with, `chunks` are the host's buffers. At the
+//! first call, `layout` checks that the host's objects lie in memory as `raw` has them; if they do not, all calls go to
+//! the host's own functions.
 
 mod census;
 mod chunks;
