@@ -4,6 +4,7 @@ mod bad_input;
 mod contexts;
 mod host;
 mod plans;
+mod random;
 mod reports;
 mod rig;
 mod scenarios;

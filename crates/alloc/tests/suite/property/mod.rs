@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use orlop_alloc::{
     Assignment, Externals, GraphAllocator, MemoryPlan, PlanOptions, Sharing, StepView, Usage, ValueInfo,
-    plan_as_ggml, plan_memory,
+    plan_as_ggml, plan_like_ggml, plan_memory,
 };
 use orlop_plan::{Options, Strategy};
 use proptest::prelude::*;
@@ -44,7 +44,15 @@ fn approve(plan: &MemoryPlan) -> Result<(), TestCaseError> {
 
 /// Plans a usage in every way.
 fn approve_all(usage: &Arc<Usage>) -> Result<(), TestCaseError> {
-    approve(&plan_as_ggml(usage)?)?;
+    let ggml = plan_as_ggml(usage)?;
+    approve(&ggml)?;
+    let alike = plan_like_ggml(usage, &Options::default())?;
+    approve(&alike)?;
+    prop_assert_eq!(&alike.decisions, &ggml.decisions);
+    for (info, (alike, ggml)) in usage.arenas.iter().zip(alike.arenas.iter().zip(&ggml.arenas)) {
+        // Only chunks that nobody may ask for are worth more memory.
+        prop_assert!(alike.peak <= ggml.peak || ggml.chunks.iter().any(|chunk| *chunk > info.max_chunk));
+    }
     let online = plan_memory(usage, &PlanOptions::GGML)?;
     approve(&online)?;
     for sharing in SHARINGS {
