@@ -167,16 +167,17 @@ impl GraphAllocator {
             let usage = Arc::new(usage_of(census, infos, assigned, &questions, &larger));
             let plan = self.place(&usage, may_use_what_is_there)?;
             // Who took over memory in another arena may need more there than at home.
-            let before = larger.len();
+            let mut is_enough = true;
             for decision in plan.decisions.iter().filter(|decision| decision.verdict.is_taken()) {
                 let Some(place) = plan.place(decision.value) else { continue };
                 let tensor = census.tensors[decision.value.index()];
                 let needs = bytes(place.arena.index(), tensor);
                 if needs > usage.value(decision.value).bytes {
                     larger.insert(decision.value.index() as u32, needs);
+                    is_enough = false;
                 }
             }
-            if larger.len() == before {
+            if is_enough {
                 report::plan(self.ours, census, assigned, &plan);
                 return Ok(plan);
             }
