@@ -53,6 +53,16 @@ struct DrawnTensor {
 }
 
 impl Drawn {
+    /// The op that makes a tensor.
+    pub(crate) fn op(&self, tensor: usize) -> &str {
+        &self.tensors[tensor].op
+    }
+
+    /// Whether the scheduler brings a tensor over from other memory: a node that computes nothing.
+    pub(crate) fn is_copy(&self, tensor: usize) -> bool {
+        self.op(tensor) == "NONE" && self.nodes.iter().any(|(node, _)| *node == tensor)
+    }
+
     pub(crate) fn new(
         host: &Host,
         number: u64,

@@ -18,6 +18,7 @@ mod exports;
 mod graph_allocator;
 mod host;
 mod layout;
+mod picture;
 mod raw;
 mod record;
 mod report;

@@ -7,6 +7,7 @@ use orlop_alloc::{MemoryPlan, plan_as_ggml};
 
 use crate::census::Census;
 use crate::drawn::Drawn;
+use crate::picture;
 use crate::runtime::{Ours, say};
 use crate::usage::Assigned;
 
@@ -29,15 +30,21 @@ pub(crate) fn plan(ours: &Ours, census: &Census, assigned: &Assigned, plan: &Mem
     }
     if let Some(folder) = &ours.folder {
         let drawn = Drawn::new(&ours.host, number, census, assigned, plan, &theirs.arenas);
-        if let Err(error) = write(folder, number, &drawn) {
+        if let Err(error) = write(folder, number, &drawn, [plan, &theirs]) {
             say(format_args!("plan {number} could not be written to {}: {error}", folder.display()));
         }
     }
 }
 
-fn write(folder: &Path, number: u64, drawn: &Drawn) -> std::io::Result<()> {
+fn write(folder: &Path, number: u64, drawn: &Drawn, [own, theirs]: [&MemoryPlan; 2]) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     // Several processes may write into one folder.
     let name = format!("{}-{number:04}", std::process::id());
-    std::fs::write(folder.join(format!("{name}.json")), serde_json::to_string(drawn)? + "\n")
+    std::fs::write(folder.join(format!("{name}.json")), serde_json::to_string(drawn)? + "\n")?;
+    match picture::page(drawn, own, theirs) {
+        Ok(page) => std::fs::write(folder.join(format!("{name}.html")), page),
+        // Everything in this graph has memory already.
+        Err(orlop_view::Error::Empty { .. }) => Ok(()),
+        Err(error) => Err(std::io::Error::other(error)),
+    }
 }

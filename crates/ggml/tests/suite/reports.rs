@@ -40,6 +40,8 @@ fn plans_are_written_as_graphs_that_can_be_planned_again() {
         files.iter().filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
     assert_eq!(json.len(), 1);
     let text = std::fs::read_to_string(json[0]).unwrap();
+    let page = std::fs::read_to_string(json[0].with_extension("html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("graph 1, by Orlop"));
     std::fs::remove_dir_all(&folder).unwrap();
     let graph: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(graph["buffers"].as_array().unwrap().len(), 2);

@@ -1,0 +1,33 @@
+//! A page with pictures of a plan and of ggml's own.
+
+use orlop_alloc::{MemoryPlan, ValueId};
+use orlop_view::{Error, Kind, Labels, Picture, page_beside};
+
+use crate::drawn::Drawn;
+
+/// Both side by side.
+pub(crate) fn page(drawn: &Drawn, own: &MemoryPlan, theirs: &MemoryPlan) -> Result<String, Error> {
+    let of = |title: &str, plan| picture(drawn, plan, &format!("{}, by {title}", drawn.label));
+    page_beside(&of("ggml", theirs), &of("Orlop", own))
+}
+
+fn picture(drawn: &Drawn, plan: &MemoryPlan, title: &str) -> Picture {
+    let usage = &plan.usage;
+    let kind = |value: ValueId| match usage.value(value).flags {
+        flags if flags.input => Kind::Input,
+        _ if drawn.is_copy(value.index()) => Kind::Copy,
+        _ => Kind::Activation,
+    };
+    let step = |index: usize| match usage.step(index).writes.first() {
+        Some(value) => format!("{} {}", drawn.op(value.index()), usage.name(*value)),
+        None => String::new(),
+    };
+    let labels = Labels {
+        kind: &kind,
+        step: &step,
+        device: &|_| None,
+        arena: &|arena| usage.arenas[arena].name.clone(),
+        at: &[],
+    };
+    Picture::of_plan(title, plan, &labels)
+}
