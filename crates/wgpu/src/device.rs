@@ -1,0 +1,223 @@
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use orlop_backend::{
+    Bindings, BufferType, Device, DeviceError, DeviceFacts, Link, LowerOptions, Memory, NodeQuery, Program,
+    Queue, Reason, Role, Segment, Steps, Support, same_type,
+};
+use orlop_graph::{Op, TensorDesc};
+
+use crate::gpu::Gpu;
+use crate::kernels;
+use crate::lower::lower;
+use crate::memory::WgpuMemory;
+use crate::program::WgpuProgram;
+use crate::queue::WgpuQueue;
+use crate::staging::STAGING;
+use crate::timing::{self, KernelTime};
+use crate::{Adapter, Counts, Error};
+
+/// Most bytes of one buffer on any adapter: kernels count bytes in 32 bits.
+const MOST_BYTES: u64 = (1 << 31) - (1 << 16);
+/// Storage buffers that every kernel can count on.
+const BINDINGS: u32 = 8;
+
+/// Choices of a [`WgpuDevice`].
+#[derive(Clone, Debug)]
+pub struct WgpuOptions {
+    /// Its name. Default `wgpu`.
+    pub name: String,
+    /// Most bytes of one buffer, if fewer than the adapter binds. Default: what it binds.
+    pub max_binding: Option<u64>,
+    /// Most bytes of all buffers. Default: what the adapter has.
+    pub memory: Option<u64>,
+    /// Whether kernels use operations over subgroups where the adapter has them. Default yes.
+    pub subgroups: bool,
+}
+
+impl Default for WgpuOptions {
+    fn default() -> WgpuOptions {
+        WgpuOptions { name: "wgpu".to_owned(), max_binding: None, memory: None, subgroups: true }
+    }
+}
+
+/// An adapter as a device.
+///
+/// Its memory comes in buffers of at most the adapter's largest binding, which plans see as the largest chunk. A
+/// tensor that is larger can not be on it; [`Device::supports`] says so.
+pub struct WgpuDevice {
+    gpu: Arc<Gpu>,
+    adapter: Adapter,
+    memory: [Arc<dyn BufferType>; 1],
+}
+
+impl WgpuDevice {
+    /// Opens an adapter under the name `wgpu`.
+    ///
+    /// # Errors
+    /// [`Error`] if the adapter lacks something, or its driver does not open it.
+    pub fn new(adapter: &Adapter) -> Result<Arc<WgpuDevice>, Error> {
+        WgpuDevice::with_options(adapter, &WgpuOptions::default())
+    }
+
+    /// Opens an adapter with choices.
+    ///
+    /// # Errors
+    /// As [`WgpuDevice::new`].
+    pub fn with_options(adapter: &Adapter, options: &WgpuOptions) -> Result<Arc<WgpuDevice>, Error> {
+        let limits = adapter.inner.limits();
+        let needs = [
+            ("storage buffers", limits.max_storage_buffers_per_shader_stage, BINDINGS),
+            ("invocations in a workgroup", limits.max_compute_invocations_per_workgroup, crate::wgsl::WORKGROUP),
+            ("bytes of a workgroup's memory", limits.max_compute_workgroup_storage_size, 12 << 10),
+        ];
+        for (limit, found, needed) in needs {
+            if found < needed {
+                let adapter = adapter.name().to_owned();
+                return Err(Error::Limit { adapter, limit, found: found.into(), needed: needed.into() });
+            }
+        }
+        let binding = u64::from(limits.max_storage_buffer_binding_size).min(limits.max_buffer_size);
+        let most = binding.min(MOST_BYTES).min(options.max_binding.unwrap_or(u64::MAX));
+        let alignment = u64::from(limits.min_storage_buffer_offset_alignment).max(16);
+        let memory = options.memory.or(adapter.memory());
+        let gpu = Gpu::open(adapter, options, limits, memory)?;
+        let memory: Arc<dyn BufferType> = Arc::new(WgpuMemory {
+            name: options.name.clone(),
+            gpu: Arc::clone(&gpu),
+            alignment,
+            max_bytes: most & !(alignment - 1),
+        });
+        Ok(Arc::new(WgpuDevice { gpu, adapter: adapter.clone(), memory: [memory] }))
+    }
+
+    /// The adapter that it is.
+    pub fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+
+    /// Objects that it has made.
+    pub fn counts(&self) -> Counts {
+        self.gpu.counters.read()
+    }
+
+    /// Bytes of its buffers now: arenas, weights, parameters of programs, and staging.
+    pub fn allocated(&self) -> u64 {
+        self.gpu.allocated.load(Ordering::Acquire)
+    }
+
+    /// Bytes through which data goes in and out; they are part of [`WgpuDevice::allocated`] once something has.
+    pub fn staging_bytes(&self) -> u64 {
+        STAGING
+    }
+
+    /// Gives the adapter up, as if it had been lost: whatever is done with the device from now on fails.
+    pub fn destroy(&self) {
+        self.gpu.destroy();
+    }
+
+    /// Runs a program's kernels one by one and says how long each took, by the adapter's clock if it has one.
+    ///
+    /// # Errors
+    /// [`DeviceError::Foreign`], [`DeviceError::Lost`].
+    pub fn time_kernels(&self, program: &Arc<dyn Program>) -> Result<Vec<KernelTime>, DeviceError> {
+        timing::time(&self.gpu, WgpuProgram::of(program, &self.gpu)?)
+    }
+
+    /// Whether kernels are timed by the adapter's own clock.
+    pub fn has_timestamps(&self) -> bool {
+        self.gpu.features.contains(wgpu::Features::TIMESTAMP_QUERY)
+    }
+
+    fn refusal(&self, node: &NodeQuery<'_>) -> Result<(), Reason> {
+        let [memory] = &self.memory;
+        let most = memory.max_bytes();
+        for (operand, tensor) in node.inputs.iter().chain([&node.output]).enumerate() {
+            if let Some(buffer_type) = tensor.buffer_type
+                && !same_type(buffer_type, memory)
+            {
+                let buffer_type = buffer_type.name().to_owned();
+                return Err(Reason::BufferType { operand, buffer_type });
+            }
+            let value = tensor.desc.bytes();
+            if value > most {
+                return Err(Reason::Limit { limit: "bytes of a tensor", value, max: most });
+            }
+            let (value, max) = (tensor.desc.elements(), u64::from(u32::MAX >> 1));
+            if value > max {
+                return Err(Reason::Limit { limit: "elements of a tensor", value, max });
+            }
+        }
+        // Elements of views begin at whole words, too.
+        if let Op::View { offset, .. } = node.op
+            && !offset.is_multiple_of(if node.output.desc.dtype.block_bytes().is_multiple_of(4) { 4 } else { 2 })
+        {
+            return Err(Reason::Strides { operand: 1 });
+        }
+        let operands: Vec<TensorDesc> = node.inputs.iter().map(|operand| *operand.desc).collect();
+        kernels::accepts(node.op, &operands, node.output.desc)
+    }
+}
+
+impl Device for WgpuDevice {
+    fn name(&self) -> &str {
+        &self.gpu.name
+    }
+
+    fn facts(&self) -> DeviceFacts {
+        let software = self.adapter.is_software();
+        let [memory] = &self.memory;
+        let own = |total: u64| Memory { total, free: total.saturating_sub(self.allocated()) };
+        DeviceFacts {
+            description: format!(
+                "{}, buffers of at most {} MiB aligned to {}",
+                self.adapter.description(),
+                memory.max_bytes() >> 20,
+                memory.alignment()
+            ),
+            class: self.adapter.class(),
+            memory: self.gpu.memory.map(own),
+            flops: if software { 4e9 } else { 4e12 },
+            bytes_per_second: if software { 4e9 } else { 2e11 },
+            launch_seconds: if software { 5e-5 } else { 5e-6 },
+            host_link: Link {
+                bytes_per_second: if software { 4e9 } else { 1e10 },
+                latency_seconds: if software { 5e-5 } else { 2e-5 },
+            },
+            asynchronous: true,
+            lost: self.gpu.is_lost(),
+        }
+    }
+
+    fn buffer_types(&self, _: Role) -> &[Arc<dyn BufferType>] {
+        &self.memory
+    }
+
+    fn supports(&self, node: &NodeQuery<'_>) -> Support {
+        match self.refusal(node) {
+            Ok(()) => Support::YES,
+            Err(reason) => Support::No(reason),
+        }
+    }
+
+    fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
+        lower(self, segment, options)
+    }
+
+    fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
+        self.gpu.check()?;
+        Ok(Arc::new(WgpuProgram::new(&self.gpu, steps, bindings)?))
+    }
+
+    fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
+        self.gpu.check()?;
+        Ok(Box::new(WgpuQueue::new(&self.gpu)))
+    }
+}
+
+impl fmt::Debug for WgpuDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.gpu.name, self.adapter.description())
+    }
+}

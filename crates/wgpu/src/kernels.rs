@@ -1,0 +1,209 @@
+//! Which kernels compute which op.
+//!
+//! Each file knows some ops: whether it accepts operands of these descriptions, and which kernels compute them. Both are
+//! pure functions; a kernel is text and numbers.
+
+mod attention;
+mod check;
+mod convolution;
+mod elementwise;
+mod movement;
+mod norm;
+mod picture;
+mod product;
+mod reduce;
+mod rope;
+mod rows;
+mod soft_max;
+mod sort;
+mod ssm;
+
+use orlop_backend::Reason;
+use orlop_graph::{DType, Op, TensorDesc};
+
+pub(crate) use self::check::Check;
+use crate::wgsl::{Kernel, Place, can_read, can_write};
+
+/// A node at its places.
+#[derive(Debug)]
+pub(crate) struct Task<'a> {
+    pub(crate) op: &'a Op,
+    pub(crate) inputs: Vec<Place>,
+    pub(crate) output: Place,
+    pub(crate) subgroups: bool,
+    /// Where bad indices are noted.
+    pub(crate) status: Place,
+}
+
+/// Whether there are kernels for an op on these operands.
+pub(crate) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Result<(), Reason> {
+    for (operand, desc) in inputs.iter().chain([output]).enumerate() {
+        words_are_whole(operand, desc)?;
+    }
+    match op {
+        Op::View { .. } | Op::Reshape { .. } | Op::Permute { .. } | Op::Transpose => Ok(()),
+        Op::Dup
+        | Op::Cast { .. }
+        | Op::Copy
+        | Op::Cont
+        | Op::Set(_)
+        | Op::Acc(_)
+        | Op::Repeat { .. }
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Roll { .. }
+        | Op::Arange { .. } => movement::accepts(op, inputs, output),
+        Op::GetRows | Op::SetRows => rows::accepts(op, inputs),
+        Op::ArgMax | Op::ArgSort { .. } | Op::TopK { .. } => sort::accepts(inputs),
+        Op::MulMat | Op::MulMatId | Op::OutProd => floats(inputs.get(..2).unwrap_or(inputs), output),
+        Op::FlashAttention(params) => attention::accepts(params, inputs),
+        Op::Rope(_) => floats(&inputs[..1], output),
+        Op::SsmScan => Ok(()),
+        Op::Add
+        | Op::Add1
+        | Op::Sub
+        | Op::Mul
+        | Op::Div
+        | Op::Scale { .. }
+        | Op::Clamp { .. }
+        | Op::Unary(_)
+        | Op::LeakyRelu { .. }
+        | Op::Gated { .. }
+        | Op::DiagMaskInf { .. }
+        | Op::DiagMaskZero { .. } => {
+            if !elementwise::is_known(op) {
+                return Err(Reason::Op);
+            }
+            floats(inputs, output)
+        }
+        Op::Sum
+        | Op::SumRows
+        | Op::Mean
+        | Op::CumSum
+        | Op::Norm { .. }
+        | Op::RmsNorm { .. }
+        | Op::GroupNorm { .. }
+        | Op::L2Norm { .. }
+        | Op::SoftMax(_)
+        | Op::Im2Col { .. }
+        | Op::Conv1d(_)
+        | Op::Conv2d(_)
+        | Op::ConvDepthwise2d(_)
+        | Op::ConvTranspose1d { .. }
+        | Op::ConvTranspose2d { .. }
+        | Op::Pool1d(_)
+        | Op::Pool2d(_)
+        | Op::Upscale { .. }
+        | Op::TimestepEmbedding { .. }
+        | Op::SsmConv => floats(inputs, output),
+        _ => Err(Reason::Op),
+    }
+}
+
+/// The kernels of an op that was accepted, in order. None for a result without elements.
+pub(crate) fn build(task: &Task<'_>) -> Vec<Kernel> {
+    if task.output.desc.is_empty() {
+        return Vec::new();
+    }
+    let one = |kernel: Kernel| vec![kernel];
+    match task.op {
+        Op::Dup | Op::Cast { .. } | Op::Cont => movement::copy(&task.inputs[0], &task.output),
+        Op::Copy => movement::copy(&task.inputs[0], &task.output),
+        Op::Set(patch) => movement::set(task, patch),
+        Op::Acc(patch) => movement::accumulate(task, patch),
+        Op::Repeat { .. } => one(movement::repeat(task)),
+        Op::Concat { axis } => movement::concat(task, usize::from(*axis)),
+        Op::Pad { before, .. } => one(movement::pad(task, before)),
+        Op::Roll { shifts } => one(movement::roll(task, shifts)),
+        Op::Arange { start, step, .. } => one(movement::arange(task, *start, *step)),
+        Op::GetRows => one(rows::get(task)),
+        Op::SetRows => one(rows::set(task)),
+        Op::Sum | Op::SumRows | Op::Mean | Op::CumSum => one(reduce::build(task)),
+        Op::ArgMax => one(sort::largest(task)),
+        Op::ArgSort { .. } | Op::TopK { .. } => one(sort::sorted(task)),
+        Op::Norm { eps } => one(norm::rows(task, norm::Kind::Mean, *eps)),
+        Op::RmsNorm { eps } => one(norm::rows(task, norm::Kind::RootMeanSquare, *eps)),
+        Op::L2Norm { eps } => one(norm::rows(task, norm::Kind::Length, *eps)),
+        Op::GroupNorm { groups, eps } => one(norm::groups(task, *groups, *eps)),
+        Op::SoftMax(params) => one(soft_max::build(task, params)),
+        Op::MulMat => one(product::mul_mat(task)),
+        Op::MulMatId => one(product::mul_mat_id(task)),
+        Op::OutProd => one(product::out_prod(task)),
+        Op::Rope(params) => one(rope::build(task, params)),
+        Op::FlashAttention(params) => one(attention::build(task, params)),
+        Op::Im2Col { window, two_d, .. } => one(convolution::im2col(task, window, *two_d)),
+        Op::Conv1d(window) => one(convolution::conv_1d(task, window)),
+        Op::Conv2d(window) => one(convolution::conv_2d(task, window)),
+        Op::ConvDepthwise2d(window) => one(convolution::depthwise(task, window)),
+        Op::ConvTranspose1d { stride } => one(convolution::transposed_1d(task, *stride)),
+        Op::ConvTranspose2d { stride } => one(convolution::transposed_2d(task, *stride)),
+        Op::Pool1d(pool) => one(picture::pool(task, pool, false)),
+        Op::Pool2d(pool) => one(picture::pool(task, pool, true)),
+        Op::Upscale { mode, .. } => one(picture::upscale(task, *mode)),
+        Op::TimestepEmbedding { dim, max_period } => one(picture::timesteps(task, *dim, *max_period)),
+        Op::SsmConv => one(ssm::conv(task)),
+        Op::SsmScan => one(ssm::scan(task)),
+        _ => one(elementwise::build(task)),
+    }
+}
+
+/// Which numbers in the data a run must look at before it goes by them.
+pub(crate) fn checks(task: &Task<'_>) -> Option<Check> {
+    check::of(task)
+}
+
+/// Whether all operands can be read as floats, and the result written as such.
+fn floats(inputs: &[TensorDesc], output: &TensorDesc) -> Result<(), Reason> {
+    if let Some(operand) = inputs.iter().position(|desc| !can_read(desc.dtype)) {
+        return Err(Reason::DType { operand, dtype: inputs[operand].dtype });
+    }
+    if !can_write(output.dtype) {
+        return Err(Reason::DType { operand: inputs.len(), dtype: output.dtype });
+    }
+    Ok(())
+}
+
+/// Elements begin at multiples of their size, as far as words are concerned.
+fn words_are_whole(operand: usize, desc: &TensorDesc) -> Result<(), Reason> {
+    let word = match desc.dtype {
+        dtype if dtype.block_bytes().is_multiple_of(4) => 4,
+        dtype if dtype.block_bytes().is_multiple_of(2) => 2,
+        _ => 1,
+    };
+    let steps = |dim: usize| desc.extents[dim] <= 1 || desc.strides[dim].is_multiple_of(word);
+    let whole = (1..4).all(steps) && desc.strides[0].is_multiple_of(word);
+    if whole || desc.is_empty() { Ok(()) } else { Err(Reason::Strides { operand }) }
+}
+
+/// An element type's unit for moves without conversion: 4, 2 or 1 bytes.
+fn unit(dtype: DType) -> u64 {
+    match dtype.block_bytes() {
+        bytes if bytes.is_multiple_of(4) => 4,
+        bytes if bytes.is_multiple_of(2) => 2,
+        _ => 1,
+    }
+}
+
+/// `i, j, k, l`: the coordinates of element `index` of an operand.
+fn coordinates(name: &str) -> String {
+    format!(
+        "  let i = index % p.{name}_n0;
+  let i1 = index / p.{name}_n0;
+  let j = i1 % p.{name}_n1;
+  let i2 = i1 / p.{name}_n1;
+  let k = i2 % p.{name}_n2;
+  let l = i2 / p.{name}_n2;
+"
+    )
+}
+
+/// `j, k, l`: the coordinates of row `index` of an operand.
+fn row_coordinates(name: &str) -> String {
+    format!(
+        "  let j = index % p.{name}_n1;
+  let i2 = index / p.{name}_n1;
+  let k = i2 % p.{name}_n2;
+  let l = i2 / p.{name}_n2;
+"
+    )
+}

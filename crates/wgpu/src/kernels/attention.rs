@@ -1,0 +1,143 @@
+//! Attention, a workgroup for each query: it goes through the rows that the query sees, as many at a time as it has
+//! invocations, and keeps the sum of values as it was weighted by the largest score so far.
+
+use orlop_backend::Reason;
+use orlop_graph::{DType, FlashAttention, TensorDesc};
+
+use super::Task;
+use super::soft_max::LOWEST;
+use crate::wgsl::{Kernel, WORKGROUP, Writer, can_read};
+
+/// Longest rows of Q and V: they are kept in the workgroup's memory and in registers.
+const LONGEST: u64 = 512;
+
+pub(super) fn accepts(params: &FlashAttention, inputs: &[TensorDesc]) -> Result<(), Reason> {
+    if let Some(operand) = (0..3).find(|operand| !can_read(inputs[*operand].dtype)) {
+        return Err(Reason::DType { operand, dtype: inputs[operand].dtype });
+    }
+    if let Some(slot) = params.kv_len_slot()
+        && inputs[slot].dtype != DType::I32
+    {
+        return Err(Reason::DType { operand: slot, dtype: inputs[slot].dtype });
+    }
+    let longest = inputs[0].extents[0].max(inputs[2].extents[0]);
+    if longest > LONGEST {
+        return Err(Reason::Limit { limit: "the head size", value: longest, max: LONGEST });
+    }
+    Ok(())
+}
+
+pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
+    let mut writer = Writer::new().with_subgroups(task.subgroups);
+    let [q, k, v] = [&task.inputs[0], &task.inputs[1], &task.inputs[2]];
+    writer.read("q", q).read("k", k).read("v", v);
+    let length = match params.kv_len_slot() {
+        Some(slot) => {
+            writer.read("n", &task.inputs[slot]);
+            "  let n1 = token / p.n_n0;
+  let n2 = n1 / p.n_n1;
+  if (lane == 0u) {
+    seen = min(u32(max(n_int(n_row(n1 % p.n_n1, n2 % p.n_n2, n2 / p.n_n2), token % p.n_n0), 0)), p.k_n1);
+  }
+  let length = workgroupUniformLoad(&seen);
+"
+        }
+        None => "  let length = p.k_n1;\n",
+    };
+    if params.kv_len {
+        writer.global("var<workgroup> seen: u32;");
+    }
+    let (mask, bias, hidden) = match params.mask_slot() {
+        Some(slot) => {
+            writer.read("m", &task.inputs[slot]);
+            (
+                "  let hidden = m_row(token, head % p.m_n2, seq % p.m_n3);
+  let slope = slope(bitcast<f32>(p.bias), p.q_n2, head);
+",
+                "      let bias = slope * m_at(hidden, row);\n",
+                "is_hidden(bias)",
+            )
+        }
+        None => ("", "      let bias = 0.0;\n", "false"),
+    };
+    let sink = match params.sinks_slot() {
+        Some(slot) => {
+            writer.read("s", &task.inputs[slot]);
+            "  let sink = s_at(p.s_o, head);
+  let final_most = max(most, sink);
+  let kept = exp_of(most - final_most);
+  sum = sum * kept + exp_of(sink - final_most);
+"
+        }
+        None => "  let kept = 1.0;\n",
+    };
+    writer.write("y", &task.output);
+    writer.float("scale", params.scale).float("bias", params.max_bias).float("cap", params.soft_cap);
+    let cap = if params.soft_cap == 0.0 {
+        ""
+    } else {
+        "      score = bitcast<f32>(p.cap) * tanh_of(score / bitcast<f32>(p.cap));\n"
+    };
+    let [dk, tokens, heads, seqs] = q.desc.extents;
+    let dv = v.desc.extents[0];
+    let (quads, held) = (dk.div_ceil(4).max(1), dv.div_ceil(u64::from(WORKGROUP)).max(1));
+    let (kv, rows) = (k.desc.extents[1], tokens * heads * seqs);
+    writer.operations(2.0 * (kv * (dk + dv) * rows) as f64);
+    writer.global(&format!(
+        "var<workgroup> query: array<vec4<f32>, {quads}>;\nvar<workgroup> weights: array<f32, {WORKGROUP}>;"
+    ));
+    let body = format!(
+        "  let head = index % p.q_n2;
+  let i1 = index / p.q_n2;
+  let token = i1 % p.q_n1;
+  let seq = i1 / p.q_n1;
+  let kv_head = head / (p.q_n2 / p.k_n2);
+  let kv_seq = seq / (p.q_n3 / p.k_n3);
+  let source = q_row(token, head, seq);
+  for (var n = lane; n < {quads}u; n += {WORKGROUP}u) {{ query[n] = q_quad(source, 4u * n); }}
+  workgroupBarrier();
+{length}{mask}  var most = {LOWEST};
+  var sum = 0.0;
+  var held = array<f32, {held}>();
+  for (var start = 0u; start < length; start += {WORKGROUP}u) {{
+    let row = start + lane;
+    var score = {LOWEST};
+    if (row < length) {{
+{bias}      if (!({hidden})) {{
+        let at = k_row(row, kv_head, kv_seq);
+        var product = 0.0;
+        for (var n = 0u; n < {quads}u; n++) {{ product += dot(query[n], k_quad(at, 4u * n)); }}
+        score = product * bitcast<f32>(p.scale);
+{cap}        score += bias;
+      }}
+    }}
+    let next = max(most, largest(score));
+    let shrunk = exp_of(most - next);
+    let weight = select(exp_of(score - next), 0.0, score <= {LOWEST});
+    weights[lane] = weight;
+    sum = sum * shrunk + total(weight);
+    most = next;
+    workgroupBarrier();
+    let rows = min({WORKGROUP}u, length - start);
+    for (var h = 0u; h < {held}u; h++) {{
+      let column = lane + h * {WORKGROUP}u;
+      var own = held[h] * shrunk;
+      if (column < p.v_n0) {{
+        for (var r = 0u; r < rows; r++) {{
+          let weight = weights[r];
+          if (weight != 0.0) {{ own += weight * v_at(v_row(start + r, kv_head, kv_seq), column); }}
+        }}
+      }}
+      held[h] = own;
+    }}
+    workgroupBarrier();
+  }}
+{sink}  let to = y_row(head, token, seq);
+  for (var h = 0u; h < {held}u; h++) {{
+    let column = lane + h * {WORKGROUP}u;
+    if (column < p.v_n0) {{ y_put(to, column, select(held[h] * kept / sum, 0.0, sum == 0.0)); }}
+  }}
+"
+    );
+    writer.each_group(rows, &body)
+}

@@ -1,0 +1,57 @@
+use super::{Task, coordinates};
+use crate::wgsl::{Kernel, Writer};
+
+pub(super) fn conv(task: &Task<'_>) -> Kernel {
+    let mut writer = Writer::new();
+    writer.read("x", &task.inputs[0]).read("w", &task.inputs[1]).write("y", &task.output);
+    let body = format!(
+        "{}  let source = x_row(i, k, 0u);
+  let kernel = w_row(i, 0u, 0u);
+  var sum = 0.0;
+  for (var n = 0u; n < p.w_n0; n++) {{ sum += x_at(source, j + n) * w_at(kernel, n); }}
+  y_put(y_row(j, k, l), i, sum);
+",
+        coordinates("y")
+    );
+    writer.each(task.output.desc.elements(), &body)
+}
+
+/// An invocation for each channel of each head and sequence: it goes through the tokens, its state being where the new
+/// states are written.
+pub(super) fn scan(task: &Task<'_>) -> Kernel {
+    let mut writer = Writer::new();
+    let names = ["s", "x", "t", "a", "b", "c", "n"];
+    for (name, place) in names.into_iter().zip(&task.inputs) {
+        writer.read(name, place);
+    }
+    let [head, heads, _, seqs] = task.inputs[1].desc.extents;
+    writer.write("y", &task.output).number("outputs", task.inputs[1].desc.elements());
+    let body = "  let channel = index % p.x_n0;
+  let i1 = index / p.x_n0;
+  let head = i1 % p.x_n1;
+  let seq = i1 / p.x_n1;
+  let n1 = seq / p.n_n0;
+  let n2 = n1 / p.n_n1;
+  let id = n_int(n_row(n1 % p.n_n1, n2 % p.n_n2, n2 / p.n_n2), seq % p.n_n0);
+  let old = s_row(channel, head, min(u32(max(id, 0)), p.s_n3 - 1u));
+  let state = p.outputs + index * p.s_n0;
+  for (var i = 0u; i < p.s_n0; i++) { y_put(p.y_o, state + i, s_at(old, i)); }
+  let group = head / (p.x_n1 / p.b_n1);
+  let decay = a_row(head, 0u, 0u);
+  for (var token = 0u; token < p.x_n2; token++) {
+    let step = softplus(t_at(t_row(token, seq, 0u), head));
+    let input = x_at(x_row(head, token, seq), channel) * step;
+    let b = b_row(group, token, seq);
+    let c = c_row(group, token, seq);
+    var sum = 0.0;
+    for (var i = 0u; i < p.s_n0; i++) {
+      let rate = exp_of(step * a_at(decay, select(i, 0u, p.a_n0 == 1u)));
+      let v = y_at(p.y_o, state + i) * rate + b_at(b, i) * input;
+      y_put(p.y_o, state + i, v);
+      sum += v * c_at(c, i);
+    }
+    y_put(p.y_o, ((seq * p.x_n2 + token) * p.x_n1 + head) * p.x_n0 + channel, sum);
+  }
+";
+    writer.each(head * heads * seqs, body)
+}

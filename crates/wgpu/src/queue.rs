@@ -1,0 +1,154 @@
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use orlop_backend::{Claims, DeviceError, Event, Program, Queue, RunOptions};
+
+use crate::gpu::Gpu;
+use crate::program::WgpuProgram;
+
+/// Runs that are remembered before their end is waited for.
+const MOST_IN_FLIGHT: usize = 1024;
+
+/// Work on a device, in the order it was given. A driver has one queue, which all of a device's share.
+pub(crate) struct WgpuQueue {
+    gpu: Arc<Gpu>,
+    in_flight: Vec<InFlight>,
+}
+
+/// A run that was submitted. It keeps its memory alive and claimed.
+struct InFlight {
+    program: Arc<dyn Program>,
+    submitted: wgpu::SubmissionIndex,
+    _claims: Claims,
+}
+
+impl WgpuQueue {
+    pub(crate) fn new(gpu: &Arc<Gpu>) -> WgpuQueue {
+        WgpuQueue { gpu: Arc::clone(gpu), in_flight: Vec::new() }
+    }
+
+    /// Waits for all runs, and gives up what they hold.
+    fn finish(&mut self) -> Result<(), DeviceError> {
+        let waited = match self.in_flight.last() {
+            Some(last) => self.gpu.wait(Some(last.submitted.clone())),
+            None => self.gpu.check(),
+        };
+        let runs = std::mem::take(&mut self.in_flight);
+        waited?;
+        let mut first = Ok(());
+        for (index, run) in runs.iter().enumerate() {
+            // The last run of a program has what the earlier ones noted.
+            let again = runs[index + 1..].iter().any(|later| Arc::ptr_eq(&later.program, &run.program));
+            if !again {
+                let program = WgpuProgram::of(&run.program, &self.gpu)?;
+                let outcome = program.outcome(&run.submitted);
+                first = first.and(outcome);
+            }
+        }
+        first
+    }
+}
+
+impl Queue for WgpuQueue {
+    unsafe fn submit(
+        &mut self,
+        program: &Arc<dyn Program>,
+        claims: &Claims,
+        options: &RunOptions,
+    ) -> Result<(), DeviceError> {
+        self.gpu.check()?;
+        let own = WgpuProgram::of(program, &self.gpu)?;
+        own.touches().iter().try_for_each(|(buffer, kind)| claims.check(&**buffer, *kind))?;
+        if options.cancel.as_ref().is_some_and(|cancel| cancel.is_cancelled()) {
+            return Err(DeviceError::Cancelled { step: 0, steps: own.steps() });
+        }
+        if self.in_flight.len() >= MOST_IN_FLIGHT {
+            self.finish()?;
+        }
+        let mut staging = self.gpu.staging()?;
+        let mut encoder = self.gpu.encoder();
+        staging.encode(&mut encoder);
+        own.encode(&mut encoder);
+        let submitted = self.gpu.submit(encoder);
+        staging.turn();
+        drop(staging);
+        self.in_flight.push(InFlight {
+            program: Arc::clone(program),
+            submitted,
+            _claims: claims.clone(),
+        });
+        self.gpu.check()
+    }
+
+    fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
+        self.gpu.check()?;
+        self.gpu.staging()?.flush(&self.gpu);
+        let passed = Arc::new(OnceLock::new());
+        let noted = Arc::clone(&passed);
+        self.gpu.queue.on_submitted_work_done(move || _ = noted.set(Instant::now()));
+        let submitted = self.in_flight.last().map(|run| run.submitted.clone());
+        Ok(Arc::new(WgpuEvent { gpu: Arc::clone(&self.gpu), passed, submitted }))
+    }
+
+    fn wait(&mut self, event: &Arc<dyn Event>) -> Result<(), DeviceError> {
+        // Work on one adapter is done in the order of submission, whichever queue gave it.
+        let own = event.as_any().downcast_ref::<WgpuEvent>();
+        if own.is_some_and(|event| Arc::ptr_eq(&event.gpu, &self.gpu)) {
+            return self.gpu.check();
+        }
+        event.wait()
+    }
+
+    fn sync(&mut self) -> Result<(), DeviceError> {
+        self.gpu.staging()?.flush(&self.gpu);
+        self.finish()
+    }
+}
+
+impl Drop for WgpuQueue {
+    fn drop(&mut self) {
+        // Memory may be given to others once the claims are gone, so the work ends before.
+        let _ = self.finish();
+    }
+}
+
+impl fmt::Debug for WgpuQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a queue of {} with {} runs in flight", self.gpu.name, self.in_flight.len())
+    }
+}
+
+/// A point in a device's work.
+#[derive(Debug)]
+struct WgpuEvent {
+    gpu: Arc<Gpu>,
+    passed: Arc<OnceLock<Instant>>,
+    submitted: Option<wgpu::SubmissionIndex>,
+}
+
+impl Event for WgpuEvent {
+    fn is_done(&self) -> bool {
+        // Drivers call back when they are asked; a lost device will not.
+        self.passed.get().is_some()
+            || self.gpu.device.poll(wgpu::PollType::Poll).is_err()
+            || self.passed.get().is_some()
+            || self.gpu.is_lost()
+    }
+
+    fn wait(&self) -> Result<(), DeviceError> {
+        if self.passed.get().is_none() {
+            self.gpu.wait(self.submitted.clone())?;
+        }
+        self.gpu.check()
+    }
+
+    fn passed_at(&self) -> Option<Instant> {
+        self.passed.get().copied()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

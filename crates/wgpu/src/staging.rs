@@ -1,0 +1,195 @@
+//! Memory between the host and the device. It is of a fixed size, made once, and all that passes through the driver's
+//! own pools is nothing.
+//!
+//! What is written gathers in a mapped block and is copied to its place by the next submission, or when the block is
+//! full; blocks go round. What is read comes through one block at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use orlop_backend::DeviceError;
+
+use crate::gpu::Gpu;
+
+/// Bytes of a block.
+pub(crate) const BLOCK: u64 = 256 << 10;
+/// Blocks for writing.
+const BLOCKS: usize = 4;
+/// Bytes of all blocks, the one for reading included.
+pub(crate) const STAGING: u64 = (BLOCKS as u64 + 1) * BLOCK;
+
+const PENDING: u8 = 0;
+const MAPPED: u8 = 1;
+const FAILED: u8 = 2;
+
+#[derive(Debug)]
+pub(crate) struct Staging {
+    blocks: Vec<Block>,
+    current: usize,
+    /// Copies out of the current block that are not submitted.
+    copies: Vec<Copy>,
+    used: u64,
+    down: wgpu::Buffer,
+}
+
+#[derive(Debug)]
+struct Block {
+    buffer: wgpu::Buffer,
+    /// Whether the host can write it.
+    state: Arc<AtomicU8>,
+}
+
+#[derive(Debug)]
+struct Copy {
+    from: u64,
+    to: wgpu::Buffer,
+    at: u64,
+    bytes: u64,
+}
+
+impl Staging {
+    pub(crate) fn new(gpu: &Gpu) -> Result<Staging, DeviceError> {
+        let up = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
+        let down = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let mut blocks = Vec::with_capacity(BLOCKS);
+        for _ in 0..BLOCKS {
+            let block = Block { buffer: gpu.buffer("staging", BLOCK, up)?, state: Arc::default() };
+            block.map();
+            blocks.push(block);
+        }
+        let down = gpu.buffer("staging", BLOCK, down)?;
+        Ok(Staging { blocks, current: 0, copies: Vec::new(), used: 0, down })
+    }
+
+    /// Writes whole words of a buffer. They are there for whatever is submitted from now on.
+    pub(crate) fn write(
+        &mut self,
+        gpu: &Gpu,
+        to: &wgpu::Buffer,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        let mut done = 0;
+        while done < bytes.len() {
+            if self.used == BLOCK {
+                let mut encoder = gpu.encoder();
+                self.encode(&mut encoder);
+                gpu.submit(encoder);
+                self.turn();
+            }
+            let block = &self.blocks[self.current];
+            block.wait(gpu)?;
+            let part = (bytes.len() - done).min((BLOCK - self.used) as usize);
+            let range = self.used..self.used + part as u64;
+            let mut view =
+                block.buffer.get_mapped_range_mut(range).map_err(|error| gpu.gone(&error.to_string()))?;
+            view.copy_from_slice(&bytes[done..done + part]);
+            drop(view);
+            let at = at + done as u64;
+            self.copies.push(Copy { from: self.used, to: to.clone(), at, bytes: part as u64 });
+            self.used = (self.used + part as u64).next_multiple_of(wgpu::MAP_ALIGNMENT);
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Whether something waits for the next submission.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.copies.is_empty()
+    }
+
+    /// Begins a submission with what was written before it. [`Staging::turn`] must follow the submission.
+    pub(crate) fn encode(&mut self, encoder: &mut wgpu::CommandEncoder) {
+        if self.copies.is_empty() {
+            return;
+        }
+        let block = &self.blocks[self.current];
+        block.state.store(PENDING, Ordering::Release);
+        block.buffer.unmap();
+        for Copy { from, to, at, bytes } in self.copies.drain(..) {
+            encoder.copy_buffer_to_buffer(&block.buffer, from, &to, at, bytes);
+        }
+    }
+
+    /// Goes on to the next block, and asks for the last one back.
+    pub(crate) fn turn(&mut self) {
+        if self.used > 0 && self.copies.is_empty() {
+            self.blocks[self.current].map();
+            self.current = (self.current + 1) % self.blocks.len();
+            self.used = 0;
+        }
+    }
+
+    /// Submits what was written, if anything waits.
+    pub(crate) fn flush(&mut self, gpu: &Gpu) {
+        if self.is_pending() {
+            let mut encoder = gpu.encoder();
+            self.encode(&mut encoder);
+            gpu.submit(encoder);
+            self.turn();
+        }
+    }
+
+    /// Reads whole words of a buffer, after all that was submitted or written before.
+    pub(crate) fn read(
+        &mut self,
+        gpu: &Gpu,
+        from: &wgpu::Buffer,
+        at: u64,
+        bytes: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        for (index, part) in bytes.chunks_mut(BLOCK as usize).enumerate() {
+            let mut encoder = gpu.encoder();
+            self.encode(&mut encoder);
+            let (at, length) = (at + index as u64 * BLOCK, part.len() as u64);
+            encoder.copy_buffer_to_buffer(from, at, &self.down, 0, length);
+            let submitted = gpu.submit(encoder);
+            self.turn();
+            read_mapped(gpu, &self.down, submitted, part)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a submission has left in a buffer that the host can map.
+pub(crate) fn read_mapped(
+    gpu: &Gpu,
+    buffer: &wgpu::Buffer,
+    submitted: wgpu::SubmissionIndex,
+    bytes: &mut [u8],
+) -> Result<(), DeviceError> {
+    let mapped = Arc::new(AtomicU8::new(PENDING));
+    let slice = buffer.slice(..bytes.len() as u64);
+    slice.map_async(wgpu::MapMode::Read, note(&mapped));
+    gpu.wait(Some(submitted))?;
+    if mapped.load(Ordering::Acquire) != MAPPED {
+        return Err(gpu.gone("memory cannot be mapped"));
+    }
+    let view = slice.get_mapped_range().map_err(|error| gpu.gone(&error.to_string()))?;
+    bytes.copy_from_slice(&view);
+    drop(view);
+    buffer.unmap();
+    Ok(())
+}
+
+fn note(state: &Arc<AtomicU8>) -> impl FnOnce(Result<(), wgpu::BufferAsyncError>) + Send + 'static {
+    let state = Arc::clone(state);
+    move |mapped| state.store(if mapped.is_ok() { MAPPED } else { FAILED }, Ordering::Release)
+}
+
+impl Block {
+    fn map(&self) {
+        self.state.store(PENDING, Ordering::Release);
+        self.buffer.slice(..).map_async(wgpu::MapMode::Write, note(&self.state));
+    }
+
+    fn wait(&self, gpu: &Gpu) -> Result<(), DeviceError> {
+        if self.state.load(Ordering::Acquire) == PENDING {
+            gpu.wait(None)?;
+        }
+        match self.state.load(Ordering::Acquire) {
+            MAPPED => gpu.check(),
+            _ => Err(gpu.gone("memory cannot be mapped")),
+        }
+    }
+}

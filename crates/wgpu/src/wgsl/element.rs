@@ -1,0 +1,329 @@
+//! How elements of each type are read from and written to words of 32 bits.
+//!
+//! Blocks of GGUF files are used as they are: they begin at any even byte (MXFP4: at any byte), so words are put together
+//! from two where needed.
+
+use orlop_graph::{DType, TensorDesc};
+
+/// Whether kernels read elements of this type as floats.
+pub(crate) fn can_read(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16) || block(dtype).is_some()
+}
+
+/// Whether kernels write elements of this type one by one.
+pub(crate) fn can_write(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I32)
+}
+
+/// Whether invocations write parts of words.
+pub(crate) fn writes_parts(dtype: DType) -> bool {
+    !dtype.block_bytes().is_multiple_of(4)
+}
+
+/// An operand, as its functions are written.
+pub(crate) struct Access<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) binding: usize,
+    pub(crate) desc: &'a TensorDesc,
+    /// Whether its words are atomic.
+    pub(crate) atomic: bool,
+    pub(crate) written: bool,
+}
+
+impl Access<'_> {
+    /// All its functions: their names, and their text with `@` for the operand's name.
+    pub(crate) fn functions(&self) -> Vec<(String, String)> {
+        let mut all: Vec<(String, String)> = Vec::new();
+        let mut add = |name: &str, text: String| {
+            all.push((name.replace('@', self.name), text.replace('@', self.name) + "\n"));
+        };
+        let buffer = format!("b{}", self.binding);
+        let word = if self.atomic { format!("atomicLoad(&{buffer}[w])") } else { format!("{buffer}[w]") };
+        add("@_word", format!("fn @_word(w: u32) -> u32 {{ return {word}; }}"));
+        for (name, text) in READERS {
+            add(name, text.to_owned());
+        }
+        add("@_at", self.at());
+        add("@_quad", self.quad());
+        match self.desc.dtype {
+            DType::I32 => add("@_int", INT32.to_owned()),
+            DType::I64 => add("@_int", INT64.to_owned()),
+            _ => {}
+        }
+        if self.written {
+            for (name, text) in self.writers(&buffer) {
+                add(name, text);
+            }
+        }
+        all
+    }
+
+    fn at(&self) -> String {
+        let body = match self.desc.dtype {
+            DType::F32 => "return bitcast<f32>(@_word((row + i * p.@_s0) >> 2u));",
+            DType::F16 => "return half_float(@_raw2(row + i * p.@_s0));",
+            DType::BF16 => "return bitcast<f32>(@_raw2(row + i * p.@_s0) << 16u);",
+            DType::I32 => "return f32(@_int(row, i));",
+            _ => "let q = @_quad(row, i & ~3u); return q[i & 3u];",
+        };
+        format!("fn @_at(row: u32, i: u32) -> f32 {{ {body} }}")
+    }
+
+    fn quad(&self) -> String {
+        if let Some((elements, body)) = block(self.desc.dtype) {
+            return format!(
+                "fn @_quad(row: u32, i: u32) -> vec4<f32> {{
+  let at = row + (i / {elements}u) * p.@_s0;
+  let r = i % {elements}u;
+{body}}}"
+            );
+        }
+        let together = match self.desc.dtype {
+            DType::F32 if self.desc.rows_are_contiguous() => {
+                "    let w = (row + i * 4u) >> 2u;
+    return bitcast<vec4<f32>>(vec4<u32>(@_word(w), @_word(w + 1u), @_word(w + 2u), @_word(w + 3u)));\n"
+            }
+            DType::F16 if self.desc.rows_are_contiguous() => {
+                "    let at = row + i * 2u;
+    if ((at & 3u) == 0u) {
+      return vec4<f32>(unpack2x16float(@_word(at >> 2u)), unpack2x16float(@_word((at >> 2u) + 1u)));
+    }
+    return vec4<f32>(@_at(row, i), @_at(row, i + 1u), @_at(row, i + 2u), @_at(row, i + 3u));\n"
+            }
+            _ => "    return vec4<f32>(@_at(row, i), @_at(row, i + 1u), @_at(row, i + 2u), @_at(row, i + 3u));\n",
+        };
+        format!(
+            "fn @_quad(row: u32, i: u32) -> vec4<f32> {{
+  if (i + 3u < p.@_n0) {{
+{together}  }}
+  var v = vec4<f32>();
+  for (var j = 0u; j < 4u; j++) {{ if (i + j < p.@_n0) {{ v[j] = @_at(row, i + j); }} }}
+  return v;
+}}"
+        )
+    }
+
+    fn writers(&self, b: &str) -> Vec<(&'static str, String)> {
+        let store = if self.atomic { format!("atomicStore(&{b}[w], v);") } else { format!("{b}[w] = v;") };
+        let part = |bytes: u32| {
+            let (mask, low) = if bytes == 2 { ("0xffffu", "at & 2u") } else { ("0xffu", "at & 3u") };
+            let change = if self.atomic {
+                format!("atomicAnd(&{b}[w], ~({mask} << s)); atomicOr(&{b}[w], (v & {mask}) << s);")
+            } else {
+                format!("{b}[w] = ({b}[w] & ~({mask} << s)) | ((v & {mask}) << s);")
+            };
+            format!("fn @_set{bytes}(at: u32, v: u32) {{ let w = at >> 2u; let s = ({low}) * 8u; {change} }}")
+        };
+        let put = match self.desc.dtype {
+            DType::F16 => "@_set2(row + i * p.@_s0, to_half(v));",
+            DType::BF16 => "@_set2(row + i * p.@_s0, to_brain(v));",
+            DType::I32 => "@_set4(row + i * p.@_s0, bitcast<u32>(i32(v)));",
+            _ => "@_set4(row + i * p.@_s0, bitcast<u32>(v));",
+        };
+        let pair = match self.desc.dtype {
+            DType::BF16 => "to_brain(a) | (to_brain(b) << 16u)",
+            _ => "to_half(a) | (to_half(b) << 16u)",
+        };
+        vec![
+            ("@_set4", format!("fn @_set4(at: u32, v: u32) {{ let w = at >> 2u; {store} }}")),
+            ("@_set2", part(2)),
+            ("@_set1", part(1)),
+            ("@_put", format!("fn @_put(row: u32, i: u32, v: f32) {{ {put} }}")),
+            ("@_put_pair", format!("fn @_put_pair(at: u32, a: f32, b: f32) {{ @_set4(at, {pair}); }}")),
+            ("@_encode", encoder(self.desc.dtype).unwrap_or_default().to_owned()),
+        ]
+    }
+}
+
+const READERS: [(&str, &str); 6] = [
+    (
+        "@_row",
+        "fn @_row(j: u32, k: u32, l: u32) -> u32 { return p.@_o + j * p.@_s1 + k * p.@_s2 + l * p.@_s3; }",
+    ),
+    ("@_raw4", "fn @_raw4(at: u32) -> u32 { return @_word(at >> 2u); }"),
+    ("@_raw2", "fn @_raw2(at: u32) -> u32 { return (@_word(at >> 2u) >> ((at & 2u) * 8u)) & 0xffffu; }"),
+    ("@_raw1", "fn @_raw1(at: u32) -> u32 { return (@_word(at >> 2u) >> ((at & 3u) * 8u)) & 0xffu; }"),
+    (
+        "@_any4",
+        "fn @_any4(at: u32) -> u32 {
+  let s = (at & 3u) * 8u;
+  let low = @_word(at >> 2u);
+  if (s == 0u) { return low; }
+  return (low >> s) | (@_word((at >> 2u) + 1u) << (32u - s));
+}",
+    ),
+    // Scale and minimum of a group of 32 in a block of 256, six bits each.
+    (
+        "@_six",
+        "fn @_six(at: u32, g: u32) -> vec2<f32> {
+  if (g < 4u) { return vec2<f32>(f32(@_raw1(at + g) & 63u), f32(@_raw1(at + 4u + g) & 63u)); }
+  let j = g - 4u;
+  let both = @_raw1(at + 8u + j);
+  return vec2<f32>(f32((both & 15u) | ((@_raw1(at + j) >> 6u) << 4u)),
+    f32((both >> 4u) | ((@_raw1(at + 4u + j) >> 6u) << 4u)));
+}",
+    ),
+];
+
+const INT32: &str = "fn @_int(row: u32, i: u32) -> i32 { return bitcast<i32>(@_word((row + i * p.@_s0) >> 2u)); }";
+
+// What does not fit 32 bits becomes a number that is no index.
+const INT64: &str = "fn @_int(row: u32, i: u32) -> i32 {
+  let w = (row + i * p.@_s0) >> 2u;
+  let low = bitcast<i32>(@_word(w));
+  return select(-2147483647 - 1, low, bitcast<i32>(@_word(w + 1u)) == (low >> 31u));
+}";
+
+/// Elements of a block, and how four of them are read: `at` is the block's address, `r` the first element's number.
+fn block(dtype: DType) -> Option<(u32, &'static str)> {
+    Some(match dtype {
+        DType::Q4_0 => (
+            32,
+            "  let q = @_any4(at + 2u + (r & 15u)) >> ((r >> 4u) * 4u);
+  return half_float(@_raw2(at)) * (nibbles(q) - 8.0);\n",
+        ),
+        DType::Q4_1 => (
+            32,
+            "  let q = @_any4(at + 4u + (r & 15u)) >> ((r >> 4u) * 4u);
+  return half_float(@_raw2(at)) * nibbles(q) + half_float(@_raw2(at + 2u));\n",
+        ),
+        DType::Q5_0 => (
+            32,
+            "  let q = @_any4(at + 6u + (r & 15u)) >> ((r >> 4u) * 4u);
+  let high = @_any4(at + 2u) >> r;
+  return half_float(@_raw2(at)) * (nibbles(q) + 16.0 * bits(high) - 16.0);\n",
+        ),
+        DType::Q5_1 => (
+            32,
+            "  let q = @_any4(at + 8u + (r & 15u)) >> ((r >> 4u) * 4u);
+  let high = @_any4(at + 4u) >> r;
+  return half_float(@_raw2(at)) * (nibbles(q) + 16.0 * bits(high)) + half_float(@_raw2(at + 2u));\n",
+        ),
+        DType::Q8_0 => (32, "  return half_float(@_raw2(at)) * vec4<f32>(unpack4xI8(@_any4(at + 2u + r)));\n"),
+        DType::Q8_1 => (32, "  return half_float(@_raw2(at)) * vec4<f32>(unpack4xI8(@_any4(at + 4u + r)));\n"),
+        DType::Q8_K => {
+            (256, "  return bitcast<f32>(@_any4(at)) * vec4<f32>(unpack4xI8(@_any4(at + 4u + r)));\n")
+        }
+        DType::Q2_K => (
+            256,
+            "  let q = @_any4(at + 16u + (r >> 7u) * 32u + (r & 31u)) >> (((r >> 5u) & 3u) * 2u);
+  let s = @_raw1(at + (r >> 4u));
+  return half_float(@_raw2(at + 80u)) * f32(s & 15u) * vec4<f32>(unpack4xU8(q & 0x03030303u))
+    - half_float(@_raw2(at + 82u)) * f32(s >> 4u);\n",
+        ),
+        DType::Q3_K => (
+            256,
+            "  let low = @_any4(at + 32u + (r >> 7u) * 32u + (r & 31u)) >> (((r >> 5u) & 3u) * 2u);
+  let high = @_any4(at + (r & 31u)) >> (r >> 5u);
+  let q = (low & 0x03030303u) | ((high & 0x01010101u) << 2u);
+  let g = r >> 4u;
+  let s = ((@_raw1(at + 96u + (g & 7u)) >> ((g >> 3u) * 4u)) & 15u)
+    | (((@_raw1(at + 104u + (g & 3u)) >> ((g >> 2u) * 2u)) & 3u) << 4u);
+  return half_float(@_raw2(at + 108u)) * (f32(s) - 32.0) * (vec4<f32>(unpack4xU8(q)) - 4.0);\n",
+        ),
+        DType::Q4_K => (
+            256,
+            "  let q = @_any4(at + 16u + (r >> 6u) * 32u + (r & 31u)) >> (((r >> 5u) & 1u) * 4u);
+  let s = @_six(at + 4u, r >> 5u);
+  return half_float(@_raw2(at)) * s.x * nibbles(q) - half_float(@_raw2(at + 2u)) * s.y;\n",
+        ),
+        DType::Q5_K => (
+            256,
+            "  let low = @_any4(at + 48u + (r >> 6u) * 32u + (r & 31u)) >> (((r >> 5u) & 1u) * 4u);
+  let high = @_any4(at + 16u + (r & 31u)) >> (r >> 5u);
+  let q = (low & 0x0f0f0f0fu) | ((high & 0x01010101u) << 4u);
+  let s = @_six(at + 4u, r >> 5u);
+  return half_float(@_raw2(at)) * s.x * vec4<f32>(unpack4xU8(q)) - half_float(@_raw2(at + 2u)) * s.y;\n",
+        ),
+        DType::Q6_K => (
+            256,
+            "  let low = @_any4(at + (r >> 7u) * 64u + (r & 63u)) >> (((r >> 6u) & 1u) * 4u);
+  let high = @_any4(at + 128u + (r >> 7u) * 32u + (r & 31u)) >> (((r >> 5u) & 3u) * 2u);
+  let q = (low & 0x0f0f0f0fu) | ((high & 0x03030303u) << 4u);
+  let s = f32(extractBits(bitcast<i32>(@_raw1(at + 192u + (r >> 4u))), 0u, 8u));
+  return half_float(@_raw2(at + 208u)) * s * (vec4<f32>(unpack4xU8(q)) - 32.0);\n",
+        ),
+        DType::IQ4_NL => (
+            32,
+            "  let q = @_any4(at + 2u + (r & 15u)) >> ((r >> 4u) * 4u);
+  return half_float(@_raw2(at)) * uneven(q);\n",
+        ),
+        DType::IQ4_XS => (
+            256,
+            "  let q = @_any4(at + 8u + (r >> 5u) * 16u + (r & 15u)) >> (((r >> 4u) & 1u) * 4u);
+  let g = r >> 5u;
+  let s = ((@_raw1(at + 4u + (g >> 1u)) >> ((g & 1u) * 4u)) & 15u) | (((@_raw2(at + 2u) >> (g * 2u)) & 3u) << 4u);
+  return half_float(@_raw2(at)) * (f32(s) - 32.0) * uneven(q);\n",
+        ),
+        DType::MXFP4 => (
+            32,
+            "  let q = @_any4(at + 1u + (r & 15u)) >> ((r >> 4u) * 4u);
+  let e = @_raw1(at);
+  let scale = bitcast<f32>(select((e - 1u) << 23u, 0x00200000u << e, e < 2u));
+  return scale * micro(q);\n",
+        ),
+        _ => return None,
+    })
+}
+
+/// How `block` (32 floats) is written at an address, for types that kernels encode.
+fn encoder(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
+        DType::Q8_0 => {
+            "fn @_encode(at: u32) {
+  let scale = abs(extreme()) / 127.0;
+  let inverse = select(0.0, 1.0 / scale, scale > 1.2e-38);
+  @_set2(at, to_half(scale));
+  for (var j = 0u; j < 16u; j++) {
+    let a = block[2u * j] * inverse;
+    let b = block[2u * j + 1u] * inverse;
+    let low = bitcast<u32>(i32(sign(a) * floor(abs(a) + 0.5))) & 255u;
+    let high = bitcast<u32>(i32(sign(b) * floor(abs(b) + 0.5))) & 255u;
+    @_set2(at + 2u + 2u * j, low | (high << 8u));
+  }
+}"
+        }
+        DType::Q4_0 => {
+            "fn @_encode(at: u32) {
+  let scale = extreme() / -8.0;
+  let inverse = select(0.0, 1.0 / scale, abs(scale) > 1.2e-38);
+  @_set2(at, to_half(scale));
+  for (var j = 0u; j < 8u; j++) {
+    var both = 0u;
+    for (var k = 0u; k < 2u; k++) {
+      let low = min(u32(max(block[2u * j + k] * inverse + 8.5, 0.0)), 15u);
+      let high = min(u32(max(block[16u + 2u * j + k] * inverse + 8.5, 0.0)), 15u);
+      both |= (low | (high << 4u)) << (8u * k);
+    }
+    @_set2(at + 2u + 2u * j, both);
+  }
+}"
+        }
+        DType::Q4_1 => {
+            "fn @_encode(at: u32) {
+  var low = block[0];
+  var high = block[0];
+  for (var j = 1u; j < 32u; j++) { low = min(low, block[j]); high = max(high, block[j]); }
+  let scale = (high - low) / 15.0;
+  let inverse = select(0.0, 1.0 / scale, scale > 1.2e-38);
+  @_set2(at, to_half(scale));
+  @_set2(at + 2u, to_half(low));
+  for (var j = 0u; j < 8u; j++) {
+    var both = 0u;
+    for (var k = 0u; k < 2u; k++) {
+      let first = min(u32((block[2u * j + k] - low) * inverse + 0.5), 15u);
+      let second = min(u32((block[16u + 2u * j + k] - low) * inverse + 0.5), 15u);
+      both |= (first | (second << 4u)) << (8u * k);
+    }
+    @_set2(at + 4u + 2u * j, both);
+  }
+}"
+        }
+        _ => return None,
+    })
+}
+
+/// Whether kernels write blocks of this type.
+pub(crate) fn can_encode(dtype: DType) -> bool {
+    encoder(dtype).is_some()
+}
