@@ -23,26 +23,21 @@ pub(super) fn mul_mat(task: &Task<'_>) -> Kernel {
     if n <= FEW { few(task, writer, m) } else { many(task, writer) }
 }
 
-/// Sums of `a` rows times one `b` row, `AT_ONCE` of them.
+/// Sums of `AT_ONCE` rows of `a`, from `left` on, times one row of `b`.
 fn sums() -> String {
-    let mut text = String::new();
-    for row in 0..AT_ONCE {
-        text += &format!("  var sum{row} = 0.0;\n");
-    }
-    text += &format!(
-        "  for (var q = 4u * lane; q < p.a_n0; q += {}u) {{\n    let v = b_quad(right, q);\n",
+    format!(
+        "  var sums = vec4<f32>();
+  for (var q = 4u * lane; q < p.a_n0; q += {}u) {{
+    let v = b_quad(right, q);
+    for (var r = 0u; r < {AT_ONCE}u; r++) {{ sums[r] += dot(a_quad(left + min(r, rest) * p.a_s1, q), v); }}
+  }}
+  for (var r = 0u; r < {AT_ONCE}u; r++) {{
+    let sum = total(sums[r]);
+    if (lane == 0u && r <= rest) {{ y_put(to, i + r, sum); }}
+  }}
+",
         4 * WORKGROUP
-    );
-    for row in 0..AT_ONCE {
-        text += &format!("    sum{row} += dot(a_quad(left + min({row}u, rest) * p.a_s1, q), v);\n");
-    }
-    text += "  }\n";
-    for row in 0..AT_ONCE {
-        text += &format!(
-            "  sum{row} = total(sum{row});\n  if (lane == 0u && {row}u <= rest) {{ y_put(to, i + {row}u, sum{row}); }}\n"
-        );
-    }
-    text
+    )
 }
 
 fn few(task: &Task<'_>, mut writer: Writer, m: u64) -> Kernel {

@@ -36,13 +36,13 @@ pub(super) fn scan(task: &Task<'_>) -> Kernel {
   let old = s_row(channel, head, min(u32(max(id, 0)), p.s_n3 - 1u));
   let state = p.outputs + index * p.s_n0;
   for (var i = 0u; i < p.s_n0; i++) { y_put(p.y_o, state + i, s_at(old, i)); }
-  let group = head / (p.x_n1 / p.b_n1);
+  let share = head / (p.x_n1 / p.b_n1);
   let decay = a_row(head, 0u, 0u);
   for (var token = 0u; token < p.x_n2; token++) {
     let step = softplus(t_at(t_row(token, seq, 0u), head));
     let input = x_at(x_row(head, token, seq), channel) * step;
-    let b = b_row(group, token, seq);
-    let c = c_row(group, token, seq);
+    let b = b_row(share, token, seq);
+    let c = c_row(share, token, seq);
     var sum = 0.0;
     for (var i = 0u; i < p.s_n0; i++) {
       let rate = exp_of(step * a_at(decay, select(i, 0u, p.a_n0 == 1u)));
