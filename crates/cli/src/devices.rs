@@ -13,12 +13,32 @@ use crate::model_arguments::bad;
 
 /// Every device there is, most preferred first.
 pub(crate) fn all(threads: usize, repack: bool) -> Result<Vec<Arc<dyn Device>>, Failure> {
-    Ok(vec![cpu(threads, repack)?])
+    let mut devices = gpus();
+    devices.push(cpu(threads, repack)?);
+    Ok(devices)
+}
+
+/// The adapters that there are drivers for; one that cannot be opened is left out, as it could not be used either.
+#[cfg(feature = "wgpu")]
+fn gpus() -> Vec<Arc<dyn Device>> {
+    use orlop::wgpu::{WgpuDevice, WgpuOptions, adapters};
+    let name = |number: usize| if number == 0 { "wgpu".to_owned() } else { format!("wgpu{number}") };
+    let open = |(number, adapter)| -> Option<Arc<dyn Device>> {
+        let options = WgpuOptions { name: name(number), ..WgpuOptions::default() };
+        Some(WgpuDevice::with_options(adapter, &options).ok()?)
+    };
+    adapters(false).iter().enumerate().filter_map(open).collect()
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn gpus() -> Vec<Arc<dyn Device>> {
+    Vec::new()
 }
 
 /// The devices with these names, in this order.
 pub(crate) fn machine(names: &[String], threads: usize, repack: bool) -> Result<Machine, Failure> {
-    let known = all(threads, repack)?;
+    // Drivers are not woken for nothing.
+    let known = if names == ["cpu"] { vec![cpu(threads, repack)?] } else { all(threads, repack)? };
     let find = |name: &String| {
         known.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
             let names: Vec<&str> = known.iter().map(|device| device.name()).collect();

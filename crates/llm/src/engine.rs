@@ -248,6 +248,15 @@ impl Engine {
         }
     }
 
+    /// Whether splits that touch the same bytes wait for each other, in every graph that is prepared
+    /// ([`Session::check_races`]).
+    ///
+    /// # Errors
+    /// The first pair that does not.
+    pub fn check_races(&self) -> Result<(), Error> {
+        Ok(self.ready.iter().try_for_each(|ready| self.session.check_races(ready.plan))?)
+    }
+
     /// Feeds tokens, and gives the logits behind the last of them.
     ///
     /// # Errors

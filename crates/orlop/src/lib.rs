@@ -21,6 +21,10 @@ pub use orlop_sched as sched;
 /// The CPU device.
 pub use orlop_cpu as cpu;
 
+/// A portable GPU device (feature `wgpu`).
+#[cfg(feature = "wgpu")]
+pub use orlop_wgpu as wgpu;
+
 /// GGUF files, read and written.
 pub use orlop_gguf as gguf;
 

@@ -11,6 +11,8 @@
 //!
 //! Stray reads show in the results, which then differ from those of an unguarded run. Everything else is a
 //! [`Trespass`]: the run fails, and [`Guarded::trespasses`] says who did what to whom.
+//!
+//! [`Guarded::by_program`] watches whole programs instead, for what is too large to be watched step by step.
 
 mod device;
 mod lives;
@@ -18,6 +20,7 @@ mod program;
 mod queue;
 mod spans;
 mod trespass;
+mod whole;
 
 pub use device::{Guarded, ZONE};
 pub use trespass::{Offence, Trespass, Victim};

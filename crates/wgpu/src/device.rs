@@ -107,6 +107,11 @@ impl WgpuDevice {
         self.gpu.allocated.load(Ordering::Acquire)
     }
 
+    /// Bytes of the buffers that tensors lie in: what plans speak of.
+    pub fn tensor_bytes(&self) -> u64 {
+        self.gpu.held.load(Ordering::Acquire)
+    }
+
     /// Bytes through which data goes in and out; they are part of [`WgpuDevice::allocated`] once something has.
     pub fn staging_bytes(&self) -> u64 {
         STAGING
@@ -167,15 +172,9 @@ impl Device for WgpuDevice {
 
     fn facts(&self) -> DeviceFacts {
         let software = self.adapter.is_software();
-        let [memory] = &self.memory;
         let own = |total: u64| Memory { total, free: total.saturating_sub(self.allocated()) };
         DeviceFacts {
-            description: format!(
-                "{}, buffers of at most {} MiB aligned to {}",
-                self.adapter.description(),
-                memory.max_bytes() >> 20,
-                memory.alignment()
-            ),
+            description: self.adapter.description(),
             class: self.adapter.class(),
             memory: self.gpu.memory.map(own),
             flops: if software { 4e9 } else { 4e12 },

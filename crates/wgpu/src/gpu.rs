@@ -20,6 +20,8 @@ pub(crate) struct Gpu {
     pub(crate) counters: Counters,
     /// Bytes of buffers that are there.
     pub(crate) allocated: AtomicU64,
+    /// Bytes of those that tensors lie in.
+    pub(crate) held: AtomicU64,
     /// Most bytes of them.
     pub(crate) memory: Option<u64>,
     lost: Arc<Lost>,
@@ -85,6 +87,7 @@ impl Gpu {
             features,
             counters: Counters::default(),
             allocated: AtomicU64::new(0),
+            held: AtomicU64::new(0),
             memory,
             lost,
             pipelines: Mutex::default(),

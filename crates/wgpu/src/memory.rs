@@ -1,6 +1,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use orlop_backend::{Buffer, BufferType, Claim, DeviceError, Gate};
 use orlop_graph::AccessKind;
@@ -39,6 +40,7 @@ impl BufferType for WgpuMemory {
         let raw = self.gpu.buffer(&self.name, bytes, usage)?;
         let (gpu, gate) = (Arc::clone(&self.gpu), Gate::new());
         gpu.adopt(&gate, &raw);
+        gpu.held.fetch_add(bytes, Ordering::AcqRel);
         Ok(Arc::new(WgpuBuffer { buffer_type: self, gpu, gate, raw, bytes }))
     }
 }
@@ -93,6 +95,7 @@ fn is_whole(offset: u64, bytes: u64) -> bool {
 impl Drop for WgpuBuffer {
     fn drop(&mut self) {
         self.gpu.disown(&self.gate);
+        self.gpu.held.fetch_sub(self.bytes, Ordering::AcqRel);
         self.gpu.forget(self.raw.size());
     }
 }

@@ -35,6 +35,10 @@ struct Described {
     features: Vec<&'static str>,
     total: Option<u64>,
     free: Option<u64>,
+    /// Most bytes of one buffer, where there is a limit.
+    largest_buffer: Option<u64>,
+    /// Where tensors begin.
+    alignment: Option<u64>,
     /// Kinds of memory that weights may be in, best first.
     weights: Vec<Kind>,
     /// Whether it works beside the host.
@@ -69,13 +73,16 @@ pub(crate) fn run(arguments: &DevicesArguments) -> Result<(), Failure> {
     for device in &known {
         let facts = device.facts();
         printer.line(format!("{:<8} {}", device.name(), described(&facts)))?;
-        let Described { weights, features, asynchronous, .. } = Described::new(&**device);
+        let Described { weights, features, asynchronous, largest_buffer, .. } = Described::new(&**device);
         let weights: Vec<String> = weights.into_iter().map(|kind| kind.name).collect();
         let beside = if asynchronous { "; works beside the host" } else { "" };
         if !features.is_empty() {
             printer.line(format!("{:<8} features: {}", "", features.join(", ")))?;
         }
         printer.line(format!("{:<8} weights in: {}{beside}", "", weights.join(", ")))?;
+        if let Some(bytes) = largest_buffer {
+            printer.line(format!("{:<8} buffers of at most {}", "", short_bytes(bytes)))?;
+        }
     }
     Ok(())
 }
@@ -83,6 +90,7 @@ pub(crate) fn run(arguments: &DevicesArguments) -> Result<(), Failure> {
 impl Described {
     fn new(device: &dyn Device) -> Described {
         let facts = device.facts();
+        let arena = device.buffer_types(Role::Arena).first();
         let kind = |memory: &Arc<dyn BufferType>| Kind {
             name: memory.name().to_owned(),
             repacked: memory.layout() == Layout::Private,
@@ -96,6 +104,8 @@ impl Described {
             features: if facts.class == DeviceClass::Cpu { processor::features() } else { Vec::new() },
             total: facts.memory.map(|memory| memory.total),
             free: facts.memory.map(|memory| memory.free),
+            largest_buffer: arena.map(|arena| arena.max_bytes()).filter(|bytes| *bytes < u64::MAX),
+            alignment: arena.map(|arena| arena.alignment()),
             weights: device.buffer_types(Role::Weight).iter().map(kind).collect(),
             asynchronous: facts.asynchronous,
         }

@@ -9,6 +9,7 @@ use orlop_graph::{Origin, TensorDesc, TensorId};
 use super::program::GuardProgram;
 use super::queue::{GuardQueue, refuse};
 use super::trespass::Trespass;
+use super::whole::WholeProgram;
 
 /// Bytes of the red zone after every tensor and temporary: at least a vector of any width.
 pub const ZONE: u64 = 128;
@@ -42,17 +43,30 @@ pub struct Guarded {
     name: Arc<str>,
     arenas: Vec<Arc<dyn BufferType>>,
     log: Arc<Mutex<Vec<Trespass>>>,
+    /// Whether programs run as they are, and are looked at when they are done.
+    by_program: bool,
 }
 
 impl Guarded {
-    /// Watches a device.
+    /// Watches a device, step by step.
     pub fn new(inner: Arc<dyn Device>) -> Arc<Guarded> {
+        Guarded::watching(inner, false)
+    }
+
+    /// Watches a device program by program, for graphs that are too large to be watched step by step: programs run as
+    /// they are, and afterwards all memory that they may write is read back. Nothing but results and temporaries may
+    /// have changed, red zones included.
+    pub fn by_program(inner: Arc<dyn Device>) -> Arc<Guarded> {
+        Guarded::watching(inner, true)
+    }
+
+    fn watching(inner: Arc<dyn Device>, by_program: bool) -> Arc<Guarded> {
         let zoned = |inner: &Arc<dyn BufferType>| -> Arc<dyn BufferType> {
             Arc::new(Zoned { name: format!("{} with red zones", inner.name()), inner: Arc::clone(inner) })
         };
         let arenas = inner.buffer_types(Role::Arena).iter().map(zoned).collect();
         let name = Arc::from(format!("guarded {}", inner.name()));
-        Arc::new(Guarded { inner, name, arenas, log: Arc::default() })
+        Arc::new(Guarded { inner, name, arenas, log: Arc::default(), by_program })
     }
 
     /// What has been noticed so far, in order.
@@ -78,7 +92,8 @@ impl Device for Guarded {
     }
 
     fn facts(&self) -> DeviceFacts {
-        DeviceFacts { asynchronous: false, ..self.inner.facts() }
+        let facts = self.inner.facts();
+        DeviceFacts { asynchronous: facts.asynchronous && self.by_program, ..facts }
     }
 
     fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
@@ -114,6 +129,9 @@ impl Device for Guarded {
         for temporary in &mut steps.temporaries {
             temporary.bytes = temporary.bytes.saturating_add(ZONE);
         }
+        if self.by_program {
+            return Ok(steps);
+        }
         let reads = escaping(segment, &steps);
         steps.steps.push(Step {
             kernel: KEEP.into(),
@@ -126,6 +144,10 @@ impl Device for Guarded {
     }
 
     fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
+        if self.by_program {
+            let program = self.inner.compile(steps, bindings)?;
+            return Ok(Arc::new(WholeProgram::new(&self.name, program, steps, bindings)?));
+        }
         let Some(arena) = self.inner.buffer_types(Role::Arena).first() else {
             return Err(DeviceError::Unbound { value: format!("the arena of {}", self.name) });
         };

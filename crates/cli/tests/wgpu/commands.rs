@@ -1,0 +1,47 @@
+use serde_json::Value;
+
+use crate::with_model::{json, orlop};
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|device| device["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn adapters_are_listed_with_memory_and_limits() {
+    let devices = json(&["devices", "--json"]);
+    assert_eq!(names(&devices).first(), Some(&"wgpu"));
+    assert_eq!(names(&devices).last(), Some(&"cpu"));
+    let gpu = &devices[0];
+    assert!(gpu["total"].as_u64().unwrap() >= gpu["free"].as_u64().unwrap());
+    assert!(gpu["largest_buffer"].as_u64().unwrap() >= 1 << 20, "{gpu}");
+    assert!(gpu["alignment"].as_u64().unwrap().is_power_of_two(), "{gpu}");
+    let printed = orlop(&["devices"]).stdout;
+    assert!(printed.starts_with("wgpu "), "{printed}");
+}
+
+#[test]
+fn a_plan_shows_each_devices_share_and_a_run_takes_it() {
+    let settings = ["--device", "wgpu,cpu", "-ngl", "2", "-c", "32", "-ub", "8", "-t", "2"];
+    let run = json(&[&["run", "--json", "-n", "2", "--temp", "0", "One, two,"][..], &settings].concat());
+    let model = run["memory"]["devices"].clone();
+    assert_eq!(names(&model), ["wgpu", "cpu"]);
+    assert_eq!(run["memory"]["layers_on_device"], 2);
+    assert!(model[0]["weights"].as_u64().unwrap() > 0);
+    assert!(model[0]["kv"].as_u64().unwrap() > 0);
+    assert_eq!(run["tokens"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn benchmarks_name_the_devices() {
+    let tests = json(&[
+        "bench", "--json", "-p", "0", "-n", "1", "-r", "1", "--device", "wgpu,cpu", "-ngl", "1", "-t", "2",
+    ]);
+    assert_eq!(tests[0]["device"], "wgpu,cpu");
+}
+
+#[test]
+fn a_device_that_is_not_there_is_named_with_those_that_are() {
+    let run = orlop(&["run", "--device", "wgpu7", "a"]);
+    assert_eq!(run.status, Some(2));
+    assert!(run.stderr.contains("there is no device `wgpu7`; there are: wgpu"), "{}", run.stderr);
+}
