@@ -28,6 +28,13 @@ fn missing<'a>(needed: &[Needed<'a>]) -> Vec<&'a str> {
     needed.iter().filter(|(_, is_there)| !is_there()).map(|(name, _)| *name).collect()
 }
 
+/// Whether a Vulkan driver has said where it is; other systems have graphics drivers of their own.
+pub(crate) fn has_vulkan_driver() -> bool {
+    let folders = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d"];
+    let holds_one = |folder: &&str| std::fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some());
+    !cfg!(target_os = "linux") || folders.iter().any(holds_one)
+}
+
 /// Whether a program can be started with this word.
 pub(crate) fn runs(program: &str, word: &str) -> bool {
     succeeds(program, &[word])

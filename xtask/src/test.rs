@@ -6,7 +6,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, bail};
 
 use crate::cargo::cargo;
-use crate::packages::{install, runs};
+use crate::packages::{has_vulkan_driver, install, runs};
 
 /// What the test harnesses said.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -20,7 +20,13 @@ struct Tally {
 
 /// Runs every test of the workspace, those in the documentation included; what is not run counts as a failure.
 pub(crate) fn run() -> Result<()> {
-    install(&[("chromium", &|| runs("chromium", "--version"))], "cargo xtask test")?;
+    install(
+        &[
+            ("chromium", &|| runs("chromium", "--version")),
+            ("mesa-vulkan-drivers", &has_vulkan_driver),
+        ],
+        "`test`",
+    )?;
     // The development profile is optimised enough for property tests, and builds in half the time.
     let arguments = ["test", "--workspace", "--all-features", "--no-fail-fast"];
     eprintln!("xtask: cargo {}", arguments.join(" "));

@@ -34,11 +34,20 @@ pub struct WgpuOptions {
     pub memory: Option<u64>,
     /// Whether kernels use operations over subgroups where the adapter has them. Default yes.
     pub subgroups: bool,
+    /// Whether the invocations of a workgroup share the sums of a product. Default: unless the adapter is software, where
+    /// waiting for one another costs more than it saves.
+    pub cooperative: Option<bool>,
 }
 
 impl Default for WgpuOptions {
     fn default() -> WgpuOptions {
-        WgpuOptions { name: "wgpu".to_owned(), max_binding: None, memory: None, subgroups: true }
+        WgpuOptions {
+            name: "wgpu".to_owned(),
+            max_binding: None,
+            memory: None,
+            subgroups: true,
+            cooperative: None,
+        }
     }
 }
 
@@ -69,7 +78,11 @@ impl WgpuDevice {
         let limits = adapter.inner.limits();
         let needs = [
             ("storage buffers", limits.max_storage_buffers_per_shader_stage, BINDINGS),
-            ("invocations in a workgroup", limits.max_compute_invocations_per_workgroup, crate::wgsl::WORKGROUP),
+            (
+                "invocations in a workgroup",
+                limits.max_compute_invocations_per_workgroup,
+                crate::wgsl::WORKGROUP,
+            ),
             ("bytes of a workgroup's memory", limits.max_compute_workgroup_storage_size, 12 << 10),
         ];
         for (limit, found, needed) in needs {
@@ -156,7 +169,11 @@ impl WgpuDevice {
         }
         // Elements of views begin at whole words, too.
         if let Op::View { offset, .. } = node.op
-            && !offset.is_multiple_of(if node.output.desc.dtype.block_bytes().is_multiple_of(4) { 4 } else { 2 })
+            && !offset.is_multiple_of(if node.output.desc.dtype.block_bytes().is_multiple_of(4) {
+                4
+            } else {
+                2
+            })
         {
             return Err(Reason::Strides { operand: 1 });
         }

@@ -17,6 +17,8 @@ pub(crate) struct Gpu {
     pub(crate) queue: wgpu::Queue,
     pub(crate) limits: wgpu::Limits,
     pub(crate) features: wgpu::Features,
+    /// Whether invocations of a workgroup share sums.
+    pub(crate) cooperative: bool,
     pub(crate) counters: Counters,
     /// Bytes of buffers that are there.
     pub(crate) allocated: AtomicU64,
@@ -71,8 +73,8 @@ impl Gpu {
             ..Default::default()
         };
         let refused = |reason: String| Error::Open { adapter: adapter.name().to_owned(), reason };
-        let (device, queue) =
-            block_on(adapter.inner.request_device(&description)).map_err(|error| refused(error.to_string()))?;
+        let (device, queue) = block_on(adapter.inner.request_device(&description))
+            .map_err(|error| refused(error.to_string()))?;
         let lost = Arc::new(Lost::default());
         let noted = Arc::clone(&lost);
         device.set_device_lost_callback(move |reason, message| noted.note(format!("{reason:?}: {message}")));
@@ -85,6 +87,7 @@ impl Gpu {
             queue,
             limits,
             features,
+            cooperative: options.cooperative.unwrap_or(!adapter.is_software()),
             counters: Counters::default(),
             allocated: AtomicU64::new(0),
             held: AtomicU64::new(0),
@@ -204,8 +207,9 @@ impl Gpu {
             ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
             count: None,
         };
-        let storage =
-            |(index, written): (usize, &bool)| entry(index + 1, wgpu::BufferBindingType::Storage { read_only: !written });
+        let storage = |(index, written): (usize, &bool)| {
+            entry(index + 1, wgpu::BufferBindingType::Storage { read_only: !written })
+        };
         let parameters = entry(0, wgpu::BufferBindingType::Uniform);
         let entries: Vec<_> =
             std::iter::once(parameters).chain(bindings.iter().enumerate().map(storage)).collect();

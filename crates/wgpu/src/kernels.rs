@@ -31,6 +31,8 @@ pub(crate) struct Task<'a> {
     pub(crate) inputs: Vec<Place>,
     pub(crate) output: Place,
     pub(crate) subgroups: bool,
+    /// Whether invocations of a workgroup share work for which they must wait for one another.
+    pub(crate) cooperative: bool,
     /// Where bad indices are noted.
     pub(crate) status: Place,
 }

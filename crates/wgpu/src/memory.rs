@@ -35,8 +35,7 @@ impl BufferType for WgpuMemory {
             let buffer_type = self.name.clone();
             return Err(DeviceError::TooLarge { buffer_type, bytes, max: self.max_bytes });
         }
-        let usage =
-            wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let raw = self.gpu.buffer(&self.name, bytes, usage)?;
         let (gpu, gate) = (Arc::clone(&self.gpu), Gate::new());
         gpu.adopt(&gate, &raw);

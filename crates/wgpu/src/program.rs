@@ -70,7 +70,11 @@ struct Status {
 }
 
 impl WgpuProgram {
-    pub(crate) fn new(gpu: &Arc<Gpu>, steps: &Steps, bindings: &Bindings) -> Result<WgpuProgram, DeviceError> {
+    pub(crate) fn new(
+        gpu: &Arc<Gpu>,
+        steps: &Steps,
+        bindings: &Bindings,
+    ) -> Result<WgpuProgram, DeviceError> {
         let mut draft = Draft::new(gpu)?;
         for step in &steps.steps {
             draft.add(step, bindings)?;
@@ -89,7 +93,13 @@ impl WgpuProgram {
             let own = wgpu::BufferBinding { buffer: &parameters.raw, offset, size };
             let made = gpu.scoped(|| gpu.bind_group(&pipeline.layout, own, &bound));
             let bind_group = made.map_err(|error| gpu.gone(&format!("bindings are refused: {error}")))?;
-            dispatches.push(Dispatch { pipeline, bind_group, groups: kernel.groups, work: kernel.work, label });
+            dispatches.push(Dispatch {
+                pipeline,
+                bind_group,
+                groups: kernel.groups,
+                work: kernel.work,
+                label,
+            });
         }
         let status = if checks.is_empty() {
             None
@@ -109,7 +119,10 @@ impl WgpuProgram {
     }
 
     /// The program as one of this device's.
-    pub(crate) fn of<'a>(program: &'a Arc<dyn Program>, gpu: &Arc<Gpu>) -> Result<&'a WgpuProgram, DeviceError> {
+    pub(crate) fn of<'a>(
+        program: &'a Arc<dyn Program>,
+        gpu: &Arc<Gpu>,
+    ) -> Result<&'a WgpuProgram, DeviceError> {
         match program.as_any().downcast_ref::<WgpuProgram>() {
             Some(program) if Arc::ptr_eq(&program.gpu, gpu) => Ok(program),
             other => Err(DeviceError::Foreign {
@@ -182,8 +195,7 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn new(gpu: &'a Arc<Gpu>) -> Result<Draft<'a>, DeviceError> {
-        let usage =
-            wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let status = OwnBuffer::new(gpu, "status", STATUS, usage)?;
         let extents = [STATUS / 4, 1, 1, 1];
         let desc = TensorDesc { dtype: DType::I32, extents, strides: [4, STATUS, STATUS, STATUS] };
@@ -209,7 +221,8 @@ impl<'a> Draft<'a> {
         let output = Value::Tensor(node.output);
         let output = self.place(graph, output, bindings.slot(output)?)?;
         let subgroups = self.gpu.features.contains(wgpu::Features::SUBGROUP);
-        let task = Task { op: &node.op, inputs, output, subgroups, status: self.status_place };
+        let (cooperative, status) = (self.gpu.cooperative, self.status_place);
+        let task = Task { op: &node.op, inputs, output, subgroups, cooperative, status };
         let name = &graph.tensor(node.output).name;
         let kernels = kernels::build(&task);
         if let Some(check) = kernels::checks(&task).filter(|_| !kernels.is_empty()) {

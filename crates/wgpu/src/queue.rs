@@ -74,11 +74,7 @@ impl Queue for WgpuQueue {
         let submitted = self.gpu.submit(encoder);
         staging.turn();
         drop(staging);
-        self.in_flight.push(InFlight {
-            program: Arc::clone(program),
-            submitted,
-            _claims: claims.clone(),
-        });
+        self.in_flight.push(InFlight { program: Arc::clone(program), submitted, _claims: claims.clone() });
         self.gpu.check()
     }
 

@@ -20,4 +20,4 @@ mod library;
 mod writer;
 
 pub(crate) use element::{can_encode, can_read, can_write};
-pub(crate) use writer::{Kernel, Place, WORKGROUP, Writer, Work, float_bits};
+pub(crate) use writer::{Kernel, Place, WORKGROUP, Work, Writer, float_bits};

@@ -24,9 +24,11 @@ fn any_division_of_the_layers_gives_the_logits_and_tokens_of_the_cpu() {
     let whole = Layout::all_on(on_gpu, layers);
     let half = Layout::all_on(on_cpu, layers).with_layers(layers / 2..layers, 1, on_gpu);
     let every_second = Layout::all_on(on_cpu, layers).with_layers(0..layers, 2, on_gpu);
-    for (name, layout, count) in
-        [("all", whole, layers), ("half", half, layers / 2), ("every second", every_second, layers.div_ceil(2))]
-    {
+    for (name, layout, count) in [
+        ("all", whole, layers),
+        ("half", half, layers / 2),
+        ("every second", every_second, layers.div_ceil(2)),
+    ] {
         let mut engine = load(&model, &machine, layout);
         let forecast = engine.blueprint().forecast().unwrap();
         assert_eq!(engine.memory().layers[0], count, "{name}");

@@ -64,7 +64,9 @@ fn places(task: &Task<'_>) -> (String, &'static str) {
     let repeated = |desc: &TensorDesc| {
         // One row for all, or the same shape.
         desc.is_contiguous()
-            && (desc.extents == x.extents || desc.rows() == 1 && desc.extents[0] == x.extents[0] || desc.is_scalar())
+            && (desc.extents == x.extents
+                || desc.rows() == 1 && desc.extents[0] == x.extents[0]
+                || desc.is_scalar())
     };
     match task.inputs.get(1) {
         None if flat => (FLAT.to_owned(), ""),

@@ -46,19 +46,20 @@ pub(super) fn copy(from: &Place, to: &Place) -> Vec<Kernel> {
     let mut writer = Writer::new();
     writer.read("x", from).write("y", to);
     if can_write(to.desc.dtype) {
-        let body = match from.desc.is_contiguous() && to.desc.is_contiguous() && !from.desc.dtype.is_quantized() {
-            true => "  y_put(p.y_o, index, x_at(p.x_o, index));\n".to_owned(),
-            false => {
-                writer.function(
-                    "fn value(index: u32) -> f32 {
+        let body =
+            match from.desc.is_contiguous() && to.desc.is_contiguous() && !from.desc.dtype.is_quantized() {
+                true => "  y_put(p.y_o, index, x_at(p.x_o, index));\n".to_owned(),
+                false => {
+                    writer.function(
+                        "fn value(index: u32) -> f32 {
   let i1 = index / p.x_n0;
   let i2 = i1 / p.x_n1;
   return x_at(x_row(i1 % p.x_n1, i2 % p.x_n2, i2 / p.x_n2), index % p.x_n0);
 }",
-                );
-                format!("{}  y_put(y_row(j, k, l), i, value(index));\n", coordinates("y"))
-            }
-        };
+                    );
+                    format!("{}  y_put(y_row(j, k, l), i, value(index));\n", coordinates("y"))
+                }
+            };
         return vec![writer.each(to.desc.elements(), &body)];
     }
     let blocks = to.desc.elements() / 32;
@@ -180,8 +181,11 @@ pub(super) fn concat(task: &Task<'_>, axis: usize) -> Vec<Kernel> {
 fn region(task: &Task<'_>, patch: &Patch) -> Place {
     let [s1, s2, s3] = patch.strides;
     let dtype = task.output.desc.dtype;
-    let desc =
-        TensorDesc { dtype, extents: task.inputs[1].desc.extents, strides: [dtype.block_bytes(), s1, s2, s3] };
+    let desc = TensorDesc {
+        dtype,
+        extents: task.inputs[1].desc.extents,
+        strides: [dtype.block_bytes(), s1, s2, s3],
+    };
     Place { offset: task.output.offset + patch.offset, desc, ..task.output }
 }
 

@@ -2,13 +2,16 @@
 //!
 //! Few rows of activations (a token, or a handful): a workgroup computes some elements of a result's row, its
 //! invocations sharing the sum. Many: a workgroup computes a square of the result from squares of both operands that it
-//! has converted to floats.
+//! has converted to floats. Where the processor does the work, waiting for one another costs more than it saves, and each
+//! invocation computes elements by itself.
 
 use super::Task;
 use crate::wgsl::{Kernel, WORKGROUP, Writer};
 
 /// Elements of a row of the result that one workgroup computes.
 const AT_ONCE: u64 = 4;
+/// Rows of activations that an invocation multiplies with one row of the matrix.
+const BATCH: u64 = 8;
 /// Rows of activations up to which each is computed by itself.
 const FEW: u64 = 4;
 /// Side of the squares.
@@ -20,7 +23,11 @@ pub(super) fn mul_mat(task: &Task<'_>) -> Kernel {
     let mut writer = Writer::new().with_subgroups(task.subgroups);
     writer.read("a", &task.inputs[0]).read("b", &task.inputs[1]).write("y", &task.output);
     writer.operations(2.0 * k as f64 * task.output.desc.elements() as f64);
-    if n <= FEW { few(task, writer, m) } else { many(task, writer) }
+    match () {
+        () if !task.cooperative => alone(task, writer, m, n),
+        () if n <= FEW => few(task, writer, m),
+        () => many(task, writer),
+    }
 }
 
 /// Sums of `AT_ONCE` rows of `a`, from `left` on, times one row of `b`.
@@ -31,13 +38,41 @@ fn sums() -> String {
     let v = b_quad(right, q);
     for (var r = 0u; r < {AT_ONCE}u; r++) {{ sums[r] += dot(a_quad(left + min(r, rest) * p.a_s1, q), v); }}
   }}
-  for (var r = 0u; r < {AT_ONCE}u; r++) {{
-    let sum = total(sums[r]);
-    if (lane == 0u && r <= rest) {{ y_put(to, i + r, sum); }}
+  sums = totals(sums);
+  if (lane == 0u) {{
+    for (var r = 0u; r <= min(rest, {AT_ONCE}u - 1u); r++) {{ y_put(to, i + r, sums[r]); }}
   }}
 ",
         4 * WORKGROUP
     )
+}
+
+/// One row of the matrix an invocation, read once for some rows of activations.
+fn alone(task: &Task<'_>, mut writer: Writer, m: u64, n: u64) -> Kernel {
+    let batch = BATCH.min(n.next_power_of_two());
+    let batches = n.div_ceil(batch);
+    writer.number("batches", batches);
+    let body = format!(
+        "  let i = index % p.a_n1;
+  let i1 = index / p.a_n1;
+  let j = (i1 % p.batches) * {batch}u;
+  let i2 = i1 / p.batches;
+  let k = i2 % p.y_n2;
+  let l = i2 / p.y_n2;
+  let left = a_row(i, k / (p.b_n2 / p.a_n2), l / (p.b_n3 / p.a_n3));
+  let right = b_row(j, k, l);
+  let rows = min({batch}u, p.b_n1 - j);
+  var sums = array<f32, {batch}>();
+  for (var q = 0u; q < p.a_n0; q += 4u) {{
+    let u = a_quad(left, q);
+    for (var r = 0u; r < rows; r++) {{ sums[r] += dot(u, b_quad(right + r * p.b_s1, q)); }}
+  }}
+  let to = y_row(j, k, l);
+  for (var r = 0u; r < rows; r++) {{ y_put(to + r * p.y_s1, i, sums[r]); }}
+"
+    );
+    let [_, _, n2, n3] = task.output.desc.extents;
+    writer.each(m * batches * n2 * n3, &body)
 }
 
 fn few(task: &Task<'_>, mut writer: Writer, m: u64) -> Kernel {
@@ -90,7 +125,8 @@ fn many(task: &Task<'_>, mut writer: Writer) -> Kernel {
     let [m, n, n2, n3] = task.output.desc.extents;
     let (across, down) = (m.div_ceil(TILE), n.div_ceil(TILE));
     writer.number("across", across).number("down", down);
-    writer.global("var<workgroup> left: array<vec4<f32>, 256>;\nvar<workgroup> right: array<vec4<f32>, 256>;");
+    writer
+        .global("var<workgroup> left: array<vec4<f32>, 256>;\nvar<workgroup> right: array<vec4<f32>, 256>;");
     // Four quads of each square an invocation: quad `q` of row `r` lies at `r * 8 + q`.
     let body = format!(
         "  let first = (index % p.across) * {TILE}u;

@@ -38,7 +38,8 @@ pub(super) fn set(task: &Task<'_>) -> Kernel {
     let [_, s1, s2, s3] = into.desc.strides;
     let halves = dtype.block_bytes() == 2;
     let whole_words = [into.offset, s1, s2, s3].iter().all(|bytes| bytes.is_multiple_of(4));
-    let pairs = halves && into.desc.rows_are_contiguous() && whole_words && into.desc.extents[0].is_multiple_of(2);
+    let pairs =
+        halves && into.desc.rows_are_contiguous() && whole_words && into.desc.extents[0].is_multiple_of(2);
     let store = if dtype.is_quantized() {
         format!(
             "  for (var b = lane; b < p.y_n0 / 32u; b += {WORKGROUP}u) {{

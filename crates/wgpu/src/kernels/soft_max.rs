@@ -17,7 +17,10 @@ pub(super) fn build(task: &Task<'_>, params: &SoftMax) -> Kernel {
     }
     writer.write("y", &task.output).float("scale", params.scale).float("bias", params.max_bias);
     let (masked, row) = if params.mask {
-        (" + slope * m_at(hidden, i)", "  let hidden = m_row(j, k % p.m_n2, l % p.m_n3);\n  let slope = slope(bitcast<f32>(p.bias), p.x_n2, k);\n")
+        (
+            " + slope * m_at(hidden, i)",
+            "  let hidden = m_row(j, k % p.m_n2, l % p.m_n3);\n  let slope = slope(bitcast<f32>(p.bias), p.x_n2, k);\n",
+        )
     } else {
         ("", "")
     };

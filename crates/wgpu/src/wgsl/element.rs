@@ -90,7 +90,9 @@ impl Access<'_> {
     }
     return vec4<f32>(@_at(row, i), @_at(row, i + 1u), @_at(row, i + 2u), @_at(row, i + 3u));\n"
             }
-            _ => "    return vec4<f32>(@_at(row, i), @_at(row, i + 1u), @_at(row, i + 2u), @_at(row, i + 3u));\n",
+            _ => {
+                "    return vec4<f32>(@_at(row, i), @_at(row, i + 1u), @_at(row, i + 2u), @_at(row, i + 3u));\n"
+            }
         };
         format!(
             "fn @_quad(row: u32, i: u32) -> vec4<f32> {{
@@ -165,7 +167,8 @@ const READERS: [(&str, &str); 6] = [
     ),
 ];
 
-const INT32: &str = "fn @_int(row: u32, i: u32) -> i32 { return bitcast<i32>(@_word((row + i * p.@_s0) >> 2u)); }";
+const INT32: &str =
+    "fn @_int(row: u32, i: u32) -> i32 { return bitcast<i32>(@_word((row + i * p.@_s0) >> 2u)); }";
 
 // What does not fit 32 bits becomes a number that is no index.
 const INT64: &str = "fn @_int(row: u32, i: u32) -> i32 {

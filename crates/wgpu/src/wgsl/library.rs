@@ -4,43 +4,47 @@ use super::WORKGROUP;
 
 /// Every one: its name, and its text.
 pub(crate) fn functions(subgroups: bool) -> Vec<(String, String)> {
-    let mut all: Vec<(String, String)> = PLAIN.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
-    for (name, combine, subgroup) in
-        [("total", "a + b", "subgroupAdd"), ("largest", "max(a, b)", "subgroupMax")]
-    {
-        let text = if subgroups {
-            format!(
-                "fn {name}(v: f32) -> f32 {{
+    let mut all: Vec<(String, String)> =
+        PLAIN.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
+    all.push(reduction("total", "f32", "a + b", subgroups.then_some("subgroupAdd")));
+    all.push(reduction("largest", "f32", "max(a, b)", subgroups.then_some("subgroupMax")));
+    all.push(reduction("totals", "vec4<f32>", "a + b", subgroups.then_some("subgroupAdd")));
+    all
+}
+
+/// A function over the values of all invocations of a workgroup, through subgroups where there are any.
+fn reduction(name: &str, kind: &str, combine: &str, subgroup: Option<&str>) -> (String, String) {
+    let memory = if kind == "f32" { "partial" } else { "partials" };
+    let text = match subgroup {
+        Some(subgroup) => format!(
+            "fn {name}(v: {kind}) -> {kind} {{
   let own = {subgroup}(v);
-  if (mate == 0u) {{ partial[team] = own; }}
+  if (mate == 0u) {{ {memory}[team] = own; }}
   workgroupBarrier();
-  var a = partial[0];
-  for (var i = 1u; i < teams; i++) {{ let b = partial[i]; a = {combine}; }}
+  var a = {memory}[0];
+  for (var i = 1u; i < teams; i++) {{ let b = {memory}[i]; a = {combine}; }}
   workgroupBarrier();
   return a;
 }}
 "
-            )
-        } else {
-            format!(
-                "fn {name}(v: f32) -> f32 {{
-  partial[lane] = v;
+        ),
+        None => format!(
+            "fn {name}(v: {kind}) -> {kind} {{
+  {memory}[lane] = v;
   workgroupBarrier();
   for (var half = {half}u; half > 0u; half >>= 1u) {{
-    if (lane < half) {{ let a = partial[lane]; let b = partial[lane + half]; partial[lane] = {combine}; }}
+    if (lane < half) {{ let a = {memory}[lane]; let b = {memory}[lane + half]; {memory}[lane] = {combine}; }}
     workgroupBarrier();
   }}
-  let result = partial[0];
+  let result = {memory}[0];
   workgroupBarrier();
   return result;
 }}
 ",
-                half = WORKGROUP / 2
-            )
-        };
-        all.push((name.to_owned(), text));
-    }
-    all
+            half = WORKGROUP / 2
+        ),
+    };
+    (name.to_owned(), text)
 }
 
 const PLAIN: [(&str, &str); 24] = [

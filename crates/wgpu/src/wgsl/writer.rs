@@ -187,9 +187,8 @@ impl Writer {
         let mut known = BTreeSet::new();
         let candidates = self.candidates();
         // Functions may call others.
-        while let Some((name, text)) = candidates
-            .iter()
-            .find(|(name, _)| !known.contains(name) && called.contains(&format!("{name}(")))
+        while let Some((name, text)) =
+            candidates.iter().find(|(name, _)| !known.contains(name) && called.contains(&format!("{name}(")))
         {
             known.insert(name);
             called.push_str(text);
@@ -215,8 +214,10 @@ impl Writer {
                 index + 1
             );
         }
-        if called.contains("partial[") {
-            let _ = writeln!(source, "var<workgroup> partial: array<f32, {WORKGROUP}>;");
+        for (name, kind) in [("partial", "f32"), ("partials", "vec4<f32>")] {
+            if called.contains(&format!("{name}[")) {
+                let _ = writeln!(source, "var<workgroup> {name}: array<{kind}, {WORKGROUP}>;");
+            }
         }
         source.push_str("var<private> lane: u32;\n");
         if called.contains("block[") {

@@ -1,0 +1,59 @@
+use std::sync::Arc;
+
+use orlop_backend::Device;
+use orlop_testkit::conformance::{Case, Options, Outcome, cases, report, run};
+use orlop_testkit::guard::Guarded;
+use orlop_wgpu::WgpuOptions;
+
+use crate::support::{gpu, gpu_with};
+
+#[test]
+fn every_case_that_is_accepted_agrees_with_the_reference() {
+    let device: Arc<dyn Device> = gpu();
+    let report = report(&device, &Options::default());
+    println!("{}", report.markdown());
+    assert!(report.failures.is_empty(), "{:#?}", report.failures);
+    assert!(report.passed() >= 500, "{} passed", report.passed());
+    // What is refused is encoding into most block types, and nothing else.
+    let only_blocks = |reason: &String| {
+        reason.contains("no kernel for q")
+            || reason.contains("no kernel for iq4")
+            || reason.contains("no kernel for mxfp4")
+    };
+    for row in &report.rows {
+        assert!(row.reasons.iter().all(only_blocks), "{}: {:?}", row.op, row.reasons);
+    }
+}
+
+/// Reductions have another form where the adapter has no subgroups, and products another one on real GPUs.
+#[test]
+fn every_form_of_sums_agrees() {
+    for [subgroups, cooperative] in [[false, true], [true, true]] {
+        let options = WgpuOptions { subgroups, cooperative: Some(cooperative), ..WgpuOptions::default() };
+        let device: Arc<dyn Device> = gpu_with(options);
+        let reduces = ["sum", "mean", "rms_norm", "group_norm", "soft_max", "mul_mat", "flash_attention"];
+        let passed = all_pass(&device, cases().iter().filter(|case| reduces.contains(&case.op())).step_by(9));
+        assert!(passed >= 30, "{passed}");
+    }
+}
+
+#[test]
+fn nothing_is_written_but_results() {
+    let guarded = Guarded::new(gpu());
+    let device: Arc<dyn Device> = guarded.clone();
+    let passed = all_pass(&device, cases().iter().step_by(41));
+    assert_eq!(guarded.trespasses(), []);
+    assert!(passed >= 40, "{passed}");
+}
+
+/// How many pass, none of them failing.
+fn all_pass<'a>(device: &Arc<dyn Device>, chosen: impl Iterator<Item = &'a Case>) -> usize {
+    let mut passed = 0;
+    for case in chosen {
+        match run(device, case, &Options::default()) {
+            Outcome::Failed(failure) => panic!("{}: {failure:?}", case.name()),
+            outcome => passed += usize::from(outcome.is_passed()),
+        }
+    }
+    passed
+}
