@@ -176,12 +176,19 @@ impl Blueprint {
             let tensor = decode.graph.tensor(weight.leaf);
             let device = layout.device(weight.part);
             let leafs = uses.iter().zip([weight.leaf, other.leaf]);
+            let memory = |device: DeviceIx| choose_memory(machine.device(device), &tensor.name, leafs.clone());
+            // What a device cannot use, such as a matrix larger than it can bind, is used on the last one.
+            let last = ends(machine).1;
+            let (device, memory) = match memory(device) {
+                Ok(memory) => (device, memory),
+                Err(refused) => (last, memory(last).map_err(|_| refused)?),
+            };
             weights.push(WeightPlace {
                 name: tensor.name.as_str().into(),
                 source: weight.source.clone(),
                 desc: tensor.desc,
                 device,
-                memory: choose_memory(machine.device(device), &tensor.name, leafs)?,
+                memory,
             });
         }
         let (model, machine, settings) = (model.clone(), machine.clone(), settings.clone());

@@ -125,7 +125,7 @@ impl WgpuDevice {
         self.gpu.held.load(Ordering::Acquire)
     }
 
-    /// Bytes through which data goes in and out; they are part of [`WgpuDevice::allocated`] once something has.
+    /// Bytes through which data goes in and out; they are part of [`WgpuDevice::allocated`] from the beginning.
     pub fn staging_bytes(&self) -> u64 {
         STAGING
     }

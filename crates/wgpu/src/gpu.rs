@@ -81,7 +81,7 @@ impl Gpu {
         let noted = Arc::clone(&lost);
         // What no scope has caught is a mistake of ours or the end of the device; either way it is over.
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| noted.note(error.to_string())));
-        Ok(Arc::new(Gpu {
+        let gpu = Gpu {
             name: name.into(),
             device,
             queue,
@@ -96,7 +96,10 @@ impl Gpu {
             pipelines: Mutex::default(),
             raw: Mutex::default(),
             staging: OnceLock::new(),
-        }))
+        };
+        let staging = Staging::new(&gpu).map_err(|error| refused(error.to_string()))?;
+        gpu.staging.get_or_init(|| Mutex::new(staging));
+        Ok(Arc::new(gpu))
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -269,13 +272,9 @@ impl Gpu {
         self.check()
     }
 
-    /// The memory through which data goes in and out, made when it is first wanted.
+    /// The memory through which data goes in and out.
     pub(crate) fn staging(&self) -> Result<MutexGuard<'_, Staging>, DeviceError> {
-        if self.staging.get().is_none() {
-            // Two threads may come here at once; one of the two is kept.
-            let _ = self.staging.set(Mutex::new(Staging::new(self)?));
-        }
-        let staging = self.staging.get().ok_or_else(|| self.gone("no staging memory"))?;
+        let staging = self.staging.get().ok_or_else(|| self.gone("it has no staging memory"))?;
         Ok(staging.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

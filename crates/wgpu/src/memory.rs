@@ -151,8 +151,7 @@ unsafe impl Buffer for WgpuBuffer {
             let mut encoder = self.gpu.encoder();
             staging.encode(&mut encoder);
             encoder.clear_buffer(&self.raw, range.start, Some(bytes));
-            self.gpu.submit(encoder);
-            staging.turn();
+            staging.turn(&self.gpu.submit(encoder));
             return Ok(());
         }
         let pattern = vec![value; bytes.min(crate::staging::BLOCK) as usize];
@@ -191,8 +190,7 @@ unsafe impl Buffer for WgpuBuffer {
             let mut encoder = self.gpu.encoder();
             staging.encode(&mut encoder);
             encoder.copy_buffer_to_buffer(&source, range.start, &self.raw, at, bytes);
-            self.gpu.submit(encoder);
-            staging.turn();
+            staging.turn(&self.gpu.submit(encoder));
         }
         Ok(true)
     }

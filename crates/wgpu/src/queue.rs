@@ -72,7 +72,7 @@ impl Queue for WgpuQueue {
         staging.encode(&mut encoder);
         own.encode(&mut encoder);
         let submitted = self.gpu.submit(encoder);
-        staging.turn();
+        staging.turn(&submitted);
         drop(staging);
         self.in_flight.push(InFlight { program: Arc::clone(program), submitted, _claims: claims.clone() });
         self.gpu.check()

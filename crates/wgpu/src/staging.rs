@@ -37,6 +37,8 @@ struct Block {
     buffer: wgpu::Buffer,
     /// Whether the host can write it.
     state: Arc<AtomicU8>,
+    /// The submission that reads it.
+    reader: Option<wgpu::SubmissionIndex>,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,7 @@ impl Staging {
         let down = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let mut blocks = Vec::with_capacity(BLOCKS);
         for _ in 0..BLOCKS {
-            let block = Block { buffer: gpu.buffer("staging", BLOCK, up)?, state: Arc::default() };
+            let block = Block { buffer: gpu.buffer("staging", BLOCK, up)?, state: Arc::default(), reader: None };
             block.map();
             blocks.push(block);
         }
@@ -72,10 +74,7 @@ impl Staging {
         let mut done = 0;
         while done < bytes.len() {
             if self.used == BLOCK {
-                let mut encoder = gpu.encoder();
-                self.encode(&mut encoder);
-                gpu.submit(encoder);
-                self.turn();
+                self.flush(gpu);
             }
             let block = &self.blocks[self.current];
             block.wait(gpu)?;
@@ -112,9 +111,11 @@ impl Staging {
     }
 
     /// Goes on to the next block, and asks for the last one back.
-    pub(crate) fn turn(&mut self) {
+    pub(crate) fn turn(&mut self, submitted: &wgpu::SubmissionIndex) {
         if self.used > 0 && self.copies.is_empty() {
-            self.blocks[self.current].map();
+            let block = &mut self.blocks[self.current];
+            block.reader = Some(submitted.clone());
+            block.map();
             self.current = (self.current + 1) % self.blocks.len();
             self.used = 0;
         }
@@ -125,8 +126,7 @@ impl Staging {
         if self.is_pending() {
             let mut encoder = gpu.encoder();
             self.encode(&mut encoder);
-            gpu.submit(encoder);
-            self.turn();
+            self.turn(&gpu.submit(encoder));
         }
     }
 
@@ -144,7 +144,7 @@ impl Staging {
             let (at, length) = (at + index as u64 * BLOCK, part.len() as u64);
             encoder.copy_buffer_to_buffer(from, at, &self.down, 0, length);
             let submitted = gpu.submit(encoder);
-            self.turn();
+            self.turn(&submitted);
             read_mapped(gpu, &self.down, submitted, part)?;
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Block {
 
     fn wait(&self, gpu: &Gpu) -> Result<(), DeviceError> {
         if self.state.load(Ordering::Acquire) == PENDING {
-            gpu.wait(None)?;
+            gpu.wait(self.reader.clone())?;
         }
         match self.state.load(Ordering::Acquire) {
             MAPPED => gpu.check(),

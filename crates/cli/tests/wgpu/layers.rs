@@ -3,9 +3,10 @@ use std::sync::Arc;
 use orlop::backend::Device;
 use orlop::llm::Layout;
 use orlop::sched::Machine;
+use orlop::wgpu::WgpuOptions;
 use orlop_testkit::guard::Guarded;
 
-use crate::support::{cpu, gpu, greedy, load, model, nmse, tokens};
+use crate::support::{cpu, gpu, gpu_with, greedy, load, model, nmse, tokens};
 
 /// All memory that a split writes is read back before and after it, red zones between tensors included, and every plan
 /// is checked for races.
@@ -43,4 +44,26 @@ fn any_division_of_the_layers_gives_the_logits_and_tokens_of_the_cpu() {
         assert_eq!(guarded.trespasses(), []);
         assert_eq!(engine.memory().devices, forecast.devices, "{name}");
     }
+}
+
+#[test]
+fn matrices_larger_than_a_binding_stay_on_the_cpu_and_the_rest_comes_in_chunks() {
+    let model = model();
+    let layers = model.config().layers.len();
+    let alone = Machine::new([cpu()]).unwrap();
+    let mut reference = load(&model, &alone, Layout::all_on(alone.indices().next().unwrap(), layers));
+    let (tokens, logits) = greedy(&mut reference, &tokens()[0], 3);
+    drop(reference);
+
+    let narrow = gpu_with(WgpuOptions { max_binding: Some(1 << 20), ..WgpuOptions::default() });
+    let machine = Machine::new([Arc::clone(&narrow) as Arc<dyn Device>, cpu()]).unwrap();
+    let mut engine = load(&model, &machine, Layout::all_on(machine.indices().next().unwrap(), layers));
+    let (found, found_logits) = greedy(&mut engine, &crate::support::tokens()[0], 3);
+    assert_eq!(found, tokens);
+    assert!(nmse(&found_logits, &logits) <= 1e-3);
+    let [on_gpu, on_cpu] = [0, 1].map(|at| engine.memory().devices[at].clone());
+    assert_eq!(narrow.tensor_bytes(), on_gpu.total());
+    // The embedding table, which is also the output matrix.
+    assert!(on_cpu.weights + on_cpu.repacked >= 16 << 20, "{on_cpu:?}");
+    assert!(on_gpu.weights >= 60 << 20, "{on_gpu:?}");
 }

@@ -5,7 +5,7 @@ use orlop::backend::{Device, Precision};
 use orlop::cpu::{CpuDevice, Pool};
 use orlop::llm::{Blueprint, Engine, Layout, LayoutWish, Model, Settings};
 use orlop::sched::Machine;
-use orlop::wgpu::{WgpuDevice, adapters};
+use orlop::wgpu::{WgpuDevice, WgpuOptions, adapters};
 
 use crate::with_model::{json, prompts};
 
@@ -28,12 +28,17 @@ pub(crate) fn model() -> Model {
 }
 
 pub(crate) fn gpu() -> Arc<WgpuDevice> {
+    gpu_with(WgpuOptions::default())
+}
+
+pub(crate) fn gpu_with(options: WgpuOptions) -> Arc<WgpuDevice> {
     let adapters = adapters(true);
-    WgpuDevice::new(adapters.first().expect("a Vulkan, Metal or DX12 driver")).unwrap()
+    let adapter = adapters.first().expect("a Vulkan, Metal or DX12 driver; `cargo xtask test` installs one");
+    WgpuDevice::with_options(adapter, &options).unwrap()
 }
 
 pub(crate) fn cpu() -> Arc<dyn Device> {
-    CpuDevice::new(Pool::new(2).unwrap())
+    CpuDevice::new(Pool::new(1).unwrap())
 }
 
 /// Tokens of the first four reference prompts.
@@ -49,7 +54,7 @@ pub(crate) fn settings(layout: Layout) -> Settings {
     Settings {
         context: Some(32),
         batch: 16,
-        threads: 2,
+        threads: 1,
         precision: Precision::F32,
         layout: LayoutWish::Exactly(layout),
         ..Settings::default()
