@@ -176,7 +176,8 @@ impl Blueprint {
             let tensor = decode.graph.tensor(weight.leaf);
             let device = layout.device(weight.part);
             let leafs = uses.iter().zip([weight.leaf, other.leaf]);
-            let memory = |device: DeviceIx| choose_memory(machine.device(device), &tensor.name, leafs.clone());
+            let memory =
+                |device: DeviceIx| choose_memory(machine.device(device), &tensor.name, leafs.clone());
             // What a device cannot use, such as a matrix larger than it can bind, is used on the last one.
             let last = ends(machine).1;
             let (device, memory) = match memory(device) {

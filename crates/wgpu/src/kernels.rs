@@ -63,12 +63,16 @@ pub(crate) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Re
         Op::MulMat | Op::MulMatId | Op::OutProd => floats(inputs.get(..2).unwrap_or(inputs), output),
         Op::FlashAttention(params) => attention::accepts(params, inputs),
         Op::SsmScan => Ok(()),
-        Op::TimestepEmbedding { dim, .. } if *dim > MOST_NUMBERS => {
-            Err(Reason::Limit { limit: "the embedding's size", value: (*dim).into(), max: MOST_NUMBERS.into() })
-        }
-        Op::Rope(params) if params.dims > MOST_NUMBERS => {
-            Err(Reason::Limit { limit: "the rotated part", value: params.dims.into(), max: MOST_NUMBERS.into() })
-        }
+        Op::TimestepEmbedding { dim, .. } if *dim > MOST_NUMBERS => Err(Reason::Limit {
+            limit: "the embedding's size",
+            value: (*dim).into(),
+            max: MOST_NUMBERS.into(),
+        }),
+        Op::Rope(params) if params.dims > MOST_NUMBERS => Err(Reason::Limit {
+            limit: "the rotated part",
+            value: params.dims.into(),
+            max: MOST_NUMBERS.into(),
+        }),
         Op::Rope(_) => floats(&inputs[..1], output),
         Op::Add
         | Op::Add1

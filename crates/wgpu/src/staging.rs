@@ -55,7 +55,8 @@ impl Staging {
         let down = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let mut blocks = Vec::with_capacity(BLOCKS);
         for _ in 0..BLOCKS {
-            let block = Block { buffer: gpu.buffer("staging", BLOCK, up)?, state: Arc::default(), reader: None };
+            let block =
+                Block { buffer: gpu.buffer("staging", BLOCK, up)?, state: Arc::default(), reader: None };
             block.map();
             blocks.push(block);
         }

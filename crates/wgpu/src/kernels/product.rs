@@ -47,32 +47,43 @@ fn sums() -> String {
     )
 }
 
-/// One row of the matrix an invocation, read once for some rows of activations.
+/// Some rows of the matrix an invocation, read once for some rows of activations.
 fn alone(task: &Task<'_>, mut writer: Writer, m: u64, n: u64) -> Kernel {
     let batch = BATCH.min(n.next_power_of_two());
-    let batches = n.div_ceil(batch);
-    writer.number("batches", batches);
+    // More rows are fewer reads of activations, but also fewer invocations.
+    let rows: u64 = if m < 2048 { 2 } else { 4 };
+    let (strips, batches) = (m.div_ceil(rows), n.div_ceil(batch));
+    writer.number("strips", strips).number("batches", batches);
+    let quads: String =
+        (0..rows).map(|r| format!("    let u{r} = a_quad(left + min({r}u, rest) * p.a_s1, q);\n")).collect();
+    let dots: Vec<String> = (0..rows).map(|r| format!("dot(u{r}, v)")).collect();
     let body = format!(
-        "  let i = index % p.a_n1;
-  let i1 = index / p.a_n1;
+        "  let i = (index % p.strips) * {rows}u;
+  let i1 = index / p.strips;
   let j = (i1 % p.batches) * {batch}u;
   let i2 = i1 / p.batches;
   let k = i2 % p.y_n2;
   let l = i2 / p.y_n2;
   let left = a_row(i, k / (p.b_n2 / p.a_n2), l / (p.b_n3 / p.a_n3));
+  let rest = p.a_n1 - 1u - i;
   let right = b_row(j, k, l);
   let rows = min({batch}u, p.b_n1 - j);
-  var sums = array<f32, {batch}>();
+  var sums = array<vec{rows}<f32>, {batch}>();
   for (var q = 0u; q < p.a_n0; q += 4u) {{
-    let u = a_quad(left, q);
-    for (var r = 0u; r < rows; r++) {{ sums[r] += dot(u, b_quad(right + r * p.b_s1, q)); }}
+{quads}    for (var r = 0u; r < rows; r++) {{
+      let v = b_quad(right + r * p.b_s1, q);
+      sums[r] += vec{rows}<f32>({});
+    }}
   }}
   let to = y_row(j, k, l);
-  for (var r = 0u; r < rows; r++) {{ y_put(to + r * p.y_s1, i, sums[r]); }}
-"
+  for (var r = 0u; r < rows; r++) {{
+    for (var c = 0u; c <= min(rest, {rows}u - 1u); c++) {{ y_put(to + r * p.y_s1, i + c, sums[r][c]); }}
+  }}
+",
+        dots.join(", ")
     );
     let [_, _, n2, n3] = task.output.desc.extents;
-    writer.each(m * batches * n2 * n3, &body)
+    writer.each(strips * batches * n2 * n3, &body)
 }
 
 fn few(task: &Task<'_>, mut writer: Writer, m: u64) -> Kernel {

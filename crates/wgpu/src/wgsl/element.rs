@@ -28,6 +28,8 @@ pub(crate) struct Access<'a> {
     /// Whether its words are atomic.
     pub(crate) atomic: bool,
     pub(crate) written: bool,
+    /// Whether its rows begin at whole words.
+    pub(crate) words: bool,
 }
 
 impl Access<'_> {
@@ -43,6 +45,8 @@ impl Access<'_> {
         for (name, text) in READERS {
             add(name, text.to_owned());
         }
+        let whole = self.desc.dtype.block_bytes().is_multiple_of(4);
+        add("@_any4", if whole { WHOLE4 } else { ANY4 }.to_owned());
         add("@_at", self.at());
         add("@_quad", self.quad());
         match self.desc.dtype {
@@ -78,22 +82,23 @@ impl Access<'_> {
 {body}}}"
             );
         }
+        let gapless = self.desc.rows_are_contiguous();
         let together = match self.desc.dtype {
-            DType::F32 if self.desc.rows_are_contiguous() => {
-                "    let w = (row + i * 4u) >> 2u;
-    return bitcast<vec4<f32>>(vec4<u32>(@_word(w), @_word(w + 1u), @_word(w + 2u), @_word(w + 3u)));\n"
+            DType::F32 if gapless => {
+                "  let w = (row + i * 4u) >> 2u;
+  return bitcast<vec4<f32>>(vec4<u32>(@_word(w), @_word(w + 1u), @_word(w + 2u), @_word(w + 3u)));\n"
             }
-            DType::F16 if self.desc.rows_are_contiguous() => {
-                "    let at = row + i * 2u;
-    if ((at & 3u) == 0u) {
-      return vec4<f32>(unpack2x16float(@_word(at >> 2u)), unpack2x16float(@_word((at >> 2u) + 1u)));
-    }
-    return vec4<f32>(@_at(row, i), @_at(row, i + 1u), @_at(row, i + 2u), @_at(row, i + 3u));\n"
+            DType::F16 if gapless && self.words => {
+                "  let w = (row + i * 2u) >> 2u;
+  return vec4<f32>(unpack2x16float(@_word(w)), unpack2x16float(@_word(w + 1u)));\n"
             }
             _ => {
-                "    return vec4<f32>(@_at(row, i), @_at(row, i + 1u), @_at(row, i + 2u), @_at(row, i + 3u));\n"
+                "  return vec4<f32>(@_at(row, i), @_at(row, i + 1u), @_at(row, i + 2u), @_at(row, i + 3u));\n"
             }
         };
+        if self.desc.extents[0].is_multiple_of(4) {
+            return format!("fn @_quad(row: u32, i: u32) -> vec4<f32> {{\n{together}}}");
+        }
         format!(
             "fn @_quad(row: u32, i: u32) -> vec4<f32> {{
   if (i + 3u < p.@_n0) {{
@@ -145,13 +150,12 @@ const READERS: [(&str, &str); 6] = [
     ("@_raw4", "fn @_raw4(at: u32) -> u32 { return @_word(at >> 2u); }"),
     ("@_raw2", "fn @_raw2(at: u32) -> u32 { return (@_word(at >> 2u) >> ((at & 2u) * 8u)) & 0xffffu; }"),
     ("@_raw1", "fn @_raw1(at: u32) -> u32 { return (@_word(at >> 2u) >> ((at & 3u) * 8u)) & 0xffu; }"),
+    // Two halves in one word, where blocks begin at whole ones.
     (
-        "@_any4",
-        "fn @_any4(at: u32) -> u32 {
-  let s = (at & 3u) * 8u;
-  let low = @_word(at >> 2u);
-  if (s == 0u) { return low; }
-  return (low >> s) | (@_word((at >> 2u) + 1u) << (32u - s));
+        "@_halves",
+        "fn @_halves(at: u32) -> vec2<f32> {
+  let w = @_word(at >> 2u);
+  return vec2<f32>(half_float(w & 0xffffu), half_float(w >> 16u));
 }",
     ),
     // Scale and minimum of a group of 32 in a block of 256, six bits each.
@@ -166,6 +170,16 @@ const READERS: [(&str, &str); 6] = [
 }",
     ),
 ];
+
+// Four bytes that begin anywhere. There is no branch, as software adapters go both ways.
+const ANY4: &str = "fn @_any4(at: u32) -> u32 {
+  let s = (at & 3u) * 8u;
+  let w = at >> 2u;
+  return (@_word(w) >> s) | select(@_word(w + 1u) << (32u - s), 0u, s == 0u);
+}";
+
+// The same for types whose blocks are whole words.
+const WHOLE4: &str = "fn @_any4(at: u32) -> u32 { return @_word(at >> 2u); }";
 
 const INT32: &str =
     "fn @_int(row: u32, i: u32) -> i32 { return bitcast<i32>(@_word((row + i * p.@_s0) >> 2u)); }";
@@ -188,7 +202,8 @@ fn block(dtype: DType) -> Option<(u32, &'static str)> {
         DType::Q4_1 => (
             32,
             "  let q = @_any4(at + 4u + (r & 15u)) >> ((r >> 4u) * 4u);
-  return half_float(@_raw2(at)) * nibbles(q) + half_float(@_raw2(at + 2u));\n",
+  let d = @_halves(at);
+  return d.x * nibbles(q) + d.y;\n",
         ),
         DType::Q5_0 => (
             32,
@@ -200,7 +215,8 @@ fn block(dtype: DType) -> Option<(u32, &'static str)> {
             32,
             "  let q = @_any4(at + 8u + (r & 15u)) >> ((r >> 4u) * 4u);
   let high = @_any4(at + 4u) >> r;
-  return half_float(@_raw2(at)) * (nibbles(q) + 16.0 * bits(high)) + half_float(@_raw2(at + 2u));\n",
+  let d = @_halves(at);
+  return d.x * (nibbles(q) + 16.0 * bits(high)) + d.y;\n",
         ),
         DType::Q8_0 => (32, "  return half_float(@_raw2(at)) * vec4<f32>(unpack4xI8(@_any4(at + 2u + r)));\n"),
         DType::Q8_1 => (32, "  return half_float(@_raw2(at)) * vec4<f32>(unpack4xI8(@_any4(at + 4u + r)));\n"),
@@ -211,8 +227,8 @@ fn block(dtype: DType) -> Option<(u32, &'static str)> {
             256,
             "  let q = @_any4(at + 16u + (r >> 7u) * 32u + (r & 31u)) >> (((r >> 5u) & 3u) * 2u);
   let s = @_raw1(at + (r >> 4u));
-  return half_float(@_raw2(at + 80u)) * f32(s & 15u) * vec4<f32>(unpack4xU8(q & 0x03030303u))
-    - half_float(@_raw2(at + 82u)) * f32(s >> 4u);\n",
+  let d = @_halves(at + 80u);
+  return d.x * f32(s & 15u) * vec4<f32>(unpack4xU8(q & 0x03030303u)) - d.y * f32(s >> 4u);\n",
         ),
         DType::Q3_K => (
             256,
@@ -228,7 +244,8 @@ fn block(dtype: DType) -> Option<(u32, &'static str)> {
             256,
             "  let q = @_any4(at + 16u + (r >> 6u) * 32u + (r & 31u)) >> (((r >> 5u) & 1u) * 4u);
   let s = @_six(at + 4u, r >> 5u);
-  return half_float(@_raw2(at)) * s.x * nibbles(q) - half_float(@_raw2(at + 2u)) * s.y;\n",
+  let d = @_halves(at);
+  return d.x * s.x * nibbles(q) - d.y * s.y;\n",
         ),
         DType::Q5_K => (
             256,
@@ -236,7 +253,8 @@ fn block(dtype: DType) -> Option<(u32, &'static str)> {
   let high = @_any4(at + 16u + (r & 31u)) >> (r >> 5u);
   let q = (low & 0x0f0f0f0fu) | ((high & 0x01010101u) << 4u);
   let s = @_six(at + 4u, r >> 5u);
-  return half_float(@_raw2(at)) * s.x * vec4<f32>(unpack4xU8(q)) - half_float(@_raw2(at + 2u)) * s.y;\n",
+  let d = @_halves(at);
+  return d.x * s.x * vec4<f32>(unpack4xU8(q)) - d.y * s.y;\n",
         ),
         DType::Q6_K => (
             256,

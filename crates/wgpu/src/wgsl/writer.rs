@@ -263,12 +263,15 @@ impl Writer {
         let mut all = library::functions(self.subgroups);
         for operand in &self.operands {
             let atomic = self.atomic && self.bindings[operand.binding].1;
+            let Place { desc, offset, .. } = &operand.place;
+            let whole = |dim: usize| desc.extents[dim] <= 1 || desc.strides[dim].is_multiple_of(4);
             let access = element::Access {
                 name: operand.name,
                 binding: operand.binding,
-                desc: &operand.place.desc,
+                desc,
                 atomic,
                 written: operand.written,
+                words: offset.is_multiple_of(4) && (1..4).all(whole),
             };
             all.extend(access.functions());
         }
