@@ -91,7 +91,7 @@ impl WgpuDevice {
                 return Err(Error::Limit { adapter, limit, found: found.into(), needed: needed.into() });
             }
         }
-        let binding = u64::from(limits.max_storage_buffer_binding_size).min(limits.max_buffer_size);
+        let binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
         let most = binding.min(MOST_BYTES).min(options.max_binding.unwrap_or(u64::MAX));
         let alignment = u64::from(limits.min_storage_buffer_offset_alignment).max(16);
         let memory = options.memory.or(adapter.memory());

@@ -3,7 +3,7 @@
 //! [`adapters`] lists what there is; [`WgpuDevice`] opens one. Memory lies in buffers of at most the adapter's largest
 //! binding, so that every kernel binds whole buffers and reaches its tensors by offsets in its parameters. A program's
 //! pipelines, bind groups and parameters are made when it is compiled; a run encodes dispatches and submits once.
-//! Kernels are WGSL, made from small templates ([the module `wgsl`](self) says how elements of each type are read), and
+//! Kernels are WGSL, made from small templates that know how elements of each type are read, and are
 //! shared by all programs of a device.
 
 mod adapter;

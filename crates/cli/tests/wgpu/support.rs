@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use orlop::backend::{Device, Precision};
-use orlop::cpu::{CpuDevice, Pool};
+use orlop::cpu::{CpuDevice, CpuOptions, Pool};
 use orlop::llm::{Blueprint, Engine, Layout, LayoutWish, Model, Settings};
 use orlop::sched::Machine;
 use orlop::wgpu::{WgpuDevice, WgpuOptions, adapters};
@@ -38,7 +38,8 @@ pub(crate) fn gpu_with(options: WgpuOptions) -> Arc<WgpuDevice> {
 }
 
 pub(crate) fn cpu() -> Arc<dyn Device> {
-    CpuDevice::new(Pool::new(1).unwrap())
+    // With activations as they are, weights are fastest as they are in the file.
+    CpuDevice::with_options(Pool::new(2).unwrap(), &CpuOptions { repack: false, ..CpuOptions::default() })
 }
 
 /// Tokens of the first four reference prompts.
@@ -54,7 +55,7 @@ pub(crate) fn settings(layout: Layout) -> Settings {
     Settings {
         context: Some(32),
         batch: 16,
-        threads: 1,
+        threads: 2,
         precision: Precision::F32,
         layout: LayoutWish::Exactly(layout),
         ..Settings::default()

@@ -22,7 +22,7 @@ pub(super) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Re
                 return Err(Reason::DType { operand: 0, dtype: from });
             }
             // Blocks are written whole.
-            if !can_write(to) && !(can_encode(to) && inputs[0].extents[0] == output.extents[0]) {
+            if !(can_write(to) || can_encode(to) && inputs[0].extents[0] == output.extents[0]) {
                 return Err(Reason::DType { operand: result, dtype: to });
             }
             Ok(())
