@@ -10,6 +10,8 @@ use crate::{cargo, peers, planner};
 pub(crate) enum Kind {
     /// Measure the CPU's kernels against the most operations and bytes a second that this machine gives.
     Kernels,
+    /// Measure the kernels of every GPU adapter, software adapters included and named as such.
+    Gpu,
     /// Compare with llama.cpp, which is built for it in a project of its own (needs cmake, clang and libclang).
     Peers(peers::Peers),
     /// Plan problems of buffers: how close to the bound, and how fast.
@@ -22,6 +24,10 @@ pub(crate) fn run(kind: Option<&Kind>, options: &[String]) -> Result<()> {
         Some(Kind::Kernels) => {
             let mut command =
                 cargo::cargo(&["bench", "-p", "orlop-cpu", "--bench", "kernels", "--bench", "ops", "--"]);
+            return cargo::run(command.args(options));
+        }
+        Some(Kind::Gpu) => {
+            let mut command = cargo::cargo(&["bench", "-p", "orlop-wgpu", "--bench", "kernels", "--"]);
             return cargo::run(command.args(options));
         }
         Some(Kind::Peers(peers)) => return peers::run(peers),

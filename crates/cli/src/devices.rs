@@ -13,34 +13,40 @@ use crate::model_arguments::bad;
 
 /// Every device there is, most preferred first.
 pub(crate) fn all(threads: usize, repack: bool) -> Result<Vec<Arc<dyn Device>>, Failure> {
-    let mut devices = gpus();
+    let mut devices = gpus(None);
     devices.push(cpu(threads, repack)?);
     Ok(devices)
 }
 
-/// The adapters that there are drivers for; one that cannot be opened is left out, as it could not be used either.
+/// The adapters that there are drivers for, or those with these names; one that cannot be opened is left out, as it
+/// could not be used either. Those that compute in software are there if they are named, or if there are no others.
 #[cfg(feature = "wgpu")]
-fn gpus() -> Vec<Arc<dyn Device>> {
+fn gpus(names: Option<&[String]>) -> Vec<Arc<dyn Device>> {
     use orlop::wgpu::{WgpuDevice, WgpuOptions, adapters};
+    // Drivers are not woken for nothing.
+    if names.is_some_and(|names| !names.iter().any(|name| name.starts_with("wgpu"))) {
+        return Vec::new();
+    }
     let name = |number: usize| if number == 0 { "wgpu".to_owned() } else { format!("wgpu{number}") };
     let open = |(number, adapter)| -> Option<Arc<dyn Device>> {
-        let options = WgpuOptions { name: name(number), ..WgpuOptions::default() };
-        Some(WgpuDevice::with_options(adapter, &options).ok()?)
+        let name = Some(name(number)).filter(|name| names.is_none_or(|names| names.contains(name)))?;
+        Some(WgpuDevice::with_options(adapter, &WgpuOptions { name, ..WgpuOptions::default() }).ok()?)
     };
-    adapters(false).iter().enumerate().filter_map(open).collect()
+    adapters(names.is_some()).iter().enumerate().filter_map(open).collect()
 }
 
 #[cfg(not(feature = "wgpu"))]
-fn gpus() -> Vec<Arc<dyn Device>> {
+fn gpus(_: Option<&[String]>) -> Vec<Arc<dyn Device>> {
     Vec::new()
 }
 
 /// The devices with these names, in this order.
 pub(crate) fn machine(names: &[String], threads: usize, repack: bool) -> Result<Machine, Failure> {
-    // Drivers are not woken for nothing.
-    let known = if names == ["cpu"] { vec![cpu(threads, repack)?] } else { all(threads, repack)? };
+    let mut known = gpus(Some(names));
+    known.push(cpu(threads, repack)?);
     let find = |name: &String| {
         known.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
+            let known = all(threads, repack).unwrap_or_else(|_| known.clone());
             let names: Vec<&str> = known.iter().map(|device| device.name()).collect();
             Failure::BadInput(format!("there is no device `{name}`; there are: {}", names.join(", ")))
         })
