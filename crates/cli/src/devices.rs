@@ -11,10 +11,10 @@ use orlop::sched::Machine;
 use crate::failure::Failure;
 use crate::model_arguments::bad;
 
-/// Every device there is, most preferred first.
+/// Every device there is, the CPU first.
 pub(crate) fn all(threads: usize, repack: bool) -> Result<Vec<Arc<dyn Device>>, Failure> {
-    let mut devices = gpus(None);
-    devices.push(cpu(threads, repack)?);
+    let mut devices = vec![cpu(threads, repack)?];
+    devices.extend(gpus(None));
     Ok(devices)
 }
 
@@ -42,13 +42,11 @@ fn gpus(_: Option<&[String]>) -> Vec<Arc<dyn Device>> {
 
 /// The devices with these names, in this order.
 pub(crate) fn machine(names: &[String], threads: usize, repack: bool) -> Result<Machine, Failure> {
-    let mut known = gpus(Some(names));
-    known.push(cpu(threads, repack)?);
+    let mut known = vec![cpu(threads, repack)?];
+    known.extend(gpus(Some(names)));
     let find = |name: &String| {
         known.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
-            let known = all(threads, repack).unwrap_or_else(|_| known.clone());
-            let names: Vec<&str> = known.iter().map(|device| device.name()).collect();
-            Failure::BadInput(format!("there is no device `{name}`; there are: {}", names.join(", ")))
+            Failure::BadInput(format!("there is no device `{name}`; `orlop devices` lists those there are"))
         })
     };
     let devices = names.iter().map(find).collect::<Result<Vec<_>, _>>()?;
