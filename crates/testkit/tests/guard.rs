@@ -89,6 +89,23 @@ fn a_changed_operand_is_seen() {
 }
 
 #[test]
+fn programs_watched_as_a_whole_are_caught_as_well() {
+    let (graph, feeds) = negated();
+    for (fault, is_one) in [
+        (Fault::None, false),
+        (Fault::Scratch, false),
+        (Fault::WritesTooFar, true),
+        (Fault::WritesTooEarly, true),
+        (Fault::ScratchTooFar, true),
+    ] {
+        let guard = Guarded::by_program(Faulty::new(fault));
+        let device: Arc<dyn Device> = guard.clone();
+        let outcome = planned(&device, &graph, &feeds);
+        assert_eq!((outcome.is_err(), guard.trespasses().is_empty()), (is_one, !is_one), "{outcome:?}");
+    }
+}
+
+#[test]
 fn a_stray_read_shows_in_the_result() {
     let (graph, feeds) = negated();
     let plain: Arc<dyn Device> = Faulty::new(Fault::ReadsTooFar);

@@ -1,8 +1,6 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use orlop_backend::DeviceClass;
-
 /// A way to compute that a driver offers.
 #[derive(Clone, Debug)]
 pub struct Adapter {
@@ -50,11 +48,6 @@ impl Adapter {
         let driver = [&self.info.driver, &self.info.driver_info].map(|text| text.trim());
         let driver = driver.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
         format!("{} ({kind}, {:?}, {driver})", self.info.name, self.info.backend)
-    }
-
-    /// GPUs of any kind are one class to placement and to tolerances, those in software as well.
-    pub(crate) fn class(&self) -> DeviceClass {
-        DeviceClass::Gpu
     }
 
     fn is_usable(&self) -> bool {

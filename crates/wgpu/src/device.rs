@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use orlop_backend::{
-    Bindings, BufferType, Device, DeviceError, DeviceFacts, Link, LowerOptions, Memory, NodeQuery, Program,
-    Queue, Reason, Role, Segment, Steps, Support, same_type,
+    Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, Link, LowerOptions, Memory,
+    NodeQuery, Program, Queue, Reason, Role, Segment, Steps, Support, same_type,
 };
 use orlop_graph::{Op, TensorDesc};
 
@@ -192,7 +192,8 @@ impl Device for WgpuDevice {
         let own = |total: u64| Memory { total, free: total.saturating_sub(self.allocated()) };
         DeviceFacts {
             description: self.adapter.description(),
-            class: self.adapter.class(),
+            // Those in software as well: they compute as GPUs do.
+            class: DeviceClass::Gpu,
             memory: self.gpu.memory.map(own),
             flops: if software { 4e9 } else { 4e12 },
             bytes_per_second: if software { 4e9 } else { 2e11 },

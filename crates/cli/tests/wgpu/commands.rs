@@ -1,5 +1,6 @@
 use serde_json::Value;
 
+use crate::support::model_file;
 use crate::with_model::{json, orlop};
 
 fn names(list: &Value) -> Vec<&str> {
@@ -21,12 +22,19 @@ fn adapters_are_listed_with_memory_and_limits() {
 #[test]
 fn a_plan_shows_each_devices_share_and_a_run_takes_it() {
     let settings = ["--device", "wgpu,cpu", "-ngl", "2", "-c", "32", "-ub", "8", "-t", "2"];
+    let file = model_file().display().to_string();
+    let plan = json(&[&["plan", &file, "--json"][..], &settings].concat());
     let run = json(&[&["run", "--json", "-n", "2", "--temp", "0", "One, two,"][..], &settings].concat());
-    let model = run["memory"]["devices"].clone();
-    assert_eq!(names(&model), ["wgpu", "cpu"]);
-    assert_eq!(run["memory"]["layers_on_device"], 2);
-    assert!(model[0]["weights"].as_u64().unwrap() > 0);
-    assert!(model[0]["kv"].as_u64().unwrap() > 0);
+    assert_eq!(names(&plan["devices"]), ["wgpu", "cpu"]);
+    for memory in [&plan, &run["memory"]] {
+        assert_eq!(memory["layers_on_device"], 2);
+        for (device, planned) in [0, 1].map(|at| (&memory["devices"][at], &plan["devices"][at])) {
+            for part in ["weights", "repacked", "kv", "compute", "total"] {
+                assert_eq!(device[part], planned[part], "{part}");
+            }
+            assert!(device["kv"].as_u64().unwrap() > 0);
+        }
+    }
     assert_eq!(run["tokens"].as_array().unwrap().len(), 2);
 }
 

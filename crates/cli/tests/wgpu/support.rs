@@ -17,14 +17,17 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// The default model, fetched by asking for anything.
-pub(crate) fn model() -> Model {
+/// The default model's file, fetched by asking for anything.
+pub(crate) fn model_file() -> PathBuf {
     json(&["tokenize", "--json", "a"]);
     let cache = std::env::var_os("ORLOP_CACHE").map(PathBuf::from);
     let cache = cache.unwrap_or_else(|| concat!(env!("CARGO_TARGET_TMPDIR"), "/cache").into());
     let mut files = cache.read_dir().unwrap().map(|entry| entry.unwrap().path());
-    Model::open(files.find(|path| path.extension().is_some_and(|extension| extension == "gguf")).unwrap())
-        .unwrap()
+    files.find(|path| path.extension().is_some_and(|extension| extension == "gguf")).unwrap()
+}
+
+pub(crate) fn model() -> Model {
+    Model::open(model_file()).unwrap()
 }
 
 pub(crate) fn gpu() -> Arc<WgpuDevice> {
