@@ -80,12 +80,18 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
     };
     let [dk, tokens, heads, seqs] = q.desc.extents;
     let dv = v.desc.extents[0];
-    let (quads, held) = (dk.div_ceil(4).max(1), dv.div_ceil(u64::from(WORKGROUP)).max(1));
+    let quads = dk.div_ceil(4).max(1);
     let (kv, rows) = (k.desc.extents[1], tokens * heads * seqs);
     writer.operations(2.0 * (kv * (dk + dv) * rows) as f64);
     writer.global(&format!(
         "var<workgroup> query: array<vec4<f32>, {quads}>;\nvar<workgroup> weights: array<f32, {WORKGROUP}>;"
     ));
+    let Values { before, each, after } = if dv.is_multiple_of(4) && dv / 4 <= u64::from(WORKGROUP) {
+        writer.global(&format!("var<workgroup> collected: array<vec4<f32>, {WORKGROUP}>;"));
+        Values::in_quads(dv / 4)
+    } else {
+        Values::in_columns(dv)
+    };
     let body = format!(
         "  let head = index % p.q_n2;
   let i1 = index / p.q_n2;
@@ -98,8 +104,7 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
   workgroupBarrier();
 {length}{mask}  var most = {LOWEST};
   var sum = 0.0;
-  var held = array<f32, {held}>();
-  for (var start = 0u; start < length; start += {WORKGROUP}u) {{
+{before}  for (var start = 0u; start < length; start += {WORKGROUP}u) {{
     let row = start + lane;
     var score = {LOWEST};
     if (row < length) {{
@@ -119,7 +124,59 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
     most = next;
     workgroupBarrier();
     let rows = min({WORKGROUP}u, length - start);
-    for (var h = 0u; h < {held}u; h++) {{
+{each}    workgroupBarrier();
+  }}
+{sink}  let to = y_row(head, token, seq);
+{after}"
+    );
+    writer.each_group(rows, &body)
+}
+
+/// How the values are summed up: what comes before all rows, what is done with `rows` of them whose `weights` are known,
+/// and what comes at the end.
+struct Values {
+    before: String,
+    each: String,
+    after: String,
+}
+
+impl Values {
+    /// An invocation has four columns of a share of the rows; the shares are added at the end.
+    fn in_quads(quads: u64) -> Values {
+        let shares = u64::from(WORKGROUP) / quads;
+        Values {
+            before: format!(
+                "  var held = vec4<f32>();\n  let part = lane % {quads}u;\n  let share = lane / {quads}u;\n"
+            ),
+            each: format!(
+                "    held *= shrunk;
+    if (share < {shares}u) {{
+      for (var r = share; r < rows; r += {shares}u) {{
+        let weight = weights[r];
+        if (weight != 0.0) {{ held += weight * v_quad(v_row(start + r, kv_head, kv_seq), 4u * part); }}
+      }}
+    }}
+"
+            ),
+            after: format!(
+                "  collected[lane] = held;
+  workgroupBarrier();
+  if (lane < {quads}u) {{
+    for (var n = 1u; n < {shares}u; n++) {{ held += collected[lane + n * {quads}u]; }}
+    for (var c = 0u; c < 4u; c++) {{ y_put(to, 4u * lane + c, select(held[c] * kept / sum, 0.0, sum == 0.0)); }}
+  }}
+"
+            ),
+        }
+    }
+
+    /// An invocation has some columns of all rows.
+    fn in_columns(columns: u64) -> Values {
+        let held = columns.div_ceil(u64::from(WORKGROUP)).max(1);
+        Values {
+            before: format!("  var held = array<f32, {held}>();\n"),
+            each: format!(
+                "    for (var h = 0u; h < {held}u; h++) {{
       let column = lane + h * {WORKGROUP}u;
       var own = held[h] * shrunk;
       if (column < p.v_n0) {{
@@ -130,14 +187,15 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
       }}
       held[h] = own;
     }}
-    workgroupBarrier();
-  }}
-{sink}  let to = y_row(head, token, seq);
-  for (var h = 0u; h < {held}u; h++) {{
+"
+            ),
+            after: format!(
+                "  for (var h = 0u; h < {held}u; h++) {{
     let column = lane + h * {WORKGROUP}u;
     if (column < p.v_n0) {{ y_put(to, column, select(held[h] * kept / sum, 0.0, sum == 0.0)); }}
   }}
 "
-    );
-    writer.each_group(rows, &body)
+            ),
+        }
+    }
 }
