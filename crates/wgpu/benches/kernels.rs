@@ -78,6 +78,7 @@ fn others(device: &Arc<WgpuDevice>, label: &str) {
                     kv_len: false,
                     mask: false,
                     sinks: false,
+                    window: 0,
                 };
                 b.flash_attention([q, k, v], None, None, None, params)
             });

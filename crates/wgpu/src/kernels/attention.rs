@@ -73,6 +73,10 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
     };
     writer.write("y", &task.output);
     writer.float("scale", params.scale).float("bias", params.max_bias).float("cap", params.soft_cap);
+    let begin = match params.window {
+        0 => "0u".to_owned(),
+        window => format!("max(length, {window}u) - {window}u"),
+    };
     let cap = if params.soft_cap == 0.0 {
         ""
     } else {
@@ -104,7 +108,7 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
   workgroupBarrier();
 {length}{mask}  var most = {LOWEST};
   var sum = 0.0;
-{before}  for (var start = 0u; start < length; start += {WORKGROUP}u) {{
+{before}  for (var start = {begin}; start < length; start += {WORKGROUP}u) {{
     let row = start + lane;
     var score = {LOWEST};
     if (row < length) {{
