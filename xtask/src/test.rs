@@ -21,10 +21,7 @@ struct Tally {
 /// Runs every test of the workspace, those in the documentation included; what is not run counts as a failure.
 pub(crate) fn run() -> Result<()> {
     install(
-        &[
-            ("chromium", &|| runs("chromium", "--version")),
-            ("mesa-vulkan-drivers", &has_vulkan_driver),
-        ],
+        &[("chromium", &|| runs("chromium", "--version")), ("mesa-vulkan-drivers", &has_vulkan_driver)],
         "`test`",
     )?;
     // The development profile is optimised enough for property tests, and builds in half the time.

@@ -1,4 +1,4 @@
-//! Buffers in host memory. The one unsafe module of this crate: it owns raw memory and answers for it.
+//! Buffers in host memory. It owns raw memory and answers for it.
 
 use std::alloc::{Layout as AllocLayout, alloc_zeroed, dealloc};
 use std::any::Any;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use orlop_graph::AccessKind;
 
+use crate::large_pages::prefer_large;
 use crate::{Buffer, BufferType, Claim, DeviceError, Gate, HostSpan, SharedBytes};
 
 /// Alignment of host arenas: a cache line, and the widest vectors there are.
@@ -93,6 +94,7 @@ impl Owned {
         let layout = AllocLayout::from_size_align(size, 1).ok()?;
         // SAFETY: `alloc_zeroed` asks for a layout of non-zero size; zero was handled above.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        prefer_large(start, size);
         let address = start.addr().get();
         // SAFETY: `add` asks that the result stays within the allocation: the step is at most
         // `alignment - 1`, by which the allocation is longer than `bytes`.

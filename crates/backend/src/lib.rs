@@ -11,6 +11,7 @@ mod device;
 mod error;
 mod gate;
 mod host;
+mod large_pages;
 mod lower;
 mod queue;
 mod stored;

@@ -10,7 +10,6 @@ mod fields;
 mod interleave;
 mod layout;
 mod open;
-mod pages;
 #[cfg(test)]
 mod tests;
 

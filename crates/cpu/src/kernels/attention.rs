@@ -2,8 +2,10 @@
 //! maximum and sum for each query, and weighted sums of values that are rescaled when the maximum grows.
 //!
 //! Queries that share a KV head (neighbouring heads, and all tokens) are taken in tiles, so that a row of K or V is
-//! decoded once for all of them. Where there are few tiles, as when one token is generated, the KV rows of each are
-//! split, and a second phase brings the parts together. Neither tiles nor splits depend on the number of threads.
+//! decoded once for all of them. Tiles of neighbouring KV heads that are alone with their head, as when one token is
+//! generated, go through the rows together, a block of all heads after the other, as these lie in memory. Where there
+//! are few such bundles, their KV rows are split, and a second phase brings the parts together. Neither tiles nor
+//! splits depend on the number of threads.
 
 mod tile;
 
@@ -12,7 +14,7 @@ use std::ops::Range;
 use orlop_backend::{DeviceError, Reason};
 use orlop_graph::{DType, FlashAttention, Op, TensorDesc};
 
-use self::tile::{BLOCK, State, Tile};
+use self::tile::{BLOCK, Rows, State, Tile};
 use super::product::{decodable, weights};
 use crate::access::Src;
 use crate::task::{Kernel, Task, Thread, element_at, float};
@@ -20,8 +22,12 @@ use crate::vector::{Scaled, on};
 
 /// Queries in a tile, at most.
 const TILE: u64 = 32;
-/// Pieces of work that splits make of few tiles.
+/// Pieces of work that splits make of few bundles.
 const PIECES: u64 = 32;
+/// Tiles of a bundle, at most.
+const BUNDLE: usize = 8;
+/// KV rows in a part, at least, where there are many.
+const PART: u64 = 256;
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     let attention = Kernel { accepts, scratch, shared, check: Some(lengths_are_in_range), phases: 2, run };
@@ -50,10 +56,14 @@ struct Division {
     tokens: u64,
     /// Query heads for each KV head.
     group: u64,
+    kv_heads: u64,
     /// Tiles for each KV head of each sequence, and of all.
     tiles_each: u64,
     tiles: u64,
-    /// Parts of each tile's KV rows.
+    /// Tiles that go through their KV rows together, at most: where each KV head has but one, those of neighbouring
+    /// heads, whose rows lie side by side.
+    together: u64,
+    /// Parts of each tile's KV rows, at most.
     splits: u64,
 }
 
@@ -64,8 +74,28 @@ impl Division {
         let group = heads.checked_div(kv_heads).unwrap_or(0);
         let tiles_each = (tokens * group).div_ceil(TILE);
         let tiles = tiles_each * kv_heads * seqs;
-        let splits = PIECES.checked_div(tiles).unwrap_or(1).max(1);
-        Division { tokens, group, tiles_each, tiles, splits }
+        let together = if tiles_each == 1 { kv_heads.min(BUNDLE as u64) } else { 1 };
+        let division = Division { tokens, group, kv_heads, tiles_each, tiles, together, splits: 1 };
+        let splits = PIECES.checked_div(division.bundles()).unwrap_or(1).max(1);
+        Division { splits, ..division }
+    }
+
+    /// Bundles of tiles.
+    fn bundles(&self) -> u64 {
+        match self.tiles_each {
+            1 => self.tiles / self.kv_heads * self.kv_heads.div_ceil(self.together),
+            _ => self.tiles,
+        }
+    }
+
+    /// The tiles of a bundle, all of one sequence.
+    fn tiles_of(&self, bundle: u64) -> Range<u64> {
+        if self.tiles_each != 1 {
+            return bundle..bundle + 1;
+        }
+        let each = self.kv_heads.div_ceil(self.together);
+        let (seq, first) = (bundle / each, bundle % each * self.together);
+        seq * self.kv_heads + first..seq * self.kv_heads + (first + self.together).min(self.kv_heads)
     }
 
     /// Which queries a tile has, by their numbers within a KV head: heads first, then tokens.
@@ -81,8 +111,10 @@ impl Division {
 }
 
 fn scratch(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
-    let queries = Division::new(&operands[0], &operands[1]).largest();
-    Tile::floats(queries, operands[0].extents[0], operands[2].extents[0])
+    let division = Division::new(&operands[0], &operands[1]);
+    let (dk, dv) = (operands[0].extents[0], operands[2].extents[0]);
+    let tiles = Tile::floats(division.largest(), dk, dv).saturating_mul(division.together);
+    Rows::floats(dk, dv).saturating_add(tiles)
 }
 
 /// Where there are splits: sums of each query of each part, its maximum and its sum of weights.
@@ -130,30 +162,41 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
         }
         return;
     }
-    // Later tokens see more rows, so neighbouring tiles go to different threads.
-    let pieces = (0..division.tiles * division.splits).skip(thread.index).step_by(thread.count);
-    for piece in pieces {
-        let (number, split) = (piece % division.tiles, piece / division.tiles);
-        let (rows, each) = rows_of(task, params, &division, number);
-        let first = rows.start + split * each;
-        if split > 0 && first >= rows.end {
+    // Later tokens see more rows, so neighbouring bundles go to different threads.
+    let bundles = division.bundles();
+    for piece in (0..bundles * division.splits).skip(thread.index).step_by(thread.count) {
+        let (tiles, split) = (division.tiles_of(piece % bundles), piece / bundles);
+        let (range, each) = rows_of(task, params, &division, tiles.start);
+        let first = range.start + split * each;
+        if split > 0 && first >= range.end {
             continue;
         }
-        let mut tile = Tile::new(task, params, &division, number, scratch);
-        tile.attend(first..(first + each).min(rows.end));
-        if division.splits == 1 {
-            for (query, state, sums) in tile.results() {
-                finish(task, params, query, state, sums);
+        let (mut rows, mut rest) = Rows::new(task, scratch);
+        let mut bundle = [const { None }; BUNDLE];
+        for (tile, number) in bundle.iter_mut().zip(tiles.clone()) {
+            *tile = Some(Tile::new(task, params, &division, number, &mut rest));
+        }
+        let range = first..(first + each).min(range.end);
+        for block in range.clone().step_by(BLOCK) {
+            for tile in bundle.iter_mut().flatten() {
+                tile.attend(block..(block + BLOCK as u64).min(range.end), &mut rows);
             }
-        } else {
-            task.shared.fill(split * division.tiles + number, |part| {
-                let part = part.chunks_exact_mut(task.dst.desc.extents[0] as usize + 2);
-                for ((_, state, sums), part) in tile.results().zip(part) {
-                    let (out, rest) = part.split_at_mut(sums.len());
-                    out.copy_from_slice(sums);
-                    rest.copy_from_slice(&[state.max, state.sum]);
+        }
+        for (tile, number) in bundle.iter_mut().flatten().zip(tiles) {
+            if division.splits == 1 {
+                for (query, state, sums) in tile.results() {
+                    finish(task, params, query, state, sums);
                 }
-            });
+            } else {
+                task.shared.fill(split * division.tiles + number, |part| {
+                    let part = part.chunks_exact_mut(task.dst.desc.extents[0] as usize + 2);
+                    for ((_, state, sums), part) in tile.results().zip(part) {
+                        let (out, rest) = part.split_at_mut(sums.len());
+                        out.copy_from_slice(sums);
+                        rest.copy_from_slice(&[state.max, state.sum]);
+                    }
+                });
+            }
         }
     }
 }
@@ -171,7 +214,10 @@ fn rows_of(task: &Task, params: FlashAttention, division: &Division, tile: u64) 
         None => [task.src[1].desc.extents[1]; 2],
     };
     let first = params.first_row(fewest).min(most);
-    (first..most, (most - first).div_ceil(division.splits).next_multiple_of(BLOCK as u64))
+    // Small parts keep all threads busy, larger ones cost less.
+    let rows = most - first;
+    let each = rows.div_ceil(division.splits).max((rows / 8).min(PART));
+    (first..most, each.next_multiple_of(BLOCK as u64))
 }
 
 /// A query's place.

@@ -9,7 +9,7 @@ use orlop_backend::{
 };
 use orlop_graph::{AccessKind, TensorDesc};
 
-use super::{PackedLayout, ROWS, pages};
+use super::{PackedLayout, ROWS};
 use crate::isa::Isa;
 use crate::pool::Pool;
 
@@ -56,7 +56,6 @@ impl BufferType for PackedBufferType {
 
     fn allocate(self: Arc<Self>, bytes: u64) -> Result<Arc<dyn Buffer>, DeviceError> {
         let memory = Arc::clone(&self.host).allocate(bytes)?;
-        pages::prefer_large(&*memory);
         Ok(Arc::new(PackedBuffer { erased: Arc::clone(&self) as _, buffer_type: self, memory }))
     }
 }

@@ -48,20 +48,50 @@ pub(super) struct Tile<'a> {
     sums: &'a mut [f32],
     /// `[queries, BLOCK]`: scores, then weights. Those of rows that a query does not see are minus infinity, then 0.
     scores: &'a mut [f32],
+}
+
+/// A block of KV rows as floats.
+pub(super) struct Rows<'a> {
     /// `[dk, BLOCK]`
     keys: &'a mut [f32],
     /// `[BLOCK, dk or dv]`: rows of K, then of V.
     rows: &'a mut [f32],
 }
 
+/// Floats of a row.
+fn line(length: u64) -> u64 {
+    length.saturating_add(LINE as u64 - 1) / LINE as u64 * LINE as u64
+}
+
+impl<'a> Rows<'a> {
+    /// Floats of scratch for a block.
+    pub(super) fn floats(dk: u64, dv: u64) -> u64 {
+        let (dk, dv) = (line(dk), line(dv));
+        dk.saturating_add(dk.max(dv)).saturating_mul(BLOCK as u64)
+    }
+
+    /// Memory for a block, and the rest of the scratch.
+    pub(super) fn new(task: &Task, scratch: &'a mut [f32]) -> (Rows<'a>, &'a mut [f32]) {
+        let [dk, dv] = [0, 2].map(|operand| line(task.src[operand].desc.extents[0]) as usize);
+        let (keys, scratch) = scratch.split_at_mut(dk * BLOCK);
+        let (rows, scratch) = scratch.split_at_mut(dk.max(dv) * BLOCK);
+        (Rows { keys, rows }, scratch)
+    }
+
+    /// Decodes rows of an operand to `rows`; returns the distance between two of them.
+    fn read(&mut self, task: &Task, operand: usize, at: [u64; 3], length: usize) -> usize {
+        let src = &task.src[operand];
+        let line = line(src.desc.extents[0]) as usize;
+        src.read_rows(task.isa, at, length, self.rows, line);
+        line
+    }
+}
+
 impl<'a> Tile<'a> {
     /// Floats of scratch for a tile.
     pub(super) fn floats(queries: u64, dk: u64, dv: u64) -> u64 {
-        let line = |length: u64| length.saturating_add(LINE as u64 - 1) / LINE as u64 * LINE as u64;
-        let (dk, dv, block) = (line(dk), line(dv), BLOCK as u64);
-        let query = dk.saturating_add(dv).saturating_add(block);
-        let row = dk.saturating_add(dk.max(dv));
-        query.saturating_mul(queries).saturating_add(row.saturating_mul(block))
+        let query = line(dk).saturating_add(line(dv)).saturating_add(BLOCK as u64);
+        query.saturating_mul(queries)
     }
 
     pub(super) fn new(
@@ -69,18 +99,19 @@ impl<'a> Tile<'a> {
         params: FlashAttention,
         division: &Division,
         number: u64,
-        scratch: &'a mut [f32],
+        scratch: &mut &'a mut [f32],
     ) -> Tile<'a> {
         let (dk, dv) = (task.src[0].desc.extents[0] as usize, task.dst.desc.extents[0] as usize);
         let [_, kv_rows, kv_heads, kv_seqs] = task.src[1].desc.extents;
         let numbers = division.queries(number);
         let count = (numbers.end - numbers.start) as usize;
         let (dk_line, dv_line) = (dk.next_multiple_of(LINE), dv.next_multiple_of(LINE));
-        let (elements, scratch) = scratch.split_at_mut(count * dk_line);
-        let (sums, scratch) = scratch.split_at_mut(count * dv_line);
-        let (scores, scratch) = scratch.split_at_mut(count * BLOCK);
-        let (keys, scratch) = scratch.split_at_mut(dk_line * BLOCK);
-        let rows = &mut scratch[..dk_line.max(dv_line) * BLOCK];
+        let mut take = |floats: usize| {
+            let (taken, rest) = std::mem::take(scratch).split_at_mut(floats);
+            *scratch = rest;
+            taken
+        };
+        let (elements, sums, scores) = (take(count * dk_line), take(count * dv_line), take(count * BLOCK));
         sums.fill(0.0);
 
         let mut queries = [Query::default(); TILE as usize];
@@ -99,23 +130,21 @@ impl<'a> Tile<'a> {
         let (kv_head, seq) = (queries[0].head / division.group, queries[0].seq);
         let kv = [kv_head, seq / (task.src[0].desc.extents[3] / kv_seqs)];
         let states = [State { max: f32::NEG_INFINITY, sum: 0.0 }; TILE as usize];
-        Tile { task, params, queries, visible, states, count, kv, dk, dv, elements, sums, scores, keys, rows }
+        Tile { task, params, queries, visible, states, count, kv, dk, dv, elements, sums, scores }
     }
 
-    /// Takes in a range of KV rows.
-    pub(super) fn attend(&mut self, range: Range<u64>) {
-        for first in range.clone().step_by(BLOCK) {
-            let length = (range.end - first).min(BLOCK as u64) as usize;
-            if self.is_hidden(first, length) {
-                continue;
-            }
-            self.score(first, length);
-            let mut hidden = false;
-            for index in 0..self.count {
-                hidden |= self.weigh(index, first, length);
-            }
-            self.add(first, length, hidden);
+    /// Takes in KV rows, at most a block.
+    pub(super) fn attend(&mut self, range: Range<u64>, rows: &mut Rows<'_>) {
+        let (first, length) = (range.start, (range.end - range.start) as usize);
+        if self.is_hidden(first, length, rows) {
+            return;
         }
+        self.score(first, length, rows);
+        let mut hidden = false;
+        for index in 0..self.count {
+            hidden |= self.weigh(index, first, length, rows);
+        }
+        self.add(first, length, hidden, rows);
     }
 
     /// Each query, what it has come to, and its sums.
@@ -127,36 +156,33 @@ impl<'a> Tile<'a> {
     }
 
     /// Whether the mask hides a block from all queries, which then need not be read.
-    fn is_hidden(&mut self, first: u64, length: usize) -> bool {
+    fn is_hidden(&self, first: u64, length: usize, rows: &mut Rows<'_>) -> bool {
         let Some(slot) = self.params.mask_slot() else { return false };
-        let (mask, biases) = (&self.task.src[slot], &mut self.rows[..length]);
+        let (mask, biases) = (&self.task.src[slot], &mut rows.rows[..length]);
         (0..self.count).all(|index| {
             read_mask(mask, self.task, &self.queries[index], first, biases);
             biases.iter().all(|bias| *bias == f32::NEG_INFINITY)
         })
     }
 
-    /// Decodes rows of an operand to `rows`; returns the distance between two of them.
-    fn read_rows(&mut self, operand: usize, first: u64, length: usize) -> usize {
-        let src = &self.task.src[operand];
-        let line = (src.desc.extents[0] as usize).next_multiple_of(LINE);
-        src.read_rows(self.task.isa, [first, self.kv[0], self.kv[1]], length, self.rows, line);
-        line
+    /// Where rows of K and V begin.
+    fn at(&self, first: u64) -> [u64; 3] {
+        [first, self.kv[0], self.kv[1]]
     }
 
     /// The products of queries and rows of K. What is beyond `length` may hold anything.
-    fn score(&mut self, first: u64, length: usize) {
+    fn score(&mut self, first: u64, length: usize, rows: &mut Rows<'_>) {
         if self.count <= FEW && self.dk.is_multiple_of(LINE) {
-            return self.score_few(first, length);
+            return self.score_few(first, length, rows);
         }
-        let line = self.read_rows(1, first, length);
+        let line = rows.read(self.task, 1, self.at(first), length);
         let columns = length.next_multiple_of(LINE);
-        let from = Matrix { floats: self.rows, stride: line };
-        let work = Transposition { from, out: self.keys, stride: BLOCK, rows: columns, columns: line };
+        let from = Matrix { floats: rows.rows, stride: line };
+        let work = Transposition { from, out: rows.keys, stride: BLOCK, rows: columns, columns: line };
         on(self.task.isa, work);
         let work = Product {
             left: Matrix { floats: self.elements, stride: line },
-            right: Strided::floats(self.keys, BLOCK, (self.dk, columns)),
+            right: Strided::floats(rows.keys, BLOCK, (self.dk, columns)),
             sums: self.scores,
             stride: BLOCK,
             rows: self.count,
@@ -166,14 +192,13 @@ impl<'a> Tile<'a> {
     }
 
     /// As `score`, where it does not pay to turn rows into columns.
-    fn score_few(&mut self, first: u64, length: usize) {
-        if let Some(right) = self.task.src[1].halves([first, self.kv[0], self.kv[1]], length) {
-            return on(self.task.isa, self.scores_with(right));
+    fn score_few(&mut self, first: u64, length: usize, rows: &mut Rows<'_>) {
+        let (task, at) = (self.task, self.at(first));
+        if let Some(right) = task.src[1].halves(at, length) {
+            return on(task.isa, self.scores_with(right));
         }
-        let line = self.read_rows(1, first, length);
-        let rows = std::mem::take(&mut self.rows);
-        on(self.task.isa, self.scores_with(Strided::floats(rows, line, (length, self.dk))));
-        self.rows = rows;
+        let line = rows.read(task, 1, at, length);
+        on(task.isa, self.scores_with(Strided::floats(rows.rows, line, (length, self.dk))));
     }
 
     fn scores_with<'b, E: Element>(&'b mut self, right: Strided<'b, E>) -> Scores<'b, E> {
@@ -183,7 +208,7 @@ impl<'a> Tile<'a> {
 
     /// Turns a query's products of a block into weights relative to the largest score so far; tells whether it does
     /// not see some of the rows.
-    fn weigh(&mut self, index: usize, first: u64, length: usize) -> bool {
+    fn weigh(&mut self, index: usize, first: u64, length: usize, rows: &mut Rows<'_>) -> bool {
         let (isa, line) = (self.task.isa, self.dv.next_multiple_of(LINE));
         let visible = self.visible[index].saturating_sub(first).min(length as u64) as usize;
         let (scores, beyond) = self.scores[index * BLOCK..][..length].split_at_mut(visible);
@@ -195,7 +220,7 @@ impl<'a> Tile<'a> {
         let mut hidden = visible < length || before > 0;
         if let Some(slot) = self.params.mask_slot() {
             let query = &self.queries[index];
-            let biases = &mut self.rows[..visible];
+            let biases = &mut rows.rows[..visible];
             read_mask(&self.task.src[slot], self.task, query, first, biases);
             let slope = slope(self.params.max_bias, self.task.src[0].desc.extents[2], query.head);
             hidden |= biases.contains(&f32::NEG_INFINITY);
@@ -227,22 +252,21 @@ impl<'a> Tile<'a> {
     }
 
     /// Adds rows of V, times their weights, to the sums of the queries that see them.
-    fn add(&mut self, first: u64, length: usize, hidden: bool) {
+    fn add(&mut self, first: u64, length: usize, hidden: bool, rows: &mut Rows<'_>) {
+        let (task, at) = (self.task, self.at(first));
         if self.count <= FEW
             && !hidden
             && self.dv.is_multiple_of(LINE)
-            && let Some(right) = self.task.src[2].halves([first, self.kv[0], self.kv[1]], length)
+            && let Some(right) = task.src[2].halves(at, length)
         {
-            return on(self.task.isa, self.sums_with(right));
+            return on(task.isa, self.sums_with(right));
         }
-        let line = self.read_rows(2, first, length);
+        let line = rows.read(task, 2, at, length);
         // A weight of 0 hides numbers only.
-        if hidden && !self.rows[..length * line].iter().all(|x| x.is_finite()) {
-            return self.add_seen(length, line);
+        if hidden && !rows.rows[..length * line].iter().all(|x| x.is_finite()) {
+            return self.add_seen(length, line, rows.rows);
         }
-        let rows = std::mem::take(&mut self.rows);
-        on(self.task.isa, self.sums_with(Strided::floats(rows, line, (length, line))));
-        self.rows = rows;
+        on(task.isa, self.sums_with(Strided::floats(rows.rows, line, (length, line))));
     }
 
     fn sums_with<'b, E: Element>(&'b mut self, right: Strided<'b, E>) -> Product<'b, E> {
@@ -251,12 +275,12 @@ impl<'a> Tile<'a> {
     }
 
     /// As `add`, without the rows that have a weight of 0.
-    fn add_seen(&mut self, length: usize, line: usize) {
+    fn add_seen(&mut self, length: usize, line: usize, rows: &[f32]) {
         for index in 0..self.count {
             let sums = &mut self.sums[index * line..][..self.dv];
             for (row, weight) in self.scores[index * BLOCK..][..length].iter().enumerate() {
                 if *weight != 0.0 {
-                    add_scaled(self.task.isa, sums, *weight, &self.rows[row * line..][..self.dv]);
+                    add_scaled(self.task.isa, sums, *weight, &rows[row * line..][..self.dv]);
                 }
             }
         }
