@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -195,6 +196,11 @@ pub unsafe trait Buffer: Send + Sync + fmt::Debug {
     /// by nobody without a claim to [`Buffer::gate`], which is the same gate always. Whoever runs programs
     /// answers for that ([`crate::Queue::submit`]).
     fn host(&self) -> Option<HostSpan> {
+        None
+    }
+
+    /// For its device to recognise; `None` for buffers that say all through [`Buffer::host`].
+    fn as_any(&self) -> Option<&dyn Any> {
         None
     }
 }

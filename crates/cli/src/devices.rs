@@ -14,6 +14,7 @@ use crate::model_arguments::bad;
 /// Every device there is, the CPU first.
 pub(crate) fn all(threads: usize, repack: bool) -> Result<Vec<Arc<dyn Device>>, Failure> {
     let mut devices = vec![cpu(threads, repack)?];
+    devices.extend(cards(repack).unwrap_or_default());
     devices.extend(gpus(None));
     Ok(devices)
 }
@@ -40,13 +41,39 @@ fn gpus(_: Option<&[String]>) -> Vec<Arc<dyn Device>> {
     Vec::new()
 }
 
+/// The cards of this machine, or why there are none.
+#[cfg(feature = "cuda")]
+fn cards(repack: bool) -> Result<Vec<Arc<dyn Device>>, String> {
+    let options = orlop::cuda::CudaOptions {
+        cache: crate::default_model::cache_folder().ok().map(|folder| folder.join("kernels")),
+        libraries: vec!["/usr/local/cuda/lib64".into()],
+        plain_weights: !repack,
+    };
+    orlop::cuda::devices(&options).map_err(|error| error.to_string())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cards(_: bool) -> Result<Vec<Arc<dyn Device>>, String> {
+    Err("this orlop was built without the feature `cuda`".to_owned())
+}
+
 /// The devices with these names, in this order.
 pub(crate) fn machine(names: &[String], threads: usize, repack: bool) -> Result<Machine, Failure> {
     let mut known = vec![cpu(threads, repack)?];
     known.extend(gpus(Some(names)));
+    let mut missing = String::new();
+    // Looking for cards takes a while, and memory on each.
+    if names.iter().any(|name| name.starts_with("cuda")) {
+        match cards(repack) {
+            Ok(cards) => known.extend(cards),
+            Err(reason) => missing = format!(" (no cuda: {reason})"),
+        }
+    }
     let find = |name: &String| {
         known.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
-            Failure::BadInput(format!("there is no device `{name}`; `orlop devices` lists those there are"))
+            Failure::BadInput(format!(
+                "there is no device `{name}`{missing}; `orlop devices` lists those there are"
+            ))
         })
     };
     let devices = names.iter().map(find).collect::<Result<Vec<_>, _>>()?;

@@ -21,6 +21,10 @@ pub use orlop_sched as sched;
 /// The CPU device.
 pub use orlop_cpu as cpu;
 
+/// NVIDIA cards as devices.
+#[cfg(feature = "cuda")]
+pub use orlop_cuda as cuda;
+
 /// A portable GPU device (feature `wgpu`).
 #[cfg(feature = "wgpu")]
 pub use orlop_wgpu as wgpu;

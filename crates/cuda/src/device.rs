@@ -1,0 +1,158 @@
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use orlop_backend::{
+    Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, Link, LowerOptions, Memory, NodeQuery,
+    Program, Queue, Role, Segment, Steps, Support,
+};
+
+use crate::Error;
+use crate::buffer::{CudaBufferType, Kind};
+use crate::context::Context;
+use crate::lower::lower;
+use crate::modules::Modules;
+use crate::program::CudaProgram;
+use crate::queue::CudaQueue;
+use crate::supports::supports;
+use crate::sys::{Attribute, Driver, Nvrtc};
+
+/// Choices of [`devices`].
+#[derive(Clone, Debug, Default)]
+pub struct CudaOptions {
+    /// Where compiled kernels are kept. Default nowhere: they are compiled at every start.
+    pub cache: Option<PathBuf>,
+    /// Folders to look for NVRTC in, before those of the system.
+    pub libraries: Vec<PathBuf>,
+    /// Use weights as they are in the file instead of taking their blocks apart. Default no.
+    pub plain_weights: bool,
+}
+
+/// The driver's version from which on kernels can be started as they are here: CUDA 12.3.
+const LEAST_DRIVER: i32 = 12030;
+const LEAST_CAPABILITY: u32 = 75;
+
+/// Every card of this machine: `cuda`, then `cuda1` and so on.
+///
+/// # Errors
+/// What is missing: the driver, NVRTC, or a card that is new enough. A machine without cards has no devices and no error.
+pub fn devices(options: &CudaOptions) -> Result<Vec<Arc<dyn Device>>, Error> {
+    let driver = Arc::new(Driver::load()?);
+    let version = driver.version()?;
+    if version < LEAST_DRIVER {
+        return Err(Error::OldDriver { found: version, needed: LEAST_DRIVER });
+    }
+    let ordinals = 0..driver.device_count()?;
+    let open = |ordinal| Ok(CudaDevice::open(&driver, ordinal, options)? as Arc<dyn Device>);
+    ordinals.map(open).collect()
+}
+
+/// One card.
+pub struct CudaDevice {
+    context: Arc<Context>,
+    modules: Modules,
+    card: Card,
+    plain: [Arc<dyn BufferType>; 1],
+    weights: Vec<Arc<dyn BufferType>>,
+    staging: Vec<Arc<dyn BufferType>>,
+}
+
+/// What does not change about a card.
+#[derive(Clone, Debug)]
+struct Card {
+    description: String,
+    memory: u64,
+    multiprocessors: u32,
+    bytes_per_second: f64,
+    flops: f64,
+}
+
+impl CudaDevice {
+    fn open(driver: &Arc<Driver>, ordinal: i32, options: &CudaOptions) -> Result<Arc<CudaDevice>, Error> {
+        let device = driver.device(ordinal)?;
+        let number = |attribute| driver.attribute(device, attribute);
+        let capability = 10 * number(Attribute::Major)? + number(Attribute::Minor)?;
+        if capability < LEAST_CAPABILITY {
+            return Err(Error::OldCard(capability));
+        }
+        let multiprocessors = number(Attribute::Multiprocessors)?;
+        // Two transfers a clock on each wire of the bus.
+        let bytes_per_second =
+            f64::from(number(Attribute::MemoryClockKilohertz)?) * 1e3 * 2.0 * f64::from(number(Attribute::BusBits)?) / 8.0;
+        let clock = f64::from(number(Attribute::ClockKilohertz)?) * 1e3;
+        let arch = if capability == 90 { "sm_90a".to_owned() } else { format!("sm_{capability}") };
+        let name = if ordinal == 0 { "cuda".to_owned() } else { format!("cuda{ordinal}") };
+        let card = Card {
+            description: format!("{}, compute capability {}.{}", driver.device_name(device)?, capability / 10, capability % 10),
+            memory: driver.device_memory(device)?,
+            multiprocessors,
+            bytes_per_second,
+            // Products of halves on tensor cores: 1,024 a clock on a multiprocessor, and a product is two operations.
+            flops: 2.0 * 1024.0 * f64::from(multiprocessors) * clock,
+        };
+        let context = Context::new(Arc::clone(driver), device, &name)?;
+        let modules = Modules::new(&context, Nvrtc::load(&options.libraries)?, arch, options.cache.clone());
+        let plain = CudaBufferType::new(&context, Kind::Plain);
+        let planes = (!options.plain_weights).then(|| CudaBufferType::new(&context, Kind::Planes));
+        Ok(Arc::new(CudaDevice {
+            weights: planes.into_iter().chain([Arc::clone(&plain)]).collect(),
+            staging: vec![CudaBufferType::new(&context, Kind::Pinned), Arc::clone(&plain)],
+            plain: [plain],
+            context,
+            modules,
+            card,
+        }))
+    }
+}
+
+impl Device for CudaDevice {
+    fn name(&self) -> &str {
+        &self.context.name
+    }
+
+    fn facts(&self) -> DeviceFacts {
+        let free = self.context.enter().ok().and_then(|driver| driver.free_memory().ok());
+        DeviceFacts {
+            description: self.card.description.clone(),
+            class: DeviceClass::Gpu,
+            memory: free.map(|free| Memory { total: self.card.memory, free }),
+            flops: self.card.flops,
+            bytes_per_second: self.card.bytes_per_second,
+            launch_seconds: 3e-6,
+            host_link: Link { bytes_per_second: 2e10, latency_seconds: 1e-5 },
+            asynchronous: true,
+            lost: self.context.is_lost(),
+        }
+    }
+
+    fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
+        match role {
+            Role::Arena => &self.plain,
+            Role::Weight => &self.weights,
+            Role::Staging => &self.staging,
+        }
+    }
+
+    fn supports(&self, node: &NodeQuery<'_>) -> Support {
+        supports(node, &self.plain[0], &self.weights)
+    }
+
+    fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
+        lower(self, segment, options)
+    }
+
+    fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
+        let program = CudaProgram::new(&self.context, &self.modules, self.card.multiprocessors, steps, bindings)?;
+        Ok(Arc::new(program))
+    }
+
+    fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(CudaQueue::new(&self.context)?))
+    }
+}
+
+impl fmt::Debug for CudaDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.context.name, self.card.description)
+    }
+}

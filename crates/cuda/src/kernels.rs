@@ -1,0 +1,210 @@
+//! From steps to launches: which kernel, how many threads, and the one structure that it is given.
+//!
+//! Structures here are declared once more in the sources beside; both are plain data without gaps.
+
+mod attention;
+mod general;
+mod product;
+mod rotate;
+mod rows;
+
+pub(crate) use general::has_kernel;
+pub(crate) use attention::{AttentionPlan, attention_plan};
+pub(crate) use product::{halves_reads, TileProduct, VectorProducts, tiles_take, vector_takes};
+pub(crate) use rotate::Rotation;
+pub(crate) use rows::{ScaledNorm, halves_bytes};
+
+use std::sync::Arc;
+
+use bytemuck::{Pod, Zeroable};
+use orlop_backend::{Bindings, DeviceError, LowerOptions, Step, Steps, Value};
+use orlop_graph::{Graph, TensorDesc, TensorId};
+
+use crate::buffer;
+use crate::context::Context;
+use crate::modules::{Modules, Variant};
+use crate::planes::Planes;
+use crate::sys::{DevicePtr, Function};
+
+/// Norm times a weight, plus a bias if there is one.
+pub(crate) const SCALED_NORM: &str = "scaled_norm";
+/// Products with one row of activations.
+pub(crate) const VECTOR: &str = "vector_products";
+/// Activations rounded to halves, for products on tensor cores.
+pub(crate) const HALVES: &str = "halves";
+/// A product with many rows of activations.
+pub(crate) const TILES: &str = "tile_product";
+/// Rotations, and rows written to caches.
+pub(crate) const ROTATE: &str = "rotate";
+/// Attention of one token.
+pub(crate) const DECODE: &str = "decode_attention";
+/// Attention of many tokens.
+pub(crate) const PROMPT: &str = "prompt_attention";
+
+/// One start of a kernel.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) function: Function,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: u32,
+    pub(crate) shared_bytes: u32,
+    /// It may begin before the one in front has ended, and waits for it by itself.
+    pub(crate) overlaps: bool,
+    pub(crate) parameter: Box<[u8]>,
+}
+
+/// What launches are made from.
+pub(crate) struct Site<'a> {
+    pub(crate) context: &'a Arc<Context>,
+    pub(crate) modules: &'a Modules,
+    pub(crate) multiprocessors: u32,
+    pub(crate) bindings: &'a Bindings,
+    pub(crate) options: &'a LowerOptions,
+    /// Where kernels say what was wrong.
+    pub(crate) marks: DevicePtr,
+}
+
+/// A tensor as kernels see it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct TensorParameter {
+    pub(crate) at: u64,
+    pub(crate) extents: [i64; 4],
+    pub(crate) strides: [i64; 4],
+    pub(crate) starts: [u64; 4],
+    pub(crate) dtype: i32,
+    pub(crate) planes: i32,
+}
+
+/// How a kernel is spread over the card.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: u32,
+    pub(crate) shared_bytes: u32,
+}
+
+impl Spread {
+    pub(crate) fn new(blocks: u64, block: u32) -> Spread {
+        // Kernels go on from block to block if there are more than this.
+        Spread { grid: [blocks.clamp(1, 1 << 20) as u32, 1, 1], block, shared_bytes: 0 }
+    }
+}
+
+/// The launches of all steps, in order.
+pub(crate) fn launches(site: &Site<'_>, steps: &Steps) -> Result<Vec<Launch>, DeviceError> {
+    let mut launches = Vec::with_capacity(steps.steps.len());
+    for (index, step) in steps.steps.iter().enumerate() {
+        let index = index as i32;
+        match &*step.kernel {
+            SCALED_NORM => rows::scaled_norm(site, step, &mut launches)?,
+            HALVES => rows::halves(site, step, &mut launches)?,
+            VECTOR => product::vector(site, step, &mut launches)?,
+            TILES => product::tiles(site, step, &mut launches)?,
+            ROTATE => rotate::rotate(site, step, index, &mut launches)?,
+            DECODE | PROMPT => attention::attention(site, step, index, &mut launches)?,
+            _ => general::general(site, step, index, &mut launches)?,
+        }
+    }
+    Ok(launches)
+}
+
+impl Site<'_> {
+    pub(crate) fn graph(&self) -> &Graph {
+        &self.bindings.graph
+    }
+
+    pub(crate) fn desc(&self, id: TensorId) -> &TensorDesc {
+        &self.bindings.graph.tensor(id).desc
+    }
+
+    /// Where a value is on the card.
+    pub(crate) fn address(&self, value: Value) -> Result<DevicePtr, DeviceError> {
+        let slot = self.bindings.slot(value)?;
+        let own = buffer::own(&*slot.buffer, self.context).ok_or_else(|| DeviceError::Foreign {
+            what: "a buffer",
+            owner: slot.buffer.buffer_type().name().to_owned(),
+            device: self.context.name.to_string(),
+        })?;
+        Ok(own.address() + slot.offset)
+    }
+
+    pub(crate) fn at(&self, id: TensorId) -> Result<DevicePtr, DeviceError> {
+        self.address(Value::Tensor(id))
+    }
+
+    /// The first temporary among some values.
+    pub(crate) fn temporary(&self, values: &[Value]) -> Result<DevicePtr, DeviceError> {
+        let found = values.iter().find(|value| matches!(value, Value::Temporary(_)));
+        found.map_or_else(
+            || Err(DeviceError::Unbound { value: "a temporary".to_owned() }),
+            |value| self.address(*value),
+        )
+    }
+
+    /// Where a weight and its planes begin.
+    pub(crate) fn planes(&self, id: TensorId) -> Result<(DevicePtr, [u64; 4], bool), DeviceError> {
+        let slot = self.bindings.slot(Value::Tensor(id))?;
+        let private = slot.buffer.buffer_type().layout() == orlop_backend::Layout::Private;
+        let mut starts = [0; 4];
+        if let Some(planes) = Planes::of(self.desc(id)).filter(|_| private) {
+            starts.iter_mut().zip(planes.starts()).for_each(|(to, from)| *to = from);
+        }
+        Ok((self.at(id)?, starts, private))
+    }
+
+    pub(crate) fn tensor(&self, id: TensorId) -> Result<TensorParameter, DeviceError> {
+        let desc = self.desc(id);
+        let (at, starts, planes) = self.planes(id)?;
+        Ok(TensorParameter {
+            at,
+            extents: desc.extents.map(|extent| extent as i64),
+            strides: desc.strides.map(|stride| stride as i64),
+            starts,
+            dtype: desc.dtype.gguf_id() as i32,
+            planes: i32::from(planes),
+        })
+    }
+
+    /// A launch of a kernel that waits for others by itself.
+    pub(crate) fn launch(
+        &self,
+        variant: &Variant,
+        name: &str,
+        spread: Spread,
+        parameter: &impl Pod,
+    ) -> Result<Launch, DeviceError> {
+        Ok(Launch {
+            function: self.modules.function(variant, name, spread.shared_bytes)?,
+            grid: spread.grid,
+            block: spread.block,
+            shared_bytes: spread.shared_bytes,
+            overlaps: true,
+            parameter: bytemuck::bytes_of(parameter).into(),
+        })
+    }
+}
+
+/// A step that does not fit its kernel, which `lower` never makes.
+pub(crate) fn misfit(site: &Site<'_>, step: &Step) -> DeviceError {
+    DeviceError::Unsupported {
+        device: site.context.name.to_string(),
+        op: step.kernel.to_string(),
+        tensor: step
+            .nodes
+            .last()
+            .map(|node| site.graph().tensor(site.graph().node(*node).output).name.clone())
+            .unwrap_or_default(),
+        reason: orlop_backend::Reason::Op,
+    }
+}
+
+/// Whether a tensor's rows can be read 16 bytes at a time.
+pub(crate) fn wide_rows(graph: &Graph, id: TensorId) -> bool {
+    let tensor = graph.tensor(id);
+    let desc = &tensor.desc;
+    let element = desc.dtype.block_bytes();
+    desc.strides[0] == element
+        && tensor.storage.offset.is_multiple_of(16)
+        && (1..4).all(|dim| desc.extents[dim] == 1 || desc.strides[dim].is_multiple_of(16))
+}

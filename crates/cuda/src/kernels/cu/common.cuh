@@ -1,0 +1,224 @@
+// What all kernels stand on. NVRTC has no headers, so half precision is a 16-bit integer and a few instructions.
+typedef unsigned char u8;
+typedef signed char i8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+// Element types, by their numbers in GGUF files; macros, as sources are compiled for some of them.
+#define F32 0
+#define F16 1
+#define Q4_0 2
+#define Q4_1 3
+#define Q5_0 6
+#define Q5_1 7
+#define Q8_0 8
+#define Q8_1 9
+#define Q2_K 10
+#define Q3_K 11
+#define Q4_K 12
+#define Q5_K 13
+#define Q6_K 14
+#define Q8_K 15
+#define IQ4_NL 20
+#define IQ4_XS 23
+#define I8 24
+#define I16 25
+#define I32 26
+#define I64 27
+#define F64 28
+#define BF16 30
+#define MXFP4 39
+
+// A tensor at its place: extents, and strides in bytes (in dimension 0, from block to block).
+struct Tensor {
+    u64 at;
+    i64 ne[4];
+    i64 nb[4];
+    u64 start[4];  // where planes begin, from `at`
+    int dtype;
+    int planes;    // blocks are taken apart
+};
+
+#define INFINITE __int_as_float(0x7f800000)
+
+float half_to_float(u16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
+u16 float_to_half(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+// Two halves, the first in the lower bits.
+u32 floats_to_halves(float a, float b) { u32 y; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(b), "f"(a)); return y; }
+float2 halves_to_floats(u32 x) { return make_float2(half_to_float((u16)x), half_to_float((u16)(x >> 16))); }
+float bfloat_to_float(u16 x) { return __uint_as_float((u32)x << 16); }
+u16 float_to_bfloat(float x) {
+    u32 bits = __float_as_uint(x);
+    if ((bits & 0x7fffffff) > 0x7f800000) return (bits >> 16) | 0x40;
+    return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+}
+
+u16 load16(const u8* at) { return at[0] | (u16)at[1] << 8; }
+u32 load32(const u8* at) { return load16(at) | (u32)load16(at + 2) << 16; }
+
+__constant__ i8 IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+__constant__ i8 MXFP4_VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+float mxfp4_scale(u8 exponent) {
+    return __uint_as_float(exponent < 2 ? 0x00200000u << exponent : (u32)(exponent - 1) << 23);
+}
+
+// Scale and minimum of one of the eight groups of Q4_K and Q5_K, from their 12 bytes.
+void k_scales(const u8* packed, int group, int* scale, int* min) {
+    int j = group & 3;
+    if (group < 4) {
+        *scale = packed[j] & 63;
+        *min = packed[4 + j] & 63;
+    } else {
+        *scale = (packed[8 + j] & 15) | (packed[j] >> 6) << 4;
+        *min = (packed[8 + j] >> 4) | (packed[4 + j] >> 6) << 4;
+    }
+}
+
+// One of the sixteen group scales of Q3_K.
+int q3_k_scale(const u8* packed, int group) {
+    int low = (packed[group & 7] >> (group < 8 ? 0 : 4)) & 15;
+    return (low | ((packed[8 + (group & 3)] >> (2 * (group >> 2))) & 3) << 4) - 32;
+}
+
+int block_elements(int dtype) {
+    switch (dtype) {
+        case Q4_0: case Q4_1: case Q5_0: case Q5_1: case Q8_0: case Q8_1: case IQ4_NL: case MXFP4: return 32;
+        case Q2_K: case Q3_K: case Q4_K: case Q5_K: case Q6_K: case Q8_K: case IQ4_XS: return 256;
+        default: return 1;
+    }
+}
+
+// Element `e` of a block as a file has it.
+__noinline__ float block_element(int dtype, const u8* b, int e) {
+    int j = e & 15, high = (e >> 4) & 1;
+    switch (dtype) {
+        case Q4_0: return half_to_float(load16(b)) * (((b[2 + j] >> (4 * high)) & 15) - 8);
+        case Q4_1:
+            return half_to_float(load16(b)) * ((b[4 + j] >> (4 * high)) & 15) + half_to_float(load16(b + 2));
+        case Q5_0: {
+            int q = ((b[6 + j] >> (4 * high)) & 15) | ((load32(b + 2) >> e) & 1) << 4;
+            return half_to_float(load16(b)) * (q - 16);
+        }
+        case Q5_1: {
+            int q = ((b[8 + j] >> (4 * high)) & 15) | ((load32(b + 4) >> e) & 1) << 4;
+            return half_to_float(load16(b)) * q + half_to_float(load16(b + 2));
+        }
+        case Q8_0: return half_to_float(load16(b)) * (i8)b[2 + e];
+        case Q8_1: return half_to_float(load16(b)) * (i8)b[4 + e];
+        case IQ4_NL: return half_to_float(load16(b)) * IQ4_VALUES[(b[2 + j] >> (4 * high)) & 15];
+        case MXFP4: return mxfp4_scale(b[0]) * MXFP4_VALUES[(b[1 + j] >> (4 * high)) & 15];
+        case Q2_K: {
+            int q = (b[16 + (e / 128) * 32 + e % 32] >> (2 * (e % 128 / 32))) & 3, s = b[e / 16];
+            return half_to_float(load16(b + 80)) * (s & 15) * q - half_to_float(load16(b + 82)) * (s >> 4);
+        }
+        case Q3_K: {
+            int low = (b[32 + (e / 128) * 32 + e % 32] >> (2 * (e % 128 / 32))) & 3;
+            int bit = (b[e % 32] >> (e / 32)) & 1;
+            return half_to_float(load16(b + 108)) * q3_k_scale(b + 96, e / 16) * ((low | bit << 2) - 4);
+        }
+        case Q4_K: case Q5_K: {
+            int scale, min;
+            k_scales(b + 4, e / 32, &scale, &min);
+            const u8* nibbles = b + (dtype == Q4_K ? 16 : 48);
+            int q = (nibbles[(e / 64) * 32 + e % 32] >> (4 * (e % 64 / 32))) & 15;
+            if (dtype == Q5_K) q |= ((b[16 + e % 32] >> (e / 32)) & 1) << 4;
+            return half_to_float(load16(b)) * scale * q - half_to_float(load16(b + 2)) * min;
+        }
+        case Q6_K: {
+            int low = (b[(e / 128) * 64 + e % 64] >> (4 * (e % 128 / 64))) & 15;
+            int top = (b[128 + (e / 128) * 32 + e % 32] >> (2 * (e % 128 / 32))) & 3;
+            return half_to_float(load16(b + 208)) * (i8)b[192 + e / 16] * ((low | top << 4) - 32);
+        }
+        case Q8_K: return __uint_as_float(load32(b)) * (i8)b[4 + e];
+        case IQ4_XS: {
+            int group = e / 32;
+            int scale = ((b[4 + group / 2] >> (4 * (group & 1))) & 15) | ((load16(b + 2) >> (2 * group)) & 3) << 4;
+            int q = (b[8 + group * 16 + j] >> (4 * high)) & 15;
+            return half_to_float(load16(b)) * (scale - 32) * IQ4_VALUES[q];
+        }
+    }
+    return 0.0f;
+}
+
+// An element of a plain type.
+__noinline__ float load_plain(int dtype, u64 at) {
+    switch (dtype) {
+        case F32: return *(const float*)at;
+        case F16: return half_to_float(*(const u16*)at);
+        case BF16: return bfloat_to_float(*(const u16*)at);
+        case I32: return (float)*(const int*)at;
+        case I8: return (float)*(const i8*)at;
+        case I16: return (float)*(const short*)at;
+        case I64: return (float)*(const i64*)at;
+        case F64: return (float)*(const double*)at;
+    }
+    return 0.0f;
+}
+
+__noinline__ void store_plain(int dtype, u64 at, float x) {
+    switch (dtype) {
+        case F32: *(float*)at = x; break;
+        case F16: *(u16*)at = float_to_half(x); break;
+        case BF16: *(u16*)at = float_to_bfloat(x); break;
+        case I32: *(int*)at = (int)x; break;
+        case I8: *(i8*)at = (i8)(int)x; break;
+        case I16: *(short*)at = (short)(int)x; break;
+        case F64: *(double*)at = x; break;
+    }
+}
+
+float warp_sum(float x) {
+    for (int step = 16; step; step >>= 1) x += __shfl_xor_sync(~0u, x, step);
+    return x;
+}
+float warp_max(float x) {
+    for (int step = 16; step; step >>= 1) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
+    return x;
+}
+
+// The sum or maximum over a block of up to 1024 threads, for every thread.
+template <bool MAX> float block_reduce(float x) {
+    __shared__ float parts[32];
+    x = MAX ? warp_max(x) : warp_sum(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+    __syncthreads();
+    float y = MAX ? -INFINITE : 0.0f;
+    for (int i = 0; i < (int)(blockDim.x + 31) / 32; i++) y = MAX ? fmaxf(y, parts[i]) : y + parts[i];
+    return y;
+}
+float block_sum(float x) { return block_reduce<false>(x); }
+float block_max(float x) { return block_reduce<true>(x); }
+
+// Kernels that may begin before the one in front has ended wait for its results here, and let the next one begin.
+void wait_for_others() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+void let_others_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// Leaves a mark that a number in the data is out of range.
+void mark(u64 marks, int step, i64 index, i64 rows) {
+    volatile i64* page = (volatile i64*)marks;
+    page[1] = index;
+    page[2] = rows;
+    __threadfence_system();
+    page[0] = step + 1;
+}
+
+float gate_function(int gate, float x) {
+    switch (gate) {
+        case 0: return x > 0.0f ? x : 0.0f;
+        case 1: return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * (x + 0.044715f * x * x * x)));
+        case 2: return 0.5f * x * erfcf(-x * 0.70710678118654752440f);
+        case 3: return x / (1.0f + expf(-1.702f * x));
+        default: return x / (1.0f + expf(-x));
+    }
+}

@@ -1,0 +1,158 @@
+// Attention of many tokens, on tensor cores: 64 queries of a head a block, 64 rows of keys and values (halves) at a time.
+
+struct Prompt {
+    u64 q, k, v, seen, sinks, y;
+    i64 q_token, q_head, k_row, k_head, v_row, v_head, y_token;  // bytes
+    int tokens, heads, kv_heads, kv, step;
+    float scale, cap;
+    u64 marks;
+};
+
+#define ROWS 64
+#define CHUNKS (HEAD / 8)
+#define TILE (ROWS * HEAD * 2)
+
+extern __shared__ uint4 memory[];
+
+u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
+u32 swizzled(int row, int chunk) { return row * (HEAD * 2) + ((chunk ^ (row & 7)) * 16); }
+
+void load_matrix(u32* r, u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+void load_transposed(u32* r, u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+void multiply(float* c, const u32* a, const u32* b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+extern "C" __global__ void __launch_bounds__(128) prompt(const __grid_constant__ Prompt t) {
+    let_others_begin();
+    wait_for_others();
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y, first = blockIdx.x * ROWS;
+    int kv_head = head / (t.heads / t.kv_heads);
+    u8* base = (u8*)memory;  // two stages of keys, two of values; the queries begin in the first
+
+    __shared__ int most;
+    if (threadIdx.x == 0) most = 0;
+    __syncthreads();
+    // A lane's two queries, and what they see.
+    int query[2], seen[2];
+    for (int r = 0; r < 2; r++) {
+        query[r] = first + warp * 16 + r * 8 + lane / 4;
+        int length = query[r] < t.tokens ? ((const int*)t.seen)[query[r]] : 0;
+        if (length < 0 || length > t.kv) {
+            mark(t.marks, t.step, length, t.kv);
+            length = 0;
+        }
+        seen[r] = length;
+        atomicMax(&most, length);
+    }
+
+    // Queries as halves, by way of shared memory.
+    for (int i = threadIdx.x; i < ROWS * CHUNKS; i += blockDim.x) {
+        int row = i / CHUNKS, chunk = i % CHUNKS;
+        uint4 halves = make_uint4(0, 0, 0, 0);
+        if (first + row < t.tokens) {
+            const float4* x = (const float4*)(t.q + (i64)(first + row) * t.q_token + head * t.q_head) + chunk * 2;
+            float4 a = x[0], b = x[1];
+            halves = make_uint4(floats_to_halves(a.x * t.scale, a.y * t.scale), floats_to_halves(a.z * t.scale, a.w * t.scale),
+                                floats_to_halves(b.x * t.scale, b.y * t.scale), floats_to_halves(b.z * t.scale, b.w * t.scale));
+        }
+        *(uint4*)(base + swizzled(row, chunk)) = halves;
+    }
+    __syncthreads();
+    u32 q[HEAD / 16][4];
+    for (int k = 0; k < HEAD / 16; k++)
+        load_matrix(q[k], shared_address(base) + swizzled(warp * 16 + lane % 16, k * 2 + lane / 16));
+    __syncthreads();
+
+    int tiles = (most + ROWS - 1) / ROWS;
+    auto load = [&](int tile, int stage) {
+        for (int i = threadIdx.x; i < ROWS * CHUNKS; i += blockDim.x) {
+            int row = i / CHUNKS, chunk = i % CHUNKS, at = tile * ROWS + row;
+            bool inside = at < most;
+            u64 k = t.k + (i64)(inside ? at : 0) * t.k_row + kv_head * t.k_head + chunk * 16;
+            u64 v = t.v + (i64)(inside ? at : 0) * t.v_row + kv_head * t.v_head + chunk * 16;
+            u32 to = shared_address(base + stage * 2 * TILE) + swizzled(row, chunk);
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(k), "r"(inside ? 16 : 0));
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + TILE), "l"(v), "r"(inside ? 16 : 0));
+        }
+        asm volatile("cp.async.commit_group;");
+    };
+    float sums[HEAD / 8][4] = {}, largest[2] = {-INFINITE, -INFINITE}, total[2] = {0.0f, 0.0f};
+    if (tiles) load(0, 0);
+    for (int tile = 0; tile < tiles; tile++) {
+        asm volatile("cp.async.wait_group 0;");
+        __syncthreads();
+        if (tile + 1 < tiles) load(tile + 1, (tile + 1) & 1);
+        u32 keys = shared_address(base + (tile & 1) * 2 * TILE), values = keys + TILE;
+        float scores[ROWS / 8][4] = {};
+        for (int k = 0; k < HEAD / 16; k++)
+            for (int n = 0; n < ROWS / 16; n++) {
+                u32 b[4];
+                load_matrix(b, keys + swizzled(n * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
+                multiply(scores[2 * n], q[k], b);
+                multiply(scores[2 * n + 1], q[k], b + 2);
+            }
+        float next[2] = {largest[0], largest[1]};
+        for (int n = 0; n < ROWS / 8; n++)
+            for (int c = 0; c < 4; c++) {
+                int column = tile * ROWS + n * 8 + lane % 4 * 2 + c % 2;
+                if (t.cap != 0.0f) scores[n][c] = t.cap * tanhf(scores[n][c] / t.cap);
+                if (column >= seen[c / 2]) scores[n][c] = -INFINITE;
+                next[c / 2] = fmaxf(next[c / 2], scores[n][c]);
+            }
+        for (int r = 0; r < 2; r++) {
+            next[r] = fmaxf(next[r], __shfl_xor_sync(~0u, next[r], 1));
+            next[r] = fmaxf(next[r], __shfl_xor_sync(~0u, next[r], 2));
+            float shrink = next[r] == -INFINITE ? 1.0f : __expf(largest[r] - next[r]);
+            largest[r] = next[r];
+            total[r] *= shrink;
+            for (int n = 0; n < HEAD / 8; n++) {
+                sums[n][2 * r] *= shrink;
+                sums[n][2 * r + 1] *= shrink;
+            }
+        }
+        u32 weights[ROWS / 8][2];
+        for (int n = 0; n < ROWS / 8; n++)
+            for (int r = 0; r < 2; r++) {
+                float a = scores[n][2 * r] == -INFINITE ? 0.0f : __expf(scores[n][2 * r] - largest[r]);
+                float b = scores[n][2 * r + 1] == -INFINITE ? 0.0f : __expf(scores[n][2 * r + 1] - largest[r]);
+                total[r] += a + b;
+                weights[n][r] = floats_to_halves(a, b);
+            }
+        for (int k = 0; k < ROWS / 16; k++) {
+            u32 a[4] = {weights[2 * k][0], weights[2 * k][1], weights[2 * k + 1][0], weights[2 * k + 1][1]};
+            for (int n = 0; n < HEAD / 16; n++) {
+                u32 b[4];
+                load_transposed(b, values + swizzled(k * 16 + lane % 16, n * 2 + lane / 16));
+                multiply(sums[2 * n], a, b);
+                multiply(sums[2 * n + 1], a, b + 2);
+            }
+        }
+    }
+    for (int r = 0; r < 2; r++) {
+        float all = total[r];
+        all += __shfl_xor_sync(~0u, all, 1);
+        all += __shfl_xor_sync(~0u, all, 2);
+        float shrink = 1.0f;
+        if (t.sinks) {
+            float sink = ((const float*)t.sinks)[head], next = fmaxf(largest[r], sink);
+            shrink = __expf(largest[r] - next);
+            all = all * shrink + __expf(sink - next);
+        }
+        if (query[r] >= t.tokens) continue;
+        float factor = all > 0.0f ? shrink / all : 0.0f;
+        float* y = (float*)(t.y + (i64)query[r] * t.y_token) + head * HEAD;
+        for (int n = 0; n < HEAD / 8; n++) {
+            float2 pair = make_float2(sums[n][2 * r] * factor, sums[n][2 * r + 1] * factor);
+            *(float2*)(y + n * 8 + lane % 4 * 2) = pair;
+        }
+    }
+}

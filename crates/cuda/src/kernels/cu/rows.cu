@@ -1,0 +1,158 @@
+// What lies between products: norms with their factors, rounding to halves, and rotations on their way into caches.
+
+struct ScaledNorm {
+    u64 x, weight, bias, y;
+    i64 x_row, y_row;  // bytes from row to row
+    i64 rows;
+    int k;
+    int mean;          // subtract it
+    float eps;
+};
+
+// A block a row; rows are whole numbers of four elements.
+extern "C" __global__ void __launch_bounds__(1024) scaled_norm(const __grid_constant__ ScaledNorm t) {
+    let_others_begin();
+    wait_for_others();
+    for (i64 row = blockIdx.x; row < t.rows; row += gridDim.x) {
+        const float4* x = (const float4*)(t.x + row * t.x_row);
+        float4* y = (float4*)(t.y + row * t.y_row);
+        float mean = 0.0f, squares = 0.0f;
+        if (t.mean) {
+            for (int i = threadIdx.x; i < t.k / 4; i += blockDim.x) {
+                float4 v = x[i];
+                mean += v.x + v.y + v.z + v.w;
+            }
+            mean = block_sum(mean) / t.k;
+        }
+        for (int i = threadIdx.x; i < t.k / 4; i += blockDim.x) {
+            float4 v = x[i];
+            v.x -= mean; v.y -= mean; v.z -= mean; v.w -= mean;
+            squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+        }
+        float factor = 1.0f / sqrtf(block_sum(squares) / t.k + t.eps);
+        for (int i = threadIdx.x; i < t.k / 4; i += blockDim.x) {
+            float4 v = x[i], w = ((const float4*)t.weight)[i];
+            v.x = (v.x - mean) * factor * w.x;
+            v.y = (v.y - mean) * factor * w.y;
+            v.z = (v.z - mean) * factor * w.z;
+            v.w = (v.w - mean) * factor * w.w;
+            if (t.bias) {
+                float4 b = ((const float4*)t.bias)[i];
+                v.x += b.x; v.y += b.y; v.z += b.z; v.w += b.w;
+            }
+            y[i] = v;
+        }
+    }
+}
+
+struct Halves {
+    u64 x, y, scales;
+    i64 x_row, rows;
+    int k;
+    int bfloat;
+};
+
+// Rows as halves, each with the power of two that keeps it within their range.
+extern "C" __global__ void __launch_bounds__(1024) halves(const __grid_constant__ Halves t) {
+    let_others_begin();
+    wait_for_others();
+    for (i64 row = blockIdx.x; row < t.rows; row += gridDim.x) {
+        const float4* x = (const float4*)(t.x + row * t.x_row);
+        uint2* y = (uint2*)(t.y + row * t.k * 2);
+        float largest = 0.0f;
+        for (int i = threadIdx.x; i < t.k / 4; i += blockDim.x) {
+            float4 v = x[i];
+            largest = fmaxf(fmaxf(largest, fmaxf(fabsf(v.x), fabsf(v.y))), fmaxf(fabsf(v.z), fabsf(v.w)));
+        }
+        largest = block_max(largest);
+        float scale = 1.0f;
+        if (!t.bfloat && largest > 16384.0f && largest < INFINITE) scale = exp2f(ceilf(log2f(largest / 16384.0f)));
+        float inverse = 1.0f / scale;
+        for (int i = threadIdx.x; i < t.k / 4; i += blockDim.x) {
+            float4 v = x[i];
+            if (t.bfloat)
+                y[i] = make_uint2(float_to_bfloat(v.x) | (u32)float_to_bfloat(v.y) << 16,
+                                  float_to_bfloat(v.z) | (u32)float_to_bfloat(v.w) << 16);
+            else
+                y[i] = make_uint2(floats_to_halves(v.x * inverse, v.y * inverse), floats_to_halves(v.z * inverse, v.w * inverse));
+        }
+        if (threadIdx.x == 0) ((float*)t.scales)[row] = scale;
+    }
+}
+
+struct Job {
+    u64 x, y, indices;
+    i64 x_head, x_token;  // bytes
+    i64 y_head, y_row;    // bytes; rows are tokens, or what the indices say
+    i64 rows;             // of the cache
+    int heads, dim, turned, dtype, wide;  // `wide`: indices of 64 bits
+};
+
+struct Rotate {
+    Job job[4];
+    u64 positions, factors, marks;
+    int jobs, tokens, step, mode, dims;
+    int sections[4];
+    float base, scale, weight, ramp[2], magnitude;
+};
+
+i64 cache_row(const Job& job, int token) {
+    return job.wide ? ((const i64*)job.indices)[token] : (i64)((const int*)job.indices)[token];
+}
+
+// A warp a head of a token. Nothing is written if an index is wrong.
+extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__ Rotate t) {
+    __shared__ int bad;
+    let_others_begin();
+    if (threadIdx.x == 0) bad = 0;
+    wait_for_others();
+    __syncthreads();
+    for (int j = 0; j < t.jobs; j++) {
+        if (!t.job[j].indices) continue;
+        for (int token = threadIdx.x; token < t.tokens; token += blockDim.x) {
+            i64 row = cache_row(t.job[j], token);
+            if (row < -1 || row >= t.job[j].rows) {
+                bad = 1;
+                if (blockIdx.x == 0) mark(t.marks, t.step, row, t.job[j].rows);
+            }
+        }
+    }
+    __syncthreads();
+    if (bad) return;
+    int heads = 0, lane = threadIdx.x % 32;
+    for (int j = 0; j < t.jobs; j++) heads += t.job[j].heads;
+    i64 work = (i64)heads * t.tokens, warps = blockDim.x / 32;
+    for (i64 n = blockIdx.x * warps + threadIdx.x / 32; n < work; n += gridDim.x * warps) {
+        int token = n / heads, head = n % heads, j = 0;
+        while (head >= t.job[j].heads) head -= t.job[j++].heads;
+        const Job& job = t.job[j];
+        i64 row = job.indices ? cache_row(job, token) : token;
+        if (row < 0) continue;
+        const float* x = (const float*)(job.x + head * job.x_head + token * job.x_token);
+        u64 y = job.y + head * job.y_head + row * job.y_row;
+        int size = job.dtype == F32 ? 4 : 2, pairs = job.turned ? t.dims / 2 : 0;
+        for (int pair = lane; pair < pairs; pair += 32) {
+            int stream = 0;
+            if (t.mode == 2) {
+                int total = t.sections[0] + t.sections[1] + t.sections[2] + t.sections[3], at = pair % max(total, 1);
+                for (stream = 0; stream < 3 && at >= t.sections[stream]; stream++) at -= t.sections[stream];
+            }
+            float position = (float)((const int*)t.positions)[stream * t.tokens + token];
+            float plain = position * powf(t.base, -2.0f * pair / t.dims);
+            if (t.factors) plain /= ((const float*)t.factors)[pair];
+            float angle = t.scale * plain;
+            if (t.weight != 0.0f) {
+                float fallen = fminf(fmaxf((pair - t.ramp[0]) / fmaxf(t.ramp[1] - t.ramp[0], 0.001f), 0.0f), 1.0f);
+                float mix = (1.0f - fallen) * t.weight;
+                angle = angle * (1.0f - mix) + plain * mix;
+            }
+            float sine, cosine;
+            sincosf(angle, &sine, &cosine);
+            int first = t.mode == 0 ? 2 * pair : pair, second = t.mode == 0 ? 2 * pair + 1 : pair + pairs;
+            float u = x[first], v = x[second];
+            store_plain(job.dtype, y + first * size, (u * cosine - v * sine) * t.magnitude);
+            store_plain(job.dtype, y + second * size, (u * sine + v * cosine) * t.magnitude);
+        }
+        for (int i = 2 * pairs + lane; i < job.dim; i += 32) store_plain(job.dtype, y + i * size, x[i]);
+    }
+}

@@ -1,0 +1,180 @@
+// Products of matrices with many rows of activations, on tensor cores. Weights of one type (WTYPE) are opened to halves as
+// they go into shared memory; activations are halves already. 128 x 128 results a block, 64 elements at a time.
+
+struct Tiles {
+    u64 w;
+    u64 start[4];
+    u64 x, scales, add, y;
+    i64 add_row, y_row;  // bytes from row to row; `add_row` 0 for one row that all share
+    int m, n, k;
+};
+
+#define BM 128
+#define BN 128
+#define BK 64
+#define FLOATS (WTYPE == F32 || WTYPE == F16 || WTYPE == BF16)
+#define SIGNED (WTYPE == Q8_0 || WTYPE == IQ4_NL || WTYPE == IQ4_XS || WTYPE == MXFP4)
+#define STAGE (BM * BK * 2)
+
+extern __shared__ uint4 memory[];
+
+u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
+
+// 16 bytes of a tile's row: chunks are exchanged so that eight rows of one column lie in different banks.
+u32 swizzled(int row, int chunk) { return row * (BK * 2) + ((chunk ^ (row & 7)) * 16); }
+
+void copy_async(u32 to, u64 from, bool inside) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0));
+}
+
+void load_matrix(u32* r, u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+
+void multiply(float* c, const u32* a, const u32* b) {
+#if WTYPE == BF16
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+#else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+#endif
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+u32 fused_halves(u32 x, u32 factor, u32 added) {
+    u32 y;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(factor), "r"(added));
+    return y;
+}
+u32 minus_halves(u32 x, u32 z) {
+    u32 y;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(z));
+    return y;
+}
+
+// Four codes in bytes as four halves, exactly: 1024 + code is a half whose lower bits are the code. Signed ones are moved
+// by 128 first.
+void codes_to_halves(u32 codes, u32* low, u32* high) {
+    u32 moved = SIGNED ? codes ^ 0x80808080 : codes;
+    const u32 offset = SIGNED ? 0x64806480 : 0x64006400;  // 1152, 1024
+    *low = minus_halves(__byte_perm(moved, 0x64646464, 0x4140), offset);
+    *high = minus_halves(__byte_perm(moved, 0x64646464, 0x4342), offset);
+}
+
+// What a thread brings of the weights: 32 elements of a row.
+struct Piece {
+#if FLOATS
+    uint4 raw[4];
+#else
+    Raw<WTYPE> raw;
+#endif
+};
+
+void load_piece(Piece& piece, const Planes& planes, i64 group) {
+#if FLOATS
+    for (int i = 0; i < 4; i++) piece.raw[i] = __ldg((const uint4*)planes.at[0] + group * 4 + i);
+#else
+    load_group<WTYPE>(piece.raw, planes, group);
+#endif
+}
+
+void store_piece(const Piece& piece, bool inside, u8* tile, int row, int half) {
+    uint4 out[4];
+#if FLOATS
+    for (int i = 0; i < 4; i++) out[i] = piece.raw[i];
+#else
+    Group g;
+    open_group<WTYPE>(piece.raw, g);
+    for (int i = 0; i < 4; i++) {
+        float f = g.factor[i / 2], a = g.added[i / 2];
+        u32 factor = floats_to_halves(f, f), added = floats_to_halves(a, a), low, high, words[4];
+        for (int j = 0; j < 2; j++) {
+            codes_to_halves(g.code[2 * i + j], &low, &high);
+            words[2 * j] = fused_halves(low, factor, added);
+            words[2 * j + 1] = fused_halves(high, factor, added);
+        }
+        out[i] = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+#endif
+    if (!inside)
+        for (int i = 0; i < 4; i++) out[i] = make_uint4(0, 0, 0, 0);
+    for (int i = 0; i < 4; i++) *(uint4*)(tile + swizzled(row, half * 4 + i)) = out[i];
+}
+
+extern "C" __global__ void __launch_bounds__(256) tile_product(const __grid_constant__ Tiles t) {
+    let_others_begin();
+    u8* left = (u8*)memory;               // two stages of weights
+    u8* right = left + 2 * STAGE;         // two of activations
+    int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+    int i0 = blockIdx.x * BM, j0 = blockIdx.y * BN, tiles = (t.k + BK - 1) / BK, groups = t.k / 32;
+    int wm = warp % 2 * 64, wn = warp / 2 * 32;
+
+    // The thread's share of the weights: half a row of a tile.
+    int row = thread / 2, half = thread % 2;
+    Planes planes = planes_of(t.w, t.start);
+    bool row_inside = i0 + row < t.m;
+    i64 first_group = (i64)min(i0 + row, t.m - 1) * groups;
+    Piece piece;
+    bool inside;
+    auto load_left = [&](int tile) {
+        int group = tile * 2 + half;
+        inside = row_inside && group < groups;
+        load_piece(piece, planes, first_group + min(group, groups - 1));
+    };
+    auto load_right = [&](int tile, int stage) {
+        for (int i = 0; i < 4; i++) {
+            int chunk = thread + 256 * i, r = chunk / 8, c = chunk % 8, at = tile * BK + c * 8;
+            bool fits = j0 + r < t.n && at < t.k;
+            u64 from = t.x + ((i64)min(j0 + r, t.n - 1) * t.k + (fits ? at : 0)) * 2;
+            copy_async(shared_address(right + stage * STAGE) + swizzled(r, c), from, fits);
+        }
+        asm volatile("cp.async.commit_group;");
+    };
+
+    float sums[4][4][4] = {};
+    load_left(0);
+    wait_for_others();
+    load_right(0, 0);
+    store_piece(piece, inside, left, row, half);
+    if (tiles > 1) load_left(1);
+    for (int tile = 0; tile < tiles; tile++) {
+        int stage = tile & 1;
+        asm volatile("cp.async.wait_group 0;");
+        __syncthreads();
+        if (tile + 1 < tiles) load_right(tile + 1, stage ^ 1);
+        u32 a_tile = shared_address(left + stage * STAGE), b_tile = shared_address(right + stage * STAGE);
+        for (int k = 0; k < BK / 16; k++) {
+            u32 a[4][4], b[2][4];
+            for (int m = 0; m < 4; m++) load_matrix(a[m], a_tile + swizzled(wm + m * 16 + lane % 16, k * 2 + lane / 16));
+            for (int n = 0; n < 2; n++)
+                load_matrix(b[n], b_tile + swizzled(wn + n * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
+            for (int m = 0; m < 4; m++)
+                for (int n = 0; n < 4; n++) multiply(sums[m][n], a[m], b[n / 2] + n % 2 * 2);
+        }
+        if (tile + 1 < tiles) {
+            store_piece(piece, inside, left + (stage ^ 1) * STAGE, row, half);
+            if (tile + 2 < tiles) load_left(tile + 2);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            int column = j0 + wn + n * 8 + lane % 4 * 2 + c;
+            if (column >= t.n) continue;
+            float scale = ((const float*)t.scales)[column];
+#pragma unroll
+            for (int m = 0; m < 4; m++) {
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    int line = i0 + wm + m * 16 + r * 8 + lane / 4;
+                    if (line >= t.m) continue;
+                    float sum = sums[m][n][r * 2 + c] * scale;
+                    if (t.add) sum += *(const float*)(t.add + column * t.add_row + line * 4);
+                    *(float*)(t.y + column * t.y_row + line * 4) = sum;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+// Products of matrices with one row of activations, at the speed of memory. Compiled for one type of weights (WTYPE), for
+// ROWS results of a warp at a time, with activations rounded to 8 bits or not (EXACT), of one matrix or of two whose results
+// go into one gated function (PAIR).
+//
+// Every block rounds the activations, normed before if that is asked for, into its own shared memory: that is less work than
+// another kernel and its way through memory. Meanwhile the first weights are on their way.
+
+struct Part {
+    u64 w;
+    u64 start[4];
+    u64 add, y;
+    int rows, first;  // results of this part, and of those before it
+};
+
+struct Vector {
+    Part part[4];
+    u64 x, norm;      // `norm` are factors, if the activations are normed first
+    float eps;
+    int k, parts, rows, gate;
+};
+
+#define FLOATS (WTYPE == F32 || WTYPE == F16 || WTYPE == BF16)
+#define HALVES_DIFFER (WTYPE == Q6_K || WTYPE == Q2_K || WTYPE == Q3_K)
+#define ADDS (!(WTYPE == Q8_0 || WTYPE == IQ4_NL || WTYPE == IQ4_XS || WTYPE == MXFP4))
+#define SIGNED (!ADDS)
+// Elements of one load of a lane.
+#define UNIT (WTYPE == F32 ? 4 : FLOATS ? 8 : 32)
+#define TOGETHER (PAIR ? 2 * ROWS : ROWS)
+#define DEEP (TOGETHER >= 4 ? 1 : 4 / TOGETHER)
+#define WARPS 16
+
+extern __shared__ uint4 memory[];
+
+struct Piece {
+#if FLOATS
+    uint4 raw;
+#else
+    Raw<WTYPE> raw;
+#endif
+};
+
+void load_piece(Piece& piece, const Planes& planes, i64 at) {
+#if FLOATS
+    piece.raw = __ldcs((const uint4*)planes.at[0] + at);
+#else
+    load_group<WTYPE>(piece.raw, planes, at);
+#endif
+}
+
+// A piece times the activations that belong to it.
+float times(const Piece& piece, int unit, int units) {
+#if FLOATS
+    const float4* x = (const float4*)memory;
+    float sum = 0.0f;
+    u32 words[4] = {piece.raw.x, piece.raw.y, piece.raw.z, piece.raw.w};
+#if WTYPE == F32
+    float4 a = x[unit];
+    sum = __uint_as_float(words[0]) * a.x + __uint_as_float(words[1]) * a.y + __uint_as_float(words[2]) * a.z +
+          __uint_as_float(words[3]) * a.w;
+#else
+    float4 a = x[unit], b = x[units + unit];
+    float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    for (int i = 0; i < 4; i++) {
+        float low = WTYPE == F16 ? half_to_float((u16)words[i]) : bfloat_to_float((u16)words[i]);
+        float high = WTYPE == F16 ? half_to_float((u16)(words[i] >> 16)) : bfloat_to_float((u16)(words[i] >> 16));
+        sum += low * v[2 * i] + high * v[2 * i + 1];
+    }
+#endif
+    return sum;
+#else
+    Group g;
+    open_group<WTYPE>(piece.raw, g);
+#if EXACT
+    const float4* x = (const float4*)memory;
+    float sums[2] = {0.0f, 0.0f}, plain[2] = {0.0f, 0.0f};
+    for (int i = 0; i < 8; i++) {
+        float4 v = x[i * units + unit];
+        float a = SIGNED ? (i8)g.code[i] : g.code[i] & 255, b = SIGNED ? (i8)(g.code[i] >> 8) : (g.code[i] >> 8) & 255;
+        float c = SIGNED ? (i8)(g.code[i] >> 16) : (g.code[i] >> 16) & 255, d = SIGNED ? (i8)(g.code[i] >> 24) : (g.code[i] >> 24) & 255;
+        sums[i / 4] += a * v.x + b * v.y + c * v.z + d * v.w;
+        plain[i / 4] += v.x + v.y + v.z + v.w;
+    }
+    return sums[0] * g.factor[0] + sums[1] * g.factor[1] + plain[0] * g.added[0] + plain[1] * g.added[1];
+#else
+    int4 low = ((const int4*)memory)[unit], high = ((const int4*)memory)[units + unit];
+    const float* numbers = (const float*)(memory + 2 * units);
+    int first = __dp4a(g.code[0], low.x, __dp4a(g.code[1], low.y, __dp4a(g.code[2], low.z, __dp4a(g.code[3], low.w, 0))));
+    int second = __dp4a(g.code[4], high.x, __dp4a(g.code[5], high.y, __dp4a(g.code[6], high.z, __dp4a(g.code[7], high.w, 0))));
+    float d = numbers[unit];
+#if HALVES_DIFFER
+    return d * (g.factor[0] * first + g.factor[1] * second) + g.added[0] * numbers[units + unit] + g.added[1] * numbers[2 * units + unit];
+#else
+    float sum = d * g.factor[0] * (first + second);
+    if (ADDS) sum += g.added[0] * (numbers[units + unit] + numbers[2 * units + unit]);
+    return sum;
+#endif
+#endif
+#endif
+}
+
+// Brings the activations into shared memory.
+void prepare(const Vector& v, int units) {
+    const float4* x = (const float4*)v.x;
+    const float4* norm = (const float4*)v.norm;
+    int fours = v.k / 4;
+    float factor = 1.0f;
+    if (v.norm) {
+        float squares = 0.0f;
+        for (int i = threadIdx.x; i < fours; i += blockDim.x) {
+            float4 a = x[i];
+            squares += a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w;
+        }
+        factor = 1.0f / sqrtf(block_sum(squares) / v.k + v.eps);
+    }
+    for (int base = threadIdx.x / 32 * 32; base < fours; base += blockDim.x) {
+        int i = base + threadIdx.x % 32;
+        float4 a = i < fours ? x[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (v.norm && i < fours) {
+            float4 w = norm[i];
+            a.x *= factor * w.x; a.y *= factor * w.y; a.z *= factor * w.z; a.w *= factor * w.w;
+        }
+#if FLOATS || EXACT
+        if (i < fours) ((float4*)memory)[i % (UNIT / 4) * units + i / (UNIT / 4)] = a;
+#else
+        float largest = fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w)));
+        for (int step = 1; step < 8; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
+        float d = largest / 127.0f, inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+        int q0 = __float2int_rn(a.x * inverse), q1 = __float2int_rn(a.y * inverse);
+        int q2 = __float2int_rn(a.z * inverse), q3 = __float2int_rn(a.w * inverse);
+        int sum = q0 + q1 + q2 + q3;
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        if (i < fours) {
+            int unit = i / 8, j = i % 8;
+            int* codes = (int*)(memory + (j < 4 ? 0 : units));
+            codes[unit * 4 + j % 4] = (q0 & 255) | (q1 & 255) << 8 | (q2 & 255) << 16 | (u32)q3 << 24;
+            float* numbers = (float*)(memory + 2 * units);
+            if (j == 0) numbers[unit] = d;
+            if (j % 4 == 0) numbers[(1 + j / 4) * units + unit] = d * sum;
+        }
+#endif
+    }
+    __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) vector_product(const __grid_constant__ Vector v) {
+    let_others_begin();
+    int units = v.k / UNIT, lane = threadIdx.x % 32;
+    bool ready = false;
+    for (int row = (blockIdx.x * WARPS + threadIdx.x / 32) * ROWS;; row += gridDim.x * WARPS * ROWS) {
+        // The part that a row is of; with pairs, rows of both parts go together.
+        Planes planes[TOGETHER];
+        i64 base[TOGETHER];
+        int part_of[TOGETHER], row_of[TOGETHER];
+        for (int n = 0; n < TOGETHER; n++) {
+            int r = min(row + (PAIR ? n / 2 : n), v.rows - 1), part = PAIR ? n % 2 : 0;
+            if (!PAIR) while (part + 1 < v.parts && r >= v.part[part + 1].first) part++;
+            part_of[n] = part;
+            row_of[n] = PAIR ? r : r - v.part[part].first;
+            planes[n] = planes_of(v.part[part].w, v.part[part].start);
+            base[n] = (i64)row_of[n] * units;
+        }
+        float sums[TOGETHER] = {};
+        Piece pieces[DEEP][TOGETHER];
+        bool any = row < v.rows;
+        for (int unit = lane; unit < units || !ready; unit += 32 * DEEP) {
+            for (int d = 0; d < DEEP; d++)
+                for (int n = 0; n < TOGETHER; n++)
+                    if (any && unit + 32 * d < units) load_piece(pieces[d][n], planes[n], base[n] + unit + 32 * d);
+            if (!ready) {
+                // Everything above is weights, which nobody writes.
+                wait_for_others();
+                prepare(v, units);
+                ready = true;
+            }
+            for (int d = 0; d < DEEP; d++)
+                for (int n = 0; n < TOGETHER; n++)
+                    if (any && unit + 32 * d < units) sums[n] += times(pieces[d][n], unit + 32 * d, units);
+        }
+        if (!any) return;
+        for (int n = 0; n < TOGETHER; n++) sums[n] = warp_sum(sums[n]);
+        if (lane) continue;
+#if PAIR
+        for (int n = 0; n < ROWS; n++)
+            if (row + n < v.rows) ((float*)v.part[0].y)[row + n] = gate_function(v.gate, sums[2 * n]) * sums[2 * n + 1];
+#else
+        for (int n = 0; n < ROWS; n++) {
+            if (row + n >= v.rows) break;
+            const Part& part = v.part[part_of[n]];
+            float sum = sums[n];
+            if (part.add) sum += ((const float*)part.add)[row_of[n]];
+            ((float*)part.y)[row_of[n]] = sum;
+        }
+#endif
+    }
+}

@@ -1,0 +1,265 @@
+//! Ops by the kernels that take everything.
+
+use bytemuck::{Pod, Zeroable};
+use orlop_backend::{DeviceError, Step};
+use orlop_graph::{Interpolation, Node, Op, Patch, Pool, PoolKind, SortDirection, TensorDesc, Unary, Window};
+
+use super::product::gate_number;
+use super::rotate::{mode, yarn};
+use super::{Launch, Site, Spread, TensorParameter, misfit};
+use crate::modules::{Source, Variant};
+
+/// What every general kernel is given.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Task {
+    inputs: [TensorParameter; 7],
+    output: TensorParameter,
+    integers: [i64; 12],
+    floats: [f32; 10],
+    op: i32,
+    step: i32,
+    marks: u64,
+}
+
+/// A kernel, and what it is told beside its tensors.
+#[derive(Clone, Copy, Debug, Default)]
+struct Call {
+    kernel: &'static str,
+    op: i32,
+    integers: [i64; 12],
+    floats: [f32; 10],
+    /// How many threads or blocks there is work for.
+    work: Work,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Work {
+    /// A thread for each element of the result.
+    #[default]
+    Results,
+    /// A thread for each element of the first operand.
+    Elements,
+    /// A block for each row of the first operand.
+    Rows,
+    /// So many blocks.
+    Blocks(u64),
+}
+
+/// The elements of a small array in front, zeros behind.
+fn filled<T: Copy + Default, const N: usize>(values: &[T]) -> [T; N] {
+    std::array::from_fn(|index| values.get(index).copied().unwrap_or_default())
+}
+
+fn unary_number(unary: Unary) -> Option<i32> {
+    Unary::ALL.iter().position(|known| *known == unary).map(|position| position as i32)
+}
+
+fn blocks_of(desc: &TensorDesc) -> [i64; 12] {
+    let mut integers = [0; 12];
+    (integers[8], integers[9]) = (desc.dtype.block_bytes() as i64, desc.dtype.block_elements() as i64);
+    integers
+}
+
+fn window(window: &Window) -> [i64; 12] {
+    let Window { stride, padding, dilation } = window;
+    filled(&[stride, padding, dilation].map(|pair| pair.map(i64::from)).concat())
+}
+
+/// The call that computes a node whose tensors are its operands and its result as they are.
+fn call(node: &Node, inputs: &[TensorDesc], output: &TensorDesc) -> Option<Call> {
+    let of = |kernel, op| Call { kernel, op, ..Call::default() };
+    let rows = |call: Call| Call { work: Work::Rows, ..call };
+    let floats = |call: Call, values: &[f32]| Call { floats: filled(values), ..call };
+    let integers = |call: Call, values: &[i64]| Call { integers: filled(values), ..call };
+    Some(match &node.op {
+        Op::Dup | Op::Cont | Op::Cast { .. } | Op::Copy => {
+            let same = inputs[0].dtype == output.dtype;
+            let block = [output.dtype.block_bytes(), output.dtype.block_elements()].map(|number| number as i64);
+            integers(of("op_copy", 0), if same { &block } else { &[] })
+        }
+        Op::Repeat { .. } => Call { integers: blocks_of(output), ..of("op_rearrange", 0) },
+        Op::Pad { before, .. } => {
+            let mut integers = blocks_of(output);
+            integers.iter_mut().zip(before).for_each(|(to, from)| *to = *from as i64);
+            Call { integers, ..of("op_rearrange", 1) }
+        }
+        Op::Roll { shifts } => {
+            let mut integers = blocks_of(output);
+            integers[..4].copy_from_slice(shifts);
+            Call { integers, ..of("op_rearrange", 2) }
+        }
+        Op::Arange { start, step, .. } => floats(of("op_arange", 0), &[*start, *step]),
+        Op::GetRows => of("op_get_rows", 0),
+        Op::SetRows => Call { work: Work::Elements, ..of("op_set_rows", 0) },
+        Op::Add | Op::Add1 => of("op_binary", 0),
+        Op::Sub => of("op_binary", 1),
+        Op::Mul => of("op_binary", 2),
+        Op::Div => of("op_binary", 3),
+        Op::Unary(unary) => of("op_unary", unary_number(*unary)?),
+        Op::Scale { scale, bias } => floats(of("op_unary", 21), &[*scale, *bias]),
+        Op::Clamp { min, max } => floats(of("op_unary", 22), &[*min, *max]),
+        Op::LeakyRelu { slope } => floats(of("op_unary", 23), &[*slope]),
+        Op::Gated { gate, swapped } => {
+            integers(of("op_gated", gate_number(*gate)?), &[inputs.len() as i64, i64::from(*swapped)])
+        }
+        Op::Sum => Call { work: Work::Blocks(1), ..of("op_sum", 0) },
+        Op::SumRows => rows(of("op_sum_rows", 0)),
+        Op::Mean => rows(of("op_sum_rows", 1)),
+        Op::CumSum => of("op_cumsum", 0),
+        Op::ArgMax => rows(of("op_argmax", 0)),
+        Op::ArgSort { direction } => {
+            let largest_first = *direction == SortDirection::Descending;
+            Call { work: Work::Elements, ..of("op_argsort", i32::from(largest_first)) }
+        }
+        Op::TopK { .. } => Call { work: Work::Elements, ..of("op_argsort", 1) },
+        Op::Norm { eps } => floats(rows(of("op_norm", 0)), &[*eps]),
+        Op::RmsNorm { eps } => floats(rows(of("op_norm", 1)), &[*eps]),
+        Op::L2Norm { eps } => floats(rows(of("op_norm", 2)), &[*eps]),
+        Op::GroupNorm { groups, eps } => {
+            let work = Work::Blocks(u64::from(*groups) * output.extents[3]);
+            floats(integers(Call { work, ..of("op_group_norm", 0) }, &[i64::from(*groups)]), &[*eps])
+        }
+        Op::SoftMax(soft_max) => {
+            let call = integers(rows(of("op_soft_max", 0)), &[soft_max.mask, soft_max.sinks].map(i64::from));
+            floats(call, &[soft_max.scale, soft_max.max_bias])
+        }
+        Op::DiagMaskInf { past } => floats(integers(of("op_diag_mask", 0), &[i64::from(*past)]), &[f32::NEG_INFINITY]),
+        Op::DiagMaskZero { past } => integers(of("op_diag_mask", 0), &[i64::from(*past)]),
+        Op::MulMat => {
+            let [m, n, a, b] = output.extents;
+            Call { work: Work::Blocks(m.div_ceil(16) * n.div_ceil(16) * a * b), ..of("op_mul_mat", 0) }
+        }
+        Op::MulMatId => Call { work: Work::Blocks(output.elements().div_ceil(8)), ..of("op_mul_mat_id", 0) },
+        Op::OutProd => of("op_out_prod", 0),
+        Op::Rope(rope) => {
+            let (number, sections) = mode(rope);
+            let [a, b, c, d] = sections.map(i64::from);
+            let (ramp, magnitude) = yarn(rope);
+            let factors = i64::from(inputs.len() > 2);
+            let call = integers(of("op_rope", number), &[i64::from(rope.dims), factors, a, b, c, d]);
+            floats(call, &[rope.freq_base, rope.freq_scale, rope.ext_factor, ramp[0], ramp[1], magnitude])
+        }
+        Op::FlashAttention(flash) => {
+            let slots = [flash.kv_len_slot(), flash.mask_slot(), flash.sinks_slot()];
+            let slots = slots.map(|slot| slot.unwrap_or(0) as i64);
+            let queries = inputs[0].extents[1..].iter().product::<u64>();
+            let call = integers(Call { work: Work::Blocks(queries.div_ceil(8)), ..of("op_flash_attention", 0) }, &slots);
+            floats(call, &[flash.scale, flash.max_bias, flash.soft_cap])
+        }
+        Op::Im2Col { window: w, two_d, .. } => {
+            Call { integers: window(w), ..of("op_im2col", i32::from(*two_d)) }
+        }
+        Op::Conv1d(w) => Call { integers: window(w), ..of("op_conv", 1) },
+        Op::Conv2d(w) => Call { integers: window(w), ..of("op_conv", 2) },
+        Op::ConvDepthwise2d(w) => Call { integers: window(w), ..of("op_conv", 3) },
+        Op::ConvTranspose1d { stride } => integers(of("op_conv_transpose", 1), &[i64::from(*stride)]),
+        Op::ConvTranspose2d { stride } => integers(of("op_conv_transpose", 2), &[i64::from(*stride)]),
+        Op::Pool1d(pool) => pooled(pool, 1),
+        Op::Pool2d(pool) => pooled(pool, 2),
+        Op::Upscale { mode, .. } => of("op_upscale", i32::from(*mode == Interpolation::Bilinear)),
+        Op::TimestepEmbedding { dim, max_period } => {
+            integers(of("op_timestep_embedding", 0), &[i64::from(*dim), i64::from(*max_period)])
+        }
+        Op::SsmConv => of("op_ssm_conv", 0),
+        Op::SsmScan => of("op_ssm_scan", 0),
+        _ => return None,
+    })
+}
+
+fn pooled(pool: &Pool, dimensions: i64) -> Call {
+    let Pool { kind, kernel, stride, padding } = pool;
+    let mut integers: [i64; 12] = filled(&[kernel, stride, padding].map(|pair| pair.map(i64::from)).concat());
+    integers[6] = dimensions;
+    Call { kernel: "op_pool", op: i32::from(*kind == PoolKind::Mean), integers, ..Call::default() }
+}
+
+/// Whether there is a kernel for an op.
+pub(crate) fn has_kernel(op: &Op) -> bool {
+    let gated = |op: &Op| matches!(op, Op::Gated { gate, .. } if gate_number(*gate).is_none());
+    let unary = |op: &Op| matches!(op, Op::Unary(unary) if unary_number(*unary).is_none());
+    !matches!(op, Op::Custom { .. }) && !gated(op) && !unary(op)
+}
+
+pub(super) fn general(
+    site: &Site<'_>,
+    step: &Step,
+    index: i32,
+    launches: &mut Vec<Launch>,
+) -> Result<(), DeviceError> {
+    let [node] = step.nodes[..] else { return Err(misfit(site, step)) };
+    let node = site.graph().node(node);
+    let output = site.tensor(node.output)?;
+    let inputs = node.inputs.iter().map(|id| site.tensor(*id)).collect::<Result<Vec<_>, _>>()?;
+    match &node.op {
+        Op::Concat { axis } => {
+            let mut offset = [0; 4];
+            for (id, input) in node.inputs.iter().zip(&inputs) {
+                let desc = site.desc(*id);
+                let mut integers = blocks_of(desc);
+                integers[..4].copy_from_slice(&offset);
+                let call = Call { kernel: "op_rearrange", op: 3, integers, work: Work::Elements, ..Call::default() };
+                start(site, index, &call, std::slice::from_ref(input), output, launches)?;
+                let axis = usize::from(*axis);
+                let step = if axis == 0 { desc.dtype.block_elements() } else { 1 };
+                offset[axis] += (desc.extents[axis] / step) as i64;
+            }
+            Ok(())
+        }
+        Op::Set(patch) | Op::Acc(patch) => {
+            if inputs[0].at != output.at {
+                let desc = site.desc(node.output);
+                let block = [desc.dtype.block_bytes(), desc.dtype.block_elements()].map(|number| number as i64);
+                let call = Call { kernel: "op_copy", integers: filled(&block), ..Call::default() };
+                start(site, index, &call, &inputs[..1], output, launches)?;
+            }
+            let call = patched(patch, matches!(node.op, Op::Acc(_)), site.desc(node.inputs[1]));
+            start(site, index, &call, &inputs[1..2], output, launches)
+        }
+        _ => {
+            let descs: Vec<TensorDesc> = node.inputs.iter().map(|id| *site.desc(*id)).collect();
+            let call = call(node, &descs, site.desc(node.output)).ok_or_else(|| misfit(site, step))?;
+            start(site, index, &call, &inputs, output, launches)
+        }
+    }
+}
+
+fn patched(patch: &Patch, added: bool, desc: &TensorDesc) -> Call {
+    let [a, b, c] = patch.strides.map(|stride| stride as i64);
+    let (bytes, elements) = (desc.dtype.block_bytes() as i64, desc.dtype.block_elements() as i64);
+    let integers = filled(&[a, b, c, patch.offset as i64, bytes, elements]);
+    Call { kernel: "op_patch", op: i32::from(added), integers, work: Work::Elements, ..Call::default() }
+}
+
+fn start(
+    site: &Site<'_>,
+    step: i32,
+    call: &Call,
+    inputs: &[TensorParameter],
+    output: TensorParameter,
+    launches: &mut Vec<Launch>,
+) -> Result<(), DeviceError> {
+    let count = |tensor: &TensorParameter| tensor.extents.iter().product::<i64>().max(0) as u64;
+    let first = inputs.first().unwrap_or(&output);
+    // `set_rows` and patches go by what they bring; its result is all of the destination.
+    let brought = if call.kernel == "op_set_rows" { inputs.get(1).unwrap_or(first) } else { first };
+    let blocks = match call.work {
+        Work::Results => count(&output).div_ceil(256),
+        Work::Elements => count(brought).div_ceil(256),
+        Work::Rows if count(&output) == 0 => 0,
+        Work::Rows => first.extents[1..].iter().product::<i64>().max(0) as u64,
+        Work::Blocks(blocks) => blocks,
+    };
+    if blocks == 0 {
+        return Ok(());
+    }
+    let mut task = Task::zeroed();
+    for (to, from) in task.inputs.iter_mut().zip(inputs) {
+        *to = *from;
+    }
+    (task.output, task.integers, task.floats) = (output, call.integers, call.floats);
+    (task.op, task.step, task.marks) = (call.op, step, site.marks);
+    let variant = Variant::plain(Source::General);
+    launches.push(site.launch(&variant, call.kernel, Spread::new(blocks, 256), &task)?);
+    Ok(())
+}

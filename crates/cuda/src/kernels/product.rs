@@ -1,0 +1,356 @@
+use bytemuck::{Pod, Zeroable};
+use orlop_backend::{DeviceError, Precision, Step, Value};
+use orlop_graph::{DType, Gate, Graph, Node, NodeId, Op, TensorDesc, TensorId};
+
+use super::rows::{ScaledNorm, halves_bytes};
+use super::{Launch, Site, Spread, misfit, wide_rows};
+use crate::modules::{Source, Variant};
+use crate::planes::Planes;
+
+/// Most matrices of one launch.
+pub(crate) const MOST_PARTS: usize = 4;
+/// Warps of a block of the vector kernel.
+const WARPS: u64 = 16;
+/// Blocks of it on a multiprocessor.
+const BLOCKS: u64 = 2;
+/// Most bytes of activations that a block of it keeps.
+const MOST_SHARED: u64 = 100 << 10;
+
+/// Products with one row of activations, in one launch.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct VectorProducts {
+    /// What goes in, before the norm.
+    pub(crate) x: TensorId,
+    pub(crate) norm: Option<ScaledNorm>,
+    pub(crate) parts: Vec<Part>,
+    /// The function that takes both parts' results, and its result.
+    pub(crate) gate: Option<(Gate, TensorId)>,
+}
+
+/// One matrix.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Part {
+    pub(crate) matrix: TensorId,
+    /// Added to the product.
+    pub(crate) sum: Option<TensorId>,
+    pub(crate) output: TensorId,
+}
+
+/// Whether a type of weights in planes has kernels for products.
+fn has_planes(desc: &TensorDesc) -> bool {
+    Planes::of(desc).is_some()
+}
+
+/// Whether weights in blocks are used in planes; others cannot be read quickly.
+fn readable(desc: &TensorDesc, in_planes: bool) -> bool {
+    match desc.dtype {
+        DType::F32 => desc.extents[0].is_multiple_of(4) && desc.is_contiguous(),
+        DType::F16 | DType::BF16 => desc.extents[0].is_multiple_of(8) && desc.is_contiguous(),
+        _ => in_planes && has_planes(desc),
+    }
+}
+
+/// Whether the vector kernel computes a product.
+pub(crate) fn vector_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool {
+    let [a, b] = [node.inputs[0], node.inputs[1]].map(|id| &graph.tensor(id).desc);
+    node.op == Op::MulMat
+        && readable(a, in_planes)
+        && a.extents[2..] == [1, 1]
+        && a.extents[1] > 0
+        && a.extents[0] > 0
+        && b.rows() == 1
+        && b.dtype == DType::F32
+        && b.extents[0].is_multiple_of(4)
+        && wide_rows(graph, node.inputs[1])
+        && (in_planes || graph.tensor(node.inputs[0]).storage.offset.is_multiple_of(16))
+        && graph.tensor(node.output).desc.dtype == DType::F32
+        && b.extents[0] * 4 <= MOST_SHARED
+}
+
+/// Whether the kernel on tensor cores computes a product.
+pub(crate) fn tiles_take(graph: &Graph, node: &Node, in_planes: bool) -> bool {
+    let [a, b] = [node.inputs[0], node.inputs[1]].map(|id| &graph.tensor(id).desc);
+    let result = &graph.tensor(node.output).desc;
+    node.op == Op::MulMat
+        && a.dtype != DType::F32
+        && readable(a, in_planes)
+        && a.extents[0] > 0
+        && a.extents[0].is_multiple_of(32)
+        && a.extents[2..] == [1, 1]
+        && b.extents[2..] == [1, 1]
+        && b.extents[1] > 1
+        && b.dtype == DType::F32
+        && wide_rows(graph, node.inputs[1])
+        && (in_planes || graph.tensor(node.inputs[0]).storage.offset.is_multiple_of(16))
+        && result.dtype == DType::F32
+        && result.elements() > 0
+}
+
+/// What is added to a product by a sum, if it is a tensor of the same layout, or a row for all.
+fn addend(graph: &Graph, add: &Node, product: TensorId) -> Option<TensorId> {
+    if add.op != Op::Add {
+        return None;
+    }
+    let result = &graph.tensor(product).desc;
+    let other = match add.inputs[..] {
+        [a, b] if a == product => b,
+        [a, b] if b == product && graph.tensor(a).desc == *result => a,
+        _ => return None,
+    };
+    let desc = &graph.tensor(other).desc;
+    let row = desc.extents == [result.extents[0], 1, 1, 1];
+    let fits = desc.dtype == DType::F32 && desc.is_contiguous() && (desc == result || row);
+    (fits && other != product && graph.tensor(add.output).desc == *result).then_some(other)
+}
+
+impl VectorProducts {
+    /// What nodes mean as one step: a norm with its factors, products, each with a sum behind it, a gated function.
+    pub(crate) fn parse(graph: &Graph, nodes: &[NodeId]) -> Option<VectorProducts> {
+        let normed = nodes.first().is_some_and(|node| matches!(graph.node(*node).op, Op::RmsNorm { .. }));
+        let (before, nodes) = nodes.split_at(if normed { 2.min(nodes.len()) } else { 0 });
+        let norm = if normed { Some(ScaledNorm::parse(graph, before)?) } else { None };
+        let mut parts: Vec<Part> = Vec::new();
+        let (mut x, mut gate) = (None, None);
+        for node in nodes.iter().map(|node| graph.node(*node)) {
+            match &node.op {
+                Op::MulMat if gate.is_none() && parts.len() < MOST_PARTS => {
+                    if x.is_some_and(|x| x != node.inputs[1]) {
+                        return None;
+                    }
+                    x = Some(node.inputs[1]);
+                    parts.push(Part { matrix: node.inputs[0], sum: None, output: node.output });
+                }
+                Op::Add => {
+                    let part = parts.iter_mut().find(|part| node.inputs.contains(&part.output))?;
+                    if part.sum.is_some() {
+                        return None;
+                    }
+                    part.sum = Some(addend(graph, node, part.output)?);
+                    part.output = node.output;
+                }
+                Op::Gated { gate: function, .. } if parts.len() == 2 && gate.is_none() => {
+                    let both = [parts[0], parts[1]];
+                    let fits = node.inputs[..] == both.map(|part| part.output)
+                        && both.iter().all(|part| part.sum.is_none())
+                        && graph.tensor(both[0].matrix).desc == graph.tensor(both[1].matrix).desc;
+                    gate = fits.then_some((*function, node.output));
+                    gate?;
+                }
+                _ => return None,
+            }
+        }
+        let x = x?;
+        let dtype = |part: &Part| graph.tensor(part.matrix).desc.dtype;
+        if parts.iter().any(|part| dtype(part) != dtype(&parts[0])) {
+            return None;
+        }
+        if norm.is_some_and(|norm| norm.output != x || norm.bias.is_some() || graph.tensor(norm.x).desc.rows() != 1) {
+            return None;
+        }
+        Some(VectorProducts { x: norm.map_or(x, |norm| norm.x), norm, parts, gate })
+    }
+
+    pub(crate) fn reads(&self) -> Vec<TensorId> {
+        let parts = self.parts.iter().flat_map(|part| [Some(part.matrix), part.sum]);
+        let before = [Some(self.x), self.norm.map(|norm| norm.weight)];
+        before.into_iter().chain(parts).flatten().collect()
+    }
+
+    pub(crate) fn writes(&self) -> Vec<TensorId> {
+        match self.gate {
+            Some((_, output)) => vec![output],
+            None => self.parts.iter().map(|part| part.output).collect(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct PartParameter {
+    w: u64,
+    starts: [u64; 4],
+    add: u64,
+    y: u64,
+    rows: i32,
+    first: i32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct VectorParameter {
+    parts: [PartParameter; MOST_PARTS],
+    x: u64,
+    norm: u64,
+    eps: f32,
+    k: i32,
+    count: i32,
+    rows: i32,
+    gate: i32,
+    gap: u32,
+}
+
+/// The number of a gated function in kernels.
+pub(super) fn gate_number(gate: Gate) -> Option<i32> {
+    Some(match gate {
+        Gate::Relu => 0,
+        Gate::Gelu => 1,
+        Gate::GeluErf => 2,
+        Gate::GeluQuick => 3,
+        Gate::Silu => 4,
+        _ => return None,
+    })
+}
+
+/// Blocks for rows of which a warp takes `together` at a time: as many as are resident, each with as many rows as others.
+fn vector_blocks(rows: u64, together: u64, multiprocessors: u32) -> u64 {
+    let all = rows.div_ceil(together * WARPS);
+    let resident = BLOCKS * u64::from(multiprocessors);
+    all.div_ceil(all.div_ceil(resident).max(1))
+}
+
+pub(super) fn vector(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
+    let products = VectorProducts::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
+    let mut parts = [PartParameter::zeroed(); MOST_PARTS];
+    let mut rows = 0;
+    for (part, parameter) in products.parts.iter().zip(&mut parts) {
+        let (w, starts, _) = site.planes(part.matrix)?;
+        let own = site.desc(part.matrix).extents[1];
+        *parameter = PartParameter {
+            w,
+            starts,
+            add: part.sum.map_or(Ok(0), |sum| site.at(sum))?,
+            y: products.gate.map_or_else(|| site.at(part.output), |(_, output)| site.at(output))?,
+            rows: own as i32,
+            first: rows as i32,
+        };
+        rows = if products.gate.is_some() { own } else { rows + own };
+    }
+    let matrix = site.desc(products.parts[0].matrix);
+    let (k, dtype) = (matrix.extents[0], matrix.dtype);
+    let exact = site.options.precision == Precision::F32;
+    // Short rows are few loads: a warp then takes several at a time.
+    let short = k <= 2048 && rows >= 4 * BLOCKS * WARPS * u64::from(site.multiprocessors);
+    let together = match (short, products.gate.is_some()) {
+        (false, _) => 1,
+        (true, true) => 2,
+        (true, false) => 4,
+    };
+    let variant = Variant {
+        source: Source::Vector,
+        defines: vec![
+            format!("WTYPE={}", dtype.gguf_id()),
+            format!("ROWS={together}"),
+            format!("EXACT={}", u8::from(exact)),
+            format!("PAIR={}", u8::from(products.gate.is_some())),
+        ],
+    };
+    let parameter = VectorParameter {
+        parts,
+        x: site.at(products.x)?,
+        norm: products.norm.map_or(Ok(0), |norm| site.at(norm.weight))?,
+        eps: products.norm.map_or(0.0, |norm| norm.eps),
+        k: k as i32,
+        count: products.parts.len() as i32,
+        rows: rows as i32,
+        gate: products.gate.and_then(|(gate, _)| gate_number(gate)).unwrap_or(0),
+        gap: 0,
+    };
+    let rounded = dtype.is_quantized() && !exact;
+    // Rounded: a byte an element, and three numbers for 32.
+    let shared = if rounded { k + k / 32 * 12 } else { k * 4 };
+    let blocks = vector_blocks(rows, together, site.multiprocessors);
+    let spread = Spread { shared_bytes: shared as u32, ..Spread::new(blocks, 32 * WARPS as u32) };
+    launches.push(site.launch(&variant, "vector_product", spread, &parameter)?);
+    Ok(())
+}
+
+/// A product with many rows of activations, and what is added to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct TileProduct {
+    pub(crate) x: TensorId,
+    pub(crate) part: Part,
+}
+
+impl TileProduct {
+    pub(crate) fn parse(graph: &Graph, nodes: &[NodeId]) -> Option<TileProduct> {
+        let (product, add) = nodes.split_first()?;
+        let product = graph.node(*product);
+        let mut part = Part { matrix: product.inputs[0], sum: None, output: product.output };
+        if let [add] = add {
+            let add = graph.node(*add);
+            part.sum = Some(addend(graph, add, product.output)?);
+            part.output = add.output;
+        }
+        (product.op == Op::MulMat && add.len() < 2).then_some(TileProduct { x: product.inputs[1], part })
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct TilesParameter {
+    w: u64,
+    starts: [u64; 4],
+    x: u64,
+    scales: u64,
+    add: u64,
+    y: u64,
+    add_row: i64,
+    y_row: i64,
+    m: i32,
+    n: i32,
+    k: i32,
+    gap: u32,
+}
+
+/// Results of a block in each direction, and bytes of its shared memory.
+const TILE: u64 = 128;
+const TILE_SHARED: u32 = 64 << 10;
+
+pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
+    let TileProduct { x, part } = TileProduct::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
+    let (matrix, activations) = (site.desc(part.matrix), site.desc(x));
+    let (k, m, n) = (matrix.extents[0], matrix.extents[1], activations.extents[1]);
+    let (w, starts, _) = site.planes(part.matrix)?;
+    let halves = site.temporary(&step.reads)?;
+    let row = |id: TensorId| if site.desc(id).extents[1] == 1 { 0 } else { site.desc(id).strides[1] as i64 };
+    let parameter = TilesParameter {
+        w,
+        starts,
+        x: halves,
+        scales: halves + halves_bytes(k, n)[0],
+        add: part.sum.map_or(Ok(0), |sum| site.at(sum))?,
+        y: site.at(part.output)?,
+        add_row: part.sum.map_or(0, row),
+        y_row: site.desc(part.output).strides[1] as i64,
+        m: m as i32,
+        n: n as i32,
+        k: k as i32,
+        gap: 0,
+    };
+    let variant =
+        Variant { source: Source::Tiles, defines: vec![format!("WTYPE={}", matrix.dtype.gguf_id())] };
+    let grid = [m.div_ceil(TILE) as u32, n.div_ceil(TILE) as u32, 1];
+    let spread = Spread { grid, block: 256, shared_bytes: TILE_SHARED };
+    launches.push(site.launch(&variant, "tile_product", spread, &parameter)?);
+    Ok(())
+}
+
+/// Values of a step that rounds activations: what it reads (the activations, and the weight that says to which halves).
+pub(crate) fn halves_reads(x: TensorId, weight: TensorId) -> Vec<Value> {
+    vec![Value::Tensor(x), Value::Tensor(weight)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_spread_evenly_over_resident_blocks() {
+        // 4096 rows: one for each warp of 256 blocks.
+        assert_eq!(vector_blocks(4096, 1, 132), 256);
+        // 11008 rows in three goes of 230 blocks, rather than two full ones and a part.
+        assert_eq!(vector_blocks(11008, 1, 132), 230);
+        assert_eq!(vector_blocks(1, 1, 132), 1);
+        assert_eq!(vector_blocks(0, 1, 132), 0);
+    }
+}

@@ -1,0 +1,239 @@
+use bytemuck::{Pod, Zeroable};
+use orlop_backend::{DeviceError, Step};
+use orlop_graph::{DType, Graph, NodeId, Op, Rope, RopeMode, TensorId};
+
+use super::{Launch, Site, Spread, misfit};
+use crate::modules::{Source, Variant};
+
+/// Most jobs of one launch.
+pub(crate) const MOST_JOBS: usize = 4;
+
+/// Heads that are turned, and rows that go into caches, turned before or not.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rotation {
+    /// How heads are turned, if any are: parameters, positions, factors.
+    turn: Option<(Rope, TensorId, Option<TensorId>)>,
+    jobs: Vec<Job>,
+    tokens: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Job {
+    x: TensorId,
+    output: TensorId,
+    /// Rows of the output that the tokens go to.
+    indices: Option<TensorId>,
+    turned: bool,
+}
+
+impl Rotation {
+    /// What nodes mean as one step, if its kernel takes them.
+    pub(crate) fn parse(graph: &Graph, nodes: &[NodeId]) -> Option<Rotation> {
+        let desc = |id: TensorId| &graph.tensor(id).desc;
+        let mut rotation = Rotation { turn: None, jobs: Vec::new(), tokens: 0 };
+        for node in nodes.iter().map(|node| graph.node(*node)) {
+            match &node.op {
+                Op::Rope(rope) => {
+                    let turn = (*rope, node.inputs[1], node.inputs.get(2).copied());
+                    if *rotation.turn.get_or_insert(turn) != turn {
+                        return None;
+                    }
+                    let x = desc(node.inputs[0]);
+                    let plain = x.dtype == DType::F32
+                        && x.strides[0] == 4
+                        && x.extents[3] == 1
+                        && desc(node.output).dtype == DType::F32
+                        && desc(node.output).is_contiguous()
+                        && desc(node.inputs[1]).is_contiguous()
+                        && turn.2.is_none_or(|id| desc(id).dtype == DType::F32 && desc(id).is_contiguous());
+                    if !plain {
+                        return None;
+                    }
+                    rotation.add(x.extents[2], Job { x: node.inputs[0], output: node.output, indices: None, turned: true })?;
+                }
+                Op::SetRows => {
+                    let [into, rows, indices] = node.inputs[..] else { return None };
+                    let (target, source) = (desc(into), desc(rows));
+                    let fits = matches!(target.dtype, DType::F32 | DType::F16 | DType::BF16)
+                        && target.strides[0] == target.dtype.block_bytes()
+                        && target.extents[2..] == [1, 1]
+                        && source.extents[2..] == [1, 1]
+                        && source.dtype == DType::F32
+                        && source.strides[0] == 4
+                        && desc(indices).is_contiguous();
+                    if !fits {
+                        return None;
+                    }
+                    let root = graph.tensor(rows).storage;
+                    let turned = rotation.jobs.iter_mut().find(|job| job.turned && job.output == root.root);
+                    match turned {
+                        Some(job) => {
+                            let whole = root.offset == 0 && source.is_contiguous() && source.bytes() == desc(job.output).bytes();
+                            if !whole || job.indices.is_some() {
+                                return None;
+                            }
+                            (job.output, job.indices) = (node.output, Some(indices));
+                        }
+                        None => rotation.add(
+                            source.extents[1],
+                            Job { x: rows, output: node.output, indices: Some(indices), turned: false },
+                        )?,
+                    }
+                }
+                _ => return None,
+            }
+        }
+        (!rotation.jobs.is_empty()).then_some(rotation)
+    }
+
+    fn add(&mut self, tokens: u64, job: Job) -> Option<()> {
+        let fits = self.jobs.len() < MOST_JOBS && tokens > 0 && (self.jobs.is_empty() || self.tokens == tokens);
+        self.tokens = tokens;
+        self.jobs.push(job);
+        fits.then_some(())
+    }
+
+    pub(crate) fn reads(&self, graph: &Graph) -> Vec<TensorId> {
+        let turn = self.turn.into_iter().flat_map(|(_, positions, factors)| [Some(positions), factors]);
+        // What is written by rows is read too: the rows that are left stay.
+        let written = |job: &Job| job.indices.map(|_| graph.tensor(job.output).storage.root);
+        let jobs = self.jobs.iter().flat_map(|job| [Some(job.x), job.indices, written(job)]);
+        turn.chain(jobs).flatten().collect()
+    }
+
+    pub(crate) fn writes(&self) -> Vec<TensorId> {
+        self.jobs.iter().map(|job| job.output).collect()
+    }
+}
+
+/// The angles of YaRN: pairs from which the weight of the plain angle falls, and at which it is 0, and the magnitude.
+pub(super) fn yarn(rope: &Rope) -> ([f32; 2], f32) {
+    let dims = f64::from(rope.dims);
+    let turns_at = |rotations: f32| {
+        let length = f64::from(rope.original_context) / (f64::from(rotations) * std::f64::consts::TAU);
+        dims * length.ln() / (2.0 * f64::from(rope.freq_base).ln())
+    };
+    let low = turns_at(rope.beta_fast).floor().max(0.0);
+    let high = turns_at(rope.beta_slow).ceil().min(dims - 1.0);
+    let correction = if rope.ext_factor == 0.0 { 1.0 } else { 1.0 + 0.1 * (1.0 / f64::from(rope.freq_scale)).ln() };
+    ([low as f32, high as f32], (f64::from(rope.attn_factor) * correction) as f32)
+}
+
+/// Which elements are paired, by number, and sections.
+pub(super) fn mode(rope: &Rope) -> (i32, [u32; 4]) {
+    match rope.mode {
+        RopeMode::Normal => (0, [0; 4]),
+        RopeMode::Neox => (1, [0; 4]),
+        RopeMode::Sections(sections) => (2, sections),
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct JobParameter {
+    x: u64,
+    y: u64,
+    indices: u64,
+    x_head: i64,
+    x_token: i64,
+    y_head: i64,
+    y_row: i64,
+    rows: i64,
+    heads: i32,
+    dim: i32,
+    turned: i32,
+    dtype: i32,
+    wide: i32,
+    gap: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct RotateParameter {
+    jobs: [JobParameter; MOST_JOBS],
+    positions: u64,
+    factors: u64,
+    marks: u64,
+    count: i32,
+    tokens: i32,
+    step: i32,
+    mode: i32,
+    dims: i32,
+    sections: [i32; 4],
+    base: f32,
+    scale: f32,
+    weight: f32,
+    ramp: [f32; 2],
+    magnitude: f32,
+    gap: u32,
+}
+
+/// The length of pieces that rows are cut into, so that no warp has a whole long row to itself.
+fn piece(row: u64) -> u64 {
+    [128, 64, 32].into_iter().find(|piece| row.is_multiple_of(*piece)).unwrap_or(row)
+}
+
+fn job(site: &Site<'_>, job: &Job) -> Result<JobParameter, DeviceError> {
+    let (x, y) = (site.desc(job.x), site.desc(job.output));
+    let element = y.dtype.block_bytes();
+    let (dim, heads, x_head, x_token) = if job.turned {
+        (x.extents[0], x.extents[1], x.strides[1], x.strides[2])
+    } else {
+        let dim = piece(x.extents[0]);
+        (dim, x.extents[0] / dim, dim * 4, x.strides[1])
+    };
+    Ok(JobParameter {
+        x: site.at(job.x)?,
+        y: site.at(job.output)?,
+        indices: job.indices.map_or(Ok(0), |indices| site.at(indices))?,
+        x_head: x_head as i64,
+        x_token: x_token as i64,
+        y_head: (dim * element) as i64,
+        y_row: if job.indices.is_some() { y.strides[1] } else { y.strides[2] } as i64,
+        rows: y.extents[1] as i64,
+        heads: heads as i32,
+        dim: dim as i32,
+        turned: i32::from(job.turned),
+        dtype: y.dtype.gguf_id() as i32,
+        wide: i32::from(job.indices.is_some_and(|indices| site.desc(indices).dtype == DType::I64)),
+        gap: 0,
+    })
+}
+
+pub(super) fn rotate(
+    site: &Site<'_>,
+    step: &Step,
+    index: i32,
+    launches: &mut Vec<Launch>,
+) -> Result<(), DeviceError> {
+    let rotation = Rotation::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
+    let mut jobs = [JobParameter::zeroed(); MOST_JOBS];
+    for (from, to) in rotation.jobs.iter().zip(&mut jobs) {
+        *to = job(site, from)?;
+    }
+    let rope = rotation.turn.map_or_else(Rope::default, |(rope, ..)| rope);
+    let (ramp, magnitude) = yarn(&rope);
+    let (mode, sections) = mode(&rope);
+    let parameter = RotateParameter {
+        jobs,
+        positions: rotation.turn.map_or(Ok(0), |(_, positions, _)| site.at(positions))?,
+        factors: rotation.turn.and_then(|(_, _, factors)| factors).map_or(Ok(0), |factors| site.at(factors))?,
+        marks: site.marks,
+        count: rotation.jobs.len() as i32,
+        tokens: rotation.tokens as i32,
+        step: index,
+        mode,
+        dims: rope.dims as i32,
+        sections: sections.map(|size| size as i32),
+        base: rope.freq_base,
+        scale: rope.freq_scale,
+        weight: rope.ext_factor,
+        ramp,
+        magnitude,
+        gap: 0,
+    };
+    let heads: u64 = jobs.iter().map(|job| job.heads as u64).sum();
+    let spread = Spread::new((heads * rotation.tokens).div_ceil(8), 256);
+    launches.push(site.launch(&Variant::plain(Source::Rows), "rotate", spread, &parameter)?);
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! How a segment becomes steps: one a node, then one rule after the other.
+//!
+//! A rule gives steps a kernel of their own, or lets a step do the work of others. What such a step touches follows from
+//! its nodes, by the same function that its launches are made from (`parse`), so a rule says only which nodes go together.
+
+mod fusion;
+mod halves;
+
+use std::collections::HashSet;
+
+use orlop_backend::{Device, DeviceError, Layout, LowerOptions, Precision, Segment, Step, Steps, Temporary, Value};
+use orlop_graph::{Node, NodeId, TensorId};
+
+use crate::kernels::{self, AttentionPlan, TILES, VECTOR};
+
+/// Steps in the making.
+pub(crate) struct Draft<'a> {
+    pub(crate) segment: &'a Segment<'a>,
+    pub(crate) options: &'a LowerOptions,
+    pub(crate) steps: Vec<Step>,
+    /// Names and bytes of temporaries.
+    pub(crate) temporaries: Vec<(String, u64)>,
+    /// Storage that somebody else reads some of.
+    seen: HashSet<TensorId>,
+}
+
+/// A segment as the card runs it.
+pub(crate) fn lower(
+    device: &dyn Device,
+    segment: &Segment<'_>,
+    options: &LowerOptions,
+) -> Result<Steps, DeviceError> {
+    let Steps { steps, .. } = segment.one_step_per_node(device, options)?;
+    let graph = segment.graph;
+    let seen = graph.tensor_ids().filter(|id| segment.escapes.get(id.index()).copied().unwrap_or(true));
+    let seen = seen.map(|id| graph.tensor(id).storage.root).collect();
+    let mut draft = Draft { segment, options, steps, temporaries: Vec::new(), seen };
+    choose_products(&mut draft);
+    if options.fusion {
+        fusion::fuse(&mut draft);
+    }
+    choose_attention(&mut draft);
+    halves::share_halves(&mut draft);
+    Ok(finish(draft))
+}
+
+impl<'a> Draft<'a> {
+    /// A new temporary.
+    fn temporary(&mut self, name: String, bytes: u64) -> Value {
+        self.temporaries.push((name, bytes));
+        Value::Temporary(self.temporaries.len() - 1)
+    }
+
+    fn root(&self, id: TensorId) -> TensorId {
+        self.segment.graph.tensor(id).storage.root
+    }
+
+    fn node(&self, id: NodeId) -> &'a Node {
+        self.segment.graph.node(id)
+    }
+
+    fn name(&self, id: TensorId) -> &'a str {
+        &self.segment.graph.tensor(id).name
+    }
+
+    fn in_planes(&self, id: TensorId) -> bool {
+        let memory = self.segment.buffer_types.get(id.index()).and_then(Option::as_ref);
+        memory.is_some_and(|memory| memory.layout() == Layout::Private)
+    }
+
+    /// The storage of tensors among values.
+    fn roots(&self, values: &[Value]) -> Vec<TensorId> {
+        let root = |value: &Value| match value {
+            Value::Tensor(id) => Some(self.root(*id)),
+            Value::Temporary(_) => None,
+        };
+        values.iter().filter_map(root).collect()
+    }
+}
+
+/// Products that have a kernel of their own get it.
+fn choose_products(draft: &mut Draft<'_>) {
+    for index in 0..draft.steps.len() {
+        let [id] = draft.steps[index].nodes[..] else { continue };
+        let node = draft.node(id);
+        let Some(first) = node.inputs.first() else { continue };
+        let in_planes = draft.in_planes(*first);
+        let graph = draft.segment.graph;
+        if kernels::vector_takes(graph, node, in_planes) {
+            draft.steps[index].kernel = VECTOR.into();
+        } else if draft.options.precision == Precision::Fast && kernels::tiles_take(graph, node, in_planes) {
+            draft.steps[index].kernel = TILES.into();
+        }
+    }
+}
+
+/// Attention that has a kernel of its own gets it, and room for the results of its parts.
+fn choose_attention(draft: &mut Draft<'_>) {
+    for index in 0..draft.steps.len() {
+        let [id] = draft.steps[index].nodes[..] else { continue };
+        let node = draft.node(id);
+        let plan = kernels::attention_plan(draft.segment.graph, node, draft.options.precision);
+        let Some(AttentionPlan { kernel, scratch, .. }) = plan else { continue };
+        draft.steps[index].kernel = kernel.into();
+        if scratch > 0 {
+            let name = format!("parts of {}", draft.name(node.output));
+            let value = draft.temporary(name, scratch);
+            draft.steps[index].writes.push(value);
+        }
+    }
+}
+
+fn finish(draft: Draft<'_>) -> Steps {
+    let mut lives = vec![None; draft.temporaries.len()];
+    for (index, step) in draft.steps.iter().enumerate() {
+        for value in step.reads.iter().chain(&step.writes) {
+            if let Value::Temporary(number) = value {
+                let (_, last) = lives[*number].get_or_insert((index, index));
+                *last = index;
+            }
+        }
+    }
+    let temporary = |((name, bytes), life): ((String, u64), Option<(usize, usize)>)| {
+        let (first, last) = life.unwrap_or((0, 0));
+        Temporary { name, bytes, first, last }
+    };
+    let temporaries = draft.temporaries.into_iter().zip(lives).map(temporary).collect();
+    Steps { options: draft.options.clone(), steps: draft.steps, temporaries }
+}

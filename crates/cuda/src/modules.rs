@@ -1,0 +1,185 @@
+//! Kernels: sources in this crate, compiled for the card's architecture when they are first used, kept on disk by content.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use orlop_backend::DeviceError;
+use sha2::{Digest, Sha256};
+
+use crate::Error;
+use crate::context::Context;
+use crate::sys::{Function, Module, Nvrtc};
+
+const COMMON: &str = include_str!("kernels/cu/common.cuh");
+const PLANES: &str = include_str!("kernels/cu/planes.cuh");
+
+/// A file of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Source {
+    /// Every op on every layout, one way.
+    General,
+    /// Norms, rotations, rounding: what lies between products.
+    Rows,
+    /// Products with one row of activations.
+    Vector,
+    /// Products with many.
+    Tiles,
+    /// Attention of one token.
+    Decode,
+    /// Attention of many.
+    Prompt,
+}
+
+impl Source {
+    #[cfg(test)]
+    pub(crate) const ALL: [Source; 6] =
+        [Source::General, Source::Rows, Source::Vector, Source::Tiles, Source::Decode, Source::Prompt];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Source::General => "general",
+            Source::Rows => "rows",
+            Source::Vector => "vector",
+            Source::Tiles => "tiles",
+            Source::Decode => "decode",
+            Source::Prompt => "prompt",
+        }
+    }
+
+    /// All of it, with what it stands on.
+    pub(crate) fn text(self) -> String {
+        let own = match self {
+            Source::General => include_str!("kernels/cu/general.cu"),
+            Source::Rows => include_str!("kernels/cu/rows.cu"),
+            Source::Vector => include_str!("kernels/cu/vector.cu"),
+            Source::Tiles => include_str!("kernels/cu/tiles.cu"),
+            Source::Decode => include_str!("kernels/cu/decode.cu"),
+            Source::Prompt => include_str!("kernels/cu/prompt.cu"),
+        };
+        [COMMON, PLANES, own].join("\n")
+    }
+}
+
+/// A source and the numbers it is compiled with, such as `WTYPE=2`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Variant {
+    pub(crate) source: Source,
+    pub(crate) defines: Vec<String>,
+}
+
+impl Variant {
+    pub(crate) fn plain(source: Source) -> Variant {
+        Variant { source, defines: Vec::new() }
+    }
+}
+
+/// Loaded kernels of one card.
+pub(crate) struct Modules {
+    context: Arc<Context>,
+    nvrtc: Nvrtc,
+    arch: String,
+    cache: Option<PathBuf>,
+    loaded: Mutex<HashMap<Variant, Module>>,
+}
+
+impl Modules {
+    pub(crate) fn new(context: &Arc<Context>, nvrtc: Nvrtc, arch: String, cache: Option<PathBuf>) -> Modules {
+        Modules { context: Arc::clone(context), nvrtc, arch, cache, loaded: Mutex::new(HashMap::new()) }
+    }
+
+    /// A kernel that may use so much shared memory.
+    pub(crate) fn function(
+        &self,
+        variant: &Variant,
+        name: &str,
+        shared_bytes: u32,
+    ) -> Result<Function, DeviceError> {
+        let driver = self.context.enter()?;
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let module = match loaded.get(variant) {
+            Some(module) => *module,
+            None => {
+                let cubin = self.context.note(self.cubin(variant))?;
+                let module = self.context.note(driver.load_module(&cubin))?;
+                loaded.insert(variant.clone(), module);
+                module
+            }
+        };
+        self.context.note(driver.function(module, name, shared_bytes))
+    }
+
+    /// Machine code, from disk if it was compiled before.
+    fn cubin(&self, variant: &Variant) -> Result<Vec<u8>, Error> {
+        let text = variant.source.text();
+        let file = self.cache.as_deref().map(|folder| folder.join(file_name(variant, &text, &self.arch)));
+        if let Some(known) = file.as_deref().and_then(|file| fs::read(file).ok()).filter(|known| !known.is_empty()) {
+            return Ok(known);
+        }
+        let cubin = self.nvrtc.compile(variant.source.name(), &text, &self.arch, &variant.defines)?;
+        if let Some(file) = file {
+            // A folder that cannot be written costs the next start a compilation, and nothing else.
+            let _ = store(&file, &cubin);
+        }
+        Ok(cubin)
+    }
+}
+
+impl Drop for Modules {
+    fn drop(&mut self) {
+        let Ok(driver) = self.context.enter() else { return };
+        let loaded = self.loaded.get_mut().unwrap_or_else(PoisonError::into_inner);
+        loaded.drain().for_each(|(_, module)| driver.unload_module(module));
+    }
+}
+
+/// A name that no other content, architecture or choice of numbers has.
+fn file_name(variant: &Variant, text: &str, arch: &str) -> String {
+    let mut hash = Sha256::new();
+    for part in [text, arch, &variant.defines.join(" ")] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    let mut name = format!("{}-{arch}-", variant.source.name());
+    for byte in &hash.finalize()[..16] {
+        // Writing to a string cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name + ".cubin"
+}
+
+/// Writes a file under another name first, so that nobody ever reads half of one.
+fn store(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let draft = file.with_extension(format!("{}.part", std::process::id()));
+    fs::write(&draft, bytes)?;
+    fs::rename(&draft, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_on_disk_is_told_apart_by_content_architecture_and_numbers() {
+        let plain = Variant::plain(Source::Rows);
+        let other = Variant { defines: vec!["WTYPE=2".to_owned()], ..plain.clone() };
+        let name = file_name(&plain, "a", "sm_90a");
+        assert_eq!(name, file_name(&plain, "a", "sm_90a"));
+        assert_ne!(name, file_name(&plain, "b", "sm_90a"));
+        assert_ne!(name, file_name(&plain, "a", "sm_80"));
+        assert_ne!(name, file_name(&other, "a", "sm_90a"));
+        assert!(name.starts_with("rows-sm_90a-") && name.ends_with(".cubin"));
+    }
+
+    #[test]
+    fn every_source_says_what_it_is() {
+        for source in Source::ALL {
+            assert!(source.text().contains("__global__"), "{}", source.name());
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What the card computes.
+
+use std::sync::Arc;
+
+use orlop_backend::{BufferType, Layout, NodeQuery, Reason, Support, same_type};
+use orlop_graph::{DType, Op, TensorDesc};
+
+use crate::kernels::has_kernel;
+use crate::planes::Planes;
+
+/// Whether a node can run with its operands where they are.
+pub(crate) fn supports(node: &NodeQuery<'_>, plain: &Arc<dyn BufferType>, weights: &[Arc<dyn BufferType>]) -> Support {
+    for (operand, tensor) in node.inputs.iter().chain([&node.output]).enumerate() {
+        let Some(memory) = tensor.buffer_type else { continue };
+        let in_planes = memory.layout() == Layout::Private && weights.iter().any(|own| same_type(own, memory));
+        let reached = same_type(plain, memory) || (in_planes && takes_planes(node.op, operand, tensor.desc));
+        if !reached {
+            return Support::No(Reason::BufferType { operand, buffer_type: memory.name().to_owned() });
+        }
+    }
+    if node.op.is_view() {
+        return Support::YES;
+    }
+    if !has_kernel(node.op) {
+        return Support::No(Reason::Op);
+    }
+    let inputs: Vec<&TensorDesc> = node.inputs.iter().map(|operand| operand.desc).collect();
+    match check(node.op, &inputs, node.output.desc) {
+        Ok(()) => Support::YES,
+        Err(reason) => Support::No(reason),
+    }
+}
+
+fn takes_planes(op: &Op, operand: usize, desc: &TensorDesc) -> bool {
+    operand == 0 && matches!(op, Op::MulMat | Op::MulMatId | Op::GetRows) && Planes::of(desc).is_some()
+}
+
+fn is_float(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
+/// Blocks that kernels can read.
+fn is_block(dtype: DType) -> bool {
+    use DType::*;
+    matches!(
+        dtype,
+        Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q8_1 | Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | Q8_K | IQ4_NL | IQ4_XS | MXFP4
+    )
+}
+
+/// Blocks that kernels can write.
+fn is_written(dtype: DType) -> bool {
+    matches!(dtype, DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0)
+}
+
+/// Whether elements can become those of another type by way of F32 without loss on that way.
+fn convertible([from, to]: [DType; 2], operands: [usize; 2]) -> Result<(), Reason> {
+    let readable = is_float(from) || is_block(from) || matches!(from, DType::I8 | DType::I16 | DType::I32);
+    let refused = |index: usize, dtype| Err(Reason::DType { operand: operands[index], dtype });
+    match to {
+        _ if from == to => Ok(()),
+        _ if !readable => refused(0, from),
+        DType::I8 | DType::I16 | DType::I32 if from == DType::I32 && to == DType::I32 => Ok(()),
+        DType::I8 | DType::I16 => Ok(()),
+        DType::I32 if is_float(from) => Ok(()),
+        _ if is_float(to) || is_written(to) => Ok(()),
+        _ => refused(1, to),
+    }
+}
+
+fn all(wanted: impl Fn(DType) -> bool, tensors: &[&TensorDesc], first: usize) -> Result<(), Reason> {
+    let bad = tensors.iter().enumerate().find(|(_, desc)| !wanted(desc.dtype));
+    bad.map_or(Ok(()), |(index, desc)| Err(Reason::DType { operand: first + index, dtype: desc.dtype }))
+}
+
+/// Heads longer than this do not fit the registers of a warp.
+const LONGEST_HEAD: u64 = 512;
+
+fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Reason> {
+    let (count, result) = (inputs.len(), [output]);
+    let floats = |tensors: &[&TensorDesc], first| all(is_float, tensors, first);
+    let numbers = |operand: usize| all(|dtype| dtype == DType::I32, &inputs[operand..operand + 1], operand);
+    let read = |operand: usize| all(|dtype| is_float(dtype) || is_block(dtype), &inputs[operand..operand + 1], operand);
+    match op {
+        Op::Dup | Op::Cont | Op::Repeat { .. } | Op::Concat { .. } | Op::Pad { .. } | Op::Roll { .. } | Op::Set(_) => {
+            Ok(())
+        }
+        Op::Cast { .. } | Op::Copy => convertible([inputs[0].dtype, output.dtype], [0, count]),
+        Op::GetRows => {
+            numbers(1)?;
+            if output.dtype == DType::I32 { Ok(()) } else { read(0).and(floats(&result, count)) }
+        }
+        Op::SetRows => {
+            floats(&inputs[1..2], 1)?;
+            all(|dtype| matches!(dtype, DType::I32 | DType::I64), &inputs[2..3], 2)?;
+            convertible([inputs[1].dtype, output.dtype], [1, count])
+        }
+        Op::Acc(patch) => {
+            let element = output.dtype.block_bytes();
+            if !patch.offset.is_multiple_of(element) || patch.strides.iter().any(|stride| !stride.is_multiple_of(element)) {
+                return Err(Reason::Strides { operand: 0 });
+            }
+            floats(inputs, 0)
+        }
+        Op::ArgMax | Op::ArgSort { .. } | Op::TopK { .. } => floats(inputs, 0),
+        Op::MulMat | Op::OutProd => read(0).and(floats(&inputs[1..], 1)).and(floats(&result, count)),
+        Op::MulMatId => {
+            numbers(2)?;
+            read(0).and(floats(&inputs[1..2], 1)).and(floats(&result, count))
+        }
+        Op::Rope(_) => {
+            numbers(1)?;
+            floats(&inputs[..1], 0).and(floats(&inputs[2..], 2)).and(floats(&result, count))
+        }
+        Op::FlashAttention(flash) => {
+            let longest = inputs[0].extents[0].max(inputs[2].extents[0]);
+            if longest > LONGEST_HEAD {
+                return Err(Reason::Limit { limit: "the length of a head", value: longest, max: LONGEST_HEAD });
+            }
+            flash.kv_len_slot().map_or(Ok(()), numbers)?;
+            let rest = 3 + usize::from(flash.kv_len);
+            floats(&inputs[..1], 0).and(read(1)).and(read(2)).and(floats(&inputs[rest..], rest)).and(floats(&result, count))
+        }
+        Op::SsmScan => {
+            numbers(6)?;
+            floats(&inputs[..6], 0).and(all(|dtype| dtype == DType::F32, &result, count))
+        }
+        _ => floats(inputs, 0).and(floats(&result, count)),
+    }
+}
