@@ -48,6 +48,7 @@ fn cards(repack: bool) -> Result<Vec<Arc<dyn Device>>, String> {
         cache: crate::default_model::cache_folder().ok().map(|folder| folder.join("kernels")),
         libraries: vec!["/usr/local/cuda/lib64".into()],
         plain_weights: !repack,
+        sources: std::env::var_os("ORLOP_KERNELS").map(Into::into),
     };
     orlop::cuda::devices(&options).map_err(|error| error.to_string())
 }

@@ -19,7 +19,8 @@ fn main() -> ExitCode {
     let options = CudaOptions {
         cache: std::env::var_os("ORLOP_CACHE").map(PathBuf::from),
         libraries: vec!["/usr/local/cuda/lib64".into()],
-        plain_weights: false,
+        sources: std::env::var_os("ORLOP_KERNELS").map(PathBuf::from),
+        ..CudaOptions::default()
     };
     let device = match orlop_cuda::devices(&options) {
         Ok(devices) if !devices.is_empty() => Arc::clone(&devices[0]),
@@ -27,10 +28,11 @@ fn main() -> ExitCode {
         Err(error) => return failed(&error.to_string()),
     };
     println!("{}", device.facts().description);
-    let tests: [(&str, fn(&Arc<dyn Device>) -> Vec<String>); 7] = [
+    let tests: [(&str, fn(&Arc<dyn Device>) -> Vec<String>); 8] = [
         ("conformance", |device| conforms(device, LowerOptions::default())),
         ("unfused", |device| conforms(device, LowerOptions { fusion: false, ..LowerOptions::default() })),
         ("exact", |device| conforms(device, LowerOptions { precision: Precision::F32, ..LowerOptions::default() })),
+        ("blocks", checks::blocks_are_written_as_the_reference_does),
         ("indices", checks::bad_indices_are_values),
         ("replay", checks::replays_compute_the_same),
         ("products", checks::fast_products_agree_with_the_reference),

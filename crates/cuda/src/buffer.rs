@@ -174,11 +174,7 @@ unsafe impl Buffer for CudaBuffer {
 
     fn write(&self, claim: &Claim, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let to = self.at(claim, AccessKind::Write, offset, bytes.len() as u64)?;
-        let driver = self.context.enter()?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        self.context.note(driver.write(to, bytes))
+        if bytes.is_empty() { Ok(()) } else { self.context.write(to, bytes) }
     }
 
     fn read(&self, claim: &Claim, offset: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
@@ -193,14 +189,7 @@ unsafe impl Buffer for CudaBuffer {
     fn fill(&self, claim: &Claim, range: Range<u64>, value: u8) -> Result<(), DeviceError> {
         let bytes = range.end.saturating_sub(range.start);
         let at = self.at(claim, AccessKind::Write, range.start, bytes)?;
-        let driver = self.context.enter()?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        let stream = self.context.note(driver.stream())?;
-        let filled = driver.fill_async(at, value, bytes, stream).and_then(|()| driver.sync(stream));
-        driver.destroy_stream(stream);
-        self.context.note(filled)
+        if bytes == 0 { Ok(()) } else { self.context.fill(at, value, bytes) }
     }
 
     fn write_rows(&self, claim: &Claim, at: &PrivateRows<'_>, bytes: &[u8]) -> Result<(), DeviceError> {

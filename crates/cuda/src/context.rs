@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use orlop_backend::DeviceError;
 
 use crate::Error;
-use crate::sys::{Context as RawContext, Driver, OUT_OF_MEMORY};
+use crate::sys::{Context as RawContext, DevicePtr, Driver, OUT_OF_MEMORY, Stream};
 
 /// A card, and what became of it.
 pub(crate) struct Context {
@@ -12,13 +12,17 @@ pub(crate) struct Context {
     pub(crate) raw: RawContext,
     device: i32,
     pub(crate) name: Arc<str>,
+    /// For what the host writes and fills: work of queues begins only when that has arrived.
+    transfer: Stream,
     lost: OnceLock<String>,
 }
 
 impl Context {
     pub(crate) fn new(driver: Arc<Driver>, device: i32, name: &str) -> Result<Arc<Context>, Error> {
         let raw = driver.retain_context(device)?;
-        Ok(Arc::new(Context { driver, raw, device, name: name.into(), lost: OnceLock::new() }))
+        let transfer = driver.set_context(raw).and_then(|()| driver.stream());
+        let transfer = transfer.inspect_err(|_| driver.release_context(device))?;
+        Ok(Arc::new(Context { driver, raw, device, name: name.into(), transfer, lost: OnceLock::new() }))
     }
 
     /// The driver, with this card's context current on this thread.
@@ -53,6 +57,21 @@ impl Context {
         }
     }
 
+    /// Writes bytes, and returns when they are there.
+    pub(crate) fn write(&self, to: DevicePtr, bytes: &[u8]) -> Result<(), DeviceError> {
+        let driver = self.enter()?;
+        // SAFETY: `write_async` asks that the bytes stay as they are until the stream has come here, which is waited for.
+        let given = unsafe { driver.write_async(to, bytes.as_ptr(), bytes.len() as u64, self.transfer) };
+        self.note(given.and_then(|()| driver.sync(self.transfer)))
+    }
+
+    /// Sets bytes to one value, and returns when they are.
+    pub(crate) fn fill(&self, at: DevicePtr, value: u8, bytes: u64) -> Result<(), DeviceError> {
+        let driver = self.enter()?;
+        let given = driver.fill_async(at, value, bytes, self.transfer);
+        self.note(given.and_then(|()| driver.sync(self.transfer)))
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.get().is_some()
     }
@@ -64,6 +83,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        self.driver.destroy_stream(self.transfer);
         self.driver.release_context(self.device);
     }
 }

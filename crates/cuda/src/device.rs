@@ -26,6 +26,8 @@ pub struct CudaOptions {
     pub libraries: Vec<PathBuf>,
     /// Use weights as they are in the file instead of taking their blocks apart. Default no.
     pub plain_weights: bool,
+    /// A folder with kernels to use in place of this crate's, for those who write some. Default none.
+    pub sources: Option<PathBuf>,
 }
 
 /// The driver's version from which on kernels can be started as they are here: CUDA 12.3.
@@ -91,7 +93,7 @@ impl CudaDevice {
             flops: 2.0 * 1024.0 * f64::from(multiprocessors) * clock,
         };
         let context = Context::new(Arc::clone(driver), device, &name)?;
-        let modules = Modules::new(&context, Nvrtc::load(&options.libraries)?, arch, options.cache.clone());
+        let modules = Modules::new(&context, Nvrtc::load(&options.libraries)?, arch, options);
         let plain = CudaBufferType::new(&context, Kind::Plain);
         let planes = (!options.plain_weights).then(|| CudaBufferType::new(&context, Kind::Planes));
         Ok(Arc::new(CudaDevice {

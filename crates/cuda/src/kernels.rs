@@ -9,7 +9,7 @@ mod rotate;
 mod rows;
 
 pub(crate) use general::has_kernel;
-pub(crate) use attention::{AttentionPlan, attention_plan};
+pub(crate) use attention::{AttentionPlan, RotatedAttention, attention_plan};
 pub(crate) use product::{halves_reads, TileProduct, VectorProducts, tiles_take, vector_takes};
 pub(crate) use rotate::Rotation;
 pub(crate) use rows::{ScaledNorm, halves_bytes};

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use orlop_backend::{Device, DeviceError, Layout, LowerOptions, Precision, Segment, Step, Steps, Temporary, Value};
 use orlop_graph::{Node, NodeId, TensorId};
 
-use crate::kernels::{self, AttentionPlan, TILES, VECTOR};
+use crate::kernels::{self, AttentionPlan, DECODE, TILES, VECTOR};
 
 /// Steps in the making.
 pub(crate) struct Draft<'a> {
@@ -97,8 +97,9 @@ fn choose_products(draft: &mut Draft<'_>) {
 /// Attention that has a kernel of its own gets it, and room for the results of its parts.
 fn choose_attention(draft: &mut Draft<'_>) {
     for index in 0..draft.steps.len() {
-        let [id] = draft.steps[index].nodes[..] else { continue };
-        let node = draft.node(id);
+        let step = &draft.steps[index];
+        let Some(id) = step.nodes.last().filter(|_| step.nodes.len() == 1 || step.kernel == DECODE) else { continue };
+        let node = draft.node(*id);
         let plan = kernels::attention_plan(draft.segment.graph, node, draft.options.precision);
         let Some(AttentionPlan { kernel, scratch, .. }) = plan else { continue };
         draft.steps[index].kernel = kernel.into();

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::DeviceError;
 use sha2::{Digest, Sha256};
 
-use crate::Error;
+use crate::{CudaOptions, Error};
 use crate::context::Context;
 use crate::sys::{Function, Module, Nvrtc};
 
@@ -49,8 +49,8 @@ impl Source {
         }
     }
 
-    /// All of it, with what it stands on.
-    pub(crate) fn text(self) -> String {
+    /// All of it, with what it stands on; files in a folder take the place of what is here.
+    pub(crate) fn text(self, folder: Option<&Path>) -> String {
         let own = match self {
             Source::General => include_str!("kernels/cu/general.cu"),
             Source::Rows => include_str!("kernels/cu/rows.cu"),
@@ -59,7 +59,13 @@ impl Source {
             Source::Decode => include_str!("kernels/cu/decode.cu"),
             Source::Prompt => include_str!("kernels/cu/prompt.cu"),
         };
-        [COMMON, PLANES, own].join("\n")
+        let file = format!("{}.cu", self.name());
+        let parts = [("common.cuh", COMMON), ("planes.cuh", PLANES), (file.as_str(), own)];
+        let part = |(name, text): (&str, &str)| {
+            let other = folder.and_then(|folder| fs::read_to_string(folder.join(name)).ok());
+            other.unwrap_or_else(|| text.to_owned())
+        };
+        parts.map(part).join("\n")
     }
 }
 
@@ -81,13 +87,14 @@ pub(crate) struct Modules {
     context: Arc<Context>,
     nvrtc: Nvrtc,
     arch: String,
-    cache: Option<PathBuf>,
+    options: CudaOptions,
     loaded: Mutex<HashMap<Variant, Module>>,
 }
 
 impl Modules {
-    pub(crate) fn new(context: &Arc<Context>, nvrtc: Nvrtc, arch: String, cache: Option<PathBuf>) -> Modules {
-        Modules { context: Arc::clone(context), nvrtc, arch, cache, loaded: Mutex::new(HashMap::new()) }
+    pub(crate) fn new(context: &Arc<Context>, nvrtc: Nvrtc, arch: String, options: &CudaOptions) -> Modules {
+        let (context, options) = (Arc::clone(context), options.clone());
+        Modules { context, nvrtc, arch, options, loaded: Mutex::new(HashMap::new()) }
     }
 
     /// A kernel that may use so much shared memory.
@@ -113,8 +120,8 @@ impl Modules {
 
     /// Machine code, from disk if it was compiled before.
     fn cubin(&self, variant: &Variant) -> Result<Vec<u8>, Error> {
-        let text = variant.source.text();
-        let file = self.cache.as_deref().map(|folder| folder.join(file_name(variant, &text, &self.arch)));
+        let text = variant.source.text(self.options.sources.as_deref());
+        let file = self.options.cache.as_deref().map(|folder| folder.join(file_name(variant, &text, &self.arch)));
         if let Some(known) = file.as_deref().and_then(|file| fs::read(file).ok()).filter(|known| !known.is_empty()) {
             return Ok(known);
         }
@@ -179,7 +186,7 @@ mod tests {
     #[test]
     fn every_source_says_what_it_is() {
         for source in Source::ALL {
-            assert!(source.text().contains("__global__"), "{}", source.name());
+            assert!(source.text(None).contains("__global__"), "{}", source.name());
         }
     }
 }

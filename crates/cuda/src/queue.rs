@@ -127,7 +127,8 @@ impl Queue for CudaQueue {
             let read = unsafe { claims.lend(source, AccessKind::Read) }?;
             source.read(&read, offset, &mut bounce)?;
             self.context.note(driver.sync(self.stream))?;
-            driver.write(at, &bounce)
+            self.context.write(at, &bounce)?;
+            Ok(())
         };
         self.context.note(copied)?;
         self.keep(claims);
@@ -136,7 +137,7 @@ impl Queue for CudaQueue {
 
     fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
         let driver = self.context.enter()?;
-        let raw = self.context.note(driver.event(false))?;
+        let raw = self.context.note(driver.event())?;
         let event = CudaEvent { context: Arc::clone(&self.context), raw, pending: Arc::clone(&self.pending) };
         self.context.note(driver.record(raw, self.stream))?;
         Ok(Arc::new(event))

@@ -230,3 +230,25 @@ pub(super) fn replays_compute_the_same(device: &Arc<dyn Device>) -> Vec<String> 
     }
     failures
 }
+
+/// Elements go into blocks as the reference puts them there.
+pub(super) fn blocks_are_written_as_the_reference_does(device: &Arc<dyn Device>) -> Vec<String> {
+    let mut failures = Vec::new();
+    for dtype in [DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1] {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, &[128, 3]);
+        let y = b.cast(x, dtype);
+        b.output(y);
+        let graph = Arc::new(b.build().unwrap());
+        let values = numbers(7, 384);
+        let found = run_planned(device, &graph, &vec![(x, f32_bytes(&values))], &Default::default()).unwrap();
+        let mut wanted = vec![0; graph.tensor(y).desc.bytes() as usize];
+        encode(dtype, &values, &mut wanted).unwrap();
+        let other: Vec<String> = found[0].1.iter().zip(&wanted).enumerate().filter(|(_, (a, b))| a != b)
+            .map(|(at, (a, b))| format!("{at}: {a} for {b}")).collect();
+        if !other.is_empty() {
+            failures.push(format!("{dtype}: {} of {} bytes differ: {}", other.len(), wanted.len(), other[..other.len().min(8)].join(", ")));
+        }
+    }
+    failures
+}

@@ -1,7 +1,8 @@
 use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Precision, Step};
-use orlop_graph::{DType, FlashAttention, Graph, Node, Op};
+use orlop_graph::{DType, FlashAttention, Graph, Leaf, Node, NodeId, Op, TensorId};
 
+use super::rotate::{OneToken, Rotation, TurnParameter};
 use super::{DECODE, Launch, PROMPT, Site, Spread, misfit, wide_rows};
 use crate::modules::{Source, Variant};
 
@@ -58,6 +59,79 @@ pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -
     }
 }
 
+/// Attention of one token that turns its own heads and writes its own row of the cache.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RotatedAttention {
+    rotation: Rotation,
+    token: OneToken,
+    flash: NodeId,
+}
+
+impl RotatedAttention {
+    /// What nodes mean as one step: a rotation of one token, then attention to the caches that it writes.
+    pub(crate) fn parse(graph: &Graph, nodes: &[NodeId], precision: Precision) -> Option<RotatedAttention> {
+        let (flash, before) = nodes.split_last()?;
+        let rotation = Rotation::parse(graph, before)?;
+        let token = rotation.one_token()?;
+        let node = graph.node(*flash);
+        attention_plan(graph, node, precision).filter(|plan| plan.kernel == DECODE)?;
+        let [q, k, v] = [0, 1, 2].map(|slot| graph.tensor(node.inputs[slot]));
+        let head = q.desc.extents[0];
+        let element = k.desc.dtype.block_bytes();
+        // A head of a row lies where attention looks for it.
+        let same = |read: &orlop_graph::Tensor, written: TensorId| {
+            let (rows, from) = (graph.tensor(written), &read.desc);
+            rows.storage == read.storage
+                && rows.desc.dtype == from.dtype
+                && rows.desc.strides[1] == from.strides[1]
+                && rows.desc.extents[1] == from.extents[1]
+                && (from.extents[2] == 1 || from.strides[2] == head * element)
+        };
+        let heads = |id: TensorId, count: u64| {
+            let desc = &graph.tensor(id).desc;
+            desc.extents[0] == head && desc.extents[1] == count && wide_rows(graph, id)
+        };
+        let kv_heads = k.desc.extents[2];
+        let fits = q.storage.root == token.q.1
+            && q.storage.offset == 0
+            && same(k, token.k.1)
+            && same(v, token.v.1)
+            && heads(token.q.0, q.desc.extents[2])
+            && heads(token.k.0, kv_heads)
+            && graph.tensor(token.v.0).desc.extents[0] == head * kv_heads
+            && graph.root_leaf(token.positions) == Some(Leaf::Input);
+        fits.then_some(RotatedAttention { rotation, token, flash: *flash })
+    }
+
+    /// The rotated queries, which are nowhere in memory.
+    pub(crate) fn queries(&self) -> TensorId {
+        self.token.q.1
+    }
+
+    pub(crate) fn reads(&self, graph: &Graph) -> Vec<TensorId> {
+        let flash = &graph.node(self.flash).inputs[1..];
+        self.rotation.reads(graph).into_iter().chain(flash.iter().copied()).collect()
+    }
+
+    pub(crate) fn writes(&self, graph: &Graph) -> Vec<TensorId> {
+        vec![graph.node(self.flash).output, self.token.k.1, self.token.v.1]
+    }
+}
+
+/// What a token brings of its own.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct OwnRow {
+    new_k: u64,
+    new_v: u64,
+    row: u64,
+    new_k_head: i64,
+    new_v_head: i64,
+    wide: i32,
+    gap: u32,
+    turn: TurnParameter,
+}
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct DecodeParameter {
@@ -82,6 +156,7 @@ struct DecodeParameter {
     cap: f32,
     gap: u32,
     marks: u64,
+    own: OwnRow,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -111,18 +186,41 @@ struct PromptParameter {
     marks: u64,
 }
 
+fn own_row(site: &Site<'_>, rotated: &RotatedAttention, head: u64) -> Result<OwnRow, DeviceError> {
+    let OneToken { k, v, indices, .. } = rotated.token;
+    Ok(OwnRow {
+        new_k: site.at(k.0)?,
+        new_v: site.at(v.0)?,
+        row: site.at(indices)?,
+        new_k_head: site.desc(k.0).strides[1] as i64,
+        new_v_head: head as i64 * 4,
+        wide: i32::from(site.desc(indices).dtype == DType::I64),
+        gap: 0,
+        turn: rotated.rotation.turn(site)?,
+    })
+}
+
 pub(super) fn attention(
     site: &Site<'_>,
     step: &Step,
     index: i32,
     launches: &mut Vec<Launch>,
 ) -> Result<(), DeviceError> {
-    let [node] = step.nodes[..] else { return Err(misfit(site, step)) };
-    let node = site.graph().node(node);
+    let rotated = if step.nodes.len() == 1 {
+        None
+    } else {
+        let rotated = RotatedAttention::parse(site.graph(), &step.nodes, site.options.precision);
+        Some(rotated.ok_or_else(|| misfit(site, step))?)
+    };
+    let node = step.nodes.last().map(|node| site.graph().node(*node)).ok_or_else(|| misfit(site, step))?;
     let plan = attention_plan(site.graph(), node, site.options.precision);
     let (Some(plan), Op::FlashAttention(parameters)) = (plan, &node.op) else { return Err(misfit(site, step)) };
     let [q, k, v] = [0, 1, 2].map(|slot| site.desc(node.inputs[slot]));
-    let [q_at, k_at, v_at, seen] = [0, 1, 2, 3].map(|slot| site.at(node.inputs[slot]));
+    let [k_at, v_at, seen] = [1, 2, 3].map(|slot| site.at(node.inputs[slot]));
+    let (q_at, q_head) = match &rotated {
+        Some(rotated) => (site.at(rotated.token.q.0), site.desc(rotated.token.q.0).strides[1]),
+        None => (site.at(node.inputs[0]), q.strides[2]),
+    };
     let sinks = parameters.sinks_slot().map_or(Ok(0), |slot| site.at(node.inputs[slot]))?;
     let (head, heads, kv_heads) = (q.extents[0], q.extents[2], k.extents[2]);
     let stride = |stride: u64| stride as i64;
@@ -167,7 +265,7 @@ pub(super) fn attention(
         sinks,
         y: site.at(node.output)?,
         parts: if plan.scratch > 0 { site.temporary(&step.writes)? } else { 0 },
-        q_head: stride(q.strides[2]),
+        q_head: stride(q_head),
         k_row: stride(k.strides[1]),
         k_head: stride(k.strides[2]),
         v_row: stride(v.strides[1]),
@@ -181,8 +279,14 @@ pub(super) fn attention(
         cap: parameters.soft_cap,
         gap: 0,
         marks: site.marks,
+        own: rotated.as_ref().map_or(Ok(OwnRow::zeroed()), |rotated| own_row(site, rotated, head))?,
     };
-    let defines = [format!("HEAD={head}"), format!("GROUP={group}"), format!("KVTYPE={}", k.dtype.gguf_id())];
+    let defines = [
+        format!("HEAD={head}"),
+        format!("GROUP={group}"),
+        format!("KVTYPE={}", k.dtype.gguf_id()),
+        format!("ROTATED={}", u8::from(rotated.is_some())),
+    ];
     let variant = Variant { source: Source::Decode, defines: defines.into() };
     let spread = Spread { grid: [(heads / group) as u32, plan.splits as u32, 1], block: 256, shared_bytes: 0 };
     launches.push(site.launch(&variant, "decode", spread, &parameter)?);

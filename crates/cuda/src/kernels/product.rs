@@ -52,9 +52,11 @@ fn readable(desc: &TensorDesc, in_planes: bool) -> bool {
 
 /// Whether the vector kernel computes a product.
 pub(crate) fn vector_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool {
+    if node.op != Op::MulMat {
+        return false;
+    }
     let [a, b] = [node.inputs[0], node.inputs[1]].map(|id| &graph.tensor(id).desc);
-    node.op == Op::MulMat
-        && readable(a, in_planes)
+    readable(a, in_planes)
         && a.extents[2..] == [1, 1]
         && a.extents[1] > 0
         && a.extents[0] > 0
@@ -69,10 +71,12 @@ pub(crate) fn vector_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool 
 
 /// Whether the kernel on tensor cores computes a product.
 pub(crate) fn tiles_take(graph: &Graph, node: &Node, in_planes: bool) -> bool {
+    if node.op != Op::MulMat {
+        return false;
+    }
     let [a, b] = [node.inputs[0], node.inputs[1]].map(|id| &graph.tensor(id).desc);
     let result = &graph.tensor(node.output).desc;
-    node.op == Op::MulMat
-        && a.dtype != DType::F32
+    a.dtype != DType::F32
         && readable(a, in_planes)
         && a.extents[0] > 0
         && a.extents[0].is_multiple_of(32)
@@ -304,7 +308,7 @@ struct TilesParameter {
 
 /// Results of a block in each direction, and bytes of its shared memory.
 const TILE: u64 = 128;
-const TILE_SHARED: u32 = 64 << 10;
+const TILE_SHARED: u32 = (64 << 10) + 1024;
 
 pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
     let TileProduct { x, part } = TileProduct::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;

@@ -17,6 +17,17 @@ pub(crate) struct Rotation {
     tokens: u64,
 }
 
+/// One token's heads: what goes in, and what comes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OneToken {
+    pub(crate) q: (TensorId, TensorId),
+    pub(crate) k: (TensorId, TensorId),
+    pub(crate) v: (TensorId, TensorId),
+    /// The row of both caches.
+    pub(crate) indices: TensorId,
+    pub(crate) positions: TensorId,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Job {
     x: TensorId,
@@ -104,6 +115,33 @@ impl Rotation {
     pub(crate) fn writes(&self) -> Vec<TensorId> {
         self.jobs.iter().map(|job| job.output).collect()
     }
+
+    /// The jobs by what they are, if they are one token's queries, and its key and value on their way to a cache.
+    pub(crate) fn one_token(&self) -> Option<OneToken> {
+        let [q, k, v] = self.jobs[..] else { return None };
+        let (_, positions, _) = self.turn.filter(|_| self.tokens == 1)?;
+        let fits = q.turned && q.indices.is_none() && k.turned && k.indices.is_some() && !v.turned && k.indices == v.indices;
+        let indices = k.indices.filter(|_| fits)?;
+        Some(OneToken { q: (q.x, q.output), k: (k.x, k.output), v: (v.x, v.output), indices, positions })
+    }
+
+    pub(super) fn turn(&self, site: &Site<'_>) -> Result<TurnParameter, DeviceError> {
+        let rope = self.turn.map_or_else(Rope::default, |(rope, ..)| rope);
+        let (ramp, magnitude) = yarn(&rope);
+        let (mode, sections) = mode(&rope);
+        Ok(TurnParameter {
+            positions: self.turn.map_or(Ok(0), |(_, positions, _)| site.at(positions))?,
+            factors: self.turn.and_then(|(_, _, factors)| factors).map_or(Ok(0), |factors| site.at(factors))?,
+            mode,
+            dims: rope.dims as i32,
+            sections: sections.map(|size| size as i32),
+            base: rope.freq_base,
+            scale: rope.freq_scale,
+            weight: rope.ext_factor,
+            ramp,
+            magnitude,
+        })
+    }
 }
 
 /// The angles of YaRN: pairs from which the weight of the plain angle falls, and at which it is 0, and the magnitude.
@@ -147,16 +185,12 @@ struct JobParameter {
     gap: u32,
 }
 
+/// How heads are turned, as kernels see it.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct RotateParameter {
-    jobs: [JobParameter; MOST_JOBS],
+pub(super) struct TurnParameter {
     positions: u64,
     factors: u64,
-    marks: u64,
-    count: i32,
-    tokens: i32,
-    step: i32,
     mode: i32,
     dims: i32,
     sections: [i32; 4],
@@ -165,6 +199,17 @@ struct RotateParameter {
     weight: f32,
     ramp: [f32; 2],
     magnitude: f32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct RotateParameter {
+    jobs: [JobParameter; MOST_JOBS],
+    turn: TurnParameter,
+    marks: u64,
+    count: i32,
+    tokens: i32,
+    step: i32,
     gap: u32,
 }
 
@@ -211,25 +256,13 @@ pub(super) fn rotate(
     for (from, to) in rotation.jobs.iter().zip(&mut jobs) {
         *to = job(site, from)?;
     }
-    let rope = rotation.turn.map_or_else(Rope::default, |(rope, ..)| rope);
-    let (ramp, magnitude) = yarn(&rope);
-    let (mode, sections) = mode(&rope);
     let parameter = RotateParameter {
         jobs,
-        positions: rotation.turn.map_or(Ok(0), |(_, positions, _)| site.at(positions))?,
-        factors: rotation.turn.and_then(|(_, _, factors)| factors).map_or(Ok(0), |factors| site.at(factors))?,
+        turn: rotation.turn(site)?,
         marks: site.marks,
         count: rotation.jobs.len() as i32,
         tokens: rotation.tokens as i32,
         step: index,
-        mode,
-        dims: rope.dims as i32,
-        sections: sections.map(|size| size as i32),
-        base: rope.freq_base,
-        scale: rope.freq_scale,
-        weight: rope.ext_factor,
-        ramp,
-        magnitude,
         gap: 0,
     };
     let heads: u64 = jobs.iter().map(|job| job.heads as u64).sum();

@@ -5,7 +5,9 @@ use orlop_backend::{Overwrite, Step, Value};
 use orlop_graph::{NodeId, Origin, TensorId};
 
 use super::Draft;
-use crate::kernels::{ROTATE, Rotation, SCALED_NORM, ScaledNorm, TILES, TileProduct, VECTOR, VectorProducts};
+use crate::kernels::{
+    DECODE, ROTATE, RotatedAttention, Rotation, SCALED_NORM, ScaledNorm, TILES, TileProduct, VECTOR, VectorProducts,
+};
 
 /// How far apart two steps may be that become one.
 const REACH: usize = 64;
@@ -40,6 +42,36 @@ const NORM_INTO_PRODUCTS: Rule = Rule { first: &[SCALED_NORM], second: &[VECTOR]
 pub(super) fn fuse(draft: &mut Draft<'_>) {
     for rule in RULES.iter().chain([&NORM_INTO_PRODUCTS]) {
         apply(draft, rule);
+    }
+    attend_at_once(draft);
+}
+
+/// Attention of one token right behind the rotation that it reads turns the heads by itself.
+fn attend_at_once(draft: &mut Draft<'_>) {
+    let graph = draft.segment.graph;
+    let mut index = 0;
+    while index + 1 < draft.steps.len() {
+        let [first, second] = [&draft.steps[index], &draft.steps[index + 1]];
+        let nodes = [&first.nodes[..], &second.nodes].concat();
+        let fits = first.kernel == ROTATE && second.kernel == "flash_attention";
+        let parsed = if fits { RotatedAttention::parse(graph, &nodes, draft.options.precision) } else { None };
+        let alone = |attention: &RotatedAttention| {
+            let queries = attention.queries();
+            let readers = draft.steps.iter().filter(|step| draft.roots(&step.reads).contains(&queries));
+            !draft.seen.contains(&queries) && readers.count() == 1
+        };
+        if let Some(attention) = parsed.filter(alone) {
+            let values = |ids: Vec<TensorId>| ids.into_iter().map(Value::Tensor).collect();
+            draft.steps[index + 1] = Step {
+                kernel: DECODE.into(),
+                nodes,
+                reads: values(attention.reads(graph)),
+                writes: values(attention.writes(graph)),
+                may_overwrite: Vec::new(),
+            };
+            draft.steps.remove(index);
+        }
+        index += 1;
     }
 }
 

@@ -92,10 +92,8 @@ functions!(Table of "the NVIDIA driver" {
     host_alloc = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
     host_free = "cuMemFreeHost" (*mut c_void);
     host_pointer = "cuMemHostGetDevicePointer_v2" (*mut DevicePtr, *mut c_void, c_uint);
-    host_to_device = "cuMemcpyHtoD_v2" (DevicePtr, *const c_void, usize);
     device_to_host = "cuMemcpyDtoH_v2" (*mut c_void, DevicePtr, usize);
     host_to_device_async = "cuMemcpyHtoDAsync_v2" (DevicePtr, *const c_void, usize, Stream);
-    device_to_host_async = "cuMemcpyDtoHAsync_v2" (*mut c_void, DevicePtr, usize, Stream);
     device_to_device_async = "cuMemcpyDtoDAsync_v2" (DevicePtr, DevicePtr, usize, Stream);
     peer_async = "cuMemcpyPeerAsync" (DevicePtr, Context, DevicePtr, Context, usize, Stream);
     fill_async = "cuMemsetD8Async" (DevicePtr, u8, usize, Stream);
@@ -108,7 +106,6 @@ functions!(Table of "the NVIDIA driver" {
     event_record = "cuEventRecord" (Event, Stream);
     event_query = "cuEventQuery" (Event);
     event_sync = "cuEventSynchronize" (Event);
-    event_elapsed = "cuEventElapsedTime" (*mut f32, Event, Event);
     module_load = "cuModuleLoadData" (*mut Module, *const c_void);
     module_unload = "cuModuleUnload" (Module);
     module_function = "cuModuleGetFunction" (*mut Function, Module, *const c_char);
@@ -241,10 +238,6 @@ impl Driver {
         let _ = call!(self, host_free(place.cast()));
     }
 
-    pub(crate) fn write(&self, to: DevicePtr, bytes: &[u8]) -> Result<(), Error> {
-        call!(self, host_to_device(to, bytes.as_ptr().cast(), bytes.len()))
-    }
-
     pub(crate) fn read(&self, from: DevicePtr, bytes: &mut [u8]) -> Result<(), Error> {
         call!(self, device_to_host(bytes.as_mut_ptr().cast(), from, bytes.len()))
     }
@@ -259,18 +252,6 @@ impl Driver {
         stream: Stream,
     ) -> Result<(), Error> {
         call!(self, host_to_device_async(to, from.cast(), bytes as usize, stream))
-    }
-
-    /// # Safety
-    /// Nobody else may touch the host's bytes until the stream has come here.
-    pub(crate) unsafe fn read_async(
-        &self,
-        to: *mut u8,
-        from: DevicePtr,
-        bytes: u64,
-        stream: Stream,
-    ) -> Result<(), Error> {
-        call!(self, device_to_host_async(to.cast(), from, bytes as usize, stream))
     }
 
     pub(crate) fn copy_async(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: Stream) -> Result<(), Error> {
@@ -307,9 +288,9 @@ impl Driver {
         call!(self, stream_wait(stream, event, 0))
     }
 
-    pub(crate) fn event(&self, timed: bool) -> Result<Event, Error> {
+    pub(crate) fn event(&self) -> Result<Event, Error> {
         let mut event = Event(null_mut());
-        call!(self, event_create(&mut event, if timed { 0 } else { NO_TIMING })).map(|()| event)
+        call!(self, event_create(&mut event, NO_TIMING)).map(|()| event)
     }
 
     pub(crate) fn destroy_event(&self, event: Event) {
@@ -330,12 +311,6 @@ impl Driver {
 
     pub(crate) fn sync_event(&self, event: Event) -> Result<(), Error> {
         call!(self, event_sync(event))
-    }
-
-    /// Milliseconds between two timed events that are passed.
-    pub(crate) fn elapsed(&self, from: Event, to: Event) -> Result<f32, Error> {
-        let mut milliseconds = 0.0;
-        call!(self, event_elapsed(&mut milliseconds, from, to)).map(|()| milliseconds)
     }
 
     pub(crate) fn load_module(&self, cubin: &[u8]) -> Result<Module, Error> {

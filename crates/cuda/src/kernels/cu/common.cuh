@@ -185,9 +185,8 @@ template <bool MAX> float block_reduce(float x) {
     __syncthreads();
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
     __syncthreads();
-    float y = MAX ? -INFINITE : 0.0f;
-    for (int i = 0; i < (int)(blockDim.x + 31) / 32; i++) y = MAX ? fmaxf(y, parts[i]) : y + parts[i];
-    return y;
+    float y = threadIdx.x % 32 < (blockDim.x + 31) / 32 ? parts[threadIdx.x % 32] : MAX ? -INFINITE : 0.0f;
+    return MAX ? warp_max(y) : warp_sum(y);
 }
 float block_sum(float x) { return block_reduce<false>(x); }
 float block_max(float x) { return block_reduce<true>(x); }
@@ -221,4 +220,33 @@ float gate_function(int gate, float x) {
         case 3: return x / (1.0f + expf(-1.702f * x));
         default: return x / (1.0f + expf(-x));
     }
+}
+
+// How heads are turned by their positions.
+struct Turn {
+    u64 positions, factors;
+    int mode, dims;
+    int sections[4];
+    float base, scale, weight, ramp[2], magnitude;
+};
+
+// Sine and cosine of a pair of a token among `tokens`.
+void turn_of(const Turn& t, int pair, int token, int tokens, float* sine, float* cosine) {
+    int stream = 0;
+    if (t.mode == 2) {
+        int total = t.sections[0] + t.sections[1] + t.sections[2] + t.sections[3], at = pair % max(total, 1);
+        for (stream = 0; stream < 3 && at >= t.sections[stream]; stream++) at -= t.sections[stream];
+    }
+    float position = (float)((const int*)t.positions)[stream * tokens + token];
+    float plain = position * powf(t.base, -2.0f * pair / t.dims);
+    if (t.factors) plain /= ((const float*)t.factors)[pair];
+    float angle = t.scale * plain;
+    if (t.weight != 0.0f) {
+        float fallen = fminf(fmaxf((pair - t.ramp[0]) / fmaxf(t.ramp[1] - t.ramp[0], 0.001f), 0.0f), 1.0f);
+        float mix = (1.0f - fallen) * t.weight;
+        angle = angle * (1.0f - mix) + plain * mix;
+    }
+    sincosf(angle, sine, cosine);
+    *sine *= t.magnitude;
+    *cosine *= t.magnitude;
 }

@@ -1,5 +1,9 @@
 // Attention of one token: all that it sees of a cache, divided among blocks, each of which handles GROUP heads that share
 // keys and values of HEAD elements of type KVTYPE. How much there is to see is read here, so one program serves all lengths.
+//
+// With ROTATED, the token's own heads come as they left their products: every block turns the queries and the key it needs,
+// and one of those that share a key and a value writes them to the cache. The others do not wait for that: whoever comes to
+// that row takes what it has turned itself.
 
 struct Decode {
     u64 q, k, v, seen, sinks, y, parts;
@@ -7,6 +11,11 @@ struct Decode {
     int heads, kv_heads, kv, splits, step;
     float scale, cap;
     u64 marks;
+    // The token's own key and value, before they are turned, and the row that they go to.
+    u64 new_k, new_v, row;
+    i64 new_k_head, new_v_head;
+    int wide, gap;
+    Turn turn;
 };
 
 #define LANES (HEAD / 16)        // of one row
@@ -36,8 +45,14 @@ float* part_numbers(const Decode& t, int head, int split) {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_constant__ Decode t) {
     let_others_begin();
-    wait_for_others();
     const int size = KVTYPE == F32 ? 4 : 2;
+#if ROTATED
+    // Positions are a graph's inputs, which nobody writes while it runs: their turns need not wait for others.
+    __shared__ float turns[HEAD / 2][2];
+    for (int pair = threadIdx.x; pair < t.turn.dims / 2; pair += blockDim.x)
+        turn_of(t.turn, pair, 0, 1, &turns[pair][0], &turns[pair][1]);
+#endif
+    wait_for_others();
     int per_kv = t.heads / t.kv_heads, first = blockIdx.x * GROUP, kv_head = first / per_kv, split = blockIdx.y;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = lane % LANES, own = lane / LANES;
     int seen = *(const int*)t.seen;
@@ -47,9 +62,47 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_con
     }
     int length = max((seen + t.splits - 1) / t.splits, LEAST), begin = min(seen, split * length), end = min(seen, begin + length);
 
+#if ROTATED
+    __shared__ float own_q[GROUP][HEAD];
+    __shared__ __align__(16) u8 own_k[HEAD * 4], own_v[HEAD * 4];
+    i64 own_row = t.wide ? *(const i64*)t.row : (i64)*(const int*)t.row;
+    bool writes = split == 0 && first % per_kv == 0;
+    if (own_row < -1 || own_row >= t.kv) {
+        if (blockIdx.x == 0 && split == 0 && threadIdx.x == 0) mark(t.marks, t.step, own_row, t.kv);
+        own_row = -1;
+    }
+    __syncthreads();
+    for (int n = threadIdx.x; n < (GROUP + 2) * HEAD; n += blockDim.x) {
+        int h = n / HEAD, i = n % HEAD, pairs = t.turn.dims / 2;
+        const float* x = h < GROUP ? (const float*)(t.q + (first + h) * t.q_head)
+                       : h == GROUP ? (const float*)(t.new_k + kv_head * t.new_k_head) : (const float*)(t.new_v + kv_head * t.new_v_head);
+        float value = x[i];
+        if (h <= GROUP && i < 2 * pairs) {
+            bool ahead = t.turn.mode == 0 ? i % 2 == 0 : i < pairs;
+            int pair = t.turn.mode == 0 ? i / 2 : i % pairs;
+            int other = t.turn.mode == 0 ? i ^ 1 : ahead ? i + pairs : i - pairs;
+            value = ahead ? value * turns[pair][1] - x[other] * turns[pair][0] : x[other] * turns[pair][0] + value * turns[pair][1];
+        }
+        if (h < GROUP) {
+            own_q[h][i] = value;
+            continue;
+        }
+        store_plain(KVTYPE, (u64)((h == GROUP ? own_k : own_v) + i * size), value);
+        if (writes && own_row >= 0) {
+            u64 at = h == GROUP ? t.k + kv_head * t.k_head + own_row * t.k_row : t.v + kv_head * t.v_head + own_row * t.v_row;
+            store_plain(KVTYPE, at + i * size, value);
+        }
+    }
+    __syncthreads();
+#endif
+
     float q[GROUP][16], sums[GROUP][16], largest[GROUP], total[GROUP];
     for (int h = 0; h < GROUP; h++) {
+#if ROTATED
+        const float* from = own_q[h];
+#else
         const float* from = (const float*)(t.q + (first + h) * t.q_head);
+#endif
         for (int i = 0; i < 16; i++) {
             q[h][i] = from[(i / 8 * LANES + part) * 8 + i % 8] * t.scale;
             sums[h][i] = 0.0f;
@@ -63,8 +116,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_con
         float k[16], v[16];
         for (int half = 0; half < 2; half++) {
             i64 at = (half * LANES + part) * 8 * size;
-            load8(t.k + kv_head * t.k_head + (inside ? row : begin) * t.k_row + at, k + 8 * half);
-            load8(t.v + kv_head * t.v_head + (inside ? row : begin) * t.v_row + at, v + 8 * half);
+            u64 from_k = t.k + kv_head * t.k_head + (inside ? row : begin) * t.k_row;
+            u64 from_v = t.v + kv_head * t.v_head + (inside ? row : begin) * t.v_row;
+#if ROTATED
+            if (row == own_row) {
+                from_k = (u64)own_k;
+                from_v = (u64)own_v;
+            }
+#endif
+            load8(from_k + at, k + 8 * half);
+            load8(from_v + at, v + 8 * half);
         }
         for (int h = 0; h < GROUP; h++) {
             float score = 0.0f;

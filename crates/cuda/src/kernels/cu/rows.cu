@@ -90,10 +90,9 @@ struct Job {
 
 struct Rotate {
     Job job[4];
-    u64 positions, factors, marks;
-    int jobs, tokens, step, mode, dims;
-    int sections[4];
-    float base, scale, weight, ramp[2], magnitude;
+    Turn turn;
+    u64 marks;
+    int jobs, tokens, step, gap;
 };
 
 i64 cache_row(const Job& job, int token) {
@@ -130,28 +129,14 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
         if (row < 0) continue;
         const float* x = (const float*)(job.x + head * job.x_head + token * job.x_token);
         u64 y = job.y + head * job.y_head + row * job.y_row;
-        int size = job.dtype == F32 ? 4 : 2, pairs = job.turned ? t.dims / 2 : 0;
+        int size = job.dtype == F32 ? 4 : 2, pairs = job.turned ? t.turn.dims / 2 : 0;
         for (int pair = lane; pair < pairs; pair += 32) {
-            int stream = 0;
-            if (t.mode == 2) {
-                int total = t.sections[0] + t.sections[1] + t.sections[2] + t.sections[3], at = pair % max(total, 1);
-                for (stream = 0; stream < 3 && at >= t.sections[stream]; stream++) at -= t.sections[stream];
-            }
-            float position = (float)((const int*)t.positions)[stream * t.tokens + token];
-            float plain = position * powf(t.base, -2.0f * pair / t.dims);
-            if (t.factors) plain /= ((const float*)t.factors)[pair];
-            float angle = t.scale * plain;
-            if (t.weight != 0.0f) {
-                float fallen = fminf(fmaxf((pair - t.ramp[0]) / fmaxf(t.ramp[1] - t.ramp[0], 0.001f), 0.0f), 1.0f);
-                float mix = (1.0f - fallen) * t.weight;
-                angle = angle * (1.0f - mix) + plain * mix;
-            }
             float sine, cosine;
-            sincosf(angle, &sine, &cosine);
-            int first = t.mode == 0 ? 2 * pair : pair, second = t.mode == 0 ? 2 * pair + 1 : pair + pairs;
+            turn_of(t.turn, pair, token, t.tokens, &sine, &cosine);
+            int first = t.turn.mode == 0 ? 2 * pair : pair, second = t.turn.mode == 0 ? 2 * pair + 1 : pair + pairs;
             float u = x[first], v = x[second];
-            store_plain(job.dtype, y + first * size, (u * cosine - v * sine) * t.magnitude);
-            store_plain(job.dtype, y + second * size, (u * sine + v * cosine) * t.magnitude);
+            store_plain(job.dtype, y + first * size, u * cosine - v * sine);
+            store_plain(job.dtype, y + second * size, u * sine + v * cosine);
         }
         for (int i = 2 * pairs + lane; i < job.dim; i += 32) store_plain(job.dtype, y + i * size, x[i]);
     }

@@ -27,6 +27,42 @@ void copy_async(u32 to, u64 from, bool inside) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0));
 }
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define WARPGROUPS 1
+#else
+#define WARPGROUPS 0
+#endif
+
+#if WARPGROUPS
+// A tile whose rows of 128 bytes are swizzled, for tensor cores that read shared memory by themselves: address, distance of
+// groups of eight rows, kind of swizzle.
+u64 described(u32 at) { return (u64)(at >> 4 & 0x3fff) | (u64)1 << 16 | (u64)64 << 32 | (u64)1 << 62; }
+
+#if WTYPE == BF16
+#define HALF_TYPE "bf16"
+#else
+#define HALF_TYPE "f16"
+#endif
+// 64 x 128 sums of a group of four warps, 16 elements further.
+void multiply_tile(float* c, u64 a, u64 b) {
+    asm volatile("{\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." HALF_TYPE "." HALF_TYPE " {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, 1, 1, 1, 0, 0;\n}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
+          "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]),
+          "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
+          "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]),
+          "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]),
+          "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),
+          "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
+          "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+        : "l"(a), "l"(b));
+}
+#endif
+
 void load_matrix(u32* r, u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
@@ -104,8 +140,8 @@ void store_piece(const Piece& piece, bool inside, u8* tile, int row, int half) {
 
 extern "C" __global__ void __launch_bounds__(256) tile_product(const __grid_constant__ Tiles t) {
     let_others_begin();
-    u8* left = (u8*)memory;               // two stages of weights
-    u8* right = left + 2 * STAGE;         // two of activations
+    u8* left = (u8*)(((u64)memory + 1023) & ~1023ull);  // two stages of weights
+    u8* right = left + 2 * STAGE;                       // two of activations
     int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     int i0 = blockIdx.x * BM, j0 = blockIdx.y * BN, tiles = (t.k + BK - 1) / BK, groups = t.k / 32;
     int wm = warp % 2 * 64, wn = warp / 2 * 32;
@@ -132,7 +168,11 @@ extern "C" __global__ void __launch_bounds__(256) tile_product(const __grid_cons
         asm volatile("cp.async.commit_group;");
     };
 
+#if WARPGROUPS
+    float sums[64] = {};
+#else
     float sums[4][4][4] = {};
+#endif
     load_left(0);
     wait_for_others();
     load_right(0, 0);
@@ -141,9 +181,20 @@ extern "C" __global__ void __launch_bounds__(256) tile_product(const __grid_cons
     for (int tile = 0; tile < tiles; tile++) {
         int stage = tile & 1;
         asm volatile("cp.async.wait_group 0;");
+#if WARPGROUPS
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
         __syncthreads();
-        if (tile + 1 < tiles) load_right(tile + 1, stage ^ 1);
         u32 a_tile = shared_address(left + stage * STAGE), b_tile = shared_address(right + stage * STAGE);
+#if WARPGROUPS
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        u64 a = described(a_tile + warp / 4 * 64 * BK * 2), b = described(b_tile);
+#pragma unroll
+        for (int k = 0; k < BK / 16; k++) multiply_tile(sums, a + 2 * k, b + 2 * k);
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        if (tile + 1 < tiles) load_right(tile + 1, stage ^ 1);
+#else
+        if (tile + 1 < tiles) load_right(tile + 1, stage ^ 1);
         for (int k = 0; k < BK / 16; k++) {
             u32 a[4][4], b[2][4];
             for (int m = 0; m < 4; m++) load_matrix(a[m], a_tile + swizzled(wm + m * 16 + lane % 16, k * 2 + lane / 16));
@@ -152,11 +203,34 @@ extern "C" __global__ void __launch_bounds__(256) tile_product(const __grid_cons
             for (int m = 0; m < 4; m++)
                 for (int n = 0; n < 4; n++) multiply(sums[m][n], a[m], b[n / 2] + n % 2 * 2);
         }
+#endif
         if (tile + 1 < tiles) {
             store_piece(piece, inside, left + (stage ^ 1) * STAGE, row, half);
             if (tile + 2 < tiles) load_left(tile + 2);
         }
+#if WARPGROUPS
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
     }
+    auto put = [&](int line, int column, float sum, float scale) {
+        if (line >= t.m) return;
+        sum *= scale;
+        if (t.add) sum += *(const float*)(t.add + column * t.add_row + line * 4);
+        *(float*)(t.y + column * t.y_row + line * 4) = sum;
+    };
+#if WARPGROUPS
+#pragma unroll
+    for (int i = 0; i < 64; i += 4) {
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            int column = j0 + i * 2 + lane % 4 * 2 + c, line = i0 + warp * 16 + lane / 4;
+            if (column >= t.n) continue;
+            float scale = ((const float*)t.scales)[column];
+            put(line, column, sums[i + c], scale);
+            put(line + 8, column, sums[i + 2 + c], scale);
+        }
+    }
+#else
 #pragma unroll
     for (int n = 0; n < 4; n++) {
 #pragma unroll
@@ -165,16 +239,10 @@ extern "C" __global__ void __launch_bounds__(256) tile_product(const __grid_cons
             if (column >= t.n) continue;
             float scale = ((const float*)t.scales)[column];
 #pragma unroll
-            for (int m = 0; m < 4; m++) {
+            for (int m = 0; m < 4; m++)
 #pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    int line = i0 + wm + m * 16 + r * 8 + lane / 4;
-                    if (line >= t.m) continue;
-                    float sum = sums[m][n][r * 2 + c] * scale;
-                    if (t.add) sum += *(const float*)(t.add + column * t.add_row + line * 4);
-                    *(float*)(t.y + column * t.y_row + line * 4) = sum;
-                }
-            }
+                for (int r = 0; r < 2; r++) put(i0 + wm + m * 16 + r * 8 + lane / 4, column, sums[m][n][r * 2 + c], scale);
         }
     }
+#endif
 }

@@ -98,26 +98,23 @@ float times(const Piece& piece, int unit, int units) {
 #endif
 }
 
-// Brings the activations into shared memory.
+// Sums of squares of each warp's activations.
+__shared__ float squares[WARPS];
+
+// Brings the activations into shared memory. Where they are normed, only with the norm's factors: what all of them are
+// divided by is known when all have been seen, and the results are divided by it in the end.
 void prepare(const Vector& v, int units) {
     const float4* x = (const float4*)v.x;
     const float4* norm = (const float4*)v.norm;
     int fours = v.k / 4;
-    float factor = 1.0f;
-    if (v.norm) {
-        float squares = 0.0f;
-        for (int i = threadIdx.x; i < fours; i += blockDim.x) {
-            float4 a = x[i];
-            squares += a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w;
-        }
-        factor = 1.0f / sqrtf(block_sum(squares) / v.k + v.eps);
-    }
+    float sum_of_squares = 0.0f;
     for (int base = threadIdx.x / 32 * 32; base < fours; base += blockDim.x) {
         int i = base + threadIdx.x % 32;
         float4 a = i < fours ? x[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (v.norm && i < fours) {
-            float4 w = norm[i];
-            a.x *= factor * w.x; a.y *= factor * w.y; a.z *= factor * w.z; a.w *= factor * w.w;
+            float4 w = __ldg(norm + i);
+            sum_of_squares += a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w;
+            a.x *= w.x; a.y *= w.y; a.z *= w.z; a.w *= w.w;
         }
 #if FLOATS || EXACT
         if (i < fours) ((float4*)memory)[i % (UNIT / 4) * units + i / (UNIT / 4)] = a;
@@ -140,13 +137,24 @@ void prepare(const Vector& v, int units) {
         }
 #endif
     }
+    if (v.norm) {
+        sum_of_squares = warp_sum(sum_of_squares);
+        if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = sum_of_squares;
+    }
     __syncthreads();
+}
+
+// What normed activations are still to be multiplied with.
+float norm_factor(const Vector& v) {
+    float sum = threadIdx.x % 32 < WARPS ? squares[threadIdx.x % 32] : 0.0f;
+    return 1.0f / sqrtf(warp_sum(sum) / v.k + v.eps);
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) vector_product(const __grid_constant__ Vector v) {
     let_others_begin();
     int units = v.k / UNIT, lane = threadIdx.x % 32;
     bool ready = false;
+    float factor = 1.0f;
     for (int row = (blockIdx.x * WARPS + threadIdx.x / 32) * ROWS;; row += gridDim.x * WARPS * ROWS) {
         // The part that a row is of; with pairs, rows of both parts go together.
         Planes planes[TOGETHER];
@@ -171,6 +179,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) vector_product(const
                 // Everything above is weights, which nobody writes.
                 wait_for_others();
                 prepare(v, units);
+                if (v.norm) factor = norm_factor(v);
                 ready = true;
             }
             for (int d = 0; d < DEEP; d++)
@@ -178,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) vector_product(const
                     if (any && unit + 32 * d < units) sums[n] += times(pieces[d][n], unit + 32 * d, units);
         }
         if (!any) return;
-        for (int n = 0; n < TOGETHER; n++) sums[n] = warp_sum(sums[n]);
+        for (int n = 0; n < TOGETHER; n++) sums[n] = warp_sum(sums[n]) * factor;
         if (lane) continue;
 #if PAIR
         for (int n = 0; n < ROWS; n++)

@@ -1,0 +1,157 @@
+//! How fast the kernels of a card are, beside what its memory and its tensor cores can do: `cargo xtask bench cuda` builds
+//! this, and it runs where there is no Rust. Every line is a graph of equal nodes on different data, run as one replay.
+#![allow(clippy::unwrap_used)] // whatever is here is a measurement
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use orlop_alloc::{Externals, Session, SessionOptions, SetTensor, TensorSet};
+use orlop_backend::{Device, Role, RunOptions};
+use orlop_cuda::CudaOptions;
+use orlop_graph::{DType, FlashAttention, Graph, GraphBuilder, Leaf, Op, TensorId};
+
+/// Nodes of a graph: together they are far more than a cache holds.
+const NODES: u64 = 48;
+
+fn main() {
+    let options = CudaOptions {
+        cache: std::env::var_os("ORLOP_CACHE").map(PathBuf::from),
+        libraries: vec!["/usr/local/cuda/lib64".into()],
+        sources: std::env::var_os("ORLOP_KERNELS").map(PathBuf::from),
+        ..CudaOptions::default()
+    };
+    let device = match orlop_cuda::devices(&options) {
+        Ok(devices) if !devices.is_empty() => Arc::clone(&devices[0]),
+        Ok(_) => return println!("there is no card"),
+        Err(error) => return println!("{error}"),
+    };
+    println!("{}", device.facts().description);
+    let copied = copies(&device);
+    let bandwidth = copied.bytes / copied.seconds;
+    copied.print("copy, 2 x 256 MiB", bandwidth, 0.0);
+    let square = product(&device, DType::F16, [8192, 8192, 8192], 2);
+    let rate = square.flops / square.seconds;
+    square.print("product f16 8192 x 8192 x 8192", bandwidth, rate);
+    for dtype in [DType::Q4_0, DType::Q4_1, DType::Q8_0, DType::Q4_K, DType::Q6_K, DType::F16, DType::BF16] {
+        for [k, m] in [[4096, 4096], [4096, 11008], [11008, 4096]] {
+            product(&device, dtype, [k, m, 1], NODES).print(&format!("product {dtype} {k} x {m} x 1"), bandwidth, rate);
+        }
+    }
+    for dtype in [DType::Q4_0, DType::Q4_K, DType::F16] {
+        for [k, m] in [[4096, 4096], [4096, 11008], [11008, 4096]] {
+            product(&device, dtype, [k, m, 512], 8).print(&format!("product {dtype} {k} x {m} x 512"), bandwidth, rate);
+        }
+    }
+    for seen in [512, 4096, 16384] {
+        attention(&device, 1, seen).print(&format!("attention 1 token, {seen} rows"), bandwidth, rate);
+    }
+    for tokens in [512, 2048] {
+        attention(&device, tokens, tokens).print(&format!("attention {tokens} tokens"), bandwidth, rate);
+    }
+}
+
+/// One node's time, and what it cannot do without.
+struct Measured {
+    seconds: f64,
+    bytes: f64,
+    flops: f64,
+}
+
+impl Measured {
+    fn print(&self, name: &str, bandwidth: f64, rate: f64) {
+        let share = |found: f64, ceiling: f64| if ceiling > 0.0 { 100.0 * found / ceiling } else { 0.0 };
+        println!(
+            "{name:<32} {:9.2} us {:9.2} MB {:7.0} GB/s ({:3.0}%) {:7.1} TFLOP/s ({:3.0}%)",
+            self.seconds * 1e6,
+            self.bytes / 1e6,
+            self.bytes / self.seconds / 1e9,
+            share(self.bytes / self.seconds, bandwidth),
+            self.flops / self.seconds / 1e12,
+            share(self.flops / self.seconds, rate),
+        );
+    }
+}
+
+/// The fastest of several replays, in seconds.
+fn fastest(device: &Arc<dyn Device>, b: GraphBuilder, inputs: &[(TensorId, Vec<u8>)]) -> f64 {
+    let graph: Arc<Graph> = Arc::new(b.build().unwrap());
+    let (weights, plain) = (&device.buffer_types(Role::Weight)[0], &device.buffer_types(Role::Arena)[0]);
+    let mut externals = Externals::new();
+    for (leaf, kind) in graph.leafs() {
+        if !matches!(kind, Leaf::Weight | Leaf::State) {
+            continue;
+        }
+        let tensor = graph.tensor(leaf);
+        let memory = if tensor.desc.dtype.is_quantized() { weights } else { plain };
+        let set = TensorSet::allocate(memory, &[SetTensor::new(tensor.name.as_str(), tensor.desc)]).unwrap();
+        // Small numbers in every type: no NaN, no zeros.
+        let bytes: Vec<u8> = (0..tensor.desc.bytes()).map(|index| (index * 37 % 59 + 1) as u8 & 0x3b).collect();
+        set.tensors()[0].set(0, &bytes).unwrap();
+        externals.insert(leaf, set.tensors()[0].clone());
+    }
+    let mut session = Session::new(Arc::clone(device), SessionOptions::default()).unwrap();
+    let plan = session.prepare(&graph, &externals).unwrap();
+    let mut best = f64::INFINITY;
+    for _ in 0..8 {
+        for (id, bytes) in inputs {
+            session.set(plan, *id, bytes).unwrap();
+        }
+        let begin = Instant::now();
+        session.run(plan, &RunOptions::default()).unwrap();
+        best = best.min(begin.elapsed().as_secs_f64());
+    }
+    best
+}
+
+fn floats(count: u64) -> Vec<u8> {
+    (0..count).flat_map(|index| ((index % 17) as f32 / 17.0 - 0.4).to_le_bytes()).collect()
+}
+
+fn copies(device: &Arc<dyn Device>) -> Measured {
+    let (mut b, elements, nodes) = (GraphBuilder::new(), 64 << 20, 8);
+    let x = b.state("x", DType::F32, &[elements]);
+    for node in 0..nodes {
+        let y = b.state(&format!("y{node}"), DType::F32, &[elements]);
+        let copied = b.copy(x, y);
+        b.output(copied);
+    }
+    let seconds = fastest(device, b, &[]) / f64::from(nodes);
+    Measured { seconds, bytes: 8.0 * elements as f64, flops: 0.0 }
+}
+
+fn product(device: &Arc<dyn Device>, dtype: DType, [k, m, n]: [u64; 3], nodes: u64) -> Measured {
+    let mut b = GraphBuilder::new();
+    let mut inputs = Vec::new();
+    for node in 0..nodes {
+        // Each has activations of its own, so that none are joined.
+        let x = b.input(&format!("x{node}"), DType::F32, &[k, n]);
+        inputs.push((x, floats(k * n)));
+        let w = b.weight(&format!("w{node}"), dtype, &[k, m]);
+        let y = b.mul_mat(w, x);
+        b.output(y);
+    }
+    let seconds = fastest(device, b, &inputs) / nodes as f64;
+    let bytes = dtype.row_bytes(k).unwrap() * m + 4 * n * (k + m);
+    Measured { seconds, bytes: bytes as f64, flops: 2.0 * (k * m * n) as f64 }
+}
+
+fn attention(device: &Arc<dyn Device>, tokens: u64, rows: u64) -> Measured {
+    let (mut b, head, heads, nodes) = (GraphBuilder::new(), 128, 32, 8);
+    let mut inputs = Vec::new();
+    let seen = b.input("seen", DType::I32, &[tokens]);
+    let first = rows - tokens + 1;
+    inputs.push((seen, (0..tokens).flat_map(|token| ((first + token) as i32).to_le_bytes()).collect()));
+    for node in 0..nodes {
+        let q = b.input(&format!("q{node}"), DType::F32, &[head, tokens, heads]);
+        inputs.push((q, floats(head * tokens * heads)));
+        let [k, v] = ["k", "v"].map(|name| b.state(&format!("{name}{node}"), DType::F16, &[head, rows, heads]));
+        let flash = FlashAttention { scale: 0.1, max_bias: 0.0, soft_cap: 0.0, kv_len: true, mask: false, sinks: false };
+        let y = b.node(Op::FlashAttention(flash), &[q, k, v, seen]);
+        b.output(y);
+    }
+    let seconds = fastest(device, b, &inputs) / nodes as f64;
+    let seen = (first + rows) as f64 / 2.0 * tokens as f64;
+    let bytes = 2 * 2 * head * rows * heads + 2 * 4 * head * tokens * heads;
+    Measured { seconds, bytes: bytes as f64, flops: 4.0 * seen * (head * heads) as f64 }
+}
