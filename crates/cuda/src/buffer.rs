@@ -179,11 +179,7 @@ unsafe impl Buffer for CudaBuffer {
 
     fn read(&self, claim: &Claim, offset: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let from = self.at(claim, AccessKind::Read, offset, bytes.len() as u64)?;
-        let driver = self.context.enter()?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        self.context.note(driver.read(from, bytes))
+        if bytes.is_empty() { Ok(()) } else { self.context.read(from, bytes) }
     }
 
     fn fill(&self, claim: &Claim, range: Range<u64>, value: u8) -> Result<(), DeviceError> {

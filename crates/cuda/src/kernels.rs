@@ -10,9 +10,9 @@ mod rows;
 
 pub(crate) use general::has_kernel;
 pub(crate) use attention::{AttentionPlan, RotatedAttention, attention_plan};
-pub(crate) use product::{halves_reads, TileProduct, VectorProducts, tiles_take, vector_takes};
+pub(crate) use product::{TileProduct, VectorProducts, tiles_take, vector_takes};
 pub(crate) use rotate::Rotation;
-pub(crate) use rows::{ScaledNorm, halves_bytes};
+pub(crate) use rows::{Rounded, ScaledNorm, halves_bytes};
 
 use std::sync::Arc;
 

@@ -17,6 +17,8 @@ pub(crate) struct CudaQueue {
     pending: Arc<Pending>,
     /// Claims of work that may still be going on.
     claims: Vec<Claims>,
+    /// Writes of the host that the stream waits for already.
+    arrivals: u64,
 }
 
 /// The programs that a queue was given since it was last idle: their marks tell what data was wrong.
@@ -46,7 +48,7 @@ impl Pending {
 impl CudaQueue {
     pub(crate) fn new(context: &Arc<Context>) -> Result<CudaQueue, DeviceError> {
         let stream = context.note(context.enter()?.stream())?;
-        Ok(CudaQueue { context: Arc::clone(context), stream, pending: Arc::default(), claims: Vec::new() })
+        Ok(CudaQueue { context: Arc::clone(context), stream, pending: Arc::default(), claims: Vec::new(), arrivals: 0 })
     }
 
     fn keep(&mut self, claims: &Claims) {
@@ -77,6 +79,7 @@ impl Queue for CudaQueue {
         for (buffer, kind) in program.touches() {
             claims.check(&**buffer, *kind)?;
         }
+        self.context.await_arrivals(self.stream, &mut self.arrivals)?;
         self.pending.add(own.marks());
         // SAFETY: `run` asks for claims to all that the program touches, checked above and kept until the stream has
         // come here, and that conflicting work is ordered, which this function's caller promises.
@@ -105,6 +108,7 @@ impl Queue for CudaQueue {
         };
         claims.check(source, AccessKind::Read)?;
         claims.check(target, AccessKind::Write)?;
+        self.context.await_arrivals(self.stream, &mut self.arrivals)?;
         let driver = self.context.enter()?;
         let (at, bytes) = (target_own.address() + to.slot().offset, from.desc().bytes());
         if bytes == 0 {

@@ -1,5 +1,5 @@
 use bytemuck::{Pod, Zeroable};
-use orlop_backend::{DeviceError, Precision, Step, Value};
+use orlop_backend::{DeviceError, Precision, Step};
 use orlop_graph::{DType, Gate, Graph, Node, NodeId, Op, TensorDesc, TensorId};
 
 use super::rows::{ScaledNorm, halves_bytes};
@@ -11,8 +11,9 @@ use crate::planes::Planes;
 pub(crate) const MOST_PARTS: usize = 4;
 /// Warps of a block of the vector kernel.
 const WARPS: u64 = 16;
-/// Blocks of it on a multiprocessor.
-const BLOCKS: u64 = 2;
+/// Blocks of it on a multiprocessor: half of what there is room for, so that the next kernel's weights are on their way
+/// before this one has ended.
+const BLOCKS: u64 = 1;
 /// Most bytes of activations that a block of it keeps.
 const MOST_SHARED: u64 = 100 << 10;
 
@@ -308,7 +309,7 @@ struct TilesParameter {
 
 /// Results of a block in each direction, and bytes of its shared memory.
 const TILE: u64 = 128;
-const TILE_SHARED: u32 = (64 << 10) + 1024;
+const TILE_SHARED: u32 = (7 * 16 << 10) + 1024;
 
 pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
     let TileProduct { x, part } = TileProduct::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
@@ -339,21 +340,16 @@ pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) ->
     Ok(())
 }
 
-/// Values of a step that rounds activations: what it reads (the activations, and the weight that says to which halves).
-pub(crate) fn halves_reads(x: TensorId, weight: TensorId) -> Vec<Value> {
-    vec![Value::Tensor(x), Value::Tensor(weight)]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn rows_are_spread_evenly_over_resident_blocks() {
-        // 4096 rows: one for each warp of 256 blocks.
-        assert_eq!(vector_blocks(4096, 1, 132), 256);
-        // 11008 rows in three goes of 230 blocks, rather than two full ones and a part.
-        assert_eq!(vector_blocks(11008, 1, 132), 230);
+        // 4096 rows: two for each warp of 128 blocks.
+        assert_eq!(vector_blocks(4096, 1, 132), 128);
+        // 11008 rows in six goes of 115 blocks, rather than five full ones and a part.
+        assert_eq!(vector_blocks(11008, 1, 132), 115);
         assert_eq!(vector_blocks(1, 1, 132), 1);
         assert_eq!(vector_blocks(0, 1, 132), 0);
     }

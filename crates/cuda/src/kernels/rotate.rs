@@ -5,6 +5,8 @@ use orlop_graph::{DType, Graph, NodeId, Op, Rope, RopeMode, TensorId};
 use super::{Launch, Site, Spread, misfit};
 use crate::modules::{Source, Variant};
 
+/// Heads of a token that one warp takes.
+const TOGETHER: u64 = 8;
 /// Most jobs of one launch.
 pub(crate) const MOST_JOBS: usize = 4;
 
@@ -265,8 +267,8 @@ pub(super) fn rotate(
         step: index,
         gap: 0,
     };
-    let heads: u64 = jobs.iter().map(|job| job.heads as u64).sum();
-    let spread = Spread::new((heads * rotation.tokens).div_ceil(8), 256);
+    let groups: u64 = jobs.iter().map(|job| (job.heads as u64).div_ceil(TOGETHER)).sum();
+    let spread = Spread::new((groups * rotation.tokens).div_ceil(8), 256);
     launches.push(site.launch(&Variant::plain(Source::Rows), "rotate", spread, &parameter)?);
     Ok(())
 }

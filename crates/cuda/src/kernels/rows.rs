@@ -1,7 +1,8 @@
 use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Step, Value};
-use orlop_graph::{DType, Graph, NodeId, Op, TensorId};
+use orlop_graph::{DType, Gate, Graph, NodeId, Op, TensorId};
 
+use super::product::gate_number;
 use super::{Launch, Site, Spread, misfit, wide_rows};
 use crate::modules::{Source, Variant};
 
@@ -99,16 +100,60 @@ pub(super) fn scaled_norm(site: &Site<'_>, step: &Step, launches: &mut Vec<Launc
     Ok(())
 }
 
+/// What activations are computed from on their way to halves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rounded {
+    /// Nothing: they are there.
+    Plain(TensorId),
+    /// A norm.
+    Normed(ScaledNorm),
+    /// A gated function of the first, times the second.
+    Gated(Gate, [TensorId; 2]),
+}
+
+impl Rounded {
+    /// What nodes mean in a step that rounds their result, if its kernel takes them.
+    pub(crate) fn parse(graph: &Graph, nodes: &[NodeId]) -> Option<Rounded> {
+        if let Some(norm) = ScaledNorm::parse(graph, nodes) {
+            let rows = graph.tensor(norm.x).desc;
+            let fits = !norm.mean && norm.bias.is_none() && rows.extents[2..] == [1, 1];
+            return fits.then_some(Rounded::Normed(norm));
+        }
+        let [node] = nodes else { return None };
+        let node = graph.node(*node);
+        let (Op::Gated { gate, .. }, [a, b]) = (&node.op, &node.inputs[..]) else { return None };
+        let plain = |id: &TensorId| {
+            let desc = &graph.tensor(*id).desc;
+            desc.dtype == DType::F32 && desc.extents[2..] == [1, 1] && wide_rows(graph, *id)
+        };
+        let fits = plain(a) && plain(b) && graph.tensor(*a).desc.extents[0].is_multiple_of(4);
+        (fits && gate_number(*gate).is_some()).then_some(Rounded::Gated(*gate, [*a, *b]))
+    }
+
+    pub(crate) fn reads(&self) -> Vec<TensorId> {
+        match self {
+            Rounded::Plain(x) => vec![*x],
+            Rounded::Normed(norm) => vec![norm.x, norm.weight],
+            Rounded::Gated(_, both) => both.to_vec(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct HalvesParameter {
     x: u64,
+    other: u64,
+    weight: u64,
     y: u64,
     scales: u64,
     x_row: i64,
+    other_row: i64,
     rows: i64,
+    eps: f32,
     k: i32,
     bfloat: i32,
+    gate: i32,
 }
 
 /// Bytes of rows of halves, and of the scales behind them.
@@ -116,20 +161,37 @@ pub(crate) fn halves_bytes(k: u64, rows: u64) -> [u64; 2] {
     [k.saturating_mul(rows).saturating_mul(2).next_multiple_of(256), rows.saturating_mul(4)]
 }
 
-/// Reads activations, writes a temporary; which halves is in the kernel's name.
+/// Reads activations, or what they are computed from, and last a weight that says to which halves; writes a temporary.
 pub(super) fn halves(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
-    let [Value::Tensor(x), Value::Tensor(weight)] = step.reads[..] else { return Err(misfit(site, step)) };
-    let desc = site.desc(x);
+    let (Some(Value::Tensor(x)), Some(Value::Tensor(weight))) = (step.reads.first(), step.reads.last()) else {
+        return Err(misfit(site, step));
+    };
+    let rounded = if step.nodes.is_empty() {
+        Rounded::Plain(*x)
+    } else {
+        Rounded::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?
+    };
+    let desc = site.desc(*x);
     let (k, rows) = (desc.extents[0], desc.extents[1]);
     let y = site.temporary(&step.writes)?;
+    let (norm, gate) = match rounded {
+        Rounded::Plain(_) => (None, None),
+        Rounded::Normed(norm) => (Some(norm), None),
+        Rounded::Gated(gate, [_, other]) => (None, Some((gate, other))),
+    };
     let parameter = HalvesParameter {
-        x: site.at(x)?,
+        x: site.at(*x)?,
+        other: gate.map_or(Ok(0), |(_, other)| site.at(other))?,
+        weight: norm.map_or(Ok(0), |norm| site.at(norm.weight))?,
         y,
         scales: y + halves_bytes(k, rows)[0],
         x_row: desc.strides[1] as i64,
+        other_row: gate.map_or(0, |(_, other)| site.desc(other).strides[1] as i64),
         rows: rows as i64,
+        eps: norm.map_or(0.0, |norm| norm.eps),
         k: k as i32,
-        bfloat: i32::from(site.desc(weight).dtype == DType::BF16),
+        bfloat: i32::from(site.desc(*weight).dtype == DType::BF16),
+        gate: gate.and_then(|(gate, _)| gate_number(gate)).unwrap_or(0),
     };
     let spread = Spread::new(rows, row_threads(k));
     launches.push(site.launch(&Variant::plain(Source::Rows), "halves", spread, &parameter)?);

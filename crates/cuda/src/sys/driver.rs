@@ -92,7 +92,7 @@ functions!(Table of "the NVIDIA driver" {
     host_alloc = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
     host_free = "cuMemFreeHost" (*mut c_void);
     host_pointer = "cuMemHostGetDevicePointer_v2" (*mut DevicePtr, *mut c_void, c_uint);
-    device_to_host = "cuMemcpyDtoH_v2" (*mut c_void, DevicePtr, usize);
+    device_to_host_async = "cuMemcpyDtoHAsync_v2" (*mut c_void, DevicePtr, usize, Stream);
     host_to_device_async = "cuMemcpyHtoDAsync_v2" (DevicePtr, *const c_void, usize, Stream);
     device_to_device_async = "cuMemcpyDtoDAsync_v2" (DevicePtr, DevicePtr, usize, Stream);
     peer_async = "cuMemcpyPeerAsync" (DevicePtr, Context, DevicePtr, Context, usize, Stream);
@@ -238,10 +238,6 @@ impl Driver {
         let _ = call!(self, host_free(place.cast()));
     }
 
-    pub(crate) fn read(&self, from: DevicePtr, bytes: &mut [u8]) -> Result<(), Error> {
-        call!(self, device_to_host(bytes.as_mut_ptr().cast(), from, bytes.len()))
-    }
-
     /// # Safety
     /// The host's bytes must stay as they are until the stream has come here.
     pub(crate) unsafe fn write_async(
@@ -252,6 +248,18 @@ impl Driver {
         stream: Stream,
     ) -> Result<(), Error> {
         call!(self, host_to_device_async(to, from.cast(), bytes as usize, stream))
+    }
+
+    /// # Safety
+    /// Nobody else may touch the host's bytes until the stream has come here.
+    pub(crate) unsafe fn read_async(
+        &self,
+        to: *mut u8,
+        from: DevicePtr,
+        bytes: u64,
+        stream: Stream,
+    ) -> Result<(), Error> {
+        call!(self, device_to_host_async(to.cast(), from, bytes as usize, stream))
     }
 
     pub(crate) fn copy_async(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: Stream) -> Result<(), Error> {

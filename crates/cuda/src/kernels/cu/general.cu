@@ -46,9 +46,8 @@ __noinline__ void encode_block(int dtype, const float* x, u8* b) {
     float top = dtype == Q4_1 ? 15.0f : dtype == Q5_1 ? 31.0f : dtype == Q4_0 ? -8.0f : dtype == Q5_0 ? -16.0f : 127.0f;
     float scale = minimum ? (high - low) / top : (dtype == Q8_0 ? fabsf(largest) : largest) / top;
     float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
-    u16 stored = float_to_half(scale);
-    b[0] = stored;
-    b[1] = stored >> 8;
+    // All these blocks have an even number of bytes.
+    *(u16*)b = float_to_half(scale);
     if (dtype == Q8_0) {
         for (int e = 0; e < 32; e++) {
             float level = roundf(x[e] * inverse);
@@ -58,9 +57,7 @@ __noinline__ void encode_block(int dtype, const float* x, u8* b) {
     }
     int at = 2;
     if (minimum) {
-        stored = float_to_half(low);
-        b[2] = stored;
-        b[3] = stored >> 8;
+        *(u16*)(b + 2) = float_to_half(low);
         at = 4;
     }
     int most = dtype == Q4_0 || dtype == Q4_1 ? 15 : 31;

@@ -1,5 +1,8 @@
 // Products of matrices with many rows of activations, on tensor cores. Weights of one type (WTYPE) are opened to halves as
 // they go into shared memory; activations are halves already. 128 x 128 results a block, 64 elements at a time.
+//
+// Weights are on their way to registers PIECES tiles ahead and opened one ahead, activations come to shared memory two
+// ahead, and tensor cores still work on the tile before: so one tile's weights have three places there, activations four.
 
 struct Tiles {
     u64 w;
@@ -15,6 +18,7 @@ struct Tiles {
 #define FLOATS (WTYPE == F32 || WTYPE == F16 || WTYPE == BF16)
 #define SIGNED (WTYPE == Q8_0 || WTYPE == IQ4_NL || WTYPE == IQ4_XS || WTYPE == MXFP4)
 #define STAGE (BM * BK * 2)
+#define PIECES (FLOATS ? 2 : 3)
 
 extern __shared__ uint4 memory[];
 
@@ -140,30 +144,33 @@ void store_piece(const Piece& piece, bool inside, u8* tile, int row, int half) {
 
 extern "C" __global__ void __launch_bounds__(256) tile_product(const __grid_constant__ Tiles t) {
     let_others_begin();
-    u8* left = (u8*)(((u64)memory + 1023) & ~1023ull);  // two stages of weights
-    u8* right = left + 2 * STAGE;                       // two of activations
+    u8* left = (u8*)(((u64)memory + 1023) & ~1023ull);  // three stages of weights
+    u8* right = left + 3 * STAGE;                       // four of activations
     int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     int i0 = blockIdx.x * BM, j0 = blockIdx.y * BN, tiles = (t.k + BK - 1) / BK, groups = t.k / 32;
+#if !WARPGROUPS
     int wm = warp % 2 * 64, wn = warp / 2 * 32;
+#endif
 
     // The thread's share of the weights: half a row of a tile.
     int row = thread / 2, half = thread % 2;
     Planes planes = planes_of(t.w, t.start);
     bool row_inside = i0 + row < t.m;
     i64 first_group = (i64)min(i0 + row, t.m - 1) * groups;
-    Piece piece;
-    bool inside;
-    auto load_left = [&](int tile) {
+    Piece pieces[PIECES];
+    auto load_left = [&](Piece& piece, int tile) {
         int group = tile * 2 + half;
-        inside = row_inside && group < groups;
         load_piece(piece, planes, first_group + min(group, groups - 1));
     };
-    auto load_right = [&](int tile, int stage) {
+    auto store_left = [&](const Piece& piece, int tile) {
+        store_piece(piece, row_inside && tile * 2 + half < groups, left + tile % 3 * STAGE, row, half);
+    };
+    auto load_right = [&](int tile) {
         for (int i = 0; i < 4; i++) {
             int chunk = thread + 256 * i, r = chunk / 8, c = chunk % 8, at = tile * BK + c * 8;
             bool fits = j0 + r < t.n && at < t.k;
             u64 from = t.x + ((i64)min(j0 + r, t.n - 1) * t.k + (fits ? at : 0)) * 2;
-            copy_async(shared_address(right + stage * STAGE) + swizzled(r, c), from, fits);
+            if (tile < tiles) copy_async(shared_address(right + tile % 4 * STAGE) + swizzled(r, c), from, fits);
         }
         asm volatile("cp.async.commit_group;");
     };
@@ -173,45 +180,53 @@ extern "C" __global__ void __launch_bounds__(256) tile_product(const __grid_cons
 #else
     float sums[4][4][4] = {};
 #endif
-    load_left(0);
-    wait_for_others();
-    load_right(0, 0);
-    store_piece(piece, inside, left, row, half);
-    if (tiles > 1) load_left(1);
-    for (int tile = 0; tile < tiles; tile++) {
-        int stage = tile & 1;
-        asm volatile("cp.async.wait_group 0;");
-#if WARPGROUPS
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-        __syncthreads();
-        u32 a_tile = shared_address(left + stage * STAGE), b_tile = shared_address(right + stage * STAGE);
-#if WARPGROUPS
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-        u64 a = described(a_tile + warp / 4 * 64 * BK * 2), b = described(b_tile);
 #pragma unroll
-        for (int k = 0; k < BK / 16; k++) multiply_tile(sums, a + 2 * k, b + 2 * k);
-        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-        if (tile + 1 < tiles) load_right(tile + 1, stage ^ 1);
-#else
-        if (tile + 1 < tiles) load_right(tile + 1, stage ^ 1);
-        for (int k = 0; k < BK / 16; k++) {
-            u32 a[4][4], b[2][4];
-            for (int m = 0; m < 4; m++) load_matrix(a[m], a_tile + swizzled(wm + m * 16 + lane % 16, k * 2 + lane / 16));
-            for (int n = 0; n < 2; n++)
-                load_matrix(b[n], b_tile + swizzled(wn + n * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
-            for (int m = 0; m < 4; m++)
-                for (int n = 0; n < 4; n++) multiply(sums[m][n], a[m], b[n / 2] + n % 2 * 2);
-        }
-#endif
-        if (tile + 1 < tiles) {
-            store_piece(piece, inside, left + (stage ^ 1) * STAGE, row, half);
-            if (tile + 2 < tiles) load_left(tile + 2);
-        }
+    for (int p = 0; p < PIECES; p++)
+        if (p < tiles) load_left(pieces[p], p);
+    wait_for_others();
+    load_right(0);
+    load_right(1);
+    store_left(pieces[0], 0);
+    if (PIECES < tiles) load_left(pieces[0], PIECES);
+    for (int first = 0; first < tiles; first += PIECES) {
+#pragma unroll
+        for (int p = 0; p < PIECES; p++) {
+            int tile = first + p;
+            if (tile >= tiles) break;
+            asm volatile("cp.async.wait_group 1;");
 #if WARPGROUPS
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
+            __syncthreads();
+            u32 a_tile = shared_address(left + tile % 3 * STAGE), b_tile = shared_address(right + tile % 4 * STAGE);
+#if WARPGROUPS
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            u64 a = described(a_tile + warp / 4 * 64 * BK * 2), b = described(b_tile);
+#pragma unroll
+            for (int k = 0; k < BK / 16; k++) multiply_tile(sums, a + 2 * k, b + 2 * k);
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+            load_right(tile + 2);
+            Piece& next = pieces[(p + 1) % PIECES];
+            if (tile + 1 < tiles) store_left(next, tile + 1);
+            if (tile + 1 + PIECES < tiles) load_left(next, tile + 1 + PIECES);
+#if WARPGROUPS
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+#else
+            for (int k = 0; k < BK / 16; k++) {
+                u32 a[4][4], b[2][4];
+                for (int m = 0; m < 4; m++) load_matrix(a[m], a_tile + swizzled(wm + m * 16 + lane % 16, k * 2 + lane / 16));
+                for (int n = 0; n < 2; n++)
+                    load_matrix(b[n], b_tile + swizzled(wn + n * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
+                for (int m = 0; m < 4; m++)
+                    for (int n = 0; n < 4; n++) multiply(sums[m][n], a[m], b[n / 2] + n % 2 * 2);
+            }
+#endif
+        }
     }
+#if WARPGROUPS
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
     auto put = [&](int line, int column, float sum, float scale) {
         if (line >= t.m) return;
         sum *= scale;

@@ -28,6 +28,8 @@ struct Vector {
 #define TOGETHER (PAIR ? 2 * ROWS : ROWS)
 #define DEEP (TOGETHER >= 4 ? 1 : 4 / TOGETHER)
 #define WARPS 16
+#define AHEAD 2
+#define FETCHED 3  // rows that are asked for ahead
 
 extern __shared__ uint4 memory[];
 
@@ -45,6 +47,27 @@ void load_piece(Piece& piece, const Planes& planes, i64 at) {
 #else
     load_group<WTYPE>(piece.raw, planes, at);
 #endif
+}
+
+// Eighths of the bytes that one load's elements take in each plane.
+int plane_eighths(int plane) {
+    const int bytes[4] = {
+        FLOATS || WTYPE != Q8_0 && WTYPE != Q2_K && WTYPE != Q3_K ? 128 : WTYPE == Q8_0 ? 256 : 64,
+        FLOATS ? 0 : WTYPE == Q4_1 || WTYPE == Q5_0 || WTYPE == Q5_1 || WTYPE == Q5_K || WTYPE == Q3_K ? 32
+            : WTYPE == Q6_K ? 64 : WTYPE == IQ4_XS || WTYPE == MXFP4 ? 8 : 16,
+        WTYPE == Q5_0 || WTYPE == Q5_K || WTYPE == Q6_K ? 16 : WTYPE == Q5_1 ? 32 : WTYPE == Q2_K ? 4 : WTYPE == Q3_K ? 12 : 0,
+        WTYPE == Q6_K || WTYPE == Q3_K ? 2 : 0,
+    };
+    return bytes[plane];
+}
+
+// Asks for a row, so that it is near when its turn comes.
+void fetch_row(const Planes& planes, i64 base, int units) {
+    for (int p = 0; p < 4; p++) {
+        if (!plane_eighths(p)) continue;
+        u64 at = planes.at[p] + base * plane_eighths(p) / 8, end = at + (i64)units * plane_eighths(p) / 8;
+        for (at += threadIdx.x % 32 * 128; at < end; at += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+    }
 }
 
 // A piece times the activations that belong to it.
@@ -108,34 +131,44 @@ void prepare(const Vector& v, int units) {
     const float4* norm = (const float4*)v.norm;
     int fours = v.k / 4;
     float sum_of_squares = 0.0f;
-    for (int base = threadIdx.x / 32 * 32; base < fours; base += blockDim.x) {
-        int i = base + threadIdx.x % 32;
-        float4 a = i < fours ? x[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (v.norm && i < fours) {
-            float4 w = __ldg(norm + i);
-            sum_of_squares += a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w;
-            a.x *= w.x; a.y *= w.y; a.z *= w.z; a.w *= w.w;
+    // Several loads are on their way before the first is used.
+    for (int start = threadIdx.x / 32 * 32; start < fours; start += AHEAD * blockDim.x) {
+        float4 values[AHEAD], factors[AHEAD];
+        for (int n = 0; n < AHEAD; n++) {
+            int i = start + n * blockDim.x + threadIdx.x % 32;
+            values[n] = i < fours ? x[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (v.norm && i < fours) factors[n] = __ldg(norm + i);
         }
+        for (int n = 0; n < AHEAD; n++) {
+            int base = start + n * blockDim.x, i = base + threadIdx.x % 32;
+            if (base >= fours) break;
+            float4 a = values[n];
+            if (v.norm && i < fours) {
+                float4 w = factors[n];
+                sum_of_squares += a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w;
+                a.x *= w.x; a.y *= w.y; a.z *= w.z; a.w *= w.w;
+            }
 #if FLOATS || EXACT
-        if (i < fours) ((float4*)memory)[i % (UNIT / 4) * units + i / (UNIT / 4)] = a;
+            if (i < fours) ((float4*)memory)[i % (UNIT / 4) * units + i / (UNIT / 4)] = a;
 #else
-        float largest = fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w)));
-        for (int step = 1; step < 8; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
-        float d = largest / 127.0f, inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-        int q0 = __float2int_rn(a.x * inverse), q1 = __float2int_rn(a.y * inverse);
-        int q2 = __float2int_rn(a.z * inverse), q3 = __float2int_rn(a.w * inverse);
-        int sum = q0 + q1 + q2 + q3;
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        if (i < fours) {
-            int unit = i / 8, j = i % 8;
-            int* codes = (int*)(memory + (j < 4 ? 0 : units));
-            codes[unit * 4 + j % 4] = (q0 & 255) | (q1 & 255) << 8 | (q2 & 255) << 16 | (u32)q3 << 24;
-            float* numbers = (float*)(memory + 2 * units);
-            if (j == 0) numbers[unit] = d;
-            if (j % 4 == 0) numbers[(1 + j / 4) * units + unit] = d * sum;
-        }
+            float largest = fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w)));
+            for (int step = 1; step < 8; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
+            float d = largest / 127.0f, inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+            int q0 = __float2int_rn(a.x * inverse), q1 = __float2int_rn(a.y * inverse);
+            int q2 = __float2int_rn(a.z * inverse), q3 = __float2int_rn(a.w * inverse);
+            int sum = q0 + q1 + q2 + q3;
+            sum += __shfl_xor_sync(~0u, sum, 1);
+            sum += __shfl_xor_sync(~0u, sum, 2);
+            if (i < fours) {
+                int unit = i / 8, j = i % 8;
+                int* codes = (int*)(memory + (j < 4 ? 0 : units));
+                codes[unit * 4 + j % 4] = (q0 & 255) | (q1 & 255) << 8 | (q2 & 255) << 16 | (u32)q3 << 24;
+                float* numbers = (float*)(memory + 2 * units);
+                if (j == 0) numbers[unit] = d;
+                if (j % 4 == 0) numbers[(1 + j / 4) * units + unit] = d * sum;
+            }
 #endif
+        }
     }
     if (v.norm) {
         sum_of_squares = warp_sum(sum_of_squares);
@@ -155,19 +188,33 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) vector_product(const
     int units = v.k / UNIT, lane = threadIdx.x % 32;
     bool ready = false;
     float factor = 1.0f;
-    for (int row = (blockIdx.x * WARPS + threadIdx.x / 32) * ROWS;; row += gridDim.x * WARPS * ROWS) {
-        // The part that a row is of; with pairs, rows of both parts go together.
+    const int stride = gridDim.x * WARPS * ROWS;
+    // The part that a row is of, and its number there; with pairs, rows of both parts go together.
+    auto part_of = [&](int row, int n) {
+        int r = min(row + (PAIR ? n / 2 : n), v.rows - 1), part = PAIR ? n % 2 : 0;
+        if (!PAIR) while (part + 1 < v.parts && r >= v.part[part + 1].first) part++;
+        return part;
+    };
+    auto row_of = [&](int row, int n, int part) {
+        return min(row + (PAIR ? n / 2 : n), v.rows - 1) - (PAIR ? 0 : v.part[part].first);
+    };
+    auto fetch = [&](int row) {
+        for (int n = 0; n < TOGETHER && row < v.rows; n++) {
+            int part = part_of(row, n);
+            fetch_row(planes_of(v.part[part].w, v.part[part].start), (i64)row_of(row, n, part) * units, units);
+        }
+    };
+    int row = (blockIdx.x * WARPS + threadIdx.x / 32) * ROWS;
+    for (int ahead = 1; ahead < FETCHED; ahead++) fetch(row + ahead * stride);
+    for (;; row += stride) {
         Planes planes[TOGETHER];
         i64 base[TOGETHER];
-        int part_of[TOGETHER], row_of[TOGETHER];
         for (int n = 0; n < TOGETHER; n++) {
-            int r = min(row + (PAIR ? n / 2 : n), v.rows - 1), part = PAIR ? n % 2 : 0;
-            if (!PAIR) while (part + 1 < v.parts && r >= v.part[part + 1].first) part++;
-            part_of[n] = part;
-            row_of[n] = PAIR ? r : r - v.part[part].first;
+            int part = part_of(row, n);
             planes[n] = planes_of(v.part[part].w, v.part[part].start);
-            base[n] = (i64)row_of[n] * units;
+            base[n] = (i64)row_of(row, n, part) * units;
         }
+        fetch(row + FETCHED * stride);
         float sums[TOGETHER] = {};
         Piece pieces[DEEP][TOGETHER];
         bool any = row < v.rows;
@@ -195,10 +242,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) vector_product(const
 #else
         for (int n = 0; n < ROWS; n++) {
             if (row + n >= v.rows) break;
-            const Part& part = v.part[part_of[n]];
+            int number = part_of(row, n), at = row_of(row, n, number);
+            const Part& part = v.part[number];
             float sum = sums[n];
-            if (part.add) sum += ((const float*)part.add)[row_of[n]];
-            ((float*)part.y)[row_of[n]] = sum;
+            if (part.add) sum += ((const float*)part.add)[at];
+            ((float*)part.y)[at] = sum;
         }
 #endif
     }
