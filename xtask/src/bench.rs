@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::{cargo, peers, planner};
+use crate::{cargo, cuda, peers, planner};
 
 /// Benchmarks that are more than a function of the workspace.
 #[derive(Subcommand)]
@@ -12,6 +12,8 @@ pub(crate) enum Kind {
     Kernels,
     /// Measure the kernels of every GPU adapter, software adapters included and named as such.
     Gpu,
+    /// Measure an NVIDIA card's kernels against what its memory and its tensor cores give.
+    Cuda,
     /// Compare with llama.cpp, which is built for it in a project of its own (needs cmake, clang and libclang).
     Peers(peers::Peers),
     /// Plan problems of buffers: how close to the bound, and how fast.
@@ -30,6 +32,7 @@ pub(crate) fn run(kind: Option<&Kind>, options: &[String]) -> Result<()> {
             let mut command = cargo::cargo(&["bench", "-p", "orlop-wgpu", "--bench", "kernels", "--"]);
             return cargo::run(command.args(options));
         }
+        Some(Kind::Cuda) => return cuda::bench(options),
         Some(Kind::Peers(peers)) => return peers::run(peers),
         Some(Kind::Planner(planner)) => return planner::run(planner),
         None => {}

@@ -4,6 +4,7 @@ mod bench;
 mod cargo;
 mod ci;
 mod corpus;
+mod cuda;
 mod packages;
 mod peers;
 mod planner;
@@ -57,6 +58,8 @@ enum Task {
         #[arg(long, value_name = "N")]
         jobs: Option<usize>,
     },
+    /// Build what tests an NVIDIA card, and run it, or put it into a folder to be run where there is one.
+    TestCuda(cuda::TestCuda),
     /// Run every benchmark, or those of one kind.
     Bench {
         #[command(subcommand)]
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Task::Reference { folder } => reference::run(&folder),
         Task::Sanitize { only } => sanitize::run(only),
         Task::TestGgml { folder, jobs } => test_ggml::run(folder, jobs),
+        Task::TestCuda(arguments) => cuda::test(&arguments),
         Task::Bench { kind, options } => bench::run(kind.as_ref(), &options),
     };
     match done {

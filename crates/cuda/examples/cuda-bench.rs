@@ -35,12 +35,20 @@ fn main() {
     square.print("product f16 8192 x 8192 x 8192", bandwidth, rate);
     for dtype in [DType::Q4_0, DType::Q4_1, DType::Q8_0, DType::Q4_K, DType::Q6_K, DType::F16, DType::BF16] {
         for [k, m] in [[4096, 4096], [4096, 11008], [11008, 4096]] {
-            product(&device, dtype, [k, m, 1], NODES).print(&format!("product {dtype} {k} x {m} x 1"), bandwidth, rate);
+            product(&device, dtype, [k, m, 1], NODES).print(
+                &format!("product {dtype} {k} x {m} x 1"),
+                bandwidth,
+                rate,
+            );
         }
     }
     for dtype in [DType::Q4_0, DType::Q4_K, DType::F16] {
         for [k, m] in [[4096, 4096], [4096, 11008], [11008, 4096]] {
-            product(&device, dtype, [k, m, 512], 8).print(&format!("product {dtype} {k} x {m} x 512"), bandwidth, rate);
+            product(&device, dtype, [k, m, 512], 8).print(
+                &format!("product {dtype} {k} x {m} x 512"),
+                bandwidth,
+                rate,
+            );
         }
     }
     for seen in [512, 4096, 16384] {
@@ -86,7 +94,8 @@ fn fastest(device: &Arc<dyn Device>, b: GraphBuilder, inputs: &[(TensorId, Vec<u
         let memory = if tensor.desc.dtype.is_quantized() { weights } else { plain };
         let set = TensorSet::allocate(memory, &[SetTensor::new(tensor.name.as_str(), tensor.desc)]).unwrap();
         // Small numbers in every type: no NaN, no zeros.
-        let bytes: Vec<u8> = (0..tensor.desc.bytes()).map(|index| (index * 37 % 59 + 1) as u8 & 0x3b).collect();
+        let pattern: Vec<u8> = (0..4096).map(|index: u32| (index * 37 % 59 + 1) as u8 & 0x3b).collect();
+        let bytes: Vec<u8> = pattern.iter().copied().cycle().take(tensor.desc.bytes() as usize).collect();
         set.tensors()[0].set(0, &bytes).unwrap();
         externals.insert(leaf, set.tensors()[0].clone());
     }
@@ -145,8 +154,16 @@ fn attention(device: &Arc<dyn Device>, tokens: u64, rows: u64) -> Measured {
     for node in 0..nodes {
         let q = b.input(&format!("q{node}"), DType::F32, &[head, tokens, heads]);
         inputs.push((q, floats(head * tokens * heads)));
-        let [k, v] = ["k", "v"].map(|name| b.state(&format!("{name}{node}"), DType::F16, &[head, rows, heads]));
-        let flash = FlashAttention { scale: 0.1, max_bias: 0.0, soft_cap: 0.0, kv_len: true, mask: false, sinks: false };
+        let [k, v] =
+            ["k", "v"].map(|name| b.state(&format!("{name}{node}"), DType::F16, &[head, rows, heads]));
+        let flash = FlashAttention {
+            scale: 0.1,
+            max_bias: 0.0,
+            soft_cap: 0.0,
+            kv_len: true,
+            mask: false,
+            sinks: false,
+        };
         let y = b.node(Op::FlashAttention(flash), &[q, k, v, seen]);
         b.output(y);
     }

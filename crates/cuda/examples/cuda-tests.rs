@@ -31,7 +31,9 @@ fn main() -> ExitCode {
     let tests: [(&str, fn(&Arc<dyn Device>) -> Vec<String>); 8] = [
         ("conformance", |device| conforms(device, LowerOptions::default())),
         ("unfused", |device| conforms(device, LowerOptions { fusion: false, ..LowerOptions::default() })),
-        ("exact", |device| conforms(device, LowerOptions { precision: Precision::F32, ..LowerOptions::default() })),
+        ("exact", |device| {
+            conforms(device, LowerOptions { precision: Precision::F32, ..LowerOptions::default() })
+        }),
         ("blocks", checks::blocks_are_written_as_the_reference_does),
         ("indices", checks::bad_indices_are_values),
         ("replay", checks::replays_compute_the_same),
@@ -39,7 +41,9 @@ fn main() -> ExitCode {
         ("attention", checks::fast_attention_agrees_with_the_reference),
     ];
     let mut wrong = 0;
-    for (name, test) in tests.into_iter().filter(|(name, _)| chosen.is_empty() || chosen.iter().any(|c| c == name)) {
+    for (name, test) in
+        tests.into_iter().filter(|(name, _)| chosen.is_empty() || chosen.iter().any(|c| c == name))
+    {
         let begin = Instant::now();
         let failures = test(&device);
         failures.iter().for_each(|failure| println!("  {failure}"));
@@ -64,7 +68,8 @@ fn conforms(device: &Arc<dyn Device>, lower: LowerOptions) -> Vec<String> {
         println!("{}", report.markdown());
     }
     println!("{} passed, {} refused, {} failed", report.passed(), report.unsupported(), report.failed());
-    let mut failures: Vec<String> = report.failures.iter().map(|(name, failure)| format!("{name}: {failure}")).collect();
+    let mut failures: Vec<String> =
+        report.failures.iter().map(|(name, failure)| format!("{name}: {failure}")).collect();
     if report.passed() < LEAST_CASES {
         failures.push(format!("{} cases passed, at least {LEAST_CASES} must", report.passed()));
     }

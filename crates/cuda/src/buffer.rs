@@ -5,9 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use orlop_backend::{
-    Buffer, BufferType, Claim, DeviceError, Gate, HostSpan, Layout, PrivateRows,
-};
+use orlop_backend::{Buffer, BufferType, Claim, DeviceError, Gate, HostSpan, Layout, PrivateRows};
 use orlop_graph::{AccessKind, TensorDesc};
 
 use crate::context::Context;

@@ -51,9 +51,9 @@ impl Staging {
 impl Context {
     pub(crate) fn new(driver: Arc<Driver>, device: i32, name: &str) -> Result<Arc<Context>, Error> {
         let raw = driver.retain_context(device)?;
-        let made = driver.set_context(raw).and_then(|()| {
-            Ok((driver.stream()?, driver.event()?, driver.allocate_host(Staging::BYTES)?.0))
-        });
+        let made = driver
+            .set_context(raw)
+            .and_then(|()| Ok((driver.stream()?, driver.event()?, driver.allocate_host(Staging::BYTES)?.0)));
         let (transfer, arrived, base) = made.inspect_err(|_| driver.release_context(device))?;
         let staging = Mutex::new(Staging { base, used: 0, arrivals: 0 });
         let lost = OnceLock::new();

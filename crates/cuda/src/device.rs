@@ -3,8 +3,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use orlop_backend::{
-    Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, Link, LowerOptions, Memory, NodeQuery,
-    Program, Queue, Role, Segment, Steps, Support,
+    Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, Link, LowerOptions, Memory,
+    NodeQuery, Program, Queue, Role, Segment, Steps, Support,
 };
 
 use crate::Error;
@@ -79,13 +79,21 @@ impl CudaDevice {
         }
         let multiprocessors = number(Attribute::Multiprocessors)?;
         // Two transfers a clock on each wire of the bus.
-        let bytes_per_second =
-            f64::from(number(Attribute::MemoryClockKilohertz)?) * 1e3 * 2.0 * f64::from(number(Attribute::BusBits)?) / 8.0;
+        let bytes_per_second = f64::from(number(Attribute::MemoryClockKilohertz)?)
+            * 1e3
+            * 2.0
+            * f64::from(number(Attribute::BusBits)?)
+            / 8.0;
         let clock = f64::from(number(Attribute::ClockKilohertz)?) * 1e3;
         let arch = if capability == 90 { "sm_90a".to_owned() } else { format!("sm_{capability}") };
         let name = if ordinal == 0 { "cuda".to_owned() } else { format!("cuda{ordinal}") };
         let card = Card {
-            description: format!("{}, compute capability {}.{}", driver.device_name(device)?, capability / 10, capability % 10),
+            description: format!(
+                "{}, compute capability {}.{}",
+                driver.device_name(device)?,
+                capability / 10,
+                capability % 10
+            ),
             memory: driver.device_memory(device)?,
             multiprocessors,
             bytes_per_second,
@@ -144,7 +152,8 @@ impl Device for CudaDevice {
     }
 
     fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
-        let program = CudaProgram::new(&self.context, &self.modules, self.card.multiprocessors, steps, bindings)?;
+        let program =
+            CudaProgram::new(&self.context, &self.modules, self.card.multiprocessors, steps, bindings)?;
         Ok(Arc::new(program))
     }
 

@@ -19,7 +19,9 @@ pub(crate) struct CudaEvent {
 impl Event for CudaEvent {
     fn is_done(&self) -> bool {
         // A lost card does nothing any more.
-        self.context.enter().map_or(true, |driver| self.context.note(driver.is_passed(self.raw)).unwrap_or(true))
+        self.context
+            .enter()
+            .map_or(true, |driver| self.context.note(driver.is_passed(self.raw)).unwrap_or(true))
     }
 
     fn wait(&self) -> Result<(), DeviceError> {

@@ -8,8 +8,8 @@ mod product;
 mod rotate;
 mod rows;
 
-pub(crate) use general::has_kernel;
 pub(crate) use attention::{AttentionPlan, RotatedAttention, attention_plan};
+pub(crate) use general::has_kernel;
 pub(crate) use product::{TileProduct, VectorProducts, tiles_take, vector_takes};
 pub(crate) use rotate::Rotation;
 pub(crate) use rows::{Rounded, ScaledNorm, halves_bytes};
@@ -105,6 +105,10 @@ pub(crate) fn launches(site: &Site<'_>, steps: &Steps) -> Result<Vec<Launch>, De
             DECODE | PROMPT => attention::attention(site, step, index, &mut launches)?,
             _ => general::general(site, step, index, &mut launches)?,
         }
+    }
+    // What came before the program is another's: its end is waited for as a whole.
+    if let Some(first) = launches.first_mut() {
+        first.overlaps = false;
     }
     Ok(launches)
 }

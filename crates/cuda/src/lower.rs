@@ -5,10 +5,14 @@
 
 mod fusion;
 mod halves;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 
-use orlop_backend::{Device, DeviceError, Layout, LowerOptions, Precision, Segment, Step, Steps, Temporary, Value};
+use orlop_backend::{
+    Device, DeviceError, Layout, LowerOptions, Precision, Segment, Step, Steps, Temporary, Value,
+};
 use orlop_graph::{Node, NodeId, TensorId};
 
 use crate::kernels::{self, AttentionPlan, DECODE, TILES, VECTOR};
@@ -98,7 +102,9 @@ fn choose_products(draft: &mut Draft<'_>) {
 fn choose_attention(draft: &mut Draft<'_>) {
     for index in 0..draft.steps.len() {
         let step = &draft.steps[index];
-        let Some(id) = step.nodes.last().filter(|_| step.nodes.len() == 1 || step.kernel == DECODE) else { continue };
+        let Some(id) = step.nodes.last().filter(|_| step.nodes.len() == 1 || step.kernel == DECODE) else {
+            continue;
+        };
         let node = draft.node(*id);
         let plan = kernels::attention_plan(draft.segment.graph, node, draft.options.precision);
         let Some(AttentionPlan { kernel, scratch, .. }) = plan else { continue };

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use orlop_backend::DeviceError;
 use sha2::{Digest, Sha256};
 
-use crate::{CudaOptions, Error};
 use crate::context::Context;
 use crate::sys::{Function, Module, Nvrtc};
+use crate::{CudaOptions, Error};
 
 const COMMON: &str = include_str!("kernels/cu/common.cuh");
 const PLANES: &str = include_str!("kernels/cu/planes.cuh");
@@ -121,8 +121,11 @@ impl Modules {
     /// Machine code, from disk if it was compiled before.
     fn cubin(&self, variant: &Variant) -> Result<Vec<u8>, Error> {
         let text = variant.source.text(self.options.sources.as_deref());
-        let file = self.options.cache.as_deref().map(|folder| folder.join(file_name(variant, &text, &self.arch)));
-        if let Some(known) = file.as_deref().and_then(|file| fs::read(file).ok()).filter(|known| !known.is_empty()) {
+        let file =
+            self.options.cache.as_deref().map(|folder| folder.join(file_name(variant, &text, &self.arch)));
+        if let Some(known) =
+            file.as_deref().and_then(|file| fs::read(file).ok()).filter(|known| !known.is_empty())
+        {
             return Ok(known);
         }
         let cubin = self.nvrtc.compile(variant.source.name(), &text, &self.arch, &variant.defines)?;

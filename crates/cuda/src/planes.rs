@@ -106,7 +106,9 @@ impl Planes {
             for (block, packed) in blocks {
                 let source = &block[field.at..field.at + field.bytes];
                 match field.code {
-                    Some((width, run)) if run != own_run(width) => reorder(width, [run, own_run(width)], source, packed),
+                    Some((width, run)) if run != own_run(width) => {
+                        reorder(width, [run, own_run(width)], source, packed)
+                    }
                     _ => packed.copy_from_slice(source),
                 }
             }
@@ -121,7 +123,9 @@ impl Planes {
             for (block, packed) in blocks {
                 let target = &mut block[field.at..field.at + field.bytes];
                 match field.code {
-                    Some((width, run)) if run != own_run(width) => reorder(width, [own_run(width), run], packed, target),
+                    Some((width, run)) if run != own_run(width) => {
+                        reorder(width, [own_run(width), run], packed, target)
+                    }
                     _ => target.copy_from_slice(packed),
                 }
             }

@@ -39,7 +39,14 @@ impl CudaProgram {
     ) -> Result<CudaProgram, DeviceError> {
         let touches = touched(steps, bindings)?;
         let marks = Arc::new(Marks::new(context, steps, bindings)?);
-        let site = Site { context, modules, multiprocessors, bindings, options: &steps.options, marks: marks.device };
+        let site = Site {
+            context,
+            modules,
+            multiprocessors,
+            bindings,
+            options: &steps.options,
+            marks: marks.device,
+        };
         let launches = launches(&site, steps)?;
         Ok(CudaProgram {
             context: Arc::clone(context),
@@ -157,11 +164,19 @@ impl Marks {
         let name = |step: &orlop_backend::Step| {
             let node = step.nodes.last().map(|node| bindings.graph.node(*node));
             let result = node.map(|node| bindings.graph.tensor(node.output).name.clone());
-            (node.map_or_else(|| step.kernel.to_string(), |node| node.op.name().to_owned()), result.unwrap_or_default())
+            (
+                node.map_or_else(|| step.kernel.to_string(), |node| node.op.name().to_owned()),
+                result.unwrap_or_default(),
+            )
         };
         let driver = context.enter()?;
         let (host, device) = context.note_memory(driver.allocate_host(PAGE), "marks", PAGE)?;
-        let marks = Marks { context: Arc::clone(context), host, device, names: steps.steps.iter().map(name).collect() };
+        let marks = Marks {
+            context: Arc::clone(context),
+            host,
+            device,
+            names: steps.steps.iter().map(name).collect(),
+        };
         marks.clear();
         Ok(marks)
     }

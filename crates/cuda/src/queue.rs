@@ -48,7 +48,13 @@ impl Pending {
 impl CudaQueue {
     pub(crate) fn new(context: &Arc<Context>) -> Result<CudaQueue, DeviceError> {
         let stream = context.note(context.enter()?.stream())?;
-        Ok(CudaQueue { context: Arc::clone(context), stream, pending: Arc::default(), claims: Vec::new(), arrivals: 0 })
+        Ok(CudaQueue {
+            context: Arc::clone(context),
+            stream,
+            pending: Arc::default(),
+            claims: Vec::new(),
+            arrivals: 0,
+        })
     }
 
     fn keep(&mut self, claims: &Claims) {

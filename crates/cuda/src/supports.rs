@@ -9,10 +9,15 @@ use crate::kernels::has_kernel;
 use crate::planes::Planes;
 
 /// Whether a node can run with its operands where they are.
-pub(crate) fn supports(node: &NodeQuery<'_>, plain: &Arc<dyn BufferType>, weights: &[Arc<dyn BufferType>]) -> Support {
+pub(crate) fn supports(
+    node: &NodeQuery<'_>,
+    plain: &Arc<dyn BufferType>,
+    weights: &[Arc<dyn BufferType>],
+) -> Support {
     for (operand, tensor) in node.inputs.iter().chain([&node.output]).enumerate() {
         let Some(memory) = tensor.buffer_type else { continue };
-        let in_planes = memory.layout() == Layout::Private && weights.iter().any(|own| same_type(own, memory));
+        let in_planes =
+            memory.layout() == Layout::Private && weights.iter().any(|own| same_type(own, memory));
         let reached = same_type(plain, memory) || (in_planes && takes_planes(node.op, operand, tensor.desc));
         if !reached {
             return Support::No(Reason::BufferType { operand, buffer_type: memory.name().to_owned() });
@@ -44,7 +49,20 @@ fn is_block(dtype: DType) -> bool {
     use DType::*;
     matches!(
         dtype,
-        Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q8_1 | Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | Q8_K | IQ4_NL | IQ4_XS | MXFP4
+        Q4_0 | Q4_1
+            | Q5_0
+            | Q5_1
+            | Q8_0
+            | Q8_1
+            | Q2_K
+            | Q3_K
+            | Q4_K
+            | Q5_K
+            | Q6_K
+            | Q8_K
+            | IQ4_NL
+            | IQ4_XS
+            | MXFP4
     )
 }
 
@@ -80,11 +98,17 @@ fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Rea
     let (count, result) = (inputs.len(), [output]);
     let floats = |tensors: &[&TensorDesc], first| all(is_float, tensors, first);
     let numbers = |operand: usize| all(|dtype| dtype == DType::I32, &inputs[operand..operand + 1], operand);
-    let read = |operand: usize| all(|dtype| is_float(dtype) || is_block(dtype), &inputs[operand..operand + 1], operand);
+    let read = |operand: usize| {
+        all(|dtype| is_float(dtype) || is_block(dtype), &inputs[operand..operand + 1], operand)
+    };
     match op {
-        Op::Dup | Op::Cont | Op::Repeat { .. } | Op::Concat { .. } | Op::Pad { .. } | Op::Roll { .. } | Op::Set(_) => {
-            Ok(())
-        }
+        Op::Dup
+        | Op::Cont
+        | Op::Repeat { .. }
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Roll { .. }
+        | Op::Set(_) => Ok(()),
         Op::Cast { .. } | Op::Copy => convertible([inputs[0].dtype, output.dtype], [0, count]),
         Op::GetRows => {
             numbers(1)?;
@@ -97,7 +121,9 @@ fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Rea
         }
         Op::Acc(patch) => {
             let element = output.dtype.block_bytes();
-            if !patch.offset.is_multiple_of(element) || patch.strides.iter().any(|stride| !stride.is_multiple_of(element)) {
+            if !patch.offset.is_multiple_of(element)
+                || patch.strides.iter().any(|stride| !stride.is_multiple_of(element))
+            {
                 return Err(Reason::Strides { operand: 0 });
             }
             floats(inputs, 0)
@@ -115,11 +141,19 @@ fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Rea
         Op::FlashAttention(flash) => {
             let longest = inputs[0].extents[0].max(inputs[2].extents[0]);
             if longest > LONGEST_HEAD {
-                return Err(Reason::Limit { limit: "the length of a head", value: longest, max: LONGEST_HEAD });
+                return Err(Reason::Limit {
+                    limit: "the length of a head",
+                    value: longest,
+                    max: LONGEST_HEAD,
+                });
             }
             flash.kv_len_slot().map_or(Ok(()), numbers)?;
             let rest = 3 + usize::from(flash.kv_len);
-            floats(&inputs[..1], 0).and(read(1)).and(read(2)).and(floats(&inputs[rest..], rest)).and(floats(&result, count))
+            floats(&inputs[..1], 0)
+                .and(read(1))
+                .and(read(2))
+                .and(floats(&inputs[rest..], rest))
+                .and(floats(&result, count))
         }
         Op::SsmScan => {
             numbers(6)?;

@@ -54,11 +54,15 @@ fn outputs(device: &Arc<dyn Device>, graph: &Arc<orlop_graph::Graph>, feeds: &Fe
             }
         }
         session.run(plan, &RunOptions::default()).unwrap();
-        results = graph.outputs().iter().map(|id| {
-            let mut bytes = vec![0; graph.tensor(*id).desc.bytes() as usize];
-            session.get(plan, *id, &mut bytes).unwrap();
-            bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
-        }).collect();
+        results = graph
+            .outputs()
+            .iter()
+            .map(|id| {
+                let mut bytes = vec![0; graph.tensor(*id).desc.bytes() as usize];
+                session.get(plan, *id, &mut bytes).unwrap();
+                bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            })
+            .collect();
     }
     results
 }
@@ -70,15 +74,38 @@ fn expected(graph: &Arc<orlop_graph::Graph>, feeds: &Feeds) -> Vec<Vec<f32>> {
     graph.outputs().iter().map(|id| outputs.f32s(*id).unwrap()).collect()
 }
 
-fn compare(name: &str, device: &Arc<dyn Device>, graph: &Arc<orlop_graph::Graph>, feeds: &Feeds, limit: f64) -> Option<String> {
+fn compare(
+    name: &str,
+    device: &Arc<dyn Device>,
+    graph: &Arc<orlop_graph::Graph>,
+    feeds: &Feeds,
+    limit: f64,
+) -> Option<String> {
     let (found, wanted) = (outputs(device, graph, feeds), expected(graph, feeds));
-    let worst = found.iter().zip(&wanted).map(|(a, b)| error(a, b)).fold(0.0, |worst: f64, e| if e.is_nan() { f64::INFINITY } else { worst.max(e) });
+    let worst = found
+        .iter()
+        .zip(&wanted)
+        .map(|(a, b)| error(a, b))
+        .fold(0.0, |worst: f64, e| if e.is_nan() { f64::INFINITY } else { worst.max(e) });
     (worst > limit).then(|| format!("{name}: error {worst:.2e}, at most {limit:.0e} is allowed"))
 }
 
 const TYPES: [DType; 15] = [
-    DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q2_K, DType::Q3_K, DType::Q4_K, DType::Q5_K,
-    DType::Q6_K, DType::IQ4_NL, DType::IQ4_XS, DType::MXFP4, DType::F16, DType::BF16,
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q8_0,
+    DType::Q2_K,
+    DType::Q3_K,
+    DType::Q4_K,
+    DType::Q5_K,
+    DType::Q6_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
+    DType::MXFP4,
+    DType::F16,
+    DType::BF16,
 ];
 
 fn weights(dtype: DType, seed: u64, k: u64, m: u64) -> Vec<u8> {
@@ -159,12 +186,21 @@ pub(super) fn fast_attention_agrees_with_the_reference(device: &Arc<dyn Device>)
                 b.permute(split, [0, 2, 1, 3])
             });
             let q_permuted = b.permute(q_turned, [0, 2, 1, 3]);
-            let flash = FlashAttention { scale: 0.3, max_bias: 0.0, soft_cap: 0.0, kv_len: true, mask: false, sinks: false };
+            let flash = FlashAttention {
+                scale: 0.3,
+                max_bias: 0.0,
+                soft_cap: 0.0,
+                kv_len: true,
+                mask: false,
+                sinks: false,
+            };
             let attended = b.node(Op::FlashAttention(flash), &[q_permuted, cached[0], cached[1], seen]);
             b.output(attended);
             let graph = Arc::new(b.build().unwrap());
             let mut feeds: Feeds = Vec::new();
-            for (id, count) in [(q, head * heads * tokens), (k, head * kv_heads * tokens), (v, head * kv_heads * tokens)] {
+            for (id, count) in
+                [(q, head * heads * tokens), (k, head * kv_heads * tokens), (v, head * kv_heads * tokens)]
+            {
                 feeds.push((id, f32_bytes(&numbers(count + 3, count as usize))));
             }
             for cache in [k_cache, v_cache] {
@@ -174,7 +210,8 @@ pub(super) fn fast_attention_agrees_with_the_reference(device: &Arc<dyn Device>)
             for (id, first) in [(positions, past), (rows, past), (seen, past + 1)] {
                 feeds.push((id, i32_bytes(&count(first))));
             }
-            let name = format!("{dtype} {mode:?} head {head} heads {heads}/{kv_heads} tokens {tokens} past {past}");
+            let name =
+                format!("{dtype} {mode:?} head {head} heads {heads}/{kv_heads} tokens {tokens} past {past}");
             failures.extend(compare(&name, device, &graph, &feeds, 1e-4));
         }
     }
@@ -244,10 +281,21 @@ pub(super) fn blocks_are_written_as_the_reference_does(device: &Arc<dyn Device>)
         let found = run_planned(device, &graph, &vec![(x, f32_bytes(&values))], &Default::default()).unwrap();
         let mut wanted = vec![0; graph.tensor(y).desc.bytes() as usize];
         encode(dtype, &values, &mut wanted).unwrap();
-        let other: Vec<String> = found[0].1.iter().zip(&wanted).enumerate().filter(|(_, (a, b))| a != b)
-            .map(|(at, (a, b))| format!("{at}: {a} for {b}")).collect();
+        let other: Vec<String> = found[0]
+            .1
+            .iter()
+            .zip(&wanted)
+            .enumerate()
+            .filter(|(_, (a, b))| a != b)
+            .map(|(at, (a, b))| format!("{at}: {a} for {b}"))
+            .collect();
         if !other.is_empty() {
-            failures.push(format!("{dtype}: {} of {} bytes differ: {}", other.len(), wanted.len(), other[..other.len().min(8)].join(", ")));
+            failures.push(format!(
+                "{dtype}: {} of {} bytes differ: {}",
+                other.len(),
+                wanted.len(),
+                other[..other.len().min(8)].join(", ")
+            ));
         }
     }
     failures

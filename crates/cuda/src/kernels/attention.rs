@@ -99,13 +99,21 @@ impl RotatedAttention {
             && heads(token.q.0, q.desc.extents[2])
             && heads(token.k.0, kv_heads)
             && graph.tensor(token.v.0).desc.extents[0] == head * kv_heads
-            && graph.root_leaf(token.positions) == Some(Leaf::Input);
+            && [token.positions, token.indices, node.inputs[3]]
+                .iter()
+                .all(|id| graph.root_leaf(*id) == Some(Leaf::Input));
         fits.then_some(RotatedAttention { rotation, token, flash: *flash })
     }
 
     /// The rotated queries, which are nowhere in memory.
     pub(crate) fn queries(&self) -> TensorId {
         self.token.q.1
+    }
+
+    /// What it reads before the kernels in front of it have ended, but for its own row of the caches.
+    pub(crate) fn reads_early(&self, graph: &Graph) -> Vec<TensorId> {
+        let seen = graph.node(self.flash).inputs[3];
+        vec![self.token.positions, self.token.indices, seen, self.token.k.1, self.token.v.1]
     }
 
     pub(crate) fn reads(&self, graph: &Graph) -> Vec<TensorId> {
@@ -214,7 +222,9 @@ pub(super) fn attention(
     };
     let node = step.nodes.last().map(|node| site.graph().node(*node)).ok_or_else(|| misfit(site, step))?;
     let plan = attention_plan(site.graph(), node, site.options.precision);
-    let (Some(plan), Op::FlashAttention(parameters)) = (plan, &node.op) else { return Err(misfit(site, step)) };
+    let (Some(plan), Op::FlashAttention(parameters)) = (plan, &node.op) else {
+        return Err(misfit(site, step));
+    };
     let [q, k, v] = [0, 1, 2].map(|slot| site.desc(node.inputs[slot]));
     let [k_at, v_at, seen] = [1, 2, 3].map(|slot| site.at(node.inputs[slot]));
     let (q_at, q_head) = match &rotated {
@@ -288,7 +298,8 @@ pub(super) fn attention(
         format!("ROTATED={}", u8::from(rotated.is_some())),
     ];
     let variant = Variant { source: Source::Decode, defines: defines.into() };
-    let spread = Spread { grid: [(heads / group) as u32, plan.splits as u32, 1], block: 256, shared_bytes: 0 };
+    let spread =
+        Spread { grid: [(heads / group) as u32, plan.splits as u32, 1], block: 256, shared_bytes: 0 };
     launches.push(site.launch(&variant, "decode", spread, &parameter)?);
     if plan.splits > 1 {
         let spread = Spread { grid: [heads as u32, 1, 1], block: head as u32, shared_bytes: 0 };

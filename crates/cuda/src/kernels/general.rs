@@ -75,7 +75,8 @@ fn call(node: &Node, inputs: &[TensorDesc], output: &TensorDesc) -> Option<Call>
     Some(match &node.op {
         Op::Dup | Op::Cont | Op::Cast { .. } | Op::Copy => {
             let same = inputs[0].dtype == output.dtype;
-            let block = [output.dtype.block_bytes(), output.dtype.block_elements()].map(|number| number as i64);
+            let block =
+                [output.dtype.block_bytes(), output.dtype.block_elements()].map(|number| number as i64);
             integers(of("op_copy", 0), if same { &block } else { &[] })
         }
         Op::Repeat { .. } => Call { integers: blocks_of(output), ..of("op_rearrange", 0) },
@@ -124,7 +125,9 @@ fn call(node: &Node, inputs: &[TensorDesc], output: &TensorDesc) -> Option<Call>
             let call = integers(rows(of("op_soft_max", 0)), &[soft_max.mask, soft_max.sinks].map(i64::from));
             floats(call, &[soft_max.scale, soft_max.max_bias])
         }
-        Op::DiagMaskInf { past } => floats(integers(of("op_diag_mask", 0), &[i64::from(*past)]), &[f32::NEG_INFINITY]),
+        Op::DiagMaskInf { past } => {
+            floats(integers(of("op_diag_mask", 0), &[i64::from(*past)]), &[f32::NEG_INFINITY])
+        }
         Op::DiagMaskZero { past } => integers(of("op_diag_mask", 0), &[i64::from(*past)]),
         Op::MulMat => {
             let [m, n, a, b] = output.extents;
@@ -144,7 +147,10 @@ fn call(node: &Node, inputs: &[TensorDesc], output: &TensorDesc) -> Option<Call>
             let slots = [flash.kv_len_slot(), flash.mask_slot(), flash.sinks_slot()];
             let slots = slots.map(|slot| slot.unwrap_or(0) as i64);
             let queries = inputs[0].extents[1..].iter().product::<u64>();
-            let call = integers(Call { work: Work::Blocks(queries.div_ceil(8)), ..of("op_flash_attention", 0) }, &slots);
+            let call = integers(
+                Call { work: Work::Blocks(queries.div_ceil(8)), ..of("op_flash_attention", 0) },
+                &slots,
+            );
             floats(call, &[flash.scale, flash.max_bias, flash.soft_cap])
         }
         Op::Im2Col { window: w, two_d, .. } => {
@@ -191,14 +197,26 @@ pub(super) fn general(
     let node = site.graph().node(node);
     let output = site.tensor(node.output)?;
     let inputs = node.inputs.iter().map(|id| site.tensor(*id)).collect::<Result<Vec<_>, _>>()?;
+    let moved = matches!(node.op, Op::Dup | Op::Cont | Op::Copy)
+        && site.desc(node.inputs[0]).dtype == site.desc(node.output).dtype
+        && site.desc(node.inputs[0]).is_contiguous()
+        && site.desc(node.output).is_contiguous()
+        && (inputs[0].at | output.at).is_multiple_of(16);
     match &node.op {
+        _ if moved => {
+            let bytes = site.desc(node.output).bytes();
+            let work = Work::Blocks(bytes.div_ceil(16 * 256));
+            let call = Call { kernel: "op_move", integers: filled(&[bytes as i64]), work, ..Call::default() };
+            start(site, index, &call, &inputs[..1], output, launches)
+        }
         Op::Concat { axis } => {
             let mut offset = [0; 4];
             for (id, input) in node.inputs.iter().zip(&inputs) {
                 let desc = site.desc(*id);
                 let mut integers = blocks_of(desc);
                 integers[..4].copy_from_slice(&offset);
-                let call = Call { kernel: "op_rearrange", op: 3, integers, work: Work::Elements, ..Call::default() };
+                let call =
+                    Call { kernel: "op_rearrange", op: 3, integers, work: Work::Elements, ..Call::default() };
                 start(site, index, &call, std::slice::from_ref(input), output, launches)?;
                 let axis = usize::from(*axis);
                 let step = if axis == 0 { desc.dtype.block_elements() } else { 1 };
@@ -209,7 +227,8 @@ pub(super) fn general(
         Op::Set(patch) | Op::Acc(patch) => {
             if inputs[0].at != output.at {
                 let desc = site.desc(node.output);
-                let block = [desc.dtype.block_bytes(), desc.dtype.block_elements()].map(|number| number as i64);
+                let block =
+                    [desc.dtype.block_bytes(), desc.dtype.block_elements()].map(|number| number as i64);
                 let call = Call { kernel: "op_copy", integers: filled(&block), ..Call::default() };
                 start(site, index, &call, &inputs[..1], output, launches)?;
             }

@@ -1,6 +1,6 @@
 use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Precision, Step};
-use orlop_graph::{DType, Gate, Graph, Node, NodeId, Op, TensorDesc, TensorId};
+use orlop_graph::{DType, Gate, Graph, Leaf, Node, NodeId, Op, TensorDesc, TensorId};
 
 use super::rows::{ScaledNorm, halves_bytes};
 use super::{Launch, Site, Spread, misfit, wide_rows};
@@ -9,11 +9,10 @@ use crate::planes::Planes;
 
 /// Most matrices of one launch.
 pub(crate) const MOST_PARTS: usize = 4;
-/// Warps of a block of the vector kernel.
-const WARPS: u64 = 16;
-/// Blocks of it on a multiprocessor: half of what there is room for, so that the next kernel's weights are on their way
-/// before this one has ended.
-const BLOCKS: u64 = 1;
+/// Warps of a multiprocessor for the vector kernel. One block has them all, as every block rounds the activations anew.
+const WARPS: u64 = 32;
+/// Warps of a block where there are not rows for all: so that more multiprocessors have some.
+const FEW_WARPS: u64 = 8;
 /// Most bytes of activations that a block of it keeps.
 const MOST_SHARED: u64 = 100 << 10;
 
@@ -45,15 +44,19 @@ fn has_planes(desc: &TensorDesc) -> bool {
 /// Whether weights in blocks are used in planes; others cannot be read quickly.
 fn readable(desc: &TensorDesc, in_planes: bool) -> bool {
     match desc.dtype {
-        DType::F32 => desc.extents[0].is_multiple_of(4) && desc.is_contiguous(),
-        DType::F16 | DType::BF16 => desc.extents[0].is_multiple_of(8) && desc.is_contiguous(),
+        DType::F32 | DType::F16 | DType::BF16 => desc.extents[0].is_multiple_of(8) && desc.is_contiguous(),
         _ => in_planes && has_planes(desc),
     }
 }
 
+/// Whether nothing in a run writes a matrix: kernels read it before the ones in front of them have ended.
+fn is_fixed(graph: &Graph, matrix: TensorId) -> bool {
+    graph.root_leaf(matrix) == Some(Leaf::Weight)
+}
+
 /// Whether the vector kernel computes a product.
 pub(crate) fn vector_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool {
-    if node.op != Op::MulMat {
+    if node.op != Op::MulMat || !is_fixed(graph, node.inputs[0]) {
         return false;
     }
     let [a, b] = [node.inputs[0], node.inputs[1]].map(|id| &graph.tensor(id).desc);
@@ -72,7 +75,7 @@ pub(crate) fn vector_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool 
 
 /// Whether the kernel on tensor cores computes a product.
 pub(crate) fn tiles_take(graph: &Graph, node: &Node, in_planes: bool) -> bool {
-    if node.op != Op::MulMat {
+    if node.op != Op::MulMat || !is_fixed(graph, node.inputs[0]) {
         return false;
     }
     let [a, b] = [node.inputs[0], node.inputs[1]].map(|id| &graph.tensor(id).desc);
@@ -149,7 +152,9 @@ impl VectorProducts {
         if parts.iter().any(|part| dtype(part) != dtype(&parts[0])) {
             return None;
         }
-        if norm.is_some_and(|norm| norm.output != x || norm.bias.is_some() || graph.tensor(norm.x).desc.rows() != 1) {
+        if norm.is_some_and(|norm| {
+            norm.output != x || norm.bias.is_some() || graph.tensor(norm.x).desc.rows() != 1
+        }) {
             return None;
         }
         Some(VectorProducts { x: norm.map_or(x, |norm| norm.x), norm, parts, gate })
@@ -206,16 +211,36 @@ pub(super) fn gate_number(gate: Gate) -> Option<i32> {
     })
 }
 
-/// Blocks for rows of which a warp takes `together` at a time: as many as are resident, each with as many rows as others.
-fn vector_blocks(rows: u64, together: u64, multiprocessors: u32) -> u64 {
-    let all = rows.div_ceil(together * WARPS);
-    let resident = BLOCKS * u64::from(multiprocessors);
-    all.div_ceil(all.div_ceil(resident).max(1))
+/// How rows are spread: those that a warp takes at a time, warps of a block, and blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct VectorSpread {
+    together: u64,
+    warps: u64,
+    blocks: u64,
+}
+
+/// Short rows are few loads, so a warp takes several at a time, but never of two parts. Every warp has as many as others.
+fn vector_spread(parts: &[u64], k: u64, gated: bool, multiprocessors: u32) -> VectorSpread {
+    let rows: u64 = if gated { parts[0] } else { parts.iter().sum() };
+    let all = WARPS * u64::from(multiprocessors);
+    let fits = |together: &u64| {
+        let whole = gated || parts.iter().all(|part| part.is_multiple_of(*together));
+        k <= 2048 && whole && rows / together >= all
+    };
+    let choices: &[u64] = if gated { &[2] } else { &[4, 2] };
+    let together = choices.iter().copied().find(fits).unwrap_or(1);
+    let pieces = rows.div_ceil(together);
+    if pieces * 2 <= all {
+        return VectorSpread { together, warps: FEW_WARPS, blocks: pieces.div_ceil(FEW_WARPS) };
+    }
+    let goes = pieces.div_ceil(all).max(1);
+    VectorSpread { together, warps: WARPS, blocks: pieces.div_ceil(WARPS * goes) }
 }
 
 pub(super) fn vector(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
     let products = VectorProducts::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
-    let mut parts = [PartParameter::zeroed(); MOST_PARTS];
+    let nobody = PartParameter { first: i32::MAX, ..PartParameter::zeroed() };
+    let mut parts = [nobody; MOST_PARTS];
     let mut rows = 0;
     for (part, parameter) in products.parts.iter().zip(&mut parts) {
         let (w, starts, _) = site.planes(part.matrix)?;
@@ -233,13 +258,9 @@ pub(super) fn vector(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -
     let matrix = site.desc(products.parts[0].matrix);
     let (k, dtype) = (matrix.extents[0], matrix.dtype);
     let exact = site.options.precision == Precision::F32;
-    // Short rows are few loads: a warp then takes several at a time.
-    let short = k <= 2048 && rows >= 4 * BLOCKS * WARPS * u64::from(site.multiprocessors);
-    let together = match (short, products.gate.is_some()) {
-        (false, _) => 1,
-        (true, true) => 2,
-        (true, false) => 4,
-    };
+    let each: Vec<u64> = products.parts.iter().map(|part| site.desc(part.matrix).extents[1]).collect();
+    let VectorSpread { together, warps, blocks } =
+        vector_spread(&each, k, products.gate.is_some(), site.multiprocessors);
     let variant = Variant {
         source: Source::Vector,
         defines: vec![
@@ -247,6 +268,7 @@ pub(super) fn vector(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -
             format!("ROWS={together}"),
             format!("EXACT={}", u8::from(exact)),
             format!("PAIR={}", u8::from(products.gate.is_some())),
+            format!("WARPS={warps}"),
         ],
     };
     let parameter = VectorParameter {
@@ -261,10 +283,9 @@ pub(super) fn vector(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -
         gap: 0,
     };
     let rounded = dtype.is_quantized() && !exact;
-    // Rounded: a byte an element, and three numbers for 32.
-    let shared = if rounded { k + k / 32 * 12 } else { k * 4 };
-    let blocks = vector_blocks(rows, together, site.multiprocessors);
-    let spread = Spread { shared_bytes: shared as u32, ..Spread::new(blocks, 32 * WARPS as u32) };
+    // Rounded: a byte an element, and up to four numbers for 32.
+    let shared = if rounded { k + k / 32 * 16 } else { k * 4 };
+    let spread = Spread { shared_bytes: shared as u32, ..Spread::new(blocks, 32 * warps as u32) };
     launches.push(site.launch(&variant, "vector_product", spread, &parameter)?);
     Ok(())
 }
@@ -309,10 +330,11 @@ struct TilesParameter {
 
 /// Results of a block in each direction, and bytes of its shared memory.
 const TILE: u64 = 128;
-const TILE_SHARED: u32 = (7 * 16 << 10) + 1024;
+const TILE_SHARED: u32 = (6 * 32 << 10) + 1024;
 
 pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
-    let TileProduct { x, part } = TileProduct::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
+    let TileProduct { x, part } =
+        TileProduct::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
     let (matrix, activations) = (site.desc(part.matrix), site.desc(x));
     let (k, m, n) = (matrix.extents[0], matrix.extents[1], activations.extents[1]);
     let (w, starts, _) = site.planes(part.matrix)?;
@@ -335,7 +357,7 @@ pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) ->
     let variant =
         Variant { source: Source::Tiles, defines: vec![format!("WTYPE={}", matrix.dtype.gguf_id())] };
     let grid = [m.div_ceil(TILE) as u32, n.div_ceil(TILE) as u32, 1];
-    let spread = Spread { grid, block: 256, shared_bytes: TILE_SHARED };
+    let spread = Spread { grid, block: 512, shared_bytes: TILE_SHARED };
     launches.push(site.launch(&variant, "tile_product", spread, &parameter)?);
     Ok(())
 }
@@ -345,12 +367,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_spread_evenly_over_resident_blocks() {
-        // 4096 rows: two for each warp of 128 blocks.
-        assert_eq!(vector_blocks(4096, 1, 132), 128);
-        // 11008 rows in six goes of 115 blocks, rather than five full ones and a part.
-        assert_eq!(vector_blocks(11008, 1, 132), 115);
-        assert_eq!(vector_blocks(1, 1, 132), 1);
-        assert_eq!(vector_blocks(0, 1, 132), 0);
+    fn rows_are_spread_evenly_over_the_card() {
+        let spread = |parts: &[u64], k, gated| {
+            let VectorSpread { together, warps, blocks } = vector_spread(parts, k, gated, 132);
+            (together, warps, blocks)
+        };
+        assert_eq!(spread(&[4096], 4096, false), (1, 32, 128));
+        // Three rows for each warp, rather than two for all and a third for some.
+        assert_eq!(spread(&[4096, 4096, 4096], 4096, false), (1, 32, 128));
+        assert_eq!(spread(&[11008, 11008], 4096, true), (1, 32, 115));
+        // Short rows go together, few rows to many multiprocessors.
+        assert_eq!(spread(&[49152], 576, false), (4, 32, 128));
+        assert_eq!(spread(&[576, 192, 192], 576, false), (1, 8, 120));
+        // A warp never has rows of two parts.
+        assert_eq!(spread(&[24575, 24577], 576, false).0, 1);
     }
 }

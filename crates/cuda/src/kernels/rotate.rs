@@ -62,7 +62,10 @@ impl Rotation {
                     if !plain {
                         return None;
                     }
-                    rotation.add(x.extents[2], Job { x: node.inputs[0], output: node.output, indices: None, turned: true })?;
+                    rotation.add(
+                        x.extents[2],
+                        Job { x: node.inputs[0], output: node.output, indices: None, turned: true },
+                    )?;
                 }
                 Op::SetRows => {
                     let [into, rows, indices] = node.inputs[..] else { return None };
@@ -81,7 +84,9 @@ impl Rotation {
                     let turned = rotation.jobs.iter_mut().find(|job| job.turned && job.output == root.root);
                     match turned {
                         Some(job) => {
-                            let whole = root.offset == 0 && source.is_contiguous() && source.bytes() == desc(job.output).bytes();
+                            let whole = root.offset == 0
+                                && source.is_contiguous()
+                                && source.bytes() == desc(job.output).bytes();
                             if !whole || job.indices.is_some() {
                                 return None;
                             }
@@ -100,7 +105,8 @@ impl Rotation {
     }
 
     fn add(&mut self, tokens: u64, job: Job) -> Option<()> {
-        let fits = self.jobs.len() < MOST_JOBS && tokens > 0 && (self.jobs.is_empty() || self.tokens == tokens);
+        let fits =
+            self.jobs.len() < MOST_JOBS && tokens > 0 && (self.jobs.is_empty() || self.tokens == tokens);
         self.tokens = tokens;
         self.jobs.push(job);
         fits.then_some(())
@@ -122,7 +128,12 @@ impl Rotation {
     pub(crate) fn one_token(&self) -> Option<OneToken> {
         let [q, k, v] = self.jobs[..] else { return None };
         let (_, positions, _) = self.turn.filter(|_| self.tokens == 1)?;
-        let fits = q.turned && q.indices.is_none() && k.turned && k.indices.is_some() && !v.turned && k.indices == v.indices;
+        let fits = q.turned
+            && q.indices.is_none()
+            && k.turned
+            && k.indices.is_some()
+            && !v.turned
+            && k.indices == v.indices;
         let indices = k.indices.filter(|_| fits)?;
         Some(OneToken { q: (q.x, q.output), k: (k.x, k.output), v: (v.x, v.output), indices, positions })
     }
@@ -133,7 +144,10 @@ impl Rotation {
         let (mode, sections) = mode(&rope);
         Ok(TurnParameter {
             positions: self.turn.map_or(Ok(0), |(_, positions, _)| site.at(positions))?,
-            factors: self.turn.and_then(|(_, _, factors)| factors).map_or(Ok(0), |factors| site.at(factors))?,
+            factors: self
+                .turn
+                .and_then(|(_, _, factors)| factors)
+                .map_or(Ok(0), |factors| site.at(factors))?,
             mode,
             dims: rope.dims as i32,
             sections: sections.map(|size| size as i32),
@@ -155,7 +169,8 @@ pub(super) fn yarn(rope: &Rope) -> ([f32; 2], f32) {
     };
     let low = turns_at(rope.beta_fast).floor().max(0.0);
     let high = turns_at(rope.beta_slow).ceil().min(dims - 1.0);
-    let correction = if rope.ext_factor == 0.0 { 1.0 } else { 1.0 + 0.1 * (1.0 / f64::from(rope.freq_scale)).ln() };
+    let correction =
+        if rope.ext_factor == 0.0 { 1.0 } else { 1.0 + 0.1 * (1.0 / f64::from(rope.freq_scale)).ln() };
     ([low as f32, high as f32], (f64::from(rope.attn_factor) * correction) as f32)
 }
 

@@ -76,7 +76,11 @@ fn row_threads(k: u64) -> u32 {
     (k / 4).next_multiple_of(32).clamp(32, 1024) as u32
 }
 
-pub(super) fn scaled_norm(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
+pub(super) fn scaled_norm(
+    site: &Site<'_>,
+    step: &Step,
+    launches: &mut Vec<Launch>,
+) -> Result<(), DeviceError> {
     let norm = ScaledNorm::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
     let desc = site.desc(norm.x);
     let k = desc.extents[0];
@@ -163,7 +167,8 @@ pub(crate) fn halves_bytes(k: u64, rows: u64) -> [u64; 2] {
 
 /// Reads activations, or what they are computed from, and last a weight that says to which halves; writes a temporary.
 pub(super) fn halves(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
-    let (Some(Value::Tensor(x)), Some(Value::Tensor(weight))) = (step.reads.first(), step.reads.last()) else {
+    let (Some(Value::Tensor(x)), Some(Value::Tensor(weight))) = (step.reads.first(), step.reads.last())
+    else {
         return Err(misfit(site, step));
     };
     let rounded = if step.nodes.is_empty() {

@@ -6,7 +6,8 @@ use orlop_graph::{NodeId, Origin, TensorId};
 
 use super::Draft;
 use crate::kernels::{
-    DECODE, ROTATE, RotatedAttention, Rotation, SCALED_NORM, ScaledNorm, TILES, TileProduct, VECTOR, VectorProducts,
+    DECODE, ROTATE, RotatedAttention, Rotation, SCALED_NORM, ScaledNorm, TILES, TileProduct, VECTOR,
+    VectorProducts,
 };
 
 /// How far apart two steps may be that become one.
@@ -32,12 +33,18 @@ const RULES: [Rule; 8] = [
     Rule { first: &["rope"], second: &["set_rows"], feeds: true, kernel: ROTATE },
     // Neighbours.
     Rule { first: &[VECTOR], second: &[VECTOR], feeds: false, kernel: VECTOR },
-    Rule { first: &["rope", "set_rows", ROTATE], second: &["rope", "set_rows", ROTATE], feeds: false, kernel: ROTATE },
+    Rule {
+        first: &["rope", "set_rows", ROTATE],
+        second: &["rope", "set_rows", ROTATE],
+        feeds: false,
+        kernel: ROTATE,
+    },
     // Once they are together.
     Rule { first: &[VECTOR], second: GATES, feeds: true, kernel: VECTOR },
 ];
 
-const NORM_INTO_PRODUCTS: Rule = Rule { first: &[SCALED_NORM], second: &[VECTOR], feeds: true, kernel: VECTOR };
+const NORM_INTO_PRODUCTS: Rule =
+    Rule { first: &[SCALED_NORM], second: &[VECTOR], feeds: true, kernel: VECTOR };
 
 pub(super) fn fuse(draft: &mut Draft<'_>) {
     for rule in RULES.iter().chain([&NORM_INTO_PRODUCTS]) {
@@ -54,11 +61,18 @@ fn attend_at_once(draft: &mut Draft<'_>) {
         let [first, second] = [&draft.steps[index], &draft.steps[index + 1]];
         let nodes = [&first.nodes[..], &second.nodes].concat();
         let fits = first.kernel == ROTATE && second.kernel == "flash_attention";
-        let parsed = if fits { RotatedAttention::parse(graph, &nodes, draft.options.precision) } else { None };
+        let parsed =
+            if fits { RotatedAttention::parse(graph, &nodes, draft.options.precision) } else { None };
         let alone = |attention: &RotatedAttention| {
             let queries = attention.queries();
             let readers = draft.steps.iter().filter(|step| draft.roots(&step.reads).contains(&queries));
-            !draft.seen.contains(&queries) && readers.count() == 1
+            let early: Vec<Value> = attention.reads_early(graph).into_iter().map(Value::Tensor).collect();
+            let early = draft.roots(&early);
+            let others = draft.steps.iter().enumerate().filter(|(other, _)| *other != index);
+            let mut written = others.flat_map(|(_, step)| draft.roots(&step.writes));
+            !draft.seen.contains(&queries)
+                && readers.count() == 1
+                && !written.any(|root| early.contains(&root))
         };
         if let Some(attention) = parsed.filter(alone) {
             let values = |ids: Vec<TensorId>| ids.into_iter().map(Value::Tensor).collect();
@@ -87,8 +101,11 @@ fn apply(draft: &mut Draft<'_>, rule: &Rule) {
         if !rule.first.contains(&&*draft.steps[index].kernel) {
             continue;
         }
-        let other = if rule.feeds { sole_reader(draft, &readers, index) } else { neighbour(draft, rule, index) };
-        let Some(other) = other.filter(|other| rule.second.contains(&&*draft.steps[*other].kernel)) else { continue };
+        let other =
+            if rule.feeds { sole_reader(draft, &readers, index) } else { neighbour(draft, rule, index) };
+        let Some(other) = other.filter(|other| rule.second.contains(&&*draft.steps[*other].kernel)) else {
+            continue;
+        };
         if !can_wait(draft, &gone, index, other) {
             continue;
         }
@@ -132,7 +149,8 @@ fn neighbour(draft: &Draft<'_>, rule: &Rule, index: usize) -> Option<usize> {
 fn can_wait(draft: &Draft<'_>, gone: &[bool], index: usize, other: usize) -> bool {
     let step = &draft.steps[index];
     let (reads, writes) = (draft.roots(&step.reads), draft.roots(&step.writes));
-    let clash = |values: &[Value], roots: &[TensorId]| draft.roots(values).iter().any(|root| roots.contains(root));
+    let clash =
+        |values: &[Value], roots: &[TensorId]| draft.roots(values).iter().any(|root| roots.contains(root));
     let mut between = (index + 1..other).filter(|step| !gone[*step]).map(|step| &draft.steps[step]);
     !between.any(|step| {
         clash(&step.reads, &writes) || clash(&step.writes, &writes) || clash(&step.writes, &reads)
@@ -152,7 +170,13 @@ fn together(draft: &Draft<'_>, rule: &Rule, index: usize, other: usize) -> Optio
     let Touched { reads, writes, replaced } = touched(draft, rule.kernel, &nodes)?;
     let may_overwrite = replaced.map_or_else(Vec::new, |id| overwrites(draft, id, &reads, &writes));
     let values = |ids: Vec<TensorId>| ids.into_iter().map(Value::Tensor).collect();
-    Some(Step { kernel: rule.kernel.into(), nodes, reads: values(reads), writes: values(writes), may_overwrite })
+    Some(Step {
+        kernel: rule.kernel.into(),
+        nodes,
+        reads: values(reads),
+        writes: values(writes),
+        may_overwrite,
+    })
 }
 
 /// What a step touches.
@@ -189,9 +213,16 @@ fn touched(draft: &Draft<'_>, kernel: &str, nodes: &[NodeId]) -> Option<Touched>
     })
 }
 
-fn overwrites(draft: &Draft<'_>, replaced: TensorId, reads: &[TensorId], writes: &[TensorId]) -> Vec<Overwrite> {
+fn overwrites(
+    draft: &Draft<'_>,
+    replaced: TensorId,
+    reads: &[TensorId],
+    writes: &[TensorId],
+) -> Vec<Overwrite> {
     let desc = |id: TensorId| &draft.segment.graph.tensor(id).desc;
-    let ([output], Some(read)) = (writes, reads.iter().position(|read| *read == replaced)) else { return Vec::new() };
+    let ([output], Some(read)) = (writes, reads.iter().position(|read| *read == replaced)) else {
+        return Vec::new();
+    };
     let root = draft.root(replaced);
     // Other operands are read by everybody.
     let once = reads.iter().filter(|other| draft.root(**other) == root).count() == 1;

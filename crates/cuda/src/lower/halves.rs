@@ -34,7 +34,10 @@ pub(super) fn share_halves(draft: &mut Draft<'_>) {
                 let value = draft.temporary(format!("{} in halves", tensor.name), bytes);
                 // The step that computes the activations becomes the one that rounds them.
                 let computed = sources.contains_key(&x).then(|| {
-                    steps.iter().rposition(|step| step.writes == [Value::Tensor(x)]).map(|place| steps.remove(place))
+                    steps
+                        .iter()
+                        .rposition(|step| step.writes == [Value::Tensor(x)])
+                        .map(|place| steps.remove(place))
                 });
                 let nodes = computed.flatten().map(|step| step.nodes).unwrap_or_default();
                 let reads = Rounded::parse(graph, &nodes).unwrap_or(Rounded::Plain(x)).reads();
@@ -75,7 +78,8 @@ fn sources(draft: &Draft<'_>) -> HashMap<TensorId, usize> {
             continue;
         }
         let mut bfloats = Vec::new();
-        let readers = draft.steps.iter().enumerate().filter(|(_, step)| draft.roots(&step.reads).contains(&x));
+        let readers =
+            draft.steps.iter().enumerate().filter(|(_, step)| draft.roots(&step.reads).contains(&x));
         let mut all = readers.peekable();
         let near = all.peek().is_some_and(|(reader, _)| *reader == index + 1);
         let tiles = all.all(|(_, step)| match TileProduct::parse(graph, &step.nodes) {

@@ -262,7 +262,13 @@ impl Driver {
         call!(self, device_to_host_async(to.cast(), from, bytes as usize, stream))
     }
 
-    pub(crate) fn copy_async(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: Stream) -> Result<(), Error> {
+    pub(crate) fn copy_async(
+        &self,
+        to: DevicePtr,
+        from: DevicePtr,
+        bytes: u64,
+        stream: Stream,
+    ) -> Result<(), Error> {
         call!(self, device_to_device_async(to, from, bytes as usize, stream))
     }
 
@@ -275,7 +281,13 @@ impl Driver {
         call!(self, peer_async(to.0, to.1, from.0, from.1, bytes as usize, stream))
     }
 
-    pub(crate) fn fill_async(&self, at: DevicePtr, value: u8, bytes: u64, stream: Stream) -> Result<(), Error> {
+    pub(crate) fn fill_async(
+        &self,
+        at: DevicePtr,
+        value: u8,
+        bytes: u64,
+        stream: Stream,
+    ) -> Result<(), Error> {
         call!(self, fill_async(at, value, bytes as usize, stream))
     }
 

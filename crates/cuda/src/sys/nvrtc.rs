@@ -27,7 +27,8 @@ pub(crate) struct Nvrtc {
 impl Nvrtc {
     /// Loads it, from one of some folders or wherever the system finds it.
     pub(crate) fn load(folders: &[std::path::PathBuf]) -> Result<Nvrtc, Error> {
-        let plain = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "nvrtc64_130_0.dll", "nvrtc64_120_0.dll"];
+        let plain =
+            ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "nvrtc64_130_0.dll", "nvrtc64_120_0.dll"];
         let within = |folder: &Path| {
             plain.iter().map(|name| folder.join(name).to_string_lossy().into_owned()).collect::<Vec<_>>()
         };
@@ -45,19 +46,22 @@ impl Nvrtc {
         arch: &str,
         defines: &[String],
     ) -> Result<Vec<u8>, Error> {
-        let failed =
-            |log: &str| Error::Compile { module: module.to_owned(), arch: arch.to_owned(), log: log.to_owned() };
+        let failed = |log: &str| Error::Compile {
+            module: module.to_owned(),
+            arch: arch.to_owned(),
+            log: log.to_owned(),
+        };
         let text = |text: String| CString::new(text).map_err(|_| failed("a name has a zero byte"));
         let (source, name) = (text(source.to_owned())?, text(format!("{module}.cu"))?);
-        let options = ["--std=c++17".to_owned(), format!("--gpu-architecture={arch}"), "-default-device".to_owned()];
+        let options =
+            ["--std=c++17".to_owned(), format!("--gpu-architecture={arch}"), "-default-device".to_owned()];
         let options = options.into_iter().chain(defines.iter().map(|define| format!("-D{define}")));
         let options: Vec<CString> = options.map(text).collect::<Result<_, _>>()?;
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program = null_mut();
         // SAFETY: `nvrtcCreateProgram` asks for terminated strings and a place for the handle.
-        let made = unsafe {
-            (self.table.create)(&mut program, source.as_ptr(), name.as_ptr(), 0, null(), null())
-        };
+        let made =
+            unsafe { (self.table.create)(&mut program, source.as_ptr(), name.as_ptr(), 0, null(), null()) };
         if made != 0 {
             return Err(failed("no program can be made"));
         }

@@ -23,14 +23,22 @@ struct Decode {
 #define WARPS 8
 #define LEAST 64                 // rows of a split, if there are so many
 
-// 8 elements from an address.
-void load8(u64 at, float* x) {
+// 8 elements as they are in memory.
+struct Eight {
+    uint4 raw[KVTYPE == F32 ? 2 : 1];
+};
+
+void load8(Eight& x, u64 at) {
+    for (int i = 0; i < (KVTYPE == F32 ? 2 : 1); i++) x.raw[i] = ((const uint4*)at)[i];
+}
+
+void open8(const Eight& from, float* x) {
 #if KVTYPE == F32
-    float4 a = ((const float4*)at)[0], b = ((const float4*)at)[1];
-    x[0] = a.x; x[1] = a.y; x[2] = a.z; x[3] = a.w; x[4] = b.x; x[5] = b.y; x[6] = b.z; x[7] = b.w;
+    const u32 words[8] = {from.raw[0].x, from.raw[0].y, from.raw[0].z, from.raw[0].w,
+                          from.raw[1].x, from.raw[1].y, from.raw[1].z, from.raw[1].w};
+    for (int i = 0; i < 8; i++) x[i] = __uint_as_float(words[i]);
 #else
-    uint4 raw = *(const uint4*)at;
-    u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
+    u32 words[4] = {from.raw[0].x, from.raw[0].y, from.raw[0].z, from.raw[0].w};
     for (int i = 0; i < 4; i++) {
         x[2 * i] = KVTYPE == F16 ? half_to_float((u16)words[i]) : bfloat_to_float((u16)words[i]);
         x[2 * i + 1] = KVTYPE == F16 ? half_to_float((u16)(words[i] >> 16)) : bfloat_to_float((u16)(words[i] >> 16));
@@ -46,26 +54,39 @@ float* part_numbers(const Decode& t, int head, int split) {
 extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_constant__ Decode t) {
     let_others_begin();
     const int size = KVTYPE == F32 ? 4 : 2;
+    int per_kv = t.heads / t.kv_heads, first = blockIdx.x * GROUP, kv_head = first / per_kv, split = blockIdx.y;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = lane % LANES, own = lane / LANES;
 #if ROTATED
-    // Positions are a graph's inputs, which nobody writes while it runs: their turns need not wait for others.
+    // Positions, the row and how much is seen are a graph's inputs, and of the cache only that row is written while it runs:
+    // nothing of that need wait for others.
     __shared__ float turns[HEAD / 2][2];
     for (int pair = threadIdx.x; pair < t.turn.dims / 2; pair += blockDim.x)
         turn_of(t.turn, pair, 0, 1, &turns[pair][0], &turns[pair][1]);
-#endif
+    i64 own_row = t.wide ? *(const i64*)t.row : (i64)*(const int*)t.row;
+#else
     wait_for_others();
-    int per_kv = t.heads / t.kv_heads, first = blockIdx.x * GROUP, kv_head = first / per_kv, split = blockIdx.y;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = lane % LANES, own = lane / LANES;
+#endif
     int seen = *(const int*)t.seen;
     if (seen < 0 || seen > t.kv) {
         if (blockIdx.x == 0 && split == 0 && threadIdx.x == 0) mark(t.marks, t.step, seen, t.kv);
         seen = 0;
     }
     int length = max((seen + t.splits - 1) / t.splits, LEAST), begin = min(seen, split * length), end = min(seen, begin + length);
+    Eight k_raw[2], v_raw[2];
+    auto load_row = [&](int row) {
+        for (int half = 0; half < 2; half++) {
+            i64 at = (half * LANES + part) * 8 * size;
+            load8(k_raw[half], t.k + kv_head * t.k_head + (i64)row * t.k_row + at);
+            load8(v_raw[half], t.v + kv_head * t.v_head + (i64)row * t.v_row + at);
+        }
+    };
+    int base = begin + warp * TOGETHER;
+    if (base < end) load_row(min(base + own, end - 1));
 
 #if ROTATED
     __shared__ float own_q[GROUP][HEAD];
     __shared__ __align__(16) u8 own_k[HEAD * 4], own_v[HEAD * 4];
-    i64 own_row = t.wide ? *(const i64*)t.row : (i64)*(const int*)t.row;
+    wait_for_others();
     bool writes = split == 0 && first % per_kv == 0;
     if (own_row < -1 || own_row >= t.kv) {
         if (blockIdx.x == 0 && split == 0 && threadIdx.x == 0) mark(t.marks, t.step, own_row, t.kv);
@@ -110,23 +131,23 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_con
         largest[h] = -INFINITE;
         total[h] = 0.0f;
     }
-    for (int base = begin + warp * TOGETHER; base < end; base += WARPS * TOGETHER) {
+    while (base < end) {
         int row = base + own;
         bool inside = row < end;
         float k[16], v[16];
-        for (int half = 0; half < 2; half++) {
-            i64 at = (half * LANES + part) * 8 * size;
-            u64 from_k = t.k + kv_head * t.k_head + (inside ? row : begin) * t.k_row;
-            u64 from_v = t.v + kv_head * t.v_head + (inside ? row : begin) * t.v_row;
 #if ROTATED
-            if (row == own_row) {
-                from_k = (u64)own_k;
-                from_v = (u64)own_v;
+        if (row == own_row)
+            for (int half = 0; half < 2; half++) {
+                load8(k_raw[half], (u64)own_k + (half * LANES + part) * 8 * size);
+                load8(v_raw[half], (u64)own_v + (half * LANES + part) * 8 * size);
             }
 #endif
-            load8(from_k + at, k + 8 * half);
-            load8(from_v + at, v + 8 * half);
+        for (int half = 0; half < 2; half++) {
+            open8(k_raw[half], k + 8 * half);
+            open8(v_raw[half], v + 8 * half);
         }
+        base += WARPS * TOGETHER;
+        if (base < end) load_row(min(base + own, end - 1));
         for (int h = 0; h < GROUP; h++) {
             float score = 0.0f;
             for (int i = 0; i < 16; i++) score += q[h][i] * k[i];

@@ -117,6 +117,13 @@ KERNEL(copy) {
     }
 }
 
+// `p[0]` bytes as they are; both ends are aligned.
+KERNEL(move) {
+    wait_for_others();
+    EACH(i, t.p[0] / 16) ((uint4*)t.out.at)[i] = ((const uint4*)t.in[0].at)[i];
+    EACH(i, t.p[0] % 16) ((u8*)t.out.at)[t.p[0] / 16 * 16 + i] = ((const u8*)t.in[0].at)[t.p[0] / 16 * 16 + i];
+}
+
 // Blocks to other places: `op` 0 repeats, 1 pads (`p[0..4]` before), 2 rolls (`p[0..4]`), 3 lays into the result at `p[0..4]`.
 // `p[8]` bytes and `p[9]` elements of a block.
 KERNEL(rearrange) {

@@ -40,8 +40,8 @@ template <int TYPE> struct Raw {
     u32 scale, extra;
 };
 
-template <int TYPE> void load_group(Raw<TYPE>& r, const Planes& p, i64 g) {
-    i64 block = g / (TYPE == Q4_0 || TYPE == Q4_1 || TYPE == Q5_0 || TYPE == Q5_1 || TYPE == Q8_0 || TYPE == IQ4_NL ||
+template <int TYPE, class Index> void load_group(Raw<TYPE>& r, const Planes& p, Index g) {
+    Index block = g / (TYPE == Q4_0 || TYPE == Q4_1 || TYPE == Q5_0 || TYPE == Q5_1 || TYPE == Q8_0 || TYPE == IQ4_NL ||
                              TYPE == MXFP4 ? 1 : 8);
     if (TYPE == Q8_0) {
         r.a = __ldcs((const uint4*)p.at[0] + 2 * g);

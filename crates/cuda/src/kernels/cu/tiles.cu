@@ -1,8 +1,9 @@
 // Products of matrices with many rows of activations, on tensor cores. Weights of one type (WTYPE) are opened to halves as
-// they go into shared memory; activations are halves already. 128 x 128 results a block, 64 elements at a time.
+// they go into shared memory; activations are halves already. 128 x 128 results a block, 128 elements at a time, which lie in
+// two tiles of 64.
 //
-// Weights are on their way to registers PIECES tiles ahead and opened one ahead, activations come to shared memory two
-// ahead, and tensor cores still work on the tile before: so one tile's weights have three places there, activations four.
+// Weights are on their way to registers PIECES steps ahead, weights and activations come to shared memory one step ahead, and
+// tensor cores still work on the step before: so both have three places there.
 
 struct Tiles {
     u64 w;
@@ -14,11 +15,14 @@ struct Tiles {
 
 #define BM 128
 #define BN 128
-#define BK 64
+#define BK 64                     // elements of a tile's row: 128 bytes
+#define STEP 128                  // elements of a step: two tiles
+#define THREADS 512
 #define FLOATS (WTYPE == F32 || WTYPE == F16 || WTYPE == BF16)
 #define SIGNED (WTYPE == Q8_0 || WTYPE == IQ4_NL || WTYPE == IQ4_XS || WTYPE == MXFP4)
-#define STAGE (BM * BK * 2)
-#define PIECES (FLOATS ? 2 : 3)
+#define TILE (BM * BK * 2)        // bytes
+#define STAGE (2 * TILE)
+#define PIECES 2
 
 extern __shared__ uint4 memory[];
 
@@ -47,22 +51,16 @@ u64 described(u32 at) { return (u64)(at >> 4 & 0x3fff) | (u64)1 << 16 | (u64)64 
 #else
 #define HALF_TYPE "f16"
 #endif
-// 64 x 128 sums of a group of four warps, 16 elements further.
+// 64 x 64 sums of a group of four warps, 16 elements further.
 void multiply_tile(float* c, u64 a, u64 b) {
     asm volatile("{\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." HALF_TYPE "." HALF_TYPE " {"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." HALF_TYPE "." HALF_TYPE " {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, 1, 1, 1, 0, 0;\n}"
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;\n}"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
           "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]),
           "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
-          "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]),
-          "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]),
-          "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),
-          "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
-          "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+          "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
         : "l"(a), "l"(b));
 }
 #endif
@@ -111,114 +109,119 @@ struct Piece {
 #endif
 };
 
-void load_piece(Piece& piece, const Planes& planes, i64 group) {
+void load_piece(Piece& piece, const Planes& planes, u32 group) {
 #if FLOATS
-    for (int i = 0; i < 4; i++) piece.raw[i] = __ldg((const uint4*)planes.at[0] + group * 4 + i);
+    for (int i = 0; i < 4; i++) piece.raw[i] = __ldg((const uint4*)planes.at[0] + (u64)group * 4 + i);
 #else
     load_group<WTYPE>(piece.raw, planes, group);
 #endif
 }
 
+// Puts a piece at a place of a tile's row.
 void store_piece(const Piece& piece, bool inside, u8* tile, int row, int half) {
     uint4 out[4];
-#if FLOATS
-    for (int i = 0; i < 4; i++) out[i] = piece.raw[i];
-#else
-    Group g;
-    open_group<WTYPE>(piece.raw, g);
-    for (int i = 0; i < 4; i++) {
-        float f = g.factor[i / 2], a = g.added[i / 2];
-        u32 factor = floats_to_halves(f, f), added = floats_to_halves(a, a), low, high, words[4];
-        for (int j = 0; j < 2; j++) {
-            codes_to_halves(g.code[2 * i + j], &low, &high);
-            words[2 * j] = fused_halves(low, factor, added);
-            words[2 * j + 1] = fused_halves(high, factor, added);
-        }
-        out[i] = make_uint4(words[0], words[1], words[2], words[3]);
-    }
-#endif
-    if (!inside)
+    if (!inside) {
         for (int i = 0; i < 4; i++) out[i] = make_uint4(0, 0, 0, 0);
+    } else {
+#if FLOATS
+        for (int i = 0; i < 4; i++) out[i] = piece.raw[i];
+#else
+        Group g;
+        open_group<WTYPE>(piece.raw, g);
+        for (int i = 0; i < 4; i++) {
+            float f = g.factor[i / 2], a = g.added[i / 2];
+            u32 factor = floats_to_halves(f, f), added = floats_to_halves(a, a), low, high, words[4];
+            for (int j = 0; j < 2; j++) {
+                codes_to_halves(g.code[2 * i + j], &low, &high);
+                words[2 * j] = fused_halves(low, factor, added);
+                words[2 * j + 1] = fused_halves(high, factor, added);
+            }
+            out[i] = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+#endif
+    }
     for (int i = 0; i < 4; i++) *(uint4*)(tile + swizzled(row, half * 4 + i)) = out[i];
 }
 
-extern "C" __global__ void __launch_bounds__(256) tile_product(const __grid_constant__ Tiles t) {
+extern "C" __global__ void __launch_bounds__(THREADS) tile_product(const __grid_constant__ Tiles t) {
     let_others_begin();
     u8* left = (u8*)(((u64)memory + 1023) & ~1023ull);  // three stages of weights
-    u8* right = left + 3 * STAGE;                       // four of activations
+    u8* right = left + 3 * STAGE;                       // three of activations
     int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-    int i0 = blockIdx.x * BM, j0 = blockIdx.y * BN, tiles = (t.k + BK - 1) / BK, groups = t.k / 32;
-#if !WARPGROUPS
-    int wm = warp % 2 * 64, wn = warp / 2 * 32;
-#endif
+    int i0 = blockIdx.x * BM, j0 = blockIdx.y * BN, steps = (t.k + STEP - 1) / STEP, groups = t.k / 32;
 
-    // The thread's share of the weights: half a row of a tile.
-    int row = thread / 2, half = thread % 2;
+    // The thread's share of the weights: a quarter of a row. Neighbours have neighbouring rows, whose places lie in different
+    // banks.
+    int row = thread % BM, quarter = thread / BM;
     Planes planes = planes_of(t.w, t.start);
     bool row_inside = i0 + row < t.m;
-    i64 first_group = (i64)min(i0 + row, t.m - 1) * groups;
+    u32 first_group = (u32)min(i0 + row, t.m - 1) * groups;
     Piece pieces[PIECES];
-    auto load_left = [&](Piece& piece, int tile) {
-        int group = tile * 2 + half;
-        load_piece(piece, planes, first_group + min(group, groups - 1));
+    auto load_left = [&](Piece& piece, int step) { load_piece(piece, planes, first_group + min(step * 4 + quarter, groups - 1)); };
+    auto store_left = [&](const Piece& piece, int step) {
+        u8* tile = left + step % 3 * STAGE + quarter / 2 * TILE;
+        store_piece(piece, row_inside && step * 4 + quarter < groups, tile, row, quarter % 2);
     };
-    auto store_left = [&](const Piece& piece, int tile) {
-        store_piece(piece, row_inside && tile * 2 + half < groups, left + tile % 3 * STAGE, row, half);
-    };
-    auto load_right = [&](int tile) {
-        for (int i = 0; i < 4; i++) {
-            int chunk = thread + 256 * i, r = chunk / 8, c = chunk % 8, at = tile * BK + c * 8;
-            bool fits = j0 + r < t.n && at < t.k;
-            u64 from = t.x + ((i64)min(j0 + r, t.n - 1) * t.k + (fits ? at : 0)) * 2;
-            if (tile < tiles) copy_async(shared_address(right + tile % 4 * STAGE) + swizzled(r, c), from, fits);
-        }
+    // And of the activations: 16 bytes of every 32nd row.
+    int chunk = thread % 16, line = thread / 16;
+    u64 from[4];
+    u32 to = swizzled(line, chunk % 8) + chunk / 8 * TILE;
+    for (int i = 0; i < 4; i++) from[i] = t.x + ((i64)min(j0 + line + 32 * i, t.n - 1) * t.k + chunk * 8) * 2;
+    auto load_right = [&](int step) {
+        bool fits = step * STEP + chunk * 8 < t.k;
+        u32 place = shared_address(right + step % 3 * STAGE) + to;
+        if (step < steps)
+            for (int i = 0; i < 4; i++)
+                copy_async(place + i * 32 * BK * 2, fits ? from[i] + step * (STEP * 2) : t.x, fits && j0 + line + 32 * i < t.n);
         asm volatile("cp.async.commit_group;");
     };
 
 #if WARPGROUPS
-    float sums[64] = {};
+    float sums[32] = {};
+    int wm = warp / 4 % 2 * 64, wn = warp / 8 * 64;
 #else
-    float sums[4][4][4] = {};
+    float sums[2][4][4] = {};
+    int wm = warp % 4 * 32, wn = warp / 4 * 32;
 #endif
 #pragma unroll
     for (int p = 0; p < PIECES; p++)
-        if (p < tiles) load_left(pieces[p], p);
+        if (p < steps) load_left(pieces[p], p);
     wait_for_others();
     load_right(0);
-    load_right(1);
     store_left(pieces[0], 0);
-    if (PIECES < tiles) load_left(pieces[0], PIECES);
-    for (int first = 0; first < tiles; first += PIECES) {
+    if (PIECES < steps) load_left(pieces[0], PIECES);
+    for (int first = 0; first < steps; first += PIECES) {
 #pragma unroll
         for (int p = 0; p < PIECES; p++) {
-            int tile = first + p;
-            if (tile >= tiles) break;
-            asm volatile("cp.async.wait_group 1;");
+            int step = first + p;
+            if (step >= steps) break;
+            asm volatile("cp.async.wait_group 0;");
 #if WARPGROUPS
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
             __syncthreads();
-            u32 a_tile = shared_address(left + tile % 3 * STAGE), b_tile = shared_address(right + tile % 4 * STAGE);
+            u32 a_tile = shared_address(left + step % 3 * STAGE), b_tile = shared_address(right + step % 3 * STAGE);
 #if WARPGROUPS
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-            u64 a = described(a_tile + warp / 4 * 64 * BK * 2), b = described(b_tile);
+            u64 a = described(a_tile + wm * BK * 2), b = described(b_tile + wn * BK * 2);
 #pragma unroll
-            for (int k = 0; k < BK / 16; k++) multiply_tile(sums, a + 2 * k, b + 2 * k);
+            for (int k = 0; k < STEP / 16; k++) multiply_tile(sums, a + k / 4 * (TILE >> 4) + k % 4 * 2, b + k / 4 * (TILE >> 4) + k % 4 * 2);
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
-            load_right(tile + 2);
+            // Whoever is here knows that all have done with the step before the last, whose places are taken now.
+            load_right(step + 1);
             Piece& next = pieces[(p + 1) % PIECES];
-            if (tile + 1 < tiles) store_left(next, tile + 1);
-            if (tile + 1 + PIECES < tiles) load_left(next, tile + 1 + PIECES);
+            if (step + 1 < steps) store_left(next, step + 1);
+            if (step + 1 + PIECES < steps) load_left(next, step + 1 + PIECES);
 #if WARPGROUPS
             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
 #else
-            for (int k = 0; k < BK / 16; k++) {
-                u32 a[4][4], b[2][4];
-                for (int m = 0; m < 4; m++) load_matrix(a[m], a_tile + swizzled(wm + m * 16 + lane % 16, k * 2 + lane / 16));
+            for (int k = 0; k < STEP / 16; k++) {
+                u32 a[2][4], b[2][4], tile = k / 4 * TILE;
+                for (int m = 0; m < 2; m++) load_matrix(a[m], a_tile + tile + swizzled(wm + m * 16 + lane % 16, k % 4 * 2 + lane / 16));
                 for (int n = 0; n < 2; n++)
-                    load_matrix(b[n], b_tile + swizzled(wn + n * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
-                for (int m = 0; m < 4; m++)
+                    load_matrix(b[n], b_tile + tile + swizzled(wn + n * 16 + lane % 8 + lane / 16 * 8, k % 4 * 2 + lane / 8 % 2));
+                for (int m = 0; m < 2; m++)
                     for (int n = 0; n < 4; n++) multiply(sums[m][n], a[m], b[n / 2] + n % 2 * 2);
             }
 #endif
@@ -235,10 +238,10 @@ extern "C" __global__ void __launch_bounds__(256) tile_product(const __grid_cons
     };
 #if WARPGROUPS
 #pragma unroll
-    for (int i = 0; i < 64; i += 4) {
+    for (int i = 0; i < 32; i += 4) {
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            int column = j0 + i * 2 + lane % 4 * 2 + c, line = i0 + warp * 16 + lane / 4;
+            int column = j0 + wn + i * 2 + lane % 4 * 2 + c, line = i0 + wm + warp % 4 * 16 + lane / 4;
             if (column >= t.n) continue;
             float scale = ((const float*)t.scales)[column];
             put(line, column, sums[i + c], scale);
@@ -254,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(256) tile_product(const __grid_cons
             if (column >= t.n) continue;
             float scale = ((const float*)t.scales)[column];
 #pragma unroll
-            for (int m = 0; m < 4; m++)
+            for (int m = 0; m < 2; m++)
 #pragma unroll
                 for (int r = 0; r < 2; r++) put(i0 + wm + m * 16 + r * 8 + lane / 4, column, sums[m][n][r * 2 + c], scale);
         }

@@ -1,6 +1,6 @@
 // Products of matrices with one row of activations, at the speed of memory. Compiled for one type of weights (WTYPE), for
 // ROWS results of a warp at a time, with activations rounded to 8 bits or not (EXACT), of one matrix or of two whose results
-// go into one gated function (PAIR).
+// go into one gated function (PAIR), by blocks of WARPS warps.
 //
 // Every block rounds the activations, normed before if that is asked for, into its own shared memory: that is less work than
 // another kernel and its way through memory. Meanwhile the first weights are on their way.
@@ -9,7 +9,7 @@ struct Part {
     u64 w;
     u64 start[4];
     u64 add, y;
-    int rows, first;  // results of this part, and of those before it
+    int rows, first;  // results of this part, and of those before it; for parts that are not there, more than there are
 };
 
 struct Vector {
@@ -26,10 +26,7 @@ struct Vector {
 // Elements of one load of a lane.
 #define UNIT (WTYPE == F32 ? 4 : FLOATS ? 8 : 32)
 #define TOGETHER (PAIR ? 2 * ROWS : ROWS)
-#define DEEP (TOGETHER >= 4 ? 1 : 4 / TOGETHER)
-#define WARPS 16
-#define AHEAD 2
-#define FETCHED 3  // rows that are asked for ahead
+#define DEEP (TOGETHER >= 4 ? 1 : TOGETHER == 1 ? 4 : 2)
 
 extern __shared__ uint4 memory[];
 
@@ -41,7 +38,7 @@ struct Piece {
 #endif
 };
 
-void load_piece(Piece& piece, const Planes& planes, i64 at) {
+void load_piece(Piece& piece, const Planes& planes, u32 at) {
 #if FLOATS
     piece.raw = __ldcs((const uint4*)planes.at[0] + at);
 #else
@@ -49,40 +46,49 @@ void load_piece(Piece& piece, const Planes& planes, i64 at) {
 #endif
 }
 
-// Eighths of the bytes that one load's elements take in each plane.
-int plane_eighths(int plane) {
-    const int bytes[4] = {
-        FLOATS || WTYPE != Q8_0 && WTYPE != Q2_K && WTYPE != Q3_K ? 128 : WTYPE == Q8_0 ? 256 : 64,
-        FLOATS ? 0 : WTYPE == Q4_1 || WTYPE == Q5_0 || WTYPE == Q5_1 || WTYPE == Q5_K || WTYPE == Q3_K ? 32
-            : WTYPE == Q6_K ? 64 : WTYPE == IQ4_XS || WTYPE == MXFP4 ? 8 : 16,
-        WTYPE == Q5_0 || WTYPE == Q5_K || WTYPE == Q6_K ? 16 : WTYPE == Q5_1 ? 32 : WTYPE == Q2_K ? 4 : WTYPE == Q3_K ? 12 : 0,
-        WTYPE == Q6_K || WTYPE == Q3_K ? 2 : 0,
-    };
-    return bytes[plane];
-}
+// Activations as they are in shared memory, for one load of a lane.
+struct Activations {
+#if FLOATS
+    float4 x[UNIT / 4];
+#elif EXACT
+    float4 x[8];
+#else
+    int4 low, high;
+    float d, sums[2];
+#endif
+};
 
-// Asks for a row, so that it is near when its turn comes.
-void fetch_row(const Planes& planes, i64 base, int units) {
-    for (int p = 0; p < 4; p++) {
-        if (!plane_eighths(p)) continue;
-        u64 at = planes.at[p] + base * plane_eighths(p) / 8, end = at + (i64)units * plane_eighths(p) / 8;
-        for (at += threadIdx.x % 32 * 128; at < end; at += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-    }
+void load_activations(Activations& a, int unit, int units) {
+#if FLOATS || EXACT
+#pragma unroll
+    for (int i = 0; i < UNIT / 4; i++) a.x[i] = ((const float4*)memory)[i * units + unit];
+#else
+    a.low = ((const int4*)memory)[unit];
+    a.high = ((const int4*)memory)[units + unit];
+#if HALVES_DIFFER
+    float4 numbers = ((const float4*)(memory + 2 * units))[unit];
+    a.d = numbers.x;
+    a.sums[0] = numbers.y;
+    a.sums[1] = numbers.z;
+#else
+    float2 numbers = ((const float2*)(memory + 2 * units))[unit];
+    a.d = numbers.x;
+    a.sums[0] = numbers.y;
+#endif
+#endif
 }
 
 // A piece times the activations that belong to it.
-float times(const Piece& piece, int unit, int units) {
+float times(const Piece& piece, const Activations& a) {
 #if FLOATS
-    const float4* x = (const float4*)memory;
+    const u32 words[4] = {piece.raw.x, piece.raw.y, piece.raw.z, piece.raw.w};
     float sum = 0.0f;
-    u32 words[4] = {piece.raw.x, piece.raw.y, piece.raw.z, piece.raw.w};
 #if WTYPE == F32
-    float4 a = x[unit];
-    sum = __uint_as_float(words[0]) * a.x + __uint_as_float(words[1]) * a.y + __uint_as_float(words[2]) * a.z +
-          __uint_as_float(words[3]) * a.w;
+    sum = __uint_as_float(words[0]) * a.x[0].x + __uint_as_float(words[1]) * a.x[0].y + __uint_as_float(words[2]) * a.x[0].z +
+          __uint_as_float(words[3]) * a.x[0].w;
 #else
-    float4 a = x[unit], b = x[units + unit];
-    float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    const float v[8] = {a.x[0].x, a.x[0].y, a.x[0].z, a.x[0].w, a.x[1].x, a.x[1].y, a.x[1].z, a.x[1].w};
+#pragma unroll
     for (int i = 0; i < 4; i++) {
         float low = WTYPE == F16 ? half_to_float((u16)words[i]) : bfloat_to_float((u16)words[i]);
         float high = WTYPE == F16 ? half_to_float((u16)(words[i] >> 16)) : bfloat_to_float((u16)(words[i] >> 16));
@@ -94,28 +100,26 @@ float times(const Piece& piece, int unit, int units) {
     Group g;
     open_group<WTYPE>(piece.raw, g);
 #if EXACT
-    const float4* x = (const float4*)memory;
     float sums[2] = {0.0f, 0.0f}, plain[2] = {0.0f, 0.0f};
+#pragma unroll
     for (int i = 0; i < 8; i++) {
-        float4 v = x[i * units + unit];
-        float a = SIGNED ? (i8)g.code[i] : g.code[i] & 255, b = SIGNED ? (i8)(g.code[i] >> 8) : (g.code[i] >> 8) & 255;
-        float c = SIGNED ? (i8)(g.code[i] >> 16) : (g.code[i] >> 16) & 255, d = SIGNED ? (i8)(g.code[i] >> 24) : (g.code[i] >> 24) & 255;
-        sums[i / 4] += a * v.x + b * v.y + c * v.z + d * v.w;
+        float4 v = a.x[i];
+        float e0 = SIGNED ? (i8)g.code[i] : g.code[i] & 255, e1 = SIGNED ? (i8)(g.code[i] >> 8) : (g.code[i] >> 8) & 255;
+        float e2 = SIGNED ? (i8)(g.code[i] >> 16) : (g.code[i] >> 16) & 255;
+        float e3 = SIGNED ? (i8)(g.code[i] >> 24) : (g.code[i] >> 24) & 255;
+        sums[i / 4] += e0 * v.x + e1 * v.y + e2 * v.z + e3 * v.w;
         plain[i / 4] += v.x + v.y + v.z + v.w;
     }
     return sums[0] * g.factor[0] + sums[1] * g.factor[1] + plain[0] * g.added[0] + plain[1] * g.added[1];
 #else
-    int4 low = ((const int4*)memory)[unit], high = ((const int4*)memory)[units + unit];
-    const float* numbers = (const float*)(memory + 2 * units);
-    int first = __dp4a(g.code[0], low.x, __dp4a(g.code[1], low.y, __dp4a(g.code[2], low.z, __dp4a(g.code[3], low.w, 0))));
-    int second = __dp4a(g.code[4], high.x, __dp4a(g.code[5], high.y, __dp4a(g.code[6], high.z, __dp4a(g.code[7], high.w, 0))));
-    float d = numbers[unit];
+    int first = __dp4a(g.code[0], a.low.x, __dp4a(g.code[1], a.low.y, __dp4a(g.code[2], a.low.z, __dp4a(g.code[3], a.low.w, 0))));
 #if HALVES_DIFFER
-    return d * (g.factor[0] * first + g.factor[1] * second) + g.added[0] * numbers[units + unit] + g.added[1] * numbers[2 * units + unit];
+    int second = __dp4a(g.code[4], a.high.x, __dp4a(g.code[5], a.high.y, __dp4a(g.code[6], a.high.z, __dp4a(g.code[7], a.high.w, 0))));
+    return a.d * (g.factor[0] * first + g.factor[1] * second) + g.added[0] * a.sums[0] + g.added[1] * a.sums[1];
 #else
-    float sum = d * g.factor[0] * (first + second);
-    if (ADDS) sum += g.added[0] * (numbers[units + unit] + numbers[2 * units + unit]);
-    return sum;
+    first = __dp4a(g.code[4], a.high.x, __dp4a(g.code[5], a.high.y, __dp4a(g.code[6], a.high.z, __dp4a(g.code[7], a.high.w, first))));
+    float sum = a.d * g.factor[0] * first;
+    return ADDS ? sum + g.added[0] * a.sums[0] : sum;
 #endif
 #endif
 #endif
@@ -124,55 +128,63 @@ float times(const Piece& piece, int unit, int units) {
 // Sums of squares of each warp's activations.
 __shared__ float squares[WARPS];
 
-// Brings the activations into shared memory. Where they are normed, only with the norm's factors: what all of them are
-// divided by is known when all have been seen, and the results are divided by it in the end.
+// Brings the activations into shared memory, eight a thread at a time. Where they are normed, only with the norm's factors:
+// what all of them are divided by is known when all have been seen, and the results are divided by it in the end.
 void prepare(const Vector& v, int units) {
     const float4* x = (const float4*)v.x;
     const float4* norm = (const float4*)v.norm;
-    int fours = v.k / 4;
+    int eights = v.k / 8, lane = threadIdx.x % 32;
     float sum_of_squares = 0.0f;
-    // Several loads are on their way before the first is used.
-    for (int start = threadIdx.x / 32 * 32; start < fours; start += AHEAD * blockDim.x) {
-        float4 values[AHEAD], factors[AHEAD];
-        for (int n = 0; n < AHEAD; n++) {
-            int i = start + n * blockDim.x + threadIdx.x % 32;
-            values[n] = i < fours ? x[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (v.norm && i < fours) factors[n] = __ldg(norm + i);
+    for (int start = threadIdx.x - lane; start < eights; start += 32 * WARPS) {
+        int i = start + lane;
+        bool inside = i < eights;
+        float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f), a = inside ? x[2 * i] : zero, b = inside ? x[2 * i + 1] : zero;
+        if (v.norm) {
+            float4 w = inside ? __ldg(norm + 2 * i) : zero, u = inside ? __ldg(norm + 2 * i + 1) : zero;
+            sum_of_squares += a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w + b.x * b.x + b.y * b.y + b.z * b.z + b.w * b.w;
+            a.x *= w.x; a.y *= w.y; a.z *= w.z; a.w *= w.w;
+            b.x *= u.x; b.y *= u.y; b.z *= u.z; b.w *= u.w;
         }
-        for (int n = 0; n < AHEAD; n++) {
-            int base = start + n * blockDim.x, i = base + threadIdx.x % 32;
-            if (base >= fours) break;
-            float4 a = values[n];
-            if (v.norm && i < fours) {
-                float4 w = factors[n];
-                sum_of_squares += a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w;
-                a.x *= w.x; a.y *= w.y; a.z *= w.z; a.w *= w.w;
-            }
 #if FLOATS || EXACT
-            if (i < fours) ((float4*)memory)[i % (UNIT / 4) * units + i / (UNIT / 4)] = a;
+        if (inside) {
+            const int n = UNIT / 4;
+            ((float4*)memory)[2 * i % n * units + 2 * i / n] = a;
+            ((float4*)memory)[(2 * i + 1) % n * units + (2 * i + 1) / n] = b;
+        }
 #else
-            float largest = fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w)));
-            for (int step = 1; step < 8; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
-            float d = largest / 127.0f, inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-            int q0 = __float2int_rn(a.x * inverse), q1 = __float2int_rn(a.y * inverse);
-            int q2 = __float2int_rn(a.z * inverse), q3 = __float2int_rn(a.w * inverse);
-            int sum = q0 + q1 + q2 + q3;
-            sum += __shfl_xor_sync(~0u, sum, 1);
-            sum += __shfl_xor_sync(~0u, sum, 2);
-            if (i < fours) {
-                int unit = i / 8, j = i % 8;
-                int* codes = (int*)(memory + (j < 4 ? 0 : units));
-                codes[unit * 4 + j % 4] = (q0 & 255) | (q1 & 255) << 8 | (q2 & 255) << 16 | (u32)q3 << 24;
-                float* numbers = (float*)(memory + 2 * units);
-                if (j == 0) numbers[unit] = d;
-                if (j % 4 == 0) numbers[(1 + j / 4) * units + unit] = d * sum;
-            }
+        // Four lanes have the 32 that are rounded alike.
+        float largest = fmaxf(fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w))),
+                              fmaxf(fmaxf(fabsf(b.x), fabsf(b.y)), fmaxf(fabsf(b.z), fabsf(b.w))));
+        largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
+        largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
+        float d = largest * (1.0f / 127.0f), inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+        auto packed = [&](float4 f) {
+            int q0 = __float2int_rn(f.x * inverse), q1 = __float2int_rn(f.y * inverse);
+            int q2 = __float2int_rn(f.z * inverse), q3 = __float2int_rn(f.w * inverse);
+            return (int)__byte_perm(__byte_perm(q0, q1, 0x0040), __byte_perm(q2, q3, 0x0040), 0x5410);
+        };
+        int2 codes = make_int2(packed(a), packed(b));
+        int sum = __dp4a(codes.x, 0x01010101, __dp4a(codes.y, 0x01010101, 0));
+        sum += __shfl_xor_sync(~0u, sum, 1);
+#if !HALVES_DIFFER
+        sum += __shfl_xor_sync(~0u, sum, 2);
+#endif
+        if (inside) {
+            int unit = i / 4, j = i % 4;
+            ((int2*)(memory + (j < 2 ? 0 : units)))[unit * 2 + j % 2] = codes;
+#if HALVES_DIFFER
+            float* numbers = (float*)(memory + 2 * units) + 4 * unit;
+            if (j % 2 == 0) numbers[1 + j / 2] = d * sum;
+            if (j == 0) numbers[0] = d;
+#else
+            if (j == 0) ((float2*)(memory + 2 * units))[unit] = make_float2(d, d * sum);
 #endif
         }
+#endif
     }
     if (v.norm) {
         sum_of_squares = warp_sum(sum_of_squares);
-        if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = sum_of_squares;
+        if (lane == 0) squares[threadIdx.x / 32] = sum_of_squares;
     }
     __syncthreads();
 }
@@ -183,45 +195,39 @@ float norm_factor(const Vector& v) {
     return 1.0f / sqrtf(warp_sum(sum) / v.k + v.eps);
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) vector_product(const __grid_constant__ Vector v) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) vector_product(const __grid_constant__ Vector v) {
     let_others_begin();
-    int units = v.k / UNIT, lane = threadIdx.x % 32;
+    const int units = v.k / UNIT, lane = threadIdx.x % 32;
+    int row = (blockIdx.x * WARPS + threadIdx.x / 32) * ROWS;
     bool ready = false;
     float factor = 1.0f;
-    const int stride = gridDim.x * WARPS * ROWS;
-    // The part that a row is of, and its number there; with pairs, rows of both parts go together.
-    auto part_of = [&](int row, int n) {
-        int r = min(row + (PAIR ? n / 2 : n), v.rows - 1), part = PAIR ? n % 2 : 0;
-        if (!PAIR) while (part + 1 < v.parts && r >= v.part[part + 1].first) part++;
-        return part;
-    };
-    auto row_of = [&](int row, int n, int part) {
-        return min(row + (PAIR ? n / 2 : n), v.rows - 1) - (PAIR ? 0 : v.part[part].first);
-    };
-    auto fetch = [&](int row) {
-        for (int n = 0; n < TOGETHER && row < v.rows; n++) {
-            int part = part_of(row, n);
-            fetch_row(planes_of(v.part[part].w, v.part[part].start), (i64)row_of(row, n, part) * units, units);
-        }
-    };
-    int row = (blockIdx.x * WARPS + threadIdx.x / 32) * ROWS;
-    for (int ahead = 1; ahead < FETCHED; ahead++) fetch(row + ahead * stride);
-    for (;; row += stride) {
-        Planes planes[TOGETHER];
-        i64 base[TOGETHER];
-        for (int n = 0; n < TOGETHER; n++) {
-            int part = part_of(row, n);
-            planes[n] = planes_of(v.part[part].w, v.part[part].start);
-            base[n] = (i64)row_of(row, n, part) * units;
-        }
-        fetch(row + FETCHED * stride);
+    if (row >= v.rows) {
+        wait_for_others();
+        prepare(v, units);
+        return;
+    }
+    for (; row < v.rows; row += gridDim.x * WARPS * ROWS) {
+        // All rows that go together are of one part, or of both.
+        int number = PAIR ? 0 : (row >= v.part[1].first) + (row >= v.part[2].first) + (row >= v.part[3].first);
+        const Part& part = v.part[number];
+        Planes planes[1 + PAIR];
+#pragma unroll
+        for (int p = 0; p < 1 + PAIR; p++) planes[p] = planes_of(v.part[number + p].w, v.part[number + p].start);
+        u32 base[ROWS];
+#pragma unroll
+        for (int n = 0; n < ROWS; n++) base[n] = (u32)(min(row + n, v.rows - 1) - (PAIR ? 0 : part.first)) * units + lane;
         float sums[TOGETHER] = {};
         Piece pieces[DEEP][TOGETHER];
-        bool any = row < v.rows;
-        for (int unit = lane; unit < units || !ready; unit += 32 * DEEP) {
-            for (int d = 0; d < DEEP; d++)
-                for (int n = 0; n < TOGETHER; n++)
-                    if (any && unit + 32 * d < units) load_piece(pieces[d][n], planes[n], base[n] + unit + 32 * d);
+        int unit = 0;
+        // Whole lines of 32 units, DEEP at a time; then what is left.
+        do {
+            bool whole = unit + 32 * DEEP <= units;
+            if (whole) {
+#pragma unroll
+                for (int d = 0; d < DEEP; d++)
+#pragma unroll
+                    for (int n = 0; n < TOGETHER; n++) load_piece(pieces[d][n], planes[n % (1 + PAIR)], base[n / (1 + PAIR)] + unit + 32 * d);
+            }
             if (!ready) {
                 // Everything above is weights, which nobody writes.
                 wait_for_others();
@@ -229,21 +235,36 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) vector_product(const
                 if (v.norm) factor = norm_factor(v);
                 ready = true;
             }
-            for (int d = 0; d < DEEP; d++)
-                for (int n = 0; n < TOGETHER; n++)
-                    if (any && unit + 32 * d < units) sums[n] += times(pieces[d][n], unit + 32 * d, units);
+            if (!whole) break;
+#pragma unroll
+            for (int d = 0; d < DEEP; d++) {
+                Activations a;
+                load_activations(a, unit + 32 * d + lane, units);
+#pragma unroll
+                for (int n = 0; n < TOGETHER; n++) sums[n] += times(pieces[d][n], a);
+            }
+            unit += 32 * DEEP;
+        } while (unit < units);
+        for (; unit + lane < units; unit += 32) {
+            Activations a;
+            load_activations(a, unit + lane, units);
+#pragma unroll
+            for (int n = 0; n < TOGETHER; n++) load_piece(pieces[0][n], planes[n % (1 + PAIR)], base[n / (1 + PAIR)] + unit);
+#pragma unroll
+            for (int n = 0; n < TOGETHER; n++) sums[n] += times(pieces[0][n], a);
         }
-        if (!any) return;
+#pragma unroll
         for (int n = 0; n < TOGETHER; n++) sums[n] = warp_sum(sums[n]) * factor;
         if (lane) continue;
 #if PAIR
+#pragma unroll
         for (int n = 0; n < ROWS; n++)
             if (row + n < v.rows) ((float*)v.part[0].y)[row + n] = gate_function(v.gate, sums[2 * n]) * sums[2 * n + 1];
 #else
+#pragma unroll
         for (int n = 0; n < ROWS; n++) {
             if (row + n >= v.rows) break;
-            int number = part_of(row, n), at = row_of(row, n, number);
-            const Part& part = v.part[number];
+            int at = row + n - part.first;
             float sum = sums[n];
             if (part.add) sum += ((const float*)part.add)[at];
             ((float*)part.y)[at] = sum;

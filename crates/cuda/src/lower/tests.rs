@@ -1,0 +1,221 @@
+//! What segments become, without a card: lowering is pure.
+
+use std::sync::Arc;
+
+use orlop_backend::{
+    Bindings, Buffer, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, HostBufferType, Layout,
+    Link, LowerOptions, NodeQuery, Precision, Program, Queue, Role, Segment, Steps, Support,
+};
+use orlop_graph::{
+    DType, FlashAttention, Gate, Graph, GraphBuilder, Leaf, NodeId, Op, Rope, RopeMode, TensorDesc, TensorId,
+};
+
+use super::lower;
+use crate::kernels::{DECODE, HALVES, PROMPT, ROTATE, TILES, VECTOR};
+use crate::planes::Planes;
+use crate::supports::supports;
+
+/// Planes that nobody allocates.
+#[derive(Debug)]
+struct PaperPlanes;
+
+impl BufferType for PaperPlanes {
+    fn name(&self) -> &str {
+        "paper planes"
+    }
+    fn alignment(&self) -> u64 {
+        256
+    }
+    fn layout(&self) -> Layout {
+        Layout::Private
+    }
+    fn alloc_bytes(&self, tensor: &TensorDesc) -> u64 {
+        Planes::of(tensor).map_or(0, |planes| planes.bytes())
+    }
+    fn allocate(self: Arc<Self>, bytes: u64) -> Result<Arc<dyn Buffer>, DeviceError> {
+        Err(DeviceError::OutOfMemory { buffer_type: self.name().to_owned(), bytes })
+    }
+}
+
+/// A card on paper: it says what it would run, and how.
+#[derive(Debug)]
+struct Paper {
+    plain: [Arc<dyn BufferType>; 1],
+    weights: [Arc<dyn BufferType>; 2],
+}
+
+impl Paper {
+    fn new() -> Paper {
+        let plain: Arc<dyn BufferType> = HostBufferType::new("paper");
+        Paper { weights: [Arc::new(PaperPlanes), Arc::clone(&plain)], plain: [plain] }
+    }
+}
+
+impl Device for Paper {
+    fn name(&self) -> &str {
+        "paper"
+    }
+    fn facts(&self) -> DeviceFacts {
+        DeviceFacts {
+            description: String::new(),
+            class: DeviceClass::Test,
+            memory: None,
+            flops: 1.0,
+            bytes_per_second: 1.0,
+            launch_seconds: 1.0,
+            host_link: Link { bytes_per_second: 1.0, latency_seconds: 1.0 },
+            asynchronous: false,
+            lost: false,
+        }
+    }
+    fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
+        if role == Role::Weight { &self.weights } else { &self.plain }
+    }
+    fn supports(&self, node: &NodeQuery<'_>) -> Support {
+        supports(node, &self.plain[0], &self.weights)
+    }
+    fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
+        lower(self, segment, options)
+    }
+    fn compile(&self, _: &Steps, _: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
+        Err(DeviceError::Lost { device: "paper".to_owned(), reason: "it is paper".to_owned() })
+    }
+    fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
+        Err(DeviceError::Lost { device: "paper".to_owned(), reason: "it is paper".to_owned() })
+    }
+}
+
+/// A layer of a transformer: norm, attention with a cache, norm, gated feed-forward part.
+fn layer(tokens: u64, dtype: DType) -> Graph {
+    let (head, heads, kv_heads, context, hidden) = (64, 4, 2, 4096, 512);
+    let width = head * heads;
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[width, tokens]);
+    let numbers = ["positions", "rows", "seen"].map(|name| b.input(name, DType::I32, &[tokens]));
+    let [positions, rows, seen] = numbers;
+    let mut weight = |b: &mut GraphBuilder, name: &str, extents: &[u64]| b.weight(name, dtype, extents);
+    let normed = |b: &mut GraphBuilder, name: &str, x: TensorId| {
+        let weight = b.weight(name, DType::F32, &[width]);
+        let norm = b.rms_norm(x, 1e-5);
+        b.mul(norm, weight)
+    };
+    let y = normed(&mut b, "norm", x);
+    let [q, k, v] = [("q", heads), ("k", kv_heads), ("v", kv_heads)].map(|(name, heads)| {
+        let matrix = weight(&mut b, name, &[width, head * heads]);
+        b.mul_mat(matrix, y)
+    });
+    let rope = Rope { mode: RopeMode::Neox, dims: head as u32, ..Rope::default() };
+    let q = b.reshape(q, &[head, heads, tokens]);
+    let k = b.reshape(k, &[head, kv_heads, tokens]);
+    let (q, k) = (b.rope(q, positions, None, rope), b.rope(k, positions, None, rope));
+    let k = b.reshape(k, &[head * kv_heads, tokens]);
+    let [k, v] = [("k cache", k), ("v cache", v)].map(|(name, new)| {
+        let cache = b.state(name, DType::F16, &[head * kv_heads, context]);
+        let written = b.set_rows(cache, new, rows);
+        let split = b.reshape(written, &[head, kv_heads, context]);
+        b.permute(split, [0, 2, 1, 3])
+    });
+    let q = b.permute(q, [0, 2, 1, 3]);
+    let flash =
+        FlashAttention { scale: 0.1, max_bias: 0.0, soft_cap: 0.0, kv_len: true, mask: false, sinks: false };
+    let attended = b.node(Op::FlashAttention(flash), &[q, k, v, seen]);
+    let attended = b.reshape(attended, &[width, tokens]);
+    let o = weight(&mut b, "o", &[width, width]);
+    let product = b.mul_mat(o, attended);
+    let residual = b.add(product, x);
+    let y = normed(&mut b, "norm 2", residual);
+    let [gate, up] = ["gate", "up"].map(|name| {
+        let matrix = weight(&mut b, name, &[width, hidden]);
+        b.mul_mat(matrix, y)
+    });
+    let activated = b.gated(Gate::Silu, gate, up);
+    let down = weight(&mut b, "down", &[hidden, width]);
+    let product = b.mul_mat(down, activated);
+    let sum = b.add(residual, product);
+    b.output(sum);
+    b.build().unwrap()
+}
+
+/// The kernels of a graph's steps, with its weights where the card likes them best.
+fn lowered(graph: &Graph, options: &LowerOptions) -> Steps {
+    let paper = Paper::new();
+    let nodes: Vec<NodeId> = graph.node_ids().collect();
+    let memory = |id: TensorId| {
+        let quantised = graph.tensor(id).desc.dtype.is_quantized();
+        let planes = graph.root_leaf(id) == Some(Leaf::Weight) && quantised;
+        Some(Arc::clone(if planes { &paper.weights[0] } else { &paper.plain[0] }))
+    };
+    let buffer_types: Vec<_> = graph.tensor_ids().map(memory).collect();
+    let escapes: Vec<bool> = graph.tensor_ids().map(|id| graph.outputs().contains(&id)).collect();
+    let segment = Segment { graph, nodes: &nodes, buffer_types: &buffer_types, escapes: &escapes };
+    paper.lower(&segment, options).unwrap()
+}
+
+fn kernels(steps: &Steps) -> Vec<&str> {
+    steps.steps.iter().map(|step| &*step.kernel).collect()
+}
+
+#[test]
+fn one_token_s_layer_is_five_steps() {
+    let steps = lowered(&layer(1, DType::Q4_0), &LowerOptions::default());
+    // Norm and q, k, v; rotation, cache and attention; o and the sum; norm, gate, up and their product; down and the sum.
+    assert_eq!(kernels(&steps), [VECTOR, DECODE, VECTOR, VECTOR, VECTOR]);
+    // Attention to a long cache is divided, and its parts come together in planned memory.
+    assert_eq!(steps.temporaries.len(), 1);
+    assert_eq!(steps.temporaries[0].bytes, 4 * 8 * (64 + 2) * 4);
+}
+
+#[test]
+fn many_tokens_go_to_tensor_cores_in_halves() {
+    let steps = lowered(&layer(40, DType::Q4_0), &LowerOptions::default());
+    let expected =
+        [HALVES, TILES, TILES, TILES, ROTATE, PROMPT, HALVES, TILES, HALVES, TILES, TILES, HALVES, TILES];
+    assert_eq!(kernels(&steps), expected);
+    // Norms and the gated function are computed as they are rounded.
+    let rounded: Vec<usize> =
+        steps.steps.iter().filter(|step| step.kernel == HALVES).map(|step| step.nodes.len()).collect();
+    assert_eq!(rounded, [2, 0, 2, 1]);
+}
+
+#[test]
+fn nothing_is_rounded_where_that_is_asked_for() {
+    let exact = LowerOptions { precision: Precision::F32, ..LowerOptions::default() };
+    let steps = lowered(&layer(40, DType::Q4_0), &exact);
+    assert!(kernels(&steps).iter().all(|kernel| ![HALVES, TILES, PROMPT].contains(kernel)));
+}
+
+#[test]
+fn without_fusion_every_node_is_a_step_of_its_own() {
+    let graph = layer(1, DType::Q4_0);
+    let plain = LowerOptions { fusion: false, ..LowerOptions::default() };
+    let steps = lowered(&graph, &plain);
+    let nodes = graph.nodes().iter().filter(|node| !node.op.is_view()).count();
+    assert_eq!(steps.steps.len(), nodes);
+    assert!(steps.steps.iter().all(|step| step.nodes.len() == 1));
+}
+
+#[test]
+fn equal_segments_become_equal_steps() {
+    let graph = layer(1, DType::Q6_K);
+    let options = LowerOptions::default();
+    assert_eq!(lowered(&graph, &options), lowered(&graph, &options));
+}
+
+#[test]
+fn planes_are_for_products_and_rows_alone() {
+    let paper = Paper::new();
+    let desc = TensorDesc::contiguous(DType::Q4_0, &[64, 8]).unwrap();
+    let x = TensorDesc::contiguous(DType::F32, &[64, 2]).unwrap();
+    let y = TensorDesc::contiguous(DType::F32, &[8, 2]).unwrap();
+    let operand = |desc, memory| orlop_backend::Operand { desc, buffer_type: Some(memory) };
+    let [planes, plain] = [&paper.weights[0], &paper.plain[0]];
+    let query = |op, first| {
+        let inputs = [operand(&desc, first), operand(&x, plain)];
+        paper.supports(&NodeQuery { op, inputs: &inputs, output: operand(&y, plain) }).is_yes()
+    };
+    assert!(query(&Op::MulMat, planes));
+    assert!(query(&Op::MulMat, plain));
+    assert!(!query(&Op::OutProd, planes));
+    let elsewhere: Arc<dyn BufferType> = HostBufferType::new("elsewhere");
+    assert!(!query(&Op::MulMat, &elsewhere));
+}
