@@ -14,6 +14,9 @@ use orlop_backend::{Device, LowerOptions, Precision};
 use orlop_cuda::CudaOptions;
 use orlop_testkit::conformance::{self, Options};
 
+/// What is wrong, a line each.
+type Test = fn(&Arc<dyn Device>) -> Vec<String>;
+
 fn main() -> ExitCode {
     let chosen: Vec<String> = std::env::args().skip(1).collect();
     let options = CudaOptions {
@@ -28,7 +31,7 @@ fn main() -> ExitCode {
         Err(error) => return failed(&error.to_string()),
     };
     println!("{}", device.facts().description);
-    let tests: [(&str, fn(&Arc<dyn Device>) -> Vec<String>); 8] = [
+    let tests: [(&str, Test); 8] = [
         ("conformance", |device| conforms(device, LowerOptions::default())),
         ("unfused", |device| conforms(device, LowerOptions { fusion: false, ..LowerOptions::default() })),
         ("exact", |device| {

@@ -34,7 +34,7 @@ pub(crate) struct CudaBufferType {
 }
 
 impl CudaBufferType {
-    pub(crate) fn new(context: &Arc<Context>, kind: Kind) -> Arc<dyn BufferType> {
+    pub(crate) fn of(context: &Arc<Context>, kind: Kind) -> Arc<dyn BufferType> {
         let name = match kind {
             Kind::Plain => context.name.to_string(),
             Kind::Planes => format!("{} planes", context.name),

@@ -102,11 +102,11 @@ impl CudaDevice {
         };
         let context = Context::new(Arc::clone(driver), device, &name)?;
         let modules = Modules::new(&context, Nvrtc::load(&options.libraries)?, arch, options);
-        let plain = CudaBufferType::new(&context, Kind::Plain);
-        let planes = (!options.plain_weights).then(|| CudaBufferType::new(&context, Kind::Planes));
+        let plain = CudaBufferType::of(&context, Kind::Plain);
+        let planes = (!options.plain_weights).then(|| CudaBufferType::of(&context, Kind::Planes));
         Ok(Arc::new(CudaDevice {
             weights: planes.into_iter().chain([Arc::clone(&plain)]).collect(),
-            staging: vec![CudaBufferType::new(&context, Kind::Pinned), Arc::clone(&plain)],
+            staging: vec![CudaBufferType::of(&context, Kind::Pinned), Arc::clone(&plain)],
             plain: [plain],
             context,
             modules,

@@ -278,7 +278,7 @@ pub(super) fn blocks_are_written_as_the_reference_does(device: &Arc<dyn Device>)
         b.output(y);
         let graph = Arc::new(b.build().unwrap());
         let values = numbers(7, 384);
-        let found = run_planned(device, &graph, &vec![(x, f32_bytes(&values))], &Default::default()).unwrap();
+        let found = run_planned(device, &graph, &[(x, f32_bytes(&values))], &Default::default()).unwrap();
         let mut wanted = vec![0; graph.tensor(y).desc.bytes() as usize];
         encode(dtype, &values, &mut wanted).unwrap();
         let other: Vec<String> = found[0]

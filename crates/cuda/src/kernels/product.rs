@@ -330,7 +330,7 @@ struct TilesParameter {
 
 /// Results of a block in each direction, and bytes of its shared memory.
 const TILE: u64 = 128;
-const TILE_SHARED: u32 = (6 * 32 << 10) + 1024;
+const TILE_SHARED: u32 = 6 * 32 * 1024 + 1024;
 
 pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
     let TileProduct { x, part } =

@@ -93,7 +93,7 @@ fn layer(tokens: u64, dtype: DType) -> Graph {
     let x = b.input("x", DType::F32, &[width, tokens]);
     let numbers = ["positions", "rows", "seen"].map(|name| b.input(name, DType::I32, &[tokens]));
     let [positions, rows, seen] = numbers;
-    let mut weight = |b: &mut GraphBuilder, name: &str, extents: &[u64]| b.weight(name, dtype, extents);
+    let weight = |b: &mut GraphBuilder, name: &str, extents: &[u64]| b.weight(name, dtype, extents);
     let normed = |b: &mut GraphBuilder, name: &str, x: TensorId| {
         let weight = b.weight(name, DType::F32, &[width]);
         let norm = b.rms_norm(x, 1e-5);
