@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Err(error) => return failed(&error.to_string()),
     };
     println!("{}", device.facts().description);
-    let tests: [(&str, Test); 8] = [
+    let tests: [(&str, Test); 9] = [
         ("conformance", |device| conforms(device, LowerOptions::default())),
         ("unfused", |device| conforms(device, LowerOptions { fusion: false, ..LowerOptions::default() })),
         ("exact", |device| {
@@ -42,6 +42,8 @@ fn main() -> ExitCode {
         ("replay", checks::replays_compute_the_same),
         ("products", checks::fast_products_agree_with_the_reference),
         ("attention", checks::fast_attention_agrees_with_the_reference),
+        // Last: nothing runs on the card after it.
+        ("lost", checks::a_card_whose_kernel_fails_is_lost),
     ];
     let mut wrong = 0;
     for (name, test) in

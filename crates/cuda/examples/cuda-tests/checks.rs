@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use orlop_alloc::{Externals, Session, SessionOptions, SetTensor, TensorSet};
 use orlop_backend::{Device, LowerOptions, Role, RunOptions};
+use orlop_cuda::{CudaOptions, devices};
 use orlop_graph::{DType, FlashAttention, Gate, GraphBuilder, Leaf, Op, Rope, RopeMode, TensorId, Unary};
 use orlop_quant::encode;
 use orlop_testkit::{Feeds, ReferenceDevice, f32_bytes, i32_bytes, run_planned, run_unplanned};
@@ -297,6 +298,43 @@ pub(super) fn blocks_are_written_as_the_reference_does(device: &Arc<dyn Device>)
                 other[..other.len().min(8)].join(", ")
             ));
         }
+    }
+    failures
+}
+
+/// A kernel that fails costs the card, not the program: errors are values, and other devices go on.
+pub(super) fn a_card_whose_kernel_fails_is_lost(_: &Arc<dyn Device>) -> Vec<String> {
+    let folder = std::env::temp_dir().join(format!("orlop-kernels-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let kernel = "extern \"C\" __global__ void op_unary(int) { asm(\"trap;\"); }";
+    std::fs::write(folder.join("general.cu"), kernel).unwrap();
+    let options = CudaOptions {
+        sources: Some(folder.clone()),
+        libraries: vec!["/usr/local/cuda/lib64".into()],
+        ..CudaOptions::default()
+    };
+    let device = Arc::clone(&devices(&options).unwrap()[0]);
+    std::fs::remove_dir_all(&folder).unwrap();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[8]);
+    let y = b.unary(Unary::Sqr, x);
+    b.output(y);
+    let graph = Arc::new(b.build().unwrap());
+    let feeds = [(x, f32_bytes(&[3.0; 8]))];
+    let mut failures = Vec::new();
+    for run in 0..2 {
+        match run_planned(&device, &graph, &feeds, &Default::default()) {
+            Err(error) if error.to_string().contains("lost") => {}
+            other => failures.push(format!("run {run} of a kernel that fails gave {other:?}")),
+        }
+    }
+    if !device.facts().lost {
+        failures.push("the card does not say that it is lost".to_owned());
+    }
+    let other: Arc<dyn Device> = ReferenceDevice::new();
+    match run_planned(&other, &graph, &feeds, &Default::default()) {
+        Ok(found) if found[0].1 == f32_bytes(&[9.0; 8]) => {}
+        wrong => failures.push(format!("another device gave {wrong:?}")),
     }
     failures
 }
