@@ -5,10 +5,10 @@
 //! - A graph is lowered by a list of rules (`lower`) to steps; a step becomes one or a few launches
 //!   (`kernels`), whose places and extents are fixed. What changes from run to run is read from memory on the
 //!   card, so that a program that is run again is one replay of a CUDA graph (`program`).
-//! - Weights in blocks lie in planes ([`planes`](crate)): nibbles, further bits and scales each for themselves, so that
+//! - Weights in blocks lie in planes (`planes`): nibbles, further bits and scales each for themselves, so that
 //!   every load is aligned and wide. They come out as they went in.
 //! - All memory is the plan's: arenas, weights, scratch. Beside it are only the driver's context, modules and graphs,
-//!   and a page for error marks a program.
+//!   a page for error marks a program, and pinned memory of a fixed size for small transfers.
 
 mod buffer;
 mod context;
