@@ -32,7 +32,7 @@ pub struct CudaOptions {
 
 /// The driver's version from which on kernels can be started as they are here: CUDA 12.3.
 const LEAST_DRIVER: i32 = 12030;
-const LEAST_CAPABILITY: u32 = 75;
+const LEAST_CAPABILITY: u32 = 80;
 
 /// Every card of this machine: `cuda`, then `cuda1` and so on.
 ///
@@ -65,6 +65,8 @@ struct Card {
     description: String,
     memory: u64,
     multiprocessors: u32,
+    /// Most bytes of shared memory of a block.
+    shared: u32,
     bytes_per_second: f64,
     flops: f64,
 }
@@ -96,6 +98,7 @@ impl CudaDevice {
             ),
             memory: driver.device_memory(device)?,
             multiprocessors,
+            shared: number(Attribute::SharedOfBlock)?,
             bytes_per_second,
             // Products of halves on tensor cores: 1,024 a clock on a multiprocessor, and a product is two operations.
             flops: 2.0 * 1024.0 * f64::from(multiprocessors) * clock,
@@ -148,7 +151,7 @@ impl Device for CudaDevice {
     }
 
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
-        lower(self, segment, options)
+        lower(self, segment, options, self.card.shared)
     }
 
     fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {

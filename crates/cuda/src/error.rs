@@ -28,7 +28,7 @@ pub enum Error {
         needed: i32,
     },
     /// The card is older than what the kernels need.
-    #[error("the card has compute capability {}.{}, at least 7.5 is needed", .0 / 10, .0 % 10)]
+    #[error("the card has compute capability {}.{}, at least 8.0 is needed", .0 / 10, .0 % 10)]
     OldCard(u32),
     /// The driver refused a call.
     #[error("{call}: {reason}")]

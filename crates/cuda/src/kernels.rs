@@ -10,7 +10,7 @@ mod rows;
 
 pub(crate) use attention::{AttentionPlan, RotatedAttention, attention_plan};
 pub(crate) use general::has_kernel;
-pub(crate) use product::{TileProduct, VectorProducts, tiles_take, vector_takes};
+pub(crate) use product::{TILE_SHARED, TileProduct, VectorProducts, tiles_take, vector_takes};
 pub(crate) use rotate::Rotation;
 pub(crate) use rows::{Rounded, ScaledNorm, halves_bytes};
 

@@ -15,7 +15,7 @@ use orlop_backend::{
 };
 use orlop_graph::{Node, NodeId, TensorId};
 
-use crate::kernels::{self, AttentionPlan, DECODE, TILES, VECTOR};
+use crate::kernels::{self, AttentionPlan, DECODE, TILE_SHARED, TILES, VECTOR};
 
 /// Steps in the making.
 pub(crate) struct Draft<'a> {
@@ -28,18 +28,19 @@ pub(crate) struct Draft<'a> {
     seen: HashSet<TensorId>,
 }
 
-/// A segment as the card runs it.
+/// A segment as a card runs it whose blocks have so many bytes of shared memory.
 pub(crate) fn lower(
     device: &dyn Device,
     segment: &Segment<'_>,
     options: &LowerOptions,
+    shared: u32,
 ) -> Result<Steps, DeviceError> {
     let Steps { steps, .. } = segment.one_step_per_node(device, options)?;
     let graph = segment.graph;
     let seen = graph.tensor_ids().filter(|id| segment.escapes.get(id.index()).copied().unwrap_or(true));
     let seen = seen.map(|id| graph.tensor(id).storage.root).collect();
     let mut draft = Draft { segment, options, steps, temporaries: Vec::new(), seen };
-    choose_products(&mut draft);
+    choose_products(&mut draft, shared >= TILE_SHARED && options.precision == Precision::Fast);
     if options.fusion {
         fusion::fuse(&mut draft);
     }
@@ -82,8 +83,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Products that have a kernel of their own get it.
-fn choose_products(draft: &mut Draft<'_>) {
+/// Products that have a kernel of their own get it; those with many rows only if `tiles` says so.
+fn choose_products(draft: &mut Draft<'_>, tiles: bool) {
     for index in 0..draft.steps.len() {
         let [id] = draft.steps[index].nodes[..] else { continue };
         let node = draft.node(id);
@@ -92,7 +93,7 @@ fn choose_products(draft: &mut Draft<'_>) {
         let graph = draft.segment.graph;
         if kernels::vector_takes(graph, node, in_planes) {
             draft.steps[index].kernel = VECTOR.into();
-        } else if draft.options.precision == Precision::Fast && kernels::tiles_take(graph, node, in_planes) {
+        } else if tiles && kernels::tiles_take(graph, node, in_planes) {
             draft.steps[index].kernel = TILES.into();
         }
     }

@@ -14,7 +14,7 @@ const WARPS: u64 = 32;
 /// Warps of a block where there are not rows for all: so that more multiprocessors have some.
 const FEW_WARPS: u64 = 8;
 /// Most bytes of activations that a block of it keeps.
-const MOST_SHARED: u64 = 100 << 10;
+const MOST_SHARED: u64 = 96 << 10;
 
 /// Products with one row of activations, in one launch.
 #[derive(Clone, Debug, PartialEq)]
@@ -330,7 +330,7 @@ struct TilesParameter {
 
 /// Results of a block in each direction, and bytes of its shared memory.
 const TILE: u64 = 128;
-const TILE_SHARED: u32 = 6 * 32 * 1024 + 1024;
+pub(crate) const TILE_SHARED: u32 = 6 * 32 * 1024 + 1024;
 
 pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
     let TileProduct { x, part } =

@@ -42,12 +42,13 @@ impl BufferType for PaperPlanes {
 struct Paper {
     plain: [Arc<dyn BufferType>; 1],
     weights: [Arc<dyn BufferType>; 2],
+    shared: u32,
 }
 
 impl Paper {
-    fn new() -> Paper {
+    fn new(shared: u32) -> Paper {
         let plain: Arc<dyn BufferType> = HostBufferType::new("paper");
-        Paper { weights: [Arc::new(PaperPlanes), Arc::clone(&plain)], plain: [plain] }
+        Paper { weights: [Arc::new(PaperPlanes), Arc::clone(&plain)], plain: [plain], shared }
     }
 }
 
@@ -75,7 +76,7 @@ impl Device for Paper {
         supports(node, &self.plain[0], &self.weights)
     }
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
-        lower(self, segment, options)
+        lower(self, segment, options, self.shared)
     }
     fn compile(&self, _: &Steps, _: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
         Err(DeviceError::Lost { device: "paper".to_owned(), reason: "it is paper".to_owned() })
@@ -136,9 +137,15 @@ fn layer(tokens: u64, dtype: DType) -> Graph {
     b.build().unwrap()
 }
 
+/// Bytes of shared memory of a large card's blocks.
+const LARGE: u32 = 227 << 10;
+
 /// The kernels of a graph's steps, with its weights where the card likes them best.
 fn lowered(graph: &Graph, options: &LowerOptions) -> Steps {
-    let paper = Paper::new();
+    lowered_on(Paper::new(LARGE), graph, options)
+}
+
+fn lowered_on(paper: Paper, graph: &Graph, options: &LowerOptions) -> Steps {
     let nodes: Vec<NodeId> = graph.node_ids().collect();
     let memory = |id: TensorId| {
         let quantised = graph.tensor(id).desc.dtype.is_quantized();
@@ -178,6 +185,12 @@ fn many_tokens_go_to_tensor_cores_in_halves() {
 }
 
 #[test]
+fn a_card_without_room_for_tiles_does_without() {
+    let steps = lowered_on(Paper::new(99 << 10), &layer(40, DType::Q4_0), &LowerOptions::default());
+    assert!(!kernels(&steps).contains(&TILES));
+}
+
+#[test]
 fn nothing_is_rounded_where_that_is_asked_for() {
     let exact = LowerOptions { precision: Precision::F32, ..LowerOptions::default() };
     let steps = lowered(&layer(40, DType::Q4_0), &exact);
@@ -203,7 +216,7 @@ fn equal_segments_become_equal_steps() {
 
 #[test]
 fn planes_are_for_products_and_rows_alone() {
-    let paper = Paper::new();
+    let paper = Paper::new(LARGE);
     let desc = TensorDesc::contiguous(DType::Q4_0, &[64, 8]).unwrap();
     let x = TensorDesc::contiguous(DType::F32, &[64, 2]).unwrap();
     let y = TensorDesc::contiguous(DType::F32, &[8, 2]).unwrap();

@@ -32,6 +32,7 @@ pub(crate) enum Attribute {
     MemoryClockKilohertz = 36,
     BusBits = 37,
     ClockKilohertz = 13,
+    SharedOfBlock = 97,
     Major = 75,
     Minor = 76,
 }
