@@ -168,6 +168,7 @@ fn attention(device: &Arc<dyn Device>, tokens: u64, rows: u64) -> Measured {
             kv_len: true,
             mask: false,
             sinks: false,
+            window: 0,
         };
         let y = b.node(Op::FlashAttention(flash), &[q, k, v, seen]);
         b.output(y);

@@ -194,6 +194,7 @@ pub(super) fn fast_attention_agrees_with_the_reference(device: &Arc<dyn Device>)
                 kv_len: true,
                 mask: false,
                 sinks: false,
+                window: 0,
             };
             let attended = b.node(Op::FlashAttention(flash), &[q_permuted, cached[0], cached[1], seen]);
             b.output(attended);
