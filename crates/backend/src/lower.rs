@@ -60,6 +60,26 @@ pub struct Steps {
 }
 
 impl Steps {
+    /// Steps, and the names and sizes of the temporaries that they name by number: each lives from the first step that
+    /// touches it to the last.
+    pub fn new(options: LowerOptions, steps: Vec<Step>, temporaries: Vec<(String, u64)>) -> Steps {
+        let mut lives = vec![None; temporaries.len()];
+        for (index, step) in steps.iter().enumerate() {
+            for value in step.reads.iter().chain(&step.writes) {
+                if let Value::Temporary(number) = value {
+                    let (_, last) = lives[*number].get_or_insert((index, index));
+                    *last = index;
+                }
+            }
+        }
+        let temporary = |((name, bytes), life): ((String, u64), Option<(usize, usize)>)| {
+            let (first, last) = life.unwrap_or((0, 0));
+            Temporary { name, bytes, first, last }
+        };
+        let temporaries = temporaries.into_iter().zip(lives).map(temporary).collect();
+        Steps { options, steps, temporaries }
+    }
+
     /// The same steps in another order: at each position, the step of that number.
     ///
     /// # Panics

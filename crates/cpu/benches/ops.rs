@@ -202,15 +202,7 @@ fn attention(dtype: DType, [heads, kv_heads, dim]: [u64; 3], tokens: u64, depth:
     let [q, k, v] = [q, k, v].map(|x| bench.b.permute(x, [0, 2, 1, 3]));
     let lengths: Vec<i32> = (0..tokens).map(|token| (depth - tokens + token + 1) as i32).collect();
     let lengths = bench.integers(&lengths);
-    let params = FlashAttention {
-        scale: 1.0 / (dim as f32).sqrt(),
-        max_bias: 0.0,
-        soft_cap: 0.0,
-        window: 0,
-        kv_len: true,
-        mask: false,
-        sinks: false,
-    };
+    let params = FlashAttention::scaled(1.0 / (dim as f32).sqrt());
     bench.b.flash_attention([q, k, v], Some(lengths), None, None, params);
     let name = format!("attention {dtype} {heads}/{kv_heads}x{dim} {tokens} of {depth}");
     bench.time(&name, 2 * bytes(dtype, dim * kv_heads * depth));

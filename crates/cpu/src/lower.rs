@@ -9,9 +9,7 @@ mod fusion;
 
 use std::collections::HashSet;
 
-use orlop_backend::{
-    Bindings, Device, DeviceError, LowerOptions, Segment, Slot, Step, Steps, Temporary, Value,
-};
+use orlop_backend::{Bindings, Device, DeviceError, LowerOptions, Segment, Slot, Step, Steps, Value};
 use orlop_graph::{Graph, TensorDesc, TensorId};
 
 use crate::kernels::{self, Chosen};
@@ -55,7 +53,7 @@ pub(crate) fn lower(
         rule(&mut draft);
     }
     add_scratch(&mut draft);
-    Ok(finish(draft))
+    Ok(Steps::new(draft.options.clone(), draft.steps, draft.temporaries))
 }
 
 /// Adds scratch and shared rows to what steps write. Neighbours that have nothing to do with one another get one
@@ -120,24 +118,6 @@ impl Neighbours {
         }
         apart
     }
-}
-
-fn finish(draft: Draft<'_>) -> Steps {
-    let mut lives = vec![None; draft.temporaries.len()];
-    for (index, step) in draft.steps.iter().enumerate() {
-        for value in step.reads.iter().chain(&step.writes) {
-            if let Value::Temporary(number) = value {
-                let (_, last) = lives[*number].get_or_insert((index, index));
-                *last = index;
-            }
-        }
-    }
-    let temporary = |((name, bytes), life): ((String, u64), Option<(usize, usize)>)| {
-        let (first, last) = life.unwrap_or((0, 0));
-        Temporary { name, bytes, first, last }
-    };
-    let temporaries = draft.temporaries.into_iter().zip(lives).map(temporary).collect();
-    Steps { options: draft.options.clone(), steps: draft.steps, temporaries }
 }
 
 /// The name of a step's result.

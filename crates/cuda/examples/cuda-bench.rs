@@ -161,15 +161,7 @@ fn attention(device: &Arc<dyn Device>, tokens: u64, rows: u64) -> Measured {
         inputs.push((q, floats(head * tokens * heads)));
         let [k, v] =
             ["k", "v"].map(|name| b.state(&format!("{name}{node}"), DType::F16, &[head, rows, heads]));
-        let flash = FlashAttention {
-            scale: 0.1,
-            max_bias: 0.0,
-            soft_cap: 0.0,
-            kv_len: true,
-            mask: false,
-            sinks: false,
-            window: 0,
-        };
+        let flash = FlashAttention { kv_len: true, ..FlashAttention::scaled(0.1) };
         let y = b.node(Op::FlashAttention(flash), &[q, k, v, seen]);
         b.output(y);
     }

@@ -10,9 +10,7 @@ mod tests;
 
 use std::collections::HashSet;
 
-use orlop_backend::{
-    Device, DeviceError, Layout, LowerOptions, Precision, Segment, Step, Steps, Temporary, Value,
-};
+use orlop_backend::{Device, DeviceError, Layout, LowerOptions, Precision, Segment, Step, Steps, Value};
 use orlop_graph::{Node, NodeId, TensorId};
 
 use crate::kernels::{self, AttentionPlan, DECODE, TILE_SHARED, TILES, VECTOR};
@@ -46,7 +44,7 @@ pub(crate) fn lower(
     }
     choose_attention(&mut draft);
     halves::share_halves(&mut draft);
-    Ok(finish(draft))
+    Ok(Steps::new(draft.options.clone(), draft.steps, draft.temporaries))
 }
 
 impl<'a> Draft<'a> {
@@ -116,22 +114,4 @@ fn choose_attention(draft: &mut Draft<'_>) {
             draft.steps[index].writes.push(value);
         }
     }
-}
-
-fn finish(draft: Draft<'_>) -> Steps {
-    let mut lives = vec![None; draft.temporaries.len()];
-    for (index, step) in draft.steps.iter().enumerate() {
-        for value in step.reads.iter().chain(&step.writes) {
-            if let Value::Temporary(number) = value {
-                let (_, last) = lives[*number].get_or_insert((index, index));
-                *last = index;
-            }
-        }
-    }
-    let temporary = |((name, bytes), life): ((String, u64), Option<(usize, usize)>)| {
-        let (first, last) = life.unwrap_or((0, 0));
-        Temporary { name, bytes, first, last }
-    };
-    let temporaries = draft.temporaries.into_iter().zip(lives).map(temporary).collect();
-    Steps { options: draft.options.clone(), steps: draft.steps, temporaries }
 }

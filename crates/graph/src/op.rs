@@ -441,6 +441,12 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl FlashAttention {
+    /// Attention with this factor and nothing else.
+    pub const fn scaled(scale: f32) -> FlashAttention {
+        let [max_bias, soft_cap] = [0.0; 2];
+        FlashAttention { scale, max_bias, soft_cap, window: 0, kv_len: false, mask: false, sinks: false }
+    }
+
     /// The first row that a query sees of those before `end`.
     pub fn first_row(&self, end: u64) -> u64 {
         if self.window == 0 { 0 } else { end.saturating_sub(self.window.into()) }

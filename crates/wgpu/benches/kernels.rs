@@ -71,15 +71,7 @@ fn others(device: &Arc<WgpuDevice>, label: &str) {
             measure(device, label, |b| {
                 let q = b.input("q", DType::F32, &[128, tokens, 16]);
                 let [k, v] = ["k", "v"].map(|name| b.input(name, kv, &[128, 1024, 4]));
-                let params = FlashAttention {
-                    scale: 0.1,
-                    max_bias: 0.0,
-                    soft_cap: 0.0,
-                    kv_len: false,
-                    mask: false,
-                    sinks: false,
-                    window: 0,
-                };
+                let params = FlashAttention::scaled(0.1);
                 b.flash_attention([q, k, v], None, None, None, params)
             });
         }

@@ -7,15 +7,7 @@ use orlop_graph::{DType, FlashAttention, GraphBuilder, Leaf, NodeId, TensorDesc,
 
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
-const PLAIN: FlashAttention = FlashAttention {
-    scale: 0.3,
-    max_bias: 0.0,
-    soft_cap: 0.0,
-    window: 0,
-    kv_len: false,
-    mask: false,
-    sinks: false,
-};
+const PLAIN: FlashAttention = FlashAttention::scaled(0.3);
 
 struct Shape {
     dk: u64,

@@ -187,15 +187,7 @@ pub(super) fn fast_attention_agrees_with_the_reference(device: &Arc<dyn Device>)
                 b.permute(split, [0, 2, 1, 3])
             });
             let q_permuted = b.permute(q_turned, [0, 2, 1, 3]);
-            let flash = FlashAttention {
-                scale: 0.3,
-                max_bias: 0.0,
-                soft_cap: 0.0,
-                kv_len: true,
-                mask: false,
-                sinks: false,
-                window: 0,
-            };
+            let flash = FlashAttention { kv_len: true, ..FlashAttention::scaled(0.3) };
             let attended = b.node(Op::FlashAttention(flash), &[q_permuted, cached[0], cached[1], seen]);
             b.output(attended);
             let graph = Arc::new(b.build().unwrap());

@@ -117,15 +117,7 @@ fn layer(tokens: u64, dtype: DType) -> Graph {
         b.permute(split, [0, 2, 1, 3])
     });
     let q = b.permute(q, [0, 2, 1, 3]);
-    let flash = FlashAttention {
-        scale: 0.1,
-        max_bias: 0.0,
-        soft_cap: 0.0,
-        kv_len: true,
-        mask: false,
-        sinks: false,
-        window: 0,
-    };
+    let flash = FlashAttention { kv_len: true, ..FlashAttention::scaled(0.1) };
     let attended = b.node(Op::FlashAttention(flash), &[q, k, v, seen]);
     let attended = b.reshape(attended, &[width, tokens]);
     let o = weight(&mut b, "o", &[width, width]);

@@ -70,13 +70,8 @@ impl Draft<'_> {
         let q = self.b.permute(q, [0, 2, 1, 3]);
         let mask = (self.sketch.sequences > 1).then(|| self.mask(sizes.window));
         let parameters = FlashAttention {
-            scale: self.config.attention_scale,
-            max_bias: 0.0,
-            soft_cap: 0.0,
             window: sizes.window.filter(|_| mask.is_none()).unwrap_or(0),
-            kv_len: true,
-            mask: mask.is_some(),
-            sinks: false,
+            ..FlashAttention::scaled(self.config.attention_scale)
         };
         // [value, heads, tokens]
         let attended = self.b.flash_attention([q, k, v], Some(self.seen), mask, None, parameters);

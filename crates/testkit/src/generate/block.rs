@@ -212,15 +212,7 @@ impl Drawing {
         let k = self.cached("cache_k", k, indices);
         let v = self.cached("cache_v", v, indices);
         let q = self.b.permute(q, [0, 2, 1, 3]);
-        let params = FlashAttention {
-            scale: 1.0 / (head as f32).sqrt(),
-            max_bias: 0.0,
-            soft_cap: 0.0,
-            window: 0,
-            kv_len: true,
-            mask: false,
-            sinks: false,
-        };
+        let params = FlashAttention::scaled(1.0 / (head as f32).sqrt());
         let attended = self.b.flash_attention([q, k, v], Some(kv_len), None, None, params);
         let joined = self.b.reshape(attended, &[head * heads, tokens]);
         let output = self.matrix("attn_output.weight", &[head * heads, head * heads]);

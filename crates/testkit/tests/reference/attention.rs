@@ -3,15 +3,7 @@ use orlop_graph::{DType, FlashAttention, Op};
 
 use crate::support::{Bench, Given, assert_close, f32, i32, result, try_result};
 
-const PLAIN: FlashAttention = FlashAttention {
-    scale: 1.0,
-    max_bias: 0.0,
-    soft_cap: 0.0,
-    window: 0,
-    kv_len: false,
-    mask: false,
-    sinks: false,
-};
+const PLAIN: FlashAttention = FlashAttention::scaled(1.0);
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
 

@@ -63,15 +63,7 @@ fn sections_take_four_positions_a_token() {
     refuses_parameter(rope(RopeMode::Sections([0; 4]), 64), &[x, i32(&[20])], "mode");
 }
 
-const PLAIN: FlashAttention = FlashAttention {
-    scale: 0.1,
-    max_bias: 0.0,
-    soft_cap: 0.0,
-    window: 0,
-    kv_len: false,
-    mask: false,
-    sinks: false,
-};
+const PLAIN: FlashAttention = FlashAttention::scaled(0.1);
 
 fn attention(params: FlashAttention) -> Op {
     Op::FlashAttention(params)
