@@ -7,7 +7,7 @@ use orlop_alloc::{Error as AllocError, Externals};
 use orlop_backend::{Cancel, CopyRoute, DeviceError, Link, RunOptions};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::{
-    DeviceIx, Error, Machine, PlanId, RunId, Session, SessionOptions, SpanWork, Wishes, estimate,
+    DeviceIx, Error, Machine, PlanId, RunId, Session, SessionOptions, SpanWork, Timeline, Wishes, estimate,
     place_by_rules, split,
 };
 use orlop_testkit::devices::{Failure, TestDevice, VirtualClock, Work};
@@ -322,8 +322,8 @@ fn times_of_devices_that_do_not_measure_are_taken_by_the_host() {
     assert!(timeline.total() >= 4 * slow, "{timeline}");
 }
 
-#[test]
-fn a_timed_run_is_a_trace_that_chrome_reads() {
+/// A timed run of [`early`], with its session and its plan.
+fn timed() -> (Session, PlanId, Timeline) {
     let clock = VirtualClock::new();
     let machine = machine(&clocked(&clock, true));
     let (graph, inputs, _, wishes) = early(&machine);
@@ -334,6 +334,12 @@ fn a_timed_run_is_a_trace_that_chrome_reads() {
         set(&mut session, plan, input, &[1.0; 4]);
     }
     let timeline = session.run_timed(plan, &RunOptions::default()).unwrap();
+    (session, plan, timeline)
+}
+
+#[test]
+fn a_timed_run_is_a_trace_that_chrome_reads() {
+    let (_, _, timeline) = timed();
     let trace: serde_json::Value = serde_json::from_str(&timeline.chrome_trace()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     assert_eq!(events.len(), 2 + timeline.spans.len() + timeline.memory.len());
@@ -351,16 +357,7 @@ fn a_timed_run_is_a_trace_that_chrome_reads() {
 
 #[test]
 fn a_timed_run_says_what_its_arenas_hold_as_they_are_planned() {
-    let clock = VirtualClock::new();
-    let machine = machine(&clocked(&clock, true));
-    let (graph, inputs, _, wishes) = early(&machine);
-    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
-    let mut session = Session::new(machine, SessionOptions::default()).unwrap();
-    let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement).unwrap();
-    for input in inputs {
-        set(&mut session, plan, input, &[1.0; 4]);
-    }
-    let timeline = session.run_timed(plan, &RunOptions::default()).unwrap();
+    let (session, plan, timeline) = timed();
     for device in session.machine().indices() {
         let memory = session.memory_plan(plan, device).unwrap();
         let (_, peak) = memory.peak(orlop_alloc::ArenaId::new(0));
