@@ -17,6 +17,27 @@ pub(crate) struct Field {
     /// Where the first unit of all rows begins in the tile, and how far from one unit to the next.
     pub(crate) to: usize,
     pub(crate) step: usize,
+    /// Units of a part of the tile, and how far from one part to the next.
+    pub(crate) units: usize,
+    pub(crate) part: usize,
+}
+
+impl Field {
+    /// Where a unit of all rows begins in the tile.
+    #[inline(always)]
+    pub(crate) fn place(&self, unit: usize) -> usize {
+        self.to + unit / self.units * self.part + unit % self.units * self.step
+    }
+
+    /// The same field, with so many units in each part of the tile.
+    const fn parted(self, units: usize, part: usize) -> Field {
+        Field { units, part, ..self }
+    }
+
+    /// The same field, as every third vector.
+    const fn third(self) -> Field {
+        Field { step: 3 * self.step, ..self }
+    }
 }
 
 /// Where a field is read from.
@@ -55,16 +76,11 @@ const fn field(at: usize, bytes: usize, unit: Unit, to: usize) -> Field {
         Unit::Two => 2 * ROWS,
         Unit::Four => 4 * ROWS,
     };
-    Field { source: Source::Block, at, bytes, unit, to, step }
+    Field { source: Source::Block, at, bytes, unit, to, step, units: usize::MAX, part: 0 }
 }
 
 const fn opened(at: usize, bytes: usize, unit: Unit, to: usize) -> Field {
     Field { source: Source::Opened, ..field(at, bytes, unit, to) }
-}
-
-/// Every third vector of a tile.
-const fn third(at: usize, to: usize) -> Field {
-    Field { step: 3 * 4 * ROWS, ..field(at, 32, Unit::Four, to) }
 }
 
 /// How a type's blocks are cut; `None` for types that are not repacked. Fields lie in the order in which kernels read
@@ -109,13 +125,12 @@ pub(super) fn cut(dtype: DType) -> Option<Cut> {
             const {
                 &[
                     field(q6_k::SCALE_AT, 2, Two, 0),
-                    field(q6_k::SCALES_AT, 16, One, 32),
-                    third(q6_k::LOW_BITS_AT, 288),
-                    third(q6_k::LOW_BITS_AT + 32, 352),
-                    third(q6_k::HIGH_BITS_AT, 416),
-                    third(q6_k::LOW_BITS_AT + 64, 1824),
-                    third(q6_k::LOW_BITS_AT + 96, 1888),
-                    third(q6_k::HIGH_BITS_AT + 32, 1952),
+                    field(q6_k::SCALES_AT, 16, One, 32).parted(8, 1664),
+                    field(q6_k::LOW_BITS_AT, 32, Four, 160).third(),
+                    field(q6_k::LOW_BITS_AT + 32, 32, Four, 224).third(),
+                    field(q6_k::HIGH_BITS_AT, 64, Four, 288).third().parted(8, 1664),
+                    field(q6_k::LOW_BITS_AT + 64, 32, Four, 1824).third(),
+                    field(q6_k::LOW_BITS_AT + 96, 32, Four, 1888).third(),
                 ]
             },
         ),
@@ -123,10 +138,10 @@ pub(super) fn cut(dtype: DType) -> Option<Cut> {
             1344,
             const {
                 &[
-                    field(q2_k::QUANTS_AT, 64, Four, 0),
-                    field(q2_k::SCALES_AT, 16, One, 1024),
-                    field(q2_k::SCALE_AT, 2, Two, 1280),
-                    field(q2_k::MIN_AT, 2, Two, 1312),
+                    field(q2_k::SCALE_AT, 2, Two, 0),
+                    field(q2_k::MIN_AT, 2, Two, 32),
+                    field(q2_k::SCALES_AT, 16, One, 64).parted(8, 640),
+                    field(q2_k::QUANTS_AT, 64, Four, 192).parted(8, 640),
                 ]
             },
         ),
@@ -135,10 +150,11 @@ pub(super) fn cut(dtype: DType) -> Option<Cut> {
             K_SCALES,
             const {
                 &[
-                    field(q4_k::QUANTS_AT, 128, Four, 0),
-                    opened(0, 16, One, 2048),
-                    field(q4_k::SCALE_AT, 2, Two, 2304),
-                    field(q4_k::MIN_AT, 2, Two, 2336),
+                    field(q4_k::SCALE_AT, 2, Two, 0),
+                    field(q4_k::MIN_AT, 2, Two, 32),
+                    opened(0, 8, One, 64).parted(2, 576),
+                    opened(8, 8, One, 96).parted(2, 576),
+                    field(q4_k::QUANTS_AT, 128, Four, 128).parted(8, 576),
                 ]
             },
         ),
@@ -147,17 +163,13 @@ pub(super) fn cut(dtype: DType) -> Option<Cut> {
             K_SCALES_AND_BITS,
             const {
                 &[
-                    opened(16, 8, Nibble, 0),
-                    field(q5_k::QUANTS_AT, 32, Four, 128),
-                    opened(24, 8, Nibble, 640),
-                    field(q5_k::QUANTS_AT + 32, 32, Four, 768),
-                    opened(32, 8, Nibble, 1280),
-                    field(q5_k::QUANTS_AT + 64, 32, Four, 1408),
-                    opened(40, 8, Nibble, 1920),
-                    field(q5_k::QUANTS_AT + 96, 32, Four, 2048),
-                    opened(0, 16, One, 2560),
-                    field(q5_k::SCALE_AT, 2, Two, 2816),
-                    field(q5_k::MIN_AT, 2, Two, 2848),
+                    field(q5_k::SCALE_AT, 2, Two, 0),
+                    field(q5_k::MIN_AT, 2, Two, 32),
+                    opened(0, 8, One, 64).parted(2, 704),
+                    opened(8, 8, One, 96).parted(2, 704),
+                    opened(16, 16, Nibble, 128).parted(16, 704),
+                    opened(32, 16, Nibble, 1536).parted(16, 704),
+                    field(q5_k::QUANTS_AT, 128, Four, 256).parted(8, 704),
                 ]
             },
         ),
@@ -166,12 +178,11 @@ pub(super) fn cut(dtype: DType) -> Option<Cut> {
             Q3_K_SCALES_AND_BITS,
             const {
                 &[
-                    opened(16, 16, Nibble, 0),
-                    field(q3_k::QUANTS_AT, 32, Four, 256),
-                    opened(32, 16, Nibble, 768),
-                    field(q3_k::QUANTS_AT + 32, 32, Four, 1024),
-                    opened(0, 16, One, 1536),
-                    field(q3_k::SCALE_AT, 2, Two, 1792),
+                    field(q3_k::SCALE_AT, 2, Two, 0),
+                    opened(0, 16, One, 32).parted(8, 896),
+                    opened(16, 16, Nibble, 160),
+                    opened(32, 16, Nibble, 1056),
+                    field(q3_k::QUANTS_AT, 64, Four, 416).parted(8, 896),
                 ]
             },
         ),
@@ -180,9 +191,9 @@ pub(super) fn cut(dtype: DType) -> Option<Cut> {
             IQ4_XS_SCALES,
             const {
                 &[
-                    field(iq4_xs::QUANTS_AT, 128, Four, 0),
-                    opened(0, 8, One, 2048),
-                    field(iq4_xs::SCALE_AT, 2, Two, 2176),
+                    field(iq4_xs::SCALE_AT, 2, Two, 0),
+                    opened(0, 8, One, 32).parted(1, 272),
+                    field(iq4_xs::QUANTS_AT, 128, Four, 48).parted(4, 272),
                 ]
             },
         ),

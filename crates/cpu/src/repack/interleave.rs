@@ -18,7 +18,7 @@ fn interleave(cut: &Cut, block: &[u8], row: usize, tile: &mut [u8]) {
             Unit::Nibble => {
                 for number in 0..2 * field.bytes {
                     let nibble = (from[number / 2] >> (4 * (number % 2))) & 15;
-                    let byte = &mut tile[field.to + number * field.step + row / 2];
+                    let byte = &mut tile[field.place(number) + row / 2];
                     let shift = 4 * (row % 2);
                     *byte = (*byte & !(15 << shift)) | (nibble << shift);
                 }
@@ -55,7 +55,7 @@ pub(super) fn extract(cut: &Cut, tile: &[u8], row: usize, block: &mut [u8]) {
             Unit::Nibble => {
                 to.fill(0);
                 for number in 0..2 * field.bytes {
-                    let byte = tile[field.to + number * field.step + row / 2];
+                    let byte = tile[field.place(number) + row / 2];
                     to[number / 2] |= ((byte >> (4 * (row % 2))) & 15) << (4 * (number % 2));
                 }
             }
@@ -68,12 +68,12 @@ pub(super) fn extract(cut: &Cut, tile: &[u8], row: usize, block: &mut [u8]) {
 
 fn put<const UNIT: usize>(field: &Field, from: &[u8], row: usize, tile: &mut [u8]) {
     for (number, from) in from.as_chunks::<UNIT>().0.iter().enumerate() {
-        tile[field.to + number * field.step + row * UNIT..][..UNIT].copy_from_slice(from);
+        tile[field.place(number) + row * UNIT..][..UNIT].copy_from_slice(from);
     }
 }
 
 fn take<const UNIT: usize>(field: &Field, tile: &[u8], row: usize, to: &mut [u8]) {
     for (number, to) in to.as_chunks_mut::<UNIT>().0.iter_mut().enumerate() {
-        to.copy_from_slice(&tile[field.to + number * field.step + row * UNIT..][..UNIT]);
+        to.copy_from_slice(&tile[field.place(number) + row * UNIT..][..UNIT]);
     }
 }

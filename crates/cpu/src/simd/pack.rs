@@ -187,7 +187,7 @@ mod x86 {
                         for half in 0..2 {
                             let words = rows.words(at + 16 * sixteen, half);
                             for (word, value) in words.into_iter().enumerate() {
-                                let to = field.to + (4 * sixteen + word) * field.step + 32 * half;
+                                let to = field.place(4 * sixteen + word) + 32 * half;
                                 store_32(tile, to, value);
                             }
                         }
@@ -208,7 +208,7 @@ mod x86 {
             Unit::One => {
                 for (at, tile) in tiles {
                     for (number, bytes) in rows.bytes(at).as_flattened()[..field.bytes].iter().enumerate() {
-                        store_16(tile, field.to + number * field.step, *bytes);
+                        store_16(tile, field.place(number), *bytes);
                     }
                 }
             }
@@ -220,7 +220,7 @@ mod x86 {
                         let high = _mm_and_si128(_mm_srli_epi16::<4>(*bytes), mask);
                         // Of two rows, the first's four bits below the second's.
                         let (low, high) = (_mm_maddubs_epi16(low, places), _mm_maddubs_epi16(high, places));
-                        store_16(tile, field.to + number * 2 * field.step, _mm_packus_epi16(low, high));
+                        store_16(tile, field.place(2 * number), _mm_packus_epi16(low, high));
                     }
                 }
             }

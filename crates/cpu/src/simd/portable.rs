@@ -9,6 +9,7 @@ use super::steps::{LEVELS, MX_LEVELS, of_type, tile_types, within};
 
 type V = [u8; 64];
 type F = [f32; 16];
+type I = [i32; 16];
 
 macro_rules! kernels {
     ($(#[$attr:meta])*) => {
@@ -36,8 +37,8 @@ macro_rules! kernels {
                         for (to, sum) in to.iter_mut().zip(sums) {
                             *to = f32::from_bits((-128 * sum) as u32);
                         }
-                        to[16..32].copy_from_slice(&scale(tile, group));
-                        to[32..].copy_from_slice(&min(tile, group));
+                        to[16..32].copy_from_slice(&group_scale(tile, group));
+                        to[32..].copy_from_slice(&group_min(tile, group));
                     }
                 }
             }
@@ -165,18 +166,28 @@ fn exponents(tile: &[u8], at: usize) -> F {
 }
 
 #[inline(always)]
-fn unsigned(tile: &[u8], at: usize) -> F {
-    std::array::from_fn(|row| f32::from(tile[at + row]))
+fn unsigned(tile: &[u8], at: usize) -> I {
+    std::array::from_fn(|row| i32::from(tile[at + row]))
 }
 
 #[inline(always)]
-fn signed(tile: &[u8], at: usize) -> F {
-    std::array::from_fn(|row| f32::from(tile[at + row] as i8))
+fn signed(tile: &[u8], at: usize) -> I {
+    std::array::from_fn(|row| i32::from(tile[at + row] as i8))
 }
 
 #[inline(always)]
-fn nibbles<const SHIFT: u32>(tile: &[u8], at: usize) -> F {
-    std::array::from_fn(|row| f32::from((tile[at + row] >> SHIFT) & 15))
+fn nibbles<const SHIFT: u32>(tile: &[u8], at: usize) -> I {
+    std::array::from_fn(|row| i32::from((tile[at + row] >> SHIFT) & 15))
+}
+
+#[inline(always)]
+fn one() -> I {
+    [1; 16]
+}
+
+#[inline(always)]
+fn converted(v: I) -> F {
+    v.map(|number| number as f32)
 }
 
 #[inline(always)]

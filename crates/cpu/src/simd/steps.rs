@@ -2,8 +2,10 @@
 //!
 //! A tile holds a block of sixteen rows (see `repack`). Taking it apart gives *steps*: vectors of 64 bytes, four
 //! neighbouring elements of each row, as codes that count from 0. A row's element is
-//! `scale * (code - OFFSET) + min`, with a scale and a minimum for each group of [`GROUP`] elements. Tiles are
-//! taken apart in parts, each of which has all steps of some groups, its slots.
+//! `scale * (code - OFFSET) + min`, with a scale and a minimum for each group of [`GROUP`] elements, which in large
+//! tiles are multiples of those of the tile. Tiles are taken apart in parts, each of which has all steps of some
+//! groups, its slots. Everything lies in the order in which it is read: memory is only quick for those who do not
+//! jump about in it.
 
 /// The modules of all types, for one kind of vector. `V` is 64 bytes, `F` 16 floats.
 macro_rules! tile_types {
@@ -17,8 +19,8 @@ macro_rules! tile_types {
                 }
             }
             |_part, _slot| 0;
-            |tile, _group| halves(tile, 256);
-            |_tile, _group| zero()
+            |tile| halves(tile, 256);
+            |_tile| zero()
         }
         tile_types! { @module q4_1 320 32 32 0 1 1 true $(#[$attr])*
             |tile, _part, each| {
@@ -29,8 +31,8 @@ macro_rules! tile_types {
                 }
             }
             |_part, _slot| 0;
-            |tile, _group| halves(tile, 256);
-            |tile, _group| halves(tile, 288)
+            |tile| halves(tile, 256);
+            |tile| halves(tile, 288)
         }
         tile_types! { @module iq4_nl 288 32 32 127 1 1 false $(#[$attr])*
             |tile, _part, each| {
@@ -41,8 +43,8 @@ macro_rules! tile_types {
                 }
             }
             |_part, _slot| 0;
-            |tile, _group| halves(tile, 256);
-            |_tile, _group| zero()
+            |tile| halves(tile, 256);
+            |_tile| zero()
         }
         tile_types! { @module mxfp4 272 32 32 12 1 1 false $(#[$attr])*
             |tile, _part, each| {
@@ -53,8 +55,8 @@ macro_rules! tile_types {
                 }
             }
             |_part, _slot| 0;
-            |tile, _group| exponents(tile, 256);
-            |_tile, _group| zero()
+            |tile| exponents(tile, 256);
+            |_tile| zero()
         }
         tile_types! { @module q8_0 544 32 32 128 1 1 false $(#[$attr])*
             |tile, _part, each| {
@@ -63,8 +65,8 @@ macro_rules! tile_types {
                 }
             }
             |_part, _slot| 0;
-            |tile, _group| halves(tile, 512);
-            |_tile, _group| zero()
+            |tile| halves(tile, 512);
+            |_tile| zero()
         }
         tile_types! { @module q5_0 352 32 32 16 1 1 false $(#[$attr])*
             |tile, _part, each| {
@@ -75,8 +77,8 @@ macro_rules! tile_types {
                 }
             }
             |_part, _slot| 0;
-            |tile, _group| halves(tile, 320);
-            |_tile, _group| zero()
+            |tile| halves(tile, 320);
+            |_tile| zero()
         }
         tile_types! { @module q5_1 384 32 32 0 1 1 true $(#[$attr])*
             |tile, _part, each| {
@@ -87,50 +89,55 @@ macro_rules! tile_types {
                 }
             }
             |_part, _slot| 0;
-            |tile, _group| halves(tile, 320);
-            |tile, _group| halves(tile, 352)
+            |tile| halves(tile, 320);
+            |tile| halves(tile, 352)
         }
         tile_types! { @module q4_k 2368 256 32 0 4 2 true $(#[$attr])*
             |tile, part, each| {
                 for s in 0..8 {
-                    let v = load(tile, 64 * (8 * part + s));
+                    let v = load(tile, 576 * part + 128 + 64 * s);
                     each(0, 64 * part + 4 * s, low(v));
                     each(1, 64 * part + 32 + 4 * s, high(v));
                 }
             }
             |part, slot| 2 * part + slot;
-            |tile, group| product(halves(tile, 2304), unsigned(tile, 2048 + 16 * group));
-            |tile, group| negative(product(halves(tile, 2336), unsigned(tile, 2176 + 16 * group)))
+            |tile| halves(tile, 0);
+            |tile| negative(halves(tile, 32));
+            |tile, group| unsigned(tile, 576 * (group / 2) + 64 + 16 * (group % 2));
+            |tile, group| unsigned(tile, 576 * (group / 2) + 96 + 16 * (group % 2))
         }
         tile_types! { @module q5_k 2880 256 32 0 4 2 true $(#[$attr])*
             |tile, part, each| {
                 for s in 0..8 {
-                    let (v, bits) = (load(tile, 640 * part + 128 + 64 * s), 640 * part + 8 * s);
+                    let (v, bits) = (load(tile, 704 * part + 256 + 64 * s), 704 * part + 128 + 8 * s);
                     each(0, 64 * part + 4 * s, with_bit::<16>(low(v), mask(tile, bits)));
                     each(1, 64 * part + 32 + 4 * s, with_bit::<16>(high(v), mask(tile, bits + 64)));
                 }
             }
             |part, slot| 2 * part + slot;
-            |tile, group| product(halves(tile, 2816), unsigned(tile, 2560 + 16 * group));
-            |tile, group| negative(product(halves(tile, 2848), unsigned(tile, 2688 + 16 * group)))
+            |tile| halves(tile, 0);
+            |tile| negative(halves(tile, 32));
+            |tile, group| unsigned(tile, 704 * (group / 2) + 64 + 16 * (group % 2));
+            |tile, group| unsigned(tile, 704 * (group / 2) + 96 + 16 * (group % 2))
         }
         tile_types! { @module iq4_xs 2208 256 32 127 8 1 false $(#[$attr])*
             |tile, part, each| {
                 for j in 0..4 {
-                    let v = load(tile, 64 * (4 * part + j));
+                    let v = load(tile, 272 * part + 48 + 64 * j);
                     each(0, 32 * part + 4 * j, level(low(v), &LEVELS));
                     each(0, 32 * part + 16 + 4 * j, level(high(v), &LEVELS));
                 }
             }
             |part, _slot| part;
-            |tile, group| product(halves(tile, 2176), signed(tile, 2048 + 16 * group));
-            |_tile, _group| zero()
+            |tile| halves(tile, 0);
+            |_tile| zero();
+            |tile, group| signed(tile, 272 * group + 32)
         }
         tile_types! { @module q6_k 3360 256 16 32 4 4 false $(#[$attr])*
             |tile, part, each| {
                 let (c, half) = (part / 2, part % 2);
                 for s in 4 * half..4 * half + 4 {
-                    let at = 288 + 192 * (8 * c + s);
+                    let at = 1664 * c + 160 + 192 * s;
                     let (a, b, x) = (load(tile, at), load(tile, at + 64), load(tile, at + 128));
                     let k = 128 * c + 4 * s;
                     each(0, k, joined(low(a), pair::<0>(x)));
@@ -140,14 +147,15 @@ macro_rules! tile_types {
                 }
             }
             |part, slot| 8 * (part / 2) + 2 * slot + part % 2;
-            |tile, group| product(halves(tile, 0), signed(tile, 32 + 16 * group));
-            |_tile, _group| zero()
+            |tile| halves(tile, 0);
+            |_tile| zero();
+            |tile, group| signed(tile, 1664 * (group / 8) + 32 + 16 * (group % 8))
         }
         tile_types! { @module q2_k 1344 256 16 0 4 4 true $(#[$attr])*
             |tile, part, each| {
                 let (c, half) = (part / 2, part % 2);
                 for s in 4 * half..4 * half + 4 {
-                    let x = load(tile, 64 * (8 * c + s));
+                    let x = load(tile, 640 * c + 192 + 64 * s);
                     let k = 128 * c + 4 * s;
                     each(0, k, pair::<0>(x));
                     each(1, k + 32, pair::<1>(x));
@@ -156,15 +164,17 @@ macro_rules! tile_types {
                 }
             }
             |part, slot| 8 * (part / 2) + 2 * slot + part % 2;
-            |tile, group| product(halves(tile, 1280), nibbles::<0>(tile, 1024 + 16 * group));
-            |tile, group| negative(product(halves(tile, 1312), nibbles::<4>(tile, 1024 + 16 * group)))
+            |tile| halves(tile, 0);
+            |tile| negative(halves(tile, 32));
+            |tile, group| nibbles::<0>(tile, 640 * (group / 8) + 64 + 16 * (group % 8));
+            |tile, group| nibbles::<4>(tile, 640 * (group / 8) + 64 + 16 * (group % 8))
         }
         tile_types! { @module q3_k 1824 256 16 4 4 4 false $(#[$attr])*
             |tile, part, each| {
                 let (c, half) = (part / 2, part % 2);
                 for s in 4 * half..4 * half + 4 {
-                    let x = load(tile, 768 * c + 256 + 64 * s);
-                    let (k, bits) = (128 * c + 4 * s, 768 * c + 8 * s);
+                    let x = load(tile, 896 * c + 416 + 64 * s);
+                    let (k, bits) = (128 * c + 4 * s, 896 * c + 160 + 8 * s);
                     each(0, k, with_bit::<4>(pair::<0>(x), mask(tile, bits)));
                     each(1, k + 32, with_bit::<4>(pair::<1>(x), mask(tile, bits + 64)));
                     each(2, k + 64, with_bit::<4>(pair::<2>(x), mask(tile, bits + 128)));
@@ -172,16 +182,18 @@ macro_rules! tile_types {
                 }
             }
             |part, slot| 8 * (part / 2) + 2 * slot + part % 2;
-            |tile, group| product(halves(tile, 1792), signed(tile, 1536 + 16 * group));
-            |_tile, _group| zero()
+            |tile| halves(tile, 0);
+            |_tile| zero();
+            |tile, group| signed(tile, 896 * (group / 8) + 32 + 16 * (group % 8))
         }
     };
     (@module $name:ident $tile:literal $elements:literal $group:literal $offset:literal
         $parts:literal $slots:literal $min:literal $(#[$attr:meta])*
         |$t:ident, $p:ident, $each:ident| $steps:block
         |$gp:ident, $gs:ident| $group_of:expr;
-        |$st:ident, $sg:ident| $scale:expr;
-        |$mt:ident, $mg:ident| $min_of:expr
+        |$st:ident| $scale:expr;
+        |$mt:ident| $min_of:expr
+        $(; |$nt:ident, $ng:ident| $number:expr $(; |$lt:ident, $lg:ident| $min_number:expr)?)?
     ) => {
         mod $name {
             use super::*;
@@ -210,16 +222,59 @@ macro_rules! tile_types {
                 $group_of
             }
 
+            /// The scale of all groups, or what their numbers are to be multiplied with.
             $(#[$attr])*
-            fn scale($st: &[u8; TILE], $sg: usize) -> F {
+            fn scale($st: &[u8; TILE]) -> F {
                 $scale
             }
 
+            /// The same for minima.
             $(#[$attr])*
-            #[allow(dead_code)] // types without minima
-            fn min($mt: &[u8; TILE], $mg: usize) -> F {
+            fn min($mt: &[u8; TILE]) -> F {
                 $min_of
             }
+
+            tile_types! { @numbers $(#[$attr])* $(|$nt, $ng| $number $(; |$lt, $lg| $min_number)?)? }
+
+            $(#[$attr])*
+            fn group_scale(tile: &[u8; TILE], group: usize) -> F {
+                if NUMBERS { product(scale(tile), converted(scale_number(tile, group))) } else { scale(tile) }
+            }
+
+            $(#[$attr])*
+            fn group_min(tile: &[u8; TILE], group: usize) -> F {
+                if NUMBERS { product(min(tile), converted(min_number(tile, group))) } else { min(tile) }
+            }
+        }
+    };
+    (@numbers $(#[$attr:meta])* |$nt:ident, $ng:ident| $number:expr; |$lt:ident, $lg:ident| $min_number:expr) => {
+        /// Whether groups have numbers that their scales and minima are multiples of.
+        const NUMBERS: bool = true;
+
+        $(#[$attr])*
+        fn scale_number($nt: &[u8; TILE], $ng: usize) -> I {
+            $number
+        }
+
+        $(#[$attr])*
+        fn min_number($lt: &[u8; TILE], $lg: usize) -> I {
+            $min_number
+        }
+    };
+    (@numbers $(#[$attr:meta])* |$nt:ident, $ng:ident| $number:expr) => {
+        tile_types! { @numbers $(#[$attr])* |$nt, $ng| $number; |$nt, $ng| $number }
+    };
+    (@numbers $(#[$attr:meta])*) => {
+        const NUMBERS: bool = false;
+
+        $(#[$attr])*
+        fn scale_number(_tile: &[u8; TILE], _group: usize) -> I {
+            one()
+        }
+
+        $(#[$attr])*
+        fn min_number(_tile: &[u8; TILE], _group: usize) -> I {
+            one()
         }
     };
 }

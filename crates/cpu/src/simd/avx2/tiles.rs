@@ -10,6 +10,7 @@ use crate::simd::steps::{LEVELS, MX_LEVELS, of_type, tile_types, within};
 
 type V = [__m256i; 2];
 type F = [__m256; 2];
+type I = [__m256i; 2];
 
 macro_rules! kernels {
     ($(#[$attr:meta])*) => {
@@ -48,7 +49,7 @@ macro_rules! kernels {
                     });
                     for (slot, products) in products.iter().enumerate() {
                         let group = group_of(part, slot);
-                        let (scale, min) = (scale(tile, group), min(tile, group));
+                        let (scale, min) = (group_scale(tile, group), group_min(tile, group));
                         for ((sum, product), act) in sums.iter_mut().zip(products).zip(&acts) {
                             let tail = Tail::signed(&act[number][group / GROUPS]);
                             let all = tail.scale * tail.sum(within(group, GROUPS), GROUPS) as f32;
@@ -93,8 +94,8 @@ macro_rules! kernels {
                             start[half] = _mm256_sub_epi32(start[half], _mm256_slli_epi32(sum[half], 7));
                         }
                         put(&mut panel[at], floats(start));
-                        put(&mut panel[at + 1], scale(tile, group));
-                        put(&mut panel[at + 2], min(tile, group));
+                        put(&mut panel[at + 1], group_scale(tile, group));
+                        put(&mut panel[at + 2], group_min(tile, group));
                     }
                 }
             }
@@ -242,21 +243,14 @@ fn halves(tile: &[u8], at: usize) -> F {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn bytes(tile: &[u8], at: usize) -> V {
-    let bytes = load_16(part(tile, at));
-    [_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes))]
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn converted(v: V) -> F {
+fn converted(v: I) -> F {
     [_mm256_cvtepi32_ps(v[0]), _mm256_cvtepi32_ps(v[1])]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn exponents(tile: &[u8], at: usize) -> F {
-    let mut out = bytes(tile, at);
+    let mut out = unsigned(tile, at);
     for out in &mut out {
         let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(*out, _mm256_set1_epi32(1)));
         let denormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), *out);
@@ -267,25 +261,32 @@ fn exponents(tile: &[u8], at: usize) -> F {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn unsigned(tile: &[u8], at: usize) -> F {
-    converted(bytes(tile, at))
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn signed(tile: &[u8], at: usize) -> F {
+fn unsigned(tile: &[u8], at: usize) -> I {
     let bytes = load_16(part(tile, at));
-    converted([_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes))])
+    [_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes))]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn nibbles<const SHIFT: u32>(tile: &[u8], at: usize) -> F {
-    let (mut out, shift) = (bytes(tile, at), _mm256_set1_epi32(SHIFT as i32));
+fn signed(tile: &[u8], at: usize) -> I {
+    let bytes = load_16(part(tile, at));
+    [_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes))]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn nibbles<const SHIFT: u32>(tile: &[u8], at: usize) -> I {
+    let (mut out, shift) = (unsigned(tile, at), _mm256_set1_epi32(SHIFT as i32));
     for out in &mut out {
         *out = _mm256_and_si256(_mm256_srlv_epi32(*out, shift), _mm256_set1_epi32(15));
     }
-    converted(out)
+    out
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn one() -> I {
+    [_mm256_set1_epi32(1); 2]
 }
 
 #[inline]

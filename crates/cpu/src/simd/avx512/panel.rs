@@ -35,6 +35,8 @@ fn multiply<const T: usize, const MIN: bool, const GROUPS: usize, const VECTORS:
     let acts = acts.map(|act| &act[..a.len()]);
     let mut sums = [[_mm512_setzero_ps(); T]; 2];
     for (number, (a, b)) in a.iter().zip(b).enumerate() {
+        // What the first of two groups gives, to be scaled with the second's.
+        let mut parts = [[_mm512_setzero_ps(); T]; 2];
         for group in 0..GROUPS {
             let tail = 8 + 3 * group;
             let mut products =
@@ -51,13 +53,19 @@ fn multiply<const T: usize, const MIN: bool, const GROUPS: usize, const VECTORS:
             for (panel, vectors) in [a, b].into_iter().enumerate() {
                 let (scales, mins) = (load_f32(&vectors[tail + 1]), load_f32(&vectors[tail + 2]));
                 for (t, act) in acts.iter().enumerate() {
-                    let factors = _mm512_mul_ps(scales, _mm512_set1_ps(scale(&act[number])));
                     let product = _mm512_cvtepi32_ps(products[panel][t]);
-                    sums[panel][t] = _mm512_fmadd_ps(product, factors, sums[panel][t]);
+                    let (sum, scale) = (&mut sums[panel][t], _mm512_set1_ps(scale(&act[number])));
+                    if group + 1 < GROUPS {
+                        parts[panel][t] = _mm512_mul_ps(product, scales);
+                    } else if GROUPS > 1 {
+                        *sum = _mm512_fmadd_ps(_mm512_fmadd_ps(product, scales, parts[panel][t]), scale, *sum);
+                    } else {
+                        *sum = _mm512_fmadd_ps(product, _mm512_mul_ps(scales, scale), *sum);
+                    }
                     if MIN {
                         let at = if GROUPS == 1 { 36 } else { 40 + 4 * group };
                         let all = _mm512_set1_ps(float_at(&act[number], at));
-                        sums[panel][t] = _mm512_fmadd_ps(mins, all, sums[panel][t]);
+                        *sum = _mm512_fmadd_ps(mins, all, *sum);
                     }
                 }
             }

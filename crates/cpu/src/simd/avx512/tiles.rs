@@ -10,6 +10,7 @@ use crate::simd::steps::{LEVELS, MX_LEVELS, of_type, tile_types, within};
 
 type V = __m512i;
 type F = __m512;
+type I = __m512i;
 
 macro_rules! kernels {
     ($(#[$attr:meta])*) => {
@@ -21,17 +22,25 @@ macro_rules! kernels {
             let acts = acts.map(|act| &act.as_chunks::<BLOCKS>().0[..tiles.len()]);
             for (number, tile) in tiles.iter().enumerate() {
                 let acts = acts.map(|act| &act[number]);
-                dot_part::<T, 0>(tile, &acts, &mut sums);
+                let (scale, min) = (scale(tile), min(tile));
+                let mut parts = [[_mm512_setzero_ps(); 2]; T];
+                dot_part::<T, 0>(tile, &acts, &mut parts);
                 if PARTS >= 4 {
-                    dot_part::<T, 1>(tile, &acts, &mut sums);
-                    dot_part::<T, 2>(tile, &acts, &mut sums);
-                    dot_part::<T, 3>(tile, &acts, &mut sums);
+                    dot_part::<T, 1>(tile, &acts, &mut parts);
+                    dot_part::<T, 2>(tile, &acts, &mut parts);
+                    dot_part::<T, 3>(tile, &acts, &mut parts);
                 }
                 if PARTS == 8 {
-                    dot_part::<T, 4>(tile, &acts, &mut sums);
-                    dot_part::<T, 5>(tile, &acts, &mut sums);
-                    dot_part::<T, 6>(tile, &acts, &mut sums);
-                    dot_part::<T, 7>(tile, &acts, &mut sums);
+                    dot_part::<T, 4>(tile, &acts, &mut parts);
+                    dot_part::<T, 5>(tile, &acts, &mut parts);
+                    dot_part::<T, 6>(tile, &acts, &mut parts);
+                    dot_part::<T, 7>(tile, &acts, &mut parts);
+                }
+                for (sum, [products, all]) in sums.iter_mut().zip(parts) {
+                    *sum = _mm512_fmadd_ps(products, scale, *sum);
+                    if MIN {
+                        *sum = _mm512_fmadd_ps(all, min, *sum);
+                    }
                 }
             }
             for (out, sum) in out.iter_mut().zip(sums) {
@@ -41,12 +50,13 @@ macro_rules! kernels {
 
         const BLOCKS: usize = ELEMENTS / 32;
 
-        /// Adds the products of one part of a tile. Places in it are constants, so that nothing is left to compute.
+        /// Adds what one part of a tile gives: products, to be scaled, and sums of activations, for minima. Places in
+        /// it are constants, so that nothing is left to compute.
         $(#[$attr])*
         fn dot_part<const T: usize, const PART: usize>(
             tile: &[u8; TILE],
             acts: &[&[Block; BLOCKS]; T],
-            sums: &mut [F; T],
+            parts: &mut [[F; 2]; T],
         ) {
             const GROUPS: usize = 32 / GROUP;
             let mut products = [[_mm512_setzero_si512(); T]; SLOTS];
@@ -66,14 +76,14 @@ macro_rules! kernels {
             });
             for (slot, products) in products.iter().enumerate() {
                 let group = group_of(PART, slot);
-                let (scale, min) = (scale(tile, group), min(tile, group));
-                for ((sum, product), act) in sums.iter_mut().zip(products).zip(acts) {
+                let (scale, min) = (scale_number(tile, group), converted(min_number(tile, group)));
+                for ((part, product), act) in parts.iter_mut().zip(products).zip(acts) {
                     let tail = Tail::signed(&act[group / GROUPS]);
-                    let scale = _mm512_mul_ps(scale, _mm512_set1_ps(tail.scale));
-                    *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(*product), scale, *sum);
+                    let product = if NUMBERS { _mm512_mullo_epi32(*product, scale) } else { *product };
+                    part[0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(product), _mm512_set1_ps(tail.scale), part[0]);
                     if MIN {
                         let all = tail.scale * tail.sum(within(group, GROUPS), GROUPS) as f32;
-                        *sum = _mm512_fmadd_ps(min, _mm512_set1_ps(all), *sum);
+                        part[1] = _mm512_fmadd_ps(min, _mm512_set1_ps(all), part[1]);
                     }
                 }
             }
@@ -101,8 +111,8 @@ macro_rules! kernels {
                         let at = group / GROUPS * (BLOCK / 16) + 8 + within(group, GROUPS) * 3;
                         let start = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(*sum, 7));
                         store_f32(&mut panel[at], _mm512_castsi512_ps(start));
-                        store_f32(&mut panel[at + 1], scale(tile, group));
-                        store_f32(&mut panel[at + 2], min(tile, group));
+                        store_f32(&mut panel[at + 1], group_scale(tile, group));
+                        store_f32(&mut panel[at + 2], group_min(tile, group));
                     }
                 }
             }
@@ -207,22 +217,33 @@ fn exponents(tile: &[u8], at: usize) -> F {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn unsigned(tile: &[u8], at: usize) -> F {
-    _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16(part(tile, at))))
+fn unsigned(tile: &[u8], at: usize) -> I {
+    _mm512_cvtepu8_epi32(load_16(part(tile, at)))
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn signed(tile: &[u8], at: usize) -> F {
-    _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(part(tile, at))))
+fn signed(tile: &[u8], at: usize) -> I {
+    _mm512_cvtepi8_epi32(load_16(part(tile, at)))
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn nibbles<const SHIFT: u32>(tile: &[u8], at: usize) -> F {
-    let bytes = _mm512_cvtepu8_epi32(load_16(part(tile, at)));
-    let shifted = _mm512_srlv_epi32(bytes, _mm512_set1_epi32(SHIFT as i32));
-    _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(15)))
+fn nibbles<const SHIFT: u32>(tile: &[u8], at: usize) -> I {
+    let shifted = _mm512_srlv_epi32(unsigned(tile, at), _mm512_set1_epi32(SHIFT as i32));
+    _mm512_and_si512(shifted, _mm512_set1_epi32(15))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn one() -> I {
+    _mm512_set1_epi32(1)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn converted(v: I) -> F {
+    _mm512_cvtepi32_ps(v)
 }
 
 #[inline]
