@@ -166,7 +166,9 @@ pub(crate) fn element_at(desc: &TensorDesc, index: u64) -> (u64, At) {
 /// `at` inside a tensor that is repeated to cover it.
 pub(crate) fn repeated(desc: &TensorDesc, [i1, i2, i3]: At) -> At {
     let [_, n1, n2, n3] = desc.extents;
-    [i1 % n1, i2 % n2, i3 % n3]
+    // Divisions are slow, and mostly not needed.
+    let within = |i: u64, n: u64| if i < n { i } else { i % n };
+    [within(i1, n1), within(i2, n2), within(i3, n3)]
 }
 
 /// Elements of a row that are worked on together.

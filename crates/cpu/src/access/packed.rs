@@ -1,9 +1,13 @@
 //! Weights and activations where they lie: rows in one piece, and groups of rows in the device's own layout.
 
+use std::ops::Range;
+
 use orlop_graph::DType;
 
 use super::{At, Dst, Scratch, Src, decode, row_offset};
+use crate::isa::Isa;
 use crate::repack::{PackedLayout, ROWS};
+use crate::simd::product::prefetch_to_write;
 
 /// More than the bytes of any block.
 const BLOCK: usize = 512;
@@ -35,23 +39,45 @@ impl Src {
         })
     }
 
-    /// Row `number`, counted over all dimensions, of a tensor without gaps; as [`Src::row`].
-    pub(crate) fn nth_row(&self, number: u64) -> &[u8] {
-        let bytes = self.desc.row_bytes() as usize;
-        assert!(self.packed.is_none() && number < self.desc.rows(), "a row outside its tensor");
-        assert!(self.desc.strides[1] == bytes as u64, "rows with gaps");
-        let row = self.base.wrapping_add(number as usize * bytes);
-        // SAFETY: as in `row`; the row is the tensor's, as it is one of those that lie one after the other.
-        unsafe { std::slice::from_raw_parts(row, bytes) }
+    /// As [`Src::read`], quicker for few F32 without gaps.
+    pub(crate) fn read_floats(&self, isa: Isa, column: u64, at: At, out: &mut [f32]) {
+        let end = column + out.len() as u64;
+        if self.desc.dtype != DType::F32 || self.desc.strides[0] != 4 || out.is_empty() {
+            return self.read(isa, column, at, out);
+        }
+        assert!(end <= self.desc.extents[0], "elements outside their row");
+        let from = self.base.wrapping_add(row_offset(&self.desc, at) + 4 * column as usize);
+        for (number, out) in out.chunks_mut(ROWS).enumerate() {
+            let from = from.wrapping_add(4 * ROWS * number);
+            let bytes = if out.len() == ROWS { 4 * ROWS } else { size_of_val(out) };
+            // SAFETY: as in `Dst::write_floats`, the other way round; in a phase nobody else writes what is read.
+            unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr().cast(), bytes) };
+        }
+    }
+
+    /// All rows of a tensor without gaps; as [`Src::row`].
+    pub(crate) fn all_rows(&self) -> &[u8] {
+        assert!(self.packed.is_none() && self.desc.is_contiguous(), "rows with gaps");
+        // SAFETY: as in `row`; without gaps all bytes are the tensor's.
+        unsafe { std::slice::from_raw_parts(self.base, self.desc.bytes() as usize) }
     }
 
     /// The tiles of a group of rows, counted over all matrices; as [`Src::row`].
     pub(crate) fn group(&self, number: usize) -> &[u8] {
+        self.groups(number..number + 1)
+    }
+
+    /// The tiles of groups that follow each other; as [`Src::group`].
+    pub(crate) fn groups(&self, numbers: Range<usize>) -> &[u8] {
         let layout = self.packed.as_ref().expect("a repacked tensor");
         let bytes = layout.group_bytes();
-        assert!((number + 1) * bytes <= layout.bytes(), "a group outside its tensor");
-        // SAFETY: as in `row`; the group is the tensor's, checked above and in `Src::new`.
-        unsafe { std::slice::from_raw_parts(self.base.wrapping_add(number * bytes), bytes) }
+        assert!(
+            numbers.start <= numbers.end && numbers.end * bytes <= layout.bytes(),
+            "groups outside their tensor"
+        );
+        let start = self.base.wrapping_add(numbers.start * bytes);
+        // SAFETY: as in `row`; the groups are the tensor's, checked above and in `Src::new`.
+        unsafe { std::slice::from_raw_parts(start, numbers.len() * bytes) }
     }
 
     /// As `read_elements`, from tiles.
@@ -94,6 +120,13 @@ pub(crate) fn as_bytes(floats: &[f32]) -> &[u8] {
 }
 
 impl Dst {
+    /// Has the processor fetch elements that will be written soon.
+    pub(crate) fn prefetch(&self, column: u64, at: At, length: usize) {
+        let to =
+            self.base.wrapping_add(row_offset(&self.desc, at) + (column * self.desc.strides[0]) as usize);
+        prefetch_to_write(to, length * self.desc.strides[0] as usize);
+    }
+
     /// As `write_elements`, quicker for few F32 without gaps.
     pub(crate) fn write_floats(&self, column: u64, at: At, values: &[f32]) {
         let end = column + values.len() as u64;
@@ -102,10 +135,15 @@ impl Dst {
         }
         assert!(end <= self.desc.extents[0], "elements outside their row");
         let to = self.base.wrapping_add(row_offset(&self.desc, at) + 4 * column as usize);
-        // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: the row is the
-        // tensor's and long enough, both checked, each element is written by one thread, and the values are the
-        // caller's own.
-        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast(), to, size_of_val(values)) };
+        for (number, values) in values.chunks(ROWS).enumerate() {
+            let to = to.wrapping_add(4 * ROWS * number);
+            // Lengths that are known need no call.
+            let bytes = if values.len() == ROWS { 4 * ROWS } else { size_of_val(values) };
+            // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: the row is the
+            // tensor's and long enough, both checked, each element is written by one thread, and the values are the
+            // caller's own.
+            unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast(), to, bytes) };
+        }
     }
 
     /// Fills row `at`, which has no gaps. In one phase, each row is filled by one thread, and read by none.

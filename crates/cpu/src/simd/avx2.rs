@@ -9,7 +9,7 @@ use super::product::dot_row_scalar;
 mod panel;
 mod tiles;
 
-pub(super) use panel::{TOKENS, panel};
+pub(super) use panel::panel;
 pub(super) use tiles::{dot, expand};
 
 #[inline]

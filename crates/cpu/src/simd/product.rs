@@ -15,8 +15,6 @@ use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 
-/// Rows of activations that [`panel`] takes at most.
-pub(crate) const PANEL_ROWS: usize = 6;
 /// Rows of activations that [`panel_f32`] takes at most.
 pub(crate) const FLOAT_ROWS: usize = 8;
 /// Rows of activations that [`dot_tiles`] and [`dot_row`] take at most.
@@ -103,8 +101,30 @@ pub(crate) fn dot_tiles(isa: Isa, dtype: DType, tiles: &[u8], acts: &[&[Block]],
     let _ = (isa, dtype, tiles, acts, out);
 }
 
-/// The products of two panels with up to [`PANEL_ROWS`] rows of activations, whose numbers are as [`numbers`] says:
-/// for each row, 16 with the first panel and 16 with the second.
+/// Has the processor fetch bytes that will be read soon, though not at once.
+pub(crate) fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(64) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: `prefetch` asks for SSE, which every processor of this architecture has.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+    }
+    let _ = bytes;
+}
+
+/// The same for bytes that will be written, at an address that need not be one.
+pub(crate) fn prefetch_to_write(start: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in 0..bytes.div_ceil(64) {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // SAFETY: `prefetch` asks for SSE, which every processor of this architecture has, and for no memory.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(start.wrapping_add(64 * line).cast()) };
+    }
+    let _ = (start, bytes);
+}
+
+/// The products of two panels with rows of activations, whose numbers are as [`numbers`] says: for each row, 16 with the
+/// first panel and 16 with the second.
 pub(crate) fn panel(
     isa: Isa,
     numbers: Numbers,
@@ -115,38 +135,13 @@ pub(crate) fn panel(
 ) {
     #[cfg(target_arch = "x86_64")]
     if isa == Isa::Avx512 && numbers == Numbers::Biased {
-        return match *acts {
-            // SAFETY: `panel` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
-            [a] => unsafe { avx512::panel(kind, panels, [a], out) },
-            // SAFETY: as above.
-            [a, b] => unsafe { avx512::panel(kind, panels, [a, b], out) },
-            // SAFETY: as above.
-            [a, b, c] => unsafe { avx512::panel(kind, panels, [a, b, c], out) },
-            // SAFETY: as above.
-            [a, b, c, d] => unsafe { avx512::panel(kind, panels, [a, b, c, d], out) },
-            // SAFETY: as above.
-            [a, b, c, d, e] => unsafe { avx512::panel(kind, panels, [a, b, c, d, e], out) },
-            // SAFETY: as above.
-            [a, b, c, d, e, f] => unsafe { avx512::panel(kind, panels, [a, b, c, d, e, f], out) },
-            _ => debug_assert!(acts.is_empty(), "too many rows"),
-        };
+        // SAFETY: `panel` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
+        return unsafe { avx512::panel(kind, panels, acts, out) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa >= Isa::Avx2 {
-        for (acts, out) in acts.chunks(avx2::TOKENS).zip(out.chunks_mut(2 * avx2::TOKENS)) {
-            for (number, panel) in panels.into_iter().enumerate() {
-                match *acts {
-                    // SAFETY: `panel` asks for AVX2 and FMA; as above.
-                    [a] => unsafe { avx2::panel(kind, panel, [a], &mut out[number..]) },
-                    // SAFETY: as above.
-                    [a, b] => unsafe { avx2::panel(kind, panel, [a, b], &mut out[number..]) },
-                    // SAFETY: as above.
-                    [a, b, c] => unsafe { avx2::panel(kind, panel, [a, b, c], &mut out[number..]) },
-                    _ => debug_assert!(acts.is_empty(), "too many rows"),
-                }
-            }
-        }
-        return;
+        // SAFETY: `panel` asks for AVX2 and FMA; as above.
+        return unsafe { avx2::panel(kind, panels, acts, out) };
     }
     for (act, out) in acts.iter().zip(out.as_chunks_mut::<2>().0) {
         *out = panels.map(|panel| portable::panel(kind, panel, act));

@@ -9,10 +9,11 @@ use super::experts;
 use super::right::{Right, Shared, pieces};
 use crate::access::{At, Dst, Scratch, Src};
 use crate::repack::{PackedLayout, ROWS};
-use crate::simd::product::{self, BLOCK_BYTES, Block, FEW, PANEL_ROWS};
+use crate::simd::product::{self, BLOCK_BYTES, Block, FEW};
 use crate::task::{Floats, Operand, Operands, SPAN, Shape, Task, Thread, repeated, row_at};
-use crate::vector::function::Add;
-use crate::vector::{FloatsMut, Zip, on};
+
+/// Rows of activations that are multiplied before any result is written.
+const MANY: usize = 12;
 
 /// Whether a product takes activations in 8 bits.
 pub(crate) fn takes_eight_bits(weights: &TensorDesc, result: &TensorDesc) -> bool {
@@ -139,7 +140,7 @@ fn multiply(task: &Task, thread: Thread, mut left: Left<'_>) {
         }
         return;
     }
-    for piece in pieces(thread, matrices, left.groups().div_ceil(2), count, 4 * PANEL_ROWS as u64) {
+    for piece in pieces(thread, matrices, left.groups().div_ceil(2), count, MANY as u64) {
         let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
         left.many(piece.matrix, piece.unit, &right, piece.right);
     }
@@ -172,6 +173,8 @@ struct Left<'a> {
     expanded: Option<(u64, u64)>,
     /// What is added to the product, one after the other.
     added: &'a [Src],
+    /// The rows of activations, one after the other.
+    blocks: &'a [Block],
 }
 
 impl<'a> Left<'a> {
@@ -181,7 +184,8 @@ impl<'a> Left<'a> {
         let panels = 2 * (desc.extents[0] / 32) as usize * product::panel_floats(desc.dtype);
         let (panels, tiles) = scratch.split_at_mut(panels);
         let tiles = &mut Scratch::bytes(tiles)[..layout.group_bytes()];
-        Left { task, layout, panels, tiles, expanded: None, added: &[] }
+        let blocks = task.src[1].all_rows().as_chunks().0;
+        Left { task, layout, panels, tiles, expanded: None, added: &[], blocks }
     }
 
     fn groups(&self) -> u64 {
@@ -200,7 +204,8 @@ impl<'a> Left<'a> {
     }
 
     fn blocks(&self, row: u64) -> &'a [Block] {
-        self.task.src[1].nth_row(row).as_chunks().0
+        let each = (self.task.src[0].desc.extents[0] / 32) as usize;
+        &self.blocks[row as usize * each..][..each]
     }
 
     /// One group, as it is stored, with few rows of activations.
@@ -229,11 +234,13 @@ impl<'a> Left<'a> {
 
     /// Writes a part of a row of the result.
     fn store(&self, column: u64, at: At, values: &mut [f32]) {
-        let (isa, mut other) = (self.task.isa, [0.0; 2 * ROWS]);
         for added in self.added {
-            let b = added.floats_by(isa, column, repeated(&added.desc, at), &mut other[..values.len()]);
-            let out = FloatsMut::from(&mut *values);
-            on(isa, Zip { function: Add, a: out.as_floats(), b, out });
+            let mut other = [0.0; 2 * ROWS];
+            let other = &mut other[..values.len()];
+            added.read_floats(self.task.isa, column, repeated(&added.desc, at), other);
+            for (value, other) in values.iter_mut().zip(other) {
+                *value += *other;
+            }
         }
         self.task.dst.write_floats(column, at, values);
     }
@@ -242,7 +249,7 @@ impl<'a> Left<'a> {
     fn tiles(&mut self, matrix: u64, group: u64) -> &[u8] {
         let weights = &self.task.src[0];
         if weights.packed().is_some() {
-            return weights.group((matrix * self.layout.groups() as u64 + group) as usize);
+            return weights.group((matrix * self.groups() + group) as usize);
         }
         let (rows, n2) = (self.rows(group), weights.desc.extents[2]);
         if rows.end - rows.start < ROWS as u64 {
@@ -281,22 +288,37 @@ impl<'a> Left<'a> {
         let panels = [first, if alone { first } else { second }];
         let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
         let count = (columns.end - columns.start) as usize;
+        let mut next = self.stored(matrix, unit + 1);
         let mut start = range.start;
         while start < range.end {
-            let end = range.end.min(start + PANEL_ROWS as u64);
-            let mut acts: [&[Block]; PANEL_ROWS] = [&[]; PANEL_ROWS];
-            let mut places = [[0; 3]; PANEL_ROWS];
+            let end = range.end.min(start + MANY as u64);
+            let (now, later) = next.split_at(next.len() / (range.end - start).div_ceil(MANY as u64) as usize);
+            product::prefetch(now);
+            next = later;
+            let mut acts: [&[Block]; MANY] = [&[]; MANY];
+            let mut places = [[0; 3]; MANY];
             for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(start..end) {
                 let (row, at) = right.get(index);
                 (*act, *place) = (self.blocks(row), at);
+                self.task.dst.prefetch(columns.start, at, count);
             }
             let used = (end - start) as usize;
-            let mut out = [[0.0; ROWS]; 2 * PANEL_ROWS];
+            let mut out = [[0.0; ROWS]; 2 * MANY];
             product::panel(isa, numbers, kind, panels, &acts[..used], &mut out);
             for (out, at) in out.as_flattened_mut().chunks_exact_mut(2 * ROWS).zip(&places[..used]) {
                 self.store(columns.start, *at, &mut out[..count]);
             }
             start = end;
         }
+    }
+
+    /// The tiles of two groups where they lie; none if there are none, or weights are not repacked.
+    fn stored(&self, matrix: u64, unit: u64) -> &'a [u8] {
+        let groups = self.groups();
+        let (first, last) = (2 * unit, groups.min(2 * unit + 2));
+        if self.task.src[0].packed().is_none() || first >= last {
+            return &[];
+        }
+        self.task.src[0].groups((matrix * groups + first) as usize..(matrix * groups + last) as usize)
     }
 }

@@ -6,17 +6,28 @@ use super::{load, store};
 use crate::simd::eight_bit::{Block, Tail, word_at};
 use crate::simd::portable::Kind;
 
-/// Rows of activations that [`panel`] takes at most: with more, sums would not stay in registers.
-pub(in crate::simd) const TOKENS: usize = 3;
+/// Rows of activations at a time: with more, sums would not stay in registers.
+const TOKENS: usize = 3;
 
-/// The products of a panel with rows of signed activations: 16 for each, in every other place of `out`.
+/// The products of two panels, of 16 rows each, with rows of signed activations: for each of these, 16 products with
+/// the first panel and 16 with the second.
 #[target_feature(enable = "avx2,fma")]
-pub(in crate::simd) fn panel<const T: usize>(
-    kind: Kind,
-    panel: &[f32],
-    acts: [&[Block]; T],
-    out: &mut [[f32; 16]],
-) {
+pub(in crate::simd) fn panel(kind: Kind, panels: [&[f32]; 2], acts: &[&[Block]], out: &mut [[f32; 16]]) {
+    for (acts, out) in acts.chunks(TOKENS).zip(out.chunks_mut(2 * TOKENS)) {
+        for (number, panel) in panels.into_iter().enumerate() {
+            match *acts {
+                [a] => rows(kind, panel, [a], &mut out[number..]),
+                [a, b] => rows(kind, panel, [a, b], &mut out[number..]),
+                [a, b, c] => rows(kind, panel, [a, b, c], &mut out[number..]),
+                _ => unreachable!("at most {TOKENS} rows"),
+            }
+        }
+    }
+}
+
+/// The products of one panel, in every other place of `out`.
+#[target_feature(enable = "avx2,fma")]
+fn rows<const T: usize>(kind: Kind, panel: &[f32], acts: [&[Block]; T], out: &mut [[f32; 16]]) {
     match (kind.min, kind.group) {
         (_, 32) if kind.wide => multiply::<T, false, true, 1, 11, 1>(0, panel, acts, out),
         (false, 32) if kind.four_bits => multiply::<T, false, false, 1, 11, 8>(kind.offset, panel, acts, out),

@@ -6,10 +6,29 @@ use super::{four, load_f32, store_f32};
 use crate::simd::eight_bit::{Block, float_at, scale};
 use crate::simd::portable::Kind;
 
+/// Rows of activations at a time: with more, sums would not stay in registers.
+const TOKENS: usize = 6;
+
 /// The products of two panels, of 16 rows each, with rows of biased activations: for each of these, 16 products with
 /// the first panel and 16 with the second.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(in crate::simd) fn panel<const T: usize>(
+pub(in crate::simd) fn panel(kind: Kind, panels: [&[f32]; 2], acts: &[&[Block]], out: &mut [[f32; 16]]) {
+    let each = acts.len().div_ceil(acts.len().div_ceil(TOKENS).max(1)).max(1);
+    for (acts, out) in acts.chunks(each).zip(out.chunks_mut(2 * each)) {
+        match *acts {
+            [a] => rows(kind, panels, [a], out),
+            [a, b] => rows(kind, panels, [a, b], out),
+            [a, b, c] => rows(kind, panels, [a, b, c], out),
+            [a, b, c, d] => rows(kind, panels, [a, b, c, d], out),
+            [a, b, c, d, e] => rows(kind, panels, [a, b, c, d, e], out),
+            [a, b, c, d, e, f] => rows(kind, panels, [a, b, c, d, e, f], out),
+            _ => unreachable!("at most {TOKENS} rows"),
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn rows<const T: usize>(
     Kind { min, group, .. }: Kind,
     panels: [&[f32]; 2],
     acts: [&[Block]; T],
@@ -58,7 +77,8 @@ fn multiply<const T: usize, const MIN: bool, const GROUPS: usize, const VECTORS:
                     if group + 1 < GROUPS {
                         parts[panel][t] = _mm512_mul_ps(product, scales);
                     } else if GROUPS > 1 {
-                        *sum = _mm512_fmadd_ps(_mm512_fmadd_ps(product, scales, parts[panel][t]), scale, *sum);
+                        *sum =
+                            _mm512_fmadd_ps(_mm512_fmadd_ps(product, scales, parts[panel][t]), scale, *sum);
                     } else {
                         *sum = _mm512_fmadd_ps(product, _mm512_mul_ps(scales, scale), *sum);
                     }
