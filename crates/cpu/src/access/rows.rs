@@ -1,5 +1,7 @@
 //! Parts of rows where they lie, for loops that need no copy, and conversions with vector instructions.
 
+use std::ops::Range;
+
 use half::f16;
 use orlop_graph::{DType, TensorDesc};
 
@@ -73,6 +75,23 @@ impl Src {
         let (from, distance) = (self.base.wrapping_add(offset), self.desc.strides[1] as usize);
         // SAFETY: `Strided::new` asks for readable rows: `Part` has checked the first, the assertion the others.
         Some(unsafe { Strided::new(from, distance, (rows, length)) })
+    }
+
+    /// The bytes of rows `rows` of matrices `matrices` in the third dimension, if they lie in one piece.
+    pub(crate) fn piece(&self, rows: Range<u64>, matrices: Range<u64>, last: u64) -> Option<&[u8]> {
+        let [_, n1, n2, n3] = self.desc.extents;
+        let inside = rows.start < rows.end && rows.end <= n1 && matrices.end <= n2 && last < n3;
+        let [_, row, matrix, outer] = self.desc.strides;
+        let lies =
+            self.packed.is_none() && self.desc.rows_are_contiguous() && matrix == self.desc.row_bytes();
+        let wide = matrices.end.checked_sub(matrices.start)?.checked_mul(matrix)?;
+        if !inside || !lies || wide != row {
+            return None;
+        }
+        let offset = rows.start * row + matrices.start * matrix + last * outer;
+        let bytes = (rows.end - rows.start) * row;
+        // SAFETY: as in `Src::row`; all rows are the tensor's, checked above, and without gaps all bytes are theirs.
+        Some(unsafe { std::slice::from_raw_parts(self.base.wrapping_add(offset as usize), bytes as usize) })
     }
 
     /// Reads `rows` rows, which follow `at` in the first of its dimensions, to `out`, where they are `stride` apart.

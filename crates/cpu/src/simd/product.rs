@@ -101,23 +101,23 @@ pub(crate) fn dot_tiles(isa: Isa, dtype: DType, tiles: &[u8], acts: &[&[Block]],
     let _ = (isa, dtype, tiles, acts, out);
 }
 
-/// Has the processor fetch bytes that will be read soon, though not at once.
-pub(crate) fn prefetch(bytes: &[u8]) {
+/// Has the processor fetch bytes that will be read soon, though not at once, at an address that need not be one.
+pub(crate) fn prefetch(start: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(64) {
+    for line in 0..bytes.div_ceil(64) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: `prefetch` asks for SSE, which every processor of this architecture has.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+        // SAFETY: `prefetch` asks for SSE, which every processor of this architecture has, and for no memory.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(64 * line).cast()) };
     }
-    let _ = bytes;
+    let _ = (start, bytes);
 }
 
-/// The same for bytes that will be written, at an address that need not be one.
+/// The same for bytes that will be written.
 pub(crate) fn prefetch_to_write(start: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..bytes.div_ceil(64) {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        // SAFETY: `prefetch` asks for SSE, which every processor of this architecture has, and for no memory.
+        // SAFETY: as above.
         unsafe { _mm_prefetch::<_MM_HINT_ET0>(start.wrapping_add(64 * line).cast()) };
     }
     let _ = (start, bytes);

@@ -166,7 +166,6 @@ impl Work for HalfRows<'_> {
         let length = self.from.length();
         let whole = length / L::COUNT * L::COUNT;
         for (row, out) in self.out.chunks_exact_mut(self.stride).take(self.from.rows()).enumerate() {
-            self.from.prefetch::<L>(row);
             for at in (0..whole).step_by(L::COUNT) {
                 // SAFETY: `load` asks for elements that the row has: `whole` is at most its length.
                 let lanes: L = unsafe { self.from.load(row, at) };

@@ -45,9 +45,6 @@ pub(crate) trait Lanes: Copy {
     /// `2 * COUNT` bytes can be written there.
     unsafe fn store_halves(self, to: *mut u8);
 
-    /// Asks for the cache line at an address, which need not be readable.
-    fn prefetch(_: *const u8) {}
-
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;

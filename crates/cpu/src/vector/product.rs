@@ -86,9 +86,6 @@ impl<E: Element> Product<'_, E> {
             }
         }
         for k in 0..self.right.rows() {
-            if row == 0 && column == 0 {
-                self.right.prefetch::<L>(k);
-            }
             let mut factors = [L::splat(0.0); WIDTH];
             for j in 0..WIDTH {
                 // SAFETY: `load` asks for elements that the row has, see `strip`.

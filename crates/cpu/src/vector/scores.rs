@@ -74,11 +74,6 @@ impl<E: Element> Scores<'_, E> {
     ) {
         let left = self.left.floats.as_ptr().wrapping_add(first * self.left.stride);
         let mut sums = [[L::splat(0.0); ROWS]; COUNT];
-        for j in 0..ROWS {
-            if first == 0 {
-                self.right.prefetch::<L>(row + at + j);
-            }
-        }
         for column in (0..self.right.length()).step_by(L::COUNT) {
             let mut factors = [L::splat(0.0); ROWS];
             for j in 0..ROWS {

@@ -43,8 +43,6 @@ pub(crate) struct Strided<'a, E> {
     distance: usize,
     rows: usize,
     length: usize,
-    /// Whether what follows will be read next, and is not in the cache yet.
-    goes_on: bool,
     elements: PhantomData<&'a E>,
 }
 
@@ -54,7 +52,7 @@ impl<'a, E: Element> Strided<'a, E> {
     /// # Safety
     /// `rows` rows of `length` elements can be read from `from` on, `distance` bytes apart, as long as `'a`.
     pub(crate) unsafe fn new(from: *const u8, distance: usize, (rows, length): (usize, usize)) -> Self {
-        Strided { from, distance, rows, length, goes_on: true, elements: PhantomData }
+        Strided { from, distance, rows, length, elements: PhantomData }
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -75,17 +73,14 @@ impl<'a, E: Element> Strided<'a, E> {
         // SAFETY: `load` asks for readable elements: the caller says that they are the row's, `new`'s that it is there.
         unsafe { E::load(self.from.wrapping_add(row * self.distance + column * E::BYTES)) }
     }
+}
 
-    /// Asks for the row that is as many behind this one as there are rows, if they go on.
-    #[inline(always)]
-    pub(super) fn prefetch<L: Lanes>(&self, row: usize) {
-        if !self.goes_on {
-            return;
-        }
-        let next = self.from.wrapping_add((row + self.rows) * self.distance);
-        for byte in (0..self.length * E::BYTES).step_by(64) {
-            L::prefetch(next.wrapping_add(byte));
-        }
+/// Reads a byte of every line. Processors fetch ahead of reads that go upwards, and not of requests to fetch.
+#[inline(always)]
+pub(crate) fn touch(bytes: &[u8]) {
+    for line in bytes.chunks(64) {
+        // SAFETY: `read_volatile` asks for a readable byte, which the first of the line is.
+        unsafe { std::ptr::read_volatile(line.as_ptr()) };
     }
 }
 
@@ -103,7 +98,6 @@ impl<'a> Strided<'a, f32> {
     pub(crate) fn floats(floats: &'a [f32], stride: usize, (rows, length): (usize, usize)) -> Self {
         assert!(rows == 0 || (rows - 1) * stride + length <= floats.len());
         // SAFETY: `new` asks for readable rows, checked above.
-        let all = unsafe { Strided::new(floats.as_ptr().cast(), 4 * stride, (rows, length)) };
-        Strided { goes_on: false, ..all }
+        unsafe { Strided::new(floats.as_ptr().cast(), 4 * stride, (rows, length)) }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use orlop_graph::FlashAttention;
 
-use super::{Division, Query, TILE, larger, nth};
+use super::{Division, Query, TILE, kv_of, larger, nth};
 use crate::access::Src;
 use crate::kernels::soft_max::slope;
 use crate::simd::{add_scaled, widened};
@@ -102,7 +102,7 @@ impl<'a> Tile<'a> {
         scratch: &mut &'a mut [f32],
     ) -> Tile<'a> {
         let (dk, dv) = (task.src[0].desc.extents[0] as usize, task.dst.desc.extents[0] as usize);
-        let [_, kv_rows, kv_heads, kv_seqs] = task.src[1].desc.extents;
+        let [_, kv_rows, kv_heads, _] = task.src[1].desc.extents;
         let numbers = division.queries(number);
         let count = (numbers.end - numbers.start) as usize;
         let (dk_line, dv_line) = (dk.next_multiple_of(LINE), dv.next_multiple_of(LINE));
@@ -127,8 +127,7 @@ impl<'a> Tile<'a> {
                 on(task.isa, Scaled { x: elements, factor: params.scale });
             }
         }
-        let (kv_head, seq) = (queries[0].head / division.group, queries[0].seq);
-        let kv = [kv_head, seq / (task.src[0].desc.extents[3] / kv_seqs)];
+        let kv = kv_of(task, division, number);
         let states = [State { max: f32::NEG_INFINITY, sum: 0.0 }; TILE as usize];
         Tile { task, params, queries, visible, states, count, kv, dk, dv, elements, sums, scores }
     }

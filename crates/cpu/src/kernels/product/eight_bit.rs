@@ -293,7 +293,7 @@ impl<'a> Left<'a> {
         while start < range.end {
             let end = range.end.min(start + MANY as u64);
             let (now, later) = next.split_at(next.len() / (range.end - start).div_ceil(MANY as u64) as usize);
-            product::prefetch(now);
+            product::prefetch(now.as_ptr(), now.len());
             next = later;
             let mut acts: [&[Block]; MANY] = [&[]; MANY];
             let mut places = [[0; 3]; MANY];

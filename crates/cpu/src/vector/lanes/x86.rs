@@ -72,12 +72,6 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn prefetch(at: *const u8) {
-        // SAFETY: the instruction is on every x86-64 and never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
-    }
-
-    #[inline(always)]
     fn add(self, other: Avx512) -> Avx512 {
         Avx512(op!(_mm512_add_ps(self.0, other.0)))
     }
@@ -311,12 +305,6 @@ impl Lanes for Avx2 {
         let halves = op!(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0));
         // SAFETY: the caller says that 16 bytes are there.
         unsafe { _mm_storeu_si128(to.cast(), halves) }
-    }
-
-    #[inline(always)]
-    fn prefetch(at: *const u8) {
-        // SAFETY: the instruction is on every x86-64 and never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
 
     #[inline(always)]
