@@ -68,34 +68,23 @@ pub(crate) fn decode_panel(isa: Isa, Kind { group, .. }: Kind, panel: &[f32], ou
     });
 }
 
-/// The products of a group in tiles with up to [`FEW`] rows of signed activations, 16 for each.
-pub(crate) fn dot_tiles(isa: Isa, dtype: DType, tiles: &[u8], acts: &[&[Block]], out: &mut [[f32; 16]]) {
-    debug_assert!(has_tile_products(isa));
+/// The products of groups in tiles, one after the other, with up to [`FEW`] rows of signed activations: 16 a group, and a
+/// row of them for each row of activations.
+pub(crate) fn dot_tiles<const N: usize>(
+    isa: Isa,
+    dtype: DType,
+    tiles: &[u8],
+    acts: &[&[Block]],
+    out: &mut [[f32; N]],
+) {
+    debug_assert!(has_tile_products(isa) && acts.len() <= FEW);
     #[cfg(target_arch = "x86_64")]
     if isa == Isa::Avx512 {
-        match *acts {
-            // SAFETY: `dot` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
-            [a] => unsafe { avx512::dot(dtype, tiles, [a], out) },
-            // SAFETY: as above.
-            [a, b] => unsafe { avx512::dot(dtype, tiles, [a, b], out) },
-            // SAFETY: as above.
-            [a, b, c] => unsafe { avx512::dot(dtype, tiles, [a, b, c], out) },
-            // SAFETY: as above.
-            [a, b, c, d] => unsafe { avx512::dot(dtype, tiles, [a, b, c, d], out) },
-            _ => debug_assert!(acts.is_empty(), "too many rows"),
-        }
+        // SAFETY: `dot` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
+        unsafe { avx512::dot(dtype, tiles, acts, out) };
     } else if isa == Isa::Avx2 {
-        match *acts {
-            // SAFETY: `dot` asks for AVX2, FMA and F16C; as above.
-            [a] => unsafe { avx2::dot(dtype, tiles, [a], out) },
-            // SAFETY: as above.
-            [a, b] => unsafe { avx2::dot(dtype, tiles, [a, b], out) },
-            // SAFETY: as above.
-            [a, b, c] => unsafe { avx2::dot(dtype, tiles, [a, b, c], out) },
-            // SAFETY: as above.
-            [a, b, c, d] => unsafe { avx2::dot(dtype, tiles, [a, b, c, d], out) },
-            _ => debug_assert!(acts.is_empty(), "too many rows"),
-        }
+        // SAFETY: `dot` asks for AVX2, FMA and F16C; as above.
+        unsafe { avx2::dot(dtype, tiles, acts, out) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (isa, dtype, tiles, acts, out);

@@ -12,6 +12,8 @@ use crate::repack::{PackedLayout, ROWS};
 use crate::simd::product::{self, BLOCK_BYTES, Block, FEW};
 use crate::task::{Floats, Operand, Operands, SPAN, Shape, Task, Thread, repeated, row_at};
 
+/// Groups that are multiplied with few rows of activations before any result is written.
+const RUN: usize = 16;
 /// Rows of activations that are multiplied before any result is written.
 const MANY: usize = 12;
 
@@ -134,9 +136,13 @@ fn multiply(task: &Task, thread: Thread, mut left: Left<'_>) {
     let matrices = task.src[0].desc.extents[2] * task.src[0].desc.extents[3];
     let count = n * b2 * b3 / matrices;
     if left.direct(n * b2 * b3) {
-        for piece in pieces(thread, matrices, left.groups(), count, count) {
-            let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
-            left.few(piece.matrix, piece.unit, &right, piece.right);
+        let mut groups = thread.part(matrices * left.groups());
+        while groups.start < groups.end {
+            let (matrix, first) = (groups.start / left.groups(), groups.start % left.groups());
+            let last = left.groups().min(first + groups.end - groups.start).min(first + RUN as u64);
+            let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
+            left.few(matrix, first..last, &right);
+            groups.start += last - first;
         }
         return;
     }
@@ -153,12 +159,15 @@ pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let direct = left.direct(each * tokens);
     let units = if direct { left.groups() } else { left.groups().div_ceil(2) };
     experts::for_each(task, [each, tokens], |expert, chosen| {
-        for unit in thread.part(units) {
-            if direct {
-                left.few(expert, unit, chosen, 0..chosen.count());
-            } else {
-                left.many(expert, unit, chosen, 0..chosen.count());
+        let units = thread.part(units);
+        if direct {
+            for first in units.clone().step_by(RUN) {
+                left.few(expert, first..units.end.min(first + RUN as u64), chosen);
             }
+            return;
+        }
+        for unit in units {
+            left.many(expert, unit, chosen, 0..chosen.count());
         }
     });
 }
@@ -208,38 +217,51 @@ impl<'a> Left<'a> {
         &self.blocks[row as usize * each..][..each]
     }
 
-    /// One group, as it is stored, with few rows of activations.
-    fn few(&mut self, matrix: u64, group: u64, right: &impl Right, range: Range<u64>) {
-        let dtype = self.task.src[0].desc.dtype;
-        let rows = self.rows(group);
-        let count = (rows.end - rows.start) as usize;
-        let mut start = range.start;
-        while start < range.end {
-            let end = range.end.min(start + FEW as u64);
+    /// Groups that follow each other, as they are stored, with few rows of activations.
+    fn few(&mut self, matrix: u64, groups: Range<u64>, right: &impl Right) {
+        let (isa, dtype) = (self.task.isa, self.task.src[0].desc.dtype);
+        let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
+        let count = (columns.end - columns.start) as usize;
+        for start in (0..right.count()).step_by(FEW) {
+            let used = FEW.min((right.count() - start) as usize);
             let mut acts: [&[Block]; FEW] = [&[]; FEW];
             let mut places = [[0; 3]; FEW];
-            for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(start..end) {
+            for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(start..start + used as u64) {
                 let (row, at) = right.get(index);
                 (*act, *place) = (self.blocks(row), at);
             }
-            let used = (end - start) as usize;
-            let mut out = [[0.0; ROWS]; FEW];
-            product::dot_tiles(self.task.isa, dtype, self.tiles(matrix, group), &acts[..used], &mut out);
-            for (out, at) in out[..used].iter_mut().zip(places) {
-                self.store(rows.start, at, &mut out[..count]);
+            let acts = &acts[..used];
+            let mut out = [[0.0; ROWS * RUN]; FEW];
+            if self.task.src[0].packed().is_some() {
+                let first = (matrix * self.groups() + groups.start) as usize;
+                let tiles = self.task.src[0].groups(first..first + (groups.end - groups.start) as usize);
+                product::dot_tiles(isa, dtype, tiles, acts, &mut out);
+            } else {
+                for (number, group) in groups.clone().enumerate() {
+                    let mut part = [[0.0; ROWS]; FEW];
+                    product::dot_tiles(isa, dtype, self.tiles(matrix, group), acts, &mut part);
+                    for (out, part) in out.iter_mut().zip(part) {
+                        out[ROWS * number..][..ROWS].copy_from_slice(&part);
+                    }
+                }
             }
-            start = end;
+            for (out, at) in out.iter_mut().zip(&places[..used]) {
+                self.store(columns.start, *at, &mut out[..count]);
+            }
         }
     }
 
     /// Writes a part of a row of the result.
     fn store(&self, column: u64, at: At, values: &mut [f32]) {
         for added in self.added {
-            let mut other = [0.0; 2 * ROWS];
-            let other = &mut other[..values.len()];
-            added.read_floats(self.task.isa, column, repeated(&added.desc, at), other);
-            for (value, other) in values.iter_mut().zip(other) {
-                *value += *other;
+            let at = repeated(&added.desc, at);
+            for (column, values) in (column..).step_by(2 * ROWS).zip(values.chunks_mut(2 * ROWS)) {
+                let mut other = [0.0; 2 * ROWS];
+                let other = &mut other[..values.len()];
+                added.read_floats(self.task.isa, column, at, other);
+                for (value, other) in values.iter_mut().zip(other) {
+                    *value += *other;
+                }
             }
         }
         self.task.dst.write_floats(column, at, values);

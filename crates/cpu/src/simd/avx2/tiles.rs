@@ -15,9 +15,25 @@ type I = [__m256i; 2];
 macro_rules! kernels {
     ($(#[$attr:meta])*) => {
         $(#[$attr])*
-        pub(super) fn dot<const T: usize>(tiles: &[u8], acts: [&[Block]; T], out: &mut [[f32; 16]]) {
+        pub(super) fn dot<const T: usize, const N: usize>(
+            tiles: &[u8],
+            acts: [&[Block]; T],
+            out: &mut [[f32; N]],
+        ) {
+            let group = acts[0].len() / BLOCKS * TILE;
+            for (number, tiles) in tiles.chunks_exact(group.max(1)).enumerate() {
+                let sums = dot_group(tiles, acts);
+                for (out, sum) in out.iter_mut().zip(sums) {
+                    put(&mut out.as_chunks_mut().0[number], sum);
+                }
+            }
+        }
+
+        const BLOCKS: usize = ELEMENTS / 32;
+
+        $(#[$attr])*
+        fn dot_group<const T: usize>(tiles: &[u8], acts: [&[Block]; T]) -> [F; T] {
             const GROUPS: usize = 32 / GROUP;
-            const BLOCKS: usize = ELEMENTS / 32;
             let mut sums = [[_mm256_setzero_ps(); 2]; T];
             let tiles = tiles.as_chunks::<TILE>().0;
             let acts = acts.map(|act| &act.as_chunks::<BLOCKS>().0[..tiles.len()]);
@@ -64,9 +80,7 @@ macro_rules! kernels {
                     }
                 }
             }
-            for (out, sum) in out.iter_mut().zip(sums) {
-                put(out, sum);
-            }
+            sums
         }
 
         $(#[$attr])*
@@ -105,16 +119,24 @@ macro_rules! kernels {
 
 tile_types! { #[inline] #[target_feature(enable = "avx2,fma,f16c")] }
 
-/// The products of a group of rows, still packed, with rows of signed activations; panics for types that are not
+/// The products of groups of rows, still packed, with rows of signed activations; panics for types that are not
 /// repacked.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(in crate::simd) fn dot<const T: usize>(
+pub(in crate::simd) fn dot<const N: usize>(
     dtype: DType,
     tiles: &[u8],
-    acts: [&[Block]; T],
-    out: &mut [[f32; 16]],
+    acts: &[&[Block]],
+    out: &mut [[f32; N]],
 ) {
-    of_type!(dtype, dot::<T>(tiles, acts, out), unreachable!("{dtype} is not repacked"))
+    match *acts {
+        [a] => of_type!(dtype, dot(tiles, [a], out), unreachable!("{dtype} is not repacked")),
+        [a, b] => of_type!(dtype, dot(tiles, [a, b], out), unreachable!("{dtype} is not repacked")),
+        [a, b, c] => of_type!(dtype, dot(tiles, [a, b, c], out), unreachable!("{dtype} is not repacked")),
+        [a, b, c, d] => {
+            of_type!(dtype, dot(tiles, [a, b, c, d], out), unreachable!("{dtype} is not repacked"))
+        }
+        _ => debug_assert!(acts.is_empty(), "too many rows"),
+    }
 }
 
 /// Takes tiles apart into a panel.

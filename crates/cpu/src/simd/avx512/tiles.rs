@@ -15,7 +15,22 @@ type I = __m512i;
 macro_rules! kernels {
     ($(#[$attr:meta])*) => {
         $(#[$attr])*
-        pub(super) fn dot<const T: usize>(tiles: &[u8], acts: [&[Block]; T], out: &mut [[f32; 16]]) {
+        pub(super) fn dot<const T: usize, const N: usize>(
+            tiles: &[u8],
+            acts: [&[Block]; T],
+            out: &mut [[f32; N]],
+        ) {
+            let group = acts[0].len() / BLOCKS * TILE;
+            for (number, tiles) in tiles.chunks_exact(group.max(1)).enumerate() {
+                let sums = dot_group(tiles, acts);
+                for (out, sum) in out.iter_mut().zip(sums) {
+                    store_f32(&mut out.as_chunks_mut().0[number], sum);
+                }
+            }
+        }
+
+        $(#[$attr])*
+        fn dot_group<const T: usize>(tiles: &[u8], acts: [&[Block]; T]) -> [F; T] {
             let mut sums = [_mm512_setzero_ps(); T];
             let tiles = tiles.as_chunks::<TILE>().0;
             // Closures in loops may stay calls, so there are none.
@@ -43,9 +58,7 @@ macro_rules! kernels {
                     }
                 }
             }
-            for (out, sum) in out.iter_mut().zip(sums) {
-                store_f32(out, sum);
-            }
+            sums
         }
 
         const BLOCKS: usize = ELEMENTS / 32;
@@ -122,16 +135,24 @@ macro_rules! kernels {
 
 tile_types! { #[inline] #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")] }
 
-/// The products of a group of rows, still packed, with rows of signed activations; panics for types that are not
+/// The products of groups of rows, still packed, with rows of signed activations; panics for types that are not
 /// repacked.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(in crate::simd) fn dot<const T: usize>(
+pub(in crate::simd) fn dot<const N: usize>(
     dtype: DType,
     tiles: &[u8],
-    acts: [&[Block]; T],
-    out: &mut [[f32; 16]],
+    acts: &[&[Block]],
+    out: &mut [[f32; N]],
 ) {
-    of_type!(dtype, dot::<T>(tiles, acts, out), unreachable!("{dtype} is not repacked"))
+    match *acts {
+        [a] => of_type!(dtype, dot(tiles, [a], out), unreachable!("{dtype} is not repacked")),
+        [a, b] => of_type!(dtype, dot(tiles, [a, b], out), unreachable!("{dtype} is not repacked")),
+        [a, b, c] => of_type!(dtype, dot(tiles, [a, b, c], out), unreachable!("{dtype} is not repacked")),
+        [a, b, c, d] => {
+            of_type!(dtype, dot(tiles, [a, b, c, d], out), unreachable!("{dtype} is not repacked"))
+        }
+        _ => debug_assert!(acts.is_empty(), "too many rows"),
+    }
 }
 
 /// Takes tiles apart into a panel.
