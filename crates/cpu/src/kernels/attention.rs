@@ -245,7 +245,7 @@ fn rows_of(task: &Task, params: FlashAttention, division: &Division, tile: u64) 
     let first = params.first_row(fewest).min(most);
     // Small parts keep all threads busy, larger ones cost less.
     let rows = most - first;
-    let each = rows.div_ceil(division.splits).max((rows / 8).min(PART));
+    let each = rows.div_ceil(division.splits).max((rows / 8).clamp(PART / 2, PART));
     (first..most, each.next_multiple_of(BLOCK as u64))
 }
 
@@ -258,9 +258,9 @@ struct Query {
 }
 
 impl Query {
-    fn new(division: &Division, tile: u64, number: u64, kv_heads: u64) -> Query {
+    fn new(division: &Division, tile: u64, number: u64) -> Query {
         let matrix = tile / division.tiles_each;
-        let (kv_head, seq) = (matrix % kv_heads, matrix / kv_heads);
+        let (kv_head, seq) = (matrix % division.kv_heads, matrix / division.kv_heads);
         let (token, head) = (number / division.group, kv_head * division.group + number % division.group);
         Query { token, head, seq }
     }
@@ -268,7 +268,7 @@ impl Query {
 
 /// Brings the parts of each query together.
 fn merge(task: &Task, params: FlashAttention, division: Division, thread: Thread, scratch: &mut [f32]) {
-    let (dv, kv_heads) = (task.dst.desc.extents[0] as usize, task.src[1].desc.extents[2]);
+    let dv = task.dst.desc.extents[0] as usize;
     let sums = &mut scratch[..dv];
     let queries = division.tokens * division.group;
     for index in thread.part(division.tiles / division.tiles_each * queries) {
@@ -289,7 +289,7 @@ fn merge(task: &Task, params: FlashAttention, division: Division, thread: Thread
             all.sum += state.sum * factor;
             sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += factor * part);
         }
-        finish(task, params, Query::new(&division, tile, number, kv_heads), all, sums);
+        finish(task, params, Query::new(&division, tile, number), all, sums);
     }
 }
 

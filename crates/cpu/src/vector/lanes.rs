@@ -64,8 +64,10 @@ pub(crate) trait Lanes: Copy {
     fn times_two_to(self, n: Self) -> Self;
     /// Rows become columns.
     fn transpose(block: &mut [Self; 16]);
-    /// Lane `i` is the sum of vector `i`, of the first `COUNT`.
-    fn sums(block: &[Self; 16]) -> Self;
+    /// What [`Lanes::joined`] makes the sums of four vectors of.
+    fn four_sums(rows: [Self; 4]) -> Self;
+    /// Lane `i` is the sum of the `i`-th of the vectors that these were made of; of the first `COUNT`.
+    fn joined(fours: [Self; 4]) -> Self;
     fn wide(x: f64) -> Self::Wide;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
@@ -215,8 +217,13 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
-    fn sums(block: &[Plain; 16]) -> Plain {
-        Plain(std::array::from_fn(|row| block[row].sum()))
+    fn four_sums(rows: [Plain; 4]) -> Plain {
+        Plain(std::array::from_fn(|row| rows.get(row).map_or(0.0, |row| row.sum())))
+    }
+
+    #[inline(always)]
+    fn joined(fours: [Plain; 4]) -> Plain {
+        Plain(std::array::from_fn(|row| fours[row / 4].0[row % 4]))
     }
 
     #[inline(always)]

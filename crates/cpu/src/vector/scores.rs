@@ -44,52 +44,42 @@ impl<E: Element> Scores<'_, E> {
     #[inline(always)]
     fn strip<L: Lanes, const COUNT: usize>(&mut self, first: usize) {
         for row in (0..self.right.rows()).step_by(L::COUNT) {
-            let mut products = [[L::splat(0.0); 16]; COUNT];
-            let mut at = 0;
-            while at < L::COUNT && row + at < self.right.rows() {
-                if row + at + 4 <= self.right.rows() {
-                    self.products::<L, COUNT, 4>(first, row, at, &mut products);
-                    at += 4;
-                } else {
-                    self.products::<L, COUNT, 1>(first, row, at, &mut products);
-                    at += 1;
+            let mut fours = [[L::splat(0.0); 4]; COUNT];
+            for four in 0..L::COUNT / 4 {
+                let products = self.products::<L, COUNT>(first, row + 4 * four);
+                for i in 0..COUNT {
+                    fours[i][four] = L::four_sums(products[i]);
                 }
             }
             for i in 0..COUNT {
                 let out = self.scores.as_mut_ptr().wrapping_add((first + i) * self.stride + row);
                 // SAFETY: `store` asks for room for a vector, which is inside `scores`: `run` has checked it.
-                unsafe { L::sums(&products[i]).store(out) };
+                unsafe { L::joined(fours[i]).store(out) };
             }
         }
     }
 
-    /// Lanes whose sums are the products of `COUNT` rows of `left` with `ROWS` of `right`, from row `row + at` on.
+    /// Lanes whose sums are the products of `COUNT` rows of `left` with four of `right`, from `row` on. Beyond the last
+    /// row, it is that again.
     #[inline(always)]
-    fn products<L: Lanes, const COUNT: usize, const ROWS: usize>(
-        &self,
-        first: usize,
-        row: usize,
-        at: usize,
-        products: &mut [[L; 16]; COUNT],
-    ) {
+    fn products<L: Lanes, const COUNT: usize>(&self, first: usize, row: usize) -> [[L; 4]; COUNT] {
         let left = self.left.floats.as_ptr().wrapping_add(first * self.left.stride);
-        let mut sums = [[L::splat(0.0); ROWS]; COUNT];
+        let mut sums = [[L::splat(0.0); 4]; COUNT];
         for column in (0..self.right.length()).step_by(L::COUNT) {
-            let mut factors = [L::splat(0.0); ROWS];
-            for j in 0..ROWS {
+            let mut factors = [L::splat(0.0); 4];
+            for j in 0..4 {
+                let row = (row + j).min(self.right.rows() - 1);
                 // SAFETY: `load` asks for elements that the row has: its length is a multiple of 16.
-                factors[j] = unsafe { self.right.load(row + at + j, column) };
+                factors[j] = unsafe { self.right.load(row, column) };
             }
             for i in 0..COUNT {
                 // SAFETY: `load` asks for a vector of floats, which is inside `left`: `run` has checked it.
                 let elements = unsafe { L::load(left.wrapping_add(i * self.left.stride + column)) };
-                for j in 0..ROWS {
+                for j in 0..4 {
                     sums[i][j] = elements.mul_add(factors[j], sums[i][j]);
                 }
             }
         }
-        for i in 0..COUNT {
-            products[i][at..at + ROWS].copy_from_slice(&sums[i]);
-        }
+        sums
     }
 }

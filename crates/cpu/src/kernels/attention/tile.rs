@@ -10,8 +10,8 @@ use crate::kernels::soft_max::slope;
 use crate::simd::{add_scaled, widened};
 use crate::task::Task;
 use crate::vector::{
-    Element, Floats, LargestOf, Matrix, Product, Scaled, Scores, SoftCapped, Strided, Transposition, Weights,
-    on,
+    Element, Floats, Lanes, LargestOf, Matrix, Product, Scaled, Scores, SoftCapped, Strided, Transposition,
+    Weights, Work, on,
 };
 
 /// KV rows in a block.
@@ -33,7 +33,8 @@ pub(super) struct State {
 pub(super) struct Tile<'a> {
     task: &'a Task,
     params: FlashAttention,
-    queries: [Query; TILE as usize],
+    division: Division,
+    number: u64,
     /// KV rows that each query may see.
     visible: [u64; TILE as usize],
     states: [State; TILE as usize],
@@ -102,7 +103,7 @@ impl<'a> Tile<'a> {
         scratch: &mut &'a mut [f32],
     ) -> Tile<'a> {
         let (dk, dv) = (task.src[0].desc.extents[0] as usize, task.dst.desc.extents[0] as usize);
-        let [_, kv_rows, kv_heads, _] = task.src[1].desc.extents;
+        let kv_rows = task.src[1].desc.extents[1];
         let numbers = division.queries(number);
         let count = (numbers.end - numbers.start) as usize;
         let (dk_line, dv_line) = (dk.next_multiple_of(LINE), dv.next_multiple_of(LINE));
@@ -114,11 +115,9 @@ impl<'a> Tile<'a> {
         let (elements, sums, scores) = (take(count * dk_line), take(count * dv_line), take(count * BLOCK));
         sums.fill(0.0);
 
-        let mut queries = [Query::default(); TILE as usize];
         let mut visible = [0; TILE as usize];
         for (index, number_in_head) in numbers.enumerate() {
-            let query = Query::new(division, number, number_in_head, kv_heads);
-            queries[index] = query;
+            let query = Query::new(division, number, number_in_head);
             visible[index] =
                 params.kv_len_slot().map_or(kv_rows, |slot| nth(&task.src[slot], query.token) as u64);
             if dk > 0 {
@@ -129,7 +128,21 @@ impl<'a> Tile<'a> {
         }
         let kv = kv_of(task, division, number);
         let states = [State { max: f32::NEG_INFINITY, sum: 0.0 }; TILE as usize];
-        Tile { task, params, queries, visible, states, count, kv, dk, dv, elements, sums, scores }
+        Tile {
+            task,
+            params,
+            division: *division,
+            number,
+            visible,
+            states,
+            count,
+            kv,
+            dk,
+            dv,
+            elements,
+            sums,
+            scores,
+        }
     }
 
     /// Takes in KV rows, at most a block.
@@ -150,8 +163,13 @@ impl<'a> Tile<'a> {
     pub(super) fn results(&mut self) -> impl Iterator<Item = (Query, State, &mut [f32])> {
         let (dv, line) = (self.dv, self.dv.next_multiple_of(LINE));
         let sums = self.sums.chunks_exact_mut(line).map(move |sums| &mut sums[..dv]);
-        let queries = self.queries.iter().copied().zip(self.states.iter().copied());
-        queries.zip(sums).map(|((query, state), sums)| (query, state, sums))
+        let (division, number) = (self.division, self.number);
+        let states = self.states[..self.count].iter().copied().enumerate();
+        states.zip(sums).map(move |((index, state), sums)| (query(&division, number, index), state, sums))
+    }
+
+    fn query(&self, index: usize) -> Query {
+        query(&self.division, self.number, index)
     }
 
     /// Whether the mask hides a block from all queries, which then need not be read.
@@ -159,7 +177,7 @@ impl<'a> Tile<'a> {
         let Some(slot) = self.params.mask_slot() else { return false };
         let (mask, biases) = (&self.task.src[slot], &mut rows.rows[..length]);
         (0..self.count).all(|index| {
-            read_mask(mask, self.task, &self.queries[index], first, biases);
+            read_mask(mask, self.task, &self.query(index), first, biases);
             biases.iter().all(|bias| *bias == f32::NEG_INFINITY)
         })
     }
@@ -218,9 +236,9 @@ impl<'a> Tile<'a> {
         let before = self.params.first_row(self.visible[index]).saturating_sub(first).min(visible as u64);
         let mut hidden = visible < length || before > 0;
         if let Some(slot) = self.params.mask_slot() {
-            let query = &self.queries[index];
+            let query = query(&self.division, self.number, index);
             let biases = &mut rows.rows[..visible];
-            read_mask(&self.task.src[slot], self.task, query, first, biases);
+            read_mask(&self.task.src[slot], self.task, &query, first, biases);
             let slope = slope(self.params.max_bias, self.task.src[0].desc.extents[2], query.head);
             hidden |= biases.contains(&f32::NEG_INFINITY);
             widened(isa, || {
@@ -231,22 +249,8 @@ impl<'a> Tile<'a> {
             });
         }
         scores[..before as usize].fill(f32::NEG_INFINITY);
-        let state = &mut self.states[index];
-        let mut max = larger(state.max, on(isa, LargestOf(Floats::from(&*scores))));
-        if max == f32::NEG_INFINITY {
-            if !scores.iter().any(|score| score.is_nan()) {
-                scores.fill(0.0);
-                return hidden;
-            }
-            max = f32::NAN;
-        }
-        if state.max.to_bits() != max.to_bits() {
-            let factor = (state.max - max).exp();
-            state.sum *= factor;
-            on(isa, Scaled { x: &mut self.sums[index * line..][..line], factor });
-            state.max = max;
-        }
-        state.sum += on(isa, Weights { scores, max });
+        let (state, sums) = (self.states[index], &mut self.sums[index * line..][..line]);
+        self.states[index] = on(isa, Weighing { scores, sums, state });
         hidden
     }
 
@@ -284,6 +288,43 @@ impl<'a> Tile<'a> {
             }
         }
     }
+}
+
+/// Turns scores into weights relative to the largest so far, to which sums and their state are brought too.
+struct Weighing<'a> {
+    scores: &'a mut [f32],
+    sums: &'a mut [f32],
+    state: State,
+}
+
+impl Work for Weighing<'_> {
+    type Output = State;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> State {
+        let Weighing { scores, sums, mut state } = self;
+        let mut max = larger(state.max, LargestOf(Floats::from(&*scores)).run::<L>());
+        if max == f32::NEG_INFINITY {
+            if !scores.iter().any(|score| score.is_nan()) {
+                scores.fill(0.0);
+                return state;
+            }
+            max = f32::NAN;
+        }
+        if state.max.to_bits() != max.to_bits() {
+            let factor = (state.max - max).exp();
+            state.sum *= factor;
+            Scaled { x: sums, factor }.run::<L>();
+            state.max = max;
+        }
+        state.sum += Weights { scores, max }.run::<L>();
+        state
+    }
+}
+
+/// A tile's query.
+fn query(division: &Division, tile: u64, index: usize) -> Query {
+    Query::new(division, tile, division.queries(tile).start + index as u64)
 }
 
 /// A query's mask for some rows.

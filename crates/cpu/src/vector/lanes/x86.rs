@@ -161,23 +161,24 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn sums(block: &[Avx512; 16]) -> Avx512 {
-        // Of four vectors: in each quarter of the result, the sums of the same quarter of each.
-        let quarters = |group: usize| {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|row| block[4 * group + row].0);
-            let ab = op!(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
-            let cd = op!(_mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
-            let low = op!(_mm512_shuffle_ps::<0b01_00_01_00>(ab, cd));
-            let high = op!(_mm512_shuffle_ps::<0b11_10_11_10>(ab, cd));
-            op!(_mm512_add_ps(low, high))
-        };
+    fn four_sums(rows: [Avx512; 4]) -> Avx512 {
+        // In each quarter, the sums of the same quarter of each.
+        let [a, b, c, d] = rows.map(|row| row.0);
+        let ab = op!(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+        let cd = op!(_mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
+        let low = op!(_mm512_shuffle_ps::<0b01_00_01_00>(ab, cd));
+        let high = op!(_mm512_shuffle_ps::<0b11_10_11_10>(ab, cd));
+        Avx512(op!(_mm512_add_ps(low, high)))
+    }
+
+    #[inline(always)]
+    fn joined([a, b, c, d]: [Avx512; 4]) -> Avx512 {
         let halves = |a: __m512, b: __m512| {
             let even = op!(_mm512_shuffle_f32x4::<0b10_00_10_00>(a, b));
             let odd = op!(_mm512_shuffle_f32x4::<0b11_01_11_01>(a, b));
             op!(_mm512_add_ps(even, odd))
         };
-        let (ab, cd) = (halves(quarters(0), quarters(1)), halves(quarters(2), quarters(3)));
-        Avx512(halves(ab, cd))
+        Avx512(halves(halves(a.0, b.0), halves(c.0, d.0)))
     }
 
     #[inline(always)]
@@ -393,14 +394,15 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn sums(block: &[Avx2; 16]) -> Avx2 {
-        let halves = |group: usize| {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|row| block[4 * group + row].0);
-            op!(_mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d)))
-        };
-        let (low, high) = (halves(0), halves(1));
-        let even = op!(_mm256_permute2f128_ps::<0x20>(low, high));
-        let odd = op!(_mm256_permute2f128_ps::<0x31>(low, high));
+    fn four_sums(rows: [Avx2; 4]) -> Avx2 {
+        let [a, b, c, d] = rows.map(|row| row.0);
+        Avx2(op!(_mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d))))
+    }
+
+    #[inline(always)]
+    fn joined([low, high, ..]: [Avx2; 4]) -> Avx2 {
+        let even = op!(_mm256_permute2f128_ps::<0x20>(low.0, high.0));
+        let odd = op!(_mm256_permute2f128_ps::<0x31>(low.0, high.0));
         Avx2(op!(_mm256_add_ps(even, odd)))
     }
 
