@@ -47,12 +47,15 @@ impl Src {
         }
         assert!(end <= self.desc.extents[0], "elements outside their row");
         let from = self.base.wrapping_add(row_offset(&self.desc, at) + 4 * column as usize);
-        for (number, out) in out.chunks_mut(ROWS).enumerate() {
-            let from = from.wrapping_add(4 * ROWS * number);
-            let bytes = if out.len() == ROWS { 4 * ROWS } else { size_of_val(out) };
+        let (sixteens, rest) = out.as_chunks_mut::<ROWS>();
+        let from = from.cast::<[f32; ROWS]>();
+        for (number, out) in sixteens.iter_mut().enumerate() {
             // SAFETY: as in `Dst::write_floats`, the other way round; in a phase nobody else writes what is read.
-            unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr().cast(), bytes) };
+            *out = unsafe { from.wrapping_add(number).read_unaligned() };
         }
+        let from = from.wrapping_add(sixteens.len()).cast::<u8>();
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(from, rest.as_mut_ptr().cast(), size_of_val(rest)) };
     }
 
     /// All rows of a tensor without gaps; as [`Src::row`].
@@ -135,15 +138,17 @@ impl Dst {
         }
         assert!(end <= self.desc.extents[0], "elements outside their row");
         let to = self.base.wrapping_add(row_offset(&self.desc, at) + 4 * column as usize);
-        for (number, values) in values.chunks(ROWS).enumerate() {
-            let to = to.wrapping_add(4 * ROWS * number);
-            // Lengths that are known need no call.
-            let bytes = if values.len() == ROWS { 4 * ROWS } else { size_of_val(values) };
-            // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: the row is the
-            // tensor's and long enough, both checked, each element is written by one thread, and the values are the
-            // caller's own.
-            unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast(), to, bytes) };
+        let (sixteens, rest) = values.as_chunks::<ROWS>();
+        let to = to.cast::<[f32; ROWS]>();
+        for (number, values) in sixteens.iter().enumerate() {
+            // SAFETY: `write_unaligned` asks for writable bytes: the row is the tensor's and long enough, both checked,
+            // and each element is written by one thread.
+            unsafe { to.wrapping_add(number).write_unaligned(*values) };
         }
+        let to = to.wrapping_add(sixteens.len()).cast::<u8>();
+        // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: as above, and the values
+        // are the caller's own.
+        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr().cast(), to, size_of_val(rest)) };
     }
 
     /// Fills row `at`, which has no gaps. In one phase, each row is filled by one thread, and read by none.
