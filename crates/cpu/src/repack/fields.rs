@@ -17,8 +17,8 @@ pub(crate) struct Field {
     /// Where the first unit of all rows begins in the tile, and how far from one unit to the next.
     pub(crate) to: usize,
     pub(crate) step: usize,
-    /// Units of a part of the tile, and how far from one part to the next.
-    pub(crate) units: usize,
+    /// Units of a part of the tile, as a power of two, and how far from one part to the next.
+    pub(crate) units: u32,
     pub(crate) part: usize,
 }
 
@@ -26,12 +26,14 @@ impl Field {
     /// Where a unit of all rows begins in the tile.
     #[inline(always)]
     pub(crate) fn place(&self, unit: usize) -> usize {
-        self.to + unit / self.units * self.part + unit % self.units * self.step
+        let within = unit & ((1 << self.units) - 1);
+        self.to + (unit >> self.units) * self.part + within * self.step
     }
 
     /// The same field, with so many units in each part of the tile.
     const fn parted(self, units: usize, part: usize) -> Field {
-        Field { units, part, ..self }
+        assert!(units.is_power_of_two());
+        Field { units: units.trailing_zeros(), part, ..self }
     }
 
     /// The same field, as every third vector.
@@ -76,7 +78,7 @@ const fn field(at: usize, bytes: usize, unit: Unit, to: usize) -> Field {
         Unit::Two => 2 * ROWS,
         Unit::Four => 4 * ROWS,
     };
-    Field { source: Source::Block, at, bytes, unit, to, step, units: usize::MAX, part: 0 }
+    Field { source: Source::Block, at, bytes, unit, to, step, units: usize::BITS - 1, part: 0 }
 }
 
 const fn opened(at: usize, bytes: usize, unit: Unit, to: usize) -> Field {

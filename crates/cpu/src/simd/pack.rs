@@ -152,7 +152,7 @@ mod x86 {
     pub(super) fn pack(cut: &Cut, rows: &[u8], block: usize, tiles: &mut [u8]) {
         let stored = Rows::new(rows);
         let mut open = [[0; OPEN]; ROWS];
-        let each = if cut.opened.is_some() { 1 } else { TILES };
+        let each = if cut.opened.is_some() || cut.tile > 1024 { 1 } else { TILES };
         for (number, tiles) in tiles.chunks_mut(each * cut.tile).enumerate() {
             let start = number * each * block;
             if let Some(opened) = cut.opened {
