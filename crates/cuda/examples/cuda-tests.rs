@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Err(error) => return failed(&error.to_string()),
     };
     println!("{}", device.facts().description);
-    let tests: [(&str, Test); 9] = [
+    let tests: [(&str, Test); 11] = [
         ("conformance", |device| conforms(device, LowerOptions::default())),
         ("unfused", |device| conforms(device, LowerOptions { fusion: false, ..LowerOptions::default() })),
         ("exact", |device| {
@@ -41,7 +41,9 @@ fn main() -> ExitCode {
         ("indices", checks::bad_indices_are_values),
         ("replay", checks::replays_compute_the_same),
         ("products", checks::fast_products_agree_with_the_reference),
+        ("eights", checks::eight_bit_products_are_exact_but_for_that),
         ("attention", checks::fast_attention_agrees_with_the_reference),
+        ("peers", checks::devices_copy_from_each_other),
         // Last: nothing runs on the card after it.
         ("lost", checks::a_card_whose_kernel_fails_is_lost),
     ];

@@ -10,9 +10,11 @@ mod rows;
 
 pub(crate) use attention::{AttentionPlan, RotatedAttention, attention_plan};
 pub(crate) use general::has_kernel;
-pub(crate) use product::{TILE_SHARED, TileProduct, VectorProducts, tiles_take, vector_takes};
+pub(crate) use product::{
+    TILE_SHARED, TileProduct, VectorProducts, suits_eight_bits, tiles_take, vector_takes,
+};
 pub(crate) use rotate::Rotation;
-pub(crate) use rows::{Rounded, ScaledNorm, halves_bytes};
+pub(crate) use rows::{Rounded, Rounding, ScaledNorm};
 
 use std::sync::Arc;
 
@@ -32,8 +34,12 @@ pub(crate) const SCALED_NORM: &str = "scaled_norm";
 pub(crate) const VECTOR: &str = "vector_products";
 /// Activations rounded to halves, for products on tensor cores.
 pub(crate) const HALVES: &str = "halves";
-/// A product with many rows of activations.
+/// Activations rounded to 8 bits, for products on tensor cores.
+pub(crate) const EIGHTS: &str = "eights";
+/// A product with many rows of activations, in halves.
 pub(crate) const TILES: &str = "tile_product";
+/// A product with many rows of activations, in 8 bits.
+pub(crate) const EIGHT_BIT: &str = "eight_bit_product";
 /// Rotations, and rows written to caches.
 pub(crate) const ROTATE: &str = "rotate";
 /// Attention of one token.
@@ -98,9 +104,10 @@ pub(crate) fn launches(site: &Site<'_>, steps: &Steps) -> Result<Vec<Launch>, De
         let index = index as i32;
         match &*step.kernel {
             SCALED_NORM => rows::scaled_norm(site, step, &mut launches)?,
-            HALVES => rows::halves(site, step, &mut launches)?,
+            HALVES | EIGHTS => rows::round(site, step, &mut launches)?,
             VECTOR => product::vector(site, step, &mut launches)?,
             TILES => product::tiles(site, step, &mut launches)?,
+            EIGHT_BIT => product::eight_bit(site, step, &mut launches)?,
             ROTATE => rotate::rotate(site, step, index, &mut launches)?,
             DECODE | PROMPT => attention::attention(site, step, index, &mut launches)?,
             _ => general::general(site, step, index, &mut launches)?,

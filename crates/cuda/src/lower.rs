@@ -4,7 +4,7 @@
 //! its nodes, by the same function that its launches are made from (`parse`), so a rule says only which nodes go together.
 
 mod fusion;
-mod halves;
+mod rounding;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use orlop_backend::{Device, DeviceError, Layout, LowerOptions, Precision, Segment, Step, Steps, Value};
 use orlop_graph::{Node, NodeId, TensorId};
 
-use crate::kernels::{self, AttentionPlan, DECODE, TILE_SHARED, TILES, VECTOR};
+use crate::kernels::{self, AttentionPlan, DECODE, EIGHT_BIT, TILE_SHARED, TILES, VECTOR};
 
 /// Steps in the making.
 pub(crate) struct Draft<'a> {
@@ -38,12 +38,12 @@ pub(crate) fn lower(
     let seen = graph.tensor_ids().filter(|id| segment.escapes.get(id.index()).copied().unwrap_or(true));
     let seen = seen.map(|id| graph.tensor(id).storage.root).collect();
     let mut draft = Draft { segment, options, steps, temporaries: Vec::new(), seen };
-    choose_products(&mut draft, shared >= TILE_SHARED && options.precision == Precision::Fast);
+    choose_products(&mut draft, shared >= TILE_SHARED);
     if options.fusion {
         fusion::fuse(&mut draft);
     }
     choose_attention(&mut draft);
-    halves::share_halves(&mut draft);
+    rounding::share_rounded(&mut draft);
     Ok(Steps::new(draft.options.clone(), draft.steps, draft.temporaries))
 }
 
@@ -81,7 +81,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Products that have a kernel of their own get it; those with many rows only if `tiles` says so.
+/// Products that have a kernel of their own get it; `tiles` says whether blocks have room for tiles of halves.
 fn choose_products(draft: &mut Draft<'_>, tiles: bool) {
     for index in 0..draft.steps.len() {
         let [id] = draft.steps[index].nodes[..] else { continue };
@@ -91,8 +91,14 @@ fn choose_products(draft: &mut Draft<'_>, tiles: bool) {
         let graph = draft.segment.graph;
         if kernels::vector_takes(graph, node, in_planes) {
             draft.steps[index].kernel = VECTOR.into();
-        } else if tiles && kernels::tiles_take(graph, node, in_planes) {
-            draft.steps[index].kernel = TILES.into();
+        } else if draft.options.precision == Precision::Fast && kernels::tiles_take(graph, node, in_planes) {
+            let [matrix, x] = [node.inputs[0], node.inputs[1]].map(|id| &graph.tensor(id).desc);
+            let eights = kernels::suits_eight_bits(matrix.dtype, x.extents[1]);
+            if eights || (!tiles && matrix.dtype.is_quantized()) {
+                draft.steps[index].kernel = EIGHT_BIT.into();
+            } else if tiles {
+                draft.steps[index].kernel = TILES.into();
+            }
         }
     }
 }

@@ -25,8 +25,10 @@ pub(crate) enum Source {
     Rows,
     /// Products with one row of activations.
     Vector,
-    /// Products with many.
+    /// Products with many, in halves.
     Tiles,
+    /// Products with many, in 8 bits.
+    Eights,
     /// Attention of one token.
     Decode,
     /// Attention of many.
@@ -35,8 +37,15 @@ pub(crate) enum Source {
 
 impl Source {
     #[cfg(test)]
-    pub(crate) const ALL: [Source; 6] =
-        [Source::General, Source::Rows, Source::Vector, Source::Tiles, Source::Decode, Source::Prompt];
+    pub(crate) const ALL: [Source; 7] = [
+        Source::General,
+        Source::Rows,
+        Source::Vector,
+        Source::Tiles,
+        Source::Eights,
+        Source::Decode,
+        Source::Prompt,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -44,6 +53,7 @@ impl Source {
             Source::Rows => "rows",
             Source::Vector => "vector",
             Source::Tiles => "tiles",
+            Source::Eights => "eights",
             Source::Decode => "decode",
             Source::Prompt => "prompt",
         }
@@ -56,6 +66,7 @@ impl Source {
             Source::Rows => include_str!("kernels/cu/rows.cu"),
             Source::Vector => include_str!("kernels/cu/vector.cu"),
             Source::Tiles => include_str!("kernels/cu/tiles.cu"),
+            Source::Eights => include_str!("kernels/cu/eights.cu"),
             Source::Decode => include_str!("kernels/cu/decode.cu"),
             Source::Prompt => include_str!("kernels/cu/prompt.cu"),
         };

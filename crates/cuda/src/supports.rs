@@ -147,9 +147,6 @@ fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Rea
                     max: LONGEST_HEAD,
                 });
             }
-            if flash.window != 0 {
-                return Err(Reason::Limit { limit: "the window", value: flash.window.into(), max: 0 });
-            }
             flash.kv_len_slot().map_or(Ok(()), numbers)?;
             let rest = 3 + usize::from(flash.kv_len);
             floats(&inputs[..1], 0)

@@ -1,9 +1,12 @@
 use std::sync::Arc;
 
 use orlop_alloc::{Externals, Session, SessionOptions, SetTensor, TensorSet};
-use orlop_backend::{Device, LowerOptions, Role, RunOptions};
+use orlop_backend::{Claims, Device, LowerOptions, Role, RunOptions};
 use orlop_cuda::{CudaOptions, devices};
-use orlop_graph::{DType, FlashAttention, Gate, GraphBuilder, Leaf, Op, Rope, RopeMode, TensorId, Unary};
+use orlop_graph::{
+    AccessKind, DType, FlashAttention, Gate, GraphBuilder, Leaf, Op, Rope, RopeMode, TensorDesc, TensorId,
+    Unary,
+};
 use orlop_quant::encode;
 use orlop_testkit::{Feeds, ReferenceDevice, f32_bytes, i32_bytes, run_planned, run_unplanned};
 
@@ -153,20 +156,76 @@ pub(super) fn fast_products_agree_with_the_reference(device: &Arc<dyn Device>) -
     failures
 }
 
+/// Numbers as they are in 8 bits: 32 at a time, as multiples of the largest's 127th part.
+fn in_eight_bits(values: &[f32]) -> Vec<f32> {
+    let group = |values: &[f32]| {
+        let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        let (scale, inverse) = (largest / 127.0, 127.0 / largest);
+        values.iter().map(|value| (value * inverse).round_ties_even() * scale).collect::<Vec<f32>>()
+    };
+    values.chunks(32).flat_map(group).collect()
+}
+
+/// Where activations are rounded to 8 bits, that is all the error there is: as on the CPU, whose rounding is the same.
+pub(super) fn eight_bit_products_are_exact_but_for_that(device: &Arc<dyn Device>) -> Vec<String> {
+    let mut failures = Vec::new();
+    let sizes = [(512, 768, 1), (256, 300, 2), (512, 100, 7), (1280, 96, 16)];
+    let many = [(512, 768, 24), (256, 300, 33), (288, 64, 70), (1536, 320, 200)];
+    let some = TYPES.into_iter().filter(|dtype| dtype.is_quantized());
+    let some = some.flat_map(|dtype| sizes.map(|size| (dtype, size)));
+    for (dtype, (k, m, n)) in some.chain(many.map(|size| (DType::Q8_0, size))) {
+        let mut b = GraphBuilder::new();
+        let w = b.weight("w", dtype, &[k, m]);
+        let x = b.input("x", DType::F32, &[k, n]);
+        let kept = b.input("kept", DType::F32, &[m, n]);
+        let product = b.mul_mat(w, x);
+        let sum = b.add(product, kept);
+        b.output(sum);
+        let graph = Arc::new(b.build().unwrap());
+        let values = numbers(k + n, (k * n) as usize);
+        let feeds = |values: &[f32]| -> Feeds {
+            let kept_values = f32_bytes(&numbers(m, (m * n) as usize));
+            vec![(w, weights(dtype, k + m, k, m)), (x, f32_bytes(values)), (kept, kept_values)]
+        };
+        let found = outputs(device, &graph, &feeds(&values));
+        let wanted = expected(&graph, &feeds(&in_eight_bits(&values)));
+        let worst = error(&found[0], &wanted[0]);
+        // Not a number is no success.
+        if !matches!(worst.partial_cmp(&1e-11), Some(std::cmp::Ordering::Less)) {
+            failures.push(format!("{dtype} {k} {m} {n}: error {worst:.2e}"));
+        }
+    }
+    failures
+}
+
 /// Rotation, caches and attention, of one token and of many, at several lengths.
 pub(super) fn fast_attention_agrees_with_the_reference(device: &Arc<dyn Device>) -> Vec<String> {
     let mut failures = Vec::new();
-    for (head, heads, kv_heads, tokens, past, context, dtype) in [
-        (64u64, 4u64, 2u64, 1u64, 0u64, 256u64, DType::F16),
-        (64, 9, 3, 1, 77, 2048, DType::F16),
-        (128, 4, 4, 1, 1500, 2048, DType::F16),
-        (128, 8, 1, 1, 300, 4096, DType::BF16),
-        (256, 2, 1, 1, 130, 1024, DType::F32),
-        (64, 4, 2, 3, 5, 64, DType::F16),
-        (64, 4, 2, 130, 0, 256, DType::F16),
-        (128, 4, 2, 70, 100, 512, DType::F16),
-        (96, 4, 2, 7, 3, 64, DType::F16),
-        (96, 4, 2, 1, 40, 64, DType::F16),
+    for (head, heads, kv_heads, tokens, past, context, dtype, window) in [
+        (64u64, 4u64, 2u64, 1u64, 0u64, 256u64, DType::F16, 0u32),
+        (64, 9, 3, 1, 77, 2048, DType::F16, 0),
+        (128, 4, 4, 1, 1500, 2048, DType::F16, 0),
+        (128, 8, 1, 1, 300, 4096, DType::BF16, 0),
+        (256, 2, 1, 1, 130, 1024, DType::F32, 0),
+        (64, 4, 2, 3, 5, 64, DType::F16, 0),
+        (64, 4, 2, 130, 0, 256, DType::F16, 0),
+        (128, 4, 2, 70, 100, 512, DType::F16, 0),
+        (96, 4, 2, 7, 3, 64, DType::F16, 0),
+        (96, 4, 2, 1, 40, 64, DType::F16, 0),
+        (80, 4, 4, 65, 20, 128, DType::F16, 0),
+        (80, 4, 4, 1, 90, 128, DType::BF16, 0),
+        (112, 6, 2, 40, 0, 64, DType::F16, 0),
+        (256, 4, 2, 70, 33, 256, DType::F16, 0),
+        (72, 4, 2, 9, 3, 64, DType::F16, 0),
+        // With a window: shorter than what there is, longer, and one row.
+        (64, 4, 2, 130, 100, 256, DType::F16, 50),
+        (128, 4, 2, 70, 100, 512, DType::F16, 64),
+        (256, 4, 1, 40, 300, 512, DType::F16, 100),
+        (256, 4, 1, 20, 30, 512, DType::F32, 9),
+        (64, 4, 2, 1, 1500, 2048, DType::F16, 700),
+        (256, 4, 1, 1, 700, 1024, DType::F16, 512),
+        (128, 4, 4, 1, 20, 64, DType::F16, 1000),
+        (96, 4, 2, 1, 40, 64, DType::F16, 1),
     ] {
         for mode in [RopeMode::Normal, RopeMode::Neox] {
             let mut b = GraphBuilder::new();
@@ -187,7 +246,7 @@ pub(super) fn fast_attention_agrees_with_the_reference(device: &Arc<dyn Device>)
                 b.permute(split, [0, 2, 1, 3])
             });
             let q_permuted = b.permute(q_turned, [0, 2, 1, 3]);
-            let flash = FlashAttention { kv_len: true, ..FlashAttention::scaled(0.3) };
+            let flash = FlashAttention { kv_len: true, window, ..FlashAttention::scaled(0.3) };
             let attended = b.node(Op::FlashAttention(flash), &[q_permuted, cached[0], cached[1], seen]);
             b.output(attended);
             let graph = Arc::new(b.build().unwrap());
@@ -204,8 +263,9 @@ pub(super) fn fast_attention_agrees_with_the_reference(device: &Arc<dyn Device>)
             for (id, first) in [(positions, past), (rows, past), (seen, past + 1)] {
                 feeds.push((id, i32_bytes(&count(first))));
             }
-            let name =
-                format!("{dtype} {mode:?} head {head} heads {heads}/{kv_heads} tokens {tokens} past {past}");
+            let name = format!(
+                "{dtype} {mode:?} head {head} heads {heads}/{kv_heads} tokens {tokens} past {past} window {window}"
+            );
             failures.extend(compare(&name, device, &graph, &feeds, 1e-4));
         }
     }
@@ -257,6 +317,48 @@ pub(super) fn replays_compute_the_same(device: &Arc<dyn Device>) -> Vec<String> 
         session.get(plan, y, &mut found).unwrap();
         if found != bytes {
             failures.push(format!("run {run} computed something else"));
+        }
+    }
+    failures
+}
+
+/// Bytes go from one device's memory to another's and back, on queues that wait for each other. Two devices of one card go
+/// the way of two cards' devices.
+pub(super) fn devices_copy_from_each_other(_: &Arc<dyn Device>) -> Vec<String> {
+    let options = CudaOptions { libraries: vec!["/usr/local/cuda/lib64".into()], ..CudaOptions::default() };
+    let open = || devices(&options).unwrap();
+    let all: Vec<Arc<dyn Device>> = open().into_iter().chain(open()).collect();
+    println!("  {} card(s), {} devices", all.len() / 2, all.len());
+    let desc = TensorDesc::contiguous(DType::F32, &[1 << 20]).unwrap();
+    let bytes = f32_bytes(&numbers(5, 1 << 20));
+    let place = |device: &Arc<dyn Device>| {
+        let set = TensorSet::allocate(&device.buffer_types(Role::Arena)[0], &[SetTensor::new("x", desc)]);
+        set.unwrap().tensors()[0].clone()
+    };
+    let mut failures = Vec::new();
+    for from in &all {
+        for to in all.iter().filter(|to| !Arc::ptr_eq(from, to)) {
+            let [first, second, third] = [place(from), place(to), place(from)];
+            first.set(0, &bytes).unwrap();
+            let buffers = [&first, &second, &third].map(|stored| (&stored.slot().buffer, AccessKind::Write));
+            let claims = Claims::take(buffers).unwrap();
+            let (mut there, mut back) = (to.queue().unwrap(), from.queue().unwrap());
+            // SAFETY: `copy` asks that conflicting work is ordered: the second copy waits for the first, and nobody else
+            // touches these buffers.
+            unsafe { there.copy(&first, &second, &claims) }.unwrap();
+            back.wait(&there.record().unwrap()).unwrap();
+            // SAFETY: as above.
+            unsafe { back.copy(&second, &third, &claims) }.unwrap();
+            back.sync().unwrap();
+            there.sync().unwrap();
+            drop(claims);
+            for (name, stored) in [("over", &second), ("back", &third)] {
+                let mut found = vec![0; bytes.len()];
+                stored.get(0, &mut found).unwrap();
+                if found != bytes {
+                    failures.push(format!("{from:?} to {to:?}: what came {name} is something else"));
+                }
+            }
         }
     }
     failures

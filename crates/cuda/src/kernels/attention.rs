@@ -8,6 +8,8 @@ use crate::modules::{Source, Variant};
 
 /// Rows of a cache for which one block is enough.
 const SPLIT_ROWS: u64 = 512;
+/// Longest heads that registers have room for.
+const LONGEST_HEAD: u64 = 256;
 /// Most blocks that one head's rows are divided among.
 const MOST_SPLITS: u64 = 32;
 
@@ -24,7 +26,7 @@ pub(crate) struct AttentionPlan {
 /// Which kernel computes a node, `None` for the general one.
 pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -> Option<AttentionPlan> {
     let Op::FlashAttention(parameters) = &node.op else { return None };
-    let FlashAttention { max_bias, kv_len, mask, .. } = *parameters;
+    let FlashAttention { max_bias, kv_len, mask, window, .. } = *parameters;
     let [q, k, v] = [0, 1, 2].map(|slot| &graph.tensor(node.inputs[slot]).desc);
     let head = q.extents[0];
     let fits = kv_len
@@ -46,13 +48,15 @@ pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -
     let heads = q.extents[2];
     match q.extents[1] {
         0 => None,
-        1 if matches!(head, 64 | 128 | 256) && matches!(k.dtype, DType::F16 | DType::BF16 | DType::F32) => {
-            let splits = (k.extents[1] / SPLIT_ROWS).clamp(1, MOST_SPLITS);
+        _ if head > LONGEST_HEAD || !head.is_multiple_of(16) => None,
+        1 if matches!(k.dtype, DType::F16 | DType::BF16 | DType::F32) => {
+            let seen = if window == 0 { k.extents[1] } else { k.extents[1].min(window.into()) };
+            let splits = (seen / SPLIT_ROWS).clamp(1, MOST_SPLITS);
             let scratch = if splits == 1 { 0 } else { heads * splits * (head + 2) * 4 };
             Some(AttentionPlan { kernel: DECODE, splits, scratch })
         }
         1 => None,
-        _ if matches!(head, 64 | 128) && k.dtype == DType::F16 && precision == Precision::Fast => {
+        _ if k.dtype == DType::F16 && precision == Precision::Fast => {
             Some(AttentionPlan { kernel: PROMPT, splits: 1, scratch: 0 })
         }
         _ => None,
@@ -162,7 +166,7 @@ struct DecodeParameter {
     step: i32,
     scale: f32,
     cap: f32,
-    gap: u32,
+    window: i32,
     marks: u64,
     own: OwnRow,
 }
@@ -190,7 +194,7 @@ struct PromptParameter {
     step: i32,
     scale: f32,
     cap: f32,
-    gap: u32,
+    window: i32,
     marks: u64,
 }
 
@@ -234,6 +238,7 @@ pub(super) fn attention(
     let sinks = parameters.sinks_slot().map_or(Ok(0), |slot| site.at(node.inputs[slot]))?;
     let (head, heads, kv_heads) = (q.extents[0], q.extents[2], k.extents[2]);
     let stride = |stride: u64| stride as i64;
+    let window = parameters.window as i32;
     if plan.kernel == PROMPT {
         let tokens = q.extents[1];
         let parameter = PromptParameter {
@@ -257,11 +262,13 @@ pub(super) fn attention(
             step: index,
             scale: parameters.scale,
             cap: parameters.soft_cap,
-            gap: 0,
+            window,
             marks: site.marks,
         };
         let variant = Variant { source: Source::Prompt, defines: vec![format!("HEAD={head}")] };
-        let shared_bytes = (4 * 64 * head * 2) as u32;
+        // Two stages of keys and of values, rows a little apart; the queries fit there too.
+        let rows = if head <= 128 { 64 } else { 32 };
+        let shared_bytes = (4 * rows * (2 * head + 16)) as u32;
         let spread = Spread { grid: [tokens.div_ceil(64) as u32, heads as u32, 1], block: 128, shared_bytes };
         launches.push(site.launch(&variant, "prompt", spread, &parameter)?);
         return Ok(());
@@ -287,7 +294,7 @@ pub(super) fn attention(
         step: index,
         scale: parameters.scale,
         cap: parameters.soft_cap,
-        gap: 0,
+        window,
         marks: site.marks,
         own: rotated.as_ref().map_or(Ok(OwnRow::zeroed()), |rotated| own_row(site, rotated, head))?,
     };

@@ -2,7 +2,7 @@ use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Precision, Step};
 use orlop_graph::{DType, Gate, Graph, Leaf, Node, NodeId, Op, TensorDesc, TensorId};
 
-use super::rows::{ScaledNorm, halves_bytes};
+use super::rows::{Rounding, ScaledNorm};
 use super::{Launch, Site, Spread, misfit, wide_rows};
 use crate::modules::{Source, Variant};
 use crate::planes::Planes;
@@ -13,6 +13,8 @@ pub(crate) const MOST_PARTS: usize = 4;
 const WARPS: u64 = 32;
 /// Warps of a block where there are not rows for all: so that more multiprocessors have some.
 const FEW_WARPS: u64 = 8;
+/// Rows of activations up to which the bytes of weights are what products cost.
+const FEW_ROWS: u64 = 16;
 /// Most bytes of activations that a block of it keeps.
 const MOST_SHARED: u64 = 96 << 10;
 
@@ -73,7 +75,7 @@ pub(crate) fn vector_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool 
         && b.extents[0] * 4 <= MOST_SHARED
 }
 
-/// Whether the kernel on tensor cores computes a product.
+/// Whether kernels on tensor cores compute a product.
 pub(crate) fn tiles_take(graph: &Graph, node: &Node, in_planes: bool) -> bool {
     if node.op != Op::MulMat || !is_fixed(graph, node.inputs[0]) {
         return false;
@@ -92,6 +94,12 @@ pub(crate) fn tiles_take(graph: &Graph, node: &Node, in_planes: bool) -> bool {
         && (in_planes || graph.tensor(node.inputs[0]).storage.offset.is_multiple_of(16))
         && result.dtype == DType::F32
         && result.elements() > 0
+}
+
+/// Whether activations of so many rows are better rounded to 8 bits than to halves, as they are for one row: where weights
+/// are bytes, which tensor cores then take as they are.
+pub(crate) fn suits_eight_bits(matrix: DType, rows: u64) -> bool {
+    matrix == DType::Q8_0 || (matrix.is_quantized() && rows <= FEW_ROWS)
 }
 
 /// What is added to a product by a sum, if it is a tensor of the same layout, or a row for all.
@@ -332,19 +340,24 @@ struct TilesParameter {
 const TILE: u64 = 128;
 pub(crate) const TILE_SHARED: u32 = 6 * 32 * 1024 + 1024;
 
-pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
+/// The type of the weights, and what a kernel of many rows is given.
+fn tiles_parameter(
+    site: &Site<'_>,
+    step: &Step,
+    rounding: Rounding,
+) -> Result<(DType, TilesParameter), DeviceError> {
     let TileProduct { x, part } =
         TileProduct::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
     let (matrix, activations) = (site.desc(part.matrix), site.desc(x));
     let (k, m, n) = (matrix.extents[0], matrix.extents[1], activations.extents[1]);
     let (w, starts, _) = site.planes(part.matrix)?;
-    let halves = site.temporary(&step.reads)?;
+    let rounded = site.temporary(&step.reads)?;
     let row = |id: TensorId| if site.desc(id).extents[1] == 1 { 0 } else { site.desc(id).strides[1] as i64 };
     let parameter = TilesParameter {
         w,
         starts,
-        x: halves,
-        scales: halves + halves_bytes(k, n)[0],
+        x: rounded,
+        scales: rounded + rounding.bytes(k, n)[0],
         add: part.sum.map_or(Ok(0), |sum| site.at(sum))?,
         y: site.at(part.output)?,
         add_row: part.sum.map_or(0, row),
@@ -354,11 +367,38 @@ pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) ->
         k: k as i32,
         gap: 0,
     };
-    let variant =
-        Variant { source: Source::Tiles, defines: vec![format!("WTYPE={}", matrix.dtype.gguf_id())] };
-    let grid = [m.div_ceil(TILE) as u32, n.div_ceil(TILE) as u32, 1];
+    Ok((matrix.dtype, parameter))
+}
+
+pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
+    // Both kinds of halves take as much room.
+    let (dtype, parameter) = tiles_parameter(site, step, Rounding::Halves)?;
+    let variant = Variant { source: Source::Tiles, defines: vec![format!("WTYPE={}", dtype.gguf_id())] };
+    let blocks = |results: i32| (results as u32).div_ceil(TILE as u32);
+    let grid = [blocks(parameter.m), blocks(parameter.n), 1];
     let spread = Spread { grid, block: 512, shared_bytes: TILE_SHARED };
     launches.push(site.launch(&variant, "tile_product", spread, &parameter)?);
+    Ok(())
+}
+
+/// Results of a block of the kernel in 8 bits: rows of the matrix, and most rows of activations.
+const EIGHT_BIT_ROWS: u32 = 32;
+const EIGHT_BIT_COLUMNS: [u32; 4] = [8, 16, 32, 64];
+
+pub(super) fn eight_bit(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
+    let (dtype, parameter) = tiles_parameter(site, step, Rounding::Eights)?;
+    let [.., most] = EIGHT_BIT_COLUMNS;
+    let (m, n) = (parameter.m as u32, parameter.n as u32);
+    let columns = EIGHT_BIT_COLUMNS.into_iter().find(|columns| n <= *columns).unwrap_or(most);
+    let variant = Variant {
+        source: Source::Eights,
+        defines: vec![format!("WTYPE={}", dtype.gguf_id()), format!("COLUMNS={columns}")],
+    };
+    // Eight warps' rows as they are opened, 48 bytes each; then their sums, 36 numbers a column.
+    let shared_bytes = (8 * EIGHT_BIT_ROWS * 48).max(8 * columns * 36 * 4);
+    let grid = [m.div_ceil(EIGHT_BIT_ROWS), n.div_ceil(columns), 1];
+    let spread = Spread { grid, block: 256, shared_bytes };
+    launches.push(site.launch(&variant, "eight_bit_product", spread, &parameter)?);
     Ok(())
 }
 

@@ -3,7 +3,7 @@ use orlop_backend::{DeviceError, Step, Value};
 use orlop_graph::{DType, Gate, Graph, NodeId, Op, TensorId};
 
 use super::product::gate_number;
-use super::{Launch, Site, Spread, misfit, wide_rows};
+use super::{EIGHT_BIT, EIGHTS, HALVES, Launch, Site, Spread, misfit, wide_rows};
 use crate::modules::{Source, Variant};
 
 /// A norm with what follows it.
@@ -104,7 +104,46 @@ pub(super) fn scaled_norm(
     Ok(())
 }
 
-/// What activations are computed from on their way to halves.
+/// What activations are rounded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rounding {
+    Halves,
+    Bfloats,
+    /// 32 elements with a scale of their own.
+    Eights,
+}
+
+impl Rounding {
+    /// What the kernel of a product with a matrix of a type takes.
+    pub(crate) fn of(kernel: &str, matrix: DType) -> Rounding {
+        match matrix {
+            _ if kernel == EIGHT_BIT => Rounding::Eights,
+            DType::BF16 => Rounding::Bfloats,
+            _ => Rounding::Halves,
+        }
+    }
+
+    /// The kernel that rounds so.
+    pub(crate) fn kernel(self) -> &'static str {
+        if self == Rounding::Eights { EIGHTS } else { HALVES }
+    }
+
+    /// Its name in words.
+    pub(crate) fn words(self) -> &'static str {
+        if self == Rounding::Eights { "8 bits" } else { "halves" }
+    }
+
+    /// Bytes of rows, and of the numbers behind them: a scale for each row, or four for 32 elements.
+    pub(crate) fn bytes(self, k: u64, rows: u64) -> [u64; 2] {
+        let elements = k.saturating_mul(rows);
+        match self {
+            Rounding::Eights => [elements.next_multiple_of(256), (elements / 32).saturating_mul(16)],
+            _ => [elements.saturating_mul(2).next_multiple_of(256), rows.saturating_mul(4)],
+        }
+    }
+}
+
+/// What activations are computed from on their way to fewer bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rounded {
     /// Nothing: they are there.
@@ -145,7 +184,7 @@ impl Rounded {
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct HalvesParameter {
+struct RoundedParameter {
     x: u64,
     other: u64,
     weight: u64,
@@ -160,13 +199,8 @@ struct HalvesParameter {
     gate: i32,
 }
 
-/// Bytes of rows of halves, and of the scales behind them.
-pub(crate) fn halves_bytes(k: u64, rows: u64) -> [u64; 2] {
-    [k.saturating_mul(rows).saturating_mul(2).next_multiple_of(256), rows.saturating_mul(4)]
-}
-
 /// Reads activations, or what they are computed from, and last a weight that says to which halves; writes a temporary.
-pub(super) fn halves(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
+pub(super) fn round(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
     let (Some(Value::Tensor(x)), Some(Value::Tensor(weight))) = (step.reads.first(), step.reads.last())
     else {
         return Err(misfit(site, step));
@@ -178,27 +212,29 @@ pub(super) fn halves(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -
     };
     let desc = site.desc(*x);
     let (k, rows) = (desc.extents[0], desc.extents[1]);
+    let eights = step.kernel == EIGHTS;
+    let rounding = Rounding::of(if eights { EIGHT_BIT } else { "" }, site.desc(*weight).dtype);
     let y = site.temporary(&step.writes)?;
     let (norm, gate) = match rounded {
         Rounded::Plain(_) => (None, None),
         Rounded::Normed(norm) => (Some(norm), None),
         Rounded::Gated(gate, [_, other]) => (None, Some((gate, other))),
     };
-    let parameter = HalvesParameter {
+    let parameter = RoundedParameter {
         x: site.at(*x)?,
         other: gate.map_or(Ok(0), |(_, other)| site.at(other))?,
         weight: norm.map_or(Ok(0), |norm| site.at(norm.weight))?,
         y,
-        scales: y + halves_bytes(k, rows)[0],
+        scales: y + rounding.bytes(k, rows)[0],
         x_row: desc.strides[1] as i64,
         other_row: gate.map_or(0, |(_, other)| site.desc(other).strides[1] as i64),
         rows: rows as i64,
         eps: norm.map_or(0.0, |norm| norm.eps),
         k: k as i32,
-        bfloat: i32::from(site.desc(*weight).dtype == DType::BF16),
+        bfloat: i32::from(rounding == Rounding::Bfloats),
         gate: gate.and_then(|(gate, _)| gate_number(gate)).unwrap_or(0),
     };
     let spread = Spread::new(rows, row_threads(k));
-    launches.push(site.launch(&Variant::plain(Source::Rows), "halves", spread, &parameter)?);
+    launches.push(site.launch(&Variant::plain(Source::Rows), rounding.kernel(), spread, &parameter)?);
     Ok(())
 }

@@ -6,8 +6,8 @@ use orlop_graph::{NodeId, Origin, TensorId};
 
 use super::Draft;
 use crate::kernels::{
-    DECODE, ROTATE, RotatedAttention, Rotation, SCALED_NORM, ScaledNorm, TILES, TileProduct, VECTOR,
-    VectorProducts,
+    DECODE, EIGHT_BIT, ROTATE, RotatedAttention, Rotation, SCALED_NORM, ScaledNorm, TILES, TileProduct,
+    VECTOR, VectorProducts,
 };
 
 /// How far apart two steps may be that become one.
@@ -25,11 +25,12 @@ struct Rule {
 const GATES: &[&str] = &["reglu", "geglu", "geglu_erf", "geglu_quick", "swiglu"];
 
 /// In the order in which they are tried.
-const RULES: [Rule; 8] = [
+const RULES: [Rule; 9] = [
     Rule { first: &["rms_norm", "norm"], second: &["mul"], feeds: true, kernel: SCALED_NORM },
     Rule { first: &[SCALED_NORM], second: &["add"], feeds: true, kernel: SCALED_NORM },
     Rule { first: &[VECTOR], second: &["add"], feeds: true, kernel: VECTOR },
     Rule { first: &[TILES], second: &["add"], feeds: true, kernel: TILES },
+    Rule { first: &[EIGHT_BIT], second: &["add"], feeds: true, kernel: EIGHT_BIT },
     Rule { first: &["rope"], second: &["set_rows"], feeds: true, kernel: ROTATE },
     // Neighbours.
     Rule { first: &[VECTOR], second: &[VECTOR], feeds: false, kernel: VECTOR },
@@ -201,7 +202,7 @@ fn touched(draft: &Draft<'_>, kernel: &str, nodes: &[NodeId]) -> Option<Touched>
             let replaced = if let [part] = products.parts[..] { part.sum } else { None };
             Touched { reads: products.reads(), writes: products.writes(), replaced }
         }
-        TILES => {
+        TILES | EIGHT_BIT => {
             let TileProduct { x, part } = TileProduct::parse(graph, nodes)?;
             let reads = [Some(part.matrix), Some(x), part.sum].into_iter().flatten().collect();
             Touched { reads, writes: vec![part.output], replaced: part.sum }

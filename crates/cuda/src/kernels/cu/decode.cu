@@ -10,6 +10,7 @@ struct Decode {
     i64 q_head, k_row, k_head, v_row, v_head;  // bytes
     int heads, kv_heads, kv, splits, step;
     float scale, cap;
+    int window;  // 0, or how many rows are seen
     u64 marks;
     // The token's own key and value, before they are turned, and the row that they go to.
     u64 new_k, new_v, row;
@@ -19,7 +20,8 @@ struct Decode {
 };
 
 #define LANES (HEAD / 16)        // of one row
-#define TOGETHER (32 / LANES)    // rows of a warp
+#define WIDE (LANES <= 4 ? 4 : LANES <= 8 ? 8 : 16)  // with those that have nothing of it
+#define TOGETHER (32 / WIDE)     // rows of a warp
 #define WARPS 8
 #define LEAST 64                 // rows of a split, if there are so many
 
@@ -55,7 +57,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_con
     let_others_begin();
     const int size = KVTYPE == F32 ? 4 : 2;
     int per_kv = t.heads / t.kv_heads, first = blockIdx.x * GROUP, kv_head = first / per_kv, split = blockIdx.y;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = lane % LANES, own = lane / LANES;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = lane % WIDE, own = lane / WIDE;
+    bool idle = part >= LANES;
 #if ROTATED
     // Positions, the row and how much is seen are a graph's inputs, and of the cache only that row is written while it runs:
     // nothing of that need wait for others.
@@ -71,11 +74,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_con
         if (blockIdx.x == 0 && split == 0 && threadIdx.x == 0) mark(t.marks, t.step, seen, t.kv);
         seen = 0;
     }
-    int length = max((seen + t.splits - 1) / t.splits, LEAST), begin = min(seen, split * length), end = min(seen, begin + length);
+    int unseen = t.window ? max(seen - t.window, 0) : 0, length = max((seen - unseen + t.splits - 1) / t.splits, LEAST);
+    int begin = min(seen, unseen + split * length), end = min(seen, begin + length);
     Eight k_raw[2], v_raw[2];
     auto load_row = [&](int row) {
         for (int half = 0; half < 2; half++) {
-            i64 at = (half * LANES + part) * 8 * size;
+            i64 at = (half * LANES + (idle ? 0 : part)) * 8 * size;
             load8(k_raw[half], t.k + kv_head * t.k_head + (i64)row * t.k_row + at);
             load8(v_raw[half], t.v + kv_head * t.v_head + (i64)row * t.v_row + at);
         }
@@ -125,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_con
         const float* from = (const float*)(t.q + (first + h) * t.q_head);
 #endif
         for (int i = 0; i < 16; i++) {
-            q[h][i] = from[(i / 8 * LANES + part) * 8 + i % 8] * t.scale;
+            q[h][i] = idle ? 0.0f : from[(i / 8 * LANES + part) * 8 + i % 8] * t.scale;
             sums[h][i] = 0.0f;
         }
         largest[h] = -INFINITE;
@@ -136,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_con
         bool inside = row < end;
         float k[16], v[16];
 #if ROTATED
-        if (row == own_row)
+        if (row == own_row && !idle)
             for (int half = 0; half < 2; half++) {
                 load8(k_raw[half], (u64)own_k + (half * LANES + part) * 8 * size);
                 load8(v_raw[half], (u64)own_v + (half * LANES + part) * 8 * size);
@@ -151,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_con
         for (int h = 0; h < GROUP; h++) {
             float score = 0.0f;
             for (int i = 0; i < 16; i++) score += q[h][i] * k[i];
-            for (int step = 1; step < LANES; step *= 2) score += __shfl_xor_sync(~0u, score, step);
+            for (int step = 1; step < WIDE; step *= 2) score += __shfl_xor_sync(~0u, score, step);
             if (t.cap != 0.0f) score = t.cap * tanhf(score / t.cap);
             if (!inside) continue;
             float next = fmaxf(largest[h], score), shrink = __expf(largest[h] - next), weight = __expf(score - next);
@@ -166,14 +170,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_con
     __shared__ float shared_largest[WARPS][GROUP], shared_total[WARPS][GROUP];
     for (int h = 0; h < GROUP; h++) {
         float next = largest[h];
-        for (int step = LANES; step < 32; step *= 2) next = fmaxf(next, __shfl_xor_sync(~0u, next, step));
+        for (int step = WIDE; step < 32; step *= 2) next = fmaxf(next, __shfl_xor_sync(~0u, next, step));
         float shrink = largest[h] == -INFINITE ? 0.0f : __expf(largest[h] - next);
         total[h] *= shrink;
-        for (int step = LANES; step < 32; step *= 2) total[h] += __shfl_xor_sync(~0u, total[h], step);
+        for (int step = WIDE; step < 32; step *= 2) total[h] += __shfl_xor_sync(~0u, total[h], step);
         for (int i = 0; i < 16; i++) {
             sums[h][i] *= shrink;
-            for (int step = LANES; step < 32; step *= 2) sums[h][i] += __shfl_xor_sync(~0u, sums[h][i], step);
-            if (own == 0) shared_sums[warp][h][(i / 8 * LANES + part) * 8 + i % 8] = sums[h][i];
+            for (int step = WIDE; step < 32; step *= 2) sums[h][i] += __shfl_xor_sync(~0u, sums[h][i], step);
+            if (own == 0 && !idle) shared_sums[warp][h][(i / 8 * LANES + part) * 8 + i % 8] = sums[h][i];
         }
         if (lane == 0) {
             shared_largest[warp][h] = next;

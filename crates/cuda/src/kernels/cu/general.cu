@@ -574,7 +574,7 @@ KERNEL(rope) {
     }
 }
 
-// A warp a query. `p[0]` kv_len, `p[1]` mask, `p[2]` sinks: their slots among the operands, or 0. `f`: scale, ALiBi, cap.
+// A warp a query. `p[0]` kv_len, `p[1]` mask, `p[2]` sinks: their slots among the operands, or 0; `p[3]` the window. `f`: scale, ALiBi, cap.
 KERNEL(flash_attention) {
     wait_for_others();
     const Tensor &q = t.in[0], &k = t.in[1], &v = t.in[2];
@@ -601,7 +601,7 @@ KERNEL(flash_attention) {
             sums[e] = 0.0f;
         }
         float largest = -INFINITE, total = 0.0f;
-        for (i64 row = 0; row < visible; row++) {
+        for (i64 row = t.p[3] ? max(visible - t.p[3], 0ll) : 0; row < visible; row++) {
             float bias = t.p[1] ? slope * element(mask, row, token, head % mask.ne[2], seq % mask.ne[3]) : 0.0f;
             if (bias == -INFINITE) continue;
             float score = 0.0f;

@@ -1,21 +1,25 @@
-// Attention of many tokens, on tensor cores: 64 queries of a head a block, 64 rows of keys and values (halves) at a time.
+// Attention of many tokens, on tensor cores: 64 queries of a head of HEAD elements a block, ROWS rows of keys and values
+// (halves) at a time.
 
 struct Prompt {
     u64 q, k, v, seen, sinks, y;
     i64 q_token, q_head, k_row, k_head, v_row, v_head, y_token;  // bytes
     int tokens, heads, kv_heads, kv, step;
     float scale, cap;
+    int window;  // 0, or how many rows a query sees
     u64 marks;
 };
 
-#define ROWS 64
+#define QUERIES 64
+#define ROWS (HEAD <= 128 ? 64 : 32)
 #define CHUNKS (HEAD / 8)
-#define TILE (ROWS * HEAD * 2)
+#define PITCH (HEAD * 2 + 16)  // bytes from row to row, so that eight rows of one column lie in different banks
+#define TILE (ROWS * PITCH)
 
 extern __shared__ uint4 memory[];
 
 u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
-u32 swizzled(int row, int chunk) { return row * (HEAD * 2) + ((chunk ^ (row & 7)) * 16); }
+u32 place(int row, int chunk) { return row * PITCH + chunk * 16; }
 
 void load_matrix(u32* r, u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -34,15 +38,18 @@ void multiply(float* c, const u32* a, const u32* b) {
 extern "C" __global__ void __launch_bounds__(128) prompt(const __grid_constant__ Prompt t) {
     let_others_begin();
     wait_for_others();
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y, first = blockIdx.x * ROWS;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y, first = blockIdx.x * QUERIES;
     int kv_head = head / (t.heads / t.kv_heads);
     u8* base = (u8*)memory;  // two stages of keys, two of values; the queries begin in the first
 
-    __shared__ int most;
-    if (threadIdx.x == 0) most = 0;
+    __shared__ int least, most;
+    if (threadIdx.x == 0) {
+        least = t.kv;
+        most = 0;
+    }
     __syncthreads();
     // A lane's two queries, and what they see.
-    int query[2], seen[2];
+    int query[2], unseen[2], seen[2];
     for (int r = 0; r < 2; r++) {
         query[r] = first + warp * 16 + r * 8 + lane / 4;
         int length = query[r] < t.tokens ? ((const int*)t.seen)[query[r]] : 0;
@@ -51,11 +58,13 @@ extern "C" __global__ void __launch_bounds__(128) prompt(const __grid_constant__
             length = 0;
         }
         seen[r] = length;
+        unseen[r] = t.window ? max(length - t.window, 0) : 0;
         atomicMax(&most, length);
+        if (length) atomicMin(&least, unseen[r]);
     }
 
     // Queries as halves, by way of shared memory.
-    for (int i = threadIdx.x; i < ROWS * CHUNKS; i += blockDim.x) {
+    for (int i = threadIdx.x; i < QUERIES * CHUNKS; i += blockDim.x) {
         int row = i / CHUNKS, chunk = i % CHUNKS;
         uint4 halves = make_uint4(0, 0, 0, 0);
         if (first + row < t.tokens) {
@@ -64,30 +73,30 @@ extern "C" __global__ void __launch_bounds__(128) prompt(const __grid_constant__
             halves = make_uint4(floats_to_halves(a.x * t.scale, a.y * t.scale), floats_to_halves(a.z * t.scale, a.w * t.scale),
                                 floats_to_halves(b.x * t.scale, b.y * t.scale), floats_to_halves(b.z * t.scale, b.w * t.scale));
         }
-        *(uint4*)(base + swizzled(row, chunk)) = halves;
+        *(uint4*)(base + place(row, chunk)) = halves;
     }
     __syncthreads();
     u32 q[HEAD / 16][4];
     for (int k = 0; k < HEAD / 16; k++)
-        load_matrix(q[k], shared_address(base) + swizzled(warp * 16 + lane % 16, k * 2 + lane / 16));
+        load_matrix(q[k], shared_address(base) + place(warp * 16 + lane % 16, k * 2 + lane / 16));
     __syncthreads();
 
-    int tiles = (most + ROWS - 1) / ROWS;
+    int begin = least / ROWS, tiles = (most + ROWS - 1) / ROWS;
     auto load = [&](int tile, int stage) {
         for (int i = threadIdx.x; i < ROWS * CHUNKS; i += blockDim.x) {
             int row = i / CHUNKS, chunk = i % CHUNKS, at = tile * ROWS + row;
             bool inside = at < most;
             u64 k = t.k + (i64)(inside ? at : 0) * t.k_row + kv_head * t.k_head + chunk * 16;
             u64 v = t.v + (i64)(inside ? at : 0) * t.v_row + kv_head * t.v_head + chunk * 16;
-            u32 to = shared_address(base + stage * 2 * TILE) + swizzled(row, chunk);
+            u32 to = shared_address(base + stage * 2 * TILE) + place(row, chunk);
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(k), "r"(inside ? 16 : 0));
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + TILE), "l"(v), "r"(inside ? 16 : 0));
         }
         asm volatile("cp.async.commit_group;");
     };
     float sums[HEAD / 8][4] = {}, largest[2] = {-INFINITE, -INFINITE}, total[2] = {0.0f, 0.0f};
-    if (tiles) load(0, 0);
-    for (int tile = 0; tile < tiles; tile++) {
+    if (begin < tiles) load(begin, begin & 1);
+    for (int tile = begin; tile < tiles; tile++) {
         asm volatile("cp.async.wait_group 0;");
         __syncthreads();
         if (tile + 1 < tiles) load(tile + 1, (tile + 1) & 1);
@@ -96,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(128) prompt(const __grid_constant__
         for (int k = 0; k < HEAD / 16; k++)
             for (int n = 0; n < ROWS / 16; n++) {
                 u32 b[4];
-                load_matrix(b, keys + swizzled(n * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
+                load_matrix(b, keys + place(n * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
                 multiply(scores[2 * n], q[k], b);
                 multiply(scores[2 * n + 1], q[k], b + 2);
             }
@@ -105,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(128) prompt(const __grid_constant__
             for (int c = 0; c < 4; c++) {
                 int column = tile * ROWS + n * 8 + lane % 4 * 2 + c % 2;
                 if (t.cap != 0.0f) scores[n][c] = t.cap * tanhf(scores[n][c] / t.cap);
-                if (column >= seen[c / 2]) scores[n][c] = -INFINITE;
+                if (column >= seen[c / 2] || column < unseen[c / 2]) scores[n][c] = -INFINITE;
                 next[c / 2] = fmaxf(next[c / 2], scores[n][c]);
             }
         for (int r = 0; r < 2; r++) {
@@ -131,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(128) prompt(const __grid_constant__
             u32 a[4] = {weights[2 * k][0], weights[2 * k][1], weights[2 * k + 1][0], weights[2 * k + 1][1]};
             for (int n = 0; n < HEAD / 16; n++) {
                 u32 b[4];
-                load_transposed(b, values + swizzled(k * 16 + lane % 16, n * 2 + lane / 16));
+                load_transposed(b, values + place(k * 16 + lane % 16, n * 2 + lane / 16));
                 multiply(sums[2 * n], a, b);
                 multiply(sums[2 * n + 1], a, b + 2);
             }

@@ -45,51 +45,55 @@ extern "C" __global__ void __launch_bounds__(1024) scaled_norm(const __grid_cons
     }
 }
 
-struct Halves {
+struct Rounded {
     u64 x, other, weight, y, scales;  // `other`: what a gated function of `x` is multiplied with; `weight`: of a norm
     i64 x_row, other_row, rows;
     float eps;
     int k, bfloat, gate;
 };
 
-// Rows as halves, each with the power of two that keeps it within their range: as they are, or normed, or gated before.
-extern "C" __global__ void __launch_bounds__(1024) halves(const __grid_constant__ Halves t) {
+// What a row's elements are multiplied with, if it is normed on its way.
+float row_factor(const Rounded& t, i64 row) {
+    if (!t.weight) return 1.0f;
+    const float4* x = (const float4*)(t.x + row * t.x_row);
+    float squares = 0.0f;
+    for (int i = threadIdx.x; i < t.k / 4; i += blockDim.x) {
+        float4 v = x[i];
+        squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+    }
+    return 1.0f / sqrtf(block_sum(squares) / t.k + t.eps);
+}
+
+// Four elements before they are rounded: as they are, or normed, or gated.
+float4 four_of(const Rounded& t, i64 row, int i, float factor) {
+    float4 v = ((const float4*)(t.x + row * t.x_row))[i];
+    if (t.weight) {
+        float4 w = ((const float4*)t.weight)[i];
+        v.x *= factor * w.x; v.y *= factor * w.y; v.z *= factor * w.z; v.w *= factor * w.w;
+    }
+    if (t.other) {
+        float4 u = ((const float4*)(t.other + row * t.other_row))[i];
+        v.x = gate_function(t.gate, v.x) * u.x;
+        v.y = gate_function(t.gate, v.y) * u.y;
+        v.z = gate_function(t.gate, v.z) * u.z;
+        v.w = gate_function(t.gate, v.w) * u.w;
+    }
+    return v;
+}
+
+// Rows as halves, each with the power of two that keeps it within their range.
+extern "C" __global__ void __launch_bounds__(1024) halves(const __grid_constant__ Rounded t) {
     let_others_begin();
     wait_for_others();
     for (i64 row = blockIdx.x; row < t.rows; row += gridDim.x) {
-        const float4* x = (const float4*)(t.x + row * t.x_row);
-        const float4* other = (const float4*)(t.other + row * t.other_row);
         uint2* y = (uint2*)(t.y + row * t.k * 2);
-        float factor = 1.0f;
-        if (t.weight) {
-            float squares = 0.0f;
-            for (int i = threadIdx.x; i < t.k / 4; i += blockDim.x) {
-                float4 v = x[i];
-                squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-            }
-            factor = 1.0f / sqrtf(block_sum(squares) / t.k + t.eps);
-        }
-        auto value = [&](int i) {
-            float4 v = x[i];
-            if (t.weight) {
-                float4 w = ((const float4*)t.weight)[i];
-                v.x *= factor * w.x; v.y *= factor * w.y; v.z *= factor * w.z; v.w *= factor * w.w;
-            }
-            if (t.other) {
-                float4 u = other[i];
-                v.x = gate_function(t.gate, v.x) * u.x;
-                v.y = gate_function(t.gate, v.y) * u.y;
-                v.z = gate_function(t.gate, v.z) * u.z;
-                v.w = gate_function(t.gate, v.w) * u.w;
-            }
-            return v;
-        };
+        float factor = row_factor(t, row);
         // Most rows fit at once: only those that do not are written anew.
         float largest = 0.0f, scale = 1.0f;
         for (int pass = 0; pass < 2; pass++) {
             float inverse = 1.0f / scale;
             for (int i = threadIdx.x; i < t.k / 4; i += blockDim.x) {
-                float4 v = value(i);
+                float4 v = four_of(t, row, i, factor);
                 largest = fmaxf(fmaxf(largest, fmaxf(fabsf(v.x), fabsf(v.y))), fmaxf(fabsf(v.z), fabsf(v.w)));
                 if (t.bfloat)
                     y[i] = make_uint2(float_to_bfloat(v.x) | (u32)float_to_bfloat(v.y) << 16,
@@ -103,6 +107,41 @@ extern "C" __global__ void __launch_bounds__(1024) halves(const __grid_constant_
             scale = exp2f(ceilf(log2f(largest / 16384.0f)));
         }
         if (threadIdx.x == 0) ((float*)t.scales)[row] = scale;
+        __syncthreads();
+    }
+}
+
+// Rows in 8 bits, 32 elements with a scale of their own: first a group of all rows, then the next. Of a group's eight words,
+// the fourth next stands beside each. Its numbers: the scale, and the sums of the first 16, of the others and of all, times
+// it. As on the CPU, a group with an infinity or without a number has a scale that is none.
+extern "C" __global__ void __launch_bounds__(1024) eights(const __grid_constant__ Rounded t) {
+    let_others_begin();
+    wait_for_others();
+    int lane = threadIdx.x % 32, word = lane % 8;
+    for (i64 row = blockIdx.x; row < t.rows; row += gridDim.x) {
+        float factor = row_factor(t, row);
+        for (int start = threadIdx.x - lane; start < t.k / 4; start += blockDim.x) {
+            int i = start + lane;
+            bool inside = i < t.k / 4;
+            float4 v = inside ? four_of(t, row, i, factor) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            // Magnitudes compare like their bits, and what is no number is the largest.
+            auto bits = [](float x) { return __float_as_uint(x) & 0x7fffffff; };
+            u32 most = max(max(bits(v.x), bits(v.y)), max(bits(v.z), bits(v.w)));
+            for (int step = 1; step < 8; step *= 2) most = max(most, __shfl_xor_sync(~0u, most, step));
+            float largest = __uint_as_float(most), inverse = 127.0f / largest, d = largest / 127.0f;
+            if (inverse == INFINITE) inverse = d = 0.0f;
+            if (most >= 0x7f800000) { inverse = 0.0f; d = __int_as_float(0x7fffffff); v = make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
+            int q0 = __float2int_rn(v.x * inverse), q1 = __float2int_rn(v.y * inverse);
+            int q2 = __float2int_rn(v.z * inverse), q3 = __float2int_rn(v.w * inverse);
+            int sum = q0 + q1 + q2 + q3;
+            for (int step = 1; step < 4; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+            int other = __shfl_xor_sync(~0u, sum, 4);
+            if (!inside) continue;
+            i64 group = (i64)(i / 8) * t.rows + row;
+            u32 codes = __byte_perm(__byte_perm(q0, q1, 0x0040), __byte_perm(q2, q3, 0x0040), 0x5410);
+            ((u32*)t.y)[group * 8 + (word < 4 ? 2 * word : 2 * word - 7)] = codes;
+            if (word == 0) ((float4*)t.scales)[group] = make_float4(d, d * sum, d * other, d * (sum + other));
+        }
         __syncthreads();
     }
 }

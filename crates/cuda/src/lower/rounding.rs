@@ -1,39 +1,46 @@
-//! Products on tensor cores take activations as halves, rounded once for all that read the same. Where nobody else reads
+//! Products on tensor cores take activations in fewer bits, rounded once for all that read the same. Where nobody else reads
 //! them, they are rounded as they are computed, and exist nowhere as they were.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use orlop_backend::{Step, Value};
-use orlop_graph::{DType, TensorId};
+use orlop_graph::{Graph, TensorId};
 
 use super::Draft;
-use crate::kernels::{HALVES, Rounded, TILES, TileProduct, halves_bytes};
+use crate::kernels::{EIGHT_BIT, Rounded, Rounding, TILES, TileProduct};
 
-/// A value as halves.
-struct Halves {
+/// A value as it was rounded.
+struct Known {
     x: TensorId,
-    bfloat: bool,
+    rounding: Rounding,
     value: Value,
 }
 
-pub(super) fn share_halves(draft: &mut Draft<'_>) {
+/// The product that a step computes on tensor cores, and what it takes.
+fn product(graph: &Graph, step: &Step) -> Option<(TileProduct, Rounding)> {
+    if step.kernel != TILES && step.kernel != EIGHT_BIT {
+        return None;
+    }
+    let product = TileProduct::parse(graph, &step.nodes)?;
+    let matrix = graph.tensor(product.part.matrix).desc.dtype;
+    Some((product, Rounding::of(&step.kernel, matrix)))
+}
+
+pub(super) fn share_rounded(draft: &mut Draft<'_>) {
     let graph = draft.segment.graph;
     let sources = sources(draft);
     // What is rounded already, and has not been written since.
-    let mut rounded: Vec<Halves> = Vec::new();
+    let mut rounded: Vec<Known> = Vec::new();
     let mut steps: Vec<Step> = Vec::with_capacity(draft.steps.len());
     for mut step in std::mem::take(&mut draft.steps) {
-        if step.kernel == TILES
-            && let Some(TileProduct { x, part }) = TileProduct::parse(graph, &step.nodes)
-        {
-            let bfloat = graph.tensor(part.matrix).desc.dtype == DType::BF16;
-            let known = rounded.iter().find(|halves| halves.x == x && halves.bfloat == bfloat);
-            let value = known.map(|halves| halves.value).unwrap_or_else(|| {
+        if let Some((TileProduct { x, part }, rounding)) = product(graph, &step) {
+            let known = rounded.iter().find(|known| known.x == x && known.rounding == rounding);
+            let value = known.map(|known| known.value).unwrap_or_else(|| {
                 let tensor = graph.tensor(x);
-                let bytes = halves_bytes(tensor.desc.extents[0], tensor.desc.extents[1]).iter().sum();
-                let value = draft.temporary(format!("{} in halves", tensor.name), bytes);
+                let bytes = rounding.bytes(tensor.desc.extents[0], tensor.desc.extents[1]).iter().sum();
+                let value = draft.temporary(format!("{} in {}", tensor.name, rounding.words()), bytes);
                 // The step that computes the activations becomes the one that rounds them.
-                let computed = sources.contains_key(&x).then(|| {
+                let computed = sources.contains(&x).then(|| {
                     steps
                         .iter()
                         .rposition(|step| step.writes == [Value::Tensor(x)])
@@ -42,13 +49,13 @@ pub(super) fn share_halves(draft: &mut Draft<'_>) {
                 let nodes = computed.flatten().map(|step| step.nodes).unwrap_or_default();
                 let reads = Rounded::parse(graph, &nodes).unwrap_or(Rounded::Plain(x)).reads();
                 steps.push(Step {
-                    kernel: HALVES.into(),
+                    kernel: rounding.kernel().into(),
                     nodes,
                     reads: reads.into_iter().chain([part.matrix]).map(Value::Tensor).collect(),
                     writes: vec![value],
                     may_overwrite: Vec::new(),
                 });
-                rounded.push(Halves { x, bfloat, value });
+                rounded.push(Known { x, rounding, value });
                 value
             });
             let activations = step.reads.iter_mut().find(|read| **read == Value::Tensor(x));
@@ -57,18 +64,18 @@ pub(super) fn share_halves(draft: &mut Draft<'_>) {
             }
         }
         for root in draft.roots(&step.writes) {
-            rounded.retain(|halves| draft.root(halves.x) != root);
+            rounded.retain(|known| draft.root(known.x) != root);
         }
         steps.push(step);
     }
     draft.steps = steps;
 }
 
-/// Activations that only products on tensor cores read, all to the same halves and right behind the step that computes them,
+/// Activations that only products on tensor cores read, all rounded alike and right behind the step that computes them,
 /// which can round them itself.
-fn sources(draft: &Draft<'_>) -> HashMap<TensorId, usize> {
+fn sources(draft: &Draft<'_>) -> HashSet<TensorId> {
     let graph = draft.segment.graph;
-    let mut found = HashMap::new();
+    let mut found = HashSet::new();
     if !draft.options.fusion {
         return found;
     }
@@ -77,20 +84,20 @@ fn sources(draft: &Draft<'_>) -> HashMap<TensorId, usize> {
         if draft.seen.contains(&x) || draft.root(x) != x || Rounded::parse(graph, &step.nodes).is_none() {
             continue;
         }
-        let mut bfloats = Vec::new();
+        let mut roundings = Vec::new();
         let readers =
             draft.steps.iter().enumerate().filter(|(_, step)| draft.roots(&step.reads).contains(&x));
         let mut all = readers.peekable();
         let near = all.peek().is_some_and(|(reader, _)| *reader == index + 1);
-        let tiles = all.all(|(_, step)| match TileProduct::parse(graph, &step.nodes) {
-            Some(product) if step.kernel == TILES && product.x == x && product.part.sum != Some(x) => {
-                bfloats.push(graph.tensor(product.part.matrix).desc.dtype == DType::BF16);
+        let alike = all.all(|(_, step)| match product(graph, step) {
+            Some((product, rounding)) if product.x == x && product.part.sum != Some(x) => {
+                roundings.push(rounding);
                 true
             }
             _ => false,
         });
-        if near && tiles && bfloats.windows(2).all(|pair| pair[0] == pair[1]) {
-            found.insert(x, index);
+        if near && alike && roundings.windows(2).all(|pair| pair[0] == pair[1]) {
+            found.insert(x);
         }
     }
     found
