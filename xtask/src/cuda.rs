@@ -49,13 +49,14 @@ pub(crate) fn bench(options: &[String]) -> Result<()> {
     start(Command::new(&built[1]).args(options))
 }
 
-/// Where cargo put the programs, and the command.
+/// Where cargo put the programs and the command, and this program, which compares with references.
 fn build() -> Result<Vec<PathBuf>> {
     let packages = ["build", "--release", "-p", "orlop-cuda", "-p", "orlop-cli", "--examples", "--bins"];
     cargo::run(cargo::cargo(&packages).args(["--features", "orlop-cli/cuda"]))?;
     let examples = cargo::target().join("release").join("examples");
     let program = |name: &str| examples.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
-    Ok(PROGRAMS.iter().map(|name| program(name)).chain([cargo::orlop()]).collect())
+    let own = std::env::current_exe().context("finding this program")?;
+    Ok(PROGRAMS.iter().map(|name| program(name)).chain([cargo::orlop(), own]).collect())
 }
 
 fn copy(built: &[PathBuf], folder: &Path) -> Result<()> {

@@ -40,10 +40,7 @@ enum Task {
         options: Vec<String>,
     },
     /// Run the models of a folder and compare with what another engine, and exact arithmetic, gave.
-    Reference {
-        /// Holds `tiny` and `smollm2`.
-        folder: PathBuf,
-    },
+    Reference(reference::Reference),
     /// Run the tests of code that reaches memory through pointers under valgrind and AddressSanitizer.
     Sanitize {
         /// Under one of them.
@@ -75,7 +72,7 @@ fn main() -> ExitCode {
         Task::Test => test::run(),
         Task::Ci => ci::run(),
         Task::Corpus { folder, worst, options } => corpus::run(&folder, worst, &options),
-        Task::Reference { folder } => reference::run(&folder),
+        Task::Reference(arguments) => reference::run(&arguments),
         Task::Sanitize { only } => sanitize::run(only),
         Task::TestGgml { folder, jobs } => test_ggml::run(folder, jobs),
         Task::TestCuda(arguments) => cuda::test(&arguments),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use clap::Args;
 use serde_json::Value;
 
 use crate::cargo;
@@ -12,67 +13,154 @@ use crate::cargo;
 /// Activations and caches as exact as they come.
 const EXACT: [&str; 6] = ["--precision", "f32", "-ctk", "f32", "-ctv", "f32"];
 
+/// What models are compared, and on what.
+#[derive(Args, Debug)]
+pub(crate) struct Reference {
+    /// Holds `tiny` and `smollm2`.
+    folder: PathBuf,
+    /// Run on these devices, and see whether that is as close as the CPU.
+    #[arg(long)]
+    device: Option<String>,
+    /// Take this command instead of building one: for machines without Rust.
+    #[arg(long, value_name = "FILE")]
+    orlop: Option<PathBuf>,
+    /// Take this file instead of fetching the default model.
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+}
+
 /// Runs the models of a folder, prints how close they come, and fails where that is not close enough.
-pub(crate) fn run(folder: &Path) -> Result<()> {
-    cargo::run(&mut cargo::cargo(&["build", "--release", "--package", "orlop-cli"]))?;
-    let tiny = tiny(&folder.join("tiny"))?;
-    let default = default_model(&folder.join("smollm2"))?;
-    ensure!(tiny && default, "not everything is as close as it should be");
+pub(crate) fn run(arguments: &Reference) -> Result<()> {
+    let program = match &arguments.orlop {
+        Some(program) => program.clone(),
+        None => {
+            let features: &[&str] = if arguments.device.is_some() { &["--features", "cuda"] } else { &[] };
+            let build = ["build", "--release", "--package", "orlop-cli"];
+            cargo::run(cargo::cargo(&build).args(features))?;
+            cargo::orlop()
+        }
+    };
+    let folder = &arguments.folder;
+    let model = arguments.model.iter().flat_map(|file| ["-m".to_owned(), file.display().to_string()]);
+    let cpu = Orlop { program, model: model.collect(), device: Vec::new() };
+    let good = match &arguments.device {
+        None => {
+            let tiny = tiny(&cpu, &folder.join("tiny"))?;
+            default_model(&cpu, &folder.join("smollm2"))? && tiny
+        }
+        Some(device) => {
+            let other = Orlop { device: vec!["--device".to_owned(), device.clone()], ..cpu.clone() };
+            beside(&[cpu, other], folder)?
+        }
+    };
+    ensure!(good, "not everything is as close as it should be");
     Ok(())
 }
 
-/// Small random models: the mean squared error of all logits over their mean square.
-fn tiny(folder: &Path) -> Result<bool> {
-    let mut models: Vec<PathBuf> = fs::read_dir(folder)
-        .with_context(|| format!("reading {}", folder.display()))?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<_>>()?;
-    models.retain(|path| path.extension().is_some_and(|extension| extension == "gguf"));
-    models.sort();
+/// How much further than the CPU another device may be, as the order of sums differs.
+const SLACK: f64 = 1.25;
+/// Errors below this are those of the order of sums.
+const FLOOR: f64 = 1e-9;
+
+/// The CPU and another device side by side.
+fn beside(both: &[Orlop; 2], folder: &Path) -> Result<bool> {
     let mut good = true;
-    for model in models {
-        let expected = read(&model.with_extension("logits.json"))?;
-        let tokens: Vec<String> = array(&expected["tokens"]).map(Value::to_string).collect();
+    let mut print = |name: &str, [cpu, other]: [f64; 2]| {
+        let fits = other <= (SLACK * cpu).max(FLOOR);
+        good &= fits;
+        println!("{name:<34} {cpu:10.3e} {other:10.3e}{}", mark(fits));
+    };
+    println!("{:<34} {:>10} {:>10}", "", "cpu", both[1].device[1]);
+    for model in models(&folder.join("tiny"))? {
+        let name = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let errors = [tiny_error(&both[0], &model)?, tiny_error(&both[1], &model)?];
+        print(&name, errors);
+    }
+    let lines = lines(&folder.join("smollm2").join("exact.jsonl"))?;
+    for (name, options) in [("as usual", &[][..]), ("exactly", &EXACT[..])] {
+        let mut means = [0.0; 2];
+        for line in &lines {
+            for (mean, orlop) in means.iter_mut().zip(both) {
+                *mean += distance(&last_logits(orlop, line, options)?, line) / lines.len() as f64;
+            }
+        }
+        print(&format!("default model {name}: mean RMS error"), means);
+    }
+    Ok(good)
+}
+
+/// The command, and what it is told in every call that runs the default model or a device.
+#[derive(Clone, Debug)]
+struct Orlop {
+    program: PathBuf,
+    model: Vec<String>,
+    device: Vec<String>,
+}
+
+/// Small random models: the mean squared error of all logits over their mean square.
+fn tiny(orlop: &Orlop, folder: &Path) -> Result<bool> {
+    let mut good = true;
+    for model in models(folder)? {
         let name = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let quantised = [".Q", ".IQ", ".MX"].iter().any(|kind| name.contains(kind));
         let limit = if quantised { 5e-3 } else { 1e-4 };
-        let found =
-            orlop(&["logits", "--json", "-m", &model.to_string_lossy(), "--tokens", &tokens.join(",")])?;
-        let (mut error, mut all) = (0.0, 0.0);
-        for (found, expected) in numbers(&found["logits"]).zip(numbers(&expected["logits"])) {
-            error += (found - expected).powi(2);
-            all += expected * expected;
-        }
-        let nmse = error / all;
+        let nmse = tiny_error(orlop, &model)?;
         good &= nmse <= limit;
         println!("{name:<24} {nmse:10.3e} of {limit:e}{}", mark(nmse <= limit));
     }
     Ok(good)
 }
 
+/// The models of a folder.
+fn models(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut models: Vec<PathBuf> = fs::read_dir(folder)
+        .with_context(|| format!("reading {}", folder.display()))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    models.retain(|path| path.extension().is_some_and(|extension| extension == "gguf"));
+    models.sort();
+    Ok(models)
+}
+
+fn tiny_error(orlop: &Orlop, model: &Path) -> Result<f64> {
+    let expected = read(&model.with_extension("logits.json"))?;
+    let file = model.to_string_lossy();
+    let found = orlop.call(&["logits", "--json", "-m", &file, "--tokens", &token_list(&expected)])?;
+    let (mut error, mut all) = (0.0, 0.0);
+    for (found, expected) in numbers(&found["logits"]).zip(numbers(&expected["logits"])) {
+        error += (found - expected).powi(2);
+        all += expected * expected;
+    }
+    Ok(error / all)
+}
+
+fn token_list(line: &Value) -> String {
+    array(&line["tokens"]).map(Value::to_string).collect::<Vec<String>>().join(",")
+}
+
+/// The default model's logits behind a line's tokens.
+fn last_logits(orlop: &Orlop, line: &Value, options: &[&str]) -> Result<Value> {
+    let tokens = token_list(line);
+    orlop.call_default(&[&["logits", "--json", "--last", "--tokens", &tokens][..], options].concat())
+}
+
 /// The default model: token ids, first choices, logits, perplexity.
-fn default_model(folder: &Path) -> Result<bool> {
+fn default_model(orlop: &Orlop, folder: &Path) -> Result<bool> {
     let theirs = lines(&folder.join("llama.cpp.jsonl"))?;
     let exact = lines(&folder.join("exact.jsonl"))?;
     let (mut ids, mut first, mut worst, mut sum, mut agreed, mut text) = (0, 0, 0.0f64, 0.0, 0, 0);
     for (line, exact) in theirs.iter().zip(&exact) {
         let prompt = line["prompt"].as_str().context("a prompt is text")?;
-        let tokens = orlop(&["tokenize", "--json", "--", prompt])?;
+        let tokens = orlop.call_default(&["tokenize", "--json", "--", prompt])?;
         ids += usize::from(tokens["tokens"] == line["tokens"]);
-        let list: Vec<String> = array(&line["tokens"]).map(Value::to_string).collect();
-        let list = list.join(",");
-        let logits = |options: &[&str]| {
-            let fixed = ["logits", "--json", "--last", "--tokens", list.as_str()];
-            orlop(&[&fixed[..], options].concat())
-        };
-        let precise = logits(&EXACT)?;
+        let precise = last_logits(orlop, line, &EXACT)?;
         first += usize::from(best(&precise) == exact["top"][0][0].as_u64());
         worst = worst.max(distance(&precise, exact));
-        let usual = logits(&[])?;
+        let usual = last_logits(orlop, line, &[])?;
         sum += distance(&usual, exact);
         agreed += usize::from(best(&usual) == exact["top"][0][0].as_u64());
         let count = array(&line["greedy"]).count().to_string();
-        let answer = orlop(&["run", "--json", "--temp", "0", "-n", &count, "--", prompt])?;
+        let answer = orlop.call_default(&["run", "--json", "--temp", "0", "-n", &count, "--", prompt])?;
         text += usize::from(answer["tokens"] == line["greedy"]);
     }
     let prompts = theirs.len();
@@ -88,8 +176,16 @@ fn default_model(folder: &Path) -> Result<bool> {
     println!("as usual: first choices           {agreed} of {prompts}");
     println!("as usual: whole texts as llama.cpp's {text} of {prompts}");
     let file = folder.join("gpl-3.txt");
-    let found =
-        orlop(&["perplexity", "--json", "-ctk", "f32", "-ctv", "f32", "-f", &file.to_string_lossy()])?;
+    let found = orlop.call_default(&[
+        "perplexity",
+        "--json",
+        "-ctk",
+        "f32",
+        "-ctv",
+        "f32",
+        "-f",
+        &file.to_string_lossy(),
+    ])?;
     let perplexity = found["perplexity"].as_f64().context("a perplexity is a number")?;
     let near = (perplexity - 18.33).abs() <= 0.15;
     println!("perplexity                        {perplexity:.4} of 18.33 ± 0.15{}", mark(near));
@@ -135,10 +231,21 @@ fn lines(path: &Path) -> Result<Vec<Value>> {
     text.lines().map(|line| serde_json::from_str(line).context("a line is no JSON")).collect()
 }
 
-/// What a command prints.
-fn orlop(arguments: &[&str]) -> Result<Value> {
-    let output = Command::new(cargo::orlop()).args(arguments).output()?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "orlop {} failed: {errors}", arguments.join(" "));
-    serde_json::from_slice(&output.stdout).context("it printed no JSON")
+impl Orlop {
+    /// What a command prints.
+    fn call(&self, arguments: &[&str]) -> Result<Value> {
+        let (name, rest) = arguments.split_first().context("there is no command")?;
+        let mut command = Command::new(&self.program);
+        let output = command.arg(name).args(&self.device).args(rest).output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "orlop {} failed: {errors}", arguments.join(" "));
+        serde_json::from_slice(&output.stdout).context("it printed no JSON")
+    }
+
+    /// The same with the default model.
+    fn call_default(&self, arguments: &[&str]) -> Result<Value> {
+        let (name, rest) = arguments.split_first().context("there is no command")?;
+        let model = self.model.iter().map(String::as_str);
+        self.call(&[*name].into_iter().chain(model).chain(rest.iter().copied()).collect::<Vec<&str>>())
+    }
 }

@@ -1,5 +1,5 @@
 //! How fast the kernels of a card are, beside what its memory and its tensor cores can do: `cargo xtask bench cuda` builds
-//! this, and it runs where there is no Rust. Every line is a graph of equal nodes on different data, run as one replay.
+//! this, and it runs where there is no Rust. Arguments choose lines by parts of their names. Every line is a graph of equal nodes on different data, run as one replay.
 #![allow(clippy::unwrap_used)] // whatever is here is a measurement
 
 use std::path::PathBuf;
@@ -27,40 +27,38 @@ fn main() {
         Err(error) => return println!("{error}"),
     };
     println!("{}", device.facts().description);
+    let chosen: Vec<String> = std::env::args().skip(1).collect();
     let copied = copies(&device);
     let bandwidth = copied.bytes / copied.seconds;
     copied.print("copy, 2 x 256 MiB", bandwidth, 0.0);
     // The card's own word: the largest product that this crate has a kernel for is no ceiling.
     let rate = device.facts().flops;
     println!("tensor cores, halves: {:.0} TFLOP/s by their number and clock", rate / 1e12);
-    product(&device, DType::F16, [8192, 8192, 8192], 2).print(
-        "product f16 8192 x 8192 x 8192",
-        bandwidth,
-        rate,
-    );
+    let line = |name: String, measure: &dyn Fn() -> Measured| {
+        if chosen.is_empty() || chosen.iter().any(|part| name.contains(part.as_str())) {
+            measure().print(&name, bandwidth, rate);
+        }
+    };
+    let products = |dtype: DType, n: u64, nodes: u64| {
+        for [k, m] in [[4096, 4096], [4096, 11008], [11008, 4096]] {
+            line(format!("product {dtype} {k} x {m} x {n}"), &|| product(&device, dtype, [k, m, n], nodes));
+        }
+    };
+    line("product f16 8192 x 8192 x 8192".to_owned(), &|| product(&device, DType::F16, [8192; 3], 2));
     for dtype in [DType::Q4_0, DType::Q4_1, DType::Q8_0, DType::Q4_K, DType::Q6_K, DType::F16, DType::BF16] {
-        for [k, m] in [[4096, 4096], [4096, 11008], [11008, 4096]] {
-            product(&device, dtype, [k, m, 1], NODES).print(
-                &format!("product {dtype} {k} x {m} x 1"),
-                bandwidth,
-                rate,
-            );
-        }
+        products(dtype, 1, NODES);
     }
-    for dtype in [DType::Q4_0, DType::Q4_K, DType::F16] {
-        for [k, m] in [[4096, 4096], [4096, 11008], [11008, 4096]] {
-            product(&device, dtype, [k, m, 512], 8).print(
-                &format!("product {dtype} {k} x {m} x 512"),
-                bandwidth,
-                rate,
-            );
-        }
+    for dtype in [DType::Q4_0, DType::Q8_0, DType::Q4_K] {
+        products(dtype, 16, NODES);
     }
-    for seen in [512, 4096, 16384] {
-        attention(&device, 1, seen).print(&format!("attention 1 token, {seen} rows"), bandwidth, rate);
+    for dtype in [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::F16] {
+        products(dtype, 512, 8);
+    }
+    for seen in [64, 512, 4096, 16384] {
+        line(format!("attention 1 token, {seen} rows"), &|| attention(&device, 1, seen));
     }
     for tokens in [512, 2048] {
-        attention(&device, tokens, tokens).print(&format!("attention {tokens} tokens"), bandwidth, rate);
+        line(format!("attention {tokens} tokens"), &|| attention(&device, tokens, tokens));
     }
 }
 

@@ -15,6 +15,7 @@ const WARPS: u64 = 32;
 const FEW_WARPS: u64 = 8;
 /// Rows of activations up to which the bytes of weights are what products cost.
 const FEW_ROWS: u64 = 16;
+const FEW_ROWS_OF_BYTES: u64 = 64;
 /// Most bytes of activations that a block of it keeps.
 const MOST_SHARED: u64 = 96 << 10;
 
@@ -96,10 +97,10 @@ pub(crate) fn tiles_take(graph: &Graph, node: &Node, in_planes: bool) -> bool {
         && result.elements() > 0
 }
 
-/// Whether activations of so many rows are better rounded to 8 bits than to halves, as they are for one row: where weights
-/// are bytes, which tensor cores then take as they are.
+/// Whether so many rows of activations are rounded to 8 bits, as one row is, rather than to halves. The fewer they are, the
+/// more time that saves; and against weights of 8 bits, for somewhat more of them, it is what other engines do too.
 pub(crate) fn suits_eight_bits(matrix: DType, rows: u64) -> bool {
-    matrix == DType::Q8_0 || (matrix.is_quantized() && rows <= FEW_ROWS)
+    matrix.is_quantized() && rows <= if matrix == DType::Q8_0 { FEW_ROWS_OF_BYTES } else { FEW_ROWS }
 }
 
 /// What is added to a product by a sum, if it is a tensor of the same layout, or a row for all.

@@ -13,13 +13,16 @@ struct Prompt {
 #define QUERIES 64
 #define ROWS (HEAD <= 128 ? 64 : 32)
 #define CHUNKS (HEAD / 8)
-#define PITCH (HEAD * 2 + 16)  // bytes from row to row, so that eight rows of one column lie in different banks
+// Eight rows of one column lie in different banks: rows are a little apart, or where they are whole lines of all banks, their
+// chunks are exchanged.
+#define SWIZZLED (HEAD % 64 == 0)
+#define PITCH (HEAD * 2 + (SWIZZLED ? 0 : 16))
 #define TILE (ROWS * PITCH)
 
 extern __shared__ uint4 memory[];
 
 u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
-u32 place(int row, int chunk) { return row * PITCH + chunk * 16; }
+u32 place(int row, int chunk) { return row * PITCH + (SWIZZLED ? chunk ^ (row & 7) : chunk) * 16; }
 
 void load_matrix(u32* r, u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -35,7 +38,9 @@ void multiply(float* c, const u32* a, const u32* b) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-extern "C" __global__ void __launch_bounds__(128) prompt(const __grid_constant__ Prompt t) {
+// Two blocks a multiprocessor: if there were room for three, they would crowd where the kernel before ends first, and leave
+// others idle.
+extern "C" __global__ void __launch_bounds__(128, 2) prompt(const __grid_constant__ Prompt t) {
     let_others_begin();
     wait_for_others();
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y, first = blockIdx.x * QUERIES;

@@ -26,7 +26,9 @@ struct Vector {
 // Elements of one load of a lane.
 #define UNIT (WTYPE == F32 ? 4 : FLOATS ? 8 : 32)
 #define TOGETHER (PAIR ? 2 * ROWS : ROWS)
-#define DEEP (TOGETHER >= 4 ? 1 : TOGETHER == 1 ? 4 : 2)
+// Loads on their way: as many as registers have room for.
+#define WIDE (WTYPE == Q8_0 || WTYPE == Q6_K || WTYPE == Q5_K || WTYPE == Q3_K)
+#define DEEP (TOGETHER >= 4 ? 1 : TOGETHER == 1 ? (WIDE ? 3 : 4) : 2)
 
 extern __shared__ uint4 memory[];
 
@@ -38,9 +40,18 @@ struct Piece {
 #endif
 };
 
+// Blocks of eight groups begin with 16 bytes for all of them: of those, every lane brings a word, and takes the others from
+// its neighbours when it needs them.
+#define HEADED (WTYPE == Q4_K || WTYPE == Q5_K)
+
 void load_piece(Piece& piece, const Planes& planes, u32 at) {
 #if FLOATS
     piece.raw = __ldcs((const uint4*)planes.at[0] + at);
+#elif HEADED
+    piece.raw.a = __ldcs((const uint4*)planes.at[0] + at);
+    if (WTYPE == Q5_K) piece.raw.extra = __ldcs((const u32*)planes.at[1] + at);
+    piece.raw.b.x = __ldg((const u32*)planes.at[WTYPE == Q5_K ? 2 : 1] + at / 8 * 4 + at % 4);
+    piece.raw.scale = at & 7;
 #else
     load_group<WTYPE>(piece.raw, planes, at);
 #endif
@@ -98,7 +109,15 @@ float times(const Piece& piece, const Activations& a) {
     return sum;
 #else
     Group g;
+#if HEADED
+    Raw<WTYPE> raw = piece.raw;
+    u32 quad = 15u << (threadIdx.x & 28), word = piece.raw.b.x;
+    raw.b = make_uint4(__shfl_sync(quad, word, 0, 4), __shfl_sync(quad, word, 1, 4), __shfl_sync(quad, word, 2, 4),
+                       __shfl_sync(quad, word, 3, 4));
+    open_group<WTYPE>(raw, g);
+#else
     open_group<WTYPE>(piece.raw, g);
+#endif
 #if EXACT
     float sums[2] = {0.0f, 0.0f}, plain[2] = {0.0f, 0.0f};
 #pragma unroll
