@@ -10,6 +10,7 @@ use orlop_backend::{
 use crate::Error;
 use crate::buffer::{CudaBufferType, Kind};
 use crate::context::Context;
+use crate::kernels::TILE_SHARED;
 use crate::lower::lower;
 use crate::modules::Modules;
 use crate::program::CudaProgram;
@@ -147,7 +148,7 @@ impl Device for CudaDevice {
     }
 
     fn supports(&self, node: &NodeQuery<'_>) -> Support {
-        supports(node, &self.plain[0], &self.weights)
+        supports(node, &self.plain[0], &self.weights, self.card.shared >= TILE_SHARED)
     }
 
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {

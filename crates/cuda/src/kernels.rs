@@ -11,10 +11,11 @@ mod rows;
 pub(crate) use attention::{AttentionPlan, RotatedAttention, attention_plan};
 pub(crate) use general::has_kernel;
 pub(crate) use product::{
-    TILE_SHARED, TileProduct, VectorProducts, suits_eight_bits, tiles_take, vector_takes,
+    TILE_SHARED, TileProduct, VectorProducts, opened_takes, suits_bringing, suits_eight_bits, tiles_take,
+    vector_takes,
 };
 pub(crate) use rotate::Rotation;
-pub(crate) use rows::{Rounded, Rounding, ScaledNorm};
+pub(crate) use rows::{Rounded, Rounding, ScaledNorm, opened_bytes};
 
 use std::sync::Arc;
 
@@ -36,6 +37,8 @@ pub(crate) const VECTOR: &str = "vector_products";
 pub(crate) const HALVES: &str = "halves";
 /// Activations rounded to 8 bits, for products on tensor cores.
 pub(crate) const EIGHTS: &str = "eights";
+/// Weights as they are in a file, opened to halves for a product on tensor cores.
+pub(crate) const OPENED: &str = "opened";
 /// A product with many rows of activations, in halves.
 pub(crate) const TILES: &str = "tile_product";
 /// A product with many rows of activations, in 8 bits.
@@ -104,6 +107,7 @@ pub(crate) fn launches(site: &Site<'_>, steps: &Steps) -> Result<Vec<Launch>, De
         let index = index as i32;
         match &*step.kernel {
             SCALED_NORM => rows::scaled_norm(site, step, &mut launches)?,
+            OPENED => rows::opened(site, step, &mut launches)?,
             HALVES | EIGHTS => rows::round(site, step, &mut launches)?,
             VECTOR => product::vector(site, step, &mut launches)?,
             TILES => product::tiles(site, step, &mut launches)?,
@@ -144,13 +148,16 @@ impl Site<'_> {
         self.address(Value::Tensor(id))
     }
 
-    /// The first temporary among some values.
+    /// The temporaries among some values.
+    pub(crate) fn temporaries(&self, values: &[Value]) -> Result<Vec<DevicePtr>, DeviceError> {
+        let temporaries = values.iter().filter(|value| matches!(value, Value::Temporary(_)));
+        temporaries.map(|value| self.address(*value)).collect()
+    }
+
+    /// The first of them.
     pub(crate) fn temporary(&self, values: &[Value]) -> Result<DevicePtr, DeviceError> {
-        let found = values.iter().find(|value| matches!(value, Value::Temporary(_)));
-        found.map_or_else(
-            || Err(DeviceError::Unbound { value: "a temporary".to_owned() }),
-            |value| self.address(*value),
-        )
+        let first = self.temporaries(values)?.first().copied();
+        first.ok_or_else(|| DeviceError::Unbound { value: "a temporary".to_owned() })
     }
 
     /// Where a weight and its planes begin.

@@ -15,6 +15,7 @@ mod context;
 mod device;
 mod error;
 mod event;
+mod flights;
 mod kernels;
 mod lower;
 mod modules;

@@ -83,6 +83,7 @@ impl<'a> Draft<'a> {
 
 /// Products that have a kernel of their own get it; `tiles` says whether blocks have room for tiles of halves.
 fn choose_products(draft: &mut Draft<'_>, tiles: bool) {
+    let fast = draft.options.precision == Precision::Fast;
     for index in 0..draft.steps.len() {
         let [id] = draft.steps[index].nodes[..] else { continue };
         let node = draft.node(id);
@@ -91,7 +92,7 @@ fn choose_products(draft: &mut Draft<'_>, tiles: bool) {
         let graph = draft.segment.graph;
         if kernels::vector_takes(graph, node, in_planes) {
             draft.steps[index].kernel = VECTOR.into();
-        } else if draft.options.precision == Precision::Fast && kernels::tiles_take(graph, node, in_planes) {
+        } else if fast && kernels::tiles_take(graph, node, in_planes) {
             let [matrix, x] = [node.inputs[0], node.inputs[1]].map(|id| &graph.tensor(id).desc);
             let eights = kernels::suits_eight_bits(matrix.dtype, x.extents[1]);
             if eights || (!tiles && matrix.dtype.is_quantized()) {
@@ -99,6 +100,8 @@ fn choose_products(draft: &mut Draft<'_>, tiles: bool) {
             } else if tiles {
                 draft.steps[index].kernel = TILES.into();
             }
+        } else if tiles && fast && kernels::opened_takes(graph, node, in_planes) {
+            draft.steps[index].kernel = TILES.into();
         }
     }
 }

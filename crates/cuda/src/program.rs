@@ -1,11 +1,13 @@
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orlop_backend::{Bindings, DeviceError, Program, Steps, Touch, touched};
+use orlop_backend::{Bindings, DeviceError, Layout, Program, Steps, Touch, Value, touched};
 
 use crate::context::Context;
+use crate::flights::overlap;
 use crate::kernels::{Launch, Site, launches};
 use crate::modules::Modules;
 use crate::sys::{DevicePtr, Graph, LaunchAttribute, LaunchConfig, Stream};
@@ -16,6 +18,8 @@ pub(crate) struct CudaProgram {
     launches: Vec<Launch>,
     marks: Arc<Marks>,
     touches: Vec<Touch>,
+    /// Where on the card its values are.
+    places: Vec<Range<DevicePtr>>,
     steps: usize,
     replay: Mutex<Replay>,
 }
@@ -48,11 +52,13 @@ impl CudaProgram {
             marks: marks.device,
         };
         let launches = launches(&site, steps)?;
+        let places = places(&site, steps)?;
         Ok(CudaProgram {
             context: Arc::clone(context),
             launches,
             marks,
             touches,
+            places,
             steps: steps.steps.len(),
             replay: Mutex::default(),
         })
@@ -64,6 +70,11 @@ impl CudaProgram {
 
     pub(crate) fn marks(&self) -> &Arc<Marks> {
         &self.marks
+    }
+
+    /// Whether it reads or writes any of some bytes.
+    pub(crate) fn is_at(&self, bytes: &Range<DevicePtr>) -> bool {
+        self.places.iter().any(|place| overlap(place, bytes))
     }
 
     pub(crate) fn steps(&self) -> usize {
@@ -114,6 +125,24 @@ impl CudaProgram {
         }
         Ok(())
     }
+}
+
+/// Where the values of steps are, but for weights in planes, which lie by themselves.
+fn places(site: &Site<'_>, steps: &Steps) -> Result<Vec<Range<DevicePtr>>, DeviceError> {
+    let mut places: Vec<Range<DevicePtr>> = Vec::new();
+    for value in steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes)) {
+        let bytes = match value {
+            Value::Tensor(id) => site.desc(*id).bytes(),
+            Value::Temporary(number) => steps.temporaries.get(*number).map_or(0, |value| value.bytes),
+        };
+        let plain = site.bindings.slot(*value)?.buffer.buffer_type().layout() == Layout::Plain;
+        let at = site.address(*value)?;
+        let place = at..at + bytes;
+        if plain && !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    Ok(places)
 }
 
 impl Drop for CudaProgram {

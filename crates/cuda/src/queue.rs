@@ -1,12 +1,15 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orlop_backend::{Claims, DeviceError, Event, Program, Queue, RunOptions, StoredTensor, copy_claimed};
+use orlop_backend::{
+    Claims, DeviceError, Event, Layout, Program, Queue, RunOptions, StoredTensor, copy_claimed,
+};
 use orlop_graph::AccessKind;
 
 use crate::buffer;
 use crate::context::Context;
 use crate::event::CudaEvent;
+use crate::flights::{Flights, LEAST_FLIGHT, overlap};
 use crate::program::{CudaProgram, Marks};
 use crate::sys::Stream;
 
@@ -19,6 +22,7 @@ pub(crate) struct CudaQueue {
     claims: Vec<Claims>,
     /// Writes of the host that the stream waits for already.
     arrivals: u64,
+    flights: Flights,
 }
 
 /// The programs that a queue was given since it was last idle: their marks tell what data was wrong.
@@ -47,13 +51,16 @@ impl Pending {
 
 impl CudaQueue {
     pub(crate) fn new(context: &Arc<Context>) -> Result<CudaQueue, DeviceError> {
-        let stream = context.note(context.enter()?.stream())?;
+        let driver = context.enter()?;
+        let stream = context.note(driver.stream())?;
+        let flights = context.note(Flights::new(driver).inspect_err(|_| driver.destroy_stream(stream)))?;
         Ok(CudaQueue {
             context: Arc::clone(context),
             stream,
             pending: Arc::default(),
             claims: Vec::new(),
             arrivals: 0,
+            flights,
         })
     }
 
@@ -86,6 +93,8 @@ impl Queue for CudaQueue {
             claims.check(&**buffer, *kind)?;
         }
         self.context.await_arrivals(self.stream, &mut self.arrivals)?;
+        let driver = self.context.enter()?;
+        self.context.note(self.flights.land(driver, self.stream, |places| own.is_at(places)))?;
         self.pending.add(own.marks());
         // SAFETY: `run` asks for claims to all that the program touches, checked above and kept until the stream has
         // come here, and that conflicting work is ordered, which this function's caller promises.
@@ -101,7 +110,8 @@ impl Queue for CudaQueue {
         claims: &Claims,
     ) -> Result<(), DeviceError> {
         let (source, target) = (&*from.slot().buffer, &*to.slot().buffer);
-        let plain = from.desc() == to.desc() && from.desc().is_contiguous();
+        let private = source.buffer_type().layout() == Layout::Private;
+        let plain = from.desc() == to.desc() && from.desc().is_contiguous() && !private;
         let (Some(target_own), true) = (buffer::own(target, &self.context), plain) else {
             // Whatever lies otherwise waits for what it may depend on, and goes by way of the host.
             self.sync()?;
@@ -121,16 +131,27 @@ impl Queue for CudaQueue {
             return Ok(());
         }
         let offset = from.slot().offset;
-        let copied = if let Some(own) = buffer::own(source, &self.context) {
-            driver.copy_async(at, own.address() + offset, bytes, self.stream)
+        let places = at..at + bytes;
+        let own_source = buffer::own(source, &self.context).map(|own| own.address() + offset);
+        let sources = own_source.map_or(0..0, |from| from..from + bytes);
+        let touched = |other: &_| overlap(other, &places) || overlap(other, &sources);
+        self.context.note(self.flights.land(driver, self.stream, touched))?;
+        let copied = if let Some(from) = own_source {
+            driver.copy_async(at, from, bytes, self.stream)
         } else if let Some(other) = buffer::any(source) {
             let ends = [(at, self.context.raw), (other.address() + offset, other.context().raw)];
             driver.copy_peer_async(ends, bytes, self.stream)
         } else if let Some(span) = source.host().filter(|span| offset + bytes <= span.bytes) {
             let place = span.base.as_ptr().wrapping_add(offset as usize);
-            // SAFETY: `write_async` asks that the bytes stay as they are until the stream has come here: they are the
-            // source's, whose claim is kept until then.
-            unsafe { driver.write_async(at, place, bytes, self.stream) }
+            if bytes >= LEAST_FLIGHT && !span.writable {
+                let source = (&from.slot().buffer, place.cast_const());
+                // SAFETY: `start` asks that the bytes stay as they are until they have landed: they are the source's,
+                // whose claim is kept until then.
+                unsafe { self.flights.start(driver, self.stream, at, source, bytes) }
+            } else {
+                // SAFETY: `write_async` asks for the same, until the stream has come here.
+                unsafe { driver.write_async(at, place, bytes, self.stream) }
+            }
         } else {
             let mut bounce = vec![0; bytes as usize];
             // SAFETY: as above.
@@ -161,7 +182,10 @@ impl Queue for CudaQueue {
     }
 
     fn sync(&mut self) -> Result<(), DeviceError> {
-        let idle = self.context.enter().and_then(|driver| self.context.note(driver.sync(self.stream)));
+        let idle = self.context.enter().and_then(|driver| {
+            let landed = self.flights.land(driver, self.stream, |_| true);
+            self.context.note(landed.and_then(|()| driver.sync(self.stream)))
+        });
         self.claims.clear();
         let outcome = idle.and_then(|()| self.pending.first_mark());
         self.pending.clear();
@@ -172,6 +196,7 @@ impl Queue for CudaQueue {
 impl Drop for CudaQueue {
     fn drop(&mut self) {
         if let Ok(driver) = self.context.enter() {
+            self.flights.end(driver);
             let _ = driver.sync(self.stream);
             driver.destroy_stream(self.stream);
         }

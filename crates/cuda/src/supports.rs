@@ -5,14 +5,15 @@ use std::sync::Arc;
 use orlop_backend::{BufferType, Layout, NodeQuery, Reason, Support, same_type};
 use orlop_graph::{DType, Op, TensorDesc};
 
-use crate::kernels::has_kernel;
+use crate::kernels::{has_kernel, suits_bringing};
 use crate::planes::Planes;
 
-/// Whether a node can run with its operands where they are.
+/// Whether a node can run with its operands where they are; `tiles` says whether blocks have room for tiles of halves.
 pub(crate) fn supports(
     node: &NodeQuery<'_>,
     plain: &Arc<dyn BufferType>,
     weights: &[Arc<dyn BufferType>],
+    tiles: bool,
 ) -> Support {
     for (operand, tensor) in node.inputs.iter().chain([&node.output]).enumerate() {
         let Some(memory) = tensor.buffer_type else { continue };
@@ -31,9 +32,14 @@ pub(crate) fn supports(
     }
     let inputs: Vec<&TensorDesc> = node.inputs.iter().map(|operand| operand.desc).collect();
     match check(node.op, &inputs, node.output.desc) {
-        Ok(()) => Support::YES,
+        Ok(()) => Support::Yes { wants_offload: tiles && is_worth_bringing(node.op, &inputs) },
         Err(reason) => Support::No(reason),
     }
+}
+
+/// Whether a product is so much work that tensor cores should do it even if its weights must be brought.
+fn is_worth_bringing(op: &Op, inputs: &[&TensorDesc]) -> bool {
+    *op == Op::MulMat && suits_bringing(inputs[0], inputs[1])
 }
 
 fn takes_planes(op: &Op, operand: usize, desc: &TensorDesc) -> bool {

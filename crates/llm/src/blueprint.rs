@@ -8,6 +8,7 @@ use orlop_sched::{DeviceIx, Machine, Planned, SessionOptions, Wishes, largest_fi
 
 use crate::draft::{Drawn, Sketch};
 use crate::storage::{Uses, choose_memory};
+use crate::streaming::streamed_from;
 use crate::{Error, Layout, LayoutWish, Model, Outputs, Settings, Shape};
 
 /// A model on certain devices with certain settings: everything that is known before any memory is allocated.
@@ -244,14 +245,9 @@ impl Blueprint {
     }
 
     fn planned(&self, drawn: &Drawn) -> Result<Planned, Error> {
-        let by_name: HashMap<&str, &Arc<dyn BufferType>> =
-            self.weights.iter().map(|weight| (&*weight.name, &weight.memory)).collect();
-        let mut pinned: HashMap<TensorId, Arc<dyn BufferType>> = HashMap::new();
-        for weight in &drawn.weights {
-            if let Some(memory) = by_name.get(drawn.graph.tensor(weight.leaf).name.as_str()) {
-                pinned.insert(weight.leaf, Arc::clone(memory));
-            }
-        }
+        let mut pinned: HashMap<TensorId, Arc<dyn BufferType>> =
+            self.places(drawn).map(|(leaf, weight)| (leaf, Arc::clone(&weight.memory))).collect();
+        pinned.extend(self.streamed(drawn).into_iter().map(|(leaf, _, memory)| (leaf, memory)));
         for (cache, layer) in &drawn.caches {
             pinned.insert(*cache, Arc::clone(self.cache_memory(*layer)));
         }
@@ -260,10 +256,31 @@ impl Blueprint {
         Ok(Planned::new(&drawn.graph, &self.machine, &wishes, placement, &self.session_options())?)
     }
 
+    /// The weights of a graph: leafs, and where they go.
+    fn places(&self, drawn: &Drawn) -> impl Iterator<Item = (TensorId, &WeightPlace)> {
+        let by_name: HashMap<&str, &WeightPlace> =
+            self.weights.iter().map(|weight| (&*weight.name, weight)).collect();
+        let name = |leaf: TensorId| drawn.graph.tensor(leaf).name.as_str();
+        let found =
+            drawn.weights.iter().filter_map(|weight| Some((weight.leaf, *by_name.get(name(weight.leaf))?)));
+        found.collect::<Vec<_>>().into_iter()
+    }
+
+    /// The weights that a graph takes from the file instead: leafs, what is known of them, and memory over the file.
+    pub(crate) fn streamed(&self, drawn: &Drawn) -> Vec<(TensorId, &WeightPlace, Arc<dyn BufferType>)> {
+        let uses = Uses::of(&drawn.graph);
+        let places = self.places(drawn);
+        let streamed = places.filter_map(|(leaf, weight)| {
+            Some((leaf, weight, streamed_from(&self.machine, &uses, leaf, weight)?))
+        });
+        streamed.collect()
+    }
+
     pub(crate) fn session_options(&self) -> SessionOptions {
         let known = Arc::clone(&self.settings.plans);
         let order = self.settings.order;
-        SessionOptions { lower: self.settings.lower(), order, known, ..SessionOptions::default() }
+        let lower = self.settings.lower();
+        SessionOptions { lower, order, known, keep_brought: false, ..SessionOptions::default() }
     }
 
     pub(crate) fn cache_memory(&self, layer: usize) -> &Arc<dyn BufferType> {

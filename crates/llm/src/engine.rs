@@ -105,12 +105,23 @@ impl Engine {
     }
 
     fn prepare(&mut self, drawn: &Drawn) -> Result<(), Error> {
-        let externals = Externals::by_name(&drawn.graph, &self.kept.tensors);
+        let externals = self.externals(drawn);
         let plan = self.session.prepare(&drawn.graph, &externals)?;
         let count = |id: TensorId| drawn.graph.tensor(id).desc;
         let shape = Shape { tokens: count(drawn.tokens).extents[0], outputs: count(drawn.logits).extents[1] };
         self.ready.push(Ready::new(shape, plan, drawn));
         Ok(())
+    }
+
+    /// The memory of a graph's weights and caches.
+    fn externals(&self, drawn: &Drawn) -> Externals {
+        let mut externals = Externals::by_name(&drawn.graph, &self.kept.tensors);
+        for (leaf, weight, _) in self.blueprint.streamed(drawn) {
+            if let Some(stored) = self.kept.streamed.iter().find(|stored| stored.name() == &*weight.name) {
+                externals.insert(leaf, stored.clone());
+            }
+        }
+        externals
     }
 
     /// The blueprint it was made by.

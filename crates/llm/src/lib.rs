@@ -18,6 +18,7 @@ mod sequences;
 mod settings;
 mod storage;
 mod stored;
+mod streaming;
 mod synth;
 mod text;
 mod tokenizer;

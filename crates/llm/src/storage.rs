@@ -25,6 +25,16 @@ impl Uses<'_> {
         Uses { graph, by_root }
     }
 
+    /// The nodes that use a leaf.
+    pub(crate) fn of_leaf(&self, leaf: TensorId) -> &[NodeId] {
+        &self.by_root[leaf.index()]
+    }
+
+    /// The graph.
+    pub(crate) fn graph(&self) -> &Graph {
+        self.graph
+    }
+
     /// Why a device refuses one of the uses of a leaf that lies in a kind of memory.
     fn refusal(&self, device: &dyn Device, memory: &Arc<dyn BufferType>, leaf: TensorId) -> Option<Reason> {
         let operand = |id: &TensorId| {

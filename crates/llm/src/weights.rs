@@ -1,10 +1,10 @@
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use orlop_alloc::TensorSet;
-use orlop_backend::{Buffer, Layout, Slot, StoredTensor};
+use orlop_backend::{Buffer, BufferType, Layout, Slot, StoredTensor, same_type};
+use orlop_gguf::TensorInfo;
 
-use crate::blueprint::{Blueprint, set_tensors};
+use crate::blueprint::{Blueprint, WeightPlace, set_tensors};
 use crate::{Error, Share};
 
 /// How far loading has come: bytes of weights done, of all.
@@ -14,6 +14,8 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) tensors: Vec<StoredTensor>,
+    /// Weights as they are in the file, of which there are copies among the others.
+    pub(crate) streamed: Vec<StoredTensor>,
     pub(crate) shares: Vec<Share>,
 }
 
@@ -23,25 +25,14 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Kept
     let file = blueprint.model.file();
     let all = blueprint.weights.iter().map(|weight| weight.desc.bytes()).sum();
     let (mut done, mut kept) = (0, Kept::default());
+    let mut mapped = Mapped::default();
     for device in blueprint.machine.indices() {
         let mut share = blueprint.empty_share(device);
         let stored = &mut kept.tensors;
         for (memory, set) in blueprint.weight_sets(device) {
-            let source = |name: &str| file.tensor(name).ok_or_else(|| Error::MissingTensor(name.to_owned()));
             if memory.is_borrowed() {
-                let mut parts: HashMap<usize, Arc<dyn Buffer>> = HashMap::new();
                 for weight in set {
-                    let tensor = source(&weight.source)?;
-                    let buffer = match parts.get(&tensor.part) {
-                        Some(buffer) => Arc::clone(buffer),
-                        None => {
-                            let buffer = Arc::clone(&memory).over(file.parts()[tensor.part].data())?;
-                            parts.insert(tensor.part, Arc::clone(&buffer));
-                            buffer
-                        }
-                    };
-                    let slot = Slot { buffer, offset: tensor.offset };
-                    stored.push(StoredTensor::new(Arc::clone(&weight.name), weight.desc, slot)?);
+                    stored.push(mapped.stored(blueprint, &memory, weight)?);
                     done += weight.desc.bytes();
                     share.weights += weight.desc.bytes();
                 }
@@ -54,7 +45,7 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Kept
                 Layout::Plain => share.weights += places.bytes(),
             }
             for (weight, place) in set.into_iter().zip(places.tensors()) {
-                let tensor = source(&weight.source)?;
+                let tensor = source(blueprint, weight)?;
                 place.set(0, file.bytes_of(tensor))?;
                 file.release(tensor);
                 stored.push(place.clone());
@@ -70,5 +61,43 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Kept
         }
         kept.shares.push(share);
     }
+    for (_, weight, memory) in blueprint.streamed(&blueprint.prompt) {
+        kept.streamed.push(mapped.stored(blueprint, &memory, weight)?);
+    }
     Ok(kept)
+}
+
+fn source<'a>(blueprint: &'a Blueprint, weight: &WeightPlace) -> Result<&'a TensorInfo, Error> {
+    let found = blueprint.model.file().tensor(&weight.source);
+    found.ok_or_else(|| Error::MissingTensor(weight.source.clone()))
+}
+
+/// Buffers over the file's parts: one for each kind of memory.
+#[derive(Debug, Default)]
+struct Mapped(Vec<(usize, Arc<dyn Buffer>)>);
+
+impl Mapped {
+    /// A weight where the file is mapped.
+    fn stored(
+        &mut self,
+        blueprint: &Blueprint,
+        memory: &Arc<dyn BufferType>,
+        weight: &WeightPlace,
+    ) -> Result<StoredTensor, Error> {
+        let tensor = source(blueprint, weight)?;
+        let same = |known: &&(usize, Arc<dyn Buffer>)| {
+            known.0 == tensor.part && same_type(known.1.buffer_type(), memory)
+        };
+        let buffer = match self.0.iter().find(same) {
+            Some((_, buffer)) => Arc::clone(buffer),
+            None => {
+                let data = blueprint.model.file().parts()[tensor.part].data();
+                let buffer = Arc::clone(memory).over(data)?;
+                self.0.push((tensor.part, Arc::clone(&buffer)));
+                buffer
+            }
+        };
+        let slot = Slot { buffer, offset: tensor.offset };
+        Ok(StoredTensor::new(Arc::clone(&weight.name), weight.desc, slot)?)
+    }
 }

@@ -5,6 +5,7 @@ use orlop_backend::Steps;
 use orlop_graph::TensorId;
 
 use crate::memory::{Domains, Memory};
+use crate::split::Streamed;
 use crate::{DeviceIx, Error, Machine, Schedule};
 
 /// Most bytes that each device may use: for its arena, and for copies of weights that stay.
@@ -22,12 +23,19 @@ pub(crate) struct Attempt {
 }
 
 impl Budgets<'_> {
-    /// The schedule whose weights stay as far as budgets allow, the largest first; the rest comes in every run.
+    /// The schedule whose weights stay as far as budgets allow, the largest first; the rest comes in every run, and so do
+    /// those that are brought `anew`.
     pub(crate) fn fit(
         &self,
-        attempt: impl Fn(&HashSet<(TensorId, DeviceIx)>) -> Result<Attempt, Error>,
+        attempt: impl Fn(&Streamed) -> Result<Attempt, Error>,
+        anew: &HashSet<TensorId>,
     ) -> Result<Attempt, Error> {
-        let all = attempt(&HashSet::new())?;
+        let mut all = attempt(&Streamed::default())?;
+        let brought = all.schedule.copies.iter().filter(|copy| copy.kept && anew.contains(&copy.root));
+        let brought: HashSet<_> = brought.map(|copy| (copy.root, copy.to)).collect();
+        if !brought.is_empty() {
+            all = attempt(&Streamed { weights: brought.clone(), early: true })?;
+        }
         let Err(over) = self.check(&all.schedule, &all.memory) else { return Ok(all) };
         let narrow = |device: &DeviceIx| self.over(&all.schedule, &all.memory, *device).is_some();
         let narrow: Vec<DeviceIx> = self.machine.indices().filter(narrow).collect();
@@ -35,10 +43,12 @@ impl Budgets<'_> {
         for copy in all.schedule.copies.iter().filter(|copy| copy.kept && narrow.contains(&copy.to)) {
             *weights.entry((copy.root, copy.to)).or_default() += self.aligned(copy.to, copy.room);
         }
-        if weights.is_empty() {
+        if weights.is_empty() && brought.is_empty() {
             return Err(over);
         }
-        let mut streamed: HashSet<_> = weights.keys().copied().collect();
+        // What is brought early takes room for two.
+        let all = weights.keys().copied().chain(brought);
+        let mut streamed = Streamed { weights: all.collect(), early: false };
         let least = attempt(&streamed)?;
         self.check(&least.schedule, &least.memory)?;
         let mut used: Vec<u64> = self
@@ -52,7 +62,7 @@ impl Budgets<'_> {
             let more = used[device.index()].saturating_add(bytes);
             if self.budgets.get(&device).is_none_or(|budget| more <= *budget) {
                 used[device.index()] = more;
-                streamed.remove(&(root, device));
+                streamed.weights.remove(&(root, device));
             }
         }
         // Fewer values in an arena seldom need more of it, but no planner promises that.

@@ -1,4 +1,4 @@
-use orlop_backend::{Support, same_type};
+use orlop_backend::{Layout, Support, same_type};
 use orlop_graph::{Leaf, NodeId, Origin, TensorId};
 
 use crate::passes::Passes;
@@ -104,7 +104,7 @@ impl Passes<'_> {
             }
         }
         let before = choice.map_or(self.machine.devices().len(), |(device, _)| device.index());
-        for device in self.machine.indices().take(before) {
+        for device in self.machine.indices().take(before).filter(|device| self.can_bring(*device, id)) {
             let brought = self.machine.supports(device, self.graph, id, |_| None);
             if matches!(brought, Support::Yes { wants_offload: true }) {
                 return Some((device, Why::Offloaded(choice.map_or(first, |(_, weight)| weight))));
@@ -121,5 +121,14 @@ impl Passes<'_> {
             (root(tensor) == root(weight)).then(|| self.wishes.lies(self.graph, tensor)).flatten()
         };
         self.machine.indices().find(|device| self.machine.supports(*device, self.graph, id, there).is_yes())
+    }
+
+    /// Whether a node's weights can be copied to a device, or are used where they lie: a private layout is not copied.
+    fn can_bring(&self, device: DeviceIx, id: NodeId) -> bool {
+        self.graph.node(id).inputs.iter().all(|input| {
+            let lies = self.wishes.lies(self.graph, *input);
+            let private = lies.is_some_and(|memory| memory.layout() == Layout::Private);
+            !private || self.device_of(*input, id).is_some_and(|known| known <= device)
+        })
     }
 }

@@ -9,8 +9,8 @@ use crate::budget::{Attempt, Budgets, resident_bytes};
 use crate::carry::{Carry, carries};
 use crate::error::failed;
 use crate::memory::{Domains, Memory, Scene};
-use crate::split::split_streaming;
-use crate::{DeviceIx, Error, Machine, Placement, Schedule, SessionOptions, Wishes};
+use crate::split::{Streamed, split_streaming};
+use crate::{DeviceIx, Error, Machine, Placement, Schedule, SessionOptions, Why, Wishes};
 
 /// A placed graph, split, lowered and planned: everything that is known before any memory is allocated.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl Planned {
         placement.check(graph, machine)?;
         options.budgets.keys().copied().max().map_or(Ok(()), |device| machine.check(device))?;
         let domains = Domains::new(machine);
-        let attempt = |streamed: &HashSet<(TensorId, DeviceIx)>| {
+        let attempt = |streamed: &Streamed| {
             let schedule = split_streaming(graph, machine, wishes, &placement, streamed);
             let steps = lower(graph, machine, wishes, &placement, &schedule, options)?;
             let depth = options.depth.max(1);
@@ -60,7 +60,11 @@ impl Planned {
             Ok(Attempt { schedule, steps, memory })
         };
         let budgets = Budgets { machine, domains: &domains, budgets: &options.budgets };
-        let Attempt { schedule, steps, memory } = budgets.fit(attempt)?;
+        let offloaded = placement.nodes.iter().filter_map(|placed| match placed.why {
+            Why::Offloaded(weight) if !options.keep_brought => Some(graph.tensor(weight).storage.root),
+            _ => None,
+        });
+        let Attempt { schedule, steps, memory } = budgets.fit(attempt, &offloaded.collect())?;
         let carries = match options.depth {
             0 | 1 => Vec::new(),
             _ => carries(graph, &domains, &placement, &schedule),

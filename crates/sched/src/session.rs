@@ -59,6 +59,9 @@ pub struct SessionOptions {
     /// Most bytes of each device, by position: its arena, and weights that stay there although they lie elsewhere. None
     /// for no limit.
     pub budgets: HashMap<DeviceIx, u64>,
+    /// Whether weights stay on a device that wants a node although they must be brought to it, as far as its budget allows.
+    /// Default yes; if not, every run brings them, each while what comes before it is computed.
+    pub keep_brought: bool,
     /// How many runs may be in flight. Each beyond the first costs memory for its inputs and results. Default 1.
     pub depth: usize,
     /// How many plans are kept and found again when an equal graph is prepared; beyond that, the one that was not used
@@ -75,6 +78,7 @@ impl Default for SessionOptions {
             known: Arc::new([]),
             growth: Growth::default(),
             budgets: HashMap::new(),
+            keep_brought: true,
             depth: 1,
             cache: None,
         }

@@ -138,17 +138,25 @@ impl fmt::Display for Table<'_> {
 /// # Panics
 /// If the placement is another graph's or machine's.
 pub fn split(graph: &Graph, machine: &Machine, wishes: &Wishes, placement: &Placement) -> Schedule {
-    split_streaming(graph, machine, wishes, placement, &HashSet::new())
+    split_streaming(graph, machine, wishes, placement, &Streamed::default())
 }
 
-/// As [`split`]; these weights do not stay on these devices, but come in every run, each right before the nodes that read
-/// it: a split begins there.
+/// Weights that do not stay on devices, but come in every run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Streamed {
+    pub(crate) weights: HashSet<(TensorId, DeviceIx)>,
+    /// The split of that device before the one that reads a weight brings it, so that it comes while that one is computed.
+    /// That takes room for two.
+    pub(crate) early: bool,
+}
+
+/// As [`split`], with weights that are streamed: a split begins at the first node that reads one.
 pub(crate) fn split_streaming(
     graph: &Graph,
     machine: &Machine,
     wishes: &Wishes,
     placement: &Placement,
-    streamed: &HashSet<(TensorId, DeviceIx)>,
+    streamed: &Streamed,
 ) -> Schedule {
     let mut cut = Cut {
         graph,
@@ -181,7 +189,7 @@ struct Cut<'a> {
     machine: &'a Machine,
     wishes: &'a Wishes,
     placement: &'a Placement,
-    streamed: &'a HashSet<(TensorId, DeviceIx)>,
+    streamed: &'a Streamed,
     schedule: Schedule,
     /// Writes to each root so far: bytes and node.
     written: Vec<Vec<(Range<u64>, NodeId)>>,
@@ -196,7 +204,7 @@ impl Cut<'_> {
         let device = self.placement.node(id).device;
         let streams = self.graph.node(id).inputs.iter().any(|input| {
             let root = self.graph.tensor(*input).storage.root;
-            self.streamed.contains(&(root, device))
+            self.streamed.weights.contains(&(root, device))
         });
         let goes_on = |split: &Split| split.device == device && split.observed.is_none() && !streams;
         if !self.schedule.splits.last().is_some_and(goes_on) {
@@ -245,6 +253,9 @@ impl Cut<'_> {
         let overlaps = |(old, _): &&(Range<u64>, NodeId)| old.start < range.end && range.start < old.end;
         let writers = || self.written[root.index()].iter().filter(overlaps).map(|(_, node)| *node);
         let version = writers().max();
+        let streams = self.streamed.weights.contains(&(root, device));
+        let before = || self.schedule.splits[..split].iter().rposition(|part| part.device == device);
+        let split = if streams && self.streamed.early { before().unwrap_or(split) } else { split };
         let key = (root, range.start, range.end, device);
         let room = self.machine.arena(device).alloc_bytes(&data.desc).max(range.end - range.start);
         if let Some((seen, copy)) = self.known.get(&key)
@@ -258,7 +269,7 @@ impl Cut<'_> {
         let constant = self.graph.tensor(root).origin == Origin::Leaf(Leaf::Weight);
         let name = format!("{}#{}", self.machine.name(device), data.name);
         self.needs.push(writers().collect());
-        let (after, kept) = (0, constant && !self.streamed.contains(&(root, device)));
+        let (after, kept) = (0, constant && !streams);
         self.schedule.copies.push(Copy { name, root, range, room, to: device, split, after, constant, kept });
         self.schedule.splits[split].copies.push(copy);
         self.known.insert(key, (version, copy));

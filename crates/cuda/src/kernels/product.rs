@@ -16,6 +16,8 @@ const FEW_WARPS: u64 = 8;
 /// Rows of activations up to which the bytes of weights are what products cost.
 const FEW_ROWS: u64 = 16;
 const FEW_ROWS_OF_BYTES: u64 = 64;
+/// Rows of activations from which on opening weights costs less than it saves.
+const MANY_ROWS: u64 = 32;
 /// Most bytes of activations that a block of it keeps.
 const MOST_SHARED: u64 = 96 << 10;
 
@@ -101,6 +103,29 @@ pub(crate) fn tiles_take(graph: &Graph, node: &Node, in_planes: bool) -> bool {
 /// more time that saves; and against weights of 8 bits, for somewhat more of them, it is what other engines do too.
 pub(crate) fn suits_eight_bits(matrix: DType, rows: u64) -> bool {
     matrix.is_quantized() && rows <= if matrix == DType::Q8_0 { FEW_ROWS_OF_BYTES } else { FEW_ROWS }
+}
+
+/// Whether weights that lie as they are in a file are worth opening to halves, so that tensor cores compute a product.
+pub(crate) fn opened_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool {
+    !in_planes && tiles_take(graph, node, true) && {
+        let [matrix, x] = [node.inputs[0], node.inputs[1]].map(|id| &graph.tensor(id).desc);
+        suits_opening(matrix, x.extents[1])
+    }
+}
+
+/// Whether a matrix in blocks is read so often that it is opened first.
+fn suits_opening(matrix: &TensorDesc, rows: u64) -> bool {
+    matrix.dtype.is_quantized() && matrix.is_contiguous() && rows >= MANY_ROWS
+}
+
+/// Whether tensor cores would compute a product of a matrix that is brought to the card as it is.
+pub(crate) fn suits_bringing(matrix: &TensorDesc, x: &TensorDesc) -> bool {
+    let plain = matches!(matrix.dtype, DType::F16 | DType::BF16) && x.extents[1] >= MANY_ROWS;
+    (plain || suits_opening(matrix, x.extents[1]))
+        && matrix.extents[0].is_multiple_of(32)
+        && matrix.extents[2..] == [1, 1]
+        && x.extents[2..] == [1, 1]
+        && x.dtype == DType::F32
 }
 
 /// What is added to a product by a sum, if it is a tensor of the same layout, or a row for all.
@@ -334,7 +359,7 @@ struct TilesParameter {
     m: i32,
     n: i32,
     k: i32,
-    gap: u32,
+    fresh: i32,
 }
 
 /// Results of a block in each direction, and bytes of its shared memory.
@@ -351,8 +376,16 @@ fn tiles_parameter(
         TileProduct::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
     let (matrix, activations) = (site.desc(part.matrix), site.desc(x));
     let (k, m, n) = (matrix.extents[0], matrix.extents[1], activations.extents[1]);
-    let (w, starts, _) = site.planes(part.matrix)?;
-    let rounded = site.temporary(&step.reads)?;
+    // Weights that were opened come first.
+    let temporaries = site.temporaries(&step.reads)?;
+    let (w, starts, rounded, dtype) = match temporaries[..] {
+        [opened, rounded] => (opened, [0; 4], rounded, DType::F16),
+        [rounded] => {
+            let (w, starts, _) = site.planes(part.matrix)?;
+            (w, starts, rounded, matrix.dtype)
+        }
+        _ => return Err(misfit(site, step)),
+    };
     let row = |id: TensorId| if site.desc(id).extents[1] == 1 { 0 } else { site.desc(id).strides[1] as i64 };
     let parameter = TilesParameter {
         w,
@@ -366,9 +399,9 @@ fn tiles_parameter(
         m: m as i32,
         n: n as i32,
         k: k as i32,
-        gap: 0,
+        fresh: i32::from(temporaries.len() > 1),
     };
-    Ok((matrix.dtype, parameter))
+    Ok((dtype, parameter))
 }
 
 pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {

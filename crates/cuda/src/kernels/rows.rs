@@ -1,6 +1,6 @@
 use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Step, Value};
-use orlop_graph::{DType, Gate, Graph, NodeId, Op, TensorId};
+use orlop_graph::{DType, Gate, Graph, NodeId, Op, TensorDesc, TensorId};
 
 use super::product::gate_number;
 use super::{EIGHT_BIT, EIGHTS, HALVES, Launch, Site, Spread, misfit, wide_rows};
@@ -180,6 +180,41 @@ impl Rounded {
             Rounded::Gated(_, both) => both.to_vec(),
         }
     }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct OpenedParameter {
+    x: u64,
+    y: u64,
+    elements: i64,
+    dtype: i32,
+    block: i32,
+    bytes: i32,
+    gap: u32,
+}
+
+/// Bytes of a matrix in halves.
+pub(crate) fn opened_bytes(matrix: &TensorDesc) -> u64 {
+    matrix.elements().saturating_mul(2)
+}
+
+/// Reads a matrix, writes a temporary.
+pub(super) fn opened(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
+    let Some(Value::Tensor(matrix)) = step.reads.first() else { return Err(misfit(site, step)) };
+    let desc = site.desc(*matrix);
+    let parameter = OpenedParameter {
+        x: site.at(*matrix)?,
+        y: site.temporary(&step.writes)?,
+        elements: desc.elements() as i64,
+        dtype: desc.dtype.gguf_id() as i32,
+        block: desc.dtype.block_elements() as i32,
+        bytes: desc.dtype.block_bytes() as i32,
+        gap: 0,
+    };
+    let spread = Spread::new(desc.elements().div_ceil(8 * 256), 256);
+    launches.push(site.launch(&Variant::plain(Source::Rows), "opened", spread, &parameter)?);
+    Ok(())
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]

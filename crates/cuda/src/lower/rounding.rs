@@ -1,5 +1,6 @@
 //! Products on tensor cores take activations in fewer bits, rounded once for all that read the same. Where nobody else reads
-//! them, they are rounded as they are computed, and exist nowhere as they were.
+//! them, they are rounded as they are computed, and exist nowhere as they were. Weights that lie as they are in a file are
+//! opened first.
 
 use std::collections::HashSet;
 
@@ -7,7 +8,7 @@ use orlop_backend::{Step, Value};
 use orlop_graph::{Graph, TensorId};
 
 use super::Draft;
-use crate::kernels::{EIGHT_BIT, Rounded, Rounding, TILES, TileProduct};
+use crate::kernels::{EIGHT_BIT, OPENED, Rounded, Rounding, TILES, TileProduct, opened_bytes};
 
 /// A value as it was rounded.
 struct Known {
@@ -62,6 +63,7 @@ pub(super) fn share_rounded(draft: &mut Draft<'_>) {
             if let Some(read) = activations {
                 *read = value;
             }
+            open_weights(draft, part.matrix, &mut step, &mut steps);
         }
         for root in draft.roots(&step.writes) {
             rounded.retain(|known| draft.root(known.x) != root);
@@ -69,6 +71,25 @@ pub(super) fn share_rounded(draft: &mut Draft<'_>) {
         steps.push(step);
     }
     draft.steps = steps;
+}
+
+/// Puts a step in front that opens a product's weights, if they lie as they are in a file.
+fn open_weights(draft: &mut Draft<'_>, matrix: TensorId, step: &mut Step, steps: &mut Vec<Step>) {
+    let tensor = draft.segment.graph.tensor(matrix);
+    if !tensor.desc.dtype.is_quantized() || draft.in_planes(matrix) {
+        return;
+    }
+    let value = draft.temporary(format!("{} in halves", tensor.name), opened_bytes(&tensor.desc));
+    steps.push(Step {
+        kernel: OPENED.into(),
+        nodes: Vec::new(),
+        reads: vec![Value::Tensor(matrix)],
+        writes: vec![value],
+        may_overwrite: Vec::new(),
+    });
+    if let Some(read) = step.reads.iter_mut().find(|read| **read == Value::Tensor(matrix)) {
+        *read = value;
+    }
 }
 
 /// Activations that only products on tensor cores read, all rounded alike and right behind the step that computes them,

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, Buffer, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, HostBufferType, Layout,
-    Link, LowerOptions, NodeQuery, Precision, Program, Queue, Role, Segment, Steps, Support,
+    Link, LowerOptions, NodeQuery, Operand, Precision, Program, Queue, Role, Segment, Steps, Support,
 };
 use orlop_graph::{
     DType, FlashAttention, Gate, Graph, GraphBuilder, Leaf, NodeId, Op, Rope, RopeMode, TensorDesc, TensorId,
 };
 
 use super::lower;
-use crate::kernels::{DECODE, HALVES, PROMPT, ROTATE, TILES, VECTOR};
+use crate::kernels::{DECODE, HALVES, OPENED, PROMPT, ROTATE, TILE_SHARED, TILES, VECTOR};
 use crate::planes::Planes;
 use crate::supports::supports;
 
@@ -73,7 +73,7 @@ impl Device for Paper {
         if role == Role::Weight { &self.weights } else { &self.plain }
     }
     fn supports(&self, node: &NodeQuery<'_>) -> Support {
-        supports(node, &self.plain[0], &self.weights)
+        supports(node, &self.plain[0], &self.weights, self.shared >= TILE_SHARED)
     }
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
         lower(self, segment, options, self.shared)
@@ -145,13 +145,23 @@ fn lowered(graph: &Graph, options: &LowerOptions) -> Steps {
 }
 
 fn lowered_on(paper: Paper, graph: &Graph, options: &LowerOptions) -> Steps {
-    let nodes: Vec<NodeId> = graph.node_ids().collect();
-    let memory = |id: TensorId| {
+    let [planes, plain] = [&paper.weights[0], &paper.plain[0]].map(Arc::clone);
+    lowered_in(paper, graph, options, |id| {
         let quantised = graph.tensor(id).desc.dtype.is_quantized();
-        let planes = graph.root_leaf(id) == Some(Leaf::Weight) && quantised;
-        Some(Arc::clone(if planes { &paper.weights[0] } else { &paper.plain[0] }))
-    };
-    let buffer_types: Vec<_> = graph.tensor_ids().map(memory).collect();
+        let in_planes = graph.root_leaf(id) == Some(Leaf::Weight) && quantised;
+        Arc::clone(if in_planes { &planes } else { &plain })
+    })
+}
+
+/// The same with every tensor where `memory` says.
+fn lowered_in(
+    paper: Paper,
+    graph: &Graph,
+    options: &LowerOptions,
+    memory: impl Fn(TensorId) -> Arc<dyn BufferType>,
+) -> Steps {
+    let nodes: Vec<NodeId> = graph.node_ids().collect();
+    let buffer_types: Vec<_> = graph.tensor_ids().map(|id| Some(memory(id))).collect();
     let escapes: Vec<bool> = graph.tensor_ids().map(|id| graph.outputs().contains(&id)).collect();
     let segment = Segment { graph, nodes: &nodes, buffer_types: &buffer_types, escapes: &escapes };
     paper.lower(&segment, options).unwrap()
@@ -181,6 +191,36 @@ fn many_tokens_go_to_tensor_cores_in_halves() {
     let rounded: Vec<usize> =
         steps.steps.iter().filter(|step| step.kernel == HALVES).map(|step| step.nodes.len()).collect();
     assert_eq!(rounded, [2, 0, 2, 1]);
+}
+
+#[test]
+fn weights_as_they_are_in_a_file_are_opened_for_many_tokens() {
+    let graph = layer(40, DType::Q4_0);
+    let paper = Paper::new(LARGE);
+    let plain: Arc<dyn BufferType> = Arc::clone(&paper.plain[0]);
+    let steps = lowered_in(paper, &graph, &LowerOptions::default(), |_| Arc::clone(&plain));
+    let count = |kernel| kernels(&steps).into_iter().filter(|known| *known == kernel).count();
+    assert_eq!((count(OPENED), count(TILES), count(HALVES)), (7, 7, 4));
+    let opened = steps.temporaries.iter().find(|value| value.name == "down in halves").unwrap();
+    assert_eq!(opened.bytes, 512 * 256 * 2);
+}
+
+#[test]
+fn only_products_of_many_rows_are_wanted_with_weights_that_lie_elsewhere() {
+    let paper = Paper::new(LARGE);
+    let wants = |dtype: DType, tokens: u64| {
+        let graph = layer(tokens, dtype);
+        let node = graph.nodes().iter().find(|node| node.op == Op::MulMat).unwrap();
+        let operand = |id: &TensorId| Operand { desc: &graph.tensor(*id).desc, buffer_type: None };
+        let inputs: Vec<Operand<'_>> = node.inputs.iter().map(operand).collect();
+        let query = NodeQuery { op: &node.op, inputs: &inputs, output: operand(&node.output) };
+        paper.supports(&query) == Support::Yes { wants_offload: true }
+    };
+    for dtype in [DType::Q4_0, DType::Q6_K, DType::F16] {
+        assert!(wants(dtype, 512) && wants(dtype, 32), "{dtype}");
+        assert!(!wants(dtype, 31) && !wants(dtype, 1), "{dtype}");
+    }
+    assert!(!wants(DType::F32, 512));
 }
 
 #[test]

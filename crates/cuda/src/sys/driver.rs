@@ -40,6 +40,7 @@ pub(crate) enum Attribute {
 const NON_BLOCKING: c_uint = 1;
 const NO_TIMING: c_uint = 2;
 const HOST_MAPPED: c_uint = 3; // portable, mapped
+const HOST_READ_ONLY: c_uint = 9; // portable, read only
 const MOST_DYNAMIC_SHARED: i32 = 8;
 const RELAXED_CAPTURE: i32 = 2;
 /// The driver's number for want of memory.
@@ -92,6 +93,8 @@ functions!(Table of "the NVIDIA driver" {
     memory_free = "cuMemFree_v2" (DevicePtr);
     host_alloc = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
     host_free = "cuMemFreeHost" (*mut c_void);
+    host_register = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+    host_unregister = "cuMemHostUnregister" (*mut c_void);
     host_pointer = "cuMemHostGetDevicePointer_v2" (*mut DevicePtr, *mut c_void, c_uint);
     device_to_host_async = "cuMemcpyDtoHAsync_v2" (*mut c_void, DevicePtr, usize, Stream);
     host_to_device_async = "cuMemcpyHtoDAsync_v2" (DevicePtr, *const c_void, usize, Stream);
@@ -237,6 +240,19 @@ impl Driver {
 
     pub(crate) fn free_host(&self, place: *mut u8) {
         let _ = call!(self, host_free(place.cast()));
+    }
+
+    /// Keeps pages of the host that nobody writes where they are, so that the card reads them itself.
+    ///
+    /// # Safety
+    /// The memory must live until it is let go again.
+    pub(crate) unsafe fn pin(&self, place: *mut u8, bytes: u64) -> Result<(), Error> {
+        call!(self, host_register(place.cast(), bytes as usize, HOST_READ_ONLY))
+    }
+
+    /// Lets pages go.
+    pub(crate) fn unpin(&self, address: usize) {
+        let _ = call!(self, host_unregister(std::ptr::without_provenance_mut(address)));
     }
 
     /// # Safety

@@ -3,7 +3,6 @@
 use std::mem;
 use std::time::Instant;
 
-use orlop_alloc::Externals;
 use orlop_backend::RunOptions;
 use orlop_graph::TensorId;
 use orlop_sched::PlanId;
@@ -182,7 +181,7 @@ impl Engine {
             return Ok(Some(ready.clone()));
         }
         let drawn = self.blueprint.draw_shape(shape)?;
-        let externals = Externals::by_name(&drawn.graph, &self.kept.tensors);
+        let externals = self.externals(&drawn);
         let plan = match self.session.prepare_within(&drawn.graph, &externals) {
             Err(orlop_sched::Error::WouldGrow { .. }) if shape.tokens > 1 => return Ok(None),
             plan => plan?,

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
-use orlop_backend::Device;
+use orlop_backend::{Device, Link};
+use orlop_graph::Op;
 use orlop_llm::{Layout, LayoutWish, Settings};
-use orlop_sched::Machine;
+use orlop_sched::{Machine, Why};
 use orlop_testkit::devices::TestDevice;
 
 use crate::arches::{exact, made};
@@ -69,5 +70,40 @@ fn the_last_layers_go_to_the_first_device() {
         let mut engine = load(&model, &machine, &settings);
         assert_eq!(engine.memory().layers[0], count);
         assert_eq!(greedy(&mut engine, &tokens, 8), expected, "{count} layers");
+    }
+}
+
+/// Layers lie on the CPU in its own layout, and a device beside it that is much faster takes what a batch computes with
+/// them: it gets the weights from the file, keeps none of them.
+#[test]
+fn a_fast_device_computes_batches_with_weights_that_lie_elsewhere() {
+    let fast = Link { bytes_per_second: 1e15, latency_seconds: 0.0 };
+    // By the numbers, nothing should be brought over this one.
+    let slow = Link { bytes_per_second: 1.0, latency_seconds: 1.0 };
+    let (model, tokens, _) = reference("llama-dense.Q4_0");
+    let expected = rows(&mut load(&model, &one_cpu(), &exact()), &tokens);
+    let layers = model.config().layers.len();
+    for (link, streams) in [(fast, true), (slow, false)] {
+        let device = TestDevice::builder(cpu("kernels", 1)).name("a").asynchronous(true).wants_offload(true);
+        let device = device.flops(1e18).bytes_per_second(1e18).host_link(link).build();
+        let machine = Machine::new(vec![device as Arc<dyn Device>, cpu("cpu", 1)]).unwrap();
+        let [first, last] = ["a", "cpu"].map(|name| machine.find(name).unwrap());
+        let layout = Layout::all_on(first, layers).with_layers(0..layers, 1, last);
+        let settings = Settings { layout: LayoutWish::Exactly(layout), ..exact() };
+        let mut engine = load(&model, &machine, &settings);
+        let (graph, planned) = engine.blueprint().planned_batch().unwrap();
+        let products = graph.node_ids().filter(|id| graph.node(*id).op == Op::MulMat);
+        let why = |id| planned.placement().node(id).why;
+        let wanted = products.filter(|id| matches!(why(*id), Why::Offloaded(_))).count();
+        // q, k, v, o, gate, up and down.
+        assert_eq!(wanted, if streams { 7 * layers } else { 0 });
+        let resident = planned.resident_bytes(first);
+        assert!(resident < 64 << 10, "{resident} bytes of weights stay");
+        engine.check_races().unwrap();
+        for again in [false, true] {
+            engine.truncate(0);
+            assert!(nmse(&rows(&mut engine, &tokens), &expected) < 1e-9, "streams {streams}, again {again}");
+        }
+        assert_eq!(engine.memory(), engine.blueprint().forecast().unwrap());
     }
 }

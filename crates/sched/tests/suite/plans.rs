@@ -252,3 +252,36 @@ fn data_that_was_lost_with_a_device_is_named() {
     assert_eq!(session.recover().unwrap_err(), named);
     assert_eq!(session.machine().devices().len(), 2, "as it was");
 }
+
+/// Weights that are to be brought in every run: each comes while the split before the one that reads it is computed.
+#[test]
+fn weights_that_do_not_stay_come_one_split_ahead() {
+    let devices = [private("g").wants_offload(true).build(), private("c").build()];
+    let machine = machine(&devices);
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[64]);
+    let weights: Vec<TensorId> = (0..4).map(|n| b.weight(&format!("w{n}"), DType::F32, &[64])).collect();
+    let y = weights.iter().fold(x, |y, w| b.add(y, *w));
+    b.output(y);
+    let graph = Arc::new(b.build().unwrap());
+    let given: Vec<_> = weights.iter().map(|w| (*w, stored(&*devices[1], &graph, *w, &[1.0; 64]))).collect();
+    let given = externals(&given);
+    let options = SessionOptions { keep_brought: false, ..SessionOptions::default() };
+    let all = wishes(&graph, &given);
+    let placement = place_by_rules(&graph, &machine, &all).unwrap();
+    let planned = Planned::new(&graph, &machine, &all, placement, &options).unwrap();
+    let g = machine.find("g").unwrap();
+    assert_eq!(planned.resident_bytes(g), 0);
+    let brought: Vec<usize> = planned.schedule().copies.iter().map(|copy| copy.split).collect();
+    assert_eq!(brought, [0, 0, 1, 2]);
+    // Room for what is computed with and for the next.
+    assert_eq!(planned.memory_plan(&machine, g).total(), 3 * 256);
+    let mut session = Session::new(machine, options).unwrap();
+    let plan = session.prepare(&graph, &given).unwrap();
+    session.check_races(plan).unwrap();
+    for run_number in 0..3 {
+        set(&mut session, plan, x, &[run_number as f32; 64]);
+        run(&mut session, plan);
+        assert_eq!(get(&session, plan, y, 64), [run_number as f32 + 4.0; 64]);
+    }
+}

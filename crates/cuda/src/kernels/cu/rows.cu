@@ -146,6 +146,26 @@ extern "C" __global__ void __launch_bounds__(1024) eights(const __grid_constant_
     }
 }
 
+struct Opened {
+    u64 x, y;
+    i64 elements;
+    int dtype, block, bytes, gap;  // elements and bytes of a block
+};
+
+// Blocks as they are in files become halves, eight elements a thread at a time.
+extern "C" __global__ void __launch_bounds__(256) opened(const __grid_constant__ Opened t) {
+    let_others_begin();
+    wait_for_others();
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < t.elements / 8; i += (i64)gridDim.x * blockDim.x) {
+        const u8* block = (const u8*)t.x + 8 * i / t.block * t.bytes;
+        int at = 8 * i % t.block;
+        u32 words[4];
+        for (int j = 0; j < 4; j++)
+            words[j] = floats_to_halves(block_element(t.dtype, block, at + 2 * j), block_element(t.dtype, block, at + 2 * j + 1));
+        ((uint4*)t.y)[i] = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
 struct Job {
     u64 x, y, indices;
     i64 x_head, x_token;  // bytes

@@ -11,6 +11,7 @@ struct Tiles {
     u64 x, scales, add, y;
     i64 add_row, y_row;  // bytes from row to row; `add_row` 0 for one row that all share
     int m, n, k;
+    int fresh;           // the kernel before writes the weights
 };
 
 #define BM 128
@@ -145,6 +146,7 @@ void store_piece(const Piece& piece, bool inside, u8* tile, int row, int half) {
 
 extern "C" __global__ void __launch_bounds__(THREADS) tile_product(const __grid_constant__ Tiles t) {
     let_others_begin();
+    if (t.fresh) wait_for_others();
     u8* left = (u8*)(((u64)memory + 1023) & ~1023ull);  // three stages of weights
     u8* right = left + 3 * STAGE;                       // three of activations
     int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
