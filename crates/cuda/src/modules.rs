@@ -27,6 +27,8 @@ pub(crate) enum Source {
     Vector,
     /// Products with many, in halves.
     Tiles,
+    /// The same, by warps in groups.
+    Groups,
     /// Products with many, in 8 bits.
     Eights,
     /// Attention of one token.
@@ -37,11 +39,12 @@ pub(crate) enum Source {
 
 impl Source {
     #[cfg(test)]
-    pub(crate) const ALL: [Source; 7] = [
+    pub(crate) const ALL: [Source; 8] = [
         Source::General,
         Source::Rows,
         Source::Vector,
         Source::Tiles,
+        Source::Groups,
         Source::Eights,
         Source::Decode,
         Source::Prompt,
@@ -53,6 +56,7 @@ impl Source {
             Source::Rows => "rows",
             Source::Vector => "vector",
             Source::Tiles => "tiles",
+            Source::Groups => "groups",
             Source::Eights => "eights",
             Source::Decode => "decode",
             Source::Prompt => "prompt",
@@ -66,6 +70,7 @@ impl Source {
             Source::Rows => include_str!("kernels/cu/rows.cu"),
             Source::Vector => include_str!("kernels/cu/vector.cu"),
             Source::Tiles => include_str!("kernels/cu/tiles.cu"),
+            Source::Groups => include_str!("kernels/cu/groups.cu"),
             Source::Eights => include_str!("kernels/cu/eights.cu"),
             Source::Decode => include_str!("kernels/cu/decode.cu"),
             Source::Prompt => include_str!("kernels/cu/prompt.cu"),
@@ -106,6 +111,11 @@ impl Modules {
     pub(crate) fn new(context: &Arc<Context>, nvrtc: Nvrtc, arch: String, options: &CudaOptions) -> Modules {
         let (context, options) = (Arc::clone(context), options.clone());
         Modules { context, nvrtc, arch, options, loaded: Mutex::new(HashMap::new()) }
+    }
+
+    /// Whether warps of the card work in groups on its tensor cores.
+    pub(crate) fn has_warp_groups(&self) -> bool {
+        self.arch == "sm_90a"
     }
 
     /// A kernel that may use so much shared memory.

@@ -6,10 +6,8 @@ use super::rotate::{OneToken, Rotation, TurnParameter};
 use super::{DECODE, Launch, PROMPT, Site, Spread, misfit, wide_rows};
 use crate::modules::{Source, Variant};
 
-/// Rows of a cache for which one block is enough, and how many it takes at most.
-const SPLIT_ROWS: [u64; 2] = [128, 1024];
-/// Blocks that keep a card busy.
-const ENOUGH_BLOCKS: u64 = 256;
+/// Rows of a cache for which one block is enough.
+const SPLIT_ROWS: u64 = 512;
 /// Longest heads that registers have room for.
 const LONGEST_HEAD: u64 = 256;
 /// Most blocks that one head's rows are divided among.
@@ -53,10 +51,7 @@ pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -
         _ if head > LONGEST_HEAD || !head.is_multiple_of(16) => None,
         1 if matches!(k.dtype, DType::F16 | DType::BF16 | DType::F32) => {
             let seen = if window == 0 { k.extents[1] } else { k.extents[1].min(window.into()) };
-            let [few, many] = SPLIT_ROWS;
-            let blocks = heads / group(heads, k.extents[2]);
-            let splits = (seen / few).min(ENOUGH_BLOCKS / blocks.max(1)).max(seen / many);
-            let splits = splits.clamp(1, MOST_SPLITS);
+            let splits = (seen / SPLIT_ROWS).clamp(1, MOST_SPLITS);
             let scratch = if splits == 1 { 0 } else { heads * splits * (head + 2) * 4 };
             Some(AttentionPlan { kernel: DECODE, splits, scratch })
         }
@@ -66,11 +61,6 @@ pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -
         }
         _ => None,
     }
-}
-
-/// Heads that a block takes together: they share keys and values.
-fn group(heads: u64, kv_heads: u64) -> u64 {
-    [4, 2, 1].into_iter().find(|group| (heads / kv_heads.max(1)).is_multiple_of(*group)).unwrap_or(1)
 }
 
 /// Attention of one token that turns its own heads and writes its own row of the cache.
@@ -283,7 +273,7 @@ pub(super) fn attention(
         launches.push(site.launch(&variant, "prompt", spread, &parameter)?);
         return Ok(());
     }
-    let group = group(heads, kv_heads);
+    let group = [4, 2, 1].into_iter().find(|group| (heads / kv_heads).is_multiple_of(*group)).unwrap_or(1);
     let parameter = DecodeParameter {
         q: q_at?,
         k: k_at?,

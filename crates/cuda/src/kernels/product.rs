@@ -365,6 +365,8 @@ struct TilesParameter {
 /// Results of a block in each direction, and bytes of its shared memory.
 const TILE: u64 = 128;
 pub(crate) const TILE_SHARED: u32 = 6 * 32 * 1024 + 1024;
+/// The same where weights go to registers.
+const GROUPS_SHARED: u32 = 4 * 32 * 1024 + 1024;
 
 /// The type of the weights, and what a kernel of many rows is given.
 fn tiles_parameter(
@@ -407,10 +409,14 @@ fn tiles_parameter(
 pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
     // Both kinds of halves take as much room.
     let (dtype, parameter) = tiles_parameter(site, step, Rounding::Halves)?;
-    let variant = Variant { source: Source::Tiles, defines: vec![format!("WTYPE={}", dtype.gguf_id())] };
+    let (source, block, shared_bytes) = match site.modules.has_warp_groups() {
+        true => (Source::Groups, 256, GROUPS_SHARED),
+        false => (Source::Tiles, 512, TILE_SHARED),
+    };
+    let variant = Variant { source, defines: vec![format!("WTYPE={}", dtype.gguf_id())] };
     let blocks = |results: i32| (results as u32).div_ceil(TILE as u32);
     let grid = [blocks(parameter.m), blocks(parameter.n), 1];
-    let spread = Spread { grid, block: 512, shared_bytes: TILE_SHARED };
+    let spread = Spread { grid, block, shared_bytes };
     launches.push(site.launch(&variant, "tile_product", spread, &parameter)?);
     Ok(())
 }

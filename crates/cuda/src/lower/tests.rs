@@ -178,7 +178,7 @@ fn one_token_s_layer_is_five_steps() {
     assert_eq!(kernels(&steps), [VECTOR, DECODE, VECTOR, VECTOR, VECTOR]);
     // Attention to a long cache is divided, and its parts come together in planned memory.
     assert_eq!(steps.temporaries.len(), 1);
-    assert_eq!(steps.temporaries[0].bytes, 4 * 32 * (64 + 2) * 4);
+    assert_eq!(steps.temporaries[0].bytes, 4 * 8 * (64 + 2) * 4);
 }
 
 #[test]

@@ -81,12 +81,21 @@ float4 four_of(const Rounded& t, i64 row, int i, float factor) {
     return v;
 }
 
+// Four elements of a row as halves. Tensor cores take 16 elements at a time, of which a lane has pairs at 2 t and at 2 t + 8;
+// so that lanes can have eight neighbours of 32 in a row of weights, pairs stand here where their lane's are.
+void put_halves(u64 row, int i, u32 first, u32 second) {
+    u32* thirty_two = (u32*)row + i / 8 * 16;
+    int place = i % 2 * 8 + i % 8 / 2;
+    thirty_two[place] = first;
+    thirty_two[place + 4] = second;
+}
+
 // Rows as halves, each with the power of two that keeps it within their range.
 extern "C" __global__ void __launch_bounds__(1024) halves(const __grid_constant__ Rounded t) {
     let_others_begin();
     wait_for_others();
     for (i64 row = blockIdx.x; row < t.rows; row += gridDim.x) {
-        uint2* y = (uint2*)(t.y + row * t.k * 2);
+        u64 y = t.y + row * t.k * 2;
         float factor = row_factor(t, row);
         // Most rows fit at once: only those that do not are written anew.
         float largest = 0.0f, scale = 1.0f;
@@ -96,10 +105,10 @@ extern "C" __global__ void __launch_bounds__(1024) halves(const __grid_constant_
                 float4 v = four_of(t, row, i, factor);
                 largest = fmaxf(fmaxf(largest, fmaxf(fabsf(v.x), fabsf(v.y))), fmaxf(fabsf(v.z), fabsf(v.w)));
                 if (t.bfloat)
-                    y[i] = make_uint2(float_to_bfloat(v.x) | (u32)float_to_bfloat(v.y) << 16,
-                                      float_to_bfloat(v.z) | (u32)float_to_bfloat(v.w) << 16);
+                    put_halves(y, i, float_to_bfloat(v.x) | (u32)float_to_bfloat(v.y) << 16,
+                               float_to_bfloat(v.z) | (u32)float_to_bfloat(v.w) << 16);
                 else
-                    y[i] = make_uint2(floats_to_halves(v.x * inverse, v.y * inverse), floats_to_halves(v.z * inverse, v.w * inverse));
+                    put_halves(y, i, floats_to_halves(v.x * inverse, v.y * inverse), floats_to_halves(v.z * inverse, v.w * inverse));
             }
             if (pass == 1 || t.bfloat) break;
             largest = block_max(largest);

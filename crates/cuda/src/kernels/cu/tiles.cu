@@ -2,8 +2,8 @@
 // they go into shared memory; activations are halves already. 128 x 128 results a block, 128 elements at a time, which lie in
 // two tiles of 64.
 //
-// Weights are on their way to registers PIECES steps ahead, weights and activations come to shared memory one step ahead, and
-// tensor cores still work on the step before: so both have three places there.
+// Weights are on their way to registers PIECES steps ahead, weights and activations come to shared memory one step ahead. Both
+// have three places there. Elements of 32 stand in the order that `put_halves` gives them.
 
 struct Tiles {
     u64 w;
@@ -35,36 +35,6 @@ u32 swizzled(int row, int chunk) { return row * (BK * 2) + ((chunk ^ (row & 7)) 
 void copy_async(u32 to, u64 from, bool inside) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0));
 }
-
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define WARPGROUPS 1
-#else
-#define WARPGROUPS 0
-#endif
-
-#if WARPGROUPS
-// A tile whose rows of 128 bytes are swizzled, for tensor cores that read shared memory by themselves: address, distance of
-// groups of eight rows, kind of swizzle.
-u64 described(u32 at) { return (u64)(at >> 4 & 0x3fff) | (u64)1 << 16 | (u64)64 << 32 | (u64)1 << 62; }
-
-#if WTYPE == BF16
-#define HALF_TYPE "bf16"
-#else
-#define HALF_TYPE "f16"
-#endif
-// 64 x 64 sums of a group of four warps, 16 elements further.
-void multiply_tile(float* c, u64 a, u64 b) {
-    asm volatile("{\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32." HALF_TYPE "." HALF_TYPE " {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;\n}"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
-          "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]),
-          "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
-          "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-        : "l"(a), "l"(b));
-}
-#endif
 
 void load_matrix(u32* r, u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -124,22 +94,26 @@ void store_piece(const Piece& piece, bool inside, u8* tile, int row, int half) {
     if (!inside) {
         for (int i = 0; i < 4; i++) out[i] = make_uint4(0, 0, 0, 0);
     } else {
+        u32 pairs[16];
 #if FLOATS
-        for (int i = 0; i < 4; i++) out[i] = piece.raw[i];
+        for (int i = 0; i < 4; i++) {
+            pairs[4 * i] = piece.raw[i].x;
+            pairs[4 * i + 1] = piece.raw[i].y;
+            pairs[4 * i + 2] = piece.raw[i].z;
+            pairs[4 * i + 3] = piece.raw[i].w;
+        }
 #else
         Group g;
         open_group<WTYPE>(piece.raw, g);
-        for (int i = 0; i < 4; i++) {
-            float f = g.factor[i / 2], a = g.added[i / 2];
-            u32 factor = floats_to_halves(f, f), added = floats_to_halves(a, a), low, high, words[4];
-            for (int j = 0; j < 2; j++) {
-                codes_to_halves(g.code[2 * i + j], &low, &high);
-                words[2 * j] = fused_halves(low, factor, added);
-                words[2 * j + 1] = fused_halves(high, factor, added);
-            }
-            out[i] = make_uint4(words[0], words[1], words[2], words[3]);
+        for (int i = 0; i < 8; i++) {
+            float f = g.factor[i / 4], a = g.added[i / 4];
+            u32 factor = floats_to_halves(f, f), added = floats_to_halves(a, a), low, high;
+            codes_to_halves(g.code[i], &low, &high);
+            pairs[2 * i] = fused_halves(low, factor, added);
+            pairs[2 * i + 1] = fused_halves(high, factor, added);
         }
 #endif
+        for (int i = 0; i < 4; i++) out[i] = make_uint4(pairs[i], pairs[4 + i], pairs[8 + i], pairs[12 + i]);
     }
     for (int i = 0; i < 4; i++) *(uint4*)(tile + swizzled(row, half * 4 + i)) = out[i];
 }
@@ -178,13 +152,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile_product(const __grid_
         asm volatile("cp.async.commit_group;");
     };
 
-#if WARPGROUPS
-    float sums[32] = {};
-    int wm = warp / 4 % 2 * 64, wn = warp / 8 * 64;
-#else
     float sums[2][4][4] = {};
     int wm = warp % 4 * 32, wn = warp / 4 * 32;
-#endif
 #pragma unroll
     for (int p = 0; p < PIECES; p++)
         if (p < steps) load_left(pieces[p], p);
@@ -198,26 +167,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile_product(const __grid_
             int step = first + p;
             if (step >= steps) break;
             asm volatile("cp.async.wait_group 0;");
-#if WARPGROUPS
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
             __syncthreads();
             u32 a_tile = shared_address(left + step % 3 * STAGE), b_tile = shared_address(right + step % 3 * STAGE);
-#if WARPGROUPS
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-            u64 a = described(a_tile + wm * BK * 2), b = described(b_tile + wn * BK * 2);
-#pragma unroll
-            for (int k = 0; k < STEP / 16; k++) multiply_tile(sums, a + k / 4 * (TILE >> 4) + k % 4 * 2, b + k / 4 * (TILE >> 4) + k % 4 * 2);
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-#endif
             // Whoever is here knows that all have done with the step before the last, whose places are taken now.
             load_right(step + 1);
             Piece& next = pieces[(p + 1) % PIECES];
             if (step + 1 < steps) store_left(next, step + 1);
             if (step + 1 + PIECES < steps) load_left(next, step + 1 + PIECES);
-#if WARPGROUPS
-            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-#else
             for (int k = 0; k < STEP / 16; k++) {
                 u32 a[2][4], b[2][4], tile = k / 4 * TILE;
                 for (int m = 0; m < 2; m++) load_matrix(a[m], a_tile + tile + swizzled(wm + m * 16 + lane % 16, k % 4 * 2 + lane / 16));
@@ -226,31 +182,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile_product(const __grid_
                 for (int m = 0; m < 2; m++)
                     for (int n = 0; n < 4; n++) multiply(sums[m][n], a[m], b[n / 2] + n % 2 * 2);
             }
-#endif
         }
     }
-#if WARPGROUPS
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#endif
     auto put = [&](int line, int column, float sum, float scale) {
         if (line >= t.m) return;
         sum *= scale;
         if (t.add) sum += *(const float*)(t.add + column * t.add_row + line * 4);
         *(float*)(t.y + column * t.y_row + line * 4) = sum;
     };
-#if WARPGROUPS
-#pragma unroll
-    for (int i = 0; i < 32; i += 4) {
-#pragma unroll
-        for (int c = 0; c < 2; c++) {
-            int column = j0 + wn + i * 2 + lane % 4 * 2 + c, line = i0 + wm + warp % 4 * 16 + lane / 4;
-            if (column >= t.n) continue;
-            float scale = ((const float*)t.scales)[column];
-            put(line, column, sums[i + c], scale);
-            put(line + 8, column, sums[i + 2 + c], scale);
-        }
-    }
-#else
 #pragma unroll
     for (int n = 0; n < 4; n++) {
 #pragma unroll
@@ -264,5 +203,4 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile_product(const __grid_
                 for (int r = 0; r < 2; r++) put(i0 + wm + m * 16 + r * 8 + lane / 4, column, sums[m][n][r * 2 + c], scale);
         }
     }
-#endif
 }
