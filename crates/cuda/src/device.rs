@@ -72,6 +72,15 @@ struct Card {
     flops: f64,
 }
 
+/// Products of halves, summed in F32, that a multiprocessor's tensor cores do a clock.
+fn products_a_clock(capability: u32) -> f64 {
+    match capability {
+        80 => 1024.0,
+        81..90 => 512.0,
+        _ => 2048.0,
+    }
+}
+
 impl CudaDevice {
     fn open(driver: &Arc<Driver>, ordinal: i32, options: &CudaOptions) -> Result<Arc<CudaDevice>, Error> {
         let device = driver.device(ordinal)?;
@@ -101,8 +110,8 @@ impl CudaDevice {
             multiprocessors,
             shared: number(Attribute::SharedOfBlock)?,
             bytes_per_second,
-            // Products of halves on tensor cores: 1,024 a clock on a multiprocessor, and a product is two operations.
-            flops: 2.0 * 1024.0 * f64::from(multiprocessors) * clock,
+            // Products of halves on tensor cores a clock on a multiprocessor, and a product is two operations.
+            flops: 2.0 * products_a_clock(capability) * f64::from(multiprocessors) * clock,
         };
         let context = Context::new(Arc::clone(driver), device, &name)?;
         let modules = Modules::new(&context, Nvrtc::load(&options.libraries)?, arch, options);

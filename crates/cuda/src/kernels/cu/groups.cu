@@ -183,8 +183,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile_product(const __grid_
     Planes planes = planes_of(t.w, t.start);
     const u32 rows[2] = {(u32)min(i0, t.m - 1) * groups, (u32)min(i0 + 8, t.m - 1) * groups};
     Piece pieces[2];
+    Row row[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) load_piece(pieces[r], planes, rows[r], 0, groups);
+    auto open_rows = [&](int step) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            open_row(pieces[r], row[r]);
+            load_piece(pieces[r], planes, rows[r], step + 1, groups);
+        }
+    };
 
     // The thread's share of the activations: 16 bytes of every 16th row.
     int chunk = thread % 16, line = thread / 16;
@@ -203,42 +211,39 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile_product(const __grid_
     wait_for_others();
     load_right(0);
     load_right(1);
+    open_rows(0);
 
     float sums[64];  // the first products take no sums in
-    u32 a[4][2][4];
     for (int step = 0; step < steps; step++) {
         asm volatile("cp.async.wait_group 1;");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         // Whoever is here has done with the step before the last, whose place is taken next.
         __syncthreads();
         load_right(step + 2);
-        Row row[2];
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            open_row(pieces[r], row[r]);
-            load_piece(pieces[r], planes, rows[r], step + 1, groups);
-        }
         u64 b = described(shared_address(right + step % STAGES * STAGE));
 #pragma unroll
         for (int g = 0; g < 4; g++) {
-            // Registers of the step before are read no more.
-            asm volatile("wgmma.wait_group.sync.aligned 3;" ::: "memory");
+            // These are opened while the ones before are multiplied.
+            u32 a[2][4];
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 u32 first[2], second[2];
                 halves_of(row[r], g, first, second);
-                a[g][0][r] = first[0];
-                a[g][0][2 + r] = first[1];
-                a[g][1][r] = second[0];
-                a[g][1][2 + r] = second[1];
+                a[0][r] = first[0];
+                a[0][2 + r] = first[1];
+                a[1][r] = second[0];
+                a[1][2 + r] = second[1];
             }
+            if (g) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-            for (int half = 0; half < 2; half++) multiply(sums, a[g][half], b + g / 2 * (TILE >> 4) + (g % 2 * 2 + half) * 2, step + g + half);
+            for (int half = 0; half < 2; half++)
+                multiply(sums, a[half], b + g / 2 * (TILE >> 4) + (g % 2 * 2 + half) * 2, step + g + half);
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         }
+        open_rows(step + 1);
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     }
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
     for (int i = 0; i < 64; i += 4) {
 #pragma unroll
