@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Err(error) => return failed(&error.to_string()),
     };
     println!("{}", device.facts().description);
-    let tests: [(&str, Test); 11] = [
+    let tests: [(&str, Test); 12] = [
         ("conformance", |device| conforms(device, LowerOptions::default())),
         ("unfused", |device| conforms(device, LowerOptions { fusion: false, ..LowerOptions::default() })),
         ("exact", |device| {
@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         ("replay", checks::replays_compute_the_same),
         ("products", checks::fast_products_agree_with_the_reference),
         ("eights", checks::eight_bit_products_are_exact_but_for_that),
+        ("experts", checks::products_of_experts_agree_with_the_reference),
         ("attention", checks::fast_attention_agrees_with_the_reference),
         ("peers", checks::devices_copy_from_each_other),
         // Last: nothing runs on the card after it.

@@ -3,12 +3,14 @@
 //! Structures here are declared once more in the sources beside; both are plain data without gaps.
 
 mod attention;
+mod experts;
 mod general;
 mod product;
 mod rotate;
 mod rows;
 
 pub(crate) use attention::{AttentionPlan, RotatedAttention, attention_plan};
+pub(crate) use experts::experts_take;
 pub(crate) use general::has_kernel;
 pub(crate) use product::{
     TILE_SHARED, TileProduct, VectorProducts, opened_takes, suits_bringing, suits_eight_bits, tiles_take,
@@ -33,6 +35,8 @@ use crate::sys::{DevicePtr, Function};
 pub(crate) const SCALED_NORM: &str = "scaled_norm";
 /// Products with one row of activations.
 pub(crate) const VECTOR: &str = "vector_products";
+/// Products with experts' matrices, for each token some.
+pub(crate) const EXPERTS: &str = "expert_products";
 /// Activations rounded to halves, for products on tensor cores.
 pub(crate) const HALVES: &str = "halves";
 /// Activations rounded to 8 bits, for products on tensor cores.
@@ -110,6 +114,7 @@ pub(crate) fn launches(site: &Site<'_>, steps: &Steps) -> Result<Vec<Launch>, De
             OPENED => rows::opened(site, step, &mut launches)?,
             HALVES | EIGHTS => rows::round(site, step, &mut launches)?,
             VECTOR => product::vector(site, step, &mut launches)?,
+            EXPERTS => experts::experts(site, step, index, &mut launches)?,
             TILES => product::tiles(site, step, &mut launches)?,
             EIGHT_BIT => product::eight_bit(site, step, &mut launches)?,
             ROTATE => rotate::rotate(site, step, index, &mut launches)?,

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use orlop_backend::{Device, DeviceError, Layout, LowerOptions, Precision, Segment, Step, Steps, Value};
 use orlop_graph::{Node, NodeId, TensorId};
 
-use crate::kernels::{self, AttentionPlan, DECODE, EIGHT_BIT, TILE_SHARED, TILES, VECTOR};
+use crate::kernels::{self, AttentionPlan, DECODE, EIGHT_BIT, EXPERTS, TILE_SHARED, TILES, VECTOR};
 
 /// Steps in the making.
 pub(crate) struct Draft<'a> {
@@ -92,6 +92,8 @@ fn choose_products(draft: &mut Draft<'_>, tiles: bool) {
         let graph = draft.segment.graph;
         if kernels::vector_takes(graph, node, in_planes) {
             draft.steps[index].kernel = VECTOR.into();
+        } else if kernels::experts_take(graph, node, in_planes) {
+            draft.steps[index].kernel = EXPERTS.into();
         } else if fast && kernels::tiles_take(graph, node, in_planes) {
             let [matrix, x] = [node.inputs[0], node.inputs[1]].map(|id| &graph.tensor(id).desc);
             let eights = kernels::suits_eight_bits(matrix.dtype, x.extents[1]);

@@ -210,6 +210,32 @@ pub(super) fn eight_bit_products_are_exact_but_for_that(device: &Arc<dyn Device>
     failures
 }
 
+/// Products with experts' matrices, of one token and of several, with activations of their own or shared.
+pub(super) fn products_of_experts_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec<String> {
+    let mut failures = Vec::new();
+    for dtype in TYPES.into_iter().chain([DType::F32]) {
+        for (k, m, experts, used, inputs, tokens) in [(512, 96, 8, 3, 1, 1), (256, 70, 4, 2, 2, 5)] {
+            let mut b = GraphBuilder::new();
+            let w = b.weight("w", dtype, &[k, m, experts]);
+            let x = b.input("x", DType::F32, &[k, inputs, tokens]);
+            let ids = b.input("ids", DType::I32, &[used, tokens]);
+            let y = b.node(Op::MulMatId, &[w, x, ids]);
+            b.output(y);
+            let graph = Arc::new(b.build().unwrap());
+            let chosen: Vec<i32> = (0..used * tokens).map(|slot| (slot * 5 % experts) as i32).collect();
+            let count = (k * inputs * tokens) as usize;
+            let feeds: Feeds = vec![
+                (w, weights(dtype, k + m, k, m * experts)),
+                (x, f32_bytes(&numbers(k, count))),
+                (ids, i32_bytes(&chosen)),
+            ];
+            let name = format!("{dtype} {k} x {m}, {used} of {experts} experts, {tokens} tokens");
+            failures.extend(compare(&name, (device, Role::Weight), &graph, &feeds, 1e-4));
+        }
+    }
+    failures
+}
+
 /// Rotation, caches and attention, of one token and of many, at several lengths.
 pub(super) fn fast_attention_agrees_with_the_reference(device: &Arc<dyn Device>) -> Vec<String> {
     let mut failures = Vec::new();

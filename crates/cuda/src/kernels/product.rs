@@ -2,6 +2,7 @@ use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Precision, Step};
 use orlop_graph::{DType, Gate, Graph, Leaf, Node, NodeId, Op, TensorDesc, TensorId};
 
+use super::experts::ExpertsParameter;
 use super::rows::{Rounding, ScaledNorm};
 use super::{Launch, Site, Spread, misfit, wide_rows};
 use crate::modules::{Source, Variant};
@@ -12,14 +13,14 @@ pub(crate) const MOST_PARTS: usize = 4;
 /// Warps of a multiprocessor for the vector kernel. One block has them all, as every block rounds the activations anew.
 const WARPS: u64 = 32;
 /// Warps of a block where there are not rows for all: so that more multiprocessors have some.
-const FEW_WARPS: u64 = 8;
+pub(super) const FEW_WARPS: u64 = 8;
 /// Rows of activations up to which the bytes of weights are what products cost.
 const FEW_ROWS: u64 = 16;
 const FEW_ROWS_OF_BYTES: u64 = 64;
 /// Rows of activations from which on opening weights costs less than it saves.
 const MANY_ROWS: u64 = 32;
 /// Most bytes of activations that a block of it keeps.
-const MOST_SHARED: u64 = 96 << 10;
+pub(super) const MOST_SHARED: u64 = 96 << 10;
 
 /// Products with one row of activations, in one launch.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +48,7 @@ fn has_planes(desc: &TensorDesc) -> bool {
 }
 
 /// Whether weights in blocks are used in planes; others cannot be read quickly.
-fn readable(desc: &TensorDesc, in_planes: bool) -> bool {
+pub(super) fn readable(desc: &TensorDesc, in_planes: bool) -> bool {
     match desc.dtype {
         DType::F32 | DType::F16 | DType::BF16 => desc.extents[0].is_multiple_of(8) && desc.is_contiguous(),
         _ => in_planes && has_planes(desc),
@@ -210,27 +211,28 @@ impl VectorProducts {
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct PartParameter {
-    w: u64,
-    starts: [u64; 4],
-    add: u64,
-    y: u64,
-    rows: i32,
-    first: i32,
+pub(super) struct PartParameter {
+    pub(super) w: u64,
+    pub(super) starts: [u64; 4],
+    pub(super) add: u64,
+    pub(super) y: u64,
+    pub(super) rows: i32,
+    pub(super) first: i32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct VectorParameter {
-    parts: [PartParameter; MOST_PARTS],
-    x: u64,
+pub(super) struct VectorParameter {
+    pub(super) parts: [PartParameter; MOST_PARTS],
+    pub(super) x: u64,
     norm: u64,
     eps: f32,
-    k: i32,
-    count: i32,
-    rows: i32,
+    pub(super) k: i32,
+    pub(super) count: i32,
+    pub(super) rows: i32,
     gate: i32,
     gap: u32,
+    pub(super) experts: ExpertsParameter,
 }
 
 /// The number of a gated function in kernels.
@@ -303,6 +305,7 @@ pub(super) fn vector(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -
             format!("EXACT={}", u8::from(exact)),
             format!("PAIR={}", u8::from(products.gate.is_some())),
             format!("WARPS={warps}"),
+            "EXPERTS=0".to_owned(),
         ],
     };
     let parameter = VectorParameter {
@@ -315,13 +318,17 @@ pub(super) fn vector(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -
         rows: rows as i32,
         gate: products.gate.and_then(|(gate, _)| gate_number(gate)).unwrap_or(0),
         gap: 0,
+        experts: ExpertsParameter::zeroed(),
     };
-    let rounded = dtype.is_quantized() && !exact;
-    // Rounded: a byte an element, and up to four numbers for 32.
-    let shared = if rounded { k + k / 32 * 16 } else { k * 4 };
-    let spread = Spread { shared_bytes: shared as u32, ..Spread::new(blocks, 32 * warps as u32) };
+    let shared_bytes = vector_shared(dtype, k, exact);
+    let spread = Spread { shared_bytes, ..Spread::new(blocks, 32 * warps as u32) };
     launches.push(site.launch(&variant, "vector_product", spread, &parameter)?);
     Ok(())
+}
+
+/// Bytes of activations in a block's shared memory. Rounded: a byte an element, and up to four numbers for 32.
+pub(super) fn vector_shared(dtype: DType, k: u64, exact: bool) -> u32 {
+    (if dtype.is_quantized() && !exact { k + k / 32 * 16 } else { k * 4 }) as u32
 }
 
 /// A product with many rows of activations, and what is added to it.

@@ -11,7 +11,7 @@ use orlop_graph::{
 };
 
 use super::lower;
-use crate::kernels::{DECODE, HALVES, OPENED, PROMPT, ROTATE, TILE_SHARED, TILES, VECTOR};
+use crate::kernels::{DECODE, EXPERTS, HALVES, OPENED, PROMPT, ROTATE, TILE_SHARED, TILES, VECTOR};
 use crate::planes::Planes;
 use crate::supports::supports;
 
@@ -191,6 +191,18 @@ fn many_tokens_go_to_tensor_cores_in_halves() {
     let rounded: Vec<usize> =
         steps.steps.iter().filter(|step| step.kernel == HALVES).map(|step| step.nodes.len()).collect();
     assert_eq!(rounded, [2, 0, 2, 1]);
+}
+
+#[test]
+fn experts_have_a_kernel_of_their_own() {
+    let mut b = GraphBuilder::new();
+    let w = b.weight("w", DType::Q4_K, &[256, 64, 8]);
+    let x = b.input("x", DType::F32, &[256, 1, 3]);
+    let ids = b.input("ids", DType::I32, &[2, 3]);
+    let y = b.node(Op::MulMatId, &[w, x, ids]);
+    b.output(y);
+    let graph = b.build().unwrap();
+    assert_eq!(kernels(&lowered(&graph, &LowerOptions::default())), [EXPERTS]);
 }
 
 #[test]

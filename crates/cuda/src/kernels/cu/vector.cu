@@ -1,6 +1,7 @@
 // Products of matrices with one row of activations, at the speed of memory. Compiled for one type of weights (WTYPE), for
 // ROWS results of a warp at a time, with activations rounded to 8 bits or not (EXACT), of one matrix or of two whose results
-// go into one gated function (PAIR), by blocks of WARPS warps.
+// go into one gated function (PAIR), by blocks of WARPS warps. Or (EXPERTS) of one of many matrices, which a number tells for
+// each row of results.
 //
 // Every block rounds the activations, normed before if that is asked for, into its own shared memory: that is less work than
 // another kernel and its way through memory. Meanwhile the first weights are on their way.
@@ -16,7 +17,12 @@ struct Vector {
     Part part[4];
     u64 x, norm;      // `norm` are factors, if the activations are normed first
     float eps;
-    int k, parts, rows, gate;
+    int k, parts, rows, gate, gap;
+    // Of experts: their numbers, and how many there are; rows of activations of a token, and of results.
+    int experts, step;
+    u64 ids, marks;
+    i64 ids_token, x_row, x_token, y_row, y_token;  // bytes
+    int inputs, used;
 };
 
 #define FLOATS (WTYPE == F32 || WTYPE == F16 || WTYPE == BF16)
@@ -149,8 +155,8 @@ __shared__ float squares[WARPS];
 
 // Brings the activations into shared memory, eight a thread at a time. Where they are normed, only with the norm's factors:
 // what all of them are divided by is known when all have been seen, and the results are divided by it in the end.
-void prepare(const Vector& v, int units) {
-    const float4* x = (const float4*)v.x;
+void prepare(const Vector& v, u64 own_x, int units) {
+    const float4* x = (const float4*)own_x;
     const float4* norm = (const float4*)v.norm;
     int eights = v.k / 8, lane = threadIdx.x % 32;
     float sum_of_squares = 0.0f;
@@ -217,12 +223,26 @@ float norm_factor(const Vector& v) {
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) vector_product(const __grid_constant__ Vector v) {
     let_others_begin();
     const int units = v.k / UNIT, lane = threadIdx.x % 32;
+#if EXPERTS
+    wait_for_others();
+    int slot = blockIdx.y % v.used, token = blockIdx.y / v.used;
+    int expert = ((const int*)(v.ids + token * v.ids_token))[slot];
+    if (expert < 0 || expert >= v.experts) {
+        if (blockIdx.x == 0 && threadIdx.x == 0) mark(v.marks, v.step, expert, v.experts);
+        return;
+    }
+    const u64 own_x = v.x + slot % v.inputs * v.x_row + token * v.x_token, own_y = v.part[0].y + slot * v.y_row + token * v.y_token;
+    const u32 own_rows = (u32)expert * v.rows;
+#else
+    const u64 own_x = v.x;
+    const u32 own_rows = 0;
+#endif
     int row = (blockIdx.x * WARPS + threadIdx.x / 32) * ROWS;
     bool ready = false;
     float factor = 1.0f;
     if (row >= v.rows) {
         wait_for_others();
-        prepare(v, units);
+        prepare(v, own_x, units);
         return;
     }
     for (; row < v.rows; row += gridDim.x * WARPS * ROWS) {
@@ -234,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) ve
         for (int p = 0; p < 1 + PAIR; p++) planes[p] = planes_of(v.part[number + p].w, v.part[number + p].start);
         u32 base[ROWS];
 #pragma unroll
-        for (int n = 0; n < ROWS; n++) base[n] = (u32)(min(row + n, v.rows - 1) - (PAIR ? 0 : part.first)) * units + lane;
+        for (int n = 0; n < ROWS; n++) base[n] = (own_rows + min(row + n, v.rows - 1) - (PAIR ? 0 : part.first)) * units + lane;
         float sums[TOGETHER] = {};
         Piece pieces[DEEP][TOGETHER];
         int unit = 0;
@@ -250,7 +270,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) ve
             if (!ready) {
                 // Everything above is weights, which nobody writes.
                 wait_for_others();
-                prepare(v, units);
+                prepare(v, own_x, units);
                 if (v.norm) factor = norm_factor(v);
                 ready = true;
             }
@@ -275,7 +295,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) ve
 #pragma unroll
         for (int n = 0; n < TOGETHER; n++) sums[n] = warp_sum(sums[n]) * factor;
         if (lane) continue;
-#if PAIR
+#if EXPERTS
+#pragma unroll
+        for (int n = 0; n < ROWS; n++)
+            if (row + n < v.rows) ((float*)own_y)[row + n] = sums[n];
+#elif PAIR
 #pragma unroll
         for (int n = 0; n < ROWS; n++)
             if (row + n < v.rows) ((float*)v.part[0].y)[row + n] = gate_function(v.gate, sums[2 * n]) * sums[2 * n + 1];
