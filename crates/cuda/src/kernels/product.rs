@@ -14,8 +14,8 @@ pub(crate) const MOST_PARTS: usize = 4;
 const WARPS: u64 = 32;
 /// Warps of a block where there are not rows for all: so that more multiprocessors have some.
 pub(super) const FEW_WARPS: u64 = 8;
-/// Rows of activations up to which the bytes of weights are what products cost.
-const FEW_ROWS: u64 = 16;
+/// Rows of activations up to which products cost what one costs: a few sequences that go on side by side.
+const FEW_ROWS: u64 = 4;
 const FEW_ROWS_OF_BYTES: u64 = 64;
 /// Rows of activations from which on opening weights costs less than it saves.
 const MANY_ROWS: u64 = 32;
