@@ -28,7 +28,7 @@ const PIECES: u64 = 32;
 const BUNDLE: usize = 8;
 /// Bytes of KV rows that are brought into the cache at a time, about.
 const CACHED: u64 = 192 << 10;
-/// KV rows in a part, at least, where there are many.
+/// KV rows in a part, at least, where there are many; half of that where there are fewer.
 const PART: u64 = 256;
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {

@@ -65,26 +65,6 @@ void multiply(float* c, const u32* a, u64 b, int more) {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
 }
 
-u32 fused_halves(u32 x, u32 factor, u32 added) {
-    u32 y;
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(factor), "r"(added));
-    return y;
-}
-u32 minus_halves(u32 x, u32 z) {
-    u32 y;
-    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(z));
-    return y;
-}
-
-// Four codes in bytes as four halves, exactly: 1024 + code is a half whose lower bits are the code. Signed ones are moved
-// by 128 first.
-void codes_to_halves(u32 codes, u32* low, u32* high) {
-    u32 moved = SIGNED ? codes ^ 0x80808080 : codes;
-    const u32 offset = SIGNED ? 0x64806480 : 0x64006400;  // 1152, 1024
-    *low = minus_halves(__byte_perm(moved, 0x64646464, 0x4140), offset);
-    *high = minus_halves(__byte_perm(moved, 0x64646464, 0x4342), offset);
-}
-
 // What a lane brings of a row for a step: its eight of every 32 elements, or one block of 32 of four.
 struct Piece {
 #if FLOATS
@@ -163,10 +143,10 @@ void halves_of(const Row& row, int g, u32* first, u32* second) {
     second[0] = row.eight[g].z; second[1] = row.eight[g].w;
 #else
     u32 factor = __byte_perm(row.scale[g], 0, 0x1010), added = __byte_perm(row.scale[g], 0, 0x3232), low, high;
-    codes_to_halves(row.first[g], &low, &high);
+    codes_to_halves<SIGNED>(row.first[g], &low, &high);
     first[0] = fused_halves(low, factor, added);
     first[1] = fused_halves(high, factor, added);
-    codes_to_halves(row.second[g], &low, &high);
+    codes_to_halves<SIGNED>(row.second[g], &low, &high);
     second[0] = fused_halves(low, factor, added);
     second[1] = fused_halves(high, factor, added);
 #endif

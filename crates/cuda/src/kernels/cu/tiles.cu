@@ -51,26 +51,6 @@ void multiply(float* c, const u32* a, const u32* b) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-u32 fused_halves(u32 x, u32 factor, u32 added) {
-    u32 y;
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(factor), "r"(added));
-    return y;
-}
-u32 minus_halves(u32 x, u32 z) {
-    u32 y;
-    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(z));
-    return y;
-}
-
-// Four codes in bytes as four halves, exactly: 1024 + code is a half whose lower bits are the code. Signed ones are moved
-// by 128 first.
-void codes_to_halves(u32 codes, u32* low, u32* high) {
-    u32 moved = SIGNED ? codes ^ 0x80808080 : codes;
-    const u32 offset = SIGNED ? 0x64806480 : 0x64006400;  // 1152, 1024
-    *low = minus_halves(__byte_perm(moved, 0x64646464, 0x4140), offset);
-    *high = minus_halves(__byte_perm(moved, 0x64646464, 0x4342), offset);
-}
-
 // What a thread brings of the weights: 32 elements of a row.
 struct Piece {
 #if FLOATS
@@ -108,7 +88,7 @@ void store_piece(const Piece& piece, bool inside, u8* tile, int row, int half) {
         for (int i = 0; i < 8; i++) {
             float f = g.factor[i / 4], a = g.added[i / 4];
             u32 factor = floats_to_halves(f, f), added = floats_to_halves(a, a), low, high;
-            codes_to_halves(g.code[i], &low, &high);
+            codes_to_halves<SIGNED>(g.code[i], &low, &high);
             pairs[2 * i] = fused_halves(low, factor, added);
             pairs[2 * i + 1] = fused_halves(high, factor, added);
         }
