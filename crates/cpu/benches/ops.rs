@@ -79,17 +79,24 @@ impl Bench {
         for threads in [1, 2] {
             let device: Arc<dyn Device> = CpuDevice::new(Pool::new(threads).unwrap());
             let host = Arc::clone(&device.buffer_types(Role::Arena)[0]);
-            let place = |bytes: u64| Slot { buffer: Arc::clone(&host).allocate(bytes).unwrap(), offset: 0 };
+            // One buffer for all leafs, as caches of layers have it.
+            let all = graph.tensors().iter().map(|tensor| tensor.desc.bytes().next_multiple_of(64)).sum();
+            let buffer = Arc::clone(&host).allocate(all).unwrap();
+            let used = std::cell::Cell::new(0);
+            let place = |bytes: u64| {
+                let offset = used.replace(used.get() + bytes.next_multiple_of(64));
+                Slot { buffer: Arc::clone(&buffer), offset }
+            };
             let mut slots: Vec<Slot> = Vec::new();
             for id in graph.tensor_ids() {
                 let tensor = graph.tensor(id);
                 let slot = match slots.get(tensor.storage.root.index()) {
-                    Some(root) => Slot { offset: tensor.storage.offset, ..root.clone() },
+                    Some(root) => Slot { offset: root.offset + tensor.storage.offset, ..root.clone() },
                     None => place(tensor.desc.bytes()),
                 };
                 if let Some(feed) = self.feeds.get(&id.index()) {
                     let claim = Claim::take(&*slot.buffer, AccessKind::Write).unwrap();
-                    slot.buffer.write(&claim, 0, &feed.bytes()).unwrap();
+                    slot.buffer.write(&claim, slot.offset, &feed.bytes()).unwrap();
                 }
                 slots.push(slot);
             }
@@ -99,7 +106,8 @@ impl Bench {
             let segment = Segment { graph: &graph, nodes: &nodes, buffer_types: &types, escapes: &escapes };
             let options = LowerOptions { max_threads: threads, ..LowerOptions::default() };
             let steps = device.lower(&segment, &options).unwrap();
-            let temporaries = steps.temporaries.iter().map(|temporary| place(temporary.bytes)).collect();
+            let beside = |bytes: u64| Slot { buffer: Arc::clone(&host).allocate(bytes).unwrap(), offset: 0 };
+            let temporaries = steps.temporaries.iter().map(|temporary| beside(temporary.bytes)).collect();
             let tensors = graph.tensor_ids().zip(slots.iter().cloned()).collect();
             let bindings = Bindings { graph: Arc::clone(&graph), tensors, temporaries };
             let program = device.compile(&steps, &bindings).unwrap();
@@ -193,19 +201,44 @@ fn bytes(dtype: DType, elements: u64) -> u64 {
     elements / dtype.block_elements() * dtype.block_bytes()
 }
 
-/// `tokens` queries after a context, so that the last of them sees `depth` rows.
-fn attention(dtype: DType, [heads, kv_heads, dim]: [u64; 3], tokens: u64, depth: u64) {
+/// How the rows of K and V lie.
+#[derive(Clone, Copy, Debug)]
+enum Rows {
+    /// All of a head one after the other.
+    ByHead,
+    /// Those of all heads side by side, token by token.
+    ByToken,
+}
+
+/// `tokens` queries after a context, so that the last of them sees `depth` rows, with the caches of some layers one
+/// after the other.
+fn attention(
+    dtype: DType,
+    lie: Rows,
+    [heads, kv_heads, dim]: [u64; 3],
+    tokens: u64,
+    depth: u64,
+    layers: u64,
+) {
     let mut bench = Bench::new();
     let q = bench.noise(DType::F32, &[dim, heads, tokens]);
-    let k = bench.noise(dtype, &[dim, kv_heads, depth]);
-    let v = bench.noise(dtype, &[dim, kv_heads, depth]);
-    let [q, k, v] = [q, k, v].map(|x| bench.b.permute(x, [0, 2, 1, 3]));
+    let q = bench.b.permute(q, [0, 2, 1, 3]);
     let lengths: Vec<i32> = (0..tokens).map(|token| (depth - tokens + token + 1) as i32).collect();
     let lengths = bench.integers(&lengths);
     let params = FlashAttention::scaled(1.0 / (dim as f32).sqrt());
-    bench.b.flash_attention([q, k, v], Some(lengths), None, None, params);
-    let name = format!("attention {dtype} {heads}/{kv_heads}x{dim} {tokens} of {depth}");
-    bench.time(&name, 2 * bytes(dtype, dim * kv_heads * depth));
+    for _ in 0..layers {
+        let [k, v] = [(); 2].map(|()| match lie {
+            Rows::ByHead => bench.noise(dtype, &[dim, depth, kv_heads]),
+            Rows::ByToken => {
+                let rows = bench.noise(dtype, &[dim, kv_heads, depth]);
+                bench.b.permute(rows, [0, 2, 1, 3])
+            }
+        });
+        bench.b.flash_attention([q, k, v], Some(lengths), None, None, params);
+    }
+    let name =
+        format!("attention {dtype} {heads}/{kv_heads}x{dim} {lie:?} {tokens} of {depth}, {layers} layers");
+    bench.time(&name, layers * 2 * bytes(dtype, dim * kv_heads * depth));
 }
 
 fn main() {
@@ -220,12 +253,17 @@ fn main() {
     let x = bench.noise(DType::F32, &[49_152]);
     bench.b.top_k(x, 40);
     bench.time("top_k 40 of 49152", 49_152 * 4);
-    for shape in [[9, 3, 64], [32, 4, 64], [32, 8, 128]] {
-        for depth in [128, 512, 2048, 8192] {
-            attention(DType::F16, shape, 1, depth);
+    for lie in [Rows::ByHead, Rows::ByToken] {
+        for shape in [[9, 3, 64], [32, 4, 64], [32, 8, 128]] {
+            for depth in [128, 512, 2048, 8192] {
+                attention(DType::F16, lie, shape, 1, depth, 1);
+            }
+            attention(DType::F16, lie, shape, 512, 512, 1);
         }
-        attention(DType::F16, shape, 512, 512);
+        // More than caches hold.
+        attention(DType::F16, lie, [9, 3, 64], 1, 2048, 30);
+        attention(DType::F16, lie, [32, 8, 128], 1, 2048, 32);
+        attention(DType::Q8_0, lie, [32, 4, 64], 1, 2048, 1);
+        attention(DType::F32, lie, [32, 4, 64], 1, 2048, 1);
     }
-    attention(DType::Q8_0, [32, 4, 64], 1, 2048);
-    attention(DType::F32, [32, 4, 64], 1, 2048);
 }

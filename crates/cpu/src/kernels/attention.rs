@@ -2,10 +2,11 @@
 //! maximum and sum for each query, and weighted sums of values that are rescaled when the maximum grows.
 //!
 //! Queries that share a KV head (neighbouring heads, and all tokens) are taken in tiles, so that a row of K or V is
-//! decoded once for all of them. Tiles of neighbouring KV heads that are alone with their head, as when one token is
-//! generated, go through the rows together, a block of all heads after the other, as these lie in memory. Where there
-//! are few such bundles, their KV rows are split, and a second phase brings the parts together. Neither tiles nor
-//! splits depend on the number of threads.
+//! decoded once for all of them. Rows that lie one after the other are read as they are used: processors fetch ahead of
+//! that. Where rows of a token's heads lie side by side, tiles of neighbouring KV heads that are alone with their head, as
+//! when one token is generated, go through them together, and rows are brought into the cache before. Where there are few
+//! such bundles, their KV rows are split, and a second phase brings the parts together. Neither tiles nor splits depend
+//! on the number of threads.
 
 mod tile;
 
@@ -28,8 +29,8 @@ const PIECES: u64 = 32;
 const BUNDLE: usize = 8;
 /// Bytes of KV rows that are brought into the cache at a time, about.
 const CACHED: u64 = 192 << 10;
-/// KV rows in a part, at least, where there are many; half of that where there are fewer.
-const PART: u64 = 256;
+/// KV rows in a part, at least: the larger number where there are many.
+const PART: [u64; 2] = [128, 512];
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     let attention = Kernel { accepts, scratch, shared, check: Some(lengths_are_in_range), phases: 2, run };
@@ -76,7 +77,8 @@ impl Division {
         let group = heads.checked_div(kv_heads).unwrap_or(0);
         let tiles_each = (tokens * group).div_ceil(TILE);
         let tiles = tiles_each * kv_heads * seqs;
-        let together = if tiles_each == 1 { kv_heads.min(BUNDLE as u64) } else { 1 };
+        let side_by_side = tiles_each == 1 && k.strides[1] > k.row_bytes();
+        let together = if side_by_side { kv_heads.min(BUNDLE as u64) } else { 1 };
         let division = Division { tokens, group, kv_heads, tiles_each, tiles, together, splits: 1 };
         let splits = PIECES.checked_div(division.bundles()).unwrap_or(1).max(1);
         Division { splits, ..division }
@@ -167,7 +169,7 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
     // Later tokens see more rows, so neighbouring bundles go to different threads.
     let bundles = division.bundles();
     for piece in (0..bundles * division.splits).skip(thread.index).step_by(thread.count) {
-        let (tiles, split) = (division.tiles_of(piece % bundles), piece / bundles);
+        let (tiles, split) = (division.tiles_of(piece / division.splits), piece % division.splits);
         let (range, each) = rows_of(task, params, &division, tiles.start);
         let first = range.start + split * each;
         if split > 0 && first >= range.end {
@@ -179,13 +181,15 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
         for (tile, number) in bundle.iter_mut().zip(tiles.clone()) {
             *tile = Some(Tile::new(task, params, &division, number, &mut rest));
         }
-        let span = span(task, tiles.end - tiles.start);
-        for block in range.clone().step_by(BLOCK) {
-            if division.tiles_each == 1 && (block - range.start).is_multiple_of(span) {
-                bring(task, &division, &tiles, block..range.end.min(block + span));
+        let together = tiles.end - tiles.start;
+        let span = if together > 1 { span(task, together) } else { each };
+        for first in range.clone().step_by(span as usize) {
+            let part = first..range.end.min(first + span);
+            if together > 1 {
+                bring(task, &division, &tiles, part.clone());
             }
             for tile in bundle.iter_mut().flatten() {
-                tile.attend(block..(block + BLOCK as u64).min(range.end), &mut rows);
+                tile.attend(part.clone(), &mut rows);
             }
         }
         for (tile, number) in bundle.iter_mut().flatten().zip(tiles) {
@@ -245,7 +249,7 @@ fn rows_of(task: &Task, params: FlashAttention, division: &Division, tile: u64) 
     let first = params.first_row(fewest).min(most);
     // Small parts keep all threads busy, larger ones cost less.
     let rows = most - first;
-    let each = rows.div_ceil(division.splits).max((rows / 8).clamp(PART / 2, PART));
+    let each = rows.div_ceil(division.splits).max((rows / 4).clamp(PART[0], PART[1]));
     (first..most, each.next_multiple_of(BLOCK as u64))
 }
 

@@ -17,7 +17,7 @@ use crate::task::{
 };
 use crate::vector::{Plain, compiled};
 
-/// Turns heads and writes them into rows of a table, all heads of a token into one.
+/// Turns heads and writes them into rows of a table: each head into a plane of its own, or all of a token into one row.
 pub(crate) const ROPE_INTO_ROWS: &str = "rope into rows";
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
@@ -73,12 +73,16 @@ fn into_rows_operands(graph: &Graph, step: &Step) -> Option<Operands> {
     let [_, rows, indices] = set.inputs[..] else { return None };
     let [head, heads, tokens, outer] = desc(rope.output).extents;
     let (turned, written, table) = (desc(rope.output), desc(rows), desc(set.output));
+    let [element, next_head, token, _] = turned.strides;
+    let planes = written.extents == [head, tokens, heads, 1]
+        && written.strides[..3] == [element, token, next_head]
+        && graph.tensor(rows).storage.offset == 0;
+    let joined = written.extents == [head.checked_mul(heads)?, tokens, 1, 1] && written.is_contiguous();
     let fits = graph.tensor(rows).storage.root == rope.output
         && turned.dtype == DType::F32
         && turned.is_contiguous()
-        && written.is_contiguous()
         && outer == 1
-        && written.extents == [head.checked_mul(heads)?, tokens, 1, 1]
+        && (planes || joined)
         && head.is_multiple_of(table.dtype.block_elements());
     let reads = rope.inputs.iter().chain([&set.inputs[0], &indices]).copied();
     fits.then(|| Operands {
@@ -99,14 +103,16 @@ fn rope_into_rows(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let [head, heads, tokens, _] = x.desc.extents;
     let (row, scratch) = scratch.split_at_mut(head as usize);
     let mut turning = Turning::new(task, *params, factors.first(), scratch);
+    let planes = task.dst.desc.extents[0] == head;
     for token in 0..tokens {
-        let Some(to) = rows::destination(indices, [token, 0, 0]) else { continue };
-        for number in
-            (0..heads).filter(|number| (number + to[0]) % thread.count as u64 == thread.index as u64)
-        {
-            x.read(task.isa, 0, [number, token, 0], row);
-            turning.turn(token, row);
-            task.dst.write(task.isa, number * head, to, row);
+        for number in 0..heads {
+            let (plane, column) = if planes { (number, 0) } else { (0, number * head) };
+            let Some(to) = rows::destination(indices, [token, plane, 0]) else { continue };
+            if (number + to[0]) % thread.count as u64 == thread.index as u64 {
+                x.read(task.isa, 0, [number, token, 0], row);
+                turning.turn(token, row);
+                task.dst.write(task.isa, column, to, row);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Rows of stored floats that lie at equal distances.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use half::f16;
 
@@ -55,7 +56,14 @@ impl<'a, E: Element> Strided<'a, E> {
         Strided { from, distance, rows, length, elements: PhantomData }
     }
 
-    pub(super) fn rows(&self) -> usize {
+    /// Some of the rows.
+    pub(crate) fn part(&self, rows: Range<usize>) -> Self {
+        assert!(rows.start <= rows.end && rows.end <= self.rows);
+        let from = self.from.wrapping_add(rows.start * self.distance);
+        Strided { from, rows: rows.end - rows.start, ..*self }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 

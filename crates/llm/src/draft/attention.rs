@@ -28,17 +28,6 @@ impl Draft<'_> {
         Ok([one(&q, heads[0])?, one(&k, heads[1])?, one(&v, heads[2])?])
     }
 
-    /// Heads as rows, one a token.
-    fn rows_of(&mut self, x: TensorId) -> TensorId {
-        let desc = self.b.desc(x);
-        let [head, heads, tokens, _] = desc.extents;
-        if desc.is_contiguous() {
-            return self.b.reshape(x, &[head * heads, tokens]);
-        }
-        let [element, _, token, outer] = desc.strides;
-        self.b.view(x, [head * heads, tokens, 1, 1], [element, token, outer, outer], 0)
-    }
-
     /// Factors of the rotation's frequencies, where the file has any: some have one set for contexts up to what they
     /// were first trained for and one for longer ones.
     pub(crate) fn rope_factors(&mut self) -> Result<Option<TensorId>, Error> {
@@ -90,14 +79,13 @@ impl Draft<'_> {
         input
     }
 
-    /// All rows of a cache, `[head, rows, heads]`, after those of these tokens are written.
+    /// A cache, `[head, rows, heads]`, after the rows of these tokens are written. All rows of a head lie one after the
+    /// other, so that attention goes straight through memory.
     fn cached(&mut self, layer: usize, which: &str, x: TensorId, dtype: DType, context: u64) -> TensorId {
         let [head, heads, ..] = self.b.desc(x).extents;
-        let cache = self.b.state(&format!("cache.{which}.{layer}"), dtype, &[head * heads, context]);
+        let cache = self.b.state(&format!("cache.{which}.{layer}"), dtype, &[head, context, heads]);
         self.caches.push((cache, layer));
-        let rows = self.rows_of(x);
-        let written = self.b.set_rows(cache, rows, self.rows);
-        let split = self.b.reshape(written, &[head, heads, context]);
-        self.b.permute(split, [0, 2, 1, 3])
+        let rows = self.b.permute(x, [0, 2, 1, 3]);
+        self.b.set_rows(cache, rows, self.rows)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use half::f16;
 use orlop_graph::FlashAttention;
 
 use super::{Division, Query, TILE, kv_of, larger, nth};
@@ -16,6 +17,8 @@ use crate::vector::{
 
 /// KV rows in a block.
 pub(super) const BLOCK: usize = 64;
+/// KV rows that few queries take in at once.
+const AT_ONCE: usize = 32;
 /// Queries for which rows of K are not turned into columns, at most.
 const FEW: usize = 8;
 /// Rows of floats begin at multiples of this.
@@ -145,9 +148,38 @@ impl<'a> Tile<'a> {
         }
     }
 
-    /// Takes in KV rows, at most a block.
+    /// Takes in KV rows.
     pub(super) fn attend(&mut self, range: Range<u64>, rows: &mut Rows<'_>) {
-        let (first, length) = (range.start, (range.end - range.start) as usize);
+        if self.see_all(&range) && self.attend_few(&range) {
+            return;
+        }
+        for first in range.clone().step_by(BLOCK) {
+            self.attend_block(first, BLOCK.min((range.end - first) as usize), rows);
+        }
+    }
+
+    /// Whether all queries see all of these rows, and their products are scores as they are.
+    fn see_all(&self, range: &Range<u64>) -> bool {
+        let sees = |visible: &u64| *visible >= range.end && self.params.first_row(*visible) <= range.start;
+        self.params.mask_slot().is_none()
+            && self.params.soft_cap == 0.0
+            && self.visible[..self.count].iter().all(sees)
+    }
+
+    /// As `attend`, straight through the rows, if they are F16 and queries few; otherwise it does nothing and says so.
+    fn attend_few(&mut self, range: &Range<u64>) -> bool {
+        let (at, length) = (self.at(range.start), (range.end - range.start) as usize);
+        let even = self.dk.is_multiple_of(LINE) && self.dv.is_multiple_of(LINE);
+        let [k, v] = [1, 2].map(|operand| self.task.src[operand].halves(at, length));
+        let (Some(k), Some(v), true) = (k, v, even && self.count <= FEW) else { return false };
+        let (elements, scores, sums) = (&*self.elements, &mut *self.scores, &mut *self.sums);
+        let states = &mut self.states[..self.count];
+        on(self.task.isa, Few { k, v, elements, scores, sums, states, dk: self.dk, dv: self.dv });
+        true
+    }
+
+    /// Takes in a block of KV rows.
+    fn attend_block(&mut self, first: u64, length: usize, rows: &mut Rows<'_>) {
         if self.is_hidden(first, length, rows) {
             return;
         }
@@ -319,6 +351,42 @@ impl Work for Weighing<'_> {
         }
         state.sum += Weights { scores, max }.run::<L>();
         state
+    }
+}
+
+/// Queries with rows that all of them see. Few rows at a time, so that K and V are read side by side.
+struct Few<'a> {
+    k: Strided<'a, f16>,
+    v: Strided<'a, f16>,
+    /// `[queries, dk]`
+    elements: &'a [f32],
+    /// `[queries, AT_ONCE]` and more.
+    scores: &'a mut [f32],
+    /// `[queries, dv]`
+    sums: &'a mut [f32],
+    states: &'a mut [State],
+    dk: usize,
+    dv: usize,
+}
+
+impl Work for Few<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Few { k, v, elements, scores, sums, states, dk, dv } = self;
+        let (count, length) = (states.len(), k.rows());
+        for first in (0..length).step_by(AT_ONCE) {
+            let rows = first..length.min(first + AT_ONCE);
+            let left = Matrix { floats: elements, stride: dk };
+            Scores { left, right: k.part(rows.clone()), scores, stride: AT_ONCE, count }.run::<L>();
+            for (index, state) in states.iter_mut().enumerate() {
+                let scores = &mut scores[index * AT_ONCE..][..rows.len()];
+                *state = Weighing { scores, sums: &mut sums[index * dv..][..dv], state: *state }.run::<L>();
+            }
+            let left = Matrix { floats: scores, stride: AT_ONCE };
+            Product { left, right: v.part(rows), sums, stride: dv, rows: count, fresh: false }.run::<L>();
+        }
     }
 }
 
