@@ -5,7 +5,7 @@ mod panel;
 mod round;
 mod tiles;
 
-pub(super) use float::{dot_row, panel_f32, transpose};
+pub(super) use float::{dot_rows, panel_f32, transpose};
 pub(super) use panel::panel;
 pub(super) use round::quantize;
 pub(super) use tiles::{dot, expand};

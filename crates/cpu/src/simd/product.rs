@@ -17,7 +17,7 @@ use super::{avx2, avx512};
 
 /// Rows of activations that [`panel_f32`] takes at most.
 pub(crate) const FLOAT_ROWS: usize = 8;
-/// Rows of activations that [`dot_tiles`] and [`dot_row`] take at most.
+/// Rows of activations that [`dot_tiles`] and [`dot_rows`] take at most.
 pub(crate) const FEW: usize = 4;
 
 /// Floats of a panel for 32 elements of a type; 0 for types that are not repacked.
@@ -183,35 +183,47 @@ fn panel_f32_scalar(panel: &[[f32; 16]], act: &[[u8; 4]]) -> [f32; 16] {
     sums
 }
 
-/// The products of a row of weights (F32, F16 or BF16) with up to [`FEW`] rows of activations.
-pub(crate) fn dot_row(isa: Isa, dtype: DType, row: &[u8], acts: &[&[[u8; 4]]], out: &mut [f32; FEW]) {
+/// The products of rows of weights (F32, F16 or BF16), `bytes` long and one after the other, with up to [`FEW`] rows of
+/// activations: `out` has a row for each of these, of a length that is a multiple of four.
+pub(crate) fn dot_rows<const N: usize>(
+    isa: Isa,
+    dtype: DType,
+    rows: &[u8],
+    bytes: usize,
+    acts: &[&[[u8; 4]]],
+    out: &mut [[f32; N]],
+) {
     #[cfg(target_arch = "x86_64")]
     if isa == Isa::Avx512 {
         match *acts {
-            // SAFETY: `dot_row` asks for AVX-512; devices only have an `Isa` that the machine has.
-            [a] => out[..1].copy_from_slice(&unsafe { avx512::dot_row(dtype, row, [a]) }),
+            // SAFETY: `dot_rows` asks for AVX-512; devices only have an `Isa` that the machine has.
+            [a] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a], out) },
             // SAFETY: as above.
-            [a, b] => out[..2].copy_from_slice(&unsafe { avx512::dot_row(dtype, row, [a, b]) }),
+            [a, b] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a, b], out) },
             // SAFETY: as above.
-            [a, b, c] => out[..3].copy_from_slice(&unsafe { avx512::dot_row(dtype, row, [a, b, c]) }),
+            [a, b, c] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a, b, c], out) },
             // SAFETY: as above.
-            [a, b, c, d] => *out = unsafe { avx512::dot_row(dtype, row, [a, b, c, d]) },
+            [a, b, c, d] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a, b, c, d], out) },
             _ => debug_assert!(acts.is_empty(), "too many rows"),
         }
         let size = dtype.block_bytes() as usize;
-        let rest = &row[row.len() / (16 * size) * (16 * size)..];
-        for (act, out) in acts.iter().zip(out).filter(|_| !rest.is_empty()) {
-            *out += dot_row_scalar(dtype, rest, &act[act.len() - rest.len() / size..]);
+        let whole = bytes / (16 * size) * (16 * size);
+        for (number, row) in rows.chunks_exact(bytes).enumerate().filter(|_| whole < bytes) {
+            for (act, out) in acts.iter().zip(&mut *out) {
+                out[number] += dot_row_scalar(dtype, &row[whole..], &act[whole / size..]);
+            }
         }
         return;
     }
-    for (act, out) in acts.iter().zip(out) {
-        *out = match isa {
-            // SAFETY: `dot_row` asks for AVX2, FMA and F16C; as above.
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => unsafe { avx2::dot_row(dtype, row, act) },
-            _ => dot_row_scalar(dtype, row, act),
-        };
+    for (number, row) in rows.chunks_exact(bytes).enumerate() {
+        for (act, out) in acts.iter().zip(&mut *out) {
+            out[number] = match isa {
+                // SAFETY: `dot_row` asks for AVX2, FMA and F16C; as above.
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => unsafe { avx2::dot_row(dtype, row, act) },
+                _ => dot_row_scalar(dtype, row, act),
+            };
+        }
     }
 }
 

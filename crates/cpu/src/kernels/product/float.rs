@@ -136,13 +136,19 @@ impl<'a> Left<'a> {
             (*act, *place) = (self.activations(row), at);
             used += 1;
         }
+        let (isa, dtype, acts) = (self.task.isa, weights.desc.dtype, &acts[..used]);
+        let bytes = weights.desc.row_bytes() as usize;
         let mut products = [[0.0; TAKEN as usize]; FEW];
-        for (number, i1) in rows.clone().enumerate() {
-            let mut out = [0.0; FEW];
-            let row = weights.row([i1, i2, i3]);
-            product::dot_row(self.task.isa, weights.desc.dtype, row, &acts[..used], &mut out);
-            for (products, out) in products.iter_mut().zip(out) {
-                products[number] = out;
+        match weights.rows([rows.start, i2, i3], rows.end - rows.start) {
+            Some(rows) => product::dot_rows(isa, dtype, rows, bytes, acts, &mut products),
+            None => {
+                for (number, i1) in rows.clone().enumerate() {
+                    let mut out = [[0.0; 4]; FEW];
+                    product::dot_rows(isa, dtype, weights.row([i1, i2, i3]), bytes, acts, &mut out);
+                    for (products, out) in products.iter_mut().zip(out) {
+                        products[number] = out[0];
+                    }
+                }
             }
         }
         let count = (rows.end - rows.start) as usize;

@@ -32,52 +32,100 @@ pub(in crate::simd) fn panel_f32<const T: usize>(
     }
 }
 
-/// The sums of products of a row of weights with rows of activations. Only whole vectors: the caller adds what is
-/// left of the rows.
+/// The sums of products of rows of weights, `bytes` long and one after the other, with rows of activations: `out` has a row
+/// for each of these. Only whole vectors: the caller adds what is left of the rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(in crate::simd) fn dot_row<const T: usize>(dtype: DType, row: &[u8], acts: [&[[u8; 4]]; T]) -> [f32; T] {
+pub(in crate::simd) fn dot_rows<const T: usize, const N: usize>(
+    dtype: DType,
+    rows: &[u8],
+    bytes: usize,
+    acts: [&[[u8; 4]]; T],
+    out: &mut [[f32; N]],
+) {
     match dtype {
-        DType::F16 => dots(row, acts, |from: &[u8; 32]| _mm512_cvtph_ps(load_32(from))),
-        DType::BF16 => dots(row, acts, |from: &[u8; 32]| {
+        DType::F16 => dots(rows, bytes, acts, out, |from: &[u8; 32]| _mm512_cvtph_ps(load_32(from))),
+        DType::BF16 => dots(rows, bytes, acts, out, |from: &[u8; 32]| {
             _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_32(from)), 16))
         }),
-        _ => dots(row, acts, |from: &[u8; 64]| _mm512_castsi512_ps(load_bytes(from))),
+        _ => dots(rows, bytes, acts, out, |from: &[u8; 64]| _mm512_castsi512_ps(load_bytes(from))),
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-fn dots<const T: usize, const BYTES: usize>(
-    row: &[u8],
+fn dots<const T: usize, const N: usize, const BYTES: usize>(
+    rows: &[u8],
+    bytes: usize,
     acts: [&[[u8; 4]]; T],
+    out: &mut [[f32; N]],
     load: impl Fn(&[u8; BYTES]) -> __m512,
-) -> [f32; T] {
-    let row = row.as_chunks::<BYTES>().0;
-    let acts = acts.map(|act| &act.as_flattened().as_chunks::<64>().0[..row.len()]);
-    let mut sums = [[_mm512_setzero_ps(); 4]; T];
-    let mut k = 0;
-    while k + 4 <= row.len() {
-        for j in 0..4 {
-            let weights = load(&row[k + j]);
+) {
+    let vectors = bytes / BYTES;
+    let acts = acts.map(|act| &act.as_flattened().as_chunks::<64>().0[..vectors]);
+    for (number, four) in rows.chunks(4 * bytes).enumerate() {
+        let mut sums = [[_mm512_setzero_ps(); 4]; T];
+        for (place, row) in four.chunks_exact(bytes).enumerate() {
+            let row = &row.as_chunks::<BYTES>().0[..vectors];
             for (sums, act) in sums.iter_mut().zip(&acts) {
-                sums[j] = _mm512_fmadd_ps(weights, _mm512_castsi512_ps(load_bytes(&act[k + j])), sums[j]);
+                sums[place] = dot(row, act, &load);
             }
         }
-        k += 4;
-    }
-    while k < row.len() {
-        let weights = load(&row[k]);
-        for (sums, act) in sums.iter_mut().zip(&acts) {
-            sums[0] = _mm512_fmadd_ps(weights, _mm512_castsi512_ps(load_bytes(&act[k])), sums[0]);
+        for (out, sums) in out.iter_mut().zip(sums) {
+            store_four(&mut out.as_chunks_mut().0[number], sums);
         }
-        k += 1;
     }
-    let mut out = [0.0; T];
-    for (out, sums) in out.iter_mut().zip(&sums) {
-        let (a, b) = (_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
-        *out = _mm512_reduce_add_ps(_mm512_add_ps(a, b));
+}
+
+/// Lanes whose sum is the product of two rows of vectors.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+fn dot<const BYTES: usize>(
+    mut row: &[[u8; BYTES]],
+    mut act: &[[u8; 64]],
+    load: &impl Fn(&[u8; BYTES]) -> __m512,
+) -> __m512 {
+    let mut sums = [_mm512_setzero_ps(); 4];
+    macro_rules! add {
+        ($count:literal: $($four:literal)*) => {
+            if let (Some((now, later)), Some((with, rest))) =
+                (row.split_first_chunk::<$count>(), act.split_first_chunk::<$count>())
+            {
+                $(
+                    for j in 0..4 {
+                        let act = _mm512_castsi512_ps(load_bytes(&with[4 * $four + j]));
+                        sums[j] = _mm512_fmadd_ps(load(&now[4 * $four + j]), act, sums[j]);
+                    }
+                )*
+                (row, act) = (later, rest);
+            }
+        };
     }
-    out
+    // The end of a longer loop is guessed wrong in every row, and what was read ahead is lost with it.
+    while row.len() >= 32 {
+        add!(32: 0 1 2 3 4 5 6 7);
+    }
+    add!(16: 0 1 2 3);
+    add!(8: 0 1);
+    add!(4: 0);
+    for (now, with) in row.iter().zip(act) {
+        sums[0] = _mm512_fmadd_ps(load(now), _mm512_castsi512_ps(load_bytes(with)), sums[0]);
+    }
+    _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]))
+}
+
+/// Stores the sums of the lanes of four vectors.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn store_four(out: &mut [f32; 4], [a, b, c, d]: [__m512; 4]) {
+    let ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    let cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    let low = _mm512_shuffle_ps::<0b01_00_01_00>(ab, cd);
+    let high = _mm512_shuffle_ps::<0b11_10_11_10>(ab, cd);
+    let quarters = _mm512_add_ps(low, high);
+    let halves = _mm256_add_ps(_mm512_castps512_ps256(quarters), _mm512_extractf32x8_ps::<1>(quarters));
+    let sums = _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps::<1>(halves));
+    // SAFETY: `_mm_storeu_ps` asks for room for four floats, which `out` is.
+    unsafe { _mm_storeu_ps(out.as_mut_ptr(), sums) };
 }
 
 /// Sixteen rows of sixteen floats become sixteen columns: `out[k][row]` is `rows[row][k]`.
