@@ -20,45 +20,41 @@ macro_rules! kernels {
             acts: [&[Block]; T],
             out: &mut [[f32; N]],
         ) {
-            let group = acts[0].len() / BLOCKS * TILE;
-            for (number, tiles) in tiles.chunks_exact(group.max(1)).enumerate() {
-                let sums = dot_group(tiles, acts);
+            let each = acts[0].len() / BLOCKS;
+            // Closures in loops may stay calls, so there are none.
+            let acts = acts.map(|act| &act.as_chunks::<BLOCKS>().0[..each]);
+            for (number, tiles) in tiles.as_chunks::<TILE>().0.chunks_exact(each.max(1)).enumerate() {
+                let mut sums = [_mm512_setzero_ps(); T];
+                for (place, tile) in tiles.iter().enumerate() {
+                    let mut here = [&acts[0][place]; T];
+                    for (here, act) in here.iter_mut().zip(&acts) {
+                        *here = &act[place];
+                    }
+                    let (scale, min) = (scale(tile), min(tile));
+                    let mut parts = [[_mm512_setzero_ps(); 2]; T];
+                    dot_part::<T, 0>(tile, &here, &mut parts);
+                    if PARTS >= 4 {
+                        dot_part::<T, 1>(tile, &here, &mut parts);
+                        dot_part::<T, 2>(tile, &here, &mut parts);
+                        dot_part::<T, 3>(tile, &here, &mut parts);
+                    }
+                    if PARTS == 8 {
+                        dot_part::<T, 4>(tile, &here, &mut parts);
+                        dot_part::<T, 5>(tile, &here, &mut parts);
+                        dot_part::<T, 6>(tile, &here, &mut parts);
+                        dot_part::<T, 7>(tile, &here, &mut parts);
+                    }
+                    for (sum, [products, all]) in sums.iter_mut().zip(parts) {
+                        *sum = _mm512_fmadd_ps(products, scale, *sum);
+                        if MIN {
+                            *sum = _mm512_fmadd_ps(all, min, *sum);
+                        }
+                    }
+                }
                 for (out, sum) in out.iter_mut().zip(sums) {
                     store_f32(&mut out.as_chunks_mut().0[number], sum);
                 }
             }
-        }
-
-        $(#[$attr])*
-        fn dot_group<const T: usize>(tiles: &[u8], acts: [&[Block]; T]) -> [F; T] {
-            let mut sums = [_mm512_setzero_ps(); T];
-            let tiles = tiles.as_chunks::<TILE>().0;
-            // Closures in loops may stay calls, so there are none.
-            let acts = acts.map(|act| &act.as_chunks::<BLOCKS>().0[..tiles.len()]);
-            for (number, tile) in tiles.iter().enumerate() {
-                let acts = acts.map(|act| &act[number]);
-                let (scale, min) = (scale(tile), min(tile));
-                let mut parts = [[_mm512_setzero_ps(); 2]; T];
-                dot_part::<T, 0>(tile, &acts, &mut parts);
-                if PARTS >= 4 {
-                    dot_part::<T, 1>(tile, &acts, &mut parts);
-                    dot_part::<T, 2>(tile, &acts, &mut parts);
-                    dot_part::<T, 3>(tile, &acts, &mut parts);
-                }
-                if PARTS == 8 {
-                    dot_part::<T, 4>(tile, &acts, &mut parts);
-                    dot_part::<T, 5>(tile, &acts, &mut parts);
-                    dot_part::<T, 6>(tile, &acts, &mut parts);
-                    dot_part::<T, 7>(tile, &acts, &mut parts);
-                }
-                for (sum, [products, all]) in sums.iter_mut().zip(parts) {
-                    *sum = _mm512_fmadd_ps(products, scale, *sum);
-                    if MIN {
-                        *sum = _mm512_fmadd_ps(all, min, *sum);
-                    }
-                }
-            }
-            sums
         }
 
         const BLOCKS: usize = ELEMENTS / 32;
