@@ -17,6 +17,7 @@ mod program;
 mod queue;
 mod repack;
 mod simd;
+mod taken;
 mod task;
 mod vector;
 

@@ -18,6 +18,7 @@ use crate::isa::Isa;
 use crate::kernels::{Chosen, of_step};
 use crate::lower::{Needs, desc, name, shape, slot};
 use crate::pool::{Barrier, Pool};
+use crate::taken::Taken;
 use crate::task::{Operand, Task, Thread};
 
 /// Steps at fixed places, ready to run.
@@ -104,7 +105,8 @@ impl CpuProgram {
             let mut ops = shape.ops.into_iter().cloned();
             let op = ops.next().unwrap_or_else(|| unnamed(step));
             let more = ops.collect();
-            tasks.push((kernel, Task { op, more, name, src, dst: first, also, scratch, shared, isa }));
+            let taken = Taken::new(if op == Op::MulMat { max_threads } else { 0 });
+            tasks.push((kernel, Task { op, more, name, src, dst: first, also, scratch, shared, taken, isa }));
         }
         let touches = touched(steps, bindings)?;
         let (device, bindings) = (Arc::clone(device), bindings.clone());
@@ -218,6 +220,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn on_thread(&self, index: usize, count: usize) {
         let CpuProgram { tasks, early, groups, .. } = self.program;
+        tasks.iter().for_each(|(_, task)| task.taken.begin(index));
         if index == 0 {
             self.check(0, (0..tasks.len()).filter(|step| early[*step]));
         }

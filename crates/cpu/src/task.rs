@@ -5,6 +5,7 @@ use orlop_graph::{DType, Graph, Node, Op, TensorDesc, TensorId};
 
 use crate::access::{At, Dst, Scratch, Shared, Src};
 use crate::isa::Isa;
+use crate::taken::Taken;
 
 /// One step, ready to be run: everything a kernel gets.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Task {
     pub(crate) also: Vec<Dst>,
     pub(crate) scratch: Scratch,
     pub(crate) shared: Shared,
+    /// For kernels whose threads take work as they come to it.
+    pub(crate) taken: Taken,
     pub(crate) isa: Isa,
 }
 

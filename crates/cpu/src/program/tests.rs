@@ -26,6 +26,7 @@ fn program(kernel: Kernel) -> CpuProgram {
         also: Vec::new(),
         scratch: Scratch::none(),
         shared: Shared::none(),
+        taken: Taken::new(0),
         isa: Isa::detect(),
     };
     let tensors = graph.tensor_ids().zip(slots).collect();

@@ -6,7 +6,7 @@ use orlop_backend::{Step, Value};
 use orlop_graph::{DType, Graph, Op, TensorDesc};
 
 use super::experts;
-use super::right::{Right, Shared, pieces};
+use super::right::{Right, Shared, at_once, pieces};
 use crate::access::{At, Dst, Scratch, Src};
 use crate::repack::{PackedLayout, ROWS};
 use crate::simd::product::{self, BLOCK_BYTES, Block, FEW};
@@ -136,17 +136,19 @@ fn multiply(task: &Task, thread: Thread, mut left: Left<'_>) {
     let matrices = task.src[0].desc.extents[2] * task.src[0].desc.extents[3];
     let count = n * b2 * b3 / matrices;
     if left.direct(n * b2 * b3) {
-        let mut groups = thread.part(matrices * left.groups());
-        while groups.start < groups.end {
-            let (matrix, first) = (groups.start / left.groups(), groups.start % left.groups());
-            let last = left.groups().min(first + groups.end - groups.start).min(first + RUN as u64);
-            let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
-            left.few(matrix, first..last, &right);
-            groups.start += last - first;
+        let all = matrices * left.groups();
+        for mut groups in task.taken.pieces(thread, all, at_once(thread, all)) {
+            while groups.start < groups.end {
+                let (matrix, first) = (groups.start / left.groups(), groups.start % left.groups());
+                let last = left.groups().min(first + groups.end - groups.start).min(first + RUN as u64);
+                let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
+                left.few(matrix, first..last, &right);
+                groups.start += last - first;
+            }
         }
         return;
     }
-    for piece in pieces(thread, matrices, left.groups().div_ceil(2), count, MANY as u64) {
+    for piece in pieces(&task.taken, thread, matrices, left.groups().div_ceil(2), count, MANY as u64) {
         let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
         left.many(piece.matrix, piece.unit, &right, piece.right);
     }

@@ -49,13 +49,15 @@ pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let mut left = Left::new(task, scratch);
     let (matrices, count) = (a2 * a3, n * b2 * b3 / (a2 * a3));
     if left.direct(count) {
-        for piece in pieces(thread, matrices, m.div_ceil(TAKEN), count, count) {
+        for piece in pieces(&task.taken, thread, matrices, m.div_ceil(TAKEN), count, count) {
             let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
             left.few(piece.matrix, piece.unit, &right, piece.right);
         }
         return;
     }
-    for piece in pieces(thread, matrices, m.div_ceil(2 * ROWS as u64), count, 4 * FLOAT_ROWS as u64) {
+    for piece in
+        pieces(&task.taken, thread, matrices, m.div_ceil(2 * ROWS as u64), count, 4 * FLOAT_ROWS as u64)
+    {
         let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
         left.many(piece.matrix, piece.unit, &right, piece.right);
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use orlop_graph::TensorDesc;
 
 use crate::access::At;
+use crate::taken::Taken;
 use crate::task::Thread;
 
 /// Rows of activations for one matrix: the number of each, and the row of the result that it gives.
@@ -48,6 +49,12 @@ impl Right for Shared {
     }
 }
 
+/// How many of a product's pieces a thread takes at a time: so many that reads go on for a while, so few that threads end
+/// together.
+pub(super) fn at_once(thread: Thread, items: u64) -> u64 {
+    (items / (4 * thread.count as u64)).clamp(1, 16)
+}
+
 /// A piece of work: some units of rows of one matrix, with some rows of activations.
 pub(super) struct Piece {
     pub(super) matrix: u64,
@@ -58,6 +65,7 @@ pub(super) struct Piece {
 /// A thread's pieces, if each of `matrices` matrices has `units` units and meets `count` rows of activations. Where
 /// there are few units, the activations are divided too, `step` at least at a time.
 pub(super) fn pieces(
+    taken: &Taken,
     thread: Thread,
     matrices: u64,
     units: u64,
@@ -68,7 +76,8 @@ pub(super) fn pieces(
         if thread.count == 1 { 1 } else { (4 * thread.count as u64).div_ceil((matrices * units).max(1)) };
     let each = count.div_ceil(wanted).next_multiple_of(step).max(1);
     let parts = count.div_ceil(each);
-    thread.part(matrices * units * parts).map(move |piece| {
+    let items = matrices * units * parts;
+    taken.pieces(thread, items, at_once(thread, items)).flatten().map(move |piece| {
         let (part, unit) = (piece % parts, piece / parts);
         let right = part * each..count.min((part + 1) * each);
         Piece { matrix: unit / units, unit: unit % units, right }
