@@ -269,19 +269,17 @@ pub(super) fn fast_attention_agrees_with_the_reference(device: &Arc<dyn Device>)
             let mut b = GraphBuilder::new();
             let q = b.input("q", DType::F32, &[head, heads, tokens]);
             let k = b.input("k", DType::F32, &[head, kv_heads, tokens]);
-            let v = b.input("v", DType::F32, &[head * kv_heads, tokens]);
+            let v = b.input("v", DType::F32, &[head, kv_heads, tokens]);
             let positions = b.input("positions", DType::I32, &[tokens]);
             let rows = b.input("rows", DType::I32, &[tokens]);
             let seen = b.input("seen", DType::I32, &[tokens]);
-            let k_cache = b.state("k cache", dtype, &[head * kv_heads, context]);
-            let v_cache = b.state("v cache", dtype, &[head * kv_heads, context]);
+            let k_cache = b.state("k cache", dtype, &[head, context, kv_heads]);
+            let v_cache = b.state("v cache", dtype, &[head, context, kv_heads]);
             let rope = Rope { mode, dims: head as u32, ..Rope::default() };
             let (q_turned, k_turned) = (b.rope(q, positions, None, rope), b.rope(k, positions, None, rope));
-            let k_rows = b.reshape(k_turned, &[head * kv_heads, tokens]);
-            let cached = [(k_cache, k_rows), (v_cache, v)].map(|(cache, new)| {
-                let written = b.set_rows(cache, new, rows);
-                let split = b.reshape(written, &[head, kv_heads, context]);
-                b.permute(split, [0, 2, 1, 3])
+            let cached = [(k_cache, k_turned), (v_cache, v)].map(|(cache, new)| {
+                let new = b.permute(new, [0, 2, 1, 3]);
+                b.set_rows(cache, new, rows)
             });
             let q_permuted = b.permute(q_turned, [0, 2, 1, 3]);
             let flash = FlashAttention { kv_len: true, window, ..FlashAttention::scaled(0.3) };

@@ -81,28 +81,20 @@ impl RotatedAttention {
         attention_plan(graph, node, precision).filter(|plan| plan.kernel == DECODE)?;
         let [q, k, v] = [0, 1, 2].map(|slot| graph.tensor(node.inputs[slot]));
         let head = q.desc.extents[0];
-        let element = k.desc.dtype.block_bytes();
-        // A head of a row lies where attention looks for it.
         let same = |read: &orlop_graph::Tensor, written: TensorId| {
-            let (rows, from) = (graph.tensor(written), &read.desc);
-            rows.storage == read.storage
-                && rows.desc.dtype == from.dtype
-                && rows.desc.strides[1] == from.strides[1]
-                && rows.desc.extents[1] == from.extents[1]
-                && (from.extents[2] == 1 || from.strides[2] == head * element)
+            let written = graph.tensor(written);
+            (written.storage, written.desc) == (read.storage, read.desc)
         };
         let heads = |id: TensorId, count: u64| {
             let desc = &graph.tensor(id).desc;
             desc.extents[0] == head && desc.extents[1] == count && wide_rows(graph, id)
         };
-        let kv_heads = k.desc.extents[2];
         let fits = q.storage.root == token.q.1
             && q.storage.offset == 0
             && same(k, token.k.1)
             && same(v, token.v.1)
             && heads(token.q.0, q.desc.extents[2])
-            && heads(token.k.0, kv_heads)
-            && graph.tensor(token.v.0).desc.extents[0] == head * kv_heads
+            && heads(token.k.0, k.desc.extents[2])
             && [token.positions, token.indices, node.inputs[3]]
                 .iter()
                 .all(|id| graph.root_leaf(*id) == Some(Leaf::Input));
@@ -198,14 +190,14 @@ struct PromptParameter {
     marks: u64,
 }
 
-fn own_row(site: &Site<'_>, rotated: &RotatedAttention, head: u64) -> Result<OwnRow, DeviceError> {
+fn own_row(site: &Site<'_>, rotated: &RotatedAttention) -> Result<OwnRow, DeviceError> {
     let OneToken { k, v, indices, .. } = rotated.token;
     Ok(OwnRow {
         new_k: site.at(k.0)?,
         new_v: site.at(v.0)?,
         row: site.at(indices)?,
         new_k_head: site.desc(k.0).strides[1] as i64,
-        new_v_head: head as i64 * 4,
+        new_v_head: site.desc(v.0).strides[2] as i64,
         wide: i32::from(site.desc(indices).dtype == DType::I64),
         gap: 0,
         turn: rotated.rotation.turn(site)?,
@@ -296,7 +288,7 @@ pub(super) fn attention(
         cap: parameters.soft_cap,
         window,
         marks: site.marks,
-        own: rotated.as_ref().map_or(Ok(OwnRow::zeroed()), |rotated| own_row(site, rotated, head))?,
+        own: rotated.as_ref().map_or(Ok(OwnRow::zeroed()), |rotated| own_row(site, rotated))?,
     };
     let defines = [
         format!("HEAD={head}"),

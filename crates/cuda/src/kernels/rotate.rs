@@ -10,7 +10,7 @@ const TOGETHER: u64 = 8;
 /// Most jobs of one launch.
 pub(crate) const MOST_JOBS: usize = 4;
 
-/// Heads that are turned, and rows that go into caches, turned before or not.
+/// Heads that are turned, and rows that go into caches, turned before or not: each head's into a plane of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rotation {
     /// How heads are turned, if any are: parameters, positions, factors.
@@ -72,11 +72,11 @@ impl Rotation {
                     let (target, source) = (desc(into), desc(rows));
                     let fits = matches!(target.dtype, DType::F32 | DType::F16 | DType::BF16)
                         && target.strides[0] == target.dtype.block_bytes()
-                        && target.extents[2..] == [1, 1]
-                        && source.extents[2..] == [1, 1]
+                        && source.extents[3] == 1
                         && source.dtype == DType::F32
                         && source.strides[0] == 4
-                        && desc(indices).is_contiguous();
+                        && desc(indices).is_contiguous()
+                        && desc(indices).extents[1..] == [1; 3];
                     if !fits {
                         return None;
                     }
@@ -84,10 +84,13 @@ impl Rotation {
                     let turned = rotation.jobs.iter_mut().find(|job| job.turned && job.output == root.root);
                     match turned {
                         Some(job) => {
-                            let whole = root.offset == 0
-                                && source.is_contiguous()
-                                && source.bytes() == desc(job.output).bytes();
-                            if !whole || job.indices.is_some() {
+                            let [element, next_head, token, _] = desc(job.output).strides;
+                            let [head, heads, tokens, _] = desc(job.output).extents;
+                            let planes = root.offset == 0
+                                && source.extents == [head, tokens, heads, 1]
+                                && source.strides[..2] == [element, token]
+                                && (heads == 1 || source.strides[2] == next_head);
+                            if !planes || job.indices.is_some() {
                                 return None;
                             }
                             (job.output, job.indices) = (node.output, Some(indices));
@@ -238,11 +241,18 @@ fn piece(row: u64) -> u64 {
 fn job(site: &Site<'_>, job: &Job) -> Result<JobParameter, DeviceError> {
     let (x, y) = (site.desc(job.x), site.desc(job.output));
     let element = y.dtype.block_bytes();
-    let (dim, heads, x_head, x_token) = if job.turned {
-        (x.extents[0], x.extents[1], x.strides[1], x.strides[2])
-    } else {
-        let dim = piece(x.extents[0]);
-        (dim, x.extents[0] / dim, dim * 4, x.strides[1])
+    let (dim, heads, x_head, x_token) = match (job.turned, x.extents[2]) {
+        (true, _) => (x.extents[0], x.extents[1], x.strides[1], x.strides[2]),
+        (false, 1) => {
+            let dim = piece(x.extents[0]);
+            (dim, x.extents[0] / dim, dim * 4, x.strides[1])
+        }
+        (false, planes) => (x.extents[0], planes, x.strides[2], x.strides[1]),
+    };
+    let (y_head, y_row) = match (job.indices, y.extents[2]) {
+        (None, _) => (y.strides[1], y.strides[2]),
+        (Some(_), 1) => (dim * element, y.strides[1]),
+        (Some(_), _) => (y.strides[2], y.strides[1]),
     };
     Ok(JobParameter {
         x: site.at(job.x)?,
@@ -250,8 +260,8 @@ fn job(site: &Site<'_>, job: &Job) -> Result<JobParameter, DeviceError> {
         indices: job.indices.map_or(Ok(0), |indices| site.at(indices))?,
         x_head: x_head as i64,
         x_token: x_token as i64,
-        y_head: (dim * element) as i64,
-        y_row: if job.indices.is_some() { y.strides[1] } else { y.strides[2] } as i64,
+        y_head: y_head as i64,
+        y_row: y_row as i64,
         rows: y.extents[1] as i64,
         heads: heads as i32,
         dim: dim as i32,

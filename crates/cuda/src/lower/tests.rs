@@ -107,14 +107,12 @@ fn layer(tokens: u64, dtype: DType) -> Graph {
     });
     let rope = Rope { mode: RopeMode::Neox, dims: head as u32, ..Rope::default() };
     let q = b.reshape(q, &[head, heads, tokens]);
-    let k = b.reshape(k, &[head, kv_heads, tokens]);
+    let [k, v] = [k, v].map(|x| b.reshape(x, &[head, kv_heads, tokens]));
     let (q, k) = (b.rope(q, positions, None, rope), b.rope(k, positions, None, rope));
-    let k = b.reshape(k, &[head * kv_heads, tokens]);
     let [k, v] = [("k cache", k), ("v cache", v)].map(|(name, new)| {
-        let cache = b.state(name, DType::F16, &[head * kv_heads, context]);
-        let written = b.set_rows(cache, new, rows);
-        let split = b.reshape(written, &[head, kv_heads, context]);
-        b.permute(split, [0, 2, 1, 3])
+        let cache = b.state(name, DType::F16, &[head, context, kv_heads]);
+        let new = b.permute(new, [0, 2, 1, 3]);
+        b.set_rows(cache, new, rows)
     });
     let q = b.permute(q, [0, 2, 1, 3]);
     let flash = FlashAttention { kv_len: true, ..FlashAttention::scaled(0.1) };
