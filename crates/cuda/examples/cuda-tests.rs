@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Err(error) => return failed(&error.to_string()),
     };
     println!("{}", device.facts().description);
-    let tests: [(&str, Test); 12] = [
+    let tests: [(&str, Test); 13] = [
         ("conformance", |device| conforms(device, LowerOptions::default())),
         ("unfused", |device| conforms(device, LowerOptions { fusion: false, ..LowerOptions::default() })),
         ("exact", |device| {
@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         ("eights", checks::eight_bit_products_are_exact_but_for_that),
         ("experts", checks::products_of_experts_agree_with_the_reference),
         ("attention", checks::fast_attention_agrees_with_the_reference),
+        ("largest", checks::the_largest_element_is_found),
         ("peers", checks::devices_copy_from_each_other),
         // Last: nothing runs on the card after it.
         ("lost", checks::a_card_whose_kernel_fails_is_lost),

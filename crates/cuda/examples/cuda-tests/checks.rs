@@ -433,6 +433,39 @@ pub(super) fn blocks_are_written_as_the_reference_does(device: &Arc<dyn Device>)
     failures
 }
 
+/// The first of the largest elements, where a row is all of a vocabulary and where it is short.
+pub(super) fn the_largest_element_is_found(device: &Arc<dyn Device>) -> Vec<String> {
+    let mut failures = Vec::new();
+    let special = [f32::NAN, f32::NEG_INFINITY, -0.0, 0.0, -2.5, 1.5, f32::INFINITY];
+    for (k, rows) in
+        [(1u64, 1u64), (5, 1), (33, 1), (1000, 3), (4096, 2), (49152, 1), (50257, 1), (256_000, 1)]
+    {
+        // Of the special elements the first so many; none for numbers that differ.
+        for kinds in 0..=special.len() {
+            let mut b = GraphBuilder::new();
+            let x = b.input("x", DType::F32, &[k, rows]);
+            let y = b.argmax(x);
+            b.output(y);
+            let graph = Arc::new(b.build().unwrap());
+            let mut values = numbers(k + kinds as u64, (k * rows) as usize);
+            if kinds > 0 {
+                let index = |value: f32| ((value + 1.0) / 2.0 * kinds as f32) as usize;
+                values.iter_mut().for_each(|value| *value = special[index(*value).min(kinds - 1)]);
+            }
+            let found = run_planned(device, &graph, &[(x, f32_bytes(&values))], &Default::default()).unwrap();
+            let first_largest = |row: &[f32]| {
+                let above = |a: f32, b: f32| a > b || (b.is_nan() && !a.is_nan());
+                (1..row.len()).fold(0, |best, at| if above(row[at], row[best]) { at } else { best }) as i32
+            };
+            let wanted: Vec<i32> = values.chunks(k as usize).map(first_largest).collect();
+            if found[0].1 != i32_bytes(&wanted) {
+                failures.push(format!("{k} x {rows}, {kinds} kinds: not {wanted:?}"));
+            }
+        }
+    }
+    failures
+}
+
 /// A kernel that fails costs the card, not the program: errors are values, and other devices go on.
 pub(super) fn a_card_whose_kernel_fails_is_lost(_: &Arc<dyn Device>) -> Vec<String> {
     let folder = std::env::temp_dir().join(format!("orlop-kernels-{}", std::process::id()));

@@ -6,7 +6,7 @@ use orlop_graph::{Interpolation, Node, Op, Patch, Pool, PoolKind, SortDirection,
 
 use super::product::gate_number;
 use super::rotate::{mode, yarn};
-use super::{Launch, Site, Spread, TensorParameter, misfit};
+use super::{Launch, Site, Spread, TensorParameter, misfit, rows};
 use crate::modules::{Source, Variant};
 
 /// What every general kernel is given.
@@ -208,6 +208,9 @@ pub(super) fn general(
             let work = Work::Blocks(bytes.div_ceil(16 * 256));
             let call = Call { kernel: "op_move", integers: filled(&[bytes as i64]), work, ..Call::default() };
             start(site, index, &call, &inputs[..1], output, launches)
+        }
+        Op::ArgMax if rows::largest_takes(site.graph(), node.inputs[0]) => {
+            rows::largest(site, [node.inputs[0], node.output], launches)
         }
         Op::Concat { axis } => {
             let mut offset = [0; 4];

@@ -273,3 +273,45 @@ pub(super) fn round(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) ->
     launches.push(site.launch(&Variant::plain(Source::Rows), rounding.kernel(), spread, &parameter)?);
     Ok(())
 }
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct LargestParameter {
+    x: u64,
+    y: u64,
+    x_row: i64,
+    rows: i64,
+    k: i32,
+    gap: u32,
+}
+
+/// Whether rows of floats lie so that `largest` can go through them.
+pub(super) fn largest_takes(graph: &Graph, x: TensorId) -> bool {
+    let desc = &graph.tensor(x).desc;
+    desc.dtype == DType::F32
+        && desc.extents[2..] == [1, 1]
+        && i32::try_from(desc.extents[0]).is_ok()
+        && desc.elements() > 0
+        && wide_rows(graph, x)
+}
+
+/// Where each row's largest element is.
+pub(super) fn largest(
+    site: &Site<'_>,
+    [x, y]: [TensorId; 2],
+    launches: &mut Vec<Launch>,
+) -> Result<(), DeviceError> {
+    let desc = site.desc(x);
+    let [k, rows, ..] = desc.extents;
+    let parameter = LargestParameter {
+        x: site.at(x)?,
+        y: site.at(y)?,
+        x_row: desc.strides[1] as i64,
+        rows: rows as i64,
+        k: k as i32,
+        gap: 0,
+    };
+    let spread = Spread::new(rows, row_threads(k));
+    launches.push(site.launch(&Variant::plain(Source::Rows), "largest", spread, &parameter)?);
+    Ok(())
+}

@@ -1,4 +1,5 @@
-// What lies between products: norms with their factors, rounding to halves, and rotations on their way into caches.
+// What lies between products: norms with their factors, rounding to halves, rotations on their way into caches; and the
+// place of the largest element, which comes last.
 
 struct ScaledNorm {
     u64 x, weight, bias, y;
@@ -249,5 +250,44 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
             u64 y = job.y + head * job.y_head + row * job.y_row;
             for (int i = 2 * pairs + lane; i < job.dim; i += 32) put(job.dtype, y, i, x[i]);
         }
+    }
+}
+
+struct Largest {
+    u64 x, y;
+    i64 x_row, rows;
+    int k, gap;
+};
+
+// A block a row. What is no number is below all that are; of equals the first counts.
+extern "C" __global__ void __launch_bounds__(1024) largest(const __grid_constant__ Largest t) {
+    __shared__ u64 shared[32];
+    let_others_begin();
+    wait_for_others();
+    for (i64 row = blockIdx.x; row < t.rows; row += gridDim.x) {
+        const float* x = (const float*)(t.x + row * t.x_row);
+        float best = -INFINITE;
+        int place = -1;
+        auto take = [&](float v, int i) {
+            if (v > best || (place < 0 && !isnan(v))) { best = v; place = i; }
+        };
+        int fours = t.k / 4;
+#pragma unroll 4
+        for (int i = threadIdx.x; i < fours; i += blockDim.x) {
+            float4 v = ((const float4*)x)[i];
+            take(v.x, 4 * i); take(v.y, 4 * i + 1); take(v.z, 4 * i + 2); take(v.w, 4 * i + 3);
+        }
+        for (int i = 4 * fours + threadIdx.x; i < t.k; i += blockDim.x) take(x[i], i);
+        // One number that is the larger the larger the element is, and then the nearer; both zeros are the same.
+        u32 bits = __float_as_uint(best + 0.0f), order = bits >> 31 ? ~bits : bits | 0x80000000;
+        u64 key = place < 0 ? 0 : (u64)order << 32 | (u32)~place;
+        for (int step = 16; step > 0; step /= 2) key = max(key, __shfl_xor_sync(~0u, key, step));
+        if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = key;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            for (int warp = 1; warp < blockDim.x / 32; warp++) key = max(key, shared[warp]);
+            ((int*)t.y)[row] = key == 0 ? 0 : (int)~(u32)key;
+        }
+        __syncthreads();
     }
 }
