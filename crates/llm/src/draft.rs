@@ -54,6 +54,8 @@ pub(crate) struct Drawn {
     /// Which rows each token sees, where several sequences share them; one mask for each window.
     pub(crate) masks: Vec<Mask>,
     pub(crate) logits: TensorId,
+    /// The likeliest token, where there is one row of logits.
+    pub(crate) best: Option<TensorId>,
     /// Weights, and the part and the name in the file of each.
     pub(crate) weights: Vec<DrawnWeight>,
     /// Caches, and the layer of each.
@@ -136,9 +138,10 @@ impl Sketch<'_> {
         };
         let logits = self.config.architecture.draw(&mut draft)?;
         draft.b.output(logits);
+        let best = (outputs == 1).then(|| draft.best(logits));
         let Draft { b, weights, caches, slot, masks, .. } = draft;
         let graph = Arc::new(b.build()?);
-        Ok(Drawn { graph, tokens, positions, rows, seen, wanted, slot, masks, logits, weights, caches })
+        Ok(Drawn { graph, tokens, positions, rows, seen, wanted, slot, masks, logits, best, weights, caches })
     }
 }
 
@@ -216,6 +219,13 @@ impl Draft<'_> {
             logits = self.b.scale(logits, cap);
         }
         Ok(self.b.name(logits, "logits"))
+    }
+
+    /// The index of the largest logit, which an output needs so that nobody has to read the others.
+    fn best(&mut self, logits: TensorId) -> TensorId {
+        let best = self.b.argmax(logits);
+        self.b.output(best);
+        self.b.name(best, "likeliest token")
     }
 
     /// The norm that the architecture uses, times a weight, plus a bias if there is one.

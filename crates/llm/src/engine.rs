@@ -8,6 +8,7 @@ use orlop_graph::TensorId;
 use orlop_sched::{PlanId, Session, Timeline};
 
 use crate::draft::{Drawn, Mask};
+use crate::sampling::likeliest;
 use crate::sequences::{Place, SequenceId, Sequences};
 use crate::weights::{self, Kept, Progress};
 use crate::{Blueprint, Config, Error, Forecast, Shape, Share};
@@ -30,7 +31,10 @@ pub struct Engine {
     items: Vec<Item>,
     places: Vec<Place>,
     numbers: Vec<u8>,
+    /// Logits as they were read last.
     logits: Vec<f32>,
+    /// What the last run left where it ran; nothing before the first, and after one that failed.
+    left: Option<Left>,
     cancel: Option<Cancel>,
     /// Runs as they went, if somebody wants to know.
     recorded: Option<Vec<RecordedRun>>,
@@ -66,13 +70,31 @@ struct Ready {
     slot: Option<TensorId>,
     masks: Arc<[Mask]>,
     logits: TensorId,
+    best: Option<TensorId>,
+}
+
+/// Results of a run, which stay where they are until the next one.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    plan: PlanId,
+    /// Rows of logits.
+    outputs: u64,
+    logits: TensorId,
+    best: Option<TensorId>,
+    /// The logits were read.
+    read: bool,
 }
 
 impl Ready {
     fn new(shape: Shape, plan: PlanId, drawn: &Drawn) -> Ready {
-        let Drawn { tokens, positions, rows, seen, wanted, slot, logits, .. } = *drawn;
+        let Drawn { tokens, positions, rows, seen, wanted, slot, logits, best, .. } = *drawn;
         let masks = drawn.masks.as_slice().into();
-        Ready { shape, plan, tokens, positions, rows, seen, wanted, slot, masks, logits }
+        Ready { shape, plan, tokens, positions, rows, seen, wanted, slot, masks, logits, best }
+    }
+
+    fn left(&self) -> Left {
+        let Ready { plan, logits, best, .. } = *self;
+        Left { plan, outputs: self.shape.outputs, logits, best, read: false }
     }
 }
 
@@ -95,6 +117,7 @@ impl Engine {
             places: Vec::new(),
             numbers: Vec::new(),
             logits: Vec::new(),
+            left: None,
             cancel: None,
             recorded: None,
         };
@@ -237,10 +260,32 @@ impl Engine {
         self.cancel.as_ref().is_some_and(Cancel::is_cancelled)
     }
 
-    /// The logits behind the last token that was fed; empty before the first.
-    pub fn last_logits(&self) -> &[f32] {
+    /// The logits behind the last token that was fed; none before the first, and after a run that failed. They are
+    /// read when they are first asked for.
+    ///
+    /// # Errors
+    /// What a device meets.
+    pub fn last_logits(&mut self) -> Result<&[f32], Error> {
         let row = self.config().vocabulary as usize;
-        &self.logits[self.logits.len().saturating_sub(row)..]
+        let logits = self.read_logits()?;
+        Ok(&logits[logits.len().saturating_sub(row)..])
+    }
+
+    /// The likeliest token behind the last one that was fed, the one that a greedy [`Sampler`](crate::Sampler) takes.
+    /// Where a run gives one row of logits, its device has found it, and no logits are read.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPrompt`] if there are no logits; what a device meets.
+    pub fn last_best(&mut self) -> Result<u32, Error> {
+        match self.left {
+            None => Err(Error::EmptyPrompt),
+            Some(Left { plan, best: Some(best), .. }) => {
+                let mut number = [0; 4];
+                self.session.get(plan, best, &mut number)?;
+                Ok(u32::from_le_bytes(number))
+            }
+            Some(_) => Ok(likeliest(self.last_logits()?.iter().copied())),
+        }
     }
 
     /// Bytes that are allocated on each device now.
@@ -274,8 +319,16 @@ impl Engine {
     /// [`Error::ContextFull`], [`Error::UnknownToken`] and [`Error::EmptyPrompt`], which change nothing; what a device
     /// meets: the batches before are kept.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
-        self.feed_each(tokens, &mut |_, _| ())?;
-        Ok(self.last_logits())
+        self.advance(tokens)?;
+        self.last_logits()
+    }
+
+    /// As [`Engine::feed`], and reads nothing: [`Engine::last_best`] and [`Engine::last_logits`] do.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn advance(&mut self, tokens: &[u32]) -> Result<(), Error> {
+        self.feed_parts(&[(SequenceId::FIRST, tokens)], None)
     }
 
     /// As [`Engine::feed`]; `each` sees every row of logits that a batch gives ([`Outputs`](crate::Outputs)), with the
@@ -284,7 +337,7 @@ impl Engine {
     /// # Errors
     /// As there.
     pub fn feed_each(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<(), Error> {
-        self.feed_parts(&[(SequenceId::FIRST, tokens)], &mut |index, _, logits| each(index, logits))
+        self.feed_parts(&[(SequenceId::FIRST, tokens)], Some(&mut |index, _, logits| each(index, logits)))
     }
 
     /// Feeds several sequences at once, in as few runs as batches allow; `each` sees the logits behind the last token
@@ -297,11 +350,12 @@ impl Engine {
         parts: &[(SequenceId, &[u32])],
         each: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), Error> {
-        self.feed_parts(parts, &mut |_, item, logits| {
+        let mut each = |_: usize, item: &Item, logits: &[f32]| {
             if item.last {
                 each(item.part, logits);
             }
-        })
+        };
+        self.feed_parts(parts, Some(&mut each))
     }
 }
 

@@ -35,7 +35,7 @@ pub fn feed(
     let mut done = 0;
     progress(done, prompt.len());
     for batch in prompt.chunks(engine.blueprint().batch().max(1) as usize) {
-        engine.feed(batch)?;
+        engine.advance(batch)?;
         done += batch.len();
         progress(done, prompt.len());
     }
@@ -54,7 +54,7 @@ pub fn generate(
     limit: Option<usize>,
     each: &mut dyn FnMut(u32) -> ControlFlow<()>,
 ) -> Result<End, Error> {
-    engine.feed(prompt)?;
+    engine.advance(prompt)?;
     prompt.iter().for_each(|token| sampler.accept(*token));
     go_on(engine, tokenizer, sampler, limit, each)
 }
@@ -71,14 +71,11 @@ pub fn go_on(
     limit: Option<usize>,
     each: &mut dyn FnMut(u32) -> ControlFlow<()>,
 ) -> Result<End, Error> {
-    if engine.last_logits().is_empty() {
-        return Err(Error::EmptyPrompt);
-    }
     for count in 1.. {
         if limit.is_some_and(|limit| count > limit) {
             break;
         }
-        let token = sampler.sample(engine.last_logits());
+        let token = next(engine, sampler)?;
         if each(token).is_break() {
             return Ok(End::Stopped);
         }
@@ -91,9 +88,20 @@ pub fn go_on(
         if limit.is_some_and(|limit| count >= limit) {
             break;
         }
-        if let Err(error) = engine.feed(&[token]) {
+        if let Err(error) = engine.advance(&[token]) {
             return if engine.is_cancelled() { Ok(End::Stopped) } else { Err(error) };
         }
     }
     Ok(End::Limit)
+}
+
+/// The next token. Whoever always takes the likeliest need not see all logits.
+fn next(engine: &mut Engine, sampler: &mut Sampler) -> Result<u32, Error> {
+    if sampler.takes_likeliest() {
+        return engine.last_best();
+    }
+    match engine.last_logits()? {
+        [] => Err(Error::EmptyPrompt),
+        logits => Ok(sampler.sample(logits)),
+    }
 }

@@ -124,15 +124,14 @@ impl Sampler {
     }
 
     fn choose(&mut self, logits: &[f32]) -> u32 {
-        let greedy = self.options.temperature <= 0.0 || self.options.temperature.is_nan();
-        if greedy && !self.penalises() {
+        if self.takes_likeliest() {
             return likeliest(logits.iter().copied());
         }
         self.candidates.clear();
         self.candidates
             .extend(logits.iter().zip(0..).map(|(logit, id)| Candidate { id, logit: number(*logit) }));
         self.penalise();
-        if greedy {
+        if self.is_greedy() {
             return likeliest(self.candidates.iter().map(|candidate| candidate.logit));
         }
         self.keep_top_k();
@@ -143,6 +142,15 @@ impl Sampler {
         self.keep_top_p();
         self.keep_min_p();
         self.draw()
+    }
+
+    /// Whether it takes the likeliest token whatever was there before, so that nothing else of the logits matters.
+    pub fn takes_likeliest(&self) -> bool {
+        self.is_greedy() && !self.penalises()
+    }
+
+    fn is_greedy(&self) -> bool {
+        self.options.temperature <= 0.0 || self.options.temperature.is_nan()
     }
 
     fn penalises(&self) -> bool {
@@ -231,7 +239,7 @@ fn likelier_first(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.id.cmp(&b.id))
 }
 
-fn likeliest(logits: impl Iterator<Item = f32>) -> u32 {
+pub(crate) fn likeliest(logits: impl Iterator<Item = f32>) -> u32 {
     let mut best = (0, f32::NEG_INFINITY);
     for (id, logit) in (0..).zip(logits) {
         if logit > best.1 {

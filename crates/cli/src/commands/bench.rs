@@ -25,7 +25,8 @@ pub(crate) struct BenchArguments {
     /// Tokens of the prompt; 0 leaves that test out.
     #[arg(short, long = "n-prompt", value_name = "N", default_value_t = 512)]
     p: usize,
-    /// Tokens to generate, one by one; 0 leaves that test out.
+    /// Tokens to generate, one by one, as greedy sampling does: only the likeliest token is read from the device, and
+    /// no logits. 0 leaves that test out.
     #[arg(short, long = "n-gen", value_name = "N", default_value_t = 128)]
     n: usize,
     /// Times that each test is run, after one that does not count.
@@ -120,11 +121,12 @@ fn measure(engine: &mut Engine, depth: usize, count: usize, batch: usize) -> Res
     }
     let before = engine.len();
     if before < depth {
-        engine.feed(&tokens[before..depth])?;
+        engine.advance(&tokens[before..depth])?;
     }
     let begin = Instant::now();
     for tokens in tokens[depth..].chunks(batch.min(count)) {
-        engine.feed(tokens)?;
+        engine.advance(tokens)?;
+        engine.last_best()?;
     }
     Ok(count as f64 / begin.elapsed().as_secs_f64())
 }

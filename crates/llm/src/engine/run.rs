@@ -25,6 +25,9 @@ pub(super) struct Item {
     wanted: bool,
 }
 
+/// Sees rows of logits, each with the index of its token among all that are fed.
+type Each<'a> = &'a mut dyn FnMut(usize, &Item, &[f32]);
+
 /// What a mask says of rows that are not seen, as F16; 0 stands for those that are.
 const HIDDEN: [u8; 2] = 0xfc00u16.to_le_bytes();
 
@@ -32,7 +35,7 @@ impl Engine {
     pub(super) fn feed_parts(
         &mut self,
         parts: &[(SequenceId, &[u32])],
-        each: &mut dyn FnMut(usize, &Item, &[f32]),
+        each: Option<Each<'_>>,
     ) -> Result<(), Error> {
         let mut items = mem::take(&mut self.items);
         items.clear();
@@ -65,23 +68,23 @@ impl Engine {
         Ok(())
     }
 
-    fn feed_items(
-        &mut self,
-        items: &[Item],
-        each: &mut dyn FnMut(usize, &Item, &[f32]),
-    ) -> Result<(), Error> {
+    fn feed_items(&mut self, items: &[Item], mut each: Option<Each<'_>>) -> Result<(), Error> {
         let row = self.config().vocabulary as usize;
         let mut fed = 0;
         while fed < items.len() {
             let rest = &items[fed..];
+            self.left = None;
             // A state is one sequence's; rows of different ones may be filled together.
             let alone = rest.iter().take_while(|item| item.slot == rest[0].slot).count();
             let most = if self.keeps_states() { alone } else { rest.len() };
             let ready = self.fitting(&rest[..most])?;
             let batch = &rest[..ready.shape.tokens as usize];
             self.run(&ready, batch)?;
-            for (index, logits) in wanted_of(batch).zip(self.logits.chunks_exact(row)) {
-                each(fed + index, &batch[index], logits);
+            self.left = Some(ready.left());
+            if let Some(each) = &mut each {
+                for (index, logits) in wanted_of(batch).zip(self.read_logits()?.chunks_exact(row)) {
+                    each(fed + index, &batch[index], logits);
+                }
             }
             fed += batch.len();
         }
@@ -142,8 +145,19 @@ impl Engine {
                 recorded.push(RecordedRun { began, tokens, past, timeline });
             }
         }
-        self.logits.resize((ready.shape.outputs * self.config().vocabulary) as usize, 0.0);
-        Ok(self.session.get(plan, ready.logits, bytemuck::cast_slice_mut(&mut self.logits))?)
+        Ok(())
+    }
+
+    /// All rows of logits that the last run gave, which are read at most once.
+    pub(super) fn read_logits(&mut self) -> Result<&[f32], Error> {
+        let row = self.config().vocabulary;
+        let Some(left) = &mut self.left else { return Ok(&[]) };
+        if !left.read {
+            self.logits.resize((left.outputs * row) as usize, 0.0);
+            self.session.get(left.plan, left.logits, bytemuck::cast_slice_mut(&mut self.logits))?;
+            left.read = true;
+        }
+        Ok(&self.logits)
     }
 
     /// Every token sees its own sequence, up to itself.

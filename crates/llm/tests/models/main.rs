@@ -4,6 +4,7 @@
 mod arches;
 mod chat;
 mod devices;
+mod likeliest;
 mod memory;
 mod reference;
 mod refusals;

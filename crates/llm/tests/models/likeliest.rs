@@ -1,0 +1,89 @@
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use orlop_gguf::{File, Model as Parts};
+use orlop_llm::{
+    Engine, Error, Model, Outputs, Sampler, SamplingOptions, Settings, Synth, Tokenizer, generate,
+};
+
+use crate::support::{greedy, load, one_cpu, reference};
+
+/// A random model with a vocabulary.
+fn synthetic() -> (Model, Tokenizer) {
+    let synth = Synth { vocabulary: 700, context: 100, ..Synth::default() };
+    let file = File::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
+    let model = Model::from_file(Parts::from_file(file)).unwrap();
+    let tokenizer = Tokenizer::from_metadata(model.file().metadata()).unwrap();
+    (model, tokenizer)
+}
+
+fn generated(engine: &mut Engine, tokenizer: &Tokenizer, options: SamplingOptions) -> Vec<u32> {
+    let mut tokens = Vec::new();
+    let mut each = |token| {
+        tokens.push(token);
+        ControlFlow::Continue(())
+    };
+    generate(engine, tokenizer, &mut Sampler::new(options, 5), &[1, 2, 3], Some(20), &mut each).unwrap();
+    tokens
+}
+
+/// The same with all logits in sight.
+fn sampled(engine: &mut Engine, tokenizer: &Tokenizer, options: SamplingOptions) -> Vec<u32> {
+    let mut sampler = Sampler::new(options, 5);
+    [1, 2, 3].into_iter().for_each(|token| sampler.accept(token));
+    let mut tokens = vec![sampler.sample(engine.feed(&[1, 2, 3]).unwrap())];
+    while tokens.len() < 20 && !tokens.last().is_some_and(|token| tokenizer.is_end(*token)) {
+        tokens.push(sampler.sample(engine.feed(&tokens[tokens.len() - 1..]).unwrap()));
+    }
+    tokens
+}
+
+#[test]
+fn the_likeliest_token_is_the_one_with_the_largest_logit() {
+    let (model, tokens, _) = reference("llama-dense.Q4_0");
+    // With all logits of a batch there is no row that alone could tell.
+    for (outputs, sequences) in [(Outputs::Last, 1), (Outputs::All, 1), (Outputs::Last, 2)] {
+        let settings = Settings { outputs, sequences, ..Settings::default() };
+        let expected = greedy(&mut load(&model, &one_cpu(), &settings), &tokens, 24);
+        let mut engine = load(&model, &one_cpu(), &settings);
+        engine.advance(&tokens).unwrap();
+        let mut found = vec![engine.last_best().unwrap()];
+        while found.len() < expected.len() {
+            engine.advance(&found[found.len() - 1..]).unwrap();
+            found.push(engine.last_best().unwrap());
+        }
+        assert_eq!(found, expected, "{outputs:?}, {sequences} sequences");
+    }
+}
+
+#[test]
+fn text_is_the_same_whether_logits_are_read_or_not() {
+    let (model, tokenizer) = synthetic();
+    let plain = SamplingOptions { temperature: 5.0, ..SamplingOptions::default() };
+    let penalised = SamplingOptions { repeat_penalty: 1.5, ..SamplingOptions::greedy() };
+    let texts = [SamplingOptions::greedy(), plain, penalised].map(|options| {
+        let [mut one, mut other] = [(); 2].map(|()| load(&model, &one_cpu(), &Settings::default()));
+        let text = generated(&mut one, &tokenizer, options);
+        assert_eq!(text, sampled(&mut other, &tokenizer, options), "{options:?}");
+        text
+    });
+    assert!(texts[0] != texts[1] && texts[0] != texts[2], "{texts:?}");
+}
+
+#[test]
+fn logits_can_be_read_later_and_are_gone_with_the_next_run() {
+    let (model, tokens, _) = reference("llama-dense.Q4_0");
+    let settings = Settings { context: Some(32), ..Settings::default() };
+    let [mut engine, mut other] = [(); 2].map(|()| load(&model, &one_cpu(), &settings));
+    assert!(engine.last_logits().unwrap().is_empty());
+    assert!(matches!(engine.last_best(), Err(Error::EmptyPrompt)));
+    engine.advance(&tokens[..8]).unwrap();
+    let best = engine.last_best().unwrap();
+    let expected = other.feed(&tokens[..8]).unwrap().to_vec();
+    // What is refused at once changes nothing.
+    assert!(engine.advance(&[128]).is_err());
+    assert_eq!(engine.last_logits().unwrap(), expected);
+    assert_eq!(engine.last_best().unwrap(), best);
+    engine.advance(&tokens[8..]).unwrap();
+    assert_eq!(engine.last_logits().unwrap(), other.feed(&tokens[8..]).unwrap());
+}
