@@ -24,7 +24,7 @@ pub(crate) use self::maps::{Map, Zip, function};
 pub(crate) use self::moments::{Shifted, Squares, Sum};
 pub(crate) use self::product::{Matrix, Product, Transposition};
 pub(crate) use self::scores::Scores;
-pub(crate) use self::search::LargestOf;
+pub(crate) use self::search::{LargestAbove, LargestOf};
 pub(crate) use self::strided::{Element, Strided, touch};
 pub(crate) use self::weights::{Scaled, SoftCapped, Weights};
 

@@ -78,6 +78,8 @@ pub(crate) trait Lanes: Copy {
     fn sum(self) -> f32;
     /// The largest lane; any of them if there is NaN.
     fn largest(self) -> f32;
+    /// Whether a lane is larger than another vector's.
+    fn is_above(self, limit: Self) -> bool;
 }
 
 /// An array as a vector: the scalar twin of the others.
@@ -265,6 +267,11 @@ impl Lanes for Plain {
     #[inline(always)]
     fn largest(self) -> f32 {
         self.0.into_iter().fold(f32::NEG_INFINITY, |max, x| if x > max { x } else { max })
+    }
+
+    #[inline(always)]
+    fn is_above(self, limit: Plain) -> bool {
+        self.0.iter().zip(limit.0).any(|(x, limit)| *x > limit)
     }
 }
 

@@ -193,6 +193,14 @@ fn the_largest_element_is_found_wherever_it_is() {
                 assert_eq!(on(isa, LargestOf(Floats::from(&x[..]))), f32::NEG_INFINITY);
                 x[place] = -7.0;
                 assert_eq!(on(isa, LargestOf(Floats::from(&x[..]))), -7.0, "{isa} {length} {place}");
+                for (limit, expected) in [(-8.0, -7.0), (-7.0, -7.0), (1.0, 1.0)] {
+                    assert_eq!(
+                        on(isa, LargestAbove(Floats::from(&x[..]), limit)),
+                        expected,
+                        "{isa} {length}"
+                    );
+                }
+                assert!(on(isa, LargestAbove(Floats::from(&x[..]), f32::NAN)).is_nan());
             }
         }
     }

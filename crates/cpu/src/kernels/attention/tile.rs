@@ -5,14 +5,14 @@ use std::ops::Range;
 use half::f16;
 use orlop_graph::FlashAttention;
 
-use super::{Division, Query, TILE, kv_of, larger, nth};
+use super::{Division, Query, TILE, kv_of, nth};
 use crate::access::Src;
 use crate::kernels::soft_max::slope;
 use crate::simd::{add_scaled, widened};
 use crate::task::Task;
 use crate::vector::{
-    Element, Floats, Lanes, LargestOf, Matrix, Product, Scaled, Scores, SoftCapped, Strided, Transposition,
-    Weights, Work, on,
+    Element, Floats, Lanes, LargestAbove, Matrix, Product, Scaled, Scores, SoftCapped, Strided,
+    Transposition, Weights, Work, on,
 };
 
 /// KV rows in a block.
@@ -335,7 +335,7 @@ impl Work for Weighing<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self) -> State {
         let Weighing { scores, sums, mut state } = self;
-        let mut max = larger(state.max, LargestOf(Floats::from(&*scores)).run::<L>());
+        let mut max = LargestAbove(Floats::from(&*scores), state.max).run::<L>();
         if max == f32::NEG_INFINITY {
             if !scores.iter().any(|score| score.is_nan()) {
                 scores.fill(0.0);

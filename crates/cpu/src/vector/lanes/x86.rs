@@ -225,6 +225,11 @@ impl Lanes for Avx512 {
     fn largest(self) -> f32 {
         op!(_mm512_reduce_max_ps(self.0))
     }
+
+    #[inline(always)]
+    fn is_above(self, limit: Avx512) -> bool {
+        op!(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(self.0, limit.0)) != 0
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -451,5 +456,10 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn largest(self) -> f32 {
         self.array().into_iter().fold(f32::NEG_INFINITY, |max, x| if x > max { x } else { max })
+    }
+
+    #[inline(always)]
+    fn is_above(self, limit: Avx2) -> bool {
+        op!(_mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(self.0, limit.0))) != 0
     }
 }
