@@ -30,7 +30,7 @@ const BUNDLE: usize = 8;
 /// Bytes of KV rows that are brought into the cache at a time, about.
 const CACHED: u64 = 192 << 10;
 /// KV rows in a part, at least: the larger number where there are many.
-const PART: [u64; 2] = [128, 512];
+const PART: [u64; 2] = [256, 1024];
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     let attention = Kernel { accepts, scratch, shared, check: Some(lengths_are_in_range), phases: 2, run };
@@ -249,7 +249,7 @@ fn rows_of(task: &Task, params: FlashAttention, division: &Division, tile: u64) 
     let first = params.first_row(fewest).min(most);
     // Small parts keep all threads busy, larger ones cost less.
     let rows = most - first;
-    let each = rows.div_ceil(division.splits).max((rows / 4).clamp(PART[0], PART[1]));
+    let each = rows.div_ceil(division.splits).max((rows / 2).clamp(PART[0], PART[1]));
     (first..most, each.next_multiple_of(BLOCK as u64))
 }
 
