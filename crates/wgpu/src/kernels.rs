@@ -59,7 +59,7 @@ pub(crate) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Re
         | Op::Roll { .. }
         | Op::Arange { .. } => movement::accepts(op, inputs, output),
         Op::GetRows | Op::SetRows => rows::accepts(op, inputs),
-        Op::ArgMax | Op::ArgSort { .. } | Op::TopK { .. } => sort::accepts(inputs),
+        Op::ArgMax | Op::ArgSort { .. } | Op::TopK { .. } => sort::accepts(op, inputs),
         Op::MulMat | Op::MulMatId | Op::OutProd => floats(inputs.get(..2).unwrap_or(inputs), output),
         Op::FlashAttention(params) => attention::accepts(params, inputs),
         Op::SsmScan => Ok(()),
