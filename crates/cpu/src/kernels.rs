@@ -17,11 +17,11 @@ mod ssm;
 use orlop_backend::Step;
 use orlop_graph::{Graph, Op};
 
-pub(crate) use elementwise::GATED_IN_EIGHT_BITS;
-pub(crate) use norm::{SCALED_NORM, SCALED_NORM_IN_EIGHT_BITS};
+pub(crate) use elementwise::{GATED_IN_EIGHT_BITS, GATED_IN_EIGHT_BITS_JOINTLY};
+pub(crate) use norm::{SCALED_NORM, SCALED_NORM_IN_EIGHT_BITS, SCALED_NORM_IN_EIGHT_BITS_JOINTLY};
 pub(crate) use product::{
-    EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, EIGHT_BIT_PRODUCT_ID, ROUND, eight_bit_desc,
-    takes_eight_bits,
+    EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, EIGHT_BIT_PRODUCT_ID, ROUND, ROUND_JOINTLY,
+    eight_bit_desc, takes_eight_bits, takes_joint,
 };
 pub(crate) use rope::ROPE_INTO_ROWS;
 

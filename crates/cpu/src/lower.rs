@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use orlop_backend::{Bindings, Device, DeviceError, LowerOptions, Segment, Slot, Step, Steps, Value};
 use orlop_graph::{Graph, TensorDesc, TensorId};
 
+use crate::isa::Isa;
 use crate::kernels::{self, Chosen};
 use crate::program::MOST_IN_A_GROUP;
 use crate::task::{Floats, Operand, Operands, Shape};
@@ -21,6 +22,7 @@ const RULES: [fn(&mut Draft<'_>); 2] = [eight_bit::share_rounded_activations, fu
 
 /// Steps in the making.
 pub(crate) struct Draft<'a> {
+    pub(crate) isa: Isa,
     pub(crate) segment: &'a Segment<'a>,
     pub(crate) options: &'a LowerOptions,
     pub(crate) steps: Vec<Step>,
@@ -44,11 +46,12 @@ impl Draft<'_> {
 /// A segment as this device runs it. `options` are as the pool allows.
 pub(crate) fn lower(
     device: &dyn Device,
+    isa: Isa,
     segment: &Segment<'_>,
     options: &LowerOptions,
 ) -> Result<Steps, DeviceError> {
     let Steps { steps, .. } = segment.one_step_per_node(device, options)?;
-    let mut draft = Draft { segment, options, steps, temporaries: Vec::new() };
+    let mut draft = Draft { isa, segment, options, steps, temporaries: Vec::new() };
     for rule in RULES {
         rule(&mut draft);
     }

@@ -8,6 +8,7 @@ use super::{At, Dst, Scratch, Src, decode, row_offset};
 use crate::isa::Isa;
 use crate::repack::{PackedLayout, ROWS};
 use crate::simd::product::prefetch_to_write;
+use crate::task::repeated;
 
 /// More than the bytes of any block.
 const BLOCK: usize = 512;
@@ -41,21 +42,35 @@ impl Src {
 
     /// As [`Src::read`], quicker for few F32 without gaps.
     pub(crate) fn read_floats(&self, isa: Isa, column: u64, at: At, out: &mut [f32]) {
-        let end = column + out.len() as u64;
-        if self.desc.dtype != DType::F32 || self.desc.strides[0] != 4 || out.is_empty() {
+        if !self.has_floats(column, out.len()) {
             return self.read(isa, column, at, out);
         }
-        assert!(end <= self.desc.extents[0], "elements outside their row");
         let from = self.base.wrapping_add(row_offset(&self.desc, at) + 4 * column as usize);
-        let (sixteens, rest) = out.as_chunks_mut::<ROWS>();
-        let from = from.cast::<[f32; ROWS]>();
-        for (number, out) in sixteens.iter_mut().enumerate() {
-            // SAFETY: as in `Dst::write_floats`, the other way round; in a phase nobody else writes what is read.
-            *out = unsafe { from.wrapping_add(number).read_unaligned() };
+        // SAFETY: as in `Dst::write_floats`, the other way round; in a phase nobody else writes what is read.
+        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr().cast(), size_of_val(out)) };
+    }
+
+    /// Adds elements of some rows to values.
+    pub(crate) fn add_to<const N: usize>(&self, isa: Isa, column: u64, rows: &[At], values: &mut [[f32; N]]) {
+        let here = self.has_floats(column, N);
+        for (at, values) in rows.iter().zip(values) {
+            let mut other = [0.0; N];
+            let at = repeated(&self.desc, *at);
+            if here {
+                let from = self.base.wrapping_add(row_offset(&self.desc, at) + 4 * column as usize);
+                // SAFETY: as in `read_floats`.
+                other = unsafe { from.cast::<[f32; N]>().read_unaligned() };
+            } else {
+                self.read(isa, column, at, &mut other);
+            }
+            values.iter_mut().zip(other).for_each(|(value, other)| *value += other);
         }
-        let from = from.wrapping_add(sixteens.len()).cast::<u8>();
-        // SAFETY: as above.
-        unsafe { std::ptr::copy_nonoverlapping(from, rest.as_mut_ptr().cast(), size_of_val(rest)) };
+    }
+
+    /// Whether elements of all rows, all of which must be there, lie as floats without gaps.
+    fn has_floats(&self, column: u64, count: usize) -> bool {
+        assert!(column + count as u64 <= self.desc.extents[0], "elements outside their row");
+        self.packed.is_none() && self.desc.dtype == DType::F32 && self.desc.strides[0] == 4
     }
 
     /// All rows of a tensor without gaps; as [`Src::row`].
@@ -132,23 +147,33 @@ impl Dst {
 
     /// As `write_elements`, quicker for few F32 without gaps.
     pub(crate) fn write_floats(&self, column: u64, at: At, values: &[f32]) {
-        let end = column + values.len() as u64;
-        if self.desc.dtype != DType::F32 || self.desc.strides[0] != 4 || values.is_empty() {
+        if !self.has_floats(column, values.len()) {
             return self.write_elements(column, at, values);
         }
-        assert!(end <= self.desc.extents[0], "elements outside their row");
         let to = self.base.wrapping_add(row_offset(&self.desc, at) + 4 * column as usize);
-        let (sixteens, rest) = values.as_chunks::<ROWS>();
-        let to = to.cast::<[f32; ROWS]>();
-        for (number, values) in sixteens.iter().enumerate() {
-            // SAFETY: `write_unaligned` asks for writable bytes: the row is the tensor's and long enough, both checked,
-            // and each element is written by one thread.
-            unsafe { to.wrapping_add(number).write_unaligned(*values) };
+        // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: the values are the
+        // caller's own, the row is the tensor's and long enough, both checked, and each element is written by one thread.
+        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast(), to, size_of_val(values)) };
+    }
+
+    /// As [`Dst::write_floats`], the same columns of some rows.
+    pub(crate) fn write_rows<const N: usize>(&self, column: u64, rows: &[At], values: &[[f32; N]]) {
+        let here = self.has_floats(column, N);
+        for (at, values) in rows.iter().zip(values) {
+            if here {
+                let to = self.base.wrapping_add(row_offset(&self.desc, *at) + 4 * column as usize);
+                // SAFETY: `write_unaligned` asks for writable bytes; as in `write_floats`.
+                unsafe { to.cast::<[f32; N]>().write_unaligned(*values) };
+            } else {
+                self.write_elements(column, *at, values);
+            }
         }
-        let to = to.wrapping_add(sixteens.len()).cast::<u8>();
-        // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: as above, and the values
-        // are the caller's own.
-        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr().cast(), to, size_of_val(rest)) };
+    }
+
+    /// As [`Src::has_floats`].
+    fn has_floats(&self, column: u64, count: usize) -> bool {
+        assert!(column + count as u64 <= self.desc.extents[0], "elements outside their row");
+        self.desc.dtype == DType::F32 && self.desc.strides[0] == 4
     }
 
     /// Fills row `at`, which has no gaps. In one phase, each row is filled by one thread, and read by none.

@@ -20,6 +20,8 @@ use crate::vector::{Floats, FloatsMut, Map, Zip, on};
 
 /// Gated values, rounded to 8 bits.
 pub(crate) const GATED_IN_EIGHT_BITS: &str = "gated in 8 bits";
+/// The same, with one scale for many elements.
+pub(crate) const GATED_IN_EIGHT_BITS_JOINTLY: &str = "gated in 8 bits jointly";
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     let run = match op {
@@ -32,12 +34,17 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 }
 
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
-    (name == GATED_IN_EIGHT_BITS).then_some(StepKernel {
+    let kernel = StepKernel {
         operands: gated_operands,
         needs: |_| task::Floats::default(),
         check: None,
         phases: 1,
-        run: gated_in_eight_bits,
+        run: gated_in_eight_bits::<false>,
+    };
+    Some(match name {
+        GATED_IN_EIGHT_BITS => kernel,
+        GATED_IN_EIGHT_BITS_JOINTLY => StepKernel { run: gated_in_eight_bits::<true>, ..kernel },
+        _ => return None,
     })
 }
 
@@ -214,7 +221,7 @@ fn gated_operands(graph: &Graph, step: &Step) -> Option<Operands> {
     })
 }
 
-fn gated_in_eight_bits(task: &Task, thread: Thread, _: &mut [f32]) {
+fn gated_in_eight_bits<const JOINTLY: bool>(task: &Task, thread: Thread, _: &mut [f32]) {
     let Op::Gated { gate, swapped } = task.op else { return };
     let (a, mut result) = (&task.src[0], task.src[0].desc);
     result.extents[0] = eight_bit_elements(&task.dst.desc);
@@ -230,7 +237,7 @@ fn gated_in_eight_bits(task: &Task, thread: Thread, _: &mut [f32]) {
         let values = b.floats_by(task.isa, b_column + column, at, &mut values[..length]);
         let out = &mut out[..length];
         apply_gate(task.isa, gate, gates, values, FloatsMut::from(&mut *out));
-        round_elements(task, &task.dst, column, at, out);
+        round_elements::<JOINTLY>(task, &task.dst, column, at, out);
     }
 }
 

@@ -17,6 +17,8 @@ use crate::vector::{Floats, FloatsMut, Shifted, Squares, Sum, Zip, on};
 pub(crate) const SCALED_NORM: &str = "scaled norm";
 /// The same, rounded to 8 bits.
 pub(crate) const SCALED_NORM_IN_EIGHT_BITS: &str = "scaled norm in 8 bits";
+/// The same, with one scale for many elements.
+pub(crate) const SCALED_NORM_IN_EIGHT_BITS_JOINTLY: &str = "scaled norm in 8 bits jointly";
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     let run = match op {
@@ -28,14 +30,21 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 }
 
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
-    let operands = match name {
-        SCALED_NORM => |graph: &Graph, step: &Step| scaled_operands(graph, step, Operand::Tensor),
-        SCALED_NORM_IN_EIGHT_BITS => {
-            |graph: &Graph, step: &Step| scaled_operands(graph, step, Operand::EightBit)
-        }
-        _ => return None,
+    let kernel = StepKernel {
+        operands: |graph, step| scaled_operands(graph, step, Operand::Tensor),
+        needs: two_rows,
+        check: None,
+        phases: 1,
+        run: scaled::<false>,
     };
-    Some(StepKernel { operands, needs: two_rows, check: None, phases: 1, run: scaled })
+    let rounded =
+        StepKernel { operands: |graph, step| scaled_operands(graph, step, Operand::EightBit), ..kernel };
+    Some(match name {
+        SCALED_NORM => kernel,
+        SCALED_NORM_IN_EIGHT_BITS => rounded,
+        SCALED_NORM_IN_EIGHT_BITS_JOINTLY => StepKernel { run: scaled::<true>, ..rounded },
+        _ => return None,
+    })
 }
 
 fn one_row(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
@@ -97,7 +106,7 @@ fn two_rows(shape: &Shape<'_>) -> task::Floats {
     task::Floats { scratch: shape.reads[0].extents[0].saturating_mul(2), shared: (0, 0) }
 }
 
-fn scaled(task: &Task, thread: Thread, scratch: &mut [f32]) {
+fn scaled<const JOINTLY: bool>(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let (isa, x) = (task.isa, &task.src[0]);
     let length = x.desc.extents[0] as usize;
     let (values, other) = scratch[..2 * length].split_at_mut(length);
@@ -116,7 +125,7 @@ fn scaled(task: &Task, thread: Thread, scratch: &mut [f32]) {
             }
         }
         if task.dst.desc.dtype == DType::I8 {
-            round_row(task, &task.dst, at, values);
+            round_row::<JOINTLY>(task, &task.dst, at, values);
         } else {
             task.dst.write_floats(0, at, values);
         }

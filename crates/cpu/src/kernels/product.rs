@@ -14,12 +14,16 @@ mod right;
 use orlop_backend::Reason;
 use orlop_graph::{DType, Op, TensorDesc};
 
-pub(crate) use eight_bit::{eight_bit_desc, eight_bit_elements, round_elements, round_row, takes_eight_bits};
+pub(crate) use eight_bit::{
+    eight_bit_desc, eight_bit_elements, round_elements, round_row, takes_eight_bits, takes_joint,
+};
 
 use crate::task::{Kernel, StepKernel, Task, Thread, float, nothing_shared, row_at};
 
 /// Rounds activations to 8 bits.
 pub(crate) const ROUND: &str = "round to 8 bits";
+/// The same, with one scale for many elements.
+pub(crate) const ROUND_JOINTLY: &str = "round to 8 bits jointly";
 /// A product with activations in 8 bits.
 pub(crate) const EIGHT_BIT_PRODUCT: &str = "mul_mat in 8 bits";
 /// The same, and what is added to it: one tensor or two.
@@ -58,14 +62,16 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         phases: 1,
         run: eight_bit::mul_mat,
     };
+    let round = StepKernel {
+        operands: eight_bit::round_operands,
+        needs: eight_bit::round_needs,
+        check: None,
+        phases: 1,
+        run: eight_bit::round::<false>,
+    };
     Some(match name {
-        ROUND => StepKernel {
-            operands: eight_bit::round_operands,
-            needs: eight_bit::round_needs,
-            check: None,
-            phases: 1,
-            run: eight_bit::round,
-        },
+        ROUND => round,
+        ROUND_JOINTLY => StepKernel { run: eight_bit::round::<true>, ..round },
         EIGHT_BIT_PRODUCT => product,
         EIGHT_BIT_PRODUCT_AND_SUMS => {
             StepKernel { operands: eight_bit::sums_operands, run: eight_bit::mul_mat_and_sums, ..product }

@@ -1,12 +1,15 @@
 //! Products with quantised weights take activations in 8 bits, rounded once for all that read the same.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use orlop_backend::{Precision, Step, Value};
 use orlop_graph::{Op, TensorId};
 
 use super::Draft;
-use crate::kernels::{EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_ID, ROUND, eight_bit_desc, takes_eight_bits};
+use crate::kernels::{
+    EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_ID, ROUND, ROUND_JOINTLY, eight_bit_desc, takes_eight_bits,
+    takes_joint,
+};
 
 /// Lets products with quantised weights read activations that a step before has rounded, unless all is to stay F32.
 pub(super) fn share_rounded_activations(draft: &mut Draft<'_>) {
@@ -14,17 +17,21 @@ pub(super) fn share_rounded_activations(draft: &mut Draft<'_>) {
         return;
     }
     let graph = draft.segment.graph;
+    // Where one product wants its activations to share scales, all that read them can do with that.
+    let products = draft.steps.iter().filter_map(|step| product(draft, step));
+    let joint: HashSet<TensorId> =
+        products.filter(|product| product.joint).map(|product| product.x).collect();
     // What is rounded already, and has not been written since.
     let mut rounded: HashMap<TensorId, Value> = HashMap::new();
     let mut steps = Vec::with_capacity(draft.steps.len());
     for mut step in std::mem::take(&mut draft.steps) {
-        if let Some(x) = activations(draft, &step) {
+        if let Some(Product { x, .. }) = product(draft, &step) {
             let value = *rounded.entry(x).or_insert_with(|| {
                 let tensor = graph.tensor(x);
                 let value = draft
                     .temporary(format!("{} in 8 bits", tensor.name), eight_bit_desc(&tensor.desc).bytes());
                 steps.push(Step {
-                    kernel: ROUND.into(),
+                    kernel: if joint.contains(&x) { ROUND_JOINTLY } else { ROUND }.into(),
                     nodes: Vec::new(),
                     reads: vec![Value::Tensor(x)],
                     writes: vec![value],
@@ -47,13 +54,21 @@ pub(super) fn share_rounded_activations(draft: &mut Draft<'_>) {
     draft.steps = steps;
 }
 
-/// The activations of a product that takes them in 8 bits.
-fn activations(draft: &Draft<'_>, step: &Step) -> Option<TensorId> {
+/// A product that takes activations in 8 bits.
+struct Product {
+    x: TensorId,
+    /// Whether it wants them to share scales.
+    joint: bool,
+}
+
+fn product(draft: &Draft<'_>, step: &Step) -> Option<Product> {
     let [node] = step.nodes[..] else { return None };
     let node = draft.segment.graph.node(node);
     if !matches!(node.op, Op::MulMat | Op::MulMatId) {
         return None;
     }
     let desc = |id: TensorId| &draft.segment.graph.tensor(id).desc;
-    takes_eight_bits(desc(node.inputs[0]), desc(node.output)).then(|| node.inputs[1])
+    let (weights, x) = (desc(node.inputs[0]), node.inputs[1]);
+    let joint = takes_joint(draft.isa, weights, desc(x));
+    takes_eight_bits(weights, desc(node.output)).then_some(Product { x, joint })
 }

@@ -7,8 +7,9 @@ use orlop_graph::{Origin, TensorId};
 
 use super::Draft;
 use crate::kernels::{
-    self, EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, GATED_IN_EIGHT_BITS, ROPE_INTO_ROWS, ROUND,
-    SCALED_NORM, SCALED_NORM_IN_EIGHT_BITS,
+    self, EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, GATED_IN_EIGHT_BITS, GATED_IN_EIGHT_BITS_JOINTLY,
+    ROPE_INTO_ROWS, ROUND, ROUND_JOINTLY, SCALED_NORM, SCALED_NORM_IN_EIGHT_BITS,
+    SCALED_NORM_IN_EIGHT_BITS_JOINTLY,
 };
 use crate::task::{Operand, Operands};
 
@@ -26,11 +27,18 @@ struct Fusion {
 
 const GATES: &[&str] = &["reglu", "geglu", "geglu_erf", "geglu_quick", "swiglu"];
 
-const FUSIONS: [Fusion; 6] = [
+const FUSIONS: [Fusion; 8] = [
     Fusion { kernel: SCALED_NORM, first: &["rms_norm", "norm"], second: "mul", overwrites: 0..1 },
     Fusion { kernel: SCALED_NORM, first: &[SCALED_NORM], second: "add", overwrites: 0..1 },
     Fusion { kernel: SCALED_NORM_IN_EIGHT_BITS, first: &[SCALED_NORM], second: ROUND, overwrites: 0..0 },
+    Fusion {
+        kernel: SCALED_NORM_IN_EIGHT_BITS_JOINTLY,
+        first: &[SCALED_NORM],
+        second: ROUND_JOINTLY,
+        overwrites: 0..0,
+    },
     Fusion { kernel: GATED_IN_EIGHT_BITS, first: GATES, second: ROUND, overwrites: 0..0 },
+    Fusion { kernel: GATED_IN_EIGHT_BITS_JOINTLY, first: GATES, second: ROUND_JOINTLY, overwrites: 0..0 },
     Fusion {
         kernel: EIGHT_BIT_PRODUCT_AND_SUMS,
         first: &[EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS],
@@ -101,7 +109,7 @@ fn fused(draft: &Draft<'_>, readers: &[Vec<usize>], gone: &[bool], index: usize)
 
 fn step(draft: &Draft<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Option<Step> {
     let graph = draft.segment.graph;
-    if second.kernel == ROUND && !same_rows(draft, first, second) {
+    if [ROUND, ROUND_JOINTLY].contains(&&*second.kernel) && !same_rows(draft, first, second) {
         return None;
     }
     let mut step = Step {

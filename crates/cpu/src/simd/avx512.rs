@@ -8,11 +8,15 @@ mod tiles;
 pub(super) use float::{dot_rows, panel_f32, transpose};
 pub(super) use panel::panel;
 pub(super) use round::quantize;
-pub(super) use tiles::{dot, expand};
+pub(super) use tiles::{dot, expand, expand_jointly};
 
 use std::arch::x86_64::*;
 
-use super::eight_bit::{Block, word_at};
+use super::eight_bit::{Block, JOINT, word_at};
+
+/// Vectors of a joint panel for [`JOINT`] elements: a start for sums, four weights of each row in each of the next, and
+/// scales.
+const JOINT_VECTORS: usize = JOINT / 4 + 2;
 
 #[inline]
 #[target_feature(enable = "avx512f")]

@@ -7,7 +7,8 @@ use crate::isa::Isa;
 ///
 /// *Signed* blocks hold the numbers as they are, and then the sums of all, of the first half and of the second.
 /// *Biased* blocks, for instructions that multiply unsigned numbers with signed ones, hold the numbers plus 128, and
-/// the sums (of the numbers themselves) times the scale.
+/// the sums (of the numbers themselves) times the scale. *Joint* blocks are biased, and every [`JOINT`] elements have
+/// one scale.
 pub(crate) const BLOCK_BYTES: usize = 48;
 
 /// A block.
@@ -18,7 +19,28 @@ pub(crate) type Block = [u8; BLOCK_BYTES];
 pub(crate) enum Numbers {
     Signed,
     Biased,
+    Joint,
 }
+
+impl Numbers {
+    /// Blocks with the same scale.
+    pub(super) fn together(self) -> usize {
+        if self == Numbers::Joint { JOINT / 32 } else { 1 }
+    }
+
+    /// What is added to numbers.
+    pub(super) fn bias(self) -> i32 {
+        if self == Numbers::Signed { 0 } else { 128 }
+    }
+
+    /// A sum of numbers as it is kept.
+    pub(super) fn kept_sum(self, sum: i32, scale: f32) -> u32 {
+        if self == Numbers::Signed { sum as u32 } else { (scale * sum as f32).to_bits() }
+    }
+}
+
+/// Elements with the same scale in joint blocks.
+pub(crate) const JOINT: usize = 256;
 
 /// What follows the numbers of a signed block.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +77,7 @@ pub(super) fn scale(block: &Block) -> f32 {
     float_at(block, 32)
 }
 
-/// Rounds a row to 8 bits; `out` has a block for each 32 values. Blocks with a NaN or an infinity get NaN as scale.
+/// Rounds a row to 8 bits; `out` has a block for each 32 values. What would have NaN or an infinity as scale gets NaN.
 pub(crate) fn quantize(isa: Isa, values: &[f32], numbers: Numbers, out: &mut [Block]) {
     debug_assert_eq!(values.len(), 32 * out.len());
     #[cfg(target_arch = "x86_64")]
@@ -64,8 +86,12 @@ pub(crate) fn quantize(isa: Isa, values: &[f32], numbers: Numbers, out: &mut [Bl
         return unsafe { super::avx512::quantize(values, numbers, out) };
     }
     widened(isa, || {
-        for (values, block) in values.as_chunks::<32>().0.iter().zip(out) {
-            quantize_block(values, numbers, block);
+        let values = values.as_chunks::<32>().0.chunks(numbers.together());
+        for (values, blocks) in values.zip(out.chunks_mut(numbers.together())) {
+            let (scale, inverse) = scale_and_inverse(largest(values.as_flattened()));
+            for (values, block) in values.iter().zip(blocks) {
+                quantize_block(values, scale, inverse, numbers, block);
+            }
         }
     });
 }
@@ -73,35 +99,39 @@ pub(crate) fn quantize(isa: Isa, values: &[f32], numbers: Numbers, out: &mut [Bl
 /// Adding and taking away this leaves a number rounded to an integer, in its low bits.
 pub(super) const ROUND: f32 = 12_582_912.0;
 
+/// The bits of the largest magnitude: they compare like magnitudes, and NaN and infinities are the largest.
 #[inline(always)]
-fn quantize_block(values: &[f32; 32], numbers: Numbers, block: &mut Block) {
-    // Magnitudes compare like their bits, and NaN and infinities are the largest.
-    let largest = values.iter().fold(0, |largest, value| (value.to_bits() & 0x7fff_ffff).max(largest));
-    let finite = largest < 0x7f80_0000;
+fn largest(values: &[f32]) -> u32 {
+    values.iter().fold(0, |largest, value| (value.to_bits() & 0x7fff_ffff).max(largest))
+}
+
+/// The scale of numbers of which the largest is given by its bits, and what they are multiplied with before rounding.
+#[inline(always)]
+pub(super) fn scale_and_inverse(largest: u32) -> (f32, f32) {
     let inverse = 127.0 / f32::from_bits(largest);
-    let (scale, inverse) = match finite {
+    match largest < 0x7f80_0000 {
         true if inverse.is_finite() => (f32::from_bits(largest) / 127.0, inverse),
         // Too small to be told from 0.
         true => (0.0, 0.0),
         false => (f32::NAN, 0.0),
-    };
+    }
+}
+
+#[inline(always)]
+fn quantize_block(values: &[f32; 32], scale: f32, inverse: f32, numbers: Numbers, block: &mut Block) {
     let mut rounded = [0i32; 32];
     for (rounded, value) in rounded.iter_mut().zip(values) {
-        let scaled = if finite { value * inverse } else { 0.0 };
+        let scaled = if scale.is_nan() { 0.0 } else { value * inverse };
         *rounded = (scaled + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
     }
     let half = |half: usize| rounded[16 * half..16 * half + 16].iter().sum::<i32>();
     let sums = [half(0) + half(1), half(0), half(1)];
-    let bias = if numbers == Numbers::Biased { 128 } else { 0 };
     let (out, tail) = block.split_at_mut(32);
     for (out, rounded) in out.iter_mut().zip(&rounded) {
-        *out = (rounded + bias) as u8;
+        *out = (rounded + numbers.bias()) as u8;
     }
     tail[..4].copy_from_slice(&scale.to_le_bytes());
     for (tail, sum) in tail[4..].as_chunks_mut::<4>().0.iter_mut().zip(sums) {
-        *tail = match numbers {
-            Numbers::Signed => sum.to_le_bytes(),
-            Numbers::Biased => (scale * sum as f32).to_le_bytes(),
-        };
+        *tail = numbers.kept_sum(sum, scale).to_le_bytes();
     }
 }

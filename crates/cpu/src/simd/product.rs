@@ -1,9 +1,11 @@
 //! Inner loops of matrix products: which code runs for which instructions.
 //!
-//! Weights come in groups of 16 rows, in one of three forms. *Tiles* are as they are stored (`repack`). A *panel* is a
+//! Weights come in groups of 16 rows, in one of four forms. *Tiles* are as they are stored (`repack`). A *panel* is a
 //! group taken apart, for products with many rows of activations: for each 32 elements, eight vectors of four signed
 //! bytes of each row, and then, for each group of elements with a scale of its own, a start for sums, which makes up
-//! for biased activations, scales, and minima. A *panel of floats* has 16 floats, one a row, for each element.
+//! for biased activations, scales, and minima. A *joint panel* has but one start and one scale for 256 elements, and its
+//! weights are rounded to multiples of that; it meets activations that share scales as well. A *panel of floats* has 16
+//! floats, one a row, for each element.
 
 use orlop_graph::DType;
 
@@ -25,9 +27,20 @@ pub(crate) fn panel_floats(dtype: DType) -> usize {
     kind(dtype).map_or(0, |kind| 128 + 48 * (32 / kind.group))
 }
 
-/// How activations are rounded for products with this many rows of them.
-pub(crate) fn numbers(isa: Isa, rows: u64) -> Numbers {
-    if isa == Isa::Avx512 && rows > FEW as u64 { Numbers::Biased } else { Numbers::Signed }
+/// How activations are rounded for products with this many rows of them; `jointly`, if weights want it.
+pub(crate) fn numbers(isa: Isa, rows: u64, jointly: bool) -> Numbers {
+    match isa == Isa::Avx512 && rows > FEW as u64 {
+        true if jointly => Numbers::Joint,
+        true => Numbers::Biased,
+        false => Numbers::Signed,
+    }
+}
+
+/// Whether weights of a type want activations to share scales, and are brought to shared scales themselves. Q6_K has a
+/// scale for each 16 weights: three of eleven multiplications would be for scales. (So have Q2_K and Q3_K, but weights
+/// with so few levels are all wrong by the same when they are rounded, and the error of a sum grows.)
+pub(crate) fn wants_joint(dtype: DType) -> bool {
+    dtype == DType::Q6_K
 }
 
 /// Whether there is [`dot_tiles`].
@@ -36,8 +49,11 @@ pub(crate) fn has_tile_products(isa: Isa) -> bool {
 }
 
 /// Takes the tiles of a group apart.
-pub(crate) fn expand(isa: Isa, dtype: DType, tiles: &[u8], panel: &mut [f32]) {
+pub(crate) fn expand(isa: Isa, dtype: DType, numbers: Numbers, tiles: &[u8], panel: &mut [f32]) {
     match isa {
+        // SAFETY: as below.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 if numbers == Numbers::Joint => unsafe { avx512::expand_jointly(dtype, tiles, panel) },
         // SAFETY: `expand` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { avx512::expand(dtype, tiles, panel) },
@@ -90,18 +106,18 @@ pub(crate) fn dot_tiles<const N: usize>(
     let _ = (isa, dtype, tiles, acts, out);
 }
 
-/// Has the processor fetch bytes that will be read soon, though not at once, at an address that need not be one.
-pub(crate) fn prefetch(start: *const u8, bytes: usize) {
+/// Has the processor fetch bytes that will be read soon, though not at once.
+fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
-    for line in 0..bytes.div_ceil(64) {
+    for line in bytes.chunks(64) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         // SAFETY: `prefetch` asks for SSE, which every processor of this architecture has, and for no memory.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(64 * line).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
     }
-    let _ = (start, bytes);
+    let _ = bytes;
 }
 
-/// The same for bytes that will be written.
+/// The same for bytes that will be written, at an address that need not be one.
 pub(crate) fn prefetch_to_write(start: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..bytes.div_ceil(64) {
@@ -113,20 +129,22 @@ pub(crate) fn prefetch_to_write(start: *const u8, bytes: usize) {
 }
 
 /// The products of two panels with rows of activations, whose numbers are as [`numbers`] says: for each row, 16 with the
-/// first panel and 16 with the second.
+/// first panel and 16 with the second. `ahead` is what will be read soon.
 pub(crate) fn panel(
     isa: Isa,
     numbers: Numbers,
     kind: Kind,
     panels: [&[f32]; 2],
     acts: &[&[Block]],
+    ahead: &[u8],
     out: &mut [[f32; 16]],
 ) {
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512 && numbers == Numbers::Biased {
+    if isa == Isa::Avx512 && numbers != Numbers::Signed {
         // SAFETY: `panel` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
-        return unsafe { avx512::panel(kind, panels, acts, out) };
+        return unsafe { avx512::panel(numbers, kind, panels, acts, ahead, out) };
     }
+    prefetch(ahead);
     #[cfg(target_arch = "x86_64")]
     if isa >= Isa::Avx2 {
         // SAFETY: `panel` asks for AVX2 and FMA; as above.

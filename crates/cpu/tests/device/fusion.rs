@@ -204,6 +204,44 @@ fn products_take_bias_and_residual_and_may_lie_on_the_residual() {
     }
 }
 
+/// Where one of the products wants its activations to share scales, the others take them so, too.
+#[test]
+fn one_reader_is_enough_for_shared_scales() {
+    let jointly = |kernel: &str, tokens: u64| {
+        let shared = tokens > 4 && Isa::detect() == Isa::Avx512;
+        format!("{kernel} in 8 bits{}", if shared { " jointly" } else { "" })
+    };
+    for tokens in [1, 4, 5, 23] {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, &[512, tokens]);
+        let weight = b.weight("weight", DType::F32, &[512]);
+        let normed = b.rms_norm(x, 1e-5);
+        let scaled = b.mul(normed, weight);
+        let [gate, up, down] = [
+            ("gate", DType::Q4_K, [512, 1280]),
+            ("up", DType::Q6_K, [512, 1280]),
+            ("down", DType::Q6_K, [1280, 37]),
+        ]
+        .map(|(name, dtype, extents)| b.weight(name, dtype, &extents));
+        let (gate, up) = (b.mul_mat(gate, scaled), b.mul_mat(up, scaled));
+        let gated = b.gated(Gate::Silu, gate, up);
+        let result = b.mul_mat(down, gated);
+        b.output(result);
+        let (norm, gate, product) =
+            (jointly("scaled norm", tokens), jointly("gated", tokens), "mul_mat in 8 bits");
+        check("shared scales", b, &[], &[&norm, product, product, &gate, product]);
+    }
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[512, 9]);
+    let [first, second] = [("first", DType::Q8_0), ("second", DType::Q6_K)]
+        .map(|(name, dtype)| b.weight(name, dtype, &[512, 8]));
+    let (first, second) = (b.mul_mat(first, x), b.mul_mat(second, x));
+    let sum = b.sub(first, second);
+    b.output(sum);
+    let round = if Isa::detect() == Isa::Avx512 { "round to 8 bits jointly" } else { "round to 8 bits" };
+    check("plain", b, &[], &[round, "mul_mat in 8 bits", "mul_mat in 8 bits", "sub"]);
+}
+
 #[test]
 fn products_added_to_themselves_stay_products() {
     let mut b = GraphBuilder::new();

@@ -8,8 +8,9 @@ use orlop_graph::{DType, Graph, Op, TensorDesc};
 use super::experts;
 use super::right::{Right, Shared, at_once, pieces};
 use crate::access::{At, Dst, Scratch, Src};
+use crate::isa::Isa;
 use crate::repack::{PackedLayout, ROWS};
-use crate::simd::product::{self, BLOCK_BYTES, Block, FEW};
+use crate::simd::product::{self, BLOCK_BYTES, Block, FEW, Numbers};
 use crate::task::{Floats, Operand, Operands, SPAN, Shape, Task, Thread, repeated, row_at};
 
 /// Groups that are multiplied with few rows of activations before any result is written.
@@ -20,6 +21,11 @@ const MANY: usize = 12;
 /// Whether a product takes activations in 8 bits.
 pub(crate) fn takes_eight_bits(weights: &TensorDesc, result: &TensorDesc) -> bool {
     !weights.is_empty() && !result.is_empty() && PackedLayout::of(weights).is_some()
+}
+
+/// Whether the activations of a product that takes them in 8 bits are to share scales.
+pub(crate) fn takes_joint(isa: Isa, weights: &TensorDesc, activations: &TensorDesc) -> bool {
+    product::numbers(isa, activations.rows(), product::wants_joint(weights.dtype)) == Numbers::Joint
 }
 
 /// How a tensor lies in memory when it is rounded to 8 bits: a row of blocks for each of its rows.
@@ -45,9 +51,9 @@ pub(super) fn round_needs(shape: &Shape<'_>) -> Floats {
     Floats { scratch: shape.reads[0].extents[0], shared: (0, 0) }
 }
 
-pub(super) fn round(task: &Task, thread: Thread, scratch: &mut [f32]) {
+pub(super) fn round<const JOINTLY: bool>(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let desc = &task.src[0].desc;
-    let numbers = product::numbers(task.isa, desc.rows());
+    let numbers = product::numbers(task.isa, desc.rows(), JOINTLY);
     let values = &mut scratch[..desc.extents[0] as usize];
     for row in thread.part(desc.rows()) {
         let at = row_at(desc, row);
@@ -64,14 +70,20 @@ pub(crate) fn eight_bit_elements(rounded: &TensorDesc) -> u64 {
 }
 
 /// Rounds a row of a result.
-pub(crate) fn round_row(task: &Task, dst: &Dst, at: At, values: &[f32]) {
-    let numbers = product::numbers(task.isa, dst.desc.rows());
+pub(crate) fn round_row<const JOINTLY: bool>(task: &Task, dst: &Dst, at: At, values: &[f32]) {
+    let numbers = product::numbers(task.isa, dst.desc.rows(), JOINTLY);
     dst.fill_row(at, |blocks| product::quantize(task.isa, values, numbers, blocks.as_chunks_mut().0));
 }
 
-/// Rounds a part of a row of a result: whole blocks, at most a span.
-pub(crate) fn round_elements(task: &Task, dst: &Dst, column: u64, at: At, values: &[f32]) {
-    let numbers = product::numbers(task.isa, dst.desc.rows());
+/// Rounds a part of a row of a result: at most a span, and whole blocks, all those that share a scale.
+pub(crate) fn round_elements<const JOINTLY: bool>(
+    task: &Task,
+    dst: &Dst,
+    column: u64,
+    at: At,
+    values: &[f32],
+) {
+    let numbers = product::numbers(task.isa, dst.desc.rows(), JOINTLY);
     let mut blocks: [Block; SPAN / 32] = [[0; BLOCK_BYTES]; SPAN / 32];
     let blocks = &mut blocks[..values.len() / 32];
     product::quantize(task.isa, values, numbers, blocks);
@@ -291,7 +303,7 @@ impl<'a> Left<'a> {
     fn many(&mut self, matrix: u64, unit: u64, right: &impl Right, range: Range<u64>) {
         let (isa, dtype) = (self.task.isa, self.task.src[0].desc.dtype);
         let kind = product::kind(dtype).expect("a type that is repacked");
-        let numbers = product::numbers(isa, self.task.src[1].desc.rows());
+        let numbers = product::numbers(isa, self.task.src[1].desc.rows(), product::wants_joint(dtype));
         let groups = 2 * unit..self.groups().min(2 * unit + 2);
         if self.expanded != Some((matrix, unit)) {
             for (number, group) in groups.clone().enumerate() {
@@ -300,6 +312,7 @@ impl<'a> Left<'a> {
                 product::expand(
                     isa,
                     dtype,
+                    numbers,
                     self.tiles(matrix, group),
                     &mut panels[number * length..][..length],
                 );
@@ -313,11 +326,11 @@ impl<'a> Left<'a> {
         let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
         let count = (columns.end - columns.start) as usize;
         let mut next = self.stored(matrix, unit + 1);
+        let mut out = [[0.0; 2 * ROWS]; MANY];
         let mut start = range.start;
         while start < range.end {
             let end = range.end.min(start + MANY as u64);
             let (now, later) = next.split_at(next.len() / (range.end - start).div_ceil(MANY as u64) as usize);
-            product::prefetch(now.as_ptr(), now.len());
             next = later;
             let mut acts: [&[Block]; MANY] = [&[]; MANY];
             let mut places = [[0; 3]; MANY];
@@ -327,10 +340,25 @@ impl<'a> Left<'a> {
                 self.task.dst.prefetch(columns.start, at, count);
             }
             let used = (end - start) as usize;
-            let mut out = [[0.0; ROWS]; 2 * MANY];
-            product::panel(isa, numbers, kind, panels, &acts[..used], &mut out);
-            for (out, at) in out.as_flattened_mut().chunks_exact_mut(2 * ROWS).zip(&places[..used]) {
-                self.store(columns.start, *at, &mut out[..count]);
+            product::panel(
+                isa,
+                numbers,
+                kind,
+                panels,
+                &acts[..used],
+                now,
+                out.as_flattened_mut().as_chunks_mut().0,
+            );
+            let (out, places) = (&mut out[..used], &places[..used]);
+            if count == 2 * ROWS {
+                for added in self.added {
+                    added.add_to(isa, columns.start, places, out);
+                }
+                self.task.dst.write_rows(columns.start, places, out);
+            } else {
+                for (out, at) in out.iter_mut().zip(places) {
+                    self.store(columns.start, *at, &mut out[..count]);
+                }
             }
             start = end;
         }

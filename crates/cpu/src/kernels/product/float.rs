@@ -202,7 +202,7 @@ impl<'a> Left<'a> {
             for (group, panel) in
                 (columns.start as usize / ROWS..).zip(panels).take(columns.clone().step_by(ROWS).count())
             {
-                product::expand(isa, dtype, weights.group(matrix + group), apart);
+                product::expand(isa, dtype, product::Numbers::Signed, weights.group(matrix + group), apart);
                 product::decode_panel(isa, kind, apart, panel);
             }
             return;

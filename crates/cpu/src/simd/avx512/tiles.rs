@@ -4,8 +4,8 @@ use std::arch::x86_64::*;
 
 use orlop_graph::DType;
 
-use super::{four, load_16, load_32, load_bytes, store_f32};
-use crate::simd::eight_bit::{Block, Tail};
+use super::{JOINT_VECTORS, four, load_16, load_32, load_bytes, store_f32};
+use crate::simd::eight_bit::{Block, JOINT, Tail};
 use crate::simd::steps::{LEVELS, MX_LEVELS, of_type, tile_types, within};
 
 type V = __m512i;
@@ -126,7 +126,78 @@ macro_rules! kernels {
                 }
             }
         }
+
+        /// Takes tiles without minima apart into a joint panel: weights are rounded to multiples of one scale.
+        #[allow(dead_code)] // not everywhere
+        $(#[$attr])*
+        pub(super) fn expand_jointly(tiles: &[u8], panel: &mut [f32]) {
+            const PIECES: usize = ELEMENTS / JOINT;
+            let panels = panel.as_chunks_mut::<16>().0.as_chunks_mut::<JOINT_VECTORS>().0;
+            let panels = panels.chunks_exact_mut(PIECES);
+            for (tile, panels) in tiles.as_chunks::<TILE>().0.iter().zip(panels) {
+                let mut factors = [[_mm512_setzero_si512(); 2]; ELEMENTS / GROUP];
+                for (piece, panel) in panels.iter_mut().enumerate() {
+                    let groups = piece * (JOINT / GROUP)..(piece + 1) * (JOINT / GROUP);
+                    let mut largest = one();
+                    for group in groups.clone() {
+                        largest = _mm512_max_epi32(largest, _mm512_abs_epi32(scale_number(tile, group)));
+                    }
+                    let times = _mm512_div_ps(_mm512_set1_ps(127.0 / OFFSET as f32), converted(largest));
+                    for group in groups {
+                        factors[group] = factor(product(converted(scale_number(tile, group)), times), OFFSET);
+                    }
+                    store_f32(&mut panel[JOINT_VECTORS - 1], _mm512_div_ps(scale(tile), times));
+                }
+                let mut sums = [[_mm512_setzero_si512(); SLOTS]; PIECES];
+                for part in 0..PARTS {
+                    prefetch_part::<{ TILE / PARTS }>(tile.as_ptr().wrapping_add((part + 2) * (TILE / PARTS)));
+                    let piece = group_of(part, 0) * GROUP / JOINT;
+                    steps(tile, part, |slot, k, codes| {
+                        let weights = scaled(codes, factors[group_of(part, slot)]);
+                        let sum = &mut sums[piece][slot];
+                        *sum = _mm512_dpbusd_epi32(*sum, _mm512_set1_epi8(1), weights);
+                        store_f32(&mut panels[piece][1 + k % JOINT / 4], _mm512_castsi512_ps(weights));
+                    });
+                }
+                for (panel, sums) in panels.iter_mut().zip(sums) {
+                    let sum = sums.into_iter().fold(_mm512_setzero_si512(), |a, b| _mm512_add_epi32(a, b));
+                    let start = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sum, 7));
+                    store_f32(&mut panel[0], _mm512_castsi512_ps(start));
+                }
+            }
+        }
     };
+}
+
+/// What codes are multiplied with, and what is then added, so that the upper byte of 16 bits is a rounded weight; for both
+/// halves of a row's lane.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn factor(scale: F, offset: i32) -> [V; 2] {
+    let scale = _mm512_cvtps_epi32(_mm512_mul_ps(scale, _mm512_set1_ps(256.0)));
+    let scale = _mm512_mask_blend_epi16(0xaaaa_aaaa, scale, _mm512_slli_epi32(scale, 16));
+    let offset = _mm512_mullo_epi16(scale, _mm512_set1_epi16(offset as i16));
+    [scale, _mm512_sub_epi16(_mm512_set1_epi16(128), offset)]
+}
+
+/// Codes as weights.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn scaled(codes: V, [scale, start]: [V; 2]) -> V {
+    let even = _mm512_and_si512(codes, _mm512_set1_epi16(255));
+    let odd = _mm512_srli_epi16(codes, 8);
+    let even = _mm512_add_epi16(_mm512_mullo_epi16(even, scale), start);
+    let odd = _mm512_add_epi16(_mm512_mullo_epi16(odd, scale), start);
+    _mm512_mask_blend_epi8(0xaaaa_aaaa_aaaa_aaaa, _mm512_srli_epi16(even, 8), odd)
+}
+
+/// Has a part of a tile fetched that will be read next but one; it need not be there.
+#[inline(always)]
+fn prefetch_part<const BYTES: usize>(part: *const u8) {
+    for line in 0..BYTES.div_ceil(64) {
+        // SAFETY: `prefetch` asks for SSE, and for no memory.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(part.wrapping_add(64 * line).cast()) };
+    }
 }
 
 tile_types! { #[inline] #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")] }
@@ -155,6 +226,15 @@ pub(in crate::simd) fn dot<const N: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(in crate::simd) fn expand(dtype: DType, tiles: &[u8], panel: &mut [f32]) {
     of_type!(dtype, expand(tiles, panel), unreachable!("{dtype} is not repacked"))
+}
+
+/// Takes tiles apart into a joint panel.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(in crate::simd) fn expand_jointly(dtype: DType, tiles: &[u8], panel: &mut [f32]) {
+    match dtype {
+        DType::Q6_K => q6_k::expand_jointly(tiles, panel),
+        _ => unreachable!("{dtype} has no joint panels"),
+    }
 }
 
 /// `N` bytes of a tile.
