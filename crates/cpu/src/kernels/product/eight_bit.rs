@@ -6,7 +6,7 @@ use orlop_backend::{Step, Value};
 use orlop_graph::{DType, Graph, Op, TensorDesc};
 
 use super::experts;
-use super::right::{Right, Shared, at_once, pieces};
+use super::right::{Right, Shared, pieces, runs};
 use crate::access::{At, Dst, Scratch, Src};
 use crate::isa::Isa;
 use crate::repack::{PackedLayout, ROWS};
@@ -148,15 +148,10 @@ fn multiply(task: &Task, thread: Thread, mut left: Left<'_>) {
     let matrices = task.src[0].desc.extents[2] * task.src[0].desc.extents[3];
     let count = n * b2 * b3 / matrices;
     if left.direct(n * b2 * b3) {
-        let all = matrices * left.groups();
-        for mut groups in task.taken.pieces(thread, all, at_once(thread, all)) {
-            while groups.start < groups.end {
-                let (matrix, first) = (groups.start / left.groups(), groups.start % left.groups());
-                let last = left.groups().min(first + groups.end - groups.start).min(first + RUN as u64);
-                let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
-                left.few(matrix, first..last, &right);
-                groups.start += last - first;
-            }
+        let mut out = [[0.0; ROWS * RUN]; FEW];
+        for (matrix, groups) in runs(&task.taken, thread, matrices, left.groups(), RUN as u64) {
+            let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
+            left.few(matrix, groups, &right, &mut out);
         }
         return;
     }
@@ -172,11 +167,12 @@ pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let mut left = Left::new(task, scratch);
     let direct = left.direct(each * tokens);
     let units = if direct { left.groups() } else { left.groups().div_ceil(2) };
+    let mut out = [[0.0; ROWS * RUN]; FEW];
     experts::for_each(task, [each, tokens], |expert, chosen| {
         let units = thread.part(units);
         if direct {
             for first in units.clone().step_by(RUN) {
-                left.few(expert, first..units.end.min(first + RUN as u64), chosen);
+                left.few(expert, first..units.end.min(first + RUN as u64), chosen, &mut out);
             }
             return;
         }
@@ -203,7 +199,8 @@ struct Left<'a> {
 impl<'a> Left<'a> {
     fn new(task: &'a Task, scratch: &'a mut [f32]) -> Left<'a> {
         let desc = &task.src[0].desc;
-        let layout = PackedLayout::of(desc).expect("a type that is repacked");
+        let packed = task.src[0].packed().copied();
+        let layout = packed.or_else(|| PackedLayout::of(desc)).expect("a type that is repacked");
         let panels = 2 * (desc.extents[0] / 32) as usize * product::panel_floats(desc.dtype);
         let (panels, tiles) = scratch.split_at_mut(panels);
         let tiles = &mut Scratch::bytes(tiles)[..layout.group_bytes()];
@@ -232,7 +229,13 @@ impl<'a> Left<'a> {
     }
 
     /// Groups that follow each other, as they are stored, with few rows of activations.
-    fn few(&mut self, matrix: u64, groups: Range<u64>, right: &impl Right) {
+    fn few(
+        &mut self,
+        matrix: u64,
+        groups: Range<u64>,
+        right: &impl Right,
+        out: &mut [[f32; ROWS * RUN]; FEW],
+    ) {
         let (isa, dtype) = (self.task.isa, self.task.src[0].desc.dtype);
         let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
         let count = (columns.end - columns.start) as usize;
@@ -245,11 +248,10 @@ impl<'a> Left<'a> {
                 (*act, *place) = (self.blocks(row), at);
             }
             let acts = &acts[..used];
-            let mut out = [[0.0; ROWS * RUN]; FEW];
             if self.task.src[0].packed().is_some() {
                 let first = (matrix * self.groups() + groups.start) as usize;
                 let tiles = self.task.src[0].groups(first..first + (groups.end - groups.start) as usize);
-                product::dot_tiles(isa, dtype, tiles, acts, &mut out);
+                product::dot_tiles(isa, dtype, tiles, acts, out);
             } else {
                 for (number, group) in groups.clone().enumerate() {
                     let mut part = [[0.0; ROWS]; FEW];

@@ -4,15 +4,17 @@ use std::ops::Range;
 
 use orlop_graph::{DType, Op, TensorDesc};
 
-use super::right::{Right, Shared, pieces};
+use super::right::{Right, Shared, pieces, runs};
 use super::{experts, zeros};
 use crate::access::as_bytes;
 use crate::repack::ROWS;
 use crate::simd::product::{self, FEW, FLOAT_ROWS};
 use crate::task::{Task, Thread, float, row_at};
 
-/// Rows of weights that are multiplied as they are before their products are written.
+/// Rows of weights that threads take at least.
 const TAKEN: u64 = 16;
+/// Rows of weights that are multiplied as they are before their products are written: many, as nothing is read meanwhile.
+const RUN: u64 = 16 * TAKEN;
 
 /// Sixteen rows, and two panels made of such.
 pub(super) fn scratch(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
@@ -49,9 +51,10 @@ pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let mut left = Left::new(task, scratch);
     let (matrices, count) = (a2 * a3, n * b2 * b3 / (a2 * a3));
     if left.direct(count) {
-        for piece in pieces(&task.taken, thread, matrices, m.div_ceil(TAKEN), count, count) {
-            let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
-            left.few(piece.matrix, piece.unit, &right, piece.right);
+        let mut products = [[0.0; RUN as usize]; FEW];
+        for (matrix, units) in runs(&task.taken, thread, matrices, m.div_ceil(TAKEN), RUN / TAKEN) {
+            let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
+            left.few(matrix, units, &right, &mut products);
         }
         return;
     }
@@ -74,10 +77,12 @@ pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
         return read_right_hand(task, thread);
     }
     let mut left = Left::new(task, scratch);
+    let mut products = [[0.0; RUN as usize]; FEW];
     experts::for_each(task, [each, tokens], |expert, chosen| {
         if left.direct(chosen.count()) {
-            for unit in thread.part(m.div_ceil(TAKEN)) {
-                left.few(expert, unit, chosen, 0..chosen.count());
+            let units = thread.part(m.div_ceil(TAKEN));
+            for first in units.clone().step_by((RUN / TAKEN) as usize) {
+                left.few(expert, first..units.end.min(first + RUN / TAKEN), chosen, &mut products);
             }
         } else {
             for unit in thread.part(m.div_ceil(2 * ROWS as u64)) {
@@ -126,23 +131,28 @@ impl<'a> Left<'a> {
     }
 
     /// Some rows, as they are stored, with few rows of activations.
-    fn few(&mut self, matrix: u64, unit: u64, right: &impl Right, range: Range<u64>) {
+    fn few(
+        &mut self,
+        matrix: u64,
+        units: Range<u64>,
+        right: &impl Right,
+        products: &mut [[f32; RUN as usize]; FEW],
+    ) {
         let weights = &self.task.src[0];
         let [i2, i3] = self.place(matrix);
-        let rows = unit * TAKEN..weights.desc.extents[1].min((unit + 1) * TAKEN);
+        let rows = units.start * TAKEN..weights.desc.extents[1].min(units.end * TAKEN);
         let mut acts: [&[[u8; 4]]; FEW] = [&[]; FEW];
         let mut places = [[0; 3]; FEW];
         let mut used = 0;
-        for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(range) {
+        for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(0..right.count()) {
             let (row, at) = right.get(index);
             (*act, *place) = (self.activations(row), at);
             used += 1;
         }
         let (isa, dtype, acts) = (self.task.isa, weights.desc.dtype, &acts[..used]);
         let bytes = weights.desc.row_bytes() as usize;
-        let mut products = [[0.0; TAKEN as usize]; FEW];
         match weights.rows([rows.start, i2, i3], rows.end - rows.start) {
-            Some(rows) => product::dot_rows(isa, dtype, rows, bytes, acts, &mut products),
+            Some(rows) => product::dot_rows(isa, dtype, rows, bytes, acts, products),
             None => {
                 for (number, i1) in rows.clone().enumerate() {
                     let mut out = [[0.0; 4]; FEW];

@@ -51,8 +51,31 @@ impl Right for Shared {
 
 /// How many of a product's pieces a thread takes at a time: so many that reads go on for a while, so few that threads end
 /// together.
-pub(super) fn at_once(thread: Thread, items: u64) -> u64 {
+fn at_once(thread: Thread, items: u64) -> u64 {
     (items / (4 * thread.count as u64)).clamp(1, 16)
+}
+
+/// The units of rows that fall to a thread, if each of `matrices` matrices has `units`: runs of up to `most` neighbours in
+/// one matrix, which is read straight through.
+pub(super) fn runs(
+    taken: &Taken,
+    thread: Thread,
+    matrices: u64,
+    units: u64,
+    most: u64,
+) -> impl Iterator<Item = (u64, Range<u64>)> {
+    let all = matrices * units;
+    taken.pieces(thread, all, at_once(thread, all)).flat_map(move |mut piece| {
+        std::iter::from_fn(move || {
+            if piece.is_empty() {
+                return None;
+            }
+            let (matrix, first) = (piece.start / units, piece.start % units);
+            let last = units.min(first + most).min(first + piece.end - piece.start);
+            piece.start += last - first;
+            Some((matrix, first..last))
+        })
+    })
 }
 
 /// A piece of work: some units of rows of one matrix, with some rows of activations.
