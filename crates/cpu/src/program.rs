@@ -18,6 +18,7 @@ use crate::isa::Isa;
 use crate::kernels::{Chosen, of_step};
 use crate::lower::{Needs, desc, name, shape, slot};
 use crate::pool::{Barrier, Pool};
+use crate::simd::product::prefetch;
 use crate::taken::Taken;
 use crate::task::{Operand, Task, Thread};
 
@@ -240,10 +241,21 @@ impl Run<'_> {
             if let (0, Some(clock)) = (index, self.clock) {
                 clock.note(group.start);
             }
-            for (kernel, task) in &tasks[group.clone()] {
+            for step in group.clone() {
+                self.prefetch_after(step);
+                let (kernel, task) = &tasks[step];
                 self.run(kernel, task, Thread { index, count, phase: 0 }, group.end);
             }
         }
+    }
+
+    /// Has the processor fetch what the next steps are, and what the next one reads: since the last run, weights have
+    /// driven their descriptions out of every cache.
+    fn prefetch_after(&self, step: usize) {
+        let mut tasks = self.program.tasks.iter().skip(step + 1);
+        let (next, after) = (tasks.next(), tasks.next());
+        prefetch(after.map_or(&[], std::slice::from_ref));
+        prefetch(next.map_or(&[][..], |(_, task)| &task.src));
     }
 
     /// Whether the run may go on at a step, as far as data can tell and nobody has cancelled it.

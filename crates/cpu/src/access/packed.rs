@@ -40,16 +40,6 @@ impl Src {
         })
     }
 
-    /// As [`Src::read`], quicker for few F32 without gaps.
-    pub(crate) fn read_floats(&self, isa: Isa, column: u64, at: At, out: &mut [f32]) {
-        if !self.has_floats(column, out.len()) {
-            return self.read(isa, column, at, out);
-        }
-        let from = self.base.wrapping_add(row_offset(&self.desc, at) + 4 * column as usize);
-        // SAFETY: as in `Dst::write_floats`, the other way round; in a phase nobody else writes what is read.
-        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr().cast(), size_of_val(out)) };
-    }
-
     /// Adds elements of some rows to values.
     pub(crate) fn add_to<const N: usize>(&self, isa: Isa, column: u64, rows: &[At], values: &mut [[f32; N]]) {
         let here = self.has_floats(column, N);
@@ -58,7 +48,8 @@ impl Src {
             let at = repeated(&self.desc, *at);
             if here {
                 let from = self.base.wrapping_add(row_offset(&self.desc, at) + 4 * column as usize);
-                // SAFETY: as in `read_floats`.
+                // SAFETY: `read_unaligned` asks for readable bytes: as in `Dst::write_floats`; in a phase nobody else writes
+                // what is read.
                 other = unsafe { from.cast::<[f32; N]>().read_unaligned() };
             } else {
                 self.read(isa, column, at, &mut other);

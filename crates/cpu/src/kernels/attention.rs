@@ -162,51 +162,66 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let division = Division::new(&task.src[0].desc, &task.src[1].desc);
     if thread.phase == 1 {
         if division.splits > 1 {
-            merge(task, params, division, thread, scratch);
+            merge(task, params, &division, thread, scratch);
         }
         return;
     }
-    // Later tokens see more rows, so neighbouring bundles go to different threads.
-    let bundles = division.bundles();
-    for piece in (0..bundles * division.splits).skip(thread.index).step_by(thread.count) {
-        let (tiles, split) = (division.tiles_of(piece / division.splits), piece % division.splits);
-        let (range, each) = rows_of(task, params, &division, tiles.start);
-        let first = range.start + split * each;
-        if split > 0 && first >= range.end {
+    for bundle in 0..division.bundles() {
+        // Later tokens see more rows, so neighbouring bundles go to different threads.
+        let turn =
+            |split: u64| (bundle * division.splits + split) % thread.count as u64 == thread.index as u64;
+        if division.splits == 1 && !turn(0) {
             continue;
         }
-        let (mut rows, mut rest) = Rows::new(task, scratch);
-        let mut bundle = [const { None }; BUNDLE];
-        let range = first..(first + each).min(range.end);
-        for (tile, number) in bundle.iter_mut().zip(tiles.clone()) {
-            *tile = Some(Tile::new(task, params, &division, number, &mut rest));
+        let tiles = division.tiles_of(bundle);
+        let parts = Parts::of(task, params, &division, tiles.start);
+        for split in (0..parts.count()).filter(|split| turn(*split)) {
+            attend(task, params, &division, tiles.clone(), &parts, split, scratch);
         }
-        let together = tiles.end - tiles.start;
-        let span = if together > 1 { span(task, together) } else { each };
-        for first in range.clone().step_by(span as usize) {
-            let part = first..range.end.min(first + span);
-            if together > 1 {
-                bring(task, &division, &tiles, part.clone());
-            }
-            for tile in bundle.iter_mut().flatten() {
-                tile.attend(part.clone(), &mut rows);
-            }
+    }
+}
+
+/// The queries of some tiles with one part of their rows. What they come to is kept for [`merge`], if there are others.
+fn attend(
+    task: &Task,
+    params: FlashAttention,
+    division: &Division,
+    tiles: Range<u64>,
+    parts: &Parts,
+    split: u64,
+    scratch: &mut [f32],
+) {
+    let (mut rows, mut rest) = Rows::new(task, scratch);
+    let mut bundle = [const { None }; BUNDLE];
+    for (tile, number) in bundle.iter_mut().zip(tiles.clone()) {
+        *tile = Some(Tile::new(task, params, division, number, &mut rest));
+    }
+    let range = parts.get(split);
+    let together = tiles.end - tiles.start;
+    let span = if together > 1 { span(task, together) } else { parts.each };
+    for first in range.clone().step_by(span as usize) {
+        let part = first..range.end.min(first + span);
+        if together > 1 {
+            bring(task, division, &tiles, part.clone());
         }
-        for (tile, number) in bundle.iter_mut().flatten().zip(tiles) {
-            if division.splits == 1 {
-                for (query, state, sums) in tile.results() {
-                    finish(task, params, query, state, sums);
+        for tile in bundle.iter_mut().flatten() {
+            tile.attend(part.clone(), &mut rows);
+        }
+    }
+    for (tile, number) in bundle.iter_mut().flatten().zip(tiles) {
+        if parts.count() == 1 {
+            for (query, state, sums) in tile.results() {
+                finish(task, params, query, state, sums);
+            }
+        } else {
+            task.shared.fill(split * division.tiles + number, |part| {
+                let part = part.chunks_exact_mut(task.dst.desc.extents[0] as usize + 2);
+                for ((_, state, sums), part) in tile.results().zip(part) {
+                    let (out, rest) = part.split_at_mut(sums.len());
+                    out.copy_from_slice(sums);
+                    rest.copy_from_slice(&[state.max, state.sum]);
                 }
-            } else {
-                task.shared.fill(split * division.tiles + number, |part| {
-                    let part = part.chunks_exact_mut(task.dst.desc.extents[0] as usize + 2);
-                    for ((_, state, sums), part) in tile.results().zip(part) {
-                        let (out, rest) = part.split_at_mut(sums.len());
-                        out.copy_from_slice(sums);
-                        rest.copy_from_slice(&[state.max, state.sum]);
-                    }
-                });
-            }
+            });
         }
     }
 }
@@ -234,23 +249,40 @@ fn kv_of(task: &Task, division: &Division, tile: u64) -> [u64; 2] {
     [matrix % division.kv_heads, matrix / division.kv_heads / share]
 }
 
-/// The KV rows that the queries of a tile see, and those of each part: whole blocks, but for the last.
-fn rows_of(task: &Task, params: FlashAttention, division: &Division, tile: u64) -> (Range<u64>, u64) {
-    let [fewest, most] = match params.kv_len_slot() {
-        Some(slot) => {
-            let queries = division.queries(tile);
-            let tokens = queries.start / division.group..queries.end.div_ceil(division.group);
-            let lengths = tokens.map(|token| nth(&task.src[slot], token) as u64);
-            let ends = |[fewest, most]: [u64; 2], length: u64| [fewest.min(length), most.max(length)];
-            lengths.fold([u64::MAX, 0], ends)
-        }
-        None => [task.src[1].desc.extents[1]; 2],
-    };
-    let first = params.first_row(fewest).min(most);
-    // Small parts keep all threads busy, larger ones cost less.
-    let rows = most - first;
-    let each = rows.div_ceil(division.splits).max((rows / 2).clamp(PART[0], PART[1]));
-    (first..most, each.next_multiple_of(BLOCK as u64))
+/// The KV rows that the queries of a tile see, in parts of whole blocks, but for the last.
+struct Parts {
+    rows: Range<u64>,
+    each: u64,
+}
+
+impl Parts {
+    fn of(task: &Task, params: FlashAttention, division: &Division, tile: u64) -> Parts {
+        let [fewest, most] = match params.kv_len_slot() {
+            Some(slot) => {
+                let queries = division.queries(tile);
+                let tokens = queries.start / division.group..queries.end.div_ceil(division.group);
+                let lengths = tokens.map(|token| nth(&task.src[slot], token) as u64);
+                let ends = |[fewest, most]: [u64; 2], length: u64| [fewest.min(length), most.max(length)];
+                lengths.fold([u64::MAX, 0], ends)
+            }
+            None => [task.src[1].desc.extents[1]; 2],
+        };
+        let first = params.first_row(fewest).min(most);
+        // Small parts keep all threads busy, larger ones cost less.
+        let rows = most - first;
+        let each = rows.div_ceil(division.splits).max((rows / 2).clamp(PART[0], PART[1]));
+        Parts { rows: first..most, each: each.next_multiple_of(BLOCK as u64) }
+    }
+
+    /// How many there are; one, if there are no rows.
+    fn count(&self) -> u64 {
+        (self.rows.end - self.rows.start).div_ceil(self.each).max(1)
+    }
+
+    fn get(&self, number: u64) -> Range<u64> {
+        let first = self.rows.start + number * self.each;
+        first..(first + self.each).min(self.rows.end)
+    }
 }
 
 /// A query's place.
@@ -270,30 +302,36 @@ impl Query {
     }
 }
 
-/// Brings the parts of each query together.
-fn merge(task: &Task, params: FlashAttention, division: Division, thread: Thread, scratch: &mut [f32]) {
+/// Brings the parts of each query together, if there are several.
+fn merge(task: &Task, params: FlashAttention, division: &Division, thread: Thread, scratch: &mut [f32]) {
     let dv = task.dst.desc.extents[0] as usize;
     let sums = &mut scratch[..dv];
-    let queries = division.tokens * division.group;
-    for index in thread.part(division.tiles / division.tiles_each * queries) {
-        let number = index % queries;
-        let tile = index / queries * division.tiles_each + number / TILE;
-        let (rows, each) = rows_of(task, params, &division, tile);
-        let part = |split: u64| {
-            let row = task.shared.row(split * division.tiles + tile);
-            let part = &row[(number % TILE) as usize * (dv + 2)..][..dv + 2];
-            (&part[..dv], State { max: part[dv], sum: part[dv + 1] })
-        };
-        let parts = || (0..(rows.end - rows.start).div_ceil(each.max(1)).max(1)).map(part);
-        let max = parts().fold(f32::NEG_INFINITY, |max, (_, state)| larger(max, state.max));
-        let mut all = State { max, sum: 0.0 };
-        sums.fill(0.0);
-        for (part, state) in parts().filter(|(_, state)| state.max != f32::NEG_INFINITY) {
-            let factor = (state.max - max).exp();
-            all.sum += state.sum * factor;
-            sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += factor * part);
+    for tile in 0..division.tiles {
+        let count = Parts::of(task, params, division, tile).count();
+        if count == 1 {
+            continue;
         }
-        finish(task, params, Query::new(&division, tile, number), all, sums);
+        for (index, number) in division.queries(tile).enumerate() {
+            if (tile + index as u64) % thread.count as u64 != thread.index as u64 {
+                continue;
+            }
+            let parts = || {
+                (0..count).map(|split| {
+                    let row = task.shared.row(split * division.tiles + tile);
+                    let part = &row[index * (dv + 2)..][..dv + 2];
+                    (&part[..dv], State { max: part[dv], sum: part[dv + 1] })
+                })
+            };
+            let max = parts().fold(f32::NEG_INFINITY, |max, (_, state)| larger(max, state.max));
+            let mut all = State { max, sum: 0.0 };
+            sums.fill(0.0);
+            for (part, state) in parts().filter(|(_, state)| state.max != f32::NEG_INFINITY) {
+                let factor = (state.max - max).exp();
+                all.sum += state.sum * factor;
+                sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += factor * part);
+            }
+            finish(task, params, Query::new(division, tile, number), all, sums);
+        }
     }
 }
 

@@ -106,15 +106,16 @@ pub(crate) fn dot_tiles<const N: usize>(
     let _ = (isa, dtype, tiles, acts, out);
 }
 
-/// Has the processor fetch bytes that will be read soon, though not at once.
-fn prefetch(bytes: &[u8]) {
+/// Has the processor fetch what will be read soon, though not at once.
+pub(crate) fn prefetch<T>(items: &[T]) {
     #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(64) {
+    for line in 0..size_of_val(items).div_ceil(64) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        let start = items.as_ptr().cast::<u8>();
         // SAFETY: `prefetch` asks for SSE, which every processor of this architecture has, and for no memory.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(64 * line).cast()) };
     }
-    let _ = bytes;
+    let _ = items;
 }
 
 /// The same for bytes that will be written, at an address that need not be one.

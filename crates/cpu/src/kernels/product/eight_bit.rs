@@ -11,7 +11,7 @@ use crate::access::{At, Dst, Scratch, Src};
 use crate::isa::Isa;
 use crate::repack::{PackedLayout, ROWS};
 use crate::simd::product::{self, BLOCK_BYTES, Block, FEW, Numbers};
-use crate::task::{Floats, Operand, Operands, SPAN, Shape, Task, Thread, repeated, row_at};
+use crate::task::{Floats, Operand, Operands, SPAN, Shape, Task, Thread, row_at};
 
 /// Groups that are multiplied with few rows of activations before any result is written.
 const RUN: usize = 16;
@@ -270,14 +270,18 @@ impl<'a> Left<'a> {
     /// Writes a part of a row of the result.
     fn store(&self, column: u64, at: At, values: &mut [f32]) {
         for added in self.added {
-            let at = repeated(&added.desc, at);
-            for (column, values) in (column..).step_by(2 * ROWS).zip(values.chunks_mut(2 * ROWS)) {
-                let mut other = [0.0; 2 * ROWS];
-                let other = &mut other[..values.len()];
-                added.read_floats(self.task.isa, column, at, other);
-                for (value, other) in values.iter_mut().zip(other) {
-                    *value += *other;
-                }
+            let (whole, rest) = values.as_chunks_mut::<ROWS>();
+            for (column, values) in (column..).step_by(ROWS).zip(&mut *whole) {
+                added.add_to(self.task.isa, column, &[at], std::slice::from_mut(values));
+            }
+            let column = column + (ROWS * whole.len()) as u64;
+            for (column, value) in (column..).zip(rest) {
+                added.add_to(
+                    self.task.isa,
+                    column,
+                    &[at],
+                    std::slice::from_mut(value).as_chunks_mut::<1>().0,
+                );
             }
         }
         self.task.dst.write_floats(column, at, values);
