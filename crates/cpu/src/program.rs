@@ -18,7 +18,7 @@ use crate::isa::Isa;
 use crate::kernels::{Chosen, of_step};
 use crate::lower::{Needs, desc, name, shape, slot};
 use crate::pool::{Barrier, Pool};
-use crate::simd::product::prefetch;
+use crate::simd::prefetch::prefetch;
 use crate::taken::Taken;
 use crate::task::{Operand, Task, Thread};
 
@@ -252,10 +252,13 @@ impl Run<'_> {
     /// Has the processor fetch what the next steps are, and what the next one reads: since the last run, weights have
     /// driven their descriptions out of every cache.
     fn prefetch_after(&self, step: usize) {
-        let mut tasks = self.program.tasks.iter().skip(step + 1);
-        let (next, after) = (tasks.next(), tasks.next());
-        prefetch(after.map_or(&[], std::slice::from_ref));
-        prefetch(next.map_or(&[][..], |(_, task)| &task.src));
+        let tasks = &self.program.tasks;
+        if let Some(after) = tasks.get(step + 2) {
+            prefetch(std::slice::from_ref(after));
+        }
+        if let Some((_, next)) = tasks.get(step + 1) {
+            prefetch(&next.src);
+        }
     }
 
     /// Whether the run may go on at a step, as far as data can tell and nobody has cancelled it.

@@ -7,6 +7,7 @@ mod avx512;
 mod eight_bit;
 pub(crate) mod pack;
 mod portable;
+pub(crate) mod prefetch;
 pub(crate) mod product;
 mod steps;
 

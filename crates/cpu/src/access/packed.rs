@@ -7,7 +7,7 @@ use orlop_graph::DType;
 use super::{At, Dst, Scratch, Src, decode, row_offset};
 use crate::isa::Isa;
 use crate::repack::{PackedLayout, ROWS};
-use crate::simd::product::prefetch_to_write;
+use crate::simd::prefetch::prefetch_to_write;
 use crate::task::repeated;
 
 /// More than the bytes of any block.

@@ -11,6 +11,7 @@ use orlop_graph::DType;
 
 pub(crate) use super::eight_bit::{BLOCK_BYTES, Block, Numbers, quantize};
 pub(crate) use super::portable::{Kind, kind};
+use super::prefetch::prefetch;
 use super::{portable, widened};
 use crate::isa::Isa;
 
@@ -48,13 +49,13 @@ pub(crate) fn has_tile_products(isa: Isa) -> bool {
     isa >= Isa::Avx2
 }
 
-/// Takes the tiles of a group apart.
+/// Takes the tiles of a group apart, for activations that are rounded so.
 pub(crate) fn expand(isa: Isa, dtype: DType, numbers: Numbers, tiles: &[u8], panel: &mut [f32]) {
     match isa {
-        // SAFETY: as below.
+        // SAFETY: `expand_jointly` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 if numbers == Numbers::Joint => unsafe { avx512::expand_jointly(dtype, tiles, panel) },
-        // SAFETY: `expand` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
+        // SAFETY: `expand` asks for the same.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { avx512::expand(dtype, tiles, panel) },
         // SAFETY: `expand` asks for AVX2 and F16C; as above.
@@ -104,29 +105,6 @@ pub(crate) fn dot_tiles<const N: usize>(
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (isa, dtype, tiles, acts, out);
-}
-
-/// Has the processor fetch what will be read soon, though not at once.
-pub(crate) fn prefetch<T>(items: &[T]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in 0..size_of_val(items).div_ceil(64) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        let start = items.as_ptr().cast::<u8>();
-        // SAFETY: `prefetch` asks for SSE, which every processor of this architecture has, and for no memory.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(64 * line).cast()) };
-    }
-    let _ = items;
-}
-
-/// The same for bytes that will be written, at an address that need not be one.
-pub(crate) fn prefetch_to_write(start: *const u8, bytes: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for line in 0..bytes.div_ceil(64) {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        // SAFETY: as above.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(start.wrapping_add(64 * line).cast()) };
-    }
-    let _ = (start, bytes);
 }
 
 /// The products of two panels with rows of activations, whose numbers are as [`numbers`] says: for each row, 16 with the

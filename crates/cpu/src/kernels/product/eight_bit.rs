@@ -275,13 +275,8 @@ impl<'a> Left<'a> {
                 added.add_to(self.task.isa, column, &[at], std::slice::from_mut(values));
             }
             let column = column + (ROWS * whole.len()) as u64;
-            for (column, value) in (column..).zip(rest) {
-                added.add_to(
-                    self.task.isa,
-                    column,
-                    &[at],
-                    std::slice::from_mut(value).as_chunks_mut::<1>().0,
-                );
+            for (column, value) in (column..).zip(rest.as_chunks_mut::<1>().0) {
+                added.add_to(self.task.isa, column, &[at], std::slice::from_mut(value));
             }
         }
         self.task.dst.write_floats(column, at, values);

@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 use super::{JOINT_VECTORS, four, load_f32, store_f32};
 use crate::simd::eight_bit::{Block, JOINT, Numbers, float_at, scale};
 use crate::simd::portable::Kind;
+use crate::simd::prefetch::Ahead;
 
 /// Rows of activations at a time: with more, sums would not stay in registers.
 const TOKENS: usize = 6;
@@ -52,27 +53,6 @@ fn rows<const T: usize>(
         (_, true, 32) => multiply::<T, true, 1, 11>(panels, acts, ahead, out),
         (_, false, _) => multiply::<T, false, 2, 14>(panels, acts, ahead, out),
         (_, true, _) => multiply::<T, true, 2, 14>(panels, acts, ahead, out),
-    }
-}
-
-/// Lines of memory that are fetched one by one, while something else is done `times` times.
-struct Ahead {
-    next: *const u8,
-    lines: usize,
-}
-
-impl Ahead {
-    fn new(bytes: &[u8], times: usize) -> Ahead {
-        Ahead { next: bytes.as_ptr(), lines: bytes.len().div_ceil(64).div_ceil(times.max(1)) }
-    }
-
-    #[inline(always)]
-    fn fetch(&mut self) {
-        for _ in 0..self.lines {
-            // SAFETY: `prefetch` asks for SSE, and for no memory.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(self.next.cast()) };
-            self.next = self.next.wrapping_add(64);
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use orlop_graph::DType;
 
 use super::{JOINT_VECTORS, four, load_16, load_32, load_bytes, store_f32};
 use crate::simd::eight_bit::{Block, JOINT, Tail};
+use crate::simd::prefetch::prefetch_next;
 use crate::simd::steps::{LEVELS, MX_LEVELS, of_type, tile_types, within};
 
 type V = __m512i;
@@ -150,7 +151,8 @@ macro_rules! kernels {
                 }
                 let mut sums = [[_mm512_setzero_si512(); SLOTS]; PIECES];
                 for part in 0..PARTS {
-                    prefetch_part::<{ TILE / PARTS }>(tile.as_ptr().wrapping_add((part + 2) * (TILE / PARTS)));
+                    let next_but_one = tile.as_ptr().wrapping_add((part + 2) * (TILE / PARTS));
+                    prefetch_next(next_but_one, TILE / PARTS);
                     let piece = group_of(part, 0) * GROUP / JOINT;
                     steps(tile, part, |slot, k, codes| {
                         let weights = scaled(codes, factors[group_of(part, slot)]);
@@ -189,15 +191,6 @@ fn scaled(codes: V, [scale, start]: [V; 2]) -> V {
     let even = _mm512_add_epi16(_mm512_mullo_epi16(even, scale), start);
     let odd = _mm512_add_epi16(_mm512_mullo_epi16(odd, scale), start);
     _mm512_mask_blend_epi8(0xaaaa_aaaa_aaaa_aaaa, _mm512_srli_epi16(even, 8), odd)
-}
-
-/// Has a part of a tile fetched that will be read next but one; it need not be there.
-#[inline(always)]
-fn prefetch_part<const BYTES: usize>(part: *const u8) {
-    for line in 0..BYTES.div_ceil(64) {
-        // SAFETY: `prefetch` asks for SSE, and for no memory.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(part.wrapping_add(64 * line).cast()) };
-    }
 }
 
 tile_types! { #[inline] #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")] }
