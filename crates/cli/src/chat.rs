@@ -11,7 +11,7 @@ use orlop::llm::{Chat, Error, Outputs, Sampler, TemplateSource, Tokenizer};
 
 use crate::commands::run::RunArguments;
 use crate::failure::Failure;
-use crate::load::{Loaded, failure, load, tokenizer};
+use crate::load::{Loaded, failure, load, repack, tokenizer};
 use crate::memory_table;
 use crate::printer::Printer;
 use crate::style::note;
@@ -41,7 +41,8 @@ enum Next {
 
 /// Talks until its user has had enough.
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
-    let loaded = load(&arguments.model, Outputs::Last)?;
+    let mut loaded = load(&arguments.model, Outputs::Last)?;
+    repack(&mut loaded)?;
     let tokenizer = tokenizer(&loaded.model)?;
     let mut session = Session {
         chat: arguments.chat(&loaded.model, &tokenizer),

@@ -70,6 +70,18 @@ pub(crate) fn load_or(
     Ok(loaded)
 }
 
+/// Repacks weights before the first run instead of after it.
+pub(crate) fn repack(loaded: &mut Loaded) -> Result<(), Failure> {
+    let (begin, bar) = (Instant::now(), bar("repacking"));
+    let result = loaded.engine.repack(&mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    loaded.took += begin.elapsed();
+    result.map_err(failure)
+}
+
 /// Says which devices there are, and what is on them.
 fn describe(loaded: &Loaded) {
     let blueprint = loaded.engine.blueprint();

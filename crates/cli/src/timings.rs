@@ -9,6 +9,8 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(crate) struct Timings {
     pub(crate) load_s: f64,
+    /// Weights that the first run took from the file.
+    pub(crate) repack_s: f64,
     pub(crate) prompt_s: f64,
     pub(crate) prompt_tokens_per_second: f64,
     pub(crate) generate_s: f64,
@@ -24,24 +26,28 @@ impl Timings {
         };
         Timings {
             load_s: load.as_secs_f64(),
+            repack_s: 0.0,
             prompt_s: prompt.as_secs_f64(),
             prompt_tokens_per_second: rate(fed, prompt),
             generate_s: generate.as_secs_f64(),
             generate_tokens_per_second: rate(made.saturating_sub(1), generate),
         }
     }
+
+    /// The same, and the time in which weights were repacked, which is in none of the others.
+    pub(crate) fn with_repacking(self, repacking: Duration) -> Timings {
+        Timings { repack_s: repacking.as_secs_f64(), ..self }
+    }
 }
 
 impl fmt::Display for Timings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "loaded in {:.2} s; prompt in {:.2} s ({:.1} tokens/s); generated in {:.2} s ({:.1} tokens/s)",
-            self.load_s,
-            self.prompt_s,
-            self.prompt_tokens_per_second,
-            self.generate_s,
-            self.generate_tokens_per_second,
-        )
+        let Timings { load_s, repack_s, prompt_s, generate_s, .. } = self;
+        let (prompt, generate) = (self.prompt_tokens_per_second, self.generate_tokens_per_second);
+        write!(f, "loaded in {load_s:.2} s; prompt in {prompt_s:.2} s ({prompt:.1} tokens/s); ")?;
+        if *repack_s > 0.0 {
+            write!(f, "repacked in {repack_s:.2} s; ")?;
+        }
+        write!(f, "generated in {generate_s:.2} s ({generate:.1} tokens/s)")
     }
 }

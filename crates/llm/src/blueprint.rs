@@ -7,7 +7,7 @@ use orlop_graph::{TensorDesc, TensorId};
 use orlop_sched::{DeviceIx, Machine, Planned, SessionOptions, Wishes, largest_fitting, place_by_rules};
 
 use crate::draft::{Drawn, Sketch};
-use crate::storage::{Uses, choose_memory};
+use crate::storage::{Uses, choose_memory, until_repacked};
 use crate::streaming::streamed_from;
 use crate::{Error, Layout, LayoutWish, Model, Outputs, Settings, Shape};
 
@@ -36,6 +36,8 @@ pub(crate) struct WeightPlace {
     pub(crate) desc: TensorDesc,
     pub(crate) device: DeviceIx,
     pub(crate) memory: Arc<dyn BufferType>,
+    /// Memory over the file, where it can be used until it is repacked.
+    pub(crate) until_repacked: Option<Arc<dyn BufferType>>,
 }
 
 /// What a model takes on each device.
@@ -190,6 +192,7 @@ impl Blueprint {
                 source: weight.source.clone(),
                 desc: tensor.desc,
                 device,
+                until_repacked: until_repacked(machine.device(device), &memory, leafs),
                 memory,
             });
         }

@@ -1,9 +1,9 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use orlop_alloc::Externals;
-use orlop_backend::Cancel;
+use orlop_backend::{Cancel, DeviceError, StoredTensor};
 use orlop_graph::TensorId;
 use orlop_sched::{PlanId, Session, Timeline};
 
@@ -35,6 +35,9 @@ pub struct Engine {
     logits: Vec<f32>,
     /// What the last run left where it ran; nothing before the first, and after one that failed.
     left: Option<Left>,
+    /// The graph of the first run, if it took weights from the file.
+    first: Option<PlanId>,
+    repacking: Duration,
     cancel: Option<Cancel>,
     /// Runs as they went, if somebody wants to know.
     recorded: Option<Vec<RecordedRun>>,
@@ -118,6 +121,8 @@ impl Engine {
             numbers: Vec::new(),
             logits: Vec::new(),
             left: None,
+            first: None,
+            repacking: Duration::ZERO,
             cancel: None,
             recorded: None,
         };
@@ -128,7 +133,7 @@ impl Engine {
     }
 
     fn prepare(&mut self, drawn: &Drawn) -> Result<(), Error> {
-        let externals = self.externals(drawn);
+        let externals = self.externals(drawn, &self.kept.tensors);
         let plan = self.session.prepare(&drawn.graph, &externals)?;
         let count = |id: TensorId| drawn.graph.tensor(id).desc;
         let shape = Shape { tokens: count(drawn.tokens).extents[0], outputs: count(drawn.logits).extents[1] };
@@ -137,8 +142,8 @@ impl Engine {
     }
 
     /// The memory of a graph's weights and caches.
-    fn externals(&self, drawn: &Drawn) -> Externals {
-        let mut externals = Externals::by_name(&drawn.graph, &self.kept.tensors);
+    fn externals(&self, drawn: &Drawn, kept: &[StoredTensor]) -> Externals {
+        let mut externals = Externals::by_name(&drawn.graph, kept);
         for (leaf, weight, _) in self.blueprint.streamed(drawn) {
             if let Some(stored) = self.kept.streamed.iter().find(|stored| stored.name() == &*weight.name) {
                 externals.insert(leaf, stored.clone());
@@ -240,6 +245,36 @@ impl Engine {
         self.blueprint.context - self.sequences.used() as u64
     }
 
+    /// Repacks the weights that are faster to use in another layout, if that was not done yet. The first run does not
+    /// wait for it, and takes them from the file; before the second it is done anyway. Who has time before the first, or
+    /// measures, does it then.
+    ///
+    /// # Errors
+    /// [`DeviceError::Cancelled`], and what a device meets: what is repacked stays so, the rest can be another time.
+    pub fn repack(&mut self, progress: Progress<'_>) -> Result<(), Error> {
+        if self.kept.waiting.is_empty() {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let (steps, all) = (self.kept.waiting.len(), self.kept.waiting_bytes());
+        let mut result = Ok(());
+        while !self.kept.waiting.is_empty() && result.is_ok() {
+            let step = steps - self.kept.waiting.len();
+            result = match self.is_cancelled() {
+                true => Err(DeviceError::Cancelled { step, steps }.into()),
+                false => self.kept.repack_one(&self.blueprint),
+            };
+            progress(all - self.kept.waiting_bytes(), all);
+        }
+        self.repacking += begin.elapsed();
+        result
+    }
+
+    /// How long weights were repacked.
+    pub fn repacking_time(&self) -> Duration {
+        self.repacking
+    }
+
     /// Runs stop when this is thrown.
     pub fn cancel_with(&mut self, cancel: Option<Cancel>) {
         self.cancel = cancel;
@@ -310,7 +345,8 @@ impl Engine {
     /// # Errors
     /// The first pair that does not.
     pub fn check_races(&self) -> Result<(), Error> {
-        Ok(self.ready.iter().try_for_each(|ready| self.session.check_races(ready.plan))?)
+        let mut plans = self.ready.iter().map(|ready| ready.plan).chain(self.first);
+        Ok(plans.try_for_each(|plan| self.session.check_races(plan))?)
     }
 
     /// Feeds tokens, and gives the logits behind the last of them.

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use orlop_backend::{BufferType, Device, NodeQuery, Operand, Reason, Role, Support};
+use orlop_backend::{BufferType, Device, Layout, NodeQuery, Operand, Reason, Role, Support};
 use orlop_graph::{Graph, NodeId, TensorId};
 
 use crate::Error;
@@ -65,7 +65,7 @@ pub(crate) fn choose_memory<'a>(
     };
     let mut refused = None;
     for memory in types {
-        match leafs.clone().find_map(|(uses, leaf)| uses.refusal(&**device, memory, leaf)) {
+        match refusal(device, memory, leafs.clone()) {
             None => return Ok(Arc::clone(memory)),
             Some(reason) => refused = Some(reason),
         }
@@ -75,4 +75,28 @@ pub(crate) fn choose_memory<'a>(
         tensor: name.to_owned(),
         reason: refused.map_or_else(|| "it has no memory".to_owned(), |reason| reason.to_string()),
     })
+}
+
+/// Memory over the file from which a device can do the same as from memory of its own that a weight is repacked into.
+/// Only the host's processor looks into files.
+pub(crate) fn until_repacked<'a>(
+    device: &Arc<dyn Device>,
+    memory: &Arc<dyn BufferType>,
+    leafs: impl Iterator<Item = (&'a Uses<'a>, TensorId)> + Clone,
+) -> Option<Arc<dyn BufferType>> {
+    if memory.layout() == Layout::Plain || !memory.is_host() {
+        return None;
+    }
+    let is_file = |memory: &&Arc<dyn BufferType>| memory.is_borrowed() && memory.layout() == Layout::Plain;
+    let file = device.buffer_types(Role::Weight).iter().find(is_file)?;
+    refusal(device, file, leafs).is_none().then(|| Arc::clone(file))
+}
+
+/// Why a device refuses something that graphs do with a weight.
+fn refusal<'a>(
+    device: &Arc<dyn Device>,
+    memory: &Arc<dyn BufferType>,
+    mut leafs: impl Iterator<Item = (&'a Uses<'a>, TensorId)>,
+) -> Option<Reason> {
+    leafs.find_map(|(uses, leaf)| uses.refusal(&**device, memory, leaf))
 }

@@ -16,13 +16,51 @@ pub(crate) struct Kept {
     pub(crate) tensors: Vec<StoredTensor>,
     /// Weights as they are in the file, of which there are copies among the others.
     pub(crate) streamed: Vec<StoredTensor>,
+    /// Weights that have their places, and are still to be brought there.
+    pub(crate) waiting: Vec<Waiting>,
     pub(crate) shares: Vec<Share>,
 }
 
+/// A weight that is to be repacked.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// Which of the tensors that are kept.
+    index: usize,
+    /// Its name in the file.
+    source: String,
+    /// As it is in the file.
+    in_file: StoredTensor,
+}
+
+impl Kept {
+    /// Bytes of weights that are to be repacked.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.waiting.iter().map(|waiting| waiting.in_file.desc().bytes()).sum()
+    }
+
+    /// All that is kept; weights that are to be repacked as they are in the file.
+    pub(crate) fn before_repacking(&self) -> Vec<StoredTensor> {
+        let mut tensors = self.tensors.clone();
+        for waiting in &self.waiting {
+            tensors[waiting.index] = waiting.in_file.clone();
+        }
+        tensors
+    }
+
+    /// Brings a weight that waits to its place.
+    pub(crate) fn repack_one(&mut self, blueprint: &Blueprint) -> Result<(), Error> {
+        if let Some(Waiting { index, source, .. }) = self.waiting.last() {
+            bring(blueprint, source, &self.tensors[*index])?;
+            self.waiting.pop();
+        }
+        Ok(())
+    }
+}
+
 /// Brings every weight to its place: used where it is mapped, or copied to its device, row by row in the device's own
-/// layout if it has one; and makes empty caches.
+/// layout if it has one; and makes empty caches. What can be used where it is mapped until it is repacked only gets a
+/// place.
 pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Kept, Error> {
-    let file = blueprint.model.file();
     let all = blueprint.weights.iter().map(|weight| weight.desc.bytes()).sum();
     let (mut done, mut kept) = (0, Kept::default());
     let mut mapped = Mapped::default();
@@ -45,9 +83,14 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Kept
                 Layout::Plain => share.weights += places.bytes(),
             }
             for (weight, place) in set.into_iter().zip(places.tensors()) {
-                let tensor = source(blueprint, weight)?;
-                place.set(0, file.bytes_of(tensor))?;
-                file.release(tensor);
+                match &weight.until_repacked {
+                    Some(memory) => kept.waiting.push(Waiting {
+                        index: stored.len(),
+                        source: weight.source.clone(),
+                        in_file: mapped.stored(blueprint, memory, weight)?,
+                    }),
+                    None => bring(blueprint, &weight.source, place)?,
+                }
                 stored.push(place.clone());
                 done += weight.desc.bytes();
                 progress(done, all);
@@ -67,9 +110,17 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Kept
     Ok(kept)
 }
 
-fn source<'a>(blueprint: &'a Blueprint, weight: &WeightPlace) -> Result<&'a TensorInfo, Error> {
-    let found = blueprint.model.file().tensor(&weight.source);
-    found.ok_or_else(|| Error::MissingTensor(weight.source.clone()))
+fn source<'a>(blueprint: &'a Blueprint, name: &str) -> Result<&'a TensorInfo, Error> {
+    let found = blueprint.model.file().tensor(name);
+    found.ok_or_else(|| Error::MissingTensor(name.to_owned()))
+}
+
+/// Copies a weight from the file.
+fn bring(blueprint: &Blueprint, name: &str, place: &StoredTensor) -> Result<(), Error> {
+    let (file, tensor) = (blueprint.model.file(), source(blueprint, name)?);
+    place.set(0, file.bytes_of(tensor))?;
+    file.release(tensor);
+    Ok(())
 }
 
 /// Buffers over the file's parts: one for each kind of memory.
@@ -84,7 +135,7 @@ impl Mapped {
         memory: &Arc<dyn BufferType>,
         weight: &WeightPlace,
     ) -> Result<StoredTensor, Error> {
-        let tensor = source(blueprint, weight)?;
+        let tensor = source(blueprint, &weight.source)?;
         let same = |known: &&(usize, Arc<dyn Buffer>)| {
             known.0 == tensor.part && same_type(known.1.buffer_type(), memory)
         };

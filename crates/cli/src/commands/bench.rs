@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::advice;
 use crate::failure::Failure;
-use crate::load::{failure, load_or};
+use crate::load::{failure, load_or, repack};
 use crate::model_arguments::ModelArguments;
 use crate::printer::Printer;
 
@@ -81,6 +81,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
         model.settings.context = (arguments.depth + arguments.p.max(arguments.n)).max(1) as u64;
     }
     let mut loaded = load_or(&model, Outputs::Last, |error| arguments.refused(error))?;
+    repack(&mut loaded)?;
     let threads = model.settings.threads();
     let device = model.settings.device.join(",");
     let mut tests = Vec::new();

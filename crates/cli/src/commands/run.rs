@@ -166,6 +166,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let bar = token_bar(prompt_tokens.len(), loaded.engine.blueprint().batch() as usize);
     let fed = feed(&mut loaded.engine, &prompt_tokens, &mut |done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
+    let repacked = loaded.engine.repacking_time();
     fed.map_err(|error| match error {
         Error::ContextFull { tokens, .. } => {
             advice::prompt_too_long(&loaded.engine, tokens, arguments.limit())
@@ -195,8 +196,10 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     if let Some(error) = broken {
         return Err(Failure::printing(error));
     }
-    let prompt_time = first.unwrap_or_else(|| begin.elapsed());
-    let timings = Timings::new(loaded.took, prompt_tokens.len(), prompt_time, tokens.len(), begin.elapsed());
+    let all = begin.elapsed();
+    let (prompt_time, repacking) = (first.unwrap_or(all) - repacked, loaded.engine.repacking_time());
+    let timings = Timings::new(loaded.took, prompt_tokens.len(), prompt_time, tokens.len(), all - repacking)
+        .with_repacking(repacking);
     let rest = stream.finish();
     let traced = trace.map(|trace| trace.finish(&loaded.engine)).transpose()?;
     if arguments.json {

@@ -58,7 +58,7 @@ fn one_run_tells_tokens_text_timings_and_memory() {
     assert_eq!(found["prompt_tokens"], serde_json::json!([504, 3575, 282, 4649, 314]));
     assert_eq!(found["tokens"].as_array().unwrap().len(), 3);
     assert!(found["text"].as_str().unwrap().starts_with(" Paris"));
-    for key in ["load_s", "prompt_s", "generate_s"] {
+    for key in ["load_s", "prompt_s", "repack_s", "generate_s"] {
         assert!(found["timings"][key].as_f64().unwrap() > 0.0, "{key}: {found}");
     }
 }

@@ -77,7 +77,10 @@ impl Engine {
             // A state is one sequence's; rows of different ones may be filled together.
             let alone = rest.iter().take_while(|item| item.slot == rest[0].slot).count();
             let most = if self.keeps_states() { alone } else { rest.len() };
-            let ready = self.fitting(&rest[..most])?;
+            let ready = match self.first(&rest[..most])? {
+                Some(first) => first,
+                None => self.fitting(&rest[..most])?,
+            };
             let batch = &rest[..ready.shape.tokens as usize];
             self.run(&ready, batch)?;
             self.left = Some(ready.left());
@@ -176,6 +179,30 @@ impl Engine {
         Ok(self.session.set(plan, mask.input, &self.numbers)?)
     }
 
+    /// A graph that takes weights from the file, if they are not repacked and this is the first run. Otherwise they are
+    /// repacked, because every run on them as they are takes about as long as repacking them.
+    fn first(&mut self, items: &[Item]) -> Result<Option<Ready>, Error> {
+        let shape = Shape { tokens: items.len() as u64, outputs: wanted_of(items).count() as u64 };
+        let waiting = !self.kept.waiting.is_empty();
+        if waiting && self.first.is_none() && shape.tokens <= self.blueprint.batch() {
+            let drawn = self.blueprint.draw_shape(shape)?;
+            let externals = self.externals(&drawn, &self.kept.before_repacking());
+            match self.session.prepare_within(&drawn.graph, &externals) {
+                Err(orlop_sched::Error::WouldGrow { .. }) => {}
+                plan => {
+                    let plan = plan?;
+                    self.first = Some(plan);
+                    return Ok(Some(Ready::new(shape, plan, &drawn)));
+                }
+            }
+        }
+        self.repack(&mut |_, _| ())?;
+        if let Some(first) = self.first.take() {
+            self.session.release(first)?;
+        }
+        Ok(None)
+    }
+
     /// A graph for so many tokens, or the first of them: graphs that were not planned when the model was loaded are
     /// planned when they are first wanted, within the memory there is; where that is too small, for a power of two.
     fn fitting(&mut self, items: &[Item]) -> Result<Ready, Error> {
@@ -195,7 +222,7 @@ impl Engine {
             return Ok(Some(ready.clone()));
         }
         let drawn = self.blueprint.draw_shape(shape)?;
-        let externals = self.externals(&drawn);
+        let externals = self.externals(&drawn, &self.kept.tensors);
         let plan = match self.session.prepare_within(&drawn.graph, &externals) {
             Err(orlop_sched::Error::WouldGrow { .. }) if shape.tokens > 1 => return Ok(None),
             plan => plan?,

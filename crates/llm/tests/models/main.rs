@@ -8,5 +8,6 @@ mod likeliest;
 mod memory;
 mod reference;
 mod refusals;
+mod repacking;
 mod sequences;
 mod support;
