@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use orlop_graph::AccessKind;
 
-use crate::large_pages::prefer_large;
+use crate::large_pages::{prefer_large, rounded};
 use crate::{Buffer, BufferType, Claim, DeviceError, Gate, HostSpan, SharedBytes};
 
 /// Alignment of host arenas: a cache line, and the widest vectors there are.
@@ -90,7 +90,8 @@ impl Owned {
             let base = NonNull::new(std::ptr::without_provenance_mut(alignment))?;
             return Some(Owned { base, allocation: None });
         }
-        let size = usize::try_from(bytes).ok()?.checked_add(alignment - 1)?;
+        let (bytes, alignment) = rounded(usize::try_from(bytes).ok()?, alignment)?;
+        let size = bytes.checked_add(alignment - 1)?;
         let layout = AllocLayout::from_size_align(size, 1).ok()?;
         // SAFETY: `alloc_zeroed` asks for a layout of non-zero size; zero was handled above.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;

@@ -22,6 +22,7 @@ pub use device::{Device, DeviceClass, DeviceFacts, Link, Memory, NodeQuery, Oper
 pub use error::{DeviceError, Holder, Reason};
 pub use gate::{Claim, Claims, Gate};
 pub use host::{ForeignBufferType, HOST_ALIGNMENT, HostBufferType};
+pub use large_pages::has_large_pages;
 pub use lower::{
     Bindings, LowerOptions, Overwrite, Precision, Segment, Step, Steps, Temporary, Value, overwrites, touched,
 };

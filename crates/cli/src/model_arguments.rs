@@ -68,7 +68,7 @@ pub(crate) struct SettingArguments {
     /// Use the memory plans that `orlop plan MODEL --save FILE` wrote for the same settings.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
-    /// Use weights as they are in the file instead of repacking them for speed.
+    /// Use weights where the file is mapped instead of repacking or copying them for speed.
     #[arg(long)]
     pub(crate) no_repack: bool,
     /// One kernel for each operation of the graph.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use orlop_backend::{
     Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, ForeignBufferType, HostBufferType,
     Layout, Link, LowerOptions, Memory, NodeQuery, Program, Queue, Reason, Role, Segment, Steps, Support,
-    same_type,
+    has_large_pages, same_type,
 };
 use orlop_graph::{Op, TensorDesc};
 
@@ -23,8 +23,8 @@ pub struct CpuOptions {
     pub name: String,
     /// The instructions that kernels use; what the machine lacks is left out. Default: the best there are.
     pub isa: Isa,
-    /// Whether weights are repacked into a layout that products are faster with, rather than used where a file is
-    /// mapped. Default yes.
+    /// Whether weights are repacked into a layout that products are faster with, or copied to larger pages, rather than
+    /// used where a file is mapped. Default yes.
     pub repack: bool,
 }
 
@@ -36,9 +36,10 @@ impl Default for CpuOptions {
 
 /// The processor as a device: computes in host memory, on the threads of a pool.
 ///
-/// Its kinds of memory for weights are, best first: repacked (unless [`CpuOptions::repack`] is off), mapped files, host
-/// memory. Repacked weights can only be the first operand of products and of `get_rows`, which is what
-/// [`Device::supports`] says; other weights, and types that are not repacked, go to the next kind.
+/// Its kinds of memory for weights are, best first: repacked, host memory where the system has large pages, mapped files,
+/// host memory; the first two unless [`CpuOptions::repack`] is off. Repacked weights can only be the first operand of
+/// products and of `get_rows`, which is what [`Device::supports`] says; other weights, and types that are not repacked, go
+/// to the next kind.
 pub struct CpuDevice {
     name: Arc<str>,
     pool: Arc<Pool>,
@@ -68,7 +69,11 @@ impl CpuDevice {
         let isa = options.isa.min(Isa::detect());
         let packed = || PackedBufferType::new(format!("{name} repacked"), isa, Arc::clone(&pool)) as _;
         let packed: Option<Arc<dyn BufferType>> = options.repack.then(packed);
-        let plain = [Arc::clone(&mapped) as _, Arc::clone(&host)];
+        let mut plain = [Arc::clone(&mapped) as _, Arc::clone(&host)];
+        // Files are mapped in small pages.
+        if options.repack && has_large_pages() {
+            plain.reverse();
+        }
         Arc::new(CpuDevice {
             name: name.as_str().into(),
             pool,

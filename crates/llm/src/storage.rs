@@ -77,14 +77,14 @@ pub(crate) fn choose_memory<'a>(
     })
 }
 
-/// Memory over the file from which a device can do the same as from memory of its own that a weight is repacked into.
-/// Only the host's processor looks into files.
+/// Memory over the file from which a device can do the same as from memory of its own that a weight is repacked or
+/// copied into. Only the host's processor looks into files.
 pub(crate) fn until_repacked<'a>(
     device: &Arc<dyn Device>,
     memory: &Arc<dyn BufferType>,
     leafs: impl Iterator<Item = (&'a Uses<'a>, TensorId)> + Clone,
 ) -> Option<Arc<dyn BufferType>> {
-    if memory.layout() == Layout::Plain || !memory.is_host() {
+    if memory.is_borrowed() || !memory.is_host() {
         return None;
     }
     let is_file = |memory: &&Arc<dyn BufferType>| memory.is_borrowed() && memory.layout() == Layout::Plain;

@@ -21,6 +21,19 @@ fn every_buffer_begins_at_its_alignment() {
 }
 
 #[test]
+fn large_buffers_begin_where_large_pages_do() {
+    for bytes in [2 << 20, (5 << 20) + 1] {
+        let buffer = host(bytes);
+        let span = buffer.host().unwrap();
+        assert_eq!((span.bytes, buffer.bytes()), (bytes, bytes));
+        assert!(contents(&buffer).iter().all(|byte| *byte == 0));
+        if cfg!(target_os = "linux") {
+            assert_eq!(span.base.addr().get() % (2 << 20), 0);
+        }
+    }
+}
+
+#[test]
 fn alignments_that_are_no_power_of_two_are_refused() {
     for alignment in [0, 3, 48, u64::MAX] {
         let refused = HostBufferType::with_limits("host", alignment, 100).unwrap_err();

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use orlop_alloc::{Error, Externals, PlanId, Session, SessionOptions};
-use orlop_backend::{Cancel, Device, DeviceClass, DeviceError, Role, RunOptions};
+use orlop_backend::{Cancel, Device, DeviceClass, DeviceError, Role, RunOptions, has_large_pages};
 use orlop_cpu::{CpuDevice, Isa, Pool};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
 use orlop_testkit::{f32_bytes, i32_bytes};
@@ -41,7 +41,9 @@ fn the_device_says_what_it_is_and_has_nothing_to_wait_for() {
     assert_eq!((facts.class, facts.asynchronous, facts.lost), (DeviceClass::Cpu, false, false));
     assert_eq!(facts.description, "2 threads, scalar");
     let alignments = |role| device.buffer_types(role).iter().map(|each| each.alignment()).collect::<Vec<_>>();
-    assert_eq!((alignments(Role::Arena), alignments(Role::Weight)), (vec![64], vec![64, 1, 64]));
+    // Repacked, and then copied before mapped only where copies get larger pages.
+    let weights = if has_large_pages() { vec![64, 64, 1] } else { vec![64, 1, 64] };
+    assert_eq!((alignments(Role::Arena), alignments(Role::Weight)), (vec![64], weights));
     let mut queue = device.queue().unwrap();
     let event = queue.record().unwrap();
     assert!(event.is_done());
