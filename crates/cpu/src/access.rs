@@ -103,6 +103,16 @@ impl Src {
         Ok(Src { base: address(slot, bytes, Read, name, operand)?, desc, packed })
     }
 
+    /// Whether its elements say where others are.
+    pub(crate) fn holds_indices(&self) -> bool {
+        matches!(self.desc.dtype, DType::I32 | DType::I64)
+    }
+
+    /// Whether it begins where another one does.
+    pub(crate) fn lies_at(&self, other: &Src) -> bool {
+        self.base == other.base
+    }
+
     /// Reads row `at` as F32, whatever its type and strides are; `out` is as long as the row.
     pub(crate) fn read_row(&self, at: At, out: &mut [f32]) {
         self.read_elements(0, at, out);

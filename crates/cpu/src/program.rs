@@ -27,8 +27,9 @@ pub(crate) struct CpuProgram {
     tasks: Vec<(Chosen, Task)>,
     /// Tasks between which threads need not meet.
     groups: Vec<Range<usize>>,
-    /// Tasks whose checks can be made before anything runs.
+    /// Tasks whose checks can be made before anything runs, and those of them that look at different things.
     early: Vec<bool>,
+    checks: Vec<usize>,
     max_threads: usize,
     /// The name of its device; the same object there and here.
     device: Arc<str>,
@@ -109,9 +110,11 @@ impl CpuProgram {
             let taken = Taken::new(if op == Op::MulMat { max_threads } else { 0 });
             tasks.push((kernel, Task { op, more, name, src, dst: first, also, scratch, shared, taken, isa }));
         }
+        let checks = distinct_checks(&tasks, &early);
         let touches = touched(steps, bindings)?;
         let (device, bindings) = (Arc::clone(device), bindings.clone());
-        Ok(CpuProgram { tasks, groups: groups(&places), early, max_threads, device, touches, bindings })
+        let groups = groups(&places);
+        Ok(CpuProgram { tasks, groups, early, checks, max_threads, device, touches, bindings })
     }
 
     pub(crate) fn max_threads(&self) -> usize {
@@ -172,11 +175,19 @@ fn looks_at_results(before: &[Vec<Touched>], touched: &[Touched], operands: &[Sr
     let written = |place: &Range<u64>| {
         before.iter().flatten().any(|other| other.writes && overlap(&other.place, place))
     };
-    let mut integers = touched
-        .iter()
-        .zip(operands)
-        .filter(|(_, operand)| matches!(operand.desc.dtype, DType::I32 | DType::I64));
+    let mut integers = touched.iter().zip(operands).filter(|(_, operand)| operand.holds_indices());
     integers.any(|(touched, _)| written(&touched.place))
+}
+
+/// Of tasks whose checks would find the same, one: every layer of a model looks at the same integers.
+fn distinct_checks(tasks: &[(Chosen, Task)], early: &[bool]) -> Vec<usize> {
+    let mut distinct: Vec<usize> = Vec::new();
+    for step in (0..tasks.len()).filter(|step| early[*step]) {
+        if !distinct.iter().any(|other| tasks[*other].1.checks_the_same(&tasks[step].1)) {
+            distinct.push(step);
+        }
+    }
+    distinct
 }
 
 fn bytes(steps: &Steps, graph: &Graph, value: Value) -> u64 {
@@ -220,10 +231,12 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn on_thread(&self, index: usize, count: usize) {
-        let CpuProgram { tasks, early, groups, .. } = self.program;
-        tasks.iter().for_each(|(_, task)| task.taken.begin(index));
+        let CpuProgram { tasks, early, checks, groups, .. } = self.program;
+        if count > 1 {
+            tasks.iter().for_each(|(_, task)| task.taken.begin(index));
+        }
         if index == 0 {
-            self.check(0, (0..tasks.len()).filter(|step| early[*step]));
+            self.check(0, checks.iter().copied());
         }
         for group in groups {
             let late = || group.clone().filter(|step| !early[*step] && tasks[*step].0.check().is_some());

@@ -30,6 +30,18 @@ pub(crate) struct Task {
     pub(crate) isa: Isa,
 }
 
+impl Task {
+    /// Whether a [`Check`] finds the same for another task: of operands, it looks at indices alone, and at sizes.
+    pub(crate) fn checks_the_same(&self, other: &Task) -> bool {
+        let same = |(a, b): (&Src, &Src)| a.desc == b.desc && (!a.holds_indices() || a.lies_at(b));
+        self.op == other.op
+            && self.more == other.more
+            && self.dst.desc == other.dst.desc
+            && self.src.len() == other.src.len()
+            && self.src.iter().zip(&other.src).all(same)
+    }
+}
+
 /// Which of how many threads a kernel runs on, and in which of its phases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Thread {

@@ -7,7 +7,7 @@ use orlop_graph::DType;
 use super::{At, Dst, Scratch, Src, decode, row_offset};
 use crate::isa::Isa;
 use crate::repack::{PackedLayout, ROWS};
-use crate::simd::prefetch::prefetch_to_write;
+use crate::simd::prefetch::{prefetch, prefetch_to_write};
 use crate::task::repeated;
 
 /// More than the bytes of any block.
@@ -92,6 +92,11 @@ impl Src {
     /// As `read_elements`, from tiles.
     pub(super) fn read_packed_elements(&self, column: u64, at: At, out: &mut [f32]) {
         let (each, size) = (self.desc.dtype.block_elements(), self.desc.dtype.block_bytes());
+        // A row has some of every line, too far apart for the processor to guess the next.
+        let blocks = column / each..(column + out.len() as u64) / each;
+        if blocks.end - blocks.start > 1 {
+            prefetch(self.tiles(at, blocks));
+        }
         let mut block = [0; BLOCK];
         let block = &mut block[..size as usize];
         for (number, out) in (column / each..).zip(out.chunks_exact_mut(each as usize)) {
@@ -102,12 +107,24 @@ impl Src {
 
     /// As `read_blocks`, from tiles.
     pub(super) fn read_packed_blocks(&self, first: u64, at: At, out: &mut [u8]) {
+        let (group, place) = self.place(at);
+        debug_assert!(place < ROWS);
+        let layout = self.packed.as_ref().expect("a repacked tensor");
+        layout.unpack(self.group(group), place, first as usize, out);
+    }
+
+    /// The tiles that hold blocks of a row.
+    fn tiles(&self, at: At, blocks: Range<u64>) -> &[u8] {
+        let layout = self.packed.as_ref().expect("a repacked tensor");
+        layout.tiles(self.group(self.place(at).0), blocks.start as usize..blocks.end as usize)
+    }
+
+    /// The group of a row in tiles, and its place there.
+    fn place(&self, at: At) -> (usize, usize) {
         let layout = self.packed.as_ref().expect("a repacked tensor");
         let [_, n1, n2, _] = self.desc.extents;
         row_offset(&self.desc, at);
-        let (group, place) = layout.place(((at[2] * n2 + at[1]) * n1 + at[0]) as usize);
-        debug_assert!(place < ROWS);
-        layout.unpack(self.group(group), place, first as usize, out);
+        layout.place(((at[2] * n2 + at[1]) * n1 + at[0]) as usize)
     }
 }
 

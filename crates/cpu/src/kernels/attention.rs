@@ -166,17 +166,18 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
         }
         return;
     }
+    // Later tokens see more rows, so neighbouring bundles and parts go to different threads.
+    let mut turns = (0..thread.count).cycle().map(|turn| turn == thread.index);
     for bundle in 0..division.bundles() {
-        // Later tokens see more rows, so neighbouring bundles go to different threads.
-        let turn =
-            |split: u64| (bundle * division.splits + split) % thread.count as u64 == thread.index as u64;
-        if division.splits == 1 && !turn(0) {
+        if division.splits == 1 && !turns.next().is_some_and(|mine| mine) {
             continue;
         }
         let tiles = division.tiles_of(bundle);
         let parts = Parts::of(task, params, &division, tiles.start);
-        for split in (0..parts.count()).filter(|split| turn(*split)) {
-            attend(task, params, &division, tiles.clone(), &parts, split, scratch);
+        for split in 0..parts.count() {
+            if division.splits == 1 || turns.next().is_some_and(|mine| mine) {
+                attend(task, params, &division, tiles.clone(), &parts, split, scratch);
+            }
         }
     }
 }

@@ -34,6 +34,7 @@ fn program(kernel: Kernel) -> CpuProgram {
         tasks: vec![(Chosen::Node(kernel), task)],
         groups: groups(&[Vec::new()]),
         early: vec![false],
+        checks: Vec::new(),
         max_threads: 3,
         device: "cpu".into(),
         touches: Vec::new(),

@@ -95,6 +95,11 @@ impl PackedLayout {
         }
     }
 
+    /// Tiles of a group, by the numbers of the blocks in them.
+    pub(crate) fn tiles<'a>(&self, group: &'a [u8], blocks: Range<usize>) -> &'a [u8] {
+        &group[blocks.start * self.tile()..blocks.end * self.tile()]
+    }
+
     /// Blocks of the row at a place of a group, as they were stored, from block number `from` on.
     pub(crate) fn unpack(&self, group: &[u8], place: usize, from: usize, blocks: &mut [u8]) {
         let tiles = group.chunks_exact(self.tile()).skip(from);

@@ -143,6 +143,39 @@ fn a_bad_index_stops_the_run_before_anything_is_written() {
 }
 
 #[test]
+fn what_is_looked_at_once_for_several_steps_is_looked_at_for_all() {
+    let mut b = GraphBuilder::new();
+    let [small, large] =
+        [("small", 3), ("large", 4)].map(|(name, rows)| b.input(name, DType::F32, &[4, rows]));
+    let [at, other] = ["at", "other"].map(|name| b.input(name, DType::I32, &[2]));
+    // The second asks the same as the first; the third has other indices, the last another size.
+    for (table, at) in [(large, at), (large, at), (large, other), (small, at)] {
+        let rows = b.get_rows(table, at);
+        b.output(rows);
+    }
+    let graph = Arc::new(b.build().unwrap());
+    let (mut session, plan) = prepared(device(Isa::detect()), &graph, 2);
+    let mut run = |at_values: [i32; 2], other_values: [i32; 2]| {
+        session.set(plan, small, &f32_bytes(&[1.0; 12])).unwrap();
+        session.set(plan, large, &f32_bytes(&[2.0; 16])).unwrap();
+        session.set(plan, at, &i32_bytes(&at_values)).unwrap();
+        session.set(plan, other, &i32_bytes(&other_values)).unwrap();
+        session.run(plan, &RunOptions::default())
+    };
+    run([0, 2], [3, 1]).unwrap();
+    for (at_values, other_values, expected) in
+        [([0, 4], [0, 0], (4, 4)), ([0, 0], [-1, 0], (-1, 4)), ([3, 0], [3, 0], (3, 3))]
+    {
+        match run(at_values, other_values) {
+            Err(Error::Device(DeviceError::BadIndex { index, rows, .. })) => {
+                assert_eq!((index, rows), expected);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn indices_that_a_step_before_computes_are_looked_at_when_they_are_there() {
     // top_k writes the ids on one thread while others are already at the next step.
     let mut b = GraphBuilder::new();
