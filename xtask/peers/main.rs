@@ -152,6 +152,7 @@ fn bench(question: &Question) -> Result<()> {
             "device": "llama.cpp",
             "tokens_per_second": mean,
             "stddev": stddev,
+            "samples": rates,
         }));
     }
     print(&Value::Array(tests))

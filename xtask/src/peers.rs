@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 
-use measure::{Bandwidth, Measured};
+use measure::Measured;
 use models::Case;
 use process::Programs;
 
@@ -36,7 +36,7 @@ pub(crate) struct Peers {
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
     /// Repetitions within each run.
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 3)]
     repetitions: usize,
     /// Tokens of the prompt, instead of 512 for small models and 128 for large ones.
     #[arg(short, long, value_name = "N")]
@@ -73,9 +73,6 @@ pub(crate) fn run(peers: &Peers) -> Result<()> {
     let cases = cases(peers, &programs)?;
     let mut results = Vec::new();
     for threads in &peers.threads {
-        let read = Bandwidth::measure(&programs, *threads)?;
-        let [plain, huge] = [read.plain, read.huge].map(|rate| rate / 1e9);
-        println!("{threads} threads read {plain:.1} GB/s, from huge pages {huge:.1} GB/s");
         for case in &cases {
             for depth in &peers.depth {
                 let shape = Shape {
@@ -85,7 +82,7 @@ pub(crate) fn run(peers: &Peers) -> Result<()> {
                     depth: *depth,
                     repetitions: peers.repetitions,
                 };
-                let measured = Measured::new(&programs, case, shape, peers.rounds, read)?;
+                let measured = Measured::new(&programs, case, shape, peers.rounds)?;
                 report::print(&measured);
                 results.push(measured.json());
             }

@@ -22,13 +22,21 @@ impl Pairs {
     pub(super) fn ratios(&self) -> [f64; 3] {
         let ratios: Vec<f64> =
             self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs).collect();
-        [fold(&ratios, f64::min), median(&ratios), fold(&ratios, f64::max)]
+        spread(&ratios)
     }
 
     pub(super) fn json(&self) -> Value {
-        let [least, middle, most] = self.ratios();
-        json!({ "ours": self.ours, "theirs": self.theirs, "ratio": { "min": least, "median": middle, "max": most } })
+        json!({ "ours": self.ours, "theirs": self.theirs, "ratio": spread_json(self.ratios()) })
     }
+}
+
+/// Least, middle, most.
+fn spread(values: &[f64]) -> [f64; 3] {
+    [fold(values, f64::min), median(values), fold(values, f64::max)]
+}
+
+fn spread_json([least, middle, most]: [f64; 3]) -> Value {
+    json!({ "min": least, "median": middle, "max": most })
 }
 
 fn fold(values: &[f64], pick: fn(f64, f64) -> f64) -> f64 {
@@ -49,38 +57,35 @@ pub(super) fn median(values: &[f64]) -> f64 {
 pub(super) struct Measured {
     pub(super) name: String,
     pub(super) shape: Shape,
-    /// Tests by their names, tokens a second.
+    /// Tests by their names, tokens a second: the mean of each run's repetitions, and the best of them.
     pub(super) tests: Vec<(String, Pairs)>,
+    pub(super) best: Vec<(String, Pairs)>,
     /// Seconds of whole processes.
     pub(super) wall: Pairs,
     /// Bytes read for a generated token.
     pub(super) bytes: f64,
-    /// What so many threads can read.
-    pub(super) read: Bandwidth,
+    /// What so many threads can read, in each round.
+    pub(super) reads: Vec<Bandwidth>,
 }
 
 impl Measured {
-    pub(super) fn new(
-        programs: &Programs,
-        case: &Case,
-        shape: Shape,
-        rounds: usize,
-        read: Bandwidth,
-    ) -> Result<Measured> {
+    pub(super) fn new(programs: &Programs, case: &Case, shape: Shape, rounds: usize) -> Result<Measured> {
         let mut measured = Measured {
             name: case.name.clone(),
             shape,
             tests: Vec::new(),
+            best: Vec::new(),
             wall: Pairs::default(),
             bytes: Traffic::of(programs, &case.path)?.per_token(shape.depth, shape.generate),
-            read,
+            reads: Vec::new(),
         };
         for round in 0..rounds {
             say(&format!("{}, {} threads, round {} of {rounds}", case.name, shape.threads, round + 1));
             // Whoever comes first finds another machine than whoever comes second.
-            for side in if round % 2 == 0 { [Side::Ours, Side::Theirs] } else { [Side::Theirs, Side::Ours] } {
-                measured.run(programs, case, side)?;
-            }
+            let sides = if round % 2 == 0 { [Side::Ours, Side::Theirs] } else { [Side::Theirs, Side::Ours] };
+            measured.run(programs, case, sides[0])?;
+            measured.reads.push(Bandwidth::measure(programs, shape.threads)?);
+            measured.run(programs, case, sides[1])?;
         }
         Ok(measured)
     }
@@ -102,7 +107,10 @@ impl Measured {
             let rate = test["tokens_per_second"].as_f64().context("a test has no rate")?;
             let tokens = if name.starts_with("pp") { prompt } else { generate };
             claimed += (repetitions + 1) as f64 * tokens as f64 / rate;
-            self.pairs(name).push(side, rate);
+            let samples = test["samples"].as_array().context("a test has no samples")?;
+            let best = samples.iter().filter_map(Value::as_f64).fold(0.0, f64::max);
+            pairs(&mut self.tests, name).push(side, rate);
+            pairs(&mut self.best, name).push(side, best);
         }
         // The first repetition, which does not count, may be slower, but not by much faster than the others.
         ensure!(
@@ -113,17 +121,12 @@ impl Measured {
         Ok(())
     }
 
-    fn pairs(&mut self, name: &str) -> &mut Pairs {
-        let place = self.tests.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
-            self.tests.push((name.to_owned(), Pairs::default()));
-            self.tests.len() - 1
-        });
-        &mut self.tests[place].1
-    }
-
-    /// Share of the machine's reading speed that a rate of generated tokens uses.
-    pub(super) fn reading(&self, tokens_per_second: f64) -> f64 {
-        self.bytes * tokens_per_second / self.read.plain
+    /// Shares of what the machine reads that generation uses, the best of each in each round: least, middle, most.
+    pub(super) fn reading(&self, test: &str, side: Side, of: fn(&Bandwidth) -> f64) -> [f64; 3] {
+        let best = self.best.iter().find(|(name, _)| name == test);
+        let rates = best.map_or(&[][..], |(_, pairs)| pairs.of(side));
+        let shares = rates.iter().zip(&self.reads).map(|(rate, read)| self.bytes * rate / of(read));
+        spread(&shares.collect::<Vec<f64>>())
     }
 
     pub(super) fn json(&self) -> Value {
@@ -131,8 +134,11 @@ impl Measured {
             let mut value = pairs.json();
             value["test"] = json!(name);
             if name.starts_with("tg") {
-                let share = |rates: &[f64]| self.reading(median(rates));
-                value["reading"] = json!({ "ours": share(&pairs.ours), "theirs": share(&pairs.theirs) });
+                let share = |side| {
+                    let of = |of| spread_json(self.reading(name, side, of));
+                    json!({ "plain": of(|read| read.plain), "huge_pages": of(|read| read.huge) })
+                };
+                value["reading"] = json!({ "ours": share(Side::Ours), "theirs": share(Side::Theirs) });
             }
             value
         };
@@ -141,15 +147,24 @@ impl Measured {
             "threads": self.shape.threads,
             "depth": self.shape.depth,
             "bytes_per_token": self.bytes,
-            "read_bytes_per_second": self.read.json(),
+            "read_bytes_per_second": self.reads.iter().map(Bandwidth::json).collect::<Vec<Value>>(),
             "tests": self.tests.iter().map(test).collect::<Vec<Value>>(),
             "wall_seconds": self.wall.json(),
         })
     }
 }
 
+/// The pairs of a test, made if there are none.
+fn pairs<'a>(tests: &'a mut Vec<(String, Pairs)>, name: &str) -> &'a mut Pairs {
+    let place = tests.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+        tests.push((name.to_owned(), Pairs::default()));
+        tests.len() - 1
+    });
+    &mut tests[place].1
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Ours,
     Theirs,
 }
@@ -164,6 +179,13 @@ impl Side {
 }
 
 impl Pairs {
+    fn of(&self, side: Side) -> &[f64] {
+        match side {
+            Side::Ours => &self.ours,
+            Side::Theirs => &self.theirs,
+        }
+    }
+
     fn push(&mut self, side: Side, value: f64) {
         match side {
             Side::Ours => self.ours.push(value),
@@ -172,7 +194,7 @@ impl Pairs {
     }
 }
 
-/// Bytes a second that so many threads can read.
+/// Bytes a second that so many threads can read, all that they are given from end to end.
 #[derive(Clone, Copy)]
 pub(super) struct Bandwidth {
     /// From memory as every program gets it.

@@ -1,23 +1,32 @@
 //! What was measured, one line a test.
 
-use super::measure::{Measured, Pairs, median};
+use super::measure::{Bandwidth, Measured, Pairs, Side, median};
 use super::models::Case;
 
 /// Model, threads, test; ours and theirs; their ratio with its spread; what is read, as a share of what can be.
 pub(super) fn print(measured: &Measured) {
     for (test, pairs) in &measured.tests {
-        let (ours, theirs) = (median(&pairs.ours), median(&pairs.theirs));
         let reading = match test.starts_with("tg") {
-            true => format!(
-                "; reads {:.0} % and {:.0} %",
-                100.0 * measured.reading(ours),
-                100.0 * measured.reading(theirs)
-            ),
+            true => reading(measured, test),
             false => String::new(),
         };
         line(&measured.name, measured.shape.threads, test, "tokens/s", pairs, &reading);
     }
     line(&measured.name, measured.shape.threads, "process", "s", &measured.wall, "");
+}
+
+/// What is read, as a share of what a loop over all memory reads in the same round, both at their best there.
+fn reading(measured: &Measured, test: &str) -> String {
+    let share = |side, of| measured.reading(test, side, of).map(|share| 100.0 * share);
+    let [least, middle, most] = share(Side::Ours, |read| read.plain);
+    let [_, huge, _] = share(Side::Ours, |read| read.huge);
+    let [_, theirs, _] = share(Side::Theirs, |read| read.plain);
+    let rate = |of: fn(&Bandwidth) -> f64| median(&measured.reads.iter().map(of).collect::<Vec<f64>>()) / 1e9;
+    let [plain, large] = [rate(|read| read.plain), rate(|read| read.huge)];
+    format!(
+        "; reads {middle:.0} % ({least:.0} to {most:.0}) of {plain:.1} GB/s, {huge:.0} % of {large:.1} from huge pages; \
+         theirs {theirs:.0} %"
+    )
 }
 
 pub(super) fn print_starts(case: &Case, threads: usize, pairs: &Pairs) {

@@ -47,6 +47,8 @@ struct Test {
     device: String,
     tokens_per_second: f64,
     stddev: f64,
+    /// Of each repetition.
+    samples: Vec<f64>,
 }
 
 impl BenchArguments {
@@ -97,14 +99,15 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
         let (tokens_per_second, stddev) = mean_and_deviation(&rates);
         let depth = if arguments.depth > 0 { format!("@d{}", arguments.depth) } else { String::new() };
         let test = format!("{kind}{count}{depth}");
-        tests.push(Test { test, threads, device: device.clone(), tokens_per_second, stddev });
+        let device = device.clone();
+        tests.push(Test { test, threads, device, tokens_per_second, stddev, samples: rates });
     }
     let mut printer = Printer::new();
     if arguments.json {
         return printer.json(&tests);
     }
     for test in tests {
-        let Test { test, threads, device, tokens_per_second, stddev } = test;
+        let Test { test, threads, device, tokens_per_second, stddev, .. } = test;
         printer.line(format!(
             "{test:<14} {device}, {threads} threads: {tokens_per_second:9.2} ± {stddev:.2} tokens/s"
         ))?;
