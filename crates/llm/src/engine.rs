@@ -102,7 +102,8 @@ impl Ready {
 }
 
 impl Engine {
-    /// Loads a model as a blueprint says.
+    /// Loads a model as a blueprint says. Weights that are to be repacked or copied are so before the second run
+    /// ([`Engine::repack`]).
     ///
     /// # Errors
     /// What devices refuse; memory that cannot be had.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlop_backend::{Cancel, DeviceError};
+use orlop_backend::{Cancel, DeviceError, Precision};
 use orlop_llm::{Engine, Error, Model, Outputs, Settings};
 
 use crate::support::{load, one_cpu, reference, rows};
@@ -23,8 +23,10 @@ fn both(model: &Model, settings: &Settings) -> [Engine; 2] {
 fn the_first_run_gives_the_same_from_the_file_and_the_next_repacks() {
     for name in ["llama-dense.Q4_0", "llama-dense.Q4_K_M"] {
         let (model, tokens, _) = reference(name);
-        for first in [1, 3, 12] {
-            let settings = Settings { outputs: Outputs::All, ..Settings::default() };
+        for (first, precision) in
+            [1, 3, 12].into_iter().flat_map(|first| [(first, Precision::Fast), (first, Precision::F32)])
+        {
+            let settings = Settings { outputs: Outputs::All, precision, ..Settings::default() };
             let [mut late, mut early] = both(&model, &settings);
             assert_eq!(late.memory(), early.memory(), "what is repacked has its place from the beginning");
             assert_eq!(rows(&mut late, &tokens[..first]), rows(&mut early, &tokens[..first]), "{name}");
