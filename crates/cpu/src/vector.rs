@@ -26,7 +26,7 @@ pub(crate) use self::product::{Matrix, Product, Transposition};
 pub(crate) use self::scores::Scores;
 pub(crate) use self::search::{LargestAbove, LargestOf};
 pub(crate) use self::strided::{Element, Strided, touch};
-pub(crate) use self::weights::{Scaled, SoftCapped, Weights};
+pub(crate) use self::weights::{Scaled, ScaledTo, SoftCapped, Weights};
 
 use crate::isa::Isa;
 

@@ -19,10 +19,10 @@ use self::tile::{BLOCK, Rows, State, Tile};
 use super::product::{decodable, weights};
 use crate::access::Src;
 use crate::task::{Kernel, Task, Thread, element_at, float};
-use crate::vector::{Scaled, on, touch};
+use crate::vector::{Scaled, ScaledTo, on, touch};
 
 /// Queries in a tile, at most.
-const TILE: u64 = 32;
+const TILE: u64 = 64;
 /// Pieces of work that splits make of few bundles.
 const PIECES: u64 = 32;
 /// Tiles of a bundle, at most.
@@ -338,17 +338,24 @@ fn merge(task: &Task, params: FlashAttention, division: &Division, thread: Threa
 
 /// Divides by the sum of weights, the sink's included, and writes the result. Without a row there are zeros.
 fn finish(task: &Task, params: FlashAttention, query: Query, state: State, sums: &mut [f32]) {
-    if state.max != f32::NEG_INFINITY {
-        let sink = params.sinks_slot().map_or(f32::NEG_INFINITY, |slot| {
-            let (column, at) = element_at(&task.src[slot].desc, query.head);
-            task.src[slot].value(column, at)
-        });
-        let max = larger(state.max, sink);
-        let shrunk = (state.max - max).exp();
-        let factor = shrunk / (state.sum * shrunk + (sink - max).exp());
-        on(task.isa, Scaled { x: sums, factor });
+    let at = [query.head, query.token, query.seq];
+    if state.max == f32::NEG_INFINITY {
+        return task.dst.write_row(at, sums);
     }
-    task.dst.write_row([query.head, query.token, query.seq], sums);
+    let sink = params.sinks_slot().map_or(f32::NEG_INFINITY, |slot| {
+        let (column, at) = element_at(&task.src[slot].desc, query.head);
+        task.src[slot].value(column, at)
+    });
+    let max = larger(state.max, sink);
+    let shrunk = (state.max - max).exp();
+    let factor = shrunk / (state.sum * shrunk + (sink - max).exp());
+    match task.dst.floats(0, at, sums.len()) {
+        Some(to) => on(task.isa, ScaledTo { from: (&*sums).into(), to, factor }),
+        None => {
+            on(task.isa, Scaled { x: sums, factor });
+            task.dst.write_row(at, sums);
+        }
+    }
 }
 
 /// The larger number, or NaN if there is one.

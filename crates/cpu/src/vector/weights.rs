@@ -1,7 +1,7 @@
 //! What a soft-max is made of.
 
 use super::math::{exp, tanh};
-use super::{FloatsMut, Lanes, Work};
+use super::{Floats, FloatsMut, Lanes, Work};
 
 /// Replaces scores by `exp(score - max)`; gives their sum.
 pub(crate) struct Weights<'a> {
@@ -46,6 +46,25 @@ impl Work for Scaled<'_> {
         for at in (0..floats.len()).step_by(L::COUNT) {
             let x = floats.as_floats().load::<L>(at);
             floats.store(at, x.mul(L::splat(self.factor)));
+        }
+    }
+}
+
+/// Writes all elements times a factor to another place.
+pub(crate) struct ScaledTo<'a> {
+    pub(crate) from: Floats<'a>,
+    pub(crate) to: FloatsMut<'a>,
+    pub(crate) factor: f32,
+}
+
+impl Work for ScaledTo<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(mut self) {
+        assert_eq!(self.from.len(), self.to.len());
+        for at in (0..self.from.len()).step_by(L::COUNT) {
+            self.to.store(at, self.from.load::<L>(at).mul(L::splat(self.factor)));
         }
     }
 }

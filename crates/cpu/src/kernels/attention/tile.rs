@@ -11,7 +11,7 @@ use crate::kernels::soft_max::slope;
 use crate::simd::{add_scaled, widened};
 use crate::task::Task;
 use crate::vector::{
-    Element, Floats, Lanes, LargestAbove, Matrix, Product, Scaled, Scores, SoftCapped, Strided,
+    Element, Floats, Lanes, LargestAbove, Matrix, Product, Scaled, ScaledTo, Scores, SoftCapped, Strided,
     Transposition, Weights, Work, on,
 };
 
@@ -121,12 +121,15 @@ impl<'a> Tile<'a> {
         let mut visible = [0; TILE as usize];
         for (index, number_in_head) in numbers.enumerate() {
             let query = Query::new(division, number, number_in_head);
-            visible[index] =
-                params.kv_len_slot().map_or(kv_rows, |slot| nth(&task.src[slot], query.token) as u64);
+            // Queries of one token follow each other, and see the same.
+            visible[index] = match params.kv_len_slot() {
+                Some(_) if index > 0 && number_in_head % division.group > 0 => visible[index - 1],
+                Some(slot) => nth(&task.src[slot], query.token) as u64,
+                None => kv_rows,
+            };
             if dk > 0 {
                 let elements = &mut elements[index * dk_line..][..dk];
-                task.src[0].read(task.isa, 0, [query.token, query.head, query.seq], elements);
-                on(task.isa, Scaled { x: elements, factor: params.scale });
+                read_scaled(task, query, params.scale, elements);
             }
         }
         let kv = kv_of(task, division, number);
@@ -393,6 +396,18 @@ impl Work for Few<'_> {
 /// A tile's query.
 fn query(division: &Division, tile: u64, index: usize) -> Query {
     Query::new(division, tile, division.queries(tile).start + index as u64)
+}
+
+/// A query's elements, times the scale.
+fn read_scaled(task: &Task, query: Query, factor: f32, elements: &mut [f32]) {
+    let (src, at) = (&task.src[0], [query.token, query.head, query.seq]);
+    match src.floats(0, at, elements.len()) {
+        Some(from) => on(task.isa, ScaledTo { from, to: elements.into(), factor }),
+        None => {
+            src.read(task.isa, 0, at, elements);
+            on(task.isa, Scaled { x: elements, factor });
+        }
+    }
 }
 
 /// A query's mask for some rows.
