@@ -28,7 +28,8 @@ fn the_first_run_gives_the_same_from_the_file_and_the_next_repacks() {
         {
             let settings = Settings { outputs: Outputs::All, precision, ..Settings::default() };
             let [mut late, mut early] = both(&model, &settings);
-            assert_eq!(late.memory(), early.memory(), "what is repacked has its place from the beginning");
+            let [late_bytes, early_bytes] = [&late, &early].map(|engine| engine.memory().devices[0].total());
+            assert_eq!(late_bytes, early_bytes, "what is repacked has its place from the beginning");
             assert_eq!(rows(&mut late, &tokens[..first]), rows(&mut early, &tokens[..first]), "{name}");
             late.check_races().unwrap();
             assert_eq!(late.repacking_time(), Duration::ZERO);
