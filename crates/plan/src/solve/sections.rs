@@ -55,8 +55,12 @@ impl Line {
         }
     }
 
+    /// `None` past 64 bits, and for chunks that are not in the line.
     fn address(self, place: Place) -> Option<u64> {
-        u64::from(place.chunk).checked_mul(self.max_chunk.unwrap_or(0))?.checked_add(place.offset)
+        match self.max_chunk {
+            Some(max) => u64::from(place.chunk).checked_mul(max)?.checked_add(place.offset),
+            None => (place.chunk == 0).then_some(place.offset),
+        }
     }
 }
 
@@ -210,6 +214,8 @@ mod tests {
         assert_eq!(line.earliest(91, 10, 1), Some(100));
         assert_eq!(line.earliest(101, 10, 8), Some(108));
         assert_eq!(line.place(108), Place { chunk: 1, offset: 8 });
+        assert_eq!(line.address(Place { chunk: 1, offset: 8 }), Some(108));
+        assert_eq!(Line::default().address(Place { chunk: 1, offset: 8 }), None);
         assert_eq!(Line::default().earliest(u64::MAX, 10, 8), None);
         assert_eq!(Line::default().earliest(91, 10, 8), Some(96));
     }

@@ -198,3 +198,18 @@ proptest! {
         }
     }
 }
+
+/// Everything together would fit one chunk, but alignment and what is fixed leave no room there: other chunks are no
+/// places in it.
+#[test]
+fn chunks_that_the_limit_does_not_ask_for_are_not_taken_for_the_first() {
+    let fixed = Buffer::new(1, 1, 0..1).fixed_at(Place { chunk: 0, offset: 1 });
+    for (align, max_chunk) in [(1 << 63, u64::MAX - 31), (1 << 20, (1 << 20) + 1)] {
+        let buffers = vec![Buffer::new(1, align, 0..1), fixed.clone()];
+        let problem = Problem { buffers, capacity: None, max_chunk: Some(max_chunk) };
+        for strategy in Planner::ALL {
+            let plan = solve(&problem, &Options { strategy, effort: 10 }).unwrap();
+            assert_eq!(verify(&problem, &plan), Ok(()), "{strategy:?}");
+        }
+    }
+}
