@@ -57,12 +57,7 @@ pub(crate) fn load_or(
     let machine = arguments.settings.machine()?;
     let settings = arguments.settings.settings(&machine, model.config().layers.len(), outputs)?;
     let blueprint = Blueprint::draw(&model, &machine, &settings).map_err(refused)?;
-    let bar = bar("loading");
-    let engine = Engine::load(blueprint, &mut |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
+    let engine = with_bar("loading", |progress| Engine::load(blueprint, progress));
     let loaded = Loaded { engine: engine.map_err(failure)?, model, took: begin.elapsed() };
     if arguments.verbose {
         describe(&loaded);
@@ -72,14 +67,21 @@ pub(crate) fn load_or(
 
 /// Repacks weights before the first run instead of after it.
 pub(crate) fn repack(loaded: &mut Loaded) -> Result<(), Failure> {
-    let (begin, bar) = (Instant::now(), bar("repacking"));
-    let result = loaded.engine.repack(&mut |done, all| {
+    let begin = Instant::now();
+    let result = with_bar("repacking", |progress| loaded.engine.repack(progress));
+    loaded.took += begin.elapsed();
+    result.map_err(failure)
+}
+
+/// Does something that tells how many bytes are done, and of how many.
+fn with_bar<T>(what: &'static str, work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T) -> T {
+    let bar = bar(what);
+    let result = work(&mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    loaded.took += begin.elapsed();
-    result.map_err(failure)
+    result
 }
 
 /// Says which devices there are, and what is on them.

@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(crate) struct Timings {
     pub(crate) load_s: f64,
-    /// Weights that the first run took from the file.
+    /// Repacking weights after the first run, which took them from the file.
     pub(crate) repack_s: f64,
     pub(crate) prompt_s: f64,
     pub(crate) prompt_tokens_per_second: f64,

@@ -167,15 +167,17 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
         return;
     }
     // Later tokens see more rows, so neighbouring bundles and parts go to different threads.
-    let mut turns = (0..thread.count).cycle().map(|turn| turn == thread.index);
+    let mut turns = (0..thread.count).cycle();
+    let mut is_mine = || turns.next() == Some(thread.index);
     for bundle in 0..division.bundles() {
-        if division.splits == 1 && !turns.next().is_some_and(|mine| mine) {
+        // Whole bundles need not be looked into by others.
+        if division.splits == 1 && !is_mine() {
             continue;
         }
         let tiles = division.tiles_of(bundle);
         let parts = Parts::of(task, params, &division, tiles.start);
         for split in 0..parts.count() {
-            if division.splits == 1 || turns.next().is_some_and(|mine| mine) {
+            if division.splits == 1 || is_mine() {
                 attend(task, params, &division, tiles.clone(), &parts, split, scratch);
             }
         }
