@@ -6,7 +6,7 @@
 //! peers first  -m FILE [-t 1] [-c 512] TEXT
 //! peers memory -m FILE [-t 1] [-c 4096] [-ub 512]
 //! peers logits -m FILE [-t 1] [-c 0] "ID ID …"
-//! peers read   [-t 1]
+//! peers read   [-t 1] [-s SECONDS] [-r 2]
 //! ```
 //!
 //! Answers are JSON on standard output, but for `first`, which prints the first token. What llama.cpp logs, sizes of
@@ -17,7 +17,7 @@ mod read;
 use std::ffi::CStr;
 use std::io::Write;
 use std::num::NonZeroU32;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use llama_cpp_2::context::LlamaContext;
 use llama_cpp_2::context::params::{KvCacheType, LlamaContextParams};
@@ -40,6 +40,7 @@ struct Question {
     repetitions: usize,
     context: usize,
     ubatch: u32,
+    seconds: f64,
     text: String,
 }
 
@@ -53,6 +54,7 @@ fn question(mut words: impl Iterator<Item = String>) -> Result<Question> {
         repetitions: 2,
         context: 0,
         ubatch: 512,
+        seconds: 0.5,
         text: String::new(),
     };
     while let Some(word) = words.next() {
@@ -66,6 +68,7 @@ fn question(mut words: impl Iterator<Item = String>) -> Result<Question> {
             "-r" => question.repetitions = value()?.parse()?,
             "-c" => question.context = value()?.parse()?,
             "-ub" => question.ubatch = value()?.parse()?,
+            "-s" => question.seconds = value()?.parse()?,
             _ => question.text = word,
         }
     }
@@ -83,7 +86,9 @@ fn main() -> Result<()> {
         "memory" => memory(&question),
         "logits" => logits(&question),
         "read" => {
-            print(&json!({ "threads": question.threads, "bytes_per_second": read::best(question.threads) }))
+            let each = Duration::try_from_secs_f64(question.seconds)?;
+            let read = read::best(question.threads, each, question.repetitions);
+            print(&json!({ "threads": question.threads, "pass": read.pass, "stretch": read.stretch }))
         }
         _ => Err("say info, bench, first, memory, logits or read".into()),
     }

@@ -84,7 +84,7 @@ impl Measured {
             // Whoever comes first finds another machine than whoever comes second.
             let sides = if round % 2 == 0 { [Side::Ours, Side::Theirs] } else { [Side::Theirs, Side::Ours] };
             measured.run(programs, case, sides[0])?;
-            measured.reads.push(Bandwidth::measure(programs, shape.threads)?);
+            measured.reads.push(measured.bandwidth(programs)?);
             measured.run(programs, case, sides[1])?;
         }
         Ok(measured)
@@ -121,6 +121,24 @@ impl Measured {
         Ok(())
     }
 
+    /// What the machine reads, for as long as we last generated tokens.
+    fn bandwidth(&self, programs: &Programs) -> Result<Bandwidth> {
+        let Shape { threads, generate, repetitions, .. } = self.shape;
+        let generation = self.tests.iter().find(|(name, _)| name.starts_with("tg"));
+        let rate = generation.and_then(|(_, pairs)| pairs.ours.last());
+        let seconds = rate.map_or(0.0, |rate| generate as f64 / rate);
+        let read = |tunables: &str| {
+            let mut command = Command::new(&programs.theirs);
+            let numbers = [threads.to_string(), seconds.to_string(), repetitions.to_string()];
+            command.arg("read").env("GLIBC_TUNABLES", tunables);
+            command.args(["-t", "-s", "-r"].iter().zip(&numbers).flat_map(|(word, number)| [*word, number]));
+            let answer = ask(&mut command)?.json()?;
+            let number = |name: &str| answer[name].as_f64().context("no bandwidth was measured");
+            Ok::<Read, anyhow::Error>(Read { pass: number("pass")?, stretch: number("stretch")? })
+        };
+        Ok(Bandwidth { plain: read("")?, huge: read("glibc.malloc.hugetlb=1")? })
+    }
+
     /// Shares of what the machine reads that generation uses, the best of each in each round: least, middle, most.
     pub(super) fn reading(&self, test: &str, side: Side, of: fn(&Bandwidth) -> f64) -> [f64; 3] {
         let best = self.best.iter().find(|(name, _)| name == test);
@@ -136,7 +154,10 @@ impl Measured {
             if name.starts_with("tg") {
                 let share = |side| {
                     let of = |of| spread_json(self.reading(name, side, of));
-                    json!({ "plain": of(|read| read.plain), "huge_pages": of(|read| read.huge) })
+                    json!({
+                        "plain": { "stretch": of(|read| read.plain.stretch), "pass": of(|read| read.plain.pass) },
+                        "huge_pages": { "stretch": of(|read| read.huge.stretch), "pass": of(|read| read.huge.pass) },
+                    })
                 };
                 value["reading"] = json!({ "ours": share(Side::Ours), "theirs": share(Side::Theirs) });
             }
@@ -198,23 +219,25 @@ impl Pairs {
 #[derive(Clone, Copy)]
 pub(super) struct Bandwidth {
     /// From memory as every program gets it.
-    pub(super) plain: f64,
+    pub(super) plain: Read,
     /// From memory in huge pages, where the C library can be asked for them.
-    pub(super) huge: f64,
+    pub(super) huge: Read,
+}
+
+/// A machine that is shared is fast at some moments, and one pass over memory finds them, where tests that take longer
+/// meet all kinds.
+#[derive(Clone, Copy)]
+pub(super) struct Read {
+    /// The best single pass.
+    pub(super) pass: f64,
+    /// The best passes in a row that take as long as a test.
+    pub(super) stretch: f64,
 }
 
 impl Bandwidth {
-    pub(super) fn measure(programs: &Programs, threads: usize) -> Result<Bandwidth> {
-        let read = |tunables: &str| {
-            let mut command = Command::new(&programs.theirs);
-            command.args(["read", "-t", &threads.to_string()]).env("GLIBC_TUNABLES", tunables);
-            ask(&mut command)?.json()?["bytes_per_second"].as_f64().context("no bandwidth was measured")
-        };
-        Ok(Bandwidth { plain: read("")?, huge: read("glibc.malloc.hugetlb=1")? })
-    }
-
     pub(super) fn json(&self) -> Value {
-        json!({ "plain": self.plain, "huge_pages": self.huge })
+        let read = |read: Read| json!({ "pass": read.pass, "stretch": read.stretch });
+        json!({ "plain": read(self.plain), "huge_pages": read(self.huge) })
     }
 }
 

@@ -15,17 +15,20 @@ pub(super) fn print(measured: &Measured) {
     line(&measured.name, measured.shape.threads, "process", "s", &measured.wall, "");
 }
 
-/// What is read, as a share of what a loop over all memory reads in the same round, both at their best there.
+/// What is read, as a share of what a loop over memory reads in the same round, both at their best there: in as much time,
+/// and in one pass.
 fn reading(measured: &Measured, test: &str) -> String {
     let share = |side, of| measured.reading(test, side, of).map(|share| 100.0 * share);
-    let [least, middle, most] = share(Side::Ours, |read| read.plain);
-    let [_, huge, _] = share(Side::Ours, |read| read.huge);
-    let [_, theirs, _] = share(Side::Theirs, |read| read.plain);
-    let rate = |of: fn(&Bandwidth) -> f64| median(&measured.reads.iter().map(of).collect::<Vec<f64>>()) / 1e9;
-    let [plain, large] = [rate(|read| read.plain), rate(|read| read.huge)];
+    let ours = |of: fn(&Bandwidth) -> f64| {
+        let rate = median(&measured.reads.iter().map(of).collect::<Vec<f64>>()) / 1e9;
+        let [least, middle, most] = share(Side::Ours, of);
+        format!("{middle:.0} % ({least:.0} to {most:.0}) of {rate:.1} GB/s")
+    };
+    let [plain, pass] = [ours(|read| read.plain.stretch), ours(|read| read.plain.pass)];
+    let [huge, huge_pass] = [ours(|read| read.huge.stretch), ours(|read| read.huge.pass)];
+    let [_, theirs, _] = share(Side::Theirs, |read| read.plain.stretch);
     format!(
-        "; reads {middle:.0} % ({least:.0} to {most:.0}) of {plain:.1} GB/s, {huge:.0} % of {large:.1} from huge pages; \
-         theirs {theirs:.0} %"
+        "; reads {plain} in as long, {pass} in the best pass; from huge pages {huge}, {huge_pass}; theirs {theirs:.0} %"
     )
 }
 
