@@ -20,8 +20,15 @@ use super::{avx2, avx512};
 
 /// Rows of activations that [`panel_f32`] takes at most.
 pub(crate) const FLOAT_ROWS: usize = 8;
-/// Rows of activations that [`dot_tiles`] and [`dot_rows`] take at most.
+/// Rows of activations that [`dot_tiles`] takes at most.
 pub(crate) const FEW: usize = 4;
+/// Rows of activations that [`dot_rows`] takes at most.
+pub(crate) const FEW_FLOATS: usize = 6;
+
+/// Rows of activations up to which [`dot_rows`] is faster than panels, which have to be made.
+pub(crate) fn few_floats(isa: Isa) -> u64 {
+    if isa == Isa::Avx512 { 96 } else { FEW as u64 }
+}
 
 /// Floats of a panel for 32 elements of a type; 0 for types that are not repacked.
 pub(crate) fn panel_floats(dtype: DType) -> usize {
@@ -180,27 +187,35 @@ fn panel_f32_scalar(panel: &[[f32; 16]], act: &[[u8; 4]]) -> [f32; 16] {
     sums
 }
 
-/// The products of rows of weights (F32, F16 or BF16), `bytes` long and one after the other, with up to [`FEW`] rows of
-/// activations: `out` has a row for each of these, of a length that is a multiple of four.
+/// The products of rows of weights (F32, F16 or BF16), `bytes` long and one after the other, with up to [`FEW_FLOATS`]
+/// rows of activations: `out` has a row for each of these, of a length that is a multiple of four. What lies `ahead` rows
+/// further will be read soon, if that is not 0.
 pub(crate) fn dot_rows<const N: usize>(
     isa: Isa,
     dtype: DType,
     rows: &[u8],
     bytes: usize,
     acts: &[&[[u8; 4]]],
+    ahead: usize,
     out: &mut [[f32; N]],
 ) {
     #[cfg(target_arch = "x86_64")]
     if isa == Isa::Avx512 {
         match *acts {
             // SAFETY: `dot_rows` asks for AVX-512; devices only have an `Isa` that the machine has.
-            [a] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a], out) },
+            [a] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a], ahead, out) },
             // SAFETY: as above.
-            [a, b] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a, b], out) },
+            [a, b] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a, b], ahead, out) },
             // SAFETY: as above.
-            [a, b, c] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a, b, c], out) },
+            [a, b, c] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a, b, c], ahead, out) },
             // SAFETY: as above.
-            [a, b, c, d] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a, b, c, d], out) },
+            [a, b, c, d] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a, b, c, d], ahead, out) },
+            // SAFETY: as above.
+            [a, b, c, d, e] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a, b, c, d, e], ahead, out) },
+            // SAFETY: as above.
+            [a, b, c, d, e, f] => unsafe {
+                avx512::dot_rows(dtype, rows, bytes, [a, b, c, d, e, f], ahead, out)
+            },
             _ => debug_assert!(acts.is_empty(), "too many rows"),
         }
         let size = dtype.block_bytes() as usize;

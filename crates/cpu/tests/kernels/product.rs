@@ -45,6 +45,19 @@ fn every_type_on_the_left() {
     }
 }
 
+/// From one row of activations to so many that weights are brought into another form first.
+#[test]
+fn float_weights_with_few_and_many_rows() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for rows in [1, 2, 5, 6, 7, 13, 95, 96, 97, 200] {
+            let mut case = Case::new();
+            let (x, y) = (case.noise(dtype, &[147, 37]), case.noise(DType::F32, &[147, rows]));
+            let z = case.b.mul_mat(x, y);
+            case.check(z, 1e-11);
+        }
+    }
+}
+
 /// Activations rounded to 8 bits are off by some 1e-5 of their squares, and so are products.
 #[test]
 fn quantised_weights_with_rounded_activations() {

@@ -8,7 +8,7 @@ use super::right::{Right, Shared, pieces, runs};
 use super::{experts, zeros};
 use crate::access::as_bytes;
 use crate::repack::ROWS;
-use crate::simd::product::{self, FEW, FLOAT_ROWS};
+use crate::simd::product::{self, FEW_FLOATS, FLOAT_ROWS};
 use crate::task::{Task, Thread, float, row_at};
 
 /// Rows of weights that threads take at least.
@@ -51,7 +51,7 @@ pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let mut left = Left::new(task, scratch);
     let (matrices, count) = (a2 * a3, n * b2 * b3 / (a2 * a3));
     if left.direct(count) {
-        let mut products = [[0.0; RUN as usize]; FEW];
+        let mut products = [[0.0; RUN as usize]; FEW_FLOATS];
         for (matrix, units) in runs(&task.taken, thread, matrices, m.div_ceil(TAKEN), RUN / TAKEN) {
             let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
             left.few(matrix, units, &right, &mut products);
@@ -77,7 +77,7 @@ pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
         return read_right_hand(task, thread);
     }
     let mut left = Left::new(task, scratch);
-    let mut products = [[0.0; RUN as usize]; FEW];
+    let mut products = [[0.0; RUN as usize]; FEW_FLOATS];
     experts::for_each(task, [each, tokens], |expert, chosen| {
         if left.direct(chosen.count()) {
             let units = thread.part(m.div_ceil(TAKEN));
@@ -112,7 +112,7 @@ impl<'a> Left<'a> {
     /// Whether weights are multiplied as they are, with this many rows of activations.
     fn direct(&self, count: u64) -> bool {
         let weights = &self.task.src[0].desc;
-        count <= FEW as u64 && float(weights.dtype) && weights.rows_are_contiguous()
+        count <= product::few_floats(self.task.isa) && float(weights.dtype) && weights.rows_are_contiguous()
     }
 
     fn activations(&self, row: u64) -> &'a [[u8; 4]] {
@@ -136,15 +136,38 @@ impl<'a> Left<'a> {
         matrix: u64,
         units: Range<u64>,
         right: &impl Right,
-        products: &mut [[f32; RUN as usize]; FEW],
+        products: &mut [[f32; RUN as usize]; FEW_FLOATS],
+    ) {
+        // What is read more than once has to stay near.
+        let once = right.count() <= FEW_FLOATS as u64;
+        let (step, ahead) = if once { (units.end - units.start, 4) } else { (1, TAKEN) };
+        for unit in units.clone().step_by(step as usize) {
+            let units = unit..units.end.min(unit + step);
+            for first in (0..right.count()).step_by(FEW_FLOATS) {
+                let ahead = if first == 0 { ahead } else { 0 };
+                self.dots(matrix, units.clone(), right, first, ahead as usize, products);
+            }
+        }
+    }
+
+    /// Some rows with rows of activations from the first on, as many as there is room for; what lies `ahead` rows further
+    /// will be read soon.
+    fn dots(
+        &mut self,
+        matrix: u64,
+        units: Range<u64>,
+        right: &impl Right,
+        first: u64,
+        ahead: usize,
+        products: &mut [[f32; RUN as usize]; FEW_FLOATS],
     ) {
         let weights = &self.task.src[0];
         let [i2, i3] = self.place(matrix);
         let rows = units.start * TAKEN..weights.desc.extents[1].min(units.end * TAKEN);
-        let mut acts: [&[[u8; 4]]; FEW] = [&[]; FEW];
-        let mut places = [[0; 3]; FEW];
+        let mut acts: [&[[u8; 4]]; FEW_FLOATS] = [&[]; FEW_FLOATS];
+        let mut places = [[0; 3]; FEW_FLOATS];
         let mut used = 0;
-        for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(0..right.count()) {
+        for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(first..right.count()) {
             let (row, at) = right.get(index);
             (*act, *place) = (self.activations(row), at);
             used += 1;
@@ -152,11 +175,11 @@ impl<'a> Left<'a> {
         let (isa, dtype, acts) = (self.task.isa, weights.desc.dtype, &acts[..used]);
         let bytes = weights.desc.row_bytes() as usize;
         match weights.rows([rows.start, i2, i3], rows.end - rows.start) {
-            Some(rows) => product::dot_rows(isa, dtype, rows, bytes, acts, products),
+            Some(rows) => product::dot_rows(isa, dtype, rows, bytes, acts, ahead, products),
             None => {
                 for (number, i1) in rows.clone().enumerate() {
-                    let mut out = [[0.0; 4]; FEW];
-                    product::dot_rows(isa, dtype, weights.row([i1, i2, i3]), bytes, acts, &mut out);
+                    let mut out = [[0.0; 4]; FEW_FLOATS];
+                    product::dot_rows(isa, dtype, weights.row([i1, i2, i3]), bytes, acts, 0, &mut out);
                     for (products, out) in products.iter_mut().zip(out) {
                         products[number] = out[0];
                     }

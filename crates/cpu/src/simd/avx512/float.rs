@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 use orlop_graph::DType;
 
 use super::{load_32, load_bytes, load_f32, store_f32};
+use crate::simd::prefetch::prefetch_next;
 
 /// The products of two panels of 16 rows each, element by element of all rows, with rows of activations: for each of
 /// these, 16 products with the first panel and 16 with the second.
@@ -33,21 +34,23 @@ pub(in crate::simd) fn panel_f32<const T: usize>(
 }
 
 /// The sums of products of rows of weights, `bytes` long and one after the other, with rows of activations: `out` has a row
-/// for each of these. Only whole vectors: the caller adds what is left of the rows.
+/// for each of these. Only whole vectors: the caller adds what is left of the rows. What lies `ahead` rows further, if that
+/// is not 0, is fetched meanwhile.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub(in crate::simd) fn dot_rows<const T: usize, const N: usize>(
     dtype: DType,
     rows: &[u8],
     bytes: usize,
     acts: [&[[u8; 4]]; T],
+    ahead: usize,
     out: &mut [[f32; N]],
 ) {
     match dtype {
-        DType::F16 => dots(rows, bytes, acts, out, |from: &[u8; 32]| _mm512_cvtph_ps(load_32(from))),
-        DType::BF16 => dots(rows, bytes, acts, out, |from: &[u8; 32]| {
+        DType::F16 => dots(rows, bytes, acts, ahead, out, |from: &[u8; 32]| _mm512_cvtph_ps(load_32(from))),
+        DType::BF16 => dots(rows, bytes, acts, ahead, out, |from: &[u8; 32]| {
             _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_32(from)), 16))
         }),
-        _ => dots(rows, bytes, acts, out, |from: &[u8; 64]| _mm512_castsi512_ps(load_bytes(from))),
+        _ => dots(rows, bytes, acts, ahead, out, |from: &[u8; 64]| _mm512_castsi512_ps(load_bytes(from))),
     }
 }
 
@@ -57,23 +60,59 @@ fn dots<const T: usize, const N: usize, const BYTES: usize>(
     rows: &[u8],
     bytes: usize,
     acts: [&[[u8; 4]]; T],
+    ahead: usize,
     out: &mut [[f32; N]],
     load: impl Fn(&[u8; BYTES]) -> __m512,
 ) {
     let vectors = bytes / BYTES;
     let acts = acts.map(|act| &act.as_flattened().as_chunks::<64>().0[..vectors]);
     for (number, four) in rows.chunks(4 * bytes).enumerate() {
+        let row = |place: usize| &four[place * bytes..][..bytes].as_chunks::<BYTES>().0[..vectors];
+        let count = four.len() / bytes;
         let mut sums = [[_mm512_setzero_ps(); 4]; T];
-        for (place, row) in four.chunks_exact(bytes).enumerate() {
-            let row = &row.as_chunks::<BYTES>().0[..vectors];
-            for (sums, act) in sums.iter_mut().zip(&acts) {
-                sums[place] = dot(row, act, &load);
+        if T > 2 && count == 4 {
+            // Four rows at once are no stream that the processor would know.
+            let ahead = (ahead > 0).then(|| four.as_ptr().wrapping_add(ahead * bytes));
+            sums = block([0, 1, 2, 3].map(row), acts, ahead, &load);
+        } else {
+            // One row after the other, as memory likes it.
+            for place in 0..count {
+                for (sums, act) in sums.iter_mut().zip(&acts) {
+                    sums[place] = dot(row(place), act, &load);
+                }
             }
         }
         for (out, sums) in out.iter_mut().zip(sums) {
             store_four(&mut out.as_chunks_mut().0[number], sums);
         }
     }
+}
+
+/// Lanes whose sums are the products of four rows of vectors with some others; as many bytes are fetched from `ahead` on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+fn block<const T: usize, const BYTES: usize>(
+    rows: [&[[u8; BYTES]]; 4],
+    acts: [&[[u8; 64]]; T],
+    ahead: Option<*const u8>,
+    load: &impl Fn(&[u8; BYTES]) -> __m512,
+) -> [[__m512; 4]; T] {
+    let mut sums = [[_mm512_setzero_ps(); 4]; T];
+    let vectors = rows[0].len();
+    let (rows, acts) = (rows.map(|row| &row[..vectors]), acts.map(|act| &act[..vectors]));
+    for k in 0..vectors {
+        if let Some(ahead) = ahead {
+            prefetch_next(ahead.wrapping_add(4 * BYTES * k), 4 * BYTES);
+        }
+        let weights = rows.map(|row| load(&row[k]));
+        for (sums, act) in sums.iter_mut().zip(acts) {
+            let act = _mm512_castsi512_ps(load_bytes(&act[k]));
+            for (sum, weights) in sums.iter_mut().zip(weights) {
+                *sum = _mm512_fmadd_ps(weights, act, *sum);
+            }
+        }
+    }
+    sums
 }
 
 /// Lanes whose sum is the product of two rows of vectors.

@@ -324,10 +324,10 @@ fn float_products_agree_with_their_scalar_twins() {
                     })
                     .collect();
                 let (rows, bytes) = (encoded.concat(), encoded[0].len());
-                for count in 1..=FEW {
+                for count in 1..=FEW_FLOATS {
                     for taken in 1..=encoded.len() {
-                        let mut out = [[0.0; 8]; FEW];
-                        dot_rows(isa, dtype, &rows[..taken * bytes], bytes, &acts[..count], &mut out);
+                        let mut out = [[0.0; 8]; FEW_FLOATS];
+                        dot_rows(isa, dtype, &rows[..taken * bytes], bytes, &acts[..count], 4, &mut out);
                         for (number, out) in out[..count].iter().enumerate() {
                             let what = format!("{isa} {dtype} {length}");
                             close(&out[..taken], &decoded[..taken], &act(number), &what);
