@@ -162,7 +162,7 @@ impl Device for CpuDevice {
 
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
         let max_threads = options.max_threads.clamp(1, self.pool.threads());
-        lower(self, self.isa, segment, &LowerOptions { max_threads, ..options.clone() })
+        lower(self, segment, &LowerOptions { max_threads, ..options.clone() })
     }
 
     fn steps_may_move(&self) -> bool {

@@ -12,7 +12,6 @@ use std::collections::HashSet;
 use orlop_backend::{Bindings, Device, DeviceError, LowerOptions, Segment, Slot, Step, Steps, Value};
 use orlop_graph::{Graph, TensorDesc, TensorId};
 
-use crate::isa::Isa;
 use crate::kernels::{self, Chosen};
 use crate::program::MOST_IN_A_GROUP;
 use crate::task::{Floats, Operand, Operands, Shape};
@@ -22,7 +21,6 @@ const RULES: [fn(&mut Draft<'_>); 2] = [eight_bit::share_rounded_activations, fu
 
 /// Steps in the making.
 pub(crate) struct Draft<'a> {
-    pub(crate) isa: Isa,
     pub(crate) segment: &'a Segment<'a>,
     pub(crate) options: &'a LowerOptions,
     pub(crate) steps: Vec<Step>,
@@ -46,12 +44,11 @@ impl Draft<'_> {
 /// A segment as this device runs it. `options` are as the pool allows.
 pub(crate) fn lower(
     device: &dyn Device,
-    isa: Isa,
     segment: &Segment<'_>,
     options: &LowerOptions,
 ) -> Result<Steps, DeviceError> {
     let Steps { steps, .. } = segment.one_step_per_node(device, options)?;
-    let mut draft = Draft { isa, segment, options, steps, temporaries: Vec::new() };
+    let mut draft = Draft { segment, options, steps, temporaries: Vec::new() };
     for rule in RULES {
         rule(&mut draft);
     }
@@ -167,8 +164,7 @@ pub(crate) fn slot(
 /// Temporary memory of one step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
-    /// Bytes of one thread's scratch: whole cache lines, so that threads do not share any.
-    pub(crate) per_thread: u64,
+    /// Whole cache lines for each thread, so that no two share any.
     pub(crate) scratch_bytes: u64,
     pub(crate) shared: (u64, u64),
     pub(crate) shared_bytes: u64,
@@ -179,7 +175,6 @@ impl Needs {
         let Floats { scratch, shared } = kernel.needs(shape);
         let per_thread = scratch.saturating_mul(4).checked_next_multiple_of(64).unwrap_or(u64::MAX - 63);
         Needs {
-            per_thread,
             scratch_bytes: per_thread.saturating_mul(threads as u64),
             shared,
             shared_bytes: shared.0.saturating_mul(shared.1).saturating_mul(4),

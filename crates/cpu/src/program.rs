@@ -47,7 +47,7 @@ impl CpuProgram {
         device: &Arc<str>,
     ) -> Result<CpuProgram, DeviceError> {
         let graph = &bindings.graph;
-        let max_threads = steps.options.max_threads;
+        let max_threads = steps.options.max_threads.max(1);
         let mut tasks = Vec::with_capacity(steps.steps.len());
         let (mut places, mut early) = (Vec::new(), Vec::new());
         for step in &steps.steps {
@@ -66,12 +66,14 @@ impl CpuProgram {
             for (number, (operand, value)) in operands.reads.iter().zip(&step.reads).enumerate() {
                 let slot = slot(bindings, *operand, *value)?.ok_or_else(foreign)?;
                 let (desc, name) = described(graph, *operand);
+                at_least(steps, graph, *value, desc.bytes()).ok_or_else(foreign)?;
                 src.push(Src::new(slot, desc, name, number)?);
             }
             let mut dst = Vec::with_capacity(operands.writes.len());
             for (number, (operand, value)) in operands.writes.iter().zip(&step.writes).enumerate() {
                 let slot = slot(bindings, *operand, *value)?.ok_or_else(foreign)?;
                 let (desc, name) = described(graph, *operand);
+                at_least(steps, graph, *value, desc.bytes()).ok_or_else(foreign)?;
                 dst.push(Dst::new(slot, desc, name, src.len() + number)?);
             }
             let mut dst = dst.into_iter();
@@ -89,17 +91,19 @@ impl CpuProgram {
                     let value = next()?;
                     let slot = bindings.slot(value)?;
                     own_parts = Some(value);
-                    // Steps may share it, and then threads' parts are as long as the longest.
-                    let per_thread = bytes(steps, graph, value) / max_threads as u64;
-                    if per_thread < needs.per_thread {
-                        return Err(foreign());
-                    }
+                    at_least(steps, graph, value, needs.scratch_bytes).ok_or_else(foreign)?;
+                    // Steps may share it, and then threads' parts are as long as the longest, in whole lines.
+                    let per_thread = bytes(steps, graph, value) / max_threads as u64 / 64 * 64;
                     Scratch::new(slot, per_thread, max_threads)?
                 }
             };
             let shared = match needs.shared_bytes {
                 0 => Shared::none(),
-                _ => Shared::new(bindings.slot(next()?)?, needs.shared.0, needs.shared.1)?,
+                _ => {
+                    let value = next()?;
+                    at_least(steps, graph, value, needs.shared_bytes).ok_or_else(foreign)?;
+                    Shared::new(bindings.slot(value)?, needs.shared.0, needs.shared.1)?
+                }
             };
             let touched = touched_by(steps, bindings, step, own_parts)?;
             early.push(kernel.check().is_some() && !looks_at_results(&places, &touched, &src));
@@ -195,6 +199,11 @@ fn bytes(steps: &Steps, graph: &Graph, value: Value) -> u64 {
         Value::Tensor(id) => graph.tensor(id).desc.bytes(),
         Value::Temporary(number) => steps.temporaries.get(number).map_or(0, |temporary| temporary.bytes),
     }
+}
+
+/// Nothing, if a temporary is smaller than what lies there: what steps touch is told by its size.
+fn at_least(steps: &Steps, graph: &Graph, value: Value, needed: u64) -> Option<()> {
+    (matches!(value, Value::Tensor(_)) || bytes(steps, graph, value) >= needed).then_some(())
 }
 
 /// The addresses of a value.

@@ -83,6 +83,7 @@ fn into_rows_operands(graph: &Graph, step: &Step) -> Option<Operands> {
         && turned.is_contiguous()
         && outer == 1
         && (planes || joined)
+        && graph.tensor(indices).storage.root != graph.tensor(set.output).storage.root
         && head.is_multiple_of(table.dtype.block_elements());
     let reads = rope.inputs.iter().chain([&set.inputs[0], &indices]).copied();
     fits.then(|| Operands {

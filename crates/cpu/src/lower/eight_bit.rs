@@ -69,6 +69,6 @@ fn product(draft: &Draft<'_>, step: &Step) -> Option<Product> {
     }
     let desc = |id: TensorId| &draft.segment.graph.tensor(id).desc;
     let (weights, x) = (desc(node.inputs[0]), node.inputs[1]);
-    let joint = takes_joint(draft.isa, weights, desc(x));
+    let joint = takes_joint(weights, desc(x));
     takes_eight_bits(weights, desc(node.output)).then_some(Product { x, joint })
 }

@@ -125,6 +125,10 @@ fn step(draft: &Draft<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Opti
         Operand::EightBit(_) => values.iter().copied().find(|value| matches!(value, Value::Temporary(_))),
     };
     step.reads = reads.iter().map(|operand| value(operand, &first.reads)).collect::<Option<_>>()?;
+    // What exists nowhere cannot be read, as where the second step takes it twice.
+    if roots(draft, &step.reads).iter().any(|root| roots(draft, &first.writes).contains(root)) {
+        return None;
+    }
     step.writes = writes.iter().map(|operand| value(operand, &second.writes)).collect::<Option<_>>()?;
     if let [Value::Tensor(result)] = step.writes[..] {
         let same = |read: &usize| matches!(step.reads[*read], Value::Tensor(id) if graph.tensor(id).desc == graph.tensor(result).desc);

@@ -162,6 +162,57 @@ fn steps_that_do_not_say_what_their_node_touches_are_refused() {
 }
 
 #[test]
+fn temporaries_that_say_less_than_what_lies_there_are_refused_and_odd_ones_are_not() {
+    let mut b = GraphBuilder::new();
+    let (w, x) = (b.weight("w", DType::Q8_0, &[64, 8]), b.input("x", DType::F32, &[64, 3]));
+    let y = b.mul_mat(w, x);
+    b.output(y);
+    let products = Arc::new(b.build().unwrap());
+    let cpu = device(Isa::detect());
+    for graph in [products, soft_max().0] {
+        let bound = Bound::new(&*cpu, &graph, &lower(2)).unwrap();
+        for number in 0..bound.steps.temporaries.len() {
+            let mut steps = bound.steps.clone();
+            steps.temporaries[number].bytes -= 1;
+            let refused = cpu.compile(&steps, &bound.bindings).unwrap_err();
+            assert!(matches!(refused, DeviceError::Foreign { what: "a lowered step", .. }), "{refused:?}");
+            // Two threads' parts of an odd size would not be floats.
+            steps.temporaries[number].bytes += 3;
+            let program = cpu.compile(&steps, &bound.bindings).unwrap();
+            submit(&*cpu, &program, &run(2)).unwrap();
+        }
+        let mut steps = bound.steps.clone();
+        steps.options.max_threads = 0;
+        cpu.compile(&steps, &bound.bindings).unwrap();
+    }
+}
+
+#[test]
+fn steps_do_not_depend_on_the_instructions_of_the_device_that_made_them() {
+    let mut b = GraphBuilder::new();
+    let (w, x) = (b.weight("w", DType::Q6_K, &[512, 16]), b.input("x", DType::F32, &[512, 9]));
+    let y = b.mul_mat(w, x);
+    b.output(y);
+    let graph = Arc::new(b.build().unwrap());
+    let numbers = |count: usize| (0..count).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect::<Vec<f32>>();
+    let mut weights = vec![0; graph.tensor(w).desc.bytes() as usize];
+    orlop_quant::encode(DType::Q6_K, &numbers(512 * 16), &mut weights).unwrap();
+    let scalar = CpuDevice::with_isa("scalar", Arc::clone(&POOL), Isa::Scalar);
+    let here = device(Isa::detect());
+    let results = [&*scalar, &*here].map(|maker| {
+        let bound = Bound::new(maker, &graph, &lower(1)).unwrap();
+        let claim = Claim::take(&*bound.buffer(w), AccessKind::Write).unwrap();
+        bound.buffer(w).write(&claim, 0, &weights).unwrap();
+        drop(claim);
+        write(&*bound.buffer(x), &numbers(512 * 9));
+        let program = here.compile(&bound.steps, &bound.bindings).unwrap();
+        submit(&*here, &program, &run(1)).unwrap();
+        read(&*bound.buffer(y))
+    });
+    assert_eq!(results[0], results[1]);
+}
+
+#[test]
 fn places_that_are_too_small_crooked_or_read_only_are_refused() {
     let (graph, _, y) = soft_max();
     let cpu = device(Isa::detect());

@@ -8,9 +8,8 @@ use orlop_graph::{DType, Graph, Op, TensorDesc};
 use super::experts;
 use super::right::{Right, Shared, pieces, runs};
 use crate::access::{At, Dst, Scratch, Src};
-use crate::isa::Isa;
 use crate::repack::{PackedLayout, ROWS};
-use crate::simd::product::{self, BLOCK_BYTES, Block, FEW, Numbers};
+use crate::simd::product::{self, BLOCK_BYTES, Block, FEW};
 use crate::task::{Floats, Operand, Operands, SPAN, Shape, Task, Thread, row_at};
 
 /// Groups that are multiplied with few rows of activations before any result is written.
@@ -23,9 +22,10 @@ pub(crate) fn takes_eight_bits(weights: &TensorDesc, result: &TensorDesc) -> boo
     !weights.is_empty() && !result.is_empty() && PackedLayout::of(weights).is_some()
 }
 
-/// Whether the activations of a product that takes them in 8 bits are to share scales.
-pub(crate) fn takes_joint(isa: Isa, weights: &TensorDesc, activations: &TensorDesc) -> bool {
-    product::numbers(isa, activations.rows(), product::wants_joint(weights.dtype)) == Numbers::Joint
+/// Whether the activations of a product that takes them in 8 bits are to share scales, where instructions are there that
+/// gain by it: which are is the word of the device that runs steps, not of the one that made them.
+pub(crate) fn takes_joint(weights: &TensorDesc, activations: &TensorDesc) -> bool {
+    product::wants_joint(weights.dtype) && activations.rows() > FEW as u64
 }
 
 /// How a tensor lies in memory when it is rounded to 8 bits: a row of blocks for each of its rows.
@@ -122,7 +122,6 @@ pub(super) fn sums_operands(graph: &Graph, step: &Step) -> Option<Operands> {
         let [a, b] = sum.inputs[..] else { return None };
         let added = if a == last { b } else { a };
         let fits = [a, b].contains(&last)
-            && graph.tensor(added).storage.root != last
             && desc(sum.output).extents == desc(last).extents
             && desc(added).extents[0] == desc(last).extents[0]
             && desc(sum.output).dtype == DType::F32;
