@@ -169,6 +169,12 @@ fn together(draft: &Draft<'_>, rule: &Rule, index: usize, other: usize) -> Optio
     }
     let nodes = [&first.nodes[..], &second.nodes].concat();
     let Touched { reads, writes, replaced } = touched(draft, rule.kernel, &nodes)?;
+    // What exists nowhere cannot be read, as where the second step takes it twice.
+    let unwritten =
+        draft.roots(&first.writes).into_iter().filter(|root| rule.feeds && !writes.contains(root));
+    if unwritten.into_iter().any(|gone| reads.iter().any(|read| draft.root(*read) == gone)) {
+        return None;
+    }
     let may_overwrite = replaced.map_or_else(Vec::new, |id| overwrites(draft, id, &reads, &writes));
     let values = |ids: Vec<TensorId>| ids.into_iter().map(Value::Tensor).collect();
     Some(Step {

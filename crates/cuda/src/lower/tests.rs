@@ -11,7 +11,9 @@ use orlop_graph::{
 };
 
 use super::lower;
-use crate::kernels::{DECODE, EXPERTS, HALVES, OPENED, PROMPT, ROTATE, TILE_SHARED, TILES, VECTOR};
+use crate::kernels::{
+    DECODE, EXPERTS, HALVES, OPENED, PROMPT, ROTATE, SCALED_NORM, TILE_SHARED, TILES, VECTOR,
+};
 use crate::planes::Planes;
 use crate::supports::supports;
 
@@ -189,6 +191,24 @@ fn many_tokens_go_to_tensor_cores_in_halves() {
     let rounded: Vec<usize> =
         steps.steps.iter().filter(|step| step.kernel == HALVES).map(|step| step.nodes.len()).collect();
     assert_eq!(rounded, [2, 0, 2, 1]);
+}
+
+#[test]
+fn what_a_step_takes_twice_is_not_fused_away() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[64, 5]);
+    let (weight, matrix) = (b.weight("weight", DType::F32, &[64]), b.weight("matrix", DType::Q8_0, &[64, 8]));
+    let normed = b.rms_norm(x, 1e-5);
+    let squared = b.mul(normed, normed);
+    let normed = b.rms_norm(squared, 1e-5);
+    let scaled = b.mul(normed, weight);
+    let twice = b.add(scaled, scaled);
+    let product = b.mul_mat(matrix, twice);
+    let result = b.add(product, product);
+    b.output(result);
+    let graph = b.build().unwrap();
+    let steps = lowered(&graph, &LowerOptions { precision: Precision::F32, ..LowerOptions::default() });
+    assert_eq!(kernels(&steps), ["rms_norm", "mul", SCALED_NORM, "add", "mul_mat", "add"]);
 }
 
 #[test]
