@@ -204,6 +204,7 @@ impl<'a> Left<'a> {
         let (first, second) = panels.split_at(self.depth);
         let count = (columns.end - columns.start) as usize;
         let panels = [first, if count <= ROWS { first } else { second }];
+        let mut out = [[0.0; 2 * ROWS]; FLOAT_ROWS];
         let mut start = range.start;
         while start < range.end {
             let end = range.end.min(start + FLOAT_ROWS as u64);
@@ -212,12 +213,16 @@ impl<'a> Left<'a> {
             for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(start..end) {
                 let (row, at) = right.get(index);
                 (*act, *place) = (self.activations(row), at);
+                self.task.dst.prefetch(columns.start, at, count);
             }
             let used = (end - start) as usize;
-            let mut out = [[0.0; ROWS]; 2 * FLOAT_ROWS];
-            product::panel_f32(isa, panels, &acts[..used], &mut out);
-            for (out, at) in out.as_flattened().chunks_exact(2 * ROWS).zip(&places[..used]) {
-                self.task.dst.write_floats(columns.start, *at, &out[..count]);
+            product::panel_f32(isa, panels, &acts[..used], out.as_flattened_mut().as_chunks_mut().0);
+            if count == 2 * ROWS {
+                self.task.dst.write_rows(columns.start, &places[..used], &out);
+            } else {
+                for (out, at) in out.iter().zip(&places[..used]) {
+                    self.task.dst.write_floats(columns.start, *at, &out[..count]);
+                }
             }
             start = end;
         }
@@ -244,7 +249,7 @@ impl<'a> Left<'a> {
             let rows = first..columns.end.min(first + ROWS as u64);
             let floats = &mut self.rows[..(rows.end - rows.start) as usize * self.depth];
             for (row, i1) in floats.chunks_exact_mut(self.depth).zip(rows) {
-                self.task.src[0].read_row([i1, i2, i3], row);
+                self.task.src[0].read(self.task.isa, 0, [i1, i2, i3], row);
             }
             product::transpose(self.task.isa, floats, self.depth, panel);
         }
