@@ -1,4 +1,4 @@
-//! llama.cpp under the same questions as `orlop bench`, and the speed at which this machine reads memory.
+//! llama.cpp under the same questions as `orlop bench`.
 //!
 //! ```text
 //! peers info
@@ -6,18 +6,15 @@
 //! peers first  -m FILE [-t 1] [-c 512] TEXT
 //! peers memory -m FILE [-t 1] [-c 4096] [-ub 512]
 //! peers logits -m FILE [-t 1] [-c 0] "ID ID …"
-//! peers read   [-t 1] [-s SECONDS] [-r 2]
 //! ```
 //!
 //! Answers are JSON on standard output, but for `first`, which prints the first token. What llama.cpp logs, sizes of
 //! buffers among it, goes to standard error.
 
-mod read;
-
 use std::ffi::CStr;
 use std::io::Write;
 use std::num::NonZeroU32;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use llama_cpp_2::context::LlamaContext;
 use llama_cpp_2::context::params::{KvCacheType, LlamaContextParams};
@@ -40,7 +37,6 @@ struct Question {
     repetitions: usize,
     context: usize,
     ubatch: u32,
-    seconds: f64,
     text: String,
 }
 
@@ -54,7 +50,6 @@ fn question(mut words: impl Iterator<Item = String>) -> Result<Question> {
         repetitions: 2,
         context: 0,
         ubatch: 512,
-        seconds: 0.5,
         text: String::new(),
     };
     while let Some(word) = words.next() {
@@ -68,7 +63,6 @@ fn question(mut words: impl Iterator<Item = String>) -> Result<Question> {
             "-r" => question.repetitions = value()?.parse()?,
             "-c" => question.context = value()?.parse()?,
             "-ub" => question.ubatch = value()?.parse()?,
-            "-s" => question.seconds = value()?.parse()?,
             _ => question.text = word,
         }
     }
@@ -85,12 +79,7 @@ fn main() -> Result<()> {
         "first" => first(&question),
         "memory" => memory(&question),
         "logits" => logits(&question),
-        "read" => {
-            let each = Duration::try_from_secs_f64(question.seconds)?;
-            let read = read::best(question.threads, each, question.repetitions);
-            print(&json!({ "threads": question.threads, "pass": read.pass, "stretch": read.stretch }))
-        }
-        _ => Err("say info, bench, first, memory, logits or read".into()),
+        _ => Err("say info, bench, first, memory or logits".into()),
     }
 }
 
@@ -157,7 +146,6 @@ fn bench(question: &Question) -> Result<()> {
             "device": "llama.cpp",
             "tokens_per_second": mean,
             "stddev": stddev,
-            "samples": rates,
         }));
     }
     print(&Value::Array(tests))

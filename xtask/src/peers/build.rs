@@ -10,8 +10,7 @@ use super::process::{Programs, ask, say};
 use crate::{cargo, packages};
 
 const MANIFEST: &str = include_str!("../../peers/manifest.toml");
-const SOURCES: [(&str, &str); 2] =
-    [("main.rs", include_str!("../../peers/main.rs")), ("read.rs", include_str!("../../peers/read.rs"))];
+const SOURCES: [(&str, &str); 1] = [("main.rs", include_str!("../../peers/main.rs"))];
 
 /// The folder for llama.cpp and for models.
 pub(super) fn folder() -> PathBuf {

@@ -57,15 +57,14 @@ pub(super) fn median(values: &[f64]) -> f64 {
 pub(super) struct Measured {
     pub(super) name: String,
     pub(super) shape: Shape,
-    /// Tests by their names, tokens a second: the mean of each run's repetitions, and the best of them.
+    /// Tests by their names, tokens a second: the mean of each run's repetitions.
     pub(super) tests: Vec<(String, Pairs)>,
-    pub(super) best: Vec<(String, Pairs)>,
     /// Seconds of whole processes.
     pub(super) wall: Pairs,
     /// Bytes read for a generated token.
     pub(super) bytes: f64,
-    /// What so many threads can read, in each round.
-    pub(super) reads: Vec<Bandwidth>,
+    /// What is read, in each round.
+    pub(super) readings: Vec<Reading>,
 }
 
 impl Measured {
@@ -74,31 +73,26 @@ impl Measured {
             name: case.name.clone(),
             shape,
             tests: Vec::new(),
-            best: Vec::new(),
             wall: Pairs::default(),
             bytes: Traffic::of(programs, &case.path)?.per_token(shape.depth, shape.generate),
-            reads: Vec::new(),
+            readings: Vec::new(),
         };
         for round in 0..rounds {
             say(&format!("{}, {} threads, round {} of {rounds}", case.name, shape.threads, round + 1));
             // Whoever comes first finds another machine than whoever comes second.
             let sides = if round % 2 == 0 { [Side::Ours, Side::Theirs] } else { [Side::Theirs, Side::Ours] };
             measured.run(programs, case, sides[0])?;
-            measured.reads.push(measured.bandwidth(programs)?);
+            if shape.generate > 0 {
+                measured.readings.push(measured.read(programs, case)?);
+            }
             measured.run(programs, case, sides[1])?;
         }
         Ok(measured)
     }
 
     fn run(&mut self, programs: &Programs, case: &Case, side: Side) -> Result<()> {
-        let Shape { threads, prompt, generate, depth, repetitions } = self.shape;
-        let words = ["-p", "-n", "-d", "-t", "-r"].into_iter().map(str::to_owned);
-        let numbers = [prompt, generate, depth, threads, repetitions].map(|number| number.to_string());
-        let mut command = command(side.program(programs), &["bench"], &case.path);
-        command.args(words.zip(numbers).flat_map(|(word, number)| [word, number]));
-        if side == Side::Ours {
-            command.arg("--json");
-        }
+        let Shape { prompt, generate, repetitions, .. } = self.shape;
+        let mut command = self.shape.question(side, programs, case);
         let answer = ask(&mut command)?;
         let wall = answer.wall.as_secs_f64();
         let mut claimed = 0.0;
@@ -107,10 +101,7 @@ impl Measured {
             let rate = test["tokens_per_second"].as_f64().context("a test has no rate")?;
             let tokens = if name.starts_with("pp") { prompt } else { generate };
             claimed += (repetitions + 1) as f64 * tokens as f64 / rate;
-            let samples = test["samples"].as_array().context("a test has no samples")?;
-            let best = samples.iter().filter_map(Value::as_f64).fold(0.0, f64::max);
             pairs(&mut self.tests, name).push(side, rate);
-            pairs(&mut self.best, name).push(side, best);
         }
         // The first repetition, which does not count, may be slower, but not by much faster than the others.
         ensure!(
@@ -121,46 +112,32 @@ impl Measured {
         Ok(())
     }
 
-    /// What the machine reads, for as long as we last generated tokens.
-    fn bandwidth(&self, programs: &Programs) -> Result<Bandwidth> {
-        let Shape { threads, generate, repetitions, .. } = self.shape;
-        let generation = self.tests.iter().find(|(name, _)| name.starts_with("tg"));
-        let rate = generation.and_then(|(_, pairs)| pairs.ours.last());
-        let seconds = rate.map_or(0.0, |rate| generate as f64 / rate);
-        let read = |tunables: &str| {
-            let mut command = Command::new(&programs.theirs);
-            let numbers = [threads.to_string(), seconds.to_string(), repetitions.to_string()];
-            command.arg("read").env("GLIBC_TUNABLES", tunables);
-            command.args(["-t", "-s", "-r"].iter().zip(&numbers).flat_map(|(word, number)| [*word, number]));
-            let answer = ask(&mut command)?.json()?;
-            let number = |name: &str| answer[name].as_f64().context("no bandwidth was measured");
-            Ok::<Read, anyhow::Error>(Read { pass: number("pass")?, stretch: number("stretch")? })
+    /// Generates tokens once more, and reads memory in between.
+    fn read(&self, programs: &Programs, case: &Case) -> Result<Reading> {
+        let shape = Shape { prompt: 0, ..self.shape };
+        let mut command = shape.question(Side::Ours, programs, case);
+        let answer = ask(command.arg("--reads"))?.json()?;
+        let test = &answer[0];
+        let number = |value: &Value| value.as_f64().context("no bandwidth was measured");
+        let bytes_per_second = self.bytes * number(&test["tokens_per_second"])?;
+        let rates = |kind: &str| -> Result<Rates> {
+            let rates = &test["reads"][kind];
+            Ok(Rates { mean: number(&rates["mean"])?, best: number(&rates["best"])? })
         };
-        Ok(Bandwidth { plain: read("")?, huge: read("glibc.malloc.hugetlb=1")? })
+        Ok(Reading { bytes_per_second, plain: rates("plain")?, large_pages: rates("large_pages")? })
     }
 
-    /// Shares of what the machine reads that generation uses, the best of each in each round: least, middle, most.
-    pub(super) fn reading(&self, test: &str, side: Side, of: fn(&Bandwidth) -> f64) -> [f64; 3] {
-        let best = self.best.iter().find(|(name, _)| name == test);
-        let rates = best.map_or(&[][..], |(_, pairs)| pairs.of(side));
-        let shares = rates.iter().zip(&self.reads).map(|(rate, read)| self.bytes * rate / of(read));
-        spread(&shares.collect::<Vec<f64>>())
+    /// What generation reads, as shares of something else in the same minute: least, middle, most.
+    pub(super) fn shares(&self, of: fn(&Reading) -> f64) -> [f64; 3] {
+        spread(
+            &self.readings.iter().map(|reading| reading.bytes_per_second / of(reading)).collect::<Vec<_>>(),
+        )
     }
 
     pub(super) fn json(&self) -> Value {
         let test = |(name, pairs): &(String, Pairs)| {
             let mut value = pairs.json();
             value["test"] = json!(name);
-            if name.starts_with("tg") {
-                let share = |side| {
-                    let of = |of| spread_json(self.reading(name, side, of));
-                    json!({
-                        "plain": { "stretch": of(|read| read.plain.stretch), "pass": of(|read| read.plain.pass) },
-                        "huge_pages": { "stretch": of(|read| read.huge.stretch), "pass": of(|read| read.huge.pass) },
-                    })
-                };
-                value["reading"] = json!({ "ours": share(Side::Ours), "theirs": share(Side::Theirs) });
-            }
             value
         };
         json!({
@@ -168,7 +145,7 @@ impl Measured {
             "threads": self.shape.threads,
             "depth": self.shape.depth,
             "bytes_per_token": self.bytes,
-            "read_bytes_per_second": self.reads.iter().map(Bandwidth::json).collect::<Vec<Value>>(),
+            "reading": self.readings.iter().map(Reading::json).collect::<Vec<Value>>(),
             "tests": self.tests.iter().map(test).collect::<Vec<Value>>(),
             "wall_seconds": self.wall.json(),
         })
@@ -182,6 +159,21 @@ fn pairs<'a>(tests: &'a mut Vec<(String, Pairs)>, name: &str) -> &'a mut Pairs {
         tests.len() - 1
     });
     &mut tests[place].1
+}
+
+impl Shape {
+    /// The question to a program.
+    fn question(self, side: Side, programs: &Programs, case: &Case) -> Command {
+        let Shape { threads, prompt, generate, depth, repetitions } = self;
+        let words = ["-p", "-n", "-d", "-t", "-r"].into_iter().map(str::to_owned);
+        let numbers = [prompt, generate, depth, threads, repetitions].map(|number| number.to_string());
+        let mut command = command(side.program(programs), &["bench"], &case.path);
+        command.args(words.zip(numbers).flat_map(|(word, number)| [word, number]));
+        if side == Side::Ours {
+            command.arg("--json");
+        }
+        command
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -200,13 +192,6 @@ impl Side {
 }
 
 impl Pairs {
-    fn of(&self, side: Side) -> &[f64] {
-        match side {
-            Side::Ours => &self.ours,
-            Side::Theirs => &self.theirs,
-        }
-    }
-
     fn push(&mut self, side: Side, value: f64) {
         match side {
             Side::Ours => self.ours.push(value),
@@ -215,29 +200,29 @@ impl Pairs {
     }
 }
 
-/// Bytes a second that so many threads can read, all that they are given from end to end.
-#[derive(Clone, Copy)]
-pub(super) struct Bandwidth {
+/// Bytes a second, of generation and of a loop over memory by as many threads after each token.
+pub(super) struct Reading {
+    pub(super) bytes_per_second: f64,
     /// From memory as every program gets it.
-    pub(super) plain: Read,
-    /// From memory in huge pages, where the C library can be asked for them.
-    pub(super) huge: Read,
+    pub(super) plain: Rates,
+    /// From memory in large pages, where the system has them.
+    pub(super) large_pages: Rates,
 }
 
-/// A machine that is shared is fast at some moments, and one pass over memory finds them, where tests that take longer
-/// meet all kinds.
-#[derive(Clone, Copy)]
-pub(super) struct Read {
-    /// The best single pass.
-    pub(super) pass: f64,
-    /// The best passes in a row that take as long as a test.
-    pub(super) stretch: f64,
+/// Of all passes together, and of the best.
+pub(super) struct Rates {
+    pub(super) mean: f64,
+    pub(super) best: f64,
 }
 
-impl Bandwidth {
-    pub(super) fn json(&self) -> Value {
-        let read = |read: Read| json!({ "pass": read.pass, "stretch": read.stretch });
-        json!({ "plain": read(self.plain), "huge_pages": read(self.huge) })
+impl Reading {
+    fn json(&self) -> Value {
+        let rates = |rates: &Rates| json!({ "mean": rates.mean, "best": rates.best });
+        json!({
+            "generation": self.bytes_per_second,
+            "plain": rates(&self.plain),
+            "large_pages": rates(&self.large_pages),
+        })
     }
 }
 

@@ -1,13 +1,13 @@
 //! What was measured, one line a test.
 
-use super::measure::{Bandwidth, Measured, Pairs, Side, median};
+use super::measure::{Measured, Pairs, Reading, median};
 use super::models::Case;
 
 /// Model, threads, test; ours and theirs; their ratio with its spread; what is read, as a share of what can be.
 pub(super) fn print(measured: &Measured) {
     for (test, pairs) in &measured.tests {
         let reading = match test.starts_with("tg") {
-            true => reading(measured, test),
+            true => reading(measured),
             false => String::new(),
         };
         line(&measured.name, measured.shape.threads, test, "tokens/s", pairs, &reading);
@@ -15,21 +15,16 @@ pub(super) fn print(measured: &Measured) {
     line(&measured.name, measured.shape.threads, "process", "s", &measured.wall, "");
 }
 
-/// What is read, as a share of what a loop over memory reads in the same round, both at their best there: in as much time,
-/// and in one pass.
-fn reading(measured: &Measured, test: &str) -> String {
-    let share = |side, of| measured.reading(test, side, of).map(|share| 100.0 * share);
-    let ours = |of: fn(&Bandwidth) -> f64| {
-        let rate = median(&measured.reads.iter().map(of).collect::<Vec<f64>>()) / 1e9;
-        let [least, middle, most] = share(Side::Ours, of);
+/// What is read, as a share of what a loop over memory reads between the tokens: of all its passes, and of the best.
+fn reading(measured: &Measured) -> String {
+    let share = |of: fn(&Reading) -> f64| {
+        let rate = median(&measured.readings.iter().map(of).collect::<Vec<f64>>()) / 1e9;
+        let [least, middle, most] = measured.shares(of).map(|share| 100.0 * share);
         format!("{middle:.0} % ({least:.0} to {most:.0}) of {rate:.1} GB/s")
     };
-    let [plain, pass] = [ours(|read| read.plain.stretch), ours(|read| read.plain.pass)];
-    let [huge, huge_pass] = [ours(|read| read.huge.stretch), ours(|read| read.huge.pass)];
-    let [_, theirs, _] = share(Side::Theirs, |read| read.plain.stretch);
-    format!(
-        "; reads {plain} in as long, {pass} in the best pass; from huge pages {huge}, {huge_pass}; theirs {theirs:.0} %"
-    )
+    let [plain, best] = [share(|read| read.plain.mean), share(|read| read.plain.best)];
+    let [large, best_large] = [share(|read| read.large_pages.mean), share(|read| read.large_pages.best)];
+    format!("; reads {plain} in between, {best} at best; large pages {large}, {best_large}")
 }
 
 pub(super) fn print_starts(case: &Case, threads: usize, pairs: &Pairs) {

@@ -1,11 +1,14 @@
 //! `orlop bench`.
 
-use std::time::Instant;
+mod reads;
+
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use orlop::llm::{Division, Engine, Error, Outputs};
 use serde::Serialize;
 
+use self::reads::{Rates, Reads, Report};
 use crate::advice;
 use crate::failure::Failure;
 use crate::load::{failure, load_or, repack};
@@ -14,7 +17,8 @@ use crate::printer::Printer;
 
 const EXAMPLES: &str = "Examples:
   orlop bench -p 64 -n 16 -r 2
-  orlop bench -p 128 -n 0 -r 1 -t 1 --json";
+  orlop bench -p 128 -n 0 -r 1 -t 1 --json
+  orlop bench -p 0 -n 32 --reads";
 
 /// What to measure.
 #[derive(Debug, Args)]
@@ -35,6 +39,10 @@ pub(crate) struct BenchArguments {
     /// Tokens that are in the context before each test.
     #[arg(short, long = "n-depth", value_name = "N", default_value_t = 0)]
     depth: usize,
+    /// After each generated token, read memory with as many threads, and say how fast that was: generation reads all
+    /// weights for every token, so it can be no faster.
+    #[arg(long)]
+    reads: bool,
     /// Print JSON: a list of tests.
     #[arg(long)]
     json: bool,
@@ -49,6 +57,9 @@ struct Test {
     stddev: f64,
     /// Of each repetition.
     samples: Vec<f64>,
+    /// What was read between tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reads: Option<Report>,
 }
 
 impl BenchArguments {
@@ -87,36 +98,54 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
     let threads = model.settings.threads();
     let device = model.settings.device.join(",");
     let mut tests = Vec::new();
+    let reads = arguments.reads.then(|| Reads::new(threads)).transpose();
+    let mut reads = reads.map_err(|error| Failure::Other(error.into()))?;
     let kinds = [("pp", arguments.p, usize::MAX), ("tg", arguments.n, 1)];
     for (kind, count, batch) in kinds.into_iter().filter(|(_, count, _)| *count > 0) {
         let mut rates = Vec::with_capacity(arguments.repetitions);
+        let mut between = reads.as_mut().filter(|_| kind == "tg");
         for repetition in 0..=arguments.repetitions {
-            let rate = measure(&mut loaded.engine, arguments.depth, count, batch).map_err(failure)?;
+            let between = between.as_deref_mut().filter(|_| repetition > 0);
+            let rate =
+                measure(&mut loaded.engine, arguments.depth, count, batch, between).map_err(failure)?;
             if repetition > 0 {
                 rates.push(rate);
             }
         }
+        let reads = between.map(Reads::report);
         let (tokens_per_second, stddev) = mean_and_deviation(&rates);
         let depth = if arguments.depth > 0 { format!("@d{}", arguments.depth) } else { String::new() };
         let test = format!("{kind}{count}{depth}");
         let device = device.clone();
-        tests.push(Test { test, threads, device, tokens_per_second, stddev, samples: rates });
+        tests.push(Test { test, threads, device, tokens_per_second, stddev, samples: rates, reads });
     }
     let mut printer = Printer::new();
     if arguments.json {
         return printer.json(&tests);
     }
     for test in tests {
-        let Test { test, threads, device, tokens_per_second, stddev, .. } = test;
+        let Test { test, threads, device, tokens_per_second, stddev, reads, .. } = test;
         printer.line(format!(
             "{test:<14} {device}, {threads} threads: {tokens_per_second:9.2} ± {stddev:.2} tokens/s"
         ))?;
+        if let Some(Report { plain, large_pages }) = reads {
+            let said =
+                |Rates { mean, best }: Rates| format!("{:.1} GB/s (best {:.1})", mean / 1e9, best / 1e9);
+            let (plain, large) = (said(plain), said(large_pages));
+            printer.line(format!("{:<14} in between: {plain}, from large pages {large}", "memory"))?;
+        }
     }
     Ok(())
 }
 
-/// Tokens a second, from a context of `depth` tokens on.
-fn measure(engine: &mut Engine, depth: usize, count: usize, batch: usize) -> Result<f64, orlop::llm::Error> {
+/// Tokens a second, from a context of `depth` tokens on; memory is read after each batch, which does not count.
+fn measure(
+    engine: &mut Engine,
+    depth: usize,
+    count: usize,
+    batch: usize,
+    mut between: Option<&mut Reads>,
+) -> Result<f64, Error> {
     let vocabulary = engine.config().vocabulary as usize;
     // Any tokens will do, as long as they are not all the same.
     let tokens: Vec<u32> = (0..depth + count).map(|index| (index * 7919 % vocabulary) as u32).collect();
@@ -127,12 +156,17 @@ fn measure(engine: &mut Engine, depth: usize, count: usize, batch: usize) -> Res
     if before < depth {
         engine.advance(&tokens[before..depth])?;
     }
-    let begin = Instant::now();
+    let (begin, mut apart) = (Instant::now(), Duration::ZERO);
     for tokens in tokens[depth..].chunks(batch.min(count)) {
         engine.advance(tokens)?;
         engine.last_best()?;
+        if let Some(reads) = &mut between {
+            let begin = Instant::now();
+            reads.pass();
+            apart += begin.elapsed();
+        }
     }
-    Ok(count as f64 / begin.elapsed().as_secs_f64())
+    Ok(count as f64 / (begin.elapsed() - apart).as_secs_f64())
 }
 
 fn mean_and_deviation(rates: &[f64]) -> (f64, f64) {

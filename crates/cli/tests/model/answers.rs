@@ -82,6 +82,13 @@ fn a_benchmark_says_what_it_measured() {
     for test in found.as_array().unwrap() {
         assert_eq!((&test["threads"], &test["device"]), (&1.into(), &"cpu".into()));
         assert!(test["tokens_per_second"].as_f64().unwrap() > 0.0);
+        assert!(test.get("reads").is_none());
+    }
+    let found = json(&["bench", "--json", "-p", "4", "-n", "2", "-r", "1", "-t", "2", "--reads"]);
+    assert!(found[0].get("reads").is_none(), "prompts are not a matter of reading: {found}");
+    for kind in ["plain", "large_pages"] {
+        let [mean, best] = ["mean", "best"].map(|name| found[1]["reads"][kind][name].as_f64().unwrap());
+        assert!(mean > 0.0 && mean <= best, "{found}");
     }
 }
 
