@@ -66,7 +66,7 @@ impl CpuDevice {
         let name = &options.name;
         let host: Arc<dyn BufferType> = HostBufferType::new(name);
         let mapped = ForeignBufferType::mapped(format!("{name} mapped"));
-        let isa = options.isa.min(Isa::detect());
+        let isa = options.isa.or_best();
         let packed = || PackedBufferType::new(format!("{name} repacked"), isa, Arc::clone(&pool)) as _;
         let packed: Option<Arc<dyn BufferType>> = options.repack.then(packed);
         let mut plain = [Arc::clone(&mapped) as _, Arc::clone(&host)];

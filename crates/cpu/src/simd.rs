@@ -5,6 +5,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod eight_bit;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub(crate) mod pack;
 mod portable;
 pub(crate) mod prefetch;
@@ -154,7 +156,7 @@ mod tests {
             let a: Vec<f32> = (0..length).map(|i| ((i * 37 % 101) as f32 - 50.0) / 17.0).collect();
             let b: Vec<f32> = (0..length).map(|i| ((i * 53 % 97) as f32 - 48.0) / 13.0).collect();
             let exact: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-            for isa in [Isa::Scalar, Isa::Avx2, Isa::Avx512] {
+            for isa in Isa::ALL {
                 if isa.is_available() {
                     let got = f64::from(dot(isa, &a, &b));
                     assert!(

@@ -96,7 +96,7 @@ fn rows_are_packed_alike_by_all_instructions() {
             group
         };
         let expected = packed(Isa::Scalar);
-        for isa in [Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available()) {
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             assert!(packed(isa) == expected, "{dtype} {isa}");
         }
     }

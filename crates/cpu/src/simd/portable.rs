@@ -60,6 +60,7 @@ pub(super) fn expand(dtype: DType, tiles: &[u8], panel: &mut [f32]) {
 
 /// What panels of a type are like.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // some tell AVX2 what sums fit 16 bits
 pub(crate) struct Kind {
     /// Whether groups have minima.
     pub(crate) min: bool,

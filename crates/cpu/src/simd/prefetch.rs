@@ -1,4 +1,5 @@
 //! Asking the processor to fetch memory before it is needed. Addresses need not be ones that may be read.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // others have processors that fetch by themselves
 
 /// Bytes that are fetched at once.
 const LINE: usize = 64;

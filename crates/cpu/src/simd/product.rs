@@ -15,6 +15,8 @@ use super::prefetch::prefetch;
 use super::{portable, widened};
 use crate::isa::Isa;
 
+#[cfg(target_arch = "aarch64")]
+use super::neon;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 
@@ -53,10 +55,11 @@ pub(crate) fn wants_joint(dtype: DType) -> bool {
 
 /// Whether there is [`dot_tiles`].
 pub(crate) fn has_tile_products(isa: Isa) -> bool {
-    isa >= Isa::Avx2
+    isa != Isa::Scalar
 }
 
 /// Takes the tiles of a group apart, for activations that are rounded so.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 pub(crate) fn expand(isa: Isa, dtype: DType, numbers: Numbers, tiles: &[u8], panel: &mut [f32]) {
     match isa {
         // SAFETY: `expand_jointly` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
@@ -68,6 +71,9 @@ pub(crate) fn expand(isa: Isa, dtype: DType, numbers: Numbers, tiles: &[u8], pan
         // SAFETY: `expand` asks for AVX2 and F16C; as above.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { avx2::expand(dtype, tiles, panel) },
+        // SAFETY: `expand` asks for NEON and dot products; as above.
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => unsafe { neon::expand(dtype, tiles, panel) },
         _ => portable::expand(dtype, tiles, panel),
     }
 }
@@ -102,20 +108,27 @@ pub(crate) fn dot_tiles<const N: usize>(
     out: &mut [[f32; N]],
 ) {
     debug_assert!(has_tile_products(isa) && acts.len() <= FEW);
-    #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512 {
+    match isa {
         // SAFETY: `dot` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
-        unsafe { avx512::dot(dtype, tiles, acts, out) };
-    } else if isa == Isa::Avx2 {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { avx512::dot(dtype, tiles, acts, out) },
         // SAFETY: `dot` asks for AVX2, FMA and F16C; as above.
-        unsafe { avx2::dot(dtype, tiles, acts, out) };
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { avx2::dot(dtype, tiles, acts, out) },
+        // SAFETY: `dot` asks for NEON and dot products; as above.
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => unsafe { neon::dot(dtype, tiles, acts, out) },
+        _ => unreachable!(
+            "{isa} has no products of {dtype} in tiles, of {} bytes for {}",
+            tiles.len(),
+            out.len()
+        ),
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (isa, dtype, tiles, acts, out);
 }
 
 /// The products of two panels with rows of activations, whose numbers are as [`numbers`] says: for each row, 16 with the
 /// first panel and 16 with the second. `ahead` is what will be read soon.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 pub(crate) fn panel(
     isa: Isa,
     numbers: Numbers,
@@ -132,9 +145,14 @@ pub(crate) fn panel(
     }
     prefetch(ahead);
     #[cfg(target_arch = "x86_64")]
-    if isa >= Isa::Avx2 {
+    if isa != Isa::Scalar {
         // SAFETY: `panel` asks for AVX2 and FMA; as above.
         return unsafe { avx2::panel(kind, panels, acts, out) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    if isa == Isa::Neon {
+        // SAFETY: `panel` asks for NEON and dot products; as above.
+        return unsafe { neon::panel(kind, panels, acts, out) };
     }
     for (act, out) in acts.iter().zip(out.as_chunks_mut::<2>().0) {
         *out = panels.map(|panel| portable::panel(kind, panel, act));
@@ -166,6 +184,14 @@ pub(crate) fn panel_f32(isa: Isa, panels: [&[[f32; 16]]; 2], acts: &[&[[u8; 4]]]
             _ => debug_assert!(acts.is_empty(), "too many rows"),
         };
     }
+    #[cfg(target_arch = "aarch64")]
+    if isa == Isa::Neon {
+        for (number, panel) in panels.into_iter().enumerate() {
+            // SAFETY: `panel_f32` asks for NEON; as above.
+            unsafe { neon::panel_f32(panel, acts, &mut out[number..]) };
+        }
+        return;
+    }
     for (act, out) in acts.iter().zip(out.as_chunks_mut::<2>().0) {
         *out = panels.map(|panel| match isa {
             // SAFETY: `panel_f32` asks for AVX2 and FMA; as above.
@@ -190,6 +216,7 @@ fn panel_f32_scalar(panel: &[[f32; 16]], act: &[[u8; 4]]) -> [f32; 16] {
 /// The products of rows of weights (F32, F16 or BF16), `bytes` long and one after the other, with up to [`FEW_FLOATS`]
 /// rows of activations: `out` has a row for each of these, of a length that is a multiple of four. What lies `ahead` rows
 /// further will be read soon, if that is not 0.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 pub(crate) fn dot_rows<const N: usize>(
     isa: Isa,
     dtype: DType,
@@ -233,6 +260,9 @@ pub(crate) fn dot_rows<const N: usize>(
                 // SAFETY: `dot_row` asks for AVX2, FMA and F16C; as above.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => unsafe { avx2::dot_row(dtype, row, act) },
+                // SAFETY: `dot_row` asks for NEON; as above.
+                #[cfg(target_arch = "aarch64")]
+                Isa::Neon => unsafe { neon::dot_row(dtype, row, act) },
                 _ => dot_row_scalar(dtype, row, act),
             };
         }
@@ -260,6 +290,7 @@ fn lanes<const SIZE: usize>(row: &[[u8; SIZE]], act: &[[u8; 4]], decode: impl Fn
 
 /// Sixteen rows of floats become a panel: `panel[k][row]` is element `k` of a row. Rows are `length` floats long and
 /// lie one after the other; there may be fewer than sixteen, and then the rest of the panel is 0.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
 pub(crate) fn transpose(isa: Isa, rows: &[f32], length: usize, panel: &mut [[f32; 16]]) {
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]

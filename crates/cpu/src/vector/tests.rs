@@ -6,7 +6,7 @@ use super::*;
 const LENGTHS: [usize; 14] = [0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 1023];
 
 fn isas() -> impl Iterator<Item = Isa> {
-    [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available())
+    Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
 
 fn numbers(length: usize, seed: u64) -> Vec<f32> {

@@ -20,7 +20,7 @@ fn device(isa: Isa) -> Arc<CpuDevice> {
 }
 
 fn isas() -> impl Iterator<Item = Isa> {
-    [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available())
+    Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
 
 fn lower(threads: usize) -> LowerOptions {

@@ -105,7 +105,7 @@ impl Case {
             run: RunOptions { threads: Some(threads), ..RunOptions::default() },
             ..UnplannedOptions::default()
         };
-        for isa in [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available()) {
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             let device: Arc<dyn Device> = CpuDevice::with_isa("cpu", Arc::clone(&POOL), isa);
             let mut first = None;
             for threads in [1, 2, 5] {

@@ -4,7 +4,7 @@ use super::*;
 use crate::repack::{PackedLayout, ROWS};
 
 fn isas() -> impl Iterator<Item = Isa> {
-    [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_available())
+    Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
 
 fn repacked() -> impl Iterator<Item = DType> {
