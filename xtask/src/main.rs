@@ -1,5 +1,6 @@
 //! What developers run: `cargo xtask COMMAND`.
 
+mod arm;
 mod bench;
 mod cargo;
 mod ci;
@@ -55,6 +56,8 @@ enum Task {
         #[arg(long, value_name = "N")]
         jobs: Option<usize>,
     },
+    /// Run the CPU device's tests on 64-bit ARM, under an emulator if need be.
+    TestArm,
     /// Build what tests an NVIDIA card, and run it, or put it into a folder to be run where there is one.
     TestCuda(cuda::TestCuda),
     /// Run every benchmark, or those of one kind.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Task::Reference(arguments) => reference::run(&arguments),
         Task::Sanitize { only } => sanitize::run(only),
         Task::TestGgml { folder, jobs } => test_ggml::run(folder, jobs),
+        Task::TestArm => arm::run(),
         Task::TestCuda(arguments) => cuda::test(&arguments),
         Task::Bench { kind, options } => bench::run(kind.as_ref(), &options),
     };
