@@ -72,10 +72,10 @@ impl Session {
         Some(found)
     }
 
-    /// Releases the plans that were not used for longest, until one more may come.
-    pub(crate) fn make_room_for_one_more(&mut self) {
+    /// Releases the plans that were not used for longest, until there are no more than are to be kept. The newest stays.
+    pub(crate) fn release_oldest(&mut self) {
         let Some(most) = self.options.cache else { return };
-        while self.prepared.len() >= most.max(1) {
+        while self.prepared.len() > most.max(1) {
             let oldest = self.prepared.iter().min_by_key(|(_, prepared)| prepared.used).map(|(id, _)| *id);
             let Some(oldest) = oldest else { return };
             // It is there.

@@ -201,10 +201,10 @@ impl Session {
 
     fn adopt(&mut self, request: Request<'_>, planned: Planned) -> Result<PlanId, Error> {
         let prepared = self.make(request, planned)?;
-        self.make_room_for_one_more();
         let id = PlanId(self.plans);
         self.plans += 1;
         self.prepared.insert(id, prepared);
+        self.release_oldest();
         Ok(id)
     }
 

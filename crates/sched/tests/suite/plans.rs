@@ -48,6 +48,39 @@ fn an_equal_graph_is_found_again_and_the_one_not_used_for_longest_goes() {
     assert!(devices[0].counters().live_bytes >= largest);
 }
 
+/// Weights on `c` that `g` keeps copies of, in more graphs than plans are kept.
+#[test]
+fn a_plan_that_takes_the_place_of_another_keeps_its_copies_of_weights() {
+    for cache in [0, 1, 2] {
+        let devices = [private("g").wants_offload(true).build(), private("c").build()];
+        let options = SessionOptions { cache: Some(cache), ..SessionOptions::default() };
+        let mut session = Session::new(machine(&devices), options).unwrap();
+        let g = session.machine().find("g").unwrap();
+        let graph = |factor: f32, weights: &[&str]| {
+            let mut b = GraphBuilder::new();
+            let x = b.input("x", DType::F32, &[64]);
+            let leafs: Vec<TensorId> = weights.iter().map(|name| b.weight(name, DType::F32, &[64])).collect();
+            let y = leafs.iter().fold(x, |y, w| b.add(y, *w));
+            let z = b.scale(y, factor);
+            b.output(z);
+            (Arc::new(b.build().unwrap()), x, leafs, z)
+        };
+        let (shared, _, leafs, _) = graph(1.0, &["shared"]);
+        let shared = stored(&*devices[1], &shared, leafs[0], &[1.0; 64]);
+        for factor in 1..5 {
+            let (graph, x, leafs, z) = graph(factor as f32, &["shared", "own"]);
+            let own = stored(&*devices[1], &graph, leafs[1], &[factor as f32; 64]);
+            let given = externals(&[(leafs[0], shared.clone()), (leafs[1], own)]);
+            let plan = session.prepare(&graph, &given).unwrap();
+            let plans = cache.max(1).min(factor) as u64;
+            assert_eq!(session.resident_bytes(g), (1 + plans) * 256, "the shared one, and one a plan");
+            set(&mut session, plan, x, &[2.0; 64]);
+            run(&mut session, plan);
+            assert_eq!(get(&session, plan, z, 64), [(3 + factor) as f32 * factor as f32; 64]);
+        }
+    }
+}
+
 #[test]
 fn a_parameter_or_another_memory_makes_another_plan() {
     let (devices, machine) = two();
