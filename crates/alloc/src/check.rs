@@ -156,8 +156,15 @@ fn check_shape(plan: &MemoryPlan) -> Result<(), Flaw> {
     if !plan.decisions.iter().all(decided) {
         return malformed("a decision is about something that is not there".to_owned());
     }
-    if !plan.storages.iter().flat_map(|storage| &storage.values).all(known) {
-        return malformed("a storage holds something that is not there".to_owned());
+    // That a storage's arena is there follows: its values have the same place.
+    if !plan.storages.iter().all(|storage| !storage.values.is_empty() && storage.values.iter().all(known)) {
+        return malformed("a storage holds nothing, or something that is not there".to_owned());
+    }
+    let steps = usage.step_count().max(1);
+    if let Some(crate::Storage { live, .. }) =
+        plan.storages.iter().find(|storage| storage.live.is_empty() || storage.live.end > steps)
+    {
+        return malformed(format!("a storage lives from step {} to {} of {steps}", live.start, live.end));
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use orlop_alloc::{
-    ArenaId, Flaw, MemoryPlan, OverwritePair, PlanOptions, SavedMemoryPlan, SavedPlanError, StepView, Unread,
-    ValueId, plan_memory,
+    ArenaId, Flaw, MemoryPlan, OverwritePair, Place, PlanOptions, SavedMemoryPlan, SavedPlanError, StepView,
+    Storage, Unread, ValueId, plan_memory,
 };
 
 use crate::support::Foreign;
@@ -37,6 +37,23 @@ fn a_moved_storage_is_noticed() {
 fn a_shortened_life_is_noticed() {
     let flaw = changed(|plan| plan.storages[0].live.end -= 1);
     assert!(matches!(flaw, Flaw::Misplaced { .. }), "{flaw}");
+}
+
+#[test]
+fn a_life_that_is_none_of_the_steps_is_noticed() {
+    for live in [0..3, 0..usize::MAX, 1..1] {
+        let flaw = changed(|plan| plan.storages[0].live = live.clone());
+        assert!(matches!(flaw, Flaw::Malformed { .. }), "{live:?}: {flaw}");
+    }
+}
+
+#[test]
+fn a_storage_of_nothing_is_noticed() {
+    let flaw = changed(|plan| {
+        let place = Place { arena: ArenaId::new(7), ..plan.storages[0].place };
+        plan.storages.push(Storage { place, values: Vec::new(), ..plan.storages[0].clone() });
+    });
+    assert!(matches!(flaw, Flaw::Malformed { .. }), "{flaw}");
 }
 
 #[test]
@@ -198,6 +215,14 @@ fn a_saved_plan_opens_for_its_own_graph_only() {
     assert_eq!(refused, SavedPlanError::Other { planned, given });
     let cut = SavedMemoryPlan { places: saved.places[..2].to_vec(), ..saved.clone() };
     assert!(matches!(cut.open(&plan.usage), Err(SavedPlanError::Incomplete { found: 2, expected: 3, .. })));
+    for edit in [
+        |saved: &mut SavedMemoryPlan| saved.storages[0].live.end = 99,
+        |saved: &mut SavedMemoryPlan| saved.storages[0].values.clear(),
+    ] {
+        let mut edited = saved.clone();
+        edit(&mut edited);
+        assert!(matches!(edited.open(&plan.usage), Err(SavedPlanError::Damaged(Flaw::Malformed { .. }))));
+    }
     let mut moved = saved;
     moved.storages[0].place.offset += 32;
     assert!(matches!(moved.open(&plan.usage), Err(SavedPlanError::Damaged(Flaw::Misplaced { .. }))));
