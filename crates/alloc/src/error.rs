@@ -104,6 +104,12 @@ pub enum Error {
         /// The tensor's name.
         tensor: String,
     },
+    /// A region holds tensors of another graph than the one given.
+    #[error("{allocated} tensors of another graph are allocated here; reset the region first")]
+    OtherGraph {
+        /// How many.
+        allocated: usize,
+    },
     /// A view was to be bound before its root.
     #[error("view `{tensor}` of `{root}`, which has no memory")]
     ViewSourceUnallocated {

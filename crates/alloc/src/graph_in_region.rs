@@ -16,7 +16,7 @@ use crate::{ArenaId, ArenaInfo, Error, Sharing, TensorAllocator, Unread, Usage, 
 ///
 /// Leafs that were not allocated by hand are placed right before their first use and may share memory with
 /// earlier results, so whatever is set before a run must be allocated by hand first. Results that nobody reads
-/// live to the end.
+/// live to the end. For another graph, [`RegionAllocator::reset`] it first.
 #[derive(Debug)]
 pub struct RegionAllocator {
     tensors: TensorAllocator,
@@ -47,7 +47,7 @@ impl RegionAllocator {
     /// after its last use. A graph that is allocated already is left alone.
     ///
     /// # Errors
-    /// [`Error::OutOfSpace`], and what the buffer's init hook refuses; nothing is allocated then.
+    /// [`Error::OutOfSpace`], [`Error::OtherGraph`], and what the buffer's init hook refuses; nothing is allocated then.
     pub fn alloc_graph(&mut self, graph: &Graph) -> Result<u64, Error> {
         self.alloc_ordered(graph, &graph.order())
     }
@@ -62,6 +62,7 @@ impl RegionAllocator {
     }
 
     fn alloc_ordered(&mut self, graph: &Graph, order: &Order) -> Result<u64, Error> {
+        self.tensors.check_graph(graph)?;
         let (steps, groups) = plain_steps(graph, order);
         let arena = ArenaId::new(0);
         let at: Vec<(ArenaId, u32)> = groups.into_iter().map(|group| (arena, group)).collect();
@@ -98,7 +99,7 @@ impl RegionAllocator {
             .filter(|(id, ..)| by_hand.get(id.index()).is_none() || trace.homes[id.index()].is_none());
         let live: Vec<_> = holders.chain(untouched).collect();
         self.placed = placed;
-        self.tensors.adopt(outcome.list, live);
+        self.tensors.adopt(graph, outcome.list, live);
         Ok(self.tensors.max_bytes())
     }
 
@@ -163,6 +164,7 @@ impl RegionAllocator {
 
     /// The offset of a tensor, views included.
     pub fn offset(&self, graph: &Graph, id: TensorId) -> Option<u64> {
+        self.tensors.check_graph(graph).ok()?;
         let storage = graph.get(id)?.storage;
         Some(self.tensors.start() + self.placed.get(&storage.root)?.offset + storage.offset)
     }

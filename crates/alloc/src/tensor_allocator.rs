@@ -9,7 +9,8 @@ use orlop_plan::{FreeList, FreeListError, Place};
 use crate::Error;
 use crate::linear::{aligned_start, check_alignment, first_aligned, new_buffer};
 
-/// Allocates and releases tensors of one graph in one region, by best fit.
+/// Allocates and releases tensors of one graph in one region, by best fit. Another graph's turn comes when nothing is
+/// allocated any more.
 ///
 /// A measuring allocator has no memory: it goes through the same motions in an endless region, to find out how
 /// large a real one must be. A real one of exactly [`TensorAllocator::max_bytes`] then repeats them.
@@ -17,6 +18,8 @@ use crate::linear::{aligned_start, check_alignment, first_aligned, new_buffer};
 pub struct TensorAllocator {
     region: Region,
     list: FreeList,
+    /// The graph that `live` speaks of; `None` while nothing was allocated.
+    graph: Option<Graph>,
     live: HashMap<TensorId, Held>,
     max_bytes: u64,
 }
@@ -96,7 +99,7 @@ impl TensorAllocator {
             None => FreeList::unbounded(alignment),
         };
         let list = list.map_err(|_| Error::BadAlignment { arena: region.name(), alignment })?;
-        Ok(TensorAllocator { region, list, live: HashMap::new(), max_bytes: 0 })
+        Ok(TensorAllocator { region, list, graph: None, live: HashMap::new(), max_bytes: 0 })
     }
 
     /// Whether it only measures.
@@ -121,10 +124,11 @@ impl TensorAllocator {
     ///
     /// # Errors
     /// [`Error::IsView`], [`Error::AlreadyAllocated`] (also for leafs in memory of the caller's),
-    /// [`Error::OutOfSpace`], [`Error::ForeignTensor`], and what the buffer's init hook refuses.
+    /// [`Error::OutOfSpace`], [`Error::ForeignTensor`], [`Error::OtherGraph`], and what the buffer's init hook refuses.
     pub fn alloc(&mut self, graph: &Graph, id: TensorId) -> Result<u64, Error> {
         let tensor =
             graph.get(id).ok_or(Error::ForeignTensor { tensor: id, tensors: graph.tensors().len() })?;
+        self.check_graph(graph)?;
         if graph.is_view(id) {
             return Err(Error::IsView { tensor: tensor.name.clone() });
         }
@@ -141,6 +145,7 @@ impl TensorAllocator {
             let _ = self.list.release(place, bytes);
             return Err(error.into());
         }
+        self.graph.get_or_insert_with(|| graph.clone());
         self.live.insert(id, Held { place, bytes });
         self.max_bytes = self.max_bytes.max(self.region.start() + self.list.high_water());
         Ok(offset)
@@ -149,8 +154,9 @@ impl TensorAllocator {
     /// Gives a tensor's range back.
     ///
     /// # Errors
-    /// [`Error::NotAllocated`] if it has none here.
+    /// [`Error::NotAllocated`] if it has none here, [`Error::OtherGraph`].
     pub fn free(&mut self, graph: &Graph, id: TensorId) -> Result<(), Error> {
+        self.check_graph(graph)?;
         let name = || graph.get(id).map_or_else(|| id.to_string(), |tensor| tensor.name.clone());
         let held = self.live.get(&id).copied().ok_or_else(|| Error::NotAllocated { tensor: name() })?;
         if let (Region::Buffer { buffer, start }, Some(tensor)) = (&self.region, graph.get(id)) {
@@ -158,6 +164,7 @@ impl TensorAllocator {
         }
         self.list.release(held.place, held.bytes).map_err(|error| refused(error, &name(), held.bytes))?;
         self.live.remove(&id);
+        self.graph.take_if(|_| self.live.is_empty());
         Ok(())
     }
 
@@ -176,7 +183,16 @@ impl TensorAllocator {
     /// Forgets all tensors.
     pub fn reset(&mut self) {
         self.list.reset();
+        self.graph = None;
         self.live.clear();
+    }
+
+    /// Refuses a graph other than the one whose tensors are allocated: ids of two graphs are the same numbers.
+    pub(crate) fn check_graph(&self, graph: &Graph) -> Result<(), Error> {
+        match &self.graph {
+            Some(own) if !own.is_same(graph) => Err(Error::OtherGraph { allocated: self.live.len() }),
+            _ => Ok(()),
+        }
     }
 
     /// Bytes that a tensor takes here, before rounding up.
@@ -202,8 +218,14 @@ impl TensorAllocator {
         self.live.iter().map(|(id, held)| (*id, held.place, held.bytes))
     }
 
-    /// Adopts the outcome of a sequence tried on a copy: who holds a range after it, where, and how much.
-    pub(crate) fn adopt(&mut self, list: FreeList, live: impl IntoIterator<Item = (TensorId, Place, u64)>) {
+    /// Adopts the outcome of a sequence tried on a copy: who of a graph holds a range after it, where, and how much.
+    pub(crate) fn adopt(
+        &mut self,
+        graph: &Graph,
+        list: FreeList,
+        live: impl IntoIterator<Item = (TensorId, Place, u64)>,
+    ) {
+        self.graph = Some(graph.clone());
         self.list = list;
         self.live = live.into_iter().map(|(id, place, bytes)| (id, Held { place, bytes })).collect();
         self.max_bytes = self.max_bytes.max(self.region.start() + self.list.high_water());

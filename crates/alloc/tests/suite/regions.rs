@@ -134,6 +134,46 @@ fn a_graph_that_is_allocated_already_is_left_alone() {
 }
 
 #[test]
+fn another_graph_is_not_taken_for_the_one_that_is_allocated() {
+    let graph = |bytes: u64| {
+        let mut b = GraphBuilder::new();
+        let x = input(&mut b, "x", bytes);
+        let y = op(&mut b, "y", &[x], bytes);
+        (build(b), [x, y])
+    };
+    let ((small, ids), (large, same_ids)) = (graph(64), graph(256));
+    assert_eq!(ids, same_ids);
+    let mut region = RegionAllocator::new(TensorAllocator::measure(32).unwrap());
+    assert_eq!(region.alloc_graph(&small), Ok(128));
+    let other = Error::OtherGraph { allocated: 1 };
+    assert_eq!(region.alloc_graph(&large), Err(other.clone()));
+    assert_eq!(region.alloc(&large, ids[0]), Err(other));
+    assert_eq!(ids.map(|id| region.offset(&large, id)), [None, None]);
+    assert_eq!(ids.map(|id| region.offset(&small, id)), [Some(0), Some(64)], "as it was");
+    region.reset();
+    assert_eq!(region.alloc_graph(&large), Ok(512));
+    assert_eq!(ids.map(|id| region.offset(&large, id)), [Some(0), Some(256)]);
+}
+
+#[test]
+fn tensors_of_two_graphs_are_not_mixed_up() {
+    let graph = || {
+        let mut b = GraphBuilder::new();
+        let x = input(&mut b, "x", 64);
+        let y = op(&mut b, "y", &[x], 64);
+        (build(b), [x, y])
+    };
+    let ((one, [x, y]), (two, _)) = (graph(), graph());
+    let mut tensors = TensorAllocator::measure(32).unwrap();
+    tensors.alloc(&one, x).unwrap();
+    let other = Error::OtherGraph { allocated: 1 };
+    assert_eq!(tensors.alloc(&two, y), Err(other.clone()));
+    assert_eq!(tensors.free(&two, x), Err(other));
+    tensors.free(&one, x).unwrap();
+    assert_eq!(tensors.alloc(&two, y), Ok(0), "nothing of the first is left");
+}
+
+#[test]
 fn what_was_allocated_by_hand_stays_there_and_is_given_back_after_its_last_use() {
     let mut b = GraphBuilder::new();
     let x = input(&mut b, "x", 64);
