@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use orlop_graph::{Graph, NodeId};
 
-use crate::estimate::estimate;
+use crate::estimate::seconds;
 use crate::{DeviceIx, Error, Machine, Placement, Schedule, Why, Wishes, place_by_rules, split};
 
 /// Limits of [`place_by_cost`].
@@ -20,7 +20,7 @@ impl Default for CostOptions {
     }
 }
 
-/// Places a graph for the shortest [`estimate`]: begins with [`place_by_rules`] and moves runs of neighbouring nodes, and
+/// Places a graph for the shortest [`estimate`](crate::estimate()): begins with [`place_by_rules`] and moves runs of neighbouring nodes, and
 /// parts of them, to other devices, largest first, as long as the estimate falls and the weights that must come along
 /// fit. So it is never worse than the rules by the same estimate.
 ///
@@ -35,7 +35,7 @@ pub fn place_by_cost(
     options: &CostOptions,
 ) -> Result<Placement, Error> {
     let mut best = place_by_rules(graph, machine, wishes)?;
-    let mut time = estimate(graph, machine, &split(graph, machine, wishes, &best));
+    let mut time = seconds(graph, machine, &split(graph, machine, wishes, &best));
     let movable = movable(graph, &best);
     let mut looked = 0;
     loop {
@@ -57,12 +57,12 @@ pub fn place_by_cost(
                 looked += 1;
                 let candidate = moved(graph, &best, run, device);
                 let schedule = split(graph, machine, wishes, &candidate);
-                let seconds = estimate(graph, machine, &schedule);
-                if seconds < time && weights_fit(&schedule, machine, options) {
-                    let saved = ((time - seconds) * 1e9) as u64;
+                let candidate_time = seconds(graph, machine, &schedule);
+                if candidate_time < time && weights_fit(&schedule, machine, options) {
+                    let saved = ((time - candidate_time) * 1e9) as u64;
                     best = candidate;
                     run.iter().for_each(|node| best.nodes[node.index()].why = Why::Cheaper { saved });
-                    time = seconds;
+                    time = candidate_time;
                     improved = true;
                     break;
                 }

@@ -108,6 +108,14 @@ pub enum Error {
         /// Splits given.
         given: usize,
     },
+    /// A schedule speaks of what is not there.
+    #[error("split {split} of the schedule {what}")]
+    BadSchedule {
+        /// The split.
+        split: usize,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A plan does not fit a budget.
     #[error("{device} would need {needed} bytes, {budget} are allowed; most at step {step}: {}", .largest.join(", "))]
     OverBudget {

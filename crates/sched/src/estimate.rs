@@ -1,11 +1,39 @@
 use orlop_backend::DeviceFacts;
 use orlop_graph::{Graph, NodeId, Op};
 
-use crate::{Machine, Schedule};
+use crate::{Copy, Error, Machine, Schedule, Split};
 
 /// Seconds that a schedule would take by what devices say of themselves: time for every node and for starting it, and
 /// for bringing bytes over. Splits of different devices overlap where they do not wait for each other.
-pub fn estimate(graph: &Graph, machine: &Machine, schedule: &Schedule) -> f64 {
+///
+/// # Errors
+/// [`Error::UnknownDevice`] and [`Error::BadSchedule`] for a schedule that is not one of this graph on this machine.
+pub fn estimate(graph: &Graph, machine: &Machine, schedule: &Schedule) -> Result<f64, Error> {
+    for (index, part) in schedule.splits.iter().enumerate() {
+        machine.check(part.device)?;
+        check_split(graph, schedule, index, part)
+            .map_err(|what| Error::BadSchedule { split: index, what })?;
+    }
+    Ok(seconds(graph, machine, schedule))
+}
+
+/// That everything a split speaks of is there.
+fn check_split(graph: &Graph, schedule: &Schedule, index: usize, part: &Split) -> Result<(), &'static str> {
+    let sound = |copy: &Copy| copy.range.start <= copy.range.end && copy.after <= part.waits.len();
+    if !part.copies.iter().all(|copy| schedule.copies.get(*copy).is_some_and(sound)) {
+        return Err("makes copies that are not there, or not its own");
+    }
+    if !part.waits.iter().all(|earlier| *earlier < index) {
+        return Err("waits for splits that do not come before it");
+    }
+    if !part.nodes.iter().all(|node| node.index() < graph.nodes().len()) {
+        return Err("has nodes that the graph has not");
+    }
+    Ok(())
+}
+
+/// As [`estimate`], of a schedule that was made for this graph and machine.
+pub(crate) fn seconds(graph: &Graph, machine: &Machine, schedule: &Schedule) -> f64 {
     let mut free_at = vec![0.0f64; machine.devices().len()];
     let mut ends: Vec<f64> = Vec::with_capacity(schedule.splits.len());
     for part in &schedule.splits {

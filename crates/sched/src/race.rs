@@ -43,13 +43,11 @@ impl Session {
     /// As there, and [`Error::ForeignSchedule`] for other splits.
     pub fn check_races_in(&self, plan: PlanId, schedule: &Schedule) -> Result<(), Error> {
         let prepared = self.get_prepared(plan)?;
-        let same = |(a, b): (&Split, &Split)| {
-            a.device == b.device
-                && a.nodes == b.nodes
-                && a.copies.iter().all(|copy| *copy < schedule.copies.len())
-        };
+        let same =
+            |(a, b): (&Split, &Split)| a.device == b.device && a.nodes == b.nodes && a.copies == b.copies;
+        let copies = prepared.planned.schedule.copies.len();
         let (own, given) = (&prepared.planned.schedule.splits, &schedule.splits);
-        if own.len() != given.len() || !own.iter().zip(given).all(same) {
+        if own.len() != given.len() || copies != schedule.copies.len() || !own.iter().zip(given).all(same) {
             return Err(Error::ForeignSchedule { splits: own.len(), given: given.len() });
         }
         self.check_with(prepared, schedule, true)

@@ -31,7 +31,7 @@ fn random_machine(seed: u64) -> (Vec<Arc<TestDevice>>, Machine) {
 }
 
 fn seconds(graph: &Graph, machine: &Machine, wishes: &Wishes, placement: &Placement) -> f64 {
-    estimate(graph, machine, &split(graph, machine, wishes, placement))
+    estimate(graph, machine, &split(graph, machine, wishes, placement)).unwrap()
 }
 
 #[test]

@@ -252,7 +252,7 @@ fn copies_of_what_is_there_are_made_while_the_device_waits() {
         let schedule = split(&graph, &machine, &wishes, &placement);
         assert_eq!(schedule.splits.len(), 2);
         assert_eq!(schedule.copies.iter().filter(|copy| copy.after == 0).count(), 2);
-        let estimated = estimate(&graph, &machine, &schedule);
+        let estimated = estimate(&graph, &machine, &schedule).unwrap();
         let mut session = Session::new(machine, SessionOptions::default()).unwrap();
         let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement).unwrap();
         session.check_races(plan).unwrap();

@@ -1,6 +1,8 @@
 use orlop_alloc::Externals;
 use orlop_graph::Graph;
-use orlop_sched::{Error, Machine, PlanId, Schedule, Session, SessionOptions, place_by_rules, wishes};
+use orlop_sched::{
+    Error, Machine, PlanId, Schedule, Session, SessionOptions, estimate, place_by_rules, wishes,
+};
 use orlop_testkit::generate;
 use std::sync::Arc;
 
@@ -93,4 +95,63 @@ fn a_schedule_of_other_splits_is_no_reason_to_panic() {
     tangled.splits.iter_mut().for_each(|part| part.waits = vec![last]);
     let race = session.check_races_in(plan, &tangled).unwrap_err();
     assert!(matches!(race, Error::Race(_)), "{race:?}");
+}
+
+/// A prepared graph whose schedule has copies and waits.
+fn with_copies() -> (Session, PlanId, Arc<Graph>, Machine) {
+    (5_001..)
+        .map(|seed| {
+            let (graph, _) = generate::graph(seed, &generate::Size { moves: 12, elements: 100 });
+            let machine = private_machine(1);
+            let (session, plan) = prepare(seed, &machine, &graph);
+            (session, plan, graph, machine)
+        })
+        .find(|(session, plan, ..)| {
+            let schedule = session.schedule(*plan).unwrap();
+            schedule.splits.iter().any(|part| !part.copies.is_empty() && !part.waits.is_empty())
+        })
+        .unwrap()
+}
+
+#[test]
+fn a_schedule_of_other_copies_is_no_reason_to_panic() {
+    let (session, plan, ..) = with_copies();
+    let schedule = session.schedule(plan).unwrap();
+    let changes: [fn(&mut Schedule); 3] = [
+        |schedule| schedule.splits[0].copies = vec![99],
+        |schedule| schedule.splits.iter_mut().for_each(|part| part.copies.clear()),
+        |schedule| schedule.copies.clear(),
+    ];
+    for change in changes {
+        let mut changed = schedule.clone();
+        change(&mut changed);
+        let refused = session.check_races_in(plan, &changed).unwrap_err();
+        assert!(matches!(refused, Error::ForeignSchedule { .. }), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_schedule_that_cannot_be_has_no_estimate() {
+    let (session, plan, graph, machine) = with_copies();
+    let schedule = session.schedule(plan).unwrap();
+    assert!(estimate(&graph, &machine, schedule).unwrap() >= 0.0);
+    let last = schedule.splits.len() - 1;
+    let copied = schedule.splits.iter().position(|part| !part.copies.is_empty()).unwrap();
+    let first_copy = schedule.splits[copied].copies[0];
+    let changes: [(usize, &dyn Fn(&mut Schedule)); 4] = [
+        (0, &|schedule| schedule.splits[0].copies = vec![99]),
+        (last, &|schedule| schedule.splits[last].waits.push(last)),
+        (copied, &|schedule| schedule.copies[first_copy].after = 99),
+        (copied, &|schedule| schedule.copies[first_copy].range = 9..3),
+    ];
+    for (split, change) in changes {
+        let mut changed = schedule.clone();
+        change(&mut changed);
+        let refused = estimate(&graph, &machine, &changed).unwrap_err();
+        assert!(matches!(refused, Error::BadSchedule { split: bad, .. } if bad == split), "{refused:?}");
+    }
+    let (small, _) = generate::graph(1, &generate::Size { moves: 1, elements: 10 });
+    assert!(matches!(estimate(&small, &machine, schedule), Err(Error::BadSchedule { .. })));
+    let one = Machine::new(machine.devices().iter().take(1).cloned()).unwrap();
+    assert!(matches!(estimate(&graph, &one, schedule), Err(Error::UnknownDevice { .. })));
 }

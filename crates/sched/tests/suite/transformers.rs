@@ -151,7 +151,8 @@ fn cost_takes_less_time_than_rules_on_transformers() {
                 let externals = externals(&graph, &feeds, &devices, at);
                 let wishes = wishes(&graph, &externals);
                 let placement = placement(&wishes);
-                let estimated = estimate(&graph, &machine, &split(&graph, &machine, &wishes, &placement));
+                let schedule = split(&graph, &machine, &wishes, &placement);
+                let estimated = estimate(&graph, &machine, &schedule).unwrap();
                 let (seconds, results) =
                     makespan(&clock, &machine, &graph, &feeds, &externals, (&wishes, placement));
                 assert!((seconds - estimated).abs() < 1e-9, "{model}, {layout}: {seconds} for {estimated}");
