@@ -99,11 +99,16 @@ impl Chat {
 
     /// Forgets the oldest turns.
     pub fn drop_turns(&mut self, count: usize) {
+        self.messages = self.without_turns(count);
+    }
+
+    fn without_turns(&self, count: usize) -> Vec<Message> {
         let mut seen = 0;
-        self.messages.retain(|message| {
+        let stays = |message: &&Message| {
             seen += usize::from(message.role == "user");
             message.role == "system" || seen > count
-        });
+        };
+        self.messages.iter().filter(stays).cloned().collect()
     }
 
     /// Says something to the model; [`Chat::answer`] is next.
@@ -131,20 +136,17 @@ impl Chat {
 
     /// How many of the oldest turns have to go for the rest and an answer of `room` tokens to fit a context; `None` if
     /// the last one alone does not fit.
-    pub fn turns_over(&mut self, tokenizer: &Tokenizer, context: u64, room: u64) -> Option<usize> {
-        let whole = self.messages.clone();
-        let mut fits = |count: usize, room: u64| {
-            self.messages.clone_from(&whole);
-            self.drop_turns(count);
-            let text = self.render(ChatPrompt::Answer);
+    pub fn turns_over(&self, tokenizer: &Tokenizer, context: u64, room: u64) -> Option<usize> {
+        let fits = |count: usize, room: u64| {
+            let messages = self.without_turns(count);
+            let text = self.form(&messages, ChatPrompt::Answer);
+            let text = text.unwrap_or_else(|_| self.template.render_plain(&messages, ChatPrompt::Answer));
             (tokenizer.chat(&text).len() as u64).saturating_add(room) <= context
         };
-        let turns = whole.iter().filter(|message| message.role == "user").count();
+        let turns = self.turns();
         let count = (0..turns).find(|count| fits(*count, room));
         // The last turn may leave less room than was wished for.
-        let count = count.or_else(|| (turns > 0 && fits(turns - 1, 1)).then(|| turns - 1));
-        self.messages = whole;
-        count
+        count.or_else(|| (turns > 0 && fits(turns - 1, 1)).then(|| turns - 1))
     }
 
     /// The model's answer to what was said. `heard` is told how far it is and what is said, and may stop it; so may the
@@ -217,11 +219,12 @@ impl Chat {
         Ok(turn)
     }
 
-    /// Adds an answer in the form in which the template leaves it as it was.
+    /// Adds an answer in the form in which the template leaves it as it was. A template may refuse a conversation that
+    /// ends with an answer, as nobody asks it for one: that is no fault, and the answer stays as it is.
     fn keep(&mut self, content: String) {
         let trimmed = content.trim().to_owned();
         self.messages.push(Message::new("assistant", content));
-        if !self.render(ChatPrompt::Nothing).starts_with(&self.text)
+        if self.form(&self.messages, ChatPrompt::Nothing).is_ok_and(|text| !text.starts_with(&self.text))
             && let Some(last) = self.messages.last_mut()
         {
             last.content = trimmed;
@@ -255,23 +258,27 @@ impl Chat {
         self.seams.iter().rfind(|seam| seam.bytes <= same).copied().unwrap_or_default()
     }
 
-    /// The conversation as text: by the model's template if that does it, else in the plain form.
+    /// The conversation as text. A template that fails over it is given up for the plain form.
     fn render(&mut self, prompt: ChatPrompt) -> String {
-        if self.fault.is_none() {
-            match self.template.render(&self.messages, prompt) {
-                Ok(text) => return text,
-                Err(error) => match self.render_folded(prompt) {
-                    Some(text) => return text,
-                    None => self.fault = Some(error),
-                },
-            }
+        let text = self.form(&self.messages, prompt);
+        text.unwrap_or_else(|error| {
+            self.fault = Some(error);
+            self.template.render_plain(&self.messages, prompt)
+        })
+    }
+
+    /// Messages as text: by the model's template, or in the plain form if that was given up.
+    fn form(&self, messages: &[Message], prompt: ChatPrompt) -> Result<String, Error> {
+        if self.fault.is_some() {
+            return Ok(self.template.render_plain(messages, prompt));
         }
-        self.template.render_plain(&self.messages, prompt)
+        let text = self.template.render(messages, prompt);
+        text.or_else(|error| self.form_folded(messages, prompt).ok_or(error))
     }
 
     /// As some templates know no system: what it says, at the beginning of what the user says.
-    fn render_folded(&self, prompt: ChatPrompt) -> Option<String> {
-        let (system, rest) = self.messages.split_first().filter(|(first, _)| first.role == "system")?;
+    fn form_folded(&self, messages: &[Message], prompt: ChatPrompt) -> Option<String> {
+        let (system, rest) = messages.split_first().filter(|(first, _)| first.role == "system")?;
         let mut rest = rest.to_vec();
         let first = rest.first_mut()?;
         first.content = format!("{}\n\n{}", system.content, first.content);

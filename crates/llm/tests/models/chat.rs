@@ -171,3 +171,22 @@ fn a_template_that_knows_no_system_gets_it_with_the_first_message() {
     assert_eq!(chat.source(), TemplateSource::Broken);
     assert!(chat.fault().unwrap().to_string().contains("never"));
 }
+
+#[test]
+fn a_template_that_refuses_to_end_with_an_answer_is_not_given_up() {
+    let strict = "{% if messages[-1].role != 'user' %}{{ raise_exception('the user speaks last') }}{% endif %}\
+                  {% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}<s>assistant: ";
+    let mut talk = Talk::new();
+    let mut chat = Chat::new(ChatTemplate::from_text(strict, "<s>", "</s>"));
+    for message in ["Hello there", "a b c"] {
+        chat.say(message);
+        let cached = talk.engine.len();
+        let prompt = chat.prompt(&talk.tokenizer);
+        let (text, turn) = talk.answer(&mut chat).unwrap();
+        assert_eq!(text, talk.anew(&prompt));
+        assert_eq!((chat.source(), chat.fault().is_none()), (TemplateSource::File, true));
+        assert!(turn.kept >= cached, "{turn:?} of {cached}");
+        assert!(chat.turns_over(&talk.tokenizer, 400, 1).is_some());
+        assert_eq!(chat.source(), TemplateSource::File, "asking gives nothing up");
+    }
+}
