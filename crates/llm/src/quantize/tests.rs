@@ -87,7 +87,7 @@ fn threads_do_not_change_the_bytes() {
         fs::read(folder.0.join("Q4_K_M.gguf")).unwrap()
     };
     let one = bytes(1);
-    assert!(one == bytes(2) && one == bytes(5) && one == bytes(0));
+    assert!(one == bytes(2) && one == bytes(5) && one == bytes(0) && one == bytes(usize::MAX));
 }
 
 #[test]

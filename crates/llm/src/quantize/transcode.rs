@@ -10,6 +10,8 @@ use orlop_quant::{decode, encode};
 const PIECE: usize = 1 << 16;
 /// Pieces for each thread between two writes.
 const PIECES: usize = 8;
+/// Most threads, whatever is asked for: memory and time do not grow without bound with a number on a command line.
+const THREADS: usize = 256;
 
 /// Turning values of one type into another.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +25,6 @@ impl Transcode {
     /// Writes all values of a tensor, and reports bytes read. Both types have to have codecs, and blocks of both
     /// have to fill a row.
     pub(super) fn run(&self, bytes: &[u8], out: &mut dyn Write, report: &dyn Fn(u64)) -> io::Result<()> {
-        let threads = self.threads.max(1);
         if self.from == self.to {
             for bytes in bytes.chunks(piece_bytes(self.from) * PIECES) {
                 out.write_all(bytes)?;
@@ -32,8 +33,11 @@ impl Transcode {
             return Ok(());
         }
         let (read, made) = (piece_bytes(self.from), piece_bytes(self.to));
-        let mut encoded = vec![0; made * PIECES * threads];
-        for bytes in bytes.chunks(read * PIECES * threads) {
+        let pieces = bytes.len().div_ceil(read);
+        let threads = self.threads.min(THREADS).min(pieces).max(1);
+        let at_once = pieces.min(PIECES * threads).max(1);
+        let mut encoded = vec![0; made * at_once];
+        for bytes in bytes.chunks(read * at_once) {
             let blocks = bytes.len() / self.from.block_bytes() as usize;
             let elements = (blocks as u64) * self.from.block_elements();
             let length = self.to.row_bytes(elements).ok_or_else(|| io::Error::other("no whole blocks"))?;
