@@ -19,16 +19,22 @@ pub struct Perplexity {
 /// The engine must give every token's logits ([`crate::Outputs::All`]).
 ///
 /// # Errors
-/// [`Error::TextTooShort`] if there is no whole chunk, and as [`Engine::feed_each`].
+/// [`Error::BadSetting`] for a `length` of less than 3, [`Error::TextTooShort`] if there is no whole chunk, and as
+/// [`Engine::feed_each`].
 pub fn perplexity(
     engine: &mut Engine,
     tokens: &[u32],
     length: usize,
     progress: &mut dyn FnMut(Perplexity, usize),
 ) -> Result<Perplexity, Error> {
-    let chunks = tokens.len() / length.max(1);
-    if chunks == 0 || length < 2 {
-        return Err(Error::TextTooShort { tokens: tokens.len(), needed: length.max(2) });
+    if length < 3 {
+        let (setting, value) = ("the length of chunks (-c)", length.to_string());
+        let rule = "it must be at least 3, for a token to be scored in the second half";
+        return Err(Error::BadSetting { setting, value, rule });
+    }
+    let chunks = tokens.len() / length;
+    if chunks == 0 {
+        return Err(Error::TextTooShort { tokens: tokens.len(), needed: length });
     }
     let (mut sum, mut squares, mut scored) = (0.0, 0.0, 0);
     let mut result = Perplexity { value: f64::NAN, error: f64::NAN, scored: 0, chunks: 0 };

@@ -6,6 +6,7 @@ mod chat;
 mod devices;
 mod likeliest;
 mod memory;
+mod perplexity;
 mod reference;
 mod refusals;
 mod repacking;
