@@ -29,14 +29,19 @@ pub(crate) fn offers(largest: Option<u64>, divided: Option<Division>) -> String 
 
 /// A prompt is longer than the context.
 pub(crate) fn prompt_too_long(engine: &Engine, tokens: usize, limit: Option<usize>) -> Failure {
-    let context = engine.blueprint().context();
-    let wanted = (tokens + limit.unwrap_or(tokens / 2).max(1)) as u64;
-    let offer = match engine.blueprint().largest_context() {
+    let blueprint = engine.blueprint();
+    let (context, trained) = (blueprint.context(), blueprint.trained_context());
+    let wanted = tokens.saturating_add(limit.unwrap_or(tokens / 2).max(1)) as u64;
+    let offer = match blueprint.largest_context_within(wanted) {
+        Ok(Some(largest)) if largest >= wanted && wanted > trained => {
+            format!("-c {wanted} fits, though the model was trained for {trained} tokens")
+        }
         Ok(Some(largest)) if largest >= wanted => format!("-c {wanted} fits"),
         Ok(Some(largest)) if largest > context => {
             format!("shorten it: the largest context that fits is {largest} (-c {largest})")
         }
-        _ => "shorten it: no larger context fits".to_owned(),
+        Ok(_) => "shorten it: no larger context fits".to_owned(),
+        Err(_) => "shorten it".to_owned(),
     };
     Failure::OverLimits(format!(
         "the prompt has {tokens} tokens, and a context of {context} is too small; {offer}"

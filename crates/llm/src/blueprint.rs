@@ -11,6 +11,9 @@ use crate::storage::{Uses, choose_memory, until_repacked};
 use crate::streaming::streamed_from;
 use crate::{Error, Layout, LayoutWish, Model, Outputs, Settings, Shape};
 
+/// Most tokens of a context or a batch, and most sequences: positions and rows have 31 bits.
+const MOST: u64 = (u32::MAX >> 1) as u64;
+
 /// A model on certain devices with certain settings: everything that is known before any memory is allocated.
 #[derive(Clone, Debug)]
 pub struct Blueprint {
@@ -131,7 +134,7 @@ impl Blueprint {
     /// # Errors
     /// What is wrong with the model or the settings; what devices refuse.
     pub fn propose(model: &Model, machine: &Machine, settings: &Settings) -> Result<Blueprint, Error> {
-        let asked = settings.context.unwrap_or(model.config().context);
+        let asked = settings.context.unwrap_or(trained(model));
         let layout = match &settings.layout {
             LayoutWish::Fitting => most_layers(model, machine, settings, asked)?,
             wish => laid_out(model, machine, wish)?,
@@ -160,7 +163,7 @@ impl Blueprint {
         for (setting, value) in
             [("the context", context), ("the batch", batch), ("the number of sequences", sequences)]
         {
-            if value == 0 || value > u64::from(u32::MAX >> 1) {
+            if value == 0 || value > MOST {
                 let rule = "it must be at least 1, and fit 31 bits";
                 return Err(Error::BadSetting { setting, value: value.to_string(), rule });
             }
@@ -383,12 +386,26 @@ impl Blueprint {
         Ok(Forecast { context: self.context, devices, layers })
     }
 
-    /// The largest context, up to what the model was trained for, that fits; `None` if none does.
+    /// Tokens that the model was trained for, as far as a context can be as large.
+    pub fn trained_context(&self) -> u64 {
+        trained(&self.model)
+    }
+
+    /// The largest context that fits, up to what the model was trained for, or to this one's if that is larger; `None` if
+    /// none does.
     ///
     /// # Errors
     /// What devices refuse.
     pub fn largest_context(&self) -> Result<Option<u64>, Error> {
-        largest_fitting(1..=self.model.config().context, |context| {
+        self.largest_context_within(self.trained_context().max(self.context))
+    }
+
+    /// The largest context that fits, up to `most`; `None` if none does.
+    ///
+    /// # Errors
+    /// What devices refuse.
+    pub fn largest_context_within(&self, most: u64) -> Result<Option<u64>, Error> {
+        largest_fitting(1..=most.min(MOST), |context| {
             let Blueprint { model, machine, settings, layout, .. } = self;
             Blueprint::sketch(model, machine, settings, layout.clone(), context)?
                 .forecast()
@@ -417,8 +434,7 @@ impl Blueprint {
         if let Some(division) = divided(self.context)? {
             return Ok(Some(division));
         }
-        let smaller = 1..=self.context.min(model.config().context);
-        match largest_fitting(smaller, |context| divided(context).map(|found| found.is_some()))? {
+        match largest_fitting(1..=self.context, |context| divided(context).map(|found| found.is_some()))? {
             Some(context) => divided(context),
             None => Ok(None),
         }
@@ -476,6 +492,11 @@ fn draw(
     let untie = tied && layout.input != layout.output;
     let (config, file, cache) = (model.config(), model.file(), settings.cache);
     Sketch { config, file, shape, context, sequences: settings.sequences, cache, untie }.draw()
+}
+
+/// The context that a model was trained for; what files say may be more than there can be.
+fn trained(model: &Model) -> u64 {
+    model.config().context.min(MOST)
 }
 
 fn laid_out(model: &Model, machine: &Machine, wish: &LayoutWish) -> Result<Layout, Error> {

@@ -110,3 +110,33 @@ fn a_saved_plan_of_a_model_is_compared_with_what_is_planned_now() {
         "{sentence}"
     );
 }
+
+/// A model that was trained for few tokens.
+fn short_sighted(folder: &Folder) -> String {
+    let synth = orlop::llm::Synth { vocabulary: 700, context: 32, ..orlop::llm::Synth::default() };
+    folder.file("short.gguf", synth.bytes().unwrap())
+}
+
+#[test]
+fn a_context_beyond_the_training_is_said_to_be_that() {
+    let folder = Folder::new();
+    let model = short_sighted(&folder);
+    let last = |context: &str| {
+        let run = orlop(&["plan", &model, "-c", context]);
+        run.stdout.lines().last().unwrap_or_default().to_owned()
+    };
+    assert_eq!(last("64"), "a context of 64 fits; the model was trained for 32 tokens");
+    assert_eq!(last("16"), "a context of 16 fits; the largest context that fits is 32");
+    assert_eq!(json(&["plan", &model, "--json", "-c", "64"])["largest_context"], 64);
+}
+
+#[test]
+fn a_prompt_longer_than_the_training_is_told_of_the_context_that_fits_it() {
+    let folder = Folder::new();
+    let (model, prompt) = (short_sighted(&folder), "a b c d e ".repeat(20));
+    let said = orlop(&["run", "-m", &model, "-n", "1", &prompt]).refusal(3);
+    assert!(said.contains(" fits, though the model was trained for 32 tokens"), "{said}");
+    let wanted = said.split("-c ").nth(1).unwrap().split(' ').next().unwrap();
+    let run = orlop(&["run", "-m", &model, "-n", "1", "-c", wanted, &prompt]);
+    assert_eq!(run.status, Some(0), "{run:?}");
+}

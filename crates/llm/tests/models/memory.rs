@@ -57,6 +57,28 @@ fn the_context_shrinks_until_it_fits() {
     }
 }
 
+#[test]
+fn a_context_beyond_the_training_is_searched_as_far_as_it_was_asked_for() {
+    let (model, ..) = reference("llama-dense.Q4_0");
+    let machine = one_cpu();
+    let cpu = machine.find("cpu").unwrap();
+    let trained = model.config().context;
+    let asked = Settings { context: Some(4 * trained), ..Settings::default() };
+    let drawn = Blueprint::draw(&model, &machine, &asked).unwrap();
+    assert_eq!((drawn.trained_context(), drawn.largest_context().unwrap()), (trained, Some(4 * trained)));
+    let total = drawn.forecast().unwrap().devices[0].total();
+    let tight = Settings { budgets: [(cpu, total - 1)].into(), ..asked };
+    let Err(Error::DoesNotFit { largest: Some(largest), .. }) = Blueprint::draw(&model, &machine, &tight)
+    else {
+        panic!("it must not fit");
+    };
+    assert!(trained < largest && largest < 4 * trained, "{largest}");
+    // Who asks for nothing gets no more than the model was trained for, and is told of more if asking.
+    let plain = Blueprint::draw(&model, &machine, &Settings::default()).unwrap();
+    assert_eq!((plain.context(), plain.largest_context().unwrap()), (trained, Some(trained)));
+    assert_eq!(plain.largest_context_within(trained + 1).unwrap(), Some(trained + 1));
+}
+
 /// Bytes on the first device with so many layers there.
 fn on_with(model: &Model, machine: &Machine, count: usize, context: u64) -> u64 {
     let layout = LayoutWish::LastLayers(count);

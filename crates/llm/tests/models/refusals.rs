@@ -90,3 +90,20 @@ fn settings_that_cannot_be_are_refused() {
         assert!(matches!(drawn, Err(Error::BadSetting { .. })), "{drawn:?}");
     }
 }
+
+#[test]
+fn a_context_length_that_no_memory_holds_gives_way_to_the_largest_that_fits() {
+    let model = with("llama.context_length", 1u64 << 40).unwrap();
+    let machine = one_cpu();
+    let device = machine.find("cpu").unwrap();
+    let settings = Settings { budgets: [(device, 100 << 20)].into(), ..Settings::default() };
+    let drawn = Blueprint::draw(&model, &machine, &settings).unwrap();
+    let context = drawn.context();
+    assert!(1000 < context && context < 1 << 31, "{context}");
+    let settings = Settings { context: Some(context + 1), ..settings };
+    let refused = Blueprint::draw(&model, &machine, &settings);
+    assert!(
+        matches!(refused, Err(Error::DoesNotFit { largest: Some(largest), .. }) if largest == context),
+        "{refused:?}"
+    );
+}

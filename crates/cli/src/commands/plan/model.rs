@@ -74,6 +74,11 @@ fn print(
     printer.line(memory_table::table(forecast))?;
     let context = forecast.context;
     if forecast.fits() {
+        let trained = drawn.trained_context();
+        if context > trained {
+            return printer
+                .line(format!("a context of {context} fits; the model was trained for {trained} tokens"));
+        }
         let largest = largest.unwrap_or(context);
         return printer
             .line(format!("a context of {context} fits; the largest context that fits is {largest}"));
