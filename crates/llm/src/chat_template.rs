@@ -1,5 +1,6 @@
 //! Chats as text, as the template in a model file has it.
 
+mod bounds;
 mod clock;
 mod json;
 
@@ -53,6 +54,10 @@ pub enum ChatPrompt {
 }
 
 /// Renders chats.
+///
+/// A template comes with a file, and is not trusted: it reads nothing but the messages, its instructions are counted, so
+/// that it comes to an end, and a number in it cannot ask for a text or a list of any length. What it makes of texts is
+/// not bounded: one that joins a text with itself again and again can use up the memory there is.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -152,7 +157,7 @@ fn environment() -> Environment<'static> {
     let blocks = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(blocks.expect("the usual delimiters are valid"));
     environment.set_fuel(Some(FUEL));
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    bounds::add_to(&mut environment);
     environment.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
     });

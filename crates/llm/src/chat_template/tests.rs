@@ -51,6 +51,33 @@ fn a_template_that_never_ends_is_stopped() {
 }
 
 #[test]
+fn numbers_in_a_template_cannot_ask_for_all_memory() {
+    let render = |text: &str| ChatTemplate::from_text(text, "", "").render(&chat(), ChatPrompt::Answer);
+    let huge = i64::MAX;
+    for filter in [
+        format!("'a'|indent({huge})"),
+        format!("'a'|indent(width={huge})"),
+        format!("'%{huge}d'|format(1)"),
+        format!("'%.{huge}f'|format(1.5)"),
+        format!("'{{:>{huge}}}'.format('a')"),
+        format!("'{{:}}<{huge}}}'.format('a')"),
+        format!("[1]|batch({huge}, 0)"),
+        format!("[1]|slice({huge})|length"),
+        format!("'a' * {huge}"),
+    ] {
+        let error = render(&format!("{{{{ {filter} }}}}")).unwrap_err().to_string();
+        assert!(error.contains("too large"), "{filter}: {error}");
+    }
+    let honest = "{{ 'a\nb'|indent(2) }}|{{ 'a\nb'|indent(width=3, first=true) }}|{{ '%5.1f'|format(1.25) }}|\
+                  {{ '{:>4}'.format('a') }}|{{ [1, 2, 3]|batch(2, 0) }}|{{ [1, 2, 3]|slice(2) }}";
+    assert_eq!(
+        render(honest).unwrap(),
+        "a\n  b|   a\n   b|  1.2|   a|[[1, 2], [3, 0]]|[[1, 2], [3]]",
+        "and those that do not are as ever"
+    );
+}
+
+#[test]
 fn dates_are_written_as_asked() {
     let template = ChatTemplate::from_text("{{ strftime_now('%Y') | int > 2000 }}", "", "");
     assert_eq!(template.render(&[], ChatPrompt::Nothing).unwrap().to_lowercase(), "true");

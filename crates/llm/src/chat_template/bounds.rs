@@ -1,0 +1,68 @@
+//! Filters and methods that make as much as a number in a template says: with one of them, a file could ask for all
+//! memory there is.
+
+use minijinja::value::{Kwargs, Rest, StringInput, Value, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State, filters};
+use minijinja_contrib::pycompat;
+
+/// Most columns or lists that a number may ask for.
+const MOST: usize = 9999;
+
+/// Puts them in the place of those without bounds.
+pub(super) fn add_to(environment: &mut Environment<'_>) {
+    environment.add_filter("indent", indent);
+    environment.add_filter("batch", batch);
+    environment.add_filter("slice", slice);
+    environment.add_filter("format", format);
+    environment.set_unknown_method_callback(method);
+}
+
+fn indent(
+    value: StringInput<'_>,
+    width: Option<usize>,
+    first: Option<bool>,
+    blank: Option<bool>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let asked = width.map_or_else(|| options.peek::<Option<usize>>("width"), |width| Ok(Some(width)))?;
+    check(asked.unwrap_or(0))?;
+    filters::indent(value, width, first, blank, options)
+}
+
+fn batch(state: &State<'_, '_>, value: Value, count: usize, fill: Option<Value>) -> Result<Value, Error> {
+    check(count)?;
+    filters::batch(state, value, count, fill)
+}
+
+fn slice(state: &State<'_, '_>, value: Value, count: usize, fill: Option<Value>) -> Result<Value, Error> {
+    check(count)?;
+    filters::slice(state, value, count, fill)
+}
+
+fn format(state: &mut State<'_, '_>, text: &Value, values: Rest<ValueOrKwargs>) -> Result<Value, Error> {
+    check_format(text)?;
+    filters::format(state, text, values)
+}
+
+fn method(state: &mut State<'_, '_>, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
+    if name == "format" {
+        check_format(value)?;
+    }
+    pycompat::unknown_method_callback(state, value, name, arguments)
+}
+
+/// Widths and precisions are numbers in the text itself. Other numbers there are not told from them.
+fn check_format(text: &Value) -> Result<(), Error> {
+    let text = text.as_str().unwrap_or_default();
+    let numbers =
+        text.split(|character: char| !character.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    numbers.map(|digits| digits.parse().unwrap_or(usize::MAX)).try_for_each(check)
+}
+
+fn check(asked: usize) -> Result<(), Error> {
+    if asked <= MOST {
+        return Ok(());
+    }
+    let what = format!("a width or count of {asked} is too large; at most {MOST} are possible");
+    Err(Error::new(ErrorKind::InvalidOperation, what))
+}
