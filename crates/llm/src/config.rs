@@ -133,8 +133,8 @@ impl Config {
         config.layers = keys.heads(layers)?;
         let LayerConfig { heads, hidden, .. } =
             *config.layers.first().ok_or_else(|| keys.bad("block_count", 0, "a model has layers"))?;
-        config.key = keys.optional("attention.key_length")?.unwrap_or(width / heads);
-        config.value = keys.optional("attention.value_length")?.unwrap_or(width / heads);
+        config.key = keys.head("attention.key_length", width / heads, &config.layers)?;
+        config.value = keys.head("attention.value_length", width / heads, &config.layers)?;
         config.experts = keys.experts(architecture, hidden)?;
         let rope = keys.rope(architecture.rope(), config.key, context)?;
         config.layers.iter_mut().for_each(|layer| layer.rope = rope);

@@ -406,7 +406,7 @@ impl Mix<'_> {
 /// The first and the last eighth of the layers, and every third between them.
 fn more_bits(layer: u64, layers: u64) -> bool {
     let eighth = layers / 8;
-    layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
+    layer < eighth || layer >= layers - layers.div_ceil(8) || (layer - eighth) % 3 == 2
 }
 
 /// The type, or the nearest one in whose blocks a row of `elements` can be stored.

@@ -100,7 +100,7 @@ impl Roots {
                 taken.push(pair);
             }
         }
-        taken.iter().map(|(_, result)| self.bytes[result.index()]).sum()
+        taken.iter().map(|(_, result)| self.bytes[result.index()]).fold(0, u64::saturating_add)
     }
 }
 

@@ -17,7 +17,7 @@ fn in_place(block: &Block, step: usize) -> u64 {
     let mut results: Vec<u32> = block.pairs[step].iter().map(|pair| pair.result).collect();
     results.sort_unstable();
     results.dedup();
-    results.iter().map(|result| block.roots[*result as usize].bytes).sum()
+    results.iter().map(|result| block.roots[*result as usize].bytes).fold(0, u64::saturating_add)
 }
 
 fn touched(block: &Block) -> Vec<u64> {

@@ -43,7 +43,7 @@ pub(super) fn best_order(block: &Block, enough: u64, effort: &mut u64) -> Found 
                 best.order = order.into_iter().map(|step| step as usize).collect();
             }
             Outcome::NoneBelow(height) => low = height,
-            Outcome::Spent => low = height + 1,
+            Outcome::Spent => low = height.saturating_add(1),
         }
         height = low + (best.peak.max(low) - low) / 2;
     }

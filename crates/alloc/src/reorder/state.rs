@@ -10,7 +10,8 @@ pub(super) struct Cost {
 }
 
 /// How far an order of a block has come. Steps are done and undone; which memory is in use follows from how many
-/// of its touches are still to come, so it depends on what was done and not on the order.
+/// of its touches are still to come, so it depends on what was done and not on the order. Sums beyond 64 bits stay
+/// there: no plan holds them, and which order is best matters no more.
 pub(super) struct State<'a> {
     block: &'a Block,
     /// Touches to come of each root.
@@ -50,17 +51,17 @@ impl<'a> State<'a> {
     /// What a step that is ready would need.
     pub(super) fn cost(&self, step: u32) -> Cost {
         let block = self.block;
-        let (mut during, mut freed) = (self.live, 0);
+        let (mut during, mut freed) = (self.live, 0u64);
         for number in &block.touches[step as usize] {
             let (root, to_come) = (&block.roots[*number as usize], self.to_come[*number as usize]);
             if !Self::is_alive(root, to_come) {
                 during = during.saturating_add(root.bytes);
             }
             if to_come == 1 && !root.stays {
-                freed += root.bytes;
+                freed = freed.saturating_add(root.bytes);
             }
         }
-        let after = during - freed;
+        let after = during.saturating_sub(freed);
         // Each result takes the memory of one operand at most, and each operand's is taken once.
         let pairs = &block.pairs[step as usize];
         for (at, pair) in pairs.iter().enumerate() {
@@ -69,7 +70,7 @@ impl<'a> State<'a> {
                 !shares(earlier) || (earlier.result != pair.result && earlier.operand != pair.operand)
             };
             if shares(pair) && pairs[..at].iter().all(free) {
-                during -= block.roots[pair.result as usize].bytes;
+                during = during.saturating_sub(block.roots[pair.result as usize].bytes);
             }
         }
         Cost { during, after }
@@ -121,8 +122,8 @@ impl<'a> State<'a> {
                 let alive = Self::is_alive(root, *to_come);
                 *to_come += 1;
                 match (alive, Self::is_alive(root, *to_come)) {
-                    (true, false) => self.live -= root.bytes,
-                    (false, true) => self.live += root.bytes,
+                    (true, false) => self.live = self.live.saturating_sub(root.bytes),
+                    (false, true) => self.live = self.live.saturating_add(root.bytes),
                     _ => {}
                 }
             }

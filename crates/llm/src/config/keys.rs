@@ -101,18 +101,16 @@ impl Keys<'_> {
         };
         let yarn = kind == Some("yarn");
         let dims = self.optional("rope.dimension_count")?.unwrap_or(key);
-        if dims > key {
-            return Err(self.bad(
-                "rope.dimension_count",
-                dims,
-                "no more than a head's elements can be turned",
-            ));
-        }
+        let rule = "no more than a head's elements can be turned, and they must fit 32 bits";
+        let dims = u32::try_from(dims)
+            .ok()
+            .filter(|dims| u64::from(*dims) <= key)
+            .ok_or_else(|| self.bad("rope.dimension_count", dims, rule))?;
         let original = self.optional("rope.scaling.original_context_length")?.unwrap_or(context);
         let set = |value: Option<f32>, default: f32| value.filter(|value| *value > 0.0).unwrap_or(default);
         Ok(Rope {
             mode,
-            dims: dims as u32,
+            dims,
             freq_base: set(self.optional_float("rope.freq_base")?, 10_000.0),
             freq_scale,
             ext_factor: if yarn {
@@ -158,6 +156,16 @@ impl Keys<'_> {
                 Ok(LayerConfig { heads, kv_heads, hidden, ..LayerConfig::default() })
             })
             .collect()
+    }
+
+    /// Elements of a head: all heads of a layer together must not be absurd either.
+    pub(super) fn head(&self, key: &str, default: u64, layers: &[LayerConfig]) -> Result<u64, Error> {
+        let size = self.optional(key)?.unwrap_or(default);
+        let heads = layers.iter().map(|layer| layer.heads).max().unwrap_or(0);
+        match size.checked_mul(heads) {
+            Some(all) if all <= MAX_COUNT => Ok(size),
+            _ => Err(self.bad(key, size, "all heads of a layer together are absurd")),
+        }
     }
 
     /// Windows of most layers, which turn heads at another pace. Which layers these are is an array of flags, or a

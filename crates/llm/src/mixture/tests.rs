@@ -206,3 +206,18 @@ fn the_order_of_the_tensors_does_not_matter() {
     names.0.reverse();
     assert_eq!(types(&names), forward);
 }
+
+#[test]
+fn any_number_of_layers_can_be_claimed() {
+    let names = Names::new(3, 256, 256);
+    for layers in [0, 1, 3, u64::MAX] {
+        for file_type in FileType::all() {
+            names.types(file_type, Spread::Mixed, &Traits { layers, ..LLAMA });
+        }
+    }
+    for (layers, layer) in (0..100).flat_map(|layers: u64| (0..layers).map(move |layer| (layers, layer))) {
+        let (first, last) = (layers / 8, 7 * layers / 8);
+        let expected = layer < first || layer >= last || (layer - first) % 3 == 2;
+        assert_eq!(more_bits(layer, layers), expected, "{layer} of {layers}");
+    }
+}

@@ -42,6 +42,19 @@ fn what_is_wrong_with_a_model_is_named() {
         ),
         (with("llama.attention.head_count_kv", 3u32), "`llama.attention.head_count_kv` is 3"),
         (with("llama.rope.dimension_count", 512u32), "`llama.rope.dimension_count` is 512"),
+        (with("llama.rope.dimension_count", 1u64 << 32), "`llama.rope.dimension_count` is 4294967296"),
+        (with("llama.attention.key_length", 1u64 << 40), "`llama.attention.key_length` is 1099511627776"),
+        (
+            changed(
+                |writer| {
+                    for key in ["head_count", "head_count_kv", "key_length", "value_length"] {
+                        writer.set(&format!("llama.attention.{key}"), 1u64 << 33).unwrap();
+                    }
+                },
+                "",
+            ),
+            "`llama.attention.key_length` is 8589934592: all heads",
+        ),
         (with("llama.expert_count", 2u32), "`llama.expert_used_count` is 0"),
         (with("llama.context_length", 0u32), "`llama.context_length` is 0"),
         (with("llama.vocab_size", 100u32), "`token_embd.weight` is [256, 128] and should be [256, 100]"),

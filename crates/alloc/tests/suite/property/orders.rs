@@ -12,7 +12,7 @@ use super::dice::Dice;
 use super::graphs::{random_assignment, random_graph, random_types};
 use super::usages::random_usage;
 use super::{approve, numbers};
-use crate::support::arena;
+use crate::support::{Foreign, arena};
 
 /// Whether two steps must keep their order: one writes bytes that the other touches, or makes what the other names;
 /// in a foreign graph also if both touch memory that has views.
@@ -164,4 +164,31 @@ fn orders_of_small_usages_are_nearly_always_the_best_there_are() {
     println!("{best_ones} of {cases} are the best there are; {gains} could gain");
     assert!(gains * 4 > cases, "only {gains} could gain");
     assert!(best_ones * 100 >= cases * 98, "only {best_ones} of {cases}");
+}
+
+#[test]
+fn sizes_whose_sum_is_beyond_64_bits_have_an_order() {
+    let huge = u64::MAX - 31;
+    let mut g = Foreign::new(Unread::LivesOn);
+    let x = g.leaf("x", 64);
+    let large: Vec<ValueId> = (0..4).map(|n| g.value(&format!("large{n}"), huge)).collect();
+    large.iter().for_each(|id| g.step(&[x], &[*id]));
+    let small: Vec<ValueId> = large
+        .iter()
+        .map(|read| {
+            let [same, small] = [("same", huge), ("small", 64)].map(|(name, bytes)| g.value(name, bytes));
+            g.step_with(&[*read], &[same], &[0]);
+            g.step(&[*read, same], &[small]);
+            small
+        })
+        .collect();
+    let end = g.value("end", 64);
+    g.step(&[&large[..2], &small].concat(), &[end]);
+    let usage = g.done();
+    for effort in [0, 8, 1000] {
+        let mut order = reorder(&usage, effort);
+        order.sort_unstable();
+        assert!(order.into_iter().eq(0..usage.step_count()));
+    }
+    assert!(plan_reordered(&usage, &PlanOptions::default()).is_err(), "there is no plan");
 }
