@@ -157,7 +157,7 @@ impl Blueprint {
         layout: Layout,
         context: u64,
     ) -> Result<Blueprint, Error> {
-        layout.check(model.config().layers.len())?;
+        layout.check(model.config().layers.len(), machine)?;
         let batch = settings.batch.min(context);
         let sequences = settings.sequences;
         for (setting, value) in

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use orlop_alloc::{SavedMemoryPlan, StepOrder};
 use orlop_backend::{LowerOptions, Precision};
 use orlop_graph::DType;
-use orlop_sched::DeviceIx;
+use orlop_sched::{DeviceIx, Machine};
 
 use crate::{Error, Part};
 
@@ -146,14 +146,20 @@ impl Layout {
         }
     }
 
-    pub(crate) fn check(&self, layers: usize) -> Result<(), Error> {
-        if self.layers.len() == layers && self.caches.len() == layers {
-            return Ok(());
+    /// That it is one of a model with so many layers, on a machine with these devices.
+    pub(crate) fn check(&self, layers: usize, machine: &Machine) -> Result<(), Error> {
+        let bad = |value, rule| Err(Error::BadSetting { setting: "the layout", value, rule });
+        if self.layers.len() != layers || self.caches.len() != layers {
+            let value = format!("of {} layers and {} caches", self.layers.len(), self.caches.len());
+            return bad(value, "it must have one device for each layer of the model");
         }
-        Err(Error::BadSetting {
-            setting: "the layout",
-            value: format!("of {} layers and {} caches", self.layers.len(), self.caches.len()),
-            rule: "it must have one device for each layer of the model",
-        })
+        let ends = [&self.input, &self.output];
+        let devices = machine.devices().len();
+        match self.layers.iter().chain(&self.caches).chain(ends).find(|device| device.index() >= devices) {
+            Some(device) => {
+                bad(format!("on device {device:?} of {devices}"), "devices must be the machine's")
+            }
+            None => Ok(()),
+        }
     }
 }

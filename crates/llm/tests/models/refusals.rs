@@ -2,8 +2,9 @@ use std::sync::Arc;
 
 use orlop_gguf::{File, Model as Parts, Value, Writer};
 use orlop_llm::{Blueprint, Error, Layout, LayoutWish, Model, Settings};
+use orlop_sched::Machine;
 
-use crate::support::{fixture, greedy, load, one_cpu, reference};
+use crate::support::{cpu, fixture, greedy, load, one_cpu, reference};
 
 /// The reference model with its metadata or tensors changed.
 fn changed(change: impl FnOnce(&mut Writer<'_>), leave_out: &str) -> Result<Model, Error> {
@@ -92,13 +93,24 @@ fn settings_that_cannot_be_are_refused() {
     let (model, ..) = reference("llama-dense.Q4_0");
     let machine = one_cpu();
     let device = machine.find("cpu").unwrap();
+    let layers = model.config().layers.len();
+    let other = Machine::new(vec![cpu("a", 1), cpu("b", 1)]).unwrap().find("b").unwrap();
+    let here = Layout::all_on(device, layers);
+    let elsewhere = [
+        Layout { input: other, ..here.clone() },
+        Layout { output: other, ..here.clone() },
+        Layout { layers: vec![other; layers], ..here.clone() },
+        Layout { caches: vec![other; layers], ..here },
+    ];
+    let elsewhere =
+        elsewhere.map(|layout| Settings { layout: LayoutWish::Exactly(layout), ..Settings::default() });
     let refused = [
         Settings { batch: 0, ..Settings::default() },
         Settings { context: Some(0), ..Settings::default() },
         Settings { context: Some(1 << 40), ..Settings::default() },
         Settings { layout: LayoutWish::Exactly(Layout::all_on(device, 1)), ..Settings::default() },
     ];
-    for settings in refused {
+    for settings in refused.into_iter().chain(elsewhere) {
         let drawn = Blueprint::draw(&model, &machine, &settings);
         assert!(matches!(drawn, Err(Error::BadSetting { .. })), "{drawn:?}");
     }
