@@ -17,7 +17,10 @@ const ROOM: usize = 1 << 16;
 /// The sequences of a cache. Sequences that begin alike share rows.
 #[derive(Debug)]
 pub(crate) struct Sequences {
+    /// Those there are or were at a time.
     slots: Vec<Option<Sequence>>,
+    /// How many there may be at a time.
+    most: usize,
     /// How many sequences each row belongs to, up to the last row that was ever used.
     uses: Vec<u32>,
     /// No row before this one is free.
@@ -42,13 +45,13 @@ pub(crate) struct Place {
 }
 
 impl Sequences {
-    /// Room for so many sequences, and the first of them, empty.
+    /// For so many sequences, and the first of them, empty.
     pub(crate) fn new(count: u64, context: u64) -> Sequences {
         let room = ROOM.min(usize::try_from(context).unwrap_or(ROOM));
         let first = Sequence { id: SequenceId::FIRST, rows: Vec::with_capacity(room) };
-        let mut slots = vec![Some(first)];
-        slots.resize_with(usize::try_from(count).unwrap_or(1).max(1), || None);
-        Sequences { slots, uses: Vec::with_capacity(room), free_from: 0, used: 0, next: 1 }
+        let most = usize::try_from(count).unwrap_or(usize::MAX).max(1);
+        let uses = Vec::with_capacity(room);
+        Sequences { slots: vec![Some(first)], most, uses, free_from: 0, used: 0, next: 1 }
     }
 
     /// Where a sequence is kept.
@@ -59,11 +62,14 @@ impl Sequences {
 
     /// An empty sequence.
     pub(crate) fn start(&mut self) -> Result<SequenceId, Error> {
-        let full = Error::TooManySequences { sequences: self.slots.len() };
-        let slot = self.slots.iter_mut().find(|slot| slot.is_none()).ok_or(full)?;
         let id = SequenceId(self.next);
+        let sequence = Some(Sequence { id, rows: Vec::new() });
+        match self.slots.iter().position(Option::is_none) {
+            Some(slot) => self.slots[slot] = sequence,
+            None if self.slots.len() < self.most => self.slots.push(sequence),
+            None => return Err(Error::TooManySequences { sequences: self.most }),
+        }
         self.next += 1;
-        *slot = Some(Sequence { id, rows: Vec::new() });
         Ok(id)
     }
 

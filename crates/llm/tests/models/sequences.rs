@@ -117,3 +117,16 @@ fn one_sequence_needs_no_mask() {
     // One for layers that see everything, one for those with a window.
     assert_eq!(inputs(&several(2)), 2);
 }
+
+#[test]
+fn sequences_take_memory_when_there_are_any() {
+    let (model, tokens, _) = made("llama");
+    let mut engine =
+        load(&model, &one_cpu(), &Settings { context: Some(16), batch: 4, ..several((1 << 31) - 1) });
+    let ids: Vec<SequenceId> = (0..40).map(|_| engine.start_sequence().unwrap()).collect();
+    engine.end_sequence(ids[3]).unwrap();
+    let again = engine.start_sequence().unwrap();
+    assert!(!ids.contains(&again));
+    let found = together(&mut engine, &[(ids[39], &tokens[..3])]);
+    assert!(nmse(&found, &[alone(&model, &tokens[..3])]) < 1e-9);
+}
