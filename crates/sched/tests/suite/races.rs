@@ -138,11 +138,12 @@ fn a_schedule_that_cannot_be_has_no_estimate() {
     let last = schedule.splits.len() - 1;
     let copied = schedule.splits.iter().position(|part| !part.copies.is_empty()).unwrap();
     let first_copy = schedule.splits[copied].copies[0];
-    let changes: [(usize, &dyn Fn(&mut Schedule)); 4] = [
+    type Change<'a> = &'a dyn Fn(&mut Schedule);
+    let changes: [(usize, Change<'_>); 4] = [
         (0, &|schedule| schedule.splits[0].copies = vec![99]),
         (last, &|schedule| schedule.splits[last].waits.push(last)),
         (copied, &|schedule| schedule.copies[first_copy].after = 99),
-        (copied, &|schedule| schedule.copies[first_copy].range = 9..3),
+        (copied, &|schedule| schedule.copies[first_copy].range.start = u64::MAX),
     ];
     for (split, change) in changes {
         let mut changed = schedule.clone();
