@@ -56,8 +56,9 @@ pub enum ChatPrompt {
 /// Renders chats.
 ///
 /// A template comes with a file, and is not trusted: it reads nothing but the messages, its instructions are counted, so
-/// that it comes to an end, and a number in it cannot ask for a text or a list of any length. What it makes of texts is
-/// not bounded: one that joins a text with itself again and again can use up the memory there is.
+/// that it comes to an end, what it writes is bounded, and a number in it cannot ask for a text or a list of any length.
+/// What it makes of texts before it writes them is not bounded: one that joins a text with itself again and again can use
+/// up the memory there is.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -131,7 +132,9 @@ impl ChatTemplate {
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
         };
-        template.render(values).map_err(|error| fault(&error))
+        let mut text = bounds::Text::default();
+        template.render_captured_to(values, &mut text).map_err(|error| fault(&error))?;
+        Ok(text.into_string())
     }
 
     /// The text of a chat in a plain form, whatever the file says.
@@ -168,7 +171,10 @@ fn environment() -> Environment<'static> {
 
 fn fault(error: &minijinja::Error) -> Error {
     let line = error.line().map(|line| format!(" (line {line})")).unwrap_or_default();
-    let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    // That writing failed says less than why it did.
+    let cause = std::error::Error::source(error).filter(|_| error.kind() == ErrorKind::WriteFailure);
+    let detail = cause.map(ToString::to_string).or_else(|| error.detail().map(str::to_owned));
+    let detail = detail.unwrap_or_else(|| error.kind().to_string());
     Error::ChatTemplate(format!("{detail}{line}"))
 }
 

@@ -1,5 +1,7 @@
-//! Filters and methods that make as much as a number in a template says: with one of them, a file could ask for all
-//! memory there is.
+//! What keeps a template in a file from asking for all memory there is: a text that ends somewhere, and filters and
+//! methods that do not make as much as any number says.
+
+use std::io;
 
 use minijinja::value::{Kwargs, Rest, StringInput, Value, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
@@ -7,6 +9,33 @@ use minijinja_contrib::pycompat;
 
 /// Most columns or lists that a number may ask for.
 const MOST: usize = 9999;
+/// Most bytes of a text, which no context has room for.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The text that a template writes.
+#[derive(Debug, Default)]
+pub(super) struct Text(Vec<u8>);
+
+impl Text {
+    pub(super) fn into_string(self) -> String {
+        // Templates write nothing but strings.
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+}
+
+impl io::Write for &mut Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > MOST_BYTES - self.0.len() {
+            return Err(io::Error::other(format!("its text is longer than {MOST_BYTES} bytes")));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Puts them in the place of those without bounds.
 pub(super) fn add_to(environment: &mut Environment<'_>) {

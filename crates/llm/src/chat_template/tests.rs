@@ -78,6 +78,18 @@ fn numbers_in_a_template_cannot_ask_for_all_memory() {
 }
 
 #[test]
+fn what_a_template_writes_is_bounded() {
+    let long = |times: usize| {
+        let text =
+            format!("{{% set x = 'é' * 500000 %}}{{% for i in range({times}) %}}{{{{ x }}}}{{% endfor %}}");
+        ChatTemplate::from_text(&text, "", "").render(&chat(), ChatPrompt::Answer)
+    };
+    assert_eq!(long(10).unwrap().len(), 10_000_000);
+    let error = long(100).unwrap_err().to_string();
+    assert!(error.contains("its text is longer than 67108864 bytes"), "{error}");
+}
+
+#[test]
 fn dates_are_written_as_asked() {
     let template = ChatTemplate::from_text("{{ strftime_now('%Y') | int > 2000 }}", "", "");
     assert_eq!(template.render(&[], ChatPrompt::Nothing).unwrap().to_lowercase(), "true");
