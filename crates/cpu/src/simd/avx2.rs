@@ -42,25 +42,44 @@ fn load_16(from: &[u8; 16]) -> __m128i {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn stored(sums: [__m256; 2]) -> [f32; 16] {
-    let mut out = [0.0; 16];
-    for (out, sum) in out.as_chunks_mut::<8>().0.iter_mut().zip(sums) {
-        store(out, sum);
-    }
-    out
+fn store_16(to: &mut [f32; 16], value: [__m256; 2]) {
+    let halves = to.as_chunks_mut::<8>().0;
+    store(&mut halves[0], value[0]);
+    store(&mut halves[1], value[1]);
 }
 
-/// The products of a panel of floats with one row of activations.
+/// The products of a panel of floats with rows of activations, in every other place of `out`. With more than four rows at
+/// a time, sums would not stay in registers.
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn panel_f32(panel: &[[f32; 16]], act: &[[u8; 4]]) -> [f32; 16] {
-    let mut sums = [_mm256_setzero_ps(); 2];
-    for (weights, act) in panel.iter().zip(act) {
-        let act = _mm256_set1_ps(f32::from_le_bytes(*act));
-        for (sum, weights) in sums.iter_mut().zip(weights.as_chunks::<8>().0) {
-            *sum = _mm256_fmadd_ps(load(weights), act, *sum);
+pub(super) fn panel_f32(panel: &[[f32; 16]], acts: &[&[[u8; 4]]], out: &mut [[f32; 16]]) {
+    for (acts, out) in acts.chunks(4).zip(out.chunks_mut(8)) {
+        match *acts {
+            [a] => panel_rows(panel, [a], out),
+            [a, b] => panel_rows(panel, [a, b], out),
+            [a, b, c] => panel_rows(panel, [a, b, c], out),
+            [a, b, c, d] => panel_rows(panel, [a, b, c, d], out),
+            _ => unreachable!("at most four rows"),
         }
     }
-    stored(sums)
+}
+
+#[target_feature(enable = "avx2,fma")]
+fn panel_rows<const T: usize>(panel: &[[f32; 16]], acts: [&[[u8; 4]]; T], out: &mut [[f32; 16]]) {
+    let acts = acts.map(|act| &act[..panel.len()]);
+    let mut sums = [[_mm256_setzero_ps(); 2]; T];
+    for (k, weights) in panel.iter().enumerate() {
+        let halves = weights.as_chunks::<8>().0;
+        let weights = [load(&halves[0]), load(&halves[1])];
+        for (sums, act) in sums.iter_mut().zip(&acts) {
+            let act = _mm256_set1_ps(f32::from_le_bytes(act[k]));
+            for (sum, weights) in sums.iter_mut().zip(weights) {
+                *sum = _mm256_fmadd_ps(weights, act, *sum);
+            }
+        }
+    }
+    for (out, sums) in out.iter_mut().step_by(2).zip(sums) {
+        store_16(out, sums);
+    }
 }
 
 /// The sum of products of a row of weights and activations.

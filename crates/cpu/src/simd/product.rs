@@ -184,21 +184,21 @@ pub(crate) fn panel_f32(isa: Isa, panels: [&[[f32; 16]]; 2], acts: &[&[[u8; 4]]]
             _ => debug_assert!(acts.is_empty(), "too many rows"),
         };
     }
-    #[cfg(target_arch = "aarch64")]
-    if isa == Isa::Neon {
-        for (number, panel) in panels.into_iter().enumerate() {
-            // SAFETY: `panel_f32` asks for NEON; as above.
-            unsafe { neon::panel_f32(panel, acts, &mut out[number..]) };
-        }
-        return;
-    }
-    for (act, out) in acts.iter().zip(out.as_chunks_mut::<2>().0) {
-        *out = panels.map(|panel| match isa {
+    for (number, panel) in panels.into_iter().enumerate() {
+        let out = &mut out[number..];
+        match isa {
             // SAFETY: `panel_f32` asks for AVX2 and FMA; as above.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => unsafe { avx2::panel_f32(panel, act) },
-            _ => panel_f32_scalar(panel, act),
-        });
+            Isa::Avx2 => unsafe { avx2::panel_f32(panel, acts, out) },
+            // SAFETY: `panel_f32` asks for NEON; as above.
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => unsafe { neon::panel_f32(panel, acts, out) },
+            _ => {
+                for (act, out) in acts.iter().zip(out.iter_mut().step_by(2)) {
+                    *out = panel_f32_scalar(panel, act);
+                }
+            }
+        }
     }
 }
 

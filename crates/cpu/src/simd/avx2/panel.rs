@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{load, store};
+use super::{load, store_16};
 use crate::simd::eight_bit::{Block, Tail, word_at};
 use crate::simd::portable::Kind;
 
@@ -110,8 +110,6 @@ fn multiply<
         }
     }
     for (out, sums) in out.iter_mut().step_by(2).zip(sums) {
-        let halves = out.as_chunks_mut::<8>().0;
-        store(&mut halves[0], sums[0]);
-        store(&mut halves[1], sums[1]);
+        store_16(out, sums);
     }
 }

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use orlop_graph::DType;
 
-use super::{load_16, load_bytes, store};
+use super::{load_16, load_bytes, store_16};
 use crate::simd::eight_bit::{Block, Tail, word_at};
 use crate::simd::steps::{LEVELS, MX_LEVELS, of_type, tile_types, within};
 
@@ -24,7 +24,7 @@ macro_rules! kernels {
             for (number, tiles) in tiles.chunks_exact(group.max(1)).enumerate() {
                 let sums = dot_group(tiles, acts);
                 for (out, sum) in out.iter_mut().zip(sums) {
-                    put(&mut out.as_chunks_mut().0[number], sum);
+                    store_16(&mut out.as_chunks_mut().0[number], sum);
                 }
             }
         }
@@ -98,7 +98,7 @@ macro_rules! kernels {
                             let fours = fours(_mm256_set1_epi8(1), weights[half]);
                             sums[slot][half] = _mm256_add_epi32(sums[slot][half], fours);
                         }
-                        put(&mut panel[k / 32 * (BLOCK / 16) + k % 32 / 4], floats(weights));
+                        store_16(&mut panel[k / 32 * (BLOCK / 16) + k % 32 / 4], floats(weights));
                     });
                     for (slot, sum) in sums.iter().enumerate() {
                         let group = group_of(part, slot);
@@ -107,9 +107,9 @@ macro_rules! kernels {
                         for half in 0..2 {
                             start[half] = _mm256_sub_epi32(start[half], _mm256_slli_epi32(sum[half], 7));
                         }
-                        put(&mut panel[at], floats(start));
-                        put(&mut panel[at + 1], group_scale(tile, group));
-                        put(&mut panel[at + 2], group_min(tile, group));
+                        store_16(&mut panel[at], floats(start));
+                        store_16(&mut panel[at + 1], group_scale(tile, group));
+                        store_16(&mut panel[at + 2], group_min(tile, group));
                     }
                 }
             }
@@ -169,14 +169,6 @@ fn moved(codes: __m256i, by: i32) -> __m256i {
 #[target_feature(enable = "avx2")]
 fn floats(v: V) -> F {
     [_mm256_castsi256_ps(v[0]), _mm256_castsi256_ps(v[1])]
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn put(to: &mut [f32; 16], value: F) {
-    let halves = to.as_chunks_mut::<8>().0;
-    store(&mut halves[0], value[0]);
-    store(&mut halves[1], value[1]);
 }
 
 /// `N` bytes of a tile.
