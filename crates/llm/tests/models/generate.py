@@ -1,7 +1,7 @@
 """Writes the fixtures of the architecture tests: tiny random models, and the logits that llama.cpp gives for them.
 
     pip install numpy gguf
-    cargo xtask peers                # among other things, builds the program below, which links llama.cpp
+    cargo xtask bench peers          # among other things, builds the program below, which links llama.cpp
     python3 generate.py TARGET/peers/target/release/peers
 
 A fixture holds a model's keys, the names and sizes of its tensors, some tokens and their logits. The weights are not
