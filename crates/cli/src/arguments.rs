@@ -15,7 +15,7 @@ use crate::commands::devices::DevicesArguments;
 use crate::commands::logits::LogitsArguments;
 use crate::commands::man::ManArguments;
 use crate::commands::perplexity::PerplexityArguments;
-use crate::commands::plan::PictureArguments;
+use crate::commands::plan::{Given, PictureArguments};
 use crate::commands::quantize::QuantizeArguments;
 use crate::commands::run::RunArguments;
 use crate::commands::synth::SynthArguments;
@@ -88,6 +88,8 @@ Exit status: 0 planned; 2 arguments or input make no sense; 3 not within the \
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_HELP)]
 pub(crate) struct PlanArguments {
+    #[command(flatten)]
+    pub(crate) given: Given,
     /// A model (.gguf), buffers with lifetimes (.csv with the columns id,lower,upper,size and perhaps alignment), graphs that
     /// ggml planned (.jsonl), or a graph of our own (.json); each may be gzip-compressed.
     pub(crate) file: PathBuf,

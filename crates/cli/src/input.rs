@@ -10,6 +10,8 @@ use crate::failure::Failure;
 /// What a file holds, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// A model.
+    Model,
     /// Buffers with lifetimes.
     Problem,
     /// Graphs in ggml's terms, one a line.
@@ -23,7 +25,6 @@ pub(crate) enum Kind {
 pub(crate) struct Input {
     /// Its name, as it was given.
     pub(crate) name: String,
-    pub(crate) kind: Kind,
     pub(crate) text: String,
 }
 
@@ -31,9 +32,8 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 impl Input {
     /// Reads a file, compressed or not.
-    pub(crate) fn read(path: &Path) -> Result<Input, Failure> {
+    pub(crate) fn read(path: &Path, kind: Kind) -> Result<Input, Failure> {
         let name = path.display().to_string();
-        let kind = kind_of(&name)?;
         let bytes = std::fs::read(path)
             .map_err(|error| Failure::BadInput(format!("{name} cannot be read ({error}); check the path")))?;
         let bytes = if bytes.starts_with(&GZIP_MAGIC) { unpack(&name, &bytes)? } else { bytes };
@@ -44,34 +44,50 @@ impl Input {
                 kind.holds()
             )));
         }
-        Ok(Input { name, kind, text })
+        Ok(Input { name, text })
     }
 }
 
 impl Kind {
+    pub(crate) const ALL: [Kind; 4] = [Kind::Model, Kind::Problem, Kind::Graphs, Kind::Graph];
+
+    /// What a file's name says.
+    pub(crate) fn of(path: &Path) -> Result<Kind, Failure> {
+        let name = path.display().to_string();
+        let lower = name.to_ascii_lowercase();
+        let stem = lower.strip_suffix(".gz").unwrap_or(&lower);
+        match Path::new(stem).extension().and_then(|extension| extension.to_str()) {
+            Some("csv") => Ok(Kind::Problem),
+            Some("jsonl") => Ok(Kind::Graphs),
+            Some("json") => Ok(Kind::Graph),
+            Some("gguf") if stem == lower => Ok(Kind::Model),
+            Some("gguf") => Err(Failure::BadInput(format!(
+                "{name}: a model is mapped, so it cannot be compressed; unpack it first"
+            ))),
+            _ => Err(Failure::BadInput(format!(
+                "{name}: the name does not say what the file holds; give a .gguf, .csv, .jsonl or .json file, or one \
+                 of the last three with .gz behind it"
+            ))),
+        }
+    }
+
+    /// What such files are called.
+    pub(crate) fn plural(&self) -> &'static str {
+        match self {
+            Kind::Model => "models (.gguf)",
+            Kind::Problem => "buffers with lifetimes (.csv)",
+            Kind::Graphs => "graphs of ggml (.jsonl)",
+            Kind::Graph => "graphs of our own (.json)",
+        }
+    }
+
     fn holds(self) -> &'static str {
         match self {
+            Kind::Model => "a model",
             Kind::Problem => "a header with id,lower,upper,size and a line for each buffer",
             Kind::Graphs => "a graph a line",
             Kind::Graph => "a graph",
         }
-    }
-}
-
-fn kind_of(name: &str) -> Result<Kind, Failure> {
-    let lower = name.to_ascii_lowercase();
-    let stem = lower.strip_suffix(".gz").unwrap_or(&lower);
-    match Path::new(stem).extension().and_then(|extension| extension.to_str()) {
-        Some("csv") => Ok(Kind::Problem),
-        Some("jsonl") => Ok(Kind::Graphs),
-        Some("json") => Ok(Kind::Graph),
-        Some("gguf") => Err(Failure::BadInput(format!(
-            "{name}: a model is mapped, so it cannot be compressed; unpack it first"
-        ))),
-        _ => Err(Failure::BadInput(format!(
-            "{name}: the name does not say what the file holds; give a .gguf, .csv, .jsonl or .json file, or one of \
-             the last three with .gz behind it"
-        ))),
     }
 }
 

@@ -327,8 +327,11 @@ impl Blueprint {
         }
     }
 
-    /// If plans were given, they must be this model's with these settings.
-    fn check_plans(&self) -> Result<(), Error> {
+    /// If plans were given ([`Settings::plans`]), they must be this model's with these settings.
+    ///
+    /// # Errors
+    /// [`Error::OtherPlans`]; and what devices refuse.
+    pub fn check_plans(&self) -> Result<(), Error> {
         let given = &self.settings.plans;
         if given.is_empty() {
             return Ok(());

@@ -2,6 +2,7 @@
 
 mod clock;
 mod diff;
+mod given;
 mod graph_picture;
 mod graphs;
 mod model;
@@ -9,6 +10,7 @@ mod model_picture;
 mod pictures;
 mod problem;
 
+pub(crate) use given::Given;
 pub(crate) use pictures::PictureArguments;
 
 use crate::arguments::PlanArguments;
@@ -23,17 +25,23 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
     if let Some(before) = &arguments.pictures.diff {
         return diff::run(before, file, arguments);
     }
-    if file.extension().is_some_and(|extension| extension == "gguf") {
-        return model::run(file, arguments);
-    }
-    let input = Input::read(file)?;
-    match input.kind {
-        Kind::Problem => problem::run(&ProblemFile::read(&input)?, arguments),
-        Kind::Graphs => graphs::run(&graphs::chosen(&input, arguments)?, arguments),
-        Kind::Graph if diff::is_saved(&input.text) => Err(Failure::BadInput(format!(
-            "{0} is a saved plan; see what is in it with `orlop plan FILE --diff {0}`, where FILE is what was planned",
-            input.name
-        ))),
-        Kind::Graph => graphs::run(&[graph_file::read_own(&input)?], arguments),
+    let kind = Kind::of(file)?;
+    arguments.given.check(file.display(), &[Some(kind)])?;
+    let input = || Input::read(file, kind);
+    match kind {
+        Kind::Model => model::run(file, arguments),
+        Kind::Problem => problem::run(&ProblemFile::read(&input()?)?, arguments),
+        Kind::Graphs => graphs::run(&graphs::chosen(&input()?, arguments)?, arguments),
+        Kind::Graph => {
+            let input = input()?;
+            if diff::is_saved(&input.text) {
+                return Err(Failure::BadInput(format!(
+                    "{0} is a saved plan; see what is in it with `orlop plan FILE --diff {0}`, where FILE is what was \
+                     planned",
+                    input.name
+                )));
+            }
+            graphs::run(&[graph_file::read_own(&input)?], arguments)
+        }
     }
 }

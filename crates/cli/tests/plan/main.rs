@@ -5,6 +5,7 @@ mod bad_problems;
 mod diff;
 mod exact;
 mod graphs;
+mod options;
 mod orders;
 mod pictures;
 mod problems;

@@ -25,8 +25,20 @@ const LISTED: usize = 40;
 enum Side {
     Model,
     Problem(ProblemFile),
-    Graphs(Vec<GraphCase>),
+    Graphs(Kind, Vec<GraphCase>),
     Saved(Saved),
+}
+
+impl Side {
+    /// What is planned; a saved plan is not.
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Side::Model => Some(Kind::Model),
+            Side::Problem(_) => Some(Kind::Problem),
+            Side::Graphs(kind, _) => Some(*kind),
+            Side::Saved(_) => None,
+        }
+    }
 }
 
 /// What `--save` wrote.
@@ -41,6 +53,8 @@ enum Saved {
 /// Compares the plan of the file with that of another.
 pub(super) fn run(before: &Path, after: &Path, arguments: &PlanArguments) -> Result<(), Failure> {
     let sides = (read(before, arguments)?, read(after, arguments)?);
+    let files = format_args!("{} and {}", before.display(), after.display());
+    arguments.given.check(files, &[sides.0.kind(), sides.1.kind()])?;
     let (old, new) = match &sides {
         (Side::Saved(old), Side::Saved(new)) => saved_pictures(old, before, new, after)?,
         (Side::Saved(saved), other) => {
@@ -103,22 +117,28 @@ fn pairs<'a>(old: &'a [Picture], new: &'a [Picture]) -> Option<Vec<(&'a Picture,
 }
 
 fn read(path: &Path, arguments: &PlanArguments) -> Result<Side, Failure> {
-    if path.extension().is_some_and(|extension| extension == "gguf") {
-        return Ok(Side::Model);
-    }
-    let input = Input::read(path)?;
-    Ok(match input.kind {
-        Kind::Problem => Side::Problem(ProblemFile::read(&input)?),
-        Kind::Graphs => Side::Graphs(graphs::chosen(&input, arguments)?),
-        Kind::Graph if is_saved(&input.text) => Side::Saved(serde_json::from_str(&input.text).map_err(|_| {
-            Failure::BadInput(format!(
-                "{}: this looks like a saved plan, but parts are missing or of another kind; make it anew with \
-                 `orlop plan FILE --save`",
-                input.name
-            ))
-        })?),
-        Kind::Graph => Side::Graphs(vec![graph_file::read_own(&input)?]),
+    let kind = Kind::of(path)?;
+    let input = || Input::read(path, kind);
+    Ok(match kind {
+        Kind::Model => Side::Model,
+        Kind::Problem => Side::Problem(ProblemFile::read(&input()?)?),
+        Kind::Graphs => Side::Graphs(kind, graphs::chosen(&input()?, arguments)?),
+        Kind::Graph => graph_or_saved(&input()?)?,
     })
+}
+
+fn graph_or_saved(input: &Input) -> Result<Side, Failure> {
+    if !is_saved(&input.text) {
+        return Ok(Side::Graphs(Kind::Graph, vec![graph_file::read_own(input)?]));
+    }
+    let saved = serde_json::from_str(&input.text).map_err(|_| {
+        Failure::BadInput(format!(
+            "{}: this looks like a saved plan, but parts are missing or of another kind; make it anew with \
+             `orlop plan FILE --save`",
+            input.name
+        ))
+    })?;
+    Ok(Side::Saved(saved))
 }
 
 /// Whether JSON has what only saved plans have.
@@ -146,7 +166,7 @@ fn pictures(side: &Side, path: &Path, arguments: &PlanArguments) -> Result<Vec<P
             Ok(model_picture::pictures(&drawn, path, &model_picture::as_planned)?.into())
         }
         Side::Problem(file) => Ok(vec![problem::picture(file, &problem::best(file, arguments)?)]),
-        Side::Graphs(cases) => {
+        Side::Graphs(_, cases) => {
             let picture =
                 |case| Ok(graph_picture::picture(case, &graphs::best(case, arguments)?, &case.label));
             cases.iter().map(picture).collect()
@@ -174,7 +194,7 @@ fn opened(
         saved.clone().open(usage).map_err(|error| refused(&error))
     };
     match (other, saved) {
-        (Side::Graphs(cases), Saved::Graph(saved)) => {
+        (Side::Graphs(_, cases), Saved::Graph(saved)) => {
             let case = cases.iter().find(|case| case.usage.signature() == saved.signature).or(cases.first());
             let case = case.ok_or_else(|| refused(&"there is no graph"))?;
             Ok(vec![graph_picture::picture(case, &open(saved, &case.usage)?, &case.label)])

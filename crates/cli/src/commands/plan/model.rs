@@ -24,7 +24,9 @@ pub(super) fn draw(file: &Path, arguments: &PlanArguments) -> Result<Blueprint, 
     let machine = arguments.settings.machine()?;
     let layers = model.config().layers.len();
     let settings = arguments.settings.settings(&machine, layers, Outputs::Last)?;
-    Blueprint::propose(&model, &machine, &settings).map_err(failure)
+    let drawn = Blueprint::propose(&model, &machine, &settings).map_err(failure)?;
+    drawn.check_plans().map_err(failure)?;
+    Ok(drawn)
 }
 
 /// Says what a model would take, before anything is loaded.

@@ -35,12 +35,6 @@ struct Report {
 
 /// Plans a problem and says how that went.
 pub(crate) fn run(file: &ProblemFile, arguments: &PlanArguments) -> Result<(), Failure> {
-    if arguments.reorder {
-        return Err(Failure::BadInput(format!(
-            "{}: buffers have lifetimes but no steps that could change places; leave --reorder out",
-            file.name
-        )));
-    }
     let mut problem = file.problem.clone();
     problem.capacity = arguments.capacity;
     let clock = Clock::start(arguments.time_limit);
