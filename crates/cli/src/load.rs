@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::advice;
 use crate::commands::devices;
+use crate::commands::inspect::refused;
 use crate::default_model;
 use crate::failure::Failure;
 use crate::memory_table;
@@ -31,8 +32,7 @@ pub(crate) fn open(path: Option<&Path>) -> Result<Model, Failure> {
         None => default_model().map_err(Failure::Other)?,
     };
     Model::open(&path).map_err(|error| match error {
-        // These name the file themselves.
-        Error::File(orlop::gguf::Error::Open { .. }) => failure(error),
+        Error::File(error) => refused(&path, &error),
         error => Failure::BadInput(format!("{}: {error}; give another model (-m)", path.display())),
     })
 }

@@ -26,6 +26,7 @@ pub(crate) fn run(arguments: &InspectArguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Why a file is no model, and what to do about it.
 pub(crate) fn refused(path: &Path, error: &Error) -> Failure {
     let mut what = error.to_string();
     let mut source = error.source();
@@ -40,7 +41,11 @@ pub(crate) fn refused(path: &Path, error: &Error) -> Failure {
         Error::SplitMismatch { .. } => (true, "check that all parts are of one model"),
         Error::SplitTensors { .. } => (false, "check that all parts are of one model"),
         Error::NotGguf(_) => (false, "give a .gguf file"),
-        Error::Version(_) | Error::BigEndian { .. } => (false, "convert the model anew"),
+        Error::Version(_)
+        | Error::BigEndian { .. }
+        | Error::MissingKey(_)
+        | Error::WrongType { .. }
+        | Error::IntegerRange { .. } => (false, "convert the model anew"),
         Error::UnknownElementType { .. } => (false, "the file may be newer than this program, or damaged"),
         _ => (false, "the file is damaged or cut short, get it anew"),
     };

@@ -10,18 +10,19 @@ fn files_that_are_no_models_are_named_with_what_is_wrong() {
         fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/tests/models/fixtures/llama-dense.Q4_0.gguf"))
             .unwrap();
     let cases = [
-        (folder.file("empty.gguf", b""), "empty.gguf"),
-        (folder.file("magic.gguf", b"GGML............"), "magic.gguf"),
-        (folder.file("cut.gguf", &whole[..whole.len() - 1]), "cut.gguf"),
-        (folder.file("header.gguf", &whole[..100]), "header.gguf"),
-        ("/nowhere/at/all.gguf".to_owned(), "/nowhere/at/all.gguf"),
+        (folder.file("empty.gguf", b""), "get it anew"),
+        (folder.file("magic.gguf", b"GGML............"), "give a .gguf file"),
+        (folder.file("cut.gguf", &whole[..whole.len() - 1]), "get it anew"),
+        (folder.file("header.gguf", &whole[..100]), "get it anew"),
+        ("/nowhere/at/all.gguf".to_owned(), "); check the path"),
     ];
     for (file, expected) in &cases {
         for command in
             [&["run", "-m", file, "Hello"][..], &["plan", file], &["logits", "-m", file, "--tokens", "1"]]
         {
             let said = orlop(command).refusal(2);
-            assert!(said.contains(expected), "{said}");
+            assert!(said.starts_with(file) && said.ends_with(expected), "{said}");
+            assert_eq!(said, orlop(&["inspect", file]).refusal(2), "all commands say the same");
         }
     }
 }
