@@ -76,7 +76,7 @@ const EXAMPLES: &str = "Examples:
 
 const PLAN_HELP: &str = "Examples:
   orlop synth random.gguf --preset smollm2-135m
-  orlop plan random.gguf -c 4096
+  orlop plan -c 4096
   orlop plan random.gguf -c 8192 --budget cpu=200MiB
   printf 'id,lower,upper,size\\na,0,2,64\\nb,1,3,64\\nc,2,4,64\\n' > problem.csv
   orlop plan problem.csv --explain
@@ -91,8 +91,12 @@ pub(crate) struct PlanArguments {
     #[command(flatten)]
     pub(crate) given: Given,
     /// A model (.gguf), buffers with lifetimes (.csv with the columns id,lower,upper,size and perhaps alignment), graphs that
-    /// ggml planned (.jsonl), or a graph of our own (.json); each may be gzip-compressed.
-    pub(crate) file: PathBuf,
+    /// ggml planned (.jsonl), or a graph of our own (.json); each but a model may be gzip-compressed. Without it: the
+    /// default model.
+    pub(crate) file: Option<PathBuf>,
+    /// A model, as other commands take it.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    pub(crate) model: Option<PathBuf>,
     /// Print JSON: one object for a .csv, one line a graph for graphs.
     #[arg(long)]
     pub(crate) json: bool,
@@ -139,6 +143,7 @@ impl PlanArguments {
 }
 
 const INSPECT_HELP: &str = "Examples:
+  orlop inspect
   orlop synth random.gguf --preset smollm2-135m
   orlop inspect random.gguf
   orlop inspect random.gguf --tensors
@@ -149,8 +154,11 @@ Exit status: 0 read; 2 arguments or file make no sense; 1 anything else.";
 #[derive(Debug, Args)]
 #[command(after_help = INSPECT_HELP)]
 pub(crate) struct InspectArguments {
-    /// A model (.gguf); of a split one, any part.
-    pub(crate) file: PathBuf,
+    /// A model (.gguf); of a split one, any part. Without it: the default model.
+    pub(crate) file: Option<PathBuf>,
+    /// The same, as other commands take it.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    pub(crate) model: Option<PathBuf>,
     /// Print one JSON object: `version`, `metadata`, and `tensors` with each tensor.
     #[arg(long)]
     pub(crate) json: bool,

@@ -25,12 +25,17 @@ pub(crate) struct Loaded {
     pub(crate) took: Duration,
 }
 
+/// The file of the model that was asked for, or of the default one.
+pub(crate) fn model_file(path: Option<&Path>) -> Result<PathBuf, Failure> {
+    match path {
+        Some(path) => Ok(path.to_owned()),
+        None => default_model().map_err(Failure::Other),
+    }
+}
+
 /// Opens the model that was asked for, or the default one.
 pub(crate) fn open(path: Option<&Path>) -> Result<Model, Failure> {
-    let path = match path {
-        Some(path) => path.to_owned(),
-        None => default_model().map_err(Failure::Other)?,
-    };
+    let path = model_file(path)?;
     Model::open(&path).map_err(|error| match error {
         Error::File(error) => refused(&path, &error),
         error => Failure::BadInput(format!("{}: {error}; give another model (-m)", path.display())),

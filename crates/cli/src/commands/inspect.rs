@@ -10,16 +10,18 @@ use orlop::gguf::{Error, Model};
 
 use crate::arguments::InspectArguments;
 use crate::failure::Failure;
+use crate::load::model_file;
 use crate::printer::Printer;
 
 /// Says what is in a model file.
 pub(crate) fn run(arguments: &InspectArguments) -> Result<(), Failure> {
-    let model = Model::open(&arguments.file).map_err(|error| refused(&arguments.file, &error))?;
+    let file = model_file(arguments.file.as_deref().or(arguments.model.as_deref()))?;
+    let model = Model::open(&file).map_err(|error| refused(&file, &error))?;
     let mut printer = Printer::new();
     if arguments.json {
         return printer.json(&json::Report { model: &model, full: arguments.full });
     }
-    printer.line(text::Summary { path: &arguments.file, model: &model, full: arguments.full })?;
+    printer.line(text::Summary { path: &file, model: &model, full: arguments.full })?;
     if arguments.tensors {
         printer.line(text::Listing(&model))?;
     }

@@ -17,15 +17,19 @@ use crate::arguments::PlanArguments;
 use crate::failure::Failure;
 use crate::graph_file;
 use crate::input::{Input, Kind};
+use crate::load::model_file;
 use crate::problem_file::ProblemFile;
 
 /// Plans a file.
 pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
-    let file = &arguments.file;
+    let (file, kind) = match &arguments.file {
+        Some(file) => (file.clone(), Kind::of(file)?),
+        None => (model_file(arguments.model.as_deref())?, Kind::Model),
+    };
+    let file = file.as_path();
     if let Some(before) = &arguments.pictures.diff {
-        return diff::run(before, file, arguments);
+        return diff::run((before, Kind::of(before)?), (file, kind), arguments);
     }
-    let kind = Kind::of(file)?;
     arguments.given.check(file.display(), &[Some(kind)])?;
     let input = || Input::read(file, kind);
     match kind {

@@ -33,7 +33,7 @@ fn a_missing_part_is_named() {
 }
 
 #[test]
-fn no_file_is_no_sense() {
-    orlop(&["inspect"]).refusal(2);
+fn two_files_are_no_sense() {
+    orlop(&["inspect", "a.gguf", "-m", "b.gguf"]).refusal(2);
     assert!(orlop(&["inspect", "--help"]).result().contains("--tensors"));
 }

@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use crate::with_model::{ids, json, orlop, prompts};
+use crate::with_model::{default_model, ids, json, orlop, prompts};
 
 #[test]
 fn the_capital_of_france_is_paris() {
@@ -99,6 +99,16 @@ fn the_largest_logits_are_listed_on_demand() {
     assert_eq!(rows.len(), 5);
     assert_eq!(rows[4][0][0], 7042);
     assert_eq!(rows[4].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn without_a_file_the_default_model_is_planned_and_inspected() {
+    let model = default_model();
+    for command in [&["plan", "--json", "-c", "64", "--budget", "cpu=1GiB"][..], &["inspect", "--json"]] {
+        let found = orlop(command).result();
+        assert_eq!(found, orlop(&[command, &[&model]].concat()).result());
+        assert_eq!(found, orlop(&[command, &["-m", &model]].concat()).result());
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn arguments_that_make_no_sense_are_answered_with_one_sentence() {
     let file = fixture("small.csv");
     for arguments in [
         &[][..],
-        &["plan"],
+        &["plan", &file, "-m", &file],
         &["plan", &file, "--no-such-option"],
         &["plan", &file, "--capacity", "much"],
         &["plan", &file, "--capacity", "-1"],

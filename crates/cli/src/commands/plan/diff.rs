@@ -51,8 +51,12 @@ enum Saved {
 }
 
 /// Compares the plan of the file with that of another.
-pub(super) fn run(before: &Path, after: &Path, arguments: &PlanArguments) -> Result<(), Failure> {
-    let sides = (read(before, arguments)?, read(after, arguments)?);
+pub(super) fn run(
+    (before, old): (&Path, Kind),
+    (after, new): (&Path, Kind),
+    arguments: &PlanArguments,
+) -> Result<(), Failure> {
+    let sides = (read(before, old, arguments)?, read(after, new, arguments)?);
     let files = format_args!("{} and {}", before.display(), after.display());
     arguments.given.check(files, &[sides.0.kind(), sides.1.kind()])?;
     let (old, new) = match &sides {
@@ -116,8 +120,7 @@ fn pairs<'a>(old: &'a [Picture], new: &'a [Picture]) -> Option<Vec<(&'a Picture,
     }
 }
 
-fn read(path: &Path, arguments: &PlanArguments) -> Result<Side, Failure> {
-    let kind = Kind::of(path)?;
+fn read(path: &Path, kind: Kind, arguments: &PlanArguments) -> Result<Side, Failure> {
     let input = || Input::read(path, kind);
     Ok(match kind {
         Kind::Model => Side::Model,
