@@ -53,15 +53,16 @@ pub(crate) struct RunArguments {
     /// Take the prompt for a message, and answer it as in a chat.
     #[arg(long)]
     chat: bool,
-    /// What the model is told to be in a chat.
+    /// What the model is told to be in a chat; a prompt is then a message, as with --chat.
     #[arg(long, value_name = "TEXT", visible_alias = "system-prompt")]
     system: Option<String>,
     #[command(flatten)]
     sampling: SamplingArguments,
-    /// Take special tokens in the prompt for text.
-    #[arg(long)]
+    /// Take special tokens in the prompt for text; not in a chat.
+    #[arg(long, conflicts_with_all = ["chat", "system"])]
     no_special: bool,
-    /// Write what each device did when, and what its memory held, in the format of Chrome's trace viewer.
+    /// Write what each device did when, and what its memory held, in the format of Chrome's trace viewer;
+    /// of a single prompt.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Print one JSON object: `prompt_tokens`, `tokens`, `text`, `timings`, `memory`.
@@ -125,7 +126,7 @@ impl RunArguments {
 
     /// The prompt's tokens.
     fn tokens(&self, prompt: String, model: &Model, tokenizer: &Tokenizer) -> Vec<u32> {
-        if !self.chat {
+        if !self.chat && self.system.is_none() {
             let special = if self.no_special { Special::AsText } else { Special::Parse };
             return tokenizer.prompt(&prompt, special);
         }
@@ -152,7 +153,11 @@ struct Answer {
 
 /// Goes on from a prompt, or has a chat.
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
-    let Some(prompt) = prompt(arguments)? else { return crate::chat::run(arguments) };
+    let Some(prompt) = prompt(arguments)? else {
+        refuse_in_chat("--trace", arguments.trace.is_some())?;
+        refuse_in_chat("--no-special", arguments.no_special)?;
+        return crate::chat::run(arguments);
+    };
     let trace = arguments.trace.as_deref().map(Trace::begin).transpose()?;
     let mut loaded = load(&arguments.model, Outputs::Last)?;
     if trace.is_some() {
@@ -218,6 +223,16 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         note(format_args!("{summary}"));
     }
     Ok(())
+}
+
+/// Options of a single prompt.
+fn refuse_in_chat(option: &str, given: bool) -> Result<(), Failure> {
+    match given {
+        true => Err(Failure::BadInput(format!(
+            "{option} is for a single prompt, not for a chat; write one behind `orlop run`"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// The prompt; `None` where somebody sits at a terminal who may be asked for one.

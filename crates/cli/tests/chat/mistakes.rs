@@ -76,7 +76,28 @@ fn without_a_template_that_works_a_chat_has_a_plain_form() {
 fn a_message_for_the_model_alone_goes_through_its_template() {
     let run = json(&["run", "--chat", "--json", "-n", "1", "--system", "Be brief.", "Say yes."]);
     let text = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay yes.<|im_end|>\n<|im_start|>assistant\n";
-    assert_eq!(run["prompt_tokens"], json(&["tokenize", "--json", text])["tokens"]);
+    let tokens = &json(&["tokenize", "--json", text])["tokens"];
+    assert_eq!(run["prompt_tokens"], *tokens);
+    let run = json(&["run", "--json", "-n", "1", "--system", "Be brief.", "Say yes."]);
+    assert_eq!(run["prompt_tokens"], *tokens, "--system makes a prompt a message");
+}
+
+#[test]
+fn options_of_a_single_prompt_are_refused_in_a_chat() {
+    let folder = Folder::new();
+    let trace = folder.path("trace.json");
+    for option in [&["--trace", &trace][..], &["--no-special"]] {
+        let mut chat = command();
+        chat.arg("run").args(option);
+        let (status, said) = Terminal::start(&mut chat).end();
+        assert_eq!(status, Some(2), "{said}");
+        assert!(said.contains(&format!("{} is for a single prompt, not for a chat", option[0])), "{said}");
+    }
+    assert!(folder.files().is_empty());
+    for option in [&["--chat"][..], &["--system", "Be brief."]] {
+        let said = orlop(&[&["run", "--no-special", "Say yes."], option].concat()).refusal(2);
+        assert!(said.contains("--no-special") && said.contains(option[0]), "{said}");
+    }
 }
 
 #[test]
