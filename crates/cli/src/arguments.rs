@@ -1,7 +1,7 @@
 //! What may be written behind `orlop`.
 
 use std::ffi::OsString;
-use std::io::stdout;
+use std::io::{IsTerminal, stderr, stdout};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -185,13 +185,21 @@ pub(crate) fn parse() -> Result<Option<Command>, Failure> {
         Ok(arguments) => Ok(Some(arguments.command)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                let text = error.render();
-                let text = if may_colour(&stdout()) { text.ansi().to_string() } else { text.to_string() };
-                Printer::new().line(text.trim_end()).map(|()| None)
+                Printer::new().line(rendered(&error, &stdout())).map(|()| None)
+            }
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                Err(Failure::NoCommand(rendered(&error, &stderr())))
             }
             _ => Err(Failure::BadInput(one_sentence(&error.to_string()))),
         },
     }
+}
+
+/// What the argument parser says, for a stream.
+fn rendered(error: &clap::Error, stream: &impl IsTerminal) -> String {
+    let text = error.render();
+    let text = if may_colour(stream) { text.ansi().to_string() } else { text.to_string() };
+    text.trim_end().to_owned()
 }
 
 /// Options of several letters behind one dash, as llama.cpp's users write them.

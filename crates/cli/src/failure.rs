@@ -9,6 +9,8 @@ use std::process::ExitCode;
 pub(crate) enum Failure {
     /// Arguments or files that make no sense: status 2.
     BadInput(String),
+    /// Nothing to do was named; this is the help: status 2.
+    NoCommand(String),
     /// Nothing was found within the limits given, though something may exist: status 3.
     OverLimits(String),
     /// Nothing can exist within the limits given: status 4.
@@ -49,6 +51,11 @@ impl Failure {
             Failure::OverLimits(sentence) => (3, sentence),
             Failure::Impossible(sentence) => (4, sentence),
             Failure::Other(error) => (1, format!("{error:#}")),
+            Failure::NoCommand(help) => {
+                // As below.
+                let _ = writeln!(io::stderr(), "{help}");
+                return ExitCode::from(2);
+            }
             Failure::NobodyListens => return ExitCode::SUCCESS,
         };
         // A file or a tensor may have a name of several lines; the sentence stays one line all the same.

@@ -17,8 +17,7 @@ fn help_and_version_are_results() {
 fn arguments_that_make_no_sense_are_answered_with_one_sentence() {
     let file = fixture("small.csv");
     for arguments in [
-        &[][..],
-        &["plan", &file, "-m", &file],
+        &["plan", &file, "-m", &file][..],
         &["plan", &file, "--no-such-option"],
         &["plan", &file, "--capacity", "much"],
         &["plan", &file, "--capacity", "-1"],
@@ -29,6 +28,13 @@ fn arguments_that_make_no_sense_are_answered_with_one_sentence() {
     ] {
         orlop(arguments).refusal(2);
     }
+}
+
+#[test]
+fn without_a_command_there_is_help() {
+    let run = orlop(&[]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+    assert_eq!(run.stderr, orlop(&["-h"]).result());
 }
 
 #[test]
