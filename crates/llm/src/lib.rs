@@ -1,4 +1,36 @@
 //! Language models from GGUF files, on the devices at hand.
+//!
+//! A [`Model`] is a file that is understood, a [`Blueprint`] says where everything goes and what it takes before anything
+//! is allocated, an [`Engine`] runs it. [`generate`] feeds a prompt and samples; [`Chat`] keeps what was said and seen.
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//!
+//! use orlop_cpu::{CpuDevice, Pool};
+//! use orlop_llm::{
+//!     Blueprint, Engine, Model, Sampler, SamplingOptions, Settings, Special, TextStream, Tokenizer, generate,
+//! };
+//! use orlop_sched::Machine;
+//!
+//! let model = Model::open("model.gguf")?;
+//! let tokenizer = Tokenizer::from_metadata(model.file().metadata())?;
+//! let pool = Pool::for_machine()?;
+//! let settings = Settings { threads: pool.threads(), ..Settings::default() };
+//! let machine = Machine::new(vec![CpuDevice::new(pool) as _])?;
+//! let blueprint = Blueprint::draw(&model, &machine, &settings)?;
+//! println!("{} bytes", blueprint.forecast()?.devices[0].total());
+//!
+//! let mut engine = Engine::load(blueprint, &mut |_, _| ())?;
+//! let mut sampler = Sampler::new(SamplingOptions::default(), 42);
+//! let prompt = tokenizer.prompt("Once upon a time", Special::Parse);
+//! let mut text = TextStream::new();
+//! generate(&mut engine, &tokenizer, &mut sampler, &prompt, Some(32), &mut |token| {
+//!     print!("{}", text.push(tokenizer.decode(token)));
+//!     ControlFlow::Continue(())
+//! })?;
+//! println!("{}", text.finish());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod arch;
 mod blueprint;

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use orlop::cpu::{CpuDevice, Pool};
 use orlop::llm::{
-    Blueprint, Engine, Model, Sampler, SamplingOptions, Settings, Special, Tokenizer, generate,
+    Blueprint, Engine, Model, Sampler, SamplingOptions, Settings, Special, TextStream, Tokenizer, generate,
 };
 use orlop::sched::Machine;
 
@@ -18,8 +18,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tokenizer = Tokenizer::from_metadata(model.file().metadata())?;
 
     // Everything is planned before anything is loaded.
-    let threads = 2;
-    let machine = Machine::new(vec![CpuDevice::new(Pool::new(threads)?) as _])?;
+    let pool = Pool::for_machine()?;
+    let threads = pool.threads();
+    let machine = Machine::new(vec![CpuDevice::new(pool) as _])?;
     let settings = Settings { context: Some(2048), threads, ..Settings::default() };
     let blueprint = Blueprint::draw(&model, &machine, &settings)?;
     println!("{:?}", blueprint.forecast()?);
@@ -27,11 +28,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut engine = Engine::load(blueprint, &mut |_, _| ())?;
     let mut sampler = Sampler::new(SamplingOptions::greedy(), 0);
     let prompt = tokenizer.prompt(&prompt, Special::Parse);
+    // A character may take several tokens, and is printed when it is whole.
+    let mut text = TextStream::new();
     generate(&mut engine, &tokenizer, &mut sampler, &prompt, Some(32), &mut |token| {
-        print!("{}", String::from_utf8_lossy(tokenizer.decode(token)));
-        let _ = std::io::stdout().flush();
+        if !tokenizer.is_end(token) {
+            print!("{}", text.push(tokenizer.decode(token)));
+            let _ = std::io::stdout().flush();
+        }
         ControlFlow::Continue(())
     })?;
-    println!();
+    println!("{}", text.finish());
     Ok(())
 }
