@@ -77,12 +77,13 @@ const EXAMPLES: &str = "Examples:
 const PLAN_HELP: &str = "Examples:
   orlop synth random.gguf --preset smollm2-135m
   orlop plan -c 4096
-  orlop plan random.gguf -c 8192 --budget cpu=200MiB
+  orlop plan random.gguf -c 8192 --budget cpu=400MiB
   printf 'id,lower,upper,size\\na,0,2,64\\nb,1,3,64\\nc,2,4,64\\n' > problem.csv
   orlop plan problem.csv --explain
 
 Exit status: 0 planned; 2 arguments or input make no sense; 3 not within the \
-    capacity, though a plan may exist; 4 no plan can exist within the capacity; 1 anything else.";
+    capacity, though a plan may exist, or, of a model, not within the memory there is; 4 no plan can exist within the \
+    capacity; 1 anything else.";
 
 /// What to plan, and how.
 #[derive(Debug, Args)]
@@ -122,7 +123,7 @@ pub(crate) struct PlanArguments {
     /// order takes beside it. With --output, graphs get their order, too. Models are ordered so anyway.
     #[arg(long)]
     pub(crate) reorder: bool,
-    /// Write the plan, with the signature of what it is a plan of, as JSON. For one problem or one graph.
+    /// Write the plan, with the signature of what it is a plan of, as JSON: for a model, one problem or one graph.
     #[arg(long, value_name = "PLAN")]
     pub(crate) save: Option<PathBuf>,
     /// Say what is in memory where most is.

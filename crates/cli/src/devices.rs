@@ -15,35 +15,34 @@ use crate::model_arguments::bad;
 pub(crate) fn all(threads: usize, repack: bool) -> Result<Vec<Arc<dyn Device>>, Failure> {
     let mut devices = vec![cpu(threads, repack)?];
     devices.extend(cards(repack).unwrap_or_default());
-    devices.extend(gpus(None));
+    devices.extend(gpus(None).unwrap_or_default());
     Ok(devices)
 }
+
+/// Devices of one family, or why there are none.
+type Found = Result<Vec<Arc<dyn Device>>, String>;
 
 /// The adapters that there are drivers for, or those with these names; one that cannot be opened is left out, as it
 /// could not be used either. Those that compute in software are there if they are named, or if there are no others.
 #[cfg(feature = "wgpu")]
-fn gpus(names: Option<&[String]>) -> Vec<Arc<dyn Device>> {
+fn gpus(names: Option<&[String]>) -> Found {
     use orlop::wgpu::{WgpuDevice, WgpuOptions, adapters};
-    // Drivers are not woken for nothing.
-    if names.is_some_and(|names| !names.iter().any(|name| name.starts_with("wgpu"))) {
-        return Vec::new();
-    }
     let name = |number: usize| if number == 0 { "wgpu".to_owned() } else { format!("wgpu{number}") };
     let open = |(number, adapter)| -> Option<Arc<dyn Device>> {
         let name = Some(name(number)).filter(|name| names.is_none_or(|names| names.contains(name)))?;
         Some(WgpuDevice::with_options(adapter, &WgpuOptions { name, ..WgpuOptions::default() }).ok()?)
     };
-    adapters(names.is_some()).iter().enumerate().filter_map(open).collect()
+    Ok(adapters(names.is_some()).iter().enumerate().filter_map(open).collect())
 }
 
 #[cfg(not(feature = "wgpu"))]
-fn gpus(_: Option<&[String]>) -> Vec<Arc<dyn Device>> {
-    Vec::new()
+fn gpus(_: Option<&[String]>) -> Found {
+    Err(left_out("wgpu"))
 }
 
 /// The cards of this machine, or why there are none.
 #[cfg(feature = "cuda")]
-fn cards(repack: bool) -> Result<Vec<Arc<dyn Device>>, String> {
+fn cards(repack: bool) -> Found {
     let options = orlop::cuda::CudaOptions {
         cache: crate::default_model::cache_folder().ok().map(|folder| folder.join("kernels")),
         libraries: vec!["/usr/local/cuda/lib64".into()],
@@ -54,26 +53,37 @@ fn cards(repack: bool) -> Result<Vec<Arc<dyn Device>>, String> {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cards(_: bool) -> Result<Vec<Arc<dyn Device>>, String> {
-    Err("this orlop was built without the feature `cuda`".to_owned())
+fn cards(_: bool) -> Found {
+    Err(left_out("cuda"))
+}
+
+#[cfg(not(all(feature = "wgpu", feature = "cuda")))]
+fn left_out(feature: &str) -> String {
+    format!("this orlop was built without the feature `{feature}`")
 }
 
 /// The devices with these names, in this order.
 pub(crate) fn machine(names: &[String], threads: usize, repack: bool) -> Result<Machine, Failure> {
     let mut known = vec![cpu(threads, repack)?];
-    known.extend(gpus(Some(names)));
-    let mut missing = String::new();
-    // Looking for cards takes a while, and memory on each.
-    if names.iter().any(|name| name.starts_with("cuda")) {
-        match cards(repack) {
-            Ok(cards) => known.extend(cards),
-            Err(reason) => missing = format!(" (no cuda: {reason})"),
+    let mut missing: Vec<(&str, String)> = Vec::new();
+    // Looking for devices takes a while, and wakes drivers.
+    let mut look = |family: &'static str, found: &dyn Fn() -> Found| {
+        if names.iter().any(|name| name.starts_with(family)) {
+            match found() {
+                Ok(devices) => known.extend(devices),
+                Err(reason) => missing.push((family, reason)),
+            }
         }
-    }
+    };
+    look("wgpu", &|| gpus(Some(names)));
+    look("cuda", &|| cards(repack));
     let find = |name: &String| {
         known.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
+            let reason = missing.iter().find(|(family, _)| name.starts_with(family));
+            let reason = reason.map(|(family, reason)| format!(" (no {family}: {reason})"));
             Failure::BadInput(format!(
-                "there is no device `{name}`{missing}; `orlop devices` lists those there are"
+                "there is no device `{name}`{}; `orlop devices` lists those there are",
+                reason.unwrap_or_default()
             ))
         })
     };

@@ -42,7 +42,7 @@ pub(crate) struct SettingArguments {
     #[arg(long = "ubatch-size", visible_alias = "ub", value_name = "N", default_value_t = 512)]
     pub(crate) ubatch: u64,
     /// Threads; without it, as many as there are physical cores.
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<usize>,
     /// Devices, most preferred first.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cpu")]
@@ -107,7 +107,7 @@ pub(crate) enum PrecisionChoice {
 
 impl SettingArguments {
     pub(crate) fn threads(&self) -> usize {
-        self.threads.unwrap_or_else(devices::physical_cores).max(1)
+        self.threads.unwrap_or_else(devices::physical_cores)
     }
 
     /// The devices that were asked for.
@@ -162,6 +162,12 @@ impl SettingArguments {
             ..Settings::default()
         })
     }
+}
+
+/// A number of threads.
+pub(crate) fn parse_threads(text: &str) -> Result<usize, String> {
+    let threads = text.parse::<usize>().ok().filter(|threads| *threads > 0);
+    threads.ok_or_else(|| "give a number of threads from 1".to_owned())
 }
 
 fn parse_budget(text: &str) -> Result<(String, u64), String> {

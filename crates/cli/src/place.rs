@@ -52,11 +52,16 @@ impl FromStr for What {
                 let unknown = || format!("`{text}` is no part of a model; {HOW}");
                 let range = text.strip_prefix("layers:").ok_or_else(unknown)?;
                 let (range, step) = match range.split_once('/') {
-                    Some((range, step)) => (range, number(step)?.max(1)),
+                    Some((_, "0")) => return Err(format!("`{text}` goes on by no layer at all; {HOW}")),
+                    Some((range, step)) => (range, number(step)?),
                     None => (range, 1),
                 };
                 let (start, end) = range.split_once("..").ok_or_else(unknown)?;
-                Ok(What::Layers(Some(number(start)?..number(end)?), step))
+                let range = number(start)?..number(end)?;
+                if range.is_empty() {
+                    return Err(format!("`{text}` has no layer in it; {HOW}"));
+                }
+                Ok(What::Layers(Some(range), step))
             }
         }
     }
@@ -70,6 +75,12 @@ impl Places {
         for (what, device) in &self.0 {
             let device = machine.find(device).map_err(bad)?;
             match what {
+                What::Layers(Some(range), _) if range.end > layers => {
+                    return Err(Failure::BadInput(format!(
+                        "--place speaks of the layers {}..{}, and the model has {layers}; give a range up to {layers}",
+                        range.start, range.end
+                    )));
+                }
                 What::Layers(range, step) => {
                     layout = layout.with_layers(range.clone().unwrap_or(0..layers), *step, device);
                 }

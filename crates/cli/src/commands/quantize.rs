@@ -10,6 +10,7 @@ use orlop::llm::{Error, FileType, Quantization, Spread, quantize};
 use crate::commands::inspect::refused;
 use crate::failure::Failure;
 use crate::load::bar;
+use crate::model_arguments::parse_threads;
 use crate::printer::Printer;
 
 const EXAMPLES: &str = "Examples:
@@ -35,7 +36,7 @@ pub(crate) struct QuantizeArguments {
     #[arg(long)]
     pure: bool,
     /// Threads; without it, as many as there are.
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = parse_threads)]
     threads: Option<usize>,
 }
 

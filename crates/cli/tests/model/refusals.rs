@@ -37,6 +37,15 @@ fn a_model_without_a_vocabulary_still_gives_logits() {
 }
 
 #[test]
+fn a_device_that_was_left_out_of_the_build_is_named_with_its_feature() {
+    for (family, is_built_in) in [("wgpu", cfg!(feature = "wgpu")), ("cuda", cfg!(feature = "cuda"))] {
+        let said = orlop(&["run", "--device", &format!("{family}7"), "Hello"]).refusal(2);
+        assert!(said.contains(&format!("no device `{family}7`")), "{said}");
+        assert_eq!(said.contains(&format!("without the feature `{family}`")), !is_built_in, "{said}");
+    }
+}
+
+#[test]
 fn prompts_that_do_not_fit_are_refused() {
     let said = orlop(&["run", "-c", "4", "-n", "1", "one two three four five six seven"]).refusal(3);
     assert!(said.contains("context of 4") && said.contains("-c"), "{said}");
@@ -46,12 +55,17 @@ fn prompts_that_do_not_fit_are_refused() {
 
 #[test]
 fn arguments_that_make_no_sense_are_refused() {
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["run", "--device", "abacus", "Hello"], "abacus"),
         (&["run", "--budget", "abacus=1G", "Hello"], "abacus"),
         (&["run", "--budget", "cpu=much", "Hello"], "bytes"),
         (&["run", "--place", "layers:0..2=abacus", "Hello"], "abacus"),
         (&["run", "--place", "wings=cpu", "Hello"], "wings"),
+        (&["run", "--place", "layers:0..99=cpu", "Hello"], "0..99, and the model has 30"),
+        (&["run", "--place", "layers:5..5=cpu", "Hello"], "layers:5..5"),
+        (&["run", "--place", "layers:0..4/0=cpu", "Hello"], "layers:0..4/0"),
+        (&["run", "-t", "0", "Hello"], "threads from 1"),
+        (&["quantize", "a.gguf", "b.gguf", "Q8_0", "-t", "0"], "threads from 1"),
         (&["run", "-ctk", "q1", "Hello"], "q1"),
         (&["logits", "--tokens", "1,99999999"], "99999999"),
     ];

@@ -32,6 +32,16 @@ fn options_that_say_nothing_about_a_file_are_refused_by_name() {
 }
 
 #[test]
+fn a_model_is_known_by_its_name_in_capitals() {
+    let folder = Folder::new();
+    let model = folder.file("MODEL.GGUF", std::fs::read(MODEL).expect("a fixture"));
+    let json = ["--json", "-c", "16", "--budget", "cpu=1GiB"];
+    let found = orlop(&[&["plan", &model], &json[..]].concat()).result();
+    assert_eq!(found, orlop(&[&["plan", MODEL], &json[..]].concat()).result());
+    orlop(&["plan", "--diff", &model, &model, "-c", "16"]).result();
+}
+
+#[test]
 fn a_comparison_takes_the_options_of_either_side() {
     let folder = Folder::new();
     let (small, saved) = (fixture("small.csv"), folder.path("saved.json"));
