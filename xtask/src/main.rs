@@ -50,7 +50,7 @@ enum Task {
     },
     /// Run a model under llama.cpp with and without Orlop's allocator in the place of ggml's, and compare.
     TestGgml {
-        /// Holds `smollm2`; without it `../shared/reference`, and if that is not there, a few prompts.
+        /// Holds `smollm2`, as that of `reference`; without it, a few prompts have to do.
         folder: Option<PathBuf>,
         /// Jobs of the build of llama.cpp; without it, as many as there are threads.
         #[arg(long, value_name = "N")]

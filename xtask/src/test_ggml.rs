@@ -24,7 +24,7 @@ const SOURCES: [(&str, &str); 3] = [
 
 const BATCHES: [u32; 3] = [1, 512, 2048];
 
-/// Tokens of "Once upon a time" and of "The capital of France is", for machines without references.
+/// Tokens of "Once upon a time" and of "The capital of France is", where no references are given.
 const FEW: [&[u32]; 2] = [&[6403, 1980, 253, 655], &[504, 3575, 282, 4649, 314]];
 
 /// Builds both, and compares tokens, sizes and times.
@@ -71,13 +71,11 @@ fn libraries(release: &Path) -> Result<OsString> {
 
 /// A line for each prompt, as `tokens` reads them.
 fn prompts(folder: Option<PathBuf>) -> Result<String> {
-    let is_given = folder.is_some();
-    let folder = folder.unwrap_or_else(|| cargo::workspace().join("../shared/reference"));
-    let path = folder.join("smollm2").join("llama.cpp.jsonl");
-    if is_given || path.exists() {
+    if let Some(folder) = folder {
+        let path = folder.join("smollm2").join("llama.cpp.jsonl");
         return fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()));
     }
-    say("there are no references, so a few prompts have to do");
+    say("no folder with references was given, so a few prompts have to do");
     let lines = FEW.map(|tokens| json!({ "tokens": tokens, "greedy": vec![0; 48] }).to_string());
     Ok(lines.join("\n") + "\n")
 }
@@ -241,5 +239,12 @@ mod tests {
                    orlop: graph 2 of 9 nodes: CPU 20 bytes, by ggml's own plan 31\n\
                    orlop: graph 3 of 9 nodes: CPU 20 bytes, by ggml's own plan 30";
         assert_eq!(replayed(log), 36.0);
+    }
+
+    #[test]
+    fn without_a_folder_a_few_prompts_do_and_a_folder_without_references_is_named() {
+        assert!(prompts(None).is_ok_and(|lines| lines.lines().count() == FEW.len()));
+        let refused = prompts(Some("no/such/folder".into())).map_err(|error| error.to_string());
+        assert!(refused.is_err_and(|said| said.contains("no/such/folder")));
     }
 }
