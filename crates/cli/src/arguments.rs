@@ -77,13 +77,13 @@ const EXAMPLES: &str = "Examples:
 const PLAN_HELP: &str = "Examples:
   orlop synth random.gguf --preset smollm2-135m
   orlop plan -c 4096
-  orlop plan random.gguf -c 8192 --budget cpu=400MiB
+  orlop plan random.gguf -c 8192 --budget cpu=200MiB
   printf 'id,lower,upper,size\\na,0,2,64\\nb,1,3,64\\nc,2,4,64\\n' > problem.csv
   orlop plan problem.csv --explain
 
 Exit status: 0 planned; 2 arguments or input make no sense; 3 not within the \
-    capacity, though a plan may exist, or, of a model, not within the memory there is; 4 no plan can exist within the \
-    capacity; 1 anything else.";
+    capacity, though a plan may exist; 4 no plan can exist within the capacity; 1 anything else. \
+    Of a model it is said whether it fits.";
 
 /// What to plan, and how.
 #[derive(Debug, Args)]

@@ -132,7 +132,7 @@ fn what_does_not_fit_comes_with_flags_that_do() {
     let said = orlop(&["run", "--budget", "cpu=20MB", "Hi"]).refusal(3);
     assert!(said.contains("not even a context of 1 fits"), "{said}");
     let said = orlop(&["plan", &default_model(), "-c", "8192", "--budget", "cpu=200MB"]);
-    assert!(said.status == Some(3) && said.stdout.contains("does not fit; -c "), "{said:?}");
+    assert!(said.stdout.contains("does not fit; -c "), "{said:?}");
 }
 
 #[test]

@@ -47,16 +47,12 @@ fn what_does_not_fit_is_said_with_the_largest_context_that_does() {
     let plan = json(&["plan", &model, "--json", "-c", "512"]);
     let total = shares(&plan)[0][4];
     let budget = format!("cpu={}", total - 1);
-    let over = orlop(&["plan", &model, "--json", "-c", "512", "--budget", &budget]);
-    assert_eq!(over.status, Some(3), "as a run: {over:?}");
-    let planned = over.sentence();
-    let over: Value = serde_json::from_str(&over.stdout).unwrap();
+    let over = json(&["plan", &model, "--json", "-c", "512", "--budget", &budget]);
     assert_eq!(over["fits"], false);
     let largest = over["largest_context"].as_u64().unwrap();
     assert!(largest < 512, "{largest}");
     let said = orlop(&["run", "-m", &model, "-c", "512", "--budget", &budget, "Hello"]).refusal(3);
     assert!(said.contains(&format!("-c {largest}")), "{said}");
-    assert_eq!(planned, said);
     let fits = json(&[
         "run",
         "-m",

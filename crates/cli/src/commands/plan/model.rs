@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use orlop::alloc::StepOrder;
-use orlop::llm::{Blueprint, Error, Forecast, Outputs};
+use orlop::llm::{Blueprint, Forecast, Outputs};
 use orlop::sched::Planned;
 
 use crate::advice;
@@ -64,20 +64,7 @@ pub(super) fn run(file: &Path, arguments: &PlanArguments) -> Result<(), Failure>
         let (graph, planned) = drawn.planned_batch().map_err(failure)?;
         explain(&mut printer, &drawn, &graph, &planned)?;
     }
-    refuse_shortage(&drawn, &forecast, largest)
-}
-
-/// Ends as a run would where something does not fit.
-fn refuse_shortage(drawn: &Blueprint, forecast: &Forecast, largest: Option<u64>) -> Result<(), Failure> {
-    let Some(short) = forecast.devices.iter().find(|share| !share.fits()) else { return Ok(()) };
-    Err(failure(Error::DoesNotFit {
-        context: forecast.context,
-        device: short.name.clone(),
-        needed: short.total(),
-        available: short.free.unwrap_or(0),
-        largest,
-        divided: drawn.most_layers().map_err(failure)?,
-    }))
+    Ok(())
 }
 
 fn print(
