@@ -44,7 +44,8 @@ fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0")
 }
 
-fn succeeds(program: &str, words: &[&str]) -> bool {
+/// Runs a program, and tells whether it says that it did what it should.
+pub(crate) fn succeeds(program: &str, words: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(words).env("DEBIAN_FRONTEND", "noninteractive");
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
