@@ -438,7 +438,7 @@ extern "C" fn buffer_get_alignment(of: *mut Buffer) -> usize {
     buffer(of).kind.map_or(8, |kind| kind.alignment)
 }
 
-extern "C" fn buffer_get_alloc_size(of: *mut Buffer, tensor: *const Tensor) -> usize {
+pub(crate) extern "C" fn buffer_get_alloc_size(of: *mut Buffer, tensor: *const Tensor) -> usize {
     buffer(of).kind.map_or(nbytes(tensor), |kind| buft_get_alloc_size(kind.as_ptr(), tensor))
 }
 

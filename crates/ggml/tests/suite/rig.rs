@@ -67,8 +67,8 @@ impl Rig {
         host::build_forward_expand(self.graph, tensor);
     }
 
-    /// Runs the graph in spirit: every tensor's bytes get its own mark when it is computed, and have to have it still
-    /// when they are read.
+    /// Runs the graph in spirit: every tensor's bytes get its own mark when it is given or computed, and have to have it
+    /// still when they are read. What an op writes beyond its result must not lie on what it reads.
     pub(crate) fn run(&self) {
         let nodes = host::nodes(self.graph);
         let root = |tensor: *mut Tensor| {
@@ -76,43 +76,50 @@ impl Rig {
             if root.is_null() { tensor } else { root }
         };
         let mut marks: HashMap<*mut Tensor, u32> = HashMap::new();
-        let mut write = |tensor: *mut Tensor| {
-            let mark = marks.len() as u32 + 1;
-            marks.insert(tensor, mark);
-            words(tensor).fill(mark);
-        };
         let sources = |node: &*mut Tensor| at(*node).src.into_iter().filter(|source| !source.is_null());
         let is_made = |tensor: &*mut Tensor| nodes.contains(tensor);
         let mut given: Vec<*mut Tensor> = host::leafs(self.graph);
         given.extend(nodes.iter().flat_map(sources).map(root).filter(|tensor| !is_made(tensor)));
         given.sort();
         given.dedup();
-        given.into_iter().filter(|tensor| at(*tensor).view_src.is_null()).for_each(&mut write);
-        let mut known: HashMap<*mut Tensor, Vec<u32>> = HashMap::new();
+        given
+            .into_iter()
+            .filter(|tensor| at(*tensor).view_src.is_null())
+            .for_each(|it| write(&mut marks, it));
         for node in &nodes {
-            for source in sources(node).map(root).filter(|source| source != node) {
-                let now = words(source).to_vec();
-                let first = now.first().copied();
-                assert!(now.iter().all(|word| Some(*word) == first), "a tensor is torn");
-                let mark = known.entry(source).or_insert_with(|| now.clone());
-                assert_eq!(*mark, now, "a tensor was overwritten before it was read");
+            let read: Vec<*mut Tensor> = sources(node).map(root).filter(|source| source != node).collect();
+            for source in &read {
+                assert!(is_whole(*source, &marks), "a tensor was overwritten before it was read");
             }
             if at(*node).view_src.is_null() {
-                write(*node);
-                known.insert(*node, words(*node).to_vec());
+                write(&mut marks, *node);
+                let apart = |source: &&*mut Tensor| at(**source).data != at(*node).data;
+                let apart = read.iter().filter(apart).all(|source| is_whole(*source, &marks));
+                assert!(apart, "a tensor is overwritten while it is read");
             }
         }
         for output in nodes.iter().filter(|node| at(**node).flags & FLAG_OUTPUT != 0) {
-            let root = root(*output);
-            assert_eq!(words(root).to_vec(), known[&root], "an output was overwritten");
+            assert!(is_whole(root(*output), &marks), "an output was overwritten");
         }
     }
 }
 
-fn words<'a>(tensor: *mut Tensor) -> &'a mut [u32] {
+/// Fills all that is a tensor's, scratch included, with a mark that no other has.
+fn write(marks: &mut HashMap<*mut Tensor, u32>, tensor: *mut Tensor) {
+    let mark = marks.len() as u32 + 1;
+    marks.insert(tensor, mark);
+    words(tensor, host::buffer_get_alloc_size(at(tensor).buffer, tensor)).fill(mark);
+}
+
+fn is_whole(tensor: *mut Tensor, marks: &HashMap<*mut Tensor, u32>) -> bool {
+    words(tensor, host::nbytes(tensor)).iter().all(|word| *word == marks[&tensor])
+}
+
+fn words<'a>(tensor: *mut Tensor, bytes: usize) -> &'a mut [u32] {
     assert!(!at(tensor).data.is_null() && !at(tensor).buffer.is_null(), "a tensor has no memory");
-    // SAFETY: the tensor lies in a buffer of the host's, which checked that it ends inside; one thread uses it.
-    unsafe { std::slice::from_raw_parts_mut(at(tensor).data.cast(), host::nbytes(tensor) / 4) }
+    // SAFETY: the tensor and its scratch lie in a buffer of the host's, which checked that they end inside; one thread
+    // uses it.
+    unsafe { std::slice::from_raw_parts_mut(at(tensor).data.cast(), bytes / 4) }
 }
 
 /// An allocator that is given back at the end.
@@ -178,4 +185,39 @@ fn numbers(rig: &Rig, ids: &HashMap<*mut Tensor, c_int>) -> (Vec<c_int>, Vec<c_i
 /// Offset of a tensor in its buffer, and the buffer.
 pub(crate) fn place(tensor: *mut Tensor) -> (usize, usize) {
     (at(tensor).buffer.addr(), at(tensor).data.addr())
+}
+
+/// A product of two inputs, 32 bytes each, at these bytes of a buffer, and its scratch.
+fn run_at(inputs: [usize; 2], product: usize, scratch: usize) {
+    let (rig, mut kind) = (Rig::new(), Kind::new(usize::MAX, 32));
+    kind.scratch = (host::op("MUL_MAT"), scratch);
+    let x = inputs.map(|_| rig.input(32));
+    let out = rig.map("MUL_MAT", &x);
+    rig.output(out);
+    let allocator = Allocator::new(&kind);
+    assert!(allocator.allocate(&rig) && allocator.bytes(0) >= 96);
+    let begin = [x[0], x[1], out].map(|tensor| at(tensor).data).into_iter().min().unwrap();
+    for (tensor, offset) in [(x[0], inputs[0]), (x[1], inputs[1]), (out, product)] {
+        at(tensor).data = begin.wrapping_byte_add(offset);
+    }
+    rig.run();
+}
+
+#[test]
+fn tensors_apart_and_results_in_place_are_let_alone() {
+    run_at([0, 32], 64, 32);
+    run_at([0, 32], 0, 0);
+    run_at([0, 64], 0, 32);
+}
+
+#[test]
+#[should_panic(expected = "overwritten before it was read")]
+fn two_inputs_in_one_place_are_seen() {
+    run_at([0, 0], 64, 32);
+}
+
+#[test]
+#[should_panic(expected = "overwritten while it is read")]
+fn scratch_on_an_operand_is_seen() {
+    run_at([0, 64], 32, 64);
 }
