@@ -5,7 +5,7 @@ mod faulty;
 use std::sync::Arc;
 
 use faulty::{Fault, Faulty};
-use orlop_alloc::{PlanOptions, SessionOptions};
+use orlop_alloc::{PlanOptions, Session, SessionOptions, StepOrder};
 use orlop_backend::{
     Bindings, BufferType, Claims, Device, DeviceError, LowerOptions, Role, RunOptions, Segment, Slot,
 };
@@ -13,7 +13,8 @@ use orlop_graph::{DType, Graph, GraphBuilder, NodeId, TensorId};
 use orlop_testkit::conformance::{Options, cases, run};
 use orlop_testkit::guard::{Guarded, Offence, Trespass, Victim};
 use orlop_testkit::{
-    Feeds, PlannedOptions, ReferenceDevice, decode_elements, f32_bytes, generate, run_planned, run_unplanned,
+    Feeds, PlannedOptions, ReferenceDevice, decode_elements, f32_bytes, generate, run_in, run_planned,
+    run_unplanned,
 };
 
 fn guarded(fault: Fault) -> (Arc<Guarded>, Arc<dyn Device>) {
@@ -158,14 +159,25 @@ fn compiled_at(
     graph: &Arc<Graph>,
     offsets: &[u64],
 ) -> Result<Arc<dyn orlop_backend::Program>, DeviceError> {
+    compiled_in_order(device, graph, offsets, |steps| (0..steps).collect())
+}
+
+/// As before, with the steps in another order.
+fn compiled_in_order(
+    device: &Arc<dyn Device>,
+    graph: &Arc<Graph>,
+    offsets: &[u64],
+    order: impl Fn(usize) -> Vec<usize>,
+) -> Result<Arc<dyn orlop_backend::Program>, DeviceError> {
     let arena = &device.buffer_types(Role::Arena)[0];
-    let buffer = Arc::clone(arena).allocate(4096)?;
+    let buffer = Arc::clone(arena).allocate(1 << 18)?;
     let nodes: Vec<NodeId> = graph.node_ids().collect();
     let buffer_types: Vec<Option<Arc<dyn BufferType>>> = vec![Some(Arc::clone(arena)); offsets.len()];
     let mut escapes = vec![false; offsets.len()];
     graph.results().iter().for_each(|id: &TensorId| escapes[id.index()] = true);
     let segment = Segment { graph, nodes: &nodes, buffer_types: &buffer_types, escapes: &escapes };
     let steps = device.lower(&segment, &LowerOptions::default())?;
+    let steps = steps.in_order(&order(steps.steps.len()));
     let place = |offset: &u64| Slot { buffer: Arc::clone(&buffer), offset: *offset };
     let tensors = graph.tensor_ids().zip(offsets.iter().map(place)).collect();
     device.compile(&steps, &Bindings { graph: Arc::clone(graph), tensors, temporaries: Vec::new() })
@@ -194,6 +206,48 @@ fn two_values_that_live_together_may_not_overlap() {
     let [trespass] = &guard.trespasses()[..] else { panic!("one trespass") };
     let expected = Offence::OverwritesLive { value: "c".to_owned(), victim: "a".to_owned() };
     assert_eq!((trespass.step, &trespass.offence), (1, &expected));
+}
+
+/// Large values, each read once, that are all there together only in the order given.
+fn several_large() -> (Arc<Graph>, Feeds) {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4096]);
+    let large = [2.0, 3.0, 4.0].map(|factor| b.scale(x, factor));
+    let sums = large.map(|large| b.sum(large));
+    let sum = b.add(sums[0], sums[1]);
+    b.add(sum, sums[2]);
+    (Arc::new(b.build().unwrap()), vec![(x, f32_bytes(&[0.5; 4096]))])
+}
+
+#[test]
+fn a_plan_in_another_order_is_watched() {
+    let (graph, feeds) = several_large();
+    let guard = Guarded::new(ReferenceDevice::new());
+    let device: Arc<dyn Device> = guard.clone();
+    let [given, smallest] = [StepOrder::Given, StepOrder::Smallest].map(|order| {
+        let session = SessionOptions { order, ..SessionOptions::default() };
+        let options = PlannedOptions { session: session.clone(), ..PlannedOptions::default() };
+        let mut session = Session::new(Arc::clone(&device), session).unwrap();
+        let found = run_in(&mut session, &device, &graph, &feeds, &options).unwrap();
+        assert_eq!(found, run_planned(&device, &graph, &feeds, &PlannedOptions::default()).unwrap());
+        session.arena_bytes()
+    });
+    assert!(smallest < given, "{smallest} bytes, {given} as given");
+    assert_eq!(guard.trespasses(), []);
+}
+
+#[test]
+fn what_is_kept_is_kept_to_the_end_whatever_the_order() {
+    let (graph, _) = several_large();
+    let guard = Guarded::new(ReferenceDevice::new());
+    let device: Arc<dyn Device> = guard.clone();
+    let kept_first = |steps: usize| [steps - 1].into_iter().chain(0..steps - 1).collect();
+    let offsets = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|tensor| tensor * 16640);
+    let program = compiled_in_order(&device, &graph, &offsets, kept_first).unwrap();
+    let claims = Claims::take(program.touches().iter().map(|(buffer, kind)| (buffer, *kind))).unwrap();
+    // SAFETY: there is no other queue.
+    unsafe { device.queue().unwrap().submit(&program, &claims, &RunOptions::default()) }.unwrap();
+    assert_eq!(guard.trespasses(), []);
 }
 
 #[test]

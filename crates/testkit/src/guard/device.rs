@@ -14,7 +14,7 @@ use super::whole::WholeProgram;
 /// Bytes of the red zone after every tensor and temporary: at least a vector of any width.
 pub const ZONE: u64 = 128;
 
-/// The kernel of a last step that computes nothing: it names what must be there after the run.
+/// The kernel of a step that computes nothing: it names what must be there after the run, wherever it is put.
 pub(super) const KEEP: &str = "guard keep";
 
 /// A device that watches another one; see [the module](crate::guard).
@@ -141,6 +141,10 @@ impl Device for Guarded {
             may_overwrite: Vec::new(),
         });
         Ok(steps)
+    }
+
+    fn steps_may_move(&self) -> bool {
+        self.inner.steps_may_move()
     }
 
     fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {

@@ -44,6 +44,7 @@ impl GuardProgram {
         given: &Steps,
         bindings: &Bindings,
     ) -> Result<Result<GuardProgram, Vec<Trespass>>, DeviceError> {
+        let given = &with_keep_last(given);
         // Steps that come from elsewhere have neither red zones nor a list of what is kept.
         let (steps, kept, zone) = match given.steps.split_last() {
             Some((last, steps)) if last.kernel == KEEP => (steps, tensors(&last.reads), ZONE),
@@ -119,6 +120,13 @@ impl Program for GuardProgram {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+/// The steps as they are in the order that was chosen, but for the one that computes nothing.
+fn with_keep_last(steps: &Steps) -> Steps {
+    let mut order: Vec<usize> = (0..steps.steps.len()).collect();
+    order.sort_by_key(|index| steps.steps[*index].kernel == KEEP);
+    steps.in_order(&order)
 }
 
 /// An offence with the name of who did it.
