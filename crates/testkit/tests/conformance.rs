@@ -173,6 +173,16 @@ fn report_of(device: &Arc<dyn Device>, op: &str) -> Vec<Outcome> {
 }
 
 #[test]
+fn small_errors_beside_large_results_are_caught() {
+    let device: Arc<dyn Device> = Faulty::new(Fault::LosesTails);
+    let cases = cases();
+    let extremes = cases.iter().filter(|case| case.name().starts_with("silu: extremes"));
+    let outcomes: Vec<Outcome> = extremes.map(|case| run(&device, case, &Options::default())).collect();
+    let caught = |outcome: &&Outcome| matches!(outcome, Outcome::Failed(Failure::Inexact { .. }));
+    assert!(outcomes.iter().filter(caught).count() >= 1, "{outcomes:?}");
+}
+
+#[test]
 fn results_that_depend_on_the_plan_are_caught() {
     let device: Arc<dyn Device> = Faulty::new(Fault::PlanDependent);
     let case = cases().into_iter().find(|case| case.name() == "chain: through views").unwrap();

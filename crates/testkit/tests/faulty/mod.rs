@@ -43,6 +43,8 @@ pub(crate) enum Fault {
     Rounds(DType),
     /// Sums rows from the operand as it is by then, which is right only out of place.
     SumsLate,
+    /// Gives -0.001 for `silu` of numbers below -15, where nothing is left of them.
+    LosesTails,
 }
 
 #[derive(Debug)]
@@ -183,6 +185,14 @@ impl Queue for FaultyQueue {
                 Fault::WritesOperand if negates => memory.alter(operand, 0, 4, 0x11)?,
                 Fault::Scratch if negates => memory.fill(step.writes[1], 16)?,
                 Fault::ScratchTooFar if negates => memory.fill(step.writes[1], 20)?,
+                Fault::LosesTails if step.kernel == "silu" => {
+                    for at in (0..end).step_by(4) {
+                        let x = memory.read(operand, at, 4)?;
+                        if f32::from_le_bytes(x.try_into().expect("four bytes")) < -15.0 {
+                            memory.write(output, at, &(-0.001_f32).to_le_bytes())?;
+                        }
+                    }
+                }
                 Fault::ReadsTooFar if negates => {
                     let stray = memory.read(operand, memory.desc(operand).bytes() as i64, 4)?;
                     let stray = f32::from_le_bytes(stray.try_into().expect("four bytes"));

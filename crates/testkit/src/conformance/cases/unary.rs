@@ -48,7 +48,8 @@ pub(super) fn one_operand(table: &mut Table, kind: &str, op: &Op, fill: &Fill, t
     });
 }
 
-/// Zeros of both signs and numbers at which exponentials leave their range, for what must survive them.
+/// Zeros of both signs and numbers at which exponentials leave their range, for what must survive them. An error is
+/// relative to a case's largest result, so numbers of each size have a case of their own.
 fn extremes(table: &mut Table, function: Unary) {
     let survives = matches!(
         function,
@@ -69,12 +70,16 @@ fn extremes(table: &mut Table, function: Unary) {
             | Unary::Softplus
     );
     if survives {
-        let values =
-            vec![0.0, -0.0, 1e-4, -1e-4, 3.0, -3.0, 20.0, -20.0, 88.0, -88.0, 120.0, -120.0, 1e4, -1e4];
-        table.add(Op::Unary(function).name(), "extremes", Elementwise, |d| {
-            let x = d.input(DType::F32, &[14], Fill::Values(values));
-            d.b.unary(function, x)
-        });
+        for (detail, values) in [
+            ("extremes to 20", vec![0.0, -0.0, 1e-4, -1e-4, 3.0, -3.0, 20.0, -20.0]),
+            ("extremes to 120", vec![88.0, -88.0, 120.0, -120.0]),
+            ("extremes to 10000", vec![1e4, -1e4]),
+        ] {
+            table.add(Op::Unary(function).name(), detail, Elementwise, |d| {
+                let x = d.input(DType::F32, &[values.len() as u64], Fill::Values(values));
+                d.b.unary(function, x)
+            });
+        }
     }
 }
 
