@@ -273,16 +273,34 @@ fn label(out: &mut String, block: &Block, (x, y): (f64, f64), (w, h): (f64, f64)
     );
 }
 
-/// The highest value for each of two thousand columns.
+/// For each of two thousand columns the highest value, and the one that it ends with.
 fn thinned(curve: Vec<(u64, u64)>, steps: u64) -> Vec<(u64, u64)> {
     const COLUMNS: u128 = 2000;
-    let column = |step: u64| u128::from(step) * COLUMNS / u128::from(steps.max(1));
-    let mut kept: Vec<(u64, u64)> = Vec::new();
-    for (step, bytes) in curve {
-        match kept.last_mut().filter(|(last, _)| column(*last) == column(step)) {
-            Some(last) if steps as u128 > COLUMNS => last.1 = last.1.max(bytes),
-            _ => kept.push((step, bytes)),
-        }
+    if u128::from(steps) <= COLUMNS {
+        return curve;
+    }
+    let column = |(step, _): &(u64, u64)| u128::from(*step) * COLUMNS / u128::from(steps);
+    let mut kept = Vec::new();
+    for events in curve.chunk_by(|a, b| column(a) == column(b)) {
+        let (Some((first, _)), Some(last)) = (events.first(), events.last()) else { continue };
+        let highest = events.iter().fold(0, |highest, (_, bytes)| (*bytes).max(highest));
+        kept.push((*first, highest));
+        kept.extend(Some(*last).filter(|(_, bytes)| *bytes < highest));
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_within_a_column_is_no_plateau() {
+        // 100 bytes for all of a million steps, a million more at the first hundred, and a peak later on.
+        let curve =
+            vec![(0, 1_000_100), (100, 100), (500_000, 900), (500_001, 700), (500_002, 800), (1_000_000, 0)];
+        let expected = [(0, 1_000_100), (100, 100), (500_000, 900), (500_002, 800), (1_000_000, 0)];
+        assert_eq!(thinned(curve.clone(), 1_000_000), expected);
+        assert_eq!(thinned(curve.clone(), 2000), curve);
+    }
 }
