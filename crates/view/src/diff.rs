@@ -132,19 +132,19 @@ impl Change {
     }
 }
 
-/// A line: what, bytes, from where to where, when.
+/// A line: what, bytes, from where to where, when. Names are as Rust writes them in strings, whatever is in them.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = |spot: &Spot| format!("{} {}:{}", spot.region, spot.chunk, spot.offset);
+        let place = |spot: &Spot| format!("{} {}:{}", spot.region.escape_debug(), spot.chunk, spot.offset);
         let steps = |spot: &Spot| format!("steps {} to {}", spot.live.start, spot.live.end.saturating_sub(1));
-        let what = self.what();
+        let (what, name) = (self.what(), self.name.escape_debug());
         match (&self.before, &self.after) {
             (Some(before), Some(after)) => {
                 let bytes = match before.bytes == after.bytes {
                     true => short_bytes(after.bytes),
                     false => format!("{} → {}", short_bytes(before.bytes), short_bytes(after.bytes)),
                 };
-                write!(f, "{what:<8} {bytes:>12}  {}  ", self.name)?;
+                write!(f, "{what:<8} {bytes:>12}  {name}  ")?;
                 match self.stays() {
                     true => write!(f, "at {}", place(after))?,
                     false => write!(f, "from {} to {}", place(before), place(after))?,
@@ -162,24 +162,24 @@ impl fmt::Display for Change {
             }
             (Some(spot), None) | (None, Some(spot)) => {
                 let bytes = short_bytes(spot.bytes);
-                write!(f, "{what:<8} {bytes:>12}  {}  at {}, {}", self.name, place(spot), steps(spot))
+                write!(f, "{what:<8} {bytes:>12}  {name}  at {}, {}", place(spot), steps(spot))
             }
-            (None, None) => write!(f, "{what:<8} {}", self.name),
+            (None, None) => write!(f, "{what:<8} {name}"),
         }
     }
 }
 
-/// The totals: a line for each region, the sum, and how many tensors changed how.
+/// The totals: a line for each region, the sum, and how many tensors changed how. Names are as there.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "from {}\nto   {}", self.before, self.after)?;
+        writeln!(f, "from {}\nto   {}", self.before.escape_debug(), self.after.escape_debug())?;
         let row = |f: &mut fmt::Formatter<'_>, name: &str, before: Option<u64>, after: Option<u64>| {
             let cell = |bytes: Option<u64>| bytes.map_or_else(|| "–".to_owned(), short_bytes);
             let change = signed_bytes(before.unwrap_or(0), after.unwrap_or(0));
             writeln!(f, "{name:<28} {:>12} → {:>12}  {change:>13}", cell(before), cell(after))
         };
         for region in &self.regions {
-            row(f, &region.region, region.before, region.after)?;
+            row(f, &region.region.escape_debug().to_string(), region.before, region.after)?;
         }
         if self.regions.len() != 1 {
             row(f, "in all", Some(self.total.0), Some(self.total.1))?;
@@ -239,4 +239,36 @@ fn region_changes(before: &Picture, after: &Picture) -> Vec<RegionChange> {
         after: Some(bytes),
     }));
     changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_steer_a_terminal() {
+        let spot = Spot { region: "\u{1b}[1mgpu".to_owned(), chunk: 0, offset: 0, bytes: 4, live: 0..2 };
+        let change = |before: Option<&Spot>, after: Option<&Spot>| Change {
+            name: "\u{1b}[2J\u{9b}one\nline".to_owned(),
+            before: before.cloned(),
+            after: after.cloned(),
+        };
+        let moved = Spot { offset: 64, ..spot.clone() };
+        let changes = vec![change(Some(&spot), Some(&moved)), change(None, Some(&spot)), change(None, None)];
+        let region = |name: &str| RegionChange { region: name.to_owned(), before: Some(4), after: Some(4) };
+        let difference = Difference {
+            before: "\u{7}a".to_owned(),
+            after: "b\u{8}".to_owned(),
+            total: (4, 4),
+            regions: vec![region("\u{1b}[1mgpu")],
+            unchanged: 0,
+            changes,
+        };
+        for line in difference.changes.iter().map(Change::to_string) {
+            assert!(!line.contains(char::is_control), "{line:?}");
+            assert!(line.contains("\\u{1b}[2J\\u{9b}one\\nline"), "{line:?}");
+        }
+        let totals = difference.to_string();
+        assert!(!totals.replace('\n', "").contains(char::is_control), "{totals:?}");
+    }
 }

@@ -74,9 +74,21 @@ pub(crate) fn escaped(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
+            // XML has no way to write these two at all.
+            '\u{fffe}' | '\u{ffff}' => escaped.push(' '),
             control if control.is_control() => escaped.push(' '),
             other => escaped.push(other),
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_markup_forbids_is_left_out() {
+        assert_eq!(escaped("a<\u{1b}\u{fffe}b\u{ffff}&\u{fffd}"), "a&lt;  b &amp;\u{fffd}");
+    }
 }
