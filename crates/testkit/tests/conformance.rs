@@ -132,11 +132,49 @@ fn every_quantised_type_is_multiplied_looked_up_converted_and_written() {
     }
 }
 
+/// The extents of the operands of every node of an op, with the first one's type.
+fn operands(op: &str) -> Vec<(DType, Vec<[u64; 4]>)> {
+    let mut found = Vec::new();
+    for case in cases() {
+        let graph = case.graph();
+        for node in graph.nodes().iter().filter(|node| node.op.name() == op) {
+            let descs = node.inputs.iter().map(|id| graph.tensor(*id).desc);
+            let extents = descs.map(|desc| desc.extents).collect();
+            found.push((graph.tensor(node.inputs[0]).desc.dtype, extents));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_quantised_type_is_multiplied_with_many_rows() {
+    let products = operands("mul_mat");
+    for dtype in DType::all().filter(|d| d.is_quantized() && orlop_quant::supports_encode(*d)) {
+        let most = products.iter().filter(|(found, _)| *found == dtype).map(|(_, x)| x[1][1]).max();
+        assert!(most > Some(32), "{dtype}: {most:?}");
+    }
+}
+
+#[test]
+fn attention_has_masks_of_heads_and_caches_of_several_sequences() {
+    let found = operands("flash_attention");
+    let is_there = |fact: &dyn Fn(&[[u64; 4]]) -> bool| found.iter().any(|(_, x)| fact(x));
+    assert!(is_there(&|x| x[1][3] > 0 && x[1][3] < x[0][3]), "a cache for several sequences");
+    let has_mask = |x: &[[u64; 4]]| x.len() == 4 && x[3][1] > 1;
+    assert!(is_there(&|x| has_mask(x) && x[3][2] == x[0][2] && x[3][2] > 1), "a mask for each head");
+    assert!(is_there(&|x| has_mask(x) && (2..x[0][2]).contains(&x[3][2])), "masks for several heads");
+    assert!(is_there(&|x| has_mask(x) && x[3][3] < x[0][3]), "a mask for several sequences");
+}
+
 #[test]
 fn a_perturbed_element_is_caught_in_every_case() {
     let device: Arc<dyn Device> = Faulty::new(Fault::Perturbed);
     let (mut caught, mut total) = (0, 0);
-    for case in cases().iter().step_by(7) {
+    for case in &cases() {
+        // What is computed there is kept but for its end.
+        if case.name() == "view: as a result" {
+            continue;
+        }
         let empty = case.graph().results().iter().all(|id| case.graph().tensor(*id).desc.is_empty());
         if empty {
             continue;

@@ -15,10 +15,11 @@ fn every_case_that_is_accepted_agrees_with_the_reference() {
     assert!(report.failures.is_empty(), "{:#?}", report.failures);
     assert!(report.passed() >= 500, "{} passed", report.passed());
     // What is refused is encoding into most block types, and nothing else.
+    let encodes = ["cast", "copy", "set_rows"];
     let only_blocks = |reason: &String| {
-        reason.contains("no kernel for q")
-            || reason.contains("no kernel for iq4")
-            || reason.contains("no kernel for mxfp4")
+        let Some((op, reason)) = reason.split_once(": ") else { return false };
+        let blocks = ["no kernel for q", "no kernel for iq4", "no kernel for mxfp4"];
+        encodes.contains(&op) && blocks.iter().any(|block| reason.contains(block))
     };
     for row in &report.rows {
         assert!(row.reasons.iter().all(only_blocks), "{}: {:?}", row.op, row.reasons);
@@ -31,9 +32,11 @@ fn every_form_of_sums_agrees() {
     for [subgroups, cooperative] in [[false, true], [true, true]] {
         let options = WgpuOptions { subgroups, cooperative: Some(cooperative), ..WgpuOptions::default() };
         let device: Arc<dyn Device> = gpu_with(options);
-        let reduces = ["sum", "mean", "rms_norm", "group_norm", "soft_max", "mul_mat", "flash_attention"];
+        let reduces = ["sum", "mean", "rms_norm", "group_norm", "soft_max", "flash_attention"];
         let passed = all_pass(&device, cases().iter().filter(|case| reduces.contains(&case.op())).step_by(9));
-        assert!(passed >= 30, "{passed}");
+        assert!(passed >= 20, "{passed}");
+        let products: Vec<Case> = cases().into_iter().filter(|case| case.op() == "mul_mat").collect();
+        assert_eq!(all_pass(&device, products.iter()), products.len());
     }
 }
 

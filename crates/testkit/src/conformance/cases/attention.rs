@@ -16,9 +16,12 @@ struct Size {
     heads: u64,
     kv_heads: u64,
     seqs: u64,
+    /// Sequences may share what they see.
+    kv_seqs: u64,
 }
 
-const SMALL: Size = Size { dk: 32, dv: 32, tokens: 3, kv: 17, heads: 4, kv_heads: 2, seqs: 1 };
+const SMALL: Size = Size { dk: 32, dv: 32, tokens: 3, kv: 17, heads: 4, kv_heads: 2, seqs: 1, kv_seqs: 1 };
+const TWO: Size = Size { seqs: 2, kv_seqs: 2, ..SMALL };
 
 /// What else there is.
 #[derive(Clone, Copy)]
@@ -27,6 +30,8 @@ struct Given {
     lie: Lie,
     kv_len: Option<[f64; 3]>,
     mask: Option<DType>,
+    /// Heads and sequences of the mask; `None` for one of all heads and a sequence for each.
+    masks: Option<[u64; 2]>,
     sinks: bool,
     max_bias: f32,
     soft_cap: f32,
@@ -38,6 +43,7 @@ const PLAIN: Given = Given {
     lie: Lie::Plain,
     kv_len: None,
     mask: None,
+    masks: None,
     sinks: false,
     max_bias: 0.0,
     soft_cap: 0.0,
@@ -49,15 +55,18 @@ pub(super) fn add(table: &mut Table) {
         table.add(kind, detail, Attention, |d| build(d, size, given));
     };
     for (detail, size) in [
-        ("one of each", Size { dk: 1, dv: 1, tokens: 1, kv: 1, heads: 1, kv_heads: 1, seqs: 1 }),
+        ("one of each", Size { dk: 1, dv: 1, tokens: 1, kv: 1, heads: 1, kv_heads: 1, ..SMALL }),
         ("heads of their own", Size { kv_heads: 4, ..SMALL }),
         ("grouped heads", SMALL),
         ("one kv head", Size { kv_heads: 1, ..SMALL }),
         ("other value size", Size { dv: 24, ..SMALL }),
-        ("odd sizes", Size { dk: 13, dv: 7, tokens: 5, kv: 11, heads: 3, kv_heads: 3, seqs: 2 }),
+        ("odd sizes", Size { dk: 13, dv: 7, tokens: 5, kv: 11, heads: 3, kv_heads: 3, ..TWO }),
         ("one token", Size { tokens: 1, kv: 70, ..SMALL }),
         ("many tokens", Size { tokens: 21, kv: 21, heads: 2, kv_heads: 1, ..SMALL }),
-        ("two sequences", Size { seqs: 2, ..SMALL }),
+        ("two sequences", TWO),
+        ("two sequences of one cache", Size { kv_seqs: 1, ..TWO }),
+        ("four sequences of two caches", Size { seqs: 4, ..TWO }),
+        ("many tokens of one cache", Size { tokens: 21, kv: 40, kv_seqs: 1, ..TWO }),
         ("large heads", Size { dk: 128, dv: 128, ..SMALL }),
         ("no tokens", Size { tokens: 0, ..SMALL }),
     ] {
@@ -106,12 +115,18 @@ pub(super) fn add(table: &mut Table) {
         for mask in [DType::F16, DType::F32] {
             let given = Given { types, mask: Some(mask), ..PLAIN };
             case(&format!("{KIND} mask"), format!("{mask}, kv {kv}"), SMALL, given);
-            case(
-                &format!("{KIND} mask"),
-                format!("{mask}, kv {kv}, sequences"),
-                Size { seqs: 2, ..SMALL },
-                given,
-            );
+            case(&format!("{KIND} mask"), format!("{mask}, kv {kv}, sequences"), TWO, given);
+            for (detail, size, masks) in [
+                ("a head each", SMALL, [4, 1]),
+                ("two heads each", SMALL, [2, 1]),
+                ("a head and sequence each", TWO, [4, 2]),
+                ("two heads each for all sequences", TWO, [2, 1]),
+                ("one for all sequences, one cache", Size { kv_seqs: 1, ..TWO }, [1, 1]),
+                ("a head each, many tokens", Size { tokens: 21, kv: 40, ..TWO }, [4, 2]),
+            ] {
+                let given = Given { masks: Some(masks), ..given };
+                case(&format!("{KIND} mask"), format!("{mask}, kv {kv}, {detail}"), size, given);
+            }
             let given = Given { max_bias: 8.0, ..given };
             case(&format!("{KIND} alibi"), format!("{mask}, kv {kv}"), SMALL, given);
             let six = Size { heads: 6, ..SMALL };
@@ -135,17 +150,18 @@ pub(super) fn add(table: &mut Table) {
 }
 
 fn build(d: &mut Draft, size: Size, given: Given) -> TensorId {
-    let Size { dk, dv, tokens, kv, heads, kv_heads, seqs } = size;
+    let Size { dk, dv, tokens, kv, heads, kv_heads, seqs, kv_seqs } = size;
     let [q, k, v] = given.types;
     let fill = Fill::Uniform { low: -1.5, high: 1.5 };
     let operands = [
         d.lying(given.lie, q, &[dk, tokens, heads, seqs], fill.clone()),
-        d.lying(given.lie, k, &[dk, kv, kv_heads, seqs], fill.clone()),
-        d.lying(given.lie, v, &[dv, kv, kv_heads, seqs], fill),
+        d.lying(given.lie, k, &[dk, kv, kv_heads, kv_seqs], fill.clone()),
+        d.lying(given.lie, v, &[dv, kv, kv_heads, kv_seqs], fill),
     ];
     let kv_len = given.kv_len.map(|lengths| d.input(DType::I32, &[tokens], Fill::Values(lengths.to_vec())));
     let hidden = Fill::OneOf(vec![0.0, 0.0, -0.5, f64::NEG_INFINITY]);
-    let mask = given.mask.map(|dtype| d.input(dtype, &[kv, tokens + 1, 1, seqs], hidden));
+    let [mask_heads, mask_seqs] = given.masks.unwrap_or([1, seqs]);
+    let mask = given.mask.map(|dtype| d.input(dtype, &[kv, tokens + 1, mask_heads, mask_seqs], hidden));
     let sinks = given.sinks.then(|| d.input(DType::F32, &[heads], Fill::SIGNED));
     let params = FlashAttention {
         scale: 1.0 / (dk as f32).sqrt(),

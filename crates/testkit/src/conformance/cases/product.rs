@@ -84,7 +84,7 @@ fn row_length(dtype: DType) -> u64 {
 fn mul_mat_quantised(table: &mut Table) {
     for dtype in quantised() {
         let k = row_length(dtype);
-        for [m, n] in [[16, 1], [12, 7], [33, 4]] {
+        for [m, n] in [[16, 1], [12, 7], [33, 4], [35, 40]] {
             table.add("mul_mat quantised", format!("{dtype} {k} {m} {n}"), Product, |d| {
                 let a = d.weight(dtype, &[k, m], Fill::SIGNED);
                 let b = d.f32(&[k, n]);
