@@ -66,7 +66,7 @@ const FLOOR: f64 = 1e-9;
 fn beside(both: &[Orlop; 2], folder: &Path) -> Result<bool> {
     let mut good = true;
     let mut print = |name: &str, [cpu, other]: [f64; 2]| {
-        let fits = other <= (SLACK * cpu).max(FLOOR);
+        let fits = is_as_close(other, cpu);
         good &= fits;
         println!("{name:<34} {cpu:10.3e} {other:10.3e}{}", mark(fits));
     };
@@ -87,6 +87,11 @@ fn beside(both: &[Orlop; 2], folder: &Path) -> Result<bool> {
         print(&format!("default model {name}: mean RMS error"), means);
     }
     Ok(good)
+}
+
+/// Whether a device's error is no larger than the CPU's allows.
+fn is_as_close(other: f64, cpu: f64) -> bool {
+    cpu.is_finite() && other <= (SLACK * cpu).max(FLOOR)
 }
 
 /// The command, and what it is told in every call that runs the default model or a device.
@@ -119,6 +124,7 @@ fn models(folder: &Path) -> Result<Vec<PathBuf>> {
         .collect::<Result<_>>()?;
     models.retain(|path| path.extension().is_some_and(|extension| extension == "gguf"));
     models.sort();
+    ensure!(!models.is_empty(), "there are no models in {}", folder.display());
     Ok(models)
 }
 
@@ -126,12 +132,26 @@ fn tiny_error(orlop: &Orlop, model: &Path) -> Result<f64> {
     let expected = read(&model.with_extension("logits.json"))?;
     let file = model.to_string_lossy();
     let found = orlop.call(&["logits", "--json", "-m", &file, "--tokens", &token_list(&expected)])?;
+    relative_error(&found["logits"], &expected["logits"]).with_context(|| format!("the logits of {file}"))
+}
+
+/// The mean squared error of all numbers over their mean square.
+fn relative_error(found: &Value, expected: &Value) -> Result<f64> {
+    let lengths = |rows: &Value| array(rows).map(|row| array(row).count()).collect::<Vec<usize>>();
+    let (rows, wanted) = (lengths(found), lengths(expected));
+    ensure!(rows == wanted, "rows of {rows:?} numbers, not {wanted:?}");
+    ensure!(wanted.iter().sum::<usize>() > 0, "there is nothing to compare with");
     let (mut error, mut all) = (0.0, 0.0);
-    for (found, expected) in numbers(&found["logits"]).zip(numbers(&expected["logits"])) {
+    for (found, expected) in numbers(found).zip(numbers(expected)) {
         error += (found - expected).powi(2);
         all += expected * expected;
     }
     Ok(error / all)
+}
+
+/// The larger of two; no number if one is none.
+fn worse(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a >= b { a } else { b }
 }
 
 fn token_list(line: &Value) -> String {
@@ -148,6 +168,8 @@ fn last_logits(orlop: &Orlop, line: &Value, options: &[&str]) -> Result<Value> {
 fn default_model(orlop: &Orlop, folder: &Path) -> Result<bool> {
     let theirs = lines(&folder.join("llama.cpp.jsonl"))?;
     let exact = lines(&folder.join("exact.jsonl"))?;
+    let prompts = theirs.len();
+    ensure!(exact.len() == prompts, "{prompts} lines of llama.cpp's, but {} exact ones", exact.len());
     let (mut ids, mut first, mut worst, mut sum, mut agreed, mut text) = (0, 0, 0.0f64, 0.0, 0, 0);
     for (line, exact) in theirs.iter().zip(&exact) {
         let prompt = line["prompt"].as_str().context("a prompt is text")?;
@@ -155,7 +177,7 @@ fn default_model(orlop: &Orlop, folder: &Path) -> Result<bool> {
         ids += usize::from(tokens["tokens"] == line["tokens"]);
         let precise = last_logits(orlop, line, &EXACT)?;
         first += usize::from(best(&precise) == exact["top"][0][0].as_u64());
-        worst = worst.max(distance(&precise, exact));
+        worst = worse(worst, distance(&precise, exact));
         let usual = last_logits(orlop, line, &[])?;
         sum += distance(&usual, exact);
         agreed += usize::from(best(&usual) == exact["top"][0][0].as_u64());
@@ -163,7 +185,6 @@ fn default_model(orlop: &Orlop, folder: &Path) -> Result<bool> {
         let answer = orlop.call_default(&["run", "--json", "--temp", "0", "-n", &count, "--", prompt])?;
         text += usize::from(answer["tokens"] == line["greedy"]);
     }
-    let prompts = theirs.len();
     let mean = sum / prompts as f64;
     println!("token ids as llama.cpp's          {ids} of {prompts}{}", mark(ids == prompts));
     println!("exactly: first choices            {first} of {prompts}{}", mark(first == prompts));
@@ -228,7 +249,12 @@ fn read(path: &Path) -> Result<Value> {
 
 fn lines(path: &Path) -> Result<Vec<Value>> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    text.lines().map(|line| serde_json::from_str(line).context("a line is no JSON")).collect()
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).context("a line is no JSON"))
+        .collect::<Result<_>>()?;
+    ensure!(!lines.is_empty(), "{} is empty", path.display());
+    Ok(lines)
 }
 
 impl Orlop {
@@ -247,5 +273,46 @@ impl Orlop {
         let (name, rest) = arguments.split_first().context("there is no command")?;
         let model = self.model.iter().map(String::as_str);
         self.call(&[*name].into_iter().chain(model).chain(rest.iter().copied()).collect::<Vec<&str>>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_compared_is_no_agreement() {
+        let error = |found: Value, expected: Value| relative_error(&found, &expected);
+        assert_eq!(error(json!([[1.0, 2.0], [2.0]]), json!([[1.0, 2.0], [2.0]])).unwrap(), 0.0);
+        assert_eq!(error(json!([[3.0], [4.0]]), json!([[3.0], [3.0]])).unwrap(), 1.0 / 18.0);
+        assert!(error(json!([]), json!([])).is_err());
+        assert!(error(json!(null), json!([[1.0]])).is_err());
+        assert!(error(json!([[1.0]]), json!([[1.0], [2.0]])).is_err());
+        assert!(error(json!([[1.0, 2.0]]), json!([[1.0]])).is_err());
+        assert!(error(json!([[null]]), json!([[1.0]])).unwrap().is_nan());
+    }
+
+    #[test]
+    fn an_error_that_is_no_number_is_the_worst() {
+        for errors in [[f64::NAN, 0.5, 0.1], [0.5, f64::NAN, 0.1], [0.5, 0.1, f64::NAN]] {
+            assert!(errors.into_iter().fold(0.0, worse).is_nan());
+        }
+        assert_eq!([0.1, 0.5, 0.2].into_iter().fold(0.0, worse), 0.5);
+        assert!(is_as_close(1.2, 1.0) && is_as_close(1e-10, 0.0) && !is_as_close(1.3, 1.0));
+        assert!(!is_as_close(f64::NAN, 1.0) && !is_as_close(0.0, f64::NAN));
+    }
+
+    #[test]
+    fn folders_and_files_with_nothing_in_them_are_refused() {
+        let folder = std::env::temp_dir().join(format!("orlop-reference-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("exact.jsonl"), "").unwrap();
+        assert!(models(&folder).is_err() && lines(&folder.join("exact.jsonl")).is_err());
+        fs::write(folder.join("exact.jsonl"), "{}\n").unwrap();
+        fs::write(folder.join("a.gguf"), "").unwrap();
+        assert_eq!(models(&folder).unwrap().len() + lines(&folder.join("exact.jsonl")).unwrap().len(), 2);
+        fs::remove_dir_all(folder).unwrap();
     }
 }
