@@ -17,8 +17,33 @@ use orlop_testkit::conformance::{self, Options};
 /// What is wrong, a line each.
 type Test = fn(&Arc<dyn Device>) -> Vec<String>;
 
+/// All there are, by name.
+const TESTS: [(&str, Test); 13] = [
+    ("conformance", |device| conforms(device, LowerOptions::default())),
+    ("unfused", |device| conforms(device, LowerOptions { fusion: false, ..LowerOptions::default() })),
+    ("exact", |device| {
+        conforms(device, LowerOptions { precision: Precision::F32, ..LowerOptions::default() })
+    }),
+    ("blocks", checks::blocks_are_written_as_the_reference_does),
+    ("indices", checks::bad_indices_are_values),
+    ("replay", checks::replays_compute_the_same),
+    ("products", checks::fast_products_agree_with_the_reference),
+    ("eights", checks::eight_bit_products_are_exact_but_for_that),
+    ("experts", checks::products_of_experts_agree_with_the_reference),
+    ("attention", checks::fast_attention_agrees_with_the_reference),
+    ("largest", checks::the_largest_element_is_found),
+    ("peers", checks::devices_copy_from_each_other),
+    // Last: nothing runs on the card after it.
+    ("lost", checks::a_card_whose_kernel_fails_is_lost),
+];
+
 fn main() -> ExitCode {
     let chosen: Vec<String> = std::env::args().skip(1).collect();
+    let is_there = |chosen: &&String| TESTS.iter().any(|(name, _)| name == chosen);
+    if let Some(unknown) = chosen.iter().find(|chosen| !is_there(chosen)) {
+        let names = TESTS.map(|(name, _)| name).join(", ");
+        return failed(&format!("there is no test `{unknown}`, only {names}"));
+    }
     let options = CudaOptions {
         cache: std::env::var_os("ORLOP_CACHE").map(PathBuf::from),
         libraries: vec!["/usr/local/cuda/lib64".into()],
@@ -31,27 +56,9 @@ fn main() -> ExitCode {
         Err(error) => return failed(&error.to_string()),
     };
     println!("{}", device.facts().description);
-    let tests: [(&str, Test); 13] = [
-        ("conformance", |device| conforms(device, LowerOptions::default())),
-        ("unfused", |device| conforms(device, LowerOptions { fusion: false, ..LowerOptions::default() })),
-        ("exact", |device| {
-            conforms(device, LowerOptions { precision: Precision::F32, ..LowerOptions::default() })
-        }),
-        ("blocks", checks::blocks_are_written_as_the_reference_does),
-        ("indices", checks::bad_indices_are_values),
-        ("replay", checks::replays_compute_the_same),
-        ("products", checks::fast_products_agree_with_the_reference),
-        ("eights", checks::eight_bit_products_are_exact_but_for_that),
-        ("experts", checks::products_of_experts_agree_with_the_reference),
-        ("attention", checks::fast_attention_agrees_with_the_reference),
-        ("largest", checks::the_largest_element_is_found),
-        ("peers", checks::devices_copy_from_each_other),
-        // Last: nothing runs on the card after it.
-        ("lost", checks::a_card_whose_kernel_fails_is_lost),
-    ];
     let mut wrong = 0;
     for (name, test) in
-        tests.into_iter().filter(|(name, _)| chosen.is_empty() || chosen.iter().any(|c| c == name))
+        TESTS.into_iter().filter(|(name, _)| chosen.is_empty() || chosen.iter().any(|c| c == name))
     {
         let begin = Instant::now();
         let failures = test(&device);
