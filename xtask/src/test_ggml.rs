@@ -1,6 +1,5 @@
 //! `cargo xtask test-ggml`: llama.cpp from shared libraries, with Orlop's allocator in the place of ggml's.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -37,7 +36,7 @@ pub(crate) fn run(folder: Option<PathBuf>, jobs: Option<usize>) -> Result<()> {
     let release = project.build(jobs)?;
     let setting = Setting {
         driver: release.join("driver"),
-        libraries: libraries(&release)?,
+        libraries: libraries(&release.join("build"))?,
         library: cargo::target().join("release").join("liborlop_ggml.so"),
         model: model(&folder)?,
         prompts,
@@ -58,15 +57,22 @@ fn model(folder: &Path) -> Result<PathBuf> {
     default_model(&cargo::orlop(), folder).or_else(|_| default_model(&build::orlop()?, folder))
 }
 
-/// Where llama.cpp's own build has put them.
-fn libraries(release: &Path) -> Result<OsString> {
-    let builds = release.join("build");
-    let entries = fs::read_dir(&builds).with_context(|| format!("reading {}", builds.display()))?;
+/// Where llama.cpp's own build has put them. Builds of other versions stay beside the one that was asked for, and the
+/// loader would take whichever comes first.
+fn libraries(builds: &Path) -> Result<PathBuf> {
+    let entries = fs::read_dir(builds).with_context(|| format!("reading {}", builds.display()))?;
     let folders = entries.flatten().map(|entry| entry.path().join("out"));
     let folders = folders.flat_map(|out| ["lib", "lib64"].map(|name| out.join(name)));
     let found: Vec<PathBuf> = folders.filter(|folder| folder.join("libggml-base.so").exists()).collect();
-    ensure!(!found.is_empty(), "no shared libraries of llama.cpp are in {}", builds.display());
-    Ok(std::env::join_paths(found)?)
+    match &found[..] {
+        [] => bail!("no shared libraries of llama.cpp are in {}", builds.display()),
+        [one] => Ok(one.clone()),
+        several => bail!(
+            "shared libraries of {} builds of llama.cpp are in {}: delete that folder, and run this again",
+            several.len(),
+            builds.display()
+        ),
+    }
 }
 
 /// A line for each prompt, as `tokens` reads them.
@@ -83,8 +89,8 @@ fn prompts(folder: Option<PathBuf>) -> Result<String> {
 /// What is run.
 struct Setting {
     driver: PathBuf,
-    /// The folders of llama.cpp's libraries.
-    libraries: OsString,
+    /// The folder of llama.cpp's libraries.
+    libraries: PathBuf,
     library: PathBuf,
     model: PathBuf,
     prompts: String,
@@ -231,6 +237,25 @@ fn ask(command: &mut Command, input: &str) -> Result<Said> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn libraries_of_two_builds_are_refused() {
+        let builds = std::env::temp_dir().join(format!("orlop-libraries-{}", std::process::id()));
+        let put = |name: &str| {
+            let folder = builds.join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("libggml-base.so"), "").unwrap();
+            folder
+        };
+        fs::create_dir_all(builds.join("other").join("out")).unwrap();
+        assert!(libraries(&builds).is_err());
+        let one = put("llama-1/out/lib64");
+        assert_eq!(libraries(&builds).unwrap(), one);
+        put("llama-2/out/lib");
+        let refused = libraries(&builds).unwrap_err().to_string();
+        assert!(refused.contains("2 builds") && refused.contains(&builds.display().to_string()), "{refused}");
+        fs::remove_dir_all(builds).unwrap();
+    }
 
     #[test]
     fn the_largest_plan_of_each_buffer_counts() {
