@@ -216,7 +216,7 @@ fn several_large() -> (Arc<Graph>, Feeds) {
     let sums = large.map(|large| b.sum(large));
     let sum = b.add(sums[0], sums[1]);
     b.add(sum, sums[2]);
-    (Arc::new(b.build().unwrap()), vec![(x, f32_bytes(&[0.5; 4096]))])
+    (Arc::new(b.build().expect("a graph")), vec![(x, f32_bytes(&[0.5; 4096]))])
 }
 
 #[test]
