@@ -155,6 +155,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_con
         for (int h = 0; h < GROUP; h++) {
             float score = 0.0f;
             for (int i = 0; i < 16; i++) score += q[h][i] * k[i];
+            // What these lanes have is another's, and may be what was in memory before: not even 0 times that is 0.
+            if (idle) score = 0.0f;
             for (int step = 1; step < WIDE; step *= 2) score += __shfl_xor_sync(~0u, score, step);
             if (t.cap != 0.0f) score = t.cap * tanhf(score / t.cap);
             if (!inside) continue;
