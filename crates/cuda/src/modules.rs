@@ -1,6 +1,7 @@
 //! Kernels: sources in this crate, compiled for the card's architecture when they are first used, kept on disk by content.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -98,13 +99,23 @@ impl Variant {
     }
 }
 
+/// Shared memory that every kernel may use without being allowed to.
+const ALLOWED_SHARED: u32 = 48 << 10;
+
+/// Machine code on the card.
+struct Loaded {
+    module: Module,
+    /// Shared memory that kernels are allowed, by name: what a launch of any program asks for, so it only ever grows.
+    shared: HashMap<String, u32>,
+}
+
 /// Loaded kernels of one card.
 pub(crate) struct Modules {
     context: Arc<Context>,
     nvrtc: Nvrtc,
     arch: String,
     options: CudaOptions,
-    loaded: Mutex<HashMap<Variant, Module>>,
+    loaded: Mutex<HashMap<Variant, Loaded>>,
 }
 
 impl Modules {
@@ -127,16 +138,20 @@ impl Modules {
     ) -> Result<Function, DeviceError> {
         let driver = self.context.enter()?;
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let module = match loaded.get(variant) {
-            Some(module) => *module,
-            None => {
+        let Loaded { module, shared } = match loaded.entry(variant.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => {
                 let cubin = self.context.note(self.cubin(variant))?;
                 let module = self.context.note(driver.load_module(&cubin))?;
-                loaded.insert(variant.clone(), module);
-                module
+                free.insert(Loaded { module, shared: HashMap::new() })
             }
         };
-        self.context.note(driver.function(module, name, shared_bytes))
+        let function = self.context.note(driver.function(*module, name))?;
+        if shared_bytes > shared.get(name).copied().unwrap_or(ALLOWED_SHARED) {
+            self.context.note(driver.limit_shared(function, shared_bytes))?;
+            shared.insert(name.to_owned(), shared_bytes);
+        }
+        Ok(function)
     }
 
     /// Machine code, from disk if it was compiled before.
@@ -162,7 +177,7 @@ impl Drop for Modules {
     fn drop(&mut self) {
         let Ok(driver) = self.context.enter() else { return };
         let loaded = self.loaded.get_mut().unwrap_or_else(PoisonError::into_inner);
-        loaded.drain().for_each(|(_, module)| driver.unload_module(module));
+        loaded.drain().for_each(|(_, loaded)| driver.unload_module(loaded.module));
     }
 }
 

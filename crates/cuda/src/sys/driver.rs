@@ -359,15 +359,15 @@ impl Driver {
         let _ = call!(self, module_unload(module));
     }
 
-    /// A kernel, allowed as much shared memory as given.
-    pub(crate) fn function(&self, module: Module, name: &str, shared_bytes: u32) -> Result<Function, Error> {
+    pub(crate) fn function(&self, module: Module, name: &str) -> Result<Function, Error> {
         let mut function = Function(null_mut());
         let name = CString::new(name).unwrap_or_default();
-        call!(self, module_function(&mut function, module, name.as_ptr()))?;
-        if shared_bytes > 48 << 10 {
-            call!(self, function_set(function, MOST_DYNAMIC_SHARED, shared_bytes as i32))?;
-        }
-        Ok(function)
+        call!(self, module_function(&mut function, module, name.as_ptr())).map(|()| function)
+    }
+
+    /// Lets all launches of a kernel use so much shared memory, and no more.
+    pub(crate) fn limit_shared(&self, function: Function, bytes: u32) -> Result<(), Error> {
+        call!(self, function_set(function, MOST_DYNAMIC_SHARED, bytes as i32))
     }
 
     /// Starts a kernel whose one parameter is a structure.
