@@ -53,7 +53,7 @@ pub fn devices(options: &CudaOptions) -> Result<Vec<Arc<dyn Device>>, Error> {
 /// One card.
 pub struct CudaDevice {
     context: Arc<Context>,
-    modules: Modules,
+    modules: Arc<Modules>,
     card: Card,
     plain: [Arc<dyn BufferType>; 1],
     weights: Vec<Arc<dyn BufferType>>,
@@ -114,7 +114,7 @@ impl CudaDevice {
             flops: 2.0 * products_a_clock(capability) * f64::from(multiprocessors) * clock,
         };
         let context = Context::new(Arc::clone(driver), device, &name)?;
-        let modules = Modules::new(&context, Nvrtc::load(&options.libraries)?, arch, options);
+        let modules = Arc::new(Modules::new(&context, Nvrtc::load(&options.libraries)?, arch, options));
         let plain = CudaBufferType::of(&context, Kind::Plain);
         let planes = (!options.plain_weights).then(|| CudaBufferType::of(&context, Kind::Planes));
         Ok(Arc::new(CudaDevice {

@@ -36,13 +36,13 @@ const LEAST_RECORDED: usize = 3;
 impl CudaProgram {
     pub(crate) fn new(
         context: &Arc<Context>,
-        modules: &Modules,
+        modules: &Arc<Modules>,
         multiprocessors: u32,
         steps: &Steps,
         bindings: &Bindings,
     ) -> Result<CudaProgram, DeviceError> {
         let touches = touched(steps, bindings)?;
-        let marks = Arc::new(Marks::new(context, steps, bindings)?);
+        let marks = Arc::new(Marks::new(context, modules, steps, bindings)?);
         let site = Site {
             context,
             modules,
@@ -179,6 +179,9 @@ pub(crate) struct Marks {
     device: DevicePtr,
     /// Op and result of each step.
     names: Vec<(String, String)>,
+    /// The kernels: like the page, they stay for as long as a program or work under way needs them.
+    #[allow(dead_code)]
+    modules: Arc<Modules>,
 }
 
 // SAFETY: the page is only reached through atomics, by the host and by the card.
@@ -189,7 +192,12 @@ unsafe impl Sync for Marks {}
 const PAGE: u64 = 64;
 
 impl Marks {
-    fn new(context: &Arc<Context>, steps: &Steps, bindings: &Bindings) -> Result<Marks, DeviceError> {
+    fn new(
+        context: &Arc<Context>,
+        modules: &Arc<Modules>,
+        steps: &Steps,
+        bindings: &Bindings,
+    ) -> Result<Marks, DeviceError> {
         let name = |step: &orlop_backend::Step| {
             let node = step.nodes.last().map(|node| bindings.graph.node(*node));
             let result = node.map(|node| bindings.graph.tensor(node.output).name.clone());
@@ -205,6 +213,7 @@ impl Marks {
             host,
             device,
             names: steps.steps.iter().map(name).collect(),
+            modules: Arc::clone(modules),
         };
         marks.clear();
         Ok(marks)

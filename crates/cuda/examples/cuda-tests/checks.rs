@@ -218,6 +218,45 @@ pub(super) fn eight_bit_products_are_exact_but_for_that(device: &Arc<dyn Device>
     failures
 }
 
+/// Programs share kernels: one that is compiled later, and needs less shared memory, takes nothing from one before.
+pub(super) fn programs_keep_their_shared_memory(device: &Arc<dyn Device>) -> Vec<String> {
+    // Rows in F32 that take 96, 56 and 80 KiB.
+    let mut plans: Vec<_> = [24u64 << 10, 14 << 10, 20 << 10]
+        .into_iter()
+        .map(|k| {
+            let mut b = GraphBuilder::new();
+            let w = b.weight("w", DType::F32, &[k, 8]);
+            let x = b.input("x", DType::F32, &[k]);
+            let y = b.mul_mat(w, x);
+            b.output(y);
+            let graph = Arc::new(b.build().unwrap());
+            let set = TensorSet::allocate(
+                &device.buffer_types(Role::Arena)[0],
+                &[SetTensor::new("w", graph.tensor(w).desc)],
+            )
+            .unwrap();
+            set.tensors()[0].set(0, &f32_bytes(&vec![0.5; 8 * k as usize])).unwrap();
+            let mut externals = Externals::new();
+            externals.insert(w, set.tensors()[0].clone());
+            let mut session = Session::new(Arc::clone(device), SessionOptions::default()).unwrap();
+            let plan = session.prepare(&graph, &externals).unwrap();
+            (k, session, plan, x, y)
+        })
+        .collect();
+    let mut failures = Vec::new();
+    for (k, session, plan, x, y) in &mut plans {
+        let mut found = vec![0; 32];
+        let run = session
+            .set(*plan, *x, &f32_bytes(&vec![2.0; *k as usize]))
+            .and_then(|()| session.run(*plan, &RunOptions::default()).map(|_| ()))
+            .and_then(|()| session.get(*plan, *y, &mut found));
+        if run.is_err() || found != f32_bytes(&[*k as f32; 8]) {
+            failures.push(format!("rows of {k} elements gave {run:?}, {found:?}"));
+        }
+    }
+    failures
+}
+
 /// Products with experts' matrices, of one token and of several, with activations of their own or shared.
 pub(super) fn products_of_experts_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec<String> {
     let mut failures = Vec::new();
