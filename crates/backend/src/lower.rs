@@ -3,9 +3,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use orlop_graph::AccessKind::{Read, Write};
-use orlop_graph::{Graph, NodeId, TensorDesc, TensorId, may_overwrite};
+use orlop_graph::{Graph, NodeId, Op, Tensor, TensorDesc, TensorId, may_overwrite};
 
-use crate::{BufferType, Device, DeviceError, NodeQuery, Operand, Slot, Support, Touch};
+use crate::{BufferType, Device, DeviceError, NodeQuery, Operand, Reason, Slot, Support, Touch};
 
 /// Nodes that one device runs one after the other.
 #[derive(Clone, Copy, Debug)]
@@ -207,12 +207,7 @@ impl Segment<'_> {
         for id in self.nodes {
             let node = self.graph.node(*id);
             if let Support::No(reason) = self.support(device, *id) {
-                return Err(DeviceError::Unsupported {
-                    device: device.name().to_owned(),
-                    op: node.op.name().to_owned(),
-                    tensor: self.graph.tensor(node.output).name.clone(),
-                    reason,
-                });
+                return Err(self.unsupported(device, *id, reason));
             }
             if !node.op.is_view() {
                 steps.push(Step {
@@ -226,6 +221,43 @@ impl Segment<'_> {
         }
         Ok(Steps { options: options.clone(), steps, temporaries: Vec::new() })
     }
+
+    /// Refuses nodes that read, at other places, bytes which they also write: a device whose threads come in no
+    /// order cannot run them, as some would read what others have written.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`] for the first such node.
+    pub fn refuse_overlaps(&self, device: &dyn Device) -> Result<(), DeviceError> {
+        let found = self.nodes.iter().find_map(|id| Some((*id, overlapping_operand(self.graph, *id)?)));
+        found.map_or(Ok(()), |(id, operand)| Err(self.unsupported(device, id, Reason::Strides { operand })))
+    }
+
+    fn unsupported(&self, device: &dyn Device, node: NodeId, reason: Reason) -> DeviceError {
+        let node = self.graph.node(node);
+        DeviceError::Unsupported {
+            device: device.name().to_owned(),
+            op: node.op.name().to_owned(),
+            tensor: self.graph.tensor(node.output).name.clone(),
+            reason,
+        }
+    }
+}
+
+/// The first operand of a write into another tensor's storage that shares bytes with what is written.
+fn overlapping_operand(graph: &Graph, node: NodeId) -> Option<usize> {
+    let node = graph.node(node);
+    let target = node.op.storage_operand().filter(|_| !node.op.is_view())?;
+    let written = graph.tensor(node.output);
+    let range = |tensor: &Tensor| tensor.storage.offset..tensor.storage.offset + tensor.desc.bytes();
+    let overlaps = |slot: usize| {
+        let read = graph.tensor(node.inputs[slot]);
+        let (from, to) = (range(read), range(written));
+        // A copy of a tensor to its own place takes each element from where it goes to.
+        let stays = node.op == Op::Copy && (read.storage, read.desc) == (written.storage, written.desc);
+        let shared = from.start.max(to.start)..from.end.min(to.end);
+        read.storage.root == written.storage.root && !shared.is_empty() && !stays
+    };
+    (0..node.inputs.len()).find(|slot| *slot != target && overlaps(*slot))
 }
 
 /// Which operands a node's only result may take the place of.

@@ -33,6 +33,7 @@ pub(crate) fn lower(
     options: &LowerOptions,
     shared: u32,
 ) -> Result<Steps, DeviceError> {
+    segment.refuse_overlaps(device)?;
     let Steps { steps, .. } = segment.one_step_per_node(device, options)?;
     let graph = segment.graph;
     let seen = graph.tensor_ids().filter(|id| segment.escapes.get(id.index()).copied().unwrap_or(true));

@@ -385,6 +385,44 @@ pub(super) fn bad_indices_are_values(device: &Arc<dyn Device>) -> Vec<String> {
     failures
 }
 
+/// Of rows that go to the same place the last one stays: as they are, in blocks, and turned on their way.
+pub(super) fn the_later_of_equal_rows_stays(device: &Arc<dyn Device>) -> Vec<String> {
+    let (head, heads, tokens, rows) = (64, 4, 300, 7);
+    let indices_of = |repeated: bool| -> Vec<i32> {
+        let index = |token: i32| if token % 11 == 3 { -1 } else { token * 5 % rows };
+        // Each row once, or many times.
+        (0..tokens).map(|token| if repeated || token < rows { index(token) } else { -1 }).collect()
+    };
+    let mut failures = Vec::new();
+    for (dtype, turned) in [(DType::F32, false), (DType::Q8_0, false), (DType::F32, true), (DType::F16, true)]
+    {
+        for repeated in [false, true] {
+            let mut b = GraphBuilder::new();
+            let x = b.input("x", DType::F32, &[head, heads, tokens as u64]);
+            let positions = b.input("positions", DType::I32, &[tokens as u64]);
+            let indices = b.input("indices", DType::I32, &[tokens as u64]);
+            let table = b.state("table", dtype, &[head, rows as u64, heads]);
+            let rope = Rope { mode: RopeMode::Neox, dims: head as u32, ..Rope::default() };
+            let new = if turned { b.rope(x, positions, None, rope) } else { x };
+            let new = b.permute(new, [0, 2, 1, 3]);
+            let written = b.set_rows(table, new, indices);
+            let y = b.cast(written, DType::F32);
+            b.output(y);
+            let graph = Arc::new(b.build().unwrap());
+            let count = (head * heads) as usize;
+            let feeds: Feeds = vec![
+                (x, f32_bytes(&numbers(3, count * tokens as usize))),
+                (positions, i32_bytes(&(0..tokens).collect::<Vec<i32>>())),
+                (indices, i32_bytes(&indices_of(repeated))),
+                (table, weights(dtype, 5, head * heads, rows as u64)),
+            ];
+            let name = format!("{dtype}, turned {turned}, repeated {repeated}");
+            failures.extend(compare(&name, (device, Role::Weight), &graph, &feeds, 1e-6));
+        }
+    }
+    failures
+}
+
 /// Runs after the second are replays; they see new inputs.
 pub(super) fn replays_compute_the_same(device: &Arc<dyn Device>) -> Vec<String> {
     let mut b = GraphBuilder::new();

@@ -160,11 +160,20 @@ fn lowered_in(
     options: &LowerOptions,
     memory: impl Fn(TensorId) -> Arc<dyn BufferType>,
 ) -> Steps {
+    outcome(paper, graph, options, memory).unwrap()
+}
+
+fn outcome(
+    paper: Paper,
+    graph: &Graph,
+    options: &LowerOptions,
+    memory: impl Fn(TensorId) -> Arc<dyn BufferType>,
+) -> Result<Steps, DeviceError> {
     let nodes: Vec<NodeId> = graph.node_ids().collect();
     let buffer_types: Vec<_> = graph.tensor_ids().map(|id| Some(memory(id))).collect();
     let escapes: Vec<bool> = graph.tensor_ids().map(|id| graph.outputs().contains(&id)).collect();
     let segment = Segment { graph, nodes: &nodes, buffer_types: &buffer_types, escapes: &escapes };
-    paper.lower(&segment, options).unwrap()
+    paper.lower(&segment, options)
 }
 
 fn kernels(steps: &Steps) -> Vec<&str> {
@@ -300,4 +309,43 @@ fn planes_are_for_products_and_rows_alone() {
     assert!(!query(&Op::OutProd, planes));
     let elsewhere: Arc<dyn BufferType> = HostBufferType::new("elsewhere");
     assert!(!query(&Op::MulMat, &elsewhere));
+}
+
+/// Whether a graph is refused that writes into views of one table.
+fn is_refused(write: impl Fn(&mut GraphBuilder, TensorId) -> TensorId) -> bool {
+    let mut b = GraphBuilder::new();
+    let table = b.state("table", DType::I32, &[8, 16]);
+    let written = write(&mut b, table);
+    let kept = b.cont(written);
+    b.output(kept);
+    let paper = Paper::new(LARGE);
+    let plain: Arc<dyn BufferType> = Arc::clone(&paper.plain[0]);
+    let lowered = outcome(paper, &b.build().unwrap(), &LowerOptions::default(), |_| Arc::clone(&plain));
+    matches!(lowered, Err(DeviceError::Unsupported { .. }))
+}
+
+#[test]
+fn what_is_written_is_not_read_elsewhere_by_the_same_step() {
+    let view = |b: &mut GraphBuilder, table: TensorId, row: u64, rows: u64| {
+        b.view(table, [8, rows, 1, 1], [4, 32, 32 * rows, 32 * rows], 32 * row)
+    };
+    let copy = |from: u64, to: u64| {
+        is_refused(|b, table| {
+            let [from, to] = [from, to].map(|row| view(b, table, row, 4));
+            b.copy(from, to)
+        })
+    };
+    assert!(copy(0, 1) && copy(3, 0));
+    assert!(!copy(0, 4) && !copy(2, 2));
+    // Indices in a row of the table: among those that are written, or not.
+    let rows = |indices: u64| {
+        is_refused(|b, table| {
+            let into = view(b, table, 0, 4);
+            let indices = b.view(table, [2, 1, 1, 1], [4, 8, 8, 8], 32 * indices);
+            let new = b.input("new", DType::F32, &[8, 2]);
+            b.set_rows(into, new, indices)
+        })
+    };
+    assert!(rows(0) && rows(3));
+    assert!(!rows(4));
 }

@@ -184,6 +184,20 @@ bool indices_fit(const Tensor& indices, i64 rows, bool skips, const Task& t) {
     return !bad;
 }
 
+// Whether two indices of rows that are written together may be the same: some index is not above the one before.
+bool indices_may_repeat(const Tensor& indices) {
+    __shared__ int tied;
+    if (threadIdx.x == 0) tied = 0;
+    __syncthreads();
+    i64 count = elements(indices.ne);
+    for (i64 n = threadIdx.x; n < count; n += blockDim.x) {
+        At a = coordinates(n, indices.ne);
+        if (a.i > 0 && integer(indices, a.i, a.j, a.k, a.l) <= integer(indices, a.i - 1, a.j, a.k, a.l)) tied = 1;
+    }
+    __syncthreads();
+    return tied;
+}
+
 KERNEL(get_rows) {
     wait_for_others();
     const Tensor &x = t.in[0], &indices = t.in[1], &y = t.out;
@@ -196,16 +210,20 @@ KERNEL(get_rows) {
     }
 }
 
+// Where two rows have the same place, the later one is written.
 KERNEL(set_rows) {
     wait_for_others();
     const Tensor &x = t.in[1], &indices = t.in[2], &y = t.out;
     if (elements(x.ne) == 0 || !indices_fit(indices, y.ne[1], true, t)) return;
+    bool tied = indices_may_repeat(indices);
     int block = block_elements(y.dtype);
     i64 from[4] = {x.ne[0] / block, x.ne[1], x.ne[2], x.ne[3]};
     EACH(n, elements(from)) {
         At a = coordinates(n, from);
-        i64 row = integer(indices, a.j, a.k % indices.ne[1], a.l % indices.ne[2], 0);
-        if (row < 0) continue;
+        i64 k = a.k % indices.ne[1], l = a.l % indices.ne[2], row = integer(indices, a.j, k, l, 0);
+        bool later = false;
+        for (i64 other = a.j + 1; tied && !later && other < x.ne[1]; other++) later = integer(indices, other, k, l, 0) == row;
+        if (row < 0 || later) continue;
         u64 target = y.at + a.i * y.nb[0] + row * y.nb[1] + a.k * y.nb[2] + a.l * y.nb[3];
         if (block == 1) {
             store_plain(y.dtype, target, element(x, a));

@@ -202,11 +202,11 @@ i64 cache_row(const Job& job, int token) {
     return job.wide ? ((const i64*)job.indices)[token] : (i64)((const int*)job.indices)[token];
 }
 
-// Nothing is written if an index is wrong.
+// Nothing is written if an index is wrong. Where two tokens have the same row, the later one is written.
 extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__ Rotate t) {
-    __shared__ int bad;
+    __shared__ int bad, tied;  // `tied`: indices may be the same, as one is not above the one before
     let_others_begin();
-    if (threadIdx.x == 0) bad = 0;
+    if (threadIdx.x == 0) bad = tied = 0;
     wait_for_others();
     __syncthreads();
     for (int j = 0; j < t.jobs; j++) {
@@ -217,6 +217,7 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
                 bad = 1;
                 if (blockIdx.x == 0) mark(t.marks, t.step, row, t.job[j].rows);
             }
+            if (token > 0 && row <= cache_row(t.job[j], token - 1)) tied = 1;
         }
     }
     __syncthreads();
@@ -232,6 +233,10 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
         const Job& job = t.job[j];
         i64 row = job.indices ? cache_row(job, token) : token;
         if (row < 0) continue;
+        bool later = false;
+        if (tied && job.indices)
+            for (int other = token + 1 + lane; other < t.tokens; other += 32) later = later || cache_row(job, other) == row;
+        if (__any_sync(~0u, later)) continue;
         int last = min(job.heads, (group + 1) * TOGETHER), pairs = job.turned ? t.turn.dims / 2 : 0;
         for (int pair = lane; pair < pairs; pair += 32) {
             float sine, cosine;
