@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::flights::overlap;
 use crate::kernels::{Launch, Site, launches};
 use crate::modules::Modules;
+use crate::supports::word;
 use crate::sys::{DevicePtr, Graph, LaunchAttribute, LaunchConfig, Stream};
 
 /// Launches at fixed places. The second run records them as a CUDA graph, which the runs after it replay.
@@ -51,8 +52,8 @@ impl CudaProgram {
             options: &steps.options,
             marks: marks.device,
         };
-        let launches = launches(&site, steps)?;
         let places = places(&site, steps)?;
+        let launches = launches(&site, steps)?;
         Ok(CudaProgram {
             context: Arc::clone(context),
             launches,
@@ -127,6 +128,24 @@ impl CudaProgram {
     }
 }
 
+/// How many bytes a kernel reads at a time where the graph says that it can.
+const WIDEST: u64 = 16;
+
+/// Refuses a place that is less aligned than the graph makes kernels believe.
+fn check_alignment(site: &Site<'_>, value: Value, offset: u64) -> Result<(), DeviceError> {
+    let tensor = match value {
+        Value::Tensor(id) => Some(site.graph().tensor(id)),
+        Value::Temporary(_) => None,
+    };
+    let aside = tensor.filter(|tensor| !tensor.storage.offset.is_multiple_of(WIDEST));
+    let alignment = aside.map_or(WIDEST, |tensor| word(tensor.desc.dtype));
+    if offset.is_multiple_of(alignment) {
+        return Ok(());
+    }
+    let tensor = tensor.map_or_else(|| "a temporary".to_owned(), |tensor| tensor.name.clone());
+    Err(DeviceError::MisalignedOffset { tensor, offset, alignment })
+}
+
 /// Where the values of steps are, but for weights in planes, which lie by themselves.
 fn places(site: &Site<'_>, steps: &Steps) -> Result<Vec<Range<DevicePtr>>, DeviceError> {
     let mut places: Vec<Range<DevicePtr>> = Vec::new();
@@ -135,7 +154,9 @@ fn places(site: &Site<'_>, steps: &Steps) -> Result<Vec<Range<DevicePtr>>, Devic
             Value::Tensor(id) => site.desc(*id).bytes(),
             Value::Temporary(number) => steps.temporaries.get(*number).map_or(0, |value| value.bytes),
         };
-        let plain = site.bindings.slot(*value)?.buffer.buffer_type().layout() == Layout::Plain;
+        let slot = site.bindings.slot(*value)?;
+        check_alignment(site, *value, slot.offset)?;
+        let plain = slot.buffer.buffer_type().layout() == Layout::Plain;
         let at = site.address(*value)?;
         let place = at..at + bytes;
         if plain && !places.contains(&place) {

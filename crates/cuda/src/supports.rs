@@ -24,6 +24,15 @@ pub(crate) fn supports(
             return Support::No(Reason::BufferType { operand, buffer_type: memory.name().to_owned() });
         }
     }
+    let tensors = node.inputs.iter().chain([&node.output]);
+    if let Some(operand) = tensors.map(|tensor| tensor.desc).position(|desc| !words_are_whole(desc)) {
+        return Support::No(Reason::Strides { operand });
+    }
+    if let Op::View { offset, .. } = node.op
+        && !offset.is_multiple_of(word(node.output.desc.dtype))
+    {
+        return Support::No(Reason::Strides { operand: node.inputs.len() });
+    }
     if node.op.is_view() {
         return Support::YES;
     }
@@ -35,6 +44,22 @@ pub(crate) fn supports(
         Ok(()) => Support::Yes { wants_offload: tiles && is_worth_bringing(node.op, &inputs) },
         Err(reason) => Support::No(reason),
     }
+}
+
+/// What the places of a type's elements are multiples of: the card faults where one is read that is not.
+pub(crate) fn word(dtype: DType) -> u64 {
+    match dtype.block_bytes() {
+        bytes if !dtype.is_quantized() => bytes,
+        // Blocks are read byte by byte, but their scales may be written as halves.
+        bytes if bytes.is_multiple_of(2) => 2,
+        _ => 1,
+    }
+}
+
+fn words_are_whole(desc: &TensorDesc) -> bool {
+    let word = word(desc.dtype);
+    let whole = |dim: usize| desc.extents[dim] <= 1 || desc.strides[dim].is_multiple_of(word);
+    desc.is_empty() || (0..4).all(whole)
 }
 
 /// Whether a product is so much work that tensor cores should do it even if its weights must be brought.
