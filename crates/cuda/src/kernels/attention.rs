@@ -29,7 +29,11 @@ pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -
     let FlashAttention { max_bias, kv_len, mask, window, .. } = *parameters;
     let [q, k, v] = [0, 1, 2].map(|slot| &graph.tensor(node.inputs[slot]).desc);
     let head = q.extents[0];
+    let lists = [parameters.kv_len_slot(), parameters.sinks_slot()].into_iter().flatten();
+    let mut lists = lists.map(|slot| &graph.tensor(node.inputs[slot]).desc);
     let fits = kv_len
+        && !graph.tensor(node.output).desc.is_empty()
+        && lists.all(|list| list.is_contiguous())
         && !mask
         && max_bias == 0.0
         && q.dtype == DType::F32
@@ -109,7 +113,8 @@ impl RotatedAttention {
     /// What it reads before the kernels in front of it have ended, but for its own row of the caches.
     pub(crate) fn reads_early(&self, graph: &Graph) -> Vec<TensorId> {
         let seen = graph.node(self.flash).inputs[3];
-        vec![self.token.positions, self.token.indices, seen, self.token.k.1, self.token.v.1]
+        let early = [self.token.positions, self.token.indices, seen, self.token.k.1, self.token.v.1];
+        early.into_iter().chain(self.rotation.factors()).collect()
     }
 
     pub(crate) fn reads(&self, graph: &Graph) -> Vec<TensorId> {

@@ -123,6 +123,11 @@ impl Rotation {
         turn.chain(jobs).flatten().collect()
     }
 
+    /// What angles are divided by.
+    pub(super) fn factors(&self) -> Option<TensorId> {
+        self.turn.and_then(|(_, _, factors)| factors)
+    }
+
     pub(crate) fn writes(&self) -> Vec<TensorId> {
         self.jobs.iter().map(|job| job.output).collect()
     }
@@ -147,10 +152,7 @@ impl Rotation {
         let (mode, sections) = mode(&rope);
         Ok(TurnParameter {
             positions: self.turn.map_or(Ok(0), |(_, positions, _)| site.at(positions))?,
-            factors: self
-                .turn
-                .and_then(|(_, _, factors)| factors)
-                .map_or(Ok(0), |factors| site.at(factors))?,
+            factors: self.factors().map_or(Ok(0), |factors| site.at(factors))?,
             mode,
             dims: rope.dims as i32,
             sections: sections.map(|size| size as i32),

@@ -27,6 +27,9 @@ i64 integer(const Tensor& t, i64 i, i64 j, i64 k, i64 l) {
     u64 at = t.at + i * t.nb[0] + j * t.nb[1] + k * t.nb[2] + l * t.nb[3];
     return t.dtype == I64 ? *(const i64*)at : (i64)*(const int*)at;
 }
+// Number `n` of a list, which may lie in any dimensions.
+i64 listed_integer(const Tensor& t, i64 n) { At at = coordinates(n, t.ne); return integer(t, at.i, at.j, at.k, at.l); }
+float listed_element(const Tensor& t, i64 n) { return element(t, coordinates(n, t.ne)); }
 
 #define EACH(index, count) \
     for (i64 index = blockIdx.x * (i64)blockDim.x + threadIdx.x; index < (count); index += gridDim.x * (i64)blockDim.x)
@@ -465,7 +468,7 @@ KERNEL(soft_max) {
         i64 rows[4] = {1, x.ne[1], x.ne[2], x.ne[3]};
         At a = coordinates(row, rows);
         float slope = slope_of(t.f[1], x.ne[2], a.k);
-        float sink = t.p[1] ? element(sinks, a.k, 0, 0, 0) : -INFINITE;
+        float sink = t.p[1] ? listed_element(sinks, a.k) : -INFINITE;
         float largest = -INFINITE;
         for (int pass = 0; pass < 3; pass++) {
             float total = 0.0f;
@@ -574,9 +577,9 @@ KERNEL(rope) {
             i64 total = t.p[2] + t.p[3] + t.p[4] + t.p[5], at = pair % max(total, (i64)1);
             for (stream = 0; stream < 3 && at >= t.p[2 + stream]; stream++) at -= t.p[2 + stream];
         }
-        float position = (float)integer(positions, stream * x.ne[2] + a.k, 0, 0, 0);
+        float position = (float)listed_integer(positions, stream * x.ne[2] + a.k);
         float plain = position * powf(t.f[0], -2.0f * pair / t.p[0]);
-        if (t.p[1]) plain /= element(t.in[2], pair, 0, 0, 0);
+        if (t.p[1]) plain /= listed_element(t.in[2], pair);
         float angle = t.f[1] * plain;
         if (t.f[2] != 0.0f) {
             float fallen = fminf(fmaxf((pair - t.f[3]) / fmaxf(t.f[4] - t.f[3], 0.001f), 0.0f), 1.0f);
@@ -604,7 +607,7 @@ KERNEL(flash_attention) {
         i64 head = a.i, token = a.j, seq = a.k, kv_head = head * k.ne[2] / heads, kv_seq = seq * k.ne[3] / seqs;
         i64 visible = kv;
         if (t.p[0]) {
-            visible = integer(t.in[t.p[0]], token, 0, 0, 0);
+            visible = listed_integer(t.in[t.p[0]], token);
             if (visible < 0 || visible > kv) {
                 if (lane == 0) mark(t.marks, t.step, visible, kv);
                 visible = 0;
@@ -641,7 +644,7 @@ KERNEL(flash_attention) {
         }
         float shrink = 1.0f;
         if (t.p[2]) {
-            float sink = element(t.in[t.p[2]], head, 0, 0, 0), next = fmaxf(largest, sink);
+            float sink = listed_element(t.in[t.p[2]], head), next = fmaxf(largest, sink);
             shrink = expf(largest - next);
             total = total * shrink + expf(sink - next);
         }
@@ -790,7 +793,7 @@ KERNEL(timestep_embedding) {
         float value = 0.0f;
         if (a.i < 2 * half) {
             double frequency = exp(-log((double)t.p[1]) * (a.i % half) / half);
-            double angle = element(t.in[0], a.j, 0, 0, 0) * frequency;
+            double angle = listed_element(t.in[0], a.j) * frequency;
             value = (float)(a.i < half ? cos(angle) : sin(angle));
         }
         store(t.out, a, value);
@@ -821,7 +824,7 @@ KERNEL(ssm_scan) {
     i64 work[4] = {inner, heads, seqs, 1};
     EACH(n, elements(work)) {
         At a = coordinates(n, work);
-        i64 channel = a.i, head = a.j, seq = a.k, from = integer(ids, seq, 0, 0, 0);
+        i64 channel = a.i, head = a.j, seq = a.k, from = listed_integer(ids, seq);
         i64 group = head * b.ne[1] / heads;
         float* state = kept + n * size;
         for (i64 e = 0; e < size; e++) state[e] = element(states, e, channel, head, from);
