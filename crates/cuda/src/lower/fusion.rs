@@ -67,12 +67,15 @@ fn attend_at_once(draft: &mut Draft<'_>) {
         let alone = |attention: &RotatedAttention| {
             let queries = attention.queries();
             let readers = draft.steps.iter().filter(|step| draft.roots(&step.reads).contains(&queries));
+            // As where sinks are some of them.
+            let again = attention.reads(graph).into_iter().any(|read| draft.root(read) == queries);
             let early: Vec<Value> = attention.reads_early(graph).into_iter().map(Value::Tensor).collect();
             let early = draft.roots(&early);
             let others = draft.steps.iter().enumerate().filter(|(other, _)| *other != index);
             let mut written = others.flat_map(|(_, step)| draft.roots(&step.writes));
             !draft.seen.contains(&queries)
                 && readers.count() == 1
+                && !again
                 && !written.any(|root| early.contains(&root))
         };
         if let Some(attention) = parsed.filter(alone) {

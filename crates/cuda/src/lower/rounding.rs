@@ -111,7 +111,9 @@ fn sources(draft: &Draft<'_>) -> HashSet<TensorId> {
         let mut all = readers.peekable();
         let near = all.peek().is_some_and(|(reader, _)| *reader == index + 1);
         let alike = all.all(|(_, step)| match product(graph, step) {
-            Some((product, rounding)) if product.x == x && product.part.sum != Some(x) => {
+            Some((product, rounding))
+                if product.x == x && product.part.sum.is_none_or(|sum| draft.root(sum) != x) =>
+            {
                 roundings.push(rounding);
                 true
             }

@@ -349,3 +349,47 @@ fn what_is_written_is_not_read_elsewhere_by_the_same_step() {
     assert!(rows(0) && rows(3));
     assert!(!rows(4));
 }
+
+#[test]
+fn elements_off_their_alignment_are_refused() {
+    let paper = Paper::new(LARGE);
+    let [root, even] = [[8, 1], [4, 1]].map(|extents| TensorDesc::contiguous(DType::F32, &extents).unwrap());
+    let strided = |bytes: u64| TensorDesc::strided(DType::F32, [1, 2, 1, 1], [4, bytes, 24, 24]).unwrap();
+    let takes = |op: &Op, input: &TensorDesc, output: &TensorDesc| {
+        let [input, output] = [input, output].map(|desc| Operand { desc, buffer_type: None });
+        paper.supports(&NodeQuery { op, inputs: &[input], output }).is_yes()
+    };
+    let view = |offset: u64| Op::View { extents: even.extents, strides: even.strides, offset };
+    assert!(takes(&view(4), &root, &even) && !takes(&view(2), &root, &even));
+    let rows = TensorDesc::contiguous(DType::F32, &[1, 2]).unwrap();
+    assert!(takes(&Op::Cont, &strided(8), &rows) && !takes(&Op::Cont, &strided(6), &rows));
+}
+
+/// Attention of one token whose last operand, sinks, is made from the turned queries.
+fn with_sinks(sinks_of: impl Fn(&mut GraphBuilder, TensorId) -> TensorId) -> Graph {
+    let (head, heads, context) = (64, 4, 256);
+    let mut b = GraphBuilder::new();
+    let [q, k, v] = ["q", "k", "v"].map(|name| b.input(name, DType::F32, &[head, heads, 1]));
+    let [positions, rows, seen] = ["positions", "rows", "seen"].map(|name| b.input(name, DType::I32, &[1]));
+    let rope = Rope { mode: RopeMode::Neox, dims: head as u32, ..Rope::default() };
+    let (q, k) = (b.rope(q, positions, None, rope), b.rope(k, positions, None, rope));
+    let [k, v] = [("k cache", k), ("v cache", v)].map(|(name, new)| {
+        let cache = b.state(name, DType::F16, &[head, context, heads]);
+        let new = b.permute(new, [0, 2, 1, 3]);
+        b.set_rows(cache, new, rows)
+    });
+    let sinks = sinks_of(&mut b, q);
+    let q = b.permute(q, [0, 2, 1, 3]);
+    let flash = FlashAttention { kv_len: true, sinks: true, ..FlashAttention::scaled(0.1) };
+    let attended = b.node(Op::FlashAttention(flash), &[q, k, v, seen, sinks]);
+    b.output(attended);
+    b.build().unwrap()
+}
+
+#[test]
+fn queries_that_are_read_once_more_are_not_fused_away() {
+    let apart = with_sinks(|b, _| b.input("sinks", DType::F32, &[4]));
+    assert_eq!(kernels(&lowered(&apart, &LowerOptions::default())), [DECODE]);
+    let same = with_sinks(|b, q| b.view(q, [4, 1, 1, 1], [4, 16, 16, 16], 0));
+    assert_eq!(kernels(&lowered(&same, &LowerOptions::default())), [ROTATE, DECODE]);
+}
