@@ -163,8 +163,8 @@ __noinline__ void store_plain(int dtype, u64 at, float x) {
         case F16: *(u16*)at = float_to_half(x); break;
         case BF16: *(u16*)at = float_to_bfloat(x); break;
         case I32: *(int*)at = (int)x; break;
-        case I8: *(i8*)at = (i8)(int)x; break;
-        case I16: *(short*)at = (short)(int)x; break;
+        case I8: *(i8*)at = (i8)max(-128, min(127, (int)x)); break;
+        case I16: *(short*)at = (short)max(-32768, min(32767, (int)x)); break;
         case F64: *(double*)at = x; break;
     }
 }

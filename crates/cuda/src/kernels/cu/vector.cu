@@ -178,11 +178,15 @@ void prepare(const Vector& v, u64 own_x, int units) {
         }
 #else
         // Four lanes have the 32 that are rounded alike.
-        float largest = fmaxf(fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w))),
-                              fmaxf(fmaxf(fabsf(b.x), fabsf(b.y)), fmaxf(fabsf(b.z), fabsf(b.w))));
-        largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
-        largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
-        float d = largest * (1.0f / 127.0f), inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+        // Magnitudes compare like their bits, and what is no number is the largest; with it or an infinity, the scale is none.
+        auto bits = [](float x) { return __float_as_uint(x) & 0x7fffffff; };
+        u32 most = max(max(max(bits(a.x), bits(a.y)), max(bits(a.z), bits(a.w))),
+                       max(max(bits(b.x), bits(b.y)), max(bits(b.z), bits(b.w))));
+        most = max(most, __shfl_xor_sync(~0u, most, 1));
+        most = max(most, __shfl_xor_sync(~0u, most, 2));
+        float largest = __uint_as_float(most);
+        float d = most >= 0x7f800000 ? __int_as_float(0x7fffffff) : largest * (1.0f / 127.0f);
+        float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
         auto packed = [&](float4 f) {
             int q0 = __float2int_rn(f.x * inverse), q1 = __float2int_rn(f.y * inverse);
             int q2 = __float2int_rn(f.z * inverse), q3 = __float2int_rn(f.w * inverse);
