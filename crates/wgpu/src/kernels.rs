@@ -91,6 +91,7 @@ pub(crate) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Re
             }
             floats(inputs, output)
         }
+        Op::Upscale { mode, .. } => picture::accepts(*mode, &inputs[0], output).and(floats(inputs, output)),
         Op::Sum
         | Op::SumRows
         | Op::Mean
@@ -108,7 +109,6 @@ pub(crate) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Re
         | Op::ConvTranspose2d { .. }
         | Op::Pool1d(_)
         | Op::Pool2d(_)
-        | Op::Upscale { .. }
         | Op::TimestepEmbedding { .. }
         | Op::SsmConv => floats(inputs, output),
         _ => Err(Reason::Op),

@@ -1,4 +1,5 @@
-use orlop_graph::{Interpolation, Pool, PoolKind};
+use orlop_backend::Reason;
+use orlop_graph::{Interpolation, Pool, PoolKind, TensorDesc};
 
 use super::{Task, coordinates};
 use crate::wgsl::{Kernel, Writer};
@@ -33,6 +34,14 @@ pub(super) fn pool(task: &Task<'_>, pool: &Pool, two_d: bool) -> Kernel {
         coordinates("y")
     );
     writer.each(task.output.desc.elements(), &body)
+}
+
+/// Where a place is a product of numbers of 32 bits, it must be one itself.
+pub(super) fn accepts(mode: Interpolation, x: &TensorDesc, y: &TensorDesc) -> Result<(), Reason> {
+    let first = if mode == Interpolation::Nearest { 0 } else { 2 };
+    let largest = |dim: usize| x.extents[dim].saturating_mul(y.extents[dim].saturating_sub(1));
+    let (value, max) = ((first..4).map(largest).max().unwrap_or(0), u64::from(u32::MAX));
+    if value <= max { Ok(()) } else { Err(Reason::Limit { limit: "a place times an extent", value, max }) }
 }
 
 pub(super) fn upscale(task: &Task<'_>, mode: Interpolation) -> Kernel {
@@ -84,4 +93,19 @@ pub(super) fn timesteps(task: &Task<'_>, dim: u32, max_period: u32) -> Kernel {
         coordinates("y")
     );
     writer.each(task.output.desc.elements(), &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orlop_graph::DType;
+
+    #[test]
+    fn pictures_whose_places_do_not_fit_are_refused() {
+        let line = |width: u64| TensorDesc::contiguous(DType::F32, &[width]).unwrap();
+        let takes = |mode, from, to| accepts(mode, &line(from), &line(to)).is_ok();
+        assert!(takes(Interpolation::Nearest, 32_000, 128_000));
+        assert!(!takes(Interpolation::Nearest, 66_000, 132_000));
+        assert!(takes(Interpolation::Bilinear, 66_000, 132_000));
+    }
 }
