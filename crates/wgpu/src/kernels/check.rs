@@ -47,7 +47,11 @@ impl Check {
             "{}  let v = x_int(x_row(j, k, l), i);
   if (v < p.lowest || v > p.highest) {{
     let w = p.s_o >> 2u;
-    if (atomicMax(&b1[w], p.code) == 0u) {{ atomicStore(&b1[w + 1u], bitcast<u32>(v)); }}
+    loop {{
+      let noted = atomicCompareExchangeWeak(&b1[w], 0u, p.code);
+      if (noted.exchanged) {{ atomicStore(&b1[w + 1u], bitcast<u32>(v)); }}
+      if (noted.exchanged || noted.old_value != 0u) {{ break; }}
+    }}
   }}
 ",
             super::coordinates("x")
