@@ -111,8 +111,9 @@ impl Gpu {
         if self.is_lost() { Err(self.gone("it was lost before")) } else { Ok(()) }
     }
 
-    /// What is said of a lost device: its own words, if it had any.
+    /// What is said of a lost device: its own words, if it had any. Whoever is told so finds it lost.
     pub(crate) fn gone(&self, reason: &str) -> DeviceError {
+        self.lost.note(reason.to_owned());
         let reason = self.lost.reason.get().map_or(reason, String::as_str).to_owned();
         DeviceError::Lost { device: self.name.to_string(), reason }
     }
