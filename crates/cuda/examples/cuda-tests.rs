@@ -18,7 +18,7 @@ use orlop_testkit::conformance::{self, Options};
 type Test = fn(&Arc<dyn Device>) -> Vec<String>;
 
 /// All there are, by name.
-const TESTS: [(&str, Test); 13] = [
+const TESTS: [(&str, Test); 18] = [
     ("conformance", |device| conforms(device, LowerOptions::default())),
     ("unfused", |device| conforms(device, LowerOptions { fusion: false, ..LowerOptions::default() })),
     ("exact", |device| {
@@ -26,11 +26,16 @@ const TESTS: [(&str, Test); 13] = [
     }),
     ("blocks", checks::blocks_are_written_as_the_reference_does),
     ("indices", checks::bad_indices_are_values),
+    ("rows", checks::the_later_of_equal_rows_stays),
+    ("odd", checks::attention_takes_what_lies_oddly),
+    ("ends", checks::numbers_end_where_the_reference_says),
+    ("aligned", checks::what_is_bound_off_its_alignment_is_refused),
     ("replay", checks::replays_compute_the_same),
     ("products", checks::fast_products_agree_with_the_reference),
     ("eights", checks::eight_bit_products_are_exact_but_for_that),
     ("experts", checks::products_of_experts_agree_with_the_reference),
     ("attention", checks::fast_attention_agrees_with_the_reference),
+    ("shared", checks::programs_keep_their_shared_memory),
     ("largest", checks::the_largest_element_is_found),
     ("peers", checks::devices_copy_from_each_other),
     // Last: nothing runs on the card after it.

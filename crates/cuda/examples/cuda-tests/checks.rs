@@ -423,6 +423,109 @@ pub(super) fn the_later_of_equal_rows_stays(device: &Arc<dyn Device>) -> Vec<Str
     failures
 }
 
+/// Attention to what lies oddly: no heads at all, and lengths and sinks with gaps between them.
+pub(super) fn attention_takes_what_lies_oddly(device: &Arc<dyn Device>) -> Vec<String> {
+    let mut failures = Vec::new();
+    for (heads, tokens) in [(0u64, 1u64), (4, 1), (4, 20), (0, 20)] {
+        let (head, context) = (64, 32);
+        let mut b = GraphBuilder::new();
+        let q = b.input("q", DType::F32, &[head, tokens, heads]);
+        let [k, v] = ["k", "v"].map(|name| b.input(name, DType::F16, &[head, context, 2]));
+        // Every second number counts.
+        let seen_all = b.input("seen", DType::I32, &[2, tokens]);
+        let seen = b.view(seen_all, [1, tokens, 1, 1], [4, 8, 8 * tokens, 8 * tokens], 0);
+        let sinks_all = b.input("sinks", DType::F32, &[2 * heads]);
+        let sinks = b.view(sinks_all, [heads, 1, 1, 1], [8, 8 * heads, 8 * heads, 8 * heads], 0);
+        let flash = FlashAttention { kv_len: true, sinks: heads > 0, ..FlashAttention::scaled(0.3) };
+        let operands = [q, k, v, seen, sinks];
+        let operands = &operands[..if heads > 0 { 5 } else { 4 }];
+        let attended = b.node(Op::FlashAttention(flash), operands);
+        b.output(attended);
+        let graph = Arc::new(b.build().unwrap());
+        let mut feeds: Feeds = vec![
+            (q, f32_bytes(&numbers(3, (head * tokens * heads) as usize))),
+            (seen_all, i32_bytes(&(0..2 * tokens as i32).map(|n| 5 + n / 2).collect::<Vec<i32>>())),
+            (sinks_all, f32_bytes(&numbers(4, 2 * heads as usize))),
+        ];
+        for cache in [k, v] {
+            feeds.push((cache, weights(DType::F16, cache.index() as u64 + 9, head, 2 * context)));
+        }
+        let name = format!("{heads} heads, {tokens} tokens");
+        failures.extend(compare(&name, (device, Role::Weight), &graph, &feeds, 1e-4));
+    }
+    failures
+}
+
+/// Numbers beyond an integer type's end there, and activations that are no numbers give none.
+pub(super) fn numbers_end_where_the_reference_says(device: &Arc<dyn Device>) -> Vec<String> {
+    let mut failures = Vec::new();
+    let values = [300.0, -300.0, 1e6, -1e6, 127.6, -128.9, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -1e20];
+    for dtype in [DType::I8, DType::I16, DType::I32] {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, &[values.len() as u64]);
+        let y = b.cast(x, dtype);
+        b.output(y);
+        let graph = Arc::new(b.build().unwrap());
+        let found = run_planned(device, &graph, &[(x, f32_bytes(&values))], &Default::default()).unwrap();
+        let wanted: Vec<u8> = match dtype {
+            DType::I8 => values.iter().flat_map(|value| (*value as i8).to_le_bytes()).collect(),
+            DType::I16 => values.iter().flat_map(|value| (*value as i16).to_le_bytes()).collect(),
+            _ => values.iter().flat_map(|value| (*value as i32).to_le_bytes()).collect(),
+        };
+        if found[0].1 != wanted {
+            failures.push(format!("{values:?} as {dtype} became {:?} for {wanted:?}", found[0].1));
+        }
+    }
+    for (dtype, tokens, bad) in [DType::Q4_0, DType::Q6_K, DType::Q8_0]
+        .into_iter()
+        .flat_map(|dtype| [1, 3].map(|tokens| (dtype, tokens)))
+        .flat_map(|(dtype, tokens)| [f32::NAN, f32::INFINITY].map(|bad| (dtype, tokens, bad)))
+    {
+        let mut b = GraphBuilder::new();
+        let w = b.weight("w", dtype, &[256, 32]);
+        let x = b.input("x", DType::F32, &[256, tokens]);
+        let y = b.mul_mat(w, x);
+        b.output(y);
+        let graph = Arc::new(b.build().unwrap());
+        let mut activations = numbers(4, 256 * tokens as usize);
+        activations[77] = bad;
+        let feeds: Feeds = vec![(w, weights(dtype, 3, 256, 32)), (x, f32_bytes(&activations))];
+        let found = &outputs(device, Role::Weight, &graph, &feeds)[0];
+        if found[..32].iter().any(|value| value.is_finite()) {
+            failures.push(format!("{dtype}, {tokens} tokens: {bad} became {:?}", &found[..4]));
+        }
+    }
+    failures
+}
+
+/// A tensor that is bound off its alignment is refused by name, and the card goes on.
+pub(super) fn what_is_bound_off_its_alignment_is_refused(device: &Arc<dyn Device>) -> Vec<String> {
+    let mut b = GraphBuilder::new();
+    let w = b.weight("w", DType::F32, &[256, 8]);
+    let x = b.input("x", DType::F32, &[256]);
+    let y = b.mul_mat(w, x);
+    b.output(y);
+    let graph = Arc::new(b.build().unwrap());
+    let desc = graph.tensor(w).desc;
+    let more = TensorDesc::contiguous(DType::F32, &[desc.elements() + 64]).unwrap();
+    let memory = &device.buffer_types(Role::Arena)[0];
+    let set = TensorSet::allocate(memory, &[SetTensor::new("more", more)]).unwrap();
+    let mut failures = Vec::new();
+    for (offset, taken) in [(4, false), (2, false), (256, true)] {
+        let mut externals = Externals::new();
+        externals.insert(w, set.tensors()[0].view("w", desc, offset).unwrap());
+        let mut session = Session::new(Arc::clone(device), SessionOptions::default()).unwrap();
+        let prepared = session.prepare(&graph, &externals);
+        if prepared.is_ok() != taken {
+            failures.push(format!("offset {offset} gave {:?}", prepared.map(|_| ())));
+        }
+    }
+    if device.facts().lost {
+        failures.push("the card is lost".to_owned());
+    }
+    failures
+}
+
 /// Runs after the second are replays; they see new inputs.
 pub(super) fn replays_compute_the_same(device: &Arc<dyn Device>) -> Vec<String> {
     let mut b = GraphBuilder::new();
