@@ -393,3 +393,19 @@ fn queries_that_are_read_once_more_are_not_fused_away() {
     let same = with_sinks(|b, q| b.view(q, [4, 1, 1, 1], [4, 16, 16, 16], 0));
     assert_eq!(kernels(&lowered(&same, &LowerOptions::default())), [ROTATE, DECODE]);
 }
+
+#[test]
+fn activations_that_are_also_added_are_written() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[64, 40]);
+    let (weight, matrix) =
+        (b.weight("weight", DType::F32, &[64]), b.weight("matrix", DType::Q4_0, &[64, 64]));
+    let normed = b.rms_norm(x, 1e-5);
+    let normed = b.mul(normed, weight);
+    let product = b.mul_mat(matrix, normed);
+    let same = b.view(normed, [64, 40, 1, 1], [4, 256, 10240, 10240], 0);
+    let sum = b.add(product, same);
+    b.output(sum);
+    let steps = lowered(&b.build().unwrap(), &LowerOptions::default());
+    assert_eq!(kernels(&steps), [SCALED_NORM, HALVES, TILES]);
+}
