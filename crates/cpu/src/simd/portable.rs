@@ -5,7 +5,7 @@ use half::f16;
 use orlop_graph::DType;
 
 use super::eight_bit::{Block, Tail};
-use super::steps::{LEVELS, MX_LEVELS, of_type, tile_types, within};
+use super::steps::{LEVELS, MX_LEVELS, mask, of_type, tile_types, within};
 
 type V = [u8; 64];
 type F = [f32; 16];
@@ -142,13 +142,6 @@ fn flip(v: V) -> V {
 #[inline(always)]
 fn level(v: V, levels: &[u8; 16]) -> V {
     v.map(|code| levels[usize::from(code & 15)])
-}
-
-#[inline(always)]
-fn mask(tile: &[u8], at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&tile[at..at + 8]);
-    u64::from_le_bytes(bytes)
 }
 
 #[inline(always)]

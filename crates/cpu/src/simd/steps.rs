@@ -301,7 +301,52 @@ macro_rules! of_type {
     };
 }
 
-pub(super) use {of_type, tile_types};
+/// What vectors that multiply tiles do with those of any type.
+macro_rules! tile_functions {
+    ($(#[$attr:meta])*) => {
+        /// The products of groups of rows, still packed, with rows of signed activations; panics for types that are not
+        /// repacked.
+        $(#[$attr])*
+        pub(in crate::simd) fn dot<const N: usize>(
+            dtype: DType,
+            tiles: &[u8],
+            acts: &[&[Block]],
+            out: &mut [[f32; N]],
+        ) {
+            match *acts {
+                [a] => of_type!(dtype, dot(tiles, [a], out), unreachable!("{dtype} is not repacked")),
+                [a, b] => of_type!(dtype, dot(tiles, [a, b], out), unreachable!("{dtype} is not repacked")),
+                [a, b, c] => {
+                    of_type!(dtype, dot(tiles, [a, b, c], out), unreachable!("{dtype} is not repacked"))
+                }
+                [a, b, c, d] => {
+                    of_type!(dtype, dot(tiles, [a, b, c, d], out), unreachable!("{dtype} is not repacked"))
+                }
+                _ => debug_assert!(acts.is_empty(), "too many rows"),
+            }
+        }
+
+        /// Takes tiles apart into a panel.
+        $(#[$attr])*
+        pub(in crate::simd) fn expand(dtype: DType, tiles: &[u8], panel: &mut [f32]) {
+            of_type!(dtype, expand(tiles, panel), unreachable!("{dtype} is not repacked"))
+        }
+    };
+}
+
+pub(super) use {of_type, tile_functions, tile_types};
+
+/// `N` bytes of a tile.
+#[inline(always)]
+pub(super) fn part<const N: usize>(tile: &[u8], at: usize) -> &[u8; N] {
+    tile[at..].first_chunk().expect("a part of the tile")
+}
+
+/// A bit for each of 64 bytes.
+#[inline(always)]
+pub(super) fn mask(tile: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*part(tile, at))
+}
 
 /// The levels of IQ4, moved up to begin at 0.
 pub(super) const LEVELS: [u8; 16] = moved_up(&orlop_quant::iq4::VALUES, 127);

@@ -6,7 +6,7 @@ use orlop_graph::DType;
 
 use super::{load_16, load_bytes, store_16};
 use crate::simd::eight_bit::{Block, Tail, word_at};
-use crate::simd::steps::{LEVELS, MX_LEVELS, of_type, tile_types, within};
+use crate::simd::steps::{LEVELS, MX_LEVELS, mask, of_type, part, tile_functions, tile_types, within};
 
 type V = [__m256i; 2];
 type F = [__m256; 2];
@@ -118,32 +118,7 @@ macro_rules! kernels {
 }
 
 tile_types! { #[inline] #[target_feature(enable = "avx2,fma,f16c")] }
-
-/// The products of groups of rows, still packed, with rows of signed activations; panics for types that are not
-/// repacked.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(in crate::simd) fn dot<const N: usize>(
-    dtype: DType,
-    tiles: &[u8],
-    acts: &[&[Block]],
-    out: &mut [[f32; N]],
-) {
-    match *acts {
-        [a] => of_type!(dtype, dot(tiles, [a], out), unreachable!("{dtype} is not repacked")),
-        [a, b] => of_type!(dtype, dot(tiles, [a, b], out), unreachable!("{dtype} is not repacked")),
-        [a, b, c] => of_type!(dtype, dot(tiles, [a, b, c], out), unreachable!("{dtype} is not repacked")),
-        [a, b, c, d] => {
-            of_type!(dtype, dot(tiles, [a, b, c, d], out), unreachable!("{dtype} is not repacked"))
-        }
-        _ => debug_assert!(acts.is_empty(), "too many rows"),
-    }
-}
-
-/// Takes tiles apart into a panel.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(in crate::simd) fn expand(dtype: DType, tiles: &[u8], panel: &mut [f32]) {
-    of_type!(dtype, expand(tiles, panel), unreachable!("{dtype} is not repacked"))
-}
+tile_functions! { #[target_feature(enable = "avx2,fma,f16c")] }
 
 /// Sums of four products of unsigned numbers, below 64, and signed ones.
 #[inline]
@@ -169,12 +144,6 @@ fn moved(codes: __m256i, by: i32) -> __m256i {
 #[target_feature(enable = "avx2")]
 fn floats(v: V) -> F {
     [_mm256_castsi256_ps(v[0]), _mm256_castsi256_ps(v[1])]
-}
-
-/// `N` bytes of a tile.
-#[inline(always)]
-fn part<const N: usize>(tile: &[u8], at: usize) -> &[u8; N] {
-    tile[at..].first_chunk().expect("a part of the tile")
 }
 
 #[inline]
@@ -227,11 +196,6 @@ fn flip(v: V) -> V {
 fn level(v: V, levels: &[u8; 16]) -> V {
     let levels = _mm256_broadcastsi128_si256(load_16(levels));
     [_mm256_shuffle_epi8(levels, v[0]), _mm256_shuffle_epi8(levels, v[1])]
-}
-
-#[inline(always)]
-fn mask(tile: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(*part(tile, at))
 }
 
 /// Every byte looks at its bit of the mask.

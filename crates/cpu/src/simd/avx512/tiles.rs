@@ -7,7 +7,7 @@ use orlop_graph::DType;
 use super::{JOINT_VECTORS, four, load_16, load_32, load_bytes, store_f32};
 use crate::simd::eight_bit::{Block, JOINT, Tail};
 use crate::simd::prefetch::prefetch_next;
-use crate::simd::steps::{LEVELS, MX_LEVELS, of_type, tile_types, within};
+use crate::simd::steps::{LEVELS, MX_LEVELS, mask, of_type, part, tile_functions, tile_types, within};
 
 type V = __m512i;
 type F = __m512;
@@ -194,32 +194,7 @@ fn scaled(codes: V, [scale, start]: [V; 2]) -> V {
 }
 
 tile_types! { #[inline] #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")] }
-
-/// The products of groups of rows, still packed, with rows of signed activations; panics for types that are not
-/// repacked.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(in crate::simd) fn dot<const N: usize>(
-    dtype: DType,
-    tiles: &[u8],
-    acts: &[&[Block]],
-    out: &mut [[f32; N]],
-) {
-    match *acts {
-        [a] => of_type!(dtype, dot(tiles, [a], out), unreachable!("{dtype} is not repacked")),
-        [a, b] => of_type!(dtype, dot(tiles, [a, b], out), unreachable!("{dtype} is not repacked")),
-        [a, b, c] => of_type!(dtype, dot(tiles, [a, b, c], out), unreachable!("{dtype} is not repacked")),
-        [a, b, c, d] => {
-            of_type!(dtype, dot(tiles, [a, b, c, d], out), unreachable!("{dtype} is not repacked"))
-        }
-        _ => debug_assert!(acts.is_empty(), "too many rows"),
-    }
-}
-
-/// Takes tiles apart into a panel.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(in crate::simd) fn expand(dtype: DType, tiles: &[u8], panel: &mut [f32]) {
-    of_type!(dtype, expand(tiles, panel), unreachable!("{dtype} is not repacked"))
-}
+tile_functions! { #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")] }
 
 /// Takes tiles apart into a joint panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -228,12 +203,6 @@ pub(in crate::simd) fn expand_jointly(dtype: DType, tiles: &[u8], panel: &mut [f
         DType::Q6_K => q6_k::expand_jointly(tiles, panel),
         _ => unreachable!("{dtype} has no joint panels"),
     }
-}
-
-/// `N` bytes of a tile.
-#[inline(always)]
-fn part<const N: usize>(tile: &[u8], at: usize) -> &[u8; N] {
-    tile[at..].first_chunk().expect("a part of the tile")
 }
 
 #[inline]
@@ -276,11 +245,6 @@ fn flip(v: V) -> V {
 #[target_feature(enable = "avx512f,avx512bw")]
 fn level(v: V, levels: &[u8; 16]) -> V {
     _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load_16(levels)), v)
-}
-
-#[inline(always)]
-fn mask(tile: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(*part(tile, at))
 }
 
 #[inline]

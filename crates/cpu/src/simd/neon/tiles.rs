@@ -6,7 +6,7 @@ use orlop_graph::DType;
 
 use super::{F, add_dots, load_bytes, store_16};
 use crate::simd::eight_bit::{Block, Tail, word_at};
-use crate::simd::steps::{LEVELS, MX_LEVELS, of_type, tile_types, within};
+use crate::simd::steps::{LEVELS, MX_LEVELS, mask, of_type, part, tile_functions, tile_types, within};
 
 type V = [uint8x16_t; 4];
 type I = [int32x4_t; 4];
@@ -103,32 +103,7 @@ macro_rules! kernels {
 }
 
 tile_types! { #[inline] #[target_feature(enable = "neon,dotprod")] }
-
-/// The products of groups of rows, still packed, with rows of signed activations; panics for types that are not
-/// repacked.
-#[target_feature(enable = "neon,dotprod")]
-pub(in crate::simd) fn dot<const N: usize>(
-    dtype: DType,
-    tiles: &[u8],
-    acts: &[&[Block]],
-    out: &mut [[f32; N]],
-) {
-    match *acts {
-        [a] => of_type!(dtype, dot(tiles, [a], out), unreachable!("{dtype} is not repacked")),
-        [a, b] => of_type!(dtype, dot(tiles, [a, b], out), unreachable!("{dtype} is not repacked")),
-        [a, b, c] => of_type!(dtype, dot(tiles, [a, b, c], out), unreachable!("{dtype} is not repacked")),
-        [a, b, c, d] => {
-            of_type!(dtype, dot(tiles, [a, b, c, d], out), unreachable!("{dtype} is not repacked"))
-        }
-        _ => debug_assert!(acts.is_empty(), "too many rows"),
-    }
-}
-
-/// Takes tiles apart into a panel.
-#[target_feature(enable = "neon,dotprod")]
-pub(in crate::simd) fn expand(dtype: DType, tiles: &[u8], panel: &mut [f32]) {
-    of_type!(dtype, expand(tiles, panel), unreachable!("{dtype} is not repacked"))
-}
+tile_functions! { #[target_feature(enable = "neon,dotprod")] }
 
 /// The weights that codes stand for.
 #[inline]
@@ -136,12 +111,6 @@ pub(in crate::simd) fn expand(dtype: DType, tiles: &[u8], panel: &mut [f32]) {
 fn moved(codes: V, by: i32) -> [int8x16_t; 4] {
     let by = vdupq_n_u8(by as u8);
     [0, 1, 2, 3].map(|quarter| vreinterpretq_s8_u8(vsubq_u8(codes[quarter], by)))
-}
-
-/// `N` bytes of a tile.
-#[inline(always)]
-fn part<const N: usize>(tile: &[u8], at: usize) -> &[u8; N] {
-    tile[at..].first_chunk().expect("a part of the tile")
 }
 
 #[inline]
@@ -186,11 +155,6 @@ fn flip(v: V) -> V {
 fn level(v: V, levels: &[u8; 16]) -> V {
     let levels = load_bytes(levels);
     [0, 1, 2, 3].map(|quarter| vqtbl1q_u8(levels, v[quarter]))
-}
-
-#[inline(always)]
-fn mask(tile: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(*part(tile, at))
 }
 
 /// Every byte looks at its bit of the mask.
