@@ -20,9 +20,9 @@ impl Default for CostOptions {
     }
 }
 
-/// Places a graph for the shortest [`estimate`](crate::estimate()): begins with [`place_by_rules`] and moves runs of neighbouring nodes, and
-/// parts of them, to other devices, largest first, as long as the estimate falls and the weights that must come along
-/// fit. So it is never worse than the rules by the same estimate.
+/// Places a graph for the shortest [`estimate`](crate::estimate()): begins with [`place_by_rules`] and moves runs of
+/// neighbouring nodes, and parts of them, to other devices, largest first, as long as the estimate falls and the weights
+/// that must come along fit. So it is never worse than the rules by the same estimate.
 ///
 /// What the caller assigned, and what writes into storage or is written into, stays where it is.
 ///

@@ -39,8 +39,8 @@ pub(crate) struct BenchArguments {
     /// Tokens that are in the context before each test.
     #[arg(short, long = "n-depth", value_name = "N", default_value_t = 0)]
     depth: usize,
-    /// After each generated token, read memory with as many threads, and say how fast that was: generation reads all
-    /// weights for every token, so it can be no faster.
+    /// After each generated token, read memory with as many threads, and say how fast that was: generation, which reads
+    /// all weights for every token, can be held against it.
     #[arg(long)]
     reads: bool,
     /// Print JSON: a list of tests.
