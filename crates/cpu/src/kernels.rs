@@ -14,14 +14,16 @@ mod soft_max;
 mod sort;
 mod ssm;
 
+use std::ops::Range;
+
 use orlop_backend::Step;
 use orlop_graph::{Graph, Op};
 
 pub(crate) use elementwise::{GATED_IN_EIGHT_BITS, GATED_IN_EIGHT_BITS_JOINTLY};
 pub(crate) use norm::{SCALED_NORM, SCALED_NORM_IN_EIGHT_BITS, SCALED_NORM_IN_EIGHT_BITS_JOINTLY};
 pub(crate) use product::{
-    EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, EIGHT_BIT_PRODUCT_ID, ROUND, ROUND_JOINTLY,
-    eight_bit_desc, takes_eight_bits, takes_joint,
+    EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, EIGHT_BIT_PRODUCT_ID, EIGHT_BIT_PRODUCTS, ROUND,
+    ROUND_JOINTLY, eight_bit_desc, joins, takes_eight_bits, takes_joint,
 };
 pub(crate) use rope::ROPE_INTO_ROWS;
 
@@ -94,10 +96,10 @@ impl Chosen {
         }
     }
 
-    pub(crate) fn phases(&self) -> usize {
+    pub(crate) fn phases(&self, task: &Task) -> Range<usize> {
         match self {
-            Chosen::Node(kernel) => kernel.phases,
-            Chosen::Named(kernel) => kernel.phases,
+            Chosen::Node(kernel) => (kernel.phases)(task),
+            Chosen::Named(kernel) => (kernel.phases)(task),
         }
     }
 

@@ -17,7 +17,8 @@ use crate::program::MOST_IN_A_GROUP;
 use crate::task::{Floats, Operand, Operands, Shape};
 
 /// The rules, in the order in which they are tried.
-const RULES: [fn(&mut Draft<'_>); 2] = [eight_bit::share_rounded_activations, fusion::fuse];
+const RULES: [fn(&mut Draft<'_>); 3] =
+    [eight_bit::share_rounded_activations, fusion::fuse, eight_bit::join_products];
 
 /// Steps in the making.
 pub(crate) struct Draft<'a> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use orlop_backend::{
     Bindings, Cancel, DeviceError, Program, RunOptions, Step, StepClock, Steps, Touch, Value, touched,
 };
-use orlop_graph::{DType, Graph, Op, TensorDesc};
+use orlop_graph::{DType, Graph, Op, Origin, TensorDesc};
 
 pub(crate) use self::groups::MOST as MOST_IN_A_GROUP;
 use self::groups::{Touched, groups, overlap};
@@ -18,25 +18,36 @@ use crate::isa::Isa;
 use crate::kernels::{Chosen, of_step};
 use crate::lower::{Needs, desc, name, shape, slot};
 use crate::pool::{Barrier, Pool};
-use crate::simd::prefetch::prefetch;
-use crate::taken::Taken;
+use crate::simd::prefetch::{Far, prefetch};
+use crate::taken::{AllTaken, Taken};
 use crate::task::{Operand, Task, Thread};
+
+/// Most places that are fetched when a step begins.
+const AHEAD: usize = 16;
 
 /// Steps at fixed places, ready to run.
 pub(crate) struct CpuProgram {
-    tasks: Vec<(Chosen, Task)>,
-    /// Tasks between which threads need not meet.
-    groups: Vec<Range<usize>>,
-    /// Tasks whose checks can be made before anything runs, and those of them that look at different things.
-    early: Vec<bool>,
+    stages: Vec<Stage>,
+    /// Stages between which threads need not meet, and those of them whose checks must wait for what is before.
+    groups: Vec<(Range<usize>, Vec<usize>)>,
+    /// Stages whose checks can be made before anything runs, but for those that look at the same things.
     checks: Vec<usize>,
+    /// What threads have taken of products.
+    taken: AllTaken,
     max_threads: usize,
     /// The name of its device; the same object there and here.
     device: Arc<str>,
     touches: Vec<Touch>,
-    /// Keeps alive what the tasks point into.
+    /// Keeps alive what the stages point into.
     #[allow(dead_code)]
     bindings: Bindings,
+}
+
+/// A step, and what is to be fetched when it begins: since the last run, weights have driven it out of every cache.
+struct Stage {
+    kernel: Chosen,
+    task: Task,
+    ahead: [Far; AHEAD],
 }
 
 impl CpuProgram {
@@ -48,8 +59,8 @@ impl CpuProgram {
     ) -> Result<CpuProgram, DeviceError> {
         let graph = &bindings.graph;
         let max_threads = steps.options.max_threads.max(1);
-        let mut tasks = Vec::with_capacity(steps.steps.len());
-        let (mut places, mut early) = (Vec::new(), Vec::new());
+        let mut stages = Vec::with_capacity(steps.steps.len());
+        let (mut places, mut early, mut far) = (Vec::new(), Vec::new(), Vec::new());
         for step in &steps.steps {
             let foreign = || DeviceError::Foreign {
                 what: "a lowered step",
@@ -105,20 +116,36 @@ impl CpuProgram {
                     Shared::new(bindings.slot(value)?, needs.shared.0, needs.shared.1)?
                 }
             };
+            let leafs = operands.reads.iter().zip(&src).filter(|(operand, _)| is_leaf(graph, **operand));
+            far.push(leafs.flat_map(|(_, src)| src.beginnings()).collect::<Vec<Far>>());
             let touched = touched_by(steps, bindings, step, own_parts)?;
             early.push(kernel.check().is_some() && !looks_at_results(&places, &touched, &src));
             places.push(touched);
             let mut ops = shape.ops.into_iter().cloned();
             let op = ops.next().unwrap_or_else(|| unnamed(step));
             let more = ops.collect();
-            let taken = Taken::new(if op == Op::MulMat { max_threads } else { 0 });
-            tasks.push((kernel, Task { op, more, name, src, dst: first, also, scratch, shared, taken, isa }));
+            let taken = Taken::none();
+            let task = Task { op, more, name, src, dst: first, also, scratch, shared, taken, isa };
+            stages.push(Stage { kernel, task, ahead: [Far::default(); AHEAD] });
         }
-        let checks = distinct_checks(&tasks, &early);
+        let products = stages.iter().filter(|stage| stage.task.op == Op::MulMat).count();
+        let taken = AllTaken::new(products, max_threads);
+        let products = stages.iter_mut().filter(|stage| stage.task.op == Op::MulMat);
+        products.enumerate().for_each(|(number, stage)| stage.task.taken = taken.of(number));
+        for step in 0..stages.len() {
+            let after = stages.get(step + 2).map(|stage| Far::of(&stage.task.src));
+            let next = far.get(step + 1).into_iter().flatten().copied();
+            for (place, far) in stages[step].ahead.iter_mut().zip(after.into_iter().chain(next)) {
+                *place = far;
+            }
+        }
+        let checks = distinct_checks(&stages, &early);
         let touches = touched(steps, bindings)?;
         let (device, bindings) = (Arc::clone(device), bindings.clone());
-        let groups = groups(&places);
-        Ok(CpuProgram { tasks, groups, early, checks, max_threads, device, touches, bindings })
+        let late = |step: &usize| !early[*step] && stages[*step].kernel.check().is_some();
+        let groups = groups(&places).into_iter().map(|group| (group.clone(), group.filter(late).collect()));
+        let groups = groups.collect();
+        Ok(CpuProgram { stages, groups, checks, taken, max_threads, device, touches, bindings })
     }
 
     pub(crate) fn max_threads(&self) -> usize {
@@ -184,10 +211,11 @@ fn looks_at_results(before: &[Vec<Touched>], touched: &[Touched], operands: &[Sr
 }
 
 /// Of tasks whose checks would find the same, one: every layer of a model looks at the same integers.
-fn distinct_checks(tasks: &[(Chosen, Task)], early: &[bool]) -> Vec<usize> {
+fn distinct_checks(stages: &[Stage], early: &[bool]) -> Vec<usize> {
     let mut distinct: Vec<usize> = Vec::new();
-    for step in (0..tasks.len()).filter(|step| early[*step]) {
-        if !distinct.iter().any(|other| tasks[*other].1.checks_the_same(&tasks[step].1)) {
+    for step in (0..stages.len()).filter(|step| early[*step]) {
+        let task = &stages[step].task;
+        if !distinct.iter().any(|other| stages[*other].task.checks_the_same(task)) {
             distinct.push(step);
         }
     }
@@ -220,6 +248,12 @@ fn described(graph: &Graph, operand: Operand) -> (TensorDesc, &str) {
     (desc(graph, operand), &graph.tensor(id).name)
 }
 
+/// Whether an operand lies in what nobody computes.
+fn is_leaf(graph: &Graph, operand: Operand) -> bool {
+    let Operand::Tensor(id) = operand else { return false };
+    matches!(graph.tensor(graph.tensor(id).storage.root).origin, Origin::Leaf(_))
+}
+
 /// Stands for the op of a step without nodes.
 fn unnamed(step: &Step) -> Op {
     let (name, extents) = (step.kernel.to_string(), [1; 4]);
@@ -240,21 +274,23 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn on_thread(&self, index: usize, count: usize) {
-        let CpuProgram { tasks, early, checks, groups, .. } = self.program;
+        let CpuProgram { stages, checks, groups, taken, .. } = self.program;
         if count > 1 {
-            tasks.iter().for_each(|(_, task)| task.taken.begin(index));
+            taken.begin(index);
         }
         if index == 0 {
-            self.check(0, checks.iter().copied());
+            self.check(0, checks);
         }
-        for group in groups {
-            let late = || group.clone().filter(|step| !early[*step] && tasks[*step].0.check().is_some());
-            if late().next().is_some() {
+        for (number, (group, late)) in groups.iter().enumerate() {
+            if let Some(after) = groups.get(number + 4) {
+                prefetch(std::slice::from_ref(after));
+            }
+            if !late.is_empty() {
                 // What is looked at may be what the group before writes.
                 self.barrier.wait();
             }
             if index == 0 {
-                self.check(group.start, late());
+                self.check(group.start, late);
             }
             self.barrier.wait();
             if self.stop_at.load(Ordering::Acquire) <= group.start {
@@ -264,47 +300,39 @@ impl Run<'_> {
                 clock.note(group.start);
             }
             for step in group.clone() {
-                self.prefetch_after(step);
-                let (kernel, task) = &tasks[step];
-                self.run(kernel, task, Thread { index, count, phase: 0 }, group.end);
+                let stage = &stages[step];
+                if let Some(after) = stages.get(step + 3) {
+                    prefetch(std::slice::from_ref(after));
+                }
+                stage.ahead.iter().take_while(|far| !far.is_nowhere()).for_each(Far::fetch);
+                self.run(stage, Thread { index, count, phase: 0 }, group.end);
             }
         }
     }
 
-    /// Has the processor fetch what the next steps are, and what the next one reads: since the last run, weights have
-    /// driven their descriptions out of every cache.
-    fn prefetch_after(&self, step: usize) {
-        let tasks = &self.program.tasks;
-        if let Some(after) = tasks.get(step + 2) {
-            prefetch(std::slice::from_ref(after));
-        }
-        if let Some((_, next)) = tasks.get(step + 1) {
-            prefetch(&next.src);
-        }
-    }
-
     /// Whether the run may go on at a step, as far as data can tell and nobody has cancelled it.
-    fn check(&self, at: usize, steps: impl Iterator<Item = usize>) {
+    fn check(&self, at: usize, steps: &[usize]) {
         if self.cancel.is_some_and(Cancel::is_cancelled) {
-            let steps = self.program.tasks.len();
+            let steps = self.program.stages.len();
             return self.fail(at, DeviceError::Cancelled { step: at, steps });
         }
-        for (kernel, task) in steps.map(|step| &self.program.tasks[step]) {
+        for Stage { kernel, task, .. } in steps.iter().map(|step| &self.program.stages[*step]) {
             if let Some(check) = kernel.check() {
                 self.guarded(at, task, || check(task));
             }
         }
     }
 
-    fn run(&self, kernel: &Chosen, task: &Task, thread: Thread, stop_at: usize) {
+    fn run(&self, Stage { kernel, task, .. }: &Stage, thread: Thread, stop_at: usize) {
         if task.dst.desc.is_empty() {
             return;
         }
         // SAFETY: each of the `count` threads, at most as many as the scratch was made for, passes its own number,
         // and the slice of the step before is gone.
         let scratch = unsafe { task.scratch.of_thread(thread.index) };
-        for phase in 0..kernel.phases() {
-            if phase > 0 {
+        let phases = kernel.phases(task);
+        for phase in phases.clone() {
+            if phase > phases.start {
                 self.barrier.wait();
             }
             self.guarded(stop_at, task, || {
@@ -344,7 +372,7 @@ impl Program for CpuProgram {
 
 impl std::fmt::Debug for CpuProgram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CpuProgram of {} steps", self.tasks.len())
+        write!(f, "CpuProgram of {} steps", self.stages.len())
     }
 }
 

@@ -8,9 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::task::Thread;
 
+/// What is taken of several steps' work in a run. All of it lies together: it is written before every run.
+#[derive(Debug)]
+pub(crate) struct AllTaken {
+    parts: Arc<[Part]>,
+    threads: usize,
+}
+
 /// What is taken of a step's work in a run. One phase of a kernel may divide its work so.
 #[derive(Clone, Debug)]
-pub(crate) struct Taken(Arc<[Part]>);
+pub(crate) struct Taken {
+    parts: Arc<[Part]>,
+    first: usize,
+    threads: usize,
+}
 
 /// What is taken of a thread's part: pieces from its front, and from its end in the upper half.
 #[derive(Debug, Default)]
@@ -40,22 +51,34 @@ impl Part {
     }
 }
 
-impl Taken {
-    /// For work that up to so many threads share.
-    pub(crate) fn new(threads: usize) -> Taken {
-        Taken((0..threads).map(|_| Part::default()).collect())
+impl AllTaken {
+    /// For the work of so many steps, which up to so many threads share.
+    pub(crate) fn new(steps: usize, threads: usize) -> AllTaken {
+        AllTaken { parts: (0..steps * threads).map(|_| Part::default()).collect(), threads }
     }
 
-    /// A thread's part is whole again. Each does that for its own, before any of them begins.
+    /// That of one step.
+    pub(crate) fn of(&self, step: usize) -> Taken {
+        Taken { parts: Arc::clone(&self.parts), first: step * self.threads, threads: self.threads }
+    }
+
+    /// A thread's parts are whole again. Each does that for its own, before any of them begins.
     pub(crate) fn begin(&self, index: usize) {
-        if let Some(part) = self.0.get(index) {
-            part.0.store(0, Ordering::Relaxed);
+        for parts in self.parts.chunks_exact(self.threads.max(1)) {
+            parts[index].0.store(0, Ordering::Relaxed);
         }
+    }
+}
+
+impl Taken {
+    /// Of work that threads do not share.
+    pub(crate) fn none() -> Taken {
+        AllTaken::new(0, 0).of(0)
     }
 
     /// The pieces that fall to a thread, of `items`, up to `most` of them at a time.
     pub(crate) fn pieces(&self, thread: Thread, items: u64, most: u64) -> impl Iterator<Item = Range<u64>> {
-        let shared = thread.count > 1 && self.0.len() >= thread.count && items <= u64::from(u32::MAX);
+        let shared = thread.count > 1 && self.threads >= thread.count && items <= u64::from(u32::MAX);
         let mut own = (!shared).then(|| thread.part(items)).filter(|own| !own.is_empty());
         let mut others = 0..if shared { thread.count } else { 0 };
         std::iter::from_fn(move || {
@@ -65,7 +88,9 @@ impl Taken {
             while others.start < others.end {
                 let index = (thread.index + others.start) % thread.count;
                 let part = Thread { index, ..thread }.part(items);
-                if let Some(taken) = self.0[index].take(part.end - part.start, most, others.start > 0) {
+                if let Some(taken) =
+                    self.parts[self.first + index].take(part.end - part.start, most, others.start > 0)
+                {
                     return Some(part.start + taken.start..part.start + taken.end);
                 }
                 others.start += 1;
@@ -89,9 +114,10 @@ mod tests {
     fn every_piece_is_taken_once_however_threads_come() {
         for (threads, items, most) in [(1, 7, 2), (2, 36, 4), (3, 100, 1), (5, 3, 2), (4, 0, 1), (2, 5, 100)]
         {
-            let taken = Taken::new(threads);
+            let all = AllTaken::new(2, threads);
+            let taken = all.of(1);
             for _ in 0..3 {
-                (0..threads).for_each(|index| taken.begin(index));
+                (0..threads).for_each(|index| all.begin(index));
                 let times: Vec<AtomicUsize> = (0..items).map(|_| AtomicUsize::new(0)).collect();
                 std::thread::scope(|scope| {
                     for index in 0..threads {
@@ -114,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_thread_alone_does_the_work_of_those_that_do_not_come() {
-        let taken = Taken::new(3);
+        let taken = AllTaken::new(1, 3).of(0);
         let mut pieces: Vec<u64> = taken.pieces(thread(1, 3), 31, 4).flatten().collect();
         assert_eq!(pieces[..10], [11, 12, 13, 14, 15, 16, 17, 18, 19, 20]);
         pieces.sort_unstable();
@@ -123,7 +149,7 @@ mod tests {
 
     #[test]
     fn without_room_for_all_threads_each_has_its_part() {
-        let taken = Taken::new(0);
+        let taken = Taken::none();
         let pieces: Vec<Range<u64>> = taken.pieces(thread(1, 2), 9, 1).collect();
         assert_eq!((pieces.len(), pieces[0].clone()), (1, 5..9));
     }

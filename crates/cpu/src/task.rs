@@ -21,7 +21,6 @@ pub(crate) struct Task {
     /// The first that it writes.
     pub(crate) dst: Dst,
     /// The others, in the step's order.
-    #[allow(dead_code)] // for kernels of several nodes
     pub(crate) also: Vec<Dst>,
     pub(crate) scratch: Scratch,
     pub(crate) shared: Shared,
@@ -85,8 +84,8 @@ pub(crate) struct Kernel {
     pub(crate) shared: fn(&Op, &[TensorDesc], &TensorDesc) -> (u64, u64),
     /// Looks at the data before anything is written; one thread calls it.
     pub(crate) check: Option<Check>,
-    /// How many phases there are; all threads meet between two.
-    pub(crate) phases: usize,
+    /// Which phases there are, by data that nobody writes meanwhile; all threads meet between two.
+    pub(crate) phases: fn(&Task) -> Range<usize>,
     /// Computes this thread's part of a phase.
     pub(crate) run: fn(&Task, Thread, &mut [f32]),
 }
@@ -98,7 +97,7 @@ impl Kernel {
         scratch: fn(&Op, &[TensorDesc], &TensorDesc) -> u64,
         run: fn(&Task, Thread, &mut [f32]),
     ) -> Kernel {
-        Kernel { accepts, scratch, shared: nothing_shared, check: None, phases: 1, run }
+        Kernel { accepts, scratch, shared: nothing_shared, check: None, phases: one_phase, run }
     }
 }
 
@@ -147,7 +146,7 @@ pub(crate) struct StepKernel {
     pub(crate) operands: fn(&Graph, &Step) -> Option<Operands>,
     pub(crate) needs: fn(&Shape<'_>) -> Floats,
     pub(crate) check: Option<Check>,
-    pub(crate) phases: usize,
+    pub(crate) phases: fn(&Task) -> Range<usize>,
     pub(crate) run: fn(&Task, Thread, &mut [f32]),
 }
 
@@ -155,6 +154,16 @@ pub(crate) struct StepKernel {
 pub(crate) fn chain<'a, const N: usize>(graph: &'a Graph, step: &Step) -> Option<[&'a Node; N]> {
     let nodes: Option<Vec<&Node>> = step.nodes.iter().map(|node| graph.nodes().get(node.index())).collect();
     nodes?.try_into().ok()
+}
+
+/// One phase.
+pub(crate) fn one_phase(_: &Task) -> Range<usize> {
+    0..1
+}
+
+/// Two phases.
+pub(crate) fn two_phases(_: &Task) -> Range<usize> {
+    0..2
 }
 
 /// Nothing shared.
@@ -170,11 +179,18 @@ pub(crate) fn no_scratch(_: &Op, _: &[TensorDesc], _: &TensorDesc) -> u64 {
 /// The position of row number `row` of a tensor, rows counted innermost first.
 pub(crate) fn row_at(desc: &TensorDesc, row: u64) -> At {
     let [_, n1, n2, _] = desc.extents;
+    // Divisions are slow, and mostly not needed.
+    if row < n1 {
+        return [row, 0, 0];
+    }
     [row % n1, row / n1 % n2, row / n1 / n2]
 }
 
 /// The column and row of element number `index` of a tensor, elements counted innermost first.
 pub(crate) fn element_at(desc: &TensorDesc, index: u64) -> (u64, At) {
+    if index < desc.extents[0] {
+        return (index, [0; 3]);
+    }
     (index % desc.extents[0], row_at(desc, index / desc.extents[0]))
 }
 

@@ -21,6 +21,7 @@ pub(crate) use self::convert::{HalfRows, decode, encode};
 pub(crate) use self::floats::{Floats, FloatsMut};
 pub(crate) use self::lanes::Lanes;
 pub(crate) use self::maps::{Map, Zip, function};
+pub(crate) use self::math::exp_of;
 pub(crate) use self::moments::{Shifted, Squares, Sum};
 pub(crate) use self::product::{Matrix, Product, Transposition};
 pub(crate) use self::scores::Scores;

@@ -7,11 +7,18 @@ use orlop_graph::DType;
 use super::{At, Dst, Scratch, Src, decode, row_offset};
 use crate::isa::Isa;
 use crate::repack::{PackedLayout, ROWS};
-use crate::simd::prefetch::{prefetch, prefetch_to_write};
+use crate::simd::prefetch::{Far, prefetch, prefetch_to_write};
 use crate::task::repeated;
+use crate::vector::function::Add;
+use crate::vector::{FloatsMut, Zip, on};
 
 /// More than the bytes of any block.
 const BLOCK: usize = 512;
+/// Bytes of a tensor that is fetched whole, at most.
+const SMALL: u64 = 16 << 10;
+/// Bytes of a matrix that are fetched of a larger one, and matrices.
+const BEGUN: usize = 256;
+const MOST: u64 = 8;
 
 impl Src {
     /// How the tensor lies in tiles, if it does.
@@ -40,6 +47,20 @@ impl Src {
         })
     }
 
+    /// Where it begins, and each of its matrices if they are few: processors fetch ahead only after some reads.
+    pub(crate) fn beginnings(&self) -> Vec<Far> {
+        let [_, _, matrices, outer] = self.desc.extents;
+        let all = self.desc.bytes();
+        if self.packed.is_some() || matrices * outer > MOST {
+            return Vec::new();
+        }
+        if all <= SMALL {
+            return vec![Far::at(self.base, all as usize)];
+        }
+        let begin = |matrix: u64| self.base.wrapping_add((matrix * self.desc.strides[2]) as usize);
+        (0..matrices).map(|matrix| Far::at(begin(matrix), BEGUN)).collect()
+    }
+
     /// Adds elements of some rows to values.
     pub(crate) fn add_to<const N: usize>(&self, isa: Isa, column: u64, rows: &[At], values: &mut [[f32; N]]) {
         let here = self.has_floats(column, N);
@@ -55,6 +76,22 @@ impl Src {
                 self.read(isa, column, at, &mut other);
             }
             values.iter_mut().zip(other).for_each(|(value, other)| *value += other);
+        }
+    }
+
+    /// Adds elements of a row, from `column` on, to values.
+    pub(crate) fn add_run(&self, isa: Isa, column: u64, at: At, values: &mut [f32]) {
+        let at = repeated(&self.desc, at);
+        match self.floats(column, at, values.len()) {
+            Some(b) => {
+                let out = FloatsMut::from(values);
+                on(isa, Zip { function: Add, a: out.as_floats(), b, out });
+            }
+            None => {
+                for (column, value) in (column..).zip(values) {
+                    *value += self.value(column, at);
+                }
+            }
         }
     }
 

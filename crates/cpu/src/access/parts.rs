@@ -175,19 +175,22 @@ pub(super) struct Part {
 impl Part {
     pub(super) fn of_elements(desc: &TensorDesc, column: u64, at: At, elements: u64) -> Part {
         let each = desc.dtype.block_elements();
+        // Divisions are slow, and mostly not needed.
+        if each == 1 {
+            return Part::new(desc, column, at, elements, desc.extents[0]);
+        }
         assert!(column.is_multiple_of(each) && elements.is_multiple_of(each), "a part of a block");
-        Part::new(desc, column / each, at, elements / each)
+        Part::new(desc, column / each, at, elements / each, desc.extents[0] / each)
     }
 
     fn of_bytes(desc: &TensorDesc, first: u64, at: At, bytes: usize) -> Part {
         let size = desc.dtype.block_bytes() as usize;
         assert!(bytes.is_multiple_of(size), "a part of a block");
-        Part::new(desc, first, at, (bytes / size) as u64)
+        Part::new(desc, first, at, (bytes / size) as u64, desc.extents[0] / desc.dtype.block_elements())
     }
 
-    /// Panics for blocks that are not there, which is a kernel's mistake.
-    fn new(desc: &TensorDesc, first: u64, at: At, blocks: u64) -> Part {
-        let all = desc.extents[0] / desc.dtype.block_elements();
+    /// Some of the `all` blocks of a row. Panics for those that are not there, which is a kernel's mistake.
+    fn new(desc: &TensorDesc, first: u64, at: At, blocks: u64, all: u64) -> Part {
         assert!(first.checked_add(blocks).is_some_and(|end| end <= all), "blocks outside their row");
         let offset = row_offset(desc, at) + (first * desc.strides[0]) as usize;
         let (size, stride) = (desc.dtype.block_bytes() as usize, desc.strides[0] as usize);

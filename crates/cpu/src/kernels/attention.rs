@@ -15,14 +15,14 @@ use std::ops::Range;
 use orlop_backend::{DeviceError, Reason};
 use orlop_graph::{DType, FlashAttention, Op, TensorDesc};
 
-use self::tile::{BLOCK, Rows, State, Tile};
+use self::tile::{BLOCK, FEW, Rows, State, Tile};
 use super::product::{decodable, weights};
 use crate::access::Src;
 use crate::task::{Kernel, Task, Thread, element_at, float};
 use crate::vector::{Scaled, ScaledTo, on, touch};
 
 /// Queries in a tile, at most.
-const TILE: u64 = 64;
+const TILE: usize = 64;
 /// Pieces of work that splits make of few bundles.
 const PIECES: u64 = 32;
 /// Tiles of a bundle, at most.
@@ -33,7 +33,7 @@ const CACHED: u64 = 192 << 10;
 const PART: [u64; 2] = [256, 1024];
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let attention = Kernel { accepts, scratch, shared, check: Some(lengths_are_in_range), phases: 2, run };
+    let attention = Kernel { accepts, scratch, shared, check: Some(lengths_are_in_range), phases, run };
     matches!(op, Op::FlashAttention(_)).then_some(attention)
 }
 
@@ -75,7 +75,7 @@ impl Division {
         let [_, tokens, heads, seqs] = q.extents;
         let kv_heads = k.extents[2];
         let group = heads.checked_div(kv_heads).unwrap_or(0);
-        let tiles_each = (tokens * group).div_ceil(TILE);
+        let tiles_each = (tokens * group).div_ceil(TILE as u64);
         let tiles = tiles_each * kv_heads * seqs;
         let side_by_side = tiles_each == 1 && k.strides[1] > k.row_bytes();
         let together = if side_by_side { kv_heads.min(BUNDLE as u64) } else { 1 };
@@ -97,27 +97,27 @@ impl Division {
         if self.tiles_each != 1 {
             return bundle..bundle + 1;
         }
-        let each = self.kv_heads.div_ceil(self.together);
-        let (seq, first) = (bundle / each, bundle % each * self.together);
+        let (seq, number) = divided(bundle, self.kv_heads.div_ceil(self.together));
+        let first = number * self.together;
         seq * self.kv_heads + first..seq * self.kv_heads + (first + self.together).min(self.kv_heads)
     }
 
     /// Which queries a tile has, by their numbers within a KV head: heads first, then tokens.
     fn queries(&self, tile: u64) -> Range<u64> {
-        let first = tile % self.tiles_each * TILE;
-        first..(first + TILE).min(self.tokens * self.group)
+        let first = divided(tile, self.tiles_each).1 * TILE as u64;
+        first..(first + TILE as u64).min(self.tokens * self.group)
     }
 
     /// Queries in the largest tile.
     fn largest(&self) -> u64 {
-        TILE.min(self.tokens * self.group)
+        (TILE as u64).min(self.tokens * self.group)
     }
 }
 
 fn scratch(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
     let division = Division::new(&operands[0], &operands[1]);
     let (dk, dv) = (operands[0].extents[0], operands[2].extents[0]);
-    let tiles = Tile::floats(division.largest(), dk, dv).saturating_mul(division.together);
+    let tiles = tile::floats(division.largest(), dk, dv).saturating_mul(division.together);
     Rows::floats(dk, dv).saturating_add(tiles)
 }
 
@@ -157,15 +157,31 @@ fn nth(integers: &Src, index: u64) -> i64 {
     integers.integer(column, at)
 }
 
+/// Where no tile has several parts, there is nothing to bring together.
+fn phases(task: &Task) -> Range<usize> {
+    let Op::FlashAttention(params) = task.op else { return 0..1 };
+    let division = Division::new(&task.src[0].desc, &task.src[1].desc);
+    let most = match params.kv_len_slot() {
+        _ if division.splits == 1 => 0,
+        Some(slot) => (0..division.tokens).map(|token| nth(&task.src[slot], token) as u64).max().unwrap_or(0),
+        None => task.src[1].desc.extents[1],
+    };
+    if most <= PART[0] { 0..1 } else { 0..2 }
+}
+
 fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let Op::FlashAttention(params) = task.op else { return };
     let division = Division::new(&task.src[0].desc, &task.src[1].desc);
     if thread.phase == 1 {
-        if division.splits > 1 {
-            merge(task, params, &division, thread, scratch);
-        }
-        return;
+        return merge(task, params, &division, thread, scratch);
     }
+    // Memory for few queries takes less time to fill.
+    let attend = match (division.together, division.largest() <= FEW as u64) {
+        (1, true) => attend::<1, FEW>,
+        (1, false) => attend::<1, TILE>,
+        (_, true) => attend::<BUNDLE, FEW>,
+        (_, false) => attend::<BUNDLE, TILE>,
+    };
     // Later tokens see more rows, so neighbouring bundles and parts go to different threads.
     let mut turns = (0..thread.count).cycle();
     let mut is_mine = || turns.next() == Some(thread.index);
@@ -185,7 +201,7 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
 }
 
 /// The queries of some tiles with one part of their rows. What they come to is kept for [`merge`], if there are others.
-fn attend(
+fn attend<const TILES: usize, const QUERIES: usize>(
     task: &Task,
     params: FlashAttention,
     division: &Division,
@@ -195,7 +211,7 @@ fn attend(
     scratch: &mut [f32],
 ) {
     let (mut rows, mut rest) = Rows::new(task, scratch);
-    let mut bundle = [const { None }; BUNDLE];
+    let mut bundle: [Option<Tile<'_, QUERIES>>; TILES] = [const { None }; TILES];
     for (tile, number) in bundle.iter_mut().zip(tiles.clone()) {
         *tile = Some(Tile::new(task, params, division, number, &mut rest));
     }
@@ -247,9 +263,18 @@ fn bring(task: &Task, division: &Division, tiles: &Range<u64>, rows: Range<u64>)
 
 /// Head and sequence of K and V that a tile reads.
 fn kv_of(task: &Task, division: &Division, tile: u64) -> [u64; 2] {
-    let matrix = tile / division.tiles_each;
+    let (seq, head) = divided(divided(tile, division.tiles_each).0, division.kv_heads);
     let share = task.src[0].desc.extents[3] / task.src[1].desc.extents[3];
-    [matrix % division.kv_heads, matrix / division.kv_heads / share]
+    [head, divided(seq, share).0]
+}
+
+/// Quotient and remainder. Divisions are slow, and mostly not needed.
+fn divided(a: u64, b: u64) -> (u64, u64) {
+    match b {
+        1 => (a, 0),
+        _ if a < b => (0, a),
+        _ => (a / b, a % b),
+    }
 }
 
 /// The KV rows that the queries of a tile see, in parts of whole blocks, but for the last.
@@ -263,7 +288,8 @@ impl Parts {
         let [fewest, most] = match params.kv_len_slot() {
             Some(slot) => {
                 let queries = division.queries(tile);
-                let tokens = queries.start / division.group..queries.end.div_ceil(division.group);
+                let [first, last] = [queries.start, queries.end - 1].map(|q| divided(q, division.group).0);
+                let tokens = first..last + 1;
                 let lengths = tokens.map(|token| nth(&task.src[slot], token) as u64);
                 let ends = |[fewest, most]: [u64; 2], length: u64| [fewest.min(length), most.max(length)];
                 lengths.fold([u64::MAX, 0], ends)
@@ -298,10 +324,9 @@ struct Query {
 
 impl Query {
     fn new(division: &Division, tile: u64, number: u64) -> Query {
-        let matrix = tile / division.tiles_each;
-        let (kv_head, seq) = (matrix % division.kv_heads, matrix / division.kv_heads);
-        let (token, head) = (number / division.group, kv_head * division.group + number % division.group);
-        Query { token, head, seq }
+        let (seq, kv_head) = divided(divided(tile, division.tiles_each).0, division.kv_heads);
+        let (token, head) = divided(number, division.group);
+        Query { token, head: kv_head * division.group + head, seq }
     }
 }
 
@@ -344,13 +369,16 @@ fn finish(task: &Task, params: FlashAttention, query: Query, state: State, sums:
     if state.max == f32::NEG_INFINITY {
         return task.dst.write_row(at, sums);
     }
-    let sink = params.sinks_slot().map_or(f32::NEG_INFINITY, |slot| {
-        let (column, at) = element_at(&task.src[slot].desc, query.head);
-        task.src[slot].value(column, at)
-    });
-    let max = larger(state.max, sink);
-    let shrunk = (state.max - max).exp();
-    let factor = shrunk / (state.sum * shrunk + (sink - max).exp());
+    let factor = match params.sinks_slot() {
+        None => 1.0 / state.sum,
+        Some(slot) => {
+            let (column, at) = element_at(&task.src[slot].desc, query.head);
+            let sink = task.src[slot].value(column, at);
+            let max = larger(state.max, sink);
+            let shrunk = (state.max - max).exp();
+            shrunk / (state.sum * shrunk + (sink - max).exp())
+        }
+    };
     match task.dst.floats(0, at, sums.len()) {
         Some(to) => on(task.isa, ScaledTo { from: (&*sums).into(), to, factor }),
         None => {

@@ -10,7 +10,7 @@ mod transposed;
 use orlop_backend::Reason;
 use orlop_graph::{Op, TensorDesc};
 
-use crate::task::{Kernel, all_floats, float};
+use crate::task::{Kernel, all_floats, float, two_phases};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     Some(match op {
@@ -20,7 +20,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
             scratch: direct::tile_floats,
             shared: direct::kernel_rows,
             check: None,
-            phases: 2,
+            phases: two_phases,
             run: direct::convolve,
         },
         Op::ConvDepthwise2d(_) => Kernel::simple(all_floats, depthwise::scratch, depthwise::convolve),
@@ -29,7 +29,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
             scratch: transposed::scratch,
             shared: transposed::channel_rows,
             check: None,
-            phases: 2,
+            phases: two_phases,
             run: transposed::convolve,
         },
         _ => return None,

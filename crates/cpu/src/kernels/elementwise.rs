@@ -11,7 +11,7 @@ use crate::access::{At, Dst, Src};
 use crate::isa::Isa;
 use crate::task::{
     self, Kernel, Operand, Operands, SPAN, Span, StepKernel, Task, Thread, all_floats, merged, no_scratch,
-    repeated, spans,
+    one_phase, repeated, spans,
 };
 use crate::vector::function::{
     Add, Div, Each, Exp, Gate as Gated, Gelu, GeluQuick, Mul, Relu, Scale, Sigmoid, Silu, Sub,
@@ -38,7 +38,7 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         operands: gated_operands,
         needs: |_| task::Floats::default(),
         check: None,
-        phases: 1,
+        phases: one_phase,
         run: gated_in_eight_bits::<false>,
     };
     Some(match name {

@@ -8,7 +8,9 @@ use orlop_graph::{DType, Op, Patch, TensorDesc};
 
 use crate::access::{At, Dst, Src};
 use crate::isa::Isa;
-use crate::task::{Kernel, SPAN, Task, Thread, all_floats, merged, no_scratch, repeated, row_at, spans};
+use crate::task::{
+    Kernel, SPAN, Task, Thread, all_floats, merged, no_scratch, repeated, row_at, spans, two_phases,
+};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     Some(match op {
@@ -20,8 +22,8 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
         Op::Roll { .. } => Kernel::simple(any_type, no_scratch, roll),
         Op::Arange { .. } => Kernel::simple(all_floats, no_scratch, arange),
         // The base first, then what lies over it.
-        Op::Set(_) => Kernel { phases: 2, ..Kernel::simple(any_type, no_scratch, set) },
-        Op::Acc(_) => Kernel { phases: 2, ..Kernel::simple(all_floats, no_scratch, accumulate) },
+        Op::Set(_) => Kernel { phases: two_phases, ..Kernel::simple(any_type, no_scratch, set) },
+        Op::Acc(_) => Kernel { phases: two_phases, ..Kernel::simple(all_floats, no_scratch, accumulate) },
         _ => return None,
     })
 }
@@ -88,7 +90,9 @@ pub(super) fn writer(dst: &TensorDesc, thread: Thread) -> Option<Thread> {
 fn apart(desc: &TensorDesc) -> bool {
     let mut dims = [0, 1, 2, 3].map(|dim| (desc.strides[dim], desc.extents[dim]));
     dims[0].1 /= desc.dtype.block_elements();
-    dims.sort_unstable();
+    if !dims.is_sorted() {
+        dims.sort_unstable();
+    }
     let mut reach = desc.dtype.block_bytes();
     for (stride, extent) in dims.into_iter().filter(|(_, extent)| *extent > 1) {
         if stride < reach {

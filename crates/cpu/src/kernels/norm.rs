@@ -8,10 +8,10 @@ use super::product::round_row;
 use crate::access::At;
 use crate::isa::Isa;
 use crate::task::{
-    self, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, all_floats, repeated, row_at,
+    self, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, all_floats, one_phase, repeated, row_at,
 };
 use crate::vector::function::{Add, Mul};
-use crate::vector::{Floats, FloatsMut, Shifted, Squares, Sum, Zip, on};
+use crate::vector::{Floats, FloatsMut, ScaledTo, Shifted, Squares, Sum, Zip, on};
 
 /// A norm, times a weight, and plus a bias if there is a third node.
 pub(crate) const SCALED_NORM: &str = "scaled norm";
@@ -34,7 +34,7 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         operands: |graph, step| scaled_operands(graph, step, Operand::Tensor),
         needs: two_rows,
         check: None,
-        phases: 1,
+        phases: one_phase,
         run: scaled::<false>,
     };
     let rounded =
@@ -113,9 +113,7 @@ fn scaled<const JOINTLY: bool>(task: &Task, thread: Thread, scratch: &mut [f32])
     for row in thread.part(x.desc.rows()) {
         let at = row_at(&x.desc, row);
         let normed = x.floats_by(isa, 0, at, other);
-        let (mean, divisor) = mean_and_divisor(isa, &task.op, normed);
-        let out = FloatsMut::from(&mut *values);
-        on(isa, Shifted { x: normed, mean, factor: 1.0 / divisor, out });
+        shift(isa, normed, mean_and_divisor(isa, &task.op, normed), FloatsMut::from(&mut *values));
         for (number, by) in task.src[1..].iter().enumerate() {
             let b = by.floats_by(isa, 0, repeated(&by.desc, at), other);
             let out = FloatsMut::from(&mut *values);
@@ -132,22 +130,30 @@ fn scaled<const JOINTLY: bool>(task: &Task, thread: Thread, scratch: &mut [f32])
     }
 }
 
+/// Takes a mean off a row and divides by something.
+fn shift(isa: Isa, x: Floats<'_>, (mean, divisor): (f64, f64), out: FloatsMut<'_>) {
+    let factor = 1.0 / divisor;
+    // Nothing is lost where nothing is taken off, nor is the factor, if it is a float.
+    if mean == 0.0 && (factor as f32).is_normal() {
+        on(isa, ScaledTo { from: x, to: out, factor: factor as f32 });
+    } else {
+        on(isa, Shifted { x, mean, factor, out });
+    }
+}
+
 /// Takes a mean off row `at` and divides by something; both come from the row.
 fn change(task: &Task, at: At, scratch: &mut [f32], by: impl FnOnce(Floats<'_>) -> (f64, f64)) {
     let (src, isa, length) = (&task.src[0], task.isa, scratch.len());
-    let shifted = |x, (mean, divisor): (f64, f64), out| {
-        on(isa, Shifted { x, mean, factor: 1.0 / divisor, out });
-    };
     match (src.floats(0, at, length), task.dst.floats(0, at, length)) {
-        (Some(x), Some(out)) => shifted(x, by(x), out),
+        (Some(x), Some(out)) => shift(isa, x, by(x), out),
         (None, Some(out)) => {
             let x = src.floats_by(isa, 0, at, scratch);
-            shifted(x, by(x), out);
+            shift(isa, x, by(x), out);
         }
         (_, None) => {
             src.read(isa, 0, at, scratch);
             let out = FloatsMut::from(&mut *scratch);
-            shifted(out.as_floats(), by(out.as_floats()), out);
+            shift(isa, out.as_floats(), by(out.as_floats()), out);
             task.dst.write(isa, 0, at, scratch);
         }
     }

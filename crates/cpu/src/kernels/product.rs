@@ -15,10 +15,10 @@ use orlop_backend::Reason;
 use orlop_graph::{DType, Op, TensorDesc};
 
 pub(crate) use eight_bit::{
-    eight_bit_desc, eight_bit_elements, round_elements, round_row, takes_eight_bits, takes_joint,
+    eight_bit_desc, eight_bit_elements, joins, round_elements, round_row, takes_eight_bits, takes_joint,
 };
 
-use crate::task::{Kernel, StepKernel, Task, Thread, float, nothing_shared, row_at};
+use crate::task::{Kernel, StepKernel, Task, Thread, float, nothing_shared, one_phase, row_at};
 
 /// Rounds activations to 8 bits.
 pub(crate) const ROUND: &str = "round to 8 bits";
@@ -28,6 +28,8 @@ pub(crate) const ROUND_JOINTLY: &str = "round to 8 bits jointly";
 pub(crate) const EIGHT_BIT_PRODUCT: &str = "mul_mat in 8 bits";
 /// The same, and what is added to it: one tensor or two.
 pub(crate) const EIGHT_BIT_PRODUCT_AND_SUMS: &str = "mul_mat in 8 bits, and sums";
+/// Several products with the same few rows of activations in 8 bits.
+pub(crate) const EIGHT_BIT_PRODUCTS: &str = "mul_mats in 8 bits";
 /// A product with chosen matrices and activations in 8 bits.
 pub(crate) const EIGHT_BIT_PRODUCT_ID: &str = "mul_mat_id in 8 bits";
 
@@ -37,7 +39,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
         scratch: float::scratch,
         shared: float::right_hand_rows,
         check: None,
-        phases: 2,
+        phases: float::phases,
         run: float::mul_mat,
     };
     Some(match op {
@@ -46,7 +48,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
         Op::OutProd => Kernel {
             scratch: outer::scratch,
             shared: nothing_shared,
-            phases: 1,
+            phases: one_phase,
             run: outer::out_prod,
             ..product
         },
@@ -59,14 +61,14 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         operands: eight_bit::product_operands,
         needs: eight_bit::product_needs,
         check: None,
-        phases: 1,
+        phases: one_phase,
         run: eight_bit::mul_mat,
     };
     let round = StepKernel {
         operands: eight_bit::round_operands,
         needs: eight_bit::round_needs,
         check: None,
-        phases: 1,
+        phases: one_phase,
         run: eight_bit::round::<false>,
     };
     Some(match name {
@@ -76,6 +78,12 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         EIGHT_BIT_PRODUCT_AND_SUMS => {
             StepKernel { operands: eight_bit::sums_operands, run: eight_bit::mul_mat_and_sums, ..product }
         }
+        EIGHT_BIT_PRODUCTS => StepKernel {
+            operands: eight_bit::products_operands,
+            needs: eight_bit::products_needs,
+            run: eight_bit::mul_mats,
+            ..product
+        },
         EIGHT_BIT_PRODUCT_ID => {
             StepKernel { check: Some(experts::are_in_range), run: eight_bit::mul_mat_id, ..product }
         }

@@ -13,7 +13,8 @@ use super::movement::writer;
 use super::rows;
 use crate::access::Src;
 use crate::task::{
-    Floats, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, chain, element_at, float, row_at,
+    Floats, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, chain, element_at, float, one_phase,
+    row_at,
 };
 use crate::vector::{Plain, compiled};
 
@@ -29,7 +30,7 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         operands: into_rows_operands,
         needs: |shape: &Shape<'_>| Floats { scratch: floats(&shape.reads[0]), shared: (0, 0) },
         check: Some(check_rows),
-        phases: 1,
+        phases: one_phase,
         run: rope_into_rows,
     })
 }
@@ -283,7 +284,7 @@ fn two_floats(x: f64) -> [f32; 2] {
 
 /// Pairs between as they are (fast ones) and interpolated (slow ones).
 struct Yarn {
-    /// Pairs from which the weight of the plain rate falls, and at which it has reached 0.
+    /// Pairs from which the weight of the plain rate falls, and at which it has reached 0; of no use without any.
     ramp: [f64; 2],
     magnitude: f64,
 }
@@ -295,11 +296,14 @@ impl Yarn {
             let length = f64::from(params.original_context) / (f64::from(rotations) * 2.0 * PI);
             dims * length.ln() / (2.0 * f64::from(params.freq_base).ln())
         };
+        let magnitude = f64::from(params.attn_factor);
+        if params.ext_factor == 0.0 {
+            return Yarn { ramp: [0.0; 2], magnitude };
+        }
         let low = turns_at(params.beta_fast).floor().max(0.0);
         let high = turns_at(params.beta_slow).ceil().min(dims - 1.0);
         let stretched = 1.0 / f64::from(params.freq_scale);
-        let correction = if params.ext_factor == 0.0 { 1.0 } else { 1.0 + 0.1 * stretched.ln() };
-        Yarn { ramp: [low, high], magnitude: f64::from(params.attn_factor) * correction }
+        Yarn { ramp: [low, high], magnitude: magnitude * (1.0 + 0.1 * stretched.ln()) }
     }
 
     /// How far a pair turns from one position to the next, unscaled and without factors by `frequency`.

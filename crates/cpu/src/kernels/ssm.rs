@@ -5,7 +5,7 @@ use orlop_graph::{DType, Op, TensorDesc};
 
 use crate::access::{At, Src};
 use crate::simd::{dot, widened};
-use crate::task::{Kernel, Task, Thread, all_floats, float, nothing_shared, row_at};
+use crate::task::{Kernel, Task, Thread, all_floats, float, nothing_shared, one_phase, row_at};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     Some(match op {
@@ -15,7 +15,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
             scratch: scan_scratch,
             shared: nothing_shared,
             check: Some(states_exist),
-            phases: 1,
+            phases: one_phase,
             run: scan,
         },
         _ => return None,

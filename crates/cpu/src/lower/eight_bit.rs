@@ -7,8 +7,8 @@ use orlop_graph::{Op, TensorId};
 
 use super::Draft;
 use crate::kernels::{
-    EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_ID, ROUND, ROUND_JOINTLY, eight_bit_desc, takes_eight_bits,
-    takes_joint,
+    EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_ID, EIGHT_BIT_PRODUCTS, ROUND, ROUND_JOINTLY, eight_bit_desc, joins,
+    takes_eight_bits, takes_joint,
 };
 
 /// Lets products with quantised weights read activations that a step before has rounded, unless all is to stay F32.
@@ -50,6 +50,39 @@ pub(super) fn share_rounded_activations(draft: &mut Draft<'_>) {
             }
         }
         steps.push(step);
+    }
+    draft.steps = steps;
+}
+
+/// Lets neighbouring products of the same few activations be one step, so that all their weights are read in one go.
+pub(super) fn join_products(draft: &mut Draft<'_>) {
+    if !draft.options.fusion {
+        return;
+    }
+    let graph = draft.segment.graph;
+    let joined = |step: &Step| {
+        let [node] = step.nodes[..] else { return None };
+        let [weights, x] = graph.node(node).inputs[..] else { return None };
+        let joins =
+            step.kernel == EIGHT_BIT_PRODUCT && joins(&graph.tensor(weights).desc, &graph.tensor(x).desc);
+        joins.then(|| step.reads[1])
+    };
+    let mut steps: Vec<Step> = Vec::with_capacity(draft.steps.len());
+    // The activations of the last step, if others may join it.
+    let mut last = None;
+    for step in std::mem::take(&mut draft.steps) {
+        let activations = joined(&step);
+        match steps.last_mut() {
+            Some(before) if activations.is_some() && activations == last => {
+                before.kernel = EIGHT_BIT_PRODUCTS.into();
+                before.nodes.extend(step.nodes);
+                before.reads.push(step.reads[0]);
+                before.writes.extend(step.writes);
+                before.may_overwrite.clear();
+            }
+            _ => steps.push(step),
+        }
+        last = activations;
     }
     draft.steps = steps;
 }

@@ -26,15 +26,16 @@ fn program(kernel: Kernel) -> CpuProgram {
         also: Vec::new(),
         scratch: Scratch::none(),
         shared: Shared::none(),
-        taken: Taken::new(0),
+        taken: Taken::none(),
         isa: Isa::detect(),
     };
+    let checked = kernel.check.is_some();
     let tensors = graph.tensor_ids().zip(slots).collect();
     CpuProgram {
-        tasks: vec![(Chosen::Node(kernel), task)],
-        groups: groups(&[Vec::new()]),
-        early: vec![false],
+        stages: vec![Stage { kernel: Chosen::Node(kernel), task, ahead: [Far::default(); AHEAD] }],
+        groups: vec![(0..1, if checked { vec![0] } else { Vec::new() })],
         checks: Vec::new(),
+        taken: AllTaken::new(0, 3),
         max_threads: 3,
         device: "cpu".into(),
         touches: Vec::new(),
@@ -67,7 +68,8 @@ fn a_kernel_that_panics_on_any_thread_ends_the_run_with_an_error_and_the_next_on
     ];
     let works = program(Kernel::simple(anything, no_scratch, |_, _, _| {}));
     for run in kernels {
-        let fails = program(Kernel { phases: 2, ..Kernel::simple(anything, no_scratch, run) });
+        let fails =
+            program(Kernel { phases: crate::task::two_phases, ..Kernel::simple(anything, no_scratch, run) });
         assert_eq!(on_every_number_of_threads(&pool, &fails), [panicked(), panicked(), panicked()]);
         assert_eq!(on_every_number_of_threads(&pool, &works), [Ok(()), Ok(()), Ok(())]);
     }
@@ -85,7 +87,7 @@ fn a_check_that_panics_ends_the_run_before_its_step() {
     let program = program(Kernel { check, ..Kernel::simple(anything, no_scratch, run) });
     assert_eq!(on_every_number_of_threads(&pool, &program), [panicked(), panicked(), panicked()]);
     let mut row = [2.0; 4];
-    program.tasks[0].1.dst.as_src().read_row([7, 0, 0], &mut row);
+    program.stages[0].task.dst.as_src().read_row([7, 0, 0], &mut row);
     assert_eq!(row, [0.0; 4]);
 }
 

@@ -41,9 +41,35 @@ pub(crate) fn prefetch<T>(items: &[T]) {
     fetch_all(items.as_ptr().cast(), size_of_val(items), Hint::Soon);
 }
 
+/// A place that can be fetched, as one number: up to 255 lines, and the number of the first. None, if it is 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Far(u64);
+
+impl Far {
+    pub(crate) fn of<T>(items: &[T]) -> Far {
+        Far::at(items.as_ptr().cast(), size_of_val(items))
+    }
+
+    pub(crate) fn at(start: *const u8, bytes: usize) -> Far {
+        let (first, end) = (start.addr() / LINE, (start.addr() + bytes).div_ceil(LINE));
+        Far((first as u64) << 8 | (end - first).min(255) as u64)
+    }
+
+    pub(crate) fn is_nowhere(self) -> bool {
+        self.0 == 0
+    }
+
+    /// It will be read soon, though not at once.
+    #[inline(always)]
+    pub(crate) fn fetch(&self) {
+        let first = std::ptr::without_provenance((self.0 >> 8) as usize * LINE);
+        fetch_all(first, (self.0 & 255) as usize * LINE, Hint::Soon);
+    }
+}
+
 /// What will be read next.
 #[inline(always)]
-pub(super) fn prefetch_next(start: *const u8, bytes: usize) {
+pub(crate) fn prefetch_next(start: *const u8, bytes: usize) {
     fetch_all(start, bytes, Hint::Next);
 }
 

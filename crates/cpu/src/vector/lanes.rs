@@ -76,6 +76,7 @@ pub(crate) trait Lanes: Copy {
     fn wide_mul_add(a: Self::Wide, b: Self::Wide, c: Self::Wide) -> Self::Wide;
     fn wide_sum(wide: Self::Wide) -> f64;
     fn sum(self) -> f32;
+    fn first(self) -> f32;
     /// The largest lane; any of them if there is NaN.
     fn largest(self) -> f32;
     /// Whether a lane is larger than another vector's.
@@ -262,6 +263,11 @@ impl Lanes for Plain {
     fn sum(self) -> f32 {
         let [a, b, c, d, e, f, g, h] = self.0;
         ((a + e) + (c + g)) + ((b + f) + (d + h))
+    }
+
+    #[inline(always)]
+    fn first(self) -> f32 {
+        self.0[0]
     }
 
     #[inline(always)]

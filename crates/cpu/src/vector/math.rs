@@ -24,6 +24,12 @@ pub(super) fn exp<L: Lanes>(x: L) -> L {
     sum.times_two_to(n)
 }
 
+/// As [`exp`], of one number.
+#[inline(always)]
+pub(crate) fn exp_of<L: Lanes>(x: f32) -> f32 {
+    exp(L::splat(x)).first()
+}
+
 /// `x / (1 + exp(-z))`.
 #[inline(always)]
 pub(super) fn gated<L: Lanes>(x: L, z: L) -> L {

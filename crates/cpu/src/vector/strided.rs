@@ -6,6 +6,7 @@ use std::ops::Range;
 use half::f16;
 
 use super::Lanes;
+use crate::simd::prefetch::prefetch_next;
 
 /// A stored float that is loaded as a lane.
 pub(crate) trait Element {
@@ -61,6 +62,15 @@ impl<'a, E: Element> Strided<'a, E> {
         assert!(rows.start <= rows.end && rows.end <= self.rows);
         let from = self.from.wrapping_add(rows.start * self.distance);
         Strided { from, rows: rows.end - rows.start, ..*self }
+    }
+
+    /// Has the processor fetch some of the rows, if they lie one after the other.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, rows: Range<usize>) {
+        if self.distance == self.length * E::BYTES {
+            let from = self.from.wrapping_add(rows.start * self.distance);
+            prefetch_next(from, rows.len() * self.distance);
+        }
     }
 
     pub(crate) fn rows(&self) -> usize {

@@ -54,9 +54,7 @@ fn a_block_of_a_model_takes_a_dozen_steps() {
     let (graph, _) = generate::block(&size).unwrap();
     let expected = [
         "scaled norm in 8 bits",
-        "mul_mat in 8 bits",
-        "mul_mat in 8 bits",
-        "mul_mat in 8 bits",
+        "mul_mats in 8 bits",
         "rope",
         "rope into rows",
         "set_rows",
@@ -64,8 +62,7 @@ fn a_block_of_a_model_takes_a_dozen_steps() {
         "round to 8 bits",
         "mul_mat in 8 bits, and sums",
         "scaled norm in 8 bits",
-        "mul_mat in 8 bits",
-        "mul_mat in 8 bits",
+        "mul_mats in 8 bits",
         "gated in 8 bits",
         "mul_mat in 8 bits, and sums",
     ];
@@ -231,6 +228,36 @@ fn products_take_bias_and_residual_and_may_lie_on_the_residual() {
     }
 }
 
+#[test]
+fn neighbouring_products_of_the_same_few_rows_are_one_step() {
+    let [one, several, round] = ["mul_mat in 8 bits", "mul_mats in 8 bits", "round to 8 bits"];
+    for tokens in 1..=5 {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, &[256, tokens]);
+        let types = [DType::Q4_0, DType::Q6_K, DType::Q8_0, DType::Q4_1];
+        for (number, (dtype, rows)) in types.into_iter().zip([7, 16, 601, 32]).enumerate() {
+            let weights = b.weight(&format!("w{number}"), dtype, &[256, rows]);
+            let product = b.mul_mat(weights, x);
+            b.output(product);
+        }
+        match tokens {
+            5 => check("many rows", b, &[], &["round to 8 bits jointly", one, one, one, one]),
+            _ => check("few rows", b, &[], &[round, several]),
+        }
+    }
+    // Other activations, something in between, and several matrices.
+    let mut b = GraphBuilder::new();
+    let [x, y] = ["x", "y"].map(|name| b.input(name, DType::F32, &[64, 2, 2]));
+    let [a, c] = ["a", "c"].map(|name| b.weight(name, DType::Q4_0, &[64, 40]));
+    let both = b.weight("both", DType::Q4_0, &[64, 40, 2]);
+    let (first, second, other) = (b.mul_mat(a, x), b.mul_mat(c, x), b.mul_mat(a, y));
+    let (third, fourth) = (b.mul_mat(both, x), b.mul_mat(c, x));
+    let result = [second, other, third, fourth].into_iter().fold(first, |sum, product| b.mul(sum, product));
+    b.output(result);
+    let muls = ["mul"; 4];
+    check("apart", b, &[], &[&[round, several, round, one, one, one][..], &muls].concat());
+}
+
 /// Where one of the products wants its activations to share scales, the others take them so, too.
 #[test]
 fn one_reader_is_enough_for_shared_scales() {
@@ -254,7 +281,8 @@ fn one_reader_is_enough_for_shared_scales() {
         b.output(result);
         let (norm, gate, product) =
             (jointly("scaled norm", tokens), jointly("gated", tokens), "mul_mat in 8 bits");
-        check("shared scales", b, &[], &[&norm, product, product, &gate, product]);
+        let products = if tokens > 4 { vec![product, product] } else { vec!["mul_mats in 8 bits"] };
+        check("shared scales", b, &[], &[&[&*norm], &products[..], &[&gate, product]].concat());
     }
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[512, 9]);

@@ -38,7 +38,7 @@ fn products_of_one_tensor_share_its_rounded_form() {
     let steps = lowered(&graph, Precision::Fast);
     assert_eq!(rounding(&steps), 1);
     let shared = steps.temporaries.iter().find(|temporary| temporary.name.ends_with("in 8 bits")).unwrap();
-    assert_eq!((shared.first, shared.last), (1, 4));
+    assert_eq!((shared.first, shared.last), (1, 2));
     assert_eq!(rounding(&lowered(&graph, Precision::F32)), 0);
 }
 

@@ -5,22 +5,24 @@ use std::ops::Range;
 use half::f16;
 use orlop_graph::FlashAttention;
 
-use super::{Division, Query, TILE, kv_of, nth};
+use super::{Division, Query, kv_of, nth};
 use crate::access::Src;
 use crate::kernels::soft_max::slope;
 use crate::simd::{add_scaled, widened};
 use crate::task::Task;
 use crate::vector::{
     Element, Floats, Lanes, LargestAbove, Matrix, Product, Scaled, ScaledTo, Scores, SoftCapped, Strided,
-    Transposition, Weights, Work, on,
+    Transposition, Weights, Work, exp_of, on,
 };
 
 /// KV rows in a block.
 pub(super) const BLOCK: usize = 64;
 /// KV rows that few queries take in at once.
 const AT_ONCE: usize = 32;
+/// KV rows that are asked for before they are read, as processors fetch ahead only after some reads.
+const BEGUN: usize = 8;
 /// Queries for which rows of K are not turned into columns, at most.
-const FEW: usize = 8;
+pub(super) const FEW: usize = 8;
 /// Rows of floats begin at multiples of this.
 const LINE: usize = 16;
 
@@ -33,14 +35,15 @@ pub(super) struct State {
     pub(super) sum: f32,
 }
 
-pub(super) struct Tile<'a> {
+/// Up to `QUERIES` queries.
+pub(super) struct Tile<'a, const QUERIES: usize> {
     task: &'a Task,
     params: FlashAttention,
     division: Division,
     number: u64,
     /// KV rows that each query may see.
-    visible: [u64; TILE as usize],
-    states: [State; TILE as usize],
+    visible: [u64; QUERIES],
+    states: [State; QUERIES],
     count: usize,
     /// Head and sequence of K and V.
     kv: [u64; 2],
@@ -67,6 +70,12 @@ fn line(length: u64) -> u64 {
     length.saturating_add(LINE as u64 - 1) / LINE as u64 * LINE as u64
 }
 
+/// Floats of scratch for a tile.
+pub(super) fn floats(queries: u64, dk: u64, dv: u64) -> u64 {
+    let query = line(dk).saturating_add(line(dv)).saturating_add(BLOCK as u64);
+    query.saturating_mul(queries)
+}
+
 impl<'a> Rows<'a> {
     /// Floats of scratch for a block.
     pub(super) fn floats(dk: u64, dv: u64) -> u64 {
@@ -91,20 +100,14 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl<'a> Tile<'a> {
-    /// Floats of scratch for a tile.
-    pub(super) fn floats(queries: u64, dk: u64, dv: u64) -> u64 {
-        let query = line(dk).saturating_add(line(dv)).saturating_add(BLOCK as u64);
-        query.saturating_mul(queries)
-    }
-
+impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
     pub(super) fn new(
         task: &'a Task,
         params: FlashAttention,
         division: &Division,
         number: u64,
         scratch: &mut &'a mut [f32],
-    ) -> Tile<'a> {
+    ) -> Tile<'a, QUERIES> {
         let (dk, dv) = (task.src[0].desc.extents[0] as usize, task.dst.desc.extents[0] as usize);
         let kv_rows = task.src[1].desc.extents[1];
         let numbers = division.queries(number);
@@ -118,7 +121,7 @@ impl<'a> Tile<'a> {
         let (elements, sums, scores) = (take(count * dk_line), take(count * dv_line), take(count * BLOCK));
         sums.fill(0.0);
 
-        let mut visible = [0; TILE as usize];
+        let mut visible = [0; QUERIES];
         for (index, number_in_head) in numbers.enumerate() {
             let query = Query::new(division, number, number_in_head);
             // Queries of one token follow each other, and see the same.
@@ -133,7 +136,7 @@ impl<'a> Tile<'a> {
             }
         }
         let kv = kv_of(task, division, number);
-        let states = [State { max: f32::NEG_INFINITY, sum: 0.0 }; TILE as usize];
+        let states = [State { max: f32::NEG_INFINITY, sum: 0.0 }; QUERIES];
         Tile {
             task,
             params,
@@ -347,9 +350,12 @@ impl Work for Weighing<'_> {
             max = f32::NAN;
         }
         if state.max.to_bits() != max.to_bits() {
-            let factor = (state.max - max).exp();
-            state.sum *= factor;
-            Scaled { x: sums, factor }.run::<L>();
+            // As long as there was none, sums are 0.
+            if state.max != f32::NEG_INFINITY || max.is_nan() {
+                let factor = exp_of::<L>(state.max - max);
+                state.sum *= factor;
+                Scaled { x: sums, factor }.run::<L>();
+            }
             state.max = max;
         }
         state.sum += Weights { scores, max }.run::<L>();
@@ -382,9 +388,14 @@ impl Work for Few<'_> {
         for first in (0..length).step_by(AT_ONCE) {
             let rows = first..length.min(first + AT_ONCE);
             let left = Matrix { floats: elements, stride: dk };
+            v.prefetch(rows.start..rows.end.min(first + BEGUN));
             Scores { left, right: k.part(rows.clone()), scores, stride: AT_ONCE, count }.run::<L>();
+            let after = rows.end..length.min(rows.end + BEGUN);
+            k.prefetch(after);
             for (index, state) in states.iter_mut().enumerate() {
-                let scores = &mut scores[index * AT_ONCE..][..rows.len()];
+                // What is no score weighs nothing; vectors are whole.
+                let scores = &mut scores[index * AT_ONCE..][..rows.len().next_multiple_of(LINE)];
+                scores[rows.len()..].fill(f32::NEG_INFINITY);
                 *state = Weighing { scores, sums: &mut sums[index * dv..][..dv], state: *state }.run::<L>();
             }
             let left = Matrix { floats: scores, stride: AT_ONCE };

@@ -1,12 +1,13 @@
 //! Products of quantised weights with activations in 8 bits.
 
+use std::iter;
 use std::ops::Range;
 
 use orlop_backend::{Step, Value};
 use orlop_graph::{DType, Graph, Op, TensorDesc};
 
 use super::experts;
-use super::right::{Right, Shared, pieces, runs};
+use super::right::{Right, Shared, at_once, pieces, runs};
 use crate::access::{At, Dst, Scratch, Src};
 use crate::repack::{PackedLayout, ROWS};
 use crate::simd::product::{self, BLOCK_BYTES, Block, FEW};
@@ -100,10 +101,44 @@ pub(super) fn product_operands(graph: &Graph, step: &Step) -> Option<Operands> {
 
 /// Two panels, and a group of rows in tiles for weights that are not repacked.
 pub(super) fn product_needs(shape: &Shape<'_>) -> Floats {
-    let weights = &shape.reads[0];
+    Floats { scratch: needed(&shape.reads[0]), shared: (0, 0) }
+}
+
+fn needed(weights: &TensorDesc) -> u64 {
     let panels = (weights.extents[0] / 32).saturating_mul(2 * product::panel_floats(weights.dtype) as u64);
     let tiles = PackedLayout::of(weights).map_or(0, |layout| layout.group_bytes() as u64 / 4);
-    Floats { scratch: panels.saturating_add(tiles), shared: (0, 0) }
+    panels.saturating_add(tiles)
+}
+
+/// Whether a product with activations in 8 bits can be computed together with others of the same.
+pub(crate) fn joins(weights: &TensorDesc, activations: &TensorDesc) -> bool {
+    weights.extents[2..] == [1, 1] && activations.rows() <= FEW as u64
+}
+
+/// Reads: the weights of the first, the activations, the weights of the others.
+pub(super) fn products_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+    let nodes: Vec<_> =
+        step.nodes.iter().map(|node| graph.nodes().get(node.index())).collect::<Option<_>>()?;
+    let x = *nodes.first()?.inputs.get(1)?;
+    let mut operands = Operands::default();
+    for node in nodes {
+        let [weights, right] = node.inputs[..] else { return None };
+        let desc = |id| &graph.tensor(id).desc;
+        if node.op != Op::MulMat || right != x || !joins(desc(weights), desc(x)) {
+            return None;
+        }
+        operands.reads.push(Operand::Tensor(weights));
+        operands.writes.push(Operand::Tensor(node.output));
+    }
+    operands.reads.insert(1, Operand::EightBit(x));
+    Some(operands)
+}
+
+/// What the one of them needs that needs most.
+pub(super) fn products_needs(shape: &Shape<'_>) -> Floats {
+    let weights = shape.reads.iter().take(1).chain(shape.reads.iter().skip(2));
+    let scratch = weights.map(needed).max().unwrap_or(0);
+    Floats { scratch, shared: (0, 0) }
 }
 
 /// Reads: what the product reads, then what is added to it.
@@ -135,11 +170,12 @@ pub(super) fn sums_operands(graph: &Graph, step: &Step) -> Option<Operands> {
 }
 
 pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
-    multiply(task, thread, Left::new(task, scratch));
+    multiply(task, thread, Left::new(task, &task.src[0], &task.dst, scratch));
 }
 
 pub(super) fn mul_mat_and_sums(task: &Task, thread: Thread, scratch: &mut [f32]) {
-    multiply(task, thread, Left { added: &task.src[2..], ..Left::new(task, scratch) });
+    let left = Left::new(task, &task.src[0], &task.dst, scratch);
+    multiply(task, thread, Left { added: &task.src[2..], ..left });
 }
 
 fn multiply(task: &Task, thread: Thread, mut left: Left<'_>) {
@@ -147,12 +183,12 @@ fn multiply(task: &Task, thread: Thread, mut left: Left<'_>) {
     let matrices = task.src[0].desc.extents[2] * task.src[0].desc.extents[3];
     let count = n * b2 * b3 / matrices;
     if left.direct(n * b2 * b3) {
-        let mut out = [[0.0; ROWS * RUN]; FEW];
-        for (matrix, groups) in runs(&task.taken, thread, matrices, left.groups(), RUN as u64) {
-            let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
-            left.few(matrix, groups, &right, &mut out);
-        }
-        return;
+        return with_room(n * b2 * b3, |out| {
+            for (matrix, groups) in runs(&task.taken, thread, matrices, left.groups(), RUN as u64) {
+                let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
+                left.few(matrix, groups, &right, out);
+            }
+        });
     }
     for piece in pieces(&task.taken, thread, matrices, left.groups().div_ceil(2), count, MANY as u64) {
         let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
@@ -160,10 +196,52 @@ fn multiply(task: &Task, thread: Thread, mut left: Left<'_>) {
     }
 }
 
+/// Room for the products of a run of groups: one row of activations needs less than several.
+fn with_room(rows: u64, work: impl FnOnce(&mut [[f32; ROWS * RUN]])) {
+    match rows {
+        1 => work(&mut [[0.0; ROWS * RUN]]),
+        _ => work(&mut [[0.0; ROWS * RUN]; FEW]),
+    }
+}
+
+/// The groups of all products are one row of work, as their weights mostly are one piece of memory.
+pub(super) fn mul_mats(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    let products = || task.src[..1].iter().chain(&task.src[2..]).zip(iter::once(&task.dst).chain(&task.also));
+    let [_, n, b2, b3] = task.dst.desc.extents;
+    let right = Shared::of(&task.src[0].desc, [n, b2, b3], 0);
+    if !product::has_tile_products(task.isa) {
+        for (weights, dst) in products() {
+            let mut left = Left::new(task, weights, dst, scratch);
+            for unit in thread.part(left.groups().div_ceil(2)) {
+                left.many(0, unit, &right, 0..right.count());
+            }
+        }
+        return;
+    }
+    let groups = |weights: &Src| weights.desc.extents[1].div_ceil(ROWS as u64);
+    let all = products().map(|(weights, _)| groups(weights)).sum();
+    with_room(right.count(), |out| {
+        for piece in task.taken.pieces(thread, all, at_once(thread, all)) {
+            let mut before = 0;
+            for (weights, dst) in products() {
+                let count = groups(weights);
+                let part = piece.start.saturating_sub(before)..count.min(piece.end.saturating_sub(before));
+                before += count;
+                if part.start < part.end {
+                    let mut left = Left::new(task, weights, dst, scratch);
+                    for first in part.clone().step_by(RUN) {
+                        left.few(0, first..part.end.min(first + RUN as u64), &right, out);
+                    }
+                }
+            }
+        }
+    });
+}
+
 /// Every thread has its rows of all matrices, whichever experts they belong to.
 pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let [_, each, tokens, _] = task.src[1].desc.extents;
-    let mut left = Left::new(task, scratch);
+    let mut left = Left::new(task, &task.src[0], &task.dst, scratch);
     let direct = left.direct(each * tokens);
     let units = if direct { left.groups() } else { left.groups().div_ceil(2) };
     let mut out = [[0.0; ROWS * RUN]; FEW];
@@ -184,6 +262,9 @@ pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
 /// The weights of a product, and memory to bring them into the form that inner loops take.
 struct Left<'a> {
     task: &'a Task,
+    weights: &'a Src,
+    /// Where the products go.
+    dst: &'a Dst,
     layout: PackedLayout,
     panels: &'a mut [f32],
     tiles: &'a mut [u8],
@@ -196,15 +277,15 @@ struct Left<'a> {
 }
 
 impl<'a> Left<'a> {
-    fn new(task: &'a Task, scratch: &'a mut [f32]) -> Left<'a> {
-        let desc = &task.src[0].desc;
-        let packed = task.src[0].packed().copied();
+    fn new(task: &'a Task, weights: &'a Src, dst: &'a Dst, scratch: &'a mut [f32]) -> Left<'a> {
+        let desc = &weights.desc;
+        let packed = weights.packed().copied();
         let layout = packed.or_else(|| PackedLayout::of(desc)).expect("a type that is repacked");
         let panels = 2 * (desc.extents[0] / 32) as usize * product::panel_floats(desc.dtype);
         let (panels, tiles) = scratch.split_at_mut(panels);
         let tiles = &mut Scratch::bytes(tiles)[..layout.group_bytes()];
         let blocks = task.src[1].all_rows().as_chunks().0;
-        Left { task, layout, panels, tiles, expanded: None, added: &[], blocks }
+        Left { task, weights, dst, layout, panels, tiles, expanded: None, added: &[], blocks }
     }
 
     fn groups(&self) -> u64 {
@@ -218,24 +299,18 @@ impl<'a> Left<'a> {
 
     /// The rows of a group of a matrix, on which this many rows follow.
     fn rows(&self, group: u64) -> Range<u64> {
-        let rows = self.task.src[0].desc.extents[1];
+        let rows = self.weights.desc.extents[1];
         group * ROWS as u64..rows.min((group + 1) * ROWS as u64)
     }
 
     fn blocks(&self, row: u64) -> &'a [Block] {
-        let each = (self.task.src[0].desc.extents[0] / 32) as usize;
+        let each = (self.weights.desc.extents[0] / 32) as usize;
         &self.blocks[row as usize * each..][..each]
     }
 
     /// Groups that follow each other, as they are stored, with few rows of activations.
-    fn few(
-        &mut self,
-        matrix: u64,
-        groups: Range<u64>,
-        right: &impl Right,
-        out: &mut [[f32; ROWS * RUN]; FEW],
-    ) {
-        let (isa, dtype) = (self.task.isa, self.task.src[0].desc.dtype);
+    fn few(&mut self, matrix: u64, groups: Range<u64>, right: &impl Right, out: &mut [[f32; ROWS * RUN]]) {
+        let (isa, dtype) = (self.task.isa, self.weights.desc.dtype);
         let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
         let count = (columns.end - columns.start) as usize;
         for start in (0..right.count()).step_by(FEW) {
@@ -247,9 +322,9 @@ impl<'a> Left<'a> {
                 (*act, *place) = (self.blocks(row), at);
             }
             let acts = &acts[..used];
-            if self.task.src[0].packed().is_some() {
+            if self.weights.packed().is_some() {
                 let first = (matrix * self.groups() + groups.start) as usize;
-                let tiles = self.task.src[0].groups(first..first + (groups.end - groups.start) as usize);
+                let tiles = self.weights.groups(first..first + (groups.end - groups.start) as usize);
                 product::dot_tiles(isa, dtype, tiles, acts, out);
             } else {
                 for (number, group) in groups.clone().enumerate() {
@@ -269,21 +344,14 @@ impl<'a> Left<'a> {
     /// Writes a part of a row of the result.
     fn store(&self, column: u64, at: At, values: &mut [f32]) {
         for added in self.added {
-            let (whole, rest) = values.as_chunks_mut::<ROWS>();
-            for (column, values) in (column..).step_by(ROWS).zip(&mut *whole) {
-                added.add_to(self.task.isa, column, &[at], std::slice::from_mut(values));
-            }
-            let column = column + (ROWS * whole.len()) as u64;
-            for (column, value) in (column..).zip(rest.as_chunks_mut::<1>().0) {
-                added.add_to(self.task.isa, column, &[at], std::slice::from_mut(value));
-            }
+            added.add_run(self.task.isa, column, at, values);
         }
-        self.task.dst.write_floats(column, at, values);
+        self.dst.write_floats(column, at, values);
     }
 
     /// The tiles of a group.
     fn tiles(&mut self, matrix: u64, group: u64) -> &[u8] {
-        let weights = &self.task.src[0];
+        let weights = self.weights;
         if weights.packed().is_some() {
             return weights.group((matrix * self.groups() + group) as usize);
         }
@@ -301,7 +369,7 @@ impl<'a> Left<'a> {
 
     /// Two groups, taken apart, with many rows of activations.
     fn many(&mut self, matrix: u64, unit: u64, right: &impl Right, range: Range<u64>) {
-        let (isa, dtype) = (self.task.isa, self.task.src[0].desc.dtype);
+        let (isa, dtype) = (self.task.isa, self.weights.desc.dtype);
         let kind = product::kind(dtype).expect("a type that is repacked");
         let numbers = product::numbers(isa, self.task.src[1].desc.rows(), product::wants_joint(dtype));
         let groups = 2 * unit..self.groups().min(2 * unit + 2);
@@ -337,7 +405,7 @@ impl<'a> Left<'a> {
             for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(start..end) {
                 let (row, at) = right.get(index);
                 (*act, *place) = (self.blocks(row), at);
-                self.task.dst.prefetch(columns.start, at, count);
+                self.dst.prefetch(columns.start, at, count);
             }
             let used = (end - start) as usize;
             product::panel(
@@ -354,7 +422,7 @@ impl<'a> Left<'a> {
                 for added in self.added {
                     added.add_to(isa, columns.start, places, out);
                 }
-                self.task.dst.write_rows(columns.start, places, out);
+                self.dst.write_rows(columns.start, places, out);
             } else {
                 for (out, at) in out.iter_mut().zip(places) {
                     self.store(columns.start, *at, &mut out[..count]);
@@ -368,9 +436,9 @@ impl<'a> Left<'a> {
     fn stored(&self, matrix: u64, unit: u64) -> &'a [u8] {
         let groups = self.groups();
         let (first, last) = (2 * unit, groups.min(2 * unit + 2));
-        if self.task.src[0].packed().is_none() || first >= last {
+        if self.weights.packed().is_none() || first >= last {
             return &[];
         }
-        self.task.src[0].groups((matrix * groups + first) as usize..(matrix * groups + last) as usize)
+        self.weights.groups((matrix * groups + first) as usize..(matrix * groups + last) as usize)
     }
 }

@@ -26,6 +26,11 @@ pub(super) fn right_hand_rows(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -
     if as_it_lies(&operands[1]) { (0, 0) } else { (operands[1].rows(), operands[1].extents[0]) }
 }
 
+/// Activations that can be used as they lie need not be brought anywhere.
+pub(super) fn phases(task: &Task) -> Range<usize> {
+    if as_it_lies(&task.src[1].desc) && task.src[0].desc.extents[0] > 0 { 1..2 } else { 0..2 }
+}
+
 fn as_it_lies(right: &TensorDesc) -> bool {
     right.dtype == DType::F32 && right.rows_are_contiguous()
 }

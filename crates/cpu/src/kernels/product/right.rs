@@ -51,7 +51,7 @@ impl Right for Shared {
 
 /// How many of a product's pieces a thread takes at a time: so many that reads go on for a while, so few that threads end
 /// together.
-fn at_once(thread: Thread, items: u64) -> u64 {
+pub(super) fn at_once(thread: Thread, items: u64) -> u64 {
     (items / (4 * thread.count as u64)).clamp(1, 16)
 }
 

@@ -9,7 +9,7 @@ use crate::simd::eight_bit::{BLOCK_BYTES, Block, Numbers, ROUND, scale_and_inver
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub(in crate::simd) fn quantize(values: &[f32], numbers: Numbers, out: &mut [Block]) {
     let magnitude = _mm512_set1_epi32(0x7fff_ffff);
-    let bias = _mm512_set1_epi32(numbers.bias());
+    let signs = _mm256_set1_epi8(if numbers.bias() == 0 { -128 } else { 0 });
     let (round, bits) = (_mm512_set1_ps(ROUND), _mm512_set1_epi32(ROUND.to_bits() as i32));
     let together = numbers.together();
     let values = values.as_chunks::<16>().0.as_chunks::<2>().0.chunks(together);
@@ -22,22 +22,26 @@ pub(in crate::simd) fn quantize(values: &[f32], numbers: Numbers, out: &mut [Blo
         let (scale, inverse) = scale_and_inverse(_mm512_reduce_max_epu32(largest));
         let keep = if scale.is_nan() { 0 } else { 0xffff };
         for (values, block) in values.iter().zip(blocks) {
-            let (mut sums, mut bytes) = ([0; 3], [_mm_setzero_si128(); 2]);
-            for half in 0..2 {
+            let [low, high] = [0, 1].map(|half: usize| {
                 let scaled = _mm512_maskz_mul_ps(keep, load_f32(&values[half]), _mm512_set1_ps(inverse));
                 let rounded = _mm512_sub_epi32(_mm512_castps_si512(_mm512_add_ps(scaled, round)), bits);
-                sums[1 + half] = _mm512_reduce_add_epi32(rounded);
-                bytes[half] = _mm512_cvtepi32_epi8(_mm512_add_epi32(rounded, bias));
-            }
-            sums[0] = sums[1] + sums[2];
+                _mm512_cvtepi32_epi8(rounded)
+            });
+            // Sums of bytes are those of unsigned ones.
+            let biased = _mm256_xor_si256(_mm256_set_m128i(high, low), _mm256_set1_epi8(-128));
+            let eights = _mm256_sad_epu8(biased, _mm256_setzero_si256());
+            let halves = _mm256_add_epi32(eights, _mm256_shuffle_epi32::<0b01_00_11_10>(eights));
+            let first = _mm256_extract_epi32::<0>(halves) - 16 * 128;
+            let second = _mm256_extract_epi32::<4>(halves) - 16 * 128;
             let mut tail = [scale.to_bits(); 4];
-            for (tail, sum) in tail[1..].iter_mut().zip(sums) {
+            for (tail, sum) in tail[1..].iter_mut().zip([first + second, first, second]) {
                 *tail = numbers.kept_sum(sum, scale);
             }
+            let kept = _mm256_xor_si256(biased, signs);
             let (parts, _) = block.as_chunks_mut::<{ BLOCK_BYTES / 3 }>();
             let [first, second, last] = parts else { continue };
-            store_16(first, bytes[0]);
-            store_16(second, bytes[1]);
+            store_16(first, _mm256_castsi256_si128(kept));
+            store_16(second, _mm256_extracti128_si256::<1>(kept));
             for (to, word) in last.as_chunks_mut::<4>().0.iter_mut().zip(tail) {
                 *to = word.to_le_bytes();
             }

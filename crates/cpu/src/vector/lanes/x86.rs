@@ -222,6 +222,11 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn first(self) -> f32 {
+        op!(_mm512_cvtss_f32(self.0))
+    }
+
+    #[inline(always)]
     fn largest(self) -> f32 {
         op!(_mm512_reduce_max_ps(self.0))
     }
@@ -451,6 +456,11 @@ impl Lanes for Avx2 {
     fn sum(self) -> f32 {
         let [a, b, c, d, e, f, g, h] = self.array();
         ((a + e) + (c + g)) + ((b + f) + (d + h))
+    }
+
+    #[inline(always)]
+    fn first(self) -> f32 {
+        op!(_mm256_cvtss_f32(self.0))
     }
 
     #[inline(always)]
