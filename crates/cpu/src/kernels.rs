@@ -19,6 +19,7 @@ use std::ops::Range;
 use orlop_backend::Step;
 use orlop_graph::{Graph, Op};
 
+pub(crate) use attention::ATTENTION_IN_EIGHT_BITS;
 pub(crate) use elementwise::{GATED_IN_EIGHT_BITS, GATED_IN_EIGHT_BITS_JOINTLY};
 pub(crate) use norm::{SCALED_NORM, SCALED_NORM_IN_EIGHT_BITS, SCALED_NORM_IN_EIGHT_BITS_JOINTLY};
 pub(crate) use product::{
@@ -51,8 +52,8 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 
 /// A kernel that is no op's own, by the name that steps have: of several nodes, or of a part of one.
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
-    const FAMILIES: [fn(&str) -> Option<StepKernel>; 4] =
-        [elementwise::named, norm::named, product::named, rope::named];
+    const FAMILIES: [fn(&str) -> Option<StepKernel>; 5] =
+        [attention::named, elementwise::named, norm::named, product::named, rope::named];
     FAMILIES.iter().find_map(|family| family(name))
 }
 

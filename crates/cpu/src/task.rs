@@ -58,6 +58,11 @@ impl Thread {
         start..start + each + u64::from(index < rest)
     }
 
+    /// Whether this thread does the piece of work with this number, if threads take turns.
+    pub(crate) fn has_turn(self, number: u64) -> bool {
+        self.count == 1 || number % self.count as u64 == self.index as u64
+    }
+
     /// Whether this thread does what only one does.
     pub(crate) fn is_first(self) -> bool {
         self.index == 0
@@ -198,7 +203,15 @@ pub(crate) fn element_at(desc: &TensorDesc, index: u64) -> (u64, At) {
 pub(crate) fn repeated(desc: &TensorDesc, [i1, i2, i3]: At) -> At {
     let [_, n1, n2, n3] = desc.extents;
     // Divisions are slow, and mostly not needed.
-    let within = |i: u64, n: u64| if i < n { i } else { i % n };
+    let within = |i: u64, n: u64| {
+        if i < n {
+            i
+        } else if n == 1 {
+            0
+        } else {
+            i % n
+        }
+    };
     [within(i1, n1), within(i2, n2), within(i3, n3)]
 }
 
@@ -213,13 +226,23 @@ pub(crate) struct Span {
 /// The longest [`Span`]: a whole number of blocks of every type, and short enough for buffers on the stack.
 pub(crate) const SPAN: usize = 1024;
 
-/// This thread's part of a tensor, in pieces that do not depend on the number of threads.
+/// Elements that are worked on together at least: a whole number of blocks of every type, and of those that share a scale.
+const UNIT: u64 = 256;
+
+/// This thread's part of a tensor: as many units as others have, as far as they go around.
 pub(crate) fn spans(desc: &TensorDesc, thread: Thread) -> impl Iterator<Item = Span> + use<> {
-    let (desc, pieces) = (*desc, desc.extents[0].div_ceil(SPAN as u64));
-    thread.part(desc.rows().saturating_mul(pieces)).map(move |piece| {
-        let column = piece % pieces * SPAN as u64;
-        let length = (desc.extents[0] - column).min(SPAN as u64) as usize;
-        Span { column, at: row_at(&desc, piece / pieces), length }
+    let (desc, units) = (*desc, desc.extents[0].div_ceil(UNIT));
+    let mut all = thread.part(desc.rows().saturating_mul(units));
+    std::iter::from_fn(move || {
+        if all.is_empty() {
+            return None;
+        }
+        let (row, first) = (all.start / units, all.start % units);
+        let count = (all.end - all.start).min(units - first).min(SPAN as u64 / UNIT);
+        all.start += count;
+        let column = first * UNIT;
+        let length = (desc.extents[0] - column).min(count * UNIT) as usize;
+        Some(Span { column, at: row_at(&desc, row), length })
     })
 }
 

@@ -12,13 +12,15 @@ mod tile;
 
 use std::ops::Range;
 
-use orlop_backend::{DeviceError, Reason};
-use orlop_graph::{DType, FlashAttention, Op, TensorDesc};
+use orlop_backend::{DeviceError, Reason, Step};
+use orlop_graph::{DType, FlashAttention, Graph, Op, TensorDesc};
 
 use self::tile::{BLOCK, FEW, Rows, State, Tile};
-use super::product::{decodable, weights};
-use crate::access::Src;
-use crate::task::{Kernel, Task, Thread, element_at, float};
+use super::product::{decodable, round_row, weights};
+use crate::access::{At, Src};
+use crate::task::{
+    Floats, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, chain, element_at, float,
+};
 use crate::vector::{Scaled, ScaledTo, on, touch};
 
 /// Queries in a tile, at most.
@@ -32,9 +34,38 @@ const CACHED: u64 = 192 << 10;
 /// KV rows in a part, at least: the larger number where there are many.
 const PART: [u64; 2] = [256, 1024];
 
+/// Attention whose results are rounded to 8 bits.
+pub(crate) const ATTENTION_IN_EIGHT_BITS: &str = "flash_attention in 8 bits";
+
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     let attention = Kernel { accepts, scratch, shared, check: Some(lengths_are_in_range), phases, run };
     matches!(op, Op::FlashAttention(_)).then_some(attention)
+}
+
+pub(crate) fn named(name: &str) -> Option<StepKernel> {
+    (name == ATTENTION_IN_EIGHT_BITS).then_some(StepKernel {
+        operands: rounded_operands,
+        needs: |shape: &Shape<'_>| Floats {
+            scratch: needed(&shape.reads),
+            shared: parts_of_all(&shape.reads),
+        },
+        check: Some(lengths_are_in_range),
+        phases,
+        run,
+    })
+}
+
+/// Heads are rounded by themselves, so they must be whole blocks.
+fn rounded_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+    let [node] = chain(graph, step)?;
+    let result = &graph.tensor(node.output).desc;
+    let fits = matches!(node.op, Op::FlashAttention(_))
+        && result.dtype == DType::F32
+        && result.extents[0].is_multiple_of(32);
+    fits.then(|| Operands {
+        reads: node.inputs.iter().copied().map(Operand::Tensor).collect(),
+        writes: vec![Operand::EightBit(node.output)],
+    })
 }
 
 fn accepts(op: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), Reason> {
@@ -115,6 +146,15 @@ impl Division {
 }
 
 fn scratch(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
+    needed(operands)
+}
+
+fn shared(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> (u64, u64) {
+    parts_of_all(operands)
+}
+
+/// Floats of scratch.
+fn needed(operands: &[TensorDesc]) -> u64 {
     let division = Division::new(&operands[0], &operands[1]);
     let (dk, dv) = (operands[0].extents[0], operands[2].extents[0]);
     let tiles = tile::floats(division.largest(), dk, dv).saturating_mul(division.together);
@@ -122,7 +162,7 @@ fn scratch(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
 }
 
 /// Where there are splits: sums of each query of each part, its maximum and its sum of weights.
-fn shared(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> (u64, u64) {
+fn parts_of_all(operands: &[TensorDesc]) -> (u64, u64) {
     let division = Division::new(&operands[0], &operands[1]);
     match division.splits {
         1 => (0, 0),
@@ -234,7 +274,7 @@ fn attend<const TILES: usize, const QUERIES: usize>(
             }
         } else {
             task.shared.fill(split * division.tiles + number, |part| {
-                let part = part.chunks_exact_mut(task.dst.desc.extents[0] as usize + 2);
+                let part = part.chunks_exact_mut(task.src[2].desc.extents[0] as usize + 2);
                 for ((_, state, sums), part) in tile.results().zip(part) {
                     let (out, rest) = part.split_at_mut(sums.len());
                     out.copy_from_slice(sums);
@@ -332,7 +372,7 @@ impl Query {
 
 /// Brings the parts of each query together, if there are several.
 fn merge(task: &Task, params: FlashAttention, division: &Division, thread: Thread, scratch: &mut [f32]) {
-    let dv = task.dst.desc.extents[0] as usize;
+    let dv = task.src[2].desc.extents[0] as usize;
     let sums = &mut scratch[..dv];
     for tile in 0..division.tiles {
         let count = Parts::of(task, params, division, tile).count();
@@ -340,7 +380,7 @@ fn merge(task: &Task, params: FlashAttention, division: &Division, thread: Threa
             continue;
         }
         for (index, number) in division.queries(tile).enumerate() {
-            if (tile + index as u64) % thread.count as u64 != thread.index as u64 {
+            if !thread.has_turn(tile + index as u64) {
                 continue;
             }
             let parts = || {
@@ -367,7 +407,7 @@ fn merge(task: &Task, params: FlashAttention, division: &Division, thread: Threa
 fn finish(task: &Task, params: FlashAttention, query: Query, state: State, sums: &mut [f32]) {
     let at = [query.head, query.token, query.seq];
     if state.max == f32::NEG_INFINITY {
-        return task.dst.write_row(at, sums);
+        return write(task, at, sums);
     }
     let factor = match params.sinks_slot() {
         None => 1.0 / state.sum,
@@ -383,9 +423,18 @@ fn finish(task: &Task, params: FlashAttention, query: Query, state: State, sums:
         Some(to) => on(task.isa, ScaledTo { from: (&*sums).into(), to, factor }),
         None => {
             on(task.isa, Scaled { x: sums, factor });
-            task.dst.write_row(at, sums);
+            write(task, at, sums);
         }
     }
+}
+
+fn write(task: &Task, at: At, sums: &[f32]) {
+    if task.dst.desc.dtype == DType::I8 {
+        // All heads of a token are one row for those who read them.
+        let [_, _, tokens, seqs] = task.dst.desc.extents;
+        return round_row::<false>(task, &task.dst, tokens * seqs, at, sums);
+    }
+    task.dst.write_row(at, sums);
 }
 
 /// The larger number, or NaN if there is one.

@@ -123,7 +123,7 @@ fn scaled<const JOINTLY: bool>(task: &Task, thread: Thread, scratch: &mut [f32])
             }
         }
         if task.dst.desc.dtype == DType::I8 {
-            round_row::<JOINTLY>(task, &task.dst, at, values);
+            round_row::<JOINTLY>(task, &task.dst, task.dst.desc.rows(), at, values);
         } else {
             task.dst.write_floats(0, at, values);
         }

@@ -110,7 +110,7 @@ fn rope_into_rows(task: &Task, thread: Thread, scratch: &mut [f32]) {
         for number in 0..heads {
             let (plane, column) = if planes { (number, 0) } else { (0, number * head) };
             let Some(to) = rows::destination(indices, [token, plane, 0]) else { continue };
-            if (number + to[0]) % thread.count as u64 == thread.index as u64 {
+            if thread.has_turn(number + to[0]) {
                 x.read(task.isa, 0, [number, token, 0], row);
                 turning.turn(token, row);
                 task.dst.write(task.isa, column, to, row);

@@ -6,7 +6,7 @@ use orlop_graph::{Op, TensorDesc};
 use super::movement::{Carrier, convertible, writer};
 use crate::access::{At, Dst, Src};
 use crate::isa::Isa;
-use crate::task::{Kernel, SPAN, Task, Thread, float, no_scratch, row_at};
+use crate::task::{Kernel, Task, Thread, float, no_scratch, row_at};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     match op {
@@ -73,39 +73,30 @@ fn check_indices(
     Ok(())
 }
 
-/// Moves or converts single rows.
-struct RowMover {
-    isa: Isa,
-    carrier: Carrier,
-    values: [f32; SPAN],
-}
+/// Elements that are converted at a time: whole blocks of every type, and so few that memory for them is quickly filled.
+const AT_ONCE: usize = 256;
 
-impl RowMover {
-    fn new(isa: Isa) -> RowMover {
-        RowMover { isa, carrier: Carrier::new(), values: [0.0; SPAN] }
+/// Moves or converts a row.
+fn move_row(isa: Isa, src: &Src, from: At, dst: &Dst, to: At) {
+    let length = dst.desc.extents[0];
+    if src.desc.dtype == dst.desc.dtype {
+        let blocks = length / dst.desc.dtype.block_elements();
+        return Carrier::new().copy(src, (0, from), dst, (0, to), blocks);
     }
-
-    fn copy(&mut self, src: &Src, from: At, dst: &Dst, to: At) {
-        let length = dst.desc.extents[0];
-        if src.desc.dtype == dst.desc.dtype {
-            let blocks = length / dst.desc.dtype.block_elements();
-            return self.carrier.copy(src, (0, from), dst, (0, to), blocks);
-        }
-        for column in (0..length).step_by(SPAN) {
-            let values = &mut self.values[..(length - column).min(SPAN as u64) as usize];
-            src.read(self.isa, column, from, values);
-            dst.write(self.isa, column, to, values);
-        }
+    let mut values = [0.0; AT_ONCE];
+    for column in (0..length).step_by(AT_ONCE) {
+        let values = &mut values[..(length - column).min(AT_ONCE as u64) as usize];
+        src.read(isa, column, from, values);
+        dst.write(isa, column, to, values);
     }
 }
 
 fn get_rows(task: &Task, thread: Thread, _: &mut [f32]) {
     let (table, indices) = (&task.src[0], &task.src[1]);
-    let mut mover = RowMover::new(task.isa);
     for row in thread.part(task.dst.desc.rows()) {
         let to @ [number, i2, i3] = row_at(&task.dst.desc, row);
         let index = indices.integer(number, [i2, i3, 0]) as u64;
-        mover.copy(table, [index, i2, i3], &task.dst, to);
+        move_row(task.isa, table, [index, i2, i3], &task.dst, to);
     }
 }
 
@@ -120,13 +111,12 @@ fn set_rows(task: &Task, thread: Thread, _: &mut [f32]) {
     // Each thread goes through all indices and writes rows of its own, so that the last of several rows with one
     // index stays.
     let Some(thread) = writer(&task.dst.desc, thread) else { return };
-    let mut mover = RowMover::new(task.isa);
     for row in 0..rows.desc.rows() {
         let from = row_at(&rows.desc, row);
         if let Some(to) = destination(indices, from)
-            && to.iter().sum::<u64>() % thread.count as u64 == thread.index as u64
+            && thread.has_turn(to.iter().sum())
         {
-            mover.copy(rows, from, &task.dst, to);
+            move_row(task.isa, rows, from, &task.dst, to);
         }
     }
 }
@@ -134,7 +124,17 @@ fn set_rows(task: &Task, thread: Thread, _: &mut [f32]) {
 /// Where a row goes, unless it is skipped.
 pub(super) fn destination(indices: &Src, [number, i2, i3]: At) -> Option<At> {
     let [_, n2, n3, _] = indices.desc.extents;
-    let index = indices.integer(number, [i2 % n2, i3 % n3, 0]);
+    // Divisions are slow, and mostly not needed.
+    let within = |i: u64, n: u64| {
+        if i < n {
+            i
+        } else if n == 1 {
+            0
+        } else {
+            i % n
+        }
+    };
+    let index = indices.integer(number, [within(i2, n2), within(i3, n3), 0]);
     u64::try_from(index).ok().map(|index| [index, i2, i3])
 }
 

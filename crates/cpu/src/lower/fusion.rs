@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use orlop_backend::{Overwrite, Step, Value};
-use orlop_graph::{Origin, TensorId};
+use orlop_graph::{Origin, TensorDesc, TensorId};
 
 use super::Draft;
 use crate::kernels::{
-    self, EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, GATED_IN_EIGHT_BITS, GATED_IN_EIGHT_BITS_JOINTLY,
-    ROPE_INTO_ROWS, ROUND, ROUND_JOINTLY, SCALED_NORM, SCALED_NORM_IN_EIGHT_BITS,
-    SCALED_NORM_IN_EIGHT_BITS_JOINTLY,
+    self, ATTENTION_IN_EIGHT_BITS, EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, GATED_IN_EIGHT_BITS,
+    GATED_IN_EIGHT_BITS_JOINTLY, ROPE_INTO_ROWS, ROUND, ROUND_JOINTLY, SCALED_NORM,
+    SCALED_NORM_IN_EIGHT_BITS, SCALED_NORM_IN_EIGHT_BITS_JOINTLY,
 };
 use crate::task::{Operand, Operands};
 
@@ -27,7 +27,7 @@ struct Fusion {
 
 const GATES: &[&str] = &["reglu", "geglu", "geglu_erf", "geglu_quick", "swiglu"];
 
-const FUSIONS: [Fusion; 8] = [
+const FUSIONS: [Fusion; 9] = [
     Fusion { kernel: SCALED_NORM, first: &["rms_norm", "norm"], second: "mul", overwrites: 0..1 },
     Fusion { kernel: SCALED_NORM, first: &[SCALED_NORM], second: "add", overwrites: 0..1 },
     Fusion { kernel: SCALED_NORM_IN_EIGHT_BITS, first: &[SCALED_NORM], second: ROUND, overwrites: 0..0 },
@@ -39,6 +39,7 @@ const FUSIONS: [Fusion; 8] = [
     },
     Fusion { kernel: GATED_IN_EIGHT_BITS, first: GATES, second: ROUND, overwrites: 0..0 },
     Fusion { kernel: GATED_IN_EIGHT_BITS_JOINTLY, first: GATES, second: ROUND_JOINTLY, overwrites: 0..0 },
+    Fusion { kernel: ATTENTION_IN_EIGHT_BITS, first: &["flash_attention"], second: ROUND, overwrites: 0..0 },
     Fusion {
         kernel: EIGHT_BIT_PRODUCT_AND_SUMS,
         first: &[EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS],
@@ -109,7 +110,8 @@ fn fused(draft: &Draft<'_>, readers: &[Vec<usize>], gone: &[bool], index: usize)
 
 fn step(draft: &Draft<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Option<Step> {
     let graph = draft.segment.graph;
-    if [ROUND, ROUND_JOINTLY].contains(&&*second.kernel) && !same_rows(draft, first, second) {
+    let same = if fusion.kernel == ATTENTION_IN_EIGHT_BITS { heads_as_rows } else { same_rows };
+    if [ROUND, ROUND_JOINTLY].contains(&&*second.kernel) && !same(draft, first, second) {
         return None;
     }
     let mut step = Step {
@@ -138,12 +140,27 @@ fn step(draft: &Draft<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Opti
     Some(step)
 }
 
+/// The first step's result, and what the second rounds.
+fn rounded<'a>(draft: &Draft<'a>, first: &Step, second: &Step) -> Option<[&'a TensorDesc; 2]> {
+    let ([Value::Tensor(result)], [Value::Tensor(rounded)]) = (&first.writes[..], &second.reads[..]) else {
+        return None;
+    };
+    Some([result, rounded].map(|id| &draft.segment.graph.tensor(*id).desc))
+}
+
+/// Whether what is rounded are the heads of the first step's result, those of a token as one row.
+fn heads_as_rows(draft: &Draft<'_>, first: &Step, second: &Step) -> bool {
+    let Some([result, rounded]) = rounded(draft, first, second) else { return false };
+    let [head, heads, ..] = result.extents;
+    result.is_contiguous()
+        && rounded.is_contiguous()
+        && head.checked_mul(heads) == Some(rounded.extents[0])
+        && result.bytes() == rounded.bytes()
+}
+
 /// Whether what is rounded are the rows of the first step's result, in their order.
 fn same_rows(draft: &Draft<'_>, first: &Step, second: &Step) -> bool {
-    let ([Value::Tensor(result)], [Value::Tensor(rounded)]) = (&first.writes[..], &second.reads[..]) else {
-        return false;
-    };
-    let [result, rounded] = [result, rounded].map(|id| &draft.segment.graph.tensor(*id).desc);
+    let Some([result, rounded]) = rounded(draft, first, second) else { return false };
     result == rounded
         || result.is_contiguous()
             && rounded.is_contiguous()

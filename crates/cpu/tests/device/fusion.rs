@@ -5,7 +5,7 @@ use std::sync::Arc;
 use orlop_alloc::Sharing;
 use orlop_backend::{Device, LowerOptions, Segment, Steps, Value};
 use orlop_cpu::Isa;
-use orlop_graph::{DType, Gate, Graph, GraphBuilder, NodeId, Rope, RopeMode, TensorId};
+use orlop_graph::{DType, FlashAttention, Gate, Graph, GraphBuilder, NodeId, Rope, RopeMode, TensorId};
 use orlop_plan::Strategy;
 use orlop_testkit::guard::Guarded;
 use orlop_testkit::{Feeds, encode_elements, f32_bytes, generate, i32_bytes, run_planned};
@@ -58,8 +58,7 @@ fn a_block_of_a_model_takes_a_dozen_steps() {
         "rope",
         "rope into rows",
         "set_rows",
-        "flash_attention",
-        "round to 8 bits",
+        "flash_attention in 8 bits",
         "mul_mat in 8 bits, and sums",
         "scaled norm in 8 bits",
         "mul_mats in 8 bits",
@@ -256,6 +255,43 @@ fn neighbouring_products_of_the_same_few_rows_are_one_step() {
     b.output(result);
     let muls = ["mul"; 4];
     check("apart", b, &[], &[&[round, several, round, one, one, one][..], &muls].concat());
+}
+
+#[test]
+fn attention_is_rounded_where_heads_are_whole_blocks() {
+    for (head, tokens, kv, seqs, fused) in [
+        (64, 1, 40, 1, true),
+        (64, 1, 700, 1, true),
+        (32, 7, 300, 1, true),
+        (96, 2, 33, 2, true),
+        (48, 1, 40, 1, false),
+    ] {
+        let mut b = GraphBuilder::new();
+        let q = b.input("q", DType::F32, &[head, tokens, 4, seqs]);
+        let [k, v] = ["k", "v"].map(|name| b.input(name, DType::F16, &[head, kv, 2, seqs]));
+        let lengths = (tokens > 1).then(|| b.input("lengths", DType::I32, &[tokens]));
+        let sinks = (kv == 700).then(|| b.weight("sinks", DType::F32, &[4]));
+        let params = FlashAttention::scaled(0.2);
+        let attended = b.flash_attention([q, k, v], lengths, None, sinks, params);
+        let rows = b.reshape(attended, &[4 * head, tokens, seqs]);
+        let weights = b.weight("w", DType::Q4_0, &[4 * head, 40]);
+        let product = b.mul_mat(weights, rows);
+        b.output(product);
+        let product = "mul_mat in 8 bits";
+        let expected: &[&str] = match fused {
+            true => &["flash_attention in 8 bits", product],
+            false => &["flash_attention", "round to 8 bits", product],
+        };
+        check("attention", b, &[], expected);
+    }
+    // Rows of heads are not rows of tokens.
+    let mut b = GraphBuilder::new();
+    let [q, k, v] = ["q", "k", "v"].map(|name| b.input(name, DType::F32, &[64, 3, 2]));
+    let attended = b.flash_attention([q, k, v], None, None, None, FlashAttention::scaled(0.2));
+    let weights = b.weight("w", DType::Q4_0, &[64, 40]);
+    let product = b.mul_mat(weights, attended);
+    b.output(product);
+    check("heads", b, &[], &["flash_attention", "round to 8 bits", "mul_mat in 8 bits"]);
 }
 
 /// Where one of the products wants its activations to share scales, the others take them so, too.

@@ -108,7 +108,7 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
         number: u64,
         scratch: &mut &'a mut [f32],
     ) -> Tile<'a, QUERIES> {
-        let (dk, dv) = (task.src[0].desc.extents[0] as usize, task.dst.desc.extents[0] as usize);
+        let (dk, dv) = (task.src[0].desc.extents[0] as usize, task.src[2].desc.extents[0] as usize);
         let kv_rows = task.src[1].desc.extents[1];
         let numbers = division.queries(number);
         let count = (numbers.end - numbers.start) as usize;

@@ -70,9 +70,9 @@ pub(crate) fn eight_bit_elements(rounded: &TensorDesc) -> u64 {
     rounded.extents[0] / BLOCK_BYTES as u64 * 32
 }
 
-/// Rounds a row of a result.
-pub(crate) fn round_row<const JOINTLY: bool>(task: &Task, dst: &Dst, at: At, values: &[f32]) {
-    let numbers = product::numbers(task.isa, dst.desc.rows(), JOINTLY);
+/// Rounds a row of a result, or a part of it that is whole blocks; who reads it has so many `rows`.
+pub(crate) fn round_row<const JOINTLY: bool>(task: &Task, dst: &Dst, rows: u64, at: At, values: &[f32]) {
+    let numbers = product::numbers(task.isa, rows, JOINTLY);
     dst.fill_row(at, |blocks| product::quantize(task.isa, values, numbers, blocks.as_chunks_mut().0));
 }
 
