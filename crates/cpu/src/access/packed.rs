@@ -17,7 +17,7 @@ const BLOCK: usize = 512;
 /// Bytes of a tensor that is fetched whole, at most.
 const SMALL: u64 = 16 << 10;
 /// Bytes of a matrix that are fetched of a larger one, and matrices.
-const BEGUN: usize = 256;
+const BEGUN: usize = 512;
 const MOST: u64 = 8;
 
 impl Src {

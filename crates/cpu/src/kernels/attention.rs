@@ -31,6 +31,8 @@ const PIECES: u64 = 32;
 const BUNDLE: usize = 8;
 /// Bytes of KV rows that are brought into the cache at a time, about.
 const CACHED: u64 = 192 << 10;
+/// KV rows of a head that may be brought near while those of another are used, at most.
+const NEAR: u64 = 256;
 /// KV rows in a part, at least: the larger number where there are many.
 const PART: [u64; 2] = [256, 1024];
 
@@ -234,10 +236,28 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
         let parts = Parts::of(task, params, &division, tiles.start);
         for split in 0..parts.count() {
             if division.splits == 1 || is_mine() {
-                attend(task, params, &division, tiles.clone(), &parts, split, scratch);
+                let next = tiles.start + thread.count as u64;
+                let near = parts.rows.end - parts.rows.start <= NEAR && parts.count() == 1;
+                let next = (division.together == 1 && near && next < division.tiles).then_some(next);
+                attend(
+                    task,
+                    params,
+                    &division,
+                    &Piece { tiles: tiles.clone(), parts: &parts, split, next },
+                    scratch,
+                );
             }
         }
     }
+}
+
+/// A piece of work: some tiles, with one part of their rows.
+struct Piece<'a> {
+    tiles: Range<u64>,
+    parts: &'a Parts,
+    split: u64,
+    /// The tile that this thread takes after that, if its rows may be brought near meanwhile.
+    next: Option<u64>,
 }
 
 /// The queries of some tiles with one part of their rows. What they come to is kept for [`merge`], if there are others.
@@ -245,9 +265,7 @@ fn attend<const TILES: usize, const QUERIES: usize>(
     task: &Task,
     params: FlashAttention,
     division: &Division,
-    tiles: Range<u64>,
-    parts: &Parts,
-    split: u64,
+    Piece { tiles, parts, split, next }: &Piece<'_>,
     scratch: &mut [f32],
 ) {
     let (mut rows, mut rest) = Rows::new(task, scratch);
@@ -255,19 +273,19 @@ fn attend<const TILES: usize, const QUERIES: usize>(
     for (tile, number) in bundle.iter_mut().zip(tiles.clone()) {
         *tile = Some(Tile::new(task, params, division, number, &mut rest));
     }
-    let range = parts.get(split);
+    let range = parts.get(*split);
     let together = tiles.end - tiles.start;
     let span = if together > 1 { span(task, together) } else { parts.each };
     for first in range.clone().step_by(span as usize) {
         let part = first..range.end.min(first + span);
         if together > 1 {
-            bring(task, division, &tiles, part.clone());
+            bring(task, division, tiles, part.clone());
         }
         for tile in bundle.iter_mut().flatten() {
-            tile.attend(part.clone(), &mut rows);
+            tile.attend(part.clone(), *next, &mut rows);
         }
     }
-    for (tile, number) in bundle.iter_mut().flatten().zip(tiles) {
+    for (tile, number) in bundle.iter_mut().flatten().zip(tiles.clone()) {
         if parts.count() == 1 {
             for (query, state, sums) in tile.results() {
                 finish(task, params, query, state, sums);

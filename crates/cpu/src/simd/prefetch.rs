@@ -79,19 +79,29 @@ pub(crate) fn prefetch_to_write(start: *const u8, bytes: usize) {
 }
 
 /// Memory that is fetched little by little, while something else is done.
-pub(super) struct Ahead {
+pub(crate) struct Ahead {
     next: *const u8,
     lines: usize,
 }
 
 impl Ahead {
+    /// Nothing.
+    pub(crate) fn none() -> Ahead {
+        Ahead { next: std::ptr::null(), lines: 0 }
+    }
+
+    /// So many lines at a time, for as long as [`Ahead::fetch`] is called.
+    pub(crate) fn lines(start: *const u8, lines: usize) -> Ahead {
+        Ahead { next: start, lines }
+    }
+
     /// All of it, if [`Ahead::fetch`] is called this many times.
     pub(super) fn new(bytes: &[u8], times: usize) -> Ahead {
         Ahead { next: bytes.as_ptr(), lines: bytes.len().div_ceil(LINE).div_ceil(times.max(1)) }
     }
 
     #[inline(always)]
-    pub(super) fn fetch(&mut self) {
+    pub(crate) fn fetch(&mut self) {
         for _ in 0..self.lines {
             fetch(self.next, Hint::Soon);
             self.next = self.next.wrapping_add(LINE);

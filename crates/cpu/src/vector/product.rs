@@ -4,6 +4,7 @@
 
 use super::strided::{Element, Strided};
 use super::{Lanes, Work};
+use crate::simd::prefetch::Ahead;
 
 /// Rows of floats, `stride` apart.
 #[derive(Clone, Copy)]
@@ -23,6 +24,8 @@ pub(crate) struct Product<'a, E> {
     pub(crate) stride: usize,
     pub(crate) rows: usize,
     pub(crate) fresh: bool,
+    /// What will be read later, for every row on the right.
+    pub(crate) ahead: Ahead,
 }
 
 /// Floats from the first to the last of a matrix.
@@ -86,6 +89,9 @@ impl<E: Element> Product<'_, E> {
             }
         }
         for k in 0..self.right.rows() {
+            if (row, column) == (0, 0) {
+                self.ahead.fetch();
+            }
             let mut factors = [L::splat(0.0); WIDTH];
             for j in 0..WIDTH {
                 // SAFETY: `load` asks for elements that the row has, see `strip`.

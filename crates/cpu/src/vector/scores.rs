@@ -5,6 +5,7 @@
 use super::product::{Matrix, extent};
 use super::strided::{Element, Strided};
 use super::{Lanes, Work};
+use crate::simd::prefetch::Ahead;
 
 /// `scores[i][j] = Σ left[i][k] · right[j][k]`. What follows in a row of scores may be overwritten, up to a multiple
 /// of 16.
@@ -17,6 +18,8 @@ pub(crate) struct Scores<'a, E> {
     pub(crate) scores: &'a mut [f32],
     pub(crate) stride: usize,
     pub(crate) count: usize,
+    /// What will be read later, for every four rows.
+    pub(crate) ahead: Ahead,
 }
 
 impl<E: Element> Work for Scores<'_, E> {
@@ -46,6 +49,9 @@ impl<E: Element> Scores<'_, E> {
         for row in (0..self.right.rows()).step_by(L::COUNT) {
             let mut fours = [[L::splat(0.0); 4]; COUNT];
             for four in 0..L::COUNT / 4 {
+                if first == 0 {
+                    self.ahead.fetch();
+                }
                 let products = self.products::<L, COUNT>(first, row + 4 * four);
                 for i in 0..COUNT {
                     fours[i][four] = L::four_sums(products[i]);

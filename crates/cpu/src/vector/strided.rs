@@ -6,7 +6,7 @@ use std::ops::Range;
 use half::f16;
 
 use super::Lanes;
-use crate::simd::prefetch::prefetch_next;
+use crate::simd::prefetch::{Ahead, prefetch_next};
 
 /// A stored float that is loaded as a lane.
 pub(crate) trait Element {
@@ -71,6 +71,12 @@ impl<'a, E: Element> Strided<'a, E> {
             let from = self.from.wrapping_add(rows.start * self.distance);
             prefetch_next(from, rows.len() * self.distance);
         }
+    }
+
+    /// The same rows little by little, so many at a time, if they are whole lines and lie one after the other.
+    pub(crate) fn ahead(&self, rows: usize) -> Ahead {
+        let lines = rows * self.distance / 64;
+        if self.distance == self.length * E::BYTES { Ahead::lines(self.from, lines) } else { Ahead::none() }
     }
 
     pub(crate) fn rows(&self) -> usize {

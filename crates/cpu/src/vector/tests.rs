@@ -2,6 +2,7 @@ use orlop_graph::DType;
 
 use super::function::{Add, Div, Each, Exp, Gate, Gelu, GeluQuick, Mul, Relu, Scale, Sigmoid, Silu, Sub};
 use super::*;
+use crate::simd::prefetch::Ahead;
 
 const LENGTHS: [usize; 14] = [0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 1023];
 
@@ -222,6 +223,7 @@ fn products_of_small_matrices() {
                     stride,
                     rows,
                     fresh,
+                    ahead: Ahead::none(),
                 };
                 on(isa, product);
                 for (index, (found, before)) in sums.iter().zip(&before).enumerate() {
@@ -251,7 +253,17 @@ fn scores_of_a_few_rows() {
             let mut scores = vec![0.0; count * stride];
             let left_matrix = Matrix { floats: &left, stride: depth + 3 };
             let right_rows = Strided::floats(&right, depth + 5, (rows, depth));
-            on(isa, Scores { left: left_matrix, right: right_rows, scores: &mut scores, stride, count });
+            on(
+                isa,
+                Scores {
+                    left: left_matrix,
+                    right: right_rows,
+                    scores: &mut scores,
+                    stride,
+                    count,
+                    ahead: Ahead::none(),
+                },
+            );
             for (i, j) in (0..count).flat_map(|i| (0..rows).map(move |j| (i, j))) {
                 let terms = left[i * (depth + 3)..].iter().zip(&right[j * (depth + 5)..]).take(depth);
                 let exact: f64 = terms.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();

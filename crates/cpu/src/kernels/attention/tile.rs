@@ -8,6 +8,7 @@ use orlop_graph::FlashAttention;
 use super::{Division, Query, kv_of, nth};
 use crate::access::Src;
 use crate::kernels::soft_max::slope;
+use crate::simd::prefetch::Ahead;
 use crate::simd::{add_scaled, widened};
 use crate::task::Task;
 use crate::vector::{
@@ -154,9 +155,9 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
         }
     }
 
-    /// Takes in KV rows.
-    pub(super) fn attend(&mut self, range: Range<u64>, rows: &mut Rows<'_>) {
-        if self.see_all(&range) && self.attend_few(&range) {
+    /// Takes in KV rows. The same of the tile `next` will be needed after that.
+    pub(super) fn attend(&mut self, range: Range<u64>, next: Option<u64>, rows: &mut Rows<'_>) {
+        if self.see_all(&range) && self.attend_few(&range, next) {
             return;
         }
         for first in range.clone().step_by(BLOCK) {
@@ -173,14 +174,18 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
     }
 
     /// As `attend`, straight through the rows, if they are F16 and queries few; otherwise it does nothing and says so.
-    fn attend_few(&mut self, range: &Range<u64>) -> bool {
+    fn attend_few(&mut self, range: &Range<u64>, next: Option<u64>) -> bool {
         let (at, length) = (self.at(range.start), (range.end - range.start) as usize);
         let even = self.dk.is_multiple_of(LINE) && self.dv.is_multiple_of(LINE);
         let [k, v] = [1, 2].map(|operand| self.task.src[operand].halves(at, length));
         let (Some(k), Some(v), true) = (k, v, even && self.count <= FEW) else { return false };
         let (elements, scores, sums) = (&*self.elements, &mut *self.scores, &mut *self.sums);
         let states = &mut self.states[..self.count];
-        on(self.task.isa, Few { k, v, elements, scores, sums, states, dk: self.dk, dv: self.dv });
+        let next = next.map(|tile| kv_of(self.task, &self.division, tile)).and_then(|[head, seq]| {
+            let rows = |operand: usize| self.task.src[operand].halves([range.start, head, seq], length);
+            Some([rows(1)?, rows(2)?])
+        });
+        on(self.task.isa, Few { next, k, v, elements, scores, sums, states, dk: self.dk, dv: self.dv });
         true
     }
 
@@ -242,6 +247,7 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
             stride: BLOCK,
             rows: self.count,
             fresh: true,
+            ahead: Ahead::none(),
         };
         on(self.task.isa, work);
     }
@@ -258,7 +264,8 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
 
     fn scores_with<'b, E: Element>(&'b mut self, right: Strided<'b, E>) -> Scores<'b, E> {
         let left = Matrix { floats: self.elements, stride: self.dk };
-        Scores { left, right, scores: self.scores, stride: BLOCK, count: self.count }
+        let ahead = Ahead::none();
+        Scores { left, right, scores: self.scores, stride: BLOCK, count: self.count, ahead }
     }
 
     /// Turns a query's products of a block into weights relative to the largest score so far; tells whether it does
@@ -312,7 +319,8 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
 
     fn sums_with<'b, E: Element>(&'b mut self, right: Strided<'b, E>) -> Product<'b, E> {
         let (left, stride) = (Matrix { floats: self.scores, stride: BLOCK }, self.dv.next_multiple_of(LINE));
-        Product { left, right, sums: self.sums, stride, rows: self.count, fresh: false }
+        let ahead = Ahead::none();
+        Product { left, right, sums: self.sums, stride, rows: self.count, fresh: false, ahead }
     }
 
     /// As `add`, without the rows that have a weight of 0.
@@ -365,6 +373,8 @@ impl Work for Weighing<'_> {
 
 /// Queries with rows that all of them see. Few rows at a time, so that K and V are read side by side.
 struct Few<'a> {
+    /// What comes after that, if it can be brought near meanwhile.
+    next: Option<[Strided<'a, f16>; 2]>,
     k: Strided<'a, f16>,
     v: Strided<'a, f16>,
     /// `[queries, dk]`
@@ -383,13 +393,17 @@ impl Work for Few<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let Few { k, v, elements, scores, sums, states, dk, dv } = self;
+        let Few { next, k, v, elements, scores, sums, states, dk, dv } = self;
         let (count, length) = (states.len(), k.rows());
         for first in (0..length).step_by(AT_ONCE) {
             let rows = first..length.min(first + AT_ONCE);
             let left = Matrix { floats: elements, stride: dk };
             v.prefetch(rows.start..rows.end.min(first + BEGUN));
-            Scores { left, right: k.part(rows.clone()), scores, stride: AT_ONCE, count }.run::<L>();
+            let [ahead, ahead_v] = match next {
+                Some([k, v]) => [k.part(rows.clone()).ahead(4), v.part(rows.clone()).ahead(1)],
+                None => [Ahead::none(), Ahead::none()],
+            };
+            Scores { left, right: k.part(rows.clone()), scores, stride: AT_ONCE, count, ahead }.run::<L>();
             let after = rows.end..length.min(rows.end + BEGUN);
             k.prefetch(after);
             for (index, state) in states.iter_mut().enumerate() {
@@ -399,7 +413,16 @@ impl Work for Few<'_> {
                 *state = Weighing { scores, sums: &mut sums[index * dv..][..dv], state: *state }.run::<L>();
             }
             let left = Matrix { floats: scores, stride: AT_ONCE };
-            Product { left, right: v.part(rows), sums, stride: dv, rows: count, fresh: false }.run::<L>();
+            Product {
+                left,
+                right: v.part(rows),
+                sums,
+                stride: dv,
+                rows: count,
+                fresh: false,
+                ahead: ahead_v,
+            }
+            .run::<L>();
         }
     }
 }
