@@ -223,10 +223,16 @@ impl Dst {
 
     /// Fills row `at`, which has no gaps. In one phase, each row is filled by one thread, and read by none.
     pub(crate) fn fill_row(&self, at: At, fill: impl FnOnce(&mut [u8])) {
+        self.fill_part(0, at, self.desc.row_bytes() as usize, fill);
+    }
+
+    /// As [`Dst::fill_row`], a part of a row, by its bytes.
+    pub(crate) fn fill_part(&self, first: u64, at: At, bytes: usize, fill: impl FnOnce(&mut [u8])) {
         assert!(self.desc.rows_are_contiguous(), "a row with gaps");
-        let row = self.base.wrapping_add(row_offset(&self.desc, at));
-        // SAFETY: `from_raw_parts_mut` asks for bytes that nobody else touches meanwhile: `row_offset` has checked that
-        // the row is the tensor's, and the phase rule makes it exclusive.
-        fill(unsafe { std::slice::from_raw_parts_mut(row, self.desc.row_bytes() as usize) });
+        assert!(first.saturating_add(bytes as u64) <= self.desc.row_bytes(), "bytes outside their row");
+        let part = self.base.wrapping_add(row_offset(&self.desc, at) + first as usize);
+        // SAFETY: `from_raw_parts_mut` asks for bytes that nobody else touches meanwhile: `row_offset` and the assertion
+        // have checked that they are the tensor's, and the phase rule makes them exclusive.
+        fill(unsafe { std::slice::from_raw_parts_mut(part, bytes) });
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     let kernel = StepKernel {
         operands: gated_operands,
-        needs: |_| task::Floats::default(),
+        needs: |_| task::Floats { scratch: 3 * SPAN as u64, shared: (0, 0) },
         check: None,
         phases: one_phase,
         run: gated_in_eight_bits::<false>,
@@ -221,7 +221,7 @@ fn gated_operands(graph: &Graph, step: &Step) -> Option<Operands> {
     })
 }
 
-fn gated_in_eight_bits<const JOINTLY: bool>(task: &Task, thread: Thread, _: &mut [f32]) {
+fn gated_in_eight_bits<const JOINTLY: bool>(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let Op::Gated { gate, swapped } = task.op else { return };
     let (a, mut result) = (&task.src[0], task.src[0].desc);
     result.extents[0] = eight_bit_elements(&task.dst.desc);
@@ -231,7 +231,8 @@ fn gated_in_eight_bits<const JOINTLY: bool>(task: &Task, thread: Thread, _: &mut
         (_, false) => [0, result.extents[0]],
         (_, true) => [result.extents[0], 0],
     };
-    let (mut gates, mut values, mut out) = ([0.0; SPAN], [0.0; SPAN], [0.0; SPAN]);
+    let (gates, rest) = scratch.split_at_mut(SPAN);
+    let (values, out) = rest.split_at_mut(SPAN);
     for Span { column, at, length } in spans(&result, thread) {
         let gates = a.floats_by(task.isa, a_column + column, at, &mut gates[..length]);
         let values = b.floats_by(task.isa, b_column + column, at, &mut values[..length]);

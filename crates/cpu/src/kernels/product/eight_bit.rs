@@ -11,7 +11,7 @@ use super::right::{Right, Shared, at_once, pieces, runs};
 use crate::access::{At, Dst, Scratch, Src};
 use crate::repack::{PackedLayout, ROWS};
 use crate::simd::product::{self, BLOCK_BYTES, Block, FEW};
-use crate::task::{Floats, Operand, Operands, SPAN, Shape, Task, Thread, row_at};
+use crate::task::{Floats, Operand, Operands, Shape, Task, Thread, row_at};
 
 /// Groups that are multiplied with few rows of activations before any result is written.
 const RUN: usize = 16;
@@ -76,7 +76,7 @@ pub(crate) fn round_row<const JOINTLY: bool>(task: &Task, dst: &Dst, rows: u64, 
     dst.fill_row(at, |blocks| product::quantize(task.isa, values, numbers, blocks.as_chunks_mut().0));
 }
 
-/// Rounds a part of a row of a result: at most a span, and whole blocks, all those that share a scale.
+/// Rounds a part of a row of a result: whole blocks, all those that share a scale.
 pub(crate) fn round_elements<const JOINTLY: bool>(
     task: &Task,
     dst: &Dst,
@@ -85,10 +85,10 @@ pub(crate) fn round_elements<const JOINTLY: bool>(
     values: &[f32],
 ) {
     let numbers = product::numbers(task.isa, dst.desc.rows(), JOINTLY);
-    let mut blocks: [Block; SPAN / 32] = [[0; BLOCK_BYTES]; SPAN / 32];
-    let blocks = &mut blocks[..values.len() / 32];
-    product::quantize(task.isa, values, numbers, blocks);
-    dst.write_blocks(column / 32 * BLOCK_BYTES as u64, at, blocks.as_flattened());
+    let bytes = values.len() / 32 * BLOCK_BYTES;
+    dst.fill_part(column / 32 * BLOCK_BYTES as u64, at, bytes, |blocks| {
+        product::quantize(task.isa, values, numbers, blocks.as_chunks_mut().0);
+    });
 }
 
 pub(super) fn product_operands(graph: &Graph, step: &Step) -> Option<Operands> {
