@@ -14,7 +14,7 @@ use crate::simd::product::{self, BLOCK_BYTES, Block, FEW};
 use crate::task::{Floats, Operand, Operands, Shape, Task, Thread, row_at};
 
 /// Groups that are multiplied with few rows of activations before any result is written.
-const RUN: usize = 16;
+const RUN: usize = 48;
 /// Rows of activations that are multiplied before any result is written.
 const MANY: usize = 12;
 
