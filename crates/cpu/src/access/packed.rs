@@ -51,7 +51,7 @@ impl Src {
     pub(crate) fn beginnings(&self) -> Vec<Far> {
         let [_, _, matrices, outer] = self.desc.extents;
         let all = self.desc.bytes();
-        if self.packed.is_some() || matrices * outer > MOST {
+        if self.packed.is_some() || self.desc.is_empty() || matrices.saturating_mul(outer) > MOST {
             return Vec::new();
         }
         if all <= SMALL {
@@ -88,8 +88,10 @@ impl Src {
                 on(isa, Zip { function: Add, a: out.as_floats(), b, out });
             }
             None => {
-                for (column, value) in (column..).zip(values) {
-                    *value += self.value(column, at);
+                for (column, values) in (column..).step_by(ROWS).zip(values.chunks_mut(ROWS)) {
+                    let mut other = [0.0; ROWS];
+                    self.read(isa, column, at, &mut other[..values.len()]);
+                    values.iter_mut().zip(other).for_each(|(value, other)| *value += other);
                 }
             }
         }

@@ -4,9 +4,10 @@
 //! Queries that share a KV head (neighbouring heads, and all tokens) are taken in tiles, so that a row of K or V is
 //! decoded once for all of them. Rows that lie one after the other are read as they are used: processors fetch ahead of
 //! that. Where rows of a token's heads lie side by side, tiles of neighbouring KV heads that are alone with their head, as
-//! when one token is generated, go through them together, and rows are brought into the cache before. Where there are few
-//! such bundles, their KV rows are split, and a second phase brings the parts together. Neither tiles nor splits depend
-//! on the number of threads.
+//! when one token is generated, go through them together, and rows are brought into the cache before. Few rows are over
+//! before processors fetch ahead, so those of the next head are asked for while one is used. Where there are few bundles,
+//! their KV rows are split, and a second phase brings the parts together. Neither tiles nor splits depend on the number
+//! of threads.
 
 mod tile;
 
