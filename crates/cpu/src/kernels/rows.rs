@@ -76,27 +76,44 @@ fn check_indices(
 /// Elements that are converted at a time: whole blocks of every type, and so few that memory for them is quickly filled.
 const AT_ONCE: usize = 256;
 
-/// Moves or converts a row.
-fn move_row(isa: Isa, src: &Src, from: At, dst: &Dst, to: At) {
-    let length = dst.desc.extents[0];
-    if src.desc.dtype == dst.desc.dtype {
-        let blocks = length / dst.desc.dtype.block_elements();
-        return Carrier::new().copy(src, (0, from), dst, (0, to), blocks);
+/// Moves or converts rows of one tensor to another.
+struct RowMover<'a> {
+    isa: Isa,
+    src: &'a Src,
+    dst: &'a Dst,
+    values: [f32; AT_ONCE],
+    /// For rows that stay what they are.
+    carrier: Option<Carrier>,
+}
+
+impl<'a> RowMover<'a> {
+    fn new(isa: Isa, src: &'a Src, dst: &'a Dst) -> RowMover<'a> {
+        let carrier = (src.desc.dtype == dst.desc.dtype).then(Carrier::new);
+        RowMover { isa, src, dst, values: [0.0; AT_ONCE], carrier }
     }
-    let mut values = [0.0; AT_ONCE];
-    for column in (0..length).step_by(AT_ONCE) {
-        let values = &mut values[..(length - column).min(AT_ONCE as u64) as usize];
-        src.read(isa, column, from, values);
-        dst.write(isa, column, to, values);
+
+    fn copy(&mut self, from: At, to: At) {
+        let RowMover { isa, src, dst, values, carrier } = self;
+        let length = dst.desc.extents[0];
+        if let Some(carrier) = carrier {
+            let blocks = length / dst.desc.dtype.block_elements();
+            return carrier.copy(src, (0, from), dst, (0, to), blocks);
+        }
+        for column in (0..length).step_by(AT_ONCE) {
+            let values = &mut values[..(length - column).min(AT_ONCE as u64) as usize];
+            src.read(*isa, column, from, values);
+            dst.write(*isa, column, to, values);
+        }
     }
 }
 
 fn get_rows(task: &Task, thread: Thread, _: &mut [f32]) {
     let (table, indices) = (&task.src[0], &task.src[1]);
+    let mut mover = RowMover::new(task.isa, table, &task.dst);
     for row in thread.part(task.dst.desc.rows()) {
         let to @ [number, i2, i3] = row_at(&task.dst.desc, row);
         let index = indices.integer(number, [i2, i3, 0]) as u64;
-        move_row(task.isa, table, [index, i2, i3], &task.dst, to);
+        mover.copy([index, i2, i3], to);
     }
 }
 
@@ -111,12 +128,13 @@ fn set_rows(task: &Task, thread: Thread, _: &mut [f32]) {
     // Each thread goes through all indices and writes rows of its own, so that the last of several rows with one
     // index stays.
     let Some(thread) = writer(&task.dst.desc, thread) else { return };
+    let mut mover = RowMover::new(task.isa, rows, &task.dst);
     for row in 0..rows.desc.rows() {
         let from = row_at(&rows.desc, row);
         if let Some(to) = destination(indices, from)
             && thread.has_turn(to.iter().sum())
         {
-            move_row(task.isa, rows, from, &task.dst, to);
+            mover.copy(from, to);
         }
     }
 }
