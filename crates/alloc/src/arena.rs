@@ -3,7 +3,7 @@ use std::sync::Arc;
 use orlop_backend::{Buffer, BufferType, DeviceError, Slot};
 
 use crate::linear::new_buffer;
-use crate::{ArenaId, Error, MemoryPlan, Place, ValueId};
+use crate::{ArenaId, ArenaOffset, Error, MemoryPlan, ValueId};
 
 /// What happens to memory that has become too small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -116,7 +116,7 @@ impl Arenas {
     }
 
     /// The place of a plan as a place in memory.
-    pub fn slot(&self, place: Place) -> Option<Slot> {
+    pub fn slot(&self, place: ArenaOffset) -> Option<Slot> {
         let buffer = self.chunks.get(place.arena.index())?.get(place.chunk as usize)?;
         Some(Slot { buffer: Arc::clone(buffer), offset: place.offset })
     }

@@ -147,7 +147,7 @@ fn check_shape(plan: &MemoryPlan) -> Result<(), Flaw> {
             return malformed(format!("the chunks of {} are not its peak", info.name));
         }
     }
-    let arena_exists = |place: &crate::Place| place.arena.index() < plan.arenas.len();
+    let arena_exists = |place: &crate::ArenaOffset| place.arena.index() < plan.arenas.len();
     if !plan.places().iter().flatten().all(arena_exists) {
         return malformed("a place is in an arena that is not there".to_owned());
     }
@@ -161,7 +161,7 @@ fn check_shape(plan: &MemoryPlan) -> Result<(), Flaw> {
         return malformed("a storage holds nothing, or something that is not there".to_owned());
     }
     let steps = usage.step_count().max(1);
-    if let Some(crate::Storage { live, .. }) =
+    if let Some(crate::PlannedStorage { live, .. }) =
         plan.storages.iter().find(|storage| storage.live.is_empty() || storage.live.end > steps)
     {
         return malformed(format!("a storage lives from step {} to {} of {steps}", live.start, live.end));
@@ -210,8 +210,8 @@ fn lifetimes(plan: &MemoryPlan) -> Vec<Option<Life>> {
     };
     let first_group_end = usage.groups().next().map_or(0, |group| group.end - 1);
     // A leaf that is a view of a result has nothing of its own.
-    let leafs = || usage.leafs.iter().map(|(id, _)| *id).filter(|id| usage.value(*id).root == *id);
-    for id in leafs() {
+    let leaves = || usage.leaves.iter().map(|(id, _)| *id).filter(|id| usage.value(*id).root == *id);
+    for id in leaves() {
         touch(id, 0, first_group_end);
     }
     let mut read = vec![false; usage.values().len()];
@@ -234,7 +234,7 @@ fn lifetimes(plan: &MemoryPlan) -> Vec<Option<Life>> {
         }
     }
     if usage.unread == Unread::LivesOn {
-        for id in leafs().filter(|id| !read[id.index()]) {
+        for id in leaves().filter(|id| !read[id.index()]) {
             touch(id, 0, end - 1);
         }
     }
@@ -335,7 +335,7 @@ fn check_overlaps(plan: &MemoryPlan, lives: &[Option<Life>]) -> Result<(), Flaw>
     }
     // Ends come before beginnings of the same step.
     events.sort_unstable();
-    let mut in_use: BTreeMap<crate::Place, (u64, usize)> = BTreeMap::new();
+    let mut in_use: BTreeMap<crate::ArenaOffset, (u64, usize)> = BTreeMap::new();
     for (step, begins, index) in events {
         let Some(place) = plan.place(ValueId::new(index)) else { continue };
         if !begins {
@@ -345,7 +345,8 @@ fn check_overlaps(plan: &MemoryPlan, lives: &[Option<Life>]) -> Result<(), Flaw>
             continue;
         }
         let end = place.offset.saturating_add(usage.value(ValueId::new(index)).bytes);
-        let same_chunk = |other: &crate::Place| (other.arena, other.chunk) == (place.arena, place.chunk);
+        let same_chunk =
+            |other: &crate::ArenaOffset| (other.arena, other.chunk) == (place.arena, place.chunk);
         let below = in_use.range(..=place).next_back().filter(|(at, _)| same_chunk(at));
         let above = in_use.range(place..).next().filter(|(at, _)| same_chunk(at));
         let clash = match (below, above) {

@@ -39,7 +39,7 @@ pub enum Error {
     /// One buffer number per node or leaf is needed.
     #[error("{given} buffer numbers for {expected} {what}")]
     AssignmentLength {
-        /// Nodes or leafs.
+        /// Nodes or leaves.
         what: &'static str,
         /// How many there are.
         expected: usize,
@@ -195,7 +195,7 @@ pub enum Error {
         /// The given tensor's.
         given: Box<orlop_graph::TensorDesc>,
     },
-    /// Two leafs lie on the same bytes, and at least one of them is written.
+    /// Two leaves lie on the same bytes, and at least one of them is written.
     #[error(
         "`{first}` and `{second}` lie on the same bytes, and one of them is a state; make one a view of the other"
     )]

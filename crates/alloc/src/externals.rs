@@ -6,7 +6,7 @@ use orlop_graph::{Graph, Leaf, TensorId};
 
 use crate::Error;
 
-/// Tensors in memory of the caller's, for the external leafs of one graph. Several graphs can share the tensors, but
+/// Tensors in memory of the caller's, for the external leaves of one graph. Several graphs can share the tensors, but
 /// not this map: it goes by ids, which are each graph's own. [`Externals::by_name`] makes one for each.
 #[derive(Clone, Debug, Default)]
 pub struct Externals {
@@ -19,12 +19,12 @@ impl Externals {
         Externals::default()
     }
 
-    /// The tensors that have the names of the graph's external leafs, others left out; of two with one name the last.
+    /// The tensors that have the names of the graph's external leaves, others left out; of two with one name the last.
     pub fn by_name<'a>(graph: &Graph, tensors: impl IntoIterator<Item = &'a StoredTensor>) -> Externals {
         let named: HashMap<&str, &StoredTensor> =
             tensors.into_iter().map(|tensor| (tensor.name(), tensor)).collect();
-        let leafs = graph.leafs().filter(|(_, leaf)| leaf.is_external());
-        let found = leafs.filter_map(|(id, _)| {
+        let leaves = graph.leaves().filter(|(_, leaf)| leaf.is_external());
+        let found = leaves.filter_map(|(id, _)| {
             let tensor = named.get(graph.tensor(id).name.as_str())?;
             Some((id, StoredTensor::clone(tensor)))
         });
@@ -48,7 +48,7 @@ impl Externals {
     /// # Errors
     /// [`Error::MissingExternal`], [`Error::ExternalMismatch`], [`Error::ExternalsOverlap`].
     pub fn check(&self, graph: &Graph) -> Result<(), Error> {
-        let missing = graph.leafs().find(|(id, leaf)| leaf.is_external() && self.get(*id).is_none());
+        let missing = graph.leaves().find(|(id, leaf)| leaf.is_external() && self.get(*id).is_none());
         if let Some((id, _)) = missing {
             return Err(Error::MissingExternal { tensor: graph.tensor(id).name.clone() });
         }
@@ -59,7 +59,7 @@ impl Externals {
     fn check_apart(&self, graph: &Graph) -> Result<(), Error> {
         // Buffer, first byte, end, whether it is written, who.
         let mut ranges: Vec<(*const Gate, u64, u64, bool, TensorId)> = Vec::new();
-        for (id, leaf) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+        for (id, leaf) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
             if let Some(tensor) = self.get(id).filter(|tensor| !tensor.desc().is_empty()) {
                 let (slot, bytes) = (tensor.slot(), tensor.desc().bytes());
                 let gate = Arc::as_ptr(slot.buffer.gate());
@@ -87,12 +87,12 @@ impl Externals {
         Ok(())
     }
 
-    /// Checks those external leafs of the graph that are there.
+    /// Checks those external leaves of the graph that are there.
     pub(crate) fn check_given(&self, graph: &Graph) -> Result<(), Error> {
         if self.tensors.is_empty() {
             return Ok(());
         }
-        for (id, _) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+        for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
             let expected = &graph.tensor(id).desc;
             if let Some(given) = self.get(id).filter(|given| given.desc() != expected) {
                 let tensor = graph.tensor(id).name.clone();

@@ -7,7 +7,7 @@ use orlop_graph::{Graph, Leaf, Order, TensorDesc, TensorId};
 
 use crate::arena::Arenas;
 use crate::graph_usage::{Homes, Lowered, check_order, plain_steps, usage_of};
-use crate::observe::{Event, Observer, narrate};
+use crate::observe::{AllocEvent, Observer, narrate};
 use crate::{
     ArenaId, ArenaInfo, Error, Externals, Growth, MemoryPlan, Misfit, PlanOptions, Usage, ValueId,
     plan_memory,
@@ -54,8 +54,8 @@ pub struct GraphAllocator {
 pub struct Assignment {
     /// One number a node of the graph; none for the first buffer everywhere.
     pub nodes: Option<Vec<usize>>,
-    /// One number a leaf of the graph, in the order of [`Graph::leafs`]; none for the first buffer everywhere.
-    pub leafs: Option<Vec<usize>>,
+    /// One number a leaf of the graph, in the order of [`Graph::leaves`]; none for the first buffer everywhere.
+    pub leaves: Option<Vec<usize>>,
     /// The order of execution; none for the graph's own.
     pub order: Option<Order>,
 }
@@ -68,7 +68,7 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Where a tensor lies, views included; `None` for external leafs that were not given.
+    /// Where a tensor lies, views included; `None` for external leaves that were not given.
     pub fn slot(&self, id: TensorId) -> Option<&Slot> {
         self.tensors.get(id.index())?.as_ref()
     }
@@ -228,7 +228,7 @@ impl GraphAllocator {
     /// [`Error::BadBufferId`], [`Error::AssignmentLength`], [`Error::Graph`].
     pub fn usage(&self, graph: &Graph, assignment: &Assignment) -> Result<Usage, Error> {
         let nodes = self.buffers(assignment.nodes.as_deref(), graph.nodes().len(), "nodes")?;
-        let leafs = self.buffers(assignment.leafs.as_deref(), graph.leafs().count(), "leafs")?;
+        let leaves = self.buffers(assignment.leaves.as_deref(), graph.leaves().count(), "leaves")?;
         let own;
         let order = match &assignment.order {
             Some(order) => {
@@ -244,8 +244,8 @@ impl GraphAllocator {
         let arena = |step: usize| nodes[steps.steps[step].nodes[0].index()];
         let at: Vec<(ArenaId, u32)> =
             groups.iter().enumerate().map(|(step, group)| (arena(step), *group)).collect();
-        let leafs = graph.leafs().map(|(id, _)| id).zip(leafs).collect();
-        usage_of(Lowered { graph, steps: &steps, at: &at }, &Assigned { types: self.arenas.types(), leafs })
+        let leaves = graph.leaves().map(|(id, _)| id).zip(leaves).collect();
+        usage_of(Lowered { graph, steps: &steps, at: &at }, &Assigned { types: self.arenas.types(), leaves })
     }
 
     fn buffers(
@@ -276,9 +276,9 @@ impl GraphAllocator {
         self.served = None;
         let grown = self.arenas.ensure(&plan, self.growth)?;
         if let Some(observer) = &mut self.observer {
-            observer.observe(&Event::Planned { reason, plan: &plan });
+            observer.observe(&AllocEvent::Planned { reason, plan: &plan });
             narrate(&plan, &mut **observer);
-            grown.iter().for_each(|grown| observer.observe(&Event::Grew(grown)));
+            grown.iter().for_each(|grown| observer.observe(&AllocEvent::Grew(grown)));
         }
         Ok(self.plan.insert(plan))
     }
@@ -296,7 +296,7 @@ impl GraphAllocator {
             };
             // A view's place is taken from its root's: its offset may be another one than in the plan.
             let slot = slot.map(|slot| Slot { offset: slot.offset + tensor.storage.offset, ..slot });
-            // External leafs were bound by whoever stored them; their views were not.
+            // External leaves were bound by whoever stored them; their views were not.
             let bound_before = root == id && graph.root_leaf(id).is_some_and(|leaf| leaf.is_external());
             if let (Some(slot), false) = (&slot, bound_before) {
                 slot.buffer.init_tensor(&tensor.desc, slot.offset)?;
@@ -310,7 +310,7 @@ impl GraphAllocator {
 /// Leafs in the arenas they were assigned to; external ones lie elsewhere.
 struct Assigned<'a> {
     types: &'a [Arc<dyn BufferType>],
-    leafs: HashMap<TensorId, ArenaId>,
+    leaves: HashMap<TensorId, ArenaId>,
 }
 
 impl Homes for Assigned<'_> {
@@ -323,7 +323,7 @@ impl Homes for Assigned<'_> {
     }
 
     fn leaf(&self, id: TensorId, leaf: Leaf) -> Option<ArenaId> {
-        if leaf.is_external() { None } else { self.leafs.get(&id).copied() }
+        if leaf.is_external() { None } else { self.leaves.get(&id).copied() }
     }
 }
 

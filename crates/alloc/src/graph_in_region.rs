@@ -3,11 +3,11 @@ use std::sync::Arc;
 
 use orlop_backend::{Buffer, Slot};
 use orlop_graph::{Graph, Leaf, Order, TensorDesc, TensorId};
-use orlop_plan::{FreeList, Place};
+use orlop_plan::{ChunkOffset, FreeList};
 
 use crate::graph_usage::{Homes, Lowered, check_order, plain_steps, usage_of};
 use crate::tensor_allocator::refused;
-use crate::trace::{Event, Rules, Trace, walk};
+use crate::trace::{Rules, Trace, TraceEvent, walk};
 use crate::{ArenaId, ArenaInfo, Error, Sharing, TensorAllocator, Unread, Usage, ValueId};
 
 /// A tensor allocator and a graph allocator in one object, for those who size memory by measuring: allocate
@@ -21,7 +21,7 @@ use crate::{ArenaId, ArenaInfo, Error, Sharing, TensorAllocator, Unread, Usage, 
 pub struct RegionAllocator {
     tensors: TensorAllocator,
     /// Where the last graph's tensors went, those included whose range was given back since.
-    placed: HashMap<TensorId, Place>,
+    placed: HashMap<TensorId, ChunkOffset>,
 }
 
 impl RegionAllocator {
@@ -67,10 +67,10 @@ impl RegionAllocator {
         let arena = ArenaId::new(0);
         let at: Vec<(ArenaId, u32)> = groups.into_iter().map(|group| (arena, group)).collect();
         let mut usage = usage_of(Lowered { graph, steps: &steps, at: &at }, &InRegion(&self.tensors))?;
-        let by_hand: Vec<Option<Place>> = graph.tensor_ids().map(|id| self.tensors.place(id)).collect();
+        let by_hand: Vec<Option<ChunkOffset>> = graph.tensor_ids().map(|id| self.tensors.place(id)).collect();
         usage.unread = Unread::LivesOn;
         // Whatever has memory has it from the beginning, results included.
-        usage.leafs = (0..by_hand.len())
+        usage.leaves = (0..by_hand.len())
             .filter(|index| by_hand[*index].is_some())
             .map(|index| (ValueId::new(index), arena))
             .collect();
@@ -82,7 +82,7 @@ impl RegionAllocator {
             return Ok(self.tensors.max_bytes());
         }
         let outcome = self.replay(&usage, &trace, &by_hand)?;
-        let placed: HashMap<TensorId, Place> = graph
+        let placed: HashMap<TensorId, ChunkOffset> = graph
             .tensor_ids()
             .filter_map(|id| Some((id, outcome.places[trace.homes[id.index()]?]?)))
             .collect();
@@ -104,13 +104,18 @@ impl RegionAllocator {
     }
 
     /// Goes through the events on a copy of the free list.
-    fn replay(&self, usage: &Usage, trace: &Trace, by_hand: &[Option<Place>]) -> Result<Outcome, Error> {
+    fn replay(
+        &self,
+        usage: &Usage,
+        trace: &Trace,
+        by_hand: &[Option<ChunkOffset>],
+    ) -> Result<Outcome, Error> {
         let pieces = trace.pieces.len();
         let list = self.tensors.try_out();
         let mut outcome = Outcome { list, places: vec![None; pieces], released: vec![false; pieces] };
         for event in &trace.events {
             match *event {
-                Event::Allocate { piece, value, .. } => {
+                TraceEvent::Allocate { piece, value, .. } => {
                     let bytes = trace.pieces[piece].bytes;
                     let place = match by_hand[value.index()] {
                         Some(place) => place,
@@ -120,7 +125,7 @@ impl RegionAllocator {
                     };
                     outcome.places[piece] = Some(place);
                 }
-                Event::Release { piece, .. } => {
+                TraceEvent::Release { piece, .. } => {
                     let (Some(place), bytes) = (outcome.places[piece], trace.pieces[piece].bytes) else {
                         continue;
                     };
@@ -128,7 +133,7 @@ impl RegionAllocator {
                     outcome.list.release(place, bytes).map_err(|e| refused(e, name, bytes))?;
                     outcome.released[piece] = true;
                 }
-                Event::Shrink { .. } => {}
+                TraceEvent::Shrink { .. } => {}
             }
         }
         Ok(outcome)
@@ -138,8 +143,8 @@ impl RegionAllocator {
     fn init(
         &self,
         graph: &Graph,
-        placed: &HashMap<TensorId, Place>,
-        by_hand: &[Option<Place>],
+        placed: &HashMap<TensorId, ChunkOffset>,
+        by_hand: &[Option<ChunkOffset>],
     ) -> Result<(), Error> {
         let Some(buffer) = self.tensors.buffer() else { return Ok(()) };
         let mut bound = Vec::new();
@@ -195,12 +200,12 @@ impl RegionAllocator {
 struct Outcome {
     list: FreeList,
     /// Where each piece went.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<ChunkOffset>>,
     /// Which pieces were given back.
     released: Vec<bool>,
 }
 
-/// One arena, where everything but external leafs may lie.
+/// One arena, where everything but external leaves may lie.
 struct InRegion<'a>(&'a TensorAllocator);
 
 impl Homes for InRegion<'_> {

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use orlop_backend::{BufferType, Overwrite, Step, Steps, Temporary, Value, overwrites};
+use orlop_backend::{BufferType, Overwrite, Step, StepValue, Steps, Temporary, overwrites};
 use orlop_graph::{Graph, Leaf, NodeId, Order, Origin, TensorDesc, TensorId, may_overwrite};
 
 use crate::layouts::Layouts;
@@ -66,8 +66,8 @@ fn plain_step(graph: &Graph, id: NodeId) -> Step {
     Step {
         kernel: node.op.to_name(),
         nodes: vec![id],
-        reads: node.inputs.iter().copied().map(Value::Tensor).collect(),
-        writes: vec![Value::Tensor(node.output)],
+        reads: node.inputs.iter().copied().map(StepValue::Tensor).collect(),
+        writes: vec![StepValue::Tensor(node.output)],
         may_overwrite: overwrites(graph, id),
     }
 }
@@ -94,7 +94,7 @@ pub(crate) fn usage_of(lowered: Lowered<'_>, homes: &dyn Homes) -> Result<Usage,
             flags.external = arena.is_none();
             flags.output |= leaf == Leaf::Persistent;
             if let (Some(arena), true) = (arena, root == id) {
-                usage.leafs.push((ValueId::new(id.index()), arena));
+                usage.leaves.push((ValueId::new(id.index()), arena));
             }
         }
         let bytes = match arena {
@@ -122,7 +122,7 @@ fn producers(graph: &Graph, steps: &Steps, at: &[(ArenaId, u32)]) -> Vec<Option<
     let mut arenas = vec![None; graph.tensors().len()];
     for (step, (arena, _)) in steps.steps.iter().zip(at) {
         for write in &step.writes {
-            if let Value::Tensor(id) = write {
+            if let StepValue::Tensor(id) = write {
                 arenas[id.index()] = Some(*arena);
             }
         }
@@ -132,9 +132,9 @@ fn producers(graph: &Graph, steps: &Steps, at: &[(ArenaId, u32)]) -> Vec<Option<
 
 fn push_steps(usage: &mut Usage, Lowered { graph, steps, at }: Lowered<'_>) {
     let tensors = graph.tensors().len();
-    let id = |value: Value| match value {
-        Value::Tensor(id) => Some(ValueId::new(id.index())),
-        Value::Temporary(index) => Some(ValueId::new(tensors + index)),
+    let id = |value: StepValue| match value {
+        StepValue::Tensor(id) => Some(ValueId::new(id.index())),
+        StepValue::Temporary(index) => Some(ValueId::new(tensors + index)),
     };
     push_mapped(usage, steps, &|step| at[step], &[], &id);
 }
@@ -152,7 +152,7 @@ impl Usage {
         steps: &Steps,
         arena: ArenaId,
         keep: &[ValueId],
-        id: &dyn Fn(Value) -> Option<ValueId>,
+        id: &dyn Fn(StepValue) -> Option<ValueId>,
     ) -> Result<(), Error> {
         check_steps(graph, steps)?;
         let first = self.step_count();
@@ -166,16 +166,16 @@ fn push_mapped(
     steps: &Steps,
     at: &dyn Fn(usize) -> (ArenaId, u32),
     keep: &[ValueId],
-    id: &dyn Fn(Value) -> Option<ValueId>,
+    id: &dyn Fn(StepValue) -> Option<ValueId>,
 ) {
     // A temporary is there from the first step that uses it to the last, whether they read or write it.
-    let mut begins: HashMap<usize, Vec<Value>> = HashMap::new();
-    let mut ends: HashMap<usize, Vec<Value>> = HashMap::new();
+    let mut begins: HashMap<usize, Vec<StepValue>> = HashMap::new();
+    let mut ends: HashMap<usize, Vec<StepValue>> = HashMap::new();
     for (number, temporary) in steps.temporaries.iter().enumerate() {
-        begins.entry(temporary.first).or_default().push(Value::Temporary(number));
-        ends.entry(temporary.last).or_default().push(Value::Temporary(number));
+        begins.entry(temporary.first).or_default().push(StepValue::Temporary(number));
+        ends.entry(temporary.last).or_default().push(StepValue::Temporary(number));
     }
-    let more = |table: &HashMap<usize, Vec<Value>>, step| table.get(&step).cloned().unwrap_or_default();
+    let more = |table: &HashMap<usize, Vec<StepValue>>, step| table.get(&step).cloned().unwrap_or_default();
     let (mut reads, mut writes) = (Mapped::default(), Mapped::default());
     let mut overwrites: Vec<OverwritePair> = Vec::new();
     for (index, step) in steps.steps.iter().enumerate() {
@@ -204,7 +204,7 @@ struct Mapped {
 
 impl Mapped {
     /// All of `values`, and those of `more` that are not among them.
-    fn fill(&mut self, values: &[Value], more: &[Value], id: &dyn Fn(Value) -> Option<ValueId>) {
+    fn fill(&mut self, values: &[StepValue], more: &[StepValue], id: &dyn Fn(StepValue) -> Option<ValueId>) {
         self.ids.clear();
         self.at.clear();
         for value in values {
@@ -222,8 +222,8 @@ fn check_steps(graph: &Graph, steps: &Steps) -> Result<(), Error> {
     for (index, step) in steps.steps.iter().enumerate() {
         for value in step.reads.iter().chain(&step.writes) {
             let known = match value {
-                Value::Tensor(id) => graph.get(*id).is_some(),
-                Value::Temporary(number) => *number < steps.temporaries.len(),
+                StepValue::Tensor(id) => graph.get(*id).is_some(),
+                StepValue::Temporary(number) => *number < steps.temporaries.len(),
             };
             if !known {
                 return bad(format!("step {index} with {value:?}, which is not there"));
@@ -241,8 +241,8 @@ fn check_steps(graph: &Graph, steps: &Steps) -> Result<(), Error> {
             && let Some(node) = graph.nodes().get(node.index())
         {
             let forbidden = |pair: &Overwrite| {
-                step.writes[pair.write] == Value::Tensor(node.output)
-                    && matches!(step.reads[pair.read], Value::Tensor(id)
+                step.writes[pair.write] == StepValue::Tensor(node.output)
+                    && matches!(step.reads[pair.read], StepValue::Tensor(id)
                         if !node.inputs.iter().enumerate().any(|(slot, input)| *input == id && may_overwrite(&node.op, slot)))
             };
             if step.may_overwrite.iter().any(forbidden) {

@@ -13,7 +13,7 @@ pub struct Inputs {
 impl Inputs {
     /// A graph's inputs, none of them set.
     pub fn of(graph: &Graph) -> Inputs {
-        Inputs { list: leafs_of(graph, Leaf::Input).map(|id| (id, false)).collect() }
+        Inputs { list: leaves_of(graph, Leaf::Input).map(|id| (id, false)).collect() }
     }
 
     /// Notes that an input is there.
@@ -38,9 +38,9 @@ impl Inputs {
     }
 }
 
-/// The leafs that are kept in one way.
-pub fn leafs_of(graph: &Graph, kind: Leaf) -> impl Iterator<Item = TensorId> + '_ {
-    graph.leafs().filter(move |(_, leaf)| *leaf == kind).map(|(id, _)| id)
+/// The leaves that are kept in one way.
+pub fn leaves_of(graph: &Graph, kind: Leaf) -> impl Iterator<Item = TensorId> + '_ {
+    graph.leaves().filter(move |(_, leaf)| *leaf == kind).map(|(id, _)| id)
 }
 
 /// The error for a value without a place.

@@ -36,16 +36,16 @@ pub use externals::Externals;
 pub use graph_allocator::{Allocation, Assignment, GraphAllocator};
 pub use graph_in_region::RegionAllocator;
 #[doc(hidden)] // what sessions over one device and over several have in common
-pub use inputs::{Inputs, check_length, get_whole, leafs_of, set_whole, unbound};
+pub use inputs::{Inputs, check_length, get_whole, leaves_of, set_whole, unbound};
 pub use layouts::Layouts;
 pub use linear::LinearAllocator;
 pub use memory_plan::{
-    ArenaPlan, MemoryPlan, Misfit, PeakStorage, Place, PlanOptions, Storage, plan_as_ggml, plan_like_ggml,
-    plan_memory, plan_memory_until,
+    ArenaOffset, ArenaPlan, MemoryPlan, Misfit, PeakStorage, PlanOptions, PlannedStorage, plan_as_ggml,
+    plan_like_ggml, plan_memory, plan_memory_until,
 };
-pub use observe::{Event, Observer};
-pub use reorder::{Part, Reordered, StepOrder, plan_reordered, plan_reordered_until, reorder};
-pub use saved_plan::{SavedMemoryPlan, SavedPlanError};
+pub use observe::{AllocEvent, Observer};
+pub use reorder::{Reordered, StepOrder, StepSequence, plan_reordered, plan_reordered_until, reorder};
+pub use saved_plan::{SavedMemoryPlan, SavedMemoryPlanError};
 pub use session::{PlanId, Session, SessionOptions};
 pub use tensor_allocator::TensorAllocator;
 pub use tensor_set::{SetPlace, SetTensor, TensorSet};

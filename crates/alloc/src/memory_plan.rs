@@ -2,10 +2,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use orlop_plan::{
-    Buffer, ChunkRule, FreeList, FreeListError, Options, Plan, Problem, Strategy, bound, solve_until,
+    BufferSpec, ChunkRule, FreeList, FreeListError, Plan, Problem, SolveOptions, Strategy, bound, solve_until,
 };
 
-use crate::trace::{Event, Rules, Trace, walk};
+use crate::trace::{Rules, Trace, TraceEvent, walk};
 use crate::{ArenaId, Decision, Error, Sharing, Usage, ValueId};
 
 /// Where every value of a usage lies, and how good that is. A plain value: it prints, compares, and can be
@@ -18,16 +18,16 @@ pub struct MemoryPlan {
     /// The plan of each arena of the usage.
     pub arenas: Vec<ArenaPlan>,
     /// Memory of one piece each: values that take it over from each other share one.
-    pub storages: Vec<Storage>,
+    pub storages: Vec<PlannedStorage>,
     /// Which results took the place of operands, and which did not, with the reason.
     pub decisions: Vec<Decision>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<ArenaOffset>>,
 }
 
 /// Where a value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Place {
+pub struct ArenaOffset {
     /// The arena.
     pub arena: ArenaId,
     /// Which of the arena's chunks.
@@ -61,9 +61,9 @@ pub struct ArenaPlan {
 /// A piece of memory and its users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Storage {
+pub struct PlannedStorage {
     /// Where it lies.
-    pub place: Place,
+    pub place: ArenaOffset,
     /// Its size, rounded up.
     pub bytes: u64,
     /// Steps at which it is in use.
@@ -76,21 +76,23 @@ pub struct Storage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanOptions {
     /// Strategy and effort. Default: the best of all, at default effort.
-    pub search: Options,
+    pub search: SolveOptions,
     /// Default [`Sharing::Full`]: the planner also tries what is below it, and keeps the smallest.
     pub sharing: Sharing,
 }
 
 impl Default for PlanOptions {
     fn default() -> PlanOptions {
-        PlanOptions { search: Options::default(), sharing: Sharing::Full }
+        PlanOptions { search: SolveOptions::default(), sharing: Sharing::Full }
     }
 }
 
 impl PlanOptions {
     /// Planning as ggml does it: best fit in the order of execution, first operand in place.
-    pub const GGML: PlanOptions =
-        PlanOptions { search: Options { strategy: Strategy::Ggml, effort: 0 }, sharing: Sharing::Direct };
+    pub const GGML: PlanOptions = PlanOptions {
+        search: SolveOptions { strategy: Strategy::Ggml, effort: 0 },
+        sharing: Sharing::Direct,
+    };
 }
 
 /// One arena's part of a candidate plan.
@@ -98,7 +100,7 @@ struct Candidate {
     trace: usize,
     arena: ArenaPlan,
     /// Chunk and offset of each of the trace's pieces that lie in this arena.
-    places: Vec<(usize, orlop_plan::Place)>,
+    places: Vec<(usize, orlop_plan::ChunkOffset)>,
 }
 
 /// Plans a usage: chooses what is done in place, and a place for everything, in each arena by itself.
@@ -157,7 +159,7 @@ pub fn plan_as_ggml(usage: &Arc<Usage>) -> Result<MemoryPlan, Error> {
 ///
 /// # Errors
 /// As [`plan_memory`].
-pub fn plan_like_ggml(usage: &Arc<Usage>, search: &Options) -> Result<MemoryPlan, Error> {
+pub fn plan_like_ggml(usage: &Arc<Usage>, search: &SolveOptions) -> Result<MemoryPlan, Error> {
     usage.validate()?;
     let rules = Rules { sharing: Sharing::Direct, across_arenas: true };
     let traces = vec![(Sharing::Direct, walk(usage, rules))];
@@ -222,7 +224,7 @@ fn pieces_of(trace: &Trace, arena: ArenaId) -> impl Iterator<Item = (usize, &cra
 fn problem_of(usage: &Usage, arena: ArenaId, trace: &Trace) -> Problem {
     let info = &usage.arenas[arena.index()];
     let buffer = |piece: &crate::trace::Piece| {
-        Buffer::new(piece.bytes, info.alignment, piece.live.start as u64..piece.live.end as u64)
+        BufferSpec::new(piece.bytes, info.alignment, piece.live.start as u64..piece.live.end as u64)
     };
     Problem {
         buffers: pieces_of(trace, arena).map(|(_, piece)| buffer(piece)).collect(),
@@ -249,7 +251,7 @@ fn replay(
 ) -> Result<Candidate, Error> {
     let info = &usage.arenas[arena.index()];
     let mine = |piece: usize| trace.pieces[piece].arena == arena;
-    let mut places: Vec<Option<orlop_plan::Place>> = vec![None; trace.pieces.len()];
+    let mut places: Vec<Option<orlop_plan::ChunkOffset>> = vec![None; trace.pieces.len()];
     let mut sizes: Vec<u64> = trace.pieces.iter().map(|piece| piece.bytes).collect();
     let refused = |value: ValueId| {
         move |error: FreeListError| match error {
@@ -263,15 +265,15 @@ fn replay(
         .map_err(|_| Error::BadAlignment { arena: info.name.clone(), alignment: info.alignment })?;
     for event in &trace.events {
         match *event {
-            Event::Allocate { piece, value, .. } if mine(piece) => {
+            TraceEvent::Allocate { piece, value, .. } if mine(piece) => {
                 places[piece] = Some(list.allocate(sizes[piece]).map_err(refused(value))?);
             }
-            Event::Shrink { piece, from, to } if mine(piece) => {
+            TraceEvent::Shrink { piece, from, to } if mine(piece) => {
                 let Some(place) = places[piece] else { continue };
                 list.shrink(place, from, to).map_err(refused(trace.pieces[piece].values[0]))?;
                 sizes[piece] = to;
             }
-            Event::Release { piece, .. } if mine(piece) => {
+            TraceEvent::Release { piece, .. } if mine(piece) => {
                 let Some(place) = places[piece] else { continue };
                 list.release(place, sizes[piece]).map_err(refused(trace.pieces[piece].values[0]))?;
             }
@@ -287,7 +289,7 @@ fn replay(
     let (peak, bound) = (list.high_water(), bound(&problem));
     let work = trace.events.len() as u64;
     let shrinks =
-        trace.events.iter().any(|event| matches!(event, Event::Shrink { piece, .. } if mine(*piece)));
+        trace.events.iter().any(|event| matches!(event, TraceEvent::Shrink { piece, .. } if mine(*piece)));
     Ok(Candidate {
         trace: index,
         arena: ArenaPlan {
@@ -312,19 +314,19 @@ fn plan_error(usage: &Usage, arena: ArenaId, source: orlop_plan::PlanError) -> E
 fn assemble(usage: &Arc<Usage>, traces: &[(Sharing, Trace)], chosen: Vec<Candidate>) -> MemoryPlan {
     let mut storages = Vec::new();
     let mut decisions: Vec<Decision> = Vec::new();
-    let mut places: Vec<Option<Place>> = vec![None; usage.values().len()];
+    let mut places: Vec<Option<ArenaOffset>> = vec![None; usage.values().len()];
     for (index, candidate) in chosen.iter().enumerate() {
         let arena = ArenaId::new(index);
         let trace = &traces[candidate.trace].1;
         for (piece, place) in &candidate.places {
-            let place = Place { arena, chunk: place.chunk, offset: place.offset };
+            let place = ArenaOffset { arena, chunk: place.chunk, offset: place.offset };
             let piece_info = &trace.pieces[*piece];
             for value in &piece_info.values {
                 if trace.homes[value.index()] == Some(*piece) {
                     places[value.index()] = Some(place);
                 }
             }
-            storages.push(Storage {
+            storages.push(PlannedStorage {
                 place,
                 bytes: piece_info.bytes,
                 live: piece_info.live.clone(),
@@ -339,7 +341,7 @@ fn assemble(usage: &Arc<Usage>, traces: &[(Sharing, Trace)], chosen: Vec<Candida
         if value.root.index() != index
             && let Some(root) = places[value.root.index()]
         {
-            places[index] = Some(Place { offset: root.offset + value.offset, ..root });
+            places[index] = Some(ArenaOffset { offset: root.offset + value.offset, ..root });
         }
     }
     let arenas = chosen.into_iter().map(|candidate| candidate.arena).collect();
@@ -354,28 +356,28 @@ pub struct PeakStorage {
     /// Its size.
     pub bytes: u64,
     /// Where it lies.
-    pub place: Place,
+    pub place: ArenaOffset,
     /// Steps at which it is in use.
     pub live: Range<usize>,
 }
 
 impl MemoryPlan {
     /// Where a value lies; `None` if it lies in memory of somebody else's or in none.
-    pub fn place(&self, id: ValueId) -> Option<Place> {
+    pub fn place(&self, id: ValueId) -> Option<ArenaOffset> {
         self.places.get(id.index()).copied().flatten()
     }
 
     pub(crate) fn from_parts(
         usage: &Arc<Usage>,
         arenas: Vec<ArenaPlan>,
-        storages: Vec<Storage>,
+        storages: Vec<PlannedStorage>,
         decisions: Vec<Decision>,
-        places: Vec<Option<Place>>,
+        places: Vec<Option<ArenaOffset>>,
     ) -> MemoryPlan {
         MemoryPlan { usage: Arc::clone(usage), arenas, storages, decisions, places }
     }
 
-    pub(crate) fn places(&self) -> &[Option<Place>] {
+    pub(crate) fn places(&self) -> &[Option<ArenaOffset>] {
         &self.places
     }
 
@@ -387,7 +389,7 @@ impl MemoryPlan {
     /// The step at which most of an arena is in use, and what is in use there, largest first.
     pub fn peak(&self, arena: ArenaId) -> (usize, Vec<PeakStorage>) {
         let mut change = vec![0i128; self.usage.step_count().max(1) + 1];
-        let mine = |storage: &&Storage| storage.place.arena == arena;
+        let mine = |storage: &&PlannedStorage| storage.place.arena == arena;
         for storage in self.storages.iter().filter(mine) {
             change[storage.live.start] += i128::from(storage.bytes);
             change[storage.live.end] -= i128::from(storage.bytes);
@@ -416,7 +418,7 @@ impl MemoryPlan {
     }
 
     /// The value that holds a storage at a step: the last that took it over by then.
-    fn holder(&self, storage: &Storage, step: usize) -> String {
+    fn holder(&self, storage: &PlannedStorage, step: usize) -> String {
         let taken = |value: &&ValueId| {
             self.decisions.iter().any(|d| d.value == **value && d.verdict.is_taken() && d.step <= step)
         };
@@ -443,7 +445,7 @@ impl MemoryPlan {
         if planned.step_count() != usage.step_count() {
             return Err(Misfit::Steps { planned: planned.step_count(), given: usage.step_count() });
         }
-        if planned.leafs != usage.leafs || planned.unread != usage.unread {
+        if planned.leaves != usage.leaves || planned.unread != usage.unread {
             return Err(Misfit::Leafs);
         }
         for index in 0..usage.step_count() {
@@ -525,8 +527,8 @@ pub enum Misfit {
         /// Now.
         given: usize,
     },
-    /// Which leafs there are, and where.
-    #[error("the leafs differ")]
+    /// Which leaves there are, and where.
+    #[error("the leaves differ")]
     Leafs,
     /// What a step reads or writes, or where.
     #[error("step {step} reads or writes something else, or elsewhere")]

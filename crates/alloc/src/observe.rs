@@ -1,13 +1,13 @@
-use crate::{Grown, MemoryPlan, Misfit, Place, ValueId, Verdict};
+use crate::{ArenaOffset, Grown, MemoryPlan, Misfit, ValueId, Verdict};
 
 /// Sees what an allocator does. Nothing is printed unless an observer does.
 pub trait Observer: Send {
     /// Called for each event, in order.
-    fn observe(&mut self, event: &Event<'_>);
+    fn observe(&mut self, event: &AllocEvent<'_>);
 }
 
-impl<F: FnMut(&Event<'_>) + Send> Observer for F {
-    fn observe(&mut self, event: &Event<'_>) {
+impl<F: FnMut(&AllocEvent<'_>) + Send> Observer for F {
+    fn observe(&mut self, event: &AllocEvent<'_>) {
         self(event);
     }
 }
@@ -15,7 +15,7 @@ impl<F: FnMut(&Event<'_>) + Send> Observer for F {
 /// Something an allocator did.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Event<'a> {
+pub enum AllocEvent<'a> {
     /// A plan was made.
     Planned {
         /// Why the one before did not serve; `None` for the first, or when one was asked for.
@@ -30,7 +30,7 @@ pub enum Event<'a> {
         /// To whom.
         name: &'a str,
         /// Where.
-        place: Place,
+        place: ArenaOffset,
         /// How much, rounded up.
         bytes: u64,
     },
@@ -52,7 +52,7 @@ pub enum Event<'a> {
         /// Who had it.
         name: &'a str,
         /// Where.
-        place: Place,
+        place: ArenaOffset,
         /// How much.
         bytes: u64,
     },
@@ -64,7 +64,7 @@ pub enum Event<'a> {
 pub(crate) fn narrate(plan: &MemoryPlan, observer: &mut dyn Observer) {
     let usage = &*plan.usage;
     let name = |id: ValueId| usage.name(id);
-    let mut begins: Vec<&crate::Storage> = plan.storages.iter().collect();
+    let mut begins: Vec<&crate::PlannedStorage> = plan.storages.iter().collect();
     let mut ends = begins.clone();
     begins.sort_by_key(|storage| storage.live.start);
     ends.sort_by_key(|storage| storage.live.end);
@@ -73,10 +73,10 @@ pub(crate) fn narrate(plan: &MemoryPlan, observer: &mut dyn Observer) {
     for step in 0..usage.step_count().max(1) {
         while let Some(storage) = begins.next_if(|storage| storage.live.start == step) {
             let (place, bytes) = (storage.place, storage.bytes);
-            observer.observe(&Event::Allocated { step, name: name(storage.values[0]), place, bytes });
+            observer.observe(&AllocEvent::Allocated { step, name: name(storage.values[0]), place, bytes });
         }
         while let Some(decision) = decisions.next_if(|decision| decision.step == step) {
-            observer.observe(&Event::InPlace {
+            observer.observe(&AllocEvent::InPlace {
                 step,
                 name: name(decision.value),
                 operand: name(decision.operand),
@@ -89,7 +89,7 @@ pub(crate) fn narrate(plan: &MemoryPlan, observer: &mut dyn Observer) {
                 continue;
             }
             let (place, bytes) = (storage.place, storage.bytes);
-            observer.observe(&Event::Released { step, name: name(last), place, bytes });
+            observer.observe(&AllocEvent::Released { step, name: name(last), place, bytes });
         }
     }
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use crate::{Error, MemoryPlan, PlanOptions, Usage, plan_memory_until};
 use block::{Block, Roots};
 
-pub use steps::Part;
+pub use steps::StepSequence;
 
 /// Whether steps may change places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

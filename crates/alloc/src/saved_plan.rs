@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use orlop_plan::{Signature, Signer};
 
-use crate::memory_plan::Place;
-use crate::{ArenaPlan, Decision, Flaw, MemoryPlan, Storage, Unread, Usage};
+use crate::memory_plan::ArenaOffset;
+use crate::{ArenaPlan, Decision, Flaw, MemoryPlan, PlannedStorage, Unread, Usage};
 
 /// A memory plan without its usage, bound to the usage's signature.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,17 +16,17 @@ pub struct SavedMemoryPlan {
     /// See [`MemoryPlan::arenas`].
     pub arenas: Vec<ArenaPlan>,
     /// See [`MemoryPlan::storages`].
-    pub storages: Vec<Storage>,
+    pub storages: Vec<PlannedStorage>,
     /// See [`MemoryPlan::decisions`].
     pub decisions: Vec<Decision>,
     /// Where each value of the usage lies.
-    pub places: Vec<Option<Place>>,
+    pub places: Vec<Option<ArenaOffset>>,
 }
 
 /// Why a saved memory plan is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SavedPlanError {
+pub enum SavedMemoryPlanError {
     /// It was made for another usage: another graph, other sizes, or other devices.
     #[error("the plan was made for a graph with signature {planned}, this one has {given}")]
     Other {
@@ -65,11 +65,11 @@ impl SavedMemoryPlan {
     /// The plan, if it was made for `usage`.
     ///
     /// # Errors
-    /// [`SavedPlanError::Other`] for another usage; the other variants if [`MemoryPlan::check`] objects.
-    pub fn open(self, usage: &Arc<Usage>) -> Result<MemoryPlan, SavedPlanError> {
+    /// [`SavedMemoryPlanError::Other`] for another usage; the other variants if [`MemoryPlan::check`] objects.
+    pub fn open(self, usage: &Arc<Usage>) -> Result<MemoryPlan, SavedMemoryPlanError> {
         let given = usage.signature();
         if self.signature != given {
-            return Err(SavedPlanError::Other { planned: self.signature, given });
+            return Err(SavedMemoryPlanError::Other { planned: self.signature, given });
         }
         let counts = [
             ("arenas", self.arenas.len(), usage.arenas.len()),
@@ -77,11 +77,11 @@ impl SavedMemoryPlan {
         ];
         for (what, found, expected) in counts {
             if found != expected {
-                return Err(SavedPlanError::Incomplete { what, found, expected });
+                return Err(SavedMemoryPlanError::Incomplete { what, found, expected });
             }
         }
         let plan = MemoryPlan::from_parts(usage, self.arenas, self.storages, self.decisions, self.places);
-        plan.check().map_err(SavedPlanError::Damaged)?;
+        plan.check().map_err(SavedMemoryPlanError::Damaged)?;
         Ok(plan)
     }
 }
@@ -96,8 +96,9 @@ impl Usage {
         });
         let arenas = self.arenas.iter().flat_map(|arena| [arena.alignment, arena.max_chunk]);
         signer = signer.numbers(arenas.collect::<Vec<_>>().into_iter());
-        let leafs = self.leafs.iter().flat_map(|(value, arena)| [value.index() as u64, arena.index() as u64]);
-        signer = signer.numbers(leafs.collect::<Vec<_>>().into_iter());
+        let leaves =
+            self.leaves.iter().flat_map(|(value, arena)| [value.index() as u64, arena.index() as u64]);
+        signer = signer.numbers(leaves.collect::<Vec<_>>().into_iter());
         signer = signer.number(self.values().len() as u64);
         for value in self.values() {
             let flags = &value.flags;

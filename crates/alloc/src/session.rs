@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, BufferType, Claims, Device, LowerOptions, Program, Queue, Role, RunOptions, Segment, Slot,
-    Steps, StoredTensor, Value,
+    StepValue, Steps, StoredTensor,
 };
 use orlop_graph::{Graph, Leaf, NodeId, Origin, TensorDesc, TensorId};
 
 use crate::arena::Arenas;
 use crate::graph_usage::{Homes, Lowered, usage_of};
-use crate::inputs::{Inputs, get_whole, leafs_of, set_whole, unbound};
+use crate::inputs::{Inputs, get_whole, leaves_of, set_whole, unbound};
 use crate::{
     ArenaId, ArenaInfo, Error, Externals, Growth, MemoryPlan, PlanOptions, SetTensor, StepOrder, TensorSet,
     ValueId, plan_memory, plan_reordered,
@@ -20,7 +20,7 @@ use crate::{
 ///
 /// The arena holds one graph's values at a time: setting inputs of a graph ends what another one left there,
 /// and reading results comes before setting the next inputs. Weights and states lie outside ([`Externals`]),
-/// persistent leafs beside the arena.
+/// persistent leaves beside the arena.
 pub struct Session {
     device: Arc<dyn Device>,
     queue: Box<dyn Queue>,
@@ -101,8 +101,8 @@ impl Session {
         externals.check(graph)?;
         let arena_type = Arc::clone(&self.arenas.types()[0]);
         let (steps, plan) = lower_and_plan(&*self.device, graph, externals, &arena_type, &self.options)?;
-        let leafs: Vec<TensorId> = leafs_of(graph, Leaf::Persistent).collect();
-        let set: Vec<SetTensor> = leafs
+        let leaves: Vec<TensorId> = leaves_of(graph, Leaf::Persistent).collect();
+        let set: Vec<SetTensor> = leaves
             .iter()
             .map(|id| SetTensor::new(graph.tensor(*id).name.as_str(), graph.tensor(*id).desc))
             .collect();
@@ -115,7 +115,7 @@ impl Session {
             plan,
             externals: externals.clone(),
             persistent_bytes: persistent.bytes(),
-            persistent: leafs.into_iter().zip(persistent.tensors().iter().cloned()).collect(),
+            persistent: leaves.into_iter().zip(persistent.tensors().iter().cloned()).collect(),
             program: None,
         });
         Ok(PlanId(self.prepared.len() - 1))
@@ -214,7 +214,7 @@ impl Session {
         self.arenas.bytes(0).unwrap_or(0)
     }
 
-    /// Bytes of persistent leafs.
+    /// Bytes of persistent leaves.
     pub fn persistent_bytes(&self) -> u64 {
         self.prepared.iter().map(|prepared| prepared.persistent_bytes).sum()
     }
@@ -267,7 +267,7 @@ impl Session {
         let mut tensors = HashMap::new();
         let touched = prepared.steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes));
         for value in touched {
-            let Value::Tensor(id) = value else { continue };
+            let StepValue::Tensor(id) = value else { continue };
             let external = graph.root_leaf(*id).is_some_and(|leaf| leaf != Leaf::Input);
             let stored = if external { prepared.outside(*id)? } else { self.in_arena(prepared, *id)? };
             stored.slot().buffer.init_tensor(stored.desc(), stored.slot().offset)?;

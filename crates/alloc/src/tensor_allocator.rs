@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orlop_backend::{Buffer, BufferType, ForeignBufferType, Slot};
 use orlop_graph::{Graph, TensorDesc, TensorId};
-use orlop_plan::{FreeList, FreeListError, Place};
+use orlop_plan::{ChunkOffset, FreeList, FreeListError};
 
 use crate::Error;
 use crate::linear::{aligned_start, check_alignment, first_aligned, new_buffer};
@@ -27,7 +27,7 @@ pub struct TensorAllocator {
 /// A tensor's range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
-    place: Place,
+    place: ChunkOffset,
     bytes: u64,
 }
 
@@ -123,7 +123,7 @@ impl TensorAllocator {
     /// Allocates a tensor and returns its offset in the buffer, or in the endless region of a measuring allocator.
     ///
     /// # Errors
-    /// [`Error::IsView`], [`Error::AlreadyAllocated`] (also for leafs in memory of the caller's),
+    /// [`Error::IsView`], [`Error::AlreadyAllocated`] (also for leaves in memory of the caller's),
     /// [`Error::OutOfSpace`], [`Error::ForeignTensor`], [`Error::OtherGraph`], and what the buffer's init hook refuses.
     pub fn alloc(&mut self, graph: &Graph, id: TensorId) -> Result<u64, Error> {
         let tensor =
@@ -209,12 +209,12 @@ impl TensorAllocator {
         self.list.clone()
     }
 
-    pub(crate) fn place(&self, id: TensorId) -> Option<Place> {
+    pub(crate) fn place(&self, id: TensorId) -> Option<ChunkOffset> {
         Some(self.live.get(&id)?.place)
     }
 
     /// Everything that holds a range: who, where, and how much.
-    pub(crate) fn live(&self) -> impl Iterator<Item = (TensorId, Place, u64)> + '_ {
+    pub(crate) fn live(&self) -> impl Iterator<Item = (TensorId, ChunkOffset, u64)> + '_ {
         self.live.iter().map(|(id, held)| (*id, held.place, held.bytes))
     }
 
@@ -223,7 +223,7 @@ impl TensorAllocator {
         &mut self,
         graph: &Graph,
         list: FreeList,
-        live: impl IntoIterator<Item = (TensorId, Place, u64)>,
+        live: impl IntoIterator<Item = (TensorId, ChunkOffset, u64)>,
     ) {
         self.graph = Some(graph.clone());
         self.list = list;

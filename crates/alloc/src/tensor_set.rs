@@ -1,7 +1,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use orlop_backend::{Buffer, BufferType, DeviceError, Layout, Slot, StoredTensor};
+use orlop_backend::{Buffer, BufferType, DeviceError, MemoryLayout, Slot, StoredTensor};
 use orlop_graph::TensorDesc;
 
 use crate::linear::{check_alignment, new_buffer};
@@ -145,7 +145,7 @@ impl TensorSet {
 fn view(tensor: &SetTensor, root: &StoredTensor, offset: u64) -> Result<StoredTensor, Error> {
     let slot = root.slot();
     let buffer_type = slot.buffer.buffer_type();
-    if buffer_type.layout() == Layout::Private {
+    if buffer_type.layout() == MemoryLayout::Private {
         return Err(Error::Device(DeviceError::PrivateLayout {
             tensor: tensor.name.to_string(),
             buffer_type: buffer_type.name().to_owned(),

@@ -37,7 +37,7 @@ pub(crate) struct Piece {
 
 /// What happens to memory, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum TraceEvent {
     Allocate {
         piece: usize,
         value: ValueId,
@@ -107,7 +107,7 @@ impl Verdict {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
     pub(crate) pieces: Vec<Piece>,
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<TraceEvent>,
     pub(crate) decisions: Vec<Decision>,
     /// The last piece that each value lay in.
     pub(crate) homes: Vec<Option<usize>>,
@@ -126,7 +126,7 @@ pub(crate) fn walk(usage: &Usage, rules: Rules) -> Trace {
         sizes: vec![0; usage.values().len()],
         trace: Trace { homes: vec![None; usage.values().len()], ..Trace::default() },
     };
-    for (value, arena) in &usage.leafs {
+    for (value, arena) in &usage.leaves {
         walk.allocate(*value, *arena, 0);
     }
     for step in usage.steps() {
@@ -244,7 +244,7 @@ impl Walk<'_> {
 
     fn release_unread_leafs(&mut self, last: usize) {
         if self.usage.unread == Unread::Dies {
-            for (value, _) in &self.usage.leafs {
+            for (value, _) in &self.usage.leaves {
                 self.release_if_done(*value, last);
             }
         }
@@ -269,7 +269,7 @@ impl Walk<'_> {
         let bytes = self.usage.rounded_bytes(id, arena);
         let end = self.usage.step_count().max(1);
         self.trace.pieces.push(Piece { arena, bytes, live: step..end, values: vec![id] });
-        self.trace.events.push(Event::Allocate { piece, value: id, step });
+        self.trace.events.push(TraceEvent::Allocate { piece, value: id, step });
         self.own(id, piece, bytes);
     }
 
@@ -285,7 +285,7 @@ impl Walk<'_> {
         }
         if let Some(piece) = self.owned[root.index()].take() {
             self.trace.pieces[piece].live.end = last + 1;
-            self.trace.events.push(Event::Release { piece, step: last });
+            self.trace.events.push(TraceEvent::Release { piece, step: last });
         }
     }
 
@@ -305,7 +305,7 @@ impl Walk<'_> {
             let arena = self.trace.pieces[piece].arena;
             let (from, to) = (self.sizes[root.index()], self.usage.rounded_bytes(value, arena));
             if self.rules.sharing == Sharing::Direct && to < from {
-                self.trace.events.push(Event::Shrink { piece, from, to });
+                self.trace.events.push(TraceEvent::Shrink { piece, from, to });
                 self.own(value, piece, to);
             } else {
                 self.own(value, piece, from);

@@ -16,8 +16,8 @@ pub struct Usage {
     /// Where memory comes from.
     pub arenas: Vec<ArenaInfo>,
     /// Values that lie in memory before the first step, in the order in which they are placed, and where.
-    pub leafs: Vec<(ValueId, ArenaId)>,
-    /// What becomes of results and leafs that no step reads.
+    pub leaves: Vec<(ValueId, ArenaId)>,
+    /// What becomes of results and leaves that no step reads.
     pub unread: Unread,
     values: Vec<ValueInfo>,
     names: Vec<String>,
@@ -116,7 +116,7 @@ pub struct Flags {
     pub marker: bool,
 }
 
-/// What becomes of leafs and results that no step reads, and of roots of such views.
+/// What becomes of leaves and results that no step reads, and of roots of such views.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Unread {
@@ -196,7 +196,7 @@ impl Usage {
     pub fn in_order(&self, order: &[usize]) -> Usage {
         let mut usage = Usage {
             arenas: self.arenas.clone(),
-            leafs: self.leafs.clone(),
+            leaves: self.leaves.clone(),
             unread: self.unread,
             values: self.values.clone(),
             names: self.names.clone(),
@@ -346,12 +346,12 @@ impl Usage {
                 });
             }
         }
-        for (id, at) in &self.leafs {
-            known(*id, &|| "the list of leafs".to_owned())?;
+        for (id, at) in &self.leaves {
+            known(*id, &|| "the list of leaves".to_owned())?;
             arena(*at, &|| format!("leaf `{}`", self.name(*id)))?;
         }
         let mut written = vec![false; self.values.len()];
-        for (id, _) in &self.leafs {
+        for (id, _) in &self.leaves {
             written[self.value(*id).root.index()] = true;
         }
         for (index, step) in self.steps().enumerate() {

@@ -21,7 +21,7 @@ pub enum Role {
 
 /// How tensors lie in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Layout {
+pub enum MemoryLayout {
     /// As their descriptions say; views are possible.
     Plain,
     /// In the device's own way (repacked weights): whole tensors or whole rows go in and out, and come out
@@ -46,8 +46,8 @@ pub trait BufferType: Send + Sync + fmt::Debug {
     }
 
     /// How tensors lie in buffers of this type.
-    fn layout(&self) -> Layout {
-        Layout::Plain
+    fn layout(&self) -> MemoryLayout {
+        MemoryLayout::Plain
     }
 
     /// Bytes that a tensor takes, before rounding up to the alignment; more than its own for padding or a
@@ -130,7 +130,7 @@ pub unsafe trait Buffer: Send + Sync + fmt::Debug {
     /// As [`Buffer::write`].
     fn fill(&self, claim: &Claim, range: Range<u64>, value: u8) -> Result<(), DeviceError>;
 
-    /// Stores whole rows of a tensor in a private layout; only called for [`Layout::Private`].
+    /// Stores whole rows of a tensor in a private layout; only called for [`MemoryLayout::Private`].
     ///
     /// # Errors
     /// As [`Buffer::write`].

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use orlop_graph::AccessKind;
 
-use crate::{Buffer, Claim, DeviceError, Layout, StoredTensor};
+use crate::{Buffer, Claim, DeviceError, MemoryLayout, StoredTensor};
 
 /// How a copy went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -166,7 +166,7 @@ fn nothing_to_do(from: &StoredTensor, to: &StoredTensor) -> Result<bool, DeviceE
         });
     }
     for tensor in [from, to] {
-        if tensor.slot().buffer.buffer_type().layout() == Layout::Private {
+        if tensor.slot().buffer.buffer_type().layout() == MemoryLayout::Private {
             tensor.refuse_private("it can only be set and read")?;
         }
     }

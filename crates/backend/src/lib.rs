@@ -16,7 +16,9 @@ mod lower;
 mod queue;
 mod stored;
 
-pub use buffer::{Buffer, BufferType, HostSpan, Layout, PrivateRows, Role, SharedBytes, Slot, same_type};
+pub use buffer::{
+    Buffer, BufferType, HostSpan, MemoryLayout, PrivateRows, Role, SharedBytes, Slot, same_type,
+};
 pub use copy::{CopyRoute, copy, copy_claimed, copy_route};
 pub use device::{Device, DeviceClass, DeviceFacts, Link, Memory, NodeQuery, Operand, Support};
 pub use error::{DeviceError, Holder, Reason};
@@ -24,7 +26,8 @@ pub use gate::{Claim, Claims, Gate};
 pub use host::{ForeignBufferType, HOST_ALIGNMENT, HostBufferType};
 pub use large_pages::has_large_pages;
 pub use lower::{
-    Bindings, LowerOptions, Overwrite, Precision, Segment, Step, Steps, Temporary, Value, overwrites, touched,
+    Bindings, LowerOptions, Overwrite, Precision, Segment, Step, StepValue, Steps, Temporary, overwrites,
+    touched,
 };
 pub use queue::{Cancel, Event, Program, Queue, RunOptions, StepClock, Touch};
 pub use stored::{Pieces, StoredTensor};

@@ -66,7 +66,7 @@ impl Steps {
         let mut lives = vec![None; temporaries.len()];
         for (index, step) in steps.iter().enumerate() {
             for value in step.reads.iter().chain(&step.writes) {
-                if let Value::Temporary(number) = value {
+                if let StepValue::Temporary(number) = value {
                     let (_, last) = lives[*number].get_or_insert((index, index));
                     *last = index;
                 }
@@ -95,7 +95,7 @@ impl Steps {
         let steps: Vec<Step> = order.iter().map(|step| self.steps[*step].clone()).collect();
         for (at, step) in steps.iter().enumerate() {
             for value in step.reads.iter().chain(&step.writes) {
-                if let Value::Temporary(number) = value {
+                if let StepValue::Temporary(number) = value {
                     let temporary = &mut temporaries[*number];
                     (temporary.first, temporary.last) = (temporary.first.min(at), temporary.last.max(at));
                 }
@@ -113,16 +113,16 @@ pub struct Step {
     /// The nodes it computes. Results that are in no step's `writes` exist nowhere in memory.
     pub nodes: Vec<NodeId>,
     /// What it reads, in slot order, with repeats.
-    pub reads: Vec<Value>,
+    pub reads: Vec<StepValue>,
     /// What it writes.
-    pub writes: Vec<Value>,
+    pub writes: Vec<StepValue>,
     /// Which write may take the place of which read, if their layouts agree.
     pub may_overwrite: Vec<Overwrite>,
 }
 
 /// A value in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Value {
+pub enum StepValue {
     /// A tensor of the graph, views included.
     Tensor(TensorId),
     /// One of [`Steps::temporaries`], by position.
@@ -167,15 +167,17 @@ impl Bindings {
     ///
     /// # Errors
     /// [`DeviceError::Unbound`] if it has no place.
-    pub fn slot(&self, value: Value) -> Result<&Slot, DeviceError> {
+    pub fn slot(&self, value: StepValue) -> Result<&Slot, DeviceError> {
         let slot = match value {
-            Value::Tensor(id) => self.tensors.get(&id),
-            Value::Temporary(index) => self.temporaries.get(index),
+            StepValue::Tensor(id) => self.tensors.get(&id),
+            StepValue::Temporary(index) => self.temporaries.get(index),
         };
         slot.ok_or_else(|| DeviceError::Unbound {
             value: match value {
-                Value::Tensor(id) => self.graph.get(id).map_or_else(|| id.to_string(), |t| t.name.clone()),
-                Value::Temporary(index) => format!("temporary {index}"),
+                StepValue::Tensor(id) => {
+                    self.graph.get(id).map_or_else(|| id.to_string(), |t| t.name.clone())
+                }
+                StepValue::Temporary(index) => format!("temporary {index}"),
             },
         })
     }
@@ -213,8 +215,8 @@ impl Segment<'_> {
                 steps.push(Step {
                     kernel: node.op.to_name(),
                     nodes: vec![*id],
-                    reads: node.inputs.iter().copied().map(Value::Tensor).collect(),
-                    writes: vec![Value::Tensor(node.output)],
+                    reads: node.inputs.iter().copied().map(StepValue::Tensor).collect(),
+                    writes: vec![StepValue::Tensor(node.output)],
                     may_overwrite: overwrites(self.graph, *id),
                 });
             }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use orlop_graph::{AccessKind, TensorDesc};
 
-use crate::{Claim, DeviceError, Layout, PrivateRows, Slot};
+use crate::{Claim, DeviceError, MemoryLayout, PrivateRows, Slot};
 
 /// A tensor that lies in a buffer: the checked way to its contents.
 ///
@@ -53,7 +53,7 @@ impl StoredTensor {
     pub fn new(name: impl Into<Arc<str>>, desc: TensorDesc, slot: Slot) -> Result<StoredTensor, DeviceError> {
         let name = name.into();
         let buffer_type = slot.buffer.buffer_type();
-        let private = buffer_type.layout() == Layout::Private;
+        let private = buffer_type.layout() == MemoryLayout::Private;
         let bytes = if private { buffer_type.alloc_bytes(&desc) } else { desc.bytes() };
         let available = slot.buffer.bytes();
         if slot.offset.checked_add(bytes).is_none_or(|end| end > available) {
@@ -214,7 +214,7 @@ impl StoredTensor {
     }
 
     fn is_private(&self) -> bool {
-        self.slot.buffer.buffer_type().layout() == Layout::Private
+        self.slot.buffer.buffer_type().layout() == MemoryLayout::Private
     }
 
     pub(crate) fn refuse_private(&self, rule: &'static str) -> Result<(), DeviceError> {

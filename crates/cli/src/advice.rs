@@ -1,6 +1,6 @@
 //! What would fit, where something does not.
 
-use orlop::llm::{Division, Engine, Error};
+use orlop::llm::{Engine, Error, LayerSplit};
 
 use crate::failure::Failure;
 use crate::quantity::short_bytes;
@@ -16,9 +16,9 @@ pub(crate) fn does_not_fit(error: &Error) -> Option<(String, String)> {
 }
 
 /// What to write behind the command for it to fit.
-pub(crate) fn offers(largest: Option<u64>, divided: Option<Division>) -> String {
+pub(crate) fn offers(largest: Option<u64>, divided: Option<LayerSplit>) -> String {
     let context = largest.map(|largest| format!("-c {largest}"));
-    let layers = divided.map(|Division { layers, context }| format!("-ngl {layers} -c {context}"));
+    let layers = divided.map(|LayerSplit { layers, context }| format!("-ngl {layers} -c {context}"));
     match context.into_iter().chain(layers).collect::<Vec<_>>().as_slice() {
         [] => "not even a context of 1 fits: take a smaller model, smaller batches (-ub) or other devices (--device, \
                --budget)"

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use orlop::plan::{Options, Strategy};
+use orlop::plan::{SolveOptions, Strategy};
 
 use crate::commands::bench::BenchArguments;
 use crate::commands::completions::CompletionsArguments;
@@ -137,9 +137,9 @@ pub(crate) struct PlanArguments {
 
 impl PlanArguments {
     /// How to search, as the planner wants to hear it.
-    pub(crate) fn search(&self) -> Options {
-        let own = Options::with(self.strategy);
-        Options { effort: self.effort.unwrap_or(own.effort), ..own }
+    pub(crate) fn search(&self) -> SolveOptions {
+        let own = SolveOptions::with(self.strategy);
+        SolveOptions { effort: self.effort.unwrap_or(own.effort), ..own }
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use orlop::backend::Device;
-use orlop::cpu::{CpuDevice, CpuOptions, Pool};
+use orlop::cpu::{CpuDevice, CpuOptions, ThreadPool};
 use orlop::sched::Machine;
 
 use crate::failure::Failure;
@@ -92,7 +92,7 @@ pub(crate) fn machine(names: &[String], threads: usize, repack: bool) -> Result<
 }
 
 fn cpu(threads: usize, repack: bool) -> Result<Arc<dyn Device>, Failure> {
-    let pool = Pool::new(threads)
+    let pool = ThreadPool::new(threads)
         .map_err(|error| Failure::Other(anyhow::anyhow!("no {threads} threads can be had ({error})")))?;
     Ok(CpuDevice::with_options(pool, &CpuOptions { repack, ..CpuOptions::default() }))
 }

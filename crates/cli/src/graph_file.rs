@@ -85,7 +85,7 @@ pub(crate) fn read_own(input: &Input) -> Result<GraphCase, Failure> {
 fn tags_of(line: &Line<'_>) -> Vec<Tag> {
     let tag = |tensor: &Tensor<'_>| Tag { op: tensor.op.to_string(), kind: Kind::Activation };
     let mut tags: Vec<Tag> = line.tensors.iter().map(tag).collect();
-    line.leafs.iter().for_each(|(tensor, _)| tags[*tensor].kind = Kind::Input);
+    line.leaves.iter().for_each(|(tensor, _)| tags[*tensor].kind = Kind::Input);
     for (tensor, _) in &line.nodes {
         let node = &line.tensors[*tensor];
         if node.op == "NONE" && node.src.is_empty() && node.view_src < 0 {
@@ -144,7 +144,8 @@ fn usage_of(line: &Line<'_>) -> Usage {
         usage.push_value(tensor.name.as_ref(), info);
     }
 
-    usage.leafs = line.leafs.iter().map(|(tensor, buffer)| (ValueId::new(*tensor), arena(*buffer))).collect();
+    usage.leaves =
+        line.leaves.iter().map(|(tensor, buffer)| (ValueId::new(*tensor), arena(*buffer))).collect();
     for (step, (tensor, buffer)) in line.nodes.iter().enumerate() {
         let node = &line.tensors[*tensor];
         let reads: Vec<ValueId> = node.src.iter().map(|source| ValueId::new(*source)).collect();

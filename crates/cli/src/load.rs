@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use orlop::llm::{Blueprint, Engine, Error, Forecast, Model, Outputs, Share, Tokenizer};
+use orlop::llm::{Blueprint, DeviceMemory, Engine, Error, Forecast, Model, Outputs, Tokenizer};
 use serde::Serialize;
 
 use crate::advice;
@@ -61,7 +61,7 @@ pub(crate) fn load_or(
     let begin = Instant::now();
     let machine = arguments.settings.machine()?;
     let settings = arguments.settings.settings(&machine, model.config().layers.len(), outputs)?;
-    let blueprint = Blueprint::draw(&model, &machine, &settings).map_err(refused)?;
+    let blueprint = Blueprint::plan(&model, &machine, &settings).map_err(refused)?;
     let engine = with_bar("loading", |progress| Engine::load(blueprint, progress));
     let loaded = Loaded { engine: engine.map_err(failure)?, model, took: begin.elapsed() };
     if arguments.verbose {
@@ -180,7 +180,7 @@ struct DeviceReport {
 
 impl MemoryReport {
     pub(crate) fn new(forecast: &Forecast) -> MemoryReport {
-        let report = |share: &Share| DeviceReport {
+        let report = |share: &DeviceMemory| DeviceReport {
             name: share.name.clone(),
             weights: share.weights,
             repacked: share.repacked,

@@ -1,6 +1,6 @@
 //! What a model takes, as a table.
 
-use orlop::llm::{Forecast, Share};
+use orlop::llm::{DeviceMemory, Forecast};
 
 use crate::quantity::short_bytes;
 
@@ -9,7 +9,7 @@ pub(crate) fn table(forecast: &Forecast) -> String {
     let head = ["device", "weights", "repacked", "kv", "compute", "total", "free"];
     let mut lines = vec![row(head.map(str::to_owned))];
     for (share, layers) in forecast.devices.iter().zip(&forecast.layers) {
-        let Share { weights, repacked, kv, compute, .. } = *share;
+        let DeviceMemory { weights, repacked, kv, compute, .. } = *share;
         let [weights, repacked, kv, compute, total] =
             [weights, repacked, kv, compute, share.total()].map(short_bytes);
         let free = share.free.map_or_else(|| "?".to_owned(), short_bytes);

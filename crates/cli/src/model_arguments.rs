@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use orlop::alloc::SavedMemoryPlan;
 use orlop::backend::Precision;
 use orlop::graph::DType;
-use orlop::llm::{CacheTypes, LayoutWish, Outputs, Settings};
+use orlop::llm::{CacheTypes, LayerChoice, Outputs, Settings};
 use orlop::sched::Machine;
 
 use crate::devices;
@@ -141,9 +141,9 @@ impl SettingArguments {
             budgets.insert(machine.find(name).map_err(bad)?, *bytes);
         }
         let layout = match (&self.place, self.layers) {
-            (Some(places), _) => LayoutWish::Exactly(places.layout(machine, layers)?),
-            (None, Some(count)) => LayoutWish::LastLayers(count),
-            (None, None) => LayoutWish::Fitting,
+            (Some(places), _) => LayerChoice::Exactly(places.layout(machine, layers)?),
+            (None, Some(count)) => LayerChoice::LastLayers(count),
+            (None, None) => LayerChoice::Fitting,
         };
         Ok(Settings {
             context: (self.context > 0).then_some(self.context),

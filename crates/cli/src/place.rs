@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::str::FromStr;
 
-use orlop::llm::Layout;
+use orlop::llm::LayerPlacement;
 use orlop::sched::Machine;
 
 use crate::failure::Failure;
@@ -69,9 +69,9 @@ impl FromStr for What {
 
 impl Places {
     /// A device for every part; what nobody speaks of is on the first.
-    pub(crate) fn layout(&self, machine: &Machine, layers: usize) -> Result<Layout, Failure> {
+    pub(crate) fn layout(&self, machine: &Machine, layers: usize) -> Result<LayerPlacement, Failure> {
         let first = machine.indices().next().unwrap_or_default();
-        let mut layout = Layout::all_on(first, layers);
+        let mut layout = LayerPlacement::all_on(first, layers);
         for (what, device) in &self.0 {
             let device = machine.find(device).map_err(bad)?;
             match what {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use orlop::plan::{Buffer, PlanError, Problem};
+use orlop::plan::{BufferSpec, PlanError, Problem};
 
 use crate::failure::Failure;
 use crate::input::Input;
@@ -87,7 +87,7 @@ impl ProblemFile {
             }
             let size = number(columns.size)?;
             let align = columns.alignment.map_or(Ok(1), number)?;
-            let pushed = file.problem.push(Buffer::new(size, align, lower..upper));
+            let pushed = file.problem.push(BufferSpec::new(size, align, lower..upper));
             if let Err(error) = pushed {
                 return Err(match (error, columns.alignment) {
                     (PlanError::BadAlign { .. }, Some(column)) => {

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use orlop_backend::{
-    Bindings, Claims, Device, Layout, LowerOptions, NodeQuery, Operand, Program, Queue, Role, RunOptions,
-    Segment, Slot, StoredTensor,
+    Bindings, Claims, Device, LowerOptions, MemoryLayout, NodeQuery, Operand, Program, Queue, Role,
+    RunOptions, Segment, Slot, StoredTensor,
 };
-use orlop_cpu::{CpuDevice, CpuOptions, Isa, Pool};
+use orlop_cpu::{CpuDevice, CpuOptions, Isa, ThreadPool};
 use orlop_graph::{DType, Graph, GraphBuilder, NodeId, Op, TensorDesc, TensorId};
 
 /// Rows and columns of weights, and rows of activations.
@@ -54,7 +54,7 @@ fn main() {
     };
     let chosen: Vec<DType> = words.iter().filter_map(|word| DType::from_name(word)).collect();
     let options = CpuOptions { isa, repack: !has("mapped"), ..CpuOptions::default() };
-    let device = CpuDevice::with_options(Pool::new(1).unwrap(), &options);
+    let device = CpuDevice::with_options(ThreadPool::new(1).unwrap(), &options);
     let peaks = peaks::measure();
     println!(
         "{device:?}; peaks: {:.0} Gop/s in 8 bits, {:.0} GFLOP/s in F32, {:.1} GB/s read",
@@ -105,7 +105,7 @@ fn stored(device: &Arc<CpuDevice>, desc: &TensorDesc) -> [f64; 2] {
     let mut best = [f64::INFINITY; 2];
     for _ in 0..4 {
         let memory = device.buffer_types(Role::Weight).iter().find(|memory| {
-            memory.max_bytes() > 0 && (memory.layout() == Layout::Plain || desc.dtype.is_quantized())
+            memory.max_bytes() > 0 && (memory.layout() == MemoryLayout::Plain || desc.dtype.is_quantized())
         });
         let memory = Arc::clone(memory.unwrap());
         let buffer = Arc::clone(&memory).allocate(memory.alloc_bytes(desc)).unwrap();

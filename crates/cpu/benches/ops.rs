@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orlop_backend::{Bindings, Claim, Claims, Device, LowerOptions, Role, RunOptions, Segment, Slot};
-use orlop_cpu::{CpuDevice, Pool};
+use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_graph::{
-    AccessKind, DType, FlashAttention, Gate, GraphBuilder, Leaf, NodeId, Rope, RopeMode, TensorDesc,
-    TensorId, Unary,
+    AccessKind, DType, FlashAttention, Glu, GraphBuilder, Leaf, NodeId, Rope, RopeMode, TensorDesc, TensorId,
+    Unary,
 };
 
-/// A graph of one op, and what its leafs hold.
+/// A graph of one op, and what its leaves hold.
 #[derive(Default)]
 struct Bench {
     b: GraphBuilder,
@@ -77,9 +77,9 @@ impl Bench {
         let graph = Arc::new(self.b.build().unwrap());
         let mut line = format!("{name:<44}");
         for threads in [1, 2] {
-            let device: Arc<dyn Device> = CpuDevice::new(Pool::new(threads).unwrap());
+            let device: Arc<dyn Device> = CpuDevice::new(ThreadPool::new(threads).unwrap());
             let host = Arc::clone(&device.buffer_types(Role::Arena)[0]);
-            // One buffer for all leafs, as caches of layers have it.
+            // One buffer for all leaves, as caches of layers have it.
             let all = graph.tensors().iter().map(|tensor| tensor.desc.bytes().next_multiple_of(64)).sum();
             let buffer = Arc::clone(&host).allocate(all).unwrap();
             let used = std::cell::Cell::new(0);
@@ -152,7 +152,7 @@ fn rows(hidden: u64, tokens: u64) {
     bench.b.cast(x, DType::F32);
     bench.time(&name("cast from f16"), floats * 3 / 2);
 
-    for (op, gate) in [("gated silu", Gate::Silu), ("gated gelu", Gate::Gelu)] {
+    for (op, gate) in [("gated silu", Glu::Silu), ("gated gelu", Glu::Gelu)] {
         let mut bench = Bench::new();
         let [a, c] = [0, 1].map(|_| bench.noise(DType::F32, &[hidden, tokens]));
         bench.b.gated(gate, a, c);

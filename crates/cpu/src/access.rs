@@ -12,7 +12,7 @@ pub(crate) use packed::as_bytes;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use orlop_backend::{BufferType, DeviceError, Layout, Reason, Slot};
+use orlop_backend::{BufferType, DeviceError, MemoryLayout, Reason, Slot};
 use orlop_graph::AccessKind::{self, Read, Write};
 use orlop_graph::{DType, TensorDesc};
 
@@ -93,7 +93,7 @@ fn address(
 impl Src {
     /// A tensor at a place; it must stay there, and the place's buffer alive, for as long as the result is used.
     pub(crate) fn new(slot: &Slot, desc: TensorDesc, name: &str, operand: usize) -> Result<Src, DeviceError> {
-        let private = slot.buffer.buffer_type().layout() == Layout::Private;
+        let private = slot.buffer.buffer_type().layout() == MemoryLayout::Private;
         let packed = PackedLayout::of(&desc).filter(|_| private && desc.is_contiguous());
         let bytes = match packed {
             Some(layout) => layout.bytes() as u64,

@@ -3,15 +3,15 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, ForeignBufferType, HostBufferType,
-    Layout, Link, LowerOptions, Memory, NodeQuery, Program, Queue, Reason, Role, Segment, Steps, Support,
-    has_large_pages, same_type,
+    Link, LowerOptions, Memory, MemoryLayout, NodeQuery, Program, Queue, Reason, Role, Segment, Steps,
+    Support, has_large_pages, same_type,
 };
 use orlop_graph::{Op, TensorDesc};
 
 use crate::isa::Isa;
 use crate::kernels::kernel;
 use crate::lower::lower;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::program::CpuProgram;
 use crate::queue::CpuQueue;
 use crate::repack::{PackedBufferType, PackedLayout};
@@ -42,7 +42,7 @@ impl Default for CpuOptions {
 /// to the next kind.
 pub struct CpuDevice {
     name: Arc<str>,
-    pool: Arc<Pool>,
+    pool: Arc<ThreadPool>,
     isa: Isa,
     host: [Arc<dyn BufferType>; 1],
     weights: Vec<Arc<dyn BufferType>>,
@@ -52,17 +52,17 @@ pub struct CpuDevice {
 
 impl CpuDevice {
     /// A device named `cpu` on a pool, with the best instructions there are.
-    pub fn new(pool: Arc<Pool>) -> Arc<CpuDevice> {
+    pub fn new(pool: Arc<ThreadPool>) -> Arc<CpuDevice> {
         CpuDevice::with_options(pool, &CpuOptions::default())
     }
 
     /// A device with a name and instructions of the caller's choice; what the machine lacks is left out.
-    pub fn with_isa(name: &str, pool: Arc<Pool>, isa: Isa) -> Arc<CpuDevice> {
+    pub fn with_isa(name: &str, pool: Arc<ThreadPool>, isa: Isa) -> Arc<CpuDevice> {
         CpuDevice::with_options(pool, &CpuOptions { name: name.to_owned(), isa, ..CpuOptions::default() })
     }
 
     /// A device of the caller's choice.
-    pub fn with_options(pool: Arc<Pool>, options: &CpuOptions) -> Arc<CpuDevice> {
+    pub fn with_options(pool: Arc<ThreadPool>, options: &CpuOptions) -> Arc<CpuDevice> {
         let name = &options.name;
         let host: Arc<dyn BufferType> = HostBufferType::new(name);
         let mapped = ForeignBufferType::mapped(format!("{name} mapped"));
@@ -87,7 +87,7 @@ impl CpuDevice {
 
     /// Whether an operand can lie in a kind of memory.
     fn reaches(&self, op: &Op, operand: usize, desc: &TensorDesc, memory: &Arc<dyn BufferType>) -> bool {
-        if memory.layout() == Layout::Plain {
+        if memory.layout() == MemoryLayout::Plain {
             return memory.is_host();
         }
         self.packed.as_ref().is_some_and(|packed| same_type(packed, memory))
@@ -98,7 +98,7 @@ impl CpuDevice {
     }
 
     /// The pool it runs on.
-    pub fn pool(&self) -> &Arc<Pool> {
+    pub fn pool(&self) -> &Arc<ThreadPool> {
         &self.pool
     }
 

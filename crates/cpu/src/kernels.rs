@@ -28,7 +28,7 @@ pub(crate) use product::{
 };
 pub(crate) use rope::ROPE_INTO_ROWS;
 
-use crate::task::{Check, Floats, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread};
+use crate::task::{Check, FloatScratch, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread};
 
 /// The kernel of an op, if there is one. Views have none and need none.
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
@@ -79,13 +79,13 @@ pub(crate) enum Chosen {
 }
 
 impl Chosen {
-    pub(crate) fn needs(&self, shape: &Shape<'_>) -> Floats {
+    pub(crate) fn needs(&self, shape: &Shape<'_>) -> FloatScratch {
         match (self, &shape.ops[..], &shape.writes[..]) {
-            (Chosen::Node(kernel), [op, ..], [result, ..]) => Floats {
+            (Chosen::Node(kernel), [op, ..], [result, ..]) => FloatScratch {
                 scratch: (kernel.scratch)(op, &shape.reads, result),
                 shared: (kernel.shared)(op, &shape.reads, result),
             },
-            (Chosen::Node(_), ..) => Floats::default(),
+            (Chosen::Node(_), ..) => FloatScratch::default(),
             (Chosen::Named(kernel), ..) => (kernel.needs)(shape),
         }
     }

@@ -1,4 +1,4 @@
-//! The CPU device: kernels for every op, on the threads of a [`Pool`].
+//! The CPU device: kernels for every op, on the threads of a [`ThreadPool`].
 //!
 //! A graph is lowered to one step a node, with scratch for each thread as temporaries of the plan. A compiled
 //! program runs all its steps in one go on the pool; threads meet at a barrier after each step. Kernels read
@@ -23,4 +23,4 @@ mod vector;
 
 pub use device::{CpuDevice, CpuOptions};
 pub use isa::Isa;
-pub use pool::Pool;
+pub use pool::ThreadPool;

@@ -9,12 +9,12 @@ mod fusion;
 
 use std::collections::HashSet;
 
-use orlop_backend::{Bindings, Device, DeviceError, LowerOptions, Segment, Slot, Step, Steps, Value};
+use orlop_backend::{Bindings, Device, DeviceError, LowerOptions, Segment, Slot, Step, StepValue, Steps};
 use orlop_graph::{Graph, TensorDesc, TensorId};
 
 use crate::kernels::{self, Chosen};
 use crate::program::MOST_IN_A_GROUP;
-use crate::task::{Floats, Operand, Operands, Shape};
+use crate::task::{FloatScratch, Operand, Operands, Shape};
 
 /// The rules, in the order in which they are tried.
 const RULES: [fn(&mut Draft<'_>); 3] =
@@ -31,9 +31,9 @@ pub(crate) struct Draft<'a> {
 
 impl Draft<'_> {
     /// A new temporary.
-    pub(crate) fn temporary(&mut self, name: String, bytes: u64) -> Value {
+    pub(crate) fn temporary(&mut self, name: String, bytes: u64) -> StepValue {
         self.temporaries.push((name, bytes));
-        Value::Temporary(self.temporaries.len() - 1)
+        StepValue::Temporary(self.temporaries.len() - 1)
     }
 
     /// The storage that a tensor lies in.
@@ -79,7 +79,7 @@ fn add_scratch(draft: &mut Draft<'_>) {
             });
             let bytes = &mut draft.temporaries[number].1;
             *bytes = needs.scratch_bytes.max(*bytes);
-            draft.steps[index].writes.push(Value::Temporary(number));
+            draft.steps[index].writes.push(StepValue::Temporary(number));
             neighbours.scratch = Some(number);
         }
         if needs.shared_bytes > 0 {
@@ -92,8 +92,8 @@ fn add_scratch(draft: &mut Draft<'_>) {
 /// Steps none of which touches what another writes.
 #[derive(Default)]
 struct Neighbours {
-    reads: HashSet<Value>,
-    writes: HashSet<Value>,
+    reads: HashSet<StepValue>,
+    writes: HashSet<StepValue>,
     steps: usize,
     /// The temporary that is their scratch.
     scratch: Option<usize>,
@@ -102,13 +102,13 @@ struct Neighbours {
 impl Neighbours {
     /// Takes a step in, if it is such a one.
     fn admit(&mut self, draft: &Draft<'_>, index: usize) -> bool {
-        let root = |value: &Value| match value {
-            Value::Tensor(id) => Value::Tensor(draft.root(*id)),
+        let root = |value: &StepValue| match value {
+            StepValue::Tensor(id) => StepValue::Tensor(draft.root(*id)),
             other => *other,
         };
         let step = &draft.steps[index];
-        let reads: Vec<Value> = step.reads.iter().map(root).collect();
-        let writes: Vec<Value> = step.writes.iter().map(root).collect();
+        let reads: Vec<StepValue> = step.reads.iter().map(root).collect();
+        let writes: Vec<StepValue> = step.writes.iter().map(root).collect();
         let apart = self.steps < MOST_IN_A_GROUP
             && !writes.iter().any(|value| self.reads.contains(value) || self.writes.contains(value))
             && !reads.iter().any(|value| self.writes.contains(value));
@@ -125,7 +125,7 @@ impl Neighbours {
 pub(crate) fn name(graph: &Graph, step: &Step) -> String {
     match (step.nodes.last(), step.reads.first()) {
         (Some(node), _) => graph.tensor(graph.node(*node).output).name.clone(),
-        (None, Some(Value::Tensor(id))) => graph.tensor(*id).name.clone(),
+        (None, Some(StepValue::Tensor(id))) => graph.tensor(*id).name.clone(),
         _ => String::new(),
     }
 }
@@ -152,11 +152,11 @@ pub(crate) fn desc(graph: &Graph, operand: Operand) -> TensorDesc {
 pub(crate) fn slot(
     bindings: &Bindings,
     operand: Operand,
-    value: Value,
+    value: StepValue,
 ) -> Result<Option<&Slot>, DeviceError> {
     let same = match (operand, value) {
-        (Operand::Tensor(id), Value::Tensor(named)) => id == named,
-        (Operand::EightBit(_), Value::Temporary(_)) => true,
+        (Operand::Tensor(id), StepValue::Tensor(named)) => id == named,
+        (Operand::EightBit(_), StepValue::Temporary(_)) => true,
         _ => false,
     };
     if same { bindings.slot(value).map(Some) } else { Ok(None) }
@@ -173,7 +173,7 @@ pub(crate) struct Needs {
 
 impl Needs {
     pub(crate) fn of(kernel: &Chosen, shape: &Shape<'_>, threads: usize) -> Needs {
-        let Floats { scratch, shared } = kernel.needs(shape);
+        let FloatScratch { scratch, shared } = kernel.needs(shape);
         let per_thread = scratch.saturating_mul(4).checked_next_multiple_of(64).unwrap_or(u64::MAX - 63);
         Needs {
             scratch_bytes: per_thread.saturating_mul(threads as u64),

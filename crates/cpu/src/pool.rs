@@ -17,7 +17,7 @@ const ALONE: u32 = 32;
 /// A fixed number of threads that run one piece of work at a time together with the caller. Idle threads sleep.
 ///
 /// Several callers may share a pool; their pieces of work come one after the other.
-pub struct Pool {
+pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     turn: Mutex<()>,
@@ -43,19 +43,19 @@ struct Work {
     panic: Option<Box<dyn Any + Send>>,
 }
 
-/// A borrowed closure whose lifetime was taken away; see [`Pool::run`].
+/// A borrowed closure whose lifetime was taken away; see [`ThreadPool::run`].
 #[derive(Clone, Copy)]
 struct Job(*const (dyn Fn(usize) + Sync));
 
 // SAFETY: the closure behind the pointer is `Sync`, and `Pool::run` keeps it alive until no worker uses it.
 unsafe impl Send for Job {}
 
-impl Pool {
+impl ThreadPool {
     /// A pool of `threads` threads, the caller's included; at least 1.
     ///
     /// # Errors
     /// What the system says when it refuses a thread.
-    pub fn new(threads: usize) -> std::io::Result<Arc<Pool>> {
+    pub fn new(threads: usize) -> std::io::Result<Arc<ThreadPool>> {
         let shared = Arc::new(Shared {
             work: Mutex::new(Work { epoch: 0, threads: 0, job: None, panic: None }),
             epoch: AtomicU32::new(0),
@@ -64,7 +64,7 @@ impl Pool {
             next: Waiting::new(),
             done: Waiting::new(),
         });
-        let mut pool = Pool { shared, workers: Vec::new(), turn: Mutex::new(()) };
+        let mut pool = ThreadPool { shared, workers: Vec::new(), turn: Mutex::new(()) };
         for index in 1..threads.max(1) {
             let shared = Arc::clone(&pool.shared);
             let name = format!("orlop-cpu-{index}");
@@ -76,9 +76,9 @@ impl Pool {
     /// As many threads as the machine has cores for this process, hyper-threads included.
     ///
     /// # Errors
-    /// As [`Pool::new`].
-    pub fn for_machine() -> std::io::Result<Arc<Pool>> {
-        Pool::new(std::thread::available_parallelism().map_or(1, usize::from))
+    /// As [`ThreadPool::new`].
+    pub fn for_machine() -> std::io::Result<Arc<ThreadPool>> {
+        ThreadPool::new(std::thread::available_parallelism().map_or(1, usize::from))
     }
 
     /// How many threads there are, the caller's included.
@@ -87,7 +87,7 @@ impl Pool {
     }
 
     /// Calls `job` once on each of `threads` threads, with their numbers from 0, and returns when all are back.
-    /// At most [`Pool::threads`] take part. A job must not call this again for the same pool.
+    /// At most [`ThreadPool::threads`] take part. A job must not call this again for the same pool.
     ///
     /// # Panics
     /// If the job does, on any thread, once all threads are back. So it must not panic on one thread while others
@@ -97,7 +97,7 @@ impl Pool {
         self.run_in_turn(threads, job);
     }
 
-    /// As [`Pool::run`], unless the pool is at work: then nothing happens, and the result is `false`. So jobs can call
+    /// As [`ThreadPool::run`], unless the pool is at work: then nothing happens, and the result is `false`. So jobs can call
     /// it too.
     pub(crate) fn try_run(&self, threads: usize, job: &(dyn Fn(usize) + Sync)) -> bool {
         let _turn = match self.turn.try_lock() {
@@ -182,7 +182,7 @@ impl Shared {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.next.notify();
@@ -192,7 +192,7 @@ impl Drop for Pool {
     }
 }
 
-impl fmt::Debug for Pool {
+impl fmt::Debug for ThreadPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pool of {} threads", self.threads())
     }
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn every_thread_is_called_once_per_run() {
-        let pool = Pool::new(5).unwrap();
+        let pool = ThreadPool::new(5).unwrap();
         for threads in [1, 2, 5, 9] {
             let calls: Vec<AtomicUsize> = (0..5).map(|_| AtomicUsize::new(0)).collect();
             pool.run(threads, &|index| {
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn callers_on_several_threads_take_turns() {
-        let pool = Pool::new(3).unwrap();
+        let pool = ThreadPool::new(3).unwrap();
         let total = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn nobody_passes_a_barrier_before_all_have_come() {
-        let pool = Pool::new(4).unwrap();
+        let pool = ThreadPool::new(4).unwrap();
         let barrier = Barrier::new(4);
         let count = AtomicUsize::new(0);
         pool.run(4, &|_| {
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_panic_on_any_thread_reaches_the_caller_and_leaves_the_pool_usable() {
-        let pool = Pool::new(3).unwrap();
+        let pool = ThreadPool::new(3).unwrap();
         for thread in 0..3 {
             let panicked = catch_unwind(AssertUnwindSafe(|| {
                 pool.run(3, &|index| assert!(index != thread, "on purpose"));
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn workers_that_are_left_out_many_times_can_still_be_called() {
-        let pool = Pool::new(4).unwrap();
+        let pool = ThreadPool::new(4).unwrap();
         let calls = AtomicUsize::new(0);
         for _ in 0..20_000 {
             pool.run(2, &|_| {
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn a_pool_ends_whether_its_threads_have_worked_or_not() {
         for runs in [0, 1, 50] {
-            let (pool, calls) = (Pool::new(3).unwrap(), AtomicUsize::new(0));
+            let (pool, calls) = (ThreadPool::new(3).unwrap(), AtomicUsize::new(0));
             for _ in 0..runs {
                 pool.run(3, &|_| {
                     calls.fetch_add(1, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::{
-    Bindings, Cancel, DeviceError, Program, RunOptions, Step, StepClock, Steps, Touch, Value, touched,
+    Bindings, Cancel, DeviceError, Program, RunOptions, Step, StepClock, StepValue, Steps, Touch, touched,
 };
 use orlop_graph::{DType, Graph, Op, Origin, TensorDesc};
 
@@ -17,9 +17,9 @@ use crate::access::{Dst, Scratch, Shared, Src};
 use crate::isa::Isa;
 use crate::kernels::{Chosen, of_step};
 use crate::lower::{Needs, desc, name, shape, slot};
-use crate::pool::{Barrier, Pool};
+use crate::pool::{Barrier, ThreadPool};
 use crate::simd::prefetch::{Far, prefetch};
-use crate::taken::{AllTaken, Taken};
+use crate::taken::{AllTaken, WorkShares};
 use crate::task::{Operand, Task, Thread};
 
 /// Most places that are fetched when a step begins.
@@ -92,7 +92,7 @@ impl CpuProgram {
             let needs = Needs::of(&kernel, &shape, max_threads);
             let mut temporaries = step.writes[operands.writes.len()..].iter();
             let mut next = || match temporaries.next() {
-                Some(value @ Value::Temporary(_)) => Ok(*value),
+                Some(value @ StepValue::Temporary(_)) => Ok(*value),
                 _ => Err(foreign()),
             };
             let mut own_parts = None;
@@ -116,15 +116,15 @@ impl CpuProgram {
                     Shared::new(bindings.slot(value)?, needs.shared.0, needs.shared.1)?
                 }
             };
-            let leafs = operands.reads.iter().zip(&src).filter(|(operand, _)| is_leaf(graph, **operand));
-            far.push(leafs.flat_map(|(_, src)| src.beginnings()).collect::<Vec<Far>>());
+            let leaves = operands.reads.iter().zip(&src).filter(|(operand, _)| is_leaf(graph, **operand));
+            far.push(leaves.flat_map(|(_, src)| src.beginnings()).collect::<Vec<Far>>());
             let touched = touched_by(steps, bindings, step, own_parts)?;
             early.push(kernel.check().is_some() && !looks_at_results(&places, &touched, &src));
             places.push(touched);
             let mut ops = shape.ops.into_iter().cloned();
             let op = ops.next().unwrap_or_else(|| unnamed(step));
             let more = ops.collect();
-            let taken = Taken::none();
+            let taken = WorkShares::none();
             let task = Task { op, more, name, src, dst: first, also, scratch, shared, taken, isa };
             stages.push(Stage { kernel, task, ahead: [Far::default(); AHEAD] });
         }
@@ -163,7 +163,7 @@ impl CpuProgram {
     /// The caller holds claims to all that the program touches, and nobody else touches it meanwhile.
     pub(crate) unsafe fn run(
         &self,
-        pool: &Pool,
+        pool: &ThreadPool,
         threads: usize,
         options: &RunOptions,
     ) -> Result<(), DeviceError> {
@@ -188,11 +188,11 @@ fn touched_by(
     steps: &Steps,
     bindings: &Bindings,
     step: &Step,
-    own_parts: Option<Value>,
+    own_parts: Option<StepValue>,
 ) -> Result<Vec<Touched>, DeviceError> {
-    let touched = |(value, writes): (&Value, bool)| {
+    let touched = |(value, writes): (&StepValue, bool)| {
         let scratch = match value {
-            Value::Temporary(number) if own_parts == Some(*value) => Some(*number),
+            StepValue::Temporary(number) if own_parts == Some(*value) => Some(*number),
             _ => None,
         };
         Ok(Touched { place: place(steps, bindings, *value)?, writes, scratch })
@@ -222,20 +222,20 @@ fn distinct_checks(stages: &[Stage], early: &[bool]) -> Vec<usize> {
     distinct
 }
 
-fn bytes(steps: &Steps, graph: &Graph, value: Value) -> u64 {
+fn bytes(steps: &Steps, graph: &Graph, value: StepValue) -> u64 {
     match value {
-        Value::Tensor(id) => graph.tensor(id).desc.bytes(),
-        Value::Temporary(number) => steps.temporaries.get(number).map_or(0, |temporary| temporary.bytes),
+        StepValue::Tensor(id) => graph.tensor(id).desc.bytes(),
+        StepValue::Temporary(number) => steps.temporaries.get(number).map_or(0, |temporary| temporary.bytes),
     }
 }
 
 /// Nothing, if a temporary is smaller than what lies there: what steps touch is told by its size.
-fn at_least(steps: &Steps, graph: &Graph, value: Value, needed: u64) -> Option<()> {
-    (matches!(value, Value::Tensor(_)) || bytes(steps, graph, value) >= needed).then_some(())
+fn at_least(steps: &Steps, graph: &Graph, value: StepValue, needed: u64) -> Option<()> {
+    (matches!(value, StepValue::Tensor(_)) || bytes(steps, graph, value) >= needed).then_some(())
 }
 
 /// The addresses of a value.
-fn place(steps: &Steps, bindings: &Bindings, value: Value) -> Result<Range<u64>, DeviceError> {
+fn place(steps: &Steps, bindings: &Bindings, value: StepValue) -> Result<Range<u64>, DeviceError> {
     let slot = bindings.slot(value)?;
     let base = slot.buffer.host().map_or(0, |span| span.base.as_ptr().addr() as u64);
     let start = base.saturating_add(slot.offset);

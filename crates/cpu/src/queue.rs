@@ -2,18 +2,18 @@ use std::sync::Arc;
 
 use orlop_backend::{Claims, DeviceError, Program, Queue, RunOptions};
 
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::program::CpuProgram;
 
 /// Work for the processor, done as it is given.
 #[derive(Debug)]
 pub(crate) struct CpuQueue {
     device: Arc<str>,
-    pool: Arc<Pool>,
+    pool: Arc<ThreadPool>,
 }
 
 impl CpuQueue {
-    pub(crate) fn new(device: Arc<str>, pool: Arc<Pool>) -> CpuQueue {
+    pub(crate) fn new(device: Arc<str>, pool: Arc<ThreadPool>) -> CpuQueue {
         CpuQueue { device, pool }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct AllTaken {
 
 /// What is taken of a step's work in a run. One phase of a kernel may divide its work so.
 #[derive(Clone, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct WorkShares {
     parts: Arc<[Part]>,
     first: usize,
     threads: usize,
@@ -58,8 +58,8 @@ impl AllTaken {
     }
 
     /// That of one step.
-    pub(crate) fn of(&self, step: usize) -> Taken {
-        Taken { parts: Arc::clone(&self.parts), first: step * self.threads, threads: self.threads }
+    pub(crate) fn of(&self, step: usize) -> WorkShares {
+        WorkShares { parts: Arc::clone(&self.parts), first: step * self.threads, threads: self.threads }
     }
 
     /// A thread's parts are whole again. Each does that for its own, before any of them begins.
@@ -70,9 +70,9 @@ impl AllTaken {
     }
 }
 
-impl Taken {
+impl WorkShares {
     /// Of work that threads do not share.
-    pub(crate) fn none() -> Taken {
+    pub(crate) fn none() -> WorkShares {
         AllTaken::new(0, 0).of(0)
     }
 
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn without_room_for_all_threads_each_has_its_part() {
-        let taken = Taken::none();
+        let taken = WorkShares::none();
         let pieces: Vec<Range<u64>> = taken.pieces(thread(1, 2), 9, 1).collect();
         assert_eq!((pieces.len(), pieces[0].clone()), (1, 5..9));
     }

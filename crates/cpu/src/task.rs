@@ -5,7 +5,7 @@ use orlop_graph::{DType, Graph, Node, Op, TensorDesc, TensorId};
 
 use crate::access::{At, Dst, Scratch, Shared, Src};
 use crate::isa::Isa;
-use crate::taken::Taken;
+use crate::taken::WorkShares;
 
 /// One step, ready to be run: everything a kernel gets.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Task {
     pub(crate) scratch: Scratch,
     pub(crate) shared: Shared,
     /// For kernels whose threads take work as they come to it.
-    pub(crate) taken: Taken,
+    pub(crate) taken: WorkShares,
     pub(crate) isa: Isa,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Shape<'a> {
 
 /// Memory that a step needs beside what it reads and writes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Floats {
+pub(crate) struct FloatScratch {
     /// Floats of scratch for each thread.
     pub(crate) scratch: u64,
     /// Rows, and floats in each, that all threads share.
@@ -149,7 +149,7 @@ pub(crate) struct StepKernel {
     /// What such a step touches; `None` if the nodes are not what the kernel computes. Lowering makes steps by this,
     /// and compiling holds them to it.
     pub(crate) operands: fn(&Graph, &Step) -> Option<Operands>,
-    pub(crate) needs: fn(&Shape<'_>) -> Floats,
+    pub(crate) needs: fn(&Shape<'_>) -> FloatScratch,
     pub(crate) check: Option<Check>,
     pub(crate) phases: fn(&Task) -> Range<usize>,
     pub(crate) run: fn(&Task, Thread, &mut [f32]),

@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use orlop_cpu::Pool;
+use orlop_cpu::ThreadPool;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
@@ -31,7 +31,7 @@ static COUNTING: Counting = Counting;
 #[test]
 fn a_run_takes_no_memory() {
     for threads in [1, 2, 4] {
-        let (pool, calls) = (Pool::new(threads).unwrap(), AtomicUsize::new(0));
+        let (pool, calls) = (ThreadPool::new(threads).unwrap(), AtomicUsize::new(0));
         let run = || {
             pool.run(threads, &|_| {
                 calls.fetch_add(1, Ordering::SeqCst);

@@ -89,7 +89,7 @@ fn fastest(device: &Arc<dyn Device>, b: GraphBuilder, inputs: &[(TensorId, Vec<u
     let graph: Arc<Graph> = Arc::new(b.build().unwrap());
     let (weights, plain) = (&device.buffer_types(Role::Weight)[0], &device.buffer_types(Role::Arena)[0]);
     let mut externals = Externals::new();
-    for (leaf, kind) in graph.leafs() {
+    for (leaf, kind) in graph.leaves() {
         if !matches!(kind, Leaf::Weight | Leaf::State) {
             continue;
         }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use orlop_backend::{Device, LowerOptions, Precision};
 use orlop_cuda::CudaOptions;
-use orlop_testkit::conformance::{self, Options};
+use orlop_testkit::conformance::{self, ConformanceOptions};
 
 /// What is wrong, a line each.
 type Test = fn(&Arc<dyn Device>) -> Vec<String>;
@@ -84,7 +84,7 @@ fn failed(reason: &str) -> ExitCode {
 const LEAST_CASES: usize = 700;
 
 fn conforms(device: &Arc<dyn Device>, lower: LowerOptions) -> Vec<String> {
-    let report = conformance::report(device, &Options { lower, ..Options::default() });
+    let report = conformance::report(device, &ConformanceOptions { lower, ..ConformanceOptions::default() });
     if std::env::var_os("ORLOP_VERBOSE").is_some() {
         println!("{}", report.markdown());
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use orlop_backend::{Buffer, BufferType, Claim, DeviceError, Gate, HostSpan, Layout, PrivateRows};
+use orlop_backend::{Buffer, BufferType, Claim, DeviceError, Gate, HostSpan, MemoryLayout, PrivateRows};
 use orlop_graph::{AccessKind, TensorDesc};
 
 use crate::context::Context;
@@ -59,8 +59,8 @@ impl BufferType for CudaBufferType {
         ALIGNMENT
     }
 
-    fn layout(&self) -> Layout {
-        if self.kind == Kind::Planes { Layout::Private } else { Layout::Plain }
+    fn layout(&self) -> MemoryLayout {
+        if self.kind == Kind::Planes { MemoryLayout::Private } else { MemoryLayout::Plain }
     }
 
     fn alloc_bytes(&self, tensor: &TensorDesc) -> u64 {
@@ -120,7 +120,7 @@ impl CudaBuffer {
     }
 
     fn planes(&self, at: &PrivateRows<'_>, given: u64) -> Result<Planes, DeviceError> {
-        let planes = Planes::of(at.desc).filter(|_| self.buffer_type.layout() == Layout::Private);
+        let planes = Planes::of(at.desc).filter(|_| self.buffer_type.layout() == MemoryLayout::Private);
         let planes = planes.ok_or_else(|| DeviceError::PrivateLayout {
             tensor: at.tensor.to_owned(),
             buffer_type: self.buffer_type.name().to_owned(),

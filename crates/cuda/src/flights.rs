@@ -15,7 +15,7 @@ pub(crate) const LEAST_FLIGHT: u64 = 256 << 10;
 
 /// A queue's copies.
 #[derive(Debug)]
-pub(crate) struct Flights {
+pub(crate) struct AsyncUploads {
     stream: Stream,
     under_way: Vec<Flight>,
     /// Events that nobody waits for any more.
@@ -43,10 +43,10 @@ struct Pinned {
 /// Bytes of a page, or more.
 const PAGE: usize = 64 << 10;
 
-impl Flights {
-    pub(crate) fn new(driver: &Driver) -> Result<Flights, Error> {
+impl AsyncUploads {
+    pub(crate) fn new(driver: &Driver) -> Result<AsyncUploads, Error> {
         let stream = driver.stream()?;
-        Ok(Flights { stream, under_way: Vec::new(), free: Vec::new(), pinned: Vec::new() })
+        Ok(AsyncUploads { stream, under_way: Vec::new(), free: Vec::new(), pinned: Vec::new() })
     }
 
     /// Sends bytes of a file on their way, behind all that a stream was given.

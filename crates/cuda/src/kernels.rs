@@ -22,7 +22,7 @@ pub(crate) use rows::{Rounded, Rounding, ScaledNorm, opened_bytes};
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
-use orlop_backend::{Bindings, DeviceError, LowerOptions, Step, Steps, Value};
+use orlop_backend::{Bindings, DeviceError, LowerOptions, Step, StepValue, Steps};
 use orlop_graph::{Graph, TensorDesc, TensorId};
 
 use crate::buffer;
@@ -38,11 +38,11 @@ pub(crate) const VECTOR: &str = "vector_products";
 /// Products with experts' matrices, for each token some.
 pub(crate) const EXPERTS: &str = "expert_products";
 /// Activations rounded to halves, for products on tensor cores.
-pub(crate) const HALVES: &str = "halves";
+pub(crate) const F16_ACTIVATIONS: &str = "halves";
 /// Activations rounded to 8 bits, for products on tensor cores.
-pub(crate) const EIGHTS: &str = "eights";
+pub(crate) const I8_ACTIVATIONS: &str = "eights";
 /// Weights as they are in a file, opened to halves for a product on tensor cores.
-pub(crate) const OPENED: &str = "opened";
+pub(crate) const DEQUANTIZED: &str = "opened";
 /// A product with many rows of activations, in halves.
 pub(crate) const TILES: &str = "tile_product";
 /// A product with many rows of activations, in 8 bits.
@@ -67,7 +67,7 @@ pub(crate) struct Launch {
 }
 
 /// What launches are made from.
-pub(crate) struct Site<'a> {
+pub(crate) struct LaunchContext<'a> {
     pub(crate) context: &'a Arc<Context>,
     pub(crate) modules: &'a Modules,
     pub(crate) multiprocessors: u32,
@@ -105,14 +105,14 @@ impl Spread {
 }
 
 /// The launches of all steps, in order.
-pub(crate) fn launches(site: &Site<'_>, steps: &Steps) -> Result<Vec<Launch>, DeviceError> {
+pub(crate) fn launches(site: &LaunchContext<'_>, steps: &Steps) -> Result<Vec<Launch>, DeviceError> {
     let mut launches = Vec::with_capacity(steps.steps.len());
     for (index, step) in steps.steps.iter().enumerate() {
         let index = index as i32;
         match &*step.kernel {
             SCALED_NORM => rows::scaled_norm(site, step, &mut launches)?,
-            OPENED => rows::opened(site, step, &mut launches)?,
-            HALVES | EIGHTS => rows::round(site, step, &mut launches)?,
+            DEQUANTIZED => rows::opened(site, step, &mut launches)?,
+            F16_ACTIVATIONS | I8_ACTIVATIONS => rows::round(site, step, &mut launches)?,
             VECTOR => product::vector(site, step, &mut launches)?,
             EXPERTS => experts::experts(site, step, index, &mut launches)?,
             TILES => product::tiles(site, step, &mut launches)?,
@@ -129,7 +129,7 @@ pub(crate) fn launches(site: &Site<'_>, steps: &Steps) -> Result<Vec<Launch>, De
     Ok(launches)
 }
 
-impl Site<'_> {
+impl LaunchContext<'_> {
     pub(crate) fn graph(&self) -> &Graph {
         &self.bindings.graph
     }
@@ -139,7 +139,7 @@ impl Site<'_> {
     }
 
     /// Where a value is on the card.
-    pub(crate) fn address(&self, value: Value) -> Result<DevicePtr, DeviceError> {
+    pub(crate) fn address(&self, value: StepValue) -> Result<DevicePtr, DeviceError> {
         let slot = self.bindings.slot(value)?;
         let own = buffer::own(&*slot.buffer, self.context).ok_or_else(|| DeviceError::Foreign {
             what: "a buffer",
@@ -150,25 +150,25 @@ impl Site<'_> {
     }
 
     pub(crate) fn at(&self, id: TensorId) -> Result<DevicePtr, DeviceError> {
-        self.address(Value::Tensor(id))
+        self.address(StepValue::Tensor(id))
     }
 
     /// The temporaries among some values.
-    pub(crate) fn temporaries(&self, values: &[Value]) -> Result<Vec<DevicePtr>, DeviceError> {
-        let temporaries = values.iter().filter(|value| matches!(value, Value::Temporary(_)));
+    pub(crate) fn temporaries(&self, values: &[StepValue]) -> Result<Vec<DevicePtr>, DeviceError> {
+        let temporaries = values.iter().filter(|value| matches!(value, StepValue::Temporary(_)));
         temporaries.map(|value| self.address(*value)).collect()
     }
 
     /// The first of them.
-    pub(crate) fn temporary(&self, values: &[Value]) -> Result<DevicePtr, DeviceError> {
+    pub(crate) fn temporary(&self, values: &[StepValue]) -> Result<DevicePtr, DeviceError> {
         let first = self.temporaries(values)?.first().copied();
         first.ok_or_else(|| DeviceError::Unbound { value: "a temporary".to_owned() })
     }
 
     /// Where a weight and its planes begin.
     pub(crate) fn planes(&self, id: TensorId) -> Result<(DevicePtr, [u64; 4], bool), DeviceError> {
-        let slot = self.bindings.slot(Value::Tensor(id))?;
-        let private = slot.buffer.buffer_type().layout() == orlop_backend::Layout::Private;
+        let slot = self.bindings.slot(StepValue::Tensor(id))?;
+        let private = slot.buffer.buffer_type().layout() == orlop_backend::MemoryLayout::Private;
         let mut starts = [0; 4];
         if let Some(planes) = Planes::of(self.desc(id)).filter(|_| private) {
             starts.iter_mut().zip(planes.starts()).for_each(|(to, from)| *to = from);
@@ -209,7 +209,7 @@ impl Site<'_> {
 }
 
 /// A step that does not fit its kernel, which `lower` never makes.
-pub(crate) fn misfit(site: &Site<'_>, step: &Step) -> DeviceError {
+pub(crate) fn misfit(site: &LaunchContext<'_>, step: &Step) -> DeviceError {
     DeviceError::Unsupported {
         device: site.context.name.to_string(),
         op: step.kernel.to_string(),

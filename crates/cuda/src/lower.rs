@@ -10,7 +10,9 @@ mod tests;
 
 use std::collections::HashSet;
 
-use orlop_backend::{Device, DeviceError, Layout, LowerOptions, Precision, Segment, Step, Steps, Value};
+use orlop_backend::{
+    Device, DeviceError, LowerOptions, MemoryLayout, Precision, Segment, Step, StepValue, Steps,
+};
 use orlop_graph::{Node, NodeId, TensorId};
 
 use crate::kernels::{self, AttentionPlan, DECODE, EIGHT_BIT, EXPERTS, TILE_SHARED, TILES, VECTOR};
@@ -50,9 +52,9 @@ pub(crate) fn lower(
 
 impl<'a> Draft<'a> {
     /// A new temporary.
-    fn temporary(&mut self, name: String, bytes: u64) -> Value {
+    fn temporary(&mut self, name: String, bytes: u64) -> StepValue {
         self.temporaries.push((name, bytes));
-        Value::Temporary(self.temporaries.len() - 1)
+        StepValue::Temporary(self.temporaries.len() - 1)
     }
 
     fn root(&self, id: TensorId) -> TensorId {
@@ -69,14 +71,14 @@ impl<'a> Draft<'a> {
 
     fn in_planes(&self, id: TensorId) -> bool {
         let memory = self.segment.buffer_types.get(id.index()).and_then(Option::as_ref);
-        memory.is_some_and(|memory| memory.layout() == Layout::Private)
+        memory.is_some_and(|memory| memory.layout() == MemoryLayout::Private)
     }
 
     /// The storage of tensors among values.
-    fn roots(&self, values: &[Value]) -> Vec<TensorId> {
-        let root = |value: &Value| match value {
-            Value::Tensor(id) => Some(self.root(*id)),
-            Value::Temporary(_) => None,
+    fn roots(&self, values: &[StepValue]) -> Vec<TensorId> {
+        let root = |value: &StepValue| match value {
+            StepValue::Tensor(id) => Some(self.root(*id)),
+            StepValue::Temporary(_) => None,
         };
         values.iter().filter_map(root).collect()
     }

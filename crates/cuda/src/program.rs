@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orlop_backend::{Bindings, DeviceError, Layout, Program, Steps, Touch, Value, touched};
+use orlop_backend::{Bindings, DeviceError, MemoryLayout, Program, StepValue, Steps, Touch, touched};
 
 use crate::context::Context;
 use crate::flights::overlap;
-use crate::kernels::{Launch, Site, launches};
+use crate::kernels::{Launch, LaunchContext, launches};
 use crate::modules::Modules;
 use crate::supports::word;
 use crate::sys::{DevicePtr, Graph, LaunchAttribute, LaunchConfig, Stream};
@@ -44,7 +44,7 @@ impl CudaProgram {
     ) -> Result<CudaProgram, DeviceError> {
         let touches = touched(steps, bindings)?;
         let marks = Arc::new(Marks::new(context, modules, steps, bindings)?);
-        let site = Site {
+        let site = LaunchContext {
             context,
             modules,
             multiprocessors,
@@ -132,10 +132,10 @@ impl CudaProgram {
 const WIDEST: u64 = 16;
 
 /// Refuses a place that is less aligned than the graph makes kernels believe.
-fn check_alignment(site: &Site<'_>, value: Value, offset: u64) -> Result<(), DeviceError> {
+fn check_alignment(site: &LaunchContext<'_>, value: StepValue, offset: u64) -> Result<(), DeviceError> {
     let tensor = match value {
-        Value::Tensor(id) => Some(site.graph().tensor(id)),
-        Value::Temporary(_) => None,
+        StepValue::Tensor(id) => Some(site.graph().tensor(id)),
+        StepValue::Temporary(_) => None,
     };
     let aside = tensor.filter(|tensor| !tensor.storage.offset.is_multiple_of(WIDEST));
     let alignment = aside.map_or(WIDEST, |tensor| word(tensor.desc.dtype));
@@ -147,16 +147,16 @@ fn check_alignment(site: &Site<'_>, value: Value, offset: u64) -> Result<(), Dev
 }
 
 /// Where the values of steps are, but for weights in planes, which lie by themselves.
-fn places(site: &Site<'_>, steps: &Steps) -> Result<Vec<Range<DevicePtr>>, DeviceError> {
+fn places(site: &LaunchContext<'_>, steps: &Steps) -> Result<Vec<Range<DevicePtr>>, DeviceError> {
     let mut places: Vec<Range<DevicePtr>> = Vec::new();
     for value in steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes)) {
         let bytes = match value {
-            Value::Tensor(id) => site.desc(*id).bytes(),
-            Value::Temporary(number) => steps.temporaries.get(*number).map_or(0, |value| value.bytes),
+            StepValue::Tensor(id) => site.desc(*id).bytes(),
+            StepValue::Temporary(number) => steps.temporaries.get(*number).map_or(0, |value| value.bytes),
         };
         let slot = site.bindings.slot(*value)?;
         check_alignment(site, *value, slot.offset)?;
-        let plain = slot.buffer.buffer_type().layout() == Layout::Plain;
+        let plain = slot.buffer.buffer_type().layout() == MemoryLayout::Plain;
         let at = site.address(*value)?;
         let place = at..at + bytes;
         if plain && !places.contains(&place) {

@@ -2,14 +2,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::{
-    Claims, DeviceError, Event, Layout, Program, Queue, RunOptions, StoredTensor, copy_claimed,
+    Claims, DeviceError, Event, MemoryLayout, Program, Queue, RunOptions, StoredTensor, copy_claimed,
 };
 use orlop_graph::AccessKind;
 
 use crate::buffer;
 use crate::context::Context;
 use crate::event::CudaEvent;
-use crate::flights::{Flights, LEAST_FLIGHT, overlap};
+use crate::flights::{AsyncUploads, LEAST_FLIGHT, overlap};
 use crate::program::{CudaProgram, Marks};
 use crate::sys::Stream;
 
@@ -22,7 +22,7 @@ pub(crate) struct CudaQueue {
     claims: Vec<Claims>,
     /// Writes of the host that the stream waits for already.
     arrivals: u64,
-    flights: Flights,
+    flights: AsyncUploads,
 }
 
 /// The programs that a queue was given since it was last idle: their marks tell what data was wrong.
@@ -53,7 +53,8 @@ impl CudaQueue {
     pub(crate) fn new(context: &Arc<Context>) -> Result<CudaQueue, DeviceError> {
         let driver = context.enter()?;
         let stream = context.note(driver.stream())?;
-        let flights = context.note(Flights::new(driver).inspect_err(|_| driver.destroy_stream(stream)))?;
+        let flights =
+            context.note(AsyncUploads::new(driver).inspect_err(|_| driver.destroy_stream(stream)))?;
         Ok(CudaQueue {
             context: Arc::clone(context),
             stream,
@@ -110,7 +111,7 @@ impl Queue for CudaQueue {
         claims: &Claims,
     ) -> Result<(), DeviceError> {
         let (source, target) = (&*from.slot().buffer, &*to.slot().buffer);
-        let private = source.buffer_type().layout() == Layout::Private;
+        let private = source.buffer_type().layout() == MemoryLayout::Private;
         let plain = from.desc() == to.desc() && from.desc().is_contiguous() && !private;
         let (Some(target_own), true) = (buffer::own(target, &self.context), plain) else {
             // Whatever lies otherwise waits for what it may depend on, and goes by way of the host.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orlop_backend::{BufferType, Layout, NodeQuery, Reason, Support, same_type};
+use orlop_backend::{BufferType, MemoryLayout, NodeQuery, Reason, Support, same_type};
 use orlop_graph::{DType, Op, TensorDesc};
 
 use crate::kernels::{has_kernel, suits_bringing};
@@ -18,7 +18,7 @@ pub(crate) fn supports(
     for (operand, tensor) in node.inputs.iter().chain([&node.output]).enumerate() {
         let Some(memory) = tensor.buffer_type else { continue };
         let in_planes =
-            memory.layout() == Layout::Private && weights.iter().any(|own| same_type(own, memory));
+            memory.layout() == MemoryLayout::Private && weights.iter().any(|own| same_type(own, memory));
         let reached = same_type(plain, memory) || (in_planes && takes_planes(node.op, operand, tensor.desc));
         if !reached {
             return Support::No(Reason::BufferType { operand, buffer_type: memory.name().to_owned() });

@@ -8,7 +8,7 @@ use crate::raw::{GraphRef, MAX_SRC, TensorRef};
 /// No tensor.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
-/// The tensors of a graph in the order in which they are met: leafs, then each node's sources and the node; the root of
+/// The tensors of a graph in the order in which they are met: leaves, then each node's sources and the node; the root of
 /// a view stands before it.
 #[derive(Debug, Default)]
 pub(crate) struct Census {
@@ -19,7 +19,7 @@ pub(crate) struct Census {
     pub(crate) offsets: Vec<usize>,
     /// In the lists, or a source of a node. Others are only roots of views, and nobody places them.
     pub(crate) listed: Vec<bool>,
-    pub(crate) leafs: Vec<u32>,
+    pub(crate) leaves: Vec<u32>,
     pub(crate) nodes: Vec<u32>,
     /// The sources of each node, gaps as [`NOBODY`].
     pub(crate) sources: Vec<[u32; MAX_SRC]>,
@@ -32,10 +32,10 @@ impl Census {
         let expected = 2 * graph.node_count() + graph.leaf_count();
         census.known.reserve(expected);
         census.tensors.reserve(expected);
-        for (position, leaf) in graph.leafs().enumerate() {
-            let leaf = leaf.ok_or(Error::NullTensor { list: "leafs", position })?;
+        for (position, leaf) in graph.leaves().enumerate() {
+            let leaf = leaf.ok_or(Error::NullTensor { list: "leaves", position })?;
             let number = census.list(leaf)?;
-            census.leafs.push(number);
+            census.leaves.push(number);
         }
         for (position, node) in graph.nodes().enumerate() {
             let node = node.ok_or(Error::NullTensor { list: "nodes", position })?;

@@ -2,18 +2,22 @@
 
 use crate::error::Error;
 use crate::host::Host;
-use crate::raw::{Buffer, BufferType, Context, STATUS_SUCCESS, TensorAllocator, TensorRef};
+use crate::raw::{Buffer, BufferType, Context, RawTensorAllocator, STATUS_SUCCESS, TensorRef};
 
 /// An allocator that begins at the first aligned byte of a buffer.
-pub(crate) fn allocator(host: &Host, buffer: *mut Buffer) -> TensorAllocator {
+pub(crate) fn allocator(host: &Host, buffer: *mut Buffer) -> RawTensorAllocator {
     let base = host.buffer_get_base(buffer);
     let alignment = host.buffer_get_alignment(buffer);
     let offset = base.addr().checked_next_multiple_of(alignment.max(1)).map_or(0, |next| next - base.addr());
-    TensorAllocator { buffer, base, alignment, offset }
+    RawTensorAllocator { buffer, base, alignment, offset }
 }
 
 /// Gives a tensor the next bytes. Where they do not suffice, nothing changes.
-pub(crate) fn allocate(host: &Host, allocator: &mut TensorAllocator, tensor: TensorRef) -> Result<(), Error> {
+pub(crate) fn allocate(
+    host: &Host,
+    allocator: &mut RawTensorAllocator,
+    tensor: TensorRef,
+) -> Result<(), Error> {
     let size = host.buffer_get_size(allocator.buffer);
     let bytes = host.buffer_get_alloc_size(allocator.buffer, tensor.as_ptr());
     let full = || {
@@ -88,7 +92,7 @@ fn tensors(host: &Host, context: *mut Context) -> Result<Vec<TensorRef>, Error> 
 }
 
 /// What the host's buffer types take as a list of tensors.
-fn pointers(tensors: &[TensorRef]) -> (Vec<*mut crate::raw::Tensor>, i32) {
+fn pointers(tensors: &[TensorRef]) -> (Vec<*mut crate::raw::RawTensor>, i32) {
     let pointers: Vec<_> = tensors.iter().map(|tensor| tensor.as_ptr()).collect();
     let count = i32::try_from(pointers.len()).unwrap_or(i32::MAX);
     (pointers, count)

@@ -14,7 +14,8 @@ pub(crate) struct Drawn {
     source: String,
     buffers: Vec<DrawnBuffer>,
     tensors: Vec<DrawnTensor>,
-    leafs: Vec<(usize, usize)>,
+    #[serde(rename = "leafs")]
+    leaves: Vec<(usize, usize)>,
     nodes: Vec<(usize, usize)>,
     reserved: Vec<u64>,
     planned: Vec<Vec<u64>>,
@@ -97,7 +98,7 @@ impl Drawn {
             source: format!("ggml {version}"),
             buffers: buffers.collect(),
             tensors: tensors(host, census, plan),
-            leafs: pairs(&census.leafs, &assigned.leafs),
+            leaves: pairs(&census.leaves, &assigned.leaves),
             nodes: pairs(&census.nodes, &assigned.nodes),
             reserved: plan.arenas.iter().map(|arena| arena.peak).collect(),
             planned: plan.arenas.iter().map(|arena| arena.chunks.clone()).collect(),

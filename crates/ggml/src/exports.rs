@@ -6,10 +6,10 @@ use std::ptr::null_mut;
 
 use crate::context;
 use crate::error::Error;
-use crate::graph_allocator::{GraphAllocator, Ids};
+use crate::graph_allocator::{GgmlGraphAllocator, Ids};
 use crate::raw::{
-    Backend, Buffer, BufferType, Context, Graph, GraphRef, STATUS_ALLOC_FAILED, STATUS_SUCCESS, Tensor,
-    TensorAllocator, TensorRef,
+    Backend, Buffer, BufferType, Context, GraphRef, RawGraph, RawTensor, RawTensorAllocator,
+    STATUS_ALLOC_FAILED, STATUS_SUCCESS, TensorRef,
 };
 use crate::runtime::{Ours, Runtime, runtime, say, their};
 
@@ -61,7 +61,7 @@ macro_rules! exports {
 
 exports! {
     /// An allocator over a buffer.
-    fn ggml_tallocr_new(ours, buffer: *mut Buffer) -> TensorAllocator, else NOTHING, {
+    fn ggml_tallocr_new(ours, buffer: *mut Buffer) -> RawTensorAllocator, else NOTHING, {
         if buffer.is_null() {
             return Err(Error::Null { what: "the buffer" });
         }
@@ -69,7 +69,7 @@ exports! {
     }
 
     /// Gives a tensor the next bytes of a buffer.
-    fn ggml_tallocr_alloc(ours, allocator: *mut TensorAllocator, tensor: *mut Tensor) -> c_int,
+    fn ggml_tallocr_alloc(ours, allocator: *mut RawTensorAllocator, tensor: *mut RawTensor) -> c_int,
     else STATUS_ALLOC_FAILED, {
         // SAFETY: the caller's promise.
         let allocator = unsafe { allocator.as_mut() }.filter(|allocator| !allocator.buffer.is_null());
@@ -81,22 +81,22 @@ exports! {
     }
 
     /// A graph allocator over buffers of one type.
-    fn ggml_gallocr_new(ours, buft: *mut BufferType) -> *mut GraphAllocator, else null_mut(), {
-        Ok(Box::into_raw(Box::new(GraphAllocator::new(ours, &[buft])?)))
+    fn ggml_gallocr_new(ours, buft: *mut BufferType) -> *mut GgmlGraphAllocator, else null_mut(), {
+        Ok(Box::into_raw(Box::new(GgmlGraphAllocator::new(ours, &[buft])?)))
     }
 
     /// A graph allocator over buffers of several types.
-    fn ggml_gallocr_new_n(ours, bufts: *mut *mut BufferType, count: c_int) -> *mut GraphAllocator,
+    fn ggml_gallocr_new_n(ours, bufts: *mut *mut BufferType, count: c_int) -> *mut GgmlGraphAllocator,
     else null_mut(), {
         let count = usize::try_from(count).map_err(|_| Error::Null { what: "the list of buffer types" })?;
         // SAFETY: the caller's promise: the list has so many.
         let bufts = unsafe { list(bufts.cast_const(), count) };
         let bufts = bufts.ok_or(Error::Null { what: "the list of buffer types" })?;
-        Ok(Box::into_raw(Box::new(GraphAllocator::new(ours, bufts)?)))
+        Ok(Box::into_raw(Box::new(GgmlGraphAllocator::new(ours, bufts)?)))
     }
 
     /// Gives a graph allocator and its buffers back.
-    fn ggml_gallocr_free(_ours, allocator: *mut GraphAllocator), else (), {
+    fn ggml_gallocr_free(_ours, allocator: *mut GgmlGraphAllocator), else (), {
         if !allocator.is_null() {
             // SAFETY: the caller's promise: it was made by one of the functions above, and is not used again.
             drop(unsafe { Box::from_raw(allocator) });
@@ -105,7 +105,7 @@ exports! {
     }
 
     /// Plans a graph, and allocates what that takes.
-    fn ggml_gallocr_reserve(_ours, allocator: *mut GraphAllocator, graph: *mut Graph) -> bool, else false, {
+    fn ggml_gallocr_reserve(_ours, allocator: *mut GgmlGraphAllocator, graph: *mut RawGraph) -> bool, else false, {
         // SAFETY: the caller's promise.
         let (allocator, graph) = unsafe { both(allocator, graph) }?;
         allocator.reserve(graph, Ids::NONE).map(|()| true)
@@ -114,8 +114,8 @@ exports! {
     /// As `ggml_gallocr_reserve`, with a buffer type for each node and leaf.
     fn ggml_gallocr_reserve_n(
         _ours,
-        allocator: *mut GraphAllocator,
-        graph: *mut Graph,
+        allocator: *mut GgmlGraphAllocator,
+        graph: *mut RawGraph,
         node_buffer_ids: *const c_int,
         leaf_buffer_ids: *const c_int
     ) -> bool, else false, {
@@ -129,14 +129,14 @@ exports! {
     /// Bytes that `ggml_gallocr_reserve_n` would allocate, for each buffer type.
     fn ggml_gallocr_reserve_n_size(
         _ours,
-        allocator: *mut GraphAllocator,
-        graph: *mut Graph,
+        allocator: *mut GgmlGraphAllocator,
+        graph: *mut RawGraph,
         node_buffer_ids: *const c_int,
         leaf_buffer_ids: *const c_int,
         sizes: *mut usize
     ), else (), {
         // SAFETY: the caller's promise.
-        let count = unsafe { allocator.as_ref() }.map_or(0, GraphAllocator::len);
+        let count = unsafe { allocator.as_ref() }.map_or(0, GgmlGraphAllocator::len);
         if sizes.is_null() {
             return Err(Error::Null { what: "the list of sizes" });
         }
@@ -152,14 +152,14 @@ exports! {
     }
 
     /// Gives the tensors of a graph their places.
-    fn ggml_gallocr_alloc_graph(_ours, allocator: *mut GraphAllocator, graph: *mut Graph) -> bool, else false, {
+    fn ggml_gallocr_alloc_graph(_ours, allocator: *mut GgmlGraphAllocator, graph: *mut RawGraph) -> bool, else false, {
         // SAFETY: the caller's promise.
         let (allocator, graph) = unsafe { both(allocator, graph) }?;
         allocator.allocate(graph)
     }
 
     /// Bytes of a buffer.
-    fn ggml_gallocr_get_buffer_size(_ours, allocator: *mut GraphAllocator, id: c_int) -> usize, else 0, {
+    fn ggml_gallocr_get_buffer_size(_ours, allocator: *mut GgmlGraphAllocator, id: c_int) -> usize, else 0, {
         // SAFETY: the caller's promise.
         let allocator = unsafe { allocator.as_ref() };
         Ok(allocator.zip(usize::try_from(id).ok()).map_or(0, |(allocator, id)| allocator.buffer_bytes(id)))
@@ -198,8 +198,8 @@ exports! {
     }
 }
 
-const NOTHING: TensorAllocator =
-    TensorAllocator { buffer: null_mut(), base: null_mut(), alignment: 1, offset: 0 };
+const NOTHING: RawTensorAllocator =
+    RawTensorAllocator { buffer: null_mut(), base: null_mut(), alignment: 1, offset: 0 };
 
 fn all_of_context(ours: &Ours, context: *mut Context, buft: *mut BufferType) -> Result<*mut Buffer, Error> {
     if buft.is_null() {
@@ -222,20 +222,20 @@ unsafe fn list<'a, T>(first: *const T, count: usize) -> Option<&'a [T]> {
 
 /// # Safety
 /// As [`list`], with an entry for each node and leaf.
-unsafe fn ids<'a>(graph: GraphRef<'_>, nodes: *const c_int, leafs: *const c_int) -> Ids<'a> {
+unsafe fn ids<'a>(graph: GraphRef<'_>, nodes: *const c_int, leaves: *const c_int) -> Ids<'a> {
     // SAFETY: the caller's promise.
     let nodes = unsafe { list(nodes, graph.node_count()) };
     // SAFETY: the caller's promise.
-    let leafs = unsafe { list(leafs, graph.leaf_count()) };
-    Ids { leafs, nodes }
+    let leaves = unsafe { list(leaves, graph.leaf_count()) };
+    Ids { leaves, nodes }
 }
 
 /// # Safety
 /// Both are null or live, the allocator made here, and no other thread uses them.
 unsafe fn both<'a>(
-    allocator: *mut GraphAllocator,
-    graph: *const Graph,
-) -> Result<(&'a mut GraphAllocator, GraphRef<'a>), Error> {
+    allocator: *mut GgmlGraphAllocator,
+    graph: *const RawGraph,
+) -> Result<(&'a mut GgmlGraphAllocator, GraphRef<'a>), Error> {
     // SAFETY: the caller's promise.
     let allocator = unsafe { allocator.as_mut() }.ok_or(Error::Null { what: "the allocator" })?;
     // SAFETY: the caller's promise.

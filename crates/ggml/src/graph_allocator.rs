@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use orlop_alloc::{ArenaInfo, MemoryPlan, ValueId, plan_as_ggml, plan_like_ggml};
-use orlop_plan::{Options, Strategy};
+use orlop_plan::{SolveOptions, Strategy};
 
 use crate::census::Census;
 use crate::chunks::Chunks;
@@ -18,11 +18,11 @@ use crate::runtime::Ours;
 use crate::usage::{Assigned, Questions, usage_of};
 
 /// Work allowed per storage: graphs of a thousand nodes are planned in a few milliseconds.
-const EFFORT: Options = Options { strategy: Strategy::Best, effort: 512 };
+const EFFORT: SolveOptions = SolveOptions { strategy: Strategy::Best, effort: 512 };
 
 /// What callers know as `ggml_gallocr_t`.
 #[derive(Debug)]
-pub struct GraphAllocator {
+pub struct GgmlGraphAllocator {
     ours: &'static Ours,
     /// The arena of each buffer type that was given: those that are the same share one.
     arena_of: Vec<usize>,
@@ -44,16 +44,16 @@ struct Arena {
 /// Numbers of buffers, one a leaf and one a node; without them all are the first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ids<'a> {
-    pub(crate) leafs: Option<&'a [i32]>,
+    pub(crate) leaves: Option<&'a [i32]>,
     pub(crate) nodes: Option<&'a [i32]>,
 }
 
 impl Ids<'_> {
-    pub(crate) const NONE: Ids<'static> = Ids { leafs: None, nodes: None };
+    pub(crate) const NONE: Ids<'static> = Ids { leaves: None, nodes: None };
 }
 
-impl GraphAllocator {
-    pub(crate) fn new(ours: &'static Ours, given: &[*mut BufferType]) -> Result<GraphAllocator, Error> {
+impl GgmlGraphAllocator {
+    pub(crate) fn new(ours: &'static Ours, given: &[*mut BufferType]) -> Result<GgmlGraphAllocator, Error> {
         let mut bufts: Vec<*mut BufferType> = Vec::new();
         let mut arenas = Vec::new();
         let mut arena_of = Vec::with_capacity(given.len());
@@ -76,7 +76,7 @@ impl GraphAllocator {
                 arenas.push(Arena { info, chunks: None });
             }
         }
-        Ok(GraphAllocator { ours, arena_of, arenas, bufts, record: None, seen: Vec::new() })
+        Ok(GgmlGraphAllocator { ours, arena_of, arenas, bufts, record: None, seen: Vec::new() })
     }
 
     /// How many buffer types were given.
@@ -213,7 +213,7 @@ impl GraphAllocator {
             (0..count).map(arena).collect::<Result<Vec<usize>, Error>>()
         };
         Ok(Assigned {
-            leafs: arenas("leaf", ids.leafs, graph.leaf_count())?,
+            leaves: arenas("leaf", ids.leaves, graph.leaf_count())?,
             nodes: arenas("node", ids.nodes, graph.node_count())?,
         })
     }

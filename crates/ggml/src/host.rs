@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::raw::{Backend, Buffer, BufferType, Context, Graph, InitParams, Tensor};
+use crate::raw::{Backend, Buffer, BufferType, Context, InitParams, RawGraph, RawTensor};
 use crate::symbols::Symbols;
 
 /// One table of functions: a field each, found by name, and a method that calls it.
@@ -72,51 +72,51 @@ host! {
         init = c"ggml_init" (params: InitParams) -> *mut Context;
         free = c"ggml_free" (context: *mut Context);
         new_tensor_4d = c"ggml_new_tensor_4d"
-            (context: *mut Context, dtype: c_int, a: i64, b: i64, c: i64, d: i64) -> *mut Tensor;
-        view_1d = c"ggml_view_1d" (context: *mut Context, of: *mut Tensor, extent: i64, offset: usize) -> *mut Tensor;
-        add = c"ggml_add" (context: *mut Context, a: *mut Tensor, b: *mut Tensor) -> *mut Tensor;
-        set_input = c"ggml_set_input" (tensor: *mut Tensor);
-        set_output = c"ggml_set_output" (tensor: *mut Tensor);
-        get_name = c"ggml_get_name" (tensor: *const Tensor) -> *const c_char;
+            (context: *mut Context, dtype: c_int, a: i64, b: i64, c: i64, d: i64) -> *mut RawTensor;
+        view_1d = c"ggml_view_1d" (context: *mut Context, of: *mut RawTensor, extent: i64, offset: usize) -> *mut RawTensor;
+        add = c"ggml_add" (context: *mut Context, a: *mut RawTensor, b: *mut RawTensor) -> *mut RawTensor;
+        set_input = c"ggml_set_input" (tensor: *mut RawTensor);
+        set_output = c"ggml_set_output" (tensor: *mut RawTensor);
+        get_name = c"ggml_get_name" (tensor: *const RawTensor) -> *const c_char;
         op_name = c"ggml_op_name" (op: c_int) -> *const c_char;
         type_name = c"ggml_type_name" (dtype: c_int) -> *const c_char;
-        nbytes = c"ggml_nbytes" (tensor: *const Tensor) -> usize;
-        new_graph_custom = c"ggml_new_graph_custom" (context: *mut Context, size: usize, grads: bool) -> *mut Graph;
-        build_forward_expand = c"ggml_build_forward_expand" (graph: *mut Graph, tensor: *mut Tensor);
-        graph_n_nodes = c"ggml_graph_n_nodes" (graph: *mut Graph) -> c_int;
-        graph_nodes = c"ggml_graph_nodes" (graph: *mut Graph) -> *mut *mut Tensor;
+        nbytes = c"ggml_nbytes" (tensor: *const RawTensor) -> usize;
+        new_graph_custom = c"ggml_new_graph_custom" (context: *mut Context, size: usize, grads: bool) -> *mut RawGraph;
+        build_forward_expand = c"ggml_build_forward_expand" (graph: *mut RawGraph, tensor: *mut RawTensor);
+        graph_n_nodes = c"ggml_graph_n_nodes" (graph: *mut RawGraph) -> c_int;
+        graph_nodes = c"ggml_graph_nodes" (graph: *mut RawGraph) -> *mut *mut RawTensor;
         get_no_alloc = c"ggml_get_no_alloc" (context: *mut Context) -> bool;
-        get_first_tensor = c"ggml_get_first_tensor" (context: *const Context) -> *mut Tensor;
-        get_next_tensor = c"ggml_get_next_tensor" (context: *const Context, tensor: *mut Tensor) -> *mut Tensor;
+        get_first_tensor = c"ggml_get_first_tensor" (context: *const Context) -> *mut RawTensor;
+        get_next_tensor = c"ggml_get_next_tensor" (context: *const Context, tensor: *mut RawTensor) -> *mut RawTensor;
         buft_name = c"ggml_backend_buft_name" (buft: *mut BufferType) -> *const c_char;
         buft_alloc_buffer = c"ggml_backend_buft_alloc_buffer" (buft: *mut BufferType, bytes: usize) -> *mut Buffer;
         buft_get_alignment = c"ggml_backend_buft_get_alignment" (buft: *mut BufferType) -> usize;
         buft_get_max_size = c"ggml_backend_buft_get_max_size" (buft: *mut BufferType) -> usize;
         buft_get_alloc_size = c"ggml_backend_buft_get_alloc_size"
-            (buft: *mut BufferType, tensor: *const Tensor) -> usize;
+            (buft: *mut BufferType, tensor: *const RawTensor) -> usize;
         buffer_free = c"ggml_backend_buffer_free" (buffer: *mut Buffer);
         buffer_get_base = c"ggml_backend_buffer_get_base" (buffer: *mut Buffer) -> *mut c_void;
         buffer_get_size = c"ggml_backend_buffer_get_size" (buffer: *mut Buffer) -> usize;
         buffer_get_alignment = c"ggml_backend_buffer_get_alignment" (buffer: *mut Buffer) -> usize;
         buffer_get_alloc_size = c"ggml_backend_buffer_get_alloc_size"
-            (buffer: *mut Buffer, tensor: *const Tensor) -> usize;
+            (buffer: *mut Buffer, tensor: *const RawTensor) -> usize;
         buffer_set_usage = c"ggml_backend_buffer_set_usage" (buffer: *mut Buffer, usage: c_int);
-        buffer_init_tensor = c"ggml_backend_buffer_init_tensor" (buffer: *mut Buffer, tensor: *mut Tensor) -> c_int;
+        buffer_init_tensor = c"ggml_backend_buffer_init_tensor" (buffer: *mut Buffer, tensor: *mut RawTensor) -> c_int;
         buffer_reset = c"ggml_backend_buffer_reset" (buffer: *mut Buffer);
         multi_buffer = c"ggml_backend_multi_buffer_alloc_buffer" (buffers: *mut *mut Buffer, count: usize) -> *mut Buffer;
         cpu_buffer_from_ptr = c"ggml_backend_cpu_buffer_from_ptr" (memory: *mut c_void, bytes: usize) -> *mut Buffer;
         tensor_alloc = c"ggml_backend_tensor_alloc"
-            (buffer: *mut Buffer, tensor: *mut Tensor, address: *mut c_void) -> c_int;
-        view_init = c"ggml_backend_view_init" (tensor: *mut Tensor) -> c_int;
+            (buffer: *mut Buffer, tensor: *mut RawTensor, address: *mut c_void) -> c_int;
+        view_init = c"ggml_backend_view_init" (tensor: *mut RawTensor) -> c_int;
         default_buffer_type = c"ggml_backend_get_default_buffer_type" (backend: *mut Backend) -> *mut BufferType;
     }
     optional {
         version = c"ggml_version" () -> *const c_char;
         // From 0.22 on, buffer types may have their own way with a context's tensors.
         buft_alloc_buffer_n = c"ggml_backend_buft_alloc_buffer_n"
-            (buft: *mut BufferType, tensors: *mut *mut Tensor, count: c_int) -> *mut Buffer;
+            (buft: *mut BufferType, tensors: *mut *mut RawTensor, count: c_int) -> *mut Buffer;
         buft_get_alloc_size_n = c"ggml_backend_buft_get_alloc_size_n"
-            (buft: *mut BufferType, tensors: *mut *mut Tensor, count: c_int) -> usize;
+            (buft: *mut BufferType, tensors: *mut *mut RawTensor, count: c_int) -> usize;
         // Before that, one had.
         buft_is_meta = c"ggml_backend_buft_is_meta" (buft: *mut BufferType) -> bool;
         meta_alloc_ctx_tensors = c"ggml_backend_meta_alloc_ctx_tensors_from_buft"

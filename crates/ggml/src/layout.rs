@@ -5,7 +5,8 @@ use std::ptr::null_mut;
 
 use crate::host::{Host, text};
 use crate::raw::{
-    Context, FLAG_INPUT, FLAG_OUTPUT, Graph, GraphRef, InitParams, OP_NONE, STATUS_SUCCESS, Tensor, TensorRef,
+    Context, FLAG_INPUT, FLAG_OUTPUT, GraphRef, InitParams, OP_NONE, RawGraph, RawTensor, STATUS_SUCCESS,
+    TensorRef,
 };
 
 /// How ggml lays out its objects. All fields that are read stand in the same places; what follows differs.
@@ -79,7 +80,7 @@ impl Sample<'_> {
         let (a, b) = (make(), make());
         let view = host.view_1d(context, a, 3, 8);
         let sum = host.add(context, a, b);
-        let at = |tensor: *mut Tensor| {
+        let at = |tensor: *mut RawTensor| {
             // SAFETY: the host made it just now, as large as a layout has it, in a context that this object keeps.
             unsafe { TensorRef::new(tensor) }.ok_or("a tensor")
         };
@@ -92,7 +93,7 @@ impl Sample<'_> {
             ("a tensor's sources", plain.sources() == [None; 10]),
             ("a tensor's root", plain.view_src().is_none()),
             ("a tensor's memory", !plain.is_elsewhere()),
-            ("a tensor's name", host.get_name(a).addr() == a.addr() + offset_of!(Tensor, name)),
+            ("a tensor's name", host.get_name(a).addr() == a.addr() + offset_of!(RawTensor, name)),
             ("a view's root", view.view_src() == Some(plain) && view.view_offs() == 8),
             ("a view's op", text(host.op_name(view.op())) == "VIEW"),
             ("a sum's op", text(host.op_name(sum.op())) == "ADD"),
@@ -106,7 +107,7 @@ impl Sample<'_> {
     }
 
     fn check_graph(&self, [a, b, sum]: [TensorRef; 3]) -> Result<(), &'static str> {
-        let graph: *mut Graph = self.host.new_graph_custom(self.context, 8, false);
+        let graph: *mut RawGraph = self.host.new_graph_custom(self.context, 8, false);
         self.host.build_forward_expand(graph, sum.as_ptr());
         let nodes = self.host.graph_nodes(graph);
         // SAFETY: the host made it just now, as large as a layout has it.
@@ -118,7 +119,7 @@ impl Sample<'_> {
         all(&[("a graph's counts", counts)])?;
         all(&[
             ("a graph's nodes", lists.nodes().eq([Some(sum)])),
-            ("a graph's leafs", lists.leafs().eq([Some(a), Some(b)])),
+            ("a graph's leaves", lists.leaves().eq([Some(a), Some(b)])),
         ])
     }
 

@@ -33,10 +33,10 @@ pub use exports::{
     ggml_gallocr_reserve_n, ggml_gallocr_reserve_n_size, ggml_op_can_inplace, ggml_tallocr_alloc,
     ggml_tallocr_new,
 };
-pub use graph_allocator::GraphAllocator;
+pub use graph_allocator::GgmlGraphAllocator;
 pub use raw::{
-    Backend, Buffer, BufferType, Context, FLAG_INPUT, FLAG_OUTPUT, Graph, InitParams, MAX_SRC, OP_NONE,
-    STATUS_ALLOC_FAILED, STATUS_SUCCESS, Tensor, TensorAllocator, USAGE_COMPUTE,
+    Backend, Buffer, BufferType, Context, FLAG_INPUT, FLAG_OUTPUT, InitParams, MAX_SRC, OP_NONE, RawGraph,
+    RawTensor, RawTensorAllocator, STATUS_ALLOC_FAILED, STATUS_SUCCESS, USAGE_COMPUTE,
 };
 pub use runtime::use_symbols;
 pub use symbols::Symbols;

@@ -29,7 +29,7 @@ pub const USAGE_COMPUTE: c_int = 2;
 /// ggml's tensor, up to its name, the length of which is the host's choice.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Tensor {
+pub struct RawTensor {
     /// Number of the element type.
     pub dtype: c_int,
     /// Where its bytes are.
@@ -45,9 +45,9 @@ pub struct Tensor {
     /// Bits, see [`FLAG_INPUT`].
     pub flags: i32,
     /// What the op reads; gaps are allowed.
-    pub src: [*mut Tensor; MAX_SRC],
+    pub src: [*mut RawTensor; MAX_SRC],
     /// The tensor that this one is a view of.
-    pub view_src: *mut Tensor,
+    pub view_src: *mut RawTensor,
     /// Bytes from its beginning.
     pub view_offs: usize,
     /// Its bytes.
@@ -56,10 +56,10 @@ pub struct Tensor {
     pub name: [c_char; 64],
 }
 
-/// ggml's graph, up to its leafs.
+/// ggml's graph, up to its leaves.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Graph {
+pub struct RawGraph {
     /// Most nodes.
     pub size: c_int,
     /// Tensors that are computed.
@@ -67,13 +67,13 @@ pub struct Graph {
     /// Tensors that are not.
     pub n_leafs: c_int,
     /// The first, in the order of execution.
-    pub nodes: *mut *mut Tensor,
+    pub nodes: *mut *mut RawTensor,
     /// Not ours to read.
-    pub grads: *mut *mut Tensor,
+    pub grads: *mut *mut RawTensor,
     /// Not ours to read.
-    pub grad_accs: *mut *mut Tensor,
+    pub grad_accs: *mut *mut RawTensor,
     /// The second.
-    pub leafs: *mut *mut Tensor,
+    pub leaves: *mut *mut RawTensor,
 }
 
 /// What a context is made with.
@@ -91,7 +91,7 @@ pub struct InitParams {
 /// ggml's allocator over one buffer, which callers hold by value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct TensorAllocator {
+pub struct RawTensorAllocator {
     /// The buffer.
     pub buffer: *mut Buffer,
     /// Its beginning.
@@ -126,7 +126,7 @@ opaque! {
 
 /// A tensor of the host's, which may be read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct TensorRef(NonNull<Tensor>);
+pub(crate) struct TensorRef(NonNull<RawTensor>);
 
 impl TensorRef {
     /// A tensor that somebody handed over; `None` for null.
@@ -134,16 +134,16 @@ impl TensorRef {
     /// # Safety
     /// It is null, or a tensor of a layout that was checked, which lives and is left alone by other threads for as long
     /// as the result, or what was reached through it, is used.
-    pub(crate) unsafe fn new(tensor: *mut Tensor) -> Option<TensorRef> {
+    pub(crate) unsafe fn new(tensor: *mut RawTensor) -> Option<TensorRef> {
         NonNull::new(tensor).map(TensorRef)
     }
 
-    pub(crate) fn as_ptr(self) -> *mut Tensor {
+    pub(crate) fn as_ptr(self) -> *mut RawTensor {
         self.0.as_ptr()
     }
 
     /// For a field at a time: the host writes to tensors between two calls of ours.
-    fn get(&self) -> &Tensor {
+    fn get(&self) -> &RawTensor {
         // SAFETY: `new` was promised a tensor that lives and that nobody writes to while this reference is there, which
         // is no longer than one of the functions below.
         unsafe { self.0.as_ref() }
@@ -220,8 +220,8 @@ impl fmt::Debug for TensorRef {
 /// The lists of a graph of the host's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GraphRef<'a> {
-    nodes: &'a [*mut Tensor],
-    leafs: &'a [*mut Tensor],
+    nodes: &'a [*mut RawTensor],
+    leaves: &'a [*mut RawTensor],
 }
 
 impl<'a> GraphRef<'a> {
@@ -230,10 +230,10 @@ impl<'a> GraphRef<'a> {
     /// # Safety
     /// It is null, or a graph of a layout that was checked; it and its tensors live and are left alone by other
     /// threads for as long as the result, or what was reached through it, is used.
-    pub(crate) unsafe fn new(graph: *const Graph) -> Option<GraphRef<'a>> {
+    pub(crate) unsafe fn new(graph: *const RawGraph) -> Option<GraphRef<'a>> {
         // SAFETY: the caller's promise.
         let graph = unsafe { graph.as_ref() }?;
-        let list = |first: *mut *mut Tensor, count: c_int| {
+        let list = |first: *mut *mut RawTensor, count: c_int| {
             let count = usize::try_from(count).ok()?;
             if count == 0 {
                 return Some(&[][..]);
@@ -241,7 +241,10 @@ impl<'a> GraphRef<'a> {
             // SAFETY: a graph's lists hold as many tensors as it says, and live as long as it does.
             (!first.is_null()).then(|| unsafe { std::slice::from_raw_parts(first.cast_const(), count) })
         };
-        Some(GraphRef { nodes: list(graph.nodes, graph.n_nodes)?, leafs: list(graph.leafs, graph.n_leafs)? })
+        Some(GraphRef {
+            nodes: list(graph.nodes, graph.n_nodes)?,
+            leaves: list(graph.leaves, graph.n_leafs)?,
+        })
     }
 
     pub(crate) fn node_count(self) -> usize {
@@ -249,7 +252,7 @@ impl<'a> GraphRef<'a> {
     }
 
     pub(crate) fn leaf_count(self) -> usize {
-        self.leafs.len()
+        self.leaves.len()
     }
 
     /// The nodes; `None` for one that is null.
@@ -258,9 +261,9 @@ impl<'a> GraphRef<'a> {
         self.nodes.iter().map(|node| unsafe { TensorRef::new(*node) })
     }
 
-    /// The leafs; `None` for one that is null.
-    pub(crate) fn leafs(self) -> impl ExactSizeIterator<Item = Option<TensorRef>> + 'a {
+    /// The leaves; `None` for one that is null.
+    pub(crate) fn leaves(self) -> impl ExactSizeIterator<Item = Option<TensorRef>> + 'a {
         // SAFETY: as for the nodes.
-        self.leafs.iter().map(|leaf| unsafe { TensorRef::new(*leaf) })
+        self.leaves.iter().map(|leaf| unsafe { TensorRef::new(*leaf) })
     }
 }

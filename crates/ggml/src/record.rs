@@ -15,7 +15,7 @@ const FLAGS: i32 = FLAG_INPUT | FLAG_OUTPUT;
 #[derive(Debug)]
 pub(crate) struct Record {
     facts: Vec<Fact>,
-    leafs: Vec<u32>,
+    leaves: Vec<u32>,
     nodes: Vec<u32>,
     sources: Vec<[u32; MAX_SRC]>,
     /// Some tensors that were placed stand in no list. Then it takes a closer look to see that they still are as many.
@@ -75,13 +75,13 @@ impl Record {
             facts[node].taken = Some((census.tensors[node].op(), decision.operand.index() as u32));
         }
         let mut in_lists = vec![false; census.tensors.len()];
-        census.leafs.iter().chain(&census.nodes).for_each(|number| in_lists[*number as usize] = true);
+        census.leaves.iter().chain(&census.nodes).for_each(|number| in_lists[*number as usize] = true);
         let is_stranger = |index: usize| {
             census.roots[index] as usize == index && !in_lists[index] && !is_external(&census, index)
         };
         let strangers = (0..census.tensors.len()).any(is_stranger);
-        let Census { leafs, nodes, sources, .. } = census;
-        Record { facts, leafs, nodes, sources, strangers }
+        let Census { leaves, nodes, sources, .. } = census;
+        Record { facts, leaves, nodes, sources, strangers }
     }
 
     /// How many tensors there are.
@@ -103,14 +103,14 @@ impl Record {
         arenas: &[*mut BufferType],
         seen: &mut Vec<Option<TensorRef>>,
     ) -> bool {
-        if graph.node_count() != self.nodes.len() || graph.leaf_count() != self.leafs.len() {
+        if graph.node_count() != self.nodes.len() || graph.leaf_count() != self.leaves.len() {
             return false;
         }
         seen.clear();
         seen.resize(self.facts.len(), None);
         let mut check = Check { record: self, host, arenas, seen };
-        let leafs = graph.leafs().zip(&self.leafs);
-        for (leaf, number) in leafs {
+        let leaves = graph.leaves().zip(&self.leaves);
+        for (leaf, number) in leaves {
             if !check.meets(leaf, *number) {
                 return false;
             }

@@ -7,10 +7,10 @@ use orlop_alloc::{ArenaId, ArenaInfo, Flags, OverwritePair, StepView, Unread, Us
 use crate::census::Census;
 use crate::raw::{FLAG_INPUT, FLAG_OUTPUT, OP_NONE, TensorRef};
 
-/// The arenas that leafs and nodes are placed in, by position.
+/// The arenas that leaves and nodes are placed in, by position.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Assigned {
-    pub(crate) leafs: Vec<usize>,
+    pub(crate) leaves: Vec<usize>,
     pub(crate) nodes: Vec<usize>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn usage_of(
         usage.push_value(tensor.name(), info);
     }
     let place = |(number, arena): (&u32, &usize)| (ValueId::new(*number as usize), ArenaId::new(*arena));
-    usage.leafs = census.leafs.iter().zip(&assigned.leafs).map(place).collect();
+    usage.leaves = census.leaves.iter().zip(&assigned.leaves).map(place).collect();
     for (step, node) in census.nodes.iter().enumerate() {
         let reads: Vec<ValueId> = census.reads(step).map(|source| ValueId::new(source as usize)).collect();
         let may = !census.is_view(*node) && (questions.may_overwrite)(census.tensors[*node as usize].op());
@@ -87,7 +87,7 @@ fn homes(census: &Census, assigned: &Assigned) -> Vec<Option<usize>> {
     let mut settle = |number: u32, arena: usize| {
         homes[census.roots[number as usize] as usize].get_or_insert(arena);
     };
-    for (leaf, arena) in census.leafs.iter().zip(&assigned.leafs) {
+    for (leaf, arena) in census.leaves.iter().zip(&assigned.leaves) {
         if !census.is_view(*leaf) {
             settle(*leaf, *arena);
         }

@@ -3,18 +3,18 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::null;
 
-use orlop_ggml::{GraphAllocator, Tensor, ggml_gallocr_new, use_symbols};
+use orlop_ggml::{GgmlGraphAllocator, RawTensor, ggml_gallocr_new, use_symbols};
 
 #[allow(dead_code)] // the suite uses all of it
 #[path = "suite/host.rs"]
 mod host;
 
 /// Whatever it sets is not where outputs are marked in other versions.
-extern "C" fn set_output(tensor: *mut Tensor) {
+extern "C" fn set_output(tensor: *mut RawTensor) {
     host::at(tensor).op_params[15] |= orlop_ggml::FLAG_OUTPUT;
 }
 
-extern "C" fn new(_kind: *mut c_void) -> *mut GraphAllocator {
+extern "C" fn new(_kind: *mut c_void) -> *mut GgmlGraphAllocator {
     std::ptr::dangling_mut()
 }
 

@@ -5,7 +5,7 @@ use std::ptr::{dangling_mut, null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use orlop_ggml::{
-    BufferType, Graph, GraphAllocator, ggml_gallocr_alloc_graph, ggml_gallocr_free,
+    BufferType, GgmlGraphAllocator, RawGraph, ggml_gallocr_alloc_graph, ggml_gallocr_free,
     ggml_gallocr_get_buffer_size, ggml_gallocr_new, ggml_gallocr_reserve, ggml_op_can_inplace, use_symbols,
 };
 
@@ -23,22 +23,22 @@ extern "C" fn never() {
     unreachable!("nothing else of a stranger's is called");
 }
 
-extern "C" fn new(_buft: *mut BufferType) -> *mut GraphAllocator {
+extern "C" fn new(_buft: *mut BufferType) -> *mut GgmlGraphAllocator {
     CALLS.fetch_add(1, Ordering::SeqCst);
     dangling_mut()
 }
 
-extern "C" fn free(allocator: *mut GraphAllocator) {
+extern "C" fn free(allocator: *mut GgmlGraphAllocator) {
     assert_eq!(allocator, dangling_mut());
     CALLS.fetch_add(1, Ordering::SeqCst);
 }
 
-extern "C" fn alloc_graph(_allocator: *mut GraphAllocator, _graph: *mut Graph) -> bool {
+extern "C" fn alloc_graph(_allocator: *mut GgmlGraphAllocator, _graph: *mut RawGraph) -> bool {
     CALLS.fetch_add(1, Ordering::SeqCst);
     true
 }
 
-extern "C" fn buffer_size(_allocator: *mut GraphAllocator, id: c_int) -> usize {
+extern "C" fn buffer_size(_allocator: *mut GgmlGraphAllocator, id: c_int) -> usize {
     1000 + id as usize
 }
 

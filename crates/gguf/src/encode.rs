@@ -1,6 +1,6 @@
 //! Metadata as bytes.
 
-use crate::{Array, Error, MAX_NESTING, Metadata, Value};
+use crate::{Array, Error, MAX_NESTING, Metadata, MetadataValue};
 
 pub(crate) fn metadata(out: &mut Vec<u8>, metadata: &Metadata) -> Result<(), Error> {
     for (key, value) in metadata.iter() {
@@ -17,21 +17,21 @@ pub(crate) fn string(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// `None` if arrays lie too deep.
-fn value(out: &mut Vec<u8>, value: &Value) -> Option<()> {
+fn value(out: &mut Vec<u8>, value: &MetadataValue) -> Option<()> {
     match value {
-        Value::U8(value) => out.push(*value),
-        Value::I8(value) => out.extend(value.to_le_bytes()),
-        Value::U16(value) => out.extend(value.to_le_bytes()),
-        Value::I16(value) => out.extend(value.to_le_bytes()),
-        Value::U32(value) => out.extend(value.to_le_bytes()),
-        Value::I32(value) => out.extend(value.to_le_bytes()),
-        Value::F32(value) => out.extend(value.to_le_bytes()),
-        Value::Bool(value) => out.push(u8::from(*value)),
-        Value::String(value) => string(out, value.as_bytes()),
-        Value::Array(value) => return array(out, value, 1),
-        Value::U64(value) => out.extend(value.to_le_bytes()),
-        Value::I64(value) => out.extend(value.to_le_bytes()),
-        Value::F64(value) => out.extend(value.to_le_bytes()),
+        MetadataValue::U8(value) => out.push(*value),
+        MetadataValue::I8(value) => out.extend(value.to_le_bytes()),
+        MetadataValue::U16(value) => out.extend(value.to_le_bytes()),
+        MetadataValue::I16(value) => out.extend(value.to_le_bytes()),
+        MetadataValue::U32(value) => out.extend(value.to_le_bytes()),
+        MetadataValue::I32(value) => out.extend(value.to_le_bytes()),
+        MetadataValue::F32(value) => out.extend(value.to_le_bytes()),
+        MetadataValue::Bool(value) => out.push(u8::from(*value)),
+        MetadataValue::String(value) => string(out, value.as_bytes()),
+        MetadataValue::Array(value) => return array(out, value, 1),
+        MetadataValue::U64(value) => out.extend(value.to_le_bytes()),
+        MetadataValue::I64(value) => out.extend(value.to_le_bytes()),
+        MetadataValue::F64(value) => out.extend(value.to_le_bytes()),
     }
     Some(())
 }

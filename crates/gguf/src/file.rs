@@ -12,39 +12,39 @@ pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// One GGUF file, checked.
 #[derive(Clone)]
-pub struct File {
+pub struct GgufPart {
     data: Bytes,
     /// The mapping behind the data, if that is one.
     mapped: Option<Arc<Mmap>>,
     header: Arc<Header>,
 }
 
-impl File {
+impl GgufPart {
     /// Maps a file. Only its header is read; the data of its tensors comes from the disk when it is used.
     ///
-    /// While it is mapped, that is while this value or anything from [`File::data`] lives, nobody may change
+    /// While it is mapped, that is while this value or anything from [`GgufPart::data`] lives, nobody may change
     /// the file or cut it short, as with mapped files everywhere: what is read then is not defined, and
     /// reading where the file used to be ends the process. Replacing the file by renaming another over it is
     /// fine, and is what [`Writer::create`](crate::Writer::create) does. Where others may write to the file,
-    /// read it into memory and use [`File::from_bytes`].
+    /// read it into memory and use [`GgufPart::from_bytes`].
     ///
     /// # Errors
     /// [`Error::Open`], or what is wrong with the file.
-    pub fn open(path: impl AsRef<Path>) -> Result<File, Error> {
+    pub fn open(path: impl AsRef<Path>) -> Result<GgufPart, Error> {
         let path = path.as_ref();
         let mapped = mapping::map(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
         let mapped = Arc::new(mapped);
-        let file = File::from_bytes(Arc::clone(&mapped) as Bytes)?;
-        Ok(File { mapped: Some(mapped), ..file })
+        let file = GgufPart::from_bytes(Arc::clone(&mapped) as Bytes)?;
+        Ok(GgufPart { mapped: Some(mapped), ..file })
     }
 
     /// Takes bytes for a file.
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn from_bytes(data: Bytes) -> Result<File, Error> {
+    pub fn from_bytes(data: Bytes) -> Result<GgufPart, Error> {
         let header = Arc::new(header::read((*data).as_ref())?);
-        Ok(File { data, mapped: None, header })
+        Ok(GgufPart { data, mapped: None, header })
     }
 
     /// The version of the format: 2 or 3.
@@ -116,7 +116,7 @@ pub(crate) fn find<'a>(tensors: &'a [TensorInfo], by_name: &[usize], name: &str)
     Some(&tensors[by_name[place]])
 }
 
-impl fmt::Debug for File {
+impl fmt::Debug for GgufPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("File")
             .field("version", &self.version())

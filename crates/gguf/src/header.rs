@@ -6,8 +6,8 @@ use orlop_graph::{DIMS, DType, TensorDesc};
 
 use crate::cursor::{Cursor, Fault};
 use crate::{
-    ALIGNMENT_KEY, Array, DEFAULT_ALIGNMENT, Error, MAGIC, MAX_NESTING, Metadata, Strings, TensorInfo,
-    VERSION, Value, ValueType,
+    ALIGNMENT_KEY, Array, DEFAULT_ALIGNMENT, Error, MAGIC, MAX_NESTING, Metadata, MetadataValue, Strings,
+    TensorInfo, VERSION, ValueType,
 };
 
 /// Bytes of a key and its value, at least.
@@ -76,8 +76,8 @@ fn read_metadata(cursor: &mut Cursor<'_>, entries: u64) -> Result<Metadata, Erro
 pub(crate) fn alignment(metadata: &Metadata) -> Result<u32, Error> {
     match metadata.get(ALIGNMENT_KEY) {
         None => Ok(DEFAULT_ALIGNMENT),
-        Some(Value::U32(alignment)) if alignment.is_power_of_two() => Ok(*alignment),
-        Some(Value::U32(alignment)) => Err(Error::Alignment(*alignment)),
+        Some(MetadataValue::U32(alignment)) if alignment.is_power_of_two() => Ok(*alignment),
+        Some(MetadataValue::U32(alignment)) => Err(Error::Alignment(*alignment)),
         Some(value) => Err(Error::WrongType {
             key: ALIGNMENT_KEY.to_owned(),
             expected: ValueType::U32.name(),
@@ -91,21 +91,21 @@ fn read_type(cursor: &mut Cursor<'_>) -> Result<ValueType, Fault> {
     ValueType::from_id(id).ok_or(Fault::UnknownValueType(id))
 }
 
-fn read_value(cursor: &mut Cursor<'_>) -> Result<Value, Fault> {
+fn read_value(cursor: &mut Cursor<'_>) -> Result<MetadataValue, Fault> {
     Ok(match read_type(cursor)? {
-        ValueType::U8 => Value::U8(cursor.array().map(u8::from_le_bytes)?),
-        ValueType::I8 => Value::I8(cursor.array().map(i8::from_le_bytes)?),
-        ValueType::U16 => Value::U16(cursor.array().map(u16::from_le_bytes)?),
-        ValueType::I16 => Value::I16(cursor.array().map(i16::from_le_bytes)?),
-        ValueType::U32 => Value::U32(cursor.u32()?),
-        ValueType::I32 => Value::I32(cursor.array().map(i32::from_le_bytes)?),
-        ValueType::F32 => Value::F32(cursor.array().map(f32::from_le_bytes)?),
-        ValueType::Bool => Value::Bool(cursor.array().map(read_bool)?),
-        ValueType::String => Value::String(cursor.string()?.into()),
-        ValueType::Array => Value::Array(read_array(cursor, 1)?),
-        ValueType::U64 => Value::U64(cursor.u64()?),
-        ValueType::I64 => Value::I64(cursor.array().map(i64::from_le_bytes)?),
-        ValueType::F64 => Value::F64(cursor.array().map(f64::from_le_bytes)?),
+        ValueType::U8 => MetadataValue::U8(cursor.array().map(u8::from_le_bytes)?),
+        ValueType::I8 => MetadataValue::I8(cursor.array().map(i8::from_le_bytes)?),
+        ValueType::U16 => MetadataValue::U16(cursor.array().map(u16::from_le_bytes)?),
+        ValueType::I16 => MetadataValue::I16(cursor.array().map(i16::from_le_bytes)?),
+        ValueType::U32 => MetadataValue::U32(cursor.u32()?),
+        ValueType::I32 => MetadataValue::I32(cursor.array().map(i32::from_le_bytes)?),
+        ValueType::F32 => MetadataValue::F32(cursor.array().map(f32::from_le_bytes)?),
+        ValueType::Bool => MetadataValue::Bool(cursor.array().map(read_bool)?),
+        ValueType::String => MetadataValue::String(cursor.string()?.into()),
+        ValueType::Array => MetadataValue::Array(read_array(cursor, 1)?),
+        ValueType::U64 => MetadataValue::U64(cursor.u64()?),
+        ValueType::I64 => MetadataValue::I64(cursor.array().map(i64::from_le_bytes)?),
+        ValueType::F64 => MetadataValue::F64(cursor.array().map(f64::from_le_bytes)?),
     })
 }
 

@@ -1,6 +1,6 @@
 //! GGUF files: typed metadata and named tensors in one file, or in several parts.
 //!
-//! [`File`] is one file, mapped or in memory; [`Model`] is all parts of a split one, or the one file there is;
+//! [`GgufPart`] is one file, mapped or in memory; [`GgufFile`] is all parts of a split one, or the one file there is;
 //! [`Writer`] makes files. Versions 2 and 3 in little-endian order are read, version 3 is written.
 //!
 //! A file is checked as a whole when it is opened: every length, count and offset before it is used, and the
@@ -45,13 +45,13 @@ mod writer;
 
 pub use array::Array;
 pub use error::Error;
-pub use file::{Bytes, File};
+pub use file::{Bytes, GgufPart};
 pub use metadata::Metadata;
-pub use model::Model;
+pub use model::GgufFile;
 pub use strings::Strings;
 pub use tensor::TensorInfo;
 pub use text::Text;
-pub use value::Value;
+pub use value::MetadataValue;
 pub use value_type::ValueType;
 pub use writer::Writer;
 

@@ -17,7 +17,7 @@ pub(crate) fn map(path: &Path) -> io::Result<Mmap> {
         ));
     }
     // SAFETY: `map` asks that nobody changes or cuts the file while it is mapped. This process cannot make
-    // others keep that, and no check here could: `File::open` passes the duty on to whoever calls it, in its
+    // others keep that, and no check here could: `GgufPart::open` passes the duty on to whoever calls it, in its
     // documentation. On our side, the mapping is private and only ever read, lengths and offsets are copied
     // out before they are checked, and `Writer::create` replaces files instead of writing into them.
     unsafe { Mmap::map(&file) }

@@ -1,12 +1,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::{Array, Error, Strings, Text, Value, ValueType};
+use crate::{Array, Error, MetadataValue, Strings, Text, ValueType};
 
 /// What a file says about itself: values with names, in an order that is kept.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
-    entries: Vec<(Arc<str>, Value)>,
+    entries: Vec<(Arc<str>, MetadataValue)>,
     places: HashMap<Arc<str>, usize>,
 }
 
@@ -34,7 +34,7 @@ impl Metadata {
     }
 
     /// Keys and values in the order of the file.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &MetadataValue)> {
         self.entries.iter().map(|(key, value)| (&**key, value))
     }
 
@@ -42,7 +42,7 @@ impl Metadata {
     ///
     /// # Errors
     /// [`Error::EmptyKey`], as files may have none.
-    pub fn set(&mut self, key: &str, value: impl Into<Value>) -> Result<(), Error> {
+    pub fn set(&mut self, key: &str, value: impl Into<MetadataValue>) -> Result<(), Error> {
         match self.places.get(key) {
             Some(place) => self.entries[*place].1 = value.into(),
             None => self.add(key, value.into())?,
@@ -51,7 +51,7 @@ impl Metadata {
     }
 
     /// Adds a key that is not there yet.
-    pub(crate) fn add(&mut self, key: &str, value: Value) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, key: &str, value: MetadataValue) -> Result<(), Error> {
         let place = self.entries.len();
         if key.is_empty() {
             return Err(Error::EmptyKey { index: place as u64 });
@@ -65,7 +65,7 @@ impl Metadata {
     }
 
     /// Takes a key out, and gives its value if there was one.
-    pub fn remove(&mut self, key: &str) -> Option<Value> {
+    pub fn remove(&mut self, key: &str) -> Option<MetadataValue> {
         let place = self.places.remove(key)?;
         for later in self.places.values_mut().filter(|later| **later > place) {
             *later -= 1;
@@ -79,7 +79,7 @@ impl Metadata {
     }
 
     /// The value of a key, if it is there.
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub fn get(&self, key: &str) -> Option<&MetadataValue> {
         self.places.get(key).map(|place| &self.entries[*place].1)
     }
 
@@ -87,7 +87,7 @@ impl Metadata {
     ///
     /// # Errors
     /// [`Error::MissingKey`].
-    pub fn required(&self, key: &str) -> Result<&Value, Error> {
+    pub fn required(&self, key: &str) -> Result<&MetadataValue, Error> {
         self.get(key).ok_or_else(|| Error::MissingKey(key.to_owned()))
     }
 
@@ -155,8 +155,8 @@ impl Metadata {
     /// [`Error::MissingKey`], [`Error::WrongType`], also for integers.
     pub fn f32(&self, key: &str) -> Result<f32, Error> {
         match self.required(key)? {
-            Value::F32(value) => Ok(*value),
-            Value::F64(value) => Ok(*value as f32),
+            MetadataValue::F32(value) => Ok(*value),
+            MetadataValue::F64(value) => Ok(*value as f32),
             value => Err(wrong(key, "f32", value)),
         }
     }
@@ -167,8 +167,8 @@ impl Metadata {
     /// [`Error::MissingKey`], [`Error::WrongType`], also for integers.
     pub fn f64(&self, key: &str) -> Result<f64, Error> {
         match self.required(key)? {
-            Value::F32(value) => Ok(f64::from(*value)),
-            Value::F64(value) => Ok(*value),
+            MetadataValue::F32(value) => Ok(f64::from(*value)),
+            MetadataValue::F64(value) => Ok(*value),
             value => Err(wrong(key, "f64", value)),
         }
     }
@@ -179,7 +179,7 @@ impl Metadata {
     /// [`Error::MissingKey`], [`Error::WrongType`].
     pub fn bool(&self, key: &str) -> Result<bool, Error> {
         match self.required(key)? {
-            Value::Bool(value) => Ok(*value),
+            MetadataValue::Bool(value) => Ok(*value),
             value => Err(wrong(key, "bool", value)),
         }
     }
@@ -198,7 +198,7 @@ impl Metadata {
     /// [`Error::MissingKey`], [`Error::WrongType`].
     pub fn text(&self, key: &str) -> Result<&Text, Error> {
         match self.required(key)? {
-            Value::String(value) => Ok(value),
+            MetadataValue::String(value) => Ok(value),
             value => Err(wrong(key, "string", value)),
         }
     }
@@ -209,7 +209,7 @@ impl Metadata {
     /// [`Error::MissingKey`], [`Error::WrongType`].
     pub fn array(&self, key: &str) -> Result<&Array, Error> {
         match self.required(key)? {
-            Value::Array(value) => Ok(value),
+            MetadataValue::Array(value) => Ok(value),
             value => Err(wrong(key, "array", value)),
         }
     }
@@ -220,7 +220,7 @@ impl Metadata {
     /// [`Error::MissingKey`], [`Error::WrongType`].
     pub fn strings(&self, key: &str) -> Result<&Strings, Error> {
         match self.required(key)? {
-            Value::Array(Array::String(strings)) => Ok(strings),
+            MetadataValue::Array(Array::String(strings)) => Ok(strings),
             value => Err(wrong(key, "array of string", value)),
         }
     }
@@ -263,7 +263,7 @@ impl Metadata {
     ) -> Result<Vec<T>, Error> {
         let value = self.required(key)?;
         let integers = match value {
-            Value::Array(array) => array.integers(),
+            MetadataValue::Array(array) => array.integers(),
             _ => None,
         };
         integers
@@ -280,7 +280,7 @@ impl Metadata {
     /// [`Error::MissingKey`], [`Error::WrongType`].
     pub fn f32s(&self, key: &str) -> Result<&[f32], Error> {
         match self.required(key)? {
-            Value::Array(Array::F32(values)) => Ok(values),
+            MetadataValue::Array(Array::F32(values)) => Ok(values),
             value => Err(wrong(key, "array of f32", value)),
         }
     }
@@ -291,13 +291,13 @@ impl Metadata {
     /// [`Error::MissingKey`], [`Error::WrongType`].
     pub fn bools(&self, key: &str) -> Result<&[bool], Error> {
         match self.required(key)? {
-            Value::Array(Array::Bool(values)) => Ok(values),
+            MetadataValue::Array(Array::Bool(values)) => Ok(values),
             value => Err(wrong(key, "array of bool", value)),
         }
     }
 }
 
-fn wrong(key: &str, expected: &'static str, value: &Value) -> Error {
+fn wrong(key: &str, expected: &'static str, value: &MetadataValue) -> Error {
     Error::WrongType { key: key.to_owned(), expected, found: value.describe() }
 }
 
@@ -363,7 +363,7 @@ mod tests {
     fn order_survives_changes() {
         let mut metadata = sample();
         metadata.set("large", 1u8).unwrap();
-        assert_eq!(metadata.remove("negative"), Some(Value::I64(-1)));
+        assert_eq!(metadata.remove("negative"), Some(MetadataValue::I64(-1)));
         let keys: Vec<&str> = metadata.iter().map(|(key, _)| key).collect();
         assert_eq!(keys[..3], ["small", "large", "fraction"]);
         for key in keys {

@@ -2,7 +2,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::file::find;
-use crate::{Error, File, Metadata, TensorInfo, header, split_name};
+use crate::{Error, GgufPart, Metadata, TensorInfo, header, split_name};
 
 const NUMBER_KEY: &str = "split.no";
 const COUNT_KEY: &str = "split.count";
@@ -10,29 +10,29 @@ const TENSORS_KEY: &str = "split.tensors.count";
 
 /// A model in one file or in several parts, presented as one.
 #[derive(Clone, Debug)]
-pub struct Model {
-    parts: Vec<File>,
+pub struct GgufFile {
+    parts: Vec<GgufPart>,
     paths: Vec<PathBuf>,
     tensors: Vec<TensorInfo>,
     by_name: Vec<usize>,
 }
 
-impl Model {
+impl GgufFile {
     /// Maps a file and, if it is a part of a split one, all other parts, which lie beside it under names that
     /// end in `-00001-of-00003.gguf`. Any of the parts may be given.
     ///
-    /// What [`File::open`] says about mapped files goes for each of them.
+    /// What [`GgufPart::open`] says about mapped files goes for each of them.
     ///
     /// # Errors
-    /// As [`File::open`]; [`Error::SplitName`], [`Error::MissingPart`], [`Error::SplitMismatch`] and
+    /// As [`GgufPart::open`]; [`Error::SplitName`], [`Error::MissingPart`], [`Error::SplitMismatch`] and
     /// [`Error::SplitTensors`] if the parts do not make a whole; [`Error::Part`] for what is wrong with a part
     /// other than the one given.
-    pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
+    pub fn open(path: impl AsRef<Path>) -> Result<GgufFile, Error> {
         let path = path.as_ref();
-        let given = File::open(path)?;
+        let given = GgufPart::open(path)?;
         let count = u32::from(given.metadata().optional(COUNT_KEY, Metadata::u16)?.unwrap_or(1));
         if count <= 1 {
-            return Model::of_parts(vec![given], vec![path.to_owned()]);
+            return GgufFile::of_parts(vec![given], vec![path.to_owned()]);
         }
         let number = u32::from(given.metadata().u16(NUMBER_KEY)?);
         let stem = split_name::stem(path, number, count).ok_or_else(|| Error::SplitName {
@@ -51,24 +51,24 @@ impl Model {
                 paths.push(path);
             }
         }
-        let model = Model::of_parts(parts, paths)?;
+        let model = GgufFile::of_parts(parts, paths)?;
         model.check_tensor_count()?;
         Ok(model)
     }
 
     /// A model of one file.
-    pub fn from_file(file: File) -> Model {
+    pub fn from_file(file: GgufPart) -> GgufFile {
         let (tensors, by_name) = (file.tensors().to_vec(), file.by_name().to_vec());
-        Model { parts: vec![file], paths: Vec::new(), tensors, by_name }
+        GgufFile { parts: vec![file], paths: Vec::new(), tensors, by_name }
     }
 
-    fn of_parts(parts: Vec<File>, paths: Vec<PathBuf>) -> Result<Model, Error> {
+    fn of_parts(parts: Vec<GgufPart>, paths: Vec<PathBuf>) -> Result<GgufFile, Error> {
         let mut tensors = Vec::new();
         for (part, file) in parts.iter().enumerate() {
             tensors.extend(file.tensors().iter().map(|tensor| TensorInfo { part, ..tensor.clone() }));
         }
         let by_name = header::sort_by_name(&tensors)?;
-        Ok(Model { parts, paths, tensors, by_name })
+        Ok(GgufFile { parts, paths, tensors, by_name })
     }
 
     /// Every part that says how many tensors there are has to be right, and the first has to say it.
@@ -87,7 +87,7 @@ impl Model {
     }
 
     /// The files, in their order.
-    pub fn parts(&self) -> &[File] {
+    pub fn parts(&self) -> &[GgufPart] {
         &self.parts
     }
 
@@ -98,7 +98,7 @@ impl Model {
 
     /// Bytes of all files together.
     pub fn bytes(&self) -> u64 {
-        self.parts.iter().map(File::bytes).fold(0, u64::saturating_add)
+        self.parts.iter().map(GgufPart::bytes).fold(0, u64::saturating_add)
     }
 
     /// What the model says about itself: the metadata of the first part.
@@ -116,7 +116,7 @@ impl Model {
         find(&self.tensors, &self.by_name, name)
     }
 
-    /// As [`File::release`].
+    /// As [`GgufPart::release`].
     pub fn release(&self, tensor: &TensorInfo) {
         if let Some(part) = self.parts.get(tensor.part) {
             part.release(tensor);
@@ -132,8 +132,8 @@ impl Model {
     }
 }
 
-fn open_part(path: &Path, number: u32, count: u32) -> Result<File, Error> {
-    let file = File::open(path).map_err(|error| match error {
+fn open_part(path: &Path, number: u32, count: u32) -> Result<GgufPart, Error> {
+    let file = GgufPart::open(path).map_err(|error| match error {
         Error::Open { path, source } if source.kind() == io::ErrorKind::NotFound => {
             Error::MissingPart { path, number, count }
         }

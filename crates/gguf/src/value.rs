@@ -3,7 +3,7 @@ use crate::{Array, Text, ValueType};
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // the names are the format's own
-pub enum Value {
+pub enum MetadataValue {
     U8(u8),
     I8(i8),
     U16(u16),
@@ -19,37 +19,37 @@ pub enum Value {
     F64(f64),
 }
 
-impl Value {
+impl MetadataValue {
     /// Its type.
     pub fn value_type(&self) -> ValueType {
         match self {
-            Value::U8(_) => ValueType::U8,
-            Value::I8(_) => ValueType::I8,
-            Value::U16(_) => ValueType::U16,
-            Value::I16(_) => ValueType::I16,
-            Value::U32(_) => ValueType::U32,
-            Value::I32(_) => ValueType::I32,
-            Value::F32(_) => ValueType::F32,
-            Value::Bool(_) => ValueType::Bool,
-            Value::String(_) => ValueType::String,
-            Value::Array(_) => ValueType::Array,
-            Value::U64(_) => ValueType::U64,
-            Value::I64(_) => ValueType::I64,
-            Value::F64(_) => ValueType::F64,
+            MetadataValue::U8(_) => ValueType::U8,
+            MetadataValue::I8(_) => ValueType::I8,
+            MetadataValue::U16(_) => ValueType::U16,
+            MetadataValue::I16(_) => ValueType::I16,
+            MetadataValue::U32(_) => ValueType::U32,
+            MetadataValue::I32(_) => ValueType::I32,
+            MetadataValue::F32(_) => ValueType::F32,
+            MetadataValue::Bool(_) => ValueType::Bool,
+            MetadataValue::String(_) => ValueType::String,
+            MetadataValue::Array(_) => ValueType::Array,
+            MetadataValue::U64(_) => ValueType::U64,
+            MetadataValue::I64(_) => ValueType::I64,
+            MetadataValue::F64(_) => ValueType::F64,
         }
     }
 
     /// Its value, if it is an integer of any width.
     pub fn integer(&self) -> Option<i128> {
         Some(match self {
-            Value::U8(value) => i128::from(*value),
-            Value::I8(value) => i128::from(*value),
-            Value::U16(value) => i128::from(*value),
-            Value::I16(value) => i128::from(*value),
-            Value::U32(value) => i128::from(*value),
-            Value::I32(value) => i128::from(*value),
-            Value::U64(value) => i128::from(*value),
-            Value::I64(value) => i128::from(*value),
+            MetadataValue::U8(value) => i128::from(*value),
+            MetadataValue::I8(value) => i128::from(*value),
+            MetadataValue::U16(value) => i128::from(*value),
+            MetadataValue::I16(value) => i128::from(*value),
+            MetadataValue::U32(value) => i128::from(*value),
+            MetadataValue::I32(value) => i128::from(*value),
+            MetadataValue::U64(value) => i128::from(*value),
+            MetadataValue::I64(value) => i128::from(*value),
             _ => return None,
         })
     }
@@ -57,7 +57,7 @@ impl Value {
     /// Its type in words: `u32`, `array of string`.
     pub(crate) fn describe(&self) -> String {
         match self {
-            Value::Array(array) => format!("array of {}", array.element_type()),
+            MetadataValue::Array(array) => format!("array of {}", array.element_type()),
             value => value.value_type().to_string(),
         }
     }
@@ -65,9 +65,9 @@ impl Value {
 
 macro_rules! value_from {
     ($($variant:ident($value:ty)),*) => {$(
-        impl From<$value> for Value {
-            fn from(value: $value) -> Value {
-                Value::$variant(value.into())
+        impl From<$value> for MetadataValue {
+            fn from(value: $value) -> MetadataValue {
+                MetadataValue::$variant(value.into())
             }
         }
     )*};

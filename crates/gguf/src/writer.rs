@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use orlop_graph::{DType, TensorDesc};
 
-use crate::{Error, File, MAGIC, Metadata, TensorInfo, VERSION, Value, encode, header};
+use crate::{Error, GgufPart, MAGIC, Metadata, MetadataValue, TensorInfo, VERSION, encode, header};
 
 /// Makes a GGUF file from metadata and tensors, in the order they are given.
 ///
@@ -63,7 +63,7 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// None for a file as it was opened.
-    pub fn copy_of(file: &'a File) -> Result<Writer<'a>, Error> {
+    pub fn copy_of(file: &'a GgufPart) -> Result<Writer<'a>, Error> {
         let mut writer = Writer::with_metadata(file.metadata().clone());
         for tensor in file.tensors() {
             writer.copy(file, tensor)?;
@@ -85,7 +85,7 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// [`Error::EmptyKey`].
-    pub fn set(&mut self, key: &str, value: impl Into<Value>) -> Result<(), Error> {
+    pub fn set(&mut self, key: &str, value: impl Into<MetadataValue>) -> Result<(), Error> {
         self.metadata.set(key, value)
     }
 
@@ -118,8 +118,8 @@ impl<'a> Writer<'a> {
     /// [`Error::DuplicateTensor`].
     ///
     /// # Panics
-    /// As [`File::bytes_of`].
-    pub fn copy(&mut self, file: &'a File, tensor: &TensorInfo) -> Result<(), Error> {
+    /// As [`GgufPart::bytes_of`].
+    pub fn copy(&mut self, file: &'a GgufPart, tensor: &TensorInfo) -> Result<(), Error> {
         self.tensor(&tensor.name, tensor.desc.dtype, tensor.extents(), file.bytes_of(tensor))
     }
 

@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use orlop_gguf::{Array, Error, File, Writer};
+use orlop_gguf::{Array, Error, GgufPart, Writer};
 use orlop_graph::DType;
 
 /// Counts the bytes that each thread has allocated, and the most there were at once.
@@ -37,10 +37,10 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Reads a file, and says how many bytes were allocated at most, beyond the file itself.
-fn read(bytes: Vec<u8>) -> (Result<File, Error>, usize) {
+fn read(bytes: Vec<u8>) -> (Result<GgufPart, Error>, usize) {
     let before = NOW.get();
     MOST.set(before);
-    let file = File::from_bytes(Arc::new(bytes));
+    let file = GgufPart::from_bytes(Arc::new(bytes));
     (file, MOST.get().abs_diff(before))
 }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::graph::Parts;
 use crate::{
-    DIMS, DType, DescError, FlashAttention, Gate, Graph, GraphError, Interpolation, Leaf, Node, NodeId, Op,
+    DIMS, DType, DescError, FlashAttention, Glu, Graph, GraphError, Interpolation, Leaf, Node, NodeId, Op,
     OpError, Origin, Patch, Pool, Rope, SoftMax, SortDirection, Storage, Tensor, TensorDesc, TensorId, Unary,
     Window, infer,
 };
@@ -54,7 +54,7 @@ impl GraphBuilder {
         self.graph.tensors.get(id.index()).map_or(EMPTY, |tensor| tensor.desc)
     }
 
-    // --- leafs ---
+    // --- leaves ---
 
     /// A tensor to be set before each run.
     pub fn input(&mut self, name: &str, dtype: DType, extents: &[u64]) -> TensorId {
@@ -356,12 +356,12 @@ impl GraphBuilder {
     }
 
     /// [`Op::Gated`] with two operands.
-    pub fn gated(&mut self, gate: Gate, a: TensorId, b: TensorId) -> TensorId {
+    pub fn gated(&mut self, gate: Glu, a: TensorId, b: TensorId) -> TensorId {
         self.node(Op::Gated { gate, swapped: false }, &[a, b])
     }
 
     /// [`Op::Gated`] with both halves in one operand's rows.
-    pub fn gated_fused(&mut self, gate: Gate, x: TensorId, swapped: bool) -> TensorId {
+    pub fn gated_fused(&mut self, gate: Glu, x: TensorId, swapped: bool) -> TensorId {
         self.node(Op::Gated { gate, swapped }, &[x])
     }
 

@@ -3,7 +3,7 @@ use std::fmt::Write;
 use crate::{Graph, Origin};
 
 impl Graph {
-    /// The graph in Graphviz's language: leafs as boxes, nodes as ellipses, storage edges dashed.
+    /// The graph in Graphviz's language: leaves as boxes, nodes as ellipses, storage edges dashed.
     pub fn to_dot(&self) -> String {
         let mut dot = String::from("digraph orlop {\n  rankdir=TB;\n");
         for id in self.tensor_ids() {

@@ -147,7 +147,7 @@ impl Graph {
     }
 
     /// Leafs and who keeps them.
-    pub fn leafs(&self) -> impl Iterator<Item = (TensorId, Leaf)> + '_ {
+    pub fn leaves(&self) -> impl Iterator<Item = (TensorId, Leaf)> + '_ {
         self.tensor_ids().filter_map(|id| match self.tensor(id).origin {
             Origin::Leaf(leaf) => Some((id, leaf)),
             Origin::Node(_) => None,

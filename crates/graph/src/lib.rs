@@ -32,7 +32,7 @@ pub use graph::{Graph, Leaf, Node, Origin, Storage, Tensor};
 pub use id::{NodeId, TensorId};
 pub use infer::{OpError, infer};
 pub use op::{
-    FlashAttention, Gate, Interpolation, Op, Patch, Pool, PoolKind, Rope, RopeMode, SoftMax, SortDirection,
+    FlashAttention, Glu, Interpolation, Op, Patch, Pool, PoolKind, Rope, RopeMode, SoftMax, SortDirection,
     Unary, Window,
 };
 pub use order::Order;

@@ -134,7 +134,7 @@ pub enum Op {
     /// `gate(a) * b`: `[a, b]`, or one operand whose rows hold `a` and then `b`.
     Gated {
         /// The function of the gated half.
-        gate: Gate,
+        gate: Glu,
         /// With one operand: rows hold `b` first.
         swapped: bool,
     },
@@ -361,7 +361,7 @@ impl Unary {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 #[allow(missing_docs)] // the names say it
-pub enum Gate {
+pub enum Glu {
     Relu,
     Gelu,
     GeluErf,
@@ -655,11 +655,11 @@ impl Op {
             },
             Op::LeakyRelu { .. } => "leaky_relu",
             Op::Gated { gate, .. } => match gate {
-                Gate::Relu => "reglu",
-                Gate::Gelu => "geglu",
-                Gate::GeluErf => "geglu_erf",
-                Gate::GeluQuick => "geglu_quick",
-                Gate::Silu => "swiglu",
+                Glu::Relu => "reglu",
+                Glu::Gelu => "geglu",
+                Glu::GeluErf => "geglu_erf",
+                Glu::GeluQuick => "geglu_quick",
+                Glu::Silu => "swiglu",
             },
             Op::Sum => "sum",
             Op::SumRows => "sum_rows",

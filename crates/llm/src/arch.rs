@@ -1,10 +1,10 @@
 use std::fmt;
 
-use orlop_graph::{Gate, RopeMode, TensorId};
+use orlop_graph::{Glu, RopeMode, TensorId};
 
 use crate::Error;
 use crate::config::Norm;
-use crate::draft::{Draft, FeedForward};
+use crate::draft::{FeedForward, GraphDraft};
 
 mod gpt2;
 mod llama;
@@ -86,25 +86,25 @@ impl Architecture {
     }
 
     /// Draws a whole model, from tokens to logits.
-    pub(crate) fn draw(self, draft: &mut Draft<'_>) -> Result<TensorId, Error> {
+    pub(crate) fn build(self, draft: &mut GraphDraft<'_>) -> Result<TensorId, Error> {
         let plain = Style {
             heads: Heads::AsTheyAre,
             norms: Norms::Before,
-            feed_forward: FeedForward::Gated(Gate::Silu),
+            feed_forward: FeedForward::Gated(Glu::Silu),
         };
         let style = match self {
-            Gpt2 => return gpt2::draw(draft),
-            Mamba2 => return mamba2::draw(draft),
+            Gpt2 => return gpt2::build(draft),
+            Mamba2 => return mamba2::build(draft),
             Llama | Qwen2 => plain,
             Qwen3 | Qwen3Moe => Style { heads: Heads::Normed, ..plain },
-            Phi3 => Style { feed_forward: FeedForward::Fused(Gate::Silu), ..plain },
+            Phi3 => Style { feed_forward: FeedForward::Fused(Glu::Silu), ..plain },
             Gemma3 => Style {
                 heads: Heads::Normed,
                 norms: Norms::BeforeAndAfter,
-                feed_forward: FeedForward::Gated(Gate::Gelu),
+                feed_forward: FeedForward::Gated(Glu::Gelu),
             },
         };
-        llama::draw(draft, style)
+        llama::build(draft, style)
     }
 }
 

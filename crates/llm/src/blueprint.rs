@@ -2,14 +2,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use orlop_alloc::{ArenaId, SavedMemoryPlan, SetTensor, StepOrder, TensorSet};
-use orlop_backend::{BufferType, Layout as MemoryLayout, same_type};
+use orlop_backend::{BufferType, MemoryLayout, same_type};
 use orlop_graph::{TensorDesc, TensorId};
-use orlop_sched::{DeviceIx, Machine, Planned, SessionOptions, Wishes, largest_fitting, place_by_rules};
+use orlop_sched::{Constraints, DeviceId, Machine, Planned, SessionOptions, largest_fitting, place_by_rules};
 
-use crate::draft::{Drawn, Sketch};
+use crate::draft::{GraphSpec, ModelGraph};
 use crate::storage::{Uses, choose_memory, until_repacked};
 use crate::streaming::streamed_from;
-use crate::{Error, Layout, LayoutWish, Model, Outputs, Settings, Shape};
+use crate::{BatchShape, Error, LayerChoice, LayerPlacement, Model, Outputs, Settings};
 
 /// Most tokens of a context or a batch, and most sequences: positions and rows have 31 bits.
 const MOST: u64 = (u32::MAX >> 1) as u64;
@@ -21,11 +21,11 @@ pub struct Blueprint {
     pub(crate) machine: Machine,
     pub(crate) settings: Settings,
     pub(crate) context: u64,
-    pub(crate) layout: Layout,
+    pub(crate) layout: LayerPlacement,
     /// The graph of one token.
-    pub(crate) decode: Drawn,
+    pub(crate) decode: ModelGraph,
     /// The graph of a whole batch.
-    pub(crate) prompt: Drawn,
+    pub(crate) prompt: ModelGraph,
     pub(crate) weights: Vec<WeightPlace>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct WeightPlace {
     /// Its name in the file.
     pub(crate) source: String,
     pub(crate) desc: TensorDesc,
-    pub(crate) device: DeviceIx,
+    pub(crate) device: DeviceId,
     pub(crate) memory: Arc<dyn BufferType>,
     /// Memory over the file, where it can be used until it is repacked.
     pub(crate) until_repacked: Option<Arc<dyn BufferType>>,
@@ -49,14 +49,14 @@ pub struct Forecast {
     /// Tokens that the cache holds.
     pub context: u64,
     /// Every device, most preferred first.
-    pub devices: Vec<Share>,
+    pub devices: Vec<DeviceMemory>,
     /// Layers on each device.
     pub layers: Vec<usize>,
 }
 
 /// Bytes on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Share {
+pub struct DeviceMemory {
     /// The device.
     pub name: String,
     /// Weights that are used as they are stored.
@@ -73,22 +73,22 @@ pub struct Share {
 
 /// How a model can be divided between the first device and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Division {
+pub struct LayerSplit {
     /// Layers on the first device.
     pub layers: usize,
     /// Tokens that the cache holds.
     pub context: u64,
 }
 
-impl std::fmt::Display for Division {
+impl std::fmt::Display for LayerSplit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Division { layers, context } = self;
+        let LayerSplit { layers, context } = self;
         let named = if *layers == 1 { "layer fits" } else { "layers fit" };
         write!(f, "{layers} {named} on the first device (-ngl {layers} -c {context})")
     }
 }
 
-impl Share {
+impl DeviceMemory {
     /// All of it.
     pub fn total(&self) -> u64 {
         self.weights.saturating_add(self.repacked).saturating_add(self.kv).saturating_add(self.compute)
@@ -103,7 +103,7 @@ impl Share {
 impl Forecast {
     /// Whether everything fits.
     pub fn fits(&self) -> bool {
-        self.devices.iter().all(Share::fits)
+        self.devices.iter().all(DeviceMemory::fits)
     }
 }
 
@@ -112,9 +112,9 @@ impl Blueprint {
     /// fits: the context, and how many layers are on the first device.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] with the largest context that does; and as [`Blueprint::propose`].
-    pub fn draw(model: &Model, machine: &Machine, settings: &Settings) -> Result<Blueprint, Error> {
-        let blueprint = Blueprint::propose(model, machine, settings)?;
+    /// [`Error::DoesNotFit`] with the largest context that does; and as [`Blueprint::plan_unchecked`].
+    pub fn plan(model: &Model, machine: &Machine, settings: &Settings) -> Result<Blueprint, Error> {
+        let blueprint = Blueprint::plan_unchecked(model, machine, settings)?;
         blueprint.check_plans()?;
         let forecast = blueprint.forecast()?;
         let Some(short) = forecast.devices.iter().find(|share| !share.fits()) else { return Ok(blueprint) };
@@ -128,33 +128,33 @@ impl Blueprint {
         })
     }
 
-    /// As [`Blueprint::draw`], but what does not fit, whatever the context, is drawn all the same:
+    /// As [`Blueprint::plan`], but what does not fit, whatever the context, is drawn all the same:
     /// [`Blueprint::forecast`] tells.
     ///
     /// # Errors
     /// What is wrong with the model or the settings; what devices refuse.
-    pub fn propose(model: &Model, machine: &Machine, settings: &Settings) -> Result<Blueprint, Error> {
+    pub fn plan_unchecked(model: &Model, machine: &Machine, settings: &Settings) -> Result<Blueprint, Error> {
         let asked = settings.context.unwrap_or(trained(model));
         let layout = match &settings.layout {
-            LayoutWish::Fitting => most_layers(model, machine, settings, asked)?,
+            LayerChoice::Fitting => most_layers(model, machine, settings, asked)?,
             wish => laid_out(model, machine, wish)?,
         };
-        let blueprint = Blueprint::sketch(model, machine, settings, layout, asked)?;
+        let blueprint = Blueprint::at(model, machine, settings, layout, asked)?;
         blueprint.check_tensors()?;
         if settings.context.is_some() || blueprint.forecast()?.fits() {
             return Ok(blueprint);
         }
         match blueprint.largest_context()? {
-            Some(largest) => Blueprint::sketch(model, machine, settings, blueprint.layout.clone(), largest),
+            Some(largest) => Blueprint::at(model, machine, settings, blueprint.layout.clone(), largest),
             None => Ok(blueprint),
         }
     }
 
-    fn sketch(
+    fn at(
         model: &Model,
         machine: &Machine,
         settings: &Settings,
-        layout: Layout,
+        layout: LayerPlacement,
         context: u64,
     ) -> Result<Blueprint, Error> {
         layout.check(model.config().layers.len(), machine)?;
@@ -173,17 +173,17 @@ impl Blueprint {
             Outputs::All => batch,
         };
         let draw = |shape| draw(model, settings, &layout, context, shape);
-        let decode = draw(Shape { tokens: 1, outputs: 1 })?;
-        let prompt = draw(Shape { tokens: batch, outputs })?;
+        let decode = draw(BatchShape { tokens: 1, outputs: 1 })?;
+        let prompt = draw(BatchShape { tokens: batch, outputs })?;
         let mut weights = Vec::with_capacity(decode.weights.len());
         let uses = [&decode, &prompt].map(|drawn| Uses::of(&drawn.graph));
         // Graphs of one model draw the same weights in the same order.
         for (weight, other) in decode.weights.iter().zip(&prompt.weights) {
             let tensor = decode.graph.tensor(weight.leaf);
             let device = layout.device(weight.part);
-            let leafs = uses.iter().zip([weight.leaf, other.leaf]);
+            let leaves = uses.iter().zip([weight.leaf, other.leaf]);
             let memory =
-                |device: DeviceIx| choose_memory(machine.device(device), &tensor.name, leafs.clone());
+                |device: DeviceId| choose_memory(machine.device(device), &tensor.name, leaves.clone());
             // What a device cannot use, such as a matrix larger than it can bind, is used on the last one.
             let last = ends(machine).1;
             let (device, memory) = match memory(device) {
@@ -195,7 +195,7 @@ impl Blueprint {
                 source: weight.source.clone(),
                 desc: tensor.desc,
                 device,
-                until_repacked: until_repacked(machine.device(device), &memory, leafs),
+                until_repacked: until_repacked(machine.device(device), &memory, leaves),
                 memory,
             });
         }
@@ -210,7 +210,7 @@ impl Blueprint {
     }
 
     /// The graph of another shape, on the same caches and weights.
-    pub(crate) fn draw_shape(&self, shape: Shape) -> Result<Drawn, Error> {
+    pub(crate) fn draw_shape(&self, shape: BatchShape) -> Result<ModelGraph, Error> {
         draw(&self.model, &self.settings, &self.layout, self.context, shape)
     }
 
@@ -220,7 +220,7 @@ impl Blueprint {
     }
 
     /// Where everything goes.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &LayerPlacement {
         &self.layout
     }
 
@@ -250,20 +250,20 @@ impl Blueprint {
         Ok((Arc::clone(&self.decode.graph), self.planned(&self.decode)?))
     }
 
-    fn planned(&self, drawn: &Drawn) -> Result<Planned, Error> {
+    fn planned(&self, drawn: &ModelGraph) -> Result<Planned, Error> {
         let mut pinned: HashMap<TensorId, Arc<dyn BufferType>> =
             self.places(drawn).map(|(leaf, weight)| (leaf, Arc::clone(&weight.memory))).collect();
         pinned.extend(self.streamed(drawn).into_iter().map(|(leaf, _, memory)| (leaf, memory)));
         for (cache, layer) in &drawn.caches {
             pinned.insert(*cache, Arc::clone(self.cache_memory(*layer)));
         }
-        let wishes = Wishes { pinned, ..Wishes::default() };
-        let placement = place_by_rules(&drawn.graph, &self.machine, &wishes)?;
-        Ok(Planned::new(&drawn.graph, &self.machine, &wishes, placement, &self.session_options())?)
+        let constraints = Constraints { pinned, ..Constraints::default() };
+        let placement = place_by_rules(&drawn.graph, &self.machine, &constraints)?;
+        Ok(Planned::new(&drawn.graph, &self.machine, &constraints, placement, &self.session_options())?)
     }
 
-    /// The weights of a graph: leafs, and where they go.
-    fn places(&self, drawn: &Drawn) -> impl Iterator<Item = (TensorId, &WeightPlace)> {
+    /// The weights of a graph: leaves, and where they go.
+    fn places(&self, drawn: &ModelGraph) -> impl Iterator<Item = (TensorId, &WeightPlace)> {
         let by_name: HashMap<&str, &WeightPlace> =
             self.weights.iter().map(|weight| (&*weight.name, weight)).collect();
         let name = |leaf: TensorId| drawn.graph.tensor(leaf).name.as_str();
@@ -272,8 +272,8 @@ impl Blueprint {
         found.collect::<Vec<_>>().into_iter()
     }
 
-    /// The weights that a graph takes from the file instead: leafs, what is known of them, and memory over the file.
-    pub(crate) fn streamed(&self, drawn: &Drawn) -> Vec<(TensorId, &WeightPlace, Arc<dyn BufferType>)> {
+    /// The weights that a graph takes from the file instead: leaves, what is known of them, and memory over the file.
+    pub(crate) fn streamed(&self, drawn: &ModelGraph) -> Vec<(TensorId, &WeightPlace, Arc<dyn BufferType>)> {
         let uses = Uses::of(&drawn.graph);
         let places = self.places(drawn);
         let streamed = places.filter_map(|(leaf, weight)| {
@@ -286,7 +286,7 @@ impl Blueprint {
         let known = Arc::clone(&self.settings.plans);
         let order = self.settings.order;
         let lower = self.settings.lower();
-        SessionOptions { lower, order, known, keep_brought: false, ..SessionOptions::default() }
+        SessionOptions { lower, order, known, keep_offloaded: false, ..SessionOptions::default() }
     }
 
     pub(crate) fn cache_memory(&self, layer: usize) -> &Arc<dyn BufferType> {
@@ -347,10 +347,14 @@ impl Blueprint {
     }
 
     /// A device, and what may be used there.
-    pub(crate) fn empty_share(&self, device: DeviceIx) -> Share {
+    pub(crate) fn empty_share(&self, device: DeviceId) -> DeviceMemory {
         let budget = self.settings.budgets.get(&device).copied();
         let free = self.machine.facts(device).memory.map(|memory| memory.free);
-        Share { name: self.machine.name(device).to_owned(), free: budget.or(free), ..Share::default() }
+        DeviceMemory {
+            name: self.machine.name(device).to_owned(),
+            free: budget.or(free),
+            ..DeviceMemory::default()
+        }
     }
 
     /// What it takes on each device, to the byte.
@@ -358,7 +362,7 @@ impl Blueprint {
     /// # Errors
     /// What devices refuse.
     pub fn forecast(&self) -> Result<Forecast, Error> {
-        let mut devices: Vec<Share> = Vec::new();
+        let mut devices: Vec<DeviceMemory> = Vec::new();
         let plans = [self.planned(&self.decode)?, self.planned(&self.prompt)?];
         for device in self.machine.indices() {
             let mut share = self.empty_share(device);
@@ -410,7 +414,7 @@ impl Blueprint {
     pub fn largest_context_within(&self, most: u64) -> Result<Option<u64>, Error> {
         largest_fitting(1..=most.min(MOST), |context| {
             let Blueprint { model, machine, settings, layout, .. } = self;
-            Blueprint::sketch(model, machine, settings, layout.clone(), context)?
+            Blueprint::at(model, machine, settings, layout.clone(), context)?
                 .forecast()
                 .map(|forecast| forecast.fits())
         })
@@ -421,18 +425,18 @@ impl Blueprint {
     ///
     /// # Errors
     /// What devices refuse.
-    pub fn most_layers(&self) -> Result<Option<Division>, Error> {
+    pub fn most_layers(&self) -> Result<Option<LayerSplit>, Error> {
         let Blueprint { model, machine, settings, .. } = self;
         let (first, last) = ends(machine);
         if first == last {
             return Ok(None);
         }
-        let divided = |context: u64| -> Result<Option<Division>, Error> {
+        let divided = |context: u64| -> Result<Option<LayerSplit>, Error> {
             // Whatever the first device has less, the others have more: if this does not fit, no division does.
             let layout = most_layers(model, machine, settings, context)?;
             let layers = layout.layers_on(first);
-            let fits = Blueprint::sketch(model, machine, settings, layout, context)?.forecast()?.fits();
-            Ok(fits.then_some(Division { layers, context }))
+            let fits = Blueprint::at(model, machine, settings, layout, context)?.forecast()?.fits();
+            Ok(fits.then_some(LayerSplit { layers, context }))
         };
         if let Some(division) = divided(self.context)? {
             return Ok(Some(division));
@@ -444,7 +448,7 @@ impl Blueprint {
     }
 
     /// The weights of a device, by the kind of memory that they go to, in the model's order.
-    pub(crate) fn weight_sets(&self, device: DeviceIx) -> Vec<(Arc<dyn BufferType>, Vec<&WeightPlace>)> {
+    pub(crate) fn weight_sets(&self, device: DeviceId) -> Vec<(Arc<dyn BufferType>, Vec<&WeightPlace>)> {
         let mut sets: Vec<(Arc<dyn BufferType>, Vec<&WeightPlace>)> = Vec::new();
         for weight in self.weights.iter().filter(|weight| weight.device == device) {
             match sets.iter_mut().find(|(memory, _)| same_type(memory, &weight.memory)) {
@@ -456,7 +460,7 @@ impl Blueprint {
     }
 
     /// The caches of a device.
-    pub(crate) fn cache_set(&self, device: DeviceIx) -> Vec<SetTensor> {
+    pub(crate) fn cache_set(&self, device: DeviceId) -> Vec<SetTensor> {
         let here = |(_, layer): &&(TensorId, usize)| self.layout.caches[*layer] == device;
         let caches = self.decode.caches.iter().filter(here);
         caches
@@ -487,14 +491,14 @@ fn largest_chunks<'a>(plans: impl Iterator<Item = &'a [u64]>) -> Vec<u64> {
 fn draw(
     model: &Model,
     settings: &Settings,
-    layout: &Layout,
+    layout: &LayerPlacement,
     context: u64,
-    shape: Shape,
-) -> Result<Drawn, Error> {
+    shape: BatchShape,
+) -> Result<ModelGraph, Error> {
     let tied = model.file().tensor("output.weight").is_none();
     let untie = tied && layout.input != layout.output;
     let (config, file, cache) = (model.config(), model.file(), settings.cache);
-    Sketch { config, file, shape, context, sequences: settings.sequences, cache, untie }.draw()
+    GraphSpec { config, file, shape, context, sequences: settings.sequences, cache, untie }.build()
 }
 
 /// The context that a model was trained for; what files say may be more than there can be.
@@ -502,39 +506,44 @@ fn trained(model: &Model) -> u64 {
     model.config().context.min(MOST)
 }
 
-fn laid_out(model: &Model, machine: &Machine, wish: &LayoutWish) -> Result<Layout, Error> {
+fn laid_out(model: &Model, machine: &Machine, wish: &LayerChoice) -> Result<LayerPlacement, Error> {
     let layers = model.config().layers.len();
     let (first, last) = ends(machine);
     Ok(match wish {
-        LayoutWish::Exactly(layout) => layout.clone(),
-        LayoutWish::First | LayoutWish::Fitting => Layout::all_on(first, layers),
-        LayoutWish::LastLayers(count) => last_layers(layers, *count, first, last),
+        LayerChoice::Exactly(layout) => layout.clone(),
+        LayerChoice::First | LayerChoice::Fitting => LayerPlacement::all_on(first, layers),
+        LayerChoice::LastLayers(count) => last_layers(layers, *count, first, last),
     })
 }
 
 /// The output goes with the layers if there are any on the first device; rows of the embedding table are looked up
 /// where the table need not be moved.
-fn last_layers(layers: usize, count: usize, first: DeviceIx, last: DeviceIx) -> Layout {
-    let layout = Layout::all_on(last, layers);
+fn last_layers(layers: usize, count: usize, first: DeviceId, last: DeviceId) -> LayerPlacement {
+    let layout = LayerPlacement::all_on(last, layers);
     let output = if count == 0 { last } else { first };
-    Layout { output, ..layout.with_layers(layers.saturating_sub(count)..layers, 1, first) }
+    LayerPlacement { output, ..layout.with_layers(layers.saturating_sub(count)..layers, 1, first) }
 }
 
-fn most_layers(model: &Model, machine: &Machine, settings: &Settings, context: u64) -> Result<Layout, Error> {
+fn most_layers(
+    model: &Model,
+    machine: &Machine,
+    settings: &Settings,
+    context: u64,
+) -> Result<LayerPlacement, Error> {
     let layers = model.config().layers.len();
     let (first, last) = ends(machine);
     if first == last {
-        return Ok(Layout::all_on(first, layers));
+        return Ok(LayerPlacement::all_on(first, layers));
     }
     let fitting = largest_fitting(0..=layers as u64, |count| {
         let layout = last_layers(layers, count as usize, first, last);
-        let forecast = Blueprint::sketch(model, machine, settings, layout, context)?.forecast()?;
+        let forecast = Blueprint::at(model, machine, settings, layout, context)?.forecast()?;
         Ok::<_, Error>(forecast.devices[0].fits())
     })?;
     Ok(last_layers(layers, fitting.unwrap_or(0) as usize, first, last))
 }
 
-fn ends(machine: &Machine) -> (DeviceIx, DeviceIx) {
+fn ends(machine: &Machine) -> (DeviceId, DeviceId) {
     let mut indices = machine.indices();
     let first = indices.next().unwrap_or_default();
     (first, indices.next_back().unwrap_or(first))

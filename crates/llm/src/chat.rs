@@ -3,7 +3,7 @@ use std::ops::ControlFlow;
 use crate::sampling::Sampler;
 use crate::{
     ChatPrompt, ChatTemplate, End, Engine, Error, Message, Special, StopText, TemplateSource, TextStream,
-    Tokenizer, feed, go_on,
+    Tokenizer, continue_generation, feed,
 };
 
 /// A conversation with a model. What the engine's cache holds of it is kept from turn to turn, so only new tokens are
@@ -30,7 +30,7 @@ struct Seam {
 
 /// What is heard during a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard<'a> {
+pub enum ChatEvent<'a> {
     /// So many of the new tokens are processed; at first, none.
     Prompt {
         /// Processed.
@@ -161,7 +161,7 @@ impl Chat {
         tokenizer: &Tokenizer,
         sampler: &mut Sampler,
         limit: Option<usize>,
-        heard: &mut dyn FnMut(Heard<'_>) -> ControlFlow<()>,
+        heard: &mut dyn FnMut(ChatEvent<'_>) -> ControlFlow<()>,
     ) -> Result<Turn, Error> {
         let text = self.render(ChatPrompt::Answer);
         let tokens = self.tokens_of(tokenizer, &text);
@@ -180,14 +180,14 @@ impl Chat {
         let new = &self.tokens[kept..];
         // Whether to stop is asked once the prompt is through: cancelling is for those who cannot wait.
         let mut flow = ControlFlow::Continue(());
-        feed(engine, new, &mut |done, all| flow = heard(Heard::Prompt { done, all }))?;
+        feed(engine, new, &mut |done, all| flow = heard(ChatEvent::Prompt { done, all }))?;
         let mut turn = Turn { kept, fed: new.len(), answered: 0, end: End::Stopped };
         sampler.restart(&self.tokens);
         let mark = if self.source() == TemplateSource::File { "" } else { PLAIN_MARK };
         let (mut bytes, mut stop) = (TextStream::new(), StopText::new(mark));
         let (mut raw, mut content) = (String::new(), String::new());
         if flow.is_continue() {
-            turn.end = go_on(engine, tokenizer, sampler, limit, &mut |token| {
+            turn.end = continue_generation(engine, tokenizer, sampler, limit, &mut |token| {
                 turn.answered += 1;
                 if tokenizer.is_end(token) {
                     return ControlFlow::Continue(());
@@ -198,7 +198,7 @@ impl Chat {
                 let piece = stop.push(piece);
                 content.push_str(piece);
                 let flow =
-                    if piece.is_empty() { ControlFlow::Continue(()) } else { heard(Heard::Text(piece)) };
+                    if piece.is_empty() { ControlFlow::Continue(()) } else { heard(ChatEvent::Text(piece)) };
                 if stop.is_stopped() { ControlFlow::Break(()) } else { flow }
             })?;
         }
@@ -210,7 +210,7 @@ impl Chat {
         for piece in [stop.push(rest).to_owned(), stop.finish().to_owned()] {
             content.push_str(&piece);
             if !piece.is_empty() {
-                let _ = heard(Heard::Text(&piece));
+                let _ = heard(ChatEvent::Text(&piece));
             }
         }
         self.text.push_str(&raw);

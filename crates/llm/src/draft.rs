@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use orlop_gguf::Model as File;
+use orlop_gguf::GgufFile as File;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId, Unary};
 
 use crate::config::{Config, Norm};
@@ -17,7 +17,7 @@ pub(crate) use feed_forward::FeedForward;
 
 /// What one run of a graph takes and gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct BatchShape {
     /// Tokens that go in.
     pub tokens: u64,
     /// Tokens whose logits come out: the last ones, or any if there is one graph for it.
@@ -26,7 +26,7 @@ pub struct Shape {
 
 /// Which part of a model a weight belongs to; parts are what is given to devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Part {
+pub enum ModelPart {
     /// The embedding table.
     Input,
     /// A layer.
@@ -37,7 +37,7 @@ pub enum Part {
 
 /// A graph of a model, and its places for data.
 #[derive(Clone, Debug)]
-pub(crate) struct Drawn {
+pub(crate) struct ModelGraph {
     pub(crate) graph: Arc<Graph>,
     /// Token ids.
     pub(crate) tokens: TensorId,
@@ -57,7 +57,7 @@ pub(crate) struct Drawn {
     /// The likeliest token, where there is one row of logits.
     pub(crate) best: Option<TensorId>,
     /// Weights, and the part and the name in the file of each.
-    pub(crate) weights: Vec<DrawnWeight>,
+    pub(crate) weights: Vec<GraphWeight>,
     /// Caches, and the layer of each.
     pub(crate) caches: Vec<(TensorId, usize)>,
 }
@@ -70,36 +70,36 @@ pub(crate) struct Mask {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct DrawnWeight {
+pub(crate) struct GraphWeight {
     pub(crate) leaf: TensorId,
-    pub(crate) part: Part,
+    pub(crate) part: ModelPart,
     /// Its name in the file.
     pub(crate) source: String,
 }
 
 /// What a drawing goes by.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sketch<'a> {
+pub(crate) struct GraphSpec<'a> {
     pub(crate) config: &'a Config,
     pub(crate) file: &'a File,
-    pub(crate) shape: Shape,
+    pub(crate) shape: BatchShape,
     /// Rows of the cache.
     pub(crate) context: u64,
     /// Sequences that the cache is for.
     pub(crate) sequences: u64,
     pub(crate) cache: CacheTypes,
-    /// The embedding table is also the output matrix, and the two are on different devices: two leafs.
+    /// The embedding table is also the output matrix, and the two are on different devices: two leaves.
     pub(crate) untie: bool,
 }
 
 /// A graph in the making.
-pub(crate) struct Draft<'a> {
+pub(crate) struct GraphDraft<'a> {
     pub(crate) b: GraphBuilder,
     pub(crate) config: &'a Config,
-    sketch: Sketch<'a>,
-    part: Part,
+    sketch: GraphSpec<'a>,
+    part: ModelPart,
     known: HashMap<String, TensorId>,
-    weights: Vec<DrawnWeight>,
+    weights: Vec<GraphWeight>,
     caches: Vec<(TensorId, usize)>,
     tokens: TensorId,
     positions: TensorId,
@@ -110,21 +110,21 @@ pub(crate) struct Draft<'a> {
     masks: Vec<Mask>,
 }
 
-impl Sketch<'_> {
+impl GraphSpec<'_> {
     /// Draws the graph.
-    pub(crate) fn draw(self) -> Result<Drawn, Error> {
+    pub(crate) fn build(self) -> Result<ModelGraph, Error> {
         let mut b = GraphBuilder::new();
-        let Shape { tokens: count, outputs } = self.shape;
+        let BatchShape { tokens: count, outputs } = self.shape;
         let tokens = b.input("tokens", DType::I32, &[count]);
         let positions = b.input("positions", DType::I32, &[count]);
         let rows = b.input("cache rows", DType::I32, &[count]);
         let seen = b.input("rows seen", DType::I32, &[count]);
         let wanted = (outputs < count).then(|| b.input("wanted", DType::I32, &[outputs]));
-        let mut draft = Draft {
+        let mut draft = GraphDraft {
             b,
             config: self.config,
             sketch: self,
-            part: Part::Input,
+            part: ModelPart::Input,
             known: HashMap::new(),
             weights: Vec::new(),
             caches: Vec::new(),
@@ -136,23 +136,36 @@ impl Sketch<'_> {
             slot: None,
             masks: Vec::new(),
         };
-        let logits = self.config.architecture.draw(&mut draft)?;
+        let logits = self.config.architecture.build(&mut draft)?;
         draft.b.output(logits);
         let best = (outputs == 1).then(|| draft.best(logits));
-        let Draft { b, weights, caches, slot, masks, .. } = draft;
+        let GraphDraft { b, weights, caches, slot, masks, .. } = draft;
         let graph = Arc::new(b.build()?);
-        Ok(Drawn { graph, tokens, positions, rows, seen, wanted, slot, masks, logits, best, weights, caches })
+        Ok(ModelGraph {
+            graph,
+            tokens,
+            positions,
+            rows,
+            seen,
+            wanted,
+            slot,
+            masks,
+            logits,
+            best,
+            weights,
+            caches,
+        })
     }
 }
 
-impl Draft<'_> {
+impl GraphDraft<'_> {
     pub(crate) fn layers(&self) -> usize {
         self.config.layers.len()
     }
 
     /// Weights from here on belong to a layer.
     pub(crate) fn enter(&mut self, layer: usize) {
-        self.part = Part::Layer(layer);
+        self.part = ModelPart::Layer(layer);
     }
 
     fn token_count(&self) -> u64 {
@@ -184,7 +197,7 @@ impl Draft<'_> {
         }
         let leaf = self.b.weight(name, tensor.desc.dtype, extents);
         self.known.insert(name.to_owned(), leaf);
-        self.weights.push(DrawnWeight { leaf, part: self.part, source: source.to_owned() });
+        self.weights.push(GraphWeight { leaf, part: self.part, source: source.to_owned() });
         Ok(Some(leaf))
     }
 
@@ -200,7 +213,7 @@ impl Draft<'_> {
 
     /// Norm and output matrix, which is the embedding table where the file has no other.
     pub(crate) fn logits(&mut self, x: TensorId) -> Result<TensorId, Error> {
-        self.part = Part::Output;
+        self.part = ModelPart::Output;
         let x = self.norm("output_norm", x)?;
         let extents = [self.config.width, self.config.vocabulary];
         let matrix = match self.optional("output.weight", &extents)? {

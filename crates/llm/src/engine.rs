@@ -7,11 +7,11 @@ use orlop_backend::{Cancel, DeviceError, StoredTensor};
 use orlop_graph::TensorId;
 use orlop_sched::{PlanId, Session, Timeline};
 
-use crate::draft::{Drawn, Mask};
+use crate::draft::{Mask, ModelGraph};
 use crate::sampling::likeliest;
-use crate::sequences::{Place, SequenceId, Sequences};
-use crate::weights::{self, Kept, Progress};
-use crate::{Blueprint, Config, Error, Forecast, Shape, Share};
+use crate::sequences::{RowPosition, SequenceId, Sequences};
+use crate::weights::{self, LoadedTensors, Progress};
+use crate::{BatchShape, Blueprint, Config, DeviceMemory, Error, Forecast};
 
 mod run;
 mod states;
@@ -25,16 +25,16 @@ use run::Item;
 pub struct Engine {
     blueprint: Blueprint,
     session: Session,
-    kept: Kept,
+    kept: LoadedTensors,
     ready: Vec<Ready>,
     sequences: Sequences,
     items: Vec<Item>,
-    places: Vec<Place>,
+    places: Vec<RowPosition>,
     numbers: Vec<u8>,
     /// Logits as they were read last.
     logits: Vec<f32>,
     /// What the last run left where it ran; nothing before the first, and after one that failed.
-    left: Option<Left>,
+    left: Option<LastRun>,
     /// The graph of the first run, if it took weights from the file.
     first: Option<PlanId>,
     repacking: Duration,
@@ -63,7 +63,7 @@ const SHAPES: usize = 16;
 /// A graph that is prepared.
 #[derive(Clone, Debug)]
 struct Ready {
-    shape: Shape,
+    shape: BatchShape,
     plan: PlanId,
     tokens: TensorId,
     positions: TensorId,
@@ -78,7 +78,7 @@ struct Ready {
 
 /// Results of a run, which stay where they are until the next one.
 #[derive(Clone, Copy, Debug)]
-struct Left {
+struct LastRun {
     plan: PlanId,
     /// Rows of logits.
     outputs: u64,
@@ -89,15 +89,15 @@ struct Left {
 }
 
 impl Ready {
-    fn new(shape: Shape, plan: PlanId, drawn: &Drawn) -> Ready {
-        let Drawn { tokens, positions, rows, seen, wanted, slot, logits, best, .. } = *drawn;
+    fn new(shape: BatchShape, plan: PlanId, drawn: &ModelGraph) -> Ready {
+        let ModelGraph { tokens, positions, rows, seen, wanted, slot, logits, best, .. } = *drawn;
         let masks = drawn.masks.as_slice().into();
         Ready { shape, plan, tokens, positions, rows, seen, wanted, slot, masks, logits, best }
     }
 
-    fn left(&self) -> Left {
+    fn left(&self) -> LastRun {
         let Ready { plan, logits, best, .. } = *self;
-        Left { plan, outputs: self.shape.outputs, logits, best, read: false }
+        LastRun { plan, outputs: self.shape.outputs, logits, best, read: false }
     }
 }
 
@@ -133,17 +133,18 @@ impl Engine {
         Ok(engine)
     }
 
-    fn prepare(&mut self, drawn: &Drawn) -> Result<(), Error> {
+    fn prepare(&mut self, drawn: &ModelGraph) -> Result<(), Error> {
         let externals = self.externals(drawn, &self.kept.tensors);
         let plan = self.session.prepare(&drawn.graph, &externals)?;
         let count = |id: TensorId| drawn.graph.tensor(id).desc;
-        let shape = Shape { tokens: count(drawn.tokens).extents[0], outputs: count(drawn.logits).extents[1] };
+        let shape =
+            BatchShape { tokens: count(drawn.tokens).extents[0], outputs: count(drawn.logits).extents[1] };
         self.ready.push(Ready::new(shape, plan, drawn));
         Ok(())
     }
 
     /// The memory of a graph's weights and caches.
-    fn externals(&self, drawn: &Drawn, kept: &[StoredTensor]) -> Externals {
+    fn externals(&self, drawn: &ModelGraph, kept: &[StoredTensor]) -> Externals {
         let mut externals = Externals::by_name(&drawn.graph, kept);
         for (leaf, weight, _) in self.blueprint.streamed(drawn) {
             if let Some(stored) = self.kept.streamed.iter().find(|stored| stored.name() == &*weight.name) {
@@ -315,7 +316,7 @@ impl Engine {
     pub fn last_best(&mut self) -> Result<u32, Error> {
         match self.left {
             None => Err(Error::EmptyPrompt),
-            Some(Left { plan, best: Some(best), .. }) => {
+            Some(LastRun { plan, best: Some(best), .. }) => {
                 let mut number = [0; 4];
                 self.session.get(plan, best, &mut number)?;
                 Ok(u32::from_le_bytes(number))
@@ -326,7 +327,7 @@ impl Engine {
 
     /// Bytes that are allocated on each device now.
     pub fn memory(&self) -> Forecast {
-        let compute = |(share, device): (&Share, orlop_sched::DeviceIx)| Share {
+        let compute = |(share, device): (&DeviceMemory, orlop_sched::DeviceId)| DeviceMemory {
             weights: share.weights + self.session.resident_bytes(device),
             compute: self.session.arena_bytes(device),
             ..share.clone()

@@ -2,7 +2,7 @@ use orlop_alloc::Error as AllocError;
 use orlop_backend::DeviceError;
 use orlop_graph::GraphError;
 
-use crate::Division;
+use crate::LayerSplit;
 
 /// What can go wrong with a model.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +103,7 @@ pub enum Error {
         /// The largest context that fits where everything is.
         largest: Option<u64>,
         /// The most layers that fit on the first device, if there are several.
-        divided: Option<Division>,
+        divided: Option<LayerSplit>,
     },
     /// Nothing to begin with.
     #[error("the prompt is empty, and the model has no token to begin with; give at least one token")]
@@ -249,7 +249,7 @@ pub enum Error {
     Device(Box<DeviceError>),
 }
 
-fn offers(largest: Option<u64>, divided: Option<Division>) -> String {
+fn offers(largest: Option<u64>, divided: Option<LayerSplit>) -> String {
     let largest = largest.map(|largest| format!("the largest that fits is {largest} (-c {largest})"));
     let divided = divided.map(|divided| divided.to_string());
     match (largest, divided) {

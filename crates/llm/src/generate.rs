@@ -42,7 +42,7 @@ pub fn feed(
     Ok(())
 }
 
-/// Feeds a prompt, and goes on as [`go_on`] does. Tokens of the prompt count for the repetition penalty.
+/// Feeds a prompt, and goes on as [`continue_generation`] does. Tokens of the prompt count for the repetition penalty.
 ///
 /// # Errors
 /// As [`Engine::feed`].
@@ -56,7 +56,7 @@ pub fn generate(
 ) -> Result<End, Error> {
     engine.advance(prompt)?;
     prompt.iter().for_each(|token| sampler.accept(*token));
-    go_on(engine, tokenizer, sampler, limit, each)
+    continue_generation(engine, tokenizer, sampler, limit, each)
 }
 
 /// Goes on token by token from what the engine was fed last, until the model or one of the limits ends it. `each` sees
@@ -64,7 +64,7 @@ pub fn generate(
 ///
 /// # Errors
 /// As [`Engine::feed`]; [`Error::EmptyPrompt`] if the engine was fed nothing. A run that is cancelled is no error.
-pub fn go_on(
+pub fn continue_generation(
     engine: &mut Engine,
     tokenizer: &Tokenizer,
     sampler: &mut Sampler,

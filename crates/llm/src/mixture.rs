@@ -130,7 +130,7 @@ pub struct Candidate<'a> {
 
 /// How types are spread over the tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Spread {
+pub enum MixturePolicy {
     /// What matters most to a model's quality gets more bits, as llama.cpp has it.
     #[default]
     Mixed,
@@ -162,7 +162,7 @@ pub enum Spread {
 /// ```
 pub fn mixture(
     file_type: FileType,
-    spread: Spread,
+    spread: MixturePolicy,
     traits: &Traits<'_>,
     tensors: &[Candidate<'_>],
 ) -> Vec<DType> {
@@ -177,8 +177,8 @@ pub fn mixture(
             return file_type.dtype();
         }
         let dtype = match spread {
-            Spread::Mixed => mix.choose(tensor, *rank),
-            Spread::Pure => file_type.dtype(),
+            MixturePolicy::Mixed => mix.choose(tensor, *rank),
+            MixturePolicy::Pure => file_type.dtype(),
         };
         fitting(dtype, tensor.extents[0])
     };

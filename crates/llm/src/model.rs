@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use orlop_gguf::Model as File;
+use orlop_gguf::GgufFile as File;
 
 use crate::{Config, Error};
 

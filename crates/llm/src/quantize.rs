@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use orlop_gguf::{Metadata, Model as File, TensorInfo, Value, Writer};
+use orlop_gguf::{GgufFile as File, Metadata, MetadataValue, TensorInfo, Writer};
 use orlop_graph::DType;
 use orlop_quant::{supports_decode, supports_encode};
 
-use crate::mixture::{Candidate, FileType, Spread, Traits, mixture};
+use crate::mixture::{Candidate, FileType, MixturePolicy, Traits, mixture};
 use crate::{Error, Progress};
 
 mod transcode;
@@ -24,7 +24,7 @@ pub struct Quantization {
     /// What the file is to be stored as.
     pub file_type: FileType,
     /// How types are spread over the matrices.
-    pub spread: Spread,
+    pub spread: MixturePolicy,
     /// Threads that work on it, at least one.
     pub threads: usize,
 }
@@ -117,7 +117,7 @@ fn traits(metadata: &Metadata) -> Result<Traits<'_>, Error> {
     // Where there is a number for each layer, the first one counts.
     let number = |key: &str| {
         let first = match metadata.get(&format!("{architecture}.{key}"))? {
-            Value::Array(array) => array.integers()?.next(),
+            MetadataValue::Array(array) => array.integers()?.next(),
             value => value.integer(),
         };
         first.and_then(|number| u64::try_from(number).ok())

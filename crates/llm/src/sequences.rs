@@ -39,7 +39,7 @@ struct Sequence {
 
 /// Where a token goes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RowPosition {
     pub(crate) position: u32,
     pub(crate) row: u32,
 }
@@ -117,7 +117,7 @@ impl Sequences {
     }
 
     /// A row for the next token of a sequence: the first free one, so that a sequence alone has its tokens in order.
-    pub(crate) fn push(&mut self, slot: usize) -> Place {
+    pub(crate) fn push(&mut self, slot: usize) -> RowPosition {
         while self.uses.get(self.free_from).is_some_and(|uses| *uses > 0) {
             self.free_from += 1;
         }
@@ -131,7 +131,7 @@ impl Sequences {
         if let Some(sequence) = &mut self.slots[slot] {
             sequence.rows.push(row);
         }
-        Place { position, row }
+        RowPosition { position, row }
     }
 
     /// Rows in use.

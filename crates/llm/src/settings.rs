@@ -5,9 +5,9 @@ use std::sync::Arc;
 use orlop_alloc::{SavedMemoryPlan, StepOrder};
 use orlop_backend::{LowerOptions, Precision};
 use orlop_graph::DType;
-use orlop_sched::{DeviceIx, Machine};
+use orlop_sched::{DeviceId, Machine};
 
-use crate::{Error, Part};
+use crate::{Error, ModelPart};
 
 /// How a model is to be run.
 #[derive(Clone, Debug)]
@@ -33,9 +33,9 @@ pub struct Settings {
     /// Memory plans that were made before, for exactly these settings ([`crate::Blueprint::save`]). Default none.
     pub plans: Arc<[SavedMemoryPlan]>,
     /// Where each part goes. Default: everything on the first device.
-    pub layout: LayoutWish,
+    pub layout: LayerChoice,
     /// Most bytes on a device, all in all. Default: what is free there.
-    pub budgets: HashMap<DeviceIx, u64>,
+    pub budgets: HashMap<DeviceId, u64>,
 }
 
 impl Default for Settings {
@@ -51,7 +51,7 @@ impl Default for Settings {
             order: StepOrder::default(),
             outputs: Outputs::Last,
             plans: Arc::new([]),
-            layout: LayoutWish::First,
+            layout: LayerChoice::First,
             budgets: HashMap::new(),
         }
     }
@@ -90,7 +90,7 @@ pub enum Outputs {
 
 /// Where the parts of a model are wished to be.
 #[derive(Clone, Debug, Default)]
-pub enum LayoutWish {
+pub enum LayerChoice {
     /// Everything on the most preferred device.
     #[default]
     First,
@@ -99,31 +99,36 @@ pub enum LayoutWish {
     /// As many of the last layers as fit on the most preferred device, the rest on the least preferred.
     Fitting,
     /// Exactly so.
-    Exactly(Layout),
+    Exactly(LayerPlacement),
 }
 
 /// A device for every part of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct LayerPlacement {
     /// Of the embedding table.
-    pub input: DeviceIx,
+    pub input: DeviceId,
     /// Of each layer.
-    pub layers: Vec<DeviceIx>,
+    pub layers: Vec<DeviceId>,
     /// Of each layer's cache.
-    pub caches: Vec<DeviceIx>,
+    pub caches: Vec<DeviceId>,
     /// Of what makes logits.
-    pub output: DeviceIx,
+    pub output: DeviceId,
 }
 
-impl Layout {
+impl LayerPlacement {
     /// Everything on one device.
-    pub fn all_on(device: DeviceIx, layers: usize) -> Layout {
-        Layout { input: device, layers: vec![device; layers], caches: vec![device; layers], output: device }
+    pub fn all_on(device: DeviceId, layers: usize) -> LayerPlacement {
+        LayerPlacement {
+            input: device,
+            layers: vec![device; layers],
+            caches: vec![device; layers],
+            output: device,
+        }
     }
 
     /// Layers and their caches on a device.
     #[must_use]
-    pub fn with_layers(mut self, range: Range<usize>, step: usize, device: DeviceIx) -> Layout {
+    pub fn with_layers(mut self, range: Range<usize>, step: usize, device: DeviceId) -> LayerPlacement {
         let end = range.end.min(self.layers.len());
         for layer in (range.start..end).step_by(step.max(1)) {
             self.layers[layer] = device;
@@ -133,16 +138,16 @@ impl Layout {
     }
 
     /// How many layers are on a device.
-    pub fn layers_on(&self, device: DeviceIx) -> usize {
+    pub fn layers_on(&self, device: DeviceId) -> usize {
         self.layers.iter().filter(|layer| **layer == device).count()
     }
 
     /// The device of a part.
-    pub fn device(&self, part: Part) -> DeviceIx {
+    pub fn device(&self, part: ModelPart) -> DeviceId {
         match part {
-            Part::Input => self.input,
-            Part::Layer(layer) => self.layers[layer],
-            Part::Output => self.output,
+            ModelPart::Input => self.input,
+            ModelPart::Layer(layer) => self.layers[layer],
+            ModelPart::Output => self.output,
         }
     }
 

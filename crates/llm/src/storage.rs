@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use orlop_backend::{BufferType, Device, Layout, NodeQuery, Operand, Reason, Role, Support};
+use orlop_backend::{BufferType, Device, MemoryLayout, NodeQuery, Operand, Reason, Role, Support};
 use orlop_graph::{Graph, NodeId, TensorId};
 
 use crate::Error;
@@ -57,7 +57,7 @@ impl Uses<'_> {
 pub(crate) fn choose_memory<'a>(
     device: &Arc<dyn Device>,
     name: &str,
-    leafs: impl Iterator<Item = (&'a Uses<'a>, TensorId)> + Clone,
+    leaves: impl Iterator<Item = (&'a Uses<'a>, TensorId)> + Clone,
 ) -> Result<Arc<dyn BufferType>, Error> {
     let types = match device.buffer_types(Role::Weight) {
         [] => device.buffer_types(Role::Arena),
@@ -65,7 +65,7 @@ pub(crate) fn choose_memory<'a>(
     };
     let mut refused = None;
     for memory in types {
-        match refusal(device, memory, leafs.clone()) {
+        match refusal(device, memory, leaves.clone()) {
             None => return Ok(Arc::clone(memory)),
             Some(reason) => refused = Some(reason),
         }
@@ -82,21 +82,22 @@ pub(crate) fn choose_memory<'a>(
 pub(crate) fn until_repacked<'a>(
     device: &Arc<dyn Device>,
     memory: &Arc<dyn BufferType>,
-    leafs: impl Iterator<Item = (&'a Uses<'a>, TensorId)> + Clone,
+    leaves: impl Iterator<Item = (&'a Uses<'a>, TensorId)> + Clone,
 ) -> Option<Arc<dyn BufferType>> {
     if memory.is_borrowed() || !memory.is_host() {
         return None;
     }
-    let is_file = |memory: &&Arc<dyn BufferType>| memory.is_borrowed() && memory.layout() == Layout::Plain;
+    let is_file =
+        |memory: &&Arc<dyn BufferType>| memory.is_borrowed() && memory.layout() == MemoryLayout::Plain;
     let file = device.buffer_types(Role::Weight).iter().find(is_file)?;
-    refusal(device, file, leafs).is_none().then(|| Arc::clone(file))
+    refusal(device, file, leaves).is_none().then(|| Arc::clone(file))
 }
 
 /// Why a device refuses something that graphs do with a weight.
 fn refusal<'a>(
     device: &Arc<dyn Device>,
     memory: &Arc<dyn BufferType>,
-    mut leafs: impl Iterator<Item = (&'a Uses<'a>, TensorId)>,
+    mut leaves: impl Iterator<Item = (&'a Uses<'a>, TensorId)>,
 ) -> Option<Reason> {
-    leafs.find_map(|(uses, leaf)| uses.refusal(&**device, memory, leaf))
+    leaves.find_map(|(uses, leaf)| uses.refusal(&**device, memory, leaf))
 }

@@ -1,6 +1,6 @@
 use orlop_alloc::TensorSet;
-use orlop_backend::Layout as MemoryLayout;
-use orlop_sched::DeviceIx;
+use orlop_backend::MemoryLayout;
+use orlop_sched::DeviceId;
 
 use crate::blueprint::set_tensors;
 use crate::{Blueprint, Error};
@@ -9,7 +9,7 @@ use crate::{Blueprint, Error};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSet {
     /// The device.
-    pub device: DeviceIx,
+    pub device: DeviceId,
     /// What they are.
     pub kind: StoredKind,
     /// Where each of them lies.

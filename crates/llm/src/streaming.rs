@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use orlop_backend::{BufferType, Layout, NodeQuery, Operand, Role, Support};
+use orlop_backend::{BufferType, MemoryLayout, NodeQuery, Operand, Role, Support};
 use orlop_graph::{Graph, NodeId, TensorId};
-use orlop_sched::{DeviceIx, Machine, node_seconds};
+use orlop_sched::{DeviceId, Machine, node_seconds};
 
 use crate::blueprint::WeightPlace;
 use crate::storage::Uses;
@@ -18,14 +18,14 @@ pub(crate) fn streamed_from(
     weight: &WeightPlace,
 ) -> Option<Arc<dyn BufferType>> {
     // What lies plainly can be brought from where it is.
-    if weight.memory.layout() == Layout::Plain {
+    if weight.memory.layout() == MemoryLayout::Plain {
         return None;
     }
     let kinds = machine.device(weight.device).buffer_types(Role::Weight);
-    let file = kinds.iter().find(|memory| memory.is_borrowed() && memory.layout() == Layout::Plain)?;
+    let file = kinds.iter().find(|memory| memory.is_borrowed() && memory.layout() == MemoryLayout::Plain)?;
     let users = uses.of_leaf(leaf);
     let graph = uses.graph();
-    let better = |device: DeviceIx| {
+    let better = |device: DeviceId| {
         !users.is_empty()
             && users.iter().all(|node| is_wanted(machine, device, graph, *node))
             && seconds_with_bringing(machine, device, graph, leaf, users)
@@ -34,7 +34,7 @@ pub(crate) fn streamed_from(
     machine.indices().take(weight.device.index()).any(better).then(|| Arc::clone(file))
 }
 
-fn is_wanted(machine: &Machine, device: DeviceIx, graph: &Graph, node: NodeId) -> bool {
+fn is_wanted(machine: &Machine, device: DeviceId, graph: &Graph, node: NodeId) -> bool {
     let node = graph.node(node);
     let operand = |id: &TensorId| Operand { desc: &graph.tensor(*id).desc, buffer_type: None };
     let inputs: Vec<Operand<'_>> = node.inputs.iter().map(operand).collect();
@@ -42,13 +42,13 @@ fn is_wanted(machine: &Machine, device: DeviceIx, graph: &Graph, node: NodeId) -
     machine.device(device).supports(&query) == Support::Yes { wants_offload: true }
 }
 
-fn seconds(machine: &Machine, device: DeviceIx, graph: &Graph, nodes: &[NodeId]) -> f64 {
+fn seconds(machine: &Machine, device: DeviceId, graph: &Graph, nodes: &[NodeId]) -> f64 {
     nodes.iter().map(|node| node_seconds(graph, machine.facts(device), *node)).sum()
 }
 
 fn seconds_with_bringing(
     machine: &Machine,
-    device: DeviceIx,
+    device: DeviceId,
     graph: &Graph,
     weight: TensorId,
     nodes: &[NodeId],

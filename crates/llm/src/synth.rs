@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use orlop_gguf::{Metadata, Value, Writer};
+use orlop_gguf::{Metadata, MetadataValue, Writer};
 use orlop_graph::DType;
 
-use crate::mixture::{Candidate, FileType, Spread, Traits, mixture};
+use crate::mixture::{Candidate, FileType, MixturePolicy, Traits, mixture};
 use crate::{Error, Experts, Progress, StateSpace};
 
 mod pool;
@@ -76,11 +76,11 @@ pub struct Synth {
     /// What the file is stored as.
     pub file_type: FileType,
     /// How types are spread over the matrices.
-    pub spread: Spread,
+    pub spread: MixturePolicy,
     /// What the weights depend on.
     pub seed: u64,
     /// Further keys; one that is there already gets this value.
-    pub metadata: Vec<(String, Value)>,
+    pub metadata: Vec<(String, MetadataValue)>,
     /// Further tensors; one of a name that is there already takes its place.
     pub tensors: Vec<SynthTensor>,
 }
@@ -109,7 +109,7 @@ impl Default for Synth {
             epsilon: 1e-5,
             rope_base: 10_000.0,
             file_type: FileType::F32,
-            spread: Spread::Mixed,
+            spread: MixturePolicy::Mixed,
             seed: 0,
             metadata: Vec::new(),
             tensors: Vec::new(),
@@ -128,7 +128,8 @@ impl Synth {
         metadata.set("general.name", self.name.as_str())?;
         metadata.set("general.file_type", self.file_type.id())?;
         metadata.set("general.quantization_version", 2u32)?;
-        let mut own = |key: &str, value: Value| metadata.set(&format!("{}.{key}", self.architecture), value);
+        let mut own =
+            |key: &str, value: MetadataValue| metadata.set(&format!("{}.{key}", self.architecture), value);
         for (key, value) in [
             ("vocab_size", self.vocabulary),
             ("context_length", self.context),
@@ -267,8 +268,8 @@ fn bad(setting: &'static str, value: u64, rule: &'static str) -> Error {
     Error::BadSetting { setting, value: value.to_string(), rule }
 }
 
-fn number(setting: &'static str, value: u64) -> Result<Value, Error> {
-    u32::try_from(value).map(Value::from).map_err(|_| bad(setting, value, "it must fit 32 bits"))
+fn number(setting: &'static str, value: u64) -> Result<MetadataValue, Error> {
+    u32::try_from(value).map(MetadataValue::from).map_err(|_| bad(setting, value, "it must fit 32 bits"))
 }
 
 #[cfg(test)]

@@ -1,29 +1,29 @@
 use std::sync::Arc;
 
 use orlop_alloc::TensorSet;
-use orlop_backend::{Buffer, BufferType, Layout, Slot, StoredTensor, same_type};
+use orlop_backend::{Buffer, BufferType, MemoryLayout, Slot, StoredTensor, same_type};
 use orlop_gguf::TensorInfo;
 
 use crate::blueprint::{Blueprint, WeightPlace, set_tensors};
-use crate::{Error, Share};
+use crate::{DeviceMemory, Error};
 
 /// How far loading has come: bytes of weights done, of all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// What is kept beside arenas: weights and caches, and their bytes on each device.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct LoadedTensors {
     pub(crate) tensors: Vec<StoredTensor>,
     /// Weights as they are in the file, of which there are copies among the others.
     pub(crate) streamed: Vec<StoredTensor>,
     /// Weights that have their places, and are still to be brought there.
-    pub(crate) waiting: Vec<Waiting>,
-    pub(crate) shares: Vec<Share>,
+    pub(crate) waiting: Vec<PendingWeight>,
+    pub(crate) shares: Vec<DeviceMemory>,
 }
 
 /// A weight that is to be repacked.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingWeight {
     /// Which of the tensors that are kept.
     index: usize,
     /// Its name in the file.
@@ -32,7 +32,7 @@ pub(crate) struct Waiting {
     in_file: StoredTensor,
 }
 
-impl Kept {
+impl LoadedTensors {
     /// Bytes of weights that are to be repacked.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.waiting.iter().map(|waiting| waiting.in_file.desc().bytes()).sum()
@@ -49,7 +49,7 @@ impl Kept {
 
     /// Brings a weight that waits to its place.
     pub(crate) fn repack_one(&mut self, blueprint: &Blueprint) -> Result<(), Error> {
-        if let Some(Waiting { index, source, .. }) = self.waiting.last() {
+        if let Some(PendingWeight { index, source, .. }) = self.waiting.last() {
             bring(blueprint, source, &self.tensors[*index])?;
             self.waiting.pop();
         }
@@ -60,9 +60,9 @@ impl Kept {
 /// Brings every weight to its place: used where it is mapped, or copied to its device, row by row in the device's own
 /// layout if it has one; and makes empty caches. What can be used where it is mapped until it is repacked only gets a
 /// place.
-pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Kept, Error> {
+pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<LoadedTensors, Error> {
     let all = blueprint.weights.iter().map(|weight| weight.desc.bytes()).sum();
-    let (mut done, mut kept) = (0, Kept::default());
+    let (mut done, mut kept) = (0, LoadedTensors::default());
     let mut mapped = Mapped::default();
     for device in blueprint.machine.indices() {
         let mut share = blueprint.empty_share(device);
@@ -79,12 +79,12 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Kept
             }
             let places = TensorSet::allocate(&memory, &set_tensors(&set))?;
             match memory.layout() {
-                Layout::Private => share.repacked += places.bytes(),
-                Layout::Plain => share.weights += places.bytes(),
+                MemoryLayout::Private => share.repacked += places.bytes(),
+                MemoryLayout::Plain => share.weights += places.bytes(),
             }
             for (weight, place) in set.into_iter().zip(places.tensors()) {
                 match &weight.until_repacked {
-                    Some(memory) => kept.waiting.push(Waiting {
+                    Some(memory) => kept.waiting.push(PendingWeight {
                         index: stored.len(),
                         source: weight.source.clone(),
                         in_file: mapped.stored(blueprint, memory, weight)?,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orlop::alloc::{Externals, Session, SessionOptions, SetTensor, TensorSet};
 use orlop::backend::{Device, LowerOptions, Role, RunOptions};
-use orlop::cpu::{CpuDevice, Pool};
+use orlop::cpu::{CpuDevice, ThreadPool};
 use orlop::graph::{DType, GraphBuilder};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     b.output(y);
     let graph = Arc::new(b.build()?);
 
-    let device = CpuDevice::new(Pool::for_machine()?);
+    let device = CpuDevice::new(ThreadPool::for_machine()?);
     let memory = device.buffer_types(Role::Arena)[0].clone();
     let weights = TensorSet::allocate(&memory, &[SetTensor::new("w", graph.tensor(w).desc)])?;
     weights.tensors()[0].set(0, &bytes(&[1.0, 2.0, -1.0, 1.0, 0.5, -4.0]))?;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use orlop::cpu::{CpuDevice, Pool};
+use orlop::cpu::{CpuDevice, ThreadPool};
 use orlop::llm::{
     Blueprint, Engine, Model, Sampler, SamplingOptions, Settings, Special, TextStream, Tokenizer, generate,
 };
@@ -18,11 +18,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tokenizer = Tokenizer::from_metadata(model.file().metadata())?;
 
     // Everything is planned before anything is loaded.
-    let pool = Pool::for_machine()?;
+    let pool = ThreadPool::for_machine()?;
     let threads = pool.threads();
     let machine = Machine::new(vec![CpuDevice::new(pool) as _])?;
     let settings = Settings { context: Some(2048), threads, ..Settings::default() };
-    let blueprint = Blueprint::draw(&model, &machine, &settings)?;
+    let blueprint = Blueprint::plan(&model, &machine, &settings)?;
     println!("{:?}", blueprint.forecast()?);
 
     let mut engine = Engine::load(blueprint, &mut |_, _| ())?;

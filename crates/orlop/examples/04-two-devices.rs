@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use orlop::alloc::Externals;
 use orlop::backend::RunOptions;
-use orlop::cpu::{CpuDevice, Isa, Pool};
+use orlop::cpu::{CpuDevice, Isa, ThreadPool};
 use orlop::graph::{DType, GraphBuilder};
-use orlop::sched::{Machine, Session, SessionOptions, Wishes, place_by_rules};
+use orlop::sched::{Constraints, Machine, Session, SessionOptions, place_by_rules};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut b = GraphBuilder::new();
@@ -17,16 +17,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     b.output(squared);
     let graph = Arc::new(b.build()?);
 
-    let fast = CpuDevice::new(Pool::new(2)?);
-    let plain = CpuDevice::with_isa("plain", Pool::new(1)?, Isa::Scalar);
+    let fast = CpuDevice::new(ThreadPool::new(2)?);
+    let plain = CpuDevice::with_isa("plain", ThreadPool::new(1)?, Isa::Scalar);
     let machine = Machine::new(vec![fast as _, plain as _])?;
-    let mut wishes = Wishes::default();
-    wishes.assigned.insert(squared, machine.find("plain")?);
-    let placement = place_by_rules(&graph, &machine, &wishes)?;
+    let mut constraints = Constraints::default();
+    constraints.assigned.insert(squared, machine.find("plain")?);
+    let placement = place_by_rules(&graph, &machine, &constraints)?;
     println!("{}", placement.table(&graph, &machine));
 
     let mut session = Session::new(machine.clone(), SessionOptions::default())?;
-    let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement)?;
+    let plan = session.prepare_placed(&graph, &Externals::new(), &constraints, placement)?;
     for device in machine.indices() {
         println!("{}: {} bytes", machine.name(device), session.memory_plan(plan, device)?.total());
     }

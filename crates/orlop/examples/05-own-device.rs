@@ -6,12 +6,12 @@ use std::sync::Arc;
 use orlop::alloc::Externals;
 use orlop::backend::{
     Bindings, BufferType, Claims, Device, DeviceClass, DeviceError, DeviceFacts, HostBufferType, Link,
-    LowerOptions, NodeQuery, Program, Queue, Reason, Role, RunOptions, Segment, Slot, Steps, Support, Touch,
-    Value, touched,
+    LowerOptions, NodeQuery, Program, Queue, Reason, Role, RunOptions, Segment, Slot, StepValue, Steps,
+    Support, Touch, touched,
 };
-use orlop::cpu::{CpuDevice, Pool};
+use orlop::cpu::{CpuDevice, ThreadPool};
 use orlop::graph::{AccessKind, DType, GraphBuilder, Op, Unary};
-use orlop::sched::{Machine, Session, SessionOptions, Wishes, place_by_rules};
+use orlop::sched::{Constraints, Machine, Session, SessionOptions, place_by_rules};
 
 /// Squares and negates floats, and leaves the rest to others.
 #[derive(Debug)]
@@ -91,8 +91,8 @@ impl Device for Abacus {
         for id in steps.steps.iter().flat_map(|step| &step.nodes) {
             let node = bindings.graph.node(*id);
             let kernel = kernel(&node.op).ok_or_else(|| foreign("a step"))?;
-            let from = bindings.slot(Value::Tensor(node.inputs[0]))?.clone();
-            let to = bindings.slot(Value::Tensor(node.output))?.clone();
+            let from = bindings.slot(StepValue::Tensor(node.inputs[0]))?.clone();
+            let to = bindings.slot(StepValue::Tensor(node.output))?.clone();
             moves.push(Move { kernel, from, to, bytes: bindings.graph.tensor(node.output).desc.bytes() });
         }
         Ok(Arc::new(Moves { moves, touches: touched(steps, bindings)? }))
@@ -175,14 +175,14 @@ pub(crate) fn run() -> Result<(f32, String), Box<dyn std::error::Error>> {
     b.output(sum);
     let graph = Arc::new(b.build()?);
 
-    let machine = Machine::new([Abacus::new() as _, CpuDevice::new(Pool::new(1)?) as _])?;
-    let mut wishes = Wishes::default();
-    wishes.assigned.insert(squared, machine.find("abacus")?);
-    let placement = place_by_rules(&graph, &machine, &wishes)?;
+    let machine = Machine::new([Abacus::new() as _, CpuDevice::new(ThreadPool::new(1)?) as _])?;
+    let mut constraints = Constraints::default();
+    constraints.assigned.insert(squared, machine.find("abacus")?);
+    let placement = place_by_rules(&graph, &machine, &constraints)?;
     let table = placement.table(&graph, &machine).to_string();
 
     let mut session = Session::new(machine, SessionOptions::default())?;
-    let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement)?;
+    let plan = session.prepare_placed(&graph, &Externals::new(), &constraints, placement)?;
     session.set(plan, x, &[1f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat())?;
     session.run(plan, &RunOptions::default())?;
     let mut bytes = [0; 4];

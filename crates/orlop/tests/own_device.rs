@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use orlop::backend::Device;
-use orlop_testkit::conformance::{Options, report};
+use orlop_testkit::conformance::{ConformanceOptions, report};
 use orlop_testkit::guard::Guarded;
 
 #[allow(dead_code)] // its `main`
@@ -22,7 +22,7 @@ fn the_device_of_the_example_works_beside_the_cpu() {
 #[test]
 fn what_the_device_of_the_example_accepts_it_computes() {
     let guarded = Guarded::new(example::Abacus::new() as Arc<dyn Device>);
-    let report = report(&(Arc::clone(&guarded) as _), &Options::default());
+    let report = report(&(Arc::clone(&guarded) as _), &ConformanceOptions::default());
     assert!(report.failures.is_empty(), "{:#?}", report.failures);
     assert!(report.passed() > 0, "{}", report.markdown());
     assert_eq!(guarded.trespasses(), []);

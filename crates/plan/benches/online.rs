@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use orlop_plan::{Buffer, ChunkRule, FreeList, Options, Problem, Strategy, bound, solve, verify};
+use orlop_plan::{BufferSpec, ChunkRule, FreeList, Problem, SolveOptions, Strategy, bound, solve, verify};
 
 /// `count` buffers, two starting at each step and each alive for up to `span` steps.
 fn synthetic(count: u64, span: u64) -> Problem {
@@ -15,7 +15,7 @@ fn synthetic(count: u64, span: u64) -> Problem {
     };
     let buffers = (0..count).map(|i| {
         let size = 1 << (5 + random(12));
-        Buffer::new(size + random(size), 32, i / 2..i / 2 + 1 + random(span))
+        BufferSpec::new(size + random(size), 32, i / 2..i / 2 + 1 + random(span))
     });
     Problem { buffers: buffers.collect(), ..Problem::default() }
 }
@@ -63,7 +63,8 @@ fn main() {
             _ => &[Strategy::Online, Strategy::Size, Strategy::Skyline],
         };
         for &strategy in strategies {
-            let (solving, plan) = timed(|| solve(&problem, &Options::with(strategy)).expect("no limits"));
+            let (solving, plan) =
+                timed(|| solve(&problem, &SolveOptions::with(strategy)).expect("no limits"));
             let (checking, verdict) = timed(|| verify(&problem, &plan));
             verdict.expect("a legal plan");
             let gap = 100.0 * plan.gap() as f64 / bound(&problem) as f64;

@@ -79,7 +79,7 @@ fn fixed_height(problem: &Problem) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Place};
+    use crate::{BufferSpec, ChunkOffset};
 
     #[test]
     fn nothing_needs_nothing() {
@@ -88,28 +88,28 @@ mod tests {
 
     #[test]
     fn lifetimes_that_touch_do_not_add_up() {
-        let buffers = vec![Buffer::new(10, 1, 0..5), Buffer::new(20, 1, 5..9)];
+        let buffers = vec![BufferSpec::new(10, 1, 0..5), BufferSpec::new(20, 1, 5..9)];
         assert_eq!(bound(&Problem { buffers, ..Problem::default() }), 20);
     }
 
     #[test]
     fn the_densest_step_is_the_first_of_equals() {
         let live = [0..9, 3..4, 6..7];
-        let buffers = live.map(|live| Buffer::new(10, 1, live)).to_vec();
+        let buffers = live.map(|live| BufferSpec::new(10, 1, live)).to_vec();
         let found = densest(&Problem { buffers, ..Problem::default() });
         assert_eq!(found, Densest { step: 3, bytes: 20 });
     }
 
     #[test]
     fn fixed_places_raise_the_bound_per_chunk() {
-        let fixed = |chunk, offset| Buffer::new(10, 1, 0..1).fixed_at(Place { chunk, offset });
+        let fixed = |chunk, offset| BufferSpec::new(10, 1, 0..1).fixed_at(ChunkOffset { chunk, offset });
         let buffers = vec![fixed(0, 90), fixed(0, 20), fixed(2, 30)];
         assert_eq!(bound(&Problem { buffers, max_chunk: Some(100), ..Problem::default() }), 140);
     }
 
     #[test]
     fn sums_beyond_64_bits_saturate() {
-        let buffers = vec![Buffer::new(u64::MAX, 1, 0..2), Buffer::new(u64::MAX, 1, 1..3)];
+        let buffers = vec![BufferSpec::new(u64::MAX, 1, 0..2), BufferSpec::new(u64::MAX, 1, 1..3)];
         assert_eq!(bound(&Problem { buffers, ..Problem::default() }), u64::MAX);
     }
 }

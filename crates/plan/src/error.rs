@@ -1,6 +1,6 @@
 //! Why no plan came back.
 
-use crate::{BufferId, Place, Plan, Strategy};
+use crate::{BufferId, ChunkOffset, Plan, Strategy};
 
 /// Why a problem is refused, or has no plan within its limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +46,7 @@ pub enum PlanError {
         /// The buffer in question.
         buffer: BufferId,
         /// Its fixed place.
-        place: Place,
+        place: ChunkOffset,
         /// Its alignment.
         align: u64,
     },
@@ -56,7 +56,7 @@ pub enum PlanError {
         /// The buffer in question.
         buffer: BufferId,
         /// Its fixed place.
-        place: Place,
+        place: ChunkOffset,
         /// How many chunks fixed places of this problem may name.
         chunks: usize,
     },
@@ -66,7 +66,7 @@ pub enum PlanError {
         /// The buffer in question.
         buffer: BufferId,
         /// Its fixed place.
-        place: Place,
+        place: ChunkOffset,
         /// Its size, rounded up to its alignment.
         footprint: u64,
         /// The highest end allowed there.

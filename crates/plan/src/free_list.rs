@@ -9,7 +9,7 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use crate::Place;
+use crate::ChunkOffset;
 use crate::round::round_up;
 use chunk::{Change, Chunk};
 pub use error::FreeListError;
@@ -20,7 +20,7 @@ use rule::{Shelf, TailKey};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeBlock {
     /// Where the block starts.
-    pub place: Place,
+    pub place: ChunkOffset,
     /// Its length in bytes.
     pub size: u64,
     /// Whether it is the open end of its chunk, above everything in use.
@@ -111,7 +111,7 @@ impl FreeList {
     ///
     /// # Errors
     /// [`FreeListError::OutOfSpace`] when no block is large enough and no chunk can be opened.
-    pub fn allocate(&mut self, size: u64) -> Result<Place, FreeListError> {
+    pub fn allocate(&mut self, size: u64) -> Result<ChunkOffset, FreeListError> {
         let Some(footprint) = round_up(size, self.align) else {
             return Err(FreeListError::OutOfSpace { needed: u64::MAX, largest: self.largest_free() });
         };
@@ -122,7 +122,7 @@ impl FreeList {
     ///
     /// # Errors
     /// [`FreeListError::NotAllocated`] if no such range is held. Releasing no bytes does nothing.
-    pub fn release(&mut self, place: Place, size: u64) -> Result<(), FreeListError> {
+    pub fn release(&mut self, place: ChunkOffset, size: u64) -> Result<(), FreeListError> {
         self.shrink(place, size, 0)
     }
 
@@ -132,7 +132,7 @@ impl FreeList {
     /// # Errors
     /// [`FreeListError::Grows`] when `new` is above `old`, [`FreeListError::NotAllocated`] if no range of
     /// `old` bytes is held at `place`.
-    pub fn shrink(&mut self, place: Place, old: u64, new: u64) -> Result<(), FreeListError> {
+    pub fn shrink(&mut self, place: ChunkOffset, old: u64, new: u64) -> Result<(), FreeListError> {
         if new > old {
             return Err(FreeListError::Grows { place, old, new });
         }
@@ -177,7 +177,7 @@ impl FreeList {
     /// What is free in the open chunks, by ascending place. Empty tails are left out.
     pub fn free_blocks(&self) -> impl Iterator<Item = FreeBlock> {
         (0u32..).zip(&self.chunks).flat_map(|(chunk, state)| {
-            let at = move |offset, size, tail| FreeBlock { place: Place { chunk, offset }, size, tail };
+            let at = move |offset, size, tail| FreeBlock { place: ChunkOffset { chunk, offset }, size, tail };
             let tail = (state.tail_room() > 0).then(|| at(state.tail, state.tail_room(), true));
             state.holes().map(move |(start, len)| at(start, len, false)).chain(tail)
         })
@@ -191,7 +191,7 @@ impl FreeList {
     }
 
     /// Takes `footprint` bytes at a multiple of `align`, which may differ from the list's own.
-    pub(crate) fn take(&mut self, footprint: u64, align: u64) -> Result<Place, FreeListError> {
+    pub(crate) fn take(&mut self, footprint: u64, align: u64) -> Result<ChunkOffset, FreeListError> {
         if let Some(place) = self.find(footprint, align) {
             if footprint > 0 {
                 self.mark_used(place, footprint);
@@ -199,7 +199,7 @@ impl FreeList {
             return Ok(place);
         }
         if footprint == 0 {
-            return Ok(Place::default());
+            return Ok(ChunkOffset::default());
         }
         let place = self
             .open_chunk(footprint)
@@ -209,7 +209,7 @@ impl FreeList {
     }
 
     /// Uses exactly these bytes, if they are free in an open chunk.
-    pub(crate) fn claim(&mut self, place: Place, footprint: u64) -> bool {
+    pub(crate) fn claim(&mut self, place: ChunkOffset, footprint: u64) -> bool {
         let free = self.chunks.get(place.chunk as usize).is_some_and(|c| c.is_free(place.offset, footprint));
         if free && footprint > 0 {
             self.mark_used(place, footprint);
@@ -218,7 +218,12 @@ impl FreeList {
     }
 
     /// Frees the upper end of a used range; `keep` bytes of `footprint` stay.
-    pub(crate) fn give(&mut self, place: Place, footprint: u64, keep: u64) -> Result<(), FreeListError> {
+    pub(crate) fn give(
+        &mut self,
+        place: ChunkOffset,
+        footprint: u64,
+        keep: u64,
+    ) -> Result<(), FreeListError> {
         if footprint == 0 {
             return Ok(());
         }
@@ -233,15 +238,15 @@ impl FreeList {
     }
 
     /// Opens a chunk that holds at least `footprint` bytes; `None` if there can be no further one.
-    pub(crate) fn open_chunk(&mut self, footprint: u64) -> Option<Place> {
+    pub(crate) fn open_chunk(&mut self, footprint: u64) -> Option<ChunkOffset> {
         let Region::Chunked(max_chunk) = self.region else { return None };
         let capacity = self.rule.chunk_capacity(self.chunks.len(), footprint.max(max_chunk))?;
         let chunk = u32::try_from(self.chunks.len()).ok()?;
         self.push_chunk(capacity);
-        Some(Place { chunk, offset: 0 })
+        Some(ChunkOffset { chunk, offset: 0 })
     }
 
-    fn held_at(&self, place: Place) -> Option<u64> {
+    fn held_at(&self, place: ChunkOffset) -> Option<u64> {
         self.chunks.get(place.chunk as usize)?.used_at(place.offset)
     }
 
@@ -255,7 +260,7 @@ impl FreeList {
         }
     }
 
-    fn mark_used(&mut self, place: Place, footprint: u64) {
+    fn mark_used(&mut self, place: ChunkOffset, footprint: u64) {
         self.change(place.chunk, |chunk| chunk.take(place.offset, footprint));
     }
 
@@ -272,7 +277,7 @@ impl FreeList {
         self.tails.remove(&TailKey::of(number, chunk));
         let Change { closed, opened } = change(chunk);
         self.tails.insert(TailKey::of(number, chunk));
-        let key = |(offset, size)| (size, Reverse(Place { chunk: number, offset }));
+        let key = |(offset, size)| (size, Reverse(ChunkOffset { chunk: number, offset }));
         for hole in closed.into_iter().flatten() {
             shelf.remove(&key(hole));
         }

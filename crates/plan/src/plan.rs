@@ -1,6 +1,6 @@
 //! Where everything goes, and how good that is.
 
-use crate::{BufferId, Place, Strategy};
+use crate::{BufferId, ChunkOffset, Strategy};
 
 /// A place for every buffer of a [`Problem`](crate::Problem). Equal problems and options give equal
 /// plans.
@@ -8,7 +8,7 @@ use crate::{BufferId, Place, Strategy};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Plan {
     /// Per buffer, where it starts.
-    pub places: Vec<Place>,
+    pub places: Vec<ChunkOffset>,
     /// Per chunk, its height: the highest end of a buffer in it.
     pub chunks: Vec<u64>,
     /// The chunks above the problem's limit, ascending. Each holds a single buffer of its own height.
@@ -21,13 +21,13 @@ pub struct Plan {
     pub optimal: bool,
     /// What found this plan. For a portfolio, its member that won.
     pub strategy: Strategy,
-    /// Work spent in all, in the units of [`Options::effort`](crate::Options::effort).
+    /// Work spent in all, in the units of [`SolveOptions::effort`](crate::SolveOptions::effort).
     pub work: u64,
 }
 
 impl Plan {
     /// Where a buffer is; `None` for an id of a larger problem.
-    pub fn place(&self, id: BufferId) -> Option<Place> {
+    pub fn place(&self, id: BufferId) -> Option<ChunkOffset> {
         self.places.get(id.index()).copied()
     }
 

@@ -38,14 +38,14 @@ impl fmt::Debug for BufferId {
 /// An address in an arena of one or several chunks. Prints as `chunk:offset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Place {
+pub struct ChunkOffset {
     /// Which chunk, counted from 0.
     pub chunk: u32,
     /// Bytes from the chunk's start.
     pub offset: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ChunkOffset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.chunk, self.offset)
     }
@@ -57,7 +57,7 @@ impl fmt::Display for Place {
 /// bound, chunk heights and the checker count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Buffer {
+pub struct BufferSpec {
     /// Bytes. Zero is legal: such a buffer conflicts with nothing and is placed at `0:0`.
     pub size: u64,
     /// A power of two that the buffer's offset is a multiple of.
@@ -65,17 +65,17 @@ pub struct Buffer {
     /// Steps at which the bytes are in use, half-open. Never empty.
     pub live: Range<u64>,
     /// Where the buffer must be, if that is not the planner's choice.
-    pub fixed: Option<Place>,
+    pub fixed: Option<ChunkOffset>,
 }
 
-impl Buffer {
+impl BufferSpec {
     /// A buffer that the planner is free to place.
     pub fn new(size: u64, align: u64, live: Range<u64>) -> Self {
         Self { size, align, live, fixed: None }
     }
 
     /// The same buffer, held at `place`.
-    pub fn fixed_at(self, place: Place) -> Self {
+    pub fn fixed_at(self, place: ChunkOffset) -> Self {
         Self { fixed: Some(place), ..self }
     }
 
@@ -96,7 +96,7 @@ impl Buffer {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Problem {
     /// What to place; a [`BufferId`] is a position in here.
-    pub buffers: Vec<Buffer>,
+    pub buffers: Vec<BufferSpec>,
     /// Bytes that the heights of all chunks together may reach. `None`: as low as the planner can.
     pub capacity: Option<u64>,
     /// The highest chunk that an arena may be made of. `None`: one chunk of any height.
@@ -114,7 +114,7 @@ impl Problem {
     /// [`PlanError::BadAlign`], [`PlanError::EmptyLifetime`], [`PlanError::SizesOverflow`] when the
     /// footprint alone exceeds `u64`, and [`PlanError::TooManyBuffers`] past the last 32-bit id. The
     /// problem is unchanged then.
-    pub fn push(&mut self, buffer: Buffer) -> Result<BufferId, PlanError> {
+    pub fn push(&mut self, buffer: BufferSpec) -> Result<BufferId, PlanError> {
         let id = BufferId::at(self.buffers.len()).ok_or(PlanError::TooManyBuffers)?;
         check_alone(id, &buffer)?;
         self.buffers.push(buffer);
@@ -127,7 +127,7 @@ impl Problem {
     }
 
     /// The buffers with their ids, in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (BufferId, &Buffer)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (BufferId, &BufferSpec)> {
         self.buffers.iter().enumerate().map(|(index, buffer)| (BufferId(index as u32), buffer))
     }
 
@@ -159,9 +159,9 @@ impl Problem {
     fn check_fixed(
         &self,
         id: BufferId,
-        buffer: &Buffer,
+        buffer: &BufferSpec,
         footprint: u64,
-        place: Place,
+        place: ChunkOffset,
     ) -> Result<(), PlanError> {
         if !place.offset.is_multiple_of(buffer.align) {
             return Err(PlanError::FixedMisaligned { buffer: id, place, align: buffer.align });
@@ -184,7 +184,7 @@ impl Problem {
 }
 
 /// The footprint of a buffer that is sound by itself.
-fn check_alone(id: BufferId, buffer: &Buffer) -> Result<u64, PlanError> {
+fn check_alone(id: BufferId, buffer: &BufferSpec) -> Result<u64, PlanError> {
     if !buffer.align.is_power_of_two() {
         return Err(PlanError::BadAlign { buffer: id, align: buffer.align });
     }
@@ -201,16 +201,17 @@ fn check_alone(id: BufferId, buffer: &Buffer) -> Result<u64, PlanError> {
 fn check_fixed_overlaps(problem: &Problem) -> Result<(), PlanError> {
     use std::collections::BTreeMap;
 
-    let mut fixed: Vec<(BufferId, &Buffer, Place, u64)> = problem
+    let mut fixed: Vec<(BufferId, &BufferSpec, ChunkOffset, u64)> = problem
         .iter()
         .filter(|(_, buffer)| buffer.size > 0)
         .filter_map(|(id, buffer)| Some((id, buffer, buffer.fixed?, buffer.footprint()?)))
         .collect();
     fixed.sort_by_key(|(id, buffer, ..)| (buffer.live.start, *id));
-    let mut ends: Vec<(u64, Place)> = fixed.iter().map(|(_, b, place, _)| (b.live.end, *place)).collect();
+    let mut ends: Vec<(u64, ChunkOffset)> =
+        fixed.iter().map(|(_, b, place, _)| (b.live.end, *place)).collect();
     ends.sort_unstable();
     let mut ends = ends.into_iter().peekable();
-    let mut alive: BTreeMap<Place, (u64, BufferId)> = BTreeMap::new();
+    let mut alive: BTreeMap<ChunkOffset, (u64, BufferId)> = BTreeMap::new();
     for (id, buffer, place, footprint) in fixed {
         while let Some((_, gone)) = ends.next_if(|(end, _)| *end <= buffer.live.start) {
             alive.remove(&gone);
@@ -235,12 +236,12 @@ fn check_fixed_overlaps(problem: &Problem) -> Result<(), PlanError> {
 mod tests {
     use super::*;
 
-    fn problem(buffers: Vec<Buffer>) -> Problem {
+    fn problem(buffers: Vec<BufferSpec>) -> Problem {
         Problem { buffers, ..Problem::default() }
     }
 
-    fn at(chunk: u32, offset: u64) -> Place {
-        Place { chunk, offset }
+    fn at(chunk: u32, offset: u64) -> ChunkOffset {
+        ChunkOffset { chunk, offset }
     }
 
     fn id(index: usize) -> BufferId {
@@ -256,10 +257,10 @@ mod tests {
     fn alignments_are_powers_of_two() {
         for align in [0, 3, 48] {
             let mut p = Problem::default();
-            let err = p.push(Buffer::new(8, align, 0..1)).unwrap_err();
+            let err = p.push(BufferSpec::new(8, align, 0..1)).unwrap_err();
             assert_eq!(err, PlanError::BadAlign { buffer: id(0), align });
             assert!(p.buffers.is_empty());
-            assert_eq!(problem(vec![Buffer::new(8, align, 0..1)]).validate(), Err(err));
+            assert_eq!(problem(vec![BufferSpec::new(8, align, 0..1)]).validate(), Err(err));
         }
     }
 
@@ -267,30 +268,30 @@ mod tests {
     #[allow(clippy::reversed_empty_ranges)]
     fn lifetimes_hold_at_least_one_step() {
         for live in [4..4, 5..4] {
-            let err = problem(vec![Buffer::new(8, 1, live.clone())]).validate().unwrap_err();
+            let err = problem(vec![BufferSpec::new(8, 1, live.clone())]).validate().unwrap_err();
             assert_eq!(err, PlanError::EmptyLifetime { buffer: id(0), start: live.start, end: 4 });
         }
     }
 
     #[test]
     fn sizes_near_the_end_of_64_bits_are_refused() {
-        let alone = problem(vec![Buffer::new(u64::MAX, 2, 0..1)]);
+        let alone = problem(vec![BufferSpec::new(u64::MAX, 2, 0..1)]);
         assert_eq!(alone.validate(), Err(PlanError::SizesOverflow { buffer: id(0) }));
-        let together = problem(vec![Buffer::new(u64::MAX, 1, 0..1), Buffer::new(1, 1, 5..6)]);
+        let together = problem(vec![BufferSpec::new(u64::MAX, 1, 0..1), BufferSpec::new(1, 1, 5..6)]);
         assert_eq!(together.validate(), Err(PlanError::SizesOverflow { buffer: id(1) }));
-        assert_eq!(problem(vec![Buffer::new(u64::MAX, 1, 0..1)]).validate(), Ok(()));
+        assert_eq!(problem(vec![BufferSpec::new(u64::MAX, 1, 0..1)]).validate(), Ok(()));
     }
 
     #[test]
     fn a_buffer_above_the_capacity_is_named() {
-        let p = Problem { capacity: Some(99), ..problem(vec![Buffer::new(65, 64, 0..1)]) };
+        let p = Problem { capacity: Some(99), ..problem(vec![BufferSpec::new(65, 64, 0..1)]) };
         let err = PlanError::LargerThanCapacity { buffer: id(0), footprint: 128, capacity: 99 };
         assert_eq!(p.validate(), Err(err));
     }
 
     #[test]
     fn fixed_places_are_aligned_and_inside() {
-        let fixed = |place| problem(vec![Buffer::new(64, 64, 0..1).fixed_at(place)]);
+        let fixed = |place| problem(vec![BufferSpec::new(64, 64, 0..1).fixed_at(place)]);
         let buffer = id(0);
         assert_eq!(
             fixed(at(0, 32)).validate(),
@@ -315,7 +316,7 @@ mod tests {
     fn an_oversize_buffer_may_be_fixed_only_at_the_foot_of_a_chunk() {
         let fixed = |offset| Problem {
             max_chunk: Some(100),
-            ..problem(vec![Buffer::new(200, 1, 0..1).fixed_at(at(2, offset))])
+            ..problem(vec![BufferSpec::new(200, 1, 0..1).fixed_at(at(2, offset))])
         };
         assert_eq!(fixed(0).validate(), Ok(()));
         assert!(matches!(fixed(1).validate(), Err(PlanError::FixedBeyond { limit: 200, .. })));
@@ -323,18 +324,18 @@ mod tests {
 
     #[test]
     fn fixed_places_that_collide_are_named_in_order_of_time() {
-        let early = Buffer::new(64, 1, 0..5).fixed_at(at(0, 0));
-        let late = Buffer::new(64, 1, 4..9).fixed_at(at(0, 63));
+        let early = BufferSpec::new(64, 1, 0..5).fixed_at(at(0, 0));
+        let late = BufferSpec::new(64, 1, 4..9).fixed_at(at(0, 63));
         let err = problem(vec![late.clone(), early.clone()]).validate().unwrap_err();
         assert_eq!(err, PlanError::FixedOverlap { first: id(1), second: id(0) });
-        let later = Buffer { live: 5..9, ..late };
+        let later = BufferSpec { live: 5..9, ..late };
         assert_eq!(problem(vec![later, early]).validate(), Ok(()));
     }
 
     #[test]
     fn empty_buffers_may_share_a_fixed_place() {
-        let empty = Buffer::new(0, 8, 0..5).fixed_at(at(0, 8));
-        let full = Buffer::new(8, 8, 0..5).fixed_at(at(0, 8));
+        let empty = BufferSpec::new(0, 8, 0..5).fixed_at(at(0, 8));
+        let full = BufferSpec::new(8, 8, 0..5).fixed_at(at(0, 8));
         assert_eq!(problem(vec![empty.clone(), full, empty]).validate(), Ok(()));
     }
 }

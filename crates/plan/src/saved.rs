@@ -65,12 +65,12 @@ impl SavedPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Options, solve};
+    use crate::{BufferSpec, SolveOptions, solve};
 
     #[test]
     fn a_plan_that_was_tampered_with_is_refused() {
-        let problem = Problem { buffers: vec![Buffer::new(8, 1, 0..2); 2], ..Problem::default() };
-        let mut saved = SavedPlan::new(&problem, solve(&problem, &Options::default()).unwrap());
+        let problem = Problem { buffers: vec![BufferSpec::new(8, 1, 0..2); 2], ..Problem::default() };
+        let mut saved = SavedPlan::new(&problem, solve(&problem, &SolveOptions::default()).unwrap());
         assert!(saved.clone().open(&problem).is_ok());
         saved.plan.places[1] = saved.plan.places[0];
         assert!(matches!(saved.open(&problem), Err(SavedPlanError::Damaged(_))));

@@ -90,12 +90,14 @@ impl Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Place};
+    use crate::{BufferSpec, ChunkOffset};
 
     #[test]
     fn whatever_matters_to_a_plan_is_signed() {
-        let base =
-            Problem { buffers: vec![Buffer::new(8, 4, 0..2), Buffer::new(4, 4, 1..3)], ..Problem::default() };
+        let base = Problem {
+            buffers: vec![BufferSpec::new(8, 4, 0..2), BufferSpec::new(4, 4, 1..3)],
+            ..Problem::default()
+        };
         let changed = |change: &dyn Fn(&mut Problem)| {
             let mut problem = base.clone();
             change(&mut problem);
@@ -106,7 +108,7 @@ mod tests {
             &|p| p.buffers[0].align = 8,
             &|p| p.buffers[0].live = 1..2,
             &|p| p.buffers[0].live = 0..3,
-            &|p| p.buffers[1].fixed = Some(Place::default()),
+            &|p| p.buffers[1].fixed = Some(ChunkOffset::default()),
             &|p| p.max_chunk = Some(0),
             &|p| p.buffers.swap(0, 1),
             &|p| p.buffers.truncate(1),

@@ -14,7 +14,9 @@ mod skyline;
 mod valley;
 
 use crate::bound::densest;
-use crate::{Buffer, BufferId, ChunkRule, Options, Place, Plan, PlanError, Problem, Strategy, bound};
+use crate::{
+    BufferId, BufferSpec, ChunkOffset, ChunkRule, Plan, PlanError, Problem, SolveOptions, Strategy, bound,
+};
 use budget::Budget;
 use greedy::{Aim, Layout, greedy};
 use instance::Instance;
@@ -47,7 +49,7 @@ const REPLAY_WORK: u64 = 64;
 /// [`PlanError::NoPlan`] when a search has shown that nothing fits it; [`PlanError::OverCapacity`] when no plan was
 /// found within it; [`PlanError::AddressesOverflow`] when alignments spread the buffers beyond 64 bits;
 /// [`PlanError::ChunkLimit`] under [`Strategy::Ggml`].
-pub fn solve(problem: &Problem, options: &Options) -> Result<Plan, PlanError> {
+pub fn solve(problem: &Problem, options: &SolveOptions) -> Result<Plan, PlanError> {
     solve_until(problem, options, &|| false)
 }
 
@@ -67,7 +69,11 @@ pub fn solve(problem: &Problem, options: &Options) -> Result<Plan, PlanError> {
 ///
 /// # Errors
 /// As [`solve`].
-pub fn solve_until(problem: &Problem, options: &Options, stop: &dyn Fn() -> bool) -> Result<Plan, PlanError> {
+pub fn solve_until(
+    problem: &Problem,
+    options: &SolveOptions,
+    stop: &dyn Fn() -> bool,
+) -> Result<Plan, PlanError> {
     problem.validate()?;
     let bound = bound(problem);
     if let Some(capacity) = problem.capacity
@@ -96,7 +102,7 @@ pub fn solve_until(problem: &Problem, options: &Options, stop: &dyn Fn() -> bool
 /// A few buffers that are too much for a capacity below the bound: alive at one step, or fixed.
 fn too_much_at_once(problem: &Problem, capacity: u64) -> Vec<BufferId> {
     let densest = densest(problem);
-    let bytes = |buffer: &Buffer| buffer.footprint().unwrap_or(u64::MAX);
+    let bytes = |buffer: &BufferSpec| buffer.footprint().unwrap_or(u64::MAX);
     let few = if densest.bytes > capacity {
         let alive =
             (0u32..).zip(&problem.buffers).filter(|(_, b)| b.size > 0 && b.live.contains(&densest.step));
@@ -234,7 +240,7 @@ impl<'a> Search<'a> {
 
     /// The same for a layout of items, which stand for `buffers`.
     fn offer_items(&mut self, buffers: &[u32], layout: Layout, strategy: Strategy) {
-        let mut places: Vec<Place> =
+        let mut places: Vec<ChunkOffset> =
             self.problem.buffers.iter().map(|buffer| buffer.fixed.unwrap_or_default()).collect();
         for (buffer, place) in buffers.iter().zip(layout.places) {
             places[*buffer as usize] = place;

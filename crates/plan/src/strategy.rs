@@ -109,18 +109,18 @@ impl FromStr for Strategy {
 /// What to look for a plan with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Options {
+pub struct SolveOptions {
     /// Default: [`Strategy::Best`].
     pub strategy: Strategy,
     /// Work allowed per buffer, in units of about one look at another buffer. Default:
-    /// [`Options::DEFAULT_EFFORT`].
+    /// [`SolveOptions::DEFAULT_EFFORT`].
     ///
     /// The online strategies always run. The others run while the work lasts, so a problem too large for
     /// them is still planned. A problem of few buffers is given the work of a thousand.
     pub effort: u64,
 }
 
-impl Options {
+impl SolveOptions {
     /// Work allowed per buffer unless told otherwise: a few microseconds.
     pub const DEFAULT_EFFORT: u64 = 1024;
 
@@ -131,7 +131,7 @@ impl Options {
     }
 }
 
-impl Default for Options {
+impl Default for SolveOptions {
     fn default() -> Self {
         Self { strategy: Strategy::Best, effort: Self::DEFAULT_EFFORT }
     }

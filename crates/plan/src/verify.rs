@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{BufferId, Place, Plan, Problem};
+use crate::{BufferId, ChunkOffset, Plan, Problem};
 
 /// What is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum Violation {
         /// The buffer in question.
         buffer: BufferId,
         /// Where it is.
-        place: Place,
+        place: ChunkOffset,
         /// Its alignment.
         align: u64,
     },
@@ -39,9 +39,9 @@ pub enum Violation {
         /// The buffer in question.
         buffer: BufferId,
         /// Where it is.
-        place: Place,
+        place: ChunkOffset,
         /// Where it should be.
-        fixed: Place,
+        fixed: ChunkOffset,
     },
     /// A place in a chunk that the plan does not have, or that the problem does not allow.
     #[error("{buffer} is at {place}, but there are {chunks} chunks")]
@@ -49,7 +49,7 @@ pub enum Violation {
         /// The buffer in question.
         buffer: BufferId,
         /// Where it is.
-        place: Place,
+        place: ChunkOffset,
         /// How many chunks there are.
         chunks: usize,
     },
@@ -59,7 +59,7 @@ pub enum Violation {
         /// The buffer in question.
         buffer: BufferId,
         /// Where it is.
-        place: Place,
+        place: ChunkOffset,
         /// Bytes it takes.
         footprint: u64,
         /// Reported height of the chunk.
@@ -74,13 +74,13 @@ pub enum Violation {
         /// The one that was there.
         first: BufferId,
         /// Its place.
-        first_place: Place,
+        first_place: ChunkOffset,
         /// Bytes it takes.
         first_bytes: u64,
         /// The one that comes at this step.
         second: BufferId,
         /// Its place.
-        second_place: Place,
+        second_place: ChunkOffset,
         /// Bytes it takes.
         second_bytes: u64,
         /// The first step at which both are alive.
@@ -233,7 +233,7 @@ fn sweep(problem: &Problem, plan: &Plan, footprints: &[u64]) -> Result<u64, Viol
         .flat_map(|(id, buffer)| [(buffer.live.start, true, id), (buffer.live.end, false, id)])
         .collect();
     events.sort_unstable();
-    let mut alive: BTreeMap<Place, BufferId> = BTreeMap::new();
+    let mut alive: BTreeMap<ChunkOffset, BufferId> = BTreeMap::new();
     let (mut now, mut most) = (0u64, 0u64);
     for (step, starts, id) in events {
         let (place, bytes) = (plan.places[id.index()], footprints[id.index()]);
@@ -272,17 +272,17 @@ fn sweep(problem: &Problem, plan: &Plan, footprints: &[u64]) -> Result<u64, Viol
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Strategy};
+    use crate::{BufferSpec, Strategy};
 
-    fn at(chunk: u32, offset: u64) -> Place {
-        Place { chunk, offset }
+    fn at(chunk: u32, offset: u64) -> ChunkOffset {
+        ChunkOffset { chunk, offset }
     }
 
     /// Two buffers side by side, a third on the bytes of the first when that is gone.
     fn sound() -> (Problem, Plan) {
         let mut problem = Problem { max_chunk: Some(300), ..Problem::default() };
         for live in [0..2, 1..4, 2..4] {
-            problem.push(Buffer::new(100, 64, live)).unwrap();
+            problem.push(BufferSpec::new(100, 64, live)).unwrap();
         }
         let plan = Plan {
             places: vec![at(0, 0), at(0, 128), at(0, 0)],
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn unsound_buffers_are_no_reason_to_panic() {
-        let changes: [fn(&mut Buffer); 3] = [|b| b.align = 0, |b| b.live = 3..3, |b| b.size = u64::MAX];
+        let changes: [fn(&mut BufferSpec); 3] = [|b| b.align = 0, |b| b.live = 3..3, |b| b.size = u64::MAX];
         for change in changes {
             let violation = broken(|problem, _| change(&mut problem.buffers[1]));
             assert_eq!(violation, Violation::Unsound { buffer: id(1) });
@@ -386,8 +386,8 @@ mod tests {
     #[test]
     fn a_chunk_may_be_as_high_as_one_buffer_in_it() {
         let mut problem = Problem { max_chunk: Some(100), ..Problem::default() };
-        problem.push(Buffer::new(200, 1, 0..1)).unwrap();
-        problem.push(Buffer::new(150, 1, 1..2)).unwrap();
+        problem.push(BufferSpec::new(200, 1, 0..1)).unwrap();
+        problem.push(BufferSpec::new(150, 1, 1..2)).unwrap();
         let places = vec![at(0, 0), at(0, 50)];
         let plan = Plan { places, chunks: vec![200], oversize: vec![0], peak: 200, bound: 200, ..sound().1 };
         assert_eq!(verify(&problem, &plan), Ok(()));

@@ -10,11 +10,11 @@ use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{BufferType, Device, Link, Role, RunOptions};
 use orlop_graph::{DType, Graph, GraphBuilder, Leaf, TensorId};
 use orlop_sched::{
-    CostOptions, Machine, Planned, Session, SessionOptions, Wishes, place_by_cost, place_by_rules, split,
-    wishes,
+    Constraints, CostOptions, Machine, Planned, Session, SessionOptions, constraints, place_by_cost,
+    place_by_rules, split,
 };
 use orlop_testkit::devices::TestDevice;
-use orlop_testkit::generate::{self, BlockSize, Experts};
+use orlop_testkit::generate::{self, BlockSize, ExpertShape};
 use orlop_testkit::{Feeds, ReferenceDevice};
 
 fn main() {
@@ -31,7 +31,7 @@ fn main() {
         }
     }
     println!("\n{:>8}  {:>24}  {:>10}  {:>10}  {:>14}", "model", "layers", "rules", "cost", "rules, depth 2");
-    let experts = Some(Experts { count: 4, used: 2 });
+    let experts = Some(ExpertShape { count: 4, used: 2 });
     for (model, experts) in [("dense", None), ("experts", experts)] {
         let size = BlockSize { experts, ..BlockSize::default() };
         let (graph, feeds) = generate::blocks(&size, LAYERS).expect("a model");
@@ -59,7 +59,7 @@ fn compare(model: &str, layers: &str, graph: &Arc<Graph>, feeds: &Feeds, at: imp
         Machine::new(devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>)).expect("two");
     let mut externals = Externals::new();
     let mut bytes = 0;
-    for (id, _) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+    for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
         let tensor = graph.tensor(id);
         let layer = tensor.name.split('.').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0);
         let memory = &devices[at(layer)].buffer_types(Role::Weight)[0];
@@ -70,15 +70,15 @@ fn compare(model: &str, layers: &str, graph: &Arc<Graph>, feeds: &Feeds, at: imp
         bytes += tensor.desc.bytes();
         externals.insert(id, set.tensors()[0].clone());
     }
-    let wishes = wishes(graph, &externals);
+    let constraints = constraints(graph, &externals);
     let resident = machine.indices().map(|device| (device, bytes / 4)).collect();
     let options = CostOptions { resident, ..CostOptions::default() };
-    let rules = place_by_rules(graph, &machine, &wishes).expect("everything runs somewhere");
-    let cost = place_by_cost(graph, &machine, &wishes, &options).expect("everything runs somewhere");
+    let rules = place_by_rules(graph, &machine, &constraints).expect("everything runs somewhere");
+    let cost = place_by_cost(graph, &machine, &constraints, &options).expect("everything runs somewhere");
     let run = |placement, depth: usize| {
         let options = SessionOptions { depth, ..SessionOptions::default() };
         let mut session = Session::new(machine.clone(), options).expect("queues");
-        let plan = session.prepare_placed(graph, &externals, &wishes, placement).expect("a plan");
+        let plan = session.prepare_placed(graph, &externals, &constraints, placement).expect("a plan");
         let mut flying = Vec::new();
         let mut once = |session: &mut Session, runs: usize| {
             for _ in 0..runs {
@@ -102,10 +102,10 @@ fn compare(model: &str, layers: &str, graph: &Arc<Graph>, feeds: &Feeds, at: imp
 }
 
 fn report(machine: &Machine, nodes: usize, layers: &str, every_second: bool) {
-    let (graph, wishes) = transformer(machine, nodes, every_second);
+    let (graph, constraints) = transformer(machine, nodes, every_second);
     let nodes = graph.nodes().len();
-    let placement = place_by_rules(&graph, machine, &wishes).expect("everything runs somewhere");
-    let schedule = split(&graph, machine, &wishes, &placement);
+    let placement = place_by_rules(&graph, machine, &constraints).expect("everything runs somewhere");
+    let schedule = split(&graph, machine, &constraints, &placement);
     let options = SessionOptions::default();
     let line = |what: &str, time: Duration| {
         let each = time.as_nanos() as f64 / nodes as f64;
@@ -115,9 +115,9 @@ fn report(machine: &Machine, nodes: usize, layers: &str, every_second: bool) {
             schedule.splits.len()
         );
     };
-    line("place by rules", time(|| place_by_rules(&graph, machine, &wishes)));
-    line("split", time(|| split(&graph, machine, &wishes, &placement)));
-    let plan = || Planned::new(&graph, machine, &wishes, placement.clone(), &options);
+    line("place by rules", time(|| place_by_rules(&graph, machine, &constraints)));
+    line("split", time(|| split(&graph, machine, &constraints, &placement)));
+    let plan = || Planned::new(&graph, machine, &constraints, placement.clone(), &options);
     line("split, lower and plan", time(plan));
 }
 
@@ -142,12 +142,12 @@ fn time_on_processor() -> Option<Duration> {
 }
 
 /// Layers of attention and feed-forward whose weights lie on two devices in turn, or half on each.
-fn transformer(machine: &Machine, nodes: usize, every_second: bool) -> (Graph, Wishes) {
+fn transformer(machine: &Machine, nodes: usize, every_second: bool) -> (Graph, Constraints) {
     const DIM: u64 = 64;
     const NODES_A_LAYER: usize = 16;
     let layers = nodes / NODES_A_LAYER;
     let mut b = GraphBuilder::new();
-    let mut wishes = Wishes::default();
+    let mut constraints = Constraints::default();
     let types: Vec<Arc<dyn BufferType>> =
         machine.devices().iter().map(|device| Arc::clone(&device.buffer_types(Role::Weight)[0])).collect();
     let mut x = b.input("x", DType::F32, &[DIM, 8]);
@@ -156,7 +156,7 @@ fn transformer(machine: &Machine, nodes: usize, every_second: bool) -> (Graph, W
         let mut weight = |b: &mut GraphBuilder, extents: &[u64]| -> TensorId {
             let desc = orlop_graph::TensorDesc::contiguous(DType::F32, extents);
             let id = b.leaf(Leaf::Weight, "w", desc);
-            wishes.pinned.insert(id, Arc::clone(&types[device]));
+            constraints.pinned.insert(id, Arc::clone(&types[device]));
             id
         };
         let (norm, square) = (weight(&mut b, &[DIM]), weight(&mut b, &[DIM, DIM]));
@@ -177,5 +177,5 @@ fn transformer(machine: &Machine, nodes: usize, every_second: bool) -> (Graph, W
         x = b.add(h, x);
     }
     b.output(x);
-    (b.build().expect("the graph is valid"), wishes)
+    (b.build().expect("the graph is valid"), constraints)
 }

@@ -1,7 +1,7 @@
 use orlop_graph::NodeId;
 
 use crate::memory::Domains;
-use crate::{DeviceIx, Machine, Planned};
+use crate::{DeviceId, Machine, Planned};
 
 /// A step of an arena's plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct ArenaStep {
     pub split: usize,
     /// Which of the split's lowered steps; `None` for a copy.
     pub step: Option<usize>,
-    /// The copy that it makes, by position in [`crate::Schedule::copies`].
+    /// The copy that it makes, by position in [`crate::Schedule::transfers`].
     pub copy: Option<usize>,
     /// The nodes that it computes.
     pub nodes: Vec<NodeId>,
@@ -20,13 +20,13 @@ pub struct ArenaStep {
 
 /// What a value of an arena's plan is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// A tensor of the graph.
     Tensor {
         /// By position.
         index: usize,
     },
-    /// A copy of something that lies elsewhere, by position in [`crate::Schedule::copies`].
+    /// A copy of something that lies elsewhere, by position in [`crate::Schedule::transfers`].
     Copy(usize),
     /// A step's own memory.
     Temporary {
@@ -46,7 +46,7 @@ impl Planned {
     ///
     /// # Panics
     /// If the device is another machine's and out of range here.
-    pub fn arena_steps(&self, machine: &Machine, device: DeviceIx) -> Vec<ArenaStep> {
+    pub fn arena_steps(&self, machine: &Machine, device: DeviceId) -> Vec<ArenaStep> {
         let domains = Domains::new(machine);
         let domain = domains.of(device);
         let mut found = Vec::new();
@@ -81,12 +81,12 @@ impl Planned {
     ///
     /// # Panics
     /// As [`Planned::arena_steps`].
-    pub fn origins(&self, machine: &Machine, device: DeviceIx) -> Vec<Option<Origin>> {
+    pub fn origins(&self, machine: &Machine, device: DeviceId) -> Vec<Option<ValueOrigin>> {
         self.memory.origins(Domains::new(machine).of(device), &self.steps)
     }
 
     /// Copies that a run makes.
     fn made_copies<'a>(&'a self, copies: &'a [usize]) -> impl Iterator<Item = usize> + 'a {
-        copies.iter().copied().filter(|copy| !self.schedule.copies[*copy].kept)
+        copies.iter().copied().filter(|copy| !self.schedule.transfers[*copy].kept)
     }
 }

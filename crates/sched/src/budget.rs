@@ -4,22 +4,22 @@ use orlop_alloc::ArenaId;
 use orlop_backend::Steps;
 use orlop_graph::TensorId;
 
-use crate::memory::{Domains, Memory};
+use crate::memory::{Domains, PlannedMemory};
 use crate::split::Streamed;
-use crate::{DeviceIx, Error, Machine, Schedule};
+use crate::{DeviceId, Error, Machine, Schedule};
 
 /// Most bytes that each device may use: for its arena, and for copies of weights that stay.
 pub(crate) struct Budgets<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) domains: &'a Domains,
-    pub(crate) budgets: &'a HashMap<DeviceIx, u64>,
+    pub(crate) budgets: &'a HashMap<DeviceId, u64>,
 }
 
 /// A schedule and what it needs.
 pub(crate) struct Attempt {
     pub(crate) schedule: Schedule,
     pub(crate) steps: Vec<Steps>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: PlannedMemory,
 }
 
 impl Budgets<'_> {
@@ -31,16 +31,16 @@ impl Budgets<'_> {
         anew: &HashSet<TensorId>,
     ) -> Result<Attempt, Error> {
         let mut all = attempt(&Streamed::default())?;
-        let brought = all.schedule.copies.iter().filter(|copy| copy.kept && anew.contains(&copy.root));
+        let brought = all.schedule.transfers.iter().filter(|copy| copy.kept && anew.contains(&copy.root));
         let brought: HashSet<_> = brought.map(|copy| (copy.root, copy.to)).collect();
         if !brought.is_empty() {
             all = attempt(&Streamed { weights: brought.clone(), early: true })?;
         }
         let Err(over) = self.check(&all.schedule, &all.memory) else { return Ok(all) };
-        let narrow = |device: &DeviceIx| self.over(&all.schedule, &all.memory, *device).is_some();
-        let narrow: Vec<DeviceIx> = self.machine.indices().filter(narrow).collect();
-        let mut weights: BTreeMap<(TensorId, DeviceIx), u64> = BTreeMap::new();
-        for copy in all.schedule.copies.iter().filter(|copy| copy.kept && narrow.contains(&copy.to)) {
+        let narrow = |device: &DeviceId| self.over(&all.schedule, &all.memory, *device).is_some();
+        let narrow: Vec<DeviceId> = self.machine.indices().filter(narrow).collect();
+        let mut weights: BTreeMap<(TensorId, DeviceId), u64> = BTreeMap::new();
+        for copy in all.schedule.transfers.iter().filter(|copy| copy.kept && narrow.contains(&copy.to)) {
             *weights.entry((copy.root, copy.to)).or_default() += self.aligned(copy.to, copy.room);
         }
         if weights.is_empty() && brought.is_empty() {
@@ -73,7 +73,7 @@ impl Budgets<'_> {
         }
     }
 
-    fn check(&self, schedule: &Schedule, memory: &Memory) -> Result<(), Error> {
+    fn check(&self, schedule: &Schedule, memory: &PlannedMemory) -> Result<(), Error> {
         let over =
             self.machine.indices().find_map(|device| Some((device, self.over(schedule, memory, device)?)));
         let Some((device, (needed, budget))) = over else { return Ok(()) };
@@ -92,27 +92,27 @@ impl Budgets<'_> {
     }
 
     /// What a device needs and may have, if it needs more.
-    fn over(&self, schedule: &Schedule, memory: &Memory, device: DeviceIx) -> Option<(u64, u64)> {
+    fn over(&self, schedule: &Schedule, memory: &PlannedMemory, device: DeviceId) -> Option<(u64, u64)> {
         let budget = *self.budgets.get(&device)?;
         let needed = self.needed(schedule, memory, device);
         (needed > budget).then_some((needed, budget))
     }
 
-    fn needed(&self, schedule: &Schedule, memory: &Memory, device: DeviceIx) -> u64 {
+    fn needed(&self, schedule: &Schedule, memory: &PlannedMemory, device: DeviceId) -> u64 {
         let arena = memory.plans[self.domains.of(device)].total();
-        let here = schedule.copies.iter().filter(|copy| copy.kept && copy.to == device);
+        let here = schedule.transfers.iter().filter(|copy| copy.kept && copy.to == device);
         here.fold(arena, |sum, copy| sum.saturating_add(self.aligned(device, copy.room)))
     }
 
     /// Bytes as they will be allocated: each copy begins at an aligned offset.
-    fn aligned(&self, device: DeviceIx, bytes: u64) -> u64 {
+    fn aligned(&self, device: DeviceId, bytes: u64) -> u64 {
         let alignment = self.machine.arena(device).alignment().max(1);
         bytes.div_ceil(alignment).saturating_mul(alignment)
     }
 }
 
 /// Bytes of weights that a schedule keeps on a device although they lie elsewhere.
-pub(crate) fn resident_bytes(schedule: &Schedule, device: DeviceIx) -> u64 {
-    let here = schedule.copies.iter().filter(|copy| copy.kept && copy.to == device);
+pub(crate) fn resident_bytes(schedule: &Schedule, device: DeviceId) -> u64 {
+    let here = schedule.transfers.iter().filter(|copy| copy.kept && copy.to == device);
     here.fold(0, |sum: u64, copy| sum.saturating_add(copy.room))
 }

@@ -70,14 +70,14 @@ fn largest(
     let begin = Instant::now();
     let mut best = None;
     for n in (6..=12).map(|power| 1u64 << power) {
-        let (graph, leafs) = graph(n).map_err(AllocError::Graph)?;
+        let (graph, leaves) = graph(n).map_err(AllocError::Graph)?;
         if !graph.node_ids().all(|node| {
             Machine::new([Arc::clone(device)])
                 .is_ok_and(|m| m.indices().all(|ix| m.can_run(ix, &graph, node)))
         }) {
             return Ok(None);
         }
-        let measured = measure(n, Arc::new(graph), &leafs, device, time / 8)?;
+        let measured = measure(n, Arc::new(graph), &leaves, device, time / 8)?;
         let (seconds, left) = (measured.seconds, time.saturating_sub(begin.elapsed()).as_secs_f64());
         best = Some(measured);
         let next_bytes = 16 * n * n;
@@ -92,14 +92,14 @@ fn largest(
 fn measure(
     n: u64,
     graph: Arc<Graph>,
-    leafs: &[TensorId],
+    leaves: &[TensorId],
     device: &Arc<dyn Device>,
     time: Duration,
 ) -> Result<Measured, Error> {
     let machine = Machine::new([Arc::clone(device)])?;
     let mut session = Session::new(machine, SessionOptions::default())?;
     let plan = session.prepare(&graph, &Externals::new())?;
-    for leaf in leafs {
+    for leaf in leaves {
         // Halves, in any width of float: no zeros that could be skipped, nothing that grows.
         let bytes: Vec<u8> = 0.5f32.to_le_bytes().repeat((graph.tensor(*leaf).desc.bytes() / 4) as usize);
         session.set(plan, *leaf, &bytes)?;

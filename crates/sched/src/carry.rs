@@ -3,12 +3,12 @@ use std::collections::HashMap;
 use orlop_graph::{Graph, Leaf, TensorId};
 
 use crate::memory::Domains;
-use crate::{DeviceIx, Placement, Schedule};
+use crate::{DeviceId, Placement, Schedule};
 
 /// What a run waits for of the run before it, where both are in flight: memory that the one still reads must not be
 /// written by the next. Queues keep each device's own work in order, so only the first split of a device waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Carry {
+pub(crate) struct CrossRunWait {
     /// The split of the later run.
     pub(crate) split: usize,
     /// The split of the earlier one.
@@ -40,8 +40,8 @@ pub(crate) fn carries(
     domains: &Domains,
     placement: &Placement,
     schedule: &Schedule,
-) -> Vec<Carry> {
-    let mut uses: HashMap<(Shared, DeviceIx), Use> = HashMap::new();
+) -> Vec<CrossRunWait> {
+    let mut uses: HashMap<(Shared, DeviceId), Use> = HashMap::new();
     let mut touch = |storage: Shared, split: usize, by_copy: bool, writes: bool| {
         let device = schedule.splits[split].device;
         let known =
@@ -63,7 +63,7 @@ pub(crate) fn carries(
         }
     };
     for (index, part) in schedule.splits.iter().enumerate() {
-        for copy in part.copies.iter().map(|copy| &schedule.copies[*copy]).filter(|copy| !copy.constant) {
+        for copy in part.copies.iter().map(|copy| &schedule.transfers[*copy]).filter(|copy| !copy.constant) {
             storage(copy.root).into_iter().for_each(|storage| touch(storage, index, true, false));
         }
         // Copies, temporaries and results are written in the device's own arena.
@@ -75,11 +75,11 @@ pub(crate) fn carries(
             storage(node.output).into_iter().for_each(|storage| touch(storage, index, false, true));
         }
     }
-    let mut first: HashMap<DeviceIx, usize> = HashMap::new();
+    let mut first: HashMap<DeviceId, usize> = HashMap::new();
     for (index, part) in schedule.splits.iter().enumerate() {
         first.entry(part.device).or_insert(index);
     }
-    let mut carries: Vec<Carry> = Vec::new();
+    let mut carries: Vec<CrossRunWait> = Vec::new();
     for ((storage, earlier_device), earlier) in &uses {
         for (device, split) in &first {
             let Some(later) = uses.get(&(*storage, *device)).filter(|_| device != earlier_device) else {
@@ -89,7 +89,7 @@ pub(crate) fn carries(
             let in_arena = matches!(storage, Shared::Arena(_));
             if later.writes || (earlier.writes && !in_arena) {
                 let Use { last, copies_only, .. } = *earlier;
-                carries.push(Carry { split: *split, earlier: last, copies_only });
+                carries.push(CrossRunWait { split: *split, earlier: last, copies_only });
             }
         }
     }

@@ -1,9 +1,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use orlop_alloc::{Error as AllocError, leafs_of, unbound};
+use orlop_alloc::{Error as AllocError, leaves_of, unbound};
 use orlop_backend::{
-    Bindings, Buffer, Claims, CopyRoute, DeviceError, Program, Slot, StoredTensor, Touch, Value, copy_route,
+    Bindings, Buffer, Claims, CopyRoute, DeviceError, Program, Slot, StepValue, StoredTensor, Touch,
+    copy_route,
 };
 use orlop_graph::{AccessKind, DType, Leaf, TensorDesc, TensorId};
 
@@ -96,7 +97,7 @@ impl Session {
         let slots: Vec<Bound> = slots.collect::<Result<_, _>>()?;
         if slots.len() > 1 {
             // While some runs are in flight, the caller sets inputs of others and reads their results.
-            let inputs = leafs_of(&prepared.graph, Leaf::Input).map(|id| (id, AccessKind::Write));
+            let inputs = leaves_of(&prepared.graph, Leaf::Input).map(|id| (id, AccessKind::Write));
             let results = prepared.results.iter().map(|id| (*id, AccessKind::Read));
             let lie_here = inputs.chain(results).filter(|(id, _)| prepared.planned.memory.has(*id));
             for ((id, kind), slot) in lie_here.flat_map(|both| (0..slots.len()).map(move |slot| (both, slot)))
@@ -109,8 +110,8 @@ impl Session {
 
     fn bind(&self, prepared: &Prepared, slot: usize, touches: &mut Touches) -> Result<Bound, Error> {
         let schedule = &prepared.planned.schedule;
-        let mut copies = Vec::with_capacity(schedule.copies.len());
-        for index in 0..schedule.copies.len() {
+        let mut copies = Vec::with_capacity(schedule.transfers.len());
+        for index in 0..schedule.transfers.len() {
             let ends = self.ends_of_copy(prepared, slot, index)?;
             if let Some((from, to)) = &ends {
                 touches.add(&from.slot().buffer, AccessKind::Read);
@@ -143,7 +144,7 @@ impl Session {
         slot: usize,
         index: usize,
     ) -> Result<Option<(StoredTensor, StoredTensor)>, Error> {
-        let copy = &prepared.planned.schedule.copies[index];
+        let copy = &prepared.planned.schedule.transfers[index];
         if copy.kept {
             return Ok(None);
         }
@@ -168,7 +169,7 @@ impl Session {
         let (graph, part, steps) = (&prepared.graph, &planned.schedule.splits[split], &planned.steps[split]);
         let mut tensors: HashMap<TensorId, Slot> = HashMap::new();
         for value in steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes)) {
-            let Value::Tensor(id) = value else { continue };
+            let StepValue::Tensor(id) = value else { continue };
             if tensors.contains_key(id) {
                 continue;
             }
@@ -215,7 +216,7 @@ impl Session {
 }
 
 /// The bytes of a storage that a copy brings over, as a tensor.
-pub(crate) fn part(whole: Option<&StoredTensor>, copy: &crate::Copy) -> Result<StoredTensor, Error> {
+pub(crate) fn part(whole: Option<&StoredTensor>, copy: &crate::Transfer) -> Result<StoredTensor, Error> {
     let whole = whole.ok_or_else(|| unbound(&copy.name))?;
     let bytes = TensorDesc::contiguous(DType::I8, &[copy.range.end - copy.range.start]);
     let desc = bytes.map_err(|source| {

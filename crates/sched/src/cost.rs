@@ -3,13 +3,15 @@ use std::collections::HashMap;
 use orlop_graph::{Graph, NodeId};
 
 use crate::estimate::seconds;
-use crate::{DeviceIx, Error, Machine, Placement, Schedule, Why, Wishes, place_by_rules, split};
+use crate::{
+    Constraints, DeviceId, Error, Machine, Placement, PlacementReason, Schedule, place_by_rules, split,
+};
 
 /// Limits of [`place_by_cost`].
 #[derive(Clone, Debug)]
 pub struct CostOptions {
     /// Most bytes of weights that may be kept on a device although they lie elsewhere. Default: none for any.
-    pub resident: HashMap<DeviceIx, u64>,
+    pub resident: HashMap<DeviceId, u64>,
     /// Most schedules to look at. Default 1024.
     pub effort: usize,
 }
@@ -31,11 +33,11 @@ impl Default for CostOptions {
 pub fn place_by_cost(
     graph: &Graph,
     machine: &Machine,
-    wishes: &Wishes,
+    constraints: &Constraints,
     options: &CostOptions,
 ) -> Result<Placement, Error> {
-    let mut best = place_by_rules(graph, machine, wishes)?;
-    let mut time = seconds(graph, machine, &split(graph, machine, wishes, &best));
+    let mut best = place_by_rules(graph, machine, constraints)?;
+    let mut time = seconds(graph, machine, &split(graph, machine, constraints, &best));
     let movable = movable(graph, &best);
     let mut looked = 0;
     loop {
@@ -56,12 +58,13 @@ pub fn place_by_cost(
                 }
                 looked += 1;
                 let candidate = moved(graph, &best, run, device);
-                let schedule = split(graph, machine, wishes, &candidate);
+                let schedule = split(graph, machine, constraints, &candidate);
                 let candidate_time = seconds(graph, machine, &schedule);
                 if candidate_time < time && weights_fit(&schedule, machine, options) {
                     let saved = ((time - candidate_time) * 1e9) as u64;
                     best = candidate;
-                    run.iter().for_each(|node| best.nodes[node.index()].why = Why::Cheaper { saved });
+                    run.iter()
+                        .for_each(|node| best.nodes[node.index()].why = PlacementReason::Cheaper { saved });
                     time = candidate_time;
                     improved = true;
                     break;
@@ -83,7 +86,7 @@ fn movable(graph: &Graph, placement: &Placement) -> Vec<bool> {
     let fixed = |id: NodeId| {
         let root = graph.tensor(graph.node(id).output).storage.root;
         let why = placement.node(id).why;
-        matches!(why, Why::Assigned | Why::OwnsStorage(_) | Why::View)
+        matches!(why, PlacementReason::Assigned | PlacementReason::OwnsStorage(_) | PlacementReason::View)
             || root != graph.node(id).output
             || written[root.index()] > 1
     };
@@ -119,7 +122,7 @@ fn halve<'a>(run: &'a [NodeId], parts: &mut Vec<&'a [NodeId]>) {
     }
 }
 
-fn moved(graph: &Graph, from: &Placement, run: &[NodeId], device: DeviceIx) -> Placement {
+fn moved(graph: &Graph, from: &Placement, run: &[NodeId], device: DeviceId) -> Placement {
     let mut placement = from.clone();
     run.iter().for_each(|node| placement.nodes[node.index()].device = device);
     placement.settle(graph);
@@ -129,7 +132,7 @@ fn moved(graph: &Graph, from: &Placement, run: &[NodeId], device: DeviceIx) -> P
 /// Whether the weights that a schedule keeps elsewhere are within the limits.
 fn weights_fit(schedule: &Schedule, machine: &Machine, options: &CostOptions) -> bool {
     machine.indices().all(|device| {
-        let here = schedule.copies.iter().filter(|copy| copy.kept && copy.to == device);
+        let here = schedule.transfers.iter().filter(|copy| copy.kept && copy.to == device);
         let bytes: u64 = here.map(|copy| copy.room).sum();
         bytes <= options.resident.get(&device).copied().unwrap_or(0)
     })

@@ -1,4 +1,4 @@
-use orlop_alloc::{Error as AllocError, SavedPlanError};
+use orlop_alloc::{Error as AllocError, SavedMemoryPlanError};
 use orlop_backend::DeviceError;
 use orlop_graph::TensorId;
 
@@ -147,7 +147,7 @@ pub enum Error {
         device: String,
         /// The split during which it was noticed.
         split: usize,
-        /// The weights, states and persistent leafs of the graph that lay there. With none, the graph can run on the
+        /// The weights, states and persistent leaves of the graph that lay there. With none, the graph can run on the
         /// other devices ([`crate::Session::recover`]).
         tensors: Vec<String>,
         /// What the device said.
@@ -156,7 +156,7 @@ pub enum Error {
     /// Data that only a lost device had.
     #[error("{} lay on a device that is lost", .tensors.join(", "))]
     DataLost {
-        /// The weights, states and persistent leafs.
+        /// The weights, states and persistent leaves.
         tensors: Vec<String>,
     },
     /// As many runs as may be are in flight, and the next one needs the place of one that was not waited for.
@@ -191,7 +191,7 @@ pub enum Error {
     },
     /// A plan that was made before is not one of this graph, or is damaged.
     #[error(transparent)]
-    SavedPlan(#[from] SavedPlanError),
+    SavedPlan(#[from] SavedMemoryPlanError),
     /// The caller's observer panicked; the run ended there.
     #[error("the observer panicked after split {split}")]
     ObserverPanicked {

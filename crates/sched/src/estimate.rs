@@ -1,7 +1,7 @@
 use orlop_backend::DeviceFacts;
 use orlop_graph::{Graph, NodeId, Op};
 
-use crate::{Copy, Error, Machine, Schedule, Split};
+use crate::{Error, Machine, Schedule, Split, Transfer};
 
 /// Seconds that a schedule would take by what devices say of themselves: time for every node and for starting it, and
 /// for bringing bytes over. Splits of different devices overlap where they do not wait for each other.
@@ -19,8 +19,8 @@ pub fn estimate(graph: &Graph, machine: &Machine, schedule: &Schedule) -> Result
 
 /// That everything a split speaks of is there.
 fn check_split(graph: &Graph, schedule: &Schedule, index: usize, part: &Split) -> Result<(), &'static str> {
-    let sound = |copy: &Copy| copy.range.start <= copy.range.end && copy.after <= part.waits.len();
-    if !part.copies.iter().all(|copy| schedule.copies.get(*copy).is_some_and(sound)) {
+    let sound = |copy: &Transfer| copy.range.start <= copy.range.end && copy.after <= part.waits.len();
+    if !part.copies.iter().all(|copy| schedule.transfers.get(*copy).is_some_and(sound)) {
         return Err("makes copies that are not there, or not its own");
     }
     if !part.waits.iter().all(|earlier| *earlier < index) {
@@ -40,7 +40,7 @@ pub(crate) fn seconds(graph: &Graph, machine: &Machine, schedule: &Schedule) -> 
         let facts = machine.facts(part.device);
         let mut now = free_at[part.device.index()];
         let mut waited = 0;
-        for copy in part.copies.iter().map(|copy| &schedule.copies[*copy]).filter(|copy| !copy.kept) {
+        for copy in part.copies.iter().map(|copy| &schedule.transfers[*copy]).filter(|copy| !copy.kept) {
             let until = copy.after.max(waited);
             now = part.waits[waited..until].iter().map(|earlier| ends[*earlier]).fold(now, f64::max);
             waited = until;

@@ -6,8 +6,8 @@ use orlop_graph::TensorId;
 
 use crate::error::failed;
 use crate::prepared::{Prepared, State};
-use crate::run::{Course, Failed, Observe};
-use crate::{DeviceIx, Error, PlanId, Session, Timeline};
+use crate::run::{Failed, Observe, Submission};
+use crate::{DeviceId, Error, PlanId, Session, Timeline};
 
 /// A run that was started; prints as `r7`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ impl Session {
         self.wait(run)
     }
 
-    /// As [`Session::run`]; `observe` sees each result that was to be observed ([`crate::Wishes::observed`]) as soon as
+    /// As [`Session::run`]; `observe` sees each result that was to be observed ([`crate::Constraints::observed`]) as soon as
     /// it is computed, and ends the run by returning `false`.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl Session {
         let mut marks = std::mem::take(&mut own.marks);
         marks.clear(prepared.planned.schedule.splits.len());
         let before = self.in_flight.back().map(|(slot, _)| &prepared.slots[*slot].marks);
-        let course = Course {
+        let course = Submission {
             planned: &prepared.planned,
             bound: &compiled.slots[slot],
             queues: &mut self.queues,
@@ -204,7 +204,7 @@ impl Session {
         let mut met = None;
         for (index, queue) in self.queues.iter_mut().enumerate() {
             if let Err(source) = queue.sync() {
-                met.get_or_insert_with(|| Failed::new(DeviceIx(index), splits, source));
+                met.get_or_insert_with(|| Failed::new(DeviceId(index), splits, source));
             }
         }
         let mut error = None;
@@ -276,7 +276,7 @@ impl Session {
         self.drain();
         let Some(prepared) = self.prepared.get(&plan) else { return Ok(()) };
         for (copy, number) in &prepared.resident {
-            let copy = &prepared.planned.schedule.copies[*copy];
+            let copy = &prepared.planned.schedule.transfers[*copy];
             let name = self.machine.name(copy.to);
             self.residents.refresh(*number).map_err(|source| failed(name, copy.split, source))?;
         }

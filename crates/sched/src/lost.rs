@@ -6,7 +6,7 @@ use orlop_graph::Leaf;
 
 use crate::prepared::Prepared;
 use crate::session::Request;
-use crate::{Error, Machine, Session, Wishes, wishes};
+use crate::{Constraints, Error, Machine, Session, constraints};
 
 impl Session {
     /// Goes on without the devices that are lost: every plan is placed anew, by rules, on those that are left, and keeps
@@ -14,7 +14,7 @@ impl Session {
     /// the devices that are gone.
     ///
     /// # Errors
-    /// [`Error::DataLost`] if weights, states or persistent leafs lay there, [`Error::NoDevices`] if nothing is left, and
+    /// [`Error::DataLost`] if weights, states or persistent leaves lay there, [`Error::NoDevices`] if nothing is left, and
     /// what preparing can refuse; the session is then as it was.
     pub fn recover(&mut self) -> Result<Vec<String>, Error> {
         let is_lost = |device: &&Arc<dyn Device>| device.facts().lost;
@@ -43,18 +43,18 @@ impl Session {
             .collect();
         let mut fresh = Session::new(machine, options)?;
         for (id, prepared) in &self.prepared {
-            let assigned = prepared.wishes.assigned.iter().filter_map(|(tensor, old)| {
+            let assigned = prepared.constraints.assigned.iter().filter_map(|(tensor, old)| {
                 Some((*tensor, fresh.machine.find(self.machine.name(*old)).ok()?))
             });
             let assigned = assigned.collect();
             let Prepared { graph, externals, .. } = prepared;
-            let wishes = Wishes {
+            let constraints = Constraints {
                 assigned,
-                observed: prepared.wishes.observed.clone(),
-                spread: prepared.wishes.spread,
-                ..wishes(graph, externals)
+                observed: prepared.constraints.observed.clone(),
+                spread: prepared.constraints.spread,
+                ..constraints(graph, externals)
             };
-            let request = Request { graph, externals, wishes, placement: None };
+            let request = Request { graph, externals, constraints, placement: None };
             let planned = fresh.plan(&request)?;
             let mut again = fresh.make(request, planned)?;
             for (leaf, from) in &prepared.persistent {
@@ -70,7 +70,7 @@ impl Session {
         Ok(gone)
     }
 
-    /// Names of what a plan keeps on a device: weights, states, persistent leafs.
+    /// Names of what a plan keeps on a device: weights, states, persistent leaves.
     pub(crate) fn lost_with(&self, prepared: &Prepared, device: &str) -> Vec<String> {
         let Ok(ix) = self.machine.find(device) else { return Vec::new() };
         let device = self.machine.device(ix);
@@ -86,7 +86,7 @@ impl Session {
         };
         let there = |stored: &StoredTensor| own(stored.slot().buffer.buffer_type());
         let graph = &prepared.graph;
-        let stored = graph.leafs().filter(|(_, leaf)| *leaf != Leaf::Input).filter_map(|(id, _)| {
+        let stored = graph.leaves().filter(|(_, leaf)| *leaf != Leaf::Input).filter_map(|(id, _)| {
             let stored = prepared.persistent.get(&id).or_else(|| prepared.externals.get(id))?;
             there(stored).then(|| graph.tensor(id).name.clone())
         });

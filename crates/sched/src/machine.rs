@@ -16,16 +16,16 @@ pub struct Machine {
 /// A device of a machine; prints as `d0`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct DeviceIx(pub(crate) usize);
+pub struct DeviceId(pub(crate) usize);
 
-impl DeviceIx {
+impl DeviceId {
     /// Position among the machine's devices.
     pub fn index(self) -> usize {
         self.0
     }
 }
 
-impl std::fmt::Debug for DeviceIx {
+impl std::fmt::Debug for DeviceId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "d{}", self.0)
     }
@@ -63,7 +63,7 @@ impl Machine {
     ///
     /// # Panics
     /// If the device is another machine's and out of range here.
-    pub fn device(&self, ix: DeviceIx) -> &Arc<dyn Device> {
+    pub fn device(&self, ix: DeviceId) -> &Arc<dyn Device> {
         &self.devices[ix.0]
     }
 
@@ -71,7 +71,7 @@ impl Machine {
     ///
     /// # Panics
     /// If the device is another machine's and out of range here.
-    pub fn name(&self, ix: DeviceIx) -> &str {
+    pub fn name(&self, ix: DeviceId) -> &str {
         self.devices[ix.0].name()
     }
 
@@ -79,7 +79,7 @@ impl Machine {
     ///
     /// # Panics
     /// If the device is another machine's and out of range here.
-    pub fn arena(&self, ix: DeviceIx) -> &Arc<dyn BufferType> {
+    pub fn arena(&self, ix: DeviceId) -> &Arc<dyn BufferType> {
         &self.arenas[ix.0]
     }
 
@@ -87,7 +87,7 @@ impl Machine {
     ///
     /// # Panics
     /// If the device is another machine's and out of range here.
-    pub fn facts(&self, ix: DeviceIx) -> &DeviceFacts {
+    pub fn facts(&self, ix: DeviceId) -> &DeviceFacts {
         &self.facts[ix.0]
     }
 
@@ -95,7 +95,7 @@ impl Machine {
     ///
     /// # Errors
     /// [`Error::UnknownDevice`].
-    pub fn calibrated(mut self, ix: DeviceIx, numbers: &Calibration) -> Result<Machine, Error> {
+    pub fn calibrated(mut self, ix: DeviceId, numbers: &Calibration) -> Result<Machine, Error> {
         self.check(ix)?;
         let facts = &mut self.facts[ix.0];
         facts.flops = numbers.flops;
@@ -109,24 +109,24 @@ impl Machine {
     }
 
     /// All devices' positions.
-    pub fn indices(&self) -> impl DoubleEndedIterator<Item = DeviceIx> + ExactSizeIterator + use<> {
-        (0..self.devices.len()).map(DeviceIx)
+    pub fn indices(&self) -> impl DoubleEndedIterator<Item = DeviceId> + ExactSizeIterator + use<> {
+        (0..self.devices.len()).map(DeviceId)
     }
 
     /// The device with a name.
     ///
     /// # Errors
     /// [`Error::UnknownDevice`] with the names there are.
-    pub fn find(&self, name: &str) -> Result<DeviceIx, Error> {
+    pub fn find(&self, name: &str) -> Result<DeviceId, Error> {
         let position = self.devices.iter().position(|device| device.name() == name);
-        position.map(DeviceIx).ok_or_else(|| Error::UnknownDevice {
+        position.map(DeviceId).ok_or_else(|| Error::UnknownDevice {
             name: name.to_owned(),
             known: self.devices.iter().map(|device| device.name().to_owned()).collect(),
         })
     }
 
     /// Checks that a device is one of this machine's.
-    pub(crate) fn check(&self, ix: DeviceIx) -> Result<(), Error> {
+    pub(crate) fn check(&self, ix: DeviceId) -> Result<(), Error> {
         if ix.0 < self.devices.len() {
             return Ok(());
         }
@@ -140,7 +140,7 @@ impl Machine {
     /// device's own memory.
     pub(crate) fn supports(
         &self,
-        ix: DeviceIx,
+        ix: DeviceId,
         graph: &Graph,
         node: NodeId,
         lies: impl Fn(TensorId) -> Option<Arc<dyn BufferType>>,
@@ -168,12 +168,12 @@ impl Machine {
     }
 
     /// Whether a device can run a node if everything is brought to it.
-    pub fn can_run(&self, ix: DeviceIx, graph: &Graph, node: NodeId) -> bool {
+    pub fn can_run(&self, ix: DeviceId, graph: &Graph, node: NodeId) -> bool {
         self.refusal(ix, graph, node).is_none()
     }
 
     /// Why a device refuses a node whose operands would all be brought to it.
-    pub(crate) fn refusal(&self, ix: DeviceIx, graph: &Graph, node: NodeId) -> Option<Reason> {
+    pub(crate) fn refusal(&self, ix: DeviceId, graph: &Graph, node: NodeId) -> Option<Reason> {
         match self.supports(ix, graph, node, |_| None) {
             Support::Yes { .. } => None,
             Support::No(reason) => Some(reason),

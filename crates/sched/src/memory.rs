@@ -5,10 +5,10 @@ use orlop_alloc::{
     ArenaId, ArenaInfo, Flags, MemoryPlan, PlanOptions, SavedMemoryPlan, StepView, Unread, Usage, ValueId,
     ValueInfo, plan_memory,
 };
-use orlop_backend::{BufferType, Steps, Value, same_type};
+use orlop_backend::{BufferType, StepValue, Steps, same_type};
 use orlop_graph::{Graph, Leaf, TensorDesc, TensorId};
 
-use crate::{DeviceIx, Error, Machine, Origin, Placement, Schedule};
+use crate::{DeviceId, Error, Machine, Placement, Schedule, ValueOrigin};
 
 /// Devices by the memory that their results go to: those that share it are planned together.
 #[derive(Clone, Debug)]
@@ -32,14 +32,14 @@ impl Domains {
         Domains { types, of_device }
     }
 
-    pub(crate) fn of(&self, device: DeviceIx) -> usize {
+    pub(crate) fn of(&self, device: DeviceId) -> usize {
         self.of_device[device.index()]
     }
 }
 
 /// The memory of one schedule: a plan for each domain, and what its values are.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory {
+pub(crate) struct PlannedMemory {
     pub(crate) plans: Vec<Arc<MemoryPlan>>,
     values: Values,
 }
@@ -68,16 +68,16 @@ impl Values {
 }
 
 /// A place in one domain's plan.
-pub(crate) type Spot = (usize, orlop_alloc::Place);
+pub(crate) type Spot = (usize, orlop_alloc::ArenaOffset);
 
-impl Memory {
+impl PlannedMemory {
     /// Where a tensor lies in the runs that use a slot.
     pub(crate) fn tensor(&self, graph: &Graph, id: TensorId, slot: usize) -> Option<Spot> {
         let storage = graph.tensor(id).storage;
         match self.values.slots.get(&(storage.root, slot)) {
             Some(own) => {
                 let (domain, place) = self.spot(*own)?;
-                Some((domain, orlop_alloc::Place { offset: place.offset + storage.offset, ..place }))
+                Some((domain, orlop_alloc::ArenaOffset { offset: place.offset + storage.offset, ..place }))
             }
             None => self.spot(self.values.tensors[id.index()]?),
         }
@@ -97,10 +97,10 @@ impl Memory {
     }
 
     /// What each value of a domain's plan is.
-    pub(crate) fn origins(&self, domain: usize, steps: &[Steps]) -> Vec<Option<Origin>> {
+    pub(crate) fn origins(&self, domain: usize, steps: &[Steps]) -> Vec<Option<ValueOrigin>> {
         let count = self.plans[domain].usage.values().len();
         let mut origins = vec![None; count];
-        let mut note = |at: At, origin: Origin| {
+        let mut note = |at: At, origin: ValueOrigin| {
             if at.0 == domain
                 && let Some(entry) = origins.get_mut(at.1.index())
             {
@@ -109,17 +109,17 @@ impl Memory {
         };
         for (split, steps) in steps.iter().enumerate() {
             for number in 0..steps.temporaries.len() {
-                note(self.values.temporary(split, number), Origin::Temporary { split });
+                note(self.values.temporary(split, number), ValueOrigin::Temporary { split });
             }
         }
         for (copy, at) in self.values.copies.iter().enumerate() {
-            at.iter().for_each(|at| note(*at, Origin::Copy(copy)));
+            at.iter().for_each(|at| note(*at, ValueOrigin::Copy(copy)));
         }
         for (index, at) in self.values.tensors.iter().enumerate() {
-            at.iter().for_each(|at| note(*at, Origin::Tensor { index }));
+            at.iter().for_each(|at| note(*at, ValueOrigin::Tensor { index }));
         }
         for ((root, _), at) in &self.values.slots {
-            note(*at, Origin::Tensor { index: root.index() });
+            note(*at, ValueOrigin::Tensor { index: root.index() });
         }
         origins
     }
@@ -130,7 +130,7 @@ impl Memory {
 }
 
 /// Everything that planning a schedule's memory depends on.
-pub(crate) struct Scene<'a> {
+pub(crate) struct MemoryPlanner<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) machine: &'a Machine,
     pub(crate) domains: &'a Domains,
@@ -141,9 +141,13 @@ pub(crate) struct Scene<'a> {
     pub(crate) depth: usize,
 }
 
-impl Scene<'_> {
+impl MemoryPlanner<'_> {
     /// Plans each arena, unless its plan is among those that are known.
-    pub(crate) fn plan(&self, options: &PlanOptions, known: &[SavedMemoryPlan]) -> Result<Memory, Error> {
+    pub(crate) fn plan(
+        &self,
+        options: &PlanOptions,
+        known: &[SavedMemoryPlan],
+    ) -> Result<PlannedMemory, Error> {
         let (usages, values) = self.usages()?;
         let plan = |(domain, usage): (usize, Usage)| {
             let usage = Arc::new(usage);
@@ -154,7 +158,7 @@ impl Scene<'_> {
             plan_memory(&usage, options).map(Arc::new).map_err(|source| self.failed(domain, source))
         };
         let plans = usages.into_iter().enumerate().map(plan).collect::<Result<_, _>>()?;
-        Ok(Memory { plans, values })
+        Ok(PlannedMemory { plans, values })
     }
 
     /// One usage a domain, on the steps of its own devices.
@@ -181,13 +185,13 @@ impl Scene<'_> {
                 let Some((_, value)) = values.copies[*copy] else { continue };
                 let group = usage.step_count() as u32;
                 // What others read is theirs until this split has waited for them.
-                let waited = self.schedule.copies[*copy].after == part.waits.len();
+                let waited = self.schedule.transfers[*copy].after == part.waits.len();
                 let reads = if waited { std::mem::take(&mut keep) } else { Vec::new() };
                 usage.push_step(StepView { arena, group, reads: &reads, writes: &[value], overwrites: &[] });
             }
-            let id = |value: Value| match value {
-                Value::Temporary(number) => Some(values.temporary(split, number).1),
-                Value::Tensor(tensor) => match part.reads_copy.get(&tensor) {
+            let id = |value: StepValue| match value {
+                StepValue::Temporary(number) => Some(values.temporary(split, number).1),
+                StepValue::Tensor(tensor) => match part.reads_copy.get(&tensor) {
                     Some(copy) => values.copies[*copy].map(|(_, id)| id),
                     None => {
                         values.tensors[tensor.index()].filter(|(home, _)| *home == domain).map(|(_, id)| id)
@@ -243,12 +247,12 @@ impl Scene<'_> {
             values.tensors[id.index()] = Some((domain, own));
             let arena = ArenaId::new(0);
             if root == id && (leaf.is_some() || in_slots) {
-                usage.leafs.push((own, arena));
+                usage.leaves.push((own, arena));
             }
             for slot in (1..self.depth).filter(|_| in_slots) {
                 let sibling = ValueId::new(usage.values().len());
                 usage.push_value(tensor.name.clone(), ValueInfo { root: sibling, ..info });
-                usage.leafs.push((sibling, arena));
+                usage.leaves.push((sibling, arena));
                 values.slots.insert((id, slot), (domain, sibling));
             }
         }
@@ -259,7 +263,7 @@ impl Scene<'_> {
             usages[domain].push_value(name, info);
             (domain, own)
         };
-        for copy in &self.schedule.copies {
+        for copy in &self.schedule.transfers {
             let domain = self.domains.of(copy.to);
             values.copies.push((!copy.kept).then(|| add(usages, domain, &copy.name, copy.room)));
         }
@@ -295,8 +299,8 @@ impl Scene<'_> {
             holds.push(Hold { root, until });
         };
         for (index, split) in self.schedule.splits.iter().enumerate() {
-            for copy in split.copies.iter().filter(|copy| !self.schedule.copies[**copy].kept) {
-                hold(self.schedule.copies[*copy].root, index);
+            for copy in split.copies.iter().filter(|copy| !self.schedule.transfers[**copy].kept) {
+                hold(self.schedule.transfers[*copy].root, index);
             }
             for node in &split.nodes {
                 for input in &self.graph.node(*node).inputs {

@@ -1,23 +1,23 @@
-use orlop_alloc::{ArenaInfo, Part, PlanOptions, SavedMemoryPlan};
+use orlop_alloc::{ArenaInfo, PlanOptions, SavedMemoryPlan, StepSequence};
 use orlop_backend::Steps;
 use orlop_graph::{Graph, Leaf, TensorId};
 
-use crate::memory::{Memory, Scene};
+use crate::memory::{MemoryPlanner, PlannedMemory};
 use crate::planned::readers;
 use crate::{Error, Schedule};
 
 /// What is spent on an order, as a part of what is spent on places: sessions plan while somebody waits.
 const SHARE: u64 = 16;
 
-impl Scene<'_> {
+impl MemoryPlanner<'_> {
     /// Steps that change places within their splits, and the memory they need then, if no arena needs more than
     /// `given` has and one needs less.
     pub(crate) fn reordered(
         &self,
-        given: &Memory,
+        given: &PlannedMemory,
         options: &PlanOptions,
         known: &[SavedMemoryPlan],
-    ) -> Result<Option<(Vec<Steps>, Memory)>, Error> {
+    ) -> Result<Option<(Vec<Steps>, PlannedMemory)>, Error> {
         let effort = options.search.effort / SHARE;
         let needed = Needed::of(self.graph, self.schedule);
         let mut moved = false;
@@ -34,7 +34,7 @@ impl Scene<'_> {
         if !moved {
             return Ok(None);
         }
-        let memory = Scene { steps: &ordered, ..*self }.plan(options, known)?;
+        let memory = MemoryPlanner { steps: &ordered, ..*self }.plan(options, known)?;
         let totals = || memory.plans.iter().zip(&given.plans).map(|(new, old)| (new.total(), old.total()));
         let gains = totals().all(|(new, old)| new <= old) && totals().any(|(new, old)| new < old);
         Ok(gains.then_some((ordered, memory)))
@@ -45,7 +45,7 @@ impl Scene<'_> {
         &self,
         split: usize,
         needed: &Needed,
-        look: impl FnOnce(&Part<'_>) -> Result<T, orlop_alloc::Error>,
+        look: impl FnOnce(&StepSequence<'_>) -> Result<T, orlop_alloc::Error>,
     ) -> Result<T, Error> {
         let device = self.schedule.splits[split].device;
         let domain = self.domains.of(device);
@@ -59,7 +59,13 @@ impl Scene<'_> {
         let observed = self.schedule.splits[split].observed.map(|id| self.graph.tensor(id).storage.root);
         let stays = |root: TensorId| needed.after(root, split) || observed == Some(root);
         let arena = ArenaInfo::of(memory);
-        let part = Part { graph: self.graph, steps: &self.steps[split], arena, bytes: &bytes, stays: &stays };
+        let part = StepSequence {
+            graph: self.graph,
+            steps: &self.steps[split],
+            arena,
+            bytes: &bytes,
+            stays: &stays,
+        };
         look(&part).map_err(|source| self.failed(domain, source))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use orlop_backend::{BufferType, Support, same_type};
 use orlop_graph::{Graph, NodeId, TensorId};
 
-use crate::{DeviceIx, Error, Machine, Placed, Placement, Spread, Why, Wishes};
+use crate::{Constraints, DeviceId, Error, Machine, NodePlacement, Placement, PlacementReason, Propagation};
 
 /// Places a graph by rules, in this order; the first that says something decides.
 ///
@@ -13,16 +13,20 @@ use crate::{DeviceIx, Error, Machine, Placed, Placement, Spread, Why, Wishes};
 ///    most preferred device that can use the weight where it lies, unless a more preferred one wants it all the
 ///    same. Of several weights the first counts, or a later one that is at least as large and lies on a more
 ///    preferred device.
-/// 3. Edges: what is left follows its operands, then its readers, in the order that [`Wishes::spread`] says.
+/// 3. Edges: what is left follows its operands, then its readers, in the order that [`Constraints::spread`] says.
 /// 4. A node moves to a more preferred device that shares the memory; what is still left goes where most of its
 ///    operands can be read, and then to the most preferred device that runs it.
 ///
 /// # Errors
 /// [`Error::Unplaceable`] with each device's reason, [`Error::BadAssignment`], [`Error::ConflictingPin`],
 /// [`Error::StorageOutOfReach`], and ids that are not the graph's or the machine's.
-pub fn place_by_rules(graph: &Graph, machine: &Machine, wishes: &Wishes) -> Result<Placement, Error> {
-    wishes.check(graph, machine)?;
-    let mut passes = Passes::new(graph, machine, wishes);
+pub fn place_by_rules(
+    graph: &Graph,
+    machine: &Machine,
+    constraints: &Constraints,
+) -> Result<Placement, Error> {
+    constraints.check(graph, machine)?;
+    let mut passes = Passes::new(graph, machine, constraints);
     passes.pin()?;
     passes.spread();
     passes.upgrade();
@@ -33,9 +37,9 @@ pub fn place_by_rules(graph: &Graph, machine: &Machine, wishes: &Wishes) -> Resu
 pub(crate) struct Passes<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) machine: &'a Machine,
-    pub(crate) wishes: &'a Wishes,
-    pub(crate) nodes: Vec<Option<Placed>>,
-    /// The node that computes each tensor's contents, views looked through; `None` for leafs.
+    pub(crate) constraints: &'a Constraints,
+    pub(crate) nodes: Vec<Option<NodePlacement>>,
+    /// The node that computes each tensor's contents, views looked through; `None` for leaves.
     producers: Vec<Option<NodeId>>,
     /// The nodes that read each node's result, views looked through.
     consumers: Vec<Vec<NodeId>>,
@@ -44,7 +48,7 @@ pub(crate) struct Passes<'a> {
 }
 
 impl<'a> Passes<'a> {
-    fn new(graph: &'a Graph, machine: &'a Machine, wishes: &'a Wishes) -> Passes<'a> {
+    fn new(graph: &'a Graph, machine: &'a Machine, constraints: &'a Constraints) -> Passes<'a> {
         let mut producers = vec![None; graph.tensors().len()];
         let mut consumers = vec![Vec::new(); graph.nodes().len()];
         for id in graph.node_ids() {
@@ -72,7 +76,7 @@ impl<'a> Passes<'a> {
         }
         writers.retain(|_, nodes| nodes.len() > 1);
         let nodes = vec![None; graph.nodes().len()];
-        Passes { graph, machine, wishes, nodes, producers, consumers, writers }
+        Passes { graph, machine, constraints, nodes, producers, consumers, writers }
     }
 
     /// The nodes that must run where this one does, itself included.
@@ -82,31 +86,31 @@ impl<'a> Passes<'a> {
     }
 
     /// Whether a device runs a node with weights and states used where they lie, and everything else brought to it.
-    fn supports(&self, device: DeviceIx, node: NodeId) -> Support {
-        self.machine.supports(device, self.graph, node, |tensor| self.wishes.lies(self.graph, tensor))
+    fn supports(&self, device: DeviceId, node: NodeId) -> Support {
+        self.machine.supports(device, self.graph, node, |tensor| self.constraints.lies(self.graph, tensor))
     }
 
     /// Whether a device runs a node, and those that must run where it does, if everything is brought to it but
     /// external storage that is written into.
-    pub(crate) fn runs(&self, device: DeviceIx, node: NodeId) -> bool {
+    pub(crate) fn runs(&self, device: DeviceId, node: NodeId) -> bool {
         self.company(node).into_iter().all(|node| {
             let node_data = self.graph.node(node);
             let written = node_data.op.storage_operand().map(|slot| node_data.inputs[slot]);
             let root = written.map(|tensor| self.graph.tensor(tensor).storage.root);
             let lies = |tensor: TensorId| -> Option<Arc<dyn BufferType>> {
                 let own = self.graph.tensor(tensor).storage.root;
-                if Some(own) == root { self.wishes.pinned.get(&own).cloned() } else { None }
+                if Some(own) == root { self.constraints.pinned.get(&own).cloned() } else { None }
             };
             self.machine.supports(device, self.graph, node, lies).is_yes()
         })
     }
 
-    pub(crate) fn put(&mut self, node: NodeId, device: DeviceIx, why: Why) {
+    pub(crate) fn put(&mut self, node: NodeId, device: DeviceId, why: PlacementReason) {
         let root = self.graph.tensor(self.graph.node(node).output).storage.root;
         for other in self.company(node) {
-            let why = if other == node { why } else { Why::OwnsStorage(root) };
+            let why = if other == node { why } else { PlacementReason::OwnsStorage(root) };
             if other == node || self.nodes[other.index()].is_none() {
-                self.nodes[other.index()] = Some(Placed { device, why });
+                self.nodes[other.index()] = Some(NodePlacement { device, why });
             }
         }
     }
@@ -119,9 +123,9 @@ impl<'a> Passes<'a> {
     /// Along edges: down to readers, up to producers.
     fn spread(&mut self) {
         let last = self.machine.devices().len() - 1;
-        let rounds: &[bool] = match self.wishes.spread {
-            Spread::Preferred => &[false, true],
-            Spread::Producers => &[true],
+        let rounds: &[bool] = match self.constraints.spread {
+            Propagation::Preferred => &[false, true],
+            Propagation::Producers => &[true],
         };
         let all: Vec<NodeId> =
             self.graph.node_ids().filter(|id| !self.graph.node(*id).op.is_view()).collect();
@@ -129,21 +133,21 @@ impl<'a> Passes<'a> {
             for up in [false, true] {
                 // The device of the node that was passed last. Preferred devices spread no further than to where
                 // another one's work begins: a chain of sums past all layers would else gather on one of them.
-                let mut passed: Option<DeviceIx> = None;
+                let mut passed: Option<DeviceId> = None;
                 for position in 0..all.len() {
                     let id = all[if up { all.len() - 1 - position } else { position }];
                     if self.nodes[id.index()].is_none() {
                         let near = passed;
                         let allowed =
-                            |device: DeviceIx| *with_last || (device.index() != last && near == Some(device));
+                            |device: DeviceId| *with_last || (device.index() != last && near == Some(device));
                         if up {
                             let readers = self.consumers[id.index()].clone();
-                            self.follow(id, &readers, &allowed, Why::FollowsConsumer);
+                            self.follow(id, &readers, &allowed, PlacementReason::FollowsConsumer);
                         } else {
                             let inputs = self.graph.node(id).inputs.iter();
                             let sources: Vec<NodeId> =
                                 inputs.filter_map(|input| self.producers[input.index()]).collect();
-                            self.follow(id, &sources, &allowed, Why::FollowsProducer);
+                            self.follow(id, &sources, &allowed, PlacementReason::FollowsProducer);
                         }
                     }
                     passed = self.nodes[id.index()].map(|placed| placed.device).or(passed);
@@ -153,25 +157,25 @@ impl<'a> Passes<'a> {
     }
 
     /// Takes the device of a neighbour: of the nearest in order, so that the values of long-ago layers (residual
-    /// streams) do not pull later ones to their device; under [`Spread::Producers`] the most preferred.
+    /// streams) do not pull later ones to their device; under [`Propagation::Producers`] the most preferred.
     fn follow(
         &mut self,
         id: NodeId,
         neighbours: &[NodeId],
-        allowed: &dyn Fn(DeviceIx) -> bool,
-        why: fn(NodeId) -> Why,
+        allowed: &dyn Fn(DeviceId) -> bool,
+        why: fn(NodeId) -> PlacementReason,
     ) {
         if self.nodes[id.index()].is_some() {
             // Placed since, together with another that writes into the same storage.
             return;
         }
         let placed = neighbours.iter().filter_map(|node| Some((self.nodes[node.index()]?.device, *node)));
-        let fits = |(device, _): &(DeviceIx, NodeId)| allowed(*device) && self.runs(*device, id);
-        let choice = match self.wishes.spread {
-            Spread::Preferred => {
+        let fits = |(device, _): &(DeviceId, NodeId)| allowed(*device) && self.runs(*device, id);
+        let choice = match self.constraints.spread {
+            Propagation::Preferred => {
                 placed.min_by_key(|(_, node)| node.index().abs_diff(id.index())).filter(fits)
             }
-            Spread::Producers => placed.filter(fits).min(),
+            Propagation::Producers => placed.filter(fits).min(),
         };
         if let Some((device, node)) = choice {
             self.put(id, device, why(node));
@@ -184,7 +188,11 @@ impl<'a> Passes<'a> {
             let Some(placed) = self.nodes[id.index()] else { continue };
             let root = self.graph.tensor(self.graph.node(id).output).storage.root;
             let alone = !self.writers.contains_key(&root);
-            if matches!(placed.why, Why::Assigned | Why::Offloaded(_) | Why::View) || !alone {
+            if matches!(
+                placed.why,
+                PlacementReason::Assigned | PlacementReason::Offloaded(_) | PlacementReason::View
+            ) || !alone
+            {
                 continue;
             }
             let better = self.machine.indices().take(placed.device.index()).find(|device| {
@@ -192,7 +200,7 @@ impl<'a> Passes<'a> {
                     && self.supports(*device, id).is_yes()
             });
             if let Some(device) = better {
-                self.put(id, device, Why::SharesMemory(placed.device));
+                self.put(id, device, PlacementReason::SharesMemory(placed.device));
             }
         }
     }
@@ -204,9 +212,9 @@ impl<'a> Passes<'a> {
                 continue;
             }
             let node = self.graph.node(id);
-            let able: Vec<DeviceIx> =
+            let able: Vec<DeviceId> =
                 self.machine.indices().filter(|device| self.runs(*device, id)).collect();
-            let readable = |device: DeviceIx| {
+            let readable = |device: DeviceId| {
                 let here = |input: &&TensorId| {
                     let producer =
                         self.producers[input.index()].and_then(|producer| self.nodes[producer.index()]);
@@ -222,9 +230,9 @@ impl<'a> Passes<'a> {
                 return Err(self.unplaceable(id));
             };
             let why = match () {
-                () if able.len() == 1 && self.machine.devices().len() > 1 => Why::OnlyChoice,
-                () if readable(device) > 0 => Why::MostOperands,
-                () => Why::Preferred,
+                () if able.len() == 1 && self.machine.devices().len() > 1 => PlacementReason::OnlyChoice,
+                () if readable(device) > 0 => PlacementReason::MostOperands,
+                () => PlacementReason::Preferred,
             };
             self.put(id, device, why);
         }
@@ -233,7 +241,7 @@ impl<'a> Passes<'a> {
 
     fn unplaceable(&self, id: NodeId) -> Error {
         let node = self.graph.node(id);
-        let refusal = |device: DeviceIx| {
+        let refusal = |device: DeviceId| {
             let reason = self.machine.refusal(device, self.graph, id);
             let text =
                 reason.map_or_else(|| "cannot reach its storage".to_owned(), |reason| reason.to_string());
@@ -247,9 +255,9 @@ impl<'a> Passes<'a> {
     }
 
     fn finish(self) -> Result<Placement, Error> {
-        let undecided = Placed { device: DeviceIx::default(), why: Why::View };
+        let undecided = NodePlacement { device: DeviceId::default(), why: PlacementReason::View };
         let nodes = self.nodes.into_iter().map(|placed| placed.unwrap_or(undecided)).collect();
-        let mut placement = Placement { nodes, leafs: Vec::new() };
+        let mut placement = Placement { nodes, leaves: Vec::new() };
         placement.settle(self.graph);
         Ok(placement)
     }

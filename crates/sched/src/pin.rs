@@ -1,20 +1,20 @@
-use orlop_backend::{Layout, Support, same_type};
+use orlop_backend::{MemoryLayout, Support, same_type};
 use orlop_graph::{Leaf, NodeId, Origin, TensorId};
 
 use crate::passes::Passes;
-use crate::{DeviceIx, Error, Why};
+use crate::{DeviceId, Error, PlacementReason};
 
 impl Passes<'_> {
     /// Assignments, storage, weights. Assignments come first for all nodes, so that what shares storage with an
     /// assigned node goes with it.
     pub(crate) fn pin(&mut self) -> Result<(), Error> {
-        let (graph, wishes) = (self.graph, self.wishes);
+        let (graph, constraints) = (self.graph, self.constraints);
         let computed = || graph.node_ids().filter(|id| !graph.node(*id).op.is_view());
         for id in computed() {
-            if let Some(device) = wishes.assigned.get(&graph.node(id).output).copied() {
+            if let Some(device) = constraints.assigned.get(&graph.node(id).output).copied() {
                 let owner = self.storage_owner(id)?;
                 self.check_assignment(id, device, owner)?;
-                self.put(id, device, Why::Assigned);
+                self.put(id, device, PlacementReason::Assigned);
             }
         }
         for id in computed() {
@@ -22,7 +22,7 @@ impl Passes<'_> {
                 continue;
             }
             if let Some((device, root)) = self.storage_owner(id)? {
-                self.put(id, device, Why::OwnsStorage(root));
+                self.put(id, device, PlacementReason::OwnsStorage(root));
             } else if let Some((device, why)) = self.weight_choice(id) {
                 self.put(id, device, why);
             }
@@ -31,7 +31,7 @@ impl Passes<'_> {
     }
 
     /// The device that must run a node because it writes into storage that lies somewhere.
-    fn storage_owner(&self, id: NodeId) -> Result<Option<(DeviceIx, TensorId)>, Error> {
+    fn storage_owner(&self, id: NodeId) -> Result<Option<(DeviceId, TensorId)>, Error> {
         let node = self.graph.node(id);
         let root = self.graph.tensor(node.output).storage.root;
         match self.graph.tensor(root).origin {
@@ -40,14 +40,14 @@ impl Passes<'_> {
                 Ok(self.nodes[id.index()].map(|placed| (placed.device, root)))
             }
             Origin::Leaf(Leaf::Weight | Leaf::State) => {
-                let reaches = |device: &DeviceIx| self.runs(*device, id);
+                let reaches = |device: &DeviceId| self.runs(*device, id);
                 match self.machine.indices().find(reaches) {
                     Some(device) => Ok(Some((device, root))),
                     None => Err(Error::StorageOutOfReach {
                         op: node.op.name().to_owned(),
                         storage: self.graph.tensor(root).name.clone(),
                         buffer_type: self
-                            .wishes
+                            .constraints
                             .pinned
                             .get(&root)
                             .map_or_else(|| "unknown memory".to_owned(), |t| t.name().to_owned()),
@@ -60,8 +60,8 @@ impl Passes<'_> {
     fn check_assignment(
         &self,
         id: NodeId,
-        device: DeviceIx,
-        owner: Option<(DeviceIx, TensorId)>,
+        device: DeviceId,
+        owner: Option<(DeviceId, TensorId)>,
     ) -> Result<(), Error> {
         let tensor = self.graph.tensor(self.graph.node(id).output).name.clone();
         // What shares the storage comes along, and must run there as well; with the first of them, all were asked.
@@ -91,11 +91,11 @@ impl Passes<'_> {
     }
 
     /// The device of a node's weights, or a more preferred one that wants the node all the same.
-    fn weight_choice(&self, id: NodeId) -> Option<(DeviceIx, Why)> {
-        let is_weight = |input: &&TensorId| self.wishes.lies(self.graph, **input).is_some();
+    fn weight_choice(&self, id: NodeId) -> Option<(DeviceId, PlacementReason)> {
+        let is_weight = |input: &&TensorId| self.constraints.lies(self.graph, **input).is_some();
         let weights: Vec<TensorId> = self.graph.node(id).inputs.iter().filter(is_weight).copied().collect();
         let first = *weights.first()?;
-        let mut choice: Option<(DeviceIx, TensorId)> = None;
+        let mut choice: Option<(DeviceId, TensorId)> = None;
         let bytes = |weight: TensorId| self.graph.tensor(weight).desc.bytes();
         for weight in weights {
             let Some(device) = self.device_of(weight, id) else { continue };
@@ -107,27 +107,30 @@ impl Passes<'_> {
         for device in self.machine.indices().take(before).filter(|device| self.can_bring(*device, id)) {
             let brought = self.machine.supports(device, self.graph, id, |_| None);
             if matches!(brought, Support::Yes { wants_offload: true }) {
-                return Some((device, Why::Offloaded(choice.map_or(first, |(_, weight)| weight))));
+                return Some((
+                    device,
+                    PlacementReason::Offloaded(choice.map_or(first, |(_, weight)| weight)),
+                ));
             }
         }
-        choice.map(|(device, weight)| (device, Why::FollowsWeight(weight)))
+        choice.map(|(device, weight)| (device, PlacementReason::FollowsWeight(weight)))
     }
 
     /// The most preferred device that runs a node with one of its weights used where it lies, and the rest brought
     /// to it.
-    fn device_of(&self, weight: TensorId, id: NodeId) -> Option<DeviceIx> {
+    fn device_of(&self, weight: TensorId, id: NodeId) -> Option<DeviceId> {
         let root = |tensor: TensorId| self.graph.tensor(tensor).storage.root;
         let there = |tensor: TensorId| {
-            (root(tensor) == root(weight)).then(|| self.wishes.lies(self.graph, tensor)).flatten()
+            (root(tensor) == root(weight)).then(|| self.constraints.lies(self.graph, tensor)).flatten()
         };
         self.machine.indices().find(|device| self.machine.supports(*device, self.graph, id, there).is_yes())
     }
 
     /// Whether a node's weights can be copied to a device, or are used where they lie: a private layout is not copied.
-    fn can_bring(&self, device: DeviceIx, id: NodeId) -> bool {
+    fn can_bring(&self, device: DeviceId, id: NodeId) -> bool {
         self.graph.node(id).inputs.iter().all(|input| {
-            let lies = self.wishes.lies(self.graph, *input);
-            let private = lies.is_some_and(|memory| memory.layout() == Layout::Private);
+            let lies = self.constraints.lies(self.graph, *input);
+            let private = lies.is_some_and(|memory| memory.layout() == MemoryLayout::Private);
             !private || self.device_of(*input, id).is_some_and(|known| known <= device)
         })
     }

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use orlop_backend::BufferType;
 use orlop_graph::{Graph, NodeId, Origin, TensorId};
 
-use crate::{DeviceIx, Error, Machine};
+use crate::{DeviceId, Error, Machine};
 
 /// What placement is given beside the graph and the devices.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct Constraints {
     /// The kind of memory that each external leaf lies in.
     pub pinned: HashMap<TensorId, Arc<dyn BufferType>>,
-    /// Devices that the caller chose, by result. Views are where their storage is, leafs where they are used; for
+    /// Devices that the caller chose, by result. Views are where their storage is, leaves where they are used; for
     /// those, a choice says nothing.
-    pub assigned: HashMap<TensorId, DeviceIx>,
+    pub assigned: HashMap<TensorId, DeviceId>,
     /// Results that the caller wants to see as they are computed: a split ends behind each, and none is fused away.
     pub observed: HashSet<TensorId>,
     /// How nodes follow their neighbours.
-    pub spread: Spread,
+    pub spread: Propagation,
 }
 
 /// In which order nodes that nothing else places follow their neighbours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Spread {
+pub enum Propagation {
     /// Devices other than the least preferred spread first, down to readers and then up to producers; only then all
     /// devices, in the same way. Work gathers on preferred devices; the last stands for the host.
     #[default]
@@ -33,11 +33,11 @@ pub enum Spread {
     Producers,
 }
 
-impl Wishes {
+impl Constraints {
     /// Checks that every id is one of the graph's and the machine's.
     pub(crate) fn check(&self, graph: &Graph, machine: &Machine) -> Result<(), Error> {
         let tensors = graph.tensors().len();
-        // The smallest of the wrong ones, so that equal wishes give equal errors.
+        // The smallest of the wrong ones, so that equal constraints give equal errors.
         let all = self.pinned.keys().chain(&self.observed).chain(self.assigned.keys());
         if let Some(tensor) = all.copied().filter(|tensor| graph.get(*tensor).is_none()).min() {
             return Err(Error::ForeignTensor { tensor, tensors });
@@ -60,25 +60,25 @@ impl Wishes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Placement {
-    pub(crate) nodes: Vec<Placed>,
-    pub(crate) leafs: Vec<Option<DeviceIx>>,
+    pub(crate) nodes: Vec<NodePlacement>,
+    pub(crate) leaves: Vec<Option<DeviceId>>,
 }
 
 /// A device and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Placed {
+pub struct NodePlacement {
     /// The device.
-    pub device: DeviceIx,
+    pub device: DeviceId,
     /// Why this one.
-    pub why: Why,
+    pub why: PlacementReason,
 }
 
 /// Why a node runs where it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum Why {
+pub enum PlacementReason {
     /// The caller said so.
     Assigned,
     /// It writes into storage that lies there.
@@ -92,7 +92,7 @@ pub enum Why {
     /// This node reads its result there.
     FollowsConsumer(NodeId),
     /// A preferred device shares the memory of the one it would have run on.
-    SharesMemory(DeviceIx),
+    SharesMemory(DeviceId),
     /// Most of its operands can be read there.
     MostOperands,
     /// The most preferred device that can run it.
@@ -110,22 +110,22 @@ pub enum Why {
 
 impl Placement {
     /// Where a node runs.
-    pub fn node(&self, node: NodeId) -> Placed {
+    pub fn node(&self, node: NodeId) -> NodePlacement {
         self.nodes[node.index()]
     }
 
     /// All nodes' places, by node.
-    pub fn nodes(&self) -> &[Placed] {
+    pub fn nodes(&self) -> &[NodePlacement] {
         &self.nodes
     }
 
-    /// Where a leaf lies that the session places; `None` for external and unused leafs.
-    pub fn leaf(&self, leaf: TensorId) -> Option<DeviceIx> {
-        self.leafs.get(leaf.index()).copied().flatten()
+    /// Where a leaf lies that the session places; `None` for external and unused leaves.
+    pub fn leaf(&self, leaf: TensorId) -> Option<DeviceId> {
+        self.leaves.get(leaf.index()).copied().flatten()
     }
 
     /// Where a tensor's storage lies; `None` if that is external.
-    pub fn home(&self, graph: &Graph, tensor: TensorId) -> Option<DeviceIx> {
+    pub fn home(&self, graph: &Graph, tensor: TensorId) -> Option<DeviceId> {
         match graph.tensor(graph.tensor(tensor).storage.root).origin {
             Origin::Node(node) => Some(self.node(node).device),
             Origin::Leaf(_) => self.leaf(graph.tensor(tensor).storage.root),
@@ -149,7 +149,7 @@ impl fmt::Display for Table<'_> {
         let Table { placement, graph, machine } = self;
         for id in graph.node_ids() {
             let (node, placed) = (graph.node(id), placement.node(id));
-            if placed.why == Why::View {
+            if placed.why == PlacementReason::View {
                 continue;
             }
             let result = graph.tensor(node.output);
@@ -171,24 +171,24 @@ impl fmt::Display for Table<'_> {
     }
 }
 
-impl Why {
+impl PlacementReason {
     /// The reason in words.
     pub fn text(&self, graph: &Graph, machine: &Machine) -> String {
         let name = |id: &TensorId| graph.tensor(*id).name.clone();
         let result = |node: &NodeId| name(&graph.node(*node).output);
         match self {
-            Why::Assigned => "assigned".to_owned(),
-            Why::OwnsStorage(storage) => format!("owns {}", name(storage)),
-            Why::FollowsWeight(weight) => format!("follows weight {}", name(weight)),
-            Why::Offloaded(weight) => format!("offloaded, brings {}", name(weight)),
-            Why::FollowsProducer(node) => format!("follows {}", result(node)),
-            Why::FollowsConsumer(node) => format!("for {}", result(node)),
-            Why::SharesMemory(device) => format!("shares memory with {}", machine.name(*device)),
-            Why::MostOperands => "most operands are there".to_owned(),
-            Why::Preferred => "preferred".to_owned(),
-            Why::OnlyChoice => "only choice".to_owned(),
-            Why::View => "view".to_owned(),
-            Why::Cheaper { saved } => format!("cheaper by {saved} ns"),
+            PlacementReason::Assigned => "assigned".to_owned(),
+            PlacementReason::OwnsStorage(storage) => format!("owns {}", name(storage)),
+            PlacementReason::FollowsWeight(weight) => format!("follows weight {}", name(weight)),
+            PlacementReason::Offloaded(weight) => format!("offloaded, brings {}", name(weight)),
+            PlacementReason::FollowsProducer(node) => format!("follows {}", result(node)),
+            PlacementReason::FollowsConsumer(node) => format!("for {}", result(node)),
+            PlacementReason::SharesMemory(device) => format!("shares memory with {}", machine.name(*device)),
+            PlacementReason::MostOperands => "most operands are there".to_owned(),
+            PlacementReason::Preferred => "preferred".to_owned(),
+            PlacementReason::OnlyChoice => "only choice".to_owned(),
+            PlacementReason::View => "view".to_owned(),
+            PlacementReason::Cheaper { saved } => format!("cheaper by {saved} ns"),
         }
     }
 }

@@ -6,11 +6,11 @@ use orlop_backend::{BufferType, Segment, Steps};
 use orlop_graph::{Graph, TensorId};
 
 use crate::budget::{Attempt, Budgets, resident_bytes};
-use crate::carry::{Carry, carries};
+use crate::carry::{CrossRunWait, carries};
 use crate::error::failed;
-use crate::memory::{Domains, Memory, Scene};
+use crate::memory::{Domains, MemoryPlanner, PlannedMemory};
 use crate::split::{Streamed, split_streaming};
-use crate::{DeviceIx, Error, Machine, Placement, Schedule, SessionOptions, Why, Wishes};
+use crate::{Constraints, DeviceId, Error, Machine, Placement, PlacementReason, Schedule, SessionOptions};
 
 /// A placed graph, split, lowered and planned: everything that is known before any memory is allocated.
 #[derive(Clone, Debug)]
@@ -18,9 +18,9 @@ pub struct Planned {
     pub(crate) placement: Placement,
     pub(crate) schedule: Schedule,
     pub(crate) steps: Vec<Steps>,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) memory: Arc<PlannedMemory>,
     /// What runs wait for of the run before, if several may be in flight.
-    pub(crate) carries: Vec<Carry>,
+    pub(crate) carries: Vec<CrossRunWait>,
 }
 
 impl Planned {
@@ -30,27 +30,34 @@ impl Planned {
     /// rest is copied in every run.
     ///
     /// # Errors
-    /// What a device refuses to lower, what the planner refuses, [`Error::OverBudget`], and a placement, wishes or
+    /// What a device refuses to lower, what the planner refuses, [`Error::OverBudget`], and a placement, constraints or
     /// budgets that are another graph's or machine's.
     pub fn new(
         graph: &Graph,
         machine: &Machine,
-        wishes: &Wishes,
+        constraints: &Constraints,
         placement: Placement,
         options: &SessionOptions,
     ) -> Result<Planned, Error> {
-        wishes.check(graph, machine)?;
+        constraints.check(graph, machine)?;
         placement.check(graph, machine)?;
         options.budgets.keys().copied().max().map_or(Ok(()), |device| machine.check(device))?;
         let domains = Domains::new(machine);
         let attempt = |streamed: &Streamed| {
-            let schedule = split_streaming(graph, machine, wishes, &placement, streamed);
-            let steps = lower(graph, machine, wishes, &placement, &schedule, options)?;
+            let schedule = split_streaming(graph, machine, constraints, &placement, streamed);
+            let steps = lower(graph, machine, constraints, &placement, &schedule, options)?;
             let depth = options.depth.max(1);
             let (domains, placement) = (&domains, &placement);
             let (schedule_ref, steps_ref) = (&schedule, &steps[..]);
-            let scene =
-                Scene { graph, machine, domains, placement, schedule: schedule_ref, steps: steps_ref, depth };
+            let scene = MemoryPlanner {
+                graph,
+                machine,
+                domains,
+                placement,
+                schedule: schedule_ref,
+                steps: steps_ref,
+                depth,
+            };
             let memory = scene.plan(&options.plan, &options.known)?;
             let better = match options.order {
                 StepOrder::Smallest => scene.reordered(&memory, &options.plan, &options.known)?,
@@ -61,7 +68,9 @@ impl Planned {
         };
         let budgets = Budgets { machine, domains: &domains, budgets: &options.budgets };
         let offloaded = placement.nodes.iter().filter_map(|placed| match placed.why {
-            Why::Offloaded(weight) if !options.keep_brought => Some(graph.tensor(weight).storage.root),
+            PlacementReason::Offloaded(weight) if !options.keep_offloaded => {
+                Some(graph.tensor(weight).storage.root)
+            }
             _ => None,
         });
         let Attempt { schedule, steps, memory } = budgets.fit(attempt, &offloaded.collect())?;
@@ -86,12 +95,12 @@ impl Planned {
     ///
     /// # Panics
     /// If the device is another machine's and out of range here.
-    pub fn memory_plan(&self, machine: &Machine, device: DeviceIx) -> &Arc<MemoryPlan> {
+    pub fn memory_plan(&self, machine: &Machine, device: DeviceId) -> &Arc<MemoryPlan> {
         &self.memory.plans[Domains::new(machine).of(device)]
     }
 
     /// Bytes of weights that would be kept on a device although they lie elsewhere.
-    pub fn resident_bytes(&self, device: DeviceIx) -> u64 {
+    pub fn resident_bytes(&self, device: DeviceId) -> u64 {
         resident_bytes(&self.schedule, device)
     }
 }
@@ -100,7 +109,7 @@ impl Planned {
 fn lower(
     graph: &Graph,
     machine: &Machine,
-    wishes: &Wishes,
+    constraints: &Constraints,
     placement: &Placement,
     schedule: &Schedule,
     options: &SessionOptions,
@@ -124,7 +133,7 @@ fn lower(
             } else {
                 match placement.home(graph, *id) {
                     Some(home) => Some(Arc::clone(machine.arena(home))),
-                    None => wishes.lies(graph, *id),
+                    None => constraints.lies(graph, *id),
                 }
             };
         }

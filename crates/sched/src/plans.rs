@@ -7,7 +7,7 @@ use orlop_graph::Graph;
 use crate::prepared::Prepared;
 use crate::session::Request;
 use crate::signature::signature;
-use crate::{DeviceIx, Error, PlanId, Session, wishes};
+use crate::{DeviceId, Error, PlanId, Session, constraints};
 
 impl Session {
     /// Makes arenas large enough for a graph, placed by rules, without preparing it. [`Session::prepare_within`] then
@@ -17,7 +17,8 @@ impl Session {
     /// As [`Session::prepare`].
     pub fn reserve(&mut self, graph: &Arc<Graph>, externals: &Externals) -> Result<(), Error> {
         externals.check(graph)?;
-        let request = Request { graph, externals, wishes: wishes(graph, externals), placement: None };
+        let request =
+            Request { graph, externals, constraints: constraints(graph, externals), placement: None };
         let planned = self.plan(&request)?;
         self.make_room(&planned.memory)
     }
@@ -31,15 +32,16 @@ impl Session {
         &self,
         graph: &Arc<Graph>,
         externals: &Externals,
-    ) -> Result<Vec<(DeviceIx, u64)>, Error> {
+    ) -> Result<Vec<(DeviceId, u64)>, Error> {
         externals.check(graph)?;
-        let request = Request { graph, externals, wishes: wishes(graph, externals), placement: None };
+        let request =
+            Request { graph, externals, constraints: constraints(graph, externals), placement: None };
         let planned = self.plan(&request)?;
-        let bytes = |device: DeviceIx| planned.memory.plans[self.domains.of(device)].total();
+        let bytes = |device: DeviceId| planned.memory.plans[self.domains.of(device)].total();
         Ok(self.machine.indices().map(|device| (device, bytes(device))).collect())
     }
 
-    /// Forgets a plan: its programs, persistent leafs, and copies of weights that no other plan uses. Arenas stay as
+    /// Forgets a plan: its programs, persistent leaves, and copies of weights that no other plan uses. Arenas stay as
     /// they are.
     ///
     /// # Errors
@@ -85,7 +87,7 @@ impl Session {
 }
 
 fn is_equal(prepared: &Prepared, request: &Request<'_>) -> bool {
-    let Request { graph, externals, wishes, placement } = request;
+    let Request { graph, externals, constraints, placement } = request;
     let placed = match placement {
         None => prepared.by_rules,
         Some(placement) => !prepared.by_rules && prepared.planned.placement == *placement,
@@ -99,7 +101,7 @@ fn is_equal(prepared: &Prepared, request: &Request<'_>) -> bool {
         _ => false,
     };
     placed
-        && wishes.observed == prepared.wishes.observed
+        && constraints.observed == prepared.constraints.observed
         && prepared.graph == **graph
-        && graph.leafs().all(|(id, _)| same(externals.get(id), prepared.externals.get(id)))
+        && graph.leaves().all(|(id, _)| same(externals.get(id), prepared.externals.get(id)))
 }

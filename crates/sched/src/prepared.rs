@@ -8,13 +8,13 @@ use orlop_graph::{Graph, Tensor, TensorId};
 use crate::compile::Compiled;
 use crate::marks::Marks;
 use crate::run::Awaited;
-use crate::{Error, Planned, Wishes};
+use crate::{Constraints, Error, Planned};
 
 /// A graph ready to run: pure values, memory of its own, and programs once it has run.
 pub(crate) struct Prepared {
     pub(crate) graph: Arc<Graph>,
     pub(crate) externals: Externals,
-    pub(crate) wishes: Wishes,
+    pub(crate) constraints: Constraints,
     /// Placed by rules, not by the caller.
     pub(crate) by_rules: bool,
     /// Equal for equal graphs.

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use orlop_backend::{Bindings, Buffer, Slot, Steps, StoredTensor, Value};
+use orlop_backend::{Bindings, Buffer, Slot, StepValue, Steps, StoredTensor};
 use orlop_graph::{Access, AccessKind, Hazard, dependencies};
 
 use crate::prepared::Prepared;
@@ -45,9 +45,10 @@ impl Session {
         let prepared = self.get_prepared(plan)?;
         let same =
             |(a, b): (&Split, &Split)| a.device == b.device && a.nodes == b.nodes && a.copies == b.copies;
-        let copies = prepared.planned.schedule.copies.len();
+        let copies = prepared.planned.schedule.transfers.len();
         let (own, given) = (&prepared.planned.schedule.splits, &schedule.splits);
-        if own.len() != given.len() || copies != schedule.copies.len() || !own.iter().zip(given).all(same) {
+        if own.len() != given.len() || copies != schedule.transfers.len() || !own.iter().zip(given).all(same)
+        {
             return Err(Error::ForeignSchedule { splits: own.len(), given: given.len() });
         }
         self.check_with(prepared, schedule, true)
@@ -79,7 +80,7 @@ impl Session {
                 }
             }
             checker.host(run, Vec::new());
-            for (id, _) in prepared.graph.leafs().filter(|(id, _)| prepared.planned.memory.has(*id)) {
+            for (id, _) in prepared.graph.leaves().filter(|(id, _)| prepared.planned.memory.has(*id)) {
                 checker.whole(&self.in_arena(prepared, slot, id)?, AccessKind::Write);
             }
             self.add_run(&mut checker, prepared, schedule, run, carries)?;
@@ -106,7 +107,7 @@ impl Session {
             let mut waited = 0;
             for copy in &part.copies {
                 let Some((from, to)) = self.ends_of_copy(prepared, slot, *copy)? else { continue };
-                let until = schedule.copies[*copy].after.clamp(waited, part.waits.len());
+                let until = schedule.transfers[*copy].after.clamp(waited, part.waits.len());
                 // A wait for a later split, in a schedule made by hand, promises nothing.
                 let known = part.waits[waited..until].iter().filter(|wait| **wait < index);
                 waits.extend(known.map(|wait| checker.unit(run, *wait, true)));
@@ -186,8 +187,8 @@ impl Checker {
             for (value, kind) in reads.chain(writes) {
                 let Ok(slot) = bindings.slot(value) else { continue };
                 let bytes = match value {
-                    Value::Tensor(id) => bindings.graph.tensor(id).desc.bytes(),
-                    Value::Temporary(number) => steps.temporaries[number].bytes,
+                    StepValue::Tensor(id) => bindings.graph.tensor(id).desc.bytes(),
+                    StepValue::Temporary(number) => steps.temporaries[number].bytes,
                 };
                 self.touch(slot, bytes, kind);
             }

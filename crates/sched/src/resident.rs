@@ -5,7 +5,7 @@ use orlop_alloc::{Error as AllocError, SetTensor, TensorSet};
 use orlop_backend::{DeviceError, Gate, StoredTensor, copy};
 use orlop_graph::{DType, GraphError, TensorDesc};
 
-use crate::{DeviceIx, Error, Machine};
+use crate::{DeviceId, Error, Machine};
 
 /// Copies of weights on other devices. They are made once, shared by all graphs of a session, and made again when
 /// the weight's buffer has been written since.
@@ -17,7 +17,7 @@ pub(crate) struct Residents {
 
 #[derive(Debug)]
 struct Resident {
-    device: DeviceIx,
+    device: DeviceId,
     source: StoredTensor,
     copy: StoredTensor,
     /// Bytes that it takes.
@@ -27,7 +27,7 @@ struct Resident {
 }
 
 /// A copy that a schedule wants to stay: its position there, and the weight's bytes.
-pub(crate) type Wanted<'a> = (usize, &'a crate::Copy, StoredTensor);
+pub(crate) type Wanted<'a> = (usize, &'a crate::Transfer, StoredTensor);
 
 impl Residents {
     /// How many there are.
@@ -48,7 +48,7 @@ impl Residents {
         machine: &Machine,
     ) -> Result<BTreeMap<usize, usize>, Error> {
         let mut numbers = BTreeMap::new();
-        let mut fresh: BTreeMap<DeviceIx, Vec<&Wanted<'_>>> = BTreeMap::new();
+        let mut fresh: BTreeMap<DeviceId, Vec<&Wanted<'_>>> = BTreeMap::new();
         let entries = self.entries.iter().enumerate();
         let known: BTreeMap<_, usize> =
             entries.filter_map(|(number, entry)| Some((entry.as_ref()?.key(), number))).collect();
@@ -76,7 +76,7 @@ impl Residents {
     }
 
     /// Bytes that they take on a device.
-    pub(crate) fn bytes(&self, device: DeviceIx) -> u64 {
+    pub(crate) fn bytes(&self, device: DeviceId) -> u64 {
         self.entries.iter().flatten().filter(|entry| entry.device == device).map(|entry| entry.room).sum()
     }
 
@@ -109,9 +109,9 @@ impl Residents {
 }
 
 /// What makes two copies one: device, buffer, offset, bytes, room.
-type Key = (DeviceIx, usize, u64, u64, u64);
+type Key = (DeviceId, usize, u64, u64, u64);
 
-fn key(device: DeviceIx, source: &StoredTensor, room: u64) -> Key {
+fn key(device: DeviceId, source: &StoredTensor, room: u64) -> Key {
     (device, Arc::as_ptr(gate(source)).addr(), source.slot().offset, source.desc().bytes(), room)
 }
 
@@ -124,7 +124,7 @@ impl Resident {
 fn allocate(
     wanted: &[&Wanted<'_>],
     machine: &Machine,
-    device: DeviceIx,
+    device: DeviceId,
 ) -> Result<Vec<StoredTensor>, AllocError> {
     let room = |(_, copy, _): &&Wanted<'_>| {
         let name = copy.name.as_str();

@@ -2,12 +2,12 @@ use std::sync::Arc;
 
 use orlop_alloc::{Arenas, Growth, MemoryPlan};
 
-use crate::memory::Memory;
+use crate::memory::PlannedMemory;
 use crate::{Error, Session};
 
 impl Session {
     /// Makes all arenas large enough. Under [`Growth::Keep`], a failure changes nothing on any device.
-    pub(crate) fn make_room(&mut self, memory: &Memory) -> Result<(), Error> {
+    pub(crate) fn make_room(&mut self, memory: &PlannedMemory) -> Result<(), Error> {
         let wanting: Vec<usize> = (0..memory.plans.len())
             .filter(|domain| !has_room(&self.arenas[*domain], &memory.plans[*domain]))
             .collect();
@@ -39,7 +39,7 @@ impl Session {
     }
 
     /// Passes if all arenas are large enough.
-    pub(crate) fn check_room(&self, memory: &Memory) -> Result<(), Error> {
+    pub(crate) fn check_room(&self, memory: &PlannedMemory) -> Result<(), Error> {
         let narrow = |domain: &usize| !has_room(&self.arenas[*domain], &memory.plans[*domain]);
         match (0..memory.plans.len()).find(narrow) {
             Some(domain) => Err(Error::WouldGrow {

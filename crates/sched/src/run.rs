@@ -5,19 +5,19 @@ use orlop_graph::{AccessKind, TensorId};
 
 use crate::compile::Bound;
 use crate::marks::{Mark, Marks, Piece};
-use crate::{DeviceIx, Planned};
+use crate::{DeviceId, Planned};
 
 /// Which device failed at which split.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    pub(crate) device: DeviceIx,
+    pub(crate) device: DeviceId,
     pub(crate) split: usize,
     pub(crate) source: Box<DeviceError>,
     pub(crate) observer_panicked: bool,
 }
 
 impl Failed {
-    pub(crate) fn new(device: DeviceIx, split: usize, source: DeviceError) -> Failed {
+    pub(crate) fn new(device: DeviceId, split: usize, source: DeviceError) -> Failed {
         Failed { device, split, source: Box::new(source), observer_panicked: false }
     }
 }
@@ -26,7 +26,7 @@ impl Failed {
 pub(crate) type Observe<'a> = &'a mut dyn FnMut(TensorId, &[u8]) -> bool;
 
 /// One run on its way to the queues.
-pub(crate) struct Course<'a> {
+pub(crate) struct Submission<'a> {
     pub(crate) planned: &'a Planned,
     pub(crate) bound: &'a Bound,
     pub(crate) queues: &'a mut [Box<dyn Queue>],
@@ -48,7 +48,7 @@ pub(crate) struct Awaited {
     pub(crate) copies: bool,
 }
 
-impl Course<'_> {
+impl Submission<'_> {
     /// Gives every split to its device's queue, in order, behind the events it waits for.
     pub(crate) fn submit(mut self, mut observe: Option<Observe<'_>>) -> Result<(), Failed> {
         let splits = self.planned.schedule.splits.len();
@@ -86,7 +86,7 @@ impl Course<'_> {
         let mut waited = 0;
         for copy in &part.copies {
             let Some((from, to)) = &self.bound.copies[*copy] else { continue };
-            let until = schedule.copies[*copy].after.max(waited);
+            let until = schedule.transfers[*copy].after.max(waited);
             wait_for(queue, self.marks, &part.waits[waited..until])?;
             waited = until;
             // SAFETY: `copy` asks that conflicting work on other queues is ordered by events: the source was written
@@ -118,7 +118,7 @@ impl Course<'_> {
     }
 
     /// A result that was just given to a queue.
-    fn read(&mut self, device: DeviceIx, stored: &StoredTensor) -> Result<Vec<u8>, DeviceError> {
+    fn read(&mut self, device: DeviceId, stored: &StoredTensor) -> Result<Vec<u8>, DeviceError> {
         self.queues[device.index()].sync()?;
         let mut bytes = vec![0; stored.desc().bytes() as usize];
         // SAFETY: `lend` asks that nobody writes these bytes meanwhile: this queue, the only one that writes its arena,

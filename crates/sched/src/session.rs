@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orlop_alloc::{
     Arenas, Error as AllocError, Externals, Growth, Inputs, MemoryPlan, PlanOptions, SavedMemoryPlan,
-    SetTensor, StepOrder, TensorSet, leafs_of,
+    SetTensor, StepOrder, TensorSet, leaves_of,
 };
 use orlop_backend::{BufferType, LowerOptions, Queue, StoredTensor};
 use orlop_graph::{Graph, Leaf, TensorId};
@@ -17,7 +17,7 @@ use crate::prepared::{Prepared, Slot};
 use crate::resident::Residents;
 use crate::run::Awaited;
 use crate::signature::signature;
-use crate::{DeviceIx, Error, Machine, Placement, Schedule, Wishes, place_by_rules};
+use crate::{Constraints, DeviceId, Error, Machine, Placement, Schedule, place_by_rules};
 
 /// Runs graphs over all devices of a machine. `prepare`, `set`, `run` and `get` mean what they mean on one device.
 ///
@@ -58,10 +58,10 @@ pub struct SessionOptions {
     pub growth: Growth,
     /// Most bytes of each device, by position: its arena, and weights that stay there although they lie elsewhere. None
     /// for no limit.
-    pub budgets: HashMap<DeviceIx, u64>,
+    pub budgets: HashMap<DeviceId, u64>,
     /// Whether weights stay on a device that wants a node although they must be brought to it, as far as its budget allows.
     /// Default yes; if not, every run brings them, each while what comes before it is computed.
-    pub keep_brought: bool,
+    pub keep_offloaded: bool,
     /// How many runs may be in flight. Each beyond the first costs memory for its inputs and results. Default 1.
     pub depth: usize,
     /// How many plans are kept and found again when an equal graph is prepared; beyond that, the one that was not used
@@ -78,7 +78,7 @@ impl Default for SessionOptions {
             known: Arc::new([]),
             growth: Growth::default(),
             budgets: HashMap::new(),
-            keep_brought: true,
+            keep_offloaded: true,
             depth: 1,
             cache: None,
         }
@@ -99,7 +99,7 @@ impl fmt::Debug for PlanId {
 pub(crate) struct Request<'a> {
     pub(crate) graph: &'a Arc<Graph>,
     pub(crate) externals: &'a Externals,
-    pub(crate) wishes: Wishes,
+    pub(crate) constraints: Constraints,
     /// `None`: by rules.
     pub(crate) placement: Option<Placement>,
 }
@@ -143,12 +143,12 @@ impl Session {
     /// As [`Session::prepare_placed`] and [`place_by_rules`].
     pub fn prepare(&mut self, graph: &Arc<Graph>, externals: &Externals) -> Result<PlanId, Error> {
         externals.check(graph)?;
-        let wishes = wishes(graph, externals);
-        self.prepare_request(Request { graph, externals, wishes, placement: None })
+        let constraints = constraints(graph, externals);
+        self.prepare_request(Request { graph, externals, constraints, placement: None })
     }
 
-    /// Splits, lowers and plans a placed graph, and makes room for it. Where external leafs lie is taken from
-    /// `externals`, whatever the wishes say.
+    /// Splits, lowers and plans a placed graph, and makes room for it. Where external leaves lie is taken from
+    /// `externals`, whatever the constraints say.
     ///
     /// # Errors
     /// [`AllocError::MissingExternal`] and its like, what a device refuses, [`Error::OverBudget`], and memory that
@@ -158,12 +158,12 @@ impl Session {
         &mut self,
         graph: &Arc<Graph>,
         externals: &Externals,
-        wishes: &Wishes,
+        constraints: &Constraints,
         placement: Placement,
     ) -> Result<PlanId, Error> {
         externals.check(graph)?;
-        let wishes = Wishes { pinned: pinned(graph, externals), ..wishes.clone() };
-        self.prepare_request(Request { graph, externals, wishes, placement: Some(placement) })
+        let constraints = Constraints { pinned: pinned(graph, externals), ..constraints.clone() };
+        self.prepare_request(Request { graph, externals, constraints, placement: Some(placement) })
     }
 
     /// As [`Session::prepare`], but arenas do not grow: memory that was reserved must be enough.
@@ -172,7 +172,8 @@ impl Session {
     /// As there, and [`Error::WouldGrow`].
     pub fn prepare_within(&mut self, graph: &Arc<Graph>, externals: &Externals) -> Result<PlanId, Error> {
         externals.check(graph)?;
-        let request = Request { graph, externals, wishes: wishes(graph, externals), placement: None };
+        let request =
+            Request { graph, externals, constraints: constraints(graph, externals), placement: None };
         if let Some(known) = self.find_equal(&request) {
             return Ok(known);
         }
@@ -191,12 +192,12 @@ impl Session {
 
     /// The pure part of preparing.
     pub(crate) fn plan(&self, request: &Request<'_>) -> Result<Planned, Error> {
-        let Request { graph, wishes, placement, .. } = request;
+        let Request { graph, constraints, placement, .. } = request;
         let placement = match placement {
             Some(placement) => placement.clone(),
-            None => place_by_rules(graph, &self.machine, wishes)?,
+            None => place_by_rules(graph, &self.machine, constraints)?,
         };
-        Planned::new(graph, &self.machine, wishes, placement, &self.options)
+        Planned::new(graph, &self.machine, constraints, placement, &self.options)
     }
 
     fn adopt(&mut self, request: Request<'_>, planned: Planned) -> Result<PlanId, Error> {
@@ -210,7 +211,7 @@ impl Session {
 
     /// Memory for a plan.
     pub(crate) fn make(&mut self, request: Request<'_>, planned: Planned) -> Result<Prepared, Error> {
-        let Request { graph, externals, wishes, placement } = request;
+        let Request { graph, externals, constraints, placement } = request;
         let persistent = self.persistents(graph, &planned.placement)?;
         let residents = self.residents.len();
         let resident = self.residents_for(&planned.schedule, externals);
@@ -222,7 +223,7 @@ impl Session {
         Ok(Prepared {
             graph: Arc::clone(graph),
             externals: externals.clone(),
-            wishes,
+            constraints,
             by_rules: placement.is_none(),
             signature: signature(graph),
             used: self.tick(),
@@ -273,18 +274,18 @@ impl Session {
     ///
     /// # Errors
     /// [`AllocError::UnknownPlan`], [`Error::UnknownDevice`].
-    pub fn memory_plan(&self, plan: PlanId, device: DeviceIx) -> Result<&Arc<MemoryPlan>, Error> {
+    pub fn memory_plan(&self, plan: PlanId, device: DeviceId) -> Result<&Arc<MemoryPlan>, Error> {
         self.machine.check(device)?;
         Ok(&self.get_prepared(plan)?.planned.memory.plans[self.domains.of(device)])
     }
 
     /// Bytes of weights that are kept on a device although they lie elsewhere.
-    pub fn resident_bytes(&self, device: DeviceIx) -> u64 {
+    pub fn resident_bytes(&self, device: DeviceId) -> u64 {
         self.residents.bytes(device)
     }
 
     /// Bytes of a device's arena; devices that share one count it each. 0 for a device of another machine.
-    pub fn arena_bytes(&self, device: DeviceIx) -> u64 {
+    pub fn arena_bytes(&self, device: DeviceId) -> u64 {
         if self.machine.check(device).is_err() {
             return 0;
         }
@@ -297,7 +298,7 @@ impl Session {
         placement: &Placement,
     ) -> Result<HashMap<TensorId, StoredTensor>, Error> {
         let mut stored = HashMap::new();
-        for id in leafs_of(graph, Leaf::Persistent) {
+        for id in leaves_of(graph, Leaf::Persistent) {
             let device = placement.leaf(id).unwrap_or_default();
             let set = [SetTensor::new(graph.tensor(id).name.as_str(), graph.tensor(id).desc)];
             let set = TensorSet::allocate(self.machine.arena(device), &set).map_err(|error| {
@@ -314,7 +315,7 @@ impl Session {
         schedule: &Schedule,
         externals: &Externals,
     ) -> Result<BTreeMap<usize, usize>, Error> {
-        let kept = schedule.copies.iter().enumerate().filter(|(_, copy)| copy.kept);
+        let kept = schedule.transfers.iter().enumerate().filter(|(_, copy)| copy.kept);
         let wanted = kept.map(|(index, copy)| Ok((index, copy, part(externals.get(copy.root), copy)?)));
         self.residents.find_or_add(&wanted.collect::<Result<Vec<_>, Error>>()?, &self.machine)
     }
@@ -356,13 +357,13 @@ impl fmt::Debug for Session {
     }
 }
 
-/// The kinds of memory that a graph's external leafs lie in.
-pub fn wishes(graph: &Graph, externals: &Externals) -> Wishes {
-    Wishes { pinned: pinned(graph, externals), ..Wishes::default() }
+/// The kinds of memory that a graph's external leaves lie in.
+pub fn constraints(graph: &Graph, externals: &Externals) -> Constraints {
+    Constraints { pinned: pinned(graph, externals), ..Constraints::default() }
 }
 
 fn pinned(graph: &Graph, externals: &Externals) -> HashMap<TensorId, Arc<dyn BufferType>> {
     let lies =
         |(id, _): (TensorId, Leaf)| Some((id, Arc::clone(externals.get(id)?.slot().buffer.buffer_type())));
-    graph.leafs().filter_map(lies).collect()
+    graph.leaves().filter_map(lies).collect()
 }

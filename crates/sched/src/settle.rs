@@ -1,12 +1,12 @@
 use orlop_backend::same_type;
 use orlop_graph::{Graph, Leaf, Origin, TensorId};
 
-use crate::{DeviceIx, Error, Machine, Placed, Placement, Why};
+use crate::{DeviceId, Error, Machine, NodePlacement, Placement, PlacementReason};
 
 impl Placement {
-    /// Puts views and leafs where what they belong to is.
+    /// Puts views and leaves where what they belong to is.
     pub(crate) fn settle(&mut self, graph: &Graph) {
-        let mut leafs: Vec<Option<DeviceIx>> = vec![None; graph.tensors().len()];
+        let mut leaves: Vec<Option<DeviceId>> = vec![None; graph.tensors().len()];
         let own = |id: TensorId| matches!(graph.root_leaf(id), Some(Leaf::Input | Leaf::Persistent));
         // What is written into lies where it is written; everything else where it is read first.
         for writes in [true, false] {
@@ -16,38 +16,39 @@ impl Placement {
                     let root = graph.tensor(*input).storage.root;
                     let relevant = !writes || node.op.storage_operand() == Some(slot);
                     if own(*input) && relevant {
-                        leafs[root.index()].get_or_insert(self.nodes[id.index()].device);
+                        leaves[root.index()].get_or_insert(self.nodes[id.index()].device);
                     }
                 }
             }
         }
-        for (id, leaf) in graph.leafs() {
+        for (id, leaf) in graph.leaves() {
             if !leaf.is_external() {
-                leafs[id.index()].get_or_insert(DeviceIx::default());
+                leaves[id.index()].get_or_insert(DeviceId::default());
             }
         }
         for id in graph.node_ids().filter(|id| graph.node(*id).op.is_view()) {
             let root = graph.tensor(graph.node(id).output).storage.root;
             let device = match graph.tensor(root).origin {
                 Origin::Node(producer) => Some(self.nodes[producer.index()].device),
-                Origin::Leaf(_) => leafs[root.index()],
+                Origin::Leaf(_) => leaves[root.index()],
             };
-            self.nodes[id.index()] = Placed { device: device.unwrap_or_default(), why: Why::View };
+            self.nodes[id.index()] =
+                NodePlacement { device: device.unwrap_or_default(), why: PlacementReason::View };
         }
-        self.leafs = leafs;
+        self.leaves = leaves;
     }
 
     /// Checks that there is a place for every node and leaf, on devices that are there.
     pub(crate) fn check(&self, graph: &Graph, machine: &Machine) -> Result<(), Error> {
         let devices =
-            self.nodes.iter().map(|placed| placed.device).chain(self.leafs.iter().copied().flatten());
+            self.nodes.iter().map(|placed| placed.device).chain(self.leaves.iter().copied().flatten());
         devices.into_iter().try_for_each(|device| machine.check(device))?;
-        if (self.nodes.len(), self.leafs.len()) != (graph.nodes().len(), graph.tensors().len()) {
+        if (self.nodes.len(), self.leaves.len()) != (graph.nodes().len(), graph.tensors().len()) {
             return Err(Error::ForeignPlacement {
                 nodes: graph.nodes().len(),
                 tensors: graph.tensors().len(),
                 placed_nodes: self.nodes.len(),
-                placed_tensors: self.leafs.len(),
+                placed_tensors: self.leaves.len(),
             });
         }
         // Arenas are planned on the steps of their own devices, so nobody else may write there. A placement of another

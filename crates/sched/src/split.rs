@@ -7,7 +7,7 @@ use orlop_backend::{BufferType, same_type};
 use orlop_graph::{Graph, Leaf, NodeId, Origin, TensorId};
 
 use crate::memory::Domains;
-use crate::{DeviceIx, Machine, Placement, Wishes};
+use crate::{Constraints, DeviceId, Machine, Placement};
 
 /// A placed graph cut into parts that one device each runs, with the copies between them. A plain value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Schedule {
     /// The parts, in an order in which they can run.
     pub splits: Vec<Split>,
     /// The copies that splits begin with.
-    pub copies: Vec<Copy>,
+    pub transfers: Vec<Transfer>,
     /// The split that runs each node; views are in the one that reads them first, or nowhere.
     pub(crate) split_of: Vec<Option<usize>>,
 }
@@ -26,10 +26,10 @@ pub struct Schedule {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Split {
     /// The device.
-    pub device: DeviceIx,
+    pub device: DeviceId,
     /// The nodes, views left out.
     pub nodes: Vec<NodeId>,
-    /// Copies that are made when it begins, by position in [`Schedule::copies`].
+    /// Copies that are made when it begins, by position in [`Schedule::transfers`].
     pub copies: Vec<usize>,
     /// Where its operands are that lie elsewhere: in a copy that this split or an earlier one made.
     pub reads_copy: HashMap<TensorId, usize>,
@@ -42,7 +42,7 @@ pub struct Split {
 /// Part of a storage that is brought to another device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Copy {
+pub struct Transfer {
     /// `device#tensor`.
     pub name: String,
     /// The storage's root.
@@ -52,7 +52,7 @@ pub struct Copy {
     /// Bytes that it takes there: what the device's memory asks for, for the tensors that are read from it.
     pub room: u64,
     /// The device that it is brought to.
-    pub to: DeviceIx,
+    pub to: DeviceId,
     /// The split that makes it.
     pub split: usize,
     /// How many of the split's waits come before it. Copies of what is there already are made while the device would
@@ -67,7 +67,7 @@ pub struct Copy {
 impl Schedule {
     /// Bytes that one run copies, weights that stay left out.
     pub fn copied_bytes(&self) -> u64 {
-        self.copies.iter().filter(|copy| !copy.kept).map(|copy| copy.range.end - copy.range.start).sum()
+        self.transfers.iter().filter(|copy| !copy.kept).map(|copy| copy.range.end - copy.range.start).sum()
     }
 
     /// The splits with their inputs and bytes.
@@ -89,7 +89,7 @@ impl Schedule {
             for input in &node.inputs {
                 match part.reads_copy.get(input) {
                     Some(copy) => {
-                        let label = quoted(&self.copies[*copy].name);
+                        let label = quoted(&self.transfers[*copy].name);
                         let _ = writeln!(
                             dot,
                             "  c{copy} [shape=box, label=\"{label}\"];\n  c{copy} -> {};",
@@ -120,7 +120,7 @@ impl fmt::Display for Table<'_> {
             let name = machine.name(split.device);
             writeln!(f, "split {index} on {name}: {} nodes, waits for {:?}", split.nodes.len(), split.waits)?;
             for copy in &split.copies {
-                let copy = &schedule.copies[*copy];
+                let copy = &schedule.transfers[*copy];
                 let bytes = copy.range.end - copy.range.start;
                 let kept = if copy.kept { ", kept" } else { "" };
                 writeln!(f, "    {} <- {} ({bytes} bytes{kept})", copy.name, graph.tensor(copy.root).name)?;
@@ -137,14 +137,14 @@ impl fmt::Display for Table<'_> {
 ///
 /// # Panics
 /// If the placement is another graph's or machine's.
-pub fn split(graph: &Graph, machine: &Machine, wishes: &Wishes, placement: &Placement) -> Schedule {
-    split_streaming(graph, machine, wishes, placement, &Streamed::default())
+pub fn split(graph: &Graph, machine: &Machine, constraints: &Constraints, placement: &Placement) -> Schedule {
+    split_streaming(graph, machine, constraints, placement, &Streamed::default())
 }
 
 /// Weights that do not stay on devices, but come in every run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Streamed {
-    pub(crate) weights: HashSet<(TensorId, DeviceIx)>,
+    pub(crate) weights: HashSet<(TensorId, DeviceId)>,
     /// The split of that device before the one that reads a weight brings it, so that it comes while that one is computed.
     /// That takes room for two.
     pub(crate) early: bool,
@@ -154,19 +154,19 @@ pub(crate) struct Streamed {
 pub(crate) fn split_streaming(
     graph: &Graph,
     machine: &Machine,
-    wishes: &Wishes,
+    constraints: &Constraints,
     placement: &Placement,
     streamed: &Streamed,
 ) -> Schedule {
     let mut cut = Cut {
         graph,
         machine,
-        wishes,
+        constraints,
         placement,
         streamed,
         schedule: Schedule {
             splits: Vec::new(),
-            copies: Vec::new(),
+            transfers: Vec::new(),
             split_of: vec![None; graph.nodes().len()],
         },
         written: vec![Vec::new(); graph.tensors().len()],
@@ -182,12 +182,12 @@ pub(crate) fn split_streaming(
 }
 
 /// Bytes of a root on a device, and the node that wrote them last.
-type CopyKey = (TensorId, u64, u64, DeviceIx);
+type CopyKey = (TensorId, u64, u64, DeviceId);
 
 struct Cut<'a> {
     graph: &'a Graph,
     machine: &'a Machine,
-    wishes: &'a Wishes,
+    constraints: &'a Constraints,
     placement: &'a Placement,
     streamed: &'a Streamed,
     schedule: Schedule,
@@ -222,7 +222,7 @@ impl Cut<'_> {
         self.schedule.splits[current].nodes.push(id);
         self.schedule.split_of[id.index()] = Some(current);
         self.schedule.splits[current].observed =
-            Some(node.output).filter(|id| self.wishes.observed.contains(id));
+            Some(node.output).filter(|id| self.constraints.observed.contains(id));
         let output = self.graph.tensor(node.output);
         let range = output.storage.offset..output.storage.offset + output.desc.bytes();
         let written = &mut self.written[output.storage.root.index()];
@@ -232,11 +232,11 @@ impl Cut<'_> {
     }
 
     /// Whether a device can read a tensor where it lies.
-    fn reaches(&self, device: DeviceIx, id: NodeId, tensor: TensorId) -> bool {
+    fn reaches(&self, device: DeviceId, id: NodeId, tensor: TensorId) -> bool {
         let lies: Arc<dyn BufferType> = match self.placement.home(self.graph, tensor) {
             Some(home) if same_type(self.machine.arena(home), self.machine.arena(device)) => return true,
             Some(home) => Arc::clone(self.machine.arena(home)),
-            None => match self.wishes.lies(self.graph, tensor) {
+            None => match self.constraints.lies(self.graph, tensor) {
                 Some(buffer_type) => buffer_type,
                 None => return true,
             },
@@ -246,7 +246,7 @@ impl Cut<'_> {
     }
 
     /// A copy of a tensor's bytes on a device, as they are now.
-    fn copy_of(&mut self, tensor: TensorId, device: DeviceIx, split: usize) -> usize {
+    fn copy_of(&mut self, tensor: TensorId, device: DeviceId, split: usize) -> usize {
         let data = self.graph.tensor(tensor);
         let root = data.storage.root;
         let range = data.storage.offset..data.storage.offset + data.desc.bytes();
@@ -261,16 +261,26 @@ impl Cut<'_> {
         if let Some((seen, copy)) = self.known.get(&key)
             && *seen == version
         {
-            let known = &mut self.schedule.copies[*copy];
+            let known = &mut self.schedule.transfers[*copy];
             known.room = known.room.max(room);
             return *copy;
         }
-        let copy = self.schedule.copies.len();
+        let copy = self.schedule.transfers.len();
         let constant = self.graph.tensor(root).origin == Origin::Leaf(Leaf::Weight);
         let name = format!("{}#{}", self.machine.name(device), data.name);
         self.needs.push(writers().collect());
         let (after, kept) = (0, constant && !streams);
-        self.schedule.copies.push(Copy { name, root, range, room, to: device, split, after, constant, kept });
+        self.schedule.transfers.push(Transfer {
+            name,
+            root,
+            range,
+            room,
+            to: device,
+            split,
+            after,
+            constant,
+            kept,
+        });
         self.schedule.splits[split].copies.push(copy);
         self.known.insert(key, (version, copy));
         copy
@@ -310,7 +320,7 @@ impl Cut<'_> {
 
     /// Orders each split's copies by the waits that they need.
     fn order_copies(&mut self) {
-        let Schedule { splits, copies, split_of } = &mut self.schedule;
+        let Schedule { splits, transfers: copies, split_of } = &mut self.schedule;
         for (copy, needs) in copies.iter_mut().zip(&self.needs) {
             let part = &splits[copy.split];
             // Who takes turns with another device writes nothing before its turn.

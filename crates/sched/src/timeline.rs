@@ -8,7 +8,7 @@ use orlop_backend::CopyRoute;
 use orlop_graph::Graph;
 
 use crate::marks::Piece;
-use crate::{DeviceIx, Machine, Planned};
+use crate::{DeviceId, Machine, Planned};
 
 /// What each device did when, in one run. A plain value.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +16,7 @@ pub struct Timeline {
     /// Names of the devices, by position.
     pub devices: Vec<String>,
     /// Pieces of work, in the order in which they were given to their devices.
-    pub spans: Vec<Span>,
+    pub spans: Vec<TimelineSpan>,
     /// Bytes of each arena that the plan has in use, as its steps began. Where a device does not say when that was, its
     /// steps are spread evenly over their split.
     pub memory: Vec<MemorySample>,
@@ -26,7 +26,7 @@ pub struct Timeline {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySample {
     /// The device, or the first of those that share the arena.
-    pub device: DeviceIx,
+    pub device: DeviceId,
     /// Counted from the beginning of the run.
     pub at: Duration,
     /// Bytes that are planned to be in use from then on.
@@ -35,9 +35,9 @@ pub struct MemorySample {
 
 /// A piece of work: from when its device could begin it to when it was done.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Span {
+pub struct TimelineSpan {
     /// The device.
-    pub device: DeviceIx,
+    pub device: DeviceId,
     /// The split it belongs to.
     pub split: usize,
     /// What was done.
@@ -103,8 +103,8 @@ impl Timeline {
             let part = &schedule.splits[piece.split];
             let work = match piece.copy {
                 Some(copy) => SpanWork::Copy {
-                    name: schedule.copies[copy].name.clone(),
-                    bytes: schedule.copies[copy].range.end - schedule.copies[copy].range.start,
+                    name: schedule.transfers[copy].name.clone(),
+                    bytes: schedule.transfers[copy].range.end - schedule.transfers[copy].range.start,
                     route: routes.and_then(|routes| routes[copy]),
                 },
                 None => {
@@ -115,9 +115,9 @@ impl Timeline {
             };
             let begin = piece.begin.time().saturating_duration_since(start);
             let end = piece.end.time().saturating_duration_since(start);
-            Span { device: part.device, split: piece.split, work, begin, end: end.max(begin) }
+            TimelineSpan { device: part.device, split: piece.split, work, begin, end: end.max(begin) }
         };
-        let spans: Vec<Span> = pieces.iter().map(span).collect();
+        let spans: Vec<TimelineSpan> = pieces.iter().map(span).collect();
         let memory = memory_samples(machine, planned, pieces, &spans, start);
         Timeline { devices, spans, memory }
     }
@@ -150,7 +150,7 @@ impl Timeline {
     }
 
     /// Most bytes of a device's arena that were planned to be in use at once.
-    pub fn most_in_use(&self, device: DeviceIx) -> u64 {
+    pub fn most_in_use(&self, device: DeviceId) -> u64 {
         self.memory
             .iter()
             .filter(|sample| sample.device == device)
@@ -178,7 +178,7 @@ impl Timeline {
                 "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":0,\"tid\":{thread},\"args\":{{\"name\":{name}}}}}"
             ));
         }
-        for Span { device, split, work, begin, end } in &self.spans {
+        for TimelineSpan { device, split, work, begin, end } in &self.spans {
             let (name, kind, more) = match work {
                 SpanWork::Copy { name, bytes, route } => {
                     let route =
@@ -212,7 +212,7 @@ fn memory_samples(
     machine: &Machine,
     planned: &Planned,
     pieces: &[Piece],
-    spans: &[Span],
+    spans: &[TimelineSpan],
     start: Instant,
 ) -> Vec<MemorySample> {
     let mut samples: Vec<MemorySample> = Vec::new();
@@ -229,7 +229,7 @@ fn memory_samples(
         let mut own: Vec<MemorySample> = Vec::new();
         for (step, bytes) in planned.arena_steps(machine, device).into_iter().zip(in_use(plan)) {
             let Some(index) = found.get(&(step.split, step.copy)).copied() else { continue };
-            let Span { begin, end, .. } = spans[index];
+            let TimelineSpan { begin, end, .. } = spans[index];
             let number = step.step.unwrap_or(0);
             let noted = &clocks[index][..clocks[index].partition_point(|(step, _)| *step <= number)];
             let at = match noted.last() {

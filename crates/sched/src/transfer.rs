@@ -93,7 +93,7 @@ impl Session {
         if !prepared.slots[slot].places.is_empty() {
             return Ok(());
         }
-        let inputs = prepared.graph.leafs().filter(|(_, leaf)| *leaf == Leaf::Input).map(|(id, _)| id);
+        let inputs = prepared.graph.leaves().filter(|(_, leaf)| *leaf == Leaf::Input).map(|(id, _)| id);
         let ids = inputs.chain(prepared.results.iter().copied());
         let ids = ids.filter(|id| prepared.planned.memory.has(*id));
         let places = ids.map(|id| Ok((id, self.in_arena(prepared, slot, id)?)));

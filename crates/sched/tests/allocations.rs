@@ -11,7 +11,7 @@ use orlop_backend::{
     Role, RunOptions, Segment, Steps, Support,
 };
 use orlop_graph::{DType, GraphBuilder};
-use orlop_sched::{Machine, Session, SessionOptions, place_by_rules, wishes};
+use orlop_sched::{Machine, Session, SessionOptions, constraints, place_by_rules};
 use orlop_testkit::ReferenceDevice;
 
 struct Counting;
@@ -107,7 +107,7 @@ fn allocations(names: &[&'static str]) -> u64 {
     let set = TensorSet::allocate(&memory, &[SetTensor::new("w", graph.tensor(w).desc)]).unwrap();
     let mut externals = Externals::new();
     externals.insert(w, set.tensors()[0].clone());
-    let mut all = wishes(&graph, &externals);
+    let mut all = constraints(&graph, &externals);
     let devices: Vec<_> = machine.indices().collect();
     all.assigned =
         nodes.iter().enumerate().map(|(index, id)| (*id, devices[index % devices.len()])).collect();

@@ -26,7 +26,7 @@ mod tolerance;
 
 pub use case::Case;
 pub use cases::cases;
-pub use outcome::{Failure, Outcome, Way};
+pub use outcome::{CaseFailure, Outcome, Way};
 pub use report::{Report, Row, report, support_table};
-pub use run::{Options, run};
+pub use run::{ConformanceOptions, run};
 pub use tolerance::Tolerance;

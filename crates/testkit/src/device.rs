@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use orlop_backend::{
-    Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, HostBufferType, Layout, Link,
-    LowerOptions, NodeQuery, Operand, Program, Queue, Reason, Role, Segment, Steps, Support,
+    Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, HostBufferType, Link, LowerOptions,
+    MemoryLayout, NodeQuery, Operand, Program, Queue, Reason, Role, Segment, Steps, Support,
 };
 use orlop_graph::TensorDesc;
 
@@ -86,7 +86,7 @@ fn refusal(node: &NodeQuery<'_>) -> Option<Reason> {
     }
     let all = || node.inputs.iter().chain([&node.output]).enumerate();
     let private = |operand: &Operand<'_>| {
-        let buffer_type = operand.buffer_type.filter(|found| found.layout() == Layout::Private)?;
+        let buffer_type = operand.buffer_type.filter(|found| found.layout() == MemoryLayout::Private)?;
         Some(buffer_type.name().to_owned())
     };
     for (operand, described) in all() {
@@ -128,8 +128,8 @@ mod tests {
         fn alignment(&self) -> u64 {
             64
         }
-        fn layout(&self) -> Layout {
-            Layout::Private
+        fn layout(&self) -> MemoryLayout {
+            MemoryLayout::Private
         }
         fn allocate(self: Arc<Self>, bytes: u64) -> Result<Arc<dyn Buffer>, DeviceError> {
             Err(DeviceError::OutOfMemory { buffer_type: "repacked".to_owned(), bytes })

@@ -40,5 +40,5 @@ mod worker;
 pub use builder::TestDeviceBuilder;
 pub use clock::VirtualClock;
 pub use device::TestDevice;
-pub use faults::{Failure, Faults, Work};
+pub use faults::{FaultKind, FaultPoint, Faults};
 pub use ledger::Counters;

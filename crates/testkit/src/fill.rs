@@ -86,10 +86,10 @@ impl Fill {
     }
 }
 
-/// The contents of leafs: for each its fill, from a generator that is seeded by `name` and the leaf's position.
+/// The contents of leaves: for each its fill, from a generator that is seeded by `name` and the leaf's position.
 ///
 /// # Errors
-/// [`OpFailure::NoCodec`] for leafs whose type cannot be encoded.
+/// [`OpFailure::NoCodec`] for leaves whose type cannot be encoded.
 pub(crate) fn feeds(graph: &Graph, name: &str, fills: &[(TensorId, Fill)]) -> Result<Feeds, OpFailure> {
     let feed = |(leaf, fill): &(TensorId, Fill)| {
         let mut random = Random::named(&format!("{name} {leaf}"));

@@ -8,7 +8,7 @@ use crate::elements::packed_bytes;
 use crate::execute::{Memory, execute, gather, scatter};
 
 /// Runs a graph on plain byte vectors, one for each tensor that owns storage: no device, no plan, nothing that
-/// could be reused too early. Contents stay between runs, so states and persistent leafs work as they should.
+/// could be reused too early. Contents stay between runs, so states and persistent leaves work as they should.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -53,4 +53,4 @@ pub use error::OpFailure;
 pub use interpreter::Interpreter;
 pub use ops::{RowWrite, compute, rearrange, rearranges, set_rows};
 pub use planned::{Feeds, PlannedOptions, kept, run_in, run_planned};
-pub use unplanned::{Observe, Outputs, UnplannedOptions, run_unplanned, run_unplanned_with};
+pub use unplanned::{Observe, RunOutputs, UnplannedOptions, run_unplanned, run_unplanned_with};

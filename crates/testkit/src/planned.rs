@@ -6,7 +6,7 @@ use orlop_graph::{Graph, Leaf, TensorDesc, TensorId};
 
 use crate::execute::gather;
 
-/// The contents of leafs, gaps included.
+/// The contents of leaves, gaps included.
 pub type Feeds = Vec<(TensorId, Vec<u8>)>;
 
 /// Choices of [`run_planned`].
@@ -49,13 +49,13 @@ pub fn run_in(
     feeds: &[(TensorId, Vec<u8>)],
     options: &PlannedOptions,
 ) -> Result<Feeds, Error> {
-    let is_leaf = |id: TensorId| graph.leafs().any(|(leaf, _)| leaf == id);
+    let is_leaf = |id: TensorId| graph.leaves().any(|(leaf, _)| leaf == id);
     if let Some((stray, _)) = feeds.iter().find(|(id, _)| !is_leaf(*id)) {
         return Err(DeviceError::Unbound { value: stray.to_string() }.into());
     }
     let arena = device.buffer_types(Role::Arena).first().ok_or(Error::NoBuffers)?;
     let mut externals = Externals::new();
-    for (id, leaf) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+    for (id, leaf) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
         let weights = options.weights.as_ref().filter(|_| leaf == Leaf::Weight);
         let buffer_type = weights.unwrap_or(arena);
         let tensor = graph.tensor(id);
@@ -70,7 +70,7 @@ pub fn run_in(
         externals.insert(id, stored);
     }
     let plan = session.prepare(graph, &externals)?;
-    for (id, leaf) in graph.leafs().filter(|(_, leaf)| !leaf.is_external()) {
+    for (id, leaf) in graph.leaves().filter(|(_, leaf)| !leaf.is_external()) {
         let zeros = || vec![0; graph.tensor(id).desc.bytes() as usize];
         match fed(feeds, id) {
             Some(bytes) => session.set(plan, id, bytes)?,
@@ -90,10 +90,10 @@ pub fn run_in(
     Ok(found)
 }
 
-/// The tensors of a graph whose contents a run leaves behind: its results, its states and its persistent leafs.
+/// The tensors of a graph whose contents a run leaves behind: its results, its states and its persistent leaves.
 pub fn kept(graph: &Graph) -> Vec<TensorId> {
     let mut kept = graph.results();
-    let lasting = graph.leafs().filter(|(_, leaf)| matches!(leaf, Leaf::State | Leaf::Persistent));
+    let lasting = graph.leaves().filter(|(_, leaf)| matches!(leaf, Leaf::State | Leaf::Persistent));
     for (id, _) in lasting {
         if !kept.contains(&id) {
             kept.push(id);

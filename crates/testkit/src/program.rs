@@ -2,8 +2,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use orlop_backend::{
-    Bindings, Device, DeviceError, NodeQuery, Operand, Program, Slot, Steps, StoredTensor, Support, Touch,
-    Value, touched,
+    Bindings, Device, DeviceError, NodeQuery, Operand, Program, Slot, StepValue, Steps, StoredTensor,
+    Support, Touch, touched,
 };
 use orlop_graph::{Node, NodeId, TensorId};
 
@@ -49,7 +49,7 @@ impl ReferenceProgram {
 /// Every operand and the result have a place that is large enough and that the device reaches.
 fn check_places(device: &dyn Device, node: &Node, bindings: &Bindings) -> Result<(), DeviceError> {
     let slot = |id: TensorId| -> Result<&Slot, DeviceError> {
-        let slot = bindings.slot(Value::Tensor(id))?;
+        let slot = bindings.slot(StepValue::Tensor(id))?;
         let tensor = bindings.graph.tensor(id);
         StoredTensor::new(tensor.name.as_str(), tensor.desc, slot.clone())?;
         Ok(slot)

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use orlop_backend::{Bindings, Buffer, Claim, Claims, DeviceError, Program, Queue, RunOptions, Value};
+use orlop_backend::{Bindings, Buffer, Claim, Claims, DeviceError, Program, Queue, RunOptions, StepValue};
 use orlop_graph::{AccessKind, TensorDesc, TensorId};
 
 use crate::execute::{Memory, execute, gather, scatter};
@@ -78,7 +78,7 @@ impl Bound<'_> {
 
 impl Memory for Bound<'_> {
     fn load(&self, tensor: TensorId, desc: &TensorDesc) -> Result<Vec<u8>, DeviceError> {
-        let slot = self.bindings.slot(Value::Tensor(tensor))?;
+        let slot = self.bindings.slot(StepValue::Tensor(tensor))?;
         let claim = self.claim(&*slot.buffer, AccessKind::Read)?;
         gather(desc, |at, bytes| slot.buffer.read(claim, slot.offset + at, bytes))
     }
@@ -90,7 +90,7 @@ impl Memory for Bound<'_> {
         part: &TensorDesc,
         packed: &[u8],
     ) -> Result<(), DeviceError> {
-        let slot = self.bindings.slot(Value::Tensor(tensor))?;
+        let slot = self.bindings.slot(StepValue::Tensor(tensor))?;
         let claim = self.claim(&*slot.buffer, AccessKind::Write)?;
         scatter(part, packed, |at, bytes| slot.buffer.write(claim, slot.offset + offset + at, bytes))
     }

@@ -12,7 +12,7 @@ use crate::interpreter::numbers;
 /// Runs a graph once on a device with a buffer of its own for every tensor that owns storage: no plan, nothing
 /// shared, every value there afterwards. What planned runs are compared with.
 ///
-/// `feeds` are the bytes of leafs, gaps included. Inputs and weights must be fed; persistent leafs and states
+/// `feeds` are the bytes of leaves, gaps included. Inputs and weights must be fed; persistent leaves and states
 /// begin as zeros where they are not.
 ///
 /// # Errors
@@ -22,7 +22,7 @@ pub fn run_unplanned(
     device: &Arc<dyn Device>,
     graph: &Arc<Graph>,
     feeds: &[(TensorId, Vec<u8>)],
-) -> Result<Outputs, DeviceError> {
+) -> Result<RunOutputs, DeviceError> {
     run_unplanned_with(device, graph, feeds, &UnplannedOptions::default())
 }
 
@@ -56,7 +56,7 @@ pub fn run_unplanned_with(
     graph: &Arc<Graph>,
     feeds: &[(TensorId, Vec<u8>)],
     options: &UnplannedOptions,
-) -> Result<Outputs, DeviceError> {
+) -> Result<RunOutputs, DeviceError> {
     let Some(buffer_type) = device.buffer_types(Role::Arena).first() else {
         return Err(DeviceError::Unbound { value: format!("the arena of {}", device.name()) });
     };
@@ -86,7 +86,7 @@ pub fn run_unplanned_with(
     // Work may still be under way after an error, and holds its claims until it is done.
     let finished = queue.sync();
     submitted.and(finished)?;
-    Ok(Outputs { graph: Arc::clone(graph), slots })
+    Ok(RunOutputs { graph: Arc::clone(graph), slots })
 }
 
 /// A place for every tensor: a buffer for each root, views within it.
@@ -109,7 +109,7 @@ fn fill(graph: &Graph, slots: &[Slot], feeds: &[(TensorId, Vec<u8>)]) -> Result<
     if let Some((stray, _)) = feeds.iter().find(|(id, _)| !is_leaf(*id)) {
         return Err(DeviceError::Unbound { value: stray.to_string() });
     }
-    for (id, leaf) in graph.leafs() {
+    for (id, leaf) in graph.leaves() {
         let tensor = graph.tensor(id);
         let buffer: &dyn Buffer = &*slots[id.index()].buffer;
         let claim = Claim::take(buffer, AccessKind::Write)?;
@@ -131,12 +131,12 @@ fn fill(graph: &Graph, slots: &[Slot], feeds: &[(TensorId, Vec<u8>)]) -> Result<
 
 /// What an unplanned run left in memory. Tensors that share storage show what was written last.
 #[derive(Clone, Debug)]
-pub struct Outputs {
+pub struct RunOutputs {
     graph: Arc<Graph>,
     slots: Vec<Slot>,
 }
 
-impl Outputs {
+impl RunOutputs {
     /// A tensor's elements, packed: in element order, without gaps.
     ///
     /// # Errors
@@ -151,15 +151,15 @@ impl Outputs {
     /// A tensor's elements as numbers.
     ///
     /// # Errors
-    /// As [`Outputs::bytes`], and [`DeviceError::Unsupported`] for a type without a codec.
+    /// As [`RunOutputs::bytes`], and [`DeviceError::Unsupported`] for a type without a codec.
     pub fn f64s(&self, tensor: TensorId) -> Result<Vec<f64>, DeviceError> {
         numbers(&self.graph, tensor, &self.bytes(tensor)?)
     }
 
-    /// As [`Outputs::f64s`], rounded to `f32`.
+    /// As [`RunOutputs::f64s`], rounded to `f32`.
     ///
     /// # Errors
-    /// As [`Outputs::f64s`].
+    /// As [`RunOutputs::f64s`].
     pub fn f32s(&self, tensor: TensorId) -> Result<Vec<f32>, DeviceError> {
         Ok(self.f64s(tensor)?.into_iter().map(|value| value as f32).collect())
     }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use faulty::{Fault, Faulty};
 use orlop_backend::{Device, LowerOptions, Precision};
-use orlop_graph::{DType, Gate, Op, Unary};
+use orlop_graph::{DType, Glu, Op, Unary};
 use orlop_testkit::ReferenceDevice;
-use orlop_testkit::conformance::{Failure, Options, Outcome, cases, report, run};
+use orlop_testkit::conformance::{CaseFailure, ConformanceOptions, Outcome, cases, report, run};
 
 #[test]
 fn the_reference_passes_every_case() {
     let device: Arc<dyn Device> = ReferenceDevice::new();
-    let report = report(&device, &Options::default());
+    let report = report(&device, &ConformanceOptions::default());
     assert!(report.failures.is_empty(), "{:#?}", report.failures);
     assert_eq!(report.unsupported(), 0, "{}", report.markdown());
     assert_eq!(report.passed(), cases().len());
@@ -42,7 +42,7 @@ fn every_op_has_cases() {
         cases.iter().flat_map(|case| case.graph().nodes()).map(|node| node.op.name()).collect();
     let functions = Unary::ALL.map(|function| Op::Unary(function).name().to_owned());
     let mut wanted: Vec<&str> = functions.iter().map(String::as_str).collect();
-    let gates = [Gate::Relu, Gate::Gelu, Gate::GeluErf, Gate::GeluQuick, Gate::Silu];
+    let gates = [Glu::Relu, Glu::Gelu, Glu::GeluErf, Glu::GeluQuick, Glu::Silu];
     let gate_names: Vec<String> =
         gates.map(|gate| Op::Gated { gate, swapped: false }.name().to_owned()).to_vec();
     wanted.extend(gate_names.iter().map(String::as_str));
@@ -180,7 +180,7 @@ fn a_perturbed_element_is_caught_in_every_case() {
             continue;
         }
         total += 1;
-        match run(&device, case, &Options::default()) {
+        match run(&device, case, &ConformanceOptions::default()) {
             Outcome::Failed(_) => caught += 1,
             outcome => eprintln!("{}: {outcome:?}", case.name()),
         }
@@ -192,8 +192,8 @@ fn a_perturbed_element_is_caught_in_every_case() {
 fn a_device_that_accepts_what_it_cannot_run_fails() {
     let device: Arc<dyn Device> = Faulty::new(Fault::Boastful);
     let case = cases().into_iter().find(|case| case.name().starts_with("rope normal")).unwrap();
-    let outcome = run(&device, &case, &Options::default());
-    assert!(matches!(outcome, Outcome::Failed(Failure::NotRun { .. })), "{outcome:?}");
+    let outcome = run(&device, &case, &ConformanceOptions::default());
+    assert!(matches!(outcome, Outcome::Failed(CaseFailure::NotRun { .. })), "{outcome:?}");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_refused_case_is_not_a_passed_one() {
 fn report_of(device: &Arc<dyn Device>, op: &str) -> Vec<Outcome> {
     let cases = cases();
     let chosen = cases.iter().filter(|case| case.op() == op);
-    chosen.map(|case| run(device, case, &Options::default())).collect()
+    chosen.map(|case| run(device, case, &ConformanceOptions::default())).collect()
 }
 
 #[test]
@@ -215,8 +215,9 @@ fn small_errors_beside_large_results_are_caught() {
     let device: Arc<dyn Device> = Faulty::new(Fault::LosesTails);
     let cases = cases();
     let extremes = cases.iter().filter(|case| case.name().starts_with("silu: extremes"));
-    let outcomes: Vec<Outcome> = extremes.map(|case| run(&device, case, &Options::default())).collect();
-    let caught = |outcome: &&Outcome| matches!(outcome, Outcome::Failed(Failure::Inexact { .. }));
+    let outcomes: Vec<Outcome> =
+        extremes.map(|case| run(&device, case, &ConformanceOptions::default())).collect();
+    let caught = |outcome: &&Outcome| matches!(outcome, Outcome::Failed(CaseFailure::Inexact { .. }));
     assert!(outcomes.iter().filter(caught).count() >= 1, "{outcomes:?}");
 }
 
@@ -224,8 +225,8 @@ fn small_errors_beside_large_results_are_caught() {
 fn results_that_depend_on_the_plan_are_caught() {
     let device: Arc<dyn Device> = Faulty::new(Fault::PlanDependent);
     let case = cases().into_iter().find(|case| case.name() == "chain: through views").unwrap();
-    let outcome = run(&device, &case, &Options::default());
-    assert!(matches!(outcome, Outcome::Failed(Failure::PlanMatters { .. })), "{outcome:?}");
+    let outcome = run(&device, &case, &ConformanceOptions::default());
+    assert!(matches!(outcome, Outcome::Failed(CaseFailure::PlanMatters { .. })), "{outcome:?}");
 }
 
 #[test]
@@ -237,7 +238,11 @@ fn activations_may_be_rounded_to_eight_bits_for_quantised_weights_and_no_further
         let case =
             cases.iter().find(|case| case.name().strip_prefix("mul_mat quantised: ").is_some_and(wanted));
         let lower = LowerOptions { precision, ..LowerOptions::default() };
-        run(&device, case.expect("such a case"), &Options { lower, ..Options::default() })
+        run(
+            &device,
+            case.expect("such a case"),
+            &ConformanceOptions { lower, ..ConformanceOptions::default() },
+        )
     };
     for (weights, paired) in [
         ("q4_0", DType::Q8_0),
@@ -249,8 +254,8 @@ fn activations_may_be_rounded_to_eight_bits_for_quantised_weights_and_no_further
         let fast = outcome(paired, weights, Precision::Fast);
         assert!(matches!(fast, Outcome::Passed { error } if error > 1e-7), "{weights}: {fast:?}");
         let further = outcome(DType::Q5_0, weights, Precision::Fast);
-        assert!(matches!(further, Outcome::Failed(Failure::Inexact { .. })), "{weights}: {further:?}");
+        assert!(matches!(further, Outcome::Failed(CaseFailure::Inexact { .. })), "{weights}: {further:?}");
         let exact = outcome(paired, weights, Precision::F32);
-        assert!(matches!(exact, Outcome::Failed(Failure::Inexact { .. })), "{weights}: {exact:?}");
+        assert!(matches!(exact, Outcome::Failed(CaseFailure::Inexact { .. })), "{weights}: {exact:?}");
     }
 }

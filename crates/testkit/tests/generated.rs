@@ -6,8 +6,8 @@ use std::sync::Arc;
 use orlop_alloc::{PlanOptions, Session, SessionOptions, Sharing};
 use orlop_backend::Device;
 use orlop_graph::{DType, Graph};
-use orlop_plan::{Options, Strategy};
-use orlop_testkit::generate::{self, BlockSize, Experts, Size, block};
+use orlop_plan::{SolveOptions, Strategy};
+use orlop_testkit::generate::{self, BlockSize, ExpertShape, Size, block};
 use orlop_testkit::{
     Feeds, Interpreter, Observe, PlannedOptions, ReferenceDevice, UnplannedOptions, kept, run_in,
     run_planned, run_unplanned_with,
@@ -31,7 +31,7 @@ fn interpreter(graph: &Arc<Graph>, feeds: &Feeds) -> Interpreter {
 }
 
 fn options(strategy: Strategy, sharing: Sharing) -> PlannedOptions {
-    let plan = PlanOptions { search: Options::with(strategy), sharing };
+    let plan = PlanOptions { search: SolveOptions::with(strategy), sharing };
     PlannedOptions {
         session: SessionOptions { plan, ..SessionOptions::default() },
         ..PlannedOptions::default()
@@ -79,7 +79,7 @@ fn equal_seeds_give_equal_graphs_and_numbers_stay_small() {
         assert_eq!((graph.clone(), feeds.clone()), generate::graph(seed, &Size::default()));
         ops.extend(graph.nodes().iter().map(|node| node.op.name().to_owned()));
         undeclared += usize::from(graph.outputs().is_empty());
-        states += graph.leafs().filter(|(_, leaf)| leaf.is_external()).count();
+        states += graph.leaves().filter(|(_, leaf)| leaf.is_external()).count();
         in_place +=
             graph.nodes().iter().filter(|node| ["copy", "set_rows"].contains(&node.op.name())).count();
         let interpreter = interpreter(&graph, &feeds);
@@ -101,8 +101,8 @@ fn blocks_give_the_same_bytes_planned_and_unplanned() {
         dense,
         BlockSize { tokens: 1, cache: DType::Q8_0, ..dense },
         BlockSize { weights: DType::Q4_0, cache: DType::F32, ..dense },
-        BlockSize { experts: Some(Experts { count: 4, used: 2 }), ..dense },
-        BlockSize { experts: Some(Experts { count: 5, used: 1 }), weights: DType::Q8_0, ..dense },
+        BlockSize { experts: Some(ExpertShape { count: 4, used: 2 }), ..dense },
+        BlockSize { experts: Some(ExpertShape { count: 5, used: 1 }), weights: DType::Q8_0, ..dense },
     ];
     for size in sizes {
         let (graph, feeds) = block(&size).unwrap();

@@ -10,7 +10,7 @@ use orlop_backend::{
     Bindings, BufferType, Claims, Device, DeviceError, LowerOptions, Role, RunOptions, Segment, Slot,
 };
 use orlop_graph::{DType, Graph, GraphBuilder, NodeId, TensorId};
-use orlop_testkit::conformance::{Options, cases, run};
+use orlop_testkit::conformance::{ConformanceOptions, cases, run};
 use orlop_testkit::guard::{Guarded, Offence, Trespass, Victim};
 use orlop_testkit::{
     Feeds, PlannedOptions, ReferenceDevice, decode_elements, f32_bytes, generate, run_in, run_planned,
@@ -255,7 +255,7 @@ fn the_reference_device_never_trespasses() {
     let guard = Guarded::new(ReferenceDevice::new());
     let device: Arc<dyn Device> = guard.clone();
     for case in cases() {
-        let outcome = run(&device, &case, &Options::default());
+        let outcome = run(&device, &case, &ConformanceOptions::default());
         assert!(outcome.is_passed(), "{}: {outcome:?}", case.name());
     }
     assert_eq!(guard.trespasses(), []);

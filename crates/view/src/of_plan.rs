@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use orlop_alloc::{Decision, MemoryPlan, Storage, Usage, ValueId, Verdict};
+use orlop_alloc::{Decision, MemoryPlan, PlannedStorage, Usage, ValueId, Verdict};
 
 use crate::picture::{Block, Kind, Picture, Region, RegionKind};
 
@@ -98,7 +98,7 @@ struct Scene<'a> {
 
 impl Scene<'_> {
     /// A block for each value that held the storage, one after the other.
-    fn push_storage(&self, blocks: &mut Vec<Block>, storage: &Storage) {
+    fn push_storage(&self, blocks: &mut Vec<Block>, storage: &PlannedStorage) {
         let taken = |value: &ValueId| {
             let list = self.decisions.get(value).map_or(&[][..], Vec::as_slice);
             list.iter().find(|decision| decision.verdict.is_taken())
@@ -141,7 +141,7 @@ impl Scene<'_> {
         }
     }
 
-    fn reason(&self, value: ValueId, took_over: bool, storage: &Storage) -> String {
+    fn reason(&self, value: ValueId, took_over: bool, storage: &PlannedStorage) -> String {
         let list = self.decisions.get(&value).map_or(&[][..], Vec::as_slice);
         let arena = &self.plan.arenas[storage.place.arena.index()];
         let mut reason = if took_over {
@@ -209,7 +209,7 @@ mod tests {
             usage.push_value(name, ValueInfo { bytes: 64, root, offset: 0, layout: 0, flags });
         }
         let [x, y, z, w] = [0, 1, 2, 3].map(ValueId::new);
-        usage.leafs.push((x, ArenaId::new(0)));
+        usage.leaves.push((x, ArenaId::new(0)));
         let pair = [OverwritePair { write: 0, read: 0 }];
         let steps: [(&[ValueId], ValueId, &[OverwritePair]); 3] =
             [(&[x], y, &[]), (&[y], z, &pair), (&[x, z], w, &[])];

@@ -16,7 +16,7 @@ impl Picture {
             0 => format!("planned by {}", plan.strategy.name()),
             begin => format!("planned by {}; step 0 is {begin} in the file", plan.strategy.name()),
         };
-        let block = |(index, buffer): (usize, &orlop_plan::Buffer)| {
+        let block = |(index, buffer): (usize, &orlop_plan::BufferSpec)| {
             let place = plan.places.get(index)?;
             Some(Block {
                 name: name(index),

@@ -12,7 +12,7 @@ impl Picture {
             bound: Some(arena.bound),
         };
         let chunks = |block: &Block| saved.arenas.get(block.region).map_or(0, |arena| arena.chunks.len());
-        let block = |storage: &orlop_alloc::Storage| Block {
+        let block = |storage: &orlop_alloc::PlannedStorage| Block {
             name: storage.values.first().map_or_else(|| "nobody's".to_owned(), |value| format!("{value:?}")),
             kind: Kind::Activation,
             region: storage.place.arena.index(),

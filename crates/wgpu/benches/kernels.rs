@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use orlop_backend::{Bindings, Device, LowerOptions, Program, Role, Segment, Slot, StoredTensor};
-use orlop_graph::{DType, FlashAttention, Gate, Graph, GraphBuilder, NodeId, Rope, TensorId};
+use orlop_graph::{DType, FlashAttention, Glu, Graph, GraphBuilder, NodeId, Rope, TensorId};
 use orlop_wgpu::{KernelTime, WgpuDevice, adapters};
 
 const TYPES: [DType; 9] = [
@@ -60,7 +60,7 @@ fn others(device: &Arc<WgpuDevice>, label: &str) {
         });
         measure(device, label, |b| {
             let operands = [0, 1].map(|number| b.input(&format!("x{number}"), DType::F32, &[8192, tokens]));
-            b.gated(Gate::Silu, operands[0], operands[1])
+            b.gated(Glu::Silu, operands[0], operands[1])
         });
         measure(device, label, |b| {
             let x = b.input("x", DType::F32, &[128, 16, tokens]);

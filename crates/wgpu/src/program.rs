@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use orlop_backend::{Bindings, DeviceError, Program, Slot, Step, Steps, Touch, Value, touched};
+use orlop_backend::{Bindings, DeviceError, Program, Slot, Step, StepValue, Steps, Touch, touched};
 use orlop_graph::{DType, Graph, TensorDesc};
 
 use crate::gpu::{Gpu, Pipeline};
@@ -218,7 +218,7 @@ impl<'a> Draft<'a> {
         for value in &step.reads {
             inputs.push(self.place(graph, *value, bindings.slot(*value)?)?);
         }
-        let output = Value::Tensor(node.output);
+        let output = StepValue::Tensor(node.output);
         let output = self.place(graph, output, bindings.slot(output)?)?;
         let subgroups = self.gpu.features.contains(wgpu::Features::SUBGROUP);
         let (cooperative, status) = (self.gpu.cooperative, self.status_place);
@@ -236,7 +236,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    fn place(&mut self, graph: &Graph, value: Value, slot: &Slot) -> Result<Place, DeviceError> {
+    fn place(&mut self, graph: &Graph, value: StepValue, slot: &Slot) -> Result<Place, DeviceError> {
         let gate = slot.buffer.gate();
         let address = Arc::as_ptr(gate).addr();
         let known = self.buffers.iter().position(|(known, _)| *known == address);
@@ -253,9 +253,9 @@ impl<'a> Draft<'a> {
             }
         };
         let desc = match value {
-            Value::Tensor(id) => graph.tensor(id).desc,
+            StepValue::Tensor(id) => graph.tensor(id).desc,
             // This device asks for none.
-            Value::Temporary(index) => {
+            StepValue::Temporary(index) => {
                 return Err(DeviceError::Unbound { value: format!("temporary {index}") });
             }
         };

@@ -27,7 +27,7 @@ impl Roots {
             bytes: vec![0; count],
         };
         let mut read = vec![false; count];
-        for (value, arena) in &usage.leafs {
+        for (value, arena) in &usage.leaves {
             let root = usage.value(*value).root.index();
             roots.begins[root] = true;
             roots.arena[root] = *arena;

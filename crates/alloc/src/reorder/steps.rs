@@ -1,13 +1,13 @@
 use std::collections::{HashMap, HashSet};
 
-use orlop_backend::{Steps, Value};
+use orlop_backend::{StepValue, Steps};
 use orlop_graph::{Graph, TensorId};
 
 use crate::layouts::Layouts;
 use crate::{ArenaId, ArenaInfo, Error, Flags, Unread, Usage, ValueId, ValueInfo};
 
 /// Steps that a device made of a part of a graph, and what is known of the memory around them.
-pub struct Part<'a> {
+pub struct StepSequence<'a> {
     /// The graph.
     pub graph: &'a Graph,
     /// The steps.
@@ -20,7 +20,7 @@ pub struct Part<'a> {
     pub stays: &'a dyn Fn(TensorId) -> bool,
 }
 
-impl Part<'_> {
+impl StepSequence<'_> {
     /// The steps in an order that needs less memory, as [`crate::reorder`] finds it; `None` if there is none.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ impl Part<'_> {
 
     /// Memory elsewhere is in it, too: whoever touches the same bytes there keeps their order.
     fn usage(&self) -> Result<Usage, Error> {
-        let Part { graph, steps, .. } = *self;
+        let StepSequence { graph, steps, .. } = *self;
         let mut usage = Usage::new(vec![self.arena.clone()], Unread::Dies);
         let mut layouts = Layouts::default();
         let mut values: HashMap<TensorId, ValueId> = HashMap::new();
@@ -53,8 +53,8 @@ impl Part<'_> {
         let touched = || {
             let all = steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes));
             all.filter_map(|value| match value {
-                Value::Tensor(id) => Some(*id),
-                Value::Temporary(_) => None,
+                StepValue::Tensor(id) => Some(*id),
+                StepValue::Temporary(_) => None,
             })
         };
         for id in touched() {
@@ -65,15 +65,15 @@ impl Part<'_> {
             values.entry(id).or_insert_with(|| push(&mut usage, id, Some(of)));
         }
         let arena = ArenaId::new(0);
-        let written: HashSet<Value> =
+        let written: HashSet<StepValue> =
             steps.steps.iter().flat_map(|step| step.writes.iter().copied()).collect();
         let made_before = |(id, value): (&TensorId, &ValueId)| {
             let is_root = usage.value(*value).root == *value;
-            (is_root && !written.contains(&Value::Tensor(*id))).then_some((*value, arena))
+            (is_root && !written.contains(&StepValue::Tensor(*id))).then_some((*value, arena))
         };
-        let mut leafs: Vec<(ValueId, ArenaId)> = values.iter().filter_map(made_before).collect();
-        leafs.sort_unstable();
-        usage.leafs = leafs;
+        let mut leaves: Vec<(ValueId, ArenaId)> = values.iter().filter_map(made_before).collect();
+        leaves.sort_unstable();
+        usage.leaves = leaves;
         let first = usage.values().len();
         for (number, temporary) in steps.temporaries.iter().enumerate() {
             let root = ValueId::new(first + number);
@@ -81,9 +81,9 @@ impl Part<'_> {
             let info = ValueInfo { bytes: temporary.bytes, root, offset: 0, layout, flags: Flags::default() };
             usage.push_value(temporary.name.clone(), info);
         }
-        let id = |value: Value| match value {
-            Value::Tensor(id) => values.get(&id).copied(),
-            Value::Temporary(number) => Some(ValueId::new(first + number)),
+        let id = |value: StepValue| match value {
+            StepValue::Tensor(id) => values.get(&id).copied(),
+            StepValue::Temporary(number) => Some(ValueId::new(first + number)),
         };
         usage.push_lowered(graph, steps, arena, &[], &id)?;
         Ok(usage)

@@ -177,7 +177,7 @@ fn totals_of_several_arenas_stop_at_the_end_of_64_bits() {
     let mut g = Foreign::new(Unread::LivesOn);
     g.0.arenas.push(arena("other", 32, u64::MAX));
     let (a, b) = (g.leaf("a", 1 << 63), g.value("b", 1 << 63));
-    g.0.leafs.push((b, ArenaId::new(1)));
+    g.0.leaves.push((b, ArenaId::new(1)));
     g.step(&[a, b], &[]);
     let plan = plan_memory(&g.done(), &PlanOptions::default()).unwrap();
     assert_eq!(plan.total(), u64::MAX);
@@ -256,7 +256,7 @@ fn assignments_name_every_node_and_leaf_and_only_buffers_there_are() {
     let (graph, _) = mixed();
     let mut allocator = GraphAllocator::new([host(8, 1024), host(8, 1024)]).unwrap();
     let nodes = |nodes: &[usize]| Assignment { nodes: Some(nodes.to_vec()), ..Assignment::default() };
-    let leafs = |leafs: &[usize]| Assignment { leafs: Some(leafs.to_vec()), ..Assignment::default() };
+    let leaves = |leaves: &[usize]| Assignment { leaves: Some(leaves.to_vec()), ..Assignment::default() };
     let length = |what, expected, given| Error::AssignmentLength { what, expected, given };
     let mut refused = |assignment: &Assignment| {
         let error = allocator.reserve_with(&graph, assignment).unwrap_err();
@@ -266,10 +266,10 @@ fn assignments_name_every_node_and_leaf_and_only_buffers_there_are() {
     };
     assert_eq!(refused(&nodes(&[0])), length("nodes", 2, 1));
     assert_eq!(refused(&nodes(&[0, 0, 0])), length("nodes", 2, 3));
-    assert_eq!(refused(&leafs(&[])), length("leafs", 3, 0));
+    assert_eq!(refused(&leaves(&[])), length("leaves", 3, 0));
     let bad = |user: &str| Error::BadBufferId { id: 2, buffers: 2, user: user.to_owned() };
     assert_eq!(refused(&nodes(&[0, 2])), bad("number 1 of the nodes"));
-    assert_eq!(refused(&leafs(&[2, 0, 0])), bad("number 0 of the leafs"));
+    assert_eq!(refused(&leaves(&[2, 0, 0])), bad("number 0 of the leaves"));
     assert_eq!(allocator.buffer_bytes(2), Err(bad("a size query")));
     assert!(allocator.reserve_with(&graph, &nodes(&[1, 1])).is_ok());
     assert_eq!(GraphAllocator::new([]).unwrap_err(), Error::NoBuffers);
@@ -356,11 +356,11 @@ fn usages_that_refer_to_nothing_are_refused_by_name() {
     assert_eq!(refused(g), Error::UnknownValue { value: 9, values: 2, user: "step 1".to_owned() });
 
     let (mut g, ..) = ok();
-    g.0.leafs.push((ValueId::new(7), ArenaId::new(0)));
+    g.0.leaves.push((ValueId::new(7), ArenaId::new(0)));
     assert!(matches!(refused(g), Error::UnknownValue { value: 7, .. }));
 
     let (mut g, x, _) = ok();
-    g.0.leafs.push((x, ArenaId::new(1)));
+    g.0.leaves.push((x, ArenaId::new(1)));
     assert_eq!(refused(g), Error::BadBufferId { id: 1, buffers: 1, user: "leaf `x`".to_owned() });
 
     let (mut g, x, y) = ok();

@@ -8,8 +8,8 @@ use orlop_graph::{Graph, GraphBuilder, Order, TensorId};
 
 use crate::support::{Foreign, Notes, apart, build, bytes, host, in_place, input, offsets, op};
 
-/// A graph of leafs of some sizes, to be allocated by hand.
-fn leafs(sizes: &[u64]) -> (Graph, Vec<TensorId>) {
+/// A graph of leaves of some sizes, to be allocated by hand.
+fn leaves(sizes: &[u64]) -> (Graph, Vec<TensorId>) {
     let mut b = GraphBuilder::new();
     let ids = sizes.iter().enumerate().map(|(i, size)| input(&mut b, &format!("t{i}"), *size)).collect();
     (build(b), ids)
@@ -17,7 +17,7 @@ fn leafs(sizes: &[u64]) -> (Graph, Vec<TensorId>) {
 
 #[test]
 fn gt_1_best_fit_with_holes_and_an_empty_request() {
-    let (graph, t) = leafs(&[100, 64, 200, 64, 32, 64, 10, 40, 32, 64, 0]);
+    let (graph, t) = leaves(&[100, 64, 200, 64, 32, 64, 10, 40, 32, 64, 0]);
     let mut allocator = TensorAllocator::measure(32).unwrap();
     let mut alloc = |ids: &[TensorId]| -> Vec<u64> {
         ids.iter().map(|id| allocator.alloc(&graph, *id).unwrap()).collect()
@@ -38,7 +38,7 @@ fn gt_1_best_fit_with_holes_and_an_empty_request() {
 
 #[test]
 fn gt_2_a_region_of_the_measured_size_repeats_the_measured_run() {
-    let (graph, t) = leafs(&[128, 32, 64, 32, 64, 128]);
+    let (graph, t) = leaves(&[128, 32, 64, 32, 64, 128]);
     let run = |allocator: &mut TensorAllocator| {
         for id in &t[..4] {
             allocator.alloc(&graph, *id).unwrap();
@@ -124,7 +124,7 @@ fn gt_8_a_leaf_that_is_a_view_of_a_result_does_not_free_it_early() {
     let x = g.leaf("x", 64);
     let t = g.value("t", 64);
     let leaf = g.view("L", t, 0..64);
-    g.0.leafs.push((leaf, orlop_alloc::ArenaId::new(0)));
+    g.0.leaves.push((leaf, orlop_alloc::ArenaId::new(0)));
     let view = g.view("W", t, 0..64);
     let [a, b, b2, d] = ["a", "b", "b2", "d"].map(|name| g.value(name, 64));
     g.step(&[x], &[t]);

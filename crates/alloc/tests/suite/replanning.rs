@@ -299,7 +299,7 @@ fn every_sharing_can_be_planned_with_every_strategy() {
     let usage = g.done();
     for sharing in [Sharing::None, Sharing::Direct, Sharing::Tight, Sharing::Full] {
         for strategy in orlop_plan::Strategy::ALL {
-            let search = orlop_plan::Options::with(strategy);
+            let search = orlop_plan::SolveOptions::with(strategy);
             let plan = plan_memory(&usage, &PlanOptions { search, sharing }).unwrap();
             plan.check().unwrap();
             let expected = if sharing == Sharing::None { 128 } else { 64 };

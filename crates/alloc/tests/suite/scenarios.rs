@@ -12,7 +12,7 @@ use crate::support::{Spy, build, bytes, host, in_place, input, op};
 
 const BOTH: [PlanOptions; 2] = [
     PlanOptions {
-        search: orlop_plan::Options { strategy: orlop_plan::Strategy::Best, effort: 1 << 16 },
+        search: orlop_plan::SolveOptions { strategy: orlop_plan::Strategy::Best, effort: 1 << 16 },
         sharing: orlop_alloc::Sharing::Full,
     },
     PlanOptions::GGML,
@@ -214,8 +214,8 @@ fn external_tensors_cost_nothing_in_either_buffer_type() {
     let graph = build(b);
     let types = [host(8, 64), host(8, 64)];
     let mut allocator = GraphAllocator::new(types).unwrap();
-    // Nodes are the view, `a` and `c`; leafs are `w`, `s` and `x`.
-    let assignment = Assignment { nodes: Some(vec![0, 0, 1]), leafs: Some(vec![1, 0, 0]), order: None };
+    // Nodes are the view, `a` and `c`; leaves are `w`, `s` and `x`.
+    let assignment = Assignment { nodes: Some(vec![0, 0, 1]), leaves: Some(vec![1, 0, 0]), order: None };
     let stored = TensorSet::allocate(&host(8, u64::MAX), &[SetTensor::new("s", graph.tensor(state).desc)]);
     let stored = stored.unwrap();
     let mut externals = Externals::new();
@@ -363,7 +363,7 @@ fn a_buffer_type_given_twice_counts_once() {
     let z = op(&mut b, "z", &[y], 8);
     b.output(z);
     let graph = build(b);
-    let assignment = Assignment { nodes: Some(vec![2, 1]), leafs: Some(vec![0]), order: None };
+    let assignment = Assignment { nodes: Some(vec![2, 1]), leaves: Some(vec![0]), order: None };
     assert_eq!(allocator.reserve_size(&graph, &assignment), Ok(vec![16, 8, 0]));
     assert!(allocator.plan().is_none(), "nothing was reserved");
     let allocation = allocator.alloc_with(&graph, &assignment, &Externals::new()).unwrap();

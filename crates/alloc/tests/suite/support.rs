@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use orlop_alloc::{
-    ArenaId, ArenaInfo, Event, Flags, MemoryPlan, Misfit, Observer, OverwritePair, StepView, Unread, Usage,
-    ValueId, ValueInfo,
+    AllocEvent, ArenaId, ArenaInfo, Flags, MemoryPlan, Misfit, Observer, OverwritePair, StepView, Unread,
+    Usage, ValueId, ValueInfo,
 };
 use orlop_backend::{Buffer, BufferType, Claim, DeviceError, Gate, HostBufferType, HostSpan};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId};
@@ -64,7 +64,7 @@ impl Foreign {
 
     pub(crate) fn leaf(&mut self, name: &str, bytes: u64) -> ValueId {
         let id = self.value(name, bytes);
-        self.0.leafs.push((id, ArenaId::new(0)));
+        self.0.leaves.push((id, ArenaId::new(0)));
         id
     }
 
@@ -135,13 +135,17 @@ impl Notes {
 
     pub(crate) fn observer(&self) -> impl Observer + 'static {
         let notes = Arc::clone(&self.0);
-        move |event: &Event<'_>| {
+        move |event: &AllocEvent<'_>| {
             let note = match event {
-                Event::Planned { reason, .. } => Note::Planned(reason.cloned()),
-                Event::Allocated { name, place, .. } => Note::Allocated((*name).to_owned(), place.offset),
-                Event::Released { name, .. } => Note::Released((*name).to_owned()),
-                Event::InPlace { name, verdict, .. } => Note::InPlace((*name).to_owned(), verdict.is_taken()),
-                Event::Grew(grown) => Note::Grew(grown.from, grown.to),
+                AllocEvent::Planned { reason, .. } => Note::Planned(reason.cloned()),
+                AllocEvent::Allocated { name, place, .. } => {
+                    Note::Allocated((*name).to_owned(), place.offset)
+                }
+                AllocEvent::Released { name, .. } => Note::Released((*name).to_owned()),
+                AllocEvent::InPlace { name, verdict, .. } => {
+                    Note::InPlace((*name).to_owned(), verdict.is_taken())
+                }
+                AllocEvent::Grew(grown) => Note::Grew(grown.from, grown.to),
                 _ => return,
             };
             notes.lock().expect("nobody panicked").push(note);

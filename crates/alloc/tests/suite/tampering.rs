@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use orlop_alloc::{
-    ArenaId, Flaw, MemoryPlan, OverwritePair, Place, PlanOptions, SavedMemoryPlan, SavedPlanError, StepView,
-    Storage, Unread, ValueId, plan_memory,
+    ArenaId, ArenaOffset, Flaw, MemoryPlan, OverwritePair, PlanOptions, PlannedStorage, SavedMemoryPlan,
+    SavedMemoryPlanError, StepView, Unread, ValueId, plan_memory,
 };
 
 use crate::support::Foreign;
@@ -50,8 +50,8 @@ fn a_life_that_is_none_of_the_steps_is_noticed() {
 #[test]
 fn a_storage_of_nothing_is_noticed() {
     let flaw = changed(|plan| {
-        let place = Place { arena: ArenaId::new(7), ..plan.storages[0].place };
-        plan.storages.push(Storage { place, values: Vec::new(), ..plan.storages[0].clone() });
+        let place = ArenaOffset { arena: ArenaId::new(7), ..plan.storages[0].place };
+        plan.storages.push(PlannedStorage { place, values: Vec::new(), ..plan.storages[0].clone() });
     });
     assert!(matches!(flaw, Flaw::Malformed { .. }), "{flaw}");
 }
@@ -212,18 +212,24 @@ fn a_saved_plan_opens_for_its_own_graph_only() {
     let other = g.done();
     let refused = saved.clone().open(&other).expect_err("nothing may be done in place there");
     let (planned, given) = (plan.usage.signature(), other.signature());
-    assert_eq!(refused, SavedPlanError::Other { planned, given });
+    assert_eq!(refused, SavedMemoryPlanError::Other { planned, given });
     let cut = SavedMemoryPlan { places: saved.places[..2].to_vec(), ..saved.clone() };
-    assert!(matches!(cut.open(&plan.usage), Err(SavedPlanError::Incomplete { found: 2, expected: 3, .. })));
+    assert!(matches!(
+        cut.open(&plan.usage),
+        Err(SavedMemoryPlanError::Incomplete { found: 2, expected: 3, .. })
+    ));
     for edit in [
         |saved: &mut SavedMemoryPlan| saved.storages[0].live.end = 99,
         |saved: &mut SavedMemoryPlan| saved.storages[0].values.clear(),
     ] {
         let mut edited = saved.clone();
         edit(&mut edited);
-        assert!(matches!(edited.open(&plan.usage), Err(SavedPlanError::Damaged(Flaw::Malformed { .. }))));
+        assert!(matches!(
+            edited.open(&plan.usage),
+            Err(SavedMemoryPlanError::Damaged(Flaw::Malformed { .. }))
+        ));
     }
     let mut moved = saved;
     moved.storages[0].place.offset += 32;
-    assert!(matches!(moved.open(&plan.usage), Err(SavedPlanError::Damaged(Flaw::Misplaced { .. }))));
+    assert!(matches!(moved.open(&plan.usage), Err(SavedMemoryPlanError::Damaged(Flaw::Misplaced { .. }))));
 }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use orlop_backend::{
-    Buffer, Claim, Claims, CopyRoute, DeviceError, ForeignBufferType, Layout, Slot, StoredTensor, copy,
+    Buffer, Claim, Claims, CopyRoute, DeviceError, ForeignBufferType, MemoryLayout, Slot, StoredTensor, copy,
     copy_claimed, copy_route,
 };
 use orlop_graph::AccessKind::{Read, Write};
@@ -30,7 +30,7 @@ fn tensors_of_other_types_or_extents_are_refused_by_name() {
 #[test]
 fn one_place_is_nothing_to_do_whatever_else_would_fail() {
     let mapped = ForeignBufferType::mapped("file").over_bytes(Arc::new([1; 64])).unwrap();
-    let private = RemoteType::new(Layout::Private);
+    let private = RemoteType::new(MemoryLayout::Private);
     let private = orlop_backend::BufferType::allocate(private, 64).unwrap();
     for buffer in [host(64), mapped, private] {
         let [from, to] = [stored(f32(&[4]), &buffer, 32), stored(f32(&[4]), &buffer, 32)];

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use orlop_backend::{
     Bindings, Buffer, BufferType, Claim, Device, DeviceClass, DeviceError, DeviceFacts, Gate, HostBufferType,
-    Layout, Link, LowerOptions, NodeQuery, PrivateRows, Program, Queue, Reason, Role, Segment, Slot, Steps,
-    StoredTensor, Support,
+    Link, LowerOptions, MemoryLayout, NodeQuery, PrivateRows, Program, Queue, Reason, Role, Segment, Slot,
+    Steps, StoredTensor, Support,
 };
 use orlop_graph::{AccessKind, DType, TensorDesc};
 
@@ -23,7 +23,7 @@ pub(crate) fn host(bytes: u64) -> Arc<dyn Buffer> {
 }
 
 pub(crate) fn remote(bytes: u64) -> Arc<dyn Buffer> {
-    RemoteType::new(Layout::Plain).allocate(bytes).expect("a small buffer")
+    RemoteType::new(MemoryLayout::Plain).allocate(bytes).expect("a small buffer")
 }
 
 pub(crate) fn stored(desc: TensorDesc, buffer: &Arc<dyn Buffer>, offset: u64) -> StoredTensor {
@@ -48,13 +48,13 @@ pub(crate) fn pattern(bytes: u64, seed: u64) -> Vec<u8> {
     (0..bytes).map(|i| ((i + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
 }
 
-/// Memory out of the host's reach. With [`Layout::Private`], rows are stored back to front and four bytes
+/// Memory out of the host's reach. With [`MemoryLayout::Private`], rows are stored back to front and four bytes
 /// longer than they are.
 #[derive(Debug)]
-pub(crate) struct RemoteType(Layout);
+pub(crate) struct RemoteType(MemoryLayout);
 
 impl RemoteType {
-    pub(crate) fn new(layout: Layout) -> Arc<RemoteType> {
+    pub(crate) fn new(layout: MemoryLayout) -> Arc<RemoteType> {
         Arc::new(RemoteType(layout))
     }
 }
@@ -68,14 +68,14 @@ impl BufferType for RemoteType {
         32
     }
 
-    fn layout(&self) -> Layout {
+    fn layout(&self) -> MemoryLayout {
         self.0
     }
 
     fn alloc_bytes(&self, tensor: &TensorDesc) -> u64 {
         match self.0 {
-            Layout::Plain => tensor.bytes(),
-            Layout::Private => tensor.rows() * (tensor.row_bytes() + 4),
+            MemoryLayout::Plain => tensor.bytes(),
+            MemoryLayout::Private => tensor.rows() * (tensor.row_bytes() + 4),
         }
     }
 

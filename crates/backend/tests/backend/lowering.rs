@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use orlop_backend::{
-    Bindings, Buffer, Device, DeviceError, LowerOptions, Overwrite, Reason, Segment, Slot, Step, Steps,
-    Value, touched,
+    Bindings, Buffer, Device, DeviceError, LowerOptions, Overwrite, Reason, Segment, Slot, Step, StepValue,
+    Steps, touched,
 };
 use orlop_graph::AccessKind::{Read, Write};
 use orlop_graph::{DType, Graph, GraphBuilder, NodeId, TensorId};
@@ -40,11 +40,11 @@ fn each_node_is_a_step_and_views_are_none() {
     assert_eq!((lowered.options.max_threads, lowered.temporaries.len()), (3, 0));
     let [add, cont] = &lowered.steps[..] else { panic!("{:?}", lowered.steps) };
     assert_eq!((&*add.kernel, &*cont.kernel), ("add", "cont"));
-    assert_eq!(add.reads, [Value::Tensor(flat), Value::Tensor(b)]);
-    assert_eq!(add.writes, [Value::Tensor(sum)]);
+    assert_eq!(add.reads, [StepValue::Tensor(flat), StepValue::Tensor(b)]);
+    assert_eq!(add.writes, [StepValue::Tensor(sum)]);
     assert_eq!(
         (&cont.reads[..], &cont.writes[..]),
-        (&[turned].map(Value::Tensor)[..], &[whole].map(Value::Tensor)[..])
+        (&[turned].map(StepValue::Tensor)[..], &[whole].map(StepValue::Tensor)[..])
     );
 }
 
@@ -54,7 +54,7 @@ fn repeated_operands_stay_in_slot_order() {
     let a = builder.input("a", DType::F32, &[4]);
     builder.mul(a, a);
     let steps = steps(&builder.build().unwrap());
-    assert_eq!(steps[0].reads, [Value::Tensor(a); 2]);
+    assert_eq!(steps[0].reads, [StepValue::Tensor(a); 2]);
     assert_eq!(steps[0].may_overwrite, [0, 1].map(|read| Overwrite { write: 0, read }));
 }
 
@@ -140,7 +140,7 @@ fn a_value_without_a_place_is_named() {
     let bindings = bound(graph, |id| (id != b).then(|| Arc::clone(&buffer)));
     let unbound = |value: &str| DeviceError::Unbound { value: value.to_owned() };
     assert_eq!(touched(&steps, &bindings).unwrap_err(), unbound("bias"));
-    assert_eq!(bindings.slot(Value::Tensor(b)).unwrap_err(), unbound("bias"));
-    assert_eq!(bindings.slot(Value::Temporary(1)).unwrap_err(), unbound("temporary 1"));
-    assert!(bindings.slot(Value::Tensor(a)).is_ok() && bindings.slot(Value::Temporary(0)).is_ok());
+    assert_eq!(bindings.slot(StepValue::Tensor(b)).unwrap_err(), unbound("bias"));
+    assert_eq!(bindings.slot(StepValue::Temporary(1)).unwrap_err(), unbound("temporary 1"));
+    assert!(bindings.slot(StepValue::Tensor(a)).is_ok() && bindings.slot(StepValue::Temporary(0)).is_ok());
 }

@@ -1,14 +1,14 @@
 use std::sync::Arc;
 
 use orlop_backend::{
-    Buffer, BufferType, Claim, DeviceError, Layout, Pieces, PrivateRows, Slot, StoredTensor, copy,
+    Buffer, BufferType, Claim, DeviceError, MemoryLayout, Pieces, PrivateRows, Slot, StoredTensor, copy,
 };
 use orlop_graph::{AccessKind, DType, TensorDesc};
 
 use crate::fixtures::{RemoteType, contents, f32, host, pattern, remote, stored, strided};
 
 fn private(bytes: u64) -> Arc<dyn Buffer> {
-    RemoteType::new(Layout::Private).allocate(bytes).expect("a small buffer")
+    RemoteType::new(MemoryLayout::Private).allocate(bytes).expect("a small buffer")
 }
 
 fn refused(rule: &'static str) -> Result<(), DeviceError> {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use orlop::llm::{End, Error, Heard, Turn};
+use orlop::llm::{ChatEvent, End, Error, Turn};
 
 use super::Session;
 use crate::failure::Failure;
@@ -38,9 +38,9 @@ impl Session {
             self.limit,
             &mut |heard| {
                 match heard {
-                    Heard::Prompt { done: 0, all } => bar = token_bar(all, batch),
-                    Heard::Prompt { done, .. } => bar.set_position(done as u64),
-                    Heard::Text(text) => {
+                    ChatEvent::Prompt { done: 0, all } => bar = token_bar(all, batch),
+                    ChatEvent::Prompt { done, .. } => bar.set_position(done as u64),
+                    ChatEvent::Text(text) => {
                         // Nothing is gained by the blank lines that some models begin with.
                         let text = if blank { text.trim_start() } else { text };
                         blank &= text.is_empty();

@@ -5,7 +5,7 @@ mod reads;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use orlop::llm::{Division, Engine, Error, Outputs};
+use orlop::llm::{Engine, Error, LayerSplit, Outputs};
 use serde::Serialize;
 
 use self::reads::{Rates, Reads, Report};
@@ -71,7 +71,7 @@ impl BenchArguments {
         };
         let offers = match &error {
             Error::DoesNotFit { largest, divided, .. } if self.model.settings.context == 0 => {
-                let divided = divided.and_then(|Division { layers, context }| {
+                let divided = divided.and_then(|LayerSplit { layers, context }| {
                     Some(format!("-ngl {layers} {}", smaller(Some(context))?))
                 });
                 smaller(*largest).into_iter().chain(divided).collect()

@@ -5,7 +5,7 @@ mod processor;
 use std::sync::Arc;
 
 use clap::Args;
-use orlop::backend::{BufferType, Device, DeviceClass, DeviceFacts, Layout, Memory, Role};
+use orlop::backend::{BufferType, Device, DeviceClass, DeviceFacts, Memory, MemoryLayout, Role};
 use serde::Serialize;
 
 use crate::devices;
@@ -93,7 +93,7 @@ impl Described {
         let arena = device.buffer_types(Role::Arena).first();
         let kind = |memory: &Arc<dyn BufferType>| Kind {
             name: memory.name().to_owned(),
-            repacked: memory.layout() == Layout::Private,
+            repacked: memory.layout() == MemoryLayout::Private,
             alignment: memory.alignment(),
             max_bytes: memory.max_bytes(),
         };

@@ -6,7 +6,7 @@ mod text;
 use std::error::Error as _;
 use std::path::Path;
 
-use orlop::gguf::{Error, Model};
+use orlop::gguf::{Error, GgufFile};
 
 use crate::arguments::InspectArguments;
 use crate::failure::Failure;
@@ -16,7 +16,7 @@ use crate::printer::Printer;
 /// Says what is in a model file.
 pub(crate) fn run(arguments: &InspectArguments) -> Result<(), Failure> {
     let file = model_file(arguments.file.as_deref().or(arguments.model.as_deref()))?;
-    let model = Model::open(&file).map_err(|error| refused(&file, &error))?;
+    let model = GgufFile::open(&file).map_err(|error| refused(&file, &error))?;
     let mut printer = Printer::new();
     if arguments.json {
         return printer.json(&json::Report { model: &model, full: arguments.full });

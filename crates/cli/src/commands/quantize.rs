@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use orlop::gguf::Model;
-use orlop::llm::{Error, FileType, Quantization, Spread, quantize};
+use orlop::gguf::GgufFile;
+use orlop::llm::{Error, FileType, MixturePolicy, Quantization, quantize};
 
 use crate::commands::inspect::refused;
 use crate::failure::Failure;
@@ -42,10 +42,10 @@ pub(crate) struct QuantizeArguments {
 
 /// Stores a model in other element types.
 pub(crate) fn run(arguments: &QuantizeArguments) -> Result<(), Failure> {
-    let model = Model::open(&arguments.input).map_err(|error| refused(&arguments.input, &error))?;
+    let model = GgufFile::open(&arguments.input).map_err(|error| refused(&arguments.input, &error))?;
     let quantization = Quantization {
         file_type: arguments.file_type,
-        spread: if arguments.pure { Spread::Pure } else { Spread::Mixed },
+        spread: if arguments.pure { MixturePolicy::Pure } else { MixturePolicy::Mixed },
         threads: arguments
             .threads
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),

@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Args;
 use orlop::llm::{
     Chat, ChatTemplate, End, Error, Model, Outputs, Sampler, SamplingOptions, Special, TemplateSource,
-    TextStream, Tokenizer, feed, go_on,
+    TextStream, Tokenizer, continue_generation, feed,
 };
 use serde::Serialize;
 
@@ -181,22 +181,23 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     sampler.restart(&prompt_tokens);
     let mut out = std::io::stdout().lock();
     let (mut first, mut broken) = (None, None);
-    let end = go_on(&mut loaded.engine, &tokenizer, &mut sampler, arguments.limit(), &mut |token| {
-        first.get_or_insert_with(|| begin.elapsed());
-        tokens.push(token);
-        let piece = if tokenizer.is_end(token) { "" } else { stream.push(tokenizer.decode(token)) };
-        if arguments.json {
-            text.push_str(piece);
-            return ControlFlow::Continue(());
-        }
-        match out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                broken = Some(error);
-                ControlFlow::Break(())
+    let end =
+        continue_generation(&mut loaded.engine, &tokenizer, &mut sampler, arguments.limit(), &mut |token| {
+            first.get_or_insert_with(|| begin.elapsed());
+            tokens.push(token);
+            let piece = if tokenizer.is_end(token) { "" } else { stream.push(tokenizer.decode(token)) };
+            if arguments.json {
+                text.push_str(piece);
+                return ControlFlow::Continue(());
             }
-        }
-    });
+            match out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    broken = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        });
     let end = end.map_err(failure)?;
     if let Some(error) = broken {
         return Err(Failure::printing(error));

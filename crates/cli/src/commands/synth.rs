@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use orlop::llm::{FileType, Spread, Synth};
+use orlop::llm::{FileType, MixturePolicy, Synth};
 
 use crate::commands::quantize::{mebibytes, parse_file_type, unwritten};
 use crate::failure::Failure;
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &SynthArguments) -> Result<(), Failure> {
         .ok_or_else(|| Failure::BadInput(format!("there is no preset `{}`", arguments.preset)))?;
     let synth = Synth {
         file_type: arguments.file_type,
-        spread: if arguments.pure { Spread::Pure } else { Spread::Mixed },
+        spread: if arguments.pure { MixturePolicy::Pure } else { MixturePolicy::Mixed },
         seed: arguments.seed,
         ..preset
     };

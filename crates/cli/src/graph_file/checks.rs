@@ -11,7 +11,7 @@ const MOST_BYTES: u64 = 1 << 62;
 pub(super) fn check(line: &Line<'_>) -> Result<(), String> {
     check_buffers(line)?;
     check_tensors(line)?;
-    for (what, list) in [("leaf", &line.leafs), ("node", &line.nodes)] {
+    for (what, list) in [("leaf", &line.leaves), ("node", &line.nodes)] {
         for (index, (tensor, buffer)) in list.iter().enumerate() {
             known(&format!("{what} {index}"), *tensor, line.tensors.len())?;
             if *buffer >= line.buffers.len() {

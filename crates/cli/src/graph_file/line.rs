@@ -13,7 +13,8 @@ pub(super) struct Line<'a> {
     #[serde(borrow)]
     pub(super) tensors: Vec<Tensor<'a>>,
     /// Tensor and buffer.
-    pub(super) leafs: Vec<(usize, usize)>,
+    #[serde(rename = "leafs")]
+    pub(super) leaves: Vec<(usize, usize)>,
     /// Tensor and buffer, in the order of execution.
     pub(super) nodes: Vec<(usize, usize)>,
 }

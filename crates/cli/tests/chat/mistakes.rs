@@ -1,4 +1,4 @@
-use orlop::gguf::{File, Writer};
+use orlop::gguf::{GgufPart, Writer};
 use serde_json::Value;
 
 use crate::support::Folder;
@@ -37,7 +37,7 @@ fn mistakes_are_explained_and_the_chat_goes_on() {
 
 /// The default model with another chat template, or none.
 fn with_template(folder: &Folder, template: Option<&str>) -> String {
-    let file = File::open(default_model()).unwrap();
+    let file = GgufPart::open(default_model()).unwrap();
     let mut writer = Writer::copy_of(&file).unwrap();
     writer.metadata_mut().remove("tokenizer.chat_template");
     if let Some(template) = template {

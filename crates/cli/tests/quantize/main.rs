@@ -5,7 +5,7 @@
 #[path = "../plan/support.rs"]
 mod support;
 
-use orlop::gguf::{File, Writer};
+use orlop::gguf::{GgufPart, Writer};
 use orlop::graph::DType;
 use orlop::llm::{FileType, Synth};
 use support::{Folder, orlop};
@@ -16,7 +16,7 @@ fn model(folder: &Folder, file_type: FileType) -> String {
 }
 
 fn dtype(path: &str, name: &str) -> DType {
-    File::open(path).unwrap().tensor(name).unwrap().desc.dtype
+    GgufPart::open(path).unwrap().tensor(name).unwrap().desc.dtype
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn a_model_is_stored_as_another_type() {
     assert!(line.starts_with(&output) && line.contains("16 tensors changed, 5 kept"), "{line}");
     assert_eq!(dtype(&output, "output.weight"), DType::Q6_K);
     assert_eq!(dtype(&output, "blk.0.attn_q.weight"), DType::Q4_K);
-    assert_eq!(File::open(&output).unwrap().metadata().u32("general.file_type").unwrap(), 15);
+    assert_eq!(GgufPart::open(&output).unwrap().metadata().u32("general.file_type").unwrap(), 15);
     orlop(&["quantize", &input, &output, "Q4_0", "--pure", "-t", "2"]).result();
     assert_eq!(dtype(&output, "output.weight"), DType::Q4_0);
 }
@@ -79,7 +79,7 @@ fn a_random_model_has_the_dimensions_of_its_preset() {
     let line =
         orlop(&["synth", &output, "--preset", "smollm2-135m", "--type", "Q8_0", "--seed", "3"]).result();
     assert!(line.starts_with(&output), "{line}");
-    let file = File::open(&output).unwrap();
+    let file = GgufPart::open(&output).unwrap();
     assert_eq!(file.tensor("token_embd.weight").unwrap().desc.to_string(), "q8_0[576 49152 1 1]");
     assert_eq!(file.tensor("blk.29.ffn_down.weight").unwrap().desc.to_string(), "q8_0[1536 576 1 1]");
     assert!(orlop(&["inspect", &output]).result().contains("llama"));

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use orlop::backend::Device;
-use orlop::llm::Layout;
+use orlop::llm::LayerPlacement;
 use orlop::sched::Machine;
 use orlop::wgpu::WgpuOptions;
 use orlop_testkit::guard::Guarded;
@@ -15,16 +15,16 @@ fn any_division_of_the_layers_gives_the_logits_and_tokens_of_the_cpu() {
     let model = model();
     let layers = model.config().layers.len();
     let alone = Machine::new([cpu()]).unwrap();
-    let mut reference = load(&model, &alone, Layout::all_on(alone.indices().next().unwrap(), layers));
+    let mut reference = load(&model, &alone, LayerPlacement::all_on(alone.indices().next().unwrap(), layers));
     let expected: Vec<_> = tokens().iter().map(|prompt| greedy(&mut reference, prompt, 16)).collect();
     drop(reference);
 
     let guarded = Guarded::by_program(gpu());
     let machine = Machine::new([Arc::clone(&guarded) as Arc<dyn Device>, cpu()]).unwrap();
     let [on_gpu, on_cpu] = [0, 1].map(|at| machine.indices().nth(at).unwrap());
-    let whole = Layout::all_on(on_gpu, layers);
-    let half = Layout::all_on(on_cpu, layers).with_layers(layers / 2..layers, 1, on_gpu);
-    let every_second = Layout::all_on(on_cpu, layers).with_layers(0..layers, 2, on_gpu);
+    let whole = LayerPlacement::all_on(on_gpu, layers);
+    let half = LayerPlacement::all_on(on_cpu, layers).with_layers(layers / 2..layers, 1, on_gpu);
+    let every_second = LayerPlacement::all_on(on_cpu, layers).with_layers(0..layers, 2, on_gpu);
     for (name, layout, count) in [
         ("all", whole, layers),
         ("half", half, layers / 2),
@@ -51,13 +51,14 @@ fn matrices_larger_than_a_binding_stay_on_the_cpu_and_the_rest_comes_in_chunks()
     let model = model();
     let layers = model.config().layers.len();
     let alone = Machine::new([cpu()]).unwrap();
-    let mut reference = load(&model, &alone, Layout::all_on(alone.indices().next().unwrap(), layers));
+    let mut reference = load(&model, &alone, LayerPlacement::all_on(alone.indices().next().unwrap(), layers));
     let (tokens, logits) = greedy(&mut reference, &tokens()[0], 3);
     drop(reference);
 
     let narrow = gpu_with(WgpuOptions { max_binding: Some(1 << 20), ..WgpuOptions::default() });
     let machine = Machine::new([Arc::clone(&narrow) as Arc<dyn Device>, cpu()]).unwrap();
-    let mut engine = load(&model, &machine, Layout::all_on(machine.indices().next().unwrap(), layers));
+    let mut engine =
+        load(&model, &machine, LayerPlacement::all_on(machine.indices().next().unwrap(), layers));
     let (found, found_logits) = greedy(&mut engine, &crate::support::tokens()[0], 3);
     assert_eq!(found, tokens);
     assert!(nmse(&found_logits, &logits) <= 1e-3);

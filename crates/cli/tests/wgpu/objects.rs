@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use orlop::backend::Device;
-use orlop::llm::Layout;
+use orlop::llm::LayerPlacement;
 use orlop::sched::Machine;
 use orlop::wgpu::Counts;
 
@@ -12,7 +12,8 @@ fn a_token_makes_nothing_but_encoders_and_memory_is_what_the_plan_says() {
     let (model, gpu) = (model(), gpu());
     let layers = model.config().layers.len();
     let machine = Machine::new([Arc::clone(&gpu) as Arc<dyn Device>]).unwrap();
-    let mut engine = load(&model, &machine, Layout::all_on(machine.indices().next().unwrap(), layers));
+    let mut engine =
+        load(&model, &machine, LayerPlacement::all_on(machine.indices().next().unwrap(), layers));
     let forecast = engine.blueprint().forecast().unwrap();
     assert_eq!(gpu.tensor_bytes(), forecast.devices[0].total());
     assert_eq!(engine.memory().devices, forecast.devices);

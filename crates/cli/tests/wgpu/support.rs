@@ -2,8 +2,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use orlop::backend::{Device, Precision};
-use orlop::cpu::{CpuDevice, CpuOptions, Pool};
-use orlop::llm::{Blueprint, Engine, Layout, LayoutWish, Model, Settings};
+use orlop::cpu::{CpuDevice, CpuOptions, ThreadPool};
+use orlop::llm::{Blueprint, Engine, LayerChoice, LayerPlacement, Model, Settings};
 use orlop::sched::Machine;
 use orlop::wgpu::{WgpuDevice, WgpuOptions, adapters};
 
@@ -42,7 +42,10 @@ pub(crate) fn gpu_with(options: WgpuOptions) -> Arc<WgpuDevice> {
 
 pub(crate) fn cpu() -> Arc<dyn Device> {
     // With activations as they are, weights are fastest as they are in the file.
-    CpuDevice::with_options(Pool::new(2).unwrap(), &CpuOptions { repack: false, ..CpuOptions::default() })
+    CpuDevice::with_options(
+        ThreadPool::new(2).unwrap(),
+        &CpuOptions { repack: false, ..CpuOptions::default() },
+    )
 }
 
 /// Tokens of the first four reference prompts.
@@ -54,19 +57,19 @@ pub(crate) fn tokens() -> Vec<Vec<u32>> {
 }
 
 /// A short context, and activations as they are on all devices.
-pub(crate) fn settings(layout: Layout) -> Settings {
+pub(crate) fn settings(layout: LayerPlacement) -> Settings {
     Settings {
         context: Some(32),
         batch: 16,
         threads: 2,
         precision: Precision::F32,
-        layout: LayoutWish::Exactly(layout),
+        layout: LayerChoice::Exactly(layout),
         ..Settings::default()
     }
 }
 
-pub(crate) fn load(model: &Model, machine: &Machine, layout: Layout) -> Engine {
-    Engine::load(Blueprint::draw(model, machine, &settings(layout)).unwrap(), &mut |_, _| ()).unwrap()
+pub(crate) fn load(model: &Model, machine: &Machine, layout: LayerPlacement) -> Engine {
+    Engine::load(Blueprint::plan(model, machine, &settings(layout)).unwrap(), &mut |_, _| ()).unwrap()
 }
 
 /// The tokens that an engine finds most likely behind a prompt, and the logits of each.

@@ -20,7 +20,7 @@ use self::tile::{BLOCK, FEW, Rows, State, Tile};
 use super::product::{decodable, round_row, weights};
 use crate::access::{At, Src};
 use crate::task::{
-    Floats, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, chain, element_at, float,
+    FloatScratch, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, chain, element_at, float,
 };
 use crate::vector::{Scaled, ScaledTo, on, touch};
 
@@ -48,7 +48,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     (name == ATTENTION_IN_EIGHT_BITS).then_some(StepKernel {
         operands: rounded_operands,
-        needs: |shape: &Shape<'_>| Floats {
+        needs: |shape: &Shape<'_>| FloatScratch {
             scratch: needed(&shape.reads),
             shared: parts_of_all(&shape.reads),
         },

@@ -3,7 +3,7 @@
 mod functions;
 
 use orlop_backend::{Reason, Step};
-use orlop_graph::{DType, Gate, Graph, Op, TensorDesc, Unary};
+use orlop_graph::{DType, Glu, Graph, Op, TensorDesc, Unary};
 
 use self::functions::{gelu_erf, hard_sigmoid, softplus};
 use super::product::{eight_bit_elements, round_elements};
@@ -36,7 +36,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     let kernel = StepKernel {
         operands: gated_operands,
-        needs: |_| task::Floats { scratch: 3 * SPAN as u64, shared: (0, 0) },
+        needs: |_| task::FloatScratch { scratch: 3 * SPAN as u64, shared: (0, 0) },
         check: None,
         phases: one_phase,
         run: gated_in_eight_bits::<false>,
@@ -243,13 +243,13 @@ fn gated_in_eight_bits<const JOINTLY: bool>(task: &Task, thread: Thread, scratch
 }
 
 /// Writes products of gates' function values and other values; tells whether the function is known.
-fn apply_gate(isa: Isa, gate: Gate, a: Floats<'_>, b: Floats<'_>, out: FloatsMut<'_>) -> bool {
+fn apply_gate(isa: Isa, gate: Glu, a: Floats<'_>, b: Floats<'_>, out: FloatsMut<'_>) -> bool {
     match gate {
-        Gate::Relu => on(isa, Zip { function: Gated(Relu), a, b, out }),
-        Gate::Gelu => on(isa, Zip { function: Gated(Gelu), a, b, out }),
-        Gate::GeluErf => on(isa, Zip { function: Gated(Each(gelu_erf)), a, b, out }),
-        Gate::GeluQuick => on(isa, Zip { function: Gated(GeluQuick), a, b, out }),
-        Gate::Silu => on(isa, Zip { function: Gated(Silu), a, b, out }),
+        Glu::Relu => on(isa, Zip { function: Gated(Relu), a, b, out }),
+        Glu::Gelu => on(isa, Zip { function: Gated(Gelu), a, b, out }),
+        Glu::GeluErf => on(isa, Zip { function: Gated(Each(gelu_erf)), a, b, out }),
+        Glu::GeluQuick => on(isa, Zip { function: Gated(GeluQuick), a, b, out }),
+        Glu::Silu => on(isa, Zip { function: Gated(Silu), a, b, out }),
         _ => return false,
     }
     true

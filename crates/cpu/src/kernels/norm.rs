@@ -102,8 +102,8 @@ fn scaled_operands(
     (2..=3).contains(&nodes.len()).then(|| Operands { reads, writes: vec![result(last)] })
 }
 
-fn two_rows(shape: &Shape<'_>) -> task::Floats {
-    task::Floats { scratch: shape.reads[0].extents[0].saturating_mul(2), shared: (0, 0) }
+fn two_rows(shape: &Shape<'_>) -> task::FloatScratch {
+    task::FloatScratch { scratch: shape.reads[0].extents[0].saturating_mul(2), shared: (0, 0) }
 }
 
 fn scaled<const JOINTLY: bool>(task: &Task, thread: Thread, scratch: &mut [f32]) {

@@ -13,8 +13,8 @@ use super::movement::writer;
 use super::rows;
 use crate::access::Src;
 use crate::task::{
-    Floats, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, chain, element_at, float, one_phase,
-    row_at,
+    FloatScratch, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, chain, element_at, float,
+    one_phase, row_at,
 };
 use crate::vector::{Plain, compiled};
 
@@ -28,7 +28,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     (name == ROPE_INTO_ROWS).then_some(StepKernel {
         operands: into_rows_operands,
-        needs: |shape: &Shape<'_>| Floats { scratch: floats(&shape.reads[0]), shared: (0, 0) },
+        needs: |shape: &Shape<'_>| FloatScratch { scratch: floats(&shape.reads[0]), shared: (0, 0) },
         check: Some(check_rows),
         phases: one_phase,
         run: rope_into_rows,

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use orlop_backend::{Precision, Step, Value};
+use orlop_backend::{Precision, Step, StepValue};
 use orlop_graph::{Op, TensorId};
 
 use super::Draft;
@@ -22,7 +22,7 @@ pub(super) fn share_rounded_activations(draft: &mut Draft<'_>) {
     let joint: HashSet<TensorId> =
         products.filter(|product| product.joint).map(|product| product.x).collect();
     // What is rounded already, and has not been written since.
-    let mut rounded: HashMap<TensorId, Value> = HashMap::new();
+    let mut rounded: HashMap<TensorId, StepValue> = HashMap::new();
     let mut steps = Vec::with_capacity(draft.steps.len());
     for mut step in std::mem::take(&mut draft.steps) {
         if let Some(Product { x, .. }) = product(draft, &step) {
@@ -33,7 +33,7 @@ pub(super) fn share_rounded_activations(draft: &mut Draft<'_>) {
                 steps.push(Step {
                     kernel: if joint.contains(&x) { ROUND_JOINTLY } else { ROUND }.into(),
                     nodes: Vec::new(),
-                    reads: vec![Value::Tensor(x)],
+                    reads: vec![StepValue::Tensor(x)],
                     writes: vec![value],
                     may_overwrite: Vec::new(),
                 });
@@ -44,7 +44,7 @@ pub(super) fn share_rounded_activations(draft: &mut Draft<'_>) {
             step.kernel = if is_id { EIGHT_BIT_PRODUCT_ID } else { EIGHT_BIT_PRODUCT }.into();
         }
         for write in &step.writes {
-            if let Value::Tensor(id) = write {
+            if let StepValue::Tensor(id) = write {
                 let root = draft.root(*id);
                 rounded.retain(|x, _| draft.root(*x) != root);
             }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use orlop_backend::{Overwrite, Step, Value};
+use orlop_backend::{Overwrite, Step, StepValue};
 use orlop_graph::{Origin, TensorDesc, TensorId};
 
 use super::Draft;
@@ -74,10 +74,10 @@ pub(super) fn fuse(draft: &mut Draft<'_>) {
 }
 
 /// The storage of tensors among values.
-fn roots(draft: &Draft<'_>, values: &[Value]) -> Vec<TensorId> {
-    let root = |value: &Value| match value {
-        Value::Tensor(id) => Some(draft.root(*id)),
-        Value::Temporary(_) => None,
+fn roots(draft: &Draft<'_>, values: &[StepValue]) -> Vec<TensorId> {
+    let root = |value: &StepValue| match value {
+        StepValue::Tensor(id) => Some(draft.root(*id)),
+        StepValue::Temporary(_) => None,
     };
     values.iter().filter_map(root).collect()
 }
@@ -85,7 +85,7 @@ fn roots(draft: &Draft<'_>, values: &[Value]) -> Vec<TensorId> {
 /// The step that can do a step's work beside its own, and what it is then.
 fn fused(draft: &Draft<'_>, readers: &[Vec<usize>], gone: &[bool], index: usize) -> Option<(usize, Step)> {
     let first = &draft.steps[index];
-    let [Value::Tensor(result)] = first.writes[..] else { return None };
+    let [StepValue::Tensor(result)] = first.writes[..] else { return None };
     let tensor = draft.segment.graph.tensor(result);
     let is_seen = draft.segment.escapes.get(result.index()).copied().unwrap_or(true);
     if is_seen || tensor.storage.root != result || !matches!(tensor.origin, Origin::Node(_)) {
@@ -122,9 +122,9 @@ fn step(draft: &Draft<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Opti
         may_overwrite: Vec::new(),
     };
     let Operands { reads, writes } = (kernels::named(fusion.kernel)?.operands)(graph, &step)?;
-    let value = |operand: &Operand, values: &[Value]| match operand {
-        Operand::Tensor(id) => Some(Value::Tensor(*id)),
-        Operand::EightBit(_) => values.iter().copied().find(|value| matches!(value, Value::Temporary(_))),
+    let value = |operand: &Operand, values: &[StepValue]| match operand {
+        Operand::Tensor(id) => Some(StepValue::Tensor(*id)),
+        Operand::EightBit(_) => values.iter().copied().find(|value| matches!(value, StepValue::Temporary(_))),
     };
     step.reads = reads.iter().map(|operand| value(operand, &first.reads)).collect::<Option<_>>()?;
     // What exists nowhere cannot be read, as where the second step takes it twice.
@@ -132,8 +132,8 @@ fn step(draft: &Draft<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Opti
         return None;
     }
     step.writes = writes.iter().map(|operand| value(operand, &second.writes)).collect::<Option<_>>()?;
-    if let [Value::Tensor(result)] = step.writes[..] {
-        let same = |read: &usize| matches!(step.reads[*read], Value::Tensor(id) if graph.tensor(id).desc == graph.tensor(result).desc);
+    if let [StepValue::Tensor(result)] = step.writes[..] {
+        let same = |read: &usize| matches!(step.reads[*read], StepValue::Tensor(id) if graph.tensor(id).desc == graph.tensor(result).desc);
         let slots = fusion.overwrites.clone().take_while(|read| *read < step.reads.len());
         step.may_overwrite = slots.filter(same).map(|read| Overwrite { write: 0, read }).collect();
     }
@@ -142,7 +142,8 @@ fn step(draft: &Draft<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Opti
 
 /// The first step's result, and what the second rounds.
 fn rounded<'a>(draft: &Draft<'a>, first: &Step, second: &Step) -> Option<[&'a TensorDesc; 2]> {
-    let ([Value::Tensor(result)], [Value::Tensor(rounded)]) = (&first.writes[..], &second.reads[..]) else {
+    let ([StepValue::Tensor(result)], [StepValue::Tensor(rounded)]) = (&first.writes[..], &second.reads[..])
+    else {
         return None;
     };
     Some([result, rounded].map(|id| &draft.segment.graph.tensor(*id).desc))

@@ -26,7 +26,7 @@ fn program(kernel: Kernel) -> CpuProgram {
         also: Vec::new(),
         scratch: Scratch::none(),
         shared: Shared::none(),
-        taken: Taken::none(),
+        taken: WorkShares::none(),
         isa: Isa::detect(),
     };
     let checked = kernel.check.is_some();
@@ -47,7 +47,7 @@ fn anything(_: &Op, _: &[TensorDesc], _: &TensorDesc) -> Result<(), orlop_backen
     Ok(())
 }
 
-fn on_every_number_of_threads(pool: &Pool, program: &CpuProgram) -> Vec<Result<(), DeviceError>> {
+fn on_every_number_of_threads(pool: &ThreadPool, program: &CpuProgram) -> Vec<Result<(), DeviceError>> {
     // SAFETY: `run` asks that nobody else touches the program's memory, which only the program has.
     (1..=3).map(|threads| unsafe { program.run(pool, threads, &RunOptions::default()) }).collect()
 }
@@ -58,7 +58,7 @@ fn panicked() -> Result<(), DeviceError> {
 
 #[test]
 fn a_kernel_that_panics_on_any_thread_ends_the_run_with_an_error_and_the_next_one_works() {
-    let pool = Pool::new(3).unwrap();
+    let pool = ThreadPool::new(3).unwrap();
     // Each with a second phase, at which all threads meet once more.
     let kernels: [fn(&Task, Thread, &mut [f32]); 4] = [
         |_, thread, _| assert!(thread.index != 0, "on purpose"),
@@ -77,7 +77,7 @@ fn a_kernel_that_panics_on_any_thread_ends_the_run_with_an_error_and_the_next_on
 
 #[test]
 fn a_check_that_panics_ends_the_run_before_its_step() {
-    let pool = Pool::new(3).unwrap();
+    let pool = ThreadPool::new(3).unwrap();
     let run: fn(&Task, Thread, &mut [f32]) = |task, thread, _| {
         for row in thread.part(8) {
             task.dst.write_row([row, 0, 0], &[1.0; 4]);
@@ -93,7 +93,7 @@ fn a_check_that_panics_ends_the_run_before_its_step() {
 
 #[test]
 fn rows_outside_a_tensor_are_a_panic_and_never_an_access() {
-    let pool = Pool::new(3).unwrap();
+    let pool = ThreadPool::new(3).unwrap();
     let kernels: [fn(&Task, Thread, &mut [f32]); 5] = [
         |task, _, _| task.dst.write_row([8, 0, 0], &[0.0; 4]),
         |task, _, _| task.dst.write_row([0, 0, 1], &[0.0; 4]),

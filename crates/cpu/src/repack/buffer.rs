@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::{
-    Buffer, BufferType, Claim, DeviceError, Gate, HostBufferType, HostSpan, Layout, PrivateRows,
+    Buffer, BufferType, Claim, DeviceError, Gate, HostBufferType, HostSpan, MemoryLayout, PrivateRows,
 };
 use orlop_graph::{AccessKind, TensorDesc};
 
 use super::{PackedLayout, ROWS};
 use crate::isa::Isa;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 
 /// Bytes that one thread packs at a time.
 const PIECE: usize = 256 << 10;
@@ -23,11 +23,11 @@ pub(crate) struct PackedBufferType {
     host: Arc<HostBufferType>,
     /// What rows are packed with.
     isa: Isa,
-    pool: Arc<Pool>,
+    pool: Arc<ThreadPool>,
 }
 
 impl PackedBufferType {
-    pub(crate) fn new(name: impl Into<String>, isa: Isa, pool: Arc<Pool>) -> Arc<PackedBufferType> {
+    pub(crate) fn new(name: impl Into<String>, isa: Isa, pool: Arc<ThreadPool>) -> Arc<PackedBufferType> {
         let name = name.into();
         Arc::new(PackedBufferType { host: HostBufferType::new(name.clone()), name, isa, pool })
     }
@@ -42,8 +42,8 @@ impl BufferType for PackedBufferType {
         self.host.alignment()
     }
 
-    fn layout(&self) -> Layout {
-        Layout::Private
+    fn layout(&self) -> MemoryLayout {
+        MemoryLayout::Private
     }
 
     fn alloc_bytes(&self, tensor: &TensorDesc) -> u64 {

@@ -5,7 +5,7 @@ use orlop_graph::{AccessKind, DType, TensorDesc};
 
 use super::{PackedBufferType, PackedLayout};
 use crate::isa::Isa;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 
 pub(crate) fn repacked() -> impl Iterator<Item = DType> {
     DType::all().filter(|dtype| {
@@ -23,7 +23,7 @@ fn any_bytes(count: u64) -> Vec<u8> {
 }
 
 fn buffer_type(threads: usize) -> Arc<PackedBufferType> {
-    PackedBufferType::new("repacked", Isa::detect(), Pool::new(threads).unwrap())
+    PackedBufferType::new("repacked", Isa::detect(), ThreadPool::new(threads).unwrap())
 }
 
 fn stored(desc: TensorDesc) -> StoredTensor {
@@ -109,7 +109,7 @@ fn many_threads_pack_what_one_packs() {
         let desc = TensorDesc::contiguous(dtype, &[2048, 1027, 2]).unwrap();
         let bytes = any_bytes(desc.bytes());
         let packed = |threads, inside: bool| {
-            let pool = Pool::new(threads).unwrap();
+            let pool = ThreadPool::new(threads).unwrap();
             let memory = PackedBufferType::new("repacked", Isa::detect(), Arc::clone(&pool));
             let buffer =
                 (Arc::clone(&memory) as Arc<dyn BufferType>).allocate(memory.alloc_bytes(&desc)).unwrap();

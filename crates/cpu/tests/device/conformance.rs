@@ -1,13 +1,13 @@
 use std::sync::Arc;
 
 use orlop_backend::Device;
-use orlop_testkit::conformance::{self, Options, Report};
+use orlop_testkit::conformance::{self, ConformanceOptions, Report};
 use orlop_testkit::guard::Guarded;
 
 use crate::{device, isas, lower, run};
 
 fn report(device: Arc<dyn Device>, threads: usize) -> Report {
-    conformance::report(&device, &Options { lower: lower(threads), run: run(threads) })
+    conformance::report(&device, &ConformanceOptions { lower: lower(threads), run: run(threads) })
 }
 
 #[test]

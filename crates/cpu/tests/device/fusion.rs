@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use orlop_alloc::Sharing;
-use orlop_backend::{Device, LowerOptions, Segment, Steps, Value};
+use orlop_backend::{Device, LowerOptions, Segment, StepValue, Steps};
 use orlop_cpu::Isa;
-use orlop_graph::{DType, FlashAttention, Gate, Graph, GraphBuilder, NodeId, Rope, RopeMode, TensorId};
+use orlop_graph::{DType, FlashAttention, Glu, Graph, GraphBuilder, NodeId, Rope, RopeMode, TensorId};
 use orlop_plan::Strategy;
 use orlop_testkit::guard::Guarded;
 use orlop_testkit::{Feeds, encode_elements, f32_bytes, generate, i32_bytes, run_planned};
@@ -76,7 +76,7 @@ fn a_block_of_a_model_takes_a_dozen_steps() {
 
 #[test]
 fn fused_blocks_give_the_bytes_of_unfused_ones() {
-    let experts = Some(generate::Experts { count: 4, used: 2 });
+    let experts = Some(generate::ExpertShape { count: 4, used: 2 });
     for (weights, cache) in [
         (DType::Q4_1, DType::F16),
         (DType::Q8_0, DType::Q8_0),
@@ -103,9 +103,9 @@ fn noise(count: u64, seed: u64) -> Vec<f64> {
     (0..count).map(|_| next()).collect()
 }
 
-/// What leafs hold.
+/// What leaves hold.
 fn fill(graph: &Graph) -> Feeds {
-    let leafs = graph.leafs().map(|(id, _)| {
+    let leaves = graph.leaves().map(|(id, _)| {
         let desc = &graph.tensor(id).desc;
         let count = desc.extents.iter().product::<u64>();
         let bytes = if desc.dtype == DType::I32 {
@@ -115,7 +115,7 @@ fn fill(graph: &Graph) -> Feeds {
         };
         (id, bytes)
     });
-    leafs.collect()
+    leaves.collect()
 }
 
 fn check(what: &str, b: GraphBuilder, seen: &[TensorId], expected: &[&str]) {
@@ -221,7 +221,7 @@ fn products_take_bias_and_residual_and_may_lie_on_the_residual() {
         let last = steps.steps.last().unwrap();
         assert_eq!(last.kernel, "mul_mat in 8 bits, and sums");
         assert!(last.may_overwrite.iter().any(|pair| pair.read == 3));
-        assert_eq!(last.reads[3], Value::Tensor(residual));
+        assert_eq!(last.reads[3], StepValue::Tensor(residual));
         let graph = Arc::new(graph);
         agrees("bias and residual", &graph, &fill(&graph));
     }
@@ -312,7 +312,7 @@ fn one_reader_is_enough_for_shared_scales() {
         ]
         .map(|(name, dtype, extents)| b.weight(name, dtype, &extents));
         let (gate, up) = (b.mul_mat(gate, scaled), b.mul_mat(up, scaled));
-        let gated = b.gated(Gate::Silu, gate, up);
+        let gated = b.gated(Glu::Silu, gate, up);
         let result = b.mul_mat(down, gated);
         b.output(result);
         let (norm, gate, product) =
@@ -344,8 +344,7 @@ fn products_added_to_themselves_stay_products() {
 
 #[test]
 fn gates_are_rounded_whether_they_come_in_one_tensor_or_two() {
-    for (gate, swapped, tokens) in [(Gate::Silu, false, 1), (Gate::Gelu, true, 2), (Gate::GeluErf, false, 9)]
-    {
+    for (gate, swapped, tokens) in [(Glu::Silu, false, 1), (Glu::Gelu, true, 2), (Glu::GeluErf, false, 9)] {
         let mut b = GraphBuilder::new();
         let both = b.input("both", DType::F32, &[4096, tokens]);
         let gated = b.gated_fused(gate, both, swapped);
@@ -478,7 +477,7 @@ fn products_of_the_same_share_their_scratch_where_threads_need_not_meet_between_
     let nodes: Vec<NodeId> = graph.node_ids().collect();
     let (types, escapes) = (vec![None; graph.tensors().len()], vec![true; graph.tensors().len()]);
     let segment = Segment { graph: &graph, nodes: &nodes, buffer_types: &types, escapes: &escapes };
-    let scratch = |threads: usize| -> Vec<Value> {
+    let scratch = |threads: usize| -> Vec<StepValue> {
         let steps = device(Isa::detect()).lower(&segment, &lower(threads)).unwrap();
         let products = steps.steps.iter().filter(|step| step.kernel.starts_with("mul_mat"));
         products.map(|step| step.writes[1]).collect()

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use orlop_alloc::{PlanOptions, Session, SessionOptions, Sharing, StepOrder};
 use orlop_backend::{Device, LowerOptions, Precision};
-use orlop_plan::{Options, Strategy};
+use orlop_plan::{SolveOptions, Strategy};
 use orlop_testkit::guard::Guarded;
 use orlop_testkit::{
     Feeds, PlannedOptions, UnplannedOptions, generate, kept, run_in, run_planned, run_unplanned_with,
@@ -13,7 +13,7 @@ use crate::{device, isas, lower, run};
 const GRAPHS: u64 = 510;
 
 pub(crate) fn planned(threads: usize, strategy: Strategy, sharing: Sharing) -> PlannedOptions {
-    let plan = PlanOptions { search: Options::with(strategy), sharing };
+    let plan = PlanOptions { search: SolveOptions::with(strategy), sharing };
     let session = SessionOptions { lower: lower(threads), plan, ..SessionOptions::default() };
     PlannedOptions { session, run: run(threads), ..PlannedOptions::default() }
 }
@@ -104,7 +104,7 @@ fn the_guard_finds_nothing_in_random_graphs_and_changes_no_value() {
 fn transformer_blocks_agree_with_the_reference() {
     use orlop_graph::DType;
     use orlop_testkit::{ReferenceDevice, decode_elements};
-    let experts = Some(generate::Experts { count: 4, used: 2 });
+    let experts = Some(generate::ExpertShape { count: 4, used: 2 });
     for (weights, cache) in [(DType::F32, DType::F32), (DType::Q4_K, DType::F16), (DType::Q8_0, DType::Q8_0)]
     {
         for experts in [None, experts] {

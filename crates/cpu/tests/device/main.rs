@@ -11,9 +11,9 @@ mod runs;
 use std::sync::{Arc, LazyLock};
 
 use orlop_backend::{LowerOptions, RunOptions};
-use orlop_cpu::{CpuDevice, Isa, Pool};
+use orlop_cpu::{CpuDevice, Isa, ThreadPool};
 
-static POOL: LazyLock<Arc<Pool>> = LazyLock::new(|| Pool::new(5).expect("five threads"));
+static POOL: LazyLock<Arc<ThreadPool>> = LazyLock::new(|| ThreadPool::new(5).expect("five threads"));
 
 fn device(isa: Isa) -> Arc<CpuDevice> {
     CpuDevice::with_isa("cpu", Arc::clone(&POOL), isa)

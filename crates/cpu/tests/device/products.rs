@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use orlop_alloc::SessionOptions;
 use orlop_backend::{
-    BufferType, Device, Layout, LowerOptions, NodeQuery, Operand, Precision, Role, Segment, Steps, Support,
+    BufferType, Device, LowerOptions, MemoryLayout, NodeQuery, Operand, Precision, Role, Segment, Steps,
+    Support,
 };
-use orlop_cpu::{CpuDevice, CpuOptions, Isa, Pool};
+use orlop_cpu::{CpuDevice, CpuOptions, Isa, ThreadPool};
 use orlop_graph::{DType, Graph, GraphBuilder, NodeId, Op, TensorDesc};
 use orlop_testkit::{Feeds, PlannedOptions, encode_elements, f32_bytes, run_planned};
 
@@ -66,13 +67,13 @@ fn packed(device: &CpuDevice) -> Arc<dyn BufferType> {
 #[test]
 fn repacked_weights_come_first_unless_they_are_not_wanted() {
     let cpu = device(Isa::detect());
-    let layouts = |device: &CpuDevice| -> Vec<Layout> {
+    let layouts = |device: &CpuDevice| -> Vec<MemoryLayout> {
         device.buffer_types(Role::Weight).iter().map(|memory| memory.layout()).collect()
     };
-    assert_eq!(layouts(&cpu), [Layout::Private, Layout::Plain, Layout::Plain]);
+    assert_eq!(layouts(&cpu), [MemoryLayout::Private, MemoryLayout::Plain, MemoryLayout::Plain]);
     let options = CpuOptions { repack: false, ..CpuOptions::default() };
-    let plain = CpuDevice::with_options(Pool::new(1).unwrap(), &options);
-    assert_eq!(layouts(&plain), [Layout::Plain, Layout::Plain]);
+    let plain = CpuDevice::with_options(ThreadPool::new(1).unwrap(), &options);
+    assert_eq!(layouts(&plain), [MemoryLayout::Plain, MemoryLayout::Plain]);
 }
 
 #[test]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, Buffer, Claim, Claims, Device, DeviceError, LowerOptions, Program, Reason, Role, RunOptions,
-    Segment, Slot, Steps, Value,
+    Segment, Slot, StepValue, Steps,
 };
-use orlop_cpu::{CpuDevice, Isa, Pool};
+use orlop_cpu::{CpuDevice, Isa, ThreadPool};
 use orlop_graph::{AccessKind, DType, Graph, GraphBuilder, NodeId, TensorId};
 use orlop_testkit::{ReferenceDevice, f32_bytes};
 
@@ -156,7 +156,7 @@ fn steps_that_do_not_say_what_their_node_touches_are_refused() {
     let bindings = Bindings { graph: smaller, ..bound.bindings.clone() };
     assert!(cpu.compile(&bound.steps, &bindings).is_err());
     let mut steps = bound.steps.clone();
-    steps.steps[0].writes[1] = Value::Temporary(7);
+    steps.steps[0].writes[1] = StepValue::Temporary(7);
     let unbound = DeviceError::Unbound { value: "temporary 7".to_owned() };
     assert_eq!(cpu.compile(&steps, &bound.bindings).unwrap_err(), unbound);
 }
@@ -278,7 +278,7 @@ fn a_scratch_beyond_all_memory_is_a_size_and_no_panic() {
     let y = b.mul_mat(w, x);
     b.output(y);
     let graph = Arc::new(b.build().unwrap());
-    let cpu = CpuDevice::new(Pool::new(2).unwrap());
+    let cpu = CpuDevice::new(ThreadPool::new(2).unwrap());
     let nodes: Vec<NodeId> = graph.node_ids().collect();
     let (types, escapes) = (vec![None; graph.tensor_ids().len()], vec![true; graph.tensor_ids().len()]);
     let segment = Segment { graph: &graph, nodes: &nodes, buffer_types: &types, escapes: &escapes };

@@ -4,7 +4,7 @@ use orlop_alloc::{Error, Externals, PlanId, Session, SessionOptions};
 use orlop_backend::{
     Cancel, Claim, Device, DeviceClass, DeviceError, Role, RunOptions, Slot, StoredTensor, has_large_pages,
 };
-use orlop_cpu::{CpuDevice, Isa, Pool};
+use orlop_cpu::{CpuDevice, Isa, ThreadPool};
 use orlop_graph::{AccessKind, DType, Graph, GraphBuilder, Rope, RopeMode, TensorId};
 use orlop_testkit::{f32_bytes, i32_bytes};
 
@@ -35,7 +35,7 @@ fn threads(threads: usize) -> RunOptions {
 
 #[test]
 fn the_device_says_what_it_is_and_has_nothing_to_wait_for() {
-    let pool = Pool::new(2).unwrap();
+    let pool = ThreadPool::new(2).unwrap();
     let device = CpuDevice::with_isa("processor", Arc::clone(&pool), Isa::Scalar);
     assert_eq!(device.name(), "processor");
     assert_eq!((device.isa(), device.pool().threads()), (Isa::Scalar, 2));
@@ -75,7 +75,7 @@ fn threads_are_counted_from_one_to_the_maximum() {
 #[test]
 fn a_maximum_beyond_the_pool_is_the_pools() {
     let (graph, x, _) = chain(1);
-    let device = CpuDevice::new(Pool::new(2).unwrap());
+    let device = CpuDevice::new(ThreadPool::new(2).unwrap());
     let (mut session, plan) = prepared(device, &graph, 100);
     session.set(plan, x, &[0; 768]).unwrap();
     session.run(plan, &RunOptions::default()).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::compare::Case;
 use orlop_backend::{Device, DeviceError, LowerOptions, Segment};
-use orlop_cpu::{CpuDevice, Pool};
+use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_graph::{DType, FlashAttention, GraphBuilder, Leaf, NodeId, TensorDesc, TensorId};
 
 const INF: f64 = f64::INFINITY;
@@ -208,7 +208,7 @@ fn memory_beside_operands_does_not_grow_with_the_context() {
         let count = graph.tensor_ids().count();
         let (types, escapes) = (vec![None; count], vec![true; count]);
         let segment = Segment { graph: &graph, nodes: &nodes, buffer_types: &types, escapes: &escapes };
-        let device = CpuDevice::new(Pool::new(2).unwrap());
+        let device = CpuDevice::new(ThreadPool::new(2).unwrap());
         let options = LowerOptions { max_threads: 2, ..LowerOptions::default() };
         let steps = device.lower(&segment, &options).unwrap();
         steps.temporaries.iter().map(|temporary| temporary.bytes).sum()

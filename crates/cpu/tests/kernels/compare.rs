@@ -5,15 +5,15 @@ use std::sync::{Arc, LazyLock};
 use orlop_backend::{
     Bindings, Claim, Claims, Device, DeviceError, LowerOptions, Precision, Role, RunOptions, Segment, Slot,
 };
-use orlop_cpu::{CpuDevice, Isa, Pool};
+use orlop_cpu::{CpuDevice, Isa, ThreadPool};
 use orlop_graph::{
     AccessKind, DType, Graph, GraphBuilder, Leaf, NodeId, Op, Origin, TensorDesc, TensorId, may_overwrite,
 };
 use orlop_testkit::{ReferenceDevice, UnplannedOptions, encode_elements, run_unplanned, run_unplanned_with};
 
-static POOL: LazyLock<Arc<Pool>> = LazyLock::new(|| Pool::new(5).expect("five threads"));
+static POOL: LazyLock<Arc<ThreadPool>> = LazyLock::new(|| ThreadPool::new(5).expect("five threads"));
 
-/// A graph under construction, and contents of its leafs.
+/// A graph under construction, and contents of its leaves.
 #[derive(Default)]
 pub(crate) struct Case {
     pub(crate) b: GraphBuilder,
@@ -155,7 +155,7 @@ impl Case {
 fn reference(
     graph: &Arc<Graph>,
     feeds: &[(TensorId, Vec<u8>)],
-) -> Result<orlop_testkit::Outputs, DeviceError> {
+) -> Result<orlop_testkit::RunOutputs, DeviceError> {
     let device: Arc<dyn Device> = ReferenceDevice::new();
     run_unplanned(&device, graph, feeds)
 }

@@ -1,7 +1,7 @@
 //! Functions of each element on the CPU device, against the reference.
 
 use crate::compare::Case;
-use orlop_graph::{DType, Gate, Op, TensorId, Unary};
+use orlop_graph::{DType, Glu, Op, TensorId, Unary};
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
@@ -15,7 +15,7 @@ fn limit(dtype: DType) -> f64 {
     }
 }
 
-const GATES: [Gate; 5] = [Gate::Relu, Gate::Gelu, Gate::GeluErf, Gate::GeluQuick, Gate::Silu];
+const GATES: [Glu; 5] = [Glu::Relu, Glu::Gelu, Glu::GeluErf, Glu::GeluQuick, Glu::Silu];
 
 fn functions() -> Vec<Op> {
     let mut ops: Vec<Op> = Unary::ALL.into_iter().map(Op::Unary).collect();
@@ -167,7 +167,7 @@ fn gates() {
 fn results_over_either_operand() {
     for dtype in FLOATS {
         for extents in [[7, 5, 3, 2], [1, 1, 1, 1], [3_000, 3, 1, 1]] {
-            for op in [Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Gated { gate: Gate::Silu, swapped: false }] {
+            for op in [Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Gated { gate: Glu::Silu, swapped: false }] {
                 let mut case = Case::new();
                 let (a, b) = (case.noise(dtype, &extents), case.noise(dtype, &extents));
                 let y = case.b.node(op.clone(), &[a, b]);

@@ -4,15 +4,15 @@
 use std::sync::{Arc, LazyLock};
 
 use orlop_backend::{Device, DeviceError, LowerOptions, RunOptions};
-use orlop_cpu::{CpuDevice, Pool};
+use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_graph::{DType, Graph, GraphBuilder, Leaf, TensorDesc, TensorId};
 use orlop_testkit::{
-    Outputs, ReferenceDevice, UnplannedOptions, encode_elements, run_unplanned, run_unplanned_with,
+    ReferenceDevice, RunOutputs, UnplannedOptions, encode_elements, run_unplanned, run_unplanned_with,
 };
 
-static POOL: LazyLock<Arc<Pool>> = LazyLock::new(|| Pool::new(5).expect("five threads"));
+static POOL: LazyLock<Arc<ThreadPool>> = LazyLock::new(|| ThreadPool::new(5).expect("five threads"));
 
-/// A graph under construction, and contents of its leafs.
+/// A graph under construction, and contents of its leaves.
 #[derive(Default)]
 pub(crate) struct Exact {
     pub(crate) b: GraphBuilder,
@@ -105,7 +105,7 @@ impl Exact {
     }
 }
 
-fn run(threads: usize, graph: &Arc<Graph>, feeds: &[(TensorId, Vec<u8>)]) -> Result<Outputs, DeviceError> {
+fn run(threads: usize, graph: &Arc<Graph>, feeds: &[(TensorId, Vec<u8>)]) -> Result<RunOutputs, DeviceError> {
     let device: Arc<dyn Device> = CpuDevice::new(Arc::clone(&POOL));
     let options = UnplannedOptions {
         lower: LowerOptions { max_threads: threads, ..LowerOptions::default() },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::compare::Case;
 use orlop_backend::{Device, DeviceError, NodeQuery, Operand, Precision, Reason, Support};
-use orlop_cpu::{CpuDevice, Pool};
+use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_graph::{DType, Op, TensorDesc};
 
 fn coded() -> impl Iterator<Item = DType> {
@@ -179,7 +179,7 @@ fn empty_operands() {
 
 #[test]
 fn types_without_a_codec_and_gaps_between_blocks_are_refused() {
-    let device = CpuDevice::new(Pool::new(1).expect("one thread"));
+    let device = CpuDevice::new(ThreadPool::new(1).expect("one thread"));
     let ask = |left: TensorDesc| {
         let right = TensorDesc::contiguous(DType::F32, &[256, 2]).expect("a description");
         let result = TensorDesc::contiguous(DType::F32, &[3, 2]).expect("a description");

@@ -4,7 +4,7 @@ use orlop_alloc::{Externals, Session, SessionOptions, SetTensor, TensorSet};
 use orlop_backend::{Claims, Device, LowerOptions, Role, RunOptions};
 use orlop_cuda::{CudaOptions, devices};
 use orlop_graph::{
-    AccessKind, DType, FlashAttention, Gate, GraphBuilder, Leaf, Op, Rope, RopeMode, TensorDesc, TensorId,
+    AccessKind, DType, FlashAttention, Glu, GraphBuilder, Leaf, Op, Rope, RopeMode, TensorDesc, TensorId,
     Unary,
 };
 use orlop_quant::encode;
@@ -39,10 +39,10 @@ fn outputs(
 ) -> Vec<Vec<f32>> {
     let memory = device.buffer_types(role)[0].clone();
     let plain = device.buffer_types(Role::Arena)[0].clone();
-    let leafs: Vec<(TensorId, Leaf)> = graph.leafs().collect();
+    let leaves: Vec<(TensorId, Leaf)> = graph.leaves().collect();
     let mut externals = Externals::new();
     let mut states = Vec::new();
-    for (leaf, kind) in &leafs {
+    for (leaf, kind) in &leaves {
         if !matches!(kind, Leaf::Weight | Leaf::State) {
             continue;
         }
@@ -67,7 +67,7 @@ fn outputs(
             state.set(0, bytes).unwrap();
         }
         for (leaf, bytes) in feeds {
-            if leafs.contains(&(*leaf, Leaf::Input)) {
+            if leaves.contains(&(*leaf, Leaf::Input)) {
                 session.set(plan, *leaf, bytes).unwrap();
             }
         }
@@ -155,7 +155,7 @@ pub(super) fn fast_products_agree_with_the_reference(device: &Arc<dyn Device>) -
             let normed = b.rms_norm(x, 1e-5);
             let normed = b.mul(normed, scale);
             let (gated, upped) = (b.mul_mat(gate, normed), b.mul_mat(up, normed));
-            let activated = b.gated(Gate::Silu, gated, upped);
+            let activated = b.gated(Glu::Silu, gated, upped);
             let product = b.mul_mat(down, activated);
             let sum = b.add(product, kept);
             b.output(sum);

@@ -3,7 +3,7 @@ use orlop_backend::{DeviceError, Precision, Step};
 use orlop_graph::{DType, FlashAttention, Graph, Leaf, Node, NodeId, Op, TensorId};
 
 use super::rotate::{OneToken, Rotation, TurnParameter};
-use super::{DECODE, Launch, PROMPT, Site, Spread, misfit, wide_rows};
+use super::{DECODE, Launch, LaunchContext, PROMPT, Spread, misfit, wide_rows};
 use crate::modules::{Source, Variant};
 
 /// Rows of a cache for which one block is enough.
@@ -195,7 +195,7 @@ struct PromptParameter {
     marks: u64,
 }
 
-fn own_row(site: &Site<'_>, rotated: &RotatedAttention) -> Result<OwnRow, DeviceError> {
+fn own_row(site: &LaunchContext<'_>, rotated: &RotatedAttention) -> Result<OwnRow, DeviceError> {
     let OneToken { k, v, indices, .. } = rotated.token;
     Ok(OwnRow {
         new_k: site.at(k.0)?,
@@ -210,7 +210,7 @@ fn own_row(site: &Site<'_>, rotated: &RotatedAttention) -> Result<OwnRow, Device
 }
 
 pub(super) fn attention(
-    site: &Site<'_>,
+    site: &LaunchContext<'_>,
     step: &Step,
     index: i32,
     launches: &mut Vec<Launch>,

@@ -3,7 +3,7 @@ use orlop_backend::{DeviceError, Precision, Step};
 use orlop_graph::{DType, Graph, Node, Op};
 
 use super::product::{FEW_WARPS, MOST_SHARED, PartParameter, VectorParameter, readable, vector_shared};
-use super::{Launch, Site, Spread, misfit, wide_rows};
+use super::{Launch, LaunchContext, Spread, misfit, wide_rows};
 use crate::modules::{Source, Variant};
 
 /// What the vector kernel is told of experts.
@@ -54,7 +54,7 @@ const MOST_SLOTS: u64 = 65_535;
 const BLOCKS: u64 = 4;
 
 pub(super) fn experts(
-    site: &Site<'_>,
+    site: &LaunchContext<'_>,
     step: &Step,
     index: i32,
     launches: &mut Vec<Launch>,

@@ -6,7 +6,7 @@ use orlop_graph::{Interpolation, Node, Op, Patch, Pool, PoolKind, SortDirection,
 
 use super::product::gate_number;
 use super::rotate::{mode, yarn};
-use super::{Launch, Site, Spread, TensorParameter, misfit, rows};
+use super::{Launch, LaunchContext, Spread, TensorParameter, misfit, rows};
 use crate::modules::{Source, Variant};
 
 /// What every general kernel is given.
@@ -188,7 +188,7 @@ pub(crate) fn has_kernel(op: &Op) -> bool {
 }
 
 pub(super) fn general(
-    site: &Site<'_>,
+    site: &LaunchContext<'_>,
     step: &Step,
     index: i32,
     launches: &mut Vec<Launch>,
@@ -254,7 +254,7 @@ fn patched(patch: &Patch, added: bool, desc: &TensorDesc) -> Call {
 }
 
 fn start(
-    site: &Site<'_>,
+    site: &LaunchContext<'_>,
     step: i32,
     call: &Call,
     inputs: &[TensorParameter],

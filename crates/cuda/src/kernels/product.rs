@@ -1,10 +1,10 @@
 use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Precision, Step};
-use orlop_graph::{DType, Gate, Graph, Leaf, Node, NodeId, Op, TensorDesc, TensorId};
+use orlop_graph::{DType, Glu, Graph, Leaf, Node, NodeId, Op, TensorDesc, TensorId};
 
 use super::experts::ExpertsParameter;
 use super::rows::{Rounding, ScaledNorm};
-use super::{Launch, Site, Spread, misfit, wide_rows};
+use super::{Launch, LaunchContext, Spread, misfit, wide_rows};
 use crate::modules::{Source, Variant};
 use crate::planes::Planes;
 
@@ -30,7 +30,7 @@ pub(crate) struct VectorProducts {
     pub(crate) norm: Option<ScaledNorm>,
     pub(crate) parts: Vec<Part>,
     /// The function that takes both parts' results, and its result.
-    pub(crate) gate: Option<(Gate, TensorId)>,
+    pub(crate) gate: Option<(Glu, TensorId)>,
 }
 
 /// One matrix.
@@ -236,13 +236,13 @@ pub(super) struct VectorParameter {
 }
 
 /// The number of a gated function in kernels.
-pub(super) fn gate_number(gate: Gate) -> Option<i32> {
+pub(super) fn gate_number(gate: Glu) -> Option<i32> {
     Some(match gate {
-        Gate::Relu => 0,
-        Gate::Gelu => 1,
-        Gate::GeluErf => 2,
-        Gate::GeluQuick => 3,
-        Gate::Silu => 4,
+        Glu::Relu => 0,
+        Glu::Gelu => 1,
+        Glu::GeluErf => 2,
+        Glu::GeluQuick => 3,
+        Glu::Silu => 4,
         _ => return None,
     })
 }
@@ -273,7 +273,11 @@ fn vector_spread(parts: &[u64], k: u64, gated: bool, multiprocessors: u32) -> Ve
     VectorSpread { together, warps: WARPS, blocks: pieces.div_ceil(WARPS * goes) }
 }
 
-pub(super) fn vector(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
+pub(super) fn vector(
+    site: &LaunchContext<'_>,
+    step: &Step,
+    launches: &mut Vec<Launch>,
+) -> Result<(), DeviceError> {
     let products = VectorProducts::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
     let nobody = PartParameter { first: i32::MAX, ..PartParameter::zeroed() };
     let mut parts = [nobody; MOST_PARTS];
@@ -377,7 +381,7 @@ const GROUPS_SHARED: u32 = 4 * 32 * 1024 + 1024;
 
 /// The type of the weights, and what a kernel of many rows is given.
 fn tiles_parameter(
-    site: &Site<'_>,
+    site: &LaunchContext<'_>,
     step: &Step,
     rounding: Rounding,
 ) -> Result<(DType, TilesParameter), DeviceError> {
@@ -413,7 +417,11 @@ fn tiles_parameter(
     Ok((dtype, parameter))
 }
 
-pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
+pub(super) fn tiles(
+    site: &LaunchContext<'_>,
+    step: &Step,
+    launches: &mut Vec<Launch>,
+) -> Result<(), DeviceError> {
     // Both kinds of halves take as much room.
     let (dtype, parameter) = tiles_parameter(site, step, Rounding::Halves)?;
     let (source, block, shared_bytes) = match site.modules.has_warp_groups() {
@@ -432,7 +440,11 @@ pub(super) fn tiles(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) ->
 const EIGHT_BIT_ROWS: u32 = 32;
 const EIGHT_BIT_COLUMNS: [u32; 4] = [8, 16, 32, 64];
 
-pub(super) fn eight_bit(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
+pub(super) fn eight_bit(
+    site: &LaunchContext<'_>,
+    step: &Step,
+    launches: &mut Vec<Launch>,
+) -> Result<(), DeviceError> {
     let (dtype, parameter) = tiles_parameter(site, step, Rounding::Eights)?;
     let [.., most] = EIGHT_BIT_COLUMNS;
     let (m, n) = (parameter.m as u32, parameter.n as u32);

@@ -2,7 +2,7 @@ use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Step};
 use orlop_graph::{DType, Graph, NodeId, Op, Rope, RopeMode, TensorId};
 
-use super::{Launch, Site, Spread, misfit};
+use super::{Launch, LaunchContext, Spread, misfit};
 use crate::modules::{Source, Variant};
 
 /// Heads of a token that one warp takes.
@@ -146,7 +146,7 @@ impl Rotation {
         Some(OneToken { q: (q.x, q.output), k: (k.x, k.output), v: (v.x, v.output), indices, positions })
     }
 
-    pub(super) fn turn(&self, site: &Site<'_>) -> Result<TurnParameter, DeviceError> {
+    pub(super) fn turn(&self, site: &LaunchContext<'_>) -> Result<TurnParameter, DeviceError> {
         let rope = self.turn.map_or_else(Rope::default, |(rope, ..)| rope);
         let (ramp, magnitude) = yarn(&rope);
         let (mode, sections) = mode(&rope);
@@ -240,7 +240,7 @@ fn piece(row: u64) -> u64 {
     [128, 64, 32].into_iter().find(|piece| row.is_multiple_of(*piece)).unwrap_or(row)
 }
 
-fn job(site: &Site<'_>, job: &Job) -> Result<JobParameter, DeviceError> {
+fn job(site: &LaunchContext<'_>, job: &Job) -> Result<JobParameter, DeviceError> {
     let (x, y) = (site.desc(job.x), site.desc(job.output));
     let element = y.dtype.block_bytes();
     let (dim, heads, x_head, x_token) = match (job.turned, x.extents[2]) {
@@ -275,7 +275,7 @@ fn job(site: &Site<'_>, job: &Job) -> Result<JobParameter, DeviceError> {
 }
 
 pub(super) fn rotate(
-    site: &Site<'_>,
+    site: &LaunchContext<'_>,
     step: &Step,
     index: i32,
     launches: &mut Vec<Launch>,

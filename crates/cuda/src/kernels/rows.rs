@@ -1,9 +1,9 @@
 use bytemuck::{Pod, Zeroable};
-use orlop_backend::{DeviceError, Step, Value};
-use orlop_graph::{DType, Gate, Graph, NodeId, Op, TensorDesc, TensorId};
+use orlop_backend::{DeviceError, Step, StepValue};
+use orlop_graph::{DType, Glu, Graph, NodeId, Op, TensorDesc, TensorId};
 
 use super::product::gate_number;
-use super::{EIGHT_BIT, EIGHTS, HALVES, Launch, Site, Spread, misfit, wide_rows};
+use super::{EIGHT_BIT, F16_ACTIVATIONS, I8_ACTIVATIONS, Launch, LaunchContext, Spread, misfit, wide_rows};
 use crate::modules::{Source, Variant};
 
 /// A norm with what follows it.
@@ -77,7 +77,7 @@ fn row_threads(k: u64) -> u32 {
 }
 
 pub(super) fn scaled_norm(
-    site: &Site<'_>,
+    site: &LaunchContext<'_>,
     step: &Step,
     launches: &mut Vec<Launch>,
 ) -> Result<(), DeviceError> {
@@ -125,7 +125,7 @@ impl Rounding {
 
     /// The kernel that rounds so.
     pub(crate) fn kernel(self) -> &'static str {
-        if self == Rounding::Eights { EIGHTS } else { HALVES }
+        if self == Rounding::Eights { I8_ACTIVATIONS } else { F16_ACTIVATIONS }
     }
 
     /// Its name in words.
@@ -151,7 +151,7 @@ pub(crate) enum Rounded {
     /// A norm.
     Normed(ScaledNorm),
     /// A gated function of the first, times the second.
-    Gated(Gate, [TensorId; 2]),
+    Gated(Glu, [TensorId; 2]),
 }
 
 impl Rounded {
@@ -200,8 +200,12 @@ pub(crate) fn opened_bytes(matrix: &TensorDesc) -> u64 {
 }
 
 /// Reads a matrix, writes a temporary.
-pub(super) fn opened(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
-    let Some(Value::Tensor(matrix)) = step.reads.first() else { return Err(misfit(site, step)) };
+pub(super) fn opened(
+    site: &LaunchContext<'_>,
+    step: &Step,
+    launches: &mut Vec<Launch>,
+) -> Result<(), DeviceError> {
+    let Some(StepValue::Tensor(matrix)) = step.reads.first() else { return Err(misfit(site, step)) };
     let desc = site.desc(*matrix);
     let parameter = OpenedParameter {
         x: site.at(*matrix)?,
@@ -235,8 +239,13 @@ struct RoundedParameter {
 }
 
 /// Reads activations, or what they are computed from, and last a weight that says to which halves; writes a temporary.
-pub(super) fn round(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) -> Result<(), DeviceError> {
-    let (Some(Value::Tensor(x)), Some(Value::Tensor(weight))) = (step.reads.first(), step.reads.last())
+pub(super) fn round(
+    site: &LaunchContext<'_>,
+    step: &Step,
+    launches: &mut Vec<Launch>,
+) -> Result<(), DeviceError> {
+    let (Some(StepValue::Tensor(x)), Some(StepValue::Tensor(weight))) =
+        (step.reads.first(), step.reads.last())
     else {
         return Err(misfit(site, step));
     };
@@ -247,7 +256,7 @@ pub(super) fn round(site: &Site<'_>, step: &Step, launches: &mut Vec<Launch>) ->
     };
     let desc = site.desc(*x);
     let (k, rows) = (desc.extents[0], desc.extents[1]);
-    let eights = step.kernel == EIGHTS;
+    let eights = step.kernel == I8_ACTIVATIONS;
     let rounding = Rounding::of(if eights { EIGHT_BIT } else { "" }, site.desc(*weight).dtype);
     let y = site.temporary(&step.writes)?;
     let (norm, gate) = match rounded {
@@ -297,7 +306,7 @@ pub(super) fn largest_takes(graph: &Graph, x: TensorId) -> bool {
 
 /// Where each row's largest element is.
 pub(super) fn largest(
-    site: &Site<'_>,
+    site: &LaunchContext<'_>,
     [x, y]: [TensorId; 2],
     launches: &mut Vec<Launch>,
 ) -> Result<(), DeviceError> {

@@ -1,7 +1,7 @@
 //! Steps that become one: with the step that reads their result, so that it exists nowhere in memory, or with a neighbour
 //! that reads the same.
 
-use orlop_backend::{Overwrite, Step, Value};
+use orlop_backend::{Overwrite, Step, StepValue};
 use orlop_graph::{NodeId, Origin, TensorId};
 
 use super::Draft;
@@ -69,7 +69,8 @@ fn attend_at_once(draft: &mut Draft<'_>) {
             let readers = draft.steps.iter().filter(|step| draft.roots(&step.reads).contains(&queries));
             // As where sinks are some of them.
             let again = attention.reads(graph).into_iter().any(|read| draft.root(read) == queries);
-            let early: Vec<Value> = attention.reads_early(graph).into_iter().map(Value::Tensor).collect();
+            let early: Vec<StepValue> =
+                attention.reads_early(graph).into_iter().map(StepValue::Tensor).collect();
             let early = draft.roots(&early);
             let others = draft.steps.iter().enumerate().filter(|(other, _)| *other != index);
             let mut written = others.flat_map(|(_, step)| draft.roots(&step.writes));
@@ -79,7 +80,7 @@ fn attend_at_once(draft: &mut Draft<'_>) {
                 && !written.any(|root| early.contains(&root))
         };
         if let Some(attention) = parsed.filter(alone) {
-            let values = |ids: Vec<TensorId>| ids.into_iter().map(Value::Tensor).collect();
+            let values = |ids: Vec<TensorId>| ids.into_iter().map(StepValue::Tensor).collect();
             draft.steps[index + 1] = Step {
                 kernel: DECODE.into(),
                 nodes,
@@ -128,7 +129,7 @@ fn apply(draft: &mut Draft<'_>, rule: &Rule) {
 fn sole_reader(draft: &Draft<'_>, readers: &[Vec<usize>], index: usize) -> Option<usize> {
     let mut found = None;
     for value in &draft.steps[index].writes {
-        let Value::Tensor(result) = value else { return None };
+        let StepValue::Tensor(result) = value else { return None };
         let tensor = draft.segment.graph.tensor(*result);
         let own = tensor.storage.root == *result && matches!(tensor.origin, Origin::Node(_));
         let readers = &readers[result.index()];
@@ -153,8 +154,9 @@ fn neighbour(draft: &Draft<'_>, rule: &Rule, index: usize) -> Option<usize> {
 fn can_wait(draft: &Draft<'_>, gone: &[bool], index: usize, other: usize) -> bool {
     let step = &draft.steps[index];
     let (reads, writes) = (draft.roots(&step.reads), draft.roots(&step.writes));
-    let clash =
-        |values: &[Value], roots: &[TensorId]| draft.roots(values).iter().any(|root| roots.contains(root));
+    let clash = |values: &[StepValue], roots: &[TensorId]| {
+        draft.roots(values).iter().any(|root| roots.contains(root))
+    };
     let mut between = (index + 1..other).filter(|step| !gone[*step]).map(|step| &draft.steps[step]);
     !between.any(|step| {
         clash(&step.reads, &writes) || clash(&step.writes, &writes) || clash(&step.writes, &reads)
@@ -179,7 +181,7 @@ fn together(draft: &Draft<'_>, rule: &Rule, index: usize, other: usize) -> Optio
         return None;
     }
     let may_overwrite = replaced.map_or_else(Vec::new, |id| overwrites(draft, id, &reads, &writes));
-    let values = |ids: Vec<TensorId>| ids.into_iter().map(Value::Tensor).collect();
+    let values = |ids: Vec<TensorId>| ids.into_iter().map(StepValue::Tensor).collect();
     Some(Step {
         kernel: rule.kernel.into(),
         nodes,

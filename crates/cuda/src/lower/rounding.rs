@@ -4,17 +4,17 @@
 
 use std::collections::HashSet;
 
-use orlop_backend::{Step, Value};
+use orlop_backend::{Step, StepValue};
 use orlop_graph::{Graph, TensorId};
 
 use super::Draft;
-use crate::kernels::{EIGHT_BIT, OPENED, Rounded, Rounding, TILES, TileProduct, opened_bytes};
+use crate::kernels::{DEQUANTIZED, EIGHT_BIT, Rounded, Rounding, TILES, TileProduct, opened_bytes};
 
 /// A value as it was rounded.
 struct Known {
     x: TensorId,
     rounding: Rounding,
-    value: Value,
+    value: StepValue,
 }
 
 /// The product that a step computes on tensor cores, and what it takes.
@@ -44,7 +44,7 @@ pub(super) fn share_rounded(draft: &mut Draft<'_>) {
                 let computed = sources.contains(&x).then(|| {
                     steps
                         .iter()
-                        .rposition(|step| step.writes == [Value::Tensor(x)])
+                        .rposition(|step| step.writes == [StepValue::Tensor(x)])
                         .map(|place| steps.remove(place))
                 });
                 let nodes = computed.flatten().map(|step| step.nodes).unwrap_or_default();
@@ -52,14 +52,14 @@ pub(super) fn share_rounded(draft: &mut Draft<'_>) {
                 steps.push(Step {
                     kernel: rounding.kernel().into(),
                     nodes,
-                    reads: reads.into_iter().chain([part.matrix]).map(Value::Tensor).collect(),
+                    reads: reads.into_iter().chain([part.matrix]).map(StepValue::Tensor).collect(),
                     writes: vec![value],
                     may_overwrite: Vec::new(),
                 });
                 rounded.push(Known { x, rounding, value });
                 value
             });
-            let activations = step.reads.iter_mut().find(|read| **read == Value::Tensor(x));
+            let activations = step.reads.iter_mut().find(|read| **read == StepValue::Tensor(x));
             if let Some(read) = activations {
                 *read = value;
             }
@@ -81,13 +81,13 @@ fn open_weights(draft: &mut Draft<'_>, matrix: TensorId, step: &mut Step, steps:
     }
     let value = draft.temporary(format!("{} in halves", tensor.name), opened_bytes(&tensor.desc));
     steps.push(Step {
-        kernel: OPENED.into(),
+        kernel: DEQUANTIZED.into(),
         nodes: Vec::new(),
-        reads: vec![Value::Tensor(matrix)],
+        reads: vec![StepValue::Tensor(matrix)],
         writes: vec![value],
         may_overwrite: Vec::new(),
     });
-    if let Some(read) = step.reads.iter_mut().find(|read| **read == Value::Tensor(matrix)) {
+    if let Some(read) = step.reads.iter_mut().find(|read| **read == StepValue::Tensor(matrix)) {
         *read = value;
     }
 }
@@ -101,7 +101,7 @@ fn sources(draft: &Draft<'_>) -> HashSet<TensorId> {
         return found;
     }
     for (index, step) in draft.steps.iter().enumerate() {
-        let [Value::Tensor(x)] = step.writes[..] else { continue };
+        let [StepValue::Tensor(x)] = step.writes[..] else { continue };
         if draft.seen.contains(&x) || draft.root(x) != x || Rounded::parse(graph, &step.nodes).is_none() {
             continue;
         }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use orlop_backend::{
-    Bindings, Buffer, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, HostBufferType, Layout,
-    Link, LowerOptions, NodeQuery, Operand, Precision, Program, Queue, Role, Segment, Steps, Support,
+    Bindings, Buffer, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, HostBufferType, Link,
+    LowerOptions, MemoryLayout, NodeQuery, Operand, Precision, Program, Queue, Role, Segment, Steps, Support,
 };
 use orlop_graph::{
-    DType, FlashAttention, Gate, Graph, GraphBuilder, Leaf, NodeId, Op, Rope, RopeMode, TensorDesc, TensorId,
+    DType, FlashAttention, Glu, Graph, GraphBuilder, Leaf, NodeId, Op, Rope, RopeMode, TensorDesc, TensorId,
 };
 
 use super::lower;
 use crate::kernels::{
-    DECODE, EXPERTS, HALVES, OPENED, PROMPT, ROTATE, SCALED_NORM, TILE_SHARED, TILES, VECTOR,
+    DECODE, DEQUANTIZED, EXPERTS, F16_ACTIVATIONS, PROMPT, ROTATE, SCALED_NORM, TILE_SHARED, TILES, VECTOR,
 };
 use crate::planes::Planes;
 use crate::supports::supports;
@@ -28,8 +28,8 @@ impl BufferType for PaperPlanes {
     fn alignment(&self) -> u64 {
         256
     }
-    fn layout(&self) -> Layout {
-        Layout::Private
+    fn layout(&self) -> MemoryLayout {
+        MemoryLayout::Private
     }
     fn alloc_bytes(&self, tensor: &TensorDesc) -> u64 {
         Planes::of(tensor).map_or(0, |planes| planes.bytes())
@@ -128,7 +128,7 @@ fn layer(tokens: u64, dtype: DType) -> Graph {
         let matrix = weight(&mut b, name, &[width, hidden]);
         b.mul_mat(matrix, y)
     });
-    let activated = b.gated(Gate::Silu, gate, up);
+    let activated = b.gated(Glu::Silu, gate, up);
     let down = weight(&mut b, "down", &[hidden, width]);
     let product = b.mul_mat(down, activated);
     let sum = b.add(residual, product);
@@ -193,12 +193,29 @@ fn one_token_s_layer_is_five_steps() {
 #[test]
 fn many_tokens_go_to_tensor_cores_in_halves() {
     let steps = lowered(&layer(40, DType::Q4_0), &LowerOptions::default());
-    let expected =
-        [HALVES, TILES, TILES, TILES, ROTATE, PROMPT, HALVES, TILES, HALVES, TILES, TILES, HALVES, TILES];
+    let expected = [
+        F16_ACTIVATIONS,
+        TILES,
+        TILES,
+        TILES,
+        ROTATE,
+        PROMPT,
+        F16_ACTIVATIONS,
+        TILES,
+        F16_ACTIVATIONS,
+        TILES,
+        TILES,
+        F16_ACTIVATIONS,
+        TILES,
+    ];
     assert_eq!(kernels(&steps), expected);
     // Norms and the gated function are computed as they are rounded.
-    let rounded: Vec<usize> =
-        steps.steps.iter().filter(|step| step.kernel == HALVES).map(|step| step.nodes.len()).collect();
+    let rounded: Vec<usize> = steps
+        .steps
+        .iter()
+        .filter(|step| step.kernel == F16_ACTIVATIONS)
+        .map(|step| step.nodes.len())
+        .collect();
     assert_eq!(rounded, [2, 0, 2, 1]);
 }
 
@@ -239,7 +256,7 @@ fn weights_as_they_are_in_a_file_are_opened_for_many_tokens() {
     let plain: Arc<dyn BufferType> = Arc::clone(&paper.plain[0]);
     let steps = lowered_in(paper, &graph, &LowerOptions::default(), |_| Arc::clone(&plain));
     let count = |kernel| kernels(&steps).into_iter().filter(|known| *known == kernel).count();
-    assert_eq!((count(OPENED), count(TILES), count(HALVES)), (7, 7, 4));
+    assert_eq!((count(DEQUANTIZED), count(TILES), count(F16_ACTIVATIONS)), (7, 7, 4));
     let opened = steps.temporaries.iter().find(|value| value.name == "down in halves").unwrap();
     assert_eq!(opened.bytes, 512 * 256 * 2);
 }
@@ -272,7 +289,7 @@ fn a_card_without_room_for_tiles_does_without() {
 fn nothing_is_rounded_where_that_is_asked_for() {
     let exact = LowerOptions { precision: Precision::F32, ..LowerOptions::default() };
     let steps = lowered(&layer(40, DType::Q4_0), &exact);
-    assert!(kernels(&steps).iter().all(|kernel| ![HALVES, TILES, PROMPT].contains(kernel)));
+    assert!(kernels(&steps).iter().all(|kernel| ![F16_ACTIVATIONS, TILES, PROMPT].contains(kernel)));
 }
 
 #[test]
@@ -407,5 +424,5 @@ fn activations_that_are_also_added_are_written() {
     let sum = b.add(product, same);
     b.output(sum);
     let steps = lowered(&b.build().unwrap(), &LowerOptions::default());
-    assert_eq!(kernels(&steps), [SCALED_NORM, HALVES, TILES]);
+    assert_eq!(kernels(&steps), [SCALED_NORM, F16_ACTIVATIONS, TILES]);
 }

@@ -7,25 +7,25 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use orlop_ggml::{
-    Backend, Buffer, BufferType, Context, FLAG_INPUT, FLAG_OUTPUT, Graph, InitParams, MAX_SRC, OP_NONE,
-    STATUS_SUCCESS, Tensor,
+    Backend, Buffer, BufferType, Context, FLAG_INPUT, FLAG_OUTPUT, InitParams, MAX_SRC, OP_NONE, RawGraph,
+    RawTensor, STATUS_SUCCESS,
 };
 
 /// A tensor with all that follows its name.
 #[repr(C)]
 struct WholeTensor {
-    tensor: Tensor,
+    tensor: RawTensor,
     extra: *mut c_void,
     padding: [u8; 8],
 }
 
-/// A graph with all that follows its leafs, and its lists.
+/// A graph with all that follows its leaves, and its lists.
 #[repr(C)]
 struct WholeGraph {
-    graph: Graph,
+    graph: RawGraph,
     rest: [usize; 6],
-    nodes: Vec<*mut Tensor>,
-    leafs: Vec<*mut Tensor>,
+    nodes: Vec<*mut RawTensor>,
+    leaves: Vec<*mut RawTensor>,
 }
 
 #[derive(Default)]
@@ -119,7 +119,7 @@ fn whole<'a>(context: *const Context) -> &'a mut HostContext {
     unsafe { &mut *context.cast_mut().cast::<HostContext>() }
 }
 
-pub(crate) fn at<'a>(tensor: *const Tensor) -> &'a mut Tensor {
+pub(crate) fn at<'a>(tensor: *const RawTensor) -> &'a mut RawTensor {
     // SAFETY: tensors are made by `make` alone, live as long as their context, and are used by one thread.
     unsafe { &mut *tensor.cast_mut() }
 }
@@ -134,7 +134,12 @@ fn buffer<'a>(buffer: *mut Buffer) -> &'a mut HostBuffer {
     unsafe { &mut *buffer.cast::<HostBuffer>() }
 }
 
-pub(crate) fn make(context: *mut Context, op: c_int, sources: &[*mut Tensor], bytes: usize) -> *mut Tensor {
+pub(crate) fn make(
+    context: *mut Context,
+    op: c_int,
+    sources: &[*mut RawTensor],
+    bytes: usize,
+) -> *mut RawTensor {
     assert!(sources.len() <= MAX_SRC && bytes.is_multiple_of(4));
     let mut src = [null_mut(); MAX_SRC];
     src[..sources.len()].copy_from_slice(sources);
@@ -144,7 +149,7 @@ pub(crate) fn make(context: *mut Context, op: c_int, sources: &[*mut Tensor], by
     for (to, from) in name.iter_mut().zip(format!("x{}", context.tensors.len()).bytes()) {
         *to = from as c_char;
     }
-    let tensor = Tensor {
+    let tensor = RawTensor {
         dtype: 0,
         buffer: null_mut(),
         ne: [elements, 1, 1, 1],
@@ -187,7 +192,7 @@ extern "C" fn new_tensor_4d(
     b: i64,
     c: i64,
     d: i64,
-) -> *mut Tensor {
+) -> *mut RawTensor {
     let made = make(context, OP_NONE, &[], 4 * (a * b * c * d) as usize);
     let row = 4 * a as usize;
     let tensor = at(made);
@@ -199,10 +204,10 @@ extern "C" fn new_tensor_4d(
 
 pub(crate) extern "C" fn view_1d(
     context: *mut Context,
-    of: *mut Tensor,
+    of: *mut RawTensor,
     extent: i64,
     offset: usize,
-) -> *mut Tensor {
+) -> *mut RawTensor {
     let made = make(context, op("VIEW"), &[of], 4 * extent as usize);
     let (root, before) = match at(of).view_src.is_null() {
         true => (of, 0),
@@ -212,71 +217,71 @@ pub(crate) extern "C" fn view_1d(
     made
 }
 
-extern "C" fn add(context: *mut Context, a: *mut Tensor, b: *mut Tensor) -> *mut Tensor {
+extern "C" fn add(context: *mut Context, a: *mut RawTensor, b: *mut RawTensor) -> *mut RawTensor {
     let made = make(context, op("ADD"), &[a, b], nbytes(a));
     (at(made).ne, at(made).nb) = (at(a).ne, at(a).nb);
     made
 }
 
-pub(crate) extern "C" fn nbytes(tensor: *const Tensor) -> usize {
+pub(crate) extern "C" fn nbytes(tensor: *const RawTensor) -> usize {
     4 * at(tensor).ne.iter().product::<i64>() as usize
 }
 
-pub(crate) extern "C" fn new_graph_custom(context: *mut Context, size: usize, _grads: bool) -> *mut Graph {
-    let graph = Graph {
+pub(crate) extern "C" fn new_graph_custom(context: *mut Context, size: usize, _grads: bool) -> *mut RawGraph {
+    let graph = RawGraph {
         size: size as c_int,
         n_nodes: 0,
         n_leafs: 0,
         nodes: null_mut(),
         grads: null_mut(),
         grad_accs: null_mut(),
-        leafs: null_mut(),
+        leaves: null_mut(),
     };
-    let whole_graph = WholeGraph { graph, rest: [0; 6], nodes: Vec::new(), leafs: Vec::new() };
+    let whole_graph = WholeGraph { graph, rest: [0; 6], nodes: Vec::new(), leaves: Vec::new() };
     let made = Box::into_raw(Box::new(whole_graph));
     whole(context).graphs.push(made);
     made.cast()
 }
 
-fn graph<'a>(graph: *mut Graph) -> &'a mut WholeGraph {
+fn graph<'a>(graph: *mut RawGraph) -> &'a mut WholeGraph {
     // SAFETY: graphs are made by `new_graph_custom` alone, and used by one thread.
     unsafe { &mut *graph.cast::<WholeGraph>() }
 }
 
-pub(crate) extern "C" fn build_forward_expand(made: *mut Graph, tensor: *mut Tensor) {
+pub(crate) extern "C" fn build_forward_expand(made: *mut RawGraph, tensor: *mut RawTensor) {
     let whole = graph(made);
     visit(whole, tensor);
     whole.graph.nodes = whole.nodes.as_mut_ptr();
     whole.graph.n_nodes = whole.nodes.len() as c_int;
-    whole.graph.leafs = whole.leafs.as_mut_ptr();
-    whole.graph.n_leafs = whole.leafs.len() as c_int;
+    whole.graph.leaves = whole.leaves.as_mut_ptr();
+    whole.graph.n_leafs = whole.leaves.len() as c_int;
 }
 
-fn visit(graph: &mut WholeGraph, tensor: *mut Tensor) {
-    if tensor.is_null() || graph.nodes.contains(&tensor) || graph.leafs.contains(&tensor) {
+fn visit(graph: &mut WholeGraph, tensor: *mut RawTensor) {
+    if tensor.is_null() || graph.nodes.contains(&tensor) || graph.leaves.contains(&tensor) {
         return;
     }
     at(tensor).src.into_iter().for_each(|source| visit(graph, source));
     match at(tensor).op {
-        OP_NONE => graph.leafs.push(tensor),
+        OP_NONE => graph.leaves.push(tensor),
         _ => graph.nodes.push(tensor),
     }
 }
 
 /// Puts a node at the end, whatever it depends on.
-pub(crate) fn push_node(made: *mut Graph, tensor: *mut Tensor) {
+pub(crate) fn push_node(made: *mut RawGraph, tensor: *mut RawTensor) {
     let whole = graph(made);
     whole.nodes.push(tensor);
     whole.graph.nodes = whole.nodes.as_mut_ptr();
     whole.graph.n_nodes = whole.nodes.len() as c_int;
 }
 
-pub(crate) fn nodes(made: *mut Graph) -> Vec<*mut Tensor> {
+pub(crate) fn nodes(made: *mut RawGraph) -> Vec<*mut RawTensor> {
     graph(made).nodes.clone()
 }
 
-pub(crate) fn leafs(made: *mut Graph) -> Vec<*mut Tensor> {
-    graph(made).leafs.clone()
+pub(crate) fn leaves(made: *mut RawGraph) -> Vec<*mut RawTensor> {
+    graph(made).leaves.clone()
 }
 
 fn give(kind: Option<&'static Kind>, bytes: usize) -> *mut Buffer {
@@ -324,7 +329,7 @@ extern "C" fn cpu_buffer_from_ptr(memory: *mut c_void, bytes: usize) -> *mut Buf
     made
 }
 
-extern "C" fn buft_get_alloc_size(buft: *mut BufferType, tensor: *const Tensor) -> usize {
+extern "C" fn buft_get_alloc_size(buft: *mut BufferType, tensor: *const RawTensor) -> usize {
     let (op, bytes) = kind(buft).scratch;
     nbytes(tensor) + if at(tensor).op == op { bytes } else { 0 }
 }
@@ -334,7 +339,7 @@ extern "C" fn buffer_get_base(of: *mut Buffer) -> *mut c_void {
     if of.bytes == 0 { null_mut() } else { of.base }
 }
 
-extern "C" fn tensor_alloc(to: *mut Buffer, tensor: *mut Tensor, address: *mut c_void) -> c_int {
+extern "C" fn tensor_alloc(to: *mut Buffer, tensor: *mut RawTensor, address: *mut c_void) -> c_int {
     let tensor = at(tensor);
     assert!(tensor.buffer.is_null() && tensor.data.is_null() && tensor.view_src.is_null());
     let whole = buffer(to);
@@ -346,7 +351,7 @@ extern "C" fn tensor_alloc(to: *mut Buffer, tensor: *mut Tensor, address: *mut c
     buffer_init_tensor(to, tensor)
 }
 
-extern "C" fn view_init(tensor: *mut Tensor) -> c_int {
+extern "C" fn view_init(tensor: *mut RawTensor) -> c_int {
     let tensor = at(tensor);
     assert!(tensor.buffer.is_null());
     let root = at(tensor.view_src);
@@ -357,7 +362,7 @@ extern "C" fn view_init(tensor: *mut Tensor) -> c_int {
 }
 
 /// Refuses tensors that do not lie inside.
-extern "C" fn buffer_init_tensor(to: *mut Buffer, tensor: *mut Tensor) -> c_int {
+extern "C" fn buffer_init_tensor(to: *mut Buffer, tensor: *mut RawTensor) -> c_int {
     let whole = buffer(to);
     let (tensor, base) = (at(tensor), buffer_get_base(to).addr());
     let needs = if tensor.view_src.is_null() { buffer_get_alloc_size(to, tensor) } else { nbytes(tensor) };
@@ -376,15 +381,15 @@ extern "C" fn graph_overhead_custom(size: usize, _grads: bool) -> usize {
     32 + (96 + 16 * size + 12 * table + 4 * table.div_ceil(32)).next_multiple_of(16)
 }
 
-extern "C" fn set_input(tensor: *mut Tensor) {
+extern "C" fn set_input(tensor: *mut RawTensor) {
     at(tensor).flags |= FLAG_INPUT;
 }
 
-extern "C" fn set_output(tensor: *mut Tensor) {
+extern "C" fn set_output(tensor: *mut RawTensor) {
     at(tensor).flags |= FLAG_OUTPUT;
 }
 
-extern "C" fn get_name(tensor: *const Tensor) -> *const c_char {
+extern "C" fn get_name(tensor: *const RawTensor) -> *const c_char {
     (&raw const at(tensor).name).cast()
 }
 
@@ -396,11 +401,11 @@ extern "C" fn type_name(_dtype: c_int) -> *const c_char {
     c"f32".as_ptr()
 }
 
-extern "C" fn graph_n_nodes(made: *mut Graph) -> c_int {
+extern "C" fn graph_n_nodes(made: *mut RawGraph) -> c_int {
     graph(made).graph.n_nodes
 }
 
-extern "C" fn graph_nodes(made: *mut Graph) -> *mut *mut Tensor {
+extern "C" fn graph_nodes(made: *mut RawGraph) -> *mut *mut RawTensor {
     graph(made).graph.nodes
 }
 
@@ -408,11 +413,11 @@ extern "C" fn get_no_alloc(context: *mut Context) -> bool {
     !whole(context).allocates
 }
 
-extern "C" fn get_first_tensor(context: *const Context) -> *mut Tensor {
+extern "C" fn get_first_tensor(context: *const Context) -> *mut RawTensor {
     whole(context).tensors.first().map_or(null_mut(), |tensor| tensor.cast())
 }
 
-extern "C" fn get_next_tensor(context: *const Context, tensor: *mut Tensor) -> *mut Tensor {
+extern "C" fn get_next_tensor(context: *const Context, tensor: *mut RawTensor) -> *mut RawTensor {
     let tensors = &whole(context).tensors;
     let at = tensors.iter().position(|known| known.cast() == tensor).unwrap();
     tensors.get(at + 1).map_or(null_mut(), |tensor| tensor.cast())
@@ -438,7 +443,7 @@ extern "C" fn buffer_get_alignment(of: *mut Buffer) -> usize {
     buffer(of).kind.map_or(8, |kind| kind.alignment)
 }
 
-pub(crate) extern "C" fn buffer_get_alloc_size(of: *mut Buffer, tensor: *const Tensor) -> usize {
+pub(crate) extern "C" fn buffer_get_alloc_size(of: *mut Buffer, tensor: *const RawTensor) -> usize {
     buffer(of).kind.map_or(nbytes(tensor), |kind| buft_get_alloc_size(kind.as_ptr(), tensor))
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use orlop_ggml::{FLAG_OUTPUT, OP_NONE, Tensor};
+use orlop_ggml::{FLAG_OUTPUT, OP_NONE, RawTensor};
 
 use crate::host::{self, Kind, at};
 use crate::rig::{Allocator, Rig, place};
@@ -13,10 +13,10 @@ use crate::rig::{Allocator, Rig, place};
 fn five_hundred_and_twenty_tensors_freed_alternately_leave_as_many_holes() {
     let (rig, kind) = (Rig::new(), Kind::new(usize::MAX, 32));
     let x = rig.input(64);
-    let many: Vec<*mut Tensor> = (0..520).map(|_| rig.op("MUL_MAT", &[x], 64)).collect();
+    let many: Vec<*mut RawTensor> = (0..520).map(|_| rig.op("MUL_MAT", &[x], 64)).collect();
     many.iter().for_each(|tensor| host::build_forward_expand(rig.graph, *tensor));
     let even = many.iter().step_by(2);
-    let results: Vec<*mut Tensor> = even.map(|tensor| rig.op("MUL_MAT", &[*tensor], 4)).collect();
+    let results: Vec<*mut RawTensor> = even.map(|tensor| rig.op("MUL_MAT", &[*tensor], 4)).collect();
     results.iter().for_each(|tensor| host::build_forward_expand(rig.graph, *tensor));
     let odd = many.iter().skip(1).step_by(2);
     odd.for_each(|tensor| rig.output(rig.op("MUL_MAT", &[*tensor], 4)));
@@ -82,7 +82,7 @@ fn reserving_a_smaller_graph_of_the_same_shape_keeps_the_larger_plan() {
 }
 
 /// x, then four products, each of the one before; the last reads the one of this number as well.
-fn chain(also: usize) -> (Rig, Vec<*mut Tensor>) {
+fn chain(also: usize) -> (Rig, Vec<*mut RawTensor>) {
     let rig = Rig::new();
     let mut made = vec![rig.input(64)];
     for _ in 0..3 {
@@ -114,7 +114,7 @@ fn a_graph_whose_edges_changed_is_planned_anew() {
 fn a_graph_whose_flags_or_ops_changed_is_planned_anew() {
     let kind = Kind::new(usize::MAX, 32);
     let allocator = Allocator::new(&kind);
-    let changes: [fn(&[*mut Tensor]); 4] =
+    let changes: [fn(&[*mut RawTensor]); 4] =
         [|_| {}, |made| at(made[1]).flags |= FLAG_OUTPUT, |made| at(made[2]).op = host::op("SCALE"), |_| {}];
     for change in changes {
         let (rig, made) = chain(3);
@@ -197,7 +197,7 @@ fn a_marker_keeps_its_source_alive_and_a_copy_follows_it() {
     let copy = rig.leaf(64);
     let third = rig.op("MUL_MAT", &[copy], 64);
     [marker, copy, third].into_iter().for_each(|node| host::push_node(rig.graph, node));
-    let ids: HashMap<*mut Tensor, c_int> = [(copy, 1), (third, 1)].into();
+    let ids: HashMap<*mut RawTensor, c_int> = [(copy, 1), (third, 1)].into();
     assert!(allocator.reserve_n(&rig, &ids) && allocator.allocate(&rig));
     assert_ne!(place(first), place(second));
     assert_eq!(place(copy).0, place(third).0);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 
-use orlop_ggml::{FLAG_OUTPUT, Tensor};
+use orlop_ggml::{FLAG_OUTPUT, RawTensor};
 
 use crate::host::{self, Kind, at, nbytes};
 use crate::rig::{Allocator, Rig};
@@ -29,10 +29,10 @@ fn kind(dice: &mut Dice) -> Kind {
 }
 
 /// A graph, and a buffer for some of its tensors.
-fn graph(dice: &mut Dice, kinds: usize) -> (Rig, HashMap<*mut Tensor, c_int>) {
+fn graph(dice: &mut Dice, kinds: usize) -> (Rig, HashMap<*mut RawTensor, c_int>) {
     let rig = Rig::new();
     let sizes = [4, 64, 100, 256, 400];
-    let mut all: Vec<*mut Tensor> = (0..1 + dice.below(4)).map(|_| rig.input(dice.pick(&sizes))).collect();
+    let mut all: Vec<*mut RawTensor> = (0..1 + dice.below(4)).map(|_| rig.input(dice.pick(&sizes))).collect();
     for _ in 0..4 + dice.below(50) {
         let recent = all.len().min(6);
         let a = all[all.len() - 1 - dice.below(recent)];

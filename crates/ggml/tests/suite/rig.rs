@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use std::sync::Once;
 
 use orlop_ggml::{
-    BufferType, Context, FLAG_INPUT, FLAG_OUTPUT, Graph, GraphAllocator, InitParams, Tensor,
+    BufferType, Context, FLAG_INPUT, FLAG_OUTPUT, GgmlGraphAllocator, InitParams, RawGraph, RawTensor,
     ggml_gallocr_alloc_graph, ggml_gallocr_free, ggml_gallocr_get_buffer_size, ggml_gallocr_new,
     ggml_gallocr_new_n, ggml_gallocr_reserve, ggml_gallocr_reserve_n, ggml_gallocr_reserve_n_size,
     use_symbols,
@@ -18,7 +18,7 @@ use crate::host::{self, Kind, at};
 /// A context and a graph in it.
 pub(crate) struct Rig {
     pub(crate) context: *mut Context,
-    pub(crate) graph: *mut Graph,
+    pub(crate) graph: *mut RawGraph,
 }
 
 impl Drop for Rig {
@@ -36,33 +36,33 @@ impl Rig {
     }
 
     /// A tensor that nobody computes.
-    pub(crate) fn leaf(&self, bytes: usize) -> *mut Tensor {
+    pub(crate) fn leaf(&self, bytes: usize) -> *mut RawTensor {
         host::make(self.context, 0, &[], bytes)
     }
 
     /// A tensor that is set from outside.
-    pub(crate) fn input(&self, bytes: usize) -> *mut Tensor {
+    pub(crate) fn input(&self, bytes: usize) -> *mut RawTensor {
         let made = self.leaf(bytes);
         at(made).flags |= FLAG_INPUT;
         made
     }
 
     /// What an op makes of its operands.
-    pub(crate) fn op(&self, name: &str, operands: &[*mut Tensor], bytes: usize) -> *mut Tensor {
+    pub(crate) fn op(&self, name: &str, operands: &[*mut RawTensor], bytes: usize) -> *mut RawTensor {
         host::make(self.context, host::op(name), operands, bytes)
     }
 
     /// An element-wise op: the result is as large as the first operand.
-    pub(crate) fn map(&self, name: &str, operands: &[*mut Tensor]) -> *mut Tensor {
+    pub(crate) fn map(&self, name: &str, operands: &[*mut RawTensor]) -> *mut RawTensor {
         self.op(name, operands, host::nbytes(operands[0]))
     }
 
-    pub(crate) fn view(&self, of: *mut Tensor, bytes: usize, offset: usize) -> *mut Tensor {
+    pub(crate) fn view(&self, of: *mut RawTensor, bytes: usize, offset: usize) -> *mut RawTensor {
         host::view_1d(self.context, of, (bytes / 4) as i64, offset)
     }
 
     /// Ends the graph with a result that is read from outside.
-    pub(crate) fn output(&self, tensor: *mut Tensor) {
+    pub(crate) fn output(&self, tensor: *mut RawTensor) {
         at(tensor).flags |= FLAG_OUTPUT;
         host::build_forward_expand(self.graph, tensor);
     }
@@ -71,14 +71,14 @@ impl Rig {
     /// still when they are read. What an op writes beyond its result must not lie on what it reads.
     pub(crate) fn run(&self) {
         let nodes = host::nodes(self.graph);
-        let root = |tensor: *mut Tensor| {
+        let root = |tensor: *mut RawTensor| {
             let root = at(tensor).view_src;
             if root.is_null() { tensor } else { root }
         };
-        let mut marks: HashMap<*mut Tensor, u32> = HashMap::new();
-        let sources = |node: &*mut Tensor| at(*node).src.into_iter().filter(|source| !source.is_null());
-        let is_made = |tensor: &*mut Tensor| nodes.contains(tensor);
-        let mut given: Vec<*mut Tensor> = host::leafs(self.graph);
+        let mut marks: HashMap<*mut RawTensor, u32> = HashMap::new();
+        let sources = |node: &*mut RawTensor| at(*node).src.into_iter().filter(|source| !source.is_null());
+        let is_made = |tensor: &*mut RawTensor| nodes.contains(tensor);
+        let mut given: Vec<*mut RawTensor> = host::leaves(self.graph);
         given.extend(nodes.iter().flat_map(sources).map(root).filter(|tensor| !is_made(tensor)));
         given.sort();
         given.dedup();
@@ -87,13 +87,13 @@ impl Rig {
             .filter(|tensor| at(*tensor).view_src.is_null())
             .for_each(|it| write(&mut marks, it));
         for node in &nodes {
-            let read: Vec<*mut Tensor> = sources(node).map(root).filter(|source| source != node).collect();
+            let read: Vec<*mut RawTensor> = sources(node).map(root).filter(|source| source != node).collect();
             for source in &read {
                 assert!(is_whole(*source, &marks), "a tensor was overwritten before it was read");
             }
             if at(*node).view_src.is_null() {
                 write(&mut marks, *node);
-                let apart = |source: &&*mut Tensor| at(**source).data != at(*node).data;
+                let apart = |source: &&*mut RawTensor| at(**source).data != at(*node).data;
                 let apart = read.iter().filter(apart).all(|source| is_whole(*source, &marks));
                 assert!(apart, "a tensor is overwritten while it is read");
             }
@@ -105,17 +105,17 @@ impl Rig {
 }
 
 /// Fills all that is a tensor's, scratch included, with a mark that no other has.
-fn write(marks: &mut HashMap<*mut Tensor, u32>, tensor: *mut Tensor) {
+fn write(marks: &mut HashMap<*mut RawTensor, u32>, tensor: *mut RawTensor) {
     let mark = marks.len() as u32 + 1;
     marks.insert(tensor, mark);
     words(tensor, host::buffer_get_alloc_size(at(tensor).buffer, tensor)).fill(mark);
 }
 
-fn is_whole(tensor: *mut Tensor, marks: &HashMap<*mut Tensor, u32>) -> bool {
+fn is_whole(tensor: *mut RawTensor, marks: &HashMap<*mut RawTensor, u32>) -> bool {
     words(tensor, host::nbytes(tensor)).iter().all(|word| *word == marks[&tensor])
 }
 
-fn words<'a>(tensor: *mut Tensor, bytes: usize) -> &'a mut [u32] {
+fn words<'a>(tensor: *mut RawTensor, bytes: usize) -> &'a mut [u32] {
     assert!(!at(tensor).data.is_null() && !at(tensor).buffer.is_null(), "a tensor has no memory");
     // SAFETY: the tensor and its scratch lie in a buffer of the host's, which checked that they end inside; one thread
     // uses it.
@@ -123,7 +123,7 @@ fn words<'a>(tensor: *mut Tensor, bytes: usize) -> &'a mut [u32] {
 }
 
 /// An allocator that is given back at the end.
-pub(crate) struct Allocator(pub(crate) *mut GraphAllocator);
+pub(crate) struct Allocator(pub(crate) *mut GgmlGraphAllocator);
 
 impl Drop for Allocator {
     fn drop(&mut self) {
@@ -155,18 +155,23 @@ impl Allocator {
     }
 
     /// Reserves with buffers by tensor; those that are not named get the first.
-    pub(crate) fn reserve_n(&self, rig: &Rig, ids: &HashMap<*mut Tensor, c_int>) -> bool {
-        let (nodes, leafs) = numbers(rig, ids);
+    pub(crate) fn reserve_n(&self, rig: &Rig, ids: &HashMap<*mut RawTensor, c_int>) -> bool {
+        let (nodes, leaves) = numbers(rig, ids);
         // SAFETY: both live; there is a number for each node and leaf.
-        unsafe { ggml_gallocr_reserve_n(self.0, rig.graph, nodes.as_ptr(), leafs.as_ptr()) }
+        unsafe { ggml_gallocr_reserve_n(self.0, rig.graph, nodes.as_ptr(), leaves.as_ptr()) }
     }
 
-    pub(crate) fn measure(&self, rig: &Rig, ids: &HashMap<*mut Tensor, c_int>, count: usize) -> Vec<usize> {
-        let (nodes, leafs) = numbers(rig, ids);
+    pub(crate) fn measure(
+        &self,
+        rig: &Rig,
+        ids: &HashMap<*mut RawTensor, c_int>,
+        count: usize,
+    ) -> Vec<usize> {
+        let (nodes, leaves) = numbers(rig, ids);
         let mut sizes = vec![usize::MAX; count];
         let to = sizes.as_mut_ptr();
         // SAFETY: as above; there is room for as many sizes as there are buffers.
-        unsafe { ggml_gallocr_reserve_n_size(self.0, rig.graph, nodes.as_ptr(), leafs.as_ptr(), to) };
+        unsafe { ggml_gallocr_reserve_n_size(self.0, rig.graph, nodes.as_ptr(), leaves.as_ptr(), to) };
         sizes
     }
 
@@ -176,14 +181,14 @@ impl Allocator {
     }
 }
 
-fn numbers(rig: &Rig, ids: &HashMap<*mut Tensor, c_int>) -> (Vec<c_int>, Vec<c_int>) {
+fn numbers(rig: &Rig, ids: &HashMap<*mut RawTensor, c_int>) -> (Vec<c_int>, Vec<c_int>) {
     let of =
-        |list: Vec<*mut Tensor>| list.iter().map(|tensor| ids.get(tensor).copied().unwrap_or(0)).collect();
-    (of(host::nodes(rig.graph)), of(host::leafs(rig.graph)))
+        |list: Vec<*mut RawTensor>| list.iter().map(|tensor| ids.get(tensor).copied().unwrap_or(0)).collect();
+    (of(host::nodes(rig.graph)), of(host::leaves(rig.graph)))
 }
 
 /// Offset of a tensor in its buffer, and the buffer.
-pub(crate) fn place(tensor: *mut Tensor) -> (usize, usize) {
+pub(crate) fn place(tensor: *mut RawTensor) -> (usize, usize) {
     (at(tensor).buffer.addr(), at(tensor).data.addr())
 }
 

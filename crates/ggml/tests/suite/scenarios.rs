@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 
-use orlop_ggml::Tensor;
+use orlop_ggml::RawTensor;
 
 use crate::host::{Kind, nbytes};
 use crate::rig::{Allocator, Rig, place};
 
 /// Allocates a graph over one kind of memory, and runs it.
-fn allocate(rig: &Rig, out: *mut Tensor, kind: &Kind) -> Allocator {
+fn allocate(rig: &Rig, out: *mut RawTensor, kind: &Kind) -> Allocator {
     rig.output(out);
     let allocator = Allocator::new(kind);
     assert!(allocator.allocate(rig));
@@ -128,7 +128,7 @@ fn two_kinds_of_memory_and_tensors_from_elsewhere_go_together() {
     let x7 = rig.map("ADD", &[x6, given[1]]);
     let x8 = rig.map("SCALE", &[x7]);
     rig.output(x8);
-    let ids: HashMap<*mut Tensor, c_int> = [x3, x4, x5, x6, others[0], others[1]].map(|x| (x, 1)).into();
+    let ids: HashMap<*mut RawTensor, c_int> = [x3, x4, x5, x6, others[0], others[1]].map(|x| (x, 1)).into();
     let allocator = Allocator::over(&[&a, &b]);
     assert!(!allocator.allocate(&rig), "which node lies where is not known yet");
     assert!(allocator.reserve_n(&rig, &ids));

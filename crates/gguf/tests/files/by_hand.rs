@@ -1,4 +1,4 @@
-use orlop_gguf::{Array, Value, ValueType};
+use orlop_gguf::{Array, MetadataValue, ValueType};
 use orlop_graph::DType;
 
 use crate::support::Raw;
@@ -35,19 +35,19 @@ fn a_tiny_file_reads_as_it_was_written_by_hand() {
 
 #[test]
 fn every_type_of_value_is_read() {
-    let payloads: [(&[u8], Value); 12] = [
-        (&[200], Value::U8(200)),
-        (&[200], Value::I8(-56)),
-        (&[1, 2], Value::U16(513)),
-        (&[255, 255], Value::I16(-1)),
-        (&[1, 0, 0, 128], Value::U32(0x8000_0001)),
-        (&[254, 255, 255, 255], Value::I32(-2)),
-        (&[0, 0, 128, 63], Value::F32(1.0)),
-        (&[1], Value::Bool(true)),
-        (&[1, 0, 0, 0, 0, 0, 0, 0, b'x'], Value::from("x")),
-        (&[1, 0, 0, 0, 0, 0, 0, 128], Value::U64((1 << 63) + 1)),
-        (&[255; 8], Value::I64(-1)),
-        (&[0, 0, 0, 0, 0, 0, 240, 63], Value::F64(1.0)),
+    let payloads: [(&[u8], MetadataValue); 12] = [
+        (&[200], MetadataValue::U8(200)),
+        (&[200], MetadataValue::I8(-56)),
+        (&[1, 2], MetadataValue::U16(513)),
+        (&[255, 255], MetadataValue::I16(-1)),
+        (&[1, 0, 0, 128], MetadataValue::U32(0x8000_0001)),
+        (&[254, 255, 255, 255], MetadataValue::I32(-2)),
+        (&[0, 0, 128, 63], MetadataValue::F32(1.0)),
+        (&[1], MetadataValue::Bool(true)),
+        (&[1, 0, 0, 0, 0, 0, 0, 0, b'x'], MetadataValue::from("x")),
+        (&[1, 0, 0, 0, 0, 0, 0, 128], MetadataValue::U64((1 << 63) + 1)),
+        (&[255; 8], MetadataValue::I64(-1)),
+        (&[0, 0, 0, 0, 0, 0, 240, 63], MetadataValue::F64(1.0)),
     ];
     let types = ValueType::all().filter(|value_type| *value_type != ValueType::Array);
     for (value_type, (payload, value)) in types.zip(payloads) {

@@ -1,4 +1,4 @@
-use orlop_gguf::{Array, Metadata, Text, Value, Writer};
+use orlop_gguf::{Array, Metadata, MetadataValue, Text, Writer};
 use orlop_graph::{DType, TensorDesc};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -30,21 +30,21 @@ fn array() -> impl Strategy<Value = Array> {
     flat_array().prop_recursive(4, 24, 4, |inner| vec(inner, 0..4).prop_map(Array::Array))
 }
 
-fn value() -> impl Strategy<Value = Value> {
+fn value() -> impl Strategy<Value = MetadataValue> {
     prop_oneof![
-        any::<u8>().prop_map(Value::from),
-        any::<i8>().prop_map(Value::from),
-        any::<u16>().prop_map(Value::from),
-        any::<i16>().prop_map(Value::from),
-        any::<u32>().prop_map(Value::from),
-        any::<i32>().prop_map(Value::from),
-        any::<f32>().prop_map(Value::from),
-        any::<bool>().prop_map(Value::from),
-        text().prop_map(Value::from),
-        array().prop_map(Value::from),
-        any::<u64>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        any::<f64>().prop_map(Value::from),
+        any::<u8>().prop_map(MetadataValue::from),
+        any::<i8>().prop_map(MetadataValue::from),
+        any::<u16>().prop_map(MetadataValue::from),
+        any::<i16>().prop_map(MetadataValue::from),
+        any::<u32>().prop_map(MetadataValue::from),
+        any::<i32>().prop_map(MetadataValue::from),
+        any::<f32>().prop_map(MetadataValue::from),
+        any::<bool>().prop_map(MetadataValue::from),
+        text().prop_map(MetadataValue::from),
+        array().prop_map(MetadataValue::from),
+        any::<u64>().prop_map(MetadataValue::from),
+        any::<i64>().prop_map(MetadataValue::from),
+        any::<f64>().prop_map(MetadataValue::from),
     ]
 }
 

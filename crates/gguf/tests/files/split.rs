@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use orlop_gguf::{Error, File, Model, Writer};
+use orlop_gguf::{Error, GgufFile, GgufPart, Writer};
 use orlop_graph::DType;
 
 use crate::support::Folder;
@@ -43,7 +43,7 @@ fn refusal(parts: [Part; 3]) -> Error {
     for part in &parts {
         part.create(&folder);
     }
-    Model::open(parts[0].path(&folder)).unwrap_err()
+    GgufFile::open(parts[0].path(&folder)).unwrap_err()
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn any_part_opens_them_all() {
         part.create(&folder);
     }
     for given in parts() {
-        let model = Model::open(given.path(&folder)).unwrap();
+        let model = GgufFile::open(given.path(&folder)).unwrap();
         assert_eq!((model.parts().len(), model.paths().len(), model.tensors().len()), (3, 3, 3));
         assert_eq!(model.metadata().u32("split.no").unwrap(), 0);
         for (part, name) in ["a", "b", "c"].into_iter().enumerate() {
@@ -70,7 +70,7 @@ fn a_missing_part_is_named() {
     let folder = Folder::new();
     parts()[0].create(&folder);
     parts()[2].create(&folder);
-    let error = Model::open(parts()[2].path(&folder)).unwrap_err();
+    let error = GgufFile::open(parts()[2].path(&folder)).unwrap_err();
     assert!(matches!(&error, Error::MissingPart { number: 1, count: 3, .. }), "{error}");
     assert!(error.to_string().contains("m-00002-of-00003.gguf is missing, part 2 of 3"), "{error}");
 }
@@ -103,9 +103,9 @@ fn a_part_under_another_name_is_refused() {
     parts()[0].create(&folder);
     let renamed = folder.path("renamed.gguf");
     std::fs::rename(parts()[0].path(&folder), &renamed).unwrap();
-    let error = Model::open(&renamed).unwrap_err();
+    let error = GgufFile::open(&renamed).unwrap_err();
     assert!(error.to_string().ends_with("its name has to end in -00001-of-00003.gguf"), "{error}");
-    assert!(File::open(&renamed).is_ok());
+    assert!(GgufPart::open(&renamed).is_ok());
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn a_damaged_part_is_named() {
         part.create(&folder);
     }
     std::fs::write(parts()[1].path(&folder), b"not this").unwrap();
-    let error = Model::open(parts()[0].path(&folder)).unwrap_err();
+    let error = GgufFile::open(parts()[0].path(&folder)).unwrap_err();
     assert!(matches!(&error, Error::Part { path, .. } if *path == parts()[1].path(&folder)), "{error}");
-    assert!(matches!(Model::open(parts()[1].path(&folder)), Err(Error::NotGguf(_))));
+    assert!(matches!(GgufFile::open(parts()[1].path(&folder)), Err(Error::NotGguf(_))));
 }
 
 #[test]
@@ -127,9 +127,9 @@ fn a_file_that_is_whole_is_a_model_of_one_part() {
     let mut writer = Writer::new();
     writer.tensor("a", DType::F32, &[1], &[1; 4]).unwrap();
     writer.create(&path).unwrap();
-    let model = Model::open(&path).unwrap();
+    let model = GgufFile::open(&path).unwrap();
     assert_eq!((model.parts().len(), model.paths()), (1, &[path][..]));
-    let same = Model::from_file(model.parts()[0].clone());
+    let same = GgufFile::from_file(model.parts()[0].clone());
     assert_eq!(same.tensors(), model.tensors());
     assert_eq!(same.bytes_of(same.tensor("a").unwrap()), [1; 4]);
 }
@@ -138,10 +138,10 @@ fn a_file_that_is_whole_is_a_model_of_one_part() {
 fn what_cannot_be_opened_is_named() {
     let folder = Folder::new();
     for path in [&folder.path("no.gguf"), folder.as_path(), Path::new("")] {
-        let error = File::open(path).unwrap_err();
+        let error = GgufPart::open(path).unwrap_err();
         assert!(matches!(&error, Error::Open { path: named, .. } if named == path), "{error}");
     }
     std::fs::write(folder.path("empty.gguf"), b"").unwrap();
-    let error = File::open(folder.path("empty.gguf")).unwrap_err();
+    let error = GgufPart::open(folder.path("empty.gguf")).unwrap_err();
     assert!(matches!(error, Error::Ends { .. }), "{error}");
 }

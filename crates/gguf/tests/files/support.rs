@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use orlop_gguf::{Array, Error, File, Writer};
+use orlop_gguf::{Array, Error, GgufPart, Writer};
 use orlop_graph::DType;
 
 /// Bytes of a file, put together field by field.
@@ -41,7 +41,7 @@ impl Raw {
         self
     }
 
-    pub(crate) fn read(self) -> Result<File, Error> {
+    pub(crate) fn read(self) -> Result<GgufPart, Error> {
         read(self.0)
     }
 
@@ -51,8 +51,8 @@ impl Raw {
     }
 }
 
-pub(crate) fn read(bytes: Vec<u8>) -> Result<File, Error> {
-    File::from_bytes(Arc::new(bytes))
+pub(crate) fn read(bytes: Vec<u8>) -> Result<GgufPart, Error> {
+    GgufPart::from_bytes(Arc::new(bytes))
 }
 
 pub(crate) fn written(writer: Writer<'_>) -> Vec<u8> {

@@ -1,6 +1,6 @@
 use std::io;
 
-use orlop_gguf::{Array, Error, File, MAX_NESTING, Writer};
+use orlop_gguf::{Array, Error, GgufPart, MAX_NESTING, Writer};
 use orlop_graph::DType;
 
 use crate::support::{Folder, read, written};
@@ -55,7 +55,7 @@ fn a_mapped_file_may_be_replaced_by_its_own_copy() {
     writer.set("general.alignment", 64u32).unwrap();
     writer.tensor("w", DType::F32, &[2], &[3; 8]).unwrap();
     let bytes = writer.create(&path).unwrap();
-    let file = File::open(&path).unwrap();
+    let file = GgufPart::open(&path).unwrap();
     assert_eq!(Writer::copy_of(&file).unwrap().create(&path).unwrap(), bytes);
     assert_eq!(file.bytes_of(file.tensor("w").unwrap()), [3; 8]);
     assert_eq!((*file.data()).as_ref(), std::fs::read(&path).unwrap());

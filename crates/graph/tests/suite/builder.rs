@@ -186,5 +186,5 @@ fn names_are_ids_until_given() {
     assert_eq!((graph.find("result"), graph.find("nothing")), (Some(z), None));
     let Origin::Node(node) = graph.tensor(z).origin else { panic!("a result") };
     assert_eq!(graph.node(node).inputs, [y]);
-    assert_eq!(graph.leafs().collect::<Vec<_>>(), [(x, Leaf::Input)]);
+    assert_eq!(graph.leaves().collect::<Vec<_>>(), [(x, Leaf::Input)]);
 }

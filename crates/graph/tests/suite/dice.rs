@@ -1,7 +1,7 @@
 //! Random ops and graphs from a list of numbers, so that a failing case shrinks to small numbers.
 
 use orlop_graph::{
-    DType, FlashAttention, Gate, Graph, GraphBuilder, Interpolation, Leaf, Op, Patch, Pool, PoolKind, Rope,
+    DType, FlashAttention, Glu, Graph, GraphBuilder, Interpolation, Leaf, Op, Patch, Pool, PoolKind, Rope,
     RopeMode, SoftMax, SortDirection, TensorId, Unary, Window, infer,
 };
 
@@ -129,7 +129,7 @@ impl Dice {
             24 => Op::Unary(self.one(&Unary::ALL)),
             25 => Op::LeakyRelu { slope: self.float() },
             26 => {
-                let gates = [Gate::Silu, Gate::Gelu, Gate::GeluErf, Gate::GeluQuick, Gate::Relu];
+                let gates = [Glu::Silu, Glu::Gelu, Glu::GeluErf, Glu::GeluQuick, Glu::Relu];
                 Op::Gated { gate: self.one(&gates), swapped: self.flag() }
             }
             27 => Op::Sum,

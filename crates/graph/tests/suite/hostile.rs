@@ -26,7 +26,7 @@ fn build(numbers: Vec<u64>, extents: &'static [u64]) {
     }
 }
 
-/// One op on leafs that are there, so that no refused leaf hides its check.
+/// One op on leaves that are there, so that no refused leaf hides its check.
 fn try_op(numbers: Vec<u64>) {
     let mut dice = Dice::new(numbers, HOSTILE);
     let op = dice.any_op();

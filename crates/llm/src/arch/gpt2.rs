@@ -1,10 +1,10 @@
 use orlop_graph::{TensorId, Unary};
 
 use crate::Error;
-use crate::draft::{Draft, FeedForward};
+use crate::draft::{FeedForward, GraphDraft};
 
 /// Positions are embedded, not turned; norms take the mean away; the feed-forward part has no gate.
-pub(super) fn draw(draft: &mut Draft<'_>) -> Result<TensorId, Error> {
+pub(super) fn build(draft: &mut GraphDraft<'_>) -> Result<TensorId, Error> {
     let embedded = draft.embedding()?;
     let mut x = draft.position_embedding(embedded)?;
     for layer in 0..draft.layers() {

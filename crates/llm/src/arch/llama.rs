@@ -1,7 +1,7 @@
 use orlop_graph::TensorId;
 
 use crate::Error;
-use crate::draft::{Draft, FeedForward};
+use crate::draft::{FeedForward, GraphDraft};
 
 /// What models of this shape differ in.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub(super) enum Norms {
 }
 
 /// Norm, attention, norm, feed-forward part or experts, each added to what came in.
-pub(super) fn draw(draft: &mut Draft<'_>, style: Style) -> Result<TensorId, Error> {
+pub(super) fn build(draft: &mut GraphDraft<'_>, style: Style) -> Result<TensorId, Error> {
     let factors = draft.rope_factors()?;
     let mut x = draft.embedding()?;
     for layer in 0..draft.layers() {

@@ -1,10 +1,10 @@
 use orlop_graph::TensorId;
 
 use crate::Error;
-use crate::draft::Draft;
+use crate::draft::GraphDraft;
 
 /// Norm and state-space mixing, added to what came in; no attention, no feed-forward part.
-pub(super) fn draw(draft: &mut Draft<'_>) -> Result<TensorId, Error> {
+pub(super) fn build(draft: &mut GraphDraft<'_>) -> Result<TensorId, Error> {
     let mut x = draft.embedding()?;
     for layer in 0..draft.layers() {
         draft.enter(layer);

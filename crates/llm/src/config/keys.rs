@@ -1,4 +1,4 @@
-use orlop_gguf::{Array, Metadata, Value};
+use orlop_gguf::{Array, Metadata, MetadataValue};
 use orlop_graph::{Rope, RopeMode};
 
 use super::{Experts, LayerConfig, StateSpace};
@@ -63,7 +63,7 @@ impl Keys<'_> {
     fn per_layer(&self, key: &str, layers: u64, default: Option<&[u64]>) -> Result<Vec<u64>, Error> {
         let name = self.name(key);
         match (self.metadata.get(&name), default) {
-            (Some(Value::Array(array)), _) => {
+            (Some(MetadataValue::Array(array)), _) => {
                 let values = match array {
                     Array::I32(_) => {
                         self.metadata.i32s(&name)?.into_iter().map(|value| value.max(0) as u64).collect()
@@ -176,8 +176,8 @@ impl Keys<'_> {
             .map_err(|_| self.bad("attention.sliding_window", window, "it must fit 32 bits"))?;
         let key = "attention.sliding_window_pattern";
         let windowed: Vec<bool> = match self.metadata.get(&self.name(key)) {
-            Some(Value::Array(Array::Bool(flags))) => flags.clone(),
-            Some(Value::Array(_)) => {
+            Some(MetadataValue::Array(Array::Bool(flags))) => flags.clone(),
+            Some(MetadataValue::Array(_)) => {
                 self.per_layer(key, layers.len() as u64, None)?.into_iter().map(|flag| flag != 0).collect()
             }
             period => {

@@ -1,9 +1,9 @@
 use orlop_graph::{DType, FlashAttention, TensorId};
 
-use super::{Draft, Mask, Part};
+use super::{GraphDraft, Mask, ModelPart};
 use crate::Error;
 
-impl Draft<'_> {
+impl GraphDraft<'_> {
     /// Queries, keys and values, as heads: `[head, heads, tokens]`. Some files keep their three matrices as one.
     pub(crate) fn queries_keys_values(&mut self, layer: usize, x: TensorId) -> Result<[TensorId; 3], Error> {
         let sizes = self.config.layers[layer];
@@ -35,12 +35,12 @@ impl Draft<'_> {
         let length = [u64::from(rope.dims) / 2];
         let long = self.sketch.context > u64::from(rope.original_context);
         let chosen = if long { "rope_factors_long.weight" } else { "rope_factors_short.weight" };
-        self.part = Part::Layer(0);
+        self.part = ModelPart::Layer(0);
         let factors = match self.optional("rope_freqs.weight", &length)? {
             Some(factors) => Some(factors),
             None => self.optional(chosen, &length)?,
         };
-        self.part = Part::Input;
+        self.part = ModelPart::Input;
         Ok(factors)
     }
 

@@ -1,6 +1,6 @@
-use orlop_graph::{Gate, TensorId, Unary};
+use orlop_graph::{Glu, TensorId, Unary};
 
-use super::Draft;
+use super::GraphDraft;
 use crate::Error;
 use crate::config::Experts;
 
@@ -10,12 +10,12 @@ pub(crate) enum FeedForward {
     /// A function.
     Plain(Unary),
     /// A gate of its own product.
-    Gated(Gate),
+    Gated(Glu),
     /// A gate whose product is in one matrix with the other.
-    Fused(Gate),
+    Fused(Glu),
 }
 
-impl Draft<'_> {
+impl GraphDraft<'_> {
     /// The feed-forward part of a layer, or experts where the model has them.
     pub(crate) fn feed_forward(
         &mut self,
@@ -62,7 +62,7 @@ impl Draft<'_> {
     fn experts(
         &mut self,
         layer: usize,
-        gate: Gate,
+        gate: Glu,
         experts: &Experts,
         x: TensorId,
     ) -> Result<TensorId, Error> {

@@ -1,10 +1,10 @@
-use orlop_graph::{DType, Gate, Op, TensorId, Unary};
+use orlop_graph::{DType, Glu, Op, TensorId, Unary};
 
-use super::Draft;
+use super::GraphDraft;
 use crate::Error;
 use crate::config::StateSpace;
 
-impl Draft<'_> {
+impl GraphDraft<'_> {
     /// Tokens mixed over time: a short convolution, then a scan that carries a state from token to token. What the
     /// next run needs of both is written where this one read it.
     pub(crate) fn state_space(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
@@ -45,7 +45,7 @@ impl Draft<'_> {
         let y = self.b.reshape(y, &[inner, tokens]);
         let z = self.b.cont(z);
         let z = self.b.reshape(z, &[inner, tokens]);
-        let gated = self.b.gated(Gate::Silu, z, y);
+        let gated = self.b.gated(Glu::Silu, z, y);
         let grouped = self.b.reshape(gated, &[inner / groups, groups, tokens]);
         let normed = self.b.rms_norm(grouped, self.config.epsilon);
         let weight = self.weight(&format!("{}.weight", name("norm")), &[inner / groups, groups])?;

@@ -9,8 +9,8 @@ use orlop_sched::PlanId;
 
 use super::{Engine, PLANNED, Ready, RecordedRun, SHAPES};
 use crate::draft::Mask;
-use crate::sequences::Place;
-use crate::{Config, Error, Outputs, SequenceId, Shape};
+use crate::sequences::RowPosition;
+use crate::{BatchShape, Config, Error, Outputs, SequenceId};
 
 /// A token to be fed.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +113,7 @@ impl Engine {
         result
     }
 
-    fn run_at(&mut self, ready: &Ready, items: &[Item], places: &[Place]) -> Result<(), Error> {
+    fn run_at(&mut self, ready: &Ready, items: &[Item], places: &[RowPosition]) -> Result<(), Error> {
         let plan = ready.plan;
         self.set(plan, ready.tokens, items.iter().map(|item| item.token))?;
         self.set(plan, ready.positions, places.iter().map(|place| place.position))?;
@@ -164,7 +164,13 @@ impl Engine {
     }
 
     /// Every token sees its own sequence, up to itself.
-    fn set_mask(&mut self, plan: PlanId, mask: &Mask, items: &[Item], places: &[Place]) -> Result<(), Error> {
+    fn set_mask(
+        &mut self,
+        plan: PlanId,
+        mask: &Mask,
+        items: &[Item],
+        places: &[RowPosition],
+    ) -> Result<(), Error> {
         let context = self.blueprint.context as usize;
         self.numbers.clear();
         for (item, place) in items.iter().zip(places) {
@@ -182,7 +188,7 @@ impl Engine {
     /// A graph that takes weights from the file, if they are not repacked and this is the first run. Otherwise they are
     /// repacked, because every run on them as they are takes about as long as repacking them.
     fn first(&mut self, items: &[Item]) -> Result<Option<Ready>, Error> {
-        let shape = Shape { tokens: items.len() as u64, outputs: wanted_of(items).count() as u64 };
+        let shape = BatchShape { tokens: items.len() as u64, outputs: wanted_of(items).count() as u64 };
         let waiting = !self.kept.waiting.is_empty();
         if waiting && self.first.is_none() && shape.tokens <= self.blueprint.batch() {
             let drawn = self.blueprint.draw_shape(shape)?;
@@ -209,7 +215,7 @@ impl Engine {
         let mut tokens = (items.len() as u64).min(self.blueprint.batch());
         loop {
             let outputs = wanted_of(&items[..tokens as usize]).count() as u64;
-            if let Some(ready) = self.ready(Shape { tokens, outputs })? {
+            if let Some(ready) = self.ready(BatchShape { tokens, outputs })? {
                 return Ok(ready);
             }
             tokens = (tokens - 1).checked_ilog2().map_or(1, |power| 1 << power);
@@ -217,7 +223,7 @@ impl Engine {
     }
 
     /// The graph of a shape, if it fits the memory there is.
-    fn ready(&mut self, shape: Shape) -> Result<Option<Ready>, Error> {
+    fn ready(&mut self, shape: BatchShape) -> Result<Option<Ready>, Error> {
         if let Some(ready) = self.ready.iter().find(|ready| ready.shape == shape) {
             return Ok(Some(ready.clone()));
         }

@@ -34,7 +34,7 @@ impl Names {
         self
     }
 
-    fn types(&self, file_type: FileType, spread: Spread, traits: &Traits<'_>) -> Vec<(&str, DType)> {
+    fn types(&self, file_type: FileType, spread: MixturePolicy, traits: &Traits<'_>) -> Vec<(&str, DType)> {
         let candidate = |(name, extents)| Candidate { name, extents, dtype: DType::F32 };
         let tensors: Vec<_> = self.0.iter().map(|(name, extents)| candidate((name, extents))).collect();
         let types = mixture(file_type, spread, traits, &tensors);
@@ -84,7 +84,7 @@ fn each_file_type_spreads_its_types_as_llama_cpp_does() {
         other => panic!("{other} is none of the K types"),
     };
     for (file_type, [embedding, output, keys, attended, up], values, down) in k_quants {
-        let types = names.types(file_type, Spread::Mixed, &LLAMA);
+        let types = names.types(file_type, MixturePolicy::Mixed, &LLAMA);
         assert_eq!(of(&types, "token_embd.weight"), [embedding], "{file_type}");
         assert_eq!(of(&types, "output.weight")[0], output, "{file_type}");
         assert_eq!(of(&types, "attn_k.weight"), [keys; 16], "{file_type}");
@@ -97,13 +97,13 @@ fn each_file_type_spreads_its_types_as_llama_cpp_does() {
     for (file_type, dtype) in
         [(FileType::Q4_0, Q4_0), (FileType::Q4_1, Q4_1), (FileType::Q5_0, Q5_0), (FileType::Q5_1, Q5_1)]
     {
-        let types = names.types(file_type, Spread::Mixed, &LLAMA);
+        let types = names.types(file_type, MixturePolicy::Mixed, &LLAMA);
         assert_eq!(of(&types, "output.weight")[0], Q6_K);
         assert_eq!(of(&types, "token_embd.weight"), [dtype]);
         assert_eq!(of(&types, "attn_v.weight"), [dtype; 16]);
         assert_eq!(of(&types, "ffn_down.weight"), [dtype; 16]);
     }
-    let types = names.types(FileType::Q8_0, Spread::Mixed, &LLAMA);
+    let types = names.types(FileType::Q8_0, MixturePolicy::Mixed, &LLAMA);
     assert_eq!(of(&types, "output.weight")[0], Q8_0);
 }
 
@@ -111,7 +111,7 @@ fn each_file_type_spreads_its_types_as_llama_cpp_does() {
 fn what_is_no_matrix_of_a_product_stays_as_it_is() {
     let names = Names::new(2, 512, 1024);
     for file_type in FileType::all() {
-        for spread in [Spread::Mixed, Spread::Pure] {
+        for spread in [MixturePolicy::Mixed, MixturePolicy::Pure] {
             let types = names.types(file_type, spread, &LLAMA);
             for name in ["norm.weight", ".bias", "ffn_gate_inp.weight"] {
                 assert!(of(&types, name).iter().all(|dtype| *dtype == DType::F32), "{name} as {file_type}");
@@ -125,7 +125,7 @@ fn what_is_no_matrix_of_a_product_stays_as_it_is() {
         candidate("table.weight", &[512, 512], DType::I32),
         candidate("blk.0.column.weight", &[512, 1, 1], DType::BF16),
     ];
-    let types = mixture(FileType::Q4_0, Spread::Pure, &LLAMA, &tensors);
+    let types = mixture(FileType::Q4_0, MixturePolicy::Pure, &LLAMA, &tensors);
     assert_eq!(types, [DType::F16, DType::I32, DType::I32, DType::BF16]);
 }
 
@@ -138,11 +138,11 @@ fn plain_and_pure_files_have_one_type_for_all_matrices() {
         types.into_iter().filter(|(name, _)| matrix(name)).map(|(_, dtype)| dtype).collect::<Vec<_>>()
     };
     for file_type in [FileType::F32, FileType::F16, FileType::BF16] {
-        let types = matrices(names.types(file_type, Spread::Mixed, &LLAMA));
+        let types = matrices(names.types(file_type, MixturePolicy::Mixed, &LLAMA));
         assert!(types.iter().all(|dtype| *dtype == file_type.dtype()), "{types:?}");
     }
     for file_type in FileType::all() {
-        let types = matrices(names.types(file_type, Spread::Pure, &LLAMA));
+        let types = matrices(names.types(file_type, MixturePolicy::Pure, &LLAMA));
         assert!(types.iter().all(|dtype| *dtype == file_type.dtype()), "{types:?}");
     }
 }
@@ -150,7 +150,7 @@ fn plain_and_pure_files_have_one_type_for_all_matrices() {
 #[test]
 fn an_embedding_that_is_also_the_output_gets_the_outputs_type() {
     let names = Names::new(1, 512, 1024).without("output.weight");
-    let types = names.types(FileType::Q4_0, Spread::Mixed, &LLAMA);
+    let types = names.types(FileType::Q4_0, MixturePolicy::Mixed, &LLAMA);
     assert_eq!(of(&types, "token_embd.weight"), [DType::Q6_K]);
 }
 
@@ -158,7 +158,11 @@ fn an_embedding_that_is_also_the_output_gets_the_outputs_type() {
 fn rows_that_are_no_whole_blocks_get_smaller_blocks() {
     let types = |file_type, width| {
         let names = Names::new(8, width, 2 * width).without("output.weight");
-        names.types(file_type, Spread::Mixed, &LLAMA).iter().map(|(_, dtype)| *dtype).collect::<Vec<_>>()
+        names
+            .types(file_type, MixturePolicy::Mixed, &LLAMA)
+            .iter()
+            .map(|(_, dtype)| *dtype)
+            .collect::<Vec<_>>()
     };
     // 576 is a multiple of 32, not of 256: the width of SmolLM2.
     let found = types(FileType::Q4_0, 576);
@@ -176,7 +180,7 @@ fn rows_that_are_no_whole_blocks_get_smaller_blocks() {
 fn experts_change_the_mixture() {
     let names = Names::new(16, 512, 1024);
     let eight = Traits { experts: 8, ..LLAMA };
-    let types = names.types(FileType::Q4_K_M, Spread::Mixed, &eight);
+    let types = names.types(FileType::Q4_K_M, MixturePolicy::Mixed, &eight);
     assert_eq!(of(&types, "attn_v.weight"), [DType::Q8_0; 16]);
     assert_eq!(of(&types, "attn_k.weight"), [DType::Q8_0; 16]);
     assert_eq!(of(&types, "attn_output.weight"), [DType::Q5_K; 16]);
@@ -186,7 +190,7 @@ fn experts_change_the_mixture() {
         tensor("blk.0.attn_q.weight", &[512, 512]),
         tensor("blk.0.ffn_up_exps.weight", &[512, 1024, 8]),
     ];
-    let types = mixture(FileType::MXFP4_MOE, Spread::Mixed, &eight, &tensors);
+    let types = mixture(FileType::MXFP4_MOE, MixturePolicy::Mixed, &eight, &tensors);
     assert_eq!(types, [DType::Q8_0, DType::Q8_0, DType::MXFP4]);
 }
 
@@ -195,7 +199,7 @@ fn the_order_of_the_tensors_does_not_matter() {
     let mut names = Names::new(16, 512, 1024);
     let types = |names: &Names| {
         let mut types: Vec<(String, DType)> = names
-            .types(FileType::Q4_K_M, Spread::Mixed, &LLAMA)
+            .types(FileType::Q4_K_M, MixturePolicy::Mixed, &LLAMA)
             .into_iter()
             .map(|(name, dtype)| (name.to_owned(), dtype))
             .collect();
@@ -212,7 +216,7 @@ fn any_number_of_layers_can_be_claimed() {
     let names = Names::new(3, 256, 256);
     for layers in [0, 1, 3, u64::MAX] {
         for file_type in FileType::all() {
-            names.types(file_type, Spread::Mixed, &Traits { layers, ..LLAMA });
+            names.types(file_type, MixturePolicy::Mixed, &Traits { layers, ..LLAMA });
         }
     }
     for (layers, layer) in (0..100).flat_map(|layers: u64| (0..layers).map(move |layer| (layers, layer))) {

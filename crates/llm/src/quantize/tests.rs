@@ -38,7 +38,7 @@ impl Drop for Folder {
 }
 
 fn to(file_type: FileType) -> Quantization {
-    Quantization { file_type, spread: Spread::Mixed, threads: 3 }
+    Quantization { file_type, spread: MixturePolicy::Mixed, threads: 3 }
 }
 
 fn small() -> Synth {
@@ -99,7 +99,8 @@ fn types_are_the_mixtures_or_pure() {
     assert_eq!(dtype(&mixed, "output.weight"), DType::Q6_K);
     assert_eq!(dtype(&mixed, "blk.1.ffn_up.weight"), DType::Q4_0);
     assert_eq!(dtype(&mixed, "blk.1.ffn_norm.weight"), DType::F32);
-    let (_, pure) = folder.quantize(&model, &Quantization { spread: Spread::Pure, ..to(FileType::Q4_0) });
+    let (_, pure) =
+        folder.quantize(&model, &Quantization { spread: MixturePolicy::Pure, ..to(FileType::Q4_0) });
     assert_eq!(dtype(&pure, "output.weight"), DType::Q4_0);
     assert_eq!(dtype(&pure, "blk.1.ffn_norm.weight"), DType::F32);
 }
@@ -107,7 +108,7 @@ fn types_are_the_mixtures_or_pure() {
 #[test]
 fn metadata_stays_but_for_types_and_parts() {
     let folder = Folder::new();
-    let own = ("orlop.test".to_owned(), Value::String(Text::from("kept")));
+    let own = ("orlop.test".to_owned(), MetadataValue::String(Text::from("kept")));
     let model = folder.model("in.gguf", &Synth { metadata: vec![own], ..small() });
     let (_, written) = folder.quantize(&model, &to(FileType::Q5_K_S));
     let mut expected = model.metadata().clone();

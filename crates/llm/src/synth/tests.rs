@@ -1,16 +1,16 @@
 use std::sync::Arc;
 
-use orlop_gguf::{Array, File, Metadata};
+use orlop_gguf::{Array, GgufPart, Metadata};
 use orlop_graph::DType;
 use orlop_quant::decode;
 
 use super::*;
 
-fn read(synth: &Synth) -> File {
-    File::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap()
+fn read(synth: &Synth) -> GgufPart {
+    GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap()
 }
 
-fn values(file: &File, name: &str) -> Vec<f32> {
+fn values(file: &GgufPart, name: &str) -> Vec<f32> {
     let tensor = file.tensor(name).unwrap();
     let mut values = vec![0.0; tensor.desc.extents.iter().product::<u64>() as usize];
     decode(tensor.desc.dtype, file.bytes_of(tensor), &mut values).unwrap();
@@ -200,11 +200,11 @@ fn small_models_of_every_architecture_can_be_drawn() {
             state_space: (architecture == Architecture::Mamba2).then_some(sizes),
             ..Synth::default()
         };
-        let model = Model::from_file(orlop_gguf::Model::from_file(read(&synth))).unwrap();
+        let model = Model::from_file(orlop_gguf::GgufFile::from_file(read(&synth))).unwrap();
         let config = model.config().clone();
         assert_eq!((config.architecture, config.layers.len()), (architecture, 2));
-        let shape = crate::Shape { tokens: 3, outputs: 1 };
-        let sketch = crate::draft::Sketch {
+        let shape = crate::BatchShape { tokens: 3, outputs: 1 };
+        let sketch = crate::draft::GraphSpec {
             config: &config,
             file: model.file(),
             shape,
@@ -213,7 +213,7 @@ fn small_models_of_every_architecture_can_be_drawn() {
             cache: crate::CacheTypes::default(),
             untie: false,
         };
-        let drawn = sketch.draw().unwrap();
+        let drawn = sketch.build().unwrap();
         assert_eq!(drawn.weights.len(), model.file().tensors().len(), "{architecture}");
     }
 }

@@ -1,7 +1,7 @@
 //! A vocabulary of any size from 259 tokens on, in SentencePiece's form: three special tokens, every byte, all
 //! printable ASCII characters, then words of small letters.
 
-use orlop_gguf::{Array, Metadata, Strings, Value};
+use orlop_gguf::{Array, Metadata, MetadataValue, Strings};
 
 use crate::Error;
 
@@ -32,9 +32,9 @@ pub(super) fn describe(count: u64, metadata: &mut Metadata) -> Result<(), Error>
     let strings: Strings = tokens().map(|(token, _)| token).collect();
     metadata.set("tokenizer.ggml.model", "llama")?;
     metadata.set("tokenizer.ggml.pre", "default")?;
-    metadata.set("tokenizer.ggml.tokens", Value::Array(Array::from(strings)))?;
-    metadata.set("tokenizer.ggml.scores", Value::Array(Array::from(scores)))?;
-    metadata.set("tokenizer.ggml.token_type", Value::Array(Array::from(kinds)))?;
+    metadata.set("tokenizer.ggml.tokens", MetadataValue::Array(Array::from(strings)))?;
+    metadata.set("tokenizer.ggml.scores", MetadataValue::Array(Array::from(scores)))?;
+    metadata.set("tokenizer.ggml.token_type", MetadataValue::Array(Array::from(kinds)))?;
     metadata.set("tokenizer.ggml.unknown_token_id", 0u32)?;
     metadata.set("tokenizer.ggml.bos_token_id", 1u32)?;
     metadata.set("tokenizer.ggml.eos_token_id", 2u32)?;

@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use orlop_gguf::{Array, Metadata, Value};
+use orlop_gguf::{Array, Metadata, MetadataValue};
 
 use super::chain::Chain;
 use super::vocabulary::{Vocabulary, check_length};
@@ -31,7 +31,7 @@ impl SentencePiece {
     ) -> Result<SentencePiece, Error> {
         let scores = match metadata.get(keys::SCORES) {
             None => vec![ordered(0.0); vocabulary.len()],
-            Some(Value::Array(Array::I32(scores))) => {
+            Some(MetadataValue::Array(Array::I32(scores))) => {
                 scores.iter().map(|score| ordered(*score as f32)).collect()
             }
             Some(_) => metadata.f32s(keys::SCORES)?.iter().map(|score| ordered(*score)).collect(),

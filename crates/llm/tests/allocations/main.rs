@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use orlop_cpu::{CpuDevice, Pool};
+use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_llm::{Blueprint, Engine, Model, Sampler, SamplingOptions, Settings};
 use orlop_sched::Machine;
 
@@ -41,9 +41,9 @@ fn a_thousand_tokens_allocate_nothing() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/fixtures/llama-dense.Q4_0.gguf");
     let model = Model::open(path).unwrap();
     for threads in [1, 2] {
-        let machine = Machine::new(vec![CpuDevice::new(Pool::new(threads).unwrap()) as _]).unwrap();
+        let machine = Machine::new(vec![CpuDevice::new(ThreadPool::new(threads).unwrap()) as _]).unwrap();
         let settings = Settings { context: Some(1100), threads, ..Settings::default() };
-        let blueprint = Blueprint::draw(&model, &machine, &settings).unwrap();
+        let blueprint = Blueprint::plan(&model, &machine, &settings).unwrap();
         let mut engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
         let mut sampler = Sampler::new(SamplingOptions::default(), 1);
         let mut token = sampler.sample(engine.feed(&[1, 2, 3]).unwrap());

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use orlop_backend::Precision;
-use orlop_gguf::{Array, File, Model as Parts, Value, Writer};
+use orlop_gguf::{Array, GgufFile as Parts, GgufPart, MetadataValue, Writer};
 use orlop_graph::DType;
 use orlop_llm::{Blueprint, CacheTypes, Error, Model, Outputs, Settings};
 use serde_json::Value as Json;
@@ -52,10 +52,10 @@ fn try_model(json: &Json) -> Result<Model, Error> {
     let mut writer = Writer::new();
     for (key, value) in json["keys"].as_object().unwrap() {
         let value = match value {
-            Json::String(text) => Value::from(text.as_str()),
+            Json::String(text) => MetadataValue::from(text.as_str()),
             Json::Number(number) => match number.as_u64() {
-                Some(number) => Value::from(u32::try_from(number).unwrap()),
-                None => Value::from(number.as_f64().unwrap() as f32),
+                Some(number) => MetadataValue::from(u32::try_from(number).unwrap()),
+                None => MetadataValue::from(number.as_f64().unwrap() as f32),
             },
             Json::Array(flags) if flags.iter().all(Json::is_boolean) => {
                 Array::Bool(flags.iter().map(|flag| flag.as_bool().unwrap()).collect()).into()
@@ -77,7 +77,7 @@ fn try_model(json: &Json) -> Result<Model, Error> {
     }
     let mut bytes = Vec::new();
     writer.write(&mut bytes).unwrap();
-    Model::from_file(Parts::from_file(File::from_bytes(Arc::new(bytes)).unwrap()))
+    Model::from_file(Parts::from_file(GgufPart::from_bytes(Arc::new(bytes)).unwrap()))
 }
 
 /// As `weights` in `generate.py`.
@@ -167,7 +167,7 @@ fn a_tensor_that_is_not_known_is_an_error() {
     let mut json = read("qwen3moe");
     let more = serde_json::json!(["blk.1.ffn_gate_shexp.weight", [48, 16], 0.0, 1.0]);
     json["tensors"].as_array_mut().unwrap().push(more);
-    let error = Blueprint::draw(&model(&json), &one_cpu(), &exact()).unwrap_err().to_string();
+    let error = Blueprint::plan(&model(&json), &one_cpu(), &exact()).unwrap_err().to_string();
     assert_eq!(error, "the tensor `blk.1.ffn_gate_shexp.weight` is not known in the architecture `qwen3moe`");
 }
 
@@ -218,7 +218,7 @@ fn sizes_that_cannot_be_are_named() {
     for (name, key, value, expected) in cases {
         let mut json = read(name);
         json["keys"][format!("{name}.{key}")] = value;
-        let drawn = try_model(&json).and_then(|model| Blueprint::draw(&model, &one_cpu(), &exact()));
+        let drawn = try_model(&json).and_then(|model| Blueprint::plan(&model, &one_cpu(), &exact()));
         let said = drawn.unwrap_err().to_string();
         assert!(said.contains(expected), "{said}, and not {expected}");
     }

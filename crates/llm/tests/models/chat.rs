@@ -2,10 +2,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use orlop_backend::{Cancel, Precision};
-use orlop_gguf::{File, Model as Parts};
+use orlop_gguf::{GgufFile as Parts, GgufPart};
 use orlop_graph::DType;
 use orlop_llm::{
-    CacheTypes, Chat, ChatTemplate, End, Engine, Error, Heard, Model, Sampler, SamplingOptions, Settings,
+    CacheTypes, Chat, ChatEvent, ChatTemplate, End, Engine, Error, Model, Sampler, SamplingOptions, Settings,
     Synth, TemplateSource, Tokenizer, Turn,
 };
 
@@ -29,7 +29,7 @@ fn settings() -> Settings {
 impl Talk {
     fn new() -> Talk {
         let synth = Synth { vocabulary: 700, context: 400, ..Synth::default() };
-        let file = File::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
+        let file = GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
         let model = Model::from_file(Parts::from_file(file)).unwrap();
         let tokenizer = Tokenizer::from_metadata(model.file().metadata()).unwrap();
         let engine = load(&model, &one_cpu(), &settings());
@@ -40,7 +40,7 @@ impl Talk {
         let mut text = String::new();
         let turn =
             chat.answer(&mut self.engine, &self.tokenizer, &mut self.sampler, Some(LIMIT), &mut |heard| {
-                if let Heard::Text(piece) = heard {
+                if let ChatEvent::Text(piece) = heard {
                     text.push_str(piece);
                 }
                 ControlFlow::Continue(())
@@ -145,7 +145,7 @@ fn what_is_stopped_leaves_a_conversation_that_goes_on() {
     let Talk { engine, tokenizer, sampler, .. } = &mut talk;
     let mut heard = 0;
     let turn = chat.answer(engine, tokenizer, sampler, None, &mut |what| {
-        heard += usize::from(matches!(what, Heard::Text(_)));
+        heard += usize::from(matches!(what, ChatEvent::Text(_)));
         if heard == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     assert_eq!(turn.unwrap().end, End::Stopped);

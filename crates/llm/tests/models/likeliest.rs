@@ -1,7 +1,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use orlop_gguf::{File, Model as Parts};
+use orlop_gguf::{GgufFile as Parts, GgufPart};
 use orlop_llm::{
     Engine, Error, Model, Outputs, Sampler, SamplingOptions, Settings, Synth, Tokenizer, generate,
 };
@@ -11,7 +11,7 @@ use crate::support::{greedy, load, one_cpu, reference};
 /// A random model with a vocabulary.
 fn synthetic() -> (Model, Tokenizer) {
     let synth = Synth { vocabulary: 700, context: 100, ..Synth::default() };
-    let file = File::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
+    let file = GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
     let model = Model::from_file(Parts::from_file(file)).unwrap();
     let tokenizer = Tokenizer::from_metadata(model.file().metadata()).unwrap();
     (model, tokenizer)

@@ -1,4 +1,4 @@
-use orlop_llm::{Blueprint, Division, Error, Layout, LayoutWish, Model, Outputs, Settings};
+use orlop_llm::{Blueprint, Error, LayerChoice, LayerPlacement, LayerSplit, Model, Outputs, Settings};
 use orlop_sched::Machine;
 use orlop_testkit::devices::TestDevice;
 
@@ -9,7 +9,7 @@ fn a_forecast_is_what_is_allocated() {
     let (model, tokens, _) = reference("llama-dense.Q4_0");
     for (batch, outputs) in [(512, Outputs::Last), (8, Outputs::Last), (8, Outputs::All)] {
         let settings = Settings { batch, outputs, context: Some(64), ..Settings::default() };
-        let blueprint = Blueprint::draw(&model, &one_cpu(), &settings).unwrap();
+        let blueprint = Blueprint::plan(&model, &one_cpu(), &settings).unwrap();
         let mut forecast = blueprint.forecast().unwrap();
         let mut engine = load(&model, &one_cpu(), &settings);
         greedy(&mut engine, &tokens, 30);
@@ -38,20 +38,20 @@ fn the_context_shrinks_until_it_fits() {
     let machine = one_cpu();
     let cpu = machine.find("cpu").unwrap();
     let budget = |bytes| Settings { budgets: [(cpu, bytes)].into(), ..Settings::default() };
-    let whole = Blueprint::draw(&model, &machine, &Settings::default()).unwrap().forecast().unwrap();
+    let whole = Blueprint::plan(&model, &machine, &Settings::default()).unwrap().forecast().unwrap();
     assert_eq!(whole.context, model.config().context);
     let bytes = whole.devices[0].total() - 1;
-    let smaller = Blueprint::draw(&model, &machine, &budget(bytes)).unwrap();
+    let smaller = Blueprint::plan(&model, &machine, &budget(bytes)).unwrap();
     assert!(smaller.context() < whole.context && smaller.context() > whole.context / 2);
     assert!(smaller.forecast().unwrap().fits());
     let asked = Settings { context: Some(whole.context), ..budget(bytes) };
-    match Blueprint::draw(&model, &machine, &asked) {
+    match Blueprint::plan(&model, &machine, &asked) {
         Err(Error::DoesNotFit { context, largest, available, .. }) => {
             assert_eq!((context, largest, available), (whole.context, Some(smaller.context()), bytes));
         }
         other => panic!("{other:?}"),
     }
-    match Blueprint::draw(&model, &machine, &budget(1000)) {
+    match Blueprint::plan(&model, &machine, &budget(1000)) {
         Err(Error::DoesNotFit { largest: None, .. }) => {}
         other => panic!("{other:?}"),
     }
@@ -64,26 +64,26 @@ fn a_context_beyond_the_training_is_searched_as_far_as_it_was_asked_for() {
     let cpu = machine.find("cpu").unwrap();
     let trained = model.config().context;
     let asked = Settings { context: Some(4 * trained), ..Settings::default() };
-    let drawn = Blueprint::draw(&model, &machine, &asked).unwrap();
+    let drawn = Blueprint::plan(&model, &machine, &asked).unwrap();
     assert_eq!((drawn.trained_context(), drawn.largest_context().unwrap()), (trained, Some(4 * trained)));
     let total = drawn.forecast().unwrap().devices[0].total();
     let tight = Settings { budgets: [(cpu, total - 1)].into(), ..asked };
-    let Err(Error::DoesNotFit { largest: Some(largest), .. }) = Blueprint::draw(&model, &machine, &tight)
+    let Err(Error::DoesNotFit { largest: Some(largest), .. }) = Blueprint::plan(&model, &machine, &tight)
     else {
         panic!("it must not fit");
     };
     assert!(trained < largest && largest < 4 * trained, "{largest}");
     // Who asks for nothing gets no more than the model was trained for, and is told of more if asking.
-    let plain = Blueprint::draw(&model, &machine, &Settings::default()).unwrap();
+    let plain = Blueprint::plan(&model, &machine, &Settings::default()).unwrap();
     assert_eq!((plain.context(), plain.largest_context().unwrap()), (trained, Some(trained)));
     assert_eq!(plain.largest_context_within(trained + 1).unwrap(), Some(trained + 1));
 }
 
 /// Bytes on the first device with so many layers there.
 fn on_with(model: &Model, machine: &Machine, count: usize, context: u64) -> u64 {
-    let layout = LayoutWish::LastLayers(count);
+    let layout = LayerChoice::LastLayers(count);
     let settings = Settings { layout, context: Some(context), ..Settings::default() };
-    Blueprint::draw(model, machine, &settings).unwrap().forecast().unwrap().devices[0].total()
+    Blueprint::plan(model, machine, &settings).unwrap().forecast().unwrap().devices[0].total()
 }
 
 #[test]
@@ -95,22 +95,22 @@ fn where_no_division_holds_the_context_a_smaller_one_is_offered_with_its_layers(
     let half = on_with(&model, &machine, layers, 4);
     let asked = Settings {
         context: Some(100_000),
-        layout: LayoutWish::LastLayers(layers),
+        layout: LayerChoice::LastLayers(layers),
         budgets: machine.indices().map(|device| (device, half)).collect(),
         ..Settings::default()
     };
-    let Err(Error::DoesNotFit { divided: Some(division), .. }) = Blueprint::draw(&model, &machine, &asked)
+    let Err(Error::DoesNotFit { divided: Some(division), .. }) = Blueprint::plan(&model, &machine, &asked)
     else {
         panic!("it must not fit");
     };
-    let take = |division: Division| {
-        let (layout, context) = (LayoutWish::LastLayers(division.layers), Some(division.context));
-        Blueprint::draw(&model, &machine, &Settings { layout, context, ..asked.clone() })
+    let take = |division: LayerSplit| {
+        let (layout, context) = (LayerChoice::LastLayers(division.layers), Some(division.context));
+        Blueprint::plan(&model, &machine, &Settings { layout, context, ..asked.clone() })
     };
     assert!(take(division).is_ok(), "{division:?}");
     for layers in 0..=layers {
         assert!(
-            take(Division { layers, context: division.context + 1 }).is_err(),
+            take(LayerSplit { layers, context: division.context + 1 }).is_err(),
             "{layers} of {division:?}"
         );
     }
@@ -124,35 +124,35 @@ fn as_many_layers_as_fit_go_to_the_first_device() {
     let small = machine.find("small").unwrap();
     let layers = model.config().layers.len();
     let on = |count| {
-        let settings = Settings { layout: LayoutWish::LastLayers(count), ..Settings::default() };
-        Blueprint::draw(&model, &machine, &settings).unwrap().forecast().unwrap().devices[0].total()
+        let settings = Settings { layout: LayerChoice::LastLayers(count), ..Settings::default() };
+        Blueprint::plan(&model, &machine, &settings).unwrap().forecast().unwrap().devices[0].total()
     };
     for count in 0..=layers {
         let settings = Settings {
-            layout: LayoutWish::Fitting,
+            layout: LayerChoice::Fitting,
             budgets: [(small, on(count))].into(),
             ..Settings::default()
         };
-        let layout = Blueprint::draw(&model, &machine, &settings).unwrap().layout().clone();
+        let layout = Blueprint::plan(&model, &machine, &settings).unwrap().layout().clone();
         assert_eq!(layout.layers_on(small), count);
     }
     // One layer too many: the error says how many fit, and that is so.
     let asked = Settings {
         context: Some(64),
-        layout: LayoutWish::LastLayers(layers),
+        layout: LayerChoice::LastLayers(layers),
         budgets: [(small, on_with(&model, &machine, layers, 64) - 1)].into(),
         ..Settings::default()
     };
-    match Blueprint::draw(&model, &machine, &asked) {
+    match Blueprint::plan(&model, &machine, &asked) {
         Err(error @ Error::DoesNotFit { divided: Some(division), .. }) => {
-            assert_eq!(division, Division { layers: layers - 1, context: 64 });
+            assert_eq!(division, LayerSplit { layers: layers - 1, context: 64 });
             let flags = format!("(-ngl {} -c 64)", layers - 1);
             assert!(error.to_string().contains(&flags), "{error}");
-            let taken = Settings { layout: LayoutWish::LastLayers(division.layers), ..asked };
-            assert!(Blueprint::draw(&model, &machine, &taken).is_ok());
+            let taken = Settings { layout: LayerChoice::LastLayers(division.layers), ..asked };
+            assert!(Blueprint::plan(&model, &machine, &taken).is_ok());
         }
         other => panic!("{other:?}"),
     }
-    let one = Layout::all_on(small, layers);
+    let one = LayerPlacement::all_on(small, layers);
     assert_eq!(one.layers_on(small), layers);
 }

@@ -1,14 +1,14 @@
 use std::sync::Arc;
 
-use orlop_gguf::{File, Model as Parts, Value, Writer};
-use orlop_llm::{Blueprint, Error, Layout, LayoutWish, Model, Settings};
+use orlop_gguf::{GgufFile as Parts, GgufPart, MetadataValue, Writer};
+use orlop_llm::{Blueprint, Error, LayerChoice, LayerPlacement, Model, Settings};
 use orlop_sched::Machine;
 
 use crate::support::{cpu, fixture, greedy, load, one_cpu, reference};
 
 /// The reference model with its metadata or tensors changed.
 fn changed(change: impl FnOnce(&mut Writer<'_>), leave_out: &str) -> Result<Model, Error> {
-    let file = File::open(fixture("llama-dense.Q4_0.gguf")).unwrap();
+    let file = GgufPart::open(fixture("llama-dense.Q4_0.gguf")).unwrap();
     let mut writer = Writer::with_metadata(file.metadata().clone());
     for tensor in file.tensors().iter().filter(|tensor| tensor.name != leave_out) {
         writer.copy(&file, tensor).unwrap();
@@ -16,15 +16,15 @@ fn changed(change: impl FnOnce(&mut Writer<'_>), leave_out: &str) -> Result<Mode
     change(&mut writer);
     let mut bytes = Vec::new();
     writer.write(&mut bytes).unwrap();
-    Model::from_file(Parts::from_file(File::from_bytes(Arc::new(bytes)).unwrap()))
+    Model::from_file(Parts::from_file(GgufPart::from_bytes(Arc::new(bytes)).unwrap()))
 }
 
-fn with(key: &str, value: impl Into<Value>) -> Result<Model, Error> {
+fn with(key: &str, value: impl Into<MetadataValue>) -> Result<Model, Error> {
     changed(|writer| writer.set(key, value).unwrap(), "")
 }
 
 fn draw(model: Result<Model, Error>) -> String {
-    match model.and_then(|model| Blueprint::draw(&model, &one_cpu(), &Settings::default())) {
+    match model.and_then(|model| Blueprint::plan(&model, &one_cpu(), &Settings::default())) {
         Ok(_) => "it was drawn".to_owned(),
         Err(error) => error.to_string(),
     }
@@ -95,23 +95,23 @@ fn settings_that_cannot_be_are_refused() {
     let device = machine.find("cpu").unwrap();
     let layers = model.config().layers.len();
     let other = Machine::new(vec![cpu("a", 1), cpu("b", 1)]).unwrap().find("b").unwrap();
-    let here = Layout::all_on(device, layers);
+    let here = LayerPlacement::all_on(device, layers);
     let elsewhere = [
-        Layout { input: other, ..here.clone() },
-        Layout { output: other, ..here.clone() },
-        Layout { layers: vec![other; layers], ..here.clone() },
-        Layout { caches: vec![other; layers], ..here },
+        LayerPlacement { input: other, ..here.clone() },
+        LayerPlacement { output: other, ..here.clone() },
+        LayerPlacement { layers: vec![other; layers], ..here.clone() },
+        LayerPlacement { caches: vec![other; layers], ..here },
     ];
     let elsewhere =
-        elsewhere.map(|layout| Settings { layout: LayoutWish::Exactly(layout), ..Settings::default() });
+        elsewhere.map(|layout| Settings { layout: LayerChoice::Exactly(layout), ..Settings::default() });
     let refused = [
         Settings { batch: 0, ..Settings::default() },
         Settings { context: Some(0), ..Settings::default() },
         Settings { context: Some(1 << 40), ..Settings::default() },
-        Settings { layout: LayoutWish::Exactly(Layout::all_on(device, 1)), ..Settings::default() },
+        Settings { layout: LayerChoice::Exactly(LayerPlacement::all_on(device, 1)), ..Settings::default() },
     ];
     for settings in refused.into_iter().chain(elsewhere) {
-        let drawn = Blueprint::draw(&model, &machine, &settings);
+        let drawn = Blueprint::plan(&model, &machine, &settings);
         assert!(matches!(drawn, Err(Error::BadSetting { .. })), "{drawn:?}");
     }
 }
@@ -122,11 +122,11 @@ fn a_context_length_that_no_memory_holds_gives_way_to_the_largest_that_fits() {
     let machine = one_cpu();
     let device = machine.find("cpu").unwrap();
     let settings = Settings { budgets: [(device, 100 << 20)].into(), ..Settings::default() };
-    let drawn = Blueprint::draw(&model, &machine, &settings).unwrap();
+    let drawn = Blueprint::plan(&model, &machine, &settings).unwrap();
     let context = drawn.context();
     assert!(1000 < context && context < 1 << 31, "{context}");
     let settings = Settings { context: Some(context + 1), ..settings };
-    let refused = Blueprint::draw(&model, &machine, &settings);
+    let refused = Blueprint::plan(&model, &machine, &settings);
     assert!(
         matches!(refused, Err(Error::DoesNotFit { largest: Some(largest), .. }) if largest == context),
         "{refused:?}"

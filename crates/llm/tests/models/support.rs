@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use orlop_backend::Device;
-use orlop_cpu::{CpuDevice, Pool};
+use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_llm::{Blueprint, Engine, Model, Settings};
 use orlop_sched::Machine;
 
@@ -33,7 +33,7 @@ pub(crate) fn logits_of(json: &serde_json::Value) -> Vec<Vec<f32>> {
 }
 
 pub(crate) fn cpu(name: &str, threads: usize) -> Arc<dyn Device> {
-    CpuDevice::with_isa(name, Pool::new(threads).unwrap(), orlop_cpu::Isa::detect())
+    CpuDevice::with_isa(name, ThreadPool::new(threads).unwrap(), orlop_cpu::Isa::detect())
 }
 
 pub(crate) fn one_cpu() -> Machine {
@@ -41,7 +41,7 @@ pub(crate) fn one_cpu() -> Machine {
 }
 
 pub(crate) fn load(model: &Model, machine: &Machine, settings: &Settings) -> Engine {
-    Engine::load(Blueprint::draw(model, machine, settings).unwrap(), &mut |_, _| ()).unwrap()
+    Engine::load(Blueprint::plan(model, machine, settings).unwrap(), &mut |_, _| ()).unwrap()
 }
 
 /// Every row of logits that feeding tokens gives.

@@ -1,6 +1,6 @@
 //! Vocabularies that make no sense are refused by name and number.
 
-use orlop_gguf::{Array, Metadata, Strings, Text, Value};
+use orlop_gguf::{Array, Metadata, MetadataValue, Strings, Text};
 use orlop_llm::{Error, Special, Tokenizer};
 
 use crate::fixture::load;
@@ -13,7 +13,7 @@ fn pieces() -> Metadata {
     load(include_str!("fixtures/llama.json")).metadata
 }
 
-fn with(mut metadata: Metadata, key: &str, value: impl Into<Value>) -> Result<Tokenizer, Error> {
+fn with(mut metadata: Metadata, key: &str, value: impl Into<MetadataValue>) -> Result<Tokenizer, Error> {
     metadata.set(&format!("tokenizer.ggml.{key}"), value).unwrap();
     Tokenizer::from_metadata(&metadata)
 }
@@ -130,7 +130,7 @@ fn damaged_vocabularies_never_panic() {
             let key = ["tokens", "merges", "token_type", "scores"][random(4)];
             let key = format!("tokenizer.ggml.{key}");
             let changed = match metadata.get(&key) {
-                Some(Value::Array(Array::String(strings))) => {
+                Some(MetadataValue::Array(Array::String(strings))) => {
                     let mut items: Vec<Vec<u8>> = strings.iter().map(<[u8]>::to_vec).collect();
                     let (at, other) = (random(items.len()), random(items.len()));
                     match random(4) {
@@ -141,13 +141,13 @@ fn damaged_vocabularies_never_panic() {
                     }
                     Array::from(items.into_iter().collect::<Strings>())
                 }
-                Some(Value::Array(Array::I32(items))) => {
+                Some(MetadataValue::Array(Array::I32(items))) => {
                     let mut items = items.clone();
                     let at = random(items.len());
                     items[at] = random(9) as i32 - 1;
                     Array::I32(items)
                 }
-                Some(Value::Array(Array::F32(items))) => {
+                Some(MetadataValue::Array(Array::F32(items))) => {
                     let mut items = items.clone();
                     let at = random(items.len());
                     items[at] = [f32::NAN, f32::INFINITY, -0.0, 1e30][random(4)];

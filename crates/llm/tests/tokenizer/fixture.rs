@@ -35,7 +35,7 @@ pub(crate) fn load(text: &str) -> Fixture {
     let shared = json(include_str!("fixtures/byte-level.json"));
     let vocabulary = if fixture["tokens"].is_array() { &fixture } else { &shared };
     let mut metadata = Metadata::new();
-    let mut set = |key: &str, value: orlop_gguf::Value| {
+    let mut set = |key: &str, value: orlop_gguf::MetadataValue| {
         metadata.set(&format!("tokenizer.ggml.{key}"), value).unwrap();
     };
     set("model", fixture["model"].as_str().unwrap().into());

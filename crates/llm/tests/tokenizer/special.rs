@@ -58,7 +58,11 @@ fn the_ends_of_a_text_are_as_the_file_says() {
 
 #[test]
 fn ids_that_mean_unset_leave_the_default() {
-    for unset in [orlop_gguf::Value::I32(-1), orlop_gguf::Value::U32(u32::MAX), orlop_gguf::Value::I64(-1)] {
+    for unset in [
+        orlop_gguf::MetadataValue::I32(-1),
+        orlop_gguf::MetadataValue::U32(u32::MAX),
+        orlop_gguf::MetadataValue::I64(-1),
+    ] {
         let tokenizer = pieces(|metadata| metadata.set("tokenizer.ggml.bos_token_id", unset).unwrap());
         assert_eq!(tokenizer.bos(), Some(1));
     }

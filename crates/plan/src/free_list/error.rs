@@ -1,6 +1,6 @@
 //! Why a free list refuses a call. It is unchanged then.
 
-use crate::Place;
+use crate::ChunkOffset;
 
 /// Why a [`FreeList`](crate::FreeList) refuses a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum FreeListError {
     #[error("{size} bytes at {place} are not allocated (allocated there: {found:?})")]
     NotAllocated {
         /// The place given.
-        place: Place,
+        place: ChunkOffset,
         /// The size given, rounded up to the alignment where that can be counted.
         size: u64,
         /// Rounded size of the allocation that starts at this place, if there is one.
@@ -35,7 +35,7 @@ pub enum FreeListError {
     #[error("{old} bytes at {place} cannot shrink to {new}")]
     Grows {
         /// The place given.
-        place: Place,
+        place: ChunkOffset,
         /// Its size.
         old: u64,
         /// The size asked for.

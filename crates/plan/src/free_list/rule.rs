@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::FreeList;
 use super::chunk::{Chunk, Hole};
-use crate::Place;
+use crate::ChunkOffset;
 use crate::round::round_up;
 
 /// How a [`FreeList`] chooses between chunks. With one chunk the rules differ only when that chunk is used
@@ -38,7 +38,7 @@ impl ChunkRule {
 }
 
 /// Holes by size; of equal sizes the highest place is first.
-pub(super) type Shelf = BTreeSet<(u64, Reverse<Place>)>;
+pub(super) type Shelf = BTreeSet<(u64, Reverse<ChunkOffset>)>;
 
 /// A chunk's tail, ordered by what is already paid for, then by room, then earlier chunks above later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,17 +62,17 @@ fn fit((start, len): Hole, need: u64, align: u64) -> Option<u64> {
 
 /// The first hole of a shelf that holds the request. Blocks shorter than `need + align` can fail to, by
 /// where they start; with one alignment for all requests the first one looked at fits.
-fn tightest(shelf: &Shelf, need: u64, align: u64, skip: Option<Hole>) -> Option<Place> {
-    let highest = Reverse(Place { chunk: u32::MAX, offset: u64::MAX });
+fn tightest(shelf: &Shelf, need: u64, align: u64, skip: Option<Hole>) -> Option<ChunkOffset> {
+    let highest = Reverse(ChunkOffset { chunk: u32::MAX, offset: u64::MAX });
     shelf.range((need, highest)..).find_map(|(size, Reverse(place))| {
         let hole = (place.offset, *size);
         let offset = fit(hole, need, align).filter(|_| Some(hole) != skip)?;
-        Some(Place { chunk: place.chunk, offset })
+        Some(ChunkOffset { chunk: place.chunk, offset })
     })
 }
 
 impl FreeList {
-    pub(super) fn find(&self, need: u64, align: u64) -> Option<Place> {
+    pub(super) fn find(&self, need: u64, align: u64) -> Option<ChunkOffset> {
         match self.rule {
             ChunkRule::Tightest => {
                 let hole = self.shelves.first().and_then(|shelf| tightest(shelf, need, align, None));
@@ -84,11 +84,11 @@ impl FreeList {
         }
     }
 
-    fn cheapest_tail(&self, need: u64, align: u64) -> Option<Place> {
+    fn cheapest_tail(&self, need: u64, align: u64) -> Option<ChunkOffset> {
         let place_in = |key: &TailKey, limit: fn(&Chunk) -> u64| {
             let chunk = self.chunks.get(key.chunk.0 as usize)?;
             let offset = fit((chunk.tail, limit(chunk) - chunk.tail), need, align)?;
-            Some(Place { chunk: key.chunk.0, offset })
+            Some(ChunkOffset { chunk: key.chunk.0, offset })
         };
         let paid = TailKey { slack: need, room: 0, chunk: Reverse(u32::MAX) };
         if let Some(place) = self.tails.range(paid..).find_map(|key| place_in(key, |c| c.high_water)) {
@@ -106,15 +106,15 @@ impl FreeList {
         None
     }
 
-    fn last_chunk_with_a_hole(&self, need: u64, align: u64) -> Option<Place> {
+    fn last_chunk_with_a_hole(&self, need: u64, align: u64) -> Option<ChunkOffset> {
         self.chunks.iter().zip(&self.shelves).rev().find_map(|(chunk, shelf)| {
             let skip = if chunk.tail_room() == 0 { chunk.holes().next_back() } else { None };
             tightest(shelf, need, align, skip)
         })
     }
 
-    fn ggml_tail(&self, need: u64, align: u64) -> Option<Place> {
-        let mut best: Option<(i128, Place)> = None;
+    fn ggml_tail(&self, need: u64, align: u64) -> Option<ChunkOffset> {
+        let mut best: Option<(i128, ChunkOffset)> = None;
         for (number, chunk) in (0u32..).zip(&self.chunks) {
             let last = match chunk.tail_room() {
                 0 => chunk.holes().next_back(),
@@ -126,7 +126,7 @@ impl FreeList {
             let better = best
                 .is_none_or(|(so_far, _)| (so_far < 0 && reuse > so_far) || (reuse >= 0 && reuse < so_far));
             if better {
-                best = Some((reuse, Place { chunk: number, offset }));
+                best = Some((reuse, ChunkOffset { chunk: number, offset }));
             }
         }
         best.map(|(_, place)| place)

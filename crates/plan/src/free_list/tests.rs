@@ -1,7 +1,7 @@
 use super::*;
 
-fn at(offset: u64) -> Place {
-    Place { chunk: 0, offset }
+fn at(offset: u64) -> ChunkOffset {
+    ChunkOffset { chunk: 0, offset }
 }
 
 fn offsets(list: &mut FreeList, sizes: &[u64]) -> Vec<u64> {
@@ -54,7 +54,7 @@ fn golden_trace_2_under_ggmls_rule_loses_its_highest_hole_in_a_full_chunk() {
     list.release(at(0), 128).unwrap();
     list.release(at(160), 64).unwrap();
     assert_eq!(list.allocate(64), Ok(at(0)));
-    assert_eq!(list.allocate(128), Ok(Place { chunk: 1, offset: 0 }));
+    assert_eq!(list.allocate(128), Ok(ChunkOffset { chunk: 1, offset: 0 }));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn empty_requests_take_nothing_and_their_release_does_nothing() {
     let before = state(&list);
     assert_eq!(list.allocate(0), Ok(at(64)));
     list.release(at(64), 0).unwrap();
-    list.release(Place { chunk: 9, offset: 7 }, 0).unwrap();
+    list.release(ChunkOffset { chunk: 9, offset: 7 }, 0).unwrap();
     assert_eq!(state(&list), before);
     let mut list = FreeList::chunked(32, 64, ChunkRule::Ggml).unwrap();
     assert_eq!((list.allocate(0), list.chunk_count()), (Ok(at(0)), 0));
@@ -190,7 +190,7 @@ fn releases_that_match_no_allocation_are_refused_and_change_nothing() {
     assert_eq!(list.release(at(128), 64), refused(at(128), 64, None)); // twice
     assert_eq!(list.release(at(32), 32), refused(at(32), 32, None)); // inside another
     assert_eq!(list.release(at(0), 160), refused(at(0), 160, Some(128))); // too long
-    let foreign = Place { chunk: 3, offset: 0 };
+    let foreign = ChunkOffset { chunk: 3, offset: 0 };
     assert_eq!(list.release(foreign, 32), refused(foreign, 32, None));
     assert_eq!(list.release(at(0), u64::MAX), refused(at(0), u64::MAX, Some(128)));
     assert_eq!(state(&list), before);
@@ -228,7 +228,7 @@ fn a_request_above_the_chunk_limit_opens_a_chunk_of_its_size() {
     for rule in [ChunkRule::Tightest, ChunkRule::Ggml] {
         let mut list = FreeList::chunked(32, 100, rule).unwrap();
         let places = [64, 200, 32].map(|size| list.allocate(size).unwrap());
-        assert_eq!(places, [at(0), Place { chunk: 1, offset: 0 }, at(64)]);
+        assert_eq!(places, [at(0), ChunkOffset { chunk: 1, offset: 0 }, at(64)]);
         assert_eq!(list.high_waters().collect::<Vec<_>>(), [96, 224]);
         assert_eq!(list.high_water(), 320);
     }
@@ -244,7 +244,7 @@ fn ggml_takes_the_last_chunks_hole_and_tightest_the_tightest() {
         list.release(places[2], 50).unwrap();
         list.shrink(places[1], 60, 59).unwrap();
         list.shrink(places[3], 50, 49).unwrap();
-        assert_eq!(list.allocate(40), Ok(Place { chunk, offset: 0 }));
+        assert_eq!(list.allocate(40), Ok(ChunkOffset { chunk, offset: 0 }));
     }
 }
 
@@ -255,8 +255,8 @@ fn the_tail_that_grows_least_is_taken_then_the_one_that_leaves_least() {
         let [low, mid] = [60, 70].map(|size| list.allocate(size).unwrap());
         list.shrink(low, 60, 10).unwrap(); // 50 bytes paid for above 10
         list.shrink(mid, 70, 50).unwrap(); // 20 above 50
-        assert_eq!(list.allocate(15), Ok(Place { chunk: 1, offset: 50 }));
-        assert_eq!(list.allocate(60), Ok(Place { chunk: 0, offset: 10 }));
+        assert_eq!(list.allocate(15), Ok(ChunkOffset { chunk: 1, offset: 50 }));
+        assert_eq!(list.allocate(60), Ok(ChunkOffset { chunk: 0, offset: 10 }));
         assert_eq!(list.high_waters().collect::<Vec<_>>(), [70, 70]);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::instance::Instance;
-use crate::Place;
+use crate::ChunkOffset;
 use crate::round::round_up;
 
 /// Which gap is the best one.
@@ -17,7 +17,7 @@ pub(super) enum Fit {
 /// A place per item, and what that costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<ChunkOffset>,
     pub(super) peak: u64,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn greedy(items: &Instance, order: &[u32], fit: Fit, aim: Aim, budget
             return Run { layout: None, misfits };
         }
     }
-    let places = arena.spans.iter().map(|span| Place { chunk: span.chunk, offset: span.low }).collect();
+    let places = arena.spans.iter().map(|span| ChunkOffset { chunk: span.chunk, offset: span.low }).collect();
     Run { layout: Some(Layout { places, peak: arena.peak }), misfits }
 }
 
@@ -82,7 +82,7 @@ struct Arena<'a> {
 }
 
 /// A possible place, with what decides between two: lower is better.
-type Candidate = ((u64, u64), Place);
+type Candidate = ((u64, u64), ChunkOffset);
 
 impl<'a> Arena<'a> {
     fn new(items: &'a Instance, fit: Fit) -> Self {
@@ -91,7 +91,7 @@ impl<'a> Arena<'a> {
     }
 
     /// Puts an item where there is room; the new peak, or `None` if 64 bits cannot count it.
-    fn put(&mut self, item: u32, place: Place) -> Option<u64> {
+    fn put(&mut self, item: u32, place: ChunkOffset) -> Option<u64> {
         let high = place.offset.checked_add(self.items.footprint[item as usize])?;
         let chunk = place.chunk as usize;
         if chunk >= self.heights.len() {
@@ -104,7 +104,7 @@ impl<'a> Arena<'a> {
         Some(self.peak)
     }
 
-    fn best_gap(&mut self, item: u32, budget: &mut Budget) -> Option<Place> {
+    fn best_gap(&mut self, item: u32, budget: &mut Budget) -> Option<ChunkOffset> {
         let (earlier, later) = self.items.neighbours(item);
         let conflicts = earlier.len() + later.len();
         let placed = |span: &Span| span.chunk != UNPLACED.chunk;
@@ -136,7 +136,7 @@ impl<'a> Arena<'a> {
         let (need, align) = (self.items.footprint[item as usize], self.items.align[item as usize]);
         let mut offer = |score: (u64, u64), offset: u64| {
             if best.is_none_or(|(so_far, _)| score < so_far) {
-                best = Some((score, Place { chunk, offset }));
+                best = Some((score, ChunkOffset { chunk, offset }));
             }
         };
         let end_of = |floor: u64| {
@@ -170,21 +170,21 @@ impl<'a> Arena<'a> {
         best
     }
 
-    fn new_chunk(&self) -> Option<Place> {
+    fn new_chunk(&self) -> Option<ChunkOffset> {
         let another = self.heights.is_empty() || self.items.max_chunk.is_some();
         let chunk = u32::try_from(self.heights.len()).ok().filter(|_| another)?;
-        Some(Place { chunk, offset: 0 })
+        Some(ChunkOffset { chunk, offset: 0 })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Problem};
+    use crate::{BufferSpec, Problem};
 
     const FREE: Aim = Aim { cutoff: u64::MAX, target: 0 };
 
-    fn items(max_chunk: Option<u64>, buffers: Vec<Buffer>) -> Instance {
+    fn items(max_chunk: Option<u64>, buffers: Vec<BufferSpec>) -> Instance {
         Instance::new(&Problem { buffers, max_chunk, capacity: None }, 1 << 20).unwrap()
     }
 
@@ -195,8 +195,8 @@ mod tests {
 
     #[test]
     fn lowest_takes_the_first_gap_and_tightest_the_smallest() {
-        let fixed = |size, offset| Buffer::new(size, 1, 0..9).fixed_at(Place { chunk: 0, offset });
-        let buffers = vec![fixed(10, 30), fixed(10, 60), Buffer::new(15, 1, 1..2)];
+        let fixed = |size, offset| BufferSpec::new(size, 1, 0..9).fixed_at(ChunkOffset { chunk: 0, offset });
+        let buffers = vec![fixed(10, 30), fixed(10, 60), BufferSpec::new(15, 1, 1..2)];
         let items = items(None, buffers);
         assert_eq!(places(&items, &[2], Fit::Lowest)[2], (0, 0));
         assert_eq!(places(&items, &[2], Fit::Tightest)[2], (0, 40));
@@ -204,8 +204,9 @@ mod tests {
 
     #[test]
     fn gaps_are_entered_at_aligned_offsets() {
-        let fixed = |size, offset| Buffer::new(size, 1, 0..9).fixed_at(Place { chunk: 0, offset });
-        let buffers = vec![fixed(1, 0), fixed(1, 16), Buffer::new(9, 8, 1..2), Buffer::new(8, 8, 1..2)];
+        let fixed = |size, offset| BufferSpec::new(size, 1, 0..9).fixed_at(ChunkOffset { chunk: 0, offset });
+        let buffers =
+            vec![fixed(1, 0), fixed(1, 16), BufferSpec::new(9, 8, 1..2), BufferSpec::new(8, 8, 1..2)];
         let items = items(None, buffers);
         assert_eq!(places(&items, &[2, 3], Fit::Lowest)[2..], [(0, 24), (0, 8)]);
     }
@@ -213,10 +214,10 @@ mod tests {
     #[test]
     fn nothing_straddles_chunks_and_the_one_that_grows_least_is_chosen() {
         let buffers = vec![
-            Buffer::new(60, 1, 0..4),
-            Buffer::new(70, 1, 0..4),
-            Buffer::new(30, 1, 0..4),
-            Buffer::new(40, 1, 0..4),
+            BufferSpec::new(60, 1, 0..4),
+            BufferSpec::new(70, 1, 0..4),
+            BufferSpec::new(30, 1, 0..4),
+            BufferSpec::new(40, 1, 0..4),
         ];
         let items = items(Some(100), buffers);
         for fit in [Fit::Tightest, Fit::Lowest] {
@@ -227,14 +228,15 @@ mod tests {
 
     #[test]
     fn an_oversize_buffer_shares_a_chunk_only_from_its_foot() {
-        let buffers = vec![Buffer::new(50, 1, 0..4), Buffer::new(300, 1, 4..6), Buffer::new(200, 1, 3..5)];
+        let buffers =
+            vec![BufferSpec::new(50, 1, 0..4), BufferSpec::new(300, 1, 4..6), BufferSpec::new(200, 1, 3..5)];
         let items = items(Some(100), buffers);
         assert_eq!(places(&items, &[0, 1, 2], Fit::Lowest), [(0, 0), (1, 0), (0, 0)]);
     }
 
     #[test]
     fn a_run_stops_at_the_cutoff_and_names_what_did_not_fit() {
-        let items = items(None, vec![Buffer::new(10, 1, 0..9); 3]);
+        let items = items(None, vec![BufferSpec::new(10, 1, 0..9); 3]);
         let aim = Aim { cutoff: 30, target: 10 };
         let run = greedy(&items, &[2, 0, 1], Fit::Lowest, aim, &mut Budget::per_buffer(1000, 1));
         assert_eq!((run.layout, run.misfits), (None, vec![0, 1]));
@@ -242,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_run_without_work_stops() {
-        let items = items(None, vec![Buffer::new(10, 1, 0..9); 3]);
+        let items = items(None, vec![BufferSpec::new(10, 1, 0..9); 3]);
         let run = greedy(&items, &[0, 1, 2], Fit::Lowest, FREE, &mut Budget::per_buffer(0, 3));
         assert_eq!(run.layout, None);
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{Place, Problem};
+use crate::{ChunkOffset, Problem};
 
 /// Buffers that take space, renumbered by their first step, with the conflicts between them.
 ///
@@ -17,7 +17,7 @@ pub(super) struct Instance {
     pub(super) start: Vec<u64>,
     pub(super) end: Vec<u64>,
     /// Items that are fixed, with their places.
-    pub(super) fixed: Vec<(u32, Place)>,
+    pub(super) fixed: Vec<(u32, ChunkOffset)>,
     /// Items that are not, ascending.
     pub(super) free: Vec<u32>,
     pub(super) max_chunk: Option<u64>,
@@ -105,12 +105,12 @@ fn alive_at_start(start: &[u64], end: &[u64], conflicts: usize) -> (Vec<usize>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Buffer;
+    use crate::BufferSpec;
 
     #[test]
     fn neighbours_are_those_alive_together() {
         let live = [0..4, 2..3, 3..8, 4..5, 9..10];
-        let buffers = live.map(|live| Buffer::new(1, 1, live)).to_vec();
+        let buffers = live.map(|live| BufferSpec::new(1, 1, live)).to_vec();
         let items = Instance::new(&Problem { buffers, ..Problem::default() }, 100).unwrap();
         assert_eq!(items.neighbours(0), (&[][..], 1..3));
         assert_eq!(items.neighbours(1), (&[0][..], 2..2));
@@ -121,14 +121,15 @@ mod tests {
 
     #[test]
     fn items_go_by_their_first_step_and_leave_out_what_has_no_bytes() {
-        let buffers = vec![Buffer::new(5, 4, 3..9), Buffer::new(0, 1, 0..9), Buffer::new(7, 1, 0..2)];
+        let buffers =
+            vec![BufferSpec::new(5, 4, 3..9), BufferSpec::new(0, 1, 0..9), BufferSpec::new(7, 1, 0..2)];
         let items = Instance::new(&Problem { buffers, ..Problem::default() }, 100).unwrap();
         assert_eq!((items.buffer.as_slice(), items.footprint.as_slice()), (&[2, 0][..], &[7, 8][..]));
     }
 
     #[test]
     fn too_many_conflicts_are_not_written_down() {
-        let buffers = vec![Buffer::new(1, 1, 0..9); 100];
+        let buffers = vec![BufferSpec::new(1, 1, 0..9); 100];
         let problem = Problem { buffers, ..Problem::default() };
         let work = 100 * 99 / 2 * ONE_RUN;
         assert!(Instance::new(&problem, work - 1).is_none());

@@ -1,12 +1,12 @@
 //! Replays a problem through the free list, step by step.
 
 use super::greedy::Layout;
-use crate::{ChunkRule, FreeList, FreeListError, Place, Problem};
+use crate::{ChunkOffset, ChunkRule, FreeList, FreeListError, Problem};
 
 /// Fixed bytes of one chunk that touch or overlap, and the step from which on they are free for good.
 #[derive(Clone, Copy, Debug)]
 struct Reserved {
-    place: Place,
+    place: ChunkOffset,
     size: u64,
     until: u64,
 }
@@ -39,7 +39,7 @@ pub(super) fn replay(problem: &Problem, rule: ChunkRule) -> Option<Layout> {
     ends.sort_by_key(|index| problem.buffers[*index].live.end);
     let mut ends = ends.into_iter().peekable();
 
-    let mut places: Vec<Place> = problem.buffers.iter().map(|b| b.fixed.unwrap_or_default()).collect();
+    let mut places: Vec<ChunkOffset> = problem.buffers.iter().map(|b| b.fixed.unwrap_or_default()).collect();
     for index in starts {
         let buffer = &problem.buffers[index];
         let now = buffer.live.start;
@@ -91,7 +91,7 @@ fn reservations(problem: &Problem, footprint: &[u64]) -> Vec<Reserved> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Buffer;
+    use crate::BufferSpec;
 
     fn offsets(problem: &Problem) -> Vec<(u32, u64)> {
         let layout = replay(problem, ChunkRule::Tightest).unwrap();
@@ -101,15 +101,15 @@ mod tests {
     #[test]
     fn what_ends_at_a_step_makes_room_for_what_starts_there() {
         let made = [(32, 0..2), (64, 0..3), (32, 2..3), (0, 0..9)];
-        let buffers = made.map(|(size, live)| Buffer::new(size, 32, live)).to_vec();
+        let buffers = made.map(|(size, live)| BufferSpec::new(size, 32, live)).to_vec();
         let problem = Problem { buffers, ..Problem::default() };
         assert_eq!(offsets(&problem), [(0, 0), (0, 32), (0, 0), (0, 0)]);
     }
 
     #[test]
     fn fixed_bytes_are_kept_clear_until_their_last_step() {
-        let fixed = |live, offset| Buffer::new(10, 1, live).fixed_at(Place { chunk: 0, offset });
-        let free = |live| Buffer::new(10, 1, live);
+        let fixed = |live, offset| BufferSpec::new(10, 1, live).fixed_at(ChunkOffset { chunk: 0, offset });
+        let free = |live| BufferSpec::new(10, 1, live);
         let buffers = vec![fixed(5..6, 0), fixed(2..4, 5), free(0..1), free(6..7)];
         let problem = Problem { buffers, ..Problem::default() };
         assert_eq!(offsets(&problem), [(0, 0), (0, 5), (0, 15), (0, 0)]);
@@ -117,8 +117,8 @@ mod tests {
 
     #[test]
     fn chunks_before_a_fixed_one_keep_the_limit() {
-        let fixed = Buffer::new(300, 1, 0..9).fixed_at(Place { chunk: 1, offset: 0 });
-        let buffers = vec![fixed, Buffer::new(60, 1, 0..9), Buffer::new(60, 1, 0..9)];
+        let fixed = BufferSpec::new(300, 1, 0..9).fixed_at(ChunkOffset { chunk: 1, offset: 0 });
+        let buffers = vec![fixed, BufferSpec::new(60, 1, 0..9), BufferSpec::new(60, 1, 0..9)];
         let problem = Problem { buffers, max_chunk: Some(100), ..Problem::default() };
         assert_eq!(offsets(&problem), [(1, 0), (0, 0), (2, 0)]);
     }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn mixed_alignments_leave_the_padding_to_others() {
         let made = [(1, 1), (64, 64), (8, 8)];
-        let buffers = made.map(|(size, align)| Buffer::new(size, align, 0..1)).to_vec();
+        let buffers = made.map(|(size, align)| BufferSpec::new(size, align, 0..1)).to_vec();
         let problem = Problem { buffers, ..Problem::default() };
         assert_eq!(offsets(&problem), [(0, 0), (0, 64), (0, 8)]);
     }

@@ -187,12 +187,12 @@ impl Maxima {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Problem};
+    use crate::{BufferSpec, Problem};
 
     /// Sizes 10, 30, 20, 5 at steps 0..9, 1..2, 2..8, 8..9.
     fn four() -> Instance {
         let made = [(10, 0..9), (30, 1..2), (20, 2..8), (5, 8..9)];
-        let buffers = made.map(|(size, live)| Buffer::new(size, 1, live)).to_vec();
+        let buffers = made.map(|(size, live)| BufferSpec::new(size, 1, live)).to_vec();
         Instance::new(&Problem { buffers, ..Problem::default() }, 100).unwrap()
     }
 
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn steps_at_the_end_of_time_have_a_distance() {
-        let buffers = vec![Buffer::new(1, 1, 0..u64::MAX), Buffer::new(1, 1, 0..1)];
+        let buffers = vec![BufferSpec::new(1, 1, 0..u64::MAX), BufferSpec::new(1, 1, 0..1)];
         let items = Instance::new(&Problem { buffers, ..Problem::default() }, 100).unwrap();
         assert_eq!([0, 1].map(|i| distance(&items, i, u64::MAX - 1)), [0, u64::MAX - 1]);
     }

@@ -152,9 +152,9 @@ impl Around {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Place, Problem};
+    use crate::{BufferSpec, ChunkOffset, Problem};
 
-    fn run(buffers: Vec<Buffer>, address: Vec<u64>, height: u64) -> Option<Vec<u64>> {
+    fn run(buffers: Vec<BufferSpec>, address: Vec<u64>, height: u64) -> Option<Vec<u64>> {
         let items = Sections::new(&Problem { buffers, ..Problem::default() }).unwrap();
         repair(&items, &Alive::new(&items), address, height, &mut Budget::per_buffer(1000, 1))
     }
@@ -162,10 +162,10 @@ mod tests {
     #[test]
     fn what_is_too_high_goes_into_the_tightest_gap() {
         let buffers = vec![
-            Buffer::new(10, 1, 0..9),
-            Buffer::new(10, 1, 0..9),
-            Buffer::new(10, 1, 0..9),
-            Buffer::new(8, 1, 0..9),
+            BufferSpec::new(10, 1, 0..9),
+            BufferSpec::new(10, 1, 0..9),
+            BufferSpec::new(10, 1, 0..9),
+            BufferSpec::new(8, 1, 0..9),
         ];
         assert_eq!(run(buffers, vec![0, 19, 40, 50], 50), Some(vec![0, 19, 40, 10]));
     }
@@ -173,15 +173,16 @@ mod tests {
     #[test]
     fn what_is_in_the_way_makes_room() {
         // The large one fits only where the small one is.
-        let buffers = vec![Buffer::new(4, 1, 0..2), Buffer::new(12, 1, 0..9), Buffer::new(4, 1, 3..9)];
+        let buffers =
+            vec![BufferSpec::new(4, 1, 0..2), BufferSpec::new(12, 1, 0..9), BufferSpec::new(4, 1, 3..9)];
         let found = run(buffers, vec![2, 6, 0], 16).unwrap();
         assert!(found[1] == 0 || found[1] == 4);
     }
 
     #[test]
     fn fixed_items_do_not_move() {
-        let fixed = Buffer::new(4, 1, 0..9).fixed_at(Place { chunk: 0, offset: 6 });
-        let buffers = vec![fixed, Buffer::new(8, 1, 0..9)];
+        let fixed = BufferSpec::new(4, 1, 0..9).fixed_at(ChunkOffset { chunk: 0, offset: 6 });
+        let buffers = vec![fixed, BufferSpec::new(8, 1, 0..9)];
         assert_eq!(run(buffers.clone(), vec![6, 10], 16), None);
         assert_eq!(run(buffers, vec![6, 10], 18), Some(vec![6, 10]));
     }

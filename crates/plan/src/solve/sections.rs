@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::greedy::Layout;
 use crate::round::round_up;
-use crate::{Place, Problem};
+use crate::{ChunkOffset, Problem};
 
 /// Buffers that take space, by the section they start in.
 ///
@@ -48,15 +48,15 @@ impl Line {
         if inside.checked_add(bytes)? <= max { start.checked_add(inside) } else { start.checked_add(max) }
     }
 
-    pub(super) fn place(self, address: u64) -> Place {
+    pub(super) fn place(self, address: u64) -> ChunkOffset {
         match self.max_chunk {
-            Some(max) => Place { chunk: (address / max) as u32, offset: address % max },
-            None => Place { chunk: 0, offset: address },
+            Some(max) => ChunkOffset { chunk: (address / max) as u32, offset: address % max },
+            None => ChunkOffset { chunk: 0, offset: address },
         }
     }
 
     /// `None` past 64 bits, and for chunks that are not in the line.
-    fn address(self, place: Place) -> Option<u64> {
+    fn address(self, place: ChunkOffset) -> Option<u64> {
         match self.max_chunk {
             Some(max) => u64::from(place.chunk).checked_mul(max)?.checked_add(place.offset),
             None => (place.chunk == 0).then_some(place.offset),
@@ -163,13 +163,13 @@ impl Sections {
     }
 
     /// The address of each item, given a place for each buffer.
-    pub(super) fn addresses(&self, places: &[Place]) -> Option<Vec<u64>> {
+    pub(super) fn addresses(&self, places: &[ChunkOffset]) -> Option<Vec<u64>> {
         self.buffer.iter().map(|buffer| self.line.address(places[*buffer as usize])).collect()
     }
 
     /// Addresses per item as places per item, and what they cost.
     pub(super) fn layout(&self, addresses: &[u64]) -> Option<Layout> {
-        let places: Vec<Place> = addresses.iter().map(|address| self.line.place(*address)).collect();
+        let places: Vec<ChunkOffset> = addresses.iter().map(|address| self.line.place(*address)).collect();
         let mut heights = vec![0u64; places.iter().map(|place| place.chunk as usize + 1).max().unwrap_or(0)];
         for (place, bytes) in places.iter().zip(&self.bytes) {
             let height = &mut heights[place.chunk as usize];
@@ -183,10 +183,10 @@ impl Sections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Buffer;
+    use crate::BufferSpec;
 
     fn sections(live: &[Range<u64>]) -> Sections {
-        let buffers = live.iter().map(|live| Buffer::new(10, 1, live.clone())).collect();
+        let buffers = live.iter().map(|live| BufferSpec::new(10, 1, live.clone())).collect();
         Sections::new(&Problem { buffers, ..Problem::default() }).unwrap()
     }
 
@@ -213,16 +213,16 @@ mod tests {
         assert_eq!(line.earliest(90, 10, 1), Some(90));
         assert_eq!(line.earliest(91, 10, 1), Some(100));
         assert_eq!(line.earliest(101, 10, 8), Some(108));
-        assert_eq!(line.place(108), Place { chunk: 1, offset: 8 });
-        assert_eq!(line.address(Place { chunk: 1, offset: 8 }), Some(108));
-        assert_eq!(Line::default().address(Place { chunk: 1, offset: 8 }), None);
+        assert_eq!(line.place(108), ChunkOffset { chunk: 1, offset: 8 });
+        assert_eq!(line.address(ChunkOffset { chunk: 1, offset: 8 }), Some(108));
+        assert_eq!(Line::default().address(ChunkOffset { chunk: 1, offset: 8 }), None);
         assert_eq!(Line::default().earliest(u64::MAX, 10, 8), None);
         assert_eq!(Line::default().earliest(91, 10, 8), Some(96));
     }
 
     #[test]
     fn a_limit_that_everything_fits_is_none() {
-        let buffers = vec![Buffer::new(10, 1, 0..1); 3];
+        let buffers = vec![BufferSpec::new(10, 1, 0..1); 3];
         let lines = [29, 30].map(|max| {
             let problem = Problem { buffers: buffers.clone(), max_chunk: Some(max), capacity: None };
             Sections::new(&problem).unwrap().line.max_chunk

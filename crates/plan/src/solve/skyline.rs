@@ -51,13 +51,13 @@ pub(super) fn skyline<K: Ord + Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Problem};
+    use crate::{BufferSpec, Problem};
 
     #[test]
     fn what_can_lie_lower_comes_first_whatever_its_rank() {
         // Items 0 and 1 are alive together, 2 is alone: 0, then 2 beside it, then 1 on top of 0.
         let made = [(10, 0..4), (20, 2..6), (30, 6..9)];
-        let buffers = made.map(|(size, live)| Buffer::new(size, 1, live)).to_vec();
+        let buffers = made.map(|(size, live)| BufferSpec::new(size, 1, live)).to_vec();
         let items = Instance::new(&Problem { buffers, ..Problem::default() }, 100).unwrap();
         let mut budget = Budget::per_buffer(1, 1);
         assert_eq!(skyline(&items, |i| i, &mut budget), [0, 2, 1]);

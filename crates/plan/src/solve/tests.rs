@@ -1,8 +1,8 @@
 use super::*;
-use crate::{Buffer, verify};
+use crate::{BufferSpec, verify};
 
 fn problem(made: &[(u64, std::ops::Range<u64>)]) -> Problem {
-    let buffers = made.iter().map(|(size, live)| Buffer::new(*size, 1, live.clone())).collect();
+    let buffers = made.iter().map(|(size, live)| BufferSpec::new(*size, 1, live.clone())).collect();
     Problem { buffers, ..Problem::default() }
 }
 
@@ -13,27 +13,27 @@ fn fragmented() -> Problem {
 
 #[test]
 fn nothing_to_place_is_an_empty_plan() {
-    let plan = solve(&Problem::default(), &Options::default()).unwrap();
+    let plan = solve(&Problem::default(), &SolveOptions::default()).unwrap();
     assert_eq!((plan.places.len(), plan.chunks.len(), plan.peak, plan.optimal), (0, 0, 0, true));
 }
 
 #[test]
 fn buffers_without_bytes_are_at_the_foot_of_the_first_chunk() {
-    let plan = solve(&problem(&[(0, 0..9), (8, 0..9), (0, 0..1)]), &Options::default()).unwrap();
-    assert_eq!((plan.places, plan.chunks), (vec![Place::default(); 3], vec![8]));
+    let plan = solve(&problem(&[(0, 0..9), (8, 0..9), (0, 0..1)]), &SolveOptions::default()).unwrap();
+    assert_eq!((plan.places, plan.chunks), (vec![ChunkOffset::default(); 3], vec![8]));
 }
 
 #[test]
 fn offline_beats_online_where_the_future_matters() {
-    let online = solve(&fragmented(), &Options::with(Strategy::Online)).unwrap();
-    let best = solve(&fragmented(), &Options::default()).unwrap();
+    let online = solve(&fragmented(), &SolveOptions::with(Strategy::Online)).unwrap();
+    let best = solve(&fragmented(), &SolveOptions::default()).unwrap();
     assert_eq!((online.peak, online.gap(), online.optimal), (48, 16, false));
     assert_eq!((best.peak, best.gap(), best.optimal, best.strategy), (32, 0, true, Strategy::Valley));
 }
 
 #[test]
 fn a_strategy_without_the_effort_falls_back_to_the_free_list() {
-    let options = Options { strategy: Strategy::Size, effort: 0 };
+    let options = SolveOptions { strategy: Strategy::Size, effort: 0 };
     let plan = solve(&fragmented(), &options).unwrap();
     assert_eq!((plan.strategy, plan.peak), (Strategy::Online, 48));
 }
@@ -41,14 +41,14 @@ fn a_strategy_without_the_effort_falls_back_to_the_free_list() {
 #[test]
 fn a_capacity_that_is_met_ends_the_search() {
     let problem = Problem { capacity: Some(48), ..fragmented() };
-    let plan = solve(&problem, &Options::default()).unwrap();
+    let plan = solve(&problem, &SolveOptions::default()).unwrap();
     assert_eq!((plan.strategy, plan.peak, plan.optimal), (Strategy::Online, 48, false));
 }
 
 #[test]
 fn a_capacity_below_the_bound_is_impossible() {
     let problem = Problem { capacity: Some(31), ..fragmented() };
-    let err = solve(&problem, &Options::default()).unwrap_err();
+    let err = solve(&problem, &SolveOptions::default()).unwrap_err();
     let together = vec![problem.id(1).unwrap(), problem.id(2).unwrap()];
     assert_eq!(err, PlanError::Impossible { capacity: 31, bound: 32, together });
 }
@@ -56,7 +56,7 @@ fn a_capacity_below_the_bound_is_impossible() {
 #[test]
 fn a_capacity_that_is_missed_comes_with_the_best_plan() {
     let problem = Problem { capacity: Some(40), ..fragmented() };
-    let err = solve(&problem, &Options::with(Strategy::Ggml)).unwrap_err();
+    let err = solve(&problem, &SolveOptions::with(Strategy::Ggml)).unwrap_err();
     assert_eq!(err.to_string(), "the best plan found takes 48 bytes, more than the capacity of 40");
     let PlanError::OverCapacity { best, .. } = err else { panic!("{err}") };
     assert_eq!(verify(&fragmented(), &best), Ok(()));
@@ -64,25 +64,25 @@ fn a_capacity_that_is_missed_comes_with_the_best_plan() {
 
 #[test]
 fn invalid_problems_are_refused_before_anything_else() {
-    let problem = Problem { buffers: vec![Buffer::new(1, 3, 0..1)], ..Problem::default() };
-    assert!(matches!(solve(&problem, &Options::default()), Err(PlanError::BadAlign { .. })));
+    let problem = Problem { buffers: vec![BufferSpec::new(1, 3, 0..1)], ..Problem::default() };
+    assert!(matches!(solve(&problem, &SolveOptions::default()), Err(PlanError::BadAlign { .. })));
 }
 
 #[test]
 fn offsets_beyond_64_bits_are_an_error_of_the_strategy_not_a_wrap() {
     let mut problem = Problem::default();
-    problem.push(Buffer::new(1, 1, 0..1)).unwrap();
-    problem.push(Buffer::new(1 << 63, 1 << 63, 0..1)).unwrap();
-    let order = solve(&problem, &Options::with(Strategy::Order)).unwrap_err();
+    problem.push(BufferSpec::new(1, 1, 0..1)).unwrap();
+    problem.push(BufferSpec::new(1 << 63, 1 << 63, 0..1)).unwrap();
+    let order = solve(&problem, &SolveOptions::with(Strategy::Order)).unwrap_err();
     assert_eq!(order, PlanError::AddressesOverflow { strategy: Strategy::Order });
-    assert_eq!(solve(&problem, &Options::default()).unwrap().peak, (1 << 63) + 1);
+    assert_eq!(solve(&problem, &SolveOptions::default()).unwrap().peak, (1 << 63) + 1);
 }
 
 #[test]
 fn oversize_chunks_are_marked() {
     let problem = Problem { max_chunk: Some(100), ..problem(&[(60, 0..2), (300, 0..2), (60, 0..2)]) };
     for strategy in Strategy::ALL {
-        let plan = solve(&problem, &Options::with(strategy)).unwrap();
+        let plan = solve(&problem, &SolveOptions::with(strategy)).unwrap();
         assert_eq!((plan.peak, plan.oversize.len()), (420, 1), "{strategy}");
         assert_eq!(plan.chunks[plan.oversize[0] as usize], 300);
     }
@@ -91,15 +91,15 @@ fn oversize_chunks_are_marked() {
 #[test]
 fn ggmls_last_chunk_above_the_limit_is_an_error_and_no_choice_for_the_portfolio() {
     let problem = Problem { max_chunk: Some(10), ..problem(&vec![(10, 0..1); 17]) };
-    let err = solve(&problem, &Options::with(Strategy::Ggml)).unwrap_err();
+    let err = solve(&problem, &SolveOptions::with(Strategy::Ggml)).unwrap_err();
     assert_eq!(err, PlanError::ChunkLimit { chunk: 15, height: 20, max_chunk: 10 });
-    assert_eq!(solve(&problem, &Options::default()).unwrap().chunks, vec![10; 17]);
+    assert_eq!(solve(&problem, &SolveOptions::default()).unwrap().chunks, vec![10; 17]);
 }
 
 #[test]
 fn many_buffers_with_few_conflicts_are_planned_within_the_default_effort() {
     let made: Vec<_> = (0..20_000u64).map(|i| (1 + i * 7919 % 1000, i..i + 2 + i % 5)).collect();
     let problem = problem(&made);
-    let plan = solve(&problem, &Options::with(Strategy::Size)).unwrap();
+    let plan = solve(&problem, &SolveOptions::with(Strategy::Size)).unwrap();
     assert_eq!((verify(&problem, &plan), plan.strategy), (Ok(()), Strategy::Size));
 }

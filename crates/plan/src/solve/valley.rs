@@ -334,13 +334,13 @@ fn order(items: &Sections, prefer: Prefer) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Problem};
+    use crate::{BufferSpec, Problem};
 
     #[test]
     fn the_ground_is_filled_before_it_is_raised() {
         // 30 beside 20 leaves a valley in which only the last one lives.
         let made = [(30, 0..4), (20, 6..9), (5, 4..6), (10, 2..8)];
-        let buffers = made.map(|(size, live)| Buffer::new(size, 1, live)).to_vec();
+        let buffers = made.map(|(size, live)| BufferSpec::new(size, 1, live)).to_vec();
         let items = Sections::new(&Problem { buffers, ..Problem::default() }).unwrap();
         for way in WAYS {
             let addresses = fill(&items, way, u64::MAX, &mut Budget::per_buffer(1000, 1)).unwrap();
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_limit_ends_the_filling() {
-        let buffers = vec![Buffer::new(10, 1, 0..1); 3];
+        let buffers = vec![BufferSpec::new(10, 1, 0..1); 3];
         let items = Sections::new(&Problem { buffers, ..Problem::default() }).unwrap();
         let mut budget = Budget::per_buffer(1000, 1);
         for way in WAYS {

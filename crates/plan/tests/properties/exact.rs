@@ -1,14 +1,15 @@
 //! The exact search against every order there is.
 
 use orlop_plan::{
-    Buffer, BufferId, Options, Place, Plan, PlanError, Problem, Strategy as Planner, bound, solve, verify,
+    BufferId, BufferSpec, ChunkOffset, Plan, PlanError, Problem, SolveOptions, Strategy as Planner, bound,
+    solve, verify,
 };
 use proptest::prelude::*;
 
 fn tiny() -> impl Strategy<Value = Problem> {
     let size = prop_oneof![3 => 1u64..8, 2 => 8u64..20, 1 => prop::sample::select(vec![4u64, 6, 10])];
     let buffer = (size, prop::sample::select(vec![0u32, 0, 0, 1, 2]), 0u64..7, 1u64..5)
-        .prop_map(|(size, log, start, steps)| Buffer::new(size, 1 << log, start..start + steps));
+        .prop_map(|(size, log, start, steps)| BufferSpec::new(size, 1 << log, start..start + steps));
     let fixed = prop::option::weighted(0.25, (any::<prop::sample::Index>(), 0u64..6));
     (prop::collection::vec(buffer, 1..7), any::<bool>(), fixed).prop_map(|(mut buffers, plain, fixed)| {
         if plain {
@@ -17,7 +18,7 @@ fn tiny() -> impl Strategy<Value = Problem> {
         if let Some((which, step)) = fixed {
             let which = which.index(buffers.len());
             let offset = step * buffers[which].align;
-            buffers[which].fixed = Some(Place { chunk: 0, offset });
+            buffers[which].fixed = Some(ChunkOffset { chunk: 0, offset });
         }
         Problem { buffers, ..Problem::default() }
     })
@@ -29,10 +30,11 @@ fn awkward() -> impl Strategy<Value = Problem> {
     let more = prop::collection::vec((0u64..8, 1u64..4, 1u64..3), 0..3);
     let change = prop::option::of((0usize..7, 1u64..4));
     (more, change, 1u64..4, any::<bool>()).prop_map(move |(more, change, times, mirrored)| {
-        let mut buffers: Vec<Buffer> =
-            made.iter().map(|(live, size)| Buffer::new(size * times, 1, live.clone())).collect();
-        buffers
-            .extend(more.into_iter().map(|(start, steps, size)| Buffer::new(size, 1, start..start + steps)));
+        let mut buffers: Vec<BufferSpec> =
+            made.iter().map(|(live, size)| BufferSpec::new(size * times, 1, live.clone())).collect();
+        buffers.extend(
+            more.into_iter().map(|(start, steps, size)| BufferSpec::new(size, 1, start..start + steps)),
+        );
         if let Some((which, size)) = change {
             buffers[which].size = size * times;
         }
@@ -84,7 +86,7 @@ fn only(problem: &Problem, ids: &[BufferId]) -> Problem {
 }
 
 fn exact(problem: &Problem) -> Result<Plan, PlanError> {
-    solve(problem, &Options::with(Planner::Exact))
+    solve(problem, &SolveOptions::with(Planner::Exact))
 }
 
 proptest! {
@@ -162,19 +164,19 @@ fn cut_square(side: u64, cuts: usize, dice: &mut Dice) -> Problem {
     for i in (1..pieces.len()).rev() {
         pieces.swap(i, dice.below(i as u64 + 1) as usize);
     }
-    let buffers = pieces.into_iter().map(|(steps, bytes)| Buffer::new(bytes.end - bytes.start, 1, steps));
+    let buffers = pieces.into_iter().map(|(steps, bytes)| BufferSpec::new(bytes.end - bytes.start, 1, steps));
     Problem { buffers: buffers.collect(), ..Problem::default() }
 }
 
 #[test]
 fn what_cannot_fit_is_told_apart_from_what_was_not_found() {
     let made = [(6..9, 3), (0..2, 3), (3..6, 2), (2..5, 2), (1..3, 3), (5..9, 3), (2..6, 1), (0..9, 1)];
-    let buffers = made.map(|(live, size)| Buffer::new(size, 1, live)).to_vec();
+    let buffers = made.map(|(live, size)| BufferSpec::new(size, 1, live)).to_vec();
     let problem = Problem { buffers, capacity: Some(7), ..Problem::default() };
     assert_eq!(bound(&problem), 7);
     let together: Vec<BufferId> = (0..8).filter_map(|index| problem.id(index)).collect();
     assert_eq!(exact(&problem), Err(PlanError::NoPlan { capacity: 7, together }));
-    let online = solve(&problem, &Options::with(Planner::Online)).unwrap_err();
+    let online = solve(&problem, &SolveOptions::with(Planner::Online)).unwrap_err();
     assert!(matches!(online, PlanError::OverCapacity { .. }));
 }
 
@@ -195,6 +197,6 @@ fn squares_that_were_cut_to_pieces_are_put_together_again() {
 #[test]
 fn being_stopped_gives_the_best_plan_so_far() {
     let problem = cut_square(1 << 20, 400, &mut Dice(5));
-    let stopped = orlop_plan::solve_until(&problem, &Options::with(Planner::Exact), &|| true).unwrap();
+    let stopped = orlop_plan::solve_until(&problem, &SolveOptions::with(Planner::Exact), &|| true).unwrap();
     assert_eq!((verify(&problem, &stopped), stopped.optimal), (Ok(()), false));
 }

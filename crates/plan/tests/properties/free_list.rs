@@ -1,4 +1,4 @@
-use orlop_plan::{ChunkRule, FreeList, FreeListError, Place};
+use orlop_plan::{ChunkOffset, ChunkRule, FreeList, FreeListError};
 use proptest::prelude::*;
 
 use crate::model::Model;
@@ -27,7 +27,7 @@ fn aligns() -> impl Strategy<Value = u64> {
 
 /// Runs the same calls through both and compares all that can be seen.
 fn compare(mut list: FreeList, mut model: Model, ops: &[Op]) -> Result<(), TestCaseError> {
-    let mut live: Vec<(Place, u64)> = vec![];
+    let mut live: Vec<(ChunkOffset, u64)> = vec![];
     for op in ops {
         match *op {
             Op::Allocate(size) => {
@@ -57,7 +57,7 @@ fn compare(mut list: FreeList, mut model: Model, ops: &[Op]) -> Result<(), TestC
                 let new = old * percent / 100;
                 prop_assert_eq!(list.shrink(place, old, new), Ok(()));
                 let (kept, held) = (model.pad(new), model.pad(old));
-                model.release(Place { offset: place.offset + kept, ..place }, held - kept);
+                model.release(ChunkOffset { offset: place.offset + kept, ..place }, held - kept);
                 live[which].1 = new;
             }
             Op::Release(_) | Op::Shrink(..) => {}
@@ -103,7 +103,7 @@ proptest! {
     fn a_region_of_the_high_water_mark_repeats_the_run(align in aligns(), ops in ops()) {
         let mut free = FreeList::unbounded(align).unwrap();
         let run = |list: &mut FreeList| {
-            let mut live: Vec<(Place, u64)> = vec![];
+            let mut live: Vec<(ChunkOffset, u64)> = vec![];
             let mut places = vec![];
             for op in &ops {
                 match *op {

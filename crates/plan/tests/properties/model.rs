@@ -1,6 +1,6 @@
 //! The free list written down as plainly as its rules: sorted vectors, scanned from the front.
 
-use orlop_plan::{ChunkRule, Place};
+use orlop_plan::{ChunkOffset, ChunkRule};
 
 pub(crate) struct ModelChunk {
     pub(crate) blocks: Vec<(u64, u64)>,
@@ -30,14 +30,14 @@ impl Model {
         size.div_ceil(self.align) * self.align
     }
 
-    pub(crate) fn allocate(&mut self, size: u64) -> Option<Place> {
+    pub(crate) fn allocate(&mut self, size: u64) -> Option<ChunkOffset> {
         let need = self.pad(size);
         let found = match self.rule {
             ChunkRule::Tightest => self.tightest_hole(need).or_else(|| self.cheapest_tail(need)),
             ChunkRule::Ggml => self.ggml_hole(need).or_else(|| self.ggml_tail(need)),
         };
         if need == 0 && found.is_none() {
-            return Some(Place::default());
+            return Some(ChunkOffset::default());
         }
         let (c, b) = match found {
             Some(found) => found,
@@ -53,10 +53,10 @@ impl Model {
         if need > 0 {
             chunk.high_water = chunk.high_water.max(start + need);
         }
-        Some(Place { chunk: c as u32, offset: start })
+        Some(ChunkOffset { chunk: c as u32, offset: start })
     }
 
-    pub(crate) fn release(&mut self, place: Place, size: u64) {
+    pub(crate) fn release(&mut self, place: ChunkOffset, size: u64) {
         let len = self.pad(size);
         if len == 0 {
             return;

@@ -1,12 +1,13 @@
 use orlop_plan::{
-    Buffer, Options, Place, Plan, PlanError, Problem, Strategy as Planner, Violation, bound, solve, verify,
+    BufferSpec, ChunkOffset, Plan, PlanError, Problem, SolveOptions, Strategy as Planner, Violation, bound,
+    solve, verify,
 };
 use proptest::prelude::*;
 
-fn buffers(most: usize) -> impl Strategy<Value = Vec<Buffer>> {
+fn buffers(most: usize) -> impl Strategy<Value = Vec<BufferSpec>> {
     let size = prop_oneof![1 => Just(0u64), 6 => 1u64..100, 3 => 100u64..600];
     let buffer = (size, 0u32..7, 0u64..30, 1u64..12)
-        .prop_map(|(size, log, start, steps)| Buffer::new(size, 1 << log, start..start + steps));
+        .prop_map(|(size, log, start, steps)| BufferSpec::new(size, 1 << log, start..start + steps));
     prop::collection::vec(buffer, 0..most)
 }
 
@@ -25,7 +26,7 @@ fn problems() -> impl Strategy<Value = Problem> {
             let before = problem.clone();
             let chunk = if max_chunk.is_some() { chunk } else { 0 };
             let offset = step * problem.buffers[which].align;
-            problem.buffers[which].fixed = Some(Place { chunk, offset });
+            problem.buffers[which].fixed = Some(ChunkOffset { chunk, offset });
             if problem.validate().is_err() {
                 problem = before;
             }
@@ -38,7 +39,7 @@ fn problems() -> impl Strategy<Value = Problem> {
 const SEARCHES: [Planner; 3] = [Planner::Refine, Planner::Repair, Planner::Exact];
 
 /// A plan with these places and honest numbers.
-fn plan_of(problem: &Problem, places: Vec<Place>) -> Plan {
+fn plan_of(problem: &Problem, places: Vec<ChunkOffset>) -> Plan {
     let count = places.iter().map(|place| place.chunk as usize + 1).max().unwrap_or(0);
     let mut chunks = vec![0; count];
     for (buffer, place) in problem.buffers.iter().zip(&places).filter(|(b, _)| b.size > 0) {
@@ -80,7 +81,7 @@ fn collides(problem: &Problem, plan: &Plan) -> bool {
     })
 }
 
-fn check(problem: &Problem, options: &Options) -> Result<(), TestCaseError> {
+fn check(problem: &Problem, options: &SolveOptions) -> Result<(), TestCaseError> {
     let result = solve(problem, options);
     prop_assert_eq!(&solve(problem, options), &result, "equal input, equal output");
     match result {
@@ -117,16 +118,16 @@ proptest! {
     #[test]
     fn every_plan_is_legal_and_repeatable(problem in problems(), effort in prop::sample::select(vec![0u64, 1, 40])) {
         for strategy in Planner::ALL {
-            check(&problem, &Options { strategy, effort })?;
+            check(&problem, &SolveOptions { strategy, effort })?;
         }
     }
 
     #[test]
     fn the_portfolio_is_no_worse_than_its_members(problem in problems()) {
         let problem = Problem { capacity: None, ..problem };
-        let best = solve(&problem, &Options { strategy: Planner::Best, effort: 400 }).unwrap();
+        let best = solve(&problem, &SolveOptions { strategy: Planner::Best, effort: 400 }).unwrap();
         for strategy in Planner::ALL {
-            match solve(&problem, &Options { strategy, effort: 400 }) {
+            match solve(&problem, &SolveOptions { strategy, effort: 400 }) {
                 Ok(plan) if !SEARCHES.contains(&strategy) => prop_assert!(best.peak <= plan.peak),
                 _ => {}
             }
@@ -140,7 +141,7 @@ proptest! {
     ) {
         let problem = Problem { buffers, max_chunk: Some(1 << 20), capacity: None };
         let places = problem.buffers.iter().zip(&seeds).map(|(buffer, (chunk, step))| {
-            Place { chunk: *chunk, offset: step * 100 / buffer.align * buffer.align }
+            ChunkOffset { chunk: *chunk, offset: step * 100 / buffer.align * buffer.align }
         });
         let plan = plan_of(&problem, places.collect());
         match verify(&problem, &plan) {
@@ -154,7 +155,7 @@ proptest! {
     fn numbers_that_are_changed_are_noticed(problem in problems(), which in any::<prop::sample::Index>()) {
         let problem = Problem { capacity: None, ..problem };
         prop_assume!(!problem.buffers.is_empty());
-        let plan = solve(&problem, &Options { effort: 1, ..Options::default() }).unwrap();
+        let plan = solve(&problem, &SolveOptions { effort: 1, ..SolveOptions::default() }).unwrap();
         let i = which.index(problem.buffers.len());
         let broken = |change: &dyn Fn(&mut Plan)| {
             let mut plan = plan.clone();
@@ -187,12 +188,12 @@ proptest! {
         let mut problem = Problem { buffers: vec![], capacity: limit(limits.0), max_chunk: limit(limits.1) };
         for (size, align, live, fixed) in made {
             let align = [1, 32, 1 << 20, 1 << 62, 1 << 63][align];
-            let place = Place { chunk: 0, offset: align };
-            let buffer = Buffer::new(sizes[size], align, lives[live].clone());
+            let place = ChunkOffset { chunk: 0, offset: align };
+            let buffer = BufferSpec::new(sizes[size], align, lives[live].clone());
             problem.buffers.push(if fixed { buffer.fixed_at(place) } else { buffer });
         }
         for strategy in Planner::ALL {
-            if let Ok(plan) = solve(&problem, &Options { strategy, effort: 10 }) {
+            if let Ok(plan) = solve(&problem, &SolveOptions { strategy, effort: 10 }) {
                 prop_assert_eq!(verify(&problem, &plan), Ok(()));
             }
         }
@@ -203,12 +204,12 @@ proptest! {
 /// places in it.
 #[test]
 fn chunks_that_the_limit_does_not_ask_for_are_not_taken_for_the_first() {
-    let fixed = Buffer::new(1, 1, 0..1).fixed_at(Place { chunk: 0, offset: 1 });
+    let fixed = BufferSpec::new(1, 1, 0..1).fixed_at(ChunkOffset { chunk: 0, offset: 1 });
     for (align, max_chunk) in [(1 << 63, u64::MAX - 31), (1 << 20, (1 << 20) + 1)] {
-        let buffers = vec![Buffer::new(1, align, 0..1), fixed.clone()];
+        let buffers = vec![BufferSpec::new(1, align, 0..1), fixed.clone()];
         let problem = Problem { buffers, capacity: None, max_chunk: Some(max_chunk) };
         for strategy in Planner::ALL {
-            let plan = solve(&problem, &Options { strategy, effort: 10 }).unwrap();
+            let plan = solve(&problem, &SolveOptions { strategy, effort: 10 }).unwrap();
             assert_eq!(verify(&problem, &plan), Ok(()), "{strategy:?}");
         }
     }

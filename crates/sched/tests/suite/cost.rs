@@ -4,8 +4,8 @@ use orlop_alloc::Externals;
 use orlop_backend::Link;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::{
-    CostOptions, Machine, Placement, Session, SessionOptions, Why, Wishes, estimate, place_by_cost,
-    place_by_rules, split, wishes,
+    Constraints, CostOptions, Machine, Placement, PlacementReason, Session, SessionOptions, constraints,
+    estimate, place_by_cost, place_by_rules, split,
 };
 use orlop_testkit::devices::{TestDevice, VirtualClock};
 use orlop_testkit::generate;
@@ -30,8 +30,8 @@ fn random_machine(seed: u64) -> (Vec<Arc<TestDevice>>, Machine) {
     (devices, machine)
 }
 
-fn seconds(graph: &Graph, machine: &Machine, wishes: &Wishes, placement: &Placement) -> f64 {
-    estimate(graph, machine, &split(graph, machine, wishes, placement)).unwrap()
+fn seconds(graph: &Graph, machine: &Machine, constraints: &Constraints, placement: &Placement) -> f64 {
+    estimate(graph, machine, &split(graph, machine, constraints, placement)).unwrap()
 }
 
 #[test]
@@ -40,18 +40,18 @@ fn cost_is_never_worse_than_rules() {
     for seed in 0..200 {
         let (graph, _) = generate::graph(seed + 9_000, &generate::Size { moves: 16, elements: 200 });
         let (devices, machine) = random_machine(seed);
-        let mut wishes = Wishes::default();
-        for (id, _) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+        let mut constraints = Constraints::default();
+        for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
             let at = dice(seed, id.index() as u64) as usize % devices.len();
-            wishes.pinned.insert(id, memory_of(&*devices[at]));
+            constraints.pinned.insert(id, memory_of(&*devices[at]));
         }
         let resident = machine.indices().map(|device| (device, dice(seed, 99) % 4_000)).collect();
         let options = CostOptions { resident, ..CostOptions::default() };
-        let rules = place_by_rules(&graph, &machine, &wishes).unwrap();
-        let cost = place_by_cost(&graph, &machine, &wishes, &options).unwrap();
-        assert_eq!(cost, place_by_cost(&graph, &machine, &wishes, &options).unwrap());
+        let rules = place_by_rules(&graph, &machine, &constraints).unwrap();
+        let cost = place_by_cost(&graph, &machine, &constraints, &options).unwrap();
+        assert_eq!(cost, place_by_cost(&graph, &machine, &constraints, &options).unwrap());
         let [by_rules, by_cost] =
-            [&rules, &cost].map(|placement| seconds(&graph, &machine, &wishes, placement));
+            [&rules, &cost].map(|placement| seconds(&graph, &machine, &constraints, placement));
         assert!(by_cost <= by_rules, "graph {seed}: {by_cost} after {by_rules}");
         better += usize::from(by_cost < by_rules);
     }
@@ -103,20 +103,24 @@ fn weights_that_may_move_make_alternating_layers_faster() {
         let values: Vec<f32> = (0..16).map(|index| (index % 5) as f32 * 0.1).collect();
         given.insert(*w, stored(&*devices[layer % 2], &graph, *w, &values));
     }
-    let wishes = wishes(&graph, &given);
-    let rules = place_by_rules(&graph, &machine, &wishes).unwrap();
-    let stay = place_by_cost(&graph, &machine, &wishes, &CostOptions::default()).unwrap();
-    assert!(split(&graph, &machine, &wishes, &stay).copies.iter().all(|copy| !copy.constant));
+    let constraints = constraints(&graph, &given);
+    let rules = place_by_rules(&graph, &machine, &constraints).unwrap();
+    let stay = place_by_cost(&graph, &machine, &constraints, &CostOptions::default()).unwrap();
+    assert!(split(&graph, &machine, &constraints, &stay).transfers.iter().all(|copy| !copy.constant));
     let resident = machine.indices().map(|device| (device, 1 << 20)).collect();
     let options = CostOptions { resident, ..CostOptions::default() };
-    let cost = place_by_cost(&graph, &machine, &wishes, &options).unwrap();
-    assert!(cost.nodes().iter().any(|placed| matches!(placed.why, Why::Cheaper { saved } if saved > 0)));
+    let cost = place_by_cost(&graph, &machine, &constraints, &options).unwrap();
+    assert!(
+        cost.nodes()
+            .iter()
+            .any(|placed| matches!(placed.why, PlacementReason::Cheaper { saved } if saved > 0))
+    );
     let mut times = Vec::new();
     let mut results = Vec::new();
     for placement in [rules, cost] {
-        let estimated = seconds(&graph, &machine, &wishes, &placement);
+        let estimated = seconds(&graph, &machine, &constraints, &placement);
         let mut session = Session::new(machine.clone(), SessionOptions::default()).unwrap();
-        let plan = session.prepare_placed(&graph, &given, &wishes, placement).unwrap();
+        let plan = session.prepare_placed(&graph, &given, &constraints, placement).unwrap();
         clock.reset();
         set(&mut session, plan, x, &[1.0, 2.0, 3.0, 4.0]);
         run(&mut session, plan);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{Device, Role, RunOptions};
 use orlop_graph::{Graph, Leaf};
-use orlop_sched::{DeviceIx, Machine, Session, SessionOptions, place_by_rules, wishes};
+use orlop_sched::{DeviceId, Machine, Session, SessionOptions, constraints, place_by_rules};
 use orlop_testkit::devices::TestDevice;
 use orlop_testkit::{Feeds, ReferenceDevice, generate, kept, run_unplanned};
 
@@ -17,11 +17,11 @@ pub(crate) fn run_on(
     machine: &Machine,
     graph: &Arc<Graph>,
     feeds: &Feeds,
-    choose: impl Fn(usize) -> Option<DeviceIx>,
+    choose: impl Fn(usize) -> Option<DeviceId>,
 ) -> Feeds {
     let last = machine.devices().last().unwrap();
     let mut externals = Externals::new();
-    for (id, leaf) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+    for (id, leaf) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
         let tensor = graph.tensor(id);
         let set = [SetTensor::new(tensor.name.as_str(), tensor.desc)];
         let set = TensorSet::allocate(&last.buffer_types(Role::Weight)[0], &set).unwrap();
@@ -32,7 +32,7 @@ pub(crate) fn run_on(
         }
         externals.insert(id, set.tensors()[0].clone());
     }
-    let mut all = wishes(graph, &externals);
+    let mut all = constraints(graph, &externals);
     all.assigned = assignments(graph, choose);
     let placement = place_by_rules(graph, machine, &all).unwrap();
     let mut session = Session::new(machine.clone(), SessionOptions::default()).unwrap();
@@ -69,8 +69,8 @@ pub(crate) fn packed(graph: &Graph, id: orlop_graph::TensorId, bytes: &[u8]) -> 
 /// Choices that can be honoured: nodes that write into storage go where that is.
 pub(crate) fn assignments(
     graph: &Graph,
-    choose: impl Fn(usize) -> Option<DeviceIx>,
-) -> HashMap<orlop_graph::TensorId, DeviceIx> {
+    choose: impl Fn(usize) -> Option<DeviceId>,
+) -> HashMap<orlop_graph::TensorId, DeviceId> {
     let mut assigned = HashMap::new();
     let mut written = vec![false; graph.tensors().len()];
     for node in graph.nodes() {
@@ -168,7 +168,7 @@ fn random_graphs_over_devices_that_share_memory_give_what_one_gives() {
     for seed in 0..200u64 {
         let (graph, feeds) = generate::graph(seed + 3_000, &generate::Size::default());
         let machine = shared_machine(seed);
-        let devices: Vec<DeviceIx> = machine.indices().collect();
+        let devices: Vec<DeviceId> = machine.indices().collect();
         let choose = |node: usize| {
             let dice = dice(seed, 100 + node as u64);
             let device = devices[dice as usize / 7 % devices.len()];

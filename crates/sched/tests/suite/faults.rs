@@ -5,8 +5,8 @@ use std::time::Duration;
 use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{Device, DeviceError, RunOptions};
 use orlop_graph::{Graph, Leaf, TensorId};
-use orlop_sched::{DeviceIx, Error, Machine, PlanId, Session, SessionOptions, place_by_rules, wishes};
-use orlop_testkit::devices::{Counters, Failure, TestDevice, Work};
+use orlop_sched::{DeviceId, Error, Machine, PlanId, Session, SessionOptions, constraints, place_by_rules};
+use orlop_testkit::devices::{Counters, FaultKind, FaultPoint, TestDevice};
 use orlop_testkit::{Feeds, ReferenceDevice, generate, kept, run_unplanned};
 
 use crate::equality::{assignments, packed};
@@ -35,7 +35,7 @@ impl Scene {
             private("r").asynchronous(true).patience(patience).build(),
         ];
         let mut externals = Externals::new();
-        for (index, (id, _)) in graph.leafs().filter(|(_, leaf)| leaf.is_external()).enumerate() {
+        for (index, (id, _)) in graph.leaves().filter(|(_, leaf)| leaf.is_external()).enumerate() {
             let set = [SetTensor::new(graph.tensor(id).name.as_str(), graph.tensor(id).desc)];
             let set = TensorSet::allocate(&memory_of(&*devices[index % 3]), &set).unwrap();
             externals.insert(id, set.tensors()[0].clone());
@@ -50,8 +50,8 @@ impl Scene {
     }
 
     fn prepare(&self, session: &mut Session) -> Result<PlanId, Error> {
-        let mut all = wishes(&self.graph, &self.externals);
-        let devices: Vec<DeviceIx> = self.machine.indices().collect();
+        let mut all = constraints(&self.graph, &self.externals);
+        let devices: Vec<DeviceId> = self.machine.indices().collect();
         all.assigned = assignments(&self.graph, |node| Some(devices[dice(7, node as u64) as usize % 3]));
         let placement = place_by_rules(&self.graph, &self.machine, &all)?;
         session.prepare_placed(&self.graph, &self.externals, &all, placement)
@@ -59,7 +59,7 @@ impl Scene {
 
     /// Sets everything, runs, and compares.
     fn run(&self, session: &mut Session, plan: PlanId) -> Result<(), Error> {
-        for (id, leaf) in self.graph.leafs() {
+        for (id, leaf) in self.graph.leaves() {
             match leaf {
                 Leaf::Input | Leaf::Persistent => session.set(plan, id, &self.fed(id))?,
                 Leaf::State | Leaf::Weight => {
@@ -82,7 +82,7 @@ impl Scene {
     }
 
     /// How much of each kind of work one preparation and run are, by device.
-    fn work(&self) -> Vec<(usize, Work, u64)> {
+    fn work(&self) -> Vec<(usize, FaultPoint, u64)> {
         let before = self.counters();
         let mut session = Session::new(self.machine.clone(), SessionOptions::default()).unwrap();
         let plan = self.prepare(&mut session).unwrap();
@@ -90,9 +90,9 @@ impl Scene {
         self.run(&mut session, plan).unwrap();
         let counts = |(index, (after, before)): (usize, (&Counters, &Counters))| {
             [
-                (index, Work::Allocation, after.allocations - before.allocations),
-                (index, Work::Copy, after.copies - before.copies),
-                (index, Work::Submit, after.submits - before.submits),
+                (index, FaultPoint::Allocation, after.allocations - before.allocations),
+                (index, FaultPoint::Copy, after.copies - before.copies),
+                (index, FaultPoint::Submit, after.submits - before.submits),
             ]
         };
         self.counters().iter().zip(&before).enumerate().flat_map(counts).collect()
@@ -122,13 +122,13 @@ fn whatever_fails_is_an_error_and_the_next_attempt_works() {
         for nth in 1..=count {
             let faults = scene.devices[device].faults();
             let error = DeviceError::BadThreads { asked: nth as usize, max: 0 };
-            faults.fail(kind, nth, Failure::Error(error.clone()));
+            faults.fail(kind, nth, FaultKind::Error(error.clone()));
             let mut session = Session::new(scene.machine.clone(), SessionOptions::default()).unwrap();
             let first = scene.prepare(&mut session);
             let first = first.and_then(|plan| scene.run(&mut session, plan).map(|()| plan));
             let failed = first.expect_err("it was ordered to fail");
             assert!(ends_in(&failed, &error), "{kind:?} {nth} on {device}: {failed:?}");
-            if kind != Work::Allocation {
+            if kind != FaultPoint::Allocation {
                 let name = scene.devices[device].name();
                 assert!(matches!(&failed, Error::Device { device, .. } if device == name), "{failed:?}");
             }
@@ -151,9 +151,11 @@ fn a_plan_survives_a_run_that_failed() {
     let scene = Scene::new(5);
     let mut session = Session::new(scene.machine.clone(), SessionOptions::default()).unwrap();
     let plan = scene.prepare(&mut session).unwrap();
-    for (device, kind, count) in scene.work().into_iter().filter(|(_, kind, _)| *kind != Work::Allocation) {
+    for (device, kind, count) in
+        scene.work().into_iter().filter(|(_, kind, _)| *kind != FaultPoint::Allocation)
+    {
         for nth in (1..=count).step_by(3) {
-            scene.devices[device].faults().fail(kind, nth, Failure::OutOfMemory);
+            scene.devices[device].faults().fail(kind, nth, FaultKind::OutOfMemory);
             scene.run(&mut session, plan).unwrap_err();
             scene.run(&mut session, plan).unwrap();
         }
@@ -163,12 +165,12 @@ fn a_plan_survives_a_run_that_failed() {
 #[test]
 fn a_lost_device_is_named_whoever_waits_for_it() {
     for device in 0..3 {
-        for kind in [Work::Allocation, Work::Copy, Work::Submit] {
+        for kind in [FaultPoint::Allocation, FaultPoint::Copy, FaultPoint::Submit] {
             for nth in [1, 2, 5] {
                 let scene = Scene::new(3);
                 let name = scene.devices[device].name().to_owned();
                 let mut session = Session::new(scene.machine.clone(), SessionOptions::default()).unwrap();
-                scene.devices[device].faults().fail(kind, nth, Failure::Lost);
+                scene.devices[device].faults().fail(kind, nth, FaultKind::Lost);
                 let first = scene.prepare(&mut session);
                 let failed = match first.and_then(|plan| scene.run(&mut session, plan)) {
                     // Few allocations are made.

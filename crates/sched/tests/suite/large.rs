@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use orlop_alloc::Externals;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
-use orlop_sched::{DeviceIx, Session, SessionOptions, Wishes, place_by_rules};
+use orlop_sched::{Constraints, DeviceId, Session, SessionOptions, place_by_rules};
 
 use crate::support::{get, machine, private, run, set};
 
@@ -38,16 +38,16 @@ fn ten_thousand_splits_over_sixteen_devices_run_right_and_in_seconds() {
     let devices: Vec<_> =
         (0..16).map(|index| private(&format!("d{index}")).asynchronous(index % 2 == 0).build()).collect();
     let machine = machine(&devices);
-    let all: Vec<DeviceIx> = machine.indices().collect();
+    let all: Vec<DeviceId> = machine.indices().collect();
     let assign = |(index, id): (usize, &TensorId)| {
         let sum = graph.nodes()[2 * index].output;
         [(sum, all[index % 16]), (*id, all[index % 16])]
     };
     let assigned = made.iter().enumerate().flat_map(assign).collect();
-    let wishes = Wishes { assigned, ..Wishes::default() };
-    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+    let constraints = Constraints { assigned, ..Constraints::default() };
+    let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
-    let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement).unwrap();
+    let plan = session.prepare_placed(&graph, &Externals::new(), &constraints, placement).unwrap();
     assert_eq!(session.schedule(plan).unwrap().splits.len(), count);
     session.check_races(plan).unwrap();
     for value in [1.0, 3.0] {

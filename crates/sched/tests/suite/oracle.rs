@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use orlop_backend::{Device, same_type};
 use orlop_graph::{Graph, Leaf, Node, NodeId, Op, Origin, TensorId};
-use orlop_sched::{DeviceIx, Machine, Wishes};
+use orlop_sched::{Constraints, DeviceId, Machine};
 
 /// Inputs of one split after which it is full.
 const INPUTS: usize = 30;
@@ -18,11 +18,11 @@ pub(crate) struct Cut {
 
 /// Cuts a graph by five passes: pinned by data, expanded along the list of nodes, upgraded or rescued, passed on, cut.
 /// The last device stands for the processor.
-pub(crate) fn cut(graph: &Graph, machine: &Machine, wishes: &Wishes) -> Cut {
+pub(crate) fn cut(graph: &Graph, machine: &Machine, constraints: &Constraints) -> Cut {
     let mut oracle = Oracle {
         graph,
         machine,
-        wishes,
+        constraints,
         devices: machine.indices().collect(),
         of: vec![None; graph.tensors().len()],
     };
@@ -36,8 +36,8 @@ pub(crate) fn cut(graph: &Graph, machine: &Machine, wishes: &Wishes) -> Cut {
 struct Oracle<'a> {
     graph: &'a Graph,
     machine: &'a Machine,
-    wishes: &'a Wishes,
-    devices: Vec<DeviceIx>,
+    constraints: &'a Constraints,
+    devices: Vec<DeviceId>,
     /// The device of each tensor, by position.
     of: Vec<Option<usize>>,
 }
@@ -58,7 +58,7 @@ impl Oracle<'_> {
     /// Whether a device reads what lies in an external tensor's memory.
     fn reads_memory_of(&self, device: usize, tensor: TensorId) -> bool {
         let root = self.graph.tensor(tensor).storage.root;
-        let lies = &self.wishes.pinned[&root];
+        let lies = &self.constraints.pinned[&root];
         let device: &dyn Device = &**self.machine.device(self.devices[device]);
         device.buffer_types(orlop_backend::Role::Arena).iter().any(|own| same_type(own, lies))
     }
@@ -66,7 +66,7 @@ impl Oracle<'_> {
     /// The best device that reads the memory that a tensor lies in already, and runs the node.
     fn by_memory(&self, tensor: TensorId, node: Option<NodeId>) -> Option<usize> {
         let root = self.graph.tensor(tensor).storage.root;
-        self.wishes.pinned.get(&root)?;
+        self.constraints.pinned.get(&root)?;
         let fits = |device: &usize| {
             self.reads_memory_of(*device, root) && node.is_none_or(|node| self.runs(*device, node))
         };
@@ -74,7 +74,7 @@ impl Oracle<'_> {
     }
 
     fn pin(&mut self) {
-        for (id, leaf) in self.graph.leafs() {
+        for (id, leaf) in self.graph.leaves() {
             self.of[id.index()] = match leaf {
                 Leaf::Input => Some(self.last()),
                 _ => self.by_memory(id, None),
@@ -119,7 +119,7 @@ impl Oracle<'_> {
 
     fn reads(&self, device: usize, tensor: TensorId) -> bool {
         let root = self.graph.tensor(tensor).storage.root;
-        match self.wishes.pinned.contains_key(&root) {
+        match self.constraints.pinned.contains_key(&root) {
             true => self.reads_memory_of(device, root),
             false => {
                 let home = self.of[tensor.index()].or(self.of[root.index()]);

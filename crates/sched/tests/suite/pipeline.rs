@@ -7,10 +7,10 @@ use orlop_alloc::{Error as AllocError, Externals};
 use orlop_backend::{Cancel, CopyRoute, DeviceError, Link, RunOptions};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::{
-    DeviceIx, Error, Machine, PlanId, RunId, Session, SessionOptions, SpanWork, Timeline, Wishes, estimate,
-    place_by_rules, split,
+    Constraints, DeviceId, Error, Machine, PlanId, RunId, Session, SessionOptions, SpanWork, Timeline,
+    estimate, place_by_rules, split,
 };
-use orlop_testkit::devices::{Failure, TestDevice, VirtualClock, Work};
+use orlop_testkit::devices::{FaultKind, FaultPoint, TestDevice, VirtualClock};
 use orlop_testkit::f32_bytes;
 
 use crate::support::{floats, get, machine, private, run, set};
@@ -38,27 +38,27 @@ struct Halves {
     graph: Arc<Graph>,
     x: TensorId,
     y: TensorId,
-    wishes: Wishes,
+    constraints: Constraints,
 }
 
 fn halves(machine: &Machine, each: usize) -> Halves {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[4]);
     let mut y = x;
-    let mut wishes = Wishes::default();
+    let mut constraints = Constraints::default();
     for device in machine.indices() {
         for _ in 0..each {
             y = b.scale(y, 2.0);
-            wishes.assigned.insert(y, device);
+            constraints.assigned.insert(y, device);
         }
     }
     b.output(y);
-    Halves { graph: Arc::new(b.build().unwrap()), x, y, wishes }
+    Halves { graph: Arc::new(b.build().unwrap()), x, y, constraints }
 }
 
 fn prepare(session: &mut Session, halves: &Halves) -> PlanId {
-    let placement = place_by_rules(&halves.graph, session.machine(), &halves.wishes).unwrap();
-    session.prepare_placed(&halves.graph, &Externals::new(), &halves.wishes, placement).unwrap()
+    let placement = place_by_rules(&halves.graph, session.machine(), &halves.constraints).unwrap();
+    session.prepare_placed(&halves.graph, &Externals::new(), &halves.constraints, placement).unwrap()
 }
 
 fn deep(depth: usize) -> SessionOptions {
@@ -145,7 +145,9 @@ fn runs_in_flight_have_inputs_and_results_of_their_own_which_the_plan_counts() {
 
 #[test]
 fn a_run_that_fails_takes_those_behind_it_along_and_the_next_one_works() {
-    for (kind, nth) in [(Work::Submit, 1), (Work::Submit, 2), (Work::Copy, 1), (Work::Copy, 2)] {
+    for (kind, nth) in
+        [(FaultPoint::Submit, 1), (FaultPoint::Submit, 2), (FaultPoint::Copy, 1), (FaultPoint::Copy, 2)]
+    {
         let devices = ["g", "c"]
             .map(|name| private(name).asynchronous(true).step_delay(Duration::from_millis(1)).build());
         let machine = machine(&devices);
@@ -153,7 +155,7 @@ fn a_run_that_fails_takes_those_behind_it_along_and_the_next_one_works() {
         let mut session = Session::new(machine, deep(3)).unwrap();
         let plan = prepare(&mut session, &halves);
         let broken = DeviceError::BadAlignment(3);
-        devices[1].faults().fail(kind, nth, Failure::Error(broken));
+        devices[1].faults().fail(kind, nth, FaultKind::Error(broken));
         let mut started = Vec::new();
         for value in [1.0, 2.0, 3.0] {
             set(&mut session, plan, halves.x, &[value; 4]);
@@ -215,13 +217,13 @@ fn another_graph_waits_for_the_runs_in_flight_of_the_one_before() {
 }
 
 /// Two inputs that lie on `g` are needed on `c`, which also waits for a long split of `g`.
-fn early(machine: &Machine) -> (Arc<Graph>, [TensorId; 3], TensorId, Wishes) {
-    let [g, c]: [DeviceIx; 2] = machine.indices().collect::<Vec<_>>().try_into().unwrap();
+fn early(machine: &Machine) -> (Arc<Graph>, [TensorId; 3], TensorId, Constraints) {
+    let [g, c]: [DeviceId; 2] = machine.indices().collect::<Vec<_>>().try_into().unwrap();
     let mut b = GraphBuilder::new();
     let inputs = ["a", "b", "x"].map(|name| b.input(name, DType::F32, &[4]));
-    let mut wishes = Wishes::default();
-    let mut on = |b: &mut GraphBuilder, device: DeviceIx, id: TensorId| {
-        wishes.assigned.insert(id, device);
+    let mut constraints = Constraints::default();
+    let mut on = |b: &mut GraphBuilder, device: DeviceId, id: TensorId| {
+        constraints.assigned.insert(id, device);
         b.name(id, format!("{id}"));
         id
     };
@@ -239,7 +241,7 @@ fn early(machine: &Machine) -> (Arc<Graph>, [TensorId; 3], TensorId, Wishes) {
     z = b.add(z, inputs[1]);
     z = on(&mut b, c, z);
     b.output(z);
-    (Arc::new(b.build().unwrap()), inputs, z, wishes)
+    (Arc::new(b.build().unwrap()), inputs, z, constraints)
 }
 
 #[test]
@@ -247,14 +249,14 @@ fn copies_of_what_is_there_are_made_while_the_device_waits() {
     for asynchronous in [true, false] {
         let clock = VirtualClock::new();
         let machine = machine(&clocked(&clock, asynchronous));
-        let (graph, inputs, z, wishes) = early(&machine);
-        let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
-        let schedule = split(&graph, &machine, &wishes, &placement);
+        let (graph, inputs, z, constraints) = early(&machine);
+        let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
+        let schedule = split(&graph, &machine, &constraints, &placement);
         assert_eq!(schedule.splits.len(), 2);
-        assert_eq!(schedule.copies.iter().filter(|copy| copy.after == 0).count(), 2);
+        assert_eq!(schedule.transfers.iter().filter(|copy| copy.after == 0).count(), 2);
         let estimated = estimate(&graph, &machine, &schedule).unwrap();
         let mut session = Session::new(machine, SessionOptions::default()).unwrap();
-        let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement).unwrap();
+        let plan = session.prepare_placed(&graph, &Externals::new(), &constraints, placement).unwrap();
         session.check_races(plan).unwrap();
         for input in inputs {
             set(&mut session, plan, input, &[1.0; 4]);
@@ -274,10 +276,10 @@ fn a_timed_run_says_what_each_device_did_until_when() {
     for asynchronous in [true, false] {
         let clock = VirtualClock::new();
         let machine = machine(&clocked(&clock, asynchronous));
-        let (graph, inputs, z, wishes) = early(&machine);
-        let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+        let (graph, inputs, z, constraints) = early(&machine);
+        let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
         let mut session = Session::new(machine, SessionOptions::default()).unwrap();
-        let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement).unwrap();
+        let plan = session.prepare_placed(&graph, &Externals::new(), &constraints, placement).unwrap();
         for round in 0..2 {
             for input in inputs {
                 set(&mut session, plan, input, &[1.0; 4]);
@@ -326,10 +328,10 @@ fn times_of_devices_that_do_not_measure_are_taken_by_the_host() {
 fn timed() -> (Session, PlanId, Timeline) {
     let clock = VirtualClock::new();
     let machine = machine(&clocked(&clock, true));
-    let (graph, inputs, _, wishes) = early(&machine);
-    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+    let (graph, inputs, _, constraints) = early(&machine);
+    let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
-    let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement).unwrap();
+    let plan = session.prepare_placed(&graph, &Externals::new(), &constraints, placement).unwrap();
     for input in inputs {
         set(&mut session, plan, input, &[1.0; 4]);
     }

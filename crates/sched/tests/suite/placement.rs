@@ -2,19 +2,21 @@ use std::sync::Arc;
 
 use orlop_backend::Device;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
-use orlop_sched::{DeviceIx, Machine, Placement, Spread, Why, Wishes, place_by_rules, split};
+use orlop_sched::{
+    Constraints, DeviceId, Machine, Placement, PlacementReason, Propagation, place_by_rules, split,
+};
 
 use crate::open_machine;
 use crate::support::{Twin, memory_of, private, two};
 
 /// The places of all nodes that compute something, in order.
-fn places(graph: &Graph, placement: &Placement) -> Vec<(usize, Why)> {
+fn places(graph: &Graph, placement: &Placement) -> Vec<(usize, PlacementReason)> {
     let computes = graph.node_ids().filter(|id| !graph.node(*id).op.is_view());
     computes.map(|id| (placement.node(id).device.index(), placement.node(id).why)).collect()
 }
 
-fn place(graph: &Graph, machine: &Machine, wishes: &Wishes) -> Vec<(usize, Why)> {
-    places(graph, &place_by_rules(graph, machine, wishes).unwrap())
+fn place(graph: &Graph, machine: &Machine, constraints: &Constraints) -> Vec<(usize, PlacementReason)> {
+    places(graph, &place_by_rules(graph, machine, constraints).unwrap())
 }
 
 #[test]
@@ -26,10 +28,10 @@ fn a_graph_without_any_hint_runs_on_the_preferred_device() {
     b.output(z);
     let graph = b.build().unwrap();
     let machine = open_machine(3);
-    let placement = place_by_rules(&graph, &machine, &Wishes::default()).unwrap();
+    let placement = place_by_rules(&graph, &machine, &Constraints::default()).unwrap();
     assert!(placement.nodes().iter().all(|placed| placed.device.index() == 0));
-    assert_eq!(places(&graph, &placement)[0].1, Why::Preferred);
-    assert_eq!(placement.leaf(x).map(DeviceIx::index), Some(0));
+    assert_eq!(places(&graph, &placement)[0].1, PlacementReason::Preferred);
+    assert_eq!(placement.leaf(x).map(DeviceId::index), Some(0));
 }
 
 #[test]
@@ -41,10 +43,11 @@ fn the_callers_choice_comes_first() {
     let y = b.add(x, w);
     b.output(y);
     let graph = b.build().unwrap();
-    let mut wishes = Wishes { pinned: [(w, memory_of(&*devices[0]))].into(), ..Wishes::default() };
-    assert_eq!(place(&graph, &machine, &wishes), [(0, Why::FollowsWeight(w))]);
-    wishes.assigned.insert(y, machine.find("c").unwrap());
-    assert_eq!(place(&graph, &machine, &wishes), [(1, Why::Assigned)]);
+    let mut constraints =
+        Constraints { pinned: [(w, memory_of(&*devices[0]))].into(), ..Constraints::default() };
+    assert_eq!(place(&graph, &machine, &constraints), [(0, PlacementReason::FollowsWeight(w))]);
+    constraints.assigned.insert(y, machine.find("c").unwrap());
+    assert_eq!(place(&graph, &machine, &constraints), [(1, PlacementReason::Assigned)]);
 }
 
 #[test]
@@ -58,8 +61,9 @@ fn what_writes_into_storage_runs_where_that_lies() {
     b.output(written);
     let graph = b.build().unwrap();
     for (index, device) in devices.iter().enumerate() {
-        let wishes = Wishes { pinned: [(cache, memory_of(&**device))].into(), ..Wishes::default() };
-        assert_eq!(place(&graph, &machine, &wishes), [(index, Why::OwnsStorage(cache))]);
+        let constraints =
+            Constraints { pinned: [(cache, memory_of(&**device))].into(), ..Constraints::default() };
+        assert_eq!(place(&graph, &machine, &constraints), [(index, PlacementReason::OwnsStorage(cache))]);
     }
 }
 
@@ -75,12 +79,15 @@ fn what_shares_storage_with_an_assigned_node_goes_with_it() {
     b.output(patched);
     let graph = b.build().unwrap();
     let second = machine.find("c").unwrap();
-    let wishes = Wishes {
+    let constraints = Constraints {
         pinned: [(w, memory_of(&*devices[0]))].into(),
         assigned: [(patched, second)].into(),
-        ..Wishes::default()
+        ..Constraints::default()
     };
-    assert_eq!(place(&graph, &machine, &wishes), [(1, Why::OwnsStorage(base)), (1, Why::Assigned)]);
+    assert_eq!(
+        place(&graph, &machine, &constraints),
+        [(1, PlacementReason::OwnsStorage(base)), (1, PlacementReason::Assigned)]
+    );
 }
 
 #[test]
@@ -93,8 +100,8 @@ fn a_device_that_wants_the_work_has_the_weight_brought_to_it() {
     let y = b.add(x, w);
     b.output(y);
     let graph = b.build().unwrap();
-    let wishes = Wishes { pinned: [(w, memory_of(&*devices[1]))].into(), ..Wishes::default() };
-    assert_eq!(place(&graph, &machine, &wishes), [(0, Why::Offloaded(w))]);
+    let constraints = Constraints { pinned: [(w, memory_of(&*devices[1]))].into(), ..Constraints::default() };
+    assert_eq!(place(&graph, &machine, &constraints), [(0, PlacementReason::Offloaded(w))]);
 }
 
 #[test]
@@ -111,15 +118,15 @@ fn of_several_weights_the_first_counts_unless_a_larger_one_lies_on_a_better_devi
     ];
     for (weights, (device, by)) in cases {
         let mut b = GraphBuilder::new();
-        let leafs = weights.map(|(_, rows)| b.weight("w", DType::F32, &[4, rows]));
-        let y = b.mul_mat(leafs[0], leafs[1]);
+        let leaves = weights.map(|(_, rows)| b.weight("w", DType::F32, &[4, rows]));
+        let y = b.mul_mat(leaves[0], leaves[1]);
         b.output(y);
         let graph = b.build().unwrap();
-        let pinned = leafs.iter().zip(weights).map(|(leaf, (at, _))| (*leaf, memory_of(&*devices[at])));
-        let wishes = Wishes { pinned: pinned.collect(), ..Wishes::default() };
+        let pinned = leaves.iter().zip(weights).map(|(leaf, (at, _))| (*leaf, memory_of(&*devices[at])));
+        let constraints = Constraints { pinned: pinned.collect(), ..Constraints::default() };
         assert_eq!(
-            place(&graph, &machine, &wishes),
-            [(device, Why::FollowsWeight(leafs[by]))],
+            place(&graph, &machine, &constraints),
+            [(device, PlacementReason::FollowsWeight(leaves[by]))],
             "{weights:?}"
         );
     }
@@ -139,13 +146,19 @@ fn nodes_follow_their_producers_and_then_their_readers() {
     let graph = b.build().unwrap();
     let ids: Vec<_> = graph.node_ids().collect();
     for (index, device) in devices.iter().enumerate() {
-        let wishes = Wishes { pinned: [(w, memory_of(&**device))].into(), ..Wishes::default() };
-        let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
-        let whys: Vec<Why> = placement.nodes().iter().map(|placed| placed.why).collect();
+        let constraints =
+            Constraints { pinned: [(w, memory_of(&**device))].into(), ..Constraints::default() };
+        let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
+        let whys: Vec<PlacementReason> = placement.nodes().iter().map(|placed| placed.why).collect();
         assert!(placement.nodes().iter().all(|placed| placed.device.index() == index));
         assert_eq!(
             whys,
-            [Why::FollowsConsumer(ids[1]), Why::FollowsWeight(w), Why::View, Why::FollowsProducer(ids[1])]
+            [
+                PlacementReason::FollowsConsumer(ids[1]),
+                PlacementReason::FollowsWeight(w),
+                PlacementReason::View,
+                PlacementReason::FollowsProducer(ids[1])
+            ]
         );
     }
 }
@@ -162,8 +175,10 @@ fn chains_of_any_length_follow_a_weight_at_either_end() {
         }
         b.output(y);
         let graph = b.build().unwrap();
-        let wishes = Wishes { pinned: [(w, memory_of(&**device))].into(), ..Wishes::default() };
-        let placed: Vec<usize> = place(&graph, &machine, &wishes).iter().map(|(device, _)| *device).collect();
+        let constraints =
+            Constraints { pinned: [(w, memory_of(&**device))].into(), ..Constraints::default() };
+        let placed: Vec<usize> =
+            place(&graph, &machine, &constraints).iter().map(|(device, _)| *device).collect();
         assert_eq!(placed, [index; 20]);
     }
 }
@@ -180,9 +195,12 @@ fn a_more_preferred_device_takes_over_what_lies_in_its_memory() {
     b.output(z);
     let graph = b.build().unwrap();
     let assigned = [(y, machine.find("base").unwrap())].into();
-    let wishes = Wishes { assigned, ..Wishes::default() };
+    let constraints = Constraints { assigned, ..Constraints::default() };
     let slow = machine.find("base").unwrap();
-    assert_eq!(place(&graph, &machine, &wishes), [(1, Why::Assigned), (0, Why::SharesMemory(slow))]);
+    assert_eq!(
+        place(&graph, &machine, &constraints),
+        [(1, PlacementReason::Assigned), (0, PlacementReason::SharesMemory(slow))]
+    );
 }
 
 #[test]
@@ -198,8 +216,11 @@ fn what_nobody_near_runs_goes_where_most_operands_are() {
     b.output(z);
     let graph = b.build().unwrap();
     let assigned = [(y, machine.find("lacking").unwrap())].into();
-    let wishes = Wishes { assigned, ..Wishes::default() };
-    assert_eq!(place(&graph, &machine, &wishes), [(1, Why::Assigned), (2, Why::MostOperands)]);
+    let constraints = Constraints { assigned, ..Constraints::default() };
+    assert_eq!(
+        place(&graph, &machine, &constraints),
+        [(1, PlacementReason::Assigned), (2, PlacementReason::MostOperands)]
+    );
 }
 
 #[test]
@@ -211,7 +232,7 @@ fn what_one_device_alone_runs_goes_there() {
     let y = b.sum(x);
     b.output(y);
     let graph = b.build().unwrap();
-    assert_eq!(place(&graph, &machine, &Wishes::default()), [(1, Why::OnlyChoice)]);
+    assert_eq!(place(&graph, &machine, &Constraints::default()), [(1, PlacementReason::OnlyChoice)]);
 }
 
 /// A graph with weights w and c, results b1 and b2 that follow c, and others that follow w or both.
@@ -235,16 +256,18 @@ fn data_stays_where_it_was_computed_if_nodes_follow_their_producers() {
     let (devices, machine) = two();
     let (graph, [w, c], [b1, b2]) = braid();
     let pinned = [(w, memory_of(&*devices[0])), (c, memory_of(&*devices[1]))].into();
-    let mut wishes = Wishes { pinned, spread: Spread::Producers, ..Wishes::default() };
-    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
-    let schedule = split(&graph, &machine, &wishes, &placement);
+    let mut constraints = Constraints { pinned, spread: Propagation::Producers, ..Constraints::default() };
+    let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
+    let schedule = split(&graph, &machine, &constraints, &placement);
     let parts: Vec<_> = schedule.splits.iter().map(|part| (part.device.index(), part.nodes.len())).collect();
     assert_eq!(parts, [(0, 1), (1, 2), (0, 4)]);
-    let inputs: Vec<_> = schedule.splits[2].copies.iter().map(|copy| schedule.copies[*copy].root).collect();
+    let inputs: Vec<_> =
+        schedule.splits[2].copies.iter().map(|copy| schedule.transfers[*copy].root).collect();
     assert_eq!(inputs, [b1, b2]);
     // Otherwise, the better device gathers what it can.
-    wishes.spread = Spread::Preferred;
-    let devices: Vec<usize> = place(&graph, &machine, &wishes).iter().map(|(device, _)| *device).collect();
+    constraints.spread = Propagation::Preferred;
+    let devices: Vec<usize> =
+        place(&graph, &machine, &constraints).iter().map(|(device, _)| *device).collect();
     assert_eq!(devices, [0, 1, 0, 0, 0, 0, 0]);
 }
 
@@ -254,11 +277,11 @@ fn equal_input_gives_equal_placements_and_leaves_the_graph_alone() {
     let (graph, [w, c], _) = braid();
     let (rebuilt, ..) = braid();
     let pinned = [(w, memory_of(&*devices[0])), (c, memory_of(&*devices[1]))].into();
-    let wishes = Wishes { pinned, ..Wishes::default() };
-    let first = place_by_rules(&graph, &machine, &wishes).unwrap();
+    let constraints = Constraints { pinned, ..Constraints::default() };
+    let first = place_by_rules(&graph, &machine, &constraints).unwrap();
     for _ in 0..20 {
-        assert_eq!(place_by_rules(&graph, &machine, &wishes.clone()).unwrap(), first);
-        assert_eq!(place_by_rules(&rebuilt, &machine, &wishes.clone()).unwrap(), first);
+        assert_eq!(place_by_rules(&graph, &machine, &constraints.clone()).unwrap(), first);
+        assert_eq!(place_by_rules(&rebuilt, &machine, &constraints.clone()).unwrap(), first);
     }
     assert_eq!(graph, rebuilt);
 }
@@ -268,8 +291,8 @@ fn the_table_names_every_node_that_computes_with_its_reason() {
     let (devices, machine) = two();
     let (graph, [w, c], _) = braid();
     let pinned = [(w, memory_of(&*devices[0])), (c, memory_of(&*devices[1]))].into();
-    let wishes = Wishes { pinned, ..Wishes::default() };
-    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+    let constraints = Constraints { pinned, ..Constraints::default() };
+    let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
     let table = placement.table(&graph, &machine).to_string();
     assert_eq!(table.lines().count(), graph.nodes().len());
     assert!(table.contains("follows weight w") && table.contains("follows weight c"), "{table}");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use orlop_alloc::{Error as AllocError, Externals};
 use orlop_backend::{Device, RunOptions};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
-use orlop_sched::{Error, Planned, Session, SessionOptions, place_by_rules, wishes};
-use orlop_testkit::devices::{Failure, Work};
+use orlop_sched::{Error, Planned, Session, SessionOptions, constraints, place_by_rules};
+use orlop_testkit::devices::{FaultKind, FaultPoint};
 
 use crate::support::{externals, get, machine, private, run, set, stored, two};
 
@@ -59,18 +59,19 @@ fn a_plan_that_takes_the_place_of_another_keeps_its_copies_of_weights() {
         let graph = |factor: f32, weights: &[&str]| {
             let mut b = GraphBuilder::new();
             let x = b.input("x", DType::F32, &[64]);
-            let leafs: Vec<TensorId> = weights.iter().map(|name| b.weight(name, DType::F32, &[64])).collect();
-            let y = leafs.iter().fold(x, |y, w| b.add(y, *w));
+            let leaves: Vec<TensorId> =
+                weights.iter().map(|name| b.weight(name, DType::F32, &[64])).collect();
+            let y = leaves.iter().fold(x, |y, w| b.add(y, *w));
             let z = b.scale(y, factor);
             b.output(z);
-            (Arc::new(b.build().unwrap()), x, leafs, z)
+            (Arc::new(b.build().unwrap()), x, leaves, z)
         };
-        let (shared, _, leafs, _) = graph(1.0, &["shared"]);
-        let shared = stored(&*devices[1], &shared, leafs[0], &[1.0; 64]);
+        let (shared, _, leaves, _) = graph(1.0, &["shared"]);
+        let shared = stored(&*devices[1], &shared, leaves[0], &[1.0; 64]);
         for factor in 1..5 {
-            let (graph, x, leafs, z) = graph(factor as f32, &["shared", "own"]);
-            let own = stored(&*devices[1], &graph, leafs[1], &[factor as f32; 64]);
-            let given = externals(&[(leafs[0], shared.clone()), (leafs[1], own)]);
+            let (graph, x, leaves, z) = graph(factor as f32, &["shared", "own"]);
+            let own = stored(&*devices[1], &graph, leaves[1], &[factor as f32; 64]);
+            let given = externals(&[(leaves[0], shared.clone()), (leaves[1], own)]);
             let plan = session.prepare(&graph, &given).unwrap();
             let plans = cache.max(1).min(factor) as u64;
             assert_eq!(session.resident_bytes(g), (1 + plans) * 256, "the shared one, and one a plan");
@@ -192,7 +193,7 @@ fn weights_stay_while_the_budget_allows_and_are_brought_in_every_run_if_not() {
     let graph = Arc::new(b.build().unwrap());
     let given: Vec<_> = weights.iter().map(|w| (*w, stored(&*devices[1], &graph, *w, &[1.0; 64]))).collect();
     let given = externals(&given);
-    let all = wishes(&graph, &given);
+    let all = constraints(&graph, &given);
     let placement = place_by_rules(&graph, &machine, &all).unwrap();
     let g = machine.find("g").unwrap();
     let free = Planned::new(&graph, &machine, &all, placement.clone(), &SessionOptions::default()).unwrap();
@@ -238,7 +239,7 @@ fn spread_over(
     b.output(z);
     let graph = Arc::new(b.build().unwrap());
     let given = externals(&[(w, stored(&*devices[1], &graph, w, &[1.0; 4]))]);
-    let mut all = wishes(&graph, &given);
+    let mut all = constraints(&graph, &given);
     let [g, c] = ["g", "c"].map(|name| machine.find(name).unwrap());
     all.assigned = [(h, g), (y, c), (z, c)].into();
     let placement = place_by_rules(&graph, &machine, &all).unwrap();
@@ -255,7 +256,7 @@ fn a_graph_goes_on_without_a_lost_device_if_nothing_lay_there() {
         let (mut session, plan, [x, p, z]) = spread_over(&devices);
         assert_eq!(session.recover().unwrap(), Vec::<String>::new(), "nothing is lost yet");
         set(&mut session, plan, x, &[1.0; 4]);
-        devices[0].faults().fail(Work::Submit, 1, Failure::Lost);
+        devices[0].faults().fail(FaultPoint::Submit, 1, FaultKind::Lost);
         let lost = session.run(plan, &RunOptions::default()).unwrap_err();
         let Error::DeviceLost { device, tensors, .. } = &lost else { panic!("{lost:?}") };
         assert_eq!((device.as_str(), tensors.len()), ("g", 0));
@@ -273,7 +274,7 @@ fn data_that_was_lost_with_a_device_is_named() {
     let devices = ["g", "c"].map(|name| private(name).asynchronous(true).build());
     let (mut session, plan, [x, ..]) = spread_over(&devices);
     set(&mut session, plan, x, &[1.0; 4]);
-    devices[1].faults().fail(Work::Submit, 1, Failure::Lost);
+    devices[1].faults().fail(FaultPoint::Submit, 1, FaultKind::Lost);
     let lost = session.run(plan, &RunOptions::default()).unwrap_err();
     let Error::DeviceLost { device, tensors, .. } = &lost else { panic!("{lost:?}") };
     assert_eq!(
@@ -299,13 +300,13 @@ fn weights_that_do_not_stay_come_one_split_ahead() {
     let graph = Arc::new(b.build().unwrap());
     let given: Vec<_> = weights.iter().map(|w| (*w, stored(&*devices[1], &graph, *w, &[1.0; 64]))).collect();
     let given = externals(&given);
-    let options = SessionOptions { keep_brought: false, ..SessionOptions::default() };
-    let all = wishes(&graph, &given);
+    let options = SessionOptions { keep_offloaded: false, ..SessionOptions::default() };
+    let all = constraints(&graph, &given);
     let placement = place_by_rules(&graph, &machine, &all).unwrap();
     let planned = Planned::new(&graph, &machine, &all, placement, &options).unwrap();
     let g = machine.find("g").unwrap();
     assert_eq!(planned.resident_bytes(g), 0);
-    let brought: Vec<usize> = planned.schedule().copies.iter().map(|copy| copy.split).collect();
+    let brought: Vec<usize> = planned.schedule().transfers.iter().map(|copy| copy.split).collect();
     assert_eq!(brought, [0, 0, 1, 2]);
     // Room for what is computed with and for the next.
     assert_eq!(planned.memory_plan(&machine, g).total(), 3 * 256);

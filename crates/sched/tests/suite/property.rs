@@ -8,8 +8,8 @@ use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{Device, RunOptions};
 use orlop_graph::{DType, Graph, Leaf, TensorId};
 use orlop_sched::{
-    DeviceIx, Error, Machine, Placement, Planned, RunId, Session, SessionOptions, Wishes, place_by_rules,
-    wishes,
+    Constraints, DeviceId, Error, Machine, Placement, Planned, RunId, Session, SessionOptions, constraints,
+    place_by_rules,
 };
 use orlop_testkit::devices::TestDevice;
 use orlop_testkit::guard::Guarded;
@@ -32,10 +32,10 @@ fn feeds_of_run(graph: &Graph, feeds: &Feeds, run: usize) -> Feeds {
     inputs.map(turned).collect()
 }
 
-/// Memory for external leafs, each on the device that `at` says.
+/// Memory for external leaves, each on the device that `at` says.
 fn memory(graph: &Graph, feeds: &Feeds, at: impl Fn(TensorId) -> Arc<dyn Device>) -> Externals {
     let mut externals = Externals::new();
-    for (id, _) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+    for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
         let tensor = graph.tensor(id);
         let set = [SetTensor::new(tensor.name.as_str(), tensor.desc)];
         let set = TensorSet::allocate(&memory_of(&*at(id)), &set).unwrap();
@@ -83,7 +83,7 @@ fn in_arena(graph: &Graph, id: TensorId) -> bool {
 }
 
 fn persistent(graph: &Graph, feeds: &Feeds) -> Feeds {
-    let kept = graph.leafs().filter(|(_, leaf)| *leaf == Leaf::Persistent).map(|(id, _)| id);
+    let kept = graph.leaves().filter(|(_, leaf)| *leaf == Leaf::Persistent).map(|(id, _)| id);
     let fed = |id: TensorId| feeds.iter().find(|(fed, _)| *fed == id).map(|(_, bytes)| bytes.clone());
     kept.map(|id| (id, fed(id).unwrap_or_else(|| vec![0; graph.tensor(id).desc.bytes() as usize]))).collect()
 }
@@ -151,16 +151,16 @@ fn budgets(
     seed: u64,
     graph: &Graph,
     machine: &Machine,
-    wishes: &Wishes,
+    constraints: &Constraints,
     placement: &Placement,
     options: &SessionOptions,
-) -> HashMap<DeviceIx, u64> {
-    let all = Planned::new(graph, machine, wishes, placement.clone(), options).unwrap();
-    let arena = |device: DeviceIx| all.memory_plan(machine, device).total();
-    let aligned = |device: DeviceIx| machine.arena(device).alignment();
+) -> HashMap<DeviceId, u64> {
+    let all = Planned::new(graph, machine, constraints, placement.clone(), options).unwrap();
+    let arena = |device: DeviceId| all.memory_plan(machine, device).total();
+    let aligned = |device: DeviceId| machine.arena(device).alignment();
     let weights =
-        |device: DeviceIx| all.schedule().copies.iter().filter(move |copy| copy.kept && copy.to == device);
-    let enough = |device: DeviceIx| {
+        |device: DeviceId| all.schedule().transfers.iter().filter(move |copy| copy.kept && copy.to == device);
+    let enough = |device: DeviceId| {
         arena(device) + weights(device).map(|copy| copy.room.next_multiple_of(aligned(device))).sum::<u64>()
     };
     match dice(seed, 3) % 4 {
@@ -191,9 +191,9 @@ fn check(seed: u64, seen: &mut Seen) {
         Arc::clone(&scene.able[at])
     };
     let externals = memory(&graph, &feeds, home);
-    let mut all = wishes(&graph, &externals);
+    let mut all = constraints(&graph, &externals);
     let ids: Vec<_> = graph.node_ids().collect();
-    let devices: Vec<DeviceIx> = machine.indices().collect();
+    let devices: Vec<DeviceId> = machine.indices().collect();
     all.assigned = assignments(&graph, |node| {
         let dice = dice(seed, 1_000 + node as u64);
         let device = devices[dice as usize / 7 % devices.len()];
@@ -210,7 +210,7 @@ fn check(seed: u64, seen: &mut Seen) {
         Err(other) => panic!("graph {seed}: {other:?}"),
     };
     seen.streamed +=
-        usize::from(session.schedule(plan).unwrap().copies.iter().any(|copy| copy.constant && !copy.kept));
+        usize::from(session.schedule(plan).unwrap().transfers.iter().any(|copy| copy.constant && !copy.kept));
     seen.guarded += usize::from(!scene.guards.is_empty());
     for device in machine.indices() {
         session.memory_plan(plan, device).unwrap().check().unwrap();

@@ -1,7 +1,7 @@
 use orlop_alloc::Externals;
 use orlop_graph::Graph;
 use orlop_sched::{
-    Error, Machine, PlanId, Schedule, Session, SessionOptions, estimate, place_by_rules, wishes,
+    Error, Machine, PlanId, Schedule, Session, SessionOptions, constraints, estimate, place_by_rules,
 };
 use orlop_testkit::generate;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::support::{dice, memory_of};
 fn prepare(seed: u64, machine: &Machine, graph: &Arc<Graph>) -> (Session, PlanId) {
     let last = machine.devices().last().unwrap();
     let mut externals = Externals::new();
-    for (id, _) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+    for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
         let tensor = graph.tensor(id);
         let set = [orlop_alloc::SetTensor::new(tensor.name.as_str(), tensor.desc)];
         let set = orlop_alloc::TensorSet::allocate(&memory_of(&**last), &set).unwrap();
         externals.insert(id, set.tensors()[0].clone());
     }
-    let mut all = wishes(graph, &externals);
+    let mut all = constraints(graph, &externals);
     let ids: Vec<_> = graph.node_ids().collect();
     let devices: Vec<_> = machine.indices().collect();
     all.assigned = assignments(graph, |node| {
@@ -120,7 +120,7 @@ fn a_schedule_of_other_copies_is_no_reason_to_panic() {
     let changes: [fn(&mut Schedule); 3] = [
         |schedule| schedule.splits[0].copies = vec![99],
         |schedule| schedule.splits.iter_mut().for_each(|part| part.copies.clear()),
-        |schedule| schedule.copies.clear(),
+        |schedule| schedule.transfers.clear(),
     ];
     for change in changes {
         let mut changed = schedule.clone();
@@ -142,8 +142,8 @@ fn a_schedule_that_cannot_be_has_no_estimate() {
     let changes: [(usize, Change<'_>); 4] = [
         (0, &|schedule| schedule.splits[0].copies = vec![99]),
         (last, &|schedule| schedule.splits[last].waits.push(last)),
-        (copied, &|schedule| schedule.copies[first_copy].after = 99),
-        (copied, &|schedule| schedule.copies[first_copy].range.start = u64::MAX),
+        (copied, &|schedule| schedule.transfers[first_copy].after = 99),
+        (copied, &|schedule| schedule.transfers[first_copy].range.start = u64::MAX),
     ];
     for (split, change) in changes {
         let mut changed = schedule.clone();

@@ -1,6 +1,6 @@
 use orlop_backend::Device;
 use orlop_graph::{DType, GraphBuilder};
-use orlop_sched::{Error, Machine, Planned, SessionOptions, Wishes, place_by_rules};
+use orlop_sched::{Constraints, Error, Machine, Planned, SessionOptions, place_by_rules};
 use std::sync::Arc;
 
 use crate::open_machine;
@@ -23,7 +23,7 @@ fn an_op_that_no_device_runs_is_refused_with_every_devices_reason() {
     let y = b.custom("magic", &[x], DType::F32, &[4], &[]);
     b.name(y, "y");
     let graph = b.build().unwrap();
-    let error = place_by_rules(&graph, &open_machine(2), &Wishes::default()).unwrap_err();
+    let error = place_by_rules(&graph, &open_machine(2), &Constraints::default()).unwrap_err();
     let Error::Unplaceable { op, tensor, refusals } = error else { panic!("{error:?}") };
     assert_eq!((op.as_str(), tensor.as_str()), ("magic", "y"));
     assert_eq!(refusals, ["r0: no kernel for this op", "r1: no kernel for this op"]);
@@ -38,8 +38,9 @@ fn an_assignment_to_a_device_that_lacks_the_op_is_refused() {
     let y = b.sum(x);
     b.name(y, "y");
     let graph = b.build().unwrap();
-    let wishes = Wishes { assigned: [(y, machine.find("g").unwrap())].into(), ..Wishes::default() };
-    let error = place_by_rules(&graph, &machine, &wishes).unwrap_err();
+    let constraints =
+        Constraints { assigned: [(y, machine.find("g").unwrap())].into(), ..Constraints::default() };
+    let error = place_by_rules(&graph, &machine, &constraints).unwrap_err();
     assert_eq!(error.to_string(), "`y` was assigned to g, which cannot run sum: no kernel for this op");
 }
 
@@ -54,8 +55,9 @@ fn an_assignment_brings_along_what_shares_the_storage_or_is_refused() {
     let base = b.sqr(x);
     let patched = b.set_rows(base, rows, at);
     let graph = b.build().unwrap();
-    let wishes = Wishes { assigned: [(patched, machine.find("g").unwrap())].into(), ..Wishes::default() };
-    let error = place_by_rules(&graph, &machine, &wishes).unwrap_err();
+    let constraints =
+        Constraints { assigned: [(patched, machine.find("g").unwrap())].into(), ..Constraints::default() };
+    let error = place_by_rules(&graph, &machine, &constraints).unwrap_err();
     assert!(matches!(&error, Error::BadAssignment { op, .. } if op == "sqr"), "{error:?}");
 }
 
@@ -81,10 +83,15 @@ fn two_devices_cannot_write_into_one_storage_of_private_memory() {
         owner: "g".to_owned(),
         device: "c".to_owned(),
     };
-    let wishes = Wishes { pinned: pinned(), assigned: [(outside, c)].into(), ..Wishes::default() };
-    assert_eq!(place_by_rules(&graph, &machine, &wishes).unwrap_err(), conflict("outside", "cache"));
-    let wishes = Wishes { pinned: pinned(), assigned: [(first, g), (second, c)].into(), ..Wishes::default() };
-    assert_eq!(place_by_rules(&graph, &machine, &wishes).unwrap_err(), conflict("second", "kept"));
+    let constraints =
+        Constraints { pinned: pinned(), assigned: [(outside, c)].into(), ..Constraints::default() };
+    assert_eq!(place_by_rules(&graph, &machine, &constraints).unwrap_err(), conflict("outside", "cache"));
+    let constraints = Constraints {
+        pinned: pinned(),
+        assigned: [(first, g), (second, c)].into(),
+        ..Constraints::default()
+    };
+    assert_eq!(place_by_rules(&graph, &machine, &constraints).unwrap_err(), conflict("second", "kept"));
 }
 
 #[test]
@@ -97,9 +104,10 @@ fn storage_that_no_device_can_write_is_named() {
     let at = b.input("at", DType::I32, &[1]);
     b.set_rows(cache, rows, at);
     let graph = b.build().unwrap();
-    let wishes = Wishes { pinned: [(cache, memory_of(&*stranger))].into(), ..Wishes::default() };
+    let constraints =
+        Constraints { pinned: [(cache, memory_of(&*stranger))].into(), ..Constraints::default() };
     assert_eq!(
-        place_by_rules(&graph, &machine, &wishes).unwrap_err(),
+        place_by_rules(&graph, &machine, &constraints).unwrap_err(),
         Error::StorageOutOfReach {
             op: "set_rows".to_owned(),
             storage: "cache".to_owned(),
@@ -118,8 +126,8 @@ fn weights_in_memory_that_no_device_reaches_are_brought_over() {
     let y = b.add(x, w);
     b.output(y);
     let graph = b.build().unwrap();
-    let wishes = Wishes { pinned: [(w, memory_of(&*stranger))].into(), ..Wishes::default() };
-    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+    let constraints = Constraints { pinned: [(w, memory_of(&*stranger))].into(), ..Constraints::default() };
+    let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
     assert_eq!(placement.nodes()[0].device.index(), 0);
 }
 
@@ -135,27 +143,28 @@ fn ids_of_other_graphs_and_machines_are_refused() {
     let mut b = GraphBuilder::new();
     let ids: Vec<_> = (0..9).map(|_| b.input("z", DType::F32, &[4])).collect();
     let ninth = open_machine(9).find("r8").unwrap();
-    let refused = |wishes: Wishes| place_by_rules(&graph, &machine, &wishes).unwrap_err();
+    let refused = |constraints: Constraints| place_by_rules(&graph, &machine, &constraints).unwrap_err();
     let g = machine.find("g").unwrap();
     let foreign = Error::ForeignTensor { tensor: ids[8], tensors: 3 };
-    assert_eq!(refused(Wishes { assigned: [(ids[8], g)].into(), ..Wishes::default() }), foreign);
-    assert_eq!(refused(Wishes { observed: [ids[8]].into(), ..Wishes::default() }), foreign);
-    let error = refused(Wishes { assigned: [(y, ninth)].into(), ..Wishes::default() });
+    assert_eq!(refused(Constraints { assigned: [(ids[8], g)].into(), ..Constraints::default() }), foreign);
+    assert_eq!(refused(Constraints { observed: [ids[8]].into(), ..Constraints::default() }), foreign);
+    let error = refused(Constraints { assigned: [(y, ninth)].into(), ..Constraints::default() });
     assert!(matches!(&error, Error::UnknownDevice { name, .. } if name == "d8"), "{error:?}");
     for nothing in [x, flat] {
-        let error = refused(Wishes { observed: [nothing].into(), ..Wishes::default() });
+        let error = refused(Constraints { observed: [nothing].into(), ..Constraints::default() });
         assert!(matches!(error, Error::NotComputed { .. }), "{error:?}");
     }
-    let wishes = Wishes::default();
+    let constraints = Constraints::default();
     let options = SessionOptions { budgets: [(ninth, 1)].into(), ..SessionOptions::default() };
-    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
-    let error = Planned::new(&graph, &machine, &wishes, placement.clone(), &options).unwrap_err();
+    let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
+    let error = Planned::new(&graph, &machine, &constraints, placement.clone(), &options).unwrap_err();
     assert!(matches!(error, Error::UnknownDevice { .. }), "{error:?}");
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[4]);
     b.sqr(x);
     let other = b.build().unwrap();
-    let error = Planned::new(&other, &machine, &wishes, placement, &SessionOptions::default()).unwrap_err();
+    let error =
+        Planned::new(&other, &machine, &constraints, placement, &SessionOptions::default()).unwrap_err();
     assert!(matches!(error, Error::ForeignPlacement { nodes: 1, placed_nodes: 2, .. }), "{error:?}");
 }
 
@@ -173,9 +182,10 @@ fn a_placement_of_another_graph_lets_nobody_write_into_foreign_arenas() {
         (b.build().unwrap(), y, z)
     };
     let (plain, y, z) = build(false);
-    let wishes = Wishes { assigned: [(y, first), (z, second)].into(), ..Wishes::default() };
-    let placement = place_by_rules(&plain, &machine, &wishes).unwrap();
+    let constraints = Constraints { assigned: [(y, first), (z, second)].into(), ..Constraints::default() };
+    let placement = place_by_rules(&plain, &machine, &constraints).unwrap();
     let (writing, ..) = build(true);
-    let error = Planned::new(&writing, &machine, &Wishes::default(), placement, &SessionOptions::default());
+    let error =
+        Planned::new(&writing, &machine, &Constraints::default(), placement, &SessionOptions::default());
     assert!(matches!(error.unwrap_err(), Error::ConflictingPin { .. }));
 }

@@ -4,9 +4,9 @@ use orlop_alloc::{Error as AllocError, Externals, Growth};
 use orlop_backend::{Claims, Device, DeviceError, RunOptions};
 use orlop_graph::{AccessKind, DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::{
-    DeviceIx, Error, Machine, Planned, Session, SessionOptions, Wishes, place_by_rules, wishes,
+    Constraints, DeviceId, Error, Machine, Planned, Session, SessionOptions, constraints, place_by_rules,
 };
-use orlop_testkit::devices::{Failure, Work};
+use orlop_testkit::devices::{FaultKind, FaultPoint};
 use orlop_testkit::f32_bytes;
 
 use crate::support::{Twin, externals, get, machine, private, run, set, stored, two};
@@ -40,17 +40,17 @@ fn chain(length: usize, elements: u64) -> (Arc<Graph>, TensorId, TensorId) {
     (Arc::new(b.build().unwrap()), x, y)
 }
 
-fn alternate(graph: &Graph, machine: &Machine) -> Wishes {
-    let devices: Vec<DeviceIx> = machine.indices().collect();
+fn alternate(graph: &Graph, machine: &Machine) -> Constraints {
+    let devices: Vec<DeviceId> = machine.indices().collect();
     let nodes = graph.nodes().iter().enumerate();
     let assigned = nodes.map(|(index, node)| (node.output, devices[index % devices.len()])).collect();
-    Wishes { assigned, ..Wishes::default() }
+    Constraints { assigned, ..Constraints::default() }
 }
 
 fn prepare(session: &mut Session, graph: &Arc<Graph>) -> Result<orlop_sched::PlanId, Error> {
-    let wishes = alternate(graph, session.machine());
-    let placement = place_by_rules(graph, session.machine(), &wishes)?;
-    session.prepare_placed(graph, &Externals::new(), &wishes, placement)
+    let constraints = alternate(graph, session.machine());
+    let placement = place_by_rules(graph, session.machine(), &constraints)?;
+    session.prepare_placed(graph, &Externals::new(), &constraints, placement)
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn weights_stay_on_the_device_that_borrowed_them_until_they_change() {
     let Sum { graph, x, w, y } = sum();
     let weight = stored(&*devices[1], &graph, w, &[1.0; 4]);
     let given = externals(&[(w, weight.clone())]);
-    let mut all = wishes(&graph, &given);
+    let mut all = constraints(&graph, &given);
     all.assigned.insert(y, machine.find("g").unwrap());
     let placement = place_by_rules(&graph, &machine, &all).unwrap();
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
@@ -151,7 +151,7 @@ fn growth_that_fails_on_one_device_changes_nothing_on_any() {
         set(&mut session, plan, x, &[1.0; 8]);
         run(&mut session, plan);
         let before: Vec<u64> = devices.iter().map(|device| device.counters().live_bytes).collect();
-        devices[refuses].faults().fail(Work::Allocation, 1, Failure::OutOfMemory);
+        devices[refuses].faults().fail(FaultPoint::Allocation, 1, FaultKind::OutOfMemory);
         let error = prepare(&mut session, &large).unwrap_err();
         let name = ["g", "c"][refuses];
         assert!(matches!(&error, Error::Memory { device, .. } if device == name), "{error:?}");
@@ -174,7 +174,7 @@ fn replaced_memory_is_freed_before_the_new_is_asked_for() {
     let plan = prepare(&mut session, &small).unwrap();
     set(&mut session, plan, x, &[1.0; 8]);
     run(&mut session, plan);
-    devices[1].faults().fail(Work::Allocation, 2, Failure::OutOfMemory);
+    devices[1].faults().fail(FaultPoint::Allocation, 2, FaultKind::OutOfMemory);
     prepare(&mut session, &large).unwrap_err();
     // The small graph's memory is gone, and comes back when it is used.
     set(&mut session, plan, x, &[1.0; 8]);
@@ -227,7 +227,7 @@ fn memory_that_somebody_else_uses_is_busy_and_inputs_stay_set() {
     let weight = stored(&*devices[1], &graph, w, &[1.0; 4]);
     let given = externals(&[(w, weight.clone())]);
     for place in ["g", "c"] {
-        let mut all = wishes(&graph, &given);
+        let mut all = constraints(&graph, &given);
         all.assigned.insert(y, machine.find(place).unwrap());
         let placement = place_by_rules(&graph, &machine, &all).unwrap();
         let mut session = Session::new(machine.clone(), SessionOptions::default()).unwrap();
@@ -257,11 +257,11 @@ fn persistent_leafs_lie_on_any_device_and_keep_their_contents() {
         let [on, off] = if place == "g" { ["g", "c"] } else { ["c", "g"] };
         let [on, off] = [on, off].map(|name| machine.find(name).unwrap());
         let assigned = [(sum, on), (kept, on), (other, off)].into();
-        let wishes = Wishes { assigned, ..Wishes::default() };
-        let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+        let constraints = Constraints { assigned, ..Constraints::default() };
+        let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
         assert_eq!(placement.leaf(total), Some(on));
         let mut session = Session::new(machine, SessionOptions::default()).unwrap();
-        let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement).unwrap();
+        let plan = session.prepare_placed(&graph, &Externals::new(), &constraints, placement).unwrap();
         session.set(plan, total, &f32_bytes(&[0.0; 4])).unwrap();
         for round in 1..4 {
             set(&mut session, plan, x, &[1.0; 4]);
@@ -316,7 +316,7 @@ fn devices_that_share_memory_share_an_arena_and_take_turns() {
     let (graph, x, y) = chain(6, 8);
     let plan = prepare(&mut session, &graph).unwrap();
     let schedule = session.schedule(plan).unwrap();
-    assert!(schedule.copies.is_empty());
+    assert!(schedule.transfers.is_empty());
     assert!(schedule.splits.iter().enumerate().skip(1).all(|(index, part)| part.waits == [index - 1]));
     session.check_races(plan).unwrap();
     set(&mut session, plan, x, &[1.0; 8]);
@@ -375,14 +375,14 @@ fn views_with_strides_cross_devices() {
     let graph = Arc::new(b.build().unwrap());
     let [g, c] = ["g", "c"].map(|name| machine.find(name).unwrap());
     let assigned = [(doubled, g), (laid_out, c), (back, g)].into();
-    let wishes = Wishes { assigned, ..Wishes::default() };
-    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+    let constraints = Constraints { assigned, ..Constraints::default() };
+    let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
-    let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement).unwrap();
+    let plan = session.prepare_placed(&graph, &Externals::new(), &constraints, placement).unwrap();
     set(&mut session, plan, x, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     run(&mut session, plan);
     // Outputs stay where they were computed, and are read from there.
-    assert_eq!(session.schedule(plan).unwrap().copies.len(), 2);
+    assert_eq!(session.schedule(plan).unwrap().transfers.len(), 2);
     assert_eq!(get(&session, plan, laid_out, 6), [2.0, 8.0, 4.0, 10.0, 6.0, 12.0]);
     assert_eq!(get(&session, plan, back, 6), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
 }
@@ -406,11 +406,11 @@ fn a_failed_preparation_keeps_no_copies_of_weights() {
     let (devices, machine) = two();
     let Sum { graph, w, y, .. } = sum();
     let given = externals(&[(w, stored(&*devices[1], &graph, w, &[1.0; 4]))]);
-    let mut all = wishes(&graph, &given);
+    let mut all = constraints(&graph, &given);
     all.assigned.insert(y, machine.find("g").unwrap());
     let placement = place_by_rules(&graph, &machine, &all).unwrap();
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
-    devices[0].faults().fail(Work::Allocation, 2, Failure::OutOfMemory);
+    devices[0].faults().fail(FaultPoint::Allocation, 2, FaultKind::OutOfMemory);
     session.prepare_placed(&graph, &given, &all, placement.clone()).unwrap_err();
     assert_eq!(devices[0].counters().live_buffers, 0);
     session.prepare_placed(&graph, &given, &all, placement).unwrap();
@@ -424,7 +424,7 @@ fn copies_of_different_weights_are_not_mixed_up() {
     let mut plans = Vec::new();
     for value in [1.0, 2.0] {
         let given = externals(&[(w, stored(&*devices[1], &graph, w, &[value; 4]))]);
-        let mut all = wishes(&graph, &given);
+        let mut all = constraints(&graph, &given);
         all.assigned.insert(y, machine.find("g").unwrap());
         let placement = place_by_rules(&graph, &machine, &all).unwrap();
         plans.push((session.prepare_placed(&graph, &given, &all, placement).unwrap(), value));

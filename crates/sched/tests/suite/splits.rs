@@ -3,23 +3,23 @@ use std::sync::Arc;
 
 use orlop_backend::{Buffer, BufferType, Device, DeviceError};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId};
-use orlop_sched::{DeviceIx, Machine, Schedule, Wishes, place_by_rules, split};
+use orlop_sched::{Constraints, DeviceId, Machine, Schedule, place_by_rules, split};
 use orlop_testkit::ReferenceDevice;
 
 use crate::support::{Twin, memory_of, private, two};
 
 /// The schedule with nodes on the devices of these names, by result.
-fn schedule(graph: &Graph, machine: &Machine, wishes: Wishes, on: &[(TensorId, &str)]) -> Schedule {
-    let assigned: HashMap<TensorId, DeviceIx> =
+fn schedule(graph: &Graph, machine: &Machine, constraints: Constraints, on: &[(TensorId, &str)]) -> Schedule {
+    let assigned: HashMap<TensorId, DeviceId> =
         on.iter().map(|(id, name)| (*id, machine.find(name).unwrap())).collect();
-    let wishes = Wishes { assigned, ..wishes };
-    let placement = place_by_rules(graph, machine, &wishes).unwrap();
-    split(graph, machine, &wishes, &placement)
+    let constraints = Constraints { assigned, ..constraints };
+    let placement = place_by_rules(graph, machine, &constraints).unwrap();
+    split(graph, machine, &constraints, &placement)
 }
 
 /// The names of what each split copies.
 fn inputs(schedule: &Schedule) -> Vec<Vec<&str>> {
-    let name = |copy: &usize| schedule.copies[*copy].name.as_str();
+    let name = |copy: &usize| schedule.transfers[*copy].name.as_str();
     schedule.splits.iter().map(|part| part.copies.iter().map(name).collect()).collect()
 }
 
@@ -41,7 +41,7 @@ fn a_value_is_copied_once_however_often_it_is_read() {
     b.output(three);
     let graph = b.build().unwrap();
     let on = [(y, "g"), (one, "c"), (two, "c"), (back, "g"), (three, "c")];
-    let schedule = schedule(&graph, &machine, Wishes::default(), &on);
+    let schedule = schedule(&graph, &machine, Constraints::default(), &on);
     assert_eq!(devices(&schedule), [0, 1, 0, 1]);
     assert_eq!(inputs(&schedule), [vec![], vec!["c#y"], vec!["g#t3"], vec!["c#t4"]]);
     // The second split of `c` reads the copy that the first made.
@@ -76,8 +76,8 @@ fn bytes_that_were_written_since_are_copied_again() {
         if kind == "node" {
             on.push((kept, "g"));
         }
-        let schedule = schedule(&graph, &machine, Wishes::default(), &on);
-        let copies: Vec<_> = schedule.copies.iter().filter(|copy| copy.root == kept).collect();
+        let schedule = schedule(&graph, &machine, Constraints::default(), &on);
+        let copies: Vec<_> = schedule.transfers.iter().filter(|copy| copy.root == kept).collect();
         let names: Vec<_> = copies.iter().map(|copy| copy.name.as_str()).collect();
         assert_eq!(names, ["c#kept", "c#written"], "{kind}");
         // Who writes waits for who copied, and the next copy for the write.
@@ -106,8 +106,8 @@ fn a_write_elsewhere_in_the_storage_spares_the_copy() {
     }
     let graph = b.build().unwrap();
     let on = [(before, "c"), (written, "g"), (after, "c")];
-    let schedule = schedule(&graph, &machine, Wishes::default(), &on);
-    let of_low = schedule.copies.iter().filter(|copy| copy.root == kept && copy.range == (0..16));
+    let schedule = schedule(&graph, &machine, Constraints::default(), &on);
+    let of_low = schedule.transfers.iter().filter(|copy| copy.root == kept && copy.range == (0..16));
     assert_eq!(of_low.count(), 1);
 }
 
@@ -123,7 +123,7 @@ fn views_never_open_a_split() {
     let end = b.sum(turned);
     b.output(end);
     let graph = b.build().unwrap();
-    let schedule = schedule(&graph, &machine, Wishes::default(), &[(y, "g"), (z, "c"), (end, "c")]);
+    let schedule = schedule(&graph, &machine, Constraints::default(), &[(y, "g"), (z, "c"), (end, "c")]);
     assert_eq!(devices(&schedule), [0, 1]);
     let nodes: usize = schedule.splits.iter().map(|part| part.nodes.len()).sum();
     assert_eq!(nodes, 3);
@@ -134,8 +134,8 @@ fn views_never_open_a_split() {
 fn an_empty_graph_has_no_splits() {
     let (_, machine) = two();
     let graph = GraphBuilder::new().build().unwrap();
-    let empty = schedule(&graph, &machine, Wishes::default(), &[]);
-    assert!(empty.splits.is_empty() && empty.copies.is_empty());
+    let empty = schedule(&graph, &machine, Constraints::default(), &[]);
+    assert!(empty.splits.is_empty() && empty.transfers.is_empty());
     assert_eq!(empty.table(&graph, &machine).to_string(), "");
     assert_eq!(empty.split_to_dot(0, &graph), None);
 }
@@ -149,8 +149,8 @@ fn a_graph_of_views_alone_has_no_splits() {
     let turned = b.transpose(square);
     b.output(turned);
     let graph = b.build().unwrap();
-    let schedule = schedule(&graph, &machine, Wishes::default(), &[]);
-    assert!(schedule.splits.is_empty() && schedule.copies.is_empty());
+    let schedule = schedule(&graph, &machine, Constraints::default(), &[]);
+    assert!(schedule.splits.is_empty() && schedule.transfers.is_empty());
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn names_of_copies_are_never_cut() {
     let z = b.relu(y);
     b.output(z);
     let graph = b.build().unwrap();
-    let schedule = schedule(&graph, &machine, Wishes::default(), &[(y, "g"), (z, "c")]);
+    let schedule = schedule(&graph, &machine, Constraints::default(), &[(y, "g"), (z, "c")]);
     assert_eq!(inputs(&schedule)[1], [format!("c#{long}")]);
 }
 
@@ -179,8 +179,9 @@ fn no_split_is_empty_when_the_graph_begins_with_a_write() {
     let z = b.add(y, written);
     b.output(z);
     let graph = b.build().unwrap();
-    let wishes = Wishes { pinned: [(cache, memory_of(&*devices_of[1]))].into(), ..Wishes::default() };
-    let schedule = schedule(&graph, &machine, wishes, &[(y, "g"), (z, "g")]);
+    let constraints =
+        Constraints { pinned: [(cache, memory_of(&*devices_of[1]))].into(), ..Constraints::default() };
+    let schedule = schedule(&graph, &machine, constraints, &[(y, "g"), (z, "g")]);
     assert_eq!(devices(&schedule), [1, 0]);
     assert!(schedule.splits.iter().all(|part| !part.nodes.is_empty()));
 }
@@ -196,8 +197,8 @@ fn copies_of_weights_are_constant_and_those_of_states_are_not() {
     let graph = b.build().unwrap();
     let there = memory_of(&*devices_of[1]);
     let pinned = [(w, there.clone()), (s, there)].into();
-    let schedule = schedule(&graph, &machine, Wishes { pinned, ..Wishes::default() }, &[(y, "g")]);
-    let copies: Vec<_> = schedule.copies.iter().map(|copy| (copy.name.as_str(), copy.constant)).collect();
+    let schedule = schedule(&graph, &machine, Constraints { pinned, ..Constraints::default() }, &[(y, "g")]);
+    let copies: Vec<_> = schedule.transfers.iter().map(|copy| (copy.name.as_str(), copy.constant)).collect();
     assert_eq!(copies, [("g#w", true), ("g#s", false)]);
     assert_eq!(schedule.copied_bytes(), 16);
 }
@@ -218,7 +219,7 @@ fn a_split_waits_for_everybody_it_needs() {
     let on = [(first, "g"), (other, "c"), (second, "g"), (more, "c")];
     let ids: Vec<TensorId> = graph.nodes().iter().map(|node| node.output).collect();
     let on = [&on[..], &[(ids[4], "c"), (ids[5], "c")]].concat();
-    let schedule = schedule(&graph, &machine, Wishes::default(), &on);
+    let schedule = schedule(&graph, &machine, Constraints::default(), &on);
     assert_eq!(devices(&schedule), [0, 1, 0, 1]);
     assert_eq!(schedule.splits[3].waits, [0, 2]);
     assert!(schedule.splits[2].waits.is_empty());
@@ -238,7 +239,7 @@ fn one_split_takes_hundreds_of_inputs() {
     }
     b.output(sum);
     let graph = b.build().unwrap();
-    let schedule = schedule(&graph, &machine, Wishes::default(), &on);
+    let schedule = schedule(&graph, &machine, Constraints::default(), &on);
     assert_eq!(schedule.splits.len(), 2);
     assert_eq!(schedule.splits[1].copies.len(), 300);
 }
@@ -254,7 +255,7 @@ fn schedules_print_as_tables_and_graphs() {
     b.name(z, "z");
     b.output(z);
     let graph = b.build().unwrap();
-    let schedule = schedule(&graph, &machine, Wishes::default(), &[(y, "g"), (z, "c")]);
+    let schedule = schedule(&graph, &machine, Constraints::default(), &[(y, "g"), (z, "c")]);
     let table = schedule.table(&graph, &machine).to_string();
     let expected = "split 0 on g: 1 nodes, waits for []\nsplit 1 on c: 1 nodes, waits for [0]\n    \
                     c#a \"quoted\" name <- a \"quoted\" name (16 bytes)\n";
@@ -297,7 +298,7 @@ fn copies_take_the_room_that_the_memory_asks_for() {
     b.output(z);
     let graph = b.build().unwrap();
     let on = [(y, "g"), (z, "padded")];
-    let schedule = schedule(&graph, &machine, Wishes::default(), &on);
-    assert_eq!((schedule.copies[0].range.clone(), schedule.copies[0].room), (0..16, 116));
+    let schedule = schedule(&graph, &machine, Constraints::default(), &on);
+    assert_eq!((schedule.transfers[0].range.clone(), schedule.transfers[0].room), (0..16, 116));
     assert_eq!(schedule.copied_bytes(), 16);
 }

@@ -7,11 +7,11 @@ use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{Device, DeviceFacts, Link, RunOptions};
 use orlop_graph::{Graph, TensorId};
 use orlop_sched::{
-    CostOptions, DeviceIx, Machine, Placement, Session, SessionOptions, Wishes, estimate, node_seconds,
-    place_by_cost, place_by_rules, split, wishes,
+    Constraints, CostOptions, DeviceId, Machine, Placement, Session, SessionOptions, constraints, estimate,
+    node_seconds, place_by_cost, place_by_rules, split,
 };
 use orlop_testkit::devices::{TestDevice, TestDeviceBuilder, VirtualClock};
-use orlop_testkit::generate::{self, BlockSize, Experts};
+use orlop_testkit::generate::{self, BlockSize, ExpertShape};
 use orlop_testkit::{Feeds, ReferenceDevice, kept};
 
 use crate::equality::packed;
@@ -22,7 +22,7 @@ const LAYERS: usize = 6;
 
 /// Dense ones and mixtures of experts.
 fn models() -> Vec<(&'static str, Arc<Graph>, Feeds)> {
-    let experts = Some(Experts { count: 4, used: 2 });
+    let experts = Some(ExpertShape { count: 4, used: 2 });
     let sizes = [("dense", BlockSize::default()), ("experts", BlockSize { experts, ..BlockSize::default() })];
     sizes
         .map(|(name, size)| {
@@ -44,7 +44,7 @@ const LAYOUTS: [Layout; 4] = [
 
 fn externals(graph: &Graph, feeds: &Feeds, devices: &[Arc<TestDevice>], at: fn(usize) -> usize) -> Externals {
     let mut externals = Externals::new();
-    for (id, _) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+    for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
         let tensor = graph.tensor(id);
         let layer: usize = tensor.name.split('.').nth(1).unwrap().parse().unwrap();
         let set = [SetTensor::new(tensor.name.as_str(), tensor.desc)];
@@ -65,10 +65,10 @@ fn rules_make_no_more_splits_and_copy_no_more_bytes_than_ggmls() {
         let machine = machine(&devices);
         for (model, graph, feeds) in models() {
             for (layout, at) in LAYOUTS {
-                let wishes = wishes(&graph, &externals(&graph, &feeds, &devices, at));
-                let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
-                let schedule = split(&graph, &machine, &wishes, &placement);
-                let Cut { splits, bytes } = cut(&graph, &machine, &wishes);
+                let constraints = constraints(&graph, &externals(&graph, &feeds, &devices, at));
+                let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
+                let schedule = split(&graph, &machine, &constraints, &placement);
+                let Cut { splits, bytes } = cut(&graph, &machine, &constraints);
                 let ours = (schedule.splits.len(), schedule.copied_bytes());
                 assert!(splits >= 2 && bytes > 0, "the oracle cuts");
                 assert!(ours.0 <= splits, "{model}, {layout}: {ours:?} against {splits} splits");
@@ -100,7 +100,7 @@ fn makespan(
     graph: &Arc<Graph>,
     feeds: &Feeds,
     externals: &Externals,
-    placed: (&Wishes, Placement),
+    placed: (&Constraints, Placement),
 ) -> (f64, Vec<(TensorId, Vec<u8>)>) {
     let mut session = Session::new(machine.clone(), SessionOptions::default()).unwrap();
     let plan = session.prepare_placed(graph, externals, placed.0, placed.1).unwrap();
@@ -139,27 +139,27 @@ fn cost_takes_less_time_than_rules_on_transformers() {
     let machine = machine(&devices);
     for (model, graph, feeds) in models() {
         let weights: u64 = graph
-            .leafs()
+            .leaves()
             .filter(|(_, leaf)| leaf.is_external())
             .map(|(id, _)| graph.tensor(id).desc.bytes())
             .sum();
-        let resident: HashMap<DeviceIx, u64> =
+        let resident: HashMap<DeviceId, u64> =
             machine.indices().map(|device| (device, weights / 4)).collect();
         let options = CostOptions { resident, ..CostOptions::default() };
         for (layout, at) in LAYOUTS {
-            let run = |placement: &dyn Fn(&Wishes) -> Placement| {
+            let run = |placement: &dyn Fn(&Constraints) -> Placement| {
                 let externals = externals(&graph, &feeds, &devices, at);
-                let wishes = wishes(&graph, &externals);
-                let placement = placement(&wishes);
-                let schedule = split(&graph, &machine, &wishes, &placement);
+                let constraints = constraints(&graph, &externals);
+                let placement = placement(&constraints);
+                let schedule = split(&graph, &machine, &constraints, &placement);
                 let estimated = estimate(&graph, &machine, &schedule).unwrap();
                 let (seconds, results) =
-                    makespan(&clock, &machine, &graph, &feeds, &externals, (&wishes, placement));
+                    makespan(&clock, &machine, &graph, &feeds, &externals, (&constraints, placement));
                 assert!((seconds - estimated).abs() < 1e-9, "{model}, {layout}: {seconds} for {estimated}");
                 (seconds, results)
             };
-            let rules = run(&|wishes| place_by_rules(&graph, &machine, wishes).unwrap());
-            let cost = run(&|wishes| place_by_cost(&graph, &machine, wishes, &options).unwrap());
+            let rules = run(&|constraints| place_by_rules(&graph, &machine, constraints).unwrap());
+            let cost = run(&|constraints| place_by_cost(&graph, &machine, constraints, &options).unwrap());
             assert_eq!(rules.1, cost.1);
             assert!(cost.0 < 0.95 * rules.0, "{model}, {layout}: {} after {}", cost.0, rules.0);
         }
@@ -190,7 +190,7 @@ fn cost_never_takes_more_time_than_rules() {
         let options = CostOptions { resident, effort: 200 };
         let run = |by_cost: bool| {
             let mut externals = Externals::new();
-            for (id, _) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+            for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
                 let at = dice(seed, id.index() as u64) as usize % devices.len();
                 let tensor = graph.tensor(id);
                 let set = [SetTensor::new(tensor.name.as_str(), tensor.desc)];
@@ -200,12 +200,12 @@ fn cost_never_takes_more_time_than_rules() {
                 }
                 externals.insert(id, set.tensors()[0].clone());
             }
-            let wishes = wishes(&graph, &externals);
+            let constraints = constraints(&graph, &externals);
             let placement = match by_cost {
-                true => place_by_cost(&graph, &machine, &wishes, &options).unwrap(),
-                false => place_by_rules(&graph, &machine, &wishes).unwrap(),
+                true => place_by_cost(&graph, &machine, &constraints, &options).unwrap(),
+                false => place_by_rules(&graph, &machine, &constraints).unwrap(),
             };
-            makespan(&clock, &machine, &graph, &feeds, &externals, (&wishes, placement))
+            makespan(&clock, &machine, &graph, &feeds, &externals, (&constraints, placement))
         };
         let (rules, cost) = (run(false), run(true));
         assert!(rules.1 == cost.1, "graph {seed}");

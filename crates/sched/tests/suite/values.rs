@@ -22,20 +22,20 @@ mod json {
         for seed in 0..20 {
             let (graph, _) = generate::graph(seed + 60_000, &generate::Size::default());
             let machine = private_machine(seed);
-            let mut wishes = orlop_sched::Wishes::default();
-            for (id, _) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
-                wishes.pinned.insert(id, memory_of(&**machine.devices().last().unwrap()));
+            let mut constraints = orlop_sched::Constraints::default();
+            for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
+                constraints.pinned.insert(id, memory_of(&**machine.devices().last().unwrap()));
             }
             for (index, node) in graph.nodes().iter().enumerate().filter(|(_, node)| node.op.name() == "add")
             {
                 let device =
                     machine.indices().nth(dice(seed, index as u64) as usize % machine.devices().len());
-                wishes.assigned.insert(node.output, device.unwrap());
+                constraints.assigned.insert(node.output, device.unwrap());
             }
-            let Ok(placement) = place_by_rules(&graph, &machine, &wishes) else { continue };
+            let Ok(placement) = place_by_rules(&graph, &machine, &constraints) else { continue };
             let text = serde_json::to_string(&placement).unwrap();
             assert_eq!(serde_json::from_str::<Placement>(&text).unwrap(), placement);
-            let schedule = split(&graph, &machine, &wishes, &placement);
+            let schedule = split(&graph, &machine, &constraints, &placement);
             let text = serde_json::to_string(&schedule).unwrap();
             assert_eq!(serde_json::from_str::<Schedule>(&text).unwrap(), schedule);
         }

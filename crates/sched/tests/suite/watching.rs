@@ -6,7 +6,8 @@ use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{Cancel, Device, DeviceError, RunOptions};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::{
-    DeviceIx, Error, Machine, PlanId, Planned, Session, SessionOptions, Wishes, place_by_rules, wishes,
+    Constraints, DeviceId, Error, Machine, PlanId, Planned, Session, SessionOptions, constraints,
+    place_by_rules,
 };
 use orlop_testkit::{Feeds, ReferenceDevice, generate, run_unplanned};
 
@@ -38,13 +39,13 @@ fn watched(length: usize, delay: Duration, observe: impl Fn(usize) -> bool) -> W
     b.output(made[length]);
     let graph: Arc<Graph> = Arc::new(b.build().unwrap());
     made.remove(0);
-    let all: Vec<DeviceIx> = machine.indices().collect();
+    let all: Vec<DeviceId> = machine.indices().collect();
     let assigned = made.iter().enumerate().map(|(index, id)| (*id, all[index / 2 % 3])).collect();
     let observed = made.iter().enumerate().filter(|(index, _)| observe(*index)).map(|(_, id)| *id).collect();
-    let wishes = Wishes { assigned, observed, ..Wishes::default() };
-    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
+    let constraints = Constraints { assigned, observed, ..Constraints::default() };
+    let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
-    let plan = session.prepare_placed(&graph, &Externals::new(), &wishes, placement).unwrap();
+    let plan = session.prepare_placed(&graph, &Externals::new(), &constraints, placement).unwrap();
     Watched { session, plan, x, made }
 }
 
@@ -184,15 +185,15 @@ fn observed_results_of_random_graphs_are_what_one_device_computes() {
 fn observed_session(machine: &Machine, graph: &Arc<Graph>, feeds: &Feeds) -> (Session, PlanId) {
     let last = machine.devices().last().unwrap();
     let mut externals = Externals::new();
-    for (id, _) in graph.leafs().filter(|(_, leaf)| leaf.is_external()) {
+    for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
         let set = [SetTensor::new(graph.tensor(id).name.as_str(), graph.tensor(id).desc)];
         let set = TensorSet::allocate(&memory_of(&**last), &set).unwrap();
         externals.insert(id, set.tensors()[0].clone());
     }
-    let mut all = wishes(graph, &externals);
+    let mut all = constraints(graph, &externals);
     let computed = graph.nodes().iter().filter(|node| !node.op.is_view());
     all.observed = computed.map(|node| node.output).collect();
-    let devices: Vec<DeviceIx> = machine.indices().collect();
+    let devices: Vec<DeviceId> = machine.indices().collect();
     let ids: Vec<_> = graph.node_ids().collect();
     all.assigned = assignments(graph, |node| {
         let device = devices[dice(3, node as u64) as usize % devices.len()];
@@ -228,12 +229,12 @@ fn what_others_read_or_see_is_not_fused_away() {
     b.output(far);
     let graph = b.build().unwrap();
     let [here, there] = ["twin", "other"].map(|name| machine.find(name).unwrap());
-    let mut assigned: HashMap<TensorId, DeviceIx> = made[1..].iter().map(|id| (*id, here)).collect();
+    let mut assigned: HashMap<TensorId, DeviceId> = made[1..].iter().map(|id| (*id, here)).collect();
     assigned.insert(aside, here);
     assigned.insert(far, there);
-    let wishes = Wishes { assigned, observed: [aside].into(), ..Wishes::default() };
-    let placement = place_by_rules(&graph, &machine, &wishes).unwrap();
-    Planned::new(&graph, &machine, &wishes, placement, &SessionOptions::default()).unwrap();
+    let constraints = Constraints { assigned, observed: [aside].into(), ..Constraints::default() };
+    let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
+    Planned::new(&graph, &machine, &constraints, placement, &SessionOptions::default()).unwrap();
     // Read through a view on another device, an output, and observed though nobody reads it.
     assert_eq!(*twin.escaped.lock().unwrap(), [made[5], made[6], aside]);
 }

@@ -7,7 +7,7 @@ use super::Tolerance;
 use crate::fill::{Fill, feeds};
 use crate::{Feeds, OpFailure};
 
-/// A small graph, what its leafs hold, and how exact its results must be.
+/// A small graph, what its leaves hold, and how exact its results must be.
 #[derive(Clone, Debug)]
 pub struct Case {
     name: String,
@@ -43,7 +43,7 @@ impl Case {
         self.tolerance
     }
 
-    /// The contents of its leafs, which follow from its name.
+    /// The contents of its leaves, which follow from its name.
     ///
     /// # Errors
     /// [`OpFailure::NoCodec`] if a leaf's type cannot be encoded, which is a mistake in the table.

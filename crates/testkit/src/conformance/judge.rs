@@ -4,7 +4,7 @@ use orlop_backend::{DeviceClass, Precision};
 use orlop_graph::{DType, Graph, Node, Op, Origin, TensorId};
 
 use super::tolerance::{encoding, paired};
-use super::{Case, Failure, Tolerance, Way};
+use super::{Case, CaseFailure, Tolerance, Way};
 use crate::{Elements, Interpreter, OpFailure, compute, decode_elements, encode_elements};
 
 /// What the reference computed, and what follows from it for a device.
@@ -17,15 +17,15 @@ pub(super) struct Judge<'a> {
 
 impl Judge<'_> {
     /// The error of a result, if it is small enough.
-    pub(super) fn check(&self, way: Way, tensor: TensorId, found: &[u8]) -> Result<f64, Failure> {
-        let expected = self.reference.bytes(tensor).map_err(Failure::Reference)?;
+    pub(super) fn check(&self, way: Way, tensor: TensorId, found: &[u8]) -> Result<f64, CaseFailure> {
+        let expected = self.reference.bytes(tensor).map_err(CaseFailure::Reference)?;
         let described = self.case.graph().tensor(tensor);
         let dtype = described.desc.dtype;
         let name = || described.name.clone();
         if found == expected {
             return Ok(0.0);
         }
-        let numbers = |bytes: &[u8]| decode_elements(dtype, bytes).map_err(Failure::Feeds);
+        let numbers = |bytes: &[u8]| decode_elements(dtype, bytes).map_err(CaseFailure::Feeds);
         let (found_numbers, numbers) = (numbers(found)?, numbers(&expected)?);
         let error = error(&found_numbers, &numbers);
         let Some(limit) = self.limit(tensor) else {
@@ -37,12 +37,12 @@ impl Judge<'_> {
             if error == 0.0 && dtype.is_float() {
                 return Ok(0.0);
             }
-            return Err(Failure::Unequal { way, tensor: name(), element, found, expected });
+            return Err(CaseFailure::Unequal { way, tensor: name(), element, found, expected });
         };
         if error <= limit {
             return Ok(error);
         }
-        Err(Failure::Inexact { way, tensor: name(), error, limit })
+        Err(CaseFailure::Inexact { way, tensor: name(), error, limit })
     }
 
     fn limit(&self, tensor: TensorId) -> Option<f64> {

@@ -22,7 +22,7 @@ pub enum Outcome {
         reason: Reason,
     },
     /// Something is wrong.
-    Failed(Failure),
+    Failed(CaseFailure),
 }
 
 impl Outcome {
@@ -56,7 +56,7 @@ impl fmt::Display for Way {
 /// Why a case failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum CaseFailure {
     /// The reference does not run the case: the fault is the table's.
     #[error("the reference does not run this")]
     Reference(#[source] DeviceError),

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use orlop_backend::Device;
 
-use super::{Failure, Options, Outcome, cases, run};
+use super::{CaseFailure, ConformanceOptions, Outcome, cases, run};
 
 /// What a device made of the whole set.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub struct Report {
     /// One row an op, in alphabetical order.
     pub rows: Vec<Row>,
     /// The cases that failed, by name.
-    pub failures: Vec<(String, Failure)>,
+    pub failures: Vec<(String, CaseFailure)>,
 }
 
 /// What a device made of the cases of one op.
@@ -34,7 +34,7 @@ pub struct Row {
 }
 
 /// Runs every case on a device.
-pub fn report(device: &Arc<dyn Device>, options: &Options) -> Report {
+pub fn report(device: &Arc<dyn Device>, options: &ConformanceOptions) -> Report {
     let mut report = Report { device: device.name().to_owned(), rows: Vec::new(), failures: Vec::new() };
     for case in cases() {
         let outcome = run(device, &case, options);

@@ -2,19 +2,19 @@ use std::sync::Arc;
 
 use orlop_alloc::SessionOptions;
 use orlop_backend::{
-    BufferType, Device, DeviceError, Layout, LowerOptions, Reason, Role, RunOptions, Segment, Support,
+    BufferType, Device, DeviceError, LowerOptions, MemoryLayout, Reason, Role, RunOptions, Segment, Support,
     same_type,
 };
 use orlop_graph::{Graph, Leaf, NodeId, TensorId};
 
 use super::judge::{Judge, first_difference};
-use super::{Case, Failure, Outcome, Way};
+use super::{Case, CaseFailure, Outcome, Way};
 use crate::planned::{PlannedOptions, run_planned};
 use crate::{Feeds, Interpreter, Observe, UnplannedOptions, kept, run_unplanned_with};
 
 /// Choices of a conformance run.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ConformanceOptions {
     /// How graphs are lowered.
     pub lower: LowerOptions,
     /// How they are run.
@@ -22,14 +22,18 @@ pub struct Options {
 }
 
 /// Runs one case on a device in every way there is, and judges the results.
-pub fn run(device: &Arc<dyn Device>, case: &Case, options: &Options) -> Outcome {
+pub fn run(device: &Arc<dyn Device>, case: &Case, options: &ConformanceOptions) -> Outcome {
     match judged(device, case, options) {
         Ok(outcome) => outcome,
         Err(failure) => Outcome::Failed(failure),
     }
 }
 
-fn judged(device: &Arc<dyn Device>, case: &Case, options: &Options) -> Result<Outcome, Failure> {
+fn judged(
+    device: &Arc<dyn Device>,
+    case: &Case,
+    options: &ConformanceOptions,
+) -> Result<Outcome, CaseFailure> {
     let graph = case.graph();
     let Some(arena) = device.buffer_types(Role::Arena).first() else {
         return Err(not_run(Way::Unplanned)(orlop_alloc::Error::NoBuffers));
@@ -37,8 +41,8 @@ fn judged(device: &Arc<dyn Device>, case: &Case, options: &Options) -> Result<Ou
     if let Err((op, reason)) = supported(device, graph, arena, arena) {
         return Ok(Outcome::Unsupported { op, reason });
     }
-    let feeds = case.feeds().map_err(Failure::Feeds)?;
-    let reference = interpreted(graph, &feeds).map_err(Failure::Reference)?;
+    let feeds = case.feeds().map_err(CaseFailure::Feeds)?;
+    let reference = interpreted(graph, &feeds).map_err(CaseFailure::Reference)?;
     let judge = Judge {
         case,
         reference: &reference,
@@ -58,7 +62,7 @@ fn judged(device: &Arc<dyn Device>, case: &Case, options: &Options) -> Result<Ou
     worst = worst.max(judge_all(&judge, Way::Planned, &planned)?);
     if let Some(((tensor, a), (_, b))) = unplanned.iter().zip(&planned).find(|((_, a), (_, b))| a != b) {
         let tensor = graph.tensor(*tensor).name.clone();
-        return Err(Failure::PlanMatters { tensor, byte: first_difference(a, b) });
+        return Err(CaseFailure::PlanMatters { tensor, byte: first_difference(a, b) });
     }
 
     for weights in own_weight_types(device, graph, arena) {
@@ -70,11 +74,11 @@ fn judged(device: &Arc<dyn Device>, case: &Case, options: &Options) -> Result<Ou
     Ok(Outcome::Passed { error: worst })
 }
 
-fn not_run(way: Way) -> impl Fn(orlop_alloc::Error) -> Failure {
-    move |source| Failure::NotRun { way, source: Box::new(source) }
+fn not_run(way: Way) -> impl Fn(orlop_alloc::Error) -> CaseFailure {
+    move |source| CaseFailure::NotRun { way, source: Box::new(source) }
 }
 
-fn judge_all(judge: &Judge<'_>, way: Way, found: &Feeds) -> Result<f64, Failure> {
+fn judge_all(judge: &Judge<'_>, way: Way, found: &Feeds) -> Result<f64, CaseFailure> {
     found.iter().try_fold(0.0, |worst, (tensor, bytes)| Ok(judge.check(way, *tensor, bytes)?.max(worst)))
 }
 
@@ -109,7 +113,7 @@ fn own_weight_types(
     arena: &Arc<dyn BufferType>,
 ) -> Vec<Arc<dyn BufferType>> {
     let weights: Vec<TensorId> =
-        graph.leafs().filter(|(_, leaf)| *leaf == Leaf::Weight).map(|(id, _)| id).collect();
+        graph.leaves().filter(|(_, leaf)| *leaf == Leaf::Weight).map(|(id, _)| id).collect();
     // A private layout takes whole tensors without gaps.
     let gapless = weights.iter().all(|id| graph.tensor(*id).desc.is_contiguous());
     let fits = |buffer_type: &&Arc<dyn BufferType>| {
@@ -117,7 +121,7 @@ fn own_weight_types(
             && !same_type(buffer_type, arena)
             // Memory of somebody else's, such as a mapped file, cannot be asked for.
             && buffer_type.max_bytes() > 0
-            && (gapless || buffer_type.layout() == Layout::Plain)
+            && (gapless || buffer_type.layout() == MemoryLayout::Plain)
             && supported(device, graph, arena, buffer_type).is_ok()
     };
     device.buffer_types(Role::Weight).iter().filter(fits).cloned().collect()
@@ -136,7 +140,7 @@ fn run_alone(
     device: &Arc<dyn Device>,
     graph: &Arc<Graph>,
     feeds: &Feeds,
-    options: &Options,
+    options: &ConformanceOptions,
 ) -> Result<Feeds, orlop_alloc::Error> {
     // Only results are observed, so that both runs are lowered alike.
     let options = UnplannedOptions {

@@ -6,7 +6,7 @@ use super::ledger::Ledger;
 
 /// What can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Work {
+pub enum FaultPoint {
     /// A buffer is allocated.
     Allocation,
     /// A queue copies a tensor.
@@ -17,7 +17,7 @@ pub enum Work {
 
 /// How something fails.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Failure {
+pub enum FaultKind {
     /// With [`DeviceError::OutOfMemory`], once; it works the next time.
     OutOfMemory,
     /// With an error of the caller's choice, once.
@@ -35,7 +35,7 @@ impl Faults {
     /// Several orders may be open. With 0, nothing happens.
     ///
     /// Copies and programs count when a queue comes to them; those that are skipped after a failure do not.
-    pub fn fail(&self, work: Work, nth: u64, failure: Failure) {
+    pub fn fail(&self, work: FaultPoint, nth: u64, failure: FaultKind) {
         if nth > 0 {
             self.0.arm(work, nth, failure);
         }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orlop_backend::{Buffer, DeviceError, Gate, Memory};
 
-use super::faults::{Failure, Work};
+use super::faults::{FaultKind, FaultPoint};
 
 /// What a device has done, and what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) struct Ledger {
 #[derive(Debug, Default)]
 struct Books {
     counters: Counters,
-    orders: Vec<(Work, u64, Failure)>,
+    orders: Vec<(FaultPoint, u64, FaultKind)>,
     lost: bool,
     /// The inner device's buffers behind those of the device, by the address of their gate, which both have.
     behind: HashMap<usize, Arc<dyn Buffer>>,
@@ -77,7 +77,7 @@ impl Ledger {
         DeviceError::Lost { device: self.device.to_string(), reason: reason.to_owned() }
     }
 
-    pub(super) fn arm(&self, work: Work, nth: u64, failure: Failure) {
+    pub(super) fn arm(&self, work: FaultPoint, nth: u64, failure: FaultKind) {
         self.books().orders.push((work, nth, failure));
     }
 
@@ -91,7 +91,7 @@ impl Ledger {
 
     /// Takes bytes out of the budget. They are given back by [`Ledger::release`].
     pub(super) fn reserve(&self, bytes: u64) -> Result<(), DeviceError> {
-        self.begin(Work::Allocation, bytes)?;
+        self.begin(FaultPoint::Allocation, bytes)?;
         let mut books = self.books();
         let live = books.counters.live_bytes.saturating_add(bytes);
         if self.budget.is_some_and(|budget| live > budget) {
@@ -131,13 +131,13 @@ impl Ledger {
     }
 
     /// Counts a piece of work that begins, and fails it if that was ordered.
-    pub(super) fn begin(&self, work: Work, bytes: u64) -> Result<(), DeviceError> {
+    pub(super) fn begin(&self, work: FaultPoint, bytes: u64) -> Result<(), DeviceError> {
         self.check()?;
         let mut books = self.books();
         match work {
-            Work::Allocation => {}
-            Work::Copy => books.counters.copies += 1,
-            Work::Submit => books.counters.submits += 1,
+            FaultPoint::Allocation => {}
+            FaultPoint::Copy => books.counters.copies += 1,
+            FaultPoint::Submit => books.counters.submits += 1,
         }
         let mut due = None;
         books.orders.retain_mut(|(kind, left, failure)| {
@@ -151,9 +151,9 @@ impl Ledger {
         });
         match due {
             None => Ok(()),
-            Some(Failure::OutOfMemory) => Err(self.out_of_memory(bytes)),
-            Some(Failure::Error(error)) => Err(error),
-            Some(Failure::Lost) => {
+            Some(FaultKind::OutOfMemory) => Err(self.out_of_memory(bytes)),
+            Some(FaultKind::Error(error)) => Err(error),
+            Some(FaultKind::Lost) => {
                 books.lost = true;
                 drop(books);
                 self.check()

@@ -1,7 +1,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use orlop_backend::{Buffer, BufferType, Claim, DeviceError, Gate, HostSpan, Layout, PrivateRows, same_type};
+use orlop_backend::{
+    Buffer, BufferType, Claim, DeviceError, Gate, HostSpan, MemoryLayout, PrivateRows, same_type,
+};
 use orlop_graph::{AccessKind, TensorDesc};
 
 use super::builder::Settings;
@@ -29,7 +31,7 @@ impl BufferType for TestMemory {
         self.settings.max_bytes.min(self.behind.max_bytes())
     }
 
-    fn layout(&self) -> Layout {
+    fn layout(&self) -> MemoryLayout {
         self.behind.layout()
     }
 

@@ -7,7 +7,7 @@ use orlop_graph::AccessKind;
 use super::builder::Settings;
 use super::clock::QueueTime;
 use super::event::{TestEvent, wait_for_foreign};
-use super::faults::Work;
+use super::faults::FaultPoint;
 use super::ledger::Ledger;
 use super::program::TestProgram;
 
@@ -38,7 +38,7 @@ impl Worker {
         given: f64,
     ) -> Result<(), DeviceError> {
         let program = TestProgram::of(program, &self.ledger, &self.settings.name)?;
-        self.ledger.begin(Work::Submit, 0)?;
+        self.ledger.begin(FaultPoint::Submit, 0)?;
         sleep(self.settings.step_delay.saturating_mul(program.steps));
         // SAFETY: `submit` asks for the same as this function does, of buffers behind those that our caller knows,
         // which have the same gates.
@@ -63,7 +63,7 @@ impl Worker {
         given: f64,
     ) -> Result<(), DeviceError> {
         let bytes = from.desc().row_bytes().saturating_mul(from.desc().rows());
-        self.ledger.begin(Work::Copy, bytes)?;
+        self.ledger.begin(FaultPoint::Copy, bytes)?;
         sleep(self.settings.copy_delay);
         // SAFETY: `lend` asks that nobody else uses claims of the run to these bytes meanwhile: both are used on this
         // thread until this function returns, and our caller answers for other queues.

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use orlop_graph::{DType, FlashAttention, Gate, Graph, GraphBuilder, GraphError, Rope, RopeMode, TensorId};
+use orlop_graph::{DType, FlashAttention, Glu, Graph, GraphBuilder, GraphError, Rope, RopeMode, TensorId};
 
 use crate::fill::{Fill, feeds};
 use crate::{Feeds, OpFailure};
@@ -25,12 +25,12 @@ pub struct BlockSize {
     /// Element type of the cache. Default F16.
     pub cache: DType,
     /// A mixture of experts instead of one feed-forward part. Default none.
-    pub experts: Option<Experts>,
+    pub experts: Option<ExpertShape>,
 }
 
 /// A mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Experts {
+pub struct ExpertShape {
     /// How many there are.
     pub count: u64,
     /// How many a token uses.
@@ -61,7 +61,7 @@ pub enum BlockError {
     #[error("the sizes do not make a graph")]
     Graph(#[from] GraphError),
     /// A type cannot be filled.
-    #[error("the leafs cannot be filled")]
+    #[error("the leaves cannot be filled")]
     Fill(#[from] OpFailure),
 }
 
@@ -97,7 +97,7 @@ pub fn blocks(size: &BlockSize, count: usize) -> Result<(Arc<Graph>, Feeds), Blo
     Ok((graph, feeds))
 }
 
-/// The block before it is checked, and what its leafs are filled with.
+/// The block before it is checked, and what its leaves are filled with.
 pub(crate) fn draw(size: &BlockSize) -> (GraphBuilder, Vec<(TensorId, Fill)>) {
     let mut drawing = Drawing::new(size);
     let x = drawing.begin();
@@ -225,15 +225,15 @@ impl Drawing {
             let weight = self.matrix(name, &[width, self.size.hidden]);
             self.b.mul_mat(weight, x)
         });
-        let gated = self.b.gated(Gate::Silu, gate, up);
+        let gated = self.b.gated(Glu::Silu, gate, up);
         let down = self.matrix("ffn_down.weight", &[self.size.hidden, width]);
         self.b.mul_mat(down, gated)
     }
 
-    fn mixture(&mut self, x: TensorId, experts: Experts) -> TensorId {
+    fn mixture(&mut self, x: TensorId, experts: ExpertShape) -> TensorId {
         let BlockSize { tokens, hidden, .. } = self.size;
         let width = self.size.head * self.size.heads;
-        let Experts { count, used } = experts;
+        let ExpertShape { count, used } = experts;
         let router = self.weight("ffn_gate_inp.weight", DType::F32, &[width, count]);
         self.fills.push((router, Fill::SIGNED));
         let scores = self.b.mul_mat(router, x);
@@ -244,7 +244,7 @@ impl Drawing {
             let weight = self.matrix(name, &[width, hidden, count]);
             self.b.mul_mat_id(weight, each, chosen)
         });
-        let gated = self.b.gated(Gate::Silu, gate, up);
+        let gated = self.b.gated(Glu::Silu, gate, up);
         let down = self.matrix("ffn_down_exps.weight", &[hidden, width, count]);
         let results = self.b.mul_mat_id(down, gated, chosen);
         let shares = self.b.reshape(shares, &[1, count, tokens]);

@@ -1,6 +1,6 @@
 //! What a random graph can be continued with.
 
-use orlop_graph::{DType, Gate, Leaf, Op, Patch, Rope, RopeMode, SoftMax, SortDirection, TensorDesc, Unary};
+use orlop_graph::{DType, Glu, Leaf, Op, Patch, Rope, RopeMode, SoftMax, SortDirection, TensorDesc, Unary};
 
 use super::chance::{Entry, Sketch};
 use crate::fill::Fill;
@@ -282,7 +282,7 @@ impl Sketch {
     }
 
     fn gate(&mut self) -> Option<Entry> {
-        let gate = self.random.pick(&[Gate::Relu, Gate::Gelu, Gate::GeluErf, Gate::GeluQuick, Gate::Silu]);
+        let gate = self.random.pick(&[Glu::Relu, Glu::Gelu, Glu::GeluErf, Glu::GeluQuick, Glu::Silu]);
         let a = self.pick();
         let desc = self.desc(a);
         let bound = self.bound(a).max(1.0);

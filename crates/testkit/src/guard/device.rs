@@ -1,8 +1,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::{
-    Bindings, Buffer, BufferType, Device, DeviceError, DeviceFacts, Layout, LowerOptions, NodeQuery, Operand,
-    Program, Queue, Role, Segment, Step, Steps, Support, Value, same_type,
+    Bindings, Buffer, BufferType, Device, DeviceError, DeviceFacts, LowerOptions, MemoryLayout, NodeQuery,
+    Operand, Program, Queue, Role, Segment, Step, StepValue, Steps, Support, same_type,
 };
 use orlop_graph::{Origin, TensorDesc, TensorId};
 
@@ -168,11 +168,11 @@ impl Device for Guarded {
 }
 
 /// The values of a segment that are read after it and that lie in memory.
-fn escaping(segment: &Segment<'_>, steps: &Steps) -> Vec<Value> {
+fn escaping(segment: &Segment<'_>, steps: &Steps) -> Vec<StepValue> {
     let root = |id: TensorId| segment.graph.tensor(id).storage.root;
     let mut in_memory = vec![false; segment.graph.tensors().len()];
     for value in steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes)) {
-        if let Value::Tensor(id) = value {
+        if let StepValue::Tensor(id) = value {
             in_memory[root(*id).index()] = true;
         }
     }
@@ -180,7 +180,7 @@ fn escaping(segment: &Segment<'_>, steps: &Steps) -> Vec<Value> {
         let leaf = matches!(segment.graph.tensor(root(*id)).origin, Origin::Leaf(_));
         segment.escapes.get(id.index()) == Some(&true) && (leaf || in_memory[root(*id).index()])
     };
-    segment.graph.tensor_ids().filter(there).map(Value::Tensor).collect()
+    segment.graph.tensor_ids().filter(there).map(StepValue::Tensor).collect()
 }
 
 /// Memory in which every tensor is followed by a red zone. The buffers are the inner type's.
@@ -203,7 +203,7 @@ impl BufferType for Zoned {
         self.inner.max_bytes()
     }
 
-    fn layout(&self) -> Layout {
+    fn layout(&self) -> MemoryLayout {
         self.inner.layout()
     }
 

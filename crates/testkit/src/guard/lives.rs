@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use orlop_backend::{Bindings, Buffer, DeviceError, Slot, Step, Value};
+use orlop_backend::{Bindings, Buffer, DeviceError, Slot, Step, StepValue};
 use orlop_graph::{Leaf, Origin, TensorId, may_overwrite};
 
 use super::device::ZONE;
@@ -68,7 +68,7 @@ impl Lives {
     ) -> Result<Lives, DeviceError> {
         let mut lives = Lives { lives: Vec::new(), buffers: Vec::new() };
         for (index, (name, bytes, used)) in scratch.iter().enumerate() {
-            let value = Value::Temporary(index);
+            let value = StepValue::Temporary(index);
             let slot = bindings.slot(value)?;
             let (buffer, bytes) = (lives.buffer(slot), slot.offset..slot.offset + bytes);
             lives.lives.push(Life {
@@ -91,7 +91,7 @@ impl Lives {
             }
         }
         for id in kept {
-            lives.touch(Value::Tensor(*id), usize::MAX, false, bindings)?;
+            lives.touch(StepValue::Tensor(*id), usize::MAX, false, bindings)?;
         }
         Ok(lives)
     }
@@ -106,12 +106,12 @@ impl Lives {
 
     fn touch(
         &mut self,
-        value: Value,
+        value: StepValue,
         step: usize,
         writes: bool,
         bindings: &Bindings,
     ) -> Result<(), DeviceError> {
-        let Value::Tensor(id) = value else { return Ok(()) };
+        let StepValue::Tensor(id) = value else { return Ok(()) };
         let storage = bindings.graph.tensor(id).storage;
         if let Some(life) = self.lives.iter_mut().find(|life| life.what == What::Root(storage.root)) {
             life.last = life.last.max(step);
@@ -153,10 +153,10 @@ impl Lives {
         all.without(&Spans::new(needed))
     }
 
-    fn life_of(&self, value: Value, bindings: &Bindings) -> Option<&Life> {
+    fn life_of(&self, value: StepValue, bindings: &Bindings) -> Option<&Life> {
         let what = match value {
-            Value::Tensor(id) => What::Root(bindings.graph.tensor(id).storage.root),
-            Value::Temporary(index) => What::Temporary(index),
+            StepValue::Tensor(id) => What::Root(bindings.graph.tensor(id).storage.root),
+            StepValue::Temporary(index) => What::Temporary(index),
         };
         self.lives.iter().find(|life| life.what == what)
     }
@@ -172,8 +172,8 @@ impl Lives {
         for value in &step.writes {
             let Some(life) = self.life_of(*value, bindings) else { continue };
             match value {
-                Value::Temporary(_) => ranges[life.buffer].push(life.bytes.clone()),
-                Value::Tensor(id) => {
+                StepValue::Temporary(_) => ranges[life.buffer].push(life.bytes.clone()),
+                StepValue::Tensor(id) => {
                     let tensor = bindings.graph.tensor(*id);
                     let start = life.bytes.start + tensor.storage.offset;
                     let runs = tensor.desc.runs();
@@ -215,11 +215,11 @@ impl Lives {
 
     /// Whether every read of the other's bytes is one whose place the write may take.
     fn may_take(&self, step: &Step, write: usize, own: &Life, other: &Life, bindings: &Bindings) -> bool {
-        let desc = |value: Value| match value {
-            Value::Tensor(id) => Some(bindings.graph.tensor(id).desc),
-            Value::Temporary(_) => None,
+        let desc = |value: StepValue| match value {
+            StepValue::Tensor(id) => Some(bindings.graph.tensor(id).desc),
+            StepValue::Temporary(_) => None,
         };
-        let allowed = |(read, value): (usize, &Value)| {
+        let allowed = |(read, value): (usize, &StepValue)| {
             if self.life_of(*value, bindings).is_none_or(|life| life.what != other.what) {
                 return true;
             }
@@ -240,7 +240,7 @@ impl Lives {
     /// The step's results that lie where one of its operands does.
     pub(super) fn in_place(&self, index: usize, step: &Step, bindings: &Bindings) -> Vec<TensorId> {
         let takes_place = |id: &TensorId| {
-            let own = self.life_of(Value::Tensor(*id), bindings);
+            let own = self.life_of(StepValue::Tensor(*id), bindings);
             own.is_some_and(|own| {
                 own.made == Some(index)
                     && self.lives.iter().any(|other| {
@@ -252,8 +252,8 @@ impl Lives {
             })
         };
         let tensors = step.writes.iter().filter_map(|value| match value {
-            Value::Tensor(id) => Some(*id),
-            Value::Temporary(_) => None,
+            StepValue::Tensor(id) => Some(*id),
+            StepValue::Temporary(_) => None,
         });
         tensors.filter(takes_place).collect()
     }

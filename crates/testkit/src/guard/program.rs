@@ -2,7 +2,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use orlop_backend::{
-    Bindings, BufferType, Device, DeviceError, Program, Slot, Step, Steps, Temporary, Touch, Value,
+    Bindings, BufferType, Device, DeviceError, Program, Slot, Step, StepValue, Steps, Temporary, Touch,
 };
 use orlop_graph::{AccessKind, TensorId};
 
@@ -136,16 +136,16 @@ pub(super) fn trespass(index: usize, step: &Step, bindings: &Bindings, offence: 
     Trespass { step: index, kernel: step.kernel.to_string(), node, offence }
 }
 
-fn tensors(values: &[Value]) -> Vec<TensorId> {
-    let tensor = |value: &Value| match value {
-        Value::Tensor(id) => Some(*id),
-        Value::Temporary(_) => None,
+fn tensors(values: &[StepValue]) -> Vec<TensorId> {
+    let tensor = |value: &StepValue| match value {
+        StepValue::Tensor(id) => Some(*id),
+        StepValue::Temporary(_) => None,
     };
     values.iter().filter_map(tensor).collect()
 }
 
 fn bound_results(bindings: &Bindings) -> Vec<TensorId> {
     let mut results = bindings.graph.results();
-    results.retain(|id| bindings.slot(Value::Tensor(*id)).is_ok());
+    results.retain(|id| bindings.slot(StepValue::Tensor(*id)).is_ok());
     results
 }

@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::{
-    Buffer, Claim, Claims, DeviceError, Event, Program, Queue, RunOptions, StoredTensor, Value,
+    Buffer, Claim, Claims, DeviceError, Event, Program, Queue, RunOptions, StepValue, StoredTensor,
 };
 use orlop_graph::{AccessKind, TensorDesc};
 
@@ -96,7 +96,7 @@ impl Queue for GuardQueue {
             let mut offences = memory.changes(index, guarded)?;
             for (id, expected) in results {
                 let tensor = program.bindings.graph.tensor(id);
-                let slot = program.bindings.slot(Value::Tensor(id))?;
+                let slot = program.bindings.slot(StepValue::Tensor(id))?;
                 let found = elements(claims, &slot.buffer, slot.offset, &tensor.desc)?;
                 if let Some(byte) = found.iter().zip(&expected).position(|(a, b)| a != b) {
                     offences.push(Offence::DiffersInPlace { value: tensor.name.clone(), byte: byte as u64 });

@@ -1,7 +1,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use orlop_backend::{Bindings, Buffer, Claims, DeviceError, Program, Steps, Touch, Value};
+use orlop_backend::{Bindings, Buffer, Claims, DeviceError, Program, StepValue, Steps, Touch};
 use orlop_graph::AccessKind;
 
 use super::device::ZONE;
@@ -38,8 +38,8 @@ impl WholeProgram {
                 let slot = bindings.slot(*value)?;
                 if Arc::ptr_eq(slot.buffer.gate(), buffer.gate()) {
                     let bytes = match value {
-                        Value::Tensor(id) => bindings.graph.tensor(*id).desc.bytes(),
-                        Value::Temporary(index) => steps.temporaries[*index].bytes.saturating_sub(ZONE),
+                        StepValue::Tensor(id) => bindings.graph.tensor(*id).desc.bytes(),
+                        StepValue::Temporary(index) => steps.temporaries[*index].bytes.saturating_sub(ZONE),
                     };
                     ranges.push(slot.offset..slot.offset + bytes);
                 }

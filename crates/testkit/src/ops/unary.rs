@@ -1,6 +1,6 @@
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-use orlop_graph::{Gate, Unary};
+use orlop_graph::{Glu, Unary};
 
 use crate::{Elements, OpFailure};
 
@@ -13,7 +13,7 @@ pub(super) fn leaky_relu(x: &Elements, slope: f32) -> Vec<f64> {
     x.values().iter().map(|x| if *x > 0.0 { *x } else { f64::from(slope) * x }).collect()
 }
 
-pub(super) fn gated(gate: Gate, swapped: bool, x: &[Elements]) -> Result<Vec<f64>, OpFailure> {
+pub(super) fn gated(gate: Glu, swapped: bool, x: &[Elements]) -> Result<Vec<f64>, OpFailure> {
     let gate = self::gate(gate).ok_or(OpFailure::NotComputed)?;
     let product = |(a, b): (&f64, &f64)| gate(*a) * b;
     if let [a, b] = x {
@@ -53,13 +53,13 @@ pub(super) fn function(function: Unary) -> Option<fn(f64) -> f64> {
     })
 }
 
-pub(super) fn gate(gate: Gate) -> Option<fn(f64) -> f64> {
+pub(super) fn gate(gate: Glu) -> Option<fn(f64) -> f64> {
     Some(match gate {
-        Gate::Relu => relu,
-        Gate::Gelu => gelu,
-        Gate::GeluErf => gelu_erf,
-        Gate::GeluQuick => gelu_quick,
-        Gate::Silu => silu,
+        Glu::Relu => relu,
+        Glu::Gelu => gelu,
+        Glu::GeluErf => gelu_erf,
+        Glu::GeluQuick => gelu_quick,
+        Glu::Silu => silu,
         _ => return None,
     })
 }

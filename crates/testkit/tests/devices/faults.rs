@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use orlop_alloc::{Error, Externals, Session, SessionOptions};
 use orlop_backend::{Device, DeviceError, RunOptions};
-use orlop_testkit::devices::{Failure, TestDevice, Work};
+use orlop_testkit::devices::{FaultKind, FaultPoint, TestDevice};
 use orlop_testkit::generate::{self, Size};
 use orlop_testkit::{PlannedOptions, f32_bytes, run_planned};
 
@@ -24,7 +24,7 @@ fn every_allocation_may_fail_and_the_next_run_succeeds() {
         let expected = run_planned(&device, &graph, &feeds, &PlannedOptions::default()).unwrap();
         let allocations = test.counters().allocations;
         for nth in 1..=allocations {
-            test.faults().fail(Work::Allocation, nth, Failure::OutOfMemory);
+            test.faults().fail(FaultPoint::Allocation, nth, FaultKind::OutOfMemory);
             run_planned(&device, &graph, &feeds, &PlannedOptions::default()).unwrap_err();
             assert_eq!((test.counters().live_buffers, test.counters().live_bytes), (0, 0));
             let again = run_planned(&device, &graph, &feeds, &PlannedOptions::default()).unwrap();
@@ -47,7 +47,7 @@ fn a_failed_run_is_an_error_and_the_next_one_succeeds() {
             let mut bytes = [0; 16];
             session.get(plan, y, &mut bytes).map(|()| bytes)
         };
-        device.faults().fail(Work::Submit, 2, Failure::Error(out_of_memory(3)));
+        device.faults().fail(FaultPoint::Submit, 2, FaultKind::Error(out_of_memory(3)));
         assert_eq!(run().unwrap()[..], f32_bytes(&DOUBLED));
         assert_eq!(run(), Err(Error::Device(out_of_memory(3))));
         assert_eq!(run().unwrap()[..], f32_bytes(&DOUBLED));
@@ -65,7 +65,7 @@ fn a_failed_copy_copies_nothing() {
             let given = copy(&mut *queue, &from, &to, &claims(&[&from, &to]));
             given.and(queue.sync())
         };
-        device.faults().fail(Work::Copy, 1, Failure::OutOfMemory);
+        device.faults().fail(FaultPoint::Copy, 1, FaultKind::OutOfMemory);
         assert_eq!(run(), Err(out_of_memory(16)));
         assert_eq!(values(&to).unwrap(), [0.0; 4]);
         run().unwrap();
@@ -79,7 +79,7 @@ fn a_lost_device_stays_lost() {
     for device in both("gpu") {
         let rig = Rig::new(&device);
         let mut queue = device.queue().unwrap();
-        device.faults().fail(Work::Submit, 1, Failure::Lost);
+        device.faults().fail(FaultPoint::Submit, 1, FaultKind::Lost);
         let given = submit(&mut *queue, &rig, &claims(&[&rig.x, &rig.y]));
         let lost = given.and(queue.sync()).unwrap_err();
         assert!(matches!(&lost, DeviceError::Lost { device, .. } if device == "gpu"));
@@ -105,7 +105,7 @@ fn a_lost_device_stays_lost() {
 #[test]
 fn a_device_is_lost_at_once_if_told_so() {
     let device = builder("gpu").build();
-    device.faults().fail(Work::Copy, 0, Failure::Lost);
+    device.faults().fail(FaultPoint::Copy, 0, FaultKind::Lost);
     assert_eq!(device.faults().open(), 0);
     device.faults().lose();
     assert!(device.facts().lost);
@@ -116,9 +116,9 @@ fn a_device_is_lost_at_once_if_told_so() {
 fn orders_of_several_kinds_are_open_together() {
     let device = builder("gpu").build();
     let faults = device.faults();
-    faults.fail(Work::Allocation, 2, Failure::OutOfMemory);
-    faults.fail(Work::Allocation, 3, Failure::OutOfMemory);
-    faults.fail(Work::Submit, 1, Failure::OutOfMemory);
+    faults.fail(FaultPoint::Allocation, 2, FaultKind::OutOfMemory);
+    faults.fail(FaultPoint::Allocation, 3, FaultKind::OutOfMemory);
+    faults.fail(FaultPoint::Submit, 1, FaultKind::OutOfMemory);
     let worked: Vec<bool> = (0..4).map(|_| Arc::clone(arena(&device)).allocate(8).is_ok()).collect();
     assert_eq!(worked, [true, false, false, true]);
     assert_eq!(faults.open(), 1);

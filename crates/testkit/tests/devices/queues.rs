@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlop_backend::{Device, DeviceError, Event, Holder, HostBufferType, Queue};
-use orlop_testkit::devices::{Failure, TestDevice, Work};
+use orlop_testkit::devices::{FaultKind, FaultPoint, TestDevice};
 use orlop_testkit::f32_bytes;
 
 use crate::support::{DOUBLED, Flag, Rig, X, arena, builder, claims, copy, floats, submit, values};
@@ -101,7 +101,7 @@ fn errors_come_at_sync_and_skip_what_is_behind_them() {
     let held = claims(&[&rig.x, &rig.y, &copied]);
     let mut queue = device.queue().unwrap();
     let before = queue.record().unwrap();
-    device.faults().fail(Work::Submit, 1, Failure::OutOfMemory);
+    device.faults().fail(FaultPoint::Submit, 1, FaultKind::OutOfMemory);
     let error = DeviceError::OutOfMemory { buffer_type: "gpu".to_owned(), bytes: 0 };
     submit(&mut *queue, &rig, &held).unwrap();
     let after = queue.record().unwrap();
@@ -127,7 +127,7 @@ fn who_waits_for_failed_work_fails_with_it() {
     let there = floats(arena(&b));
     let held = claims(&[&rig.x, &rig.y, &there]);
     let (mut first, mut second) = (a.queue().unwrap(), b.queue().unwrap());
-    a.faults().fail(Work::Submit, 1, Failure::OutOfMemory);
+    a.faults().fail(FaultPoint::Submit, 1, FaultKind::OutOfMemory);
     submit(&mut *first, &rig, &held).unwrap();
     let computed = first.record().unwrap();
     second.wait(&computed).unwrap();

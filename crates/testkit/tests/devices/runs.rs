@@ -3,9 +3,9 @@ use std::time::Duration;
 
 use orlop_backend::Device;
 use orlop_graph::Graph;
-use orlop_testkit::conformance::{Options, report};
+use orlop_testkit::conformance::{ConformanceOptions, report};
 use orlop_testkit::devices::{TestDevice, TestDeviceBuilder};
-use orlop_testkit::generate::{self, BlockSize, Experts, Size, block};
+use orlop_testkit::generate::{self, BlockSize, ExpertShape, Size, block};
 use orlop_testkit::guard::Guarded;
 use orlop_testkit::{Feeds, PlannedOptions, ReferenceDevice, kept, run_planned, run_unplanned};
 
@@ -51,7 +51,7 @@ fn generated_graphs_give_the_bytes_of_an_unplanned_run() {
 #[test]
 fn blocks_give_the_bytes_of_an_unplanned_run() {
     let dense = BlockSize::default();
-    for size in [dense, BlockSize { experts: Some(Experts { count: 4, used: 2 }), ..dense }] {
+    for size in [dense, BlockSize { experts: Some(ExpertShape { count: 4, used: 2 }), ..dense }] {
         let (graph, feeds) = block(&size).unwrap();
         for asynchronous in [false, true] {
             let delay = Duration::from_micros(20);
@@ -83,7 +83,7 @@ fn a_test_device_goes_around_another() {
 #[test]
 fn the_conformance_set_passes_in_private_memory() {
     let device: Arc<dyn Device> = builder("gpu").asynchronous(true).build();
-    let report = report(&device, &Options::default());
+    let report = report(&device, &ConformanceOptions::default());
     assert!(report.failures.is_empty(), "{:#?}", report.failures);
     assert_eq!(report.unsupported(), 0, "{}", report.markdown());
 }

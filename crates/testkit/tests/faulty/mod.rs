@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, BufferType, Claims, Device, DeviceError, DeviceFacts, Event, LowerOptions, NodeQuery,
-    Overwrite, Program, Queue, Reason, Role, RunOptions, Segment, Slot, Steps, StoredTensor, Support,
-    Temporary, Touch, Value,
+    Overwrite, Program, Queue, Reason, Role, RunOptions, Segment, Slot, StepValue, Steps, StoredTensor,
+    Support, Temporary, Touch,
 };
 use orlop_graph::{AccessKind, DType, Op, TensorId};
 use orlop_testkit::{Elements, ReferenceDevice, compute, decode_elements, encode_elements};
@@ -88,7 +88,7 @@ impl Device for Faulty {
         }
         if matches!(self.fault, Fault::Scratch | Fault::ScratchTooFar) {
             for (index, step) in steps.steps.iter_mut().enumerate().filter(|(_, step)| step.kernel == "neg") {
-                step.writes.push(Value::Temporary(steps.temporaries.len()));
+                step.writes.push(StepValue::Temporary(steps.temporaries.len()));
                 let name = format!("scratch {index}");
                 steps.temporaries.push(Temporary { name, bytes: 16, first: index, last: index });
             }
@@ -152,8 +152,8 @@ impl Queue for FaultyQueue {
     ) -> Result<(), DeviceError> {
         let program = program.as_any().downcast_ref::<FaultyProgram>().expect("its own program");
         for (index, (step, inner)) in program.steps.steps.iter().zip(&program.programs).enumerate() {
-            let Value::Tensor(output) = step.writes[0] else { continue };
-            let Value::Tensor(operand) = step.reads.first().copied().unwrap_or(step.writes[0]) else {
+            let StepValue::Tensor(output) = step.writes[0] else { continue };
+            let StepValue::Tensor(operand) = step.reads.first().copied().unwrap_or(step.writes[0]) else {
                 continue;
             };
             let memory = Memory { bindings: &program.bindings, claims };
@@ -239,7 +239,7 @@ struct Memory<'a> {
 
 impl Memory<'_> {
     fn slot(&self, id: TensorId) -> &Slot {
-        self.bindings.slot(Value::Tensor(id)).expect("bound")
+        self.bindings.slot(StepValue::Tensor(id)).expect("bound")
     }
 
     fn desc(&self, id: TensorId) -> orlop_graph::TensorDesc {
@@ -269,7 +269,7 @@ impl Memory<'_> {
         slot.buffer.write(&claim, offset, bytes)
     }
 
-    fn fill(&self, value: Value, bytes: u64) -> Result<(), DeviceError> {
+    fn fill(&self, value: StepValue, bytes: u64) -> Result<(), DeviceError> {
         let slot = self.bindings.slot(value)?;
         // SAFETY: as in `read`.
         let claim = unsafe { self.claims.lend(&*slot.buffer, AccessKind::Write)? };
@@ -310,9 +310,9 @@ impl Memory<'_> {
     }
 
     /// A product of contiguous operands, the second one rounded.
-    fn rounded_product(&self, dtype: DType, reads: &[Value], to: TensorId) -> Result<(), DeviceError> {
+    fn rounded_product(&self, dtype: DType, reads: &[StepValue], to: TensorId) -> Result<(), DeviceError> {
         let operands = reads.iter().map(|value| {
-            let Value::Tensor(id) = *value else { panic!("operands are tensors") };
+            let StepValue::Tensor(id) = *value else { panic!("operands are tensors") };
             let desc = self.desc(id);
             let bytes = self.read(id, 0, desc.bytes() as i64).expect("readable");
             (desc, decode_elements(desc.dtype, &bytes).expect("has a codec"))

@@ -1,6 +1,6 @@
 use std::f64::consts::{E, LN_2};
 
-use orlop_graph::{DType, Gate, Op, Unary};
+use orlop_graph::{DType, Glu, Op, Unary};
 
 use crate::support::{Bench, assert_close, f32, result};
 
@@ -104,18 +104,18 @@ fn leaky_relu_has_a_slope_below_zero() {
 fn gated_ops_take_two_operands_or_the_halves_of_rows() {
     let (a, b) = (f32(&[2], &[1.0, -1.0]), f32(&[2], &[2.0, 4.0]));
     let table = [
-        (Gate::Relu, [2.0, 0.0]),
-        (Gate::Gelu, [1.682383981, -0.635232038]),
-        (Gate::GeluErf, [1.682689492, -0.634621016]),
-        (Gate::GeluQuick, [1.691591532, -0.616816936]),
-        (Gate::Silu, [1.462117157, -1.075765686]),
+        (Glu::Relu, [2.0, 0.0]),
+        (Glu::Gelu, [1.682383981, -0.635232038]),
+        (Glu::GeluErf, [1.682689492, -0.634621016]),
+        (Glu::GeluQuick, [1.691591532, -0.616816936]),
+        (Glu::Silu, [1.462117157, -1.075765686]),
     ];
     for (gate, expected) in table {
         assert_close(&result(Op::Gated { gate, swapped: false }, &[a, b]), &expected);
     }
     let rows = f32(&[4, 2], &[1.0, 2.0, 3.0, 4.0, -5.0, 6.0, 7.0, 8.0]);
-    let first = Op::Gated { gate: Gate::Relu, swapped: false };
+    let first = Op::Gated { gate: Glu::Relu, swapped: false };
     assert_eq!(result(first, &[rows]), [3.0, 8.0, 0.0, 48.0]);
-    let swapped = Op::Gated { gate: Gate::Relu, swapped: true };
+    let swapped = Op::Gated { gate: Glu::Relu, swapped: true };
     assert_eq!(result(swapped, &[rows]), [3.0, 8.0, -35.0, 48.0]);
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use orlop_backend::{Device, DeviceError};
 use orlop_graph::{DType, Graph, GraphBuilder, Op, TensorId};
-use orlop_testkit::{Interpreter, Outputs, ReferenceDevice, encode_elements, run_unplanned};
+use orlop_testkit::{Interpreter, ReferenceDevice, RunOutputs, encode_elements, run_unplanned};
 
-/// A graph under construction and the contents of its leafs.
+/// A graph under construction and the contents of its leaves.
 #[derive(Default)]
 pub(crate) struct Bench {
     pub(crate) b: GraphBuilder,
@@ -43,7 +43,7 @@ impl Bench {
     }
 
     /// Runs the graph both ways, which must agree in every tensor.
-    pub(crate) fn run(self) -> Result<Outputs, DeviceError> {
+    pub(crate) fn run(self) -> Result<RunOutputs, DeviceError> {
         let (graph, feeds) = self.finish();
         let device: Arc<dyn Device> = ReferenceDevice::new();
         let outputs = run_unplanned(&device, &graph, &feeds)?;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use orlop_backend::{Cancel, Device, DeviceError, LowerOptions, RunOptions};
-use orlop_graph::{DType, Gate, GraphBuilder, Op, TensorDesc};
+use orlop_graph::{DType, Glu, GraphBuilder, Op, TensorDesc};
 use orlop_testkit::{
     Elements, Interpreter, Observe, OpFailure, ReferenceDevice, UnplannedOptions, compute, f32_bytes,
     run_unplanned, run_unplanned_with,
@@ -17,7 +17,7 @@ fn every_value_is_there_afterwards() {
     let x = b.input("x", DType::F32, &[2]);
     let w = b.weight("w", DType::F32, &[2, 2]);
     let h = b.mul_mat(w, x);
-    let y = b.gated_fused(Gate::Relu, h, false);
+    let y = b.gated_fused(Glu::Relu, h, false);
     b.output(y);
     let graph = Arc::new(b.build().unwrap());
     let feeds = [(x, f32_bytes(&[1.0, 2.0])), (w, f32_bytes(&[1.0, 1.0, 0.0, 2.0]))];

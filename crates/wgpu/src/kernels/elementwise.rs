@@ -1,4 +1,4 @@
-use orlop_graph::{Gate, Op, TensorDesc, Unary};
+use orlop_graph::{Glu, Op, TensorDesc, Unary};
 
 use super::{Task, coordinates};
 use crate::wgsl::{Kernel, Writer, float_bits};
@@ -152,13 +152,13 @@ fn unary(function: Unary) -> Option<&'static str> {
     })
 }
 
-fn gate(gate: Gate) -> Option<&'static str> {
+fn gate(gate: Glu) -> Option<&'static str> {
     Some(match gate {
-        Gate::Relu => "max(x, 0.0)",
-        Gate::Gelu => "gelu(x)",
-        Gate::GeluErf => "gelu_erf(x)",
-        Gate::GeluQuick => "gelu_quick(x)",
-        Gate::Silu => "silu(x)",
+        Glu::Relu => "max(x, 0.0)",
+        Glu::Gelu => "gelu(x)",
+        Glu::GeluErf => "gelu_erf(x)",
+        Glu::GeluQuick => "gelu_quick(x)",
+        Glu::Silu => "silu(x)",
         _ => return None,
     })
 }

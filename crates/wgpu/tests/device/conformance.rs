@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use orlop_backend::Device;
-use orlop_testkit::conformance::{Case, Options, Outcome, cases, report, run};
+use orlop_testkit::conformance::{Case, ConformanceOptions, Outcome, cases, report, run};
 use orlop_testkit::guard::Guarded;
 use orlop_wgpu::WgpuOptions;
 
@@ -10,7 +10,7 @@ use crate::support::{gpu, gpu_with};
 #[test]
 fn every_case_that_is_accepted_agrees_with_the_reference() {
     let device: Arc<dyn Device> = gpu();
-    let report = report(&device, &Options::default());
+    let report = report(&device, &ConformanceOptions::default());
     println!("{}", report.markdown());
     assert!(report.failures.is_empty(), "{:#?}", report.failures);
     assert!(report.passed() >= 500, "{} passed", report.passed());
@@ -53,7 +53,7 @@ fn nothing_is_written_but_results() {
 fn all_pass<'a>(device: &Arc<dyn Device>, chosen: impl Iterator<Item = &'a Case>) -> usize {
     let mut passed = 0;
     for case in chosen {
-        match run(device, case, &Options::default()) {
+        match run(device, case, &ConformanceOptions::default()) {
             Outcome::Failed(failure) => panic!("{}: {failure:?}", case.name()),
             outcome => passed += usize::from(outcome.is_passed()),
         }

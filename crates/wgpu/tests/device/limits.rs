@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use orlop_alloc::{Externals, SetTensor, TensorSet};
-use orlop_backend::{BufferType, Device, DeviceError, Layout, Reason, Role, RunOptions, Support};
+use orlop_backend::{BufferType, Device, DeviceError, MemoryLayout, Reason, Role, RunOptions, Support};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::{Machine, Session, SessionOptions};
 use orlop_testkit::f32_bytes;
@@ -36,7 +36,8 @@ fn run(device: Arc<dyn Device>) -> (Vec<f32>, Vec<u64>) {
         .iter()
         .map(|id| SetTensor::new(graph.tensor(*id).name.as_str(), graph.tensor(*id).desc))
         .collect();
-    let plain = |memory: &&Arc<dyn BufferType>| memory.layout() == Layout::Plain && !memory.is_borrowed();
+    let plain =
+        |memory: &&Arc<dyn BufferType>| memory.layout() == MemoryLayout::Plain && !memory.is_borrowed();
     let memory = device.buffer_types(Role::Weight).iter().find(plain).unwrap();
     let set = TensorSet::allocate(memory, &set).unwrap();
     let mut externals = Externals::new();

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use orlop_backend::Device;
-use orlop_cpu::{CpuDevice, Pool};
+use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_wgpu::{Adapter, WgpuDevice, WgpuOptions, adapters};
 
 pub(crate) fn adapter() -> Adapter {
@@ -20,7 +20,7 @@ pub(crate) fn gpu_with(options: WgpuOptions) -> Arc<WgpuDevice> {
 }
 
 pub(crate) fn cpu() -> Arc<dyn Device> {
-    CpuDevice::new(Pool::new(2).unwrap())
+    CpuDevice::new(ThreadPool::new(2).unwrap())
 }
 
 /// Numbers between -1 and 1 that do not repeat soon.

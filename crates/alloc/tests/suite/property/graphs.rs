@@ -28,9 +28,9 @@ pub(crate) fn random_assignment(dice: &mut Dice, graph: &Graph, types: usize) ->
         (!dice.once_in(3)).then(|| (0..count).map(|_| dice.below(types)).collect())
     };
     let nodes = some(graph.nodes().len());
-    let leafs = some(graph.leafs().count());
+    let leaves = some(graph.leaves().count());
     let order = (!dice.once_in(3)).then(|| random_order(dice, graph));
-    Assignment { nodes, leafs, order }
+    Assignment { nodes, leaves, order }
 }
 
 /// Any order that dependencies allow, with barriers anywhere, and some of the last nodes left out.
@@ -143,7 +143,7 @@ fn part(dice: &mut Dice, units: u64) -> (u64, u64) {
     (first, dice.below((units - first) as usize + 1) as u64)
 }
 
-/// A graph with views of views, in-place chains, writes into leafs and results, and results that nobody reads.
+/// A graph with views of views, in-place chains, writes into leaves and results, and results that nobody reads.
 /// Equal dice and a smaller unit give the same graph with smaller tensors.
 pub(crate) fn random_graph(dice: &mut Dice, unit: u64) -> Graph {
     let mut parts = Parts { b: GraphBuilder::new(), unit, tensors: vec![], writable: vec![] };

@@ -12,7 +12,7 @@ use orlop_alloc::{
     Assignment, Externals, GraphAllocator, MemoryPlan, PlanOptions, Sharing, StepView, Usage, ValueInfo,
     plan_as_ggml, plan_like_ggml, plan_memory,
 };
-use orlop_plan::{Options, Strategy};
+use orlop_plan::{SolveOptions, Strategy};
 use proptest::prelude::*;
 
 use crate::support::Notes;
@@ -24,7 +24,7 @@ use usages::random_usage;
 const SHARINGS: [Sharing; 4] = [Sharing::None, Sharing::Direct, Sharing::Tight, Sharing::Full];
 
 fn options(strategy: Strategy, sharing: Sharing) -> PlanOptions {
-    PlanOptions { search: Options { strategy, effort: 4 }, sharing }
+    PlanOptions { search: SolveOptions { strategy, effort: 4 }, sharing }
 }
 
 fn numbers(most: usize) -> impl proptest::strategy::Strategy<Value = Vec<u64>> {
@@ -46,7 +46,7 @@ fn approve(plan: &MemoryPlan) -> Result<(), TestCaseError> {
 fn approve_all(usage: &Arc<Usage>) -> Result<(), TestCaseError> {
     let ggml = plan_as_ggml(usage)?;
     approve(&ggml)?;
-    let alike = plan_like_ggml(usage, &Options::default())?;
+    let alike = plan_like_ggml(usage, &SolveOptions::default())?;
     approve(&alike)?;
     prop_assert_eq!(&alike.decisions, &ggml.decisions);
     for (info, (alike, ggml)) in usage.arenas.iter().zip(alike.arenas.iter().zip(&ggml.arenas)) {
@@ -79,7 +79,7 @@ fn approve_all(usage: &Arc<Usage>) -> Result<(), TestCaseError> {
 /// The same usage with some values changed.
 fn with_values(usage: &Usage, mut change: impl FnMut(usize, &mut ValueInfo)) -> Usage {
     let mut changed = Usage::new(usage.arenas.clone(), usage.unread);
-    changed.leafs.clone_from(&usage.leafs);
+    changed.leaves.clone_from(&usage.leaves);
     for (index, value) in usage.values().iter().enumerate() {
         let mut value = *value;
         change(index, &mut value);
@@ -192,7 +192,7 @@ fn an_assignment_of_nothing_is_the_first_buffer_everywhere() {
     let allocator = GraphAllocator::new([crate::support::host(8, u64::MAX)]).unwrap();
     let spelled = Assignment {
         nodes: Some(vec![0; graph.nodes().len()]),
-        leafs: Some(vec![0; graph.leafs().count()]),
+        leaves: Some(vec![0; graph.leaves().count()]),
         order: Some(graph.order()),
     };
     let usages = [Assignment::default(), spelled].map(|assignment| allocator.usage(&graph, &assignment));

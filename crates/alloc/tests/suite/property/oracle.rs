@@ -35,7 +35,7 @@ fn last_of_group(usage: &Usage, step: usize) -> usize {
 fn life(usage: &Usage, root: ValueId) -> Option<Life> {
     let steps = usage.step_count();
     let end = steps.max(1) - 1;
-    let leaf = usage.leafs.iter().any(|(id, _)| *id == root);
+    let leaf = usage.leaves.iter().any(|(id, _)| *id == root);
     let touched: Vec<usize> = (0..steps).filter(|step| touches(usage, *step, root)).collect();
     if touched.is_empty() && !leaf {
         return None;

@@ -102,7 +102,7 @@ fn small_usage(dice: &mut Dice, steps: usize) -> Usage {
         usage.push_value(format!("v{}", root.index()), ValueInfo { bytes, root, offset: 0, layout, flags })
     };
     let leaf = value(&mut usage, dice, false);
-    usage.leafs.push((leaf, ArenaId::new(0)));
+    usage.leaves.push((leaf, ArenaId::new(0)));
     for step in 0..steps {
         let read = |dice: &mut Dice| ValueId::new(dice.below(step + 1));
         let reads = if dice.once_in(2) { vec![read(dice), read(dice)] } else { vec![read(dice)] };

@@ -44,14 +44,14 @@ impl Parts {
     fn leaf(&mut self, dice: &mut Dice) {
         let id = self.root(dice);
         let at = self.arena(dice);
-        self.usage.leafs.push((id, at));
+        self.usage.leaves.push((id, at));
         if dice.once_in(5) {
-            self.usage.leafs.push((id, at));
+            self.usage.leaves.push((id, at));
         }
         self.there.push(id);
         if dice.once_in(4) {
             let view = self.view(dice, id, false);
-            self.usage.leafs.push((view, at));
+            self.usage.leaves.push((view, at));
             self.there.push(view);
         }
     }

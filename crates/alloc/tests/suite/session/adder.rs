@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, BufferType, Claims, Device, DeviceClass, DeviceError, DeviceFacts, Event, Link, LowerOptions,
-    NodeQuery, Program, Queue, Role, RunOptions, Segment, Steps, StoredTensor, Support, Touch, Value,
+    NodeQuery, Program, Queue, Role, RunOptions, Segment, StepValue, Steps, StoredTensor, Support, Touch,
     touched,
 };
 use orlop_graph::AccessKind;
@@ -80,14 +80,14 @@ impl Program for Sums {
 }
 
 impl Sums {
-    fn bytes(&self, value: Value) -> usize {
+    fn bytes(&self, value: StepValue) -> usize {
         match value {
-            Value::Tensor(id) => self.bindings.graph.tensor(id).desc.bytes() as usize,
-            Value::Temporary(index) => self.steps.temporaries[index].bytes as usize,
+            StepValue::Tensor(id) => self.bindings.graph.tensor(id).desc.bytes() as usize,
+            StepValue::Temporary(index) => self.steps.temporaries[index].bytes as usize,
         }
     }
 
-    fn read(&self, value: Value, claims: &Claims) -> Result<Vec<u8>, DeviceError> {
+    fn read(&self, value: StepValue, claims: &Claims) -> Result<Vec<u8>, DeviceError> {
         let slot = self.bindings.slot(value)?;
         let mut bytes = vec![0; self.bytes(value)];
         // SAFETY: `lend` asks that no other lent claim writes these bytes meanwhile: one is lent at a time.
@@ -96,7 +96,7 @@ impl Sums {
         Ok(bytes)
     }
 
-    fn write(&self, value: Value, bytes: &[u8], claims: &Claims) -> Result<(), DeviceError> {
+    fn write(&self, value: StepValue, bytes: &[u8], claims: &Claims) -> Result<(), DeviceError> {
         let slot = self.bindings.slot(value)?;
         // SAFETY: `lend` asks that no other lent claim touches these bytes meanwhile: one is lent at a time.
         let claim = unsafe { claims.lend(&*slot.buffer, AccessKind::Write) }?;

@@ -1,6 +1,6 @@
 //! What is in a model file, as JSON.
 
-use orlop::gguf::{Array, Metadata, Model, TensorInfo, Value};
+use orlop::gguf::{Array, GgufFile, Metadata, MetadataValue, TensorInfo};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
 
 /// Arrays longer than this are only counted unless all is asked for: enough for a value per layer, not for a
@@ -8,7 +8,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, SerializeStruct, Seriali
 const LISTED: usize = 256;
 
 pub(super) struct Report<'a> {
-    pub(super) model: &'a Model,
+    pub(super) model: &'a GgufFile,
     pub(super) full: bool,
 }
 
@@ -38,26 +38,26 @@ impl Serialize for Pairs<'_> {
 }
 
 struct Item<'a> {
-    value: &'a Value,
+    value: &'a MetadataValue,
     full: bool,
 }
 
 impl Serialize for Item<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.value {
-            Value::U8(value) => serializer.serialize_u8(*value),
-            Value::I8(value) => serializer.serialize_i8(*value),
-            Value::U16(value) => serializer.serialize_u16(*value),
-            Value::I16(value) => serializer.serialize_i16(*value),
-            Value::U32(value) => serializer.serialize_u32(*value),
-            Value::I32(value) => serializer.serialize_i32(*value),
-            Value::F32(value) => serializer.serialize_f32(*value),
-            Value::Bool(value) => serializer.serialize_bool(*value),
-            Value::String(value) => serializer.serialize_str(&value.to_str_lossy()),
-            Value::Array(array) => Items { array, full: self.full }.serialize(serializer),
-            Value::U64(value) => serializer.serialize_u64(*value),
-            Value::I64(value) => serializer.serialize_i64(*value),
-            Value::F64(value) => serializer.serialize_f64(*value),
+            MetadataValue::U8(value) => serializer.serialize_u8(*value),
+            MetadataValue::I8(value) => serializer.serialize_i8(*value),
+            MetadataValue::U16(value) => serializer.serialize_u16(*value),
+            MetadataValue::I16(value) => serializer.serialize_i16(*value),
+            MetadataValue::U32(value) => serializer.serialize_u32(*value),
+            MetadataValue::I32(value) => serializer.serialize_i32(*value),
+            MetadataValue::F32(value) => serializer.serialize_f32(*value),
+            MetadataValue::Bool(value) => serializer.serialize_bool(*value),
+            MetadataValue::String(value) => serializer.serialize_str(&value.to_str_lossy()),
+            MetadataValue::Array(array) => Items { array, full: self.full }.serialize(serializer),
+            MetadataValue::U64(value) => serializer.serialize_u64(*value),
+            MetadataValue::I64(value) => serializer.serialize_i64(*value),
+            MetadataValue::F64(value) => serializer.serialize_f64(*value),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Display};
 use std::path::Path;
 
-use orlop::gguf::{Array, Model, Value};
+use orlop::gguf::{Array, GgufFile, MetadataValue};
 use orlop::graph::DType;
 
 use crate::quantity::short_bytes;
@@ -16,7 +16,7 @@ const CHARACTERS: usize = 60;
 /// All but the single tensors.
 pub(super) struct Summary<'a> {
     pub(super) path: &'a Path,
-    pub(super) model: &'a Model,
+    pub(super) model: &'a GgufFile,
     pub(super) full: bool,
 }
 
@@ -70,7 +70,7 @@ impl Display for Sum {
 }
 
 /// The single tensors, a line each.
-pub(super) struct Listing<'a>(pub(super) &'a Model);
+pub(super) struct Listing<'a>(pub(super) &'a GgufFile);
 
 impl Display for Listing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -100,26 +100,26 @@ impl Display for Listing<'_> {
 }
 
 struct Shown<'a> {
-    value: &'a Value,
+    value: &'a MetadataValue,
     full: bool,
 }
 
 impl Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {
-            Value::U8(value) => plain(f, value),
-            Value::I8(value) => plain(f, value),
-            Value::U16(value) => plain(f, value),
-            Value::I16(value) => plain(f, value),
-            Value::U32(value) => plain(f, value),
-            Value::I32(value) => plain(f, value),
-            Value::F32(value) => plain(f, value),
-            Value::Bool(value) => plain(f, value),
-            Value::String(value) => show_string(f, value.as_bytes(), self.full),
-            Value::Array(value) => show_array(f, value, self.full),
-            Value::U64(value) => plain(f, value),
-            Value::I64(value) => plain(f, value),
-            Value::F64(value) => plain(f, value),
+            MetadataValue::U8(value) => plain(f, value),
+            MetadataValue::I8(value) => plain(f, value),
+            MetadataValue::U16(value) => plain(f, value),
+            MetadataValue::I16(value) => plain(f, value),
+            MetadataValue::U32(value) => plain(f, value),
+            MetadataValue::I32(value) => plain(f, value),
+            MetadataValue::F32(value) => plain(f, value),
+            MetadataValue::Bool(value) => plain(f, value),
+            MetadataValue::String(value) => show_string(f, value.as_bytes(), self.full),
+            MetadataValue::Array(value) => show_array(f, value, self.full),
+            MetadataValue::U64(value) => plain(f, value),
+            MetadataValue::I64(value) => plain(f, value),
+            MetadataValue::F64(value) => plain(f, value),
         }
     }
 }

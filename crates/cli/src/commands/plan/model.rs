@@ -24,7 +24,7 @@ pub(super) fn draw(file: &Path, arguments: &PlanArguments) -> Result<Blueprint, 
     let machine = arguments.settings.machine()?;
     let layers = model.config().layers.len();
     let settings = arguments.settings.settings(&machine, layers, Outputs::Last)?;
-    let drawn = Blueprint::propose(&model, &machine, &settings).map_err(failure)?;
+    let drawn = Blueprint::plan_unchecked(&model, &machine, &settings).map_err(failure)?;
     drawn.check_plans().map_err(failure)?;
     Ok(drawn)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use orlop::alloc::MemoryPlan;
 use orlop::graph::{Graph, Leaf, Origin as TensorOrigin};
 use orlop::llm::{Blueprint, StoredKind, StoredSet};
-use orlop::sched::{ArenaStep, DeviceIx, Machine, Origin, Planned};
+use orlop::sched::{ArenaStep, DeviceId, Machine, Planned, ValueOrigin};
 use orlop::view::{Block, Kind, Labels, Picture, Region, RegionKind};
 
 use crate::failure::Failure;
@@ -74,7 +74,7 @@ struct Scene<'a> {
     graph: &'a Graph,
     planned: &'a Planned,
     machine: &'a Machine,
-    device: DeviceIx,
+    device: DeviceId,
 }
 
 impl Scene<'_> {
@@ -89,16 +89,16 @@ impl Scene<'_> {
         let origin = |value: orlop::alloc::ValueId| origins.get(value.index()).copied().flatten();
         let tensor = |index: usize| graph.tensors().get(index);
         let kind = |value| match origin(value) {
-            Some(Origin::Copy(_)) => Kind::Copy,
-            Some(Origin::Temporary { .. }) => Kind::Scratch,
-            Some(Origin::Tensor { index }) => match tensor(index).map(|tensor| &tensor.origin) {
+            Some(ValueOrigin::Copy(_)) => Kind::Copy,
+            Some(ValueOrigin::Temporary { .. }) => Kind::Scratch,
+            Some(ValueOrigin::Tensor { index }) => match tensor(index).map(|tensor| &tensor.origin) {
                 Some(TensorOrigin::Leaf(Leaf::Input)) => Kind::Input,
                 _ => Kind::Activation,
             },
             None => Kind::Activation,
         };
         let why = |value| match origin(value)? {
-            Origin::Tensor { index } => match tensor(index)?.origin {
+            ValueOrigin::Tensor { index } => match tensor(index)?.origin {
                 TensorOrigin::Node(node) => {
                     let placed = planned.placement().node(node);
                     let name = machine.name(placed.device);
@@ -106,11 +106,11 @@ impl Scene<'_> {
                 }
                 _ => None,
             },
-            Origin::Copy(copy) => Some(format!(
+            ValueOrigin::Copy(copy) => Some(format!(
                 "copied to {}, which reads it",
-                machine.name(planned.schedule().copies[copy].to)
+                machine.name(planned.schedule().transfers[copy].to)
             )),
-            Origin::Temporary { .. } => Some("what a kernel needs beside its result".to_owned()),
+            ValueOrigin::Temporary { .. } => Some("what a kernel needs beside its result".to_owned()),
         };
         picture.add_plan(
             plan,
@@ -126,7 +126,7 @@ impl Scene<'_> {
 
     fn step_name(&self, step: &ArenaStep) -> String {
         match (step.copy, &step.nodes[..]) {
-            (Some(copy), _) => format!("copy {}", self.planned.schedule().copies[copy].name),
+            (Some(copy), _) => format!("copy {}", self.planned.schedule().transfers[copy].name),
             (None, []) => String::new(),
             (None, nodes @ [.., last]) => {
                 let ops: Vec<&str> = nodes.iter().map(|node| self.graph.node(*node).op.name()).collect();
@@ -155,7 +155,7 @@ fn add_stored(picture: &mut Picture, device: &str, set: &StoredSet) {
 fn add_kept_copies(picture: &mut Picture, machine: &Machine, planned: &Planned) {
     for device in machine.indices() {
         let mut next = 0;
-        let kept = planned.schedule().copies.iter().filter(|copy| copy.kept && copy.to == device);
+        let kept = planned.schedule().transfers.iter().filter(|copy| copy.kept && copy.to == device);
         let mut tensors = kept
             .map(|copy| {
                 let offset = next;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use orlop::llm::{Engine, Forecast, RecordedRun, Share};
+use orlop::llm::{DeviceMemory, Engine, Forecast, RecordedRun};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -77,8 +77,8 @@ fn counter(name: &str, at: Duration, args: Value) -> Value {
     json!({"ph": "C", "name": name, "pid": 0, "ts": at.as_nanos() as f64 / 1e3, "args": args})
 }
 
-fn parts(share: &Share) -> Value {
-    let Share { weights, repacked, kv, compute, .. } = share;
+fn parts(share: &DeviceMemory) -> Value {
+    let DeviceMemory { weights, repacked, kv, compute, .. } = share;
     json!({"weights": weights, "repacked": repacked, "kv": kv, "arena": compute})
 }
 

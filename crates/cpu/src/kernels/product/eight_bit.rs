@@ -3,7 +3,7 @@
 use std::iter;
 use std::ops::Range;
 
-use orlop_backend::{Step, Value};
+use orlop_backend::{Step, StepValue};
 use orlop_graph::{DType, Graph, Op, TensorDesc};
 
 use super::experts;
@@ -11,7 +11,7 @@ use super::right::{Right, Shared, at_once, pieces, runs};
 use crate::access::{At, Dst, Scratch, Src};
 use crate::repack::{PackedLayout, ROWS};
 use crate::simd::product::{self, BLOCK_BYTES, Block, FEW};
-use crate::task::{Floats, Operand, Operands, Shape, Task, Thread, row_at};
+use crate::task::{FloatScratch, Operand, Operands, Shape, Task, Thread, row_at};
 
 /// Groups that are multiplied with few rows of activations before any result is written.
 const RUN: usize = 48;
@@ -42,14 +42,14 @@ pub(crate) fn eight_bit_desc(desc: &TensorDesc) -> TensorDesc {
 }
 
 pub(super) fn round_operands(graph: &Graph, step: &Step) -> Option<Operands> {
-    let ([Value::Tensor(id)], []) = (&step.reads[..], &step.nodes[..]) else { return None };
+    let ([StepValue::Tensor(id)], []) = (&step.reads[..], &step.nodes[..]) else { return None };
     graph.get(*id)?;
     Some(Operands { reads: vec![Operand::Tensor(*id)], writes: vec![Operand::EightBit(*id)] })
 }
 
 /// A row as floats.
-pub(super) fn round_needs(shape: &Shape<'_>) -> Floats {
-    Floats { scratch: shape.reads[0].extents[0], shared: (0, 0) }
+pub(super) fn round_needs(shape: &Shape<'_>) -> FloatScratch {
+    FloatScratch { scratch: shape.reads[0].extents[0], shared: (0, 0) }
 }
 
 pub(super) fn round<const JOINTLY: bool>(task: &Task, thread: Thread, scratch: &mut [f32]) {
@@ -100,8 +100,8 @@ pub(super) fn product_operands(graph: &Graph, step: &Step) -> Option<Operands> {
 }
 
 /// Two panels, and a group of rows in tiles for weights that are not repacked.
-pub(super) fn product_needs(shape: &Shape<'_>) -> Floats {
-    Floats { scratch: needed(&shape.reads[0]), shared: (0, 0) }
+pub(super) fn product_needs(shape: &Shape<'_>) -> FloatScratch {
+    FloatScratch { scratch: needed(&shape.reads[0]), shared: (0, 0) }
 }
 
 fn needed(weights: &TensorDesc) -> u64 {
@@ -135,10 +135,10 @@ pub(super) fn products_operands(graph: &Graph, step: &Step) -> Option<Operands> 
 }
 
 /// What the one of them needs that needs most.
-pub(super) fn products_needs(shape: &Shape<'_>) -> Floats {
+pub(super) fn products_needs(shape: &Shape<'_>) -> FloatScratch {
     let weights = shape.reads.iter().take(1).chain(shape.reads.iter().skip(2));
     let scratch = weights.map(needed).max().unwrap_or(0);
-    Floats { scratch, shared: (0, 0) }
+    FloatScratch { scratch, shared: (0, 0) }
 }
 
 /// Reads: what the product reads, then what is added to it.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use orlop_graph::TensorDesc;
 
 use crate::access::At;
-use crate::taken::Taken;
+use crate::taken::WorkShares;
 use crate::task::Thread;
 
 /// Rows of activations for one matrix: the number of each, and the row of the result that it gives.
@@ -58,7 +58,7 @@ pub(super) fn at_once(thread: Thread, items: u64) -> u64 {
 /// The units of rows that fall to a thread, if each of `matrices` matrices has `units`: runs of up to `most` neighbours in
 /// one matrix, which is read straight through.
 pub(super) fn runs(
-    taken: &Taken,
+    taken: &WorkShares,
     thread: Thread,
     matrices: u64,
     units: u64,
@@ -88,7 +88,7 @@ pub(super) struct Piece {
 /// A thread's pieces, if each of `matrices` matrices has `units` units and meets `count` rows of activations. Where
 /// there are few units, the activations are divided too, `step` at least at a time.
 pub(super) fn pieces(
-    taken: &Taken,
+    taken: &WorkShares,
     thread: Thread,
     matrices: u64,
     units: u64,

@@ -1,4 +1,4 @@
-use orlop_graph::{DType, Gate, Op, OpError, Unary, infer};
+use orlop_graph::{DType, Glu, Op, OpError, Unary, infer};
 
 use super::{accepts, f16, f32, gaps, i32, q4, refuses_operand, refuses_parameter};
 
@@ -55,7 +55,7 @@ fn groups_are_channels_at_least() {
 
 #[test]
 fn gates_take_two_halves_or_one_row_of_both() {
-    for gate in [Gate::Relu, Gate::Gelu, Gate::GeluErf, Gate::GeluQuick, Gate::Silu] {
+    for gate in [Glu::Relu, Glu::Gelu, Glu::GeluErf, Glu::GeluQuick, Glu::Silu] {
         let op = Op::Gated { gate, swapped: false };
         accepts(op.clone(), &[f16(&[6, 4]), f16(&[6, 4])], f16(&[6, 4]));
         accepts(op.clone(), &[f32(&[6, 4])], f32(&[3, 4]));

@@ -48,12 +48,12 @@ impl Alive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Problem};
+    use crate::{BufferSpec, Problem};
 
     #[test]
     fn everything_alive_is_seen_once() {
         let live = |i: u64| i * 7 % 300..i * 7 % 300 + 1 + i * 31 % 90;
-        let buffers = (0..500).map(|i| Buffer::new(1 + i % 9, 1, live(i))).collect();
+        let buffers = (0..500).map(|i| BufferSpec::new(1 + i % 9, 1, live(i))).collect();
         let all = Sections::new(&Problem { buffers, ..Problem::default() }).unwrap();
         let alive = Alive::new(&all);
         let end = all.load.len() as u32;

@@ -1,11 +1,11 @@
 //! Several ops in one graph: chains that can be done in place, and what transformers are made of.
 
-use orlop_graph::{DType, Gate, TensorId};
+use orlop_graph::{DType, Glu, TensorId};
 
 use crate::conformance::Tolerance::Composite;
 use crate::conformance::case::{Draft, Table};
 use crate::fill::Fill;
-use crate::generate::{BlockSize, Experts, draw};
+use crate::generate::{BlockSize, ExpertShape, draw};
 
 pub(super) fn add(table: &mut Table) {
     table.add("chain", "in place from end to end", Composite, |d| {
@@ -51,7 +51,7 @@ pub(super) fn add(table: &mut Table) {
     }
     for weights in [DType::F32, DType::Q8_0] {
         for (count, used) in [(4, 2), (3, 1)] {
-            let experts = Some(Experts { count, used });
+            let experts = Some(ExpertShape { count, used });
             let (builder, fills) = draw(&BlockSize { weights, experts, ..dense });
             let detail = format!("{weights}, {used} of {count}");
             table.add_graph("block experts", detail, Composite, builder, fills);
@@ -71,7 +71,7 @@ fn feed_forward_sized(d: &mut Draft, dtype: DType, width: u64) -> TensorId {
     let normed = d.b.rms_norm(x, 1e-5);
     let h = d.b.mul(normed, norm);
     let [gate, up] = [weights[0], weights[1]].map(|weight| d.b.mul_mat(weight, h));
-    let gated = d.b.gated(Gate::Silu, gate, up);
+    let gated = d.b.gated(Glu::Silu, gate, up);
     let down = d.b.mul_mat(weights[2], gated);
     d.b.add(x, down)
 }

@@ -1,4 +1,4 @@
-use orlop_graph::{DType, Gate, Op, Unary};
+use orlop_graph::{DType, Glu, Op, Unary};
 
 use super::HALVES;
 use crate::conformance::Tolerance::{self, Elementwise};
@@ -16,7 +16,7 @@ pub(super) fn add(table: &mut Table) {
         extremes(table, function);
     }
     one_operand(table, "leaky_relu", &Op::LeakyRelu { slope: 0.125 }, &Fill::SIGNED, Elementwise);
-    for gate in [Gate::Relu, Gate::Gelu, Gate::GeluErf, Gate::GeluQuick, Gate::Silu] {
+    for gate in [Glu::Relu, Glu::Gelu, Glu::GeluErf, Glu::GeluQuick, Glu::Silu] {
         gated(table, gate);
     }
 }
@@ -83,7 +83,7 @@ fn extremes(table: &mut Table, function: Unary) {
     }
 }
 
-fn gated(table: &mut Table, gate: Gate) {
+fn gated(table: &mut Table, gate: Glu) {
     let fill = Fill::Uniform { low: -3.0, high: 3.0 };
     let op = Op::Gated { gate, swapped: false };
     let kind = op.name().to_owned();
