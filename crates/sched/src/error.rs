@@ -100,6 +100,12 @@ pub enum Error {
         /// Tensors that were known when they were.
         placed_tensors: usize,
     },
+    /// A plan that a session was to adopt was made for something else.
+    #[error("the plan was made for {planned_for}")]
+    ForeignPlan {
+        /// What it was made for.
+        planned_for: String,
+    },
     /// A schedule has other splits than the plan it was to be compared with.
     #[error("a schedule of {given} splits for a plan of {splits}, and they are not the same")]
     ForeignSchedule {

@@ -43,20 +43,20 @@ impl Session {
             .collect();
         let mut fresh = Session::new(machine, options)?;
         for (id, prepared) in &self.prepared {
-            let assigned = prepared.constraints.assigned.iter().filter_map(|(tensor, old)| {
+            let assigned = prepared.planned.constraints.assigned.iter().filter_map(|(tensor, old)| {
                 Some((*tensor, fresh.machine.find(self.machine.name(*old)).ok()?))
             });
             let assigned = assigned.collect();
             let Prepared { graph, externals, .. } = prepared;
             let constraints = Constraints {
                 assigned,
-                observed: prepared.constraints.observed.clone(),
-                spread: prepared.constraints.spread,
+                observed: prepared.planned.constraints.observed.clone(),
+                spread: prepared.planned.constraints.spread,
                 ..constraints(graph, externals)
             };
             let request = Request { graph, externals, constraints, placement: None };
             let planned = fresh.plan(&request)?;
-            let mut again = fresh.make(request, planned)?;
+            let mut again = fresh.make(graph, externals, planned.into())?;
             for (leaf, from) in &prepared.persistent {
                 if let Some(to) = again.persistent.get(leaf) {
                     copy(from, to).map_err(AllocError::from)?;

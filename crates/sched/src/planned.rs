@@ -9,12 +9,26 @@ use crate::budget::{Attempt, Budgets, resident_bytes};
 use crate::carry::{CrossRunWait, carries};
 use crate::error::failed;
 use crate::memory::{Domains, MemoryPlanner, PlannedMemory};
+use crate::signature::signature;
 use crate::split::{Streamed, split_streaming};
-use crate::{Constraints, DeviceId, Error, Machine, Placement, PlacementReason, Schedule, SessionOptions};
+use crate::{
+    Constraints, DeviceId, Error, Machine, Placement, PlacementReason, Schedule, SessionOptions,
+    place_by_rules,
+};
 
 /// A placed graph, split, lowered and planned: everything that is known before any memory is allocated.
+///
+/// [`Session::adopt`](crate::Session::adopt) allocates what it says, and runs it.
 #[derive(Clone, Debug)]
 pub struct Planned {
+    /// What it was planned for.
+    pub(crate) constraints: Constraints,
+    /// Placed by rules, not by the caller.
+    pub(crate) by_rules: bool,
+    /// The graph's.
+    pub(crate) signature: u64,
+    /// Runs that may be in flight.
+    pub(crate) depth: usize,
     pub(crate) placement: Placement,
     pub(crate) schedule: Schedule,
     pub(crate) steps: Vec<Steps>,
@@ -24,7 +38,22 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// Splits, lowers and plans a placed graph. Pure: nothing is allocated.
+    /// Places a graph by rules, and plans it as [`Planned::new`] does.
+    ///
+    /// # Errors
+    /// As there, and as [`place_by_rules`].
+    pub fn by_rules(
+        graph: &Graph,
+        machine: &Machine,
+        constraints: &Constraints,
+        options: &SessionOptions,
+    ) -> Result<Planned, Error> {
+        let placement = place_by_rules(graph, machine, constraints)?;
+        let planned = Planned::new(graph, machine, constraints, placement, options)?;
+        Ok(Planned { by_rules: true, ..planned })
+    }
+
+    /// Splits, lowers and plans a placed graph. Pure: nothing is allocated. The observer of the options is told.
     ///
     /// Weights that are used on another device than they lie on stay there as far as the device's budget allows; the
     /// rest is copied in every run.
@@ -39,14 +68,15 @@ impl Planned {
         placement: Placement,
         options: &SessionOptions,
     ) -> Result<Planned, Error> {
+        options.observer.planning(graph);
         constraints.check(graph, machine)?;
         placement.check(graph, machine)?;
         options.budgets.keys().copied().max().map_or(Ok(()), |device| machine.check(device))?;
         let domains = Domains::new(machine);
+        let depth = options.depth.max(1);
         let attempt = |streamed: &Streamed| {
             let schedule = split_streaming(graph, machine, constraints, &placement, streamed);
             let steps = lower(graph, machine, constraints, &placement, &schedule, options)?;
-            let depth = options.depth.max(1);
             let (domains, placement) = (&domains, &placement);
             let (schedule_ref, steps_ref) = (&schedule, &steps[..]);
             let scene = MemoryPlanner {
@@ -78,7 +108,17 @@ impl Planned {
             0 | 1 => Vec::new(),
             _ => carries(graph, &domains, &placement, &schedule),
         };
-        Ok(Planned { placement, schedule, steps, memory: Arc::new(memory), carries })
+        Ok(Planned {
+            constraints: constraints.clone(),
+            by_rules: false,
+            signature: signature(graph),
+            depth,
+            placement,
+            schedule,
+            steps,
+            memory: Arc::new(memory),
+            carries,
+        })
     }
 
     /// Where everything runs.

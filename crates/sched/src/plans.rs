@@ -66,7 +66,7 @@ impl Session {
         self.options.cache?;
         let signature = signature(request.graph);
         let equal = |(_, prepared): &(&PlanId, &Prepared)| {
-            prepared.signature == signature && is_equal(prepared, request)
+            prepared.planned.signature == signature && is_equal(prepared, request)
         };
         let found = self.prepared.iter().find(equal).map(|(id, _)| *id)?;
         let now = self.tick();
@@ -89,8 +89,8 @@ impl Session {
 fn is_equal(prepared: &Prepared, request: &Request<'_>) -> bool {
     let Request { graph, externals, constraints, placement } = request;
     let placed = match placement {
-        None => prepared.by_rules,
-        Some(placement) => !prepared.by_rules && prepared.planned.placement == *placement,
+        None => prepared.planned.by_rules,
+        Some(placement) => !prepared.planned.by_rules && prepared.planned.placement == *placement,
     };
     let same = |a: Option<&StoredTensor>, b: Option<&StoredTensor>| match (a, b) {
         (Some(a), Some(b)) => {
@@ -101,7 +101,7 @@ fn is_equal(prepared: &Prepared, request: &Request<'_>) -> bool {
         _ => false,
     };
     placed
-        && constraints.observed == prepared.constraints.observed
+        && constraints.observed == prepared.planned.constraints.observed
         && prepared.graph == **graph
         && graph.leaves().all(|(id, _)| same(externals.get(id), prepared.externals.get(id)))
 }

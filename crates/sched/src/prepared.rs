@@ -8,20 +8,15 @@ use orlop_graph::{Graph, Tensor, TensorId};
 use crate::compile::Compiled;
 use crate::marks::Marks;
 use crate::run::Awaited;
-use crate::{Constraints, Error, Planned};
+use crate::{Error, Planned};
 
 /// A graph ready to run: pure values, memory of its own, and programs once it has run.
 pub(crate) struct Prepared {
     pub(crate) graph: Arc<Graph>,
     pub(crate) externals: Externals,
-    pub(crate) constraints: Constraints,
-    /// Placed by rules, not by the caller.
-    pub(crate) by_rules: bool,
-    /// Equal for equal graphs.
-    pub(crate) signature: u64,
     /// Grows with every use.
     pub(crate) used: u64,
-    pub(crate) planned: Planned,
+    pub(crate) planned: Arc<Planned>,
     pub(crate) persistent: HashMap<TensorId, StoredTensor>,
     /// Copies that stay on their device: position in the schedule, number among the residents.
     pub(crate) resident: BTreeMap<usize, usize>,

@@ -6,7 +6,7 @@ use orlop_alloc::{
     Arenas, Error as AllocError, Externals, Growth, Inputs, MemoryPlan, PlanOptions, SavedMemoryPlan,
     SetTensor, StepOrder, TensorSet, leaves_of,
 };
-use orlop_backend::{BufferType, LowerOptions, Queue, StoredTensor};
+use orlop_backend::{BufferType, LowerOptions, Queue, StoredTensor, same_type};
 use orlop_graph::{Graph, Leaf, TensorId};
 
 use crate::compile::part;
@@ -17,7 +17,7 @@ use crate::prepared::{Prepared, Slot};
 use crate::resident::Residents;
 use crate::run::Awaited;
 use crate::signature::signature;
-use crate::{Constraints, DeviceId, Error, Machine, Placement, Schedule, place_by_rules};
+use crate::{Constraints, DeviceId, Error, Machine, Placement, PlanObserver, Schedule};
 
 /// Runs graphs over all devices of a machine. `prepare`, `set`, `run` and `get` mean what they mean on one device.
 ///
@@ -67,6 +67,8 @@ pub struct SessionOptions {
     /// How many plans are kept and found again when an equal graph is prepared; beyond that, the one that was not used
     /// for longest is released. Default none: every preparation makes a plan, and all are kept.
     pub cache: Option<usize>,
+    /// Sees every graph that is planned. Default none.
+    pub observer: PlanObserver,
 }
 
 impl Default for SessionOptions {
@@ -81,6 +83,7 @@ impl Default for SessionOptions {
             keep_offloaded: true,
             depth: 1,
             cache: None,
+            observer: PlanObserver::default(),
         }
     }
 }
@@ -179,7 +182,65 @@ impl Session {
         }
         let planned = self.plan(&request)?;
         self.check_room(&planned.memory)?;
-        self.adopt(request, planned)
+        self.insert(graph, externals, planned.into())
+    }
+
+    /// Makes room for a graph that was planned before, and binds it: nothing is placed, lowered or planned.
+    ///
+    /// # Errors
+    /// [`Error::ForeignPlan`] if it was planned for a graph of another structure, other memory or another machine;
+    /// [`AllocError::MissingExternal`] and its like; memory that cannot be had, as for [`Session::prepare_placed`].
+    pub fn adopt(
+        &mut self,
+        graph: &Arc<Graph>,
+        externals: &Externals,
+        planned: impl Into<Arc<Planned>>,
+    ) -> Result<PlanId, Error> {
+        let planned = planned.into();
+        self.check_planned(graph, externals, &planned)?;
+        self.insert(graph, externals, planned)
+    }
+
+    /// As [`Session::adopt`], but arenas do not grow: memory that was reserved must be enough.
+    ///
+    /// # Errors
+    /// As there, and [`Error::WouldGrow`].
+    pub fn adopt_within(
+        &mut self,
+        graph: &Arc<Graph>,
+        externals: &Externals,
+        planned: impl Into<Arc<Planned>>,
+    ) -> Result<PlanId, Error> {
+        let planned = planned.into();
+        self.check_planned(graph, externals, &planned)?;
+        self.check_room(&planned.memory)?;
+        self.insert(graph, externals, planned)
+    }
+
+    /// A plan must be of this graph, for memory of these kinds, on this session's machine.
+    fn check_planned(&self, graph: &Graph, externals: &Externals, planned: &Planned) -> Result<(), Error> {
+        externals.check(graph)?;
+        let other = |planned_for: String| Err(Error::ForeignPlan { planned_for });
+        if planned.signature != signature(graph) {
+            return other("another graph".to_owned());
+        }
+        if planned.depth != self.options.depth.max(1) {
+            return other(format!("{} runs in flight at a time", planned.depth));
+        }
+        planned.placement.check(graph, &self.machine)?;
+        if planned.memory.plans.len() != self.domains.types.len() {
+            return other(format!("a machine with {} arenas", planned.memory.plans.len()));
+        }
+        let pinned = pinned(graph, externals);
+        let planned = &planned.constraints.pinned;
+        let lies = |leaf: &TensorId| match (planned.get(leaf), pinned.get(leaf)) {
+            (Some(planned), Some(found)) => same_type(planned, found),
+            (planned, found) => planned.is_none() && found.is_none(),
+        };
+        match pinned.keys().chain(planned.keys()).copied().filter(|leaf| !lies(leaf)).min() {
+            Some(leaf) => other(format!("other memory of `{}`", graph.tensor(leaf).name)),
+            None => Ok(()),
+        }
     }
 
     fn prepare_request(&mut self, request: Request<'_>) -> Result<PlanId, Error> {
@@ -187,21 +248,26 @@ impl Session {
             return Ok(known);
         }
         let planned = self.plan(&request)?;
-        self.adopt(request, planned)
+        self.insert(request.graph, request.externals, planned.into())
     }
 
     /// The pure part of preparing.
     pub(crate) fn plan(&self, request: &Request<'_>) -> Result<Planned, Error> {
         let Request { graph, constraints, placement, .. } = request;
-        let placement = match placement {
-            Some(placement) => placement.clone(),
-            None => place_by_rules(graph, &self.machine, constraints)?,
-        };
-        Planned::new(graph, &self.machine, constraints, placement, &self.options)
+        let (machine, options) = (&self.machine, &self.options);
+        match placement {
+            Some(placement) => Planned::new(graph, machine, constraints, placement.clone(), options),
+            None => Planned::by_rules(graph, machine, constraints, options),
+        }
     }
 
-    fn adopt(&mut self, request: Request<'_>, planned: Planned) -> Result<PlanId, Error> {
-        let prepared = self.make(request, planned)?;
+    fn insert(
+        &mut self,
+        graph: &Arc<Graph>,
+        externals: &Externals,
+        planned: Arc<Planned>,
+    ) -> Result<PlanId, Error> {
+        let prepared = self.make(graph, externals, planned)?;
         let id = PlanId(self.plans);
         self.plans += 1;
         self.prepared.insert(id, prepared);
@@ -210,8 +276,12 @@ impl Session {
     }
 
     /// Memory for a plan.
-    pub(crate) fn make(&mut self, request: Request<'_>, planned: Planned) -> Result<Prepared, Error> {
-        let Request { graph, externals, constraints, placement } = request;
+    pub(crate) fn make(
+        &mut self,
+        graph: &Arc<Graph>,
+        externals: &Externals,
+        planned: Arc<Planned>,
+    ) -> Result<Prepared, Error> {
         let persistent = self.persistents(graph, &planned.placement)?;
         let residents = self.residents.len();
         let resident = self.residents_for(&planned.schedule, externals);
@@ -223,9 +293,6 @@ impl Session {
         Ok(Prepared {
             graph: Arc::clone(graph),
             externals: externals.clone(),
-            constraints,
-            by_rules: placement.is_none(),
-            signature: signature(graph),
             used: self.tick(),
             results: graph.results(),
             planned,

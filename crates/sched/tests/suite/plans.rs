@@ -1,11 +1,12 @@
 //! Plans that are found again, released, and reserved for.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use orlop_alloc::{Error as AllocError, Externals};
 use orlop_backend::{Device, RunOptions};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
-use orlop_sched::{Error, Planned, Session, SessionOptions, constraints, place_by_rules};
+use orlop_sched::{Error, PlanObserver, Planned, Session, SessionOptions, constraints, place_by_rules};
 use orlop_testkit::devices::{FaultKind, FaultPoint};
 
 use crate::support::{externals, get, machine, private, run, set, stored, two};
@@ -318,4 +319,46 @@ fn weights_that_do_not_stay_come_one_split_ahead() {
         run(&mut session, plan);
         assert_eq!(get(&session, plan, y, 64), [run_number as f32 + 4.0; 64]);
     }
+}
+
+/// A plan that was made apart from the session is run as it is; one for something else is refused.
+#[test]
+fn a_session_adopts_a_plan_without_planning_again() {
+    let devices = [private("g").build(), private("c").build()];
+    let machine = machine(&devices);
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[64]);
+    let w = b.weight("w", DType::F32, &[64]);
+    let y = b.add(x, w);
+    b.output(y);
+    let graph = Arc::new(b.build().unwrap());
+    let on = |device: usize| externals(&[(w, stored(&*devices[device], &graph, w, &[1.0; 64]))]);
+    let plannings = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&plannings);
+    let observer = PlanObserver::new(move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+    });
+    let options = SessionOptions { observer, ..SessionOptions::default() };
+    let given = on(1);
+    let planned = Planned::by_rules(&graph, &machine, &constraints(&graph, &given), &options).unwrap();
+    let planned = Arc::new(planned);
+    let mut session = Session::new(machine.clone(), options.clone()).unwrap();
+    let none_fits = session.adopt_within(&graph, &given, Arc::clone(&planned)).unwrap_err();
+    assert!(matches!(none_fits, Error::WouldGrow { .. }), "{none_fits:?}");
+    let plan = session.adopt(&graph, &given, Arc::clone(&planned)).unwrap();
+    session.adopt_within(&graph, &given, Arc::clone(&planned)).unwrap();
+    set(&mut session, plan, x, &[2.0; 64]);
+    run(&mut session, plan);
+    assert_eq!(get(&session, plan, y, 64), [3.0; 64]);
+    assert_eq!(plannings.load(Ordering::Relaxed), 1);
+
+    let said = |result: Result<_, Error>| result.unwrap_err().to_string();
+    let elsewhere = session.adopt(&graph, &on(0), Arc::clone(&planned));
+    assert_eq!(said(elsewhere), "the plan was made for other memory of `w`");
+    let (other, ..) = chain(64, 2);
+    let another = session.adopt(&other, &Externals::new(), Arc::clone(&planned));
+    assert_eq!(said(another), "the plan was made for another graph");
+    let deep = SessionOptions { depth: 2, ..options };
+    let shallow = Session::new(machine, deep).unwrap().adopt(&graph, &given, planned);
+    assert_eq!(said(shallow), "the plan was made for 1 runs in flight at a time");
 }
