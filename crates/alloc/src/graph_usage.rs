@@ -136,13 +136,22 @@ fn push_steps(usage: &mut Usage, Lowered { graph, steps, at }: Lowered<'_>) {
         StepValue::Tensor(id) => Some(ValueId::new(id.index())),
         StepValue::Temporary(index) => Some(ValueId::new(tensors + index)),
     };
-    push_mapped(usage, steps, &|step| at[step], &[], &id);
+    push_mapped(usage, steps, &|step| at[step], Held::default(), &id);
+}
+
+/// Values that are read from outside while steps run, and must keep their memory meanwhile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Held<'a> {
+    /// Read until the first step begins: by other devices.
+    pub to_first: &'a [ValueId],
+    /// Read when the last step has ended: by an observer. In another order of steps, the one that writes such a value
+    /// may come earlier.
+    pub to_last: &'a [ValueId],
 }
 
 impl Usage {
     /// Adds the steps that a device made of a part of a graph, each a group of its own. `id` says which value of
-    /// this usage each of theirs is, `None` for what lies elsewhere; `keep` are values that the first step keeps
-    /// alive although it does not read them.
+    /// this usage each of theirs is, `None` for what lies elsewhere; `held` are values that are read beside the steps.
     ///
     /// # Errors
     /// [`Error::BadLowering`] if the steps refer to something that is not there.
@@ -151,12 +160,12 @@ impl Usage {
         graph: &Graph,
         steps: &Steps,
         arena: ArenaId,
-        keep: &[ValueId],
+        held: Held<'_>,
         id: &dyn Fn(StepValue) -> Option<ValueId>,
     ) -> Result<(), Error> {
         check_steps(graph, steps)?;
         let first = self.step_count();
-        push_mapped(self, steps, &|step| (arena, (first + step) as u32), keep, id);
+        push_mapped(self, steps, &|step| (arena, (first + step) as u32), held, id);
         Ok(())
     }
 }
@@ -165,7 +174,7 @@ fn push_mapped(
     usage: &mut Usage,
     steps: &Steps,
     at: &dyn Fn(usize) -> (ArenaId, u32),
-    keep: &[ValueId],
+    held: Held<'_>,
     id: &dyn Fn(StepValue) -> Option<ValueId>,
 ) {
     // A temporary is there from the first step that uses it to the last, whether they read or write it.
@@ -183,7 +192,12 @@ fn push_mapped(
         reads.fill(&step.reads, &more(&ends, index), id);
         writes.fill(&step.writes, &more(&begins, index), id);
         if index == 0 {
-            reads.ids.extend_from_slice(keep);
+            reads.ids.extend_from_slice(held.to_first);
+        }
+        if index + 1 == steps.steps.len() {
+            // What the last step writes stays to its end without being read.
+            let written = |root: ValueId| writes.ids.iter().any(|id| usage.value(*id).root == root);
+            reads.ids.extend(held.to_last.iter().filter(|id| !written(usage.value(**id).root)));
         }
         let pair = |overwrite: &Overwrite| {
             Some(OverwritePair { write: writes.at[overwrite.write]?, read: reads.at[overwrite.read]? })

@@ -35,6 +35,7 @@ pub use error::Error;
 pub use externals::Externals;
 pub use graph_allocator::{Allocation, Assignment, GraphAllocator};
 pub use graph_in_region::RegionAllocator;
+pub use graph_usage::Held;
 #[doc(hidden)] // what sessions over one device and over several have in common
 pub use inputs::{Inputs, check_length, get_whole, leaves_of, set_whole, unbound};
 pub use layouts::Layouts;

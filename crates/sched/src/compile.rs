@@ -128,13 +128,23 @@ impl Session {
             program.touches().iter().for_each(|(buffer, kind)| touches.add(buffer, *kind));
             programs.push(program);
         }
-        let observed = |part: &crate::Split| match part.observed {
-            Some(id) if prepared.planned.memory.has(id) => self.in_arena(prepared, slot, id).map(Some),
-            Some(id) => prepared.outside(id).map(Some),
-            None => Ok(None),
-        };
+        let observed =
+            |part: &crate::Split| part.observed.map(|id| self.observed(prepared, slot, id)).transpose();
         let observed = schedule.splits.iter().map(observed).collect::<Result<_, _>>()?;
         Ok(Bound { programs, copies, observed })
+    }
+
+    /// A result that is observed, where it lies.
+    pub(crate) fn observed(
+        &self,
+        prepared: &Prepared,
+        slot: usize,
+        id: TensorId,
+    ) -> Result<StoredTensor, Error> {
+        match prepared.planned.memory.has(id) {
+            true => self.in_arena(prepared, slot, id),
+            false => prepared.outside(id),
+        }
     }
 
     /// Source and destination of a copy; `None` if it stays on its device.

@@ -2,8 +2,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use orlop_alloc::{
-    ArenaId, ArenaInfo, Flags, MemoryPlan, PlanOptions, SavedMemoryPlan, StepView, Unread, Usage, ValueId,
-    ValueInfo, plan_memory,
+    ArenaId, ArenaInfo, Flags, Held, MemoryPlan, PlanOptions, SavedMemoryPlan, StepView, Unread, Usage,
+    ValueId, ValueInfo, plan_memory,
 };
 use orlop_backend::{BufferType, StepValue, Steps, same_type};
 use orlop_graph::{Graph, Leaf, TensorDesc, TensorId};
@@ -198,8 +198,10 @@ impl MemoryPlanner<'_> {
                     }
                 },
             };
+            let observed = part.observed.and_then(|seen| values.tensors[seen.index()]).map(|(_, id)| id);
+            let held = Held { to_first: &keep, to_last: observed.as_slice() };
             usage
-                .push_lowered(self.graph, steps, arena, &keep, &id)
+                .push_lowered(self.graph, steps, arena, held, &id)
                 .map_err(|source| self.failed(domain, source))?;
         }
         Ok((usages, values))

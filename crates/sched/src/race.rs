@@ -1,7 +1,8 @@
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use orlop_backend::{Bindings, Buffer, Slot, StepValue, Steps, StoredTensor};
+use orlop_backend::{Bindings, Buffer, Slot, Step, StepValue, Steps, StoredTensor};
 use orlop_graph::{Access, AccessKind, Hazard, dependencies};
 
 use crate::prepared::Prepared;
@@ -14,7 +15,7 @@ use crate::{Error, PlanId, Schedule, Session, Split};
      neither waits for the other"
 )]
 pub struct Race {
-    /// The one that comes first. One more than there are: the host, which sets inputs and reads results.
+    /// The one that comes first. One more than there are: the host, which sets inputs, reads results and observes.
     pub before: usize,
     /// The other.
     pub after: usize,
@@ -97,9 +98,10 @@ impl Session {
         carries: bool,
     ) -> Result<(), Error> {
         let slot = run % prepared.slots.len();
-        let set = checker.units.len() - 1;
+        // The last thing that the host did: what is given to a queue afterwards begins afterwards.
+        let mut host = checker.units.len() - 1;
         for (index, part) in schedule.splits.iter().enumerate() {
-            let mut waits = vec![set];
+            let mut waits = vec![host];
             if carries && run > 0 {
                 let own = prepared.planned.carries.iter().filter(|carry| carry.split == index);
                 waits.extend(own.map(|carry| checker.unit(run - 1, carry.earlier, !carry.copies_only)));
@@ -119,9 +121,25 @@ impl Session {
             checker.note(run, index, false);
             let known = part.waits[waited..].iter().filter(|wait| **wait < index);
             waits.extend(known.map(|wait| checker.unit(run, *wait, true)));
+            checker.begin(part.device.index(), run, index, waits.clone());
+            let (steps, bindings) = (&prepared.planned.steps[index], self.bindings(prepared, slot, index)?);
+            let Some(seen) = part.observed else {
+                checker.steps(steps, 0..steps.steps.len(), &bindings);
+                checker.note(run, index, true);
+                continue;
+            };
+            // The observer means the bytes as the step left them that computes the result. It reads them when the split
+            // has ended, so no later step of the split may write there: none of them waits for it.
+            let computes = |step: &Step| step.writes.contains(&StepValue::Tensor(seen));
+            let computed = steps.steps.iter().rposition(computes).map_or(0, |step| step + 1);
+            checker.steps(steps, 0..computed, &bindings);
+            let until = checker.units.len() - 1;
+            checker.host(run, vec![until]);
+            host = checker.units.len() - 1;
+            checker.whole(&self.observed(prepared, slot, seen)?, AccessKind::Read);
             checker.begin(part.device.index(), run, index, waits);
+            checker.steps(steps, computed..steps.steps.len(), &bindings);
             checker.note(run, index, true);
-            checker.steps(&prepared.planned.steps[index], &self.bindings(prepared, slot, index)?);
         }
         Ok(())
     }
@@ -180,8 +198,8 @@ impl Checker {
         self.touch(stored.slot(), stored.desc().bytes(), kind);
     }
 
-    fn steps(&mut self, steps: &Steps, bindings: &Bindings) {
-        for step in &steps.steps {
+    fn steps(&mut self, steps: &Steps, range: Range<usize>, bindings: &Bindings) {
+        for step in &steps.steps[range] {
             let reads = step.reads.iter().map(|value| (*value, AccessKind::Read));
             let writes = step.writes.iter().map(|value| (*value, AccessKind::Write));
             for (value, kind) in reads.chain(writes) {

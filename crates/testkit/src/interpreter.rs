@@ -80,6 +80,19 @@ impl Interpreter {
         graph.nodes().iter().try_for_each(|node| execute(NAME, &graph, node, &mut self.memory))
     }
 
+    /// As [`Interpreter::run`]; `observe` sees each node's result, packed, as soon as it is computed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_observed(&mut self, mut observe: impl FnMut(TensorId, Vec<u8>)) -> Result<(), DeviceError> {
+        let graph = Arc::clone(&self.graph);
+        graph.nodes().iter().try_for_each(|node| {
+            execute(NAME, &graph, node, &mut self.memory)?;
+            observe(node.output, self.bytes(node.output)?);
+            Ok(())
+        })
+    }
+
     /// A tensor's elements as they are now, packed.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use orlop_backend::{StepValue, Steps};
 use orlop_graph::{Graph, TensorId};
 
 use crate::layouts::Layouts;
-use crate::{ArenaId, ArenaInfo, Error, Flags, Unread, Usage, ValueId, ValueInfo};
+use crate::{ArenaId, ArenaInfo, Error, Flags, Held, Unread, Usage, ValueId, ValueInfo};
 
 /// Steps that a device made of a part of a graph, and what is known of the memory around them.
 pub struct StepSequence<'a> {
@@ -85,7 +85,7 @@ impl StepSequence<'_> {
             StepValue::Tensor(id) => values.get(&id).copied(),
             StepValue::Temporary(number) => Some(ValueId::new(first + number)),
         };
-        usage.push_lowered(graph, steps, arena, &[], &id)?;
+        usage.push_lowered(graph, steps, arena, Held::default(), &id)?;
         Ok(usage)
     }
 }

@@ -5,6 +5,7 @@ mod cost;
 mod equality;
 mod faults;
 mod large;
+mod observed;
 mod oracle;
 mod pipeline;
 mod placement;

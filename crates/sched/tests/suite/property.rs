@@ -33,7 +33,7 @@ fn feeds_of_run(graph: &Graph, feeds: &Feeds, run: usize) -> Feeds {
 }
 
 /// Memory for external leaves, each on the device that `at` says.
-fn memory(graph: &Graph, feeds: &Feeds, at: impl Fn(TensorId) -> Arc<dyn Device>) -> Externals {
+pub(crate) fn memory(graph: &Graph, feeds: &Feeds, at: impl Fn(TensorId) -> Arc<dyn Device>) -> Externals {
     let mut externals = Externals::new();
     for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
         let tensor = graph.tensor(id);
