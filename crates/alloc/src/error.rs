@@ -110,6 +110,14 @@ pub enum Error {
         /// How many.
         allocated: usize,
     },
+    /// A graph was to be placed in another order after a tensor was allocated by hand.
+    #[error(
+        "`{tensor}` was allocated by hand after the graph; reset the region to place the graph in another order"
+    )]
+    AllocatedSince {
+        /// The tensor's name.
+        tensor: String,
+    },
     /// A view was to be bound before its root.
     #[error("view `{tensor}` of `{root}`, which has no memory")]
     ViewSourceUnallocated {

@@ -6,7 +6,7 @@ use orlop_graph::{Graph, Leaf, Order, TensorDesc, TensorId};
 use orlop_plan::{ChunkOffset, FreeList};
 
 use crate::graph_usage::{Homes, Lowered, check_order, plain_steps, usage_of};
-use crate::tensor_allocator::refused;
+use crate::tensor_allocator::{AllocatorState, refused};
 use crate::trace::{Rules, Trace, TraceEvent, walk};
 use crate::{ArenaId, ArenaInfo, Error, Sharing, TensorAllocator, Unread, Usage, ValueId};
 
@@ -22,12 +22,24 @@ pub struct RegionAllocator {
     tensors: TensorAllocator,
     /// Where the last graph's tensors went, those included whose range was given back since.
     placed: HashMap<TensorId, ChunkOffset>,
+    /// How the graph was placed; `None` while it was not.
+    last: Option<LastPlacing>,
+}
+
+/// The order that a graph was placed in, and what is needed to place it in another one.
+#[derive(Clone, Debug)]
+struct LastPlacing {
+    order: Order,
+    /// What was allocated before.
+    before: (AllocatorState, HashMap<TensorId, ChunkOffset>),
+    /// A tensor that was allocated by hand since.
+    since: Option<TensorId>,
 }
 
 impl RegionAllocator {
     /// An object around a tensor allocator of any kind.
     pub fn new(tensors: TensorAllocator) -> RegionAllocator {
-        RegionAllocator { tensors, placed: HashMap::new() }
+        RegionAllocator { tensors, placed: HashMap::new(), last: None }
     }
 
     /// See [`TensorAllocator::alloc`].
@@ -39,15 +51,20 @@ impl RegionAllocator {
         if let Some(place) = self.tensors.place(id) {
             self.placed.insert(id, place);
         }
+        if let Some(last) = &mut self.last {
+            last.since.get_or_insert(id);
+        }
         Ok(offset)
     }
 
     /// Allocates all of a graph that is not allocated yet and returns [`RegionAllocator::max_bytes`]. What was
     /// allocated by hand stays where it is; like everything else it is given back, or taken over in place,
-    /// after its last use. A graph that is allocated already is left alone.
+    /// after its last use. A graph that is allocated already is left alone, unless it is to run in another order than it
+    /// was placed for: then everything but what was allocated by hand is placed anew.
     ///
     /// # Errors
-    /// [`Error::OutOfSpace`], [`Error::OtherGraph`], and what the buffer's init hook refuses; nothing is allocated then.
+    /// [`Error::OutOfSpace`], [`Error::OtherGraph`], [`Error::AllocatedSince`], and what the buffer's init hook refuses;
+    /// everything is as it was then.
     pub fn alloc_graph(&mut self, graph: &Graph) -> Result<u64, Error> {
         self.alloc_ordered(graph, &graph.order())
     }
@@ -63,6 +80,32 @@ impl RegionAllocator {
 
     fn alloc_ordered(&mut self, graph: &Graph, order: &Order) -> Result<u64, Error> {
         self.tensors.check_graph(graph)?;
+        let Some(last) = self.last.take_if(|last| last.order != *order) else {
+            return self.place(graph, order);
+        };
+        // In another order: from where the last one began.
+        if let Some(since) = last.since {
+            self.last = Some(last);
+            return Err(Error::AllocatedSince { tensor: graph.tensor(since).name.clone() });
+        }
+        let now = (self.tensors.state(), self.placed.clone());
+        let (state, placed) = last.before.clone();
+        self.tensors.restore(state);
+        self.placed = placed;
+        let outcome = self.place(graph, order);
+        if outcome.is_err() {
+            self.tensors.restore(now.0);
+            (self.placed, self.last) = (now.1, Some(last));
+        } else if let Some(buffer) = self.tensors.buffer() {
+            let moved = |(id, place): &(&TensorId, &ChunkOffset)| self.placed.get(*id) != Some(*place);
+            for (id, place) in now.1.iter().filter(moved) {
+                buffer.free_tensor(&graph.tensor(*id).desc, self.tensors.start() + place.offset);
+            }
+        }
+        outcome
+    }
+
+    fn place(&mut self, graph: &Graph, order: &Order) -> Result<u64, Error> {
         let (steps, groups) = plain_steps(graph, order);
         let arena = ArenaId::new(0);
         let at: Vec<(ArenaId, u32)> = groups.into_iter().map(|group| (arena, group)).collect();
@@ -98,7 +141,8 @@ impl RegionAllocator {
             .live()
             .filter(|(id, ..)| by_hand.get(id.index()).is_none() || trace.homes[id.index()].is_none());
         let live: Vec<_> = holders.chain(untouched).collect();
-        self.placed = placed;
+        let before = (self.tensors.state(), std::mem::replace(&mut self.placed, placed));
+        self.last = Some(LastPlacing { order: order.clone(), before, since: None });
         self.tensors.adopt(graph, outcome.list, live);
         Ok(self.tensors.max_bytes())
     }
@@ -178,6 +222,7 @@ impl RegionAllocator {
     pub fn reset(&mut self) {
         self.tensors.reset();
         self.placed.clear();
+        self.last = None;
     }
 
     /// See [`TensorAllocator::max_bytes`].

@@ -31,6 +31,14 @@ struct Held {
     bytes: u64,
 }
 
+/// Which tensors of which graph hold which ranges.
+#[derive(Clone, Debug)]
+pub(crate) struct AllocatorState {
+    list: FreeList,
+    graph: Option<Graph>,
+    live: HashMap<TensorId, Held>,
+}
+
 /// Where tensors go.
 enum Region {
     /// Nowhere: sizes as a buffer type wants them, or as they are.
@@ -211,6 +219,16 @@ impl TensorAllocator {
 
     pub(crate) fn place(&self, id: TensorId) -> Option<ChunkOffset> {
         Some(self.live.get(&id)?.place)
+    }
+
+    /// What is allocated now, for [`TensorAllocator::restore`].
+    pub(crate) fn state(&self) -> AllocatorState {
+        AllocatorState { list: self.list.clone(), graph: self.graph.clone(), live: self.live.clone() }
+    }
+
+    /// Goes back to what was allocated at another time.
+    pub(crate) fn restore(&mut self, state: AllocatorState) {
+        AllocatorState { list: self.list, graph: self.graph, live: self.live } = state;
     }
 
     /// Everything that holds a range: who, where, and how much.

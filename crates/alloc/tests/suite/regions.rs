@@ -208,3 +208,64 @@ fn a_region_that_is_too_small_is_as_it_was() {
     assert_eq!((region.max_bytes(), region.offset(&graph, x), region.offset(&graph, a)), (64, Some(0), None));
     assert_eq!(region.alloc_graph(&graph), Err(full));
 }
+
+#[test]
+fn a_graph_that_is_allocated_already_is_placed_anew_for_another_order() {
+    let mut b = GraphBuilder::new();
+    let x = input(&mut b, "x", 64);
+    let a = op(&mut b, "a", &[x], 64);
+    let c = op(&mut b, "c", &[x], 128);
+    let small = op(&mut b, "small", &[c], 32);
+    let d = op(&mut b, "d", &[a, small], 64);
+    let graph = build(b);
+    let ids = [x, a, c, small, d];
+    let orders =
+        [[0, -1, 1, -1, 2, -1, 3], [1, -1, 2, -1, 0, -1, 3]].map(|order| Order::new(&graph, &order).unwrap());
+    let fresh = orders.each_ref().map(|order| {
+        let mut region = RegionAllocator::new(TensorAllocator::measure(32).unwrap());
+        region.alloc(&graph, x).unwrap();
+        region.alloc_graph_in(&graph, order).unwrap();
+        ids.map(|id| region.offset(&graph, id))
+    });
+    assert_ne!(fresh[0], fresh[1], "the orders need different places");
+    let mut region = RegionAllocator::new(TensorAllocator::with_buffer(&host(32, 1024), 512).unwrap());
+    region.alloc(&graph, x).unwrap();
+    for round in 0..4 {
+        region.alloc_graph_in(&graph, &orders[round % 2]).unwrap();
+        assert_eq!(ids.map(|id| region.offset(&graph, id)), fresh[round % 2], "round {round}");
+    }
+    // What is allocated by hand since stays, so the graph cannot go back to where it began.
+    let places = ids.map(|id| region.offset(&graph, id));
+    region.alloc(&graph, c).unwrap();
+    let refused = Error::AllocatedSince { tensor: "c".to_owned() };
+    assert_eq!(region.alloc_graph_in(&graph, &orders[0]), Err(refused));
+    assert_eq!(region.offset(&graph, a), places[1]);
+    assert!(region.alloc_graph_in(&graph, &orders[1]).is_ok(), "the order that it has");
+}
+
+#[test]
+fn a_region_that_is_too_small_for_another_order_keeps_the_first() {
+    let mut b = GraphBuilder::new();
+    let x = input(&mut b, "x", 32);
+    let a = op(&mut b, "a", &[x], 64);
+    let c = op(&mut b, "c", &[x], 128);
+    let small = op(&mut b, "small", &[c], 32);
+    let d = op(&mut b, "d", &[a, small], 32);
+    let graph = build(b);
+    let ids = [x, a, c, small, d];
+    let [late, early] =
+        [[0, -1, 1, -1, 2, -1, 3], [1, -1, 2, -1, 0, -1, 3]].map(|order| Order::new(&graph, &order).unwrap());
+    let measured = |order: &Order| {
+        let mut region = RegionAllocator::new(TensorAllocator::measure(32).unwrap());
+        region.alloc_graph_in(&graph, order).unwrap()
+    };
+    assert_eq!((measured(&early), measured(&late)), (192, 224));
+    let exact = TensorAllocator::with_buffer(&host(32, 1024), measured(&early)).unwrap();
+    let mut region = RegionAllocator::new(exact);
+    region.alloc_graph_in(&graph, &early).unwrap();
+    let places = ids.map(|id| region.offset(&graph, id));
+    let refused = region.alloc_graph_in(&graph, &late);
+    assert!(matches!(refused, Err(Error::OutOfSpace { .. })), "{refused:?}");
+    assert_eq!(ids.map(|id| region.offset(&graph, id)), places);
+    assert!(region.alloc_graph_in(&graph, &early).is_ok());
+}
