@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use orlop_plan::{BufferSpec, ChunkRule, FreeList, Problem, SolveOptions, Strategy, bound, solve, verify};
 
-/// `count` buffers, two starting at each step and each alive for up to `span` steps.
+/// `count` buffers, two starting at each step, each live for up to `span` steps.
 fn synthetic(count: u64, span: u64) -> Problem {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = move |below: u64| {
@@ -20,7 +20,7 @@ fn synthetic(count: u64, span: u64) -> Problem {
     Problem { buffers: buffers.collect(), ..Problem::default() }
 }
 
-/// Milliseconds that `work` takes, and what it gives.
+/// The time of `work` in milliseconds, and its result.
 fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let start = Instant::now();
     let result = work();

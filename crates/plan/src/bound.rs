@@ -1,37 +1,37 @@
-//! What no plan can be below.
+//! Lower bounds on the peak of every plan.
 
 use crate::Problem;
 
-/// The greatest sum of footprints alive at one step, or the height that fixed places alone force,
-/// whichever is more. No plan has a smaller peak.
+/// A lower bound on the peak of every plan: the largest sum of footprints live at one step, or the height
+/// that fixed offsets alone require, whichever is larger.
 ///
-/// Footprints (sizes rounded up to the buffer's own alignment) are what chunk heights count, so this holds
-/// for mixed alignments too. It takes `n log n` for `n` buffers. A problem that does not
-/// [validate](Problem::validate) gives a number without meaning, saturated at `u64::MAX`.
+/// Chunk heights count footprints (sizes rounded up to the buffer's own alignment), so the bound holds for
+/// mixed alignments too. It takes `O(n log n)` time. For a problem that fails
+/// [validation](Problem::validate) the result is meaningless, saturated at `u64::MAX`.
 ///
 /// ```
-/// use orlop_plan::{Buffer, Problem, bound};
+/// use orlop_plan::{BufferSpec, Problem, bound};
 /// let mut problem = Problem::default();
-/// problem.push(Buffer::new(100, 64, 0..2))?;
-/// problem.push(Buffer::new(64, 64, 1..3))?;
-/// problem.push(Buffer::new(150, 1, 2..4))?;
+/// problem.push(BufferSpec::new(100, 64, 0..2))?;
+/// problem.push(BufferSpec::new(64, 64, 1..3))?;
+/// problem.push(BufferSpec::new(150, 1, 2..4))?;
 /// assert_eq!(bound(&problem), 214); // 64 + 150 at step 2; 128 + 64 at step 1
 /// # Ok::<(), orlop_plan::PlanError>(())
 /// ```
 pub fn bound(problem: &Problem) -> u64 {
-    densest(problem).bytes.max(fixed_height(problem))
+    max_load(problem).bytes.max(fixed_height(problem))
 }
 
-/// The step with most bytes alive.
+/// The step with the most bytes live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Densest {
+pub(crate) struct MaxLoad {
     /// The first such step.
     pub(crate) step: u64,
-    /// Footprints alive there.
+    /// Sum of the footprints live there.
     pub(crate) bytes: u64,
 }
 
-pub(crate) fn densest(problem: &Problem) -> Densest {
+pub(crate) fn max_load(problem: &Problem) -> MaxLoad {
     let spans = || {
         problem.buffers.iter().filter(|b| b.size > 0 && !b.live.is_empty()).map(|b| {
             let footprint = b.footprint().unwrap_or(u64::MAX);
@@ -43,7 +43,7 @@ pub(crate) fn densest(problem: &Problem) -> Densest {
     starts.sort_unstable();
     ends.sort_unstable();
     let mut ends = ends.into_iter().peekable();
-    let (mut alive, mut best) = (0u128, Densest::default());
+    let (mut alive, mut best) = (0u128, MaxLoad::default());
     for (step, bytes) in starts {
         while let Some((_, gone)) = ends.next_if(|(end, _)| *end <= step) {
             alive -= u128::from(gone);
@@ -51,7 +51,7 @@ pub(crate) fn densest(problem: &Problem) -> Densest {
         alive += u128::from(bytes);
         let now = u64::try_from(alive).unwrap_or(u64::MAX);
         if now > best.bytes {
-            best = Densest { step, bytes: now };
+            best = MaxLoad { step, bytes: now };
         }
     }
     best
@@ -69,7 +69,7 @@ fn fixed_height(problem: &Problem) -> u64 {
         })
         .collect();
     tops.sort_unstable();
-    // Ascending by chunk, then by end: the last of each chunk is its height.
+    // Ascending by chunk, then by end: the last entry of each chunk is its height.
     let lasts = tops.iter().zip(tops.iter().skip(1).map(Some).chain([None]));
     lasts
         .filter(|((chunk, _), next)| next.is_none_or(|(other, _)| other != chunk))
@@ -82,7 +82,7 @@ mod tests {
     use crate::{BufferSpec, ChunkOffset};
 
     #[test]
-    fn nothing_needs_nothing() {
+    fn the_bound_of_an_empty_problem_is_zero() {
         assert_eq!(bound(&Problem::default()), 0);
     }
 
@@ -93,15 +93,15 @@ mod tests {
     }
 
     #[test]
-    fn the_densest_step_is_the_first_of_equals() {
+    fn the_first_of_equal_steps_is_reported() {
         let live = [0..9, 3..4, 6..7];
         let buffers = live.map(|live| BufferSpec::new(10, 1, live)).to_vec();
-        let found = densest(&Problem { buffers, ..Problem::default() });
-        assert_eq!(found, Densest { step: 3, bytes: 20 });
+        let found = max_load(&Problem { buffers, ..Problem::default() });
+        assert_eq!(found, MaxLoad { step: 3, bytes: 20 });
     }
 
     #[test]
-    fn fixed_places_raise_the_bound_per_chunk() {
+    fn fixed_offsets_raise_the_bound_per_chunk() {
         let fixed = |chunk, offset| BufferSpec::new(10, 1, 0..1).fixed_at(ChunkOffset { chunk, offset });
         let buffers = vec![fixed(0, 90), fixed(0, 20), fixed(2, 30)];
         assert_eq!(bound(&Problem { buffers, max_chunk: Some(100), ..Problem::default() }), 140);

@@ -1,104 +1,104 @@
-//! Why no plan came back.
+//! Errors of planning.
 
 use crate::{BufferId, ChunkOffset, Plan, Strategy};
 
-/// Why a problem is refused, or has no plan within its limits.
+/// The problem is invalid, or no plan was found within its limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// An alignment that is zero or no power of two.
+    /// An alignment is not a power of two.
     #[error("{buffer} has alignment {align}, which is not a power of two")]
     BadAlign {
-        /// The buffer in question.
+        /// The buffer.
         buffer: BufferId,
         /// Its alignment.
         align: u64,
     },
-    /// A lifetime that holds no step.
-    #[error("{buffer} lives from step {start} to before step {end}, which is never")]
+    /// A lifetime is empty.
+    #[error("{buffer} has an empty lifetime: steps {start}..{end}")]
     EmptyLifetime {
-        /// The buffer in question.
+        /// The buffer.
         buffer: BufferId,
         /// First step.
         start: u64,
-        /// First step after.
+        /// First step after its end.
         end: u64,
     },
-    /// The footprints up to and including this buffer's add up to more than 64 bits hold.
-    #[error("with {buffer}, the sizes add up to more than 64 bits can count")]
+    /// The sum of the footprints up to and including this buffer exceeds 64 bits.
+    #[error("the sum of sizes overflows 64 bits at {buffer}")]
     SizesOverflow {
-        /// The first buffer that is too much.
+        /// The first buffer at which the sum overflows.
         buffer: BufferId,
     },
-    /// A single buffer that does not fit the capacity.
+    /// A single buffer exceeds the capacity.
     #[error("{buffer} takes {footprint} bytes, more than the capacity of {capacity}")]
     LargerThanCapacity {
-        /// The buffer in question.
+        /// The buffer.
         buffer: BufferId,
         /// Its size, rounded up to its alignment.
         footprint: u64,
         /// The problem's capacity.
         capacity: u64,
     },
-    /// A fixed offset that is no multiple of the buffer's alignment.
+    /// A fixed offset is not a multiple of the buffer's alignment.
     #[error("{buffer} is fixed at {place}, which is not a multiple of its alignment {align}")]
     FixedMisaligned {
-        /// The buffer in question.
+        /// The buffer.
         buffer: BufferId,
-        /// Its fixed place.
+        /// Its fixed offset.
         place: ChunkOffset,
         /// Its alignment.
         align: u64,
     },
-    /// A fixed place in a chunk that the arena cannot have.
-    #[error("{buffer} is fixed at {place}, but only {chunks} chunks may be named")]
+    /// A fixed offset names a chunk beyond the limit.
+    #[error("{buffer} is fixed at {place}, but the chunk number must be below {chunks}")]
     FixedChunk {
-        /// The buffer in question.
+        /// The buffer.
         buffer: BufferId,
-        /// Its fixed place.
+        /// Its fixed offset.
         place: ChunkOffset,
-        /// How many chunks fixed places of this problem may name.
+        /// Number of chunks that fixed offsets of this problem may use.
         chunks: usize,
     },
-    /// A fixed place that ends above the chunk limit, the capacity, or 64 bits.
+    /// A fixed buffer ends above the chunk limit, the capacity, or 64 bits.
     #[error("{buffer} is fixed at {place} with {footprint} bytes, which ends above {limit}")]
     FixedBeyond {
-        /// The buffer in question.
+        /// The buffer.
         buffer: BufferId,
-        /// Its fixed place.
+        /// Its fixed offset.
         place: ChunkOffset,
         /// Its size, rounded up to its alignment.
         footprint: u64,
-        /// The highest end allowed there.
+        /// The highest end allowed.
         limit: u64,
     },
-    /// Two buffers fixed on the same bytes at the same step.
-    #[error("{first} and {second} are fixed on the same bytes while both are alive")]
+    /// Two fixed buffers share bytes while both are live.
+    #[error("{first} and {second} are fixed at overlapping bytes while both are live")]
     FixedOverlap {
-        /// The one that is alive first.
+        /// The buffer that starts first.
         first: BufferId,
-        /// The one that starts later.
+        /// The buffer that starts later.
         second: BufferId,
     },
     /// More buffers than 32-bit ids can name.
     #[error("a problem holds at most {} buffers", u32::MAX)]
     TooManyBuffers,
-    /// No plan can be as small as the capacity.
-    #[error("{bound} bytes are alive at one step, more than the capacity of {capacity}")]
+    /// The lower bound exceeds the capacity.
+    #[error("{bound} bytes are live at one step, more than the capacity of {capacity}")]
     Impossible {
         /// The problem's capacity.
         capacity: u64,
-        /// What no plan can be below.
+        /// The lower bound on every plan.
         bound: u64,
-        /// A few buffers that are too much together: leave one out, and the others are not.
+        /// A minimal set of buffers that exceed the capacity together.
         together: Vec<BufferId>,
     },
-    /// No plan can be as small as the capacity, though at no step there are more bytes alive.
+    /// An exhaustive search proved that no plan fits the capacity, although the lower bound does.
     #[error("no plan fits the capacity of {capacity}: {} buffers cannot be placed together", .together.len())]
     NoPlan {
         /// The problem's capacity.
         capacity: u64,
-        /// Buffers for which there is no plan within the capacity, whatever becomes of the others.
+        /// Buffers that have no plan within the capacity, even without the others.
         together: Vec<BufferId>,
     },
     /// A plan within the capacity may exist, but was not found.
@@ -106,19 +106,19 @@ pub enum PlanError {
     OverCapacity {
         /// The problem's capacity.
         capacity: u64,
-        /// The smallest plan found; legal but for the capacity.
+        /// The smallest plan found; valid apart from the capacity.
         best: Box<Plan>,
     },
-    /// Offsets beyond 64 bits would have been needed.
-    #[error("strategy {strategy} finds no place for every buffer below 2^64")]
+    /// The plan needs offsets beyond 64 bits.
+    #[error("strategy {strategy} needs offsets beyond 64 bits")]
     AddressesOverflow {
-        /// The strategy that was asked for.
+        /// The requested strategy.
         strategy: Strategy,
     },
-    /// ggml's last chunk takes what is left without a limit, and that broke the problem's.
+    /// ggml's last chunk is unlimited, and it exceeds the problem's chunk limit.
     #[error("ggml's rule makes chunk {chunk} {height} bytes high, above the limit of {max_chunk}")]
     ChunkLimit {
-        /// The chunk in question.
+        /// The chunk.
         chunk: u32,
         /// Its height.
         height: u64,

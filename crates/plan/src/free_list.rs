@@ -1,4 +1,4 @@
-//! The best-fit free list: offsets handed out and taken back one by one.
+//! The best-fit free list: allocates and releases offsets one by one.
 
 mod chunk;
 mod error;
@@ -14,38 +14,38 @@ use crate::round::round_up;
 use chunk::{Change, Chunk};
 pub use error::FreeListError;
 pub use rule::ChunkRule;
-use rule::{Shelf, TailKey};
+use rule::{HoleIndex, TailKey};
 
-/// Bytes that a [`FreeList`] could hand out next.
+/// A free block of a [`FreeList`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeBlock {
     /// Where the block starts.
     pub place: ChunkOffset,
     /// Its length in bytes.
     pub size: u64,
-    /// Whether it is the open end of its chunk, above everything in use.
+    /// Whether it is the tail of its chunk, above everything in use.
     pub tail: bool,
 }
 
-/// How far the arena reaches.
+/// The extent of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Region {
-    /// One chunk of so many bytes.
+    /// One chunk of this many bytes.
     Single(u64),
-    /// As many chunks as it takes, each of so many bytes or of one larger request.
+    /// Any number of chunks of this many bytes each; a larger request gets a chunk of its own size.
     Chunked(u64),
 }
 
-/// An online best-fit allocator of offsets, for requests whose future is unknown.
+/// An online best-fit allocator of offsets, for lifetimes that are unknown in advance.
 ///
-/// A request, rounded up to the alignment, takes the smallest hole that holds it (the highest of equals)
-/// from its low end; only if no hole does, it takes the open end of a chunk, the *tail*. What is released
-/// joins the free space around it. Equal calls give equal places, and a region of exactly the high-water
-/// mark of a run can repeat that run. Every call takes time logarithmic in the number of blocks, of which
-/// there is no limit; [`ChunkRule`] says what several chunks add to that.
+/// A request, rounded up to the alignment, takes the low end of the smallest hole that fits (the highest of
+/// equals). If no hole fits, it takes the *tail*, the free end of a chunk. A released range merges with the
+/// free space around it. Equal calls give equal offsets, and a region of the high-water mark of a run can
+/// repeat that run. Every call takes time logarithmic in the number of blocks, which is unlimited;
+/// [`ChunkRule`] describes the choice between chunks.
 ///
-/// Nothing is stored at the offsets: the list is pure arithmetic, and knows what it handed out, so that
-/// releases which do not match are refused.
+/// The list only computes offsets and touches no memory. It records every allocation and rejects releases
+/// that do not match.
 ///
 /// ```
 /// use orlop_plan::FreeList;
@@ -64,16 +64,16 @@ pub struct FreeList {
     region: Region,
     rule: ChunkRule,
     chunks: Vec<Chunk>,
-    /// Holes by size: one shelf for all chunks, or under ggml's rule one for each.
-    shelves: Vec<Shelf>,
+    /// Holes by size: one index for all chunks, or under ggml's rule one for each.
+    hole_indexes: Vec<HoleIndex>,
     tails: BTreeSet<TailKey>,
 }
 
 impl FreeList {
-    /// One chunk without an end.
+    /// One unlimited chunk.
     ///
     /// # Errors
-    /// [`FreeListError::BadAlign`] unless the alignment is a power of two.
+    /// [`FreeListError::BadAlign`] if the alignment is not a power of two.
     pub fn unbounded(align: u64) -> Result<Self, FreeListError> {
         Self::new(align, Region::Single(u64::MAX), ChunkRule::Tightest)
     }
@@ -81,16 +81,15 @@ impl FreeList {
     /// One chunk of `bytes` bytes.
     ///
     /// # Errors
-    /// [`FreeListError::BadAlign`] unless the alignment is a power of two.
+    /// [`FreeListError::BadAlign`] if the alignment is not a power of two.
     pub fn bounded(align: u64, bytes: u64) -> Result<Self, FreeListError> {
         Self::new(align, Region::Single(bytes), ChunkRule::Tightest)
     }
 
-    /// As many chunks of `max_chunk` bytes as it takes; a request above that opens a chunk of its own
-    /// size.
+    /// Any number of chunks of `max_chunk` bytes; a larger request opens a chunk of its own size.
     ///
     /// # Errors
-    /// [`FreeListError::BadAlign`] unless the alignment is a power of two.
+    /// [`FreeListError::BadAlign`] if the alignment is not a power of two.
     pub fn chunked(align: u64, max_chunk: u64, rule: ChunkRule) -> Result<Self, FreeListError> {
         Self::new(align, Region::Chunked(max_chunk), rule)
     }
@@ -99,15 +98,16 @@ impl FreeList {
         if !align.is_power_of_two() {
             return Err(FreeListError::BadAlign { align });
         }
-        let mut list = Self { align, region, rule, chunks: vec![], shelves: vec![], tails: BTreeSet::new() };
+        let mut list =
+            Self { align, region, rule, chunks: vec![], hole_indexes: vec![], tails: BTreeSet::new() };
         list.reset();
         Ok(list)
     }
 
-    /// Takes `size` bytes.
+    /// Allocates `size` bytes.
     ///
-    /// A request of no bytes gets the start of the smallest hole, or of a tail if there is none, and takes
-    /// nothing: the next request may get the same place.
+    /// An empty request gets the start of the smallest hole, or of a tail if there is none, and occupies
+    /// nothing: the next request may get the same offset.
     ///
     /// # Errors
     /// [`FreeListError::OutOfSpace`] when no block is large enough and no chunk can be opened.
@@ -118,20 +118,19 @@ impl FreeList {
         self.take(footprint, self.align)
     }
 
-    /// Gives back what [`allocate`](Self::allocate) returned for the same size.
+    /// Releases what [`allocate`](Self::allocate) returned for the same size. An empty release does nothing.
     ///
     /// # Errors
-    /// [`FreeListError::NotAllocated`] if no such range is held. Releasing no bytes does nothing.
+    /// [`FreeListError::NotAllocated`] if no such range is allocated.
     pub fn release(&mut self, place: ChunkOffset, size: u64) -> Result<(), FreeListError> {
         self.shrink(place, size, 0)
     }
 
-    /// Gives back the end of a range, so that `new` of its `old` bytes stay, both rounded up to the
-    /// alignment.
+    /// Shrinks a range from `old` to `new` bytes, both rounded up to the alignment, by releasing its end.
     ///
     /// # Errors
     /// [`FreeListError::Grows`] when `new` is above `old`, [`FreeListError::NotAllocated`] if no range of
-    /// `old` bytes is held at `place`.
+    /// `old` bytes is allocated at `place`.
     pub fn shrink(&mut self, place: ChunkOffset, old: u64, new: u64) -> Result<(), FreeListError> {
         if new > old {
             return Err(FreeListError::Grows { place, old, new });
@@ -144,37 +143,37 @@ impl FreeList {
         }
     }
 
-    /// Forgets everything, the high-water marks included.
+    /// Releases everything and resets the high-water marks.
     pub fn reset(&mut self) {
         self.chunks.clear();
-        self.shelves.clear();
+        self.hole_indexes.clear();
         self.tails.clear();
         if let Region::Single(bytes) = self.region {
             self.push_chunk(bytes);
         }
     }
 
-    /// What every request and place is a multiple of.
+    /// The alignment of every request and offset.
     pub fn align(&self) -> u64 {
         self.align
     }
 
-    /// How many chunks are open.
+    /// Number of open chunks.
     pub fn chunk_count(&self) -> usize {
         self.chunks.len()
     }
 
-    /// Bytes that the arena must have: the high-water marks of all chunks together.
+    /// Bytes that the arena needs: the sum of the chunks' high-water marks.
     pub fn high_water(&self) -> u64 {
         self.high_waters().fold(0, u64::saturating_add)
     }
 
-    /// Per chunk, the highest end of a range ever used since the last reset.
+    /// Per chunk, the highest end of a range since the last reset.
     pub fn high_waters(&self) -> impl ExactSizeIterator<Item = u64> {
         self.chunks.iter().map(|chunk| chunk.high_water)
     }
 
-    /// What is free in the open chunks, by ascending place. Empty tails are left out.
+    /// The free blocks of the open chunks in ascending order, without empty tails.
     pub fn free_blocks(&self) -> impl Iterator<Item = FreeBlock> {
         (0u32..).zip(&self.chunks).flat_map(|(chunk, state)| {
             let at = move |offset, size, tail| FreeBlock { place: ChunkOffset { chunk, offset }, size, tail };
@@ -185,12 +184,12 @@ impl FreeList {
 
     /// The size of the largest free block of the open chunks.
     pub fn largest_free(&self) -> u64 {
-        let holes = self.shelves.iter().filter_map(|shelf| shelf.last()).map(|(size, _)| *size);
+        let holes = self.hole_indexes.iter().filter_map(|index| index.last()).map(|(size, _)| *size);
         let tails = self.chunks.iter().map(Chunk::tail_room);
         holes.chain(tails).max().unwrap_or(0)
     }
 
-    /// Takes `footprint` bytes at a multiple of `align`, which may differ from the list's own.
+    /// Allocates `footprint` bytes at a multiple of `align`, which may differ from the list's own.
     pub(crate) fn take(&mut self, footprint: u64, align: u64) -> Result<ChunkOffset, FreeListError> {
         if let Some(place) = self.find(footprint, align) {
             if footprint > 0 {
@@ -208,7 +207,7 @@ impl FreeList {
         Ok(place)
     }
 
-    /// Uses exactly these bytes, if they are free in an open chunk.
+    /// Allocates exactly these bytes, if they are free in an open chunk.
     pub(crate) fn claim(&mut self, place: ChunkOffset, footprint: u64) -> bool {
         let free = self.chunks.get(place.chunk as usize).is_some_and(|c| c.is_free(place.offset, footprint));
         if free && footprint > 0 {
@@ -217,7 +216,7 @@ impl FreeList {
         free
     }
 
-    /// Frees the upper end of a used range; `keep` bytes of `footprint` stay.
+    /// Releases the upper end of a used range; `keep` bytes of `footprint` stay.
     pub(crate) fn give(
         &mut self,
         place: ChunkOffset,
@@ -237,7 +236,7 @@ impl FreeList {
         Ok(())
     }
 
-    /// Opens a chunk that holds at least `footprint` bytes; `None` if there can be no further one.
+    /// Opens a chunk of at least `footprint` bytes; `None` at the limit.
     pub(crate) fn open_chunk(&mut self, footprint: u64) -> Option<ChunkOffset> {
         let Region::Chunked(max_chunk) = self.region else { return None };
         let capacity = self.rule.chunk_capacity(self.chunks.len(), footprint.max(max_chunk))?;
@@ -255,8 +254,8 @@ impl FreeList {
         let chunk = Chunk::new(capacity);
         self.tails.insert(TailKey::of(number, &chunk));
         self.chunks.push(chunk);
-        if self.shelves.is_empty() || self.rule == ChunkRule::Ggml {
-            self.shelves.push(Shelf::new());
+        if self.hole_indexes.is_empty() || self.rule == ChunkRule::Ggml {
+            self.hole_indexes.push(HoleIndex::new());
         }
     }
 
@@ -264,13 +263,14 @@ impl FreeList {
         self.change(place.chunk, |chunk| chunk.take(place.offset, footprint));
     }
 
-    /// Changes one chunk and brings the indexes along.
+    /// Changes one chunk and updates the indexes.
     fn change(&mut self, number: u32, change: impl FnOnce(&mut Chunk) -> Change) {
-        let shelf = match self.rule {
+        let index = match self.rule {
             ChunkRule::Tightest => 0,
             ChunkRule::Ggml => number as usize,
         };
-        let (Some(chunk), Some(shelf)) = (self.chunks.get_mut(number as usize), self.shelves.get_mut(shelf))
+        let (Some(chunk), Some(index)) =
+            (self.chunks.get_mut(number as usize), self.hole_indexes.get_mut(index))
         else {
             return;
         };
@@ -279,8 +279,8 @@ impl FreeList {
         self.tails.insert(TailKey::of(number, chunk));
         let key = |(offset, size)| (size, Reverse(ChunkOffset { chunk: number, offset }));
         for hole in closed.into_iter().flatten() {
-            shelf.remove(&key(hole));
+            index.remove(&key(hole));
         }
-        shelf.extend(opened.into_iter().flatten().map(key));
+        index.extend(opened.into_iter().flatten().map(key));
     }
 }

@@ -1,20 +1,24 @@
-//! Memory planning: where buffers with known lifetimes go, so that little memory serves many.
+//! Memory planning: assigns offsets to buffers with known lifetimes, so that they share memory.
 //!
-//! A [`Problem`] is a list of buffers, each with a size, an alignment and the steps at which it is alive.
-//! [`solve`] gives each a place in an arena of one or several chunks and says how good that is; [`verify`]
-//! checks any plan independently; [`bound`] is what no plan can be below. Where the future is not known,
-//! [`FreeList`] hands out offsets one by one.
+//! A [`Problem`] is a list of buffers, each with a size, an alignment and the steps at which it is live.
+//! [`solve`] assigns each an offset in an arena of one or several chunks and reports the quality of the
+//! result; [`verify`] checks any plan independently; [`bound`] is a lower bound on the peak of every plan.
+//! Where lifetimes are unknown, [`FreeList`] allocates offsets one by one.
+//!
+//! The problem is known as static or dynamic storage allocation; see [MiniMalloc] for the state of the art.
+//!
+//! [MiniMalloc]: https://dl.acm.org/doi/10.1145/3623278.3624752
 //!
 //! ```
-//! use orlop_plan::{Buffer, Options, Problem, bound, solve, verify};
+//! use orlop_plan::{BufferSpec, Problem, SolveOptions, bound, solve, verify};
 //!
-//! // Three layers: each one's result is alive until the next one has read it.
+//! // Three layers: each layer's result is live until the next layer has read it.
 //! let mut problem = Problem::default();
-//! let a = problem.push(Buffer::new(4096, 64, 0..2))?;
-//! let b = problem.push(Buffer::new(1000, 64, 1..3))?;
-//! let c = problem.push(Buffer::new(4096, 64, 2..4))?;
+//! let a = problem.push(BufferSpec::new(4096, 64, 0..2))?;
+//! let b = problem.push(BufferSpec::new(1000, 64, 1..3))?;
+//! let c = problem.push(BufferSpec::new(4096, 64, 2..4))?;
 //!
-//! let plan = solve(&problem, &Options::default())?;
+//! let plan = solve(&problem, &SolveOptions::default())?;
 //! assert_eq!(verify(&problem, &plan), Ok(()));
 //! assert_eq!(plan.place(a), plan.place(c));
 //! assert_ne!(plan.place(a), plan.place(b));
@@ -23,10 +27,10 @@
 //! # Ok::<(), orlop_plan::PlanError>(())
 //! ```
 //!
-//! Everything is plain data and equal input gives equal output: no clocks, no hash order, no globals.
-//! Effort is counted, not timed. Sizes and steps are `u64`; whatever would not fit is an error value.
+//! All types are plain data, and the planner is deterministic: no clocks, no hash order, no globals. Effort
+//! is counted in units of work. Sizes and steps are `u64`; overflow is an error value.
 //!
-//! The feature `serde` makes problems, plans and options serialisable.
+//! The feature `serde` makes problems, plans and options serializable.
 #![forbid(unsafe_code)]
 
 mod bound;

@@ -1,9 +1,8 @@
-//! Where everything goes, and how good that is.
+//! The result of planning: an offset per buffer, and the quality of the plan.
 
 use crate::{BufferId, ChunkOffset, Strategy};
 
-/// A place for every buffer of a [`Problem`](crate::Problem). Equal problems and options give equal
-/// plans.
+/// An offset for every buffer of a [`Problem`](crate::Problem). Equal problems and options give equal plans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Plan {
@@ -11,27 +10,27 @@ pub struct Plan {
     pub places: Vec<ChunkOffset>,
     /// Per chunk, its height: the highest end of a buffer in it.
     pub chunks: Vec<u64>,
-    /// The chunks above the problem's limit, ascending. Each holds a single buffer of its own height.
+    /// The chunks above the problem's limit, ascending. Each is as high as its largest buffer.
     pub oversize: Vec<u32>,
     /// The sum of the chunk heights.
     pub peak: u64,
-    /// What no plan can be below; see [`bound`](crate::bound).
+    /// A lower bound on the peak of every plan; see [`bound`](crate::bound).
     pub bound: u64,
-    /// Whether it is proven that no plan of this problem has a smaller peak.
+    /// Whether the peak is proven minimal.
     pub optimal: bool,
-    /// What found this plan. For a portfolio, its member that won.
+    /// The strategy that found this plan. For a portfolio, the member that won.
     pub strategy: Strategy,
-    /// Work spent in all, in the units of [`SolveOptions::effort`](crate::SolveOptions::effort).
+    /// Total work spent, in the units of [`SolveOptions::effort`](crate::SolveOptions::effort).
     pub work: u64,
 }
 
 impl Plan {
-    /// Where a buffer is; `None` for an id of a larger problem.
+    /// A buffer's offset; `None` for an id of a larger problem.
     pub fn place(&self, id: BufferId) -> Option<ChunkOffset> {
         self.places.get(id.index()).copied()
     }
 
-    /// Bytes above the bound. Zero proves that the plan cannot be improved.
+    /// Bytes above the bound. Zero proves that the plan is optimal.
     pub fn gap(&self) -> u64 {
         self.peak.saturating_sub(self.bound)
     }

@@ -1,4 +1,4 @@
-//! What is to be planned: buffers with sizes, alignments and lifetimes.
+//! The input of planning: buffers with sizes, alignments and lifetimes.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,7 +17,7 @@ impl BufferId {
         self.0 as usize
     }
 
-    /// The id of position `index`, if 32 bits can number it.
+    /// The id of position `index`, if it fits 32 bits.
     pub(crate) fn at(index: usize) -> Option<Self> {
         u32::try_from(index).ok().map(Self)
     }
@@ -35,11 +35,11 @@ impl fmt::Debug for BufferId {
     }
 }
 
-/// An address in an arena of one or several chunks. Prints as `chunk:offset`.
+/// An offset in an arena of one or several chunks. Prints as `chunk:offset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ChunkOffset {
-    /// Which chunk, counted from 0.
+    /// The chunk, counted from 0.
     pub chunk: u32,
     /// Bytes from the chunk's start.
     pub offset: u64,
@@ -51,69 +51,67 @@ impl fmt::Display for ChunkOffset {
     }
 }
 
-/// Bytes that are needed for some steps.
+/// A buffer to place: size, alignment and lifetime.
 ///
-/// A buffer occupies its *footprint*: its size rounded up to its own alignment. Footprints are what the
-/// bound, chunk heights and the checker count.
+/// A buffer occupies its *footprint*: its size rounded up to its own alignment. The bound, chunk heights and
+/// [`verify`](crate::verify) count footprints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BufferSpec {
-    /// Bytes. Zero is legal: such a buffer conflicts with nothing and is placed at `0:0`.
+    /// Bytes. An empty buffer conflicts with nothing and is placed at `0:0`.
     pub size: u64,
-    /// A power of two that the buffer's offset is a multiple of.
+    /// Alignment of the offset, a power of two.
     pub align: u64,
-    /// Steps at which the bytes are in use, half-open. Never empty.
+    /// Steps at which the buffer is live, half-open. Never empty.
     pub live: Range<u64>,
-    /// Where the buffer must be, if that is not the planner's choice.
+    /// A fixed offset; `None`: chosen by the planner.
     pub fixed: Option<ChunkOffset>,
 }
 
 impl BufferSpec {
-    /// A buffer that the planner is free to place.
+    /// A buffer whose offset the planner chooses.
     pub fn new(size: u64, align: u64, live: Range<u64>) -> Self {
         Self { size, align, live, fixed: None }
     }
 
-    /// The same buffer, held at `place`.
+    /// The same buffer, fixed at `place`.
     pub fn fixed_at(self, place: ChunkOffset) -> Self {
         Self { fixed: Some(place), ..self }
     }
 
-    /// The size rounded up to the alignment; `None` if that exceeds `u64` or the alignment is no power
-    /// of two.
+    /// The size rounded up to the alignment; `None` on overflow or if the alignment is not a power of two.
     pub fn footprint(&self) -> Option<u64> {
         if self.align.is_power_of_two() { round_up(self.size, self.align) } else { None }
     }
 }
 
-/// Buffers to place, and the room there is for them.
+/// Buffers to place, and the limits of the arena.
 ///
-/// Without `max_chunk` the arena is one chunk. With it, the arena is as many chunks as it takes, no
-/// buffer straddles two, and no chunk is higher than `max_chunk` unless a single buffer is: a chunk may
-/// be as high as the largest buffer in it. Such a chunk is reported as oversize, and allocating it is
-/// for somebody else to refuse.
+/// Without `max_chunk` the arena is one chunk. With it, the arena has any number of chunks, and each buffer
+/// lies within one of them. A chunk is at most as high as `max_chunk` or as its largest buffer, whichever is
+/// more. A chunk above `max_chunk` is reported as oversize; the caller decides whether to allocate it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Problem {
-    /// What to place; a [`BufferId`] is a position in here.
+    /// The buffers, indexed by [`BufferId`].
     pub buffers: Vec<BufferSpec>,
-    /// Bytes that the heights of all chunks together may reach. `None`: as low as the planner can.
+    /// Limit on the sum of the chunk heights. `None`: minimize it.
     pub capacity: Option<u64>,
-    /// The highest chunk that an arena may be made of. `None`: one chunk of any height.
+    /// Limit on the height of a chunk. `None`: one chunk of any height.
     pub max_chunk: Option<u64>,
 }
 
-/// Fixed places may name at least this many chunks, however few buffers there are. Chunks are dense, so
-/// a wild chunk number would otherwise cost memory in every plan.
+/// Fixed offsets may use this many chunks, or as many as there are buffers if that is more. Chunks are dense,
+/// so the limit bounds the memory of a plan.
 const FIXED_CHUNKS: usize = 1 << 16;
 
 impl Problem {
-    /// Adds a buffer, after checking what can be told from the buffer alone.
+    /// Checks a buffer by itself and adds it.
     ///
     /// # Errors
     /// [`PlanError::BadAlign`], [`PlanError::EmptyLifetime`], [`PlanError::SizesOverflow`] when the
-    /// footprint alone exceeds `u64`, and [`PlanError::TooManyBuffers`] past the last 32-bit id. The
-    /// problem is unchanged then.
+    /// footprint exceeds `u64`, and [`PlanError::TooManyBuffers`] past the last 32-bit id. On error the
+    /// problem is unchanged.
     pub fn push(&mut self, buffer: BufferSpec) -> Result<BufferId, PlanError> {
         let id = BufferId::at(self.buffers.len()).ok_or(PlanError::TooManyBuffers)?;
         check_alone(id, &buffer)?;
@@ -131,11 +129,10 @@ impl Problem {
         self.buffers.iter().enumerate().map(|(index, buffer)| (BufferId(index as u32), buffer))
     }
 
-    /// Checks that the problem makes sense. [`solve`](crate::solve) does this first.
+    /// Checks that the problem is valid. [`solve`](crate::solve) calls it first.
     ///
     /// # Errors
-    /// One variant of [`PlanError`] per cause; which one is reported when there are several is fixed for
-    /// equal problems.
+    /// One variant of [`PlanError`] per cause; equal problems give equal errors.
     pub fn validate(&self) -> Result<(), PlanError> {
         if BufferId::at(self.buffers.len()).is_none() {
             return Err(PlanError::TooManyBuffers);
@@ -173,7 +170,7 @@ impl Problem {
         if place.chunk as usize >= chunks {
             return Err(PlanError::FixedChunk { buffer: id, place, chunks });
         }
-        // A buffer above the chunk limit may still stand at the foot of a chunk of its own height.
+        // A buffer above the chunk limit may be fixed at offset 0 of a chunk of its own height.
         let chunk_limit = self.max_chunk.map_or(u64::MAX, |max| max.max(footprint));
         let limit = chunk_limit.min(self.capacity.unwrap_or(u64::MAX));
         match place.offset.checked_add(footprint) {
@@ -183,7 +180,7 @@ impl Problem {
     }
 }
 
-/// The footprint of a buffer that is sound by itself.
+/// Checks a buffer by itself and returns its footprint.
 fn check_alone(id: BufferId, buffer: &BufferSpec) -> Result<u64, PlanError> {
     if !buffer.align.is_power_of_two() {
         return Err(PlanError::BadAlign { buffer: id, align: buffer.align });
@@ -194,10 +191,10 @@ fn check_alone(id: BufferId, buffer: &BufferSpec) -> Result<u64, PlanError> {
     buffer.footprint().ok_or(PlanError::SizesOverflow { buffer: id })
 }
 
-/// Refuses two fixed buffers on the same bytes at the same step.
+/// Rejects fixed buffers that overlap in bytes and steps.
 ///
-/// A sweep over starts with the fixed buffers alive kept by address: as those are disjoint, only the
-/// neighbours of a newcomer can collide with it.
+/// A sweep over the steps keeps the live fixed buffers by offset. They are disjoint, so a new buffer can only
+/// overlap its two neighbours.
 fn check_fixed_overlaps(problem: &Problem) -> Result<(), PlanError> {
     use std::collections::BTreeMap;
 

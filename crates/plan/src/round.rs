@@ -1,6 +1,6 @@
-//! Rounding to an alignment, without wrapping.
+//! Rounding to an alignment, with overflow checks.
 
-/// The smallest multiple of `align` (a power of two) that is not below `value`; `None` past `u64::MAX`.
+/// The smallest multiple of `align` (a power of two) that is at least `value`; `None` on overflow.
 pub(crate) fn round_up(value: u64, align: u64) -> Option<u64> {
     let mask = align - 1;
     Some(value.checked_add(mask)? & !mask)

@@ -1,56 +1,56 @@
-//! Plans that outlive the process that made them.
+//! Plans saved for later runs.
 
 use crate::{Plan, Problem, Signature, Violation, verify};
 
-/// A plan and the signature of the problem that it is a plan of.
+/// A plan and the signature of its problem.
 ///
 /// ```
-/// use orlop_plan::{Buffer, Options, Problem, SavedPlan, SavedPlanError, solve};
+/// use orlop_plan::{BufferSpec, Problem, SavedPlan, SavedPlanError, SolveOptions, solve};
 /// let mut problem = Problem::default();
-/// problem.push(Buffer::new(256, 64, 0..2))?;
-/// let saved = SavedPlan::new(&problem, solve(&problem, &Options::default())?);
+/// problem.push(BufferSpec::new(256, 64, 0..2))?;
+/// let saved = SavedPlan::new(&problem, solve(&problem, &SolveOptions::default())?);
 /// assert_eq!(saved.clone().open(&problem).map(|plan| plan.peak), Ok(256));
 ///
-/// problem.push(Buffer::new(128, 64, 1..2))?;
+/// problem.push(BufferSpec::new(128, 64, 1..2))?;
 /// assert!(matches!(saved.open(&problem), Err(SavedPlanError::Other { .. })));
 /// # Ok::<(), orlop_plan::PlanError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SavedPlan {
-    /// Of the problem.
+    /// The problem's signature.
     pub signature: Signature,
     /// The plan.
     pub plan: Plan,
 }
 
-/// Why a saved plan is refused.
+/// A saved plan cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SavedPlanError {
-    /// It was made for another problem.
+    /// The plan was made for another problem.
     #[error("the plan was made for a problem with signature {planned}, this one has {given}")]
     Other {
         /// The signature in the plan.
         planned: Signature,
-        /// That of the problem at hand.
+        /// The signature of the given problem.
         given: Signature,
     },
-    /// The signature is right but the plan is not: somebody changed it.
+    /// The signature matches, but the plan is invalid.
     #[error("the plan is damaged")]
     Damaged(#[source] Violation),
 }
 
 impl SavedPlan {
-    /// A plan of `problem`, to be kept.
+    /// Pairs a plan with the signature of `problem`.
     pub fn new(problem: &Problem, plan: Plan) -> Self {
         Self { signature: problem.signature(), plan }
     }
 
-    /// The plan, if it is one of `problem`, whose capacity does not matter.
+    /// The plan, if it was made for `problem`. The capacity is ignored.
     ///
     /// # Errors
-    /// [`SavedPlanError::Other`] for another problem, [`SavedPlanError::Damaged`] if [`verify`] objects.
+    /// [`SavedPlanError::Other`] for another problem, [`SavedPlanError::Damaged`] if [`verify`] fails.
     pub fn open(self, problem: &Problem) -> Result<Plan, SavedPlanError> {
         let given = problem.signature();
         if self.signature != given {

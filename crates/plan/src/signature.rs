@@ -1,11 +1,10 @@
-//! What a plan was made for, in one number.
+//! A 64-bit hash of a problem, stored with its plan.
 
 use std::fmt;
 
 use crate::Problem;
 
-/// A number that differs for what differs, but for an accident in 2^64. The same on every machine and in every
-/// version. Prints as sixteen hexadecimal digits.
+/// A 64-bit hash, stable across machines and versions. Prints as sixteen hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Signature(u64);
@@ -22,7 +21,7 @@ impl fmt::Debug for Signature {
     }
 }
 
-/// Makes a [`Signature`] of numbers, in their order.
+/// Hashes a sequence of numbers into a [`Signature`].
 ///
 /// ```
 /// use orlop_plan::Signer;
@@ -41,10 +40,10 @@ impl Default for Signer {
 }
 
 impl Signer {
-    /// Takes another number in.
+    /// Adds a number.
     #[must_use]
     pub fn number(self, number: u64) -> Self {
-        // Each step is invertible, so that no number is lost.
+        // Each step is invertible, so every number affects the result.
         let mixed = (self.0.rotate_left(23) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self(mixed ^ (mixed >> 29)).scramble()
     }
@@ -54,21 +53,21 @@ impl Signer {
         Self((mixed ^ (mixed >> 32)).wrapping_add(1))
     }
 
-    /// Takes many numbers in, and how many there are.
+    /// Adds the count of `numbers`, then each of them.
     #[must_use]
     pub fn numbers(self, numbers: impl ExactSizeIterator<Item = u64>) -> Self {
         let signer = self.number(numbers.len() as u64);
         numbers.fold(signer, Signer::number)
     }
 
-    /// The signature of all that was taken in.
+    /// The signature of all numbers added.
     pub fn finish(self) -> Signature {
         Signature(self.scramble().0)
     }
 }
 
 impl Problem {
-    /// A signature of all that decides whether a plan is legal: buffers and the chunk limit, but not the capacity.
+    /// A signature of what makes a plan valid: the buffers and the chunk limit, without the capacity.
     pub fn signature(&self) -> Signature {
         let mut signer = Signer::default().number(self.buffers.len() as u64);
         signer = signer.numbers(self.max_chunk.into_iter().collect::<Vec<_>>().into_iter());
@@ -93,7 +92,7 @@ mod tests {
     use crate::{BufferSpec, ChunkOffset};
 
     #[test]
-    fn whatever_matters_to_a_plan_is_signed() {
+    fn the_signature_covers_buffers_and_chunk_limit() {
         let base = Problem {
             buffers: vec![BufferSpec::new(8, 4, 0..2), BufferSpec::new(4, 4, 1..3)],
             ..Problem::default()

@@ -1,4 +1,4 @@
-//! From a problem to a plan.
+//! The solver: runs a strategy, or all of them, and keeps the smallest plan.
 
 mod budget;
 mod exact;
@@ -13,7 +13,7 @@ mod sections;
 mod skyline;
 mod valley;
 
-use crate::bound::densest;
+use crate::bound::max_load;
 use crate::{
     BufferId, BufferSpec, ChunkOffset, ChunkRule, Plan, PlanError, Problem, SolveOptions, Strategy, bound,
 };
@@ -22,47 +22,48 @@ use greedy::{Aim, Layout, greedy};
 use instance::Instance;
 use refine::Seeds;
 
-/// Work that a replay through the free list is counted as, per buffer.
+/// Work charged for a replay through the free list, per buffer.
 const REPLAY_WORK: u64 = 64;
 
-/// Finds a place for every buffer.
+/// Assigns an offset to every buffer.
 ///
-/// Fixed buffers stay where they are, no two buffers share a byte at a step, offsets are multiples of the
-/// buffer's alignment, and nothing straddles two chunks. With a capacity, the search ends at the first plan
-/// that fits; without one, when a plan is proven to be the smallest or the effort is spent. A strategy for
-/// which the effort is too small falls back to [`Strategy::Online`], and the plan says so.
+/// Fixed buffers keep their offset, buffers that are live at the same step share no bytes, offsets are
+/// multiples of the buffer's alignment, and each buffer lies within one chunk. With a capacity, the search
+/// ends at the first plan that fits; without one, when a plan is proven optimal or the effort is spent. A
+/// strategy that runs out of effort falls back to [`Strategy::Online`], and the plan says so.
 ///
 /// ```
-/// use orlop_plan::{Buffer, Options, Problem, solve, verify};
+/// use orlop_plan::{BufferSpec, Problem, SolveOptions, solve, verify};
 /// let mut problem = Problem::default();
-/// let a = problem.push(Buffer::new(256, 64, 0..2))?;
-/// let b = problem.push(Buffer::new(128, 64, 2..4))?;
-/// let plan = solve(&problem, &Options::default())?;
-/// verify(&problem, &plan).expect("the planner's work holds up");
-/// assert_eq!(plan.place(a), plan.place(b)); // never alive together, so they share
+/// let a = problem.push(BufferSpec::new(256, 64, 0..2))?;
+/// let b = problem.push(BufferSpec::new(128, 64, 2..4))?;
+/// let plan = solve(&problem, &SolveOptions::default())?;
+/// verify(&problem, &plan).expect("a valid plan");
+/// assert_eq!(plan.place(a), plan.place(b)); // never live together, so they share
 /// assert_eq!((plan.peak, plan.gap(), plan.optimal), (256, 0, true));
 /// # Ok::<(), orlop_plan::PlanError>(())
 /// ```
 ///
 /// # Errors
 /// Those of [`Problem::validate`]; [`PlanError::Impossible`] when the capacity is below the bound;
-/// [`PlanError::NoPlan`] when a search has shown that nothing fits it; [`PlanError::OverCapacity`] when no plan was
-/// found within it; [`PlanError::AddressesOverflow`] when alignments spread the buffers beyond 64 bits;
+/// [`PlanError::NoPlan`] when a search proved that no plan fits it; [`PlanError::OverCapacity`] when no plan
+/// within it was found; [`PlanError::AddressesOverflow`] when offsets exceed 64 bits;
 /// [`PlanError::ChunkLimit`] under [`Strategy::Ggml`].
 pub fn solve(problem: &Problem, options: &SolveOptions) -> Result<Plan, PlanError> {
     solve_until(problem, options, &|| false)
 }
 
-/// [`solve`], but `stop` is asked every now and then, and the best plan so far comes back soon after it says yes.
+/// [`solve`] that polls `stop` and returns the best plan so far soon after `stop` returns `true`.
 ///
-/// This is the way to a limit of time: the planner itself has no clock. What is found then depends on the moment.
+/// Use it for a time limit: the planner itself has no clock. The result then depends on timing.
 ///
 /// ```
-/// use orlop_plan::{Buffer, Options, Problem, Strategy, solve_until};
+/// use orlop_plan::{BufferSpec, Problem, SolveOptions, Strategy, solve_until};
 /// let mut problem = Problem::default();
-/// problem.push(Buffer::new(256, 64, 0..2))?;
+/// problem.push(BufferSpec::new(256, 64, 0..2))?;
 /// let began = std::time::Instant::now();
-/// let plan = solve_until(&problem, &Options::with(Strategy::Exact), &|| began.elapsed().as_secs() >= 10)?;
+/// let options = SolveOptions::with(Strategy::Exact);
+/// let plan = solve_until(&problem, &options, &|| began.elapsed().as_secs() >= 10)?;
 /// assert!(plan.optimal);
 /// # Ok::<(), orlop_plan::PlanError>(())
 /// ```
@@ -79,7 +80,11 @@ pub fn solve_until(
     if let Some(capacity) = problem.capacity
         && capacity < bound
     {
-        return Err(PlanError::Impossible { capacity, bound, together: too_much_at_once(problem, capacity) });
+        return Err(PlanError::Impossible {
+            capacity,
+            bound,
+            together: impossible_together(problem, capacity),
+        });
     }
     let mut search = Search::new(problem, bound, options.effort, stop);
     search.run(options.strategy)?;
@@ -99,14 +104,13 @@ pub fn solve_until(
     }
 }
 
-/// A few buffers that are too much for a capacity below the bound: alive at one step, or fixed.
-fn too_much_at_once(problem: &Problem, capacity: u64) -> Vec<BufferId> {
-    let densest = densest(problem);
+/// A few buffers, live at one step or fixed, that exceed a capacity below the bound.
+fn impossible_together(problem: &Problem, capacity: u64) -> Vec<BufferId> {
+    let load = max_load(problem);
     let bytes = |buffer: &BufferSpec| buffer.footprint().unwrap_or(u64::MAX);
-    let few = if densest.bytes > capacity {
-        let alive =
-            (0u32..).zip(&problem.buffers).filter(|(_, b)| b.size > 0 && b.live.contains(&densest.step));
-        exact::core::too_much(alive.map(|(index, b)| (bytes(b), index)).collect(), capacity)
+    let few = if load.bytes > capacity {
+        let alive = (0u32..).zip(&problem.buffers).filter(|(_, b)| b.size > 0 && b.live.contains(&load.step));
+        exact::core::exceeding(alive.map(|(index, b)| (bytes(b), index)).collect(), capacity)
     } else {
         // Per chunk, the fixed buffer that reaches highest.
         let mut tops: Vec<(u32, u64, u32)> = (0u32..)
@@ -117,22 +121,22 @@ fn too_much_at_once(problem: &Problem, capacity: u64) -> Vec<BufferId> {
         tops.sort_unstable();
         tops.reverse();
         tops.dedup_by_key(|(chunk, ..)| *chunk);
-        exact::core::too_much(tops.into_iter().map(|(_, top, index)| (top, index)).collect(), capacity)
+        exact::core::exceeding(tops.into_iter().map(|(_, top, index)| (top, index)).collect(), capacity)
     };
     few.into_iter().filter_map(|index| problem.id(index as usize)).collect()
 }
 
-/// The best layout so far, and what may still be spent on a better one.
+/// The best layout so far, and the budget left to improve it.
 struct Search<'a> {
     problem: &'a Problem,
     bound: u64,
-    /// What no plan can be below, as far as is known: the bound, or more.
+    /// The best proven lower bound on every plan: `bound`, or more.
     lower: u64,
-    /// A peak that ends the search.
+    /// The search ends at this peak.
     goal: u64,
     budget: Budget<'a>,
     best: Option<(Layout, Strategy)>,
-    /// Buffers that have no plan within the capacity, once that is shown.
+    /// Buffers that are proven to have no plan within the capacity.
     conflict: Option<Vec<BufferId>>,
 }
 
@@ -150,7 +154,7 @@ impl<'a> Search<'a> {
             Strategy::Best => {
                 self.online();
                 if self.problem.max_chunk.is_some() && !self.is_done() {
-                    // A ggml plan that breaks the chunk limit is no plan to choose from.
+                    // A ggml plan that breaks the chunk limit is skipped.
                     let _ = self.ggml();
                 }
                 if !self.is_done() {
@@ -184,11 +188,11 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Runs greedy strategies in turn, and then refines their orders.
+    /// Runs greedy strategies in turn, then refines their orders.
     fn offline(&mut self, strategies: &[Strategy], refine: bool) {
         let Some(items) = Instance::new(self.problem, self.budget.left()) else { return };
         self.budget.charge(items.conflicts());
-        let step = densest(self.problem).step;
+        let step = max_load(self.problem).step;
         let mut seeds = Seeds::default();
         for &strategy in strategies {
             for &key in order::keys(strategy) {
@@ -226,7 +230,7 @@ impl<'a> Search<'a> {
         self.budget.is_spent() || self.is_reached()
     }
 
-    /// Whether the best plan is as good as can be, or as was asked for.
+    /// Whether the best plan is optimal or fits the capacity, or a conflict is proven.
     fn is_reached(&self) -> bool {
         self.conflict.is_some() || self.best_peak() <= self.goal.max(self.lower)
     }
@@ -238,7 +242,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The same for a layout of items, which stand for `buffers`.
+    /// [`Self::offer`] for a layout of items, where item `i` is buffer `buffers[i]`.
     fn offer_items(&mut self, buffers: &[u32], layout: Layout, strategy: Strategy) {
         let mut places: Vec<ChunkOffset> =
             self.problem.buffers.iter().map(|buffer| buffer.fixed.unwrap_or_default()).collect();
@@ -260,7 +264,7 @@ const PORTFOLIO: [Strategy; 7] = [
     Strategy::Order,
 ];
 
-/// Turns places into a plan: heights, peak, and which chunks are oversize.
+/// Builds a plan from a layout: heights, peak, and oversize chunks.
 fn finish(
     problem: &Problem,
     layout: Layout,

@@ -1,50 +1,51 @@
-//! How a plan is looked for, and how hard.
+//! Planning strategies and the effort they may spend.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A way to look for a plan. Prints and parses as its lower-case name.
+/// A planning algorithm. Prints and parses as its lower-case name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Strategy {
-    /// The free list in the order of steps, chunks chosen as ggml does
+    /// Online free list in step order with ggml's choice of chunks
     /// ([`ChunkRule::Ggml`](crate::ChunkRule::Ggml)).
     Ggml,
-    /// The free list in the order of steps, the tightest hole of all chunks
+    /// Online free list in step order, best fit over all chunks
     /// ([`ChunkRule::Tightest`](crate::ChunkRule::Tightest)).
     Online,
-    /// Greedy, in the order of steps.
+    /// Greedy, in step order.
     Order,
-    /// Greedy, largest first.
+    /// Greedy, largest size first.
     Size,
-    /// Greedy, longest lived first.
+    /// Greedy, longest lifetime first.
     Lifetime,
     /// Greedy, largest product of size and lifetime first.
     Area,
-    /// Greedy, first what shares its steps with most others.
+    /// Greedy, most conflicts first.
     Conflict,
-    /// Greedy, from the densest step outwards.
+    /// Greedy, outwards from the step with the most bytes live.
     Dense,
-    /// Greedy, from the bottom up: next is what can lie lowest.
+    /// Greedy, bottom-up: next is the buffer with the lowest possible offset.
     Skyline,
-    /// Greedy rounds from all of the orders above, each of which moves what did not fit below the bound to
-    /// the front.
+    /// Squeaky-wheel optimization over the greedy orders: each round moves the buffers that rose above the
+    /// bound to the front.
     Refine,
-    /// From the bottom up into the lowest valley of what is placed, whatever the number of buffers.
+    /// Best-fit skyline packing: fills the lowest segment of the skyline, for any number of buffers.
     Valley,
-    /// From the smallest of the plans so far: what rises above a height goes elsewhere, and what is in its way makes
-    /// room.
+    /// Local search from the smallest plan so far: moves buffers that end above a target height, and ejects
+    /// those in the way.
     Repair,
-    /// Searches until a plan is proven to be the smallest, or for a capacity until one fits or none can.
+    /// Exhaustive search: ends with a proof of optimality, or for a capacity, with a plan or a proof that
+    /// none exists.
     Exact,
-    /// All of the above for as long as the effort lasts; the smallest peak wins.
+    /// All of the above while the effort lasts; the smallest peak wins.
     #[default]
     Best,
 }
 
 impl Strategy {
-    /// Every strategy, in the order that decides between equal peaks.
+    /// Every strategy, in order of preference between equal peaks.
     pub const ALL: [Self; 14] = [
         Self::Ggml,
         Self::Online,
@@ -62,7 +63,7 @@ impl Strategy {
         Self::Best,
     ];
 
-    /// The name it prints and parses as.
+    /// The name that it prints and parses as.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ggml => "ggml",
@@ -89,9 +90,9 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// A name that no [`Strategy`] has.
+/// An unknown strategy name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no strategy is named {name:?}; there are {}", Strategy::ALL.map(Strategy::name).join(", "))]
+#[error("unknown strategy {name:?}; known: {}", Strategy::ALL.map(Strategy::name).join(", "))]
 pub struct UnknownStrategy {
     /// The name given.
     pub name: String,
@@ -106,25 +107,25 @@ impl FromStr for Strategy {
     }
 }
 
-/// What to look for a plan with.
+/// Options of [`solve`](crate::solve).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SolveOptions {
     /// Default: [`Strategy::Best`].
     pub strategy: Strategy,
-    /// Work allowed per buffer, in units of about one look at another buffer. Default:
+    /// Work allowed per buffer; one unit is about one comparison with another buffer. Default:
     /// [`SolveOptions::DEFAULT_EFFORT`].
     ///
     /// The online strategies always run. The others run while the work lasts, so a problem too large for
-    /// them is still planned. A problem of few buffers is given the work of a thousand.
+    /// them still gets a plan. A small problem gets the work of 1024 buffers.
     pub effort: u64,
 }
 
 impl SolveOptions {
-    /// Work allowed per buffer unless told otherwise: a few microseconds.
+    /// Default work per buffer: a few microseconds.
     pub const DEFAULT_EFFORT: u64 = 1024;
 
-    /// `strategy` with its own effort: the default one, and no limit for [`Strategy::Exact`].
+    /// `strategy` with its default effort: unlimited for [`Strategy::Exact`].
     pub fn with(strategy: Strategy) -> Self {
         let effort = if strategy == Strategy::Exact { u64::MAX } else { Self::DEFAULT_EFFORT };
         Self { strategy, effort }

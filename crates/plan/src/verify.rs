@@ -1,125 +1,125 @@
-//! Checks a plan without trusting whoever made it.
+//! Independent check of a plan.
 
 use std::collections::BTreeMap;
 
 use crate::{BufferId, ChunkOffset, Plan, Problem};
 
-/// What is wrong with a plan.
+/// A rule that a plan violates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// The plan is for another number of buffers.
+    /// The plan has a different number of buffers.
     #[error("the plan places {found} buffers, the problem has {expected}")]
     Count {
         /// Buffers of the problem.
         expected: usize,
-        /// Places of the plan.
+        /// Offsets in the plan.
         found: usize,
     },
-    /// The problem itself is unsound here: no power of two as alignment, no step in the lifetime, or a
-    /// footprint beyond 64 bits.
-    #[error("{buffer} of the problem cannot be placed at all")]
+    /// The problem is invalid: an alignment that is not a power of two, an empty lifetime, or a footprint
+    /// beyond 64 bits.
+    #[error("{buffer} of the problem has an invalid alignment, lifetime or size")]
     Unsound {
-        /// The buffer in question.
+        /// The buffer.
         buffer: BufferId,
     },
-    /// An offset that is no multiple of the buffer's alignment.
+    /// An offset is not a multiple of the buffer's alignment.
     #[error("{buffer} at {place} is not aligned to {align}")]
     Misaligned {
-        /// The buffer in question.
+        /// The buffer.
         buffer: BufferId,
-        /// Where it is.
+        /// Its offset.
         place: ChunkOffset,
         /// Its alignment.
         align: u64,
     },
-    /// A fixed buffer that is elsewhere.
+    /// A fixed buffer has another offset.
     #[error("{buffer} is at {place} but fixed at {fixed}")]
     Moved {
-        /// The buffer in question.
+        /// The buffer.
         buffer: BufferId,
-        /// Where it is.
+        /// Its offset.
         place: ChunkOffset,
-        /// Where it should be.
+        /// Its fixed offset.
         fixed: ChunkOffset,
     },
-    /// A place in a chunk that the plan does not have, or that the problem does not allow.
+    /// An offset names a chunk that the plan or the problem does not have.
     #[error("{buffer} is at {place}, but there are {chunks} chunks")]
     NoSuchChunk {
-        /// The buffer in question.
+        /// The buffer.
         buffer: BufferId,
-        /// Where it is.
+        /// Its offset.
         place: ChunkOffset,
-        /// How many chunks there are.
+        /// Number of chunks.
         chunks: usize,
     },
-    /// A buffer that ends above its chunk's reported height.
+    /// A buffer ends above its chunk's reported height.
     #[error("{buffer} at {place} with {footprint} bytes ends above its chunk's height {height}")]
     Outside {
-        /// The buffer in question.
+        /// The buffer.
         buffer: BufferId,
-        /// Where it is.
+        /// Its offset.
         place: ChunkOffset,
-        /// Bytes it takes.
+        /// Its footprint.
         footprint: u64,
         /// Reported height of the chunk.
         height: u64,
     },
-    /// Two buffers on the same bytes at the same step.
+    /// Two buffers share bytes at a step.
     #[error(
         "{first} ({first_bytes} bytes at {first_place}) and {second} ({second_bytes} bytes at \
          {second_place}) overlap at step {step}"
     )]
     Overlap {
-        /// The one that was there.
+        /// The buffer that starts first.
         first: BufferId,
-        /// Its place.
+        /// Its offset.
         first_place: ChunkOffset,
-        /// Bytes it takes.
+        /// Its footprint.
         first_bytes: u64,
-        /// The one that comes at this step.
+        /// The buffer that starts at `step`.
         second: BufferId,
-        /// Its place.
+        /// Its offset.
         second_place: ChunkOffset,
-        /// Bytes it takes.
+        /// Its footprint.
         second_bytes: u64,
-        /// The first step at which both are alive.
+        /// The first step at which both are live.
         step: u64,
     },
-    /// A chunk whose height is not what the plan says.
+    /// A chunk's height differs from the reported one.
     #[error("chunk {chunk} is {actual} bytes high, not {reported}")]
     Height {
-        /// The chunk in question.
+        /// The chunk.
         chunk: u32,
         /// Height according to the plan.
         reported: u64,
         /// Highest end of a buffer in it.
         actual: u64,
     },
-    /// A chunk above the limit although no single buffer in it is.
+    /// A chunk is above the limit and above its largest buffer.
     #[error("chunk {chunk} is {height} bytes high, above the limit of {max_chunk}")]
     ChunkTooHigh {
-        /// The chunk in question.
+        /// The chunk.
         chunk: u32,
         /// Its height.
         height: u64,
         /// The problem's limit.
         max_chunk: u64,
     },
-    /// The plan's list of oversize chunks is not the list of chunks above the limit.
+    /// The list of oversize chunks is wrong.
     #[error("chunks {actual:?} are above the limit, the plan says {reported:?}")]
     Oversize {
-        /// What the plan says.
+        /// The plan's list.
         reported: Vec<u32>,
-        /// What is so.
+        /// The chunks above the limit.
         actual: Vec<u32>,
     },
     /// The peak is not the sum of the chunk heights.
     #[error("the chunks add up to {actual:?} bytes, the plan says {reported}")]
     Peak {
-        /// What the plan says.
+        /// Peak according to the plan.
         reported: u64,
-        /// What is so; `None` beyond 64 bits.
+        /// Sum of the chunk heights; `None` beyond 64 bits.
         actual: Option<u64>,
     },
     /// The peak is above the problem's capacity.
@@ -130,25 +130,27 @@ pub enum Violation {
         /// The problem's capacity.
         capacity: u64,
     },
-    /// The plan claims a bound above its own peak, or below what is alive at one step.
-    #[error("a bound of {bound} bytes is not between the {alive} alive at one step and the peak of {peak}")]
+    /// The bound is above the peak, or below the bytes live at one step.
+    #[error(
+        "the bound of {bound} bytes is not between the {alive} bytes live at one step and the peak of {peak}"
+    )]
     Bound {
-        /// The bound that the plan claims.
+        /// The plan's bound.
         bound: u64,
         /// The plan's peak.
         peak: u64,
-        /// Most bytes alive at one step.
+        /// Most bytes live at one step.
         alive: u64,
     },
 }
 
-/// Checks that a plan is legal and that its numbers are right: every rule that
-/// [`solve`](crate::solve) promises, by a sweep over the steps that takes `n log n` for `n` buffers.
+/// Checks that a plan is valid and that its numbers are right: every rule that [`solve`](crate::solve)
+/// promises, by a sweep over the steps in `O(n log n)` time.
 ///
-/// Nothing here is shared with the solvers. `strategy`, `work` and `optimal` are taken on trust.
+/// It shares no code with the solvers. `strategy`, `work` and `optimal` are not checked.
 ///
 /// # Errors
-/// The first [`Violation`] found; equal input gives an equal one.
+/// The first [`Violation`] found; equal input gives equal results.
 pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), Violation> {
     if problem.buffers.len() != plan.places.len() {
         return Err(Violation::Count { expected: problem.buffers.len(), found: plan.places.len() });
@@ -165,7 +167,7 @@ pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), Violation> {
     }
 }
 
-/// What can be told from one buffer and its place. Gives the bytes that each buffer takes.
+/// Checks each buffer and its offset. Returns the footprints.
 fn check_each(problem: &Problem, plan: &Plan) -> Result<Vec<u64>, Violation> {
     let allowed = if problem.max_chunk.is_some() { plan.chunks.len() } else { plan.chunks.len().min(1) };
     let mut footprints = Vec::with_capacity(plan.places.len());
@@ -193,7 +195,7 @@ fn check_each(problem: &Problem, plan: &Plan) -> Result<Vec<u64>, Violation> {
     Ok(footprints)
 }
 
-/// Heights, the chunk limit, and the peak. Every buffer is inside its chunk.
+/// Checks heights, the chunk limit, and the peak. Every buffer is inside its chunk.
 fn check_chunks(problem: &Problem, plan: &Plan, footprints: &[u64]) -> Result<(), Violation> {
     let mut tops = vec![(0u64, 0u64); plan.chunks.len()];
     for (place, bytes) in plan.places.iter().zip(footprints).filter(|(_, bytes)| **bytes > 0) {
@@ -223,8 +225,8 @@ fn check_chunks(problem: &Problem, plan: &Plan, footprints: &[u64]) -> Result<()
     Ok(())
 }
 
-/// Walks through the steps with the buffers alive kept by place. Those are disjoint, so a newcomer can only
-/// collide with the one at or below its start or the next one above. Gives the most bytes alive at once.
+/// Sweeps over the steps and keeps the live buffers by offset. They are disjoint, so a new buffer can only
+/// overlap its two neighbours. Returns the most bytes live at one step.
 fn sweep(problem: &Problem, plan: &Plan, footprints: &[u64]) -> Result<u64, Violation> {
     // Ends sort before starts of the same step.
     let mut events: Vec<(u64, bool, BufferId)> = problem
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn unsound_buffers_are_no_reason_to_panic() {
+    fn invalid_buffers_are_reported() {
         let changes: [fn(&mut BufferSpec); 3] = [|b| b.align = 0, |b| b.live = 3..3, |b| b.size = u64::MAX];
         for change in changes {
             let violation = broken(|problem, _| change(&mut problem.buffers[1]));

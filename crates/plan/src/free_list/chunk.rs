@@ -1,4 +1,4 @@
-//! One chunk of a free list: what is used, what is free, how high it ever was.
+//! One chunk of a free list: used ranges, holes, tail and high-water mark.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -6,7 +6,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 /// A free block as `(start, length)`.
 pub(super) type Hole = (u64, u64);
 
-/// Holes that a change to a chunk closed and opened, for whoever indexes them.
+/// The holes that a change to a chunk closed and opened, to update the indexes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) closed: [Option<Hole>; 2],
@@ -15,8 +15,7 @@ pub(super) struct Change {
 
 /// Used ranges, the holes between them, and the tail above them.
 ///
-/// The tail is the free space from the highest used byte to the capacity. It is kept as a number, so it
-/// is there even when the chunk is full to its last byte.
+/// The tail is the free space from the highest used byte to the capacity; in a full chunk it is empty.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) capacity: u64,
@@ -31,7 +30,7 @@ impl Chunk {
         Self { capacity, high_water: 0, tail: 0, used: BTreeMap::new(), holes: BTreeMap::new() }
     }
 
-    /// Holes by ascending start, the tail left out.
+    /// Holes by ascending start, without the tail.
     pub(super) fn holes(&self) -> impl DoubleEndedIterator<Item = Hole> {
         self.holes.iter().map(|(start, len)| (*start, *len))
     }
@@ -41,7 +40,7 @@ impl Chunk {
         self.capacity - self.tail
     }
 
-    /// Bytes of the tail that the high-water mark already paid for.
+    /// Bytes of the tail below the high-water mark.
     pub(super) fn slack(&self) -> u64 {
         self.high_water - self.tail
     }
@@ -60,7 +59,7 @@ impl Chunk {
         self.holes.range(..=start).next_back().is_some_and(|(hole, size)| end <= hole + size)
     }
 
-    /// Uses a range that [`is_free`](Self::is_free) and not empty.
+    /// Marks a free, non-empty range as used.
     pub(super) fn take(&mut self, start: u64, len: u64) -> Change {
         let end = start + len;
         let mut change = Change::default();
@@ -83,7 +82,7 @@ impl Chunk {
         self.apply(change)
     }
 
-    /// Frees the end of a used range so that `keep` bytes of it remain, and joins what is free around it.
+    /// Frees the end of a used range so that `keep` bytes of it remain, and merges the free space around it.
     pub(super) fn give(&mut self, start: u64, len: u64, keep: u64) -> Change {
         self.used.remove(&start);
         if keep > 0 {
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn skipping_the_foot_of_the_tail_leaves_a_hole() {
+    fn skipping_the_start_of_the_tail_leaves_a_hole() {
         let mut chunk = Chunk::new(100);
         chunk.take(64, 8);
         assert_eq!(holes(&chunk), [(0, 64)]);
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_range_joins_both_neighbours_or_none() {
+    fn a_freed_range_merges_with_both_neighbours_or_none() {
         let mut chunk = Chunk::new(100);
         for start in [0, 10, 20, 30, 40] {
             chunk.take(start, 10);

@@ -1,4 +1,4 @@
-//! Which free block a request is cut from.
+//! The choice of a free block for a request.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -8,26 +8,28 @@ use super::chunk::{Chunk, Hole};
 use crate::ChunkOffset;
 use crate::round::round_up;
 
-/// How a [`FreeList`] chooses between chunks. With one chunk the rules differ only when that chunk is used
-/// to its very last byte.
+/// How a [`FreeList`] chooses between chunks. With one chunk the rules differ only when it is full to its
+/// last byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ChunkRule {
-    /// The tightest hole of all chunks, the later place of equals; else the tail that grows its chunk
-    /// least, or of those that need not grow the one that leaves least over; else a new chunk. Any number
-    /// of chunks; finding a hole does not depend on how many there are.
+    /// Best fit: the tightest hole of all chunks, the highest of equals; else the tail that grows its chunk
+    /// least, or among those that need no growth, the tightest; else a new chunk. Any number of chunks; the
+    /// time to find a hole is independent of it.
     #[default]
     Tightest,
-    /// What ggml does, byte for byte: the last chunk with a fitting hole gives its tightest one; the free
-    /// block at the highest address of a chunk is no hole, even where the chunk is full above it. Tails as
-    /// above, but the sixteenth chunk is the last and has no end. Costs one search per chunk.
+    /// The rule of [ggml-alloc], byte for byte: the tightest hole of the last chunk that has one; the free
+    /// block at the highest offset of a chunk counts as its tail even in a full chunk. Tails as above, but
+    /// the sixteenth chunk is the last and unlimited. Takes one search per chunk.
+    ///
+    /// [ggml-alloc]: https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-alloc.c
     Ggml,
 }
 
-/// ggml's number of chunks; the last one takes whatever comes.
+/// ggml's number of chunks; the last one is unlimited.
 const GGML_CHUNKS: usize = 16;
 
 impl ChunkRule {
-    /// Capacity of chunk number `chunk` where `wanted` bytes would do; `None` if there can be none.
+    /// Capacity of a new chunk `chunk` for at least `wanted` bytes; `None` at the limit.
     pub(super) fn chunk_capacity(self, chunk: usize, wanted: u64) -> Option<u64> {
         match self {
             Self::Tightest => Some(wanted),
@@ -37,10 +39,10 @@ impl ChunkRule {
     }
 }
 
-/// Holes by size; of equal sizes the highest place is first.
-pub(super) type Shelf = BTreeSet<(u64, Reverse<ChunkOffset>)>;
+/// Holes by size; of equal sizes the highest offset is first.
+pub(super) type HoleIndex = BTreeSet<(u64, Reverse<ChunkOffset>)>;
 
-/// A chunk's tail, ordered by what is already paid for, then by room, then earlier chunks above later.
+/// A chunk's tail, ordered by bytes below the high-water mark, then by room, then earlier chunks last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TailKey {
     slack: u64,
@@ -54,17 +56,17 @@ impl TailKey {
     }
 }
 
-/// Where `need` bytes at a multiple of `align` can start in a block, if they can.
+/// The lowest offset in a block for `need` bytes at a multiple of `align`.
 fn fit((start, len): Hole, need: u64, align: u64) -> Option<u64> {
     let at = round_up(start, align)?;
     (at.checked_add(need)? <= start + len).then_some(at)
 }
 
-/// The first hole of a shelf that holds the request. Blocks shorter than `need + align` can fail to, by
-/// where they start; with one alignment for all requests the first one looked at fits.
-fn tightest(shelf: &Shelf, need: u64, align: u64, skip: Option<Hole>) -> Option<ChunkOffset> {
+/// The smallest hole that fits the request. A hole shorter than `need + align` can fail because of its
+/// alignment; with one alignment for all requests the first hole tried fits.
+fn tightest(index: &HoleIndex, need: u64, align: u64, skip: Option<Hole>) -> Option<ChunkOffset> {
     let highest = Reverse(ChunkOffset { chunk: u32::MAX, offset: u64::MAX });
-    shelf.range((need, highest)..).find_map(|(size, Reverse(place))| {
+    index.range((need, highest)..).find_map(|(size, Reverse(place))| {
         let hole = (place.offset, *size);
         let offset = fit(hole, need, align).filter(|_| Some(hole) != skip)?;
         Some(ChunkOffset { chunk: place.chunk, offset })
@@ -75,7 +77,7 @@ impl FreeList {
     pub(super) fn find(&self, need: u64, align: u64) -> Option<ChunkOffset> {
         match self.rule {
             ChunkRule::Tightest => {
-                let hole = self.shelves.first().and_then(|shelf| tightest(shelf, need, align, None));
+                let hole = self.hole_indexes.first().and_then(|index| tightest(index, need, align, None));
                 hole.or_else(|| self.cheapest_tail(need, align))
             }
             ChunkRule::Ggml => {
@@ -94,7 +96,7 @@ impl FreeList {
         if let Some(place) = self.tails.range(paid..).find_map(|key| place_in(key, |c| c.high_water)) {
             return Some(place);
         }
-        // Of equal slack the roomiest is the last, so one look per slack is enough.
+        // Of equal slack the largest tail is last, so one per slack is enough.
         let mut next = self.tails.last();
         while let Some(key) = next {
             if let Some(place) = place_in(key, |c| c.capacity) {
@@ -107,9 +109,9 @@ impl FreeList {
     }
 
     fn last_chunk_with_a_hole(&self, need: u64, align: u64) -> Option<ChunkOffset> {
-        self.chunks.iter().zip(&self.shelves).rev().find_map(|(chunk, shelf)| {
+        self.chunks.iter().zip(&self.hole_indexes).rev().find_map(|(chunk, index)| {
             let skip = if chunk.tail_room() == 0 { chunk.holes().next_back() } else { None };
-            tightest(shelf, need, align, skip)
+            tightest(index, need, align, skip)
         })
     }
 
@@ -121,7 +123,7 @@ impl FreeList {
                 room => Some((chunk.tail, room)),
             };
             let Some(offset) = last.and_then(|block| fit(block, need, align)) else { continue };
-            // Below zero: bytes the chunk grows by. From zero on: bytes that stay unused.
+            // Negative: bytes that the chunk grows by. Otherwise: bytes that stay unused.
             let reuse = i128::from(chunk.high_water) - i128::from(offset) - i128::from(need);
             let better = best
                 .is_none_or(|(so_far, _)| (so_far < 0 && reuse > so_far) || (reuse >= 0 && reuse < so_far));

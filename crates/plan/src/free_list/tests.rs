@@ -8,14 +8,14 @@ fn offsets(list: &mut FreeList, sizes: &[u64]) -> Vec<u64> {
     sizes.iter().map(|size| list.allocate(*size).unwrap().offset).collect()
 }
 
-/// Free blocks of one chunk as `(start, size)`, the tail with its start alone.
+/// Free blocks of one chunk as `(start, size)`, and the start of the tail.
 fn blocks(list: &FreeList) -> (Vec<(u64, u64)>, Option<u64>) {
     let (tails, holes): (Vec<_>, Vec<_>) = list.free_blocks().partition(|block| block.tail);
     let holes = holes.into_iter().map(|block| (block.place.offset, block.size)).collect();
     (holes, tails.first().map(|tail| tail.place.offset))
 }
 
-/// Everything that could tell two lists apart.
+/// The complete state of a list.
 fn state(list: &FreeList) -> (Vec<FreeBlock>, Vec<u64>, String) {
     (list.free_blocks().collect(), list.high_waters().collect(), format!("{list:?}"))
 }
@@ -48,7 +48,7 @@ fn golden_trace_2_a_region_of_the_measured_size_repeats_the_measured_run() {
 }
 
 #[test]
-fn golden_trace_2_under_ggmls_rule_loses_its_highest_hole_in_a_full_chunk() {
+fn golden_trace_2_under_ggmls_rule_cannot_use_the_highest_hole_of_a_full_chunk() {
     let mut list = FreeList::chunked(32, 256, ChunkRule::Ggml).unwrap();
     assert_eq!(offsets(&mut list, &[128, 32, 64, 32]), [0, 128, 160, 224]);
     list.release(at(0), 128).unwrap();
@@ -121,7 +121,7 @@ fn requests_at_the_end_of_64_bits_fail_without_wrapping() {
 }
 
 #[test]
-fn requests_are_cut_from_the_low_end_and_used_up_holes_go() {
+fn requests_take_the_low_end_of_a_hole() {
     let mut list = FreeList::unbounded(32).unwrap();
     offsets(&mut list, &[96, 32]);
     list.release(at(0), 96).unwrap();
@@ -262,7 +262,7 @@ fn the_tail_that_grows_least_is_taken_then_the_one_that_leaves_least() {
 }
 
 #[test]
-fn ggmls_sixteenth_chunk_has_no_end() {
+fn ggmls_sixteenth_chunk_is_unlimited() {
     let mut list = FreeList::chunked(1, 10, ChunkRule::Ggml).unwrap();
     offsets(&mut list, &[10; 15]);
     let places = [10, 10, 1000].map(|size| list.allocate(size).unwrap());

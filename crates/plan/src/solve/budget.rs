@@ -1,35 +1,35 @@
-//! Counted work.
+//! The work budget of a search.
 
 /// Work spent and work allowed.
 pub(super) struct Budget<'a> {
     pub(super) spent: u64,
     limit: u64,
-    /// Asked now and then whether to stop, whatever is left.
+    /// Polled every [`POLL_EVERY`] units; `true` ends the budget.
     stop: Option<&'a dyn Fn() -> bool>,
     ask_at: u64,
 }
 
-/// Problems with fewer buffers than this get the work of this many.
-const SMALL: u64 = 1024;
-/// Work between two questions whether to stop.
-const ASK_EVERY: u64 = 1 << 16;
+/// Smaller problems get the work of this many buffers.
+const MIN_BUFFERS: u64 = 1024;
+/// Work between two polls of `stop`.
+const POLL_EVERY: u64 = 1 << 16;
 
 impl<'a> Budget<'a> {
     pub(super) fn per_buffer(effort: u64, buffers: usize) -> Self {
-        let limit = effort.saturating_mul((buffers as u64).max(SMALL));
+        let limit = effort.saturating_mul((buffers as u64).max(MIN_BUFFERS));
         Self { spent: 0, limit, stop: None, ask_at: u64::MAX }
     }
 
-    /// The same, ended before its time when `stop` says so.
+    /// The same budget, ended early when `stop` returns `true`.
     pub(super) fn until(self, stop: &'a dyn Fn() -> bool) -> Self {
         Self { stop: Some(stop), ask_at: self.spent, ..self }
     }
 
-    /// Counts work that is done anyway.
+    /// Counts work, even beyond the limit.
     pub(super) fn charge(&mut self, units: u64) {
         self.spent = self.spent.saturating_add(units);
         if self.spent >= self.ask_at {
-            self.ask_at = self.spent.saturating_add(ASK_EVERY);
+            self.ask_at = self.spent.saturating_add(POLL_EVERY);
             if self.stop.is_some_and(|stop| stop()) {
                 self.limit = 0;
             }
@@ -44,7 +44,7 @@ impl<'a> Budget<'a> {
         self.left() == 0
     }
 
-    /// A part of what is left, to be spent on one thing; `settle` gives back what remains of it.
+    /// A part of what is left for one task; `settle` returns the unspent rest.
     pub(super) fn share(&self, units: u64) -> Budget<'a> {
         let limit = self.spent.saturating_add(units.min(self.left()));
         Budget { spent: self.spent, limit, stop: self.stop, ask_at: self.ask_at }
@@ -71,7 +71,7 @@ mod tests {
         share.charge(10);
         assert!(share.is_spent());
         budget.settle(share);
-        assert_eq!((budget.spent, budget.left()), (10, SMALL - 10));
+        assert_eq!((budget.spent, budget.left()), (10, MIN_BUFFERS - 10));
     }
 
     #[test]

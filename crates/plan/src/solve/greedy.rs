@@ -1,45 +1,45 @@
-//! Places items one after another, each at the best gap that those before it leave.
+//! Greedy placement in a given order, by first fit or best fit.
 
 use super::budget::Budget;
 use super::instance::Instance;
 use crate::ChunkOffset;
 use crate::round::round_up;
 
-/// Which gap is the best one.
+/// The choice between gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// The lowest that costs nothing, in the first chunk that has one.
-    Lowest,
-    /// The smallest between two items.
-    Tightest,
+    /// First fit: the lowest gap that grows no chunk, in the first chunk that has one.
+    First,
+    /// Best fit: the smallest gap between two items.
+    Best,
 }
 
-/// A place per item, and what that costs.
+/// An offset per item, and the resulting peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) places: Vec<ChunkOffset>,
     pub(super) peak: u64,
 }
 
-/// How one run ended.
+/// The result of one run.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// `None` if the run reached `cutoff`, ran out of work, or ran out of addresses.
+    /// `None` if the run reached `cutoff`, spent its budget, or overflowed 64 bits.
     pub(super) layout: Option<Layout>,
     /// Items whose placement raised the peak above `target`, in order.
     pub(super) misfits: Vec<u32>,
 }
 
-/// What a run aims at.
+/// The peaks that a run aims at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aim {
-    /// A peak that is of no interest any more: the run stops there.
+    /// The run stops at this peak.
     pub(super) cutoff: u64,
-    /// A peak to stay at or below.
+    /// Items that raise the peak above this are misfits.
     pub(super) target: u64,
 }
 
-/// Places fixed items, then `order`, which holds every free item once.
+/// Places the fixed items, then `order`, which holds every free item once.
 pub(super) fn greedy(items: &Instance, order: &[u32], fit: Fit, aim: Aim, budget: &mut Budget) -> Run {
     let mut arena = Arena::new(items, fit);
     let mut misfits = vec![];
@@ -56,41 +56,42 @@ pub(super) fn greedy(items: &Instance, order: &[u32], fit: Fit, aim: Aim, budget
             return Run { layout: None, misfits };
         }
     }
-    let places = arena.spans.iter().map(|span| ChunkOffset { chunk: span.chunk, offset: span.low }).collect();
+    let places =
+        arena.ranges.iter().map(|range| ChunkOffset { chunk: range.chunk, offset: range.low }).collect();
     Run { layout: Some(Layout { places, peak: arena.peak }), misfits }
 }
 
-/// Bytes of a placed item.
+/// The bytes of a placed item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Span {
+struct PlacedRange {
     chunk: u32,
     low: u64,
     high: u64,
 }
 
-const UNPLACED: Span = Span { chunk: u32::MAX, low: 0, high: 0 };
+const UNPLACED: PlacedRange = PlacedRange { chunk: u32::MAX, low: 0, high: 0 };
 
 struct Arena<'a> {
     items: &'a Instance,
     fit: Fit,
-    spans: Vec<Span>,
+    ranges: Vec<PlacedRange>,
     heights: Vec<u64>,
     /// Sum of the heights.
     peak: u64,
-    /// The spans that a newcomer must keep clear of. Kept between calls for its memory.
-    around: Vec<Span>,
+    /// Scratch: the ranges in conflict with the next item.
+    around: Vec<PlacedRange>,
 }
 
-/// A possible place, with what decides between two: lower is better.
+/// A possible offset with its score; the lowest score wins.
 type Candidate = ((u64, u64), ChunkOffset);
 
 impl<'a> Arena<'a> {
     fn new(items: &'a Instance, fit: Fit) -> Self {
-        let spans = vec![UNPLACED; items.len()];
-        Self { items, fit, spans, heights: vec![], peak: 0, around: vec![] }
+        let ranges = vec![UNPLACED; items.len()];
+        Self { items, fit, ranges, heights: vec![], peak: 0, around: vec![] }
     }
 
-    /// Puts an item where there is room; the new peak, or `None` if 64 bits cannot count it.
+    /// Places an item in free space and returns the new peak; `None` on overflow.
     fn put(&mut self, item: u32, place: ChunkOffset) -> Option<u64> {
         let high = place.offset.checked_add(self.items.footprint[item as usize])?;
         let chunk = place.chunk as usize;
@@ -100,17 +101,17 @@ impl<'a> Arena<'a> {
         let grown = high.saturating_sub(self.heights[chunk]);
         self.peak = self.peak.checked_add(grown)?;
         self.heights[chunk] += grown;
-        self.spans[item as usize] = Span { chunk: place.chunk, low: place.offset, high };
+        self.ranges[item as usize] = PlacedRange { chunk: place.chunk, low: place.offset, high };
         Some(self.peak)
     }
 
     fn best_gap(&mut self, item: u32, budget: &mut Budget) -> Option<ChunkOffset> {
         let (earlier, later) = self.items.neighbours(item);
         let conflicts = earlier.len() + later.len();
-        let placed = |span: &Span| span.chunk != UNPLACED.chunk;
+        let placed = |range: &PlacedRange| range.chunk != UNPLACED.chunk;
         self.around.clear();
-        self.around.extend(earlier.iter().map(|other| self.spans[*other as usize]).filter(placed));
-        self.around.extend(self.spans[later].iter().copied().filter(placed));
+        self.around.extend(earlier.iter().map(|other| self.ranges[*other as usize]).filter(placed));
+        self.around.extend(self.ranges[later].iter().copied().filter(placed));
         self.around.sort_unstable();
         let looks = conflicts + 4 * self.around.len() + 4 * self.heights.len() + 4;
         budget.charge(looks as u64);
@@ -118,19 +119,19 @@ impl<'a> Arena<'a> {
         let mut best: Option<Candidate> = None;
         let mut rest = self.around.as_slice();
         for chunk in 0..self.heights.len() as u32 {
-            let (here, above) = rest.split_at(rest.partition_point(|span| span.chunk == chunk));
+            let (here, above) = rest.split_at(rest.partition_point(|range| range.chunk == chunk));
             rest = above;
             best = self.best_in_chunk(item, chunk, here, best);
         }
         best.map(|(_, place)| place).or_else(|| self.new_chunk())
     }
 
-    /// The better of `best` and what the chunk offers between and above `here`.
+    /// The better of `best` and the best gap between or above `here` in the chunk.
     fn best_in_chunk(
         &self,
         item: u32,
         chunk: u32,
-        here: &[Span],
+        here: &[PlacedRange],
         mut best: Option<Candidate>,
     ) -> Option<Candidate> {
         let (need, align) = (self.items.footprint[item as usize], self.items.align[item as usize]);
@@ -144,17 +145,17 @@ impl<'a> Arena<'a> {
             Some((at, at.checked_add(need)?))
         };
         let mut floor = 0;
-        for span in here {
-            if span.low > floor
+        for range in here {
+            if range.low > floor
                 && let Some((at, end)) = end_of(floor)
-                && end <= span.low
+                && end <= range.low
             {
                 match self.fit {
-                    Fit::Lowest => offer((0, 0), at),
-                    Fit::Tightest => offer((0, span.low - floor), at),
+                    Fit::First => offer((0, 0), at),
+                    Fit::Best => offer((0, range.low - floor), at),
                 }
             }
-            floor = floor.max(span.high);
+            floor = floor.max(range.high);
         }
         let limit = self.items.max_chunk.map_or(u64::MAX, |max| max.max(need));
         if let Some((at, end)) = end_of(floor)
@@ -162,9 +163,9 @@ impl<'a> Arena<'a> {
         {
             let grown = end.saturating_sub(self.heights[chunk as usize]);
             match self.fit {
-                Fit::Lowest => offer((grown, 0), at),
-                // Above every gap, whatever its size.
-                Fit::Tightest => offer((grown.saturating_add(1), 0), at),
+                Fit::First => offer((grown, 0), at),
+                // Any gap beats growth.
+                Fit::Best => offer((grown.saturating_add(1), 0), at),
             }
         }
         best
@@ -194,12 +195,12 @@ mod tests {
     }
 
     #[test]
-    fn lowest_takes_the_first_gap_and_tightest_the_smallest() {
+    fn first_fit_takes_the_lowest_gap_and_best_fit_the_smallest() {
         let fixed = |size, offset| BufferSpec::new(size, 1, 0..9).fixed_at(ChunkOffset { chunk: 0, offset });
         let buffers = vec![fixed(10, 30), fixed(10, 60), BufferSpec::new(15, 1, 1..2)];
         let items = items(None, buffers);
-        assert_eq!(places(&items, &[2], Fit::Lowest)[2], (0, 0));
-        assert_eq!(places(&items, &[2], Fit::Tightest)[2], (0, 40));
+        assert_eq!(places(&items, &[2], Fit::First)[2], (0, 0));
+        assert_eq!(places(&items, &[2], Fit::Best)[2], (0, 40));
     }
 
     #[test]
@@ -208,7 +209,7 @@ mod tests {
         let buffers =
             vec![fixed(1, 0), fixed(1, 16), BufferSpec::new(9, 8, 1..2), BufferSpec::new(8, 8, 1..2)];
         let items = items(None, buffers);
-        assert_eq!(places(&items, &[2, 3], Fit::Lowest)[2..], [(0, 24), (0, 8)]);
+        assert_eq!(places(&items, &[2, 3], Fit::First)[2..], [(0, 24), (0, 8)]);
     }
 
     #[test]
@@ -220,7 +221,7 @@ mod tests {
             BufferSpec::new(40, 1, 0..4),
         ];
         let items = items(Some(100), buffers);
-        for fit in [Fit::Tightest, Fit::Lowest] {
+        for fit in [Fit::Best, Fit::First] {
             assert_eq!(places(&items, &[0, 1, 2, 3], fit), [(0, 0), (1, 0), (0, 60), (2, 0)]);
             assert_eq!(places(&items, &[0, 1, 3, 2], fit), [(0, 0), (1, 0), (1, 70), (0, 60)]);
         }
@@ -231,21 +232,21 @@ mod tests {
         let buffers =
             vec![BufferSpec::new(50, 1, 0..4), BufferSpec::new(300, 1, 4..6), BufferSpec::new(200, 1, 3..5)];
         let items = items(Some(100), buffers);
-        assert_eq!(places(&items, &[0, 1, 2], Fit::Lowest), [(0, 0), (1, 0), (0, 0)]);
+        assert_eq!(places(&items, &[0, 1, 2], Fit::First), [(0, 0), (1, 0), (0, 0)]);
     }
 
     #[test]
     fn a_run_stops_at_the_cutoff_and_names_what_did_not_fit() {
         let items = items(None, vec![BufferSpec::new(10, 1, 0..9); 3]);
         let aim = Aim { cutoff: 30, target: 10 };
-        let run = greedy(&items, &[2, 0, 1], Fit::Lowest, aim, &mut Budget::per_buffer(1000, 1));
+        let run = greedy(&items, &[2, 0, 1], Fit::First, aim, &mut Budget::per_buffer(1000, 1));
         assert_eq!((run.layout, run.misfits), (None, vec![0, 1]));
     }
 
     #[test]
     fn a_run_without_work_stops() {
         let items = items(None, vec![BufferSpec::new(10, 1, 0..9); 3]);
-        let run = greedy(&items, &[0, 1, 2], Fit::Lowest, FREE, &mut Budget::per_buffer(0, 3));
+        let run = greedy(&items, &[0, 1, 2], Fit::First, FREE, &mut Budget::per_buffer(0, 3));
         assert_eq!(run.layout, None);
     }
 }

@@ -1,6 +1,6 @@
-//! The strategies that work on sections of time, and how they follow each other.
+//! The strategies that work on sections, and the order in which they run.
 
-use super::exact::{Answer, Exact};
+use super::exact::{Exact, FitResult};
 use super::repair::{Alive, repair};
 use super::sections::Sections;
 use super::valley::{WAYS, fill};
@@ -9,15 +9,15 @@ use crate::{BufferId, Strategy};
 
 /// Work of the first attempt at each height, per item.
 const FIRST_TRY: u64 = 1 << 12;
-/// How far a repair aims at the bound, in 64ths of what is above it: less and less, until it succeeds.
+/// Target heights of repairs: the reduction as 64ths of the gap to the bound, in the order tried.
 const AIMS: [u64; 5] = [64, 32, 16, 8, 3];
-/// Ways of filling that are always tried.
+/// Fill variants that are always tried.
 const FIRST_WAYS: usize = 2;
-/// Items that are alive together and would have to be written down for repairs, at most.
-const MOST_ALIVE: usize = 1 << 27;
+/// Limit on the stored items of [`Alive`].
+const MAX_ALIVE: usize = 1 << 27;
 
 impl Search<'_> {
-    /// Everything there is, the cheapest first.
+    /// Runs every strategy, the cheapest first.
     pub(super) fn improve(&mut self) {
         let Some(items) = Sections::new(self.problem) else { return self.offline(&PORTFOLIO, true) };
         self.fill(&items);
@@ -70,29 +70,29 @@ impl Search<'_> {
         }
     }
 
-    /// Fills the arena from below in every way.
+    /// Skyline packing with every variant of [`WAYS`].
     fn fill(&mut self, items: &Sections) {
         if items.fixed.iter().any(Option::is_some) {
             return;
         }
         for (way, done) in WAYS.into_iter().zip(0..) {
-            // A third of the work is for what comes next.
+            // Leaves a third of the work for the next strategies.
             if self.is_done() || (done >= FIRST_WAYS && self.budget.spent / 2 > self.budget.left()) {
                 return;
             }
             let most =
-                if items.line.max_chunk.is_some() { u64::MAX } else { self.best_peak().saturating_sub(1) };
+                if items.space.max_chunk.is_some() { u64::MAX } else { self.best_peak().saturating_sub(1) };
             if let Some(addresses) = fill(items, way, most, &mut self.budget) {
                 self.offer_addresses(items, &addresses, Strategy::Valley);
             }
         }
     }
 
-    /// Repairs the best plan, lower and lower.
+    /// Repairs the best plan towards lower and lower heights.
     fn repair(&mut self, items: &Sections) {
         let alive = Alive::new(items);
         self.budget.charge(alive.len() as u64);
-        if alive.len() > MOST_ALIVE {
+        if alive.len() > MAX_ALIVE {
             return;
         }
         let mut aim = 0;
@@ -114,12 +114,12 @@ impl Search<'_> {
         }
     }
 
-    /// Searches for a plan within the capacity, or for the smallest one, with so much work.
+    /// Spends up to `work` on the search for a plan within the capacity, or for the smallest plan.
     fn exact(&mut self, items: &Sections, work: u64) {
         let Some(exact) = Exact::new(items, self.problem.max_chunk.is_some()) else { return };
         let end = self.budget.spent.saturating_add(work);
         match self.problem.capacity {
-            Some(capacity) => self.reach(items, &exact, capacity.min(exact.most), work),
+            Some(capacity) => self.reach(items, &exact, capacity.min(exact.max_height), work),
             None => {
                 let mut each = FIRST_TRY.saturating_mul(items.len() as u64);
                 while self.budget.spent < end && !self.is_done() && self.descend(items, &exact, each, end) {
@@ -133,10 +133,12 @@ impl Search<'_> {
         let mut share = self.budget.share(work);
         let before = share.spent;
         match exact.fit(capacity, None, &mut share) {
-            Answer::Fits(addresses) => self.offer_addresses(items, &addresses, Strategy::Exact),
-            Answer::Impossible(blamed) if exact.proves && Some(capacity) == self.problem.capacity => {
+            FitResult::Fits(addresses) => self.offer_addresses(items, &addresses, Strategy::Exact),
+            FitResult::Impossible(items_in_conflict)
+                if exact.proves && Some(capacity) == self.problem.capacity =>
+            {
                 let proof = share.spent - before;
-                let few = exact.conflict(capacity, &blamed, proof, &mut share);
+                let few = exact.conflict(capacity, &items_in_conflict, proof, &mut share);
                 let buffer = |item: u32| self.problem.id(items.buffer[item as usize] as usize);
                 let mut together: Vec<BufferId> = few.into_iter().filter_map(buffer).collect();
                 together.sort_unstable();
@@ -147,38 +149,39 @@ impl Search<'_> {
         self.budget.settle(share);
     }
 
-    /// Halves the range between what is impossible and the best plan, with so much work for each height. `false` if
-    /// more work would be of no use.
+    /// Bisects the heights between the proven lower bound and the best plan, with work `each` per height. `false` if
+    /// more work would not help.
     fn descend(&mut self, items: &Sections, exact: &Exact, each: u64, end: u64) -> bool {
         let unit = exact.unit();
         let (mut low, mut height) = (self.lower, self.lower);
         let mut is_open = false;
-        while low < self.best_peak() && low <= exact.most && self.budget.spent < end && !self.is_done() {
+        while low < self.best_peak() && low <= exact.max_height && self.budget.spent < end && !self.is_done()
+        {
             let known = self.best.as_ref().and_then(|(layout, _)| items.addresses(&layout.places));
             let mut share = self.budget.share(each.min(end - self.budget.spent));
-            let answer = exact.fit(height, known.as_deref(), &mut share);
+            let result = exact.fit(height, known.as_deref(), &mut share);
             self.budget.settle(share);
             let above = (height / unit).saturating_add(1).saturating_mul(unit);
-            match answer {
-                Answer::Fits(addresses) => {
+            match result {
+                FitResult::Fits(addresses) => {
                     let before = self.best_peak();
                     self.offer_addresses(items, &addresses, Strategy::Exact);
                     if self.best_peak() == before {
                         return false;
                     }
                 }
-                Answer::Impossible(_) => {
+                FitResult::Impossible(_) => {
                     low = above;
                     if exact.proves {
                         self.lower = self.lower.max(above);
                     }
                 }
-                Answer::Unknown => {
+                FitResult::Unknown => {
                     is_open = true;
                     low = above;
                 }
             }
-            let high = self.best_peak().min(exact.most.saturating_add(1));
+            let high = self.best_peak().min(exact.max_height.saturating_add(1));
             height = low + high.saturating_sub(low) / 2;
             height -= (height - low) % unit;
         }

@@ -1,42 +1,41 @@
-//! A problem as the greedy strategies see it: flat arrays, and who is alive with whom.
+//! A problem in the form of the greedy strategies: flat arrays and a conflict graph.
 
 use std::ops::Range;
 
 use crate::{ChunkOffset, Problem};
 
-/// Buffers that take space, renumbered by their first step, with the conflicts between them.
+/// Non-empty buffers, renumbered as items by their first step, with the conflicts between them.
 ///
-/// In this numbering the items that start during the life of item `i` follow it without a gap, so only
-/// those that were alive before it need a list.
+/// In this numbering the items that start during the lifetime of item `i` directly follow it, so only the
+/// items that are live when it starts need a list.
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// Per item, the buffer it stands for.
+    /// Per item, its buffer.
     pub(super) buffer: Vec<u32>,
     pub(super) footprint: Vec<u64>,
     pub(super) align: Vec<u64>,
     pub(super) start: Vec<u64>,
     pub(super) end: Vec<u64>,
-    /// Items that are fixed, with their places.
+    /// Fixed items with their offsets.
     pub(super) fixed: Vec<(u32, ChunkOffset)>,
-    /// Items that are not, ascending.
+    /// The other items, ascending.
     pub(super) free: Vec<u32>,
     pub(super) max_chunk: Option<u64>,
     /// Per item, the first later item that starts after its end.
     until: Vec<u32>,
-    /// When item `i` starts, `alive[first[i]..first[i + 1]]` are alive.
+    /// When item `i` starts, `alive[first[i]..first[i + 1]]` are live.
     first: Vec<usize>,
     alive: Vec<u32>,
 }
 
-/// Conflicts beyond this many are not written down (one takes four bytes).
-const MOST_CONFLICTS: u64 = 1 << 26;
+/// Limit on stored conflicts (four bytes each).
+const MAX_CONFLICTS: u64 = 1 << 26;
 
-/// Work per conflict to write them down and to place everything once.
+/// Work per conflict to store it and to place every item once.
 const ONE_RUN: u64 = 7;
 
 impl Instance {
-    /// `None` if there are so many conflicts that `work` is not enough to place everything once. The problem
-    /// is valid.
+    /// `None` if `work` is too little to place every item once. The problem must be valid.
     pub(super) fn new(problem: &Problem, work: u64) -> Option<Self> {
         let mut buffer: Vec<u32> = (0u32..)
             .zip(&problem.buffers)
@@ -50,7 +49,7 @@ impl Instance {
         let until: Vec<u32> =
             end.iter().map(|end| start.partition_point(|start| start < end) as u32).collect();
         let conflicts: u64 = (1u32..).zip(&until).map(|(next, until)| u64::from(until - next)).sum();
-        if conflicts > MOST_CONFLICTS.min(work / ONE_RUN) {
+        if conflicts > MAX_CONFLICTS.min(work / ONE_RUN) {
             return None;
         }
         let (first, alive) = alive_at_start(&start, &end, conflicts as usize);
@@ -73,21 +72,20 @@ impl Instance {
         self.buffer.len()
     }
 
-    /// How many pairs of items are ever alive together.
+    /// Number of pairs of items that are live at the same step.
     pub(super) fn conflicts(&self) -> u64 {
         self.alive.len() as u64
     }
 
-    /// The items alive at some step of `item`'s life, `item` left out: those alive before it, and the range
-    /// of those that start later.
+    /// The items in conflict with `item`: those live when it starts, and the range of those that start later.
     pub(super) fn neighbours(&self, item: u32) -> (&[u32], Range<usize>) {
         let i = item as usize;
         (&self.alive[self.first[i]..self.first[i + 1]], i + 1..self.until[i] as usize)
     }
 }
 
-/// For items by ascending start, which earlier ones are alive when each starts, as one list cut by the
-/// first result. There are `conflicts` in all.
+/// For items by ascending start, the earlier items that are live when each starts, in CSR form: offsets and
+/// values. There are `conflicts` in all.
 fn alive_at_start(start: &[u64], end: &[u64], conflicts: usize) -> (Vec<usize>, Vec<u32>) {
     let mut first = Vec::with_capacity(start.len() + 1);
     let mut lists = Vec::with_capacity(conflicts);
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn items_go_by_their_first_step_and_leave_out_what_has_no_bytes() {
+    fn items_are_ordered_by_first_step_without_empty_buffers() {
         let buffers =
             vec![BufferSpec::new(5, 4, 3..9), BufferSpec::new(0, 1, 0..9), BufferSpec::new(7, 1, 0..2)];
         let items = Instance::new(&Problem { buffers, ..Problem::default() }, 100).unwrap();
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_conflicts_are_not_written_down() {
+    fn too_many_conflicts_are_not_stored() {
         let buffers = vec![BufferSpec::new(1, 1, 0..9); 100];
         let problem = Problem { buffers, ..Problem::default() };
         let work = 100 * 99 / 2 * ONE_RUN;

@@ -1,9 +1,9 @@
-//! Replays a problem through the free list, step by step.
+//! Replays a problem through the free list in step order.
 
 use super::greedy::Layout;
 use crate::{ChunkOffset, ChunkRule, FreeList, FreeListError, Problem};
 
-/// Fixed bytes of one chunk that touch or overlap, and the step from which on they are free for good.
+/// Merged bytes of adjacent or overlapping fixed buffers of one chunk, reserved until their last step.
 #[derive(Clone, Copy, Debug)]
 struct Reserved {
     place: ChunkOffset,
@@ -11,10 +11,9 @@ struct Reserved {
     until: u64,
 }
 
-/// Allocates every buffer at its first step and releases it after its last. Of what happens at one step,
-/// releases come first; each kind goes by id. Places of fixed buffers are kept clear from the start until
-/// the last of them is gone. A place per buffer comes back, or `None` when addresses ran out. The problem
-/// is valid.
+/// Allocates every buffer at its first step and releases it after its last. At one step, releases come first;
+/// both go by id. The bytes of fixed buffers are reserved from the start until their last step. `None` on
+/// overflow. The problem must be valid.
 pub(super) fn replay(problem: &Problem, rule: ChunkRule) -> Option<Layout> {
     let mut list = open_list(problem, rule).ok()?;
     let footprint: Vec<u64> = problem.buffers.iter().map(|b| b.footprint()).collect::<Option<_>>()?;
@@ -22,7 +21,7 @@ pub(super) fn replay(problem: &Problem, rule: ChunkRule) -> Option<Layout> {
     for range in &reserved {
         while problem.max_chunk.is_some() && list.chunk_count() <= range.place.chunk as usize {
             let last = list.chunk_count() == range.place.chunk as usize;
-            // Only a range at the foot of its chunk can be above the chunk limit.
+            // Only a range at offset 0 of its chunk can exceed the chunk limit.
             list.open_chunk(if last { range.size } else { 0 })?;
         }
         if !list.claim(range.place, range.size) {
@@ -61,7 +60,7 @@ fn open_list(problem: &Problem, rule: ChunkRule) -> Result<FreeList, FreeListErr
     }
 }
 
-/// The union of the fixed buffers' bytes, by ascending place.
+/// The union of the fixed buffers' bytes, by ascending offset.
 fn reservations(problem: &Problem, footprint: &[u64]) -> Vec<Reserved> {
     let mut fixed: Vec<Reserved> = problem
         .buffers

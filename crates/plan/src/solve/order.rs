@@ -1,4 +1,4 @@
-//! In which order items are placed.
+//! Orders of greedy placement.
 
 use std::cmp::Reverse;
 
@@ -8,13 +8,13 @@ use super::instance::Instance;
 use super::skyline::skyline;
 use crate::Strategy;
 
-/// What an order goes by.
+/// A sort key for items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Start,
-    SizeThenSpan,
+    SizeThenLifetime,
     SizeThenStart,
-    Span,
+    Lifetime,
     Area,
     ConflictBytes,
     ConflictCount,
@@ -23,59 +23,59 @@ pub(super) enum Key {
     Skyline(Tie),
 }
 
-/// What decides between items that can lie equally low.
+/// The tie-break between items with equal lowest offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tie {
-    Span,
+    Lifetime,
     Size,
     Area,
     PressureThenSize,
-    PressureThenSpan,
+    PressureThenLifetime,
 }
 
-/// The orders that a greedy strategy tries, in turn. Empty for the strategies that are not greedy.
+/// The keys that a greedy strategy tries, in turn. Empty for other strategies.
 pub(super) fn keys(strategy: Strategy) -> &'static [Key] {
     match strategy {
         Strategy::Order => &[Key::Start],
-        Strategy::Size => &[Key::SizeThenSpan, Key::SizeThenStart],
-        Strategy::Lifetime => &[Key::Span],
+        Strategy::Size => &[Key::SizeThenLifetime, Key::SizeThenStart],
+        Strategy::Lifetime => &[Key::Lifetime],
         Strategy::Area => &[Key::Area],
         Strategy::Conflict => &[Key::ConflictBytes, Key::ConflictCount],
         Strategy::Dense => &[Key::Distance, Key::Pressure],
         Strategy::Skyline => &[
-            Key::Skyline(Tie::Span),
+            Key::Skyline(Tie::Lifetime),
             Key::Skyline(Tie::Size),
             Key::Skyline(Tie::Area),
             Key::Skyline(Tie::PressureThenSize),
-            Key::Skyline(Tie::PressureThenSpan),
+            Key::Skyline(Tie::PressureThenLifetime),
         ],
         _ => &[],
     }
 }
 
-/// How gaps are chosen along an order, in turn.
+/// The fits tried with an order, in turn.
 pub(super) fn fits(key: Key) -> &'static [Fit] {
     match key {
-        // The order is that of an arena without gaps, so the lowest one is where an item belongs.
-        Key::Skyline(_) => &[Fit::Lowest],
-        _ => &[Fit::Tightest, Fit::Lowest],
+        // This order comes from bottom-up stacking, so first fit reproduces its offsets.
+        Key::Skyline(_) => &[Fit::First],
+        _ => &[Fit::Best, Fit::First],
     }
 }
 
-/// Work that sorting is counted as, per item.
+/// Work charged for sorting, per item.
 const SORT_WORK: u64 = 16;
 
-/// Every free item once, in the order to place them. `densest` is the step with most bytes alive.
+/// The free items in placement order. `densest` is the step with the most bytes live.
 pub(super) fn order(items: &Instance, key: Key, densest: u64, budget: &mut Budget) -> Vec<u32> {
     budget.charge(SORT_WORK * items.len() as u64);
     let size = |i: usize| Reverse(items.footprint[i]);
-    let span = |i: usize| Reverse(items.end[i] - items.start[i]);
-    let area = |i: usize| Reverse(u128::from(size(i).0) * u128::from(span(i).0));
+    let lifetime = |i: usize| Reverse(items.end[i] - items.start[i]);
+    let area = |i: usize| Reverse(u128::from(size(i).0) * u128::from(lifetime(i).0));
     match key {
         Key::Start => by(items, |i| items.start[i]),
-        Key::SizeThenSpan => by(items, |i| (size(i), span(i))),
+        Key::SizeThenLifetime => by(items, |i| (size(i), lifetime(i))),
         Key::SizeThenStart => by(items, |i| (size(i), items.start[i])),
-        Key::Span => by(items, |i| (span(i), size(i))),
+        Key::Lifetime => by(items, |i| (lifetime(i), size(i))),
         Key::Area => by(items, area),
         Key::ConflictBytes => {
             budget.charge(2 * items.conflicts());
@@ -91,16 +91,16 @@ pub(super) fn order(items: &Instance, key: Key, densest: u64, budget: &mut Budge
             let pressure = pressure(items);
             by(items, |i| (Reverse(pressure[i]), size(i)))
         }
-        Key::Skyline(Tie::Span) => skyline(items, span, budget),
+        Key::Skyline(Tie::Lifetime) => skyline(items, lifetime, budget),
         Key::Skyline(Tie::Size) => skyline(items, size, budget),
         Key::Skyline(Tie::Area) => skyline(items, area, budget),
         Key::Skyline(Tie::PressureThenSize) => {
             let pressure = pressure(items);
             skyline(items, |i| (Reverse(pressure[i]), size(i)), budget)
         }
-        Key::Skyline(Tie::PressureThenSpan) => {
+        Key::Skyline(Tie::PressureThenLifetime) => {
             let pressure = pressure(items);
-            skyline(items, |i| (Reverse(pressure[i]), span(i)), budget)
+            skyline(items, |i| (Reverse(pressure[i]), lifetime(i)), budget)
         }
     }
 }
@@ -112,14 +112,14 @@ fn by<K: Ord>(items: &Instance, key: impl Fn(usize) -> K) -> Vec<u32> {
     order
 }
 
-/// Steps between an item's life and `step`.
+/// Steps between an item's lifetime and `step`.
 fn distance(items: &Instance, i: usize, step: u64) -> u64 {
     let after = items.start[i].saturating_sub(step);
     let before = (step + 1).saturating_sub(items.end[i]);
     after.max(before)
 }
 
-/// Per item, the bytes of all others that are ever alive with it.
+/// Per item, the total bytes of the items in conflict with it.
 fn conflicting_bytes(items: &Instance) -> Vec<u128> {
     let size = |j: usize| u128::from(items.footprint[j]);
     let bytes = |i: u32| {
@@ -129,13 +129,13 @@ fn conflicting_bytes(items: &Instance) -> Vec<u128> {
     (0..items.len() as u32).map(bytes).collect()
 }
 
-/// Per item, the most bytes alive at one step of its life.
+/// Per item, the most bytes live at one step of its lifetime.
 fn pressure(items: &Instance) -> Vec<u64> {
     let mut steps: Vec<u64> = items.start.clone();
     steps.sort_unstable();
     steps.dedup();
     let index = |step: u64| steps.partition_point(|other| *other < step);
-    // Bytes alive change upwards only at starts, so those steps hold every maximum.
+    // Live bytes grow only at starts, so every maximum is at one of them.
     let mut change = vec![0i128; steps.len() + 1];
     for i in 0..items.len() {
         change[index(items.start[i])] += i128::from(items.footprint[i]);
@@ -145,17 +145,17 @@ fn pressure(items: &Instance) -> Vec<u64> {
         *sum += step;
         Some(u64::try_from(*sum).unwrap_or(u64::MAX))
     });
-    let tree = Maxima::new(alive.take(steps.len()).collect());
+    let tree = RangeMax::new(alive.take(steps.len()).collect());
     (0..items.len()).map(|i| tree.max(index(items.start[i]), index(items.end[i]))).collect()
 }
 
-/// The largest number of any range, in logarithmic time.
-struct Maxima {
+/// A segment tree for range maxima.
+struct RangeMax {
     tree: Vec<u64>,
 }
 
-impl Maxima {
-    /// Leaves stand in the upper half; each inner node is the larger of its two children.
+impl RangeMax {
+    /// Leaves are in the upper half; each inner node is the maximum of its two children.
     fn new(leaves: Vec<u64>) -> Self {
         let n = leaves.len();
         let mut tree = vec![0; n];
@@ -212,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn pressure_is_the_densest_step_of_a_life() {
+    fn pressure_is_the_peak_load_of_a_lifetime() {
         assert_eq!(pressure(&four()), [40, 40, 30, 15]);
     }
 
     #[test]
     fn maxima_agree_with_a_scan() {
         let numbers = [3, 1, 4, 1, 5, 9, 2];
-        let tree = Maxima::new(numbers.to_vec());
+        let tree = RangeMax::new(numbers.to_vec());
         for low in 0..7 {
             for high in low + 1..=7 {
                 assert_eq!(tree.max(low, high), *numbers[low..high].iter().max().unwrap());

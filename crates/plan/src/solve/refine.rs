@@ -1,21 +1,25 @@
-//! Rounds of greedy placement that learn from what did not fit.
+//! [Squeaky-wheel optimization]: each round of greedy placement moves the items that did not fit to the
+//! front of the order. [Iterated local search] perturbs the best order when that stalls.
+//!
+//! [Squeaky-wheel optimization]: https://doi.org/10.1613/jair.561
+//! [Iterated local search]: https://doi.org/10.1007/0-306-48056-5_11
 
 use super::Search;
 use super::greedy::{Aim, Fit, greedy};
 use super::instance::Instance;
 use crate::Strategy;
 
-/// Rounds without a better plan after which an order is given up.
+/// Rounds without improvement after which an order is dropped.
 const PATIENCE: u32 = 64;
-/// The same for an order that was shaken.
-const SHAKEN_PATIENCE: u32 = 6;
-/// Shakes in a row that may come to nothing before the search ends.
-const SHAKES: u32 = 2000;
+/// The same for a perturbed order.
+const PERTURBED_PATIENCE: u32 = 6;
+/// Perturbations without improvement after which the search ends.
+const MAX_PERTURBATIONS: u32 = 2000;
 
-/// An order, and how gaps are chosen along it.
+/// An order, and the fit to place it with.
 pub(super) type Seed = (Vec<u32>, Fit);
 
-/// What to start from: the seed behind the best plan so far, and all others.
+/// Starting points: the seed of the best plan so far, and all others.
 #[derive(Debug, Default)]
 pub(super) struct Seeds {
     best: Option<Seed>,
@@ -33,9 +37,8 @@ impl Seeds {
 }
 
 impl Search<'_> {
-    /// Repeats a greedy run from each of `seeds`, moving what rose above the bound to the front each time.
-    /// Then shakes the order that served best, and tries again, until the work is spent or nothing comes of
-    /// it any more.
+    /// Promotes the misfits of each seed. Then perturbs the best order and tries again, until the budget is
+    /// spent or progress stalls.
     pub(super) fn refine(&mut self, items: &Instance, seeds: Seeds) {
         let mut champion = seeds.best.clone();
         for seed in seeds.best.into_iter().chain(seeds.others) {
@@ -43,19 +46,19 @@ impl Search<'_> {
             champion = improved.or(champion).or(Some(seed));
         }
         let Some(mut champion) = champion.filter(|(order, _)| order.len() > 1) else { return };
-        let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+        let mut random = Xorshift64(0x9e37_79b9_7f4a_7c15);
         let mut idle = 0;
-        while idle < SHAKES && !self.is_done() {
+        while idle < MAX_PERTURBATIONS && !self.is_done() {
             idle += 1;
-            let shaken = (dice.shake(&champion.0), champion.1);
-            if let Some(better) = self.promote_misfits(items, shaken, SHAKEN_PATIENCE) {
+            let perturbed = (random.perturb(&champion.0), champion.1);
+            if let Some(better) = self.promote_misfits(items, perturbed, PERTURBED_PATIENCE) {
                 champion = better;
                 idle = 0;
             }
         }
     }
 
-    /// The last seed that gave a better plan, if one did.
+    /// Returns the last seed that improved the plan.
     fn promote_misfits(&mut self, items: &Instance, (mut order, fit): Seed, patience: u32) -> Option<Seed> {
         let mut better = None;
         let mut stale = 0;
@@ -77,7 +80,7 @@ impl Search<'_> {
     }
 }
 
-/// The same order with `front` at its front.
+/// The order with `front` moved to its front.
 fn promote(order: Vec<u32>, front: &[u32], len: usize) -> Vec<u32> {
     let mut moved = vec![false; len];
     for item in front {
@@ -87,10 +90,10 @@ fn promote(order: Vec<u32>, front: &[u32], len: usize) -> Vec<u32> {
     front.iter().copied().chain(rest).collect()
 }
 
-/// Numbers without a pattern, the same ones every time (xorshift64).
-struct Dice(u64);
+/// A pseudo-random generator with a fixed seed.
+struct Xorshift64(u64);
 
-impl Dice {
+impl Xorshift64 {
     fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -99,7 +102,7 @@ impl Dice {
     }
 
     /// The order with a few items moved forward.
-    fn shake(&mut self, order: &[u32]) -> Vec<u32> {
+    fn perturb(&mut self, order: &[u32]) -> Vec<u32> {
         let mut order = order.to_vec();
         for _ in 0..1 + self.below(4) {
             let from = self.below(order.len());
@@ -120,12 +123,12 @@ mod tests {
     }
 
     #[test]
-    fn a_shaken_order_holds_the_same_items_and_repeats() {
+    fn a_perturbed_order_holds_the_same_items_and_repeats() {
         let order: Vec<u32> = (0..20).collect();
-        let shaken = Dice(7).shake(&order);
-        assert_ne!(shaken, order);
-        assert_eq!(shaken, Dice(7).shake(&order));
-        let mut sorted = shaken;
+        let perturbed = Xorshift64(7).perturb(&order);
+        assert_ne!(perturbed, order);
+        assert_eq!(perturbed, Xorshift64(7).perturb(&order));
+        let mut sorted = perturbed;
         sorted.sort_unstable();
         assert_eq!(sorted, order);
     }

@@ -1,4 +1,4 @@
-//! An order that builds the arena from the bottom up, like a wall.
+//! Bottom-up order: the next item is the one with the lowest possible offset.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,11 +7,11 @@ use super::budget::Budget;
 use super::instance::Instance;
 use crate::round::round_up;
 
-/// Work that one turn of the queue is counted as.
+/// Work charged per queue operation.
 const QUEUE_WORK: u64 = 16;
 
-/// Free items in the order in which they come to lie when always the one that can lie lowest is next, on top
-/// of all that it is alive with. `rank` decides between equally low ones, lower first.
+/// Repeatedly stacks the free item with the lowest floor on top of the placed items in conflict with it, and
+/// returns the order. `rank` breaks ties, lower first.
 pub(super) fn skyline<K: Ord + Copy>(
     items: &Instance,
     rank: impl Fn(usize) -> K,

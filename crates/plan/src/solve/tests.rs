@@ -6,7 +6,7 @@ fn problem(made: &[(u64, std::ops::Range<u64>)]) -> Problem {
     Problem { buffers, ..Problem::default() }
 }
 
-/// A problem on which the free list in step order wastes a hole: 16 is gone when 24 comes.
+/// A problem on which the free list in step order leaves a hole: 16 ends when 24 starts.
 fn fragmented() -> Problem {
     problem(&[(16, 0..1), (8, 0..3), (24, 1..3)])
 }
@@ -18,13 +18,13 @@ fn nothing_to_place_is_an_empty_plan() {
 }
 
 #[test]
-fn buffers_without_bytes_are_at_the_foot_of_the_first_chunk() {
+fn empty_buffers_are_at_the_start_of_the_first_chunk() {
     let plan = solve(&problem(&[(0, 0..9), (8, 0..9), (0, 0..1)]), &SolveOptions::default()).unwrap();
     assert_eq!((plan.places, plan.chunks), (vec![ChunkOffset::default(); 3], vec![8]));
 }
 
 #[test]
-fn offline_beats_online_where_the_future_matters() {
+fn offline_beats_online_on_fragmentation() {
     let online = solve(&fragmented(), &SolveOptions::with(Strategy::Online)).unwrap();
     let best = solve(&fragmented(), &SolveOptions::default()).unwrap();
     assert_eq!((online.peak, online.gap(), online.optimal), (48, 16, false));
@@ -32,7 +32,7 @@ fn offline_beats_online_where_the_future_matters() {
 }
 
 #[test]
-fn a_strategy_without_the_effort_falls_back_to_the_free_list() {
+fn a_strategy_that_runs_out_of_effort_falls_back_to_the_free_list() {
     let options = SolveOptions { strategy: Strategy::Size, effort: 0 };
     let plan = solve(&fragmented(), &options).unwrap();
     assert_eq!((plan.strategy, plan.peak), (Strategy::Online, 48));
@@ -89,7 +89,7 @@ fn oversize_chunks_are_marked() {
 }
 
 #[test]
-fn ggmls_last_chunk_above_the_limit_is_an_error_and_no_choice_for_the_portfolio() {
+fn ggmls_last_chunk_above_the_limit_is_an_error_and_skipped_by_the_portfolio() {
     let problem = Problem { max_chunk: Some(10), ..problem(&vec![(10, 0..1); 17]) };
     let err = solve(&problem, &SolveOptions::with(Strategy::Ggml)).unwrap_err();
     assert_eq!(err, PlanError::ChunkLimit { chunk: 15, height: 20, max_chunk: 10 });

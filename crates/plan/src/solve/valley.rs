@@ -1,8 +1,10 @@
-//! Fills an arena from below: always into the lowest valley of what is there.
+//! The [best-fit skyline heuristic]: always fills the lowest segment of the skyline.
 //!
-//! What is placed forms a skyline over the sections of time. A valley of it is a stretch of equal height between
-//! two higher walls, and only what lives inside the valley can lie on its ground. When nothing does, the ground is
-//! raised to the lower wall. Every step takes logarithmic time, however many items are alive together.
+//! The placed items form a skyline over the sections. Its lowest segment lies between two higher walls, and only items
+//! that live within the segment fit on its floor. If there is none, the floor rises to the lower wall. Each step takes
+//! logarithmic time, independent of the number of live items.
+//!
+//! [best-fit skyline heuristic]: https://doi.org/10.1287/opre.1040.0109
 
 mod skyline;
 mod tree;
@@ -11,33 +13,33 @@ use std::cmp::Reverse;
 
 use super::budget::Budget;
 use super::sections::Sections;
-use skyline::{Skyline, Valley};
-use tree::{Densest, Earliest};
+use skyline::{Segment, Skyline};
+use tree::{ArgMaxTree, FirstAtMostTree};
 
-/// Which items of a valley are looked at first.
+/// Which items of a segment are considered first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// Those at its ends, so that no narrow strip is left beside a wall.
+    /// Those at its ends: leaves no narrow gap beside a wall.
     Ends,
-    /// Those at the section with most bytes alive, so that what is lost is lost elsewhere.
+    /// Those live at the section with the most bytes: keeps gaps out of the critical section.
     Dense,
 }
 
-/// Which of these is the first.
+/// The order among these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prefer {
-    /// Longest lived.
+    /// Longest lifetime.
     Steps,
-    /// Most sections, those with many bytes alive counted much more than others.
-    Crowd,
+    /// Most sections, weighted by a high power of their load.
+    Load,
     Bytes,
     Area,
 }
 
-/// The ways to fill, in the order they are tried.
+/// The variants, in the order tried.
 pub(super) const WAYS: [(Look, Prefer); 7] = [
     (Look::Ends, Prefer::Bytes),
-    (Look::Dense, Prefer::Crowd),
+    (Look::Dense, Prefer::Load),
     (Look::Dense, Prefer::Steps),
     (Look::Dense, Prefer::Area),
     (Look::Ends, Prefer::Area),
@@ -45,17 +47,17 @@ pub(super) const WAYS: [(Look, Prefer); 7] = [
     (Look::Dense, Prefer::Bytes),
 ];
 
-/// What a section with most bytes alive counts.
-const CROWD_UNIT: f64 = 1e6;
-/// Work that one turn is counted as.
+/// Weight of a section with the maximal load.
+const MAX_LOAD_WEIGHT: f64 = 1e6;
+/// Work charged per turn.
 const TURN_WORK: u64 = 64;
 
-/// An address per item; `None` if one would end above `most`, the work is spent, or 64 bits are too few. Nothing is
-/// fixed.
+/// An address per item; `None` if an item would end above `max`, the budget is spent, or an address overflows. The
+/// problem must have no fixed items.
 pub(super) fn fill(
     items: &Sections,
     (look, prefer): (Look, Prefer),
-    most: u64,
+    max: u64,
     budget: &mut Budget,
 ) -> Option<Vec<u64>> {
     let mut fill = Fill::new(items, look, prefer);
@@ -64,15 +66,15 @@ pub(super) fn fill(
     let mut address = vec![0u64; items.len()];
     let mut left = items.len();
     while left > 0 {
-        let valley = skyline.lowest()?;
-        match fill.choose(&valley) {
-            None => skyline.raise(&valley),
+        let segment = skyline.lowest()?;
+        match fill.choose(&segment) {
+            None => skyline.raise(&segment),
             Some(item) => {
-                let at = items.earliest(item, valley.ground)?;
-                let top = at.checked_add(items.bytes[item]).filter(|top| *top <= most)?;
+                let at = items.earliest(item, segment.floor)?;
+                let top = at.checked_add(items.bytes[item]).filter(|top| *top <= max)?;
                 address[item] = at;
                 fill.remove(item);
-                skyline.cover(&valley, items.low[item]..items.high[item], top);
+                skyline.cover(&segment, items.low[item]..items.high[item], top);
                 left -= 1;
             }
         }
@@ -84,16 +86,16 @@ pub(super) fn fill(
     Some(address)
 }
 
-/// Items in lists, one for each section, best first.
-struct Lists {
-    /// Where each list begins; one more at the end.
+/// Items bucketed by section in CSR form, best first.
+struct SectionBuckets {
+    /// Start of each bucket; one more at the end.
     first: Vec<u32>,
-    /// Where each list ends now.
+    /// Current end of each bucket.
     end: Vec<u32>,
     items: Vec<u32>,
 }
 
-impl Lists {
+impl SectionBuckets {
     fn new(sections: usize, order: &[u32], section: impl Fn(usize) -> u32) -> Self {
         let mut first = vec![0u32; sections + 1];
         for item in order {
@@ -116,8 +118,8 @@ impl Lists {
         &self.items[self.first[section] as usize..self.end[section] as usize]
     }
 
-    /// Drops what is placed from a list.
-    fn tidy(&mut self, section: usize, placed: &[bool]) {
+    /// Removes placed items from a bucket.
+    fn drop_placed(&mut self, section: usize, placed: &[bool]) {
         let (from, to) = (self.first[section] as usize, self.end[section] as usize);
         let mut kept = from;
         for k in from..to {
@@ -130,9 +132,9 @@ impl Lists {
     }
 }
 
-/// Items of a list that are looked at before the next best thing is taken.
-const MOST_LOOKS: usize = 1 << 14;
-/// Placed items at the front of a list before they are dropped.
+/// Limit on items of a bucket that are examined.
+const MAX_LOOKS: usize = 1 << 14;
+/// Placed items at the front of a bucket that trigger its cleanup.
 const DEAD: usize = 8;
 
 struct Fill<'a> {
@@ -141,15 +143,15 @@ struct Fill<'a> {
     placed: Vec<bool>,
     rank: Vec<u32>,
     /// By first section.
-    starts: Lists,
-    /// By last section, or by densest section: whichever is looked at.
-    others: Lists,
-    densest: Densest,
-    /// Items by first section, then by last; and per section the first of them that is not placed.
+    starts: SectionBuckets,
+    /// By last section ([`Look::Ends`]), or by the section with the highest load ([`Look::Dense`]).
+    others: SectionBuckets,
+    densest: ArgMaxTree,
+    /// Items by first section, then by last; and per section the first unplaced one.
     shortest: Vec<u32>,
     next_shortest: Vec<u32>,
-    /// Per section, how soon something ends that starts there and is not placed.
-    earliest: Earliest,
+    /// Per section, the earliest end of the unplaced items that start there.
+    earliest: FirstAtMostTree,
     looks: u64,
 }
 
@@ -162,14 +164,16 @@ impl<'a> Fill<'a> {
             rank[*item as usize] = position;
         }
         let (densest, others) = match look {
-            Look::Ends => (Densest::default(), Lists::new(sections, &order, |i| items.high[i] - 1)),
+            Look::Ends => {
+                (ArgMaxTree::default(), SectionBuckets::new(sections, &order, |i| items.high[i] - 1))
+            }
             Look::Dense => {
-                let densest = Densest::new(&items.load);
+                let densest = ArgMaxTree::new(&items.load);
                 let span = |i: usize| items.low[i] as usize..items.high[i] as usize;
                 let peak: Vec<u32> =
                     (0..items.len()).map(|i| densest.of(&items.load, span(i)) as u32).collect();
-                let lists = Lists::new(sections, &order, |i| peak[i]);
-                (densest, lists)
+                let buckets = SectionBuckets::new(sections, &order, |i| peak[i]);
+                (densest, buckets)
             }
         };
         let mut shortest: Vec<u32> = (0..items.len() as u32).collect();
@@ -180,8 +184,8 @@ impl<'a> Fill<'a> {
             shortest[starting].sort_unstable_by_key(|item| items.high[*item as usize]);
         }
         let high = |first: &u32| items.high[shortest[*first as usize] as usize];
-        let earliest = Earliest::new(next_shortest.iter().map(high).collect());
-        let starts = Lists::new(sections, &order, |i| items.low[i]);
+        let earliest = FirstAtMostTree::new(next_shortest.iter().map(high).collect());
+        let starts = SectionBuckets::new(sections, &order, |i| items.low[i]);
         let placed = vec![false; items.len()];
         Self {
             items,
@@ -198,35 +202,35 @@ impl<'a> Fill<'a> {
         }
     }
 
-    /// A good item for the ground of a valley; `None` if nothing lives inside it.
-    fn choose(&mut self, valley: &Valley) -> Option<usize> {
-        let section = self.first_start(valley)?;
+    /// An item for the floor of a segment; `None` if no item lives within it.
+    fn choose(&mut self, segment: &Segment) -> Option<usize> {
+        let section = self.first_start(segment)?;
         let best = match self.look {
-            Look::Ends => self.choose_end(valley, section),
-            Look::Dense => self.choose_dense(valley),
+            Look::Ends => self.choose_end(segment, section),
+            Look::Dense => self.choose_dense(segment),
         };
         best.or_else(|| Some(self.shortest[self.next_shortest[section] as usize] as usize))
     }
 
-    /// The first section in which something starts that lives inside the valley.
-    fn first_start(&self, valley: &Valley) -> Option<usize> {
-        let section = self.earliest.first(valley.low as usize, valley.high)?;
-        (section < valley.high as usize).then_some(section)
+    /// The first section at which an item within the segment starts.
+    fn first_start(&self, segment: &Segment) -> Option<usize> {
+        let section = self.earliest.first(segment.low as usize, segment.high)?;
+        (section < segment.high as usize).then_some(section)
     }
 
-    fn choose_end(&mut self, valley: &Valley, section: usize) -> Option<usize> {
-        let right = self.first_inside(List::Others, valley.high as usize - 1, valley);
-        let left = if section == valley.low as usize || right.is_none() {
-            self.first_inside(List::Starts, section, valley)
+    fn choose_end(&mut self, segment: &Segment, section: usize) -> Option<usize> {
+        let right = self.first_inside(Bucket::Others, segment.high as usize - 1, segment);
+        let left = if section == segment.low as usize || right.is_none() {
+            self.first_inside(Bucket::Starts, section, segment)
         } else {
             None
         };
         left.into_iter().chain(right).min_by_key(|item| self.rank[*item])
     }
 
-    fn choose_dense(&mut self, valley: &Valley) -> Option<usize> {
-        // Stretches to look at, the last one first.
-        let mut open = vec![*valley];
+    fn choose_dense(&mut self, segment: &Segment) -> Option<usize> {
+        // A stack of ranges to search.
+        let mut open = vec![*segment];
         while let Some(stretch) = open.pop() {
             self.looks += 4;
             if self.first_start(&stretch).is_none() {
@@ -235,14 +239,14 @@ impl<'a> Fill<'a> {
             let load = &self.items.load;
             let densest = |low: u32, high: u32| self.densest.of(load, low as usize..high as usize);
             let middle = densest(stretch.low, stretch.high);
-            let left = Valley { high: middle as u32, ..stretch };
-            let right = Valley { low: middle as u32 + 1, ..stretch };
-            let most = |side: &Valley| match side.low < side.high {
+            let left = Segment { high: middle as u32, ..stretch };
+            let right = Segment { low: middle as u32 + 1, ..stretch };
+            let most = |side: &Segment| match side.low < side.high {
                 true => load[densest(side.low, side.high)],
                 false => 0,
             };
             let sides = if most(&left) >= most(&right) { [right, left] } else { [left, right] };
-            if let Some(item) = self.first_inside(List::Others, middle, &stretch) {
+            if let Some(item) = self.first_inside(Bucket::Others, middle, &stretch) {
                 return Some(item);
             }
             open.extend(sides.iter().filter(|side| side.low < side.high));
@@ -250,30 +254,30 @@ impl<'a> Fill<'a> {
         None
     }
 
-    /// The first of a list that lives inside the valley, better one that can lie on its very ground.
-    fn first_inside(&mut self, which: List, section: usize, valley: &Valley) -> Option<usize> {
+    /// The first item of a bucket that lives within the segment, preferably one whose alignment allows its floor.
+    fn first_inside(&mut self, which: Bucket, section: usize, segment: &Segment) -> Option<usize> {
         let (items, placed) = (self.items, &self.placed);
-        let lists = match which {
-            List::Starts => &mut self.starts,
-            List::Others => &mut self.others,
+        let buckets = match which {
+            Bucket::Starts => &mut self.starts,
+            Bucket::Others => &mut self.others,
         };
         let (mut dead, mut looked, mut found) = (0, 0, None);
-        for item in lists.of(section).iter().take(MOST_LOOKS) {
+        for item in buckets.of(section).iter().take(MAX_LOOKS) {
             let i = *item as usize;
             looked += 1;
             dead += usize::from(placed[i]);
-            if placed[i] || items.low[i] < valley.low || items.high[i] > valley.high {
+            if placed[i] || items.low[i] < segment.low || items.high[i] > segment.high {
                 continue;
             }
-            if items.earliest(i, valley.ground) == Some(valley.ground) {
+            if items.earliest(i, segment.floor) == Some(segment.floor) {
                 found = Some(i);
                 break;
             }
             found = found.or(Some(i));
         }
         if dead > DEAD && 2 * dead > looked {
-            self.looks += lists.of(section).len() as u64;
-            lists.tidy(section, placed);
+            self.looks += buckets.of(section).len() as u64;
+            buckets.drop_placed(section, placed);
         }
         self.looks += looked as u64;
         found
@@ -293,9 +297,9 @@ impl<'a> Fill<'a> {
     }
 }
 
-/// One of the two kinds of lists.
+/// Selects one of the two `SectionBuckets` of a [`Fill`].
 #[derive(Clone, Copy)]
-enum List {
+enum Bucket {
     Starts,
     Others,
 }
@@ -305,13 +309,12 @@ fn order(items: &Sections, prefer: Prefer) -> Vec<u32> {
     let mut order: Vec<u32> = (0..items.len() as u32).collect();
     match prefer {
         Prefer::Steps => order.sort_by_key(|i| Reverse(items.steps[*i as usize])),
-        Prefer::Crowd => {
+        Prefer::Load => {
             let most = items.load.iter().copied().max().unwrap_or(0).max(1) as f64;
-            // Sixteenth powers, so that half the load counts next to nothing; as whole numbers, so that sums of
-            // the same sections are the same.
+            // The 16th power makes half the load count almost nothing. Integers make sums exact.
             let share = |load: &u64| {
                 let share = *load as f64 / most;
-                (share.powi(16) * CROWD_UNIT) as u64
+                (share.powi(16) * MAX_LOAD_WEIGHT) as u64
             };
             let sums: Vec<u64> = std::iter::once(0)
                 .chain(items.load.iter().scan(0, |sum: &mut u64, load| {
@@ -319,8 +322,8 @@ fn order(items: &Sections, prefer: Prefer) -> Vec<u32> {
                     Some(*sum)
                 }))
                 .collect();
-            let crowd = |i: usize| sums[items.high[i] as usize] - sums[items.low[i] as usize];
-            order.sort_by_key(|i| (Reverse(crowd(*i as usize)), Reverse(items.steps[*i as usize])));
+            let weight = |i: usize| sums[items.high[i] as usize] - sums[items.low[i] as usize];
+            order.sort_by_key(|i| (Reverse(weight(*i as usize)), Reverse(items.steps[*i as usize])));
         }
         Prefer::Bytes => order.sort_by_key(|i| Reverse(items.bytes[*i as usize])),
         Prefer::Area => {
@@ -337,8 +340,8 @@ mod tests {
     use crate::{BufferSpec, Problem};
 
     #[test]
-    fn the_ground_is_filled_before_it_is_raised() {
-        // 30 beside 20 leaves a valley in which only the last one lives.
+    fn the_floor_is_filled_before_it_is_raised() {
+        // 30 beside 20 leaves a segment within which only the last item lives.
         let made = [(30, 0..4), (20, 6..9), (5, 4..6), (10, 2..8)];
         let buffers = made.map(|(size, live)| BufferSpec::new(size, 1, live)).to_vec();
         let items = Sections::new(&Problem { buffers, ..Problem::default() }).unwrap();

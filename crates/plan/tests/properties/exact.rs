@@ -1,4 +1,4 @@
-//! The exact search against every order there is.
+//! The exact search against exhaustive enumeration.
 
 use orlop_plan::{
     BufferId, BufferSpec, ChunkOffset, Plan, PlanError, Problem, SolveOptions, Strategy as Planner, bound,
@@ -24,7 +24,7 @@ fn tiny() -> impl Strategy<Value = Problem> {
     })
 }
 
-/// Seven buffers of which 6 bytes are alive at once but that take 7, changed a little.
+/// Variations of seven buffers with a bound of 6 bytes and an optimum of 7.
 fn awkward() -> impl Strategy<Value = Problem> {
     let made = [(6..9, 3), (0..2, 3), (3..6, 2), (2..5, 2), (1..3, 3), (5..9, 3), (2..6, 1)];
     let more = prop::collection::vec((0u64..8, 1u64..4, 1u64..3), 0..3);
@@ -45,7 +45,7 @@ fn awkward() -> impl Strategy<Value = Problem> {
     })
 }
 
-/// The smallest peak of all plans: some order of stacking gives it, each buffer as low as those before it allow.
+/// The optimal peak, by trying every order of stacking: each buffer as low as those before it allow.
 fn smallest(problem: &Problem) -> u64 {
     fn stack(problem: &Problem, offsets: &mut Vec<Option<u64>>, last: u64, peak: u64, best: &mut u64) {
         if peak >= *best {
@@ -93,7 +93,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn exact_plans_are_the_smallest_there_are(problem in prop_oneof![tiny(), awkward()]) {
+    fn exact_plans_are_optimal(problem in prop_oneof![tiny(), awkward()]) {
         let plan = exact(&problem).unwrap();
         prop_assert_eq!(verify(&problem, &plan), Ok(()));
         prop_assert_eq!((plan.peak, plan.optimal), (smallest(&problem), true));
@@ -130,7 +130,7 @@ proptest! {
     }
 }
 
-/// Numbers without a pattern, the same ones every time.
+/// A pseudo-random generator with a fixed seed.
 struct Dice(u64);
 
 impl Dice {
@@ -140,8 +140,7 @@ impl Dice {
     }
 }
 
-/// A square of time and bytes cut into rectangles again and again: a problem whose bound is reached by a plan
-/// without any hole.
+/// A square of time and bytes, cut into rectangles recursively: a problem whose optimum is its bound, without holes.
 fn cut_square(side: u64, cuts: usize, dice: &mut Dice) -> Problem {
     let mut pieces = vec![(0..side, 0..side)];
     for _ in 0..cuts {
@@ -160,7 +159,7 @@ fn cut_square(side: u64, cuts: usize, dice: &mut Dice) -> Problem {
         pieces[which] = one;
         pieces.push(two);
     }
-    // Not in the order in which they were cut.
+    // Shuffled.
     for i in (1..pieces.len()).rev() {
         pieces.swap(i, dice.below(i as u64 + 1) as usize);
     }
@@ -169,7 +168,7 @@ fn cut_square(side: u64, cuts: usize, dice: &mut Dice) -> Problem {
 }
 
 #[test]
-fn what_cannot_fit_is_told_apart_from_what_was_not_found() {
+fn infeasible_and_not_found_are_different_errors() {
     let made = [(6..9, 3), (0..2, 3), (3..6, 2), (2..5, 2), (1..3, 3), (5..9, 3), (2..6, 1), (0..9, 1)];
     let buffers = made.map(|(live, size)| BufferSpec::new(size, 1, live)).to_vec();
     let problem = Problem { buffers, capacity: Some(7), ..Problem::default() };
@@ -181,7 +180,7 @@ fn what_cannot_fit_is_told_apart_from_what_was_not_found() {
 }
 
 #[test]
-fn squares_that_were_cut_to_pieces_are_put_together_again() {
+fn cut_squares_are_solved_to_optimality() {
     for seed in 0..12 {
         let problem = cut_square(1 << 10, 120, &mut Dice(seed));
         let problem = Problem { capacity: Some(1 << 10), ..problem };
@@ -195,7 +194,7 @@ fn squares_that_were_cut_to_pieces_are_put_together_again() {
 }
 
 #[test]
-fn being_stopped_gives_the_best_plan_so_far() {
+fn stopping_returns_the_best_plan_so_far() {
     let problem = cut_square(1 << 20, 400, &mut Dice(5));
     let stopped = orlop_plan::solve_until(&problem, &SolveOptions::with(Planner::Exact), &|| true).unwrap();
     assert_eq!((verify(&problem, &stopped), stopped.optimal), (Ok(()), false));

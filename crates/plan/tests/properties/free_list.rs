@@ -6,9 +6,9 @@ use crate::model::Model;
 #[derive(Clone, Debug)]
 enum Op {
     Allocate(u64),
-    /// Release the live range at this position, modulo how many there are.
+    /// Release the live range at this position, modulo their number.
     Release(usize),
-    /// Shrink one to so many percent.
+    /// Shrink one to this percentage.
     Shrink(usize, u64),
 }
 
@@ -25,7 +25,7 @@ fn aligns() -> impl Strategy<Value = u64> {
     prop::sample::select(vec![1u64, 8, 32])
 }
 
-/// Runs the same calls through both and compares all that can be seen.
+/// Runs the same calls through both and compares their visible state.
 fn compare(mut list: FreeList, mut model: Model, ops: &[Op]) -> Result<(), TestCaseError> {
     let mut live: Vec<(ChunkOffset, u64)> = vec![];
     for op in ops {
@@ -78,7 +78,7 @@ fn compare(mut list: FreeList, mut model: Model, ops: &[Op]) -> Result<(), TestC
 
 proptest! {
     #[test]
-    fn one_chunk_without_an_end_agrees_with_the_model(align in aligns(), ops in ops()) {
+    fn an_unlimited_chunk_agrees_with_the_model(align in aligns(), ops in ops()) {
         compare(FreeList::unbounded(align).unwrap(), Model::single(align, u64::MAX), &ops)?;
     }
 

@@ -1,4 +1,4 @@
-//! What holds for every free list and every plan.
+//! Properties of every free list and every plan.
 
 mod exact;
 mod free_list;

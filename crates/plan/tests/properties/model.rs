@@ -1,4 +1,4 @@
-//! The free list written down as plainly as its rules: sorted vectors, scanned from the front.
+//! A naive model of the free list: sorted vectors with linear scans.
 
 use orlop_plan::{ChunkOffset, ChunkRule};
 

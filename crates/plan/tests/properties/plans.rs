@@ -11,7 +11,7 @@ fn buffers(most: usize) -> impl Strategy<Value = Vec<BufferSpec>> {
     prop::collection::vec(buffer, 0..most)
 }
 
-/// Problems that are valid but for, maybe, a buffer above the capacity.
+/// Problems that are valid, except that a buffer may exceed the capacity.
 fn problems() -> impl Strategy<Value = Problem> {
     let fixed = prop::collection::vec((any::<prop::sample::Index>(), 0u32..4, 0u64..8), 0..4);
     let max_chunk = prop::option::of(50u64..700);
@@ -35,10 +35,10 @@ fn problems() -> impl Strategy<Value = Problem> {
     })
 }
 
-/// What spends all its work on a search of its own; the portfolio has only a part of it for each.
+/// Strategies that spend all their work on one search; the portfolio gives each only a part.
 const SEARCHES: [Planner; 3] = [Planner::Refine, Planner::Repair, Planner::Exact];
 
-/// A plan with these places and honest numbers.
+/// A plan with these offsets and correct numbers.
 fn plan_of(problem: &Problem, places: Vec<ChunkOffset>) -> Plan {
     let count = places.iter().map(|place| place.chunk as usize + 1).max().unwrap_or(0);
     let mut chunks = vec![0; count];
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_that_are_changed_are_noticed(problem in problems(), which in any::<prop::sample::Index>()) {
+    fn changed_numbers_are_detected(problem in problems(), which in any::<prop::sample::Index>()) {
         let problem = Problem { capacity: None, ..problem };
         prop_assume!(!problem.buffers.is_empty());
         let plan = solve(&problem, &SolveOptions { effort: 1, ..SolveOptions::default() }).unwrap();
@@ -200,10 +200,9 @@ proptest! {
     }
 }
 
-/// Everything together would fit one chunk, but alignment and what is fixed leave no room there: other chunks are no
-/// places in it.
+/// The sum of sizes fits one chunk, but alignment and fixed buffers leave no room there: the plan needs several.
 #[test]
-fn chunks_that_the_limit_does_not_ask_for_are_not_taken_for_the_first() {
+fn offsets_in_later_chunks_are_not_mistaken_for_the_first_chunk() {
     let fixed = BufferSpec::new(1, 1, 0..1).fixed_at(ChunkOffset { chunk: 0, offset: 1 });
     for (align, max_chunk) in [(1 << 63, u64::MAX - 31), (1 << 20, (1 << 20) + 1)] {
         let buffers = vec![BufferSpec::new(1, align, 0..1), fixed.clone()];

@@ -1,22 +1,24 @@
-//! Why a height does not suffice: a few items that do not fit it together.
+//! Minimal infeasible subsets, found by deletion in blocks as in [delta debugging].
+//!
+//! [delta debugging]: https://doi.org/10.1109/32.988498
 
 use std::cmp::Reverse;
 
 use super::super::budget::Budget;
-use super::part::Part;
+use super::partition::Partition;
 
-/// Items of `part`, which do not fit `height`, that do not fit it by themselves either. No item of the result can
-/// be left out, unless it takes more work than `each` to see that.
-pub(super) fn shrink(part: &Part, height: u64, each: u64, budget: &mut Budget<'_>) -> Vec<u32> {
-    if let Some(dense) = at_one_section(part, height) {
+/// A subset of an infeasible partition's items that does not fit `height` either. It is minimal, except for items
+/// whose removal takes more work than `each` to prove.
+pub(super) fn minimize(partition: &Partition, height: u64, each: u64, budget: &mut Budget<'_>) -> Vec<u32> {
+    if let Some(dense) = overloaded_section(partition, height) {
         return dense;
     }
-    // Small items last, where leaving out begins: they are the least likely to matter.
+    // Removal starts at the end, with small items: they are the least likely to matter.
     let area = |item: &u32| {
         let i = *item as usize;
-        Reverse(u128::from(part.bytes[i]) * u128::from(part.steps[i]))
+        Reverse(u128::from(partition.bytes[i]) * u128::from(partition.steps[i]))
     };
-    let mut kept: Vec<u32> = (0..part.len() as u32).collect();
+    let mut kept: Vec<u32> = (0..partition.len() as u32).collect();
     kept.sort_by_key(area);
     let mut block = kept.len().div_ceil(2);
     while block > 0 {
@@ -25,7 +27,7 @@ pub(super) fn shrink(part: &Part, height: u64, each: u64, budget: &mut Budget<'_
             let from = end.saturating_sub(block);
             let without: Vec<u32> = kept[..from].iter().chain(&kept[end..]).copied().collect();
             let mut share = budget.share(each);
-            if let Some(None) = super::fit(&part.only(&without), height, &mut share) {
+            if let Some(None) = super::fit(&partition.only(&without), height, &mut share) {
                 kept = without;
             }
             budget.settle(share);
@@ -37,8 +39,8 @@ pub(super) fn shrink(part: &Part, height: u64, each: u64, budget: &mut Budget<'_
     kept
 }
 
-/// The largest items of a section that already exceed the height.
-pub(in super::super) fn too_much(mut items: Vec<(u64, u32)>, height: u64) -> Vec<u32> {
+/// The fewest of the largest items whose sum exceeds the height.
+pub(in super::super) fn exceeding(mut items: Vec<(u64, u32)>, height: u64) -> Vec<u32> {
     items.sort_by_key(|(bytes, item)| (Reverse(*bytes), *item));
     let mut sum = 0u64;
     let enough = items.iter().position(|(bytes, _)| {
@@ -51,9 +53,10 @@ pub(in super::super) fn too_much(mut items: Vec<(u64, u32)>, height: u64) -> Vec
     items
 }
 
-fn at_one_section(part: &Part, height: u64) -> Option<Vec<u32>> {
-    let section = part.load.iter().position(|load| *load > height)? as u32;
-    let there = |item: &u32| (part.low[*item as usize]..part.high[*item as usize]).contains(&section);
-    let items = (0..part.len() as u32).filter(there).map(|item| (part.bytes[item as usize], item));
-    Some(too_much(items.collect(), height))
+fn overloaded_section(partition: &Partition, height: u64) -> Option<Vec<u32>> {
+    let section = partition.load.iter().position(|load| *load > height)? as u32;
+    let there =
+        |item: &u32| (partition.low[*item as usize]..partition.high[*item as usize]).contains(&section);
+    let items = (0..partition.len() as u32).filter(there).map(|item| (partition.bytes[item as usize], item));
+    Some(exceeding(items.collect(), height))
 }

@@ -1,88 +1,76 @@
-//! Depth-first search for a plan of one part within a height.
-//!
-//! What is placed forms a skyline over the sections. A decision answers one question: what lies on the ground of a
-//! valley at one of its ends? Either an item that begins (or ends) just there and fits between the walls, or
-//! nothing, and then the ground there is lost up to the next height at which something could lie. These answers
-//! exclude each other and there is no further one, so a question may be asked wherever it is most pressing:
-//! where fewest answers are left.
-//!
-//! Only plans are looked for in which everything has slid down as far as it can, of equal items the first is the
-//! lowest, and of two that live equally long, one directly on the other, the one of lower rank is below. Every plan
-//! can be brought into this form without growing.
-//!
-//! When no answer is left, the decisions that ruled them out are known, and the search goes back to the latest of
-//! them at once; those in between, about other times, have no part in it.
+//! Depth-first search for a canonical plan of one partition within a height, with conflict-directed backjumping. The
+//! README in this folder defines the terms and links the sources.
 
-use super::levels::Rows;
-use super::part::Part;
+use super::decision_sets::DecisionSets;
+use super::partition::Partition;
 
-/// Which question is the most pressing.
+/// The branching heuristic: which segment end to decide next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
-    /// The one with fewest answers.
-    Fewest,
-    /// The lowest ground, unless there is a question with one answer or none.
-    Lowest,
-    /// Fewest answers in proportion to how often a question about that section led nowhere.
-    Troubled,
+pub(super) enum Branching {
+    /// Fewest candidates.
+    MinDomain,
+    /// The lowest floor, after any segment end with at most one candidate.
+    LowestFloor,
+    /// Fewest candidates divided by the weight of the section: its number of dead ends.
+    DomWdeg,
 }
 
-/// How a search ended.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Found,
-    /// There is no plan within the height.
+    /// Proven: no plan fits the height.
     Exhausted,
-    /// The turns allowed are over.
+    /// The node limit is reached.
     Stopped,
 }
 
 const NONE: u32 = u32::MAX;
-/// The answer that nothing lies there.
+/// The candidate that leaves a gap.
 const GAP: u32 = u32::MAX;
 const UNPLACED: u64 = u64::MAX;
 
-/// A question, and where its answers are.
+/// A decision at one end of a segment, and its candidates.
 #[derive(Clone, Copy, Debug)]
 struct Level {
-    valley: Valley,
+    segment: Segment,
     left: bool,
-    /// Answers in `Search::answers`: those from `next` on were not tried.
+    /// The untried candidates in `Search::candidates`: `next..end`.
     next: u32,
     end: u32,
-    /// For the answer that nothing lies there: the sections concerned, and the new ground.
+    /// For [`GAP`]: the sections of the gap, and their new floor.
     gap: (u32, u32),
     gap_to: u64,
-    /// Some item at that end is inside the valley: how high it comes to lie then depends on the whole valley.
+    /// Some unplaced item at that end lives within the segment: the height of a gap then depends on the whole segment.
     inside: bool,
-    /// The current answer's changes begin here in `Search::trail`.
+    /// Start of the current candidate's changes in `Search::trail`.
     trail: u32,
-    answer: Option<u32>,
+    candidate: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Valley {
+struct Segment {
     low: u32,
     high: u32,
-    ground: u64,
+    floor: u64,
 }
 
-/// A section as it was: the decision that made its ground, and the item there.
+/// The previous state of a section: the decision that set its floor, and its top item.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     section: u32,
-    made_by: u32,
+    raised_by: u32,
     top: u32,
 }
 
-/// Items in lists, one for each section, by rank.
+/// Items bucketed by section in CSR form, by rank.
 #[derive(Debug)]
-struct Lists {
+struct SectionBuckets {
     first: Vec<u32>,
     items: Vec<u32>,
 }
 
-impl Lists {
+impl SectionBuckets {
     fn new(sections: usize, order: &[u32], section: &[u32]) -> Self {
         let mut first = vec![0u32; sections + 2];
         for item in order {
@@ -108,49 +96,49 @@ impl Lists {
 
 #[derive(Debug)]
 pub(super) struct Search<'a> {
-    part: &'a Part,
+    partition: &'a Partition,
     height: u64,
-    ask: Ask,
-    starts: Lists,
-    ends: Lists,
+    branching: Branching,
+    starts: SectionBuckets,
+    ends: SectionBuckets,
     rank: Vec<u32>,
-    /// Per item, the equal one that must lie below it.
+    /// Per item, an identical item that must lie below it (symmetry breaking).
     twin: Vec<u32>,
     fixed: Vec<u32>,
     /// Per item, its address.
     address: Vec<u64>,
-    /// Per section: its ground, and the bytes that must still come to lie above it. Sections where nothing is left
-    /// have their ground at the very top.
-    ground: Vec<u64>,
-    rest: Vec<u64>,
-    made_by: Vec<u32>,
+    /// Per section: its floor, and the bytes still to be placed above it. A section with none left has its floor at
+    /// the height limit.
+    floor: Vec<u64>,
+    remaining: Vec<u64>,
+    raised_by: Vec<u32>,
     top: Vec<u32>,
-    /// Per section, how often a question about it led nowhere.
-    trouble: Vec<u64>,
+    /// Per section, its number of dead ends plus one.
+    weight: Vec<u64>,
     levels: Vec<Level>,
-    answers: Vec<u32>,
+    candidates: Vec<u32>,
     trail: Vec<Change>,
     /// Per section, the decisions that changed it.
-    touched: Rows,
-    /// Per level, the decisions that ruled answers out.
-    blamed: Rows,
-    /// Questions asked so far.
-    pub(super) turns: u64,
+    changed_by: DecisionSets,
+    /// Per level, its conflict set: the decisions that ruled candidates out.
+    conflict_sets: DecisionSets,
+    /// Nodes visited so far.
+    pub(super) nodes: u64,
 }
 
 impl<'a> Search<'a> {
-    /// A search of `part` within `height`, which no section's load exceeds. Answers are tried in the order of `rank`.
-    pub(super) fn new(part: &'a Part, height: u64, order: &[u32], ask: Ask) -> Self {
-        let (items, sections) = (part.len(), part.sections());
+    /// A search of `partition` within `height`, which is at least every section's load. Candidates are tried in `order`.
+    pub(super) fn new(partition: &'a Partition, height: u64, order: &[u32], branching: Branching) -> Self {
+        let (items, sections) = (partition.len(), partition.sections());
         let mut rank = vec![0; items];
         for (position, item) in (0u32..).zip(order) {
             rank[*item as usize] = position;
         }
-        let starts = Lists::new(sections, order, &part.low);
+        let starts = SectionBuckets::new(sections, order, &partition.low);
         let mut twin = vec![NONE; items];
         let kind = |item: u32| {
             let i = item as usize;
-            (part.high[i], part.bytes[i], part.align[i], part.fixed[i])
+            (partition.high[i], partition.bytes[i], partition.align[i], partition.fixed[i])
         };
         for section in 0..sections as u32 {
             let mut list = starts.of(section).to_vec();
@@ -159,54 +147,54 @@ impl<'a> Search<'a> {
                 twin[pair[1] as usize] = pair[0];
             }
         }
-        let fixed = (0..items as u32).filter(|item| part.fixed[*item as usize].is_some()).collect();
+        let fixed = (0..items as u32).filter(|item| partition.fixed[*item as usize].is_some()).collect();
         let depth = 2 * items;
         Self {
-            part,
+            partition,
             height,
-            ask,
-            ends: Lists::new(sections, order, &part.high),
+            branching,
+            ends: SectionBuckets::new(sections, order, &partition.high),
             starts,
             rank,
             twin,
             fixed,
             address: vec![UNPLACED; items],
-            ground: part.load.iter().map(|load| if *load == 0 { height } else { 0 }).collect(),
-            rest: part.load.clone(),
-            made_by: vec![NONE; sections],
+            floor: partition.load.iter().map(|load| if *load == 0 { height } else { 0 }).collect(),
+            remaining: partition.load.clone(),
+            raised_by: vec![NONE; sections],
             top: vec![NONE; sections],
-            trouble: vec![1; sections],
+            weight: vec![1; sections],
             levels: vec![],
-            answers: vec![],
+            candidates: vec![],
             trail: vec![],
-            touched: Rows::new(sections, depth),
-            blamed: Rows::new(0, depth),
-            turns: 0,
+            changed_by: DecisionSets::new(sections, depth),
+            conflict_sets: DecisionSets::new(0, depth),
+            nodes: 0,
         }
     }
 
-    /// Goes on until there is a result, or for so many turns. What was found is in [`Self::addresses`].
-    pub(super) fn run(&mut self, turns: u64) -> Outcome {
-        let last = self.turns.saturating_add(turns);
+    /// Continues until there is a result, or for `nodes` nodes. A plan found is in [`Self::addresses`].
+    pub(super) fn run(&mut self, nodes: u64) -> Outcome {
+        let last = self.nodes.saturating_add(nodes);
         loop {
-            let Some((valley, left)) = self.most_pressing() else { return Outcome::Found };
-            if self.turns >= last {
+            let Some((segment, left)) = self.select_branch() else { return Outcome::Found };
+            if self.nodes >= last {
                 return Outcome::Stopped;
             }
-            self.turns += 1;
-            self.open(valley, left);
-            while !self.answer_next() {
-                if !self.go_back() {
+            self.nodes += 1;
+            self.open(segment, left);
+            while !self.try_next() {
+                if !self.backjump() {
                     return Outcome::Exhausted;
                 }
             }
         }
     }
 
-    /// Forgets every decision, but not which sections were troublesome.
+    /// Undoes every decision and keeps the weights.
     pub(super) fn restart(&mut self) {
         while !self.levels.is_empty() {
-            self.drop_last();
+            self.pop_level();
         }
     }
 
@@ -214,125 +202,126 @@ impl<'a> Search<'a> {
         &self.address
     }
 
-    /// Whether an item may lie on the ground of a valley that it lives inside.
-    fn may_lie(&self, item: u32, ground: u64) -> bool {
-        let (i, part) = (item as usize, self.part);
+    /// Whether an item within a segment may be placed on its floor, by symmetry, dominance and validity.
+    fn is_candidate(&self, item: u32, floor: u64) -> bool {
+        let (i, partition) = (item as usize, self.partition);
         let twin = self.twin[i];
         if self.address[i] != UNPLACED || (twin != NONE && self.address[twin as usize] == UNPLACED) {
             return false;
         }
-        if part.plain || part.line.max_chunk.is_none() {
-            let below = self.top[part.low[i] as usize] as usize;
+        if partition.plain || partition.space.max_chunk.is_none() {
+            let below = self.top[partition.low[i] as usize] as usize;
             if below != NONE as usize
-                && part.low[below] == part.low[i]
-                && part.high[below] == part.high[i]
+                && partition.low[below] == partition.low[i]
+                && partition.high[below] == partition.high[i]
                 && self.rank[below] > self.rank[i]
-                && part.align[below] == part.align[i]
-                && part.fixed[below].is_none()
-                && part.fixed[i].is_none()
-                && self.address[below] + part.bytes[below] == ground
+                && partition.align[below] == partition.align[i]
+                && partition.fixed[below].is_none()
+                && partition.fixed[i].is_none()
+                && self.address[below] + partition.bytes[below] == floor
             {
                 return false;
             }
         }
-        part.plain || self.is_legal(i, ground)
+        partition.plain || self.is_legal(i, floor)
     }
 
-    fn is_legal(&self, i: usize, ground: u64) -> bool {
-        let part = self.part;
-        match part.fixed[i] {
-            Some(address) => address == ground,
+    fn is_legal(&self, i: usize, floor: u64) -> bool {
+        let partition = self.partition;
+        match partition.fixed[i] {
+            Some(address) => address == floor,
             None => {
-                let meets = |x: usize| part.low[x] < part.high[i] && part.low[i] < part.high[x];
+                let meets =
+                    |x: usize| partition.low[x] < partition.high[i] && partition.low[i] < partition.high[x];
                 let blocks = |x: &u32| {
                     let x = *x as usize;
-                    let above = part.fixed[x].unwrap_or(0);
-                    self.address[x] == UNPLACED && meets(x) && ground + part.bytes[i] > above
+                    let above = partition.fixed[x].unwrap_or(0);
+                    self.address[x] == UNPLACED && meets(x) && floor + partition.bytes[i] > above
                 };
-                part.line.earliest(ground, part.bytes[i], part.align[i]) == Some(ground)
+                partition.space.earliest(floor, partition.bytes[i], partition.align[i]) == Some(floor)
                     && !self.fixed.iter().any(blocks)
             }
         }
     }
 
-    /// The items at an end of a valley that live inside it.
-    fn inside(&self, valley: Valley, left: bool) -> impl Iterator<Item = u32> {
-        let list = if left { self.starts.of(valley.low) } else { self.ends.of(valley.high) };
+    /// The items at one end of a segment that live within it.
+    fn inside(&self, segment: Segment, left: bool) -> impl Iterator<Item = u32> {
+        let list = if left { self.starts.of(segment.low) } else { self.ends.of(segment.high) };
         let fits = move |item: &u32| {
             let i = *item as usize;
-            self.part.low[i] >= valley.low && self.part.high[i] <= valley.high
+            self.partition.low[i] >= segment.low && self.partition.high[i] <= segment.high
         };
         list.iter().copied().filter(fits)
     }
 
-    /// Where to ask next; `None` when everything is placed.
-    fn most_pressing(&self) -> Option<(Valley, bool)> {
-        let sections = self.ground.len();
-        let mut best: Option<((u64, u64, u64), Valley, bool)> = None;
+    /// The segment end to decide next; `None` when every item is placed.
+    fn select_branch(&self) -> Option<(Segment, bool)> {
+        let sections = self.floor.len();
+        let mut best: Option<((u64, u64, u64), Segment, bool)> = None;
         let (mut low, mut wall) = (0, u64::MAX);
         while low < sections {
-            let ground = self.ground[low];
-            let same = self.ground[low..].iter().take_while(|other| **other == ground).count();
+            let floor = self.floor[low];
+            let same = self.floor[low..].iter().take_while(|other| **other == floor).count();
             let high = low + same;
-            let right_wall = self.ground.get(high).copied().unwrap_or(u64::MAX);
-            if ground < self.height && wall > ground && right_wall > ground {
-                let valley = Valley { low: low as u32, high: high as u32, ground };
+            let right_wall = self.floor.get(high).copied().unwrap_or(u64::MAX);
+            if floor < self.height && wall > floor && right_wall > floor {
+                let segment = Segment { low: low as u32, high: high as u32, floor };
                 for left in [true, false] {
                     let end = if left { low } else { high - 1 };
-                    let slack = self.height - self.rest[end] - ground;
-                    let items = self.inside(valley, left).filter(|item| self.may_lie(*item, ground));
-                    let answers = items.count() as u64 + u64::from(slack > 0);
-                    let key = match self.ask {
-                        Ask::Fewest => (answers, ground, slack),
-                        Ask::Lowest => (u64::from(answers > 1), ground, answers),
-                        Ask::Troubled => ((answers << 20) / self.trouble[end], ground, slack),
+                    let slack = self.height - self.remaining[end] - floor;
+                    let items = self.inside(segment, left).filter(|item| self.is_candidate(*item, floor));
+                    let candidates = items.count() as u64 + u64::from(slack > 0);
+                    let key = match self.branching {
+                        Branching::MinDomain => (candidates, floor, slack),
+                        Branching::LowestFloor => (u64::from(candidates > 1), floor, candidates),
+                        Branching::DomWdeg => ((candidates << 20) / self.weight[end], floor, slack),
                     };
                     if best.as_ref().is_none_or(|(least, ..)| key < *least) {
-                        best = Some((key, valley, left));
-                        if answers == 0 {
-                            return Some((valley, left));
+                        best = Some((key, segment, left));
+                        if candidates == 0 {
+                            return Some((segment, left));
                         }
                     }
                 }
             }
-            (low, wall) = (high, ground);
+            (low, wall) = (high, floor);
         }
-        best.map(|(_, valley, left)| (valley, left))
+        best.map(|(_, segment, left)| (segment, left))
     }
 
-    /// Opens a level for a question, with its answers, and blames whatever rules others out.
-    fn open(&mut self, valley: Valley, left: bool) {
+    /// Opens a level with its candidates, and starts its conflict set with the decisions that rule others out.
+    fn open(&mut self, segment: Segment, left: bool) {
         let depth = self.levels.len();
-        while depth + 1 >= self.touched.room() {
-            self.touched.widen();
-            self.blamed.widen();
+        while depth + 1 >= self.changed_by.room() {
+            self.changed_by.widen();
+            self.conflict_sets.widen();
         }
-        self.blamed.open(depth);
-        let end = if left { valley.low } else { valley.high - 1 };
-        let next = self.answers.len() as u32;
+        self.conflict_sets.open(depth);
+        let end = if left { segment.low } else { segment.high - 1 };
+        let next = self.candidates.len() as u32;
         let mut inside = false;
         let list = if left { &self.starts } else { &self.ends };
-        for item in list.of(if left { valley.low } else { valley.high }) {
+        for item in list.of(if left { segment.low } else { segment.high }) {
             let i = *item as usize;
-            let fits = self.part.low[i] >= valley.low && self.part.high[i] <= valley.high;
+            let fits = self.partition.low[i] >= segment.low && self.partition.high[i] <= segment.high;
             if fits && self.address[i] == UNPLACED {
                 inside = true;
-                if self.may_lie(*item, valley.ground) {
-                    self.answers.push(*item);
+                if self.is_candidate(*item, segment.floor) {
+                    self.candidates.push(*item);
                 }
             }
         }
-        // What is placed there already, and what the walls keep out.
-        self.blamed.unite(depth, &self.touched, end as usize);
-        let walls = [valley.low.checked_sub(1), Some(valley.high)];
+        // The items placed there, and those that the walls exclude.
+        self.conflict_sets.unite(depth, &self.changed_by, end as usize);
+        let walls = [segment.low.checked_sub(1), Some(segment.high)];
         for wall in walls.into_iter().flatten() {
-            match self.made_by.get(wall as usize) {
-                Some(decision) if *decision != NONE => self.blamed.insert(depth, *decision),
+            match self.raised_by.get(wall as usize) {
+                Some(decision) if *decision != NONE => self.conflict_sets.insert(depth, *decision),
                 _ => {}
             }
         }
         let mut level = Level {
-            valley,
+            segment,
             left,
             next,
             end: next,
@@ -340,37 +329,38 @@ impl<'a> Search<'a> {
             gap_to: 0,
             inside,
             trail: self.trail.len() as u32,
-            answer: None,
+            candidate: None,
         };
-        let slack = self.height - self.rest[end as usize] - valley.ground;
+        let slack = self.height - self.remaining[end as usize] - segment.floor;
         if slack > 0 {
-            (level.gap, level.gap_to) = self.gap(valley, left, inside);
-            if self.may_lose(&level) {
-                self.answers.push(GAP);
+            (level.gap, level.gap_to) = self.gap(segment, left, inside);
+            if self.gap_fits(&level) {
+                self.candidates.push(GAP);
             } else {
-                self.blame_gap(depth, &level);
+                self.explain_gap(depth, &level);
             }
         }
-        level.end = self.answers.len() as u32;
+        level.end = self.candidates.len() as u32;
         self.levels.push(level);
     }
 
-    /// If nothing lies at an end of a valley: which sections are concerned, and the lowest height at which something
-    /// can lie there.
-    fn gap(&self, valley: Valley, left: bool, inside: bool) -> ((u32, u32), u64) {
-        let part = self.part;
-        let (mut from, mut to) = (valley.low, valley.high);
-        let wall = |section: Option<u32>| section.and_then(|s| self.ground.get(s as usize)).copied();
-        let walls = [wall(valley.low.checked_sub(1)), wall(Some(valley.high))];
+    /// The gap at one end of a segment: its sections, and the lowest height at which an item can lie above it.
+    fn gap(&self, segment: Segment, left: bool, inside: bool) -> ((u32, u32), u64) {
+        let partition = self.partition;
+        let (mut from, mut to) = (segment.low, segment.high);
+        let wall = |section: Option<u32>| section.and_then(|s| self.floor.get(s as usize)).copied();
+        let walls = [wall(segment.low.checked_sub(1)), wall(Some(segment.high))];
         let mut lowest = walls.into_iter().flatten().min().unwrap_or(u64::MAX);
-        // What lies further inside can hold something up.
+        // An item further inside can support one from this end.
         let mut support = u64::MAX;
         let open = |item: &&u32| {
             let i = **item as usize;
-            self.address[i] == UNPLACED && part.low[i] >= valley.low && part.high[i] <= valley.high
+            self.address[i] == UNPLACED
+                && partition.low[i] >= segment.low
+                && partition.high[i] <= segment.high
         };
-        for step in 1..valley.high - valley.low {
-            let section = if left { valley.low + step } else { valley.high - step };
+        for step in 1..segment.high - segment.low {
+            let section = if left { segment.low + step } else { segment.high - step };
             let list = if left { self.starts.of(section) } else { self.ends.of(section) };
             for item in list.iter().filter(open) {
                 if left {
@@ -378,126 +368,126 @@ impl<'a> Search<'a> {
                 } else {
                     from = from.max(section);
                 }
-                support = support.min(part.bytes[*item as usize]);
+                support = support.min(partition.bytes[*item as usize]);
             }
         }
         if inside && support != u64::MAX {
-            lowest = lowest.min(valley.ground + support);
+            lowest = lowest.min(segment.floor + support);
         }
-        if !part.plain {
-            for item in self.inside(valley, left).filter(|item| self.address[*item as usize] == UNPLACED) {
+        if !partition.plain {
+            for item in self.inside(segment, left).filter(|item| self.address[*item as usize] == UNPLACED) {
                 let i = item as usize;
-                let at = part.line.earliest(valley.ground, part.bytes[i], part.align[i]);
-                lowest = lowest.min(at.filter(|at| *at > valley.ground).unwrap_or(u64::MAX));
+                let at = partition.space.earliest(segment.floor, partition.bytes[i], partition.align[i]);
+                lowest = lowest.min(at.filter(|at| *at > segment.floor).unwrap_or(u64::MAX));
             }
             for x in self.fixed.iter().map(|x| *x as usize).filter(|x| self.address[*x] == UNPLACED) {
-                if part.low[x] < to && from < part.high[x] {
-                    lowest = lowest.min(part.fixed[x].unwrap_or(u64::MAX));
+                if partition.low[x] < to && from < partition.high[x] {
+                    lowest = lowest.min(partition.fixed[x].unwrap_or(u64::MAX));
                 }
             }
         }
         ((from, to), lowest)
     }
 
-    /// Whether there is room to lose the ground of a level's gap.
-    fn may_lose(&self, level: &Level) -> bool {
+    /// Whether the remaining bytes still fit above a level's gap.
+    fn gap_fits(&self, level: &Level) -> bool {
         let (from, to) = level.gap;
-        let fits = |rest: &u64| level.gap_to <= self.height && *rest <= self.height - level.gap_to;
-        level.gap_to > level.valley.ground && self.rest[from as usize..to as usize].iter().all(fits)
+        let fits = |remaining: &u64| level.gap_to <= self.height && *remaining <= self.height - level.gap_to;
+        level.gap_to > level.segment.floor && self.remaining[from as usize..to as usize].iter().all(fits)
     }
 
-    /// Blames what makes a gap as high as it is.
-    fn blame_gap(&mut self, depth: usize, level: &Level) {
-        let (from, to) = if level.inside { (level.valley.low, level.valley.high) } else { level.gap };
+    /// Adds the decisions that determine a gap's height to the conflict set.
+    fn explain_gap(&mut self, depth: usize, level: &Level) {
+        let (from, to) = if level.inside { (level.segment.low, level.segment.high) } else { level.gap };
         for section in from..to {
-            self.blamed.unite(depth, &self.touched, section as usize);
+            self.conflict_sets.unite(depth, &self.changed_by, section as usize);
         }
     }
 
-    /// Tries the next answer of the last level; `false` if there is none.
-    fn answer_next(&mut self) -> bool {
+    /// Applies the next candidate of the last level; `false` if there is none.
+    fn try_next(&mut self) -> bool {
         let depth = self.levels.len() - 1;
         let level = &mut self.levels[depth];
         if level.next == level.end {
             return false;
         }
-        let answer = self.answers[level.next as usize];
+        let candidate = self.candidates[level.next as usize];
         level.next += 1;
-        level.answer = Some(answer);
-        let (ground, part) = (level.valley.ground, self.part);
-        let (from, to, height, bytes) = match answer {
+        level.candidate = Some(candidate);
+        let (floor, partition) = (level.segment.floor, self.partition);
+        let (from, to, height, bytes) = match candidate {
             GAP => (level.gap.0, level.gap.1, level.gap_to, 0),
             item => {
                 let i = item as usize;
-                self.address[i] = ground;
-                (part.low[i], part.high[i], ground + part.bytes[i], part.bytes[i])
+                self.address[i] = floor;
+                (partition.low[i], partition.high[i], floor + partition.bytes[i], partition.bytes[i])
             }
         };
         for section in from..to {
             let s = section as usize;
-            self.trail.push(Change { section, made_by: self.made_by[s], top: self.top[s] });
-            self.rest[s] -= bytes;
-            self.ground[s] = if self.rest[s] == 0 { self.height } else { height };
-            self.made_by[s] = depth as u32;
-            if answer != GAP {
-                self.top[s] = answer;
+            self.trail.push(Change { section, raised_by: self.raised_by[s], top: self.top[s] });
+            self.remaining[s] -= bytes;
+            self.floor[s] = if self.remaining[s] == 0 { self.height } else { height };
+            self.raised_by[s] = depth as u32;
+            if candidate != GAP {
+                self.top[s] = candidate;
             }
-            self.touched.insert(s, depth as u32);
+            self.changed_by.insert(s, depth as u32);
         }
         true
     }
 
-    /// Takes the last level's answer back.
-    fn take_back(&mut self) {
+    /// Undoes the last level's candidate.
+    fn undo(&mut self) {
         let depth = self.levels.len() - 1;
         let level = &mut self.levels[depth];
-        let Some(answer) = level.answer.take() else { return };
-        let bytes = match answer {
+        let Some(candidate) = level.candidate.take() else { return };
+        let bytes = match candidate {
             GAP => 0,
             item => {
                 self.address[item as usize] = UNPLACED;
-                self.part.bytes[item as usize]
+                self.partition.bytes[item as usize]
             }
         };
         for change in self.trail.drain(level.trail as usize..) {
             let s = change.section as usize;
-            self.rest[s] += bytes;
-            self.ground[s] = level.valley.ground;
-            self.made_by[s] = change.made_by;
+            self.remaining[s] += bytes;
+            self.floor[s] = level.segment.floor;
+            self.raised_by[s] = change.raised_by;
             self.top[s] = change.top;
-            self.touched.remove(s, depth as u32);
+            self.changed_by.remove(s, depth as u32);
         }
     }
 
-    fn drop_last(&mut self) {
-        self.take_back();
+    fn pop_level(&mut self) {
+        self.undo();
         if self.levels.pop().is_some() {
-            // Each level's answers begin where those of the one before end.
+            // Each level's candidates start where those of the previous level end.
             let kept = self.levels.last().map_or(0, |level| level.end as usize);
-            self.answers.truncate(kept);
+            self.candidates.truncate(kept);
         }
     }
 
-    /// From a level without answers to the latest decision that is to blame, which is taken back; `false` if none
-    /// is.
-    fn go_back(&mut self) -> bool {
+    /// Backjumps from a dead end to the deepest decision of its conflict set and undoes it; `false` if the set is
+    /// empty.
+    fn backjump(&mut self) -> bool {
         let depth = self.levels.len() - 1;
         let level = self.levels[depth];
-        let end = if level.left { level.valley.low } else { level.valley.high - 1 };
-        self.trouble[end as usize] += 1;
-        let Some(to) = self.blamed.deepest(depth).map(|to| to as usize) else {
+        let end = if level.left { level.segment.low } else { level.segment.high - 1 };
+        self.weight[end as usize] += 1;
+        let Some(to) = self.conflict_sets.deepest(depth).map(|to| to as usize) else {
             self.restart();
             return false;
         };
         while self.levels.len() > to + 1 {
-            self.drop_last();
+            self.pop_level();
         }
-        self.blamed.unite_within(to, depth);
-        self.blamed.remove(to, to as u32);
+        self.conflict_sets.unite_within(to, depth);
+        self.conflict_sets.remove(to, to as u32);
         let level = self.levels[to];
-        self.take_back();
-        if level.answer == Some(GAP) {
-            self.blame_gap(to, &level);
+        self.undo();
+        if level.candidate == Some(GAP) {
+            self.explain_gap(to, &level);
         }
         true
     }

@@ -1,10 +1,10 @@
-//! Who is alive during a range of sections.
+//! An index of the items live in a range of sections.
 
 use std::ops::Range;
 
 use super::super::sections::Sections;
 
-/// Every so many sections, the items that started before and are still alive.
+/// For every [`EVERY`]th section, the items that started earlier and are still live.
 #[derive(Debug)]
 pub(in super::super) struct Alive {
     first: Vec<usize>,
@@ -27,12 +27,12 @@ impl Alive {
         Self { first, items }
     }
 
-    /// Items written down in all.
+    /// Number of stored items.
     pub(in super::super) fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Hands on every item that is alive in one of `sections`.
+    /// Calls `see` for every item that is live in one of `sections`.
     pub(super) fn each(&self, all: &Sections, sections: Range<u32>, mut see: impl FnMut(u32)) {
         let stop = sections.start as usize / EVERY;
         let earlier = &self.items[self.first[stop]..self.first[stop + 1]];

@@ -1,25 +1,25 @@
-//! The upper edge of what is placed.
+//! The skyline: the upper edge of the placed items.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-/// A stretch of sections of equal height between higher ones.
+/// A segment of the skyline: sections of equal height between higher walls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Valley {
+pub(super) struct Segment {
     pub(super) low: u32,
     pub(super) high: u32,
-    pub(super) ground: u64,
+    pub(super) floor: u64,
 }
 
-/// Heights over sections, as runs of equal height. A run is named by its first section.
+/// Heights over sections, as runs of equal height. A run's id is its first section.
 #[derive(Debug)]
 pub(super) struct Skyline {
     /// Per run, the next one and the one before; `GONE` where there is no run.
     next: Vec<u32>,
     before: Vec<u32>,
     height: Vec<u64>,
-    /// Runs by height; some are outdated.
+    /// Runs by height; may hold stale entries.
     queue: BinaryHeap<Reverse<(u64, u32, u32)>>,
 }
 
@@ -37,40 +37,40 @@ impl Skyline {
         self.next.len() - 1
     }
 
-    /// The lowest valley; `None` if there are no sections.
-    pub(super) fn lowest(&mut self) -> Option<Valley> {
-        while let Some(Reverse((ground, low, high))) = self.queue.pop() {
+    /// The lowest segment; `None` if there are no sections.
+    pub(super) fn lowest(&mut self) -> Option<Segment> {
+        while let Some(Reverse((floor, low, high))) = self.queue.pop() {
             let run = low as usize;
-            if run < self.sections() && self.next[run] == high && self.height[run] == ground {
-                return Some(Valley { low, high, ground });
+            if run < self.sections() && self.next[run] == high && self.height[run] == floor {
+                return Some(Segment { low, high, floor });
             }
         }
         None
     }
 
-    /// Puts something on the ground of a valley.
-    pub(super) fn cover(&mut self, valley: &Valley, span: Range<u32>, top: u64) {
-        if span.end < valley.high {
-            self.split(valley.low, span.end);
+    /// Places an item on the floor of a segment.
+    pub(super) fn cover(&mut self, segment: &Segment, span: Range<u32>, top: u64) {
+        if span.end < segment.high {
+            self.split(segment.low, span.end);
             self.push(span.end);
         }
-        if span.start > valley.low {
-            self.split(valley.low, span.start);
-            self.push(valley.low);
+        if span.start > segment.low {
+            self.split(segment.low, span.start);
+            self.push(segment.low);
         }
         self.height[span.start as usize] = top;
         let run = self.join(span.start);
         self.push(run);
     }
 
-    /// Raises the ground of a valley to the lower wall; where there is no wall, nothing is left to be placed.
-    pub(super) fn raise(&mut self, valley: &Valley) {
-        let (run, next) = (valley.low as usize, valley.high as usize);
+    /// Raises the floor of a segment to the lower wall; without a wall, every item is placed.
+    pub(super) fn raise(&mut self, segment: &Segment) {
+        let (run, next) = (segment.low as usize, segment.high as usize);
         let left = self.before.get(run).filter(|b| **b != GONE).map(|b| self.height[*b as usize]);
         let right = (next < self.sections()).then(|| self.height[next]);
         let Some(wall) = left.into_iter().chain(right).min() else { return };
         self.height[run] = wall;
-        let run = self.join(valley.low);
+        let run = self.join(segment.low);
         self.push(run);
     }
 
@@ -78,7 +78,7 @@ impl Skyline {
         self.queue.push(Reverse((self.height[run as usize], run, self.next[run as usize])));
     }
 
-    /// Cuts a run in two.
+    /// Splits a run in two.
     fn split(&mut self, run: u32, at: u32) {
         let next = self.next[run as usize];
         self.link(run, at);
@@ -91,7 +91,7 @@ impl Skyline {
         self.before[next as usize] = run;
     }
 
-    /// Unites a run with neighbours of its height; the name of the whole.
+    /// Merges a run with neighbours of equal height and returns the id of the result.
     fn join(&mut self, run: u32) -> u32 {
         let next = self.next[run as usize];
         if (next as usize) < self.sections() && self.height[next as usize] == self.height[run as usize] {
@@ -114,33 +114,33 @@ impl Skyline {
 mod tests {
     use super::*;
 
-    fn valley(low: u32, high: u32, ground: u64) -> Option<Valley> {
-        Some(Valley { low, high, ground })
+    fn segment(low: u32, high: u32, floor: u64) -> Option<Segment> {
+        Some(Segment { low, high, floor })
     }
 
     #[test]
-    fn valleys_come_lowest_first_and_unite_when_raised() {
+    fn segments_come_lowest_first_and_merge_when_raised() {
         let mut skyline = Skyline::new(10);
-        let ground = skyline.lowest().unwrap();
-        skyline.cover(&ground, 3..6, 7);
-        assert_eq!(skyline.lowest(), valley(0, 3, 0));
+        let floor = skyline.lowest().unwrap();
+        skyline.cover(&floor, 3..6, 7);
+        assert_eq!(skyline.lowest(), segment(0, 3, 0));
         let right = skyline.lowest().unwrap();
-        assert_eq!(Some(right), valley(6, 10, 0));
+        assert_eq!(Some(right), segment(6, 10, 0));
         skyline.cover(&right, 6..10, 5);
-        assert_eq!(skyline.lowest(), valley(6, 10, 5));
-        skyline.raise(&Valley { low: 6, high: 10, ground: 5 });
-        assert_eq!(skyline.lowest(), valley(3, 10, 7));
-        skyline.raise(&Valley { low: 0, high: 3, ground: 0 });
-        assert_eq!(skyline.lowest(), valley(0, 10, 7));
+        assert_eq!(skyline.lowest(), segment(6, 10, 5));
+        skyline.raise(&Segment { low: 6, high: 10, floor: 5 });
+        assert_eq!(skyline.lowest(), segment(3, 10, 7));
+        skyline.raise(&Segment { low: 0, high: 3, floor: 0 });
+        assert_eq!(skyline.lowest(), segment(0, 10, 7));
     }
 
     #[test]
     fn equal_heights_side_by_side_are_one_run() {
         let mut skyline = Skyline::new(4);
-        let ground = skyline.lowest().unwrap();
-        skyline.cover(&ground, 0..2, 9);
+        let floor = skyline.lowest().unwrap();
+        skyline.cover(&floor, 0..2, 9);
         let rest = skyline.lowest().unwrap();
         skyline.cover(&rest, 2..4, 9);
-        assert_eq!(skyline.lowest(), valley(0, 4, 9));
+        assert_eq!(skyline.lowest(), segment(0, 4, 9));
     }
 }

@@ -1,16 +1,16 @@
-//! Questions about ranges of sections, answered in logarithmic time.
+//! Segment trees over sections: queries in logarithmic time.
 
 use std::ops::Range;
 
-/// The first place from somewhere on whose number is small enough. Numbers can be changed.
+/// Finds the first index at or after a start whose value is at most a limit. Values can change.
 #[derive(Debug)]
-pub(super) struct Earliest {
+pub(super) struct FirstAtMostTree {
     leaves: usize,
-    /// Node 1 is the root; each inner node is the smaller of its two children.
+    /// Node 1 is the root; each inner node is the minimum of its two children.
     tree: Vec<u32>,
 }
 
-impl Earliest {
+impl FirstAtMostTree {
     pub(super) fn new(numbers: Vec<u32>) -> Self {
         let leaves = numbers.len().next_power_of_two();
         let mut tree = vec![u32::MAX; leaves];
@@ -35,11 +35,11 @@ impl Earliest {
         }
     }
 
-    /// The first place from `from` on with a number of at most `most`.
+    /// The first index at or after `from` with a value of at most `most`.
     pub(super) fn first(&self, from: usize, most: u32) -> Option<usize> {
         let mut node = (from < self.leaves).then_some(from + self.leaves)?;
         while self.tree[node] > most {
-            // Up while on a right edge, then to the right.
+            // Up from right children, then to the right sibling.
             while node % 2 == 1 {
                 node /= 2;
             }
@@ -55,16 +55,16 @@ impl Earliest {
     }
 }
 
-/// The place of the largest number of a range, the first of equals.
+/// Finds the index of the maximum of a range, the first of equals.
 #[derive(Debug, Default)]
-pub(super) struct Densest {
+pub(super) struct ArgMaxTree {
     leaves: usize,
     tree: Vec<u32>,
 }
 
 const NONE: u32 = u32::MAX;
 
-impl Densest {
+impl ArgMaxTree {
     pub(super) fn new(numbers: &[u64]) -> Self {
         let leaves = numbers.len().next_power_of_two();
         let mut tree = vec![NONE; leaves];
@@ -76,7 +76,7 @@ impl Densest {
         Self { leaves, tree }
     }
 
-    /// For `numbers` as they were, and a range that is not empty.
+    /// `numbers` are those given to [`Self::new`]; the range must not be empty.
     pub(super) fn of(&self, numbers: &[u64], range: Range<usize>) -> usize {
         let (mut low, mut high) = (range.start + self.leaves, range.end + self.leaves);
         let (mut left, mut right) = (NONE, NONE);
@@ -95,7 +95,7 @@ impl Densest {
     }
 }
 
-/// Of two places in order, the one with the larger number.
+/// The index of the larger number, the first of equals.
 fn larger(numbers: &[u64], first: u32, second: u32) -> u32 {
     match (first, second) {
         (NONE, other) | (other, NONE) => other,
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn the_first_small_number_is_found_from_everywhere() {
         let mut numbers = vec![5, 3, 8, 1, 9, 4, 7];
-        let mut tree = Earliest::new(numbers.clone());
+        let mut tree = FirstAtMostTree::new(numbers.clone());
         for change in [None, Some((3, 9)), Some((6, 0))] {
             if let Some((place, number)) = change {
                 numbers[place] = number;
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn the_largest_number_of_each_range_is_the_first_of_equals() {
         let numbers = [3, 1, 4, 1, 5, 9, 2, 6, 5, 9, 3];
-        let tree = Densest::new(&numbers);
+        let tree = ArgMaxTree::new(&numbers);
         for low in 0..11 {
             for high in low + 1..=11 {
                 let scan = (low..high).max_by_key(|place| (numbers[*place], std::cmp::Reverse(*place)));

@@ -1,20 +1,20 @@
-//! Sets of decisions.
+//! Sets of decisions as bit sets.
 
-/// Rows of bits, all of one width: per row, a set of decisions by their depth.
+/// Bit sets of equal width, one per row; a decision's bit is its depth.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct DecisionSets {
     /// Words of a row.
     words: usize,
     bits: Vec<u64>,
 }
 
-impl Rows {
+impl DecisionSets {
     pub(super) fn new(rows: usize, depth: usize) -> Self {
         let words = depth / 64 + 1;
         Self { words, bits: vec![0; rows * words] }
     }
 
-    /// How many decisions a row has room for.
+    /// Number of decisions that a row can hold.
     pub(super) fn room(&self) -> usize {
         64 * self.words
     }
@@ -37,7 +37,7 @@ impl Rows {
         *self = Self { words: 2 * self.words, bits };
     }
 
-    /// Makes row `row` the last one, and empty.
+    /// Truncates to `row` rows and adds an empty one.
     pub(super) fn open(&mut self, row: usize) {
         self.bits.truncate(row * self.words);
         self.bits.resize((row + 1) * self.words, 0);
@@ -51,14 +51,14 @@ impl Rows {
         self.row_mut(row)[depth as usize / 64] &= !(1 << (depth % 64));
     }
 
-    /// Adds all of `other`'s row `from` to row `to`. Both are equally wide.
-    pub(super) fn unite(&mut self, to: usize, other: &Rows, from: usize) {
+    /// Adds `other`'s row `from` to row `to`. Both have equal width.
+    pub(super) fn unite(&mut self, to: usize, other: &DecisionSets, from: usize) {
         for (word, add) in self.row_mut(to).iter_mut().zip(other.row(from)) {
             *word |= add;
         }
     }
 
-    /// Adds all of row `from` to row `to`, which comes before it.
+    /// Adds row `from` to the earlier row `to`.
     pub(super) fn unite_within(&mut self, to: usize, from: usize) {
         let (head, tail) = self.bits.split_at_mut(from * self.words);
         for (word, add) in head[to * self.words..(to + 1) * self.words].iter_mut().zip(tail) {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn rows_keep_their_sets_when_they_are_widened() {
-        let mut rows = Rows::new(3, 10);
+        let mut rows = DecisionSets::new(3, 10);
         rows.insert(0, 63);
         rows.insert(2, 5);
         rows.widen();

@@ -1,12 +1,12 @@
-//! A stretch of time that shares no item with the rest.
+//! A partition: consecutive sections that share no item with the others.
 
 use std::ops::Range;
 
-use super::super::sections::{Line, Sections};
+use super::super::sections::{AddressSpace, Sections};
 
-/// The items of one stretch, numbered from 0, as are its sections.
+/// The items and sections of one partition, both numbered from 0.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct Partition {
     pub(super) low: Vec<u32>,
     pub(super) high: Vec<u32>,
     pub(super) bytes: Vec<u64>,
@@ -14,17 +14,22 @@ pub(super) struct Part {
     pub(super) steps: Vec<u64>,
     pub(super) fixed: Vec<Option<u64>>,
     pub(super) load: Vec<u64>,
-    pub(super) line: Line,
-    /// Every sum of footprints is a legal address for every item, and nothing is fixed.
+    pub(super) space: AddressSpace,
+    /// Every sum of footprints is a valid address for every item, and no item is fixed.
     pub(super) plain: bool,
 }
 
-impl Part {
-    pub(super) fn new(all: &Sections, line: Line, sections: Range<usize>, items: Range<usize>) -> Self {
+impl Partition {
+    pub(super) fn new(
+        all: &Sections,
+        space: AddressSpace,
+        sections: Range<usize>,
+        items: Range<usize>,
+    ) -> Self {
         let base = sections.start as u32;
         let fixed = all.fixed[items.clone()].to_vec();
         let largest = all.align[items.clone()].iter().copied().max().unwrap_or(1);
-        let plain = line.max_chunk.is_none()
+        let plain = space.max_chunk.is_none()
             && fixed.iter().all(Option::is_none)
             && all.bytes[items.clone()].iter().all(|bytes| bytes.is_multiple_of(largest));
         Self {
@@ -35,7 +40,7 @@ impl Part {
             steps: all.steps[items].to_vec(),
             fixed,
             load: all.load[sections].to_vec(),
-            line,
+            space,
             plain,
         }
     }
@@ -52,12 +57,12 @@ impl Part {
         self.load.iter().copied().max().unwrap_or(0)
     }
 
-    /// The same part with some of its items only.
+    /// The partition restricted to some of its items.
     pub(super) fn only(&self, kept: &[u32]) -> Self {
         fn pick<T: Copy>(from: &[T], kept: &[u32]) -> Vec<T> {
             kept.iter().map(|item| from[*item as usize]).collect()
         }
-        let mut part = Self {
+        let mut partition = Self {
             low: pick(&self.low, kept),
             high: pick(&self.high, kept),
             bytes: pick(&self.bytes, kept),
@@ -65,21 +70,21 @@ impl Part {
             steps: pick(&self.steps, kept),
             fixed: pick(&self.fixed, kept),
             load: vec![0; self.load.len()],
-            line: self.line,
+            space: self.space,
             plain: self.plain,
         };
-        for item in 0..part.len() {
-            for section in part.low[item]..part.high[item] {
-                part.load[section as usize] += part.bytes[item];
+        for item in 0..partition.len() {
+            for section in partition.low[item]..partition.high[item] {
+                partition.load[section as usize] += partition.bytes[item];
             }
         }
-        part
+        partition
     }
 
-    /// What every sensible address is a multiple of.
+    /// The granularity of addresses.
     pub(super) fn unit(&self) -> u64 {
         let numbers = self.bytes.iter().chain(&self.align).copied();
-        let numbers = numbers.chain(self.fixed.iter().flatten().copied()).chain(self.line.max_chunk);
+        let numbers = numbers.chain(self.fixed.iter().flatten().copied()).chain(self.space.max_chunk);
         numbers.fold(0, gcd).max(1)
     }
 }
