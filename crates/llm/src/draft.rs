@@ -39,6 +39,7 @@ pub enum ModelPart {
 #[derive(Clone, Debug)]
 pub(crate) struct ModelGraph {
     pub(crate) graph: Arc<Graph>,
+    pub(crate) shape: BatchShape,
     /// Token ids.
     pub(crate) tokens: TensorId,
     /// Where they stand in their text.
@@ -143,6 +144,7 @@ impl GraphSpec<'_> {
         let graph = Arc::new(b.build()?);
         Ok(ModelGraph {
             graph,
+            shape: self.shape,
             tokens,
             positions,
             rows,

@@ -2,12 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orlop_alloc::Externals;
-use orlop_backend::{Cancel, DeviceError, StoredTensor};
+use orlop_backend::{Cancel, DeviceError};
 use orlop_graph::TensorId;
 use orlop_sched::{PlanId, Session, Timeline};
 
 use crate::draft::{Mask, ModelGraph};
+use crate::planned_graph::session_options;
 use crate::sampling::likeliest;
 use crate::sequences::{RowPosition, SequenceId, Sequences};
 use crate::weights::{self, LoadedTensors, Progress};
@@ -25,7 +25,7 @@ use run::Item;
 pub struct Engine {
     blueprint: Blueprint,
     session: Session,
-    kept: LoadedTensors,
+    loaded: LoadedTensors,
     ready: Vec<Ready>,
     sequences: Sequences,
     items: Vec<Item>,
@@ -89,9 +89,9 @@ struct LastRun {
 }
 
 impl Ready {
-    fn new(shape: BatchShape, plan: PlanId, drawn: &ModelGraph) -> Ready {
-        let ModelGraph { tokens, positions, rows, seen, wanted, slot, logits, best, .. } = *drawn;
-        let masks = drawn.masks.as_slice().into();
+    fn new(plan: PlanId, graph: &ModelGraph) -> Ready {
+        let ModelGraph { shape, tokens, positions, rows, seen, wanted, slot, logits, best, .. } = *graph;
+        let masks = graph.masks.as_slice().into();
         Ready { shape, plan, tokens, positions, rows, seen, wanted, slot, masks, logits, best }
     }
 
@@ -108,13 +108,13 @@ impl Engine {
     /// # Errors
     /// What devices refuse; memory that cannot be had.
     pub fn load(blueprint: Blueprint, progress: Progress<'_>) -> Result<Engine, Error> {
-        let kept = weights::load(&blueprint, progress)?;
-        let session = Session::new(blueprint.machine.clone(), blueprint.session_options())?;
+        let loaded = weights::load(&blueprint, progress)?;
+        let session = Session::new(blueprint.machine.clone(), session_options(&blueprint.settings))?;
         let sequences = Sequences::new(blueprint.settings.sequences, blueprint.context);
         let mut engine = Engine {
             blueprint,
             session,
-            kept,
+            loaded,
             ready: Vec::new(),
             sequences,
             items: Vec::new(),
@@ -127,31 +127,12 @@ impl Engine {
             cancel: None,
             recorded: None,
         };
-        for drawn in [engine.blueprint.prompt.clone(), engine.blueprint.decode.clone()] {
-            engine.prepare(&drawn)?;
+        for graph in [Arc::clone(&engine.blueprint.prompt), Arc::clone(&engine.blueprint.decode)] {
+            let externals = graph.externals(&engine.loaded);
+            let plan = engine.session.adopt(&graph.graph.graph, &externals, Arc::clone(&graph.planned))?;
+            engine.ready.push(Ready::new(plan, &graph.graph));
         }
         Ok(engine)
-    }
-
-    fn prepare(&mut self, drawn: &ModelGraph) -> Result<(), Error> {
-        let externals = self.externals(drawn, &self.kept.tensors);
-        let plan = self.session.prepare(&drawn.graph, &externals)?;
-        let count = |id: TensorId| drawn.graph.tensor(id).desc;
-        let shape =
-            BatchShape { tokens: count(drawn.tokens).extents[0], outputs: count(drawn.logits).extents[1] };
-        self.ready.push(Ready::new(shape, plan, drawn));
-        Ok(())
-    }
-
-    /// The memory of a graph's weights and caches.
-    fn externals(&self, drawn: &ModelGraph, kept: &[StoredTensor]) -> Externals {
-        let mut externals = Externals::by_name(&drawn.graph, kept);
-        for (leaf, weight, _) in self.blueprint.streamed(drawn) {
-            if let Some(stored) = self.kept.streamed.iter().find(|stored| stored.name() == &*weight.name) {
-                externals.insert(leaf, stored.clone());
-            }
-        }
-        externals
     }
 
     /// The blueprint it was made by.
@@ -254,19 +235,19 @@ impl Engine {
     /// # Errors
     /// [`DeviceError::Cancelled`], and what a device meets: what is repacked stays so, the rest can be another time.
     pub fn repack(&mut self, progress: Progress<'_>) -> Result<(), Error> {
-        if self.kept.waiting.is_empty() {
+        if self.loaded.pending.is_empty() {
             return Ok(());
         }
         let begin = Instant::now();
-        let (steps, all) = (self.kept.waiting.len(), self.kept.waiting_bytes());
+        let (steps, all) = (self.loaded.pending.len(), self.loaded.pending_bytes());
         let mut result = Ok(());
-        while !self.kept.waiting.is_empty() && result.is_ok() {
-            let step = steps - self.kept.waiting.len();
+        while !self.loaded.pending.is_empty() && result.is_ok() {
+            let step = steps - self.loaded.pending.len();
             result = match self.is_cancelled() {
                 true => Err(DeviceError::Cancelled { step, steps }.into()),
-                false => self.kept.repack_one(&self.blueprint),
+                false => self.loaded.bring_one(&self.blueprint),
             };
-            progress(all - self.kept.waiting_bytes(), all);
+            progress(all - self.loaded.pending_bytes(), all);
         }
         self.repacking += begin.elapsed();
         result
@@ -336,7 +317,7 @@ impl Engine {
         let layout = self.blueprint.layout();
         Forecast {
             context: self.blueprint.context,
-            devices: self.kept.shares.iter().zip(machine.indices()).map(compute).collect(),
+            devices: self.loaded.devices.iter().zip(machine.indices()).map(compute).collect(),
             layers: machine.indices().map(|device| layout.layers_on(device)).collect(),
         }
     }

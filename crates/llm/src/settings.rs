@@ -5,7 +5,7 @@ use std::sync::Arc;
 use orlop_alloc::{SavedMemoryPlan, StepOrder};
 use orlop_backend::{LowerOptions, Precision};
 use orlop_graph::DType;
-use orlop_sched::{DeviceId, Machine};
+use orlop_sched::{DeviceId, Machine, PlanObserver};
 
 use crate::{Error, ModelPart};
 
@@ -36,6 +36,8 @@ pub struct Settings {
     pub layout: LayerChoice,
     /// Most bytes on a device, all in all. Default: what is free there.
     pub budgets: HashMap<DeviceId, u64>,
+    /// Sees every graph that is planned. Default none.
+    pub observer: PlanObserver,
 }
 
 impl Default for Settings {
@@ -53,6 +55,7 @@ impl Default for Settings {
             plans: Arc::new([]),
             layout: LayerChoice::First,
             budgets: HashMap::new(),
+            observer: PlanObserver::default(),
         }
     }
 }

@@ -1,72 +1,75 @@
+//! Loading: every weight is brought to its place ([`weight_memory`](crate::weight_memory) decided which), and caches
+//! are allocated. What can be used mapped meanwhile only gets a place, and stays pending.
+
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use orlop_alloc::TensorSet;
 use orlop_backend::{Buffer, BufferType, MemoryLayout, Slot, StoredTensor, same_type};
 use orlop_gguf::TensorInfo;
 
-use crate::blueprint::{Blueprint, WeightPlace, set_tensors};
+use crate::blueprint::{Blueprint, set_tensors};
+use crate::planned_graph::MappedLeaf;
+use crate::weight_memory::WeightPlace;
 use crate::{DeviceMemory, Error};
 
 /// How far loading has come: bytes of weights done, of all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// What is kept beside arenas: weights and caches, and their bytes on each device.
+/// Weights and caches, which stay from run to run, and their bytes on each device.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedTensors {
     pub(crate) tensors: Vec<StoredTensor>,
-    /// Weights as they are in the file, of which there are copies among the others.
-    pub(crate) streamed: Vec<StoredTensor>,
+    /// By name, weights in the mapped file that have a place among the tensors, too: those that are or were pending, and
+    /// those that a graph offloads.
+    pub(crate) mapped: HashMap<Arc<str>, StoredTensor>,
     /// Weights that have their places, and are still to be brought there.
-    pub(crate) waiting: Vec<PendingWeight>,
-    pub(crate) shares: Vec<DeviceMemory>,
+    pub(crate) pending: Vec<PendingWeight>,
+    pub(crate) devices: Vec<DeviceMemory>,
 }
 
-/// A weight that is to be repacked.
+/// A weight that is still to be loaded or repacked.
 #[derive(Debug)]
 pub(crate) struct PendingWeight {
-    /// Which of the tensors that are kept.
+    name: Arc<str>,
+    /// Which of the tensors it becomes.
     index: usize,
     /// Its name in the file.
     source: String,
-    /// As it is in the file.
-    in_file: StoredTensor,
+    /// Its bytes in the file.
+    bytes: u64,
 }
 
 impl LoadedTensors {
-    /// Bytes of weights that are to be repacked.
-    pub(crate) fn waiting_bytes(&self) -> u64 {
-        self.waiting.iter().map(|waiting| waiting.in_file.desc().bytes()).sum()
+    /// Bytes, in the file, of weights that are pending.
+    pub(crate) fn pending_bytes(&self) -> u64 {
+        self.pending.iter().map(|pending| pending.bytes).sum()
     }
 
-    /// All that is kept; weights that are to be repacked as they are in the file.
-    pub(crate) fn before_repacking(&self) -> Vec<StoredTensor> {
-        let mut tensors = self.tensors.clone();
-        for waiting in &self.waiting {
-            tensors[waiting.index] = waiting.in_file.clone();
-        }
-        tensors
+    /// Names of weights that are pending.
+    pub(crate) fn pending_names(&self) -> HashSet<&str> {
+        self.pending.iter().map(|pending| &*pending.name).collect()
     }
 
-    /// Brings a weight that waits to its place.
-    pub(crate) fn repack_one(&mut self, blueprint: &Blueprint) -> Result<(), Error> {
-        if let Some(PendingWeight { index, source, .. }) = self.waiting.last() {
+    /// Loads or repacks one of the weights that are pending.
+    pub(crate) fn bring_one(&mut self, blueprint: &Blueprint) -> Result<(), Error> {
+        if let Some(PendingWeight { index, source, .. }) = self.pending.last() {
             bring(blueprint, source, &self.tensors[*index])?;
-            self.waiting.pop();
+            self.pending.pop();
         }
         Ok(())
     }
 }
 
-/// Brings every weight to its place: used where it is mapped, or copied to its device, row by row in the device's own
-/// layout if it has one; and makes empty caches. What can be used where it is mapped until it is repacked only gets a
-/// place.
+/// Brings every weight to its place: used mapped, or copied to its device, row by row in the device's own layout if it
+/// has one; and makes empty caches.
 pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<LoadedTensors, Error> {
     let all = blueprint.weights.iter().map(|weight| weight.desc.bytes()).sum();
-    let (mut done, mut kept) = (0, LoadedTensors::default());
+    let (mut done, mut loaded) = (0, LoadedTensors::default());
     let mut mapped = Mapped::default();
     for device in blueprint.machine.indices() {
         let mut share = blueprint.empty_share(device);
-        let stored = &mut kept.tensors;
+        let stored = &mut loaded.tensors;
         for (memory, set) in blueprint.weight_sets(device) {
             if memory.is_borrowed() {
                 for weight in set {
@@ -83,12 +86,18 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Load
                 MemoryLayout::Plain => share.weights += places.bytes(),
             }
             for (weight, place) in set.into_iter().zip(places.tensors()) {
-                match &weight.until_repacked {
-                    Some(memory) => kept.waiting.push(PendingWeight {
-                        index: stored.len(),
-                        source: weight.source.clone(),
-                        in_file: mapped.stored(blueprint, memory, weight)?,
-                    }),
+                match &weight.while_pending {
+                    Some(memory) => {
+                        let name = Arc::clone(&weight.name);
+                        let in_file = mapped.stored(blueprint, memory, weight)?;
+                        loaded.mapped.insert(Arc::clone(&name), in_file);
+                        loaded.pending.push(PendingWeight {
+                            name,
+                            index: stored.len(),
+                            source: weight.source.clone(),
+                            bytes: weight.desc.bytes(),
+                        });
+                    }
                     None => bring(blueprint, &weight.source, place)?,
                 }
                 stored.push(place.clone());
@@ -100,14 +109,18 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Load
         if !caches.is_empty() {
             let places = TensorSet::allocate(blueprint.machine.arena(device), &caches)?;
             share.kv = places.bytes();
-            kept.tensors.extend(places.tensors().iter().cloned());
+            loaded.tensors.extend(places.tensors().iter().cloned());
         }
-        kept.shares.push(share);
+        loaded.devices.push(share);
     }
-    for (_, weight, memory) in blueprint.streamed(&blueprint.prompt) {
-        kept.streamed.push(mapped.stored(blueprint, &memory, weight)?);
+    let by_name: HashMap<&str, &WeightPlace> =
+        blueprint.weights.iter().map(|weight| (&*weight.name, weight)).collect();
+    for MappedLeaf { name, memory, .. } in &blueprint.prompt.mapped {
+        if let Some(weight) = by_name.get(&**name) {
+            loaded.mapped.insert(Arc::clone(name), mapped.stored(blueprint, memory, weight)?);
+        }
     }
-    Ok(kept)
+    Ok(loaded)
 }
 
 fn source<'a>(blueprint: &'a Blueprint, name: &str) -> Result<&'a TensorInfo, Error> {

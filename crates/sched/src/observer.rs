@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use orlop_graph::Graph;
 
+type Observe = dyn Fn(&Graph) + Send + Sync;
+
 /// Is told of every graph that is planned, before it is. Default: nothing listens.
 #[derive(Clone, Default)]
-pub struct PlanObserver(Option<Arc<dyn Fn(&Graph) + Send + Sync>>);
+pub struct PlanObserver(Option<Arc<Observe>>);
 
 impl PlanObserver {
     /// An observer that calls a function.

@@ -1,6 +1,7 @@
 //! Runs: which tokens go into which graph, and what it is told about them.
 
 use std::mem;
+use std::sync::Arc;
 use std::time::Instant;
 
 use orlop_backend::RunOptions;
@@ -9,6 +10,7 @@ use orlop_sched::PlanId;
 
 use super::{Engine, PLANNED, Ready, RecordedRun, SHAPES};
 use crate::draft::Mask;
+use crate::planned_graph::PlannedGraph;
 use crate::sequences::RowPosition;
 use crate::{BatchShape, Config, Error, Outputs, SequenceId};
 
@@ -189,16 +191,15 @@ impl Engine {
     /// repacked, because every run on them as they are takes about as long as repacking them.
     fn first(&mut self, items: &[Item]) -> Result<Option<Ready>, Error> {
         let shape = BatchShape { tokens: items.len() as u64, outputs: wanted_of(items).count() as u64 };
-        let waiting = !self.kept.waiting.is_empty();
-        if waiting && self.first.is_none() && shape.tokens <= self.blueprint.batch() {
-            let drawn = self.blueprint.draw_shape(shape)?;
-            let externals = self.externals(&drawn, &self.kept.before_repacking());
-            match self.session.prepare_within(&drawn.graph, &externals) {
+        let pending = self.loaded.pending_names();
+        if !pending.is_empty() && self.first.is_none() && shape.tokens <= self.blueprint.batch() {
+            let graph = self.blueprint.plan_shape(shape, |weight| pending.contains(&*weight.name))?;
+            match self.adopt_within(&graph) {
                 Err(orlop_sched::Error::WouldGrow { .. }) => {}
                 plan => {
                     let plan = plan?;
                     self.first = Some(plan);
-                    return Ok(Some(Ready::new(shape, plan, &drawn)));
+                    return Ok(Some(Ready::new(plan, &graph.graph)));
                 }
             }
         }
@@ -227,9 +228,8 @@ impl Engine {
         if let Some(ready) = self.ready.iter().find(|ready| ready.shape == shape) {
             return Ok(Some(ready.clone()));
         }
-        let drawn = self.blueprint.draw_shape(shape)?;
-        let externals = self.externals(&drawn, &self.kept.tensors);
-        let plan = match self.session.prepare_within(&drawn.graph, &externals) {
+        let graph = self.blueprint.plan_shape(shape, |_| false)?;
+        let plan = match self.adopt_within(&graph) {
             Err(orlop_sched::Error::WouldGrow { .. }) if shape.tokens > 1 => return Ok(None),
             plan => plan?,
         };
@@ -238,9 +238,15 @@ impl Engine {
             let oldest = self.ready.remove(PLANNED);
             self.session.release(oldest.plan)?;
         }
-        let ready = Ready::new(shape, plan, &drawn);
+        let ready = Ready::new(plan, &graph.graph);
         self.ready.push(ready.clone());
         Ok(Some(ready))
+    }
+
+    /// A graph in the memory there is.
+    fn adopt_within(&mut self, graph: &PlannedGraph) -> Result<PlanId, orlop_sched::Error> {
+        let externals = graph.externals(&self.loaded);
+        self.session.adopt_within(&graph.graph.graph, &externals, Arc::clone(&graph.planned))
     }
 
     fn set(&mut self, plan: PlanId, input: TensorId, values: impl Iterator<Item = u32>) -> Result<(), Error> {

@@ -14,10 +14,11 @@ impl Engine {
     /// What the model keeps of sequences, and the bytes of one.
     fn states(&self) -> impl Iterator<Item = (&StoredTensor, u64)> {
         let Blueprint { decode, settings, .. } = &self.blueprint;
+        let decode = &decode.graph;
         let is_cache = |name: &str| {
             decode.caches.iter().any(|(cache, _)| decode.graph.tensor(*cache).name.as_str() == name)
         };
-        let stored = self.kept.tensors.iter().filter(move |tensor| is_cache(tensor.name()));
+        let stored = self.loaded.tensors.iter().filter(move |tensor| is_cache(tensor.name()));
         stored.map(|tensor| (tensor, tensor.desc().bytes() / settings.sequences))
     }
 

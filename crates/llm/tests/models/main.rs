@@ -7,6 +7,7 @@ mod devices;
 mod likeliest;
 mod memory;
 mod perplexity;
+mod plannings;
 mod reference;
 mod refusals;
 mod repacking;

@@ -35,12 +35,12 @@ pub(super) fn run(file: &Path, arguments: &PlanArguments) -> Result<(), Failure>
     let forecast = drawn.forecast().map_err(failure)?;
     let largest = drawn.largest_context().map_err(failure)?;
     if let Some(path) = &arguments.save {
-        let plans = drawn.save().map_err(failure)?;
+        let plans = drawn.save();
         let mut file = Output::create(path)?;
         file.write(&serde_json::to_string(&plans).map_err(|error| Failure::Other(error.into()))?)?;
         file.finish()?;
     }
-    let given = arguments.reorder.then(|| drawn.with_order(StepOrder::Given).forecast());
+    let given = arguments.reorder.then(|| drawn.with_order(StepOrder::Given)?.forecast());
     let given = given.transpose().map_err(failure)?;
     let mut printer = Printer::new();
     if arguments.json {
@@ -61,8 +61,8 @@ pub(super) fn run(file: &Path, arguments: &PlanArguments) -> Result<(), Failure>
         arguments.pictures.deliver(&mut printer, &Drawn { plans: vec![batch], others: vec![token] })?;
     }
     if arguments.explain {
-        let (graph, planned) = drawn.planned_batch().map_err(failure)?;
-        explain(&mut printer, &drawn, &graph, &planned)?;
+        let (graph, planned) = drawn.planned_batch();
+        explain(&mut printer, &drawn, graph, planned)?;
     }
     Ok(())
 }

@@ -30,10 +30,10 @@ pub(super) fn pictures(
     let (context, batch) = (drawn.context(), drawn.batch());
     let of_batch = format!("{name}, a batch of {batch} tokens, context {context}");
     let of_token = format!("{name}, one token, context {context}");
-    let (graph, planned) = drawn.planned_batch().map_err(failure)?;
-    let first = picture(drawn, &graph, &planned, &of_batch, replace)?;
-    let (graph, planned) = drawn.planned_token().map_err(failure)?;
-    Ok([first, picture(drawn, &graph, &planned, &of_token, replace)?])
+    let (graph, planned) = drawn.planned_batch();
+    let first = picture(drawn, graph, planned, &of_batch, replace)?;
+    let (graph, planned) = drawn.planned_token();
+    Ok([first, picture(drawn, graph, planned, &of_token, replace)?])
 }
 
 fn picture(

@@ -1,0 +1,201 @@
+//! Which memory each weight lies in: a decision per weight, made before anything is allocated.
+//!
+//! A weight is
+//! - *mapped* where it is used from the mapped file, which costs no memory;
+//! - *loaded* where it is copied, as it is, to memory of its device;
+//! - *repacked* where it is copied in the device's own layout;
+//! - *pending* while it has its place but is not loaded or repacked yet: the first run uses it mapped;
+//! - *offloaded* where a graph takes it mapped and transfers it, in every run, to a more preferred device that computes
+//!   products of many tokens sooner all the same. The graph of one token still uses it where it lies.
+
+use std::sync::Arc;
+
+use orlop_backend::{BufferType, Device, MemoryLayout, NodeQuery, Operand, Reason, Role, Support};
+use orlop_graph::{Graph, NodeId, TensorDesc, TensorId};
+use orlop_sched::{DeviceId, Machine, node_seconds};
+
+use crate::Error;
+use crate::draft::ModelGraph;
+
+/// Where a weight goes.
+#[derive(Clone, Debug)]
+pub(crate) struct WeightPlace {
+    /// Its name in graphs.
+    pub(crate) name: Arc<str>,
+    /// Its name in the file.
+    pub(crate) source: String,
+    pub(crate) desc: TensorDesc,
+    pub(crate) device: DeviceId,
+    pub(crate) memory: Arc<dyn BufferType>,
+    /// Memory over the mapped file from which its device can use it while it is pending.
+    pub(crate) while_pending: Option<Arc<dyn BufferType>>,
+}
+
+/// A place for every weight of a model, in the order in which all its graphs use them. `device` says where a weight is
+/// wished; what a device cannot use, such as a matrix larger than it can bind, goes to the last device.
+pub(crate) fn place_weights(
+    machine: &Machine,
+    [first, second]: [&ModelGraph; 2],
+    wished: impl Fn(crate::ModelPart) -> DeviceId,
+    last: DeviceId,
+) -> Result<Vec<WeightPlace>, Error> {
+    let uses = [first, second].map(|graph| Uses::of(&graph.graph));
+    let mut places = Vec::with_capacity(first.weights.len());
+    for (weight, other) in first.weights.iter().zip(&second.weights) {
+        let tensor = first.graph.tensor(weight.leaf);
+        let leaves = uses.iter().zip([weight.leaf, other.leaf]);
+        let memory = |device: DeviceId| choose_memory(machine.device(device), &tensor.name, leaves.clone());
+        let device = wished(weight.part);
+        let (device, memory) = match memory(device) {
+            Ok(memory) => (device, memory),
+            Err(refused) => (last, memory(last).map_err(|_| refused)?),
+        };
+        places.push(WeightPlace {
+            name: tensor.name.as_str().into(),
+            source: weight.source.clone(),
+            desc: tensor.desc,
+            device,
+            while_pending: memory_while_pending(machine.device(device), &memory, leaves),
+            memory,
+        });
+    }
+    Ok(places)
+}
+
+/// The nodes that use each leaf of a graph, views of it included.
+pub(crate) struct Uses<'a> {
+    graph: &'a Graph,
+    by_root: Vec<Vec<NodeId>>,
+}
+
+impl Uses<'_> {
+    pub(crate) fn of(graph: &Graph) -> Uses<'_> {
+        let mut by_root: Vec<Vec<NodeId>> = vec![Vec::new(); graph.tensors().len()];
+        for id in graph.node_ids() {
+            for input in &graph.node(id).inputs {
+                let users = &mut by_root[graph.tensor(*input).storage.root.index()];
+                if users.last() != Some(&id) {
+                    users.push(id);
+                }
+            }
+        }
+        Uses { graph, by_root }
+    }
+
+    /// Why a device refuses one of the uses of a leaf that lies in a kind of memory.
+    fn refusal(&self, device: &dyn Device, memory: &Arc<dyn BufferType>, leaf: TensorId) -> Option<Reason> {
+        let operand = |id: &TensorId| {
+            let tensor = self.graph.tensor(*id);
+            Operand { desc: &tensor.desc, buffer_type: (tensor.storage.root == leaf).then_some(memory) }
+        };
+        self.by_root[leaf.index()].iter().find_map(|node| {
+            let node = self.graph.node(*node);
+            let inputs: Vec<Operand<'_>> = node.inputs.iter().map(operand).collect();
+            let query = NodeQuery { op: &node.op, inputs: &inputs, output: operand(&node.output) };
+            match device.supports(&query) {
+                Support::Yes { .. } => None,
+                Support::No(reason) => Some(reason),
+            }
+        })
+    }
+}
+
+/// The first kind of memory of a device from which it can do all that graphs do with a weight: in each graph, a leaf.
+fn choose_memory<'a>(
+    device: &Arc<dyn Device>,
+    name: &str,
+    leaves: impl Iterator<Item = (&'a Uses<'a>, TensorId)> + Clone,
+) -> Result<Arc<dyn BufferType>, Error> {
+    let types = match device.buffer_types(Role::Weight) {
+        [] => device.buffer_types(Role::Arena),
+        types => types,
+    };
+    let mut refused = None;
+    for memory in types {
+        match refusal(device, memory, leaves.clone()) {
+            None => return Ok(Arc::clone(memory)),
+            Some(reason) => refused = Some(reason),
+        }
+    }
+    Err(Error::NoMemoryFor {
+        device: device.name().to_owned(),
+        tensor: name.to_owned(),
+        reason: refused.map_or_else(|| "it has no memory".to_owned(), |reason| reason.to_string()),
+    })
+}
+
+/// Memory over the mapped file from which a device can do the same as from memory of its own that a weight is loaded or
+/// repacked into. Only the host's processor reads mapped files.
+fn memory_while_pending<'a>(
+    device: &Arc<dyn Device>,
+    memory: &Arc<dyn BufferType>,
+    leaves: impl Iterator<Item = (&'a Uses<'a>, TensorId)> + Clone,
+) -> Option<Arc<dyn BufferType>> {
+    if memory.is_borrowed() || !memory.is_host() {
+        return None;
+    }
+    let mapped = mapped_memory(device)?;
+    refusal(device, mapped, leaves).is_none().then(|| Arc::clone(mapped))
+}
+
+/// A device's memory over mapped files.
+fn mapped_memory(device: &Arc<dyn Device>) -> Option<&Arc<dyn BufferType>> {
+    let is_mapped =
+        |memory: &&Arc<dyn BufferType>| memory.is_borrowed() && memory.layout() == MemoryLayout::Plain;
+    device.buffer_types(Role::Weight).iter().find(is_mapped)
+}
+
+/// Why a device refuses something that graphs do with a weight.
+fn refusal<'a>(
+    device: &Arc<dyn Device>,
+    memory: &Arc<dyn BufferType>,
+    mut leaves: impl Iterator<Item = (&'a Uses<'a>, TensorId)>,
+) -> Option<Reason> {
+    leaves.find_map(|(uses, leaf)| uses.refusal(&**device, memory, leaf))
+}
+
+/// The memory over the mapped file from which a graph offloads a weight, if it does.
+pub(crate) fn offloaded_from<'a>(
+    machine: &'a Machine,
+    uses: &Uses<'_>,
+    leaf: TensorId,
+    weight: &WeightPlace,
+) -> Option<&'a Arc<dyn BufferType>> {
+    // What lies plainly can be transferred from where it is.
+    if weight.memory.layout() == MemoryLayout::Plain {
+        return None;
+    }
+    let mapped = mapped_memory(machine.device(weight.device))?;
+    let (graph, users) = (uses.graph, uses.by_root[leaf.index()].as_slice());
+    let better = |device: DeviceId| {
+        !users.is_empty()
+            && users.iter().all(|node| is_wanted(machine, device, graph, *node))
+            && seconds_with_transfer(machine, device, graph, leaf, users)
+                < seconds(machine, weight.device, graph, users)
+    };
+    machine.indices().take(weight.device.index()).any(better).then_some(mapped)
+}
+
+fn is_wanted(machine: &Machine, device: DeviceId, graph: &Graph, node: NodeId) -> bool {
+    let node = graph.node(node);
+    let operand = |id: &TensorId| Operand { desc: &graph.tensor(*id).desc, buffer_type: None };
+    let inputs: Vec<Operand<'_>> = node.inputs.iter().map(operand).collect();
+    let query = NodeQuery { op: &node.op, inputs: &inputs, output: operand(&node.output) };
+    machine.device(device).supports(&query) == Support::Yes { wants_offload: true }
+}
+
+fn seconds(machine: &Machine, device: DeviceId, graph: &Graph, nodes: &[NodeId]) -> f64 {
+    nodes.iter().map(|node| node_seconds(graph, machine.facts(device), *node)).sum()
+}
+
+fn seconds_with_transfer(
+    machine: &Machine,
+    device: DeviceId,
+    graph: &Graph,
+    weight: TensorId,
+    nodes: &[NodeId],
+) -> f64 {
+    let link = machine.facts(device).host_link;
+    let bytes = graph.tensor(weight).desc.bytes() as f64;
+    seconds(machine, device, graph, nodes) + link.latency_seconds + bytes / link.bytes_per_second.max(1.0)
+}

@@ -1,0 +1,84 @@
+//! From the file to the first token, every graph is planned once.
+
+use std::sync::{Arc, Mutex};
+
+use orlop_llm::{Blueprint, Engine, LayerChoice, Model, Settings};
+use orlop_sched::{Machine, PlanObserver};
+use orlop_testkit::devices::TestDevice;
+
+use crate::support::{cpu, one_cpu, reference};
+
+/// Tokens that each graph takes which was planned.
+#[derive(Clone, Default)]
+struct Plannings(Arc<Mutex<Vec<u64>>>);
+
+impl Plannings {
+    fn observer(&self) -> PlanObserver {
+        let seen = Arc::clone(&self.0);
+        PlanObserver::new(move |graph| {
+            let tokens = graph.tensors().iter().find(|tensor| tensor.name.as_str() == "tokens").unwrap();
+            seen.lock().unwrap().push(tokens.desc.extents[0]);
+        })
+    }
+
+    /// How many tokens each graph that was planned since the last call takes.
+    fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// Reads everything that speaks of plans, loads the model and feeds a prompt: no graph is planned for it but that of the
+/// first run, which uses weights that are pending.
+fn first_token(model: &Model, blueprint: Blueprint, tokens: &[u32], plannings: &Plannings) {
+    blueprint.forecast().unwrap();
+    blueprint.save();
+    blueprint.planned_batch();
+    blueprint.planned_token();
+    blueprint.check_plans().unwrap();
+    let mut engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
+    assert_eq!(plannings.take(), [0; 0], "everything was planned before");
+    engine.feed(tokens).unwrap();
+    assert_eq!(plannings.take(), [tokens.len() as u64], "the graph of the first run");
+    engine.feed(&tokens[..1]).unwrap();
+    assert_eq!(plannings.take(), [0; 0], "the graph of one token was planned before");
+    assert_eq!(engine.config(), model.config());
+}
+
+#[test]
+fn each_graph_is_planned_once() {
+    let (model, tokens, _) = reference("llama-dense.Q4_0");
+    for context in [None, Some(64)] {
+        let plannings = Plannings::default();
+        let settings = Settings { context, batch: 48, observer: plannings.observer(), ..Settings::default() };
+        let blueprint = Blueprint::plan(&model, &one_cpu(), &settings).unwrap();
+        assert_eq!(plannings.take(), [1, 48]);
+        let plans = blueprint.save().into();
+        first_token(&model, blueprint, &tokens, &plannings);
+        let blueprint = Blueprint::plan(&model, &one_cpu(), &Settings { plans, ..settings }).unwrap();
+        assert_eq!(plannings.take(), [1, 48], "with plans that were made before");
+        first_token(&model, blueprint, &tokens, &plannings);
+    }
+}
+
+#[test]
+fn a_search_plans_each_candidate_once() {
+    let (model, tokens, _) = reference("llama-dense.Q4_0");
+    let device = |name: &str| TestDevice::builder(cpu(&format!("{name} kernels"), 1)).name(name).build();
+    let machine = Machine::new(vec![device("a") as _, device("b") as _]).unwrap();
+    let layers = model.config().layers.len() as u64;
+    let plannings = Plannings::default();
+    let settings = Settings {
+        layout: LayerChoice::Fitting,
+        context: Some(64),
+        observer: plannings.observer(),
+        ..Settings::default()
+    };
+    let blueprint = Blueprint::plan(&model, &machine, &settings).unwrap();
+    // None, and then half of the rest, until it is found.
+    let tried = 1 + u64::from(layers.next_power_of_two().ilog2()) + u64::from(layers.is_power_of_two());
+    assert_eq!(plannings.take().len() as u64, 2 * tried);
+    let mut engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
+    engine.feed(&tokens[..1]).unwrap();
+    let planned = plannings.take();
+    assert!(planned.len() <= 1, "{planned:?}: at most the graph of the first run");
+}
