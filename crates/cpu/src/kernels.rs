@@ -3,9 +3,9 @@
 mod attention;
 mod convolution;
 mod elementwise;
+mod image;
 mod movement;
 mod norm;
-mod picture;
 mod product;
 mod reduce;
 mod rope;
@@ -36,9 +36,9 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
         attention::kernel,
         convolution::kernel,
         elementwise::kernel,
+        image::kernel,
         movement::kernel,
         norm::kernel,
-        picture::kernel,
         product::kernel,
         reduce::kernel,
         rope::kernel,

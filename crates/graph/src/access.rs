@@ -1,12 +1,14 @@
+//! Dependencies that follow from which bytes are read and written.
+
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// One touch of storage by one step. Steps come in the caller's order.
+/// One read or write of storage by one step. Steps come in the caller's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The step that touches.
+    /// The step.
     pub step: u32,
-    /// The storage root that is touched, by any numbering.
+    /// The storage root, by any numbering.
     pub root: u32,
     /// The bytes of the root.
     pub range: Range<u64>,
@@ -53,12 +55,12 @@ struct Segment {
 }
 
 /// The order that accesses impose on their steps: every pair of accesses to overlapping bytes of one root of
-/// which at least one writes, with pairs left out that follow from others through an intervening write.
+/// which at least one writes. Pairs that follow from others through an intervening write are left out.
 ///
 /// Accesses must come in the caller's order of steps. Edges come out sorted and without repeats. The same
 /// function serves graphs, schedules and memory plans, so that all of them agree on what may move.
 pub fn dependencies(accesses: &[Access]) -> Vec<Edge> {
-    // Roots that nobody writes order nothing, however often they are read.
+    // Roots that are only read order nothing.
     let written = accesses.iter().filter(|access| access.kind == AccessKind::Write);
     let mut histories: HashMap<u32, BTreeMap<u64, Segment>> =
         written.map(|access| (access.root, BTreeMap::new())).collect();

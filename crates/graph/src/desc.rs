@@ -1,17 +1,19 @@
+//! Shapes: element type, extents and strides of a tensor.
+
 use std::fmt;
 
 use crate::DType;
 
-/// How many dimensions every tensor has; unused ones have extent 1.
+/// Number of dimensions of every tensor; unused ones have extent 1.
 pub const DIMS: usize = 4;
 
 /// Element type, extents and byte strides of a tensor, innermost dimension first.
 ///
 /// Two tensors have the same layout exactly when their descriptions are equal.
 ///
-/// What the constructors accept fits 64 bits in every way: the bytes with gaps, the bytes without, and any
-/// product of extents, also past an extent of 0. The fields are public, so a description made by hand may
-/// break that; methods then saturate.
+/// The constructors refuse sizes beyond 64 bits: of the bytes with gaps, the bytes without, and any product of
+/// extents, with 0 counted as 1. The fields are public, so a description made by hand may break that; methods then
+/// saturate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -31,8 +33,8 @@ pub enum DescError {
     /// More than [`DIMS`] extents were given.
     #[error("{0} dimensions, at most {DIMS} are possible")]
     TooManyDimensions(usize),
-    /// The innermost extent is no whole number of blocks.
-    #[error("a row of {extent} elements is no whole number of {dtype} blocks of {}", .dtype.block_elements())]
+    /// The innermost extent is not a multiple of the block size.
+    #[error("a row of {extent} elements is not a multiple of {dtype}'s block size {}", .dtype.block_elements())]
     PartialBlock {
         /// Element type.
         dtype: DType,
@@ -53,7 +55,7 @@ impl TensorDesc {
     /// A tensor without gaps: each dimension follows the one inside it.
     ///
     /// # Errors
-    /// [`DescError`] if the row is no whole number of blocks, there are too many extents, or the bytes
+    /// [`DescError`] if a row is not a whole number of blocks, there are more than [`DIMS`] extents, or the bytes
     /// do not fit 64 bits.
     pub fn contiguous(dtype: DType, extents: &[u64]) -> Result<TensorDesc, DescError> {
         if extents.len() > DIMS {
@@ -127,7 +129,7 @@ impl TensorDesc {
         (self.extents[0] / self.dtype.block_elements()).saturating_mul(self.dtype.block_bytes())
     }
 
-    /// Whether there is no element at all.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.extents.contains(&0)
     }
@@ -137,8 +139,8 @@ impl TensorDesc {
         self.extents == [1; DIMS]
     }
 
-    /// Whether elements lie one after the other, in order and without gaps. Strides of dimensions of
-    /// extent 1 do not matter, as nothing steps over them.
+    /// Whether elements lie one after the other, in order and without gaps. Strides of dimensions of extent 1 are
+    /// not used and do not count.
     pub fn is_contiguous(&self) -> bool {
         if self.is_empty() {
             return true;
@@ -152,13 +154,13 @@ impl TensorDesc {
         gapless
     }
 
-    /// Whether each row lies without gaps, whatever the rows' own strides are.
+    /// Whether the elements of each row lie without gaps; the distance between rows does not count.
     pub fn rows_are_contiguous(&self) -> bool {
         self.strides[0] == self.dtype.block_bytes() || self.extents[0] <= self.dtype.block_elements()
     }
 
-    /// The byte offset of each gapless run of elements, with the length that all runs share. A copy of
-    /// these runs touches every element and no gap.
+    /// The byte offset of each gapless run of elements; all runs have the same length. A copy of these runs touches
+    /// every element and leaves the gaps alone.
     pub fn runs(&self) -> Runs {
         let mut inner = 0;
         let mut run = if self.rows_are_contiguous() { self.row_bytes() } else { self.dtype.block_bytes() };

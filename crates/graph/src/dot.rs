@@ -1,3 +1,5 @@
+//! Graphs in Graphviz's language.
+
 use std::fmt::Write;
 
 use crate::{Graph, Origin};

@@ -1,6 +1,8 @@
+//! Errors of building, ordering and reading graphs.
+
 use crate::{NodeId, OpError, TensorId};
 
-/// Why a graph, an order or a file of one is refused.
+/// Why a graph, an order, or a file is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
@@ -34,7 +36,7 @@ pub enum GraphError {
         /// The weight's name.
         name: String,
     },
-    /// An id is not one of this graph's.
+    /// An id of another graph.
     #[error("tensor {tensor} is not in this graph of {tensors} tensors")]
     ForeignTensor {
         /// The id.
@@ -42,10 +44,10 @@ pub enum GraphError {
         /// How many tensors there are.
         tensors: usize,
     },
-    /// More tensors than 32-bit ids can tell apart.
+    /// More tensors than 32-bit ids can number.
     #[error("a graph holds at most {} tensors", u32::MAX)]
     Full,
-    /// An order names a node that is not there.
+    /// An order names a node that does not exist.
     #[error("position {position} of the order names node {node}, the graph has {nodes}")]
     NoSuchNode {
         /// Position in the list.
@@ -61,7 +63,7 @@ pub enum GraphError {
         /// The node.
         node: NodeId,
     },
-    /// An order runs a node before another that it needs, or leaves that one out.
+    /// An order runs a node before, or without, another that it needs.
     #[error("the order runs {node} without {needs} before it")]
     TooEarly {
         /// The node that runs too early.
@@ -69,7 +71,7 @@ pub enum GraphError {
         /// What must come first.
         needs: NodeId,
     },
-    /// Text that is no graph.
+    /// Malformed text.
     #[cfg(feature = "serde")]
     #[error("line {line}, column {column}: {message}")]
     Json {

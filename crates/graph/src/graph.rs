@@ -1,17 +1,16 @@
+//! Graphs as immutable values: tensors, nodes, and where storage lies.
+
 use std::sync::Arc;
 
 use crate::{NodeId, Op, TensorDesc, TensorId};
 
 /// A tensor graph: tensors, and nodes that compute some of them in the caller's order.
 ///
-/// A graph holds no memory and never changes after [`crate::GraphBuilder::build`]. Planning, placing or
-/// running it twice, or on two sets of devices, is ordinary.
-///
-/// Clones share one graph.
+/// A graph holds no memory and never changes after [`crate::GraphBuilder::build`], so it can be planned, placed and
+/// run several times, on several sets of devices. Clones share one graph.
 #[derive(Clone, Debug)]
 pub struct Graph(pub(crate) Arc<Parts>);
 
-/// What a graph consists of.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Parts {
     pub(crate) tensors: Vec<Tensor>,
@@ -41,7 +40,7 @@ pub struct Tensor {
 /// A range of a root tensor's storage. Roots are never views: a view of a view lies in the same root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Storage {
-    /// The tensor that owns the storage; a tensor that is no view is its own root.
+    /// The tensor that owns the storage: a tensor that is not a view is its own root.
     pub root: TensorId,
     /// Bytes from the root's first element.
     pub offset: u64,
@@ -61,13 +60,13 @@ pub enum Origin {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Leaf {
-    /// Set before each run; its memory is given to others after the last use.
+    /// Set before each run; its memory is reused after the last read.
     Input,
-    /// Set when the caller likes, kept between runs.
+    /// Set at any time, kept between runs.
     Persistent,
-    /// In memory of the caller's, only read.
+    /// In the caller's memory, read only.
     Weight,
-    /// In memory of the caller's, read and written (caches, recurrent states).
+    /// In the caller's memory, read and written (KV caches, recurrent states).
     State,
 }
 
@@ -141,12 +140,22 @@ impl Graph {
         &self.0.nodes[id.index()]
     }
 
+    /// Arithmetic operations that a node takes; see [`Cost`](crate::Cost).
+    ///
+    /// # Panics
+    /// As [`Graph::node`].
+    pub fn operations(&self, id: NodeId) -> f64 {
+        let node = self.node(id);
+        let extent = |operand: usize, dim: usize| self.tensor(node.inputs[operand]).desc.extents[dim];
+        node.op.info().cost.operations(self.tensor(node.output).desc.elements(), extent)
+    }
+
     /// The first tensor with this name.
     pub fn find(&self, name: &str) -> Option<TensorId> {
         self.0.tensors.iter().position(|tensor| tensor.name == name).map(|index| TensorId(index as u32))
     }
 
-    /// Leafs and who keeps them.
+    /// Leaves and who keeps them.
     pub fn leaves(&self) -> impl Iterator<Item = (TensorId, Leaf)> + '_ {
         self.tensor_ids().filter_map(|id| match self.tensor(id).origin {
             Origin::Leaf(leaf) => Some((id, leaf)),
@@ -154,7 +163,7 @@ impl Graph {
         })
     }
 
-    /// Whether the tensor is read with another's storage.
+    /// Whether the tensor lies in another's storage.
     pub fn is_view(&self, id: TensorId) -> bool {
         self.tensor(id).storage.root != id
     }

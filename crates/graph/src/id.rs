@@ -1,3 +1,5 @@
+//! Ids of tensors and nodes.
+
 use std::fmt;
 
 macro_rules! id {

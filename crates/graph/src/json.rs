@@ -1,9 +1,11 @@
+//! Graphs as JSON.
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Graph, GraphBuilder, GraphError, Leaf, Op, Origin, TensorDesc, TensorId};
 
 /// A graph as text: tensors in the order they were built, so that a tensor's id is its position. Reading goes
-/// through the builder, which checks everything it would check in code.
+/// through the builder, so files are checked like code.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -28,7 +30,7 @@ struct Entry {
 const VERSION: u32 = 1;
 
 impl Graph {
-    /// The graph as JSON. Parameters that are no finite numbers are written as `"inf"`, `"-inf"`, `"NaN"`.
+    /// The graph as JSON. Infinite and NaN parameters are written as `"inf"`, `"-inf"`, `"NaN"`.
     ///
     /// # Errors
     /// [`GraphError::Json`] if the writer refuses a value.
@@ -52,8 +54,8 @@ impl Graph {
     /// A graph from JSON.
     ///
     /// # Errors
-    /// [`GraphError::Json`] with line and column for text that is no graph, [`GraphError::Version`] for another
-    /// version of the format, and whatever the builder refuses.
+    /// [`GraphError::Json`] with line and column for malformed text, [`GraphError::Version`] for another version of
+    /// the format, and all errors of [`GraphBuilder::build`].
     pub fn from_json(text: &str) -> Result<Graph, GraphError> {
         let file: File = serde_json::from_str(text).map_err(json_error)?;
         if file.version != VERSION {

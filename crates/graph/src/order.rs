@@ -1,3 +1,5 @@
+//! Orders of execution: what must come before what, and sequences of nodes with barriers.
+
 use crate::access::{Access, AccessKind, Edge, Hazard, dependencies};
 use crate::{Graph, GraphError, NodeId, Origin, TensorId};
 
@@ -71,9 +73,9 @@ impl Graph {
 
 /// For each node, what must come before it.
 struct Predecessors {
-    /// Whose results or writes it takes up.
+    /// Nodes whose results or writes it uses.
     needed: Vec<Vec<NodeId>>,
-    /// Who reads what it overwrites: they come first if they run at all.
+    /// Nodes that read what it overwrites: they come first if they run.
     overwritten: Vec<Vec<NodeId>>,
 }
 
@@ -87,12 +89,12 @@ pub struct Order {
 }
 
 impl Order {
-    /// An order from node numbers, -1 being a barrier; barriers around nothing fall away. Nodes that are
-    /// left out are not run.
+    /// An order from node numbers, -1 being a barrier; empty groups are dropped. Nodes that are left out are not
+    /// run.
     ///
     /// # Errors
-    /// If a number is out of range, a node comes twice, or a node comes before one that it depends on. What
-    /// a node needs may not be left out; an earlier reader of what it overwrites may.
+    /// If a number is out of range, a node comes twice, or a node comes before one that it depends on. Nodes whose
+    /// results are used must be listed; earlier readers of what is overwritten may be left out.
     pub fn new(graph: &Graph, sequence: &[i64]) -> Result<Order, GraphError> {
         let nodes = graph.nodes().len();
         let mut order = Order { nodes: Vec::new(), groups: Vec::new() };

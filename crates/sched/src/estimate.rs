@@ -1,5 +1,5 @@
 use orlop_backend::DeviceFacts;
-use orlop_graph::{Graph, NodeId, Op};
+use orlop_graph::{Graph, NodeId};
 
 use crate::{Error, Machine, Schedule, Split, Transfer};
 
@@ -59,23 +59,7 @@ pub(crate) fn seconds(graph: &Graph, machine: &Machine, schedule: &Schedule) -> 
 pub fn node_seconds(graph: &Graph, facts: &DeviceFacts, node: NodeId) -> f64 {
     let data = graph.node(node);
     let bytes: u64 = data.inputs.iter().chain([&data.output]).map(|id| graph.tensor(*id).desc.bytes()).sum();
-    let arithmetic = operations(graph, node) / facts.flops.max(1.0);
+    let arithmetic = graph.operations(node) / facts.flops.max(1.0);
     let traffic = bytes as f64 / facts.bytes_per_second.max(1.0);
     facts.launch_seconds + arithmetic.max(traffic)
-}
-
-fn operations(graph: &Graph, node: NodeId) -> f64 {
-    let data = graph.node(node);
-    let elements = graph.tensor(data.output).desc.elements() as f64;
-    let extent = |slot: usize, dim: usize| graph.tensor(data.inputs[slot]).desc.extents[dim] as f64;
-    match &data.op {
-        Op::MulMat | Op::MulMatId => 2.0 * elements * extent(0, 0),
-        Op::OutProd => 2.0 * elements * extent(0, 1),
-        Op::FlashAttention(_) => 4.0 * elements * extent(1, 1),
-        Op::Conv1d(_) => 2.0 * elements * extent(0, 0) * extent(0, 1),
-        Op::Conv2d(_) | Op::ConvTranspose2d { .. } => {
-            2.0 * elements * extent(0, 0) * extent(0, 1) * extent(0, 2)
-        }
-        _ => elements,
-    }
 }

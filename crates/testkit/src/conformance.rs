@@ -12,7 +12,7 @@
 //!
 //! let device: Arc<dyn Device> = ReferenceDevice::new();
 //! let case = &conformance::cases()[0];
-//! let outcome = conformance::run(&device, case, &conformance::Options::default());
+//! let outcome = conformance::run(&device, case, &conformance::ConformanceOptions::default());
 //! assert!(outcome.is_passed(), "{}: {outcome:?}", case.name());
 //! ```
 

@@ -4,10 +4,10 @@ mod arithmetic;
 mod attention;
 mod convolution;
 mod coordinates;
+mod image;
 mod movement;
 mod norm;
 mod patch;
-mod picture;
 mod product;
 mod reduce;
 mod rope;
@@ -27,8 +27,8 @@ use crate::{Elements, OpFailure};
 
 /// The elements of an op's result, in element order, not rounded to the result's type.
 ///
-/// Knows every op but views, [`Op::SetRows`] (see [`set_rows`]), [`Op::Custom`], and those that exist as
-/// [`rearrange`] only. Where the meaning of an op leaves something open:
+/// Computes every op but views, [`Op::SetRows`] (see [`set_rows`]), [`Op::Custom`], and those that exist as
+/// [`rearrange`] only. Details that [`Op`] leaves open:
 ///
 /// - Sorting and searching count NaN as smaller than every number; equal elements keep their order.
 /// - Rows of [`Op::SoftMax`] that are minus infinity throughout become zeros, as do queries of
@@ -57,9 +57,9 @@ pub fn compute(op: &Op, operands: &[Elements], output: &TensorDesc) -> Result<Ve
         Op::Div => arithmetic::binary(&x[0], &x[1], |a, b| a / b),
         Op::Scale { scale, bias } => arithmetic::scale(&x[0], *scale, *bias),
         Op::Clamp { min, max } => arithmetic::clamp(&x[0], *min, *max),
-        Op::Unary(function) => unary::unary(*function, &x[0])?,
+        Op::Unary(function) => unary::unary(*function, &x[0]),
         Op::LeakyRelu { slope } => unary::leaky_relu(&x[0], *slope),
-        Op::Gated { gate, swapped } => unary::gated(*gate, *swapped, x)?,
+        Op::Gated { gate, swapped } => unary::gated(*gate, *swapped, x),
         Op::Sum => vec![x[0].values().iter().sum()],
         Op::SumRows => reduce::each_row(&x[0], |row| row.iter().sum()),
         Op::Mean => reduce::each_row(&x[0], |row| row.iter().sum::<f64>() / row.len() as f64),
@@ -85,25 +85,25 @@ pub fn compute(op: &Op, operands: &[Elements], output: &TensorDesc) -> Result<Ve
         Op::ConvDepthwise2d(window) => convolution::conv_depthwise_2d(window, &x[0], &x[1], output),
         Op::ConvTranspose1d { stride } => convolution::conv_transpose_1d(*stride, &x[0], &x[1], output),
         Op::ConvTranspose2d { stride } => convolution::conv_transpose_2d(*stride, &x[0], &x[1], output),
-        Op::Pool1d(pool) => picture::pool_1d(pool, &x[0], output),
-        Op::Pool2d(pool) => picture::pool_2d(pool, &x[0], output),
-        Op::Upscale { mode, .. } => picture::upscale(*mode, &x[0], output),
+        Op::Pool1d(pool) => image::pool_1d(pool, &x[0], output),
+        Op::Pool2d(pool) => image::pool_2d(pool, &x[0], output),
+        Op::Upscale { mode, .. } => image::upscale(*mode, &x[0], output),
         Op::TimestepEmbedding { dim, max_period } => timestep::embedding(*dim, *max_period, &x[0]),
         Op::SsmConv => ssm::conv(&x[0], &x[1], output),
         Op::SsmScan => return ssm::scan(x),
-        _ => return Err(OpFailure::NotComputed),
+        Op::View { .. }
+        | Op::Reshape { .. }
+        | Op::Permute { .. }
+        | Op::Transpose
+        | Op::SetRows
+        | Op::Set(_)
+        | Op::Acc(_)
+        | Op::Repeat { .. }
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Roll { .. }
+        | Op::Custom { .. } => return Err(OpFailure::NotComputed),
     })
-}
-
-/// Whether a device can be asked to run the op at all: whether one of the functions here knows it.
-pub(crate) fn is_known(op: &Op) -> bool {
-    // New ops and new functions of one element come with a newer graph crate.
-    match op {
-        Op::Unary(function) => unary::function(*function).is_some(),
-        Op::Gated { gate, .. } => unary::gate(*gate).is_some(),
-        Op::Custom { .. } => false,
-        _ => true,
-    }
 }
 
 /// Whether the op uses an operand's contents; if not, its description is enough.

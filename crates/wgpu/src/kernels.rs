@@ -7,9 +7,9 @@ mod attention;
 mod check;
 mod convolution;
 mod elementwise;
+mod image;
 mod movement;
 mod norm;
-mod picture;
 mod product;
 mod reduce;
 mod rope;
@@ -85,13 +85,8 @@ pub(crate) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Re
         | Op::LeakyRelu { .. }
         | Op::Gated { .. }
         | Op::DiagMaskInf { .. }
-        | Op::DiagMaskZero { .. } => {
-            if !elementwise::is_known(op) {
-                return Err(Reason::Op);
-            }
-            floats(inputs, output)
-        }
-        Op::Upscale { mode, .. } => picture::accepts(*mode, &inputs[0], output).and(floats(inputs, output)),
+        | Op::DiagMaskZero { .. } => floats(inputs, output),
+        Op::Upscale { mode, .. } => image::accepts(*mode, &inputs[0], output).and(floats(inputs, output)),
         Op::Sum
         | Op::SumRows
         | Op::Mean
@@ -152,10 +147,10 @@ pub(crate) fn build(task: &Task<'_>) -> Vec<Kernel> {
         Op::ConvDepthwise2d(window) => one(convolution::depthwise(task, window)),
         Op::ConvTranspose1d { stride } => one(convolution::transposed_1d(task, *stride)),
         Op::ConvTranspose2d { stride } => one(convolution::transposed_2d(task, *stride)),
-        Op::Pool1d(pool) => one(picture::pool(task, pool, false)),
-        Op::Pool2d(pool) => one(picture::pool(task, pool, true)),
-        Op::Upscale { mode, .. } => one(picture::upscale(task, *mode)),
-        Op::TimestepEmbedding { dim, max_period } => one(picture::timesteps(task, *dim, *max_period)),
+        Op::Pool1d(pool) => one(image::pool(task, pool, false)),
+        Op::Pool2d(pool) => one(image::pool(task, pool, true)),
+        Op::Upscale { mode, .. } => one(image::upscale(task, *mode)),
+        Op::TimestepEmbedding { dim, max_period } => one(image::timesteps(task, *dim, *max_period)),
         Op::SsmConv => one(ssm::conv(task)),
         Op::SsmScan => one(ssm::scan(task)),
         _ => one(elementwise::build(task)),

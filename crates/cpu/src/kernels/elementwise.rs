@@ -2,7 +2,7 @@
 
 mod functions;
 
-use orlop_backend::{Reason, Step};
+use orlop_backend::Step;
 use orlop_graph::{DType, Glu, Graph, Op, TensorDesc, Unary};
 
 use self::functions::{gelu_erf, hard_sigmoid, softplus};
@@ -30,7 +30,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
         Op::Gated { .. } => gated,
         _ => return None,
     };
-    Some(Kernel::simple(known_functions, no_scratch, run))
+    Some(Kernel::simple(all_floats, no_scratch, run))
 }
 
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
@@ -48,27 +48,10 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
     })
 }
 
-/// Refuses functions that came with a newer graph crate, and types other than plain floats.
-fn known_functions(op: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), Reason> {
-    let known = match op {
-        Op::Gated { gate, .. } => apply_gate(Isa::Scalar, *gate, nothing(), nothing(), nothing_mut()),
-        op => apply(Isa::Scalar, op, nothing(), nothing_mut()),
-    };
-    if known { all_floats(op, operands, result) } else { Err(Reason::Op) }
-}
-
 /// Descriptions with longer rows, if all can have the same; else as they are.
 fn in_line<const N: usize>(descs: [TensorDesc; N]) -> [TensorDesc; N] {
     let long = descs.map(|desc| merged(&desc));
     if long.iter().all(|desc| desc.extents == long[0].extents) { long } else { descs }
-}
-
-fn nothing<'a>() -> Floats<'a> {
-    Floats::from(&[][..])
-}
-
-fn nothing_mut<'a>() -> FloatsMut<'a> {
-    FloatsMut::from(&mut [][..])
 }
 
 /// Computes a part of the result where it lies, if it is F32 without gaps, or else in a buffer.
@@ -95,28 +78,27 @@ fn unary(task: &Task, thread: Thread, _: &mut [f32]) {
     }
 }
 
-/// Writes all elements' function values; tells whether the op is known.
-fn apply(isa: Isa, op: &Op, x: Floats<'_>, out: FloatsMut<'_>) -> bool {
+/// Writes the function values of all elements.
+fn apply(isa: Isa, op: &Op, x: Floats<'_>, out: FloatsMut<'_>) {
     match *op {
-        Op::Unary(function) => return apply_function(isa, function, x, out),
+        Op::Unary(function) => apply_function(isa, function, x, out),
         Op::Scale { scale, bias: 0.0 } => on(isa, Map { function: Scale(scale), x, out }),
         Op::Scale { scale, bias } => {
-            // What scale and bias cancel must not have been rounded.
+            // In f64, as the bias may cancel most of the product.
             each(isa, x, out, move |x| (f64::from(scale) * f64::from(x) + f64::from(bias)) as f32);
         }
         Op::Clamp { min, max } => each(isa, x, out, move |x| {
-            // NaN stays; in a range that is none, its beginning wins.
+            // NaN stays NaN. Where the range is empty, its lower end wins.
             let x = if x > max { max } else { x };
             if x < min { min } else { x }
         }),
         Op::LeakyRelu { slope } => each(isa, x, out, move |x| if x > 0.0 { x } else { slope * x }),
-        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Add1 => {}
-        _ => return false,
+        // Other ops have other kernels.
+        _ => {}
     }
-    true
 }
 
-fn apply_function(isa: Isa, function: Unary, x: Floats<'_>, out: FloatsMut<'_>) -> bool {
+fn apply_function(isa: Isa, function: Unary, x: Floats<'_>, out: FloatsMut<'_>) {
     match function {
         Unary::Sqr => each(isa, x, out, |x| x * x),
         Unary::Sqrt => each(isa, x, out, f32::sqrt),
@@ -139,9 +121,7 @@ fn apply_function(isa: Isa, function: Unary, x: Floats<'_>, out: FloatsMut<'_>) 
         Unary::HardSwish => each(isa, x, out, |x| x * hard_sigmoid(x)),
         Unary::HardSigmoid => each(isa, x, out, hard_sigmoid),
         Unary::Softplus => each(isa, x, out, softplus),
-        _ => return false,
     }
-    true
 }
 
 /// A function of one element at a time.
@@ -242,15 +222,13 @@ fn gated_in_eight_bits<const JOINTLY: bool>(task: &Task, thread: Thread, scratch
     }
 }
 
-/// Writes products of gates' function values and other values; tells whether the function is known.
-fn apply_gate(isa: Isa, gate: Glu, a: Floats<'_>, b: Floats<'_>, out: FloatsMut<'_>) -> bool {
+/// Writes `gate(a) * b`.
+fn apply_gate(isa: Isa, gate: Glu, a: Floats<'_>, b: Floats<'_>, out: FloatsMut<'_>) {
     match gate {
         Glu::Relu => on(isa, Zip { function: Gated(Relu), a, b, out }),
         Glu::Gelu => on(isa, Zip { function: Gated(Gelu), a, b, out }),
         Glu::GeluErf => on(isa, Zip { function: Gated(Each(gelu_erf)), a, b, out }),
         Glu::GeluQuick => on(isa, Zip { function: Gated(GeluQuick), a, b, out }),
         Glu::Silu => on(isa, Zip { function: Gated(Silu), a, b, out }),
-        _ => return false,
     }
-    true
 }

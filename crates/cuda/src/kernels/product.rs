@@ -243,7 +243,6 @@ pub(super) fn gate_number(gate: Glu) -> Option<i32> {
         Glu::GeluErf => 2,
         Glu::GeluQuick => 3,
         Glu::Silu => 4,
-        _ => return None,
     })
 }
 

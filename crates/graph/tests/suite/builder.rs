@@ -21,7 +21,7 @@ fn the_first_error_wins_and_names_op_tensor_and_numbers() {
 }
 
 #[test]
-fn refused_leafs_are_named() {
+fn refused_leaves_are_named() {
     let mut b = GraphBuilder::new();
     b.weight("blocks", DType::Q4_0, &[33]);
     let refused = DescError::PartialBlock { dtype: DType::Q4_0, extent: 33 };
@@ -163,7 +163,7 @@ fn absurd_sizes_are_errors() {
 }
 
 #[test]
-fn leafs_made_by_hand_are_checked() {
+fn leaves_made_by_hand_are_checked() {
     let wrong = TensorDesc { dtype: DType::F32, extents: [u64::MAX, 2, 1, 1], strides: [4; 4] };
     let mut b = GraphBuilder::new();
     b.leaf(Leaf::Input, "x", Ok(wrong));

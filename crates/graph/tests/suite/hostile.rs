@@ -1,4 +1,4 @@
-//! Whatever is asked for, the answer is a graph or an error.
+//! Absurd parameters and operands give a graph or an error, never a panic.
 
 use orlop_graph::{GraphBuilder, Order};
 use proptest::prelude::*;

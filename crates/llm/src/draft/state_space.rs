@@ -1,4 +1,4 @@
-use orlop_graph::{DType, Glu, Op, TensorId, Unary};
+use orlop_graph::{DType, Glu, TensorId, Unary};
 
 use super::GraphDraft;
 use crate::Error;
@@ -30,7 +30,7 @@ impl GraphDraft<'_> {
 
         let (states, slot) = self.states(layer, "ssm", state * inner);
         let before = self.b.reshape(states, &[state, head, heads, self.sketch.sequences]);
-        let scanned = self.b.node(Op::SsmScan, &[before, x, steps, decay, b, c, slot]);
+        let scanned = self.b.ssm_scan([before, x, steps, decay, b, c, slot]);
         let element = self.b.desc(scanned).strides[0];
         let row = |count: u64| [element, count * element, count * element, count * element];
         let after =
@@ -69,7 +69,7 @@ impl GraphDraft<'_> {
         let last = self.b.reshape(last, &[(kernel - 1) * mixed]);
         self.b.set_rows(states, last, slot);
         let weight = self.weight(&format!("blk.{layer}.ssm_conv1d.weight"), &[kernel, mixed])?;
-        let convolved = self.b.node(Op::SsmConv, &[all, weight]);
+        let convolved = self.b.ssm_conv(all, weight);
         let bias = self.weight(&format!("blk.{layer}.ssm_conv1d.bias"), &[mixed])?;
         let biased = self.b.add(convolved, bias);
         Ok(self.b.unary(Unary::Silu, biased))

@@ -1,13 +1,13 @@
-//! The cases, one file a family of ops.
+//! The cases, one file per family of ops.
 
 mod arithmetic;
 mod attention;
 mod blocks;
 mod convolution;
+mod image;
 mod movement;
 mod norm;
 mod patch;
-mod picture;
 mod product;
 mod reduce;
 mod rope;
@@ -39,7 +39,7 @@ pub fn cases() -> Vec<Case> {
     rope::add(&mut table);
     attention::add(&mut table);
     convolution::add(&mut table);
-    picture::add(&mut table);
+    image::add(&mut table);
     ssm::add(&mut table);
     blocks::add(&mut table);
     table.cases

@@ -3,15 +3,6 @@ use orlop_graph::{Glu, Op, TensorDesc, Unary};
 use super::{Task, coordinates};
 use crate::wgsl::{Kernel, Writer, float_bits};
 
-/// Whether an op's function has a text.
-pub(super) fn is_known(op: &Op) -> bool {
-    match op {
-        Op::Unary(function) => unary(*function).is_some(),
-        Op::Gated { gate, .. } => self::gate(*gate).is_some(),
-        _ => true,
-    }
-}
-
 pub(super) fn build(task: &Task<'_>) -> Kernel {
     let mut writer = Writer::new();
     writer.read("x", &task.inputs[0]);
@@ -38,15 +29,12 @@ pub(super) fn build(task: &Task<'_>) -> Kernel {
             );
             "limited(x)".to_owned()
         }
-        Op::Unary(function) => unary(*function).unwrap_or("x").to_owned(),
+        Op::Unary(function) => unary(*function).to_owned(),
         Op::LeakyRelu { slope } => {
             writer.float("slope", *slope);
             format!("select({} * x, x, x > 0.0)", float_bits("slope"))
         }
-        Op::Gated { gate, swapped } => {
-            let gate = self::gate(*gate).unwrap_or("x");
-            return gated(task, writer, gate, *swapped);
-        }
+        Op::Gated { gate, swapped } => return gated(task, writer, self::gate(*gate), *swapped),
         Op::DiagMaskInf { past } => return masked(writer, task, *past, f32::NEG_INFINITY),
         Op::DiagMaskZero { past } => return masked(writer, task, *past, 0.0),
         _ => "x".to_owned(),
@@ -125,8 +113,8 @@ fn masked(mut writer: Writer, task: &Task<'_>, past: u32, hidden: f32) -> Kernel
     writer.each(task.output.desc.elements(), &body)
 }
 
-fn unary(function: Unary) -> Option<&'static str> {
-    Some(match function {
+fn unary(function: Unary) -> &'static str {
+    match function {
         Unary::Sqr => "x * x",
         Unary::Sqrt => "sqrt(x)",
         Unary::Log => "log(x)",
@@ -148,17 +136,15 @@ fn unary(function: Unary) -> Option<&'static str> {
         Unary::HardSwish => "x * hard_sigmoid(x)",
         Unary::HardSigmoid => "hard_sigmoid(x)",
         Unary::Softplus => "softplus(x)",
-        _ => return None,
-    })
+    }
 }
 
-fn gate(gate: Glu) -> Option<&'static str> {
-    Some(match gate {
+fn gate(gate: Glu) -> &'static str {
+    match gate {
         Glu::Relu => "max(x, 0.0)",
         Glu::Gelu => "gelu(x)",
         Glu::GeluErf => "gelu_erf(x)",
         Glu::GeluQuick => "gelu_quick(x)",
         Glu::Silu => "silu(x)",
-        _ => return None,
-    })
+    }
 }

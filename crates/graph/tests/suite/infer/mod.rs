@@ -4,8 +4,8 @@ use orlop_graph::{DIMS, DType, Op, OpError, TensorDesc, infer};
 
 mod arithmetic;
 mod attention;
+mod image;
 mod movement;
-mod pictures;
 mod products;
 mod reductions;
 mod state_space;

@@ -1,3 +1,5 @@
+//! Pooling, upscaling and the embedding of timesteps.
+
 use orlop_graph::{DType, Interpolation, Op, Pool, PoolKind};
 
 use super::HALVES;

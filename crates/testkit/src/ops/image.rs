@@ -1,3 +1,5 @@
+//! Pooling and upscaling.
+
 use orlop_graph::{Interpolation, Pool, PoolKind, TensorDesc};
 
 use super::coordinates::coordinates;

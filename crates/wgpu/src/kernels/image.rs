@@ -1,3 +1,5 @@
+//! Pooling, upscaling and the embedding of timesteps.
+
 use orlop_backend::Reason;
 use orlop_graph::{Interpolation, Pool, PoolKind, TensorDesc};
 

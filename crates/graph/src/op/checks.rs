@@ -1,10 +1,12 @@
-//! What the rules of several ops have in common.
+//! Checks that the shape rules of several ops share.
 
-use super::OpError::{self, Extents, NotContiguous, Operands, Parameter};
-use crate::{DIMS, DType, DescError, Pool, TensorDesc, Window};
+use super::info::Arity;
+use crate::OpError::{Extents, NotContiguous, Operands, Parameter};
+use crate::{DIMS, DType, DescError, OpError, Pool, TensorDesc, Window};
 
-pub(super) fn count(x: &[TensorDesc], wanted: usize, expected: &'static str) -> Result<(), OpError> {
-    if x.len() == wanted { Ok(()) } else { Err(Operands { expected, given: x.len() }) }
+/// That there are as many operands as the parameters say.
+pub(super) fn count(x: &[TensorDesc], wanted: usize, arity: Arity) -> Result<(), OpError> {
+    if x.len() == wanted { Ok(()) } else { Err(Operands { expected: arity.text, given: x.len() }) }
 }
 
 pub(super) fn dtype(
@@ -25,7 +27,7 @@ pub(super) fn no_blocks(x: &[TensorDesc], operand: usize) -> Result<(), OpError>
 }
 
 pub(super) fn left_hand(x: &[TensorDesc], operand: usize) -> Result<(), OpError> {
-    dtype(x, operand, !x[operand].dtype.is_integer(), "a floating-point or quantised type")
+    dtype(x, operand, !x[operand].dtype.is_integer(), "a floating-point or quantized type")
 }
 
 pub(super) fn right_hand(x: &[TensorDesc], operand: usize) -> Result<(), OpError> {
@@ -42,7 +44,7 @@ pub(super) fn sinks(x: &[TensorDesc], operand: usize, heads: u64) -> Result<(), 
     }
 }
 
-/// Without a mask there is nothing that ALiBi's slopes could multiply.
+/// ALiBi's slopes multiply a mask.
 pub(super) fn slopes_have_a_mask(max_bias: f32, mask: bool) -> Result<(), OpError> {
     if max_bias > 0.0 && !mask {
         return Err(Parameter { name: "max_bias", rule: "needs a mask" });
@@ -71,7 +73,7 @@ pub(super) fn too_large(dtype: DType, extents: [u64; DIMS]) -> OpError {
     OpError::Desc(DescError::TooLarge { dtype, extents })
 }
 
-/// Whether `part` times something is `whole`; nothing but nothing divides into nothing.
+/// Whether `whole` is a multiple of `part`; 0 divides only 0.
 pub(super) fn divides(part: u64, whole: u64) -> bool {
     if part == 0 { whole == 0 } else { whole.is_multiple_of(part) }
 }
@@ -101,14 +103,21 @@ pub(super) fn product(extents: &[u64], dtype: DType) -> Result<u64, OpError> {
         .ok_or(too_large(dtype, full))
 }
 
-/// How many positions a kernel has along a padded extent.
-pub(super) fn positions(
-    extent: u64,
-    kernel: u64,
-    stride: u32,
-    padding: u32,
-    dilation: u32,
-) -> Result<u64, OpError> {
+/// Extents filled up with 1.
+pub(super) fn padded(extents: &[u64]) -> [u64; DIMS] {
+    let mut full = [1; DIMS];
+    for (slot, extent) in full.iter_mut().zip(extents) {
+        *slot = *extent;
+    }
+    full
+}
+
+pub(super) fn few_enough(extents: &[u64]) -> Result<(), DescError> {
+    if extents.len() <= DIMS { Ok(()) } else { Err(DescError::TooManyDimensions(extents.len())) }
+}
+
+/// Number of positions of a kernel along a padded extent.
+fn positions(extent: u64, kernel: u64, stride: u32, padding: u32, dilation: u32) -> Result<u64, OpError> {
     if stride == 0 || dilation == 0 || kernel == 0 {
         return Err(Parameter { name: "window", rule: "kernel, stride and dilation must not be 0" });
     }

@@ -1,4 +1,4 @@
-//! Pictures: pooling, scaling, and the embedding of time steps that picture models begin with.
+//! Pooling, upscaling, and the embedding of timesteps that diffusion models begin with.
 
 use std::ops::Range;
 
