@@ -213,35 +213,6 @@ pub enum Error {
         /// The other's.
         second: String,
     },
-    /// A prepared plan is named that this session does not have.
-    #[error("no plan {plan} in this session of {plans}")]
-    UnknownPlan {
-        /// Its number.
-        plan: usize,
-        /// How many there are.
-        plans: usize,
-    },
-    /// A tensor cannot be set: it is no input and no persistent leaf.
-    #[error("`{tensor}` is no input")]
-    NotInput {
-        /// The tensor's name.
-        tensor: String,
-    },
-    /// A tensor cannot be read after a run: it is no output and not kept.
-    #[error("`{tensor}` is no output")]
-    NotOutput {
-        /// The tensor's name.
-        tensor: String,
-    },
-    /// A run without all inputs set since the last one.
-    #[error("input `{0}` was not set since the last run")]
-    InputNotSet(String),
-    /// Results were asked for before any run, or after another plan's run in the same memory.
-    #[error("`{tensor}` has no contents: its plan did not run last")]
-    NotRun {
-        /// The tensor's name.
-        tensor: String,
-    },
     /// A tensor id that is not one of the graph's.
     #[error("tensor {tensor} is not in this graph of {tensors}")]
     ForeignTensor {

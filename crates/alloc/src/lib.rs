@@ -3,7 +3,7 @@
 //! The way is always the same. Whoever knows a graph says who uses which memory when ([`Usage`]).
 //! [`plan_memory`] decides what is done in place and where everything lies, and returns a [`MemoryPlan`], a
 //! plain value that says how good it is. Then something binds it: a [`GraphAllocator`] over buffers of several
-//! types, a [`Session`] that also runs the graph on one device.
+//! types, or a session (`orlop-sched`) that also runs the graph.
 //!
 //! Without a graph there are a [`LinearAllocator`] over one buffer, a [`TensorAllocator`] that gives ranges back,
 //! a [`RegionAllocator`] that measures graphs and places them in one region, and a [`TensorSet`] over as many
@@ -16,14 +16,12 @@ mod externals;
 mod graph_allocator;
 mod graph_in_region;
 mod graph_usage;
-mod inputs;
 mod layouts;
 mod linear;
 mod memory_plan;
 mod observe;
 mod reorder;
 mod saved_plan;
-mod session;
 mod tensor_allocator;
 mod tensor_set;
 mod trace;
@@ -36,8 +34,6 @@ pub use externals::Externals;
 pub use graph_allocator::{Allocation, Assignment, GraphAllocator};
 pub use graph_in_region::RegionAllocator;
 pub use graph_usage::Held;
-#[doc(hidden)] // what sessions over one device and over several have in common
-pub use inputs::{Inputs, check_length, get_whole, leaves_of, set_whole, unbound};
 pub use layouts::Layouts;
 pub use linear::LinearAllocator;
 pub use memory_plan::{
@@ -47,7 +43,6 @@ pub use memory_plan::{
 pub use observe::{AllocEvent, Observer};
 pub use reorder::{Reordered, StepOrder, StepSequence, plan_reordered, plan_reordered_until, reorder};
 pub use saved_plan::{SavedMemoryPlan, SavedMemoryPlanError};
-pub use session::{PlanId, Session, SessionOptions};
 pub use tensor_allocator::TensorAllocator;
 pub use tensor_set::{SetPlace, SetTensor, TensorSet};
 pub use trace::{Decision, Sharing, Verdict};

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use orlop_alloc::{Externals, Session, SessionOptions, SetTensor, TensorSet};
+use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{Device, Role, RunOptions};
 use orlop_cuda::CudaOptions;
 use orlop_graph::{DType, FlashAttention, Graph, GraphBuilder, Leaf, Op, TensorId};
+use orlop_sched::{Machine, Session, SessionOptions};
 
 /// Nodes of a graph: together they are far more than a cache holds.
 const NODES: u64 = 16;
@@ -102,7 +103,8 @@ fn fastest(device: &Arc<dyn Device>, b: GraphBuilder, inputs: &[(TensorId, Vec<u
         set.tensors()[0].set(0, &bytes).unwrap();
         externals.insert(leaf, set.tensors()[0].clone());
     }
-    let mut session = Session::new(Arc::clone(device), SessionOptions::default()).unwrap();
+    let mut session =
+        Session::new(Machine::new([Arc::clone(device)]).unwrap(), SessionOptions::default()).unwrap();
     let plan = session.prepare(&graph, &externals).unwrap();
     let mut best = f64::INFINITY;
     for _ in 0..8 {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use orlop::alloc::{Externals, Session, SessionOptions, SetTensor, TensorSet};
+use orlop::alloc::{Externals, SetTensor, TensorSet};
 use orlop::backend::{Device, LowerOptions, Role, RunOptions};
 use orlop::cpu::{CpuDevice, ThreadPool};
 use orlop::graph::{DType, GraphBuilder};
+use orlop::sched::{Machine, Session, SessionOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut b = GraphBuilder::new();
@@ -23,7 +24,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Scratch is sized for as many threads as a run may ask for.
     let lower = LowerOptions { max_threads: device.pool().threads(), ..LowerOptions::default() };
-    let mut session = Session::new(device, SessionOptions { lower, ..SessionOptions::default() })?;
+    let options = SessionOptions { lower, ..SessionOptions::default() };
+    let mut session = Session::new(Machine::new([device as _])?, options)?;
     let plan = session.prepare(&graph, &Externals::by_name(&graph, weights.tensors()))?;
     session.set(plan, x, &bytes(&[3.0, 1.0]))?;
     session.run(plan, &RunOptions::default())?;

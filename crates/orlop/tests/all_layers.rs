@@ -4,9 +4,12 @@
 
 use std::sync::Arc;
 
-use orlop::alloc::{Error, Externals, Session, SessionOptions, SetTensor, TensorSet};
+use orlop::alloc::{Error as AllocError, Externals, SetTensor, TensorSet};
 use orlop::backend::{Device, DeviceError, Role, RunOptions};
 use orlop::graph::{DType, GraphBuilder, TensorDesc};
+use orlop::sched::{
+    Constraints, DeviceId, Error, Machine, Session, SessionOptions, constraints, place_by_rules,
+};
 use orlop_testkit::{ReferenceDevice, f32_bytes, i32_bytes};
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
@@ -46,9 +49,9 @@ fn a_graph_runs_from_builder_to_results() {
     let mut externals = Externals::new();
     externals.insert(w, weights.tensors()[0].clone()).insert(cache, weights.tensors()[1].clone());
 
-    let mut session = Session::new(device, SessionOptions::default()).unwrap();
+    let mut session = Session::new(Machine::new([device]).unwrap(), SessionOptions::default()).unwrap();
     let plan = session.prepare(&graph, &externals).unwrap();
-    session.memory_plan(plan).unwrap().check().unwrap();
+    session.memory_plan(plan, DeviceId::default()).unwrap().check().unwrap();
     session.set(plan, bias, &f32_bytes(&[0.0, 0.5, 1.0])).unwrap();
 
     let mut step = |x_values: [f32; 2], index: i32| {
@@ -77,13 +80,16 @@ fn a_run_needs_every_input_set_since_the_last() {
     let y = b.sqr(x);
     b.output(y);
     let graph = Arc::new(b.build().unwrap());
-    let mut session = Session::new(ReferenceDevice::new(), SessionOptions::default()).unwrap();
+    let mut session =
+        Session::new(Machine::new([ReferenceDevice::new() as _]).unwrap(), SessionOptions::default())
+            .unwrap();
     let plan = session.prepare(&graph, &Externals::new()).unwrap();
     let run = |session: &mut Session| session.run(plan, &RunOptions::default());
 
     assert_eq!(run(&mut session), Err(Error::InputNotSet("x".to_owned())));
     let wrong = session.set(plan, x, &[0; 3]);
-    assert!(matches!(wrong, Err(Error::Device(DeviceError::WrongLength { expected: 16, given: 3, .. }))));
+    let wrong = wrong.unwrap_err();
+    assert!(matches!(wrong.device_error(), Some(DeviceError::WrongLength { expected: 16, given: 3, .. })));
     assert_eq!(run(&mut session), Err(Error::InputNotSet("x".to_owned())));
     session.set(plan, x, &f32_bytes(&[1.0, 2.0, 3.0, 4.0])).unwrap();
     run(&mut session).unwrap();
@@ -107,15 +113,17 @@ fn graphs_of_one_session_share_an_arena_of_the_largest_ones_size() {
         b.output(y);
         (Arc::new(b.build().unwrap()), x, y)
     };
-    let mut session = Session::new(ReferenceDevice::new(), SessionOptions::default()).unwrap();
+    let mut session =
+        Session::new(Machine::new([ReferenceDevice::new() as _]).unwrap(), SessionOptions::default())
+            .unwrap();
     let (small, x_small, y_small) = graph(16);
     let (large, x_large, _) = graph(1024);
     let first = session.prepare(&small, &Externals::new()).unwrap();
-    assert_eq!(session.arena_bytes(), 64);
+    assert_eq!(session.arena_bytes(DeviceId::default()), 64);
     session.set(first, x_small, &[0; 64]).unwrap();
     session.run(first, &RunOptions::default()).unwrap();
     let second = session.prepare(&large, &Externals::new()).unwrap();
-    assert_eq!(session.arena_bytes(), 4096);
+    assert_eq!(session.arena_bytes(DeviceId::default()), 4096);
 
     // The first graph's program is made anew in the larger arena.
     session.set(first, x_small, &f32_bytes(&[3.0; 16])).unwrap();
@@ -138,15 +146,17 @@ fn externals_must_be_there_and_as_the_graph_says() {
     let y = b.sqr(w);
     b.output(y);
     let graph = Arc::new(b.build().unwrap());
-    let mut session = Session::new(Arc::clone(&device), SessionOptions::default()).unwrap();
+    let mut session =
+        Session::new(Machine::new([Arc::clone(&device)]).unwrap(), SessionOptions::default()).unwrap();
     let missing = session.prepare(&graph, &Externals::new());
-    assert_eq!(missing, Err(Error::MissingExternal { tensor: "w".to_owned() }));
+    assert_eq!(missing, Err(AllocError::MissingExternal { tensor: "w".to_owned() }.into()));
 
     let set = TensorSet::allocate(&device.buffer_types(Role::Weight)[0], &[SetTensor::new("w", vector(4))])
         .unwrap();
     let mut externals = Externals::new();
     externals.insert(w, set.tensors()[0].clone());
-    assert!(matches!(session.prepare(&graph, &externals), Err(Error::ExternalMismatch { .. })));
+    let mismatch = session.prepare(&graph, &externals).unwrap_err();
+    assert!(matches!(mismatch, Error::Alloc(AllocError::ExternalMismatch { .. })), "{mismatch:?}");
 }
 
 #[test]
@@ -163,11 +173,44 @@ fn a_weight_that_somebody_writes_is_busy_and_the_run_can_be_repeated() {
         .unwrap();
     let mut externals = Externals::new();
     externals.insert(w, set.tensors()[0].clone());
-    let mut session = Session::new(device, SessionOptions::default()).unwrap();
+    let mut session = Session::new(Machine::new([device]).unwrap(), SessionOptions::default()).unwrap();
     let plan = session.prepare(&graph, &externals).unwrap();
     let claim = Claim::take(&*set.buffers()[0], AccessKind::Write).unwrap();
     let busy = session.run(plan, &RunOptions::default());
-    assert!(matches!(busy, Err(Error::Device(DeviceError::Busy { .. }))));
+    assert!(matches!(busy.unwrap_err().device_error(), Some(DeviceError::Busy { .. })));
     drop(claim);
     session.run(plan, &RunOptions::default()).unwrap();
+}
+
+/// `seen = 2 x - y` is read by nothing but the observer, and steps may change places.
+#[test]
+fn on_the_cpu_a_result_that_only_an_observer_reads_shows_its_own_bytes() {
+    use orlop::cpu::{CpuDevice, ThreadPool};
+    let mut b = GraphBuilder::new();
+    let [x, y] = ["x", "y"].map(|name| b.input(name, DType::F32, &[64]));
+    let w = b.weight("w", DType::F32, &[64]);
+    let a = b.add(x, x);
+    let out = b.scale(w, 100.0);
+    let seen = b.sub(a, y);
+    b.output(out);
+    let graph = Arc::new(b.build().unwrap());
+    let device: Arc<dyn Device> = CpuDevice::new(ThreadPool::new(2).unwrap());
+    let set = [SetTensor::new("w", vector(64))];
+    let set = TensorSet::allocate(&device.buffer_types(Role::Arena)[0], &set).unwrap();
+    set.tensors()[0].set(0, &f32_bytes(&[1.0; 64])).unwrap();
+    let externals = Externals::by_name(&graph, set.tensors());
+    let machine = Machine::new([device]).unwrap();
+    let constraints = Constraints { observed: [seen].into(), ..constraints(&graph, &externals) };
+    let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
+    let mut session = Session::new(machine, SessionOptions::default()).unwrap();
+    let plan = session.prepare_placed(&graph, &externals, &constraints, placement).unwrap();
+    session.set(plan, x, &f32_bytes(&[5.0; 64])).unwrap();
+    session.set(plan, y, &f32_bytes(&[3.0; 64])).unwrap();
+    let mut found = Vec::new();
+    let mut observe = |_, bytes: &[u8]| {
+        found = floats(bytes);
+        true
+    };
+    session.run_observed(plan, &RunOptions::default(), &mut observe).unwrap();
+    assert_eq!(found, [7.0; 64]);
 }

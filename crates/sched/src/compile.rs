@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use orlop_alloc::{Error as AllocError, leaves_of, unbound};
+use orlop_alloc::Error as AllocError;
 use orlop_backend::{
     Bindings, Buffer, Claims, CopyRoute, DeviceError, Program, Slot, StepValue, StoredTensor, Touch,
     copy_route,
@@ -9,6 +9,7 @@ use orlop_backend::{
 use orlop_graph::{AccessKind, DType, Leaf, TensorDesc, TensorId};
 
 use crate::error::failed;
+use crate::inputs::{leaves_of, unbound};
 use crate::memory::Spot;
 use crate::prepared::Prepared;
 use crate::{Error, Session};
@@ -199,7 +200,7 @@ impl Session {
         }
         let temporary = |(number, temporary): (usize, &orlop_backend::Temporary)| {
             let slot = self.slot(planned.memory.temporary(split, number));
-            slot.ok_or_else(|| unbound(&temporary.name).into())
+            slot.ok_or_else(|| unbound(&temporary.name))
         };
         let temporaries =
             steps.temporaries.iter().enumerate().map(temporary).collect::<Result<_, Error>>()?;

@@ -72,6 +72,35 @@ pub enum Error {
         /// The device it was assigned to.
         device: String,
     },
+    /// A plan that this session does not have.
+    #[error("no plan {plan} in this session, which has made {plans}")]
+    UnknownPlan {
+        /// Its number.
+        plan: usize,
+        /// How many plans the session has made.
+        plans: usize,
+    },
+    /// A tensor that cannot be set: it is neither an input nor a persistent leaf.
+    #[error("`{tensor}` is neither an input nor a persistent leaf")]
+    NotInput {
+        /// The tensor's name.
+        tensor: String,
+    },
+    /// A tensor that cannot be read after a run: it is not an output, and it is not kept between runs.
+    #[error("`{tensor}` is not an output, and it is not kept between runs")]
+    NotOutput {
+        /// The tensor's name.
+        tensor: String,
+    },
+    /// A run without all inputs set since the last one.
+    #[error("input `{0}` was not set since the last run")]
+    InputNotSet(String),
+    /// Results were asked for before any run, or after another plan's run in the same memory.
+    #[error("`{tensor}` has no contents: its plan did not run last")]
+    NotRun {
+        /// The tensor's name.
+        tensor: String,
+    },
     /// A tensor id that is not one of the graph's.
     #[error("tensor {tensor} is not in this graph of {tensors}")]
     ForeignTensor {
@@ -207,9 +236,38 @@ pub enum Error {
     /// Two splits could touch the same bytes at the same time.
     #[error(transparent)]
     Race(#[from] crate::Race),
-    /// As the one-device layer says.
+    /// External leaves, contents or claims of memory.
     #[error(transparent)]
     Alloc(#[from] AllocError),
+}
+
+impl Error {
+    /// What a device said, if that is the cause.
+    pub fn device_error(&self) -> Option<&DeviceError> {
+        match self {
+            Error::Device { source, .. } | Error::DeviceLost { source, .. } => Some(source),
+            _ => match self.alloc_error()? {
+                AllocError::Device(source) => Some(source),
+                AllocError::AllocFailed { source, .. } => Some(source),
+                _ => None,
+            },
+        }
+    }
+
+    /// What an allocator or the memory planner said, if that is the cause.
+    pub fn alloc_error(&self) -> Option<&AllocError> {
+        match self {
+            Error::Memory { source, .. } => Some(source),
+            Error::Alloc(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(source: DeviceError) -> Error {
+        Error::Alloc(source.into())
+    }
 }
 
 pub(crate) fn failed(device: &str, split: usize, source: DeviceError) -> Error {

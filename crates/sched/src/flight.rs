@@ -27,7 +27,7 @@ impl Session {
     /// Runs a graph once on all its devices and waits for them.
     ///
     /// # Errors
-    /// [`AllocError::InputNotSet`] and [`DeviceError::Busy`], which change nothing; [`Error::Device`] with the device and
+    /// [`Error::InputNotSet`] and [`DeviceError::Busy`], which change nothing; [`Error::Device`] with the device and
     /// split that failed, or [`Error::DeviceLost`]: all devices have stopped then, and inputs must be set anew.
     pub fn run(&mut self, plan: PlanId, options: &RunOptions) -> Result<(), Error> {
         let run = self.launch(plan, options, None, false)?;

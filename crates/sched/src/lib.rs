@@ -14,6 +14,7 @@ mod error;
 mod estimate;
 mod fit;
 mod flight;
+mod inputs;
 mod lost;
 mod machine;
 mod marks;

@@ -45,7 +45,7 @@ impl Session {
     /// they are.
     ///
     /// # Errors
-    /// [`orlop_alloc::Error::UnknownPlan`].
+    /// [`Error::UnknownPlan`].
     pub fn release(&mut self, plan: PlanId) -> Result<(), Error> {
         self.get_prepared(plan)?;
         if self.occupant == Some(plan) {

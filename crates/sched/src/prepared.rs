@@ -1,11 +1,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use orlop_alloc::{Error as AllocError, Externals, Inputs, unbound};
+use orlop_alloc::{Error as AllocError, Externals};
 use orlop_backend::StoredTensor;
 use orlop_graph::{Graph, Tensor, TensorId};
 
 use crate::compile::Compiled;
+use crate::inputs::{Inputs, unbound};
 use crate::marks::Marks;
 use crate::run::Awaited;
 use crate::{Error, Planned};

@@ -3,14 +3,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use orlop_alloc::{
-    Arenas, Error as AllocError, Externals, Growth, Inputs, MemoryPlan, PlanOptions, SavedMemoryPlan,
-    SetTensor, StepOrder, TensorSet, leaves_of,
+    Arenas, Externals, Growth, MemoryPlan, PlanOptions, SavedMemoryPlan, SetTensor, StepOrder, TensorSet,
 };
 use orlop_backend::{BufferType, LowerOptions, Queue, StoredTensor, same_type};
 use orlop_graph::{Graph, Leaf, TensorId};
 
 use crate::compile::part;
 use crate::error::failed;
+use crate::inputs::{Inputs, leaves_of};
 use crate::memory::Domains;
 use crate::planned::Planned;
 use crate::prepared::{Prepared, Slot};
@@ -154,7 +154,7 @@ impl Session {
     /// `externals`, whatever the constraints say.
     ///
     /// # Errors
-    /// [`AllocError::MissingExternal`] and its like, what a device refuses, [`Error::OverBudget`], and memory that
+    /// [`orlop_alloc::Error::MissingExternal`] and its like, what a device refuses, [`Error::OverBudget`], and memory that
     /// cannot be had; the session is then as it was, unless it grows by [`Growth::Replace`]: then inputs and results
     /// of other graphs are gone.
     pub fn prepare_placed(
@@ -189,7 +189,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::ForeignPlan`] if it was planned for a graph of another structure, other memory or another machine;
-    /// [`AllocError::MissingExternal`] and its like; memory that cannot be had, as for [`Session::prepare_placed`].
+    /// [`orlop_alloc::Error::MissingExternal`] and its like; memory that cannot be had, as for [`Session::prepare_placed`].
     pub fn adopt(
         &mut self,
         graph: &Arc<Graph>,
@@ -324,7 +324,7 @@ impl Session {
     /// Where everything runs.
     ///
     /// # Errors
-    /// [`AllocError::UnknownPlan`].
+    /// [`Error::UnknownPlan`].
     pub fn placement(&self, plan: PlanId) -> Result<&Placement, Error> {
         Ok(&self.get_prepared(plan)?.planned.placement)
     }
@@ -332,7 +332,7 @@ impl Session {
     /// The splits and copies.
     ///
     /// # Errors
-    /// [`AllocError::UnknownPlan`].
+    /// [`Error::UnknownPlan`].
     pub fn schedule(&self, plan: PlanId) -> Result<&Schedule, Error> {
         Ok(&self.get_prepared(plan)?.planned.schedule)
     }
@@ -340,7 +340,7 @@ impl Session {
     /// The memory plan of a device's arena.
     ///
     /// # Errors
-    /// [`AllocError::UnknownPlan`], [`Error::UnknownDevice`].
+    /// [`Error::UnknownPlan`], [`Error::UnknownDevice`].
     pub fn memory_plan(&self, plan: PlanId, device: DeviceId) -> Result<&Arc<MemoryPlan>, Error> {
         self.machine.check(device)?;
         Ok(&self.get_prepared(plan)?.planned.memory.plans[self.domains.of(device)])
@@ -359,19 +359,37 @@ impl Session {
         self.arenas[self.domains.of(device)].bytes(0).unwrap_or(0)
     }
 
+    /// Bytes of the persistent leaves of all plans on a device. 0 for a device of another machine.
+    pub fn persistent_bytes(&self, device: DeviceId) -> u64 {
+        let bytes = |prepared: &Prepared| -> u64 {
+            let here = |id: &TensorId| prepared.planned.placement.leaf(*id).unwrap_or_default() == device;
+            let leaves = prepared.persistent.iter().filter(|(id, _)| here(id));
+            leaves.map(|(_, stored)| stored.desc().bytes()).sum()
+        };
+        self.prepared.values().map(bytes).sum()
+    }
+
+    /// Memory for a graph's persistent leaves, together on each device.
     fn persistents(
         &self,
         graph: &Graph,
         placement: &Placement,
     ) -> Result<HashMap<TensorId, StoredTensor>, Error> {
-        let mut stored = HashMap::new();
+        let mut of_device: BTreeMap<DeviceId, Vec<TensorId>> = BTreeMap::new();
         for id in leaves_of(graph, Leaf::Persistent) {
-            let device = placement.leaf(id).unwrap_or_default();
-            let set = [SetTensor::new(graph.tensor(id).name.as_str(), graph.tensor(id).desc)];
+            of_device.entry(placement.leaf(id).unwrap_or_default()).or_default().push(id);
+        }
+        let mut stored = HashMap::new();
+        for (device, leaves) in of_device {
+            let tensor = |id: &TensorId| {
+                let tensor = graph.tensor(*id);
+                SetTensor::new(tensor.name.as_str(), tensor.desc)
+            };
+            let set: Vec<SetTensor> = leaves.iter().map(tensor).collect();
             let set = TensorSet::allocate(self.machine.arena(device), &set).map_err(|error| {
                 Error::Memory { device: self.machine.name(device).to_owned(), source: Box::new(error) }
             })?;
-            stored.insert(id, set.tensors()[0].clone());
+            stored.extend(leaves.into_iter().zip(set.tensors().iter().cloned()));
         }
         Ok(stored)
     }
@@ -394,12 +412,12 @@ impl Session {
     }
 
     pub(crate) fn get_prepared(&self, plan: PlanId) -> Result<&Prepared, Error> {
-        Ok(self.prepared.get(&plan).ok_or(AllocError::UnknownPlan { plan: plan.0, plans: self.plans })?)
+        self.prepared.get(&plan).ok_or(Error::UnknownPlan { plan: plan.0, plans: self.plans })
     }
 
     pub(crate) fn get_prepared_mut(&mut self, plan: PlanId) -> Result<&mut Prepared, Error> {
-        let unknown = AllocError::UnknownPlan { plan: plan.0, plans: self.plans };
-        Ok(self.prepared.get_mut(&plan).ok_or(unknown)?)
+        let unknown = Error::UnknownPlan { plan: plan.0, plans: self.plans };
+        self.prepared.get_mut(&plan).ok_or(unknown)
     }
 
     /// Goes on counting where another session stopped, whose plans this one has taken over.

@@ -1,7 +1,8 @@
-use orlop_alloc::{Error as AllocError, check_length, get_whole, set_whole};
+use orlop_alloc::Error as AllocError;
 use orlop_backend::StoredTensor;
 use orlop_graph::{AccessKind, Leaf, Origin, TensorId};
 
+use crate::inputs::{check_length, get_whole, set_whole, unbound};
 use crate::prepared::{Prepared, State};
 use crate::{Error, PlanId, RunId, Session};
 
@@ -9,7 +10,7 @@ impl Session {
     /// Sets an input of the next run, or a persistent leaf, all of it.
     ///
     /// # Errors
-    /// [`AllocError::NotInput`], [`AllocError::UnknownPlan`], [`Error::InFlight`] while the run that uses these inputs
+    /// [`Error::NotInput`], [`Error::UnknownPlan`], [`Error::InFlight`] while the run that uses these inputs
     /// has not been waited for, and what the buffer refuses.
     pub fn set(&mut self, plan: PlanId, input: TensorId, bytes: &[u8]) -> Result<(), Error> {
         self.room_for(plan)?;
@@ -18,10 +19,10 @@ impl Session {
         if prepared.persistent.contains_key(&input) {
             self.drain();
             let stored = self.get_prepared(plan)?.persistent.get(&input);
-            return stored.map_or(Ok(()), |stored| Ok(set_whole(stored, bytes)?));
+            return stored.map_or(Ok(()), |stored| set_whole(stored, bytes));
         }
         if tensor.origin != Origin::Leaf(Leaf::Input) {
-            return Err(AllocError::NotInput { tensor: tensor.name.clone() }.into());
+            return Err(Error::NotInput { tensor: tensor.name.clone() });
         }
         let slot = prepared.next;
         if matches!(prepared.slots[slot].state, State::InFlight(_)) {
@@ -48,7 +49,7 @@ impl Session {
     /// Reads an output of the last run, a persistent leaf or a view of one, all of it.
     ///
     /// # Errors
-    /// [`AllocError::NotOutput`], [`AllocError::NotRun`], and what the buffer refuses.
+    /// [`Error::NotOutput`], [`Error::NotRun`], and what the buffer refuses.
     pub fn get(&self, plan: PlanId, output: TensorId, bytes: &mut [u8]) -> Result<(), Error> {
         self.read(plan, self.get_prepared(plan)?.latest, output, bytes)
     }
@@ -56,7 +57,7 @@ impl Session {
     /// Reads an output of a run that was waited for.
     ///
     /// # Errors
-    /// As [`Session::get`]; [`AllocError::NotRun`] also once another run has taken its place.
+    /// As [`Session::get`]; [`Error::NotRun`] also once another run has taken its place.
     pub fn get_of(&self, run: RunId, output: TensorId, bytes: &mut [u8]) -> Result<(), Error> {
         self.read(run.plan, Some(run.slot).filter(|_| self.is_done(run)), output, bytes)
     }
@@ -71,17 +72,17 @@ impl Session {
         let prepared = self.get_prepared(plan)?;
         let tensor = prepared.tensor(output)?;
         if !matches!(prepared.graph.root_leaf(output), None | Some(Leaf::Input)) {
-            return Ok(get_whole(&prepared.outside(output)?, bytes)?);
+            return get_whole(&prepared.outside(output)?, bytes);
         }
         if !prepared.results.contains(&output) {
-            return Err(AllocError::NotOutput { tensor: tensor.name.clone() }.into());
+            return Err(Error::NotOutput { tensor: tensor.name.clone() });
         }
         let Some(slot) = slot else {
-            return Err(AllocError::NotRun { tensor: tensor.name.clone() }.into());
+            return Err(Error::NotRun { tensor: tensor.name.clone() });
         };
         let stored = self.place(prepared, slot, output)?;
         if self.in_flight.is_empty() {
-            return Ok(get_whole(stored, bytes)?);
+            return get_whole(stored, bytes);
         }
         check_length(stored, bytes.len())?;
         read_beside(prepared, stored, bytes)
@@ -109,7 +110,7 @@ impl Session {
         id: TensorId,
     ) -> Result<&'a StoredTensor, Error> {
         let place = prepared.slots[slot].places.get(&id);
-        Ok(place.ok_or_else(|| orlop_alloc::unbound(&prepared.graph.tensor(id).name))?)
+        place.ok_or_else(|| unbound(&prepared.graph.tensor(id).name))
     }
 }
 

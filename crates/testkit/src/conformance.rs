@@ -1,6 +1,6 @@
 //! The conformance set: small graphs over every op, run on any device and judged by the reference.
 //!
-//! Each case runs without a plan and through an [`orlop_alloc::Session`] with sharing on. Both must agree with
+//! Each case runs without a plan and through an [`orlop_sched::Session`] with sharing on. Both must agree with
 //! the reference within the case's [`Tolerance`], and with each other bit for bit. Where the device has memory
 //! of its own for weights and takes the case's weights there, a third run uses it. What a device refuses is
 //! counted as unsupported, never as passed; what it accepts, it must compute.

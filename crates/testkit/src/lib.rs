@@ -5,7 +5,7 @@
 //! - [`ReferenceDevice`] is an ordinary [`orlop_backend::Device`]. It never fuses, reads every operand whole
 //!   before it writes, and rounds only when a result is stored.
 //! - [`run_unplanned`] runs a graph on any device with a buffer of its own for each tensor.
-//! - [`run_planned`] runs it through an [`orlop_alloc::Session`], with the same feeds.
+//! - [`run_planned`] runs it through an [`orlop_sched::Session`], with the same feeds.
 //! - [`Interpreter`] runs a graph on byte vectors, with no device at all.
 //! - [`compute`], [`rearrange`] and [`set_rows`] are the ops themselves, as pure functions.
 //! - [`conformance`] runs every op on any device and judges the results.

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
-use orlop_alloc::{Error, Externals, Session, SessionOptions};
-use orlop_backend::{BufferType, Device, DeviceError, Role, RunOptions, Slot, StoredTensor};
+use orlop_alloc::Externals;
+use orlop_backend::{BufferType, Device, DeviceError, RunOptions, Slot, StoredTensor};
 use orlop_graph::{Graph, Leaf, TensorDesc, TensorId};
+use orlop_sched::{DeviceId, Error, Machine, Session, SessionOptions};
 
 use crate::execute::gather;
 
@@ -34,17 +35,17 @@ pub fn run_planned(
     feeds: &[(TensorId, Vec<u8>)],
     options: &PlannedOptions,
 ) -> Result<Feeds, Error> {
-    let mut session = Session::new(Arc::clone(device), options.session.clone())?;
-    run_in(&mut session, device, graph, feeds, options)
+    let mut session = Session::new(Machine::new([Arc::clone(device)])?, options.session.clone())?;
+    run_in(&mut session, graph, feeds, options)
 }
 
-/// As [`run_planned`], in a session of the caller's: after other graphs, in an arena that is there already.
+/// As [`run_planned`], in a session of the caller's: after other graphs, in arenas that are there already. States and
+/// weights lie on the machine's first device.
 ///
 /// # Errors
 /// As [`run_planned`].
 pub fn run_in(
     session: &mut Session,
-    device: &Arc<dyn Device>,
     graph: &Arc<Graph>,
     feeds: &[(TensorId, Vec<u8>)],
     options: &PlannedOptions,
@@ -53,7 +54,7 @@ pub fn run_in(
     if let Some((stray, _)) = feeds.iter().find(|(id, _)| !is_leaf(*id)) {
         return Err(DeviceError::Unbound { value: stray.to_string() }.into());
     }
-    let arena = device.buffer_types(Role::Arena).first().ok_or(Error::NoBuffers)?;
+    let arena = session.machine().arena(DeviceId::default());
     let mut externals = Externals::new();
     for (id, leaf) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
         let weights = options.weights.as_ref().filter(|_| leaf == Leaf::Weight);

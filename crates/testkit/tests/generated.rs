@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use orlop_alloc::{PlanOptions, Session, SessionOptions, Sharing};
+use orlop_alloc::{PlanOptions, Sharing};
 use orlop_backend::Device;
 use orlop_graph::{DType, Graph};
 use orlop_plan::{SolveOptions, Strategy};
+use orlop_sched::{Machine, Session, SessionOptions};
 use orlop_testkit::generate::{self, BlockSize, ExpertShape, Size, block};
 use orlop_testkit::{
     Feeds, Interpreter, Observe, PlannedOptions, ReferenceDevice, UnplannedOptions, kept, run_in,
@@ -61,11 +62,12 @@ fn two_hundred_graphs_give_the_same_bytes_under_every_strategy_and_sharing() {
 #[test]
 fn graphs_run_in_an_arena_that_a_larger_one_left_behind() {
     let device: Arc<dyn Device> = ReferenceDevice::new();
-    let mut session = Session::new(Arc::clone(&device), SessionOptions::default()).unwrap();
+    let mut session =
+        Session::new(Machine::new([Arc::clone(&device)]).unwrap(), SessionOptions::default()).unwrap();
     let large = Size { moves: 60, elements: 3000 };
     for (seed, size) in [(900, large), (901, Size::default()), (902, Size::default()), (903, large)] {
         let (graph, feeds) = generate::graph(seed, &size);
-        let found = run_in(&mut session, &device, &graph, &feeds, &PlannedOptions::default()).unwrap();
+        let found = run_in(&mut session, &graph, &feeds, &PlannedOptions::default()).unwrap();
         assert_eq!(found, interpreted(&graph, &feeds), "seed {seed}");
     }
 }

@@ -5,11 +5,12 @@ mod faulty;
 use std::sync::Arc;
 
 use faulty::{Fault, Faulty};
-use orlop_alloc::{PlanOptions, Session, SessionOptions, StepOrder};
+use orlop_alloc::{PlanOptions, StepOrder};
 use orlop_backend::{
     Bindings, BufferType, Claims, Device, DeviceError, LowerOptions, Role, RunOptions, Segment, Slot,
 };
 use orlop_graph::{DType, Graph, GraphBuilder, NodeId, TensorId};
+use orlop_sched::{DeviceId, Machine, Session, SessionOptions};
 use orlop_testkit::conformance::{ConformanceOptions, cases, run};
 use orlop_testkit::guard::{Guarded, Offence, Trespass, Victim};
 use orlop_testkit::{
@@ -35,7 +36,7 @@ fn negated() -> (Arc<Graph>, Feeds) {
     (Arc::new(b.build().expect("a graph")), vec![(x, f32_bytes(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]))])
 }
 
-fn planned(device: &Arc<dyn Device>, graph: &Arc<Graph>, feeds: &Feeds) -> Result<Feeds, orlop_alloc::Error> {
+fn planned(device: &Arc<dyn Device>, graph: &Arc<Graph>, feeds: &Feeds) -> Result<Feeds, orlop_sched::Error> {
     run_planned(device, graph, feeds, &PlannedOptions::default())
 }
 
@@ -45,7 +46,7 @@ fn caught(fault: Fault, graph: &Arc<Graph>, feeds: &Feeds) -> Trespass {
     let error = planned(&device, graph, feeds).expect_err("the guard stops the run");
     let found = guard.trespasses();
     assert_eq!(found.len(), 1, "{found:?}");
-    let orlop_alloc::Error::Device(DeviceError::Lost { reason, .. }) = &error else { panic!("{error:?}") };
+    let Some(DeviceError::Lost { reason, .. }) = error.device_error() else { panic!("{error:?}") };
     assert_eq!(*reason, found[0].to_string());
     guard.forget();
     assert!(guard.trespasses().is_empty());
@@ -129,7 +130,7 @@ fn an_operand_taken_against_the_rule_is_refused() {
     let (guard, device) = guarded(Fault::RollsInPlace);
     // A plan is not even made of steps that offer it.
     let error = planned(&device, &graph, &feeds).unwrap_err();
-    assert!(matches!(error, orlop_alloc::Error::BadLowering { .. }), "{error:?}");
+    assert!(matches!(error.alloc_error(), Some(orlop_alloc::Error::BadLowering { .. })), "{error:?}");
     // Places made by hand are for the guard to see.
     compiled_at(&device, &graph, &[0, 256, 256]).unwrap_err();
     let [trespass] = &guard.trespasses()[..] else { panic!("one trespass") };
@@ -227,10 +228,10 @@ fn a_plan_in_another_order_is_watched() {
     let [given, smallest] = [StepOrder::Given, StepOrder::Smallest].map(|order| {
         let session = SessionOptions { order, ..SessionOptions::default() };
         let options = PlannedOptions { session: session.clone(), ..PlannedOptions::default() };
-        let mut session = Session::new(Arc::clone(&device), session).unwrap();
-        let found = run_in(&mut session, &device, &graph, &feeds, &options).unwrap();
+        let mut session = Session::new(Machine::new([Arc::clone(&device)]).unwrap(), session).unwrap();
+        let found = run_in(&mut session, &graph, &feeds, &options).unwrap();
         assert_eq!(found, run_planned(&device, &graph, &feeds, &PlannedOptions::default()).unwrap());
-        session.arena_bytes()
+        session.arena_bytes(DeviceId::default())
     });
     assert!(smallest < given, "{smallest} bytes, {given} as given");
     assert_eq!(guard.trespasses(), []);

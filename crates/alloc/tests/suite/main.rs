@@ -7,6 +7,5 @@ mod property;
 mod regions;
 mod replanning;
 mod scenarios;
-mod session;
 mod support;
 mod tampering;

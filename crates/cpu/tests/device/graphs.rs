@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
-use orlop_alloc::{PlanOptions, Session, SessionOptions, Sharing, StepOrder};
+use orlop_alloc::{PlanOptions, Sharing, StepOrder};
 use orlop_backend::{Device, LowerOptions, Precision};
 use orlop_plan::{SolveOptions, Strategy};
+use orlop_sched::{DeviceId, Machine, Session, SessionOptions};
 use orlop_testkit::guard::Guarded;
 use orlop_testkit::{
     Feeds, PlannedOptions, UnplannedOptions, generate, kept, run_in, run_planned, run_unplanned_with,
@@ -60,9 +61,10 @@ fn steps_that_change_places_give_the_same_bits() {
         let [given, moved] = [StepOrder::Given, StepOrder::Smallest].map(|order| {
             let mut options = planned([1, 2, 5][seed as usize % 3], Strategy::Best, Sharing::Full);
             options.session.order = order;
-            let mut session = Session::new(Arc::clone(&device), options.session.clone()).unwrap();
-            let kept = run_in(&mut session, &device, &graph, &feeds, &options).unwrap();
-            (session.arena_bytes(), kept)
+            let mut session =
+                Session::new(Machine::new([Arc::clone(&device)]).unwrap(), options.session.clone()).unwrap();
+            let kept = run_in(&mut session, &graph, &feeds, &options).unwrap();
+            (session.arena_bytes(DeviceId::default()), kept)
         });
         assert!(moved.1 == given.1, "graph {seed}");
         assert!(moved.0 <= given.0, "graph {seed}: {} bytes instead of {}", moved.0, given.0);
@@ -76,12 +78,13 @@ fn a_larger_graph_prepared_first_changes_nothing() {
     let device: Arc<dyn Device> = device(orlop_cpu::Isa::detect());
     for seed in 0..60 {
         let options = planned(2, Strategy::Best, Sharing::Full);
-        let mut session = Session::new(Arc::clone(&device), options.session.clone()).unwrap();
+        let mut session =
+            Session::new(Machine::new([Arc::clone(&device)]).unwrap(), options.session.clone()).unwrap();
         let large = generate::Size { moves: 48, elements: 2_000 };
         let (larger, larger_feeds) = generate::graph(seed + 10_000, &large);
-        run_in(&mut session, &device, &larger, &larger_feeds, &options).unwrap();
+        run_in(&mut session, &larger, &larger_feeds, &options).unwrap();
         let (graph, feeds) = generate::graph(seed, &generate::Size::default());
-        let got = run_in(&mut session, &device, &graph, &feeds, &options).unwrap();
+        let got = run_in(&mut session, &graph, &feeds, &options).unwrap();
         assert!(got == unplanned(&device, &graph, &feeds), "graph {seed}");
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use orlop_alloc::SessionOptions;
 use orlop_backend::{
     BufferType, Device, LowerOptions, MemoryLayout, NodeQuery, Operand, Precision, Role, Segment, Steps,
     Support,
 };
 use orlop_cpu::{CpuDevice, CpuOptions, Isa, ThreadPool};
 use orlop_graph::{DType, Graph, GraphBuilder, NodeId, Op, TensorDesc};
+use orlop_sched::SessionOptions;
 use orlop_testkit::{Feeds, PlannedOptions, encode_elements, f32_bytes, run_planned};
 
 use crate::{device, isas, lower, run};

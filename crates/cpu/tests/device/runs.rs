@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
-use orlop_alloc::{Error, Externals, PlanId, Session, SessionOptions};
+use orlop_alloc::Externals;
 use orlop_backend::{
     Cancel, Claim, Device, DeviceClass, DeviceError, Role, RunOptions, Slot, StoredTensor, has_large_pages,
 };
 use orlop_cpu::{CpuDevice, Isa, ThreadPool};
 use orlop_graph::{AccessKind, DType, Graph, GraphBuilder, Rope, RopeMode, TensorId};
+use orlop_sched::{DeviceId, Machine, PlanId, Session, SessionOptions};
 use orlop_testkit::{f32_bytes, i32_bytes};
 
 use crate::{device, lower};
@@ -24,7 +25,7 @@ fn chain(steps: usize) -> (Arc<Graph>, TensorId, TensorId) {
 
 fn prepared(device: Arc<CpuDevice>, graph: &Arc<Graph>, max_threads: usize) -> (Session, PlanId) {
     let options = SessionOptions { lower: lower(max_threads), ..SessionOptions::default() };
-    let mut session = Session::new(device, options).unwrap();
+    let mut session = Session::new(Machine::new([device as _]).unwrap(), options).unwrap();
     let plan = session.prepare(graph, &Externals::new()).unwrap();
     (session, plan)
 }
@@ -67,7 +68,7 @@ fn threads_are_counted_from_one_to_the_maximum() {
             assert_eq!(bytes[..], f32_bytes(&[1.5f32.powi(8); 192]));
         } else {
             let expected = DeviceError::BadThreads { asked, max: 3 };
-            assert_eq!(result, Err(Error::Device(expected)));
+            assert_eq!(result.unwrap_err().device_error(), Some(&expected));
         }
     }
 }
@@ -81,7 +82,8 @@ fn a_maximum_beyond_the_pool_is_the_pools() {
     session.run(plan, &RunOptions::default()).unwrap();
     session.set(plan, x, &[0; 768]).unwrap();
     let too_many = session.run(plan, &threads(3));
-    assert_eq!(too_many, Err(Error::Device(DeviceError::BadThreads { asked: 3, max: 2 })));
+    let expected = DeviceError::BadThreads { asked: 3, max: 2 };
+    assert_eq!(too_many.unwrap_err().device_error(), Some(&expected));
 }
 
 #[test]
@@ -92,7 +94,9 @@ fn a_cancelled_run_says_so_and_the_next_one_works() {
     cancel.cancel();
     session.set(plan, x, &[0; 768]).unwrap();
     let cancelled = session.run(plan, &RunOptions { cancel: Some(cancel), ..RunOptions::default() });
-    assert_eq!(cancelled, Err(Error::Device(DeviceError::Cancelled { step: 0, steps: 10 })));
+    // Between splits, of which there is one.
+    let expected = DeviceError::Cancelled { step: 0, steps: 1 };
+    assert_eq!(cancelled.unwrap_err().device_error(), Some(&expected));
     session.set(plan, x, &[0; 768]).unwrap();
     session.run(plan, &RunOptions { cancel: Some(Cancel::new()), ..RunOptions::default() }).unwrap();
 }
@@ -113,10 +117,12 @@ fn a_run_is_cancelled_from_another_thread_between_steps() {
             });
             session.run(plan, &options)
         });
-        match result {
-            Ok(()) => false,
-            Err(Error::Device(DeviceError::Cancelled { step, steps: 20_000 })) => (1..20_000).contains(&step),
-            other => panic!("{other:?}"),
+        let Err(error) = result else { return false };
+        match error.device_error() {
+            Some(DeviceError::Cancelled { step, steps: 20_000 }) => (1..20_000).contains(step),
+            // Before the split was given to the device.
+            Some(DeviceError::Cancelled { step: 0, steps: 1 }) => false,
+            _ => panic!("{error:?}"),
         }
     });
     assert!(in_between, "no run was stopped between two steps");
@@ -144,7 +150,7 @@ fn a_bad_index_stops_the_run_before_anything_is_written() {
             let mut externals = Externals::new();
             externals.insert(table, stored.unwrap());
             let options = SessionOptions { lower: lower(count), ..SessionOptions::default() };
-            let mut session = Session::new(cpu, options).unwrap();
+            let mut session = Session::new(Machine::new([cpu as _]).unwrap(), options).unwrap();
             let plan = session.prepare(&graph, &externals).unwrap();
             let mut run = |at_values: [i32; 2]| {
                 let claim = Claim::take(&*buffer, AccessKind::Write).unwrap();
@@ -161,7 +167,10 @@ fn a_bad_index_stops_the_run_before_anything_is_written() {
             };
             let (bad, bytes) = run([0, 3]);
             assert!(
-                matches!(bad, Err(Error::Device(DeviceError::BadIndex { index: 3, rows: 3, .. }))),
+                matches!(
+                    bad.as_ref().unwrap_err().device_error(),
+                    Some(DeviceError::BadIndex { index: 3, rows: 3, .. })
+                ),
                 "{bad:?}"
             );
             assert_eq!(bytes, f32_bytes(&[1.0; 12]), "{turned}, {count} threads");
@@ -197,11 +206,10 @@ fn what_is_looked_at_once_for_several_steps_is_looked_at_for_all() {
     for (at_values, other_values, expected) in
         [([0, 4], [0, 0], (4, 4)), ([0, 0], [-1, 0], (-1, 4)), ([3, 0], [3, 0], (3, 3))]
     {
-        match run(at_values, other_values) {
-            Err(Error::Device(DeviceError::BadIndex { index, rows, .. })) => {
-                assert_eq!((index, rows), expected);
-            }
-            other => panic!("{other:?}"),
+        let error = run(at_values, other_values).unwrap_err();
+        match error.device_error() {
+            Some(DeviceError::BadIndex { index, rows, .. }) => assert_eq!((*index, *rows), expected),
+            _ => panic!("{error:?}"),
         }
     }
 }
@@ -259,7 +267,10 @@ fn scratch_is_in_the_plan_and_sized_for_the_maximum_of_threads() {
     let graph = Arc::new(b.build().unwrap());
     let bytes = |max_threads| {
         let (session, plan) = prepared(device(Isa::detect()), &graph, max_threads);
-        (session.arena_bytes(), session.memory_plan(plan).unwrap().total())
+        (
+            session.arena_bytes(DeviceId::default()),
+            session.memory_plan(plan, DeviceId::default()).unwrap().total(),
+        )
     };
     let (one, five) = (bytes(1), bytes(5));
     assert_eq!(one.0, one.1);

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use orlop_alloc::{Externals, Session, SessionOptions, SetTensor, TensorSet};
+use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{Claims, Device, LowerOptions, Role, RunOptions};
 use orlop_cuda::{CudaOptions, devices};
 use orlop_graph::{
@@ -8,6 +8,7 @@ use orlop_graph::{
     Unary,
 };
 use orlop_quant::encode;
+use orlop_sched::{Machine, Session, SessionOptions};
 use orlop_testkit::{Feeds, ReferenceDevice, f32_bytes, i32_bytes, run_planned, run_unplanned};
 
 /// Numbers between -1 and 1 that follow from a seed.
@@ -58,7 +59,8 @@ fn outputs(
         }
         externals.insert(*leaf, stored);
     }
-    let mut session = Session::new(Arc::clone(device), SessionOptions::default()).unwrap();
+    let mut session =
+        Session::new(Machine::new([Arc::clone(device)]).unwrap(), SessionOptions::default()).unwrap();
     let plan = session.prepare(graph, &externals).unwrap();
     let mut results = Vec::new();
     // The third run is a replay of what the second recorded.
@@ -238,7 +240,8 @@ pub(super) fn programs_keep_their_shared_memory(device: &Arc<dyn Device>) -> Vec
             set.tensors()[0].set(0, &f32_bytes(&vec![0.5; 8 * k as usize])).unwrap();
             let mut externals = Externals::new();
             externals.insert(w, set.tensors()[0].clone());
-            let mut session = Session::new(Arc::clone(device), SessionOptions::default()).unwrap();
+            let mut session =
+                Session::new(Machine::new([Arc::clone(device)]).unwrap(), SessionOptions::default()).unwrap();
             let plan = session.prepare(&graph, &externals).unwrap();
             (k, session, plan, x, y)
         })
@@ -514,7 +517,8 @@ pub(super) fn what_is_bound_off_its_alignment_is_refused(device: &Arc<dyn Device
     for (offset, taken) in [(4, false), (2, false), (256, true)] {
         let mut externals = Externals::new();
         externals.insert(w, set.tensors()[0].view("w", desc, offset).unwrap());
-        let mut session = Session::new(Arc::clone(device), SessionOptions::default()).unwrap();
+        let mut session =
+            Session::new(Machine::new([Arc::clone(device)]).unwrap(), SessionOptions::default()).unwrap();
         let run = session.prepare(&graph, &externals).and_then(|plan| {
             session.set(plan, x, &f32_bytes(&numbers(1, 256)))?;
             session.run(plan, &RunOptions::default())
@@ -540,7 +544,7 @@ pub(super) fn replays_compute_the_same(device: &Arc<dyn Device>) -> Vec<String> 
     b.output(y);
     let graph = Arc::new(b.build().unwrap());
     let options = SessionOptions { lower: LowerOptions::default(), ..SessionOptions::default() };
-    let mut session = Session::new(Arc::clone(device), options).unwrap();
+    let mut session = Session::new(Machine::new([Arc::clone(device)]).unwrap(), options).unwrap();
     let plan = session.prepare(&graph, &Externals::new()).unwrap();
     let mut failures = Vec::new();
     for run in 0..5 {

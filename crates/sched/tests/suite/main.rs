@@ -6,6 +6,7 @@ mod equality;
 mod faults;
 mod large;
 mod observed;
+mod one_device;
 mod oracle;
 mod pipeline;
 mod placement;

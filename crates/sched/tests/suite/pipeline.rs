@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlop_alloc::{Error as AllocError, Externals};
+use orlop_alloc::Externals;
 use orlop_backend::{Cancel, CopyRoute, DeviceError, Link, RunOptions};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::{
@@ -125,7 +125,7 @@ fn runs_in_flight_have_inputs_and_results_of_their_own_which_the_plan_counts() {
     set(&mut session, plan, halves.x, &[1.0; 4]);
     let first = session.start(plan, &RunOptions::default()).unwrap();
     let missing = session.start(plan, &RunOptions::default()).unwrap_err();
-    assert_eq!(missing, AllocError::InputNotSet("x".to_owned()).into());
+    assert_eq!(missing, Error::InputNotSet("x".to_owned()));
     set(&mut session, plan, halves.x, &[2.0; 4]);
     let second = session.start(plan, &RunOptions::default()).unwrap();
     assert_eq!(session.set(plan, halves.x, &f32_bytes(&[3.0; 4])).unwrap_err(), Error::InFlight { runs: 2 });
@@ -139,7 +139,7 @@ fn runs_in_flight_have_inputs_and_results_of_their_own_which_the_plan_counts() {
     set(&mut session, plan, halves.x, &[3.0; 4]);
     assert_eq!(session.wait(first).unwrap_err(), Error::UnknownRun { run: 0 });
     let gone = session.get_of(first, halves.y, &mut [0; 16]).unwrap_err();
-    assert!(matches!(gone, Error::Alloc(AllocError::NotRun { .. })), "{gone:?}");
+    assert!(matches!(gone, Error::NotRun { .. }), "{gone:?}");
     assert_eq!(get_of(&session, second, halves.y), [128.0; 4], "the other's results stay");
 }
 
@@ -210,7 +210,7 @@ fn another_graph_waits_for_the_runs_in_flight_of_the_one_before() {
     // It ended well, but the arenas are another's.
     session.wait(started).unwrap();
     let gone = session.get_of(started, short.y, &mut [0; 16]).unwrap_err();
-    assert!(matches!(gone, Error::Alloc(AllocError::NotRun { .. })), "{gone:?}");
+    assert!(matches!(gone, Error::NotRun { .. }), "{gone:?}");
     set(&mut session, first, short.x, &[1.0; 4]);
     run(&mut session, first);
     assert_eq!(get(&session, first, short.y, 4), [4.0; 4]);

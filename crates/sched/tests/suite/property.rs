@@ -51,7 +51,7 @@ pub(crate) fn memory(graph: &Graph, feeds: &Feeds, at: impl Fn(TensorId) -> Arc<
 fn expected(graph: &Arc<Graph>, feeds: &Feeds, runs: usize) -> (Vec<Feeds>, Feeds) {
     let device: Arc<dyn Device> = ReferenceDevice::new();
     let externals = memory(graph, feeds, |_| Arc::clone(&device));
-    let mut session = orlop_alloc::Session::new(device, orlop_alloc::SessionOptions::default()).unwrap();
+    let mut session = Session::new(Machine::new([device]).unwrap(), SessionOptions::default()).unwrap();
     let plan = session.prepare(graph, &externals).unwrap();
     for (id, bytes) in persistent(graph, feeds) {
         session.set(plan, id, &bytes).unwrap();

@@ -1,7 +1,7 @@
 use std::fmt;
 
-use orlop_alloc::Error;
 use orlop_backend::{DeviceError, Reason};
+use orlop_sched::Error;
 
 use crate::OpFailure;
 

@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
-use orlop_alloc::SessionOptions;
 use orlop_backend::{
     BufferType, Device, DeviceError, LowerOptions, MemoryLayout, Reason, Role, RunOptions, Segment, Support,
     same_type,
 };
 use orlop_graph::{Graph, Leaf, NodeId, TensorId};
+use orlop_sched::{Error, SessionOptions};
 
 use super::judge::{Judge, first_difference};
 use super::{Case, CaseFailure, Outcome, Way};
@@ -36,7 +36,7 @@ fn judged(
 ) -> Result<Outcome, CaseFailure> {
     let graph = case.graph();
     let Some(arena) = device.buffer_types(Role::Arena).first() else {
-        return Err(not_run(Way::Unplanned)(orlop_alloc::Error::NoBuffers));
+        return Err(not_run(Way::Unplanned)(Error::NoArena { device: device.name().to_owned() }));
     };
     if let Err((op, reason)) = supported(device, graph, arena, arena) {
         return Ok(Outcome::Unsupported { op, reason });
@@ -74,7 +74,7 @@ fn judged(
     Ok(Outcome::Passed { error: worst })
 }
 
-fn not_run(way: Way) -> impl Fn(orlop_alloc::Error) -> CaseFailure {
+fn not_run(way: Way) -> impl Fn(Error) -> CaseFailure {
     move |source| CaseFailure::NotRun { way, source: Box::new(source) }
 }
 
@@ -141,7 +141,7 @@ fn run_alone(
     graph: &Arc<Graph>,
     feeds: &Feeds,
     options: &ConformanceOptions,
-) -> Result<Feeds, orlop_alloc::Error> {
+) -> Result<Feeds, Error> {
     // Only results are observed, so that both runs are lowered alike.
     let options = UnplannedOptions {
         lower: options.lower.clone(),

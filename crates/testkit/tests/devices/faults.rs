@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
-use orlop_alloc::{Error, Externals, Session, SessionOptions};
+use orlop_alloc::Externals;
 use orlop_backend::{Device, DeviceError, RunOptions};
+use orlop_sched::{Machine, Session, SessionOptions};
 use orlop_testkit::devices::{FaultKind, FaultPoint, TestDevice};
 use orlop_testkit::generate::{self, Size};
 use orlop_testkit::{PlannedOptions, f32_bytes, run_planned};
@@ -38,7 +39,8 @@ fn every_allocation_may_fail_and_the_next_run_succeeds() {
 fn a_failed_run_is_an_error_and_the_next_one_succeeds() {
     let graph = doubled();
     for device in both("gpu") {
-        let mut session = Session::new(device.clone(), SessionOptions::default()).unwrap();
+        let mut session =
+            Session::new(Machine::new([device.clone() as _]).unwrap(), SessionOptions::default()).unwrap();
         let plan = session.prepare(&graph, &Externals::new()).unwrap();
         let [x, y] = [0, 1].map(|index| graph.tensor_ids().nth(index).unwrap());
         let mut run = || {
@@ -49,7 +51,7 @@ fn a_failed_run_is_an_error_and_the_next_one_succeeds() {
         };
         device.faults().fail(FaultPoint::Submit, 2, FaultKind::Error(out_of_memory(3)));
         assert_eq!(run().unwrap()[..], f32_bytes(&DOUBLED));
-        assert_eq!(run(), Err(Error::Device(out_of_memory(3))));
+        assert_eq!(run().unwrap_err().device_error(), Some(&out_of_memory(3)));
         assert_eq!(run().unwrap()[..], f32_bytes(&DOUBLED));
         assert_eq!(device.counters().submits, 3);
     }

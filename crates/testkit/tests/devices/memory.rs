@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
-use orlop_alloc::{Error, Externals, Session, SessionOptions};
+use orlop_alloc::{Error, Externals};
 use orlop_backend::{
     BufferType, Claim, CopyRoute, Device, DeviceClass, DeviceError, HostBufferType, Link, Memory, NodeQuery,
     Operand, Reason, Role, Support, copy, same_type,
 };
 use orlop_graph::{AccessKind, DType, GraphBuilder, Op, TensorDesc, Unary};
+use orlop_sched::{DeviceId, Machine, Session, SessionOptions};
 use orlop_testkit::devices::TestDevice;
 use orlop_testkit::{PlannedOptions, ReferenceDevice, f32_bytes, generate, kept, run_planned, run_unplanned};
 
@@ -193,9 +194,10 @@ fn small_buffers_make_plans_of_many_chunks() {
     b.add(sqr, scaled);
     let graph = Arc::new(b.build().unwrap());
     let device = builder("gpu").max_bytes(256).build();
-    let mut session = Session::new(device.clone(), SessionOptions::default()).unwrap();
+    let mut session =
+        Session::new(Machine::new([device.clone() as _]).unwrap(), SessionOptions::default()).unwrap();
     let plan = session.prepare(&graph, &Externals::new()).unwrap();
-    assert_eq!(session.memory_plan(plan).unwrap().arenas[0].chunks, [256, 256]);
+    assert_eq!(session.memory_plan(plan, DeviceId::default()).unwrap().arenas[0].chunks, [256, 256]);
     assert_eq!((device.counters().live_buffers, device.counters().live_bytes), (2, 512));
     drop(session);
     assert_eq!(device.counters().live_bytes, 0);
@@ -221,12 +223,14 @@ fn limits_are_errors() {
     b.sqr(x);
     let graph = Arc::new(b.build().unwrap());
     let prepare = |device: Arc<TestDevice>| {
-        Session::new(device, SessionOptions::default()).unwrap().prepare(&graph, &Externals::new())
+        let machine = Machine::new([device as _]).unwrap();
+        Session::new(machine, SessionOptions::default()).unwrap().prepare(&graph, &Externals::new())
     };
     let error = prepare(builder("gpu").max_bytes(100).build()).unwrap_err();
-    assert!(matches!(error, Error::TooLarge { max: 100, .. }), "{error:?}");
+    assert!(matches!(error.alloc_error(), Some(Error::TooLarge { max: 100, .. })), "{error:?}");
     let error = prepare(builder("gpu").memory(100).build()).unwrap_err();
-    let Error::AllocFailed { source, .. } = error else { panic!("{error:?}") };
-    assert!(matches!(*source, DeviceError::OutOfMemory { .. }));
-    assert!(matches!(prepare(builder("gpu").alignment(3).build()), Err(Error::BadAlignment { .. })));
+    assert!(matches!(error.alloc_error(), Some(Error::AllocFailed { .. })), "{error:?}");
+    assert!(matches!(error.device_error(), Some(DeviceError::OutOfMemory { .. })), "{error:?}");
+    let error = prepare(builder("gpu").alignment(3).build()).unwrap_err();
+    assert!(matches!(error.alloc_error(), Some(Error::BadAlignment { .. })), "{error:?}");
 }

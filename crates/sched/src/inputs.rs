@@ -1,3 +1,5 @@
+//! What a session is told and asked: inputs that are set, tensors that are written and read as a whole.
+
 use orlop_backend::{DeviceError, StoredTensor};
 use orlop_graph::{Graph, Leaf, TensorId};
 
@@ -5,32 +7,29 @@ use crate::Error;
 
 /// Which inputs of a graph were set since the last run.
 #[derive(Clone, Debug, Default)]
-pub struct Inputs {
+pub(crate) struct Inputs {
     /// Each input, and whether it is there.
     list: Vec<(TensorId, bool)>,
 }
 
 impl Inputs {
     /// A graph's inputs, none of them set.
-    pub fn of(graph: &Graph) -> Inputs {
+    pub(crate) fn of(graph: &Graph) -> Inputs {
         Inputs { list: leaves_of(graph, Leaf::Input).map(|id| (id, false)).collect() }
     }
 
     /// Notes that an input is there.
-    pub fn set(&mut self, input: TensorId) {
+    pub(crate) fn set(&mut self, input: TensorId) {
         self.list.iter_mut().filter(|(id, _)| *id == input).for_each(|(_, there)| *there = true);
     }
 
     /// All of them must be set again.
-    pub fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.list.iter_mut().for_each(|(_, there)| *there = false);
     }
 
     /// Passes if all are there.
-    ///
-    /// # Errors
-    /// [`Error::InputNotSet`] with the first that is not.
-    pub fn check(&self, graph: &Graph) -> Result<(), Error> {
+    pub(crate) fn check(&self, graph: &Graph) -> Result<(), Error> {
         match self.list.iter().find(|(_, there)| !there) {
             Some((id, _)) => Err(Error::InputNotSet(graph.tensor(*id).name.clone())),
             None => Ok(()),
@@ -39,38 +38,29 @@ impl Inputs {
 }
 
 /// The leaves that are kept in one way.
-pub fn leaves_of(graph: &Graph, kind: Leaf) -> impl Iterator<Item = TensorId> + '_ {
+pub(crate) fn leaves_of(graph: &Graph, kind: Leaf) -> impl Iterator<Item = TensorId> + '_ {
     graph.leaves().filter(move |(_, leaf)| *leaf == kind).map(|(id, _)| id)
 }
 
 /// The error for a value without a place.
-pub fn unbound(name: &str) -> Error {
+pub(crate) fn unbound(name: &str) -> Error {
     DeviceError::Unbound { value: name.to_owned() }.into()
 }
 
 /// Sets a tensor, all of it.
-///
-/// # Errors
-/// [`DeviceError::WrongLength`], and what the buffer refuses.
-pub fn set_whole(stored: &StoredTensor, bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn set_whole(stored: &StoredTensor, bytes: &[u8]) -> Result<(), Error> {
     check_length(stored, bytes.len())?;
     Ok(stored.set(0, bytes)?)
 }
 
 /// Reads a tensor, all of it.
-///
-/// # Errors
-/// [`DeviceError::WrongLength`], and what the buffer refuses.
-pub fn get_whole(stored: &StoredTensor, bytes: &mut [u8]) -> Result<(), Error> {
+pub(crate) fn get_whole(stored: &StoredTensor, bytes: &mut [u8]) -> Result<(), Error> {
     check_length(stored, bytes.len())?;
     Ok(stored.get(0, bytes)?)
 }
 
 /// Passes if host memory is as long as a tensor.
-///
-/// # Errors
-/// [`DeviceError::WrongLength`].
-pub fn check_length(stored: &StoredTensor, given: usize) -> Result<(), Error> {
+pub(crate) fn check_length(stored: &StoredTensor, given: usize) -> Result<(), Error> {
     let (expected, given) = (stored.desc().bytes(), given as u64);
     if given == expected {
         return Ok(());
