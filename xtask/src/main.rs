@@ -2,10 +2,13 @@
 
 mod arm;
 mod bench;
+mod book;
 mod cargo;
 mod ci;
 mod corpus;
 mod cuda;
+#[cfg(test)]
+mod documents;
 mod packages;
 mod peers;
 mod planner;
@@ -29,6 +32,8 @@ enum Task {
     Test,
     /// Check format, lints and documentation, then run every test.
     Ci,
+    /// Build the book in `docs` with mdBook.
+    Book,
     /// Plan every graph of a folder and compare with what the files say of them.
     Corpus {
         /// Searched for *.jsonl.gz, folders in it included.
@@ -74,6 +79,7 @@ fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Test => test::run(),
         Task::Ci => ci::run(),
+        Task::Book => book::run(),
         Task::Corpus { folder, worst, options } => corpus::run(&folder, worst, &options),
         Task::Reference(arguments) => reference::run(&arguments),
         Task::Sanitize { only } => sanitize::run(only),

@@ -1,4 +1,4 @@
-//! docs/requirements.md names tests; here it is checked that they exist.
+//! docs/src/reference/requirements.md names tests; here it is checked that they exist.
 
 use std::path::{Path, PathBuf};
 
@@ -77,7 +77,8 @@ fn tests_are_told_from_other_code() {
 
 #[test]
 fn every_test_that_the_requirements_name_exists() {
-    let page = std::fs::read_to_string(workspace().join("docs/requirements.md")).expect("the page");
+    let page =
+        std::fs::read_to_string(workspace().join("docs/src/reference/requirements.md")).expect("the page");
     let tests = named(&page);
     assert!(tests.len() > 100, "only {} tests are named", tests.len());
     let missing: Vec<_> = tests.iter().filter(|test| !test.exists()).collect();

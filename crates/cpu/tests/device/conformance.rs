@@ -37,12 +37,12 @@ fn the_guard_finds_nothing_in_any_case() {
 fn the_table_of_ops_in_the_docs_is_true() {
     let reports = [report(device(orlop_cpu::Isa::detect()), 1)];
     let page = format!("{HEAD}{}", conformance::support_table(&reports));
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ops.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/reference/ops.md");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path, &page).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap();
-    assert!(written == page, "docs/ops.md is out of date; run this test with UPDATE_GOLDEN=1");
+    assert!(written == page, "docs/src/reference/ops.md is out of date; run this test with UPDATE_GOLDEN=1");
 }
 
 const HEAD: &str = "# Ops and devices
