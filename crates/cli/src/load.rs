@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use orlop::llm::{Blueprint, DeviceMemory, Engine, Error, Forecast, Model, Outputs, Tokenizer};
+use orlop::llm::{
+    Blueprint, DeviceMemory, Engine, Error, Forecast, Model, Outputs, Tokenizer, TokenizerError,
+};
 use serde::Serialize;
 
 use crate::advice;
@@ -136,13 +138,15 @@ pub(crate) fn failure(error: Error) -> Failure {
         return Failure::OverLimits(format!("{what}; {offers}"));
     }
     let advice = match &error {
-        Error::ContextFull { .. } => return Failure::OverLimits(error.to_string()),
+        Error::ContextFull { .. } => {
+            return Failure::OverLimits(format!("{error}; ask for a larger one (-c)"));
+        }
         Error::Schedule(_) | Error::Memory(_) | Error::Device(_) => return Failure::Other(error.into()),
         Error::EmptyPrompt => return Failure::BadInput(error.to_string()),
         Error::UnknownToken { vocabulary, .. } => format!("ids run from 0 to {}", vocabulary - 1),
         Error::BadSetting { .. } => "see `orlop COMMAND --help`".to_owned(),
         Error::OtherPlans { .. } => "make them anew with `orlop plan MODEL --save`".to_owned(),
-        Error::NoTokenizer => "`orlop logits --tokens` takes ids".to_owned(),
+        Error::Tokenizer(TokenizerError::Missing) => "`orlop logits --tokens` takes ids".to_owned(),
         Error::TextTooShort { .. } => "give a longer one".to_owned(),
         _ => "give another model (-m)".to_owned(),
     };

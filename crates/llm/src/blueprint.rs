@@ -47,7 +47,7 @@ impl std::fmt::Display for LayerSplit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let LayerSplit { layers, context } = self;
         let named = if *layers == 1 { "layer fits" } else { "layers fit" };
-        write!(f, "{layers} {named} on the first device (-ngl {layers} -c {context})")
+        write!(f, "{layers} {named} on the first device with a context of {context}")
     }
 }
 

@@ -2,8 +2,8 @@ use std::ops::ControlFlow;
 
 use crate::sampling::Sampler;
 use crate::{
-    ChatPrompt, ChatTemplate, End, Engine, Error, Message, Special, StopText, TemplateSource, TextStream,
-    Tokenizer, continue_generation, feed,
+    ChatPrompt, ChatTemplate, End, Engine, Error, GenerateEvent, Message, Special, StopText, TemplateSource,
+    TextStream, Tokenizer, generate,
 };
 
 /// A conversation with a model. What the engine's cache holds of it is kept from turn to turn, so only new tokens are
@@ -178,30 +178,30 @@ impl Chat {
         self.seams.push(Seam { bytes: text.len(), tokens: tokens.len() });
         (self.text, self.tokens) = (text, tokens);
         let new = &self.tokens[kept..];
-        // Whether to stop is asked once the prompt is through: cancelling is for those who cannot wait.
-        let mut flow = ControlFlow::Continue(());
-        feed(engine, new, &mut |done, all| flow = heard(ChatEvent::Prompt { done, all }))?;
         let mut turn = Turn { kept, fed: new.len(), answered: 0, end: End::Stopped };
-        sampler.restart(&self.tokens);
+        sampler.restart(&self.tokens[..kept]);
         let mark = if self.source() == TemplateSource::File { "" } else { PLAIN_MARK };
         let (mut bytes, mut stop) = (TextStream::new(), StopText::new(mark));
-        let (mut raw, mut content) = (String::new(), String::new());
-        if flow.is_continue() {
-            turn.end = continue_generation(engine, tokenizer, sampler, limit, &mut |token| {
-                turn.answered += 1;
-                if tokenizer.is_end(token) {
-                    return ControlFlow::Continue(());
-                }
-                self.tokens.push(token);
-                let piece = bytes.push(tokenizer.decode(token));
-                raw.push_str(piece);
-                let piece = stop.push(piece);
-                content.push_str(piece);
-                let flow =
-                    if piece.is_empty() { ControlFlow::Continue(()) } else { heard(ChatEvent::Text(piece)) };
-                if stop.is_stopped() { ControlFlow::Break(()) } else { flow }
-            })?;
-        }
+        let (mut raw, mut content, mut answer) = (String::new(), String::new(), Vec::new());
+        turn.end = generate(engine, tokenizer, sampler, new, limit, &mut |event| {
+            let token = match event {
+                GenerateEvent::Prompt { done, all, .. } => return heard(ChatEvent::Prompt { done, all }),
+                GenerateEvent::Token(token) => token,
+            };
+            turn.answered += 1;
+            if tokenizer.is_end(token) {
+                return ControlFlow::Continue(());
+            }
+            answer.push(token);
+            let piece = bytes.push(tokenizer.decode(token));
+            raw.push_str(piece);
+            let piece = stop.push(piece);
+            content.push_str(piece);
+            let flow =
+                if piece.is_empty() { ControlFlow::Continue(()) } else { heard(ChatEvent::Text(piece)) };
+            if stop.is_stopped() { ControlFlow::Break(()) } else { flow }
+        })?;
+        self.tokens.extend(answer);
         if stop.is_stopped() {
             turn.end = End::Token;
         }

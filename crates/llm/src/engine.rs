@@ -20,6 +20,10 @@ use run::Item;
 
 /// A model in memory, ready to run: weights, caches and planned graphs. It remembers the tokens it was fed.
 ///
+/// - [`generate`](crate::generate) and [`Chat`](crate::Chat) feed a prompt and make text.
+/// - [`Engine::feed`] feeds tokens; [`Engine::last_best`] and [`Engine::last_logits`] tell what follows.
+/// - [`Engine::feed_parts`] feeds several sequences together, and gives every row of logits that was asked for.
+///
 /// Calls without a [`SequenceId`] are about [`SequenceId::FIRST`]. With [`Settings::sequences`](crate::Settings) above
 /// one, others can be started beside it, each with positions of its own, and fed together.
 pub struct Engine {
@@ -54,6 +58,17 @@ pub struct RecordedRun {
     pub past: usize,
     /// What each device did when, and what its arena held.
     pub timeline: Timeline,
+}
+
+/// The logits behind a token that was fed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogitsRow<'a> {
+    /// Which of the parts that were fed together the token belongs to.
+    pub part: usize,
+    /// The token's position in its part.
+    pub index: usize,
+    /// One for each token of the vocabulary.
+    pub logits: &'a [f32],
 }
 
 /// Graphs that are planned when a model is loaded: a batch, and one token.
@@ -332,49 +347,27 @@ impl Engine {
         Ok(plans.try_for_each(|plan| self.session.check_races(plan))?)
     }
 
-    /// Feeds tokens, and gives the logits behind the last of them.
+    /// Feeds tokens to the first sequence, in as few runs as batches allow. Nothing is read: [`Engine::last_best`] and
+    /// [`Engine::last_logits`] do that.
     ///
     /// # Errors
     /// [`Error::ContextFull`], [`Error::UnknownToken`] and [`Error::EmptyPrompt`], which change nothing; what a device
     /// meets: the batches before are kept.
-    pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
-        self.advance(tokens)?;
-        self.last_logits()
+    pub fn feed(&mut self, tokens: &[u32]) -> Result<(), Error> {
+        self.feed_runs(&[(SequenceId::FIRST, tokens)], None)
     }
 
-    /// As [`Engine::feed`], and reads nothing: [`Engine::last_best`] and [`Engine::last_logits`] do.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn advance(&mut self, tokens: &[u32]) -> Result<(), Error> {
-        self.feed_parts(&[(SequenceId::FIRST, tokens)], None)
-    }
-
-    /// As [`Engine::feed`]; `each` sees every row of logits that a batch gives ([`Outputs`](crate::Outputs)), with the
-    /// position of its token among those fed.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn feed_each(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<(), Error> {
-        self.feed_parts(&[(SequenceId::FIRST, tokens)], Some(&mut |index, _, logits| each(index, logits)))
-    }
-
-    /// Feeds several sequences at once, in as few runs as batches allow; `each` sees the logits behind the last token
-    /// of every part, with the part's index.
+    /// Feeds one sequence or several at once, and reads logits: those behind the last token of every part, or behind
+    /// every token ([`Settings::outputs`](crate::Settings)).
     ///
     /// # Errors
     /// As [`Engine::feed`], and [`Error::UnknownSequence`], which changes nothing.
-    pub fn feed_together(
+    pub fn feed_parts(
         &mut self,
         parts: &[(SequenceId, &[u32])],
-        each: &mut dyn FnMut(usize, &[f32]),
+        each: &mut dyn FnMut(LogitsRow<'_>),
     ) -> Result<(), Error> {
-        let mut each = |_: usize, item: &Item, logits: &[f32]| {
-            if item.last {
-                each(item.part, logits);
-            }
-        };
-        self.feed_parts(parts, Some(&mut each))
+        self.feed_runs(parts, Some(each))
     }
 }
 

@@ -1,8 +1,10 @@
+//! What can go wrong with a model: names and numbers, and no command-line flags.
+
 use orlop_alloc::Error as AllocError;
 use orlop_backend::DeviceError;
 use orlop_graph::GraphError;
 
-use crate::LayerSplit;
+use crate::{LayerSplit, TokenizerError};
 
 /// What can go wrong with a model.
 #[derive(Debug, thiserror::Error)]
@@ -53,9 +55,7 @@ pub enum Error {
         reason: String,
     },
     /// There is no room in the context.
-    #[error(
-        "{tokens} tokens do not fit the context of {context} ({used} are in use); ask for a larger one (-c)"
-    )]
+    #[error("{tokens} tokens do not fit the context of {context} ({used} are in use)")]
     ContextFull {
         /// Tokens to be added.
         tokens: usize,
@@ -147,83 +147,9 @@ pub enum Error {
         /// The type.
         dtype: orlop_graph::DType,
     },
-    /// The file holds no tokenizer.
-    #[error("the file has no tokenizer (`tokenizer.ggml.model`), so text cannot be used with it")]
-    NoTokenizer,
-    /// A kind of tokenizer that is not known.
-    #[error("the tokenizer `{name}` (`tokenizer.ggml.model`) is not known; known are {known}")]
-    UnknownTokenizer {
-        /// What the file says.
-        name: String,
-        /// What there is.
-        known: String,
-    },
-    /// A way to cut text into words that is not known.
-    #[error("the pre-tokenizer `{name}` (`tokenizer.ggml.pre`) is not known; known are {known}")]
-    UnknownPreTokenizer {
-        /// What the file says.
-        name: String,
-        /// What there is.
-        known: String,
-    },
-    /// A vocabulary without tokens, or with too many.
-    #[error("the vocabulary has {tokens} tokens, where 1 to {} are possible", i32::MAX)]
-    VocabularySize {
-        /// How many there are.
-        tokens: usize,
-    },
-    /// A list beside the vocabulary is not as long as it.
-    #[error("`{key}` has {found} values for a vocabulary of {tokens} tokens")]
-    VocabularyLength {
-        /// The list.
-        key: &'static str,
-        /// How long it is.
-        found: usize,
-        /// How many tokens there are.
-        tokens: usize,
-    },
-    /// Two tokens are the same.
-    #[error("tokens {first} and {second} are both `{text}`")]
-    DuplicateToken {
-        /// Their text.
-        text: String,
-        /// The one.
-        first: u32,
-        /// The other.
-        second: u32,
-    },
-    /// A merge is not two texts with a space between them.
-    #[error("merge number {index} is `{merge}`, where two tokens with a space between them are expected")]
-    MergeForm {
-        /// Its place among the merges, from 0.
-        index: usize,
-        /// What it is.
-        merge: String,
-    },
-    /// A merge is of tokens that are not in the vocabulary, or makes one.
-    #[error(
-        "merge number {index}, `{merge}`, needs the token `{token}`, which is not among the {tokens} there are"
-    )]
-    MergeUnknown {
-        /// Its place among the merges, from 0.
-        index: usize,
-        /// What it is.
-        merge: String,
-        /// What is missing.
-        token: String,
-        /// How many tokens there are.
-        tokens: usize,
-    },
-    /// A special token is not in the vocabulary.
-    #[error("`{key}` is {id}, which is not in the vocabulary of {tokens} tokens")]
-    SpecialTokenRange {
-        /// Which special token.
-        key: &'static str,
-        /// Its id.
-        id: i64,
-        /// How many tokens there are.
-        tokens: usize,
-    },
+    /// The file has no tokenizer that can be used.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
     /// A chat template cannot be read or used.
     #[error("the chat template does not work: {0}")]
     ChatTemplate(String),
@@ -250,7 +176,7 @@ pub enum Error {
 }
 
 fn offers(largest: Option<u64>, divided: Option<LayerSplit>) -> String {
-    let largest = largest.map(|largest| format!("the largest that fits is {largest} (-c {largest})"));
+    let largest = largest.map(|largest| format!("the largest that fits is {largest}"));
     let divided = divided.map(|divided| divided.to_string());
     match (largest, divided) {
         (None, None) => "no context fits".to_owned(),

@@ -1,9 +1,12 @@
+//! Text from a model: a prompt is fed, then tokens are sampled and fed one by one.
+
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use crate::sampling::Sampler;
 use crate::{Engine, Error, Tokenizer};
 
-/// How a text came to its end.
+/// Why a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The model ended it.
@@ -12,71 +15,87 @@ pub enum End {
     Limit,
     /// The context is full.
     ContextFull,
-    /// Whoever watched had enough.
+    /// The callback or the engine's switch stopped it.
     Stopped,
 }
 
-/// Feeds a prompt batch by batch; `progress` is told how many tokens are through, and how many there are.
-///
-/// # Errors
-/// As [`Engine::feed`].
-pub fn feed(
-    engine: &mut Engine,
-    prompt: &[u32],
-    progress: &mut dyn FnMut(usize, usize),
-) -> Result<(), Error> {
-    let (context, used) = (engine.blueprint().context(), engine.len());
-    if prompt.is_empty() {
-        return Err(Error::EmptyPrompt);
-    }
-    if (prompt.len() + used) as u64 > context {
-        return Err(Error::ContextFull { tokens: prompt.len(), context, used });
-    }
-    let mut done = 0;
-    progress(done, prompt.len());
-    for batch in prompt.chunks(engine.blueprint().batch().max(1) as usize) {
-        engine.advance(batch)?;
-        done += batch.len();
-        progress(done, prompt.len());
-    }
-    Ok(())
+/// What [`generate`] reports while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GenerateEvent {
+    /// How much of the prompt is fed: first none of it, then after every batch.
+    Prompt {
+        /// Tokens that are fed.
+        done: usize,
+        /// Tokens of the prompt.
+        all: usize,
+        /// How long weights were repacked so far ([`Engine::repacking_time`]).
+        repacking: Duration,
+    },
+    /// A new token; the one that ends the text, too.
+    Token(u32),
 }
 
-/// Feeds a prompt, and goes on as [`continue_generation`] does. Tokens of the prompt count for the repetition penalty.
+/// Feeds a prompt batch by batch, and goes on token by token until the model, the limit, the context or `each` ends it.
+/// The tokens of the prompt count for the repetition penalty. The last new token is not fed.
+///
+/// `each` may stop at every token, and at the end of the prompt; while the prompt is fed, only the engine's switch
+/// ([`Engine::cancel_with`]) stops it.
 ///
 /// # Errors
-/// As [`Engine::feed`].
+/// As [`Engine::feed`]; [`Error::ContextFull`] is found before anything is fed. A run that is cancelled after the prompt
+/// is an end, and no error.
 pub fn generate(
     engine: &mut Engine,
     tokenizer: &Tokenizer,
     sampler: &mut Sampler,
     prompt: &[u32],
     limit: Option<usize>,
-    each: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    each: &mut dyn FnMut(GenerateEvent) -> ControlFlow<()>,
 ) -> Result<End, Error> {
-    engine.advance(prompt)?;
+    let flow = feed_prompt(engine, prompt, each)?;
     prompt.iter().for_each(|token| sampler.accept(*token));
-    continue_generation(engine, tokenizer, sampler, limit, each)
+    match flow {
+        ControlFlow::Break(()) => Ok(End::Stopped),
+        ControlFlow::Continue(()) => continue_text(engine, tokenizer, sampler, limit, each),
+    }
 }
 
-/// Goes on token by token from what the engine was fed last, until the model or one of the limits ends it. `each` sees
-/// every new token, one that ends the text included, and may stop there. The last token is not fed.
-///
-/// # Errors
-/// As [`Engine::feed`]; [`Error::EmptyPrompt`] if the engine was fed nothing. A run that is cancelled is no error.
-pub fn continue_generation(
+/// What the callback said when the whole prompt was fed.
+fn feed_prompt(
+    engine: &mut Engine,
+    prompt: &[u32],
+    each: &mut dyn FnMut(GenerateEvent) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, Error> {
+    let (context, used, all) = (engine.blueprint().context(), engine.len(), prompt.len());
+    if prompt.is_empty() {
+        return Err(Error::EmptyPrompt);
+    }
+    if (all + used) as u64 > context {
+        return Err(Error::ContextFull { tokens: all, context, used });
+    }
+    let mut done = 0;
+    let mut flow = each(GenerateEvent::Prompt { done, all, repacking: engine.repacking_time() });
+    for batch in prompt.chunks(engine.blueprint().batch().max(1) as usize) {
+        engine.feed(batch)?;
+        done += batch.len();
+        flow = each(GenerateEvent::Prompt { done, all, repacking: engine.repacking_time() });
+    }
+    Ok(flow)
+}
+
+fn continue_text(
     engine: &mut Engine,
     tokenizer: &Tokenizer,
     sampler: &mut Sampler,
     limit: Option<usize>,
-    each: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    each: &mut dyn FnMut(GenerateEvent) -> ControlFlow<()>,
 ) -> Result<End, Error> {
     for count in 1.. {
         if limit.is_some_and(|limit| count > limit) {
             break;
         }
         let token = next(engine, sampler)?;
-        if each(token).is_break() {
+        if each(GenerateEvent::Token(token)).is_break() {
             return Ok(End::Stopped);
         }
         if tokenizer.is_end(token) {
@@ -88,14 +107,14 @@ pub fn continue_generation(
         if limit.is_some_and(|limit| count >= limit) {
             break;
         }
-        if let Err(error) = engine.advance(&[token]) {
+        if let Err(error) = engine.feed(&[token]) {
             return if engine.is_cancelled() { Ok(End::Stopped) } else { Err(error) };
         }
     }
     Ok(End::Limit)
 }
 
-/// The next token. Whoever always takes the likeliest need not see all logits.
+/// The next token. A sampler that always takes the likeliest needs no logits.
 fn next(engine: &mut Engine, sampler: &mut Sampler) -> Result<u32, Error> {
     if sampler.takes_likeliest() {
         return engine.last_best();

@@ -6,26 +6,29 @@
 //! ```no_run
 //! use std::ops::ControlFlow;
 //!
-//! use orlop_cpu::{CpuDevice, Pool};
+//! use orlop_cpu::{CpuDevice, ThreadPool};
 //! use orlop_llm::{
-//!     Blueprint, Engine, Model, Sampler, SamplingOptions, Settings, Special, TextStream, Tokenizer, generate,
+//!     Blueprint, Engine, GenerateEvent, Model, Sampler, SamplingOptions, Settings, Special, TextStream, Tokenizer,
+//!     generate,
 //! };
 //! use orlop_sched::Machine;
 //!
 //! let model = Model::open("model.gguf")?;
 //! let tokenizer = Tokenizer::from_metadata(model.file().metadata())?;
-//! let pool = Pool::for_machine()?;
+//! let pool = ThreadPool::for_machine()?;
 //! let settings = Settings { threads: pool.threads(), ..Settings::default() };
 //! let machine = Machine::new(vec![CpuDevice::new(pool) as _])?;
-//! let blueprint = Blueprint::draw(&model, &machine, &settings)?;
+//! let blueprint = Blueprint::plan(&model, &machine, &settings)?;
 //! println!("{} bytes", blueprint.forecast()?.devices[0].total());
 //!
 //! let mut engine = Engine::load(blueprint, &mut |_, _| ())?;
 //! let mut sampler = Sampler::new(SamplingOptions::default(), 42);
 //! let prompt = tokenizer.prompt("Once upon a time", Special::Parse);
 //! let mut text = TextStream::new();
-//! generate(&mut engine, &tokenizer, &mut sampler, &prompt, Some(32), &mut |token| {
-//!     print!("{}", text.push(tokenizer.decode(token)));
+//! generate(&mut engine, &tokenizer, &mut sampler, &prompt, Some(32), &mut |event| {
+//!     if let GenerateEvent::Token(token) = event {
+//!         print!("{}", text.push(tokenizer.decode(token)));
+//!     }
 //!     ControlFlow::Continue(())
 //! })?;
 //! println!("{}", text.finish());
@@ -62,18 +65,18 @@ pub use chat::{Chat, ChatEvent, Turn};
 pub use chat_template::{ChatPrompt, ChatTemplate, Message, TemplateSource};
 pub use config::{Config, Experts, LayerConfig, StateSpace};
 pub use draft::{BatchShape, ModelPart};
-pub use engine::{Engine, RecordedRun};
+pub use engine::{Engine, LogitsRow, RecordedRun};
 pub use error::Error;
 pub use forecast::{DeviceMemory, Forecast, StoredKind, StoredPlace, StoredSet};
-pub use generate::{End, continue_generation, feed, generate};
+pub use generate::{End, GenerateEvent, generate};
 pub use mixture::{Candidate, FileType, MixturePolicy, Traits, mixture};
 pub use model::Model;
-pub use perplexity::{Perplexity, perplexity};
+pub use perplexity::{Perplexity, PerplexityOptions, perplexity};
 pub use quantize::{Quantization, Quantized, quantize};
 pub use sampling::{Sampler, SamplingOptions};
 pub use sequences::SequenceId;
 pub use settings::{CacheTypes, LayerChoice, LayerPlacement, Outputs, Settings};
 pub use synth::{Synth, SynthTensor};
 pub use text::{StopText, TextStream};
-pub use tokenizer::{Special, Tokenizer};
+pub use tokenizer::{Special, Tokenizer, TokenizerError};
 pub use weights::Progress;

@@ -145,7 +145,7 @@ pub enum MixturePolicy {
 ///
 /// ```
 /// use orlop_graph::DType;
-/// use orlop_llm::{Candidate, FileType, Spread, Traits, mixture};
+/// use orlop_llm::{Candidate, FileType, MixturePolicy, Traits, mixture};
 ///
 /// let tensor = |name, extents| Candidate { name, extents, dtype: DType::F32 };
 /// let tensors = [
@@ -156,7 +156,7 @@ pub enum MixturePolicy {
 /// ];
 /// let traits = Traits { architecture: "llama", layers: 1, sharing: 1, experts: 0 };
 /// assert_eq!(
-///     mixture(FileType::Q4_K_M, Spread::Mixed, &traits, &tensors),
+///     mixture(FileType::Q4_K_M, MixturePolicy::Mixed, &traits, &tensors),
 ///     [DType::F32, DType::Q6_K, DType::Q4_K, DType::Q6_K],
 /// );
 /// ```

@@ -24,11 +24,11 @@ pub use tensors::SynthTensor;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use orlop_gguf::File;
+/// use orlop_gguf::GgufPart;
 /// use orlop_llm::{FileType, Synth};
 ///
 /// let synth = Synth { layers: 1, file_type: FileType::Q8_0, ..Synth::default() };
-/// let file = File::from_bytes(Arc::new(synth.bytes()?))?;
+/// let file = GgufPart::from_bytes(Arc::new(synth.bytes()?))?;
 /// assert_eq!(file.metadata().u32("llama.block_count")?, 1);
 /// assert_eq!(file.tensor("blk.0.ffn_up.weight").unwrap().desc.to_string(), "q8_0[64 128 1 1]");
 /// # Ok::<(), orlop_llm::Error>(())

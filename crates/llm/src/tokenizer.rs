@@ -5,6 +5,7 @@ mod bpe;
 mod chain;
 mod class;
 mod ends;
+mod error;
 mod keys;
 mod pre_tokenizer;
 mod sentencepiece;
@@ -17,6 +18,7 @@ use orlop_gguf::Metadata;
 use crate::Error;
 use bpe::Bpe;
 use ends::Purpose;
+pub use error::TokenizerError;
 use pre_tokenizer::PreTokenizer;
 use sentencepiece::SentencePiece;
 use special::{Fragment, Specials};
@@ -88,15 +90,17 @@ impl Tokenizer {
     /// The tokenizer in a model file.
     ///
     /// # Errors
-    /// [`Error::NoTokenizer`] if there is none; [`Error::UnknownTokenizer`] and [`Error::UnknownPreTokenizer`],
-    /// which list those known; and what is wrong with the vocabulary, by name and number.
+    /// [`TokenizerError`]: there is none, it is of a kind that is not known, or its vocabulary is broken. Metadata of
+    /// other types than expected.
     pub fn from_metadata(metadata: &Metadata) -> Result<Tokenizer, Error> {
         let name = metadata.optional(keys::MODEL, Metadata::string)?;
         match name {
-            None | Some("none" | "no_vocab") => Err(Error::NoTokenizer),
+            None | Some("none" | "no_vocab") => Err(TokenizerError::Missing.into()),
             Some("gpt2") => Tokenizer::bytes(metadata),
             Some("llama") => Tokenizer::pieces(metadata),
-            Some(name) => Err(Error::UnknownTokenizer { name: name.to_owned(), known: MODELS.join(", ") }),
+            Some(name) => {
+                Err(TokenizerError::UnknownModel { name: name.to_owned(), known: MODELS.join(", ") }.into())
+            }
         }
     }
 
@@ -187,7 +191,7 @@ impl Tokenizer {
 
     /// The tokens of a text, with BOS before and EOS after them where the file says so.
     pub fn prompt(&self, text: &str, special: Special) -> Vec<u32> {
-        let bos = self.ids.bos.filter(|_| self.adds_bos);
+        let bos = self.added_bos();
         let eos = self.ids.eos.filter(|_| self.adds_eos);
         bos.into_iter().chain(self.encode(text, special)).chain(eos).collect()
     }
@@ -196,7 +200,7 @@ impl Tokenizer {
     /// the file says so and the template has not written it.
     pub fn chat(&self, text: &str) -> Vec<u32> {
         let ids = self.encode(text, Special::Parse);
-        let bos = self.ids.bos.filter(|bos| self.adds_bos && ids.first() != Some(bos));
+        let bos = self.added_bos().filter(|bos| ids.first() != Some(bos));
         bos.into_iter().chain(ids).collect()
     }
 
@@ -237,9 +241,14 @@ impl Tokenizer {
         self.ids.eot
     }
 
+    /// The token that [`Tokenizer::prompt`] puts before a text, if it does.
+    pub fn added_bos(&self) -> Option<u32> {
+        self.ids.bos.filter(|_| self.adds_bos)
+    }
+
     /// Whether [`Tokenizer::prompt`] begins with BOS.
     pub fn adds_bos(&self) -> bool {
-        self.adds_bos && self.ids.bos.is_some()
+        self.added_bos().is_some()
     }
 
     /// Whether [`Tokenizer::prompt`] ends with EOS.
@@ -272,7 +281,7 @@ impl SpecialIds {
                 None | Some(-1 | 0xffff_ffff) => Ok(default), // both stand for "not set"
                 Some(id) => match u32::try_from(id) {
                     Ok(id) if (id as usize) < tokens => Ok(Some(id)),
-                    _ => Err(Error::SpecialTokenRange { key, id, tokens }),
+                    _ => Err(Error::from(TokenizerError::SpecialTokenRange { key, id, tokens })),
                 },
             }
         };

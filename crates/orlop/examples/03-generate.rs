@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 
 use orlop::cpu::{CpuDevice, ThreadPool};
 use orlop::llm::{
-    Blueprint, Engine, Model, Sampler, SamplingOptions, Settings, Special, TextStream, Tokenizer, generate,
+    Blueprint, Engine, GenerateEvent, Model, Sampler, SamplingOptions, Settings, Special, TextStream,
+    Tokenizer, generate,
 };
 use orlop::sched::Machine;
 
@@ -30,8 +31,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let prompt = tokenizer.prompt(&prompt, Special::Parse);
     // A character may take several tokens, and is printed when it is whole.
     let mut text = TextStream::new();
-    generate(&mut engine, &tokenizer, &mut sampler, &prompt, Some(32), &mut |token| {
-        if !tokenizer.is_end(token) {
+    generate(&mut engine, &tokenizer, &mut sampler, &prompt, Some(32), &mut |event| {
+        if let GenerateEvent::Token(token) = event
+            && !tokenizer.is_end(token)
+        {
             print!("{}", text.push(tokenizer.decode(token)));
             let _ = std::io::stdout().flush();
         }

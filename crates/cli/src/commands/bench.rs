@@ -154,11 +154,11 @@ fn measure(
     }
     let before = engine.len();
     if before < depth {
-        engine.advance(&tokens[before..depth])?;
+        engine.feed(&tokens[before..depth])?;
     }
     let (begin, mut apart) = (Instant::now(), Duration::ZERO);
     for tokens in tokens[depth..].chunks(batch.min(count)) {
-        engine.advance(tokens)?;
+        engine.feed(tokens)?;
         engine.last_best()?;
         if let Some(reads) = &mut between {
             let begin = Instant::now();

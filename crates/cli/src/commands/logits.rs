@@ -1,7 +1,7 @@
 //! `orlop logits`.
 
 use clap::Args;
-use orlop::llm::Outputs;
+use orlop::llm::{LogitsRow, Outputs, SequenceId};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -54,14 +54,12 @@ pub(crate) fn run(arguments: &LogitsArguments) -> Result<(), Failure> {
     }
     let mut loaded = load(&model, outputs)?;
     let mut rows = Vec::new();
-    let last = arguments.tokens.len() - 1;
-    let fed = loaded.engine.feed_each(&arguments.tokens, &mut |position, logits| {
-        if !arguments.last || position == last {
-            rows.push(match arguments.top {
-                Some(count) => Row::Top(largest(logits, count)),
-                None => Row::All(logits.to_vec()),
-            });
-        }
+    let tokens = [(SequenceId::FIRST, arguments.tokens.as_slice())];
+    let fed = loaded.engine.feed_parts(&tokens, &mut |LogitsRow { logits, .. }| {
+        rows.push(match arguments.top {
+            Some(count) => Row::Top(largest(logits, count)),
+            None => Row::All(logits.to_vec()),
+        });
     });
     fed.map_err(failure)?;
     let mut printer = Printer::new();

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::Args;
-use orlop::llm::{Outputs, Special, perplexity};
+use orlop::llm::{Outputs, PerplexityOptions, Special, perplexity};
 use serde::Serialize;
 
 use crate::commands::tokenize::read;
@@ -52,9 +52,12 @@ pub(crate) fn run(arguments: &PerplexityArguments) -> Result<(), Failure> {
     };
     model.settings.context = chunk as u64;
     let mut loaded = load(&model, Outputs::All)?;
-    let tokens = tokenizer(&loaded.model)?.encode(&text, Special::AsText);
+    let tokenizer = tokenizer(&loaded.model)?;
+    let bos = tokenizer.added_bos();
+    let tokens: Vec<u32> = bos.into_iter().chain(tokenizer.encode(&text, Special::AsText)).collect();
+    let options = PerplexityOptions { chunk, bos };
     let watched = std::io::stderr().is_terminal();
-    let result = perplexity(&mut loaded.engine, &tokens, chunk, &mut |so_far, chunks| {
+    let result = perplexity(&mut loaded.engine, &tokens, options, &mut |so_far, chunks| {
         if watched {
             eprint!("\r{} of {chunks}: {:.4} ", so_far.chunks, so_far.value);
         }

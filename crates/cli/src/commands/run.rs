@@ -5,12 +5,12 @@ mod trace;
 use std::io::{IsTerminal, Read, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use orlop::llm::{
-    Chat, ChatTemplate, End, Error, Model, Outputs, Sampler, SamplingOptions, Special, TemplateSource,
-    TextStream, Tokenizer, continue_generation, feed,
+    Chat, ChatTemplate, End, Error, GenerateEvent, Model, Outputs, Sampler, SamplingOptions, Special,
+    TemplateSource, TextStream, Tokenizer, generate,
 };
 use serde::Serialize;
 
@@ -169,36 +169,42 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let (mut tokens, mut text, mut stream) = (Vec::new(), String::new(), TextStream::new());
     let begin = Instant::now();
     let bar = token_bar(prompt_tokens.len(), loaded.engine.blueprint().batch() as usize);
-    let fed = feed(&mut loaded.engine, &prompt_tokens, &mut |done, _| bar.set_position(done as u64));
-    bar.finish_and_clear();
-    let repacked = loaded.engine.repacking_time();
-    fed.map_err(|error| match error {
-        Error::ContextFull { tokens, .. } => {
-            advice::prompt_too_long(&loaded.engine, tokens, arguments.limit())
-        }
-        error => failure(error),
-    })?;
-    sampler.restart(&prompt_tokens);
     let mut out = std::io::stdout().lock();
-    let (mut first, mut broken) = (None, None);
-    let end =
-        continue_generation(&mut loaded.engine, &tokenizer, &mut sampler, arguments.limit(), &mut |token| {
-            first.get_or_insert_with(|| begin.elapsed());
-            tokens.push(token);
-            let piece = if tokenizer.is_end(token) { "" } else { stream.push(tokenizer.decode(token)) };
-            if arguments.json {
-                text.push_str(piece);
+    let (mut repacked, mut first, mut broken) = (Duration::ZERO, None, None);
+    let mut each = |event| {
+        let token = match event {
+            GenerateEvent::Prompt { done, all, repacking } => {
+                bar.set_position(done as u64);
+                if done == all {
+                    bar.finish_and_clear();
+                }
+                repacked = repacking;
                 return ControlFlow::Continue(());
             }
-            match out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    broken = Some(error);
-                    ControlFlow::Break(())
-                }
+            GenerateEvent::Token(token) => token,
+        };
+        first.get_or_insert_with(|| begin.elapsed());
+        tokens.push(token);
+        let piece = if tokenizer.is_end(token) { "" } else { stream.push(tokenizer.decode(token)) };
+        if arguments.json {
+            text.push_str(piece);
+            return ControlFlow::Continue(());
+        }
+        match out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                broken = Some(error);
+                ControlFlow::Break(())
             }
-        });
-    let end = end.map_err(failure)?;
+        }
+    };
+    let (engine, limit) = (&mut loaded.engine, arguments.limit());
+    let end = generate(engine, &tokenizer, &mut sampler, &prompt_tokens, limit, &mut each);
+    bar.finish_and_clear();
+    let end = end.map_err(|error| match error {
+        Error::ContextFull { tokens, .. } => advice::prompt_too_long(&loaded.engine, tokens, limit),
+        error => failure(error),
+    })?;
     if let Some(error) = broken {
         return Err(Failure::printing(error));
     }

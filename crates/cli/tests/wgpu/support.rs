@@ -78,7 +78,8 @@ pub(crate) fn greedy(engine: &mut Engine, prompt: &[u32], count: usize) -> (Vec<
     let (mut tokens, mut all) = (Vec::new(), Vec::new());
     let mut next = prompt.to_vec();
     while tokens.len() < count {
-        let logits = engine.feed(&next).unwrap();
+        engine.feed(&next).unwrap();
+        let logits = engine.last_logits().unwrap();
         let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap().0 as u32;
         all.extend_from_slice(logits);
         tokens.push(best);

@@ -8,7 +8,7 @@ use orlop_backend::RunOptions;
 use orlop_graph::TensorId;
 use orlop_sched::PlanId;
 
-use super::{Engine, PLANNED, Ready, RecordedRun, SHAPES};
+use super::{Engine, LogitsRow, PLANNED, Ready, RecordedRun, SHAPES};
 use crate::draft::Mask;
 use crate::planned_graph::PlannedGraph;
 use crate::sequences::RowPosition;
@@ -20,21 +20,21 @@ pub(super) struct Item {
     /// Where its sequence is kept.
     slot: usize,
     token: u32,
-    /// Which of the parts that are fed together it belongs to, and whether it is the last one there.
-    pub(super) part: usize,
-    pub(super) last: bool,
+    /// Which of the parts that are fed together it belongs to, and its position there.
+    part: usize,
+    index: usize,
     /// Its logits come out.
     wanted: bool,
 }
 
-/// Sees rows of logits, each with the index of its token among all that are fed.
-type Each<'a> = &'a mut dyn FnMut(usize, &Item, &[f32]);
+/// Sees rows of logits.
+type Each<'a> = &'a mut dyn FnMut(LogitsRow<'_>);
 
 /// What a mask says of rows that are not seen, as F16; 0 stands for those that are.
 const HIDDEN: [u8; 2] = 0xfc00u16.to_le_bytes();
 
 impl Engine {
-    pub(super) fn feed_parts(
+    pub(super) fn feed_runs(
         &mut self,
         parts: &[(SequenceId, &[u32])],
         each: Option<Each<'_>>,
@@ -57,7 +57,7 @@ impl Engine {
                     return Err(Error::UnknownToken { token, vocabulary });
                 }
                 let last = index + 1 == tokens.len();
-                items.push(Item { slot, token, part, last, wanted: all || last });
+                items.push(Item { slot, token, part, index, wanted: all || last });
             }
         }
         if items.is_empty() || parts.iter().any(|(_, tokens)| tokens.is_empty()) {
@@ -88,7 +88,10 @@ impl Engine {
             self.left = Some(ready.left());
             if let Some(each) = &mut each {
                 for (index, logits) in wanted_of(batch).zip(self.read_logits()?.chunks_exact(row)) {
-                    each(fed + index, &batch[index], logits);
+                    let Item { part, index, wanted, .. } = batch[index];
+                    if wanted {
+                        each(LogitsRow { part, index, logits });
+                    }
                 }
             }
             fed += batch.len();

@@ -6,8 +6,7 @@ use orlop_gguf::Strings;
 
 use super::chain::Chain;
 use super::vocabulary::Vocabulary;
-use super::{alphabet, keys};
-use crate::Error;
+use super::{TokenizerError, alphabet, keys};
 
 /// Holds the place of a byte that has no token; no vocabulary has so many.
 const MISSING: u32 = u32::MAX;
@@ -39,9 +38,9 @@ pub(super) struct Scratch {
 }
 
 impl Bpe {
-    pub(super) fn new(merges: &Strings, vocabulary: &Vocabulary) -> Result<Bpe, Error> {
+    pub(super) fn new(merges: &Strings, vocabulary: &Vocabulary) -> Result<Bpe, TokenizerError> {
         if u32::try_from(merges.len()).is_err() {
-            return Err(Error::VocabularyLength {
+            return Err(TokenizerError::VocabularyLength {
                 key: keys::MERGES,
                 found: merges.len(),
                 tokens: vocabulary.len(),
@@ -120,15 +119,15 @@ fn read(text: &[u8], vocabulary: &Vocabulary, buffer: &mut Vec<u8>) -> Result<Me
     })
 }
 
-fn merge_error(index: usize, text: &[u8], part: Unknown, vocabulary: &Vocabulary) -> Error {
+fn merge_error(index: usize, text: &[u8], part: Unknown, vocabulary: &Vocabulary) -> TokenizerError {
     let merge = String::from_utf8_lossy(text).into_owned();
     let (left, right) = halves(text).unwrap_or_default();
     let token = match part {
-        Unknown::Form => return Error::MergeForm { index, merge },
+        Unknown::Form => return TokenizerError::MergeForm { index, merge },
         Unknown::Left => left.to_vec(),
         Unknown::Right => right.to_vec(),
         Unknown::Merged => [left, right].concat(),
     };
     let token = String::from_utf8_lossy(&token).into_owned();
-    Error::MergeUnknown { index, merge, token, tokens: vocabulary.len() }
+    TokenizerError::MergeUnknown { index, merge, token, tokens: vocabulary.len() }
 }

@@ -1,6 +1,6 @@
 //! How text is cut into words before the bytes of each are merged, by the names that files use.
 
-use super::words;
+use super::{TokenizerError, words};
 use crate::Error;
 
 /// The length of the match at the start of a text, 0 for none.
@@ -82,7 +82,8 @@ impl PreTokenizer {
             Some((_, found)) => Ok(*found),
             None => {
                 let names: Vec<&str> = KNOWN.iter().flat_map(|(names, _)| names.iter().copied()).collect();
-                Err(Error::UnknownPreTokenizer { name: name.to_owned(), known: names.join(", ") })
+                Err(TokenizerError::UnknownPreTokenizer { name: name.to_owned(), known: names.join(", ") }
+                    .into())
             }
         }
     }

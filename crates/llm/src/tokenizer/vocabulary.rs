@@ -3,7 +3,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use orlop_gguf::{Metadata, Strings};
 
-use super::{alphabet, keys};
+use super::{TokenizerError, alphabet, keys};
 use crate::Error;
 
 /// What a token is for.
@@ -62,7 +62,7 @@ impl Vocabulary {
         let texts = metadata.strings(keys::TOKENS)?.clone();
         let count = texts.len();
         if count == 0 || i32::try_from(count).is_err() {
-            return Err(Error::VocabularySize { tokens: count });
+            return Err(TokenizerError::VocabularySize { tokens: count }.into());
         }
         let kinds = match metadata.optional(keys::TOKEN_TYPE, Metadata::i32s)? {
             Some(numbers) => {
@@ -127,7 +127,8 @@ impl Vocabulary {
         let hash = hasher.hash_one(wanted);
         if let Some(first) = ids.find(hash, |other| key(other) == wanted) {
             let text = String::from_utf8_lossy(self.texts.get(id as usize).unwrap_or_default());
-            return Err(Error::DuplicateToken { text: text.into_owned(), first: *first, second: id });
+            let text = text.into_owned();
+            return Err(TokenizerError::DuplicateToken { text, first: *first, second: id }.into());
         }
         ids.insert_unique(hash, id, |other| hasher.hash_one(key(other)));
         Ok(())
@@ -176,7 +177,7 @@ impl Vocabulary {
 
 /// Refuses an array that has not one value for each token.
 pub(super) fn check_length(key: &'static str, found: usize, tokens: usize) -> Result<(), Error> {
-    if found == tokens { Ok(()) } else { Err(Error::VocabularyLength { key, found, tokens }) }
+    if found == tokens { Ok(()) } else { Err(TokenizerError::VocabularyLength { key, found, tokens }.into()) }
 }
 
 /// The byte of a text such as `<0x0A>`.

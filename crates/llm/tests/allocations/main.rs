@@ -46,13 +46,16 @@ fn a_thousand_tokens_allocate_nothing() {
         let blueprint = Blueprint::plan(&model, &machine, &settings).unwrap();
         let mut engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
         let mut sampler = Sampler::new(SamplingOptions::default(), 1);
-        let mut token = sampler.sample(engine.feed(&[1, 2, 3]).unwrap());
+        let mut token = {
+            engine.feed(&[1, 2, 3]).unwrap();
+            sampler.sample(engine.last_logits().unwrap())
+        };
         let mut before = 0;
         for index in 0..1010 {
             if index == 10 {
                 before = CALLS.load(Ordering::Relaxed);
             }
-            engine.advance(&[token]).unwrap();
+            engine.feed(&[token]).unwrap();
             token = match index % 2 {
                 0 => engine.last_best().unwrap(),
                 _ => sampler.sample(engine.last_logits().unwrap()),

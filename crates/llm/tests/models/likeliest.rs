@@ -3,10 +3,11 @@ use std::sync::Arc;
 
 use orlop_gguf::{GgufFile as Parts, GgufPart};
 use orlop_llm::{
-    Engine, Error, Model, Outputs, Sampler, SamplingOptions, Settings, Synth, Tokenizer, generate,
+    Engine, Error, GenerateEvent, Model, Outputs, Sampler, SamplingOptions, Settings, Synth, Tokenizer,
+    generate,
 };
 
-use crate::support::{greedy, load, one_cpu, reference};
+use crate::support::{greedy, last_row, load, one_cpu, reference};
 
 /// A random model with a vocabulary.
 fn synthetic() -> (Model, Tokenizer) {
@@ -19,8 +20,10 @@ fn synthetic() -> (Model, Tokenizer) {
 
 fn generated(engine: &mut Engine, tokenizer: &Tokenizer, options: SamplingOptions) -> Vec<u32> {
     let mut tokens = Vec::new();
-    let mut each = |token| {
-        tokens.push(token);
+    let mut each = |event| {
+        if let GenerateEvent::Token(token) = event {
+            tokens.push(token);
+        }
         ControlFlow::Continue(())
     };
     generate(engine, tokenizer, &mut Sampler::new(options, 5), &[1, 2, 3], Some(20), &mut each).unwrap();
@@ -31,9 +34,9 @@ fn generated(engine: &mut Engine, tokenizer: &Tokenizer, options: SamplingOption
 fn sampled(engine: &mut Engine, tokenizer: &Tokenizer, options: SamplingOptions) -> Vec<u32> {
     let mut sampler = Sampler::new(options, 5);
     [1, 2, 3].into_iter().for_each(|token| sampler.accept(token));
-    let mut tokens = vec![sampler.sample(engine.feed(&[1, 2, 3]).unwrap())];
+    let mut tokens = vec![sampler.sample(&last_row(engine, &[1, 2, 3]))];
     while tokens.len() < 20 && !tokens.last().is_some_and(|token| tokenizer.is_end(*token)) {
-        tokens.push(sampler.sample(engine.feed(&tokens[tokens.len() - 1..]).unwrap()));
+        tokens.push(sampler.sample(&last_row(engine, &tokens[tokens.len() - 1..])));
     }
     tokens
 }
@@ -46,10 +49,10 @@ fn the_likeliest_token_is_the_one_with_the_largest_logit() {
         let settings = Settings { outputs, sequences, ..Settings::default() };
         let expected = greedy(&mut load(&model, &one_cpu(), &settings), &tokens, 24);
         let mut engine = load(&model, &one_cpu(), &settings);
-        engine.advance(&tokens).unwrap();
+        engine.feed(&tokens).unwrap();
         let mut found = vec![engine.last_best().unwrap()];
         while found.len() < expected.len() {
-            engine.advance(&found[found.len() - 1..]).unwrap();
+            engine.feed(&found[found.len() - 1..]).unwrap();
             found.push(engine.last_best().unwrap());
         }
         assert_eq!(found, expected, "{outputs:?}, {sequences} sequences");
@@ -77,13 +80,13 @@ fn logits_can_be_read_later_and_are_gone_with_the_next_run() {
     let [mut engine, mut other] = [(); 2].map(|()| load(&model, &one_cpu(), &settings));
     assert!(engine.last_logits().unwrap().is_empty());
     assert!(matches!(engine.last_best(), Err(Error::EmptyPrompt)));
-    engine.advance(&tokens[..8]).unwrap();
+    engine.feed(&tokens[..8]).unwrap();
     let best = engine.last_best().unwrap();
-    let expected = other.feed(&tokens[..8]).unwrap().to_vec();
+    let expected = last_row(&mut other, &tokens[..8]);
     // What is refused at once changes nothing.
-    assert!(engine.advance(&[128]).is_err());
+    assert!(engine.feed(&[128]).is_err());
     assert_eq!(engine.last_logits().unwrap(), expected);
     assert_eq!(engine.last_best().unwrap(), best);
-    engine.advance(&tokens[8..]).unwrap();
-    assert_eq!(engine.last_logits().unwrap(), other.feed(&tokens[8..]).unwrap());
+    engine.feed(&tokens[8..]).unwrap();
+    assert_eq!(engine.last_logits().unwrap(), last_row(&mut other, &tokens[8..]));
 }

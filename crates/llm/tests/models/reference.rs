@@ -2,7 +2,7 @@ use orlop_backend::Precision;
 use orlop_graph::DType;
 use orlop_llm::{CacheTypes, Outputs, Settings};
 
-use crate::support::{load, nmse, one_cpu, reference, rows};
+use crate::support::{last_row, load, nmse, one_cpu, reference, rows};
 
 const MODELS: [&str; 2] = ["llama-dense.Q4_0", "llama-dense.Q4_K_M"];
 
@@ -40,7 +40,7 @@ fn only_the_last_tokens_logits_are_given_unless_all_are_wanted() {
         rows(&mut load(&model, &one_cpu(), &Settings { precision: Precision::F32, ..all() }), &tokens);
     let exact = Settings { precision: Precision::F32, ..Settings::default() };
     let mut engine = load(&model, &one_cpu(), &exact);
-    let last = engine.feed(&tokens).unwrap().to_vec();
+    let last = last_row(&mut engine, &tokens);
     assert!(nmse(&[last], &every[tokens.len() - 1..]) < 1e-9);
     assert_eq!(rows(&mut engine, &tokens).len(), 1);
 }
@@ -59,9 +59,9 @@ fn caches_of_every_type_are_close() {
 fn what_is_forgotten_leaves_no_trace() {
     let (model, tokens, _) = reference(MODELS[0]);
     let mut engine = load(&model, &one_cpu(), &Settings::default());
-    let fresh = engine.feed(&tokens).unwrap().to_vec();
+    let fresh = last_row(&mut engine, &tokens);
     engine.truncate(5);
     assert_eq!(engine.len(), 5);
-    let again = engine.feed(&tokens[5..]).unwrap().to_vec();
+    let again = last_row(&mut engine, &tokens[5..]);
     assert!(nmse(&[again], &[fresh]) < 1e-6);
 }

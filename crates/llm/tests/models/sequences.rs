@@ -1,7 +1,7 @@
 use orlop_llm::{Engine, Error, Outputs, SequenceId, Settings};
 
 use crate::arches::{MODELS, exact, made};
-use crate::support::{load, nmse, one_cpu};
+use crate::support::{last_row, load, nmse, one_cpu};
 
 /// Room for some sequences.
 fn several(sequences: u64) -> Settings {
@@ -11,13 +11,13 @@ fn several(sequences: u64) -> Settings {
 /// The logits behind each part.
 fn together(engine: &mut Engine, parts: &[(SequenceId, &[u32])]) -> Vec<Vec<f32>> {
     let mut rows = vec![Vec::new(); parts.len()];
-    engine.feed_together(parts, &mut |part, logits| rows[part] = logits.to_vec()).unwrap();
+    engine.feed_parts(parts, &mut |row| rows[row.part] = row.logits.to_vec()).unwrap();
     rows
 }
 
 /// The logits behind a text that an engine for one sequence is fed.
 fn alone(model: &orlop_llm::Model, tokens: &[u32]) -> Vec<f32> {
-    load(model, &one_cpu(), &several(1)).feed(tokens).unwrap().to_vec()
+    last_row(&mut load(model, &one_cpu(), &several(1)), tokens)
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn rows_of_ended_sequences_are_free_again() {
     let mut engine = load(&model, &one_cpu(), &Settings { context: Some(40), ..several(2) });
     for _ in 0..5 {
         let id = engine.start_sequence().unwrap();
-        engine.feed_together(&[(id, &tokens)], &mut |_, _| ()).unwrap();
+        engine.feed_parts(&[(id, &tokens)], &mut |_| ()).unwrap();
         let full = engine.feed(&tokens);
         assert!(matches!(full, Err(Error::ContextFull { tokens: 30, context: 40, used: 30 })), "{full:?}");
         assert!(matches!(engine.start_sequence(), Err(Error::TooManySequences { sequences: 2 })));
@@ -86,10 +86,10 @@ fn rows_of_ended_sequences_are_free_again() {
         engine.end_sequence(id).unwrap();
         assert_eq!(engine.free_rows(), 40);
         assert!(matches!(engine.sequence_len(id), Err(Error::UnknownSequence(_))));
-        let unknown = engine.feed_together(&[(id, &tokens[..1])], &mut |_, _| ());
+        let unknown = engine.feed_parts(&[(id, &tokens[..1])], &mut |_| ());
         assert!(matches!(unknown, Err(Error::UnknownSequence(_))));
     }
-    let nothing = engine.feed_together(&[(SequenceId::FIRST, &[])], &mut |_, _| ());
+    let nothing = engine.feed_parts(&[(SequenceId::FIRST, &[])], &mut |_| ());
     assert!(matches!(nothing, Err(Error::EmptyPrompt)), "{nothing:?}");
 }
 
@@ -102,7 +102,7 @@ fn a_state_has_no_way_back() {
     assert!(matches!(fork, Err(Error::NoWayBack { len: 3, tokens: 8 })), "{fork:?}");
     assert_eq!(engine.truncate(9), 8);
     assert_eq!(engine.truncate(5), 0);
-    let again = engine.feed(&tokens).unwrap().to_vec();
+    let again = last_row(&mut engine, &tokens);
     assert!(nmse(&[again], &[alone(&model, &tokens)]) < 1e-9);
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use orlop_backend::Device;
 use orlop_cpu::{CpuDevice, ThreadPool};
-use orlop_llm::{Blueprint, Engine, Model, Settings};
+use orlop_llm::{Blueprint, Engine, Model, SequenceId, Settings};
 use orlop_sched::Machine;
 
 /// Where a fixture is.
@@ -47,8 +47,15 @@ pub(crate) fn load(model: &Model, machine: &Machine, settings: &Settings) -> Eng
 /// Every row of logits that feeding tokens gives.
 pub(crate) fn rows(engine: &mut Engine, tokens: &[u32]) -> Vec<Vec<f32>> {
     let mut rows = Vec::new();
-    engine.feed_each(tokens, &mut |_, logits| rows.push(logits.to_vec())).unwrap();
+    let parts = [(SequenceId::FIRST, tokens)];
+    engine.feed_parts(&parts, &mut |row| rows.push(row.logits.to_vec())).unwrap();
     rows
+}
+
+/// The logits behind the last token that is fed.
+pub(crate) fn last_row(engine: &mut Engine, tokens: &[u32]) -> Vec<f32> {
+    engine.feed(tokens).unwrap();
+    engine.last_logits().unwrap().to_vec()
 }
 
 /// Mean squared error over mean square.
@@ -65,10 +72,10 @@ pub(crate) fn greedy(engine: &mut Engine, prompt: &[u32], count: usize) -> Vec<u
         let order = |a: &(usize, &f32), b: &(usize, &f32)| a.1.total_cmp(b.1);
         logits.iter().enumerate().max_by(order).unwrap().0 as u32
     };
-    let mut tokens = vec![best(engine.feed(prompt).unwrap())];
+    let mut tokens = vec![best(&last_row(engine, prompt))];
     while tokens.len() < count {
         let last = *tokens.last().unwrap();
-        tokens.push(best(engine.feed(&[last]).unwrap()));
+        tokens.push(best(&last_row(engine, &[last])));
     }
     tokens
 }

@@ -1,7 +1,7 @@
 //! Vocabularies that make no sense are refused by name and number.
 
 use orlop_gguf::{Array, Metadata, MetadataValue, Strings, Text};
-use orlop_llm::{Error, Special, Tokenizer};
+use orlop_llm::{Error, Special, Tokenizer, TokenizerError};
 
 use crate::fixture::load;
 
@@ -35,18 +35,21 @@ fn unknown_kinds_are_named_and_known_ones_listed() {
 
 #[test]
 fn a_file_without_a_tokenizer_says_so() {
-    assert!(matches!(Tokenizer::from_metadata(&Metadata::new()), Err(Error::NoTokenizer)));
-    assert!(matches!(with(bytes(), "model", "none"), Err(Error::NoTokenizer)));
+    assert!(matches!(
+        Tokenizer::from_metadata(&Metadata::new()),
+        Err(Error::Tokenizer(TokenizerError::Missing))
+    ));
+    assert!(matches!(with(bytes(), "model", "none"), Err(Error::Tokenizer(TokenizerError::Missing))));
 }
 
 #[test]
 fn lists_of_another_length_are_refused() {
     let error = with(bytes(), "token_type", Array::I32(vec![1; 7])).unwrap_err();
-    assert!(matches!(error, Error::VocabularyLength { found: 7, .. }), "{error}");
+    assert!(matches!(error, Error::Tokenizer(TokenizerError::VocabularyLength { found: 7, .. })), "{error}");
     let error = with(pieces(), "scores", Array::F32(vec![0.0; 9])).unwrap_err();
-    assert!(matches!(error, Error::VocabularyLength { found: 9, .. }), "{error}");
+    assert!(matches!(error, Error::Tokenizer(TokenizerError::VocabularyLength { found: 9, .. })), "{error}");
     let empty = with(bytes(), "tokens", strings([])).unwrap_err();
-    assert!(matches!(empty, Error::VocabularySize { tokens: 0 }), "{empty}");
+    assert!(matches!(empty, Error::Tokenizer(TokenizerError::VocabularySize { tokens: 0 })), "{empty}");
 }
 
 #[test]
@@ -56,13 +59,22 @@ fn merges_of_unknown_tokens_are_refused() {
     for (merge, missing) in [("a zzz", "zzz"), ("zzz a", "zzz"), ("q q", "qq"), ("a 日", "日")] {
         let error = with(bytes(), "merges", strings([known, merge])).unwrap_err();
         match &error {
-            Error::MergeUnknown { index: 1, token, .. } => assert_eq!(token, missing),
+            Error::Tokenizer(TokenizerError::MergeUnknown { index: 1, token, .. }) => {
+                assert_eq!(token, missing)
+            }
             _ => panic!("{error}"),
         }
     }
     for form in ["", " ", "ab", "  "] {
         let error = with(bytes(), "merges", strings([form])).unwrap_err();
-        assert!(matches!(error, Error::MergeForm { index: 0, .. } | Error::MergeUnknown { .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::Tokenizer(TokenizerError::MergeForm { index: 0, .. })
+                    | Error::Tokenizer(TokenizerError::MergeUnknown { .. })
+            ),
+            "{error}"
+        );
     }
 }
 
@@ -70,7 +82,7 @@ fn merges_of_unknown_tokens_are_refused() {
 fn special_ids_outside_the_vocabulary_are_refused() {
     for id in [100_000i64, -2, i64::MAX] {
         let error = with(bytes(), "bos_token_id", id).unwrap_err();
-        assert!(matches!(error, Error::SpecialTokenRange { .. }), "{error}");
+        assert!(matches!(error, Error::Tokenizer(TokenizerError::SpecialTokenRange { .. })), "{error}");
         assert!(error.to_string().contains("bos_token_id"), "{error}");
     }
 }
@@ -82,7 +94,10 @@ fn two_equal_tokens_are_refused() {
         metadata.remove(&format!("tokenizer.ggml.{key}"));
     }
     let error = with(metadata, "tokens", strings(["a", "b", "a"])).unwrap_err();
-    assert!(matches!(error, Error::DuplicateToken { first: 0, second: 2, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Tokenizer(TokenizerError::DuplicateToken { first: 0, second: 2, .. })),
+        "{error}"
+    );
 }
 
 #[test]
