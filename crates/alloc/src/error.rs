@@ -1,3 +1,6 @@
+//! What can go wrong.
+
+#[cfg(feature = "buffers")]
 use orlop_backend::DeviceError;
 use orlop_graph::GraphError;
 use orlop_plan::PlanError;
@@ -149,6 +152,7 @@ pub enum Error {
         buffer_type: String,
     },
     /// A buffer could not be had.
+    #[cfg(feature = "buffers")]
     #[error("allocating {bytes} bytes of {buffer_type}")]
     AllocFailed {
         /// Name of the buffer type.
@@ -179,6 +183,7 @@ pub enum Error {
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// A device refuses.
+    #[cfg(feature = "buffers")]
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// Steps that a device made do not fit the graph.

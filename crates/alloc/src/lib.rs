@@ -8,42 +8,28 @@
 //! Without a graph there are a [`LinearAllocator`] over one buffer, a [`TensorAllocator`] that gives ranges back,
 //! a [`RegionAllocator`] that measures graphs and places them in one region, and a [`TensorSet`] over as many
 //! buffers as a limit demands.
+//!
+//! Planning stands by itself: without the feature `buffers` (on by default) there are usages and plans, and no device.
 
-mod arena;
-mod check;
+#[cfg(feature = "buffers")]
+mod buffers;
 mod error;
-mod externals;
-mod graph_allocator;
-mod graph_in_region;
-mod graph_usage;
-mod layouts;
-mod linear;
-mod memory_plan;
-mod observe;
-mod reorder;
-mod saved_plan;
-mod tensor_allocator;
-mod tensor_set;
-mod trace;
-mod usage;
+#[cfg(feature = "buffers")]
+mod lowered;
+mod planning;
 
-pub use arena::{Arenas, Grown, Growth};
-pub use check::Flaw;
-pub use error::Error;
-pub use externals::Externals;
-pub use graph_allocator::{Allocation, Assignment, GraphAllocator};
-pub use graph_in_region::RegionAllocator;
-pub use graph_usage::Held;
-pub use layouts::Layouts;
-pub use linear::LinearAllocator;
-pub use memory_plan::{
-    ArenaOffset, ArenaPlan, MemoryPlan, Misfit, PeakStorage, PlanOptions, PlannedStorage, plan_as_ggml,
-    plan_like_ggml, plan_memory, plan_memory_until,
+#[cfg(feature = "buffers")]
+pub use buffers::{
+    AllocEvent, Allocation, Arenas, Assignment, Externals, GraphAllocator, Grown, Growth, LinearAllocator,
+    Observer, RegionAllocator, SetPlace, SetTensor, TensorAllocator, TensorSet,
 };
-pub use observe::{AllocEvent, Observer};
-pub use reorder::{Reordered, StepOrder, StepSequence, plan_reordered, plan_reordered_until, reorder};
-pub use saved_plan::{SavedMemoryPlan, SavedMemoryPlanError};
-pub use tensor_allocator::TensorAllocator;
-pub use tensor_set::{SetPlace, SetTensor, TensorSet};
-pub use trace::{Decision, Sharing, Verdict};
-pub use usage::{ArenaId, ArenaInfo, Flags, OverwritePair, StepView, Unread, Usage, ValueId, ValueInfo};
+pub use error::Error;
+#[cfg(feature = "buffers")]
+pub use lowered::{Held, Home, StepSequence, UsageBuilder};
+pub use planning::{
+    ArenaId, ArenaInfo, ArenaOffset, ArenaPlan, Decision, Flags, Flaw, Layouts, MemoryPlan, Misfit,
+    OverwritePair, PeakStorage, PlanOptions, PlannedStorage, Reordered, SavedMemoryPlan,
+    SavedMemoryPlanError, Sharing, StepOrder, StepView, Unread, Usage, ValueId, ValueInfo, Verdict,
+    plan_as_ggml, plan_like_ggml, plan_memory, plan_memory_until, plan_reordered, plan_reordered_until,
+    reorder,
+};

@@ -26,8 +26,8 @@ pub use gate::{Claim, Claims, Gate};
 pub use host::{ForeignBufferType, HOST_ALIGNMENT, HostBufferType};
 pub use large_pages::has_large_pages;
 pub use lower::{
-    Bindings, LowerOptions, Overwrite, Precision, Segment, Step, StepValue, Steps, Temporary, overwrites,
-    touched,
+    Bindings, LowerOptions, Overwrite, Precision, Segment, SegmentTables, Step, StepValue, Steps, Temporary,
+    overwrites, touched,
 };
 pub use queue::{Cancel, Event, Program, Queue, RunOptions, StepClock, Touch};
 pub use stored::{Pieces, StoredTensor};

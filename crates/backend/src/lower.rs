@@ -21,6 +21,66 @@ pub struct Segment<'a> {
     pub escapes: &'a [bool],
 }
 
+/// The tables of a graph's segments, with one entry a tensor: made once, filled by each segment in turn.
+#[derive(Debug)]
+pub struct SegmentTables {
+    buffer_types: Vec<Option<Arc<dyn BufferType>>>,
+    escapes: Vec<bool>,
+    /// Whether a tensor is a result of the graph, or a result is a view of it.
+    result: Vec<bool>,
+    /// The entries that the last segment filled.
+    filled: Vec<TensorId>,
+}
+
+impl SegmentTables {
+    /// Tables of a graph, for one segment after the other.
+    pub fn new(graph: &Graph) -> SegmentTables {
+        let tensors = graph.tensors().len();
+        let mut result = vec![false; tensors];
+        for id in graph.results() {
+            result[id.index()] = true;
+            result[graph.tensor(id).storage.root.index()] = true;
+        }
+        SegmentTables {
+            buffer_types: vec![None; tensors],
+            escapes: vec![false; tensors],
+            result,
+            filled: Vec::new(),
+        }
+    }
+
+    /// Nodes as a segment. `lies` says which kind of memory each tensor lies in; `read_later` which roots are read after
+    /// these nodes; `observed` is a result that the caller looks at.
+    ///
+    /// A tensor escapes if it is a result of the graph, if its root is read later, if it is observed, or if a result or
+    /// what is observed is a view of it. That counts for operands, too: they may be read by others after this segment.
+    pub fn segment<'a>(
+        &'a mut self,
+        graph: &'a Graph,
+        nodes: &'a [NodeId],
+        lies: impl Fn(TensorId) -> Option<Arc<dyn BufferType>>,
+        read_later: impl Fn(TensorId) -> bool,
+        observed: Option<TensorId>,
+    ) -> Segment<'a> {
+        for id in self.filled.drain(..) {
+            self.buffer_types[id.index()] = None;
+            self.escapes[id.index()] = false;
+        }
+        let seen = observed.map(|seen| [seen, graph.tensor(seen).storage.root]);
+        for id in nodes.iter().flat_map(|node| {
+            let node = graph.node(*node);
+            node.inputs.iter().chain([&node.output])
+        }) {
+            self.buffer_types[id.index()] = lies(*id);
+            self.escapes[id.index()] = self.result[id.index()]
+                || read_later(graph.tensor(*id).storage.root)
+                || seen.is_some_and(|seen| seen.contains(id));
+            self.filled.push(*id);
+        }
+        Segment { graph, nodes, buffer_types: &self.buffer_types, escapes: &self.escapes }
+    }
+}
+
 /// How accurately products are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
@@ -120,6 +180,20 @@ pub struct Step {
     pub may_overwrite: Vec<Overwrite>,
 }
 
+impl Step {
+    /// The plainest step of a node: the kernel named after the op.
+    pub fn plain(graph: &Graph, id: NodeId) -> Step {
+        let node = graph.node(id);
+        Step {
+            kernel: node.op.to_name(),
+            nodes: vec![id],
+            reads: node.inputs.iter().copied().map(StepValue::Tensor).collect(),
+            writes: vec![StepValue::Tensor(node.output)],
+            may_overwrite: overwrites(graph, id),
+        }
+    }
+}
+
 /// A value in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StepValue {
@@ -212,13 +286,7 @@ impl Segment<'_> {
                 return Err(self.unsupported(device, *id, reason));
             }
             if !node.op.is_view() {
-                steps.push(Step {
-                    kernel: node.op.to_name(),
-                    nodes: vec![*id],
-                    reads: node.inputs.iter().copied().map(StepValue::Tensor).collect(),
-                    writes: vec![StepValue::Tensor(node.output)],
-                    may_overwrite: overwrites(self.graph, *id),
-                });
+                steps.push(Step::plain(self.graph, *id));
             }
         }
         Ok(Steps { options: options.clone(), steps, temporaries: Vec::new() })

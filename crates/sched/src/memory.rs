@@ -2,11 +2,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use orlop_alloc::{
-    ArenaId, ArenaInfo, Flags, Held, MemoryPlan, PlanOptions, SavedMemoryPlan, StepView, Unread, Usage,
-    ValueId, ValueInfo, plan_memory,
+    ArenaId, ArenaInfo, Flags, Held, Home, MemoryPlan, PlanOptions, SavedMemoryPlan, Usage, UsageBuilder,
+    ValueId, plan_memory,
 };
-use orlop_backend::{BufferType, StepValue, Steps, same_type};
-use orlop_graph::{Graph, Leaf, TensorDesc, TensorId};
+use orlop_backend::{BufferType, Steps, same_type};
+use orlop_graph::{Graph, Leaf, TensorId};
 
 use crate::{DeviceId, Error, Machine, Placement, Schedule, ValueOrigin};
 
@@ -163,119 +163,103 @@ impl MemoryPlanner<'_> {
 
     /// One usage a domain, on the steps of its own devices.
     fn usages(&self) -> Result<(Vec<Usage>, Values), Error> {
-        let mut usages: Vec<Usage> =
-            self.domains.types.iter().map(|t| Usage::new(vec![ArenaInfo::of(&**t)], Unread::Dies)).collect();
-        let mut values = Values::default();
+        let arenas = self.domains.types.iter().map(|memory| vec![ArenaInfo::of(&**memory)]);
+        let mut builder = UsageBuilder::new(self.graph, arenas);
         let holds = self.holds();
-        self.push_values(&mut usages, &mut values, &holds);
+        let mut values = self.add_values(&mut builder, &holds);
         let mut held_until: HashMap<usize, Vec<TensorId>> = HashMap::new();
         for hold in &holds {
             if let Some(split) = hold.until {
                 held_until.entry(split).or_default().push(hold.root);
             }
         }
-        let arena = ArenaId::new(0);
-        for (split, (part, steps)) in self.schedule.splits.iter().zip(self.steps).enumerate() {
-            let domain = self.domains.of(part.device);
-            let usage = &mut usages[domain];
-            let held = held_until.get(&split).map_or(&[][..], Vec::as_slice);
-            let mut keep: Vec<ValueId> =
+        for (index, (split, steps)) in self.schedule.splits.iter().zip(self.steps).enumerate() {
+            let domain = self.domains.of(split.device);
+            let held = held_until.get(&index).map_or(&[][..], Vec::as_slice);
+            let mut held: Vec<ValueId> =
                 held.iter().filter_map(|root| values.tensors[root.index()].map(|(_, id)| id)).collect();
-            for copy in &part.copies {
+            for copy in &split.copies {
                 let Some((_, value)) = values.copies[*copy] else { continue };
-                let group = usage.step_count() as u32;
                 // What others read is theirs until this split has waited for them.
-                let waited = self.schedule.transfers[*copy].after == part.waits.len();
-                let reads = if waited { std::mem::take(&mut keep) } else { Vec::new() };
-                usage.push_step(StepView { arena, group, reads: &reads, writes: &[value], overwrites: &[] });
+                let waited = self.schedule.transfers[*copy].after == split.waits.len();
+                let held = if waited { std::mem::take(&mut held) } else { Vec::new() };
+                builder.add_copy(domain, ArenaId::new(0), value, &held);
             }
-            let id = |value: StepValue| match value {
-                StepValue::Temporary(number) => Some(values.temporary(split, number).1),
-                StepValue::Tensor(tensor) => match part.reads_copy.get(&tensor) {
-                    Some(copy) => values.copies[*copy].map(|(_, id)| id),
-                    None => {
-                        values.tensors[tensor.index()].filter(|(home, _)| *home == domain).map(|(_, id)| id)
-                    }
-                },
+            let own = |tensor: TensorId| values.tensors[tensor.index()].filter(|(home, _)| *home == domain);
+            let value = |tensor: TensorId| match split.reads_copy.get(&tensor) {
+                Some(copy) => values.copies[*copy].map(|(_, id)| id),
+                None => own(tensor).map(|(_, id)| id),
             };
-            let observed = part.observed.and_then(|seen| values.tensors[seen.index()]).map(|(_, id)| id);
-            let held = Held { to_first: &keep, to_last: observed.as_slice() };
-            usage
-                .push_lowered(self.graph, steps, arena, held, &id)
+            let observed = split.observed.and_then(own).map(|(_, id)| id);
+            let held = Held { to_first: &held, to_last: observed.as_slice() };
+            let first = builder
+                .add_steps(domain, steps, None, held, &value)
                 .map_err(|source| self.failed(domain, source))?;
+            values.temporaries.push((domain, first));
         }
-        Ok((usages, values))
+        Ok((builder.finish(), values))
     }
 
     pub(crate) fn failed(&self, domain: usize, source: orlop_alloc::Error) -> Error {
         Error::Memory { device: self.domains.types[domain].name().to_owned(), source: Box::new(source) }
     }
 
-    fn push_values(&self, usages: &mut [Usage], values: &mut Values, holds: &[Hold]) {
-        let mut layouts: HashMap<TensorDesc, u32> = HashMap::new();
-        let mut kept = vec![false; self.graph.tensors().len()];
+    /// Adds the graph's tensors that lie in arenas, and copies.
+    fn add_values(&self, builder: &mut UsageBuilder<'_>, holds: &[Hold]) -> Values {
+        let tensors = self.graph.tensors().len();
+        let mut values = Values { tensors: vec![None; tensors], ..Values::default() };
+        let mut kept = vec![false; tensors];
         let forever = holds.iter().filter(|hold| hold.until.is_none()).map(|hold| hold.root);
         forever.for_each(|root| kept[root.index()] = true);
-        let mut result = vec![false; self.graph.tensors().len()];
+        let mut result = vec![false; tensors];
         let results = self.graph.results();
         results.iter().for_each(|id| result[self.graph.tensor(*id).storage.root.index()] = true);
-        values.tensors = vec![None; self.graph.tensors().len()];
         for id in self.graph.tensor_ids() {
-            let tensor = self.graph.tensor(id);
-            let root = tensor.storage.root;
-            let leaf = self.graph.root_leaf(id);
-            let in_arena = matches!(leaf, None | Some(Leaf::Input));
-            let Some(home) = self.placement.home(self.graph, id).filter(|_| in_arena) else { continue };
-            let domain = self.domains.of(home);
-            let fresh = layouts.len() as u32;
-            let layout = *layouts.entry(tensor.desc).or_insert(fresh);
-            let usage = &mut usages[domain];
-            let own = ValueId::new(usage.values().len());
-            let root_value =
-                if root == id { Some(own) } else { values.tensors[root.index()].map(|(_, id)| id) };
-            // Roots come before their views.
-            let Some(root_value) = root_value else { continue };
-            let bytes = if root == id {
-                self.domains.types[domain].alloc_bytes(&tensor.desc)
-            } else {
-                tensor.desc.bytes()
-            };
+            let root = self.graph.tensor(id).storage.root;
+            let Some(domain) = self.domain_of(root) else { continue };
+            let is_leaf = self.graph.root_leaf(id).is_some();
             // What the caller sets and reads while other runs are in flight is theirs from beginning to end.
-            let in_slots = self.depth > 1 && root == id && (leaf.is_some() || result[id.index()]);
-            let output = kept[id.index()] || result[id.index()] || in_slots;
-            let flags = Flags { output, ..Flags::default() };
-            let info = ValueInfo { bytes, root: root_value, offset: tensor.storage.offset, layout, flags };
-            usage.push_value(tensor.name.clone(), info);
+            let in_slots = self.depth > 1 && (is_leaf || result[root.index()]);
+            let home = Home {
+                usage: domain,
+                arena: ArenaId::new(0),
+                bytes: match root == id {
+                    true => self.domains.types[domain].alloc_bytes(&self.graph.tensor(root).desc),
+                    false => 0,
+                },
+                flags: Flags {
+                    output: kept[root.index()] || result[root.index()] || in_slots,
+                    ..Flags::default()
+                },
+                leaf: is_leaf || in_slots,
+            };
+            // Roots come before their views.
+            let of = match root == id {
+                true => None,
+                false => match values.tensors[root.index()] {
+                    Some((_, root)) => Some(root),
+                    None => continue,
+                },
+            };
+            let own = builder.add_tensor(id, &home, of);
             values.tensors[id.index()] = Some((domain, own));
-            let arena = ArenaId::new(0);
-            if root == id && (leaf.is_some() || in_slots) {
-                usage.leaves.push((own, arena));
-            }
-            for slot in (1..self.depth).filter(|_| in_slots) {
-                let sibling = ValueId::new(usage.values().len());
-                usage.push_value(tensor.name.clone(), ValueInfo { root: sibling, ..info });
-                usage.leaves.push((sibling, arena));
-                values.slots.insert((id, slot), (domain, sibling));
+            for slot in (1..self.depth).filter(|_| in_slots && root == id) {
+                values.slots.insert((id, slot), (domain, builder.add_sibling(&home, own)));
             }
         }
-        let add = |usages: &mut [Usage], domain: usize, name: &str, bytes: u64| {
-            let own = ValueId::new(usages[domain].values().len());
-            let layout = u32::MAX - own.index() as u32;
-            let info = ValueInfo { bytes, root: own, offset: 0, layout, flags: Flags::default() };
-            usages[domain].push_value(name, info);
-            (domain, own)
-        };
-        for copy in &self.schedule.transfers {
+        let copies = self.schedule.transfers.iter().map(|copy| {
             let domain = self.domains.of(copy.to);
-            values.copies.push((!copy.kept).then(|| add(usages, domain, &copy.name, copy.room)));
-        }
-        for (part, steps) in self.schedule.splits.iter().zip(self.steps) {
-            let domain = self.domains.of(part.device);
-            values.temporaries.push((domain, ValueId::new(usages[domain].values().len())));
-            for temporary in &steps.temporaries {
-                add(usages, domain, &temporary.name, temporary.bytes);
-            }
-        }
+            (!copy.kept).then(|| (domain, builder.add_memory(domain, &copy.name, copy.room)))
+        });
+        values.copies = copies.collect();
+        values
+    }
+
+    /// The domain whose arena a root lies in; `None` if it lies beside the arenas.
+    pub(crate) fn domain_of(&self, root: TensorId) -> Option<usize> {
+        let in_arena = matches!(self.graph.root_leaf(root), None | Some(Leaf::Input));
+        let home = self.placement.home(self.graph, root).filter(|_| in_arena)?;
+        Some(self.domains.of(home))
     }
 
     /// What other domains read of each domain's values, and until which of its own splits it must stay: the first

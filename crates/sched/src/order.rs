@@ -1,6 +1,6 @@
 use orlop_alloc::{ArenaInfo, PlanOptions, SavedMemoryPlan, StepSequence};
 use orlop_backend::Steps;
-use orlop_graph::{Graph, Leaf, TensorId};
+use orlop_graph::{Graph, TensorId};
 
 use crate::memory::{MemoryPlanner, PlannedMemory};
 use crate::planned::readers;
@@ -51,9 +51,7 @@ impl MemoryPlanner<'_> {
         let domain = self.domains.of(device);
         let memory = &*self.domains.types[domain];
         let bytes = |root: TensorId| {
-            let in_arena = matches!(self.graph.root_leaf(root), None | Some(Leaf::Input));
-            let home = self.placement.home(self.graph, root).filter(|_| in_arena)?;
-            let here = self.domains.of(home) == domain;
+            let here = self.domain_of(root) == Some(domain);
             here.then(|| memory.alloc_bytes(&self.graph.tensor(root).desc))
         };
         let observed = self.schedule.splits[split].observed.map(|id| self.graph.tensor(id).storage.root);

@@ -1,8 +1,7 @@
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use orlop_alloc::{MemoryPlan, StepOrder};
-use orlop_backend::{BufferType, Segment, Steps};
+use orlop_backend::{SegmentTables, Steps};
 use orlop_graph::{Graph, TensorId};
 
 use crate::budget::{Attempt, Budgets, resident_bytes};
@@ -155,45 +154,19 @@ fn lower(
     options: &SessionOptions,
 ) -> Result<Vec<Steps>, Error> {
     let readers = readers(graph, schedule);
-    // Tables with an entry a tensor, of which each split fills its own and clears them again.
-    let mut buffer_types: Vec<Option<Arc<dyn BufferType>>> = vec![None; graph.tensors().len()];
-    let mut escapes = vec![false; graph.tensors().len()];
-    let results = graph.results();
-    let is_result: HashSet<TensorId> =
-        results.iter().flat_map(|id| [*id, graph.tensor(*id).storage.root]).collect();
+    let mut tables = SegmentTables::new(graph);
     let mut lowered = Vec::with_capacity(schedule.splits.len());
-    for (index, part) in schedule.splits.iter().enumerate() {
-        let touched = || {
-            let nodes = part.nodes.iter().map(|node| graph.node(*node));
-            nodes.flat_map(|node| node.inputs.iter().chain([&node.output]))
+    for (index, split) in schedule.splits.iter().enumerate() {
+        let lies = |id: TensorId| match placement.home(graph, id) {
+            _ if split.reads_copy.contains_key(&id) => Some(Arc::clone(machine.arena(split.device))),
+            Some(home) => Some(Arc::clone(machine.arena(home))),
+            None => constraints.lies(graph, id),
         };
-        for id in touched() {
-            buffer_types[id.index()] = if part.reads_copy.contains_key(id) {
-                Some(Arc::clone(machine.arena(part.device)))
-            } else {
-                match placement.home(graph, *id) {
-                    Some(home) => Some(Arc::clone(machine.arena(home))),
-                    None => constraints.lies(graph, *id),
-                }
-            };
-        }
-        // Also of what others computed: it may be read after this split, too.
-        for id in touched() {
-            let root = graph.tensor(*id).storage.root;
-            let read_later = readers[root.index()].last().is_some_and(|reader| *reader > index);
-            let seen = part.observed;
-            escapes[id.index()] = read_later
-                || is_result.contains(id)
-                || seen.is_some_and(|seen| seen == *id || graph.tensor(seen).storage.root == *id);
-        }
-        let segment = Segment { graph, nodes: &part.nodes, buffer_types: &buffer_types, escapes: &escapes };
-        let device = machine.device(part.device);
+        let read_later = |root: TensorId| readers[root.index()].last().is_some_and(|reader| *reader > index);
+        let segment = tables.segment(graph, &split.nodes, lies, read_later, split.observed);
+        let device = machine.device(split.device);
         let steps = device.lower(&segment, &options.lower);
         lowered.push(steps.map_err(|source| failed(device.name(), index, source))?);
-        for id in touched() {
-            buffer_types[id.index()] = None;
-            escapes[id.index()] = false;
-        }
     }
     Ok(lowered)
 }

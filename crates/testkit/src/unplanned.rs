@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, Buffer, BufferType, Claim, Claims, Device, DeviceError, LowerOptions, Role, RunOptions,
-    Segment, Slot,
+    SegmentTables, Slot,
 };
 use orlop_graph::{AccessKind, Graph, Leaf, NodeId, Origin, TensorId};
 
@@ -64,13 +64,10 @@ pub fn run_unplanned_with(
     fill(graph, &slots, feeds)?;
 
     let nodes: Vec<NodeId> = graph.node_ids().collect();
-    let buffer_types = vec![Some(Arc::clone(buffer_type)); slots.len()];
-    let mut escapes = vec![options.observe == Observe::Everything; slots.len()];
-    for id in graph.results() {
-        escapes[id.index()] = true;
-        escapes[graph.tensor(id).storage.root.index()] = true;
-    }
-    let segment = Segment { graph, nodes: &nodes, buffer_types: &buffer_types, escapes: &escapes };
+    let mut tables = SegmentTables::new(graph);
+    let observed = options.observe == Observe::Everything;
+    let lies = |_| Some(Arc::clone(buffer_type));
+    let segment = tables.segment(graph, &nodes, lies, |_| observed, None);
     let steps = device.lower(&segment, &options.lower)?;
     let mut temporaries = Vec::with_capacity(steps.temporaries.len());
     for temporary in &steps.temporaries {

@@ -65,9 +65,9 @@ fn a_leaf_that_was_external_is_planned_when_it_is_not() {
     let (placed, w) = graph(false);
     let allocation = allocator.alloc(&placed, &Externals::new()).unwrap();
     assert!(allocation.slot(w).is_some());
-    assert_eq!(notes.plans(), [None, Some(Misfit::Leafs)]);
+    assert_eq!(notes.plans(), [None, Some(Misfit::Leaves)]);
     allocator.alloc(&graph(true).0, &Externals::new()).unwrap();
-    assert_eq!(notes.plans(), [Some(Misfit::Leafs)]);
+    assert_eq!(notes.plans(), [Some(Misfit::Leaves)]);
 }
 
 #[test]

@@ -1,10 +1,12 @@
+//! Many tensors in as few buffers as the limits of their type allow.
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use orlop_backend::{Buffer, BufferType, DeviceError, MemoryLayout, Slot, StoredTensor};
 use orlop_graph::TensorDesc;
 
-use crate::linear::{check_alignment, new_buffer};
+use super::linear::{check_alignment, new_buffer};
 use crate::{Error, LinearAllocator};
 
 /// Many tensors in as few buffers of one type as its limit allows: weights, caches, persistent inputs.

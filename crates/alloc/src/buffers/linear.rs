@@ -1,3 +1,5 @@
+//! Tensors one after the other in one buffer, and the checks that every new buffer passes.
+
 use std::sync::Arc;
 
 use orlop_backend::{Buffer, BufferType, DeviceError, Slot, StoredTensor};

@@ -1,3 +1,5 @@
+//! Tensors of one graph in one region, allocated and released one by one.
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -6,8 +8,8 @@ use orlop_backend::{Buffer, BufferType, ForeignBufferType, Slot};
 use orlop_graph::{Graph, TensorDesc, TensorId};
 use orlop_plan::{ChunkOffset, FreeList, FreeListError};
 
+use super::linear::{aligned_start, check_alignment, first_aligned, new_buffer};
 use crate::Error;
-use crate::linear::{aligned_start, check_alignment, first_aligned, new_buffer};
 
 /// Allocates and releases tensors of one graph in one region, by best fit. Another graph's turn comes when nothing is
 /// allocated any more.

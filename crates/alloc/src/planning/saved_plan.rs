@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orlop_plan::{Signature, Signer};
 
-use crate::memory_plan::ArenaOffset;
+use super::memory_plan::ArenaOffset;
 use crate::{ArenaPlan, Decision, Flaw, MemoryPlan, PlannedStorage, Unread, Usage};
 
 /// A memory plan without its usage, bound to the usage's signature.

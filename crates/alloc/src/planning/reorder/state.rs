@@ -1,3 +1,5 @@
+//! The memory in use between two steps of a block, for a set of steps that are done.
+
 use std::collections::BTreeSet;
 
 use super::block::{Block, Root};

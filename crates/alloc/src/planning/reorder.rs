@@ -10,7 +10,6 @@ mod bound;
 mod edges;
 mod search;
 mod state;
-mod steps;
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -18,8 +17,6 @@ use std::sync::Arc;
 
 use crate::{Error, MemoryPlan, PlanOptions, Usage, plan_memory_until};
 use block::{Block, Roots};
-
-pub use steps::StepSequence;
 
 /// Whether steps may change places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

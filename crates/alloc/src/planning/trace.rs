@@ -1,3 +1,5 @@
+//! One walk over a usage: lifetimes, in-place decisions with their reasons, and the sequence of requests.
+
 use std::ops::Range;
 
 use crate::{ArenaId, Unread, Usage, ValueId};

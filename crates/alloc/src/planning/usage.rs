@@ -1,3 +1,5 @@
+//! Who uses which memory when, in flat arrays: the input of planning.
+
 use std::fmt;
 use std::ops::Range;
 

@@ -1,3 +1,5 @@
+//! Numbers for layouts (element type, extents, strides), so that equal layouts compare by one number.
+
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 

@@ -1,3 +1,5 @@
+//! What an allocator does, told to an observer.
+
 use crate::{ArenaOffset, Grown, MemoryPlan, Misfit, ValueId, Verdict};
 
 /// Sees what an allocator does. Nothing is printed unless an observer does.

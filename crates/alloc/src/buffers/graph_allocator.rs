@@ -1,13 +1,15 @@
+//! Allocates whole graphs from planned buffers, one graph after the other.
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use orlop_backend::{BufferType, Slot, same_type};
-use orlop_graph::{Graph, Leaf, Order, TensorDesc, TensorId};
+use orlop_graph::{Graph, Leaf, NodeId, Order, TensorDesc, TensorId};
 
-use crate::arena::Arenas;
-use crate::graph_usage::{Homes, Lowered, check_order, plain_steps, usage_of};
-use crate::observe::{AllocEvent, Observer, narrate};
+use super::arena::Arenas;
+use super::observe::{AllocEvent, Observer, narrate};
+use crate::lowered::plain::{Homes, check_order, usage_of};
 use crate::{
     ArenaId, ArenaInfo, Error, Externals, Growth, MemoryPlan, Misfit, PlanOptions, Usage, ValueId,
     plan_memory,
@@ -240,12 +242,8 @@ impl GraphAllocator {
                 &own
             }
         };
-        let (steps, groups) = plain_steps(graph, order);
-        let arena = |step: usize| nodes[steps.steps[step].nodes[0].index()];
-        let at: Vec<(ArenaId, u32)> =
-            groups.iter().enumerate().map(|(step, group)| (arena(step), *group)).collect();
         let leaves = graph.leaves().map(|(id, _)| id).zip(leaves).collect();
-        usage_of(Lowered { graph, steps: &steps, at: &at }, &Assigned { types: self.arenas.types(), leaves })
+        usage_of(graph, order, &Assigned { types: self.arenas.types(), leaves, nodes })
     }
 
     fn buffers(
@@ -307,10 +305,12 @@ impl GraphAllocator {
     }
 }
 
-/// Leafs in the arenas they were assigned to; external ones lie elsewhere.
+/// Leaves in the arenas they were assigned to; external ones lie elsewhere.
 struct Assigned<'a> {
     types: &'a [Arc<dyn BufferType>],
     leaves: HashMap<TensorId, ArenaId>,
+    /// By node.
+    nodes: Vec<ArenaId>,
 }
 
 impl Homes for Assigned<'_> {
@@ -324,6 +324,10 @@ impl Homes for Assigned<'_> {
 
     fn leaf(&self, id: TensorId, leaf: Leaf) -> Option<ArenaId> {
         if leaf.is_external() { None } else { self.leaves.get(&id).copied() }
+    }
+
+    fn node(&self, node: NodeId) -> ArenaId {
+        self.nodes[node.index()]
     }
 }
 

@@ -1,3 +1,5 @@
+//! Which steps must come before which, which may move, and where a usage falls apart into blocks.
+
 use std::ops::Range;
 
 use crate::{Unread, Usage, ValueId};

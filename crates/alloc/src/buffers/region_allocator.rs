@@ -1,20 +1,22 @@
+//! Allocates tensors by hand and whole graphs in one region, of real memory or to measure.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use orlop_backend::{Buffer, Slot};
-use orlop_graph::{Graph, Leaf, Order, TensorDesc, TensorId};
+use orlop_graph::{Graph, Leaf, NodeId, Order, TensorDesc, TensorId};
 use orlop_plan::{ChunkOffset, FreeList};
 
-use crate::graph_usage::{Homes, Lowered, check_order, plain_steps, usage_of};
-use crate::tensor_allocator::{AllocatorState, refused};
-use crate::trace::{Rules, Trace, TraceEvent, walk};
+use super::tensor_allocator::{AllocatorState, refused};
+use crate::lowered::plain::{Homes, check_order, usage_of};
+use crate::planning::trace::{Rules, Trace, TraceEvent, walk};
 use crate::{ArenaId, ArenaInfo, Error, Sharing, TensorAllocator, Unread, Usage, ValueId};
 
 /// A tensor allocator and a graph allocator in one object, for those who size memory by measuring: allocate
 /// inputs and then the graph with a measuring one, make a real one of [`RegionAllocator::max_bytes`], do the
 /// same again, write the inputs, compute.
 ///
-/// Leafs that were not allocated by hand are placed right before their first use and may share memory with
+/// Leaves that were not allocated by hand are placed right before their first use and may share memory with
 /// earlier results, so whatever is set before a run must be allocated by hand first. Results that nobody reads
 /// live to the end. For another graph, [`RegionAllocator::reset`] it first.
 #[derive(Debug)]
@@ -106,10 +108,8 @@ impl RegionAllocator {
     }
 
     fn place(&mut self, graph: &Graph, order: &Order) -> Result<u64, Error> {
-        let (steps, groups) = plain_steps(graph, order);
         let arena = ArenaId::new(0);
-        let at: Vec<(ArenaId, u32)> = groups.into_iter().map(|group| (arena, group)).collect();
-        let mut usage = usage_of(Lowered { graph, steps: &steps, at: &at }, &InRegion(&self.tensors))?;
+        let mut usage = usage_of(graph, order, &InRegion(&self.tensors))?;
         let by_hand: Vec<Option<ChunkOffset>> = graph.tensor_ids().map(|id| self.tensors.place(id)).collect();
         usage.unread = Unread::LivesOn;
         // Whatever has memory has it from the beginning, results included.
@@ -264,5 +264,9 @@ impl Homes for InRegion<'_> {
 
     fn leaf(&self, _: TensorId, leaf: Leaf) -> Option<ArenaId> {
         (!leaf.is_external()).then(|| ArenaId::new(0))
+    }
+
+    fn node(&self, _: NodeId) -> ArenaId {
+        ArenaId::new(0)
     }
 }

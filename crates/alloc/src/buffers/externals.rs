@@ -1,3 +1,5 @@
+//! The caller's memory of weights and states, by leaf of a graph.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! The search for the order of one block that needs the least memory.
+
 use std::collections::HashSet;
 
 use super::block::Block;

@@ -1,3 +1,5 @@
+//! The check of a memory plan, by other means than it was made.
+
 use std::collections::BTreeMap;
 
 use crate::{MemoryPlan, StepView, Unread, Usage, ValueId};

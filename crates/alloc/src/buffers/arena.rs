@@ -1,8 +1,10 @@
+//! Buffers behind the arenas of plans, which grow from plan to plan.
+
 use std::sync::Arc;
 
 use orlop_backend::{Buffer, BufferType, DeviceError, Slot};
 
-use crate::linear::new_buffer;
+use super::linear::new_buffer;
 use crate::{ArenaId, ArenaOffset, Error, MemoryPlan, ValueId};
 
 /// What happens to memory that has become too small.

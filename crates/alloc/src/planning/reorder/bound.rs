@@ -1,3 +1,5 @@
+//! A lower bound of the memory that any order of a block needs.
+
 use super::block::{Block, Root};
 
 /// Blocks up to this many steps get the better bound; the table it needs grows with their square.

@@ -1,3 +1,5 @@
+//! A block: a range of steps that every order runs as a whole, with what its memory begins and ends with.
+
 use std::ops::Range;
 
 use crate::{ArenaId, Unread, Usage, ValueId};
