@@ -12,6 +12,7 @@ mod externals;
 mod graph_allocator;
 mod linear;
 mod observe;
+mod placed_run;
 mod region_allocator;
 mod tensor_allocator;
 mod tensor_set;

@@ -198,6 +198,22 @@ pub enum Error {
         /// The leaf's name.
         tensor: String,
     },
+    /// A kernel cannot work in place where a plan does.
+    #[error("`{kernel}` cannot write `{result}` where its operand `{operand}` lies")]
+    NotAsPlaced {
+        /// The device's kernel.
+        kernel: String,
+        /// The result.
+        result: String,
+        /// The operand with bytes in common.
+        operand: String,
+    },
+    /// Contents were given for a leaf that the graph does not have.
+    #[error("the graph has no weight or state `{name}`")]
+    UnknownLeaf {
+        /// The name.
+        name: String,
+    },
     /// An external leaf was given with another description.
     #[error("`{tensor}` is {expected} in the graph, {given} was given")]
     ExternalMismatch {

@@ -1,4 +1,4 @@
-use orlop_graph::TensorDesc;
+use orlop_graph::{DType, TensorDesc};
 
 /// What can go wrong between a caller and a device. None of these leaves anything half changed unless its
 /// documentation says so.
@@ -65,6 +65,16 @@ pub enum DeviceError {
         expected: u64,
         /// Bytes handed over.
         given: u64,
+    },
+    /// Numbers of one type for a tensor of another.
+    #[error("`{tensor}` has elements of type {expected}, not {given}")]
+    WrongType {
+        /// The tensor's name.
+        tensor: String,
+        /// The tensor's element type.
+        expected: DType,
+        /// The type that the caller used.
+        given: DType,
     },
     /// Two tensors of different element type or extents cannot be copied byte by byte.
     #[error("cannot copy `{from}` ({}) to `{to}` ({})", .descs[0], .descs[1])]

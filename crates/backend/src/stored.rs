@@ -1,7 +1,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use orlop_graph::{AccessKind, TensorDesc};
+use orlop_graph::{AccessKind, DType, Element, TensorDesc};
 
 use crate::{Claim, DeviceError, MemoryLayout, PrivateRows, Slot};
 
@@ -140,6 +140,55 @@ impl StoredTensor {
             Some(rows) => self.slot.buffer.read_rows(&claim, &self.rows(rows), bytes),
             None => self.slot.buffer.read(&claim, self.slot.offset + offset, bytes),
         }
+    }
+
+    /// Writes the whole tensor.
+    ///
+    /// # Errors
+    /// [`DeviceError::WrongType`], [`DeviceError::WrongLength`], and as [`StoredTensor::set`].
+    pub fn set_values<T: Element>(&self, values: &[T]) -> Result<(), DeviceError> {
+        self.check_type(T::DTYPE)?;
+        let bytes = T::to_bytes(values);
+        let (expected, given) = (self.desc.bytes(), bytes.len() as u64);
+        if given != expected {
+            return Err(DeviceError::WrongLength { tensor: self.name.to_string(), expected, given });
+        }
+        self.set(0, &bytes)
+    }
+
+    /// Reads the whole tensor.
+    ///
+    /// # Errors
+    /// [`DeviceError::WrongType`], and as [`StoredTensor::set`].
+    pub fn get_values<T: Element>(&self) -> Result<Vec<T>, DeviceError> {
+        self.check_type(T::DTYPE)?;
+        let mut bytes = vec![0; self.desc.bytes() as usize];
+        self.get(0, &mut bytes)?;
+        Ok(T::from_bytes(&bytes))
+    }
+
+    /// [`StoredTensor::set_values`] of F32.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_f32(&self, values: &[f32]) -> Result<(), DeviceError> {
+        self.set_values(values)
+    }
+
+    /// [`StoredTensor::get_values`] of F32.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_f32(&self) -> Result<Vec<f32>, DeviceError> {
+        self.get_values()
+    }
+
+    fn check_type(&self, given: DType) -> Result<(), DeviceError> {
+        let expected = self.desc.dtype;
+        if given == expected {
+            return Ok(());
+        }
+        Err(DeviceError::WrongType { tensor: self.name.to_string(), expected, given })
     }
 
     /// Sets bytes at an offset of the tensor to one value.

@@ -11,6 +11,7 @@ mod builder;
 mod desc;
 mod dot;
 mod dtype;
+mod element;
 mod error;
 #[cfg(feature = "serde")]
 mod float;
@@ -25,6 +26,7 @@ pub use access::{Access, AccessKind, Edge, Hazard, dependencies};
 pub use builder::GraphBuilder;
 pub use desc::{DIMS, DescError, Runs, TensorDesc};
 pub use dtype::{DType, UnknownDType};
+pub use element::Element;
 pub use error::GraphError;
 pub use graph::{Graph, Leaf, Node, Origin, Storage, Tensor};
 pub use id::{NodeId, TensorId};

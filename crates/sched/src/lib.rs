@@ -37,6 +37,7 @@ mod signature;
 mod split;
 mod timeline;
 mod transfer;
+mod typed;
 
 pub use arena_steps::{ArenaStep, ValueOrigin};
 pub use calibrate::{Calibration, calibrate};

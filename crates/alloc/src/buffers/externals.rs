@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use orlop_backend::{Gate, StoredTensor};
-use orlop_graph::{Graph, Leaf, TensorId};
+use orlop_backend::{BufferType, Gate, StoredTensor};
+use orlop_graph::{Element, Graph, Leaf, TensorId};
 
-use crate::Error;
+use crate::{Error, SetTensor, TensorSet};
 
 /// Tensors in memory of the caller's, for the external leaves of one graph. Several graphs can share the tensors, but
 /// not this map: it goes by ids, which are each graph's own. [`Externals::by_name`] makes one for each.
@@ -31,6 +31,34 @@ impl Externals {
             Some((id, StoredTensor::clone(tensor)))
         });
         Externals { tensors: found.collect() }
+    }
+
+    /// Weights with these contents, by name, in new memory of one type.
+    ///
+    /// # Errors
+    /// [`Error::UnknownLeaf`] for a name that no external leaf has, what allocation meets, and
+    /// [`DeviceError::WrongType`](orlop_backend::DeviceError::WrongType) or
+    /// [`DeviceError::WrongLength`](orlop_backend::DeviceError::WrongLength) for contents that the leaf does not take.
+    pub fn from_slices<T: Element>(
+        graph: &Graph,
+        memory: &Arc<dyn BufferType>,
+        slices: &[(&str, &[T])],
+    ) -> Result<Externals, Error> {
+        let leaf = |name: &str| {
+            let named = |(id, leaf): &(TensorId, Leaf)| leaf.is_external() && graph.tensor(*id).name == name;
+            graph.leaves().find(named).ok_or_else(|| Error::UnknownLeaf { name: name.to_owned() })
+        };
+        let leaves = slices.iter().map(|(name, _)| leaf(name)).collect::<Result<Vec<_>, _>>()?;
+        let tensors: Vec<SetTensor> = slices
+            .iter()
+            .zip(&leaves)
+            .map(|((name, _), (id, _))| SetTensor::new(*name, graph.tensor(*id).desc))
+            .collect();
+        let set = TensorSet::allocate(memory, &tensors)?;
+        for (tensor, (_, values)) in set.tensors().iter().zip(slices) {
+            tensor.set_values(values)?;
+        }
+        Ok(Externals::by_name(graph, set.tensors()))
     }
 
     /// Gives the memory of a leaf.

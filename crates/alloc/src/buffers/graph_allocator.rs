@@ -45,7 +45,7 @@ pub struct GraphAllocator {
     arenas: Arenas,
     plan: Option<Arc<MemoryPlan>>,
     /// What the plan served last; the same again needs no look.
-    served: Option<(Graph, Assignment)>,
+    served: Option<(Graph, Arc<Assignment>)>,
     options: PlanOptions,
     growth: Growth,
     observer: Option<Box<dyn Observer>>,
@@ -65,6 +65,8 @@ pub struct Assignment {
 /// A graph bound to memory.
 #[derive(Clone, Debug)]
 pub struct Allocation {
+    pub(crate) graph: Graph,
+    pub(crate) assignment: Arc<Assignment>,
     tensors: Vec<Option<Slot>>,
     plan: Arc<MemoryPlan>,
 }
@@ -189,7 +191,7 @@ impl GraphAllocator {
         externals: &Externals,
     ) -> Result<Allocation, Error> {
         externals.check_given(graph)?;
-        let again = |(served, how): &(Graph, Assignment)| served.is_same(graph) && how == assignment;
+        let again = |(served, how): &(Graph, Arc<Assignment>)| served.is_same(graph) && **how == *assignment;
         if !self.served.as_ref().is_some_and(again) {
             let usage = self.usage(graph, assignment)?;
             match self.plan.as_ref().map(|plan| plan.fits(&usage)) {
@@ -197,9 +199,9 @@ impl GraphAllocator {
                 Some(Err(misfit)) => drop(self.adopt(&Arc::new(usage), Some(&misfit))?),
                 None => drop(self.adopt(&Arc::new(usage), None)?),
             }
-            self.served = Some((graph.clone(), assignment.clone()));
+            self.served = Some((graph.clone(), Arc::new(assignment.clone())));
         }
-        self.bind(graph, externals)
+        self.bind(externals)
     }
 
     /// Bytes allocated for a buffer type given: 0 before the first reserve, and for a type given before, so that
@@ -281,8 +283,9 @@ impl GraphAllocator {
         Ok(self.plan.insert(plan))
     }
 
-    fn bind(&self, graph: &Graph, externals: &Externals) -> Result<Allocation, Error> {
+    fn bind(&self, externals: &Externals) -> Result<Allocation, Error> {
         let plan = self.plan.as_ref().ok_or(Error::NotReserved)?;
+        let (graph, assignment) = self.served.clone().ok_or(Error::NotReserved)?;
         self.arenas.chunks().for_each(|buffer| buffer.reset());
         let mut tensors = Vec::with_capacity(graph.tensors().len());
         for id in graph.tensor_ids() {
@@ -301,7 +304,7 @@ impl GraphAllocator {
             }
             tensors.push(slot);
         }
-        Ok(Allocation { tensors, plan: Arc::clone(plan) })
+        Ok(Allocation { assignment, tensors, plan: Arc::clone(plan), graph })
     }
 }
 

@@ -156,3 +156,20 @@ fn refused_access_leaves_the_generation_alone() {
     assert!(tensor.memset(0, 25, 1).is_err());
     assert_eq!(buffer.gate().generation(), 2);
 }
+
+#[test]
+fn numbers_go_in_and_out_of_a_tensor_of_their_type() {
+    let tensor = stored(TensorDesc::contiguous(DType::I32, &[3]).unwrap(), &host(64), 16);
+    tensor.set_values(&[1i32, -2, i32::MAX]).unwrap();
+    assert_eq!(tensor.get_values::<i32>().unwrap(), [1, -2, i32::MAX]);
+    let wrong = tensor.set_f32(&[0.0; 3]).unwrap_err();
+    assert!(
+        matches!(wrong, DeviceError::WrongType { expected: DType::I32, given: DType::F32, .. }),
+        "{wrong}"
+    );
+    assert!(matches!(
+        tensor.set_values(&[1i32]),
+        Err(DeviceError::WrongLength { expected: 12, given: 4, .. })
+    ));
+    assert!(tensor.get_f32().is_err());
+}

@@ -18,6 +18,7 @@ mod runs;
 mod splits;
 mod support;
 mod transformers;
+mod typed;
 mod values;
 mod watching;
 
