@@ -1,57 +1,73 @@
+//! The architectures that are known.
+//!
+//! An architecture is a file below with its [`ArchitectureFacts`], and an entry in the list here; what reads metadata,
+//! builds graphs or makes random models asks the facts. Names and tensors are those of GGUF files as
+//! [llama.cpp](https://github.com/ggml-org/llama.cpp/blob/master/src/llama-arch.cpp) writes them. Tests run every
+//! architecture against logits of llama.cpp (`tests/models/arches.rs`).
+
 use std::fmt;
 
-use orlop_graph::{Glu, RopeMode, TensorId};
-
 use crate::Error;
-use crate::config::Norm;
-use crate::draft::{FeedForward, GraphDraft};
 
+mod facts;
+mod gemma3;
 mod gpt2;
 mod llama;
 mod mamba2;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod qwen3moe;
+mod transformer;
 
-use llama::{Heads, Norms, Style};
+pub(crate) use facts::{ArchitectureFacts, EmbeddingScale, ExpertHidden, HeadNorms, LayerNorms, Mixer, Norm};
 
-/// How a model's layers are wired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Architecture {
-    /// Llama 2 and 3, SmolLM, Mistral, TinyLlama; with experts, Mixtral.
-    Llama,
-    /// Qwen 2 and 2.5.
-    Qwen2,
-    /// Qwen 3.
-    Qwen3,
-    /// Qwen 3 with experts.
-    Qwen3Moe,
-    /// Phi 3 and 4.
-    Phi3,
-    /// GPT-2.
-    Gpt2,
-    /// Gemma 3, text only.
-    Gemma3,
-    /// Mamba 2.
-    Mamba2,
+/// The enum, the list of all, and the facts of each.
+macro_rules! architectures {
+    ($($(#[$doc:meta])* $name:ident => $file:ident,)*) => {
+        /// How a model's layers are wired.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Architecture {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Architecture {
+            /// All that are known.
+            pub const ALL: [Architecture; [$(Architecture::$name),*].len()] = [$(Architecture::$name),*];
+
+            pub(crate) fn facts(self) -> &'static ArchitectureFacts {
+                match self {
+                    $(Architecture::$name => &$file::FACTS,)*
+                }
+            }
+        }
+    };
 }
 
-use Architecture::{Gemma3, Gpt2, Llama, Mamba2, Phi3, Qwen2, Qwen3, Qwen3Moe};
+architectures! {
+    /// Llama 2 and 3, SmolLM, Mistral, TinyLlama; with experts, Mixtral.
+    Llama => llama,
+    /// Qwen 2 and 2.5.
+    Qwen2 => qwen2,
+    /// Qwen 3.
+    Qwen3 => qwen3,
+    /// Qwen 3 with experts.
+    Qwen3Moe => qwen3moe,
+    /// Phi 3 and 4.
+    Phi3 => phi3,
+    /// GPT-2.
+    Gpt2 => gpt2,
+    /// Gemma 3, text only.
+    Gemma3 => gemma3,
+    /// Mamba 2.
+    Mamba2 => mamba2,
+}
 
 impl Architecture {
-    /// All that are known.
-    pub const ALL: [Architecture; 8] = [Llama, Qwen2, Qwen3, Qwen3Moe, Phi3, Gpt2, Gemma3, Mamba2];
-
     /// Its name in files.
     pub fn name(self) -> &'static str {
-        match self {
-            Llama => "llama",
-            Qwen2 => "qwen2",
-            Qwen3 => "qwen3",
-            Qwen3Moe => "qwen3moe",
-            Phi3 => "phi3",
-            Gpt2 => "gpt2",
-            Gemma3 => "gemma3",
-            Mamba2 => "mamba2",
-        }
+        self.facts().name
     }
 
     /// The architecture with a name.
@@ -64,47 +80,6 @@ impl Architecture {
             name: name.to_owned(),
             known: known().map(Architecture::name).collect(),
         })
-    }
-
-    pub(crate) fn norm(self) -> Norm {
-        match self {
-            Gpt2 => Norm::Mean,
-            Llama | Qwen2 | Qwen3 | Qwen3Moe | Phi3 | Gemma3 | Mamba2 => Norm::Rms,
-        }
-    }
-
-    pub(crate) fn rope(self) -> RopeMode {
-        match self {
-            Llama => RopeMode::Normal,
-            Qwen2 | Qwen3 | Qwen3Moe | Phi3 | Gpt2 | Gemma3 | Mamba2 => RopeMode::Neox,
-        }
-    }
-
-    /// Whether `ffn_*.scale` tensors count. Files may have them without their makers' engine ever using them.
-    pub(crate) fn scales_feed_forward(self) -> bool {
-        matches!(self, Llama | Qwen3 | Qwen3Moe)
-    }
-
-    /// Draws a whole model, from tokens to logits.
-    pub(crate) fn build(self, draft: &mut GraphDraft<'_>) -> Result<TensorId, Error> {
-        let plain = Style {
-            heads: Heads::AsTheyAre,
-            norms: Norms::Before,
-            feed_forward: FeedForward::Gated(Glu::Silu),
-        };
-        let style = match self {
-            Gpt2 => return gpt2::build(draft),
-            Mamba2 => return mamba2::build(draft),
-            Llama | Qwen2 => plain,
-            Qwen3 | Qwen3Moe => Style { heads: Heads::Normed, ..plain },
-            Phi3 => Style { feed_forward: FeedForward::Fused(Glu::Silu), ..plain },
-            Gemma3 => Style {
-                heads: Heads::Normed,
-                norms: Norms::BeforeAndAfter,
-                feed_forward: FeedForward::Gated(Glu::Gelu),
-            },
-        };
-        llama::build(draft, style)
     }
 }
 

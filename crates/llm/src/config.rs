@@ -1,6 +1,9 @@
+//! The sizes and constants of a model, read from the metadata of its file and nothing else.
+
 use orlop_gguf::Metadata;
 use orlop_graph::Rope;
 
+use crate::arch::{EmbeddingScale, Mixer, Norm};
 use crate::{Architecture, Error};
 
 mod keys;
@@ -96,7 +99,8 @@ impl Config {
     /// [`Error::UnknownArchitecture`], [`Error::BadKey`], and keys that are missing or of another type.
     pub fn read(metadata: &Metadata) -> Result<Config, Error> {
         let architecture = Architecture::find(metadata.string("general.architecture")?)?;
-        let keys = Keys { metadata, prefix: architecture.name() };
+        let facts = architecture.facts();
+        let keys = Keys { metadata, prefix: facts.name };
         let layers = keys.count("block_count")?;
         if layers > MAX_LAYERS {
             return Err(keys.bad("block_count", layers, "no model has that many layers"));
@@ -107,7 +111,7 @@ impl Config {
             Some(vocabulary) => vocabulary,
             None => metadata.array("tokenizer.ggml.tokens")?.len() as u64,
         };
-        let epsilon = match architecture.norm() {
+        let epsilon = match facts.norm {
             Norm::Rms => keys.float("attention.layer_norm_rms_epsilon")?,
             Norm::Mean => keys.float("attention.layer_norm_epsilon")?,
         };
@@ -120,13 +124,16 @@ impl Config {
             value: 0,
             layers: vec![LayerConfig::default(); layers as usize],
             epsilon,
-            embedding_scale: 1.0,
+            embedding_scale: match facts.embedding_scale {
+                EmbeddingScale::One => 1.0,
+                EmbeddingScale::RootOfWidth => (width as f32).sqrt(),
+            },
             logit_cap: None,
             attention_scale: 0.0,
             experts: None,
             state_space: None,
         };
-        if architecture == Architecture::Mamba2 {
+        if facts.mixer == Mixer::StateSpace {
             config.state_space = Some(keys.state_space()?);
             return Ok(config);
         }
@@ -135,35 +142,21 @@ impl Config {
             *config.layers.first().ok_or_else(|| keys.bad("block_count", 0, "a model has layers"))?;
         config.key = keys.head("attention.key_length", width / heads, &config.layers)?;
         config.value = keys.head("attention.value_length", width / heads, &config.layers)?;
-        config.experts = keys.experts(architecture, hidden)?;
-        let rope = keys.rope(architecture.rope(), config.key, context)?;
+        config.experts = keys.experts(facts.expert_hidden, hidden)?;
+        let rope = keys.rope(facts.rope, config.key, context)?;
         config.layers.iter_mut().for_each(|layer| layer.rope = rope);
-        let mut scaled_by = config.key;
-        if architecture == Architecture::Gemma3 {
-            config.embedding_scale = (width as f32).sqrt();
-            // Files of other models may have the key, and mean nothing by it.
+        if facts.caps_logits {
             config.logit_cap = keys.set_float("final_logit_softcapping")?;
-            keys.windows(&mut config.layers)?;
-            if layers == GEMMA3_27B_LAYERS {
-                scaled_by = width / heads;
-            }
         }
+        if facts.has_windows {
+            keys.windows(&mut config.layers)?;
+        }
+        let scaled_by = if facts.scaled_by_width_at == Some(layers) { width / heads } else { config.key };
         let scale = keys.set_float("attention.scale")?;
         config.attention_scale = scale.unwrap_or(1.0 / (scaled_by as f32).sqrt());
         Ok(config)
     }
 }
 
-/// Files do not say so, but the model of that many layers scales attention by its width and not by its heads'.
-const GEMMA3_27B_LAYERS: u64 = 62;
 /// Layers beyond which a file is taken to be wrong.
 const MAX_LAYERS: u64 = 4096;
-
-/// Which norm an architecture uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Norm {
-    /// Divides by the root mean square.
-    Rms,
-    /// Takes the mean away first.
-    Mean,
-}

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use orlop_gguf::GgufFile as File;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId, Unary};
 
-use crate::config::{Config, Norm};
+use crate::arch::Norm;
+use crate::config::Config;
 use crate::{CacheTypes, Error};
 
 mod attention;
@@ -137,7 +138,7 @@ impl GraphSpec<'_> {
             slot: None,
             masks: Vec::new(),
         };
-        let logits = self.config.architecture.build(&mut draft)?;
+        let logits = (self.config.architecture.facts().build)(&mut draft)?;
         draft.b.output(logits);
         let best = (outputs == 1).then(|| draft.best(logits));
         let GraphDraft { b, weights, caches, slot, masks, .. } = draft;
@@ -246,7 +247,7 @@ impl GraphDraft<'_> {
     /// The norm that the architecture uses, times a weight, plus a bias if there is one.
     pub(crate) fn norm(&mut self, stem: &str, x: TensorId) -> Result<TensorId, Error> {
         let width = self.b.desc(x).extents[0];
-        let normed = match self.config.architecture.norm() {
+        let normed = match self.config.architecture.facts().norm {
             Norm::Rms => self.b.rms_norm(x, self.config.epsilon),
             Norm::Mean => self.b.norm(x, self.config.epsilon),
         };

@@ -7,7 +7,7 @@ use orlop_gguf::{Metadata, MetadataValue, Writer};
 use orlop_graph::DType;
 
 use crate::mixture::{Candidate, FileType, MixturePolicy, Traits, mixture};
-use crate::{Error, Experts, Progress, StateSpace};
+use crate::{Architecture, Error, Experts, Progress, StateSpace};
 
 mod pool;
 mod presets;
@@ -37,8 +37,8 @@ pub use tensors::SynthTensor;
 pub struct Synth {
     /// `general.name`.
     pub name: String,
-    /// `general.architecture`, and the prefix of most keys.
-    pub architecture: String,
+    /// How its layers are wired; the prefix of most keys.
+    pub architecture: Architecture,
     /// Layers.
     pub layers: u64,
     /// Elements of an embedding.
@@ -90,7 +90,7 @@ impl Default for Synth {
     fn default() -> Synth {
         Synth {
             name: "synth".to_owned(),
-            architecture: "llama".to_owned(),
+            architecture: Architecture::Llama,
             layers: 2,
             width: 64,
             heads: 4,
@@ -124,7 +124,7 @@ impl Synth {
     /// [`Error::File`] for a key among [`Synth::metadata`] that is empty.
     pub fn keys(&self) -> Result<Metadata, Error> {
         let mut metadata = Metadata::new();
-        metadata.set("general.architecture", self.architecture.as_str())?;
+        metadata.set("general.architecture", self.architecture.name())?;
         metadata.set("general.name", self.name.as_str())?;
         metadata.set("general.file_type", self.file_type.id())?;
         metadata.set("general.quantization_version", 2u32)?;
@@ -181,7 +181,7 @@ impl Synth {
             .map(|tensor| Candidate { name: &tensor.name, extents: &tensor.extents, dtype: DType::F32 })
             .collect();
         let traits = Traits {
-            architecture: &self.architecture,
+            architecture: self.architecture.name(),
             layers: self.layers,
             sharing: self.heads.checked_div(self.kv_heads).unwrap_or(0),
             experts: self.experts.map_or(0, |experts| experts.count),

@@ -2,7 +2,8 @@ use orlop_gguf::{Array, Metadata, MetadataValue};
 use orlop_graph::{Rope, RopeMode};
 
 use super::{Experts, LayerConfig, StateSpace};
-use crate::{Architecture, Error};
+use crate::Error;
+use crate::arch::ExpertHidden;
 
 /// Elements, heads or tokens beyond which a file is taken to be wrong.
 const MAX_COUNT: u64 = 1 << 40;
@@ -125,7 +126,7 @@ impl Keys<'_> {
         })
     }
 
-    pub(super) fn experts(&self, architecture: Architecture, hidden: u64) -> Result<Option<Experts>, Error> {
+    pub(super) fn experts(&self, default: ExpertHidden, hidden: u64) -> Result<Option<Experts>, Error> {
         let Some(count) = self.optional("expert_count")? else { return Ok(None) };
         let used = self.optional("expert_used_count")?.unwrap_or(0);
         if used == 0 || used > count {
@@ -135,7 +136,10 @@ impl Keys<'_> {
                 "a token uses at least one expert, and no more than there are",
             ));
         }
-        let default = if architecture == Architecture::Qwen3Moe { hidden / used } else { hidden };
+        let default = match default {
+            ExpertHidden::FeedForward => hidden,
+            ExpertHidden::FeedForwardPerUsed => hidden / used,
+        };
         let hidden = self.optional("expert_feed_forward_length")?.unwrap_or(default);
         let scale = self.set_float("expert_weights_scale")?.unwrap_or(1.0);
         Ok(Some(Experts { count, used, hidden, scale }))

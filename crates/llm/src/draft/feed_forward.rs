@@ -48,11 +48,11 @@ impl GraphDraft<'_> {
         self.between(&down, activated, self.config.width)
     }
 
-    /// As [`Draft::linear`], but the scale comes last, as files of feed-forward parts mean it, if it counts at all.
+    /// As [`GraphDraft::linear`], but the scale comes last, as files of feed-forward parts mean it, if it counts at all.
     fn between(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
         let product = self.product(stem, x, into)?;
         let mut fed = self.biased(stem, product)?;
-        if self.config.architecture.scales_feed_forward() {
+        if self.config.architecture.facts().scales_feed_forward {
             fed = self.scaled(stem, fed)?;
         }
         Ok(self.b.name(fed, stem))

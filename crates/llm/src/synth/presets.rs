@@ -1,5 +1,7 @@
+//! Random models with the dimensions of known ones.
+
 use super::Synth;
-use crate::{Experts, StateSpace};
+use crate::{Architecture, Experts, StateSpace};
 
 impl Synth {
     /// Names that [`Synth::preset`] knows.
@@ -74,7 +76,7 @@ impl Synth {
                 ..base
             },
             "qwen2.5-0.5b" => Synth {
-                architecture: "qwen2".to_owned(),
+                architecture: Architecture::Qwen2,
                 layers: 24,
                 width: 896,
                 heads: 14,
@@ -91,7 +93,7 @@ impl Synth {
                 ..base
             },
             "qwen3-0.6b" => Synth {
-                architecture: "qwen3".to_owned(),
+                architecture: Architecture::Qwen3,
                 layers: 28,
                 width: 1024,
                 heads: 16,
@@ -108,7 +110,7 @@ impl Synth {
                 ..base
             },
             "gemma3-270m" => Synth {
-                architecture: "gemma3".to_owned(),
+                architecture: Architecture::Gemma3,
                 layers: 18,
                 width: 640,
                 heads: 4,
@@ -127,7 +129,7 @@ impl Synth {
             },
             // Phi 3's shape at a tenth of its size.
             "phi3-small" => Synth {
-                architecture: "phi3".to_owned(),
+                architecture: Architecture::Phi3,
                 layers: 12,
                 width: 1024,
                 heads: 16,
@@ -140,7 +142,7 @@ impl Synth {
                 ..base
             },
             "gpt2-124m" => Synth {
-                architecture: "gpt2".to_owned(),
+                architecture: Architecture::Gpt2,
                 layers: 12,
                 width: 768,
                 heads: 12,
@@ -155,7 +157,7 @@ impl Synth {
                 ..base
             },
             "mamba2-130m" => Synth {
-                architecture: "mamba2".to_owned(),
+                architecture: Architecture::Mamba2,
                 layers: 24,
                 width: 768,
                 vocabulary: 50_288,

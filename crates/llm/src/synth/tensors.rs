@@ -1,7 +1,11 @@
+//! The tensors of a random model: names and extents as files of its architecture have them.
+
 use orlop_graph::DType;
 
 use super::Synth;
 use crate::StateSpace;
+use crate::arch::{ArchitectureFacts, LayerNorms};
+use crate::draft::FeedForward;
 
 /// A tensor of normally distributed values.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,17 +64,19 @@ impl Synth {
         if !self.tied {
             tensors.push(SynthTensor::matrix("output.weight", &[self.width, self.vocabulary]));
         }
-        let shape = LayerShape::of(&self.architecture);
-        if shape == LayerShape::Gpt2 {
+        let facts = self.architecture.facts();
+        if facts.biased {
             tensors.push(SynthTensor::bias("output_norm.bias", self.width));
+        }
+        if facts.embeds_positions {
             tensors.push(SynthTensor::matrix("position_embd.weight", &[self.width, self.context]));
         }
         for layer in 0..self.layers {
             match &self.state_space {
                 Some(sizes) => self.state_space(layer, sizes, &mut tensors),
                 None => {
-                    self.attention(layer, shape, &mut tensors);
-                    self.feed_forward(layer, shape, &mut tensors);
+                    self.attention(layer, facts, &mut tensors);
+                    self.feed_forward(layer, facts, &mut tensors);
                 }
             }
         }
@@ -83,16 +89,14 @@ impl Synth {
         tensors
     }
 
-    fn attention(&self, layer: u64, shape: LayerShape, tensors: &mut Vec<SynthTensor>) {
+    fn attention(&self, layer: u64, facts: &ArchitectureFacts, tensors: &mut Vec<SynthTensor>) {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let [queries, keys] = [self.heads, self.kv_heads].map(|heads| heads.saturating_mul(self.key));
         let [values, attended] = [self.kv_heads, self.heads].map(|heads| heads.saturating_mul(self.value));
         tensors.push(SynthTensor::norm(name("attn_norm.weight"), self.width, self.norm_deviation));
-        let parts = match shape {
-            LayerShape::Phi3 | LayerShape::Gpt2 => {
-                vec![("attn_qkv", queries.saturating_add(keys).saturating_add(values))]
-            }
-            _ => vec![("attn_q", queries), ("attn_k", keys), ("attn_v", values)],
+        let parts = match facts.fused_qkv {
+            true => vec![("attn_qkv", queries.saturating_add(keys).saturating_add(values))],
+            false => vec![("attn_q", queries), ("attn_k", keys), ("attn_v", values)],
         };
         for (part, elements) in parts {
             tensors.push(SynthTensor::matrix(name(&format!("{part}.weight")), &[self.width, elements]));
@@ -100,16 +104,18 @@ impl Synth {
                 tensors.push(SynthTensor::bias(name(&format!("{part}.bias")), elements));
             }
         }
-        match shape {
-            LayerShape::Gemma3 => tensors.extend(
+        match facts.layer_norms {
+            LayerNorms::Before => {}
+            LayerNorms::BeforeAndAfter => tensors.extend(
                 ["post_attention_norm.weight", "post_ffw_norm.weight"]
                     .map(|part| SynthTensor::norm(name(part), self.width, self.norm_deviation)),
             ),
-            LayerShape::Gpt2 => tensors.extend(
+        }
+        if facts.biased {
+            tensors.extend(
                 ["attn_norm.bias", "attn_output.bias", "ffn_norm.bias", "ffn_down.bias"]
                     .map(|part| SynthTensor::bias(name(part), self.width)),
-            ),
-            LayerShape::Llama | LayerShape::Phi3 => {}
+            );
         }
         if self.head_norms {
             for part in ["attn_q_norm.weight", "attn_k_norm.weight"] {
@@ -119,21 +125,23 @@ impl Synth {
         tensors.push(SynthTensor::matrix(name("attn_output.weight"), &[attended, self.width]));
     }
 
-    fn feed_forward(&self, layer: u64, shape: LayerShape, tensors: &mut Vec<SynthTensor>) {
+    fn feed_forward(&self, layer: u64, facts: &ArchitectureFacts, tensors: &mut Vec<SynthTensor>) {
         let name = |part: &str| format!("blk.{layer}.{part}.weight");
         let (width, hidden) = (self.width, self.hidden);
         tensors.push(SynthTensor::norm(name("ffn_norm"), width, self.norm_deviation));
         match self.experts {
             None => {
-                let up = match shape {
-                    LayerShape::Phi3 => hidden.saturating_mul(2),
-                    _ => hidden,
-                };
-                if shape == LayerShape::Gpt2 {
+                if facts.biased {
                     tensors.push(SynthTensor::bias(format!("blk.{layer}.ffn_up.bias"), hidden));
-                } else if shape != LayerShape::Phi3 {
-                    tensors.push(SynthTensor::matrix(name("ffn_gate"), &[width, hidden]));
                 }
+                let up = match facts.feed_forward {
+                    FeedForward::Plain(_) => hidden,
+                    FeedForward::Fused(_) => hidden.saturating_mul(2),
+                    FeedForward::Gated(_) => {
+                        tensors.push(SynthTensor::matrix(name("ffn_gate"), &[width, hidden]));
+                        hidden
+                    }
+                };
                 tensors.push(SynthTensor::matrix(name("ffn_up"), &[width, up]));
                 tensors.push(SynthTensor::matrix(name("ffn_down"), &[hidden, width]));
             }
@@ -169,28 +177,5 @@ impl Synth {
             around("ssm_norm.weight", &[inner.checked_div(groups).unwrap_or(0), groups], 1.0, 0.1),
             SynthTensor::matrix(name("ssm_out.weight"), &[inner, self.width]),
         ]);
-    }
-}
-
-/// What layers of an architecture have beside, or instead of, what llama's have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LayerShape {
-    Llama,
-    /// Two more norms.
-    Gemma3,
-    /// One matrix for queries, keys and values, and one for gate and up.
-    Phi3,
-    /// One matrix for queries, keys and values, no gate, biases everywhere.
-    Gpt2,
-}
-
-impl LayerShape {
-    fn of(architecture: &str) -> LayerShape {
-        match architecture {
-            "gemma3" => LayerShape::Gemma3,
-            "phi3" => LayerShape::Phi3,
-            "gpt2" => LayerShape::Gpt2,
-            _ => LayerShape::Llama,
-        }
     }
 }

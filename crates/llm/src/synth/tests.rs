@@ -27,7 +27,7 @@ fn equal_seeds_give_equal_bytes_and_others_do_not() {
 #[test]
 fn tensors_have_the_extents_that_the_dimensions_ask_for() {
     let synth = Synth {
-        architecture: "qwen3".to_owned(),
+        architecture: Architecture::Qwen3,
         layers: 3,
         width: 96,
         heads: 6,
@@ -185,19 +185,19 @@ fn dimensions_that_make_no_model_are_refused() {
 
 #[test]
 fn small_models_of_every_architecture_can_be_drawn() {
-    use crate::{Architecture, Model};
+    use crate::Model;
+    use crate::arch::{ExpertHidden, HeadNorms, Mixer};
     for architecture in Architecture::ALL {
         let sizes = StateSpace { kernel: 4, inner: 96, state: 16, heads: 6, groups: 2 };
-        let normed =
-            matches!(architecture, Architecture::Qwen3 | Architecture::Qwen3Moe | Architecture::Gemma3);
+        let facts = architecture.facts();
         let experts = Experts { count: 4, used: 2, hidden: 32, scale: 1.0 };
         let synth = Synth {
-            architecture: architecture.name().to_owned(),
-            head_norms: normed,
-            biases: architecture == Architecture::Gpt2,
+            architecture,
+            head_norms: facts.head_norms == HeadNorms::Each,
+            biases: facts.biased,
             kv_heads: 4,
-            experts: (architecture == Architecture::Qwen3Moe).then_some(experts),
-            state_space: (architecture == Architecture::Mamba2).then_some(sizes),
+            experts: (facts.expert_hidden == ExpertHidden::FeedForwardPerUsed).then_some(experts),
+            state_space: (facts.mixer == Mixer::StateSpace).then_some(sizes),
             ..Synth::default()
         };
         let model = Model::from_file(orlop_gguf::GgufFile::from_file(read(&synth))).unwrap();

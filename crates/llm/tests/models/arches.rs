@@ -3,7 +3,7 @@ use std::sync::Arc;
 use orlop_backend::Precision;
 use orlop_gguf::{Array, GgufFile as Parts, GgufPart, MetadataValue, Writer};
 use orlop_graph::DType;
-use orlop_llm::{Blueprint, CacheTypes, Error, Model, Outputs, Settings};
+use orlop_llm::{Architecture, Blueprint, CacheTypes, Error, Model, Outputs, Settings};
 use serde_json::Value as Json;
 
 use crate::support::{fixture, last_row, load, logits_of, nmse, one_cpu, rows, tokens_of};
@@ -102,6 +102,15 @@ pub(crate) fn exact() -> Settings {
         precision: Precision::F32,
         cache: CacheTypes { k: DType::F32, v: DType::F32 },
         ..Settings::default()
+    }
+}
+
+/// An architecture without a fixture here is one that nothing compares with llama.cpp: add it to `generate.py`.
+#[test]
+fn every_architecture_has_a_fixture() {
+    let tested: Vec<Architecture> = MODELS.iter().map(|name| made(name).0.config().architecture).collect();
+    for architecture in Architecture::ALL {
+        assert!(tested.contains(&architecture), "MODELS in tests/models/arches.rs lacks {architecture}");
     }
 }
 
