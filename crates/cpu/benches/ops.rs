@@ -14,6 +14,7 @@ use orlop_graph::{
     AccessKind, DType, FlashAttention, Glu, GraphBuilder, Leaf, NodeId, Rope, RopeMode, TensorDesc, TensorId,
     Unary,
 };
+use orlop_testkit::Random;
 
 /// A graph of one op, and what its leaves hold.
 #[derive(Default)]
@@ -33,13 +34,8 @@ impl Feed {
         match self {
             Feed::Integers(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
             Feed::Noise(desc) => {
-                let mut seed = 1_u64;
-                let mut next = || {
-                    seed =
-                        seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    (seed >> 40) as f32 / (1 << 23) as f32 - 1.0
-                };
-                let values: Vec<f32> = (0..desc.elements()).map(|_| next()).collect();
+                let mut random = Random::new(1);
+                let values: Vec<f32> = (0..desc.elements()).map(|_| random.signed()).collect();
                 let mut bytes = vec![0; desc.bytes() as usize];
                 orlop_quant::encode(desc.dtype, &values, &mut bytes).unwrap();
                 bytes

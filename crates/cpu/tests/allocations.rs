@@ -1,31 +1,13 @@
 //! What runs on a pool takes no memory.
 #![allow(clippy::unwrap_used)] // whatever is here is a test
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use orlop_cpu::ThreadPool;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-struct Counting;
-
-// SAFETY: every call is passed on to the system's allocator, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use orlop_testkit::CountingAllocator;
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The only test of this binary: another one's allocations would be counted as well.
 #[test]
@@ -39,9 +21,9 @@ fn a_run_takes_no_memory() {
         };
         // Threads take memory when they begin.
         (0..100).for_each(|_| run());
-        let before = ALLOCATIONS.load(Ordering::SeqCst);
+        let before = CountingAllocator::calls();
         (0..1000).for_each(|_| run());
-        assert_eq!(ALLOCATIONS.load(Ordering::SeqCst) - before, 0, "{threads} threads");
+        assert_eq!(CountingAllocator::calls() - before, 0, "{threads} threads");
         assert_eq!(calls.load(Ordering::SeqCst), 1100 * threads);
     }
 }

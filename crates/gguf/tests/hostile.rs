@@ -1,63 +1,18 @@
 //! Files made to do harm: each is read or refused, without a panic, in little memory.
 #![allow(clippy::unwrap_used)] // whatever is here is a test
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 
 use orlop_gguf::{Array, Error, GgufPart, Writer};
 use orlop_graph::DType;
-
-/// Counts the bytes that each thread has allocated, and the most there were at once.
-struct Counting;
-
-thread_local! {
-    static NOW: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<isize> = const { Cell::new(0) };
-}
-
-// SAFETY: `GlobalAlloc` asks for blocks that fit their layouts: all calls go to the system's allocator, which
-// gives them.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        NOW.set(NOW.get() + layout.size() as isize);
-        MOST.set(MOST.get().max(NOW.get()));
-        // SAFETY: `alloc` asks for a layout of non-zero size, as does the method that this one is.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        NOW.set(NOW.get() - layout.size() as isize);
-        // SAFETY: `dealloc` asks for a block of the same allocator and its layout: our blocks are all its own.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
+use orlop_testkit::{CountingAllocator, Random};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Reads a file, and says how many bytes were allocated at most, beyond the file itself.
 fn read(bytes: Vec<u8>) -> (Result<GgufPart, Error>, usize) {
-    let before = NOW.get();
-    MOST.set(before);
-    let file = GgufPart::from_bytes(Arc::new(bytes));
-    (file, MOST.get().abs_diff(before))
-}
-
-/// Xorshift: the same numbers in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
-    }
+    CountingAllocator::thread_peak(|| GgufPart::from_bytes(Arc::new(bytes)))
 }
 
 fn valid_file() -> Vec<u8> {
@@ -79,15 +34,15 @@ fn valid_file() -> Vec<u8> {
 }
 
 fn spoil(bytes: &mut Vec<u8>, random: &mut Random) {
-    let at = random.below(bytes.len());
+    let at = random.index(bytes.len());
     let telling = [0, 1, 2, 9, 12, 31, 1 << 20, u64::from(u32::MAX), 1 << 40, u64::MAX / 2, u64::MAX];
-    let value = telling[random.below(telling.len())].wrapping_add(random.next() % 3).wrapping_sub(1);
-    match random.below(6) {
-        0 => bytes[at] ^= 1 << random.below(8),
+    let value = telling[random.index(telling.len())].wrapping_add(random.next() % 3).wrapping_sub(1);
+    match random.index(6) {
+        0 => bytes[at] ^= 1 << random.index(8),
         1 => bytes[at] = random.next() as u8,
-        2 => drop(bytes.drain(at..(at + 1 + random.below(24)).min(bytes.len()))),
+        2 => drop(bytes.drain(at..(at + 1 + random.index(24)).min(bytes.len()))),
         3 => {
-            let count = 1 + random.below(24);
+            let count = 1 + random.index(24);
             let new: Vec<u8> = (0..count).map(|_| random.next() as u8).collect();
             drop(bytes.splice(at..at, new));
         }
@@ -106,7 +61,7 @@ fn spoil(bytes: &mut Vec<u8>, random: &mut Random) {
 fn ten_thousand_spoiled_files_are_read_or_refused_in_little_memory() {
     let valid = valid_file();
     let (mut good, mut refused) = (0, 0);
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut random = Random::new(0x2545_f491_4f6c_dd1d);
     for round in 0..10_000 {
         let mut bytes = valid.clone();
         for _ in 0..1 + round % 3 {

@@ -10,11 +10,7 @@ use orlop::graph::{DType, GraphBuilder, TensorDesc};
 use orlop::sched::{
     Constraints, DeviceId, Error, Machine, Session, SessionOptions, constraints, place_by_rules,
 };
-use orlop_testkit::{ReferenceDevice, f32_bytes, i32_bytes};
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
-}
+use orlop_testkit::{ReferenceDevice, f32_bytes, f32s, i32_bytes};
 
 fn vector(length: u64) -> TensorDesc {
     TensorDesc::contiguous(DType::F32, &[length]).unwrap()
@@ -61,7 +57,7 @@ fn a_graph_runs_from_builder_to_results() {
         let (mut y_bytes, mut total_bytes) = ([0; 12], [0; 4]);
         session.get(plan, y, &mut y_bytes).unwrap();
         session.get(plan, total, &mut total_bytes).unwrap();
-        (floats(&y_bytes), floats(&total_bytes)[0])
+        (f32s(&y_bytes), f32s(&total_bytes)[0])
     };
     // w x = [1·3 + 2·4, -3 + 4, 1.5] = [11, 1, 1.5]; with the bias [11, 1.5, 2.5]
     assert_eq!(step([3.0, 4.0], 1), (vec![11.0, 1.5, 2.5], 15.0));
@@ -70,7 +66,7 @@ fn a_graph_runs_from_builder_to_results() {
 
     let mut rows = [0; 24];
     weights.tensors()[1].get(0, &mut rows).unwrap();
-    assert_eq!(floats(&rows), [0.0, 0.0, 1.5, 11.0, 1.5, 2.5]);
+    assert_eq!(f32s(&rows), [0.0, 0.0, 1.5, 11.0, 1.5, 2.5]);
 }
 
 #[test]
@@ -97,7 +93,7 @@ fn a_run_needs_every_input_set_since_the_last() {
 
     let mut bytes = [0; 16];
     session.get(plan, y, &mut bytes).unwrap();
-    assert_eq!(floats(&bytes), [1.0, 4.0, 9.0, 16.0]);
+    assert_eq!(f32s(&bytes), [1.0, 4.0, 9.0, 16.0]);
     assert_eq!(session.get(plan, x, &mut bytes), Err(Error::NotOutput { tensor: "x".to_owned() }));
     assert!(matches!(session.set(plan, y, &bytes), Err(Error::NotInput { .. })));
     session.set(plan, x, &bytes).unwrap();
@@ -130,7 +126,7 @@ fn graphs_of_one_session_share_an_arena_of_the_largest_ones_size() {
     session.run(first, &RunOptions::default()).unwrap();
     let mut bytes = [0; 64];
     session.get(first, y_small, &mut bytes).unwrap();
-    assert_eq!(floats(&bytes), [9.0; 16]);
+    assert_eq!(f32s(&bytes), [9.0; 16]);
 
     // Inputs of one graph end what was set for another.
     session.set(first, x_small, &[0; 64]).unwrap();
@@ -208,7 +204,7 @@ fn on_the_cpu_a_result_that_only_an_observer_reads_shows_its_own_bytes() {
     session.set(plan, y, &f32_bytes(&[3.0; 64])).unwrap();
     let mut found = Vec::new();
     let mut observe = |_, bytes: &[u8]| {
-        found = floats(bytes);
+        found = f32s(bytes);
         true
     };
     session.run_observed(plan, &RunOptions::default(), &mut observe).unwrap();

@@ -5,49 +5,27 @@ use std::sync::Arc;
 
 use orlop::alloc::{Error as AllocError, Externals, SetTensor, TensorSet};
 use orlop::backend::{
-    Bindings, BufferType, Device, DeviceError, DeviceFacts, HostBufferType, LowerOptions, NodeQuery,
-    Overwrite, Program, Queue, Role, Segment, Slot, Steps, StoredTensor, Support,
+    BufferType, Device, DeviceError, HostBufferType, LowerOptions, Overwrite, Segment, Slot, Steps,
+    StoredTensor,
 };
 use orlop::graph::{DType, Graph, GraphBuilder, TensorDesc};
 use orlop::sched::{Error, Machine, Session, SessionOptions};
-use orlop_testkit::ReferenceDevice;
+use orlop_testkit::{DeviceHooks, Forward, ReferenceDevice};
 
-/// A device whose lowering is changed behind its back.
+/// Changes what the device lowers.
 #[derive(Debug)]
-struct Liar {
-    inner: Arc<ReferenceDevice>,
-    lie: fn(&mut Steps),
-}
+struct Liar(fn(&mut Steps));
 
-impl Device for Liar {
-    fn name(&self) -> &str {
-        "liar"
-    }
-
-    fn facts(&self) -> DeviceFacts {
-        self.inner.facts()
-    }
-
-    fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
-        self.inner.buffer_types(role)
-    }
-
-    fn supports(&self, node: &NodeQuery<'_>) -> Support {
-        self.inner.supports(node)
-    }
-
-    fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
-        let mut steps = self.inner.lower(segment, options)?;
-        (self.lie)(&mut steps);
+impl DeviceHooks for Liar {
+    fn lower(
+        &self,
+        inner: &dyn Device,
+        segment: &Segment<'_>,
+        options: &LowerOptions,
+    ) -> Result<Steps, DeviceError> {
+        let mut steps = inner.lower(segment, options)?;
+        (self.0)(&mut steps);
         Ok(steps)
-    }
-
-    fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
-        self.inner.compile(steps, bindings)
-    }
-
-    fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
-        self.inner.queue()
     }
 }
 
@@ -62,7 +40,7 @@ fn graph() -> Arc<Graph> {
 }
 
 fn prepared_with(lie: fn(&mut Steps)) -> Result<(), Error> {
-    let device = Arc::new(Liar { inner: ReferenceDevice::new(), lie });
+    let device = Forward::new(ReferenceDevice::new(), Liar(lie));
     let mut session = Session::new(Machine::new([device as _])?, SessionOptions::default())?;
     session.prepare(&graph(), &Externals::new()).map(|_| ())
 }
@@ -98,33 +76,20 @@ fn the_result_behind_a_view_that_is_an_output_is_not_fused_away() {
     let graph = Arc::new(b.build().unwrap());
     // Drops every step whose result does not escape, as a device may that has fused it into another.
     #[derive(Debug)]
-    struct Fusing(Arc<ReferenceDevice>);
-    impl Device for Fusing {
-        fn name(&self) -> &str {
-            "fusing"
-        }
-        fn facts(&self) -> DeviceFacts {
-            self.0.facts()
-        }
-        fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
-            self.0.buffer_types(role)
-        }
-        fn supports(&self, node: &NodeQuery<'_>) -> Support {
-            self.0.supports(node)
-        }
-        fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
-            let mut steps = self.0.lower(segment, options)?;
+    struct Fusing;
+    impl DeviceHooks for Fusing {
+        fn lower(
+            &self,
+            inner: &dyn Device,
+            segment: &Segment<'_>,
+            options: &LowerOptions,
+        ) -> Result<Steps, DeviceError> {
+            let mut steps = inner.lower(segment, options)?;
             steps.steps.retain(|step| segment.escapes[segment.graph.node(step.nodes[0]).output.index()]);
             Ok(steps)
         }
-        fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
-            self.0.compile(steps, bindings)
-        }
-        fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
-            self.0.queue()
-        }
     }
-    let machine = Machine::new([Arc::new(Fusing(ReferenceDevice::new())) as _]).unwrap();
+    let machine = Machine::new([Forward::new(ReferenceDevice::new(), Fusing) as _]).unwrap();
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
     let plan = session.prepare(&graph, &Externals::new()).unwrap();
     session.set(plan, x, &orlop_testkit::f32_bytes(&[3.0; 16])).unwrap();

@@ -5,17 +5,14 @@
 use std::time::Instant;
 
 use orlop_plan::{BufferSpec, ChunkRule, FreeList, Problem, SolveOptions, Strategy, bound, solve, verify};
+use orlop_testkit::Random;
 
 /// `count` buffers, two starting at each step, each live for up to `span` steps.
 fn synthetic(count: u64, span: u64) -> Problem {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut random = move |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    };
+    let mut random = Random::new(0);
     let buffers = (0..count).map(|i| {
-        let size = 1 << (5 + random(12));
-        BufferSpec::new(size + random(size), 32, i / 2..i / 2 + 1 + random(span))
+        let size = 1 << (5 + random.below(12));
+        BufferSpec::new(size + random.below(size), 32, i / 2..i / 2 + 1 + random.below(span))
     });
     Problem { buffers: buffers.collect(), ..Problem::default() }
 }

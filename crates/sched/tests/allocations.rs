@@ -1,46 +1,20 @@
 //! A prepared graph runs without asking the host for memory: in a program of its own, as the count is of everything.
 #![allow(clippy::unwrap_used)] // whatever is here is a test
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 
 use orlop_alloc::{Externals, SetTensor, TensorSet};
-use orlop_backend::{
-    Bindings, BufferType, Claims, Device, DeviceError, DeviceFacts, LowerOptions, NodeQuery, Program, Queue,
-    Role, RunOptions, Segment, Steps, Support,
-};
+use orlop_backend::{Claims, Device, DeviceError, Program, Queue, Role, RunOptions};
 use orlop_graph::{DType, GraphBuilder};
 use orlop_sched::{Machine, Session, SessionOptions, constraints, place_by_rules};
-use orlop_testkit::ReferenceDevice;
-
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator as it came; counting touches a cell of this thread that needs no
-// memory of its own.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: as our caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as our caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use orlop_testkit::{CountingAllocator, DeviceHooks, Forward, ReferenceDevice};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// The reference device, whose work is left out.
+/// A device of another name that computes nothing.
 #[derive(Debug)]
-struct Still(Arc<ReferenceDevice>, &'static str);
+struct Still(&'static str);
 
 #[derive(Debug)]
 struct StillQueue;
@@ -56,39 +30,20 @@ impl Queue for StillQueue {
     }
 }
 
-impl Device for Still {
-    fn name(&self) -> &str {
-        self.1
+impl DeviceHooks for Still {
+    fn name<'a>(&'a self, _: &'a dyn Device) -> &'a str {
+        self.0
     }
 
-    fn facts(&self) -> DeviceFacts {
-        self.0.facts()
-    }
-
-    fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
-        self.0.buffer_types(role)
-    }
-
-    fn supports(&self, node: &NodeQuery<'_>) -> Support {
-        self.0.supports(node)
-    }
-
-    fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
-        self.0.lower(segment, options)
-    }
-
-    fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
-        self.0.compile(steps, bindings)
-    }
-
-    fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
+    fn queue(&self, _: &dyn Device) -> Result<Box<dyn Queue>, DeviceError> {
         Ok(Box::new(StillQueue))
     }
 }
 
 /// Allocations of a hundred times `set`, `run` and `get`, after a few to warm up.
 fn allocations(names: &[&'static str]) -> u64 {
-    let devices = names.iter().map(|name| Arc::new(Still(ReferenceDevice::new(), name)) as Arc<dyn Device>);
+    let devices =
+        names.iter().map(|name| Forward::new(ReferenceDevice::new(), Still(name)) as Arc<dyn Device>);
     let machine = Machine::new(devices).unwrap();
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[64]);
@@ -126,9 +81,9 @@ fn allocations(names: &[&'static str]) -> u64 {
         session.set(plan, p, &bytes).unwrap();
     };
     (0..3).for_each(|_| once(&mut session));
-    let before = COUNT.get();
+    let before = CountingAllocator::thread_calls();
     (0..100).for_each(|_| once(&mut session));
-    COUNT.get() - before
+    CountingAllocator::thread_calls() - before
 }
 
 #[test]

@@ -170,6 +170,11 @@ pub fn f32_bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
+/// The elements of an F32 tensor; a rest of fewer than four bytes is left out.
+pub fn f32s(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
+}
+
 /// The bytes of an I32 tensor.
 pub fn i32_bytes(values: &[i32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()

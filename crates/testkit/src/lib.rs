@@ -1,6 +1,6 @@
-//! What tests of every crate stand on: a reference device that computes each op with plain scalar `f64` code,
-//! ways to run a graph with and without a memory plan, a set of cases that every device must pass, a guard that
-//! watches a device's memory, and graphs out of nothing.
+//! Tools for the tests of every crate: a reference device that computes each op with plain scalar `f64` code, ways to
+//! run a graph with and without a memory plan, conformance cases that every device must pass, a guard that watches a
+//! device's memory, generated graphs, pseudo-random numbers and a counting allocator.
 //!
 //! - [`ReferenceDevice`] is an ordinary [`orlop_backend::Device`]. It never fuses, reads every operand whole
 //!   before it writes, and rounds only when a result is stored.
@@ -9,9 +9,12 @@
 //! - [`Interpreter`] runs a graph on byte vectors, with no device at all.
 //! - [`compute`], [`rearrange`] and [`set_rows`] are the ops themselves, as pure functions.
 //! - [`conformance`] runs every op on any device and judges the results.
-//! - [`guard`] finds who writes where it may not, and what reads memory that is not there.
-//! - [`devices`] has devices with memory of their own, limits, queues beside the host, and faults on order.
+//! - [`guard`] finds steps that write outside their results, and reads of memory that holds no value yet.
+//! - [`devices`] has devices with private memory, limits, asynchronous queues and injected faults.
+//! - [`Forward`] is a device around another that differs from it in single methods.
 //! - [`generate`] makes random graphs and transformer blocks.
+//! - [`Random`] is the generator of all pseudo-random test data; [`Choices`] makes choices that property tests shrink.
+//! - [`CountingAllocator`] counts allocations and the bytes that a thread holds.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -34,11 +37,14 @@ pub mod devices;
 pub mod generate;
 pub mod guard;
 
+mod choices;
+mod counting;
 mod device;
 mod elements;
 mod error;
 mod execute;
 mod fill;
+mod forward;
 mod interpreter;
 mod ops;
 mod planned;
@@ -47,10 +53,16 @@ mod queue;
 mod random;
 mod unplanned;
 
+pub use choices::Choices;
+pub use counting::CountingAllocator;
 pub use device::ReferenceDevice;
-pub use elements::{Elements, Packed, decode_elements, encode_elements, f32_bytes, i32_bytes, i64_bytes};
+pub use elements::{
+    Elements, Packed, decode_elements, encode_elements, f32_bytes, f32s, i32_bytes, i64_bytes,
+};
 pub use error::OpFailure;
+pub use forward::{DeviceHooks, Forward, ForwardQueue, QueueHooks};
 pub use interpreter::Interpreter;
 pub use ops::{RowWrite, compute, rearrange, rearranges, set_rows};
 pub use planned::{Feeds, PlannedOptions, kept, run_in, run_planned};
+pub use random::Random;
 pub use unplanned::{Observe, RunOutputs, UnplannedOptions, run_unplanned, run_unplanned_with};

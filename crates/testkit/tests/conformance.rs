@@ -5,7 +5,7 @@ mod faulty;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use faulty::{Fault, Faulty};
+use faulty::{Fault, faulty};
 use orlop_backend::{Device, LowerOptions, Precision};
 use orlop_graph::{DType, OPS};
 use orlop_testkit::ReferenceDevice;
@@ -102,7 +102,7 @@ fn attention_has_masks_of_heads_and_caches_of_several_sequences() {
 
 #[test]
 fn a_perturbed_element_is_caught_in_every_case() {
-    let device: Arc<dyn Device> = Faulty::new(Fault::Perturbed);
+    let device = faulty(Fault::Perturbed);
     let (mut caught, mut total) = (0, 0);
     for case in &cases() {
         // What is computed there is kept but for its end.
@@ -124,7 +124,7 @@ fn a_perturbed_element_is_caught_in_every_case() {
 
 #[test]
 fn a_device_that_accepts_what_it_cannot_run_fails() {
-    let device: Arc<dyn Device> = Faulty::new(Fault::Boastful);
+    let device = faulty(Fault::Boastful);
     let case = cases().into_iter().find(|case| case.name().starts_with("rope normal")).unwrap();
     let outcome = run(&device, &case, &ConformanceOptions::default());
     assert!(matches!(outcome, Outcome::Failed(CaseFailure::NotRun { .. })), "{outcome:?}");
@@ -132,7 +132,7 @@ fn a_device_that_accepts_what_it_cannot_run_fails() {
 
 #[test]
 fn a_refused_case_is_not_a_passed_one() {
-    let device: Arc<dyn Device> = Faulty::new(Fault::Choosy);
+    let device = faulty(Fault::Choosy);
     let report = report_of(&device, "rope");
     assert!(report.iter().all(|outcome| matches!(outcome, Outcome::Unsupported { .. })));
     assert!(report_of(&device, "neg").iter().all(Outcome::is_passed));
@@ -146,7 +146,7 @@ fn report_of(device: &Arc<dyn Device>, op: &str) -> Vec<Outcome> {
 
 #[test]
 fn small_errors_beside_large_results_are_caught() {
-    let device: Arc<dyn Device> = Faulty::new(Fault::LosesTails);
+    let device = faulty(Fault::LosesTails);
     let cases = cases();
     let extremes = cases.iter().filter(|case| case.name().starts_with("silu: extremes"));
     let outcomes: Vec<Outcome> =
@@ -157,7 +157,7 @@ fn small_errors_beside_large_results_are_caught() {
 
 #[test]
 fn results_that_depend_on_the_plan_are_caught() {
-    let device: Arc<dyn Device> = Faulty::new(Fault::PlanDependent);
+    let device = faulty(Fault::PlanDependent);
     let case = cases().into_iter().find(|case| case.name() == "chain: through views").unwrap();
     let outcome = run(&device, &case, &ConformanceOptions::default());
     assert!(matches!(outcome, Outcome::Failed(CaseFailure::PlanMatters { .. })), "{outcome:?}");
@@ -167,7 +167,7 @@ fn results_that_depend_on_the_plan_are_caught() {
 fn activations_may_be_rounded_to_eight_bits_for_quantised_weights_and_no_further() {
     let cases = cases();
     let outcome = |fault: DType, weights: &str, precision: Precision| {
-        let device: Arc<dyn Device> = Faulty::new(Fault::Rounds(fault));
+        let device = faulty(Fault::Rounds(fault));
         let wanted = |name: &str| name.starts_with(&format!("{weights} ")) && name.ends_with(" 12 7");
         let case =
             cases.iter().find(|case| case.name().strip_prefix("mul_mat quantised: ").is_some_and(wanted));

@@ -4,7 +4,7 @@ mod faulty;
 
 use std::sync::Arc;
 
-use faulty::{Fault, Faulty};
+use faulty::{Fault, faulty};
 use orlop_alloc::{PlanOptions, StepOrder};
 use orlop_backend::{
     Bindings, BufferType, Claims, Device, DeviceError, LowerOptions, Role, RunOptions, Segment, Slot,
@@ -19,7 +19,7 @@ use orlop_testkit::{
 };
 
 fn guarded(fault: Fault) -> (Arc<Guarded>, Arc<dyn Device>) {
-    let guard = Guarded::new(Faulty::new(fault));
+    let guard = Guarded::new(faulty(fault));
     let device: Arc<dyn Device> = guard.clone();
     (guard, device)
 }
@@ -100,7 +100,7 @@ fn programs_watched_as_a_whole_are_caught_as_well() {
         (Fault::WritesTooEarly, true),
         (Fault::ScratchTooFar, true),
     ] {
-        let guard = Guarded::by_program(Faulty::new(fault));
+        let guard = Guarded::by_program(faulty(fault));
         let device: Arc<dyn Device> = guard.clone();
         let outcome = planned(&device, &graph, &feeds);
         assert_eq!((outcome.is_err(), guard.trespasses().is_empty()), (is_one, !is_one), "{outcome:?}");
@@ -110,7 +110,7 @@ fn programs_watched_as_a_whole_are_caught_as_well() {
 #[test]
 fn a_stray_read_shows_in_the_result() {
     let (graph, feeds) = negated();
-    let plain: Arc<dyn Device> = Faulty::new(Fault::ReadsTooFar);
+    let plain = faulty(Fault::ReadsTooFar);
     let (_, watched) = guarded(Fault::ReadsTooFar);
     let [plain, watched] = [plain, watched].map(|device| planned(&device, &graph, &feeds).unwrap());
     assert_ne!(plain, watched);

@@ -1,17 +1,14 @@
 use std::fmt::Write;
 
+use orlop_testkit::Random;
+
 use crate::browser::Browser;
 use crate::support::{Folder, orlop};
 
 /// Fifty thousand buffers: most small and short-lived, some large, some that stay.
 fn problem() -> String {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut random = |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    };
+    let mut generator = Random::new(0);
+    let mut random = |below: u64| generator.below(below);
     let mut text = "id,lower,upper,size\n".to_owned();
     for index in 0..50_000 {
         let lower = random(60_000);

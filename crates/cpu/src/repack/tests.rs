@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use orlop_backend::{BufferType, Claim, DeviceError, Slot, StoredTensor};
 use orlop_graph::{AccessKind, DType, TensorDesc};
+use orlop_testkit::Random;
 
 use super::{PackedBufferType, PackedLayout};
 use crate::isa::Isa;
@@ -14,12 +15,8 @@ pub(crate) fn repacked() -> impl Iterator<Item = DType> {
 }
 
 fn any_bytes(count: u64) -> Vec<u8> {
-    let mut seed = count;
-    let mut byte = || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 56) as u8
-    };
-    (0..count).map(|_| byte()).collect()
+    let mut random = Random::new(count);
+    (0..count).map(|_| random.byte()).collect()
 }
 
 fn buffer_type(threads: usize) -> Arc<PackedBufferType> {

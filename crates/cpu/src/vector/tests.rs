@@ -1,4 +1,5 @@
 use orlop_graph::DType;
+use orlop_testkit::Random;
 
 use super::function::{Add, Div, Each, Exp, Gate, Gelu, GeluQuick, Mul, Relu, Scale, Sigmoid, Silu, Sub};
 use super::*;
@@ -11,12 +12,8 @@ fn isas() -> impl Iterator<Item = Isa> {
 }
 
 fn numbers(length: usize, seed: u64) -> Vec<f32> {
-    let mut seed = seed;
-    let mut next = || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 40) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..length).map(|_| 8.0 * next()).collect()
+    let mut random = Random::new(seed);
+    (0..length).map(|_| 8.0 * random.signed()).collect()
 }
 
 fn close(found: f32, exact: f64, what: &str) {

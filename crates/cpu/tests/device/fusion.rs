@@ -8,7 +8,7 @@ use orlop_cpu::Isa;
 use orlop_graph::{DType, FlashAttention, Glu, Graph, GraphBuilder, NodeId, Rope, RopeMode, TensorId};
 use orlop_plan::Strategy;
 use orlop_testkit::guard::Guarded;
-use orlop_testkit::{Feeds, encode_elements, f32_bytes, generate, i32_bytes, run_planned};
+use orlop_testkit::{Feeds, Random, encode_elements, f32_bytes, generate, i32_bytes, run_planned};
 
 use crate::graphs::{planned, unplanned};
 use crate::{device, isas, lower};
@@ -95,12 +95,8 @@ fn fused_blocks_give_the_bytes_of_unfused_ones() {
 }
 
 fn noise(count: u64, seed: u64) -> Vec<f64> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        f64::from((state >> 40) as f32 / (1 << 23) as f32 - 1.0)
-    };
-    (0..count).map(|_| next()).collect()
+    let mut random = Random::new(seed);
+    (0..count).map(|_| f64::from(random.signed())).collect()
 }
 
 /// What leaves hold.

@@ -9,7 +9,7 @@ use orlop_backend::{
 use orlop_cpu::{CpuDevice, CpuOptions, Isa, ThreadPool};
 use orlop_graph::{DType, Graph, GraphBuilder, NodeId, Op, TensorDesc};
 use orlop_sched::SessionOptions;
-use orlop_testkit::{Feeds, PlannedOptions, encode_elements, f32_bytes, run_planned};
+use orlop_testkit::{Feeds, PlannedOptions, Random, encode_elements, f32_bytes, run_planned};
 
 use crate::{device, isas, lower, run};
 
@@ -104,12 +104,8 @@ fn repacked_weights_are_for_products_and_rows_alone() {
 }
 
 fn noise(count: u64, seed: u64) -> Vec<f64> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        f64::from((state >> 40) as f32 / (1 << 23) as f32 - 1.0)
-    };
-    (0..count).map(|_| next()).collect()
+    let mut random = Random::new(seed);
+    (0..count).map(|_| f64::from(random.signed())).collect()
 }
 
 /// A product, and rows of the same weights.

@@ -9,7 +9,9 @@ use orlop_cpu::{CpuDevice, Isa, ThreadPool};
 use orlop_graph::{
     AccessKind, DType, Graph, GraphBuilder, Leaf, NodeId, Op, Origin, TensorDesc, TensorId, may_overwrite,
 };
-use orlop_testkit::{ReferenceDevice, UnplannedOptions, encode_elements, run_unplanned, run_unplanned_with};
+use orlop_testkit::{
+    Random, ReferenceDevice, UnplannedOptions, encode_elements, run_unplanned, run_unplanned_with,
+};
 
 static POOL: LazyLock<Arc<ThreadPool>> = LazyLock::new(|| ThreadPool::new(5).expect("five threads"));
 
@@ -18,7 +20,7 @@ static POOL: LazyLock<Arc<ThreadPool>> = LazyLock::new(|| ThreadPool::new(5).exp
 pub(crate) struct Case {
     pub(crate) b: GraphBuilder,
     feeds: Vec<(TensorId, Vec<u8>)>,
-    noise: u64,
+    random: Random,
 }
 
 impl Case {
@@ -83,11 +85,7 @@ impl Case {
     }
 
     pub(crate) fn numbers(&mut self, count: u64) -> Vec<f64> {
-        let mut next = || {
-            self.noise = self.noise.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (self.noise >> 33) as f64 / (1_u64 << 30) as f64 - 1.0
-        };
-        (0..count).map(|_| f64::from(next() as f32)).collect()
+        (0..count).map(|_| f64::from(self.random.signed())).collect()
     }
 
     /// Runs the graph everywhere. Results are the same bytes for every number of threads, and within `limit` of the

@@ -7,7 +7,7 @@ use orlop_backend::{Device, DeviceError, LowerOptions, RunOptions};
 use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_graph::{DType, Graph, GraphBuilder, Leaf, TensorDesc, TensorId};
 use orlop_testkit::{
-    ReferenceDevice, RunOutputs, UnplannedOptions, encode_elements, run_unplanned, run_unplanned_with,
+    Random, ReferenceDevice, RunOutputs, UnplannedOptions, encode_elements, run_unplanned, run_unplanned_with,
 };
 
 static POOL: LazyLock<Arc<ThreadPool>> = LazyLock::new(|| ThreadPool::new(5).expect("five threads"));
@@ -17,7 +17,7 @@ static POOL: LazyLock<Arc<ThreadPool>> = LazyLock::new(|| ThreadPool::new(5).exp
 pub(crate) struct Exact {
     pub(crate) b: GraphBuilder,
     feeds: Vec<(TensorId, Vec<u8>)>,
-    seed: u64,
+    random: Random,
 }
 
 impl Exact {
@@ -66,8 +66,7 @@ impl Exact {
     }
 
     fn byte(&mut self) -> u8 {
-        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.seed >> 56) as u8
+        self.random.byte()
     }
 
     #[track_caller]

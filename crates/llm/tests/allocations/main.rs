@@ -1,40 +1,13 @@
 //! Once a model runs, a token costs no heap allocation: neither ours nor the devices'.
 #![allow(clippy::unwrap_used)] // whatever is here is a test
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_llm::{Blueprint, Engine, Model, Sampler, SamplingOptions, Settings};
 use orlop_sched::Machine;
-
-/// The system's allocator, counted.
-struct Counting;
-
-static CALLS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        CALLS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-}
+use orlop_testkit::CountingAllocator;
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn a_thousand_tokens_allocate_nothing() {
@@ -53,7 +26,7 @@ fn a_thousand_tokens_allocate_nothing() {
         let mut before = 0;
         for index in 0..1010 {
             if index == 10 {
-                before = CALLS.load(Ordering::Relaxed);
+                before = CountingAllocator::calls();
             }
             engine.feed(&[token]).unwrap();
             token = match index % 2 {
@@ -61,7 +34,7 @@ fn a_thousand_tokens_allocate_nothing() {
                 _ => sampler.sample(engine.last_logits().unwrap()),
             };
         }
-        let calls = CALLS.load(Ordering::Relaxed) - before;
+        let calls = CountingAllocator::calls() - before;
         assert_eq!(calls, 0, "with {threads} threads");
     }
 }

@@ -4,6 +4,7 @@ use orlop_backend::Precision;
 use orlop_gguf::{Array, GgufFile as Parts, GgufPart, MetadataValue, Writer};
 use orlop_graph::DType;
 use orlop_llm::{Architecture, Blueprint, CacheTypes, Error, Model, Outputs, Settings};
+use orlop_testkit::Random;
 use serde_json::Value as Json;
 
 use crate::support::{fixture, last_row, load, logits_of, nmse, one_cpu, rows, tokens_of};
@@ -82,17 +83,12 @@ fn try_model(json: &Json) -> Result<Model, Error> {
 
 /// As `weights` in `generate.py`.
 fn weights(name: &str, extents: &[u64], mean: f64, deviation: f64) -> Vec<f32> {
-    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |seed: u64, byte| {
-        (seed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let value = |place: u64| {
-        let z = seed.wrapping_add((place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let unit = ((z ^ (z >> 31)) >> 40) as f64 / f64::from(1 << 24);
+    let mut random = Random::named(name);
+    let mut value = || {
+        let unit = (random.next() >> 40) as f64 / f64::from(1 << 24);
         (mean + deviation * (unit - 0.5) * 3.5) as f32
     };
-    (0..extents.iter().product()).map(value).collect()
+    (0..extents.iter().product::<u64>()).map(|_| value()).collect()
 }
 
 /// Nothing is rounded to less than 32 bits.

@@ -2,6 +2,7 @@
 
 use orlop_gguf::{Array, Metadata, MetadataValue, Strings, Text};
 use orlop_llm::{Error, Special, Tokenizer, TokenizerError};
+use orlop_testkit::Random;
 
 use crate::fixture::load;
 
@@ -134,11 +135,8 @@ fn tokens_that_are_no_text_are_harmless() {
 
 #[test]
 fn damaged_vocabularies_never_panic() {
-    let mut state = 1u64;
-    let mut random = move |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
+    let mut generator = Random::new(1);
+    let mut random = move |below: usize| generator.index(below);
     for fixture in [bytes(), pieces()] {
         for _ in 0..300 {
             let mut metadata = fixture.clone();

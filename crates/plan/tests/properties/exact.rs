@@ -4,6 +4,7 @@ use orlop_plan::{
     BufferId, BufferSpec, ChunkOffset, Plan, PlanError, Problem, SolveOptions, Strategy as Planner, bound,
     solve, verify,
 };
+use orlop_testkit::Random;
 use proptest::prelude::*;
 
 fn tiny() -> impl Strategy<Value = Problem> {
@@ -130,28 +131,18 @@ proptest! {
     }
 }
 
-/// A pseudo-random generator with a fixed seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % limit
-    }
-}
-
 /// A square of time and bytes, cut into rectangles recursively: a problem whose optimum is its bound, without holes.
-fn cut_square(side: u64, cuts: usize, dice: &mut Dice) -> Problem {
+fn cut_square(side: u64, cuts: usize, random: &mut Random) -> Problem {
     let mut pieces = vec![(0..side, 0..side)];
     for _ in 0..cuts {
-        let which = dice.below(pieces.len() as u64) as usize;
+        let which = random.below(pieces.len() as u64) as usize;
         let (steps, bytes) = pieces[which].clone();
-        let in_time = dice.below(2) == 0;
+        let in_time = random.below(2) == 0;
         let range = if in_time { &steps } else { &bytes };
         if range.end - range.start < 2 {
             continue;
         }
-        let at = range.start + 1 + dice.below(range.end - range.start - 1);
+        let at = range.start + 1 + random.below(range.end - range.start - 1);
         let (one, two) = match in_time {
             true => ((steps.start..at, bytes.clone()), (at..steps.end, bytes.clone())),
             false => ((steps.clone(), bytes.start..at), (steps.clone(), at..bytes.end)),
@@ -161,7 +152,7 @@ fn cut_square(side: u64, cuts: usize, dice: &mut Dice) -> Problem {
     }
     // Shuffled.
     for i in (1..pieces.len()).rev() {
-        pieces.swap(i, dice.below(i as u64 + 1) as usize);
+        pieces.swap(i, random.below(i as u64 + 1) as usize);
     }
     let buffers = pieces.into_iter().map(|(steps, bytes)| BufferSpec::new(bytes.end - bytes.start, 1, steps));
     Problem { buffers: buffers.collect(), ..Problem::default() }
@@ -182,7 +173,7 @@ fn infeasible_and_not_found_are_different_errors() {
 #[test]
 fn cut_squares_are_solved_to_optimality() {
     for seed in 0..12 {
-        let problem = cut_square(1 << 10, 120, &mut Dice(seed));
+        let problem = cut_square(1 << 10, 120, &mut Random::new(seed));
         let problem = Problem { capacity: Some(1 << 10), ..problem };
         let plan = exact(&problem).unwrap();
         assert_eq!(
@@ -195,7 +186,7 @@ fn cut_squares_are_solved_to_optimality() {
 
 #[test]
 fn stopping_returns_the_best_plan_so_far() {
-    let problem = cut_square(1 << 20, 400, &mut Dice(5));
+    let problem = cut_square(1 << 20, 400, &mut Random::new(5));
     let stopped = orlop_plan::solve_until(&problem, &SolveOptions::with(Planner::Exact), &|| true).unwrap();
     assert_eq!((verify(&problem, &stopped), stopped.optimal), (Ok(()), false));
 }

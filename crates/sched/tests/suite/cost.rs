@@ -8,15 +8,15 @@ use orlop_sched::{
     estimate, place_by_cost, place_by_rules, split,
 };
 use orlop_testkit::devices::{TestDevice, VirtualClock};
-use orlop_testkit::generate;
+use orlop_testkit::{Random, generate};
 
-use crate::support::{dice, get, machine, memory_of, private, run, set, stored};
+use crate::support::{get, machine, memory_of, private, run, set, stored};
 
 /// Devices of random speed.
 fn random_machine(seed: u64) -> (Vec<Arc<TestDevice>>, Machine) {
-    let count = 2 + dice(seed, 1) % 3;
+    let count = 2 + Random::nth(seed, 1) % 3;
     let device = |index: u64| {
-        let salt = dice(seed, 20 + index);
+        let salt = Random::nth(seed, 20 + index);
         let power = |shift: u64, base: f64| base * 10f64.powi((salt >> shift) as i32 & 3);
         private(&format!("d{index}"))
             .flops(power(0, 1e9))
@@ -42,10 +42,10 @@ fn cost_is_never_worse_than_rules() {
         let (devices, machine) = random_machine(seed);
         let mut constraints = Constraints::default();
         for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
-            let at = dice(seed, id.index() as u64) as usize % devices.len();
+            let at = Random::nth(seed, id.index() as u64) as usize % devices.len();
             constraints.pinned.insert(id, memory_of(&*devices[at]));
         }
-        let resident = machine.indices().map(|device| (device, dice(seed, 99) % 4_000)).collect();
+        let resident = machine.indices().map(|device| (device, Random::nth(seed, 99) % 4_000)).collect();
         let options = CostOptions { resident, ..CostOptions::default() };
         let rules = place_by_rules(&graph, &machine, &constraints).unwrap();
         let cost = place_by_cost(&graph, &machine, &constraints, &options).unwrap();

@@ -7,10 +7,10 @@ use orlop_backend::{Device, Role, RunOptions};
 use orlop_graph::{Graph, Leaf};
 use orlop_sched::{DeviceId, Machine, Session, SessionOptions, constraints, place_by_rules};
 use orlop_testkit::devices::TestDevice;
-use orlop_testkit::{Feeds, ReferenceDevice, generate, kept, run_unplanned};
+use orlop_testkit::{Feeds, Forward, Random, ReferenceDevice, generate, kept, run_unplanned};
 
 use crate::open_machine;
-use crate::support::{Twin, dice, private};
+use crate::support::{Twin, private};
 
 /// Runs a graph on a machine with the devices that `choose` gives by node, and returns what is kept.
 pub(crate) fn run_on(
@@ -99,9 +99,9 @@ fn expected(graph: &Arc<Graph>, feeds: &Feeds) -> Feeds {
 /// Devices with memory of their own, some with a queue thread and latency, some without some ops; the last stands for
 /// the host and runs everything.
 pub(crate) fn private_machine(seed: u64) -> Machine {
-    let count = 2 + dice(seed, 1) % 4;
+    let count = 2 + Random::nth(seed, 1) % 4;
     let device = |index: u64| -> Arc<dyn Device> {
-        let salt = dice(seed, 10 + index);
+        let salt = Random::nth(seed, 10 + index);
         let mut builder = TestDevice::builder(ReferenceDevice::new())
             .name(&format!("r{index}"))
             .alignment(1 << (3 + salt % 4))
@@ -128,9 +128,9 @@ fn random_graphs_spread_over_devices_give_what_one_gives() {
         let devices = 1 + seed as usize % 4;
         let machine = open_machine(devices);
         let choose = |node: usize| {
-            let dice = dice(seed, node as u64);
-            (!dice.is_multiple_of(5))
-                .then(|| machine.find(&format!("r{}", dice / 7 % devices as u64)).unwrap())
+            let number = Random::nth(seed, node as u64);
+            (!number.is_multiple_of(5))
+                .then(|| machine.find(&format!("r{}", number / 7 % devices as u64)).unwrap())
         };
         assert!(run_on(&machine, &graph, &feeds, choose) == expected(&graph, &feeds), "graph {seed}");
     }
@@ -143,11 +143,11 @@ fn random_graphs_over_devices_with_private_memory_give_what_one_gives() {
         let machine = private_machine(seed);
         let devices = machine.devices().len() as u64;
         let choose = |node: usize| {
-            let dice = dice(seed, 100 + node as u64);
+            let number = Random::nth(seed, 100 + node as u64);
             // Only what the device runs can be asked of it.
-            let device = machine.find(&format!("r{}", dice / 7 % devices)).unwrap();
+            let device = machine.find(&format!("r{}", number / 7 % devices)).unwrap();
             let node = graph.node_ids().nth(node).unwrap();
-            (dice.is_multiple_of(3) && machine.can_run(device, &graph, node)).then_some(device)
+            (number.is_multiple_of(3) && machine.can_run(device, &graph, node)).then_some(device)
         };
         assert!(run_on(&machine, &graph, &feeds, choose) == expected(&graph, &feeds), "graph {seed}");
     }
@@ -157,7 +157,7 @@ fn random_graphs_over_devices_with_private_memory_give_what_one_gives() {
 fn shared_machine(seed: u64) -> Machine {
     let base = private("base").asynchronous(seed.is_multiple_of(2)).build();
     let without: &[&str] = if seed.is_multiple_of(3) { &["sqr", "soft_max", "rms_norm"] } else { &[] };
-    let twin: Arc<dyn Device> = Arc::new(Twin { without, ..Twin::new("twin", base.clone()) });
+    let twin: Arc<dyn Device> = Forward::new(base.clone(), Twin { without, ..Twin::new("twin") });
     let host = private("host").host_visible(true).reads_host(true).asynchronous(seed % 4 < 2).build();
     let devices = [twin, base as Arc<dyn Device>, host as Arc<dyn Device>];
     Machine::new(devices).unwrap()
@@ -170,10 +170,10 @@ fn random_graphs_over_devices_that_share_memory_give_what_one_gives() {
         let machine = shared_machine(seed);
         let devices: Vec<DeviceId> = machine.indices().collect();
         let choose = |node: usize| {
-            let dice = dice(seed, 100 + node as u64);
-            let device = devices[dice as usize / 7 % devices.len()];
+            let number = Random::nth(seed, 100 + node as u64);
+            let device = devices[number as usize / 7 % devices.len()];
             let node = graph.node_ids().nth(node).unwrap();
-            (!dice.is_multiple_of(3) && machine.can_run(device, &graph, node)).then_some(device)
+            (!number.is_multiple_of(3) && machine.can_run(device, &graph, node)).then_some(device)
         };
         assert!(run_on(&machine, &graph, &feeds, choose) == expected(&graph, &feeds), "graph {seed}");
     }

@@ -7,10 +7,10 @@ use orlop_backend::{Device, DeviceError, RunOptions};
 use orlop_graph::{Graph, Leaf, TensorId};
 use orlop_sched::{DeviceId, Error, Machine, PlanId, Session, SessionOptions, constraints, place_by_rules};
 use orlop_testkit::devices::{Counters, FaultKind, FaultPoint, TestDevice};
-use orlop_testkit::{Feeds, ReferenceDevice, generate, kept, run_unplanned};
+use orlop_testkit::{Feeds, Random, ReferenceDevice, generate, kept, run_unplanned};
 
 use crate::equality::{assignments, packed};
-use crate::support::{dice, machine, memory_of, private};
+use crate::support::{machine, memory_of, private};
 
 /// A random graph over three devices, and what it gives.
 struct Scene {
@@ -52,7 +52,8 @@ impl Scene {
     fn prepare(&self, session: &mut Session) -> Result<PlanId, Error> {
         let mut all = constraints(&self.graph, &self.externals);
         let devices: Vec<DeviceId> = self.machine.indices().collect();
-        all.assigned = assignments(&self.graph, |node| Some(devices[dice(7, node as u64) as usize % 3]));
+        all.assigned =
+            assignments(&self.graph, |node| Some(devices[Random::nth(7, node as u64) as usize % 3]));
         let placement = place_by_rules(&self.graph, &self.machine, &all)?;
         session.prepare_placed(&self.graph, &self.externals, &all, placement)
     }

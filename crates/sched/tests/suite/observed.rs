@@ -10,11 +10,11 @@ use orlop_graph::{DType, Graph, GraphBuilder, Hazard, TensorId};
 use orlop_sched::{
     Constraints, DeviceId, Error, Machine, PlanId, Session, SessionOptions, constraints, place_by_rules,
 };
-use orlop_testkit::{Interpreter, ReferenceDevice, f32_bytes, generate};
+use orlop_testkit::{Interpreter, Random, ReferenceDevice, f32_bytes, f32s, generate};
 
 use crate::equality::{assignments, packed, private_machine};
 use crate::property::memory;
-use crate::support::{dice, externals, floats, stored};
+use crate::support::{externals, stored};
 
 /// `a = x + x`, `out = 100 w` (the output), `seen = a - y`, which nothing reads; `w` is a weight.
 struct Unread {
@@ -72,13 +72,13 @@ fn seen_in_a_run(session: &mut Session, plan: PlanId, case: &Unread) -> HashMap<
     }
     let mut found = HashMap::new();
     let mut observe = |id: TensorId, bytes: &[u8]| {
-        found.insert(id, floats(bytes));
+        found.insert(id, f32s(bytes));
         true
     };
     session.run_observed(plan, &RunOptions::default(), &mut observe).unwrap();
     let mut bytes = vec![0; 256];
     session.get(plan, case.out, &mut bytes).unwrap();
-    assert_eq!(floats(&bytes), [100.0; 64]);
+    assert_eq!(f32s(&bytes), [100.0; 64]);
     found
 }
 
@@ -165,7 +165,7 @@ fn check_observed(seed: u64, machine: &Machine, order: StepOrder) -> usize {
     graph.nodes().iter().flat_map(|node| &node.inputs).for_each(|id| read[id.index()] = true);
     let observed = graph.nodes().iter().enumerate().filter(|(index, node)| {
         let rare = read[node.output.index()] && node.op.storage_operand().is_none();
-        !node.op.is_view() && dice(seed, *index as u64).is_multiple_of(if rare { 8 } else { 2 })
+        !node.op.is_view() && Random::nth(seed, *index as u64).is_multiple_of(if rare { 8 } else { 2 })
     });
     let observed: Vec<TensorId> = observed.map(|(_, node)| node.output).collect();
     let mut wanted = HashMap::new();
@@ -180,8 +180,8 @@ fn check_observed(seed: u64, machine: &Machine, order: StepOrder) -> usize {
     let devices: Vec<DeviceId> = machine.indices().collect();
     let ids: Vec<_> = graph.node_ids().collect();
     all.assigned = assignments(&graph, |node| {
-        let dice = dice(seed, 500 + node as u64 / 6);
-        let device = devices[dice as usize % devices.len()];
+        let number = Random::nth(seed, 500 + node as u64 / 6);
+        let device = devices[number as usize % devices.len()];
         machine.can_run(device, &graph, ids[node]).then_some(device)
     });
     let placement = place_by_rules(&graph, machine, &all).unwrap();

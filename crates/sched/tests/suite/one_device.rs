@@ -7,9 +7,9 @@ use orlop_backend::{Claim, DeviceError, RunOptions};
 use orlop_graph::{AccessKind, DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::{DeviceId, Error, Machine, PlanId, Session, SessionOptions};
 use orlop_testkit::devices::{FaultKind, FaultPoint, TestDevice};
-use orlop_testkit::f32_bytes;
+use orlop_testkit::{f32_bytes, f32s};
 
-use crate::support::{externals, floats, private, stored};
+use crate::support::{externals, private, stored};
 
 fn session(growth: Growth) -> (Session, Arc<TestDevice>) {
     let device = private("only").alignment(8).build();
@@ -40,7 +40,7 @@ fn run(session: &mut Session, plan: PlanId) -> Result<(), Error> {
 fn get(session: &Session, plan: PlanId, id: TensorId) -> Result<Vec<f32>, Error> {
     let mut bytes = vec![0; 8];
     session.get(plan, id, &mut bytes)?;
-    Ok(floats(&bytes))
+    Ok(f32s(&bytes))
 }
 
 fn not_set(name: &str) -> Error {
@@ -199,5 +199,5 @@ fn two_graphs_share_a_state_and_a_busy_one_costs_no_inputs() {
     assert_eq!(get(&session, plans[0], kept), Ok(vec![2.0; 2]));
     let mut contents = [0; 8];
     state.get(0, &mut contents).unwrap();
-    assert_eq!(floats(&contents), [2.0; 2]);
+    assert_eq!(f32s(&contents), [2.0; 2]);
 }

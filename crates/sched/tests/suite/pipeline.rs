@@ -11,9 +11,9 @@ use orlop_sched::{
     estimate, place_by_rules, split,
 };
 use orlop_testkit::devices::{FaultKind, FaultPoint, TestDevice, VirtualClock};
-use orlop_testkit::f32_bytes;
+use orlop_testkit::{f32_bytes, f32s};
 
-use crate::support::{floats, get, machine, private, run, set};
+use crate::support::{get, machine, private, run, set};
 
 const STEP: f64 = 1e-3;
 const COPY: f64 = 1e-4;
@@ -68,7 +68,7 @@ fn deep(depth: usize) -> SessionOptions {
 fn get_of(session: &Session, run: RunId, output: TensorId) -> Vec<f32> {
     let mut bytes = vec![0; 16];
     session.get_of(run, output, &mut bytes).unwrap();
-    floats(&bytes)
+    f32s(&bytes)
 }
 
 #[test]

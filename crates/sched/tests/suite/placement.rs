@@ -5,6 +5,7 @@ use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::{
     Constraints, DeviceId, Machine, Placement, PlacementReason, Propagation, place_by_rules, split,
 };
+use orlop_testkit::Forward;
 
 use crate::open_machine;
 use crate::support::{Twin, memory_of, private, two};
@@ -186,7 +187,7 @@ fn chains_of_any_length_follow_a_weight_at_either_end() {
 #[test]
 fn a_more_preferred_device_takes_over_what_lies_in_its_memory() {
     let base = private("base").build();
-    let fast: Arc<dyn Device> = Arc::new(Twin { without: &["relu"], ..Twin::new("fast", base.clone()) });
+    let fast: Arc<dyn Device> = Forward::new(base.clone(), Twin { without: &["relu"], ..Twin::new("fast") });
     let machine = Machine::new([fast, base.clone() as Arc<dyn Device>]).unwrap();
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[4]);
@@ -206,7 +207,8 @@ fn a_more_preferred_device_takes_over_what_lies_in_its_memory() {
 #[test]
 fn what_nobody_near_runs_goes_where_most_operands_are() {
     let base = private("base").build();
-    let lacking: Arc<dyn Device> = Arc::new(Twin { without: &["sum"], ..Twin::new("lacking", base.clone()) });
+    let lacking: Arc<dyn Device> =
+        Forward::new(base.clone(), Twin { without: &["sum"], ..Twin::new("lacking") });
     let other = private("other").build();
     let machine = Machine::new([other as Arc<dyn Device>, lacking, base as Arc<dyn Device>]).unwrap();
     let mut b = GraphBuilder::new();

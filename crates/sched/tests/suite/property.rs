@@ -13,10 +13,10 @@ use orlop_sched::{
 };
 use orlop_testkit::devices::TestDevice;
 use orlop_testkit::guard::Guarded;
-use orlop_testkit::{Feeds, ReferenceDevice, generate, kept};
+use orlop_testkit::{Feeds, Forward, Random, ReferenceDevice, generate, kept};
 
 use crate::equality::{assignments, packed};
-use crate::support::{Twin, dice, memory_of};
+use crate::support::{Twin, memory_of};
 
 /// Contents of inputs for one run: floats take turns from run to run.
 fn feeds_of_run(graph: &Graph, feeds: &Feeds, run: usize) -> Feeds {
@@ -106,19 +106,20 @@ impl Scene {
         let guard = Guarded::new(ReferenceDevice::new());
         let base: Arc<dyn Device> = guard.clone();
         let mut devices = vec![Arc::clone(&base)];
-        if dice(seed, 1).is_multiple_of(2) {
-            devices.insert(0, Arc::new(Twin { without: &["sqr", "soft_max"], ..Twin::new("twin", base) }));
+        if Random::nth(seed, 1).is_multiple_of(2) {
+            devices
+                .insert(0, Forward::new(base, Twin { without: &["sqr", "soft_max"], ..Twin::new("twin") }));
         }
         let able = devices.clone();
         Scene { machine: Machine::new(devices).unwrap(), guards: vec![guard], able }
     }
 
     fn private(seed: u64) -> Scene {
-        let count = 1 + dice(seed, 1) % 5;
+        let count = 1 + Random::nth(seed, 1) % 5;
         let mut able: Vec<Arc<dyn Device>> = Vec::new();
         let mut devices: Vec<Arc<dyn Device>> = Vec::new();
         for index in 0..count {
-            let salt = dice(seed, 10 + index);
+            let salt = Random::nth(seed, 10 + index);
             let mut builder = TestDevice::builder(ReferenceDevice::new())
                 .name(&format!("r{index}"))
                 .alignment(1 << (3 + salt / 4 % 4))
@@ -163,7 +164,7 @@ fn budgets(
     let enough = |device: DeviceId| {
         arena(device) + weights(device).map(|copy| copy.room.next_multiple_of(aligned(device))).sum::<u64>()
     };
-    match dice(seed, 3) % 4 {
+    match Random::nth(seed, 3) % 4 {
         0 => HashMap::new(),
         1 => machine.indices().map(|device| (device, enough(device))).collect(),
         _ => machine
@@ -187,7 +188,7 @@ fn check(seed: u64, seen: &mut Seen) {
     let scene = Scene::new(seed);
     let machine = &scene.machine;
     let home = |id: TensorId| {
-        let at = dice(seed, 50 + id.index() as u64) as usize % scene.able.len();
+        let at = Random::nth(seed, 50 + id.index() as u64) as usize % scene.able.len();
         Arc::clone(&scene.able[at])
     };
     let externals = memory(&graph, &feeds, home);
@@ -195,12 +196,12 @@ fn check(seed: u64, seen: &mut Seen) {
     let ids: Vec<_> = graph.node_ids().collect();
     let devices: Vec<DeviceId> = machine.indices().collect();
     all.assigned = assignments(&graph, |node| {
-        let dice = dice(seed, 1_000 + node as u64);
-        let device = devices[dice as usize / 7 % devices.len()];
-        (dice.is_multiple_of(2) && machine.can_run(device, &graph, ids[node])).then_some(device)
+        let number = Random::nth(seed, 1_000 + node as u64);
+        let device = devices[number as usize / 7 % devices.len()];
+        (number.is_multiple_of(2) && machine.can_run(device, &graph, ids[node])).then_some(device)
     });
     let placement = place_by_rules(&graph, machine, &all).unwrap();
-    let depth = 1 + dice(seed, 2) as usize % 3;
+    let depth = 1 + Random::nth(seed, 2) as usize % 3;
     let mut options = SessionOptions { depth, ..SessionOptions::default() };
     options.budgets = budgets(seed, &graph, machine, &all, &placement, &options);
     let mut session = Session::new(machine.clone(), options).unwrap();
@@ -267,7 +268,7 @@ fn whatever_the_devices_budgets_and_runs_in_flight_results_are_those_of_one_devi
     let mut seen = Seen::default();
     (0..600).for_each(|seed| check(seed, &mut seen));
     let Seen { streamed, narrow, guarded, deep, races } = seen;
-    // The dice have fallen on every kind.
+    // Every kind has been drawn.
     assert!(streamed > 15 && guarded > 100 && deep > 200, "{streamed} {guarded} {deep}");
     assert!(races > 50, "of {deep} graphs with runs in flight, {races} need to wait for each other");
     assert!(narrow < 60, "{narrow} did not fit");

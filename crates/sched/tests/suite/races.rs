@@ -3,11 +3,11 @@ use orlop_graph::Graph;
 use orlop_sched::{
     Error, Machine, PlanId, Schedule, Session, SessionOptions, constraints, estimate, place_by_rules,
 };
-use orlop_testkit::generate;
+use orlop_testkit::{Random, generate};
 use std::sync::Arc;
 
 use crate::equality::{assignments, private_machine};
-use crate::support::{dice, memory_of};
+use crate::support::memory_of;
 
 /// A prepared graph with nodes on random devices.
 fn prepare(seed: u64, machine: &Machine, graph: &Arc<Graph>) -> (Session, PlanId) {
@@ -23,7 +23,7 @@ fn prepare(seed: u64, machine: &Machine, graph: &Arc<Graph>) -> (Session, PlanId
     let ids: Vec<_> = graph.node_ids().collect();
     let devices: Vec<_> = machine.indices().collect();
     all.assigned = assignments(graph, |node| {
-        let device = devices[dice(seed, node as u64) as usize % devices.len()];
+        let device = devices[Random::nth(seed, node as u64) as usize % devices.len()];
         machine.can_run(device, graph, ids[node]).then_some(device)
     });
     let placement = place_by_rules(graph, machine, &all).unwrap();

@@ -7,7 +7,7 @@ use orlop_sched::{
     Constraints, DeviceId, Error, Machine, Planned, Session, SessionOptions, constraints, place_by_rules,
 };
 use orlop_testkit::devices::{FaultKind, FaultPoint};
-use orlop_testkit::f32_bytes;
+use orlop_testkit::{Forward, f32_bytes};
 
 use crate::support::{Twin, externals, get, machine, private, run, set, stored, two};
 
@@ -306,7 +306,7 @@ fn one_graph_runs_twice_in_one_object_and_on_two_machines_and_stays_as_it_is() {
 #[test]
 fn devices_that_share_memory_share_an_arena_and_take_turns() {
     let base = private("base").build();
-    let twin: Arc<dyn Device> = Arc::new(Twin::new("twin", base.clone()));
+    let twin: Arc<dyn Device> = Forward::new(base.clone(), Twin::new("twin"));
     let machine = Machine::new([base.clone() as Arc<dyn Device>, twin]).unwrap();
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
     let (graph, x, y) = chain(6, 8);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use orlop_backend::{Buffer, BufferType, Device, DeviceError};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId};
 use orlop_sched::{Constraints, DeviceId, Machine, Schedule, place_by_rules, split};
-use orlop_testkit::ReferenceDevice;
+use orlop_testkit::{Forward, ReferenceDevice};
 
 use crate::support::{Twin, memory_of, private, two};
 
@@ -289,8 +289,9 @@ impl BufferType for Padded {
 
 #[test]
 fn copies_take_the_room_that_the_memory_asks_for() {
-    let padded = Twin { memory: Some([Arc::new(Padded)]), ..Twin::new("padded", ReferenceDevice::new()) };
-    let machine = Machine::new([private("g").build() as Arc<dyn Device>, Arc::new(padded)]).unwrap();
+    let twin = Twin { memory: Some([Arc::new(Padded)]), ..Twin::new("padded") };
+    let padded = Forward::new(ReferenceDevice::new(), twin);
+    let machine = Machine::new([private("g").build() as Arc<dyn Device>, padded]).unwrap();
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[4]);
     let y = b.sqr(x);

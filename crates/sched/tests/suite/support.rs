@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex};
 
 use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{
-    Bindings, BufferType, Device, DeviceError, DeviceFacts, LowerOptions, NodeQuery, Program, Queue, Reason,
-    Role, RunOptions, Segment, Steps, StoredTensor, Support, same_type,
+    BufferType, Device, DeviceError, LowerOptions, NodeQuery, Reason, Role, RunOptions, Segment, Steps,
+    StoredTensor, Support, same_type,
 };
 use orlop_graph::{Graph, TensorId};
 use orlop_sched::{Machine, PlanId, Session};
 use orlop_testkit::devices::{TestDevice, TestDeviceBuilder};
-use orlop_testkit::{ReferenceDevice, f32_bytes};
+use orlop_testkit::{DeviceHooks, ReferenceDevice, f32_bytes, f32s};
 
 /// A device to be, with memory of its own that starts out full of garbage.
 pub(crate) fn private(name: &str) -> TestDeviceBuilder {
@@ -60,25 +60,13 @@ pub(crate) fn run(session: &mut Session, plan: PlanId) {
 pub(crate) fn get(session: &Session, plan: PlanId, output: TensorId, count: usize) -> Vec<f32> {
     let mut bytes = vec![0; 4 * count];
     session.get(plan, output, &mut bytes).unwrap();
-    floats(&bytes)
-}
-
-pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
-}
-
-/// A number that looks random and is the same every time.
-pub(crate) fn dice(seed: u64, salt: u64) -> u64 {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03);
-    x = (x ^ (x >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x ^ (x >> 29)
+    f32s(&bytes)
 }
 
 /// Another name for a device, which shares its memory and lacks some of its ops.
 #[derive(Debug)]
 pub(crate) struct Twin {
     pub(crate) name: &'static str,
-    pub(crate) of: Arc<dyn Device>,
     pub(crate) without: &'static [&'static str],
     /// Memory of its own instead.
     pub(crate) memory: Option<[Arc<dyn BufferType>; 1]>,
@@ -87,25 +75,21 @@ pub(crate) struct Twin {
 }
 
 impl Twin {
-    pub(crate) fn new(name: &'static str, of: Arc<dyn Device>) -> Twin {
-        Twin { name, of, without: &[], memory: None, escaped: Mutex::default() }
+    pub(crate) fn new(name: &'static str) -> Twin {
+        Twin { name, without: &[], memory: None, escaped: Mutex::default() }
     }
 }
 
-impl Device for Twin {
-    fn name(&self) -> &str {
+impl DeviceHooks for Twin {
+    fn name<'a>(&'a self, _: &'a dyn Device) -> &'a str {
         self.name
     }
 
-    fn facts(&self) -> DeviceFacts {
-        self.of.facts()
+    fn buffer_types<'a>(&'a self, inner: &'a dyn Device, role: Role) -> &'a [Arc<dyn BufferType>] {
+        self.memory.as_ref().map_or_else(|| inner.buffer_types(role), |own| &own[..])
     }
 
-    fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
-        self.memory.as_ref().map_or_else(|| self.of.buffer_types(role), |own| &own[..])
-    }
-
-    fn supports(&self, node: &NodeQuery<'_>) -> Support {
+    fn supports(&self, inner: &dyn Device, node: &NodeQuery<'_>) -> Support {
         if self.without.contains(&node.op.name()) {
             return Support::No(Reason::Op);
         }
@@ -117,21 +101,18 @@ impl Device for Twin {
             Some((operand, found)) => {
                 Support::No(Reason::BufferType { operand, buffer_type: found.name().to_owned() })
             }
-            None => self.of.supports(node),
+            None => inner.supports(node),
         }
     }
 
-    fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
+    fn lower(
+        &self,
+        inner: &dyn Device,
+        segment: &Segment<'_>,
+        options: &LowerOptions,
+    ) -> Result<Steps, DeviceError> {
         let escapes = segment.graph.tensor_ids().filter(|id| segment.escapes[id.index()]);
         self.escaped.lock().unwrap().extend(escapes);
-        self.of.lower(segment, options)
-    }
-
-    fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
-        self.of.compile(steps, bindings)
-    }
-
-    fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
-        self.of.queue()
+        inner.lower(segment, options)
     }
 }

@@ -12,11 +12,11 @@ use orlop_sched::{
 };
 use orlop_testkit::devices::{TestDevice, TestDeviceBuilder, VirtualClock};
 use orlop_testkit::generate::{self, BlockSize, ExpertShape};
-use orlop_testkit::{Feeds, ReferenceDevice, kept};
+use orlop_testkit::{Feeds, Random, ReferenceDevice, kept};
 
 use crate::equality::packed;
 use crate::oracle::{Cut, cut};
-use crate::support::{dice, machine, memory_of, private};
+use crate::support::{machine, memory_of, private};
 
 const LAYERS: usize = 6;
 
@@ -173,7 +173,7 @@ fn cost_never_takes_more_time_than_rules() {
         let (graph, feeds) = generate::graph(seed + 40_000, &generate::Size { moves: 14, elements: 200 });
         let clock = VirtualClock::new();
         let device = |index: u64| {
-            let salt = dice(seed, 20 + index);
+            let salt = Random::nth(seed, 20 + index);
             let power = |shift: u64, base: f64| base * 10f64.powi((salt >> shift) as i32 & 3);
             let facts = DeviceFacts {
                 flops: power(0, 1e8),
@@ -184,14 +184,14 @@ fn cost_never_takes_more_time_than_rules() {
             };
             clocked(private(&format!("d{index}")).asynchronous(salt & 1024 != 0), facts, &clock)
         };
-        let devices: Vec<_> = (0..2 + dice(seed, 1) % 3).map(device).collect();
+        let devices: Vec<_> = (0..2 + Random::nth(seed, 1) % 3).map(device).collect();
         let machine = machine(&devices);
-        let resident = machine.indices().map(|device| (device, dice(seed, 99) % 4_000)).collect();
+        let resident = machine.indices().map(|device| (device, Random::nth(seed, 99) % 4_000)).collect();
         let options = CostOptions { resident, effort: 200 };
         let run = |by_cost: bool| {
             let mut externals = Externals::new();
             for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
-                let at = dice(seed, id.index() as u64) as usize % devices.len();
+                let at = Random::nth(seed, id.index() as u64) as usize % devices.len();
                 let tensor = graph.tensor(id);
                 let set = [SetTensor::new(tensor.name.as_str(), tensor.desc)];
                 let set = TensorSet::allocate(&memory_of(&*devices[at]), &set).unwrap();

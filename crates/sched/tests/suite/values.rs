@@ -12,10 +12,10 @@ use crate::support::private;
 #[cfg(feature = "serde")]
 mod json {
     use orlop_sched::{Calibration, Placement, Schedule, place_by_rules, split};
-    use orlop_testkit::generate;
+    use orlop_testkit::{Random, generate};
 
     use crate::equality::private_machine;
-    use crate::support::{dice, memory_of};
+    use crate::support::memory_of;
 
     #[test]
     fn placements_schedules_and_calibrations_survive_being_written_and_read() {
@@ -29,7 +29,7 @@ mod json {
             for (index, node) in graph.nodes().iter().enumerate().filter(|(_, node)| node.op.name() == "add")
             {
                 let device =
-                    machine.indices().nth(dice(seed, index as u64) as usize % machine.devices().len());
+                    machine.indices().nth(Random::nth(seed, index as u64) as usize % machine.devices().len());
                 constraints.assigned.insert(node.output, device.unwrap());
             }
             let Ok(placement) = place_by_rules(&graph, &machine, &constraints) else { continue };

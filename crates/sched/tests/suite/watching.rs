@@ -9,10 +9,10 @@ use orlop_sched::{
     Constraints, DeviceId, Error, Machine, PlanId, Planned, Session, SessionOptions, constraints,
     place_by_rules,
 };
-use orlop_testkit::{Feeds, ReferenceDevice, generate, run_unplanned};
+use orlop_testkit::{Feeds, Forward, Random, ReferenceDevice, f32s, generate, run_unplanned};
 
 use crate::equality::{assignments, packed, private_machine};
-use crate::support::{Twin, dice, floats, get, machine, memory_of, private, run, set};
+use crate::support::{Twin, get, machine, memory_of, private, run, set};
 
 struct Watched {
     session: Session,
@@ -61,7 +61,7 @@ fn an_observer_sees_every_result_it_asked_for_as_it_is_computed() {
         set(&mut session, plan, x, &[1.0; 4]);
         let mut seen = Vec::new();
         let mut observe = |id, bytes: &[u8]| {
-            seen.push((id, floats(bytes)));
+            seen.push((id, f32s(bytes)));
             true
         };
         session.run_observed(plan, &RunOptions::default(), &mut observe).unwrap();
@@ -196,7 +196,7 @@ fn observed_session(machine: &Machine, graph: &Arc<Graph>, feeds: &Feeds) -> (Se
     let devices: Vec<DeviceId> = machine.indices().collect();
     let ids: Vec<_> = graph.node_ids().collect();
     all.assigned = assignments(graph, |node| {
-        let device = devices[dice(3, node as u64) as usize % devices.len()];
+        let device = devices[Random::nth(3, node as u64) as usize % devices.len()];
         machine.can_run(device, graph, ids[node]).then_some(device)
     });
     let placement = place_by_rules(graph, machine, &all).unwrap();
@@ -213,7 +213,7 @@ fn observed_session(machine: &Machine, graph: &Arc<Graph>, feeds: &Feeds) -> (Se
 
 #[test]
 fn what_others_read_or_see_is_not_fused_away() {
-    let twin = Arc::new(Twin::new("twin", private("base").build()));
+    let twin = Forward::new(private("base").build(), Twin::new("twin"));
     let other = private("other").build();
     let machine = Machine::new([twin.clone() as Arc<dyn Device>, other]).unwrap();
     let mut b = GraphBuilder::new();
@@ -236,5 +236,5 @@ fn what_others_read_or_see_is_not_fused_away() {
     let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
     Planned::new(&graph, &machine, &constraints, placement, &SessionOptions::default()).unwrap();
     // Read through a view on another device, an output, and observed though nobody reads it.
-    assert_eq!(*twin.escaped.lock().unwrap(), [made[5], made[6], aside]);
+    assert_eq!(*twin.hooks().escaped.lock().unwrap(), [made[5], made[6], aside]);
 }

@@ -1,3 +1,5 @@
+//! The device of a [guard](crate::guard), and its memory with red zones.
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::{
@@ -7,9 +9,10 @@ use orlop_backend::{
 use orlop_graph::{Origin, TensorDesc, TensorId};
 
 use super::program::GuardProgram;
-use super::queue::{GuardQueue, refuse};
+use super::queue::{GuardedRuns, refuse};
 use super::trespass::Trespass;
 use super::whole::WholeProgram;
+use crate::ForwardQueue;
 
 /// Bytes of the red zone after every tensor and temporary: at least a vector of any width.
 pub const ZONE: u64 = 128;
@@ -163,24 +166,28 @@ impl Device for Guarded {
 
     fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
         let (device, log) = (Arc::clone(&self.name), Arc::clone(&self.log));
-        Ok(Box::new(GuardQueue { device, inner: self.inner.queue()?, log }))
+        Ok(Box::new(ForwardQueue::new(self.inner.queue()?, GuardedRuns { device, log })))
     }
 }
 
-/// The values of a segment that are read after it and that lie in memory.
+/// The values in memory that are read after a segment: those that leave it, and the graph's results whose storage it
+/// touches, which may be views of what an earlier segment wrote.
 fn escaping(segment: &Segment<'_>, steps: &Steps) -> Vec<StepValue> {
     let root = |id: TensorId| segment.graph.tensor(id).storage.root;
-    let mut in_memory = vec![false; segment.graph.tensors().len()];
+    let mut touched = vec![false; segment.graph.tensors().len()];
     for value in steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes)) {
         if let StepValue::Tensor(id) = value {
-            in_memory[root(*id).index()] = true;
+            touched[root(*id).index()] = true;
         }
     }
-    let there = |id: &TensorId| {
+    let mut results = vec![false; segment.graph.tensors().len()];
+    segment.graph.results().iter().for_each(|id| results[id.index()] = true);
+    let is_kept = |id: &TensorId| {
         let leaf = matches!(segment.graph.tensor(root(*id)).origin, Origin::Leaf(_));
-        segment.escapes.get(id.index()) == Some(&true) && (leaf || in_memory[root(*id).index()])
+        let (escapes, touched) = (segment.escapes.get(id.index()) == Some(&true), touched[root(*id).index()]);
+        (escapes && (leaf || touched)) || (results[id.index()] && touched)
     };
-    segment.graph.tensor_ids().filter(there).map(StepValue::Tensor).collect()
+    segment.graph.tensor_ids().filter(is_kept).map(StepValue::Tensor).collect()
 }
 
 /// Memory in which every tensor is followed by a red zone. The buffers are the inner type's.

@@ -1,15 +1,16 @@
+//! How a guarded program runs: step by step, with a comparison of all memory after each.
+
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orlop_backend::{
-    Buffer, Claim, Claims, DeviceError, Event, Program, Queue, RunOptions, StepValue, StoredTensor,
-};
+use orlop_backend::{Buffer, Claim, Claims, DeviceError, Program, Queue, RunOptions, StepValue};
 use orlop_graph::{AccessKind, TensorDesc};
 
 use super::program::{Apart, GuardProgram, GuardedStep, trespass};
 use super::spans::Spans;
 use super::trespass::{Offence, Trespass, Victim};
 use super::whole::WholeProgram;
+use crate::QueueHooks;
 use crate::execute::gather;
 
 /// What dead memory is filled with.
@@ -17,9 +18,8 @@ const DEAD: u8 = 0xff;
 
 /// Runs guarded programs step by step on the inner device's queue.
 #[derive(Debug)]
-pub(super) struct GuardQueue {
+pub(super) struct GuardedRuns {
     pub(super) device: Arc<str>,
-    pub(super) inner: Box<dyn Queue>,
     pub(super) log: Arc<Mutex<Vec<Trespass>>>,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn refuse(device: &str, log: &Mutex<Vec<Trespass>>, found: Vec<Trespa
     DeviceError::Lost { device: device.to_owned(), reason }
 }
 
-impl GuardQueue {
+impl GuardedRuns {
     fn own<'a>(&self, program: &'a Arc<dyn Program>) -> Result<&'a GuardProgram, DeviceError> {
         match program.as_any().downcast_ref::<GuardProgram>() {
             Some(program) if Arc::ptr_eq(&program.device, &self.device) => Ok(program),
@@ -41,27 +41,28 @@ impl GuardQueue {
             }),
         }
     }
-
-    /// Runs a program of the inner device to its end.
-    ///
-    /// # Safety
-    /// As [`Queue::submit`].
-    unsafe fn complete(
-        &mut self,
-        program: &Arc<dyn Program>,
-        claims: &Claims,
-        options: &RunOptions,
-    ) -> Result<(), DeviceError> {
-        // SAFETY: as our caller promises.
-        let submitted = unsafe { self.inner.submit(program, claims, options) };
-        let finished = self.inner.sync();
-        submitted.and(finished)
-    }
 }
 
-impl Queue for GuardQueue {
+/// Runs a program of the inner device to its end.
+///
+/// # Safety
+/// As [`Queue::submit`].
+unsafe fn complete(
+    queue: &mut dyn Queue,
+    program: &Arc<dyn Program>,
+    claims: &Claims,
+    options: &RunOptions,
+) -> Result<(), DeviceError> {
+    // SAFETY: the caller's promise, passed on.
+    let submitted = unsafe { queue.submit(program, claims, options) };
+    let finished = queue.sync();
+    submitted.and(finished)
+}
+
+impl QueueHooks for GuardedRuns {
     unsafe fn submit(
         &mut self,
+        inner: &mut dyn Queue,
         program: &Arc<dyn Program>,
         claims: &Claims,
         options: &RunOptions,
@@ -69,7 +70,7 @@ impl Queue for GuardQueue {
         if let Some(whole) = WholeProgram::of(program, &self.device) {
             let before = whole.contents(claims)?;
             // SAFETY: as our caller promises.
-            unsafe { self.complete(&whole.inner, claims, options)? };
+            unsafe { complete(inner, &whole.inner, claims, options)? };
             let found = whole.changes(&before, &whole.contents(claims)?);
             return if found.is_empty() { Ok(()) } else { Err(refuse(&self.device, &self.log, found)) };
         }
@@ -84,7 +85,7 @@ impl Queue for GuardQueue {
             let mut results = Vec::new();
             if let Some(Apart { program: elsewhere, results: places }) = apart {
                 // SAFETY: as our caller promises.
-                unsafe { self.complete(elsewhere, claims, options)? };
+                unsafe { complete(inner, elsewhere, claims, options)? };
                 for (id, slot) in places {
                     let desc = program.bindings.graph.tensor(*id).desc;
                     results.push((*id, elements(claims, &slot.buffer, slot.offset, &desc)?));
@@ -92,7 +93,7 @@ impl Queue for GuardQueue {
                 memory.restore()?;
             }
             // SAFETY: as our caller promises.
-            unsafe { self.complete(alone, claims, options)? };
+            unsafe { complete(inner, alone, claims, options)? };
             let mut offences = memory.changes(index, guarded)?;
             for (id, expected) in results {
                 let tensor = program.bindings.graph.tensor(id);
@@ -108,28 +109,6 @@ impl Queue for GuardQueue {
             }
         }
         Ok(())
-    }
-
-    unsafe fn copy(
-        &mut self,
-        from: &StoredTensor,
-        to: &StoredTensor,
-        claims: &Claims,
-    ) -> Result<(), DeviceError> {
-        // SAFETY: as our caller promises.
-        unsafe { self.inner.copy(from, to, claims) }
-    }
-
-    fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
-        self.inner.record()
-    }
-
-    fn wait(&mut self, event: &Arc<dyn Event>) -> Result<(), DeviceError> {
-        self.inner.wait(event)
-    }
-
-    fn sync(&mut self) -> Result<(), DeviceError> {
-        self.inner.sync()
     }
 }
 

@@ -10,7 +10,7 @@ use orlop_backend::{
 };
 use orlop_graph::{AccessKind, DType, Graph, GraphBuilder, NodeId};
 use orlop_testkit::devices::{TestDevice, TestDeviceBuilder};
-use orlop_testkit::{ReferenceDevice, f32_bytes};
+use orlop_testkit::{ReferenceDevice, f32_bytes, f32s};
 
 pub(crate) fn builder(name: &str) -> TestDeviceBuilder {
     TestDevice::builder(ReferenceDevice::new()).name(name)
@@ -41,7 +41,7 @@ pub(crate) fn floats(buffer_type: &Arc<dyn BufferType>) -> StoredTensor {
 pub(crate) fn values(stored: &StoredTensor) -> Result<Vec<f32>, DeviceError> {
     let mut bytes = [0; 16];
     stored.get(0, &mut bytes)?;
-    Ok(bytes.as_chunks().0.iter().map(|raw| f32::from_le_bytes(*raw)).collect())
+    Ok(f32s(&bytes))
 }
 
 /// A program that doubles, at two places. `x` is set.
@@ -54,7 +54,7 @@ pub(crate) struct Rig {
 impl Rig {
     pub(crate) fn new(device: &TestDevice) -> Rig {
         let (x, y) = (floats(arena(device)), floats(arena(device)));
-        x.set(0, &f32_bytes(&X)).expect("nobody else is here");
+        x.set(0, &f32_bytes(&X)).expect("no other claim is there");
         let program = compile(device, &x, &y).expect("a scale");
         Rig { x, y, program }
     }
@@ -79,7 +79,7 @@ pub(crate) fn compile(
 /// Claims to write all of these.
 pub(crate) fn claims(stored: &[&StoredTensor]) -> Claims {
     let wanted = stored.iter().map(|stored| (&stored.slot().buffer, AccessKind::Write));
-    Claims::take(wanted).expect("nobody else is here")
+    Claims::take(wanted).expect("no other claim is there")
 }
 
 pub(crate) fn submit(queue: &mut dyn Queue, rig: &Rig, claims: &Claims) -> Result<(), DeviceError> {

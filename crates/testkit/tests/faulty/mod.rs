@@ -5,12 +5,14 @@ use std::any::Any;
 use std::sync::Arc;
 
 use orlop_backend::{
-    Bindings, BufferType, Claims, Device, DeviceError, DeviceFacts, Event, LowerOptions, NodeQuery,
-    Overwrite, Program, Queue, Reason, Role, RunOptions, Segment, Slot, StepValue, Steps, StoredTensor,
-    Support, Temporary, Touch,
+    Bindings, Claims, Device, DeviceError, LowerOptions, NodeQuery, Overwrite, Program, Queue, Reason,
+    RunOptions, Segment, Slot, StepValue, Steps, Support, Temporary, Touch,
 };
 use orlop_graph::{AccessKind, DType, Op, TensorId};
-use orlop_testkit::{Elements, ReferenceDevice, compute, decode_elements, encode_elements};
+use orlop_testkit::{
+    DeviceHooks, Elements, Forward, ForwardQueue, QueueHooks, ReferenceDevice, compute, decode_elements,
+    encode_elements, f32s,
+};
 
 /// What is wrong with a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,46 +49,32 @@ pub(crate) enum Fault {
     LosesTails,
 }
 
-#[derive(Debug)]
-pub(crate) struct Faulty {
-    inner: Arc<ReferenceDevice>,
-    fault: Fault,
+/// The reference device with a fault.
+pub(crate) fn faulty(fault: Fault) -> Arc<dyn Device> {
+    Forward::new(ReferenceDevice::named("faulty"), fault)
 }
 
-impl Faulty {
-    pub(crate) fn new(fault: Fault) -> Arc<Faulty> {
-        Arc::new(Faulty { inner: ReferenceDevice::named("faulty"), fault })
-    }
-}
-
-impl Device for Faulty {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn facts(&self) -> DeviceFacts {
-        self.inner.facts()
-    }
-
-    fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
-        self.inner.buffer_types(role)
-    }
-
-    fn supports(&self, node: &NodeQuery<'_>) -> Support {
-        if self.fault == Fault::Choosy && matches!(node.op, Op::Rope(_)) {
+impl DeviceHooks for Fault {
+    fn supports(&self, inner: &dyn Device, node: &NodeQuery<'_>) -> Support {
+        if *self == Fault::Choosy && matches!(node.op, Op::Rope(_)) {
             return Support::No(Reason::Op);
         }
-        self.inner.supports(node)
+        inner.supports(node)
     }
 
-    fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
-        let mut steps = self.inner.lower(segment, options)?;
-        if self.fault == Fault::RollsInPlace {
+    fn lower(
+        &self,
+        inner: &dyn Device,
+        segment: &Segment<'_>,
+        options: &LowerOptions,
+    ) -> Result<Steps, DeviceError> {
+        let mut steps = inner.lower(segment, options)?;
+        if *self == Fault::RollsInPlace {
             for step in steps.steps.iter_mut().filter(|step| step.kernel == "roll") {
                 step.may_overwrite.push(Overwrite { write: 0, read: 0 });
             }
         }
-        if matches!(self.fault, Fault::Scratch | Fault::ScratchTooFar) {
+        if matches!(self, Fault::Scratch | Fault::ScratchTooFar) {
             for (index, step) in steps.steps.iter_mut().enumerate().filter(|(_, step)| step.kernel == "neg") {
                 step.writes.push(StepValue::Temporary(steps.temporaries.len()));
                 let name = format!("scratch {index}");
@@ -96,15 +84,20 @@ impl Device for Faulty {
         Ok(steps)
     }
 
-    fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
+    fn compile(
+        &self,
+        inner: &dyn Device,
+        steps: &Steps,
+        bindings: &Bindings,
+    ) -> Result<Arc<dyn Program>, DeviceError> {
         let rotates = |node: &orlop_graph::NodeId| matches!(bindings.graph.node(*node).op, Op::Rope(_));
         let rotation = steps.steps.iter().any(|step| step.nodes.iter().any(rotates));
-        if self.fault == Fault::Boastful && rotation {
-            return Err(DeviceError::Lost { device: self.name().to_owned(), reason: "rotated".to_owned() });
+        if *self == Fault::Boastful && rotation {
+            return Err(DeviceError::Lost { device: inner.name().to_owned(), reason: "rotated".to_owned() });
         }
         let one = |step: &orlop_backend::Step| {
             let alone = Steps { steps: vec![step.clone()], ..steps.clone() };
-            self.inner.compile(&alone, bindings)
+            inner.compile(&alone, bindings)
         };
         Ok(Arc::new(FaultyProgram {
             touches: orlop_backend::touched(steps, bindings)?,
@@ -114,8 +107,8 @@ impl Device for Faulty {
         }))
     }
 
-    fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(FaultyQueue { inner: self.inner.queue()?, fault: self.fault }))
+    fn queue(&self, inner: &dyn Device) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(ForwardQueue::new(inner.queue()?, *self)))
     }
 }
 
@@ -137,15 +130,10 @@ impl Program for FaultyProgram {
     }
 }
 
-#[derive(Debug)]
-struct FaultyQueue {
-    inner: Box<dyn Queue>,
-    fault: Fault,
-}
-
-impl Queue for FaultyQueue {
+impl QueueHooks for Fault {
     unsafe fn submit(
         &mut self,
+        queue: &mut dyn Queue,
         program: &Arc<dyn Program>,
         claims: &Claims,
         options: &RunOptions,
@@ -157,27 +145,27 @@ impl Queue for FaultyQueue {
                 continue;
             };
             let memory = Memory { bindings: &program.bindings, claims };
-            if self.fault == Fault::RollsInPlace && step.kernel == "roll" {
+            if *self == Fault::RollsInPlace && step.kernel == "roll" {
                 memory.roll(operand, output)?;
                 continue;
             }
-            if self.fault == Fault::SumsLate && step.kernel == "cumsum" {
+            if *self == Fault::SumsLate && step.kernel == "cumsum" {
                 memory.running_sums(operand, output)?;
                 continue;
             }
-            if let (Fault::Rounds(dtype), "mul_mat") = (self.fault, &*step.kernel) {
+            if let (Fault::Rounds(dtype), "mul_mat") = (*self, &*step.kernel) {
                 memory.rounded_product(dtype, &step.reads, output)?;
                 continue;
             }
             // SAFETY: as our caller promises.
-            unsafe { self.inner.submit(inner, claims, options)? };
+            unsafe { queue.submit(inner, claims, options)? };
             if memory.desc(output).is_empty() {
                 continue;
             }
             let negates = step.kernel == "neg";
             let (end, size) =
                 (memory.desc(output).bytes() as i64, memory.desc(output).dtype.block_bytes() as i64);
-            match self.fault {
+            match *self {
                 Fault::Perturbed if index + 1 == program.programs.len() => {
                     memory.alter(output, end - size, size, 0x55)?
                 }
@@ -190,44 +178,20 @@ impl Queue for FaultyQueue {
                 Fault::LosesTails if step.kernel == "silu" => {
                     for at in (0..end).step_by(4) {
                         let x = memory.read(operand, at, 4)?;
-                        if f32::from_le_bytes(x.try_into().expect("four bytes")) < -15.0 {
+                        if f32s(&x)[0] < -15.0 {
                             memory.write(output, at, &(-0.001_f32).to_le_bytes())?;
                         }
                     }
                 }
                 Fault::ReadsTooFar if negates => {
-                    let stray = memory.read(operand, memory.desc(operand).bytes() as i64, 4)?;
-                    let stray = f32::from_le_bytes(stray.try_into().expect("four bytes"));
-                    let first = memory.read(output, 0, 4)?;
-                    let first = f32::from_le_bytes(first.try_into().expect("four bytes"));
+                    let stray = f32s(&memory.read(operand, memory.desc(operand).bytes() as i64, 4)?)[0];
+                    let first = f32s(&memory.read(output, 0, 4)?)[0];
                     memory.write(output, 0, &(first + stray).to_le_bytes())?;
                 }
                 _ => {}
             }
         }
         Ok(())
-    }
-
-    unsafe fn copy(
-        &mut self,
-        from: &StoredTensor,
-        to: &StoredTensor,
-        claims: &Claims,
-    ) -> Result<(), DeviceError> {
-        // SAFETY: as our caller promises.
-        unsafe { self.inner.copy(from, to, claims) }
-    }
-
-    fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
-        self.inner.record()
-    }
-
-    fn wait(&mut self, event: &Arc<dyn Event>) -> Result<(), DeviceError> {
-        self.inner.wait(event)
-    }
-
-    fn sync(&mut self) -> Result<(), DeviceError> {
-        self.inner.sync()
     }
 }
 
@@ -301,8 +265,7 @@ impl Memory<'_> {
         for element in 0..self.desc(from).extents[0] as i64 {
             let mut sum = 0.0_f32;
             for at in 0..=element {
-                let bytes = self.read(from, at * 4, 4)?;
-                sum += f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+                sum += f32s(&self.read(from, at * 4, 4)?)[0];
             }
             self.write(to, element * 4, &sum.to_le_bytes())?;
         }

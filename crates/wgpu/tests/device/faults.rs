@@ -4,10 +4,10 @@ use orlop_alloc::Externals;
 use orlop_backend::{BufferType, Claim, Device, DeviceError, Role, RunOptions};
 use orlop_graph::{AccessKind, DType, GraphBuilder};
 use orlop_sched::{Error, Machine, Session, SessionOptions};
-use orlop_testkit::{f32_bytes, i32_bytes};
+use orlop_testkit::{f32_bytes, f32s, i32_bytes};
 use orlop_wgpu::WgpuOptions;
 
-use crate::support::{cpu, floats, gpu, gpu_with};
+use crate::support::{cpu, gpu, gpu_with};
 
 fn memory(device: &dyn Device) -> Arc<dyn BufferType> {
     Arc::clone(&device.buffer_types(Role::Arena)[0])
@@ -47,7 +47,7 @@ fn a_lost_device_is_an_error_and_the_graph_goes_on_on_the_cpu() {
         session.run(plan, &RunOptions::default())?;
         let mut bytes = [0; 256];
         session.get(plan, y, &mut bytes)?;
-        Ok::<_, Error>(floats(&bytes))
+        Ok::<_, Error>(f32s(&bytes))
     };
     assert_eq!(run(&mut session).unwrap(), [9.0; 64]);
 
@@ -82,7 +82,7 @@ fn an_index_out_of_range_is_an_error_and_nothing_is_written() {
         let outcome = session.run(plan, &RunOptions::default());
         let mut bytes = [0; 48];
         session.get(plan, cache, &mut bytes).unwrap();
-        (outcome, floats(&bytes))
+        (outcome, f32s(&bytes))
     };
     let (outcome, cache) = run([0, 3]);
     let Err(Error::Device { source, .. }) = outcome else { panic!("{outcome:?}") };

@@ -4,10 +4,10 @@ use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{BufferType, Device, DeviceError, MemoryLayout, Reason, Role, RunOptions, Support};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::{Machine, Session, SessionOptions};
-use orlop_testkit::f32_bytes;
+use orlop_testkit::{f32_bytes, f32s};
 use orlop_wgpu::{WgpuDevice, WgpuOptions};
 
-use crate::support::{cpu, floats, gpu_with, numbers};
+use crate::support::{cpu, gpu_with, numbers};
 
 const MIB: u64 = 1 << 20;
 
@@ -55,7 +55,7 @@ fn run(device: Arc<dyn Device>) -> (Vec<f32>, Vec<u64>) {
     let device = session.machine().indices().next().unwrap();
     let chunks = session.memory_plan(plan, device).unwrap().arenas[0].chunks.clone();
     assert_eq!(session.arena_bytes(device), chunks.iter().sum::<u64>());
-    (floats(&bytes), chunks)
+    (f32s(&bytes), chunks)
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_tensor_larger_than_a_binding_is_refused_and_runs_on_the_cpu() {
     session.run(plan, &RunOptions::default()).unwrap();
     let mut bytes = vec![0; 1200];
     session.get(plan, rows, &mut bytes).unwrap();
-    assert_eq!(floats(&bytes), vec![250.0; 300]);
+    assert_eq!(f32s(&bytes), vec![250.0; 300]);
     let why = format!("{:?}", session.placement(plan).unwrap());
     assert!(why.contains("OnlyChoice") || why.contains("Only"), "{why}");
 }

@@ -27,7 +27,3 @@ pub(crate) fn cpu() -> Arc<dyn Device> {
 pub(crate) fn numbers(count: u64, seed: u64) -> Vec<f32> {
     (0..count).map(|at| ((at * 7919 + seed * 104_729) % 2003) as f32 / 1001.5 - 1.0).collect()
 }
-
-pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
-}

@@ -1,6 +1,5 @@
 //! What holds for every graph, every usage and every plan.
 
-mod dice;
 mod graphs;
 mod oracle;
 mod orders;
@@ -13,10 +12,10 @@ use orlop_alloc::{
     plan_as_ggml, plan_like_ggml, plan_memory,
 };
 use orlop_plan::{SolveOptions, Strategy};
+use orlop_testkit::Choices;
 use proptest::prelude::*;
 
 use crate::support::Notes;
-use dice::Dice;
 use graphs::{random_assignment, random_graph, random_types};
 use oracle::naive_check;
 use usages::random_usage;
@@ -96,18 +95,18 @@ proptest! {
 
     #[test]
     fn every_plan_of_a_graph_is_legal_and_repeatable(numbers in numbers(160)) {
-        let mut dice = Dice::new(numbers);
-        let allocator = GraphAllocator::new(random_types(&mut dice))?;
-        let assignment_dice = dice.split();
-        let graph = random_graph(&mut dice, 8);
-        let assignment = random_assignment(&mut Dice::new(assignment_dice), &graph, allocator_types(&allocator));
+        let mut choices = Choices::new(numbers);
+        let allocator = GraphAllocator::new(random_types(&mut choices))?;
+        let assignment_choices = choices.split();
+        let graph = random_graph(&mut choices, 8);
+        let assignment = random_assignment(&mut Choices::new(assignment_choices), &graph, allocator_types(&allocator));
         let usage = Arc::new(allocator.usage(&graph, &assignment)?);
         approve_all(&usage)?;
     }
 
     #[test]
     fn every_plan_of_a_foreign_usage_is_legal_and_repeatable(numbers in numbers(160)) {
-        let usage = Arc::new(random_usage(&mut Dice::new(numbers)));
+        let usage = Arc::new(random_usage(&mut Choices::new(numbers)));
         prop_assert_eq!(usage.validate(), Ok(()));
         approve_all(&usage)?;
     }
@@ -118,7 +117,7 @@ proptest! {
         which in any::<prop::sample::Index>(),
         change in 0..5,
     ) {
-        let usage = Arc::new(random_usage(&mut Dice::new(numbers)));
+        let usage = Arc::new(random_usage(&mut Choices::new(numbers)));
         let mut plan = plan_memory(&usage, &options(Strategy::Best, Sharing::Full))?;
         if usage.values().is_empty() {
             return Ok(());
@@ -144,16 +143,16 @@ proptest! {
 
     #[test]
     fn smaller_copies_of_a_reserved_graph_are_never_planned_anew(numbers in numbers(120)) {
-        let mut dice = Dice::new(numbers);
+        let mut choices = Choices::new(numbers);
         let notes = Notes::default();
         let mut allocator =
-            GraphAllocator::new(random_types(&mut dice))?.with_options(options(Strategy::Best, Sharing::Full)).with_observer(notes.observer());
-        let assignment_dice = dice.split();
-        let graph_dice = dice.split();
-        let copy = |unit| random_graph(&mut Dice::new(graph_dice.clone()), unit);
+            GraphAllocator::new(random_types(&mut choices))?.with_options(options(Strategy::Best, Sharing::Full)).with_observer(notes.observer());
+        let assignment_choices = choices.split();
+        let graph_choices = choices.split();
+        let copy = |unit| random_graph(&mut Choices::new(graph_choices.clone()), unit);
         let graph = copy(8);
         let types = allocator_types(&allocator);
-        let assignment = random_assignment(&mut Dice::new(assignment_dice), &graph, types);
+        let assignment = random_assignment(&mut Choices::new(assignment_choices), &graph, types);
         if allocator.reserve_with(&graph, &assignment).is_err() {
             // Too large for one of the types.
             return Ok(());
@@ -187,8 +186,8 @@ fn naive_check_sizes(plan: &MemoryPlan) -> Result<(), String> {
 
 #[test]
 fn an_assignment_of_nothing_is_the_first_buffer_everywhere() {
-    let mut dice = Dice::new((0..100).map(|i| i * 7919).collect());
-    let graph = random_graph(&mut dice, 8);
+    let mut choices = Choices::new((0..100).map(|i| i * 7919).collect());
+    let graph = random_graph(&mut choices, 8);
     let allocator = GraphAllocator::new([crate::support::host(8, u64::MAX)]).unwrap();
     let spelled = Assignment {
         nodes: Some(vec![0; graph.nodes().len()]),

@@ -6,9 +6,9 @@ use orlop_alloc::{
     ArenaId, Flags, GraphAllocator, OverwritePair, PlanOptions, Reordered, StepView, Unread, Usage, ValueId,
     ValueInfo, plan_memory, plan_reordered, reorder,
 };
+use orlop_testkit::{Choices, Random};
 use proptest::prelude::*;
 
-use super::dice::Dice;
 use super::graphs::{random_assignment, random_graph, random_types};
 use super::usages::random_usage;
 use super::{approve, numbers};
@@ -70,7 +70,7 @@ proptest! {
 
     #[test]
     fn orders_of_foreign_usages_keep_what_must_be_kept_and_need_no_more(numbers in numbers(120)) {
-        let usage = Arc::new(random_usage(&mut Dice::new(numbers)));
+        let usage = Arc::new(random_usage(&mut Choices::new(numbers)));
         prop_assume!(usage.validate().is_ok());
         let Ok(best) = plan_reordered(&usage, &PlanOptions::default()) else { return Ok(()) };
         approve_order(&usage, &best)?;
@@ -79,36 +79,36 @@ proptest! {
 
     #[test]
     fn orders_of_graphs_keep_what_must_be_kept_and_need_no_more(numbers in numbers(160)) {
-        let mut dice = Dice::new(numbers);
-        let types = random_types(&mut dice);
+        let mut choices = Choices::new(numbers);
+        let types = random_types(&mut choices);
         let count = types.len();
         let allocator = GraphAllocator::new(types)?;
-        let assignment_dice = dice.split();
-        let graph = random_graph(&mut dice, 8);
-        let assignment = random_assignment(&mut Dice::new(assignment_dice), &graph, count);
+        let assignment_choices = choices.split();
+        let graph = random_graph(&mut choices, 8);
+        let assignment = random_assignment(&mut Choices::new(assignment_choices), &graph, count);
         let usage = Arc::new(allocator.usage(&graph, &assignment)?);
         approve_order(&usage, &plan_reordered(&usage, &PlanOptions::default())?)?;
     }
 }
 
 /// Steps that each read one or two results of earlier ones, some of which may be done in place.
-fn small_usage(dice: &mut Dice, steps: usize) -> Usage {
+fn small_usage(choices: &mut Choices, steps: usize) -> Usage {
     let mut usage = Usage::new(vec![arena("a", 1, u64::MAX)], Unread::Dies);
-    let value = |usage: &mut Usage, dice: &mut Dice, output: bool| {
+    let value = |usage: &mut Usage, choices: &mut Choices, output: bool| {
         let root = ValueId::new(usage.values().len());
-        let layout = dice.below(3) as u32;
+        let layout = choices.below(3) as u32;
         let bytes = [1, 4, 10][layout as usize] * 8;
         let flags = Flags { output, ..Flags::default() };
         usage.push_value(format!("v{}", root.index()), ValueInfo { bytes, root, offset: 0, layout, flags })
     };
-    let leaf = value(&mut usage, dice, false);
+    let leaf = value(&mut usage, choices, false);
     usage.leaves.push((leaf, ArenaId::new(0)));
     for step in 0..steps {
-        let read = |dice: &mut Dice| ValueId::new(dice.below(step + 1));
-        let reads = if dice.once_in(2) { vec![read(dice), read(dice)] } else { vec![read(dice)] };
+        let read = |choices: &mut Choices| ValueId::new(choices.below(step + 1));
+        let reads = if choices.once_in(2) { vec![read(choices), read(choices)] } else { vec![read(choices)] };
         let pairs = (0..reads.len() as u32).map(|read| OverwritePair { write: 0, read });
-        let overwrites: Vec<OverwritePair> = pairs.filter(|_| dice.once_in(3)).collect();
-        let written = value(&mut usage, dice, step + 1 == steps);
+        let overwrites: Vec<OverwritePair> = pairs.filter(|_| choices.once_in(3)).collect();
+        let written = value(&mut usage, choices, step + 1 == steps);
         usage.push_step(StepView {
             arena: ArenaId::new(0),
             group: step as u32,
@@ -146,13 +146,10 @@ fn optimum(usage: &Usage) -> u64 {
 #[test]
 fn orders_of_small_usages_are_nearly_always_the_best_there_are() {
     let (mut cases, mut gains, mut best_ones) = (0, 0, 0);
-    let mut seed = 1u64;
+    let mut random = Random::new(1);
     for _ in 0..150 {
-        let numbers = (0..64).map(|_| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            seed >> 33
-        });
-        let usage = Arc::new(small_usage(&mut Dice::new(numbers.collect()), 7));
+        let numbers = (0..64).map(|_| random.next() >> 33);
+        let usage = Arc::new(small_usage(&mut Choices::new(numbers.collect()), 7));
         let best = plan_reordered(&usage, &PlanOptions::default()).unwrap();
         approve_order(&usage, &best).unwrap();
         let optimum = optimum(&usage);

@@ -1,4 +1,5 @@
 use orlop_graph::{DType, TensorDesc};
+use orlop_testkit::Random;
 
 use super::*;
 use crate::repack::{PackedLayout, ROWS};
@@ -11,29 +12,20 @@ fn repacked() -> impl Iterator<Item = DType> {
     DType::all().filter(|dtype| kind(*dtype).is_some())
 }
 
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> f32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    fn row(&mut self, length: usize) -> Vec<f32> {
-        (0..length).map(|_| self.next()).collect()
-    }
+fn noise(random: &mut Random, length: usize) -> Vec<f32> {
+    (0..length).map(|_| random.signed()).collect()
 }
 
 /// Sixteen rows in tiles, and as floats.
 fn weights(dtype: DType, length: usize) -> (Vec<u8>, Vec<Vec<f32>>) {
     let desc = TensorDesc::contiguous(dtype, &[length as u64, ROWS as u64]).unwrap();
     let layout = PackedLayout::of(&desc).unwrap();
-    let mut noise = Noise(length as u64);
+    let mut random = Random::new(length as u64);
     let row = desc.row_bytes() as usize;
     let mut bytes = vec![0; desc.bytes() as usize];
     let mut floats = Vec::new();
     for bytes in bytes.chunks_exact_mut(row) {
-        orlop_quant::encode(dtype, &noise.row(length), bytes).unwrap();
+        orlop_quant::encode(dtype, &noise(&mut random, length), bytes).unwrap();
         let mut values = vec![0.0; length];
         orlop_quant::decode(dtype, bytes, &mut values).unwrap();
         floats.push(values);
@@ -45,7 +37,7 @@ fn weights(dtype: DType, length: usize) -> (Vec<u8>, Vec<Vec<f32>>) {
 
 /// Activations in 8 bits, and the numbers that these stand for.
 fn activations(isa: Isa, length: usize, seed: u64, numbers: Numbers) -> (Vec<Block>, Vec<f64>) {
-    let values: Vec<f32> = Noise(seed).row(length).iter().map(|x| x * x * x * 30.0).collect();
+    let values: Vec<f32> = noise(&mut Random::new(seed), length).iter().map(|x| x * x * x * 30.0).collect();
     let mut blocks = vec![[0; BLOCK_BYTES]; length / 32];
     quantize(isa, &values, numbers, &mut blocks);
     let bias = f64::from(numbers.bias());
@@ -282,10 +274,10 @@ fn sums_of_extreme_weights_of_any_type_do_not_overflow() {
 #[test]
 fn float_products_agree_with_their_scalar_twins() {
     for length in [1, 7, 16, 33, 64, 250] {
-        let mut noise = Noise(length as u64);
-        let rows = noise.row(16 * length);
+        let mut random = Random::new(length as u64);
+        let rows = noise(&mut random, 16 * length);
         let acts: Vec<Vec<u8>> = (0..FLOAT_ROWS)
-            .map(|_| noise.row(length).iter().flat_map(|x| x.to_le_bytes()).collect())
+            .map(|_| noise(&mut random, length).iter().flat_map(|x| x.to_le_bytes()).collect())
             .collect();
         let acts: Vec<&[[u8; 4]]> = acts.iter().map(|act| act.as_chunks().0).collect();
         let act = |number: usize| -> Vec<f64> {
