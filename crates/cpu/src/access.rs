@@ -1,14 +1,20 @@
-//! Kernels' way to tensor memory. The one module that turns places in buffers into loads and stores.
+//! How kernels reach tensor memory: typed, bounds-checked loads and stores over raw addresses.
 //!
-//! Kernels never see slices of arena memory that live longer than one call: they read a row into memory of
-//! their own, and write a row from there. So a result may lie exactly on an operand (each row is read before
-//! it is written), and threads may write neighbouring rows, without two live references to the same bytes.
+//! An accessor ([`Src`], [`Dst`], [`SharedRows`], [`Scratch`]) is an address and a description. Its methods check every
+//! row, column and block against the description and panic outside it, so a kernel's mistake is never an access to other
+//! memory. What they cannot check is that no other thread writes the same bytes; the constructors are therefore `unsafe`,
+//! and each kernel's author vouches for that once ([`crate::task::KernelBody::new`]).
+//!
+//! Kernels copy a row into memory of their own and back (`parts`), or use it in place: as bytes ([`Src::row`]), as
+//! vectors ([`Src::floats`], `rows`), or as repacked tiles ([`Src::groups`], `packed`).
 
 mod packed;
 mod parts;
 mod rows;
 
 pub(crate) use packed::as_bytes;
+
+use std::ops::Deref;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -18,12 +24,18 @@ use orlop_graph::{DType, TensorDesc};
 
 use crate::repack::PackedLayout;
 
+/// What an accessor reaches. Accessors hand it out read-only (`Deref`): all bounds checks go by it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) desc: TensorDesc,
+}
+
 /// A tensor that a kernel reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Src {
     base: *const u8,
-    pub(crate) desc: TensorDesc,
-    /// How it lies in tiles, if it does.
+    bounds: Bounds,
+    /// The tiles of a repacked tensor.
     packed: Option<PackedLayout>,
 }
 
@@ -31,28 +43,45 @@ pub(crate) struct Src {
 #[derive(Clone, Debug)]
 pub(crate) struct Dst {
     base: *mut u8,
-    pub(crate) desc: TensorDesc,
+    bounds: Bounds,
 }
 
-/// Memory for threads' own use, the same number of bytes for each.
+impl Deref for Src {
+    type Target = Bounds;
+
+    #[inline(always)]
+    fn deref(&self) -> &Bounds {
+        &self.bounds
+    }
+}
+
+impl Deref for Dst {
+    type Target = Bounds;
+
+    #[inline(always)]
+    fn deref(&self) -> &Bounds {
+        &self.bounds
+    }
+}
+
+/// Scratch memory: the same number of bytes for each thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scratch {
     base: *mut u8,
     bytes_per_thread: usize,
 }
 
-// SAFETY: these are addresses of memory that the program which made them keeps alive. Every use happens in
-// `Program::run`, whose caller holds claims to that memory.
+// SAFETY: `Send` asks that another thread may use the address: `Src::new`'s contract covers uses on every thread.
 unsafe impl Send for Src {}
-// SAFETY: as above.
+// SAFETY: `Sync` asks that threads may use it at the same time: `Src::new`'s contract excludes writers meanwhile.
 unsafe impl Sync for Src {}
-// SAFETY: as above.
+// SAFETY: `Send` asks that another thread may use the address: `Dst::new`'s contract covers uses on every thread.
 unsafe impl Send for Dst {}
-// SAFETY: as above.
+// SAFETY: `Sync` asks that threads may use it at the same time: by `Dst::new`'s contract they write different bytes.
 unsafe impl Sync for Dst {}
-// SAFETY: as above.
+// SAFETY: `Send` asks that another thread may use the address: `Scratch::of_thread`'s contract says which part.
 unsafe impl Send for Scratch {}
-// SAFETY: as above.
+// SAFETY: `Sync` asks that threads may use it at the same time: by `Scratch::of_thread`'s contract they use different parts.
 unsafe impl Sync for Scratch {}
 
 /// A row's position: indices of dimensions 1, 2 and 3.
@@ -91,8 +120,20 @@ fn address(
 }
 
 impl Src {
-    /// A tensor at a place; it must stay there, and the place's buffer alive, for as long as the result is used.
-    pub(crate) fn new(slot: &Slot, desc: TensorDesc, name: &str, operand: usize) -> Result<Src, DeviceError> {
+    /// A tensor at a place.
+    ///
+    /// # Safety
+    /// Whenever a method of the result, of a clone or of a view of it reads bytes, and for as long as a slice that it
+    /// returned is used:
+    /// - the slot's buffer is alive, and claimed for reading;
+    /// - no thread writes these bytes, except through the [`Dst`] of the same step, as [`crate::task::KernelBody::new`]
+    ///   allows.
+    pub(crate) unsafe fn new(
+        slot: &Slot,
+        desc: TensorDesc,
+        name: &str,
+        operand: usize,
+    ) -> Result<Src, DeviceError> {
         let private = slot.buffer.buffer_type().layout() == MemoryLayout::Private;
         let packed = PackedLayout::of(&desc).filter(|_| private && desc.is_contiguous());
         let bytes = match packed {
@@ -100,15 +141,21 @@ impl Src {
             None if private => return Err(unreachable_memory(slot, name, operand)),
             None => desc.bytes(),
         };
-        Ok(Src { base: address(slot, bytes, Read, name, operand)?, desc, packed })
+        Ok(Src { base: address(slot, bytes, Read, name, operand)?, bounds: Bounds { desc }, packed })
     }
 
-    /// Whether its elements say where others are.
+    /// The same elements described otherwise, such as with longer rows; panics if that reaches further.
+    pub(crate) fn viewed(&self, desc: TensorDesc) -> Src {
+        assert!(self.packed.is_none() && fits(&desc, &self.desc), "a view outside its tensor");
+        Src { bounds: Bounds { desc }, ..self.clone() }
+    }
+
+    /// Whether its elements are indices.
     pub(crate) fn holds_indices(&self) -> bool {
         matches!(self.desc.dtype, DType::I32 | DType::I64)
     }
 
-    /// Whether it begins where another one does.
+    /// Whether it begins at the same address as another one.
     pub(crate) fn lies_at(&self, other: &Src) -> bool {
         self.base == other.base
     }
@@ -140,14 +187,31 @@ impl Src {
 }
 
 impl Dst {
-    /// A tensor at a place; it must stay there, and the place's buffer alive, for as long as the result is used.
-    pub(crate) fn new(slot: &Slot, desc: TensorDesc, name: &str, operand: usize) -> Result<Dst, DeviceError> {
-        Ok(Dst { base: address(slot, desc.bytes(), Write, name, operand)?, desc })
+    /// A tensor at a place.
+    ///
+    /// # Safety
+    /// Whenever a method of the result, of a clone or of a view of it reads or writes bytes, and for as long as a slice
+    /// that it lends is used:
+    /// - the slot's buffer is alive, and claimed for writing;
+    /// - no other thread touches these bytes, and no slice of a [`Src`] that covers them is in use.
+    pub(crate) unsafe fn new(
+        slot: &Slot,
+        desc: TensorDesc,
+        name: &str,
+        operand: usize,
+    ) -> Result<Dst, DeviceError> {
+        Ok(Dst { base: address(slot, desc.bytes(), Write, name, operand)?, bounds: Bounds { desc } })
     }
 
     /// The same tensor to read from.
     pub(crate) fn as_src(&self) -> Src {
-        Src { base: self.base, desc: self.desc, packed: None }
+        Src { base: self.base, bounds: self.bounds, packed: None }
+    }
+
+    /// As [`Src::viewed`].
+    pub(crate) fn viewed(&self, desc: TensorDesc) -> Dst {
+        assert!(fits(&desc, &self.desc), "a view outside its tensor");
+        Dst { bounds: Bounds { desc }, ..self.clone() }
     }
 
     /// Writes row `at` from F32, whatever its type and strides are; `values` is as long as the row.
@@ -167,7 +231,12 @@ impl Dst {
     }
 }
 
-/// Bytes from a tensor's beginning to a row's; panics for a row that is not there, which is a kernel's mistake.
+/// Whether a view with this description stays within a tensor.
+fn fits(view: &TensorDesc, tensor: &TensorDesc) -> bool {
+    view.dtype == tensor.dtype && view.bytes() <= tensor.bytes()
+}
+
+/// Bytes from a tensor's beginning to a row's; panics for a row outside it, which is a kernel's mistake.
 fn row_offset(desc: &TensorDesc, [i1, i2, i3]: At) -> usize {
     let [n0, n1, n2, n3] = desc.extents;
     assert!(n0 > 0 && i1 < n1 && i2 < n2 && i3 < n3, "a row outside its tensor");
@@ -175,7 +244,7 @@ fn row_offset(desc: &TensorDesc, [i1, i2, i3]: At) -> usize {
 }
 
 impl Scratch {
-    /// Memory for `threads` threads at a place.
+    /// Memory for `threads` threads at a place. Only [`Scratch::of_thread`] reaches it.
     pub(crate) fn new(slot: &Slot, bytes_per_thread: u64, threads: usize) -> Result<Scratch, DeviceError> {
         let base = address(slot, bytes_per_thread.saturating_mul(threads as u64), Write, "scratch", 0)?;
         if !base.addr().is_multiple_of(align_of::<f32>()) {
@@ -193,35 +262,40 @@ impl Scratch {
     /// A thread's own memory.
     ///
     /// # Safety
-    /// `thread` is below the number that the scratch was made for, and no two threads pass the same at a time, nor
-    /// one thread twice while the slice lives.
+    /// The slot's buffer is alive and claimed for writing while the slice lives. `thread` is below the number that the
+    /// scratch was made for, and is passed once at a time: no other slice of that thread's part lives.
     #[allow(clippy::mut_from_ref)] // exclusive by the contract above, not by the borrow
     pub(crate) unsafe fn of_thread(&self, thread: usize) -> &mut [f32] {
         let length = self.bytes_per_thread / size_of::<f32>();
         let part = self.base.wrapping_add(thread * self.bytes_per_thread).cast();
-        // SAFETY: `from_raw_parts_mut` asks for aligned, initialised, exclusive memory: the base was checked to be
-        // aligned and each thread's part is a whole number of floats; buffers are zeroed when made, and any bytes
-        // are floats; the caller passes each thread's number once.
+        // SAFETY: `from_raw_parts_mut` asks for aligned, initialized floats that only the result reaches: `new` checked the
+        // base, and each thread's part is a whole number of floats; buffers are zeroed when made, and any bytes are
+        // floats; `of_thread`'s contract makes the part exclusive.
         unsafe { std::slice::from_raw_parts_mut(part, length) }
     }
 }
 
 /// Rows of floats that all threads of a step share: written in one phase, read in later ones.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedRows {
     base: *mut f32,
     rows: u64,
     length: usize,
 }
 
-// SAFETY: as for `Src`.
-unsafe impl Send for Shared {}
-// SAFETY: as for `Src`.
-unsafe impl Sync for Shared {}
+// SAFETY: `Send` asks that another thread may use the address: `SharedRows::new`'s contract covers uses on every thread.
+unsafe impl Send for SharedRows {}
+// SAFETY: `Sync` asks that threads may use it at the same time: by that contract they fill different rows.
+unsafe impl Sync for SharedRows {}
 
-impl Shared {
+impl SharedRows {
     /// Rows at a place.
-    pub(crate) fn new(slot: &Slot, rows: u64, length: u64) -> Result<Shared, DeviceError> {
+    ///
+    /// # Safety
+    /// Whenever a row of the result, or of a copy of it, is read or filled:
+    /// - the slot's buffer is alive, and claimed for writing;
+    /// - while a thread fills a row, no other thread reads or fills the same one.
+    pub(crate) unsafe fn new(slot: &Slot, rows: u64, length: u64) -> Result<SharedRows, DeviceError> {
         let bytes = rows.saturating_mul(length).saturating_mul(size_of::<f32>() as u64);
         let base: *mut f32 = address(slot, bytes, Write, "shared rows", 0)?.cast();
         if !base.is_aligned() {
@@ -229,27 +303,30 @@ impl Shared {
                 ("shared rows".to_owned(), slot.offset, align_of::<f32>() as u64);
             return Err(DeviceError::MisalignedOffset { tensor, offset, alignment });
         }
-        Ok(Shared { base, rows, length: length as usize })
+        Ok(SharedRows { base, rows, length: length as usize })
     }
 
     /// No rows.
-    pub(crate) fn none() -> Shared {
-        Shared { base: std::ptr::dangling_mut(), rows: 0, length: 0 }
+    pub(crate) fn none() -> SharedRows {
+        SharedRows { base: std::ptr::dangling_mut(), rows: 0, length: 0 }
     }
 
-    /// Fills a row. In one phase, each row is filled by one thread, and read by none.
+    /// Fills a row. In one phase, each row is filled by one thread and read by none.
     pub(crate) fn fill(&self, row: u64, fill: impl FnOnce(&mut [f32])) {
-        assert!(row < self.rows, "a row that is not there");
+        assert!(row < self.rows, "a row outside the shared ones");
         let row = self.base.wrapping_add(row as usize * self.length);
-        // SAFETY: the row lies inside the place, checked above and in `new`; the phase rule makes it exclusive.
+        // SAFETY: `from_raw_parts_mut` asks for aligned, initialized floats that only the result reaches: alignment and
+        // bounds were checked in `new` and above, buffers are zeroed when made, and no other thread reaches the row by
+        // `new`'s contract.
         fill(unsafe { std::slice::from_raw_parts_mut(row, self.length) });
     }
 
     /// A row that an earlier phase has filled, and that no thread fills in this one.
     pub(crate) fn row(&self, row: u64) -> &[f32] {
-        assert!(row < self.rows, "a row that is not there");
+        assert!(row < self.rows, "a row outside the shared ones");
         let row = self.base.wrapping_add(row as usize * self.length);
-        // SAFETY: as above; in this phase everybody only reads.
+        // SAFETY: `from_raw_parts` asks for aligned, initialized floats that are not written meanwhile: as in `fill`, and
+        // no thread fills the row by `new`'s contract.
         unsafe { std::slice::from_raw_parts(row, self.length) }
     }
 }
@@ -263,7 +340,7 @@ fn decode(dtype: DType, bytes: &[u8], out: &mut [f32]) {
             }
         }
         DType::F16 => {
-            // By way of aligned memory, as tensors may begin at any byte; many at a time, which the processor can.
+            // Through aligned memory, as tensors may begin at any byte; many at a time, for vector conversion.
             let mut halves = [f16::ZERO; 64];
             for (bytes, out) in bytes.chunks(2 * halves.len()).zip(out.chunks_mut(halves.len())) {
                 let halves = &mut halves[..out.len()];

@@ -14,8 +14,6 @@ mod soft_max;
 mod sort;
 mod ssm;
 
-use std::ops::Range;
-
 use orlop_backend::Step;
 use orlop_graph::{Graph, Op};
 
@@ -28,7 +26,7 @@ pub(crate) use product::{
 };
 pub(crate) use rope::ROPE_INTO_ROWS;
 
-use crate::task::{Check, FloatScratch, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread};
+use crate::task::{Check, FloatScratch, Kernel, KernelBody, Operand, Operands, Shape, StepKernel};
 
 /// The kernel of an op, if there is one. Views have none and need none.
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
@@ -58,56 +56,49 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
 }
 
 /// The kernel of a step and what that touches; `None` for steps that this device has not made.
-pub(crate) fn of_step(graph: &Graph, step: &Step) -> Option<(Chosen, Operands)> {
+pub(crate) fn of_step(graph: &Graph, step: &Step) -> Option<(SelectedKernel, Operands)> {
     if let Some(kernel) = named(&step.kernel) {
-        return Some((Chosen::Named(kernel), (kernel.operands)(graph, step)?));
+        return Some((SelectedKernel::Named(kernel), (kernel.operands)(graph, step)?));
     }
     let [node] = step.nodes[..] else { return None };
     let node = graph.nodes().get(node.index())?;
     let reads = node.inputs.iter().copied().map(Operand::Tensor).collect();
     let operands = Operands { reads, writes: vec![Operand::Tensor(node.output)] };
-    Some((Chosen::Node(kernel(&node.op)?), operands))
+    Some((SelectedKernel::Node(kernel(&node.op)?), operands))
 }
 
 /// The kernel of a step.
 #[derive(Clone, Copy)]
-pub(crate) enum Chosen {
+pub(crate) enum SelectedKernel {
     /// That of its only node's op.
     Node(Kernel),
     /// One with a name of its own.
     Named(StepKernel),
 }
 
-impl Chosen {
+impl SelectedKernel {
     pub(crate) fn needs(&self, shape: &Shape<'_>) -> FloatScratch {
         match (self, &shape.ops[..], &shape.writes[..]) {
-            (Chosen::Node(kernel), [op, ..], [result, ..]) => FloatScratch {
+            (SelectedKernel::Node(kernel), [op, ..], [result, ..]) => FloatScratch {
                 scratch: (kernel.scratch)(op, &shape.reads, result),
                 shared: (kernel.shared)(op, &shape.reads, result),
             },
-            (Chosen::Node(_), ..) => FloatScratch::default(),
-            (Chosen::Named(kernel), ..) => (kernel.needs)(shape),
+            (SelectedKernel::Node(_), ..) => FloatScratch::default(),
+            (SelectedKernel::Named(kernel), ..) => (kernel.needs)(shape),
         }
     }
 
     pub(crate) fn check(&self) -> Option<Check> {
         match self {
-            Chosen::Node(kernel) => kernel.check,
-            Chosen::Named(kernel) => kernel.check,
+            SelectedKernel::Node(kernel) => kernel.check,
+            SelectedKernel::Named(kernel) => kernel.check,
         }
     }
 
-    pub(crate) fn phases(&self, task: &Task) -> Range<usize> {
+    pub(crate) fn body(&self) -> &KernelBody {
         match self {
-            Chosen::Node(kernel) => (kernel.phases)(task),
-            Chosen::Named(kernel) => (kernel.phases)(task),
-        }
-    }
-
-    pub(crate) fn run(&self, task: &Task, thread: Thread, scratch: &mut [f32]) {
-        match self {
-            Chosen::Node(kernel) => (kernel.run)(task, thread, scratch),
-            Chosen::Named(kernel) => (kernel.run)(task, thread, scratch),
+            SelectedKernel::Node(kernel) => &kernel.body,
+            SelectedKernel::Named(kernel) => &kernel.body,
         }
     }
 }

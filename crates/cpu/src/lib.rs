@@ -1,9 +1,14 @@
 //! The CPU device: kernels for every op, on the threads of a [`ThreadPool`].
 //!
-//! A graph is lowered to one step a node, with scratch for each thread as temporaries of the plan. A compiled
-//! program runs all its steps in one go on the pool; threads meet at a barrier after each step. Kernels read
-//! rows into their scratch and write rows from there (`access`), so element types, strides and in-place
-//! results are not their business, and they contain no unsafe code.
+//! - `lower` turns a segment into steps: one per node, then rules that share int8 activations, fuse a step with the only
+//!   reader of its result, and join products of the same activations; last come the temporaries for scratch.
+//! - `program` binds steps to memory and runs them all in one job of the pool. Threads meet at a barrier only between
+//!   groups of steps that depend on each other, and share the work of products by work stealing (`work_shares`).
+//! - `kernels` hold the computations, by family. They reach tensors through the bounds-checked accessors of `access`, which
+//!   deal with element types, strides and repacked tiles. The one thing that types cannot check, that threads write
+//!   different bytes, each kernel's author vouches for (`task::KernelBody::new`).
+//! - `vector` and `simd` are the inner loops, written for every instruction set of [`Isa`]; `repack` is the layout of
+//!   weights that products read fastest.
 //!
 //! Results do not depend on the number of threads.
 
@@ -17,9 +22,9 @@ mod program;
 mod queue;
 mod repack;
 mod simd;
-mod taken;
 mod task;
 mod vector;
+mod work_shares;
 
 pub use device::{CpuDevice, CpuOptions};
 pub use isa::Isa;

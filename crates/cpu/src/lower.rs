@@ -12,8 +12,8 @@ use std::collections::HashSet;
 use orlop_backend::{Bindings, Device, DeviceError, LowerOptions, Segment, Slot, Step, StepValue, Steps};
 use orlop_graph::{Graph, TensorDesc, TensorId};
 
-use crate::kernels::{self, Chosen};
-use crate::program::MOST_IN_A_GROUP;
+use crate::kernels::{self, SelectedKernel};
+use crate::program::MAX_GROUP;
 use crate::task::{FloatScratch, Operand, Operands, Shape};
 
 /// The rules, in the order in which they are tried.
@@ -109,7 +109,7 @@ impl Neighbours {
         let step = &draft.steps[index];
         let reads: Vec<StepValue> = step.reads.iter().map(root).collect();
         let writes: Vec<StepValue> = step.writes.iter().map(root).collect();
-        let apart = self.steps < MOST_IN_A_GROUP
+        let apart = self.steps < MAX_GROUP
             && !writes.iter().any(|value| self.reads.contains(value) || self.writes.contains(value))
             && !reads.iter().any(|value| self.writes.contains(value));
         if apart {
@@ -172,7 +172,7 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    pub(crate) fn of(kernel: &Chosen, shape: &Shape<'_>, threads: usize) -> Needs {
+    pub(crate) fn of(kernel: &SelectedKernel, shape: &Shape<'_>, threads: usize) -> Needs {
         let FloatScratch { scratch, shared } = kernel.needs(shape);
         let per_thread = scratch.saturating_mul(4).checked_next_multiple_of(64).unwrap_or(u64::MAX - 63);
         Needs {

@@ -1,3 +1,10 @@
+//! Compiled steps: accessors bound to memory, and the run of all steps on a pool's threads.
+//!
+//! Threads meet at a barrier between groups of steps (`groups`): inside a group no step touches what another writes.
+//! Kernels check indices among their operands before anything is written: before the whole run where the indices are
+//! there already, else before the group. While a step runs, what the next ones read first is prefetched.
+
+mod bind;
 mod groups;
 
 use std::any::Any;
@@ -6,34 +13,31 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orlop_backend::{
-    Bindings, Cancel, DeviceError, Program, RunOptions, Step, StepClock, StepValue, Steps, Touch, touched,
-};
-use orlop_graph::{DType, Graph, Op, Origin, TensorDesc};
+use orlop_backend::{Bindings, Cancel, DeviceError, Program, RunOptions, StepClock, Steps, Touch, touched};
+use orlop_graph::Op;
 
-pub(crate) use self::groups::MOST as MOST_IN_A_GROUP;
+use self::bind::{Binder, BoundStep};
+pub(crate) use self::groups::MAX_GROUP;
 use self::groups::{Touched, groups, overlap};
-use crate::access::{Dst, Scratch, Shared, Src};
 use crate::isa::Isa;
-use crate::kernels::{Chosen, of_step};
-use crate::lower::{Needs, desc, name, shape, slot};
+use crate::kernels::SelectedKernel;
 use crate::pool::{Barrier, ThreadPool};
 use crate::simd::prefetch::{Far, prefetch};
-use crate::taken::{AllTaken, WorkShares};
-use crate::task::{Operand, Task, Thread};
+use crate::task::{Task, Thread};
+use crate::work_shares::ProgramShares;
 
-/// Most places that are fetched when a step begins.
+/// Most places that are prefetched when a step begins.
 const AHEAD: usize = 16;
 
 /// Steps at fixed places, ready to run.
 pub(crate) struct CpuProgram {
     stages: Vec<Stage>,
-    /// Stages between which threads need not meet, and those of them whose checks must wait for what is before.
+    /// Stages between which threads need not meet, and those of them whose checks must wait for the stages before.
     groups: Vec<(Range<usize>, Vec<usize>)>,
-    /// Stages whose checks can be made before anything runs, but for those that look at the same things.
+    /// Stages whose checks are made before anything runs; of those that look at the same indices, one.
     checks: Vec<usize>,
-    /// What threads have taken of products.
-    taken: AllTaken,
+    /// How threads share the work of products.
+    work_shares: ProgramShares,
     max_threads: usize,
     /// The name of its device; the same object there and here.
     device: Arc<str>,
@@ -43,9 +47,9 @@ pub(crate) struct CpuProgram {
     bindings: Bindings,
 }
 
-/// A step, and what is to be fetched when it begins: since the last run, weights have driven it out of every cache.
+/// A step, and what to prefetch when it begins: since the last run, weights have evicted it from every cache.
 struct Stage {
-    kernel: Chosen,
+    kernel: SelectedKernel,
     task: Task,
     ahead: [Far; AHEAD],
 }
@@ -57,95 +61,19 @@ impl CpuProgram {
         isa: Isa,
         device: &Arc<str>,
     ) -> Result<CpuProgram, DeviceError> {
-        let graph = &bindings.graph;
         let max_threads = steps.options.max_threads.max(1);
-        let mut stages = Vec::with_capacity(steps.steps.len());
-        let (mut places, mut early, mut far) = (Vec::new(), Vec::new(), Vec::new());
-        for step in &steps.steps {
-            let foreign = || DeviceError::Foreign {
-                what: "a lowered step",
-                owner: step.kernel.to_string(),
-                device: device.to_string(),
-            };
-            let (kernel, operands) = of_step(graph, step).ok_or_else(foreign)?;
-            // Runs claim what steps say that they touch, so that must be what kernels touch.
-            if operands.reads.len() != step.reads.len() || operands.writes.len() > step.writes.len() {
-                return Err(foreign());
-            }
-            let (name, shape) = (name(graph, step), shape(graph, step, &operands));
-            let mut src = Vec::with_capacity(step.reads.len());
-            for (number, (operand, value)) in operands.reads.iter().zip(&step.reads).enumerate() {
-                let slot = slot(bindings, *operand, *value)?.ok_or_else(foreign)?;
-                let (desc, name) = described(graph, *operand);
-                at_least(steps, graph, *value, desc.bytes()).ok_or_else(foreign)?;
-                src.push(Src::new(slot, desc, name, number)?);
-            }
-            let mut dst = Vec::with_capacity(operands.writes.len());
-            for (number, (operand, value)) in operands.writes.iter().zip(&step.writes).enumerate() {
-                let slot = slot(bindings, *operand, *value)?.ok_or_else(foreign)?;
-                let (desc, name) = described(graph, *operand);
-                at_least(steps, graph, *value, desc.bytes()).ok_or_else(foreign)?;
-                dst.push(Dst::new(slot, desc, name, src.len() + number)?);
-            }
-            let mut dst = dst.into_iter();
-            let (first, also) = (dst.next().ok_or_else(foreign)?, dst.collect());
-            let needs = Needs::of(&kernel, &shape, max_threads);
-            let mut temporaries = step.writes[operands.writes.len()..].iter();
-            let mut next = || match temporaries.next() {
-                Some(value @ StepValue::Temporary(_)) => Ok(*value),
-                _ => Err(foreign()),
-            };
-            let mut own_parts = None;
-            let scratch = match needs.scratch_bytes {
-                0 => Scratch::none(),
-                _ => {
-                    let value = next()?;
-                    let slot = bindings.slot(value)?;
-                    own_parts = Some(value);
-                    at_least(steps, graph, value, needs.scratch_bytes).ok_or_else(foreign)?;
-                    // Steps may share it, and then threads' parts are as long as the longest, in whole lines.
-                    let per_thread = bytes(steps, graph, value) / max_threads as u64 / 64 * 64;
-                    Scratch::new(slot, per_thread, max_threads)?
-                }
-            };
-            let shared = match needs.shared_bytes {
-                0 => Shared::none(),
-                _ => {
-                    let value = next()?;
-                    at_least(steps, graph, value, needs.shared_bytes).ok_or_else(foreign)?;
-                    Shared::new(bindings.slot(value)?, needs.shared.0, needs.shared.1)?
-                }
-            };
-            let leaves = operands.reads.iter().zip(&src).filter(|(operand, _)| is_leaf(graph, **operand));
-            far.push(leaves.flat_map(|(_, src)| src.beginnings()).collect::<Vec<Far>>());
-            let touched = touched_by(steps, bindings, step, own_parts)?;
-            early.push(kernel.check().is_some() && !looks_at_results(&places, &touched, &src));
-            places.push(touched);
-            let mut ops = shape.ops.into_iter().cloned();
-            let op = ops.next().unwrap_or_else(|| unnamed(step));
-            let more = ops.collect();
-            let taken = WorkShares::none();
-            let task = Task { op, more, name, src, dst: first, also, scratch, shared, taken, isa };
-            stages.push(Stage { kernel, task, ahead: [Far::default(); AHEAD] });
-        }
-        let products = stages.iter().filter(|stage| stage.task.op == Op::MulMat).count();
-        let taken = AllTaken::new(products, max_threads);
-        let products = stages.iter_mut().filter(|stage| stage.task.op == Op::MulMat);
-        products.enumerate().for_each(|(number, stage)| stage.task.taken = taken.of(number));
-        for step in 0..stages.len() {
-            let after = stages.get(step + 2).map(|stage| Far::of(&stage.task.src));
-            let next = far.get(step + 1).into_iter().flatten().copied();
-            for (place, far) in stages[step].ahead.iter_mut().zip(after.into_iter().chain(next)) {
-                *place = far;
-            }
-        }
-        let checks = distinct_checks(&stages, &early);
+        let binder = Binder { steps, bindings, isa, device, max_threads };
+        let bound = steps.steps.iter().map(|step| binder.bind(step)).collect::<Result<Vec<_>, _>>()?;
+        let early = early_checks(&bound);
+        let groups = groups_and_late_checks(&bound, &early);
+        let checks = distinct_checks(&bound, &early);
+        let prefetch = prefetch_lists(&bound);
+        let stage = |(step, ahead): (BoundStep, _)| Stage { kernel: step.kernel, task: step.task, ahead };
+        let mut stages: Vec<Stage> = bound.into_iter().zip(prefetch).map(stage).collect();
+        let work_shares = share_products(&mut stages, max_threads);
         let touches = touched(steps, bindings)?;
         let (device, bindings) = (Arc::clone(device), bindings.clone());
-        let late = |step: &usize| !early[*step] && stages[*step].kernel.check().is_some();
-        let groups = groups(&places).into_iter().map(|group| (group.clone(), group.filter(late).collect()));
-        let groups = groups.collect();
-        Ok(CpuProgram { stages, groups, checks, taken, max_threads, device, touches, bindings })
+        Ok(CpuProgram { stages, groups, checks, work_shares, max_threads, device, touches, bindings })
     }
 
     pub(crate) fn max_threads(&self) -> usize {
@@ -160,7 +88,7 @@ impl CpuProgram {
     /// Runs all tasks.
     ///
     /// # Safety
-    /// The caller holds claims to all that the program touches, and nobody else touches it meanwhile.
+    /// The caller holds claims to all that the program touches, and no other work touches it meanwhile.
     pub(crate) unsafe fn run(
         &self,
         pool: &ThreadPool,
@@ -183,89 +111,71 @@ impl CpuProgram {
     }
 }
 
-/// What a step touches; threads have parts of their own of `own_parts`.
-fn touched_by(
-    steps: &Steps,
-    bindings: &Bindings,
-    step: &Step,
-    own_parts: Option<StepValue>,
-) -> Result<Vec<Touched>, DeviceError> {
-    let touched = |(value, writes): (&StepValue, bool)| {
-        let scratch = match value {
-            StepValue::Temporary(number) if own_parts == Some(*value) => Some(*number),
-            _ => None,
-        };
-        Ok(Touched { place: place(steps, bindings, *value)?, writes, scratch })
-    };
-    let reads = step.reads.iter().map(|value| (value, false));
-    reads.chain(step.writes.iter().map(|value| (value, true))).map(touched).collect()
+/// Gives each product the counters by which its threads share work; returns those of all.
+fn share_products(stages: &mut [Stage], max_threads: usize) -> ProgramShares {
+    let is_product = |stage: &&mut Stage| stage.task.op == Op::MulMat;
+    let shares = ProgramShares::new(stages.iter_mut().filter(is_product).count(), max_threads);
+    let products = stages.iter_mut().filter(is_product);
+    products.enumerate().for_each(|(number, stage)| stage.task.work_shares = shares.of(number));
+    shares
 }
 
-/// Whether a check would look at what steps before write: of a step's operands, only integers are looked at.
-fn looks_at_results(before: &[Vec<Touched>], touched: &[Touched], operands: &[Src]) -> bool {
+/// For each step, what to prefetch when it begins: the operands' list of the step after the next, and the leaves of the
+/// next.
+fn prefetch_lists(steps: &[BoundStep]) -> Vec<[Far; AHEAD]> {
+    let list = |index: usize| {
+        let after = steps.get(index + 2).map(|step| Far::of(&step.task.src));
+        let next = steps.get(index + 1).into_iter().flat_map(|step| step.leaves.iter().copied());
+        let mut ahead = [Far::default(); AHEAD];
+        ahead.iter_mut().zip(after.into_iter().chain(next)).for_each(|(place, far)| *place = far);
+        ahead
+    };
+    (0..steps.len()).map(list).collect()
+}
+
+/// For each step, whether its check can be made before anything runs: it looks at no result of an earlier step.
+fn early_checks(steps: &[BoundStep]) -> Vec<bool> {
+    let early = |(index, step): (usize, &BoundStep)| {
+        step.kernel.check().is_some() && !looks_at_results(&steps[..index], step)
+    };
+    steps.iter().enumerate().map(early).collect()
+}
+
+/// Whether a check would look at what steps before write: of a step's operands, only indices are looked at.
+fn looks_at_results(before: &[BoundStep], step: &BoundStep) -> bool {
     let written = |place: &Range<u64>| {
-        before.iter().flatten().any(|other| other.writes && overlap(&other.place, place))
+        let mut places = before.iter().flat_map(|step| &step.touched);
+        places.any(|other| other.writes && overlap(&other.place, place))
     };
-    let mut integers = touched.iter().zip(operands).filter(|(_, operand)| operand.holds_indices());
-    integers.any(|(touched, _)| written(&touched.place))
+    let operands = step.touched.iter().zip(&step.task.src);
+    operands.filter(|(_, src)| src.holds_indices()).any(|(touched, _)| written(&touched.place))
 }
 
-/// Of tasks whose checks would find the same, one: every layer of a model looks at the same integers.
-fn distinct_checks(stages: &[Stage], early: &[bool]) -> Vec<usize> {
+/// Of steps whose early checks would find the same, one: every layer of a model looks at the same integers.
+fn distinct_checks(steps: &[BoundStep], early: &[bool]) -> Vec<usize> {
     let mut distinct: Vec<usize> = Vec::new();
-    for step in (0..stages.len()).filter(|step| early[*step]) {
-        let task = &stages[step].task;
-        if !distinct.iter().any(|other| stages[*other].task.checks_the_same(task)) {
+    for step in (0..steps.len()).filter(|step| early[*step]) {
+        let task = &steps[step].task;
+        if !distinct.iter().any(|other| steps[*other].task.checks_the_same(task)) {
             distinct.push(step);
         }
     }
     distinct
 }
 
-fn bytes(steps: &Steps, graph: &Graph, value: StepValue) -> u64 {
-    match value {
-        StepValue::Tensor(id) => graph.tensor(id).desc.bytes(),
-        StepValue::Temporary(number) => steps.temporaries.get(number).map_or(0, |temporary| temporary.bytes),
-    }
-}
-
-/// Nothing, if a temporary is smaller than what lies there: what steps touch is told by its size.
-fn at_least(steps: &Steps, graph: &Graph, value: StepValue, needed: u64) -> Option<()> {
-    (matches!(value, StepValue::Tensor(_)) || bytes(steps, graph, value) >= needed).then_some(())
-}
-
-/// The addresses of a value.
-fn place(steps: &Steps, bindings: &Bindings, value: StepValue) -> Result<Range<u64>, DeviceError> {
-    let slot = bindings.slot(value)?;
-    let base = slot.buffer.host().map_or(0, |span| span.base.as_ptr().addr() as u64);
-    let start = base.saturating_add(slot.offset);
-    Ok(start..start.saturating_add(bytes(steps, &bindings.graph, value)))
-}
-
-/// An operand's description, and the name of the tensor that it is.
-fn described(graph: &Graph, operand: Operand) -> (TensorDesc, &str) {
-    let (Operand::Tensor(id) | Operand::EightBit(id)) = operand;
-    (desc(graph, operand), &graph.tensor(id).name)
-}
-
-/// Whether an operand lies in what nobody computes.
-fn is_leaf(graph: &Graph, operand: Operand) -> bool {
-    let Operand::Tensor(id) = operand else { return false };
-    matches!(graph.tensor(graph.tensor(id).storage.root).origin, Origin::Leaf(_))
-}
-
-/// Stands for the op of a step without nodes.
-fn unnamed(step: &Step) -> Op {
-    let (name, extents) = (step.kernel.to_string(), [1; 4]);
-    Op::Custom { name, dtype: DType::F32, extents, overwrites: Vec::new() }
+/// Steps between which threads need not meet, and those of them whose checks must wait for the steps before.
+fn groups_and_late_checks(steps: &[BoundStep], early: &[bool]) -> Vec<(Range<usize>, Vec<usize>)> {
+    let places: Vec<&[Touched]> = steps.iter().map(|step| &step.touched[..]).collect();
+    let late = |step: &usize| !early[*step] && steps[*step].kernel.check().is_some();
+    groups(&places).into_iter().map(|group| (group.clone(), group.filter(late).collect())).collect()
 }
 
 /// One run, as its threads share it.
 struct Run<'a> {
     program: &'a CpuProgram,
     barrier: Barrier,
-    /// First step that must not run. A failure inside a group stops the next one, so that all threads agree
-    /// on where they stop, however late one of them looks.
+    /// First step that must not run. A failure inside a group stops the next one, so that all threads stop at the same
+    /// step, however late one of them looks.
     stop_at: AtomicUsize,
     error: Mutex<Option<DeviceError>>,
     cancel: Option<&'a Cancel>,
@@ -274,9 +184,9 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn on_thread(&self, index: usize, count: usize) {
-        let CpuProgram { stages, checks, groups, taken, .. } = self.program;
+        let CpuProgram { stages, checks, groups, work_shares, .. } = self.program;
         if count > 1 {
-            taken.begin(index);
+            work_shares.begin(index);
         }
         if index == 0 {
             self.check(0, checks);
@@ -286,7 +196,7 @@ impl Run<'_> {
                 prefetch(std::slice::from_ref(after));
             }
             if !late.is_empty() {
-                // What is looked at may be what the group before writes.
+                // The indices may be results of the group before.
                 self.barrier.wait();
             }
             if index == 0 {
@@ -310,7 +220,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the run may go on at a step, as far as data can tell and nobody has cancelled it.
+    /// Ends the run at a step if it was cancelled or a check refuses its data.
     fn check(&self, at: usize, steps: &[usize]) {
         if self.cancel.is_some_and(Cancel::is_cancelled) {
             let steps = self.program.stages.len();
@@ -318,7 +228,7 @@ impl Run<'_> {
         }
         for Stage { kernel, task, .. } in steps.iter().map(|step| &self.program.stages[*step]) {
             if let Some(check) = kernel.check() {
-                self.guarded(at, task, || check(task));
+                self.guarded(at, task, || check(&task.inputs()));
             }
         }
     }
@@ -327,16 +237,20 @@ impl Run<'_> {
         if task.dst.desc.is_empty() {
             return;
         }
-        // SAFETY: each of the `count` threads, at most as many as the scratch was made for, passes its own number,
-        // and the slice of the step before is gone.
+        // SAFETY: `of_thread` asks for a live, claimed buffer: the program keeps it and `CpuProgram::run`'s caller claims it;
+        // and for a thread's number below the threads that there is scratch for, once at a time: each of the `count` threads
+        // passes its own, and the slice of the step before is gone.
         let scratch = unsafe { task.scratch.of_thread(thread.index) };
-        let phases = kernel.phases(task);
+        let phases = kernel.body().phases(task);
         for phase in phases.clone() {
             if phase > phases.start {
                 self.barrier.wait();
             }
             self.guarded(stop_at, task, || {
-                kernel.run(task, Thread { phase, ..thread }, scratch);
+                // SAFETY: `run` asks for claims, which `CpuProgram::run`'s caller holds; for one call a thread and phase, with
+                // all threads past the phase before, by the barriers here and between groups; and that no other step which
+                // runs meanwhile conflicts with this one: those of a group do not.
+                unsafe { kernel.body().run(task, Thread { phase, ..thread }, scratch) };
                 Ok(())
             });
         }

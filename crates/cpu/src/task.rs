@@ -3,9 +3,9 @@ use std::ops::Range;
 use orlop_backend::{DeviceError, Reason, Step};
 use orlop_graph::{DType, Graph, Node, Op, TensorDesc, TensorId};
 
-use crate::access::{At, Dst, Scratch, Shared, Src};
+use crate::access::{At, Dst, Scratch, SharedRows, Src};
 use crate::isa::Isa;
-use crate::taken::WorkShares;
+use crate::work_shares::WorkShares;
 
 /// One step, ready to be run: everything a kernel gets.
 #[derive(Clone, Debug)]
@@ -23,13 +23,18 @@ pub(crate) struct Task {
     /// The others, in the step's order.
     pub(crate) also: Vec<Dst>,
     pub(crate) scratch: Scratch,
-    pub(crate) shared: Shared,
-    /// For kernels whose threads take work as they come to it.
-    pub(crate) taken: WorkShares,
+    pub(crate) shared: SharedRows,
+    /// For kernels whose threads share work by work stealing.
+    pub(crate) work_shares: WorkShares,
     pub(crate) isa: Isa,
 }
 
 impl Task {
+    pub(crate) fn inputs(&self) -> TaskInputs<'_> {
+        let Task { op, more, name, src, dst, .. } = self;
+        TaskInputs { op, more, name, src, result: &dst.desc }
+    }
+
     /// Whether a [`Check`] finds the same for another task: of operands, it looks at indices alone, and at sizes.
     pub(crate) fn checks_the_same(&self, other: &Task) -> bool {
         let same = |(a, b): (&Src, &Src)| a.desc == b.desc && (!a.holds_indices() || a.lies_at(b));
@@ -69,16 +74,76 @@ impl Thread {
     }
 }
 
-/// A look at integers among the data, before anything is written.
-pub(crate) type Check = fn(&Task) -> Result<(), DeviceError>;
+/// What a step reads and computes, without access to what it writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TaskInputs<'a> {
+    pub(crate) op: &'a Op,
+    pub(crate) more: &'a [Op],
+    /// Name of the result, for errors.
+    pub(crate) name: &'a str,
+    pub(crate) src: &'a [Src],
+    /// The first tensor that the step writes.
+    pub(crate) result: &'a TensorDesc,
+}
+
+/// Checks integers among the operands before anything is written. One thread calls it, while no thread writes.
+pub(crate) type Check = fn(&TaskInputs<'_>) -> Result<(), DeviceError>;
+
+/// The phases of a step, by operands that it does not write; all threads meet between two.
+pub(crate) type Phases = fn(&TaskInputs<'_>) -> Range<usize>;
+
+/// Computes a thread's part of a phase.
+pub(crate) type Run = fn(&Task, Thread, &mut [f32]);
+
+/// A kernel's computation, which keeps the phase rule ([`KernelBody::new`]).
+///
+/// Results must not depend on the number of threads: work is divided by rows or other pieces, each of which one thread
+/// computes in a fixed order.
+#[derive(Clone, Copy)]
+pub(crate) struct KernelBody {
+    phases: Phases,
+    run: Run,
+}
+
+impl KernelBody {
+    /// A computation in one phase.
+    ///
+    /// # Safety
+    /// `run` keeps the phase rule. Called once for each of `thread.count` threads, in a phase:
+    /// - each element of [`Task::dst`] and [`Task::also`], and each row of [`Task::shared`], is written by at most one
+    ///   thread;
+    /// - what one thread writes, no other thread reads. Where a result lies on an operand, as
+    ///   [`orlop_backend::Step::may_overwrite`] allows, a thread reads only those of its elements that it writes itself;
+    /// - bytes are not written while a slice of them is in use;
+    /// - accessors and slices of them do not outlive the call.
+    pub(crate) const unsafe fn new(run: Run) -> KernelBody {
+        KernelBody { phases: one_phase, run }
+    }
+
+    /// A computation in several phases.
+    ///
+    /// # Safety
+    /// As [`KernelBody::new`], for each of the phases.
+    pub(crate) const unsafe fn in_phases(phases: Phases, run: Run) -> KernelBody {
+        KernelBody { phases, run }
+    }
+
+    pub(crate) fn phases(&self, task: &Task) -> Range<usize> {
+        (self.phases)(&task.inputs())
+    }
+
+    /// Computes a thread's part of a phase.
+    ///
+    /// # Safety
+    /// The caller holds claims to all that the task touches. In a phase each of `thread.count` threads calls this at most
+    /// once; all have finished the phase before; and no other step that runs meanwhile writes what this one touches, or
+    /// touches what this one writes.
+    pub(crate) unsafe fn run(&self, task: &Task, thread: Thread, scratch: &mut [f32]) {
+        (self.run)(task, thread, scratch);
+    }
+}
 
 /// How an op is computed.
-///
-/// Results must not depend on the number of threads: work is divided by rows or other pieces whose results are
-/// computed by one thread each, in a fixed order. In each phase a row of the result is written by one thread,
-/// or, where kernels write elements or parts of rows (`Dst::set_value`, `Dst::write_elements`), an element is.
-/// Nobody else reads what a thread writes in the same phase: where the result lies on an operand, a thread reads
-/// only the part of that operand which it writes itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
     /// Whether these element types and strides can be computed.
@@ -87,22 +152,18 @@ pub(crate) struct Kernel {
     pub(crate) scratch: fn(&Op, &[TensorDesc], &TensorDesc) -> u64,
     /// Rows, and floats in each, that all threads share.
     pub(crate) shared: fn(&Op, &[TensorDesc], &TensorDesc) -> (u64, u64),
-    /// Looks at the data before anything is written; one thread calls it.
     pub(crate) check: Option<Check>,
-    /// Which phases there are, by data that nobody writes meanwhile; all threads meet between two.
-    pub(crate) phases: fn(&Task) -> Range<usize>,
-    /// Computes this thread's part of a phase.
-    pub(crate) run: fn(&Task, Thread, &mut [f32]),
+    pub(crate) body: KernelBody,
 }
 
 impl Kernel {
-    /// A kernel with one phase, scratch, and nothing shared or checked.
+    /// A kernel with scratch, and nothing shared or checked.
     pub(crate) const fn simple(
         accepts: fn(&Op, &[TensorDesc], &TensorDesc) -> Result<(), Reason>,
         scratch: fn(&Op, &[TensorDesc], &TensorDesc) -> u64,
-        run: fn(&Task, Thread, &mut [f32]),
+        body: KernelBody,
     ) -> Kernel {
-        Kernel { accepts, scratch, shared: nothing_shared, check: None, phases: one_phase, run }
+        Kernel { accepts, scratch, shared: nothing_shared, check: None, body }
     }
 }
 
@@ -151,8 +212,7 @@ pub(crate) struct StepKernel {
     pub(crate) operands: fn(&Graph, &Step) -> Option<Operands>,
     pub(crate) needs: fn(&Shape<'_>) -> FloatScratch,
     pub(crate) check: Option<Check>,
-    pub(crate) phases: fn(&Task) -> Range<usize>,
-    pub(crate) run: fn(&Task, Thread, &mut [f32]),
+    pub(crate) body: KernelBody,
 }
 
 /// The nodes of a step, if there are so many.
@@ -162,12 +222,12 @@ pub(crate) fn chain<'a, const N: usize>(graph: &'a Graph, step: &Step) -> Option
 }
 
 /// One phase.
-pub(crate) fn one_phase(_: &Task) -> Range<usize> {
+fn one_phase(_: &TaskInputs<'_>) -> Range<usize> {
     0..1
 }
 
 /// Two phases.
-pub(crate) fn two_phases(_: &Task) -> Range<usize> {
+pub(crate) fn two_phases(_: &TaskInputs<'_>) -> Range<usize> {
     0..2
 }
 

@@ -1,4 +1,4 @@
-//! Weights and activations where they lie: rows in one piece, and groups of rows in the device's own layout.
+//! Weights and activations in place: rows without gaps, and groups of rows in the device's own tiles.
 
 use std::ops::Range;
 
@@ -12,27 +12,27 @@ use crate::task::repeated;
 use crate::vector::function::Add;
 use crate::vector::{FloatsMut, Zip, on};
 
-/// More than the bytes of any block.
-const BLOCK: usize = 512;
-/// Bytes of a tensor that is fetched whole, at most.
+/// At least the bytes of a block of every type.
+const MAX_BLOCK_BYTES: usize = 512;
+/// A tensor of at most this many bytes is prefetched whole.
 const SMALL: u64 = 16 << 10;
-/// Bytes of a matrix that are fetched of a larger one, and matrices.
-const BEGUN: usize = 512;
-const MOST: u64 = 8;
+/// Bytes that are prefetched of each matrix of a larger tensor, and the most matrices of one.
+const HEAD_BYTES: usize = 512;
+const MAX_HEADS: u64 = 8;
 
 impl Src {
-    /// How the tensor lies in tiles, if it does.
+    /// The tiles of a repacked tensor.
     pub(crate) fn packed(&self) -> Option<&PackedLayout> {
         self.packed.as_ref()
     }
 
-    /// The bytes of row `at` where they lie; its blocks have no gaps. Only for operands that the step's result lies
-    /// apart from: nobody writes them while the step runs.
+    /// The bytes of row `at` in place; its blocks have no gaps. Only for operands that the step's result does not overlap:
+    /// no thread writes them while the step runs.
     pub(crate) fn row(&self, at: At) -> &[u8] {
         assert!(self.packed.is_none() && self.desc.rows_are_contiguous(), "a row with gaps");
         let offset = row_offset(&self.desc, at);
-        // SAFETY: `from_raw_parts` asks for bytes that nobody writes meanwhile: `row_offset` has checked that the row is
-        // the tensor's, claims keep other runs away, and within a step that reads whole rows nobody writes them.
+        // SAFETY: `from_raw_parts` asks for initialized bytes that are not written meanwhile: `row_offset` has checked that
+        // the row is the tensor's, and no thread writes it by `Src::new`'s contract.
         unsafe { std::slice::from_raw_parts(self.base.wrapping_add(offset), self.desc.row_bytes() as usize) }
     }
 
@@ -41,24 +41,26 @@ impl Src {
         assert!(self.packed.is_none() && self.desc.rows_are_contiguous(), "rows with gaps inside");
         let (bytes, offset) = (self.desc.row_bytes(), row_offset(&self.desc, at));
         assert!(count <= self.desc.extents[1] - at[0], "rows outside their tensor");
-        // SAFETY: as in `row`; all rows are the tensor's, and without gaps between them all bytes are theirs.
+        // SAFETY: `from_raw_parts` asks for initialized bytes that are not written meanwhile: the first row and the
+        // assertion cover all rows, which lie without gaps; no thread writes them by `Src::new`'s contract.
         (self.desc.strides[1] == bytes).then(|| unsafe {
             std::slice::from_raw_parts(self.base.wrapping_add(offset), (count * bytes) as usize)
         })
     }
 
-    /// Where it begins, and each of its matrices if they are few: processors fetch ahead only after some reads.
+    /// What to prefetch before the first read: all of a small tensor, the head of each matrix of a larger one. Hardware
+    /// prefetchers start only after some reads.
     pub(crate) fn beginnings(&self) -> Vec<Far> {
         let [_, _, matrices, outer] = self.desc.extents;
         let all = self.desc.bytes();
-        if self.packed.is_some() || self.desc.is_empty() || matrices.saturating_mul(outer) > MOST {
+        if self.packed.is_some() || self.desc.is_empty() || matrices.saturating_mul(outer) > MAX_HEADS {
             return Vec::new();
         }
         if all <= SMALL {
             return vec![Far::at(self.base, all as usize)];
         }
         let begin = |matrix: u64| self.base.wrapping_add((matrix * self.desc.strides[2]) as usize);
-        (0..matrices).map(|matrix| Far::at(begin(matrix), BEGUN)).collect()
+        (0..matrices).map(|matrix| Far::at(begin(matrix), HEAD_BYTES)).collect()
     }
 
     /// Adds elements of some rows to values.
@@ -69,8 +71,8 @@ impl Src {
             let at = repeated(&self.desc, *at);
             if here {
                 let from = self.base.wrapping_add(row_offset(&self.desc, at) + 4 * column as usize);
-                // SAFETY: `read_unaligned` asks for readable bytes: as in `Dst::write_floats`; in a phase nobody else writes
-                // what is read.
+                // SAFETY: `read_unaligned` asks for initialized bytes that are not written meanwhile: `row_offset` and
+                // `has_floats` have checked that they are the tensor's; no thread writes them by `Src::new`'s contract.
                 other = unsafe { from.cast::<[f32; N]>().read_unaligned() };
             } else {
                 self.read(isa, column, at, &mut other);
@@ -97,7 +99,7 @@ impl Src {
         }
     }
 
-    /// Whether elements of all rows, all of which must be there, lie as floats without gaps.
+    /// Whether the elements of rows are F32 without gaps; panics for columns outside the rows.
     fn has_floats(&self, column: u64, count: usize) -> bool {
         assert!(column + count as u64 <= self.desc.extents[0], "elements outside their row");
         self.packed.is_none() && self.desc.dtype == DType::F32 && self.desc.strides[0] == 4
@@ -106,7 +108,8 @@ impl Src {
     /// All rows of a tensor without gaps; as [`Src::row`].
     pub(crate) fn all_rows(&self) -> &[u8] {
         assert!(self.packed.is_none() && self.desc.is_contiguous(), "rows with gaps");
-        // SAFETY: as in `row`; without gaps all bytes are the tensor's.
+        // SAFETY: `from_raw_parts` asks for initialized bytes that are not written meanwhile: a contiguous tensor's bytes
+        // are all its own, and no thread writes them by `Src::new`'s contract.
         unsafe { std::slice::from_raw_parts(self.base, self.desc.bytes() as usize) }
     }
 
@@ -124,19 +127,20 @@ impl Src {
             "groups outside their tensor"
         );
         let start = self.base.wrapping_add(numbers.start * bytes);
-        // SAFETY: as in `row`; the groups are the tensor's, checked above and in `Src::new`.
+        // SAFETY: `from_raw_parts` asks for initialized bytes that are not written meanwhile: the assertion and `Src::new`
+        // have checked that the groups are the tensor's, and no thread writes them by `Src::new`'s contract.
         unsafe { std::slice::from_raw_parts(start, numbers.len() * bytes) }
     }
 
     /// As `read_elements`, from tiles.
     pub(super) fn read_packed_elements(&self, column: u64, at: At, out: &mut [f32]) {
         let (each, size) = (self.desc.dtype.block_elements(), self.desc.dtype.block_bytes());
-        // A row has some of every line, too far apart for the processor to guess the next.
+        // A row has a few bytes in every cache line of its group: a pattern that hardware prefetchers miss.
         let blocks = column / each..(column + out.len() as u64) / each;
         if blocks.end - blocks.start > 1 {
             prefetch(self.tiles(at, blocks));
         }
-        let mut block = [0; BLOCK];
+        let mut block = [0; MAX_BLOCK_BYTES];
         let block = &mut block[..size as usize];
         for (number, out) in (column / each..).zip(out.chunks_exact_mut(each as usize)) {
             self.read_packed_blocks(number, at, block);
@@ -171,7 +175,7 @@ impl Scratch {
     /// Floats as the bytes that they are.
     pub(crate) fn bytes(floats: &mut [f32]) -> &mut [u8] {
         let bytes = size_of_val(floats);
-        // SAFETY: `from_raw_parts_mut` asks for initialised bytes that only the result reaches: they are the floats',
+        // SAFETY: `from_raw_parts_mut` asks for initialized bytes that only the result reaches: they are the floats',
         // which are borrowed for as long, and any bytes are floats.
         unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), bytes) }
     }
@@ -179,13 +183,13 @@ impl Scratch {
 
 /// Floats as the bytes that they are.
 pub(crate) fn as_bytes(floats: &[f32]) -> &[u8] {
-    // SAFETY: `from_raw_parts` asks for initialised bytes that nobody writes meanwhile: they are the floats', which
-    // are borrowed for as long.
+    // SAFETY: `from_raw_parts` asks for initialized bytes that are not written meanwhile: they are the floats', which are
+    // borrowed for as long.
     unsafe { std::slice::from_raw_parts(floats.as_ptr().cast(), size_of_val(floats)) }
 }
 
 impl Dst {
-    /// Has the processor fetch elements that will be written soon.
+    /// Prefetches elements that will be written soon.
     pub(crate) fn prefetch(&self, column: u64, at: At, length: usize) {
         let to =
             self.base.wrapping_add(row_offset(&self.desc, at) + (column * self.desc.strides[0]) as usize);
@@ -198,8 +202,9 @@ impl Dst {
             return self.write_elements(column, at, values);
         }
         let to = self.base.wrapping_add(row_offset(&self.desc, at) + 4 * column as usize);
-        // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: the values are the
-        // caller's own, the row is the tensor's and long enough, both checked, and each element is written by one thread.
+        // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: the values are a slice of
+        // other memory; `row_offset` and `has_floats` have checked that the elements are the tensor's; no other thread
+        // touches them by `Dst::new`'s contract.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast(), to, size_of_val(values)) };
     }
 
@@ -209,7 +214,8 @@ impl Dst {
         for (at, values) in rows.iter().zip(values) {
             if here {
                 let to = self.base.wrapping_add(row_offset(&self.desc, *at) + 4 * column as usize);
-                // SAFETY: `write_unaligned` asks for writable bytes; as in `write_floats`.
+                // SAFETY: `write_unaligned` asks for writable bytes: `row_offset` and `has_floats` have checked that they are
+                // the tensor's; no other thread touches them by `Dst::new`'s contract.
                 unsafe { to.cast::<[f32; N]>().write_unaligned(*values) };
             } else {
                 self.write_elements(column, *at, values);
@@ -233,8 +239,8 @@ impl Dst {
         assert!(self.desc.rows_are_contiguous(), "a row with gaps");
         assert!(first.saturating_add(bytes as u64) <= self.desc.row_bytes(), "bytes outside their row");
         let part = self.base.wrapping_add(row_offset(&self.desc, at) + first as usize);
-        // SAFETY: `from_raw_parts_mut` asks for bytes that nobody else touches meanwhile: `row_offset` and the assertion
-        // have checked that they are the tensor's, and the phase rule makes them exclusive.
+        // SAFETY: `from_raw_parts_mut` asks for initialized bytes that only the result reaches: `row_offset` and the
+        // assertions have checked that they are the tensor's; they are exclusive by `Dst::new`'s contract.
         fill(unsafe { std::slice::from_raw_parts_mut(part, bytes) });
     }
 }

@@ -2,9 +2,9 @@
 
 use orlop_graph::TensorDesc;
 
-use super::{At, Dst, Src, decode, encode, row_offset};
+use super::{At, Bounds, Dst, Src, decode, encode, row_offset};
 
-/// Bytes that are brought together where blocks lie apart; more than any block has.
+/// Bytes of the buffer in which blocks with gaps between them are gathered; at least a block of every type.
 const APART: usize = 512;
 
 impl Src {
@@ -20,13 +20,12 @@ impl Src {
             return self.read_packed_elements(column, at, out);
         }
         if blocks == 1 || stride == size {
-            // SAFETY: `from_raw_parts` asks for bytes that nobody writes meanwhile: `Part` has checked that these are
-            // the tensor's, claims keep other runs away, and within a phase no thread of this run writes what another
-            // reads (see `Kernel`).
+            // SAFETY: `from_raw_parts` asks for initialized bytes that are not written meanwhile: `Part` has checked that
+            // these are the tensor's, and no thread writes them by `Src::new`'s contract.
             let bytes = unsafe { std::slice::from_raw_parts(self.base.wrapping_add(offset), blocks * size) };
             decode(self.desc.dtype, bytes, out);
         } else {
-            // Blocks that lie apart are brought together, some at a time.
+            // Blocks with gaps between them are gathered, some at a time.
             let elements = self.desc.dtype.block_elements();
             let mut bytes = [0; APART];
             let blocks = (bytes.len() / size) as u64;
@@ -52,20 +51,26 @@ impl Src {
         }
         let from = self.base.wrapping_add(part.offset);
         if part.blocks == 1 || part.stride == part.size {
-            // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: `Part` has
-            // checked that these are the tensor's, and the others are the caller's own.
+            // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: `Part` has checked
+            // that `from` has these bytes, and no thread writes them by `Src::new`'s contract; `out` is other memory.
             unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
             return;
         }
         match part.size {
-            1 => gather::<1>(from, part.stride, out),
-            2 => gather::<2>(from, part.stride, out),
-            4 => gather::<4>(from, part.stride, out),
-            8 => gather::<8>(from, part.stride, out),
+            // SAFETY: `gather` asks for readable elements at multiples of the stride: `Part` has checked as many blocks as
+            // `out` holds, of this size; no thread writes them by `Src::new`'s contract.
+            1 => unsafe { gather::<1>(from, part.stride, out) },
+            // SAFETY: as for size 1.
+            2 => unsafe { gather::<2>(from, part.stride, out) },
+            // SAFETY: as for size 1.
+            4 => unsafe { gather::<4>(from, part.stride, out) },
+            // SAFETY: as for size 1.
+            8 => unsafe { gather::<8>(from, part.stride, out) },
             size => {
                 for (block, out) in out.chunks_exact_mut(size).enumerate() {
                     let from = from.wrapping_add(block * part.stride);
-                    // SAFETY: as above, one block at a time.
+                    // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: the block is
+                    // one of those that `Part` has checked, not written by `Src::new`'s contract; `out` is other memory.
                     unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), size) };
                 }
             }
@@ -73,11 +78,16 @@ impl Src {
     }
 }
 
-/// Elements of a fixed size that lie apart; the caller has checked that they are a tensor's.
-fn gather<const SIZE: usize>(from: *const u8, stride: usize, out: &mut [u8]) {
+/// Reads elements of a fixed size that lie `stride` bytes apart.
+///
+/// # Safety
+/// At each multiple of the stride, one for each element that `out` holds, lie `SIZE` readable bytes, which are not written
+/// meanwhile.
+unsafe fn gather<const SIZE: usize>(from: *const u8, stride: usize, out: &mut [u8]) {
     for (index, out) in out.as_chunks_mut::<SIZE>().0.iter_mut().enumerate() {
         let from = from.wrapping_add(index * stride);
-        // SAFETY: as in `Src::read_blocks`, one element at a time.
+        // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: `gather`'s contract covers
+        // this element, and `out` is other memory.
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), SIZE) };
     }
 }
@@ -92,8 +102,8 @@ impl Dst {
             Part::of_elements(&self.desc, column, at, values.len() as u64);
         if blocks == 1 || stride == size {
             let to = self.base.wrapping_add(offset);
-            // SAFETY: `from_raw_parts_mut` asks for bytes that nobody else touches meanwhile: as in
-            // `Src::read_elements`, and each element is written by one thread.
+            // SAFETY: `from_raw_parts_mut` asks for initialized bytes that only the result reaches: `Part` has checked that
+            // these are the tensor's; they are exclusive by `Dst::new`'s contract.
             let bytes = unsafe { std::slice::from_raw_parts_mut(to, blocks * size) };
             encode(self.desc.dtype, values, bytes);
         } else {
@@ -119,19 +129,26 @@ impl Dst {
         let part = Part::of_bytes(&self.desc, first, at, bytes.len());
         let to = self.base.wrapping_add(part.offset);
         if part.blocks == 1 || part.stride == part.size {
-            // SAFETY: as in `Src::read_blocks`, the other way round.
+            // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: `Part` has checked
+            // that `to` has these bytes, which no other thread touches by `Dst::new`'s contract; `bytes` is other memory.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
             return;
         }
         match part.size {
-            1 => scatter::<1>(bytes, to, part.stride),
-            2 => scatter::<2>(bytes, to, part.stride),
-            4 => scatter::<4>(bytes, to, part.stride),
-            8 => scatter::<8>(bytes, to, part.stride),
+            // SAFETY: `scatter` asks for writable elements at multiples of the stride: `Part` has checked as many blocks as
+            // `bytes` holds, of this size; no other thread touches them by `Dst::new`'s contract.
+            1 => unsafe { scatter::<1>(bytes, to, part.stride) },
+            // SAFETY: as for size 1.
+            2 => unsafe { scatter::<2>(bytes, to, part.stride) },
+            // SAFETY: as for size 1.
+            4 => unsafe { scatter::<4>(bytes, to, part.stride) },
+            // SAFETY: as for size 1.
+            8 => unsafe { scatter::<8>(bytes, to, part.stride) },
             size => {
                 for (block, bytes) in bytes.chunks_exact(size).enumerate() {
                     let to = to.wrapping_add(block * part.stride);
-                    // SAFETY: as above, one block at a time.
+                    // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: the block is
+                    // one of those that `Part` has checked, exclusive by `Dst::new`'s contract; `bytes` is other memory.
                     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, size) };
                 }
             }
@@ -141,7 +158,8 @@ impl Dst {
     /// A part of the tensor's storage, read with other extents and strides; `None` if it ends outside.
     pub(crate) fn region(&self, offset: u64, desc: TensorDesc) -> Option<Dst> {
         let end = offset.checked_add(desc.bytes())?;
-        (end <= self.desc.bytes()).then(|| Dst { base: self.base.wrapping_add(offset as usize), desc })
+        (end <= self.desc.bytes())
+            .then(|| Dst { base: self.base.wrapping_add(offset as usize), bounds: Bounds { desc } })
     }
 
     /// Whether the bytes from first to last element have some in common with an operand's.
@@ -152,11 +170,16 @@ impl Dst {
     }
 }
 
-/// As [`gather`], the other way round.
-fn scatter<const SIZE: usize>(bytes: &[u8], to: *mut u8, stride: usize) {
+/// Writes elements of a fixed size that lie `stride` bytes apart.
+///
+/// # Safety
+/// At each multiple of the stride, one for each element of `bytes`, lie `SIZE` writable bytes, which no other thread touches
+/// meanwhile.
+unsafe fn scatter<const SIZE: usize>(bytes: &[u8], to: *mut u8, stride: usize) {
     for (index, bytes) in bytes.as_chunks::<SIZE>().0.iter().enumerate() {
         let to = to.wrapping_add(index * stride);
-        // SAFETY: as in `Dst::write_blocks`, one element at a time.
+        // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: `scatter`'s contract covers
+        // this element, and `bytes` is other memory.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, SIZE) };
     }
 }
@@ -175,7 +198,7 @@ pub(super) struct Part {
 impl Part {
     pub(super) fn of_elements(desc: &TensorDesc, column: u64, at: At, elements: u64) -> Part {
         let each = desc.dtype.block_elements();
-        // Divisions are slow, and mostly not needed.
+        // Divisions are slow and rarely needed.
         if each == 1 {
             return Part::new(desc, column, at, elements, desc.extents[0]);
         }
@@ -189,7 +212,7 @@ impl Part {
         Part::new(desc, first, at, (bytes / size) as u64, desc.extents[0] / desc.dtype.block_elements())
     }
 
-    /// Some of the `all` blocks of a row. Panics for those that are not there, which is a kernel's mistake.
+    /// Some of the `all` blocks of a row. Panics for blocks outside it, which is a kernel's mistake.
     fn new(desc: &TensorDesc, first: u64, at: At, blocks: u64, all: u64) -> Part {
         assert!(first.checked_add(blocks).is_some_and(|end| end <= all), "blocks outside their row");
         let offset = row_offset(desc, at) + (first * desc.strides[0]) as usize;

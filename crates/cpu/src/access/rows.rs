@@ -1,4 +1,4 @@
-//! Parts of rows where they lie, for loops that need no copy, and conversions with vector instructions.
+//! Parts of rows in place, for loops that need no copy, and conversions with vector instructions.
 
 use std::ops::Range;
 
@@ -17,21 +17,21 @@ fn in_one_piece(desc: &TensorDesc, column: u64, at: At, length: usize) -> Option
 }
 
 impl Src {
-    /// Elements of row `at` from `column` on where they lie, if they are F32 without gaps. At least one.
+    /// Elements of row `at` from `column` on, in place, if they are F32 without gaps. At least one.
     ///
-    /// As for every read: nobody else writes them in this phase.
+    /// As for every read: no other thread writes them in this phase.
     pub(crate) fn floats(&self, column: u64, at: At, length: usize) -> Option<Floats<'_>> {
         if self.desc.dtype != DType::F32 || length == 0 {
             return None;
         }
         let (offset, _) = in_one_piece(&self.desc, column, at, length)?;
         let from = self.base.wrapping_add(offset).cast();
-        // SAFETY: `Floats::new` asks for floats that only its user writes: `Part` has checked that these are the
-        // tensor's, and in a phase only one thread touches what it writes (see `Kernel`).
+        // SAFETY: `Floats::new` asks for floats that only its user writes: `Part` has checked that these are the tensor's,
+        // and by `Src::new`'s contract no other thread writes them.
         Some(unsafe { Floats::new(from, length) })
     }
 
-    /// As [`Src::floats`], by way of `scratch` where they cannot be used as they lie.
+    /// As [`Src::floats`], through `scratch` where they cannot be used in place.
     pub(crate) fn floats_by<'a>(
         &'a self,
         isa: Isa,
@@ -55,7 +55,8 @@ impl Src {
             && self.packed.is_none()
             && let Some((offset, bytes)) = in_one_piece(&self.desc, column, at, out.len())
         {
-            // SAFETY: as in `Src::read_elements`.
+            // SAFETY: `from_raw_parts` asks for initialized bytes that are not written meanwhile: `Part` has checked that
+            // these are the tensor's, and no thread writes them by `Src::new`'s contract.
             let bytes = unsafe { std::slice::from_raw_parts(self.base.wrapping_add(offset), bytes) };
             if decode(isa, self.desc.dtype, bytes, out) {
                 return;
@@ -64,7 +65,7 @@ impl Src {
         self.read_elements(column, at, out);
     }
 
-    /// `rows` rows, which follow `at` in the first of its dimensions, where they lie, if they are F16 without gaps.
+    /// `rows` rows, which follow `at` in the first of its dimensions, in place, if they are F16 without gaps.
     pub(crate) fn halves(&self, at: At, rows: usize) -> Option<Strided<'_, f16>> {
         let length = self.desc.extents[0] as usize;
         if self.desc.dtype != DType::F16 || self.packed.is_some() || length == 0 || rows == 0 {
@@ -73,7 +74,8 @@ impl Src {
         let (offset, _) = in_one_piece(&self.desc, 0, at, length)?;
         assert!(at[0] + rows as u64 <= self.desc.extents[1], "rows outside their tensor");
         let (from, distance) = (self.base.wrapping_add(offset), self.desc.strides[1] as usize);
-        // SAFETY: `Strided::new` asks for readable rows: `Part` has checked the first, the assertion the others.
+        // SAFETY: `Strided::new` asks for readable rows that are not written meanwhile: `Part` has checked the first, the
+        // assertion the others; no thread writes them by `Src::new`'s contract.
         Some(unsafe { Strided::new(from, distance, (rows, length)) })
     }
 
@@ -90,7 +92,8 @@ impl Src {
         }
         let offset = rows.start * row + matrices.start * matrix + last * outer;
         let bytes = (rows.end - rows.start) * row;
-        // SAFETY: as in `Src::row`; all rows are the tensor's, checked above, and without gaps all bytes are theirs.
+        // SAFETY: `from_raw_parts` asks for initialized bytes that are not written meanwhile: `inside` and `lies` say that
+        // all rows are the tensor's and without gaps; no thread writes them by `Src::new`'s contract.
         Some(unsafe { std::slice::from_raw_parts(self.base.wrapping_add(offset as usize), bytes as usize) })
     }
 
@@ -110,15 +113,15 @@ impl Src {
 }
 
 impl Dst {
-    /// Elements of row `at` from `column` on where they lie, if they are F32 without gaps. At least one.
+    /// Elements of row `at` from `column` on, in place, if they are F32 without gaps. At least one.
     pub(crate) fn floats(&self, column: u64, at: At, length: usize) -> Option<FloatsMut<'_>> {
         if self.desc.dtype != DType::F32 || length == 0 {
             return None;
         }
         let (offset, _) = in_one_piece(&self.desc, column, at, length)?;
         let to = self.base.wrapping_add(offset).cast();
-        // SAFETY: `FloatsMut::new` asks for floats that only its user touches: `Part` has checked that these are the
-        // tensor's, and each element is read and written by one thread.
+        // SAFETY: `FloatsMut::new` asks for floats that only its user touches: `Part` has checked that these are the tensor's,
+        // and by `Dst::new`'s contract no other thread touches them.
         Some(unsafe { FloatsMut::new(to, length) })
     }
 
@@ -128,7 +131,8 @@ impl Dst {
             && !values.is_empty()
             && let Some((offset, bytes)) = in_one_piece(&self.desc, column, at, values.len())
         {
-            // SAFETY: as in `Dst::write_elements`.
+            // SAFETY: `from_raw_parts_mut` asks for initialized bytes that only the result reaches: `Part` has checked that
+            // these are the tensor's; they are exclusive by `Dst::new`'s contract.
             let bytes = unsafe { std::slice::from_raw_parts_mut(self.base.wrapping_add(offset), bytes) };
             if encode(isa, self.desc.dtype, values, bytes) {
                 return;
@@ -137,8 +141,8 @@ impl Dst {
         self.write_elements(column, at, values);
     }
 
-    /// Replaces row `at` by what `work` makes of an operand's row at the same place. The row is worked on where it lies
-    /// if it is F32 without gaps, else in `scratch`, which is as long.
+    /// Replaces row `at` by what `work` makes of an operand's row at the same place. The row is changed in place if it is
+    /// F32 without gaps, else in `scratch`, which is as long.
     pub(crate) fn change_row(
         &self,
         isa: Isa,
@@ -154,9 +158,9 @@ impl Dst {
                 let from = in_one_piece(&src.desc, 0, at, scratch.len());
                 let from = from.map(|(offset, _)| src.base.wrapping_add(offset).cast::<f32>());
                 let in_place = src.desc.dtype == DType::F32 && from == Some(row.cast_const());
-                // SAFETY: `from_raw_parts_mut` asks for aligned floats that nobody else touches: aligned by the filter
-                // above, the tensor's by `Part`, each row is written by one thread, and an operand is either
-                // apart from it or, if it is the row itself, not read beside this.
+                // SAFETY: `from_raw_parts_mut` asks for aligned, initialized floats that only the result reaches: the filter
+                // has checked alignment and `Part` the bounds; they are exclusive by `Dst::new`'s contract, and an operand
+                // that is this row itself is not read below.
                 let row = unsafe { std::slice::from_raw_parts_mut(row, scratch.len()) };
                 if !in_place {
                     src.read(isa, 0, at, row);

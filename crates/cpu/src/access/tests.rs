@@ -20,7 +20,8 @@ fn every_half_is_read_as_the_number_it_is_from_any_address_and_stride() {
     let expected = |bits: usize| f16::from_bits(bits as u16).to_f32().to_bits();
     for (columns, stride) in [(65_536, 2), (21_846, 6)] {
         let desc = TensorDesc::strided(DType::F16, [columns, 1, 1, 1], [stride, 1 << 17, 1 << 17, 1 << 17]);
-        let src = Src::new(&slot, desc.unwrap(), "halves", 0).unwrap();
+        // SAFETY: `Src::new` asks for a live buffer without writers: `slot` keeps it, and only this test has it.
+        let src = unsafe { Src::new(&slot, desc.unwrap(), "halves", 0) }.unwrap();
         for (column, length) in [(0, columns), (5, 1), (7, 63), (100, 64), (101, 65), (columns - 3, 3)] {
             let mut out = vec![0.0; length as usize];
             src.read_elements(column, [0; 3], &mut out);
@@ -35,15 +36,19 @@ fn every_half_is_read_as_the_number_it_is_from_any_address_and_stride() {
 fn places_without_bytes_are_no_accesses() {
     let slot = crooked(&[]);
     let desc = TensorDesc::contiguous(DType::F32, &[0, 3]).unwrap();
-    Src::new(&slot, desc, "nothing", 0).unwrap().read_row([2, 0, 0], &mut []);
-    Dst::new(&slot, desc, "nothing", 0).unwrap().write_row([2, 0, 0], &[]);
+    // SAFETY: `Src::new` and `Dst::new` ask for live buffers that no other thread touches: only this test has them.
+    let (src, dst) = unsafe { (Src::new(&slot, desc, "nothing", 0), Dst::new(&slot, desc, "nothing", 0)) };
+    src.unwrap().read_row([2, 0, 0], &mut []);
+    dst.unwrap().write_row([2, 0, 0], &[]);
     let none = Scratch::none();
-    // SAFETY: `of_thread` asks for numbers below the threads there are, each once at a time.
+    // SAFETY: `of_thread` asks for a thread's number once at a time: there is one thread, and no memory at all.
     assert!(unsafe { none.of_thread(0) }.is_empty());
     let empty = crooked(&[0; 3]);
     let empty = Slot { offset: 4, ..empty };
-    Shared::new(&empty, 2, 0).unwrap().fill(1, |row| assert!(row.is_empty()));
-    assert!(Shared::new(&empty, 2, 0).unwrap().row(1).is_empty());
-    assert!(matches!(Shared::new(&empty, u64::MAX, 2), Err(DeviceError::OutOfBounds { .. })));
+    // SAFETY: `SharedRows::new` asks for a live buffer that no other thread touches: only this test has it.
+    let shared = |rows, length| unsafe { SharedRows::new(&empty, rows, length) };
+    shared(2, 0).unwrap().fill(1, |row| assert!(row.is_empty()));
+    assert!(shared(2, 0).unwrap().row(1).is_empty());
+    assert!(matches!(shared(u64::MAX, 2), Err(DeviceError::OutOfBounds { .. })));
     assert!(matches!(Scratch::new(&empty, u64::MAX - 63, 2), Err(DeviceError::OutOfBounds { .. })));
 }

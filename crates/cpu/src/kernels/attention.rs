@@ -20,7 +20,8 @@ use self::tile::{BLOCK, FEW, Rows, State, Tile};
 use super::product::{decodable, round_row, weights};
 use crate::access::{At, Src};
 use crate::task::{
-    FloatScratch, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, chain, element_at, float,
+    FloatScratch, Kernel, KernelBody, Operand, Operands, Shape, StepKernel, Task, TaskInputs, Thread, chain,
+    element_at, float,
 };
 use crate::vector::{Scaled, ScaledTo, on, touch};
 
@@ -41,7 +42,7 @@ const PART: [u64; 2] = [256, 1024];
 pub(crate) const ATTENTION_IN_EIGHT_BITS: &str = "flash_attention in 8 bits";
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let attention = Kernel { accepts, scratch, shared, check: Some(lengths_are_in_range), phases, run };
+    let attention = Kernel { accepts, scratch, shared, check: Some(lengths_are_in_range), body: BODY };
     matches!(op, Op::FlashAttention(_)).then_some(attention)
 }
 
@@ -53,10 +54,14 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
             shared: parts_of_all(&shape.reads),
         },
         check: Some(lengths_are_in_range),
-        phases,
-        run,
+        body: BODY,
     })
 }
+
+// SAFETY: the phase rule: in the first phase each part of a tile is one thread's; a tile with one part writes its own rows of
+// the result, and each part of the others a shared row of its own. In the second phase each query of those tiles is one
+// thread's, and shared rows are only read. Operands lie apart; `phases` looks at lengths, which the step does not write.
+const BODY: KernelBody = unsafe { KernelBody::in_phases(phases, run) };
 
 /// Heads are rounded by themselves, so they must be whole blocks.
 fn rounded_operands(graph: &Graph, step: &Step) -> Option<Operands> {
@@ -176,8 +181,8 @@ fn parts_of_all(operands: &[TensorDesc]) -> (u64, u64) {
     }
 }
 
-fn lengths_are_in_range(task: &Task) -> Result<(), DeviceError> {
-    let Op::FlashAttention(params) = task.op else { return Ok(()) };
+fn lengths_are_in_range(task: &TaskInputs<'_>) -> Result<(), DeviceError> {
+    let Op::FlashAttention(params) = *task.op else { return Ok(()) };
     let Some(slot) = params.kv_len_slot() else { return Ok(()) };
     let (lengths, rows) = (&task.src[slot], task.src[1].desc.extents[1]);
     for token in 0..lengths.desc.elements() {
@@ -187,7 +192,7 @@ fn lengths_are_in_range(task: &Task) -> Result<(), DeviceError> {
         }
         return Err(DeviceError::BadIndex {
             op: task.op.name().to_owned(),
-            tensor: task.name.clone(),
+            tensor: task.name.to_owned(),
             index,
             rows,
         });
@@ -201,8 +206,8 @@ fn nth(integers: &Src, index: u64) -> i64 {
 }
 
 /// Where no tile has several parts, there is nothing to bring together.
-fn phases(task: &Task) -> Range<usize> {
-    let Op::FlashAttention(params) = task.op else { return 0..1 };
+fn phases(task: &TaskInputs<'_>) -> Range<usize> {
+    let Op::FlashAttention(params) = *task.op else { return 0..1 };
     let division = Division::new(&task.src[0].desc, &task.src[1].desc);
     let most = match params.kv_len_slot() {
         _ if division.splits == 1 => 0,

@@ -10,8 +10,8 @@ use super::product::{eight_bit_elements, round_elements};
 use crate::access::{At, Dst, Src};
 use crate::isa::Isa;
 use crate::task::{
-    self, Kernel, Operand, Operands, SPAN, Span, StepKernel, Task, Thread, all_floats, merged, no_scratch,
-    one_phase, repeated, spans,
+    self, Kernel, KernelBody, Operand, Operands, Run, SPAN, Span, StepKernel, Task, Thread, all_floats,
+    merged, no_scratch, repeated, spans,
 };
 use crate::vector::function::{
     Add, Div, Each, Exp, Gate as Gated, Gelu, GeluQuick, Mul, Relu, Scale, Sigmoid, Silu, Sub,
@@ -24,13 +24,15 @@ pub(crate) const GATED_IN_EIGHT_BITS: &str = "gated in 8 bits";
 pub(crate) const GATED_IN_EIGHT_BITS_JOINTLY: &str = "gated in 8 bits jointly";
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let run = match op {
+    let run: Run = match op {
         Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Add1 => binary,
         Op::Unary(_) | Op::Scale { .. } | Op::Clamp { .. } | Op::LeakyRelu { .. } => unary,
         Op::Gated { .. } => gated,
         _ => return None,
     };
-    Some(Kernel::simple(all_floats, no_scratch, run))
+    // SAFETY: the phase rule: each span of the result is one thread's. An operand that the result lies on has the same
+    // elements, so a thread reads only those that it writes.
+    Some(Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(run) }))
 }
 
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
@@ -38,12 +40,15 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         operands: gated_operands,
         needs: |_| task::FloatScratch { scratch: 3 * SPAN as u64, shared: (0, 0) },
         check: None,
-        phases: one_phase,
-        run: gated_in_eight_bits::<false>,
+        // SAFETY: the phase rule: each span of the result is one thread's; the result, a temporary, lies apart.
+        body: unsafe { KernelBody::new(gated_in_eight_bits::<false>) },
     };
     Some(match name {
         GATED_IN_EIGHT_BITS => kernel,
-        GATED_IN_EIGHT_BITS_JOINTLY => StepKernel { run: gated_in_eight_bits::<true>, ..kernel },
+        GATED_IN_EIGHT_BITS_JOINTLY => {
+            // SAFETY: the phase rule: as above.
+            StepKernel { body: unsafe { KernelBody::new(gated_in_eight_bits::<true>) }, ..kernel }
+        }
         _ => return None,
     })
 }
@@ -67,8 +72,8 @@ fn compute(dst: &Dst, isa: Isa, span: Span, buffer: &mut [f32; SPAN], work: impl
 }
 
 fn unary(task: &Task, thread: Thread, _: &mut [f32]) {
-    let (mut src, mut dst) = (task.src[0].clone(), task.dst.clone());
-    [src.desc, dst.desc] = in_line([src.desc, dst.desc]);
+    let [from, to] = in_line([task.src[0].desc, task.dst.desc]);
+    let (src, dst) = (task.src[0].viewed(from), task.dst.viewed(to));
     let (mut operand, mut result) = ([0.0; SPAN], [0.0; SPAN]);
     for span in spans(&dst.desc, thread) {
         let x = src.floats_by(task.isa, span.column, span.at, &mut operand[..span.length]);
@@ -130,10 +135,11 @@ fn each(isa: Isa, x: Floats<'_>, out: FloatsMut<'_>, function: impl Fn(f32) -> f
 }
 
 fn binary(task: &Task, thread: Thread, _: &mut [f32]) {
-    let (mut a, mut b, mut dst) = (task.src[0].clone(), task.src[1].clone(), task.dst.clone());
-    if a.desc.extents == b.desc.extents {
-        [a.desc, b.desc, dst.desc] = in_line([a.desc, b.desc, dst.desc]);
+    let mut descs = [task.src[0].desc, task.src[1].desc, task.dst.desc];
+    if descs[0].extents == descs[1].extents {
+        descs = in_line(descs);
     }
+    let (a, b, dst) = (task.src[0].viewed(descs[0]), task.src[1].viewed(descs[1]), task.dst.viewed(descs[2]));
     let (isa, mut left, mut right, mut result) = (task.isa, [0.0; SPAN], [0.0; SPAN], [0.0; SPAN]);
     for span in spans(&dst.desc, thread) {
         let x = a.floats_by(isa, span.column, span.at, &mut left[..span.length]);
@@ -172,9 +178,9 @@ fn gated(task: &Task, thread: Thread, _: &mut [f32]) {
     let Op::Gated { gate, swapped } = task.op else { return };
     let (mut dst, mut a) = (task.dst.clone(), task.src[0].clone());
     let (b, a_column, b_column) = if let Some(b) = task.src.get(1) {
-        let mut b = b.clone();
-        [dst.desc, a.desc, b.desc] = in_line([dst.desc, a.desc, b.desc]);
-        (b, 0, 0)
+        let descs = in_line([dst.desc, a.desc, b.desc]);
+        (dst, a) = (dst.viewed(descs[0]), a.viewed(descs[1]));
+        (b.viewed(descs[2]), 0, 0)
     } else {
         let half = dst.desc.extents[0];
         let (a_column, b_column) = if swapped { (half, 0) } else { (0, half) };

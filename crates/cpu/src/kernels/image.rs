@@ -4,16 +4,17 @@ use std::ops::Range;
 
 use orlop_graph::{Interpolation, Op, Pool, PoolKind, TensorDesc};
 
-use crate::task::{Kernel, Task, Thread, all_floats, row_at};
+use crate::task::{Kernel, KernelBody, Run, Task, Thread, all_floats, row_at};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let run = match op {
+    let run: Run = match op {
         Op::Pool1d(_) | Op::Pool2d(_) => pool,
         Op::Upscale { .. } => upscale,
         Op::TimestepEmbedding { .. } => timestep_embedding,
         _ => return None,
     };
-    Some(Kernel::simple(all_floats, three_rows, run))
+    // SAFETY: the phase rule: each row of the result is one thread's; the operand lies apart.
+    Some(Kernel::simple(all_floats, three_rows, unsafe { KernelBody::new(run) }))
 }
 
 /// A row of the result and two of the operand.

@@ -9,24 +9,40 @@ use orlop_graph::{DType, Op, Patch, TensorDesc};
 use crate::access::{At, Dst, Src};
 use crate::isa::Isa;
 use crate::task::{
-    Kernel, SPAN, Task, Thread, all_floats, merged, no_scratch, repeated, row_at, spans, two_phases,
+    Kernel, KernelBody, SPAN, Task, Thread, all_floats, merged, no_scratch, repeated, row_at, spans,
+    two_phases,
 };
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     Some(match op {
-        Op::Dup | Op::Cont => Kernel::simple(any_type, no_scratch, copy),
-        Op::Cast { .. } | Op::Copy => Kernel::simple(convertible_types, no_scratch, copy),
-        Op::Repeat { .. } => Kernel::simple(any_type, no_scratch, repeat),
-        Op::Concat { .. } => Kernel::simple(any_type, no_scratch, concat),
-        Op::Pad { .. } => Kernel::simple(any_type, no_scratch, pad),
-        Op::Roll { .. } => Kernel::simple(any_type, no_scratch, roll),
-        Op::Arange { .. } => Kernel::simple(all_floats, no_scratch, arange),
-        // The base first, then what lies over it.
-        Op::Set(_) => Kernel { phases: two_phases, ..Kernel::simple(any_type, no_scratch, set) },
-        Op::Acc(_) => Kernel { phases: two_phases, ..Kernel::simple(all_floats, no_scratch, accumulate) },
+        Op::Dup | Op::Cont => Kernel::simple(any_type, no_scratch, COPY),
+        Op::Cast { .. } | Op::Copy => Kernel::simple(convertible_types, no_scratch, COPY),
+        // SAFETY: the phase rule: each row of the result is one thread's; operands lie apart.
+        Op::Repeat { .. } => Kernel::simple(any_type, no_scratch, unsafe { KernelBody::new(repeat) }),
+        // SAFETY: as for `repeat`.
+        Op::Concat { .. } => Kernel::simple(any_type, no_scratch, unsafe { KernelBody::new(concat) }),
+        // SAFETY: as for `repeat`.
+        Op::Pad { .. } => Kernel::simple(any_type, no_scratch, unsafe { KernelBody::new(pad) }),
+        // SAFETY: as for `repeat`.
+        Op::Roll { .. } => Kernel::simple(any_type, no_scratch, unsafe { KernelBody::new(roll) }),
+        // SAFETY: the phase rule: each span of the result is one thread's, and there are no operands.
+        Op::Arange { .. } => Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(arange) }),
+        Op::Set(_) => Kernel::simple(any_type, no_scratch, SET),
+        Op::Acc(_) => Kernel::simple(all_floats, no_scratch, ACCUMULATE),
         _ => return None,
     })
 }
+
+// SAFETY: the phase rule: each block of the result is one thread's, or all are the first thread's where blocks or both
+// tensors share memory (`writer`, `copy_within`). Where the result lies on the operand, a block is read by its writer.
+const COPY: KernelBody = unsafe { KernelBody::new(copy) };
+
+// SAFETY: the phase rule: the base is copied in the first phase, as in `COPY`, and the patch over it in the second, where
+// each of its blocks is one thread's or all are the first's (`writer`). The patch lies apart from the result.
+const SET: KernelBody = unsafe { KernelBody::in_phases(two_phases, set) };
+
+// SAFETY: the phase rule: as for `SET`; in the second phase a thread reads only the sums that it writes.
+const ACCUMULATE: KernelBody = unsafe { KernelBody::in_phases(two_phases, accumulate) };
 
 fn any_type(_: &Op, _: &[TensorDesc], _: &TensorDesc) -> Result<(), Reason> {
     Ok(())
@@ -111,8 +127,7 @@ fn blocks(desc: &TensorDesc) -> u64 {
 /// Moves this thread's part of all blocks, in element order; both tensors have as many.
 fn transfer(src: &Src, dst: &Dst, thread: Thread) {
     let Some(thread) = writer(&dst.desc, thread) else { return };
-    let (mut src, mut dst) = (src.clone(), dst.clone());
-    (src.desc, dst.desc) = (merged(&src.desc), merged(&dst.desc));
+    let (src, dst) = (src.viewed(merged(&src.desc)), dst.viewed(merged(&dst.desc)));
     let (from_row, to_row) = (blocks(&src.desc), blocks(&dst.desc));
     let all = thread.part(dst.desc.rows() * to_row);
     let (mut carrier, mut at) = (Carrier::new(), all.start);
@@ -146,8 +161,7 @@ fn copy_within(src: &Src, dst: &Dst) {
 /// As [`transfer`], between types. Pieces are whole blocks of both: [`SPAN`] is, and rows are.
 fn convert(isa: Isa, src: &Src, dst: &Dst, thread: Thread) {
     let Some(thread) = writer(&dst.desc, thread) else { return };
-    let (mut src, mut dst) = (src.clone(), dst.clone());
-    (src.desc, dst.desc) = (merged(&src.desc), merged(&dst.desc));
+    let (src, dst) = (src.viewed(merged(&src.desc)), dst.viewed(merged(&dst.desc)));
     let elements = dst.desc.elements();
     let mut values = [0.0; SPAN];
     for piece in thread.part(elements.div_ceil(SPAN as u64)) {

@@ -8,7 +8,8 @@ use super::product::round_row;
 use crate::access::At;
 use crate::isa::Isa;
 use crate::task::{
-    self, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, all_floats, one_phase, repeated, row_at,
+    self, Kernel, KernelBody, Operand, Operands, Run, Shape, StepKernel, Task, Thread, all_floats, repeated,
+    row_at,
 };
 use crate::vector::function::{Add, Mul};
 use crate::vector::{Floats, FloatsMut, ScaledTo, Shifted, Squares, Sum, Zip, on};
@@ -21,12 +22,14 @@ pub(crate) const SCALED_NORM_IN_EIGHT_BITS: &str = "scaled norm in 8 bits";
 pub(crate) const SCALED_NORM_IN_EIGHT_BITS_JOINTLY: &str = "scaled norm in 8 bits jointly";
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let run = match op {
+    let run: Run = match op {
         Op::Norm { .. } | Op::RmsNorm { .. } | Op::L2Norm { .. } => rows,
         Op::GroupNorm { .. } => groups,
         _ => return None,
     };
-    Some(Kernel::simple(all_floats, one_row, run))
+    // SAFETY: the phase rule: each row, or each group of channels, of the result is one thread's, which reads the same
+    // elements of the operand.
+    Some(Kernel::simple(all_floats, one_row, unsafe { KernelBody::new(run) }))
 }
 
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
@@ -34,15 +37,19 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         operands: |graph, step| scaled_operands(graph, step, Operand::Tensor),
         needs: two_rows,
         check: None,
-        phases: one_phase,
-        run: scaled::<false>,
+        // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand that the
+        // result may lie on; others lie apart.
+        body: unsafe { KernelBody::new(scaled::<false>) },
     };
     let rounded =
         StepKernel { operands: |graph, step| scaled_operands(graph, step, Operand::EightBit), ..kernel };
     Some(match name {
         SCALED_NORM => kernel,
         SCALED_NORM_IN_EIGHT_BITS => rounded,
-        SCALED_NORM_IN_EIGHT_BITS_JOINTLY => StepKernel { run: scaled::<true>, ..rounded },
+        SCALED_NORM_IN_EIGHT_BITS_JOINTLY => {
+            // SAFETY: the phase rule: as above.
+            StepKernel { body: unsafe { KernelBody::new(scaled::<true>) }, ..rounded }
+        }
         _ => return None,
     })
 }

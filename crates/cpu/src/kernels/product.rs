@@ -18,7 +18,7 @@ pub(crate) use eight_bit::{
     eight_bit_desc, eight_bit_elements, joins, round_elements, round_row, takes_eight_bits, takes_joint,
 };
 
-use crate::task::{Kernel, StepKernel, Task, Thread, float, nothing_shared, one_phase, row_at};
+use crate::task::{Kernel, KernelBody, StepKernel, Task, Thread, float, nothing_shared, row_at};
 
 /// Rounds activations to 8 bits.
 pub(crate) const ROUND: &str = "round to 8 bits";
@@ -39,17 +39,24 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
         scratch: float::scratch,
         shared: float::right_hand_rows,
         check: None,
-        phases: float::phases,
-        run: float::mul_mat,
+        // SAFETY: the phase rule: in the first phase each shared row is one thread's; in the second each unit of weight rows
+        // with some rows of activations is, which has elements of its own in the result (`pieces`, `runs`), and shared
+        // rows are only read. Operands lie apart.
+        body: unsafe { KernelBody::in_phases(float::phases, float::mul_mat) },
     };
     Some(match op {
         Op::MulMat => product,
-        Op::MulMatId => Kernel { check: Some(experts::are_in_range), run: float::mul_mat_id, ..product },
+        Op::MulMatId => Kernel {
+            check: Some(experts::are_in_range),
+            // SAFETY: the phase rule: as above; each unit of weight rows of all experts is one thread's.
+            body: unsafe { KernelBody::in_phases(float::phases, float::mul_mat_id) },
+            ..product
+        },
         Op::OutProd => Kernel {
             scratch: outer::scratch,
             shared: nothing_shared,
-            phases: one_phase,
-            run: outer::out_prod,
+            // SAFETY: the phase rule: each row of the result is one thread's; operands lie apart.
+            body: unsafe { KernelBody::new(outer::out_prod) },
             ..product
         },
         _ => return None,
@@ -61,32 +68,44 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         operands: eight_bit::product_operands,
         needs: eight_bit::product_needs,
         check: None,
-        phases: one_phase,
-        run: eight_bit::mul_mat,
+        // SAFETY: the phase rule: each unit of weight rows with some rows of activations is one thread's, and has elements of
+        // its own in the result (`pieces`, `runs`); operands lie apart.
+        body: unsafe { KernelBody::new(eight_bit::mul_mat) },
     };
     let round = StepKernel {
         operands: eight_bit::round_operands,
         needs: eight_bit::round_needs,
         check: None,
-        phases: one_phase,
-        run: eight_bit::round::<false>,
+        // SAFETY: the phase rule: each row of the result is one thread's; the result, a temporary, lies apart.
+        body: unsafe { KernelBody::new(eight_bit::round::<false>) },
     };
     Some(match name {
         ROUND => round,
-        ROUND_JOINTLY => StepKernel { run: eight_bit::round::<true>, ..round },
-        EIGHT_BIT_PRODUCT => product,
-        EIGHT_BIT_PRODUCT_AND_SUMS => {
-            StepKernel { operands: eight_bit::sums_operands, run: eight_bit::mul_mat_and_sums, ..product }
+        ROUND_JOINTLY => {
+            // SAFETY: the phase rule: as for `ROUND`.
+            StepKernel { body: unsafe { KernelBody::new(eight_bit::round::<true>) }, ..round }
         }
+        EIGHT_BIT_PRODUCT => product,
+        EIGHT_BIT_PRODUCT_AND_SUMS => StepKernel {
+            operands: eight_bit::sums_operands,
+            // SAFETY: the phase rule: as for `EIGHT_BIT_PRODUCT`; of tensors that are added, and that the result may lie on,
+            // a thread reads only the elements that it writes.
+            body: unsafe { KernelBody::new(eight_bit::mul_mat_and_sums) },
+            ..product
+        },
         EIGHT_BIT_PRODUCTS => StepKernel {
             operands: eight_bit::products_operands,
             needs: eight_bit::products_needs,
-            run: eight_bit::mul_mats,
+            // SAFETY: the phase rule: each group of weight rows of all products is one thread's; operands lie apart.
+            body: unsafe { KernelBody::new(eight_bit::mul_mats) },
             ..product
         },
-        EIGHT_BIT_PRODUCT_ID => {
-            StepKernel { check: Some(experts::are_in_range), run: eight_bit::mul_mat_id, ..product }
-        }
+        EIGHT_BIT_PRODUCT_ID => StepKernel {
+            check: Some(experts::are_in_range),
+            // SAFETY: the phase rule: each unit of weight rows of all experts is one thread's; operands lie apart.
+            body: unsafe { KernelBody::new(eight_bit::mul_mat_id) },
+            ..product
+        },
         _ => return None,
     })
 }

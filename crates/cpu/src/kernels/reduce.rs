@@ -5,15 +5,21 @@ use orlop_backend::Reason;
 use orlop_graph::{Op, TensorDesc};
 
 use crate::access::{At, Src};
-use crate::task::{Kernel, SPAN, Task, Thread, all_floats, float, no_scratch, row_at};
+use crate::task::{Kernel, KernelBody, SPAN, Task, Thread, all_floats, float, no_scratch, row_at};
 use crate::vector::{LargestOf, on};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     Some(match op {
-        Op::Sum => Kernel::simple(all_floats, no_scratch, sum),
-        Op::SumRows | Op::Mean => Kernel::simple(all_floats, no_scratch, sum_rows),
-        Op::CumSum => Kernel::simple(all_floats, no_scratch, running_sums),
-        Op::ArgMax => Kernel::simple(float_operand, no_scratch, arg_max),
+        // SAFETY: the phase rule: one thread writes the only element.
+        Op::Sum => Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(sum) }),
+        // SAFETY: the phase rule: each element is one operand row's, and each row one thread's.
+        Op::SumRows | Op::Mean => {
+            Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(sum_rows) })
+        }
+        // SAFETY: the phase rule: a thread reads and writes rows of its own, each part before the next.
+        Op::CumSum => Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(running_sums) }),
+        // SAFETY: the phase rule: each element is one operand row's, and each row one thread's.
+        Op::ArgMax => Kernel::simple(float_operand, no_scratch, unsafe { KernelBody::new(arg_max) }),
         _ => return None,
     })
 }

@@ -13,8 +13,8 @@ use super::movement::writer;
 use super::rows;
 use crate::access::Src;
 use crate::task::{
-    FloatScratch, Kernel, Operand, Operands, Shape, StepKernel, Task, Thread, chain, element_at, float,
-    one_phase, row_at,
+    FloatScratch, Kernel, KernelBody, Operand, Operands, Shape, StepKernel, Task, TaskInputs, Thread, chain,
+    element_at, float, row_at,
 };
 use crate::vector::{Plain, compiled};
 
@@ -22,7 +22,9 @@ use crate::vector::{Plain, compiled};
 pub(crate) const ROPE_INTO_ROWS: &str = "rope into rows";
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    matches!(op, Op::Rope(_)).then(|| Kernel::simple(accepts, scratch, rope))
+    // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand.
+    let body = unsafe { KernelBody::new(rope) };
+    matches!(op, Op::Rope(_)).then(|| Kernel::simple(accepts, scratch, body))
 }
 
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
@@ -30,8 +32,9 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         operands: into_rows_operands,
         needs: |shape: &Shape<'_>| FloatScratch { scratch: floats(&shape.reads[0]), shared: (0, 0) },
         check: Some(check_rows),
-        phases: one_phase,
-        run: rope_into_rows,
+        // SAFETY: the phase rule: each head of all tokens is one thread's, or all are the first's where rows of the table share
+        // memory (`writer`); operands other than the table lie apart, and the table is not read.
+        body: unsafe { KernelBody::new(rope_into_rows) },
     })
 }
 
@@ -93,7 +96,7 @@ fn into_rows_operands(graph: &Graph, step: &Step) -> Option<Operands> {
     })
 }
 
-fn check_rows(task: &Task) -> Result<(), DeviceError> {
+fn check_rows(task: &TaskInputs<'_>) -> Result<(), DeviceError> {
     rows::check_written(task, &task.src[0], &task.src[task.src.len() - 1])
 }
 

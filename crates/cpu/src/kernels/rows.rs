@@ -6,15 +6,20 @@ use orlop_graph::{Op, TensorDesc};
 use super::movement::{Carrier, convertible, writer};
 use crate::access::{At, Dst, Src};
 use crate::isa::Isa;
-use crate::task::{Kernel, Task, Thread, float, no_scratch, row_at};
+use crate::task::{Kernel, KernelBody, Task, TaskInputs, Thread, float, no_scratch, row_at};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     match op {
         Op::GetRows => {
-            Some(Kernel { check: Some(check_get), ..Kernel::simple(accepts_table, no_scratch, get_rows) })
+            // SAFETY: the phase rule: each row of the result is one thread's; operands lie apart.
+            let body = unsafe { KernelBody::new(get_rows) };
+            Some(Kernel { check: Some(check_get), ..Kernel::simple(accepts_table, no_scratch, body) })
         }
         Op::SetRows => {
-            Some(Kernel { check: Some(check_set), ..Kernel::simple(accepts_rows, no_scratch, set_rows) })
+            // SAFETY: the phase rule: each row of the table is one thread's (`has_turn`), or all are the first's where rows of
+            // the table or operands share its memory (`writer`, `set_rows_within`).
+            let body = unsafe { KernelBody::new(set_rows) };
+            Some(Kernel { check: Some(check_set), ..Kernel::simple(accepts_rows, no_scratch, body) })
         }
         _ => None,
     }
@@ -32,26 +37,26 @@ fn accepts_rows(_: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<
     convertible(dtype, 1, result.dtype, 3)
 }
 
-fn check_get(task: &Task) -> Result<(), DeviceError> {
+fn check_get(task: &TaskInputs<'_>) -> Result<(), DeviceError> {
     check_indices(task, &task.src[1], task.src[0].desc.extents[1], |_| false)
 }
 
-fn check_set(task: &Task) -> Result<(), DeviceError> {
+fn check_set(task: &TaskInputs<'_>) -> Result<(), DeviceError> {
     check_written(task, &task.src[1], &task.src[2])
 }
 
 /// Looks at where rows are to be written to.
-pub(super) fn check_written(task: &Task, rows: &Src, indices: &Src) -> Result<(), DeviceError> {
+pub(super) fn check_written(task: &TaskInputs<'_>, rows: &Src, indices: &Src) -> Result<(), DeviceError> {
     // Outer extents of 0 are covered by any indices, which then say nothing.
     if rows.desc.rows() == 0 {
         return Ok(());
     }
-    check_indices(task, indices, task.dst.desc.extents[1], |index| index == -1)
+    check_indices(task, indices, task.result.extents[1], |index| index == -1)
 }
 
 /// Finds the first index, in element order, that is neither a row's nor to be skipped.
 fn check_indices(
-    task: &Task,
+    task: &TaskInputs<'_>,
     indices: &Src,
     rows: u64,
     skipped: impl Fn(i64) -> bool,
@@ -64,8 +69,8 @@ fn check_indices(
         for column in 0..indices.desc.extents[0] {
             let index = indices.integer(column, at);
             if !skipped(index) && u64::try_from(index).map_or(true, |index| index >= rows) {
-                let op = task.more.last().unwrap_or(&task.op).name().to_owned();
-                let tensor = task.name.clone();
+                let op = task.more.last().unwrap_or(task.op).name().to_owned();
+                let tensor = task.name.to_owned();
                 return Err(DeviceError::BadIndex { op, tensor, index, rows });
             }
         }

@@ -4,16 +4,17 @@
 use orlop_graph::{Op, TensorDesc};
 
 use crate::isa::Isa;
-use crate::task::{Kernel, Task, Thread, all_floats, element_at, row_at};
+use crate::task::{Kernel, KernelBody, Run, Task, Thread, all_floats, element_at, row_at};
 use crate::vector::{Plain, Weights, compiled, on};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let run = match op {
+    let run: Run = match op {
         Op::SoftMax(_) => soft_max,
         Op::DiagMaskInf { .. } | Op::DiagMaskZero { .. } => diagonal,
         _ => return None,
     };
-    Some(Kernel::simple(all_floats, two_rows, run))
+    // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand.
+    Some(Kernel::simple(all_floats, two_rows, unsafe { KernelBody::new(run) }))
 }
 
 /// A row of the operand and one of the mask.

@@ -8,12 +8,15 @@ use orlop_graph::{Op, SortDirection, TensorDesc};
 use super::reduce::float_operand;
 use crate::access::At;
 use crate::isa::Isa;
-use crate::task::{Kernel, Task, Thread, row_at};
+use crate::task::{Kernel, KernelBody, Task, Thread, row_at};
 use crate::vector::{Floats, LargestOf, on};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     match op {
-        Op::ArgSort { .. } | Op::TopK { .. } => Some(Kernel::simple(float_operand, three_rows, sort)),
+        Op::ArgSort { .. } | Op::TopK { .. } => {
+            // SAFETY: the phase rule: each row of the result is one thread's; the operand lies apart.
+            Some(Kernel::simple(float_operand, three_rows, unsafe { KernelBody::new(sort) }))
+        }
         _ => None,
     }
 }

@@ -5,18 +5,20 @@ use orlop_graph::{DType, Op, TensorDesc};
 
 use crate::access::{At, Src};
 use crate::simd::{dot, widened};
-use crate::task::{Kernel, Task, Thread, all_floats, float, nothing_shared, one_phase, row_at};
+use crate::task::{Kernel, KernelBody, Task, TaskInputs, Thread, all_floats, float, nothing_shared, row_at};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     Some(match op {
-        Op::SsmConv => Kernel::simple(all_floats, convolution_scratch, convolve),
+        // SAFETY: the phase rule: each block of channels and tokens is one thread's; operands lie apart.
+        Op::SsmConv => Kernel::simple(all_floats, convolution_scratch, unsafe { KernelBody::new(convolve) }),
         Op::SsmScan => Kernel {
             accepts: scan_types,
             scratch: scan_scratch,
             shared: nothing_shared,
             check: Some(states_exist),
-            phases: one_phase,
-            run: scan,
+            // SAFETY: the phase rule: each unit, whose outputs and states lie by themselves in the result, is one thread's;
+            // operands lie apart.
+            body: unsafe { KernelBody::new(scan) },
         },
         _ => return None,
     })
@@ -92,14 +94,14 @@ fn first_state(ids: &Src, seq: u64) -> i64 {
     ids.integer(seq % length, row_at(&ids.desc, seq / length))
 }
 
-fn states_exist(task: &Task) -> Result<(), DeviceError> {
+fn states_exist(task: &TaskInputs<'_>) -> Result<(), DeviceError> {
     let rows = task.src[0].desc.extents[3];
     for seq in 0..task.src[1].desc.extents[3] {
         let index = first_state(&task.src[6], seq);
         if u64::try_from(index).is_ok_and(|index| index < rows) {
             continue;
         }
-        let (op, tensor) = (task.op.name().to_owned(), task.name.clone());
+        let (op, tensor) = (task.op.name().to_owned(), task.name.to_owned());
         return Err(DeviceError::BadIndex { op, tensor, index, rows });
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Most steps of a group, so that cancelling is not late.
-pub(crate) const MOST: usize = 16;
+/// Most steps of a group: a run can be cancelled between groups.
+pub(crate) const MAX_GROUP: usize = 16;
 
 /// Memory that a step touches.
 #[derive(Clone, Debug)]
@@ -27,12 +27,13 @@ pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 }
 
 /// Cuts steps, each given by what it touches, into groups.
-pub(crate) fn groups(steps: &[Vec<Touched>]) -> Vec<Range<usize>> {
+pub(crate) fn groups<T: AsRef<[Touched]>>(steps: &[T]) -> Vec<Range<usize>> {
     let mut groups: Vec<Range<usize>> = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         let joins = |group: &&mut Range<usize>| {
-            let mut before = steps[(*group).clone()].iter().flatten();
-            group.len() < MOST && !before.any(|other| step.iter().any(|touched| touched.conflicts(other)))
+            let mut before = steps[(*group).clone()].iter().flat_map(AsRef::as_ref);
+            group.len() < MAX_GROUP
+                && !before.any(|other| step.as_ref().iter().any(|touched| touched.conflicts(other)))
         };
         match groups.last_mut().filter(joins) {
             Some(group) => group.end = index + 1,

@@ -101,7 +101,6 @@ fn decode_kernel(kernel: &Src, patches: &Patches, output: u64, row: &mut [f32]) 
 /// The same kernels with one row for each output channel, if they have no gaps.
 fn one_row_each(kernel: &Src, size: u64) -> Option<Src> {
     let outputs = kernel.desc.elements().checked_div(size)?;
-    let mut flat = kernel.clone();
-    flat.desc = TensorDesc::contiguous(kernel.desc.dtype, &[size, outputs]).ok()?;
-    kernel.desc.is_contiguous().then_some(flat)
+    let flat = TensorDesc::contiguous(kernel.desc.dtype, &[size, outputs]).ok()?;
+    kernel.desc.is_contiguous().then(|| kernel.viewed(flat))
 }

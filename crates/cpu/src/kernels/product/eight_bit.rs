@@ -184,13 +184,13 @@ fn multiply(task: &Task, thread: Thread, mut left: Left<'_>) {
     let count = n * b2 * b3 / matrices;
     if left.direct(n * b2 * b3) {
         return with_room(n * b2 * b3, |out| {
-            for (matrix, groups) in runs(&task.taken, thread, matrices, left.groups(), RUN as u64) {
+            for (matrix, groups) in runs(&task.work_shares, thread, matrices, left.groups(), RUN as u64) {
                 let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
                 left.few(matrix, groups, &right, out);
             }
         });
     }
-    for piece in pieces(&task.taken, thread, matrices, left.groups().div_ceil(2), count, MANY as u64) {
+    for piece in pieces(&task.work_shares, thread, matrices, left.groups().div_ceil(2), count, MANY as u64) {
         let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
         left.many(piece.matrix, piece.unit, &right, piece.right);
     }
@@ -221,7 +221,7 @@ pub(super) fn mul_mats(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let groups = |weights: &Src| weights.desc.extents[1].div_ceil(ROWS as u64);
     let all = products().map(|(weights, _)| groups(weights)).sum();
     with_room(right.count(), |out| {
-        for piece in task.taken.pieces(thread, all, at_once(thread, all)) {
+        for piece in task.work_shares.pieces(thread, all, at_once(thread, all)) {
             let mut before = 0;
             for (weights, dst) in products() {
                 let count = groups(weights);

@@ -3,8 +3,8 @@
 use orlop_backend::DeviceError;
 
 use super::right::Right;
-use crate::access::At;
-use crate::task::Task;
+use crate::access::{At, Src};
+use crate::task::{Task, TaskInputs};
 
 /// Rows for one expert that are gathered at a time.
 const BATCH: usize = 256;
@@ -30,7 +30,7 @@ pub(super) fn for_each(task: &Task, [each, tokens]: [u64; 2], mut work: impl FnM
     for expert in 0..experts {
         let mut chosen = (0..tokens)
             .flat_map(|token| (0..used).map(move |slot| (slot, token)))
-            .filter(|(slot, token)| of(task, *slot, *token) == expert as i64)
+            .filter(|(slot, token)| of(&task.src[2], *slot, *token) == expert as i64)
             .map(|(slot, token)| (token * each + slot % each, [slot, token, 0]));
         loop {
             let count = batch.iter_mut().zip(&mut chosen).map(|(place, row)| *place = row).count();
@@ -42,25 +42,25 @@ pub(super) fn for_each(task: &Task, [each, tokens]: [u64; 2], mut work: impl FnM
     }
 }
 
-fn of(task: &Task, slot: u64, token: u64) -> i64 {
-    task.src[2].integer(slot, [token, 0, 0])
+fn of(choices: &Src, slot: u64, token: u64) -> i64 {
+    choices.integer(slot, [token, 0, 0])
 }
 
 /// Looks for choices that are no experts.
-pub(super) fn are_in_range(task: &Task) -> Result<(), DeviceError> {
+pub(super) fn are_in_range(task: &TaskInputs<'_>) -> Result<(), DeviceError> {
     let rows = task.src[0].desc.extents[2];
-    let [_, used, tokens, _] = task.dst.desc.extents;
-    if task.dst.desc.is_empty() {
+    let [_, used, tokens, _] = task.result.extents;
+    if task.result.is_empty() {
         return Ok(());
     }
     for [slot, token] in (0..tokens).flat_map(|token| (0..used).map(move |slot| [slot, token])) {
-        let index = of(task, slot, token);
+        let index = of(&task.src[2], slot, token);
         if u64::try_from(index).is_ok_and(|expert| expert < rows) {
             continue;
         }
         return Err(DeviceError::BadIndex {
             op: task.op.name().to_owned(),
-            tensor: task.name.clone(),
+            tensor: task.name.to_owned(),
             index,
             rows,
         });

@@ -9,7 +9,7 @@ use super::{experts, zeros};
 use crate::access::as_bytes;
 use crate::repack::ROWS;
 use crate::simd::product::{self, FEW_FLOATS, FLOAT_ROWS};
-use crate::task::{Task, Thread, float, row_at};
+use crate::task::{Task, TaskInputs, Thread, float, row_at};
 
 /// Rows of weights that threads take at least.
 const TAKEN: u64 = 16;
@@ -27,7 +27,7 @@ pub(super) fn right_hand_rows(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -
 }
 
 /// Activations that can be used as they lie need not be brought anywhere.
-pub(super) fn phases(task: &Task) -> Range<usize> {
+pub(super) fn phases(task: &TaskInputs<'_>) -> Range<usize> {
     if as_it_lies(&task.src[1].desc) && task.src[0].desc.extents[0] > 0 { 1..2 } else { 0..2 }
 }
 
@@ -57,14 +57,14 @@ pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let (matrices, count) = (a2 * a3, n * b2 * b3 / (a2 * a3));
     if left.direct(count) {
         let mut products = [[0.0; RUN as usize]; FEW_FLOATS];
-        for (matrix, units) in runs(&task.taken, thread, matrices, m.div_ceil(TAKEN), RUN / TAKEN) {
+        for (matrix, units) in runs(&task.work_shares, thread, matrices, m.div_ceil(TAKEN), RUN / TAKEN) {
             let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
             left.few(matrix, units, &right, &mut products);
         }
         return;
     }
     for piece in
-        pieces(&task.taken, thread, matrices, m.div_ceil(2 * ROWS as u64), count, 4 * FLOAT_ROWS as u64)
+        pieces(&task.work_shares, thread, matrices, m.div_ceil(2 * ROWS as u64), count, 4 * FLOAT_ROWS as u64)
     {
         let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
         left.many(piece.matrix, piece.unit, &right, piece.right);

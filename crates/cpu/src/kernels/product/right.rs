@@ -5,8 +5,8 @@ use std::ops::Range;
 use orlop_graph::TensorDesc;
 
 use crate::access::At;
-use crate::taken::WorkShares;
 use crate::task::Thread;
+use crate::work_shares::WorkShares;
 
 /// Rows of activations for one matrix: the number of each, and the row of the result that it gives.
 pub(super) trait Right {

@@ -1,6 +1,7 @@
-//! Work that threads take as they come to it. Each begins with a part of its own, which it goes through upwards, as
-//! memory likes it; who has done with that takes from the ends of the others' parts. So nobody waits for a thread that
-//! the machine has slowed down, or that is on a slower core.
+//! Work stealing ([Blumofe and Leiserson, 1999](https://doi.org/10.1145/324133.324234)) for work whose pieces are numbered.
+//! Each thread begins with a range of its own, which it goes through upwards, as sequential reads are fastest; an idle
+//! thread takes pieces from the ends of the others' ranges. A thread on a slower core, or that the system has suspended,
+//! then holds up the others for one piece at most.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,29 +9,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::task::Thread;
 
-/// What is taken of several steps' work in a run. All of it lies together: it is written before every run.
+/// The counters of all steps of a program that share work. They lie together, as every run resets them.
 #[derive(Debug)]
-pub(crate) struct AllTaken {
-    parts: Arc<[Part]>,
+pub(crate) struct ProgramShares {
+    ranges: Arc<[RangeCounters]>,
     threads: usize,
 }
 
-/// What is taken of a step's work in a run. One phase of a kernel may divide its work so.
+/// The counters of one step. One phase of its kernel may divide its work by them.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkShares {
-    parts: Arc<[Part]>,
+    ranges: Arc<[RangeCounters]>,
     first: usize,
     threads: usize,
 }
 
-/// What is taken of a thread's part: pieces from its front, and from its end in the upper half.
+/// How many pieces of a thread's range are taken: from its front, and in the upper half from its end.
 #[derive(Debug, Default)]
-#[repr(align(64))] // Threads do not write to each other's lines.
-struct Part(AtomicU64);
+#[repr(align(64))] // One cache line each, against false sharing.
+struct RangeCounters(AtomicU64);
 
 const END: u32 = 32;
 
-impl Part {
+impl RangeCounters {
     /// Takes up to `most` of `length` pieces: which, counted from the front or from the end.
     fn take(&self, length: u64, most: u64, end: bool) -> Option<Range<u64>> {
         let mut seen = self.0.load(Ordering::Relaxed);
@@ -41,7 +42,7 @@ impl Part {
                 return None;
             }
             let after = if end { seen + (count << END) } else { seen + count };
-            // Which pieces are whose is all that threads tell each other here; barriers do the rest.
+            // Relaxed: only the counter itself is communicated; barriers order the results.
             match self.0.compare_exchange_weak(seen, after, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) if end => return Some(length - back - count..length - back),
                 Ok(_) => return Some(front..front + count),
@@ -51,29 +52,29 @@ impl Part {
     }
 }
 
-impl AllTaken {
-    /// For the work of so many steps, which up to so many threads share.
-    pub(crate) fn new(steps: usize, threads: usize) -> AllTaken {
-        AllTaken { parts: (0..steps * threads).map(|_| Part::default()).collect(), threads }
+impl ProgramShares {
+    /// Counters for the work of `steps` steps, which up to `threads` threads share.
+    pub(crate) fn new(steps: usize, threads: usize) -> ProgramShares {
+        ProgramShares { ranges: (0..steps * threads).map(|_| RangeCounters::default()).collect(), threads }
     }
 
-    /// That of one step.
+    /// The counters of one step.
     pub(crate) fn of(&self, step: usize) -> WorkShares {
-        WorkShares { parts: Arc::clone(&self.parts), first: step * self.threads, threads: self.threads }
+        WorkShares { ranges: Arc::clone(&self.ranges), first: step * self.threads, threads: self.threads }
     }
 
-    /// A thread's parts are whole again. Each does that for its own, before any of them begins.
+    /// Resets a thread's counters. Each thread resets its own before any of them begins.
     pub(crate) fn begin(&self, index: usize) {
-        for parts in self.parts.chunks_exact(self.threads.max(1)) {
-            parts[index].0.store(0, Ordering::Relaxed);
+        for step in self.ranges.chunks_exact(self.threads.max(1)) {
+            step[index].0.store(0, Ordering::Relaxed);
         }
     }
 }
 
 impl WorkShares {
-    /// Of work that threads do not share.
+    /// No counters: each thread works on its own range only.
     pub(crate) fn none() -> WorkShares {
-        AllTaken::new(0, 0).of(0)
+        ProgramShares::new(0, 0).of(0)
     }
 
     /// The pieces that fall to a thread, of `items`, up to `most` of them at a time.
@@ -89,7 +90,7 @@ impl WorkShares {
                 let index = (thread.index + others.start) % thread.count;
                 let part = Thread { index, ..thread }.part(items);
                 if let Some(taken) =
-                    self.parts[self.first + index].take(part.end - part.start, most, others.start > 0)
+                    self.ranges[self.first + index].take(part.end - part.start, most, others.start > 0)
                 {
                     return Some(part.start + taken.start..part.start + taken.end);
                 }
@@ -114,7 +115,7 @@ mod tests {
     fn every_piece_is_taken_once_however_threads_come() {
         for (threads, items, most) in [(1, 7, 2), (2, 36, 4), (3, 100, 1), (5, 3, 2), (4, 0, 1), (2, 5, 100)]
         {
-            let all = AllTaken::new(2, threads);
+            let all = ProgramShares::new(2, threads);
             let taken = all.of(1);
             for _ in 0..3 {
                 (0..threads).for_each(|index| all.begin(index));
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_thread_alone_does_the_work_of_those_that_do_not_come() {
-        let taken = AllTaken::new(1, 3).of(0);
+        let taken = ProgramShares::new(1, 3).of(0);
         let mut pieces: Vec<u64> = taken.pieces(thread(1, 3), 31, 4).flatten().collect();
         assert_eq!(pieces[..10], [11, 12, 13, 14, 15, 16, 17, 18, 19, 20]);
         pieces.sort_unstable();
