@@ -14,6 +14,7 @@ mod host;
 mod large_pages;
 mod lower;
 mod queue;
+mod step_editor;
 mod stored;
 
 pub use buffer::{
@@ -30,4 +31,5 @@ pub use lower::{
     overwrites, touched,
 };
 pub use queue::{Cancel, Event, Program, Queue, RunOptions, StepClock, Touch};
+pub use step_editor::{FusionPass, StepEditor};
 pub use stored::{Pieces, StoredTensor};

@@ -1,46 +1,25 @@
-//! How a segment becomes steps: one a node, then one rule after the other, then scratch.
+//! How a segment becomes steps: one per node, then one rule after the other, then scratch.
 //!
-//! A rule looks at the steps so far and replaces some, by ones whose kernel has a name in [`crate::kernels::named`].
-//! What such a step touches is the kernel's word ([`StepKernel::operands`]), so a rule says only which nodes go into
-//! it. Temporaries live from the first step that touches them to the last.
+//! A rule looks at the steps so far and replaces some by steps whose kernel has a name in [`crate::kernels::named`].
+//! The kernel defines what such a step touches (`StepKernel::operands`), so a rule says only which nodes go into it.
 
 mod eight_bit;
 mod fusion;
 
 use std::collections::HashSet;
 
-use orlop_backend::{Bindings, Device, DeviceError, LowerOptions, Segment, Slot, Step, StepValue, Steps};
-use orlop_graph::{Graph, TensorDesc, TensorId};
+use orlop_backend::{
+    Bindings, Device, DeviceError, LowerOptions, Segment, Slot, Step, StepEditor, StepValue, Steps,
+};
+use orlop_graph::{Graph, TensorDesc};
 
 use crate::kernels::{self, SelectedKernel};
 use crate::program::MAX_GROUP;
 use crate::task::{FloatScratch, Operand, Operands, Shape};
 
 /// The rules, in the order in which they are tried.
-const RULES: [fn(&mut Draft<'_>); 3] =
+const RULES: [fn(&mut StepEditor<'_>); 3] =
     [eight_bit::share_rounded_activations, fusion::fuse, eight_bit::join_products];
-
-/// Steps in the making.
-pub(crate) struct Draft<'a> {
-    pub(crate) segment: &'a Segment<'a>,
-    pub(crate) options: &'a LowerOptions,
-    pub(crate) steps: Vec<Step>,
-    /// Names and bytes of temporaries.
-    pub(crate) temporaries: Vec<(String, u64)>,
-}
-
-impl Draft<'_> {
-    /// A new temporary.
-    pub(crate) fn temporary(&mut self, name: String, bytes: u64) -> StepValue {
-        self.temporaries.push((name, bytes));
-        StepValue::Temporary(self.temporaries.len() - 1)
-    }
-
-    /// The storage that a tensor lies in.
-    pub(crate) fn root(&self, id: TensorId) -> TensorId {
-        self.segment.graph.tensor(id).storage.root
-    }
-}
 
 /// A segment as this device runs it. `options` are as the pool allows.
 pub(crate) fn lower(
@@ -48,65 +27,60 @@ pub(crate) fn lower(
     segment: &Segment<'_>,
     options: &LowerOptions,
 ) -> Result<Steps, DeviceError> {
-    let Steps { steps, .. } = segment.one_step_per_node(device, options)?;
-    let mut draft = Draft { segment, options, steps, temporaries: Vec::new() };
+    let mut editor = StepEditor::new(device, segment, options)?;
     for rule in RULES {
-        rule(&mut draft);
+        rule(&mut editor);
     }
-    add_scratch(&mut draft);
-    Ok(Steps::new(draft.options.clone(), draft.steps, draft.temporaries))
+    add_scratch(&mut editor);
+    Ok(editor.finish())
 }
 
-/// Adds scratch and shared rows to what steps write. Neighbours that have nothing to do with one another get one
-/// scratch: they can then run without threads meeting in between, as each thread keeps to its own part.
-fn add_scratch(draft: &mut Draft<'_>) {
-    let graph = draft.segment.graph;
+/// Adds scratch and shared rows to what steps write. Neighbours that are independent of each other share one scratch:
+/// they can then run without a barrier in between, as each thread keeps to its own part.
+fn add_scratch(editor: &mut StepEditor<'_>) {
+    let graph = editor.segment.graph;
     let mut neighbours = Neighbours::default();
-    for index in 0..draft.steps.len() {
-        let Some((kernel, operands)) = kernels::of_step(graph, &draft.steps[index]) else { continue };
-        let shape = shape(graph, &draft.steps[index], &operands);
-        let needs = Needs::of(&kernel, &shape, draft.options.max_threads);
-        let name = name(graph, &draft.steps[index]);
-        if draft.options.max_threads == 1 || !neighbours.admit(draft, index) {
+    for index in 0..editor.steps.len() {
+        let Some((kernel, operands)) = kernels::of_step(graph, &editor.steps[index]) else { continue };
+        let shape = shape(graph, &editor.steps[index], &operands);
+        let needs = Needs::of(&kernel, &shape, editor.options.max_threads);
+        let name = name(graph, &editor.steps[index]);
+        if editor.options.max_threads == 1 || !neighbours.admit(editor, index) {
             neighbours = Neighbours::default();
-            neighbours.admit(draft, index);
+            neighbours.admit(editor, index);
         }
         if needs.scratch_bytes > 0 {
-            let known = neighbours.scratch.take();
-            let number = known.unwrap_or_else(|| {
-                draft.temporary(format!("scratch of {name}"), 0);
-                draft.temporaries.len() - 1
-            });
-            let bytes = &mut draft.temporaries[number].1;
-            *bytes = needs.scratch_bytes.max(*bytes);
-            draft.steps[index].writes.push(StepValue::Temporary(number));
-            neighbours.scratch = Some(number);
+            let known = neighbours.scratch;
+            let value = known.unwrap_or_else(|| editor.temporary(format!("scratch of {name}"), 0));
+            editor.grow(value, needs.scratch_bytes);
+            editor.steps[index].writes.push(value);
+            neighbours.scratch = Some(value);
         }
         if needs.shared_bytes > 0 {
-            let value = draft.temporary(format!("shared of {name}"), needs.shared_bytes);
-            draft.steps[index].writes.push(value);
+            let value = editor.temporary(format!("shared of {name}"), needs.shared_bytes);
+            editor.steps[index].writes.push(value);
         }
     }
 }
 
-/// Steps none of which touches what another writes.
+/// Independent steps: none touches what another writes.
 #[derive(Default)]
 struct Neighbours {
     reads: HashSet<StepValue>,
     writes: HashSet<StepValue>,
     steps: usize,
-    /// The temporary that is their scratch.
-    scratch: Option<usize>,
+    /// Their scratch.
+    scratch: Option<StepValue>,
 }
 
 impl Neighbours {
-    /// Takes a step in, if it is such a one.
-    fn admit(&mut self, draft: &Draft<'_>, index: usize) -> bool {
+    /// Takes a step in, if it is independent of the others.
+    fn admit(&mut self, editor: &StepEditor<'_>, index: usize) -> bool {
         let root = |value: &StepValue| match value {
-            StepValue::Tensor(id) => StepValue::Tensor(draft.root(*id)),
+            StepValue::Tensor(id) => StepValue::Tensor(editor.root(*id)),
             other => *other,
         };
-        let step = &draft.steps[index];
+        let step = &editor.steps[index];
         let reads: Vec<StepValue> = step.reads.iter().map(root).collect();
         let writes: Vec<StepValue> = step.writes.iter().map(root).collect();
         let apart = self.steps < MAX_GROUP

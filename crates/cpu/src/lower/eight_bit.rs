@@ -2,33 +2,32 @@
 
 use std::collections::{HashMap, HashSet};
 
-use orlop_backend::{Precision, Step, StepValue};
+use orlop_backend::{Precision, Step, StepEditor, StepValue};
 use orlop_graph::{Op, TensorId};
 
-use super::Draft;
 use crate::kernels::{
     EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_ID, EIGHT_BIT_PRODUCTS, ROUND, ROUND_JOINTLY, eight_bit_desc, joins,
     takes_eight_bits, takes_joint,
 };
 
 /// Lets products with quantised weights read activations that a step before has rounded, unless all is to stay F32.
-pub(super) fn share_rounded_activations(draft: &mut Draft<'_>) {
-    if draft.options.precision == Precision::F32 {
+pub(super) fn share_rounded_activations(editor: &mut StepEditor<'_>) {
+    if editor.options.precision == Precision::F32 {
         return;
     }
-    let graph = draft.segment.graph;
+    let graph = editor.segment.graph;
     // Where one product wants its activations to share scales, all that read them can do with that.
-    let products = draft.steps.iter().filter_map(|step| product(draft, step));
+    let products = editor.steps.iter().filter_map(|step| product(editor, step));
     let joint: HashSet<TensorId> =
         products.filter(|product| product.joint).map(|product| product.x).collect();
     // What is rounded already, and has not been written since.
     let mut rounded: HashMap<TensorId, StepValue> = HashMap::new();
-    let mut steps = Vec::with_capacity(draft.steps.len());
-    for mut step in std::mem::take(&mut draft.steps) {
-        if let Some(Product { x, .. }) = product(draft, &step) {
+    let mut steps = Vec::with_capacity(editor.steps.len());
+    for mut step in std::mem::take(&mut editor.steps) {
+        if let Some(Product { x, .. }) = product(editor, &step) {
             let value = *rounded.entry(x).or_insert_with(|| {
                 let tensor = graph.tensor(x);
-                let value = draft
+                let value = editor
                     .temporary(format!("{} in 8 bits", tensor.name), eight_bit_desc(&tensor.desc).bytes());
                 steps.push(Step {
                     kernel: if joint.contains(&x) { ROUND_JOINTLY } else { ROUND }.into(),
@@ -45,21 +44,21 @@ pub(super) fn share_rounded_activations(draft: &mut Draft<'_>) {
         }
         for write in &step.writes {
             if let StepValue::Tensor(id) = write {
-                let root = draft.root(*id);
-                rounded.retain(|x, _| draft.root(*x) != root);
+                let root = editor.root(*id);
+                rounded.retain(|x, _| editor.root(*x) != root);
             }
         }
         steps.push(step);
     }
-    draft.steps = steps;
+    editor.steps = steps;
 }
 
 /// Lets neighbouring products of the same few activations be one step, so that all their weights are read in one go.
-pub(super) fn join_products(draft: &mut Draft<'_>) {
-    if !draft.options.fusion {
+pub(super) fn join_products(editor: &mut StepEditor<'_>) {
+    if !editor.options.fusion {
         return;
     }
-    let graph = draft.segment.graph;
+    let graph = editor.segment.graph;
     let joined = |step: &Step| {
         let [node] = step.nodes[..] else { return None };
         let [weights, x] = graph.node(node).inputs[..] else { return None };
@@ -67,10 +66,10 @@ pub(super) fn join_products(draft: &mut Draft<'_>) {
             step.kernel == EIGHT_BIT_PRODUCT && joins(&graph.tensor(weights).desc, &graph.tensor(x).desc);
         joins.then(|| step.reads[1])
     };
-    let mut steps: Vec<Step> = Vec::with_capacity(draft.steps.len());
+    let mut steps: Vec<Step> = Vec::with_capacity(editor.steps.len());
     // The activations of the last step, if others may join it.
     let mut last = None;
-    for step in std::mem::take(&mut draft.steps) {
+    for step in std::mem::take(&mut editor.steps) {
         let activations = joined(&step);
         match steps.last_mut() {
             Some(before) if activations.is_some() && activations == last => {
@@ -84,7 +83,7 @@ pub(super) fn join_products(draft: &mut Draft<'_>) {
         }
         last = activations;
     }
-    draft.steps = steps;
+    editor.steps = steps;
 }
 
 /// A product that takes activations in 8 bits.
@@ -94,13 +93,13 @@ struct Product {
     joint: bool,
 }
 
-fn product(draft: &Draft<'_>, step: &Step) -> Option<Product> {
+fn product(editor: &StepEditor<'_>, step: &Step) -> Option<Product> {
     let [node] = step.nodes[..] else { return None };
-    let node = draft.segment.graph.node(node);
+    let node = editor.segment.graph.node(node);
     if !matches!(node.op, Op::MulMat | Op::MulMatId) {
         return None;
     }
-    let desc = |id: TensorId| &draft.segment.graph.tensor(id).desc;
+    let desc = |id: TensorId| &editor.segment.graph.tensor(id).desc;
     let (weights, x) = (desc(node.inputs[0]), node.inputs[1]);
     let joint = takes_joint(weights, desc(x));
     takes_eight_bits(weights, desc(node.output)).then_some(Product { x, joint })

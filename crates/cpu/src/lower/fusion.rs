@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use orlop_backend::{Overwrite, Step, StepValue};
-use orlop_graph::{Origin, TensorDesc, TensorId};
+use orlop_backend::{FusionPass, Overwrite, Step, StepEditor, StepValue};
+use orlop_graph::TensorDesc;
 
-use super::Draft;
 use crate::kernels::{
     self, ATTENTION_IN_EIGHT_BITS, EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, GATED_IN_EIGHT_BITS,
     GATED_IN_EIGHT_BITS_JOINTLY, ROPE_INTO_ROWS, ROUND, ROUND_JOINTLY, SCALED_NORM,
@@ -13,10 +12,7 @@ use crate::kernels::{
 };
 use crate::task::{Operand, Operands};
 
-/// How far apart two steps may be that become one.
-const REACH: usize = 64;
-
-/// Two kernels that one does the work of. Which nodes go together is that kernel's word.
+/// Two kernels whose work one kernel does. That kernel decides which nodes go together.
 struct Fusion {
     kernel: &'static str,
     first: &'static [&'static str],
@@ -49,69 +45,33 @@ const FUSIONS: [Fusion; 9] = [
     Fusion { kernel: ROPE_INTO_ROWS, first: &["rope"], second: "set_rows", overwrites: 0..0 },
 ];
 
-/// Lets steps do the work of steps before them whose results nobody else reads.
-pub(super) fn fuse(draft: &mut Draft<'_>) {
-    if !draft.options.fusion {
-        return;
+/// Lets steps do the work of earlier steps whose results no other step reads.
+pub(super) fn fuse(editor: &mut StepEditor<'_>) {
+    if editor.options.fusion {
+        editor.fuse(fused);
     }
-    let mut readers = vec![Vec::new(); draft.segment.graph.tensors().len()];
-    for (index, step) in draft.steps.iter().enumerate() {
-        for root in roots(draft, &step.reads) {
-            readers[root.index()].push(index);
-        }
-    }
-    let mut gone = vec![false; draft.steps.len()];
-    for index in 0..draft.steps.len() {
-        let Some((reader, fused)) = fused(draft, &readers, &gone, index) else { continue };
-        for root in roots(draft, &draft.steps[index].reads) {
-            readers[root.index()].iter_mut().filter(|step| **step == index).for_each(|step| *step = reader);
-        }
-        draft.steps[reader] = fused;
-        gone[index] = true;
-    }
-    let mut gone = gone.into_iter();
-    draft.steps.retain(|_| gone.next() == Some(false));
-}
-
-/// The storage of tensors among values.
-fn roots(draft: &Draft<'_>, values: &[StepValue]) -> Vec<TensorId> {
-    let root = |value: &StepValue| match value {
-        StepValue::Tensor(id) => Some(draft.root(*id)),
-        StepValue::Temporary(_) => None,
-    };
-    values.iter().filter_map(root).collect()
 }
 
 /// The step that can do a step's work beside its own, and what it is then.
-fn fused(draft: &Draft<'_>, readers: &[Vec<usize>], gone: &[bool], index: usize) -> Option<(usize, Step)> {
-    let first = &draft.steps[index];
-    let [StepValue::Tensor(result)] = first.writes[..] else { return None };
-    let tensor = draft.segment.graph.tensor(result);
-    let is_seen = draft.segment.escapes.get(result.index()).copied().unwrap_or(true);
-    if is_seen || tensor.storage.root != result || !matches!(tensor.origin, Origin::Node(_)) {
-        return None;
-    }
-    let reader = *readers[result.index()].first()?;
-    if readers[result.index()].iter().any(|other| *other != reader) || reader - index > REACH {
-        return None;
-    }
-    let second = &draft.steps[reader];
+fn fused(pass: &FusionPass<'_>, index: usize) -> Option<(usize, Step)> {
+    let editor = pass.editor();
+    let first = &editor.steps[index];
+    let [StepValue::Tensor(_)] = first.writes[..] else { return None };
+    let reader = pass.sole_reader(index)?;
+    let second = &editor.steps[reader];
     let fits = |fusion: &&Fusion| fusion.first.contains(&&*first.kernel) && fusion.second == second.kernel;
-    // What the first step reads must still be there, and may not be what the second writes.
-    let reads = roots(draft, &first.reads);
-    let writes = |step: usize| roots(draft, &draft.steps[step].writes);
-    let mut between = (index + 1..=reader).filter(|step| !gone[*step]);
-    if between.any(|step| writes(step).iter().any(|root| reads.contains(root))) {
+    let mut fusions = FUSIONS.iter().filter(fits).peekable();
+    fusions.peek()?;
+    if !pass.can_wait(index, reader) {
         return None;
     }
-    let mut fusions = FUSIONS.iter().filter(fits);
-    fusions.find_map(|fusion| step(draft, fusion, first, second)).map(|step| (reader, step))
+    fusions.find_map(|fusion| step(editor, fusion, first, second)).map(|step| (reader, step))
 }
 
-fn step(draft: &Draft<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Option<Step> {
-    let graph = draft.segment.graph;
+fn step(editor: &StepEditor<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Option<Step> {
+    let graph = editor.segment.graph;
     let same = if fusion.kernel == ATTENTION_IN_EIGHT_BITS { heads_as_rows } else { same_rows };
-    if [ROUND, ROUND_JOINTLY].contains(&&*second.kernel) && !same(draft, first, second) {
+    if [ROUND, ROUND_JOINTLY].contains(&&*second.kernel) && !same(editor, first, second) {
         return None;
     }
     let mut step = Step {
@@ -128,7 +88,7 @@ fn step(draft: &Draft<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Opti
     };
     step.reads = reads.iter().map(|operand| value(operand, &first.reads)).collect::<Option<_>>()?;
     // What exists nowhere cannot be read, as where the second step takes it twice.
-    if roots(draft, &step.reads).iter().any(|root| roots(draft, &first.writes).contains(root)) {
+    if editor.roots(&step.reads).iter().any(|root| editor.roots(&first.writes).contains(root)) {
         return None;
     }
     step.writes = writes.iter().map(|operand| value(operand, &second.writes)).collect::<Option<_>>()?;
@@ -141,17 +101,17 @@ fn step(draft: &Draft<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Opti
 }
 
 /// The first step's result, and what the second rounds.
-fn rounded<'a>(draft: &Draft<'a>, first: &Step, second: &Step) -> Option<[&'a TensorDesc; 2]> {
+fn rounded<'a>(editor: &StepEditor<'a>, first: &Step, second: &Step) -> Option<[&'a TensorDesc; 2]> {
     let ([StepValue::Tensor(result)], [StepValue::Tensor(rounded)]) = (&first.writes[..], &second.reads[..])
     else {
         return None;
     };
-    Some([result, rounded].map(|id| &draft.segment.graph.tensor(*id).desc))
+    Some([result, rounded].map(|id| &editor.segment.graph.tensor(*id).desc))
 }
 
 /// Whether what is rounded are the heads of the first step's result, those of a token as one row.
-fn heads_as_rows(draft: &Draft<'_>, first: &Step, second: &Step) -> bool {
-    let Some([result, rounded]) = rounded(draft, first, second) else { return false };
+fn heads_as_rows(editor: &StepEditor<'_>, first: &Step, second: &Step) -> bool {
+    let Some([result, rounded]) = rounded(editor, first, second) else { return false };
     let [head, heads, ..] = result.extents;
     result.is_contiguous()
         && rounded.is_contiguous()
@@ -160,8 +120,8 @@ fn heads_as_rows(draft: &Draft<'_>, first: &Step, second: &Step) -> bool {
 }
 
 /// Whether what is rounded are the rows of the first step's result, in their order.
-fn same_rows(draft: &Draft<'_>, first: &Step, second: &Step) -> bool {
-    let Some([result, rounded]) = rounded(draft, first, second) else { return false };
+fn same_rows(editor: &StepEditor<'_>, first: &Step, second: &Step) -> bool {
+    let Some([result, rounded]) = rounded(editor, first, second) else { return false };
     result == rounded
         || result.is_contiguous()
             && rounded.is_contiguous()

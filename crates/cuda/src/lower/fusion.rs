@@ -1,17 +1,13 @@
 //! Steps that become one: with the step that reads their result, so that it exists nowhere in memory, or with a neighbour
 //! that reads the same.
 
-use orlop_backend::{Overwrite, Step, StepValue};
-use orlop_graph::{NodeId, Origin, TensorId};
+use orlop_backend::{Overwrite, Step, StepEditor, StepValue};
+use orlop_graph::{NodeId, TensorId};
 
-use super::Draft;
 use crate::kernels::{
     DECODE, EIGHT_BIT, ROTATE, RotatedAttention, Rotation, SCALED_NORM, ScaledNorm, TILES, TileProduct,
     VECTOR, VectorProducts,
 };
-
-/// How far apart two steps may be that become one.
-const REACH: usize = 64;
 
 /// Steps before and after: what kernels one step does the work of.
 struct Rule {
@@ -47,140 +43,89 @@ const RULES: [Rule; 9] = [
 const NORM_INTO_PRODUCTS: Rule =
     Rule { first: &[SCALED_NORM], second: &[VECTOR], feeds: true, kernel: VECTOR };
 
-pub(super) fn fuse(draft: &mut Draft<'_>) {
+pub(super) fn fuse(editor: &mut StepEditor<'_>) {
     for rule in RULES.iter().chain([&NORM_INTO_PRODUCTS]) {
-        apply(draft, rule);
+        apply(editor, rule);
     }
-    attend_at_once(draft);
+    attend_at_once(editor);
 }
 
 /// Attention of one token right behind the rotation that it reads turns the heads by itself.
-fn attend_at_once(draft: &mut Draft<'_>) {
-    let graph = draft.segment.graph;
+fn attend_at_once(editor: &mut StepEditor<'_>) {
+    let graph = editor.segment.graph;
     let mut index = 0;
-    while index + 1 < draft.steps.len() {
-        let [first, second] = [&draft.steps[index], &draft.steps[index + 1]];
+    while index + 1 < editor.steps.len() {
+        let [first, second] = [&editor.steps[index], &editor.steps[index + 1]];
         let nodes = [&first.nodes[..], &second.nodes].concat();
         let fits = first.kernel == ROTATE && second.kernel == "flash_attention";
         let parsed =
-            if fits { RotatedAttention::parse(graph, &nodes, draft.options.precision) } else { None };
+            if fits { RotatedAttention::parse(graph, &nodes, editor.options.precision) } else { None };
         let alone = |attention: &RotatedAttention| {
             let queries = attention.queries();
-            let readers = draft.steps.iter().filter(|step| draft.roots(&step.reads).contains(&queries));
+            let readers = editor.steps.iter().filter(|step| editor.roots(&step.reads).contains(&queries));
             // As where sinks are some of them.
-            let again = attention.reads(graph).into_iter().any(|read| draft.root(read) == queries);
+            let again = attention.reads(graph).into_iter().any(|read| editor.root(read) == queries);
             let early: Vec<StepValue> =
                 attention.reads_early(graph).into_iter().map(StepValue::Tensor).collect();
-            let early = draft.roots(&early);
-            let others = draft.steps.iter().enumerate().filter(|(other, _)| *other != index);
-            let mut written = others.flat_map(|(_, step)| draft.roots(&step.writes));
-            !draft.seen.contains(&queries)
+            let early = editor.roots(&early);
+            let others = editor.steps.iter().enumerate().filter(|(other, _)| *other != index);
+            let mut written = others.flat_map(|(_, step)| editor.roots(&step.writes));
+            !editor.escapes(queries)
                 && readers.count() == 1
                 && !again
                 && !written.any(|root| early.contains(&root))
         };
         if let Some(attention) = parsed.filter(alone) {
             let values = |ids: Vec<TensorId>| ids.into_iter().map(StepValue::Tensor).collect();
-            draft.steps[index + 1] = Step {
+            editor.steps[index + 1] = Step {
                 kernel: DECODE.into(),
                 nodes,
                 reads: values(attention.reads(graph)),
                 writes: values(attention.writes(graph)),
                 may_overwrite: Vec::new(),
             };
-            draft.steps.remove(index);
+            editor.steps.remove(index);
         }
         index += 1;
     }
 }
 
-fn apply(draft: &mut Draft<'_>, rule: &Rule) {
-    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); draft.segment.graph.tensors().len()];
-    for (index, step) in draft.steps.iter().enumerate() {
-        for root in draft.roots(&step.reads) {
-            readers[root.index()].push(index);
-        }
-    }
-    let mut gone = vec![false; draft.steps.len()];
-    for index in 0..draft.steps.len() {
-        if !rule.first.contains(&&*draft.steps[index].kernel) {
-            continue;
-        }
-        let other =
-            if rule.feeds { sole_reader(draft, &readers, index) } else { neighbour(draft, rule, index) };
-        let Some(other) = other.filter(|other| rule.second.contains(&&*draft.steps[*other].kernel)) else {
-            continue;
-        };
-        if !can_wait(draft, &gone, index, other) {
-            continue;
-        }
-        let Some(fused) = together(draft, rule, index, other) else { continue };
-        for root in draft.roots(&draft.steps[index].reads) {
-            readers[root.index()].iter_mut().filter(|step| **step == index).for_each(|step| *step = other);
-        }
-        draft.steps[other] = fused;
-        gone[index] = true;
-    }
-    let mut gone = gone.into_iter();
-    draft.steps.retain(|_| gone.next() == Some(false));
-}
-
-/// The only step that reads what a step writes, if nobody else sees it.
-fn sole_reader(draft: &Draft<'_>, readers: &[Vec<usize>], index: usize) -> Option<usize> {
-    let mut found = None;
-    for value in &draft.steps[index].writes {
-        let StepValue::Tensor(result) = value else { return None };
-        let tensor = draft.segment.graph.tensor(*result);
-        let own = tensor.storage.root == *result && matches!(tensor.origin, Origin::Node(_));
-        let readers = &readers[result.index()];
-        let reader = *readers.first()?;
-        let alone = readers.iter().all(|other| *other == reader) && found.is_none_or(|found| found == reader);
-        if !own || draft.seen.contains(result) || !alone || reader <= index {
+fn apply(editor: &mut StepEditor<'_>, rule: &Rule) {
+    editor.fuse(|pass, index| {
+        let editor = pass.editor();
+        if !rule.first.contains(&&*editor.steps[index].kernel) {
             return None;
         }
-        found = Some(reader);
-    }
-    found.filter(|reader| reader - index <= REACH)
+        let other = if rule.feeds { pass.sole_reader(index) } else { neighbour(editor, rule, index) }?;
+        let fits = rule.second.contains(&&*editor.steps[other].kernel) && pass.can_wait(index, other);
+        fits.then(|| together(editor, rule, index, other))?.map(|fused| (other, fused))
+    });
 }
 
 /// The next step that a rule would join this one with.
-fn neighbour(draft: &Draft<'_>, rule: &Rule, index: usize) -> Option<usize> {
-    let after = index + 1..(index + 4).min(draft.steps.len());
-    after.into_iter().find(|other| rule.second.contains(&&*draft.steps[*other].kernel))
+fn neighbour(editor: &StepEditor<'_>, rule: &Rule, index: usize) -> Option<usize> {
+    let after = index + 1..(index + 4).min(editor.steps.len());
+    after.into_iter().find(|other| rule.second.contains(&&*editor.steps[*other].kernel))
 }
 
-/// Whether a step's work can be done where a later one's is: nothing between reads or writes what it writes, or writes what
-/// it reads; and the later one, unless it is fed by it, neither.
-fn can_wait(draft: &Draft<'_>, gone: &[bool], index: usize, other: usize) -> bool {
-    let step = &draft.steps[index];
-    let (reads, writes) = (draft.roots(&step.reads), draft.roots(&step.writes));
-    let clash = |values: &[StepValue], roots: &[TensorId]| {
-        draft.roots(values).iter().any(|root| roots.contains(root))
-    };
-    let mut between = (index + 1..other).filter(|step| !gone[*step]).map(|step| &draft.steps[step]);
-    !between.any(|step| {
-        clash(&step.reads, &writes) || clash(&step.writes, &writes) || clash(&step.writes, &reads)
-    }) && !clash(&draft.steps[other].writes, &reads)
-}
-
-fn together(draft: &Draft<'_>, rule: &Rule, index: usize, other: usize) -> Option<Step> {
-    let (first, second) = (&draft.steps[index], &draft.steps[other]);
+fn together(editor: &StepEditor<'_>, rule: &Rule, index: usize, other: usize) -> Option<Step> {
+    let (first, second) = (&editor.steps[index], &editor.steps[other]);
     if !rule.feeds {
         // Neither may read what the other writes.
-        let (reads, writes) = (draft.roots(&second.reads), draft.roots(&first.writes));
+        let (reads, writes) = (editor.roots(&second.reads), editor.roots(&first.writes));
         if reads.iter().any(|root| writes.contains(root)) {
             return None;
         }
     }
     let nodes = [&first.nodes[..], &second.nodes].concat();
-    let Touched { reads, writes, replaced } = touched(draft, rule.kernel, &nodes)?;
+    let Touched { reads, writes, replaced } = touched(editor, rule.kernel, &nodes)?;
     // What exists nowhere cannot be read, as where the second step takes it twice.
     let unwritten =
-        draft.roots(&first.writes).into_iter().filter(|root| rule.feeds && !writes.contains(root));
-    if unwritten.into_iter().any(|gone| reads.iter().any(|read| draft.root(*read) == gone)) {
+        editor.roots(&first.writes).into_iter().filter(|root| rule.feeds && !writes.contains(root));
+    if unwritten.into_iter().any(|gone| reads.iter().any(|read| editor.root(*read) == gone)) {
         return None;
     }
-    let may_overwrite = replaced.map_or_else(Vec::new, |id| overwrites(draft, id, &reads, &writes));
+    let may_overwrite = replaced.map_or_else(Vec::new, |id| overwrites(editor, id, &reads, &writes));
     let values = |ids: Vec<TensorId>| ids.into_iter().map(StepValue::Tensor).collect();
     Some(Step {
         kernel: rule.kernel.into(),
@@ -200,8 +145,8 @@ struct Touched {
 }
 
 /// What nodes touch as one step of a kernel, if it takes them.
-fn touched(draft: &Draft<'_>, kernel: &str, nodes: &[NodeId]) -> Option<Touched> {
-    let graph = draft.segment.graph;
+fn touched(editor: &StepEditor<'_>, kernel: &str, nodes: &[NodeId]) -> Option<Touched> {
+    let graph = editor.segment.graph;
     Some(match kernel {
         SCALED_NORM => {
             let norm = ScaledNorm::parse(graph, nodes)?;
@@ -226,18 +171,18 @@ fn touched(draft: &Draft<'_>, kernel: &str, nodes: &[NodeId]) -> Option<Touched>
 }
 
 fn overwrites(
-    draft: &Draft<'_>,
+    editor: &StepEditor<'_>,
     replaced: TensorId,
     reads: &[TensorId],
     writes: &[TensorId],
 ) -> Vec<Overwrite> {
-    let desc = |id: TensorId| &draft.segment.graph.tensor(id).desc;
+    let desc = |id: TensorId| &editor.segment.graph.tensor(id).desc;
     let ([output], Some(read)) = (writes, reads.iter().position(|read| *read == replaced)) else {
         return Vec::new();
     };
-    let root = draft.root(replaced);
+    let root = editor.root(replaced);
     // Other operands are read by everybody.
-    let once = reads.iter().filter(|other| draft.root(**other) == root).count() == 1;
+    let once = reads.iter().filter(|other| editor.root(**other) == root).count() == 1;
     let fits = once && desc(replaced) == desc(*output);
     fits.then_some(Overwrite { write: 0, read }).into_iter().collect()
 }

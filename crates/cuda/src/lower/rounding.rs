@@ -4,10 +4,10 @@
 
 use std::collections::HashSet;
 
-use orlop_backend::{Step, StepValue};
+use orlop_backend::{Step, StepEditor, StepValue};
 use orlop_graph::{Graph, TensorId};
 
-use super::Draft;
+use super::in_planes;
 use crate::kernels::{DEQUANTIZED, EIGHT_BIT, Rounded, Rounding, TILES, TileProduct, opened_bytes};
 
 /// A value as it was rounded.
@@ -27,19 +27,19 @@ fn product(graph: &Graph, step: &Step) -> Option<(TileProduct, Rounding)> {
     Some((product, Rounding::of(&step.kernel, matrix)))
 }
 
-pub(super) fn share_rounded(draft: &mut Draft<'_>) {
-    let graph = draft.segment.graph;
-    let sources = sources(draft);
+pub(super) fn share_rounded(editor: &mut StepEditor<'_>) {
+    let graph = editor.segment.graph;
+    let sources = sources(editor);
     // What is rounded already, and has not been written since.
     let mut rounded: Vec<Known> = Vec::new();
-    let mut steps: Vec<Step> = Vec::with_capacity(draft.steps.len());
-    for mut step in std::mem::take(&mut draft.steps) {
+    let mut steps: Vec<Step> = Vec::with_capacity(editor.steps.len());
+    for mut step in std::mem::take(&mut editor.steps) {
         if let Some((TileProduct { x, part }, rounding)) = product(graph, &step) {
             let known = rounded.iter().find(|known| known.x == x && known.rounding == rounding);
             let value = known.map(|known| known.value).unwrap_or_else(|| {
                 let tensor = graph.tensor(x);
                 let bytes = rounding.bytes(tensor.desc.extents[0], tensor.desc.extents[1]).iter().sum();
-                let value = draft.temporary(format!("{} in {}", tensor.name, rounding.words()), bytes);
+                let value = editor.temporary(format!("{} in {}", tensor.name, rounding.words()), bytes);
                 // The step that computes the activations becomes the one that rounds them.
                 let computed = sources.contains(&x).then(|| {
                     steps
@@ -63,23 +63,23 @@ pub(super) fn share_rounded(draft: &mut Draft<'_>) {
             if let Some(read) = activations {
                 *read = value;
             }
-            open_weights(draft, part.matrix, &mut step, &mut steps);
+            open_weights(editor, part.matrix, &mut step, &mut steps);
         }
-        for root in draft.roots(&step.writes) {
-            rounded.retain(|known| draft.root(known.x) != root);
+        for root in editor.roots(&step.writes) {
+            rounded.retain(|known| editor.root(known.x) != root);
         }
         steps.push(step);
     }
-    draft.steps = steps;
+    editor.steps = steps;
 }
 
 /// Puts a step in front that opens a product's weights, if they lie as they are in a file.
-fn open_weights(draft: &mut Draft<'_>, matrix: TensorId, step: &mut Step, steps: &mut Vec<Step>) {
-    let tensor = draft.segment.graph.tensor(matrix);
-    if !tensor.desc.dtype.is_quantized() || draft.in_planes(matrix) {
+fn open_weights(editor: &mut StepEditor<'_>, matrix: TensorId, step: &mut Step, steps: &mut Vec<Step>) {
+    let tensor = editor.segment.graph.tensor(matrix);
+    if !tensor.desc.dtype.is_quantized() || in_planes(editor, matrix) {
         return;
     }
-    let value = draft.temporary(format!("{} in halves", tensor.name), opened_bytes(&tensor.desc));
+    let value = editor.temporary(format!("{} in halves", tensor.name), opened_bytes(&tensor.desc));
     steps.push(Step {
         kernel: DEQUANTIZED.into(),
         nodes: Vec::new(),
@@ -94,25 +94,25 @@ fn open_weights(draft: &mut Draft<'_>, matrix: TensorId, step: &mut Step, steps:
 
 /// Activations that only products on tensor cores read, all rounded alike and right behind the step that computes them,
 /// which can round them itself.
-fn sources(draft: &Draft<'_>) -> HashSet<TensorId> {
-    let graph = draft.segment.graph;
+fn sources(editor: &StepEditor<'_>) -> HashSet<TensorId> {
+    let graph = editor.segment.graph;
     let mut found = HashSet::new();
-    if !draft.options.fusion {
+    if !editor.options.fusion {
         return found;
     }
-    for (index, step) in draft.steps.iter().enumerate() {
+    for (index, step) in editor.steps.iter().enumerate() {
         let [StepValue::Tensor(x)] = step.writes[..] else { continue };
-        if draft.seen.contains(&x) || draft.root(x) != x || Rounded::parse(graph, &step.nodes).is_none() {
+        if editor.escapes(x) || editor.root(x) != x || Rounded::parse(graph, &step.nodes).is_none() {
             continue;
         }
         let mut roundings = Vec::new();
         let readers =
-            draft.steps.iter().enumerate().filter(|(_, step)| draft.roots(&step.reads).contains(&x));
+            editor.steps.iter().enumerate().filter(|(_, step)| editor.roots(&step.reads).contains(&x));
         let mut all = readers.peekable();
         let near = all.peek().is_some_and(|(reader, _)| *reader == index + 1);
         let alike = all.all(|(_, step)| match product(graph, step) {
             Some((product, rounding))
-                if product.x == x && product.part.sum.is_none_or(|sum| draft.root(sum) != x) =>
+                if product.x == x && product.part.sum.is_none_or(|sum| editor.root(sum) != x) =>
             {
                 roundings.push(rounding);
                 true
