@@ -15,8 +15,6 @@ pub enum Role {
     Arena,
     /// Weights and caches: kept, and a reason to run their ops where they lie.
     Weight,
-    /// On the way between devices.
-    Staging,
 }
 
 /// How tensors lie in a buffer.

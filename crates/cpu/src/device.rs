@@ -135,7 +135,7 @@ impl Device for CpuDevice {
 
     fn buffer_types(&self, role: Role) -> &[Arc<dyn BufferType>] {
         match role {
-            Role::Arena | Role::Staging => &self.host,
+            Role::Arena => &self.host,
             Role::Weight => &self.weights,
         }
     }

@@ -1,16 +1,15 @@
-//! Memory of a card, plain or in planes, and pinned memory of the host.
+//! Memory of a GPU, plain or in planes.
 
 use std::fmt;
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use orlop_backend::{Buffer, BufferType, Claim, DeviceError, Gate, HostSpan, MemoryLayout, PrivateRows};
+use orlop_backend::{Buffer, BufferType, Claim, DeviceError, Gate, MemoryLayout, PrivateRows};
 use orlop_graph::{AccessKind, TensorDesc};
 
 use crate::context::Context;
 use crate::planes::Planes;
-use crate::sys::DevicePtr;
+use crate::sys::{DeviceMemory, DevicePtr};
 
 /// Every tensor begins at a multiple of this: the widest loads, and whole cache lines.
 pub(crate) const ALIGNMENT: u64 = 256;
@@ -18,12 +17,10 @@ pub(crate) const ALIGNMENT: u64 = 256;
 /// How tensors lie in a kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// On the card, as their descriptions say.
+    /// As their descriptions say.
     Plain,
-    /// On the card, in planes.
+    /// In planes.
     Planes,
-    /// On the host, in pages that stay where they are.
-    Pinned,
 }
 
 /// A kind of memory.
@@ -38,7 +35,6 @@ impl CudaBufferType {
         let name = match kind {
             Kind::Plain => context.name.to_string(),
             Kind::Planes => format!("{} planes", context.name),
-            Kind::Pinned => format!("{} pinned", context.name),
         };
         Arc::new(CudaBufferType { name, kind, context: Arc::clone(context) })
     }
@@ -70,41 +66,22 @@ impl BufferType for CudaBufferType {
         }
     }
 
-    fn is_host(&self) -> bool {
-        self.kind == Kind::Pinned
-    }
-
     fn allocate(self: Arc<Self>, bytes: u64) -> Result<Arc<dyn Buffer>, DeviceError> {
-        let driver = self.context.enter()?;
-        let size = bytes.max(1);
-        let (host, device) = if self.kind == Kind::Pinned {
-            let (host, device) = self.context.note_memory(driver.allocate_host(size), &self.name, bytes)?;
-            // SAFETY: `write_bytes` asks for `size` bytes that may be written: they were just allocated.
-            unsafe { host.write_bytes(0, size as usize) };
-            (NonNull::new(host), device)
-        } else {
-            (None, self.context.note_memory(driver.allocate(size), &self.name, bytes)?)
-        };
+        let allocated = DeviceMemory::allocate(self.context.enter()?, bytes);
+        let memory = self.context.note_memory(allocated, &self.name, bytes)?;
         let context = Arc::clone(&self.context);
-        Ok(Arc::new(CudaBuffer { buffer_type: self, context, device, host, bytes, gate: Gate::new() }))
+        Ok(Arc::new(CudaBuffer { buffer_type: self, context, memory, bytes, gate: Gate::new() }))
     }
 }
 
-/// Memory that the card reaches.
+/// Memory of a GPU. Queues keep it, or a program that does, until work that touches it is done.
 pub(crate) struct CudaBuffer {
     buffer_type: Arc<dyn BufferType>,
     context: Arc<Context>,
-    device: DevicePtr,
-    /// Where the host sees it, if it is the host's.
-    host: Option<NonNull<u8>>,
+    memory: DeviceMemory,
     bytes: u64,
     gate: Arc<Gate>,
 }
-
-// SAFETY: the memory is reached through the driver, which takes calls from any thread, or through `host`, under claims.
-unsafe impl Send for CudaBuffer {}
-// SAFETY: as above.
-unsafe impl Sync for CudaBuffer {}
 
 impl CudaBuffer {
     fn at(&self, claim: &Claim, kind: AccessKind, offset: u64, bytes: u64) -> Result<DevicePtr, DeviceError> {
@@ -116,7 +93,7 @@ impl CudaBuffer {
             let tensor = name.to_owned();
             return Err(DeviceError::OutOfBounds { tensor, offset, bytes, available: self.bytes });
         }
-        Ok(self.device + offset)
+        Ok(self.memory.address() + offset)
     }
 
     fn planes(&self, at: &PrivateRows<'_>, given: u64) -> Result<Planes, DeviceError> {
@@ -134,21 +111,21 @@ impl CudaBuffer {
     }
 }
 
-/// A buffer of this crate on a card; `None` for others' memory.
+/// A buffer of this crate on this GPU.
 pub(crate) fn own<'a>(buffer: &'a dyn Buffer, context: &Arc<Context>) -> Option<&'a CudaBuffer> {
     let own = buffer.as_any()?.downcast_ref::<CudaBuffer>()?;
     Arc::ptr_eq(&own.context, context).then_some(own)
 }
 
-/// A buffer of this crate, on whichever card.
+/// A buffer of this crate, on any GPU.
 pub(crate) fn any(buffer: &dyn Buffer) -> Option<&CudaBuffer> {
     buffer.as_any()?.downcast_ref::<CudaBuffer>()
 }
 
 impl CudaBuffer {
-    /// Its first byte, as its card sees it.
+    /// Its first byte, as its GPU sees it.
     pub(crate) fn address(&self) -> DevicePtr {
-        self.device
+        self.memory.address()
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -156,7 +133,7 @@ impl CudaBuffer {
     }
 }
 
-// SAFETY: `host` is memory that lives as long as the buffer, and every access is under a claim to `gate`.
+// SAFETY: `Buffer` asks for the truth about memory that `host` reports: it reports none.
 unsafe impl Buffer for CudaBuffer {
     fn buffer_type(&self) -> &Arc<dyn BufferType> {
         &self.buffer_type
@@ -172,18 +149,33 @@ unsafe impl Buffer for CudaBuffer {
 
     fn write(&self, claim: &Claim, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let to = self.at(claim, AccessKind::Write, offset, bytes.len() as u64)?;
-        if bytes.is_empty() { Ok(()) } else { self.context.write(to, bytes) }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: `Context::write` asks for bytes of this GPU's memory, checked in `at`, that no other work touches until they
+        // have arrived: the claim keeps other work away, later work waits for arrivals, and `Drop` does.
+        unsafe { self.context.write(to, bytes) }
     }
 
     fn read(&self, claim: &Claim, offset: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let from = self.at(claim, AccessKind::Read, offset, bytes.len() as u64)?;
-        if bytes.is_empty() { Ok(()) } else { self.context.read(from, bytes) }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: `Context::read` asks for bytes of this GPU's memory, checked in `at`, that no other work writes meanwhile:
+        // the claim keeps it away.
+        unsafe { self.context.read(from, bytes) }
     }
 
     fn fill(&self, claim: &Claim, range: Range<u64>, value: u8) -> Result<(), DeviceError> {
         let bytes = range.end.saturating_sub(range.start);
         let at = self.at(claim, AccessKind::Write, range.start, bytes)?;
-        if bytes == 0 { Ok(()) } else { self.context.fill(at, value, bytes) }
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: `Context::fill` asks for bytes of this GPU's memory, checked in `at`, that no other work touches meanwhile:
+        // the claim keeps it away.
+        unsafe { self.context.fill(at, value, bytes) }
     }
 
     fn write_rows(&self, claim: &Claim, at: &PrivateRows<'_>, bytes: &[u8]) -> Result<(), DeviceError> {
@@ -204,10 +196,6 @@ unsafe impl Buffer for CudaBuffer {
         Ok(())
     }
 
-    fn host(&self) -> Option<HostSpan> {
-        self.host.map(|base| HostSpan { base, bytes: self.bytes, writable: true })
-    }
-
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         Some(self)
     }
@@ -215,11 +203,8 @@ unsafe impl Buffer for CudaBuffer {
 
 impl Drop for CudaBuffer {
     fn drop(&mut self) {
-        let Ok(driver) = self.context.enter() else { return };
-        match self.host {
-            Some(host) => driver.free_host(host.as_ptr()),
-            None => driver.free(self.device),
-        }
+        // Memory is freed behind the host's writes to it.
+        let _ = self.context.await_transfers();
     }
 }
 

@@ -1,18 +1,18 @@
+//! A GPU in use: its context, the transfers of the host, and whether it was lost.
+
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use orlop_backend::DeviceError;
 
 use crate::Error;
-use crate::sys::{Context as RawContext, DevicePtr, Driver, Event, OUT_OF_MEMORY, Stream};
+use crate::sys::{DevicePtr, Driver, Event, OUT_OF_MEMORY, PinnedMemory, PrimaryContext, Stream};
 
-/// A card, and what became of it.
+/// A GPU.
 pub(crate) struct Context {
-    pub(crate) driver: Arc<Driver>,
-    pub(crate) raw: RawContext,
-    device: i32,
+    primary: Arc<PrimaryContext>,
     pub(crate) name: Arc<str>,
-    /// For what the host writes and fills: work of queues begins only when that has arrived.
+    /// For the host's writes and fills: queues let their work wait for what is under way here.
     transfer: Stream,
     /// Recorded behind the last small write.
     arrived: Event,
@@ -20,56 +20,56 @@ pub(crate) struct Context {
     lost: OnceLock<String>,
 }
 
-/// Most bytes of a write that nobody waits for, and how many of them may be under way.
+/// Writes of at most this many bytes are copied and return at once; at most so many are under way.
 const SMALL: usize = 4 << 10;
 const PLACES: usize = 64;
-/// Most bytes of a read that goes by way of pinned memory.
+/// Reads of at most this many bytes go through pinned memory.
 const LARGE: usize = 1 << 20;
 
 /// Pinned memory of a fixed size for small transfers.
 struct Staging {
-    base: *mut u8,
+    memory: PinnedMemory,
     used: usize,
     arrivals: u64,
 }
-
-// SAFETY: the memory is reached only through a locked context.
-unsafe impl Send for Staging {}
 
 impl Staging {
     const BYTES: u64 = (PLACES * SMALL + LARGE) as u64;
 
     fn small(&self, place: usize) -> *mut u8 {
-        self.base.wrapping_add(place % PLACES * SMALL)
+        self.memory.host().as_ptr().wrapping_add(place % PLACES * SMALL)
     }
 
     fn large(&self) -> *mut u8 {
-        self.base.wrapping_add(PLACES * SMALL)
+        self.memory.host().as_ptr().wrapping_add(PLACES * SMALL)
     }
 }
 
 impl Context {
-    pub(crate) fn new(driver: Arc<Driver>, device: i32, name: &str) -> Result<Arc<Context>, Error> {
-        let raw = driver.retain_context(device)?;
-        let made = driver
-            .set_context(raw)
-            .and_then(|()| Ok((driver.stream()?, driver.event()?, driver.allocate_host(Staging::BYTES)?.0)));
-        let (transfer, arrived, base) = made.inspect_err(|_| driver.release_context(device))?;
-        let staging = Mutex::new(Staging { base, used: 0, arrivals: 0 });
-        let lost = OnceLock::new();
-        Ok(Arc::new(Context { driver, raw, device, name: name.into(), transfer, arrived, staging, lost }))
+    pub(crate) fn new(driver: &Arc<Driver>, device: i32, name: &str) -> Result<Arc<Context>, Error> {
+        let primary = PrimaryContext::retain(driver, device)?;
+        primary.make_current()?;
+        let memory = PinnedMemory::allocate(&primary, Staging::BYTES)?;
+        Ok(Arc::new(Context {
+            name: name.into(),
+            transfer: Stream::new(&primary)?,
+            arrived: Event::new(&primary)?,
+            staging: Mutex::new(Staging { memory, used: 0, arrivals: 0 }),
+            lost: OnceLock::new(),
+            primary,
+        }))
     }
 
-    /// The driver, with this card's context current on this thread.
-    pub(crate) fn enter(&self) -> Result<&Driver, DeviceError> {
+    /// The context, current on this thread.
+    pub(crate) fn enter(&self) -> Result<&Arc<PrimaryContext>, DeviceError> {
         if let Some(reason) = self.lost.get() {
             return Err(self.lost_because(reason));
         }
-        self.note(self.driver.set_context(self.raw))?;
-        Ok(&self.driver)
+        self.note(self.primary.make_current())?;
+        Ok(&self.primary)
     }
 
-    /// Passes what the driver said on. Whatever it refuses but memory, the card is lost with it.
+    /// Passes a result of the driver on. After an error other than want of memory, the GPU counts as lost.
     pub(crate) fn note<T>(&self, result: Result<T, Error>) -> Result<T, DeviceError> {
         result.map_err(|error| {
             let reason = self.lost.get_or_init(|| error.to_string());
@@ -77,7 +77,7 @@ impl Context {
         })
     }
 
-    /// As [`Context::note`], for calls that ask for memory.
+    /// As [`Context::note`], for calls that allocate memory.
     pub(crate) fn note_memory<T>(
         &self,
         result: Result<T, Error>,
@@ -92,63 +92,88 @@ impl Context {
         }
     }
 
-    /// Writes bytes. Whoever gives work to a stream afterwards lets it wait for them ([`Context::arrivals`]).
-    pub(crate) fn write(&self, to: DevicePtr, bytes: &[u8]) -> Result<(), DeviceError> {
-        let driver = self.enter()?;
+    /// Writes bytes. Small writes may still be under way when this returns: streams that are given work afterwards wait for
+    /// them ([`Context::await_arrivals`]), and memory is freed behind them ([`Context::await_transfers`]).
+    ///
+    /// # Safety
+    /// `to` is the address of as many bytes of this GPU's memory, which no other work touches until they have arrived.
+    pub(crate) unsafe fn write(&self, to: DevicePtr, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.enter()?;
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes.len() > SMALL {
-            // SAFETY: `write_async` asks that the bytes stay as they are until the stream has come here: that is waited for.
-            let given = unsafe { driver.write_async(to, bytes.as_ptr(), bytes.len() as u64, self.transfer) };
-            return self.note(given.and_then(|()| driver.sync(self.transfer)));
+            // SAFETY: `Stream::write` asks that the bytes stay as they are until the stream has passed: that is waited for
+            // below. The rest is this function's contract.
+            let given = unsafe { self.transfer.write(to, bytes.as_ptr(), bytes.len() as u64) };
+            return self.note(given.and_then(|()| self.transfer.sync()));
         }
         if staging.used == PLACES {
-            self.note(driver.sync(self.transfer))?;
+            self.note(self.transfer.sync())?;
             staging.used = 0;
         }
         let place = staging.small(staging.used);
         staging.used += 1;
-        // SAFETY: `copy_nonoverlapping` asks for as many bytes at both: a place has room for a small write, is this
-        // context's alone, and was last read before the stream was waited for.
+        // SAFETY: `copy_nonoverlapping` asks for as many bytes at both, apart: a place has room for a small write, is reached
+        // under this lock alone, and was last read before the stream was waited for.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
-        // SAFETY: as above: the place is not written again before the stream was waited for.
-        let given = unsafe { driver.write_async(to, place, bytes.len() as u64, self.transfer) };
-        self.note(given.and_then(|()| driver.record(self.arrived, self.transfer)))?;
+        // SAFETY: `Stream::write` asks that the place stays as it is until the stream has passed: it is not used again before
+        // the stream was waited for, nor freed (`Drop`). The rest is this function's contract.
+        let given = unsafe { self.transfer.write(to, place, bytes.len() as u64) };
+        self.note(given.and_then(|()| self.arrived.record(&self.transfer)))?;
         staging.arrivals += 1;
         Ok(())
     }
 
-    /// Lets a stream wait for what was written since it last did: `seen` are the writes that it knows of.
-    pub(crate) fn await_arrivals(&self, stream: Stream, seen: &mut u64) -> Result<(), DeviceError> {
+    /// Lets a stream wait for what was written since it last did: `seen` counts the writes that it has waited for.
+    pub(crate) fn await_arrivals(&self, stream: &Stream, seen: &mut u64) -> Result<(), DeviceError> {
         let staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         if staging.arrivals == *seen {
             return Ok(());
         }
         *seen = staging.arrivals;
-        self.note(self.enter()?.wait(stream, self.arrived))
+        self.enter()?;
+        self.note(stream.wait(&self.arrived))
+    }
+
+    /// Waits on the host until all that it wrote has arrived.
+    pub(crate) fn await_transfers(&self) -> Result<(), DeviceError> {
+        self.enter()?;
+        self.note(self.transfer.sync())
     }
 
     /// Reads bytes, behind what was written.
-    pub(crate) fn read(&self, from: DevicePtr, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        let driver = self.enter()?;
+    ///
+    /// # Safety
+    /// `from` is the address of as many bytes of this GPU's memory, which no other work writes meanwhile.
+    pub(crate) unsafe fn read(&self, from: DevicePtr, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.enter()?;
         let staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         let direct = bytes.len() > LARGE;
         let to = if direct { bytes.as_mut_ptr() } else { staging.large() };
-        // SAFETY: `read_async` asks that nobody else touches the bytes until the stream has come here: they are this
-        // function's, or this context's and it is locked; the stream is waited for.
-        let given = unsafe { driver.read_async(to, from, bytes.len() as u64, self.transfer) };
-        self.note(given.and_then(|()| driver.sync(self.transfer)))?;
+        // SAFETY: `Stream::read` asks that the bytes are not touched until the stream has passed: they are borrowed, or under
+        // this lock, and the stream is waited for below. The rest is this function's contract.
+        let given = unsafe { self.transfer.read(to, from, bytes.len() as u64) };
+        self.note(given.and_then(|()| self.transfer.sync()))?;
         if !direct {
-            // SAFETY: as in `write`.
+            // SAFETY: `copy_nonoverlapping` asks for as many bytes at both, apart: the place for large reads has room, is
+            // reached under this lock alone, and the stream has passed the copy to it.
             unsafe { std::ptr::copy_nonoverlapping(to, bytes.as_mut_ptr(), bytes.len()) };
         }
         Ok(())
     }
 
     /// Sets bytes to one value, and returns when they are.
-    pub(crate) fn fill(&self, at: DevicePtr, value: u8, bytes: u64) -> Result<(), DeviceError> {
-        let driver = self.enter()?;
-        let given = driver.fill_async(at, value, bytes, self.transfer);
-        self.note(given.and_then(|()| driver.sync(self.transfer)))
+    ///
+    /// # Safety
+    /// `at` is the address of as many bytes of this GPU's memory, which no other work touches meanwhile.
+    pub(crate) unsafe fn fill(&self, at: DevicePtr, value: u8, bytes: u64) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: `Stream::fill` asks for this function's contract until the stream has passed, which is waited for below.
+        let given = unsafe { self.transfer.fill(at, value, bytes) };
+        self.note(given.and_then(|()| self.transfer.sync()))
+    }
+
+    pub(crate) fn primary(&self) -> &Arc<PrimaryContext> {
+        &self.primary
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -162,10 +187,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.driver.free_host(self.staging.get_mut().unwrap_or_else(PoisonError::into_inner).base);
-        self.driver.destroy_event(self.arrived);
-        self.driver.destroy_stream(self.transfer);
-        self.driver.release_context(self.device);
+        // Staging memory is freed behind the writes that read it.
+        let _ = self.await_transfers();
     }
 }
 

@@ -57,7 +57,6 @@ pub struct CudaDevice {
     card: Card,
     plain: [Arc<dyn BufferType>; 1],
     weights: Vec<Arc<dyn BufferType>>,
-    staging: Vec<Arc<dyn BufferType>>,
 }
 
 /// What does not change about a card.
@@ -113,13 +112,12 @@ impl CudaDevice {
             // Products of halves on tensor cores a clock on a multiprocessor, and a product is two operations.
             flops: 2.0 * products_a_clock(capability) * f64::from(multiprocessors) * clock,
         };
-        let context = Context::new(Arc::clone(driver), device, &name)?;
+        let context = Context::new(driver, device, &name)?;
         let modules = Arc::new(Modules::new(&context, Nvrtc::load(&options.libraries)?, arch, options));
         let plain = CudaBufferType::of(&context, Kind::Plain);
         let planes = (!options.plain_weights).then(|| CudaBufferType::of(&context, Kind::Planes));
         Ok(Arc::new(CudaDevice {
             weights: planes.into_iter().chain([Arc::clone(&plain)]).collect(),
-            staging: vec![CudaBufferType::of(&context, Kind::Pinned), Arc::clone(&plain)],
             plain: [plain],
             context,
             modules,
@@ -134,7 +132,7 @@ impl Device for CudaDevice {
     }
 
     fn facts(&self) -> DeviceFacts {
-        let free = self.context.enter().ok().and_then(|driver| driver.free_memory().ok());
+        let free = self.context.enter().ok().and_then(|context| context.free_memory().ok());
         DeviceFacts {
             description: self.card.description.clone(),
             class: DeviceClass::Gpu,
@@ -152,7 +150,6 @@ impl Device for CudaDevice {
         match role {
             Role::Arena => &self.plain,
             Role::Weight => &self.weights,
-            Role::Staging => &self.staging,
         }
     }
 

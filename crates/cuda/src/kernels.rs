@@ -73,8 +73,8 @@ pub(crate) struct LaunchContext<'a> {
     pub(crate) multiprocessors: u32,
     pub(crate) bindings: &'a Bindings,
     pub(crate) options: &'a LowerOptions,
-    /// Where kernels say what was wrong.
-    pub(crate) marks: DevicePtr,
+    /// Where kernels report bad indices.
+    pub(crate) errors: DevicePtr,
 }
 
 /// A tensor as kernels see it.

@@ -1,21 +1,23 @@
-//! NVIDIA cards as devices. The driver and NVRTC, which compiles the kernels for the card that is there, are
-//! loaded at run time: a program with this crate in it runs on machines that have neither.
+//! NVIDIA GPUs as devices. The driver and [NVRTC](https://docs.nvidia.com/cuda/nvrtc/), which compiles the kernels for the
+//! GPU at hand, are loaded at run time: a program with this crate in it runs on machines that have neither.
 //!
-//! - `sys` is the only place that calls the driver; everything there returns a value.
-//! - A graph is lowered by a list of rules (`lower`) to steps; a step becomes one or a few launches
-//!   (`kernels`), whose places and extents are fixed. What changes from run to run is read from memory on the
-//!   card, so that a program that is run again is one replay of a CUDA graph (`program`).
-//! - Weights in blocks lie in planes (`planes`): nibbles, further bits and scales each for themselves, so that
-//!   every load is aligned and wide. They come out as they went in.
-//! - All memory is the plan's: arenas, weights, scratch. Beside it are only the driver's context, modules and graphs,
-//!   a page for error marks a program, and pinned memory of a fixed size for small transfers.
+//! - `sys` is the only place that calls the driver: owned objects that destroy themselves, and `unsafe` operations on streams.
+//! - A graph is lowered by a list of rules (`lower`) to steps; a step becomes one or a few launches (`kernels`), whose
+//!   addresses and extents are fixed. What changes from run to run is read from GPU memory, so that a program that is run
+//!   again is one replay of a [CUDA graph](https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-graphs)
+//!   (`program`).
+//! - Quantized weights lie in planes (`planes`): nibbles, further bits and scales each by themselves, so that every load is
+//!   aligned and wide. They are read back as they were written.
+//! - All memory is planned: arenas, weights, scratch. Beside it are only the driver's context, modules and graphs, 64 bytes a
+//!   program in which kernels report bad indices (`kernel_errors`), and pinned memory of a fixed size for small transfers.
 
+mod async_uploads;
 mod buffer;
 mod context;
 mod device;
 mod error;
 mod event;
-mod flights;
+mod kernel_errors;
 mod kernels;
 mod lower;
 mod modules;

@@ -1,4 +1,5 @@
-//! Kernels: sources in this crate, compiled for the card's architecture when they are first used, kept on disk by content.
+//! Kernels: sources in this crate, compiled by [NVRTC](https://docs.nvidia.com/cuda/nvrtc/) for the GPU's architecture when
+//! they are first used, and kept on disk by content.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -64,7 +65,7 @@ impl Source {
         }
     }
 
-    /// All of it, with what it stands on; files in a folder take the place of what is here.
+    /// Its text behind the headers that it includes; files in a folder take the place of this crate's.
     pub(crate) fn text(self, folder: Option<&Path>) -> String {
         let own = match self {
             Source::General => include_str!("kernels/cu/general.cu"),
@@ -99,17 +100,17 @@ impl Variant {
     }
 }
 
-/// Shared memory that every kernel may use without being allowed to.
+/// Shared memory that every kernel may use without `limit_shared`.
 const ALLOWED_SHARED: u32 = 48 << 10;
 
-/// Machine code on the card.
+/// Machine code on the GPU.
 struct Loaded {
-    module: Module,
+    module: Arc<Module>,
     /// Shared memory that kernels are allowed, by name: what a launch of any program asks for, so it only ever grows.
     shared: HashMap<String, u32>,
 }
 
-/// Loaded kernels of one card.
+/// Loaded kernels of one GPU.
 pub(crate) struct Modules {
     context: Arc<Context>,
     nvrtc: Nvrtc,
@@ -124,31 +125,33 @@ impl Modules {
         Modules { context, nvrtc, arch, options, loaded: Mutex::new(HashMap::new()) }
     }
 
-    /// Whether warps of the card work in groups on its tensor cores.
+    /// Whether the GPU's tensor cores take warp-group instructions (`wgmma`).
     pub(crate) fn has_warp_groups(&self) -> bool {
         self.arch == "sm_90a"
     }
 
-    /// A kernel that may use so much shared memory.
+    /// A kernel that may use this much shared memory.
     pub(crate) fn function(
         &self,
         variant: &Variant,
         name: &str,
         shared_bytes: u32,
     ) -> Result<Function, DeviceError> {
-        let driver = self.context.enter()?;
+        let context = self.context.enter()?;
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let Loaded { module, shared } = match loaded.entry(variant.clone()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => {
                 let cubin = self.context.note(self.cubin(variant))?;
-                let module = self.context.note(driver.load_module(&cubin))?;
+                // SAFETY: `Module::load` asks for what NVRTC made: this is, or was read back from the cache folder, whose files
+                // are named after the sources that they were compiled from.
+                let module = self.context.note(unsafe { Module::load(context, &cubin) })?;
                 free.insert(Loaded { module, shared: HashMap::new() })
             }
         };
-        let function = self.context.note(driver.function(*module, name))?;
+        let function = self.context.note(module.function(name))?;
         if shared_bytes > shared.get(name).copied().unwrap_or(ALLOWED_SHARED) {
-            self.context.note(driver.limit_shared(function, shared_bytes))?;
+            self.context.note(function.limit_shared(shared_bytes))?;
             shared.insert(name.to_owned(), shared_bytes);
         }
         Ok(function)
@@ -179,14 +182,6 @@ impl fmt::Debug for Modules {
     }
 }
 
-impl Drop for Modules {
-    fn drop(&mut self) {
-        let Ok(driver) = self.context.enter() else { return };
-        let loaded = self.loaded.get_mut().unwrap_or_else(PoisonError::into_inner);
-        loaded.drain().for_each(|(_, loaded)| driver.unload_module(loaded.module));
-    }
-}
-
 /// A name that no other content, architecture or choice of numbers has.
 fn file_name(variant: &Variant, text: &str, arch: &str) -> String {
     let mut hash = Sha256::new();
@@ -202,7 +197,7 @@ fn file_name(variant: &Variant, text: &str, arch: &str) -> String {
     name + ".cubin"
 }
 
-/// Writes a file under another name first, so that nobody ever reads half of one.
+/// Writes a file under another name first, so that no reader sees half of one.
 fn store(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;

@@ -1,72 +1,83 @@
+//! A queue of work on a GPU: a stream, and what its work needs until it is done.
+
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::{
-    Claims, DeviceError, Event, MemoryLayout, Program, Queue, RunOptions, StoredTensor, copy_claimed,
+    Buffer, Claims, DeviceError, Event, MemoryLayout, Program, Queue, RunOptions, StoredTensor, copy_claimed,
 };
 use orlop_graph::AccessKind;
 
+use crate::async_uploads::{AsyncUploads, MIN_ASYNC_UPLOAD, overlap};
 use crate::buffer;
 use crate::context::Context;
 use crate::event::CudaEvent;
-use crate::flights::{AsyncUploads, LEAST_FLIGHT, overlap};
-use crate::program::{CudaProgram, Marks};
-use crate::sys::Stream;
+use crate::kernel_errors::KernelErrors;
+use crate::program::CudaProgram;
+use crate::sys::{Event as RawEvent, Stream};
 
-/// A stream of a card.
+/// A stream of a GPU.
 pub(crate) struct CudaQueue {
     context: Arc<Context>,
     stream: Stream,
-    pending: Arc<Pending>,
-    /// Claims of work that may still be going on.
-    claims: Vec<Claims>,
-    /// Writes of the host that the stream waits for already.
+    pending: Arc<PendingErrors>,
+    in_flight: Vec<InFlight>,
+    /// How many of the host's writes the stream waits for already.
     arrivals: u64,
-    flights: AsyncUploads,
+    uploads: AsyncUploads,
 }
 
-/// The programs that a queue was given since it was last idle: their marks tell what data was wrong.
-#[derive(Debug, Default)]
-pub(crate) struct Pending(Mutex<Vec<Arc<Marks>>>);
+/// What work that may still be under way needs.
+struct InFlight {
+    _claims: Claims,
+    _memory: InFlightMemory,
+}
 
-impl Pending {
-    /// The first error that a kernel left a mark of.
-    pub(crate) fn first_mark(&self) -> Result<(), DeviceError> {
-        let marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        marks.iter().try_for_each(|marks| marks.check())
+#[allow(dead_code)] // kept alive
+enum InFlightMemory {
+    Program(Arc<dyn Program>),
+    Copy([Arc<dyn Buffer>; 2]),
+}
+
+/// Where the programs that a queue was given since it was last idle report bad indices.
+#[derive(Debug, Default)]
+pub(crate) struct PendingErrors(Mutex<Vec<Arc<KernelErrors>>>);
+
+impl PendingErrors {
+    /// The first error that a kernel noted.
+    pub(crate) fn first_error(&self) -> Result<(), DeviceError> {
+        let programs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        programs.iter().try_for_each(|errors| errors.check())
     }
 
-    fn add(&self, marks: &Arc<Marks>) {
+    fn add(&self, errors: &Arc<KernelErrors>) {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !list.iter().any(|known| Arc::ptr_eq(known, marks)) {
-            list.push(Arc::clone(marks));
+        if !list.iter().any(|known| Arc::ptr_eq(known, errors)) {
+            list.push(Arc::clone(errors));
         }
     }
 
     fn clear(&self) {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        list.drain(..).for_each(|marks| marks.clear());
+        list.drain(..).for_each(|errors| errors.clear());
     }
 }
 
 impl CudaQueue {
     pub(crate) fn new(context: &Arc<Context>) -> Result<CudaQueue, DeviceError> {
-        let driver = context.enter()?;
-        let stream = context.note(driver.stream())?;
-        let flights =
-            context.note(AsyncUploads::new(driver).inspect_err(|_| driver.destroy_stream(stream)))?;
+        let primary = context.enter()?;
         Ok(CudaQueue {
             context: Arc::clone(context),
-            stream,
+            stream: context.note(Stream::new(primary))?,
             pending: Arc::default(),
-            claims: Vec::new(),
+            in_flight: Vec::new(),
             arrivals: 0,
-            flights,
+            uploads: context.note(AsyncUploads::new(primary))?,
         })
     }
 
-    fn keep(&mut self, claims: &Claims) {
-        self.claims.push(claims.clone());
+    fn keep(&mut self, claims: &Claims, memory: InFlightMemory) {
+        self.in_flight.push(InFlight { _claims: claims.clone(), _memory: memory });
     }
 }
 
@@ -93,14 +104,15 @@ impl Queue for CudaQueue {
         for (buffer, kind) in program.touches() {
             claims.check(&**buffer, *kind)?;
         }
-        self.context.await_arrivals(self.stream, &mut self.arrivals)?;
-        let driver = self.context.enter()?;
-        self.context.note(self.flights.land(driver, self.stream, |places| own.is_at(places)))?;
-        self.pending.add(own.marks());
-        // SAFETY: `run` asks for claims to all that the program touches, checked above and kept until the stream has
-        // come here, and that conflicting work is ordered, which this function's caller promises.
-        let run = unsafe { own.run(self.stream) };
-        self.keep(claims);
+        self.context.await_arrivals(&self.stream, &mut self.arrivals)?;
+        self.context.enter()?;
+        self.context.note(self.uploads.land(&self.stream, |places| own.is_at(places)))?;
+        self.pending.add(own.errors());
+        // SAFETY: `run` asks for claims to all that the program touches, checked above; that they, the program and its errors
+        // stay until the stream has passed: they are kept until the queue was waited for; and that conflicting work is
+        // ordered: `submit`'s contract, arrivals and uploads are waited for above.
+        let run = unsafe { own.run(&self.stream) };
+        self.keep(claims, InFlightMemory::Program(Arc::clone(program)));
         run
     }
 
@@ -112,21 +124,24 @@ impl Queue for CudaQueue {
     ) -> Result<(), DeviceError> {
         let (source, target) = (&*from.slot().buffer, &*to.slot().buffer);
         let private = source.buffer_type().layout() == MemoryLayout::Private;
-        let plain = from.desc() == to.desc() && from.desc().is_contiguous() && !private;
+        let same = from.desc() == to.desc() && from.desc().is_contiguous();
+        let [start, end] = [from, to].map(|tensor| tensor.slot().offset);
+        let overlap_itself = Arc::ptr_eq(source.gate(), target.gate())
+            && overlap(&(start..start + from.desc().bytes()), &(end..end + to.desc().bytes()));
+        let plain = same && !private && !overlap_itself;
         let (Some(target_own), true) = (buffer::own(target, &self.context), plain) else {
-            // Whatever lies otherwise waits for what it may depend on, and goes by way of the host.
+            // Other layouts and memories wait for what they may depend on, and go through the host.
             self.sync()?;
-            // SAFETY: `lend` asks that no other thread touches these bytes meanwhile, which this function's caller
-            // promises.
+            // SAFETY: `lend` asks that conflicting uses of the run's claims are ordered: `copy`'s contract.
             let read = unsafe { claims.lend(source, AccessKind::Read) }?;
-            // SAFETY: as above.
+            // SAFETY: `lend` asks that conflicting uses of the run's claims are ordered: `copy`'s contract.
             let write = unsafe { claims.lend(target, AccessKind::Write) }?;
             return copy_claimed(from, to, [&read, &write]).map(|_| ());
         };
         claims.check(source, AccessKind::Read)?;
         claims.check(target, AccessKind::Write)?;
-        self.context.await_arrivals(self.stream, &mut self.arrivals)?;
-        let driver = self.context.enter()?;
+        self.context.await_arrivals(&self.stream, &mut self.arrivals)?;
+        self.context.enter()?;
         let (at, bytes) = (target_own.address() + to.slot().offset, from.desc().bytes());
         if bytes == 0 {
             return Ok(());
@@ -136,59 +151,69 @@ impl Queue for CudaQueue {
         let own_source = buffer::own(source, &self.context).map(|own| own.address() + offset);
         let sources = own_source.map_or(0..0, |from| from..from + bytes);
         let touched = |other: &_| overlap(other, &places) || overlap(other, &sources);
-        self.context.note(self.flights.land(driver, self.stream, touched))?;
+        self.context.note(self.uploads.land(&self.stream, touched))?;
+        // What the operations below ask for: both places are their buffers', by the checks of `StoredTensor`; the buffers and
+        // the claims are kept until the queue was waited for; conflicting work is ordered by `copy`'s contract, and
+        // arrivals and uploads are waited for above.
         let copied = if let Some(from) = own_source {
-            driver.copy_async(at, from, bytes, self.stream)
+            // SAFETY: `Stream::copy` asks for two live places that do not overlap: see above, and `plain`.
+            unsafe { self.stream.copy(at, from, bytes) }
         } else if let Some(other) = buffer::any(source) {
-            let ends = [(at, self.context.raw), (other.address() + offset, other.context().raw)];
-            driver.copy_peer_async(ends, bytes, self.stream)
+            let from = (other.address() + offset, &**other.context().primary());
+            // SAFETY: `Stream::copy_from_peer` asks for a live place on each GPU: see above.
+            unsafe { self.stream.copy_from_peer(at, from, bytes) }
         } else if let Some(span) = source.host().filter(|span| offset + bytes <= span.bytes) {
-            let place = span.base.as_ptr().wrapping_add(offset as usize);
-            if bytes >= LEAST_FLIGHT && !span.writable {
-                let source = (&from.slot().buffer, place.cast_const());
-                // SAFETY: `start` asks that the bytes stay as they are until they have landed: they are the source's,
-                // whose claim is kept until then.
-                unsafe { self.flights.start(driver, self.stream, at, source, bytes) }
+            // SAFETY: `add` asks to stay within the allocation: the offset is at most the span's length, checked above.
+            let place = unsafe { span.base.add(offset as usize) };
+            if bytes >= MIN_ASYNC_UPLOAD && !span.writable {
+                // SAFETY: `start` asks for two live places, of which the source is not written while its buffer lives: see above;
+                // the span says that it is read-only.
+                unsafe { self.uploads.start(&self.stream, at, (&from.slot().buffer, place), bytes) }
             } else {
-                // SAFETY: `write_async` asks for the same, until the stream has come here.
-                unsafe { driver.write_async(at, place, bytes, self.stream) }
+                // SAFETY: `Stream::write` asks for two live places, of which the source is not written: see above; it is claimed.
+                unsafe { self.stream.write(at, place.as_ptr(), bytes) }
             }
         } else {
             let mut bounce = vec![0; bytes as usize];
-            // SAFETY: as above.
+            // SAFETY: `lend` asks that conflicting uses of the run's claims are ordered: `copy`'s contract.
             let read = unsafe { claims.lend(source, AccessKind::Read) }?;
             source.read(&read, offset, &mut bounce)?;
-            self.context.note(driver.sync(self.stream))?;
-            self.context.write(at, &bounce)?;
+            self.context.note(self.stream.sync())?;
+            // SAFETY: `Context::write` asks for a live place that no other work touches until the bytes have arrived: see above;
+            // the stream is idle.
+            unsafe { self.context.write(at, &bounce) }?;
             Ok(())
         };
         self.context.note(copied)?;
-        self.keep(claims);
+        let buffers = [&from.slot().buffer, &to.slot().buffer].map(Arc::clone);
+        self.keep(claims, InFlightMemory::Copy(buffers));
         Ok(())
     }
 
     fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
-        let driver = self.context.enter()?;
-        let raw = self.context.note(driver.event())?;
-        let event = CudaEvent { context: Arc::clone(&self.context), raw, pending: Arc::clone(&self.pending) };
-        self.context.note(driver.record(raw, self.stream))?;
-        Ok(Arc::new(event))
+        let raw = self.context.note(RawEvent::new(self.context.enter()?))?;
+        self.context.note(raw.record(&self.stream))?;
+        let (context, pending) = (Arc::clone(&self.context), Arc::clone(&self.pending));
+        Ok(Arc::new(CudaEvent { context, raw, pending }))
     }
 
     fn wait(&mut self, event: &Arc<dyn Event>) -> Result<(), DeviceError> {
         match event.as_any().downcast_ref::<CudaEvent>() {
-            Some(own) => self.context.note(self.context.enter()?.wait(self.stream, own.raw)),
+            Some(own) => {
+                self.context.enter()?;
+                self.context.note(self.stream.wait(&own.raw))
+            }
             None => event.wait(),
         }
     }
 
     fn sync(&mut self) -> Result<(), DeviceError> {
-        let idle = self.context.enter().and_then(|driver| {
-            let landed = self.flights.land(driver, self.stream, |_| true);
-            self.context.note(landed.and_then(|()| driver.sync(self.stream)))
+        let idle = self.context.enter().and_then(|_| {
+            let landed = self.uploads.land(&self.stream, |_| true);
+            self.context.note(landed.and_then(|()| self.stream.sync()))
         });
-        self.claims.clear();
-        let outcome = idle.and_then(|()| self.pending.first_mark());
+        self.in_flight.clear();
+        let outcome = idle.and_then(|()| self.pending.first_error());
         self.pending.clear();
         outcome
     }
@@ -196,10 +221,10 @@ impl Queue for CudaQueue {
 
 impl Drop for CudaQueue {
     fn drop(&mut self) {
-        if let Ok(driver) = self.context.enter() {
-            self.flights.end(driver);
-            let _ = driver.sync(self.stream);
-            driver.destroy_stream(self.stream);
+        // What is in flight is let go behind the work that needs it.
+        if self.context.enter().is_ok() {
+            let _ = self.uploads.sync();
+            let _ = self.stream.sync();
         }
     }
 }

@@ -1,20 +1,29 @@
 //! The driver and NVRTC, as far as they are used: loaded at run time, every call a [`Result`].
+//!
+//! Three layers, as in [cudarc](https://github.com/coreylowman/cudarc): the table of foreign functions and plain handles
+//! (`driver`, `nvrtc`, private to this module); calls that check their codes; and owned objects that keep what they belong
+//! to alive and destroy themselves. Operations on a [`Stream`] take plain addresses and run later, so they are `unsafe`.
 
+mod context;
 mod driver;
+mod memory;
+mod module;
 mod nvrtc;
+mod stream;
 
-pub(crate) use driver::{
-    Attribute, Context, DevicePtr, Driver, Event, Function, Graph, LaunchAttribute, LaunchConfig, Module,
-    OUT_OF_MEMORY, Stream,
-};
+pub(crate) use context::PrimaryContext;
+pub(crate) use driver::{Attribute, DevicePtr, Driver, OUT_OF_MEMORY};
+pub(crate) use memory::{DeviceMemory, PinnedMemory, RegisteredPages};
+pub(crate) use module::{Function, Module};
 pub(crate) use nvrtc::Nvrtc;
+pub(crate) use stream::{Event, GraphExec, LaunchShape, Stream};
 
 use crate::Error;
 
-/// The first of some libraries that is there.
+/// Loads the first of some libraries that the system finds.
 fn open(library: &'static str, names: &[String]) -> Result<libloading::Library, Error> {
-    // SAFETY: `Library::new` runs the library's initialisers, which must be sound: the names are those of NVIDIA's
-    // libraries, whose initialisers have no preconditions.
+    // SAFETY: `Library::new` runs the library's initializers, which must be sound: the names are those of NVIDIA's
+    // libraries, whose initializers have no preconditions.
     let found = names.iter().find_map(|name| unsafe { libloading::Library::new(name) }.ok());
     found.ok_or_else(|| Error::NoLibrary { library, tried: names.join(", ") })
 }
@@ -23,14 +32,14 @@ fn open(library: &'static str, names: &[String]) -> Result<libloading::Library, 
 macro_rules! functions {
     ($table:ident of $library:literal { $($name:ident = $symbol:literal ($($argument:ty),*);)* }) => {
         #[allow(non_snake_case)]
-        struct $table { $($name: unsafe extern "C" fn($($argument),*) -> i32,)* }
+        pub(super) struct $table { $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> i32,)* }
 
         impl $table {
             fn load(library: &libloading::Library) -> Result<$table, crate::Error> {
                 Ok($table { $($name: {
                     type Signature = unsafe extern "C" fn($($argument),*) -> i32;
                     let missing = |_| crate::Error::NoFunction { library: $library, function: $symbol };
-                    // SAFETY: `get` asks that the type is the symbol's: it is what NVIDIA documents for it.
+                    // SAFETY: `get` asks that the type is the symbol's: it is the signature that NVIDIA documents.
                     let symbol = unsafe { library.get::<Signature>(concat!($symbol, "\0").as_bytes()) };
                     *symbol.map_err(missing)?
                 },)* })

@@ -75,7 +75,7 @@ impl Session {
         let Ok(ix) = self.machine.find(device) else { return Vec::new() };
         let device = self.machine.device(ix);
         let has = |device: &Arc<dyn Device>, buffer_type: &Arc<dyn BufferType>| {
-            let roles = [Role::Arena, Role::Weight, Role::Staging];
+            let roles = [Role::Arena, Role::Weight];
             let mut kinds = roles.iter().flat_map(|role| device.buffer_types(*role));
             kinds.any(|kind| same_type(kind, buffer_type))
         };

@@ -260,7 +260,7 @@ pub(super) fn attention(
             scale: parameters.scale,
             cap: parameters.soft_cap,
             window,
-            marks: site.marks,
+            marks: site.errors,
         };
         let variant = Variant { source: Source::Prompt, defines: vec![format!("HEAD={head}")] };
         // Two stages of keys and of values, rows a little apart; the queries fit there too.
@@ -292,7 +292,7 @@ pub(super) fn attention(
         scale: parameters.scale,
         cap: parameters.soft_cap,
         window,
-        marks: site.marks,
+        marks: site.errors,
         own: rotated.as_ref().map_or(Ok(OwnRow::zeroed()), |rotated| own_row(site, rotated))?,
     };
     let defines = [

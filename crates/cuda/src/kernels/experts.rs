@@ -77,7 +77,7 @@ pub(super) fn experts(
         experts: matrix.extents[2] as i32,
         step: index,
         ids: site.at(node.inputs[2])?,
-        marks: site.marks,
+        marks: site.errors,
         ids_token: stride(ids.strides[1]),
         x_row: stride(x.strides[1]),
         x_token: stride(x.strides[2]),

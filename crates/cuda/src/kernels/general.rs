@@ -280,7 +280,7 @@ fn start(
         *to = *from;
     }
     (task.output, task.integers, task.floats) = (output, call.integers, call.floats);
-    (task.op, task.step, task.marks) = (call.op, step, site.marks);
+    (task.op, task.step, task.marks) = (call.op, step, site.errors);
     let variant = Variant::plain(Source::General);
     launches.push(site.launch(&variant, call.kernel, Spread::new(blocks, 256), &task)?);
     Ok(())

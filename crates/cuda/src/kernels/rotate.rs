@@ -288,7 +288,7 @@ pub(super) fn rotate(
     let parameter = RotateParameter {
         jobs,
         turn: rotation.turn(site)?,
-        marks: site.marks,
+        marks: site.errors,
         count: rotation.jobs.len() as i32,
         tokens: rotation.tokens as i32,
         step: index,
