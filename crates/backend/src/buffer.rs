@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use orlop_graph::TensorDesc;
 
-use crate::{Claim, DeviceError, Gate};
+use crate::{Claim, DeviceError, Gate, SharedBytes};
 
 /// What a buffer is for. A device lists its buffer types for each role, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,9 +79,6 @@ pub trait BufferType: Send + Sync + fmt::Debug {
     /// [`DeviceError::TooLarge`] beyond [`BufferType::max_bytes`], [`DeviceError::OutOfMemory`].
     fn allocate(self: Arc<Self>, bytes: u64) -> Result<Arc<dyn Buffer>, DeviceError>;
 }
-
-/// Bytes that something keeps alive and nobody changes: a mapped file, a vector.
-pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Whether two handles name one buffer type.
 pub fn same_type(a: &Arc<dyn BufferType>, b: &Arc<dyn BufferType>) -> bool {

@@ -17,9 +17,7 @@ mod queue;
 mod step_editor;
 mod stored;
 
-pub use buffer::{
-    Buffer, BufferType, HostSpan, MemoryLayout, PrivateRows, Role, SharedBytes, Slot, same_type,
-};
+pub use buffer::{Buffer, BufferType, HostSpan, MemoryLayout, PrivateRows, Role, Slot, same_type};
 pub use copy::{CopyRoute, copy, copy_claimed, copy_route};
 pub use device::{Device, DeviceClass, DeviceFacts, Link, Memory, NodeQuery, Operand, Support};
 pub use error::{DeviceError, Holder, Reason};
@@ -30,6 +28,7 @@ pub use lower::{
     Bindings, LowerOptions, Overwrite, Precision, Segment, SegmentTables, Step, StepValue, Steps, Temporary,
     overwrites, touched,
 };
+pub use orlop_graph::SharedBytes;
 pub use queue::{Cancel, Event, Program, Queue, RunOptions, StepClock, Touch};
 pub use step_editor::{FusionPass, StepEditor};
 pub use stored::{Pieces, StoredTensor};

@@ -3,17 +3,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::Mmap;
+use orlop_graph::SharedBytes;
 
 use crate::header::{self, Header};
 use crate::{Error, Metadata, TensorInfo, mapping};
 
-/// Bytes that something keeps alive: a mapped file, a vector.
-pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
-
 /// One GGUF file, checked.
 #[derive(Clone)]
 pub struct GgufPart {
-    data: Bytes,
+    data: SharedBytes,
     /// The mapping behind the data, if that is one.
     mapped: Option<Arc<Mmap>>,
     header: Arc<Header>,
@@ -34,7 +32,7 @@ impl GgufPart {
         let path = path.as_ref();
         let mapped = mapping::map(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
         let mapped = Arc::new(mapped);
-        let file = GgufPart::from_bytes(Arc::clone(&mapped) as Bytes)?;
+        let file = GgufPart::from_bytes(Arc::clone(&mapped) as SharedBytes)?;
         Ok(GgufPart { mapped: Some(mapped), ..file })
     }
 
@@ -42,7 +40,7 @@ impl GgufPart {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn from_bytes(data: Bytes) -> Result<GgufPart, Error> {
+    pub fn from_bytes(data: SharedBytes) -> Result<GgufPart, Error> {
         let header = Arc::new(header::read((*data).as_ref())?);
         Ok(GgufPart { data, mapped: None, header })
     }
@@ -97,7 +95,7 @@ impl GgufPart {
 
     /// The bytes of the whole file, to be kept alive on their own: a buffer over them holds every tensor at
     /// its [`offset`](TensorInfo::offset).
-    pub fn data(&self) -> Bytes {
+    pub fn data(&self) -> SharedBytes {
         Arc::clone(&self.data)
     }
 

@@ -45,9 +45,10 @@ mod writer;
 
 pub use array::Array;
 pub use error::Error;
-pub use file::{Bytes, GgufPart};
+pub use file::GgufPart;
 pub use metadata::Metadata;
 pub use model::GgufFile;
+pub use orlop_graph::SharedBytes;
 pub use strings::Strings;
 pub use tensor::TensorInfo;
 pub use text::Text;

@@ -21,6 +21,7 @@ mod id;
 mod json;
 mod op;
 mod order;
+mod shared_bytes;
 
 pub use access::{Access, AccessKind, Edge, Hazard, dependencies};
 pub use builder::GraphBuilder;
@@ -35,3 +36,4 @@ pub use op::{
     RopeMode, SampleSource, SoftMax, SortDirection, Unary, Window, infer, may_overwrite,
 };
 pub use order::Order;
+pub use shared_bytes::SharedBytes;
