@@ -13,3 +13,4 @@ mod refusals;
 mod repacking;
 mod sequences;
 mod support;
+mod text;

@@ -1,0 +1,88 @@
+//! Text in, text out: a loaded model with its tokenizer.
+
+use std::ops::ControlFlow;
+
+use orlop_sched::Machine;
+
+use crate::{
+    Blueprint, End, Engine, Error, GenerateEvent, Model, Sampler, SamplingOptions, Settings, Special,
+    TextStream, Tokenizer, generate,
+};
+
+/// A loaded model that continues texts. For several sequences, logits or a chat, use its [`Engine`].
+#[derive(Debug)]
+pub struct TextModel {
+    engine: Engine,
+    tokenizer: Tokenizer,
+}
+
+/// How a text is continued.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextOptions {
+    /// Maximum number of new tokens. Default `None`: until the model ends the text or the context is full.
+    pub max_tokens: Option<usize>,
+    /// Default: [`SamplingOptions::default`].
+    pub sampling: SamplingOptions,
+    /// Seed of the sampler. Default 0.
+    pub seed: u64,
+}
+
+impl Default for TextOptions {
+    fn default() -> TextOptions {
+        TextOptions { max_tokens: None, sampling: SamplingOptions::default(), seed: 0 }
+    }
+}
+
+impl TextModel {
+    /// Plans a model for a machine, and loads it.
+    ///
+    /// # Errors
+    /// As [`Blueprint::plan`], [`Engine::load`] and [`Tokenizer::from_metadata`].
+    pub fn load(model: &Model, machine: &Machine, settings: &Settings) -> Result<TextModel, Error> {
+        let tokenizer = Tokenizer::from_metadata(model.file().metadata())?;
+        let engine = Engine::load(Blueprint::plan(model, machine, settings)?, &mut |_, _| ())?;
+        Ok(TextModel { engine, tokenizer })
+    }
+
+    /// The engine.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Continues a text, from an empty context. `each` sees every piece of whole characters as soon as it is complete, and
+    /// can stop there.
+    ///
+    /// # Errors
+    /// As [`generate`].
+    pub fn generate(
+        &mut self,
+        prompt: &str,
+        options: &TextOptions,
+        each: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<(String, End), Error> {
+        self.engine.truncate(0);
+        let tokens = self.tokenizer.prompt(prompt, Special::Parse);
+        let mut sampler = Sampler::new(options.sampling.clone(), options.seed);
+        let (mut text, mut stream) = (String::new(), TextStream::new());
+        let tokenizer = &self.tokenizer;
+        let end =
+            generate(&mut self.engine, tokenizer, &mut sampler, &tokens, options.max_tokens, &mut |event| {
+                let GenerateEvent::Token(token) = event else { return ControlFlow::Continue(()) };
+                let piece = if tokenizer.is_end(token) { "" } else { stream.push(tokenizer.decode(token)) };
+                text.push_str(piece);
+                if piece.is_empty() { ControlFlow::Continue(()) } else { each(piece) }
+            })?;
+        let rest = stream.finish();
+        text.push_str(rest);
+        if !rest.is_empty() && end != End::Stopped {
+            // Nothing follows, so there is nothing to stop.
+            let _ = each(rest);
+        }
+        Ok((text, end))
+    }
+}
