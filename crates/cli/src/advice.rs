@@ -1,33 +1,33 @@
-//! What would fit, where something does not.
+//! Suggests flags that fit when a model or a prompt does not.
 
 use orlop::llm::{Engine, Error, LayerSplit};
 
 use crate::failure::Failure;
 use crate::quantity::short_bytes;
 
-/// What does not fit the memory there is, and the flags that do.
+/// Describes what does not fit, and suggests flags that do.
 pub(crate) fn does_not_fit(error: &Error) -> Option<(String, String)> {
     let Error::DoesNotFit { context, device, needed, available, largest, divided } = error else {
         return None;
     };
     let (needed, available) = (short_bytes(*needed), short_bytes(*available));
-    let what = format!("a context of {context} needs {needed} on {device}, where {available} may be used");
+    let what = format!("a context of {context} needs {needed} on {device}, which has {available} available");
     Some((what, offers(*largest, *divided)))
 }
 
-/// What to write behind the command for it to fit.
+/// Flags that fit.
 pub(crate) fn offers(largest: Option<u64>, divided: Option<LayerSplit>) -> String {
     let context = largest.map(|largest| format!("-c {largest}"));
     let layers = divided.map(|LayerSplit { layers, context }| format!("-ngl {layers} -c {context}"));
     match context.into_iter().chain(layers).collect::<Vec<_>>().as_slice() {
-        [] => "not even a context of 1 fits: take a smaller model, smaller batches (-ub) or other devices (--device, \
+        [] => "even a context of 1 does not fit: use a smaller model, smaller batches (-ub) or other devices (--device, \
                --budget)"
             .to_owned(),
         flags => format!("{} fits", flags.join(" or ")),
     }
 }
 
-/// A prompt is longer than the context.
+/// The failure for a prompt that exceeds the context.
 pub(crate) fn prompt_too_long(engine: &Engine, tokens: usize, limit: Option<usize>) -> Failure {
     let blueprint = engine.blueprint();
     let (context, trained) = (blueprint.context(), blueprint.trained_context());
@@ -44,6 +44,6 @@ pub(crate) fn prompt_too_long(engine: &Engine, tokens: usize, limit: Option<usiz
         Err(_) => "shorten it".to_owned(),
     };
     Failure::OverLimits(format!(
-        "the prompt has {tokens} tokens, and a context of {context} is too small; {offer}"
+        "the prompt has {tokens} tokens and exceeds the context of {context}; {offer}"
     ))
 }

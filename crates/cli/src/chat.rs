@@ -19,7 +19,7 @@ use command::Command;
 use editor::{Editor, Line};
 use interrupt::Interrupt;
 
-/// A chat that is going on.
+/// A running chat.
 struct Session {
     loaded: Loaded,
     tokenizer: Tokenizer,
@@ -28,18 +28,18 @@ struct Session {
     limit: Option<usize>,
     verbose: bool,
     interrupt: Interrupt,
-    /// The plain form was spoken of.
+    /// The note about the generic template was printed.
     warned: bool,
 }
 
-/// Whether to go on.
+/// What follows a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Line,
     End,
 }
 
-/// Talks until its user has had enough.
+/// Chats until the user quits.
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let mut loaded = load(&arguments.model, Outputs::Last)?;
     repack(&mut loaded)?;
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
                 leaving = true;
                 continue;
             }
-            Line::NotText => note("that was not UTF-8 text, and is left out; check the terminal's encoding"),
+            Line::NotText => note("ignored: not UTF-8; check the terminal's encoding"),
             Line::Text(line) => {
                 if session.take(&line, &mut editor)? == Next::End {
                     return Ok(());
@@ -83,11 +83,13 @@ impl Session {
         let name = metadata.optional("general.name", Metadata::text).ok().flatten();
         let name = name.map_or("this model".into(), |name| name.to_str_lossy());
         let context = self.loaded.engine.blueprint().context();
-        note(format_args!("a chat with {name}, up to {context} tokens; /help lists commands, Ctrl-D ends"));
+        note(format_args!(
+            "chat with {name}, context of {context} tokens; /help lists commands, Ctrl-D quits"
+        ));
         self.warn();
     }
 
-    /// Says once if the model's own form of a chat is not used.
+    /// Notes once that the model's chat template is not used.
     fn warn(&mut self) {
         let what = match (self.chat.source(), self.chat.fault()) {
             (TemplateSource::File, _) => return,
@@ -95,11 +97,11 @@ impl Session {
             (_, None) => "the model has no chat template".to_owned(),
         };
         if !std::mem::replace(&mut self.warned, true) {
-            note(format_args!("orlop: {what}; a plain form is used (User: ... Assistant: ...)"));
+            note(format_args!("orlop: {what}; using a generic template (User: ... Assistant: ...)"));
         }
     }
 
-    /// A line that was entered.
+    /// Handles a line of input.
     fn take(&mut self, line: &str, editor: &mut Editor) -> Result<Next, Failure> {
         if line.trim().is_empty() {
             return Ok(Next::Line);
@@ -114,46 +116,48 @@ impl Session {
             Some(Ok(Command::Help)) => Printer::new().line(command::help())?,
             Some(Ok(Command::Reset)) => {
                 self.chat.reset();
-                note("what was said is forgotten");
+                note("chat cleared");
             }
             Some(Ok(Command::Memory)) => self.memory()?,
             Some(Ok(Command::Save(path))) => match save::save(self.chat.messages(), &path) {
-                Ok(()) => note(format_args!("{} holds the chat", path.display())),
+                Ok(()) => note(format_args!("chat saved to {}", path.display())),
                 Err(refusal) => note(refusal),
             },
             Some(Ok(Command::Again)) => match self.chat.withdraw_answer() {
                 Some(_) => self.converse(editor)?,
-                None => note("there is no answer yet that could be given anew; say something first"),
+                None => note("no answer to regenerate yet; write a message first"),
             },
         }
         Ok(Next::Line)
     }
 
-    /// Answers what was said; where that does not fit the context, asks whether the oldest turns may go.
+    /// Answers the last message; if the context is full, asks whether to drop the oldest turns.
     fn converse(&mut self, editor: &mut Editor) -> Result<(), Failure> {
         loop {
             let (needed, context) = match self.answer() {
                 Ok(()) => return Ok(()),
-                Err(answer::Trouble::Failure(failure)) => return Err(failure),
-                Err(answer::Trouble::Stopped) => {
+                Err(answer::AnswerError::Failure(failure)) => return Err(failure),
+                Err(answer::AnswerError::Stopped) => {
                     self.chat.withdraw();
-                    note("stopped; what was said last is taken back");
+                    note("stopped; the last message is withdrawn");
                     return Ok(());
                 }
-                Err(answer::Trouble::Model(Error::ContextFull { tokens, context, .. })) => (tokens, context),
-                Err(answer::Trouble::Model(error)) => return Err(failure(error)),
+                Err(answer::AnswerError::Model(Error::ContextFull { tokens, context, .. })) => {
+                    (tokens, context)
+                }
+                Err(answer::AnswerError::Model(error)) => return Err(failure(error)),
             };
-            let full = format!("the chat has {needed} tokens, and the context of {context} is full");
+            let full = format!("the chat has {needed} tokens and exceeds the context of {context}");
             let Some(count) = self.chat.turns_over(&self.tokenizer, context, context / 4) else {
-                note(format_args!("{full}; say less, or ask for a larger context (-c)"));
+                note(format_args!("{full}; write a shorter message, or use a larger context (-c)"));
                 self.chat.withdraw();
                 return Ok(());
             };
             let turns =
                 if count == 1 { "the oldest turn".to_owned() } else { format!("the {count} oldest turns") };
             note(full);
-            if !editor.agrees(&format!("forget {turns}, and go on? [Y/n] "))? {
-                note("what was said last is taken back; /reset forgets all, -c asks for a larger context");
+            if !editor.confirms(&format!("drop {turns} and continue? [Y/n] "))? {
+                note("the last message is withdrawn; /reset clears the chat, -c sets a larger context");
                 self.chat.withdraw();
                 return Ok(());
             }
@@ -170,6 +174,6 @@ impl Session {
             1 => "1 turn".to_owned(),
             count => format!("{count} turns"),
         };
-        printer.line(format!("{used} of the context's {context} tokens are in use, by {turns}"))
+        printer.line(format!("context: {used} of {context} tokens used by {turns}"))
     }
 }

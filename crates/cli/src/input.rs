@@ -1,4 +1,4 @@
-//! Files that are read.
+//! Input files.
 
 use std::io::Read;
 use std::path::Path;
@@ -7,23 +7,23 @@ use flate2::read::MultiGzDecoder;
 
 use crate::failure::Failure;
 
-/// What a file holds, by its name.
+/// The kind of a file, by its extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A model.
     Model,
     /// Buffers with lifetimes.
     Problem,
-    /// Graphs in ggml's terms, one a line.
+    /// ggml graphs, one per line.
     Graphs,
-    /// A graph of our own.
+    /// An Orlop graph.
     Graph,
 }
 
 /// A text file in memory.
 #[derive(Debug)]
 pub(crate) struct Input {
-    /// Its name, as it was given.
+    /// Its path, as given.
     pub(crate) name: String,
     pub(crate) text: String,
 }
@@ -31,17 +31,18 @@ pub(crate) struct Input {
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 impl Input {
-    /// Reads a file, compressed or not.
+    /// Reads a file, gzip-compressed or not.
     pub(crate) fn read(path: &Path, kind: Kind) -> Result<Input, Failure> {
         let name = path.display().to_string();
-        let bytes = std::fs::read(path)
-            .map_err(|error| Failure::BadInput(format!("{name} cannot be read ({error}); check the path")))?;
-        let bytes = if bytes.starts_with(&GZIP_MAGIC) { unpack(&name, &bytes)? } else { bytes };
+        let bytes = std::fs::read(path).map_err(|error| {
+            Failure::BadInput(format!("{name}: cannot read the file ({error}); check the path"))
+        })?;
+        let bytes = if bytes.starts_with(&GZIP_MAGIC) { decompress(&name, &bytes)? } else { bytes };
         let text = String::from_utf8(bytes).map_err(|error| not_utf8(&name, &error))?;
         if text.trim().is_empty() {
             return Err(Failure::BadInput(format!(
-                "{name} is empty; give a file that holds {}",
-                kind.holds()
+                "{name}: the file is empty; expected {}",
+                kind.contents()
             )));
         }
         Ok(Input { name, text })
@@ -49,9 +50,7 @@ impl Input {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 4] = [Kind::Model, Kind::Problem, Kind::Graphs, Kind::Graph];
-
-    /// What a file's name says.
+    /// The kind of a path.
     pub(crate) fn of(path: &Path) -> Result<Kind, Failure> {
         let name = path.display().to_string();
         let lower = name.to_ascii_lowercase();
@@ -62,44 +61,44 @@ impl Kind {
             Some("json") => Ok(Kind::Graph),
             Some("gguf") if stem == lower => Ok(Kind::Model),
             Some("gguf") => Err(Failure::BadInput(format!(
-                "{name}: a model is mapped, so it cannot be compressed; unpack it first"
+                "{name}: models are memory-mapped and cannot be compressed; decompress it first"
             ))),
             _ => Err(Failure::BadInput(format!(
-                "{name}: the name does not say what the file holds; give a .gguf, .csv, .jsonl or .json file, or one \
-                 of the last three with .gz behind it"
+                "{name}: unknown file extension; use a .gguf, .csv, .jsonl or .json file (.gz is supported for the \
+                 last three)"
             ))),
         }
     }
 
-    /// What such files are called.
+    /// The name of such files in messages.
     pub(crate) fn plural(&self) -> &'static str {
         match self {
             Kind::Model => "models (.gguf)",
             Kind::Problem => "buffers with lifetimes (.csv)",
-            Kind::Graphs => "graphs of ggml (.jsonl)",
-            Kind::Graph => "graphs of our own (.json)",
+            Kind::Graphs => "ggml graphs (.jsonl)",
+            Kind::Graph => "Orlop graphs (.json)",
         }
     }
 
-    fn holds(self) -> &'static str {
+    fn contents(self) -> &'static str {
         match self {
             Kind::Model => "a model",
-            Kind::Problem => "a header with id,lower,upper,size and a line for each buffer",
-            Kind::Graphs => "a graph a line",
+            Kind::Problem => "a header with id,lower,upper,size and one line per buffer",
+            Kind::Graphs => "one graph per line",
             Kind::Graph => "a graph",
         }
     }
 }
 
-fn unpack(name: &str, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
-    let mut unpacked = Vec::new();
-    MultiGzDecoder::new(bytes).read_to_end(&mut unpacked).map_err(|error| {
+fn decompress(name: &str, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+    let mut text = Vec::new();
+    MultiGzDecoder::new(bytes).read_to_end(&mut text).map_err(|error| {
         Failure::BadInput(format!(
-            "{name} is damaged or cut short: unpacking stops after {} bytes ({error}); get the file anew",
-            unpacked.len()
+            "{name}: the file is damaged or truncated: decompression failed after {} bytes ({error}); get a new copy",
+            text.len()
         ))
     })?;
-    Ok(unpacked)
+    Ok(text)
 }
 
 fn not_utf8(name: &str, error: &std::string::FromUtf8Error) -> Failure {
@@ -109,6 +108,6 @@ fn not_utf8(name: &str, error: &std::string::FromUtf8Error) -> Failure {
     Failure::in_file(
         name,
         format_args!("line {line}, column {column}"),
-        "this is not UTF-8 text; save the file as UTF-8",
+        "invalid UTF-8; save the file as UTF-8",
     )
 }

@@ -1,4 +1,4 @@
-//! From the command line to a model that runs.
+//! Opens and loads the model of a command, and reports its memory and errors.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ use crate::memory_table;
 use crate::model_arguments::ModelArguments;
 use crate::style::note;
 
-/// A model in memory.
+/// A loaded model.
 pub(crate) struct Loaded {
     pub(crate) engine: Engine,
     pub(crate) model: Model,
-    /// From the file's name to the last weight.
+    /// Load time, opening the file included.
     pub(crate) took: Duration,
 }
 
-/// The file of the model that was asked for, or of the default one.
+/// The given model file, or the default model's.
 pub(crate) fn model_file(path: Option<&Path>) -> Result<PathBuf, Failure> {
     match path {
         Some(path) => Ok(path.to_owned()),
@@ -35,12 +35,12 @@ pub(crate) fn model_file(path: Option<&Path>) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Opens the model that was asked for, or the default one.
+/// Opens the given model, or the default one.
 pub(crate) fn open(path: Option<&Path>) -> Result<Model, Failure> {
     let path = model_file(path)?;
     Model::open(&path).map_err(|error| match error {
         Error::File(error) => refused(&path, &error),
-        error => Failure::BadInput(format!("{}: {error}; give another model (-m)", path.display())),
+        error => Failure::BadInput(format!("{}: {error}; use another model (-m)", path.display())),
     })
 }
 
@@ -48,12 +48,12 @@ fn default_model() -> anyhow::Result<PathBuf> {
     default_model::fetch(&default_model::cache_folder()?)
 }
 
-/// Opens, plans and loads.
+/// Opens, plans and loads a model.
 pub(crate) fn load(arguments: &ModelArguments, outputs: Outputs) -> Result<Loaded, Failure> {
     load_or(arguments, outputs, failure)
 }
 
-/// As [`load`]; what is said where it does not fit is the caller's.
+/// [`load`] with the caller's message for a model that does not fit.
 pub(crate) fn load_or(
     arguments: &ModelArguments,
     outputs: Outputs,
@@ -80,7 +80,7 @@ pub(crate) fn repack(loaded: &mut Loaded) -> Result<(), Failure> {
     result.map_err(failure)
 }
 
-/// Does something that tells how many bytes are done, and of how many.
+/// Runs `work` with a progress bar; `work` reports the bytes done and in total.
 fn with_bar<T>(what: &'static str, work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T) -> T {
     let bar = bar(what);
     let result = work(&mut |done, all| {
@@ -91,7 +91,7 @@ fn with_bar<T>(what: &'static str, work: impl FnOnce(&mut dyn FnMut(u64, u64)) -
     result
 }
 
-/// Says which devices there are, and what is on them.
+/// Prints the devices and their memory use.
 fn describe(loaded: &Loaded) {
     let blueprint = loaded.engine.blueprint();
     let machine = blueprint.machine();
@@ -102,7 +102,7 @@ fn describe(loaded: &Loaded) {
     note(memory_table::table(&loaded.engine.memory()));
     let (context, batch) = (blueprint.context(), blueprint.batch());
     let took = loaded.took.as_secs_f64();
-    note(format_args!("a context of {context} tokens, batches of {batch}; loaded in {took:.2} s"));
+    note(format_args!("context: {context} tokens; batch: {batch} tokens; loaded in {took:.2} s"));
 }
 
 /// The tokenizer of a model.
@@ -110,7 +110,7 @@ pub(crate) fn tokenizer(model: &Model) -> Result<Tokenizer, Failure> {
     Tokenizer::from_metadata(model.file().metadata()).map_err(failure)
 }
 
-/// A bar on standard error, if somebody watches.
+/// A progress bar on standard error if that is a terminal.
 pub(crate) fn bar(what: &'static str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -119,12 +119,12 @@ pub(crate) fn bar(what: &'static str) -> ProgressBar {
     ProgressBar::new(0).with_message(what).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// As [`bar`], for a prompt that takes more than one batch.
+/// [`bar`] for a prompt of more than one batch.
 pub(crate) fn token_bar(tokens: usize, batch: usize) -> ProgressBar {
     if tokens <= batch || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    // Not as wide as the terminal: Ctrl-C writes two letters behind it.
+    // Narrower than the terminal: Ctrl-C prints two characters after it.
     let style = ProgressStyle::with_template("reading {bar:30} {pos}/{len} tokens, {eta} left");
     let bar =
         ProgressBar::new(tokens as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -132,28 +132,28 @@ pub(crate) fn token_bar(tokens: usize, batch: usize) -> ProgressBar {
     bar
 }
 
-/// What a library says, with what to do about it and the exit status that it means.
+/// Turns a library error into a failure with advice and exit status.
 pub(crate) fn failure(error: Error) -> Failure {
     if let Some((what, offers)) = advice::does_not_fit(&error) {
         return Failure::OverLimits(format!("{what}; {offers}"));
     }
     let advice = match &error {
         Error::ContextFull { .. } => {
-            return Failure::OverLimits(format!("{error}; ask for a larger one (-c)"));
+            return Failure::OverLimits(format!("{error}; use a larger one (-c)"));
         }
         Error::Schedule(_) | Error::Memory(_) | Error::Device(_) => return Failure::Other(error.into()),
         Error::EmptyPrompt => return Failure::BadInput(error.to_string()),
-        Error::UnknownToken { vocabulary, .. } => format!("ids run from 0 to {}", vocabulary - 1),
+        Error::UnknownToken { vocabulary, .. } => format!("valid ids are 0 to {}", vocabulary - 1),
         Error::BadSetting { .. } => "see `orlop COMMAND --help`".to_owned(),
-        Error::OtherPlans { .. } => "make them anew with `orlop plan MODEL --save`".to_owned(),
+        Error::OtherPlans { .. } => "recreate them with `orlop plan MODEL --save`".to_owned(),
         Error::Tokenizer(TokenizerError::Missing) => "`orlop logits --tokens` takes ids".to_owned(),
-        Error::TextTooShort { .. } => "give a longer one".to_owned(),
-        _ => "give another model (-m)".to_owned(),
+        Error::TextTooShort { .. } => "use a longer text".to_owned(),
+        _ => "use another model (-m)".to_owned(),
     };
     Failure::BadInput(format!("{error}; {advice}"))
 }
 
-/// What a model takes, as JSON.
+/// The memory of a model, as JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct MemoryReport {
     devices: Vec<DeviceReport>,
@@ -163,7 +163,7 @@ pub(crate) struct MemoryReport {
     largest_context: Option<Option<u64>>,
     /// Layers on the first device.
     layers_on_device: usize,
-    /// Most memory that this process has had so far, where the system tells.
+    /// Peak resident memory of this process, if the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_resident: Option<u64>,
 }
@@ -175,7 +175,7 @@ struct DeviceReport {
     repacked: u64,
     kv: u64,
     compute: u64,
-    /// What `compute` would be if steps ran as they were given.
+    /// `compute` for steps in their original order.
     #[serde(skip_serializing_if = "Option::is_none")]
     compute_given: Option<u64>,
     total: u64,
@@ -204,12 +204,12 @@ impl MemoryReport {
         }
     }
 
-    /// With the most memory that this process has had.
+    /// Adds the peak resident memory of this process.
     pub(crate) fn with_peak(self) -> MemoryReport {
         MemoryReport { peak_resident: process_bytes("VmHWM:"), ..self }
     }
 
-    /// With what steps in the given order would take.
+    /// Adds the compute memory of steps in their original order.
     pub(crate) fn with_given(mut self, given: &Forecast) -> MemoryReport {
         for (device, share) in self.devices.iter_mut().zip(&given.devices) {
             device.compute_given = Some(share.compute);
@@ -217,13 +217,13 @@ impl MemoryReport {
         self
     }
 
-    /// With the largest context that fits, if any does.
+    /// Adds the largest context that fits, if any does.
     pub(crate) fn with_largest(self, largest: Option<u64>) -> MemoryReport {
         MemoryReport { largest_context: Some(largest), ..self }
     }
 }
 
-/// What Linux says of this process's memory: `VmRSS:` what it has now, `VmHWM:` the most that it has had.
+/// Resident memory of this process on Linux: `VmRSS:` now, `VmHWM:` the peak.
 pub(crate) fn process_bytes(key: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with(key))?;

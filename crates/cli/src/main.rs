@@ -5,7 +5,6 @@ mod arguments;
 mod chat;
 mod commands;
 mod default_model;
-mod devices;
 mod failure;
 mod graph_file;
 mod input;

@@ -1,10 +1,10 @@
-//! What a model takes, as a table.
+//! The memory of a model as a table.
 
 use orlop::llm::{DeviceMemory, Forecast};
 
 use crate::quantity::short_bytes;
 
-/// A line for each device.
+/// One line per device.
 pub(crate) fn table(forecast: &Forecast) -> String {
     let head = ["device", "weights", "repacked", "kv", "compute", "total", "free"];
     let mut lines = vec![row(head.map(str::to_owned))];

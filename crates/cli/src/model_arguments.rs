@@ -1,4 +1,4 @@
-//! Options of every command that runs a model.
+//! Options shared by the commands that run or plan a model.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -7,76 +7,77 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use orlop::alloc::SavedMemoryPlan;
 use orlop::backend::Precision;
+use orlop::devices::{self, DeviceOptions, DiscoveryError, physical_cores};
 use orlop::graph::DType;
 use orlop::llm::{CacheTypes, LayerChoice, Outputs, Settings};
 use orlop::sched::Machine;
 
-use crate::devices;
+use crate::default_model::cache_folder;
 use crate::failure::Failure;
 use crate::place::Places;
 use crate::quantity::parse_bytes;
 
-/// Which model, and how it is to run.
+/// The model, and how it runs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ModelArguments {
-    /// The model (.gguf); of a split one, any part. Without it: SmolLM2-135M-Instruct, fetched once.
+    /// Model file (.gguf), or any part of a split model [default: SmolLM2-135M-Instruct, downloaded once]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) model: Option<PathBuf>,
-    /// Say on standard error which devices there are, what is on them, and how long things take.
+    /// Print devices, memory use and timings to standard error.
     #[arg(short, long)]
     pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) settings: SettingArguments,
 }
 
-/// How a model is to run.
+/// How a model runs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SettingArguments {
-    /// Tokens that the context holds; 0 for as many as the model was trained for, or as fit.
+    /// Context size in tokens; 0: the model's training context, or as much as fits.
     #[arg(short, long = "ctx-size", value_name = "N", default_value_t = 0)]
     pub(crate) context: u64,
-    /// Most tokens of a prompt that are taken in at a time.
+    /// Logical maximum batch size of prompt processing.
     #[arg(short, long = "batch-size", value_name = "N", default_value_t = 2048)]
     pub(crate) batch: u64,
-    /// Most tokens of one run (also -ub).
+    /// Physical maximum batch size (also -ub).
     #[arg(long = "ubatch-size", visible_alias = "ub", value_name = "N", default_value_t = 512)]
     pub(crate) ubatch: u64,
-    /// Threads; without it, as many as there are physical cores.
+    /// Number of threads [default: number of physical cores]
     #[arg(short, long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<usize>,
-    /// Devices, most preferred first.
+    /// Devices, in order of preference; see `orlop devices`.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cpu")]
     pub(crate) device: Vec<String>,
-    /// Layers on the first device, from the last (also -ngl); without it, as many as fit.
+    /// Number of layers on the first device, counted from the last (also -ngl) [default: as many as fit]
     #[arg(long = "n-gpu-layers", visible_alias = "ngl", value_name = "N")]
     pub(crate) layers: Option<usize>,
-    /// Where parts go: `layers:0..30/2=NAME,kv=NAME,input=NAME,output=NAME`.
+    /// Devices of the model's parts: `layers:0..30/2=NAME,kv=NAME,input=NAME,output=NAME`.
     #[arg(long, value_name = "PLACES", conflicts_with = "layers")]
     pub(crate) place: Option<Places>,
-    /// Most bytes on a device: `cpu=4GiB`; may be given several times.
+    /// Memory limit of a device, such as `cpu=4GiB`; can be repeated.
     #[arg(long, value_name = "NAME=BYTES", value_parser = parse_budget)]
     pub(crate) budget: Vec<(String, u64)>,
-    /// Element type of cached keys (also -ctk).
+    /// KV cache data type for K (also -ctk).
     #[arg(long = "cache-type-k", visible_alias = "ctk", value_name = "TYPE", default_value = "f16")]
     pub(crate) cache_k: CacheType,
-    /// Element type of cached values (also -ctv).
+    /// KV cache data type for V (also -ctv).
     #[arg(long = "cache-type-v", visible_alias = "ctv", value_name = "TYPE", default_value = "f16")]
     pub(crate) cache_v: CacheType,
-    /// `f32` keeps activations as they are; `fast` may round them to 8 bits in products with quantised weights.
+    /// Precision of activations: f32, or fast, which may quantize them to int8 for quantized weights.
     #[arg(long, value_name = "HOW", default_value = "fast")]
     pub(crate) precision: PrecisionChoice,
-    /// Use the memory plans that `orlop plan MODEL --save FILE` wrote for the same settings.
+    /// Use memory plans saved by `orlop plan MODEL --save FILE` with the same settings.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
-    /// Use weights where the file is mapped instead of repacking or copying them for speed.
+    /// Use weights in the file's layout, without repacking them for speed.
     #[arg(long)]
     pub(crate) no_repack: bool,
-    /// One kernel for each operation of the graph.
+    /// Disable operator fusion.
     #[arg(long)]
     pub(crate) no_fusion: bool,
 }
 
-/// Element types that caches may have.
+/// Element types of the KV cache.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(crate) enum CacheType {
@@ -98,7 +99,7 @@ impl From<CacheType> for DType {
     }
 }
 
-/// How accurately products are computed.
+/// Precision of activations.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum PrecisionChoice {
     Fast,
@@ -107,19 +108,21 @@ pub(crate) enum PrecisionChoice {
 
 impl SettingArguments {
     pub(crate) fn threads(&self) -> usize {
-        self.threads.unwrap_or_else(devices::physical_cores)
+        self.threads.unwrap_or_else(physical_cores)
     }
 
-    /// The devices that were asked for.
+    /// The selected devices.
     pub(crate) fn machine(&self) -> Result<Machine, Failure> {
-        devices::machine(&self.device, self.threads(), !self.no_repack)
+        let options = DeviceOptions { threads: self.threads(), repack: !self.no_repack, ..device_options() };
+        let devices = devices::named(&self.device, &options).map_err(no_device)?;
+        Machine::new(devices).map_err(bad)
     }
 
     fn plans(&self) -> Result<Arc<[SavedMemoryPlan]>, Failure> {
         let Some(path) = &self.plan else { return Ok(Arc::new([])) };
         let refused = |what: String| {
             Failure::BadInput(format!(
-                "{}: {what}; make it anew with `orlop plan MODEL --save`",
+                "{}: {what}; recreate it with `orlop plan MODEL --save`",
                 path.display()
             ))
         };
@@ -129,7 +132,7 @@ impl SettingArguments {
         Ok(plans.into())
     }
 
-    /// The same as the library wants to hear it.
+    /// The settings for the library.
     pub(crate) fn settings(
         &self,
         machine: &Machine,
@@ -164,14 +167,31 @@ impl SettingArguments {
     }
 }
 
-/// A number of threads.
+/// Device options from the environment.
+pub(crate) fn device_options() -> DeviceOptions {
+    DeviceOptions {
+        kernel_cache: cache_folder().ok().map(|folder| folder.join("kernels")),
+        kernel_sources: std::env::var_os("ORLOP_KERNELS").map(Into::into),
+        ..DeviceOptions::default()
+    }
+}
+
+pub(crate) fn no_device(error: DiscoveryError) -> Failure {
+    match error {
+        DiscoveryError::Unknown { .. } => {
+            Failure::BadInput(format!("{error}; `orlop devices` lists the devices"))
+        }
+        error => Failure::Other(error.into()),
+    }
+}
+
 pub(crate) fn parse_threads(text: &str) -> Result<usize, String> {
     let threads = text.parse::<usize>().ok().filter(|threads| *threads > 0);
-    threads.ok_or_else(|| "give a number of threads from 1".to_owned())
+    threads.ok_or_else(|| "expected a positive number of threads".to_owned())
 }
 
 fn parse_budget(text: &str) -> Result<(String, u64), String> {
-    let (name, bytes) = text.split_once('=').ok_or("write it as NAME=BYTES, such as cpu=4GiB")?;
+    let (name, bytes) = text.split_once('=').ok_or("expected NAME=BYTES, such as cpu=4GiB")?;
     Ok((name.to_owned(), parse_bytes(bytes)?))
 }
 

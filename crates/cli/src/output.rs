@@ -1,4 +1,4 @@
-//! Files that are written.
+//! Output files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -6,29 +6,29 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// A file that appears under its name only when it is complete: until then it stands beside it under another.
+/// A file that is written under a temporary name and renamed when complete.
 #[derive(Debug)]
 pub(crate) struct Output {
     path: PathBuf,
-    /// `None` where something that is no plain file (a pipe, a terminal) is written to directly.
+    /// `None` for special files (pipes, terminals), which are written directly.
     temporary: Option<PathBuf>,
     file: Option<BufWriter<File>>,
 }
 
 impl Output {
-    /// Begins a file.
+    /// Creates the file.
     pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
         let refused = |error: std::io::Error| {
             let name = path.display();
-            Failure::BadInput(format!("{name} cannot be written ({error}); give another path"))
+            Failure::BadInput(format!("{name}: cannot write the file ({error}); use another path"))
         };
-        // `/dev/stdout` may lead to a plain file that somebody else holds open.
+        // `/dev/stdout` may be redirected to a regular file that another process has open.
         let special = path.starts_with("/dev") || path.starts_with("/proc");
         if special || fs::metadata(path).is_ok_and(|known| !known.is_file()) {
             let file = OpenOptions::new().append(true).open(path).map_err(refused)?;
             return Ok(Output { path: path.to_owned(), temporary: None, file: Some(BufWriter::new(file)) });
         }
-        // A link keeps pointing where it does: its target is replaced.
+        // Replace the target of a symbolic link, not the link.
         let path = match fs::symlink_metadata(path) {
             Ok(_) => fs::canonicalize(path).map_err(refused)?,
             Err(_) => path.to_owned(),
@@ -39,13 +39,13 @@ impl Output {
         Ok(Output { path, temporary: Some(temporary), file: Some(BufWriter::new(file)) })
     }
 
-    /// Adds to it.
+    /// Appends text.
     pub(crate) fn write(&mut self, text: &str) -> Result<(), Failure> {
         let Some(file) = &mut self.file else { return Ok(()) };
         file.write_all(text.as_bytes()).map_err(|error| self.failed(error))
     }
 
-    /// Ends it, and gives it its name.
+    /// Flushes and renames the file.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         file.flush().map_err(|error| self.failed(error))?;
@@ -61,7 +61,7 @@ impl Output {
     fn failed(&self, error: std::io::Error) -> Failure {
         let name = self.path.display();
         Failure::Other(anyhow::anyhow!(
-            "{name} cannot be written ({error}); check the space and rights there"
+            "{name}: cannot write the file ({error}); check free space and permissions"
         ))
     }
 }
@@ -70,7 +70,6 @@ impl Drop for Output {
     fn drop(&mut self) {
         self.file = None;
         if let Some(temporary) = &self.temporary {
-            // Nothing can be done about a leftover that will not go.
             let _ = fs::remove_file(temporary);
         }
     }

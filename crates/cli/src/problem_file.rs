@@ -1,4 +1,4 @@
-//! Buffers with lifetimes, as comma-separated values.
+//! Buffers with lifetimes as CSV.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,17 @@ use orlop::plan::{BufferSpec, PlanError, Problem};
 use crate::failure::Failure;
 use crate::input::Input;
 
-/// A file with a line for each buffer, in MiniMalloc's columns: `id`, `lower`, `upper` and `size`, in any order,
-/// `alignment` if it is there, and whatever else. A buffer is alive from `lower` to before `upper`.
+/// One line per buffer in [MiniMalloc]'s columns: `id`, `lower`, `upper` and `size` in any order, optionally `alignment`,
+/// and any others. A buffer is live in `lower..upper`.
+///
+/// [MiniMalloc]: https://github.com/google/minimalloc
 #[derive(Debug)]
 pub(crate) struct ProblemFile {
     pub(crate) name: String,
     pub(crate) problem: Problem,
-    /// Names of columns, with the spaces around them.
+    /// Names of columns, including surrounding spaces.
     header: Vec<String>,
-    /// Per buffer, what stands in its line, and where that is.
+    /// Per buffer, its line.
     rows: Vec<Row>,
     id: usize,
 }
@@ -26,7 +28,7 @@ struct Row {
     fields: Vec<String>,
 }
 
-/// Where the columns stand that mean something.
+/// Positions of the known columns.
 struct Columns {
     id: usize,
     lower: usize,
@@ -38,7 +40,7 @@ struct Columns {
 const OFFSET: &str = "offset";
 
 impl ProblemFile {
-    /// Reads a file; whatever is wrong with it is said with line and column.
+    /// Parses a file; errors name line and column.
     pub(crate) fn read(input: &Input) -> Result<ProblemFile, Failure> {
         let text = input.text.strip_prefix('\u{feff}').unwrap_or(&input.text);
         let mut lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
@@ -46,7 +48,7 @@ impl ProblemFile {
             return Err(Failure::in_file(
                 &input.name,
                 "line 1",
-                "there is no header; add id,lower,upper,size",
+                "the header is missing; add id,lower,upper,size",
             ));
         };
         let header: Vec<String> = first.split(',').map(str::to_owned).collect();
@@ -63,7 +65,7 @@ impl ProblemFile {
             let fields: Vec<&str> = text.split(',').map(str::trim).collect();
             if fields.len() != file.header.len() {
                 let what = format!(
-                    "there are {} fields, the header has {}; give each line a field for each column",
+                    "{} fields, but the header has {}; every line needs one field per column",
                     fields.len(),
                     file.header.len()
                 );
@@ -76,13 +78,12 @@ impl ProblemFile {
             let number = |column: usize| whole_number(fields[column]).map_err(|what| fault(column, what));
             if let Some(other) = ids.insert(fields[columns.id], line) {
                 let what =
-                    format!("`{}` stands in line {other} already; ids must differ", fields[columns.id]);
+                    format!("`{}` is already used in line {other}; ids must be unique", fields[columns.id]);
                 return Err(fault(columns.id, what));
             }
             let (lower, upper) = (number(columns.lower)?, number(columns.upper)?);
             if lower >= upper {
-                let what =
-                    format!("{upper} is not above lower, {lower}; a buffer must live for a step at least");
+                let what = format!("{upper} is not above lower, {lower}; a lifetime must not be empty");
                 return Err(fault(columns.upper, what));
             }
             let size = number(columns.size)?;
@@ -91,7 +92,7 @@ impl ProblemFile {
             if let Err(error) = pushed {
                 return Err(match (error, columns.alignment) {
                     (PlanError::BadAlign { .. }, Some(column)) => {
-                        fault(column, format!("{align} is not a power of two; give 1, 2, 4, 8, ..."))
+                        fault(column, format!("{align} is not a power of two; use 1, 2, 4, 8, ..."))
                     }
                     (PlanError::SizesOverflow { .. }, _) => fault(columns.size, too_large(size)),
                     (error, _) => fault(columns.size, format!("{error}; remove or correct the line")),
@@ -104,23 +105,23 @@ impl ProblemFile {
             Err(PlanError::SizesOverflow { buffer }) => Err(Failure::in_file(
                 &file.name,
                 format_args!("line {}, column `size`", file.line(buffer.index())),
-                "with this buffer, the sizes add up to more than 64 bits can count; give smaller ones",
+                "the sum of sizes overflows 64 bits here; use smaller sizes",
             )),
             Err(error) => Err(Failure::BadInput(format!("{}: {error}; correct the file", file.name))),
         }
     }
 
-    /// The line that a buffer stands in, from 1.
+    /// The line number of a buffer, from 1.
     fn line(&self, buffer: usize) -> usize {
         self.rows.get(buffer).map_or(0, |row| row.line)
     }
 
-    /// What the file calls a buffer.
+    /// The id of a buffer.
     pub(crate) fn id(&self, buffer: usize) -> &str {
         self.rows.get(buffer).map_or("", |row| row.fields[self.id].trim())
     }
 
-    /// The file again, with the offsets given. An `offset` column that was there already is replaced.
+    /// The file with an `offset` column, added or replaced.
     pub(crate) fn with_offsets(&self, offsets: impl Iterator<Item = u64>) -> String {
         let known = self.header.iter().position(|name| name.trim() == OFFSET);
         let mut text = String::new();
@@ -171,15 +172,15 @@ impl Columns {
 
 fn whole_number(text: &str) -> Result<u64, String> {
     if text.is_empty() {
-        return Err("the field is empty; give a whole number".to_owned());
+        return Err("the field is empty; expected a whole number".to_owned());
     }
     if let Some(rest) = text.strip_prefix('-')
         && rest.bytes().all(|byte| byte.is_ascii_digit())
     {
-        return Err(format!("{text} is negative; give a number from 0"));
+        return Err(format!("{text} is negative; expected a number from 0"));
     }
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!("`{text}` is not a whole number; give one in decimal digits"));
+        return Err(format!("`{text}` is not a whole number; use decimal digits"));
     }
     text.parse().map_err(|_| too_large(text))
 }

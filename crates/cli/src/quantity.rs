@@ -1,8 +1,8 @@
-//! Bytes, as people write and read them.
+//! Byte counts with units.
 
 pub(crate) use orlop::view::short_bytes;
 
-/// Suffixes of byte counts and what they stand for; those with an `i` are powers of 1024.
+/// Suffixes of byte counts and their factors.
 const UNITS: [(&str, u64); 10] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
@@ -16,7 +16,7 @@ const UNITS: [(&str, u64); 10] = [
     ("B", 1),
 ];
 
-/// Reads a whole number of bytes, with or without a suffix: `4096`, `64k`, `2GiB`.
+/// Parses a number of bytes with an optional suffix: `4096`, `64k`, `2GiB`.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let (digits, unit) = UNITS
         .into_iter()
@@ -24,10 +24,10 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
         .unwrap_or((text, 1));
     let digits = digits.trim_end();
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("give a whole number of bytes, such as 4096, 64k, 512MiB or 2GiB".to_owned());
+        return Err("expected a number of bytes, such as 4096, 64k, 512MiB or 2GiB".to_owned());
     }
     let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    number.ok_or_else(|| format!("at most {} bytes can be counted", u64::MAX))
+    number.ok_or_else(|| format!("the maximum is {} bytes", u64::MAX))
 }
 
 #[cfg(test)]

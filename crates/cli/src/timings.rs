@@ -1,15 +1,15 @@
-//! How long things took.
+//! Timings of loading, prompt and generation.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Seconds, and tokens a second.
+/// Seconds, and tokens per second.
 #[derive(Debug, Serialize)]
 pub(crate) struct Timings {
     pub(crate) load_s: f64,
-    /// Repacking weights after the first run, which took them from the file.
+    /// Repacking of weights after the first run, which reads them from the file.
     pub(crate) repack_s: f64,
     pub(crate) prompt_s: f64,
     pub(crate) prompt_tokens_per_second: f64,
@@ -18,7 +18,7 @@ pub(crate) struct Timings {
 }
 
 impl Timings {
-    /// From the time to load, to the first of the tokens `made`, and to the last.
+    /// `prompt` is the time to the first, `all` the time to the last of the `made` tokens.
     pub(crate) fn new(load: Duration, fed: usize, prompt: Duration, made: usize, all: Duration) -> Timings {
         let generate = all.saturating_sub(prompt);
         let rate = |count: usize, time: Duration| {
@@ -34,7 +34,7 @@ impl Timings {
         }
     }
 
-    /// The same, and the time in which weights were repacked, which is in none of the others.
+    /// Adds the repacking time, which the other times exclude.
     pub(crate) fn with_repacking(self, repacking: Duration) -> Timings {
         Timings { repack_s: repacking.as_secs_f64(), ..self }
     }

@@ -79,6 +79,8 @@
 #[cfg(doctest)]
 mod documents;
 
+pub mod devices;
+
 /// Bytes, lifetimes, offsets: the planner.
 pub use orlop_plan as plan;
 
@@ -100,11 +102,11 @@ pub use orlop_sched as sched;
 /// The CPU device.
 pub use orlop_cpu as cpu;
 
-/// NVIDIA cards as devices.
+/// NVIDIA GPUs (feature `cuda`).
 #[cfg(feature = "cuda")]
 pub use orlop_cuda as cuda;
 
-/// A portable GPU device (feature `wgpu`).
+/// GPUs through Vulkan, Metal and DX12 (feature `wgpu`).
 #[cfg(feature = "wgpu")]
 pub use orlop_wgpu as wgpu;
 

@@ -1,4 +1,4 @@
-//! One answer, as it comes.
+//! Generates and prints one answer.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -13,17 +13,17 @@ use crate::load::token_bar;
 use crate::style::note;
 use crate::timings::Timings;
 
-/// Why there is no answer.
-pub(super) enum Trouble {
-    /// Its user stopped it before it began.
+/// Why an answer failed.
+pub(super) enum AnswerError {
+    /// Ctrl-C before the first token.
     Stopped,
     Model(Error),
     Failure(Failure),
 }
 
 impl Session {
-    /// Has the model answer.
-    pub(super) fn answer(&mut self) -> Result<(), Trouble> {
+    /// Generates an answer.
+    pub(super) fn answer(&mut self) -> Result<(), AnswerError> {
         let watch = self.interrupt.watch();
         self.loaded.engine.cancel_with(Some(watch.cancel().clone()));
         let begin = Instant::now();
@@ -36,12 +36,12 @@ impl Session {
             &self.tokenizer,
             &mut self.sampler,
             self.limit,
-            &mut |heard| {
-                match heard {
+            &mut |event| {
+                match event {
                     ChatEvent::Prompt { done: 0, all } => bar = token_bar(all, batch),
                     ChatEvent::Prompt { done, .. } => bar.set_position(done as u64),
                     ChatEvent::Text(text) => {
-                        // Nothing is gained by the blank lines that some models begin with.
+                        // Skip the blank lines that some models start with.
                         let text = if blank { text.trim_start() } else { text };
                         blank &= text.is_empty();
                         first.get_or_insert_with(|| begin.elapsed());
@@ -58,30 +58,30 @@ impl Session {
         let stopped = watch.cancel().is_cancelled();
         drop(watch);
         if let Some(error) = broken {
-            return Err(Trouble::Failure(Failure::printing(error)));
+            return Err(AnswerError::Failure(Failure::printing(error)));
         }
         let turn = match turn {
-            Err(_) if stopped => return Err(Trouble::Stopped),
-            turn => turn.map_err(Trouble::Model)?,
+            Err(_) if stopped => return Err(AnswerError::Stopped),
+            turn => turn.map_err(AnswerError::Model)?,
         };
-        writeln!(out).map_err(|error| Trouble::Failure(Failure::printing(error)))?;
+        writeln!(out).map_err(|error| AnswerError::Failure(Failure::printing(error)))?;
         drop(out);
         let all = begin.elapsed();
         let timings = Timings::new(self.loaded.took, turn.fed, first.unwrap_or(all), turn.answered, all);
-        self.remark(&turn, &timings);
+        self.print_notes(&turn, &timings);
         Ok(())
     }
 
-    /// What there is to say about an answer.
-    fn remark(&mut self, turn: &Turn, timings: &Timings) {
+    /// Prints notes after an answer.
+    fn print_notes(&mut self, turn: &Turn, timings: &Timings) {
         let (used, context) = (self.loaded.engine.len(), self.loaded.engine.blueprint().context());
         self.warn();
         match turn.end {
             End::Stopped => note("stopped"),
             End::ContextFull => {
                 note(format_args!(
-                    "the context of {context} tokens is full, so the answer ends here; with the next message the oldest \
-                     turns can go"
+                    "the context of {context} tokens is full and the answer is cut off; the next message can drop the \
+                     oldest turns"
                 ));
             }
             End::Limit | End::Token => {}
@@ -89,7 +89,7 @@ impl Session {
         if self.verbose {
             let Turn { kept, fed, answered, .. } = turn;
             note(format_args!(
-                "{kept} tokens kept, {fed} new in {:.2} s ({:.1} tokens/s); {answered} answered in {:.2} s ({:.1} \
+                "{kept} tokens cached, {fed} new in {:.2} s ({:.1} tokens/s); {answered} generated in {:.2} s ({:.1} \
                  tokens/s); {used} of {context} in use",
                 timings.prompt_s,
                 timings.prompt_tokens_per_second,

@@ -1,4 +1,4 @@
-//! What begins with `/`.
+//! The commands of a chat, which start with `/`.
 
 use std::path::PathBuf;
 
@@ -13,32 +13,32 @@ pub(super) enum Command {
     Quit,
 }
 
-/// How each is written, and what it does.
+/// Syntax and help of each command.
 const COMMANDS: [(&str, &str); 6] = [
     ("/help", "list these commands"),
-    ("/reset", "forget what was said"),
-    ("/again", "answer the last message anew"),
-    ("/memory", "say what the model takes, and how full the context is"),
-    ("/save FILE", "write the chat to a file: as JSON if its name ends in .json, else as text"),
-    ("/quit", "end the chat; so does Ctrl-D"),
+    ("/reset", "clear the chat"),
+    ("/again", "regenerate the last answer"),
+    ("/memory", "show memory and context use"),
+    ("/save FILE", "save the chat: as JSON if FILE ends in .json, else as text"),
+    ("/quit", "quit (also Ctrl-D)"),
 ];
 
-const KEYS: &str = "Ctrl-C stops an answer. A line that ends in \\ goes on in the next one.
-A line that begins with a space is said as it is, also if a / follows.";
+const KEYS: &str = "Ctrl-C stops an answer. A line that ends in \\ continues on the next one.
+A line that starts with a space is a message, even if a / follows.";
 
-/// What the commands are called.
+/// The names of the commands.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().map(|(form, _)| form.split(' ').next().unwrap_or(form))
 }
 
-/// What `/help` prints.
+/// The text of `/help`.
 pub(super) fn help() -> String {
     let lines = COMMANDS.iter().map(|(form, what)| format!("{form:<12} {what}\n"));
     lines.chain([KEYS.to_owned()]).collect()
 }
 
 impl Command {
-    /// `None` for what is said to the model; an error for a command that there is not.
+    /// `None` for a message; an error for an unknown command.
     pub(super) fn parse(line: &str) -> Option<Result<Command, String>> {
         if !line.starts_with('/') {
             return None;
@@ -47,7 +47,7 @@ impl Command {
         let argument = argument.trim();
         let plain = |command: Command| match argument {
             "" => Ok(command),
-            _ => Err(format!("{name} takes nothing behind it; /help lists the commands")),
+            _ => Err(format!("{name} takes no argument; /help lists the commands")),
         };
         Some(match name {
             "/help" | "/?" => plain(Command::Help),
@@ -55,10 +55,10 @@ impl Command {
             "/again" | "/regen" => plain(Command::Again),
             "/memory" => plain(Command::Memory),
             "/quit" | "/exit" | "/bye" => plain(Command::Quit),
-            "/save" if argument.is_empty() => Err("/save needs the name of a file behind it".to_owned()),
+            "/save" if argument.is_empty() => Err("/save needs a file name".to_owned()),
             "/save" => Ok(Command::Save(argument.into())),
             _ => Err(format!(
-                "there is no command {name}; /help lists those there are, and a space before the / makes it text"
+                "unknown command {name}; /help lists the commands, a space before the / makes it a message"
             )),
         })
     }
@@ -69,13 +69,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_with_a_slash_is_a_command_and_nothing_else_is() {
+    fn only_lines_that_start_with_a_slash_are_commands() {
         assert_eq!(Command::parse("/save  my chat.txt "), Some(Ok(Command::Save("my chat.txt".into()))));
         assert_eq!(Command::parse("/reset"), Some(Ok(Command::Reset)));
         assert_eq!(Command::parse("1/2"), None);
         assert_eq!(Command::parse(" /reset"), None);
         for (line, expected) in
-            [("/dance", "/dance"), ("/save", "name of a file"), ("/reset all", "nothing behind")]
+            [("/dance", "/dance"), ("/save", "needs a file name"), ("/reset all", "takes no argument")]
         {
             let refusal = Command::parse(line).unwrap().unwrap_err();
             assert!(refusal.contains(expected), "{refusal}");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_that_is_listed_is_known() {
+    fn every_listed_command_is_known() {
         for name in names() {
             let line = if name == "/save" { "/save x".to_owned() } else { name.to_owned() };
             assert!(Command::parse(&line).unwrap().is_ok(), "{name}");

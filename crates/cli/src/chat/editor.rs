@@ -1,4 +1,4 @@
-//! The line that is being written.
+//! The line editor of a chat.
 
 use std::env;
 use std::fs;
@@ -17,18 +17,18 @@ use super::command;
 use crate::failure::Failure;
 use crate::style::may_colour;
 
-/// What a user enters.
+/// User input.
 pub(super) enum Line {
     Text(String),
     /// Ctrl-C.
     Interrupted,
-    /// Bytes that are no text.
+    /// Invalid UTF-8.
     NotText,
-    /// Ctrl-D, or a terminal that went away.
+    /// Ctrl-D, or a closed terminal.
     End,
 }
 
-/// Reads lines, with what was entered before at hand.
+/// Reads lines, with a history.
 pub(super) struct Editor {
     editor: rustyline::Editor<Completion, FileHistory>,
     history: Option<PathBuf>,
@@ -39,14 +39,14 @@ const PROMPT: &str = "> ";
 const MORE: &str = ". ";
 
 impl Editor {
-    /// With the lines of other chats, as far as they can be read.
+    /// Opens the editor with the history of other chats.
     pub(super) fn open() -> Result<Editor, Failure> {
         let config = Config::builder().history_ignore_space(false).auto_add_history(false).build();
         let mut editor = rustyline::Editor::with_config(config).map_err(unusable)?;
         editor.set_helper(Some(Completion));
         let history = state_folder().map(|folder| folder.join("history"));
         if let Some(path) = &history {
-            // Without a history there is still a chat.
+            // A chat works without a history.
             let _ = path.parent().map(fs::create_dir_all);
             let _ = editor.load_history(path);
         }
@@ -74,8 +74,8 @@ impl Editor {
         }
     }
 
-    /// Whether a question is answered with yes, or with nothing.
-    pub(super) fn agrees(&mut self, question: &str) -> Result<bool, Failure> {
+    /// Whether the user answers a question with yes or an empty line.
+    pub(super) fn confirms(&mut self, question: &str) -> Result<bool, Failure> {
         Ok(match self.line(question)? {
             Line::Text(answer) => matches!(answer.trim().to_lowercase().as_str(), "" | "y" | "yes"),
             _ => false,
@@ -89,12 +89,12 @@ impl Editor {
             Err(ReadlineError::Eof) => Ok(Line::End),
             Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
             Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => Ok(Line::NotText),
-            Err(error) if is_gone(&error) => Err(Failure::NobodyListens),
+            Err(error) if is_disconnected(&error) => Err(Failure::OutputClosed),
             Err(error) => Err(unusable(error)),
         }
     }
 
-    /// Keeps a line for this chat and others, at once: a chat may end in many ways.
+    /// Adds a line to the history and saves it at once.
     fn remember(&mut self, line: &str) {
         let _ = self.editor.add_history_entry(line);
         if let Some(path) = &self.history {
@@ -103,23 +103,21 @@ impl Editor {
     }
 }
 
-/// The terminal went away.
-fn is_gone(error: &ReadlineError) -> bool {
+/// Whether the terminal was closed.
+fn is_disconnected(error: &ReadlineError) -> bool {
     match error {
-        ReadlineError::Io(error) => crate::failure::is_gone(error),
+        ReadlineError::Io(error) => crate::failure::is_disconnected(error),
         #[cfg(unix)]
-        ReadlineError::Errno(errno) => crate::failure::is_gone(&(*errno).into()),
+        ReadlineError::Errno(errno) => crate::failure::is_disconnected(&(*errno).into()),
         _ => false,
     }
 }
 
 fn unusable(error: ReadlineError) -> Failure {
-    Failure::Other(anyhow::anyhow!(
-        "the terminal cannot be used ({error}); write a prompt behind `orlop run`"
-    ))
+    Failure::Other(anyhow::anyhow!("cannot use the terminal ({error}); add a prompt after `orlop run`"))
 }
 
-/// The folder for what is kept between chats: `orlop` in the user's state folder.
+/// The folder of the history: `orlop` in the user's state folder.
 fn state_folder() -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let below = |name: &str, below: &str| folder(name).map(|home| home.join(below));

@@ -1,4 +1,4 @@
-//! Ctrl-C while the model speaks.
+//! Ctrl-C during an answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,20 +6,20 @@ use orlop::backend::Cancel;
 
 use crate::failure::Failure;
 
-/// Makes Ctrl-C stop an answer instead of the program. At the prompt, where the editor sees it as a key, it never
-/// comes here; one that comes between two answers is too late for the first, and does nothing.
+/// Makes Ctrl-C stop an answer instead of the program. At the prompt, the editor handles it as a key; between two answers
+/// it does nothing.
 pub(super) struct Interrupt {
     current: Arc<Mutex<Option<Cancel>>>,
 }
 
-/// While this lives, Ctrl-C throws its switch.
+/// While this exists, Ctrl-C triggers its [`Cancel`].
 pub(super) struct Watch {
     cancel: Cancel,
     current: Arc<Mutex<Option<Cancel>>>,
 }
 
 impl Interrupt {
-    /// From now on. Once in a process.
+    /// Installs the handler. Call it once per process.
     pub(super) fn install() -> Result<Interrupt, Failure> {
         let current = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&current);
@@ -28,12 +28,13 @@ impl Interrupt {
                 Cancel::cancel(cancel);
             }
         });
-        installed
-            .map_err(|error| Failure::Other(anyhow::anyhow!("Ctrl-C cannot be listened for ({error})")))?;
+        installed.map_err(|error| {
+            Failure::Other(anyhow::anyhow!("cannot install a handler for Ctrl-C ({error})"))
+        })?;
         Ok(Interrupt { current })
     }
 
-    /// Gives Ctrl-C something to stop.
+    /// Starts watching for Ctrl-C.
     pub(super) fn watch(&self) -> Watch {
         let cancel = Cancel::new();
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel.clone());
@@ -42,7 +43,6 @@ impl Interrupt {
 }
 
 impl Watch {
-    /// The switch.
     pub(super) fn cancel(&self) -> &Cancel {
         &self.cancel
     }

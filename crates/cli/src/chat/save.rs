@@ -1,4 +1,4 @@
-//! `/save`.
+//! `/save`: writes the chat to a file.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 #[derive(Serialize)]
-struct Said<'a> {
+struct SavedMessage<'a> {
     role: &'a str,
     content: &'a str,
 }
 
-/// Writes what was said to a file; a sentence says why not.
+/// Writes the chat to a file, or returns an error message.
 pub(super) fn save(messages: &[Message], path: &Path) -> Result<(), String> {
     let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let text = if json { as_json(messages) } else { as_text(messages) };
@@ -25,15 +25,17 @@ pub(super) fn save(messages: &[Message], path: &Path) -> Result<(), String> {
     written.map_err(|failure| match failure {
         Failure::BadInput(sentence) => sentence,
         Failure::Other(error) => format!("{error:#}"),
-        other => format!("{} cannot be written ({other:?})", path.display()),
+        other => format!("{}: cannot write the file ({other:?})", path.display()),
     })
 }
 
 fn as_json(messages: &[Message]) -> String {
-    let said: Vec<Said<'_>> =
-        messages.iter().map(|message| Said { role: &message.role, content: &message.content }).collect();
-    // Strings alone always become JSON.
-    serde_json::to_string_pretty(&said).unwrap_or_default() + "\n"
+    let saved: Vec<SavedMessage<'_>> = messages
+        .iter()
+        .map(|message| SavedMessage { role: &message.role, content: &message.content })
+        .collect();
+    // Serializing strings cannot fail.
+    serde_json::to_string_pretty(&saved).unwrap_or_default() + "\n"
 }
 
 fn as_text(messages: &[Message]) -> String {

@@ -1,4 +1,4 @@
-//! `orlop bench`.
+//! `orlop bench`: tokens per second of prompt processing and generation.
 
 mod reads;
 
@@ -20,27 +20,26 @@ const EXAMPLES: &str = "Examples:
   orlop bench -p 128 -n 0 -r 1 -t 1 --json
   orlop bench -p 0 -n 32 --reads";
 
-/// What to measure.
+/// Arguments of `orlop bench`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArguments {
     #[command(flatten)]
     model: ModelArguments,
-    /// Tokens of the prompt; 0 leaves that test out.
+    /// Number of prompt tokens; 0: skip this test.
     #[arg(short, long = "n-prompt", value_name = "N", default_value_t = 512)]
     p: usize,
-    /// Tokens to generate, one by one, as greedy sampling does: only the likeliest token is read from the device, and
-    /// no logits. 0 leaves that test out.
+    /// Number of tokens to generate with greedy sampling on the device, without reading logits back; 0: skip this test.
     #[arg(short, long = "n-gen", value_name = "N", default_value_t = 128)]
     n: usize,
-    /// Times that each test is run, after one that does not count.
+    /// Repetitions of each test, after one warm-up run.
     #[arg(short, long, value_name = "N", default_value_t = 5)]
     repetitions: usize,
-    /// Tokens that are in the context before each test.
+    /// Number of tokens in the context before each test.
     #[arg(short, long = "n-depth", value_name = "N", default_value_t = 0)]
     depth: usize,
-    /// After each generated token, read memory with as many threads, and say how fast that was: generation, which reads
-    /// all weights for every token, can be held against it.
+    /// Measure memory read bandwidth after each generated token, with the same threads. Generation reads all weights for
+    /// every token, so this bounds its speed.
     #[arg(long)]
     reads: bool,
     /// Print JSON: a list of tests.
@@ -55,15 +54,15 @@ struct Test {
     device: String,
     tokens_per_second: f64,
     stddev: f64,
-    /// Of each repetition.
+    /// Per repetition.
     samples: Vec<f64>,
-    /// What was read between tokens.
+    /// Memory bandwidth between tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     reads: Option<Report>,
 }
 
 impl BenchArguments {
-    /// Where no context was asked for, the tests ask for theirs: smaller ones may fit.
+    /// Without -c, the tests determine the context: suggests smaller tests that fit.
     fn refused(&self, error: Error) -> Failure {
         let smaller = |context: Option<u64>| {
             let room = usize::try_from(context?).ok()?.checked_sub(self.depth).filter(|room| *room > 0)?;
@@ -129,16 +128,16 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
             "{test:<14} {device}, {threads} threads: {tokens_per_second:9.2} ± {stddev:.2} tokens/s"
         ))?;
         if let Some(Report { plain, large_pages }) = reads {
-            let said =
+            let shown =
                 |Rates { mean, best }: Rates| format!("{:.1} GB/s (best {:.1})", mean / 1e9, best / 1e9);
-            let (plain, large) = (said(plain), said(large_pages));
-            printer.line(format!("{:<14} in between: {plain}, from large pages {large}", "memory"))?;
+            let (plain, large) = (shown(plain), shown(large_pages));
+            printer.line(format!("{:<14} read bandwidth: {plain}; with huge pages: {large}", "memory"))?;
         }
     }
     Ok(())
 }
 
-/// Tokens a second, from a context of `depth` tokens on; memory is read after each batch, which does not count.
+/// Tokens per second with `depth` tokens in the context. Bandwidth measurements between batches are not counted.
 fn measure(
     engine: &mut Engine,
     depth: usize,
@@ -147,7 +146,7 @@ fn measure(
     mut between: Option<&mut Reads>,
 ) -> Result<f64, Error> {
     let vocabulary = engine.config().vocabulary as usize;
-    // Any tokens will do, as long as they are not all the same.
+    // Arbitrary, but not all equal.
     let tokens: Vec<u32> = (0..depth + count).map(|index| (index * 7919 % vocabulary) as u32).collect();
     if engine.len() > depth {
         engine.truncate(depth);

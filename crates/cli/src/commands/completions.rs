@@ -1,4 +1,4 @@
-//! `orlop completions`.
+//! `orlop completions`: shell completion scripts.
 
 use clap::Args;
 use clap_complete::{Shell, generate};
@@ -12,10 +12,10 @@ const EXAMPLES: &str = "Examples:
   orlop completions zsh > _orlop
   orlop completions fish > orlop.fish
 
-Put the file where the shell looks for it: bash in ~/.local/share/bash-completion/completions/orlop, zsh in a folder of
-$fpath, fish in ~/.config/fish/completions.";
+Install the file as ~/.local/share/bash-completion/completions/orlop (bash), in a folder of $fpath (zsh), or in
+~/.config/fish/completions (fish).";
 
-/// Which shell.
+/// Arguments of `orlop completions`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompletionsArguments {

@@ -1,4 +1,4 @@
-//! `orlop devices`.
+//! `orlop devices`: the devices of this machine.
 
 mod processor;
 
@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use orlop::backend::{BufferType, Device, DeviceClass, DeviceFacts, Memory, MemoryLayout, Role};
+use orlop::devices;
 use serde::Serialize;
 
-use crate::devices;
 use crate::failure::Failure;
+use crate::model_arguments::{device_options, no_device};
 use crate::printer::Printer;
 use crate::quantity::short_bytes;
 
@@ -17,7 +18,7 @@ const EXAMPLES: &str = "Examples:
   orlop devices
   orlop devices --json";
 
-/// How to print the devices.
+/// Arguments of `orlop devices`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DevicesArguments {
@@ -27,34 +28,34 @@ pub(crate) struct DevicesArguments {
 }
 
 #[derive(Serialize)]
-struct Described {
+struct DeviceReport {
     name: String,
     class: String,
     description: String,
-    /// What a processor can do beside the usual.
+    /// Instruction set extensions of a CPU.
     features: Vec<&'static str>,
     total: Option<u64>,
     free: Option<u64>,
-    /// Most bytes of one buffer, where there is a limit.
+    /// Size limit of one buffer, if any.
     largest_buffer: Option<u64>,
-    /// Where tensors begin.
+    /// Alignment of tensors.
     alignment: Option<u64>,
-    /// Kinds of memory that weights may be in, best first.
-    weights: Vec<Kind>,
-    /// Whether it works beside the host.
+    /// Memory types for weights, best first.
+    weights: Vec<WeightMemory>,
+    /// Whether it runs concurrently with the host.
     asynchronous: bool,
 }
 
 #[derive(Serialize)]
-struct Kind {
+struct WeightMemory {
     name: String,
-    /// Whether it has a layout of its own.
+    /// Whether weights are stored in a private layout.
     repacked: bool,
     alignment: u64,
     max_bytes: u64,
 }
 
-/// What a device is and how much memory it has, in words.
+/// The description and memory of a device.
 pub(crate) fn described(facts: &DeviceFacts) -> String {
     let memory = facts
         .memory
@@ -64,40 +65,41 @@ pub(crate) fn described(facts: &DeviceFacts) -> String {
 
 /// Lists the devices of this machine.
 pub(crate) fn run(arguments: &DevicesArguments) -> Result<(), Failure> {
-    let known = devices::all(devices::physical_cores(), true)?;
+    let known = devices::all(&device_options()).map_err(no_device)?;
     let mut printer = Printer::new();
     if arguments.json {
-        let described: Vec<Described> = known.iter().map(|device| Described::new(&**device)).collect();
+        let described: Vec<DeviceReport> = known.iter().map(|device| DeviceReport::new(&**device)).collect();
         return printer.json(&described);
     }
     for device in &known {
         let facts = device.facts();
         printer.line(format!("{:<8} {}", device.name(), described(&facts)))?;
-        let Described { weights, features, asynchronous, largest_buffer, .. } = Described::new(&**device);
+        let DeviceReport { weights, features, asynchronous, largest_buffer, .. } =
+            DeviceReport::new(&**device);
         let weights: Vec<String> = weights.into_iter().map(|kind| kind.name).collect();
-        let beside = if asynchronous { "; works beside the host" } else { "" };
+        let mode = if asynchronous { "; asynchronous" } else { "" };
         if !features.is_empty() {
             printer.line(format!("{:<8} features: {}", "", features.join(", ")))?;
         }
-        printer.line(format!("{:<8} weights in: {}{beside}", "", weights.join(", ")))?;
+        printer.line(format!("{:<8} weight memory: {}{mode}", "", weights.join(", ")))?;
         if let Some(bytes) = largest_buffer {
-            printer.line(format!("{:<8} buffers of at most {}", "", short_bytes(bytes)))?;
+            printer.line(format!("{:<8} maximum buffer size: {}", "", short_bytes(bytes)))?;
         }
     }
     Ok(())
 }
 
-impl Described {
-    fn new(device: &dyn Device) -> Described {
+impl DeviceReport {
+    fn new(device: &dyn Device) -> DeviceReport {
         let facts = device.facts();
         let arena = device.buffer_types(Role::Arena).first();
-        let kind = |memory: &Arc<dyn BufferType>| Kind {
+        let weight_memory = |memory: &Arc<dyn BufferType>| WeightMemory {
             name: memory.name().to_owned(),
             repacked: memory.layout() == MemoryLayout::Private,
             alignment: memory.alignment(),
             max_bytes: memory.max_bytes(),
         };
-        Described {
+        DeviceReport {
             name: device.name().to_owned(),
             class: format!("{:?}", facts.class).to_lowercase(),
             description: facts.description,
@@ -106,7 +108,7 @@ impl Described {
             free: facts.memory.map(|memory| memory.free),
             largest_buffer: arena.map(|arena| arena.max_bytes()).filter(|bytes| *bytes < u64::MAX),
             alignment: arena.map(|arena| arena.alignment()),
-            weights: device.buffer_types(Role::Weight).iter().map(kind).collect(),
+            weights: device.buffer_types(Role::Weight).iter().map(weight_memory).collect(),
             asynchronous: facts.asynchronous,
         }
     }

@@ -1,19 +1,47 @@
-//! `orlop inspect`.
+//! `orlop inspect`: metadata and tensors of a model file.
 
 mod json;
 mod text;
 
 use std::error::Error as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use orlop::gguf::{Error, GgufFile};
 
-use crate::arguments::InspectArguments;
 use crate::failure::Failure;
 use crate::load::model_file;
 use crate::printer::Printer;
 
-/// Says what is in a model file.
+const EXAMPLES: &str = "Examples:
+  orlop inspect
+  orlop synth random.gguf --preset smollm2-135m
+  orlop inspect random.gguf
+  orlop inspect random.gguf --tensors
+
+Exit status: 0 success; 2 invalid arguments or file; 1 other errors.";
+
+/// Arguments of `orlop inspect`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct InspectArguments {
+    /// Model file (.gguf), or any part of a split model [default: SmolLM2-135M-Instruct]
+    file: Option<PathBuf>,
+    /// Model file, as in other commands.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    model: Option<PathBuf>,
+    /// Print one JSON object: `version`, `metadata`, `tensors`.
+    #[arg(long)]
+    json: bool,
+    /// List every tensor.
+    #[arg(long)]
+    tensors: bool,
+    /// Print long arrays and strings in full.
+    #[arg(long)]
+    full: bool,
+}
+
+/// Prints the contents of a model file.
 pub(crate) fn run(arguments: &InspectArguments) -> Result<(), Failure> {
     let file = model_file(arguments.file.as_deref().or(arguments.model.as_deref()))?;
     let model = GgufFile::open(&file).map_err(|error| refused(&file, &error))?;
@@ -28,7 +56,7 @@ pub(crate) fn run(arguments: &InspectArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why a file is no model, and what to do about it.
+/// The failure for a file that is not a valid model, with advice.
 pub(crate) fn refused(path: &Path, error: &Error) -> Failure {
     let mut what = error.to_string();
     let mut source = error.source();
@@ -38,18 +66,18 @@ pub(crate) fn refused(path: &Path, error: &Error) -> Failure {
     }
     let (names_itself, advice) = match error {
         Error::Open { .. } => (true, "check the path"),
-        Error::MissingPart { .. } => (true, "put it beside the others"),
-        Error::SplitName { .. } => (true, "give it that name again"),
-        Error::SplitMismatch { .. } => (true, "check that all parts are of one model"),
-        Error::SplitTensors { .. } => (false, "check that all parts are of one model"),
-        Error::NotGguf(_) => (false, "give a .gguf file"),
+        Error::MissingPart { .. } => (true, "put it beside the other parts"),
+        Error::SplitName { .. } => (true, "restore that name"),
+        Error::SplitMismatch { .. } => (true, "check that all parts belong to one model"),
+        Error::SplitTensors { .. } => (false, "check that all parts belong to one model"),
+        Error::NotGguf(_) => (false, "use a .gguf file"),
         Error::Version(_)
         | Error::BigEndian { .. }
         | Error::MissingKey(_)
         | Error::WrongType { .. }
-        | Error::IntegerRange { .. } => (false, "convert the model anew"),
+        | Error::IntegerRange { .. } => (false, "convert the model again"),
         Error::UnknownElementType { .. } => (false, "the file may be newer than this program, or damaged"),
-        _ => (false, "the file is damaged or cut short, get it anew"),
+        _ => (false, "the file is damaged or truncated, get a new copy"),
     };
     let path = path.display();
     Failure::BadInput(if names_itself {

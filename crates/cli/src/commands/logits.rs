@@ -1,4 +1,4 @@
-//! `orlop logits`.
+//! `orlop logits`: the logits of given tokens.
 
 use clap::Args;
 use orlop::llm::{LogitsRow, Outputs, SequenceId};
@@ -12,19 +12,19 @@ use crate::printer::Printer;
 const EXAMPLES: &str = "Examples:
   orlop logits --tokens 504,3575,282,4649,314 --last --top 5";
 
-/// Which tokens to feed, and what of their logits to print.
+/// Arguments of `orlop logits`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LogitsArguments {
     #[command(flatten)]
     model: ModelArguments,
-    /// Token ids; nothing is added to them.
+    /// Token ids; no special tokens are added.
     #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
     tokens: Vec<u32>,
-    /// Only those behind the last token.
+    /// Print only the logits of the last token.
     #[arg(long)]
     last: bool,
-    /// Only the K largest of each row, as [id, logit].
+    /// Print only the K largest logits of each token, as [id, logit].
     #[arg(long, value_name = "K")]
     top: Option<usize>,
     /// Print one JSON object: `tokens` and `logits`.

@@ -1,4 +1,4 @@
-//! `orlop man`.
+//! `orlop man`: manual pages.
 
 use std::path::PathBuf;
 
@@ -17,20 +17,20 @@ const EXAMPLES: &str = "Examples:
 
 `orlop man run | man -l -` shows a page.";
 
-/// Which pages, and where they go.
+/// Arguments of `orlop man`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ManArguments {
-    /// Print the page of this command; without it, that of orlop itself.
+    /// Print the page of this command [default: orlop itself]
     command: Option<String>,
-    /// Write all pages to a folder instead.
+    /// Write all pages to a folder.
     #[arg(long, short, value_name = "FOLDER", conflicts_with = "command")]
     output: Option<PathBuf>,
 }
 
 /// Prints a manual page, or writes all of them.
 pub(crate) fn run(arguments: &ManArguments) -> Result<(), Failure> {
-    // Pages of commands are named after them and the program, which building fills in.
+    // Building fills in the display names, which name the pages.
     let mut program = definition();
     program.build();
     let commands = || program.get_subcommands().filter(|command| command.get_name() != "help");
@@ -47,13 +47,13 @@ pub(crate) fn run(arguments: &ManArguments) -> Result<(), Failure> {
         None => &program,
         Some(name) => commands().find(|command| command.get_name() == name).ok_or_else(|| {
             let names: Vec<&str> = commands().map(Command::get_name).collect();
-            Failure::BadInput(format!("there is no command `{name}`; there are: {}", names.join(", ")))
+            Failure::BadInput(format!("unknown command `{name}`; commands: {}", names.join(", ")))
         })?,
     };
     Printer::new().line(page(command)?.1.trim_end())
 }
 
-/// A page, and what it is called.
+/// The name and text of a page.
 fn page(command: &Command) -> Result<(String, String), Failure> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let mut page = Vec::new();

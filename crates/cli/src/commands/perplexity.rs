@@ -1,4 +1,4 @@
-//! `orlop perplexity`.
+//! `orlop perplexity`: the perplexity of a text.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -17,13 +17,13 @@ const EXAMPLES: &str = "Examples:
   orlop man devices > page.txt
   orlop perplexity -f page.txt -c 128";
 
-/// Which text to score.
+/// Arguments of `orlop perplexity`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PerplexityArguments {
     #[command(flatten)]
     model: ModelArguments,
-    /// The text.
+    /// Text file.
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     /// Print one JSON object: `perplexity`, `error`, `scored`, `chunks`.
@@ -39,10 +39,10 @@ struct Answer {
     chunks: usize,
 }
 
-/// Tokens of a chunk.
+/// Default tokens per chunk.
 const CHUNK: usize = 512;
 
-/// Scores a text: chunks of 512 tokens, the second half of each.
+/// Scores the second half of each chunk of a text.
 pub(crate) fn run(arguments: &PerplexityArguments) -> Result<(), Failure> {
     let text = read(&arguments.file)?;
     let mut model = arguments.model.clone();

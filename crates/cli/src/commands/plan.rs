@@ -1,8 +1,9 @@
-//! `orlop plan`.
+//! `orlop plan`: memory plans of models, graphs and lists of buffers.
+
+mod arguments;
 
 mod clock;
 mod diff;
-mod given;
 mod graph_picture;
 mod graphs;
 mod model;
@@ -10,10 +11,8 @@ mod model_picture;
 mod pictures;
 mod problem;
 
-pub(crate) use given::Given;
-pub(crate) use pictures::PictureArguments;
+pub(crate) use arguments::PlanArguments;
 
-use crate::arguments::PlanArguments;
 use crate::failure::Failure;
 use crate::graph_file;
 use crate::input::{Input, Kind};
@@ -40,8 +39,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
             let input = input()?;
             if diff::is_saved(&input.text) {
                 return Err(Failure::BadInput(format!(
-                    "{0} is a saved plan; see what is in it with `orlop plan FILE --diff {0}`, where FILE is what was \
-                     planned",
+                    "{0} is a saved plan; `orlop plan FILE --diff {0}` compares it with a plan of FILE",
                     input.name
                 )));
             }

@@ -1,4 +1,4 @@
-//! `orlop quantize`.
+//! `orlop quantize`: converts a model to other element types.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -17,30 +17,30 @@ const EXAMPLES: &str = "Examples:
   orlop synth random.gguf --preset smollm2-135m
   orlop quantize random.gguf small.gguf Q8_0
 
-Exit status: 0 written; 2 arguments or file make no sense; 1 anything else.";
+Exit status: 0 success; 2 invalid arguments or file; 1 other errors.";
 
-/// Which model to store anew, and how.
+/// Arguments of `orlop quantize`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct QuantizeArguments {
-    /// A model (.gguf); of a split one, any part.
+    /// Model file (.gguf), or any part of a split model.
     #[arg(value_name = "IN")]
     input: PathBuf,
-    /// The file to write; it gets its name when it is whole.
+    /// Output file; renamed to this name when complete.
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// What to store it as, such as Q4_K_M, Q8_0 or F16.
+    /// Quantization type, such as Q4_K_M, Q8_0 or F16.
     #[arg(value_name = "TYPE", value_parser = parse_file_type)]
     file_type: FileType,
-    /// Give every matrix the same type.
+    /// Quantize all matrices to the same type.
     #[arg(long)]
     pure: bool,
-    /// Threads; without it, as many as there are.
+    /// Number of threads [default: number of hardware threads]
     #[arg(short, long, value_name = "N", value_parser = parse_threads)]
     threads: Option<usize>,
 }
 
-/// Stores a model in other element types.
+/// Quantizes a model.
 pub(crate) fn run(arguments: &QuantizeArguments) -> Result<(), Failure> {
     let model = GgufFile::open(&arguments.input).map_err(|error| refused(&arguments.input, &error))?;
     let quantization = Quantization {
@@ -59,21 +59,20 @@ pub(crate) fn run(arguments: &QuantizeArguments) -> Result<(), Failure> {
     let quantized = quantized.map_err(|error| unwritten(&arguments.output, error))?;
     if quantized.again > 0 {
         let count = quantized.again;
-        let note = "had been quantised before; start from the original weights for better quality";
-        // Where standard error is closed there is nobody left to tell.
+        let note = "were already quantized; start from the original weights for better quality";
         let _ = writeln!(std::io::stderr(), "orlop: {count} tensors {note}");
     }
     let (from, to) = (mebibytes(quantized.from), mebibytes(quantized.to));
     Printer::new().line(format!(
-        "{}: {to:.1} MiB where it was {from:.1} MiB; {} tensors changed, {} kept",
+        "{}: {from:.1} MiB -> {to:.1} MiB; {} tensors quantized, {} unchanged",
         arguments.output.display(),
         quantized.changed,
         quantized.kept,
     ))
 }
 
-/// Names that are in use for files, but of types that nothing here can encode.
-const READ_ELSEWHERE: [&str; 17] = [
+/// Types that llama.cpp can write and Orlop cannot.
+const UNSUPPORTED: [&str; 17] = [
     "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M", "TQ1_0",
     "TQ2_0", "NVFP4", "Q1_0", "Q2_0", "Q2_K_S", "Q8_K",
 ];
@@ -81,30 +80,28 @@ const READ_ELSEWHERE: [&str; 17] = [
 pub(crate) fn parse_file_type(name: &str) -> Result<FileType, String> {
     FileType::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = FileType::all().map(FileType::name).collect();
-        let what = match READ_ELSEWHERE.iter().any(|other| other.eq_ignore_ascii_case(name)) {
-            true => "it cannot be encoded here",
-            false => "it is not known",
+        let what = match UNSUPPORTED.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+            true => "unsupported type",
+            false => "unknown type",
         };
-        format!("{what}; there are {}", known.join(", "))
+        format!("{what}; supported: {}", known.join(", "))
     })
 }
 
-/// What went wrong while a model was written, and what to do about it.
+/// The failure for an error while writing a model, with advice.
 pub(crate) fn unwritten(path: &Path, error: Error) -> Failure {
     let path = path.display();
     match error {
         Error::File(orlop::gguf::Error::Open { source, .. }) => {
-            Failure::BadInput(format!("{path} cannot be made: {source}; check the path"))
+            Failure::BadInput(format!("{path}: cannot create the file: {source}; check the path"))
         }
         Error::File(orlop::gguf::Error::Data { tensor, source })
             if source.kind() == ErrorKind::InvalidData =>
         {
-            Failure::BadInput(format!("the tensor `{tensor}` is no good: {source}; get the model anew"))
+            Failure::BadInput(format!("invalid tensor `{tensor}`: {source}; get a new copy of the model"))
         }
         Error::File(orlop::gguf::Error::Data { source, .. } | orlop::gguf::Error::Write(source)) => {
-            Failure::Other(anyhow::anyhow!(
-                "{path} cannot be written: {source}; check the space that is left there"
-            ))
+            Failure::Other(anyhow::anyhow!("{path}: cannot write the file: {source}; check the free space"))
         }
         error => Failure::BadInput(error.to_string()),
     }

@@ -1,4 +1,4 @@
-//! `orlop run`.
+//! `orlop run`: generates text from a prompt, or chats.
 
 mod trace;
 
@@ -29,40 +29,39 @@ const EXAMPLES: &str = "Examples:
   orlop run --json -n 4 \"One, two, three,\"
   orlop run --verbose
 
-The last one is a chat, as there is no prompt; it needs a terminal.
+Without a prompt, on a terminal, it chats.
 
-Exit status: 0 done; 2 arguments or files make no sense; 3 not within the memory or context there is; 1 anything else.";
+Exit status: 0 success; 2 invalid arguments or files; 3 out of memory or context; 1 other errors.";
 
 use trace::Trace;
 
-/// What to say to a model.
+/// Arguments of `orlop run`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArguments {
-    /// The text to go on from; without it, what comes on standard input, or a chat if that is a terminal.
+    /// Prompt [default: standard input; on a terminal, chat]
     #[arg(value_name = "PROMPT")]
     prompt: Option<String>,
-    /// The same, as llama.cpp's users write it.
+    /// Prompt, as in llama.cpp.
     #[arg(short, long = "prompt", value_name = "TEXT", conflicts_with = "prompt")]
     p: Option<String>,
     #[command(flatten)]
     pub(crate) model: ModelArguments,
-    /// Tokens to generate; -1 for as many as there are.
+    /// Number of tokens to generate; -1: no limit.
     #[arg(short, long = "n-predict", value_name = "N", default_value_t = -1, allow_hyphen_values = true)]
     n: i64,
-    /// Take the prompt for a message, and answer it as in a chat.
+    /// Format the prompt as a chat message with the model's chat template.
     #[arg(long)]
     chat: bool,
-    /// What the model is told to be in a chat; a prompt is then a message, as with --chat.
+    /// System prompt; implies --chat.
     #[arg(long, value_name = "TEXT", visible_alias = "system-prompt")]
     system: Option<String>,
     #[command(flatten)]
     sampling: SamplingArguments,
-    /// Take special tokens in the prompt for text; not in a chat.
+    /// Treat special tokens in the prompt as text; not in a chat.
     #[arg(long, conflicts_with_all = ["chat", "system"])]
     no_special: bool,
-    /// Write what each device did when, and what its memory held, in the format of Chrome's trace viewer;
-    /// of a single prompt.
+    /// Write a timeline of devices and memory in Chrome's trace format; not in a chat.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Print one JSON object: `prompt_tokens`, `tokens`, `text`, `timings`, `memory`.
@@ -70,39 +69,38 @@ pub(crate) struct RunArguments {
     json: bool,
 }
 
-/// How the next token is chosen.
+/// Sampling options.
 #[derive(Debug, Args)]
 pub(crate) struct SamplingArguments {
-    /// Temperature; 0 always takes the most likely token.
+    /// Temperature; 0: greedy.
     #[arg(long, value_name = "T", default_value_t = SamplingOptions::default().temperature)]
     temp: f32,
-    /// Only the K most likely tokens; 0 for all.
+    /// Top-k sampling; 0: disabled.
     #[arg(long, value_name = "K", default_value_t = SamplingOptions::default().top_k)]
     top_k: usize,
-    /// Only the most likely tokens that make up P together; 1 for all.
+    /// Top-p (nucleus) sampling; 1: disabled.
     #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().top_p)]
     top_p: f32,
-    /// Only tokens at least P times as likely as the most likely; 0 for all.
+    /// Min-p sampling: minimum probability relative to the most likely token; 0: disabled.
     #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().min_p)]
     min_p: f32,
-    /// Makes tokens that were there lately less likely by this factor; 1 leaves them as they are.
+    /// Penalty for repeated tokens; 1: disabled.
     #[arg(long, value_name = "F", default_value_t = SamplingOptions::default().repeat_penalty, value_parser = parse_penalty)]
     repeat_penalty: f32,
-    /// How many tokens back "lately" goes.
+    /// Number of last tokens considered for the repeat penalty.
     #[arg(long, value_name = "N", visible_alias = "repeat-last-n", default_value_t = SamplingOptions::default().repeat_last)]
     repeat_last: usize,
-    /// Makes the choice repeatable.
+    /// Random seed [default: random]
     #[arg(short, long, value_name = "N")]
     seed: Option<u64>,
 }
 
 fn parse_penalty(text: &str) -> Result<f32, String> {
     let penalty = text.parse::<f32>().ok().filter(|penalty| penalty.is_finite() && *penalty > 0.0);
-    penalty.ok_or_else(|| "give a number above 0, such as 1.1".to_owned())
+    penalty.ok_or_else(|| "expected a positive number, such as 1.1".to_owned())
 }
 
 impl RunArguments {
-    /// What chooses tokens.
     pub(crate) fn sampler(&self) -> Sampler {
         let SamplingArguments { temp, top_k, top_p, min_p, repeat_penalty, repeat_last, seed } =
             self.sampling;
@@ -110,12 +108,12 @@ impl RunArguments {
         Sampler::new(options, seed.unwrap_or_else(random_seed))
     }
 
-    /// Most tokens to generate.
+    /// Limit on generated tokens.
     pub(crate) fn limit(&self) -> Option<usize> {
         usize::try_from(self.n).ok()
     }
 
-    /// A chat with a model, before anything is said.
+    /// An empty chat with a model.
     pub(crate) fn chat(&self, model: &Model, tokenizer: &Tokenizer) -> Chat {
         let chat = Chat::new(ChatTemplate::from_metadata(model.file().metadata(), tokenizer));
         match &self.system {
@@ -135,8 +133,8 @@ impl RunArguments {
         let tokens = chat.prompt(tokenizer);
         match (chat.source(), chat.fault()) {
             (TemplateSource::File, _) => {}
-            (_, Some(fault)) => note(format_args!("orlop: {fault}; a plain form is used")),
-            (_, None) => note("orlop: the model has no chat template; a plain form is used"),
+            (_, Some(fault)) => note(format_args!("orlop: {fault}; using a generic template")),
+            (_, None) => note("orlop: the model has no chat template; using a generic template"),
         }
         tokens
     }
@@ -151,7 +149,7 @@ struct Answer {
     memory: MemoryReport,
 }
 
-/// Goes on from a prompt, or has a chat.
+/// Generates text from a prompt, or chats.
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let Some(prompt) = prompt(arguments)? else {
         refuse_in_chat("--trace", arguments.trace.is_some())?;
@@ -223,7 +221,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     writeln!(out, "{rest}").map_err(Failure::printing)?;
     if end == End::ContextFull {
         let context = loaded.engine.blueprint().context();
-        note(format_args!("orlop: the context of {context} tokens is full; ask for a larger one (-c)"));
+        note(format_args!("orlop: the context of {context} tokens is full; use a larger one (-c)"));
     }
     note(format_args!("\n{timings}"));
     if let Some(summary) = traced {
@@ -232,17 +230,17 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Options of a single prompt.
+/// Rejects an option that needs a prompt.
 fn refuse_in_chat(option: &str, given: bool) -> Result<(), Failure> {
     match given {
         true => Err(Failure::BadInput(format!(
-            "{option} is for a single prompt, not for a chat; write one behind `orlop run`"
+            "{option} is not supported in a chat; add a prompt after `orlop run`"
         ))),
         false => Ok(()),
     }
 }
 
-/// The prompt; `None` where somebody sits at a terminal who may be asked for one.
+/// The prompt; `None` for a chat on a terminal.
 fn prompt(arguments: &RunArguments) -> Result<Option<String>, Failure> {
     if let Some(prompt) = arguments.prompt.as_ref().or(arguments.p.as_ref()) {
         return Ok(Some(prompt.clone()));
@@ -252,10 +250,10 @@ fn prompt(arguments: &RunArguments) -> Result<Option<String>, Failure> {
         return match (arguments.json, std::io::stdout().is_terminal()) {
             (false, true) => Ok(None),
             (true, _) => {
-                Err(Failure::BadInput("--json needs a prompt; write one behind `orlop run`".to_owned()))
+                Err(Failure::BadInput("--json needs a prompt; add one after `orlop run`".to_owned()))
             }
             (false, false) => Err(Failure::BadInput(
-                "there is no prompt, and no terminal to chat on; write a prompt behind `orlop run`"
+                "no prompt, and standard output is not a terminal to chat on; add a prompt after `orlop run`"
                     .to_owned(),
             )),
         };
@@ -263,23 +261,23 @@ fn prompt(arguments: &RunArguments) -> Result<Option<String>, Failure> {
     let mut bytes = Vec::new();
     input.read_to_end(&mut bytes).map_err(|error| {
         Failure::BadInput(format!(
-            "the prompt on standard input cannot be read ({error}); write it behind `orlop run`"
+            "cannot read the prompt from standard input ({error}); add it after `orlop run`"
         ))
     })?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let place = error.utf8_error().valid_up_to() + 1;
         Failure::BadInput(format!(
-            "the prompt on standard input is not UTF-8 text (byte {place} of {}); convert it to UTF-8",
+            "the prompt on standard input is not UTF-8 (byte {place} of {}); convert it to UTF-8",
             error.as_bytes().len()
         ))
     })?;
     if text.trim().is_empty() {
         return Err(Failure::BadInput(
-            "the prompt on standard input is empty; write one behind `orlop run`, or run it on a terminal to chat"
+            "the prompt on standard input is empty; add one after `orlop run`, or run it on a terminal to chat"
                 .to_owned(),
         ));
     }
-    // The end of its last line is not part of a prompt.
+    // The last line break is not part of the prompt.
     let text = text.strip_suffix('\n').unwrap_or(&text);
     Ok(Some(text.strip_suffix('\r').unwrap_or(text).to_owned()))
 }

@@ -1,4 +1,4 @@
-//! `orlop synth`.
+//! `orlop synth`: models with random weights.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -16,33 +16,34 @@ const EXAMPLES: &str = "Examples:
   orlop synth random.gguf --preset smollm2-135m
   orlop bench -m random.gguf -p 16 -n 4 -r 1
 
-Exit status: 0 written; 2 arguments make no sense; 1 anything else.";
+Exit status: 0 success; 2 invalid arguments; 1 other errors.";
 
-/// What random model to make.
+/// Arguments of `orlop synth`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SynthArguments {
-    /// The file to write; it gets its name when it is whole.
+    /// Output file; renamed to this name when complete.
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// Whose dimensions it gets.
+    /// Model whose dimensions to use.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Synth::PRESETS))]
     preset: String,
-    /// What to store it as, such as Q4_K_M, Q8_0 or F16.
+    /// Quantization type, such as Q4_K_M, Q8_0 or F16.
     #[arg(long = "type", value_name = "TYPE", default_value = "Q4_0", value_parser = parse_file_type)]
     file_type: FileType,
-    /// Give every matrix the same type.
+    /// Quantize all matrices to the same type.
     #[arg(long)]
     pure: bool,
-    /// Equal numbers give equal files.
+    /// Random seed; equal seeds give equal files.
     #[arg(short, long, value_name = "N", default_value_t = 0)]
     seed: u64,
 }
 
-/// Writes a model of random weights.
+/// Writes a model with random weights.
 pub(crate) fn run(arguments: &SynthArguments) -> Result<(), Failure> {
-    let preset = Synth::preset(&arguments.preset)
-        .ok_or_else(|| Failure::BadInput(format!("there is no preset `{}`", arguments.preset)))?;
+    let preset = Synth::preset(&arguments.preset).ok_or_else(|| {
+        Failure::BadInput(format!("unknown preset `{}`; see `orlop synth --help`", arguments.preset))
+    })?;
     let synth = Synth {
         file_type: arguments.file_type,
         spread: if arguments.pure { MixturePolicy::Pure } else { MixturePolicy::Mixed },

@@ -1,4 +1,4 @@
-//! `orlop tokenize`.
+//! `orlop tokenize`: token ids of a text.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -15,25 +15,25 @@ const EXAMPLES: &str = "Examples:
   orlop tokenize \"The capital of France is\"
   echo \"a<|im_end|>b\" | orlop tokenize --no-special --json";
 
-/// Which text to cut into tokens.
+/// Arguments of `orlop tokenize`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TokenizeArguments {
-    /// The text; without it, what comes on standard input.
+    /// Text [default: standard input]
     text: Option<String>,
-    /// Read it from a file.
+    /// Read the text from a file.
     #[arg(short, long, value_name = "FILE", conflicts_with = "text")]
     file: Option<PathBuf>,
-    /// The model (.gguf); without it, the default one.
+    /// Model file (.gguf) [default: SmolLM2-135M-Instruct]
     #[arg(short, long, value_name = "FILE")]
     model: Option<PathBuf>,
-    /// Take special tokens for text.
+    /// Treat special tokens as text.
     #[arg(long)]
     no_special: bool,
-    /// Add nothing that the model wants at the beginning or the end.
+    /// Do not add the model's BOS and EOS tokens.
     #[arg(long)]
     plain: bool,
-    /// Print one JSON object: `tokens`, and `pieces`, the text of each.
+    /// Print one JSON object: `tokens` and `pieces`, the text of each token.
     #[arg(long)]
     json: bool,
 }
@@ -52,7 +52,11 @@ pub(crate) fn run(arguments: &TokenizeArguments) -> Result<(), Failure> {
         (None, None) => {
             let mut text = String::new();
             let read = std::io::stdin().read_to_string(&mut text);
-            read.map_err(|error| Failure::BadInput(format!("standard input cannot be read: {error}")))?;
+            read.map_err(|error| {
+                Failure::BadInput(format!(
+                    "cannot read standard input: {error}; give the text as an argument or with --file"
+                ))
+            })?;
             text
         }
     };
@@ -73,6 +77,7 @@ pub(crate) fn run(arguments: &TokenizeArguments) -> Result<(), Failure> {
 
 /// The text of a file.
 pub(crate) fn read(path: &std::path::Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path)
-        .map_err(|error| Failure::BadInput(format!("{} cannot be read: {error}", path.display())))
+    std::fs::read_to_string(path).map_err(|error| {
+        Failure::BadInput(format!("{}: cannot read the file: {error}; check the path", path.display()))
+    })
 }

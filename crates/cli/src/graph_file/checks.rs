@@ -1,13 +1,13 @@
-//! Whether a graph makes sense. Each check says in a few words what does not.
+//! Validation of ggml graphs. Each check returns a short message.
 
 use orlop::alloc::{ArenaId, Usage, ValueId};
 
 use super::line::Line;
 
-/// All sizes of a graph together stay below this, so that no sum on the way leaves 64 bits.
-const MOST_BYTES: u64 = 1 << 62;
+/// Limit on the sum of all sizes; prevents overflow of intermediate sums.
+const MAX_BYTES: u64 = 1 << 62;
 
-/// Numbers of tensors and buffers, alignments, views, and the order of nodes.
+/// Checks indices of tensors and buffers, alignments, views, and the order of nodes.
 pub(super) fn check(line: &Line<'_>) -> Result<(), String> {
     check_buffers(line)?;
     check_tensors(line)?;
@@ -15,10 +15,7 @@ pub(super) fn check(line: &Line<'_>) -> Result<(), String> {
         for (index, (tensor, buffer)) in list.iter().enumerate() {
             known(&format!("{what} {index}"), *tensor, line.tensors.len())?;
             if *buffer >= line.buffers.len() {
-                return Err(format!(
-                    "{what} {index} names buffer {buffer}, there are {}",
-                    line.buffers.len()
-                ));
+                return Err(format!("{what} {index} names buffer {buffer} of {}", line.buffers.len()));
             }
         }
     }
@@ -26,12 +23,12 @@ pub(super) fn check(line: &Line<'_>) -> Result<(), String> {
 }
 
 fn known(who: &str, tensor: usize, tensors: usize) -> Result<(), String> {
-    if tensor < tensors { Ok(()) } else { Err(format!("{who} names tensor {tensor}, there are {tensors}")) }
+    if tensor < tensors { Ok(()) } else { Err(format!("{who} names tensor {tensor} of {tensors}")) }
 }
 
 fn check_buffers(line: &Line<'_>) -> Result<(), String> {
     if line.buffers.is_empty() {
-        return Err("`buffers` is empty, there must be one at least".to_owned());
+        return Err("`buffers` is empty".to_owned());
     }
     for (index, buffer) in line.buffers.iter().enumerate() {
         if !buffer.alignment.is_power_of_two() {
@@ -44,7 +41,7 @@ fn check_buffers(line: &Line<'_>) -> Result<(), String> {
         }
         let (this, other) = (buffer, &line.buffers[first]);
         if (this.alignment, this.max_size) != (other.alignment, other.max_size) {
-            return Err(format!("buffers {first} and {index} are of one type, but their limits differ"));
+            return Err(format!("buffers {first} and {index} have the same type but different limits"));
         }
     }
     Ok(())
@@ -52,16 +49,12 @@ fn check_buffers(line: &Line<'_>) -> Result<(), String> {
 
 fn check_tensors(line: &Line<'_>) -> Result<(), String> {
     if u32::try_from(line.tensors.len()).is_err() {
-        return Err(format!(
-            "there are {} tensors, at most {} can be numbered",
-            line.tensors.len(),
-            u32::MAX
-        ));
+        return Err(format!("{} tensors exceed the limit of {}", line.tensors.len(), u32::MAX));
     }
     let sources: usize =
         line.nodes.iter().filter_map(|(t, _)| line.tensors.get(*t)).map(|t| t.src.len()).sum();
     if u32::try_from(sources).is_err() {
-        return Err(format!("nodes have {sources} sources, at most {} can be numbered", u32::MAX));
+        return Err(format!("{sources} sources of nodes exceed the limit of {}", u32::MAX));
     }
     for (index, tensor) in line.tensors.iter().enumerate() {
         for source in &tensor.src {
@@ -90,7 +83,7 @@ fn check_tensors(line: &Line<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Memory that is planned must be written before it is read, unless it is there from the start.
+/// Planned memory must be written before it is read, unless it is an input.
 fn check_order(line: &Line<'_>) -> Result<(), String> {
     const NEVER: usize = usize::MAX;
     let mut written = vec![NEVER; line.tensors.len()];
@@ -115,7 +108,7 @@ fn check_order(line: &Line<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A marker keeps alive what it is a view of, and nothing else.
+/// A marker extends the lifetime of its view's root, and of nothing else.
 fn check_marker(line: &Line<'_>, step: usize, tensor: usize) -> Result<(), String> {
     let marker = &line.tensors[tensor];
     let Some(root) = marker.view_of().filter(|root| marker.is_marker() && !line.tensors[*root].external)
@@ -124,11 +117,11 @@ fn check_marker(line: &Line<'_>, step: usize, tensor: usize) -> Result<(), Strin
     };
     match marker.src[..] {
         [source] if line.tensors[source].view_of().unwrap_or(source) == root => Ok(()),
-        _ => Err(format!("node {step} is a marker of tensor {root}, but that is not its one source")),
+        _ => Err(format!("node {step} is a marker of tensor {root}, which is not its only source")),
     }
 }
 
-/// That all sizes, rounded up, add up to something.
+/// Checks the sum of all sizes, rounded up.
 pub(super) fn check_sizes(usage: &Usage) -> Result<(), String> {
     let mut sum = 0u64;
     for (index, value) in usage.values().iter().enumerate() {
@@ -138,9 +131,9 @@ pub(super) fn check_sizes(usage: &Usage) -> Result<(), String> {
         }
         let largest = (0..usage.arenas.len()).map(|arena| usage.rounded_bytes(id, ArenaId::new(arena))).max();
         sum = sum.saturating_add(largest.unwrap_or(0));
-        if sum > MOST_BYTES {
+        if sum > MAX_BYTES {
             return Err(format!(
-                "with tensor {index} (`{}`), the sizes add up to more than 2^62 bytes",
+                "the sum of sizes is more than 2^62 bytes at tensor {index} (`{}`)",
                 usage.name(id)
             ));
         }

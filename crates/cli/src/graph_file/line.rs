@@ -1,4 +1,4 @@
-//! A line of a file of graphs, as it stands there. Keys that planning does not need are passed over.
+//! One line of a ggml graph file. Unused keys are ignored.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ pub(super) struct Buffer<'a> {
     pub(super) name: Cow<'a, str>,
     pub(super) alignment: u64,
     pub(super) max_size: u64,
-    /// Position of the first buffer of the same type, which this one shares an arena with.
+    /// Position of the first buffer of the same type; both share an arena.
     pub(super) same_as: usize,
 }
 

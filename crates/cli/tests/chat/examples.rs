@@ -8,7 +8,7 @@ fn help(arguments: &[&str]) -> String {
     orlop(&[arguments, &["--help"]].concat()).result()
 }
 
-/// What `orlop --help` lists.
+/// The commands listed by `orlop --help`.
 fn commands() -> Vec<String> {
     let help = help(&[]);
     let lines =
@@ -39,7 +39,7 @@ fn every_example_runs_as_printed() {
             shell.args(["-c", &line]).current_dir(&home).env("PATH", &path).env("XDG_STATE_HOME", &home);
             let mut terminal = Terminal::start(&mut shell);
             if line.starts_with("orlop run") && !line.contains('"') {
-                terminal.expect("Ctrl-D ends\n> ");
+                terminal.expect("Ctrl-D quits\n> ");
                 terminal.keys("\x04");
             }
             let (status, said) = terminal.end();
@@ -77,7 +77,7 @@ fn manual_pages_are_printed_and_written() {
 fn colours_and_bars_are_for_terminals_alone() {
     let run = orlop(&["run", "--verbose", "--temp", "0", "-n", "4", "-c", "64", "Hello"]);
     assert!(!run.stderr.contains('\u{1b}') && !run.stdout.contains('\u{1b}'), "{run:?}");
-    for expected in ["threads", "repacked", "a context of 64 tokens", "tokens/s"] {
+    for expected in ["threads", "repacked", "context: 64 tokens", "tokens/s"] {
         assert!(run.stderr.contains(expected), "{expected}: {run:?}");
     }
     assert!(!help(&["run"]).contains('\u{1b}'));

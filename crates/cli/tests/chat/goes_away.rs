@@ -8,7 +8,7 @@ use crate::support::Folder;
 use crate::terminal::pair;
 use crate::with_model::command;
 
-/// A chat on a terminal that sends no signal when it goes away, and the terminal's other end.
+/// A chat on a terminal that sends no signal when it closes, and the terminal's other end.
 fn chat(folder: &Folder) -> (Child, File) {
     let (side, user) = pair();
     let mut command = command();
@@ -18,7 +18,7 @@ fn chat(folder: &Folder) -> (Child, File) {
     (child, user)
 }
 
-/// Reads until something comes.
+/// Reads until the expected text.
 fn read_until(terminal: &mut File, expected: &str) {
     let mut seen = Vec::new();
     let mut byte = [0];
@@ -37,23 +37,23 @@ fn wait(mut child: Child) -> ExitStatus {
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().unwrap();
-    panic!("it goes on without a terminal");
+    panic!("still running without a terminal");
 }
 
 #[test]
-fn a_chat_ends_when_its_terminal_goes_away() {
+fn a_chat_ends_when_its_terminal_closes() {
     let folder = Folder::new();
     let (child, mut terminal) = chat(&folder);
-    read_until(&mut terminal, "Ctrl-D ends");
+    read_until(&mut terminal, "Ctrl-D quits");
     drop(terminal);
     assert_eq!(wait(child).code(), Some(0));
 }
 
 #[test]
-fn an_answer_ends_when_its_terminal_goes_away() {
+fn an_answer_ends_when_its_terminal_closes() {
     let folder = Folder::new();
     let (child, mut terminal) = chat(&folder);
-    read_until(&mut terminal, "Ctrl-D ends");
+    read_until(&mut terminal, "Ctrl-D quits");
     terminal.write_all(b"Tell me a long story.\r").unwrap();
     read_until(&mut terminal, "story.");
     read_until(&mut terminal, "e");
@@ -62,17 +62,17 @@ fn an_answer_ends_when_its_terminal_goes_away() {
 }
 
 #[test]
-fn a_hangup_ends_a_chat_as_it_ends_other_programs() {
+fn sighup_ends_a_chat() {
     let folder = Folder::new();
     let (child, mut terminal) = chat(&folder);
-    read_until(&mut terminal, "Ctrl-D ends");
+    read_until(&mut terminal, "Ctrl-D quits");
     let kill = Command::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap();
     assert!(kill.success());
     assert_eq!(wait(child).signal(), Some(1));
 }
 
 #[test]
-fn nothing_is_said_when_nobody_reads_the_answer() {
+fn a_closed_standard_output_ends_generation_silently() {
     let mut command = command();
     command.args(["run", "-n", "60", "--temp", "0", "Once upon a time"]);
     let mut child =

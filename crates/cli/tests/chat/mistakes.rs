@@ -6,16 +6,16 @@ use crate::terminal::Terminal;
 use crate::with_model::{command, default_model, json, orlop};
 
 #[test]
-fn mistakes_are_explained_and_the_chat_goes_on() {
+fn mistakes_are_explained_and_the_chat_continues() {
     let folder = Folder::new();
     let mut chat = Terminal::chat(&["-n", "4", "-c", "256"], &folder.path("."));
     chat.prompt();
     for (line, expected) in [
-        ("/dance", "there is no command /dance; /help lists"),
-        ("/save", "/save needs the name of a file"),
-        ("/save /nowhere/at/all.txt", "/nowhere/at/all.txt cannot be written ("),
-        ("/reset everything", "/reset takes nothing behind it"),
-        ("/again", "there is no answer yet"),
+        ("/dance", "unknown command /dance; /help lists"),
+        ("/save", "/save needs a file name"),
+        ("/save /nowhere/at/all.txt", "/nowhere/at/all.txt: cannot write the file ("),
+        ("/reset everything", "/reset takes no argument"),
+        ("/again", "no answer to regenerate yet"),
     ] {
         chat.enter(line);
         chat.expect(expected);
@@ -27,7 +27,7 @@ fn mistakes_are_explained_and_the_chat_goes_on() {
         assert!(help.contains(name), "{name}: {help}");
     }
     chat.keys(b"a\xff");
-    chat.expect("that was not UTF-8 text");
+    chat.expect("ignored: not UTF-8");
     chat.prompt();
     let (answer, counts) = chat.say("Say yes.");
     assert!(!answer.is_empty() && counts.answered > 0);
@@ -49,9 +49,9 @@ fn with_template(folder: &Folder, template: Option<&str>) -> String {
 }
 
 #[test]
-fn without_a_template_that_works_a_chat_has_a_plain_form() {
+fn without_a_working_template_a_chat_uses_a_generic_one() {
     let cases = [
-        (None, "the model has no chat template; a plain form is used"),
+        (None, "the model has no chat template; using a generic template"),
         (Some("{% for"), "the chat template does not work"),
         (Some("{{ raise_exception('not today') }}"), "not today"),
     ];
@@ -61,7 +61,7 @@ fn without_a_template_that_works_a_chat_has_a_plain_form() {
         let mut chat = Terminal::chat(&["-m", &model, "-n", "24", "-c", "256"], &folder.path("."));
         let mut said = chat.prompt();
         said += &chat.say("Say yes.").0;
-        // A template may turn out to be broken when it is first used.
+        // A broken template may only fail at its first use.
         assert!(said.contains(expected), "{said}");
         let run = orlop(&["run", "-m", &model, "-t", "1", "--chat", "--json", "-n", "1", "Say yes."]);
         assert!(run.stderr.contains(expected), "{run:?}");
@@ -73,7 +73,7 @@ fn without_a_template_that_works_a_chat_has_a_plain_form() {
 }
 
 #[test]
-fn a_message_for_the_model_alone_goes_through_its_template() {
+fn a_chat_prompt_uses_the_models_template() {
     let run = json(&["run", "--chat", "--json", "-n", "1", "--system", "Be brief.", "Say yes."]);
     let text = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay yes.<|im_end|>\n<|im_start|>assistant\n";
     let tokens = &json(&["tokenize", "--json", text])["tokens"];
@@ -83,7 +83,7 @@ fn a_message_for_the_model_alone_goes_through_its_template() {
 }
 
 #[test]
-fn options_of_a_single_prompt_are_refused_in_a_chat() {
+fn options_that_need_a_prompt_are_rejected_in_a_chat() {
     let folder = Folder::new();
     let trace = folder.path("trace.json");
     for option in [&["--trace", &trace][..], &["--no-special"]] {
@@ -91,7 +91,7 @@ fn options_of_a_single_prompt_are_refused_in_a_chat() {
         chat.arg("run").args(option);
         let (status, said) = Terminal::start(&mut chat).end();
         assert_eq!(status, Some(2), "{said}");
-        assert!(said.contains(&format!("{} is for a single prompt, not for a chat", option[0])), "{said}");
+        assert!(said.contains(&format!("{} is not supported in a chat", option[0])), "{said}");
     }
     assert!(folder.files().is_empty());
     for option in [&["--chat"][..], &["--system", "Be brief."]] {
@@ -110,7 +110,7 @@ fn a_penalty_for_repetition_changes_what_repeats() {
     assert_ne!(tokens("1"), tokens("2"));
     for bad in ["0", "-1", "much", "inf"] {
         let said = orlop(&["run", &format!("--repeat-penalty={bad}"), prompt]).refusal(2);
-        assert!(said.contains("above 0"), "{said}");
+        assert!(said.contains("positive number"), "{said}");
     }
 }
 
@@ -130,13 +130,13 @@ fn what_does_not_fit_comes_with_flags_that_do() {
         ["run", "-n", "2", "--json", PROMPT].into_iter().chain(flags.split(' ')).collect();
     assert_eq!(json(&fitting)["tokens"].as_array().unwrap().len(), 2);
     let said = orlop(&["run", "--budget", "cpu=20MB", "Hi"]).refusal(3);
-    assert!(said.contains("not even a context of 1 fits"), "{said}");
+    assert!(said.contains("even a context of 1 does not fit"), "{said}");
     let said = orlop(&["plan", &default_model(), "-c", "8192", "--budget", "cpu=200MB"]);
     assert!(said.stdout.contains("does not fit; -c "), "{said:?}");
 }
 
 #[test]
-fn without_a_prompt_and_a_terminal_there_is_a_sentence() {
+fn a_missing_prompt_without_a_terminal_is_an_error() {
     let said = orlop(&["run"]).refusal(2);
     assert!(said.contains("standard input is empty"), "{said}");
     let mut bad = command();
@@ -145,5 +145,5 @@ fn without_a_prompt_and_a_terminal_there_is_a_sentence() {
     let run = bad.arg("run").stdin(std::fs::File::open(input).unwrap()).output().unwrap();
     let said = String::from_utf8(run.stderr).unwrap();
     assert_eq!(run.status.code(), Some(2));
-    assert!(said.contains("not UTF-8 text (byte 3 of 5)"), "{said}");
+    assert!(said.contains("not UTF-8 (byte 3 of 5)"), "{said}");
 }

@@ -10,7 +10,7 @@ use nix::libc;
 use nix::pty::{OpenptyResult, openpty};
 use nix::unistd::setsid;
 
-/// Longest time that anything may take.
+/// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A program on a terminal of its own.
@@ -19,11 +19,11 @@ pub(crate) struct Terminal {
     keys: File,
     screen: Receiver<Vec<u8>>,
     seen: Vec<u8>,
-    /// How much of the text was expected already.
+    /// How much of the text was already matched.
     read: usize,
 }
 
-/// What a chat says about a turn with `--verbose`.
+/// The counts that a chat prints with `--verbose`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) kept: usize,
@@ -51,7 +51,7 @@ impl Terminal {
                 }
             }
         });
-        // The program's end of the terminal is closed when the program ends, and not later.
+        // Drop our copies of the program's end, so that it closes when the program ends.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         drop(side);
         Terminal { child, keys, screen, seen: Vec::new(), read: 0 }
@@ -62,11 +62,11 @@ impl Terminal {
         let mut command = crate::with_model::command();
         command.args(["run", "--temp", "0", "--verbose", "-t", "1"]).args(arguments);
         let mut terminal = Terminal::start(command.current_dir(home).env("XDG_STATE_HOME", home));
-        terminal.expect("/help lists commands, Ctrl-D ends\n");
+        terminal.expect("/help lists commands, Ctrl-D quits\n");
         terminal
     }
 
-    /// Waits until a line can be entered, and gives what is said before.
+    /// Waits for the prompt, and returns the text before it.
     pub(crate) fn prompt(&mut self) -> String {
         self.expect("> ")
     }
@@ -83,7 +83,7 @@ impl Terminal {
         self.expect("\n");
     }
 
-    /// Waits until something is on the screen, and gives what came before it.
+    /// Waits for a text, and returns the text before it.
     pub(crate) fn expect(&mut self, expected: &str) -> String {
         let begin = Instant::now();
         loop {
@@ -96,12 +96,12 @@ impl Terminal {
             let left = PATIENCE.saturating_sub(begin.elapsed());
             match self.screen.recv_timeout(left) {
                 Ok(bytes) => self.seen.extend(bytes),
-                Err(why) => panic!("{expected:?} did not come ({why}); there is:\n{text}"),
+                Err(why) => panic!("expected {expected:?} ({why}); found:\n{text}"),
             }
         }
     }
 
-    /// Says something, and gives the answer.
+    /// Sends a message, and returns the answer.
     pub(crate) fn say(&mut self, line: &str) -> (String, Counts) {
         self.enter(line);
         self.answer()
@@ -109,7 +109,7 @@ impl Terminal {
 
     /// The rest of an answer.
     pub(crate) fn answer(&mut self) -> (String, Counts) {
-        let answer = self.expect(" tokens kept, ");
+        let answer = self.expect(" tokens cached, ");
         let rest = self.expect(" in use\n> ");
         let (answer, kept) = answer.rsplit_once('\n').unwrap_or(("", &answer));
         let count = |before: &str| {
@@ -119,13 +119,13 @@ impl Terminal {
         let counts = Counts {
             kept: kept.parse().unwrap(),
             new: count(" new in"),
-            answered: count(" answered in"),
+            answered: count(" generated in"),
             used: count(" of "),
         };
         (answer.to_owned(), counts)
     }
 
-    /// The exit status, and what was still said.
+    /// The exit status and the remaining output.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let begin = Instant::now();
         while let Ok(bytes) = self.screen.recv_timeout(PATIENCE.saturating_sub(begin.elapsed())) {
@@ -137,7 +137,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // One that has ended needs no end.
+        // Fails if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -161,7 +161,7 @@ fn own_terminal() -> std::io::Result<()> {
     }
 }
 
-/// A screen's bytes without what moves the cursor.
+/// A screen's text without escape sequences.
 fn plain(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut plain = String::new();

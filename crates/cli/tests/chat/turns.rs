@@ -13,9 +13,9 @@ fn tokens_of(message: &str) -> usize {
 }
 
 #[test]
-fn a_chat_of_five_turns_is_as_written_down() {
+fn a_chat_of_five_turns_matches_the_transcript() {
     let folder = Folder::new();
-    // Rounded activations could end in other words on other machines.
+    // Quantized activations could give other words on other machines.
     let exact = ["--precision", "f32", "-ctk", "f32", "-ctv", "f32"];
     let mut chat = Terminal::chat(&[&["-n", "48", "-c", "1024"][..], &exact].concat(), &folder.path("."));
     chat.prompt();
@@ -30,7 +30,7 @@ fn a_chat_of_five_turns_is_as_written_down() {
     assert_eq!(counts.kept, 0);
     let used = counts.used;
 
-    // The model ended its answer: all that is new is that end, and what was said.
+    // The model ended its answer, so only that end and the message are new.
     let message = "Which river flows through it?";
     let (_, counts) = say(&mut chat, message);
     assert_eq!((counts.kept, counts.new), (used, tokens_of(message)));
@@ -44,10 +44,10 @@ fn a_chat_of_five_turns_is_as_written_down() {
     assert!(counts.answered < 48 && counts.kept == used, "{counts:?}: {rest}");
 
     chat.enter("/memory");
-    let memory = chat.expect(", by 3 turns\n> ");
-    assert!(memory.contains("repacked") && memory.contains(" of the context's 1024 tokens"), "{memory}");
+    let memory = chat.expect(" used by 3 turns\n> ");
+    assert!(memory.contains("repacked") && memory.contains(" of 1024 tokens"), "{memory}");
     chat.enter("/save chat.json");
-    chat.expect("chat.json holds the chat\n> ");
+    chat.expect("chat saved to chat.json\n> ");
     let saved: Value = serde_json::from_slice(&std::fs::read(folder.path("chat.json")).unwrap()).unwrap();
     let roles: Vec<&str> =
         saved.as_array().unwrap().iter().map(|said| said["role"].as_str().unwrap()).collect();
@@ -56,7 +56,7 @@ fn a_chat_of_five_turns_is_as_written_down() {
     assert!(saved[5]["content"].as_str().unwrap().starts_with(&begun), "{saved}");
 
     chat.enter("/reset");
-    chat.expect("what was said is forgotten\n> ");
+    chat.expect("chat cleared\n> ");
     let (again, counts) = say(&mut chat, "What is the capital of France?");
     assert_eq!(again, first, "nothing of the turns before is left");
     assert_eq!(counts.new, 1, "the beginning is still in the cache");
@@ -90,13 +90,13 @@ fn lines_are_edited_recalled_and_completed() {
     assert!(second.ends_with(first.trim_start()), "{first:?} {second:?}");
     assert_eq!(counts.new, 1);
     chat.keys("/ret\x7fset\r");
-    chat.expect("forgotten\n> ");
+    chat.expect("cleared\n> ");
     chat.keys("Say\\\r");
     chat.expect(". ");
     chat.keys("ja é.\r");
     chat.answer();
     chat.enter("/save two lines.txt");
-    chat.expect("holds the chat\n> ");
+    chat.expect("chat saved to two lines.txt\n> ");
     let saved = std::fs::read_to_string(folder.path("two lines.txt")).unwrap();
     assert!(saved.starts_with("user: Say\nja é.\n"), "{saved}");
     chat.enter("/quit");
@@ -124,7 +124,7 @@ fn a_long_prompt_shows_a_bar_and_can_be_stopped() {
     chat.keys("Hi\r");
     chat.expect("reading ");
     chat.keys("\x03");
-    chat.expect("stopped; what was said last is taken back\n");
+    chat.expect("stopped; the last message is withdrawn\n");
     chat.prompt();
     let (_, counts) = chat.say("Hi");
     assert!(counts.kept + counts.new > 750 && counts.kept % 32 == 0, "{counts:?}");

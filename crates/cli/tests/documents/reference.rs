@@ -8,8 +8,8 @@ const PAGE: &str = "docs/src/reference/cli.md";
 const HEAD: &str = "# Command line
 
 `orlop COMMAND --help` prints these texts. A test writes this page from them
-(`UPDATE_GOLDEN=1 cargo test -p orlop-cli --test documents command_line`). Options of several letters behind one dash
-(`-ngl`, `-ub`, `-ctk`, `-ctv`) are those that llama.cpp has.
+(`UPDATE_GOLDEN=1 cargo test -p orlop-cli --test documents command_line`). The short aliases
+`-ngl`, `-ub`, `-ctk` and `-ctv` take a single dash, as in llama.cpp.
 ";
 
 fn help(arguments: &[&str]) -> String {

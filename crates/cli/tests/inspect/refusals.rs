@@ -9,7 +9,7 @@ fn files_that_cannot_be_read_are_named_with_what_to_do() {
     assert!(sentence.starts_with(&missing) && sentence.ends_with("check the path"), "{sentence}");
     let other = folder.file("other.gguf", "PK and so on");
     let sentence = orlop(&["inspect", &other, "--json"]).refusal(2);
-    assert!(sentence.starts_with(&other) && sentence.ends_with("give a .gguf file"), "{sentence}");
+    assert!(sentence.starts_with(&other) && sentence.ends_with("use a .gguf file"), "{sentence}");
     let old = folder.file("old.gguf", b"GGUF\x01\0\0\0");
     assert!(orlop(&["inspect", &old]).refusal(2).contains("version 1"));
 }
@@ -20,7 +20,7 @@ fn a_model_cut_short_names_the_tensor() {
     let whole = std::fs::read(model(&folder)).unwrap();
     let cut = folder.file("cut.gguf", &whole[..whole.len() - 100]);
     let sentence = orlop(&["inspect", &cut]).refusal(2);
-    assert!(sentence.contains("tensor `up`") && sentence.contains("get it anew"), "{sentence}");
+    assert!(sentence.contains("tensor `up`") && sentence.contains("get a new copy"), "{sentence}");
 }
 
 #[test]

@@ -4,16 +4,16 @@ use crate::support::Folder;
 use crate::with_model::orlop;
 
 #[test]
-fn files_that_are_no_models_are_named_with_what_is_wrong() {
+fn invalid_model_files_are_named_with_the_error() {
     let folder = Folder::new();
     let whole =
         fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/tests/models/fixtures/llama-dense.Q4_0.gguf"))
             .unwrap();
     let cases = [
-        (folder.file("empty.gguf", b""), "get it anew"),
-        (folder.file("magic.gguf", b"GGML............"), "give a .gguf file"),
-        (folder.file("cut.gguf", &whole[..whole.len() - 1]), "get it anew"),
-        (folder.file("header.gguf", &whole[..100]), "get it anew"),
+        (folder.file("empty.gguf", b""), "get a new copy"),
+        (folder.file("magic.gguf", b"GGML............"), "use a .gguf file"),
+        (folder.file("cut.gguf", &whole[..whole.len() - 1]), "get a new copy"),
+        (folder.file("header.gguf", &whole[..100]), "get a new copy"),
         ("/nowhere/at/all.gguf".to_owned(), "); check the path"),
     ];
     for (file, expected) in &cases {
@@ -41,7 +41,7 @@ fn a_device_that_was_left_out_of_the_build_is_named_with_its_feature() {
     for (family, is_built_in) in [("wgpu", cfg!(feature = "wgpu")), ("cuda", cfg!(feature = "cuda"))] {
         let run = orlop(&["run", "--device", &format!("{family}7"), "Hello"]);
         assert_eq!(run.status, Some(2), "{run:?}");
-        // A driver may have something to say of its own.
+        // A driver may print messages of its own.
         let said = run.stderr;
         assert!(said.contains(&format!("no device `{family}7`")), "{said}");
         assert_eq!(said.contains(&format!("without the feature `{family}`")), !is_built_in, "{said}");
@@ -49,7 +49,7 @@ fn a_device_that_was_left_out_of_the_build_is_named_with_its_feature() {
 }
 
 #[test]
-fn prompts_that_do_not_fit_are_refused() {
+fn prompts_that_do_not_fit_are_rejected() {
     let said = orlop(&["run", "-c", "4", "-n", "1", "one two three four five six seven"]).refusal(3);
     assert!(said.contains("context of 4") && said.contains("-c"), "{said}");
     let said = orlop(&["run", "-n", "1", ""]).refusal(2);
@@ -57,18 +57,18 @@ fn prompts_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn arguments_that_make_no_sense_are_refused() {
+fn invalid_arguments_are_rejected() {
     let cases: [(&[&str], &str); 12] = [
         (&["run", "--device", "abacus", "Hello"], "abacus"),
         (&["run", "--budget", "abacus=1G", "Hello"], "abacus"),
         (&["run", "--budget", "cpu=much", "Hello"], "bytes"),
         (&["run", "--place", "layers:0..2=abacus", "Hello"], "abacus"),
         (&["run", "--place", "wings=cpu", "Hello"], "wings"),
-        (&["run", "--place", "layers:0..99=cpu", "Hello"], "0..99, and the model has 30"),
+        (&["run", "--place", "layers:0..99=cpu", "Hello"], "0..99, but the model has 30"),
         (&["run", "--place", "layers:5..5=cpu", "Hello"], "layers:5..5"),
         (&["run", "--place", "layers:0..4/0=cpu", "Hello"], "layers:0..4/0"),
-        (&["run", "-t", "0", "Hello"], "threads from 1"),
-        (&["quantize", "a.gguf", "b.gguf", "Q8_0", "-t", "0"], "threads from 1"),
+        (&["run", "-t", "0", "Hello"], "positive number of threads"),
+        (&["quantize", "a.gguf", "b.gguf", "Q8_0", "-t", "0"], "positive number of threads"),
         (&["run", "-ctk", "q1", "Hello"], "q1"),
         (&["logits", "--tokens", "1,99999999"], "99999999"),
     ];

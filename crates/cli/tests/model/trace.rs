@@ -49,5 +49,5 @@ fn a_trace_that_cannot_be_written_is_refused_before_anything_is_loaded() {
     let nowhere = folder.path("no/such/trace.json");
     let run = orlop(&["run", "-m", "/no/such/model.gguf", "--trace", &nowhere, "One"]);
     let sentence = run.refusal(2);
-    assert!(sentence.starts_with(&nowhere) && sentence.contains("cannot be written"), "{sentence}");
+    assert!(sentence.starts_with(&nowhere) && sentence.contains("cannot write the file"), "{sentence}");
 }

@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use crate::support::Run;
 
-/// Where the default model is kept for tests.
+/// The cache folder of the tests.
 fn cache() -> PathBuf {
     let cache = std::env::var_os("ORLOP_CACHE").map(PathBuf::from);
     cache.unwrap_or_else(|| concat!(env!("CARGO_TARGET_TMPDIR"), "/cache").into())
 }
 
-/// Something to run with the command and the default model at hand.
+/// A program with the tests' cache folder.
 pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);
     command.env("ORLOP_CACHE", cache());
@@ -24,7 +24,7 @@ pub(crate) fn command() -> Command {
     program(env!("CARGO_BIN_EXE_orlop"))
 }
 
-/// The default model's file, fetched by asking for anything.
+/// The default model's file, downloaded if necessary.
 pub(crate) fn default_model() -> String {
     json(&["tokenize", "--json", "a"]);
     let mut files = cache().read_dir().unwrap().map(|entry| entry.unwrap().path());

@@ -22,7 +22,7 @@ fn graph() -> Value {
     })
 }
 
-/// Says how a file is refused, less its path.
+/// The error for a file, without its path.
 fn refused(name: &str, contents: impl AsRef<[u8]>) -> String {
     let folder = Folder::new();
     let file = folder.file(name, contents);
@@ -36,7 +36,7 @@ fn refused(name: &str, contents: impl AsRef<[u8]>) -> String {
     rest.trim_start_matches(", ").to_owned()
 }
 
-/// Says how a graph is refused that stands behind a good one.
+/// The error for a changed graph after a valid one.
 fn refusal(change: impl FnOnce(&mut Value)) -> String {
     let mut changed = graph();
     change(&mut changed);
@@ -94,7 +94,7 @@ fn a_value_of_another_type_is_refused() {
 
 #[test]
 fn a_tensor_that_is_not_there_is_refused() {
-    let there_are = |sentence: &str| assert!(sentence.contains("names tensor 3, there are 3"), "{sentence}");
+    let there_are = |sentence: &str| assert!(sentence.contains("names tensor 3 of 3"), "{sentence}");
     there_are(&refusal(|graph| graph["nodes"][0][0] = 3.into()));
     there_are(&refusal(|graph| graph["leafs"][0][0] = 3.into()));
     there_are(&refusal(|graph| graph["tensors"][1]["src"][0] = 3.into()));
@@ -104,7 +104,7 @@ fn a_tensor_that_is_not_there_is_refused() {
 
 #[test]
 fn a_buffer_that_is_not_there_is_refused() {
-    let there_are = |sentence: &str| assert!(sentence.contains("names buffer 1, there are 1"), "{sentence}");
+    let there_are = |sentence: &str| assert!(sentence.contains("names buffer 1 of 1"), "{sentence}");
     there_are(&refusal(|graph| graph["nodes"][0][1] = 1.into()));
     there_are(&refusal(|graph| graph["leafs"][0][1] = 1.into()));
     assert!(refusal(|graph| graph["buffers"] = json!([])).contains("`buffers` is empty"));
@@ -162,12 +162,12 @@ fn compressed_files_that_were_cut_short_are_refused() {
     let whole = std::fs::read(fixture("graphs.jsonl.gz")).expect("a fixture");
     for length in [5, 1000, whole.len() - 4] {
         let sentence = refused("cut.jsonl.gz", &whole[..length]);
-        assert!(sentence.contains("damaged or cut short"), "{sentence}");
+        assert!(sentence.contains("damaged or truncated"), "{sentence}");
     }
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 0x55;
     let sentence = refused("flipped.jsonl.gz", flipped);
-    assert!(sentence.contains("damaged or cut short"), "{sentence}");
+    assert!(sentence.contains("damaged or truncated"), "{sentence}");
 }
 
 #[test]
@@ -183,10 +183,10 @@ fn compression_is_known_by_its_first_bytes() {
 
 #[test]
 fn empty_files_and_other_encodings_are_refused() {
-    assert!(refused("bad.jsonl", "").starts_with(" is empty; "));
-    assert!(refused("bad.jsonl", "\n \n").starts_with(" is empty; "));
+    assert!(refused("bad.jsonl", "").starts_with(": the file is empty; "));
+    assert!(refused("bad.jsonl", "\n \n").starts_with(": the file is empty; "));
     let sentence = refused("bad.jsonl", b"{\"label\":\n\"\xe9\"}");
-    assert!(sentence.starts_with("line 2, column 2: this is not UTF-8"), "{sentence}");
+    assert!(sentence.starts_with("line 2, column 2: invalid UTF-8"), "{sentence}");
 }
 
 #[test]

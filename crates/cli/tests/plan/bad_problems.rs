@@ -1,6 +1,6 @@
 use crate::support::{Folder, orlop};
 
-/// Says how a file is refused, less its path.
+/// The error for a file, without its path.
 fn refusal(contents: impl AsRef<[u8]>) -> String {
     let folder = Folder::new();
     let file = folder.file("bad.csv", contents);
@@ -23,7 +23,7 @@ fn a_missing_column_is_named() {
 }
 
 #[test]
-fn a_field_that_is_no_number_is_named_by_line_and_column() {
+fn an_invalid_number_is_named_by_line_and_column() {
     assert!(row("x,zero,1,8,8").starts_with("line 4, column `lower`: `zero` is not a whole number"));
     assert!(row("x,0,1.5,8,8").starts_with("line 4, column `upper`: `1.5`"));
     assert!(row("x,0,1,,8").starts_with("line 4, column `size`: the field is empty"));
@@ -40,7 +40,9 @@ fn negative_numbers_are_refused() {
 fn numbers_beyond_64_bits_are_refused() {
     assert!(row("x,0,18446744073709551616,8,8").starts_with("line 4, column `upper`: 18446744073709551616"));
     assert!(row("x,0,1,18446744073709551615,8").starts_with("line 4, column `size`: 18446744073709551615"));
-    assert!(row("x,0,1,18446744073709551608,8").starts_with("line 4, column `size`: with this buffer"));
+    assert!(
+        row("x,0,1,18446744073709551608,8").starts_with("line 4, column `size`: the sum of sizes overflows")
+    );
 }
 
 #[test]
@@ -56,23 +58,23 @@ fn an_alignment_that_is_no_power_of_two_is_refused() {
 }
 
 #[test]
-fn an_id_may_stand_once() {
-    assert!(row("fine,0,1,8,8").starts_with("line 4, column `id`: `fine` stands in line 2 already"));
+fn ids_are_unique() {
+    assert!(row("fine,0,1,8,8").starts_with("line 4, column `id`: `fine` is already used in line 2"));
 }
 
 #[test]
 fn lines_have_as_many_fields_as_the_header() {
-    assert!(row("x,0,1,8").starts_with("line 4: there are 4 fields, the header has 5"));
-    assert!(row("x,0,1,8,8,8").starts_with("line 4: there are 6 fields, the header has 5"));
+    assert!(row("x,0,1,8").starts_with("line 4: 4 fields, but the header has 5"));
+    assert!(row("x,0,1,8,8,8").starts_with("line 4: 6 fields, but the header has 5"));
 }
 
 #[test]
 fn an_empty_file_is_refused() {
-    assert!(refusal("").starts_with(" is empty; "));
-    assert!(refusal(" \n\n").starts_with(" is empty; "));
+    assert!(refusal("").starts_with(": the file is empty; "));
+    assert!(refusal(" \n\n").starts_with(": the file is empty; "));
 }
 
 #[test]
 fn text_that_is_not_utf8_is_refused() {
-    assert!(refusal(b"id,lower,upper,size\na,0,\xff,1\n").starts_with("line 2, column 5: this is not UTF-8"));
+    assert!(refusal(b"id,lower,upper,size\na,0,\xff,1\n").starts_with("line 2, column 5: invalid UTF-8"));
 }

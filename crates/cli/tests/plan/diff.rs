@@ -58,18 +58,18 @@ fn plans_of_other_graphs_and_damaged_plans_are_refused() {
     orlop(&["plan", UNET, "--save", &of_unet]).result();
     orlop(&["plan", &small, "--save", &of_small]).result();
     orlop(&["plan", &fixture("small.csv"), "--save", &of_csv]).result();
-    assert!(orlop(&["plan", &of_unet]).refusal(2).contains("is a saved plan; see what is in it"));
+    assert!(orlop(&["plan", &of_unet]).refusal(2).contains("is a saved plan; `orlop plan FILE --diff"));
     let refused = |before: &str, after: &str| orlop(&["plan", "--diff", before, after]).refusal(2);
     let sentence = refused(&of_small, UNET);
-    assert!(sentence.contains("is no plan of") && sentence.contains("signature"), "{sentence}");
+    assert!(sentence.contains("is not a plan of") && sentence.contains("signature"), "{sentence}");
     let sentence = refused(&of_small, &of_unet);
     assert!(sentence.contains("plans of different graphs"), "{sentence}");
     let sentence = refused(&of_csv, UNET);
-    assert!(sentence.contains("one of them is about graphs, the other is not"), "{sentence}");
+    assert!(sentence.contains("different kinds of files"), "{sentence}");
     let text = std::fs::read_to_string(&of_unet).unwrap();
     let damaged = folder.file("damaged.json", text.replacen("\"arenas\"", "\"areas\"", 1));
     let sentence = refused(&damaged, UNET);
-    assert!(sentence.contains("looks like a saved plan"), "{sentence}");
+    assert!(sentence.contains("invalid saved plan"), "{sentence}");
     let cut = folder.file("cut.json", &text[..text.len() / 2]);
     assert!(refused(&cut, UNET).starts_with(&cut));
     let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -80,5 +80,5 @@ fn plans_of_other_graphs_and_damaged_plans_are_refused() {
     let sentence = refused(&overlapping, UNET);
     assert!(sentence.contains("the plan is damaged"), "{sentence}");
     let sentence = refused(&folder.path("missing.json"), UNET);
-    assert!(sentence.contains("cannot be read"), "{sentence}");
+    assert!(sentence.contains("cannot read the file"), "{sentence}");
 }

@@ -83,5 +83,5 @@ fn a_saved_plan_is_of_one_graph() {
     let folder = Folder::new();
     let out = folder.path("plan.json");
     let sentence = orlop(&["plan", &fixture("graphs.jsonl.gz"), "--save", &out]).refusal(2);
-    assert!(sentence.contains("one graph"), "{sentence}");
+    assert!(sentence.contains("single graph"), "{sentence}");
 }

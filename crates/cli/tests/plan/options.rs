@@ -4,7 +4,7 @@ const MODEL: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/tests/models/fixtures/llama-dense.Q4_0.gguf");
 
 #[test]
-fn options_that_say_nothing_about_a_file_are_refused_by_name() {
+fn options_that_do_not_apply_to_a_file_are_rejected_by_name() {
     let folder = Folder::new();
     let (out, small, own) =
         (folder.path("out.json"), fixture("small.csv"), folder.file("graph.json", r#"{"tensors":[]}"#));
@@ -23,12 +23,12 @@ fn options_that_say_nothing_about_a_file_are_refused_by_name() {
     ];
     for (arguments, option) in cases {
         let sentence = orlop(&[&["plan"], arguments].concat()).refusal(2);
-        assert!(sentence.starts_with(&format!("{}: {option} is for ", arguments[0])), "{sentence}");
-        assert!(sentence.contains("leave it out"), "{sentence}");
+        assert!(sentence.starts_with(&format!("{}: {option} applies to ", arguments[0])), "{sentence}");
+        assert!(sentence.contains("remove it"), "{sentence}");
     }
     assert_eq!(folder.files(), ["graph.json"], "nothing was written");
     let sentence = orlop(&["plan", MODEL, "--capacity", "1M"]).refusal(2);
-    assert!(sentence.contains("not for models (.gguf)"), "{sentence}");
+    assert!(sentence.contains("not to models (.gguf)"), "{sentence}");
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_comparison_takes_the_options_of_either_side() {
     orlop(&["plan", "--diff", &saved, &small, "--strategy", "size"]).result();
     let sentence = orlop(&["plan", "--diff", &saved, &small, "-c", "5"]).refusal(2);
     assert!(
-        sentence.contains("--ctx-size is for models (.gguf), not for saved plans or buffers"),
+        sentence.contains("--ctx-size applies to models (.gguf), not to saved plans or buffers"),
         "{sentence}"
     );
     orlop(&["plan", "--diff", MODEL, MODEL, "-c", "16"]).result();

@@ -99,7 +99,7 @@ fn what_cannot_be_written_or_drawn_is_said() {
         let run = orlop(&["plan", UNET, option, &nowhere]);
         assert_eq!(run.status, Some(2));
         let sentence = run.sentence();
-        assert!(sentence.starts_with(&nowhere) && sentence.contains("cannot be written"), "{sentence}");
+        assert!(sentence.starts_with(&nowhere) && sentence.contains("cannot write the file"), "{sentence}");
     }
     let empty = folder.file("empty.jsonl", EMPTY.replace('\n', " "));
     let page = folder.path("empty.html");
@@ -111,6 +111,6 @@ fn what_cannot_be_written_or_drawn_is_said() {
     }
     let several = orlop(&["plan", &fixture("graphs.jsonl.gz"), "--svg", &page]);
     assert_eq!(several.status, Some(2));
-    assert!(several.sentence().contains("choose one with --graph"), "{several:?}");
+    assert!(several.sentence().contains("select one with --graph"), "{several:?}");
     orlop(&["plan", UNET, "--json", "--map"]).refusal(2);
 }

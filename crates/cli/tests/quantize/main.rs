@@ -24,7 +24,7 @@ fn a_model_is_stored_as_another_type() {
     let folder = Folder::new();
     let (input, output) = (model(&folder, FileType::F32), folder.path("out.gguf"));
     let line = orlop(&["quantize", &input, &output, "q4_k_m"]).result();
-    assert!(line.starts_with(&output) && line.contains("16 tensors changed, 5 kept"), "{line}");
+    assert!(line.starts_with(&output) && line.contains("16 tensors quantized, 5 unchanged"), "{line}");
     assert_eq!(dtype(&output, "output.weight"), DType::Q6_K);
     assert_eq!(dtype(&output, "blk.0.attn_q.weight"), DType::Q4_K);
     assert_eq!(GgufPart::open(&output).unwrap().metadata().u32("general.file_type").unwrap(), 15);
@@ -38,7 +38,7 @@ fn what_was_quantised_before_is_noted() {
     let (input, output) = (model(&folder, FileType::Q8_0), folder.path("out.gguf"));
     let run = orlop(&["quantize", &input, &output, "Q4_0"]);
     assert_eq!(run.status, Some(0));
-    assert!(run.sentence().contains("16 tensors had been quantised before"), "{run:?}");
+    assert!(run.sentence().contains("16 tensors were already quantized"), "{run:?}");
 }
 
 #[test]
@@ -48,13 +48,13 @@ fn nonsense_is_refused_with_what_to_do() {
     let sentence = orlop(&["quantize", &input, &input, "Q4_0"]).refusal(2);
     assert!(sentence.contains(&input) && sentence.contains("give another name"), "{sentence}");
     let sentence = orlop(&["quantize", &input, &output, "Q9_Z"]).refusal(2);
-    assert!(sentence.contains("not known") && sentence.contains("Q4_K_M, Q5_K_S"), "{sentence}");
+    assert!(sentence.contains("unknown type") && sentence.contains("Q4_K_M, Q5_K_S"), "{sentence}");
     let sentence = orlop(&["quantize", &input, &output, "IQ2_XXS"]).refusal(2);
-    assert!(sentence.contains("cannot be encoded") && sentence.contains("Q4_K_M"), "{sentence}");
+    assert!(sentence.contains("unsupported type") && sentence.contains("Q4_K_M"), "{sentence}");
     let sentence = orlop(&["quantize", &folder.path("missing.gguf"), &output, "Q4_0"]).refusal(2);
     assert!(sentence.ends_with("check the path"), "{sentence}");
     let sentence = orlop(&["quantize", &input, &folder.path("no/such/folder.gguf"), "Q4_0"]).refusal(2);
-    assert!(sentence.contains("folder.gguf cannot be made"), "{sentence}");
+    assert!(sentence.contains("folder.gguf: cannot create the file"), "{sentence}");
     assert!(!std::path::Path::new(&output).exists());
 }
 

@@ -50,5 +50,5 @@ fn benchmarks_name_the_devices() {
 fn a_device_that_is_not_there_is_named() {
     let run = orlop(&["run", "--device", "wgpu7", "a"]);
     assert_eq!(run.status, Some(2));
-    assert!(run.stderr.contains("there is no device `wgpu7`"), "{}", run.stderr);
+    assert!(run.stderr.contains("no device `wgpu7`"), "{}", run.stderr);
 }

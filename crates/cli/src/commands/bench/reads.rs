@@ -1,5 +1,5 @@
-//! How fast memory is read in between: what generation, which reads all weights for every token, can be held against. A
-//! shared machine is quick at one moment and slow at the next, so only what alternates can be compared.
+//! Memory read bandwidth, measured between tokens: it bounds generation, which reads all weights for every token. The two
+//! alternate because the speed of a shared machine varies over time.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 use memmap2::MmapMut;
 use serde::Serialize;
 
-/// Read in a pass: more than caches hold.
+/// Bytes of a pass: more than the caches hold.
 const BYTES: usize = 128 << 20;
-/// After this long, the threads that computed a token have gone to sleep.
+/// After this long, the threads of the device have stopped spinning.
 const REST: Duration = Duration::from_micros(300);
 
-/// Memory, and how long passes over it took.
+/// Memory, and the times of passes over it.
 pub(crate) struct Reads {
     threads: usize,
     plain: (MmapMut, Vec<Duration>),
     large: (MmapMut, Vec<Duration>),
 }
 
-/// Bytes a second.
+/// Bytes per second.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// From memory as every program gets it.
+    /// From memory in default pages.
     pub(crate) plain: Rates,
-    /// From memory in large pages, where the system has them.
+    /// From memory in huge pages, where the system has them.
     pub(crate) large_pages: Rates,
 }
 
-/// Of all passes together, and of the best.
+/// Mean and best of all passes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Rates {
     pub(crate) mean: f64,
@@ -43,14 +43,14 @@ impl Reads {
         Ok(Reads { threads, plain: (memory(false)?, Vec::new()), large: (memory(true)?, Vec::new()) })
     }
 
-    /// Reads one of the two, in turn.
+    /// Reads one of the two memories, alternating.
     pub(crate) fn pass(&mut self) {
         let even = self.plain.1.len() <= self.large.1.len();
         let (memory, times) = if even { &mut self.plain } else { &mut self.large };
         times.push(read(memory, self.threads));
     }
 
-    /// What there was, and from here on is again nothing.
+    /// The rates of all passes, which it resets.
     pub(crate) fn report(&mut self) -> Report {
         let rates = |times: Vec<Duration>| {
             let (all, best) = (times.iter().sum::<Duration>(), times.iter().min().copied());
@@ -65,10 +65,10 @@ impl Reads {
     }
 }
 
-/// Memory with something in every page, so that each has a place of its own.
+/// Memory with every page written, so that each is backed by its own physical page.
 fn memory(large_pages: bool) -> std::io::Result<MmapMut> {
     let mut memory = MmapMut::map_anon(BYTES)?;
-    // A system that knows no pages of another size has all memory alike.
+    // Fails without huge page support; all pages are equal then.
     #[cfg(target_os = "linux")]
     let _ = memory.advise(if large_pages { memmap2::Advice::HugePage } else { memmap2::Advice::NoHugePage });
     let _ = large_pages;
@@ -76,7 +76,7 @@ fn memory(large_pages: bool) -> std::io::Result<MmapMut> {
     Ok(memory)
 }
 
-/// How long threads take from the first that begins to the last that ends.
+/// The time from the first start to the last end of the threads.
 fn read(memory: &[u8], threads: usize) -> Duration {
     let words = memory.as_chunks::<8>().0;
     let mut parts = words.chunks(words.len().div_ceil(threads));
@@ -86,7 +86,7 @@ fn read(memory: &[u8], threads: usize) -> Duration {
             spin_loop();
         }
         let begin = Instant::now();
-        // As plain as can be: compilers know what to make of it.
+        // A plain sum, which compilers vectorize.
         black_box(part.iter().fold(0, |sum: u64, word| sum.wrapping_add(u64::from_ne_bytes(*word))));
         (begin, Instant::now())
     };

@@ -1,6 +1,6 @@
-//! What this processor can do.
+//! Instruction set extensions of this CPU.
 
-/// Those of the names that are detected.
+/// The detected ones of the given names.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! detected {
     ($detect:path: $($name:tt)*) => {{
@@ -9,7 +9,7 @@ macro_rules! detected {
     }};
 }
 
-/// Instructions that matter for models, as far as this processor has them.
+/// The instruction set extensions of this CPU that matter for models.
 pub(super) fn features() -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
     return detected!(std::arch::is_x86_feature_detected: "avx" "f16c" "fma" "avx2" "avxvnni" "avx512f" "avx512bw"

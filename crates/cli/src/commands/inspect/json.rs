@@ -1,10 +1,9 @@
-//! What is in a model file, as JSON.
+//! The contents of a model file as JSON.
 
 use orlop::gguf::{Array, GgufFile, Metadata, MetadataValue, TensorInfo};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
 
-/// Arrays longer than this are only counted unless all is asked for: enough for a value per layer, not for a
-/// vocabulary.
+/// Longer arrays are only counted without `--full`: lists a value per layer, but not a vocabulary.
 const LISTED: usize = 256;
 
 pub(super) struct Report<'a> {

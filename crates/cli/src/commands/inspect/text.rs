@@ -1,4 +1,4 @@
-//! What is in a model file, for people.
+//! The contents of a model file as text.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Display};
@@ -9,11 +9,11 @@ use orlop::graph::DType;
 
 use crate::quantity::short_bytes;
 
-/// Items of an array and characters of a string that are shown, unless all is asked for.
+/// Items of an array and characters of a string that are shown without `--full`.
 const ITEMS: usize = 6;
 const CHARACTERS: usize = 60;
 
-/// All but the single tensors.
+/// Metadata, and totals of the tensors.
 pub(super) struct Summary<'a> {
     pub(super) path: &'a Path,
     pub(super) model: &'a GgufFile,
@@ -34,7 +34,7 @@ impl Display for Summary<'_> {
         writeln!(f, "\n\nmetadata: {} keys", model.metadata().len())?;
         let width = model.metadata().iter().map(|(key, _)| key.chars().count()).max().unwrap_or(0).min(48);
         for (key, value) in model.metadata().iter() {
-            // A key could hold anything, such as the end of the line.
+            // A key may contain line breaks.
             let key = key.escape_debug().to_string();
             writeln!(f, "  {key:width$}  {}", Shown { value, full: self.full })?;
         }
@@ -69,7 +69,7 @@ impl Display for Sum {
     }
 }
 
-/// The single tensors, a line each.
+/// The tensors, one per line.
 pub(super) struct Listing<'a>(pub(super) &'a GgufFile);
 
 impl Display for Listing<'_> {

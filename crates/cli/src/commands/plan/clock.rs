@@ -1,9 +1,9 @@
-//! `--time-limit`.
+//! The clock of `--time-limit`.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Says when the time for planning is over.
+/// Measures time against an optional limit.
 #[derive(Debug)]
 pub(super) struct Clock {
     began: Instant,
@@ -12,7 +12,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Starts now; without a limit it is never over.
+    /// Starts now.
     pub(super) fn start(limit: Option<Duration>) -> Clock {
         Clock { began: Instant::now(), limit, was_over: Cell::new(false) }
     }
@@ -23,7 +23,7 @@ impl Clock {
         over
     }
 
-    /// Whether anybody was told that it is over.
+    /// Whether [`Self::is_over`] has ever returned `true`.
     pub(super) fn was_over(&self) -> bool {
         self.was_over.get()
     }

@@ -1,4 +1,4 @@
-//! `--diff`.
+//! `--diff`: compares two plans.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use orlop::plan::SavedPlan;
 use orlop::view::{Difference, Picture, page_beside};
 use serde::Deserialize;
 
-use crate::arguments::PlanArguments;
 use crate::failure::Failure;
 use crate::graph_file::{self, GraphCase};
 use crate::input::{Input, Kind};
 use crate::printer::Printer;
 use crate::problem_file::ProblemFile;
 
+use super::arguments::PlanArguments;
 use super::pictures::{refused, write};
 use super::{graph_picture, graphs, model, model_picture, problem};
 
-/// Changes that are listed for people; `--json` has them all.
+/// Limit on listed changes without `--json`.
 const LISTED: usize = 40;
 
-/// What one side of a comparison is.
+/// One side of a comparison.
 enum Side {
     Model,
     Problem(ProblemFile),
@@ -30,7 +30,7 @@ enum Side {
 }
 
 impl Side {
-    /// What is planned; a saved plan is not.
+    /// The kind of file to plan; `None` for a saved plan.
     fn kind(&self) -> Option<Kind> {
         match self {
             Side::Model => Some(Kind::Model),
@@ -41,7 +41,7 @@ impl Side {
     }
 }
 
-/// What `--save` wrote.
+/// A file written by `--save`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Saved {
@@ -50,7 +50,7 @@ enum Saved {
     Problem(Box<SavedPlan>),
 }
 
-/// Compares the plan of the file with that of another.
+/// Compares the plans of two files.
 pub(super) fn run(
     (before, old): (&Path, Kind),
     (after, new): (&Path, Kind),
@@ -71,7 +71,7 @@ pub(super) fn run(
     };
     let pairs = pairs(&old, &new).ok_or_else(|| {
         Failure::BadInput(format!(
-            "{} holds {} graphs, {} holds {}, and none has the label of another; choose one of each with --graph",
+            "{} has {} graphs, {} has {}, and no labels match; select one of each with --graph",
             before.display(),
             old.len(),
             after.display(),
@@ -110,7 +110,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Graphs of one label, or if there are none, graphs at one position.
+/// Pairs graphs by label, or if no labels match, by position.
 fn pairs<'a>(old: &'a [Picture], new: &'a [Picture]) -> Option<Vec<(&'a Picture, &'a Picture)>> {
     let of = |old: &'a Picture| Some((old, new.iter().find(|new| new.title == old.title)?));
     let by_label: Vec<_> = old.iter().filter_map(of).collect();
@@ -136,15 +136,14 @@ fn graph_or_saved(input: &Input) -> Result<Side, Failure> {
     }
     let saved = serde_json::from_str(&input.text).map_err(|_| {
         Failure::BadInput(format!(
-            "{}: this looks like a saved plan, but parts are missing or of another kind; make it anew with \
-             `orlop plan FILE --save`",
+            "{}: invalid saved plan; recreate it with `orlop plan FILE --save`",
             input.name
         ))
     })?;
     Ok(Side::Saved(saved))
 }
 
-/// Whether JSON has what only saved plans have.
+/// Whether a JSON text is a saved plan: only those have a signature.
 pub(super) fn is_saved(text: &str) -> bool {
     #[derive(Deserialize)]
     struct Signed {
@@ -153,7 +152,7 @@ pub(super) fn is_saved(text: &str) -> bool {
     }
     #[derive(Deserialize)]
     #[serde(untagged)]
-    #[allow(dead_code)] // only whether it can be read matters
+    #[allow(dead_code)] // only parsed, never read
     enum Either {
         One(Signed),
         Many(Vec<Signed>),
@@ -161,12 +160,12 @@ pub(super) fn is_saved(text: &str) -> bool {
     serde_json::from_str::<Either>(text).is_ok()
 }
 
-/// The plans that `orlop plan` would make.
+/// The plans that `orlop plan` makes.
 fn pictures(side: &Side, path: &Path, arguments: &PlanArguments) -> Result<Vec<Picture>, Failure> {
     match side {
         Side::Model => {
-            let drawn = model::draw(path, arguments)?;
-            Ok(model_picture::pictures(&drawn, path, &model_picture::as_planned)?.into())
+            let blueprint = model::plan(path, arguments)?;
+            Ok(model_picture::pictures(&blueprint, path, &model_picture::as_planned)?.into())
         }
         Side::Problem(file) => Ok(vec![problem::picture(file, &problem::best(file, arguments)?)]),
         Side::Graphs(_, cases) => {
@@ -178,7 +177,7 @@ fn pictures(side: &Side, path: &Path, arguments: &PlanArguments) -> Result<Vec<P
     }
 }
 
-/// A saved plan of what the other side is.
+/// A saved plan, opened with the graph of the other side.
 fn opened(
     saved: &Saved,
     path: &Path,
@@ -188,7 +187,7 @@ fn opened(
 ) -> Result<Vec<Picture>, Failure> {
     let refused = |what: &dyn std::fmt::Display| {
         Failure::BadInput(format!(
-            "{} is no plan of {}: {what}; make it anew with `orlop plan FILE --save`",
+            "{} is not a plan of {}: {what}; recreate it with `orlop plan FILE --save`",
             path.display(),
             other_path.display()
         ))
@@ -199,7 +198,7 @@ fn opened(
     match (other, saved) {
         (Side::Graphs(_, cases), Saved::Graph(saved)) => {
             let case = cases.iter().find(|case| case.usage.signature() == saved.signature).or(cases.first());
-            let case = case.ok_or_else(|| refused(&"there is no graph"))?;
+            let case = case.ok_or_else(|| refused(&"the file has no graph"))?;
             Ok(vec![graph_picture::picture(case, &open(saved, &case.usage)?, &case.label)])
         }
         (Side::Problem(file), Saved::Problem(saved)) => {
@@ -212,17 +211,17 @@ fn opened(
                 match list.iter().find(|saved| saved.signature == signature) {
                     Some(saved) => open(saved, &plan.usage).map(Arc::new),
                     None => Err(refused(&format_args!(
-                        "it has no plan with signature {signature}, which these settings need"
+                        "it has no plan with the signature {signature} of these settings"
                     ))),
                 }
             };
-            Ok(model_picture::pictures(&model::draw(other_path, arguments)?, other_path, &replace)?.into())
+            Ok(model_picture::pictures(&model::plan(other_path, arguments)?, other_path, &replace)?.into())
         }
-        _ => Err(refused(&"one of them is about graphs, the other is not")),
+        _ => Err(refused(&"they are plans of different kinds of files")),
     }
 }
 
-/// Two saved plans of one graph; names are not in them.
+/// Two saved plans of one graph, which contain no names.
 fn saved_pictures(
     old: &Saved,
     before: &Path,
@@ -238,15 +237,14 @@ fn saved_pictures(
     };
     let (Some(old), Some(new)) = (list(old), list(new)) else {
         return Err(refused(
-            "a saved plan of a .csv has no sizes; compare one of them with the .csv itself".to_owned(),
+            "saved plans of a .csv contain no sizes; compare one of them with the .csv file".to_owned(),
         ));
     };
     let mut pictures = (Vec::new(), Vec::new());
     for old in &old {
         let Some(new) = new.iter().find(|new| new.signature == old.signature) else {
             return Err(refused(format!(
-                "these are plans of different graphs, as only one has the signature {}; compare the graphs \
-                 themselves",
+                "these are plans of different graphs: only one has the signature {}; compare the graph files",
                 old.signature
             )));
         };

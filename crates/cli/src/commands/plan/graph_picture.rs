@@ -1,11 +1,11 @@
-//! Plans of graphs, drawn.
+//! Pictures of the plans of graphs.
 
 use orlop::alloc::MemoryPlan;
 use orlop::view::{Labels, Picture};
 
 use crate::graph_file::GraphCase;
 
-/// A plan of a graph, with what its file says of ops and kinds.
+/// The picture of a graph's plan, with the ops and kinds of its file.
 pub(super) fn picture(case: &GraphCase, plan: &MemoryPlan, title: &str) -> Picture {
     let usage = &plan.usage;
     let step = |index: usize| match usage.step(index).writes.first() {

@@ -1,4 +1,4 @@
-//! `orlop plan X.jsonl` and `orlop plan X.json`.
+//! `orlop plan X.jsonl` and `orlop plan X.json`: plans of graphs.
 
 use orlop::alloc::{
     ArenaId, Error, Flaw, MemoryPlan, PlanOptions, SavedMemoryPlan, Sharing, ValueId, plan_as_ggml,
@@ -7,7 +7,6 @@ use orlop::alloc::{
 use orlop::plan::{PlanError, Strategy};
 use serde::Serialize;
 
-use crate::arguments::PlanArguments;
 use crate::failure::Failure;
 use crate::graph_file::{GraphCase, read_lines};
 use crate::input::Input;
@@ -15,14 +14,15 @@ use crate::output::Output;
 use crate::printer::Printer;
 use crate::quantity::short_bytes;
 
+use super::arguments::PlanArguments;
 use super::clock::Clock;
 use super::graph_picture::picture;
-use super::pictures::Drawn;
+use super::pictures::Pictures;
 
-/// Storages named by `--explain`.
+/// Limit on storages listed by `--explain`.
 const NAMED: usize = 20;
 
-/// What `--json` prints for a graph.
+/// The `--json` output of a graph.
 #[derive(Serialize)]
 struct Report<'a> {
     label: &'a str,
@@ -32,26 +32,26 @@ struct Report<'a> {
 #[derive(Serialize)]
 struct BufferReport<'a> {
     name: &'a str,
-    /// What ggml's own algorithm takes.
+    /// Peak of ggml's algorithm.
     ggml: u64,
-    /// With `--reorder`, what the plan in the given order takes.
+    /// With `--reorder`, the peak in the original order.
     #[serde(skip_serializing_if = "Option::is_none")]
     given: Option<u64>,
-    /// What the plan takes.
+    /// Peak of the plan.
     peak: u64,
-    /// Most bytes in use at one step, under ggml's lifetimes and choices in place.
+    /// Most bytes live at one step, with ggml's lifetimes and in-place operations.
     bound: u64,
-    /// No smaller plan exists for what the plan chose to do in place.
+    /// Whether the peak is minimal for the plan's in-place operations.
     optimal: bool,
 }
 
-/// What `--output` writes for a graph: tensor, buffer, chunk, offset.
+/// The `--output` of a graph: tensor, buffer, chunk, offset.
 #[derive(Serialize)]
 struct Places<'a> {
     label: &'a str,
     ggml: Vec<(usize, usize, u32, u64)>,
     plan: Vec<(usize, usize, u32, u64)>,
-    /// With `--reorder`, the nodes in the plan's order, by position in the file's.
+    /// With `--reorder`, the nodes in the plan's order, by position in the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     order: Option<&'a [usize]>,
 }
@@ -59,12 +59,12 @@ struct Places<'a> {
 /// Both plans of a graph.
 struct Planned {
     ggml: MemoryPlan,
-    /// `None` where ggml's is what was asked for.
+    /// `None` for `--strategy ggml`.
     own: Option<MemoryPlan>,
     reordering: Option<Reordering>,
 }
 
-/// With `--reorder`: where the plan's steps stood, and what they took there.
+/// With `--reorder`: the original positions of the plan's steps, and the peaks in the original order.
 struct Reordering {
     order: Vec<usize>,
     /// By arena.
@@ -77,7 +77,7 @@ impl Planned {
     }
 }
 
-/// Bytes over the buffers of one graph, or of all.
+/// Sums over the buffers of one graph, or of all graphs.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     ggml: u128,
@@ -111,23 +111,23 @@ impl Sums {
     }
 }
 
-/// Plans graphs one by one and says how that went.
+/// Plans graphs one by one and prints the results.
 pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), Failure> {
     if let (Some(_), [_, second, ..]) = (&arguments.save, cases) {
         return Err(Failure::BadInput(format!(
-            "{}: a saved plan is of one graph, but there is `{}` too; give a file with one graph",
-            second.whence, second.label
+            "{}: --save needs a single graph, but the file also has `{}`; select one with --graph",
+            second.location, second.label
         )));
     }
     let mut printer = Printer::new();
-    let mut output = arguments.output.as_deref().map(Output::create).transpose()?;
+    let mut output = arguments.search.output.as_deref().map(Output::create).transpose()?;
     let width = cases.iter().map(|case| case.label.chars().count()).max().unwrap_or(0).max("graph".len());
     let mut total = Sums::default();
-    let mut drawn = Drawn::default();
+    let mut pictures = Pictures::default();
     let mut over: Option<(&GraphCase, u128)> = None;
     if !arguments.json {
-        let head = ["ggml", "given order", "peak", "bound", "peak/bound"].into_iter();
-        let head = head.filter(|name| arguments.reorder || *name != "given order");
+        let head = ["ggml", "original", "peak", "bound", "peak/bound"].into_iter();
+        let head = head.filter(|name| arguments.order.reorder || *name != "original");
         printer.line(row("graph", width, head.map(str::to_owned)))?;
     }
     for case in cases {
@@ -155,13 +155,15 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
             explain(&mut printer, planned.best())?;
         }
         if arguments.pictures.are_wanted() {
-            drawn.plans.push(picture(case, planned.best(), &case.label));
+            pictures.plans.push(picture(case, planned.best(), &case.label));
             if cases.len() == 1 && planned.own.is_some() {
-                let title = format!("{}, as ggml plans it", case.label);
-                drawn.others.push(picture(case, &planned.ggml, &title));
+                let title = format!("{}, planned by ggml", case.label);
+                pictures.others.push(picture(case, &planned.ggml, &title));
             }
         }
-        if over.is_none() && arguments.capacity.is_some_and(|capacity| sums.peak > u128::from(capacity)) {
+        if over.is_none()
+            && arguments.search.capacity.is_some_and(|capacity| sums.peak > u128::from(capacity))
+        {
             over = Some((case, sums.peak));
         }
         total.add(sums);
@@ -170,26 +172,26 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
         printer.line(row(&format!("{} graphs", cases.len()), width, cells(&total)))?;
     }
     output.map_or(Ok(()), Output::finish)?;
-    arguments.pictures.deliver(&mut printer, &drawn)?;
-    match (over, arguments.capacity) {
+    arguments.pictures.deliver(&mut printer, &pictures)?;
+    match (over, arguments.search.capacity) {
         (Some((case, peak)), Some(capacity)) => Err(Failure::OverLimits(format!(
-            "{}: the best plan found for `{}` takes {peak} bytes, more than the capacity of {capacity}; try a \
-             larger --effort or --capacity",
-            case.whence, case.label
+            "{}: the best plan found for `{}` takes {peak} bytes, more than the capacity of {capacity}; use a larger \
+             --effort or --capacity",
+            case.location, case.label
         ))),
         _ => Ok(()),
     }
 }
 
-/// The graphs of a file whose labels hold what `--graph` says.
+/// The graphs of a file whose labels contain the text of `--graph`.
 pub(super) fn chosen(input: &Input, arguments: &PlanArguments) -> Result<Vec<GraphCase>, Failure> {
     let mut cases = read_lines(input)?;
-    let Some(part) = &arguments.pictures.graph else { return Ok(cases) };
+    let Some(part) = &arguments.selection.graph else { return Ok(cases) };
     let labels: Vec<String> = cases.iter().map(|case| case.label.clone()).collect();
     cases.retain(|case| case.label.contains(part.as_str()));
     match labels.first() {
         Some(first) if cases.is_empty() => Err(Failure::BadInput(format!(
-            "{}: none of {} labels holds `{part}`; give --graph a part of a label, such as `{first}`",
+            "{}: none of the {} labels contains `{part}`; use part of a label, such as `{first}`, for --graph",
             input.name,
             labels.len()
         ))),
@@ -197,21 +199,21 @@ pub(super) fn chosen(input: &Input, arguments: &PlanArguments) -> Result<Vec<Gra
     }
 }
 
-/// The plan that `orlop plan` would report.
+/// The plan that `orlop plan` reports.
 pub(super) fn best(case: &GraphCase, arguments: &PlanArguments) -> Result<MemoryPlan, Failure> {
     let Planned { ggml, own, .. } = plan(case, arguments)?;
     Ok(own.unwrap_or(ggml))
 }
 
-/// Makes both plans of a graph, and checks them.
+/// Computes and checks both plans of a graph.
 fn plan(case: &GraphCase, arguments: &PlanArguments) -> Result<Planned, Failure> {
     let refused = |error: Error| refusal(case, &error);
     let ggml = plan_as_ggml(&case.usage).map_err(refused)?;
-    let options = PlanOptions { search: arguments.search(), sharing: Sharing::Full };
-    let clock = Clock::start(arguments.time_limit);
+    let options = PlanOptions { search: arguments.search.options(), sharing: Sharing::Full };
+    let clock = Clock::start(arguments.search.time_limit);
     let stop = || clock.is_over();
-    let (own, reordering) = match arguments.strategy {
-        _ if arguments.reorder => {
+    let (own, reordering) = match arguments.search.strategy {
+        _ if arguments.order.reorder => {
             let best = plan_reordered_until(&case.usage, &options, &stop).map_err(refused)?;
             let given = best.given.arenas.iter().map(|arena| arena.peak).collect();
             (Some(best.plan), Some(Reordering { order: best.order, given }))
@@ -219,9 +221,9 @@ fn plan(case: &GraphCase, arguments: &PlanArguments) -> Result<Planned, Failure>
         Strategy::Ggml => (None, None),
         _ => (Some(plan_memory_until(&case.usage, &options, &stop).map_err(refused)?), None),
     };
-    let flawed = |flaw: Flaw| Failure::our_mistake(format!("{}: `{}`: {flaw}", case.whence, case.label));
+    let flawed = |flaw: Flaw| Failure::internal_error(format!("{}: `{}`: {flaw}", case.location, case.label));
     match ggml.check() {
-        // The last chunk that ggml opens has no limit.
+        // ggml's last chunk is unlimited.
         Ok(()) | Err(Flaw::ChunkTooLarge { .. }) => {}
         Err(flaw) => return Err(flawed(flaw)),
     }
@@ -233,7 +235,7 @@ fn plan(case: &GraphCase, arguments: &PlanArguments) -> Result<Planned, Failure>
 
 fn refusal(case: &GraphCase, error: &Error) -> Failure {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    let sentence = format!("{}: `{}`: {error}{cause}", case.whence, case.label);
+    let sentence = format!("{}: `{}`: {error}{cause}", case.location, case.label);
     match error {
         Error::Plan { source, .. } if matches!(**source, PlanError::ChunkLimit { .. }) => {
             Failure::OverLimits(format!("{sentence}; use another --strategy"))
@@ -280,7 +282,7 @@ fn row(label: &str, width: usize, cells: impl Iterator<Item = String>) -> String
     cells.fold(format!("{label:<width$}"), |line, cell| format!("{line}  {cell:>12}"))
 }
 
-/// Lists, for each buffer, what is in memory at the step where most is.
+/// Lists, for each buffer, the storages live at its peak.
 fn explain(printer: &mut Printer, plan: &MemoryPlan) -> Result<(), Failure> {
     for (index, info) in plan.usage.arenas.iter().enumerate() {
         let (step, storages) = plan.peak(ArenaId::new(index));

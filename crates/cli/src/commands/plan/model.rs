@@ -1,4 +1,4 @@
-//! `orlop plan MODEL.gguf`.
+//! `orlop plan MODEL.gguf`: the memory of a model.
 
 use std::path::Path;
 
@@ -7,7 +7,6 @@ use orlop::llm::{Blueprint, Forecast, Outputs};
 use orlop::sched::Planned;
 
 use crate::advice;
-use crate::arguments::PlanArguments;
 use crate::failure::Failure;
 use crate::load::{MemoryReport, failure, open};
 use crate::memory_table;
@@ -15,68 +14,69 @@ use crate::output::Output;
 use crate::printer::Printer;
 use crate::quantity::short_bytes;
 
+use super::arguments::PlanArguments;
 use super::model_picture::{as_planned, pictures};
-use super::pictures::Drawn;
+use super::pictures::Pictures;
 
-/// Draws a model as the arguments say.
-pub(super) fn draw(file: &Path, arguments: &PlanArguments) -> Result<Blueprint, Failure> {
+/// Plans a model with the given settings.
+pub(super) fn plan(file: &Path, arguments: &PlanArguments) -> Result<Blueprint, Failure> {
     let model = open(Some(file))?;
     let machine = arguments.settings.machine()?;
     let layers = model.config().layers.len();
     let settings = arguments.settings.settings(&machine, layers, Outputs::Last)?;
-    let drawn = Blueprint::plan_unchecked(&model, &machine, &settings).map_err(failure)?;
-    drawn.check_plans().map_err(failure)?;
-    Ok(drawn)
+    let blueprint = Blueprint::plan_unchecked(&model, &machine, &settings).map_err(failure)?;
+    blueprint.check_plans().map_err(failure)?;
+    Ok(blueprint)
 }
 
-/// Says what a model would take, before anything is loaded.
+/// Prints the memory of a model without loading it.
 pub(super) fn run(file: &Path, arguments: &PlanArguments) -> Result<(), Failure> {
-    let drawn = draw(file, arguments)?;
-    let forecast = drawn.forecast().map_err(failure)?;
-    let largest = drawn.largest_context().map_err(failure)?;
+    let blueprint = plan(file, arguments)?;
+    let forecast = blueprint.forecast().map_err(failure)?;
+    let largest = blueprint.largest_context().map_err(failure)?;
     if let Some(path) = &arguments.save {
-        let plans = drawn.save();
+        let plans = blueprint.save();
         let mut file = Output::create(path)?;
         file.write(&serde_json::to_string(&plans).map_err(|error| Failure::Other(error.into()))?)?;
         file.finish()?;
     }
-    let given = arguments.reorder.then(|| drawn.with_order(StepOrder::Given)?.forecast());
+    let given = arguments.order.reorder.then(|| blueprint.with_order(StepOrder::Given)?.forecast());
     let given = given.transpose().map_err(failure)?;
     let mut printer = Printer::new();
     if arguments.json {
         let report = MemoryReport::new(&forecast).with_largest(largest);
         printer.json(&given.iter().fold(report, MemoryReport::with_given))?;
     } else {
-        print(&mut printer, &drawn, &forecast, largest)?;
+        print(&mut printer, &blueprint, &forecast, largest)?;
         for (given, share) in given.iter().flat_map(|given| given.devices.iter().zip(&forecast.devices)) {
             let (before, after) = (short_bytes(given.compute), short_bytes(share.compute));
             printer.line(format!(
-                "steps of {} in the given order: compute {before}, reordered {after}",
+                "compute on {}: {before} in the original order, {after} reordered",
                 share.name
             ))?;
         }
     }
     if arguments.pictures.are_wanted() {
-        let [batch, token] = pictures(&drawn, file, &as_planned)?;
-        arguments.pictures.deliver(&mut printer, &Drawn { plans: vec![batch], others: vec![token] })?;
+        let [batch, token] = pictures(&blueprint, file, &as_planned)?;
+        arguments.pictures.deliver(&mut printer, &Pictures { plans: vec![batch], others: vec![token] })?;
     }
     if arguments.explain {
-        let (graph, planned) = drawn.planned_batch();
-        explain(&mut printer, &drawn, graph, planned)?;
+        let (graph, planned) = blueprint.planned_batch();
+        explain(&mut printer, &blueprint, graph, planned)?;
     }
     Ok(())
 }
 
 fn print(
     printer: &mut Printer,
-    drawn: &Blueprint,
+    blueprint: &Blueprint,
     forecast: &Forecast,
     largest: Option<u64>,
 ) -> Result<(), Failure> {
     printer.line(memory_table::table(forecast))?;
     let context = forecast.context;
     if forecast.fits() {
-        let trained = drawn.trained_context();
+        let trained = blueprint.trained_context();
         if context > trained {
             return printer
                 .line(format!("a context of {context} fits; the model was trained for {trained} tokens"));
@@ -85,11 +85,11 @@ fn print(
         return printer
             .line(format!("a context of {context} fits; the largest context that fits is {largest}"));
     }
-    let divided = drawn.most_layers().map_err(failure)?;
+    let divided = blueprint.most_layers().map_err(failure)?;
     printer.line(format!("a context of {context} does not fit; {}", advice::offers(largest, divided)))
 }
 
-/// What is in memory where most is, and where every node of a batch runs.
+/// Lists the storages live at the peak, and the device of every node of a batch.
 fn explain(
     printer: &mut Printer,
     blueprint: &Blueprint,
@@ -101,11 +101,11 @@ fn explain(
         let plan = planned.memory_plan(machine, device);
         let (step, storages) = plan.peak(orlop::alloc::ArenaId::new(0));
         let name = machine.name(device);
-        printer.line(format!("\nmost of {name}'s arena is in use at step {step} of a batch:"))?;
+        printer.line(format!("\npeak of {name}'s arena, at step {step} of a batch:"))?;
         for storage in storages.iter().take(20) {
             printer.line(format!("{:>12}  {}", short_bytes(storage.bytes), storage.name))?;
         }
     }
-    printer.line("\nwhere the nodes of a batch run, and why:")?;
+    printer.line("\nplacement of the nodes of a batch:")?;
     printer.line(planned.placement().table(graph, machine).to_string().trim_end())
 }

@@ -1,4 +1,4 @@
-//! Plans of models, drawn.
+//! Pictures of the plans of models.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,42 +12,42 @@ use orlop::view::{Block, Kind, Labels, Picture, Region, RegionKind};
 use crate::failure::Failure;
 use crate::load::failure;
 
-/// A plan instead of the one that was made, if somebody has another.
+/// Maps a plan to the one to draw, such as a saved plan.
 pub(super) type Replace<'a> = &'a dyn Fn(&Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, Failure>;
 
-/// The plan as it was made.
+/// The plan itself.
 pub(super) fn as_planned(plan: &Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, Failure> {
     Ok(Arc::clone(plan))
 }
 
 /// A model's memory during a batch, and during a single token.
 pub(super) fn pictures(
-    drawn: &Blueprint,
+    blueprint: &Blueprint,
     file: &Path,
     replace: Replace<'_>,
 ) -> Result<[Picture; 2], Failure> {
     let name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy();
-    let (context, batch) = (drawn.context(), drawn.batch());
+    let (context, batch) = (blueprint.context(), blueprint.batch());
     let of_batch = format!("{name}, a batch of {batch} tokens, context {context}");
     let of_token = format!("{name}, one token, context {context}");
-    let (graph, planned) = drawn.planned_batch();
-    let first = picture(drawn, graph, planned, &of_batch, replace)?;
-    let (graph, planned) = drawn.planned_token();
-    Ok([first, picture(drawn, graph, planned, &of_token, replace)?])
+    let (graph, planned) = blueprint.planned_batch();
+    let first = picture(blueprint, graph, planned, &of_batch, replace)?;
+    let (graph, planned) = blueprint.planned_token();
+    Ok([first, picture(blueprint, graph, planned, &of_token, replace)?])
 }
 
 fn picture(
-    drawn: &Blueprint,
+    blueprint: &Blueprint,
     graph: &Graph,
     planned: &Planned,
     title: &str,
     replace: Replace<'_>,
 ) -> Result<Picture, Failure> {
-    let machine = drawn.machine();
+    let machine = blueprint.machine();
     let count = planned.step_count().max(1);
     let mut picture = Picture {
         title: title.to_owned(),
-        note: "what stays, and what a run computes".to_owned(),
+        note: "weights, KV cache, and the activations of a run".to_owned(),
         steps: count as u64,
         step_names: vec![String::new(); count],
         ..Picture::default()
@@ -60,26 +60,26 @@ fn picture(
             continue;
         }
         done.push(Arc::clone(plan));
-        let scene = Scene { graph, planned, machine, device };
-        scene.add(&mut picture, &*replace(plan)?);
+        let arena = ArenaPicture { graph, planned, machine, device };
+        arena.add(&mut picture, &*replace(plan)?);
     }
-    for set in drawn.stored().map_err(failure)? {
+    for set in blueprint.stored().map_err(failure)? {
         add_stored(&mut picture, machine.name(set.device), &set);
     }
     add_kept_copies(&mut picture, machine, planned);
     Ok(picture)
 }
 
-struct Scene<'a> {
+struct ArenaPicture<'a> {
     graph: &'a Graph,
     planned: &'a Planned,
     machine: &'a Machine,
     device: DeviceId,
 }
 
-impl Scene<'_> {
+impl ArenaPicture<'_> {
     fn add(&self, picture: &mut Picture, plan: &MemoryPlan) {
-        let Scene { graph, planned, machine, device } = *self;
+        let ArenaPicture { graph, planned, machine, device } = *self;
         let steps = planned.arena_steps(machine, device);
         for step in &steps {
             picture.step_names[step.at] = self.step_name(step);
@@ -110,7 +110,7 @@ impl Scene<'_> {
                 "copied to {}, which reads it",
                 machine.name(planned.schedule().transfers[copy].to)
             )),
-            ValueOrigin::Temporary { .. } => Some("what a kernel needs beside its result".to_owned()),
+            ValueOrigin::Temporary { .. } => Some("scratch memory of a kernel".to_owned()),
         };
         picture.add_plan(
             plan,
@@ -137,13 +137,11 @@ impl Scene<'_> {
     }
 }
 
-/// What stays from run to run.
+/// Memory that persists between runs.
 fn add_stored(picture: &mut Picture, device: &str, set: &StoredSet) {
     let (region, kind, reason) = match set.kind {
-        StoredKind::Weights => (RegionKind::Weights, Kind::Weight, "used as it is in the file"),
-        StoredKind::Repacked => {
-            (RegionKind::Repacked, Kind::Weight, "stored as the device's kernels read it fastest")
-        }
+        StoredKind::Weights => (RegionKind::Weights, Kind::Weight, "in the file's layout"),
+        StoredKind::Repacked => (RegionKind::Repacked, Kind::Weight, "repacked for the device's kernels"),
         StoredKind::Cache => (RegionKind::Cache, Kind::Cache, "kept for all tokens of the context"),
     };
     let tensors =
@@ -151,7 +149,7 @@ fn add_stored(picture: &mut Picture, device: &str, set: &StoredSet) {
     add_region(picture, device, (region, kind, reason), tensors);
 }
 
-/// Weights that stay on a device although they lie elsewhere.
+/// Copies of other devices' weights that stay on a device.
 fn add_kept_copies(picture: &mut Picture, machine: &Machine, planned: &Planned) {
     for device in machine.indices() {
         let mut next = 0;
@@ -164,7 +162,7 @@ fn add_kept_copies(picture: &mut Picture, machine: &Machine, planned: &Planned) 
             })
             .peekable();
         if tensors.peek().is_some() {
-            let reason = "a copy of a weight that lies elsewhere; it stays as the budget allows";
+            let reason = "a copy of another device's weight, kept within the budget";
             let what = (RegionKind::Weights, Kind::Copy, reason);
             add_region(picture, machine.name(device), what, tensors);
         }

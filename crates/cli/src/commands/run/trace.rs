@@ -1,4 +1,6 @@
-//! `--trace`.
+//! `--trace`: a timeline of devices and memory in Chrome's [trace event format].
+//!
+//! [trace event format]: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,23 +17,23 @@ use crate::load::{MemoryReport, failure, process_bytes};
 use crate::output::Output;
 use crate::quantity::short_bytes;
 
-/// A trace that is being made: what the devices do, and what this process has in memory meanwhile.
+/// A trace in progress: device activity, and the resident memory of this process.
 pub(super) struct Trace {
     began: Instant,
     output: Output,
     path: String,
-    resident: Sampler,
+    resident: ResidentSampler,
 }
 
 impl Trace {
-    /// Begins the file, before anything takes time.
+    /// Creates the file and starts the clock.
     pub(super) fn begin(path: &Path) -> Result<Trace, Failure> {
         let output = Output::create(path)?;
         let began = Instant::now();
-        Ok(Trace { began, output, path: path.display().to_string(), resident: Sampler::start(began) })
+        Ok(Trace { began, output, path: path.display().to_string(), resident: ResidentSampler::start(began) })
     }
 
-    /// Writes it, and says how the plan compares with what was measured.
+    /// Writes the trace, and compares planned with measured memory.
     pub(super) fn finish(self, engine: &Engine) -> Result<String, Failure> {
         let Trace { began, mut output, path, resident } = self;
         let resident = resident.stop();
@@ -82,7 +84,7 @@ fn parts(share: &DeviceMemory) -> Value {
     json!({"weights": weights, "repacked": repacked, "kv": kv, "arena": compute})
 }
 
-/// How much of the caches a run found filled, and left filled.
+/// The filled part of the KV caches before and after a run.
 fn filled(run: &RecordedRun, began: Instant, memory: &Forecast) -> Vec<Value> {
     let at = run.began.saturating_duration_since(began);
     let points = [(at, run.past), (at + run.timeline.total(), run.past + run.tokens)];
@@ -114,7 +116,7 @@ fn summary(
         let in_use = runs.iter().map(|run| run.timeline.most_in_use(device)).max().unwrap_or(0);
         let _ = write!(
             text,
-            "; {}: planned {}, allocated {}, of its arena of {} at most {} in use",
+            "; {}: planned {}, allocated {}, arena {}, peak in use {}",
             plan.name,
             short_bytes(plan.total()),
             short_bytes(real.total()),
@@ -123,13 +125,13 @@ fn summary(
         );
     }
     if let Some(most) = most {
-        let _ = write!(text, "; this process had at most {} resident", short_bytes(most));
+        let _ = write!(text, "; peak resident memory {}", short_bytes(most));
     }
     text
 }
 
-/// Looks at this process's memory every now and then, where the system tells.
-struct Sampler {
+/// Samples the resident memory of this process, if the system reports it.
+struct ResidentSampler {
     stop: Arc<AtomicBool>,
     samples: Arc<Mutex<Vec<(Duration, u64)>>>,
     thread: Option<JoinHandle<()>>,
@@ -137,12 +139,12 @@ struct Sampler {
 
 const EVERY: Duration = Duration::from_millis(5);
 
-impl Sampler {
-    fn start(began: Instant) -> Sampler {
+impl ResidentSampler {
+    fn start(began: Instant) -> ResidentSampler {
         let stop = Arc::new(AtomicBool::new(false));
         let samples: Arc<Mutex<Vec<(Duration, u64)>>> = Arc::default();
         let (stopped, list) = (Arc::clone(&stop), Arc::clone(&samples));
-        // Where no thread can be had, nothing is measured, as where the system does not tell.
+        // Without a thread nothing is measured.
         let thread = std::thread::Builder::new().spawn(move || {
             while let Some(bytes) = process_bytes("VmRSS:") {
                 list.lock().unwrap_or_else(PoisonError::into_inner).push((began.elapsed(), bytes));
@@ -152,7 +154,7 @@ impl Sampler {
                 std::thread::sleep(EVERY);
             }
         });
-        Sampler { stop, samples, thread: thread.ok() }
+        ResidentSampler { stop, samples, thread: thread.ok() }
     }
 
     fn stop(self) -> Vec<(Duration, u64)> {
