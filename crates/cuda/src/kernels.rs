@@ -5,13 +5,14 @@
 mod attention;
 mod experts;
 mod general;
+mod numbers;
 mod product;
 mod rotate;
 mod rows;
 
 pub(crate) use attention::{AttentionPlan, RotatedAttention, attention_plan};
 pub(crate) use experts::experts_take;
-pub(crate) use general::has_kernel;
+pub(crate) use numbers::header as numbers_header;
 pub(crate) use product::{
     TILE_SHARED, TileProduct, VectorProducts, opened_takes, suits_bringing, suits_eight_bits, tiles_take,
     vector_takes,

@@ -12,6 +12,7 @@ use orlop_backend::DeviceError;
 use sha2::{Digest, Sha256};
 
 use crate::context::Context;
+use crate::kernels::numbers_header;
 use crate::sys::{Function, Module, Nvrtc};
 use crate::{CudaOptions, Error};
 
@@ -83,7 +84,7 @@ impl Source {
             let other = folder.and_then(|folder| fs::read_to_string(folder.join(name)).ok());
             other.unwrap_or_else(|| text.to_owned())
         };
-        parts.map(part).join("\n")
+        [numbers_header(), parts.map(part).join("\n")].concat()
     }
 }
 

@@ -1,14 +1,14 @@
-//! What the card computes.
+//! What the GPU computes: the ops, types and layouts that its kernels take.
 
 use std::sync::Arc;
 
 use orlop_backend::{BufferType, MemoryLayout, NodeQuery, Reason, Support, same_type};
 use orlop_graph::{DType, Op, TensorDesc};
 
-use crate::kernels::{has_kernel, suits_bringing};
+use crate::kernels::suits_bringing;
 use crate::planes::Planes;
 
-/// Whether a node can run with its operands where they are; `tiles` says whether blocks have room for tiles of halves.
+/// Whether a node can run with its operands where they are. `tiles`: thread blocks have shared memory for F16 tiles.
 pub(crate) fn supports(
     node: &NodeQuery<'_>,
     plain: &Arc<dyn BufferType>,
@@ -36,9 +36,6 @@ pub(crate) fn supports(
     if node.op.is_view() {
         return Support::YES;
     }
-    if !has_kernel(node.op) {
-        return Support::No(Reason::Op);
-    }
     let inputs: Vec<&TensorDesc> = node.inputs.iter().map(|operand| operand.desc).collect();
     match check(node.op, &inputs, node.output.desc) {
         Ok(()) => Support::Yes { wants_offload: tiles && is_worth_bringing(node.op, &inputs) },
@@ -46,11 +43,11 @@ pub(crate) fn supports(
     }
 }
 
-/// What the places of a type's elements are multiples of: the card faults where one is read that is not.
+/// Alignment of a type's elements in bytes; the GPU faults on reads that are not aligned.
 pub(crate) fn word(dtype: DType) -> u64 {
     match dtype.block_bytes() {
         bytes if !dtype.is_quantized() => bytes,
-        // Blocks are read byte by byte, but their scales may be written as halves.
+        // Blocks are read by bytes, but their scales may be written as F16.
         bytes if bytes.is_multiple_of(2) => 2,
         _ => 1,
     }
@@ -62,7 +59,7 @@ fn words_are_whole(desc: &TensorDesc) -> bool {
     desc.is_empty() || (0..4).all(whole)
 }
 
-/// Whether a product is so much work that tensor cores should do it even if its weights must be brought.
+/// Whether tensor cores should compute a product even if its weights must be copied to the GPU first.
 fn is_worth_bringing(op: &Op, inputs: &[&TensorDesc]) -> bool {
     *op == Op::MulMat && suits_bringing(inputs[0], inputs[1])
 }
@@ -102,14 +99,13 @@ fn is_written(dtype: DType) -> bool {
     matches!(dtype, DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0)
 }
 
-/// Whether elements can become those of another type by way of F32 without loss on that way.
+/// Whether elements can be converted to another type through F32 without loss in F32.
 fn convertible([from, to]: [DType; 2], operands: [usize; 2]) -> Result<(), Reason> {
     let readable = is_float(from) || is_block(from) || matches!(from, DType::I8 | DType::I16 | DType::I32);
     let refused = |index: usize, dtype| Err(Reason::DType { operand: operands[index], dtype });
     match to {
         _ if from == to => Ok(()),
         _ if !readable => refused(0, from),
-        DType::I8 | DType::I16 | DType::I32 if from == DType::I32 && to == DType::I32 => Ok(()),
         DType::I8 | DType::I16 => Ok(()),
         DType::I32 if is_float(from) => Ok(()),
         _ if is_float(to) || is_written(to) => Ok(()),
@@ -122,7 +118,7 @@ fn all(wanted: impl Fn(DType) -> bool, tensors: &[&TensorDesc], first: usize) ->
     bad.map_or(Ok(()), |(index, desc)| Err(Reason::DType { operand: first + index, dtype: desc.dtype }))
 }
 
-/// Heads longer than this do not fit the registers of a warp.
+/// Longer heads exceed the registers of a warp.
 const LONGEST_HEAD: u64 = 512;
 
 fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Reason> {
@@ -133,7 +129,11 @@ fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Rea
         all(|dtype| is_float(dtype) || is_block(dtype), &inputs[operand..operand + 1], operand)
     };
     match op {
-        Op::Dup
+        Op::View { .. }
+        | Op::Reshape { .. }
+        | Op::Permute { .. }
+        | Op::Transpose
+        | Op::Dup
         | Op::Cont
         | Op::Repeat { .. }
         | Op::Concat { .. }
@@ -190,6 +190,39 @@ fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Rea
             numbers(6)?;
             floats(&inputs[..6], 0).and(all(|dtype| dtype == DType::F32, &result, count))
         }
-        _ => floats(inputs, 0).and(floats(&result, count)),
+        Op::Arange { .. }
+        | Op::Add
+        | Op::Add1
+        | Op::Sub
+        | Op::Mul
+        | Op::Div
+        | Op::Scale { .. }
+        | Op::Clamp { .. }
+        | Op::Unary(_)
+        | Op::LeakyRelu { .. }
+        | Op::Gated { .. }
+        | Op::Sum
+        | Op::SumRows
+        | Op::Mean
+        | Op::CumSum
+        | Op::Norm { .. }
+        | Op::RmsNorm { .. }
+        | Op::GroupNorm { .. }
+        | Op::L2Norm { .. }
+        | Op::SoftMax(_)
+        | Op::DiagMaskInf { .. }
+        | Op::DiagMaskZero { .. }
+        | Op::Im2Col { .. }
+        | Op::Conv1d(_)
+        | Op::Conv2d(_)
+        | Op::ConvDepthwise2d(_)
+        | Op::ConvTranspose1d { .. }
+        | Op::ConvTranspose2d { .. }
+        | Op::Pool1d(_)
+        | Op::Pool2d(_)
+        | Op::Upscale { .. }
+        | Op::TimestepEmbedding { .. }
+        | Op::SsmConv => floats(inputs, 0).and(floats(&result, count)),
+        Op::Custom { .. } => Err(Reason::Op),
     }
 }

@@ -1,15 +1,15 @@
-//! Ops by the kernels that take everything.
+//! The general kernels: one for every op, of any layout and any type that `supports` accepts.
 
 use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Step};
-use orlop_graph::{Interpolation, Node, Op, Patch, Pool, PoolKind, SortDirection, TensorDesc, Unary, Window};
+use orlop_graph::{Interpolation, Node, Op, Patch, Pool, PoolKind, SortDirection, TensorDesc, Window};
 
-use super::product::gate_number;
-use super::rotate::{mode, yarn};
+use super::numbers::{self, *};
+use super::rotate::yarn;
 use super::{Launch, LaunchContext, Spread, TensorParameter, misfit, rows};
 use crate::modules::{Source, Variant};
 
-/// What every general kernel is given.
+/// Parameters of every general kernel.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Task {
@@ -22,14 +22,14 @@ struct Task {
     marks: u64,
 }
 
-/// A kernel, and what it is told beside its tensors.
+/// A kernel and its parameters beside the tensors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Call {
     kernel: &'static str,
     op: i32,
     integers: [i64; 12],
     floats: [f32; 10],
-    /// How many threads or blocks there is work for.
+    /// What determines the number of threads.
     work: Work,
 }
 
@@ -42,17 +42,13 @@ enum Work {
     Elements,
     /// A block for each row of the first operand.
     Rows,
-    /// So many blocks.
+    /// This number of blocks.
     Blocks(u64),
 }
 
-/// The elements of a small array in front, zeros behind.
+/// An array filled up with zeros.
 fn filled<T: Copy + Default, const N: usize>(values: &[T]) -> [T; N] {
     std::array::from_fn(|index| values.get(index).copied().unwrap_or_default())
-}
-
-fn unary_number(unary: Unary) -> Option<i32> {
-    Unary::ALL.iter().position(|known| *known == unary).map(|position| position as i32)
 }
 
 fn blocks_of(desc: &TensorDesc) -> [i64; 12] {
@@ -66,7 +62,7 @@ fn window(window: &Window) -> [i64; 12] {
     filled(&[stride, padding, dilation].map(|pair| pair.map(i64::from)).concat())
 }
 
-/// The call that computes a node whose tensors are its operands and its result as they are.
+/// The call that computes a node by one kernel, from its operands as they are; the others are [`general`]'s.
 fn call(node: &Node, inputs: &[TensorDesc], output: &TensorDesc) -> Option<Call> {
     let of = |kernel, op| Call { kernel, op, ..Call::default() };
     let rows = |call: Call| Call { work: Work::Rows, ..call };
@@ -79,44 +75,41 @@ fn call(node: &Node, inputs: &[TensorDesc], output: &TensorDesc) -> Option<Call>
                 [output.dtype.block_bytes(), output.dtype.block_elements()].map(|number| number as i64);
             integers(of("op_copy", 0), if same { &block } else { &[] })
         }
-        Op::Repeat { .. } => Call { integers: blocks_of(output), ..of("op_rearrange", 0) },
+        Op::Repeat { .. } => Call { integers: blocks_of(output), ..of("op_rearrange", REARRANGE_REPEAT) },
         Op::Pad { before, .. } => {
             let mut integers = blocks_of(output);
             integers.iter_mut().zip(before).for_each(|(to, from)| *to = *from as i64);
-            Call { integers, ..of("op_rearrange", 1) }
+            Call { integers, ..of("op_rearrange", REARRANGE_PAD) }
         }
         Op::Roll { shifts } => {
             let mut integers = blocks_of(output);
             integers[..4].copy_from_slice(shifts);
-            Call { integers, ..of("op_rearrange", 2) }
+            Call { integers, ..of("op_rearrange", REARRANGE_ROLL) }
         }
         Op::Arange { start, step, .. } => floats(of("op_arange", 0), &[*start, *step]),
         Op::GetRows => of("op_get_rows", 0),
         Op::SetRows => Call { work: Work::Elements, ..of("op_set_rows", 0) },
-        Op::Add | Op::Add1 => of("op_binary", 0),
-        Op::Sub => of("op_binary", 1),
-        Op::Mul => of("op_binary", 2),
-        Op::Div => of("op_binary", 3),
-        Op::Unary(unary) => of("op_unary", unary_number(*unary)?),
-        Op::Scale { scale, bias } => floats(of("op_unary", 21), &[*scale, *bias]),
-        Op::Clamp { min, max } => floats(of("op_unary", 22), &[*min, *max]),
-        Op::LeakyRelu { slope } => floats(of("op_unary", 23), &[*slope]),
+        Op::Add | Op::Add1 => of("op_binary", BINARY_ADD),
+        Op::Sub => of("op_binary", BINARY_SUB),
+        Op::Mul => of("op_binary", BINARY_MUL),
+        Op::Div => of("op_binary", BINARY_DIV),
+        Op::Unary(unary) => of("op_unary", numbers::unary(*unary)),
+        Op::Scale { scale, bias } => floats(of("op_unary", UNARY_SCALE), &[*scale, *bias]),
+        Op::Clamp { min, max } => floats(of("op_unary", UNARY_CLAMP), &[*min, *max]),
+        Op::LeakyRelu { slope } => floats(of("op_unary", UNARY_LEAKY_RELU), &[*slope]),
         Op::Gated { gate, swapped } => {
-            integers(of("op_gated", gate_number(*gate)?), &[inputs.len() as i64, i64::from(*swapped)])
+            integers(of("op_gated", numbers::gate(*gate)), &[inputs.len() as i64, i64::from(*swapped)])
         }
         Op::Sum => Call { work: Work::Blocks(1), ..of("op_sum", 0) },
-        Op::SumRows => rows(of("op_sum_rows", 0)),
-        Op::Mean => rows(of("op_sum_rows", 1)),
+        Op::SumRows => rows(of("op_sum_rows", ROWS_SUM)),
+        Op::Mean => rows(of("op_sum_rows", ROWS_MEAN)),
         Op::CumSum => of("op_cumsum", 0),
         Op::ArgMax => rows(of("op_argmax", 0)),
-        Op::ArgSort { direction } => {
-            let largest_first = *direction == SortDirection::Descending;
-            Call { work: Work::Elements, ..of("op_argsort", i32::from(largest_first)) }
-        }
-        Op::TopK { .. } => Call { work: Work::Elements, ..of("op_argsort", 1) },
-        Op::Norm { eps } => floats(rows(of("op_norm", 0)), &[*eps]),
-        Op::RmsNorm { eps } => floats(rows(of("op_norm", 1)), &[*eps]),
-        Op::L2Norm { eps } => floats(rows(of("op_norm", 2)), &[*eps]),
+        Op::ArgSort { direction } => sorted(*direction),
+        Op::TopK { .. } => sorted(SortDirection::Descending),
+        Op::Norm { eps } => floats(rows(of("op_norm", NORM_MEAN)), &[*eps]),
+        Op::RmsNorm { eps } => floats(rows(of("op_norm", NORM_RMS)), &[*eps]),
+        Op::L2Norm { eps } => floats(rows(of("op_norm", NORM_L2)), &[*eps]),
         Op::GroupNorm { groups, eps } => {
             let work = Work::Blocks(u64::from(*groups) * output.extents[3]);
             floats(integers(Call { work, ..of("op_group_norm", 0) }, &[i64::from(*groups)]), &[*eps])
@@ -136,11 +129,11 @@ fn call(node: &Node, inputs: &[TensorDesc], output: &TensorDesc) -> Option<Call>
         Op::MulMatId => Call { work: Work::Blocks(output.elements().div_ceil(8)), ..of("op_mul_mat_id", 0) },
         Op::OutProd => of("op_out_prod", 0),
         Op::Rope(rope) => {
-            let (number, sections) = mode(rope);
+            let (mode, sections) = numbers::rope(rope.mode);
             let [a, b, c, d] = sections.map(i64::from);
             let (ramp, magnitude) = yarn(rope);
             let factors = i64::from(inputs.len() > 2);
-            let call = integers(of("op_rope", number), &[i64::from(rope.dims), factors, a, b, c, d]);
+            let call = integers(of("op_rope", mode), &[i64::from(rope.dims), factors, a, b, c, d]);
             floats(call, &[rope.freq_base, rope.freq_scale, rope.ext_factor, ramp[0], ramp[1], magnitude])
         }
         Op::FlashAttention(flash) => {
@@ -154,37 +147,49 @@ fn call(node: &Node, inputs: &[TensorDesc], output: &TensorDesc) -> Option<Call>
             floats(call, &[flash.scale, flash.max_bias, flash.soft_cap])
         }
         Op::Im2Col { window: w, two_d, .. } => {
-            Call { integers: window(w), ..of("op_im2col", i32::from(*two_d)) }
+            let dimensions = if *two_d { IM2COL_2D } else { IM2COL_1D };
+            Call { integers: window(w), ..of("op_im2col", dimensions) }
         }
-        Op::Conv1d(w) => Call { integers: window(w), ..of("op_conv", 1) },
-        Op::Conv2d(w) => Call { integers: window(w), ..of("op_conv", 2) },
-        Op::ConvDepthwise2d(w) => Call { integers: window(w), ..of("op_conv", 3) },
-        Op::ConvTranspose1d { stride } => integers(of("op_conv_transpose", 1), &[i64::from(*stride)]),
-        Op::ConvTranspose2d { stride } => integers(of("op_conv_transpose", 2), &[i64::from(*stride)]),
+        Op::Conv1d(w) => Call { integers: window(w), ..of("op_conv", CONV_1D) },
+        Op::Conv2d(w) => Call { integers: window(w), ..of("op_conv", CONV_2D) },
+        Op::ConvDepthwise2d(w) => Call { integers: window(w), ..of("op_conv", CONV_DEPTHWISE_2D) },
+        Op::ConvTranspose1d { stride } => {
+            integers(of("op_conv_transpose", CONV_TRANSPOSE_1D), &[i64::from(*stride)])
+        }
+        Op::ConvTranspose2d { stride } => {
+            integers(of("op_conv_transpose", CONV_TRANSPOSE_2D), &[i64::from(*stride)])
+        }
         Op::Pool1d(pool) => pooled(pool, 1),
         Op::Pool2d(pool) => pooled(pool, 2),
-        Op::Upscale { mode, .. } => of("op_upscale", i32::from(*mode == Interpolation::Bilinear)),
+        Op::Upscale { mode: Interpolation::Nearest, .. } => of("op_upscale", UPSCALE_NEAREST),
+        Op::Upscale { mode: Interpolation::Bilinear, .. } => of("op_upscale", UPSCALE_BILINEAR),
         Op::TimestepEmbedding { dim, max_period } => {
             integers(of("op_timestep_embedding", 0), &[i64::from(*dim), i64::from(*max_period)])
         }
         Op::SsmConv => of("op_ssm_conv", 0),
         Op::SsmScan => of("op_ssm_scan", 0),
-        _ => return None,
+        // Several launches each.
+        Op::Concat { .. } | Op::Set(_) | Op::Acc(_) => return None,
+        // No kernel: views compute nothing, and custom ops are refused.
+        Op::View { .. } | Op::Reshape { .. } | Op::Permute { .. } | Op::Transpose | Op::Custom { .. } => {
+            return None;
+        }
     })
+}
+
+fn sorted(direction: SortDirection) -> Call {
+    Call { kernel: "op_argsort", op: numbers::sort(direction), work: Work::Elements, ..Call::default() }
 }
 
 fn pooled(pool: &Pool, dimensions: i64) -> Call {
     let Pool { kind, kernel, stride, padding } = pool;
     let mut integers: [i64; 12] = filled(&[kernel, stride, padding].map(|pair| pair.map(i64::from)).concat());
     integers[6] = dimensions;
-    Call { kernel: "op_pool", op: i32::from(*kind == PoolKind::Mean), integers, ..Call::default() }
-}
-
-/// Whether there is a kernel for an op.
-pub(crate) fn has_kernel(op: &Op) -> bool {
-    let gated = |op: &Op| matches!(op, Op::Gated { gate, .. } if gate_number(*gate).is_none());
-    let unary = |op: &Op| matches!(op, Op::Unary(unary) if unary_number(*unary).is_none());
-    !matches!(op, Op::Custom { .. }) && !gated(op) && !unary(op)
+    let op = match kind {
+        PoolKind::Max => POOL_MAX,
+        PoolKind::Mean => POOL_MEAN,
+    };
+    Call { kernel: "op_pool", op, integers, ..Call::default() }
 }
 
 pub(super) fn general(
@@ -218,8 +223,13 @@ pub(super) fn general(
                 let desc = site.desc(*id);
                 let mut integers = blocks_of(desc);
                 integers[..4].copy_from_slice(&offset);
-                let call =
-                    Call { kernel: "op_rearrange", op: 3, integers, work: Work::Elements, ..Call::default() };
+                let call = Call {
+                    kernel: "op_rearrange",
+                    op: REARRANGE_PLACE,
+                    integers,
+                    work: Work::Elements,
+                    ..Call::default()
+                };
                 start(site, index, &call, std::slice::from_ref(input), output, launches)?;
                 let axis = usize::from(*axis);
                 let step = if axis == 0 { desc.dtype.block_elements() } else { 1 };
@@ -250,7 +260,8 @@ fn patched(patch: &Patch, added: bool, desc: &TensorDesc) -> Call {
     let [a, b, c] = patch.strides.map(|stride| stride as i64);
     let (bytes, elements) = (desc.dtype.block_bytes() as i64, desc.dtype.block_elements() as i64);
     let integers = filled(&[a, b, c, patch.offset as i64, bytes, elements]);
-    Call { kernel: "op_patch", op: i32::from(added), integers, work: Work::Elements, ..Call::default() }
+    let op = if added { PATCH_ADD } else { PATCH_SET };
+    Call { kernel: "op_patch", op, integers, work: Work::Elements, ..Call::default() }
 }
 
 fn start(
@@ -263,11 +274,11 @@ fn start(
 ) -> Result<(), DeviceError> {
     let count = |tensor: &TensorParameter| tensor.extents.iter().product::<i64>().max(0) as u64;
     let first = inputs.first().unwrap_or(&output);
-    // `set_rows` and patches go by what they bring; its result is all of the destination.
-    let brought = if call.kernel == "op_set_rows" { inputs.get(1).unwrap_or(first) } else { first };
+    // The result of `set_rows` is all of the destination; its work is the rows that are written.
+    let written = if call.kernel == "op_set_rows" { inputs.get(1).unwrap_or(first) } else { first };
     let blocks = match call.work {
         Work::Results => count(&output).div_ceil(256),
-        Work::Elements => count(brought).div_ceil(256),
+        Work::Elements => count(written).div_ceil(256),
         Work::Rows if count(&output) == 0 => 0,
         Work::Rows => first.extents[1..].iter().product::<i64>().max(0) as u64,
         Work::Blocks(blocks) => blocks,

@@ -4,7 +4,7 @@ use orlop_graph::{DType, Glu, Graph, Leaf, Node, NodeId, Op, TensorDesc, TensorI
 
 use super::experts::ExpertsParameter;
 use super::rows::{Rounding, ScaledNorm};
-use super::{Launch, LaunchContext, Spread, misfit, wide_rows};
+use super::{Launch, LaunchContext, Spread, misfit, numbers, wide_rows};
 use crate::modules::{Source, Variant};
 use crate::planes::Planes;
 
@@ -235,17 +235,6 @@ pub(super) struct VectorParameter {
     pub(super) experts: ExpertsParameter,
 }
 
-/// The number of a gated function in kernels.
-pub(super) fn gate_number(gate: Glu) -> Option<i32> {
-    Some(match gate {
-        Glu::Relu => 0,
-        Glu::Gelu => 1,
-        Glu::GeluErf => 2,
-        Glu::GeluQuick => 3,
-        Glu::Silu => 4,
-    })
-}
-
 /// How rows are spread: those that a warp takes at a time, warps of a block, and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct VectorSpread {
@@ -319,7 +308,7 @@ pub(super) fn vector(
         k: k as i32,
         count: products.parts.len() as i32,
         rows: rows as i32,
-        gate: products.gate.and_then(|(gate, _)| gate_number(gate)).unwrap_or(0),
+        gate: products.gate.map_or(0, |(gate, _)| numbers::gate(gate)),
         gap: 0,
         experts: ExpertsParameter::zeroed(),
     };

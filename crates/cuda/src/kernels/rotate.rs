@@ -1,8 +1,8 @@
 use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Step};
-use orlop_graph::{DType, Graph, NodeId, Op, Rope, RopeMode, TensorId};
+use orlop_graph::{DType, Graph, NodeId, Op, Rope, TensorId};
 
-use super::{Launch, LaunchContext, Spread, misfit};
+use super::{Launch, LaunchContext, Spread, misfit, numbers};
 use crate::modules::{Source, Variant};
 
 /// Heads of a token that one warp takes.
@@ -149,7 +149,7 @@ impl Rotation {
     pub(super) fn turn(&self, site: &LaunchContext<'_>) -> Result<TurnParameter, DeviceError> {
         let rope = self.turn.map_or_else(Rope::default, |(rope, ..)| rope);
         let (ramp, magnitude) = yarn(&rope);
-        let (mode, sections) = mode(&rope);
+        let (mode, sections) = numbers::rope(rope.mode);
         Ok(TurnParameter {
             positions: self.turn.map_or(Ok(0), |(_, positions, _)| site.at(positions))?,
             factors: self.factors().map_or(Ok(0), |factors| site.at(factors))?,
@@ -177,15 +177,6 @@ pub(super) fn yarn(rope: &Rope) -> ([f32; 2], f32) {
     let correction =
         if rope.ext_factor == 0.0 { 1.0 } else { 1.0 + 0.1 * (1.0 / f64::from(rope.freq_scale)).ln() };
     ([low as f32, high as f32], (f64::from(rope.attn_factor) * correction) as f32)
-}
-
-/// Which elements are paired, by number, and sections.
-pub(super) fn mode(rope: &Rope) -> (i32, [u32; 4]) {
-    match rope.mode {
-        RopeMode::Normal => (0, [0; 4]),
-        RopeMode::Neox => (1, [0; 4]),
-        RopeMode::Sections(sections) => (2, sections),
-    }
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]

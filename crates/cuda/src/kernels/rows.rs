@@ -2,8 +2,9 @@ use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Step, StepValue};
 use orlop_graph::{DType, Glu, Graph, NodeId, Op, TensorDesc, TensorId};
 
-use super::product::gate_number;
-use super::{EIGHT_BIT, F16_ACTIVATIONS, I8_ACTIVATIONS, Launch, LaunchContext, Spread, misfit, wide_rows};
+use super::{
+    EIGHT_BIT, F16_ACTIVATIONS, I8_ACTIVATIONS, Launch, LaunchContext, Spread, misfit, numbers, wide_rows,
+};
 use crate::modules::{Source, Variant};
 
 /// A norm with what follows it.
@@ -170,7 +171,7 @@ impl Rounded {
             desc.dtype == DType::F32 && desc.extents[2..] == [1, 1] && wide_rows(graph, *id)
         };
         let fits = plain(a) && plain(b) && graph.tensor(*a).desc.extents[0].is_multiple_of(4);
-        (fits && gate_number(*gate).is_some()).then_some(Rounded::Gated(*gate, [*a, *b]))
+        fits.then_some(Rounded::Gated(*gate, [*a, *b]))
     }
 
     pub(crate) fn reads(&self) -> Vec<TensorId> {
@@ -276,7 +277,7 @@ pub(super) fn round(
         eps: norm.map_or(0.0, |norm| norm.eps),
         k: k as i32,
         bfloat: i32::from(rounding == Rounding::Bfloats),
-        gate: gate.and_then(|(gate, _)| gate_number(gate)).unwrap_or(0),
+        gate: gate.map_or(0, |(gate, _)| numbers::gate(gate)),
     };
     let spread = Spread::new(rows, row_threads(k));
     launches.push(site.launch(&Variant::plain(Source::Rows), rounding.kernel(), spread, &parameter)?);

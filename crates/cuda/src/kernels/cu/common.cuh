@@ -214,10 +214,11 @@ void mark(u64 marks, int step, i64 index, i64 rows) {
 
 float gate_function(int gate, float x) {
     switch (gate) {
-        case 0: return x > 0.0f ? x : 0.0f;
-        case 1: return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * (x + 0.044715f * x * x * x)));
-        case 2: return 0.5f * x * erfcf(-x * 0.70710678118654752440f);
-        case 3: return x / (1.0f + expf(-1.702f * x));
+        case GATE_RELU: return x > 0.0f ? x : 0.0f;
+        case GATE_GELU: return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * (x + 0.044715f * x * x * x)));
+        case GATE_GELU_ERF: return 0.5f * x * erfcf(-x * 0.70710678118654752440f);
+        case GATE_GELU_QUICK: return x / (1.0f + expf(-1.702f * x));
+        case GATE_SILU:
         default: return x / (1.0f + expf(-x));
     }
 }
@@ -233,7 +234,7 @@ struct Turn {
 // Sine and cosine of a pair of a token among `tokens`.
 void turn_of(const Turn& t, int pair, int token, int tokens, float* sine, float* cosine) {
     int stream = 0;
-    if (t.mode == 2) {
+    if (t.mode == ROPE_SECTIONS) {
         int total = t.sections[0] + t.sections[1] + t.sections[2] + t.sections[3], at = pair % max(total, 1);
         for (stream = 0; stream < 3 && at >= t.sections[stream]; stream++) at -= t.sections[stream];
     }

@@ -103,9 +103,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_con
                        : h == GROUP ? (const float*)(t.new_k + kv_head * t.new_k_head) : (const float*)(t.new_v + kv_head * t.new_v_head);
         float value = x[i];
         if (h <= GROUP && i < 2 * pairs) {
-            bool ahead = t.turn.mode == 0 ? i % 2 == 0 : i < pairs;
-            int pair = t.turn.mode == 0 ? i / 2 : i % pairs;
-            int other = t.turn.mode == 0 ? i ^ 1 : ahead ? i + pairs : i - pairs;
+            bool ahead = t.turn.mode == ROPE_NORMAL ? i % 2 == 0 : i < pairs;
+            int pair = t.turn.mode == ROPE_NORMAL ? i / 2 : i % pairs;
+            int other = t.turn.mode == ROPE_NORMAL ? i ^ 1 : ahead ? i + pairs : i - pairs;
             value = ahead ? value * turns[pair][1] - x[other] * turns[pair][0] : x[other] * turns[pair][0] + value * turns[pair][1];
         }
         if (h < GROUP) {

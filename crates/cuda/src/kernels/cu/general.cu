@@ -127,32 +127,32 @@ KERNEL(move) {
     EACH(i, t.p[0] % 16) ((u8*)t.out.at)[t.p[0] / 16 * 16 + i] = ((const u8*)t.in[0].at)[t.p[0] / 16 * 16 + i];
 }
 
-// Blocks to other places: `op` 0 repeats, 1 pads (`p[0..4]` before), 2 rolls (`p[0..4]`), 3 lays into the result at `p[0..4]`.
+// Blocks to other places. `p[0..4]`: padding before, the shifts of a roll, or where in the result the operand goes.
 // `p[8]` bytes and `p[9]` elements of a block.
 KERNEL(rearrange) {
     wait_for_others();
     const Tensor &x = t.in[0], &y = t.out;
     i64 from[4] = {x.ne[0] / t.p[9], x.ne[1], x.ne[2], x.ne[3]}, to[4] = {y.ne[0] / t.p[9], y.ne[1], y.ne[2], y.ne[3]};
-    EACH(i, elements(t.op == 3 ? from : to)) {
-        At a = coordinates(i, t.op == 3 ? from : to), b = a;
+    EACH(i, elements(t.op == REARRANGE_PLACE ? from : to)) {
+        At a = coordinates(i, t.op == REARRANGE_PLACE ? from : to), b = a;
         bool inside = true;
         i64* c[4] = {&b.i, &b.j, &b.k, &b.l};
         for (int d = 0; d < 4; d++) {
-            if (t.op == 0) *c[d] %= from[d];
-            if (t.op == 1) {
+            if (t.op == REARRANGE_REPEAT) *c[d] %= from[d];
+            if (t.op == REARRANGE_PAD) {
                 *c[d] -= t.p[d];
                 inside = inside && *c[d] >= 0 && *c[d] < from[d];
             }
-            if (t.op == 2) *c[d] = ((*c[d] - t.p[d]) % to[d] + to[d]) % to[d];
-            if (t.op == 3) *c[d] += t.p[d];
+            if (t.op == REARRANGE_ROLL) *c[d] = ((*c[d] - t.p[d]) % to[d] + to[d]) % to[d];
+            if (t.op == REARRANGE_PLACE) *c[d] += t.p[d];
         }
-        const u8* source = (const u8*)place(x, t.op == 3 ? a : b);
-        u8* target = (u8*)place(y, t.op == 3 ? b : a);
+        const u8* source = (const u8*)place(x, t.op == REARRANGE_PLACE ? a : b);
+        u8* target = (u8*)place(y, t.op == REARRANGE_PLACE ? b : a);
         for (int n = 0; n < t.p[8]; n++) target[n] = inside ? source[n] : 0;
     }
 }
 
-// `in[0]` laid over (`op` 0) or added to (1) the result at offset `p[3]` with strides `p[0..3]`.
+// `in[0]` laid over or added to the result at offset `p[3]` with strides `p[0..3]`.
 KERNEL(patch) {
     wait_for_others();
     const Tensor& x = t.in[0];
@@ -160,7 +160,7 @@ KERNEL(patch) {
     EACH(i, elements(from)) {
         At a = coordinates(i, from);
         u64 target = t.out.at + t.p[3] + a.i * t.p[4] + a.j * t.p[0] + a.k * t.p[1] + a.l * t.p[2];
-        if (t.op) store_plain(x.dtype, target, load_plain(x.dtype, target) + element(x, a));
+        if (t.op == PATCH_ADD) store_plain(x.dtype, target, load_plain(x.dtype, target) + element(x, a));
         else for (int n = 0; n < t.p[4]; n++) ((u8*)target)[n] = ((const u8*)place(x, a))[n];
     }
 }
@@ -246,7 +246,7 @@ KERNEL(binary) {
     EACH(n, elements(t.out.ne)) {
         At a = coordinates(n, t.out.ne), b = {a.i % z.ne[0], a.j % z.ne[1], a.k % z.ne[2], a.l % z.ne[3]};
         float u = element(x, a), v = element(z, b);
-        store(t.out, a, t.op == 0 ? u + v : t.op == 1 ? u - v : t.op == 2 ? u * v : u / v);
+        store(t.out, a, t.op == BINARY_ADD ? u + v : t.op == BINARY_SUB ? u - v : t.op == BINARY_MUL ? u * v : u / v);
     }
 }
 
@@ -254,30 +254,30 @@ float hard_sigmoid(float x) { return fminf(fmaxf((x + 3.0f) / 6.0f, 0.0f), 1.0f)
 
 __noinline__ float function_of(int op, float x, float a, float b) {
     switch (op) {
-        case 0: return x * x;
-        case 1: return sqrtf(x);
-        case 2: return logf(x);
-        case 3: return expf(x);
-        case 4: return sinf(x);
-        case 5: return cosf(x);
-        case 6: return -x;
-        case 7: return fabsf(x);
-        case 8: return (float)((x > 0.0f) - (x < 0.0f));
-        case 9: return x > 0.0f ? 1.0f : 0.0f;
-        case 10: return gate_function(0, x);
-        case 11: return gate_function(1, x);
-        case 12: return gate_function(2, x);
-        case 13: return gate_function(3, x);
-        case 14: return gate_function(4, x);
-        case 15: return 1.0f / (1.0f + expf(-x));
-        case 16: return tanhf(x);
-        case 17: return x > 0.0f ? x : expm1f(x);
-        case 18: return x * hard_sigmoid(x);
-        case 19: return hard_sigmoid(x);
-        case 20: return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
-        case 21: return a * x + b;
-        case 22: { float y = x > b ? b : x; return y < a ? a : y; }
-        case 23: return x > 0.0f ? x : a * x;
+        case UNARY_SQR: return x * x;
+        case UNARY_SQRT: return sqrtf(x);
+        case UNARY_LOG: return logf(x);
+        case UNARY_EXP: return expf(x);
+        case UNARY_SIN: return sinf(x);
+        case UNARY_COS: return cosf(x);
+        case UNARY_NEG: return -x;
+        case UNARY_ABS: return fabsf(x);
+        case UNARY_SGN: return (float)((x > 0.0f) - (x < 0.0f));
+        case UNARY_STEP: return x > 0.0f ? 1.0f : 0.0f;
+        case UNARY_RELU: return gate_function(GATE_RELU, x);
+        case UNARY_GELU: return gate_function(GATE_GELU, x);
+        case UNARY_GELU_ERF: return gate_function(GATE_GELU_ERF, x);
+        case UNARY_GELU_QUICK: return gate_function(GATE_GELU_QUICK, x);
+        case UNARY_SILU: return gate_function(GATE_SILU, x);
+        case UNARY_SIGMOID: return 1.0f / (1.0f + expf(-x));
+        case UNARY_TANH: return tanhf(x);
+        case UNARY_ELU: return x > 0.0f ? x : expm1f(x);
+        case UNARY_HARD_SWISH: return x * hard_sigmoid(x);
+        case UNARY_HARD_SIGMOID: return hard_sigmoid(x);
+        case UNARY_SOFTPLUS: return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
+        case UNARY_SCALE: return a * x + b;
+        case UNARY_CLAMP: { float y = x > b ? b : x; return y < a ? a : y; }
+        case UNARY_LEAKY_RELU: return x > 0.0f ? x : a * x;
     }
     return x;
 }
@@ -328,7 +328,7 @@ KERNEL(sum_rows) {
         float sum = 0.0f;
         for (i64 i = threadIdx.x; i < x.ne[0]; i += blockDim.x) sum += element(x, i, a.j, a.k, a.l);
         sum = block_sum(sum);
-        if (threadIdx.x == 0) store(t.out, a, t.op ? sum / x.ne[0] : sum);
+        if (threadIdx.x == 0) store(t.out, a, t.op == ROWS_MEAN ? sum / x.ne[0] : sum);
     }
 }
 
@@ -382,7 +382,7 @@ KERNEL(argmax) {
     }
 }
 
-// Every element finds its place by counting those before it. `op`: largest first; the result keeps the first `out.ne[0]`.
+// Every element finds its place by counting those before it; the result keeps the first `out.ne[0]`.
 KERNEL(argsort) {
     wait_for_others();
     const Tensor& x = t.in[0];
@@ -392,8 +392,8 @@ KERNEL(argsort) {
         i64 before = 0;
         for (i64 i = 0; i < x.ne[0]; i++) {
             float other = element(x, i, a.j, a.k, a.l);
-            bool ahead = t.op ? less(own, other) : less(other, own);
-            bool behind = t.op ? less(other, own) : less(own, other);
+            bool ahead = t.op == SORT_DESCENDING ? less(own, other) : less(other, own);
+            bool behind = t.op == SORT_DESCENDING ? less(other, own) : less(own, other);
             before += ahead || (!behind && i < a.i);
         }
         if (before < t.out.ne[0]) {
@@ -403,7 +403,6 @@ KERNEL(argsort) {
     }
 }
 
-// `op` 0 mean and variance, 1 root mean square, 2 length.
 KERNEL(norm) {
     wait_for_others();
     const Tensor& x = t.in[0];
@@ -411,7 +410,7 @@ KERNEL(norm) {
         i64 rows[4] = {1, x.ne[1], x.ne[2], x.ne[3]};
         At a = coordinates(row, rows);
         float mean = 0.0f, squares = 0.0f;
-        if (t.op == 0) {
+        if (t.op == NORM_MEAN) {
             for (i64 i = threadIdx.x; i < x.ne[0]; i += blockDim.x) mean += element(x, i, a.j, a.k, a.l);
             mean = block_sum(mean) / x.ne[0];
         }
@@ -420,7 +419,7 @@ KERNEL(norm) {
             squares += d * d;
         }
         squares = block_sum(squares);
-        float factor = t.op == 2 ? 1.0f / fmaxf(sqrtf(squares), t.f[0]) : 1.0f / sqrtf(squares / x.ne[0] + t.f[0]);
+        float factor = t.op == NORM_L2 ? 1.0f / fmaxf(sqrtf(squares), t.f[0]) : 1.0f / sqrtf(squares / x.ne[0] + t.f[0]);
         for (a.i = threadIdx.x; a.i < x.ne[0]; a.i += blockDim.x) store(t.out, a, (element(x, a) - mean) * factor);
     }
 }
@@ -430,23 +429,23 @@ KERNEL(group_norm) {
     const Tensor& x = t.in[0];
     i64 groups = t.p[0], channels = (x.ne[2] + groups - 1) / groups;
     EACH_BLOCK(n, groups * x.ne[3]) {
-        i64 first = n % groups * channels, count = min(channels, x.ne[2] - first), picture = n / groups;
+        i64 first = n % groups * channels, count = min(channels, x.ne[2] - first), image = n / groups;
         if (count <= 0) continue;
         i64 part[4] = {x.ne[0], x.ne[1], count, 1}, all = elements(part);
         float mean = 0.0f, squares = 0.0f;
         for (i64 i = threadIdx.x; i < all; i += blockDim.x) {
             At a = coordinates(i, part);
-            mean += element(x, a.i, a.j, first + a.k, picture);
+            mean += element(x, a.i, a.j, first + a.k, image);
         }
         mean = block_sum(mean) / all;
         for (i64 i = threadIdx.x; i < all; i += blockDim.x) {
             At a = coordinates(i, part);
-            float d = element(x, a.i, a.j, first + a.k, picture) - mean;
+            float d = element(x, a.i, a.j, first + a.k, image) - mean;
             squares += d * d;
         }
         float factor = 1.0f / sqrtf(block_sum(squares) / all + t.f[0]);
         for (i64 i = threadIdx.x; i < all; i += blockDim.x) {
-            At a = coordinates(i, part), b = {a.i, a.j, first + a.k, picture};
+            At a = coordinates(i, part), b = {a.i, a.j, first + a.k, image};
             store(t.out, b, (element(x, b) - mean) * factor);
         }
     }
@@ -559,8 +558,8 @@ KERNEL(out_prod) {
 
 // --- transformers ---
 
-// `op` 0 neighbours, 1 halves, 2 sections (`p[2..6]`); `p[0]` dims, `p[1]` factors are `in[2]`; `f`: base, scale, weight of
-// the plain angle, ramp (two), magnitude.
+// `p[0]` dims, `p[1]` factors are `in[2]`, `p[2..6]` sections; `f`: base, scale, weight of the plain angle, ramp (two),
+// magnitude.
 KERNEL(rope) {
     wait_for_others();
     const Tensor &x = t.in[0], &positions = t.in[1];
@@ -573,7 +572,7 @@ KERNEL(rope) {
             continue;
         }
         i64 pair = a.i, stream = 0;
-        if (t.op == 2) {
+        if (t.op == ROPE_SECTIONS) {
             i64 total = t.p[2] + t.p[3] + t.p[4] + t.p[5], at = pair % max(total, (i64)1);
             for (stream = 0; stream < 3 && at >= t.p[2 + stream]; stream++) at -= t.p[2 + stream];
         }
@@ -587,8 +586,8 @@ KERNEL(rope) {
             angle = angle * (1.0f - mix) + plain * mix;
         }
         float sine = sinf(angle), cosine = cosf(angle);
-        a.i = t.op == 0 ? 2 * pair : pair;
-        b.i = t.op == 0 ? 2 * pair + 1 : pair + pairs;
+        a.i = t.op == ROPE_NORMAL ? 2 * pair : pair;
+        b.i = t.op == ROPE_NORMAL ? 2 * pair + 1 : pair + pairs;
         float u = element(x, a), v = element(x, b);
         store(t.out, a, (u * cosine - v * sine) * t.f[5]);
         store(t.out, b, (u * sine + v * cosine) * t.f[5]);
@@ -655,7 +654,7 @@ KERNEL(flash_attention) {
     }
 }
 
-// --- convolution and pictures: a thread a result. `p`: stride, padding, dilation (two each) ---
+// --- convolution and images: a thread a result. `p`: stride, padding, dilation (two each) ---
 
 i64 tap(const Task& t, int d, i64 position, i64 element_of, i64 extent) {
     i64 at = position * t.p[d] + element_of * t.p[4 + d] - t.p[2 + d];
@@ -670,7 +669,7 @@ KERNEL(im2col) {
         i64 kx = a.i % w.ne[0], ky = a.i / w.ne[0] % w.ne[1], channel = a.i / w.ne[0] / w.ne[1];
         float value = 0.0f;
         i64 i = tap(t, 0, a.j, kx, x.ne[0]);
-        if (t.op) {
+        if (t.op == IM2COL_2D) {
             i64 j = tap(t, 1, a.k, ky, x.ne[1]);
             if (i >= 0 && j >= 0) value = element(x, i, j, channel, a.l);
         } else if (i >= 0) {
@@ -680,32 +679,31 @@ KERNEL(im2col) {
     }
 }
 
-// `op` 1 in one dimension, 2 in two, 3 each channel for itself.
 KERNEL(conv) {
     wait_for_others();
     const Tensor &w = t.in[0], &x = t.in[1];
     EACH(n, elements(t.out.ne)) {
         At a = coordinates(n, t.out.ne);
         float sum = 0.0f;
-        i64 inputs = t.op == 1 ? w.ne[1] : t.op == 2 ? w.ne[2] : 1, height = t.op == 1 ? 1 : w.ne[1];
+        i64 inputs = t.op == CONV_1D ? w.ne[1] : t.op == CONV_2D ? w.ne[2] : 1, height = t.op == CONV_1D ? 1 : w.ne[1];
         for (i64 input = 0; input < inputs; input++)
             for (i64 ky = 0; ky < height; ky++)
                 for (i64 kx = 0; kx < w.ne[0]; kx++) {
                     i64 i = tap(t, 0, a.i, kx, x.ne[0]);
-                    if (t.op == 1) {
+                    if (t.op == CONV_1D) {
                         if (i >= 0) sum += element(w, kx, input, a.j, 0) * element(x, i, input, a.k, 0);
                         continue;
                     }
                     i64 j = tap(t, 1, a.j, ky, x.ne[1]);
                     if (i < 0 || j < 0) continue;
-                    sum += t.op == 2 ? element(w, kx, ky, input, a.k) * element(x, i, j, input, a.l)
+                    sum += t.op == CONV_2D ? element(w, kx, ky, input, a.k) * element(x, i, j, input, a.l)
                                      : element(w, kx, ky, 0, a.k) * element(x, i, j, a.k, a.l);
                 }
         store(t.out, a, sum);
     }
 }
 
-// `op` 1 or 2 dimensions, `p[0]` the stride.
+// `p[0]` the stride.
 KERNEL(conv_transpose) {
     wait_for_others();
     const Tensor &w = t.in[0], &x = t.in[1];
@@ -713,7 +711,7 @@ KERNEL(conv_transpose) {
     EACH(n, elements(t.out.ne)) {
         At a = coordinates(n, t.out.ne);
         float sum = 0.0f;
-        if (t.op == 1) {
+        if (t.op == CONV_TRANSPOSE_1D) {
             for (i64 kx = 0; kx < w.ne[0]; kx++) {
                 i64 at = a.i - kx;
                 if (at < 0 || at % stride || at / stride >= x.ne[0]) continue;
@@ -733,7 +731,7 @@ KERNEL(conv_transpose) {
     }
 }
 
-// `op` 0 maximum, 1 mean; `p`: kernel, stride, padding (two each), `p[6]` dimensions.
+// `p`: kernel, stride, padding (two each), `p[6]` dimensions.
 KERNEL(pool) {
     wait_for_others();
     const Tensor& x = t.in[0];
@@ -752,7 +750,7 @@ KERNEL(pool) {
                 sum += value;
             }
         }
-        store(t.out, a, t.op ? sum / (float)(t.p[0] * height) : best);
+        store(t.out, a, t.op == POOL_MEAN ? sum / (float)(t.p[0] * height) : best);
     }
 }
 
@@ -771,7 +769,7 @@ KERNEL(upscale) {
     EACH(n, elements(y.ne)) {
         At a = coordinates(n, y.ne);
         i64 k = a.k * x.ne[2] / y.ne[2], l = a.l * x.ne[3] / y.ne[3];
-        if (t.op == 0) {
+        if (t.op == UPSCALE_NEAREST) {
             store(y, a, element(x, a.i * x.ne[0] / y.ne[0], a.j * x.ne[1] / y.ne[1], k, l));
             continue;
         }

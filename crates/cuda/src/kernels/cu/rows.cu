@@ -241,7 +241,7 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
         for (int pair = lane; pair < pairs; pair += 32) {
             float sine, cosine;
             turn_of(t.turn, pair, token, t.tokens, &sine, &cosine);
-            int first = t.turn.mode == 0 ? 2 * pair : pair, second = t.turn.mode == 0 ? 2 * pair + 1 : pair + pairs;
+            int first = t.turn.mode == ROPE_NORMAL ? 2 * pair : pair, second = t.turn.mode == ROPE_NORMAL ? 2 * pair + 1 : pair + pairs;
             for (int head = group * TOGETHER; head < last; head++) {
                 const float* x = (const float*)(job.x + head * job.x_head + token * job.x_token);
                 u64 y = job.y + head * job.y_head + row * job.y_row;
