@@ -15,7 +15,7 @@ const PACKAGES: [&str; 6] =
 /// well, which runs it with each set of instructions on two threads. Asking for absurd sizes, as the last does, is
 /// an error to valgrind.
 const NOT_UNDER_VALGRIND: [&str; 3] =
-    ["conformance::every_case", "conformance::the_table_of_ops", "host_memory::absurd_sizes"];
+    ["conformance::every_case", "conformance::the_ops_page", "host_memory::absurd_sizes"];
 
 /// Who watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -1,4 +1,4 @@
-//! Kernels by family. Each family's file says which ops it computes; this one only collects them.
+//! Kernels by family. [`kernel`] names the family of every op; the family's file has the kernel.
 
 mod attention;
 mod convolution;
@@ -28,27 +28,54 @@ pub(crate) use rope::ROPE_INTO_ROWS;
 
 use crate::task::{Check, FloatScratch, Kernel, KernelBody, Operand, Operands, Shape, StepKernel};
 
-/// The kernel of an op, if there is one. Views have none and need none.
+/// The kernel of an op, or `None` for ops that this device refuses and for views, which need none.
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    const FAMILIES: [fn(&Op) -> Option<Kernel>; 13] = [
-        attention::kernel,
-        convolution::kernel,
-        elementwise::kernel,
-        image::kernel,
-        movement::kernel,
-        norm::kernel,
-        product::kernel,
-        reduce::kernel,
-        rope::kernel,
-        rows::kernel,
-        soft_max::kernel,
-        sort::kernel,
-        ssm::kernel,
-    ];
-    FAMILIES.iter().find_map(|family| family(op))
+    match op {
+        Op::View { .. } | Op::Reshape { .. } | Op::Permute { .. } | Op::Transpose => None,
+        Op::Dup
+        | Op::Cast { .. }
+        | Op::Copy
+        | Op::Cont
+        | Op::Set(_)
+        | Op::Acc(_)
+        | Op::Repeat { .. }
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Roll { .. }
+        | Op::Arange { .. } => movement::kernel(op),
+        Op::GetRows | Op::SetRows => rows::kernel(op),
+        Op::Add
+        | Op::Add1
+        | Op::Sub
+        | Op::Mul
+        | Op::Div
+        | Op::Scale { .. }
+        | Op::Clamp { .. }
+        | Op::Unary(_)
+        | Op::LeakyRelu { .. }
+        | Op::Gated { .. } => elementwise::kernel(op),
+        Op::Sum | Op::SumRows | Op::Mean | Op::CumSum | Op::ArgMax => reduce::kernel(op),
+        Op::ArgSort { .. } | Op::TopK { .. } => sort::kernel(op),
+        Op::Norm { .. } | Op::RmsNorm { .. } | Op::GroupNorm { .. } | Op::L2Norm { .. } => norm::kernel(op),
+        Op::SoftMax(_) | Op::DiagMaskInf { .. } | Op::DiagMaskZero { .. } => soft_max::kernel(op),
+        Op::MulMat | Op::MulMatId | Op::OutProd => product::kernel(op),
+        Op::Rope(_) => rope::kernel(op),
+        Op::FlashAttention(_) => attention::kernel(op),
+        Op::Im2Col { .. }
+        | Op::Conv1d(_)
+        | Op::Conv2d(_)
+        | Op::ConvDepthwise2d(_)
+        | Op::ConvTranspose1d { .. }
+        | Op::ConvTranspose2d { .. } => convolution::kernel(op),
+        Op::Pool1d(_) | Op::Pool2d(_) | Op::Upscale { .. } | Op::TimestepEmbedding { .. } => {
+            image::kernel(op)
+        }
+        Op::SsmConv | Op::SsmScan => ssm::kernel(op),
+        Op::Custom { .. } => None,
+    }
 }
 
-/// A kernel that is no op's own, by the name that steps have: of several nodes, or of a part of one.
+/// The kernel of a fused step or of a part of a node, by the name that steps have.
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     const FAMILIES: [fn(&str) -> Option<StepKernel>; 5] =
         [attention::named, elementwise::named, norm::named, product::named, rope::named];
@@ -99,6 +126,21 @@ impl SelectedKernel {
         match self {
             SelectedKernel::Node(kernel) => &kernel.body,
             SelectedKernel::Named(kernel) => &kernel.body,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orlop_graph::OPS;
+
+    use super::*;
+
+    #[test]
+    fn families_have_the_kernels_that_they_are_asked_for() {
+        for info in OPS {
+            let needs_none = info.view || info.name == "custom";
+            assert_eq!(kernel(&info.example()).is_none(), needs_none, "{} in `kernels/`", info.name);
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Each case runs without a plan and through an [`orlop_sched::Session`] with sharing on. Both must agree with
 //! the reference within the case's [`Tolerance`], and with each other bit for bit. Where the device has memory
-//! of its own for weights and takes the case's weights there, a third run uses it. What a device refuses is
-//! counted as unsupported, never as passed; what it accepts, it must compute.
+//! of its own for weights and takes the case's weights there, a third run uses it. Refused cases count as
+//! unsupported; accepted ones must be computed.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -20,6 +20,7 @@ mod case;
 mod cases;
 mod judge;
 mod outcome;
+mod page;
 mod report;
 mod run;
 mod tolerance;
@@ -27,6 +28,7 @@ mod tolerance;
 pub use case::Case;
 pub use cases::cases;
 pub use outcome::{CaseFailure, Outcome, Way};
-pub use report::{Report, Row, report, support_table};
+pub use page::check_ops_page;
+pub use report::{Report, Row, acceptance, report};
 pub use run::{ConformanceOptions, run};
 pub use tolerance::Tolerance;

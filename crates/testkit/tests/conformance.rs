@@ -9,10 +9,12 @@ use faulty::{Fault, faulty};
 use orlop_backend::{Device, LowerOptions, Precision};
 use orlop_graph::{DType, OPS};
 use orlop_testkit::ReferenceDevice;
-use orlop_testkit::conformance::{CaseFailure, ConformanceOptions, Outcome, cases, report, run};
+use orlop_testkit::conformance::{
+    CaseFailure, ConformanceOptions, Outcome, cases, check_ops_page, report, run,
+};
 
 #[test]
-fn the_reference_passes_every_case() {
+fn the_reference_passes_every_case_and_the_ops_page_says_so() {
     let device: Arc<dyn Device> = ReferenceDevice::new();
     let report = report(&device, &ConformanceOptions::default());
     assert!(report.failures.is_empty(), "{:#?}", report.failures);
@@ -20,6 +22,7 @@ fn the_reference_passes_every_case() {
     assert_eq!(report.passed(), cases().len());
     assert!(report.rows.iter().all(|row| row.worst == 0.0));
     assert!(report.markdown().contains("| `add` | "));
+    check_ops_page("reference", &report);
 }
 
 #[test]

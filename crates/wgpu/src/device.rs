@@ -6,7 +6,7 @@ use orlop_backend::{
     Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, Link, LowerOptions, Memory,
     NodeQuery, Program, Queue, Reason, Role, Segment, Steps, Support, same_type,
 };
-use orlop_graph::{Op, TensorDesc};
+use orlop_graph::TensorDesc;
 
 use crate::gpu::Gpu;
 use crate::kernels;
@@ -166,16 +166,6 @@ impl WgpuDevice {
             if value > max {
                 return Err(Reason::Limit { limit: "elements of a tensor", value, max });
             }
-        }
-        // Elements of views begin at whole words, too.
-        if let Op::View { offset, .. } = node.op
-            && !offset.is_multiple_of(if node.output.desc.dtype.block_bytes().is_multiple_of(4) {
-                4
-            } else {
-                2
-            })
-        {
-            return Err(Reason::Strides { operand: 1 });
         }
         let operands: Vec<TensorDesc> = node.inputs.iter().map(|operand| *operand.desc).collect();
         kernels::accepts(node.op, &operands, node.output.desc)

@@ -1,7 +1,7 @@
-//! Which kernels compute which op.
+//! Which kernels compute which op, one file per family.
 //!
-//! Each file knows some ops: whether it accepts operands of these descriptions, and which kernels compute them. Both are
-//! pure functions; a kernel is text and numbers.
+//! [`accepts`] says whether there are kernels for operands of these descriptions, [`build`] makes them: text and numbers.
+//! Both are pure functions and name every op.
 
 mod attention;
 mod check;
@@ -19,7 +19,7 @@ mod sort;
 mod ssm;
 
 use orlop_backend::Reason;
-use orlop_graph::{DType, Op, TensorDesc};
+use orlop_graph::{DType, Op, SortDirection, TensorDesc};
 
 pub(crate) use self::check::Check;
 use crate::wgsl::{Kernel, Place, can_read, can_write};
@@ -42,6 +42,12 @@ pub(crate) struct Task<'a> {
 
 /// Whether there are kernels for an op on these operands.
 pub(crate) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Result<(), Reason> {
+    // Elements of views begin at whole words, too.
+    if let Op::View { offset, .. } = op
+        && !offset.is_multiple_of(if output.dtype.block_bytes().is_multiple_of(4) { 4 } else { 2 })
+    {
+        return Err(Reason::Strides { operand: 1 });
+    }
     for (operand, desc) in inputs.iter().chain([output]).enumerate() {
         words_are_whole(operand, desc)?;
     }
@@ -106,7 +112,7 @@ pub(crate) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Re
         | Op::Pool2d(_)
         | Op::TimestepEmbedding { .. }
         | Op::SsmConv => floats(inputs, output),
-        _ => Err(Reason::Op),
+        Op::Custom { .. } => Err(Reason::Op),
     }
 }
 
@@ -117,8 +123,11 @@ pub(crate) fn build(task: &Task<'_>) -> Vec<Kernel> {
     }
     let one = |kernel: Kernel| vec![kernel];
     match task.op {
-        Op::Dup | Op::Cast { .. } | Op::Cont => movement::copy(&task.inputs[0], &task.output),
-        Op::Copy => movement::copy(&task.inputs[0], &task.output),
+        // Views compute nothing, and custom ops are refused.
+        Op::View { .. } | Op::Reshape { .. } | Op::Permute { .. } | Op::Transpose | Op::Custom { .. } => {
+            Vec::new()
+        }
+        Op::Dup | Op::Cast { .. } | Op::Cont | Op::Copy => movement::copy(&task.inputs[0], &task.output),
         Op::Set(patch) => movement::set(task, patch),
         Op::Acc(patch) => movement::accumulate(task, patch),
         Op::Repeat { .. } => one(movement::repeat(task)),
@@ -128,9 +137,24 @@ pub(crate) fn build(task: &Task<'_>) -> Vec<Kernel> {
         Op::Arange { start, step, .. } => one(movement::arange(task, *start, *step)),
         Op::GetRows => one(rows::get(task)),
         Op::SetRows => one(rows::set(task)),
-        Op::Sum | Op::SumRows | Op::Mean | Op::CumSum => one(reduce::build(task)),
+        Op::Add | Op::Add1 => one(elementwise::binary(task, "x + b")),
+        Op::Sub => one(elementwise::binary(task, "x - b")),
+        Op::Mul => one(elementwise::binary(task, "x * b")),
+        Op::Div => one(elementwise::binary(task, "x / b")),
+        Op::Scale { scale, bias } => one(elementwise::scale(task, *scale, *bias)),
+        Op::Clamp { min, max } => one(elementwise::clamp(task, *min, *max)),
+        Op::Unary(function) => one(elementwise::unary(task, *function)),
+        Op::LeakyRelu { slope } => one(elementwise::leaky_relu(task, *slope)),
+        Op::Gated { gate, swapped } => one(elementwise::gated(task, *gate, *swapped)),
+        Op::DiagMaskInf { past } => one(elementwise::masked(task, *past, f32::NEG_INFINITY)),
+        Op::DiagMaskZero { past } => one(elementwise::masked(task, *past, 0.0)),
+        Op::Sum => one(reduce::sum(task)),
+        Op::SumRows => one(reduce::rows(task, "sum")),
+        Op::Mean => one(reduce::rows(task, "sum / f32(p.x_n0)")),
+        Op::CumSum => one(reduce::running_sums(task)),
         Op::ArgMax => one(sort::largest(task)),
-        Op::ArgSort { .. } | Op::TopK { .. } => one(sort::sorted(task)),
+        Op::ArgSort { direction } => one(sort::sorted(task, *direction)),
+        Op::TopK { .. } => one(sort::sorted(task, SortDirection::Descending)),
         Op::Norm { eps } => one(norm::rows(task, norm::Kind::Mean, *eps)),
         Op::RmsNorm { eps } => one(norm::rows(task, norm::Kind::RootMeanSquare, *eps)),
         Op::L2Norm { eps } => one(norm::rows(task, norm::Kind::Length, *eps)),
@@ -153,7 +177,6 @@ pub(crate) fn build(task: &Task<'_>) -> Vec<Kernel> {
         Op::TimestepEmbedding { dim, max_period } => one(image::timesteps(task, *dim, *max_period)),
         Op::SsmConv => one(ssm::conv(task)),
         Op::SsmScan => one(ssm::scan(task)),
-        _ => one(elementwise::build(task)),
     }
 }
 
@@ -216,4 +239,21 @@ fn row_coordinates(name: &str) -> String {
   let l = i2 / p.{name}_n2;
 "
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use orlop_backend::{NodeQuery, Support};
+    use orlop_testkit::conformance;
+
+    use super::*;
+
+    #[test]
+    fn the_ops_page_has_what_is_accepted() {
+        let supports = |node: &NodeQuery<'_>| {
+            let inputs: Vec<TensorDesc> = node.inputs.iter().map(|operand| *operand.desc).collect();
+            accepts(node.op, &inputs, node.output.desc).map_or_else(Support::No, |()| Support::YES)
+        };
+        conformance::check_ops_page("wgpu", &conformance::acceptance("wgpu", supports));
+    }
 }

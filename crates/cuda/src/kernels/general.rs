@@ -296,3 +296,32 @@ fn start(
     launches.push(site.launch(&variant, call.kernel, Spread::new(blocks, 256), &task)?);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use orlop_testkit::conformance;
+
+    use super::*;
+
+    /// Every op of the conformance set has a kernel in the source, under the name that its call has.
+    #[test]
+    fn calls_name_kernels_of_the_source() {
+        let source = Source::General.text(None);
+        for case in conformance::cases() {
+            let graph = case.graph();
+            for node in graph.nodes().iter().filter(|node| !node.op.is_view()) {
+                let inputs: Vec<TensorDesc> = node.inputs.iter().map(|id| graph.tensor(*id).desc).collect();
+                let kernel = match call(node, &inputs, &graph.tensor(node.output).desc) {
+                    Some(call) => call.kernel,
+                    None => match node.op {
+                        Op::Concat { .. } => "op_rearrange",
+                        Op::Set(_) | Op::Acc(_) => "op_patch",
+                        _ => panic!("no call for {}", node.op),
+                    },
+                };
+                let name = kernel.strip_prefix("op_").unwrap();
+                assert!(source.contains(&format!("KERNEL({name})")), "{}: {kernel}", node.op);
+            }
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! What segments become, without a card: lowering is pure.
+//! Lowering and acceptance, which are pure and need no GPU.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use orlop_backend::{
 use orlop_graph::{
     DType, FlashAttention, Glu, Graph, GraphBuilder, Leaf, NodeId, Op, Rope, RopeMode, TensorDesc, TensorId,
 };
+use orlop_testkit::conformance;
 
 use super::lower;
 use crate::kernels::{
@@ -17,7 +18,7 @@ use crate::kernels::{
 use crate::planes::Planes;
 use crate::supports::supports;
 
-/// Planes that nobody allocates.
+/// Planes without memory.
 #[derive(Debug)]
 struct PaperPlanes;
 
@@ -39,7 +40,7 @@ impl BufferType for PaperPlanes {
     }
 }
 
-/// A card on paper: it says what it would run, and how.
+/// A GPU on paper: it says what it would run, and how.
 #[derive(Debug)]
 struct Paper {
     plain: [Arc<dyn BufferType>; 1],
@@ -425,4 +426,10 @@ fn activations_that_are_also_added_are_written() {
     b.output(sum);
     let steps = lowered(&b.build().unwrap(), &LowerOptions::default());
     assert_eq!(kernels(&steps), [SCALED_NORM, F16_ACTIVATIONS, TILES]);
+}
+
+#[test]
+fn the_ops_page_has_what_is_accepted() {
+    let paper = Paper::new(TILE_SHARED);
+    conformance::check_ops_page("cuda", &conformance::acceptance("cuda", |node| paper.supports(node)));
 }

@@ -1,6 +1,6 @@
 //! What the crates above know about an op besides its parameters.
 
-use super::sample::SampleSource;
+use super::sample::{SampleSource, Simplest};
 use crate::{Op, OpError, TensorDesc};
 
 /// The entry of one variant of [`Op`]: everything about it that is not a kernel.
@@ -33,6 +33,11 @@ impl OpInfo {
     /// Names that [`Op::name`] gives to ops of this variant.
     pub fn names(&'static self) -> &'static [&'static str] {
         self.functions.unwrap_or(std::slice::from_ref(&self.name))
+    }
+
+    /// An op of this variant with the simplest parameters.
+    pub fn example(&self) -> Op {
+        (self.sample)(&mut Simplest)
     }
 
     /// What an entry says unless it says otherwise: one operand, a result in memory of its own, one operation for

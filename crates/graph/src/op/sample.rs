@@ -34,3 +34,28 @@ pub trait SampleSource {
 pub(super) fn one_of<T: Copy>(source: &mut dyn SampleSource, values: &[T]) -> T {
     values[source.below(values.len())]
 }
+
+/// The first of every choice, and 1 for every number.
+pub(super) struct Simplest;
+
+impl SampleSource for Simplest {
+    fn below(&mut self, _: usize) -> usize {
+        0
+    }
+
+    fn extent(&mut self) -> u64 {
+        1
+    }
+
+    fn small(&mut self) -> u32 {
+        1
+    }
+
+    fn float(&mut self) -> f32 {
+        1.0
+    }
+
+    fn dtype(&mut self) -> DType {
+        DType::F32
+    }
+}

@@ -119,34 +119,12 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, SampleSource};
-
-    /// The first of every choice.
-    struct First;
-
-    impl SampleSource for First {
-        fn below(&mut self, _: usize) -> usize {
-            0
-        }
-        fn extent(&mut self) -> u64 {
-            1
-        }
-        fn small(&mut self) -> u32 {
-            1
-        }
-        fn float(&mut self) -> f32 {
-            1.0
-        }
-        fn dtype(&mut self) -> DType {
-            DType::F32
-        }
-    }
 
     #[test]
     fn entries_have_names_of_their_own_and_samples_of_their_variant() {
         let mut names = Vec::new();
         for info in OPS {
-            assert_eq!((info.sample)(&mut First).info().name, info.name, "the sample of `{}`", info.name);
+            assert_eq!(info.example().info().name, info.name, "the sample of `{}`", info.name);
             assert!(!names.contains(&info.name), "`{}` has two entries", info.name);
             names.push(info.name);
         }

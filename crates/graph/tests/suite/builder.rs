@@ -1,3 +1,5 @@
+//! Building graphs: errors, names, storage.
+
 use orlop_graph::{
     DType, DescError, GraphBuilder, GraphError, Leaf, Op, OpError, Origin, Storage, TensorDesc, TensorId,
     Unary,

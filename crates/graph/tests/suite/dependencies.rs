@@ -1,3 +1,5 @@
+//! Dependencies that follow from reads and writes.
+
 use orlop_graph::{Access, AccessKind, DType, Edge, GraphBuilder, Hazard, dependencies};
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! Graphs in Graphviz's language.
+
 use orlop_graph::{DType, GraphBuilder};
 
 #[test]

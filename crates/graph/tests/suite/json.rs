@@ -1,3 +1,5 @@
+//! Graphs as JSON, and malformed files.
+
 use orlop_graph::{DType, Graph, GraphBuilder, GraphError, Op, OpError};
 use proptest::prelude::*;
 

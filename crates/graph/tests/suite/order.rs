@@ -1,3 +1,5 @@
+//! Orders of execution.
+
 use orlop_graph::{DType, Graph, GraphBuilder, GraphError, NodeId, Order};
 
 /// `n0 = f(x)`, `n1 = f(x)`, `n2 = f(n0)`, `n3 = f(n1, n2)`.
@@ -61,7 +63,7 @@ fn operands_come_first() {
 }
 
 #[test]
-fn what_nobody_listed_needs_may_be_left_out() {
+fn nodes_that_no_listed_node_needs_may_be_left_out() {
     let graph = diamond();
     assert_eq!(groups(&Order::new(&graph, &[0, 2, -1]).unwrap()), [[0, 2]]);
     let refused = GraphError::TooEarly { node: id(&graph, 3), needs: id(&graph, 1) };

@@ -1,3 +1,5 @@
+//! Which operands results may overwrite.
+
 use orlop_graph::{Op, may_overwrite};
 
 use crate::dice::one_of_each;

@@ -1,3 +1,5 @@
+//! Outputs of a graph.
+
 use orlop_graph::{DType, GraphBuilder};
 
 #[test]

@@ -1,3 +1,5 @@
+//! Where tensors of random graphs lie.
+
 use orlop_graph::Order;
 use proptest::prelude::*;
 

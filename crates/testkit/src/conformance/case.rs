@@ -1,3 +1,5 @@
+//! A case, and the drafts from which the table of cases is made.
+
 use std::fmt;
 use std::sync::Arc;
 

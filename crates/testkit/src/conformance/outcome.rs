@@ -1,3 +1,5 @@
+//! What became of a case on a device.
+
 use std::fmt;
 
 use orlop_backend::{DeviceError, Reason};

@@ -1,7 +1,9 @@
+//! What a device made of the conformance set, counted by op.
+
 use std::fmt::Write;
 use std::sync::Arc;
 
-use orlop_backend::Device;
+use orlop_backend::{Device, NodeQuery, Operand, Support};
 
 use super::{CaseFailure, ConformanceOptions, Outcome, cases, run};
 
@@ -10,7 +12,7 @@ use super::{CaseFailure, ConformanceOptions, Outcome, cases, run};
 pub struct Report {
     /// The device's name.
     pub device: String,
-    /// One row an op, in alphabetical order.
+    /// One row per op, in alphabetical order.
     pub rows: Vec<Row>,
     /// The cases that failed, by name.
     pub failures: Vec<(String, CaseFailure)>,
@@ -39,6 +41,26 @@ pub fn report(device: &Arc<dyn Device>, options: &ConformanceOptions) -> Report 
     for case in cases() {
         let outcome = run(device, &case, options);
         report.count(case.op(), case.name(), outcome);
+    }
+    report.rows.sort_by(|a, b| a.op.cmp(&b.op));
+    report
+}
+
+/// Asks which cases a device accepts, without running them: a case passes if every node is supported.
+pub fn acceptance(device: &str, supports: impl Fn(&NodeQuery<'_>) -> Support) -> Report {
+    let mut report = Report { device: device.to_owned(), rows: Vec::new(), failures: Vec::new() };
+    for case in cases() {
+        let graph = case.graph();
+        let operand = |id| Operand { desc: &graph.tensor(id).desc, buffer_type: None };
+        let refused = graph.nodes().iter().find_map(|node| {
+            let inputs: Vec<Operand<'_>> = node.inputs.iter().copied().map(operand).collect();
+            let query = NodeQuery { op: &node.op, inputs: &inputs, output: operand(node.output) };
+            match supports(&query) {
+                Support::Yes { .. } => None,
+                Support::No(reason) => Some(Outcome::Unsupported { op: node.op.name().to_owned(), reason }),
+            }
+        });
+        report.count(case.op(), case.name(), refused.unwrap_or(Outcome::Passed { error: 0.0 }));
     }
     report.rows.sort_by(|a, b| a.op.cmp(&b.op));
     report
@@ -106,59 +128,5 @@ impl Report {
                 writeln!(text, "| `{op}` | {passed} | {unsupported} | {failed} | {worst:.1e} | {reasons} |");
         }
         text
-    }
-}
-
-/// One Markdown table for several devices: an op a row, a device a column, cases passed of cases there are.
-///
-/// `all` means every case; `9 of 12` that the others were refused; failures are named as such.
-pub fn support_table(reports: &[Report]) -> String {
-    let mut ops: Vec<&str> = reports.iter().flat_map(|report| &report.rows).map(|row| &*row.op).collect();
-    ops.sort_unstable();
-    ops.dedup();
-    let mut text = "| op |".to_owned();
-    for report in reports {
-        let _ = write!(text, " {} |", report.device);
-    }
-    let _ = writeln!(text, "\n|---|{}", "---|".repeat(reports.len()));
-    for op in ops {
-        let _ = write!(text, "| `{op}` |");
-        for report in reports {
-            let row = report.rows.iter().find(|row| row.op == op);
-            let _ = write!(text, " {} |", row.map_or_else(|| "–".to_owned(), cell));
-        }
-        text.push('\n');
-    }
-    text
-}
-
-fn cell(row: &Row) -> String {
-    let total = row.passed + row.unsupported + row.failed;
-    match row {
-        Row { failed: failed @ 1.., .. } => format!("**{failed} wrong** of {total}"),
-        Row { passed: 0, .. } => "no".to_owned(),
-        Row { unsupported: 0, .. } => "all".to_owned(),
-        Row { passed, .. } => format!("{passed} of {total}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(op: &str, passed: usize, unsupported: usize, failed: usize) -> Row {
-        Row { op: op.to_owned(), passed, unsupported, failed, worst: 1e-12, reasons: Vec::new() }
-    }
-
-    #[test]
-    fn devices_stand_side_by_side() {
-        let one = |device: &str, rows| Report { device: device.to_owned(), rows, failures: Vec::new() };
-        let reports = [
-            one("cpu", vec![row("add", 3, 0, 0), row("rope", 2, 1, 0)]),
-            one("gpu", vec![row("add", 2, 0, 1), row("argsort", 0, 4, 0)]),
-        ];
-        let expected = "| op | cpu | gpu |\n|---|---|---|\n| `add` | all | **1 wrong** of 3 |\n\
-                        | `argsort` | – | no |\n| `rope` | 2 of 3 | – |\n";
-        assert_eq!(support_table(&reports), expected);
     }
 }

@@ -1,3 +1,5 @@
+//! Runs a case on a device: unplanned, planned, and with weights in memory of the device.
+
 use std::sync::Arc;
 
 use orlop_backend::{

@@ -1,3 +1,5 @@
+//! How exact results must be.
+
 use orlop_backend::DeviceClass;
 use orlop_graph::DType;
 

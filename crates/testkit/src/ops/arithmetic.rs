@@ -1,3 +1,5 @@
+//! Arithmetic of elements, with broadcasting.
+
 use super::coordinates::coordinates;
 use crate::Elements;
 
@@ -13,7 +15,7 @@ pub(super) fn scale(x: &Elements, scale: f32, bias: f32) -> Vec<f64> {
 
 pub(super) fn clamp(x: &Elements, min: f32, max: f32) -> Vec<f64> {
     let (min, max) = (f64::from(min), f64::from(max));
-    // `f64::clamp` would panic for a range that is none; here its beginning wins.
+    // `f64::clamp` panics on an empty range; here its lower end wins.
     let limit = |x: &f64| {
         let x = if *x > max { max } else { *x };
         if x < min { min } else { x }

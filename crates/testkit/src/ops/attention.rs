@@ -1,3 +1,5 @@
+//! Attention, query by query.
+
 use orlop_graph::FlashAttention;
 
 use super::coordinates::{outer, shared};

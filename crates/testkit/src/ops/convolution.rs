@@ -1,3 +1,5 @@
+//! Convolutions, result by result.
+
 use orlop_graph::{TensorDesc, Window};
 
 use super::coordinates::coordinates;

@@ -1,3 +1,5 @@
+//! Coordinates of elements in element order.
+
 use orlop_graph::DIMS;
 
 /// All coordinates within some extents, innermost first.

@@ -1,3 +1,5 @@
+//! Copies and rearrangements of whole blocks.
+
 use std::array::from_fn;
 
 use orlop_graph::{DIMS, Op, TensorDesc};

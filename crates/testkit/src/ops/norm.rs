@@ -1,3 +1,5 @@
+//! Normalization of rows and of groups of channels.
+
 use crate::Elements;
 
 pub(super) fn norm(x: &Elements, eps: f32) -> Vec<f64> {

@@ -1,3 +1,5 @@
+//! Products of matrices.
+
 use super::coordinates::{coordinates, shared};
 use super::rows::in_range;
 use crate::{Elements, OpFailure};

@@ -1,3 +1,5 @@
+//! Sums of rows.
+
 use super::coordinates::outer;
 use crate::Elements;
 

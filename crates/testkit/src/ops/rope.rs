@@ -1,3 +1,5 @@
+//! Rotary position embedding, with YaRN.
+
 use std::f64::consts::PI;
 
 use orlop_graph::{Rope, RopeMode};

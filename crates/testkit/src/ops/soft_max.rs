@@ -1,3 +1,5 @@
+//! Softmax, and masks of what lies above a diagonal.
+
 use orlop_graph::SoftMax;
 
 use super::coordinates::outer;

@@ -1,3 +1,5 @@
+//! Indices of elements by size.
+
 use std::cmp::Ordering;
 
 use orlop_graph::SortDirection;

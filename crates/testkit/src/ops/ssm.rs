@@ -1,3 +1,5 @@
+//! State-space models: the short convolution and the scan.
+
 use orlop_graph::TensorDesc;
 
 use super::coordinates::{coordinates, outer, shared};

@@ -1,3 +1,5 @@
+//! The embedding of diffusion timesteps.
+
 use crate::Elements;
 
 pub(super) fn embedding(dim: u32, max_period: u32, timesteps: &Elements) -> Vec<f64> {

@@ -1,48 +1,58 @@
-use orlop_graph::{Glu, Op, TensorDesc, Unary};
+//! Functions of each element: arithmetic with broadcasting, unary functions, gates, masks.
+
+use orlop_graph::{Glu, TensorDesc, Unary};
 
 use super::{Task, coordinates};
 use crate::wgsl::{Kernel, Writer, float_bits};
 
-pub(super) fn build(task: &Task<'_>) -> Kernel {
+fn writer(task: &Task<'_>) -> Writer {
     let mut writer = Writer::new();
     writer.read("x", &task.inputs[0]);
     if let Some(other) = task.inputs.get(1) {
         writer.read("b", other);
     }
     writer.write("y", &task.output);
-    let value = match task.op {
-        Op::Add | Op::Add1 => "x + b".to_owned(),
-        Op::Sub => "x - b".to_owned(),
-        Op::Mul => "x * b".to_owned(),
-        Op::Div => "x / b".to_owned(),
-        Op::Scale { scale, bias } => {
-            writer.float("scale", *scale).float("bias", *bias);
-            format!("{} * x + {}", float_bits("scale"), float_bits("bias"))
-        }
-        Op::Clamp { min, max } => {
-            writer.float("low", *min).float("high", *max);
-            writer.function(
-                "fn limited(x: f32) -> f32 {
-  let below = select(x, bitcast<f32>(p.high), x > bitcast<f32>(p.high));
-  return select(below, bitcast<f32>(p.low), below < bitcast<f32>(p.low));
-}",
-            );
-            "limited(x)".to_owned()
-        }
-        Op::Unary(function) => unary(*function).to_owned(),
-        Op::LeakyRelu { slope } => {
-            writer.float("slope", *slope);
-            format!("select({} * x, x, x > 0.0)", float_bits("slope"))
-        }
-        Op::Gated { gate, swapped } => return gated(task, writer, self::gate(*gate), *swapped),
-        Op::DiagMaskInf { past } => return masked(writer, task, *past, f32::NEG_INFINITY),
-        Op::DiagMaskZero { past } => return masked(writer, task, *past, 0.0),
-        _ => "x".to_owned(),
-    };
+    writer
+}
+
+/// A kernel that writes `value` of each element `x`, and of `b` where there are two operands.
+fn each(task: &Task<'_>, writer: Writer, value: &str) -> Kernel {
     let (place, second) = places(task);
     let loaded = if task.inputs.len() > 1 { second } else { "" };
     let body = format!("{place}{loaded}  y_put(y_at_row, i, {value});\n");
     writer.each(task.output.desc.elements(), &body)
+}
+
+pub(super) fn binary(task: &Task<'_>, value: &str) -> Kernel {
+    each(task, writer(task), value)
+}
+
+pub(super) fn scale(task: &Task<'_>, scale: f32, bias: f32) -> Kernel {
+    let mut writer = writer(task);
+    writer.float("scale", scale).float("bias", bias);
+    each(task, writer, &format!("{} * x + {}", float_bits("scale"), float_bits("bias")))
+}
+
+pub(super) fn clamp(task: &Task<'_>, min: f32, max: f32) -> Kernel {
+    let mut writer = writer(task);
+    writer.float("low", min).float("high", max);
+    writer.function(
+        "fn limited(x: f32) -> f32 {
+  let below = select(x, bitcast<f32>(p.high), x > bitcast<f32>(p.high));
+  return select(below, bitcast<f32>(p.low), below < bitcast<f32>(p.low));
+}",
+    );
+    each(task, writer, "limited(x)")
+}
+
+pub(super) fn leaky_relu(task: &Task<'_>, slope: f32) -> Kernel {
+    let mut writer = writer(task);
+    writer.float("slope", slope);
+    each(task, writer, &format!("select({} * x, x, x > 0.0)", float_bits("slope")))
+}
+
+pub(super) fn unary(task: &Task<'_>, function: Unary) -> Kernel {
+    each(task, writer(task), function_text(function))
 }
 
 /// How invocations find their elements: without coordinates, where all lie one after the other.
@@ -83,7 +93,8 @@ const FLAT: &str = "  let i = index;
   let y_at_row = p.y_o;
 ";
 
-fn gated(task: &Task<'_>, mut writer: Writer, gate: &str, swapped: bool) -> Kernel {
+pub(super) fn gated(task: &Task<'_>, gate: Glu, swapped: bool) -> Kernel {
+    let (mut writer, gate) = (writer(task), gate_text(gate));
     let two = task.inputs.len() == 2;
     let (first, second) = if swapped && !two { ("p.y_n0", "0u") } else { ("0u", "p.y_n0") };
     let flat = two && task.inputs.iter().chain([&task.output]).all(|place| place.desc.is_contiguous());
@@ -103,7 +114,9 @@ fn gated(task: &Task<'_>, mut writer: Writer, gate: &str, swapped: bool) -> Kern
     writer.each(task.output.desc.elements(), &body)
 }
 
-fn masked(mut writer: Writer, task: &Task<'_>, past: u32, hidden: f32) -> Kernel {
+/// Elements whose column exceeds row + `past` become `hidden`.
+pub(super) fn masked(task: &Task<'_>, past: u32, hidden: f32) -> Kernel {
+    let mut writer = writer(task);
     writer.number("past", past.into()).float("hidden", hidden);
     let body = format!(
         "{}  let row = y_row(j, k, l);
@@ -113,7 +126,7 @@ fn masked(mut writer: Writer, task: &Task<'_>, past: u32, hidden: f32) -> Kernel
     writer.each(task.output.desc.elements(), &body)
 }
 
-fn unary(function: Unary) -> &'static str {
+fn function_text(function: Unary) -> &'static str {
     match function {
         Unary::Sqr => "x * x",
         Unary::Sqrt => "sqrt(x)",
@@ -139,7 +152,7 @@ fn unary(function: Unary) -> &'static str {
     }
 }
 
-fn gate(gate: Glu) -> &'static str {
+fn gate_text(gate: Glu) -> &'static str {
     match gate {
         Glu::Relu => "max(x, 0.0)",
         Glu::Gelu => "gelu(x)",

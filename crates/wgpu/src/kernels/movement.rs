@@ -1,3 +1,5 @@
+//! Copies, conversions and rearrangements.
+
 use orlop_backend::Reason;
 use orlop_graph::{DIMS, DType, Op, Patch, TensorDesc};
 

@@ -1,3 +1,5 @@
+//! Normalization of rows and of groups of channels.
+
 use super::{Task, row_coordinates};
 use crate::wgsl::{Kernel, WORKGROUP, Writer, float_bits};
 

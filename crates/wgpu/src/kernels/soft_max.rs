@@ -1,3 +1,5 @@
+//! Softmax with masks and sinks.
+
 use orlop_graph::SoftMax;
 
 use super::{Task, row_coordinates};

@@ -1,10 +1,12 @@
+//! Indices of elements by size.
+
 use orlop_backend::Reason;
 use orlop_graph::{Op, SortDirection, TensorDesc};
 
 use super::{Task, row_coordinates};
 use crate::wgsl::{Kernel, WORKGROUP, Writer, can_read};
 
-/// Longest row that is sorted: every element is compared with every other.
+/// Longest row that is sorted: the kernel compares every element with every other.
 const LONGEST: u64 = 1 << 14;
 
 pub(super) fn accepts(op: &Op, inputs: &[TensorDesc]) -> Result<(), Reason> {
@@ -48,10 +50,10 @@ pub(super) fn largest(task: &Task<'_>) -> Kernel {
 }
 
 /// Each element's place is the number of those before it.
-pub(super) fn sorted(task: &Task<'_>) -> Kernel {
-    let before = match task.op {
-        Op::ArgSort { direction: SortDirection::Ascending } => "<",
-        _ => ">",
+pub(super) fn sorted(task: &Task<'_>, direction: SortDirection) -> Kernel {
+    let before = match direction {
+        SortDirection::Ascending => "<",
+        SortDirection::Descending => ">",
     };
     let mut writer = Writer::new();
     writer.read("x", &task.inputs[0]).write("y", &task.output);

@@ -1,3 +1,5 @@
+//! State-space models: the short convolution and the scan.
+
 use super::{Task, coordinates};
 use crate::wgsl::{Kernel, Writer};
 

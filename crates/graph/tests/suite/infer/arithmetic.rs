@@ -1,3 +1,5 @@
+//! Functions of elements.
+
 use orlop_graph::{DType, Glu, Op, OpError, Unary, infer};
 
 use super::{accepts, f16, f32, gaps, i32, q4, refuses_operand, refuses_parameter};

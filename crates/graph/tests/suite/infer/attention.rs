@@ -1,3 +1,5 @@
+//! Attention, softmax and position embedding.
+
 use orlop_graph::{DType, FlashAttention, Op, Rope, RopeMode, SoftMax};
 
 use super::{accepts, f16, f32, i32, q4, refuses_count, refuses_operand, refuses_parameter, tensor};

@@ -1,3 +1,5 @@
+//! Convolution, pooling and upscaling.
+
 use orlop_graph::{DType, Interpolation, Op, Pool, PoolKind, Window};
 
 use super::{accepts, f16, f32, i32, refuses_operand, refuses_parameter};

@@ -1,3 +1,5 @@
+//! Copies, rows, patches and rearrangements.
+
 use orlop_graph::{DType, Op, OpError, Patch, TensorDesc, infer};
 
 use super::{accepts, f16, f32, gaps, i32, q4, refuses_operand, refuses_parameter, tensor};

@@ -1,3 +1,5 @@
+//! Products of matrices.
+
 use orlop_graph::Op;
 
 use super::{accepts, f16, f32, i32, q4, refuses_operand};

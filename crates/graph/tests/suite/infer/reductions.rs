@@ -1,3 +1,5 @@
+//! Sums and sorts.
+
 use orlop_graph::{Op, SortDirection};
 
 use super::{accepts, f16, f32, i32, refuses_operand, refuses_parameter};

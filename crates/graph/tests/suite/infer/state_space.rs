@@ -1,3 +1,5 @@
+//! State-space models.
+
 use orlop_graph::{Op, TensorDesc};
 
 use super::{accepts, f32, i32, refuses_operand};

@@ -1,3 +1,5 @@
+//! Views.
+
 use orlop_graph::{DType, Op, OpError, TensorDesc, infer};
 
 use super::{accepts, f32, gaps, q4, refuses_operand, refuses_parameter};

@@ -1,3 +1,5 @@
+//! Arithmetic with broadcasting.
+
 use orlop_graph::{DType, Op};
 
 use super::HALVES;

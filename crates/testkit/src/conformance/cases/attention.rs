@@ -1,3 +1,5 @@
+//! Attention: heads, caches, masks, sinks, windows.
+
 use orlop_graph::{DType, FlashAttention, TensorId};
 
 use crate::conformance::Tolerance::Attention;

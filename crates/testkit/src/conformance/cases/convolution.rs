@@ -1,3 +1,5 @@
+//! Convolutions of one and two dimensions, plain, depthwise and transposed.
+
 use orlop_graph::{DType, Op, Window};
 
 use crate::conformance::Tolerance::{Exact, Product};

@@ -1,3 +1,5 @@
+//! Copies, conversions and rearrangements.
+
 use orlop_graph::{DType, Leaf, Op};
 
 use super::{HALVES, quantised};

@@ -1,3 +1,5 @@
+//! Normalization of rows and of groups of channels.
+
 use orlop_graph::{DType, Op};
 
 use super::HALVES;

@@ -1,3 +1,5 @@
+//! Patches laid over a base, or added to it.
+
 use orlop_graph::{DType, Op, Patch};
 
 use super::HALVES;

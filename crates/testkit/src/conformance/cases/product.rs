@@ -1,3 +1,5 @@
+//! Products of matrices, of every weight type.
+
 use orlop_graph::{DType, Leaf};
 
 use super::quantised;

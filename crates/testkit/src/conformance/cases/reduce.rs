@@ -1,3 +1,5 @@
+//! Sums of rows.
+
 use orlop_graph::{DType, Op};
 
 use super::HALVES;

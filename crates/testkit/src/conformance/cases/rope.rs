@@ -1,3 +1,5 @@
+//! Rotary position embedding.
+
 use orlop_graph::{DType, Rope, RopeMode};
 
 use super::HALVES;

@@ -1,3 +1,5 @@
+//! Rows of tables, read and written by index.
+
 use orlop_graph::{DType, Leaf, TensorId};
 
 use super::quantised;

@@ -1,3 +1,5 @@
+//! Softmax with masks and sinks, and diagonal masks.
+
 use orlop_graph::{DType, Op, SoftMax};
 
 use super::unary::one_operand;

@@ -1,3 +1,5 @@
+//! Indices of elements by size.
+
 use orlop_graph::{DType, Op, SortDirection};
 
 use super::HALVES;

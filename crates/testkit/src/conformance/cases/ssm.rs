@@ -1,3 +1,5 @@
+//! State-space models.
+
 use orlop_graph::{DType, Op};
 
 use crate::conformance::Tolerance::Product;

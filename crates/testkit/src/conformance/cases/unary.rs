@@ -1,3 +1,5 @@
+//! Functions of one element, and gates.
+
 use orlop_graph::{DType, Glu, Op, Unary};
 
 use super::HALVES;

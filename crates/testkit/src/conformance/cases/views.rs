@@ -1,3 +1,5 @@
+//! Views as operands and as results.
+
 use orlop_graph::DType;
 
 use crate::conformance::Tolerance::{Elementwise, Exact};
