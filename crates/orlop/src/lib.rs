@@ -1,7 +1,5 @@
 //! Tensor graphs with planned memory: build a graph, know what it takes to the byte, run it on any mix of devices.
 //!
-//! Three kinds of users start at three places.
-//!
 //! # Run a language model
 //!
 //! [`llm::Blueprint::plan`] reads a GGUF file and plans everything; [`llm::Engine::load`] allocates exactly that.
@@ -10,7 +8,9 @@
 //! use std::ops::ControlFlow;
 //!
 //! use orlop::cpu::{CpuDevice, ThreadPool};
-//! use orlop::llm::{Blueprint, Engine, Model, Sampler, SamplingOptions, Settings, Special, Tokenizer, generate};
+//! use orlop::llm::{
+//!     Blueprint, Engine, GenerateEvent, Model, Sampler, SamplingOptions, Settings, Special, Tokenizer, generate,
+//! };
 //! use orlop::sched::Machine;
 //!
 //! let model = Model::open("model.gguf")?;
@@ -22,8 +22,10 @@
 //! let mut engine = Engine::load(blueprint, &mut |_, _| ())?;
 //! let mut sampler = Sampler::new(SamplingOptions::default(), 42);
 //! let prompt = tokenizer.prompt("Once upon a time", Special::Parse);
-//! generate(&mut engine, &tokenizer, &mut sampler, &prompt, Some(32), &mut |token| {
-//!     print!("{}", String::from_utf8_lossy(tokenizer.decode(token)));
+//! generate(&mut engine, &tokenizer, &mut sampler, &prompt, Some(32), &mut |event| {
+//!     if let GenerateEvent::Token(token) = event {
+//!         print!("{}", String::from_utf8_lossy(tokenizer.decode(token)));
+//!     }
 //!     ControlFlow::Continue(())
 //! })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -74,7 +76,7 @@
 //! # Ok::<(), orlop::plan::PlanError>(())
 //! ```
 //!
-//! Devices are features: `cuda` and `wgpu`. A device of your own implements [`backend::Device`].
+//! Features add devices: `cuda` and `wgpu`. A device of your own implements [`backend::Device`].
 
 #[cfg(doctest)]
 mod documents;

@@ -1,6 +1,6 @@
 //! Documents that must stay short.
 
-use crate::markdown::documents;
+use crate::markdown::{documents, root};
 
 #[test]
 fn the_first_pages_are_short() {
@@ -10,4 +10,11 @@ fn the_first_pages_are_short() {
         assert!(counted.0 <= lines, "{name} has {} lines, of at most {lines}", counted.0);
         assert!(counted.1 <= words, "{name} has {} words, of at most {words}", counted.1);
     }
+}
+
+#[test]
+fn the_front_page_of_the_crates_documentation_is_short() {
+    let source = std::fs::read_to_string(root().join("crates/orlop/src/lib.rs")).unwrap();
+    let lines = source.lines().filter(|line| line.starts_with("//!")).count();
+    assert!(lines <= 80, "it has {lines} lines, of at most 80");
 }
