@@ -1,3 +1,5 @@
+//! Kinds of memory, and buffers of them.
+
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +13,7 @@ use crate::{Claim, DeviceError, Gate, SharedBytes};
 /// What a buffer is for. A device lists its buffer types for each role, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Values of a run: planned, reused, dead afterwards.
+    /// Values of a run: planned, reused, and dead afterwards.
     Arena,
     /// Weights and caches: kept, and a reason to run their ops where they lie.
     Weight,
@@ -22,12 +24,12 @@ pub enum Role {
 pub enum MemoryLayout {
     /// As their descriptions say; views are possible.
     Plain,
-    /// In the device's own way (repacked weights): whole tensors or whole rows go in and out, and come out
-    /// as they went in; no views.
+    /// In the device's own way, such as repacked weights: whole tensors or whole rows are written and read, and are read as
+    /// they were written; no views.
     Private,
 }
 
-/// A kind of memory: what a plan must know before there is any buffer of it.
+/// A kind of memory: what a plan must know before any buffer of it exists.
 ///
 /// Two buffer types are the same exactly when they are the same object ([`same_type`]); arenas of the same
 /// type are shared.
@@ -59,7 +61,7 @@ pub trait BufferType: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether its buffers lie over bytes that are there already ([`BufferType::over`]), such as a mapped file. Such a
+    /// Whether its buffers lie over existing bytes ([`BufferType::over`]), such as a mapped file. Such a
     /// type allocates none.
     fn is_borrowed(&self) -> bool {
         false
@@ -87,15 +89,14 @@ pub fn same_type(a: &Arc<dyn BufferType>, b: &Arc<dyn BufferType>) -> bool {
 
 /// Device memory.
 ///
-/// The methods that touch contents take the claim under which they do so. They are the raw layer: offsets
-/// are of the buffer, and whoever calls has checked them against the tensor's extent;
-/// [`crate::StoredTensor`] is the checked layer that people use.
+/// The methods that touch contents take the claim under which they do so. They are the raw layer: offsets are the buffer's,
+/// and the caller has checked them against the tensor's extent; [`crate::StoredTensor`] is the checked layer.
 ///
 /// # Safety
-/// Devices use the memory that [`Buffer::host`] reports without asking again. It must be valid for as long as
-/// the buffer lives, for reads and, where it says so, for writes; nobody else may write it, or read it while
-/// it is written; and whatever touches it does so under a claim to the gate that [`Buffer::gate`] always
-/// returns. A buffer that reports none has nothing to answer for.
+/// Devices use the memory that [`Buffer::host`] reports without asking again. It must be initialized and valid for as long as
+/// the buffer lives, for reads and, where it says so, for writes. It is touched only under a claim to the gate that
+/// [`Buffer::gate`] returns, which is the same one always: no other code writes it, or reads it while it is written. A buffer
+/// that reports none has no obligations.
 pub unsafe trait Buffer: Send + Sync + fmt::Debug {
     /// The type it was made by.
     fn buffer_type(&self) -> &Arc<dyn BufferType>;
@@ -103,7 +104,7 @@ pub unsafe trait Buffer: Send + Sync + fmt::Debug {
     /// Its size.
     fn bytes(&self) -> u64;
 
-    /// Who may touch it now; also its identity.
+    /// Its claims; also its identity.
     fn gate(&self) -> &Arc<Gate>;
 
     /// Writes bytes at an offset.
@@ -187,14 +188,12 @@ pub unsafe trait Buffer: Send + Sync + fmt::Debug {
 
     /// The memory itself, for buffers whose type says [`BufferType::is_host`].
     ///
-    /// Devices use the pointer, so this must be the truth: valid for as long as the buffer lives, and touched
-    /// by nobody without a claim to [`Buffer::gate`], which is the same gate always. Whoever runs programs
-    /// answers for that ([`crate::Queue::submit`]).
+    /// Devices use the pointer under a claim; the trait's `# Safety` section says what it must be.
     fn host(&self) -> Option<HostSpan> {
         None
     }
 
-    /// For its device to recognise; `None` for buffers that say all through [`Buffer::host`].
+    /// For its device to recognize; `None` for buffers that are used through [`Buffer::host`] alone.
     fn as_any(&self) -> Option<&dyn Any> {
         None
     }
@@ -223,12 +222,12 @@ impl PrivateRows<'_> {
     }
 }
 
-/// Host memory of a buffer. Using the pointer is the business of a device's one unsafe module, under a claim.
+/// Host memory of a buffer, to be used under a claim.
 #[derive(Clone, Copy, Debug)]
 pub struct HostSpan {
     /// First byte.
     pub base: NonNull<u8>,
-    /// How many there are.
+    /// How many bytes.
     pub bytes: u64,
     /// Whether they may be written.
     pub writable: bool,

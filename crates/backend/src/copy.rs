@@ -1,3 +1,5 @@
+//! Copies between tensors in any two buffers.
+
 use std::sync::Arc;
 
 use orlop_graph::AccessKind;
@@ -11,18 +13,18 @@ pub enum CopyRoute {
     Identical,
     /// The destination's device fetched it.
     Pulled,
-    /// The source's device brought it.
+    /// The source's device sent it.
     Pushed,
     /// Through host memory, as neither device reaches the other.
     Bounced,
 }
 
-/// Most bytes of host memory that a bounced copy takes at a time.
+/// Bytes of host memory that a bounced copy uses at most.
 const BOUNCE_BYTES: u64 = 1 << 20;
 
 /// Copies one tensor's elements into another of the same element type and extents, wherever they lie. Gaps
 /// between the destination's elements keep what they held. Places may overlap, and a copy of a tensor to its
-/// own place does nothing, whoever holds the buffer and whatever its layout.
+/// own place does nothing, whatever claims and layout the buffer has.
 ///
 /// # Errors
 /// [`DeviceError::LayoutMismatch`], [`DeviceError::Busy`], [`DeviceError::ReadOnly`],
@@ -97,7 +99,7 @@ pub fn copy_claimed(
     Ok(route)
 }
 
-/// The way that a copy would take, under claims as for [`copy_claimed`]. Nothing is copied.
+/// The route that a copy would take, under claims as for [`copy_claimed`]. Nothing is copied.
 ///
 /// # Errors
 /// As [`copy_claimed`].
@@ -110,7 +112,7 @@ pub fn copy_route(
         return Ok(CopyRoute::Identical);
     }
     let (source, target) = (&*from.slot().buffer, &*to.slot().buffer);
-    // Whoever can copy a range can copy an empty one.
+    // A device that can copy a range can copy an empty one.
     let (start, at) = (from.slot().offset, to.slot().offset);
     Ok(match () {
         () if target.pull([write, read], at, source, start..start)? => CopyRoute::Pulled,
@@ -119,8 +121,8 @@ pub fn copy_route(
     })
 }
 
-/// Zeroed memory for elements on their way.
-fn host_memory(bytes: u64) -> Result<Vec<u8>, DeviceError> {
+/// Zeroed memory for bytes on their way.
+pub(crate) fn host_memory(bytes: u64) -> Result<Vec<u8>, DeviceError> {
     let mut memory = Vec::new();
     let reserved = usize::try_from(bytes).is_ok_and(|bytes| memory.try_reserve_exact(bytes).is_ok());
     if !reserved {

@@ -1,3 +1,5 @@
+//! The device trait, and what a device says of itself.
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Its name, unique among the devices of a program: `cpu`, `cuda0`.
     fn name(&self) -> &str;
 
-    /// What placement and people want to know.
+    /// Estimates for placement, and facts for people.
     fn facts(&self) -> DeviceFacts;
 
     /// Its kinds of memory for a role, best first. Every device has at least one for [`Role::Arena`].
@@ -27,13 +29,13 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// [`DeviceError::Unsupported`] for the first node it cannot run.
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError>;
 
-    /// Whether what [`Device::lower`] gives may be compiled in any order that keeps who touches the same bytes apart:
-    /// steps then say all that matters in their reads and writes. Default no: the order is the device's own.
+    /// Whether the steps of [`Device::lower`] may be compiled in any order that keeps conflicting accesses in order: their
+    /// reads and writes then say all that matters. Default no: the order is the device's own.
     fn steps_may_move(&self) -> bool {
         false
     }
 
-    /// Makes steps runnable at the places given. The program holds its buffers and can run many times.
+    /// Binds steps to memory. The program holds its buffers and can run many times.
     ///
     /// # Errors
     /// [`DeviceError::Unbound`] if a value that a step touches has no place, and what the device refuses.
@@ -71,7 +73,7 @@ pub struct Operand<'a> {
 pub enum Support {
     /// It runs it.
     Yes {
-        /// It would run it even if weights had to be brought to it first.
+        /// It would run it even if weights had to be copied to it first.
         wants_offload: bool,
     },
     /// It does not, for this reason.
@@ -103,11 +105,11 @@ pub struct DeviceFacts {
     pub bytes_per_second: f64,
     /// Seconds to start one step.
     pub launch_seconds: f64,
-    /// Its way to host memory.
+    /// Its link to host memory.
     pub host_link: Link,
     /// Whether its queues run beside the host and its events order them.
     pub asynchronous: bool,
-    /// It is gone; nothing on it can be used any more.
+    /// It has failed; nothing on it can be used any more.
     pub lost: bool,
 }
 
@@ -130,7 +132,7 @@ pub struct Memory {
     pub free: u64,
 }
 
-/// A way between two memories.
+/// A link between two memories.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Bytes a second.

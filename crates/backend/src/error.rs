@@ -1,7 +1,9 @@
+//! Errors of devices, and reasons of refusals.
+
 use orlop_graph::{DType, TensorDesc};
 
-/// What can go wrong between a caller and a device. None of these leaves anything half changed unless its
-/// documentation says so.
+/// What can go wrong between a caller and a device. None of these leaves anything half changed, unless its documentation says
+/// so.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -26,7 +28,7 @@ pub enum DeviceError {
     /// An alignment is zero or no power of two.
     #[error("alignment {0} is no power of two")]
     BadAlignment(u64),
-    /// Memory of the caller's does not begin where its buffer type says buffers begin.
+    /// The caller's memory does not begin at the buffer type's alignment.
     #[error("memory at address {address:#x} is not aligned to {alignment}")]
     MisalignedBase {
         /// The address.
@@ -86,7 +88,7 @@ pub enum DeviceError {
         /// Descriptions of the two.
         descs: Box<[TensorDesc; 2]>,
     },
-    /// A buffer with a private layout was asked for something else than whole tensors or whole rows.
+    /// A buffer with a private layout was asked for something other than whole tensors or whole rows.
     #[error("`{tensor}` has the private layout of {buffer_type}: {rule}")]
     PrivateLayout {
         /// The tensor's name.
@@ -102,13 +104,13 @@ pub enum DeviceError {
         /// Name of the buffer type.
         buffer_type: String,
     },
-    /// Memory of this kind is allocated, it does not lie over bytes that are there already.
+    /// Memory of this kind is allocated; it does not lie over existing bytes.
     #[error("{buffer_type} cannot lie over bytes that are there already")]
     NotBorrowed {
         /// Name of the buffer type.
         buffer_type: String,
     },
-    /// Somebody else uses the buffer right now. Nobody waits: try again, or use a second session.
+    /// Other work holds a conflicting claim. Claims never wait: try again, or use a second session.
     #[error("a buffer of {buffer_type} is busy: {holder}")]
     Busy {
         /// Name of the buffer type.

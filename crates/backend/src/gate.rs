@@ -1,3 +1,5 @@
+//! Gates and claims: what keeps runs and callers apart without waiting.
+
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +9,8 @@ use orlop_graph::AccessKind;
 
 const WRITER: u64 = u64::MAX;
 
-/// Who may touch a buffer now: any number of readers, or one writer. Nobody waits at a gate; whoever comes
-/// at the wrong time gets [`DeviceError::Busy`].
+/// Who may touch a buffer now: any number of readers, or one writer. A gate never blocks: a conflicting claim is refused with
+/// [`DeviceError::Busy`].
 ///
 /// A gate is also its buffer's identity, and counts how often the buffer was written.
 #[derive(Debug, Default)]
@@ -58,7 +60,7 @@ impl Gate {
 struct Hold {
     gate: Arc<Gate>,
     kind: AccessKind,
-    /// Whose gate it is, for those who come too late.
+    /// Whose gate it is, for errors.
     owner: Arc<dyn BufferType>,
     /// Inside, or only on the list of those that will be entered again.
     inside: bool,
@@ -120,8 +122,8 @@ fn enter_all(holds: &mut [Hold]) -> Result<(), DeviceError> {
 #[derive(Debug)]
 pub struct Claim {
     held: Held,
-    /// Set while somebody has a slice of the memory. The cell also keeps a claim to one thread: a claim to
-    /// write is exclusive, and shared between threads it would not be.
+    /// Set while a slice of the memory is in use. The cell also keeps a claim to one thread: a claim to write is exclusive,
+    /// which it would not be if threads shared it.
     suspended: Cell<bool>,
 }
 
@@ -170,7 +172,7 @@ impl Claim {
 pub struct Claims(Arc<[Hold]>);
 
 impl Claims {
-    /// Claims every buffer listed; one that is listed more than once, for writing if it is so once.
+    /// Claims every buffer listed. A buffer listed twice is claimed for writing if either entry writes.
     ///
     /// # Errors
     /// [`DeviceError::Busy`] for the first that others hold; then nothing is claimed.
@@ -193,7 +195,7 @@ impl Claims {
     }
 
     /// Gives up what is claimed but keeps the list, for [`Claims::retake`]: a run that is repeated then claims without
-    /// asking for memory. `false` if a queue still has a clone; then everything stays claimed.
+    /// allocating memory. `false` if a queue still has a clone; then everything stays claimed.
     pub fn release(&mut self) -> bool {
         let Some(holds) = Arc::get_mut(&mut self.0) else { return false };
         holds.iter_mut().for_each(|hold| hold.leave(true));

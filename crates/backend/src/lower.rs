@@ -1,3 +1,5 @@
+//! Segments, the steps that devices make of them, and where their values lie.
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -269,8 +271,8 @@ impl Segment<'_> {
         device.supports(&NodeQuery { op: &node.op, inputs: &inputs, output: operand(node.output) })
     }
 
-    /// The plainest lowering: one step a node, the kernel named after the op, views left out. Devices start
-    /// from it, and fuse and add temporaries as they learn to.
+    /// The plain lowering: one step per node, the kernel named after the op, views left out. Devices start from it, and fuse
+    /// and add temporaries with a [`crate::StepEditor`].
     ///
     /// # Errors
     /// [`DeviceError::Unsupported`] for the first node that the device refuses.
@@ -292,8 +294,8 @@ impl Segment<'_> {
         Ok(Steps { options: options.clone(), steps, temporaries: Vec::new() })
     }
 
-    /// Refuses nodes that read, at other places, bytes which they also write: a device whose threads come in no
-    /// order cannot run them, as some would read what others have written.
+    /// Refuses nodes that read, at other offsets, bytes which they also write: a device whose threads run in no order cannot
+    /// run them, as some would read what others have written.
     ///
     /// # Errors
     /// [`DeviceError::Unsupported`] for the first such node.

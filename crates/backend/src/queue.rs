@@ -1,3 +1,5 @@
+//! Queues of work, the programs that they run, and points in their work.
+
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,13 +8,13 @@ use std::time::Instant;
 
 use orlop_graph::AccessKind;
 
-use crate::{Buffer, Claims, DeviceError, StoredTensor, copy_claimed};
+use crate::copy::host_memory;
+use crate::{Buffer, Claims, DeviceError, SharedBytes, StoredTensor, copy_claimed};
 
 /// Work on one device, done in the order it was given.
 ///
-/// A queue may run beside the host. It keeps the claims it was given with a piece of work until that work is
-/// done. A queue whose work is done when [`Queue::submit`] returns needs nothing but that: the other methods are
-/// written for it.
+/// A queue may run beside the host. It keeps the claims it was given with a piece of work until that work is done. A queue
+/// whose work is done when [`Queue::submit`] returns implements that alone: the other methods have defaults for it.
 pub trait Queue: Send + fmt::Debug {
     /// Runs a program once.
     ///
@@ -46,12 +48,43 @@ pub trait Queue: Send + fmt::Debug {
         to: &StoredTensor,
         claims: &Claims,
     ) -> Result<(), DeviceError> {
-        // SAFETY: `lend` asks that no other thread touches these bytes meanwhile, which this function's caller
-        // promises.
+        // SAFETY: `lend` asks that conflicting uses of the run's claims are ordered: `copy`'s contract.
         let read = unsafe { claims.lend(&*from.slot().buffer, AccessKind::Read) }?;
-        // SAFETY: as above.
+        // SAFETY: `lend` asks that conflicting uses of the run's claims are ordered: `copy`'s contract.
         let write = unsafe { claims.lend(&*to.slot().buffer, AccessKind::Write) }?;
         copy_claimed(from, to, [&read, &write]).map(|_| ())
+    }
+
+    /// Writes bytes of the host at an offset of a tensor, behind the work given so far; later work sees them. The queue copies
+    /// the bytes, which the caller can change at once. The event is done when they have arrived.
+    ///
+    /// The buffer is claimed for the write alone, so this is safe beside any other work. The default waits for this queue's
+    /// work if that holds the buffer; devices with staging memory of their own need not.
+    ///
+    /// # Errors
+    /// As [`StoredTensor::set`]: [`DeviceError::Busy`] if something other than this queue's work holds the buffer.
+    fn set(&mut self, to: &StoredTensor, offset: u64, bytes: &[u8]) -> Result<Arc<dyn Event>, DeviceError> {
+        if let Err(error) = to.set(offset, bytes) {
+            behind_own_work(self, error)?;
+            to.set(offset, bytes)?;
+        }
+        self.record()
+    }
+
+    /// Reads bytes at an offset of a tensor, behind the work given so far. The queue owns the memory that they arrive in until
+    /// the caller takes them.
+    ///
+    /// The buffer is claimed for the read alone. The default waits for this queue's work if that holds the buffer.
+    ///
+    /// # Errors
+    /// As [`StoredTensor::get`]: [`DeviceError::Busy`] if something other than this queue's work writes the buffer.
+    fn get(&mut self, from: &StoredTensor, offset: u64, bytes: u64) -> Result<PendingRead, DeviceError> {
+        let mut read = host_memory(bytes)?;
+        if let Err(error) = from.get(offset, &mut read) {
+            behind_own_work(self, error)?;
+            from.get(offset, &mut read)?;
+        }
+        Ok(PendingRead::new(self.record()?, Arc::new(read)))
     }
 
     /// An event that is done when all work given so far is.
@@ -59,12 +92,12 @@ pub trait Queue: Send + fmt::Debug {
     /// # Errors
     /// [`DeviceError::Lost`].
     fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
-        // One for all, so that a run on such queues asks for no memory.
+        // One for all, so that a run on such queues allocates nothing.
         static DONE: OnceLock<Arc<dyn Event>> = OnceLock::new();
         Ok(Arc::clone(DONE.get_or_init(|| Arc::new(Done))))
     }
 
-    /// Lets work given from now on wait for an event of any queue.
+    /// Lets later work wait for an event of any queue.
     ///
     /// # Errors
     /// [`DeviceError::Lost`], and the error of the work waited for.
@@ -81,6 +114,55 @@ pub trait Queue: Send + fmt::Debug {
     }
 }
 
+/// Waits for a queue's work if that may be what keeps a buffer busy; other errors are passed on.
+fn behind_own_work<Q: Queue + ?Sized>(queue: &mut Q, error: DeviceError) -> Result<(), DeviceError> {
+    match error {
+        DeviceError::Busy { .. } => queue.sync(),
+        other => Err(other),
+    }
+}
+
+/// Bytes on their way from a device to the host.
+#[derive(Clone)]
+pub struct PendingRead {
+    arrived: Arc<dyn Event>,
+    staging: SharedBytes,
+}
+
+impl PendingRead {
+    /// Bytes that are in `staging` when an event is done. Staging memory that the device still writes before must not be
+    /// readable through [`AsRef`] until then.
+    pub fn new(arrived: Arc<dyn Event>, staging: SharedBytes) -> PendingRead {
+        PendingRead { arrived, staging }
+    }
+
+    /// Whether the bytes have arrived.
+    pub fn is_done(&self) -> bool {
+        self.arrived.is_done()
+    }
+
+    /// Waits for the bytes and copies them.
+    ///
+    /// # Errors
+    /// The error of the work before them, and [`DeviceError::WrongLength`] unless `bytes` is as long as what was read.
+    pub fn wait(&self, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.arrived.wait()?;
+        let read = (*self.staging).as_ref();
+        if read.len() != bytes.len() {
+            let (expected, given) = (read.len() as u64, bytes.len() as u64);
+            return Err(DeviceError::WrongLength { tensor: "a read".to_owned(), expected, given });
+        }
+        bytes.copy_from_slice(read);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PendingRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingRead").field("arrived", &self.arrived).finish_non_exhaustive()
+    }
+}
+
 /// A point in a queue's work.
 pub trait Event: Send + Sync + fmt::Debug {
     /// Whether that point is passed.
@@ -92,20 +174,20 @@ pub trait Event: Send + Sync + fmt::Debug {
     /// The error of the work before it.
     fn wait(&self) -> Result<(), DeviceError>;
 
-    /// When that point was passed. `None` while it is not, and for devices that do not measure; then whoever waits
-    /// looks at a clock.
+    /// When that point was passed. `None` while it is not, and for devices that do not measure: the caller then uses its
+    /// own clock.
     fn passed_at(&self) -> Option<Instant> {
         None
     }
 
-    /// For its device to recognise.
+    /// For its device to recognize.
     fn as_any(&self) -> &dyn Any;
 }
 
 /// A buffer that a run touches, and how.
 pub type Touch = (Arc<dyn Buffer>, AccessKind);
 
-/// The point behind work that was done as it was given.
+/// The point behind work that was done when it was given.
 #[derive(Debug)]
 struct Done;
 
@@ -128,7 +210,7 @@ pub trait Program: Send + Sync + fmt::Debug {
     /// The buffers it touches and how: what a run must claim.
     fn touches(&self) -> &[Touch];
 
-    /// For its device to recognise.
+    /// For its device to recognize.
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -143,12 +225,12 @@ pub struct RunOptions {
     pub clock: Option<StepClock>,
 }
 
-/// When steps of a program began, as far as its device knows. Clones are one list.
+/// When steps of a program began, as far as its device knows. Clones share one list.
 #[derive(Clone, Debug, Default)]
 pub struct StepClock(Arc<Mutex<Vec<(usize, Instant)>>>);
 
 impl StepClock {
-    /// A step, and those behind it up to the next that is noted, begin now.
+    /// Notes that a step, and those behind it up to the next that is noted, begin now.
     pub fn note(&self, step: usize) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((step, Instant::now()));
     }
@@ -159,22 +241,22 @@ impl StepClock {
     }
 }
 
-/// Tells a run to stop. Clones are one switch.
+/// Tells a run to stop. Clones share one switch.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// A switch that is not thrown.
+    /// A switch that is off.
     pub fn new() -> Cancel {
         Cancel::default()
     }
 
-    /// Throws it, for good.
+    /// Turns it on, for good.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether it is thrown.
+    /// Whether it is on.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

@@ -1,3 +1,5 @@
+//! Checked access to tensors in buffers.
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ pub struct StoredTensor {
     slot: Slot,
 }
 
-/// Pieces of equal length at equal distance, for two-dimensional access.
+/// Byte ranges of equal length at equal distances, for two-dimensional access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pieces {
     /// Offset of the first in the tensor.

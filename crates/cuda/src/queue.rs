@@ -191,6 +191,8 @@ impl Queue for CudaQueue {
     }
 
     fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
+        // What the host wrote before is done, too, when the event is.
+        self.context.await_arrivals(&self.stream, &mut self.arrivals)?;
         let raw = self.context.note(RawEvent::new(self.context.enter()?))?;
         self.context.note(raw.record(&self.stream))?;
         let (context, pending) = (Arc::clone(&self.context), Arc::clone(&self.pending));

@@ -8,5 +8,6 @@ mod host_memory;
 mod hostile_buffers;
 mod lowering;
 mod private_layout;
+mod queues;
 mod random_copies;
 mod stored_tensors;
