@@ -1,3 +1,5 @@
+//! Measuring what a device does.
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,10 @@
+//! What can go wrong.
+
 use orlop_alloc::{Error as AllocError, SavedMemoryPlanError};
 use orlop_backend::DeviceError;
 use orlop_graph::TensorId;
+
+use crate::SplitId;
 
 /// What can go wrong while a graph is spread over devices. The object that was called is as it was before.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -147,7 +151,7 @@ pub enum Error {
     #[error("split {split} of the schedule {what}")]
     BadSchedule {
         /// The split.
-        split: usize,
+        split: SplitId,
         /// What is wrong with it.
         what: &'static str,
     },
@@ -171,7 +175,7 @@ pub enum Error {
         /// The device.
         device: String,
         /// The split it was working on.
-        split: usize,
+        split: SplitId,
         /// What went wrong.
         source: Box<DeviceError>,
     },
@@ -181,7 +185,7 @@ pub enum Error {
         /// The device.
         device: String,
         /// The split during which it was noticed.
-        split: usize,
+        split: SplitId,
         /// The weights, states and persistent leaves of the graph that lay there. With none, the graph can run on the
         /// other devices ([`crate::Session::recover`]).
         tensors: Vec<String>,
@@ -231,7 +235,7 @@ pub enum Error {
     #[error("the observer panicked after split {split}")]
     ObserverPanicked {
         /// The split whose result it saw.
-        split: usize,
+        split: SplitId,
     },
     /// Two splits could touch the same bytes at the same time.
     #[error(transparent)]
@@ -270,8 +274,8 @@ impl From<DeviceError> for Error {
     }
 }
 
-pub(crate) fn failed(device: &str, split: usize, source: DeviceError) -> Error {
-    // Whoever reaches for a lost device's memory meets the loss, too.
+pub(crate) fn failed(device: &str, split: SplitId, source: DeviceError) -> Error {
+    // Another device that reaches for a lost device's memory meets the loss, too.
     let device = match &source {
         DeviceError::Lost { device, .. } => device.as_str(),
         _ => device,

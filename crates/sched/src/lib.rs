@@ -1,57 +1,41 @@
-//! One graph over many devices.
+//! One graph over the devices of a machine: one or many.
 //!
-//! A graph and a [`Machine`] become a [`Placement`] (a device and a reason for every node), a placement becomes a
-//! [`Schedule`] (splits, copies, and who waits for whom); both are plain values. A [`Session`] lowers the splits, plans
-//! each device's arena on the steps of its own queue, and runs them.
+//! The way of a graph, each step a plain value made from the one before:
+//!
+//! ```text
+//! Graph, Machine ──► Placement ──► Schedule ──► Planned ──► Session
+//!                    place/        schedule/    planned/    session/
+//! ```
+//!
+//! A [`Placement`] says which device runs each node, and why. A [`Schedule`] cuts that into splits, with the transfers
+//! between them and who waits for whom. A [`Planned`] graph has the steps of each split and a memory plan for each arena.
+//! A [`Session`] owns memory and queues: it binds planned graphs ([`Session::adopt`]), or does all of it
+//! ([`Session::prepare`]), sets inputs, runs, and reads results.
 
-mod arena_steps;
-mod budget;
 mod calibrate;
-mod carry;
-mod compile;
-mod cost;
 mod error;
-mod estimate;
-mod fit;
-mod flight;
-mod inputs;
-mod lost;
 mod machine;
-mod marks;
-mod memory;
-mod observer;
-mod order;
-mod passes;
-mod pin;
-mod placement;
+mod place;
 mod planned;
-mod plans;
-mod prepared;
-mod race;
-mod resident;
-mod room;
-mod run;
+mod schedule;
 mod session;
-mod settle;
-mod signature;
-mod split;
-mod timeline;
-mod transfer;
-mod typed;
 
-pub use arena_steps::{ArenaStep, ValueOrigin};
 pub use calibrate::{Calibration, calibrate};
-pub use cost::{CostOptions, place_by_cost};
 pub use error::Error;
-pub use estimate::{estimate, node_seconds};
-pub use fit::largest_fitting;
-pub use flight::RunId;
 pub use machine::{DeviceId, Machine};
-pub use observer::PlanObserver;
-pub use passes::place_by_rules;
-pub use placement::{Constraints, NodePlacement, Placement, PlacementReason, Propagation};
+pub use place::{
+    Constraints, CostOptions, NodePlacement, Placement, PlacementReason, Propagation, place_by_cost,
+    place_by_rules,
+};
 pub use planned::Planned;
-pub use race::Race;
+pub use planned::arena_steps::{ArenaStep, ValueOrigin};
+pub use planned::fit::largest_fitting;
+pub use planned::observer::PlanObserver;
+pub use schedule::{
+    Command, Point, Schedule, Split, SplitCommands, SplitId, Transfer, TransferId, estimate, node_seconds,
+    split,
+};
+pub use session::flight::RunId;
+pub use session::race::Race;
+pub use session::timeline::{DeviceTime, MemorySample, SpanWork, Timeline, TimelineSpan};
 pub use session::{PlanId, Session, SessionOptions, constraints};
-pub use split::{Schedule, Split, Transfer, split};
-pub use timeline::{DeviceTime, MemorySample, SpanWork, Timeline, TimelineSpan};

@@ -1,3 +1,5 @@
+//! A machine: devices in order of preference, with the memory of their results and what they say of themselves.
+
 use std::sync::Arc;
 
 use orlop_backend::{BufferType, Device, DeviceFacts, Link, NodeQuery, Operand, Reason, Role, Support};

@@ -1,17 +1,39 @@
+//! Planning a placed graph: everything that is known before memory is allocated. Pure values.
+//!
+//! [`Planned::new`] goes this way:
+//! 1. The placement is cut into a **schedule** ([`crate::Schedule`]).
+//! 2. Each split is **lowered** to the steps of its device.
+//! 3. Devices whose results go to the same memory are one **domain**. Each domain has a **usage**: the steps of its own
+//!    queues, with the copies that they make. What another domain reads is **held** until the first split of its own domain
+//!    that begins after the reader has ended.
+//! 4. Each domain's memory is **planned**; steps may then change places within their split where that needs less.
+//! 5. **Budgets** decide which copies of weights are **resident** (they stay on the device) and which are **offloaded**
+//!    (every run brings them); a schedule over budget is cut and planned again.
+//! 6. Where several runs may be in flight, **cross-run waits** keep a run from overwriting what the run before still reads.
+
+pub(crate) mod arena_steps;
+pub(crate) mod budget;
+pub(crate) mod cross_run;
+pub(crate) mod fit;
+pub(crate) mod memory;
+pub(crate) mod observer;
+mod order;
+pub(crate) mod signature;
+
 use std::sync::Arc;
 
 use orlop_alloc::{MemoryPlan, StepOrder};
 use orlop_backend::{SegmentTables, Steps};
 use orlop_graph::{Graph, TensorId};
 
-use crate::budget::{Attempt, Budgets, resident_bytes};
-use crate::carry::{CrossRunWait, carries};
+use self::budget::{Attempt, Budgets, resident_bytes};
+use self::cross_run::{CrossRunWait, cross_run_waits};
+use self::memory::{Domains, MemoryPlanner, PlannedMemory};
+use self::signature::signature;
 use crate::error::failed;
-use crate::memory::{Domains, MemoryPlanner, PlannedMemory};
-use crate::signature::signature;
-use crate::split::{Streamed, split_streaming};
+use crate::schedule::split::{OffloadedWeights, split_offloading};
 use crate::{
-    Constraints, DeviceId, Error, Machine, Placement, PlacementReason, Schedule, SessionOptions,
+    Constraints, DeviceId, Error, Machine, Placement, PlacementReason, Schedule, SessionOptions, SplitId,
     place_by_rules,
 };
 
@@ -33,7 +55,7 @@ pub struct Planned {
     pub(crate) steps: Vec<Steps>,
     pub(crate) memory: Arc<PlannedMemory>,
     /// What runs wait for of the run before, if several may be in flight.
-    pub(crate) carries: Vec<CrossRunWait>,
+    pub(crate) cross_run: Vec<CrossRunWait>,
 }
 
 impl Planned {
@@ -54,8 +76,8 @@ impl Planned {
 
     /// Splits, lowers and plans a placed graph. Pure: nothing is allocated. The observer of the options is told.
     ///
-    /// Weights that are used on another device than they lie on stay there as far as the device's budget allows; the
-    /// rest is copied in every run.
+    /// Copies of weights that are used on another device than they lie on are resident there as far as the device's budget
+    /// allows; the rest is offloaded.
     ///
     /// # Errors
     /// What a device refuses to lower, what the planner refuses, [`Error::OverBudget`], and a placement, constraints or
@@ -73,8 +95,8 @@ impl Planned {
         options.budgets.keys().copied().max().map_or(Ok(()), |device| machine.check(device))?;
         let domains = Domains::new(machine);
         let depth = options.depth.max(1);
-        let attempt = |streamed: &Streamed| {
-            let schedule = split_streaming(graph, machine, constraints, &placement, streamed);
+        let attempt = |offloaded: &OffloadedWeights| {
+            let schedule = split_offloading(graph, machine, constraints, &placement, offloaded);
             let steps = lower(graph, machine, constraints, &placement, &schedule, options)?;
             let (domains, placement) = (&domains, &placement);
             let (schedule_ref, steps_ref) = (&schedule, &steps[..]);
@@ -103,9 +125,9 @@ impl Planned {
             _ => None,
         });
         let Attempt { schedule, steps, memory } = budgets.fit(attempt, &offloaded.collect())?;
-        let carries = match options.depth {
+        let cross_run = match options.depth {
             0 | 1 => Vec::new(),
-            _ => carries(graph, &domains, &placement, &schedule),
+            _ => cross_run_waits(graph, &domains, &placement, &schedule),
         };
         Ok(Planned {
             constraints: constraints.clone(),
@@ -116,7 +138,7 @@ impl Planned {
             schedule,
             steps,
             memory: Arc::new(memory),
-            carries,
+            cross_run,
         })
     }
 
@@ -138,7 +160,7 @@ impl Planned {
         &self.memory.plans[Domains::new(machine).of(device)]
     }
 
-    /// Bytes of weights that would be kept on a device although they lie elsewhere.
+    /// Bytes of the copies of weights that would be resident on a device.
     pub fn resident_bytes(&self, device: DeviceId) -> u64 {
         resident_bytes(&self.schedule, device)
     }
@@ -156,29 +178,29 @@ fn lower(
     let readers = readers(graph, schedule);
     let mut tables = SegmentTables::new(graph);
     let mut lowered = Vec::with_capacity(schedule.splits.len());
-    for (index, split) in schedule.splits.iter().enumerate() {
-        let lies = |id: TensorId| match placement.home(graph, id) {
-            _ if split.reads_copy.contains_key(&id) => Some(Arc::clone(machine.arena(split.device))),
+    for (id, split) in schedule.ids().zip(&schedule.splits) {
+        let lies = |tensor: TensorId| match placement.home(graph, tensor) {
+            _ if split.reads_copy.contains_key(&tensor) => Some(Arc::clone(machine.arena(split.device))),
             Some(home) => Some(Arc::clone(machine.arena(home))),
-            None => constraints.lies(graph, id),
+            None => constraints.lies(graph, tensor),
         };
-        let read_later = |root: TensorId| readers[root.index()].last().is_some_and(|reader| *reader > index);
+        let read_later = |root: TensorId| readers[root.index()].last().is_some_and(|reader| *reader > id);
         let segment = tables.segment(graph, &split.nodes, lies, read_later, split.observed);
         let device = machine.device(split.device);
         let steps = device.lower(&segment, &options.lower);
-        lowered.push(steps.map_err(|source| failed(device.name(), index, source))?);
+        lowered.push(steps.map_err(|source| failed(device.name(), id, source))?);
     }
     Ok(lowered)
 }
 
 /// The splits that read each root.
-pub(crate) fn readers(graph: &Graph, schedule: &Schedule) -> Vec<Vec<usize>> {
-    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.tensors().len()];
-    for (index, part) in schedule.splits.iter().enumerate() {
-        for input in part.nodes.iter().flat_map(|node| &graph.node(*node).inputs) {
+fn readers(graph: &Graph, schedule: &Schedule) -> Vec<Vec<SplitId>> {
+    let mut readers: Vec<Vec<SplitId>> = vec![Vec::new(); graph.tensors().len()];
+    for (id, split) in schedule.ids().zip(&schedule.splits) {
+        for input in split.nodes.iter().flat_map(|node| &graph.node(*node).inputs) {
             let readers = &mut readers[graph.tensor(*input).storage.root.index()];
-            if readers.last() != Some(&index) {
-                readers.push(index);
+            if readers.last() != Some(&id) {
+                readers.push(id);
             }
         }
     }

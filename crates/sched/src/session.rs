@@ -1,3 +1,31 @@
+//! Sessions: memory, queues and runs.
+//!
+//! - **Preparing** a graph is planning it ([`crate::Planned`]) and adopting the plan: making room in the **arenas** (one
+//!   for each memory domain, shared by all graphs, as large as the largest needs), allocating **persistent** leaves, and
+//!   finding or adding **resident** copies of weights.
+//! - **Compiling** binds the steps of each split to the places that the arenas have now. Programs are made at the first
+//!   run, and again after an arena has moved.
+//! - A **run** claims all buffers it touches, and gives each queue its commands ([`crate::Schedule::commands`]). A **slot**
+//!   is what one run in flight has of its own: inputs, results and marks. Several runs may be in flight
+//!   ([`SessionOptions::depth`]), all of one graph, the **occupant** of the arenas.
+//! - A **mark** is an event in a queue's work; timed runs mark every piece, which makes a [`crate::Timeline`].
+//! - When a device is lost, [`Session::recover`] plans every graph anew on the devices that are left.
+
+mod compile;
+mod contents;
+pub(crate) mod flight;
+mod inputs;
+mod marks;
+mod plans;
+mod prepared;
+pub(crate) mod race;
+mod recover;
+mod resident;
+mod room;
+mod run;
+pub(crate) mod timeline;
+mod typed;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -8,16 +36,18 @@ use orlop_alloc::{
 use orlop_backend::{BufferType, LowerOptions, Queue, StoredTensor, same_type};
 use orlop_graph::{Graph, Leaf, TensorId};
 
-use crate::compile::part;
+use self::compile::copied_bytes;
+use self::inputs::{Inputs, leaves_of};
+use self::prepared::{Prepared, Slot};
+use self::resident::Residents;
+use self::run::Awaited;
 use crate::error::failed;
-use crate::inputs::{Inputs, leaves_of};
-use crate::memory::Domains;
-use crate::planned::Planned;
-use crate::prepared::{Prepared, Slot};
-use crate::resident::Residents;
-use crate::run::Awaited;
-use crate::signature::signature;
-use crate::{Constraints, DeviceId, Error, Machine, Placement, PlanObserver, Schedule};
+use crate::planned::memory::Domains;
+use crate::planned::signature::signature;
+use crate::{
+    Constraints, DeviceId, Error, Machine, Placement, PlanObserver, Planned, Schedule, Split, SplitId,
+    TransferId,
+};
 
 /// Runs graphs over all devices of a machine. `prepare`, `set`, `run` and `get` mean what they mean on one device.
 ///
@@ -56,11 +86,11 @@ pub struct SessionOptions {
     pub known: Arc<[SavedMemoryPlan]>,
     /// How arenas grow.
     pub growth: Growth,
-    /// Most bytes of each device, by position: its arena, and weights that stay there although they lie elsewhere. None
-    /// for no limit.
+    /// Most bytes of each device: its arena, and the copies of weights that are resident there. None for no limit.
     pub budgets: HashMap<DeviceId, u64>,
-    /// Whether weights stay on a device that wants a node although they must be brought to it, as far as its budget allows.
-    /// Default yes; if not, every run brings them, each while what comes before it is computed.
+    /// Whether weights of nodes that a device takes over ([`PlacementReason::Offloaded`](crate::PlacementReason::Offloaded))
+    /// become resident there, as far as its budget allows. Default yes; if not, they are offloaded: every run brings them,
+    /// each while the split before computes.
     pub keep_offloaded: bool,
     /// How many runs may be in flight. Each beyond the first costs memory for its inputs and results. Default 1.
     pub depth: usize,
@@ -116,7 +146,7 @@ impl Session {
         let domains = Domains::new(&machine);
         let mut queues = Vec::with_capacity(machine.devices().len());
         for device in machine.devices() {
-            queues.push(device.queue().map_err(|source| failed(device.name(), 0, source))?);
+            queues.push(device.queue().map_err(|source| failed(device.name(), SplitId::default(), source))?);
         }
         let arenas = domains.types.iter().map(|arena| Arenas::new(vec![Arc::clone(arena)])).collect();
         Ok(Session {
@@ -306,17 +336,17 @@ impl Session {
         })
     }
 
-    /// What somebody waits for of each split: another one, the next run, or whoever looks for the cause of an error on a
+    /// What is waited for of each split: by another one, by the next run, or by the search for the cause of an error on a
     /// device beside the host.
     fn awaited(&self, planned: &Planned) -> Vec<Awaited> {
         let splits = &planned.schedule.splits;
-        let beside = |part: &crate::Split| self.machine.facts(part.device).asynchronous;
+        let beside = |split: &Split| self.machine.facts(split.device).asynchronous;
         let several = self.options.depth > 1;
-        let end = |part: &crate::Split| Awaited { end: several || beside(part), copies: false };
+        let end = |split: &Split| Awaited { end: several || beside(split), copies: false };
         let mut awaited: Vec<Awaited> = splits.iter().map(end).collect();
-        splits.iter().flat_map(|part| &part.waits).for_each(|split| awaited[*split].end = true);
-        for carry in planned.carries.iter().filter(|carry| carry.copies_only) {
-            awaited[carry.earlier].copies = true;
+        splits.iter().flat_map(|split| &split.waits).for_each(|split| awaited[split.index()].end = true);
+        for wait in planned.cross_run.iter().filter(|wait| wait.copies_only) {
+            awaited[wait.earlier.index()].copies = true;
         }
         awaited
     }
@@ -346,7 +376,7 @@ impl Session {
         Ok(&self.get_prepared(plan)?.planned.memory.plans[self.domains.of(device)])
     }
 
-    /// Bytes of weights that are kept on a device although they lie elsewhere.
+    /// Bytes of the copies of weights that are resident on a device.
     pub fn resident_bytes(&self, device: DeviceId) -> u64 {
         self.residents.bytes(device)
     }
@@ -394,14 +424,16 @@ impl Session {
         Ok(stored)
     }
 
-    /// The copies of a schedule that stay, with their numbers among the residents.
+    /// The resident copies of a schedule, with their numbers among the session's residents.
     fn residents_for(
         &mut self,
         schedule: &Schedule,
         externals: &Externals,
-    ) -> Result<BTreeMap<usize, usize>, Error> {
-        let kept = schedule.transfers.iter().enumerate().filter(|(_, copy)| copy.kept);
-        let wanted = kept.map(|(index, copy)| Ok((index, copy, part(externals.get(copy.root), copy)?)));
+    ) -> Result<BTreeMap<TransferId, usize>, Error> {
+        let resident = schedule.transfers.iter().enumerate().filter(|(_, copy)| copy.resident);
+        let wanted = resident.map(|(index, copy)| {
+            Ok((TransferId::new(index), copy, copied_bytes(externals.get(copy.root), copy)?))
+        });
         self.residents.find_or_add(&wanted.collect::<Result<Vec<_>, Error>>()?, &self.machine)
     }
 

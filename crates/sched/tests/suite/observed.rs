@@ -8,7 +8,8 @@ use orlop_alloc::{Flaw, MemoryPlan, SavedMemoryPlan, SavedMemoryPlanError, StepO
 use orlop_backend::{Device, RunOptions};
 use orlop_graph::{DType, Graph, GraphBuilder, Hazard, TensorId};
 use orlop_sched::{
-    Constraints, DeviceId, Error, Machine, PlanId, Session, SessionOptions, constraints, place_by_rules,
+    Constraints, DeviceId, Error, Machine, PlanId, Session, SessionOptions, SplitId, constraints,
+    place_by_rules,
 };
 use orlop_testkit::{Interpreter, Random, ReferenceDevice, f32_bytes, f32s, generate};
 
@@ -150,7 +151,11 @@ fn the_race_check_sees_an_observer_that_would_read_bytes_of_another_result() {
         schedule.splits[0].observed = Some(case.seen);
         match session.check_races_in(plan, &schedule) {
             Err(Error::Race(race)) => {
-                assert_eq!((race.before, race.after), (1, 0), "the observer, then the split");
+                assert_eq!(
+                    (race.before, race.after),
+                    (None, Some(SplitId::new(0))),
+                    "the observer, then the split"
+                );
                 assert_eq!(race.hazard, Hazard::WriteAfterRead);
             }
             other => panic!("{other:?}"),

@@ -307,7 +307,7 @@ fn weights_that_do_not_stay_come_one_split_ahead() {
     let planned = Planned::new(&graph, &machine, &all, placement, &options).unwrap();
     let g = machine.find("g").unwrap();
     assert_eq!(planned.resident_bytes(g), 0);
-    let brought: Vec<usize> = planned.schedule().transfers.iter().map(|copy| copy.split).collect();
+    let brought: Vec<usize> = planned.schedule().transfers.iter().map(|copy| copy.split.index()).collect();
     assert_eq!(brought, [0, 0, 1, 2]);
     // Room for what is computed with and for the next.
     assert_eq!(planned.memory_plan(&machine, g).total(), 3 * 256);

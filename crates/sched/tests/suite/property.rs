@@ -159,8 +159,9 @@ fn budgets(
     let all = Planned::new(graph, machine, constraints, placement.clone(), options).unwrap();
     let arena = |device: DeviceId| all.memory_plan(machine, device).total();
     let aligned = |device: DeviceId| machine.arena(device).alignment();
-    let weights =
-        |device: DeviceId| all.schedule().transfers.iter().filter(move |copy| copy.kept && copy.to == device);
+    let weights = |device: DeviceId| {
+        all.schedule().transfers.iter().filter(move |copy| copy.resident && copy.to == device)
+    };
     let enough = |device: DeviceId| {
         arena(device) + weights(device).map(|copy| copy.room.next_multiple_of(aligned(device))).sum::<u64>()
     };
@@ -210,8 +211,9 @@ fn check(seed: u64, seen: &mut Seen) {
         Err(Error::OverBudget { .. }) => return seen.narrow += 1,
         Err(other) => panic!("graph {seed}: {other:?}"),
     };
-    seen.streamed +=
-        usize::from(session.schedule(plan).unwrap().transfers.iter().any(|copy| copy.constant && !copy.kept));
+    seen.streamed += usize::from(
+        session.schedule(plan).unwrap().transfers.iter().any(|copy| copy.constant && !copy.resident),
+    );
     seen.guarded += usize::from(!scene.guards.is_empty());
     for device in machine.indices() {
         session.memory_plan(plan, device).unwrap().check().unwrap();

@@ -1,7 +1,8 @@
 use orlop_alloc::Externals;
 use orlop_graph::Graph;
 use orlop_sched::{
-    Error, Machine, PlanId, Schedule, Session, SessionOptions, constraints, estimate, place_by_rules,
+    Error, Machine, PlanId, Schedule, Session, SessionOptions, SplitId, TransferId, constraints, estimate,
+    place_by_rules,
 };
 use orlop_testkit::{Random, generate};
 use std::sync::Arc;
@@ -91,8 +92,8 @@ fn a_schedule_of_other_splits_is_no_reason_to_panic() {
     let refused = session.check_races_in(plan, &short).unwrap_err();
     assert!(matches!(refused, Error::ForeignSchedule { given: 1, .. }), "{refused:?}");
     let mut tangled = session.schedule(plan).unwrap().clone();
-    let last = tangled.splits.len() + 7;
-    tangled.splits.iter_mut().for_each(|part| part.waits = vec![last]);
+    let last = SplitId::new(tangled.splits.len() + 7);
+    tangled.splits.iter_mut().for_each(|split| split.waits = vec![last]);
     let race = session.check_races_in(plan, &tangled).unwrap_err();
     assert!(matches!(race, Error::Race(_)), "{race:?}");
 }
@@ -108,7 +109,7 @@ fn with_copies() -> (Session, PlanId, Arc<Graph>, Machine) {
         })
         .find(|(session, plan, ..)| {
             let schedule = session.schedule(*plan).unwrap();
-            schedule.splits.iter().any(|part| !part.copies.is_empty() && !part.waits.is_empty())
+            schedule.splits.iter().any(|split| !split.copies.is_empty() && !split.waits.is_empty())
         })
         .unwrap()
 }
@@ -118,8 +119,8 @@ fn a_schedule_of_other_copies_is_no_reason_to_panic() {
     let (session, plan, ..) = with_copies();
     let schedule = session.schedule(plan).unwrap();
     let changes: [fn(&mut Schedule); 3] = [
-        |schedule| schedule.splits[0].copies = vec![99],
-        |schedule| schedule.splits.iter_mut().for_each(|part| part.copies.clear()),
+        |schedule| schedule.splits[0].copies = vec![TransferId::new(99)],
+        |schedule| schedule.splits.iter_mut().for_each(|split| split.copies.clear()),
         |schedule| schedule.transfers.clear(),
     ];
     for change in changes {
@@ -136,12 +137,12 @@ fn a_schedule_that_cannot_be_has_no_estimate() {
     let schedule = session.schedule(plan).unwrap();
     assert!(estimate(&graph, &machine, schedule).unwrap() >= 0.0);
     let last = schedule.splits.len() - 1;
-    let copied = schedule.splits.iter().position(|part| !part.copies.is_empty()).unwrap();
-    let first_copy = schedule.splits[copied].copies[0];
+    let copied = schedule.splits.iter().position(|split| !split.copies.is_empty()).unwrap();
+    let first_copy = schedule.splits[copied].copies[0].index();
     type Change<'a> = &'a dyn Fn(&mut Schedule);
     let changes: [(usize, Change<'_>); 4] = [
-        (0, &|schedule| schedule.splits[0].copies = vec![99]),
-        (last, &|schedule| schedule.splits[last].waits.push(last)),
+        (0, &|schedule| schedule.splits[0].copies = vec![TransferId::new(99)]),
+        (last, &|schedule| schedule.splits[last].waits.push(SplitId::new(last))),
         (copied, &|schedule| schedule.transfers[first_copy].after = 99),
         (copied, &|schedule| schedule.transfers[first_copy].range.start = u64::MAX),
     ];
@@ -149,7 +150,10 @@ fn a_schedule_that_cannot_be_has_no_estimate() {
         let mut changed = schedule.clone();
         change(&mut changed);
         let refused = estimate(&graph, &machine, &changed).unwrap_err();
-        assert!(matches!(refused, Error::BadSchedule { split: bad, .. } if bad == split), "{refused:?}");
+        assert!(
+            matches!(refused, Error::BadSchedule { split: bad, .. } if bad.index() == split),
+            "{refused:?}"
+        );
     }
     let (small, _) = generate::graph(1, &generate::Size { moves: 1, elements: 10 });
     assert!(matches!(estimate(&small, &machine, schedule), Err(Error::BadSchedule { .. })));

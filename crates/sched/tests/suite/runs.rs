@@ -4,7 +4,8 @@ use orlop_alloc::{Error as AllocError, Externals, Growth};
 use orlop_backend::{Claims, Device, DeviceError, RunOptions};
 use orlop_graph::{AccessKind, DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::{
-    Constraints, DeviceId, Error, Machine, Planned, Session, SessionOptions, constraints, place_by_rules,
+    Constraints, DeviceId, Error, Machine, Planned, Session, SessionOptions, SplitId, constraints,
+    place_by_rules,
 };
 use orlop_testkit::devices::{FaultKind, FaultPoint};
 use orlop_testkit::{Forward, f32_bytes};
@@ -313,7 +314,14 @@ fn devices_that_share_memory_share_an_arena_and_take_turns() {
     let plan = prepare(&mut session, &graph).unwrap();
     let schedule = session.schedule(plan).unwrap();
     assert!(schedule.transfers.is_empty());
-    assert!(schedule.splits.iter().enumerate().skip(1).all(|(index, part)| part.waits == [index - 1]));
+    assert!(
+        schedule
+            .splits
+            .iter()
+            .enumerate()
+            .skip(1)
+            .all(|(index, split)| split.waits == [SplitId::new(index - 1)])
+    );
     session.check_races(plan).unwrap();
     set(&mut session, plan, x, &[1.0; 8]);
     run(&mut session, plan);

@@ -3,7 +3,9 @@ use std::sync::Arc;
 
 use orlop_backend::{Buffer, BufferType, Device, DeviceError};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId};
-use orlop_sched::{Constraints, DeviceId, Machine, Schedule, place_by_rules, split};
+use orlop_sched::{
+    Command, Constraints, DeviceId, Machine, Point, Schedule, SplitId, TransferId, place_by_rules, split,
+};
 use orlop_testkit::{Forward, ReferenceDevice};
 
 use crate::support::{Twin, memory_of, private, two};
@@ -19,12 +21,12 @@ fn schedule(graph: &Graph, machine: &Machine, constraints: Constraints, on: &[(T
 
 /// The names of what each split copies.
 fn inputs(schedule: &Schedule) -> Vec<Vec<&str>> {
-    let name = |copy: &usize| schedule.transfers[*copy].name.as_str();
-    schedule.splits.iter().map(|part| part.copies.iter().map(name).collect()).collect()
+    let name = |copy: &TransferId| schedule[*copy].name.as_str();
+    schedule.splits.iter().map(|split| split.copies.iter().map(name).collect()).collect()
 }
 
 fn devices(schedule: &Schedule) -> Vec<usize> {
-    schedule.splits.iter().map(|part| part.device.index()).collect()
+    schedule.splits.iter().map(|split| split.device.index()).collect()
 }
 
 #[test]
@@ -81,12 +83,12 @@ fn bytes_that_were_written_since_are_copied_again() {
         let names: Vec<_> = copies.iter().map(|copy| copy.name.as_str()).collect();
         assert_eq!(names, ["c#kept", "c#written"], "{kind}");
         // Who writes waits for who copied, and the next copy for the write.
-        let writer = schedule.splits.iter().position(|part| {
-            part.device.index() == 0 && part.nodes.iter().any(|node| graph.node(*node).output == written)
+        let writer = schedule.splits.iter().position(|split| {
+            split.device.index() == 0 && split.nodes.iter().any(|node| graph.node(*node).output == written)
         });
         let writer = writer.unwrap();
         assert!(schedule.splits[writer].waits.contains(&copies[0].split), "{kind}");
-        assert!(schedule.splits[copies[1].split].waits.contains(&writer), "{kind}");
+        assert!(schedule[copies[1].split].waits.contains(&SplitId::new(writer)), "{kind}");
     }
 }
 
@@ -125,7 +127,7 @@ fn views_never_open_a_split() {
     let graph = b.build().unwrap();
     let schedule = schedule(&graph, &machine, Constraints::default(), &[(y, "g"), (z, "c"), (end, "c")]);
     assert_eq!(devices(&schedule), [0, 1]);
-    let nodes: usize = schedule.splits.iter().map(|part| part.nodes.len()).sum();
+    let nodes: usize = schedule.splits.iter().map(|split| split.nodes.len()).sum();
     assert_eq!(nodes, 3);
     assert_eq!(inputs(&schedule)[1], ["c#x"]);
 }
@@ -137,7 +139,7 @@ fn an_empty_graph_has_no_splits() {
     let empty = schedule(&graph, &machine, Constraints::default(), &[]);
     assert!(empty.splits.is_empty() && empty.transfers.is_empty());
     assert_eq!(empty.table(&graph, &machine).to_string(), "");
-    assert_eq!(empty.split_to_dot(0, &graph), None);
+    assert_eq!(empty.split_to_dot(SplitId::new(0), &graph), None);
 }
 
 #[test]
@@ -183,7 +185,7 @@ fn no_split_is_empty_when_the_graph_begins_with_a_write() {
         Constraints { pinned: [(cache, memory_of(&*devices_of[1]))].into(), ..Constraints::default() };
     let schedule = schedule(&graph, &machine, constraints, &[(y, "g"), (z, "g")]);
     assert_eq!(devices(&schedule), [1, 0]);
-    assert!(schedule.splits.iter().all(|part| !part.nodes.is_empty()));
+    assert!(schedule.splits.iter().all(|split| !split.nodes.is_empty()));
 }
 
 #[test]
@@ -221,7 +223,7 @@ fn a_split_waits_for_everybody_it_needs() {
     let on = [&on[..], &[(ids[4], "c"), (ids[5], "c")]].concat();
     let schedule = schedule(&graph, &machine, Constraints::default(), &on);
     assert_eq!(devices(&schedule), [0, 1, 0, 1]);
-    assert_eq!(schedule.splits[3].waits, [0, 2]);
+    assert_eq!(schedule.splits[3].waits, [0, 2].map(SplitId::new));
     assert!(schedule.splits[2].waits.is_empty());
 }
 
@@ -232,9 +234,9 @@ fn one_split_takes_hundreds_of_inputs() {
     let x = b.input("x", DType::F32, &[4]);
     let parts: Vec<TensorId> = (0..300).map(|index| b.scale(x, index as f32)).collect();
     let mut sum = parts[0];
-    let mut on: Vec<(TensorId, &str)> = parts.iter().map(|part| (*part, "g")).collect();
-    for part in &parts {
-        sum = b.add(sum, *part);
+    let mut on: Vec<(TensorId, &str)> = parts.iter().map(|split| (*split, "g")).collect();
+    for split in &parts {
+        sum = b.add(sum, *split);
         on.push((sum, "c"));
     }
     b.output(sum);
@@ -260,7 +262,7 @@ fn schedules_print_as_tables_and_graphs() {
     let expected = "split 0 on g: 1 nodes, waits for []\nsplit 1 on c: 1 nodes, waits for [0]\n    \
                     c#a \"quoted\" name <- a \"quoted\" name (16 bytes)\n";
     assert_eq!(table, expected);
-    let dot = schedule.split_to_dot(1, &graph).unwrap();
+    let dot = schedule.split_to_dot(SplitId::new(1), &graph).unwrap();
     assert!(dot.starts_with("digraph split_1 {") && dot.ends_with("}\n"), "{dot}");
     assert!(dot.contains("c#a \\\"quoted\\\" name"), "{dot}");
 }
@@ -302,4 +304,49 @@ fn copies_take_the_room_that_the_memory_asks_for() {
     let schedule = schedule(&graph, &machine, Constraints::default(), &on);
     assert_eq!((schedule.transfers[0].range.clone(), schedule.transfers[0].room), (0..16, 116));
     assert_eq!(schedule.copied_bytes(), 16);
+}
+
+#[test]
+fn commands_are_waits_copies_and_splits_in_the_order_of_submission() {
+    let (_, machine) = two();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let early = b.sqr(x);
+    let far = b.scale(early, 2.0);
+    let late = b.scale(far, 3.0);
+    let end = b.add(late, early);
+    b.output(end);
+    let graph = b.build().unwrap();
+    let on = [(early, "g"), (far, "c"), (late, "g"), (end, "c")];
+    let schedule = schedule(&graph, &machine, Constraints::default(), &on);
+    let written: Vec<String> = schedule
+        .commands()
+        .filter_map(|command| match command {
+            Command::Wait { split, on } => Some(format!("{split} waits for {on}")),
+            Command::Copy { split, transfer } => Some(format!("{split} copies {}", schedule[transfer].name)),
+            Command::Compute { split } => Some(format!("{split} computes")),
+            Command::Record { point: Point::Copied, .. } => None,
+            Command::Record { split, point: Point::Ended } => Some(format!("{split} ended")),
+        })
+        .collect();
+    let name = |id: TensorId| graph.tensor(id).name.clone();
+    let expected = [
+        "0 computes".to_owned(),
+        "0 ended".to_owned(),
+        "1 waits for 0".to_owned(),
+        format!("1 copies c#{}", name(early)),
+        "1 computes".to_owned(),
+        "1 ended".to_owned(),
+        "2 waits for 1".to_owned(),
+        format!("2 copies g#{}", name(far)),
+        "2 computes".to_owned(),
+        "2 ended".to_owned(),
+        // It waits for all whose results it reads, though one of them is there already.
+        "3 waits for 0".to_owned(),
+        "3 waits for 2".to_owned(),
+        format!("3 copies c#{}", name(late)),
+        "3 computes".to_owned(),
+        "3 ended".to_owned(),
+    ];
+    assert_eq!(written, expected);
 }

@@ -96,7 +96,7 @@ fn an_observer_that_panics_is_an_error_and_the_next_run_works() {
     set(&mut session, plan, x, &[1.0; 4]);
     let mut observe = |_, _: &[u8]| -> bool { std::panic::resume_unwind(Box::new("on purpose")) };
     let error = session.run_observed(plan, &RunOptions::default(), &mut observe).unwrap_err();
-    assert!(matches!(error, Error::ObserverPanicked { split: 1 }), "{error:?}");
+    assert!(matches!(error, Error::ObserverPanicked { split } if split.index() == 1), "{error:?}");
     set(&mut session, plan, x, &[1.0; 4]);
     run(&mut session, plan);
     assert_eq!(get(&session, plan, made[5], 4), [64.0; 4]);
@@ -128,7 +128,7 @@ fn a_run_can_be_cancelled_between_splits() {
     };
     let error = session.run_observed(plan, &options, &mut observe).unwrap_err();
     assert!(is_cancelled(&error), "{error:?}");
-    assert!(matches!(error, Error::Device { split: 2, .. }), "{error:?}");
+    assert!(matches!(error, Error::Device { split, .. } if split.index() == 2), "{error:?}");
 }
 
 #[test]

@@ -106,10 +106,9 @@ impl ArenaPicture<'_> {
                 }
                 _ => None,
             },
-            ValueOrigin::Copy(copy) => Some(format!(
-                "copied to {}, which reads it",
-                machine.name(planned.schedule().transfers[copy].to)
-            )),
+            ValueOrigin::Copy(copy) => {
+                Some(format!("copied to {}, which reads it", machine.name(planned.schedule()[copy].to)))
+            }
             ValueOrigin::Temporary { .. } => Some("scratch memory of a kernel".to_owned()),
         };
         picture.add_plan(
@@ -126,7 +125,7 @@ impl ArenaPicture<'_> {
 
     fn step_name(&self, step: &ArenaStep) -> String {
         match (step.copy, &step.nodes[..]) {
-            (Some(copy), _) => format!("copy {}", self.planned.schedule().transfers[copy].name),
+            (Some(copy), _) => format!("copy {}", self.planned.schedule()[copy].name),
             (None, []) => String::new(),
             (None, nodes @ [.., last]) => {
                 let ops: Vec<&str> = nodes.iter().map(|node| self.graph.node(*node).op.name()).collect();
@@ -153,7 +152,7 @@ fn add_stored(picture: &mut Picture, device: &str, set: &StoredSet) {
 fn add_kept_copies(picture: &mut Picture, machine: &Machine, planned: &Planned) {
     for device in machine.indices() {
         let mut next = 0;
-        let kept = planned.schedule().transfers.iter().filter(|copy| copy.kept && copy.to == device);
+        let kept = planned.schedule().transfers.iter().filter(|copy| copy.resident && copy.to == device);
         let mut tensors = kept
             .map(|copy| {
                 let offset = next;

@@ -1,3 +1,5 @@
+//! Where views and leaves are, and whether a placement is one of a graph.
+
 use orlop_backend::same_type;
 use orlop_graph::{Graph, Leaf, Origin, TensorId};
 

@@ -1,11 +1,13 @@
+//! Going on without devices that are lost.
+
 use std::sync::Arc;
 
 use orlop_alloc::Error as AllocError;
 use orlop_backend::{BufferType, Device, Role, StoredTensor, copy, same_type};
 use orlop_graph::Leaf;
 
-use crate::prepared::Prepared;
 use crate::session::Request;
+use crate::session::prepared::Prepared;
 use crate::{Constraints, Error, Machine, Session, constraints};
 
 impl Session {

@@ -1,3 +1,5 @@
+//! A number by which equal graphs are found.
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use orlop_graph::Graph;

@@ -1,3 +1,5 @@
+//! The largest setting that fits a budget.
+
 use std::ops::RangeInclusive;
 
 /// The largest value of a knob that fits, if a larger value never fits where a smaller one does not: a context

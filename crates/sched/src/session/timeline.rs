@@ -1,3 +1,5 @@
+//! What each device did when, in one run.
+
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -7,8 +9,8 @@ use orlop_alloc::MemoryPlan;
 use orlop_backend::CopyRoute;
 use orlop_graph::Graph;
 
-use crate::marks::Piece;
-use crate::{DeviceId, Machine, Planned};
+use crate::session::marks::Piece;
+use crate::{DeviceId, Machine, Planned, SplitId, TransferId};
 
 /// What each device did when, in one run. A plain value.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +41,7 @@ pub struct TimelineSpan {
     /// The device.
     pub device: DeviceId,
     /// The split it belongs to.
-    pub split: usize,
+    pub split: SplitId,
     /// What was done.
     pub work: SpanWork,
     /// When it began, counted from the beginning of the run.
@@ -100,22 +102,22 @@ impl Timeline {
         };
         let schedule = &planned.schedule;
         let span = |piece: &Piece| {
-            let part = &schedule.splits[piece.split];
+            let split = &schedule[piece.split];
             let work = match piece.copy {
                 Some(copy) => SpanWork::Copy {
-                    name: schedule.transfers[copy].name.clone(),
-                    bytes: schedule.transfers[copy].range.end - schedule.transfers[copy].range.start,
-                    route: routes.and_then(|routes| routes[copy]),
+                    name: schedule[copy].name.clone(),
+                    bytes: schedule[copy].bytes(),
+                    route: routes.and_then(|routes| routes[copy.index()]),
                 },
                 None => {
-                    let first = part.nodes.first().map(|node| graph.node(*node).output);
+                    let first = split.nodes.first().map(|node| graph.node(*node).output);
                     let first = first.map(|id| graph.tensor(id).name.clone()).unwrap_or_default();
-                    SpanWork::Compute { nodes: part.nodes.len(), first }
+                    SpanWork::Compute { nodes: split.nodes.len(), first }
                 }
             };
             let begin = piece.begin.time().saturating_duration_since(start);
             let end = piece.end.time().saturating_duration_since(start);
-            TimelineSpan { device: part.device, split: piece.split, work, begin, end: end.max(begin) }
+            TimelineSpan { device: split.device, split: piece.split, work, begin, end: end.max(begin) }
         };
         let spans: Vec<TimelineSpan> = pieces.iter().map(span).collect();
         let memory = memory_samples(machine, planned, pieces, &spans, start);
@@ -218,7 +220,7 @@ fn memory_samples(
     let mut samples: Vec<MemorySample> = Vec::new();
     let mut known: Vec<&Arc<MemoryPlan>> = Vec::new();
     let clocks: Vec<Vec<(usize, Instant)>> = pieces.iter().map(|piece| piece.clock.noted()).collect();
-    let found: HashMap<(usize, Option<usize>), usize> =
+    let found: HashMap<(SplitId, Option<TransferId>), usize> =
         pieces.iter().enumerate().map(|(index, piece)| ((piece.split, piece.copy), index)).collect();
     for device in machine.indices() {
         let plan = planned.memory_plan(machine, device);
@@ -235,7 +237,7 @@ fn memory_samples(
             let at = match noted.last() {
                 Some((_, time)) => time.saturating_duration_since(start),
                 None => {
-                    let steps = planned.steps[step.split].steps.len().max(1);
+                    let steps = planned.steps[step.split.index()].steps.len().max(1);
                     begin + (end - begin).mul_f64(number as f64 / steps as f64)
                 }
             };

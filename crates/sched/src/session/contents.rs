@@ -1,9 +1,11 @@
+//! Contents that are set and read: inputs, results, persistent leaves.
+
 use orlop_alloc::Error as AllocError;
 use orlop_backend::StoredTensor;
 use orlop_graph::{AccessKind, Leaf, Origin, TensorId};
 
-use crate::inputs::{check_length, get_whole, set_whole, unbound};
-use crate::prepared::{Prepared, State};
+use crate::session::inputs::{check_length, get_whole, set_whole, unbound};
+use crate::session::prepared::{Prepared, State};
 use crate::{Error, PlanId, RunId, Session};
 
 impl Session {

@@ -1,3 +1,5 @@
+//! Resident copies of weights.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -5,9 +7,9 @@ use orlop_alloc::{Error as AllocError, SetTensor, TensorSet};
 use orlop_backend::{DeviceError, Gate, StoredTensor, copy};
 use orlop_graph::{DType, GraphError, TensorDesc};
 
-use crate::{DeviceId, Error, Machine};
+use crate::{DeviceId, Error, Machine, TransferId};
 
-/// Copies of weights on other devices. They are made once, shared by all graphs of a session, and made again when
+/// Resident copies of weights: on other devices than the weights themselves. They are made once, shared by all graphs of a session, and made again when
 /// the weight's buffer has been written since.
 #[derive(Debug, Default)]
 pub(crate) struct Residents {
@@ -26,8 +28,8 @@ struct Resident {
     generation: Option<u64>,
 }
 
-/// A copy that a schedule wants to stay: its position there, and the weight's bytes.
-pub(crate) type Wanted<'a> = (usize, &'a crate::Transfer, StoredTensor);
+/// A resident copy of a schedule, and the weight's bytes.
+pub(crate) type Wanted<'a> = (TransferId, &'a crate::Transfer, StoredTensor);
 
 impl Residents {
     /// How many there are.
@@ -46,7 +48,7 @@ impl Residents {
         &mut self,
         wanted: &[Wanted<'_>],
         machine: &Machine,
-    ) -> Result<BTreeMap<usize, usize>, Error> {
+    ) -> Result<BTreeMap<TransferId, usize>, Error> {
         let mut numbers = BTreeMap::new();
         let mut fresh: BTreeMap<DeviceId, Vec<&Wanted<'_>>> = BTreeMap::new();
         let entries = self.entries.iter().enumerate();

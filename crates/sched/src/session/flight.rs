@@ -1,3 +1,5 @@
+//! Runs in flight: started, waited for, and what became of them.
+
 use std::fmt;
 
 use orlop_alloc::Error as AllocError;
@@ -5,9 +7,9 @@ use orlop_backend::{DeviceError, RunOptions};
 use orlop_graph::TensorId;
 
 use crate::error::failed;
-use crate::prepared::{Prepared, State};
-use crate::run::{Failed, Observe, Submission};
-use crate::{DeviceId, Error, PlanId, Session, Timeline};
+use crate::session::prepared::{Prepared, State};
+use crate::session::run::{Failed, Observe, Submission};
+use crate::{DeviceId, Error, PlanId, Session, SplitId, Timeline};
 
 /// A run that was started; prints as `r7`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,7 +101,7 @@ impl Session {
         })
     }
 
-    /// Waits for all runs in flight. What became of them is kept for whoever waits for them.
+    /// Waits for all runs in flight. What became of them is kept for [`Session::wait`].
     pub(crate) fn drain(&mut self) {
         while !self.in_flight.is_empty() {
             self.settle();
@@ -161,7 +163,7 @@ impl Session {
         let mut marks = std::mem::take(&mut own.marks);
         marks.clear(prepared.planned.schedule.splits.len());
         let before = self.in_flight.back().map(|(slot, _)| &prepared.slots[*slot].marks);
-        let course = Submission {
+        let submission = Submission {
             planned: &prepared.planned,
             bound: &compiled.slots[slot],
             queues: &mut self.queues,
@@ -172,7 +174,7 @@ impl Session {
             awaited: &prepared.awaited,
             timed,
         };
-        let submitted = course.submit(observe);
+        let submitted = submission.submit(observe);
         prepared.slots[slot].marks = marks;
         prepared.slots[slot].state = State::InFlight(number);
         self.in_flight.push_back((slot, number));
@@ -201,10 +203,11 @@ impl Session {
     /// youngest, if it did not even get to its devices as a whole. Returns the youngest's error.
     fn halt(&mut self, mut refused: Option<Failed>) -> Option<Error> {
         let splits = self.occupied().map_or(0, |prepared| prepared.planned.schedule.splits.len());
+        let end = SplitId::new(splits);
         let mut met = None;
         for (index, queue) in self.queues.iter_mut().enumerate() {
             if let Err(source) = queue.sync() {
-                met.get_or_insert_with(|| Failed::new(DeviceId(index), splits, source));
+                met.get_or_insert_with(|| Failed::new(DeviceId(index), end, source));
             }
         }
         let mut error = None;
@@ -242,10 +245,10 @@ impl Session {
     /// How the run of a slot ended, all queues being idle.
     fn outcome(&self, slot: usize, mut failure: Option<Failed>) -> Result<(), Error> {
         let Some(prepared) = self.occupied() else { return Ok(()) };
-        let earlier = |split: usize| failure.as_ref().is_none_or(|first| split < first.split);
+        let earlier = |split: SplitId| failure.as_ref().is_none_or(|first| split < first.split);
         let origin = prepared.slots[slot].marks.first_error().filter(|(split, _)| earlier(*split));
         if let Some((split, source)) = origin {
-            let device = prepared.planned.schedule.splits[split].device;
+            let device = prepared.planned.schedule[split].device;
             failure = Some(Failed::new(device, split, source));
         }
         let Some(failure) = failure else { return Ok(()) };
@@ -276,7 +279,7 @@ impl Session {
         self.drain();
         let Some(prepared) = self.prepared.get(&plan) else { return Ok(()) };
         for (copy, number) in &prepared.resident {
-            let copy = &prepared.planned.schedule.transfers[*copy];
+            let copy = &prepared.planned.schedule[*copy];
             let name = self.machine.name(copy.to);
             self.residents.refresh(*number).map_err(|source| failed(name, copy.split, source))?;
         }

@@ -1,7 +1,11 @@
+//! Points in the work of queues: events that others wait for, and times.
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use orlop_backend::{DeviceError, Event, Queue, StepClock};
+
+use crate::{SplitId, TransferId};
 
 /// A point in a queue's work, and when the host saw it if it did at once.
 #[derive(Clone, Debug)]
@@ -41,9 +45,9 @@ pub(crate) struct Marks {
 /// A copy or a split's program on its queue.
 #[derive(Debug)]
 pub(crate) struct Piece {
-    pub(crate) split: usize,
+    pub(crate) split: SplitId,
     /// The copy; `None` for the program.
-    pub(crate) copy: Option<usize>,
+    pub(crate) copy: Option<TransferId>,
     pub(crate) begin: Mark,
     pub(crate) end: Mark,
     /// When its steps began.
@@ -62,11 +66,11 @@ impl Marks {
 
     /// The first split that went wrong. An error travels along events to those who wait, and those are always later
     /// splits.
-    pub(crate) fn first_error(&self) -> Option<(usize, DeviceError)> {
+    pub(crate) fn first_error(&self) -> Option<(SplitId, DeviceError)> {
         self.ended.iter().enumerate().find_map(|(split, mark)| {
             let event = &mark.as_ref()?.event;
             let outcome = if event.is_done() { event.wait() } else { Ok(()) };
-            outcome.err().map(|source| (split, source))
+            outcome.err().map(|source| (SplitId::new(split), source))
         })
     }
 }

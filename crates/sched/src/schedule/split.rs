@@ -1,13 +1,14 @@
+//! Cutting a placed graph into splits, with the transfers between them.
+
 use std::collections::{HashMap, HashSet};
-use std::fmt;
-use std::ops::Range;
+use std::ops::{Index, Range};
 use std::sync::Arc;
 
 use orlop_backend::{BufferType, same_type};
 use orlop_graph::{Graph, Leaf, NodeId, Origin, TensorId};
 
-use crate::memory::Domains;
-use crate::{Constraints, DeviceId, Machine, Placement};
+use crate::planned::memory::Domains;
+use crate::{Constraints, DeviceId, Machine, Placement, SplitId, TransferId};
 
 /// A placed graph cut into parts that one device each runs, with the copies between them. A plain value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct Schedule {
     /// The copies that splits begin with.
     pub transfers: Vec<Transfer>,
     /// The split that runs each node; views are in the one that reads them first, or nowhere.
-    pub(crate) split_of: Vec<Option<usize>>,
+    pub(crate) split_of: Vec<Option<SplitId>>,
 }
 
 /// Neighbouring nodes that one device runs.
@@ -29,12 +30,12 @@ pub struct Split {
     pub device: DeviceId,
     /// The nodes, views left out.
     pub nodes: Vec<NodeId>,
-    /// Copies that are made when it begins, by position in [`Schedule::transfers`].
-    pub copies: Vec<usize>,
+    /// Copies that are made when it begins.
+    pub copies: Vec<TransferId>,
     /// Where its operands are that lie elsewhere: in a copy that this split or an earlier one made.
-    pub reads_copy: HashMap<TensorId, usize>,
+    pub reads_copy: HashMap<TensorId, TransferId>,
     /// Splits of other devices that must have ended when it begins.
-    pub waits: Vec<usize>,
+    pub waits: Vec<SplitId>,
     /// The result of its last node, if the caller wants to see it.
     pub observed: Option<TensorId>,
 }
@@ -54,80 +55,14 @@ pub struct Transfer {
     /// The device that it is brought to.
     pub to: DeviceId,
     /// The split that makes it.
-    pub split: usize,
+    pub split: SplitId,
     /// How many of the split's waits come before it. Copies of what is there already are made while the device would
     /// only wait.
     pub after: usize,
-    /// Whether it is part of a weight, which no run changes: such copies can stay.
+    /// Whether it is part of a weight, which no run changes: such copies can be resident.
     pub constant: bool,
-    /// Whether it stays on its device between runs, as weights do while the budget allows.
-    pub kept: bool,
-}
-
-impl Schedule {
-    /// Bytes that one run copies, weights that stay left out.
-    pub fn copied_bytes(&self) -> u64 {
-        self.transfers.iter().filter(|copy| !copy.kept).map(|copy| copy.range.end - copy.range.start).sum()
-    }
-
-    /// The splits with their inputs and bytes.
-    pub fn table<'a>(&'a self, graph: &'a Graph, machine: &'a Machine) -> impl fmt::Display + 'a {
-        Table { schedule: self, graph, machine }
-    }
-
-    /// One split in Graphviz's language, copies as boxes.
-    pub fn split_to_dot(&self, split: usize, graph: &Graph) -> Option<String> {
-        use fmt::Write;
-        let part = self.splits.get(split)?;
-        let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
-        let mut dot = format!("digraph split_{split} {{\n");
-        for id in &part.nodes {
-            let node = graph.node(*id);
-            let result = graph.tensor(node.output);
-            let label = quoted(&format!("{} {}", result.name, node.op));
-            let _ = writeln!(dot, "  {} [label=\"{label}\"];", node.output);
-            for input in &node.inputs {
-                match part.reads_copy.get(input) {
-                    Some(copy) => {
-                        let label = quoted(&self.transfers[*copy].name);
-                        let _ = writeln!(
-                            dot,
-                            "  c{copy} [shape=box, label=\"{label}\"];\n  c{copy} -> {};",
-                            node.output
-                        );
-                    }
-                    None => {
-                        let _ = writeln!(dot, "  {input} -> {};", node.output);
-                    }
-                }
-            }
-        }
-        dot.push_str("}\n");
-        Some(dot)
-    }
-}
-
-struct Table<'a> {
-    schedule: &'a Schedule,
-    graph: &'a Graph,
-    machine: &'a Machine,
-}
-
-impl fmt::Display for Table<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Table { schedule, graph, machine } = self;
-        for (index, split) in schedule.splits.iter().enumerate() {
-            let name = machine.name(split.device);
-            writeln!(f, "split {index} on {name}: {} nodes, waits for {:?}", split.nodes.len(), split.waits)?;
-            for copy in &split.copies {
-                let copy = &schedule.transfers[*copy];
-                let bytes = copy.range.end - copy.range.start;
-                let kept = if copy.kept { ", kept" } else { "" };
-                writeln!(f, "    {} <- {} ({bytes} bytes{kept})", copy.name, graph.tensor(copy.root).name)?;
-            }
-        }
-        Ok(())
-    }
+    /// Whether the copy is resident: it stays on its device between runs, as copies of weights do while the budget allows.
+    pub resident: bool,
 }
 
 /// Cuts a placed graph into splits.
@@ -138,32 +73,32 @@ impl fmt::Display for Table<'_> {
 /// # Panics
 /// If the placement is another graph's or machine's.
 pub fn split(graph: &Graph, machine: &Machine, constraints: &Constraints, placement: &Placement) -> Schedule {
-    split_streaming(graph, machine, constraints, placement, &Streamed::default())
+    split_offloading(graph, machine, constraints, placement, &OffloadedWeights::default())
 }
 
-/// Weights that do not stay on devices, but come in every run.
+/// Weights whose copies are not resident: every run brings them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Streamed {
+pub(crate) struct OffloadedWeights {
     pub(crate) weights: HashSet<(TensorId, DeviceId)>,
     /// The split of that device before the one that reads a weight brings it, so that it comes while that one is computed.
     /// That takes room for two.
     pub(crate) early: bool,
 }
 
-/// As [`split`], with weights that are streamed: a split begins at the first node that reads one.
-pub(crate) fn split_streaming(
+/// As [`split`], with weights that are offloaded: a split begins at each node that reads one.
+pub(crate) fn split_offloading(
     graph: &Graph,
     machine: &Machine,
     constraints: &Constraints,
     placement: &Placement,
-    streamed: &Streamed,
+    offloaded: &OffloadedWeights,
 ) -> Schedule {
     let mut cut = Cut {
         graph,
         machine,
         constraints,
         placement,
-        streamed,
+        offloaded,
         schedule: Schedule {
             splits: Vec::new(),
             transfers: Vec::new(),
@@ -189,12 +124,12 @@ struct Cut<'a> {
     machine: &'a Machine,
     constraints: &'a Constraints,
     placement: &'a Placement,
-    streamed: &'a Streamed,
+    offloaded: &'a OffloadedWeights,
     schedule: Schedule,
     /// Writes to each root so far: bytes and node.
     written: Vec<Vec<(Range<u64>, NodeId)>>,
     /// Copies so far, with the number of writes that they have seen.
-    known: HashMap<CopyKey, (Option<NodeId>, usize)>,
+    known: HashMap<CopyKey, (Option<NodeId>, TransferId)>,
     /// The nodes that wrote what each copy reads.
     needs: Vec<Vec<NodeId>>,
 }
@@ -202,27 +137,27 @@ struct Cut<'a> {
 impl Cut<'_> {
     fn add(&mut self, id: NodeId) {
         let device = self.placement.node(id).device;
-        let streams = self.graph.node(id).inputs.iter().any(|input| {
+        let offloads = self.graph.node(id).inputs.iter().any(|input| {
             let root = self.graph.tensor(*input).storage.root;
-            self.streamed.weights.contains(&(root, device))
+            self.offloaded.weights.contains(&(root, device))
         });
-        let goes_on = |split: &Split| split.device == device && split.observed.is_none() && !streams;
+        let goes_on = |split: &Split| split.device == device && split.observed.is_none() && !offloads;
         if !self.schedule.splits.last().is_some_and(goes_on) {
             self.schedule.splits.push(Split { device, ..Split::default() });
         }
-        let current = self.schedule.splits.len() - 1;
+        let current = SplitId::new(self.schedule.splits.len() - 1);
         let node = self.graph.node(id);
         for (slot, input) in node.inputs.iter().enumerate() {
             if node.op.storage_operand() == Some(slot) || self.reaches(device, id, *input) {
                 continue;
             }
             let copy = self.copy_of(*input, device, current);
-            self.schedule.splits[current].reads_copy.insert(*input, copy);
+            self.schedule.splits[current.index()].reads_copy.insert(*input, copy);
         }
-        self.schedule.splits[current].nodes.push(id);
+        let split = &mut self.schedule.splits[current.index()];
+        split.nodes.push(id);
+        split.observed = Some(node.output).filter(|id| self.constraints.observed.contains(id));
         self.schedule.split_of[id.index()] = Some(current);
-        self.schedule.splits[current].observed =
-            Some(node.output).filter(|id| self.constraints.observed.contains(id));
         let output = self.graph.tensor(node.output);
         let range = output.storage.offset..output.storage.offset + output.desc.bytes();
         let written = &mut self.written[output.storage.root.index()];
@@ -246,30 +181,31 @@ impl Cut<'_> {
     }
 
     /// A copy of a tensor's bytes on a device, as they are now.
-    fn copy_of(&mut self, tensor: TensorId, device: DeviceId, split: usize) -> usize {
+    fn copy_of(&mut self, tensor: TensorId, device: DeviceId, split: SplitId) -> TransferId {
         let data = self.graph.tensor(tensor);
         let root = data.storage.root;
         let range = data.storage.offset..data.storage.offset + data.desc.bytes();
         let overlaps = |(old, _): &&(Range<u64>, NodeId)| old.start < range.end && range.start < old.end;
         let writers = || self.written[root.index()].iter().filter(overlaps).map(|(_, node)| *node);
         let version = writers().max();
-        let streams = self.streamed.weights.contains(&(root, device));
-        let before = || self.schedule.splits[..split].iter().rposition(|part| part.device == device);
-        let split = if streams && self.streamed.early { before().unwrap_or(split) } else { split };
+        let offloaded = self.offloaded.weights.contains(&(root, device));
+        let before =
+            || self.schedule.splits[..split.index()].iter().rposition(|split| split.device == device);
+        let early = before().filter(|_| offloaded && self.offloaded.early).map(SplitId::new);
+        let split = early.unwrap_or(split);
         let key = (root, range.start, range.end, device);
         let room = self.machine.arena(device).alloc_bytes(&data.desc).max(range.end - range.start);
         if let Some((seen, copy)) = self.known.get(&key)
             && *seen == version
         {
-            let known = &mut self.schedule.transfers[*copy];
+            let known = &mut self.schedule.transfers[copy.index()];
             known.room = known.room.max(room);
             return *copy;
         }
-        let copy = self.schedule.transfers.len();
+        let copy = TransferId::new(self.schedule.transfers.len());
         let constant = self.graph.tensor(root).origin == Origin::Leaf(Leaf::Weight);
         let name = format!("{}#{}", self.machine.name(device), data.name);
         self.needs.push(writers().collect());
-        let (after, kept) = (0, constant && !streams);
         self.schedule.transfers.push(Transfer {
             name,
             root,
@@ -277,11 +213,11 @@ impl Cut<'_> {
             room,
             to: device,
             split,
-            after,
+            after: 0,
             constant,
-            kept,
+            resident: constant && !offloaded,
         });
-        self.schedule.splits[split].copies.push(copy);
+        self.schedule.splits[split.index()].copies.push(copy);
         self.known.insert(key, (version, copy));
         copy
     }
@@ -291,25 +227,25 @@ impl Cut<'_> {
         let before = self.graph.predecessors();
         let view_free = |node: NodeId| !self.graph.node(node).op.is_view();
         let producers = producers(self.graph);
-        let mut waits: Vec<Vec<usize>> = vec![Vec::new(); self.schedule.splits.len()];
+        let mut waits: Vec<Vec<SplitId>> = vec![Vec::new(); self.schedule.splits.len()];
         for id in self.graph.node_ids().filter(|id| view_free(*id)) {
             let Some(own) = self.schedule.split_of[id.index()] else { continue };
             let inputs = self.graph.node(id).inputs.iter().filter_map(|input| producers[input.index()]);
             for earlier in before[id.index()].iter().copied().filter(|node| view_free(*node)).chain(inputs) {
                 if let Some(split) = self.schedule.split_of[earlier.index()]
                     && split != own
-                    && self.schedule.splits[split].device != self.schedule.splits[own].device
+                    && self.schedule[split].device != self.schedule[own].device
                 {
-                    waits[own].push(split);
+                    waits[own.index()].push(split);
                 }
             }
         }
         // Devices that share an arena take turns.
         let domains = Domains::new(self.machine);
         let mut last_of = vec![None; domains.types.len()];
-        for (index, part) in self.schedule.splits.iter().enumerate() {
-            let before = last_of[domains.of(part.device)].replace(index);
-            waits[index].extend(before.filter(|b| self.schedule.splits[*b].device != part.device));
+        for (id, split) in self.schedule.ids().zip(&self.schedule.splits) {
+            let before = last_of[domains.of(split.device)].replace(id);
+            waits[id.index()].extend(before.filter(|before| self.schedule[*before].device != split.device));
         }
         for (split, mut waits) in self.schedule.splits.iter_mut().zip(waits) {
             waits.sort_unstable();
@@ -320,23 +256,23 @@ impl Cut<'_> {
 
     /// Orders each split's copies by the waits that they need.
     fn order_copies(&mut self) {
-        let Schedule { splits, transfers: copies, split_of } = &mut self.schedule;
-        for (copy, needs) in copies.iter_mut().zip(&self.needs) {
-            let part = &splits[copy.split];
-            // Who takes turns with another device writes nothing before its turn.
-            let shares = |split: &usize| {
-                same_type(self.machine.arena(splits[*split].device), self.machine.arena(part.device))
+        let Schedule { splits, transfers, split_of } = &mut self.schedule;
+        for (transfer, needs) in transfers.iter_mut().zip(&self.needs) {
+            let split = &splits[transfer.split.index()];
+            // A device that takes turns with another one writes nothing before its turn.
+            let shares = |other: &SplitId| {
+                same_type(self.machine.arena(splits[other.index()].device), self.machine.arena(split.device))
             };
-            let turn = part.waits.iter().rposition(shares).map_or(0, |at| at + 1);
+            let turn = split.waits.iter().rposition(shares).map_or(0, |at| at + 1);
             let behind = |writer: &NodeId| {
-                let split = split_of[writer.index()]?;
-                let elsewhere = splits[split].device != part.device;
+                let other = split_of[writer.index()]?;
+                let elsewhere = splits[other.index()].device != split.device;
                 // A writer elsewhere is among the waits; if it were not, all of them would come first.
-                elsewhere.then(|| part.waits.binary_search(&split).map_or(part.waits.len(), |at| at + 1))
+                elsewhere.then(|| split.waits.binary_search(&other).map_or(split.waits.len(), |at| at + 1))
             };
-            copy.after = needs.iter().filter_map(behind).max().unwrap_or(0).max(turn);
+            transfer.after = needs.iter().filter_map(behind).max().unwrap_or(0).max(turn);
         }
-        splits.iter_mut().for_each(|part| part.copies.sort_by_key(|copy| copies[*copy].after));
+        splits.iter_mut().for_each(|split| split.copies.sort_by_key(|copy| transfers[copy.index()].after));
     }
 }
 
@@ -352,24 +288,52 @@ pub(crate) fn producers(graph: &Graph) -> Vec<Option<NodeId>> {
 }
 
 impl Schedule {
+    /// The numbers of all splits.
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = SplitId> + use<> {
+        (0..self.splits.len()).map(SplitId::new)
+    }
+
     /// For each split, the last split of each device that has surely ended when it begins.
-    pub(crate) fn clocks(&self, devices: usize) -> Vec<Vec<Option<usize>>> {
-        let mut clocks: Vec<Vec<Option<usize>>> = Vec::with_capacity(self.splits.len());
-        let mut last_of: Vec<Option<usize>> = vec![None; devices];
-        for (index, split) in self.splits.iter().enumerate() {
-            let mut clock: Vec<Option<usize>> = vec![None; devices];
+    pub(crate) fn clocks(&self, devices: usize) -> Vec<Vec<Option<SplitId>>> {
+        let mut clocks: Vec<Vec<Option<SplitId>>> = Vec::with_capacity(self.splits.len());
+        let mut last_of: Vec<Option<SplitId>> = vec![None; devices];
+        for (id, split) in self.ids().zip(&self.splits) {
+            let mut clock: Vec<Option<SplitId>> = vec![None; devices];
             let own = last_of[split.device.index()];
             // A wait for a later split, in a schedule made by hand, promises nothing.
-            for earlier in split.waits.iter().copied().filter(|wait| *wait < index).chain(own) {
-                for (now, then) in clock.iter_mut().zip(&clocks[earlier]) {
+            for earlier in split.waits.iter().copied().filter(|wait| *wait < id).chain(own) {
+                for (now, then) in clock.iter_mut().zip(&clocks[earlier.index()]) {
                     *now = (*now).max(*then);
                 }
-                let device = self.splits[earlier].device.index();
+                let device = self[earlier].device.index();
                 clock[device] = clock[device].max(Some(earlier));
             }
             clocks.push(clock);
-            last_of[split.device.index()] = Some(index);
+            last_of[split.device.index()] = Some(id);
         }
         clocks
+    }
+}
+
+impl Index<SplitId> for Schedule {
+    type Output = Split;
+
+    fn index(&self, id: SplitId) -> &Split {
+        &self.splits[id.index()]
+    }
+}
+
+impl Index<TransferId> for Schedule {
+    type Output = Transfer;
+
+    fn index(&self, id: TransferId) -> &Transfer {
+        &self.transfers[id.index()]
+    }
+}
+
+impl Transfer {
+    /// Bytes that are brought over.
+    pub fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
     }
 }

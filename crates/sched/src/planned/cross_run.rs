@@ -1,18 +1,20 @@
+//! What a run waits for of the run before it.
+
 use std::collections::HashMap;
 
 use orlop_graph::{Graph, Leaf, TensorId};
 
-use crate::memory::Domains;
-use crate::{DeviceId, Placement, Schedule};
+use crate::planned::memory::Domains;
+use crate::{DeviceId, Placement, Schedule, SplitId};
 
 /// What a run waits for of the run before it, where both are in flight: memory that the one still reads must not be
 /// written by the next. Queues keep each device's own work in order, so only the first split of a device waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CrossRunWait {
     /// The split of the later run.
-    pub(crate) split: usize,
+    pub(crate) split: SplitId,
     /// The split of the earlier one.
-    pub(crate) earlier: usize,
+    pub(crate) earlier: SplitId,
     /// Whether its copies are enough, or all of it.
     pub(crate) copies_only: bool,
 }
@@ -30,20 +32,20 @@ enum Shared {
 #[derive(Clone, Copy)]
 struct Use {
     /// The last split that touches it, and whether only its copies do.
-    last: usize,
+    last: SplitId,
     copies_only: bool,
     writes: bool,
 }
 
-pub(crate) fn carries(
+pub(crate) fn cross_run_waits(
     graph: &Graph,
     domains: &Domains,
     placement: &Placement,
     schedule: &Schedule,
 ) -> Vec<CrossRunWait> {
     let mut uses: HashMap<(Shared, DeviceId), Use> = HashMap::new();
-    let mut touch = |storage: Shared, split: usize, by_copy: bool, writes: bool| {
-        let device = schedule.splits[split].device;
+    let mut touch = |storage: Shared, split: SplitId, by_copy: bool, writes: bool| {
+        let device = schedule[split].device;
         let known =
             uses.entry((storage, device)).or_insert(Use { last: split, copies_only: by_copy, writes: false });
         if known.last != split {
@@ -62,24 +64,24 @@ pub(crate) fn carries(
             }
         }
     };
-    for (index, part) in schedule.splits.iter().enumerate() {
-        for copy in part.copies.iter().map(|copy| &schedule.transfers[*copy]).filter(|copy| !copy.constant) {
-            storage(copy.root).into_iter().for_each(|storage| touch(storage, index, true, false));
+    for (id, split) in schedule.ids().zip(&schedule.splits) {
+        for copy in split.copies.iter().map(|copy| &schedule[*copy]).filter(|copy| !copy.constant) {
+            storage(copy.root).into_iter().for_each(|storage| touch(storage, id, true, false));
         }
         // Copies, temporaries and results are written in the device's own arena.
-        touch(Shared::Arena(domains.of(part.device)), index, false, true);
-        for node in part.nodes.iter().map(|node| graph.node(*node)) {
-            for input in node.inputs.iter().filter(|input| !part.reads_copy.contains_key(input)) {
-                storage(*input).into_iter().for_each(|storage| touch(storage, index, false, false));
+        touch(Shared::Arena(domains.of(split.device)), id, false, true);
+        for node in split.nodes.iter().map(|node| graph.node(*node)) {
+            for input in node.inputs.iter().filter(|input| !split.reads_copy.contains_key(input)) {
+                storage(*input).into_iter().for_each(|storage| touch(storage, id, false, false));
             }
-            storage(node.output).into_iter().for_each(|storage| touch(storage, index, false, true));
+            storage(node.output).into_iter().for_each(|storage| touch(storage, id, false, true));
         }
     }
-    let mut first: HashMap<DeviceId, usize> = HashMap::new();
-    for (index, part) in schedule.splits.iter().enumerate() {
-        first.entry(part.device).or_insert(index);
+    let mut first: HashMap<DeviceId, SplitId> = HashMap::new();
+    for (id, split) in schedule.ids().zip(&schedule.splits) {
+        first.entry(split.device).or_insert(id);
     }
-    let mut carries: Vec<CrossRunWait> = Vec::new();
+    let mut found: Vec<CrossRunWait> = Vec::new();
     for ((storage, earlier_device), earlier) in &uses {
         for (device, split) in &first {
             let Some(later) = uses.get(&(*storage, *device)).filter(|_| device != earlier_device) else {
@@ -89,11 +91,11 @@ pub(crate) fn carries(
             let in_arena = matches!(storage, Shared::Arena(_));
             if later.writes || (earlier.writes && !in_arena) {
                 let Use { last, copies_only, .. } = *earlier;
-                carries.push(CrossRunWait { split: *split, earlier: last, copies_only });
+                found.push(CrossRunWait { split: *split, earlier: last, copies_only });
             }
         }
     }
-    carries.sort_unstable_by_key(|carry| (carry.split, carry.earlier, carry.copies_only));
-    carries.dedup_by_key(|carry| (carry.split, carry.earlier));
-    carries
+    found.sort_unstable_by_key(|wait| (wait.split, wait.earlier, wait.copies_only));
+    found.dedup_by_key(|wait| (wait.split, wait.earlier));
+    found
 }

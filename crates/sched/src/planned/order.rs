@@ -1,12 +1,14 @@
+//! A better order of the steps of each split.
+
 use orlop_alloc::{ArenaInfo, PlanOptions, SavedMemoryPlan, StepSequence};
 use orlop_backend::Steps;
 use orlop_graph::{Graph, TensorId};
 
-use crate::memory::{MemoryPlanner, PlannedMemory};
+use crate::planned::memory::{MemoryPlanner, PlannedMemory};
 use crate::planned::readers;
-use crate::{Error, Schedule};
+use crate::{Error, Schedule, SplitId};
 
-/// What is spent on an order, as a part of what is spent on places: sessions plan while somebody waits.
+/// What is spent on an order, as a part of what is spent on places: sessions plan while the caller waits.
 const SHARE: u64 = 16;
 
 impl MemoryPlanner<'_> {
@@ -22,10 +24,10 @@ impl MemoryPlanner<'_> {
         let needed = Needed::of(self.graph, self.schedule);
         let mut moved = false;
         let mut ordered = Vec::with_capacity(self.steps.len());
-        for (split, steps) in self.steps.iter().enumerate() {
-            let device = self.machine.device(self.schedule.splits[split].device);
+        for (split, steps) in self.schedule.ids().zip(self.steps) {
+            let device = self.machine.device(self.schedule[split].device);
             let found = match device.steps_may_move() {
-                true => self.part(split, &needed, |part| part.reordered(effort))?,
+                true => self.reordered_split(split, &needed, effort)?,
                 false => None,
             };
             moved |= found.is_some();
@@ -40,37 +42,31 @@ impl MemoryPlanner<'_> {
         Ok(gains.then_some((ordered, memory)))
     }
 
-    /// Looks at the steps of a split by themselves.
-    fn part<T>(
-        &self,
-        split: usize,
-        needed: &Needed,
-        look: impl FnOnce(&StepSequence<'_>) -> Result<T, orlop_alloc::Error>,
-    ) -> Result<T, Error> {
-        let device = self.schedule.splits[split].device;
-        let domain = self.domains.of(device);
+    /// The steps of a split by themselves, in a better order; `None` if there is none.
+    fn reordered_split(&self, id: SplitId, needed: &Needed, effort: u64) -> Result<Option<Steps>, Error> {
+        let split = &self.schedule[id];
+        let domain = self.domains.of(split.device);
         let memory = &*self.domains.types[domain];
         let bytes = |root: TensorId| {
             let here = self.domain_of(root) == Some(domain);
             here.then(|| memory.alloc_bytes(&self.graph.tensor(root).desc))
         };
-        let observed = self.schedule.splits[split].observed.map(|id| self.graph.tensor(id).storage.root);
-        let stays = |root: TensorId| needed.after(root, split) || observed == Some(root);
-        let arena = ArenaInfo::of(memory);
-        let part = StepSequence {
+        let observed = split.observed.map(|id| self.graph.tensor(id).storage.root);
+        let stays = |root: TensorId| needed.after(root, id) || observed == Some(root);
+        let sequence = StepSequence {
             graph: self.graph,
-            steps: &self.steps[split],
-            arena,
+            steps: &self.steps[id.index()],
+            arena: ArenaInfo::of(memory),
             bytes: &bytes,
             stays: &stays,
         };
-        look(&part).map_err(|source| self.failed(domain, source))
+        sequence.reordered(effort).map_err(|source| self.failed(domain, source))
     }
 }
 
 /// For how long each root is needed.
 struct Needed {
-    readers: Vec<Vec<usize>>,
+    readers: Vec<Vec<SplitId>>,
     result: Vec<bool>,
 }
 
@@ -81,8 +77,8 @@ impl Needed {
         Needed { readers: readers(graph, schedule), result }
     }
 
-    /// Whether somebody needs a root after a split.
-    fn after(&self, root: TensorId, split: usize) -> bool {
+    /// Whether a root is needed after a split.
+    fn after(&self, root: TensorId, split: SplitId) -> bool {
         let last = self.readers[root.index()].last();
         self.result[root.index()] || last.is_some_and(|last| *last > split)
     }

@@ -1,8 +1,10 @@
+//! Room in the arenas for plans.
+
 use std::sync::Arc;
 
 use orlop_alloc::{Arenas, Growth, MemoryPlan};
 
-use crate::memory::PlannedMemory;
+use crate::planned::memory::PlannedMemory;
 use crate::{Error, Session};
 
 impl Session {

@@ -1,3 +1,5 @@
+//! The memory of a schedule: a usage and a plan for each memory domain, and which value is what.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use orlop_alloc::{
 use orlop_backend::{BufferType, Steps, same_type};
 use orlop_graph::{Graph, Leaf, TensorId};
 
-use crate::{DeviceId, Error, Machine, Placement, Schedule, ValueOrigin};
+use crate::{Command, DeviceId, Error, Machine, Placement, Schedule, SplitId, TransferId, ValueOrigin};
 
 /// Devices by the memory that their results go to: those that share it are planned together.
 #[derive(Clone, Debug)]
@@ -61,8 +63,8 @@ struct Values {
 }
 
 impl Values {
-    fn temporary(&self, split: usize, number: usize) -> At {
-        let (domain, first) = self.temporaries[split];
+    fn temporary(&self, split: SplitId, number: usize) -> At {
+        let (domain, first) = self.temporaries[split.index()];
         (domain, ValueId::new(first.index() + number))
     }
 }
@@ -88,11 +90,11 @@ impl PlannedMemory {
         self.values.tensors[id.index()].is_some()
     }
 
-    pub(crate) fn copy(&self, copy: usize) -> Option<Spot> {
-        self.spot(self.values.copies[copy]?)
+    pub(crate) fn copy(&self, copy: TransferId) -> Option<Spot> {
+        self.spot(self.values.copies[copy.index()]?)
     }
 
-    pub(crate) fn temporary(&self, split: usize, number: usize) -> Option<Spot> {
+    pub(crate) fn temporary(&self, split: SplitId, number: usize) -> Option<Spot> {
         self.spot(self.values.temporary(split, number))
     }
 
@@ -107,13 +109,13 @@ impl PlannedMemory {
                 *entry = Some(origin);
             }
         };
-        for (split, steps) in steps.iter().enumerate() {
+        for (split, steps) in steps.iter().enumerate().map(|(index, steps)| (SplitId::new(index), steps)) {
             for number in 0..steps.temporaries.len() {
                 note(self.values.temporary(split, number), ValueOrigin::Temporary { split });
             }
         }
         for (copy, at) in self.values.copies.iter().enumerate() {
-            at.iter().for_each(|at| note(*at, ValueOrigin::Copy(copy)));
+            at.iter().for_each(|at| note(*at, ValueOrigin::Copy(TransferId::new(copy))));
         }
         for (index, at) in self.values.tensors.iter().enumerate() {
             at.iter().for_each(|at| note(*at, ValueOrigin::Tensor { index }));
@@ -167,35 +169,47 @@ impl MemoryPlanner<'_> {
         let mut builder = UsageBuilder::new(self.graph, arenas);
         let holds = self.holds();
         let mut values = self.add_values(&mut builder, &holds);
-        let mut held_until: HashMap<usize, Vec<TensorId>> = HashMap::new();
+        let mut held_until: HashMap<SplitId, Vec<TensorId>> = HashMap::new();
         for hold in &holds {
             if let Some(split) = hold.until {
                 held_until.entry(split).or_default().push(hold.root);
             }
         }
-        for (index, (split, steps)) in self.schedule.splits.iter().zip(self.steps).enumerate() {
+        for (id, steps) in self.schedule.ids().zip(self.steps) {
+            let split = &self.schedule[id];
             let domain = self.domains.of(split.device);
-            let held = held_until.get(&index).map_or(&[][..], Vec::as_slice);
+            let held = held_until.get(&id).map_or(&[][..], Vec::as_slice);
             let mut held: Vec<ValueId> =
                 held.iter().filter_map(|root| values.tensors[root.index()].map(|(_, id)| id)).collect();
-            for copy in &split.copies {
-                let Some((_, value)) = values.copies[*copy] else { continue };
-                // What others read is theirs until this split has waited for them.
-                let waited = self.schedule.transfers[*copy].after == split.waits.len();
-                let held = if waited { std::mem::take(&mut held) } else { Vec::new() };
-                builder.add_copy(domain, ArenaId::new(0), value, &held);
+            let mut waits = 0;
+            for command in self.schedule.commands_of(id) {
+                match command {
+                    Command::Wait { .. } => waits += 1,
+                    Command::Copy { transfer, .. } => {
+                        let Some((_, value)) = values.copies[transfer.index()] else { continue };
+                        // What others read is theirs until this split has waited for them.
+                        let waited = waits == split.waits.len();
+                        let held = if waited { std::mem::take(&mut held) } else { Vec::new() };
+                        builder.add_copy(domain, ArenaId::new(0), value, &held);
+                    }
+                    Command::Compute { .. } => {
+                        let own = |tensor: TensorId| {
+                            values.tensors[tensor.index()].filter(|(home, _)| *home == domain)
+                        };
+                        let value = |tensor: TensorId| match split.reads_copy.get(&tensor) {
+                            Some(copy) => values.copies[copy.index()].map(|(_, id)| id),
+                            None => own(tensor).map(|(_, id)| id),
+                        };
+                        let observed = split.observed.and_then(own).map(|(_, id)| id);
+                        let held = Held { to_first: &held, to_last: observed.as_slice() };
+                        let first = builder
+                            .add_steps(domain, steps, None, held, &value)
+                            .map_err(|source| self.failed(domain, source))?;
+                        values.temporaries.push((domain, first));
+                    }
+                    Command::Record { .. } => {}
+                }
             }
-            let own = |tensor: TensorId| values.tensors[tensor.index()].filter(|(home, _)| *home == domain);
-            let value = |tensor: TensorId| match split.reads_copy.get(&tensor) {
-                Some(copy) => values.copies[*copy].map(|(_, id)| id),
-                None => own(tensor).map(|(_, id)| id),
-            };
-            let observed = split.observed.and_then(own).map(|(_, id)| id);
-            let held = Held { to_first: &held, to_last: observed.as_slice() };
-            let first = builder
-                .add_steps(domain, steps, None, held, &value)
-                .map_err(|source| self.failed(domain, source))?;
-            values.temporaries.push((domain, first));
         }
         Ok((builder.finish(), values))
     }
@@ -249,7 +263,7 @@ impl MemoryPlanner<'_> {
         }
         let copies = self.schedule.transfers.iter().map(|copy| {
             let domain = self.domains.of(copy.to);
-            (!copy.kept).then(|| (domain, builder.add_memory(domain, &copy.name, copy.room)))
+            (!copy.resident).then(|| (domain, builder.add_memory(domain, &copy.name, copy.room)))
         });
         values.copies = copies.collect();
         values
@@ -266,32 +280,33 @@ impl MemoryPlanner<'_> {
     /// that begins after the reader has ended.
     fn holds(&self) -> Vec<Hold> {
         let clocks = self.schedule.clocks(self.machine.devices().len());
-        let mut splits_of: Vec<Vec<usize>> = vec![Vec::new(); self.domains.types.len()];
-        for (index, part) in self.schedule.splits.iter().enumerate() {
-            splits_of[self.domains.of(part.device)].push(index);
+        let mut splits_of: Vec<Vec<SplitId>> = vec![Vec::new(); self.domains.types.len()];
+        for (id, split) in self.schedule.ids().zip(&self.schedule.splits) {
+            splits_of[self.domains.of(split.device)].push(id);
         }
         let mut holds = Vec::new();
-        let mut hold = |root: TensorId, reader: usize| {
+        let mut hold = |root: TensorId, reader: SplitId| {
             let Some(home) = self.placement.home(self.graph, root) else { return };
             let domain = self.domains.of(home);
-            let device = self.schedule.splits[reader].device;
+            let device = self.schedule[reader].device;
             if domain == self.domains.of(device) {
                 return;
             }
             // A domain's splits come one after the other, so what one of them waited for, the later ones did.
             let own = &splits_of[domain];
-            let before = |split: &usize| *split <= reader || clocks[*split][device.index()] < Some(reader);
+            let before =
+                |split: &SplitId| *split <= reader || clocks[split.index()][device.index()] < Some(reader);
             let until = own.get(own.partition_point(before)).copied();
             holds.push(Hold { root, until });
         };
-        for (index, split) in self.schedule.splits.iter().enumerate() {
-            for copy in split.copies.iter().filter(|copy| !self.schedule.transfers[**copy].kept) {
-                hold(self.schedule.transfers[*copy].root, index);
+        for (id, split) in self.schedule.ids().zip(&self.schedule.splits) {
+            for copy in split.copies.iter().map(|copy| &self.schedule[*copy]).filter(|copy| !copy.resident) {
+                hold(copy.root, id);
             }
             for node in &split.nodes {
                 for input in &self.graph.node(*node).inputs {
                     if !split.reads_copy.contains_key(input) {
-                        hold(self.graph.tensor(*input).storage.root, index);
+                        hold(self.graph.tensor(*input).storage.root, id);
                     }
                 }
             }
@@ -303,5 +318,5 @@ impl MemoryPlanner<'_> {
 /// A root that other domains read, and the split of its own domain until which it must stay; `None`: to the end.
 struct Hold {
     root: TensorId,
-    until: Option<usize>,
+    until: Option<SplitId>,
 }

@@ -1,14 +1,16 @@
+//! Schedules that keep within the budgets of devices.
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use orlop_alloc::ArenaId;
 use orlop_backend::Steps;
 use orlop_graph::TensorId;
 
-use crate::memory::{Domains, PlannedMemory};
-use crate::split::Streamed;
+use crate::planned::memory::{Domains, PlannedMemory};
+use crate::schedule::split::OffloadedWeights;
 use crate::{DeviceId, Error, Machine, Schedule};
 
-/// Most bytes that each device may use: for its arena, and for copies of weights that stay.
+/// Most bytes that each device may use: for its arena, and for resident copies of weights.
 pub(crate) struct Budgets<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) domains: &'a Domains,
@@ -23,33 +25,34 @@ pub(crate) struct Attempt {
 }
 
 impl Budgets<'_> {
-    /// The schedule whose weights stay as far as budgets allow, the largest first; the rest comes in every run, and so do
-    /// those that are brought `anew`.
+    /// The schedule whose copies of weights are resident as far as budgets allow, the largest first; the rest is offloaded,
+    /// and so are the weights in `always`.
     pub(crate) fn fit(
         &self,
-        attempt: impl Fn(&Streamed) -> Result<Attempt, Error>,
-        anew: &HashSet<TensorId>,
+        attempt: impl Fn(&OffloadedWeights) -> Result<Attempt, Error>,
+        always: &HashSet<TensorId>,
     ) -> Result<Attempt, Error> {
-        let mut all = attempt(&Streamed::default())?;
-        let brought = all.schedule.transfers.iter().filter(|copy| copy.kept && anew.contains(&copy.root));
+        let mut all = attempt(&OffloadedWeights::default())?;
+        let brought =
+            all.schedule.transfers.iter().filter(|copy| copy.resident && always.contains(&copy.root));
         let brought: HashSet<_> = brought.map(|copy| (copy.root, copy.to)).collect();
         if !brought.is_empty() {
-            all = attempt(&Streamed { weights: brought.clone(), early: true })?;
+            all = attempt(&OffloadedWeights { weights: brought.clone(), early: true })?;
         }
         let Err(over) = self.check(&all.schedule, &all.memory) else { return Ok(all) };
         let narrow = |device: &DeviceId| self.over(&all.schedule, &all.memory, *device).is_some();
         let narrow: Vec<DeviceId> = self.machine.indices().filter(narrow).collect();
         let mut weights: BTreeMap<(TensorId, DeviceId), u64> = BTreeMap::new();
-        for copy in all.schedule.transfers.iter().filter(|copy| copy.kept && narrow.contains(&copy.to)) {
+        for copy in all.schedule.transfers.iter().filter(|copy| copy.resident && narrow.contains(&copy.to)) {
             *weights.entry((copy.root, copy.to)).or_default() += self.aligned(copy.to, copy.room);
         }
         if weights.is_empty() && brought.is_empty() {
             return Err(over);
         }
-        // What is brought early takes room for two.
+        // What is brought while another split computes takes room for two.
         let all = weights.keys().copied().chain(brought);
-        let mut streamed = Streamed { weights: all.collect(), early: false };
-        let least = attempt(&streamed)?;
+        let mut offloaded = OffloadedWeights { weights: all.collect(), early: false };
+        let least = attempt(&offloaded)?;
         self.check(&least.schedule, &least.memory)?;
         let mut used: Vec<u64> = self
             .machine
@@ -62,11 +65,11 @@ impl Budgets<'_> {
             let more = used[device.index()].saturating_add(bytes);
             if self.budgets.get(&device).is_none_or(|budget| more <= *budget) {
                 used[device.index()] = more;
-                streamed.weights.remove(&(root, device));
+                offloaded.weights.remove(&(root, device));
             }
         }
         // Fewer values in an arena seldom need more of it, but no planner promises that.
-        let most = attempt(&streamed)?;
+        let most = attempt(&offloaded)?;
         match self.check(&most.schedule, &most.memory) {
             Ok(()) => Ok(most),
             Err(_) => Ok(least),
@@ -80,14 +83,14 @@ impl Budgets<'_> {
         let plan = &memory.plans[self.domains.of(device)];
         let (step, peak) = plan.peak(ArenaId::new(0));
         let largest = peak.iter().take(5).map(|storage| format!("{} {}", storage.name, storage.bytes));
-        let kept = resident_bytes(schedule, device);
-        let kept = (kept > 0).then(|| format!("weights that stay {kept}"));
+        let resident = resident_bytes(schedule, device);
+        let resident = (resident > 0).then(|| format!("resident weights {resident}"));
         Err(Error::OverBudget {
             device: self.machine.name(device).to_owned(),
             needed,
             budget,
             step,
-            largest: largest.chain(kept).collect(),
+            largest: largest.chain(resident).collect(),
         })
     }
 
@@ -100,7 +103,7 @@ impl Budgets<'_> {
 
     fn needed(&self, schedule: &Schedule, memory: &PlannedMemory, device: DeviceId) -> u64 {
         let arena = memory.plans[self.domains.of(device)].total();
-        let here = schedule.transfers.iter().filter(|copy| copy.kept && copy.to == device);
+        let here = schedule.transfers.iter().filter(|copy| copy.resident && copy.to == device);
         here.fold(arena, |sum, copy| sum.saturating_add(self.aligned(device, copy.room)))
     }
 
@@ -111,8 +114,8 @@ impl Budgets<'_> {
     }
 }
 
-/// Bytes of weights that a schedule keeps on a device although they lie elsewhere.
+/// Bytes of the resident copies of weights on a device.
 pub(crate) fn resident_bytes(schedule: &Schedule, device: DeviceId) -> u64 {
-    let here = schedule.transfers.iter().filter(|copy| copy.kept && copy.to == device);
+    let here = schedule.transfers.iter().filter(|copy| copy.resident && copy.to == device);
     here.fold(0, |sum: u64, copy| sum.saturating_add(copy.room))
 }

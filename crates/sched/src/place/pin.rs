@@ -1,7 +1,9 @@
+//! Placement by rules: assignments, storage and weights.
+
 use orlop_backend::{MemoryLayout, Support, same_type};
 use orlop_graph::{Leaf, NodeId, Origin, TensorId};
 
-use crate::passes::Passes;
+use crate::place::rules::Passes;
 use crate::{DeviceId, Error, PlacementReason};
 
 impl Passes<'_> {

@@ -1,12 +1,14 @@
+//! Plans of a session: reserved, found again, released.
+
 use std::sync::Arc;
 
 use orlop_alloc::Externals;
 use orlop_backend::StoredTensor;
 use orlop_graph::Graph;
 
-use crate::prepared::Prepared;
+use crate::planned::signature::signature;
 use crate::session::Request;
-use crate::signature::signature;
+use crate::session::prepared::Prepared;
 use crate::{DeviceId, Error, PlanId, Session, constraints};
 
 impl Session {

@@ -1,3 +1,5 @@
+//! Constraints, placements and their reasons.
+
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;

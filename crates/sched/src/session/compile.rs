@@ -1,3 +1,5 @@
+//! Programs and copies, bound to the places that the arenas have.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -9,10 +11,10 @@ use orlop_backend::{
 use orlop_graph::{AccessKind, DType, Leaf, TensorDesc, TensorId};
 
 use crate::error::failed;
-use crate::inputs::{leaves_of, unbound};
-use crate::memory::Spot;
-use crate::prepared::Prepared;
-use crate::{Error, Session};
+use crate::planned::memory::Spot;
+use crate::session::inputs::{leaves_of, unbound};
+use crate::session::prepared::Prepared;
+use crate::{Error, Session, SplitId, TransferId};
 
 /// What depends on addresses.
 pub(crate) struct Compiled {
@@ -21,7 +23,7 @@ pub(crate) struct Compiled {
     /// Every buffer once; released while nothing runs.
     pub(crate) claims: Option<Claims>,
     touches: Vec<Touch>,
-    /// The way of each copy, once somebody asked.
+    /// The way of each copy, once it was asked for.
     pub(crate) routes: Option<Vec<Option<CopyRoute>>>,
 }
 
@@ -112,7 +114,7 @@ impl Session {
     fn bind(&self, prepared: &Prepared, slot: usize, touches: &mut Touches) -> Result<Bound, Error> {
         let schedule = &prepared.planned.schedule;
         let mut copies = Vec::with_capacity(schedule.transfers.len());
-        for index in 0..schedule.transfers.len() {
+        for index in (0..schedule.transfers.len()).map(TransferId::new) {
             let ends = self.ends_of_copy(prepared, slot, index)?;
             if let Some((from, to)) = &ends {
                 touches.add(&from.slot().buffer, AccessKind::Read);
@@ -121,16 +123,16 @@ impl Session {
             copies.push(ends);
         }
         let mut programs = Vec::with_capacity(schedule.splits.len());
-        for (index, (part, steps)) in schedule.splits.iter().zip(&prepared.planned.steps).enumerate() {
-            let device = self.machine.device(part.device);
-            let bindings = self.bindings(prepared, slot, index)?;
+        for (id, steps) in schedule.ids().zip(&prepared.planned.steps) {
+            let device = self.machine.device(schedule[id].device);
+            let bindings = self.bindings(prepared, slot, id)?;
             let program =
-                device.compile(steps, &bindings).map_err(|source| failed(device.name(), index, source))?;
+                device.compile(steps, &bindings).map_err(|source| failed(device.name(), id, source))?;
             program.touches().iter().for_each(|(buffer, kind)| touches.add(buffer, *kind));
             programs.push(program);
         }
         let observed =
-            |part: &crate::Split| part.observed.map(|id| self.observed(prepared, slot, id)).transpose();
+            |split: &crate::Split| split.observed.map(|id| self.observed(prepared, slot, id)).transpose();
         let observed = schedule.splits.iter().map(observed).collect::<Result<_, _>>()?;
         Ok(Bound { programs, copies, observed })
     }
@@ -148,15 +150,15 @@ impl Session {
         }
     }
 
-    /// Source and destination of a copy; `None` if it stays on its device.
+    /// Source and destination of a copy; `None` if it is resident.
     pub(crate) fn ends_of_copy(
         &self,
         prepared: &Prepared,
         slot: usize,
-        index: usize,
+        index: TransferId,
     ) -> Result<Option<(StoredTensor, StoredTensor)>, Error> {
-        let copy = &prepared.planned.schedule.transfers[index];
-        if copy.kept {
+        let copy = &prepared.planned.schedule[index];
+        if copy.resident {
             return Ok(None);
         }
         let memory = &prepared.planned.memory;
@@ -164,7 +166,7 @@ impl Session {
             true => self.in_arena(prepared, slot, copy.root)?,
             false => prepared.outside(copy.root)?,
         };
-        let from = part(Some(&source), copy)?;
+        let from = copied_bytes(Some(&source), copy)?;
         let place = self.slot(memory.copy(index)).ok_or_else(|| unbound(&copy.name))?;
         let to = StoredTensor::new(copy.name.as_str(), *from.desc(), place).map_err(AllocError::from)?;
         Ok(Some((from, to)))
@@ -174,32 +176,34 @@ impl Session {
         &self,
         prepared: &Prepared,
         run_slot: usize,
-        split: usize,
+        id: SplitId,
     ) -> Result<Bindings, Error> {
         let planned = &prepared.planned;
-        let (graph, part, steps) = (&prepared.graph, &planned.schedule.splits[split], &planned.steps[split]);
+        let (graph, split, steps) = (&prepared.graph, &planned.schedule[id], &planned.steps[id.index()]);
         let mut tensors: HashMap<TensorId, Slot> = HashMap::new();
         for value in steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes)) {
-            let StepValue::Tensor(id) = value else { continue };
-            if tensors.contains_key(id) {
+            let StepValue::Tensor(tensor) = value else { continue };
+            if tensors.contains_key(tensor) {
                 continue;
             }
-            let slot = match part.reads_copy.get(id) {
+            let slot = match split.reads_copy.get(tensor) {
                 Some(copy) => match prepared.resident.get(copy) {
                     Some(number) => self.residents.stored(*number).map(|stored| stored.slot().clone()),
                     None => self.slot(planned.memory.copy(*copy)),
                 },
-                None if planned.memory.has(*id) => self.slot(planned.memory.tensor(graph, *id, run_slot)),
-                None => Some(prepared.outside(*id)?.slot().clone()),
+                None if planned.memory.has(*tensor) => {
+                    self.slot(planned.memory.tensor(graph, *tensor, run_slot))
+                }
+                None => Some(prepared.outside(*tensor)?.slot().clone()),
             };
-            let slot = slot.ok_or_else(|| unbound(&graph.tensor(*id).name))?;
-            let desc = &graph.tensor(*id).desc;
+            let slot = slot.ok_or_else(|| unbound(&graph.tensor(*tensor).name))?;
+            let desc = &graph.tensor(*tensor).desc;
             let ready = slot.buffer.init_tensor(desc, slot.offset);
-            ready.map_err(|source| failed(self.machine.name(part.device), split, source))?;
-            tensors.insert(*id, slot);
+            ready.map_err(|source| failed(self.machine.name(split.device), id, source))?;
+            tensors.insert(*tensor, slot);
         }
         let temporary = |(number, temporary): (usize, &orlop_backend::Temporary)| {
-            let slot = self.slot(planned.memory.temporary(split, number));
+            let slot = self.slot(planned.memory.temporary(id, number));
             slot.ok_or_else(|| unbound(&temporary.name))
         };
         let temporaries =
@@ -227,7 +231,10 @@ impl Session {
 }
 
 /// The bytes of a storage that a copy brings over, as a tensor.
-pub(crate) fn part(whole: Option<&StoredTensor>, copy: &crate::Transfer) -> Result<StoredTensor, Error> {
+pub(crate) fn copied_bytes(
+    whole: Option<&StoredTensor>,
+    copy: &crate::Transfer,
+) -> Result<StoredTensor, Error> {
     let whole = whole.ok_or_else(|| unbound(&copy.name))?;
     let bytes = TensorDesc::contiguous(DType::I8, &[copy.range.end - copy.range.start]);
     let desc = bytes.map_err(|source| {

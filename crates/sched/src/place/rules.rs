@@ -1,3 +1,5 @@
+//! Placement by rules: the passes along edges.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,8 +1,10 @@
+//! Placement by estimated time.
+
 use std::collections::HashMap;
 
 use orlop_graph::{Graph, NodeId};
 
-use crate::estimate::seconds;
+use crate::schedule::estimate::seconds;
 use crate::{
     Constraints, DeviceId, Error, Machine, Placement, PlacementReason, Schedule, place_by_rules, split,
 };
@@ -132,7 +134,7 @@ fn moved(graph: &Graph, from: &Placement, run: &[NodeId], device: DeviceId) -> P
 /// Whether the weights that a schedule keeps elsewhere are within the limits.
 fn weights_fit(schedule: &Schedule, machine: &Machine, options: &CostOptions) -> bool {
     machine.indices().all(|device| {
-        let here = schedule.transfers.iter().filter(|copy| copy.kept && copy.to == device);
+        let here = schedule.transfers.iter().filter(|copy| copy.resident && copy.to == device);
         let bytes: u64 = here.map(|copy| copy.room).sum();
         bytes <= options.resident.get(&device).copied().unwrap_or(0)
     })

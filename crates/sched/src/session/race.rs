@@ -1,3 +1,5 @@
+//! The race check: bytes that commands touch, where they lie now, against who waits for whom.
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -5,26 +7,30 @@ use std::sync::Arc;
 use orlop_backend::{Bindings, Buffer, Slot, Step, StepValue, Steps, StoredTensor};
 use orlop_graph::{Access, AccessKind, Hazard, dependencies};
 
-use crate::prepared::Prepared;
-use crate::{Error, PlanId, Schedule, Session, Split};
+use crate::session::prepared::Prepared;
+use crate::{Command, Error, PlanId, Point, Schedule, Session, Split, SplitId};
 
 /// Two splits that touch the same bytes, one of them writing, with nothing that keeps them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "split {before} of run {before_run} and split {after} of run {after_run} touch the same bytes ({hazard:?}), and \
-     neither waits for the other"
+    "{} of run {before_run} and {} of run {after_run} touch the same bytes ({hazard:?}), and neither waits for the other",
+    name(*before), name(*after)
 )]
 pub struct Race {
-    /// The one that comes first. One more than there are: the host, which sets inputs, reads results and observes.
-    pub before: usize,
+    /// The one that comes first; `None` for the host, which sets inputs, reads results and observes.
+    pub before: Option<SplitId>,
     /// The other.
-    pub after: usize,
+    pub after: Option<SplitId>,
     /// The run that the first belongs to, of several in flight.
     pub before_run: usize,
     /// The run that the other belongs to.
     pub after_run: usize,
     /// What goes wrong if they change places.
     pub hazard: Hazard,
+}
+
+fn name(split: Option<SplitId>) -> String {
+    split.map_or_else(|| "the host".to_owned(), |split| format!("split {split}"))
 }
 
 impl Session {
@@ -100,49 +106,56 @@ impl Session {
         let slot = run % prepared.slots.len();
         // The last thing that the host did: what is given to a queue afterwards begins afterwards.
         let mut host = checker.units.len() - 1;
-        for (index, part) in schedule.splits.iter().enumerate() {
+        for id in schedule.ids() {
+            let split = &schedule[id];
+            let queue = split.device.index();
             let mut waits = vec![host];
             if carries && run > 0 {
-                let own = prepared.planned.carries.iter().filter(|carry| carry.split == index);
-                waits.extend(own.map(|carry| checker.unit(run - 1, carry.earlier, !carry.copies_only)));
+                let own = prepared.planned.cross_run.iter().filter(|wait| wait.split == id);
+                waits.extend(own.map(|wait| checker.unit(run - 1, wait.earlier, point(wait.copies_only))));
             }
-            let mut waited = 0;
-            for copy in &part.copies {
-                let Some((from, to)) = self.ends_of_copy(prepared, slot, *copy)? else { continue };
-                let until = schedule.transfers[*copy].after.clamp(waited, part.waits.len());
-                // A wait for a later split, in a schedule made by hand, promises nothing.
-                let known = part.waits[waited..until].iter().filter(|wait| **wait < index);
-                waits.extend(known.map(|wait| checker.unit(run, *wait, true)));
-                waited = until;
-                checker.begin(part.device.index(), run, index, waits.clone());
-                checker.whole(&from, AccessKind::Read);
-                checker.whole(&to, AccessKind::Write);
+            for command in schedule.commands_of(id) {
+                match command {
+                    // A wait for a later split, in a schedule made by hand, promises nothing.
+                    Command::Wait { on, .. } if on < id => waits.push(checker.unit(run, on, Point::Ended)),
+                    Command::Wait { .. } => {}
+                    Command::Copy { transfer, .. } => {
+                        let Some((from, to)) = self.ends_of_copy(prepared, slot, transfer)? else { continue };
+                        checker.begin(queue, run, Some(id), waits.clone());
+                        checker.whole(&from, AccessKind::Read);
+                        checker.whole(&to, AccessKind::Write);
+                    }
+                    Command::Compute { .. } => {
+                        checker.begin(queue, run, Some(id), waits.clone());
+                        let steps = &prepared.planned.steps[id.index()];
+                        let bindings = self.bindings(prepared, slot, id)?;
+                        let Some(seen) = split.observed else {
+                            checker.steps(steps, 0..steps.steps.len(), &bindings);
+                            continue;
+                        };
+                        // The observer means the bytes as the step left them that computes the result. It reads them
+                        // when the split has ended, so no later step of the split may write there: none of them waits.
+                        let computes = |step: &Step| step.writes.contains(&StepValue::Tensor(seen));
+                        let computed = steps.steps.iter().rposition(computes).map_or(0, |step| step + 1);
+                        checker.steps(steps, 0..computed, &bindings);
+                        let until = checker.units.len() - 1;
+                        checker.host(run, vec![until]);
+                        host = checker.units.len() - 1;
+                        checker.whole(&self.observed(prepared, slot, seen)?, AccessKind::Read);
+                        checker.begin(queue, run, Some(id), waits.clone());
+                        checker.steps(steps, computed..steps.steps.len(), &bindings);
+                    }
+                    Command::Record { point, .. } => checker.note(run, id, point),
+                }
             }
-            checker.note(run, index, false);
-            let known = part.waits[waited..].iter().filter(|wait| **wait < index);
-            waits.extend(known.map(|wait| checker.unit(run, *wait, true)));
-            checker.begin(part.device.index(), run, index, waits.clone());
-            let (steps, bindings) = (&prepared.planned.steps[index], self.bindings(prepared, slot, index)?);
-            let Some(seen) = part.observed else {
-                checker.steps(steps, 0..steps.steps.len(), &bindings);
-                checker.note(run, index, true);
-                continue;
-            };
-            // The observer means the bytes as the step left them that computes the result. It reads them when the split
-            // has ended, so no later step of the split may write there: none of them waits for it.
-            let computes = |step: &Step| step.writes.contains(&StepValue::Tensor(seen));
-            let computed = steps.steps.iter().rposition(computes).map_or(0, |step| step + 1);
-            checker.steps(steps, 0..computed, &bindings);
-            let until = checker.units.len() - 1;
-            checker.host(run, vec![until]);
-            host = checker.units.len() - 1;
-            checker.whole(&self.observed(prepared, slot, seen)?, AccessKind::Read);
-            checker.begin(part.device.index(), run, index, waits);
-            checker.steps(steps, computed..steps.steps.len(), &bindings);
-            checker.note(run, index, true);
         }
         Ok(())
     }
+}
+
+/// The point of a split that a run waits for.
+fn point(copies_only: bool) -> Point {
+    if copies_only { Point::Copied } else { Point::Ended }
 }
 
 /// Something that one queue, or the host, does as a whole.
@@ -150,7 +163,8 @@ impl Session {
 struct Unit {
     queue: usize,
     run: usize,
-    split: usize,
+    /// `None` for the host.
+    split: Option<SplitId>,
     waits: Vec<usize>,
 }
 
@@ -161,8 +175,8 @@ struct Checker {
     devices: usize,
     splits: usize,
     units: Vec<Unit>,
-    /// The units of each run and split: the last of its copies, and its program.
-    known: HashMap<(usize, usize, bool), usize>,
+    /// The last unit before each point of each run and split.
+    known: HashMap<(usize, SplitId, Point), usize>,
     /// Numbers of the buffers, by the address of their gates.
     buffers: HashMap<usize, (u32, Arc<dyn Buffer>)>,
     accesses: Vec<Access>,
@@ -173,25 +187,25 @@ impl Checker {
         Checker { devices, splits, ..Checker::default() }
     }
 
-    fn begin(&mut self, queue: usize, run: usize, split: usize, waits: Vec<usize>) {
+    fn begin(&mut self, queue: usize, run: usize, split: Option<SplitId>, waits: Vec<usize>) {
         self.units.push(Unit { queue, run, split, waits });
     }
 
     fn host(&mut self, run: usize, waits: Vec<usize>) {
-        self.begin(self.devices, run, self.splits, waits);
+        self.begin(self.devices, run, None, waits);
     }
 
-    /// Remembers the latest unit as a split's copies or program.
-    fn note(&mut self, run: usize, split: usize, program: bool) {
-        self.known.insert((run, split, program), self.units.len() - 1);
+    /// Remembers the latest unit as the last one before a point of a split.
+    fn note(&mut self, run: usize, split: SplitId, point: Point) {
+        self.known.insert((run, split, point), self.units.len() - 1);
     }
 
-    fn unit(&self, run: usize, split: usize, program: bool) -> usize {
-        self.known.get(&(run, split, program)).copied().unwrap_or(0)
+    fn unit(&self, run: usize, split: SplitId, point: Point) -> usize {
+        self.known.get(&(run, split, point)).copied().unwrap_or(0)
     }
 
     fn all_of(&self, run: usize) -> Vec<usize> {
-        (0..self.splits).map(|split| self.unit(run, split, true)).collect()
+        (0..self.splits).map(|split| self.unit(run, SplitId::new(split), Point::Ended)).collect()
     }
 
     fn whole(&mut self, stored: &StoredTensor, kind: AccessKind) {

@@ -1,3 +1,5 @@
+//! A graph that a session has prepared.
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -5,11 +7,11 @@ use orlop_alloc::{Error as AllocError, Externals};
 use orlop_backend::StoredTensor;
 use orlop_graph::{Graph, Tensor, TensorId};
 
-use crate::compile::Compiled;
-use crate::inputs::{Inputs, unbound};
-use crate::marks::Marks;
-use crate::run::Awaited;
-use crate::{Error, Planned};
+use crate::session::compile::Compiled;
+use crate::session::inputs::{Inputs, unbound};
+use crate::session::marks::Marks;
+use crate::session::run::Awaited;
+use crate::{Error, Planned, TransferId};
 
 /// A graph ready to run: pure values, memory of its own, and programs once it has run.
 pub(crate) struct Prepared {
@@ -19,10 +21,10 @@ pub(crate) struct Prepared {
     pub(crate) used: u64,
     pub(crate) planned: Arc<Planned>,
     pub(crate) persistent: HashMap<TensorId, StoredTensor>,
-    /// Copies that stay on their device: position in the schedule, number among the residents.
-    pub(crate) resident: BTreeMap<usize, usize>,
+    /// Resident copies: which transfer of the schedule, and its number among the session's residents.
+    pub(crate) resident: BTreeMap<TransferId, usize>,
     pub(crate) results: Vec<TensorId>,
-    /// What somebody waits for of each split.
+    /// What is waited for of each split.
     pub(crate) awaited: Vec<Awaited>,
     pub(crate) compiled: Option<Compiled>,
     /// One for each run that may be in flight.

@@ -1,0 +1,73 @@
+//! A schedule for people: a table, and one split as a drawing.
+
+use std::fmt;
+
+use orlop_graph::Graph;
+
+use crate::{Machine, Schedule, SplitId, Transfer};
+
+impl Schedule {
+    /// Bytes that one run copies; resident copies are left out.
+    pub fn copied_bytes(&self) -> u64 {
+        self.transfers.iter().filter(|copy| !copy.resident).map(Transfer::bytes).sum()
+    }
+
+    /// The splits with their inputs and bytes.
+    pub fn table<'a>(&'a self, graph: &'a Graph, machine: &'a Machine) -> impl fmt::Display + 'a {
+        Table { schedule: self, graph, machine }
+    }
+
+    /// One split in Graphviz's language, copies as boxes.
+    pub fn split_to_dot(&self, split: SplitId, graph: &Graph) -> Option<String> {
+        use fmt::Write;
+        let own = self.splits.get(split.index())?;
+        let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+        let mut dot = format!("digraph split_{split} {{\n");
+        for id in &own.nodes {
+            let node = graph.node(*id);
+            let result = graph.tensor(node.output);
+            let label = quoted(&format!("{} {}", result.name, node.op));
+            let _ = writeln!(dot, "  {} [label=\"{label}\"];", node.output);
+            for input in &node.inputs {
+                match own.reads_copy.get(input) {
+                    Some(copy) => {
+                        let label = quoted(&self[*copy].name);
+                        let _ = writeln!(
+                            dot,
+                            "  c{copy} [shape=box, label=\"{label}\"];\n  c{copy} -> {};",
+                            node.output
+                        );
+                    }
+                    None => {
+                        let _ = writeln!(dot, "  {input} -> {};", node.output);
+                    }
+                }
+            }
+        }
+        dot.push_str("}\n");
+        Some(dot)
+    }
+}
+
+struct Table<'a> {
+    schedule: &'a Schedule,
+    graph: &'a Graph,
+    machine: &'a Machine,
+}
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Table { schedule, graph, machine } = self;
+        for (id, split) in schedule.ids().zip(&schedule.splits) {
+            let (name, nodes) = (machine.name(split.device), split.nodes.len());
+            let waits: Vec<usize> = split.waits.iter().map(|wait| wait.index()).collect();
+            writeln!(f, "split {id} on {name}: {nodes} nodes, waits for {waits:?}")?;
+            for copy in split.copies.iter().map(|copy| &schedule[*copy]) {
+                let bytes = copy.bytes();
+                let stays = if copy.resident { ", resident" } else { "" };
+                writeln!(f, "    {} <- {} ({bytes} bytes{stays})", copy.name, graph.tensor(copy.root).name)?;
+            }
+        }
+        Ok(())
+    }
+}
