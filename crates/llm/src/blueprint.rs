@@ -16,10 +16,10 @@ use crate::planned_graph::{GraphPlanner, PlannedGraph};
 use crate::weight_memory::{WeightPlace, place_weights};
 use crate::{BatchShape, Error, Forecast, LayerChoice, LayerPlacement, Model, Outputs, Settings};
 
-/// Maximum of the context, the batch and the number of sequences: positions and rows have 31 bits.
+/// Maximum of the context, of the batch and the number of sequences: positions and rows have 31 bits.
 const MAX_TOKENS: u64 = (u32::MAX >> 1) as u64;
 
-/// A model on certain devices with certain settings: everything that is known before any memory is allocated.
+/// A model on these devices with these settings: everything that is known before any memory is allocated.
 #[derive(Clone, Debug)]
 pub struct Blueprint {
     pub(crate) model: Model,
@@ -34,7 +34,7 @@ pub struct Blueprint {
     pub(crate) weights: Vec<WeightPlace>,
 }
 
-/// How a model can be divided between the first device and the last.
+/// How the layers of a model can be split between the first device and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerSplit {
     /// Layers on the first device.
@@ -52,7 +52,7 @@ impl std::fmt::Display for LayerSplit {
 }
 
 impl Blueprint {
-    /// Draws the graphs of a model, and decides where its weights go. What the settings leave open is chosen so that it
+    /// Decides where the weights of a model go, and plans its graphs. What the settings leave open is chosen so that it
     /// fits: the context, and how many layers are on the first device.
     ///
     /// # Errors
@@ -72,8 +72,8 @@ impl Blueprint {
         })
     }
 
-    /// As [`Blueprint::plan`], but what does not fit, whatever the context, is drawn all the same:
-    /// [`Blueprint::forecast`] tells.
+    /// As [`Blueprint::plan`], but a model that does not fit with any context is planned all the same;
+    /// [`Blueprint::forecast`] says so.
     ///
     /// # Errors
     /// What is wrong with the model or the settings; what devices refuse.
@@ -127,7 +127,7 @@ impl Blueprint {
         Ok(Blueprint { model, machine, settings, context, layout, decode, prompt, weights })
     }
 
-    /// The same, planned with steps that may change places or may not.
+    /// The same, planned with another rule for the order of steps.
     ///
     /// # Errors
     /// What devices refuse.
@@ -153,7 +153,7 @@ impl Blueprint {
         self.context
     }
 
-    /// Where everything goes.
+    /// The device of each part.
     pub fn layout(&self) -> &LayerPlacement {
         &self.layout
     }
@@ -163,7 +163,7 @@ impl Blueprint {
         &self.machine
     }
 
-    /// Most tokens of a run.
+    /// Maximum of tokens in a run.
     pub fn batch(&self) -> u64 {
         self.prompt.graph.graph.tensor(self.prompt.graph.tokens).desc.extents[0]
     }
@@ -212,7 +212,7 @@ impl Blueprint {
         }
     }
 
-    /// Tokens that the model was trained for, as far as a context can be as large.
+    /// Tokens that the model was trained for, up to the maximum of a context.
     pub fn trained_context(&self) -> u64 {
         trained(&self.model)
     }
@@ -269,8 +269,8 @@ impl Blueprint {
         }
     }
 
-    /// The most of the last layers that fit on the first device, with the context as it is, or else with the largest for
-    /// which some division fits. `None` if there is but one device, or nothing fits.
+    /// The most of the last layers that fit on the first device, with this context, or else with the largest for which
+    /// a split fits. `None` if there is only one device, or nothing fits.
     ///
     /// # Errors
     /// What devices refuse.
@@ -281,7 +281,7 @@ impl Blueprint {
             return Ok(None);
         }
         let divided = |context: u64| -> Result<Option<LayerSplit>, Error> {
-            // Whatever the first device has less, the others have more: if this does not fit, no division does.
+            // Layers that leave the first device go to the last: if this does not fit, no split does.
             let most = Blueprint::with_most_layers(model, machine, settings, context)?;
             let layers = most.layout.layers_on(first);
             Ok(most.forecast()?.fits().then_some(LayerSplit { layers, context }))
@@ -323,10 +323,10 @@ impl Candidate {
     }
 }
 
-/// Every tensor of the file's layers must be in the graphs: what is left out would be missing in the results.
+/// Every tensor of the file's layers must be in the graphs; results without it would be wrong.
 fn check_tensors(model: &Model, graph: &ModelGraph) -> Result<(), Error> {
     let drawn: HashSet<&str> = graph.weights.iter().map(|weight| weight.source.as_str()).collect();
-    // Scales may be for products of other types, or not count.
+    // Scales may belong to products of other types, or not count.
     let unknown = |name: &str| name.starts_with("blk.") && !name.ends_with("scale") && !drawn.contains(name);
     match model.file().tensors().iter().find(|tensor| unknown(&tensor.name)) {
         Some(tensor) => Err(Error::UnknownTensor {
@@ -354,7 +354,7 @@ fn draw(
     GraphSpec { config, file, shape, context, sequences: settings.sequences, cache, untie }.build()
 }
 
-/// The context that a model was trained for; what files say may be more than there can be.
+/// The context that a model was trained for, up to the maximum.
 fn trained(model: &Model) -> u64 {
     model.config().context.min(MAX_TOKENS)
 }
@@ -369,8 +369,8 @@ fn laid_out(model: &Model, machine: &Machine, wish: &LayerChoice) -> LayerPlacem
     }
 }
 
-/// The output goes with the layers if there are any on the first device; rows of the embedding table are looked up
-/// where the table need not be moved.
+/// The output goes with the layers on the first device, if there are any. The embedding table stays on the last device,
+/// where looking up rows needs no transfer of the table.
 fn last_layers(layers: usize, count: usize, first: DeviceId, last: DeviceId) -> LayerPlacement {
     let layout = LayerPlacement::all_on(last, layers);
     let output = if count == 0 { last } else { first };

@@ -1,3 +1,6 @@
+//! Chats: messages become a prompt by the model's template, and the answer becomes a message. The engine keeps the tokens
+//! of earlier turns in its cache, so only new ones are processed.
+
 use std::ops::ControlFlow;
 
 use crate::sampling::Sampler;
@@ -12,7 +15,7 @@ use crate::{
 pub struct Chat {
     template: ChatTemplate,
     messages: Vec<Message>,
-    /// What was said so far as the model saw it, up to the end of its last answer.
+    /// The conversation so far as the model saw it, up to the end of its last answer.
     text: String,
     /// The tokens of that text. The engine's cache holds the first of them.
     tokens: Vec<u32>,
@@ -28,10 +31,10 @@ struct Seam {
     tokens: usize,
 }
 
-/// What is heard during a turn.
+/// What [`Chat::answer`] reports while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChatEvent<'a> {
-    /// So many of the new tokens are processed; at first, none.
+    /// How many of the new tokens are processed; first none.
     Prompt {
         /// Processed.
         done: usize,
@@ -55,7 +58,7 @@ pub struct Turn {
     pub end: End,
 }
 
-/// Where an answer in the plain form ends, unless the model ends it.
+/// Ends an answer in the plain form, unless the model ends it before.
 const PLAIN_MARK: &str = "\nUser:";
 
 impl Chat {
@@ -65,14 +68,14 @@ impl Chat {
         Chat { template, messages, text: String::new(), tokens, seams, fault: None }
     }
 
-    /// Begins with what the model is told to be; before anything else is said.
+    /// Begins with a system message; before anything else is said.
     #[must_use]
     pub fn with_system(mut self, content: impl Into<String>) -> Chat {
         self.messages.insert(0, Message::new("system", content));
         self
     }
 
-    /// All that was said.
+    /// All messages.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
@@ -92,7 +95,7 @@ impl Chat {
         self.fault.as_ref().or(self.template.fault())
     }
 
-    /// Forgets what was said, except by the system.
+    /// Forgets all messages but those of the system.
     pub fn reset(&mut self) {
         self.messages.retain(|message| message.role == "system");
     }
@@ -111,12 +114,12 @@ impl Chat {
         self.messages.iter().filter(stays).cloned().collect()
     }
 
-    /// Says something to the model; [`Chat::answer`] is next.
+    /// Adds a message of the user; [`Chat::answer`] is next.
     pub fn say(&mut self, content: impl Into<String>) {
         self.messages.push(Message::new("user", content));
     }
 
-    /// Takes back what was said last and not answered.
+    /// Takes back the user's last message, if it is not answered.
     pub fn withdraw(&mut self) -> Option<String> {
         let last = self.messages.pop_if(|message| message.role == "user");
         last.map(|message| message.content)
@@ -149,12 +152,12 @@ impl Chat {
         count.or_else(|| (turns > 0 && fits(turns - 1, 1)).then(|| turns - 1))
     }
 
-    /// The model's answer to what was said. `heard` is told how far it is and what is said, and may stop it; so may the
-    /// engine's switch. An answer that is stopped counts as far as it came.
+    /// The model's answer to the last message. `heard` gets progress and text, and may stop it; so may the engine's
+    /// switch. An answer that is stopped counts as far as it came.
     ///
     /// # Errors
-    /// [`Error::ContextFull`] if the conversation is too long, and as [`Engine::feed`]: there is no answer then, and what
-    /// was said still waits for one.
+    /// [`Error::ContextFull`] if the conversation is too long, and as [`Engine::feed`]: there is no answer then, and the
+    /// last message still waits for one.
     pub fn answer(
         &mut self,
         engine: &mut Engine,
@@ -219,8 +222,9 @@ impl Chat {
         Ok(turn)
     }
 
-    /// Adds an answer in the form in which the template leaves it as it was. A template may refuse a conversation that
-    /// ends with an answer, as nobody asks it for one: that is no fault, and the answer stays as it is.
+    /// Adds an answer, trimmed if the template trims answers, so that the next prompt begins with what the model saw. A
+    /// template may refuse a conversation that ends with an answer, because it is never rendered: the answer then stays
+    /// as it is.
     fn keep(&mut self, content: String) {
         let trimmed = content.trim().to_owned();
         self.messages.push(Message::new("assistant", content));
@@ -231,8 +235,8 @@ impl Chat {
         }
     }
 
-    /// The tokens of a text: those that the model has seen or made stay as they were, as a text may be cut in several
-    /// ways.
+    /// The tokens of a text. Those that the model has seen or made are kept, because tokenizing the text again could
+    /// give others.
     fn tokens_of(&self, tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
         let Seam { bytes, tokens } = self.last_seam(text);
         let tail = &text[bytes..];
@@ -242,7 +246,7 @@ impl Chat {
         let new = tokenizer.encode(tail, Special::Parse);
         let spells =
             |ids: &[u32]| ids.iter().flat_map(|id| tokenizer.decode_special(*id)).eq(tail.as_bytes());
-        // Some tokenizers put a space before what they take for the beginning of a text.
+        // Some tokenizers put a space before the beginning of a text.
         let new = match new.as_slice() {
             ids @ [first, ..] if tokenizer.is_control(*first) => ids,
             ids if spells(ids) => ids,
@@ -276,7 +280,7 @@ impl Chat {
         text.or_else(|error| self.form_folded(messages, prompt).ok_or(error))
     }
 
-    /// As some templates know no system: what it says, at the beginning of what the user says.
+    /// Some templates have no system role: its message goes before the user's first message.
     fn form_folded(&self, messages: &[Message], prompt: ChatPrompt) -> Option<String> {
         let (system, rest) = messages.split_first().filter(|(first, _)| first.role == "system")?;
         let mut rest = rest.to_vec();

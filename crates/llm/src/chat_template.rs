@@ -1,4 +1,6 @@
-//! Chats as text, as the template in a model file has it.
+//! Chats as text, by the template in a model file: a [Jinja](https://jinja.palletsprojects.com/) template in the key
+//! `tokenizer.chat_template`, as Hugging Face's
+//! [`apply_chat_template`](https://huggingface.co/docs/transformers/chat_templating) renders it.
 
 mod bounds;
 mod clock;
@@ -14,7 +16,7 @@ use crate::{Error, Tokenizer};
 /// The key of the template.
 const KEY: &str = "tokenizer.chat_template";
 
-/// So many instructions may a template take to render, which no honest one comes near.
+/// Maximum of instructions that a template may execute; real templates need far fewer.
 const FUEL: u64 = 10_000_000;
 
 /// One message of a chat.
@@ -22,7 +24,7 @@ const FUEL: u64 = 10_000_000;
 pub struct Message {
     /// Who speaks: `system`, `user` or `assistant`.
     pub role: String,
-    /// What they say.
+    /// The text.
     pub content: String,
 }
 
@@ -36,11 +38,11 @@ impl Message {
 /// Where the text of a chat comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateSource {
-    /// From the file's own template.
+    /// The file's own template.
     File,
-    /// From a plain form, as the file has no template.
+    /// The plain form, because the file has no template.
     Missing,
-    /// From a plain form, as the file's template cannot be read; [`ChatTemplate::fault`] says why.
+    /// The plain form, because the file's template cannot be read; [`ChatTemplate::fault`] says why.
     Broken,
 }
 
@@ -55,10 +57,9 @@ pub enum ChatPrompt {
 
 /// Renders chats.
 ///
-/// A template comes with a file, and is not trusted: it reads nothing but the messages, its instructions are counted, so
-/// that it comes to an end, what it writes is bounded, and a number in it cannot ask for a text or a list of any length.
-/// What it makes of texts before it writes them is not bounded: one that joins a text with itself again and again can use
-/// up the memory there is.
+/// A template comes with a file, and is not trusted: it reads only the messages, and the number of its instructions, the
+/// length of its output, and the numbers by which it asks for texts and lists are limited. Intermediate texts are not
+/// limited: a template that joins a text with itself again and again can use up all memory.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -87,7 +88,7 @@ impl ChatTemplate {
         )
     }
 
-    /// From the text of a template, and of the tokens that begin and end a text.
+    /// From the text of a template and the texts of BOS and EOS.
     pub fn from_text(template: &str, bos: impl Into<String>, eos: impl Into<String>) -> ChatTemplate {
         ChatTemplate::new(Ok(Some(template.to_owned())), bos.into(), eos.into())
     }
@@ -171,7 +172,7 @@ fn environment() -> Environment<'static> {
 
 fn fault(error: &minijinja::Error) -> Error {
     let line = error.line().map(|line| format!(" (line {line})")).unwrap_or_default();
-    // That writing failed says less than why it did.
+    // The cause says more than that writing failed.
     let cause = std::error::Error::source(error).filter(|_| error.kind() == ErrorKind::WriteFailure);
     let detail = cause.map(ToString::to_string).or_else(|| error.detail().map(str::to_owned));
     let detail = detail.unwrap_or_else(|| error.kind().to_string());

@@ -17,7 +17,7 @@ pub struct Config {
     pub architecture: Architecture,
     /// Rows of the embedding table.
     pub vocabulary: u64,
-    /// Tokens it was trained to look back on.
+    /// Tokens of the context that it was trained for.
     pub context: u64,
     /// Elements of an embedding.
     pub width: u64,
@@ -25,7 +25,7 @@ pub struct Config {
     pub key: u64,
     /// Elements of a head of values.
     pub value: u64,
-    /// What differs from layer to layer; one entry each.
+    /// The sizes of each layer.
     pub layers: Vec<LayerConfig>,
     /// Added under the root of a norm.
     pub epsilon: f32,
@@ -37,7 +37,7 @@ pub struct Config {
     pub attention_scale: f32,
     /// A mixture of experts in the feed-forward part.
     pub experts: Option<Experts>,
-    /// Sizes of what mixes tokens where there is no attention.
+    /// Sizes of state-space mixers, in models without attention.
     pub state_space: Option<StateSpace>,
 }
 
@@ -46,13 +46,13 @@ pub struct Config {
 pub struct LayerConfig {
     /// Heads of queries.
     pub heads: u64,
-    /// Heads of keys and values.
+    /// Heads of keys and values ([GQA](https://arxiv.org/abs/2305.13245)).
     pub kv_heads: u64,
     /// Elements between the feed-forward products.
     pub hidden: u64,
-    /// How queries and keys are turned by their positions.
+    /// How positions turn queries and keys ([RoPE](https://arxiv.org/abs/2104.09864)).
     pub rope: Rope,
-    /// How many tokens each one sees, itself included, where that is not all.
+    /// How many tokens each one sees, itself included, where the attention has a sliding window.
     pub window: Option<u32>,
 }
 
@@ -63,11 +63,11 @@ pub struct StateSpace {
     pub kernel: u64,
     /// Elements of all heads.
     pub inner: u64,
-    /// Elements of the state for each of them.
+    /// Elements of the state for each element of a head.
     pub state: u64,
     /// Heads.
     pub heads: u64,
-    /// Groups of heads that share what goes in and out of states.
+    /// Groups of heads that share the B and C of the scan.
     pub groups: u64,
 }
 
@@ -103,7 +103,7 @@ impl Config {
         let keys = Keys { metadata, prefix: facts.name };
         let layers = keys.count("block_count")?;
         if layers > MAX_LAYERS {
-            return Err(keys.bad("block_count", layers, "no model has that many layers"));
+            return Err(keys.bad("block_count", layers, "it must be at most 4096"));
         }
         let width = keys.count("embedding_length")?;
         let context = keys.count("context_length")?;
@@ -158,5 +158,5 @@ impl Config {
     }
 }
 
-/// Layers beyond which a file is taken to be wrong.
+/// Maximum of layers; a larger number is taken for an error.
 const MAX_LAYERS: u64 = 4096;

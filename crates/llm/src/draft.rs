@@ -1,4 +1,5 @@
-//! The blocks that architectures are drawn from.
+//! Building graphs: the parts that architectures are made of. A [`GraphSpec`] says what is wanted, a [`GraphDraft`] is the
+//! graph under construction, a [`ModelGraph`] the result.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,11 +22,11 @@ pub(crate) use feed_forward::FeedForward;
 pub struct BatchShape {
     /// Tokens that go in.
     pub tokens: u64,
-    /// Tokens whose logits come out: the last ones, or any if there is one graph for it.
+    /// Tokens whose logits come out.
     pub outputs: u64,
 }
 
-/// Which part of a model a weight belongs to; parts are what is given to devices.
+/// The part of a model that a weight belongs to; parts are assigned to devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ModelPart {
     /// The embedding table.
@@ -36,14 +37,14 @@ pub enum ModelPart {
     Output,
 }
 
-/// A graph of a model, and its places for data.
+/// A graph of a model, with its inputs, outputs, weights and caches.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelGraph {
     pub(crate) graph: Arc<Graph>,
     pub(crate) shape: BatchShape,
     /// Token ids.
     pub(crate) tokens: TensorId,
-    /// Where they stand in their text.
+    /// Their positions in their sequence.
     pub(crate) positions: TensorId,
     /// Rows of the cache that their keys and values go to.
     pub(crate) rows: TensorId,
@@ -51,7 +52,7 @@ pub(crate) struct ModelGraph {
     pub(crate) seen: TensorId,
     /// Which tokens' logits are wanted, where that is not all.
     pub(crate) wanted: Option<TensorId>,
-    /// Which sequence's state goes on, in models that keep one.
+    /// Which sequence's state is continued, in models that keep one.
     pub(crate) slot: Option<TensorId>,
     /// Which rows each token sees, where several sequences share them; one mask for each window.
     pub(crate) masks: Vec<Mask>,
@@ -79,7 +80,7 @@ pub(crate) struct GraphWeight {
     pub(crate) source: String,
 }
 
-/// What a drawing goes by.
+/// What a graph is built from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GraphSpec<'a> {
     pub(crate) config: &'a Config,
@@ -94,7 +95,7 @@ pub(crate) struct GraphSpec<'a> {
     pub(crate) untie: bool,
 }
 
-/// A graph in the making.
+/// A graph under construction.
 pub(crate) struct GraphDraft<'a> {
     pub(crate) b: GraphBuilder,
     pub(crate) config: &'a Config,
@@ -113,7 +114,7 @@ pub(crate) struct GraphDraft<'a> {
 }
 
 impl GraphSpec<'_> {
-    /// Draws the graph.
+    /// Builds the graph.
     pub(crate) fn build(self) -> Result<ModelGraph, Error> {
         let mut b = GraphBuilder::new();
         let BatchShape { tokens: count, outputs } = self.shape;
@@ -180,7 +181,7 @@ impl GraphDraft<'_> {
         self.weight_from(name, name, extents)
     }
 
-    /// A weight of these extents; whoever asks again gets the same.
+    /// A weight of these extents; the same leaf for the same name.
     pub(crate) fn weight(&mut self, name: &str, extents: &[u64]) -> Result<TensorId, Error> {
         self.optional(name, extents)?.ok_or_else(|| Error::MissingTensor(name.to_owned()))
     }
@@ -214,7 +215,7 @@ impl GraphDraft<'_> {
         Ok(self.b.name(x, "embedding"))
     }
 
-    /// Norm and output matrix, which is the embedding table where the file has no other.
+    /// The last norm and the output matrix, which is the embedding table where the file has no other.
     pub(crate) fn logits(&mut self, x: TensorId) -> Result<TensorId, Error> {
         self.part = ModelPart::Output;
         let x = self.norm("output_norm", x)?;
@@ -237,7 +238,7 @@ impl GraphDraft<'_> {
         Ok(self.b.name(logits, "logits"))
     }
 
-    /// The index of the largest logit, which an output needs so that nobody has to read the others.
+    /// The index of the largest logit, as an output, so that the logits need not be read.
     fn best(&mut self, logits: TensorId) -> TensorId {
         let best = self.b.argmax(logits);
         self.b.output(best);
@@ -260,7 +261,7 @@ impl GraphDraft<'_> {
         Ok(self.b.name(shifted, stem))
     }
 
-    /// A product with `stem.weight`, scaled by `stem.scale` where there is one.
+    /// A product with `stem.weight`, without scale and bias.
     fn product(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
         let from = self.b.desc(x).extents[0];
         let matrix = self.weight(&format!("{stem}.weight"), &[from, into])?;
@@ -290,8 +291,8 @@ impl GraphDraft<'_> {
         Ok(self.b.name(biased, stem))
     }
 
-    /// After the last layer's attention only those tokens go on whose logits are wanted: what it gave, and what is
-    /// added to it.
+    /// After the last layer's attention, only the rows of tokens whose logits are wanted: of its result, and of the
+    /// residual that is added.
     pub(crate) fn wanted_rows(&mut self, layer: usize, x: TensorId, kept: TensorId) -> (TensorId, TensorId) {
         match self.wanted {
             Some(wanted) if layer + 1 == self.layers() => {

@@ -1,3 +1,5 @@
+//! A model in memory: loading, sequences, and feeding tokens.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,9 +20,10 @@ mod states;
 
 use run::Item;
 
-/// A model in memory, ready to run: weights, caches and planned graphs. It remembers the tokens it was fed.
+/// A model in memory, ready to run: weights, caches and planned graphs. It keeps the keys and values of the tokens that
+/// it was fed.
 ///
-/// - [`generate`](crate::generate) and [`Chat`](crate::Chat) feed a prompt and make text.
+/// - [`generate`](crate::generate()) and [`Chat`](crate::Chat) feed a prompt and make text.
 /// - [`Engine::feed`] feeds tokens; [`Engine::last_best`] and [`Engine::last_logits`] tell what follows.
 /// - [`Engine::feed_parts`] feeds several sequences together, and gives every row of logits that was asked for.
 ///
@@ -37,17 +40,17 @@ pub struct Engine {
     numbers: Vec<u8>,
     /// Logits as they were read last.
     logits: Vec<f32>,
-    /// What the last run left where it ran; nothing before the first, and after one that failed.
+    /// Results of the last run; nothing before the first, and after one that failed.
     left: Option<LastRun>,
-    /// The graph of the first run, if it took weights from the file.
+    /// The graph of the first run, if it used weights from the mapped file.
     first: Option<PlanId>,
     repacking: Duration,
     cancel: Option<Cancel>,
-    /// Runs as they went, if somebody wants to know.
+    /// Timelines of runs, if they are recorded.
     recorded: Option<Vec<RecordedRun>>,
 }
 
-/// A run, as it went.
+/// What happened in a run.
 #[derive(Clone, Debug)]
 pub struct RecordedRun {
     /// When it began.
@@ -73,9 +76,9 @@ pub struct LogitsRow<'a> {
 
 /// Graphs that are planned when a model is loaded: a batch, and one token.
 const PLANNED: usize = 2;
-/// Graphs of other shapes that are kept.
+/// Maximum of graphs of other shapes that are kept.
 const SHAPES: usize = 16;
-/// A graph that is prepared.
+/// A graph that is ready to run.
 #[derive(Clone, Debug)]
 struct Ready {
     shape: BatchShape,
@@ -91,7 +94,7 @@ struct Ready {
     best: Option<TensorId>,
 }
 
-/// Results of a run, which stay where they are until the next one.
+/// Results of a run, which stay in device memory until the next one.
 #[derive(Clone, Copy, Debug)]
 struct LastRun {
     plan: PlanId,
@@ -170,8 +173,8 @@ impl Engine {
         self.len() == 0
     }
 
-    /// Forgets all tokens of the first sequence behind the first so many, and tells how many are left: none, where a
-    /// model keeps a state, which cannot be rewound.
+    /// Forgets all tokens of the first sequence but the first `len`, and returns how many are left: none, if the model
+    /// keeps a state, which cannot be rewound.
     pub fn truncate(&mut self, len: usize) -> usize {
         self.truncate_slot(0, len)
     }
@@ -243,12 +246,11 @@ impl Engine {
         self.blueprint.context - self.sequences.used() as u64
     }
 
-    /// Repacks the weights that are faster to use in another layout, if that was not done yet. The first run does not
-    /// wait for it, and takes them from the file; before the second it is done anyway. Who has time before the first, or
-    /// measures, does it then.
+    /// Loads or repacks the weights that are pending. The first run does not wait for it, and uses them from the mapped
+    /// file; the second run does it before it begins. Call it earlier to use idle time, or to measure runs alone.
     ///
     /// # Errors
-    /// [`DeviceError::Cancelled`], and what a device meets: what is repacked stays so, the rest can be another time.
+    /// [`DeviceError::Cancelled`], and what a device meets: what is repacked stays so, and the rest stays pending.
     pub fn repack(&mut self, progress: Progress<'_>) -> Result<(), Error> {
         if self.loaded.pending.is_empty() {
             return Ok(());
@@ -268,12 +270,12 @@ impl Engine {
         result
     }
 
-    /// How long weights were repacked.
+    /// Time that was spent on repacking weights.
     pub fn repacking_time(&self) -> Duration {
         self.repacking
     }
 
-    /// Runs stop when this is thrown.
+    /// Sets the switch that stops runs.
     pub fn cancel_with(&mut self, cancel: Option<Cancel>) {
         self.cancel = cancel;
     }
@@ -288,7 +290,7 @@ impl Engine {
         self.recorded.as_deref().unwrap_or_default()
     }
 
-    /// Whether the switch that stops runs is thrown.
+    /// Whether the switch that stops runs is set.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.as_ref().is_some_and(Cancel::is_cancelled)
     }
@@ -304,8 +306,8 @@ impl Engine {
         Ok(&logits[logits.len().saturating_sub(row)..])
     }
 
-    /// The likeliest token behind the last one that was fed, the one that a greedy [`Sampler`](crate::Sampler) takes.
-    /// Where a run gives one row of logits, its device has found it, and no logits are read.
+    /// The likeliest token behind the last one that was fed, which a greedy [`Sampler`](crate::Sampler) takes. Where a
+    /// run gives one row of logits, the device computes it, and no logits are read.
     ///
     /// # Errors
     /// [`Error::EmptyPrompt`] if there are no logits; what a device meets.
@@ -337,7 +339,7 @@ impl Engine {
         }
     }
 
-    /// Whether splits that touch the same bytes wait for each other, in every graph that is prepared
+    /// Checks that splits that touch the same bytes wait for each other, in every graph that is ready
     /// ([`Session::check_races`]).
     ///
     /// # Errors

@@ -13,7 +13,7 @@ pub enum Error {
     /// The file, or what it says about itself.
     #[error("the model file: {0}")]
     File(#[from] orlop_gguf::Error),
-    /// Its architecture is not one of ours.
+    /// Its architecture is not known.
     #[error("the architecture `{name}` is not known; known are {}", .known.join(", "))]
     UnknownArchitecture {
         /// What the file says.
@@ -21,7 +21,7 @@ pub enum Error {
         /// What there is.
         known: Vec<&'static str>,
     },
-    /// A key's value cannot be.
+    /// A key has an invalid value.
     #[error("`{key}` is {value}: {rule}")]
     BadKey {
         /// The key.
@@ -64,24 +64,26 @@ pub enum Error {
         /// Tokens in it.
         used: usize,
     },
-    /// There is no such sequence, or not any more.
+    /// There is no such sequence, or it has ended.
     #[error("there is no sequence {0} in the cache")]
     UnknownSequence(u32),
-    /// All sequences are taken.
+    /// The maximum of sequences is in use.
     #[error("the cache is for {sequences} sequences at a time, and all are in use")]
     TooManySequences {
         /// How many there may be.
         sequences: usize,
     },
     /// A state cannot be rewound.
-    #[error("a model that keeps a state cannot go back to {len} of {tokens} tokens; begin anew")]
+    #[error(
+        "a model that keeps a state cannot go back to {len} of {tokens} tokens; start with an empty sequence"
+    )]
     NoWayBack {
         /// The tokens that were to be kept.
         len: usize,
         /// The tokens there are.
         tokens: usize,
     },
-    /// The model has a tensor that its architecture does not know, so its results would be wrong.
+    /// The model has a tensor that its architecture does not use, so its results would be wrong.
     #[error("the tensor `{tensor}` is not known in the architecture `{architecture}`")]
     UnknownTensor {
         /// Its name.
@@ -105,7 +107,7 @@ pub enum Error {
         /// The most layers that fit on the first device, if there are several.
         divided: Option<LayerSplit>,
     },
-    /// Nothing to begin with.
+    /// There is no token to feed.
     #[error("the prompt is empty, and the model has no token to begin with; give at least one token")]
     EmptyPrompt,
     /// A text with too few tokens to score.
@@ -116,7 +118,7 @@ pub enum Error {
         /// Tokens of a chunk.
         needed: usize,
     },
-    /// A token id that the model does not have.
+    /// A token id that is not in the vocabulary.
     #[error("token {token} is not one of the model's {vocabulary}")]
     UnknownToken {
         /// The id.
@@ -137,7 +139,7 @@ pub enum Error {
     /// A model was to be written over itself.
     #[error("{} is the model that is being read; give another name", .0.display())]
     SameFile(std::path::PathBuf),
-    /// A tensor would have to be read or written in a type for which that is not known.
+    /// A tensor would have to be read or written in a type that has no codec.
     #[error(
         "the tensor `{tensor}` cannot be converted: there is no way to read or to make {dtype}; use another type"
     )]
@@ -161,8 +163,8 @@ pub enum Error {
         /// How many were given.
         plans: usize,
     },
-    /// A graph of the model cannot be.
-    #[error("the model makes no graph: {0}")]
+    /// A graph of the model is invalid.
+    #[error("the model's graph is invalid: {0}")]
     Graph(Box<GraphError>),
     /// Planning or running on several devices.
     #[error(transparent)]

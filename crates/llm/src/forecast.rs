@@ -1,4 +1,4 @@
-//! What a model takes on each device, and where everything that stays lies, before anything is allocated.
+//! What a model takes on each device, and where weights and caches will lie, before anything is allocated.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct Forecast {
 pub struct DeviceMemory {
     /// The device.
     pub name: String,
-    /// Weights that are used as they are stored.
+    /// Weights in the file's layout: mapped, loaded, or kept as copies.
     pub weights: u64,
     /// Weights in the device's own layout.
     pub repacked: u64,
@@ -35,7 +35,7 @@ pub struct DeviceMemory {
     pub kv: u64,
     /// The arena of runs.
     pub compute: u64,
-    /// What may be used, if that is known.
+    /// Bytes that may be used, if that is known.
     pub free: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ pub struct StoredSet {
     pub tensors: Vec<StoredPlace>,
 }
 
-/// What stays in memory.
+/// What is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoredKind {
     /// Weights as they are in the file.
@@ -61,7 +61,7 @@ pub enum StoredKind {
     Cache,
 }
 
-/// Where a tensor lies that stays.
+/// Where a stored tensor lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredPlace {
     /// Its name.
@@ -75,12 +75,12 @@ pub struct StoredPlace {
 }
 
 impl DeviceMemory {
-    /// All of it.
+    /// The sum.
     pub fn total(&self) -> u64 {
         self.weights.saturating_add(self.repacked).saturating_add(self.kv).saturating_add(self.compute)
     }
 
-    /// Whether it fits what may be used.
+    /// Whether it fits.
     pub fn fits(&self) -> bool {
         self.free.is_none_or(|free| self.total() <= free)
     }
@@ -94,7 +94,7 @@ impl Forecast {
 }
 
 impl Blueprint {
-    /// A device, and what may be used there.
+    /// A device with nothing on it, and what may be used there.
     pub(crate) fn empty_share(&self, device: DeviceId) -> DeviceMemory {
         let budget = self.settings.budgets.get(&device).copied();
         let free = self.machine.facts(device).memory.map(|memory| memory.free);
@@ -202,7 +202,7 @@ impl Blueprint {
     }
 }
 
-/// The sizes that chunks have once every plan has had its way.
+/// The sizes of chunks that are large enough for every plan.
 fn largest_chunks<'a>(plans: impl Iterator<Item = &'a [u64]>) -> Vec<u64> {
     let mut largest: Vec<u64> = Vec::new();
     for chunks in plans {

@@ -19,7 +19,7 @@ pub enum End {
     Stopped,
 }
 
-/// What [`generate`] reports while it runs.
+/// What [`generate()`] reports while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GenerateEvent {
     /// How much of the prompt is fed: first none of it, then after every batch.

@@ -1,7 +1,7 @@
 //! Language models from GGUF files, on the devices at hand.
 //!
 //! A [`Model`] is a file that is understood, a [`Blueprint`] says where everything goes and what it takes before anything
-//! is allocated, an [`Engine`] runs it. [`generate`] feeds a prompt and samples; [`Chat`] keeps what was said and seen.
+//! is allocated, an [`Engine`] runs it. [`generate()`] feeds a prompt and samples; [`Chat`] keeps what was said and seen.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;

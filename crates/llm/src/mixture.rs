@@ -1,10 +1,12 @@
-//! Which element type each tensor of a model is stored in.
+//! The element type of each tensor in a quantized model, by the rules of llama.cpp's
+//! [`llama-quantize`](https://github.com/ggml-org/llama.cpp/blob/master/src/llama-quant.cpp): a file of type `Q4_K_M` has more
+//! bits for the tensors that matter most.
 
 use std::fmt;
 
 use orlop_graph::DType;
 
-/// What a model's file is said to be stored as: the type of most matrices, and with it a rule for the others.
+/// The type of a model's file: the type of most matrices, and a rule for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, non_camel_case_types)] // the names are those in use
@@ -55,7 +57,7 @@ const TABLE: [(FileType, &str, u32, DType); 20] = [
     (FileType::MXFP4_MOE, "MXFP4_MOE", 38, DType::MXFP4),
 ];
 
-/// Other names that are in use.
+/// Other names for types.
 const ALIASES: [(&str, FileType); 4] = [
     ("MXFP4", FileType::MXFP4_MOE),
     ("Q3_K", FileType::Q3_K_M),
@@ -104,7 +106,7 @@ impl fmt::Display for FileType {
     }
 }
 
-/// What the choice depends on beside the tensors themselves.
+/// What the choice depends on, besides the tensors themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits<'a> {
     /// `general.architecture`.
@@ -131,17 +133,17 @@ pub struct Candidate<'a> {
 /// How types are spread over the tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum MixturePolicy {
-    /// What matters most to a model's quality gets more bits, as llama.cpp has it.
+    /// The tensors that matter most to quality get more bits, as in llama.cpp.
     #[default]
     Mixed,
-    /// All matrices get the same.
+    /// All matrices get the same type.
     Pure,
 }
 
 /// The type of each tensor in a file of a given type, in the order of `tensors`.
 ///
-/// Norms, biases, the choice of experts and everything of one dimension stay as they are. A row that is no whole
-/// number of blocks gets a type with smaller blocks, or F16 if there is none.
+/// Norms, biases, routers of experts and everything of one dimension keep their types. A row that does not fill whole
+/// blocks gets a type with smaller blocks, or F16 if there is none.
 ///
 /// ```
 /// use orlop_graph::DType;
@@ -185,7 +187,7 @@ pub fn mixture(
     tensors.iter().zip(&ranks).map(chosen).collect()
 }
 
-/// What a matrix is for, as far as it makes a difference.
+/// What a matrix is for, as far as the rules distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Output,
@@ -214,7 +216,7 @@ fn role(name: &str) -> Role {
     }
 }
 
-/// Matrices that stay as they are, by a part of their names: small ones, or ones that are no factor of a product.
+/// Matrices that keep their types, by a part of their names: small ones, or ones that are not part of a product.
 const KEPT: [&str; 36] = [
     "_norm.weight",
     "ffn_gate_inp.weight",

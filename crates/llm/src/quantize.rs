@@ -1,4 +1,4 @@
-//! Storing a model in other element types.
+//! Quantizing a model: writing it in other element types.
 
 use std::cell::RefCell;
 use std::fs;
@@ -15,10 +15,10 @@ mod transcode;
 
 use transcode::Transcode;
 
-/// The version of the quantised types' layouts that is written, the value of `general.quantization_version`.
+/// The version of the quantized types' layouts that is written, the value of `general.quantization_version`.
 const QUANTIZATION_VERSION: u32 = 2;
 
-/// What a model is to become.
+/// What a model is quantized to.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantization {
     /// What the file is to be stored as.
@@ -29,7 +29,7 @@ pub struct Quantization {
     pub threads: usize,
 }
 
-/// What became of a model.
+/// The result of quantizing a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantized {
     /// Bytes of the files that were read.
@@ -40,7 +40,7 @@ pub struct Quantized {
     pub kept: usize,
     /// Tensors of another type than before.
     pub changed: usize,
-    /// Among those, the ones that had been quantised before, and now have lost twice.
+    /// Among those, the ones that were quantized before, and have lost precision twice.
     pub again: usize,
 }
 
@@ -91,7 +91,7 @@ pub fn quantize(
     Ok(quantized)
 }
 
-/// The type that each tensor gets, after making sure that it can be had.
+/// The type that each tensor gets; all can be read and written.
 fn types(model: &File, quantization: &Quantization) -> Result<Vec<DType>, Error> {
     let tensors: Vec<Candidate<'_>> = model.tensors().iter().map(candidate).collect();
     let traits = traits(model.metadata())?;
@@ -111,7 +111,7 @@ fn candidate(tensor: &TensorInfo) -> Candidate<'_> {
     Candidate { name: &tensor.name, extents: tensor.extents(), dtype: tensor.desc.dtype }
 }
 
-/// What the metadata says, as far as it says it: a file of an architecture that is not known can be quantised, too.
+/// What the metadata says. A file of an unknown architecture can be quantized, too.
 fn traits(metadata: &Metadata) -> Result<Traits<'_>, Error> {
     let architecture = metadata.optional("general.architecture", Metadata::string)?.unwrap_or("");
     // Where there is a number for each layer, the first one counts.
@@ -142,7 +142,7 @@ fn metadata(model: &File, file_type: FileType) -> Result<Metadata, Error> {
     Ok(metadata)
 }
 
-/// Whether both lead to one file, by whatever names and links.
+/// Whether both paths lead to the same file, links included.
 fn is_same(path: &Path, out: &Path) -> bool {
     let real = |path: &Path| -> Option<PathBuf> { fs::canonicalize(path).ok() };
     path == out || real(path).is_some_and(|path| real(out) == Some(path))

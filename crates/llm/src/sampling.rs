@@ -1,4 +1,6 @@
-//! The choice of the next token.
+//! The choice of the next token from logits: [repetition penalty](https://arxiv.org/abs/1909.05858),
+//! [top-k](https://arxiv.org/abs/1805.04833), [top-p](https://arxiv.org/abs/1904.09751),
+//! [min-p](https://arxiv.org/abs/2407.01082) and temperature, with llama.cpp's definitions and defaults.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -7,21 +9,21 @@ mod random;
 
 pub(crate) use random::Random;
 
-/// How the next token is chosen. What is done is done in the order of the fields, the penalty first.
+/// How the next token is chosen. The steps are applied in the order of the fields, the penalty first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingOptions {
-    /// Tokens that were there lately become less likely by this factor; 1, the default, does nothing.
+    /// Recent tokens become less likely by this factor; 1, the default, does nothing.
     pub repeat_penalty: f32,
-    /// How many tokens back "lately" goes; by default 64.
+    /// How many of the last tokens are recent; by default 64.
     pub repeat_last: usize,
-    /// Only so many of the likeliest tokens are left; 0 leaves all. By default 40.
+    /// This many of the likeliest tokens are kept; 0 keeps all. By default 40.
     pub top_k: usize,
-    /// Only the likeliest tokens that together have this probability are left; 1 leaves all. By default 0.95.
+    /// The likeliest tokens that together have this probability are kept; 1 keeps all. By default 0.95.
     pub top_p: f32,
-    /// Only tokens at least this likely, compared with the likeliest, are left; 0 leaves all. By default 0.05.
+    /// Tokens with at least this fraction of the likeliest one's probability are kept; 0 keeps all. By default 0.05.
     pub min_p: f32,
-    /// Small values prefer likely tokens, large ones make all of them alike; at 0 or less the likeliest token is
-    /// taken and nothing is left to chance. By default 0.8.
+    /// Small values prefer likely tokens, large values flatten the distribution; at 0 or less the likeliest token is
+    /// taken (greedy). By default 0.8.
     pub temperature: f32,
 }
 
@@ -66,7 +68,7 @@ pub struct Sampler {
     options: SamplingOptions,
     random: Random,
     recent: VecDeque<u32>,
-    penalised: Vec<u32>,
+    penalized: Vec<u32>,
     candidates: Vec<Candidate>,
     weights: Vec<f64>,
 }
@@ -78,27 +80,26 @@ impl Sampler {
             options,
             random: Random::new(seed),
             recent: VecDeque::new(),
-            penalised: Vec::new(),
+            penalized: Vec::new(),
             candidates: Vec::new(),
             weights: Vec::new(),
         }
     }
 
-    /// What was asked for.
+    /// Its options.
     pub fn options(&self) -> &SamplingOptions {
         &self.options
     }
 
-    /// Counts a token as one that was there lately, as those of a prompt. Tokens from [`Sampler::sample`]
-    /// count by themselves.
+    /// Counts a token as recent, such as those of a prompt. Tokens from [`Sampler::sample`] are counted already.
     pub fn accept(&mut self, token: u32) {
-        if !self.penalises() {
+        if !self.penalizes() {
             return;
         }
         if self.recent.capacity() == 0 {
             let room = self.options.repeat_last.min(1 << 16);
             self.recent.reserve(room);
-            self.penalised.reserve(room);
+            self.penalized.reserve(room);
         }
         while self.recent.len() >= self.options.repeat_last {
             self.recent.pop_front();
@@ -106,7 +107,7 @@ impl Sampler {
         self.recent.push_back(token);
     }
 
-    /// Forgets which tokens were there lately, and counts the last of these instead.
+    /// Forgets the recent tokens, and counts the last of these instead.
     pub fn restart(&mut self, tokens: &[u32]) {
         self.recent.clear();
         let lately = tokens.len().saturating_sub(self.options.repeat_last);
@@ -115,8 +116,8 @@ impl Sampler {
 
     /// Chooses a token: an index of `logits`.
     ///
-    /// A logit that is not a number counts as the least of all; among equals the lowest index comes first. Where
-    /// all are equally impossible, or there are no logits at all, the answer is 0.
+    /// A logit that is NaN counts as minus infinity; among equals the lowest index comes first. If all are minus
+    /// infinity, or there are no logits, the result is 0.
     pub fn sample(&mut self, logits: &[f32]) -> u32 {
         let token = self.choose(logits);
         self.accept(token);
@@ -130,7 +131,7 @@ impl Sampler {
         self.candidates.clear();
         self.candidates
             .extend(logits.iter().zip(0..).map(|(logit, id)| Candidate { id, logit: number(*logit) }));
-        self.penalise();
+        self.penalize();
         if self.is_greedy() {
             return likeliest(self.candidates.iter().map(|candidate| candidate.logit));
         }
@@ -144,29 +145,29 @@ impl Sampler {
         self.draw()
     }
 
-    /// Whether it takes the likeliest token whatever was there before, so that nothing else of the logits matters.
+    /// Whether it takes the likeliest token whatever the recent tokens are, so that no other logit matters.
     pub fn takes_likeliest(&self) -> bool {
-        self.is_greedy() && !self.penalises()
+        self.is_greedy() && !self.penalizes()
     }
 
     fn is_greedy(&self) -> bool {
         self.options.temperature <= 0.0 || self.options.temperature.is_nan()
     }
 
-    fn penalises(&self) -> bool {
+    fn penalizes(&self) -> bool {
         self.options.repeat_penalty != 1.0 && self.options.repeat_last > 0
     }
 
-    fn penalise(&mut self) {
-        if !self.penalises() {
+    fn penalize(&mut self) {
+        if !self.penalizes() {
             return;
         }
-        self.penalised.clear();
-        self.penalised.extend(&self.recent);
-        self.penalised.sort_unstable();
-        self.penalised.dedup();
+        self.penalized.clear();
+        self.penalized.extend(&self.recent);
+        self.penalized.sort_unstable();
+        self.penalized.dedup();
         let penalty = self.options.repeat_penalty;
-        for token in &self.penalised {
+        for token in &self.penalized {
             if let Some(candidate) = self.candidates.get_mut(*token as usize) {
                 let logit = candidate.logit;
                 candidate.logit = number(if logit <= 0.0 { logit * penalty } else { logit / penalty });
@@ -174,7 +175,7 @@ impl Sampler {
         }
     }
 
-    /// Leaves the likeliest tokens, the likeliest first.
+    /// Keeps the likeliest tokens, the likeliest first.
     fn keep_top_k(&mut self) {
         let count = match self.options.top_k {
             0 => self.candidates.len(),
@@ -220,11 +221,11 @@ impl Sampler {
         chosen.and_then(|place| self.candidates.get(place)).map_or(0, |candidate| candidate.id)
     }
 
-    /// Fills in how likely each candidate is, beside the first one, and gives the sum.
+    /// Computes the probability of each candidate relative to the first, and returns the sum.
     fn weigh(&mut self, temperature: f32) -> f64 {
         let first = self.candidates.first().map_or(0.0, |candidate| candidate.logit);
         self.weights.clear();
-        // The arithmetic of `libm` is the same everywhere, that of the system is not.
+        // `libm` gives the same results on every machine; the system's functions do not.
         let weight = |candidate: &Candidate| f64::from(libm::expf((candidate.logit - first) / temperature));
         self.weights.extend(self.candidates.iter().map(weight));
         self.weights.iter().sum()

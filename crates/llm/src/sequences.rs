@@ -2,25 +2,25 @@
 
 use crate::Error;
 
-/// A text of its own in an engine's cache.
+/// A sequence of tokens in an engine's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(u32);
 
 impl SequenceId {
-    /// The sequence that is always there: the one that calls without a sequence are about.
+    /// The sequence that always exists, and that calls without a sequence use.
     pub const FIRST: SequenceId = SequenceId(0);
 }
 
-/// Room that sequences get without growing.
+/// Capacity that is reserved at first.
 const ROOM: usize = 1 << 16;
 
 /// The sequences of a cache. Sequences that begin alike share rows.
 #[derive(Debug)]
 pub(crate) struct Sequences {
-    /// Those there are or were at a time.
+    /// Sequences by slot; a slot is reused after its sequence has ended.
     slots: Vec<Option<Sequence>>,
-    /// How many there may be at a time.
-    most: usize,
+    /// Maximum of sequences at a time.
+    max: usize,
     /// How many sequences each row belongs to, up to the last row that was ever used.
     uses: Vec<u32>,
     /// No row before this one is free.
@@ -37,7 +37,7 @@ struct Sequence {
     rows: Vec<u32>,
 }
 
-/// Where a token goes.
+/// The position of a token in its sequence, and its row in the cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowPosition {
     pub(crate) position: u32,
@@ -45,16 +45,16 @@ pub(crate) struct RowPosition {
 }
 
 impl Sequences {
-    /// For so many sequences, and the first of them, empty.
+    /// For a number of sequences; the first one exists, and is empty.
     pub(crate) fn new(count: u64, context: u64) -> Sequences {
         let room = ROOM.min(usize::try_from(context).unwrap_or(ROOM));
         let first = Sequence { id: SequenceId::FIRST, rows: Vec::with_capacity(room) };
-        let most = usize::try_from(count).unwrap_or(usize::MAX).max(1);
+        let max = usize::try_from(count).unwrap_or(usize::MAX).max(1);
         let uses = Vec::with_capacity(room);
-        Sequences { slots: vec![Some(first)], most, uses, free_from: 0, used: 0, next: 1 }
+        Sequences { slots: vec![Some(first)], max, uses, free_from: 0, used: 0, next: 1 }
     }
 
-    /// Where a sequence is kept.
+    /// The slot of a sequence.
     pub(crate) fn slot(&self, id: SequenceId) -> Result<usize, Error> {
         let here = |slot: &Option<Sequence>| slot.as_ref().is_some_and(|sequence| sequence.id == id);
         self.slots.iter().position(here).ok_or(Error::UnknownSequence(id.0))
@@ -66,8 +66,8 @@ impl Sequences {
         let sequence = Some(Sequence { id, rows: Vec::new() });
         match self.slots.iter().position(Option::is_none) {
             Some(slot) => self.slots[slot] = sequence,
-            None if self.slots.len() < self.most => self.slots.push(sequence),
-            None => return Err(Error::TooManySequences { sequences: self.most }),
+            None if self.slots.len() < self.max => self.slots.push(sequence),
+            None => return Err(Error::TooManySequences { sequences: self.max }),
         }
         self.next += 1;
         Ok(id)
@@ -103,7 +103,7 @@ impl Sequences {
         self.slots[slot].as_ref().map_or(&[], |sequence| &sequence.rows)
     }
 
-    /// Forgets all tokens behind the first so many.
+    /// Forgets all tokens but the first `len`.
     pub(crate) fn truncate(&mut self, slot: usize, len: usize) {
         let Some(sequence) = &mut self.slots[slot] else { return };
         for row in sequence.rows.drain(len.min(sequence.rows.len())..) {
@@ -139,7 +139,7 @@ impl Sequences {
         self.used
     }
 
-    /// A row behind all that are or were in use.
+    /// The end of all rows that are or were in use.
     pub(crate) fn end_of_rows(&self) -> u32 {
         self.uses.len() as u32
     }

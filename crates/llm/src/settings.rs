@@ -1,3 +1,5 @@
+//! How a model is to be run, and where its parts are to be.
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,13 +14,13 @@ use crate::{Error, ModelPart};
 /// How a model is to be run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Tokens that the cache holds. Default: as many as the model was trained for, or as fit.
+    /// Tokens that the cache holds. Default: as many as the model was trained for, or as many as fit.
     pub context: Option<u64>,
-    /// Most tokens of a run. Default 512.
+    /// Maximum of tokens in a run. Default 512.
     pub batch: u64,
-    /// Most sequences in the cache at a time. Default 1, for which attention needs no mask.
+    /// Maximum of sequences in the cache. Default 1, for which attention needs no mask.
     pub sequences: u64,
-    /// Most threads of a device that has threads. Default 1.
+    /// Maximum of threads of a device that has threads. Default 1.
     pub threads: usize,
     /// Element types of the cache. Default F16.
     pub cache: CacheTypes,
@@ -26,15 +28,15 @@ pub struct Settings {
     pub precision: Precision,
     /// Whether devices may fuse nodes. Default yes.
     pub fusion: bool,
-    /// Whether steps may change places. Default: where less memory is needed then.
+    /// Whether steps may be reordered. Default: where that saves memory.
     pub order: StepOrder,
-    /// Whose logits a batch gives. Default: the last token's.
+    /// The tokens whose logits a batch gives. Default: the last one.
     pub outputs: Outputs,
-    /// Memory plans that were made before, for exactly these settings ([`crate::Blueprint::save`]). Default none.
+    /// Memory plans that were saved for exactly these settings ([`crate::Blueprint::save`]). Default none.
     pub plans: Arc<[SavedMemoryPlan]>,
     /// Where each part goes. Default: everything on the first device.
     pub layout: LayerChoice,
-    /// Most bytes on a device, all in all. Default: what is free there.
+    /// Maximum of bytes on a device, in total. Default: what is free there.
     pub budgets: HashMap<DeviceId, u64>,
     /// Sees every graph that is planned. Default none.
     pub observer: PlanObserver,
@@ -81,27 +83,27 @@ impl Default for CacheTypes {
     }
 }
 
-/// Whose logits a batch gives.
+/// The tokens whose logits a batch gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Outputs {
-    /// The last token's.
+    /// The last token of each part.
     #[default]
     Last,
-    /// Every token's.
+    /// Every token.
     All,
 }
 
-/// Where the parts of a model are wished to be.
+/// Which parts of a model go to which device.
 #[derive(Clone, Debug, Default)]
 pub enum LayerChoice {
     /// Everything on the most preferred device.
     #[default]
     First,
-    /// The last so many layers and what follows on the most preferred device, the rest on the least preferred.
+    /// This many of the last layers, and the output, on the most preferred device; the rest on the least preferred.
     LastLayers(usize),
-    /// As many of the last layers as fit on the most preferred device, the rest on the least preferred.
+    /// As many of the last layers as fit on the most preferred device; the rest on the least preferred.
     Fitting,
-    /// Exactly so.
+    /// A device for every part.
     Exactly(LayerPlacement),
 }
 
@@ -114,7 +116,7 @@ pub struct LayerPlacement {
     pub layers: Vec<DeviceId>,
     /// Of each layer's cache.
     pub caches: Vec<DeviceId>,
-    /// Of what makes logits.
+    /// Of the last norm and the output matrix.
     pub output: DeviceId,
 }
 
@@ -154,7 +156,7 @@ impl LayerPlacement {
         }
     }
 
-    /// That it is one of a model with so many layers, on a machine with these devices.
+    /// Checks that it has a device of this machine for each of the layers.
     pub(crate) fn check(&self, layers: usize, machine: &Machine) -> Result<(), Error> {
         let bad = |value, rule| Err(Error::BadSetting { setting: "the layout", value, rule });
         if self.layers.len() != layers || self.caches.len() != layers {

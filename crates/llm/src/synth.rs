@@ -1,4 +1,4 @@
-//! Random models of any dimensions.
+//! Models with random weights, of any dimensions: for tests and measurements without a download.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -17,7 +17,7 @@ mod vocabulary;
 use pool::Pools;
 pub use tensors::SynthTensor;
 
-/// A model of random weights, with all that a file needs to be loaded and run.
+/// A model with random weights, complete enough to be loaded and run.
 ///
 /// Weights are normally distributed with a deviation of one over the root of what they are summed over, so that
 /// values keep their size from layer to layer; norms are 1. Equal fields give equal bytes.
@@ -55,7 +55,7 @@ pub struct Synth {
     pub hidden: u64,
     /// Tokens in the vocabulary. Below 259 there is no room for one, and the model has no tokenizer.
     pub vocabulary: u64,
-    /// Tokens that it says it was trained to look back on.
+    /// Tokens of its context.
     pub context: u64,
     /// A mixture of experts instead of one feed-forward part.
     pub experts: Option<Experts>,
@@ -247,7 +247,7 @@ impl Synth {
             ("experts", self.experts.map_or(1, |experts| experts.count)),
         ];
         for (setting, value) in sizes {
-            // What keys can say, and far more than any model has.
+            // Keys have 32 bits.
             if value == 0 || u32::try_from(value).is_err() {
                 return Err(bad(setting, value, "it must be at least 1 and fit 32 bits"));
             }

@@ -1,4 +1,6 @@
-/// Bytes that come piece by piece, as text: characters leave as soon as they are whole.
+//! Text from tokens: whole characters from bytes that come in pieces, and a stop mark.
+
+/// Text from bytes that come in pieces: characters leave as soon as they are complete.
 ///
 /// ```
 /// let mut stream = orlop_llm::TextStream::new();
@@ -9,7 +11,7 @@
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct TextStream {
-    /// The beginning of a character that is not whole yet: at most three bytes between calls.
+    /// The beginning of an incomplete character: at most three bytes between calls.
     held: Vec<u8>,
     text: String,
 }
@@ -20,7 +22,7 @@ impl TextStream {
         TextStream::default()
     }
 
-    /// The characters that these bytes complete, with U+FFFD for what can be none any more.
+    /// The characters that these bytes complete, with U+FFFD for invalid bytes.
     pub fn push(&mut self, bytes: &[u8]) -> &str {
         self.text.clear();
         self.held.extend_from_slice(bytes);
@@ -41,7 +43,7 @@ impl TextStream {
         &self.text
     }
 
-    /// The end: U+FFFD for a character that did not become whole. The stream can be used anew.
+    /// The end: U+FFFD for an incomplete character. The stream can be used again.
     pub fn finish(&mut self) -> &str {
         self.text.clear();
         if !self.held.is_empty() {
@@ -52,7 +54,7 @@ impl TextStream {
     }
 }
 
-/// Text that comes piece by piece and ends at a mark: what may be the beginning of the mark is held back.
+/// Text that comes in pieces and ends at a mark: what may be the beginning of the mark is held back.
 ///
 /// ```
 /// let mut text = orlop_llm::StopText::new("\nUser:");
@@ -70,12 +72,12 @@ pub struct StopText {
 }
 
 impl StopText {
-    /// Nothing yet. An empty mark never comes.
+    /// Without text yet. An empty mark never matches.
     pub fn new(mark: impl Into<String>) -> StopText {
         StopText { mark: mark.into(), held: String::new(), text: String::new(), stopped: false }
     }
 
-    /// What is certain to come before the mark.
+    /// The text that certainly comes before the mark.
     pub fn push(&mut self, piece: &str) -> &str {
         self.text.clear();
         if self.stopped {
@@ -109,7 +111,7 @@ impl StopText {
     }
 }
 
-/// Whether bytes are the beginning of a character whose end is missing.
+/// Whether bytes are the beginning of an incomplete character.
 fn may_go_on(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
 }

@@ -1,4 +1,5 @@
-//! Text to tokens and back, as the vocabulary in a model file has it.
+//! Tokenizers: text to tokens and back, by the vocabulary in a model file. Two kinds are known, byte-level BPE (`gpt2` in
+//! files) and SentencePiece (`llama`); results are those of llama.cpp and of the models' own tokenizers.
 
 mod alphabet;
 mod bpe;
@@ -29,7 +30,7 @@ pub use special::Special;
 /// The values of `tokenizer.ggml.model` that are known.
 const MODELS: [&str; 2] = ["gpt2", "llama"];
 
-/// Longer texts are cut here, so that places in them fit 32 bits.
+/// Longer texts are cut here, so that positions in them fit 32 bits.
 const LONGEST: usize = 1 << 30;
 
 /// Some bytes of a text.
@@ -75,14 +76,14 @@ enum Model {
     Pieces { pieces: SentencePiece, space_first: bool },
 }
 
-/// Tokens with a part of their own.
+/// Tokens with a special meaning.
 #[derive(Debug, Default)]
 struct SpecialIds {
     bos: Option<u32>,
     eos: Option<u32>,
     eot: Option<u32>,
     unknown: Option<u32>,
-    /// All that end what is generated, in order.
+    /// All tokens that end generation, in order.
     ends: Vec<u32>,
 }
 
@@ -131,7 +132,7 @@ impl Tokenizer {
         adds_bos: bool,
     ) -> Result<Tokenizer, Error> {
         ids.recognise(&mut vocabulary);
-        // Files do not say so, but these models were made that way.
+        // Files do not say so, but these models need it.
         let name = metadata.optional("general.name", Metadata::text)?;
         let name = name.map(|name| name.to_str_lossy().to_lowercase()).unwrap_or_default();
         let phi3 = name.contains("phi-3") || name.contains("phi3");
@@ -149,8 +150,7 @@ impl Tokenizer {
 
     /// The tokens of a text, with nothing added at its ends.
     ///
-    /// Takes n log n time. Bytes for which the vocabulary has no token, and none for what is unknown, are left
-    /// out.
+    /// Takes n log n time. Bytes without a token are left out, unless the vocabulary has an unknown token.
     pub fn encode(&self, text: &str, special: Special) -> Vec<u32> {
         let mut ids = Vec::with_capacity(text.len() / 3);
         let mut scratch = bpe::Scratch::default();
@@ -205,7 +205,7 @@ impl Tokenizer {
     }
 
     /// The bytes that a token adds to a text: none for control tokens, and for ids that are not in the
-    /// vocabulary. They need not be whole characters: see [`TextStream`](crate::TextStream).
+    /// vocabulary. They may be parts of characters: see [`TextStream`](crate::TextStream).
     pub fn decode(&self, id: u32) -> &[u8] {
         if self.is_control(id) { &[] } else { self.vocabulary.bytes(id) }
     }
@@ -256,19 +256,19 @@ impl Tokenizer {
         self.adds_eos && self.ids.eos.is_some()
     }
 
-    /// Whether nothing is generated after this token: EOS, the end of a turn, and their like.
+    /// Whether this token ends generation: EOS, the end of a turn, and similar ones.
     pub fn is_end(&self, id: u32) -> bool {
         self.ids.ends.binary_search(&id).is_ok()
     }
 
-    /// Whether a token steers the model and is no text.
+    /// Whether a token controls the model, and is not text.
     pub fn is_control(&self, id: u32) -> bool {
         matches!(self.vocabulary.kind(id), Kind::Control | Kind::Unknown)
     }
 }
 
 impl SpecialIds {
-    /// What the file says, or these for BOS, EOS and the unknown token where it says nothing.
+    /// What the file says, or these defaults for BOS, EOS and the unknown token.
     fn from_metadata(
         metadata: &Metadata,
         vocabulary: &Vocabulary,
@@ -297,7 +297,7 @@ impl SpecialIds {
         Ok(SpecialIds { ends: [ids.eos, ids.eot, eom].into_iter().flatten().collect(), ..ids })
     }
 
-    /// Adds the tokens whose text says what they are for, and makes control tokens of them.
+    /// Adds the tokens that are known by their text, and makes control tokens of them.
     fn recognise(&mut self, vocabulary: &mut Vocabulary) {
         let mut turn = None;
         for id in 0..vocabulary.len() as u32 {
@@ -319,7 +319,7 @@ impl SpecialIds {
     }
 }
 
-/// Cuts a text that is too long for one piece; others are one part.
+/// Cuts a text that is too long for one piece.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

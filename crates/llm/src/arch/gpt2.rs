@@ -9,7 +9,7 @@ use crate::draft::{FeedForward, GraphDraft};
 
 pub(super) const FACTS: ArchitectureFacts = ArchitectureFacts {
     name: "gpt2",
-    build: build,
+    build,
     mixer: Mixer::Attention,
     norm: Norm::Mean,
     layer_norms: LayerNorms::Before,

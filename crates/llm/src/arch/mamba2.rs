@@ -8,7 +8,7 @@ use crate::draft::{FeedForward, GraphDraft};
 
 pub(super) const FACTS: ArchitectureFacts = ArchitectureFacts {
     name: "mamba2",
-    build: build,
+    build,
     mixer: Mixer::StateSpace,
     norm: Norm::Rms,
     layer_norms: LayerNorms::Before,

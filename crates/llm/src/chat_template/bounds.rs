@@ -1,5 +1,5 @@
-//! What keeps a template in a file from asking for all memory there is: a text that ends somewhere, and filters and
-//! methods that do not make as much as any number says.
+//! Limits for templates from files, which are not trusted: on the length of the output, and on the numbers that filters
+//! and methods take.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use minijinja::value::{Kwargs, Rest, StringInput, Value, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 use minijinja_contrib::pycompat;
 
-/// Most columns or lists that a number may ask for.
-const MOST: usize = 9999;
-/// Most bytes of a text, which no context has room for.
-const MOST_BYTES: usize = 64 << 20;
+/// Maximum of columns or lists that a number may ask for.
+const MAX_COUNT: usize = 9999;
+/// Maximum of bytes of a text; no context has room for more.
+const MAX_BYTES: usize = 64 << 20;
 
 /// The text that a template writes.
 #[derive(Debug, Default)]
@@ -25,8 +25,8 @@ impl Text {
 
 impl io::Write for &mut Text {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() > MOST_BYTES - self.0.len() {
-            return Err(io::Error::other(format!("its text is longer than {MOST_BYTES} bytes")));
+        if bytes.len() > MAX_BYTES - self.0.len() {
+            return Err(io::Error::other(format!("its text is longer than {MAX_BYTES} bytes")));
         }
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -37,7 +37,7 @@ impl io::Write for &mut Text {
     }
 }
 
-/// Puts them in the place of those without bounds.
+/// Replaces the filters and methods that have no limits.
 pub(super) fn add_to(environment: &mut Environment<'_>) {
     environment.add_filter("indent", indent);
     environment.add_filter("batch", batch);
@@ -80,7 +80,7 @@ fn method(state: &mut State<'_, '_>, value: &Value, name: &str, arguments: &[Val
     pycompat::unknown_method_callback(state, value, name, arguments)
 }
 
-/// Widths and precisions are numbers in the text itself. Other numbers there are not told from them.
+/// Widths and precisions are numbers in the format text. Other numbers in it are treated alike.
 fn check_format(text: &Value) -> Result<(), Error> {
     let text = text.as_str().unwrap_or_default();
     let numbers =
@@ -89,9 +89,9 @@ fn check_format(text: &Value) -> Result<(), Error> {
 }
 
 fn check(asked: usize) -> Result<(), Error> {
-    if asked <= MOST {
+    if asked <= MAX_COUNT {
         return Ok(());
     }
-    let what = format!("a width or count of {asked} is too large; at most {MOST} are possible");
+    let what = format!("a width or count of {asked} is too large; the maximum is {MAX_COUNT}");
     Err(Error::new(ErrorKind::InvalidOperation, what))
 }

@@ -18,12 +18,12 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 
-/// Seconds since 1970 began.
+/// Seconds since the Unix epoch.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-/// A moment, in universal time, in the form that C and Python know; what is not known stays as it is.
+/// A moment in UTC, formatted as by `strftime`; unknown directives stay as they are.
 pub(super) fn format(format: &str, seconds: u64) -> String {
     let days = seconds / 86_400;
     let (year, month, day, day_of_year) = date(days);

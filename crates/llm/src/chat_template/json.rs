@@ -5,7 +5,7 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-/// How deep values may lie within values.
+/// Maximum depth of nested values.
 const DEPTH: usize = 64;
 
 pub(super) fn filter(value: Value, options: Kwargs) -> Result<String, Error> {
@@ -17,7 +17,7 @@ pub(super) fn filter(value: Value, options: Kwargs) -> Result<String, Error> {
 
 fn write(value: &Value, indent: Option<usize>, depth: usize, text: &mut String) -> Result<(), Error> {
     if depth > DEPTH {
-        return Err(Error::new(ErrorKind::InvalidOperation, "tojson: values lie too deep within values"));
+        return Err(Error::new(ErrorKind::InvalidOperation, "tojson: values are nested too deeply"));
     }
     match value.kind() {
         ValueKind::Undefined | ValueKind::None => text.push_str("null"),

@@ -1,3 +1,5 @@
+//! Tests of chat templates.
+
 use super::*;
 
 fn chat() -> Vec<Message> {

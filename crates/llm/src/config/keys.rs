@@ -1,3 +1,6 @@
+//! Reading the keys of an architecture, with checks and defaults. The keys are those of
+//! [GGUF](https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+
 use orlop_gguf::{Array, Metadata, MetadataValue};
 use orlop_graph::{Rope, RopeMode};
 
@@ -5,12 +8,12 @@ use super::{Experts, LayerConfig, StateSpace};
 use crate::Error;
 use crate::arch::ExpertHidden;
 
-/// Elements, heads or tokens beyond which a file is taken to be wrong.
+/// Maximum of elements, heads or tokens; larger numbers are taken for errors.
 const MAX_COUNT: u64 = 1 << 40;
 /// The same for sizes of state-space mixers, which are multiplied with each other.
 const MAX_STATE_SPACE: u64 = 1 << 20;
 
-/// How positions beyond those of the training may be turned.
+/// Known ways to scale RoPE beyond the context of the training.
 const SCALINGS: [&str; 4] = ["none", "linear", "yarn", "longrope"];
 
 /// The keys of one architecture.
@@ -32,7 +35,7 @@ impl Keys<'_> {
     pub(super) fn count(&self, key: &str) -> Result<u64, Error> {
         let value = self.metadata.u64(&self.name(key))?;
         if value == 0 || value > MAX_COUNT {
-            return Err(self.bad(key, value, "it must be at least 1, and not absurd"));
+            return Err(self.bad(key, value, "it must be from 1 to 2^40"));
         }
         Ok(value)
     }
@@ -42,7 +45,9 @@ impl Keys<'_> {
         let value = self.metadata.optional(&self.name(key), Metadata::i64)?;
         let unset = i64::from(u32::MAX);
         match value.filter(|value| *value > 0 && *value != unset) {
-            Some(value) if value as u64 > MAX_COUNT => Err(self.bad(key, value as u64, "it is absurd")),
+            Some(value) if value as u64 > MAX_COUNT => {
+                Err(self.bad(key, value as u64, "it must be at most 2^40"))
+            }
             value => Ok(value.map(|value| value as u64)),
         }
     }
@@ -162,18 +167,18 @@ impl Keys<'_> {
             .collect()
     }
 
-    /// Elements of a head: all heads of a layer together must not be absurd either.
+    /// Elements of a head; all heads of a layer together are limited, too.
     pub(super) fn head(&self, key: &str, default: u64, layers: &[LayerConfig]) -> Result<u64, Error> {
         let size = self.optional(key)?.unwrap_or(default);
         let heads = layers.iter().map(|layer| layer.heads).max().unwrap_or(0);
         match size.checked_mul(heads) {
             Some(all) if all <= MAX_COUNT => Ok(size),
-            _ => Err(self.bad(key, size, "all heads of a layer together are absurd")),
+            _ => Err(self.bad(key, size, "all heads of a layer together must have at most 2^40 elements")),
         }
     }
 
-    /// Windows of most layers, which turn heads at another pace. Which layers these are is an array of flags, or a
-    /// period: the last layer of each sees everything.
+    /// Sliding windows of most layers, which have a RoPE base of their own. Which layers these are is an array of flags,
+    /// or a period: the last layer of each period sees everything.
     pub(super) fn windows(&self, layers: &mut [LayerConfig]) -> Result<(), Error> {
         let Some(window) = self.optional("attention.sliding_window")? else { return Ok(()) };
         let window = u32::try_from(window)
@@ -206,7 +211,7 @@ impl Keys<'_> {
     /// The sizes of state-space mixers.
     pub(super) fn state_space(&self) -> Result<StateSpace, Error> {
         let size = |key: &str| match self.count(key)? {
-            size if size > MAX_STATE_SPACE => Err(self.bad(key, size, "no model has one as large")),
+            size if size > MAX_STATE_SPACE => Err(self.bad(key, size, "it must be at most 2^20")),
             size => Ok(size),
         };
         let sizes = StateSpace {

@@ -1,3 +1,7 @@
+//! Attention: queries, keys and values, [rotary positions](https://arxiv.org/abs/2104.09864) (RoPE, with
+//! [YaRN](https://arxiv.org/abs/2309.00071) for long contexts), the KV cache, and
+//! [grouped queries](https://arxiv.org/abs/2305.13245) (GQA), where several heads of queries share one of keys and values.
+
 use orlop_graph::{DType, FlashAttention, TensorId};
 
 use super::{GraphDraft, Mask, ModelPart};
@@ -28,8 +32,8 @@ impl GraphDraft<'_> {
         Ok([one(&q, heads[0])?, one(&k, heads[1])?, one(&v, heads[2])?])
     }
 
-    /// Factors of the rotation's frequencies, where the file has any: some have one set for contexts up to what they
-    /// were first trained for and one for longer ones.
+    /// Factors of RoPE's frequencies, where the file has any; for
+    /// [LongRoPE](https://arxiv.org/abs/2402.13753) there are two sets, for contexts up to the original one and beyond.
     pub(crate) fn rope_factors(&mut self) -> Result<Option<TensorId>, Error> {
         let Some(rope) = self.config.layers.first().map(|layer| layer.rope) else { return Ok(None) };
         let length = [u64::from(rope.dims) / 2];
@@ -49,7 +53,7 @@ impl GraphDraft<'_> {
         self.b.rope(x, self.positions, factors, self.config.layers[layer].rope)
     }
 
-    /// Writes keys and values to the layer's cache, attends to all of it that each token sees, and multiplies with the
+    /// Writes keys and values to the layer's cache, attends to the rows that each token sees, and multiplies with the
     /// output matrix.
     pub(crate) fn attention(&mut self, layer: usize, [q, k, v]: [TensorId; 3]) -> Result<TensorId, Error> {
         let sizes = self.config.layers[layer];
@@ -79,8 +83,8 @@ impl GraphDraft<'_> {
         input
     }
 
-    /// A cache, `[head, rows, heads]`, after the rows of these tokens are written. All rows of a head lie one after the
-    /// other, so that attention goes straight through memory.
+    /// A cache, `[head, rows, heads]`, after the rows of these tokens are written. The rows of a head are contiguous, so
+    /// attention reads memory in order.
     fn cached(&mut self, layer: usize, which: &str, x: TensorId, dtype: DType, context: u64) -> TensorId {
         let [head, heads, ..] = self.b.desc(x).extents;
         let cache = self.b.state(&format!("cache.{which}.{layer}"), dtype, &[head, context, heads]);

@@ -1,17 +1,20 @@
+//! Feed-forward parts: plain, [gated](https://arxiv.org/abs/2002.05202), and
+//! [mixtures of experts](https://arxiv.org/abs/2401.04088).
+
 use orlop_graph::{Glu, TensorId, Unary};
 
 use super::GraphDraft;
 use crate::Error;
 use crate::config::Experts;
 
-/// What is done between the product that widens and the one that narrows.
+/// What happens between the up and the down projection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FeedForward {
-    /// A function.
+    /// An activation function.
     Plain(Unary),
-    /// A gate of its own product.
+    /// A gate with a matrix of its own.
     Gated(Glu),
-    /// A gate whose product is in one matrix with the other.
+    /// Gate and up projection in one matrix.
     Fused(Glu),
 }
 
@@ -48,7 +51,7 @@ impl GraphDraft<'_> {
         self.between(&down, activated, self.config.width)
     }
 
-    /// As [`GraphDraft::linear`], but the scale comes last, as files of feed-forward parts mean it, if it counts at all.
+    /// As [`GraphDraft::linear`], but the scale comes after the bias, and only counts in some architectures.
     fn between(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
         let product = self.product(stem, x, into)?;
         let mut fed = self.biased(stem, product)?;
@@ -58,7 +61,7 @@ impl GraphDraft<'_> {
         Ok(self.b.name(fed, stem))
     }
 
-    /// The best few experts of each token, weighted by how sure the router is of them, weights adding up to one.
+    /// The top experts of each token, weighted by the router's probabilities, which are normalized to a sum of one.
     fn experts(
         &mut self,
         layer: usize,
@@ -130,5 +133,5 @@ impl GraphDraft<'_> {
     }
 }
 
-/// Below this, a sum of weights does not divide them.
+/// Minimum of the sum that weights are divided by.
 const SMALLEST_SUM: f32 = 6.103_515_6e-5;

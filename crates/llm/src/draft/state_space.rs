@@ -1,3 +1,5 @@
+//! The state-space mixer of [Mamba 2](https://arxiv.org/abs/2405.21060).
+
 use orlop_graph::{DType, Glu, TensorId, Unary};
 
 use super::GraphDraft;
@@ -5,8 +7,8 @@ use crate::Error;
 use crate::config::StateSpace;
 
 impl GraphDraft<'_> {
-    /// Tokens mixed over time: a short convolution, then a scan that carries a state from token to token. What the
-    /// next run needs of both is written where this one read it.
+    /// Tokens are mixed over time: a short convolution, then a scan that carries a state from token to token. The states
+    /// of both are updated in place for the next run.
     pub(crate) fn state_space(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
         let sizes = self.config.state_space.unwrap_or_default();
         let StateSpace { inner, state, heads, groups, .. } = sizes;
@@ -54,7 +56,7 @@ impl GraphDraft<'_> {
         self.linear(&name("out"), rows, self.config.width)
     }
 
-    /// Each column over its last few tokens, those of the run before included.
+    /// The convolution of each column over its last few tokens, including those of the run before.
     fn convolved(&mut self, layer: usize, sizes: &StateSpace, x: TensorId) -> Result<TensorId, Error> {
         let (mixed, kernel, tokens) = (sizes.mixed(), sizes.kernel, self.token_count());
         let (states, slot) = self.states(layer, "conv", (kernel - 1) * mixed);
@@ -75,7 +77,7 @@ impl GraphDraft<'_> {
         Ok(self.b.unary(Unary::Silu, biased))
     }
 
-    /// What a layer keeps of each sequence, a row each, and which of them is this one's.
+    /// The states of a layer, one row for each sequence, and the row of this one.
     fn states(&mut self, layer: usize, which: &str, elements: u64) -> (TensorId, TensorId) {
         let extents = [elements, self.sketch.sequences];
         let states = self.b.state(&format!("cache.{which}.{layer}"), DType::F32, &extents);

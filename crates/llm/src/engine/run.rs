@@ -1,4 +1,4 @@
-//! Runs: which tokens go into which graph, and what it is told about them.
+//! Runs: which tokens go into which graph, and with which inputs.
 
 use std::mem;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::{BatchShape, Config, Error, Outputs, SequenceId};
 /// A token to be fed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
-    /// Where its sequence is kept.
+    /// The slot of its sequence.
     slot: usize,
     token: u32,
     /// Which of the parts that are fed together it belongs to, and its position there.
@@ -76,7 +76,7 @@ impl Engine {
         while fed < items.len() {
             let rest = &items[fed..];
             self.left = None;
-            // A state is one sequence's; rows of different ones may be filled together.
+            // A state belongs to one sequence; rows of several sequences may be filled together.
             let alone = rest.iter().take_while(|item| item.slot == rest[0].slot).count();
             let most = if self.keeps_states() { alone } else { rest.len() };
             let ready = match self.first(&rest[..most])? {
@@ -107,7 +107,7 @@ impl Engine {
         let result = self.run_at(ready, items, &places);
         if result.is_err() {
             for (item, place) in items.iter().zip(&places) {
-                // Nobody knows how far a state has come.
+                // It is unknown how far a state has come.
                 let kept = if ready.slot.is_some() { 0 } else { place.position as usize };
                 if kept < self.sequences.rows(item.slot).len() {
                     self.sequences.truncate(item.slot, kept);
@@ -124,7 +124,7 @@ impl Engine {
         self.set(plan, ready.positions, places.iter().map(|place| place.position))?;
         self.set(plan, ready.rows, places.iter().map(|place| place.row))?;
         if ready.masks.is_empty() {
-            // The only sequence has its tokens in order.
+            // The rows of the only sequence are in order.
             self.set(plan, ready.seen, places.iter().map(|place| place.position + 1))?;
         } else {
             let end = self.sequences.end_of_rows();
@@ -156,7 +156,7 @@ impl Engine {
         Ok(())
     }
 
-    /// All rows of logits that the last run gave, which are read at most once.
+    /// All rows of logits of the last run, which are read at most once.
     pub(super) fn read_logits(&mut self) -> Result<&[f32], Error> {
         let row = self.config().vocabulary;
         let Some(left) = &mut self.left else { return Ok(&[]) };
@@ -190,8 +190,8 @@ impl Engine {
         Ok(self.session.set(plan, mask.input, &self.numbers)?)
     }
 
-    /// A graph that takes weights from the file, if they are not repacked and this is the first run. Otherwise they are
-    /// repacked, because every run on them as they are takes about as long as repacking them.
+    /// A graph that uses pending weights from the mapped file, if there are any and this is the first run. Later they are
+    /// loaded or repacked first, because a run with mapped weights takes about as long as repacking them.
     fn first(&mut self, items: &[Item]) -> Result<Option<Ready>, Error> {
         let shape = BatchShape { tokens: items.len() as u64, outputs: wanted_of(items).count() as u64 };
         let pending = self.loaded.pending_names();
@@ -213,8 +213,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// A graph for so many tokens, or the first of them: graphs that were not planned when the model was loaded are
-    /// planned when they are first wanted, within the memory there is; where that is too small, for a power of two.
+    /// A graph for these tokens, or for the first of them. Graphs of other shapes than the blueprint's are planned when
+    /// they are first needed, within the memory that is allocated; if that is too small, for a power of two of tokens.
     fn fitting(&mut self, items: &[Item]) -> Result<Ready, Error> {
         let mut tokens = (items.len() as u64).min(self.blueprint.batch());
         loop {
@@ -246,7 +246,7 @@ impl Engine {
         Ok(Some(ready))
     }
 
-    /// A graph in the memory there is.
+    /// Makes a graph ready within the memory that is allocated.
     fn adopt_within(&mut self, graph: &PlannedGraph) -> Result<PlanId, orlop_sched::Error> {
         let externals = graph.externals(&self.loaded);
         self.session.adopt_within(&graph.graph.graph, &externals, Arc::clone(&graph.planned))
@@ -259,7 +259,7 @@ impl Engine {
     }
 }
 
-/// Which of the tokens of a batch have their logits come out; if none is wanted, the last one.
+/// The tokens of a batch whose logits come out; if none is wanted, the last one.
 fn wanted_of(items: &[Item]) -> impl Iterator<Item = usize> {
     let none = items.iter().all(|item| !item.wanted);
     let wanted = move |(index, item): (usize, &Item)| {

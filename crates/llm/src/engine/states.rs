@@ -1,4 +1,4 @@
-//! What some models keep of each sequence instead of rows.
+//! States of sequences, in models that keep them instead of keys and values.
 
 use orlop_backend::StoredTensor;
 
@@ -11,7 +11,7 @@ impl Engine {
         self.config().state_space.is_some()
     }
 
-    /// What the model keeps of sequences, and the bytes of one.
+    /// The tensors that hold states, and the bytes of one sequence in each.
     fn states(&self) -> impl Iterator<Item = (&StoredTensor, u64)> {
         let Blueprint { decode, settings, .. } = &self.blueprint;
         let decode = &decode.graph;
@@ -22,7 +22,7 @@ impl Engine {
         stored.map(|tensor| (tensor, tensor.desc().bytes() / settings.sequences))
     }
 
-    /// A sequence's state as before its first token.
+    /// Resets a sequence's state.
     pub(super) fn clear_states(&self, slot: usize) -> Result<(), Error> {
         for (states, bytes) in self.states() {
             states.memset(slot as u64 * bytes, bytes, 0)?;

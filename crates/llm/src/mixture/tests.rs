@@ -1,3 +1,5 @@
+//! Tests of the choice of types.
+
 use super::*;
 
 /// The matrices of a layered model, in file order, with a norm in each layer.

@@ -1,3 +1,5 @@
+//! Tests of quantizing whole files.
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use orlop_gguf::Text;

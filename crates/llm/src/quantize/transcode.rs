@@ -1,3 +1,5 @@
+//! Converting the values of a tensor from one type to another, by several threads, with bounded memory.
+
 use std::io::{self, Write};
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +12,10 @@ use orlop_quant::{decode, encode};
 const PIECE: usize = 1 << 16;
 /// Pieces for each thread between two writes.
 const PIECES: usize = 8;
-/// Most threads, whatever is asked for: memory and time do not grow without bound with a number on a command line.
+/// Maximum of threads, so that a large number cannot use up memory.
 const THREADS: usize = 256;
 
-/// Turning values of one type into another.
+/// Conversion of values of one type to another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transcode {
     pub(super) from: DType,
@@ -49,7 +51,7 @@ impl Transcode {
         Ok(())
     }
 
-    /// All pieces, each by the thread that comes for it.
+    /// Converts all pieces; threads take them one by one.
     fn round<'a>(
         &self,
         threads: usize,

@@ -1,4 +1,6 @@
-/// Numbers by chance that a seed decides: SplitMix64.
+//! The random numbers of samplers.
+
+/// Pseudorandom numbers from a seed: [SplitMix64](https://doi.org/10.1145/2714064.2660195).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 

@@ -1,3 +1,5 @@
+//! Tests of samplers.
+
 use super::*;
 
 const GOLDEN: [u32; 8] = [667, 926, 210, 852, 642, 593, 568, 630];
@@ -109,8 +111,8 @@ fn nothing_is_allocated_after_the_first_call() {
     let mut sampler = Sampler::new(options, 5);
     let logits: Vec<f32> = (0..5000).map(|id| (id % 97) as f32 / 10.0).collect();
     let capacities = |sampler: &Sampler| {
-        let Sampler { recent, penalised, candidates, weights, .. } = sampler;
-        [recent.capacity(), penalised.capacity(), candidates.capacity(), weights.capacity()]
+        let Sampler { recent, penalized, candidates, weights, .. } = sampler;
+        [recent.capacity(), penalized.capacity(), candidates.capacity(), weights.capacity()]
     };
     sampler.sample(&logits);
     let first = capacities(&sampler);

@@ -1,5 +1,5 @@
-//! Weights at the speed of copying: a pool of encoded values for each type and distribution, and tensors that are
-//! poured from it in runs that begin by chance.
+//! Random weights at the speed of copying: a pool of encoded values for each type and distribution, from which tensors
+//! are filled in runs that begin at random.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -11,9 +11,9 @@ use super::tensors::SynthTensor;
 use crate::Error;
 use crate::sampling::Random;
 
-/// Elements of a pool: whole blocks of every type.
+/// Maximum of elements of a pool: whole blocks of every type.
 const LEAST: u64 = 1 << 16;
-const MOST: u64 = 1 << 19;
+const MAX_ELEMENTS: u64 = 1 << 19;
 /// Elements of a run: whole blocks of every type.
 const RUN: u64 = 1 << 11;
 
@@ -34,9 +34,9 @@ impl Pools {
     pub(super) fn fill(seed: u64, tensors: &[(SynthTensor, DType)]) -> Result<Pools, Error> {
         let mut sizes: HashMap<Key, u64> = HashMap::new();
         for (tensor, dtype) in tensors {
-            let wanted = tensor.elements().unwrap_or(MOST).saturating_mul(4).next_multiple_of(RUN);
+            let wanted = tensor.elements().unwrap_or(MAX_ELEMENTS).saturating_mul(4).next_multiple_of(RUN);
             let size = sizes.entry(key(tensor, *dtype)).or_insert(LEAST);
-            *size = (*size).max(wanted).min(MOST);
+            *size = (*size).max(wanted).min(MAX_ELEMENTS);
         }
         let pools = sizes.into_iter().map(|(key, size)| Ok((key, pool(seed, key, size)?)));
         Ok(Pools { seed, pools: pools.collect::<Result<_, Error>>()? })
@@ -74,8 +74,8 @@ fn pool(seed: u64, (dtype, mean, deviation): Key, elements: u64) -> Result<Vec<u
     Ok(encoded)
 }
 
-/// From evenly spread bits to a normal distribution of deviation 1, near enough up to 3.4: the sum of four even ones.
-/// Nothing but sums and a product, so it is the same on every machine.
+/// Approximates a normal distribution of deviation 1, up to 3.4, by the sum of four uniform values. Only sums and a
+/// product, so it is the same on every machine.
 fn normal(bits: u64) -> f32 {
     let sum: u64 = (0..4).map(|lane| bits >> (16 * lane) & 0xffff).sum();
     let (mean, deviation) = (131_070.0, 37_837.227);

@@ -18,7 +18,7 @@ impl Synth {
         "mamba2-130m",
     ];
 
-    /// A model of the dimensions of one that people use.
+    /// A random model with the dimensions of a known one.
     pub fn preset(name: &str) -> Option<Synth> {
         let base = Synth { name: format!("{name} with random weights"), ..Synth::default() };
         Some(match name {

@@ -1,3 +1,5 @@
+//! Tests of random models.
+
 use std::sync::Arc;
 
 use orlop_gguf::{Array, GgufPart, Metadata};

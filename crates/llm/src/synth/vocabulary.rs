@@ -25,7 +25,7 @@ pub(super) fn describe(count: u64, metadata: &mut Metadata) -> Result<(), Error>
     let bytes = (0..256).map(|byte| (format!("<0x{byte:02X}>"), BYTE));
     let pieces = characters().chain(words()).map(|piece| (piece, NORMAL));
     let tokens = || special.iter().cloned().chain(bytes.clone()).chain(pieces.clone()).take(count as usize);
-    // What is likelier comes first; special tokens and bytes are not chosen by score.
+    // Likelier tokens come first; special tokens and bytes are not chosen by score.
     let score = |(index, kind): (usize, i32)| if kind == NORMAL { -(index as f32) } else { 0.0 };
     let kinds: Vec<i32> = tokens().map(|(_, kind)| kind).collect();
     let scores: Vec<f32> = kinds.iter().copied().enumerate().map(score).collect();
@@ -43,7 +43,7 @@ pub(super) fn describe(count: u64, metadata: &mut Metadata) -> Result<(), Error>
     Ok(())
 }
 
-/// The space, and every printable character that is no small letter: those begin the words.
+/// The space, and every printable character except lower case letters, which begin the words.
 fn characters() -> impl Iterator<Item = String> + Clone {
     let printable = ('!'..='~').filter(|character| !character.is_ascii_lowercase());
     std::iter::once(SPACE).chain(printable).map(String::from)

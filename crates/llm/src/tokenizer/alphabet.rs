@@ -1,4 +1,5 @@
-//! The alphabet of byte-level vocabularies: a printable character for each of the 256 bytes.
+//! The alphabet of byte-level vocabularies, from
+//! [GPT-2](https://github.com/openai/gpt-2/blob/master/src/encoder.py): a printable character for each of the 256 bytes.
 //!
 //! Printable Latin-1 characters stand for themselves; the 68 other bytes, in order, are U+0100 and up.
 
@@ -28,8 +29,7 @@ const fn bytes() -> [i16; CHARACTERS] {
     table
 }
 
-/// Writes the bytes that a token's text stands for; false, with part of them written, if a character of it
-/// stands for none.
+/// Writes the bytes that a token's text stands for; false, with some of them written, if a character stands for none.
 pub(super) fn decode(text: &[u8], bytes: &mut Vec<u8>) -> bool {
     let Ok(text) = std::str::from_utf8(text) else { return false };
     for character in text.chars() {

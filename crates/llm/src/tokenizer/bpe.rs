@@ -1,3 +1,5 @@
+//! [Byte-pair encoding](https://arxiv.org/abs/1508.07909) (BPE) of words, with merges in order of rank.
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -8,10 +10,10 @@ use super::chain::Chain;
 use super::vocabulary::Vocabulary;
 use super::{TokenizerError, alphabet, keys};
 
-/// Holds the place of a byte that has no token; no vocabulary has so many.
+/// Stands for a byte without a token; vocabularies are smaller.
 const MISSING: u32 = u32::MAX;
 
-/// Two tokens side by side, and the one they become.
+/// Two adjacent tokens, and the one that they become.
 #[derive(Clone, Copy, Debug)]
 struct Merge {
     left: u32,
@@ -19,8 +21,7 @@ struct Merge {
     merged: u32,
 }
 
-/// Byte-pair merges: the bytes of a word grow together, the pair of the lowest rank first, among equals the
-/// one furthest left.
+/// Byte-pair merges: adjacent tokens of a word are merged, the pair of the lowest rank first, among equals the leftmost.
 #[derive(Debug)]
 pub(super) struct Bpe {
     merges: Vec<Merge>,
@@ -30,7 +31,7 @@ pub(super) struct Bpe {
     bytes: [Option<u32>; 256],
 }
 
-/// What merging needs for its work, kept between words.
+/// Memory for merging, which is reused from word to word.
 #[derive(Default)]
 pub(super) struct Scratch {
     chain: Chain<u32>,
@@ -72,7 +73,7 @@ impl Bpe {
         }
         while let Some(Reverse((rank, place))) = queue.pop() {
             let merge = self.merges[rank as usize];
-            // A pair that has changed since it was offered was offered again as what it is now.
+            // A pair that has changed since it was queued was queued again.
             if chain.pair(place) != Some((merge.left, merge.right)) {
                 continue;
             }
@@ -92,7 +93,7 @@ impl Bpe {
     }
 }
 
-/// Which part of a merge is no token.
+/// Which part of a merge is not a token.
 enum Unknown {
     Form,
     Left,

@@ -1,4 +1,6 @@
-/// No neighbour.
+//! A linked list in arrays, for items that are merged with their neighbours.
+
+/// No neighbor.
 const NONE: u32 = u32::MAX;
 
 struct Link<T> {
@@ -7,9 +9,9 @@ struct Link<T> {
     after: u32,
 }
 
-/// Items in a row that grow together: each keeps its place, and knows its neighbours.
+/// Items in a row that are merged: each keeps its index, and knows its neighbors.
 ///
-/// Places are those of [`Chain::fill`]; one that has become part of its left neighbour is gone.
+/// Indices are those of [`Chain::fill`]; an item that was merged into its left neighbor is gone.
 pub(super) struct Chain<T> {
     links: Vec<Link<T>>,
 }
@@ -21,7 +23,7 @@ impl<T> Default for Chain<T> {
 }
 
 impl<T: Copy> Chain<T> {
-    /// Begins anew with these items, of which there are fewer than 2³².
+    /// Starts again with these items, fewer than 2³².
     pub(super) fn fill(&mut self, items: impl Iterator<Item = T>) {
         self.links.clear();
         self.links.extend(items.zip(0u32..).map(|(item, place)| Link {

@@ -1,19 +1,19 @@
-//! Tokens that are known by their text, as files often do not say what they are for.
+//! Tokens that are known by their text, because files often do not say what they are for.
 
 /// What a token of a known text is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Purpose {
     /// It ends a turn of a chat; of several, the lowest number is the one in use.
     EndOfTurn(u8),
-    /// It ends what is generated in another way.
+    /// It ends generation in another way.
     End,
-    /// It steers the model.
+    /// It controls the model.
     Control,
 }
 
 /// The purpose of a token, if its text is one of those known.
 pub(super) fn purpose(text: &[u8]) -> Option<Purpose> {
-    // Nearly all tokens end here.
+    // Nearly all tokens return here.
     if !matches!(text.first(), Some(b'<' | b'[' | b'_' | 0xe2)) {
         return None;
     }

@@ -1,4 +1,5 @@
-//! How text is cut into words before the bytes of each are merged, by the names that files use.
+//! Pre-tokenizers: how text is split into words before BPE, by their names in `tokenizer.ggml.pre`, as
+//! [llama.cpp](https://github.com/ggml-org/llama.cpp/blob/master/src/llama-vocab.cpp) writes them.
 
 use super::{TokenizerError, words};
 use crate::Error;
@@ -9,9 +10,9 @@ type Matcher = fn(&str) -> usize;
 /// How a family of models cuts text into words.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PreTokenizer {
-    /// Each cuts the pieces that those before it left: into its matches, and what lies between them.
+    /// Each splits the pieces of the stage before into its matches and the text between them.
     stages: &'static [Matcher],
-    /// Whether a word that is a token is taken as it is, whatever the merges would make of it.
+    /// Whether a word that is a token is taken whole, without merging.
     pub(super) whole_words: bool,
     /// Whether text begins with the BOS token, unless the file says otherwise.
     pub(super) adds_bos: bool,
@@ -102,7 +103,7 @@ impl PreTokenizer {
     }
 }
 
-/// Cuts a text into the matches and what lies between them.
+/// Splits a text into matches and the text between them.
 fn isolate<'a>(text: &'a str, matcher: Matcher, pieces: &mut Vec<&'a str>) {
     let (mut start, mut at) = (0, 0);
     while let Some(next) = text[at..].chars().next() {

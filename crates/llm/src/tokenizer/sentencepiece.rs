@@ -1,3 +1,5 @@
+//! [SentencePiece](https://github.com/google/sentencepiece) tokenization: merges in order of score, with bytes for the rest.
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -8,15 +10,15 @@ use super::vocabulary::{Vocabulary, check_length};
 use super::{Span, keys};
 use crate::Error;
 
-/// Merges by score: the characters of a text grow together wherever that makes a token, the one of the highest
-/// score first, among equals the one furthest left. What is no token in the end is written in bytes.
+/// Merges by score: adjacent pieces are merged if they make a token, the highest score first, among equals the leftmost.
+/// Pieces that are not tokens in the end are written as bytes.
 #[derive(Debug)]
 pub(super) struct SentencePiece {
-    /// Of each token, in an order that integers have.
+    /// The score of each token, as integers of the same order.
     scores: Vec<u32>,
     /// The token of each byte, where there is one.
     bytes: [Option<u32>; 256],
-    /// Stands for bytes that have none.
+    /// The token for bytes that have none.
     unknown: Option<u32>,
 }
 
@@ -61,7 +63,7 @@ impl SentencePiece {
             offer(&chain, place, &mut queue);
         }
         while let Some((_, Reverse(place), length)) = queue.pop() {
-            // A pair that has grown since it was offered was offered again as what it is now.
+            // A pair that has grown since it was queued was queued again.
             let Some((left, right)) = chain.pair(place) else { continue };
             if right.end - left.start != length {
                 continue;
@@ -84,7 +86,7 @@ impl SentencePiece {
     }
 }
 
-/// An integer that orders as the number does; what is no number is the least of all.
+/// An integer that orders as the number does; NaN is the least of all.
 fn ordered(score: f32) -> u32 {
     if score.is_nan() {
         return 0;

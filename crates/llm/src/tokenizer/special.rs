@@ -1,21 +1,20 @@
-//! Tokens that are recognised as a whole in text, before anything else is.
+//! Special tokens: they are found in the text before anything else is tokenized.
 
 use memchr::memmem;
 
 use super::Span;
 use super::vocabulary::{Kind, Vocabulary};
 
-/// What becomes of control tokens written out in a text, such as `<|im_start|>`.
+/// How control tokens that are written in a text, such as `<|im_start|>`, are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
-    /// They are the tokens.
+    /// As the tokens.
     Parse,
-    /// They are text as any other. Tokens that a vocabulary's maker has defined in addition are found all the
-    /// same: they are text, too.
+    /// As text. User-defined tokens of the vocabulary are found all the same, because they are text.
     AsText,
 }
 
-/// What a text is made of.
+/// A part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fragment {
     Text(Span),
@@ -29,7 +28,7 @@ struct Candidate {
     takes_space: bool,
 }
 
-/// All tokens that are recognised as a whole, the longest first.
+/// All special tokens, the longest first.
 #[derive(Debug)]
 pub(super) struct Specials {
     candidates: Vec<Candidate>,
@@ -46,7 +45,7 @@ impl Specials {
                     _ => return None,
                 };
                 let text = vocabulary.text(id);
-                // What is no text itself would cut a text within a character.
+                // A token that is not UTF-8 would cut a text within a character.
                 let usable = !text.is_empty() && std::str::from_utf8(text).is_ok();
                 usable.then(|| Candidate { id, control, takes_space: takes_space(text) })
             })
@@ -110,8 +109,8 @@ impl Candidate {
     }
 }
 
-/// Which bytes stand side by side in a text: vocabularies may have thousands of special tokens, of which a text
-/// holds few, and this rules out nearly all others at once.
+/// Which pairs of bytes are adjacent in a text. Vocabularies may have thousands of special tokens, of which a text holds
+/// few; this rules out nearly all others at once.
 struct Pairs {
     seen: Vec<u64>,
     text_bytes: usize,

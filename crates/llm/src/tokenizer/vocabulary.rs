@@ -1,3 +1,5 @@
+//! The tokens of a vocabulary: their texts, bytes, kinds and scores, and the way from bytes to a token.
+
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -35,13 +37,13 @@ impl Kind {
 /// How the text of a token stands for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spelling {
-    /// A character a byte.
+    /// A character for each byte ([`alphabet`]).
     Bytes,
     /// Plain text, with `▁` for a space.
     Text,
 }
 
-/// All tokens: their texts, the bytes they stand for, and the way back.
+/// All tokens: their texts, their bytes, and the token of given bytes.
 ///
 /// With [`Spelling::Bytes`] a token is looked up by its bytes, with [`Spelling::Text`] by its text.
 #[derive(Debug)]
@@ -175,7 +177,7 @@ impl Vocabulary {
     }
 }
 
-/// Refuses an array that has not one value for each token.
+/// Refuses an array that does not have one value for each token.
 pub(super) fn check_length(key: &'static str, found: usize, tokens: usize) -> Result<(), Error> {
     if found == tokens { Ok(()) } else { Err(TokenizerError::VocabularyLength { key, found, tokens }.into()) }
 }

@@ -1,8 +1,8 @@
-//! Where the first word of a text ends, as the regular expressions of pre-tokenizers have it.
+//! Where the first word of a text ends, by the regular expressions of pre-tokenizers.
 //!
-//! Each function here is one such expression, written out: it gives the length in bytes of the match at the
-//! start of a text that is not empty, 0 for none. None goes back over more than it has just passed, so a text of
-//! any kind is split in linear time, which engines with look-ahead do not promise.
+//! Each function here is one such expression, written by hand: it returns the length in bytes of the match at the start
+//! of a text that is not empty, 0 for none. Backtracking is limited, so every text is split in linear time, which
+//! regular expressions with look-ahead do not guarantee.
 
 use super::class::{letter, lower, mark, newline, number, other, punctuation, space, symbol, upper};
 
@@ -70,7 +70,7 @@ pub(super) fn gpt2(text: &str) -> usize {
 }
 
 /// GPT-4 and those after it: `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
-/// ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`, with so many digits in a group.
+/// ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`, with this many digits in a group.
 fn gpt4(text: &str, digits: usize, letter: fn(char) -> bool, other: fn(char) -> bool) -> usize {
     let short = contraction(text, true);
     if short > 0 {

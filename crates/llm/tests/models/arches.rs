@@ -1,3 +1,5 @@
+//! Every architecture against logits of llama.cpp.
+
 use std::sync::Arc;
 
 use orlop_backend::Precision;

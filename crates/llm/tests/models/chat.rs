@@ -1,3 +1,5 @@
+//! Chats over several turns.
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 

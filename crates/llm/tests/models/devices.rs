@@ -1,3 +1,5 @@
+//! Models over several devices.
+
 use std::sync::Arc;
 
 use orlop_backend::{Device, Link};

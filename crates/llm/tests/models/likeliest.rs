@@ -1,3 +1,5 @@
+//! The likeliest token, with and without reading logits.
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -63,8 +65,8 @@ fn the_likeliest_token_is_the_one_with_the_largest_logit() {
 fn text_is_the_same_whether_logits_are_read_or_not() {
     let (model, tokenizer) = synthetic();
     let plain = SamplingOptions { temperature: 5.0, ..SamplingOptions::default() };
-    let penalised = SamplingOptions { repeat_penalty: 1.5, ..SamplingOptions::greedy() };
-    let texts = [SamplingOptions::greedy(), plain, penalised].map(|options| {
+    let penalized = SamplingOptions { repeat_penalty: 1.5, ..SamplingOptions::greedy() };
+    let texts = [SamplingOptions::greedy(), plain, penalized].map(|options| {
         let [mut one, mut other] = [(); 2].map(|()| load(&model, &one_cpu(), &Settings::default()));
         let text = generated(&mut one, &tokenizer, options);
         assert_eq!(text, sampled(&mut other, &tokenizer, options), "{options:?}");

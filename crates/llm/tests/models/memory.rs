@@ -1,3 +1,5 @@
+//! Forecasts, and what fits.
+
 use orlop_llm::{Blueprint, Error, LayerChoice, LayerPlacement, LayerSplit, Model, Outputs, Settings};
 use orlop_sched::Machine;
 use orlop_testkit::devices::TestDevice;
@@ -73,13 +75,13 @@ fn a_context_beyond_the_training_is_searched_as_far_as_it_was_asked_for() {
         panic!("it must not fit");
     };
     assert!(trained < largest && largest < 4 * trained, "{largest}");
-    // Who asks for nothing gets no more than the model was trained for, and is told of more if asking.
+    // Without a setting, the context is what the model was trained for; larger ones that fit are found on request.
     let plain = Blueprint::plan(&model, &machine, &Settings::default()).unwrap();
     assert_eq!((plain.context(), plain.largest_context().unwrap()), (trained, Some(trained)));
     assert_eq!(plain.largest_context_within(trained + 1).unwrap(), Some(trained + 1));
 }
 
-/// Bytes on the first device with so many layers there.
+/// Bytes on the first device with a number of layers there.
 fn on_with(model: &Model, machine: &Machine, count: usize, context: u64) -> u64 {
     let layout = LayerChoice::LastLayers(count);
     let settings = Settings { layout, context: Some(context), ..Settings::default() };

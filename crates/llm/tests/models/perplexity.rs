@@ -1,3 +1,5 @@
+//! Perplexity of a text.
+
 use orlop_llm::{Error, Outputs, PerplexityOptions, Settings, perplexity};
 
 use crate::support::{load, one_cpu, reference, rows};

@@ -1,3 +1,5 @@
+//! Small models against logits of llama.cpp.
+
 use orlop_backend::Precision;
 use orlop_graph::DType;
 use orlop_llm::{CacheTypes, Outputs, Settings};

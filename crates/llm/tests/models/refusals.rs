@@ -1,3 +1,5 @@
+//! Files, settings and tokens that are refused.
+
 use std::sync::Arc;
 
 use orlop_gguf::{GgufFile as Parts, GgufPart, MetadataValue, Writer};

@@ -1,3 +1,5 @@
+//! Several sequences in one cache.
+
 use orlop_llm::{Engine, Error, Outputs, SequenceId, Settings};
 
 use crate::arches::{MODELS, exact, made};

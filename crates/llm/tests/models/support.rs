@@ -1,3 +1,5 @@
+//! Models, machines and measures for the tests.
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
