@@ -25,6 +25,7 @@
 //! assert_eq!(file.bytes_of(scale), [0, 0, 128, 63, 0, 0, 0, 64]);
 //! # Ok::<(), orlop_gguf::Error>(())
 //! ```
+#![warn(clippy::unwrap_used)]
 
 mod array;
 mod cursor;

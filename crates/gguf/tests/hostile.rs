@@ -1,5 +1,7 @@
 //! Files made to do harm: each is read or refused, without a panic, in little memory.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
+
+#[path = "../fuzz/check.rs"]
+mod check;
 
 use std::sync::Arc;
 
@@ -82,6 +84,29 @@ fn ten_thousand_spoiled_files_are_read_or_refused_in_little_memory() {
         assert!(most < 256 << 10, "{most} bytes in round {round}");
     }
     assert!(good > 500 && refused > 500, "{good} read, {refused} refused");
+}
+
+/// The fuzz target's check, on its corpus and on a fixed count of spoiled copies of it.
+#[test]
+fn what_the_fuzzer_checks_holds_for_four_thousand_spoiled_files() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/read");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let mut files: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    files.push(valid_file());
+    let mut random = Random::new(1);
+    let mut good = 0;
+    for file in &files {
+        check::read(file).unwrap();
+        for round in 0..800 {
+            let mut bytes = file.clone();
+            for _ in 0..1 + round % 3 {
+                spoil(&mut bytes, &mut random);
+            }
+            good += usize::from(check::read(&bytes).is_ok());
+        }
+    }
+    assert!(files.len() == 5 && good > 200, "{} files, {good} spoiled ones are read", files.len());
 }
 
 /// The start of a file of version 3.

@@ -1,5 +1,4 @@
 //! Files, read and written.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod by_hand;
 mod damage;
