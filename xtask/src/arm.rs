@@ -1,4 +1,4 @@
-//! `cargo xtask test-arm`: the CPU device's tests on 64-bit ARM, under an emulator where this machine is another one.
+//! `cargo xtask test --on arm`: the CPU device's tests on 64-bit ARM, under an emulator where this machine is another one.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ pub(crate) fn run() -> Result<()> {
         ("libc6-dev-arm64-cross", &|| Path::new(LIBRARIES).join("lib/libc.so.6").exists()),
         ("qemu-user", &|| packages::runs("qemu-aarch64", "--version")),
     ];
-    packages::install(&needed, "`test-arm`")?;
+    packages::install(&needed, "`test --on arm`")?;
     let library = has_standard_library() || packages::succeeds("rustup", &["target", "add", TARGET]);
     ensure!(library, "the compiler has no standard library for {TARGET}, and rustup cannot add it");
     let mut command = cargo::cargo(&TESTS);

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 /// The workspace's folder.
 pub(crate) fn workspace() -> PathBuf {
@@ -39,4 +40,60 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 /// Where cargo puts the command.
 pub(crate) fn orlop() -> PathBuf {
     target().join("release").join(format!("orlop{}", std::env::consts::EXE_SUFFIX))
+}
+
+/// A program that cargo built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Artifact {
+    /// `bin`, `test`, `bench` or `lib` (the tests in a library).
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) binary: PathBuf,
+    /// The folder of its package, in which tests run.
+    pub(crate) folder: PathBuf,
+    /// Whether it is built to be tested.
+    pub(crate) test: bool,
+}
+
+/// The programs that a build makes. The command is a `cargo build` or `cargo test --no-run`.
+pub(crate) fn artifacts(command: &mut Command) -> Result<Vec<Artifact>> {
+    let output = command.args(["--message-format", "json-render-diagnostics"]).output();
+    let output = output.context("starting cargo")?;
+    ensure!(output.status.success(), "cargo ended with {}", output.status);
+    let text = String::from_utf8(output.stdout).context("reading cargo's messages")?;
+    Ok(text.lines().filter_map(artifact_of).collect())
+}
+
+/// The program that a message of cargo's is about, if any.
+fn artifact_of(message: &str) -> Option<Artifact> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    if message["reason"] != "compiler-artifact" {
+        return None;
+    }
+    Some(Artifact {
+        kind: message["target"]["kind"][0].as_str()?.to_owned(),
+        name: message["target"]["name"].as_str()?.to_owned(),
+        binary: message["executable"].as_str()?.into(),
+        folder: Path::new(message["manifest_path"].as_str()?).parent()?.to_owned(),
+        test: message["profile"]["test"] == true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_messages_of_built_programs_name_one() {
+        let built = r#"{"reason": "compiler-artifact", "manifest_path": "/a/crates/b/Cargo.toml",
+            "target": {"kind": ["test"], "name": "suite"}, "profile": {"test": true},
+            "executable": "/target/debug/deps/b-1"}"#;
+        let found = artifact_of(built).expect("an artifact");
+        assert_eq!((found.kind.as_str(), found.name.as_str(), found.test), ("test", "suite", true));
+        assert_eq!((found.binary, found.folder), ("/target/debug/deps/b-1".into(), "/a/crates/b".into()));
+        assert!(artifact_of(&built.replace("true", "false")).is_some_and(|found| !found.test));
+        assert_eq!(artifact_of(&built.replace("\"/target/debug/deps/b-1\"", "null")), None);
+        assert_eq!(artifact_of(r#"{"reason": "build-finished", "success": true}"#), None);
+        assert_eq!(artifact_of("no message"), None);
+    }
 }

@@ -11,5 +11,5 @@ pub(crate) fn run() -> Result<()> {
     cargo::run(&mut cargo::cargo(&lints))?;
     let documentation = ["doc", "--workspace", "--all-features", "--no-deps"];
     cargo::run(cargo::cargo(&documentation).env("RUSTDOCFLAGS", "-D warnings"))?;
-    test::run()
+    test::all(&[])
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask corpus`: graphs that a real engine planned, planned again.
+//! `cargo xtask check corpus`: graphs that a real engine planned, planned again.
 
 mod orders;
 

@@ -1,70 +1,80 @@
-//! `cargo xtask test-cuda` and `cargo xtask bench cuda`: programs for machines with a card, which need not have Rust.
+//! `cargo xtask test --on cuda` and `cargo xtask bench cuda`: programs for machines with an NVIDIA GPU, which need no Rust.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
 
 use crate::cargo;
+use crate::cargo::Artifact;
 
-/// How the tests of a card are run.
-#[derive(Args, Debug)]
-pub(crate) struct TestCuda {
-    /// Put the programs into this folder, and run nothing: they can then be taken to a machine with a card.
-    #[arg(long, value_name = "FOLDER")]
-    build: Option<PathBuf>,
-    /// Run under compute-sanitizer, with this tool: memcheck, racecheck, initcheck or synccheck.
-    #[arg(long, value_name = "TOOL")]
-    sanitize: Option<String>,
-    /// Which tests; without any, all.
-    tests: Vec<String>,
+/// How the tests on a GPU are run.
+#[derive(Debug)]
+pub(crate) struct GpuTests {
+    /// Put the programs into this folder and run nothing.
+    pub(crate) build: Option<PathBuf>,
+    /// Run under compute-sanitizer, with this tool.
+    pub(crate) sanitizer: Option<String>,
+    /// Parts of the names of the tests to run; without any, all.
+    pub(crate) tests: Vec<String>,
 }
 
-/// The programs.
-const PROGRAMS: [&str; 2] = ["cuda-tests", "cuda-bench"];
-
 /// Builds the tests, and runs them unless they are to be taken elsewhere.
-pub(crate) fn test(arguments: &TestCuda) -> Result<()> {
-    let built = build()?;
+pub(crate) fn test(arguments: &GpuTests) -> Result<()> {
+    let programs = build()?;
     if let Some(folder) = &arguments.build {
-        return copy(&built, folder);
+        return copy(&programs, folder);
     }
-    let tests = &built[0];
-    let mut command = match &arguments.sanitize {
+    let mut command = match &arguments.sanitizer {
         Some(tool) => {
             let mut command = Command::new("compute-sanitizer");
-            command.args(["--tool", tool, "--error-exitcode", "1"]).arg(tests);
+            command.args(["--tool", tool, "--error-exitcode", "1"]).arg(&programs.tests);
             command
         }
-        None => Command::new(tests),
+        None => Command::new(&programs.tests),
     };
-    start(command.args(&arguments.tests))
+    start(command.arg("--required").args(&arguments.tests))
 }
 
 /// Builds the benchmark and runs it.
 pub(crate) fn bench(options: &[String]) -> Result<()> {
-    let built = build()?;
-    start(Command::new(&built[1]).args(options))
+    start(Command::new(build()?.bench).args(options))
 }
 
-/// Where cargo put the programs and the command, and this program, which compares with references.
-fn build() -> Result<Vec<PathBuf>> {
-    let packages = ["build", "--release", "-p", "orlop-cuda", "-p", "orlop-cli", "--examples", "--bins"];
-    cargo::run(cargo::cargo(&packages).args(["--features", "orlop-cli/cuda"]))?;
-    let examples = cargo::target().join("release").join("examples");
-    let program = |name: &str| examples.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
-    let own = std::env::current_exe().context("finding this program")?;
-    Ok(PROGRAMS.iter().map(|name| program(name)).chain([cargo::orlop(), own]).collect())
+/// The programs as cargo built them.
+struct Programs {
+    tests: PathBuf,
+    bench: PathBuf,
+    orlop: PathBuf,
 }
 
-fn copy(built: &[PathBuf], folder: &Path) -> Result<()> {
+fn build() -> Result<Programs> {
+    let mut command = cargo::cargo(&["build", "--release", "-p", "orlop-cuda", "--test", "gpu"]);
+    command.args(["--bench", "kernels", "-p", "orlop-cli", "--bin", "orlop", "--features", "orlop-cli/cuda"]);
+    let artifacts = cargo::artifacts(command.stderr(Stdio::inherit()))?;
+    let find = |kind: &str, name: &str| {
+        let found = artifacts.iter().find(|artifact| artifact.kind == kind && artifact.name == name);
+        found
+            .map(|Artifact { binary, .. }| binary.clone())
+            .with_context(|| format!("cargo built no {kind} {name}"))
+    };
+    Ok(Programs {
+        tests: find("test", "gpu")?,
+        bench: find("bench", "kernels")?,
+        orlop: find("bin", "orlop")?,
+    })
+}
+
+/// Puts the programs into a folder, and this one, which compares with references.
+fn copy(programs: &Programs, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-    for program in built {
-        let name = program.file_name().unwrap_or_default();
-        fs::copy(program, folder.join(name)).with_context(|| format!("copying {}", program.display()))?;
-        println!("{}", folder.join(name).display());
+    let own = std::env::current_exe().context("finding this program")?;
+    let Programs { tests, bench, orlop } = programs;
+    for (program, name) in [(tests, "cuda-tests"), (bench, "cuda-bench"), (orlop, "orlop"), (&own, "xtask")] {
+        let target = folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+        fs::copy(program, &target).with_context(|| format!("copying {}", program.display()))?;
+        println!("{}", target.display());
     }
     Ok(())
 }

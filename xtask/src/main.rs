@@ -1,4 +1,5 @@
 //! What developers run: `cargo xtask COMMAND`.
+#![warn(clippy::unwrap_used)]
 
 mod arm;
 mod bench;
@@ -9,6 +10,8 @@ mod corpus;
 mod cuda;
 #[cfg(test)]
 mod documents;
+mod fuzz;
+mod nightly;
 mod packages;
 mod peers;
 mod planner;
@@ -22,18 +25,48 @@ mod test_ggml;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 /// What developers run.
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
-    /// Run every test, and count what was not run.
-    Test,
-    /// Check format, lints and documentation, then run every test.
+    /// Run every test, and fail if one was not run; or run the tests that need something else than this machine.
+    Test(test::Test),
+    /// Check format, lints, documentation, dependencies and packages, then run every test.
     Ci,
+    /// Run the long suites: more property cases, sanitizers, 64-bit ARM, and the fuzzer.
+    Nightly {
+        /// For how long to fuzz.
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        minutes: u64,
+    },
+    /// Compare with recorded results of other engines.
+    #[command(subcommand)]
+    Check(Check),
+    /// Fuzz the reader of a file format with libFuzzer and AddressSanitizer.
+    Fuzz {
+        #[arg(value_enum)]
+        target: fuzz::Target,
+        /// For how long.
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        seconds: u64,
+    },
     /// Build the book in `docs` with mdBook.
     Book,
+    /// Run every benchmark, or those of one kind.
+    Bench {
+        #[command(subcommand)]
+        kind: Option<bench::Kind>,
+        /// Passed on to the benchmarks.
+        #[arg(last = true)]
+        options: Vec<String>,
+    },
+}
+
+/// What there are recorded results for.
+#[derive(Subcommand)]
+enum Check {
     /// Plan every graph of a folder and compare with what the files say of them.
     Corpus {
         /// Searched for *.jsonl.gz, folders in it included.
@@ -45,47 +78,19 @@ enum Task {
         #[arg(last = true)]
         options: Vec<String>,
     },
-    /// Run the models of a folder and compare with what another engine, and exact arithmetic, gave.
+    /// Run the models of a folder and compare with the results of another engine and of exact arithmetic.
     Reference(reference::Reference),
-    /// Run the tests of code that reaches memory through pointers under valgrind and AddressSanitizer.
-    Sanitize {
-        /// Under one of them.
-        #[arg(long)]
-        only: Option<sanitize::Tool>,
-    },
-    /// Run a model under llama.cpp with and without Orlop's allocator in the place of ggml's, and compare.
-    TestGgml {
-        /// Holds `smollm2`, as that of `reference`; without it, a few prompts have to do.
-        folder: Option<PathBuf>,
-        /// Jobs of the build of llama.cpp; without it, as many as there are threads.
-        #[arg(long, value_name = "N")]
-        jobs: Option<usize>,
-    },
-    /// Run the CPU device's tests on 64-bit ARM, under an emulator if need be.
-    TestArm,
-    /// Build what tests an NVIDIA card, and run it, or put it into a folder to be run where there is one.
-    TestCuda(cuda::TestCuda),
-    /// Run every benchmark, or those of one kind.
-    Bench {
-        #[command(subcommand)]
-        kind: Option<bench::Kind>,
-        /// Passed on to the benchmarks.
-        #[arg(last = true)]
-        options: Vec<String>,
-    },
 }
 
 fn main() -> ExitCode {
     let done = match Task::parse() {
-        Task::Test => test::run(),
+        Task::Test(arguments) => test::run(arguments),
         Task::Ci => ci::run(),
+        Task::Nightly { minutes } => nightly::run(minutes),
+        Task::Check(Check::Corpus { folder, worst, options }) => corpus::run(&folder, worst, &options),
+        Task::Check(Check::Reference(arguments)) => reference::run(&arguments),
+        Task::Fuzz { target, seconds } => fuzz::run(target, seconds),
         Task::Book => book::run(),
-        Task::Corpus { folder, worst, options } => corpus::run(&folder, worst, &options),
-        Task::Reference(arguments) => reference::run(&arguments),
-        Task::Sanitize { only } => sanitize::run(only),
-        Task::TestGgml { folder, jobs } => test_ggml::run(folder, jobs),
-        Task::TestArm => arm::run(),
-        Task::TestCuda(arguments) => cuda::test(&arguments),
         Task::Bench { kind, options } => bench::run(kind.as_ref(), &options),
     };
     match done {

@@ -1,4 +1,4 @@
-//! `cargo xtask reference`: models that another engine has run, run again.
+//! `cargo xtask check reference`: models that another engine has run, run again.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,11 @@
-//! `cargo xtask sanitize`: tests of the crates that reach memory through pointers, while tools watch them do it.
+//! `cargo xtask test --on sanitizers`: tests of the crates with unsafe code under valgrind and AddressSanitizer.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
-use crate::{cargo, packages};
+use crate::cargo::{self, Artifact};
+use crate::packages;
 
 const PACKAGES: [&str; 6] =
     ["--package", "orlop-cpu", "--package", "orlop-backend", "--package", "orlop-ggml"];
@@ -17,10 +16,10 @@ const PACKAGES: [&str; 6] =
 const NOT_UNDER_VALGRIND: [&str; 3] =
     ["conformance::every_case", "conformance::the_ops_page", "host_memory::absurd_sizes"];
 
-/// Who watches.
+/// A tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Tool {
-    /// Finds reads of bytes that nobody wrote, too. Has no AVX-512, so devices fall back to AVX2 and less.
+    /// Also finds reads of uninitialized bytes. Has no AVX-512, so devices fall back to AVX2 and less.
     Valgrind,
     /// Runs on the processor itself, with all of its instructions.
     Address,
@@ -46,14 +45,17 @@ fn address() -> Result<()> {
     let folder = cargo::target().join("sanitize");
     let mut command = cargo::cargo(&["test", "--tests", "--no-fail-fast", "--target", &target]);
     command.args(PACKAGES).env("CARGO_TARGET_DIR", folder);
-    // Tests ask for more memory than there is; that is their right to be refused, and no mistake.
+    // Tests ask for more memory than there is, and expect to be refused.
     command.env("ASAN_OPTIONS", "allocator_may_return_null=1");
     // The flag is one of the nightly compiler's; this variable makes every compiler take it.
     cargo::run(command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))
 }
 
 fn valgrind() -> Result<()> {
-    packages::install(&[("valgrind", &|| packages::runs("valgrind", "--version"))], "`sanitize`")?;
+    packages::install(
+        &[("valgrind", &|| packages::runs("valgrind", "--version"))],
+        "`test --on sanitizers`",
+    )?;
     for test in built_tests()? {
         eprintln!("xtask: valgrind {}", test.binary.display());
         let mut command = Command::new("valgrind");
@@ -67,48 +69,11 @@ fn valgrind() -> Result<()> {
     Ok(())
 }
 
-/// A test binary, and the folder that it runs in.
-#[derive(Debug, PartialEq, Eq)]
-struct Test {
-    binary: PathBuf,
-    folder: PathBuf,
-}
-
 /// Builds the tests, and asks cargo where they are.
-fn built_tests() -> Result<Vec<Test>> {
-    let mut command = cargo::cargo(&["test", "--tests", "--no-run", "--message-format", "json"]);
-    let output = command.args(PACKAGES).stderr(Stdio::inherit()).output().context("starting cargo test")?;
-    ensure!(output.status.success(), "the tests do not build");
-    let text = String::from_utf8(output.stdout).context("reading cargo's messages")?;
-    let tests: Vec<Test> = text.lines().filter_map(test_of).collect();
+fn built_tests() -> Result<Vec<Artifact>> {
+    let mut command = cargo::cargo(&["test", "--tests", "--no-run"]);
+    let built = cargo::artifacts(command.args(PACKAGES).stderr(Stdio::inherit()))?;
+    let tests: Vec<Artifact> = built.into_iter().filter(|artifact| artifact.test).collect();
     ensure!(!tests.is_empty(), "cargo names no tests");
     Ok(tests)
-}
-
-/// The test binary that a message of cargo's tells of, if it does.
-fn test_of(message: &str) -> Option<Test> {
-    let message: Value = serde_json::from_str(message).ok()?;
-    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
-        return None;
-    }
-    let binary = message["executable"].as_str()?.into();
-    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
-    Some(Test { binary, folder })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_messages_of_built_tests_name_one() {
-        let built = r#"{"reason": "compiler-artifact", "manifest_path": "/a/crates/b/Cargo.toml",
-            "profile": {"test": true}, "executable": "/target/debug/deps/b-1"}"#;
-        let expected = Test { binary: "/target/debug/deps/b-1".into(), folder: "/a/crates/b".into() };
-        assert_eq!(test_of(built), Some(expected));
-        assert_eq!(test_of(&built.replace("true", "false")), None);
-        assert_eq!(test_of(&built.replace("\"/target/debug/deps/b-1\"", "null")), None);
-        assert_eq!(test_of(r#"{"reason": "build-finished", "success": true}"#), None);
-        assert_eq!(test_of("no message"), None);
-    }
 }

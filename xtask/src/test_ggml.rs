@@ -1,4 +1,4 @@
-//! `cargo xtask test-ggml`: llama.cpp from shared libraries, with Orlop's allocator in the place of ggml's.
+//! `cargo xtask test --on ggml`: llama.cpp from shared libraries, with Orlop's allocator in the place of ggml's.
 
 use std::fs;
 use std::io::Write;

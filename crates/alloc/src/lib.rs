@@ -10,6 +10,7 @@
 //! buffers as a limit demands.
 //!
 //! Planning stands by itself: without the feature `buffers` (on by default) there are usages and plans, and no device.
+#![warn(clippy::unwrap_used)]
 
 #[cfg(feature = "buffers")]
 mod buffers;

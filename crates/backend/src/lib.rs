@@ -125,6 +125,7 @@
 //! - A queue with [`Queue::submit`] alone: check that the program is its own, check the claims, run.
 //!
 //! Sessions give ops that it refuses to other devices, and copy between them.
+#![warn(clippy::unwrap_used)]
 
 mod buffer;
 mod copy;

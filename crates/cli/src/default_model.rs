@@ -317,5 +317,6 @@ fn bar(progress: Progress, bytes: u64, what: &'static str) -> ProgressBar {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests;

@@ -1,4 +1,5 @@
 //! The `orlop` command.
+#![warn(clippy::unwrap_used)]
 
 mod advice;
 mod arguments;

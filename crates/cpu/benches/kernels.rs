@@ -2,7 +2,6 @@
 //!
 //! Words after `--` choose element types (`-- q4_0 f16`); `avx2`, `scalar` choose instructions, `mapped` leaves weights
 //! as they are in files, `cached` takes so few that a cache holds them. One thread.
-#![allow(clippy::unwrap_used)] // a bench is a test
 
 mod peaks;
 

@@ -2,7 +2,6 @@
 //!
 //! Each line gives the best time of many runs on one and on two threads, and the bytes of operands and result
 //! that this reads and writes in a second.
-#![allow(clippy::unwrap_used)] // what fails here fails the bench
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

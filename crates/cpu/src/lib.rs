@@ -11,6 +11,7 @@
 //!   weights that products read fastest.
 //!
 //! Results do not depend on the number of threads.
+#![warn(clippy::unwrap_used)]
 
 mod access;
 mod device;

@@ -1,5 +1,4 @@
 //! What runs on a pool takes no memory.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

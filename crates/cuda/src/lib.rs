@@ -10,6 +10,7 @@
 //!   aligned and wide. They are read back as they were written.
 //! - All memory is planned: arenas, weights, scratch. Beside it are only the driver's context, modules and graphs, 64 bytes a
 //!   program in which kernels report bad indices (`kernel_errors`), and pinned memory of a fixed size for small transfers.
+#![warn(clippy::unwrap_used)]
 
 mod async_uploads;
 mod buffer;

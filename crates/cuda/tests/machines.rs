@@ -1,5 +1,4 @@
 //! What is said of machines, whether they have a card or not.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 use orlop_backend::Role;
 use orlop_cuda::{CudaOptions, Error, devices};

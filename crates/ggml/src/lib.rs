@@ -8,6 +8,7 @@
 //! `record` keeps the plan by position for the next graph to be compared with, `chunks` are the host's buffers. At the
 //! first call, `layout` checks that the host's objects lie in memory as `raw` has them; if they do not, all calls go to
 //! the host's own functions.
+#![warn(clippy::unwrap_used)]
 
 mod census;
 mod chunks;

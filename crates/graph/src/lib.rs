@@ -5,6 +5,7 @@
 //! devices. [`dependencies`] says which steps may not be exchanged, [`may_overwrite`] which operand's memory a result
 //! may take; ordering, scheduling and allocation go by these two. [`OPS`] has one entry per op.
 #![forbid(unsafe_code)]
+#![warn(clippy::unwrap_used)]
 
 mod access;
 mod builder;

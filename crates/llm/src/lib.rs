@@ -34,6 +34,7 @@
 //! println!("{}", text.finish());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+#![warn(clippy::unwrap_used)]
 
 mod arch;
 mod blueprint;

@@ -77,6 +77,7 @@
 //! ```
 //!
 //! Features add devices: `cuda` and `wgpu`. A device of your own implements [`backend::Device`].
+#![warn(clippy::unwrap_used)]
 
 #[cfg(doctest)]
 mod documents;

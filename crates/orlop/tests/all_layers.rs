@@ -1,6 +1,5 @@
 //! One graph through every layer: built, lowered, planned, bound, run, and compared with values worked out by
 //! hand.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 use std::sync::Arc;
 

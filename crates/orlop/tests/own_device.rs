@@ -1,5 +1,4 @@
 //! The device of `examples/05-own-device.rs`, judged as every device is.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
 //! What a session does not take on trust: steps that a device makes, and memory that a caller hands over.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 use std::sync::Arc;
 

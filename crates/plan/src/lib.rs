@@ -32,6 +32,7 @@
 //!
 //! The feature `serde` makes problems, plans and options serializable.
 #![forbid(unsafe_code)]
+#![warn(clippy::unwrap_used)]
 
 mod bound;
 mod error;

@@ -31,6 +31,7 @@
 //!   format's reference implementation does; such a block decodes to infinities and NaN.
 //! - Values so small that the scale underflows decode to zero.
 #![forbid(unsafe_code)]
+#![warn(clippy::unwrap_used)]
 
 mod error;
 mod fields;

@@ -11,6 +11,7 @@
 //! between them and who waits for whom. A [`Planned`] graph has the steps of each split and a memory plan for each arena.
 //! A [`Session`] owns memory and queues: it binds planned graphs ([`Session::adopt`]), or does all of it
 //! ([`Session::prepare`]), sets inputs, runs, and reads results.
+#![warn(clippy::unwrap_used)]
 
 mod calibrate;
 mod error;

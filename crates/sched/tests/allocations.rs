@@ -1,5 +1,4 @@
 //! A prepared graph runs without asking the host for memory: in a program of its own, as the count is of everything.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 use std::sync::Arc;
 

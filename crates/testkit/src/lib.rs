@@ -31,6 +31,7 @@
 //! assert_eq!(outputs.f32s(y)?, [2.0, 4.0, 6.0]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+#![warn(clippy::unwrap_used)]
 
 pub mod conformance;
 pub mod devices;

@@ -2,7 +2,6 @@
 //!
 //! Words after `--` choose element types of products (`-- q4_0 f16`). Bytes are those of operands and results, each
 //! counted once. On a software adapter, the processor does the work, and each line says so.
-#![allow(clippy::unwrap_used)] // a bench is a test
 
 use std::collections::HashMap;
 use std::sync::Arc;

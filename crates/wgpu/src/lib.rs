@@ -5,6 +5,7 @@
 //! pipelines, bind groups and parameters are made when it is compiled; a run encodes dispatches and submits once.
 //! Kernels are WGSL, made from small templates that know how elements of each type are read, and are
 //! shared by all programs of a device.
+#![warn(clippy::unwrap_used)]
 
 mod adapter;
 mod counts;

@@ -1,5 +1,4 @@
 //! The real wheel is fetched by the end-to-end test; here a script stands in for python3.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 use std::io::Cursor;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,6 +1,5 @@
 //! Chats on a terminal, and every example of `--help`, as a new user would try them.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod context;
 mod examples;

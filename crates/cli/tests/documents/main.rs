@@ -7,7 +7,6 @@
 //! - Lines of ```` ```sh ```` blocks are not run: they build something, take long, or (with `gpu` behind the language)
 //!   need a GPU. Their `orlop` commands are checked against the command's arguments.
 //! - Blocks of ```` ```rust ```` are documentation tests of the crate `orlop`.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod consoles;
 mod limits;

@@ -1,5 +1,4 @@
 //! `orlop inspect`, as its users see it.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod models;
 mod refusals;

@@ -1,6 +1,5 @@
 //! Commands that run a model, as their users see them. The default model is fetched once, and kept with what cargo
 //! builds unless `ORLOP_CACHE` says where it is.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod answers;
 mod memory;

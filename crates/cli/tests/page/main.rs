@@ -1,5 +1,4 @@
 //! The page of `orlop plan --html` in a real browser. Pictures of it are left in `artefacts`.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod browser;
 mod comparing;

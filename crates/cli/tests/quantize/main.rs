@@ -1,5 +1,4 @@
 //! `orlop quantize` and `orlop synth`, as their users see them.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 #[allow(dead_code)] // the tests of `orlop plan` need more of it
 #[path = "../plan/support.rs"]

@@ -1,6 +1,5 @@
 //! The default model on a GPU, in part and as a whole, against the CPU. Any adapter will do; `cargo xtask test` makes
 //! sure that there is one.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod commands;
 mod layers;

@@ -1,5 +1,4 @@
 //! The CPU device as a whole: the conformance set, random graphs, the guard, runs and their errors.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod allocations;
 mod conformance;

@@ -1,5 +1,4 @@
 //! A ggml of our own: contexts, tensors, graphs, and buffers of ordinary memory.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};

@@ -1,5 +1,4 @@
 //! What users see of plans. Settings hold for a whole process, so that another one is started for them.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 use std::process::Command;
 

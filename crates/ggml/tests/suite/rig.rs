@@ -1,5 +1,4 @@
 //! Graphs to allocate, and a look at whether that went well.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 use std::collections::HashMap;
 use std::ffi::c_int;

@@ -1,5 +1,4 @@
 //! Once a model runs, a token costs no heap allocation: neither ours nor the devices'.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_llm::{Blueprint, Engine, Model, Sampler, SamplingOptions, Settings};

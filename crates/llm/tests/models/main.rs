@@ -1,5 +1,4 @@
 //! Whole models: logits, memory, several devices, bad input.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod arches;
 mod chat;

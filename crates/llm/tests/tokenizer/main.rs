@@ -1,5 +1,4 @@
 //! Tokenizers and chat templates, compared with the libraries they come from.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod bad_input;
 mod chat;

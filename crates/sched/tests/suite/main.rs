@@ -1,5 +1,4 @@
 //! Graphs over several devices.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod cost;
 mod equality;

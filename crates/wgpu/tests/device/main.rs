@@ -1,5 +1,4 @@
 //! The device on whatever adapter there is, software included; `cargo xtask test` makes sure that there is one.
-#![allow(clippy::unwrap_used)] // whatever is here is a test
 
 mod conformance;
 mod faults;

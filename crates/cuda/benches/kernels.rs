@@ -1,6 +1,5 @@
-//! How fast the kernels of a card are, beside what its memory and its tensor cores can do: `cargo xtask bench cuda` builds
-//! this, and it runs where there is no Rust. Arguments choose lines by parts of their names. Every line is a graph of equal nodes on different data, run as one replay.
-#![allow(clippy::unwrap_used)] // whatever is here is a measurement
+//! How fast the kernels of a GPU are, beside what its memory and its tensor cores can do: `cargo xtask bench cuda`. Arguments
+//! choose lines by parts of their names. Every line is a graph of equal nodes on different data, run as one CUDA graph.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,15 +23,15 @@ fn main() {
     };
     let device = match orlop_cuda::devices(&options) {
         Ok(devices) if !devices.is_empty() => Arc::clone(&devices[0]),
-        Ok(_) => return println!("there is no card"),
+        Ok(_) => return println!("there is no NVIDIA GPU"),
         Err(error) => return println!("{error}"),
     };
     println!("{}", device.facts().description);
-    let chosen: Vec<String> = std::env::args().skip(1).collect();
+    let chosen: Vec<String> = std::env::args().skip(1).filter(|part| !part.starts_with("--")).collect();
     let copied = copies(&device);
     let bandwidth = copied.bytes / copied.seconds;
     copied.print("copy, 2 x 256 MiB", bandwidth, 0.0);
-    // The card's own word: the largest product that this crate has a kernel for is no ceiling.
+    // By the driver's numbers: a measured product would be no ceiling.
     let rate = device.facts().flops;
     println!("tensor cores, halves: {:.0} TFLOP/s by their number and clock", rate / 1e12);
     let line = |name: String, measure: &dyn Fn() -> Measured| {

@@ -1,0 +1,38 @@
+//! `cargo xtask fuzz`: [libFuzzer](https://llvm.org/docs/LibFuzzer.html) with AddressSanitizer on readers of untrusted files.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{cargo, packages};
+
+/// What is fuzzed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Target {
+    /// The reader and the writer of GGUF files.
+    Gguf,
+}
+
+/// Flags of the instrumentation, as cargo-fuzz has them.
+const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 -Cdebug-assertions -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
+    -Cllvm-args=-simplifycfg-branch-fold-threshold=0";
+
+/// Builds a fuzz target and runs it; new inputs go to the build folder, so the corpus stays as it is.
+pub(crate) fn run(target: Target, seconds: u64) -> Result<()> {
+    ensure!(cfg!(target_os = "linux"), "the fuzzer is set up for Linux only");
+    packages::install(&[("g++", &|| packages::runs("c++", "--version"))], "`fuzz`")?;
+    let Target::Gguf = target;
+    let project = cargo::workspace().join("crates/gguf/fuzz");
+    let found = cargo::target().join("fuzz").join("found");
+    fs::create_dir_all(&found).with_context(|| format!("making {}", found.display()))?;
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut command = cargo::cargo(&["run", "--release", "--bin", "read", "--target", &triple]);
+    command.current_dir(&project).env("CARGO_TARGET_DIR", cargo::target().join("fuzz"));
+    // The flags are those of the nightly compiler; this variable makes every compiler take them.
+    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS);
+    command.arg("--").arg(&found).arg(project.join("corpus/read"));
+    command.arg(format!("-max_total_time={seconds}")).arg("-malloc_limit_mb=64");
+    cargo::run(command.arg(format!("-artifact_prefix={}/", found.display())))
+}

@@ -1,0 +1,16 @@
+//! `cargo xtask nightly`: the suites that take too long for every change.
+
+use anyhow::Result;
+
+use crate::{arm, fuzz, sanitize, test};
+
+/// Cases of each property test; the default is 256.
+const CASES: &str = "4096";
+
+/// Runs every test with more cases, then sanitizers, 64-bit ARM, and the fuzzer for some minutes.
+pub(crate) fn run(minutes: u64) -> Result<()> {
+    test::all(&[("PROPTEST_CASES", CASES)])?;
+    sanitize::run(None)?;
+    arm::run()?;
+    fuzz::run(fuzz::Target::Gguf, minutes.saturating_mul(60))
+}
