@@ -9,7 +9,7 @@ use orlop_gguf::{Error, GgufPart, Writer};
 ///
 /// # Panics
 /// If the reader or the writer is wrong.
-pub fn read(bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn read(bytes: &[u8]) -> Result<(), Error> {
     let file = GgufPart::from_bytes(Arc::new(bytes.to_vec()))?;
     let data: usize = file.tensors().iter().map(|tensor| file.bytes_of(tensor).len()).sum();
     assert!(data <= bytes.len(), "tensors share bytes");
