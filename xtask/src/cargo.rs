@@ -28,7 +28,8 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 /// Says what is called, and calls it.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-    let line = format!("cargo {}", words.join(" "));
+    let program = Path::new(command.get_program()).file_stem().unwrap_or_default().to_string_lossy();
+    let line = format!("{program} {}", words.join(" "));
     eprintln!("xtask: {line}");
     let status = command.status().with_context(|| format!("starting {line}"))?;
     if !status.success() {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::{cargo, test};
+use crate::{cargo, dependencies, publish, test};
 
 /// Everything that must hold before a change is taken, quickest first.
 pub(crate) fn run() -> Result<()> {
@@ -11,5 +11,7 @@ pub(crate) fn run() -> Result<()> {
     cargo::run(&mut cargo::cargo(&lints))?;
     let documentation = ["doc", "--workspace", "--all-features", "--no-deps"];
     cargo::run(cargo::cargo(&documentation).env("RUSTDOCFLAGS", "-D warnings"))?;
+    dependencies::check()?;
+    publish::check()?;
     test::all(&[])
 }

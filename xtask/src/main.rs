@@ -8,6 +8,7 @@ mod cargo;
 mod ci;
 mod corpus;
 mod cuda;
+mod dependencies;
 #[cfg(test)]
 mod documents;
 mod fuzz;
@@ -15,10 +16,13 @@ mod nightly;
 mod packages;
 mod peers;
 mod planner;
+mod publish;
 mod reference;
 #[cfg(test)]
 mod requirements;
 mod sanitize;
+#[cfg(test)]
+mod standing;
 mod test;
 mod test_ggml;
 

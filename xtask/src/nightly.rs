@@ -2,14 +2,16 @@
 
 use anyhow::Result;
 
-use crate::{arm, fuzz, sanitize, test};
+use crate::{arm, fuzz, publish, sanitize, test};
 
 /// Cases of each property test; the default is 256.
 const CASES: &str = "4096";
 
-/// Runs every test with more cases, then sanitizers, 64-bit ARM, and the fuzzer for some minutes.
+/// Runs every test with more cases, builds every package by itself, then runs tests under sanitizers and on 64-bit ARM, and
+/// the fuzzer for some minutes.
 pub(crate) fn run(minutes: u64) -> Result<()> {
     test::all(&[("PROPTEST_CASES", CASES)])?;
+    publish::verify()?;
     sanitize::run(None)?;
     arm::run()?;
     fuzz::run(fuzz::Target::Gguf, minutes.saturating_mul(60))
