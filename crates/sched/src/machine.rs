@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use orlop_backend::{BufferType, Device, DeviceFacts, Link, NodeQuery, Operand, Reason, Role, Support};
+use orlop_backend::{
+    Buffer, BufferType, Device, DeviceFacts, Link, NodeQuery, Operand, Reason, Role, StoredTensor, Support,
+    same_type,
+};
 use orlop_graph::{Graph, NodeId, TensorId};
 
 use crate::{Calibration, Error};
@@ -127,6 +130,19 @@ impl Machine {
         })
     }
 
+    /// The device that a stored tensor lies on: the most preferred one that has its kind of memory. `None` for memory of
+    /// no device of this machine, such as another machine's.
+    pub fn device_of(&self, tensor: &StoredTensor) -> Option<DeviceId> {
+        self.device_of_buffer(&*tensor.slot().buffer)
+    }
+
+    /// The device that a buffer lies on; see [`Machine::device_of`].
+    pub fn device_of_buffer(&self, buffer: &dyn Buffer) -> Option<DeviceId> {
+        let memory = buffer.buffer_type();
+        let arena = self.indices().find(|device| same_type(self.arena(*device), memory));
+        arena.or_else(|| self.indices().find(|device| has_memory(&**self.device(*device), memory)))
+    }
+
     /// Checks that a device is one of this machine's.
     pub(crate) fn check(&self, ix: DeviceId) -> Result<(), Error> {
         if ix.0 < self.devices.len() {
@@ -181,4 +197,10 @@ impl Machine {
             Support::No(reason) => Some(reason),
         }
     }
+}
+
+/// Whether a kind of memory is one of a device's.
+pub(crate) fn has_memory(device: &dyn Device, memory: &Arc<dyn BufferType>) -> bool {
+    let roles = [Role::Arena, Role::Weight];
+    roles.iter().flat_map(|role| device.buffer_types(*role)).any(|kind| same_type(kind, memory))
 }

@@ -96,6 +96,11 @@ pub struct SessionOptions {
     pub depth: usize,
     /// How many plans are kept and found again when an equal graph is prepared; beyond that, the one that was not used
     /// for longest is released. Default none: every preparation makes a plan, and all are kept.
+    ///
+    /// A plan that is found again is the old one, with what belongs to it: **persistent leaves have the contents that were
+    /// set, or that earlier runs left, under the old preparation.** Set them after preparing if they must begin anew.
+    /// A graph is equal if its structure, the places of its external leaves and its constraints are; names of tensors
+    /// count, too.
     pub cache: Option<usize>,
     /// Sees every graph that is planned. Default none.
     pub observer: PlanObserver,
@@ -137,6 +142,20 @@ pub(crate) struct Request<'a> {
     pub(crate) placement: Option<Placement>,
 }
 
+impl<'a> Request<'a> {
+    /// A graph with all its external leaves, which lie where `externals` says.
+    pub(crate) fn new(
+        graph: &'a Arc<Graph>,
+        externals: &'a Externals,
+        constraints: &Constraints,
+        placement: Option<Placement>,
+    ) -> Result<Request<'a>, Error> {
+        externals.check(graph)?;
+        let constraints = Constraints { pinned: pinned(graph, externals), ..constraints.clone() };
+        Ok(Request { graph, externals, constraints, placement })
+    }
+}
+
 impl Session {
     /// A session over a machine.
     ///
@@ -173,11 +192,24 @@ impl Session {
     /// Places a graph by rules, and prepares it.
     ///
     /// # Errors
-    /// As [`Session::prepare_placed`] and [`place_by_rules`].
+    /// As [`Session::prepare_with`].
     pub fn prepare(&mut self, graph: &Arc<Graph>, externals: &Externals) -> Result<PlanId, Error> {
-        externals.check(graph)?;
-        let constraints = constraints(graph, externals);
-        self.prepare_request(Request { graph, externals, constraints, placement: None })
+        self.prepare_with(graph, externals, &Constraints::default())
+    }
+
+    /// Places a graph by rules, with devices that the caller chose and results that the caller observes, and prepares it.
+    /// Where external leaves lie is taken from `externals`, whatever the constraints say.
+    ///
+    /// # Errors
+    /// As [`Session::prepare_placed`] and [`place_by_rules`](crate::place_by_rules).
+    pub fn prepare_with(
+        &mut self,
+        graph: &Arc<Graph>,
+        externals: &Externals,
+        constraints: &Constraints,
+    ) -> Result<PlanId, Error> {
+        let request = Request::new(graph, externals, constraints, None)?;
+        self.prepare_request(request)
     }
 
     /// Splits, lowers and plans a placed graph, and makes room for it. Where external leaves lie is taken from
@@ -194,19 +226,21 @@ impl Session {
         constraints: &Constraints,
         placement: Placement,
     ) -> Result<PlanId, Error> {
-        externals.check(graph)?;
-        let constraints = Constraints { pinned: pinned(graph, externals), ..constraints.clone() };
-        self.prepare_request(Request { graph, externals, constraints, placement: Some(placement) })
+        let request = Request::new(graph, externals, constraints, Some(placement))?;
+        self.prepare_request(request)
     }
 
-    /// As [`Session::prepare`], but arenas do not grow: memory that was reserved must be enough.
+    /// As [`Session::prepare_with`], but arenas do not grow: memory that was reserved must be enough.
     ///
     /// # Errors
     /// As there, and [`Error::WouldGrow`].
-    pub fn prepare_within(&mut self, graph: &Arc<Graph>, externals: &Externals) -> Result<PlanId, Error> {
-        externals.check(graph)?;
-        let request =
-            Request { graph, externals, constraints: constraints(graph, externals), placement: None };
+    pub fn prepare_within(
+        &mut self,
+        graph: &Arc<Graph>,
+        externals: &Externals,
+        constraints: &Constraints,
+    ) -> Result<PlanId, Error> {
+        let request = Request::new(graph, externals, constraints, None)?;
         if let Some(known) = self.find_equal(&request) {
             return Ok(known);
         }

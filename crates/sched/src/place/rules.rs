@@ -18,6 +18,9 @@ use crate::{Constraints, DeviceId, Error, Machine, NodePlacement, Placement, Pla
 /// 3. Edges: what is left follows its operands, then its readers, in the order that [`Constraints::spread`] says.
 /// 4. A node moves to a more preferred device that shares the memory; what is still left goes where most of its
 ///    operands can be read, and then to the most preferred device that runs it.
+/// 5. At a cut between two devices, a node moves to the device of its readers if its operands are copied there anyway: of
+///    a residual network, the sum crosses once, and its norm is computed on the other side. ([`Propagation::Producers`]
+///    leaves nodes with their producers.)
 ///
 /// # Errors
 /// [`Error::Unplaceable`] with each device's reason, [`Error::BadAssignment`], [`Error::ConflictingPin`],
@@ -33,6 +36,9 @@ pub fn place_by_rules(
     passes.spread();
     passes.upgrade();
     passes.rescue()?;
+    if constraints.spread == Propagation::Preferred {
+        passes.join_readers();
+    }
     passes.finish()
 }
 
@@ -239,6 +245,64 @@ impl<'a> Passes<'a> {
             self.put(id, device, why);
         }
         Ok(())
+    }
+
+    /// Moves nodes across a cut to the device of all their readers, where all their operands are or are copied to for
+    /// others: one tensor less is copied. Nodes that data or the caller placed stay, and so do results, and nodes in the
+    /// middle of a device's work, which would become splits of their own.
+    fn join_readers(&mut self) {
+        let results = self.graph.results();
+        let mut next: Option<DeviceId> = None;
+        let all: Vec<NodeId> = self.graph.node_ids().collect();
+        for id in all.into_iter().rev() {
+            let node = self.graph.node(id);
+            let Some(placed) = self.nodes[id.index()].filter(|_| !node.op.is_view()) else { continue };
+            let following = next.replace(placed.device);
+            let follows = matches!(
+                placed.why,
+                PlacementReason::FollowsProducer(_)
+                    | PlacementReason::FollowsConsumer(_)
+                    | PlacementReason::MostOperands
+            );
+            let Some(target) = following.filter(|target| *target != placed.device && follows) else {
+                continue;
+            };
+            let on_target =
+                |other: &NodeId| self.nodes[other.index()].is_some_and(|other| other.device == target);
+            let readers = &self.consumers[id.index()];
+            let shared = same_type(self.machine.arena(placed.device), self.machine.arena(target));
+            let result = results.iter().any(|result| {
+                self.graph.tensor(*result).storage.root == self.graph.tensor(node.output).storage.root
+            });
+            let moves = !shared
+                && !result
+                && !readers.is_empty()
+                && readers.iter().all(on_target)
+                && self.company(id).len() == 1
+                && node.inputs.iter().all(|input| self.is_copied_anyway(*input, id, target))
+                && self.runs(target, id);
+            if moves {
+                self.put(id, target, PlacementReason::FollowsConsumer(readers[0]));
+                next = Some(target);
+            }
+        }
+    }
+
+    /// Whether an operand of a node is computed on a device, or another node there reads the same bytes of it.
+    fn is_copied_anyway(&self, input: TensorId, node: NodeId, device: DeviceId) -> bool {
+        let Some(producer) = self.producers[input.index()] else { return false };
+        let on_device = |id: NodeId| self.nodes[id.index()].is_some_and(|placed| placed.device == device);
+        let tensor = self.graph.tensor(input);
+        let same = |other: &TensorId| {
+            let other = self.graph.tensor(*other);
+            (other.storage, other.desc.bytes()) == (tensor.storage, tensor.desc.bytes())
+        };
+        let reads = |other: &NodeId| {
+            *other != node && on_device(*other) && self.graph.node(*other).inputs.iter().any(same)
+        };
+        on_device(producer)
+            || (!self.writers.contains_key(&tensor.storage.root)
+                && self.consumers[producer.index()].iter().any(reads))
     }
 
     fn unplaceable(&self, id: NodeId) -> Error {

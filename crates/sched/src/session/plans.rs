@@ -9,19 +9,21 @@ use orlop_graph::Graph;
 use crate::planned::signature::signature;
 use crate::session::Request;
 use crate::session::prepared::Prepared;
-use crate::{DeviceId, Error, PlanId, Session, constraints};
+use crate::{Constraints, DeviceId, Error, PlanId, Session};
 
 impl Session {
     /// Makes arenas large enough for a graph, placed by rules, without preparing it. [`Session::prepare_within`] then
     /// takes it, and whatever needs no more.
     ///
     /// # Errors
-    /// As [`Session::prepare`].
-    pub fn reserve(&mut self, graph: &Arc<Graph>, externals: &Externals) -> Result<(), Error> {
-        externals.check(graph)?;
-        let request =
-            Request { graph, externals, constraints: constraints(graph, externals), placement: None };
-        let planned = self.plan(&request)?;
+    /// As [`Session::prepare_with`].
+    pub fn reserve(
+        &mut self,
+        graph: &Arc<Graph>,
+        externals: &Externals,
+        constraints: &Constraints,
+    ) -> Result<(), Error> {
+        let planned = self.plan(&Request::new(graph, externals, constraints, None)?)?;
         self.make_room(&planned.memory)
     }
 
@@ -29,16 +31,14 @@ impl Session {
     /// an arena count it each.
     ///
     /// # Errors
-    /// As [`Session::prepare`].
+    /// As [`Session::prepare_with`].
     pub fn reserve_size(
         &self,
         graph: &Arc<Graph>,
         externals: &Externals,
+        constraints: &Constraints,
     ) -> Result<Vec<(DeviceId, u64)>, Error> {
-        externals.check(graph)?;
-        let request =
-            Request { graph, externals, constraints: constraints(graph, externals), placement: None };
-        let planned = self.plan(&request)?;
+        let planned = self.plan(&Request::new(graph, externals, constraints, None)?)?;
         let bytes = |device: DeviceId| planned.memory.plans[self.domains.of(device)].total();
         Ok(self.machine.indices().map(|device| (device, bytes(device))).collect())
     }
@@ -102,8 +102,12 @@ fn is_equal(prepared: &Prepared, request: &Request<'_>) -> bool {
         (None, None) => true,
         _ => false,
     };
+    let known = &prepared.planned.constraints;
+    let same_wishes = constraints.observed == known.observed
+        && constraints.assigned == known.assigned
+        && constraints.spread == known.spread;
     placed
-        && constraints.observed == prepared.planned.constraints.observed
+        && same_wishes
         && prepared.graph == **graph
         && graph.leaves().all(|(id, _)| same(externals.get(id), prepared.externals.get(id)))
 }

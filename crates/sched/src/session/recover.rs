@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use orlop_alloc::Error as AllocError;
-use orlop_backend::{BufferType, Device, Role, StoredTensor, copy, same_type};
+use orlop_backend::{BufferType, Device, StoredTensor, copy};
 use orlop_graph::Leaf;
 
+use crate::machine::has_memory;
 use crate::session::Request;
 use crate::session::prepared::Prepared;
 use crate::{Constraints, Error, Machine, Session, constraints};
@@ -76,15 +77,11 @@ impl Session {
     pub(crate) fn lost_with(&self, prepared: &Prepared, device: &str) -> Vec<String> {
         let Ok(ix) = self.machine.find(device) else { return Vec::new() };
         let device = self.machine.device(ix);
-        let has = |device: &Arc<dyn Device>, buffer_type: &Arc<dyn BufferType>| {
-            let roles = [Role::Arena, Role::Weight];
-            let mut kinds = roles.iter().flat_map(|role| device.buffer_types(*role));
-            kinds.any(|kind| same_type(kind, buffer_type))
-        };
         // Memory that another device has as well is not this one's to lose.
         let others = || self.machine.devices().iter().filter(|other| other.name() != device.name());
         let own = |buffer_type: &Arc<dyn BufferType>| {
-            has(device, buffer_type) && !others().any(|other| !other.facts().lost && has(other, buffer_type))
+            has_memory(&**device, buffer_type)
+                && !others().any(|other| !other.facts().lost && has_memory(&**other, buffer_type))
         };
         let there = |stored: &StoredTensor| own(stored.slot().buffer.buffer_type());
         let graph = &prepared.graph;

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use orlop_backend::Device;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::{
-    Constraints, DeviceId, Machine, Placement, PlacementReason, Propagation, place_by_rules, split,
+    Constraints, CostOptions, DeviceId, Machine, Placement, PlacementReason, Propagation, place_by_cost,
+    place_by_rules, split,
 };
 use orlop_testkit::Forward;
 
@@ -298,4 +299,38 @@ fn the_table_names_every_node_that_computes_with_its_reason() {
     let table = placement.table(&graph, &machine).to_string();
     assert_eq!(table.lines().count(), graph.nodes().len());
     assert!(table.contains("follows weight w") && table.contains("follows weight c"), "{table}");
+}
+
+/// Layers of `x + w rms_norm(x) n`, half of their weights on each device: only the sum crosses, its norm does not.
+#[test]
+fn at_a_cut_through_a_residual_network_one_activation_crosses() {
+    for host_last in [false, true] {
+        let devices =
+            [private("g").build(), private("c").host_visible(host_last).reads_host(host_last).build()];
+        let machine = crate::support::machine(&devices);
+        let mut b = GraphBuilder::new();
+        let mut x = b.input("x", DType::F32, &[8, 2]);
+        let mut weights = Vec::new();
+        for layer in 0..4 {
+            let scale = b.weight(&format!("{layer}.norm"), DType::F32, &[8]);
+            let w = b.weight(&format!("{layer}.w"), DType::F32, &[8, 8]);
+            weights.extend([(scale, layer / 2), (w, layer / 2)]);
+            let norm = b.rms_norm(x, 1e-5);
+            let norm = b.mul(norm, scale);
+            let y = b.mul_mat(w, norm);
+            x = b.add(x, y);
+        }
+        b.output(x);
+        let graph = b.build().unwrap();
+        let lies = |(w, at): &(TensorId, usize)| (*w, memory_of(&*devices[*at]));
+        let all = Constraints { pinned: weights.iter().map(lies).collect(), ..Constraints::default() };
+        let by_rules = place_by_rules(&graph, &machine, &all).unwrap();
+        let by_cost = place_by_cost(&graph, &machine, &all, &CostOptions::default()).unwrap();
+        for (how, placement) in [("rules", by_rules), ("cost", by_cost)] {
+            let schedule = split(&graph, &machine, &all, &placement);
+            let names: Vec<&str> = schedule.transfers.iter().map(|copy| copy.name.as_str()).collect();
+            assert_eq!((schedule.splits.len(), names.len()), (2, 1), "{how}: {names:?}");
+            assert_eq!(schedule.copied_bytes(), 64, "{how}");
+        }
+    }
 }

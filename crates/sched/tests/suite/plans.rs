@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use orlop_alloc::Externals;
 use orlop_backend::{Device, RunOptions};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
-use orlop_sched::{Error, PlanObserver, Planned, Session, SessionOptions, constraints, place_by_rules};
+use orlop_sched::{
+    Constraints, Error, PlanObserver, Planned, Session, SessionOptions, constraints, place_by_rules,
+};
 use orlop_testkit::devices::{FaultKind, FaultPoint};
 
 use crate::support::{externals, get, machine, private, run, set, stored, two};
@@ -155,27 +157,27 @@ fn a_released_plan_gives_back_all_but_the_arenas() {
 fn what_was_reserved_is_enough_for_what_was_measured_and_no_more() {
     let (devices, machine) = two();
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
-    let none = Externals::new();
+    let (none, free) = (Externals::new(), Constraints::default());
     let (small, x, y) = chain(8, 3);
     let (large, ..) = chain(800, 3);
-    let refused = session.prepare_within(&small, &none).unwrap_err();
+    let refused = session.prepare_within(&small, &none, &free).unwrap_err();
     assert!(matches!(refused, Error::WouldGrow { reserved: 0, .. }), "{refused:?}");
-    let sizes = session.reserve_size(&small, &none).unwrap();
+    let sizes = session.reserve_size(&small, &none, &free).unwrap();
     assert!(devices.iter().all(|device| device.counters().live_bytes == 0), "measuring allocates nothing");
-    session.reserve(&small, &none).unwrap();
+    session.reserve(&small, &none, &free).unwrap();
     for (device, bytes) in sizes {
         assert_eq!(session.arena_bytes(device), bytes);
         assert_eq!(devices[device.index()].counters().live_bytes, bytes);
     }
-    let plan = session.prepare_within(&small, &none).unwrap();
+    let plan = session.prepare_within(&small, &none, &free).unwrap();
     set(&mut session, plan, x, &[1.0; 8]);
-    let refused = session.prepare_within(&large, &none).unwrap_err();
+    let refused = session.prepare_within(&large, &none, &free).unwrap_err();
     let Error::WouldGrow { needed, reserved, .. } = refused else { panic!("{refused:?}") };
     assert!(needed > reserved && reserved > 0);
     run(&mut session, plan);
     assert_eq!(get(&session, plan, y, 8), [8.0; 8], "a refusal changes nothing");
-    session.reserve(&large, &none).unwrap();
-    session.prepare_within(&large, &none).unwrap();
+    session.reserve(&large, &none, &free).unwrap();
+    session.prepare_within(&large, &none, &free).unwrap();
 }
 
 /// A weight on `c` that `g` uses: with room for it, it stays there; without, every run brings it.
@@ -361,4 +363,84 @@ fn a_session_adopts_a_plan_without_planning_again() {
     let deep = SessionOptions { depth: 2, ..options };
     let shallow = Session::new(machine, deep).unwrap().adopt(&graph, &given, planned);
     assert_eq!(said(shallow), "the plan was made for 1 runs in flight at a time");
+}
+
+#[test]
+fn an_equal_graph_that_is_found_again_has_the_persistent_contents_of_the_old_plan() {
+    let (_, machine) = two();
+    let graph = || {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, &[4]);
+        let kept = b.persistent("kept", DType::F32, &[4]);
+        let y = b.add(x, kept);
+        b.output(y);
+        (Arc::new(b.build().unwrap()), x, kept, y)
+    };
+    for (cache, expected) in [(Some(2), Some(11.0)), (None, None)] {
+        let options = SessionOptions { cache, ..SessionOptions::default() };
+        let mut session = Session::new(machine.clone(), options).unwrap();
+        let (first, _, kept, _) = graph();
+        let plan = session.prepare(&first, &Externals::new()).unwrap();
+        set(&mut session, plan, kept, &[10.0; 4]);
+        let (equal, x, kept, y) = graph();
+        let again = session.prepare(&equal, &Externals::new()).unwrap();
+        assert_eq!(again == plan, cache.is_some());
+        if expected.is_none() {
+            // A plan of its own has persistent leaves of its own.
+            set(&mut session, again, kept, &[0.0; 4]);
+        }
+        set(&mut session, again, x, &[1.0; 4]);
+        run(&mut session, again);
+        assert_eq!(get(&session, again, y, 4), [expected.unwrap_or(1.0); 4]);
+    }
+}
+
+#[test]
+fn assigning_and_observing_is_one_call_and_reserving_takes_the_same_constraints() {
+    let (_, machine) = two();
+    let [g, c] = ["g", "c"].map(|name| machine.find(name).unwrap());
+    let (graph, x, y) = chain(8, 3);
+    let made: Vec<TensorId> = graph.nodes().iter().map(|node| node.output).collect();
+    let wishes = Constraints {
+        assigned: [(made[0], g), (made[1], c), (made[2], g)].into(),
+        observed: [made[1]].into(),
+        ..Constraints::default()
+    };
+    let options = SessionOptions { cache: Some(4), ..SessionOptions::default() };
+    let mut session = Session::new(machine, options).unwrap();
+    let none = Externals::new();
+    session.reserve(&graph, &none, &wishes).unwrap();
+    let sizes = session.reserve_size(&graph, &none, &wishes).unwrap();
+    assert!(sizes.iter().all(|(device, bytes)| *bytes > 0 && session.arena_bytes(*device) == *bytes));
+    let plan = session.prepare_within(&graph, &none, &wishes).unwrap();
+    assert_eq!(session.prepare_with(&graph, &none, &wishes).unwrap(), plan, "the same constraints");
+    assert_ne!(session.prepare(&graph, &none).unwrap(), plan, "others");
+    let devices: Vec<_> = session.schedule(plan).unwrap().splits.iter().map(|split| split.device).collect();
+    assert_eq!(devices, [g, c, g]);
+    set(&mut session, plan, x, &[1.0; 8]);
+    let mut seen = Vec::new();
+    let mut observe = |id: TensorId, _: &[u8]| {
+        seen.push(id);
+        true
+    };
+    session.run_observed(plan, &RunOptions::default(), &mut observe).unwrap();
+    assert_eq!(seen, [made[1]]);
+    assert_eq!(get(&session, plan, y, 8), [8.0; 8]);
+}
+
+#[test]
+fn the_device_of_a_stored_tensor_and_of_a_buffer_is_found() {
+    let (devices, machine) = two();
+    let mut b = GraphBuilder::new();
+    let w = b.weight("w", DType::F32, &[4]);
+    let y = b.sqr(w);
+    b.output(y);
+    let graph = b.build().unwrap();
+    for (device, id) in devices.iter().zip(machine.indices()) {
+        let tensor = stored(&**device, &graph, w, &[1.0; 4]);
+        assert_eq!(machine.device_of(&tensor), Some(id));
+        assert_eq!(machine.device_of_buffer(&*tensor.slot().buffer), Some(id));
+    }
+    let stranger = stored(&*private("stranger").build(), &graph, w, &[1.0; 4]);
+    assert_eq!(machine.device_of(&stranger), None);
 }
