@@ -1,4 +1,4 @@
-//! Buffers in host memory. It owns raw memory and answers for it.
+//! Buffers in host memory, allocated here or by the caller.
 
 use std::alloc::{Layout as AllocLayout, alloc_zeroed, dealloc};
 use std::any::Any;
@@ -119,7 +119,7 @@ unsafe impl Send for Owned {}
 // SAFETY: a shared `Owned` offers no access to its memory at all.
 unsafe impl Sync for Owned {}
 
-/// Memory that somebody else allocated: its type has no alignment to promise beyond 1 and makes no buffers.
+/// Memory that the caller has allocated or mapped. The type allocates no buffers.
 #[derive(Debug)]
 pub struct ForeignBufferType {
     name: String,
@@ -162,8 +162,8 @@ impl ForeignBufferType {
     pub fn over_memory(self: &Arc<Self>, memory: Box<[u8]>) -> Result<Arc<dyn Buffer>, DeviceError> {
         let bytes = memory.len() as u64;
         let memory = RawBox(NonNull::from(Box::leak(memory)));
-        // SAFETY: `over_raw` asks for initialised bytes, valid while the keeper lives, that nobody else
-        // touches: they were a box's, the keeper frees them when it is dropped, and only it points to them.
+        // SAFETY: `over_raw` asks for initialized bytes, valid while the keeper lives, that no other code touches: they were a
+        // box's, the keeper frees them when it is dropped, and only it points to them.
         unsafe { self.over_raw(memory.0.cast(), bytes, Box::new(memory)) }
     }
 
@@ -173,9 +173,8 @@ impl ForeignBufferType {
     /// [`DeviceError::MisalignedBase`] if it does not begin at the type's alignment.
     ///
     /// # Safety
-    /// For as long as `keeper` lives, `base` must be valid for reads of `bytes` bytes, all initialised, and,
-    /// if this type is writable, for writes, and nobody else may write them, or read them while the buffer
-    /// is claimed for writing.
+    /// For as long as `keeper` lives, `base` must be valid for reads of `bytes` bytes, all initialized, and, if this type is
+    /// writable, for writes. No other code writes them, or reads them while the buffer is claimed for writing.
     pub unsafe fn over_raw(
         self: &Arc<Self>,
         base: NonNull<u8>,
@@ -250,7 +249,7 @@ unsafe impl Send for RawBox {}
 // SAFETY: a shared `RawBox` offers no access to its memory.
 unsafe impl Sync for RawBox {}
 
-/// A buffer in host memory, whoever owns that.
+/// A buffer in host memory that a keeper owns.
 struct HostBuffer {
     buffer_type: Arc<dyn BufferType>,
     span: HostSpan,
@@ -259,10 +258,10 @@ struct HostBuffer {
     keeper: Box<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the memory behind `span` lives as long as `keeper`, and every access below, or through
-// `Buffer::host` by contract, happens under a claim to `gate`: many readers or one writer.
+// SAFETY: `Send` asks that another thread may use the memory behind `span`: it lives as long as `keeper`, and every access
+// below, or through `Buffer::host` by contract, is under a claim to `gate`.
 unsafe impl Send for HostBuffer {}
-// SAFETY: as above.
+// SAFETY: `Sync` asks that threads may use it at the same time: claims allow many readers or one writer.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
@@ -306,15 +305,16 @@ unsafe impl Buffer for HostBuffer {
 
     fn write(&self, claim: &Claim, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let to = self.at(claim, AccessKind::Write, offset, bytes.len() as u64)?;
-        // SAFETY: `copy` asks for valid source and destination of `len` bytes: the slice is one, `at` checked
-        // the other, and the claim excludes whoever else could touch it.
+        // SAFETY: `copy` asks for a readable source and a writable destination of `len` bytes: the slice is one, `at` checked the
+        // other, and the claim keeps other accesses away.
         unsafe { std::ptr::copy(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
         Ok(())
     }
 
     fn read(&self, claim: &Claim, offset: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let from = self.at(claim, AccessKind::Read, offset, bytes.len() as u64)?;
-        // SAFETY: as in `write`, the other way round.
+        // SAFETY: `copy` asks for a readable source and a writable destination of `len` bytes: `at` checked one, whose claim keeps
+        // writers away, and the slice is the other.
         unsafe { std::ptr::copy(from.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
@@ -344,9 +344,9 @@ unsafe impl Buffer for HostBuffer {
             return Ok(true);
         }
         own.suspend(|| {
-            // SAFETY: `from_raw_parts_mut` asks for `bytes` valid bytes that nobody else touches meanwhile:
-            // `at` checked the range, the claim to write is exclusive, and it is suspended, so that whatever
-            // `from` does, it cannot reach these bytes but through the slice.
+            // SAFETY: `from_raw_parts_mut` asks for `bytes` initialized bytes that only the result reaches: `at` checked the range,
+            // the claim to write is exclusive, and it is suspended, so that `from` can reach these bytes only through the
+            // slice.
             let slice = unsafe { std::slice::from_raw_parts_mut(to.as_ptr(), bytes as usize) };
             from.read(other, range.start, slice)
         })?;
@@ -366,9 +366,8 @@ unsafe impl Buffer for HostBuffer {
         let bytes = range.end.saturating_sub(range.start);
         let from = self.at(own, AccessKind::Read, range.start, bytes)?;
         own.suspend(|| {
-            // SAFETY: `from_raw_parts` asks for `bytes` valid bytes that nobody writes meanwhile: `at` checked
-            // the range, the claim excludes other writers, and it is suspended, so that `to` cannot use it
-            // to write here either.
+            // SAFETY: `from_raw_parts` asks for `bytes` initialized bytes that are not written meanwhile: `at` checked the range, the
+            // claim keeps writers away, and it is suspended, so that `to` cannot use it to write here either.
             let slice = unsafe { std::slice::from_raw_parts(from.as_ptr(), bytes as usize) };
             to.write(other, at, slice)
         })?;

@@ -84,8 +84,8 @@ unsafe impl Send for Scratch {}
 // SAFETY: `Sync` asks that threads may use it at the same time: by `Scratch::of_thread`'s contract they use different parts.
 unsafe impl Sync for Scratch {}
 
-/// A row's position: indices of dimensions 1, 2 and 3.
-pub(crate) type At = [u64; 3];
+/// A row's indices in dimensions 1, 2 and 3.
+pub(crate) type RowIndex = [u64; 3];
 
 /// The refusal of a place that kernels cannot use.
 fn unreachable_memory(slot: &Slot, name: &str, operand: usize) -> DeviceError {
@@ -161,19 +161,19 @@ impl Src {
     }
 
     /// Reads row `at` as F32, whatever its type and strides are; `out` is as long as the row.
-    pub(crate) fn read_row(&self, at: At, out: &mut [f32]) {
+    pub(crate) fn read_row(&self, at: RowIndex, out: &mut [f32]) {
         self.read_elements(0, at, out);
     }
 
     /// One element as F32.
-    pub(crate) fn value(&self, column: u64, at: At) -> f32 {
+    pub(crate) fn value(&self, column: u64, at: RowIndex) -> f32 {
         let mut out = [0.0];
         self.read_elements(column, at, &mut out);
         out[0]
     }
 
     /// One element of an integer tensor.
-    pub(crate) fn integer(&self, column: u64, at: At) -> i64 {
+    pub(crate) fn integer(&self, column: u64, at: RowIndex) -> i64 {
         let mut bytes = [0; 8];
         self.read_blocks(column, at, &mut bytes[..self.desc.dtype.block_bytes() as usize]);
         let [a, b, c, d, ..] = bytes;
@@ -215,18 +215,18 @@ impl Dst {
     }
 
     /// Writes row `at` from F32, whatever its type and strides are; `values` is as long as the row.
-    pub(crate) fn write_row(&self, at: At, values: &[f32]) {
+    pub(crate) fn write_row(&self, at: RowIndex, values: &[f32]) {
         self.write_elements(0, at, values);
     }
 
     /// Writes one element of an integer tensor; the type's low bytes are kept.
-    pub(crate) fn set_integer(&self, column: u64, at: At, value: i64) {
+    pub(crate) fn set_integer(&self, column: u64, at: RowIndex, value: i64) {
         let size = self.desc.dtype.block_bytes() as usize;
         self.write_blocks(column, at, &value.to_le_bytes()[..size]);
     }
 
     /// Writes one element from F32.
-    pub(crate) fn set_value(&self, column: u64, at: At, value: f32) {
+    pub(crate) fn set_value(&self, column: u64, at: RowIndex, value: f32) {
         self.write_elements(column, at, &[value]);
     }
 }
@@ -237,7 +237,7 @@ fn fits(view: &TensorDesc, tensor: &TensorDesc) -> bool {
 }
 
 /// Bytes from a tensor's beginning to a row's; panics for a row outside it, which is a kernel's mistake.
-fn row_offset(desc: &TensorDesc, [i1, i2, i3]: At) -> usize {
+fn row_offset(desc: &TensorDesc, [i1, i2, i3]: RowIndex) -> usize {
     let [n0, n1, n2, n3] = desc.extents;
     assert!(n0 > 0 && i1 < n1 && i2 < n2 && i3 < n3, "a row outside its tensor");
     (i1 * desc.strides[1] + i2 * desc.strides[2] + i3 * desc.strides[3]) as usize

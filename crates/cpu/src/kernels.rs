@@ -26,7 +26,9 @@ pub(crate) use product::{
 };
 pub(crate) use rope::ROPE_INTO_ROWS;
 
-use crate::task::{Check, FloatScratch, Kernel, KernelBody, Operand, Operands, Shape, StepKernel};
+use crate::task::{
+    Check, FloatScratch, Kernel, KernelBody, StepKernel, StepOperand, StepOperands, StepShape,
+};
 
 /// The kernel of an op, or `None` for ops that this device refuses and for views, which need none.
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
@@ -83,14 +85,14 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
 }
 
 /// The kernel of a step and what that touches; `None` for steps that this device has not made.
-pub(crate) fn of_step(graph: &Graph, step: &Step) -> Option<(SelectedKernel, Operands)> {
+pub(crate) fn of_step(graph: &Graph, step: &Step) -> Option<(SelectedKernel, StepOperands)> {
     if let Some(kernel) = named(&step.kernel) {
         return Some((SelectedKernel::Named(kernel), (kernel.operands)(graph, step)?));
     }
     let [node] = step.nodes[..] else { return None };
     let node = graph.nodes().get(node.index())?;
-    let reads = node.inputs.iter().copied().map(Operand::Tensor).collect();
-    let operands = Operands { reads, writes: vec![Operand::Tensor(node.output)] };
+    let reads = node.inputs.iter().copied().map(StepOperand::Tensor).collect();
+    let operands = StepOperands { reads, writes: vec![StepOperand::Tensor(node.output)] };
     Some((SelectedKernel::Node(kernel(&node.op)?), operands))
 }
 
@@ -104,7 +106,7 @@ pub(crate) enum SelectedKernel {
 }
 
 impl SelectedKernel {
-    pub(crate) fn needs(&self, shape: &Shape<'_>) -> FloatScratch {
+    pub(crate) fn needs(&self, shape: &StepShape<'_>) -> FloatScratch {
         match (self, &shape.ops[..], &shape.writes[..]) {
             (SelectedKernel::Node(kernel), [op, ..], [result, ..]) => FloatScratch {
                 scratch: (kernel.scratch)(op, &shape.reads, result),

@@ -15,7 +15,7 @@ use orlop_graph::{Graph, TensorDesc};
 
 use crate::kernels::{self, SelectedKernel};
 use crate::program::MAX_GROUP;
-use crate::task::{FloatScratch, Operand, Operands, Shape};
+use crate::task::{FloatScratch, StepOperand, StepOperands, StepShape};
 
 /// The rules, in the order in which they are tried.
 const RULES: [fn(&mut StepEditor<'_>); 3] =
@@ -105,9 +105,9 @@ pub(crate) fn name(graph: &Graph, step: &Step) -> String {
 }
 
 /// Descriptions of what a step touches.
-pub(crate) fn shape<'a>(graph: &'a Graph, step: &Step, operands: &Operands) -> Shape<'a> {
-    let descs = |operands: &[Operand]| operands.iter().map(|operand| desc(graph, *operand)).collect();
-    Shape {
+pub(crate) fn shape<'a>(graph: &'a Graph, step: &Step, operands: &StepOperands) -> StepShape<'a> {
+    let descs = |operands: &[StepOperand]| operands.iter().map(|operand| desc(graph, *operand)).collect();
+    StepShape {
         ops: step.nodes.iter().map(|node| &graph.node(*node).op).collect(),
         reads: descs(&operands.reads),
         writes: descs(&operands.writes),
@@ -115,22 +115,22 @@ pub(crate) fn shape<'a>(graph: &'a Graph, step: &Step, operands: &Operands) -> S
 }
 
 /// The description of what an operand is in memory.
-pub(crate) fn desc(graph: &Graph, operand: Operand) -> TensorDesc {
+pub(crate) fn desc(graph: &Graph, operand: StepOperand) -> TensorDesc {
     match operand {
-        Operand::Tensor(id) => graph.tensor(id).desc,
-        Operand::EightBit(id) => kernels::eight_bit_desc(&graph.tensor(id).desc),
+        StepOperand::Tensor(id) => graph.tensor(id).desc,
+        StepOperand::EightBit(id) => kernels::eight_bit_desc(&graph.tensor(id).desc),
     }
 }
 
 /// The place of what an operand is in memory, if `value`, which a step names there, is of that kind.
 pub(crate) fn slot(
     bindings: &Bindings,
-    operand: Operand,
+    operand: StepOperand,
     value: StepValue,
 ) -> Result<Option<&Slot>, DeviceError> {
     let same = match (operand, value) {
-        (Operand::Tensor(id), StepValue::Tensor(named)) => id == named,
-        (Operand::EightBit(_), StepValue::Temporary(_)) => true,
+        (StepOperand::Tensor(id), StepValue::Tensor(named)) => id == named,
+        (StepOperand::EightBit(_), StepValue::Temporary(_)) => true,
         _ => false,
     };
     if same { bindings.slot(value).map(Some) } else { Ok(None) }
@@ -146,7 +146,7 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    pub(crate) fn of(kernel: &SelectedKernel, shape: &Shape<'_>, threads: usize) -> Needs {
+    pub(crate) fn of(kernel: &SelectedKernel, shape: &StepShape<'_>, threads: usize) -> Needs {
         let FloatScratch { scratch, shared } = kernel.needs(shape);
         let per_thread = scratch.saturating_mul(4).checked_next_multiple_of(64).unwrap_or(u64::MAX - 63);
         Needs {

@@ -1,4 +1,6 @@
-//! Threads that wait for work together.
+//! A pool of threads that run one job at a time together, and the barrier at which they meet.
+//!
+//! A run of a model is thousands of short jobs and barriers, so threads spin for a while before they sleep.
 
 use std::any::Any;
 use std::fmt;
@@ -7,35 +9,35 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
-/// How often a thread looks again before it goes to sleep, where others are about to come: tens of microseconds.
-const MOMENT: u32 = 500;
-/// The same where the next piece of work may take longer to come: about a hundred microseconds.
-const WHILE: u32 = 1_600;
-/// Looks after which a thread lets others run now and then, as there may be more of them than cores.
-const ALONE: u32 = 32;
+/// Spins before a thread sleeps where the others are about to arrive: tens of microseconds.
+const SHORT_SPINS: u32 = 500;
+/// Spins before a worker sleeps between jobs: about a hundred microseconds.
+const LONG_SPINS: u32 = 1_600;
+/// Spins after which a thread yields now and then, as there may be more threads than cores.
+const SPINS_BEFORE_YIELD: u32 = 32;
 
-/// A fixed number of threads that run one piece of work at a time together with the caller. Idle threads sleep.
+/// A fixed number of threads that run one job at a time together with the caller. Idle threads sleep.
 ///
-/// Several callers may share a pool; their pieces of work come one after the other.
+/// Several callers may share a pool; their jobs run one after the other.
 pub struct ThreadPool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
     turn: Mutex<()>,
 }
 
-struct Shared {
-    work: Mutex<Work>,
-    /// Counts pieces of work.
+struct PoolState {
+    work: Mutex<CurrentJob>,
+    /// Counts jobs.
     epoch: AtomicU32,
-    /// Workers that are still busy with the current piece.
+    /// Workers that are still busy with the current job.
     busy: AtomicUsize,
     stop: AtomicBool,
-    /// Workers wait here for the next piece, the caller for the end of one.
-    next: Waiting,
-    done: Waiting,
+    /// Workers wait here for the next job, the caller for the end of one.
+    next: WaitPoint,
+    done: WaitPoint,
 }
 
-struct Work {
+struct CurrentJob {
     epoch: u32,
     threads: usize,
     job: Option<Job>,
@@ -47,7 +49,8 @@ struct Work {
 #[derive(Clone, Copy)]
 struct Job(*const (dyn Fn(usize) + Sync));
 
-// SAFETY: the closure behind the pointer is `Sync`, and `Pool::run` keeps it alive until no worker uses it.
+// SAFETY: `Send` asks that another thread may use the pointer: the closure behind it is `Sync`, and `run_in_turn` keeps it
+// alive until no worker uses it.
 unsafe impl Send for Job {}
 
 impl ThreadPool {
@@ -56,13 +59,13 @@ impl ThreadPool {
     /// # Errors
     /// What the system says when it refuses a thread.
     pub fn new(threads: usize) -> std::io::Result<Arc<ThreadPool>> {
-        let shared = Arc::new(Shared {
-            work: Mutex::new(Work { epoch: 0, threads: 0, job: None, panic: None }),
+        let shared = Arc::new(PoolState {
+            work: Mutex::new(CurrentJob { epoch: 0, threads: 0, job: None, panic: None }),
             epoch: AtomicU32::new(0),
             busy: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
-            next: Waiting::new(),
-            done: Waiting::new(),
+            next: WaitPoint::new(),
+            done: WaitPoint::new(),
         });
         let mut pool = ThreadPool { shared, workers: Vec::new(), turn: Mutex::new(()) };
         for index in 1..threads.max(1) {
@@ -112,8 +115,9 @@ impl ThreadPool {
     fn run_in_turn(&self, threads: usize, job: &(dyn Fn(usize) + Sync)) {
         let threads = threads.clamp(1, self.threads());
         if threads > 1 {
-            // SAFETY: only the lifetime changes. Workers use the closure before they count themselves out of
-            // `busy`, and this call does not return, nor unwind, before `busy` is 0.
+            // SAFETY: `transmute` asks that the result is valid: only the lifetime changes, and the pointer is not used after the
+            // closure's end: workers use it before they count themselves out of `busy`, and this call does not return, nor
+            // unwind, before `busy` is 0.
             let job = unsafe {
                 std::mem::transmute::<*const (dyn Fn(usize) + Sync), *const (dyn Fn(usize) + Sync + 'static)>(
                     job,
@@ -131,7 +135,7 @@ impl ThreadPool {
         }
         let mut panicked = catch_unwind(AssertUnwindSafe(|| job(0))).err();
         if threads > 1 {
-            self.shared.done.until(MOMENT, || self.shared.busy.load(Ordering::SeqCst) == 0);
+            self.shared.done.until(SHORT_SPINS, || self.shared.busy.load(Ordering::SeqCst) == 0);
             let mut work = self.shared.lock();
             work.job = None;
             panicked = panicked.or(work.panic.take());
@@ -142,8 +146,8 @@ impl ThreadPool {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Work> {
+impl PoolState {
+    fn lock(&self) -> MutexGuard<'_, CurrentJob> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -152,7 +156,8 @@ impl Shared {
         while let Some((epoch, threads, job)) = self.next(seen) {
             seen = epoch;
             if index < threads {
-                // SAFETY: `Pool::run` keeps the closure alive until this thread has counted itself out below.
+                // SAFETY: dereferencing asks for a live closure: `run_in_turn` keeps it until this thread has counted itself out
+                // below.
                 let job = unsafe { &*job.0 };
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(index))) {
                     self.lock().panic.get_or_insert(panic);
@@ -164,18 +169,18 @@ impl Shared {
         }
     }
 
-    /// The next piece of work, or `None` when the pool is dropped.
+    /// The next job, or `None` when the pool is dropped.
     fn next(&self, mut seen: u32) -> Option<(u32, usize, Job)> {
         loop {
             let stopped = || self.stop.load(Ordering::SeqCst);
-            self.next.until(WHILE, || self.epoch.load(Ordering::SeqCst) != seen || stopped());
+            self.next.until(LONG_SPINS, || self.epoch.load(Ordering::SeqCst) != seen || stopped());
             if stopped() {
                 return None;
             }
             let work = self.lock();
             match work.job {
                 Some(job) if work.epoch != seen => return Some((work.epoch, work.threads, job)),
-                // Came too late for a piece that went on without this thread.
+                // Too late for a job that ran without this thread.
                 _ => seen = work.epoch,
             }
         }
@@ -194,30 +199,30 @@ impl Drop for ThreadPool {
 
 impl fmt::Debug for ThreadPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pool of {} threads", self.threads())
+        write!(f, "ThreadPool of {} threads", self.threads())
     }
 }
 
-/// Where threads wait for something that others bring about with one atomic store.
+/// Where threads wait for a condition that others make true with one atomic store.
 #[derive(Debug)]
-struct Waiting {
+struct WaitPoint {
     asleep: AtomicU32,
     lock: Mutex<()>,
     wake: Condvar,
 }
 
-impl Waiting {
-    fn new() -> Waiting {
-        Waiting { asleep: AtomicU32::new(0), lock: Mutex::new(()), wake: Condvar::new() }
+impl WaitPoint {
+    fn new() -> WaitPoint {
+        WaitPoint { asleep: AtomicU32::new(0), lock: Mutex::new(()), wake: Condvar::new() }
     }
 
-    /// Returns once `ready`, which reads with `SeqCst`: looks `looks` times, then sleeps.
+    /// Returns once `ready`, which reads with `SeqCst`: spins up to `looks` times, then sleeps.
     fn until(&self, looks: u32, ready: impl Fn() -> bool) {
         for look in 0..looks {
             if ready() {
                 return;
             }
-            if look < ALONE || !look.is_multiple_of(8) {
+            if look < SPINS_BEFORE_YIELD || !look.is_multiple_of(8) {
                 std::hint::spin_loop();
             } else {
                 std::thread::yield_now();
@@ -231,8 +236,8 @@ impl Waiting {
         self.asleep.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Wakes those who sleep, after a store with `SeqCst` that makes them ready. Of that store and a sleeper's entry
-    /// one comes first: either it is seen here, or the sleeper looks once more and sees the store.
+    /// Wakes sleeping threads, after a store with `SeqCst` that makes them ready. Of that store and a sleeper's entry one comes
+    /// first: either the sleeper is seen here, or it looks once more and sees the store.
     fn notify(&self) {
         if self.asleep.load(Ordering::SeqCst) > 0 {
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
@@ -241,14 +246,13 @@ impl Waiting {
     }
 }
 
-/// Lets the threads of one piece of work meet: nobody goes on before all have come. Spins for a moment, then
-/// sleeps.
+/// Lets the threads of one job meet: none goes on before all have arrived. Spins for a moment, then sleeps.
 #[derive(Debug)]
 pub(crate) struct Barrier {
     threads: u32,
     arrived: AtomicU32,
     generation: AtomicU32,
-    waiting: Waiting,
+    waiting: WaitPoint,
 }
 
 impl Barrier {
@@ -257,7 +261,7 @@ impl Barrier {
             threads: threads as u32,
             arrived: AtomicU32::new(0),
             generation: AtomicU32::new(0),
-            waiting: Waiting::new(),
+            waiting: WaitPoint::new(),
         }
     }
 
@@ -271,7 +275,7 @@ impl Barrier {
             self.generation.store(generation.wrapping_add(1), Ordering::SeqCst);
             self.waiting.notify();
         } else {
-            self.waiting.until(MOMENT, || self.generation.load(Ordering::SeqCst) != generation);
+            self.waiting.until(SHORT_SPINS, || self.generation.load(Ordering::SeqCst) != generation);
         }
     }
 }

@@ -95,7 +95,7 @@ impl CpuProgram {
         threads: usize,
         options: &RunOptions,
     ) -> Result<(), DeviceError> {
-        let run = Run {
+        let run = ProgramRun {
             program: self,
             barrier: Barrier::new(threads),
             stop_at: AtomicUsize::new(usize::MAX),
@@ -171,7 +171,7 @@ fn groups_and_late_checks(steps: &[BoundStep], early: &[bool]) -> Vec<(Range<usi
 }
 
 /// One run, as its threads share it.
-struct Run<'a> {
+struct ProgramRun<'a> {
     program: &'a CpuProgram,
     barrier: Barrier,
     /// First step that must not run. A failure inside a group stops the next one, so that all threads stop at the same
@@ -182,7 +182,7 @@ struct Run<'a> {
     clock: Option<&'a StepClock>,
 }
 
-impl Run<'_> {
+impl ProgramRun<'_> {
     fn on_thread(&self, index: usize, count: usize) {
         let CpuProgram { stages, checks, groups, work_shares, .. } = self.program;
         if count > 1 {

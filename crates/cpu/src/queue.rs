@@ -43,8 +43,8 @@ impl Queue for CpuQueue {
         for (buffer, kind) in program.touches() {
             claims.check(&**buffer, *kind)?;
         }
-        // SAFETY: `run` asks for claims to all that the program touches, checked above, and that nobody else touches
-        // it meanwhile, which this function's caller promises.
+        // SAFETY: `run` asks for claims to all that the program touches, checked above, and that no other work touches it
+        // meanwhile: `submit`'s contract, and the run is over when this returns.
         unsafe { cpu.run(&self.pool, threads, options) }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn dot(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
         // SAFETY: `dot_avx512` asks for AVX-512 F; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { x86::dot_avx512(a, b) },
-        // SAFETY: `dot_avx2` asks for AVX2 and FMA; as above.
+        // SAFETY: `dot_avx2` asks for AVX2 and FMA; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { x86::dot_avx2(a, b) },
         _ => dot_scalar(a, b),
@@ -47,7 +47,7 @@ pub(crate) fn add_scaled(isa: Isa, out: &mut [f32], factor: f32, x: &[f32]) {
         // SAFETY: `add_scaled_avx512` asks for AVX-512 F; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { x86::add_scaled_avx512(out, factor, x) },
-        // SAFETY: `add_scaled_avx2` asks for AVX2 and FMA; as above.
+        // SAFETY: `add_scaled_avx2` asks for AVX2 and FMA; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { x86::add_scaled_avx2(out, factor, x) },
         _ => out.iter_mut().zip(x).for_each(|(out, x)| *out += factor * x),
@@ -60,7 +60,7 @@ pub(crate) fn widened(isa: Isa, work: impl FnOnce()) {
         // SAFETY: `widened_avx512` asks for AVX-512 F; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { x86::widened_avx512(work) },
-        // SAFETY: `widened_avx2` asks for AVX2; as above.
+        // SAFETY: `widened_avx2` asks for AVX2; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { x86::widened_avx2(work) },
         _ => work(),

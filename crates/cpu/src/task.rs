@@ -1,9 +1,11 @@
+//! What kernels are given and what they promise: tasks, threads, phases, and how work is divided.
+
 use std::ops::Range;
 
 use orlop_backend::{DeviceError, Reason, Step};
 use orlop_graph::{DType, Graph, Node, Op, TensorDesc, TensorId};
 
-use crate::access::{At, Dst, Scratch, SharedRows, Src};
+use crate::access::{Dst, RowIndex, Scratch, SharedRows, Src};
 use crate::isa::Isa;
 use crate::work_shares::WorkShares;
 
@@ -55,7 +57,7 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// This thread's part of `items` pieces of work: neighbours, as evenly as can be.
+    /// This thread's part of `items` pieces of work: neighbours, divided as evenly as possible.
     pub(crate) fn part(self, items: u64) -> Range<u64> {
         let (index, count) = (self.index as u64, self.count as u64);
         let (each, rest) = (items / count, items % count);
@@ -68,7 +70,7 @@ impl Thread {
         self.count == 1 || number % self.count as u64 == self.index as u64
     }
 
-    /// Whether this thread does what only one does.
+    /// Whether this is the thread for work that only one does.
     pub(crate) fn is_first(self) -> bool {
         self.index == 0
     }
@@ -167,9 +169,9 @@ impl Kernel {
     }
 }
 
-/// What a step computes, and on what: how a kernel's needs are told before anything has a place.
+/// What a step computes, and on what, before anything has a place: what a kernel's needs follow from.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape<'a> {
+pub(crate) struct StepShape<'a> {
     /// The ops of its nodes.
     pub(crate) ops: Vec<&'a Op>,
     /// What it reads, in the step's order.
@@ -189,7 +191,7 @@ pub(crate) struct FloatScratch {
 
 /// What a step reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operand {
+pub(crate) enum StepOperand {
     /// A tensor of the graph.
     Tensor(TensorId),
     /// A tensor rounded to 8 bits, which is a temporary.
@@ -198,9 +200,9 @@ pub(crate) enum Operand {
 
 /// What a step reads and writes, each in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Operands {
-    pub(crate) reads: Vec<Operand>,
-    pub(crate) writes: Vec<Operand>,
+pub(crate) struct StepOperands {
+    pub(crate) reads: Vec<StepOperand>,
+    pub(crate) writes: Vec<StepOperand>,
 }
 
 /// How a step of some nodes is computed: like [`Kernel`], which is for steps of one node whose operands and result
@@ -209,13 +211,13 @@ pub(crate) struct Operands {
 pub(crate) struct StepKernel {
     /// What such a step touches; `None` if the nodes are not what the kernel computes. Lowering makes steps by this,
     /// and compiling holds them to it.
-    pub(crate) operands: fn(&Graph, &Step) -> Option<Operands>,
-    pub(crate) needs: fn(&Shape<'_>) -> FloatScratch,
+    pub(crate) operands: fn(&Graph, &Step) -> Option<StepOperands>,
+    pub(crate) needs: fn(&StepShape<'_>) -> FloatScratch,
     pub(crate) check: Option<Check>,
     pub(crate) body: KernelBody,
 }
 
-/// The nodes of a step, if there are so many.
+/// The nodes of a step, if there are `N`.
 pub(crate) fn chain<'a, const N: usize>(graph: &'a Graph, step: &Step) -> Option<[&'a Node; N]> {
     let nodes: Option<Vec<&Node>> = step.nodes.iter().map(|node| graph.nodes().get(node.index())).collect();
     nodes?.try_into().ok()
@@ -242,9 +244,9 @@ pub(crate) fn no_scratch(_: &Op, _: &[TensorDesc], _: &TensorDesc) -> u64 {
 }
 
 /// The position of row number `row` of a tensor, rows counted innermost first.
-pub(crate) fn row_at(desc: &TensorDesc, row: u64) -> At {
+pub(crate) fn row_at(desc: &TensorDesc, row: u64) -> RowIndex {
     let [_, n1, n2, _] = desc.extents;
-    // Divisions are slow, and mostly not needed.
+    // Divisions are slow and rarely needed.
     if row < n1 {
         return [row, 0, 0];
     }
@@ -252,7 +254,7 @@ pub(crate) fn row_at(desc: &TensorDesc, row: u64) -> At {
 }
 
 /// The column and row of element number `index` of a tensor, elements counted innermost first.
-pub(crate) fn element_at(desc: &TensorDesc, index: u64) -> (u64, At) {
+pub(crate) fn element_at(desc: &TensorDesc, index: u64) -> (u64, RowIndex) {
     if index < desc.extents[0] {
         return (index, [0; 3]);
     }
@@ -260,9 +262,9 @@ pub(crate) fn element_at(desc: &TensorDesc, index: u64) -> (u64, At) {
 }
 
 /// `at` inside a tensor that is repeated to cover it.
-pub(crate) fn repeated(desc: &TensorDesc, [i1, i2, i3]: At) -> At {
+pub(crate) fn repeated(desc: &TensorDesc, [i1, i2, i3]: RowIndex) -> RowIndex {
     let [_, n1, n2, n3] = desc.extents;
-    // Divisions are slow, and mostly not needed.
+    // Divisions are slow and rarely needed.
     let within = |i: u64, n: u64| {
         if i < n {
             i
@@ -277,20 +279,20 @@ pub(crate) fn repeated(desc: &TensorDesc, [i1, i2, i3]: At) -> At {
 
 /// Elements of a row that are worked on together.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
+pub(crate) struct RowSpan {
     pub(crate) column: u64,
-    pub(crate) at: At,
+    pub(crate) at: RowIndex,
     pub(crate) length: usize,
 }
 
-/// The longest [`Span`]: a whole number of blocks of every type, and short enough for buffers on the stack.
+/// The longest [`RowSpan`]: a whole number of blocks of every type, and short enough for buffers on the stack.
 pub(crate) const SPAN: usize = 1024;
 
 /// Elements that are worked on together at least: a whole number of blocks of every type, and of those that share a scale.
 const UNIT: u64 = 256;
 
-/// This thread's part of a tensor: as many units as others have, as far as they go around.
-pub(crate) fn spans(desc: &TensorDesc, thread: Thread) -> impl Iterator<Item = Span> + use<> {
+/// This thread's part of a tensor, divided by units of [`UNIT`] elements.
+pub(crate) fn spans(desc: &TensorDesc, thread: Thread) -> impl Iterator<Item = RowSpan> + use<> {
     let (desc, units) = (*desc, desc.extents[0].div_ceil(UNIT));
     let mut all = thread.part(desc.rows().saturating_mul(units));
     std::iter::from_fn(move || {
@@ -302,7 +304,7 @@ pub(crate) fn spans(desc: &TensorDesc, thread: Thread) -> impl Iterator<Item = S
         all.start += count;
         let column = first * UNIT;
         let length = (desc.extents[0] - column).min(count * UNIT) as usize;
-        Some(Span { column, at: row_at(&desc, row), length })
+        Some(RowSpan { column, at: row_at(&desc, row), length })
     })
 }
 

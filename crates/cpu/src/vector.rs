@@ -1,4 +1,4 @@
-//! Loops over floats, written once for vectors of any width: [`Lanes`] are the vectors, [`Work`] is a loop, and
+//! Loops over floats, written once for vectors of any width: [`Lanes`] are the vectors, [`VectorLoop`] is a loop, and
 //! [`on`] runs it with the vectors of an [`Isa`]. The scalar twin of each loop is the same code with plain arrays
 //! as vectors.
 
@@ -32,7 +32,7 @@ pub(crate) use self::weights::{Scaled, ScaledTo, SoftCapped, Weights};
 use crate::isa::Isa;
 
 /// A loop for vectors of any width.
-pub(crate) trait Work {
+pub(crate) trait VectorLoop {
     type Output;
 
     /// Implementations are `inline(always)`, as is all that they call with vectors: only so the compiler may use the
@@ -40,17 +40,17 @@ pub(crate) trait Work {
     fn run<L: Lanes>(self) -> Self::Output;
 }
 
-/// Plain code that the compiler may turn into vectors of any width.
-pub(crate) trait Plain {
+/// Plain code that the compiler may vectorize for any width.
+pub(crate) trait PlainLoop {
     type Output;
 
-    /// Implementations are `inline(always)`, as in [`Work`].
+    /// Implementations are `inline(always)`, as in [`VectorLoop`].
     fn run(self) -> Self::Output;
 }
 
 struct Compiled<P>(P);
 
-impl<P: Plain> Work for Compiled<P> {
+impl<P: PlainLoop> VectorLoop for Compiled<P> {
     type Output = P::Output;
 
     #[inline(always)]
@@ -60,31 +60,31 @@ impl<P: Plain> Work for Compiled<P> {
 }
 
 /// Runs plain code that is compiled for the vectors of `isa`. The result is the same for all.
-pub(crate) fn compiled<P: Plain>(isa: Isa, plain: P) -> P::Output {
+pub(crate) fn compiled<P: PlainLoop>(isa: Isa, plain: P) -> P::Output {
     on(isa, Compiled(plain))
 }
 
 /// Runs a loop with the vectors of `isa`.
-pub(crate) fn on<W: Work>(isa: Isa, work: W) -> W::Output {
+pub(crate) fn on<W: VectorLoop>(isa: Isa, work: W) -> W::Output {
     match isa {
         // SAFETY: `on_avx512` asks for its target features; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { on_avx512(work) },
-        // SAFETY: as above.
+        // SAFETY: `on_avx2` asks for its target features; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { on_avx2(work) },
-        _ => work.run::<lanes::Plain>(),
+        _ => work.run::<lanes::ScalarLanes>(),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-fn on_avx512<W: Work>(work: W) -> W::Output {
+fn on_avx512<W: VectorLoop>(work: W) -> W::Output {
     work.run::<lanes::Avx512>()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn on_avx2<W: Work>(work: W) -> W::Output {
+fn on_avx2<W: VectorLoop>(work: W) -> W::Output {
     work.run::<lanes::Avx2>()
 }

@@ -16,7 +16,7 @@ pub(crate) const ALIGNMENT: u64 = 256;
 
 /// How tensors lie in a kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MemoryKind {
     /// As their descriptions say.
     Plain,
     /// In planes.
@@ -26,15 +26,15 @@ pub(crate) enum Kind {
 /// A kind of memory.
 pub(crate) struct CudaBufferType {
     name: String,
-    kind: Kind,
+    kind: MemoryKind,
     context: Arc<Context>,
 }
 
 impl CudaBufferType {
-    pub(crate) fn of(context: &Arc<Context>, kind: Kind) -> Arc<dyn BufferType> {
+    pub(crate) fn of(context: &Arc<Context>, kind: MemoryKind) -> Arc<dyn BufferType> {
         let name = match kind {
-            Kind::Plain => context.name.to_string(),
-            Kind::Planes => format!("{} planes", context.name),
+            MemoryKind::Plain => context.name.to_string(),
+            MemoryKind::Planes => format!("{} planes", context.name),
         };
         Arc::new(CudaBufferType { name, kind, context: Arc::clone(context) })
     }
@@ -56,12 +56,12 @@ impl BufferType for CudaBufferType {
     }
 
     fn layout(&self) -> MemoryLayout {
-        if self.kind == Kind::Planes { MemoryLayout::Private } else { MemoryLayout::Plain }
+        if self.kind == MemoryKind::Planes { MemoryLayout::Private } else { MemoryLayout::Plain }
     }
 
     fn alloc_bytes(&self, tensor: &TensorDesc) -> u64 {
         match self.kind {
-            Kind::Planes => Planes::of(tensor).map_or_else(|| tensor.bytes(), |planes| planes.bytes()),
+            MemoryKind::Planes => Planes::of(tensor).map_or_else(|| tensor.bytes(), |planes| planes.bytes()),
             _ => tensor.bytes(),
         }
     }

@@ -16,7 +16,7 @@ pub(crate) struct Context {
     transfer: Stream,
     /// Recorded behind the last small write.
     arrived: Event,
-    staging: Mutex<Staging>,
+    staging: Mutex<TransferStaging>,
     lost: OnceLock<String>,
 }
 
@@ -27,13 +27,13 @@ const PLACES: usize = 64;
 const LARGE: usize = 1 << 20;
 
 /// Pinned memory of a fixed size for small transfers.
-struct Staging {
+struct TransferStaging {
     memory: PinnedMemory,
     used: usize,
     arrivals: u64,
 }
 
-impl Staging {
+impl TransferStaging {
     const BYTES: u64 = (PLACES * SMALL + LARGE) as u64;
 
     fn small(&self, place: usize) -> *mut u8 {
@@ -49,12 +49,12 @@ impl Context {
     pub(crate) fn new(driver: &Arc<Driver>, device: i32, name: &str) -> Result<Arc<Context>, Error> {
         let primary = PrimaryContext::retain(driver, device)?;
         primary.make_current()?;
-        let memory = PinnedMemory::allocate(&primary, Staging::BYTES)?;
+        let memory = PinnedMemory::allocate(&primary, TransferStaging::BYTES)?;
         Ok(Arc::new(Context {
             name: name.into(),
             transfer: Stream::new(&primary)?,
             arrived: Event::new(&primary)?,
-            staging: Mutex::new(Staging { memory, used: 0, arrivals: 0 }),
+            staging: Mutex::new(TransferStaging { memory, used: 0, arrivals: 0 }),
             lost: OnceLock::new(),
             primary,
         }))

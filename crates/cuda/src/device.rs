@@ -1,3 +1,5 @@
+//! A GPU as a device: what it is, what it takes, and how its parts are made.
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use orlop_backend::{
 };
 
 use crate::Error;
-use crate::buffer::{CudaBufferType, Kind};
+use crate::buffer::{CudaBufferType, MemoryKind};
 use crate::context::Context;
 use crate::kernels::TILE_SHARED;
 use crate::lower::lower;
@@ -35,10 +37,10 @@ pub struct CudaOptions {
 const LEAST_DRIVER: i32 = 12030;
 const LEAST_CAPABILITY: u32 = 80;
 
-/// Every card of this machine: `cuda`, then `cuda1` and so on.
+/// Every GPU of this machine: `cuda`, then `cuda1` and so on.
 ///
 /// # Errors
-/// What is missing: the driver, NVRTC, or a card that is new enough. A machine without cards has no devices and no error.
+/// What is missing: the driver, NVRTC, or a GPU that is new enough. A machine without GPUs has no devices and no error.
 pub fn devices(options: &CudaOptions) -> Result<Vec<Arc<dyn Device>>, Error> {
     let driver = Arc::new(Driver::load()?);
     let version = driver.version()?;
@@ -50,18 +52,18 @@ pub fn devices(options: &CudaOptions) -> Result<Vec<Arc<dyn Device>>, Error> {
     ordinals.map(open).collect()
 }
 
-/// One card.
+/// One GPU.
 pub struct CudaDevice {
     context: Arc<Context>,
     modules: Arc<Modules>,
-    card: Card,
+    gpu: GpuInfo,
     plain: [Arc<dyn BufferType>; 1],
     weights: Vec<Arc<dyn BufferType>>,
 }
 
-/// What does not change about a card.
+/// What does not change about a GPU.
 #[derive(Clone, Debug)]
-struct Card {
+struct GpuInfo {
     description: String,
     memory: u64,
     multiprocessors: u32,
@@ -71,7 +73,7 @@ struct Card {
     flops: f64,
 }
 
-/// Products of halves, summed in F32, that a multiprocessor's tensor cores do a clock.
+/// F16 products, summed in F32, that a multiprocessor's tensor cores do per clock.
 fn products_a_clock(capability: u32) -> f64 {
     match capability {
         80 => 1024.0,
@@ -86,7 +88,7 @@ impl CudaDevice {
         let number = |attribute| driver.attribute(device, attribute);
         let capability = 10 * number(Attribute::Major)? + number(Attribute::Minor)?;
         if capability < LEAST_CAPABILITY {
-            return Err(Error::OldCard(capability));
+            return Err(Error::OldGpu(capability));
         }
         let multiprocessors = number(Attribute::Multiprocessors)?;
         // Two transfers a clock on each wire of the bus.
@@ -98,7 +100,7 @@ impl CudaDevice {
         let clock = f64::from(number(Attribute::ClockKilohertz)?) * 1e3;
         let arch = if capability == 90 { "sm_90a".to_owned() } else { format!("sm_{capability}") };
         let name = if ordinal == 0 { "cuda".to_owned() } else { format!("cuda{ordinal}") };
-        let card = Card {
+        let gpu = GpuInfo {
             description: format!(
                 "{}, compute capability {}.{}",
                 driver.device_name(device)?,
@@ -109,19 +111,19 @@ impl CudaDevice {
             multiprocessors,
             shared: number(Attribute::SharedOfBlock)?,
             bytes_per_second,
-            // Products of halves on tensor cores a clock on a multiprocessor, and a product is two operations.
+            // F16 products on tensor cores per clock and multiprocessor; a product is two operations.
             flops: 2.0 * products_a_clock(capability) * f64::from(multiprocessors) * clock,
         };
         let context = Context::new(driver, device, &name)?;
         let modules = Arc::new(Modules::new(&context, Nvrtc::load(&options.libraries)?, arch, options));
-        let plain = CudaBufferType::of(&context, Kind::Plain);
-        let planes = (!options.plain_weights).then(|| CudaBufferType::of(&context, Kind::Planes));
+        let plain = CudaBufferType::of(&context, MemoryKind::Plain);
+        let planes = (!options.plain_weights).then(|| CudaBufferType::of(&context, MemoryKind::Planes));
         Ok(Arc::new(CudaDevice {
             weights: planes.into_iter().chain([Arc::clone(&plain)]).collect(),
             plain: [plain],
             context,
             modules,
-            card,
+            gpu,
         }))
     }
 }
@@ -134,11 +136,11 @@ impl Device for CudaDevice {
     fn facts(&self) -> DeviceFacts {
         let free = self.context.enter().ok().and_then(|context| context.free_memory().ok());
         DeviceFacts {
-            description: self.card.description.clone(),
+            description: self.gpu.description.clone(),
             class: DeviceClass::Gpu,
-            memory: free.map(|free| Memory { total: self.card.memory, free }),
-            flops: self.card.flops,
-            bytes_per_second: self.card.bytes_per_second,
+            memory: free.map(|free| Memory { total: self.gpu.memory, free }),
+            flops: self.gpu.flops,
+            bytes_per_second: self.gpu.bytes_per_second,
             launch_seconds: 3e-6,
             host_link: Link { bytes_per_second: 2e10, latency_seconds: 1e-5 },
             asynchronous: true,
@@ -154,16 +156,16 @@ impl Device for CudaDevice {
     }
 
     fn supports(&self, node: &NodeQuery<'_>) -> Support {
-        supports(node, &self.plain[0], &self.weights, self.card.shared >= TILE_SHARED)
+        supports(node, &self.plain[0], &self.weights, self.gpu.shared >= TILE_SHARED)
     }
 
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
-        lower(self, segment, options, self.card.shared)
+        lower(self, segment, options, self.gpu.shared)
     }
 
     fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
         let program =
-            CudaProgram::new(&self.context, &self.modules, self.card.multiprocessors, steps, bindings)?;
+            CudaProgram::new(&self.context, &self.modules, self.gpu.multiprocessors, steps, bindings)?;
         Ok(Arc::new(program))
     }
 
@@ -174,6 +176,6 @@ impl Device for CudaDevice {
 
 impl fmt::Debug for CudaDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.context.name, self.card.description)
+        write!(f, "{} ({})", self.context.name, self.gpu.description)
     }
 }

@@ -1,3 +1,5 @@
+//! Errors of the driver, NVRTC and kernels.
+
 /// Why there is no device, or why it stopped being one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -27,9 +29,9 @@ pub enum Error {
         /// The least that is enough.
         needed: i32,
     },
-    /// The card is older than what the kernels need.
-    #[error("the card has compute capability {}.{}, at least 8.0 is needed", .0 / 10, .0 % 10)]
-    OldCard(u32),
+    /// The GPU is older than what the kernels need.
+    #[error("the GPU has compute capability {}.{}, at least 8.0 is needed", .0 / 10, .0 % 10)]
+    OldGpu(u32),
     /// The driver refused a call.
     #[error("{call}: {reason}")]
     Driver {
@@ -45,7 +47,7 @@ pub enum Error {
     Compile {
         /// The source.
         module: String,
-        /// The card's architecture.
+        /// The GPU's architecture.
         arch: String,
         /// What the compiler says.
         log: String,

@@ -38,15 +38,15 @@ pub(crate) const SCALED_NORM: &str = "scaled_norm";
 pub(crate) const VECTOR: &str = "vector_products";
 /// Products with experts' matrices, for each token some.
 pub(crate) const EXPERTS: &str = "expert_products";
-/// Activations rounded to halves, for products on tensor cores.
+/// Activations rounded to F16, for products on tensor cores.
 pub(crate) const F16_ACTIVATIONS: &str = "halves";
-/// Activations rounded to 8 bits, for products on tensor cores.
+/// Activations rounded to int8, for products on tensor cores.
 pub(crate) const I8_ACTIVATIONS: &str = "eights";
-/// Weights as they are in a file, opened to halves for a product on tensor cores.
+/// Weights in a file's layout, dequantized to F16 for a product on tensor cores.
 pub(crate) const DEQUANTIZED: &str = "opened";
-/// A product with many rows of activations, in halves.
+/// A product with many rows of activations, in F16.
 pub(crate) const TILES: &str = "tile_product";
-/// A product with many rows of activations, in 8 bits.
+/// A product with many rows of activations, in int8.
 pub(crate) const EIGHT_BIT: &str = "eight_bit_product";
 /// Rotations, and rows written to caches.
 pub(crate) const ROTATE: &str = "rotate";
@@ -90,7 +90,7 @@ pub(crate) struct TensorParameter {
     pub(crate) planes: i32,
 }
 
-/// How a kernel is spread over the card.
+/// How a kernel is spread over the GPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spread {
     pub(crate) grid: [u32; 3],
@@ -139,7 +139,7 @@ impl LaunchContext<'_> {
         &self.bindings.graph.tensor(id).desc
     }
 
-    /// Where a value is on the card.
+    /// Where a value is on the GPU.
     pub(crate) fn address(&self, value: StepValue) -> Result<DevicePtr, DeviceError> {
         let slot = self.bindings.slot(value)?;
         let own = buffer::own(&*slot.buffer, self.context).ok_or_else(|| DeviceError::Foreign {

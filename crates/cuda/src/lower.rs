@@ -37,7 +37,7 @@ fn in_planes(editor: &StepEditor<'_>, id: TensorId) -> bool {
     memory.is_some_and(|memory| memory.layout() == MemoryLayout::Private)
 }
 
-/// Products that have a kernel of their own get it; `tiles` says whether blocks have room for tiles of halves.
+/// Products that have a kernel of their own get it; `tiles` says whether blocks have shared memory for F16 tiles.
 fn choose_products(editor: &mut StepEditor<'_>, tiles: bool) {
     let fast = editor.options.precision == Precision::Fast;
     for index in 0..editor.steps.len() {

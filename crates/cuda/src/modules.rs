@@ -28,11 +28,11 @@ pub(crate) enum Source {
     Rows,
     /// Products with one row of activations.
     Vector,
-    /// Products with many, in halves.
+    /// Products with many, in F16.
     Tiles,
     /// The same, by warps in groups.
     Groups,
-    /// Products with many, in 8 bits.
+    /// Products with many, in int8.
     Eights,
     /// Attention of one token.
     Decode,
@@ -105,7 +105,7 @@ impl Variant {
 const ALLOWED_SHARED: u32 = 48 << 10;
 
 /// Machine code on the GPU.
-struct Loaded {
+struct LoadedModule {
     module: Arc<Module>,
     /// Shared memory that kernels are allowed, by name: what a launch of any program asks for, so it only ever grows.
     shared: HashMap<String, u32>,
@@ -117,7 +117,7 @@ pub(crate) struct Modules {
     nvrtc: Nvrtc,
     arch: String,
     options: CudaOptions,
-    loaded: Mutex<HashMap<Variant, Loaded>>,
+    loaded: Mutex<HashMap<Variant, LoadedModule>>,
 }
 
 impl Modules {
@@ -140,14 +140,14 @@ impl Modules {
     ) -> Result<Function, DeviceError> {
         let context = self.context.enter()?;
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let Loaded { module, shared } = match loaded.entry(variant.clone()) {
+        let LoadedModule { module, shared } = match loaded.entry(variant.clone()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => {
                 let cubin = self.context.note(self.cubin(variant))?;
                 // SAFETY: `Module::load` asks for what NVRTC made: this is, or was read back from the cache folder, whose files
                 // are named after the sources that they were compiled from.
                 let module = self.context.note(unsafe { Module::load(context, &cubin) })?;
-                free.insert(Loaded { module, shared: HashMap::new() })
+                free.insert(LoadedModule { module, shared: HashMap::new() })
             }
         };
         let function = self.context.note(module.function(name))?;

@@ -25,5 +25,5 @@ fn a_machine_has_devices_or_says_what_is_missing() {
 fn versions_are_written_as_people_know_them() {
     let error = Error::OldDriver { found: 11080, needed: 12030 };
     assert_eq!(error.to_string(), "the driver is for CUDA 11.8, at least 12.3 is needed");
-    assert_eq!(Error::OldCard(61).to_string(), "the card has compute capability 6.1, at least 8.0 is needed");
+    assert_eq!(Error::OldGpu(61).to_string(), "the GPU has compute capability 6.1, at least 8.0 is needed");
 }

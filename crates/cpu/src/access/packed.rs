@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use orlop_graph::DType;
 
-use super::{At, Dst, Scratch, Src, decode, row_offset};
+use super::{Dst, RowIndex, Scratch, Src, decode, row_offset};
 use crate::isa::Isa;
 use crate::repack::{PackedLayout, ROWS};
 use crate::simd::prefetch::{Far, prefetch, prefetch_to_write};
@@ -28,7 +28,7 @@ impl Src {
 
     /// The bytes of row `at` in place; its blocks have no gaps. Only for operands that the step's result does not overlap:
     /// no thread writes them while the step runs.
-    pub(crate) fn row(&self, at: At) -> &[u8] {
+    pub(crate) fn row(&self, at: RowIndex) -> &[u8] {
         assert!(self.packed.is_none() && self.desc.rows_are_contiguous(), "a row with gaps");
         let offset = row_offset(&self.desc, at);
         // SAFETY: `from_raw_parts` asks for initialized bytes that are not written meanwhile: `row_offset` has checked that
@@ -37,7 +37,7 @@ impl Src {
     }
 
     /// The bytes of `count` rows of one matrix from row `at` on, if they lie one after the other; as [`Src::row`].
-    pub(crate) fn rows(&self, at: At, count: u64) -> Option<&[u8]> {
+    pub(crate) fn rows(&self, at: RowIndex, count: u64) -> Option<&[u8]> {
         assert!(self.packed.is_none() && self.desc.rows_are_contiguous(), "rows with gaps inside");
         let (bytes, offset) = (self.desc.row_bytes(), row_offset(&self.desc, at));
         assert!(count <= self.desc.extents[1] - at[0], "rows outside their tensor");
@@ -64,7 +64,13 @@ impl Src {
     }
 
     /// Adds elements of some rows to values.
-    pub(crate) fn add_to<const N: usize>(&self, isa: Isa, column: u64, rows: &[At], values: &mut [[f32; N]]) {
+    pub(crate) fn add_to<const N: usize>(
+        &self,
+        isa: Isa,
+        column: u64,
+        rows: &[RowIndex],
+        values: &mut [[f32; N]],
+    ) {
         let here = self.has_floats(column, N);
         for (at, values) in rows.iter().zip(values) {
             let mut other = [0.0; N];
@@ -82,7 +88,7 @@ impl Src {
     }
 
     /// Adds elements of a row, from `column` on, to values.
-    pub(crate) fn add_run(&self, isa: Isa, column: u64, at: At, values: &mut [f32]) {
+    pub(crate) fn add_run(&self, isa: Isa, column: u64, at: RowIndex, values: &mut [f32]) {
         let at = repeated(&self.desc, at);
         match self.floats(column, at, values.len()) {
             Some(b) => {
@@ -133,7 +139,7 @@ impl Src {
     }
 
     /// As `read_elements`, from tiles.
-    pub(super) fn read_packed_elements(&self, column: u64, at: At, out: &mut [f32]) {
+    pub(super) fn read_packed_elements(&self, column: u64, at: RowIndex, out: &mut [f32]) {
         let (each, size) = (self.desc.dtype.block_elements(), self.desc.dtype.block_bytes());
         // A row has a few bytes in every cache line of its group: a pattern that hardware prefetchers miss.
         let blocks = column / each..(column + out.len() as u64) / each;
@@ -149,7 +155,7 @@ impl Src {
     }
 
     /// As `read_blocks`, from tiles.
-    pub(super) fn read_packed_blocks(&self, first: u64, at: At, out: &mut [u8]) {
+    pub(super) fn read_packed_blocks(&self, first: u64, at: RowIndex, out: &mut [u8]) {
         let (group, place) = self.place(at);
         debug_assert!(place < ROWS);
         let layout = self.packed.as_ref().expect("a repacked tensor");
@@ -157,13 +163,13 @@ impl Src {
     }
 
     /// The tiles that hold blocks of a row.
-    fn tiles(&self, at: At, blocks: Range<u64>) -> &[u8] {
+    fn tiles(&self, at: RowIndex, blocks: Range<u64>) -> &[u8] {
         let layout = self.packed.as_ref().expect("a repacked tensor");
         layout.tiles(self.group(self.place(at).0), blocks.start as usize..blocks.end as usize)
     }
 
     /// The group of a row in tiles, and its place there.
-    fn place(&self, at: At) -> (usize, usize) {
+    fn place(&self, at: RowIndex) -> (usize, usize) {
         let layout = self.packed.as_ref().expect("a repacked tensor");
         let [_, n1, n2, _] = self.desc.extents;
         row_offset(&self.desc, at);
@@ -190,14 +196,14 @@ pub(crate) fn as_bytes(floats: &[f32]) -> &[u8] {
 
 impl Dst {
     /// Prefetches elements that will be written soon.
-    pub(crate) fn prefetch(&self, column: u64, at: At, length: usize) {
+    pub(crate) fn prefetch(&self, column: u64, at: RowIndex, length: usize) {
         let to =
             self.base.wrapping_add(row_offset(&self.desc, at) + (column * self.desc.strides[0]) as usize);
         prefetch_to_write(to, length * self.desc.strides[0] as usize);
     }
 
     /// As `write_elements`, quicker for few F32 without gaps.
-    pub(crate) fn write_floats(&self, column: u64, at: At, values: &[f32]) {
+    pub(crate) fn write_floats(&self, column: u64, at: RowIndex, values: &[f32]) {
         if !self.has_floats(column, values.len()) {
             return self.write_elements(column, at, values);
         }
@@ -209,7 +215,7 @@ impl Dst {
     }
 
     /// As [`Dst::write_floats`], the same columns of some rows.
-    pub(crate) fn write_rows<const N: usize>(&self, column: u64, rows: &[At], values: &[[f32; N]]) {
+    pub(crate) fn write_rows<const N: usize>(&self, column: u64, rows: &[RowIndex], values: &[[f32; N]]) {
         let here = self.has_floats(column, N);
         for (at, values) in rows.iter().zip(values) {
             if here {
@@ -230,12 +236,12 @@ impl Dst {
     }
 
     /// Fills row `at`, which has no gaps. In one phase, each row is filled by one thread, and read by none.
-    pub(crate) fn fill_row(&self, at: At, fill: impl FnOnce(&mut [u8])) {
+    pub(crate) fn fill_row(&self, at: RowIndex, fill: impl FnOnce(&mut [u8])) {
         self.fill_part(0, at, self.desc.row_bytes() as usize, fill);
     }
 
     /// As [`Dst::fill_row`], a part of a row, by its bytes.
-    pub(crate) fn fill_part(&self, first: u64, at: At, bytes: usize, fill: impl FnOnce(&mut [u8])) {
+    pub(crate) fn fill_part(&self, first: u64, at: RowIndex, bytes: usize, fill: impl FnOnce(&mut [u8])) {
         assert!(self.desc.rows_are_contiguous(), "a row with gaps");
         assert!(first.saturating_add(bytes as u64) <= self.desc.row_bytes(), "bytes outside their row");
         let part = self.base.wrapping_add(row_offset(&self.desc, at) + first as usize);

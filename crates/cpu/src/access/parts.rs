@@ -2,7 +2,7 @@
 
 use orlop_graph::TensorDesc;
 
-use super::{At, Bounds, Dst, Src, decode, encode, row_offset};
+use super::{Bounds, Dst, RowIndex, Src, decode, encode, row_offset};
 
 /// Bytes of the buffer in which blocks with gaps between them are gathered; at least a block of every type.
 const APART: usize = 512;
@@ -10,17 +10,17 @@ const APART: usize = 512;
 impl Src {
     /// Reads elements of row `at` as F32, from `column` on, as many as `out` holds. `column` begins a block, and
     /// the last block is whole.
-    pub(crate) fn read_elements(&self, column: u64, at: At, out: &mut [f32]) {
+    pub(crate) fn read_elements(&self, column: u64, at: RowIndex, out: &mut [f32]) {
         if out.is_empty() {
             return;
         }
-        let Part { offset, blocks, size, stride } =
-            Part::of_elements(&self.desc, column, at, out.len() as u64);
+        let BlockRange { offset, blocks, size, stride } =
+            BlockRange::of_elements(&self.desc, column, at, out.len() as u64);
         if self.packed.is_some() {
             return self.read_packed_elements(column, at, out);
         }
         if blocks == 1 || stride == size {
-            // SAFETY: `from_raw_parts` asks for initialized bytes that are not written meanwhile: `Part` has checked that
+            // SAFETY: `from_raw_parts` asks for initialized bytes that are not written meanwhile: `BlockRange` has checked that
             // these are the tensor's, and no thread writes them by `Src::new`'s contract.
             let bytes = unsafe { std::slice::from_raw_parts(self.base.wrapping_add(offset), blocks * size) };
             decode(self.desc.dtype, bytes, out);
@@ -41,23 +41,23 @@ impl Src {
     }
 
     /// Reads stored blocks of row `at`, from block number `first` on, as many as `out` holds.
-    pub(crate) fn read_blocks(&self, first: u64, at: At, out: &mut [u8]) {
+    pub(crate) fn read_blocks(&self, first: u64, at: RowIndex, out: &mut [u8]) {
         if out.is_empty() {
             return;
         }
-        let part = Part::of_bytes(&self.desc, first, at, out.len());
+        let part = BlockRange::of_bytes(&self.desc, first, at, out.len());
         if self.packed.is_some() {
             return self.read_packed_blocks(first, at, out);
         }
         let from = self.base.wrapping_add(part.offset);
         if part.blocks == 1 || part.stride == part.size {
-            // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: `Part` has checked
+            // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: `BlockRange` has checked
             // that `from` has these bytes, and no thread writes them by `Src::new`'s contract; `out` is other memory.
             unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
             return;
         }
         match part.size {
-            // SAFETY: `gather` asks for readable elements at multiples of the stride: `Part` has checked as many blocks as
+            // SAFETY: `gather` asks for readable elements at multiples of the stride: `BlockRange` has checked as many blocks as
             // `out` holds, of this size; no thread writes them by `Src::new`'s contract.
             1 => unsafe { gather::<1>(from, part.stride, out) },
             // SAFETY: as for size 1.
@@ -70,7 +70,7 @@ impl Src {
                 for (block, out) in out.chunks_exact_mut(size).enumerate() {
                     let from = from.wrapping_add(block * part.stride);
                     // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: the block is
-                    // one of those that `Part` has checked, not written by `Src::new`'s contract; `out` is other memory.
+                    // one of those that `BlockRange` has checked, not written by `Src::new`'s contract; `out` is other memory.
                     unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), size) };
                 }
             }
@@ -94,15 +94,15 @@ unsafe fn gather<const SIZE: usize>(from: *const u8, stride: usize, out: &mut [u
 
 impl Dst {
     /// Writes elements of row `at` from F32, the counterpart of [`Src::read_elements`].
-    pub(crate) fn write_elements(&self, column: u64, at: At, values: &[f32]) {
+    pub(crate) fn write_elements(&self, column: u64, at: RowIndex, values: &[f32]) {
         if values.is_empty() {
             return;
         }
-        let Part { offset, blocks, size, stride } =
-            Part::of_elements(&self.desc, column, at, values.len() as u64);
+        let BlockRange { offset, blocks, size, stride } =
+            BlockRange::of_elements(&self.desc, column, at, values.len() as u64);
         if blocks == 1 || stride == size {
             let to = self.base.wrapping_add(offset);
-            // SAFETY: `from_raw_parts_mut` asks for initialized bytes that only the result reaches: `Part` has checked that
+            // SAFETY: `from_raw_parts_mut` asks for initialized bytes that only the result reaches: `BlockRange` has checked that
             // these are the tensor's; they are exclusive by `Dst::new`'s contract.
             let bytes = unsafe { std::slice::from_raw_parts_mut(to, blocks * size) };
             encode(self.desc.dtype, values, bytes);
@@ -122,20 +122,20 @@ impl Dst {
     }
 
     /// Writes stored blocks of row `at`, from block number `first` on; one after the other where they share bytes.
-    pub(crate) fn write_blocks(&self, first: u64, at: At, bytes: &[u8]) {
+    pub(crate) fn write_blocks(&self, first: u64, at: RowIndex, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
-        let part = Part::of_bytes(&self.desc, first, at, bytes.len());
+        let part = BlockRange::of_bytes(&self.desc, first, at, bytes.len());
         let to = self.base.wrapping_add(part.offset);
         if part.blocks == 1 || part.stride == part.size {
-            // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: `Part` has checked
+            // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: `BlockRange` has checked
             // that `to` has these bytes, which no other thread touches by `Dst::new`'s contract; `bytes` is other memory.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
             return;
         }
         match part.size {
-            // SAFETY: `scatter` asks for writable elements at multiples of the stride: `Part` has checked as many blocks as
+            // SAFETY: `scatter` asks for writable elements at multiples of the stride: `BlockRange` has checked as many blocks as
             // `bytes` holds, of this size; no other thread touches them by `Dst::new`'s contract.
             1 => unsafe { scatter::<1>(bytes, to, part.stride) },
             // SAFETY: as for size 1.
@@ -148,7 +148,7 @@ impl Dst {
                 for (block, bytes) in bytes.chunks_exact(size).enumerate() {
                     let to = to.wrapping_add(block * part.stride);
                     // SAFETY: `copy_nonoverlapping` asks for readable and writable bytes that do not overlap: the block is
-                    // one of those that `Part` has checked, exclusive by `Dst::new`'s contract; `bytes` is other memory.
+                    // one of those that `BlockRange` has checked, exclusive by `Dst::new`'s contract; `bytes` is other memory.
                     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, size) };
                 }
             }
@@ -185,7 +185,7 @@ unsafe fn scatter<const SIZE: usize>(bytes: &[u8], to: *mut u8, stride: usize) {
 }
 
 /// Where some neighbouring blocks of a row lie.
-pub(super) struct Part {
+pub(super) struct BlockRange {
     /// Bytes from the tensor's beginning.
     pub(super) offset: usize,
     pub(super) blocks: usize,
@@ -195,29 +195,29 @@ pub(super) struct Part {
     pub(super) stride: usize,
 }
 
-impl Part {
-    pub(super) fn of_elements(desc: &TensorDesc, column: u64, at: At, elements: u64) -> Part {
+impl BlockRange {
+    pub(super) fn of_elements(desc: &TensorDesc, column: u64, at: RowIndex, elements: u64) -> BlockRange {
         let each = desc.dtype.block_elements();
         // Divisions are slow and rarely needed.
         if each == 1 {
-            return Part::new(desc, column, at, elements, desc.extents[0]);
+            return BlockRange::new(desc, column, at, elements, desc.extents[0]);
         }
         assert!(column.is_multiple_of(each) && elements.is_multiple_of(each), "a part of a block");
-        Part::new(desc, column / each, at, elements / each, desc.extents[0] / each)
+        BlockRange::new(desc, column / each, at, elements / each, desc.extents[0] / each)
     }
 
-    fn of_bytes(desc: &TensorDesc, first: u64, at: At, bytes: usize) -> Part {
+    fn of_bytes(desc: &TensorDesc, first: u64, at: RowIndex, bytes: usize) -> BlockRange {
         let size = desc.dtype.block_bytes() as usize;
         assert!(bytes.is_multiple_of(size), "a part of a block");
-        Part::new(desc, first, at, (bytes / size) as u64, desc.extents[0] / desc.dtype.block_elements())
+        BlockRange::new(desc, first, at, (bytes / size) as u64, desc.extents[0] / desc.dtype.block_elements())
     }
 
     /// Some of the `all` blocks of a row. Panics for blocks outside it, which is a kernel's mistake.
-    fn new(desc: &TensorDesc, first: u64, at: At, blocks: u64, all: u64) -> Part {
+    fn new(desc: &TensorDesc, first: u64, at: RowIndex, blocks: u64, all: u64) -> BlockRange {
         assert!(first.checked_add(blocks).is_some_and(|end| end <= all), "blocks outside their row");
         let offset = row_offset(desc, at) + (first * desc.strides[0]) as usize;
         let (size, stride) = (desc.dtype.block_bytes() as usize, desc.strides[0] as usize);
-        Part { offset, blocks: blocks as usize, size, stride }
+        BlockRange { offset, blocks: blocks as usize, size, stride }
     }
 }
 

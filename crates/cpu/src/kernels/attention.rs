@@ -1,13 +1,13 @@
-//! Attention with the soft-max computed along the way: scores of one block of KV rows at a time, a running
-//! maximum and sum for each query, and weighted sums of values that are rescaled when the maximum grows.
+//! [FlashAttention](https://arxiv.org/abs/2205.14135): the soft-max is computed along the way. Scores of one block of KV rows
+//! at a time, a running maximum and sum for each query, and weighted sums of values that are rescaled when the maximum grows.
 //!
-//! Queries that share a KV head (neighbouring heads, and all tokens) are taken in tiles, so that a row of K or V is
-//! decoded once for all of them. Rows that lie one after the other are read as they are used: processors fetch ahead of
-//! that. Where rows of a token's heads lie side by side, tiles of neighbouring KV heads that are alone with their head, as
-//! when one token is generated, go through them together, and rows are brought into the cache before. Few rows are over
-//! before processors fetch ahead, so those of the next head are asked for while one is used. Where there are few bundles,
-//! their KV rows are split, and a second phase brings the parts together. Neither tiles nor splits depend on the number
-//! of threads.
+//! Queries that share a KV head (neighbouring heads, and all tokens) are taken in tiles, so that a row of K or V is decoded
+//! once for all of them. Contiguous rows are read in place: hardware prefetchers follow them. Where rows of a token's heads
+//! lie side by side, tiles of neighbouring KV heads that have one tile each, as when one token is generated, go through them
+//! together, and rows are read into the cache first. Hardware prefetchers start too late for few rows, so those of the next
+//! head are prefetched while one is used. Where there are few bundles of tiles, their KV rows are split
+//! ([Flash-Decoding](https://pytorch.org/blog/flash-decoding/)), and a second phase merges the parts. Neither tiles nor splits
+//! depend on the number of threads.
 
 mod tile;
 
@@ -16,12 +16,12 @@ use std::ops::Range;
 use orlop_backend::{DeviceError, Reason, Step};
 use orlop_graph::{DType, FlashAttention, Graph, Op, TensorDesc};
 
-use self::tile::{BLOCK, FEW, Rows, State, Tile};
+use self::tile::{BLOCK, FEW, KvRows, QueryTile, SoftMaxState};
 use super::product::{decodable, round_row, weights};
-use crate::access::{At, Src};
+use crate::access::{RowIndex, Src};
 use crate::task::{
-    FloatScratch, Kernel, KernelBody, Operand, Operands, Shape, StepKernel, Task, TaskInputs, Thread, chain,
-    element_at, float,
+    FloatScratch, Kernel, KernelBody, StepKernel, StepOperand, StepOperands, StepShape, Task, TaskInputs,
+    Thread, chain, element_at, float,
 };
 use crate::vector::{Scaled, ScaledTo, on, touch};
 
@@ -31,9 +31,9 @@ const TILE: usize = 64;
 const PIECES: u64 = 32;
 /// Tiles of a bundle, at most.
 const BUNDLE: usize = 8;
-/// Bytes of KV rows that are brought into the cache at a time, about.
+/// Bytes of KV rows that are read into the cache at a time, about.
 const CACHED: u64 = 192 << 10;
-/// KV rows of a head that may be brought near while those of another are used, at most.
+/// Most KV rows of a head that are prefetched while those of another are used.
 const NEAR: u64 = 256;
 /// KV rows in a part, at least: the larger number where there are many.
 const PART: [u64; 2] = [256, 1024];
@@ -49,7 +49,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     (name == ATTENTION_IN_EIGHT_BITS).then_some(StepKernel {
         operands: rounded_operands,
-        needs: |shape: &Shape<'_>| FloatScratch {
+        needs: |shape: &StepShape<'_>| FloatScratch {
             scratch: needed(&shape.reads),
             shared: parts_of_all(&shape.reads),
         },
@@ -64,15 +64,15 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
 const BODY: KernelBody = unsafe { KernelBody::in_phases(phases, run) };
 
 /// Heads are rounded by themselves, so they must be whole blocks.
-fn rounded_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+fn rounded_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
     let [node] = chain(graph, step)?;
     let result = &graph.tensor(node.output).desc;
     let fits = matches!(node.op, Op::FlashAttention(_))
         && result.dtype == DType::F32
         && result.extents[0].is_multiple_of(32);
-    fits.then(|| Operands {
-        reads: node.inputs.iter().copied().map(Operand::Tensor).collect(),
-        writes: vec![Operand::EightBit(node.output)],
+    fits.then(|| StepOperands {
+        reads: node.inputs.iter().copied().map(StepOperand::Tensor).collect(),
+        writes: vec![StepOperand::EightBit(node.output)],
     })
 }
 
@@ -94,7 +94,7 @@ fn accepts(op: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), 
 
 /// How queries are divided.
 #[derive(Clone, Copy, Debug)]
-struct Division {
+struct QueryDivision {
     tokens: u64,
     /// Query heads for each KV head.
     group: u64,
@@ -109,8 +109,8 @@ struct Division {
     splits: u64,
 }
 
-impl Division {
-    fn new(q: &TensorDesc, k: &TensorDesc) -> Division {
+impl QueryDivision {
+    fn new(q: &TensorDesc, k: &TensorDesc) -> QueryDivision {
         let [_, tokens, heads, seqs] = q.extents;
         let kv_heads = k.extents[2];
         let group = heads.checked_div(kv_heads).unwrap_or(0);
@@ -118,9 +118,9 @@ impl Division {
         let tiles = tiles_each * kv_heads * seqs;
         let side_by_side = tiles_each == 1 && k.strides[1] > k.row_bytes();
         let together = if side_by_side { kv_heads.min(BUNDLE as u64) } else { 1 };
-        let division = Division { tokens, group, kv_heads, tiles_each, tiles, together, splits: 1 };
+        let division = QueryDivision { tokens, group, kv_heads, tiles_each, tiles, together, splits: 1 };
         let splits = PIECES.checked_div(division.bundles()).unwrap_or(1).max(1);
-        Division { splits, ..division }
+        QueryDivision { splits, ..division }
     }
 
     /// Bundles of tiles.
@@ -163,15 +163,15 @@ fn shared(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> (u64, u64) {
 
 /// Floats of scratch.
 fn needed(operands: &[TensorDesc]) -> u64 {
-    let division = Division::new(&operands[0], &operands[1]);
+    let division = QueryDivision::new(&operands[0], &operands[1]);
     let (dk, dv) = (operands[0].extents[0], operands[2].extents[0]);
     let tiles = tile::floats(division.largest(), dk, dv).saturating_mul(division.together);
-    Rows::floats(dk, dv).saturating_add(tiles)
+    KvRows::floats(dk, dv).saturating_add(tiles)
 }
 
 /// Where there are splits: sums of each query of each part, its maximum and its sum of weights.
 fn parts_of_all(operands: &[TensorDesc]) -> (u64, u64) {
-    let division = Division::new(&operands[0], &operands[1]);
+    let division = QueryDivision::new(&operands[0], &operands[1]);
     match division.splits {
         1 => (0, 0),
         splits => {
@@ -208,7 +208,7 @@ fn nth(integers: &Src, index: u64) -> i64 {
 /// Where no tile has several parts, there is nothing to bring together.
 fn phases(task: &TaskInputs<'_>) -> Range<usize> {
     let Op::FlashAttention(params) = *task.op else { return 0..1 };
-    let division = Division::new(&task.src[0].desc, &task.src[1].desc);
+    let division = QueryDivision::new(&task.src[0].desc, &task.src[1].desc);
     let most = match params.kv_len_slot() {
         _ if division.splits == 1 => 0,
         Some(slot) => (0..division.tokens).map(|token| nth(&task.src[slot], token) as u64).max().unwrap_or(0),
@@ -219,7 +219,7 @@ fn phases(task: &TaskInputs<'_>) -> Range<usize> {
 
 fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let Op::FlashAttention(params) = task.op else { return };
-    let division = Division::new(&task.src[0].desc, &task.src[1].desc);
+    let division = QueryDivision::new(&task.src[0].desc, &task.src[1].desc);
     if thread.phase == 1 {
         return merge(task, params, &division, thread, scratch);
     }
@@ -239,7 +239,7 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
             continue;
         }
         let tiles = division.tiles_of(bundle);
-        let parts = Parts::of(task, params, &division, tiles.start);
+        let parts = KvParts::of(task, params, &division, tiles.start);
         for split in 0..parts.count() {
             if division.splits == 1 || is_mine() {
                 let next = tiles.start + thread.count as u64;
@@ -249,7 +249,7 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
                     task,
                     params,
                     &division,
-                    &Piece { tiles: tiles.clone(), parts: &parts, split, next },
+                    &AttentionPiece { tiles: tiles.clone(), parts: &parts, split, next },
                     scratch,
                 );
             }
@@ -258,11 +258,11 @@ fn run(task: &Task, thread: Thread, scratch: &mut [f32]) {
 }
 
 /// A piece of work: some tiles, with one part of their rows.
-struct Piece<'a> {
+struct AttentionPiece<'a> {
     tiles: Range<u64>,
-    parts: &'a Parts,
+    parts: &'a KvParts,
     split: u64,
-    /// The tile that this thread takes after that, if its rows may be brought near meanwhile.
+    /// The tile that this thread takes next, if its rows are prefetched meanwhile.
     next: Option<u64>,
 }
 
@@ -270,14 +270,14 @@ struct Piece<'a> {
 fn attend<const TILES: usize, const QUERIES: usize>(
     task: &Task,
     params: FlashAttention,
-    division: &Division,
-    Piece { tiles, parts, split, next }: &Piece<'_>,
+    division: &QueryDivision,
+    AttentionPiece { tiles, parts, split, next }: &AttentionPiece<'_>,
     scratch: &mut [f32],
 ) {
-    let (mut rows, mut rest) = Rows::new(task, scratch);
-    let mut bundle: [Option<Tile<'_, QUERIES>>; TILES] = [const { None }; TILES];
+    let (mut rows, mut rest) = KvRows::new(task, scratch);
+    let mut bundle: [Option<QueryTile<'_, QUERIES>>; TILES] = [const { None }; TILES];
     for (tile, number) in bundle.iter_mut().zip(tiles.clone()) {
-        *tile = Some(Tile::new(task, params, division, number, &mut rest));
+        *tile = Some(QueryTile::new(task, params, division, number, &mut rest));
     }
     let range = parts.get(*split);
     let together = tiles.end - tiles.start;
@@ -315,9 +315,9 @@ fn span(task: &Task, heads: u64) -> u64 {
     (CACHED / (bytes[0].saturating_add(bytes[1])).max(1)).next_multiple_of(BLOCK as u64).max(BLOCK as u64)
 }
 
-/// Brings KV rows of all tiles of a bundle into the cache, if they lie in one piece: memory is several times as quick
-/// for those who go straight through it.
-fn bring(task: &Task, division: &Division, tiles: &Range<u64>, rows: Range<u64>) {
+/// Reads KV rows of all tiles of a bundle into the cache, if they are contiguous: sequential reads are several times as
+/// fast.
+fn bring(task: &Task, division: &QueryDivision, tiles: &Range<u64>, rows: Range<u64>) {
     let [head, seq] = kv_of(task, division, tiles.start);
     let heads = head..head + (tiles.end - tiles.start);
     for operand in [1, 2] {
@@ -326,13 +326,13 @@ fn bring(task: &Task, division: &Division, tiles: &Range<u64>, rows: Range<u64>)
 }
 
 /// Head and sequence of K and V that a tile reads.
-fn kv_of(task: &Task, division: &Division, tile: u64) -> [u64; 2] {
+fn kv_of(task: &Task, division: &QueryDivision, tile: u64) -> [u64; 2] {
     let (seq, head) = divided(divided(tile, division.tiles_each).0, division.kv_heads);
     let share = task.src[0].desc.extents[3] / task.src[1].desc.extents[3];
     [head, divided(seq, share).0]
 }
 
-/// Quotient and remainder. Divisions are slow, and mostly not needed.
+/// Quotient and remainder. Divisions are slow and rarely needed.
 fn divided(a: u64, b: u64) -> (u64, u64) {
     match b {
         1 => (a, 0),
@@ -342,13 +342,13 @@ fn divided(a: u64, b: u64) -> (u64, u64) {
 }
 
 /// The KV rows that the queries of a tile see, in parts of whole blocks, but for the last.
-struct Parts {
+struct KvParts {
     rows: Range<u64>,
     each: u64,
 }
 
-impl Parts {
-    fn of(task: &Task, params: FlashAttention, division: &Division, tile: u64) -> Parts {
+impl KvParts {
+    fn of(task: &Task, params: FlashAttention, division: &QueryDivision, tile: u64) -> KvParts {
         let [fewest, most] = match params.kv_len_slot() {
             Some(slot) => {
                 let queries = division.queries(tile);
@@ -364,7 +364,7 @@ impl Parts {
         // Small parts keep all threads busy, larger ones cost less.
         let rows = most - first;
         let each = rows.div_ceil(division.splits).max((rows / 2).clamp(PART[0], PART[1]));
-        Parts { rows: first..most, each: each.next_multiple_of(BLOCK as u64) }
+        KvParts { rows: first..most, each: each.next_multiple_of(BLOCK as u64) }
     }
 
     /// How many there are; one, if there are no rows.
@@ -387,19 +387,19 @@ struct Query {
 }
 
 impl Query {
-    fn new(division: &Division, tile: u64, number: u64) -> Query {
+    fn new(division: &QueryDivision, tile: u64, number: u64) -> Query {
         let (seq, kv_head) = divided(divided(tile, division.tiles_each).0, division.kv_heads);
         let (token, head) = divided(number, division.group);
         Query { token, head: kv_head * division.group + head, seq }
     }
 }
 
-/// Brings the parts of each query together, if there are several.
-fn merge(task: &Task, params: FlashAttention, division: &Division, thread: Thread, scratch: &mut [f32]) {
+/// Merges the parts of each query, if there are several.
+fn merge(task: &Task, params: FlashAttention, division: &QueryDivision, thread: Thread, scratch: &mut [f32]) {
     let dv = task.src[2].desc.extents[0] as usize;
     let sums = &mut scratch[..dv];
     for tile in 0..division.tiles {
-        let count = Parts::of(task, params, division, tile).count();
+        let count = KvParts::of(task, params, division, tile).count();
         if count == 1 {
             continue;
         }
@@ -411,11 +411,11 @@ fn merge(task: &Task, params: FlashAttention, division: &Division, thread: Threa
                 (0..count).map(|split| {
                     let row = task.shared.row(split * division.tiles + tile);
                     let part = &row[index * (dv + 2)..][..dv + 2];
-                    (&part[..dv], State { max: part[dv], sum: part[dv + 1] })
+                    (&part[..dv], SoftMaxState { max: part[dv], sum: part[dv + 1] })
                 })
             };
             let max = parts().fold(f32::NEG_INFINITY, |max, (_, state)| larger(max, state.max));
-            let mut all = State { max, sum: 0.0 };
+            let mut all = SoftMaxState { max, sum: 0.0 };
             sums.fill(0.0);
             for (part, state) in parts().filter(|(_, state)| state.max != f32::NEG_INFINITY) {
                 let factor = (state.max - max).exp();
@@ -428,7 +428,7 @@ fn merge(task: &Task, params: FlashAttention, division: &Division, thread: Threa
 }
 
 /// Divides by the sum of weights, the sink's included, and writes the result. Without a row there are zeros.
-fn finish(task: &Task, params: FlashAttention, query: Query, state: State, sums: &mut [f32]) {
+fn finish(task: &Task, params: FlashAttention, query: Query, state: SoftMaxState, sums: &mut [f32]) {
     let at = [query.head, query.token, query.seq];
     if state.max == f32::NEG_INFINITY {
         return write(task, at, sums);
@@ -452,9 +452,9 @@ fn finish(task: &Task, params: FlashAttention, query: Query, state: State, sums:
     }
 }
 
-fn write(task: &Task, at: At, sums: &[f32]) {
+fn write(task: &Task, at: RowIndex, sums: &[f32]) {
     if task.dst.desc.dtype == DType::I8 {
-        // All heads of a token are one row for those who read them.
+        // All heads of a token are one row for the step that reads them.
         let [_, _, tokens, seqs] = task.dst.desc.extents;
         return round_row::<false>(task, &task.dst, tokens * seqs, at, sums);
     }

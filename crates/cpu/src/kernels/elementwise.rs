@@ -7,14 +7,14 @@ use orlop_graph::{DType, Glu, Graph, Op, TensorDesc, Unary};
 
 use self::functions::{gelu_erf, hard_sigmoid, softplus};
 use super::product::{eight_bit_elements, round_elements};
-use crate::access::{At, Dst, Src};
+use crate::access::{Dst, RowIndex, Src};
 use crate::isa::Isa;
 use crate::task::{
-    self, Kernel, KernelBody, Operand, Operands, Run, SPAN, Span, StepKernel, Task, Thread, all_floats,
-    merged, no_scratch, repeated, spans,
+    self, Kernel, KernelBody, RowSpan, Run, SPAN, StepKernel, StepOperand, StepOperands, Task, Thread,
+    all_floats, merged, no_scratch, repeated, spans,
 };
 use crate::vector::function::{
-    Add, Div, Each, Exp, Gate as Gated, Gelu, GeluQuick, Mul, Relu, Scale, Sigmoid, Silu, Sub,
+    Add, Div, Exp, Gated, Gelu, GeluQuick, Mul, PerElement, Relu, Scale, Sigmoid, Silu, Sub,
 };
 use crate::vector::{Floats, FloatsMut, Map, Zip, on};
 
@@ -46,7 +46,7 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
     Some(match name {
         GATED_IN_EIGHT_BITS => kernel,
         GATED_IN_EIGHT_BITS_JOINTLY => {
-            // SAFETY: the phase rule: as above.
+            // SAFETY: the phase rule: as for `GATED_IN_EIGHT_BITS`.
             StepKernel { body: unsafe { KernelBody::new(gated_in_eight_bits::<true>) }, ..kernel }
         }
         _ => return None,
@@ -60,7 +60,7 @@ fn in_line<const N: usize>(descs: [TensorDesc; N]) -> [TensorDesc; N] {
 }
 
 /// Computes a part of the result where it lies, if it is F32 without gaps, or else in a buffer.
-fn compute(dst: &Dst, isa: Isa, span: Span, buffer: &mut [f32; SPAN], work: impl FnOnce(FloatsMut<'_>)) {
+fn compute(dst: &Dst, isa: Isa, span: RowSpan, buffer: &mut [f32; SPAN], work: impl FnOnce(FloatsMut<'_>)) {
     match dst.floats(span.column, span.at, span.length) {
         Some(out) => work(out),
         None => {
@@ -131,7 +131,7 @@ fn apply_function(isa: Isa, function: Unary, x: Floats<'_>, out: FloatsMut<'_>) 
 
 /// A function of one element at a time.
 fn each(isa: Isa, x: Floats<'_>, out: FloatsMut<'_>, function: impl Fn(f32) -> f32 + Copy) {
-    on(isa, Map { function: Each(function), x, out });
+    on(isa, Map { function: PerElement(function), x, out });
 }
 
 fn binary(task: &Task, thread: Thread, _: &mut [f32]) {
@@ -160,7 +160,7 @@ fn binary(task: &Task, thread: Thread, _: &mut [f32]) {
 }
 
 /// Reads from `column` on in a row that is repeated without end.
-fn read_repeated(src: &Src, isa: Isa, column: u64, at: At, out: &mut [f32]) {
+fn read_repeated(src: &Src, isa: Isa, column: u64, at: RowIndex, out: &mut [f32]) {
     let period = src.desc.extents[0];
     if period == 1 {
         return out.fill(src.value(0, at));
@@ -197,13 +197,13 @@ fn gated(task: &Task, thread: Thread, _: &mut [f32]) {
     }
 }
 
-fn gated_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+fn gated_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
     let [node] = step.nodes[..] else { return None };
     let node = graph.nodes().get(node.index())?;
     let fits = matches!(node.op, Op::Gated { .. }) && graph.tensor(node.output).desc.dtype == DType::F32;
-    fits.then(|| Operands {
-        reads: node.inputs.iter().copied().map(Operand::Tensor).collect(),
-        writes: vec![Operand::EightBit(node.output)],
+    fits.then(|| StepOperands {
+        reads: node.inputs.iter().copied().map(StepOperand::Tensor).collect(),
+        writes: vec![StepOperand::EightBit(node.output)],
     })
 }
 
@@ -219,7 +219,7 @@ fn gated_in_eight_bits<const JOINTLY: bool>(task: &Task, thread: Thread, scratch
     };
     let (gates, rest) = scratch.split_at_mut(SPAN);
     let (values, out) = rest.split_at_mut(SPAN);
-    for Span { column, at, length } in spans(&result, thread) {
+    for RowSpan { column, at, length } in spans(&result, thread) {
         let gates = a.floats_by(task.isa, a_column + column, at, &mut gates[..length]);
         let values = b.floats_by(task.isa, b_column + column, at, &mut values[..length]);
         let out = &mut out[..length];
@@ -233,7 +233,7 @@ fn apply_gate(isa: Isa, gate: Glu, a: Floats<'_>, b: Floats<'_>, out: FloatsMut<
     match gate {
         Glu::Relu => on(isa, Zip { function: Gated(Relu), a, b, out }),
         Glu::Gelu => on(isa, Zip { function: Gated(Gelu), a, b, out }),
-        Glu::GeluErf => on(isa, Zip { function: Gated(Each(gelu_erf)), a, b, out }),
+        Glu::GeluErf => on(isa, Zip { function: Gated(PerElement(gelu_erf)), a, b, out }),
         Glu::GeluQuick => on(isa, Zip { function: Gated(GeluQuick), a, b, out }),
         Glu::Silu => on(isa, Zip { function: Gated(Silu), a, b, out }),
     }

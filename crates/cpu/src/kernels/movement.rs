@@ -6,7 +6,7 @@
 use orlop_backend::Reason;
 use orlop_graph::{DType, Op, Patch, TensorDesc};
 
-use crate::access::{At, Dst, Src};
+use crate::access::{Dst, RowIndex, Src};
 use crate::isa::Isa;
 use crate::task::{
     Kernel, KernelBody, SPAN, Task, Thread, all_floats, merged, no_scratch, repeated, row_at, spans,
@@ -181,7 +181,7 @@ fn in_rows(
     desc: &TensorDesc,
     start: u64,
     length: usize,
-    mut each: impl FnMut(u64, At, std::ops::Range<usize>),
+    mut each: impl FnMut(u64, RowIndex, std::ops::Range<usize>),
 ) {
     let (row, mut done) = (desc.extents[0], 0);
     while done < length {
@@ -198,7 +198,7 @@ pub(super) struct Carrier {
 }
 
 /// The number of a block in its row, and the row.
-type Place = (u64, At);
+type BlockPlace = (u64, RowIndex);
 
 impl Carrier {
     pub(super) fn new() -> Carrier {
@@ -206,7 +206,7 @@ impl Carrier {
     }
 
     /// Moves neighbouring blocks. Places must not overlap unless they are the same.
-    pub(super) fn copy(&mut self, src: &Src, from: Place, dst: &Dst, to: Place, count: u64) {
+    pub(super) fn copy(&mut self, src: &Src, from: BlockPlace, dst: &Dst, to: BlockPlace, count: u64) {
         let size = src.desc.dtype.block_bytes();
         let most = self.buffer.len() as u64 / size;
         let mut done = 0;
@@ -220,7 +220,7 @@ impl Carrier {
     }
 
     /// Writes zeros.
-    fn clear(&mut self, dst: &Dst, to: Place, count: u64) {
+    fn clear(&mut self, dst: &Dst, to: BlockPlace, count: u64) {
         let size = dst.desc.dtype.block_bytes();
         let most = self.buffer.len() as u64 / size;
         self.buffer[..(most.min(count) * size) as usize].fill(0);

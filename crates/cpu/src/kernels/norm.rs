@@ -5,11 +5,11 @@ use orlop_backend::Step;
 use orlop_graph::{DType, Graph, Op, TensorDesc};
 
 use super::product::round_row;
-use crate::access::At;
+use crate::access::RowIndex;
 use crate::isa::Isa;
 use crate::task::{
-    self, Kernel, KernelBody, Operand, Operands, Run, Shape, StepKernel, Task, Thread, all_floats, repeated,
-    row_at,
+    self, Kernel, KernelBody, Run, StepKernel, StepOperand, StepOperands, StepShape, Task, Thread,
+    all_floats, repeated, row_at,
 };
 use crate::vector::function::{Add, Mul};
 use crate::vector::{Floats, FloatsMut, ScaledTo, Shifted, Squares, Sum, Zip, on};
@@ -34,7 +34,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     let kernel = StepKernel {
-        operands: |graph, step| scaled_operands(graph, step, Operand::Tensor),
+        operands: |graph, step| scaled_operands(graph, step, StepOperand::Tensor),
         needs: two_rows,
         check: None,
         // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand that the
@@ -42,12 +42,12 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         body: unsafe { KernelBody::new(scaled::<false>) },
     };
     let rounded =
-        StepKernel { operands: |graph, step| scaled_operands(graph, step, Operand::EightBit), ..kernel };
+        StepKernel { operands: |graph, step| scaled_operands(graph, step, StepOperand::EightBit), ..kernel };
     Some(match name {
         SCALED_NORM => kernel,
         SCALED_NORM_IN_EIGHT_BITS => rounded,
         SCALED_NORM_IN_EIGHT_BITS_JOINTLY => {
-            // SAFETY: the phase rule: as above.
+            // SAFETY: the phase rule: as for `SCALED_NORM`.
             StepKernel { body: unsafe { KernelBody::new(scaled::<true>) }, ..rounded }
         }
         _ => return None,
@@ -83,8 +83,8 @@ fn mean_and_divisor(isa: Isa, op: &Op, x: Floats<'_>) -> (f64, f64) {
 fn scaled_operands(
     graph: &Graph,
     step: &Step,
-    result: fn(orlop_graph::TensorId) -> Operand,
-) -> Option<Operands> {
+    result: fn(orlop_graph::TensorId) -> StepOperand,
+) -> Option<StepOperands> {
     let nodes: Vec<_> =
         step.nodes.iter().map(|node| graph.nodes().get(node.index())).collect::<Option<_>>()?;
     let (norm, others) = nodes.split_first()?;
@@ -93,7 +93,7 @@ fn scaled_operands(
     if !matches!(norm.op, Op::Norm { .. } | Op::RmsNorm { .. }) || !f32(x) || !f32(norm.output) {
         return None;
     }
-    let (mut reads, mut last) = (vec![Operand::Tensor(x)], norm.output);
+    let (mut reads, mut last) = (vec![StepOperand::Tensor(x)], norm.output);
     for (node, op) in others.iter().zip([Op::Mul, Op::Add]) {
         let [before, by] = node.inputs[..] else { return None };
         // The row that is normed may be gone when the others are read.
@@ -103,13 +103,13 @@ fn scaled_operands(
         if node.op != op || !fits || !f32(node.output) {
             return None;
         }
-        reads.push(Operand::Tensor(by));
+        reads.push(StepOperand::Tensor(by));
         last = node.output;
     }
-    (2..=3).contains(&nodes.len()).then(|| Operands { reads, writes: vec![result(last)] })
+    (2..=3).contains(&nodes.len()).then(|| StepOperands { reads, writes: vec![result(last)] })
 }
 
-fn two_rows(shape: &Shape<'_>) -> task::FloatScratch {
+fn two_rows(shape: &StepShape<'_>) -> task::FloatScratch {
     task::FloatScratch { scratch: shape.reads[0].extents[0].saturating_mul(2), shared: (0, 0) }
 }
 
@@ -149,7 +149,7 @@ fn shift(isa: Isa, x: Floats<'_>, (mean, divisor): (f64, f64), out: FloatsMut<'_
 }
 
 /// Takes a mean off row `at` and divides by something; both come from the row.
-fn change(task: &Task, at: At, scratch: &mut [f32], by: impl FnOnce(Floats<'_>) -> (f64, f64)) {
+fn change(task: &Task, at: RowIndex, scratch: &mut [f32], by: impl FnOnce(Floats<'_>) -> (f64, f64)) {
     let (src, isa, length) = (&task.src[0], task.isa, scratch.len());
     match (src.floats(0, at, length), task.dst.floats(0, at, length)) {
         (Some(x), Some(out)) => shift(isa, x, by(x), out),

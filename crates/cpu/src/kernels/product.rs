@@ -1,15 +1,15 @@
 //! Matrix products: rows of weights with rows of activations.
 //!
 //! Weights are worked on in groups of 16 rows, one lane of a vector each. With many rows of activations, two groups at
-//! a time are brought into a form that suits the inner loop (`simd::product`), and then meet all of them; with few,
-//! weights are read as they are, once. In [`Precision::Fast`](orlop_backend::Precision::Fast), products with quantised
-//! weights take activations in 8 bits ([`eight_bit`]); all others are sums in F32 ([`float`]).
+//! a time are unpacked into panels for the inner loop (`simd::product`), which then meet all of them; with few,
+//! weights are read as they are, once. In [`Precision::Fast`](orlop_backend::Precision::Fast), products with quantized
+//! weights take int8 activations ([`eight_bit`]); all others are sums in F32 ([`float`]).
 
+mod activation_rows;
 mod eight_bit;
 mod experts;
 mod float;
 mod outer;
-mod right;
 
 use orlop_backend::Reason;
 use orlop_graph::{DType, Op, TensorDesc};
@@ -48,7 +48,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
         Op::MulMat => product,
         Op::MulMatId => Kernel {
             check: Some(experts::are_in_range),
-            // SAFETY: the phase rule: as above; each unit of weight rows of all experts is one thread's.
+            // SAFETY: the phase rule: as for `MulMat`; each unit of weight rows of all experts is one thread's.
             body: unsafe { KernelBody::in_phases(float::phases, float::mul_mat_id) },
             ..product
         },

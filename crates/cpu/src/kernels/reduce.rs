@@ -4,7 +4,7 @@
 use orlop_backend::Reason;
 use orlop_graph::{Op, TensorDesc};
 
-use crate::access::{At, Src};
+use crate::access::{RowIndex, Src};
 use crate::task::{Kernel, KernelBody, SPAN, Task, Thread, all_floats, float, no_scratch, row_at};
 use crate::vector::{LargestOf, on};
 
@@ -36,7 +36,7 @@ fn parts(length: u64) -> impl Iterator<Item = (u64, usize)> {
     starts.map(move |column| (column, (length - column).min(SPAN as u64) as usize))
 }
 
-fn sum_row(src: &Src, at: At) -> f64 {
+fn sum_row(src: &Src, at: RowIndex) -> f64 {
     const LANES: usize = 8;
     let (mut values, mut lanes) = ([0.0; SPAN], [0.0f64; LANES]);
     for (column, length) in parts(src.desc.extents[0]) {

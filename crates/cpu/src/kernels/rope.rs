@@ -13,10 +13,10 @@ use super::movement::writer;
 use super::rows;
 use crate::access::Src;
 use crate::task::{
-    FloatScratch, Kernel, KernelBody, Operand, Operands, Shape, StepKernel, Task, TaskInputs, Thread, chain,
-    element_at, float, row_at,
+    FloatScratch, Kernel, KernelBody, StepKernel, StepOperand, StepOperands, StepShape, Task, TaskInputs,
+    Thread, chain, element_at, float, row_at,
 };
-use crate::vector::{Plain, compiled};
+use crate::vector::{PlainLoop, compiled};
 
 /// Turns heads and writes them into rows of a table: each head into a plane of its own, or all of a token into one row.
 pub(crate) const ROPE_INTO_ROWS: &str = "rope into rows";
@@ -30,7 +30,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     (name == ROPE_INTO_ROWS).then_some(StepKernel {
         operands: into_rows_operands,
-        needs: |shape: &Shape<'_>| FloatScratch { scratch: floats(&shape.reads[0]), shared: (0, 0) },
+        needs: |shape: &StepShape<'_>| FloatScratch { scratch: floats(&shape.reads[0]), shared: (0, 0) },
         check: Some(check_rows),
         // SAFETY: the phase rule: each head of all tokens is one thread's, or all are the first's where rows of the table share
         // memory (`writer`); operands other than the table lie apart, and the table is not read.
@@ -68,7 +68,7 @@ fn rope(task: &Task, thread: Thread, scratch: &mut [f32]) {
 }
 
 /// Reads: what `rope` reads, then the table and the indices of `set_rows`.
-fn into_rows_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+fn into_rows_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
     let [rope, set] = chain(graph, step)?;
     let desc = |id| &graph.tensor(id).desc;
     if !matches!(rope.op, Op::Rope(_)) || set.op != Op::SetRows {
@@ -90,9 +90,9 @@ fn into_rows_operands(graph: &Graph, step: &Step) -> Option<Operands> {
         && graph.tensor(indices).storage.root != graph.tensor(set.output).storage.root
         && head.is_multiple_of(table.dtype.block_elements());
     let reads = rope.inputs.iter().chain([&set.inputs[0], &indices]).copied();
-    fits.then(|| Operands {
-        reads: reads.map(Operand::Tensor).collect(),
-        writes: vec![Operand::Tensor(set.output)],
+    fits.then(|| StepOperands {
+        reads: reads.map(StepOperand::Tensor).collect(),
+        writes: vec![StepOperand::Tensor(set.output)],
     })
 }
 
@@ -184,7 +184,7 @@ struct Turns<'a> {
     turns: &'a mut [f32],
 }
 
-impl Plain for Turns<'_> {
+impl PlainLoop for Turns<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -239,7 +239,7 @@ struct Rotation<'a> {
     turns: &'a [f32],
 }
 
-impl Plain for Rotation<'_> {
+impl PlainLoop for Rotation<'_> {
     type Output = ();
 
     #[inline(always)]

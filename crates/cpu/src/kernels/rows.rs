@@ -4,7 +4,7 @@ use orlop_backend::{DeviceError, Reason};
 use orlop_graph::{Op, TensorDesc};
 
 use super::movement::{Carrier, convertible, writer};
-use crate::access::{At, Dst, Src};
+use crate::access::{Dst, RowIndex, Src};
 use crate::isa::Isa;
 use crate::task::{Kernel, KernelBody, Task, TaskInputs, Thread, float, no_scratch, row_at};
 
@@ -97,7 +97,7 @@ impl<'a> RowMover<'a> {
         RowMover { isa, src, dst, values: [0.0; AT_ONCE], carrier }
     }
 
-    fn copy(&mut self, from: At, to: At) {
+    fn copy(&mut self, from: RowIndex, to: RowIndex) {
         let RowMover { isa, src, dst, values, carrier } = self;
         let length = dst.desc.extents[0];
         if let Some(carrier) = carrier {
@@ -145,7 +145,7 @@ fn set_rows(task: &Task, thread: Thread, _: &mut [f32]) {
 }
 
 /// Where a row goes, unless it is skipped.
-pub(super) fn destination(indices: &Src, [number, i2, i3]: At) -> Option<At> {
+pub(super) fn destination(indices: &Src, [number, i2, i3]: RowIndex) -> Option<RowIndex> {
     let [_, n2, n3, _] = indices.desc.extents;
     // Divisions are slow, and mostly not needed.
     let within = |i: u64, n: u64| {

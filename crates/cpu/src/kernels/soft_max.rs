@@ -5,7 +5,7 @@ use orlop_graph::{Op, TensorDesc};
 
 use crate::isa::Isa;
 use crate::task::{Kernel, KernelBody, Run, Task, Thread, all_floats, element_at, row_at};
-use crate::vector::{Plain, Weights, compiled, on};
+use crate::vector::{PlainLoop, Weights, compiled, on};
 
 pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
     let run: Run = match op {
@@ -103,7 +103,7 @@ impl Score<'_> {
 
 struct Largest<'a>(&'a Score<'a>, &'a [f32]);
 
-impl Plain for Largest<'_> {
+impl PlainLoop for Largest<'_> {
     type Output = f64;
 
     #[inline(always)]
@@ -114,7 +114,7 @@ impl Plain for Largest<'_> {
 
 struct Distances<'a>(&'a Score<'a>, &'a mut [f32], f64);
 
-impl Plain for Distances<'_> {
+impl PlainLoop for Distances<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -126,7 +126,7 @@ impl Plain for Distances<'_> {
 /// Divides by the sum, to which something is added. Gives up digits only at the end.
 struct Normalised<'a>(&'a mut [f32], f64);
 
-impl Plain for Normalised<'_> {
+impl PlainLoop for Normalised<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use orlop_graph::{Op, SortDirection, TensorDesc};
 
 use super::reduce::float_operand;
-use crate::access::At;
+use crate::access::RowIndex;
 use crate::isa::Isa;
 use crate::task::{Kernel, KernelBody, Task, Thread, row_at};
 use crate::vector::{Floats, LargestOf, on};
@@ -59,7 +59,7 @@ fn sort(task: &Task, thread: Thread, scratch: &mut [f32]) {
     }
 }
 
-fn write(task: &Task, at: At, sorted: &[Pair]) {
+fn write(task: &Task, at: RowIndex, sorted: &[Pair]) {
     for (column, [_, index]) in (0..).zip(sorted) {
         task.dst.set_integer(column, at, i64::from(index.to_bits()));
     }

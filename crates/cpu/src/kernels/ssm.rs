@@ -3,7 +3,7 @@
 use orlop_backend::{DeviceError, Reason};
 use orlop_graph::{DType, Op, TensorDesc};
 
-use crate::access::{At, Src};
+use crate::access::{RowIndex, Src};
 use crate::simd::{dot, widened};
 use crate::task::{Kernel, KernelBody, Task, TaskInputs, Thread, all_floats, float, nothing_shared, row_at};
 
@@ -161,7 +161,7 @@ fn scan(task: &Task, thread: Thread, scratch: &mut [f32]) {
 }
 
 /// A whole row, which may be empty.
-fn read(src: &Src, at: At, row: &mut [f32]) {
+fn read(src: &Src, at: RowIndex, row: &mut [f32]) {
     if !row.is_empty() {
         src.read_row(at, row);
     }

@@ -1,4 +1,4 @@
-//! Products with quantised weights take activations in 8 bits, rounded once for all that read the same.
+//! Products with quantized weights take int8 activations, rounded once for all that read the same.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::kernels::{
     takes_eight_bits, takes_joint,
 };
 
-/// Lets products with quantised weights read activations that a step before has rounded, unless all is to stay F32.
+/// Lets products with quantized weights read activations that a step before has rounded, unless all stay F32.
 pub(super) fn share_rounded_activations(editor: &mut StepEditor<'_>) {
     if editor.options.precision == Precision::F32 {
         return;

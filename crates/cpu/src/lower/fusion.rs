@@ -10,7 +10,7 @@ use crate::kernels::{
     GATED_IN_EIGHT_BITS_JOINTLY, ROPE_INTO_ROWS, ROUND, ROUND_JOINTLY, SCALED_NORM,
     SCALED_NORM_IN_EIGHT_BITS, SCALED_NORM_IN_EIGHT_BITS_JOINTLY,
 };
-use crate::task::{Operand, Operands};
+use crate::task::{StepOperand, StepOperands};
 
 /// Two kernels whose work one kernel does. That kernel decides which nodes go together.
 struct Fusion {
@@ -81,10 +81,12 @@ fn step(editor: &StepEditor<'_>, fusion: &Fusion, first: &Step, second: &Step) -
         writes: Vec::new(),
         may_overwrite: Vec::new(),
     };
-    let Operands { reads, writes } = (kernels::named(fusion.kernel)?.operands)(graph, &step)?;
-    let value = |operand: &Operand, values: &[StepValue]| match operand {
-        Operand::Tensor(id) => Some(StepValue::Tensor(*id)),
-        Operand::EightBit(_) => values.iter().copied().find(|value| matches!(value, StepValue::Temporary(_))),
+    let StepOperands { reads, writes } = (kernels::named(fusion.kernel)?.operands)(graph, &step)?;
+    let value = |operand: &StepOperand, values: &[StepValue]| match operand {
+        StepOperand::Tensor(id) => Some(StepValue::Tensor(*id)),
+        StepOperand::EightBit(_) => {
+            values.iter().copied().find(|value| matches!(value, StepValue::Temporary(_)))
+        }
     };
     step.reads = reads.iter().map(|operand| value(operand, &first.reads)).collect::<Option<_>>()?;
     // What exists nowhere cannot be read, as where the second step takes it twice.

@@ -12,7 +12,7 @@ use crate::isa::Isa;
 use crate::kernels::{SelectedKernel, of_step};
 use crate::lower::{Needs, desc, name, shape, slot};
 use crate::simd::prefetch::Far;
-use crate::task::{Operand, Operands, Task};
+use crate::task::{StepOperand, StepOperands, Task};
 use crate::work_shares::WorkShares;
 
 /// What all steps of a program are bound with.
@@ -76,7 +76,7 @@ impl Binder<'_> {
         Ok(BoundStep { kernel, task, touched, leaves })
     }
 
-    fn sources(&self, step: &Step, operands: &Operands) -> Result<Vec<Src>, DeviceError> {
+    fn sources(&self, step: &Step, operands: &StepOperands) -> Result<Vec<Src>, DeviceError> {
         let mut src = Vec::with_capacity(step.reads.len());
         for (number, (operand, value)) in operands.reads.iter().zip(&step.reads).enumerate() {
             let (slot, desc, name) = self.operand(step, *operand, *value)?;
@@ -88,7 +88,7 @@ impl Binder<'_> {
         Ok(src)
     }
 
-    fn results(&self, step: &Step, operands: &Operands) -> Result<Vec<Dst>, DeviceError> {
+    fn results(&self, step: &Step, operands: &StepOperands) -> Result<Vec<Dst>, DeviceError> {
         let mut dst = Vec::with_capacity(operands.writes.len());
         for (number, (operand, value)) in operands.writes.iter().zip(&step.writes).enumerate() {
             let (slot, desc, name) = self.operand(step, *operand, *value)?;
@@ -104,12 +104,12 @@ impl Binder<'_> {
     fn operand(
         &self,
         step: &Step,
-        operand: Operand,
+        operand: StepOperand,
         value: StepValue,
     ) -> Result<(&Slot, TensorDesc, &str), DeviceError> {
         let graph = &*self.bindings.graph;
         let slot = slot(self.bindings, operand, value)?.ok_or_else(|| self.foreign(step))?;
-        let (Operand::Tensor(id) | Operand::EightBit(id)) = operand;
+        let (StepOperand::Tensor(id) | StepOperand::EightBit(id)) = operand;
         let desc = desc(graph, operand);
         self.has_room(step, value, desc.bytes())?;
         Ok((slot, desc, &graph.tensor(id).name))
@@ -193,8 +193,8 @@ impl Binder<'_> {
 }
 
 /// Whether no step computes an operand's storage.
-fn is_leaf(graph: &Graph, operand: Operand) -> bool {
-    let Operand::Tensor(id) = operand else { return false };
+fn is_leaf(graph: &Graph, operand: StepOperand) -> bool {
+    let StepOperand::Tensor(id) = operand else { return false };
     matches!(graph.tensor(graph.tensor(id).storage.root).origin, Origin::Leaf(_))
 }
 

@@ -4,7 +4,7 @@
 use half::f16;
 use orlop_graph::DType;
 
-use super::{Lanes, Plain, Strided, Work, compiled, on};
+use super::{Lanes, PlainLoop, Strided, VectorLoop, compiled, on};
 use crate::isa::Isa;
 
 /// Decodes neighbouring blocks; tells whether there is a way for this type.
@@ -32,7 +32,7 @@ struct FromQ8_0<'a> {
     out: &'a mut [f32],
 }
 
-impl Work for FromQ8_0<'_> {
+impl VectorLoop for FromQ8_0<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -54,7 +54,7 @@ struct ToQ8_0<'a> {
     out: &'a mut [u8],
 }
 
-impl Plain for ToQ8_0<'_> {
+impl PlainLoop for ToQ8_0<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -94,7 +94,7 @@ struct FromHalves<'a> {
     out: &'a mut [f32],
 }
 
-impl Work for FromHalves<'_> {
+impl VectorLoop for FromHalves<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -121,7 +121,7 @@ struct ToHalves<'a> {
     out: &'a mut [u8],
 }
 
-impl Work for ToHalves<'_> {
+impl VectorLoop for ToHalves<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -158,7 +158,7 @@ impl<'a> HalfRows<'a> {
     }
 }
 
-impl Work for HalfRows<'_> {
+impl VectorLoop for HalfRows<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -33,7 +33,8 @@ impl<'a> Floats<'a> {
     #[inline(always)]
     pub(crate) fn get(&self, at: usize) -> f32 {
         assert!(at < self.length);
-        // SAFETY: `read_unaligned` asks for a readable float: `at` is inside, and `new`'s caller says that it is.
+        // SAFETY: `read_unaligned` asks for a readable float: the assertion says that it is one of those that `new`'s contract
+        // makes readable.
         unsafe { self.base.wrapping_add(at).read_unaligned() }
     }
 
@@ -43,10 +44,10 @@ impl<'a> Floats<'a> {
         assert!(at < self.length);
         let (from, rest) = (self.base.wrapping_add(at), self.length - at);
         if rest >= L::COUNT {
-            // SAFETY: `load` asks for `COUNT` readable floats; there are as many, and `new`'s caller says so.
+            // SAFETY: `Lanes::load` asks for `COUNT` readable floats: `rest` are left of those that `new`'s contract makes readable.
             unsafe { L::load(from) }
         } else {
-            // SAFETY: as above, for the floats that are left.
+            // SAFETY: `Lanes::load_first` asks for fewer than `COUNT` readable floats: `rest` are left, checked above.
             unsafe { L::load_first(from, rest) }
         }
     }
@@ -80,10 +81,10 @@ impl<'a> FloatsMut<'a> {
         assert!(at < self.length);
         let (to, rest) = (self.base.wrapping_add(at), self.length - at);
         if rest >= L::COUNT {
-            // SAFETY: `store` asks for `COUNT` writable floats; there are as many, and `new`'s caller says so.
+            // SAFETY: `Lanes::store` asks for `COUNT` writable floats: `rest` are left of those that `new`'s contract makes writable.
             unsafe { lanes.store(to) }
         } else {
-            // SAFETY: as above, for the floats that are left.
+            // SAFETY: `Lanes::store_first` asks for fewer than `COUNT` writable floats: `rest` are left, checked above.
             unsafe { lanes.store_first(to, rest) }
         }
     }

@@ -16,18 +16,18 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// `COUNT` floats can be read there, at any address.
     unsafe fn load(from: *const f32) -> Self;
-    /// The first `count` lanes, below `COUNT`; the rest is 0.
+    /// The first `count` lanes; the rest is 0.
     ///
     /// # Safety
-    /// `count` floats can be read there, at any address.
+    /// `count` is below `COUNT`, and as many floats can be read there, at any address.
     unsafe fn load_first(from: *const f32, count: usize) -> Self;
     /// # Safety
     /// `COUNT` floats can be written there, at any address.
     unsafe fn store(self, to: *mut f32);
-    /// The first `count` lanes, below `COUNT`.
+    /// The first `count` lanes.
     ///
     /// # Safety
-    /// `count` floats can be written there, at any address.
+    /// `count` is below `COUNT`, and as many floats can be written there, at any address.
     unsafe fn store_first(self, to: *mut f32, count: usize);
     /// From `COUNT` 16-bit floats.
     ///
@@ -85,124 +85,124 @@ pub(crate) trait Lanes: Copy {
 
 /// An array as a vector: the scalar twin of the others.
 #[derive(Clone, Copy)]
-pub(super) struct Plain([f32; 8]);
+pub(super) struct ScalarLanes([f32; 8]);
 
-impl Plain {
+impl ScalarLanes {
     #[inline(always)]
-    fn zip(self, other: Plain, f: impl Fn(f32, f32) -> f32) -> Plain {
-        Plain(std::array::from_fn(|lane| f(self.0[lane], other.0[lane])))
+    fn zip(self, other: ScalarLanes, f: impl Fn(f32, f32) -> f32) -> ScalarLanes {
+        ScalarLanes(std::array::from_fn(|lane| f(self.0[lane], other.0[lane])))
     }
 }
 
-impl Lanes for Plain {
+impl Lanes for ScalarLanes {
     const COUNT: usize = 8;
     type Wide = [f64; 8];
 
     #[inline(always)]
-    fn splat(x: f32) -> Plain {
-        Plain([x; 8])
+    fn splat(x: f32) -> ScalarLanes {
+        ScalarLanes([x; 8])
     }
 
     #[inline(always)]
-    unsafe fn load(from: *const f32) -> Plain {
-        // SAFETY: the caller says that 8 floats are there.
-        Plain(unsafe { from.cast::<[f32; 8]>().read_unaligned() })
+    unsafe fn load(from: *const f32) -> ScalarLanes {
+        // SAFETY: `read_unaligned` asks for 8 readable floats: `load`'s contract.
+        ScalarLanes(unsafe { from.cast::<[f32; 8]>().read_unaligned() })
     }
 
     #[inline(always)]
-    unsafe fn load_first(from: *const f32, count: usize) -> Plain {
+    unsafe fn load_first(from: *const f32, count: usize) -> ScalarLanes {
         let mut lanes = [0.0; 8];
         debug_assert!(count < 8);
-        // SAFETY: the caller says that `count` floats are there; bytes have no alignment; `lanes` has room.
+        // SAFETY: `copy_nonoverlapping` asks for `count` readable floats: `load_first`'s contract; bytes have no alignment; `lanes` has room.
         unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), lanes.as_mut_ptr().cast(), 4 * count) };
-        Plain(lanes)
+        ScalarLanes(lanes)
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the caller says that 8 floats are there.
+        // SAFETY: `write_unaligned` asks for 8 writable floats: `store`'s contract.
         unsafe { to.cast::<[f32; 8]>().write_unaligned(self.0) }
     }
 
     #[inline(always)]
     unsafe fn store_first(self, to: *mut f32, count: usize) {
         debug_assert!(count < 8);
-        // SAFETY: the caller says that `count` floats are there; bytes have no alignment.
+        // SAFETY: `copy_nonoverlapping` asks for `count` writable floats: `store_first`'s contract; bytes have no alignment.
         unsafe { std::ptr::copy_nonoverlapping(self.0.as_ptr().cast::<u8>(), to.cast(), 4 * count) };
     }
 
     #[inline(always)]
-    unsafe fn load_halves(from: *const u8) -> Plain {
-        // SAFETY: the caller says that 16 bytes are there.
+    unsafe fn load_halves(from: *const u8) -> ScalarLanes {
+        // SAFETY: `read_unaligned` asks for 16 readable bytes: `load_halves`'s contract.
         let halves = unsafe { from.cast::<[[u8; 2]; 8]>().read_unaligned() };
-        Plain(halves.map(|half| f16::from_le_bytes(half).to_f32()))
+        ScalarLanes(halves.map(|half| f16::from_le_bytes(half).to_f32()))
     }
 
     #[inline(always)]
-    unsafe fn load_bytes(from: *const i8) -> Plain {
-        // SAFETY: the caller says that 8 bytes are there.
-        Plain(unsafe { from.cast::<[i8; 8]>().read() }.map(f32::from))
+    unsafe fn load_bytes(from: *const i8) -> ScalarLanes {
+        // SAFETY: `read` asks for 8 readable bytes: `load_bytes`'s contract.
+        ScalarLanes(unsafe { from.cast::<[i8; 8]>().read() }.map(f32::from))
     }
 
     #[inline(always)]
     unsafe fn store_halves(self, to: *mut u8) {
         let halves = self.0.map(|x| f16::from_f32(x).to_le_bytes());
-        // SAFETY: the caller says that 16 bytes are there.
+        // SAFETY: `write_unaligned` asks for 16 writable bytes: `store_halves`'s contract.
         unsafe { to.cast::<[[u8; 2]; 8]>().write_unaligned(halves) }
     }
 
     #[inline(always)]
-    fn add(self, other: Plain) -> Plain {
+    fn add(self, other: ScalarLanes) -> ScalarLanes {
         self.zip(other, |a, b| a + b)
     }
 
     #[inline(always)]
-    fn sub(self, other: Plain) -> Plain {
+    fn sub(self, other: ScalarLanes) -> ScalarLanes {
         self.zip(other, |a, b| a - b)
     }
 
     #[inline(always)]
-    fn mul(self, other: Plain) -> Plain {
+    fn mul(self, other: ScalarLanes) -> ScalarLanes {
         self.zip(other, |a, b| a * b)
     }
 
     #[inline(always)]
-    fn div(self, other: Plain) -> Plain {
+    fn div(self, other: ScalarLanes) -> ScalarLanes {
         self.zip(other, |a, b| a / b)
     }
 
     #[inline(always)]
-    fn mul_add(self, factor: Plain, addend: Plain) -> Plain {
+    fn mul_add(self, factor: ScalarLanes, addend: ScalarLanes) -> ScalarLanes {
         self.mul(factor).add(addend)
     }
 
     #[inline(always)]
-    fn at_most(self, limit: Plain) -> Plain {
+    fn at_most(self, limit: ScalarLanes) -> ScalarLanes {
         self.zip(limit, |x, limit| if limit < x { limit } else { x })
     }
 
     #[inline(always)]
-    fn at_least(self, limit: Plain) -> Plain {
+    fn at_least(self, limit: ScalarLanes) -> ScalarLanes {
         self.zip(limit, |x, limit| if limit > x { limit } else { x })
     }
 
     #[inline(always)]
-    fn abs(self) -> Plain {
-        Plain(self.0.map(f32::abs))
+    fn abs(self) -> ScalarLanes {
+        ScalarLanes(self.0.map(f32::abs))
     }
 
     #[inline(always)]
-    fn with_sign(self, sign: Plain) -> Plain {
+    fn with_sign(self, sign: ScalarLanes) -> ScalarLanes {
         self.zip(sign, f32::copysign)
     }
 
     #[inline(always)]
-    fn or_if_not_positive(self, other: Plain) -> Plain {
+    fn or_if_not_positive(self, other: ScalarLanes) -> ScalarLanes {
         self.zip(other, |x, other| if x > 0.0 { x } else { other })
     }
 
     #[inline(always)]
-    fn times_two_to(self, n: Plain) -> Plain {
+    fn times_two_to(self, n: ScalarLanes) -> ScalarLanes {
         // In two steps, as the power itself may lie outside of F32's range where the result does not.
         let two_to = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);
         self.zip(n, |x, n| {
@@ -212,21 +212,21 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
-    fn transpose(block: &mut [Plain; 16]) {
+    fn transpose(block: &mut [ScalarLanes; 16]) {
         let rows = *block;
         for (column, out) in block.iter_mut().enumerate().take(8) {
-            *out = Plain(std::array::from_fn(|row| rows[row].0[column]));
+            *out = ScalarLanes(std::array::from_fn(|row| rows[row].0[column]));
         }
     }
 
     #[inline(always)]
-    fn four_sums(rows: [Plain; 4]) -> Plain {
-        Plain(std::array::from_fn(|row| rows.get(row).map_or(0.0, |row| row.sum())))
+    fn four_sums(rows: [ScalarLanes; 4]) -> ScalarLanes {
+        ScalarLanes(std::array::from_fn(|row| rows.get(row).map_or(0.0, |row| row.sum())))
     }
 
     #[inline(always)]
-    fn joined(fours: [Plain; 4]) -> Plain {
-        Plain(std::array::from_fn(|row| fours[row / 4].0[row % 4]))
+    fn joined(fours: [ScalarLanes; 4]) -> ScalarLanes {
+        ScalarLanes(std::array::from_fn(|row| fours[row / 4].0[row % 4]))
     }
 
     #[inline(always)]
@@ -240,8 +240,8 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
-    fn narrow(wide: [f64; 8]) -> Plain {
-        Plain(wide.map(|x| x as f32))
+    fn narrow(wide: [f64; 8]) -> ScalarLanes {
+        ScalarLanes(wide.map(|x| x as f32))
     }
 
     #[inline(always)]
@@ -276,7 +276,7 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
-    fn is_above(self, limit: Plain) -> bool {
+    fn is_above(self, limit: ScalarLanes) -> bool {
         self.0.iter().zip(limit.0).any(|(x, limit)| *x > limit)
     }
 }

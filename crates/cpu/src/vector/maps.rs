@@ -1,7 +1,7 @@
 //! Functions of each element.
 
 use super::math::{exp, gated};
-use super::{Floats, FloatsMut, Lanes, Work};
+use super::{Floats, FloatsMut, Lanes, VectorLoop};
 
 /// A function of vectors.
 pub(crate) trait Unary: Copy {
@@ -22,7 +22,7 @@ pub(crate) struct Map<'a, F> {
     pub(crate) out: FloatsMut<'a>,
 }
 
-impl<F: Unary> Work for Map<'_, F> {
+impl<F: Unary> VectorLoop for Map<'_, F> {
     type Output = ();
 
     #[inline(always)]
@@ -42,7 +42,7 @@ pub(crate) struct Zip<'a, F> {
     pub(crate) out: FloatsMut<'a>,
 }
 
-impl<F: Binary> Work for Zip<'_, F> {
+impl<F: Binary> VectorLoop for Zip<'_, F> {
     type Output = ();
 
     #[inline(always)]
@@ -94,18 +94,18 @@ pub(crate) mod function {
 
     /// A function of one element at a time.
     #[derive(Clone, Copy)]
-    pub(crate) struct Each<F>(pub(crate) F);
+    pub(crate) struct PerElement<F>(pub(crate) F);
 
-    impl<F: Fn(f32) -> f32 + Copy> Unary for Each<F> {
+    impl<F: Fn(f32) -> f32 + Copy> Unary for PerElement<F> {
         #[inline(always)]
         fn of<L: Lanes>(self, x: L) -> L {
             let mut lanes = [0.0; 16];
-            // SAFETY: `store` asks for room for at most 16 floats.
+            // SAFETY: `store` asks for `COUNT` writable floats: the array has 16, and `COUNT` is at most that.
             unsafe { x.store(lanes.as_mut_ptr()) };
             for lane in &mut lanes[..L::COUNT] {
                 *lane = self.0(*lane);
             }
-            // SAFETY: `load` asks for at most 16 floats.
+            // SAFETY: `load` asks for `COUNT` readable floats: the array has 16, and `COUNT` is at most that.
             unsafe { L::load(lanes.as_ptr()) }
         }
     }
@@ -123,9 +123,9 @@ pub(crate) mod function {
 
     /// A function of the first, times the second.
     #[derive(Clone, Copy)]
-    pub(crate) struct Gate<F>(pub(crate) F);
+    pub(crate) struct Gated<F>(pub(crate) F);
 
-    impl<F: Unary> Binary for Gate<F> {
+    impl<F: Unary> Binary for Gated<F> {
         #[inline(always)]
         fn of<L: Lanes>(self, a: L, b: L) -> L {
             self.0.of(a).mul(b)

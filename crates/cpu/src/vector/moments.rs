@@ -1,12 +1,12 @@
-//! Sums over rows, and rows brought to other means and lengths. All in `f64`, as a mean may be far larger than the
+//! Sums over rows, and rows shifted and scaled. All in `f64`, as a mean may be far larger than the
 //! deviations from it.
 
-use super::{Floats, FloatsMut, Lanes, Work};
+use super::{Floats, FloatsMut, Lanes, VectorLoop};
 
 /// The sum of all elements.
 pub(crate) struct Sum<'a>(pub(crate) Floats<'a>);
 
-impl Work for Sum<'_> {
+impl VectorLoop for Sum<'_> {
     type Output = f64;
 
     #[inline(always)]
@@ -27,7 +27,7 @@ impl Work for Sum<'_> {
 /// The sum of squared distances from a mean.
 pub(crate) struct Squares<'a>(pub(crate) Floats<'a>, pub(crate) f64);
 
-impl Work for Squares<'_> {
+impl VectorLoop for Squares<'_> {
     type Output = f64;
 
     #[inline(always)]
@@ -54,7 +54,7 @@ pub(crate) struct Shifted<'a> {
     pub(crate) out: FloatsMut<'a>,
 }
 
-impl Work for Shifted<'_> {
+impl VectorLoop for Shifted<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 #![allow(clippy::needless_range_loop)] // places in several matrices follow from one number
 
 use super::strided::{Element, Strided};
-use super::{Lanes, Work};
+use super::{Lanes, VectorLoop};
 use crate::simd::prefetch::Ahead;
 
 /// Rows of floats, `stride` apart.
@@ -33,7 +33,7 @@ pub(super) fn extent(rows: usize, columns: usize, stride: usize) -> usize {
     rows.checked_sub(1).map_or(0, |last| last * stride + columns)
 }
 
-impl<E: Element> Work for Product<'_, E> {
+impl<E: Element> VectorLoop for Product<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -127,7 +127,7 @@ pub(crate) struct Transposition<'a> {
     pub(crate) columns: usize,
 }
 
-impl Work for Transposition<'_> {
+impl VectorLoop for Transposition<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -4,7 +4,7 @@
 
 use super::product::{Matrix, extent};
 use super::strided::{Element, Strided};
-use super::{Lanes, Work};
+use super::{Lanes, VectorLoop};
 use crate::simd::prefetch::Ahead;
 
 /// `scores[i][j] = Σ left[i][k] · right[j][k]`. What follows in a row of scores may be overwritten, up to a multiple
@@ -22,7 +22,7 @@ pub(crate) struct Scores<'a, E> {
     pub(crate) ahead: Ahead,
 }
 
-impl<E: Element> Work for Scores<'_, E> {
+impl<E: Element> VectorLoop for Scores<'_, E> {
     type Output = ();
 
     #[inline(always)]

@@ -1,11 +1,11 @@
 //! Large elements.
 
-use super::{Floats, Lanes, Work};
+use super::{Floats, Lanes, VectorLoop};
 
 /// The largest element; minus infinity if there is none, or NaN alone.
 pub(crate) struct LargestOf<'a>(pub(crate) Floats<'a>);
 
-impl Work for LargestOf<'_> {
+impl VectorLoop for LargestOf<'_> {
     type Output = f32;
 
     #[inline(always)]
@@ -18,7 +18,7 @@ impl Work for LargestOf<'_> {
 /// stays.
 pub(crate) struct LargestAbove<'a>(pub(crate) Floats<'a>, pub(crate) f32);
 
-impl Work for LargestAbove<'_> {
+impl VectorLoop for LargestAbove<'_> {
     type Output = f32;
 
     #[inline(always)]

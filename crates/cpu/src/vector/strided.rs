@@ -22,7 +22,7 @@ impl Element for f32 {
 
     #[inline(always)]
     unsafe fn load<L: Lanes>(from: *const u8) -> L {
-        // SAFETY: the caller says that the floats are there.
+        // SAFETY: `Lanes::load` asks for `COUNT` readable floats: `load`'s contract.
         unsafe { L::load(from.cast()) }
     }
 }
@@ -32,7 +32,7 @@ impl Element for f16 {
 
     #[inline(always)]
     unsafe fn load<L: Lanes>(from: *const u8) -> L {
-        // SAFETY: the caller says that the 16-bit floats are there.
+        // SAFETY: `Lanes::load_halves` asks for `2 * COUNT` readable bytes: `load`'s contract.
         unsafe { L::load_halves(from) }
     }
 }
@@ -64,7 +64,7 @@ impl<'a, E: Element> Strided<'a, E> {
         Strided { from, rows: rows.end - rows.start, ..*self }
     }
 
-    /// Has the processor fetch some of the rows, if they lie one after the other.
+    /// Prefetches some of the rows, if they lie one after the other.
     #[inline(always)]
     pub(crate) fn prefetch(&self, rows: Range<usize>) {
         if self.distance == self.length * E::BYTES {
@@ -94,13 +94,14 @@ impl<'a, E: Element> Strided<'a, E> {
     #[inline(always)]
     pub(super) unsafe fn load<L: Lanes>(&self, row: usize, column: usize) -> L {
         debug_assert!(row < self.rows && column + L::COUNT <= self.length);
-        // SAFETY: `load` asks for readable elements: the caller says that they are the row's, `new`'s that it is there.
+        // SAFETY: `Element::load` asks for `COUNT` readable elements: they are the row's by `load`'s contract, and rows are readable
+        // by `new`'s.
         unsafe { E::load(self.from.wrapping_add(row * self.distance + column * E::BYTES)) }
     }
 }
 
-/// Brings bytes into the cache. Processors fetch ahead of reads that go upwards, further if both halves of a line are read,
-/// and not of requests to fetch.
+/// Reads bytes into the cache. Hardware prefetchers follow sequential reads, further if both halves of a line are read, and do
+/// not follow prefetch instructions.
 #[inline(always)]
 pub(crate) fn touch(bytes: &[u8]) {
     for half in bytes.chunks(32) {
@@ -113,7 +114,8 @@ impl Strided<'_, f16> {
     pub(super) fn element(&self, row: usize, column: usize) -> f16 {
         assert!(row < self.rows && column < self.length);
         let from = self.from.wrapping_add(row * self.distance + 2 * column).cast::<[u8; 2]>();
-        // SAFETY: `read` asks for two readable bytes: `new`'s caller says that the row is there.
+        // SAFETY: `read` asks for two readable bytes: the assertion says that they are a row's, which `new`'s contract makes
+        // readable.
         f16::from_le_bytes(unsafe { from.read() })
     }
 }

@@ -1,7 +1,9 @@
 use orlop_graph::DType;
 use orlop_testkit::Random;
 
-use super::function::{Add, Div, Each, Exp, Gate, Gelu, GeluQuick, Mul, Relu, Scale, Sigmoid, Silu, Sub};
+use super::function::{
+    Add, Div, Exp, Gated, Gelu, GeluQuick, Mul, PerElement, Relu, Scale, Sigmoid, Silu, Sub,
+};
 use super::*;
 use crate::simd::prefetch::Ahead;
 
@@ -46,7 +48,7 @@ fn functions_of_one_operand_are_exact_but_for_the_last_digits() {
     check_map("sigmoid", Sigmoid, sigmoid);
     check_map("silu", Silu, |x| x * sigmoid(x));
     check_map("scale", Scale(0.3), |x| x * f64::from(0.3f32));
-    check_map("each", Each(|x: f32| x * x), |x| x * x);
+    check_map("each", PerElement(|x: f32| x * x), |x| x * x);
     for (isa, x) in isas().flat_map(|isa| numbers(100, 9).into_iter().map(move |x| (isa, x))) {
         let one = |function: &dyn Fn(Floats<'_>, FloatsMut<'_>)| {
             let mut out = [0.0];
@@ -89,7 +91,7 @@ fn functions_of_two_operands_work_over_either() {
     check("sub", Sub, |a, b| a - b);
     check("mul", Mul, |a, b| a * b);
     check("div", Div, |a, b| a / b);
-    check("gate", Gate(Relu), |a, b| a.max(0.0) * b);
+    check("gate", Gated(Relu), |a, b| a.max(0.0) * b);
 }
 
 #[test]

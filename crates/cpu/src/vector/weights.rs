@@ -1,7 +1,7 @@
 //! What a soft-max is made of.
 
 use super::math::{exp, tanh};
-use super::{Floats, FloatsMut, Lanes, Work};
+use super::{Floats, FloatsMut, Lanes, VectorLoop};
 
 /// Replaces scores by `exp(score - max)`; gives their sum.
 pub(crate) struct Weights<'a> {
@@ -9,7 +9,7 @@ pub(crate) struct Weights<'a> {
     pub(crate) max: f32,
 }
 
-impl Work for Weights<'_> {
+impl VectorLoop for Weights<'_> {
     type Output = f32;
 
     #[inline(always)]
@@ -37,7 +37,7 @@ pub(crate) struct Scaled<'a> {
     pub(crate) factor: f32,
 }
 
-impl Work for Scaled<'_> {
+impl VectorLoop for Scaled<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -57,7 +57,7 @@ pub(crate) struct ScaledTo<'a> {
     pub(crate) factor: f32,
 }
 
-impl Work for ScaledTo<'_> {
+impl VectorLoop for ScaledTo<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -75,7 +75,7 @@ pub(crate) struct SoftCapped<'a> {
     pub(crate) cap: f32,
 }
 
-impl Work for SoftCapped<'_> {
+impl VectorLoop for SoftCapped<'_> {
     type Output = ();
 
     #[inline(always)]

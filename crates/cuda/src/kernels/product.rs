@@ -106,7 +106,7 @@ pub(crate) fn suits_eight_bits(matrix: DType, rows: u64) -> bool {
     matrix.is_quantized() && rows <= if matrix == DType::Q8_0 { FEW_ROWS_OF_BYTES } else { FEW_ROWS }
 }
 
-/// Whether weights that lie as they are in a file are worth opening to halves, so that tensor cores compute a product.
+/// Whether weights in a file's layout are worth dequantizing to F16, so that tensor cores compute a product.
 pub(crate) fn opened_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool {
     !in_planes && tiles_take(graph, node, true) && {
         let [matrix, x] = [node.inputs[0], node.inputs[1]].map(|id| &graph.tensor(id).desc);
@@ -114,12 +114,12 @@ pub(crate) fn opened_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool 
     }
 }
 
-/// Whether a matrix in blocks is read so often that it is opened first.
+/// Whether a quantized matrix is read so often that it is dequantized first.
 fn suits_opening(matrix: &TensorDesc, rows: u64) -> bool {
     matrix.dtype.is_quantized() && matrix.is_contiguous() && rows >= MANY_ROWS
 }
 
-/// Whether tensor cores would compute a product of a matrix that is brought to the card as it is.
+/// Whether tensor cores would compute a product of a matrix that is copied to the GPU as it is.
 pub(crate) fn suits_bringing(matrix: &TensorDesc, x: &TensorDesc) -> bool {
     let plain = matches!(matrix.dtype, DType::F16 | DType::BF16) && x.extents[1] >= MANY_ROWS;
     (plain || suits_opening(matrix, x.extents[1]))
@@ -377,7 +377,7 @@ fn tiles_parameter(
         TileProduct::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
     let (matrix, activations) = (site.desc(part.matrix), site.desc(x));
     let (k, m, n) = (matrix.extents[0], matrix.extents[1], activations.extents[1]);
-    // Weights that were opened come first.
+    // Dequantized weights come first.
     let temporaries = site.temporaries(&step.reads)?;
     let (w, starts, rounded, dtype) = match temporaries[..] {
         [opened, rounded] => (opened, [0; 4], rounded, DType::F16),
@@ -410,7 +410,7 @@ pub(super) fn tiles(
     step: &Step,
     launches: &mut Vec<Launch>,
 ) -> Result<(), DeviceError> {
-    // Both kinds of halves take as much room.
+    // F16 and BF16 take the same room.
     let (dtype, parameter) = tiles_parameter(site, step, Rounding::Halves)?;
     let (source, block, shared_bytes) = match site.modules.has_warp_groups() {
         true => (Source::Groups, 256, GROUPS_SHARED),

@@ -72,7 +72,7 @@ struct ScaledNormParameter {
     gap: u32,
 }
 
-/// Threads for a row of so many elements, four at a time.
+/// Threads for a row of this many elements, four at a time.
 fn row_threads(k: u64) -> u32 {
     (k / 4).next_multiple_of(32).clamp(32, 1024) as u32
 }
@@ -195,7 +195,7 @@ struct OpenedParameter {
     gap: u32,
 }
 
-/// Bytes of a matrix in halves.
+/// Bytes of a matrix in F16.
 pub(crate) fn opened_bytes(matrix: &TensorDesc) -> u64 {
     matrix.elements().saturating_mul(2)
 }

@@ -9,11 +9,11 @@ use crate::kernels::{
     VECTOR, VectorProducts,
 };
 
-/// Steps before and after: what kernels one step does the work of.
+/// Two kernels whose work one step does.
 struct Rule {
     first: &'static [&'static str],
     second: &'static [&'static str],
-    /// The second reads what the first writes, and nobody else does; or they have nothing to do with each other.
+    /// The second is the only reader of what the first writes; if not set, the two are independent.
     feeds: bool,
     kernel: &'static str,
 }
@@ -118,8 +118,8 @@ fn together(editor: &StepEditor<'_>, rule: &Rule, index: usize, other: usize) ->
         }
     }
     let nodes = [&first.nodes[..], &second.nodes].concat();
-    let Touched { reads, writes, replaced } = touched(editor, rule.kernel, &nodes)?;
-    // What exists nowhere cannot be read, as where the second step takes it twice.
+    let FusedAccess { reads, writes, replaced } = touched(editor, rule.kernel, &nodes)?;
+    // A value that is no longer stored cannot be read, as where the second step takes it twice.
     let unwritten =
         editor.roots(&first.writes).into_iter().filter(|root| rule.feeds && !writes.contains(root));
     if unwritten.into_iter().any(|gone| reads.iter().any(|read| editor.root(*read) == gone)) {
@@ -137,7 +137,7 @@ fn together(editor: &StepEditor<'_>, rule: &Rule, index: usize, other: usize) ->
 }
 
 /// What a step touches.
-struct Touched {
+struct FusedAccess {
     reads: Vec<TensorId>,
     writes: Vec<TensorId>,
     /// What its only result may take the place of: it is read only where, and before, the result is written.
@@ -145,27 +145,27 @@ struct Touched {
 }
 
 /// What nodes touch as one step of a kernel, if it takes them.
-fn touched(editor: &StepEditor<'_>, kernel: &str, nodes: &[NodeId]) -> Option<Touched> {
+fn touched(editor: &StepEditor<'_>, kernel: &str, nodes: &[NodeId]) -> Option<FusedAccess> {
     let graph = editor.segment.graph;
     Some(match kernel {
         SCALED_NORM => {
             let norm = ScaledNorm::parse(graph, nodes)?;
             let reads = [Some(norm.x), Some(norm.weight), norm.bias].into_iter().flatten().collect();
-            Touched { reads, writes: vec![norm.output], replaced: Some(norm.x) }
+            FusedAccess { reads, writes: vec![norm.output], replaced: Some(norm.x) }
         }
         VECTOR => {
             let products = VectorProducts::parse(graph, nodes)?;
             let replaced = if let [part] = products.parts[..] { part.sum } else { None };
-            Touched { reads: products.reads(), writes: products.writes(), replaced }
+            FusedAccess { reads: products.reads(), writes: products.writes(), replaced }
         }
         TILES | EIGHT_BIT => {
             let TileProduct { x, part } = TileProduct::parse(graph, nodes)?;
             let reads = [Some(part.matrix), Some(x), part.sum].into_iter().flatten().collect();
-            Touched { reads, writes: vec![part.output], replaced: part.sum }
+            FusedAccess { reads, writes: vec![part.output], replaced: part.sum }
         }
         _ => {
             let rotation = Rotation::parse(graph, nodes)?;
-            Touched { reads: rotation.reads(graph), writes: rotation.writes(), replaced: None }
+            FusedAccess { reads: rotation.reads(graph), writes: rotation.writes(), replaced: None }
         }
     })
 }
@@ -181,7 +181,7 @@ fn overwrites(
         return Vec::new();
     };
     let root = editor.root(replaced);
-    // Other operands are read by everybody.
+    // Other operands are read by all threads.
     let once = reads.iter().filter(|other| editor.root(**other) == root).count() == 1;
     let fits = once && desc(replaced) == desc(*output);
     fits.then_some(Overwrite { write: 0, read }).into_iter().collect()

@@ -1,6 +1,6 @@
-//! Products on tensor cores take activations in fewer bits, rounded once for all that read the same. Where nobody else reads
-//! them, they are rounded as they are computed, and exist nowhere as they were. Weights that lie as they are in a file are
-//! opened first.
+//! Products on tensor cores take activations in fewer bits, rounded once for all that read the same. Where no other step
+//! reads them, they are rounded as they are computed, and never stored in F32. Weights in a file's layout are dequantized
+//! first.
 
 use std::collections::HashSet;
 
@@ -10,8 +10,8 @@ use orlop_graph::{Graph, TensorId};
 use super::in_planes;
 use crate::kernels::{DEQUANTIZED, EIGHT_BIT, Rounded, Rounding, TILES, TileProduct, opened_bytes};
 
-/// A value as it was rounded.
-struct Known {
+/// A value that was rounded for several products.
+struct SharedRounding {
     x: TensorId,
     rounding: Rounding,
     value: StepValue,
@@ -30,8 +30,8 @@ fn product(graph: &Graph, step: &Step) -> Option<(TileProduct, Rounding)> {
 pub(super) fn share_rounded(editor: &mut StepEditor<'_>) {
     let graph = editor.segment.graph;
     let sources = sources(editor);
-    // What is rounded already, and has not been written since.
-    let mut rounded: Vec<Known> = Vec::new();
+    // Values that were rounded and not written since.
+    let mut rounded: Vec<SharedRounding> = Vec::new();
     let mut steps: Vec<Step> = Vec::with_capacity(editor.steps.len());
     for mut step in std::mem::take(&mut editor.steps) {
         if let Some((TileProduct { x, part }, rounding)) = product(graph, &step) {
@@ -56,14 +56,14 @@ pub(super) fn share_rounded(editor: &mut StepEditor<'_>) {
                     writes: vec![value],
                     may_overwrite: Vec::new(),
                 });
-                rounded.push(Known { x, rounding, value });
+                rounded.push(SharedRounding { x, rounding, value });
                 value
             });
             let activations = step.reads.iter_mut().find(|read| **read == StepValue::Tensor(x));
             if let Some(read) = activations {
                 *read = value;
             }
-            open_weights(editor, part.matrix, &mut step, &mut steps);
+            dequantize_weights(editor, part.matrix, &mut step, &mut steps);
         }
         for root in editor.roots(&step.writes) {
             rounded.retain(|known| editor.root(known.x) != root);
@@ -73,8 +73,8 @@ pub(super) fn share_rounded(editor: &mut StepEditor<'_>) {
     editor.steps = steps;
 }
 
-/// Puts a step in front that opens a product's weights, if they lie as they are in a file.
-fn open_weights(editor: &mut StepEditor<'_>, matrix: TensorId, step: &mut Step, steps: &mut Vec<Step>) {
+/// Puts a step in front that dequantizes a product's weights, if they have a file's layout.
+fn dequantize_weights(editor: &mut StepEditor<'_>, matrix: TensorId, step: &mut Step, steps: &mut Vec<Step>) {
     let tensor = editor.segment.graph.tensor(matrix);
     if !tensor.desc.dtype.is_quantized() || in_planes(editor, matrix) {
         return;

@@ -137,10 +137,10 @@ fn layer(tokens: u64, dtype: DType) -> Graph {
     b.build().unwrap()
 }
 
-/// Bytes of shared memory of a large card's blocks.
+/// Bytes of shared memory of a large GPU's blocks.
 const LARGE: u32 = 227 << 10;
 
-/// The kernels of a graph's steps, with its weights where the card likes them best.
+/// The kernels of a graph's steps, with its weights where the GPU likes them best.
 fn lowered(graph: &Graph, options: &LowerOptions) -> Steps {
     lowered_on(Paper::new(LARGE), graph, options)
 }

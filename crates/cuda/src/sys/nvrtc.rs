@@ -1,4 +1,4 @@
-//! The compiler of kernels.
+//! [NVRTC](https://docs.nvidia.com/cuda/nvrtc/), the compiler of kernels.
 
 use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
@@ -65,7 +65,7 @@ impl Nvrtc {
         if made != 0 {
             return Err(failed("no program can be made"));
         }
-        let program = Program { table: &self.table, program };
+        let program = NvrtcProgram { table: &self.table, program };
         // SAFETY: `nvrtcCompileProgram` asks for a program and as many terminated options as it is told.
         let compiled =
             unsafe { (self.table.compile)(program.program, options.len() as i32, options.as_ptr()) };
@@ -76,7 +76,7 @@ impl Nvrtc {
     }
 }
 
-struct Program<'a> {
+struct NvrtcProgram<'a> {
     table: &'a Table,
     program: *mut c_void,
 }
@@ -84,7 +84,7 @@ struct Program<'a> {
 type Size = unsafe extern "C" fn(*mut c_void, *mut usize) -> i32;
 type Bytes = unsafe extern "C" fn(*mut c_void, *mut c_char) -> i32;
 
-impl Program<'_> {
+impl NvrtcProgram<'_> {
     fn bytes(&self, size: Size, bytes: Bytes) -> Option<Vec<u8>> {
         let mut length = 0;
         // SAFETY: asks for a program and a place for a number.
@@ -102,7 +102,7 @@ impl Program<'_> {
     }
 }
 
-impl Drop for Program<'_> {
+impl Drop for NvrtcProgram<'_> {
     fn drop(&mut self) {
         // SAFETY: `nvrtcDestroyProgram` asks for a program that was made and not destroyed yet.
         unsafe { (self.table.destroy)(&mut self.program) };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::f16;
 use orlop_graph::FlashAttention;
 
-use super::{Division, Query, kv_of, nth};
+use super::{Query, QueryDivision, kv_of, nth};
 use crate::access::Src;
 use crate::kernels::soft_max::slope;
 use crate::simd::prefetch::Ahead;
@@ -13,14 +13,14 @@ use crate::simd::{add_scaled, widened};
 use crate::task::Task;
 use crate::vector::{
     Element, Floats, Lanes, LargestAbove, Matrix, Product, Scaled, ScaledTo, Scores, SoftCapped, Strided,
-    Transposition, Weights, Work, exp_of, on,
+    Transposition, VectorLoop, Weights, exp_of, on,
 };
 
 /// KV rows in a block.
 pub(super) const BLOCK: usize = 64;
 /// KV rows that few queries take in at once.
 const AT_ONCE: usize = 32;
-/// KV rows that are asked for before they are read, as processors fetch ahead only after some reads.
+/// KV rows that are prefetched before the first read, as hardware prefetchers start only after some reads.
 const BEGUN: usize = 8;
 /// Queries for which rows of K are not turned into columns, at most.
 pub(super) const FEW: usize = 8;
@@ -29,7 +29,7 @@ const LINE: usize = 16;
 
 /// What a query has come to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct State {
+pub(super) struct SoftMaxState {
     /// Largest score so far; minus infinity until a row was seen.
     pub(super) max: f32,
     /// Sum of weights so far.
@@ -37,14 +37,14 @@ pub(super) struct State {
 }
 
 /// Up to `QUERIES` queries.
-pub(super) struct Tile<'a, const QUERIES: usize> {
+pub(super) struct QueryTile<'a, const QUERIES: usize> {
     task: &'a Task,
     params: FlashAttention,
-    division: Division,
+    division: QueryDivision,
     number: u64,
     /// KV rows that each query may see.
     visible: [u64; QUERIES],
-    states: [State; QUERIES],
+    states: [SoftMaxState; QUERIES],
     count: usize,
     /// Head and sequence of K and V.
     kv: [u64; 2],
@@ -59,7 +59,7 @@ pub(super) struct Tile<'a, const QUERIES: usize> {
 }
 
 /// A block of KV rows as floats.
-pub(super) struct Rows<'a> {
+pub(super) struct KvRows<'a> {
     /// `[dk, BLOCK]`
     keys: &'a mut [f32],
     /// `[BLOCK, dk or dv]`: rows of K, then of V.
@@ -77,7 +77,7 @@ pub(super) fn floats(queries: u64, dk: u64, dv: u64) -> u64 {
     query.saturating_mul(queries)
 }
 
-impl<'a> Rows<'a> {
+impl<'a> KvRows<'a> {
     /// Floats of scratch for a block.
     pub(super) fn floats(dk: u64, dv: u64) -> u64 {
         let (dk, dv) = (line(dk), line(dv));
@@ -85,11 +85,11 @@ impl<'a> Rows<'a> {
     }
 
     /// Memory for a block, and the rest of the scratch.
-    pub(super) fn new(task: &Task, scratch: &'a mut [f32]) -> (Rows<'a>, &'a mut [f32]) {
+    pub(super) fn new(task: &Task, scratch: &'a mut [f32]) -> (KvRows<'a>, &'a mut [f32]) {
         let [dk, dv] = [0, 2].map(|operand| line(task.src[operand].desc.extents[0]) as usize);
         let (keys, scratch) = scratch.split_at_mut(dk * BLOCK);
         let (rows, scratch) = scratch.split_at_mut(dk.max(dv) * BLOCK);
-        (Rows { keys, rows }, scratch)
+        (KvRows { keys, rows }, scratch)
     }
 
     /// Decodes rows of an operand to `rows`; returns the distance between two of them.
@@ -101,14 +101,14 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
+impl<'a, const QUERIES: usize> QueryTile<'a, QUERIES> {
     pub(super) fn new(
         task: &'a Task,
         params: FlashAttention,
-        division: &Division,
+        division: &QueryDivision,
         number: u64,
         scratch: &mut &'a mut [f32],
-    ) -> Tile<'a, QUERIES> {
+    ) -> QueryTile<'a, QUERIES> {
         let (dk, dv) = (task.src[0].desc.extents[0] as usize, task.src[2].desc.extents[0] as usize);
         let kv_rows = task.src[1].desc.extents[1];
         let numbers = division.queries(number);
@@ -137,8 +137,8 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
             }
         }
         let kv = kv_of(task, division, number);
-        let states = [State { max: f32::NEG_INFINITY, sum: 0.0 }; QUERIES];
-        Tile {
+        let states = [SoftMaxState { max: f32::NEG_INFINITY, sum: 0.0 }; QUERIES];
+        QueryTile {
             task,
             params,
             division: *division,
@@ -156,7 +156,7 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
     }
 
     /// Takes in KV rows. The same of the tile `next` will be needed after that.
-    pub(super) fn attend(&mut self, range: Range<u64>, next: Option<u64>, rows: &mut Rows<'_>) {
+    pub(super) fn attend(&mut self, range: Range<u64>, next: Option<u64>, rows: &mut KvRows<'_>) {
         if self.see_all(&range) && self.attend_few(&range, next) {
             return;
         }
@@ -190,7 +190,7 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
     }
 
     /// Takes in a block of KV rows.
-    fn attend_block(&mut self, first: u64, length: usize, rows: &mut Rows<'_>) {
+    fn attend_block(&mut self, first: u64, length: usize, rows: &mut KvRows<'_>) {
         if self.is_hidden(first, length, rows) {
             return;
         }
@@ -203,7 +203,7 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
     }
 
     /// Each query, what it has come to, and its sums.
-    pub(super) fn results(&mut self) -> impl Iterator<Item = (Query, State, &mut [f32])> {
+    pub(super) fn results(&mut self) -> impl Iterator<Item = (Query, SoftMaxState, &mut [f32])> {
         let (dv, line) = (self.dv, self.dv.next_multiple_of(LINE));
         let sums = self.sums.chunks_exact_mut(line).map(move |sums| &mut sums[..dv]);
         let (division, number) = (self.division, self.number);
@@ -216,7 +216,7 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
     }
 
     /// Whether the mask hides a block from all queries, which then need not be read.
-    fn is_hidden(&self, first: u64, length: usize, rows: &mut Rows<'_>) -> bool {
+    fn is_hidden(&self, first: u64, length: usize, rows: &mut KvRows<'_>) -> bool {
         let Some(slot) = self.params.mask_slot() else { return false };
         let (mask, biases) = (&self.task.src[slot], &mut rows.rows[..length]);
         (0..self.count).all(|index| {
@@ -231,7 +231,7 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
     }
 
     /// The products of queries and rows of K. What is beyond `length` may hold anything.
-    fn score(&mut self, first: u64, length: usize, rows: &mut Rows<'_>) {
+    fn score(&mut self, first: u64, length: usize, rows: &mut KvRows<'_>) {
         if self.count <= FEW && self.dk.is_multiple_of(LINE) {
             return self.score_few(first, length, rows);
         }
@@ -253,7 +253,7 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
     }
 
     /// As `score`, where it does not pay to turn rows into columns.
-    fn score_few(&mut self, first: u64, length: usize, rows: &mut Rows<'_>) {
+    fn score_few(&mut self, first: u64, length: usize, rows: &mut KvRows<'_>) {
         let (task, at) = (self.task, self.at(first));
         if let Some(right) = task.src[1].halves(at, length) {
             return on(task.isa, self.scores_with(right));
@@ -270,7 +270,7 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
 
     /// Turns a query's products of a block into weights relative to the largest score so far; tells whether it does
     /// not see some of the rows.
-    fn weigh(&mut self, index: usize, first: u64, length: usize, rows: &mut Rows<'_>) -> bool {
+    fn weigh(&mut self, index: usize, first: u64, length: usize, rows: &mut KvRows<'_>) -> bool {
         let (isa, line) = (self.task.isa, self.dv.next_multiple_of(LINE));
         let visible = self.visible[index].saturating_sub(first).min(length as u64) as usize;
         let (scores, beyond) = self.scores[index * BLOCK..][..length].split_at_mut(visible);
@@ -300,7 +300,7 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
     }
 
     /// Adds rows of V, times their weights, to the sums of the queries that see them.
-    fn add(&mut self, first: u64, length: usize, hidden: bool, rows: &mut Rows<'_>) {
+    fn add(&mut self, first: u64, length: usize, hidden: bool, rows: &mut KvRows<'_>) {
         let (task, at) = (self.task, self.at(first));
         if self.count <= FEW
             && !hidden
@@ -336,18 +336,18 @@ impl<'a, const QUERIES: usize> Tile<'a, QUERIES> {
     }
 }
 
-/// Turns scores into weights relative to the largest so far, to which sums and their state are brought too.
+/// Turns scores into weights relative to the largest so far, and rescales sums and their state to it.
 struct Weighing<'a> {
     scores: &'a mut [f32],
     sums: &'a mut [f32],
-    state: State,
+    state: SoftMaxState,
 }
 
-impl Work for Weighing<'_> {
-    type Output = State;
+impl VectorLoop for Weighing<'_> {
+    type Output = SoftMaxState;
 
     #[inline(always)]
-    fn run<L: Lanes>(self) -> State {
+    fn run<L: Lanes>(self) -> SoftMaxState {
         let Weighing { scores, sums, mut state } = self;
         let mut max = LargestAbove(Floats::from(&*scores), state.max).run::<L>();
         if max == f32::NEG_INFINITY {
@@ -373,7 +373,7 @@ impl Work for Weighing<'_> {
 
 /// Queries with rows that all of them see. Few rows at a time, so that K and V are read side by side.
 struct Few<'a> {
-    /// What comes after that, if it can be brought near meanwhile.
+    /// The next rows, if they can be prefetched meanwhile.
     next: Option<[Strided<'a, f16>; 2]>,
     k: Strided<'a, f16>,
     v: Strided<'a, f16>,
@@ -383,12 +383,12 @@ struct Few<'a> {
     scores: &'a mut [f32],
     /// `[queries, dv]`
     sums: &'a mut [f32],
-    states: &'a mut [State],
+    states: &'a mut [SoftMaxState],
     dk: usize,
     dv: usize,
 }
 
-impl Work for Few<'_> {
+impl VectorLoop for Few<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -428,7 +428,7 @@ impl Work for Few<'_> {
 }
 
 /// A tile's query.
-fn query(division: &Division, tile: u64, index: usize) -> Query {
+fn query(division: &QueryDivision, tile: u64, index: usize) -> Query {
     Query::new(division, tile, division.queries(tile).start + index as u64)
 }
 

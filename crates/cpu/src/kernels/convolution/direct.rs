@@ -43,7 +43,7 @@ pub(super) fn im2col(task: &Task, thread: Thread, scratch: &mut [f32]) {
     }
 }
 
-/// First the kernels, then tiles; each result is one product, whoever computes it.
+/// First the kernels, then tiles; each result is one product, on any thread.
 pub(super) fn convolve(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let patches = patches_of(task);
     let outputs = channels(&task.op, &task.src[0].desc);

@@ -3,7 +3,7 @@
 
 use orlop_graph::{Op, TensorDesc, Window};
 
-use crate::access::{At, Src};
+use crate::access::{RowIndex, Src};
 
 /// Neighbouring positions whose patches are gathered together.
 pub(super) const TILE: u64 = 16;
@@ -25,7 +25,7 @@ pub(super) struct Patches {
 
 /// Positions `x..x + count` of one line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tile {
+pub(super) struct PatchTile {
     pub(super) x: u64,
     pub(super) count: usize,
     pub(super) y: u64,
@@ -79,26 +79,26 @@ impl Patches {
         self.positions[0].div_ceil(TILE) * self.positions[1] * self.batches
     }
 
-    pub(super) fn tile(&self, index: u64) -> Tile {
+    pub(super) fn tile(&self, index: u64) -> PatchTile {
         let [w, h] = self.positions;
         let in_line = w.div_ceil(TILE);
         let (x, line) = (index % in_line * TILE, index / in_line);
-        Tile { x, count: TILE.min(w - x) as usize, y: line % h, batch: line / h }
+        PatchTile { x, count: TILE.min(w - x) as usize, y: line % h, batch: line / h }
     }
 
     /// The row of a tensor of this number of dimensions, given by a height, a channel and a batch.
-    pub(super) fn row(&self, y: u64, channel: u64, batch: u64) -> At {
+    pub(super) fn row(&self, y: u64, channel: u64, batch: u64) -> RowIndex {
         if self.two_d { [y, channel, batch] } else { [channel, batch, 0] }
     }
 
     /// The row of an im2col result that holds a tile's patch number `index`.
-    pub(super) fn patch_row(&self, tile: &Tile, index: usize) -> At {
+    pub(super) fn patch_row(&self, tile: &PatchTile, index: usize) -> RowIndex {
         let x = tile.x + index as u64;
         if self.two_d { [x, tile.y, tile.batch] } else { [x, tile.batch, 0] }
     }
 
     /// Gathers a tile's patches, one after the other.
-    pub(super) fn gather(&self, data: &Src, tile: &Tile, line: &mut [f32], patches: &mut [f32]) {
+    pub(super) fn gather(&self, data: &Src, tile: &PatchTile, line: &mut [f32], patches: &mut [f32]) {
         let [kw, kh] = self.kernel.map(|extent| extent as usize);
         let (size, padding) = (self.size() as usize, u64::from(self.window.padding[0]));
         let [stride, dilation] = [self.window.stride[0], self.window.dilation[0]].map(|step| step as usize);
@@ -135,7 +135,7 @@ impl Patches {
 
     /// The sum of products of a tile's patch number `index` and a kernel, without those in the padding, where an
     /// infinite kernel element must not meet a zero.
-    pub(super) fn sum_inside(&self, tile: &Tile, index: usize, patch: &[f32], kernel: &[f32]) -> f32 {
+    pub(super) fn sum_inside(&self, tile: &PatchTile, index: usize, patch: &[f32], kernel: &[f32]) -> f32 {
         let [kw, kh] = self.kernel;
         let is_inside = |at: u64| {
             let (kx, ky) = (at % kw, at / kw % kh);

@@ -3,13 +3,13 @@
 
 use orlop_graph::{Op, TensorDesc};
 
-use crate::access::{At, Src};
+use crate::access::{RowIndex, Src};
 use crate::simd::dot;
 use crate::task::{Task, Thread, row_at};
 
 /// Extents; one-dimensional data has height 1.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct TransposedShape {
     two_d: bool,
     stride: u64,
     /// Width and height of the kernel.
@@ -21,30 +21,30 @@ struct Shape {
     batches: u64,
 }
 
-impl Shape {
-    fn new(op: &Op, kernel: &TensorDesc, data: &TensorDesc) -> Shape {
+impl TransposedShape {
+    fn new(op: &Op, kernel: &TensorDesc, data: &TensorDesc) -> TransposedShape {
         let ([k0, k1, k2, k3], [n0, n1, _, n3]) = (kernel.extents, data.extents);
         match op {
             Op::ConvTranspose2d { stride } => {
                 let (kernel, data, stride) = ([k0, k1], [n0, n1], u64::from(*stride));
-                Shape { two_d: true, stride, kernel, outputs: k2, inputs: k3, data, batches: n3 }
+                TransposedShape { two_d: true, stride, kernel, outputs: k2, inputs: k3, data, batches: n3 }
             }
             Op::ConvTranspose1d { stride } => {
                 let (kernel, data, stride) = ([k0, 1], [n0, 1], u64::from(*stride));
-                Shape { two_d: false, stride, kernel, outputs: k1, inputs: k2, data, batches: 1 }
+                TransposedShape { two_d: false, stride, kernel, outputs: k1, inputs: k2, data, batches: 1 }
             }
             _ => {
                 let (kernel, data) = ([0; 2], [0; 2]);
-                Shape { two_d: true, stride: 1, kernel, outputs: 0, inputs: 0, data, batches: 0 }
+                TransposedShape { two_d: true, stride: 1, kernel, outputs: 0, inputs: 0, data, batches: 0 }
             }
         }
     }
 
-    fn kernel_row(&self, ky: u64, output: u64, input: u64) -> At {
+    fn kernel_row(&self, ky: u64, output: u64, input: u64) -> RowIndex {
         if self.two_d { [ky, output, input] } else { [output, input, 0] }
     }
 
-    fn data_row(&self, y: u64, input: u64, batch: u64) -> At {
+    fn data_row(&self, y: u64, input: u64, batch: u64) -> RowIndex {
         if self.two_d { [y, input, batch] } else { [input, 0, 0] }
     }
 
@@ -74,13 +74,13 @@ pub(super) fn scratch(_: &Op, operands: &[TensorDesc], result: &TensorDesc) -> u
 
 /// For each output channel and kernel element, then for each data element, its input channels.
 pub(super) fn channel_rows(op: &Op, operands: &[TensorDesc], _: &TensorDesc) -> (u64, u64) {
-    let shape = Shape::new(op, &operands[0], &operands[1]);
+    let shape = TransposedShape::new(op, &operands[0], &operands[1]);
     let data = shape.data[0].saturating_mul(shape.data[1]).saturating_mul(shape.batches);
     (shape.kernel_rows().saturating_add(data), shape.inputs)
 }
 
 pub(super) fn convolve(task: &Task, thread: Thread, scratch: &mut [f32]) {
-    let shape = Shape::new(&task.op, &task.src[0].desc, &task.src[1].desc);
+    let shape = TransposedShape::new(&task.op, &task.src[0].desc, &task.src[1].desc);
     if thread.phase == 0 {
         lay_out(task, thread, &shape, scratch);
         return;
@@ -106,7 +106,7 @@ pub(super) fn convolve(task: &Task, thread: Thread, scratch: &mut [f32]) {
 }
 
 /// Fills the shared rows, a line of the kernel or of the data at a time.
-fn lay_out(task: &Task, thread: Thread, shape: &Shape, scratch: &mut [f32]) {
+fn lay_out(task: &Task, thread: Thread, shape: &TransposedShape, scratch: &mut [f32]) {
     let ([kw, kh], [w, h]) = (shape.kernel, shape.data);
     let kernel_lines = kh * shape.outputs;
     for line in thread.part(kernel_lines + h * shape.batches) {
@@ -123,7 +123,14 @@ fn lay_out(task: &Task, thread: Thread, shape: &Shape, scratch: &mut [f32]) {
 }
 
 /// Makes columns of a line's rows, one row a channel, the shared rows from `first` on.
-fn transpose(task: &Task, src: &Src, first: u64, row: &mut [f32], channels: u64, at: impl Fn(u64) -> At) {
+fn transpose(
+    task: &Task,
+    src: &Src,
+    first: u64,
+    row: &mut [f32],
+    channels: u64,
+    at: impl Fn(u64) -> RowIndex,
+) {
     for channel in 0..channels {
         src.read_row(at(channel), row);
         for (column, value) in (first..).zip(&*row) {

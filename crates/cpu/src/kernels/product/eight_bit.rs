@@ -1,4 +1,4 @@
-//! Products of quantised weights with activations in 8 bits.
+//! Products of quantized weights with int8 activations.
 
 use std::iter;
 use std::ops::Range;
@@ -6,12 +6,12 @@ use std::ops::Range;
 use orlop_backend::{Step, StepValue};
 use orlop_graph::{DType, Graph, Op, TensorDesc};
 
+use super::activation_rows::{ActivationRows, BroadcastRows, at_once, pieces, runs};
 use super::experts;
-use super::right::{Right, Shared, at_once, pieces, runs};
-use crate::access::{At, Dst, Scratch, Src};
+use crate::access::{Dst, RowIndex, Scratch, Src};
 use crate::repack::{PackedLayout, ROWS};
 use crate::simd::product::{self, BLOCK_BYTES, Block, FEW};
-use crate::task::{FloatScratch, Operand, Operands, Shape, Task, Thread, row_at};
+use crate::task::{FloatScratch, StepOperand, StepOperands, StepShape, Task, Thread, row_at};
 
 /// Groups that are multiplied with few rows of activations before any result is written.
 const RUN: usize = 48;
@@ -23,8 +23,8 @@ pub(crate) fn takes_eight_bits(weights: &TensorDesc, result: &TensorDesc) -> boo
     !weights.is_empty() && !result.is_empty() && PackedLayout::of(weights).is_some()
 }
 
-/// Whether the activations of a product that takes them in 8 bits are to share scales, where instructions are there that
-/// gain by it: which are is the word of the device that runs steps, not of the one that made them.
+/// Whether the int8 activations of a product share scales, where the instruction set gains by it: the device that runs the
+/// steps decides that, not the one that lowered them.
 pub(crate) fn takes_joint(weights: &TensorDesc, activations: &TensorDesc) -> bool {
     product::wants_joint(weights.dtype) && activations.rows() > FEW as u64
 }
@@ -41,14 +41,14 @@ pub(crate) fn eight_bit_desc(desc: &TensorDesc) -> TensorDesc {
     })
 }
 
-pub(super) fn round_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+pub(super) fn round_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
     let ([StepValue::Tensor(id)], []) = (&step.reads[..], &step.nodes[..]) else { return None };
     graph.get(*id)?;
-    Some(Operands { reads: vec![Operand::Tensor(*id)], writes: vec![Operand::EightBit(*id)] })
+    Some(StepOperands { reads: vec![StepOperand::Tensor(*id)], writes: vec![StepOperand::EightBit(*id)] })
 }
 
 /// A row as floats.
-pub(super) fn round_needs(shape: &Shape<'_>) -> FloatScratch {
+pub(super) fn round_needs(shape: &StepShape<'_>) -> FloatScratch {
     FloatScratch { scratch: shape.reads[0].extents[0], shared: (0, 0) }
 }
 
@@ -70,8 +70,14 @@ pub(crate) fn eight_bit_elements(rounded: &TensorDesc) -> u64 {
     rounded.extents[0] / BLOCK_BYTES as u64 * 32
 }
 
-/// Rounds a row of a result, or a part of it that is whole blocks; who reads it has so many `rows`.
-pub(crate) fn round_row<const JOINTLY: bool>(task: &Task, dst: &Dst, rows: u64, at: At, values: &[f32]) {
+/// Rounds a row of a result, or whole blocks of it; its reader has `rows` rows.
+pub(crate) fn round_row<const JOINTLY: bool>(
+    task: &Task,
+    dst: &Dst,
+    rows: u64,
+    at: RowIndex,
+    values: &[f32],
+) {
     let numbers = product::numbers(task.isa, rows, JOINTLY);
     dst.fill_row(at, |blocks| product::quantize(task.isa, values, numbers, blocks.as_chunks_mut().0));
 }
@@ -81,7 +87,7 @@ pub(crate) fn round_elements<const JOINTLY: bool>(
     task: &Task,
     dst: &Dst,
     column: u64,
-    at: At,
+    at: RowIndex,
     values: &[f32],
 ) {
     let numbers = product::numbers(task.isa, dst.desc.rows(), JOINTLY);
@@ -91,16 +97,16 @@ pub(crate) fn round_elements<const JOINTLY: bool>(
     });
 }
 
-pub(super) fn product_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+pub(super) fn product_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
     let [node] = step.nodes[..] else { return None };
     let node = graph.nodes().get(node.index())?;
-    let mut reads: Vec<Operand> = node.inputs.iter().copied().map(Operand::Tensor).collect();
-    *reads.get_mut(1)? = Operand::EightBit(node.inputs[1]);
-    Some(Operands { reads, writes: vec![Operand::Tensor(node.output)] })
+    let mut reads: Vec<StepOperand> = node.inputs.iter().copied().map(StepOperand::Tensor).collect();
+    *reads.get_mut(1)? = StepOperand::EightBit(node.inputs[1]);
+    Some(StepOperands { reads, writes: vec![StepOperand::Tensor(node.output)] })
 }
 
 /// Two panels, and a group of rows in tiles for weights that are not repacked.
-pub(super) fn product_needs(shape: &Shape<'_>) -> FloatScratch {
+pub(super) fn product_needs(shape: &StepShape<'_>) -> FloatScratch {
     FloatScratch { scratch: needed(&shape.reads[0]), shared: (0, 0) }
 }
 
@@ -116,33 +122,33 @@ pub(crate) fn joins(weights: &TensorDesc, activations: &TensorDesc) -> bool {
 }
 
 /// Reads: the weights of the first, the activations, the weights of the others.
-pub(super) fn products_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+pub(super) fn products_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
     let nodes: Vec<_> =
         step.nodes.iter().map(|node| graph.nodes().get(node.index())).collect::<Option<_>>()?;
     let x = *nodes.first()?.inputs.get(1)?;
-    let mut operands = Operands::default();
+    let mut operands = StepOperands::default();
     for node in nodes {
         let [weights, right] = node.inputs[..] else { return None };
         let desc = |id| &graph.tensor(id).desc;
         if node.op != Op::MulMat || right != x || !joins(desc(weights), desc(x)) {
             return None;
         }
-        operands.reads.push(Operand::Tensor(weights));
-        operands.writes.push(Operand::Tensor(node.output));
+        operands.reads.push(StepOperand::Tensor(weights));
+        operands.writes.push(StepOperand::Tensor(node.output));
     }
-    operands.reads.insert(1, Operand::EightBit(x));
+    operands.reads.insert(1, StepOperand::EightBit(x));
     Some(operands)
 }
 
 /// What the one of them needs that needs most.
-pub(super) fn products_needs(shape: &Shape<'_>) -> FloatScratch {
+pub(super) fn products_needs(shape: &StepShape<'_>) -> FloatScratch {
     let weights = shape.reads.iter().take(1).chain(shape.reads.iter().skip(2));
     let scratch = weights.map(needed).max().unwrap_or(0);
     FloatScratch { scratch, shared: (0, 0) }
 }
 
 /// Reads: what the product reads, then what is added to it.
-pub(super) fn sums_operands(graph: &Graph, step: &Step) -> Option<Operands> {
+pub(super) fn sums_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
     let (first, sums) = step.nodes.split_first()?;
     let product = graph.nodes().get(first.index())?;
     let desc = |id| &graph.tensor(id).desc;
@@ -151,7 +157,8 @@ pub(super) fn sums_operands(graph: &Graph, step: &Step) -> Option<Operands> {
     {
         return None;
     }
-    let (mut reads, mut last) = (vec![Operand::Tensor(weights), Operand::EightBit(x)], product.output);
+    let (mut reads, mut last) =
+        (vec![StepOperand::Tensor(weights), StepOperand::EightBit(x)], product.output);
     for sum in sums {
         let sum = graph.nodes().get(sum.index())?;
         let [a, b] = sum.inputs[..] else { return None };
@@ -163,35 +170,35 @@ pub(super) fn sums_operands(graph: &Graph, step: &Step) -> Option<Operands> {
         if sum.op != Op::Add || !fits {
             return None;
         }
-        reads.push(Operand::Tensor(added));
+        reads.push(StepOperand::Tensor(added));
         last = sum.output;
     }
-    Some(Operands { reads, writes: vec![Operand::Tensor(last)] })
+    Some(StepOperands { reads, writes: vec![StepOperand::Tensor(last)] })
 }
 
 pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
-    multiply(task, thread, Left::new(task, &task.src[0], &task.dst, scratch));
+    multiply(task, thread, EightBitWeights::new(task, &task.src[0], &task.dst, scratch));
 }
 
 pub(super) fn mul_mat_and_sums(task: &Task, thread: Thread, scratch: &mut [f32]) {
-    let left = Left::new(task, &task.src[0], &task.dst, scratch);
-    multiply(task, thread, Left { added: &task.src[2..], ..left });
+    let left = EightBitWeights::new(task, &task.src[0], &task.dst, scratch);
+    multiply(task, thread, EightBitWeights { added: &task.src[2..], ..left });
 }
 
-fn multiply(task: &Task, thread: Thread, mut left: Left<'_>) {
+fn multiply(task: &Task, thread: Thread, mut left: EightBitWeights<'_>) {
     let [_, n, b2, b3] = task.dst.desc.extents;
     let matrices = task.src[0].desc.extents[2] * task.src[0].desc.extents[3];
     let count = n * b2 * b3 / matrices;
     if left.direct(n * b2 * b3) {
         return with_room(n * b2 * b3, |out| {
             for (matrix, groups) in runs(&task.work_shares, thread, matrices, left.groups(), RUN as u64) {
-                let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
+                let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], matrix);
                 left.few(matrix, groups, &right, out);
             }
         });
     }
     for piece in pieces(&task.work_shares, thread, matrices, left.groups().div_ceil(2), count, MANY as u64) {
-        let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
+        let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
         left.many(piece.matrix, piece.unit, &right, piece.right);
     }
 }
@@ -208,10 +215,10 @@ fn with_room(rows: u64, work: impl FnOnce(&mut [[f32; ROWS * RUN]])) {
 pub(super) fn mul_mats(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let products = || task.src[..1].iter().chain(&task.src[2..]).zip(iter::once(&task.dst).chain(&task.also));
     let [_, n, b2, b3] = task.dst.desc.extents;
-    let right = Shared::of(&task.src[0].desc, [n, b2, b3], 0);
+    let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], 0);
     if !product::has_tile_products(task.isa) {
         for (weights, dst) in products() {
-            let mut left = Left::new(task, weights, dst, scratch);
+            let mut left = EightBitWeights::new(task, weights, dst, scratch);
             for unit in thread.part(left.groups().div_ceil(2)) {
                 left.many(0, unit, &right, 0..right.count());
             }
@@ -228,7 +235,7 @@ pub(super) fn mul_mats(task: &Task, thread: Thread, scratch: &mut [f32]) {
                 let part = piece.start.saturating_sub(before)..count.min(piece.end.saturating_sub(before));
                 before += count;
                 if part.start < part.end {
-                    let mut left = Left::new(task, weights, dst, scratch);
+                    let mut left = EightBitWeights::new(task, weights, dst, scratch);
                     for first in part.clone().step_by(RUN) {
                         left.few(0, first..part.end.min(first + RUN as u64), &right, out);
                     }
@@ -241,7 +248,7 @@ pub(super) fn mul_mats(task: &Task, thread: Thread, scratch: &mut [f32]) {
 /// Every thread has its rows of all matrices, whichever experts they belong to.
 pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let [_, each, tokens, _] = task.src[1].desc.extents;
-    let mut left = Left::new(task, &task.src[0], &task.dst, scratch);
+    let mut left = EightBitWeights::new(task, &task.src[0], &task.dst, scratch);
     let direct = left.direct(each * tokens);
     let units = if direct { left.groups() } else { left.groups().div_ceil(2) };
     let mut out = [[0.0; ROWS * RUN]; FEW];
@@ -260,7 +267,7 @@ pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
 }
 
 /// The weights of a product, and memory to bring them into the form that inner loops take.
-struct Left<'a> {
+struct EightBitWeights<'a> {
     task: &'a Task,
     weights: &'a Src,
     /// Where the products go.
@@ -276,8 +283,8 @@ struct Left<'a> {
     blocks: &'a [Block],
 }
 
-impl<'a> Left<'a> {
-    fn new(task: &'a Task, weights: &'a Src, dst: &'a Dst, scratch: &'a mut [f32]) -> Left<'a> {
+impl<'a> EightBitWeights<'a> {
+    fn new(task: &'a Task, weights: &'a Src, dst: &'a Dst, scratch: &'a mut [f32]) -> EightBitWeights<'a> {
         let desc = &weights.desc;
         let packed = weights.packed().copied();
         let layout = packed.or_else(|| PackedLayout::of(desc)).expect("a type that is repacked");
@@ -285,7 +292,7 @@ impl<'a> Left<'a> {
         let (panels, tiles) = scratch.split_at_mut(panels);
         let tiles = &mut Scratch::bytes(tiles)[..layout.group_bytes()];
         let blocks = task.src[1].all_rows().as_chunks().0;
-        Left { task, weights, dst, layout, panels, tiles, expanded: None, added: &[], blocks }
+        EightBitWeights { task, weights, dst, layout, panels, tiles, expanded: None, added: &[], blocks }
     }
 
     fn groups(&self) -> u64 {
@@ -309,7 +316,13 @@ impl<'a> Left<'a> {
     }
 
     /// Groups that follow each other, as they are stored, with few rows of activations.
-    fn few(&mut self, matrix: u64, groups: Range<u64>, right: &impl Right, out: &mut [[f32; ROWS * RUN]]) {
+    fn few(
+        &mut self,
+        matrix: u64,
+        groups: Range<u64>,
+        right: &impl ActivationRows,
+        out: &mut [[f32; ROWS * RUN]],
+    ) {
         let (isa, dtype) = (self.task.isa, self.weights.desc.dtype);
         let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
         let count = (columns.end - columns.start) as usize;
@@ -342,7 +355,7 @@ impl<'a> Left<'a> {
     }
 
     /// Writes a part of a row of the result.
-    fn store(&self, column: u64, at: At, values: &mut [f32]) {
+    fn store(&self, column: u64, at: RowIndex, values: &mut [f32]) {
         for added in self.added {
             added.add_run(self.task.isa, column, at, values);
         }
@@ -368,7 +381,7 @@ impl<'a> Left<'a> {
     }
 
     /// Two groups, taken apart, with many rows of activations.
-    fn many(&mut self, matrix: u64, unit: u64, right: &impl Right, range: Range<u64>) {
+    fn many(&mut self, matrix: u64, unit: u64, right: &impl ActivationRows, range: Range<u64>) {
         let (isa, dtype) = (self.task.isa, self.weights.desc.dtype);
         let kind = product::kind(dtype).expect("a type that is repacked");
         let numbers = product::numbers(isa, self.task.src[1].desc.rows(), product::wants_joint(dtype));

@@ -2,29 +2,29 @@
 
 use orlop_backend::DeviceError;
 
-use super::right::Right;
-use crate::access::{At, Src};
+use super::activation_rows::ActivationRows;
+use crate::access::{RowIndex, Src};
 use crate::task::{Task, TaskInputs};
 
 /// Rows for one expert that are gathered at a time.
 const BATCH: usize = 256;
 
 /// Rows of activations for one expert.
-pub(super) struct Chosen<'a>(&'a [(u64, At)]);
+pub(super) struct ExpertRows<'a>(&'a [(u64, RowIndex)]);
 
-impl Right for Chosen<'_> {
+impl ActivationRows for ExpertRows<'_> {
     fn count(&self) -> u64 {
         self.0.len() as u64
     }
 
-    fn get(&self, index: u64) -> (u64, At) {
+    fn get(&self, index: u64) -> (u64, RowIndex) {
         self.0[index as usize]
     }
 }
 
-/// Calls `work` for every expert that somebody has chosen, with the rows that have, some at a time. Rows of
+/// Calls `work` for every expert that a token has chosen, with the rows that have chosen it, some at a time. Rows of
 /// activations are `[each, tokens]`.
-pub(super) fn for_each(task: &Task, [each, tokens]: [u64; 2], mut work: impl FnMut(u64, &Chosen<'_>)) {
+pub(super) fn for_each(task: &Task, [each, tokens]: [u64; 2], mut work: impl FnMut(u64, &ExpertRows<'_>)) {
     let (experts, used) = (task.src[0].desc.extents[2], task.dst.desc.extents[1]);
     let mut batch = [(0, [0; 3]); BATCH];
     for expert in 0..experts {
@@ -37,7 +37,7 @@ pub(super) fn for_each(task: &Task, [each, tokens]: [u64; 2], mut work: impl FnM
             if count == 0 {
                 break;
             }
-            work(expert, &Chosen(&batch[..count]));
+            work(expert, &ExpertRows(&batch[..count]));
         }
     }
 }
@@ -46,7 +46,7 @@ fn of(choices: &Src, slot: u64, token: u64) -> i64 {
     choices.integer(slot, [token, 0, 0])
 }
 
-/// Looks for choices that are no experts.
+/// Refuses numbers that are not experts'.
 pub(super) fn are_in_range(task: &TaskInputs<'_>) -> Result<(), DeviceError> {
     let rows = task.src[0].desc.extents[2];
     let [_, used, tokens, _] = task.result.extents;

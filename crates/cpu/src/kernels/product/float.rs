@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use orlop_graph::{DType, Op, TensorDesc};
 
-use super::right::{Right, Shared, pieces, runs};
+use super::activation_rows::{ActivationRows, BroadcastRows, pieces, runs};
 use super::{experts, zeros};
 use crate::access::as_bytes;
 use crate::repack::ROWS;
@@ -26,7 +26,7 @@ pub(super) fn right_hand_rows(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -
     if as_it_lies(&operands[1]) { (0, 0) } else { (operands[1].rows(), operands[1].extents[0]) }
 }
 
-/// Activations that can be used as they lie need not be brought anywhere.
+/// Activations that can be used in place need no first phase.
 pub(super) fn phases(task: &TaskInputs<'_>) -> Range<usize> {
     if as_it_lies(&task.src[1].desc) && task.src[0].desc.extents[0] > 0 { 1..2 } else { 0..2 }
 }
@@ -53,12 +53,12 @@ pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
     if thread.phase == 0 {
         return read_right_hand(task, thread);
     }
-    let mut left = Left::new(task, scratch);
+    let mut left = FloatWeights::new(task, scratch);
     let (matrices, count) = (a2 * a3, n * b2 * b3 / (a2 * a3));
     if left.direct(count) {
         let mut products = [[0.0; RUN as usize]; FEW_FLOATS];
         for (matrix, units) in runs(&task.work_shares, thread, matrices, m.div_ceil(TAKEN), RUN / TAKEN) {
-            let right = Shared::of(&task.src[0].desc, [n, b2, b3], matrix);
+            let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], matrix);
             left.few(matrix, units, &right, &mut products);
         }
         return;
@@ -66,7 +66,7 @@ pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
     for piece in
         pieces(&task.work_shares, thread, matrices, m.div_ceil(2 * ROWS as u64), count, 4 * FLOAT_ROWS as u64)
     {
-        let right = Shared::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
+        let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
         left.many(piece.matrix, piece.unit, &right, piece.right);
     }
 }
@@ -81,7 +81,7 @@ pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
     if thread.phase == 0 {
         return read_right_hand(task, thread);
     }
-    let mut left = Left::new(task, scratch);
+    let mut left = FloatWeights::new(task, scratch);
     let mut products = [[0.0; RUN as usize]; FEW_FLOATS];
     experts::for_each(task, [each, tokens], |expert, chosen| {
         if left.direct(chosen.count()) {
@@ -98,7 +98,7 @@ pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
 }
 
 /// The weights of a product, and memory for panels of them.
-struct Left<'a> {
+struct FloatWeights<'a> {
     task: &'a Task,
     depth: usize,
     rows: &'a mut [f32],
@@ -107,11 +107,11 @@ struct Left<'a> {
     decoded: Option<(u64, u64)>,
 }
 
-impl<'a> Left<'a> {
-    fn new(task: &'a Task, scratch: &'a mut [f32]) -> Left<'a> {
+impl<'a> FloatWeights<'a> {
+    fn new(task: &'a Task, scratch: &'a mut [f32]) -> FloatWeights<'a> {
         let depth = task.src[0].desc.extents[0] as usize;
         let (rows, panels) = scratch[..3 * ROWS * depth].split_at_mut(ROWS * depth);
-        Left { task, depth, rows, panels, decoded: None }
+        FloatWeights { task, depth, rows, panels, decoded: None }
     }
 
     /// Whether weights are multiplied as they are, with this many rows of activations.
@@ -140,7 +140,7 @@ impl<'a> Left<'a> {
         &mut self,
         matrix: u64,
         units: Range<u64>,
-        right: &impl Right,
+        right: &impl ActivationRows,
         products: &mut [[f32; RUN as usize]; FEW_FLOATS],
     ) {
         // What is read more than once has to stay near.
@@ -161,7 +161,7 @@ impl<'a> Left<'a> {
         &mut self,
         matrix: u64,
         units: Range<u64>,
-        right: &impl Right,
+        right: &impl ActivationRows,
         first: u64,
         ahead: usize,
         products: &mut [[f32; RUN as usize]; FEW_FLOATS],
@@ -198,7 +198,7 @@ impl<'a> Left<'a> {
     }
 
     /// Two panels with many rows of activations.
-    fn many(&mut self, matrix: u64, unit: u64, right: &impl Right, range: Range<u64>) {
+    fn many(&mut self, matrix: u64, unit: u64, right: &impl ActivationRows, range: Range<u64>) {
         let (isa, both) = (self.task.isa, 2 * ROWS as u64);
         let columns = unit * both..self.task.src[0].desc.extents[1].min((unit + 1) * both);
         if self.decoded != Some((matrix, unit)) {

@@ -27,38 +27,38 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Avx512 {
-        // SAFETY: the caller says that 16 floats are there.
+        // SAFETY: `_mm512_loadu_ps` asks for 16 readable floats: `load`'s contract.
         Avx512(unsafe { _mm512_loadu_ps(from) })
     }
 
     #[inline(always)]
     unsafe fn load_first(from: *const f32, count: usize) -> Avx512 {
-        // SAFETY: the mask has one bit for each of the floats that the caller says are there.
+        // SAFETY: `_mm512_maskz_loadu_ps` asks for readable floats where the mask has bits, the lowest `count`: `load_first`'s contract.
         Avx512(unsafe { _mm512_maskz_loadu_ps((1 << count) - 1, from) })
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the caller says that 16 floats are there.
+        // SAFETY: `_mm512_storeu_ps` asks for 16 writable floats: `store`'s contract.
         unsafe { _mm512_storeu_ps(to, self.0) }
     }
 
     #[inline(always)]
     unsafe fn store_first(self, to: *mut f32, count: usize) {
-        // SAFETY: the mask has one bit for each of the floats that the caller says are there.
+        // SAFETY: `_mm512_mask_storeu_ps` asks for writable floats where the mask has bits, the lowest `count`: `store_first`'s contract.
         unsafe { _mm512_mask_storeu_ps(to, (1 << count) - 1, self.0) }
     }
 
     #[inline(always)]
     unsafe fn load_halves(from: *const u8) -> Avx512 {
-        // SAFETY: the caller says that 32 bytes are there.
+        // SAFETY: `_mm256_loadu_si256` asks for 32 readable bytes: `load_halves`'s contract.
         let halves = unsafe { _mm256_loadu_si256(from.cast()) };
         Avx512(op!(_mm512_cvtph_ps(halves)))
     }
 
     #[inline(always)]
     unsafe fn load_bytes(from: *const i8) -> Avx512 {
-        // SAFETY: the caller says that 16 bytes are there.
+        // SAFETY: `_mm_loadu_si128` asks for 16 readable bytes: `load_bytes`'s contract.
         let bytes = unsafe { _mm_loadu_si128(from.cast()) };
         let integers = op!(_mm512_cvtepi8_epi32(bytes));
         Avx512(op!(_mm512_cvtepi32_ps(integers)))
@@ -67,7 +67,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn store_halves(self, to: *mut u8) {
         let halves = op!(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0));
-        // SAFETY: the caller says that 32 bytes are there.
+        // SAFETY: `_mm256_storeu_si256` asks for 32 writable bytes: `store_halves`'s contract.
         unsafe { _mm256_storeu_si256(to.cast(), halves) }
     }
 
@@ -269,7 +269,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Avx2 {
-        // SAFETY: the caller says that 8 floats are there.
+        // SAFETY: `_mm256_loadu_ps` asks for 8 readable floats: `load`'s contract.
         Avx2(unsafe { _mm256_loadu_ps(from) })
     }
 
@@ -277,7 +277,7 @@ impl Lanes for Avx2 {
     unsafe fn load_first(from: *const f32, count: usize) -> Avx2 {
         let mut lanes = [0.0; 8];
         debug_assert!(count < 8);
-        // SAFETY: the caller says that `count` floats are there; bytes have no alignment; `lanes` has room.
+        // SAFETY: `copy_nonoverlapping` asks for `count` readable floats: `load_first`'s contract; bytes have no alignment; `lanes` has room.
         unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), lanes.as_mut_ptr().cast(), 4 * count) };
         // SAFETY: `loadu` asks for 8 readable floats, which the array is.
         Avx2(unsafe { _mm256_loadu_ps(lanes.as_ptr()) })
@@ -285,27 +285,27 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the caller says that 8 floats are there.
+        // SAFETY: `_mm256_storeu_ps` asks for 8 writable floats: `store`'s contract.
         unsafe { _mm256_storeu_ps(to, self.0) }
     }
 
     #[inline(always)]
     unsafe fn store_first(self, to: *mut f32, count: usize) {
         debug_assert!(count < 8);
-        // SAFETY: the caller says that `count` floats are there; bytes have no alignment.
+        // SAFETY: `copy_nonoverlapping` asks for `count` writable floats: `store_first`'s contract; bytes have no alignment.
         unsafe { std::ptr::copy_nonoverlapping(self.array().as_ptr().cast::<u8>(), to.cast(), 4 * count) };
     }
 
     #[inline(always)]
     unsafe fn load_halves(from: *const u8) -> Avx2 {
-        // SAFETY: the caller says that 16 bytes are there.
+        // SAFETY: `_mm_loadu_si128` asks for 16 readable bytes: `load_halves`'s contract.
         let halves = unsafe { _mm_loadu_si128(from.cast()) };
         Avx2(op!(_mm256_cvtph_ps(halves)))
     }
 
     #[inline(always)]
     unsafe fn load_bytes(from: *const i8) -> Avx2 {
-        // SAFETY: the caller says that 8 bytes are there.
+        // SAFETY: `_mm_loadl_epi64` asks for 8 readable bytes: `load_bytes`'s contract.
         let bytes = unsafe { _mm_loadl_epi64(from.cast()) };
         let integers = op!(_mm256_cvtepi8_epi32(bytes));
         Avx2(op!(_mm256_cvtepi32_ps(integers)))
@@ -314,7 +314,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn store_halves(self, to: *mut u8) {
         let halves = op!(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0));
-        // SAFETY: the caller says that 16 bytes are there.
+        // SAFETY: `_mm_storeu_si128` asks for 16 writable bytes: `store_halves`'s contract.
         unsafe { _mm_storeu_si128(to.cast(), halves) }
     }
 

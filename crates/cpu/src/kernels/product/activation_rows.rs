@@ -4,18 +4,18 @@ use std::ops::Range;
 
 use orlop_graph::TensorDesc;
 
-use crate::access::At;
+use crate::access::RowIndex;
 use crate::task::Thread;
 use crate::work_shares::WorkShares;
 
 /// Rows of activations for one matrix: the number of each, and the row of the result that it gives.
-pub(super) trait Right {
+pub(super) trait ActivationRows {
     fn count(&self) -> u64;
-    fn get(&self, index: u64) -> (u64, At);
+    fn get(&self, index: u64) -> (u64, RowIndex);
 }
 
 /// The rows of all right-hand matrices that share a left-hand one.
-pub(super) struct Shared {
+pub(super) struct BroadcastRows {
     /// First of the right-hand matrices, in dimensions 2 and 3, and how many.
     first: [u64; 2],
     shared: [u64; 2],
@@ -24,23 +24,28 @@ pub(super) struct Shared {
     matrices: u64,
 }
 
-impl Shared {
+impl BroadcastRows {
     /// Those for matrix number `matrix` on the left.
-    pub(super) fn of(left: &TensorDesc, right: [u64; 3], matrix: u64) -> Shared {
+    pub(super) fn of(left: &TensorDesc, right: [u64; 3], matrix: u64) -> BroadcastRows {
         let [_, _, a2, a3] = left.extents;
         let [n, b2, b3] = right;
         let shared = [b2 / a2, b3 / a3];
-        Shared { first: [matrix % a2 * shared[0], matrix / a2 * shared[1]], shared, rows: n, matrices: b2 }
+        BroadcastRows {
+            first: [matrix % a2 * shared[0], matrix / a2 * shared[1]],
+            shared,
+            rows: n,
+            matrices: b2,
+        }
     }
 }
 
-impl Right for Shared {
+impl ActivationRows for BroadcastRows {
     fn count(&self) -> u64 {
         self.rows * self.shared[0] * self.shared[1]
     }
 
-    fn get(&self, index: u64) -> (u64, At) {
-        // Divisions are slow, and mostly not needed.
+    fn get(&self, index: u64) -> (u64, RowIndex) {
+        // Divisions are slow and rarely needed.
         let (i1, matrix) =
             if index < self.rows { (index, 0) } else { (index % self.rows, index / self.rows) };
         let (j2, j3) = if matrix == 0 { (0, 0) } else { (matrix % self.shared[0], matrix / self.shared[0]) };
@@ -49,7 +54,7 @@ impl Right for Shared {
     }
 }
 
-/// How many of a product's pieces a thread takes at a time: so many that reads go on for a while, so few that threads end
+/// How many of a product's pieces a thread takes at a time: enough for long sequential reads, few enough that threads end
 /// together.
 pub(super) fn at_once(thread: Thread, items: u64) -> u64 {
     (items / (4 * thread.count as u64)).clamp(1, 16)
@@ -79,7 +84,7 @@ pub(super) fn runs(
 }
 
 /// A piece of work: some units of rows of one matrix, with some rows of activations.
-pub(super) struct Piece {
+pub(super) struct ProductPiece {
     pub(super) matrix: u64,
     pub(super) unit: u64,
     pub(super) right: Range<u64>,
@@ -94,7 +99,7 @@ pub(super) fn pieces(
     units: u64,
     count: u64,
     step: u64,
-) -> impl Iterator<Item = Piece> {
+) -> impl Iterator<Item = ProductPiece> {
     let wanted =
         if thread.count == 1 { 1 } else { (4 * thread.count as u64).div_ceil((matrices * units).max(1)) };
     let each = count.div_ceil(wanted).next_multiple_of(step).max(1);
@@ -103,6 +108,6 @@ pub(super) fn pieces(
     taken.pieces(thread, items, at_once(thread, items)).flatten().map(move |piece| {
         let (part, unit) = (piece % parts, piece / parts);
         let right = part * each..count.min((part + 1) * each);
-        Piece { matrix: unit / units, unit: unit % units, right }
+        ProductPiece { matrix: unit / units, unit: unit % units, right }
     })
 }
