@@ -83,7 +83,8 @@ fn tensors(host: &Host, context: *mut Context) -> Result<Vec<TensorRef>, Error> 
     }
     let mut tensors = Vec::new();
     let mut next = host.get_first_tensor(context);
-    // SAFETY: these are the tensors of a context that the caller keeps.
+    // SAFETY: `TensorRef::new` asks for null or a live tensor that no other thread uses: the host says that it is one of the
+    // context's, which the caller keeps to itself.
     while let Some(tensor) = unsafe { TensorRef::new(next) } {
         tensors.push(tensor);
         next = host.get_next_tensor(context, next);

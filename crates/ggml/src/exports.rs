@@ -49,7 +49,7 @@ macro_rules! exports {
                     // SAFETY: ggml's function of this name has this signature, and null is `None`.
                     let function = unsafe { std::mem::transmute::<*const c_void, Option<Function>>(found) };
                     match function {
-                        // SAFETY: the caller's promise is the same that this function asks for.
+                        // SAFETY: the function asks for what this one's contract, the header's, says.
                         Some(function) => unsafe { function($($argument),*) },
                         None => $otherwise,
                     }
@@ -71,10 +71,10 @@ exports! {
     /// Gives a tensor the next bytes of a buffer.
     fn ggml_tallocr_alloc(ours, allocator: *mut RawTensorAllocator, tensor: *mut RawTensor) -> c_int,
     else STATUS_ALLOC_FAILED, {
-        // SAFETY: the caller's promise.
+        // SAFETY: `as_mut` asks for null or a live object that no other thread uses: the header's contract.
         let allocator = unsafe { allocator.as_mut() }.filter(|allocator| !allocator.buffer.is_null());
         let allocator = allocator.ok_or(Error::Null { what: "the allocator" })?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `TensorRef::new` asks for null or a live tensor that no other thread uses: the header's contract.
         let tensor = unsafe { TensorRef::new(tensor) }.ok_or(Error::Null { what: "the tensor" })?;
         context::allocate(&ours.host, allocator, tensor)?;
         Ok(STATUS_SUCCESS)
@@ -89,7 +89,7 @@ exports! {
     fn ggml_gallocr_new_n(ours, bufts: *mut *mut BufferType, count: c_int) -> *mut GgmlGraphAllocator,
     else null_mut(), {
         let count = usize::try_from(count).map_err(|_| Error::Null { what: "the list of buffer types" })?;
-        // SAFETY: the caller's promise: the list has so many.
+        // SAFETY: `list` asks for null or `count` entries: the header's contract.
         let bufts = unsafe { list(bufts.cast_const(), count) };
         let bufts = bufts.ok_or(Error::Null { what: "the list of buffer types" })?;
         Ok(Box::into_raw(Box::new(GgmlGraphAllocator::new(ours, bufts)?)))
@@ -98,7 +98,7 @@ exports! {
     /// Gives a graph allocator and its buffers back.
     fn ggml_gallocr_free(_ours, allocator: *mut GgmlGraphAllocator), else (), {
         if !allocator.is_null() {
-            // SAFETY: the caller's promise: it was made by one of the functions above, and is not used again.
+            // SAFETY: `from_raw` asks for a box of ours that is not used again: the header's contract; the functions above made it.
             drop(unsafe { Box::from_raw(allocator) });
         }
         Ok(())
@@ -106,7 +106,7 @@ exports! {
 
     /// Plans a graph, and allocates what that takes.
     fn ggml_gallocr_reserve(_ours, allocator: *mut GgmlGraphAllocator, graph: *mut RawGraph) -> bool, else false, {
-        // SAFETY: the caller's promise.
+        // SAFETY: `both` asks for null or live objects that no other thread uses: the header's contract.
         let (allocator, graph) = unsafe { both(allocator, graph) }?;
         allocator.reserve(graph, Ids::NONE).map(|()| true)
     }
@@ -119,9 +119,9 @@ exports! {
         node_buffer_ids: *const c_int,
         leaf_buffer_ids: *const c_int
     ) -> bool, else false, {
-        // SAFETY: the caller's promise.
+        // SAFETY: `both` asks for null or live objects that no other thread uses: the header's contract.
         let (allocator, graph) = unsafe { both(allocator, graph) }?;
-        // SAFETY: the caller's promise: null, or a number for each.
+        // SAFETY: `ids` asks for null or a number for each node and leaf: the header's contract.
         let ids = unsafe { ids(graph, node_buffer_ids, leaf_buffer_ids) };
         allocator.reserve(graph, ids).map(|()| true)
     }
@@ -135,17 +135,17 @@ exports! {
         leaf_buffer_ids: *const c_int,
         sizes: *mut usize
     ), else (), {
-        // SAFETY: the caller's promise.
+        // SAFETY: `as_ref` asks for null or a live object that no other thread writes: the header's contract.
         let count = unsafe { allocator.as_ref() }.map_or(0, GgmlGraphAllocator::len);
         if sizes.is_null() {
             return Err(Error::Null { what: "the list of sizes" });
         }
-        // SAFETY: the caller's promise: there is room for a number for each buffer type.
+        // SAFETY: `from_raw_parts_mut` asks for `count` writable numbers: the header's contract, one for each buffer type.
         let sizes = unsafe { std::slice::from_raw_parts_mut(sizes, count) };
         sizes.fill(0);
-        // SAFETY: the caller's promise.
+        // SAFETY: `both` asks for null or live objects that no other thread uses: the header's contract.
         let (allocator, graph) = unsafe { both(allocator, graph) }?;
-        // SAFETY: the caller's promise: null, or a number for each.
+        // SAFETY: `ids` asks for null or a number for each node and leaf: the header's contract.
         let ids = unsafe { ids(graph, node_buffer_ids, leaf_buffer_ids) };
         sizes.copy_from_slice(&allocator.measure(graph, ids)?);
         Ok(())
@@ -153,14 +153,14 @@ exports! {
 
     /// Gives the tensors of a graph their places.
     fn ggml_gallocr_alloc_graph(_ours, allocator: *mut GgmlGraphAllocator, graph: *mut RawGraph) -> bool, else false, {
-        // SAFETY: the caller's promise.
+        // SAFETY: `both` asks for null or live objects that no other thread uses: the header's contract.
         let (allocator, graph) = unsafe { both(allocator, graph) }?;
         allocator.allocate(graph)
     }
 
     /// Bytes of a buffer.
     fn ggml_gallocr_get_buffer_size(_ours, allocator: *mut GgmlGraphAllocator, id: c_int) -> usize, else 0, {
-        // SAFETY: the caller's promise.
+        // SAFETY: `as_ref` asks for null or a live object that no other thread writes: the header's contract.
         let allocator = unsafe { allocator.as_ref() };
         Ok(allocator.zip(usize::try_from(id).ok()).map_or(0, |(allocator, id)| allocator.buffer_bytes(id)))
     }
@@ -216,16 +216,16 @@ unsafe fn list<'a, T>(first: *const T, count: usize) -> Option<&'a [T]> {
     if count == 0 {
         return Some(&[]);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `from_raw_parts` asks for `count` entries that stay as they are: `list`'s contract, as `first` is not null.
     (!first.is_null()).then(|| unsafe { std::slice::from_raw_parts(first, count) })
 }
 
 /// # Safety
 /// As [`list`], with an entry for each node and leaf.
 unsafe fn ids<'a>(graph: GraphRef<'_>, nodes: *const c_int, leaves: *const c_int) -> Ids<'a> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `list` asks for null or as many entries: `ids`' contract.
     let nodes = unsafe { list(nodes, graph.node_count()) };
-    // SAFETY: the caller's promise.
+    // SAFETY: `list` asks for null or as many entries: `ids`' contract.
     let leaves = unsafe { list(leaves, graph.leaf_count()) };
     Ids { leaves, nodes }
 }
@@ -236,9 +236,9 @@ unsafe fn both<'a>(
     allocator: *mut GgmlGraphAllocator,
     graph: *const RawGraph,
 ) -> Result<(&'a mut GgmlGraphAllocator, GraphRef<'a>), Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `as_mut` asks for null or a live object that no other thread uses: `both`'s contract.
     let allocator = unsafe { allocator.as_mut() }.ok_or(Error::Null { what: "the allocator" })?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `GraphRef::new` asks for null or a live graph that no other thread uses: `both`'s contract.
     let graph = unsafe { GraphRef::new(graph) }.ok_or(Error::Null { what: "the graph" })?;
     Ok((allocator, graph))
 }

@@ -113,7 +113,8 @@ impl Sample<'_> {
         // SAFETY: the host made it just now, as large as a layout has it.
         let first = unsafe { graph.as_ref() }.ok_or("a graph")?.nodes;
         all(&[("a graph's nodes", first == nodes && self.host.graph_n_nodes(graph) == 1)])?;
-        // SAFETY: as above; its tensors are in the same context.
+        // SAFETY: `GraphRef::new` asks for a live graph whose tensors live: the host made it just now, in this context, as it did
+        // its tensors.
         let lists = unsafe { GraphRef::new(graph) }.ok_or("a graph")?;
         let counts = lists.node_count() == 1 && lists.leaf_count() == 2;
         all(&[("a graph's counts", counts)])?;

@@ -231,14 +231,15 @@ impl<'a> GraphRef<'a> {
     /// It is null, or a graph of a layout that was checked; it and its tensors live and are left alone by other
     /// threads for as long as the result, or what was reached through it, is used.
     pub(crate) unsafe fn new(graph: *const RawGraph) -> Option<GraphRef<'a>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `as_ref` asks for null or a live graph that is not written meanwhile: `new`'s contract.
         let graph = unsafe { graph.as_ref() }?;
         let list = |first: *mut *mut RawTensor, count: c_int| {
             let count = usize::try_from(count).ok()?;
             if count == 0 {
                 return Some(&[][..]);
             }
-            // SAFETY: a graph's lists hold as many tensors as it says, and live as long as it does.
+            // SAFETY: `from_raw_parts` asks for `count` readable entries that stay as they are: a graph's lists have as many as it
+            // says, and live and are left alone as long as it is, by `new`'s contract.
             (!first.is_null()).then(|| unsafe { std::slice::from_raw_parts(first.cast_const(), count) })
         };
         Some(GraphRef {

@@ -78,7 +78,8 @@ pub fn run_unplanned_with(
     let program = device.compile(&steps, &Bindings { graph: Arc::clone(graph), tensors, temporaries })?;
     let mut queue = device.queue()?;
     let claims = Claims::take(program.touches().iter().map(|(buffer, kind)| (buffer, *kind)))?;
-    // SAFETY: `submit` asks that other queues do not interfere under the same claims: there are none.
+    // SAFETY: `submit` asks that other queues do not interfere under the same claims, and there are none; and that results lie
+    // on nothing that is still needed: every storage has memory of its own.
     let submitted = unsafe { queue.submit(&program, &claims, &options.run) };
     // Work may still be under way after an error, and holds its claims until it is done.
     let finished = queue.sync();

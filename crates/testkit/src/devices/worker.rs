@@ -65,10 +65,10 @@ impl Worker {
         let bytes = from.desc().row_bytes().saturating_mul(from.desc().rows());
         self.ledger.begin(FaultPoint::Copy, bytes)?;
         sleep(self.settings.copy_delay);
-        // SAFETY: `lend` asks that nobody else uses claims of the run to these bytes meanwhile: both are used on this
-        // thread until this function returns, and our caller answers for other queues.
+        // SAFETY: `lend` asks that conflicting uses of the run's claims are ordered: this thread uses both until it returns, and
+        // other queues are `copy`'s contract.
         let read = unsafe { claims.lend(&*from.slot().buffer, AccessKind::Read)? };
-        // SAFETY: as above.
+        // SAFETY: `lend` asks for the same as for `read`.
         let write = unsafe { claims.lend(&*to.slot().buffer, AccessKind::Write)? };
         copy_claimed(from, to, [&read, &write])?;
         self.ledger.copied(bytes);

@@ -53,7 +53,7 @@ unsafe fn complete(
     claims: &Claims,
     options: &RunOptions,
 ) -> Result<(), DeviceError> {
-    // SAFETY: the caller's promise, passed on.
+    // SAFETY: `submit` asks for what `complete`'s contract, the same, says.
     let submitted = unsafe { queue.submit(program, claims, options) };
     let finished = queue.sync();
     submitted.and(finished)
