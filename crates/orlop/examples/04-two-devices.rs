@@ -1,12 +1,10 @@
-//! A graph over two devices: `cargo run -p orlop --example 04-two-devices`.
+//! Runs a graph on two devices: `cargo run -p orlop --example 04-two-devices`.
 
 use std::sync::Arc;
 
-use orlop::alloc::Externals;
-use orlop::backend::RunOptions;
 use orlop::cpu::{CpuDevice, Isa, ThreadPool};
-use orlop::graph::{DType, GraphBuilder};
-use orlop::sched::{Constraints, Machine, Session, SessionOptions, place_by_rules};
+use orlop::sched::place_by_rules;
+use orlop::{Constraints, DType, Externals, GraphBuilder, Machine, RunOptions, Session, SessionOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut b = GraphBuilder::new();
@@ -18,22 +16,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let graph = Arc::new(b.build()?);
 
     let fast = CpuDevice::new(ThreadPool::new(2)?);
-    let plain = CpuDevice::with_isa("plain", ThreadPool::new(1)?, Isa::Scalar);
-    let machine = Machine::new(vec![fast as _, plain as _])?;
+    let scalar = CpuDevice::with_isa("scalar", ThreadPool::new(1)?, Isa::Scalar);
+    let machine = Machine::new([fast as _, scalar as _])?;
     let mut constraints = Constraints::default();
-    constraints.assigned.insert(squared, machine.find("plain")?);
-    let placement = place_by_rules(&graph, &machine, &constraints)?;
-    println!("{}", placement.table(&graph, &machine));
+    constraints.assigned.insert(squared, machine.find("scalar")?);
 
     let mut session = Session::new(machine.clone(), SessionOptions::default())?;
+    let placement = place_by_rules(&graph, &machine, &constraints)?;
     let plan = session.prepare_placed(&graph, &Externals::new(), &constraints, placement)?;
+    println!("{}", session.placement(plan)?.table(&graph, &machine));
     for device in machine.indices() {
         println!("{}: {} bytes", machine.name(device), session.memory_plan(plan, device)?.total());
     }
-    session.set(plan, x, &[1f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat())?;
+    session.set_f32(plan, x, &[1.0, 2.0, 3.0, 4.0])?;
     session.run(plan, &RunOptions::default())?;
-    let mut bytes = [0; 16];
-    session.get(plan, squared, &mut bytes)?;
-    println!("{:?}", bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<_>>());
+    println!("{:?}", session.get_f32(plan, squared)?);
     Ok(())
 }

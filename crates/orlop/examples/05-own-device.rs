@@ -183,11 +183,9 @@ pub(crate) fn run() -> Result<(f32, String), Box<dyn std::error::Error>> {
 
     let mut session = Session::new(machine, SessionOptions::default())?;
     let plan = session.prepare_placed(&graph, &Externals::new(), &constraints, placement)?;
-    session.set(plan, x, &[1f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat())?;
+    session.set_f32(plan, x, &[1.0, 2.0, 3.0, 4.0])?;
     session.run(plan, &RunOptions::default())?;
-    let mut bytes = [0; 4];
-    session.get(plan, sum, &mut bytes)?;
-    Ok((f32::from_le_bytes(bytes), table))
+    Ok((session.get_f32(plan, sum)?[0], table))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

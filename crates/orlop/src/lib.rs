@@ -1,31 +1,23 @@
 //! Tensor graphs with planned memory: build a graph, know what it takes to the byte, run it on any mix of devices.
 //!
+//! The names at the root serve three kinds of programs. The crates below them are modules, for everything else.
+//!
 //! # Run a language model
 //!
-//! [`llm::Blueprint::plan`] reads a GGUF file and plans everything; [`llm::Engine::load`] allocates exactly that.
+//! A [`Blueprint`] is a model planned for a machine; an [`Engine`] allocates exactly that. A [`TextModel`] does both, and
+//! brings the tokenizer.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
 //!
-//! use orlop::cpu::{CpuDevice, ThreadPool};
-//! use orlop::llm::{
-//!     Blueprint, Engine, GenerateEvent, Model, Sampler, SamplingOptions, Settings, Special, Tokenizer, generate,
-//! };
-//! use orlop::sched::Machine;
+//! use orlop::{Machine, Model, Settings, TextModel, TextOptions, devices};
 //!
-//! let model = Model::open("model.gguf")?;
-//! let tokenizer = Tokenizer::from_metadata(model.file().metadata())?;
-//! let machine = Machine::new([CpuDevice::new(ThreadPool::for_machine()?) as _])?;
-//! let blueprint = Blueprint::plan(&model, &machine, &Settings::default())?;
-//! println!("{} bytes", blueprint.forecast()?.devices[0].total());
-//!
-//! let mut engine = Engine::load(blueprint, &mut |_, _| ())?;
-//! let mut sampler = Sampler::new(SamplingOptions::default(), 42);
-//! let prompt = tokenizer.prompt("Once upon a time", Special::Parse);
-//! generate(&mut engine, &tokenizer, &mut sampler, &prompt, Some(32), &mut |event| {
-//!     if let GenerateEvent::Token(token) = event {
-//!         print!("{}", String::from_utf8_lossy(tokenizer.decode(token)));
-//!     }
+//! let machine = Machine::new(devices::all(&Default::default())?)?;
+//! let settings = Settings { threads: devices::physical_cores(), ..Settings::default() };
+//! let mut model = TextModel::load(&Model::open("model.gguf")?, &machine, &settings)?;
+//! let options = TextOptions { max_tokens: Some(32), ..TextOptions::default() };
+//! model.generate("Once upon a time", &options, &mut |piece| {
+//!     print!("{piece}");
 //!     ControlFlow::Continue(())
 //! })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -33,40 +25,35 @@
 //!
 //! # Run a graph
 //!
-//! [`graph::GraphBuilder`] makes an immutable [`graph::Graph`]; [`sched::Session`] places, plans and runs it.
+//! A [`GraphBuilder`] makes an immutable [`Graph`]; a [`Session`] places, plans and runs it.
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use orlop::alloc::Externals;
-//! use orlop::backend::RunOptions;
-//! use orlop::cpu::{CpuDevice, ThreadPool};
-//! use orlop::graph::{DType, GraphBuilder};
-//! use orlop::sched::{Machine, Session, SessionOptions};
+//! use orlop::{DType, GraphBuilder, Machine, RunOptions, Session, SessionOptions, devices};
 //!
 //! let mut b = GraphBuilder::new();
 //! let x = b.input("x", DType::F32, &[2]);
-//! let y = b.sqr(x);
+//! let w = b.weight("w", DType::F32, &[2, 3]);
+//! let y = b.mul_mat(w, x);
 //! b.output(y);
 //! let graph = Arc::new(b.build()?);
 //!
-//! let machine = Machine::new([CpuDevice::new(ThreadPool::for_machine()?) as _])?;
-//! let mut session = Session::new(machine, SessionOptions::default())?;
-//! let plan = session.prepare(&graph, &Externals::new())?;
-//! session.set(plan, x, &[2f32, 3.0].map(f32::to_le_bytes).concat())?;
+//! let mut session = Session::new(Machine::new(devices::all(&Default::default())?)?, SessionOptions::default())?;
+//! let weights = session.upload(&graph, &[("w", &[1.0f32, 2.0, -1.0, 1.0, 0.5, -4.0])])?;
+//! let plan = session.prepare(&graph, &weights)?;
+//! session.set_f32(plan, x, &[3.0, 1.0])?;
 //! session.run(plan, &RunOptions::default())?;
-//! let mut result = [0; 8];
-//! session.get(plan, y, &mut result)?;
-//! assert_eq!(result, [4f32, 9.0].map(f32::to_le_bytes).concat()[..]);
+//! assert_eq!(session.get_f32(plan, y)?, [5.0, -2.0, -2.5]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Plan memory
 //!
-//! [`plan::solve`] places buffers with lifetimes; [`alloc::GraphAllocator`] plans and binds graphs in buffers of your own.
+//! [`solve`] places buffers with lifetimes; a [`GraphAllocator`] plans and binds graphs in buffers of your own.
 //!
 //! ```
-//! use orlop::plan::{BufferSpec, Problem, SolveOptions, solve};
+//! use orlop::{BufferSpec, Problem, SolveOptions, solve};
 //!
 //! let mut problem = Problem::default();
 //! let a = problem.push(BufferSpec::new(4096, 64, 0..2))?; // bytes, alignment, steps
@@ -76,13 +63,28 @@
 //! # Ok::<(), orlop::plan::PlanError>(())
 //! ```
 //!
-//! Features add devices: `cuda` and `wgpu`. A device of your own implements [`backend::Device`].
+//! Features add devices: `cuda` and `wgpu`. A device of your own implements [`Device`].
 #![warn(clippy::unwrap_used)]
 
 #[cfg(doctest)]
 mod documents;
 
 pub mod devices;
+
+// Run a model.
+pub use orlop_llm::{
+    Blueprint, Chat, Engine, Model, Sampler, SamplingOptions, Settings, TextModel, TextOptions, Tokenizer,
+};
+
+// Run a graph.
+pub use orlop_alloc::Externals;
+pub use orlop_backend::{Device, RunOptions};
+pub use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
+pub use orlop_sched::{Constraints, Machine, PlanId, Session, SessionOptions};
+
+// Plan memory.
+pub use orlop_alloc::{GraphAllocator, MemoryPlan};
+pub use orlop_plan::{BufferSpec, Plan, Problem, SolveOptions, solve};
 
 /// Bytes, lifetimes, offsets: the planner.
 pub use orlop_plan as plan;
@@ -96,7 +98,7 @@ pub use orlop_quant as quant;
 /// Devices, buffers, queues.
 pub use orlop_backend as backend;
 
-/// Allocators and one-device sessions.
+/// Memory plans, and allocators over buffers.
 pub use orlop_alloc as alloc;
 
 /// One graph over many devices.
