@@ -41,10 +41,8 @@ const PART: [u64; 2] = [256, 1024];
 /// Attention whose results are rounded to 8 bits.
 pub(crate) const ATTENTION_IN_EIGHT_BITS: &str = "flash_attention in 8 bits";
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let attention = Kernel { accepts, scratch, shared, check: Some(lengths_are_in_range), body: BODY };
-    matches!(op, Op::FlashAttention(_)).then_some(attention)
-}
+pub(crate) const FLASH_ATTENTION: Kernel =
+    Kernel { accepts, scratch, shared, check: Some(lengths_are_in_range), body: BODY };
 
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     (name == ATTENTION_IN_EIGHT_BITS).then_some(StepKernel {

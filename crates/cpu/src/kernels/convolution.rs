@@ -12,37 +12,33 @@ use orlop_graph::{Op, TensorDesc};
 
 use crate::task::{Kernel, KernelBody, all_floats, float, two_phases};
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    Some(match op {
-        Op::Im2Col { .. } => {
-            // SAFETY: the phase rule: each row of the result is of one tile, and each tile one thread's; operands lie apart.
-            Kernel::simple(unread_kernel, direct::tile_floats, unsafe { KernelBody::new(direct::im2col) })
-        }
-        Op::Conv1d(_) | Op::Conv2d(_) => Kernel {
-            accepts: all_floats,
-            scratch: direct::tile_floats,
-            shared: direct::kernel_rows,
-            check: None,
-            // SAFETY: the phase rule: in the first phase each shared row is one thread's; in the second each pair of a tile
-            // and an output channel is, and shared rows are only read. Operands lie apart.
-            body: unsafe { KernelBody::in_phases(two_phases, direct::convolve) },
-        },
-        Op::ConvDepthwise2d(_) => {
-            // SAFETY: the phase rule: each row of the result is one thread's; operands lie apart.
-            Kernel::simple(all_floats, depthwise::scratch, unsafe { KernelBody::new(depthwise::convolve) })
-        }
-        Op::ConvTranspose1d { .. } | Op::ConvTranspose2d { .. } => Kernel {
-            accepts: all_floats,
-            scratch: transposed::scratch,
-            shared: transposed::channel_rows,
-            check: None,
-            // SAFETY: the phase rule: in the first phase each line, whose elements have shared rows of their own, is one
-            // thread's; in the second each row of the result is, and shared rows are only read. Operands lie apart.
-            body: unsafe { KernelBody::in_phases(two_phases, transposed::convolve) },
-        },
-        _ => return None,
-    })
-}
+pub(crate) const IM2COL: Kernel =
+    // SAFETY: the phase rule: each row of the result is of one tile, and each tile one thread's; operands lie apart.
+    Kernel::simple(unread_kernel, direct::tile_floats, unsafe { KernelBody::new(direct::im2col) });
+
+pub(crate) const CONVOLUTION: Kernel = Kernel {
+    accepts: all_floats,
+    scratch: direct::tile_floats,
+    shared: direct::kernel_rows,
+    check: None,
+    // SAFETY: the phase rule: in the first phase each shared row is one thread's; in the second each pair of a tile
+    // and an output channel is, and shared rows are only read. Operands lie apart.
+    body: unsafe { KernelBody::in_phases(two_phases, direct::convolve) },
+};
+
+pub(crate) const DEPTHWISE: Kernel =
+    // SAFETY: the phase rule: each row of the result is one thread's; operands lie apart.
+    Kernel::simple(all_floats, depthwise::scratch, unsafe { KernelBody::new(depthwise::convolve) });
+
+pub(crate) const TRANSPOSED: Kernel = Kernel {
+    accepts: all_floats,
+    scratch: transposed::scratch,
+    shared: transposed::channel_rows,
+    check: None,
+    // SAFETY: the phase rule: in the first phase each line, whose elements have shared rows of their own, is one
+    // thread's; in the second each row of the result is, and shared rows are only read. Operands lie apart.
+    body: unsafe { KernelBody::in_phases(two_phases, transposed::convolve) },
+};
 
 /// Of the kernel only the extents matter, so it may have any type.
 fn unread_kernel(_: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), Reason> {

@@ -10,8 +10,8 @@ use super::product::{eight_bit_elements, round_elements};
 use crate::access::{Dst, RowIndex, Src};
 use crate::isa::Isa;
 use crate::task::{
-    self, Kernel, KernelBody, RowSpan, Run, SPAN, StepKernel, StepOperand, StepOperands, Task, Thread,
-    all_floats, merged, no_scratch, repeated, spans,
+    self, Kernel, KernelBody, RowSpan, SPAN, StepKernel, StepOperand, StepOperands, Task, Thread, all_floats,
+    merged, no_scratch, repeated, spans,
 };
 use crate::vector::function::{
     Add, Div, Exp, Gated, Gelu, GeluQuick, Mul, PerElement, Relu, Scale, Sigmoid, Silu, Sub,
@@ -23,17 +23,15 @@ pub(crate) const GATED_IN_EIGHT_BITS: &str = "gated in 8 bits";
 /// The same, with one scale for many elements.
 pub(crate) const GATED_IN_EIGHT_BITS_JOINTLY: &str = "gated in 8 bits jointly";
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let run: Run = match op {
-        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Add1 => binary,
-        Op::Unary(_) | Op::Scale { .. } | Op::Clamp { .. } | Op::LeakyRelu { .. } => unary,
-        Op::Gated { .. } => gated,
-        _ => return None,
-    };
-    // SAFETY: the phase rule: each span of the result is one thread's. An operand that the result lies on has the same
-    // elements, so a thread reads only those that it writes.
-    Some(Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(run) }))
-}
+// SAFETY: the phase rule: each span of the result is one thread's. An operand that the result lies on has the same
+// elements, so a thread reads only those that it writes.
+pub(crate) const BINARY: Kernel = Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(binary) });
+
+// SAFETY: the phase rule: as for `BINARY`.
+pub(crate) const UNARY: Kernel = Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(unary) });
+
+// SAFETY: the phase rule: as for `BINARY`.
+pub(crate) const GATED: Kernel = Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(gated) });
 
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     let kernel = StepKernel {

@@ -4,18 +4,18 @@ use std::ops::Range;
 
 use orlop_graph::{Interpolation, Op, Pool, PoolKind, TensorDesc};
 
-use crate::task::{Kernel, KernelBody, Run, Task, Thread, all_floats, row_at};
+use crate::task::{Kernel, KernelBody, Task, Thread, all_floats, row_at};
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let run: Run = match op {
-        Op::Pool1d(_) | Op::Pool2d(_) => pool,
-        Op::Upscale { .. } => upscale,
-        Op::TimestepEmbedding { .. } => timestep_embedding,
-        _ => return None,
-    };
-    // SAFETY: the phase rule: each row of the result is one thread's; the operand lies apart.
-    Some(Kernel::simple(all_floats, three_rows, unsafe { KernelBody::new(run) }))
-}
+// SAFETY: the phase rule: each row of the result is one thread's; the operand lies apart.
+pub(crate) const POOL: Kernel = Kernel::simple(all_floats, three_rows, unsafe { KernelBody::new(pool) });
+
+// SAFETY: the phase rule: as for `POOL`.
+pub(crate) const UPSCALE: Kernel =
+    Kernel::simple(all_floats, three_rows, unsafe { KernelBody::new(upscale) });
+
+pub(crate) const TIMESTEP_EMBEDDING: Kernel =
+    // SAFETY: the phase rule: as for `POOL`.
+    Kernel::simple(all_floats, three_rows, unsafe { KernelBody::new(timestep_embedding) });
 
 /// A row of the result and two of the operand.
 fn three_rows(_: &Op, operands: &[TensorDesc], result: &TensorDesc) -> u64 {

@@ -13,36 +13,36 @@ use crate::task::{
     two_phases,
 };
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    Some(match op {
-        Op::Dup | Op::Cont => Kernel::simple(any_type, no_scratch, COPY),
-        Op::Cast { .. } | Op::Copy => Kernel::simple(convertible_types, no_scratch, COPY),
-        // SAFETY: the phase rule: each row of the result is one thread's; operands lie apart.
-        Op::Repeat { .. } => Kernel::simple(any_type, no_scratch, unsafe { KernelBody::new(repeat) }),
-        // SAFETY: as for `repeat`.
-        Op::Concat { .. } => Kernel::simple(any_type, no_scratch, unsafe { KernelBody::new(concat) }),
-        // SAFETY: as for `repeat`.
-        Op::Pad { .. } => Kernel::simple(any_type, no_scratch, unsafe { KernelBody::new(pad) }),
-        // SAFETY: as for `repeat`.
-        Op::Roll { .. } => Kernel::simple(any_type, no_scratch, unsafe { KernelBody::new(roll) }),
-        // SAFETY: the phase rule: each span of the result is one thread's, and there are no operands.
-        Op::Arange { .. } => Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(arange) }),
-        Op::Set(_) => Kernel::simple(any_type, no_scratch, SET),
-        Op::Acc(_) => Kernel::simple(all_floats, no_scratch, ACCUMULATE),
-        _ => return None,
-    })
-}
+pub(crate) const COPY: Kernel = Kernel::simple(any_type, no_scratch, COPY_BODY);
+pub(crate) const CONVERT: Kernel = Kernel::simple(convertible_types, no_scratch, COPY_BODY);
+pub(crate) const SET: Kernel = Kernel::simple(any_type, no_scratch, SET_BODY);
+pub(crate) const ACCUMULATE: Kernel = Kernel::simple(all_floats, no_scratch, ACCUMULATE_BODY);
+
+// SAFETY: the phase rule: each row of the result is one thread's; operands lie apart.
+pub(crate) const REPEAT: Kernel = Kernel::simple(any_type, no_scratch, unsafe { KernelBody::new(repeat) });
+
+// SAFETY: the phase rule: as for `REPEAT`.
+pub(crate) const CONCAT: Kernel = Kernel::simple(any_type, no_scratch, unsafe { KernelBody::new(concat) });
+
+// SAFETY: the phase rule: as for `REPEAT`.
+pub(crate) const PAD: Kernel = Kernel::simple(any_type, no_scratch, unsafe { KernelBody::new(pad) });
+
+// SAFETY: the phase rule: as for `REPEAT`.
+pub(crate) const ROLL: Kernel = Kernel::simple(any_type, no_scratch, unsafe { KernelBody::new(roll) });
+
+// SAFETY: the phase rule: each span of the result is one thread's, and there are no operands.
+pub(crate) const ARANGE: Kernel = Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(arange) });
 
 // SAFETY: the phase rule: each block of the result is one thread's, or all are the first thread's where blocks or both
 // tensors share memory (`writer`, `copy_within`). Where the result lies on the operand, a block is read by its writer.
-const COPY: KernelBody = unsafe { KernelBody::new(copy) };
+const COPY_BODY: KernelBody = unsafe { KernelBody::new(copy) };
 
-// SAFETY: the phase rule: the base is copied in the first phase, as in `COPY`, and the patch over it in the second, where
+// SAFETY: the phase rule: the base is copied in the first phase, as in `COPY_BODY`, and the patch over it in the second, where
 // each of its blocks is one thread's or all are the first's (`writer`). The patch lies apart from the result.
-const SET: KernelBody = unsafe { KernelBody::in_phases(two_phases, set) };
+const SET_BODY: KernelBody = unsafe { KernelBody::in_phases(two_phases, set) };
 
-// SAFETY: the phase rule: as for `SET`; in the second phase a thread reads only the sums that it writes.
-const ACCUMULATE: KernelBody = unsafe { KernelBody::in_phases(two_phases, accumulate) };
+// SAFETY: the phase rule: as for `SET_BODY`; in the second phase a thread reads only the sums that it writes.
+const ACCUMULATE_BODY: KernelBody = unsafe { KernelBody::in_phases(two_phases, accumulate) };
 
 fn any_type(_: &Op, _: &[TensorDesc], _: &TensorDesc) -> Result<(), Reason> {
     Ok(())

@@ -8,8 +8,8 @@ use super::product::round_row;
 use crate::access::RowIndex;
 use crate::isa::Isa;
 use crate::task::{
-    self, Kernel, KernelBody, Run, StepKernel, StepOperand, StepOperands, StepShape, Task, Thread,
-    all_floats, repeated, row_at,
+    self, Kernel, KernelBody, StepKernel, StepOperand, StepOperands, StepShape, Task, Thread, all_floats,
+    repeated, row_at,
 };
 use crate::vector::function::{Add, Mul};
 use crate::vector::{Floats, FloatsMut, ScaledTo, Shifted, Squares, Sum, Zip, on};
@@ -21,16 +21,12 @@ pub(crate) const SCALED_NORM_IN_EIGHT_BITS: &str = "scaled norm in 8 bits";
 /// The same, with one scale for many elements.
 pub(crate) const SCALED_NORM_IN_EIGHT_BITS_JOINTLY: &str = "scaled norm in 8 bits jointly";
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let run: Run = match op {
-        Op::Norm { .. } | Op::RmsNorm { .. } | Op::L2Norm { .. } => rows,
-        Op::GroupNorm { .. } => groups,
-        _ => return None,
-    };
-    // SAFETY: the phase rule: each row, or each group of channels, of the result is one thread's, which reads the same
-    // elements of the operand.
-    Some(Kernel::simple(all_floats, one_row, unsafe { KernelBody::new(run) }))
-}
+// SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand.
+pub(crate) const ROWS: Kernel = Kernel::simple(all_floats, one_row, unsafe { KernelBody::new(rows) });
+
+// SAFETY: the phase rule: each group of channels of the result is one thread's, which reads the same elements of the
+// operand.
+pub(crate) const GROUPS: Kernel = Kernel::simple(all_floats, one_row, unsafe { KernelBody::new(groups) });
 
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     let kernel = StepKernel {

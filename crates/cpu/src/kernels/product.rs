@@ -33,35 +33,31 @@ pub(crate) const EIGHT_BIT_PRODUCTS: &str = "mul_mats in 8 bits";
 /// A product with chosen matrices and activations in 8 bits.
 pub(crate) const EIGHT_BIT_PRODUCT_ID: &str = "mul_mat_id in 8 bits";
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let product = Kernel {
-        accepts,
-        scratch: float::scratch,
-        shared: float::right_hand_rows,
-        check: None,
-        // SAFETY: the phase rule: in the first phase each shared row is one thread's; in the second each unit of weight rows
-        // with some rows of activations is, which has elements of its own in the result (`pieces`, `runs`), and shared
-        // rows are only read. Operands lie apart.
-        body: unsafe { KernelBody::in_phases(float::phases, float::mul_mat) },
-    };
-    Some(match op {
-        Op::MulMat => product,
-        Op::MulMatId => Kernel {
-            check: Some(experts::are_in_range),
-            // SAFETY: the phase rule: as for `MulMat`; each unit of weight rows of all experts is one thread's.
-            body: unsafe { KernelBody::in_phases(float::phases, float::mul_mat_id) },
-            ..product
-        },
-        Op::OutProd => Kernel {
-            scratch: outer::scratch,
-            shared: nothing_shared,
-            // SAFETY: the phase rule: each row of the result is one thread's; operands lie apart.
-            body: unsafe { KernelBody::new(outer::out_prod) },
-            ..product
-        },
-        _ => return None,
-    })
-}
+pub(crate) const MUL_MAT: Kernel = Kernel {
+    accepts,
+    scratch: float::scratch,
+    shared: float::right_hand_rows,
+    check: None,
+    // SAFETY: the phase rule: in the first phase each shared row is one thread's; in the second each unit of weight rows
+    // with some rows of activations is, which has elements of its own in the result (`pieces`, `runs`), and shared
+    // rows are only read. Operands lie apart.
+    body: unsafe { KernelBody::in_phases(float::phases, float::mul_mat) },
+};
+
+pub(crate) const MUL_MAT_ID: Kernel = Kernel {
+    check: Some(experts::are_in_range),
+    // SAFETY: the phase rule: as for `MUL_MAT`; each unit of weight rows of all experts is one thread's.
+    body: unsafe { KernelBody::in_phases(float::phases, float::mul_mat_id) },
+    ..MUL_MAT
+};
+
+pub(crate) const OUT_PROD: Kernel = Kernel {
+    scratch: outer::scratch,
+    shared: nothing_shared,
+    // SAFETY: the phase rule: each row of the result is one thread's; operands lie apart.
+    body: unsafe { KernelBody::new(outer::out_prod) },
+    ..MUL_MAT
+};
 
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     let product = StepKernel {

@@ -8,21 +8,20 @@ use crate::access::{RowIndex, Src};
 use crate::task::{Kernel, KernelBody, SPAN, Task, Thread, all_floats, float, no_scratch, row_at};
 use crate::vector::{LargestOf, on};
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    Some(match op {
-        // SAFETY: the phase rule: one thread writes the only element.
-        Op::Sum => Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(sum) }),
-        // SAFETY: the phase rule: each element is one operand row's, and each row one thread's.
-        Op::SumRows | Op::Mean => {
-            Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(sum_rows) })
-        }
-        // SAFETY: the phase rule: a thread reads and writes rows of its own, each part before the next.
-        Op::CumSum => Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(running_sums) }),
-        // SAFETY: the phase rule: each element is one operand row's, and each row one thread's.
-        Op::ArgMax => Kernel::simple(float_operand, no_scratch, unsafe { KernelBody::new(arg_max) }),
-        _ => return None,
-    })
-}
+// SAFETY: the phase rule: one thread writes the only element.
+pub(crate) const SUM: Kernel = Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(sum) });
+
+// SAFETY: the phase rule: each element is one operand row's, and each row one thread's.
+pub(crate) const SUM_ROWS: Kernel =
+    Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(sum_rows) });
+
+pub(crate) const RUNNING_SUMS: Kernel =
+    // SAFETY: the phase rule: a thread reads and writes rows of its own, each part before the next.
+    Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(running_sums) });
+
+// SAFETY: the phase rule: as for `SUM_ROWS`.
+pub(crate) const ARG_MAX: Kernel =
+    Kernel::simple(float_operand, no_scratch, unsafe { KernelBody::new(arg_max) });
 
 /// Refuses operands that are no floats; results are indices.
 pub(super) fn float_operand(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> Result<(), Reason> {

@@ -21,11 +21,8 @@ use crate::vector::{PlainLoop, compiled};
 /// Turns heads and writes them into rows of a table: each head into a plane of its own, or all of a token into one row.
 pub(crate) const ROPE_INTO_ROWS: &str = "rope into rows";
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand.
-    let body = unsafe { KernelBody::new(rope) };
-    matches!(op, Op::Rope(_)).then(|| Kernel::simple(accepts, scratch, body))
-}
+// SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand.
+pub(crate) const ROPE: Kernel = Kernel::simple(accepts, scratch, unsafe { KernelBody::new(rope) });
 
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
     (name == ROPE_INTO_ROWS).then_some(StepKernel {

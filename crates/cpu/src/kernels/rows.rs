@@ -8,22 +8,18 @@ use crate::access::{Dst, RowIndex, Src};
 use crate::isa::Isa;
 use crate::task::{Kernel, KernelBody, Task, TaskInputs, Thread, float, no_scratch, row_at};
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    match op {
-        Op::GetRows => {
-            // SAFETY: the phase rule: each row of the result is one thread's; operands lie apart.
-            let body = unsafe { KernelBody::new(get_rows) };
-            Some(Kernel { check: Some(check_get), ..Kernel::simple(accepts_table, no_scratch, body) })
-        }
-        Op::SetRows => {
-            // SAFETY: the phase rule: each row of the table is one thread's (`has_turn`), or all are the first's where rows of
-            // the table or operands share its memory (`writer`, `set_rows_within`).
-            let body = unsafe { KernelBody::new(set_rows) };
-            Some(Kernel { check: Some(check_set), ..Kernel::simple(accepts_rows, no_scratch, body) })
-        }
-        _ => None,
-    }
-}
+pub(crate) const GET_ROWS: Kernel = Kernel {
+    check: Some(check_get),
+    // SAFETY: the phase rule: each row of the result is one thread's; operands lie apart.
+    ..Kernel::simple(accepts_table, no_scratch, unsafe { KernelBody::new(get_rows) })
+};
+
+pub(crate) const SET_ROWS: Kernel = Kernel {
+    check: Some(check_set),
+    // SAFETY: the phase rule: each row of the table is one thread's (`has_turn`), or all are the first's where rows of
+    // the table or operands share its memory (`writer`, `set_rows_within`).
+    ..Kernel::simple(accepts_rows, no_scratch, unsafe { KernelBody::new(set_rows) })
+};
 
 fn accepts_table(_: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), Reason> {
     convertible(operands[0].dtype, 0, result.dtype, 2)

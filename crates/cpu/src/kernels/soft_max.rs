@@ -4,18 +4,16 @@
 use orlop_graph::{Op, TensorDesc};
 
 use crate::isa::Isa;
-use crate::task::{Kernel, KernelBody, Run, Task, Thread, all_floats, element_at, row_at};
+use crate::task::{Kernel, KernelBody, Task, Thread, all_floats, element_at, row_at};
 use crate::vector::{PlainLoop, Weights, compiled, on};
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    let run: Run = match op {
-        Op::SoftMax(_) => soft_max,
-        Op::DiagMaskInf { .. } | Op::DiagMaskZero { .. } => diagonal,
-        _ => return None,
-    };
-    // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand.
-    Some(Kernel::simple(all_floats, two_rows, unsafe { KernelBody::new(run) }))
-}
+// SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand.
+pub(crate) const SOFT_MAX: Kernel =
+    Kernel::simple(all_floats, two_rows, unsafe { KernelBody::new(soft_max) });
+
+// SAFETY: the phase rule: as for `SOFT_MAX`.
+pub(crate) const DIAGONAL: Kernel =
+    Kernel::simple(all_floats, two_rows, unsafe { KernelBody::new(diagonal) });
 
 /// A row of the operand and one of the mask.
 fn two_rows(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {

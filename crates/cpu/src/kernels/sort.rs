@@ -11,15 +11,8 @@ use crate::isa::Isa;
 use crate::task::{Kernel, KernelBody, Task, Thread, row_at};
 use crate::vector::{Floats, LargestOf, on};
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    match op {
-        Op::ArgSort { .. } | Op::TopK { .. } => {
-            // SAFETY: the phase rule: each row of the result is one thread's; the operand lies apart.
-            Some(Kernel::simple(float_operand, three_rows, unsafe { KernelBody::new(sort) }))
-        }
-        _ => None,
-    }
-}
+// SAFETY: the phase rule: each row of the result is one thread's; the operand lies apart.
+pub(crate) const SORT: Kernel = Kernel::simple(float_operand, three_rows, unsafe { KernelBody::new(sort) });
 
 /// A row, and a pair for each element of it.
 fn three_rows(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {

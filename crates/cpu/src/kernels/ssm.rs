@@ -7,22 +7,19 @@ use crate::access::{RowIndex, Src};
 use crate::simd::{dot, widened};
 use crate::task::{Kernel, KernelBody, Task, TaskInputs, Thread, all_floats, float, nothing_shared, row_at};
 
-pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
-    Some(match op {
-        // SAFETY: the phase rule: each block of channels and tokens is one thread's; operands lie apart.
-        Op::SsmConv => Kernel::simple(all_floats, convolution_scratch, unsafe { KernelBody::new(convolve) }),
-        Op::SsmScan => Kernel {
-            accepts: scan_types,
-            scratch: scan_scratch,
-            shared: nothing_shared,
-            check: Some(states_exist),
-            // SAFETY: the phase rule: each unit, whose outputs and states lie by themselves in the result, is one thread's;
-            // operands lie apart.
-            body: unsafe { KernelBody::new(scan) },
-        },
-        _ => return None,
-    })
-}
+pub(crate) const CONVOLUTION: Kernel =
+    // SAFETY: the phase rule: each block of channels and tokens is one thread's; operands lie apart.
+    Kernel::simple(all_floats, convolution_scratch, unsafe { KernelBody::new(convolve) });
+
+pub(crate) const SCAN: Kernel = Kernel {
+    accepts: scan_types,
+    scratch: scan_scratch,
+    shared: nothing_shared,
+    check: Some(states_exist),
+    // SAFETY: the phase rule: each unit, whose outputs and states lie by themselves in the result, is one thread's;
+    // operands lie apart.
+    body: unsafe { KernelBody::new(scan) },
+};
 
 /// Channels and tokens of the convolution's result that are computed together: rows of data run along tokens,
 /// rows of the result along channels.

@@ -23,7 +23,7 @@ pub(super) fn view(
     offset: u64,
 ) -> Result<TensorDesc, OpError> {
     let desc = TensorDesc::strided(x[0].dtype, extents, strides)?;
-    let end = offset.checked_add(desc.bytes()).unwrap_or(u64::MAX);
+    let end = offset.saturating_add(desc.bytes());
     if end > x[0].bytes() {
         return Err(OutsideStorage { end, bytes: x[0].bytes() });
     }
