@@ -1,6 +1,8 @@
+//! Arrays of metadata values.
+
 use crate::{Strings, ValueType};
 
-/// Many metadata values of one type.
+/// An array of metadata values of one type.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // the names are the format's own
 pub enum Array {
@@ -13,7 +15,7 @@ pub enum Array {
     F32(Vec<f32>),
     Bool(Vec<bool>),
     String(Strings),
-    /// Arrays in an array: each may have a type of its own.
+    /// Nested arrays; each may have its own type.
     Array(Vec<Array>),
     U64(Vec<u64>),
     I64(Vec<i64>),
@@ -21,7 +23,7 @@ pub enum Array {
 }
 
 impl Array {
-    /// The type of what is in it.
+    /// The type of its elements.
     pub fn element_type(&self) -> ValueType {
         match self {
             Array::U8(_) => ValueType::U8,
@@ -40,7 +42,7 @@ impl Array {
         }
     }
 
-    /// How many values are in it; arrays in it count as one each.
+    /// Number of elements; a nested array counts as one.
     pub fn len(&self) -> usize {
         match self {
             Array::U8(items) => items.len(),
@@ -59,12 +61,12 @@ impl Array {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The integers in it, whatever their width; `None` if it holds something else.
+    /// Its elements as integers; `None` if they are not integers.
     pub fn integers(&self) -> Option<Box<dyn Iterator<Item = i128> + '_>> {
         Some(match self {
             Array::U8(items) => Box::new(items.iter().map(|item| i128::from(*item))),

@@ -1,12 +1,14 @@
+//! Bounds-checked reading.
+
 use crate::Error;
 
-/// Reads a file from its start, and never past its end.
+/// Reads bytes in order, with bounds checks.
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-/// What went wrong below the level that knows what was being read.
+/// A read error without its context.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Ends { at: u64, needed: u64, left: u64 },
@@ -51,13 +53,13 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Bytes with their number before them.
+    /// A length-prefixed string.
     pub(crate) fn string(&mut self) -> Result<&'a [u8], Fault> {
         let length = self.u64()?;
         self.take(length)
     }
 
-    /// Refuses a count of items of which each takes at least `least` bytes, if there is no room for them.
+    /// Checks that `count` items of at least `least` bytes each fit the rest of the file.
     pub(crate) fn room(&self, count: u64, least: u64) -> Result<(), Fault> {
         if count.checked_mul(least).is_some_and(|bytes| bytes <= self.left()) {
             return Ok(());
@@ -67,7 +69,7 @@ impl<'a> Cursor<'a> {
 }
 
 impl Fault {
-    /// The error, told by someone who knows what was being read.
+    /// The error with its context.
     pub(crate) fn within(self, place: impl Into<String>) -> Error {
         let place = place.into();
         match self {
@@ -78,7 +80,7 @@ impl Fault {
         }
     }
 
-    /// The error, if it came up in the value of a key.
+    /// The error in the value of a key.
     pub(crate) fn in_value_of(self, key: &str) -> Error {
         match self {
             Fault::Ends { .. } | Fault::Count { .. } => self.within(format!("the value of `{key}`")),

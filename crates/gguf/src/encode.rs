@@ -1,4 +1,4 @@
-//! Metadata as bytes.
+//! Encoding of metadata.
 
 use crate::{Array, Error, MAX_NESTING, Metadata, MetadataValue};
 
@@ -16,7 +16,7 @@ pub(crate) fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// `None` if arrays lie too deep.
+/// `None` if arrays are nested too deeply.
 fn value(out: &mut Vec<u8>, value: &MetadataValue) -> Option<()> {
     match value {
         MetadataValue::U8(value) => out.push(*value),

@@ -1,3 +1,5 @@
+//! Errors of reading and writing.
+
 use std::io;
 use std::path::PathBuf;
 use std::str::Utf8Error;
@@ -6,160 +8,162 @@ use orlop_graph::{DIMS, DescError};
 
 use crate::{MAX_NESTING, VERSION, ValueType};
 
-/// Why a file is refused, a value is not there, or a file cannot be written.
+/// A file is invalid, a value is missing, or a file cannot be written.
 ///
-/// Bytes are counted from the start of the file.
+/// Byte positions count from the start of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file cannot be opened or mapped.
-    #[error("{} cannot be opened", .path.display())]
+    #[error("{}: cannot open the file", .path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// One part of a split file is at fault.
+    /// A part of a split file is invalid.
     #[error("in the part {}", .path.display())]
     Part {
         /// The part.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its error.
         source: Box<Error>,
     },
 
-    /// The file does not begin as GGUF files do.
-    #[error("the file begins with the bytes {:02x?} and is no GGUF file", .0)]
+    /// The file does not start with the GGUF magic.
+    #[error("not a GGUF file: it starts with the bytes {:02x?}", .0)]
     NotGguf([u8; 4]),
-    /// The file was written for big-endian machines.
-    #[error("the file is GGUF version {version} in big-endian byte order, only little-endian files are read")]
+    /// The file is big-endian.
+    #[error(
+        "the file is GGUF version {version} in big-endian byte order; only little-endian files are supported"
+    )]
     BigEndian {
         /// Its version.
         version: u32,
     },
-    /// The version is not one that is read.
-    #[error("the file is GGUF version {0}, only versions 2 and {VERSION} are read")]
+    /// The version is not supported.
+    #[error("the file is GGUF version {0}; only versions 2 and {VERSION} are supported")]
     Version(u32),
-    /// The file ends too early.
+    /// The file is truncated.
     #[error("the file ends within {place}: {needed} bytes are needed at byte {at}, {left} are left")]
     Ends {
         /// What was being read.
         place: String,
-        /// Where in the file.
+        /// Position in the file.
         at: u64,
-        /// Bytes wanted.
+        /// Bytes needed.
         needed: u64,
-        /// Bytes there.
+        /// Bytes left.
         left: u64,
     },
-    /// A count is more than the rest of the file can hold.
+    /// A count exceeds the rest of the file.
     #[error("{place} claims {count} items at byte {at}, too many for the {left} bytes that are left")]
     Count {
-        /// What claims it.
+        /// What was being read.
         place: String,
-        /// How many.
+        /// The count.
         count: u64,
-        /// Where in the file.
+        /// Position in the file.
         at: u64,
-        /// Bytes there.
+        /// Bytes left.
         left: u64,
     },
 
-    /// A key has no characters.
+    /// A key is empty.
     #[error("key number {index} is empty")]
     EmptyKey {
-        /// Its place among the keys, from 0.
+        /// Its index among the keys.
         index: u64,
     },
     /// A key is not UTF-8.
     #[error("key number {index} is not UTF-8")]
     KeyText {
-        /// Its place among the keys, from 0.
+        /// Its index among the keys.
         index: u64,
-        /// Where.
+        /// The first invalid byte.
         source: Utf8Error,
     },
-    /// A key is there twice.
-    #[error("the key `{0}` is there twice")]
+    /// A key occurs twice.
+    #[error("duplicate key `{0}`")]
     DuplicateKey(String),
-    /// A value has a type that does not exist.
+    /// A value has an unknown type.
     #[error("the value of `{key}` has the unknown type {id}")]
     UnknownValueType {
         /// The key.
         key: String,
-        /// The number of the type.
+        /// The type's id.
         id: u32,
     },
-    /// Arrays lie in arrays too deep.
-    #[error("the value of `{key}` has arrays in arrays deeper than {MAX_NESTING} levels")]
+    /// Arrays are nested too deeply.
+    #[error("the value of `{key}` has arrays nested deeper than {MAX_NESTING} levels")]
     Nesting {
         /// The key.
         key: String,
     },
-    /// `general.alignment` makes no sense.
-    #[error("the alignment is {0}, which is no power of two")]
+    /// `general.alignment` is not a power of two.
+    #[error("the alignment {0} is not a power of two")]
     Alignment(u32),
 
     /// A tensor's name is not UTF-8.
     #[error("the name of tensor number {index} is not UTF-8")]
     TensorName {
-        /// Its place among the tensors, from 0.
+        /// Its index among the tensors.
         index: u64,
-        /// Where.
+        /// The first invalid byte.
         source: Utf8Error,
     },
-    /// Two tensors have one name.
+    /// Two tensors have the same name.
     #[error("two tensors are named `{0}`")]
     DuplicateTensor(String),
     /// A tensor has too many dimensions.
-    #[error("tensor `{tensor}` has {dimensions} dimensions, at most {DIMS} are possible")]
+    #[error("tensor `{tensor}` has {dimensions} dimensions, more than {DIMS}")]
     Dimensions {
         /// Its name.
         tensor: String,
-        /// How many.
+        /// Their number.
         dimensions: u32,
     },
-    /// A tensor has an element type that does not exist.
+    /// A tensor has an unknown element type.
     #[error("tensor `{tensor}` has the unknown element type {id}")]
     UnknownElementType {
         /// Its name.
         tensor: String,
-        /// The number of the type.
+        /// The type's id.
         id: u32,
     },
-    /// A tensor's type and extents make no sense together.
-    #[error("tensor `{tensor}` is impossible")]
+    /// A tensor's type and extents are inconsistent.
+    #[error("tensor `{tensor}` has an invalid type or extents")]
     Tensor {
         /// Its name.
         tensor: String,
-        /// Why.
+        /// The reason.
         source: DescError,
     },
-    /// A tensor begins at the wrong place.
-    #[error("tensor `{tensor}` begins {offset} bytes into the data, which is no multiple of {alignment}")]
+    /// A tensor's offset is misaligned.
+    #[error("tensor `{tensor}` has the offset {offset}, which is not a multiple of {alignment}")]
     Misaligned {
         /// Its name.
         tensor: String,
-        /// Where, from the start of the data.
+        /// Its offset from the start of the data.
         offset: u64,
-        /// What it must be a multiple of.
+        /// The alignment.
         alignment: u32,
     },
-    /// A tensor's data leaves the file.
+    /// A tensor's data exceeds the file.
     #[error(
-        "tensor `{tensor}` has {bytes} bytes of data, of which the last {missing} lie beyond the file's end"
+        "tensor `{tensor}` has {bytes} bytes of data, of which the last {missing} are beyond the end of the file"
     )]
     MissingData {
         /// Its name.
         tensor: String,
-        /// Bytes it has.
+        /// Bytes of its data.
         bytes: u64,
-        /// Bytes from the end of the file to the end of the tensor.
+        /// Bytes beyond the end of the file.
         missing: u64,
     },
-    /// The data's place does not fit 64 bits.
-    #[error("the place of tensor `{tensor}` does not fit 64-bit sizes")]
+    /// A tensor's offset overflows 64 bits.
+    #[error("the offset of tensor `{tensor}` overflows 64 bits")]
     TooFar {
         /// Its name.
         tensor: String,
@@ -167,35 +171,35 @@ pub enum Error {
     /// Two tensors share bytes.
     #[error("tensors `{first}` and `{second}` share {bytes} bytes of data")]
     Overlap {
-        /// The one that begins first.
+        /// The tensor with the lower offset.
         first: String,
-        /// The other.
+        /// The other tensor.
         second: String,
-        /// How many.
+        /// The number of shared bytes.
         bytes: u64,
     },
 
-    /// A key is not there.
+    /// A key is missing.
     #[error("the key `{0}` is missing")]
     MissingKey(String),
-    /// A value has another type than asked for.
-    #[error("the value of `{key}` is of type {found} where {expected} is expected")]
+    /// A value has the wrong type.
+    #[error("the value of `{key}` has type {found}, expected {expected}")]
     WrongType {
         /// The key.
         key: String,
-        /// What was asked for, such as `u32` or `array of strings`.
+        /// The expected type, such as `u32` or `array of strings`.
         expected: &'static str,
-        /// What is there.
+        /// The actual type.
         found: String,
     },
-    /// An integer does not fit the width asked for.
+    /// An integer does not fit the requested type.
     #[error("the value of `{key}` is {value}, which does not fit {expected}")]
     IntegerRange {
         /// The key.
         key: String,
-        /// Its value, or one in its array.
+        /// Its value, or an element of its array.
         value: i128,
-        /// What was asked for.
+        /// The requested type.
         expected: ValueType,
     },
     /// A string is not UTF-8.
@@ -203,7 +207,7 @@ pub enum Error {
     NotUtf8 {
         /// The key.
         key: String,
-        /// Where.
+        /// The first invalid byte.
         source: Utf8Error,
     },
     /// A string in an array is not UTF-8.
@@ -211,15 +215,15 @@ pub enum Error {
     ItemNotUtf8 {
         /// The key.
         key: String,
-        /// Its place in the array, from 0.
+        /// Its index in the array.
         index: usize,
-        /// Where.
+        /// The first invalid byte.
         source: Utf8Error,
     },
 
-    /// A file says that it is one of several, but its name does not say which.
+    /// The name of a part does not match its number.
     #[error(
-        "{} says it is part {} of {count}, so its name has to end in -{:05}-of-{count:05}.gguf",
+        "{} is part {} of {count}, so its name must end in -{:05}-of-{count:05}.gguf",
         .path.display(), .number + 1, .number + 1
     )]
     SplitName {
@@ -230,58 +234,58 @@ pub enum Error {
         /// `split.count`.
         count: u32,
     },
-    /// A part of a split file is not there.
+    /// A part of a split file is missing.
     #[error("the part {} is missing, part {} of {count}", .path.display(), .number + 1)]
     MissingPart {
-        /// Where it should be.
+        /// Its expected path.
         path: PathBuf,
-        /// Which, from 0.
+        /// Its number, from 0.
         number: u32,
-        /// How many there are.
+        /// The number of parts.
         count: u32,
     },
     /// A part of a split file contradicts the others.
-    #[error("{} says {key} is {found}, where {expected} is expected", .path.display())]
+    #[error("{} has {key} {found}, expected {expected}", .path.display())]
     SplitMismatch {
         /// The part.
         path: PathBuf,
         /// `split.no`, `split.count` or `split.tensors.count`.
         key: &'static str,
-        /// What it has to be.
+        /// The expected value.
         expected: u64,
-        /// What it is.
+        /// The actual value.
         found: u64,
     },
-    /// All parts together do not have the tensors that they should.
-    #[error("the {parts} parts hold {found} tensors, where split.tensors.count says {expected}")]
+    /// The number of tensors in all parts is wrong.
+    #[error("the {parts} parts have {found} tensors, but split.tensors.count is {expected}")]
     SplitTensors {
-        /// How many parts there are.
+        /// The number of parts.
         parts: usize,
-        /// What the first part says.
+        /// `split.tensors.count` of the first part.
         expected: u64,
-        /// How many there are.
+        /// The actual number.
         found: u64,
     },
 
-    /// A tensor to be written comes with the wrong number of bytes.
+    /// The data of a tensor to write has the wrong length.
     #[error("tensor `{tensor}` takes {expected} bytes of data, {written} were given")]
     DataLength {
         /// Its name.
         tensor: String,
-        /// What its type and extents ask for.
+        /// Bytes of its type and extents.
         expected: u64,
-        /// What there was, or would have been at least.
+        /// Bytes given; a lower bound if they exceed the expected ones.
         written: u64,
     },
     /// The data of a tensor could not be produced or written.
-    #[error("the data of tensor `{tensor}` cannot be written")]
+    #[error("cannot write the data of tensor `{tensor}`")]
     Data {
         /// Its name.
         tensor: String,
-        /// What went wrong.
+        /// The error.
         source: io::Error,
     },
     /// The file cannot be written.
-    #[error("the file cannot be written")]
+    #[error("cannot write the file")]
     Write(#[source] io::Error),
 }

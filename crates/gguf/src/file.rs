@@ -1,126 +1,158 @@
-use std::fmt;
-use std::path::Path;
-use std::sync::Arc;
+//! A model in one file or in several parts.
 
-use memmap2::Mmap;
-use orlop_graph::SharedBytes;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use crate::header::{self, Header};
-use crate::{Error, Metadata, TensorInfo, mapping};
+use crate::part::find;
+use crate::{Error, GgufPart, Metadata, TensorInfo, header, split_name};
 
-/// One GGUF file, checked.
-#[derive(Clone)]
-pub struct GgufPart {
-    data: SharedBytes,
-    /// The mapping behind the data, if that is one.
-    mapped: Option<Arc<Mmap>>,
-    header: Arc<Header>,
+const NUMBER_KEY: &str = "split.no";
+const COUNT_KEY: &str = "split.count";
+const TENSORS_KEY: &str = "split.tensors.count";
+
+/// A model in one file or in several parts, presented as one.
+#[derive(Clone, Debug)]
+pub struct GgufFile {
+    parts: Vec<GgufPart>,
+    paths: Vec<PathBuf>,
+    tensors: Vec<TensorInfo>,
+    by_name: Vec<usize>,
 }
 
-impl GgufPart {
-    /// Maps a file. Only its header is read; the data of its tensors comes from the disk when it is used.
+impl GgufFile {
+    /// Maps a file and, if it is a part of a split model, all other parts, whose names in the same folder end in
+    /// `-00001-of-00003.gguf`. Any part may be given.
     ///
-    /// While it is mapped, that is while this value or anything from [`GgufPart::data`] lives, nobody may change
-    /// the file or cut it short, as with mapped files everywhere: what is read then is not defined, and
-    /// reading where the file used to be ends the process. Replacing the file by renaming another over it is
-    /// fine, and is what [`Writer::create`](crate::Writer::create) does. Where others may write to the file,
-    /// read it into memory and use [`GgufPart::from_bytes`].
+    /// The requirements of [`GgufPart::open`] apply to each part.
     ///
     /// # Errors
-    /// [`Error::Open`], or what is wrong with the file.
-    pub fn open(path: impl AsRef<Path>) -> Result<GgufPart, Error> {
+    /// Those of [`GgufPart::open`]; [`Error::SplitName`], [`Error::MissingPart`], [`Error::SplitMismatch`] and
+    /// [`Error::SplitTensors`] if the parts do not fit together; [`Error::Part`] for an error in another part.
+    pub fn open(path: impl AsRef<Path>) -> Result<GgufFile, Error> {
         let path = path.as_ref();
-        let mapped = mapping::map(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
-        let mapped = Arc::new(mapped);
-        let file = GgufPart::from_bytes(Arc::clone(&mapped) as SharedBytes)?;
-        Ok(GgufPart { mapped: Some(mapped), ..file })
+        let given = GgufPart::open(path)?;
+        let count = u32::from(given.metadata().optional(COUNT_KEY, Metadata::u16)?.unwrap_or(1));
+        if count <= 1 {
+            return GgufFile::of_parts(vec![given], vec![path.to_owned()]);
+        }
+        let number = u32::from(given.metadata().u16(NUMBER_KEY)?);
+        let stem = split_name::stem(path, number, count).ok_or_else(|| Error::SplitName {
+            path: path.to_owned(),
+            number,
+            count,
+        })?;
+        let (mut parts, mut paths) = (Vec::new(), Vec::new());
+        for part in 0..count {
+            if part == number {
+                parts.push(given.clone());
+                paths.push(path.to_owned());
+            } else {
+                let path = split_name::sibling(path, stem, part, count);
+                parts.push(open_part(&path, part, count)?);
+                paths.push(path);
+            }
+        }
+        let model = GgufFile::of_parts(parts, paths)?;
+        model.check_tensor_count()?;
+        Ok(model)
     }
 
-    /// Takes bytes for a file.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    pub fn from_bytes(data: SharedBytes) -> Result<GgufPart, Error> {
-        let header = Arc::new(header::read((*data).as_ref())?);
-        Ok(GgufPart { data, mapped: None, header })
+    /// A model of one file.
+    pub fn from_file(file: GgufPart) -> GgufFile {
+        let (tensors, by_name) = (file.tensors().to_vec(), file.by_name().to_vec());
+        GgufFile { parts: vec![file], paths: Vec::new(), tensors, by_name }
     }
 
-    /// The version of the format: 2 or 3.
-    pub fn version(&self) -> u32 {
-        self.header.version
+    fn of_parts(parts: Vec<GgufPart>, paths: Vec<PathBuf>) -> Result<GgufFile, Error> {
+        let mut tensors = Vec::new();
+        for (part, file) in parts.iter().enumerate() {
+            tensors.extend(file.tensors().iter().map(|tensor| TensorInfo { part, ..tensor.clone() }));
+        }
+        let by_name = header::sort_by_name(&tensors)?;
+        Ok(GgufFile { parts, paths, tensors, by_name })
     }
 
-    /// What tensors are aligned to, from the start of the file: a power of two.
-    pub fn alignment(&self) -> u32 {
-        self.header.alignment
+    /// Checks `split.tensors.count`, which is required in the first part and optional in the others.
+    fn check_tensor_count(&self) -> Result<(), Error> {
+        let found = self.tensors.len() as u64;
+        let expected = self.metadata().u64(TENSORS_KEY)?;
+        if expected != found {
+            return Err(Error::SplitTensors { parts: self.parts.len(), expected, found });
+        }
+        for (file, path) in self.parts.iter().zip(&self.paths) {
+            if let Some(other) = file.metadata().optional(TENSORS_KEY, Metadata::u64)? {
+                check_key(path, TENSORS_KEY, expected, other)?;
+            }
+        }
+        Ok(())
     }
 
-    /// Bytes of the whole file.
+    /// The parts, in order.
+    pub fn parts(&self) -> &[GgufPart] {
+        &self.parts
+    }
+
+    /// The paths of the parts; empty for a model that was not opened from a path.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// Total bytes of all parts.
     pub fn bytes(&self) -> u64 {
-        self.as_slice().len() as u64
+        self.parts.iter().map(GgufPart::bytes).fold(0, u64::saturating_add)
     }
 
-    /// What the file says about itself.
+    /// The metadata of the first part.
     pub fn metadata(&self) -> &Metadata {
-        &self.header.metadata
+        self.parts[0].metadata()
     }
 
-    /// Its tensors, in the order of the file.
+    /// The tensors of all parts, in file order.
     pub fn tensors(&self) -> &[TensorInfo] {
-        &self.header.tensors
+        &self.tensors
     }
 
     /// The tensor with this name, if there is one.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
-        find(&self.header.tensors, &self.header.by_name, name)
+        find(&self.tensors, &self.by_name, name)
     }
 
-    /// The data of a tensor of this file.
-    ///
-    /// # Panics
-    /// If the tensor is another file's, and lies beyond the end of this one.
-    pub fn bytes_of(&self, tensor: &TensorInfo) -> &[u8] {
-        let bytes = self.as_slice();
-        let range = tensor.range(bytes.len()).expect("the tensor is one of this file's");
-        &bytes[range]
-    }
-
-    /// Tells the system that a tensor's data, if it is mapped, will not be read soon: its pages need not stay in memory.
-    /// It can be read all the same.
+    /// See [`GgufPart::release`].
     pub fn release(&self, tensor: &TensorInfo) {
-        if let (Some(mapped), Some(range)) = (&self.mapped, tensor.range(self.as_slice().len())) {
-            mapping::release(mapped, range);
+        if let Some(part) = self.parts.get(tensor.part) {
+            part.release(tensor);
         }
     }
 
-    /// The bytes of the whole file, to be kept alive on their own: a buffer over them holds every tensor at
-    /// its [`offset`](TensorInfo::offset).
-    pub fn data(&self) -> SharedBytes {
-        Arc::clone(&self.data)
-    }
-
-    pub(crate) fn by_name(&self) -> &[usize] {
-        &self.header.by_name
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        (*self.data).as_ref()
+    /// The data of a tensor of this model.
+    ///
+    /// # Panics
+    /// If the tensor belongs to another model and exceeds this one's parts.
+    pub fn bytes_of(&self, tensor: &TensorInfo) -> &[u8] {
+        self.parts[tensor.part].bytes_of(tensor)
     }
 }
 
-/// Finds a tensor by its name, in a list and the order of its names.
-pub(crate) fn find<'a>(tensors: &'a [TensorInfo], by_name: &[usize], name: &str) -> Option<&'a TensorInfo> {
-    let place = by_name.binary_search_by(|index| tensors[*index].name.as_str().cmp(name)).ok()?;
-    Some(&tensors[by_name[place]])
+fn open_part(path: &Path, number: u32, count: u32) -> Result<GgufPart, Error> {
+    let file = GgufPart::open(path).map_err(|error| match error {
+        Error::Open { path, source } if source.kind() == io::ErrorKind::NotFound => {
+            Error::MissingPart { path, number, count }
+        }
+        Error::Open { .. } => error,
+        error => Error::Part { path: path.to_owned(), source: Box::new(error) },
+    })?;
+    let value = |key| {
+        let in_part = |error| Error::Part { path: path.to_owned(), source: Box::new(error) };
+        file.metadata().u16(key).map(u64::from).map_err(in_part)
+    };
+    check_key(path, NUMBER_KEY, u64::from(number), value(NUMBER_KEY)?)?;
+    check_key(path, COUNT_KEY, u64::from(count), value(COUNT_KEY)?)?;
+    Ok(file)
 }
 
-impl fmt::Debug for GgufPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("File")
-            .field("version", &self.version())
-            .field("bytes", &self.bytes())
-            .field("keys", &self.metadata().len())
-            .field("tensors", &self.tensors().len())
-            .finish_non_exhaustive()
+fn check_key(path: &Path, key: &'static str, expected: u64, found: u64) -> Result<(), Error> {
+    if expected == found {
+        return Ok(());
     }
+    Err(Error::SplitMismatch { path: path.to_owned(), key, expected, found })
 }

@@ -1,4 +1,4 @@
-//! Everything in a file before the data of its tensors.
+//! Reads and validates everything before the tensor data.
 
 use std::str;
 
@@ -10,22 +10,22 @@ use crate::{
     TensorInfo, VERSION, ValueType,
 };
 
-/// Bytes of a key and its value, at least.
-const LEAST_ENTRY: u64 = 8 + 4 + 1;
-/// Bytes of the description of a tensor, at least.
-const LEAST_TENSOR: u64 = 8 + 4 + 4 + 8;
+/// Minimum bytes of a key and its value.
+const MIN_ENTRY: u64 = 8 + 4 + 1;
+/// Minimum bytes of a tensor description.
+const MIN_TENSOR: u64 = 8 + 4 + 4 + 8;
 
 pub(crate) struct Header {
     pub(crate) version: u32,
     pub(crate) alignment: u32,
     pub(crate) metadata: Metadata,
-    /// In the order of the file, with places that are within it, aligned and disjoint.
+    /// In file order, with offsets that are within the file, aligned and disjoint.
     pub(crate) tensors: Vec<TensorInfo>,
     /// Indices of `tensors`, sorted by name.
     pub(crate) by_name: Vec<usize>,
 }
 
-/// Reads and checks a file, all but the data itself.
+/// Reads and validates a header.
 pub(crate) fn read(bytes: &[u8]) -> Result<Header, Error> {
     let mut cursor = Cursor::new(bytes);
     let within_header = |fault: Fault| fault.within("the header");
@@ -37,8 +37,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Header, Error> {
     check_version(version)?;
     let tensors = cursor.u64().map_err(within_header)?;
     let entries = cursor.u64().map_err(within_header)?;
-    cursor.room(entries, LEAST_ENTRY).map_err(|fault| fault.within("the metadata"))?;
-    cursor.room(tensors, LEAST_TENSOR).map_err(|fault| fault.within("the list of tensors"))?;
+    cursor.room(entries, MIN_ENTRY).map_err(|fault| fault.within("the metadata"))?;
+    cursor.room(tensors, MIN_TENSOR).map_err(|fault| fault.within("the list of tensors"))?;
 
     let metadata = read_metadata(&mut cursor, entries)?;
     let alignment = alignment(&metadata)?;
@@ -72,7 +72,7 @@ fn read_metadata(cursor: &mut Cursor<'_>, entries: u64) -> Result<Metadata, Erro
     Ok(metadata)
 }
 
-/// What tensors are aligned to.
+/// The alignment of tensors.
 pub(crate) fn alignment(metadata: &Metadata) -> Result<u32, Error> {
     match metadata.get(ALIGNMENT_KEY) {
         None => Ok(DEFAULT_ALIGNMENT),
@@ -109,7 +109,7 @@ fn read_value(cursor: &mut Cursor<'_>) -> Result<MetadataValue, Fault> {
     })
 }
 
-/// As in C: whatever is not zero is true.
+/// As in C: any non-zero byte is true.
 fn read_bool(byte: [u8; 1]) -> bool {
     byte != [0]
 }
@@ -132,7 +132,7 @@ fn read_array(cursor: &mut Cursor<'_>, depth: usize) -> Result<Array, Fault> {
         ValueType::Bool => Array::Bool(read_items(cursor, count, read_bool)?),
         ValueType::String => Array::String(read_strings(cursor, count)?),
         ValueType::Array => {
-            // Not allocated ahead: at each depth another count could claim the same bytes.
+            // No preallocation: nested counts could claim the same bytes at each depth.
             let mut arrays = Vec::new();
             for _ in 0..count {
                 arrays.push(read_array(cursor, depth + 1)?);
@@ -145,7 +145,7 @@ fn read_array(cursor: &mut Cursor<'_>, depth: usize) -> Result<Array, Fault> {
     })
 }
 
-/// Items of `N` bytes each, for which there is room.
+/// `count` items of `N` bytes each.
 fn read_items<T, const N: usize>(
     cursor: &mut Cursor<'_>,
     count: u64,
@@ -155,7 +155,7 @@ fn read_items<T, const N: usize>(
     Ok(bytes.as_chunks().0.iter().map(|bytes| item(*bytes)).collect())
 }
 
-/// Strings, for whose lengths there is room.
+/// `count` strings; the caller checked that their lengths fit.
 fn read_strings(cursor: &mut Cursor<'_>, count: u64) -> Result<Strings, Fault> {
     let mut strings = Strings::with_capacity(usize::try_from(count).unwrap_or(0));
     for _ in 0..count {
@@ -164,7 +164,7 @@ fn read_strings(cursor: &mut Cursor<'_>, count: u64) -> Result<Strings, Fault> {
     Ok(strings)
 }
 
-/// The descriptions of tensors, with offsets that still count from the start of the data.
+/// The tensor descriptions, with offsets relative to the start of the data.
 fn read_tensors(cursor: &mut Cursor<'_>, count: u64, alignment: u32) -> Result<Vec<TensorInfo>, Error> {
     let mut tensors = Vec::new();
     for index in 0..count {
@@ -206,7 +206,7 @@ pub(crate) fn sort_by_name(tensors: &[TensorInfo]) -> Result<Vec<usize>, Error> 
     }
 }
 
-/// Turns offsets into places in the file, and checks that these are there and belong to one tensor each.
+/// Makes offsets relative to the file, and checks that tensors are within it and disjoint.
 fn place(tensors: &mut [TensorInfo], header: u64, alignment: u32, file: u64) -> Result<(), Error> {
     let data = header.checked_next_multiple_of(u64::from(alignment));
     for tensor in &mut *tensors {
@@ -221,9 +221,9 @@ fn place(tensors: &mut [TensorInfo], header: u64, alignment: u32, file: u64) -> 
         }
         tensor.offset = offset;
     }
-    let mut by_place: Vec<&TensorInfo> = tensors.iter().filter(|tensor| tensor.bytes > 0).collect();
-    by_place.sort_unstable_by_key(|tensor| tensor.offset);
-    for [first, second] in by_place.array_windows() {
+    let mut by_offset: Vec<&TensorInfo> = tensors.iter().filter(|tensor| tensor.bytes > 0).collect();
+    by_offset.sort_unstable_by_key(|tensor| tensor.offset);
+    for [first, second] in by_offset.array_windows() {
         let end = first.offset + first.bytes;
         if end > second.offset {
             let bytes = (end - second.offset).min(second.bytes);

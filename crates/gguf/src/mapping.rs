@@ -1,4 +1,4 @@
-//! Files mapped into memory. The one unsafe module of this crate.
+//! Memory-mapped files. The only unsafe module of this crate.
 
 use std::fs::File;
 use std::io;
@@ -7,24 +7,20 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
-/// Maps a file to be read.
+/// Maps a file for reading.
 pub(crate) fn map(path: &Path) -> io::Result<Mmap> {
     let file = File::open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is no plain file, so it cannot be mapped",
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
-    // SAFETY: `map` asks that nobody changes or cuts the file while it is mapped. This process cannot make
-    // others keep that, and no check here could: `GgufPart::open` passes the duty on to whoever calls it, in its
-    // documentation. On our side, the mapping is private and only ever read, lengths and offsets are copied
-    // out before they are checked, and `Writer::create` replaces files instead of writing into them.
+    // SAFETY: `map` requires that the file is not modified or truncated while it is mapped. No check can enforce
+    // that for other processes: the documentation of `GgufPart::open` passes the requirement to its caller. On
+    // our side, the mapping is private and read-only, lengths and offsets are copied before they are checked,
+    // and `Writer::create` replaces files instead of writing into them.
     unsafe { Mmap::map(&file) }
 }
 
-/// Tells the system that a range will not be read soon, so that its pages need not stay in memory. What is read there
-/// all the same comes from the file again.
+/// Advises the system to drop the pages of a range (`MADV_DONTNEED`). A later read loads them from the file again.
 pub(crate) fn release(map: &Mmap, range: Range<usize>) {
     #[cfg(unix)]
     {
@@ -32,8 +28,8 @@ pub(crate) fn release(map: &Mmap, range: Range<usize>) {
         let start = range.start.next_multiple_of(page);
         let end = range.end / page * page;
         if start < end {
-            // SAFETY: `unchecked_advise_range` asks that nobody relies on the pages' contents being kept: they are the
-            // file's, in a mapping that is only read, and come from there again. Advice that is refused costs nothing.
+            // SAFETY: `unchecked_advise_range` requires that the pages' contents may be lost: the mapping is read-only,
+            // so they are reloaded from the file. Failure of the advice is harmless.
             let _ =
                 unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
         }

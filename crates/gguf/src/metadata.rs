@@ -1,16 +1,18 @@
+//! Metadata: typed values by key.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::{Array, Error, MetadataValue, Strings, Text, ValueType};
 
-/// What a file says about itself: values with names, in an order that is kept.
+/// The metadata of a file: typed values by key, in file order.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     entries: Vec<(Arc<str>, MetadataValue)>,
     places: HashMap<Arc<str>, usize>,
 }
 
-/// Equal with the same values under the same keys in the same order.
+/// Compares keys, values and their order.
 impl PartialEq for Metadata {
     fn eq(&self, other: &Metadata) -> bool {
         self.entries == other.entries
@@ -18,30 +20,30 @@ impl PartialEq for Metadata {
 }
 
 impl Metadata {
-    /// Nothing yet.
+    /// Empty metadata.
     pub fn new() -> Metadata {
         Metadata::default()
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Keys and values in the order of the file.
+    /// Keys and values in file order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &MetadataValue)> {
         self.entries.iter().map(|(key, value)| (&**key, value))
     }
 
-    /// Gives a key a value: in its old place if it had one, at the end if not.
+    /// Sets the value of a key, which keeps its position; a new key goes to the end.
     ///
     /// # Errors
-    /// [`Error::EmptyKey`], as files may have none.
+    /// [`Error::EmptyKey`].
     pub fn set(&mut self, key: &str, value: impl Into<MetadataValue>) -> Result<(), Error> {
         match self.places.get(key) {
             Some(place) => self.entries[*place].1 = value.into(),
@@ -50,7 +52,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Adds a key that is not there yet.
+    /// Adds a new key.
     pub(crate) fn add(&mut self, key: &str, value: MetadataValue) -> Result<(), Error> {
         let place = self.entries.len();
         if key.is_empty() {
@@ -64,7 +66,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Takes a key out, and gives its value if there was one.
+    /// Removes a key and returns its value.
     pub fn remove(&mut self, key: &str) -> Option<MetadataValue> {
         let place = self.places.remove(key)?;
         for later in self.places.values_mut().filter(|later| **later > place) {
@@ -73,17 +75,17 @@ impl Metadata {
         Some(self.entries.remove(place).1)
     }
 
-    /// Whether a key is there.
+    /// Whether a key exists.
     pub fn contains(&self, key: &str) -> bool {
         self.places.contains_key(key)
     }
 
-    /// The value of a key, if it is there.
+    /// The value of a key, if it exists.
     pub fn get(&self, key: &str) -> Option<&MetadataValue> {
         self.places.get(key).map(|place| &self.entries[*place].1)
     }
 
-    /// The value of a key that has to be there.
+    /// The value of a required key.
     ///
     /// # Errors
     /// [`Error::MissingKey`].
@@ -91,10 +93,10 @@ impl Metadata {
         self.get(key).ok_or_else(|| Error::MissingKey(key.to_owned()))
     }
 
-    /// Reads a key that need not be there: `metadata.optional(key, Metadata::u32)`.
+    /// Reads an optional key: `metadata.optional(key, Metadata::u32)`.
     ///
     /// # Errors
-    /// As `read`, if the key is there.
+    /// Those of `read`, if the key exists.
     pub fn optional<'a, T>(
         &'a self,
         key: &str,
@@ -103,7 +105,7 @@ impl Metadata {
         if self.contains(key) { read(self, key).map(Some) } else { Ok(None) }
     }
 
-    /// An integer of any width that fits 16 bits.
+    /// An integer of any type that fits `u16`.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
@@ -111,7 +113,7 @@ impl Metadata {
         self.integer(key, ValueType::U16)
     }
 
-    /// An integer of any width that fits 32 bits.
+    /// An integer of any type that fits `u32`.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
@@ -119,7 +121,7 @@ impl Metadata {
         self.integer(key, ValueType::U32)
     }
 
-    /// An integer of any width that fits 32 bits with a sign.
+    /// An integer of any type that fits `i32`.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
@@ -127,7 +129,7 @@ impl Metadata {
         self.integer(key, ValueType::I32)
     }
 
-    /// An integer of any width that is not negative.
+    /// An integer of any type that fits `u64`.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
@@ -135,7 +137,7 @@ impl Metadata {
         self.integer(key, ValueType::U64)
     }
 
-    /// An integer of any width that fits 64 bits with a sign.
+    /// An integer of any type that fits `i64`.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
@@ -149,7 +151,7 @@ impl Metadata {
         T::try_from(value).map_err(|_| Error::IntegerRange { key: key.to_owned(), value, expected })
     }
 
-    /// A number with a fraction; one of 64 bits is rounded.
+    /// A floating-point number; an F64 is rounded.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`], also for integers.
@@ -161,7 +163,7 @@ impl Metadata {
         }
     }
 
-    /// A number with a fraction.
+    /// A floating-point number.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`], also for integers.
@@ -173,7 +175,7 @@ impl Metadata {
         }
     }
 
-    /// True or false.
+    /// A boolean.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`].
@@ -184,7 +186,7 @@ impl Metadata {
         }
     }
 
-    /// A string that has to be UTF-8.
+    /// A UTF-8 string.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::NotUtf8`].
@@ -192,7 +194,7 @@ impl Metadata {
         self.text(key)?.to_str().map_err(|source| Error::NotUtf8 { key: key.to_owned(), source })
     }
 
-    /// A string as it stands in the file.
+    /// A string as stored in the file.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`].
@@ -214,7 +216,7 @@ impl Metadata {
         }
     }
 
-    /// An array of strings as they stand in the file.
+    /// An array of strings as stored in the file.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`].
@@ -225,7 +227,7 @@ impl Metadata {
         }
     }
 
-    /// An array of strings that have to be UTF-8.
+    /// An array of UTF-8 strings.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::ItemNotUtf8`].
@@ -239,7 +241,7 @@ impl Metadata {
             .collect()
     }
 
-    /// An array of integers of any width that fit 32 bits.
+    /// An array of integers of any type that fit `u32`.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
@@ -247,7 +249,7 @@ impl Metadata {
         self.integers(key, ValueType::U32, "array of u32")
     }
 
-    /// An array of integers of any width that fit 32 bits with a sign.
+    /// An array of integers of any type that fit `i32`.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`], [`Error::IntegerRange`].
@@ -274,7 +276,7 @@ impl Metadata {
             .collect()
     }
 
-    /// An array of numbers with fractions of 32 bits.
+    /// An array of F32.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`].
@@ -285,7 +287,7 @@ impl Metadata {
         }
     }
 
-    /// An array of truths.
+    /// An array of booleans.
     ///
     /// # Errors
     /// [`Error::MissingKey`], [`Error::WrongType`].
@@ -337,7 +339,7 @@ mod tests {
         let metadata = sample();
         assert_eq!(metadata.u32("no").unwrap_err().to_string(), "the key `no` is missing");
         let wrong = metadata.f32s("list").unwrap_err().to_string();
-        assert_eq!(wrong, "the value of `list` is of type array of i16 where array of f32 is expected");
+        assert_eq!(wrong, "the value of `list` has type array of i16, expected array of f32");
         assert!(matches!(metadata.u32("yes"), Err(Error::WrongType { expected: "u32", .. })));
         assert!(matches!(metadata.f32("small"), Err(Error::WrongType { .. })));
         assert!(matches!(metadata.bool("small"), Err(Error::WrongType { .. })));

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-/// What the names of all parts begin with, if this is the name of part `number` (from 0) of `count`.
+/// The common prefix of all parts' names, if this is the name of part `number` (from 0) of `count`.
 pub(crate) fn stem(path: &Path, number: u32, count: u32) -> Option<&str> {
     path.file_name()?.to_str()?.strip_suffix(&suffix(number, count))
 }
 
-/// The path of a part that lies beside `path`.
+/// The path of another part in the same folder.
 pub(crate) fn sibling(path: &Path, stem: &str, number: u32, count: u32) -> PathBuf {
     path.with_file_name(format!("{stem}{}", suffix(number, count)))
 }

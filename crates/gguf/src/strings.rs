@@ -1,12 +1,13 @@
+//! Arrays of strings in one allocation.
+
 use std::fmt;
 
-/// Many strings, such as the tokens of a vocabulary, in one piece of memory.
-///
-/// As with [`Text`](crate::Text), nobody promises that they are UTF-8.
+/// An array of strings, such as the tokens of a vocabulary, in one allocation. They may be invalid UTF-8, as
+/// [`Text`](crate::Text).
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Strings {
     bytes: Vec<u8>,
-    /// Where each string ends; it begins where the one before it ends.
+    /// The end of each string; it starts at the end of the previous one.
     ends: Vec<usize>,
 }
 
@@ -21,24 +22,24 @@ impl Strings {
         self.ends.push(self.bytes.len());
     }
 
-    /// How many strings there are.
+    /// Number of strings.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The bytes of a string, if there are so many.
+    /// The bytes of a string, if it exists.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let end = *self.ends.get(index)?;
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
         Some(&self.bytes[start..end])
     }
 
-    /// The bytes of each string in turn.
+    /// The bytes of each string, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let mut start = 0;
         self.ends.iter().map(move |end| &self.bytes[std::mem::replace(&mut start, *end)..*end])

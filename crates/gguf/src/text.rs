@@ -1,13 +1,15 @@
+//! Strings that may be invalid UTF-8.
+
 use std::borrow::Cow;
 use std::fmt;
 use std::str::Utf8Error;
 
-/// A string as it stands in a file: meant to be UTF-8, which nobody enforces.
+/// A string as stored in a file: should be UTF-8, but may be invalid.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Text(Box<[u8]>);
 
 impl Text {
-    /// The bytes as they are.
+    /// Its bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -15,12 +17,12 @@ impl Text {
     /// The string, if it is UTF-8.
     ///
     /// # Errors
-    /// Where it stops being UTF-8.
+    /// The first invalid byte.
     pub fn to_str(&self) -> Result<&str, Utf8Error> {
         std::str::from_utf8(&self.0)
     }
 
-    /// The string, with U+FFFD for what is not UTF-8.
+    /// The string, with U+FFFD for invalid sequences.
     pub fn to_str_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }

@@ -1,3 +1,5 @@
+//! Metadata values.
+
 use crate::{Array, Text, ValueType};
 
 /// A metadata value.
@@ -39,7 +41,7 @@ impl MetadataValue {
         }
     }
 
-    /// Its value, if it is an integer of any width.
+    /// Its value, if it is an integer.
     pub fn integer(&self) -> Option<i128> {
         Some(match self {
             MetadataValue::U8(value) => i128::from(*value),
@@ -54,7 +56,7 @@ impl MetadataValue {
         })
     }
 
-    /// Its type in words: `u32`, `array of string`.
+    /// Its type for messages: `u32`, `array of string`.
     pub(crate) fn describe(&self) -> String {
         match self {
             MetadataValue::Array(array) => format!("array of {}", array.element_type()),

@@ -1,3 +1,5 @@
+//! The types of metadata values.
+
 use std::fmt;
 
 /// The type of a metadata value.
@@ -19,7 +21,7 @@ pub enum ValueType {
     F64,
 }
 
-/// Every type with its name, in the order of their numbers in files.
+/// Every type with its name, ordered by id.
 const TABLE: [(ValueType, &str); 13] = [
     (ValueType::U8, "u8"),
     (ValueType::I8, "i8"),
@@ -37,27 +39,27 @@ const TABLE: [(ValueType, &str); 13] = [
 ];
 
 impl ValueType {
-    /// Every type, in the order of their numbers.
+    /// Every type, ordered by id.
     pub fn all() -> impl Iterator<Item = ValueType> {
         TABLE.iter().map(|row| row.0)
     }
 
-    /// The number that files use.
+    /// The id in files.
     pub fn id(self) -> u32 {
         self as u32
     }
 
-    /// The type with this number, if there is one.
+    /// The type with this id, if it exists.
     pub fn from_id(id: u32) -> Option<ValueType> {
         TABLE.get(usize::try_from(id).ok()?).map(|row| row.0)
     }
 
-    /// The usual short name, such as `u32`.
+    /// The short name, such as `u32`.
     pub fn name(self) -> &'static str {
         TABLE[self as usize].1
     }
 
-    /// The fewest bytes that a value of this type takes in a file.
+    /// Minimum bytes of a value of this type in a file.
     pub(crate) fn least_bytes(self) -> u64 {
         match self {
             ValueType::U8 | ValueType::I8 | ValueType::Bool => 1,

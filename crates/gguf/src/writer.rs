@@ -1,3 +1,5 @@
+//! Writes GGUF files.
+
 use std::collections::HashSet;
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -8,10 +10,9 @@ use orlop_graph::{DType, TensorDesc};
 
 use crate::{Error, GgufPart, MAGIC, Metadata, MetadataValue, TensorInfo, VERSION, encode, header};
 
-/// Makes a GGUF file from metadata and tensors, in the order they are given.
+/// Writes a GGUF file of metadata and tensors, in the order given.
 ///
-/// Data comes from slices or from closures that are called when its turn has come, so that a file may be
-/// larger than memory.
+/// Data comes from slices or from closures that are called during writing, so a file may be larger than memory.
 ///
 /// ```
 /// use orlop_gguf::Writer;
@@ -48,21 +49,20 @@ enum Data<'a> {
 type Make<'a> = dyn FnOnce(&mut dyn Write) -> io::Result<()> + 'a;
 
 impl<'a> Writer<'a> {
-    /// A file with nothing in it yet.
+    /// An empty file.
     pub fn new() -> Writer<'a> {
         Writer::default()
     }
 
-    /// A file with this metadata. `general.alignment` among it is honoured.
+    /// A file with this metadata, including `general.alignment`.
     pub fn with_metadata(metadata: Metadata) -> Writer<'a> {
         Writer { metadata, ..Writer::default() }
     }
 
-    /// A file with the metadata and the tensors of another, which gives the same bytes again if that one was
-    /// written here.
+    /// A file with the metadata and tensors of another. A file written by [`Writer`] is reproduced byte for byte.
     ///
     /// # Errors
-    /// None for a file as it was opened.
+    /// None for a valid file.
     pub fn copy_of(file: &'a GgufPart) -> Result<Writer<'a>, Error> {
         let mut writer = Writer::with_metadata(file.metadata().clone());
         for tensor in file.tensors() {
@@ -71,17 +71,17 @@ impl<'a> Writer<'a> {
         Ok(writer)
     }
 
-    /// The metadata as it stands.
+    /// The metadata.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// The metadata, to be changed.
+    /// The mutable metadata.
     pub fn metadata_mut(&mut self) -> &mut Metadata {
         &mut self.metadata
     }
 
-    /// Gives a key a value; see [`Metadata::set`].
+    /// Sets the value of a key; see [`Metadata::set`].
     ///
     /// # Errors
     /// [`Error::EmptyKey`].
@@ -92,16 +92,15 @@ impl<'a> Writer<'a> {
     /// Adds a tensor with its data.
     ///
     /// # Errors
-    /// [`Error::DuplicateTensor`], [`Error::Tensor`] for extents that cannot be, [`Error::DataLength`].
+    /// [`Error::DuplicateTensor`], [`Error::Tensor`] for invalid extents, [`Error::DataLength`].
     pub fn tensor(&mut self, name: &str, dtype: DType, extents: &[u64], data: &'a [u8]) -> Result<(), Error> {
         self.add(name, dtype, extents, Data::Slice(data))
     }
 
-    /// Adds a tensor whose data `make` writes when it is called for; it has to be of exactly the length that
-    /// type and extents ask for.
+    /// Adds a tensor whose data `make` writes later; it must have exactly the length of its type and extents.
     ///
     /// # Errors
-    /// [`Error::DuplicateTensor`], [`Error::Tensor`] for extents that cannot be.
+    /// [`Error::DuplicateTensor`], [`Error::Tensor`] for invalid extents.
     pub fn tensor_with(
         &mut self,
         name: &str,
@@ -118,7 +117,7 @@ impl<'a> Writer<'a> {
     /// [`Error::DuplicateTensor`].
     ///
     /// # Panics
-    /// As [`GgufPart::bytes_of`].
+    /// See [`GgufPart::bytes_of`].
     pub fn copy(&mut self, file: &'a GgufPart, tensor: &TensorInfo) -> Result<(), Error> {
         self.tensor(&tensor.name, tensor.desc.dtype, tensor.extents(), file.bytes_of(tensor))
     }
@@ -136,13 +135,11 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the file, and says how many bytes it has. Many small writes are made: hand in something that
-    /// gathers them, such as a [`BufWriter`].
+    /// Writes the file and returns its size. Makes many small writes: use a [`BufWriter`].
     ///
     /// # Errors
-    /// [`Error::Alignment`] or [`Error::WrongType`] for a `general.alignment` that makes no sense,
-    /// [`Error::Nesting`], [`Error::DataLength`] and [`Error::Data`] for data that does not come as it should,
-    /// [`Error::Write`].
+    /// [`Error::Alignment`] or [`Error::WrongType`] for an invalid `general.alignment`, [`Error::Nesting`],
+    /// [`Error::DataLength`], [`Error::Data`], [`Error::Write`].
     pub fn write(self, out: &mut impl Write) -> Result<u64, Error> {
         let alignment = u64::from(header::alignment(&self.metadata)?);
         let mut out = Counted { out, written: 0, limit: u64::MAX };
@@ -160,11 +157,11 @@ impl<'a> Writer<'a> {
         Ok(out.written)
     }
 
-    /// Writes the file under a name of its own and then renames it to `path`, so that a file which is mapped
-    /// there stays whole, and nobody sees half a file. A link stays one: what it leads to is replaced.
+    /// Writes the file under a temporary name and renames it to `path`, so that a mapping of the old file stays
+    /// valid and the new one appears complete. Replaces the target of a symbolic link.
     ///
     /// # Errors
-    /// As [`Writer::write`], and [`Error::Open`] if no file can be made beside `path`.
+    /// Those of [`Writer::write`], and [`Error::Open`] if no file can be created in the folder of `path`.
     pub fn create(self, path: impl AsRef<Path>) -> Result<u64, Error> {
         let path = path.as_ref();
         let unusable = |source| Error::Open { path: path.to_owned(), source };
@@ -174,9 +171,9 @@ impl<'a> Writer<'a> {
         let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
         let file = OpenOptions::new().write(true).create_new(true).open(&temporary);
         let file = file.map_err(|source| Error::Open { path: temporary.clone(), source })?;
-        let mut leftover = Leftover(Some(temporary));
+        let mut temporary = TemporaryFile(Some(temporary));
         let written = self.write(&mut BufWriter::with_capacity(1 << 18, file))?;
-        leftover.rename(path).map_err(Error::Write)?;
+        temporary.rename(path).map_err(Error::Write)?;
         Ok(written)
     }
 
@@ -216,7 +213,7 @@ impl Tensor<'_> {
             Data::Made(make) => make(out),
         };
         let written = out.written - start;
-        // Too much is an error of ours, which a closure may have wrapped or lost.
+        // Excess data is our own error, which a closure may have wrapped or ignored.
         if written <= expected {
             result.map_err(|source| Error::Data { tensor: name.clone(), source })?;
         }
@@ -232,7 +229,7 @@ fn check_length(tensor: &str, expected: u64, written: u64) -> Result<(), Error> 
     Err(Error::DataLength { tensor: tensor.to_owned(), expected, written })
 }
 
-/// Counts what is written, and what is more than the limit without writing it.
+/// Counts written bytes, and fails beyond the limit.
 struct Counted<'a, W> {
     out: &'a mut W,
     written: u64,
@@ -240,7 +237,7 @@ struct Counted<'a, W> {
 }
 
 impl<W: Write> Counted<'_, W> {
-    /// Zeros up to the next multiple.
+    /// Writes zeros up to the next multiple.
     fn pad(&mut self, alignment: u64) -> io::Result<()> {
         const ZEROS: [u8; 4096] = [0; 4096];
         let mut left = self.written.next_multiple_of(alignment) - self.written;
@@ -270,10 +267,10 @@ impl<W: Write> Write for Counted<'_, W> {
     }
 }
 
-/// A file that goes away unless it gets its name.
-struct Leftover(Option<PathBuf>);
+/// A temporary file that is removed unless it is renamed.
+struct TemporaryFile(Option<PathBuf>);
 
-impl Leftover {
+impl TemporaryFile {
     fn rename(&mut self, path: &Path) -> io::Result<()> {
         if let Some(temporary) = &self.0 {
             fs::rename(temporary, path)?;
@@ -283,10 +280,9 @@ impl Leftover {
     }
 }
 
-impl Drop for Leftover {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         if let Some(temporary) = &self.0 {
-            // Nothing can be done about a leftover that will not go.
             let _ = fs::remove_file(temporary);
         }
     }

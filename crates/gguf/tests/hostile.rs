@@ -1,4 +1,4 @@
-//! Files made to do harm: each is read or refused, without a panic, in little memory.
+//! Hostile files: each is read or rejected without a panic, in little memory.
 
 #[path = "../fuzz/check.rs"]
 mod check;
@@ -12,7 +12,7 @@ use orlop_testkit::{CountingAllocator, Random};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Reads a file, and says how many bytes were allocated at most, beyond the file itself.
+/// Reads a file and returns the peak of allocated bytes, without the file itself.
 fn read(bytes: Vec<u8>) -> (Result<GgufPart, Error>, usize) {
     CountingAllocator::thread_peak(|| GgufPart::from_bytes(Arc::new(bytes)))
 }
@@ -147,7 +147,7 @@ fn counts_that_claim_the_same_bytes_at_every_depth_allocate_nothing() {
     for _ in 0..15 {
         bytes.extend([&9u32.to_le_bytes()[..], &80_000u64.to_le_bytes()].concat());
     }
-    // At the bottom, an array of a type that does not exist.
+    // The innermost array has an unknown type.
     bytes.extend(vec![255; 1 << 20]);
     let (file, most) = read(bytes);
     assert!(matches!(file, Err(Error::UnknownValueType { .. })));

@@ -1,4 +1,4 @@
-//! Files, read and written.
+//! Reading and writing files.
 
 mod by_hand;
 mod damage;

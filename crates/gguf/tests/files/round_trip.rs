@@ -90,7 +90,7 @@ proptest! {
         let bytes = written(writer);
         let file = read(bytes.clone()).unwrap();
 
-        // NaN differs from itself, but not in how it prints.
+        // NaN is unequal to itself, so compare the printed form.
         prop_assert_eq!(format!("{:?}", file.metadata().iter().collect::<Vec<_>>()),
             format!("{:?}", metadata.iter().collect::<Vec<_>>()));
         prop_assert_eq!(file.tensors().len(), tensors.len());

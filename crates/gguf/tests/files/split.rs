@@ -5,7 +5,7 @@ use orlop_graph::DType;
 
 use crate::support::Folder;
 
-/// What a test may spoil in a part.
+/// What a test corrupts in a part.
 struct Part {
     file: u32,
     number: u16,
@@ -104,7 +104,7 @@ fn a_part_under_another_name_is_refused() {
     let renamed = folder.path("renamed.gguf");
     std::fs::rename(parts()[0].path(&folder), &renamed).unwrap();
     let error = GgufFile::open(&renamed).unwrap_err();
-    assert!(error.to_string().ends_with("its name has to end in -00001-of-00003.gguf"), "{error}");
+    assert!(error.to_string().ends_with("its name must end in -00001-of-00003.gguf"), "{error}");
     assert!(GgufPart::open(&renamed).is_ok());
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use orlop_gguf::{Array, Error, GgufPart, Writer};
 use orlop_graph::DType;
 
-/// Bytes of a file, put together field by field.
+/// A file built field by field.
 #[derive(Default)]
 pub(crate) struct Raw(pub(crate) Vec<u8>);
 
@@ -45,7 +45,7 @@ impl Raw {
         read(self.0)
     }
 
-    /// What is said about the file, which is refused.
+    /// The error message for the file.
     pub(crate) fn refusal(self) -> Error {
         self.read().unwrap_err()
     }
@@ -62,7 +62,7 @@ pub(crate) fn written(writer: Writer<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A small file with a bit of everything.
+/// A small file with every kind of entry.
 pub(crate) fn small_file() -> Vec<u8> {
     let mut writer = Writer::new();
     writer.set("general.architecture", "test").unwrap();
@@ -76,7 +76,7 @@ pub(crate) fn small_file() -> Vec<u8> {
     written(writer)
 }
 
-/// A folder of one test's own.
+/// A temporary folder of one test.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {

@@ -25,7 +25,7 @@ fn data_of_the_wrong_length_is_refused() {
     for count in [7, 9] {
         let mut writer = Writer::new();
         let make = move |out: &mut dyn io::Write| {
-            // Whoever makes the data may not care.
+            // The closure may ignore the error.
             let _ = out.write_all(&vec![1; count]);
             Ok(())
         };
