@@ -1,30 +1,32 @@
+//! Pictures as text maps.
+
 use std::fmt::Write;
 
 use crate::bytes::tick_bytes;
 use crate::picture::{Block, Kind};
 use crate::{Error, Picture, RegionKind, short_bytes};
 
-/// How a block map is drawn.
+/// The style of a block map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapStyle {
-    /// Characters in a line, the addresses beside it included.
+    /// Characters per line, including the addresses.
     pub width: usize,
     /// Lines of the largest chunk.
     pub height: usize,
-    /// Whether the terminal shows colours.
+    /// Whether to use colours.
     pub colour: bool,
 }
 
-/// A letter for each kind, capital where most of the cell is in use.
+/// The letters of each kind: upper case where most of the cell is in use.
 const LETTERS: [(char, char); 6] = [('W', 'w'), ('K', 'k'), ('I', 'i'), ('A', 'a'), ('S', 's'), ('C', 'c')];
-/// The same in the 256 colours of terminals.
+/// The terminal colour of each kind, out of 256.
 const COLOURS: [u8; 6] = [67, 73, 246, 179, 167, 140];
 const MARGIN: usize = 12;
 
-/// A picture in characters: lines are addresses, columns steps, the lowest address at the bottom.
+/// A picture as text: lines are addresses, columns are steps, the lowest address is at the bottom.
 ///
 /// # Errors
-/// [`Error::Empty`] if there is nothing in it.
+/// [`Error::Empty`] for a picture without blocks.
 pub fn block_map(picture: &Picture, style: MapStyle) -> Result<String, Error> {
     picture.check()?;
     let mut out = String::new();
@@ -34,7 +36,7 @@ pub fn block_map(picture: &Picture, style: MapStyle) -> Result<String, Error> {
             let which = if region.chunks.len() > 1 { format!(", chunk {chunk}") } else { String::new() };
             let (step, _) = picture.peak(index);
             let peak = match region.kind {
-                RegionKind::Arena => format!(", most in use at step {step}"),
+                RegionKind::Arena => format!(", peak at step {step}"),
                 _ => String::new(),
             };
             let (device, what) = (&region.device, region.kind.name());
@@ -60,7 +62,7 @@ fn columns(picture: &Picture, style: MapStyle) -> usize {
     usize::try_from(picture.steps).unwrap_or(usize::MAX).clamp(1, room)
 }
 
-/// The part of each cell that each kind takes.
+/// The share of each cell that each kind occupies.
 struct Grid {
     columns: usize,
     lines: usize,

@@ -1,4 +1,6 @@
-/// A byte count in the largest power of 1024 that it reaches, with two decimals.
+//! Formatting of byte counts and axis ticks.
+
+/// A byte count in its largest binary unit, with two decimals.
 ///
 /// ```
 /// let shown = [0, 1023, 1024, 88_217_632].map(orlop_view::short_bytes);
@@ -9,7 +11,7 @@ pub fn short_bytes(bytes: u64) -> String {
     let mut shown = None;
     let mut value = bytes as f64;
     for unit in named {
-        // 1023.995 would print as 1024.00.
+        // Larger values would print as 1024.00.
         if value < 1023.995 {
             break;
         }
@@ -22,7 +24,7 @@ pub fn short_bytes(bytes: u64) -> String {
     }
 }
 
-/// The same with as few decimals as an axis needs: `8 MiB`, `2.5 KiB`.
+/// [`short_bytes`] without trailing zeros: `8 MiB`, `2.5 KiB`.
 pub(crate) fn tick_bytes(bytes: u64) -> String {
     let text = short_bytes(bytes);
     match text.split_once(' ') {
@@ -33,7 +35,7 @@ pub(crate) fn tick_bytes(bytes: u64) -> String {
     }
 }
 
-/// With a sign: what was added or saved.
+/// A signed difference of byte counts.
 pub(crate) fn signed_bytes(before: u64, after: u64) -> String {
     match after.cmp(&before) {
         std::cmp::Ordering::Less => format!("−{}", short_bytes(before - after)),
@@ -42,8 +44,8 @@ pub(crate) fn signed_bytes(before: u64, after: u64) -> String {
     }
 }
 
-/// About `count` round places on an axis that ends at `end`: multiples of a power of two times 1, or for steps of a
-/// power of ten times 1, 2 or 5.
+/// About `count` round ticks on an axis that ends at `end`: multiples of a power of two (`binary`), or of 1, 2 or 5 times
+/// a power of ten.
 pub(crate) fn ticks(end: u64, count: u64, binary: bool) -> Vec<u64> {
     let least = (end / count.max(1)).max(1);
     let step = if binary {

@@ -1,4 +1,4 @@
-//! A picture as a page carries it: a list for each property, so that fifty thousand blocks stay small.
+//! The JSON of a page: one array per property, which keeps fifty thousand blocks small.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use crate::picture::{Block, Kind, Picture};
 
-/// Everything a page shows.
+/// The data of a page.
 #[derive(Serialize)]
 pub(crate) struct Pages<'a> {
     kinds: [&'static str; 6],
-    /// Whether two pictures are shown at first.
+    /// Whether two pictures are initially shown side by side.
     beside: bool,
     pictures: Vec<Columns<'a>>,
 }
@@ -37,18 +37,18 @@ struct Columns<'a> {
     bytes: Vec<u64>,
     /// First step.
     start: Vec<u64>,
-    /// Steps.
+    /// Number of steps.
     span: Vec<u64>,
-    /// The step, plus one; 0 for none.
+    /// The step plus one; 0: none.
     producer: Vec<u64>,
-    /// How many consumers each has.
+    /// Number of consumers.
     uses: Vec<usize>,
-    /// All consumers, one block's after the other's, as differences to the one before.
+    /// The consumers of all blocks, delta-encoded.
     users: Vec<i64>,
-    /// By position in `reasons`.
+    /// Index into `reasons`.
     reason: Vec<usize>,
     reasons: Vec<&'a str>,
-    /// By position, plus one; 0 for none.
+    /// Index plus one; 0: none.
     replaces: Vec<usize>,
     above: Vec<usize>,
 }
@@ -106,13 +106,13 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Consumers, each as steps behind the one before; the first behind the block's beginning.
+/// The consumers, delta-encoded from the block's first step.
 fn differences(block: &Block) -> impl Iterator<Item = i64> {
     let before = std::iter::once(block.live.start).chain(block.consumers.iter().copied());
     block.consumers.iter().zip(before).map(|(step, before)| step.wrapping_sub(before) as i64)
 }
 
-/// Equal texts once.
+/// Deduplicated reasons, and the index of each block's reason.
 fn numbered(blocks: &[Block]) -> (Vec<usize>, Vec<&str>) {
     let mut known: HashMap<&str, usize> = HashMap::new();
     let mut texts: Vec<&str> = Vec::new();

@@ -1,3 +1,5 @@
+//! Differences between two pictures.
+
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -8,24 +10,24 @@ use crate::bytes::signed_bytes;
 use crate::picture::Block;
 use crate::{Picture, short_bytes};
 
-/// What is different between two pictures, by tensor and in total.
+/// The differences between two pictures, per tensor and in total.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What was planned first.
+    /// Title of the first picture.
     pub before: String,
-    /// What was planned then.
+    /// Title of the second picture.
     pub after: String,
     /// Bytes of all regions, before and after.
     pub total: (u64, u64),
-    /// Each region.
+    /// The regions of both.
     pub regions: Vec<RegionChange>,
-    /// Tensors that are the same in both.
+    /// Number of unchanged tensors.
     pub unchanged: usize,
-    /// Tensors that are not, those whose bytes changed most first.
+    /// Changed tensors, the largest change in bytes first.
     pub changes: Vec<Change>,
 }
 
-/// A region's bytes; `None` where it is not there.
+/// A region's bytes; `None` where it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RegionChange {
     /// Device and purpose.
@@ -36,47 +38,47 @@ pub struct RegionChange {
     pub after: Option<u64>,
 }
 
-/// A tensor that changed; `None` where it is not there.
+/// A changed tensor; `None` where it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// The tensor.
     pub name: String,
-    /// Where and when it was before.
-    pub before: Option<Spot>,
-    /// Where and when it is after.
-    pub after: Option<Spot>,
+    /// Its placement before.
+    pub before: Option<BlockPlacement>,
+    /// Its placement after.
+    pub after: Option<BlockPlacement>,
 }
 
-/// Where and when a tensor is.
+/// Memory and lifetime of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Spot {
+pub struct BlockPlacement {
     /// Device and purpose of the region.
     pub region: String,
-    /// Chunk of it.
+    /// The region's chunk.
     pub chunk: usize,
-    /// Bytes from the chunk's beginning.
+    /// Bytes from the chunk's start.
     pub offset: u64,
     /// Its size.
     pub bytes: u64,
-    /// The steps.
+    /// The steps at which it is live.
     pub live: Range<u64>,
 }
 
 impl Difference {
-    /// Compares two pictures. Tensors are known by their names, those of one name by their order.
+    /// Compares two pictures. Tensors are matched by name, and those of equal names by order.
     pub fn between(before: &Picture, after: &Picture) -> Difference {
         let (old, new) = (by_name(before), by_name(after));
         let mut changes = Vec::new();
         let mut unchanged = 0;
         for ((name, nth), index) in ordered(&old) {
-            let was = spot(before, &before.blocks[index]);
-            match new.get(&(name, nth)).map(|index| spot(after, &after.blocks[*index])) {
+            let was = placement(before, &before.blocks[index]);
+            match new.get(&(name, nth)).map(|index| placement(after, &after.blocks[*index])) {
                 Some(is) if is == was => unchanged += 1,
                 is => changes.push(Change { name: name.to_owned(), before: Some(was), after: is }),
             }
         }
         for ((name, _), index) in ordered(&new).into_iter().filter(|(key, _)| !old.contains_key(key)) {
-            let is = spot(after, &after.blocks[index]);
+            let is = placement(after, &after.blocks[index]);
             changes.push(Change { name: name.to_owned(), before: None, after: Some(is) });
         }
         changes.sort_by_key(|change| std::cmp::Reverse(change.weight()));
@@ -90,26 +92,26 @@ impl Difference {
         }
     }
 
-    /// Whether the plans are the same.
+    /// Whether the plans are equal.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.regions.iter().all(|region| region.before == region.after)
     }
 
-    /// Tensors that are new, gone, of another size, elsewhere, and there at other steps only.
+    /// Number of tensors per kind of change.
     pub fn counts(&self) -> [(&'static str, usize); 5] {
         let count = |what: &str| self.changes.iter().filter(|change| change.what() == what).count();
-        ["added", "gone", "resized", "moved", "retimed"].map(|what| (what, count(what)))
+        ["added", "removed", "resized", "moved", "retimed"].map(|what| (what, count(what)))
     }
 }
 
 impl Change {
-    /// What happened, in a word.
+    /// The kind of change.
     pub fn what(&self) -> &'static str {
         match (&self.before, &self.after) {
             (None, _) => "added",
-            (_, None) => "gone",
+            (_, None) => "removed",
             (Some(before), Some(after)) if before.bytes != after.bytes => "resized",
-            (Some(Spot { live: before, .. }), Some(Spot { live: after, .. }))
+            (Some(BlockPlacement { live: before, .. }), Some(BlockPlacement { live: after, .. }))
                 if self.stays() && before != after =>
             {
                 "retimed"
@@ -119,24 +121,30 @@ impl Change {
     }
 
     fn stays(&self) -> bool {
-        let place =
-            |spot: &Option<Spot>| spot.as_ref().map(|spot| (spot.region.clone(), spot.chunk, spot.offset));
+        let place = |placement: &Option<BlockPlacement>| {
+            placement.as_ref().map(|placement| (placement.region.clone(), placement.chunk, placement.offset))
+        };
         place(&self.before) == place(&self.after)
     }
 
-    /// How much it matters: bytes that came or went, then bytes that moved.
+    /// The sort key: bytes added or removed, then bytes moved.
     fn weight(&self) -> (u64, u64) {
-        let bytes = |spot: &Option<Spot>| spot.as_ref().map_or(0, |spot| spot.bytes);
+        let bytes =
+            |placement: &Option<BlockPlacement>| placement.as_ref().map_or(0, |placement| placement.bytes);
         let (before, after) = (bytes(&self.before), bytes(&self.after));
         (before.abs_diff(after), if self.what() == "retimed" { 0 } else { after })
     }
 }
 
-/// A line: what, bytes, from where to where, when. Names are as Rust writes them in strings, whatever is in them.
+/// One line: change, bytes, placements, steps. Names are escaped as in Rust strings.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = |spot: &Spot| format!("{} {}:{}", spot.region.escape_debug(), spot.chunk, spot.offset);
-        let steps = |spot: &Spot| format!("steps {} to {}", spot.live.start, spot.live.end.saturating_sub(1));
+        let place = |placement: &BlockPlacement| {
+            format!("{} {}:{}", placement.region.escape_debug(), placement.chunk, placement.offset)
+        };
+        let steps = |placement: &BlockPlacement| {
+            format!("steps {} to {}", placement.live.start, placement.live.end.saturating_sub(1))
+        };
         let (what, name) = (self.what(), self.name.escape_debug());
         match (&self.before, &self.after) {
             (Some(before), Some(after)) => {
@@ -160,16 +168,16 @@ impl fmt::Display for Change {
                     ),
                 }
             }
-            (Some(spot), None) | (None, Some(spot)) => {
-                let bytes = short_bytes(spot.bytes);
-                write!(f, "{what:<8} {bytes:>12}  {name}  at {}, {}", place(spot), steps(spot))
+            (Some(placement), None) | (None, Some(placement)) => {
+                let bytes = short_bytes(placement.bytes);
+                write!(f, "{what:<8} {bytes:>12}  {name}  at {}, {}", place(placement), steps(placement))
             }
             (None, None) => write!(f, "{what:<8} {name}"),
         }
     }
 }
 
-/// The totals: a line for each region, the sum, and how many tensors changed how. Names are as there.
+/// The totals: one line per region, the sum, and the number of tensors per kind of change.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "from {}\nto   {}", self.before.escape_debug(), self.after.escape_debug())?;
@@ -182,12 +190,12 @@ impl fmt::Display for Difference {
             row(f, &region.region.escape_debug().to_string(), region.before, region.after)?;
         }
         if self.regions.len() != 1 {
-            row(f, "in all", Some(self.total.0), Some(self.total.1))?;
+            row(f, "total", Some(self.total.0), Some(self.total.1))?;
         }
         let counts = self.counts().into_iter().filter(|(_, count)| *count > 0);
         let counts: Vec<String> = counts.map(|(what, count)| format!("{count} {what}")).collect();
         match counts.is_empty() {
-            true => write!(f, "tensors: all {} are where they were", self.unchanged),
+            true => write!(f, "tensors: all {} unchanged", self.unchanged),
             false => write!(f, "tensors: {}, {} unchanged", counts.join(", "), self.unchanged),
         }
     }
@@ -217,9 +225,9 @@ fn region_name(picture: &Picture, region: usize) -> String {
     format!("{} {}", region.device, region.kind.name())
 }
 
-fn spot(picture: &Picture, block: &Block) -> Spot {
+fn placement(picture: &Picture, block: &Block) -> BlockPlacement {
     let Block { chunk, offset, bytes, ref live, .. } = *block;
-    Spot { region: region_name(picture, block.region), chunk, offset, bytes, live: live.clone() }
+    BlockPlacement { region: region_name(picture, block.region), chunk, offset, bytes, live: live.clone() }
 }
 
 fn region_changes(before: &Picture, after: &Picture) -> Vec<RegionChange> {
@@ -247,14 +255,16 @@ mod tests {
 
     #[test]
     fn names_cannot_steer_a_terminal() {
-        let spot = Spot { region: "\u{1b}[1mgpu".to_owned(), chunk: 0, offset: 0, bytes: 4, live: 0..2 };
-        let change = |before: Option<&Spot>, after: Option<&Spot>| Change {
+        let placement =
+            BlockPlacement { region: "\u{1b}[1mgpu".to_owned(), chunk: 0, offset: 0, bytes: 4, live: 0..2 };
+        let change = |before: Option<&BlockPlacement>, after: Option<&BlockPlacement>| Change {
             name: "\u{1b}[2J\u{9b}one\nline".to_owned(),
             before: before.cloned(),
             after: after.cloned(),
         };
-        let moved = Spot { offset: 64, ..spot.clone() };
-        let changes = vec![change(Some(&spot), Some(&moved)), change(None, Some(&spot)), change(None, None)];
+        let moved = BlockPlacement { offset: 64, ..placement.clone() };
+        let changes =
+            vec![change(Some(&placement), Some(&moved)), change(None, Some(&placement)), change(None, None)];
         let region = |name: &str| RegionChange { region: name.to_owned(), before: Some(4), after: Some(4) };
         let difference = Difference {
             before: "\u{7}a".to_owned(),

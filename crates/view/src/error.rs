@@ -1,19 +1,21 @@
-/// Why there is no picture.
+//! Errors of drawing.
+
+/// A picture cannot be drawn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing of it lies in memory.
-    #[error("`{title}` has nothing that takes memory, so there is nothing to draw")]
+    /// The picture has no blocks.
+    #[error("`{title}` has no tensors in memory to draw")]
     Empty {
-        /// What was to be drawn.
+        /// Title of the picture.
         title: String,
     },
-    /// The data cannot be written as JSON.
-    #[error("the picture of `{title}` cannot be written as JSON: {what}")]
+    /// The data cannot be serialized.
+    #[error("cannot write the picture of `{title}` as JSON: {what}")]
     Json {
-        /// What was to be drawn.
+        /// Title of the picture.
         title: String,
-        /// What the writer says.
+        /// The serializer's error.
         what: String,
     },
 }

@@ -1,16 +1,16 @@
-//! Where lanes stand in a picture: one for each chunk of each region, one below the other.
+//! Vertical layout of a drawing: one lane per chunk of each region.
 
 use crate::{Picture, RegionKind};
 
-/// Heights, in pixels.
+/// Heights in pixels.
 const HEADING: f64 = 26.0;
 const CURVE: f64 = 40.0;
 const GAP: f64 = 14.0;
 const STATIC: f64 = 46.0;
 const ARENA: f64 = 300.0;
-const LEAST: f64 = 18.0;
+const MIN_LANE: f64 = 18.0;
 
-/// A chunk, from top to bottom.
+/// The lane of a chunk.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Lane {
     pub(crate) region: usize,
@@ -21,13 +21,13 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Where an address lies; the lowest is at the bottom.
+    /// The y coordinate of an address; the lowest address is at the bottom.
     pub(crate) fn y(&self, bytes: u64) -> f64 {
         self.top + self.height * (1.0 - bytes as f64 / self.bytes.max(1) as f64)
     }
 }
 
-/// The head of a region: its name, and for arenas the bytes in use over time.
+/// The heading of a region: its name, and for arenas the curve of bytes in use.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Head {
     pub(crate) region: usize,
@@ -36,14 +36,14 @@ pub(crate) struct Head {
     pub(crate) curve: Option<(f64, f64)>,
 }
 
-/// All of it.
+/// The complete layout.
 pub(crate) struct Lanes {
     pub(crate) heads: Vec<Head>,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) bottom: f64,
 }
 
-/// Stacks the lanes of a picture, arenas first, from `top` on.
+/// Lays out the lanes of a picture from `top`, arenas first.
 pub(crate) fn lanes(picture: &Picture, top: f64) -> Lanes {
     let mut found = Lanes { heads: Vec::new(), lanes: Vec::new(), bottom: top };
     let is_arena = |index: &usize| picture.regions[*index].kind == RegionKind::Arena;
@@ -63,7 +63,7 @@ pub(crate) fn lanes(picture: &Picture, top: f64) -> Lanes {
         for (chunk, bytes) in
             picture.regions[region].chunks.iter().enumerate().filter(|(_, bytes)| **bytes > 0)
         {
-            let height = (all * (*bytes as f64 / whole as f64)).max(LEAST);
+            let height = (all * (*bytes as f64 / whole as f64)).max(MIN_LANE);
             found.lanes.push(Lane { region, chunk, bytes: *bytes, top: found.bottom, height });
             found.bottom += height + 4.0;
         }

@@ -1,31 +1,33 @@
+//! Pictures of memory plans.
+
 use std::collections::HashMap;
 
 use orlop_alloc::{Decision, MemoryPlan, PlannedStorage, Usage, ValueId, Verdict};
 
 use crate::picture::{Block, Kind, Picture, Region, RegionKind};
 
-/// What a memory plan does not know of its values and steps.
+/// Names and kinds that a memory plan does not contain.
 pub struct Labels<'a> {
-    /// What a value is.
+    /// The kind of a value.
     pub kind: &'a dyn Fn(ValueId) -> Kind,
-    /// What a step does.
+    /// The name of a step.
     pub step: &'a dyn Fn(usize) -> String,
     /// Why a value is on its device, if there was a choice.
     pub device: &'a dyn Fn(ValueId) -> Option<String>,
-    /// What to call an arena.
+    /// The name of an arena.
     pub arena: &'a dyn Fn(usize) -> String,
-    /// Where each of the plan's steps stands on the time axis of the picture; empty if they are the axis.
+    /// The position of each step on the picture's time axis; empty for the identity.
     pub at: &'a [u64],
 }
 
-/// Who writes and reads each root.
-struct Touches {
+/// The steps that write and read each root.
+struct Accesses {
     written: Vec<Option<usize>>,
     read: Vec<Vec<u64>>,
 }
 
-impl Touches {
-    fn of(usage: &Usage, at: &dyn Fn(usize) -> u64) -> Touches {
+impl Accesses {
+    fn of(usage: &Usage, at: &dyn Fn(usize) -> u64) -> Accesses {
         let mut written = vec![None; usage.values().len()];
         let mut read: Vec<Vec<u64>> = vec![Vec::new(); usage.values().len()];
         for (index, step) in usage.steps().enumerate() {
@@ -39,12 +41,12 @@ impl Touches {
                 }
             }
         }
-        Touches { written, read }
+        Accesses { written, read }
     }
 }
 
 impl Picture {
-    /// A plan by itself.
+    /// The picture of a plan.
     pub fn of_plan(title: &str, plan: &MemoryPlan, labels: &Labels<'_>) -> Picture {
         let strategies: Vec<&str> = plan.arenas.iter().map(|arena| arena.strategy.name()).collect();
         let mut picture = Picture {
@@ -58,7 +60,7 @@ impl Picture {
         picture
     }
 
-    /// Adds the arenas of a plan and what lies in them. The picture must have its number of steps already.
+    /// Adds the arenas and storages of a plan. `steps` of the picture must be set.
     pub fn add_plan(&mut self, plan: &MemoryPlan, labels: &Labels<'_>) {
         let first_region = self.regions.len();
         for (index, arena) in plan.arenas.iter().enumerate() {
@@ -74,30 +76,31 @@ impl Picture {
             [] => step as u64,
             list => list.get(step).copied().unwrap_or(steps),
         };
-        let touches = Touches::of(&plan.usage, &at);
+        let accesses = Accesses::of(&plan.usage, &at);
         let mut decisions: HashMap<ValueId, Vec<&Decision>> = HashMap::new();
         for decision in &plan.decisions {
             decisions.entry(decision.value).or_default().push(decision);
         }
-        let scene = Scene { plan, labels, first_region, touches: &touches, decisions: &decisions, at: &at };
+        let plan_blocks =
+            PlanBlocks { plan, labels, first_region, accesses: &accesses, decisions: &decisions, at: &at };
         for storage in plan.storages.iter().filter(|storage| storage.bytes > 0) {
-            scene.push_storage(&mut self.blocks, storage);
+            plan_blocks.push_storage(&mut self.blocks, storage);
         }
         self.stack();
     }
 }
 
-struct Scene<'a> {
+struct PlanBlocks<'a> {
     plan: &'a MemoryPlan,
     labels: &'a Labels<'a>,
     first_region: usize,
-    touches: &'a Touches,
+    accesses: &'a Accesses,
     decisions: &'a HashMap<ValueId, Vec<&'a Decision>>,
     at: &'a dyn Fn(usize) -> u64,
 }
 
-impl Scene<'_> {
-    /// A block for each value that held the storage, one after the other.
+impl PlanBlocks<'_> {
+    /// Adds a block for each value of a storage, in order.
     fn push_storage(&self, blocks: &mut Vec<Block>, storage: &PlannedStorage) {
         let taken = |value: &ValueId| {
             let list = self.decisions.get(value).map_or(&[][..], Vec::as_slice);
@@ -117,7 +120,7 @@ impl Scene<'_> {
         for (index, value) in storage.values.iter().enumerate() {
             let begin = begins[index];
             let end = begins.get(index + 1).copied().unwrap_or(storage.live.end);
-            // A value that is taken over at the step that makes it was never there by itself.
+            // A value that is overwritten in place at its first step has no block.
             if end <= begin {
                 continue;
             }
@@ -131,8 +134,8 @@ impl Scene<'_> {
                 offset: storage.place.offset,
                 bytes: storage.bytes,
                 live: (self.at)(begin)..end,
-                producer: self.touches.written[value.index()].map(self.at),
-                consumers: self.touches.read[root.index()].clone(),
+                producer: self.accesses.written[value.index()].map(self.at),
+                consumers: self.accesses.read[root.index()].clone(),
                 reason: self.reason(*value, index > 0, storage),
                 replaces: before,
                 above: None,
@@ -147,14 +150,14 @@ impl Scene<'_> {
         let mut reason = if took_over {
             match list.iter().any(|decision| decision.verdict == Verdict::TakenThroughView) {
                 true => "in place of an operand, through a view of it".to_owned(),
-                false => "in place of an operand that nobody needs any more".to_owned(),
+                false => "in place of an operand that is no longer needed".to_owned(),
             }
-        } else if self.touches.written[value.index()].is_none() {
+        } else if self.accesses.written[value.index()].is_none() {
             "set before the first step".to_owned()
         } else {
             match list.iter().find_map(|decision| not_in_place(decision.verdict)) {
                 Some(why) => format!("not in place: {why}"),
-                None => "memory of its own: no operand may be overwritten".to_owned(),
+                None => "own memory: no operand may be overwritten".to_owned(),
             }
         };
         if !took_over {
@@ -171,12 +174,12 @@ fn not_in_place(verdict: Verdict) -> Option<&'static str> {
     Some(match verdict {
         Verdict::Taken | Verdict::TakenThroughView => return None,
         Verdict::Off => "sharing is off",
-        Verdict::NotOwned => "the operand lies in memory of somebody else's",
+        Verdict::NotOwned => "the operand is in external memory",
         Verdict::Output => "the operand is a result",
         Verdict::Layout => "the operand has another layout",
         Verdict::ReadElsewhere => "the operand is read again later",
         Verdict::View => "the operand is a view",
-        Verdict::OtherArena => "the operand lies in another arena",
+        Verdict::OtherArena => "the operand is in another arena",
         Verdict::Size => "the operand has another size",
     })
 }
@@ -246,7 +249,7 @@ mod tests {
         assert_eq!([&x.live, &y.live, &z.live, &w.live], [&(0..3), &(0..1), &(1..3), &(2..3)]);
         assert_eq!((z.offset, z.chunk), (y.offset, y.chunk));
         assert_eq!(z.replaces.map(|index| picture.blocks[index].name.as_str()), Some("y"));
-        assert_eq!(z.reason, "in place of an operand that nobody needs any more");
+        assert_eq!(z.reason, "in place of an operand that is no longer needed");
         assert_eq!((x.producer, z.producer), (None, Some(1)));
         assert_eq!((&x.consumers[..], &z.consumers[..]), (&[0, 2][..], &[2][..]));
         assert!(w.reason.ends_with("; on host: only choice"), "{}", w.reason);

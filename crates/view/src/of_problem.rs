@@ -1,9 +1,11 @@
+//! Pictures of planning problems.
+
 use orlop_plan::{Plan, Problem};
 
 use crate::picture::{Block, Kind, Picture, Region, RegionKind};
 
 impl Picture {
-    /// Buffers with lifetimes, where a plan puts them. `name` says what the buffer at a position is called.
+    /// The picture of a plan of buffers with lifetimes. `name` gives the name of a buffer by index.
     pub fn of_problem(
         title: &str,
         problem: &Problem,
@@ -29,8 +31,8 @@ impl Picture {
                 producer: None,
                 consumers: Vec::new(),
                 reason: match buffer.fixed {
-                    Some(_) => "the problem fixes its place".to_owned(),
-                    None => format!("found by {}", plan.strategy.name()),
+                    Some(_) => "fixed by the problem".to_owned(),
+                    None => format!("placed by {}", plan.strategy.name()),
                 },
                 replaces: None,
                 above: None,

@@ -1,9 +1,11 @@
+//! Pictures of saved plans.
+
 use orlop_alloc::SavedMemoryPlan;
 
 use crate::picture::{Block, Kind, Picture, Region, RegionKind};
 
 impl Picture {
-    /// A plan without the graph that it is of: storages are called by their first values' numbers.
+    /// The picture of a plan without its graph: storages are named by the id of their first value.
     pub fn of_saved(title: &str, saved: &SavedMemoryPlan) -> Picture {
         let region = |(index, arena): (usize, &orlop_alloc::ArenaPlan)| Region {
             device: format!("memory {index}"),
@@ -13,7 +15,7 @@ impl Picture {
         };
         let chunks = |block: &Block| saved.arenas.get(block.region).map_or(0, |arena| arena.chunks.len());
         let block = |storage: &orlop_alloc::PlannedStorage| Block {
-            name: storage.values.first().map_or_else(|| "nobody's".to_owned(), |value| format!("{value:?}")),
+            name: storage.values.first().map_or_else(|| "unused".to_owned(), |value| format!("{value:?}")),
             kind: Kind::Activation,
             region: storage.place.arena.index(),
             chunk: storage.place.chunk as usize,
@@ -26,7 +28,7 @@ impl Picture {
             replaces: None,
             above: None,
         };
-        // Nobody has checked this plan against its graph.
+        // The plan was not checked against its graph.
         let sound = |block: &Block| block.bytes > 0 && block.chunk < chunks(block) && !block.live.is_empty();
         let blocks: Vec<Block> = saved.storages.iter().map(block).filter(sound).collect();
         let mut picture = Picture {

@@ -1,3 +1,5 @@
+//! Pictures as a self-contained HTML page.
+
 use crate::columns::Pages;
 use crate::palette::{DARK, LIGHT};
 use crate::{Error, Picture};
@@ -14,20 +16,20 @@ const SCRIPTS: [&str; 7] = [
     include_str!("page/start.js"),
 ];
 
-/// One page that shows the pictures, alone or two side by side: HTML that needs nothing else, no network and no disk.
+/// A self-contained HTML page that shows the pictures, alone or two side by side.
 ///
-/// Byte counts above 2^53 are shown rounded.
+/// Byte counts above 2^53 are rounded.
 ///
 /// # Errors
-/// [`Error::Empty`] if there is no picture, or one with nothing in it.
+/// [`Error::Empty`] without pictures, or for a picture without blocks.
 pub fn page(pictures: &[Picture]) -> Result<String, Error> {
     write(pictures, false)
 }
 
-/// A [`page`] of two pictures that shows them side by side.
+/// A [`page`] that shows two pictures side by side.
 ///
 /// # Errors
-/// As there.
+/// As [`page`].
 pub fn page_beside(before: &Picture, after: &Picture) -> Result<String, Error> {
     write(&[before.clone(), after.clone()], true)
 }
@@ -37,14 +39,14 @@ fn write(pictures: &[Picture], beside: bool) -> Result<String, Error> {
     pictures.iter().try_for_each(Picture::check)?;
     let failed =
         |error: serde_json::Error| Error::Json { title: first.title.clone(), what: error.to_string() };
-    // Inside a script element only `<` could end it.
+    // Only `<` can end a script element.
     let data = serde_json::to_string(&Pages::new(pictures, beside)).map_err(failed)?.replace('<', "\\u003c");
     let style = format!(
         ":root{{color-scheme:light dark;{LIGHT}}}\
          @media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{{DARK}}}}}\
          :root[data-theme=dark]{{color-scheme:dark;{DARK}}}:root[data-theme=light]{{color-scheme:light}}\n{STYLE}"
     );
-    // Whatever is filled in must not be searched for what comes after it, so the template is cut first.
+    // Split the template first, so that inserted text is never searched for placeholders.
     let parts: Vec<&str> = HTML.split("{{").collect();
     let mut text = String::with_capacity(data.len() + HTML.len() + style.len() + (64 << 10));
     for (index, part) in parts.into_iter().enumerate() {
@@ -65,7 +67,7 @@ fn write(pictures: &[Picture], beside: bool) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Text inside markup.
+/// Escapes text for markup.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
@@ -74,7 +76,7 @@ pub(crate) fn escaped(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            // XML has no way to write these two at all.
+            // Not allowed in XML.
             '\u{fffe}' | '\u{ffff}' => escaped.push(' '),
             control if control.is_control() => escaped.push(' '),
             other => escaped.push(other),

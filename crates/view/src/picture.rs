@@ -1,93 +1,95 @@
+//! The data of a picture.
+
 use std::ops::Range;
 
 use crate::Error;
 
-/// One plan, as it is seen: who lies where, from when to when.
+/// A memory plan as rectangles: bytes times steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Picture {
     /// What is planned.
     pub title: String,
-    /// How: a line for people.
+    /// A line of description.
     pub note: String,
-    /// How many steps the time axis has.
+    /// Number of steps on the time axis.
     pub steps: u64,
-    /// What each step does; may be shorter than `steps`, or empty.
+    /// The name of each step; may be shorter than `steps`.
     pub step_names: Vec<String>,
-    /// Pieces of memory that are planned by themselves, each in one or several chunks.
+    /// Separately planned memory, each in one or several chunks.
     pub regions: Vec<Region>,
     /// The rectangles.
     pub blocks: Vec<Block>,
 }
 
-/// Memory that is planned by itself: a device's arena, its weights, its caches.
+/// Separately planned memory: a device's arena, its weights, its caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// The device, or what the plan calls the memory.
+    /// The device, or the plan's name for the memory.
     pub device: String,
-    /// What it is for.
+    /// Its purpose.
     pub kind: RegionKind,
     /// Bytes of each chunk.
     pub chunks: Vec<u64>,
-    /// Bytes that no plan can be below, if that is known.
+    /// A lower bound on the bytes of every plan, if known.
     pub bound: Option<u64>,
 }
 
-/// What memory is for.
+/// The purpose of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RegionKind {
-    /// What runs compute.
+    /// Intermediate results of runs.
     Arena,
-    /// Weights as they are in the file.
+    /// Weights in the file's layout.
     Weights,
-    /// Weights in a layout of the device's own.
+    /// Weights in the device's layout.
     Repacked,
-    /// Keys and values of all tokens.
+    /// The KV cache.
     Cache,
 }
 
 /// A rectangle: bytes times steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The tensor.
+    /// The tensor's name.
     pub name: String,
-    /// What it is.
+    /// The tensor's kind.
     pub kind: Kind,
-    /// By position in [`Picture::regions`].
+    /// Index into [`Picture::regions`].
     pub region: usize,
-    /// Which of the region's chunks.
+    /// The region's chunk.
     pub chunk: usize,
-    /// Bytes from the chunk's beginning.
+    /// Bytes from the chunk's start.
     pub offset: u64,
-    /// Bytes that it takes.
+    /// Its size.
     pub bytes: u64,
-    /// Steps at which it is there.
+    /// Steps at which it is live.
     pub live: Range<u64>,
-    /// The step that computes it; `None` for what is there before the first.
+    /// The step that computes it; `None` if it exists before the first step.
     pub producer: Option<u64>,
     /// The steps that read it.
     pub consumers: Vec<u64>,
-    /// Why it is where it is.
+    /// The reason for its placement.
     pub reason: String,
-    /// The block whose place it took.
+    /// The block that it overwrites in place.
     pub replaces: Option<usize>,
-    /// The block that it lies on: the one whose end is its beginning, alive at one of the same steps.
+    /// The block directly below it: it ends where this one starts, and both are live at some step.
     pub above: Option<usize>,
 }
 
-/// What a tensor is.
+/// The kind of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// A parameter of the model.
     Weight,
-    /// Keys and values.
+    /// Part of the KV cache.
     Cache,
     /// Set before the run.
     Input,
-    /// Computed.
+    /// An intermediate result.
     Activation,
-    /// A step's own.
+    /// Scratch memory of a step.
     Scratch,
-    /// Brought over from another device.
+    /// Copied from another device.
     Copy,
 }
 
@@ -96,7 +98,7 @@ impl Kind {
     pub const ALL: [Kind; 6] =
         [Kind::Weight, Kind::Cache, Kind::Input, Kind::Activation, Kind::Scratch, Kind::Copy];
 
-    /// For legends.
+    /// The name in legends.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Weight => "weights",
@@ -108,14 +110,14 @@ impl Kind {
         }
     }
 
-    /// Position in [`Kind::ALL`].
+    /// Index into [`Kind::ALL`].
     pub(crate) fn index(self) -> usize {
         self as usize
     }
 }
 
 impl RegionKind {
-    /// For headings.
+    /// The name in headings.
     pub fn name(self) -> &'static str {
         match self {
             RegionKind::Arena => "arena",
@@ -127,19 +129,19 @@ impl RegionKind {
 }
 
 impl Region {
-    /// Bytes of all chunks; `u64::MAX` if that is more than 64 bits hold.
+    /// Bytes of all chunks, saturating.
     pub fn bytes(&self) -> u64 {
         self.chunks.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 }
 
 impl Picture {
-    /// Bytes of all regions; `u64::MAX` if that is more than 64 bits hold.
+    /// Bytes of all regions, saturating.
     pub fn total(&self) -> u64 {
         self.regions.iter().fold(0, |sum, region| sum.saturating_add(region.bytes()))
     }
 
-    /// The bytes in use of a region over time: each entry holds from its step to the next entry's.
+    /// The bytes in use of a region over time; each entry is valid until the next one's step.
     pub fn in_use(&self, region: usize) -> Vec<(u64, u64)> {
         let mut changes: Vec<(u64, i128)> = Vec::new();
         for block in self.blocks.iter().filter(|block| block.region == region) {
@@ -160,14 +162,14 @@ impl Picture {
         curve
     }
 
-    /// The first step at which most of a region is in use, and how much that is.
+    /// The first step with the most bytes of a region in use, and these bytes.
     pub fn peak(&self, region: usize) -> (u64, u64) {
         let most =
             |best: (u64, u64), (step, bytes): (u64, u64)| if bytes > best.1 { (step, bytes) } else { best };
         self.in_use(region).into_iter().fold((0, 0), most)
     }
 
-    /// What a step does, if anybody said.
+    /// The name of a step, if it has one.
     pub fn step_name(&self, step: u64) -> Option<&str> {
         let name = self.step_names.get(usize::try_from(step).ok()?)?;
         Some(name.as_str()).filter(|name| !name.is_empty())
@@ -180,7 +182,7 @@ impl Picture {
         }
     }
 
-    /// Fills in [`Block::above`] from where blocks lie.
+    /// Computes [`Block::above`] of all blocks.
     pub fn stack(&mut self) {
         use std::collections::HashMap;
         let mut tops: HashMap<(usize, usize, u64), Vec<usize>> = HashMap::new();
@@ -193,7 +195,7 @@ impl Picture {
         }
         let under = |block: &Block| {
             let list = tops.get(&(block.region, block.chunk, block.offset))?;
-            // What lies on the same bytes comes one after the other, so ends are in the order of beginnings.
+            // Blocks on the same bytes are disjoint in time, so ends are in the order of starts.
             let first = list.partition_point(|index| self.blocks[*index].live.end <= block.live.start);
             list.get(first).copied().filter(|index| self.blocks[*index].live.start < block.live.end)
         };

@@ -1,3 +1,5 @@
+//! Pictures as SVG.
+
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -12,17 +14,17 @@ const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 84.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 78.0;
-/// Blocks at least so wide and high are elements of their own, with their name.
+/// Minimum width and height of blocks that get their own element and name.
 const NAMED: (f64, f64) = (9.0, 7.0);
 
-/// A drawing for documents: the picture as it is, light or dark as the reader has it.
+/// A picture as SVG, in the reader's light or dark theme.
 ///
 /// # Errors
-/// [`Error::Empty`] if there is nothing in it.
+/// [`Error::Empty`] for a picture without blocks.
 pub fn svg(picture: &Picture) -> Result<String, Error> {
     picture.check()?;
-    let scene = Scene { picture, lanes: lanes(picture, TOP) };
-    let height = scene.lanes.bottom + 26.0;
+    let drawing = Drawing { picture, lanes: lanes(picture, TOP) };
+    let height = drawing.lanes.bottom + 26.0;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" width=\"{WIDTH}\" \
          height=\"{height:.0}\" role=\"img\" font-family=\"system-ui,-apple-system,'Segoe UI',Roboto,sans-serif\">\n\
@@ -35,24 +37,24 @@ pub fn svg(picture: &Picture) -> Result<String, Error> {
             .fold(String::new(), |css, kind| css + &format!(".k{kind}{{fill:var(--k{kind})}}")),
     );
     let _ = writeln!(out, "<rect class=\"g\" width=\"{WIDTH}\" height=\"{height:.0}\" rx=\"8\"/>");
-    scene.heading(&mut out);
-    for head in &scene.lanes.heads {
-        scene.head(&mut out, head.region, head.top, head.curve);
+    drawing.heading(&mut out);
+    for head in &drawing.lanes.heads {
+        drawing.head(&mut out, head.region, head.top, head.curve);
     }
-    for lane in &scene.lanes.lanes {
-        scene.lane(&mut out, lane);
+    for lane in &drawing.lanes.lanes {
+        drawing.lane(&mut out, lane);
     }
-    scene.time_axis(&mut out, scene.lanes.bottom - 8.0);
+    drawing.time_axis(&mut out, drawing.lanes.bottom - 8.0);
     out.push_str("</svg>\n");
     Ok(out)
 }
 
-struct Scene<'a> {
+struct Drawing<'a> {
     picture: &'a Picture,
     lanes: Lanes,
 }
 
-impl Scene<'_> {
+impl Drawing<'_> {
     fn x(&self, step: u64) -> f64 {
         LEFT + (WIDTH - LEFT - RIGHT) * step as f64 / self.picture.steps.max(1) as f64
     }
@@ -65,7 +67,7 @@ impl Scene<'_> {
             escaped(&picture.title)
         );
         let facts = format!(
-            "{} in all · {} steps · {} tensors · {}",
+            "{} total · {} steps · {} tensors · {}",
             short_bytes(picture.total()),
             picture.steps,
             picture.blocks.len(),
@@ -101,7 +103,7 @@ impl Scene<'_> {
         let mut facts = vec![short_bytes(region.bytes())];
         if let (RegionKind::Arena, Some(bound)) = (region.kind, region.bound) {
             facts.push(format!("bound {}", short_bytes(bound)));
-            facts.push(format!("most in use at step {peak_step}"));
+            facts.push(format!("peak at step {peak_step}"));
         }
         let _ = writeln!(
             out,
@@ -145,7 +147,7 @@ impl Scene<'_> {
         );
     }
 
-    /// The middle of the step at which most of a region is in use.
+    /// The middle of a region's peak step.
     fn peak_x(&self, region: usize) -> f64 {
         let (step, _) = self.picture.peak(region);
         (self.x(step) + self.x(step + 1)) / 2.0
@@ -189,7 +191,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Large blocks by themselves, small ones as one shape for each colour, and of those on one pixel only the first.
+    /// Large blocks as elements, small ones as one path per colour, and only one per pixel.
     fn blocks(&self, out: &mut String, lane: &Lane) {
         let mut paths = vec![String::new(); Kind::ALL.len() * TINTS.len()];
         let mut seen: HashSet<(i32, i32)> = HashSet::new();
@@ -250,7 +252,7 @@ impl Scene<'_> {
     }
 }
 
-/// The name in a block that has room for some of it.
+/// The name of a block, truncated to its width.
 fn label(out: &mut String, block: &Block, (x, y): (f64, f64), (w, h): (f64, f64)) {
     let room = ((w - 10.0) / 6.4).max(0.0) as usize;
     if h < 14.0 || room < 5 {
@@ -273,7 +275,7 @@ fn label(out: &mut String, block: &Block, (x, y): (f64, f64), (w, h): (f64, f64)
     );
 }
 
-/// For each of two thousand columns the highest value, and the one that it ends with.
+/// Reduces a curve to the highest and the last value of each of two thousand columns.
 fn thinned(curve: Vec<(u64, u64)>, steps: u64) -> Vec<(u64, u64)> {
     const COLUMNS: u128 = 2000;
     if u128::from(steps) <= COLUMNS {

@@ -17,7 +17,7 @@ fn two_plans_stand_side_by_side_and_move_together() {
     browser.key("c");
     assert_eq!(browser.run("document.querySelectorAll('.pane')[1].hidden"), json!(false));
     let facts = browser.text("#facts");
-    assert!(facts.contains("planned by ggml") && facts.contains("against the left"), "{facts}");
+    assert!(facts.contains("planned by ggml") && facts.contains("compared to the left"), "{facts}");
     let sizes = browser.run("orlop.panes.map((pane) => pane.plan.regions[0].bytes)");
     assert!(sizes[1].as_f64() >= sizes[0].as_f64(), "ggml's is not smaller: {sizes}");
     browser.press("#in");

@@ -20,7 +20,7 @@ fn a_drawing_is_sound_markup_with_every_kind_of_mark() {
     );
     assert!(svg.contains("sd15-unet/512x512/b1/fa1/im2col"), "the title");
     assert!(svg.contains("class=\"b\"") && svg.contains("class=\"m\""), "the bound and the peak");
-    assert!(svg.contains("107.73 MiB") && svg.contains("most in use at step 2107"));
+    assert!(svg.contains("107.73 MiB") && svg.contains("peak at step 2107"));
     assert!(svg.len() < 200_000, "{} bytes are too many for a README", svg.len());
 }
 
@@ -68,7 +68,7 @@ fn a_map_has_letters_for_kinds_and_a_mark_at_the_peak() {
     let file = folder.file("three.csv", csv);
     let text = orlop(&["plan", &file, "--map"]).result();
     let map: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("memory arena")).collect();
-    assert_eq!(map[0], "memory arena: 160 B, most in use at step 2");
+    assert_eq!(map[0], "memory arena: 160 B, peak at step 2");
     assert_eq!(map.len(), 1 + 16 + 2, "{text}");
     assert!(map[1].ends_with(" ··AAAA··"), "{text}");
     assert!(map[16].ends_with("0 B AAAAAAAA"), "{text}");
@@ -106,7 +106,7 @@ fn what_cannot_be_written_or_drawn_is_said() {
     for option in ["--html", "--svg"] {
         let run = orlop(&["plan", &empty, option, &page]);
         assert_eq!(run.status, Some(2));
-        assert!(run.sentence().contains("`none` has nothing that takes memory"), "{run:?}");
+        assert!(run.sentence().contains("`none` has no tensors in memory"), "{run:?}");
         assert!(!std::path::Path::new(&page).exists());
     }
     let several = orlop(&["plan", &fixture("graphs.jsonl.gz"), "--svg", &page]);

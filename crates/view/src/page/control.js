@@ -1,4 +1,4 @@
-// What the reader does: pointer, wheel, keys, search, choices.
+// User input: pointer, wheel, keys, search, choices.
 
 /** Moves both panes alike: the other one sees the same part of its own steps and lanes. */
 function follow(app, pane) {
@@ -140,7 +140,7 @@ function listenToTools(app) {
     else document.documentElement.dataset.theme = theme;
     button.textContent = theme[0].toUpperCase() + theme.slice(1);
     button.dataset.now = theme;
-    // A page from a disk may have no storage of its own.
+    // A page opened from disk may have no local storage.
     try { localStorage.setItem("orlop-theme", theme); } catch { /* then it is not kept */ }
     readColours();
     app.redraw();

@@ -1,4 +1,4 @@
-// One pane, drawn in one go: what is seen, as finely as the pixels allow.
+// Draws one pane in one pass, at pixel resolution.
 
 const TINTS = [1, 0.84, 0.7];
 const FONT = '12px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif';
@@ -193,7 +193,7 @@ function drawAxes(pane) {
     c.fillStyle = colours.soft;
     const facts = [shortBytes(region.bytes)];
     if (region.arena && region.bound !== null) facts.push("bound " + shortBytes(region.bound));
-    if (region.arena) facts.push("most in use at step " + number(region.peak_step));
+    if (region.arena) facts.push("peak at step " + number(region.peak_step));
     c.fillText(facts.join("  ·  "), after, base);
     if (head.curve !== null) {
       c.font = SMALL;

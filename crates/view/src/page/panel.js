@@ -1,4 +1,4 @@
-// What is said in words: the card under the pointer, and the panel beside the picture.
+// Text: the tooltip under the pointer, and the panel beside the picture.
 
 /** An element: its tag, its properties, what is in it. */
 function make(tag, properties = {}, ...children) {
@@ -23,7 +23,7 @@ function stepText(plan, step) {
   return "step " + number(step) + (name ? ", " + name : "");
 }
 
-/** What is known of a block, as rows; `link` makes what leads to another block. */
+/** The facts of a block as rows; `link` creates links to other blocks. */
 function blockRows(plan, id, link, most) {
   const region = plan.regions[plan.region[id]];
   const chunk = region.chunks.length > 1 ? ", chunk " + plan.chunk[id] : "";
@@ -40,7 +40,7 @@ function blockRows(plan, id, link, most) {
     ["size", shortBytes(plan.bytes[id]) + " (" + number(plan.bytes[id]) + " bytes)"],
     ["place", region.device + " " + region.what + chunk + ", at " + number(plan.offset[id])],
     ["lifetime", always ? "always" : plan.end[id] - plan.start[id] === 1 ? "step " + number(end) : "steps " + number(plan.start[id]) + " to " + number(end)],
-    ["producer", plan.producer[id] ? stepText(plan, plan.producer[id] - 1) : plan.start[id] ? "" : "none: it is there before the first step", true],
+    ["producer", plan.producer[id] ? stepText(plan, plan.producer[id] - 1) : plan.start[id] ? "" : "none: exists before the first step", true],
     ["consumers", shown.length ? shown.join(" · ") : "", true],
     ["reason", reason, true],
   ];
@@ -68,12 +68,12 @@ function showFacts(app) {
       const gap = region.bound ? (100 * (region.bytes - region.bound)) / region.bound : 0;
       rows.push([region.device + " bound", shortBytes(region.bound) + (gap > 0.005 ? ", " + gap.toFixed(2) + " % below" : ", reached")]);
     }
-    rows.push(["in all", shortBytes(total)], ["steps", number(plan.steps)], ["tensors", number(plan.count)]);
+    rows.push(["total", shortBytes(total)], ["steps", number(plan.steps)], ["tensors", number(plan.count)]);
     if (side === 1) {
       const before = app.panes[0].plan.regions.reduce((sum, region) => sum + region.bytes, 0), change = total - before;
       const percent = before ? " (" + (change >= 0 ? "+" : "−") + Math.abs((100 * change) / before).toFixed(1) + " %)" : "";
-      const text = change === 0 ? "the same" : (change > 0 ? "+" : "−") + shortBytes(Math.abs(change)) + percent;
-      rows.push(["against the left", make("span", { className: change > 0 ? "more" : change < 0 ? "less" : "" }, text)]);
+      const text = change === 0 ? "equal" : (change > 0 ? "+" : "−") + shortBytes(Math.abs(change)) + percent;
+      rows.push(["compared to the left", make("span", { className: change > 0 ? "more" : change < 0 ? "less" : "" }, text)]);
     }
     parts.push(make("h2", {}, plan.title, make("small", {}, plan.note)), terms(rows));
   });
@@ -112,7 +112,7 @@ function showStep(app, side) {
   }
   const arenas = plan.regions.filter((region) => region.arena).map((region) => inUse(region, step)).reduce((a, b) => a + b, 0);
   const head = make("h2", {}, "Step " + number(step), make("small", {}, stepName(plan, step)));
-  const facts = make("p", { className: "hint" }, number(alive.length) + " tensors, " + shortBytes(total) + " in all, " + shortBytes(arenas) + " of the arena");
-  const more = alive.length > LISTED ? make("p", { className: "hint" }, number(alive.length - LISTED) + " smaller ones") : null;
+  const facts = make("p", { className: "hint" }, number(alive.length) + " tensors, " + shortBytes(total) + " in total, " + shortBytes(arenas) + " of the arena");
+  const more = alive.length > LISTED ? make("p", { className: "hint" }, number(alive.length - LISTED) + " smaller tensors") : null;
   place.replaceChildren(...[head, facts, bar, rows, more].filter(Boolean));
 }

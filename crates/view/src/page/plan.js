@@ -1,5 +1,5 @@
 "use strict";
-// Plans as the page holds them: the columns that it carries as typed arrays, and an index for each lane.
+// Plans in the page: columns as typed arrays, and an index per lane.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const KINDS = DATA.kinds;
@@ -44,7 +44,7 @@ function indexLane(plan, lane) {
   });
 }
 
-/** Calls `see` with each block of a lane that touches these steps and bytes. */
+/** Calls `see` for each block of a lane that overlaps these steps and bytes. */
 function eachIn(plan, lane, from, to, low, high, see) {
   const { ids, until } = lane;
   for (let g = 0; g < until.length; g++) {
@@ -114,7 +114,7 @@ function shortBytes(bytes) {
   return (unit ? bytes.toFixed(2) : Math.round(bytes)) + " " + units[unit];
 }
 
-/** A byte count on an axis, with as many decimals as its neighbours, `every` bytes apart, need to differ. */
+/** A byte count on an axis, with enough decimals to distinguish ticks `every` bytes apart. */
 function tickBytes(bytes, every) {
   if (!bytes) return "0 B";
   const unit = Math.min(6, Math.max(0, Math.floor(Math.log2(bytes) / 10))), size = 1024 ** unit;

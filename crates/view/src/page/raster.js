@@ -1,5 +1,5 @@
-// Blocks as pixels. Blocks of a lane never overlap, so all of them together cost no more than the pixels of the plot and
-// a little for each; a canvas that is asked for fifty thousand rectangles costs much more.
+// Rasterizes blocks. Blocks of a lane never overlap, so the cost is about one write per pixel, much less than fifty
+// thousand canvas rectangles.
 
 /** The pixels of a pane's plot, kept from frame to frame while the size is the same. */
 function rasterOf(pane, ratio) {
@@ -35,7 +35,7 @@ function rasterLane(pane, placed, state, side, ratio, raster, labels) {
   const lowest = (bottom - last) / scaleY, highest = (bottom - first) / scaleY;
   const faintAll = matches || only >= 0;
   let seen = 0;
-  // As `eachIn`, written out: this is where the time of a frame goes.
+  // `eachIn`, inlined: the hot loop of a frame.
   for (let g = 0; g < until.length && start[ids[g * GROUP]] < to; g++) {
     if (until[g] <= from || lane.low[g] >= highest || lane.high[g] <= lowest) continue;
     for (let at = g * GROUP, stop = Math.min(at + GROUP, ids.length); at < stop; at++) {
@@ -47,7 +47,7 @@ function rasterLane(pane, placed, state, side, ratio, raster, labels) {
       const faint = faintAll && ((matches && !matches.has(id)) || (only >= 0 && kind[id] !== only));
       const colour = (faint ? dim : fill)[kind[id] * tints + (id % tints)];
       seen++;
-      // Neighbours stand a line apart where there is room for one.
+      // A gap of one line between neighbours, if there is room.
       let x0 = Math.max(0, x + 0.5) | 0, x1 = (Math.min(width, right + 0.5) | 0) - (w > 4 && right < width ? 1 : 0);
       let y0 = Math.max(first, y + 0.5) | 0, y1 = (Math.min(last, low + 0.5) | 0) - (h > 4 && low < last ? 1 : 0);
       if (w >= 1 && h >= 1 && x1 > x0 && y1 > y0) {
@@ -58,7 +58,7 @@ function rasterLane(pane, placed, state, side, ratio, raster, labels) {
         if (w > nameWidth && h > nameHeight && !faint) labels.push(id, LEFT + x / ratio, y / ratio, w / ratio, h / ratio);
         continue;
       }
-      // What is thinner than a pixel covers a part of it.
+      // Thinner than a pixel: partial coverage.
       x0 = Math.max(0, Math.min(width - 1, x)) | 0;
       y0 = Math.max(first, Math.min(last - 1, y)) | 0;
       x1 = Math.max(x0 + 1, x1);
@@ -72,7 +72,7 @@ function rasterLane(pane, placed, state, side, ratio, raster, labels) {
   return seen;
 }
 
-/** Two colours, the second with `part` of 256; red and blue are reckoned together. */
+/** Blends two colours, the second with `part` of 256; red and blue are computed together. */
 function blend(a, b, part) {
   const rest = 256 - part;
   const odd = (((a & 0xff00ff) * rest + (b & 0xff00ff) * part) >>> 8) & 0xff00ff;

@@ -1,4 +1,4 @@
-// The page as a whole: its state, and what changes it.
+// The state of the page and its changes.
 
 const plans = [];
 function planAt(index) { return (plans[index] ||= makePlan(DATA.pictures[index])); }
@@ -25,7 +25,7 @@ const app = {
   say() {
     for (const pane of this.shown()) {
       const region = mainRegion(pane.plan);
-      pane.caption.replaceChildren(make("b", {}, pane.plan.title), `  ·  ${shortBytes(region.peak)} at most, at ${stepText(pane.plan, region.peak_step)}`);
+      pane.caption.replaceChildren(make("b", {}, pane.plan.title), `  ·  peak ${shortBytes(region.peak)} at ${stepText(pane.plan, region.peak_step)}`);
     }
     showFacts(this);
     showTensor(this, 0);

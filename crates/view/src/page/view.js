@@ -1,8 +1,8 @@
-// Where things stand in a pane: lanes in an even world, and the part of it that is seen.
+// Layout of a pane: lanes in world coordinates, and the visible part.
 
 const LEFT = 84, RIGHT = 14, BOTTOM = 30, HEADING = 26, CURVE = 40, GAP = 12, STATIC = 44, LEAST = 14;
 
-/** Stacks a plan's lanes, arenas first, in a world as high as the pane; `whole` is what the arenas' height stands for. */
+/** Stacks a plan's lanes, arenas first, in a world as high as the pane; the arenas' height represents `whole` bytes. */
 function layout(plan, height, whole) {
   const regions = plan.regions.map((region, index) => ({ region, index })).filter(({ region }) => region.bytes > 0);
   regions.sort((a, b) => (b.region.arena - a.region.arena) || a.index - b.index);
@@ -18,7 +18,7 @@ function layout(plan, height, whole) {
   for (const { region, index } of regions) {
     heads.push({ region, index, top: y, curve: region.arena ? y + HEADING : null });
     y += HEADING + (region.arena ? CURVE + 6 : 0);
-    // Beside a larger plan, the lowest addresses stand at one height.
+    // Beside a larger plan, align the lowest addresses.
     if (region.arena && arenas === 1) y += room * (1 - region.bytes / whole);
     for (const lane of lanesOf(index)) {
       const tall = region.arena ? room * (lane.bytes / whole) : STATIC * (lane.bytes / region.bytes);
