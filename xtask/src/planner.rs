@@ -15,7 +15,7 @@ use measure::{Measured, machine, measure};
 /// What to plan, and whom to compare with.
 #[derive(clap::Args)]
 pub(crate) struct Planner {
-    /// Searched for *.csv, folders in it included. A name such as `A.1048576.csv` asks for a plan within so many
+    /// Searched for *.csv, folders in it included. A name such as `A.1048576.csv` asks for a plan within this many
     /// bytes, any other for the smallest.
     folder: Option<PathBuf>,
     /// MiniMalloc's command, run in turn with ours on problems with a capacity.

@@ -1,3 +1,5 @@
+//! The reference device: supports, lowers and compiles.
+
 use std::sync::Arc;
 
 use orlop_backend::{

@@ -1,9 +1,9 @@
-//! Devices that are made to measure: any device with memory of its own that nobody else reaches, limits, queues
-//! that run beside the host, delays, faults on order, and a clock that only counts.
+//! Configurable test devices: any device with private memory, limits, asynchronous queues, delays, injected faults and
+//! a virtual clock.
 //!
-//! [`TestDevice`] computes what the device inside it computes, so whatever runs on several of them must give the
-//! same bytes as a plain run. Everything else is a matter of [`TestDevice::builder`]. What goes wrong goes wrong
-//! on order ([`TestDevice::faults`]), and what is left behind is counted ([`TestDevice::counters`]).
+//! [`TestDevice`] computes what the device inside it computes, so a graph on several of them must give the same bytes as
+//! on one. [`TestDevice::builder`] sets everything else. Faults are injected by [`TestDevice::faults`];
+//! [`TestDevice::counters`] shows what was done and what is still allocated.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Tensor contents as numbers and as bytes.
+
 use orlop_graph::{DIMS, DType, TensorDesc};
 
 use crate::OpFailure;

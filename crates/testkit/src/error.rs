@@ -1,3 +1,5 @@
+//! Why an op's result could not be computed.
+
 use orlop_graph::{DType, OpError, TensorDesc};
 
 /// Why an op's result could not be computed.

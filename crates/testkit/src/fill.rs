@@ -1,3 +1,5 @@
+//! Contents of leaves from a seeded generator: uniform numbers, indices, given values.
+
 use orlop_graph::TensorDesc;
 
 use crate::elements::packed_bytes;
@@ -23,8 +25,8 @@ pub(crate) enum Fill {
         /// First that is too large.
         high: i64,
     },
-    /// For each run of so many elements, different whole numbers below a limit, in random order: row indices.
-    /// Where the run is longer than the limit, the rest is -1.
+    /// In each run of elements, different whole numbers below a limit, in random order: row indices. Where the run is
+    /// longer than the limit, the rest is -1.
     Distinct {
         /// Elements of a run.
         run: u64,

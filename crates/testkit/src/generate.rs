@@ -1,4 +1,4 @@
-//! Graphs out of nothing, with the contents of their leaves: random ones over most ops, and transformer blocks at
+//! Generated graphs with the contents of their leaves: random ones over most ops, and transformer blocks at
 //! tiny sizes. Equal arguments give equal graphs.
 //!
 //! All numbers stay small: no op overflows, none divides by 0, so runs on different devices can be compared.
@@ -49,7 +49,7 @@ pub fn graph(seed: u64, size: &Size) -> (Arc<Graph>, Feeds) {
     };
     match feeds(&graph, &format!("graph {seed}"), &fills) {
         Ok(feeds) => (graph, feeds),
-        // Leafs are of types that have codecs.
+        // Leaves are of types that have codecs.
         Err(error) => panic!("leaves of the graph of seed {seed} have no contents: {error}"),
     }
 }

@@ -1,5 +1,5 @@
-//! A watch over any device whose memory the host can read: who writes where it may not, and who reads what is
-//! not there.
+//! A guard around any device whose memory the host can read: it finds steps that write where they may not, and makes
+//! reads of memory that holds no value visible.
 //!
 //! [`Guarded`] is a device around another. It lowers like the inner one, with a red zone after every tensor and
 //! temporary. It runs the inner device's steps one by one; before each it fills everything that the step may
@@ -10,7 +10,7 @@
 //! [`orlop_backend::Device::compile`].
 //!
 //! Stray reads show in the results, which then differ from those of an unguarded run. Everything else is a
-//! [`Trespass`]: the run fails, and [`Guarded::trespasses`] says who did what to whom.
+//! [`Trespass`]: the run fails, and [`Guarded::trespasses`] lists them.
 //!
 //! [`Guarded::by_program`] watches whole programs instead, for what is too large to be watched step by step.
 

@@ -1,3 +1,5 @@
+//! Graphs on byte vectors, without a device.
+
 use std::sync::Arc;
 
 use orlop_backend::DeviceError;

@@ -1,3 +1,5 @@
+//! Runs of a graph through a session, with planned memory.
+
 use std::sync::Arc;
 
 use orlop_alloc::Externals;

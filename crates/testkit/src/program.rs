@@ -1,3 +1,5 @@
+//! The reference device's programs: nodes, and the places of their tensors.
+
 use std::any::Any;
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use orlop_graph::{Node, NodeId, TensorId};
 /// Nodes at their places. The bindings hold the graph and the buffers.
 #[derive(Debug)]
 pub(crate) struct ReferenceProgram {
-    /// The device it was compiled by, which is the same object in all that is the device's.
+    /// The name of the device that compiled it; all objects of the device share the allocation.
     pub(crate) device: Arc<str>,
     pub(crate) bindings: Bindings,
     pub(crate) nodes: Vec<NodeId>,

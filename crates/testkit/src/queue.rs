@@ -1,3 +1,5 @@
+//! The reference device's queue, which runs each program at once on the caller's thread.
+
 use std::sync::Arc;
 
 use orlop_backend::{Bindings, Buffer, Claim, Claims, DeviceError, Program, Queue, RunOptions, StepValue};
@@ -6,7 +8,7 @@ use orlop_graph::{AccessKind, TensorDesc, TensorId};
 use crate::execute::{Memory, execute, gather, scatter};
 use crate::program::ReferenceProgram;
 
-/// A queue whose work is done when it was given.
+/// A synchronous queue.
 #[derive(Debug)]
 pub(crate) struct ReferenceQueue {
     device: Arc<str>,

@@ -1,3 +1,5 @@
+//! Runs of a graph with a buffer for each tensor: the results that planned runs must have.
+
 use std::sync::Arc;
 
 use orlop_backend::{
@@ -9,8 +11,8 @@ use orlop_graph::{AccessKind, Graph, Leaf, NodeId, Origin, TensorId};
 use crate::execute::gather;
 use crate::interpreter::numbers;
 
-/// Runs a graph once on a device with a buffer of its own for every tensor that owns storage: no plan, nothing
-/// shared, every value there afterwards. What planned runs are compared with.
+/// Runs a graph once on a device with a separate buffer for every tensor that owns storage: no plan, nothing shared,
+/// and every value can be read afterwards. Planned runs are compared with it.
 ///
 /// `feeds` are the bytes of leaves, gaps included. Inputs and weights must be fed; persistent leaves and states
 /// begin as zeros where they are not.

@@ -79,7 +79,7 @@ impl Measured {
         };
         for round in 0..rounds {
             say(&format!("{}, {} threads, round {} of {rounds}", case.name, shape.threads, round + 1));
-            // Whoever comes first finds another machine than whoever comes second.
+            // The first one finds the machine in another state than the second.
             let sides = if round % 2 == 0 { [Side::Ours, Side::Theirs] } else { [Side::Theirs, Side::Ours] };
             measured.run(programs, case, sides[0])?;
             if shape.generate > 0 {

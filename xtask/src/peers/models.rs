@@ -17,7 +17,7 @@ pub(super) struct Case {
     pub(super) generate: usize,
 }
 
-/// Files of at least so many bytes are asked for less.
+/// Models of at least this many bytes are measured on fewer tokens.
 const LARGE: u64 = 400 << 20;
 
 /// Where a usual model comes from.

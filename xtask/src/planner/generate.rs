@@ -14,7 +14,7 @@ const SHORT: u64 = 100;
 const LONG: u64 = 8_000;
 const SEED: u64 = 7;
 
-/// Writes a problem of so many buffers.
+/// Writes a problem with this many buffers.
 pub(crate) fn write(file: &Path, buffers: usize) -> Result<()> {
     let failed = || format!("writing {}", file.display());
     let mut out = BufWriter::new(File::create(file).with_context(failed)?);

@@ -1,3 +1,5 @@
+//! What a test device is told about itself.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,18 +1,20 @@
+//! A virtual clock: the times that queues would take, computed from estimates.
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time that is counted, not measured, for all devices that share it. Clones are one clock.
+/// A virtual clock, shared by devices. Clones are one clock.
 ///
-/// Every queue has a time of its own. A program adds the estimate of its steps to it, a copy the latency of the
-/// device's host link and its bytes over that link. An event carries its queue's time, and whoever waits for it
-/// goes on no earlier: another queue, or the host, whose time is that of the latest queue it waited for. Work
-/// never begins before the host gave it. Reading and writing tensors from the host costs nothing.
+/// Every queue has its own time. A program adds the estimate of its steps, a copy the latency of the device's host link
+/// and its bytes over that link. An event carries its queue's time; another queue that waits for it continues no earlier,
+/// and so does the host. Work begins no earlier than the host submitted it. Reading and writing tensors from the host
+/// costs nothing.
 ///
-/// What it counts does not depend on how fast anything runs, asynchronous or not.
+/// The times depend on the estimates alone: real speed and asynchrony have no influence.
 #[derive(Clone, Debug)]
 pub struct VirtualClock {
     times: Arc<Mutex<Times>>,
-    /// What stands for 0 where a time of day is asked for.
+    /// The instant that stands for time 0.
     zero: Instant,
 }
 
@@ -46,19 +48,19 @@ impl VirtualClock {
         own.fold(0.0, |latest, (_, time)| time.max(latest))
     }
 
-    /// How long the host has waited for others.
+    /// The time of the latest queue that the host waited for.
     pub fn host_seconds(&self) -> f64 {
         self.times().host
     }
 
-    /// Sets everybody back to 0. Events from before keep their times, so this is for when nothing runs.
+    /// Sets all times back to 0. Earlier events keep their times, so nothing may be running.
     pub fn reset(&self) {
         let mut times = self.times();
         times.host = 0.0;
         times.queues.iter_mut().for_each(|(_, time)| *time = 0.0);
     }
 
-    /// A time of this clock as if it were one of day.
+    /// A time of this clock as an instant.
     pub(super) fn instant(&self, seconds: f64) -> Instant {
         self.zero + Duration::from_secs_f64(seconds.max(0.0))
     }

@@ -1,3 +1,5 @@
+//! The test device: the inner device, seen through private memory.
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::{

@@ -1,3 +1,5 @@
+//! Events of a test device's queues.
+
 use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ pub(super) struct TestEvent {
     settings: Arc<Settings>,
     /// How the work before it went, once it is done: its time on the virtual clock, or its error.
     outcome: Mutex<Option<Result<f64, DeviceError>>>,
-    /// When that was known.
+    /// When it passed.
     at: OnceLock<Instant>,
     passed: Condvar,
 }
@@ -65,7 +67,7 @@ impl Event for TestEvent {
     }
 }
 
-/// The duty to let an event pass. Dropped undone, it lets it fail, so that nobody waits for a queue that is gone.
+/// Lets an event pass. If it is dropped before, the event fails, so that waiting for a queue that is gone ends.
 #[derive(Debug)]
 pub(super) struct Signal(Arc<TestEvent>);
 

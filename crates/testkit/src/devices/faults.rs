@@ -1,3 +1,5 @@
+//! Faults that a test injects.
+
 use std::sync::Arc;
 
 use orlop_backend::DeviceError;
@@ -26,13 +28,13 @@ pub enum FaultKind {
     Lost,
 }
 
-/// Makes a device fail on order. Clones are one handle, and it may outlive the device.
+/// Injects faults into a device. Clones are one handle, and it may outlive the device.
 #[derive(Clone, Debug)]
 pub struct Faults(pub(super) Arc<Ledger>);
 
 impl Faults {
-    /// Lets the `nth` piece of work of a kind fail, counted from 1, the next. What fails does nothing else.
-    /// Several orders may be open. With 0, nothing happens.
+    /// Makes the `nth` piece of work of a kind fail, counted from 1, the next. Failed work has no other effect. Several
+    /// faults may be pending. With 0, nothing happens.
     ///
     /// Copies and programs count when a queue comes to them; those that are skipped after a failure do not.
     pub fn fail(&self, work: FaultPoint, nth: u64, failure: FaultKind) {
@@ -46,12 +48,12 @@ impl Faults {
         self.0.lose();
     }
 
-    /// Orders that were not met yet.
+    /// Faults that are still pending.
     pub fn open(&self) -> usize {
         self.0.armed()
     }
 
-    /// Withdraws all orders. A device that is lost stays so.
+    /// Removes all pending faults. A lost device stays lost.
     pub fn clear(&self) {
         self.0.disarm();
     }

@@ -1,3 +1,5 @@
+//! State that all objects of a test device share: counters, budget, injected faults, loss.
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +26,7 @@ pub struct Counters {
     pub submits: u64,
 }
 
-/// What changes about a device, shared by all that is its.
+/// The state of a device, shared by all its objects.
 #[derive(Debug)]
 pub(super) struct Ledger {
     device: Arc<str>,
@@ -103,7 +105,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Gives back bytes that no buffer came of.
+    /// Gives back bytes whose allocation failed.
     pub(super) fn unreserve(&self, bytes: u64) {
         self.books().counters.live_bytes -= bytes;
     }
@@ -130,7 +132,7 @@ impl Ledger {
         self.books().behind.get(&key(buffer.gate())).cloned()
     }
 
-    /// Counts a piece of work that begins, and fails it if that was ordered.
+    /// Counts a piece of work that begins, and fails it if a fault is pending for it.
     pub(super) fn begin(&self, work: FaultPoint, bytes: u64) -> Result<(), DeviceError> {
         self.check()?;
         let mut books = self.books();

@@ -1,3 +1,5 @@
+//! A test device's buffer type and buffers, each in front of a buffer of the inner device.
+
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! A test device's program: one of the inner device, and what it costs.
+
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;

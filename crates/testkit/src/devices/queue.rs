@@ -1,3 +1,5 @@
+//! Queues of a test device: one that works at once, and one with a thread.
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,7 +22,7 @@ struct Front {
 }
 
 impl Front {
-    /// What can be said of a program before it is its turn.
+    /// The checks of a program before it is queued.
     fn admit(&self, program: &Arc<dyn Program>, claims: &Claims) -> Result<(), DeviceError> {
         self.ledger.check()?;
         let program = TestProgram::of(program, &self.ledger, &self.settings.name)?;
@@ -46,7 +48,7 @@ impl Front {
         claims.check(target, AccessKind::Write)
     }
 
-    /// When the host gives something, on the virtual clock.
+    /// The host's time on the virtual clock.
     fn host_time(&self) -> f64 {
         self.settings.clock.as_ref().map_or(0.0, |(clock, _)| clock.host_seconds())
     }
@@ -58,7 +60,7 @@ impl Front {
     }
 }
 
-/// A queue of a device: beside the host if its facts say so.
+/// A queue of a device: asynchronous if its facts say so.
 pub(super) fn open(
     settings: &Arc<Settings>,
     ledger: &Arc<Ledger>,
@@ -76,7 +78,7 @@ pub(super) fn open(
     Ok(Box::new(Beside { front, jobs: Some(jobs), thread: Some(thread) }))
 }
 
-/// A queue whose work is done when it was given.
+/// A synchronous queue.
 #[derive(Debug)]
 struct Immediate {
     front: Front,
@@ -125,7 +127,7 @@ impl Queue for Immediate {
     }
 }
 
-/// A piece of work on its way to a queue's thread. It keeps all it touches claimed and alive until it is done.
+/// A piece of work for a queue's thread. It keeps all it touches claimed and alive until it is done.
 enum Job {
     Submit { program: Arc<dyn Program>, claims: Claims, options: RunOptions, given: f64 },
     Copy { from: StoredTensor, to: StoredTensor, claims: Claims, given: f64 },
@@ -134,7 +136,7 @@ enum Job {
     Sync(Sender<Result<f64, DeviceError>>),
 }
 
-/// A queue beside the host. Dropped, it finishes what it was given first.
+/// An asynchronous queue. Dropping it waits for its work.
 #[derive(Debug)]
 struct Beside {
     front: Front,
@@ -228,14 +230,14 @@ fn run(mut worker: Worker, given: &Receiver<Job>) {
                 continue;
             }
             Job::Sync(reply) => {
-                // Whoever asked may be gone.
+                // The receiver may be gone.
                 let _ = reply.send(failure.take().map_or_else(|| Ok(worker.now()), Err));
                 continue;
             }
             _ if failure.is_some() => continue,
             Job::Wait(event) => worker.wait(&event),
             Job::Submit { program, claims, options, given } => guarded("submit", || {
-                // SAFETY: `submit` asks what `Queue::submit` does, and whoever gave the job answered for that.
+                // SAFETY: `submit` asks what `Queue::submit` does, which the caller that gave the job promised.
                 unsafe { worker.submit(&program, &claims, &options, given) }
             }),
             Job::Copy { from, to, claims, given } => guarded("copy", || {

@@ -1,3 +1,5 @@
+//! What a queue does with a piece of work: delays, faults, the virtual clock, the inner queue.
+
 use std::sync::Arc;
 use std::thread::sleep;
 

@@ -1,3 +1,5 @@
+//! Transformer blocks at tiny sizes.
+
 use std::sync::Arc;
 
 use orlop_graph::{DType, FlashAttention, Glu, Graph, GraphBuilder, GraphError, Rope, RopeMode, TensorId};

@@ -81,7 +81,7 @@ impl Sketch {
     }
 
     pub(super) fn pick(&mut self) -> Entry {
-        // Rather something recent, so that graphs grow deep.
+        // Recent values are more likely, so that graphs grow deep.
         let recent = self.pool.len().saturating_sub(8);
         let from = if self.random.one_in(3) { 0 } else { recent };
         self.pool[from + self.random.below((self.pool.len() - from) as u64) as usize]

@@ -1,4 +1,4 @@
-//! What lies where, and when it is needed.
+//! Where values lie in memory, and during which steps they are live.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct Life {
     last: usize,
     /// In memory that is not the run's own: nothing there is ever dead.
     external: bool,
-    /// A temporary that no step lists among its writes: whoever runs during its life may write it.
+    /// A temporary that no step lists among its writes: any step during its life may write it.
     free: bool,
 }
 
@@ -43,7 +43,7 @@ impl Life {
         self.external || (self.made.is_none_or(|made| made <= step) && step < self.last)
     }
 
-    /// The bytes after it that are nobody's.
+    /// The unused bytes after it.
     pub(super) fn zone(&self) -> Range<u64> {
         self.bytes.end..self.bytes.end.saturating_add(ZONE)
     }
@@ -136,7 +136,7 @@ impl Lives {
         Ok(())
     }
 
-    /// Whether a buffer holds anything that comes and goes.
+    /// Whether a buffer holds values that live only for a part of the run.
     pub(super) fn is_arena(&self, buffer: usize) -> bool {
         let mut here = self.lives.iter().filter(|life| life.buffer == buffer);
         here.any(|life| !life.external)

@@ -1,3 +1,5 @@
+//! A guarded program: the steps one by one, with the lives of all values.
+
 use std::any::Any;
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use super::trespass::{Offence, Trespass};
 /// The inner device's programs, one a step, and what the queue must know to watch them.
 #[derive(Debug)]
 pub(super) struct GuardProgram {
-    /// The device it was compiled by, which is the same object in all that is the device's.
+    /// The name of the device that compiled it; all objects of the device share the allocation.
     pub(super) device: Arc<str>,
     pub(super) steps: Vec<GuardedStep>,
     pub(super) bindings: Bindings,
@@ -129,7 +131,7 @@ fn with_keep_last(steps: &Steps) -> Steps {
     steps.in_order(&order)
 }
 
-/// An offence with the name of who did it.
+/// An offence with the step that committed it.
 pub(super) fn trespass(index: usize, step: &Step, bindings: &Bindings, offence: Offence) -> Trespass {
     let node = step.nodes.last().map(|id| bindings.graph.node(*id).output);
     let node = node.map_or_else(String::new, |id| bindings.graph.tensor(id).name.clone());

@@ -114,7 +114,7 @@ impl QueueHooks for GuardedRuns {
 
 /// A claim for one look at a buffer, between two steps.
 pub(super) fn lend(claims: &Claims, buffer: &dyn Buffer, kind: AccessKind) -> Result<Claim, DeviceError> {
-    // SAFETY: `lend` asks that nobody else uses claims of the run to the same bytes meanwhile: the inner queue
+    // SAFETY: `lend` asks that no other thread uses claims of the run to the same bytes meanwhile: the inner queue
     // has finished all it was given, and our caller answers for other queues.
     unsafe { claims.lend(buffer, kind) }
 }

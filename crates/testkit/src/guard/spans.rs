@@ -1,3 +1,5 @@
+//! Sets of bytes as sorted ranges.
+
 use std::ops::Range;
 
 /// Bytes of a buffer: ranges in order that neither touch nor overlap.

@@ -1,7 +1,9 @@
+//! What the guard reports.
+
 use std::fmt;
 use std::ops::Range;
 
-/// A step that did, or would do, what it may not.
+/// A step that wrote, or would write, where it may not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trespass {
     /// Position among the program's steps.
@@ -50,7 +52,7 @@ pub enum Offence {
     },
 }
 
-/// Whose bytes were changed.
+/// What the changed bytes belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Victim {
@@ -58,7 +60,7 @@ pub enum Victim {
     Zone(String),
     /// This value's elements, or gaps between them.
     Value(String),
-    /// Nobody's.
+    /// Unused bytes.
     Unused,
 }
 
@@ -93,7 +95,7 @@ impl fmt::Display for Victim {
         match self {
             Victim::Zone(name) => write!(f, "beyond `{name}`"),
             Victim::Value(name) => write!(f, "which are of `{name}`"),
-            Victim::Unused => f.write_str("which are nobody's"),
+            Victim::Unused => f.write_str("which are unused"),
         }
     }
 }

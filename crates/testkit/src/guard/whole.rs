@@ -1,3 +1,5 @@
+//! A program that is guarded as a whole: what it may write, and what it changed.
+
 use std::any::Any;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Times on the virtual clock.
+
 use std::sync::Arc;
 
 use orlop_backend::{Device, Event, Link};

@@ -1,3 +1,5 @@
+//! Injected faults: what fails, and what stays intact.
+
 use std::sync::Arc;
 
 use orlop_alloc::Externals;

@@ -1,3 +1,5 @@
+//! Private memory: budgets, copies, what is reachable.
+
 use std::sync::Arc;
 
 use orlop_alloc::{Error, Externals};

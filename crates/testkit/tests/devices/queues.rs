@@ -1,3 +1,5 @@
+//! Order, events and errors of synchronous and asynchronous queues.
+
 use std::sync::Arc;
 use std::time::Duration;
 

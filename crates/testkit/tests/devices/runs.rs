@@ -1,3 +1,5 @@
+//! Whole graphs on test devices.
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Values of the `arithmetic` ops, computed by hand.
+
 use std::f64::consts::{E, LN_2};
 
 use orlop_graph::{DType, Glu, Op, Unary};

@@ -1,3 +1,5 @@
+//! Values of the `attention` ops, computed by hand.
+
 use orlop_backend::DeviceError;
 use orlop_graph::{DType, FlashAttention, Op};
 

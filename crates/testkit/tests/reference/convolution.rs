@@ -1,3 +1,5 @@
+//! Values of the `convolution` ops, computed by hand.
+
 use orlop_graph::{DType, Op, Window};
 
 use crate::support::{Bench, f32, result};

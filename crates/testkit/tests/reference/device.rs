@@ -1,3 +1,5 @@
+//! The reference device as a device: what it accepts, lowers and refuses.
+
 use std::sync::Arc;
 
 use orlop_backend::{

@@ -1,3 +1,5 @@
+//! Values of the `image` ops, computed by hand.
+
 use orlop_graph::{Interpolation, Op, Pool, PoolKind};
 
 use crate::support::{assert_close, f32, result};

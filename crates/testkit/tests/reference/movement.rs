@@ -1,3 +1,5 @@
+//! Values of the `movement` ops, computed by hand.
+
 use orlop_graph::{DType, Op, Patch};
 use orlop_testkit::i64_bytes;
 

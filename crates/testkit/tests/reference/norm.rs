@@ -1,3 +1,5 @@
+//! Values of the `norm` ops, computed by hand.
+
 use orlop_graph::{DType, Op, SoftMax};
 
 use crate::support::{Bench, assert_close, f32, result};

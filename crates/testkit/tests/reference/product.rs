@@ -1,3 +1,5 @@
+//! Values of the `product` ops, computed by hand.
+
 use orlop_backend::DeviceError;
 use orlop_graph::{DType, Op};
 

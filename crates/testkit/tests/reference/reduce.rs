@@ -1,3 +1,5 @@
+//! Values of the `reduce` ops, computed by hand.
+
 use orlop_graph::{Op, SortDirection};
 
 use crate::support::{Bench, f32, result};

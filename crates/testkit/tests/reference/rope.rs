@@ -1,3 +1,5 @@
+//! Values of the `rope` ops, computed by hand.
+
 use std::f32::consts::{FRAC_PI_2, PI};
 
 use orlop_graph::{Op, Rope, RopeMode};

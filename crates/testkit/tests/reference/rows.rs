@@ -1,3 +1,5 @@
+//! Values of the `rows` ops, computed by hand.
+
 use orlop_backend::DeviceError;
 use orlop_graph::{DType, Op};
 use orlop_testkit::{

@@ -1,3 +1,5 @@
+//! Values of the `ssm` ops, computed by hand.
+
 use orlop_backend::DeviceError;
 use orlop_graph::Op;
 

@@ -1,3 +1,5 @@
+//! Runs without a plan.
+
 use std::sync::Arc;
 
 use orlop_backend::{Cancel, Device, DeviceError, LowerOptions, RunOptions};
