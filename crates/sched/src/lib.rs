@@ -25,8 +25,8 @@ pub use calibrate::{Calibration, calibrate};
 pub use error::Error;
 pub use machine::{DeviceId, Machine};
 pub use place::{
-    Constraints, CostOptions, NodePlacement, Placement, PlacementReason, Propagation, place_by_cost,
-    place_by_rules,
+    Constraints, CostOptions, MachineFacts, NodePlacement, Placement, PlacementReason, Propagation,
+    place_by_cost, place_by_rules,
 };
 pub use planned::Planned;
 pub use planned::arena_steps::{ArenaStep, ValueOrigin};

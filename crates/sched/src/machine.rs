@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use orlop_backend::{
-    Buffer, BufferType, Device, DeviceFacts, Link, NodeQuery, Operand, Reason, Role, StoredTensor, Support,
-    same_type,
+    Buffer, BufferType, Device, DeviceFacts, Link, MemoryLayout, NodeQuery, Operand, Role, StoredTensor,
+    Support, same_type,
 };
-use orlop_graph::{Graph, NodeId, TensorId};
+use orlop_graph::{Graph, NodeId, TensorDesc, TensorId};
 
-use crate::{Calibration, Error};
+use crate::{Calibration, Error, MachineFacts};
 
 /// The devices that a graph is spread over, most preferred first.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ impl Machine {
     /// # Errors
     /// [`Error::UnknownDevice`].
     pub fn calibrated(mut self, ix: DeviceId, numbers: &Calibration) -> Result<Machine, Error> {
-        self.check(ix)?;
+        self.check_device(ix)?;
         let facts = &mut self.facts[ix.0];
         facts.flops = numbers.flops;
         facts.bytes_per_second = numbers.bytes_per_second;
@@ -143,28 +143,56 @@ impl Machine {
         arena.or_else(|| self.indices().find(|device| has_memory(&**self.device(*device), memory)))
     }
 
-    /// Checks that a device is one of this machine's.
-    pub(crate) fn check(&self, ix: DeviceId) -> Result<(), Error> {
-        if ix.0 < self.devices.len() {
-            return Ok(());
-        }
-        Err(Error::UnknownDevice {
-            name: format!("{ix:?}"),
-            known: self.devices.iter().map(|device| device.name().to_owned()).collect(),
-        })
+    /// Whether a device can run a node if everything is brought to it.
+    pub fn can_run(&self, ix: DeviceId, graph: &Graph, node: NodeId) -> bool {
+        self.refusal(ix, graph, node).is_none()
+    }
+}
+
+impl MachineFacts for Machine {
+    type Memory = Arc<dyn BufferType>;
+
+    fn device_count(&self) -> usize {
+        self.devices.len()
     }
 
-    /// Whether a device can run a node if its operands lie where `lies` says, and everything else in the
-    /// device's own memory.
-    pub(crate) fn supports(
+    fn name(&self, device: DeviceId) -> &str {
+        Machine::name(self, device)
+    }
+
+    fn facts(&self, device: DeviceId) -> &DeviceFacts {
+        Machine::facts(self, device)
+    }
+
+    fn arena(&self, device: DeviceId) -> &Arc<dyn BufferType> {
+        Machine::arena(self, device)
+    }
+
+    fn is_same_memory(&self, one: &Arc<dyn BufferType>, other: &Arc<dyn BufferType>) -> bool {
+        same_type(one, other)
+    }
+
+    fn memory_name(&self, memory: &Arc<dyn BufferType>) -> String {
+        memory.name().to_owned()
+    }
+
+    fn is_private(&self, memory: &Arc<dyn BufferType>) -> bool {
+        memory.layout() == MemoryLayout::Private
+    }
+
+    fn alloc_bytes(&self, memory: &Arc<dyn BufferType>, desc: &TensorDesc) -> u64 {
+        memory.alloc_bytes(desc)
+    }
+
+    fn supports(
         &self,
-        ix: DeviceId,
+        device: DeviceId,
         graph: &Graph,
         node: NodeId,
-        lies: impl Fn(TensorId) -> Option<Arc<dyn BufferType>>,
+        lies: &dyn Fn(TensorId) -> Option<Arc<dyn BufferType>>,
     ) -> Support {
         let node = graph.node(node);
-        let own = self.arena(ix);
+        let own = Machine::arena(self, device);
         let types: Vec<Arc<dyn BufferType>> = node
             .inputs
             .iter()
@@ -182,20 +210,7 @@ impl Machine {
             })
             .collect();
         let (output, inputs) = operands.split_last().expect("every node has a result");
-        self.device(ix).supports(&NodeQuery { op: &node.op, inputs, output: *output })
-    }
-
-    /// Whether a device can run a node if everything is brought to it.
-    pub fn can_run(&self, ix: DeviceId, graph: &Graph, node: NodeId) -> bool {
-        self.refusal(ix, graph, node).is_none()
-    }
-
-    /// Why a device refuses a node whose operands would all be brought to it.
-    pub(crate) fn refusal(&self, ix: DeviceId, graph: &Graph, node: NodeId) -> Option<Reason> {
-        match self.supports(ix, graph, node, |_| None) {
-            Support::Yes { .. } => None,
-            Support::No(reason) => Some(reason),
-        }
+        self.device(device).supports(&NodeQuery { op: &node.op, inputs, output: *output })
     }
 }
 

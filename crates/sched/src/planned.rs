@@ -33,8 +33,8 @@ use self::signature::signature;
 use crate::error::failed;
 use crate::schedule::split::{OffloadedWeights, split_offloading};
 use crate::{
-    Constraints, DeviceId, Error, Machine, Placement, PlacementReason, Schedule, SessionOptions, SplitId,
-    place_by_rules,
+    Constraints, DeviceId, Error, Machine, MachineFacts, Placement, PlacementReason, Schedule,
+    SessionOptions, SplitId, place_by_rules,
 };
 
 /// A placed graph, split, lowered and planned: everything that is known before any memory is allocated.
@@ -92,7 +92,7 @@ impl Planned {
         options.observer.planning(graph);
         constraints.check(graph, machine)?;
         placement.check(graph, machine)?;
-        options.budgets.keys().copied().max().map_or(Ok(()), |device| machine.check(device))?;
+        options.budgets.keys().copied().max().map_or(Ok(()), |device| machine.check_device(device))?;
         let domains = Domains::new(machine);
         let depth = options.depth.max(1);
         let attempt = |offloaded: &OffloadedWeights| {

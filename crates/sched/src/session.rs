@@ -45,8 +45,8 @@ use crate::error::failed;
 use crate::planned::memory::Domains;
 use crate::planned::signature::signature;
 use crate::{
-    Constraints, DeviceId, Error, Machine, Placement, PlanObserver, Planned, Schedule, Split, SplitId,
-    TransferId,
+    Constraints, DeviceId, Error, Machine, MachineFacts, Placement, PlanObserver, Planned, Schedule, Split,
+    SplitId, TransferId,
 };
 
 /// Runs graphs over all devices of a machine. `prepare`, `set`, `run` and `get` mean what they mean on one device.
@@ -406,7 +406,7 @@ impl Session {
     /// # Errors
     /// [`Error::UnknownPlan`], [`Error::UnknownDevice`].
     pub fn memory_plan(&self, plan: PlanId, device: DeviceId) -> Result<&Arc<MemoryPlan>, Error> {
-        self.machine.check(device)?;
+        self.machine.check_device(device)?;
         Ok(&self.get_prepared(plan)?.planned.memory.plans[self.domains.of(device)])
     }
 
@@ -417,7 +417,7 @@ impl Session {
 
     /// Bytes of a device's arena; devices that share one count it each. 0 for a device of another machine.
     pub fn arena_bytes(&self, device: DeviceId) -> u64 {
-        if self.machine.check(device).is_err() {
+        if self.machine.check_device(device).is_err() {
             return 0;
         }
         self.arenas[self.domains.of(device)].bytes(0).unwrap_or(0)

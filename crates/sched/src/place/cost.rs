@@ -6,7 +6,7 @@ use orlop_graph::{Graph, NodeId};
 
 use crate::schedule::estimate::seconds;
 use crate::{
-    Constraints, DeviceId, Error, Machine, Placement, PlacementReason, Schedule, place_by_rules, split,
+    Constraints, DeviceId, Error, MachineFacts, Placement, PlacementReason, Schedule, place_by_rules, split,
 };
 
 /// Limits of [`place_by_cost`].
@@ -32,10 +32,10 @@ impl Default for CostOptions {
 ///
 /// # Errors
 /// As [`place_by_rules`].
-pub fn place_by_cost(
+pub fn place_by_cost<F: MachineFacts>(
     graph: &Graph,
-    machine: &Machine,
-    constraints: &Constraints,
+    machine: &F,
+    constraints: &Constraints<F::Memory>,
     options: &CostOptions,
 ) -> Result<Placement, Error> {
     let mut best = place_by_rules(graph, machine, constraints)?;
@@ -53,7 +53,7 @@ pub fn place_by_cost(
                 // Part of it was moved meanwhile.
                 continue;
             }
-            for device in machine.indices().filter(|device| *device != best.node(run[0]).device) {
+            for device in machine.device_ids().filter(|device| *device != best.node(run[0]).device) {
                 let able = |node: &NodeId| machine.refusal(device, graph, *node).is_none();
                 if looked >= options.effort || !run.iter().all(able) {
                     continue;
@@ -132,8 +132,8 @@ fn moved(graph: &Graph, from: &Placement, run: &[NodeId], device: DeviceId) -> P
 }
 
 /// Whether the weights that a schedule keeps elsewhere are within the limits.
-fn weights_fit(schedule: &Schedule, machine: &Machine, options: &CostOptions) -> bool {
-    machine.indices().all(|device| {
+fn weights_fit(schedule: &Schedule, machine: &impl MachineFacts, options: &CostOptions) -> bool {
+    machine.device_ids().all(|device| {
         let here = schedule.transfers.iter().filter(|copy| copy.resident && copy.to == device);
         let bytes: u64 = here.map(|copy| copy.room).sum();
         bytes <= options.resident.get(&device).copied().unwrap_or(0)

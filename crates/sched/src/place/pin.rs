@@ -1,12 +1,12 @@
 //! Placement by rules: assignments, storage and weights.
 
-use orlop_backend::{MemoryLayout, Support, same_type};
+use orlop_backend::Support;
 use orlop_graph::{Leaf, NodeId, Origin, TensorId};
 
 use crate::place::rules::Passes;
-use crate::{DeviceId, Error, PlacementReason};
+use crate::{DeviceId, Error, MachineFacts, PlacementReason};
 
-impl Passes<'_> {
+impl<F: MachineFacts> Passes<'_, F> {
     /// Assignments, storage, weights. Assignments come first for all nodes, so that what shares storage with an
     /// assigned node goes with it.
     pub(crate) fn pin(&mut self) -> Result<(), Error> {
@@ -43,16 +43,15 @@ impl Passes<'_> {
             }
             Origin::Leaf(Leaf::Weight | Leaf::State) => {
                 let reaches = |device: &DeviceId| self.runs(*device, id);
-                match self.machine.indices().find(reaches) {
+                match self.machine.device_ids().find(reaches) {
                     Some(device) => Ok(Some((device, root))),
                     None => Err(Error::StorageOutOfReach {
                         op: node.op.name().to_owned(),
                         storage: self.graph.tensor(root).name.clone(),
-                        buffer_type: self
-                            .constraints
-                            .pinned
-                            .get(&root)
-                            .map_or_else(|| "unknown memory".to_owned(), |t| t.name().to_owned()),
+                        buffer_type: self.constraints.pinned.get(&root).map_or_else(
+                            || "unknown memory".to_owned(),
+                            |memory| self.machine.memory_name(memory),
+                        ),
                     }),
                 }
             }
@@ -80,7 +79,7 @@ impl Passes<'_> {
         }
         let Some((owner, root)) = owner.filter(|(owner, _)| *owner != device) else { return Ok(()) };
         let external = self.graph.root_leaf(root).is_some_and(|leaf| leaf.is_external());
-        let shared = external || same_type(self.machine.arena(owner), self.machine.arena(device));
+        let shared = external || self.machine.shares_arena(owner, device);
         if shared && self.runs(device, id) {
             return Ok(());
         }
@@ -105,9 +104,9 @@ impl Passes<'_> {
                 choice = Some((device, weight));
             }
         }
-        let before = choice.map_or(self.machine.devices().len(), |(device, _)| device.index());
-        for device in self.machine.indices().take(before).filter(|device| self.can_bring(*device, id)) {
-            let brought = self.machine.supports(device, self.graph, id, |_| None);
+        let before = choice.map_or(self.machine.device_count(), |(device, _)| device.index());
+        for device in self.machine.device_ids().take(before).filter(|device| self.can_bring(*device, id)) {
+            let brought = self.machine.supports(device, self.graph, id, &|_| None);
             if matches!(brought, Support::Yes { wants_offload: true }) {
                 return Some((
                     device,
@@ -125,14 +124,16 @@ impl Passes<'_> {
         let there = |tensor: TensorId| {
             (root(tensor) == root(weight)).then(|| self.constraints.lies(self.graph, tensor)).flatten()
         };
-        self.machine.indices().find(|device| self.machine.supports(*device, self.graph, id, there).is_yes())
+        self.machine
+            .device_ids()
+            .find(|device| self.machine.supports(*device, self.graph, id, &there).is_yes())
     }
 
     /// Whether a node's weights can be copied to a device, or are used where they lie: a private layout is not copied.
     fn can_bring(&self, device: DeviceId, id: NodeId) -> bool {
         self.graph.node(id).inputs.iter().all(|input| {
             let lies = self.constraints.lies(self.graph, *input);
-            let private = lies.is_some_and(|memory| memory.layout() == MemoryLayout::Private);
+            let private = lies.is_some_and(|memory| self.machine.is_private(&memory));
             !private || self.device_of(*input, id).is_some_and(|known| known <= device)
         })
     }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use orlop_backend::BufferType;
 use orlop_graph::{Graph, NodeId, Origin, TensorId};
 
-use crate::{DeviceId, Error, Machine};
+use crate::{DeviceId, Error, MachineFacts};
 
 /// What placement is given beside the graph and the devices.
-#[derive(Clone, Debug, Default)]
-pub struct Constraints {
+#[derive(Clone, Debug)]
+pub struct Constraints<M = Arc<dyn BufferType>> {
     /// The kind of memory that each external leaf lies in.
-    pub pinned: HashMap<TensorId, Arc<dyn BufferType>>,
+    pub pinned: HashMap<TensorId, M>,
     /// Devices that the caller chose, by result. Views are where their storage is, leaves where they are used; for
     /// those, a choice says nothing.
     pub assigned: HashMap<TensorId, DeviceId>,
@@ -35,16 +35,27 @@ pub enum Propagation {
     Producers,
 }
 
-impl Constraints {
+impl<M> Default for Constraints<M> {
+    fn default() -> Constraints<M> {
+        Constraints {
+            pinned: HashMap::new(),
+            assigned: HashMap::new(),
+            observed: HashSet::new(),
+            spread: Propagation::default(),
+        }
+    }
+}
+
+impl<M: Clone> Constraints<M> {
     /// Checks that every id is one of the graph's and the machine's.
-    pub(crate) fn check(&self, graph: &Graph, machine: &Machine) -> Result<(), Error> {
+    pub(crate) fn check(&self, graph: &Graph, machine: &impl MachineFacts) -> Result<(), Error> {
         let tensors = graph.tensors().len();
         // The smallest of the wrong ones, so that equal constraints give equal errors.
         let all = self.pinned.keys().chain(&self.observed).chain(self.assigned.keys());
         if let Some(tensor) = all.copied().filter(|tensor| graph.get(*tensor).is_none()).min() {
             return Err(Error::ForeignTensor { tensor, tensors });
         }
-        self.assigned.values().copied().max().map_or(Ok(()), |device| machine.check(device))?;
+        self.assigned.values().copied().max().map_or(Ok(()), |device| machine.check_device(device))?;
         let computed = |tensor: TensorId| matches!(graph.tensor(tensor).origin, Origin::Node(node) if !graph.node(node).op.is_view());
         match self.observed.iter().copied().filter(|tensor| !computed(*tensor)).min() {
             Some(tensor) => Err(Error::NotComputed { tensor: graph.tensor(tensor).name.clone() }),
@@ -53,7 +64,7 @@ impl Constraints {
     }
 
     /// The kind of memory that an external tensor lies in.
-    pub(crate) fn lies(&self, graph: &Graph, tensor: TensorId) -> Option<Arc<dyn BufferType>> {
+    pub(crate) fn lies(&self, graph: &Graph, tensor: TensorId) -> Option<M> {
         self.pinned.get(&graph.tensor(tensor).storage.root).cloned()
     }
 }
@@ -135,18 +146,18 @@ impl Placement {
     }
 
     /// The assignments as a table: node, op, size, device, reason, sources.
-    pub fn table<'a>(&'a self, graph: &'a Graph, machine: &'a Machine) -> impl fmt::Display + 'a {
+    pub fn table<'a>(&'a self, graph: &'a Graph, machine: &'a impl MachineFacts) -> impl fmt::Display + 'a {
         Table { placement: self, graph, machine }
     }
 }
 
-struct Table<'a> {
+struct Table<'a, F> {
     placement: &'a Placement,
     graph: &'a Graph,
-    machine: &'a Machine,
+    machine: &'a F,
 }
 
-impl fmt::Display for Table<'_> {
+impl<F: MachineFacts> fmt::Display for Table<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Table { placement, graph, machine } = self;
         for id in graph.node_ids() {
@@ -164,7 +175,7 @@ impl fmt::Display for Table<'_> {
                 node.op.name(),
                 result.desc.bytes(),
                 machine.name(placed.device),
-                placed.why.text(graph, machine),
+                placed.why.text(graph, *machine),
                 result.name,
                 sources.join(", ")
             )?;
@@ -175,7 +186,7 @@ impl fmt::Display for Table<'_> {
 
 impl PlacementReason {
     /// The reason in words.
-    pub fn text(&self, graph: &Graph, machine: &Machine) -> String {
+    pub fn text(&self, graph: &Graph, machine: &impl MachineFacts) -> String {
         let name = |id: &TensorId| graph.tensor(*id).name.clone();
         let result = |node: &NodeId| name(&graph.node(*node).output);
         match self {

@@ -1,12 +1,13 @@
 //! Placement by rules: the passes along edges.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use orlop_backend::{BufferType, Support, same_type};
+use orlop_backend::Support;
 use orlop_graph::{Graph, NodeId, TensorId};
 
-use crate::{Constraints, DeviceId, Error, Machine, NodePlacement, Placement, PlacementReason, Propagation};
+use crate::{
+    Constraints, DeviceId, Error, MachineFacts, NodePlacement, Placement, PlacementReason, Propagation,
+};
 
 /// Places a graph by rules, in this order; the first that says something decides.
 ///
@@ -25,10 +26,10 @@ use crate::{Constraints, DeviceId, Error, Machine, NodePlacement, Placement, Pla
 /// # Errors
 /// [`Error::Unplaceable`] with each device's reason, [`Error::BadAssignment`], [`Error::ConflictingPin`],
 /// [`Error::StorageOutOfReach`], and ids that are not the graph's or the machine's.
-pub fn place_by_rules(
+pub fn place_by_rules<F: MachineFacts>(
     graph: &Graph,
-    machine: &Machine,
-    constraints: &Constraints,
+    machine: &F,
+    constraints: &Constraints<F::Memory>,
 ) -> Result<Placement, Error> {
     constraints.check(graph, machine)?;
     let mut passes = Passes::new(graph, machine, constraints);
@@ -42,10 +43,10 @@ pub fn place_by_rules(
     passes.finish()
 }
 
-pub(crate) struct Passes<'a> {
+pub(crate) struct Passes<'a, F: MachineFacts> {
     pub(crate) graph: &'a Graph,
-    pub(crate) machine: &'a Machine,
-    pub(crate) constraints: &'a Constraints,
+    pub(crate) machine: &'a F,
+    pub(crate) constraints: &'a Constraints<F::Memory>,
     pub(crate) nodes: Vec<Option<NodePlacement>>,
     /// The node that computes each tensor's contents, views looked through; `None` for leaves.
     producers: Vec<Option<NodeId>>,
@@ -55,8 +56,8 @@ pub(crate) struct Passes<'a> {
     writers: HashMap<TensorId, Vec<NodeId>>,
 }
 
-impl<'a> Passes<'a> {
-    fn new(graph: &'a Graph, machine: &'a Machine, constraints: &'a Constraints) -> Passes<'a> {
+impl<'a, F: MachineFacts> Passes<'a, F> {
+    fn new(graph: &'a Graph, machine: &'a F, constraints: &'a Constraints<F::Memory>) -> Passes<'a, F> {
         let mut producers = vec![None; graph.tensors().len()];
         let mut consumers = vec![Vec::new(); graph.nodes().len()];
         for id in graph.node_ids() {
@@ -95,7 +96,7 @@ impl<'a> Passes<'a> {
 
     /// Whether a device runs a node with weights and states used where they lie, and everything else brought to it.
     fn supports(&self, device: DeviceId, node: NodeId) -> Support {
-        self.machine.supports(device, self.graph, node, |tensor| self.constraints.lies(self.graph, tensor))
+        self.machine.supports(device, self.graph, node, &|tensor| self.constraints.lies(self.graph, tensor))
     }
 
     /// Whether a device runs a node, and those that must run where it does, if everything is brought to it but
@@ -105,11 +106,11 @@ impl<'a> Passes<'a> {
             let node_data = self.graph.node(node);
             let written = node_data.op.storage_operand().map(|slot| node_data.inputs[slot]);
             let root = written.map(|tensor| self.graph.tensor(tensor).storage.root);
-            let lies = |tensor: TensorId| -> Option<Arc<dyn BufferType>> {
+            let lies = |tensor: TensorId| -> Option<F::Memory> {
                 let own = self.graph.tensor(tensor).storage.root;
                 if Some(own) == root { self.constraints.pinned.get(&own).cloned() } else { None }
             };
-            self.machine.supports(device, self.graph, node, lies).is_yes()
+            self.machine.supports(device, self.graph, node, &lies).is_yes()
         })
     }
 
@@ -130,7 +131,7 @@ impl<'a> Passes<'a> {
 
     /// Along edges: down to readers, up to producers.
     fn spread(&mut self) {
-        let last = self.machine.devices().len() - 1;
+        let last = self.machine.device_count() - 1;
         let rounds: &[bool] = match self.constraints.spread {
             Propagation::Preferred => &[false, true],
             Propagation::Producers => &[true],
@@ -203,9 +204,8 @@ impl<'a> Passes<'a> {
             {
                 continue;
             }
-            let better = self.machine.indices().take(placed.device.index()).find(|device| {
-                same_type(self.machine.arena(*device), self.machine.arena(placed.device))
-                    && self.supports(*device, id).is_yes()
+            let better = self.machine.device_ids().take(placed.device.index()).find(|device| {
+                self.machine.shares_arena(*device, placed.device) && self.supports(*device, id).is_yes()
             });
             if let Some(device) = better {
                 self.put(id, device, PlacementReason::SharesMemory(placed.device));
@@ -221,14 +221,12 @@ impl<'a> Passes<'a> {
             }
             let node = self.graph.node(id);
             let able: Vec<DeviceId> =
-                self.machine.indices().filter(|device| self.runs(*device, id)).collect();
+                self.machine.device_ids().filter(|device| self.runs(*device, id)).collect();
             let readable = |device: DeviceId| {
                 let here = |input: &&TensorId| {
                     let producer =
                         self.producers[input.index()].and_then(|producer| self.nodes[producer.index()]);
-                    producer.is_some_and(|placed| {
-                        same_type(self.machine.arena(placed.device), self.machine.arena(device))
-                    })
+                    producer.is_some_and(|placed| self.machine.shares_arena(placed.device, device))
                 };
                 node.inputs.iter().filter(here).count()
             };
@@ -238,7 +236,7 @@ impl<'a> Passes<'a> {
                 return Err(self.unplaceable(id));
             };
             let why = match () {
-                () if able.len() == 1 && self.machine.devices().len() > 1 => PlacementReason::OnlyChoice,
+                () if able.len() == 1 && self.machine.device_count() > 1 => PlacementReason::OnlyChoice,
                 () if readable(device) > 0 => PlacementReason::MostOperands,
                 () => PlacementReason::Preferred,
             };
@@ -270,7 +268,7 @@ impl<'a> Passes<'a> {
             let on_target =
                 |other: &NodeId| self.nodes[other.index()].is_some_and(|other| other.device == target);
             let readers = &self.consumers[id.index()];
-            let shared = same_type(self.machine.arena(placed.device), self.machine.arena(target));
+            let shared = self.machine.shares_arena(placed.device, target);
             let result = results.iter().any(|result| {
                 self.graph.tensor(*result).storage.root == self.graph.tensor(node.output).storage.root
             });
@@ -316,7 +314,7 @@ impl<'a> Passes<'a> {
         Error::Unplaceable {
             op: node.op.name().to_owned(),
             tensor: self.graph.tensor(node.output).name.clone(),
-            refusals: self.machine.indices().map(refusal).collect(),
+            refusals: self.machine.device_ids().map(refusal).collect(),
         }
     }
 

@@ -1,9 +1,8 @@
 //! Where views and leaves are, and whether a placement is one of a graph.
 
-use orlop_backend::same_type;
 use orlop_graph::{Graph, Leaf, Origin, TensorId};
 
-use crate::{DeviceId, Error, Machine, NodePlacement, Placement, PlacementReason};
+use crate::{DeviceId, Error, MachineFacts, NodePlacement, Placement, PlacementReason};
 
 impl Placement {
     /// Puts views and leaves where what they belong to is.
@@ -41,10 +40,10 @@ impl Placement {
     }
 
     /// Checks that there is a place for every node and leaf, on devices that are there.
-    pub(crate) fn check(&self, graph: &Graph, machine: &Machine) -> Result<(), Error> {
+    pub(crate) fn check(&self, graph: &Graph, machine: &impl MachineFacts) -> Result<(), Error> {
         let devices =
             self.nodes.iter().map(|placed| placed.device).chain(self.leaves.iter().copied().flatten());
-        devices.into_iter().try_for_each(|device| machine.check(device))?;
+        devices.into_iter().try_for_each(|device| machine.check_device(device))?;
         if (self.nodes.len(), self.leaves.len()) != (graph.nodes().len(), graph.tensors().len()) {
             return Err(Error::ForeignPlacement {
                 nodes: graph.nodes().len(),
@@ -57,7 +56,7 @@ impl Placement {
         // graph of the same size could ask for it.
         for (node, placed) in graph.nodes().iter().zip(&self.nodes).filter(|(node, _)| !node.op.is_view()) {
             let Some(home) = self.home(graph, node.output) else { continue };
-            if !same_type(machine.arena(home), machine.arena(placed.device)) {
+            if !machine.shares_arena(home, placed.device) {
                 return Err(Error::ConflictingPin {
                     tensor: graph.tensor(node.output).name.clone(),
                     storage: graph.tensor(graph.tensor(node.output).storage.root).name.clone(),

@@ -3,16 +3,16 @@
 use orlop_backend::DeviceFacts;
 use orlop_graph::{Graph, NodeId};
 
-use crate::{Command, Error, Machine, Schedule, Split, SplitId, Transfer};
+use crate::{Command, Error, MachineFacts, Schedule, Split, SplitId, Transfer};
 
 /// Seconds that a schedule would take by what devices say of themselves: time for every node and for starting it, and
 /// for bringing bytes over. Splits of different devices overlap where they do not wait for each other.
 ///
 /// # Errors
 /// [`Error::UnknownDevice`] and [`Error::BadSchedule`] for a schedule that is not one of this graph on this machine.
-pub fn estimate(graph: &Graph, machine: &Machine, schedule: &Schedule) -> Result<f64, Error> {
+pub fn estimate(graph: &Graph, machine: &impl MachineFacts, schedule: &Schedule) -> Result<f64, Error> {
     for (id, split) in schedule.ids().zip(&schedule.splits) {
-        machine.check(split.device)?;
+        machine.check_device(split.device)?;
         check_split(graph, schedule, id, split).map_err(|what| Error::BadSchedule { split: id, what })?;
     }
     Ok(seconds(graph, machine, schedule))
@@ -34,8 +34,8 @@ fn check_split(graph: &Graph, schedule: &Schedule, id: SplitId, split: &Split) -
 }
 
 /// As [`estimate`], of a schedule that was made for this graph and machine.
-pub(crate) fn seconds(graph: &Graph, machine: &Machine, schedule: &Schedule) -> f64 {
-    let mut free_at = vec![0.0f64; machine.devices().len()];
+pub(crate) fn seconds(graph: &Graph, machine: &impl MachineFacts, schedule: &Schedule) -> f64 {
+    let mut free_at = vec![0.0f64; machine.device_count()];
     let mut ends = vec![0.0f64; schedule.splits.len()];
     for id in schedule.ids() {
         let split = &schedule[id];

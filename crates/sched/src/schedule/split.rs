@@ -2,13 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::{Index, Range};
-use std::sync::Arc;
 
-use orlop_backend::{BufferType, same_type};
 use orlop_graph::{Graph, Leaf, NodeId, Origin, TensorId};
 
-use crate::planned::memory::Domains;
-use crate::{Constraints, DeviceId, Machine, Placement, SplitId, TransferId};
+use crate::{Constraints, DeviceId, MachineFacts, Placement, SplitId, TransferId};
 
 /// A placed graph cut into parts that one device each runs, with the copies between them. A plain value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +69,12 @@ pub struct Transfer {
 ///
 /// # Panics
 /// If the placement is another graph's or machine's.
-pub fn split(graph: &Graph, machine: &Machine, constraints: &Constraints, placement: &Placement) -> Schedule {
+pub fn split<F: MachineFacts>(
+    graph: &Graph,
+    machine: &F,
+    constraints: &Constraints<F::Memory>,
+    placement: &Placement,
+) -> Schedule {
     split_offloading(graph, machine, constraints, placement, &OffloadedWeights::default())
 }
 
@@ -86,10 +88,10 @@ pub(crate) struct OffloadedWeights {
 }
 
 /// As [`split`], with weights that are offloaded: a split begins at each node that reads one.
-pub(crate) fn split_offloading(
+pub(crate) fn split_offloading<F: MachineFacts>(
     graph: &Graph,
-    machine: &Machine,
-    constraints: &Constraints,
+    machine: &F,
+    constraints: &Constraints<F::Memory>,
     placement: &Placement,
     offloaded: &OffloadedWeights,
 ) -> Schedule {
@@ -119,10 +121,10 @@ pub(crate) fn split_offloading(
 /// Bytes of a root on a device, and the node that wrote them last.
 type CopyKey = (TensorId, u64, u64, DeviceId);
 
-struct Cut<'a> {
+struct Cut<'a, F: MachineFacts> {
     graph: &'a Graph,
-    machine: &'a Machine,
-    constraints: &'a Constraints,
+    machine: &'a F,
+    constraints: &'a Constraints<F::Memory>,
     placement: &'a Placement,
     offloaded: &'a OffloadedWeights,
     schedule: Schedule,
@@ -134,7 +136,7 @@ struct Cut<'a> {
     needs: Vec<Vec<NodeId>>,
 }
 
-impl Cut<'_> {
+impl<F: MachineFacts> Cut<'_, F> {
     fn add(&mut self, id: NodeId) {
         let device = self.placement.node(id).device;
         let offloads = self.graph.node(id).inputs.iter().any(|input| {
@@ -168,16 +170,16 @@ impl Cut<'_> {
 
     /// Whether a device can read a tensor where it lies.
     fn reaches(&self, device: DeviceId, id: NodeId, tensor: TensorId) -> bool {
-        let lies: Arc<dyn BufferType> = match self.placement.home(self.graph, tensor) {
-            Some(home) if same_type(self.machine.arena(home), self.machine.arena(device)) => return true,
-            Some(home) => Arc::clone(self.machine.arena(home)),
+        let lies: F::Memory = match self.placement.home(self.graph, tensor) {
+            Some(home) if self.machine.shares_arena(home, device) => return true,
+            Some(home) => self.machine.arena(home).clone(),
             None => match self.constraints.lies(self.graph, tensor) {
-                Some(buffer_type) => buffer_type,
+                Some(memory) => memory,
                 None => return true,
             },
         };
-        let there = |other: TensorId| (other == tensor).then(|| Arc::clone(&lies));
-        self.machine.supports(device, self.graph, id, there).is_yes()
+        let there = |other: TensorId| (other == tensor).then(|| lies.clone());
+        self.machine.supports(device, self.graph, id, &there).is_yes()
     }
 
     /// A copy of a tensor's bytes on a device, as they are now.
@@ -194,7 +196,8 @@ impl Cut<'_> {
         let early = before().filter(|_| offloaded && self.offloaded.early).map(SplitId::new);
         let split = early.unwrap_or(split);
         let key = (root, range.start, range.end, device);
-        let room = self.machine.arena(device).alloc_bytes(&data.desc).max(range.end - range.start);
+        let room =
+            self.machine.alloc_bytes(self.machine.arena(device), &data.desc).max(range.end - range.start);
         if let Some((seen, copy)) = self.known.get(&key)
             && *seen == version
         {
@@ -241,10 +244,14 @@ impl Cut<'_> {
             }
         }
         // Devices that share an arena take turns.
-        let domains = Domains::new(self.machine);
-        let mut last_of = vec![None; domains.types.len()];
+        let same = |device: DeviceId| {
+            self.machine.device_ids().find(|first| self.machine.shares_arena(*first, device))
+        };
+        let first_of: Vec<usize> =
+            self.machine.device_ids().map(|device| same(device).unwrap_or(device).index()).collect();
+        let mut last_of = vec![None; self.machine.device_count()];
         for (id, split) in self.schedule.ids().zip(&self.schedule.splits) {
-            let before = last_of[domains.of(split.device)].replace(id);
+            let before = last_of[first_of[split.device.index()]].replace(id);
             waits[id.index()].extend(before.filter(|before| self.schedule[*before].device != split.device));
         }
         for (split, mut waits) in self.schedule.splits.iter_mut().zip(waits) {
@@ -260,9 +267,8 @@ impl Cut<'_> {
         for (transfer, needs) in transfers.iter_mut().zip(&self.needs) {
             let split = &splits[transfer.split.index()];
             // A device that takes turns with another one writes nothing before its turn.
-            let shares = |other: &SplitId| {
-                same_type(self.machine.arena(splits[other.index()].device), self.machine.arena(split.device))
-            };
+            let shares =
+                |other: &SplitId| self.machine.shares_arena(splits[other.index()].device, split.device);
             let turn = split.waits.iter().rposition(shares).map_or(0, |at| at + 1);
             let behind = |writer: &NodeId| {
                 let other = split_of[writer.index()]?;

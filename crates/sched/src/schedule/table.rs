@@ -4,7 +4,7 @@ use std::fmt;
 
 use orlop_graph::Graph;
 
-use crate::{Machine, Schedule, SplitId, Transfer};
+use crate::{MachineFacts, Schedule, SplitId, Transfer};
 
 impl Schedule {
     /// Bytes that one run copies; resident copies are left out.
@@ -13,7 +13,7 @@ impl Schedule {
     }
 
     /// The splits with their inputs and bytes.
-    pub fn table<'a>(&'a self, graph: &'a Graph, machine: &'a Machine) -> impl fmt::Display + 'a {
+    pub fn table<'a>(&'a self, graph: &'a Graph, machine: &'a impl MachineFacts) -> impl fmt::Display + 'a {
         Table { schedule: self, graph, machine }
     }
 
@@ -49,13 +49,13 @@ impl Schedule {
     }
 }
 
-struct Table<'a> {
+struct Table<'a, F> {
     schedule: &'a Schedule,
     graph: &'a Graph,
-    machine: &'a Machine,
+    machine: &'a F,
 }
 
-impl fmt::Display for Table<'_> {
+impl<F: MachineFacts> fmt::Display for Table<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Table { schedule, graph, machine } = self;
         for (id, split) in schedule.ids().zip(&schedule.splits) {

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use orlop_backend::Device;
-use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
+use orlop_backend::{Device, DeviceFacts, Reason, Support};
+use orlop_graph::{DType, Graph, GraphBuilder, NodeId, TensorDesc, TensorId};
 use orlop_sched::{
-    Constraints, CostOptions, DeviceId, Machine, Placement, PlacementReason, Propagation, place_by_cost,
-    place_by_rules, split,
+    Constraints, CostOptions, DeviceId, Machine, MachineFacts, Placement, PlacementReason, Propagation,
+    estimate, place_by_cost, place_by_rules, split,
 };
 use orlop_testkit::Forward;
 
@@ -333,4 +333,82 @@ fn at_a_cut_through_a_residual_network_one_activation_crosses() {
             assert_eq!(schedule.copied_bytes(), 64, "{how}");
         }
     }
+}
+
+/// Facts in a table: two devices with memory `0` and `1`, the first without sums.
+struct Table {
+    devices: [(&'static str, usize); 2],
+    facts: DeviceFacts,
+}
+
+impl MachineFacts for Table {
+    type Memory = usize;
+
+    fn device_count(&self) -> usize {
+        self.devices.len()
+    }
+
+    fn name(&self, device: DeviceId) -> &str {
+        self.devices[device.index()].0
+    }
+
+    fn facts(&self, _: DeviceId) -> &DeviceFacts {
+        &self.facts
+    }
+
+    fn arena(&self, device: DeviceId) -> &usize {
+        &self.devices[device.index()].1
+    }
+
+    fn is_same_memory(&self, one: &usize, other: &usize) -> bool {
+        one == other
+    }
+
+    fn memory_name(&self, memory: &usize) -> String {
+        format!("memory {memory}")
+    }
+
+    fn is_private(&self, _: &usize) -> bool {
+        false
+    }
+
+    fn alloc_bytes(&self, _: &usize, desc: &TensorDesc) -> u64 {
+        desc.bytes()
+    }
+
+    fn supports(
+        &self,
+        device: DeviceId,
+        graph: &Graph,
+        node: NodeId,
+        lies: &dyn Fn(TensorId) -> Option<usize>,
+    ) -> Support {
+        let node = graph.node(node);
+        let elsewhere =
+            |input: &TensorId| lies(*input).is_some_and(|memory| memory != self.devices[device.index()].1);
+        match node.inputs.iter().position(elsewhere) {
+            Some(operand) => Support::No(Reason::BufferType { operand, buffer_type: "another".to_owned() }),
+            None if device.index() == 0 && node.op.name() == "sum" => Support::No(Reason::Op),
+            None => Support::YES,
+        }
+    }
+}
+
+#[test]
+fn facts_in_a_table_place_split_and_estimate_a_graph_without_devices() {
+    let table = Table { devices: [("fast", 0), ("slow", 1)], facts: private("any").build().facts() };
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[4]);
+    let w = b.weight("w", DType::F32, &[4]);
+    let scaled = b.mul(x, w);
+    let total = b.sum(scaled);
+    b.output(total);
+    let graph = b.build().unwrap();
+    let constraints = Constraints { pinned: [(w, 0)].into(), ..Constraints::default() };
+    let placement = place_by_rules(&graph, &table, &constraints).unwrap();
+    let devices: Vec<usize> = placement.nodes().iter().map(|placed| placed.device.index()).collect();
+    assert_eq!(devices, [0, 1], "{}", placement.table(&graph, &table));
+    let schedule = split(&graph, &table, &constraints, &placement);
+    assert_eq!((schedule.splits.len(), schedule.copied_bytes()), (2, 16));
+    assert!(estimate(&graph, &table, &schedule).unwrap() > 0.0);
 }
