@@ -194,7 +194,7 @@ fn memory_that_begins_anywhere_is_used_from_its_first_aligned_byte() {
     for crooked in [0_usize, 1, 31, 63] {
         let memory = ForeignBufferType::writable("lent", 1).unwrap();
         let at = std::ptr::NonNull::new(base.wrapping_add(crooked)).unwrap();
-        // SAFETY: `over_raw` asks for bytes that live as long as the keeper and that nobody else touches: they
+        // SAFETY: `over_raw` asks for bytes that live as long as the keeper and that nothing else touches: they
         // are part of `aligned`, which the keeper holds and nothing reads.
         let odd = unsafe { memory.over_raw(at, 192, Box::new(Arc::clone(&aligned))) }.unwrap();
         let address = |slot: &Slot| slot.buffer.host().unwrap().base.addr().get() as u64 + slot.offset;

@@ -17,7 +17,7 @@ fn observed(types: impl IntoIterator<Item = Arc<dyn BufferType>>) -> (GraphAlloc
     (allocator.with_observer(notes.observer()), notes)
 }
 
-/// `unused` is read by nobody.
+/// `unused` is never read.
 fn with_unused_leaf(unused: u64, size: u64) -> Graph {
     let mut b = GraphBuilder::new();
     input(&mut b, "unused", unused);

@@ -12,7 +12,7 @@ use orlop_alloc::{
 use orlop_backend::{Buffer, BufferType, Claim, DeviceError, Gate, HostBufferType, HostSpan};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId};
 
-/// A tensor of so many bytes.
+/// A tensor of a number of bytes.
 pub(crate) fn bytes(bytes: u64) -> TensorDesc {
     TensorDesc::contiguous(DType::I8, &[bytes]).expect("a row of bytes")
 }
@@ -21,7 +21,7 @@ pub(crate) fn input(b: &mut GraphBuilder, name: &str, bytes: u64) -> TensorId {
     b.input(name, DType::I8, &[bytes])
 }
 
-/// A node that computes so many bytes from its operands, never in place.
+/// A node that computes a number of bytes from its operands, never in place.
 pub(crate) fn op(b: &mut GraphBuilder, name: &str, inputs: &[TensorId], bytes: u64) -> TensorId {
     let id = b.custom("op", inputs, DType::I8, &[bytes], &[]);
     b.name(id, name)
@@ -124,7 +124,7 @@ pub(crate) enum Note {
 
 impl Notes {
     pub(crate) fn take(&self) -> Vec<Note> {
-        std::mem::take(&mut *self.0.lock().expect("nobody panicked"))
+        std::mem::take(&mut *self.0.lock().expect("no panic under the lock"))
     }
 
     /// The reasons of the plans made since the last look.
@@ -148,7 +148,7 @@ impl Notes {
                 AllocEvent::Grew(grown) => Note::Grew(grown.from, grown.to),
                 _ => return,
             };
-            notes.lock().expect("nobody panicked").push(note);
+            notes.lock().expect("no panic under the lock").push(note);
         }
     }
 }
@@ -171,11 +171,11 @@ pub(crate) struct State {
     /// Allocations to come before one of more than no bytes is refused; none is if this is 0.
     fail_allocation: AtomicU64,
     fail_init: AtomicU64,
-    /// Buffers are shorter than asked for by so many bytes.
+    /// By how many bytes buffers are shorter than asked for.
     pub(crate) short_by: AtomicU64,
-    /// Buffers begin so many bytes after an aligned address.
+    /// How many bytes after an aligned address buffers begin.
     pub(crate) crooked_by: AtomicU64,
-    /// Tensors take so many bytes more than they have.
+    /// How many bytes more than they have tensors take.
     pub(crate) padding: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! Plans that somebody changed are told from sound ones.
+//! Changed plans are told from sound ones.
 
 use std::sync::Arc;
 

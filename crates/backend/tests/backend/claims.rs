@@ -129,7 +129,7 @@ fn a_run_gives_its_claims_up_and_takes_them_again() {
     claims.retake().unwrap();
     assert_eq!(Claim::take(&*two, Write).unwrap_err(), busy(Holder::Readers(1)));
     let clone = claims.clone();
-    assert!(!claims.release(), "somebody still has them");
+    assert!(!claims.release(), "a clone still holds them");
     assert_eq!(clone.check(&*one, Write), Ok(()));
     drop(clone);
     assert!(claims.release() && claims.release());

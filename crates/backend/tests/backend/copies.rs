@@ -69,7 +69,7 @@ fn the_host_fetches_and_brings_and_others_go_through_it() {
         fill_with(&from, &pattern(64, 3));
         let (source, target) = (stored(f32(&[8]), &from, 32), stored(f32(&[8]), &to, 0));
         let claims = Claims::take([(&from, Read), (&to, Write)]).unwrap();
-        // SAFETY: nobody else uses the two.
+        // SAFETY: the two are used here alone.
         let read = unsafe { claims.lend(&*from, Read) }.unwrap();
         // SAFETY: as above.
         let write = unsafe { claims.lend(&*to, Write) }.unwrap();

@@ -33,13 +33,13 @@ pub(crate) fn stored(desc: TensorDesc, buffer: &Arc<dyn Buffer>, offset: u64) ->
 /// The whole buffer, as bytes.
 pub(crate) fn contents(buffer: &Arc<dyn Buffer>) -> Vec<u8> {
     let mut bytes = vec![0; buffer.bytes() as usize];
-    let claim = Claim::take(&**buffer, AccessKind::Read).expect("nobody writes");
+    let claim = Claim::take(&**buffer, AccessKind::Read).expect("no writer");
     buffer.read(&claim, 0, &mut bytes).expect("all of it");
     bytes
 }
 
 pub(crate) fn fill_with(buffer: &Arc<dyn Buffer>, bytes: &[u8]) {
-    let claim = Claim::take(&**buffer, AccessKind::Write).expect("nobody else");
+    let claim = Claim::take(&**buffer, AccessKind::Write).expect("no other claim");
     buffer.write(&claim, 0, bytes).expect("it fits");
 }
 

@@ -36,7 +36,7 @@ fn a_keeper_is_dropped_once_with_the_last_handle() {
     let mut keeper = Box::new(keeper);
     let base = NonNull::new(keeper.1.as_mut_ptr()).unwrap();
     let kind = ForeignBufferType::writable("raw", 1).unwrap();
-    // SAFETY: `over_raw` asks for initialised bytes that live as long as the keeper and that nobody else
+    // SAFETY: `over_raw` asks for initialised bytes that live as long as the keeper and that nothing else
     // touches: the keeper owns the vector they are in, and is not used here again.
     let buffer = unsafe { kind.over_raw(base, 32, keeper) }.unwrap();
     let tensor = stored(f32(&[8]), &buffer, 0);

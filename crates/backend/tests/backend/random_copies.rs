@@ -53,7 +53,7 @@ fn check(descs: [TensorDesc; 2], buffers: [&Arc<dyn Buffer>; 2], offsets: [u64; 
         expected[offsets[1] as usize + to..][..block].copy_from_slice(element);
     }
     let [from, to] = [0, 1].map(|side| stored(descs[side], buffers[side], offsets[side]));
-    copy(&from, &to).expect("equal extents, nobody else");
+    copy(&from, &to).expect("equal extents, no other claim");
     assert!(contents(buffers[1]) == expected, "{:?} {offsets:?}", descs);
 }
 

@@ -480,7 +480,7 @@ fn products_of_the_same_share_their_scratch_where_threads_need_not_meet_between_
     };
     let shared = scratch(2);
     assert!(shared[0] == shared[1] && shared[1] == shared[2] && shared[2] != shared[3], "{shared:?}");
-    // One thread meets nobody, and memory is given back sooner.
+    // One thread needs no barrier, and memory is given back sooner.
     let own = scratch(1);
     assert!(own[0] != own[1] && own[1] != own[2], "{own:?}");
     agrees("products of the same", &graph, &fill(&graph));

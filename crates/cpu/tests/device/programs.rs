@@ -98,7 +98,7 @@ fn a_program_keeps_graph_buffers_and_scratch_after_everybody_else_let_go() {
     submit(&*cpu, &program, &run(2)).unwrap();
     assert_eq!(read(&*to.upgrade().unwrap()), f32_bytes(&[0.25; 28]));
     drop(program);
-    assert!([from, to, scratch].iter().all(|buffer| buffer.upgrade().is_none()), "somebody else holds it");
+    assert!([from, to, scratch].iter().all(|buffer| buffer.upgrade().is_none()), "a buffer is still held");
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn every_type_on_the_left() {
     }
 }
 
-/// From one row of activations to so many that weights are brought into another form first.
+/// From one row of activations to as many as make repacking the weights worthwhile.
 #[test]
 fn float_weights_with_few_and_many_rows() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {

@@ -317,7 +317,7 @@ extern "C" fn buffer_free(freed: *mut Buffer) {
 
 extern "C" fn multi_buffer(buffers: *mut *mut Buffer, count: usize) -> *mut Buffer {
     let made = give(None, 0);
-    // SAFETY: the caller has so many.
+    // SAFETY: the caller has that many.
     buffer(made).parts = unsafe { std::slice::from_raw_parts(buffers, count) }.to_vec();
     made
 }

@@ -34,7 +34,7 @@ impl Rig {
         Rig { context, graph: host::new_graph_custom(context, 4096, false) }
     }
 
-    /// A tensor that nobody computes.
+    /// A tensor that no node computes.
     pub(crate) fn leaf(&self, bytes: usize) -> *mut RawTensor {
         host::make(self.context, 0, &[], bytes)
     }

@@ -129,7 +129,7 @@ def vocabulary():
     """One vocabulary for all byte-level families.
 
     It is trained on whole texts, the tested ones among them, so that many of its tokens cross the borders of
-    words: whoever cuts a text at another place gets other tokens.
+    words: cutting a text at another place gives other tokens.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

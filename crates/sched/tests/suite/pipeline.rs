@@ -33,7 +33,7 @@ fn clocked(clock: &VirtualClock, asynchronous: bool) -> [Arc<TestDevice>; 2] {
     })
 }
 
-/// So many steps on each of two devices.
+/// A number of steps on each of two devices.
 struct Halves {
     graph: Arc<Graph>,
     x: TensorId,
@@ -130,7 +130,7 @@ fn runs_in_flight_have_inputs_and_results_of_their_own_which_the_plan_counts() {
     let second = session.start(plan, &RunOptions::default()).unwrap();
     assert_eq!(session.set(plan, halves.x, &f32_bytes(&[3.0; 4])).unwrap_err(), Error::InFlight { runs: 2 });
     assert_eq!(session.start(plan, &RunOptions::default()).unwrap_err(), Error::InFlight { runs: 2 });
-    // Whoever waits for the second has waited for the first.
+    // Waiting for the second includes the first.
     session.wait(second).unwrap();
     assert_eq!(get_of(&session, first, halves.y), [64.0; 4]);
     assert_eq!(get_of(&session, second, halves.y), [128.0; 4]);

@@ -235,6 +235,6 @@ fn what_others_read_or_see_is_not_fused_away() {
     let constraints = Constraints { assigned, observed: [aside].into(), ..Constraints::default() };
     let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
     Planned::new(&graph, &machine, &constraints, placement, &SessionOptions::default()).unwrap();
-    // Read through a view on another device, an output, and observed though nobody reads it.
+    // Read through a view on another device, an output, and observed though it is unread.
     assert_eq!(*twin.hooks().escaped.lock().unwrap(), [made[5], made[6], aside]);
 }

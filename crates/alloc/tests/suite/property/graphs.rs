@@ -138,13 +138,13 @@ impl Parts {
     }
 }
 
-/// A part of so many units.
+/// A part of a number of units.
 fn part(choices: &mut Choices, units: u64) -> (u64, u64) {
     let first = choices.below(units as usize + 1) as u64;
     (first, choices.below((units - first) as usize + 1) as u64)
 }
 
-/// A graph with views of views, in-place chains, writes into leaves and results, and results that nobody reads.
+/// A graph with views of views, in-place chains, writes into leaves and results, and unread results.
 /// Equal choices and a smaller unit give the same graph with smaller tensors.
 pub(crate) fn random_graph(choices: &mut Choices, unit: u64) -> Graph {
     let mut parts = Parts { b: GraphBuilder::new(), unit, tensors: vec![], writable: vec![] };

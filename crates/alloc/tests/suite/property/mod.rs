@@ -49,7 +49,7 @@ fn approve_all(usage: &Arc<Usage>) -> Result<(), TestCaseError> {
     approve(&alike)?;
     prop_assert_eq!(&alike.decisions, &ggml.decisions);
     for (info, (alike, ggml)) in usage.arenas.iter().zip(alike.arenas.iter().zip(&ggml.arenas)) {
-        // Only chunks that nobody may ask for are worth more memory.
+        // Only chunks beyond the largest buffer are worth more memory.
         prop_assert!(alike.peak <= ggml.peak || ggml.chunks.iter().any(|chunk| *chunk > info.max_chunk));
     }
     let online = plan_memory(usage, &PlanOptions::GGML)?;

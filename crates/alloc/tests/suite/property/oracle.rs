@@ -91,7 +91,7 @@ fn handed_over(usage: &Usage, old: ValueId, new: ValueId) -> Result<usize, Strin
     if any { Ok(step) } else { Err(format!("step {step} does not read {old:?}")) }
 }
 
-/// Lives, cut short where somebody took over.
+/// Lives, cut short where a result took over.
 fn lives(plan: &MemoryPlan) -> Result<Vec<Option<(usize, usize)>>, String> {
     let usage = &*plan.usage;
     let mut lives: Vec<Option<(usize, usize)>> = ids(usage)
@@ -154,7 +154,7 @@ pub(crate) fn naive_check(plan: &MemoryPlan) -> Result<(), String> {
         let needs = life(usage, id).is_some() && !value.flags.external;
         match plan.place(id) {
             None if needs => return Err(format!("{id:?} has no place")),
-            Some(_) if value.flags.external => return Err(format!("{id:?} is somebody else's")),
+            Some(_) if value.flags.external => return Err(format!("{id:?} is external")),
             Some(place) => {
                 let alignment = usage.arenas[place.arena.index()].alignment;
                 if !place.offset.is_multiple_of(alignment) {
