@@ -8,10 +8,10 @@ use orlop_backend::{
 };
 use orlop_graph::TensorDesc;
 
+use crate::buffer::WgpuMemory;
 use crate::gpu::Gpu;
 use crate::kernels;
 use crate::lower::lower;
-use crate::memory::WgpuMemory;
 use crate::program::WgpuProgram;
 use crate::queue::WgpuQueue;
 use crate::staging::STAGING;

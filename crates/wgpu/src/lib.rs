@@ -8,13 +8,13 @@
 #![warn(clippy::unwrap_used)]
 
 mod adapter;
+mod buffer;
 mod counts;
 mod device;
 mod error;
 mod gpu;
 mod kernels;
 mod lower;
-mod memory;
 mod program;
 mod queue;
 mod staging;
