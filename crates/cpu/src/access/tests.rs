@@ -36,10 +36,10 @@ fn every_half_is_read_as_the_number_it_is_from_any_address_and_stride() {
 fn places_without_bytes_are_no_accesses() {
     let slot = crooked(&[]);
     let desc = TensorDesc::contiguous(DType::F32, &[0, 3]).unwrap();
-    // SAFETY: `Src::new` and `Dst::new` ask for live buffers that no other thread touches: only this test has them.
-    let (src, dst) = unsafe { (Src::new(&slot, desc, "nothing", 0), Dst::new(&slot, desc, "nothing", 0)) };
-    src.unwrap().read_row([2, 0, 0], &mut []);
-    dst.unwrap().write_row([2, 0, 0], &[]);
+    // SAFETY: `Src::new` asks for a live buffer without writers: only this test has it.
+    unsafe { Src::new(&slot, desc, "nothing", 0) }.unwrap().read_row([2, 0, 0], &mut []);
+    // SAFETY: `Dst::new` asks for a live buffer that no other thread touches: only this test has it.
+    unsafe { Dst::new(&slot, desc, "nothing", 0) }.unwrap().write_row([2, 0, 0], &[]);
     let none = Scratch::none();
     // SAFETY: `of_thread` asks for a thread's number once at a time: there is one thread, and no memory at all.
     assert!(unsafe { none.of_thread(0) }.is_empty());
