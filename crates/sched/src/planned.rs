@@ -179,10 +179,14 @@ fn lower(
     let mut tables = SegmentTables::new(graph);
     let mut lowered = Vec::with_capacity(schedule.splits.len());
     for (id, split) in schedule.ids().zip(&schedule.splits) {
-        let lies = |tensor: TensorId| match placement.home(graph, tensor) {
-            _ if split.reads_copy.contains_key(&tensor) => Some(Arc::clone(machine.arena(split.device))),
-            Some(home) => Some(Arc::clone(machine.arena(home))),
-            None => constraints.lies(graph, tensor),
+        let lies = |tensor: TensorId| {
+            if split.reads_copy.contains_key(&tensor) {
+                return Some(Arc::clone(machine.arena(split.device)));
+            }
+            match placement.home(graph, tensor) {
+                Some(home) => Some(Arc::clone(machine.arena(home))),
+                None => constraints.lies(graph, tensor),
+            }
         };
         let read_later = |root: TensorId| readers[root.index()].last().is_some_and(|reader| *reader > id);
         let segment = tables.segment(graph, &split.nodes, lies, read_later, split.observed);

@@ -47,13 +47,21 @@ impl StepSequence<'_> {
         };
         let mut builder = UsageBuilder::new(graph, [vec![self.arena.clone()]]);
         let mut values: HashMap<TensorId, ValueId> = HashMap::new();
+        let mut roots: HashMap<TensorId, (ValueId, Home)> = HashMap::new();
         for value in steps.steps.iter().flat_map(|step| step.reads.iter().chain(&step.writes)) {
             let StepValue::Tensor(id) = value else { continue };
+            if values.contains_key(id) {
+                continue;
+            }
             let root = graph.get(*id).map(|tensor| tensor.storage.root);
             let root =
                 root.ok_or_else(|| Error::BadLowering { what: format!("{id}, which is not there") })?;
-            let of = *values.entry(root).or_insert_with(|| builder.add_tensor(root, &home(root), None));
-            values.entry(*id).or_insert_with(|| builder.add_tensor(*id, &home(root), Some(of)));
+            let (of, home) = *roots.entry(root).or_insert_with(|| {
+                let home = home(root);
+                (builder.add_tensor(root, &home, None), home)
+            });
+            let own = if *id == root { of } else { builder.add_tensor(*id, &home, Some(of)) };
+            values.insert(*id, own);
         }
         builder.add_steps(0, steps, None, Held::default(), &|id| values.get(&id).copied())?;
         Ok(builder.finish().swap_remove(0))
