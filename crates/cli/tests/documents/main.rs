@@ -12,6 +12,7 @@ mod consoles;
 mod limits;
 mod links;
 mod markdown;
+mod names;
 mod paths;
 mod reference;
 mod shell;
