@@ -12,7 +12,7 @@ use crate::Misfit;
 #[non_exhaustive]
 pub enum Error {
     /// An alignment is zero or no power of two.
-    #[error("{arena}: alignment {alignment} is no power of two")]
+    #[error("{arena}: alignment {alignment} is not a power of two")]
     BadAlignment {
         /// The arena or region.
         arena: String,

@@ -1,6 +1,6 @@
 //! Memory for tensor graphs: planned before anything runs, and bound to buffers of any device.
 //!
-//! The way is always the same. Whoever knows a graph says who uses which memory when ([`Usage`]).
+//! The way is always the same. A [`Usage`] says which step uses which memory.
 //! [`plan_memory`] decides what is done in place and where everything lies, and returns a [`MemoryPlan`], a
 //! plain value that says how good it is. Then something binds it: a [`GraphAllocator`] over buffers of several
 //! types, or a session (`orlop-sched`) that also runs the graph.

@@ -134,7 +134,7 @@ impl GraphAllocator {
         self
     }
 
-    /// Tells an observer what happens. Default: nobody.
+    /// Tells an observer what happens. Default: none.
     pub fn with_observer(mut self, observer: impl Observer + 'static) -> GraphAllocator {
         self.observer = Some(Box::new(observer));
         self
@@ -297,7 +297,7 @@ impl GraphAllocator {
             };
             // A view's place is taken from its root's: its offset may be another one than in the plan.
             let slot = slot.map(|slot| Slot { offset: slot.offset + tensor.storage.offset, ..slot });
-            // External leaves were bound by whoever stored them; their views were not.
+            // External leaves were bound when they were stored; their views were not.
             let bound_before = root == id && graph.root_leaf(id).is_some_and(|leaf| leaf.is_external());
             if let (Some(slot), false) = (&slot, bound_before) {
                 slot.buffer.init_tensor(&tensor.desc, slot.offset)?;

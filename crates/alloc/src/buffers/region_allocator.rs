@@ -17,7 +17,7 @@ use crate::{ArenaId, ArenaInfo, Error, Sharing, TensorAllocator, Unread, Usage, 
 /// same again, write the inputs, compute.
 ///
 /// Leaves that were not allocated by hand are placed right before their first use and may share memory with
-/// earlier results, so whatever is set before a run must be allocated by hand first. Results that nobody reads
+/// earlier results, so whatever is set before a run must be allocated by hand first. Results that no node reads
 /// live to the end. For another graph, [`RegionAllocator::reset`] it first.
 #[derive(Debug)]
 pub struct RegionAllocator {

@@ -108,7 +108,7 @@ pub struct PeakStorage {
 }
 
 impl MemoryPlan {
-    /// Where a value lies; `None` if it lies in memory of somebody else's or in none.
+    /// Where a value lies; `None` if it lies in the caller's memory, or has none.
     pub fn place(&self, id: ValueId) -> Option<ArenaOffset> {
         self.places.get(id.index()).copied().flatten()
     }

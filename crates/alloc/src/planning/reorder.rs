@@ -28,7 +28,7 @@ pub enum StepOrder {
     Given,
 }
 
-/// A usage of few steps is given the work of so many.
+/// A usage of fewer steps is given the work of this number.
 const FEW_STEPS: u64 = 200;
 
 /// The plans of a usage in the order that was given and in the best one found.

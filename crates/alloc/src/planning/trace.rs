@@ -10,7 +10,7 @@ use crate::{ArenaId, Unread, Usage, ValueId};
 pub enum Sharing {
     /// Never.
     None,
-    /// The first operand that is no view, has the same layout, and is read nowhere else.
+    /// The first operand that is a root, has the same layout, and is read nowhere else.
     Direct,
     /// Also through views at offset 0, and where all last reads are this step's; only memory of the same size.
     Tight,
@@ -81,7 +81,7 @@ pub enum Verdict {
     TakenThroughView,
     /// Sharing is off.
     Off,
-    /// The operand lies in memory of somebody else's, or gave it away.
+    /// The operand lies in external memory, or another result took its memory.
     NotOwned,
     /// The operand is an output.
     Output,

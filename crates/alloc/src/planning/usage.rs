@@ -103,7 +103,7 @@ pub struct ValueInfo {
     pub flags: Flags,
 }
 
-/// What else matters of a value. Flags count on roots only: whoever wants to keep a view's contents flags its
+/// What else matters of a value. Flags count on roots only: to keep a view's contents, flag its
 /// root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -112,7 +112,7 @@ pub struct Flags {
     pub input: bool,
     /// Read from outside: in memory to the end, and never overwritten in place.
     pub output: bool,
-    /// In memory of somebody else's: never placed.
+    /// In the caller's memory: never placed.
     pub external: bool,
     /// Written by a step that only keeps its operands alive: does not count as a view of its root.
     pub marker: bool,
@@ -122,10 +122,10 @@ pub struct Flags {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Unread {
-    /// Nobody will: their memory is free again after the step that made them.
+    /// They are not needed: their memory is free again after the step that made them.
     #[default]
     Dies,
-    /// Somebody outside might: they live to the end.
+    /// They may be read from outside: they live to the end.
     LivesOn,
 }
 
@@ -368,7 +368,7 @@ impl Usage {
                 let flags = self.value(root).flags;
                 !written[root.index()] && !flags.external && !flags.input
             };
-            // Foreign graphs may read what nobody placed yet; nobody else has a reason to.
+            // Graphs of other engines may read a value before any step writes it.
             if self.unread == Unread::Dies
                 && let Some(id) = step.reads.iter().find(unwritten)
             {

@@ -52,7 +52,7 @@ impl Placement {
                 placed_tensors: self.leaves.len(),
             });
         }
-        // Arenas are planned on the steps of their own devices, so nobody else may write there. A placement of another
+        // Arenas are planned on the steps of their own devices, so no other device may write there. A placement of another
         // graph of the same size could ask for it.
         for (node, placed) in graph.nodes().iter().zip(&self.nodes).filter(|(node, _)| !node.op.is_view()) {
             let Some(home) = self.home(graph, node.output) else { continue };

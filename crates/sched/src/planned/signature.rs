@@ -4,8 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use orlop_graph::Graph;
 
-/// A number that equal graphs have in common. Names and parameters of ops do not count; whoever finds two of one number
-/// compares them.
+/// A number that equal graphs have in common. Names and parameters of ops do not count: two graphs of one number are
+/// compared.
 pub(crate) fn signature(graph: &Graph) -> u64 {
     let mut hasher = DefaultHasher::new();
     for tensor in graph.tensors() {

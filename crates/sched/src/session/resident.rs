@@ -37,7 +37,7 @@ impl Residents {
         self.entries.len()
     }
 
-    /// Forgets all but the first so many.
+    /// Forgets all but the first `len`.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.entries.truncate(len);
     }

@@ -136,7 +136,7 @@ impl Submission<'_> {
     fn read(&mut self, device: DeviceId, stored: &StoredTensor) -> Result<Vec<u8>, DeviceError> {
         self.queues[device.index()].sync()?;
         let mut bytes = vec![0; stored.desc().bytes() as usize];
-        // SAFETY: `lend` asks that nobody writes these bytes meanwhile: this queue, the only one that writes its arena,
+        // SAFETY: `lend` asks that these bytes are not written meanwhile: this queue, the only one that writes its arena,
         // is idle.
         let claim = unsafe { self.claims.lend(&*stored.slot().buffer, AccessKind::Read) }?;
         stored.slot().buffer.read(&claim, stored.slot().offset, &mut bytes)?;

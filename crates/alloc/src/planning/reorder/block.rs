@@ -8,7 +8,7 @@ use super::state::State;
 
 /// What ordering needs to know of the memory of a usage.
 pub(super) struct Roots {
-    /// For each root the steps that touch it, in order; none for memory of somebody else's.
+    /// For each root the steps that touch it, in order; none for external memory.
     touches: Vec<Vec<u32>>,
     /// In memory before the first step.
     begins: Vec<bool>,
@@ -123,7 +123,7 @@ pub(super) struct Root {
     pub(super) touches: u32,
 }
 
-/// A result that can take an operand's memory if nobody needs that later.
+/// A result that can take an operand's memory if no later step needs it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) operand: u32,
@@ -240,7 +240,7 @@ impl Block {
     }
 }
 
-/// Operands, as roots, whose memory the results of a step may take if nobody needs it later.
+/// Operands, as roots, whose memory the results of a step may take if no later step needs it.
 fn pairs(usage: &Usage, roots: &Roots, step: usize) -> Vec<(ValueId, ValueId)> {
     let view = usage.step(step);
     let mut pairs = Vec::new();
