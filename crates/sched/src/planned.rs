@@ -46,6 +46,8 @@ pub struct Planned {
     pub(crate) constraints: Constraints,
     /// Placed by rules, not by the caller.
     pub(crate) by_rules: bool,
+    /// The graph that was planned.
+    pub(crate) graph: Graph,
     /// The graph's.
     pub(crate) signature: u64,
     /// Runs that may be in flight.
@@ -132,6 +134,7 @@ impl Planned {
         Ok(Planned {
             constraints: constraints.clone(),
             by_rules: false,
+            graph: graph.clone(),
             signature: signature(graph),
             depth,
             placement,

@@ -43,7 +43,6 @@ use self::resident::Residents;
 use self::run::Awaited;
 use crate::error::failed;
 use crate::planned::memory::Domains;
-use crate::planned::signature::signature;
 use crate::{
     Constraints, DeviceId, Error, Machine, MachineFacts, Placement, PlanObserver, Planned, Schedule, Split,
     SplitId, TransferId,
@@ -252,7 +251,7 @@ impl Session {
     /// Makes room for a graph that was planned before, and binds it: nothing is placed, lowered or planned.
     ///
     /// # Errors
-    /// [`Error::ForeignPlan`] if it was planned for a graph of another structure, other memory or another machine;
+    /// [`Error::ForeignPlan`] if it was planned for a graph that is not equal, other memory or another machine;
     /// [`orlop_alloc::Error::MissingExternal`] and its like; memory that cannot be had, as for [`Session::prepare_placed`].
     pub fn adopt(
         &mut self,
@@ -285,7 +284,7 @@ impl Session {
     fn check_planned(&self, graph: &Graph, externals: &Externals, planned: &Planned) -> Result<(), Error> {
         externals.check(graph)?;
         let other = |planned_for: String| Err(Error::ForeignPlan { planned_for });
-        if planned.signature != signature(graph) {
+        if planned.graph != *graph {
             return other("another graph".to_owned());
         }
         if planned.depth != self.options.depth.max(1) {

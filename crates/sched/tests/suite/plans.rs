@@ -444,3 +444,35 @@ fn the_device_of_a_stored_tensor_and_of_a_buffer_is_found() {
     let stranger = stored(&*private("stranger").build(), &graph, w, &[1.0; 4]);
     assert_eq!(machine.device_of(&stranger), None);
 }
+
+#[test]
+fn a_plan_is_adopted_without_planning_again_and_only_for_an_equal_graph() {
+    let (_, machine) = two();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let observer = PlanObserver::new(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let options = SessionOptions { observer, ..SessionOptions::default() };
+    let (graph, x, y) = chain(8, 3);
+    let free = Constraints::default();
+    let planned = Arc::new(Planned::by_rules(&graph, &machine, &free, &options).unwrap());
+    let mut session = Session::new(machine, options).unwrap();
+    let none = Externals::new();
+    let plan = session.adopt(&graph, &none, Arc::clone(&planned)).unwrap();
+    let again = session.adopt_within(&chain(8, 3).0, &none, Arc::clone(&planned)).unwrap();
+    assert_eq!(count.load(Ordering::Relaxed), 1, "planned once, adopted twice");
+    for plan in [plan, again] {
+        set(&mut session, plan, x, &[1.0; 8]);
+        run(&mut session, plan);
+        assert_eq!(get(&session, plan, y, 8), [8.0; 8]);
+    }
+    // The same structure, with another factor.
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[8]);
+    let y = (0..3).fold(x, |y, _| b.scale(y, 3.0));
+    b.output(y);
+    let other = Arc::new(b.build().unwrap());
+    let refused = session.adopt(&other, &none, planned).unwrap_err();
+    assert!(matches!(refused, Error::ForeignPlan { .. }), "{refused:?}");
+}
