@@ -17,7 +17,7 @@ pub struct TextModel {
 }
 
 /// How a text is continued.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TextOptions {
     /// Maximum number of new tokens. Default `None`: until the model ends the text or the context is full.
     pub max_tokens: Option<usize>,
@@ -25,12 +25,6 @@ pub struct TextOptions {
     pub sampling: SamplingOptions,
     /// Seed of the sampler. Default 0.
     pub seed: u64,
-}
-
-impl Default for TextOptions {
-    fn default() -> TextOptions {
-        TextOptions { max_tokens: None, sampling: SamplingOptions::default(), seed: 0 }
-    }
 }
 
 impl TextModel {
@@ -67,7 +61,7 @@ impl TextModel {
     ) -> Result<(String, End), Error> {
         self.engine.truncate(0);
         let tokens = self.tokenizer.prompt(prompt, Special::Parse);
-        let mut sampler = Sampler::new(options.sampling.clone(), options.seed);
+        let mut sampler = Sampler::new(options.sampling, options.seed);
         let (mut text, mut stream) = (String::new(), TextStream::new());
         let tokenizer = &self.tokenizer;
         let end =
