@@ -185,15 +185,15 @@ impl Setting {
     }
 }
 
-/// The largest sizes by ggml's own plan that Orlop logs, summed over the buffers.
+/// The largest sizes of ggml's plans in Orlop's log, summed over the buffers.
 fn replayed(log: &str) -> f64 {
     let mut most: Vec<(&str, f64)> = Vec::new();
     for line in log.lines() {
-        let Some((_, rest)) = line.split_once(" nodes: ").filter(|_| line.starts_with("orlop: graph "))
+        let Some((_, rest)) = line.split_once(" nodes): ").filter(|_| line.starts_with("orlop: graph "))
         else {
             continue;
         };
-        let Some((own, ggml)) = rest.split_once(" bytes, by ggml's own plan ") else { continue };
+        let Some((own, ggml)) = rest.split_once(" bytes, ggml's plan ") else { continue };
         let Some((name, _)) = own.rsplit_once(' ') else { continue };
         let bytes = ggml.trim().parse().unwrap_or(f64::NAN);
         match most.iter_mut().find(|(known, _)| *known == name) {
@@ -259,10 +259,10 @@ mod tests {
 
     #[test]
     fn the_largest_plan_of_each_buffer_counts() {
-        let log = "orlop: graph 1 of 9 nodes: CPU 10 bytes, by ggml's own plan 12\nnoise\n\
-                   orlop: graph 1 of 9 nodes: GPU 0 5 bytes, by ggml's own plan 5\n\
-                   orlop: graph 2 of 9 nodes: CPU 20 bytes, by ggml's own plan 31\n\
-                   orlop: graph 3 of 9 nodes: CPU 20 bytes, by ggml's own plan 30";
+        let log = "orlop: graph 1 (9 nodes): CPU 10 bytes, ggml's plan 12\nnoise\n\
+                   orlop: graph 1 (9 nodes): GPU 0 5 bytes, ggml's plan 5\n\
+                   orlop: graph 2 (9 nodes): CPU 20 bytes, ggml's plan 31\n\
+                   orlop: graph 3 (9 nodes): CPU 20 bytes, ggml's plan 30";
         assert_eq!(replayed(log), 36.0);
     }
 

@@ -1,4 +1,4 @@
-//! Memory of the host's.
+//! Buffers allocated by the host.
 
 use std::ffi::c_void;
 
@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::host::{Host, text};
 use crate::raw::{Buffer, BufferType, USAGE_COMPUTE};
 
-/// The buffers of one arena. They are given back when it is dropped.
+/// The buffers of one arena, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     host: &'static Host,
@@ -29,7 +29,7 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Whether these are as large as a plan wants them.
+    /// Whether these are large enough for a plan.
     pub(crate) fn hold(&self, sizes: &[u64]) -> bool {
         let large =
             |(buffer, bytes): (&*mut Buffer, &u64)| self.host.buffer_get_size(*buffer) as u64 >= *bytes;
@@ -40,12 +40,12 @@ impl Chunks {
         self.buffers.iter().map(|buffer| self.host.buffer_get_size(*buffer)).sum()
     }
 
-    /// Buffers and their beginnings.
+    /// Buffers and their base addresses.
     pub(crate) fn list(&self) -> Vec<(*mut Buffer, *mut c_void)> {
         self.buffers.iter().map(|buffer| (*buffer, self.host.buffer_get_base(*buffer))).collect()
     }
 
-    /// Tells the buffers that nothing lies in them any more.
+    /// Resets all buffers.
     pub(crate) fn reset(&self) {
         self.buffers.iter().for_each(|buffer| self.host.buffer_reset(*buffer));
     }

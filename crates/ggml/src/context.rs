@@ -1,10 +1,10 @@
-//! All tensors of a context, one after the other, and the allocator over one buffer that this takes.
+//! Allocation of all tensors of a context, and the linear allocator over one buffer that it uses.
 
 use crate::error::Error;
 use crate::host::Host;
 use crate::raw::{Buffer, BufferType, Context, RawTensorAllocator, STATUS_SUCCESS, TensorRef};
 
-/// An allocator that begins at the first aligned byte of a buffer.
+/// An allocator that starts at the first aligned byte of a buffer.
 pub(crate) fn allocator(host: &Host, buffer: *mut Buffer) -> RawTensorAllocator {
     let base = host.buffer_get_base(buffer);
     let alignment = host.buffer_get_alignment(buffer);
@@ -12,7 +12,7 @@ pub(crate) fn allocator(host: &Host, buffer: *mut Buffer) -> RawTensorAllocator 
     RawTensorAllocator { buffer, base, alignment, offset }
 }
 
-/// Gives a tensor the next bytes. Where they do not suffice, nothing changes.
+/// Allocates the next bytes for a tensor. On failure nothing changes.
 pub(crate) fn allocate(
     host: &Host,
     allocator: &mut RawTensorAllocator,
@@ -46,10 +46,10 @@ struct Range {
     tensors: std::ops::Range<usize>,
 }
 
-/// Cuts a context's tensors into buffers that a type can make: in order, each as full as can be.
+/// Splits a context's tensors into buffers within the type's size limit, in order, each as full as possible.
 fn ranges(host: &Host, buft: *mut BufferType, tensors: &[TensorRef]) -> Vec<Range> {
     let alignment = host.buft_get_alignment(buft).max(1);
-    let most = host.buft_get_max_size(buft);
+    let max = host.buft_get_max_size(buft);
     let mut ranges = Vec::new();
     let (mut bytes, mut first) = (0usize, 0);
     for (index, tensor) in tensors.iter().enumerate() {
@@ -57,10 +57,10 @@ fn ranges(host: &Host, buft: *mut BufferType, tensors: &[TensorRef]) -> Vec<Rang
             true => host.buft_get_alloc_size(buft, tensor.as_ptr()),
             false => 0,
         };
-        // What 64 bits do not hold, no buffer type gives.
+        // On overflow the allocation fails later.
         let needs = needs.checked_next_multiple_of(alignment).unwrap_or(usize::MAX);
         let together = bytes.saturating_add(needs);
-        if bytes > 0 && together > most {
+        if bytes > 0 && together > max {
             ranges.push(Range { bytes, tensors: first..index });
             (bytes, first) = (needs, index);
         } else {
@@ -73,7 +73,7 @@ fn ranges(host: &Host, buft: *mut BufferType, tensors: &[TensorRef]) -> Vec<Rang
     ranges
 }
 
-/// The tensors of a context that leaves allocation to us.
+/// The tensors of a context with `no_alloc`.
 fn tensors(host: &Host, context: *mut Context) -> Result<Vec<TensorRef>, Error> {
     if context.is_null() {
         return Err(Error::Null { what: "the context" });
@@ -92,18 +92,18 @@ fn tensors(host: &Host, context: *mut Context) -> Result<Vec<TensorRef>, Error> 
     Ok(tensors)
 }
 
-/// What the host's buffer types take as a list of tensors.
+/// A list of tensors for the host's functions.
 fn pointers(tensors: &[TensorRef]) -> (Vec<*mut crate::raw::RawTensor>, i32) {
     let pointers: Vec<_> = tensors.iter().map(|tensor| tensor.as_ptr()).collect();
     let count = i32::try_from(pointers.len()).unwrap_or(i32::MAX);
     (pointers, count)
 }
 
-/// Bytes that [`allocate_all`] would take.
+/// Bytes that [`allocate_all`] would allocate.
 pub(crate) fn measure_all(host: &Host, context: *mut Context, buft: *mut BufferType) -> Result<usize, Error> {
     let tensors = tensors(host, context)?;
     let (mut list, count) = pointers(&tensors);
-    // Some buffer types count in their own way.
+    // Some buffer types compute the size themselves.
     if count > 0
         && let Some(bytes) = host.buft_get_alloc_size_n(buft, list.as_mut_ptr(), count)
     {
@@ -112,8 +112,7 @@ pub(crate) fn measure_all(host: &Host, context: *mut Context, buft: *mut BufferT
     Ok(ranges(host, buft, &tensors).iter().fold(0, |sum, range| sum.saturating_add(range.bytes)))
 }
 
-/// One buffer for all tensors of a context that have none; null if there are none. Where that fails, the tensors are as
-/// they were.
+/// One buffer for all unallocated tensors of a context; null if there are none. On failure the tensors are unchanged.
 pub(crate) fn allocate_all(
     host: &Host,
     context: *mut Context,
@@ -132,21 +131,21 @@ pub(crate) fn allocate_all(
     if let Some(buffer) = host.buft_alloc_buffer_n(buft, list.as_mut_ptr(), count) {
         return Ok(buffer);
     }
-    let mut made = Made { host, buffers: Vec::new(), bound: Vec::new() };
+    let mut pending = PendingBuffers { host, buffers: Vec::new(), bound: Vec::new() };
     for range in ranges(host, buft, &tensors) {
-        made.fill(buft, range.bytes, &tensors[range.tensors])?;
+        pending.fill(buft, range.bytes, &tensors[range.tensors])?;
     }
-    Ok(made.join())
+    Ok(pending.join())
 }
 
-/// Buffers and tensors that are undone unless all goes well.
-struct Made<'a> {
+/// Allocated buffers and bound tensors, rolled back on drop unless joined.
+struct PendingBuffers<'a> {
     host: &'a Host,
     buffers: Vec<*mut Buffer>,
     bound: Vec<TensorRef>,
 }
 
-impl Made<'_> {
+impl PendingBuffers<'_> {
     fn fill(&mut self, buft: *mut BufferType, bytes: usize, tensors: &[TensorRef]) -> Result<(), Error> {
         let buffer = self.host.buft_alloc_buffer(buft, bytes);
         if buffer.is_null() {
@@ -161,7 +160,7 @@ impl Made<'_> {
                 self.bound.push(*tensor);
                 allocate(self.host, &mut allocator, *tensor)?;
             } else if is_view && tensor.buffer().is_null() {
-                // A view may have bytes already, of a tensor that has a buffer; a root may have none.
+                // Initialize views of allocated roots only.
                 let ready = |root: TensorRef| !root.buffer().is_null() && !root.data().is_null();
                 if tensor.view_src().is_some_and(ready) {
                     bound(*tensor, self.host.view_init(tensor.as_ptr()))?;
@@ -183,7 +182,7 @@ impl Made<'_> {
     }
 }
 
-impl Drop for Made<'_> {
+impl Drop for PendingBuffers<'_> {
     fn drop(&mut self) {
         self.bound.iter().for_each(|tensor| tensor.unbind());
         self.buffers.iter().for_each(|buffer| self.host.buffer_free(*buffer));

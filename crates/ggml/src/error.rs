@@ -1,4 +1,6 @@
-/// Why a call gives false or null.
+//! Errors behind a result of false or null.
+
+/// Why a call returns false or null.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{what} is null")]
@@ -7,16 +9,16 @@ pub(crate) enum Error {
     NullTensor { list: &'static str, position: usize },
     #[error("`{tensor}` is a view of itself")]
     ViewLoop { tensor: String },
-    #[error("{what} {position} asks for buffer {id}, there are {buffers}")]
+    #[error("{what} {position} names buffer {id} of {buffers}")]
     BadBufferId { what: &'static str, position: usize, id: i32, buffers: usize },
     #[error("planning failed: {0}")]
     Plan(#[from] orlop_alloc::Error),
-    #[error("{buffer} gave no {bytes} bytes")]
+    #[error("{buffer} cannot allocate {bytes} bytes")]
     NoMemory { buffer: String, bytes: u64 },
-    #[error("`{tensor}` needs {bytes} bytes, {left} of {buffer} bytes are left")]
+    #[error("`{tensor}` needs {bytes} bytes, but {left} of {buffer} bytes are free")]
     Full { tensor: String, bytes: usize, left: usize, buffer: usize },
-    #[error("`{tensor}` could not be bound: ggml's status is {status}")]
+    #[error("cannot initialize `{tensor}`: ggml's status is {status}")]
     NotBound { tensor: String, status: i32 },
-    #[error("the context gives its tensors memory of its own")]
+    #[error("the context allocates its tensors itself (no_alloc is false)")]
     ContextAllocates,
 }

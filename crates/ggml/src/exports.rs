@@ -11,23 +11,23 @@ use crate::raw::{
     Backend, Buffer, BufferType, Context, GraphRef, RawGraph, RawTensor, RawTensorAllocator,
     STATUS_ALLOC_FAILED, STATUS_SUCCESS, TensorRef,
 };
-use crate::runtime::{Ours, Runtime, runtime, say, their};
+use crate::runtime::{Interposer, Runtime, host_function, log, runtime};
 
-/// Runs what serves a call; a failure is said, and answered with `otherwise`.
+/// Serves a call; an error is logged, and the result is `otherwise`.
 fn answer<T>(otherwise: T, serve: impl FnOnce() -> Result<T, Error>) -> T {
     match catch_unwind(AssertUnwindSafe(serve)) {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {
             let cause = std::error::Error::source(&error).and_then(|source| source.source());
             let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-            say(format_args!("{error}{cause}"));
+            log(format_args!("{error}{cause}"));
             otherwise
         }
         Err(_) => otherwise,
     }
 }
 
-/// A function of ggml's: served here, or passed on to the host's own of the same name where that is safer.
+/// A function of ggml-alloc: served here, or passed to the host's function of the same name.
 macro_rules! exports {
     ($(
         $(#[$doc:meta])*
@@ -40,12 +40,12 @@ macro_rules! exports {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $kind),*) $(-> $result)? {
             match runtime() {
-                Runtime::Ours($ours) => answer($otherwise, || $serve),
-                Runtime::Theirs(symbols) => {
+                Runtime::Interposed($ours) => answer($otherwise, || $serve),
+                Runtime::PassThrough(symbols) => {
                     type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
                     let name = concat!(stringify!($name), "\0");
                     let name = std::ffi::CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
-                    let found = their(*symbols, name, $name as Function as *const c_void);
+                    let found = host_function(*symbols, name, $name as Function as *const c_void);
                     // SAFETY: ggml's function of this name has this signature, and null is `None`.
                     let function = unsafe { std::mem::transmute::<*const c_void, Option<Function>>(found) };
                     match function {
@@ -68,7 +68,7 @@ exports! {
         Ok(context::allocator(&ours.host, buffer))
     }
 
-    /// Gives a tensor the next bytes of a buffer.
+    /// Allocates the next bytes of a buffer for a tensor.
     fn ggml_tallocr_alloc(ours, allocator: *mut RawTensorAllocator, tensor: *mut RawTensor) -> c_int,
     else STATUS_ALLOC_FAILED, {
         // SAFETY: `as_mut` asks for null or a live object that no other thread uses: the header's contract.
@@ -80,12 +80,12 @@ exports! {
         Ok(STATUS_SUCCESS)
     }
 
-    /// A graph allocator over buffers of one type.
+    /// A graph allocator with one buffer type.
     fn ggml_gallocr_new(ours, buft: *mut BufferType) -> *mut GgmlGraphAllocator, else null_mut(), {
         Ok(Box::into_raw(Box::new(GgmlGraphAllocator::new(ours, &[buft])?)))
     }
 
-    /// A graph allocator over buffers of several types.
+    /// A graph allocator with several buffer types.
     fn ggml_gallocr_new_n(ours, bufts: *mut *mut BufferType, count: c_int) -> *mut GgmlGraphAllocator,
     else null_mut(), {
         let count = usize::try_from(count).map_err(|_| Error::Null { what: "the list of buffer types" })?;
@@ -95,7 +95,7 @@ exports! {
         Ok(Box::into_raw(Box::new(GgmlGraphAllocator::new(ours, bufts)?)))
     }
 
-    /// Gives a graph allocator and its buffers back.
+    /// Frees a graph allocator and its buffers.
     fn ggml_gallocr_free(_ours, allocator: *mut GgmlGraphAllocator), else (), {
         if !allocator.is_null() {
             // SAFETY: `from_raw` asks for a box of ours that is not used again: the header's contract; the functions above made it.
@@ -104,14 +104,14 @@ exports! {
         Ok(())
     }
 
-    /// Plans a graph, and allocates what that takes.
+    /// Plans a graph and allocates its buffers.
     fn ggml_gallocr_reserve(_ours, allocator: *mut GgmlGraphAllocator, graph: *mut RawGraph) -> bool, else false, {
         // SAFETY: `both` asks for null or live objects that no other thread uses: the header's contract.
         let (allocator, graph) = unsafe { both(allocator, graph) }?;
         allocator.reserve(graph, Ids::NONE).map(|()| true)
     }
 
-    /// As `ggml_gallocr_reserve`, with a buffer type for each node and leaf.
+    /// `ggml_gallocr_reserve` with a buffer type for each node and leaf.
     fn ggml_gallocr_reserve_n(
         _ours,
         allocator: *mut GgmlGraphAllocator,
@@ -151,7 +151,7 @@ exports! {
         Ok(())
     }
 
-    /// Gives the tensors of a graph their places.
+    /// Assigns memory to the tensors of a graph.
     fn ggml_gallocr_alloc_graph(_ours, allocator: *mut GgmlGraphAllocator, graph: *mut RawGraph) -> bool, else false, {
         // SAFETY: `both` asks for null or live objects that no other thread uses: the header's contract.
         let (allocator, graph) = unsafe { both(allocator, graph) }?;
@@ -183,7 +183,7 @@ exports! {
         all_of_context(ours, context, buft)
     }
 
-    /// A buffer for all tensors of a context, of a backend's usual type.
+    /// A buffer for all tensors of a context, of a backend's default type.
     fn ggml_backend_alloc_ctx_tensors(ours, context: *mut Context, backend: *mut Backend) -> *mut Buffer,
     else null_mut(), {
         if backend.is_null() {
@@ -192,7 +192,7 @@ exports! {
         all_of_context(ours, context, ours.host.default_buffer_type(backend))
     }
 
-    /// Whether an op may write over its operands.
+    /// Whether an op may overwrite its operands.
     fn ggml_op_can_inplace(ours, op: c_int) -> bool, else false, {
         Ok(ours.may_overwrite(op))
     }
@@ -201,14 +201,18 @@ exports! {
 const NOTHING: RawTensorAllocator =
     RawTensorAllocator { buffer: null_mut(), base: null_mut(), alignment: 1, offset: 0 };
 
-fn all_of_context(ours: &Ours, context: *mut Context, buft: *mut BufferType) -> Result<*mut Buffer, Error> {
+fn all_of_context(
+    ours: &Interposer,
+    context: *mut Context,
+    buft: *mut BufferType,
+) -> Result<*mut Buffer, Error> {
     if buft.is_null() {
         return Err(Error::Null { what: "the buffer type" });
     }
     context::allocate_all(&ours.host, context, buft)
 }
 
-/// A list that somebody handed over; `None` if it is null and not empty.
+/// A list from the caller; `None` if it is null and not empty.
 ///
 /// # Safety
 /// It is null, or has so many entries, which stay as they are for as long as the result is used.

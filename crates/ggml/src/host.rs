@@ -5,13 +5,13 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use crate::raw::{Backend, Buffer, BufferType, Context, InitParams, RawGraph, RawTensor};
 use crate::symbols::Symbols;
 
-/// One table of functions: a field each, found by name, and a method that calls it.
+/// A table of functions: a field per function, found by name, and a method that calls it.
 macro_rules! host {
     (
         required { $($name:ident = $symbol:literal ($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)* }
         optional { $($may:ident = $may_symbol:literal ($($may_argument:ident: $may_kind:ty),*) -> $may_result:ty;)* }
     ) => {
-        /// ggml, as it was found in this process.
+        /// The ggml of this process.
         #[derive(Clone, Copy, Debug)]
         pub(crate) struct Host {
             $($name: unsafe extern "C" fn($($kind),*) $(-> $result)?,)*
@@ -19,7 +19,7 @@ macro_rules! host {
         }
 
         impl Host {
-            /// Looks all of them up; what is missing is named.
+            /// Finds all functions, or returns the name of a missing one.
             pub(crate) fn find(symbols: Symbols) -> Result<Host, &'static CStr> {
                 Ok(Host {
                     $($name: {
@@ -112,19 +112,19 @@ host! {
     }
     optional {
         version = c"ggml_version" () -> *const c_char;
-        // From 0.22 on, buffer types may have their own way with a context's tensors.
+        // Since 0.22, buffer types may allocate a context's tensors themselves.
         buft_alloc_buffer_n = c"ggml_backend_buft_alloc_buffer_n"
             (buft: *mut BufferType, tensors: *mut *mut RawTensor, count: c_int) -> *mut Buffer;
         buft_get_alloc_size_n = c"ggml_backend_buft_get_alloc_size_n"
             (buft: *mut BufferType, tensors: *mut *mut RawTensor, count: c_int) -> usize;
-        // Before that, one had.
+        // Before 0.22, only the meta buffer type.
         buft_is_meta = c"ggml_backend_buft_is_meta" (buft: *mut BufferType) -> bool;
         meta_alloc_ctx_tensors = c"ggml_backend_meta_alloc_ctx_tensors_from_buft"
             (context: *mut Context, buft: *mut BufferType) -> *mut Buffer;
     }
 }
 
-/// A text of the host's.
+/// A C string of the host.
 pub(crate) fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();

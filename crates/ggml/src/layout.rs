@@ -1,4 +1,4 @@
-//! Whether the host's objects lie in memory as [`crate::raw`] has them.
+//! Checks that the memory layout of the host's objects matches [`crate::raw`].
 
 use std::mem::offset_of;
 use std::ptr::null_mut;
@@ -9,43 +9,43 @@ use crate::raw::{
     TensorRef,
 };
 
-/// How ggml lays out its objects. All fields that are read stand in the same places; what follows differs.
+/// A memory layout of ggml's objects. The fields read here have equal offsets in all of them.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
-    /// For people.
+pub(crate) struct ObjectLayout {
+    /// The ggml versions, for messages.
     pub(crate) versions: &'static str,
     /// Bytes of a tensor.
     tensor: usize,
-    /// Bytes of a graph for one node and one leaf: itself, two lists, and a table of two keys, their marks and uses.
-    /// Graphs have had a number of their own since 0.21 or before, which rounding hides.
+    /// Bytes of a graph for one node and one leaf: the struct, two lists, and a hash table of two keys, their marks and use
+    /// counts. Graphs have had a uid since 0.21 or earlier, which rounding hides.
     graph: usize,
 }
 
-const LAYOUTS: [Layout; 2] = [
-    Layout { versions: "0.9 to 0.26", tensor: 336, graph: 144 },
+const LAYOUTS: [ObjectLayout; 2] = [
+    ObjectLayout { versions: "0.9 to 0.26", tensor: 336, graph: 144 },
     // `GGML_MAX_NAME` is 128, as in stable-diffusion.cpp.
-    Layout { versions: "0.9 to 0.26 with long names", tensor: 400, graph: 144 },
+    ObjectLayout { versions: "0.9 to 0.26 with long names", tensor: 400, graph: 144 },
 ];
 
-/// What ggml puts before each object of a context.
+/// Bytes of ggml's header before each object of a context.
 const OBJECT: usize = 32;
 
-/// Why the host's allocator is left in place.
+/// Why the host's own allocator stays in use.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Mismatch {
-    #[error("it has no function {name}")]
+    #[error("missing function {name}")]
     Missing { name: String },
-    #[error("its tensors have {tensor} bytes and its smallest graph {graph}")]
+    #[error("unknown layout: {tensor} bytes per tensor, {graph} for the smallest graph")]
     Sizes { tensor: usize, graph: usize },
-    #[error("it keeps {what} elsewhere")]
+    #[error("unknown layout: {what}")]
     Field { what: &'static str },
 }
 
-/// Makes objects through the host's functions, and looks at them.
-pub(crate) fn verify(host: &Host) -> Result<&'static Layout, Mismatch> {
+/// Creates objects through the host's functions and inspects them.
+pub(crate) fn verify(host: &Host) -> Result<&'static ObjectLayout, Mismatch> {
     let tensor = host.tensor_overhead().wrapping_sub(OBJECT);
     let graph = host.graph_overhead_custom(1, false).wrapping_sub(OBJECT);
-    let fits = |layout: &&Layout| layout.tensor == tensor && layout.graph == graph;
+    let fits = |layout: &&ObjectLayout| layout.tensor == tensor && layout.graph == graph;
     let layout = LAYOUTS.iter().find(fits).ok_or(Mismatch::Sizes { tensor, graph })?;
     let bytes = 8 * host.tensor_overhead() + host.graph_overhead_custom(8, false) + 1024;
     let context = host.init(InitParams { mem_size: bytes, mem_buffer: null_mut(), no_alloc: true });
@@ -55,7 +55,7 @@ pub(crate) fn verify(host: &Host) -> Result<&'static Layout, Mismatch> {
     Ok(layout)
 }
 
-/// A context of our own.
+/// A test context.
 struct Sample<'a> {
     host: &'a Host,
     context: *mut Context,
@@ -92,7 +92,7 @@ impl Sample<'_> {
             ("a tensor's flags", plain.flags() == 0),
             ("a tensor's sources", plain.sources() == [None; 10]),
             ("a tensor's root", plain.view_src().is_none()),
-            ("a tensor's memory", !plain.is_elsewhere()),
+            ("a tensor's memory", !plain.is_allocated()),
             ("a tensor's name", host.get_name(a).addr() == a.addr() + offset_of!(RawTensor, name)),
             ("a view's root", view.view_src() == Some(plain) && view.view_offs() == 8),
             ("a view's op", text(host.op_name(view.op())) == "VIEW"),
@@ -124,7 +124,7 @@ impl Sample<'_> {
         ])
     }
 
-    /// Whether a tensor's buffer and bytes stand where the host writes them.
+    /// Checks the fields of a tensor that the host writes when it allocates.
     fn check_binding(&self, tensor: TensorRef) -> Result<(), &'static str> {
         let bytes = self.host.nbytes(tensor.as_ptr());
         let mut memory = vec![0u64; bytes.div_ceil(8) + 16];
@@ -132,7 +132,7 @@ impl Sample<'_> {
         let address = address.wrapping_add(address.align_offset(64)).cast();
         let buffer = self.host.cpu_buffer_from_ptr(address, bytes);
         if buffer.is_null() {
-            return Err("a buffer over memory of our own");
+            return Err("a buffer over external memory");
         }
         let status = self.host.tensor_alloc(buffer, tensor.as_ptr(), address);
         let bound = status == STATUS_SUCCESS && tensor.data() == address && tensor.buffer() == buffer;

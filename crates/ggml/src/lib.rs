@@ -1,27 +1,28 @@
-//! Orlop's allocator under programs that have ggml's: llama.cpp, whisper.cpp and their like.
+//! A drop-in replacement of [ggml-alloc] for llama.cpp, whisper.cpp and other programs with ggml.
 //!
-//! This library has the functions of `ggml-alloc.h`. Preloaded, they take the place of the host's, and graphs are
-//! planned by Orlop: lifetimes, order and what is done in place stay as ggml has them, only places differ. Everything
-//! else (buffers, binding, tensors) is asked of the host, whose functions are found by name.
+//! This library exports the functions of `ggml-alloc.h`. Preloaded (`LD_PRELOAD`), they replace the host's, and Orlop plans
+//! the memory of graphs. Lifetimes, order and in-place operations stay as in ggml, only offsets differ. Everything else
+//! (buffers, tensor initialization) is done by the host's functions, found by name.
 //!
-//! The way of a graph: `census` numbers its tensors, `usage` says who uses which memory when, `orlop-alloc` plans,
-//! `record` keeps the plan by position for the next graph to be compared with, `chunks` are the host's buffers. At the
-//! first call, `layout` checks that the host's objects lie in memory as `raw` has them; if they do not, all calls go to
-//! the host's own functions.
+//! Data flow: `graph_tensors` numbers the tensors of a graph, `usage` computes their lifetimes, `orlop-alloc` plans,
+//! `cached_plan` stores the plan to compare the next graph with, `chunks` are the host's buffers. The first call checks
+//! with `layout` that the host's objects match `raw`; if they do not, all calls go to the host's own functions.
+//!
+//! [ggml-alloc]: https://github.com/ggml-org/llama.cpp/blob/master/ggml/include/ggml-alloc.h
 #![warn(clippy::unwrap_used)]
 
-mod census;
+mod cached_plan;
 mod chunks;
 mod context;
-mod drawn;
 mod error;
 mod exports;
 mod graph_allocator;
+mod graph_tensors;
 mod host;
 mod layout;
 mod picture;
+mod plan_json;
 mod raw;
-mod record;
 mod report;
 mod runtime;
 mod symbols;

@@ -1,102 +1,101 @@
-//! ggml's objects as they lie in memory. All fields stand where every supported version has them, which
-//! [`crate::layout`] checks before anything here is used.
+//! ggml's structs. The fields have equal offsets in all supported versions, which [`crate::layout`] checks before use.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Operands of a tensor.
+/// Number of operands of a tensor.
 pub const MAX_SRC: usize = 10;
 
-/// Set from outside, before the graph runs.
+/// Flag: set before the graph runs.
 pub const FLAG_INPUT: i32 = 1;
 
-/// Read from outside, after the graph ran.
+/// Flag: read after the graph ran.
 pub const FLAG_OUTPUT: i32 = 2;
 
-/// A tensor's op where nothing computes it.
+/// The op of a tensor that is not computed.
 pub const OP_NONE: c_int = 0;
 
-/// All went well.
+/// Success.
 pub const STATUS_SUCCESS: c_int = 0;
 
-/// There was not enough memory.
+/// Out of memory.
 pub const STATUS_ALLOC_FAILED: c_int = -2;
 
-/// A buffer for results.
+/// Usage of buffers for intermediate results.
 pub const USAGE_COMPUTE: c_int = 2;
 
-/// ggml's tensor, up to its name, the length of which is the host's choice.
+/// `ggml_tensor` up to its name, whose length depends on the host.
 #[repr(C)]
 #[derive(Debug)]
 pub struct RawTensor {
-    /// Number of the element type.
+    /// The element type.
     pub dtype: c_int,
-    /// Where its bytes are.
+    /// The buffer of its data.
     pub buffer: *mut Buffer,
     /// Extents, innermost first.
     pub ne: [i64; 4],
     /// Strides in bytes.
     pub nb: [usize; 4],
-    /// Number of the op that computes it.
+    /// The op that computes it.
     pub op: c_int,
     /// The op's parameters.
     pub op_params: [i32; 16],
     /// Bits, see [`FLAG_INPUT`].
     pub flags: i32,
-    /// What the op reads; gaps are allowed.
+    /// The op's operands; may have gaps.
     pub src: [*mut RawTensor; MAX_SRC],
-    /// The tensor that this one is a view of.
+    /// The root of a view.
     pub view_src: *mut RawTensor,
-    /// Bytes from its beginning.
+    /// Bytes from the root's start.
     pub view_offs: usize,
-    /// Its bytes.
+    /// Its data.
     pub data: *mut c_void,
-    /// Text that ends in a zero.
+    /// Its name, a C string.
     pub name: [c_char; 64],
 }
 
-/// ggml's graph, up to its leaves.
+/// `ggml_cgraph` up to its leaves.
 #[repr(C)]
 #[derive(Debug)]
 pub struct RawGraph {
-    /// Most nodes.
+    /// Capacity of the lists.
     pub size: c_int,
-    /// Tensors that are computed.
+    /// Number of nodes.
     pub n_nodes: c_int,
-    /// Tensors that are not.
+    /// Number of leaves.
     pub n_leafs: c_int,
-    /// The first, in the order of execution.
+    /// The nodes, in execution order.
     pub nodes: *mut *mut RawTensor,
-    /// Not ours to read.
+    /// Unused.
     pub grads: *mut *mut RawTensor,
-    /// Not ours to read.
+    /// Unused.
     pub grad_accs: *mut *mut RawTensor,
-    /// The second.
+    /// The leaves.
     pub leaves: *mut *mut RawTensor,
 }
 
-/// What a context is made with.
+/// `ggml_init_params`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct InitParams {
     /// Bytes for tensors and graphs.
     pub mem_size: usize,
-    /// Where, or null.
+    /// The memory, or null.
     pub mem_buffer: *mut c_void,
-    /// Tensors get no memory.
+    /// Do not allocate tensor data.
     pub no_alloc: bool,
 }
 
-/// ggml's allocator over one buffer, which callers hold by value.
+/// `ggml_tallocr`, the linear allocator over one buffer, passed by value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RawTensorAllocator {
     /// The buffer.
     pub buffer: *mut Buffer,
-    /// Its beginning.
+    /// Its base address.
     pub base: *mut c_void,
-    /// A power of two.
+    /// The alignment, a power of two.
     pub alignment: usize,
     /// The next free byte.
     pub offset: usize,
@@ -114,22 +113,22 @@ macro_rules! opaque {
 }
 
 opaque! {
-    /// A buffer of ggml's.
+    /// `ggml_backend_buffer`.
     Buffer
-    /// A kind of buffer of ggml's.
+    /// `ggml_backend_buffer_type`.
     BufferType
-    /// A backend of ggml's.
+    /// `ggml_backend`.
     Backend
-    /// A context of ggml's.
+    /// `ggml_context`.
     Context
 }
 
-/// A tensor of the host's, which may be read.
+/// A readable tensor of the host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TensorRef(NonNull<RawTensor>);
 
 impl TensorRef {
-    /// A tensor that somebody handed over; `None` for null.
+    /// A tensor from the caller; `None` for null.
     ///
     /// # Safety
     /// It is null, or a tensor of a layout that was checked, which lives and is left alone by other threads for as long
@@ -142,7 +141,7 @@ impl TensorRef {
         self.0.as_ptr()
     }
 
-    /// For a field at a time: the host writes to tensors between two calls of ours.
+    /// A short-lived reference: the host writes to tensors between two of our calls.
     fn get(&self) -> &RawTensor {
         // SAFETY: `new` was promised a tensor that lives and that nobody writes to while this reference is there, which
         // is no longer than one of the functions below.
@@ -185,8 +184,8 @@ impl TensorRef {
         unsafe { TensorRef::new(self.get().view_src) }
     }
 
-    /// It has memory of somebody else's, or will have.
-    pub(crate) fn is_elsewhere(self) -> bool {
+    /// Whether it already has data or a buffer.
+    pub(crate) fn is_allocated(self) -> bool {
         !self.data().is_null() || !self.buffer().is_null()
     }
 
@@ -196,7 +195,7 @@ impl TensorRef {
         String::from_utf8_lossy(&bytes[..end]).into_owned()
     }
 
-    /// Says where its bytes are.
+    /// Sets its data and buffer.
     pub(crate) fn bind(self, buffer: *mut Buffer, data: *mut c_void) {
         let tensor = self.0.as_ptr();
         // SAFETY: the tensor lives, see `new`, nobody else uses it during a call, and no reference to it is there.
@@ -205,7 +204,7 @@ impl TensorRef {
         unsafe { (*tensor).buffer = buffer };
     }
 
-    /// Takes back what binding has set.
+    /// Clears its data and buffer.
     pub(crate) fn unbind(self) {
         self.bind(std::ptr::null_mut(), std::ptr::null_mut());
     }
@@ -217,7 +216,7 @@ impl fmt::Debug for TensorRef {
     }
 }
 
-/// The lists of a graph of the host's.
+/// The nodes and leaves of a graph of the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GraphRef<'a> {
     nodes: &'a [*mut RawTensor],
@@ -225,7 +224,7 @@ pub(crate) struct GraphRef<'a> {
 }
 
 impl<'a> GraphRef<'a> {
-    /// A graph that somebody handed over; `None` for null, and where a list is shorter than none.
+    /// A graph from the caller; `None` for null or a negative count.
     ///
     /// # Safety
     /// It is null, or a graph of a layout that was checked; it and its tensors live and are left alone by other
@@ -256,13 +255,13 @@ impl<'a> GraphRef<'a> {
         self.leaves.len()
     }
 
-    /// The nodes; `None` for one that is null.
+    /// The nodes; `None` for a null entry.
     pub(crate) fn nodes(self) -> impl ExactSizeIterator<Item = Option<TensorRef>> + 'a {
         // SAFETY: a graph's tensors live as long as it does.
         self.nodes.iter().map(|node| unsafe { TensorRef::new(*node) })
     }
 
-    /// The leaves; `None` for one that is null.
+    /// The leaves; `None` for a null entry.
     pub(crate) fn leaves(self) -> impl ExactSizeIterator<Item = Option<TensorRef>> + 'a {
         // SAFETY: as for the nodes.
         self.leaves.iter().map(|leaf| unsafe { TensorRef::new(*leaf) })

@@ -1,18 +1,23 @@
-//! What users can see of plans.
+//! Logs and files of plans for users.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use orlop_alloc::{MemoryPlan, plan_as_ggml};
 
-use crate::census::Census;
-use crate::drawn::Drawn;
+use crate::graph_tensors::GraphTensors;
 use crate::picture;
-use crate::runtime::{Ours, say};
-use crate::usage::Assigned;
+use crate::plan_json::PlanJson;
+use crate::runtime::{Interposer, log};
+use crate::usage::ArenaAssignment;
 
-/// Prints sizes and writes the plan, where the user wants that.
-pub(crate) fn plan(ours: &Ours, census: &Census, assigned: &Assigned, plan: &MemoryPlan) {
+/// Logs sizes and writes the plan, if enabled.
+pub(crate) fn plan(
+    ours: &Interposer,
+    graph_tensors: &GraphTensors,
+    assigned: &ArenaAssignment,
+    plan: &MemoryPlan,
+) {
     if !ours.log && ours.folder.is_none() {
         return;
     }
@@ -21,29 +26,32 @@ pub(crate) fn plan(ours: &Ours, census: &Census, assigned: &Assigned, plan: &Mem
     if ours.log {
         let arenas = plan.usage.arenas.iter().zip(plan.arenas.iter().zip(&theirs.arenas));
         for (info, (own, theirs)) in arenas {
-            let (nodes, name) = (census.nodes.len(), &info.name);
+            let (nodes, name) = (graph_tensors.nodes.len(), &info.name);
             let (own, theirs) = (own.peak, theirs.peak);
-            say(format_args!(
-                "graph {number} of {nodes} nodes: {name} {own} bytes, by ggml's own plan {theirs}"
-            ));
+            log(format_args!("graph {number} ({nodes} nodes): {name} {own} bytes, ggml's plan {theirs}"));
         }
     }
     if let Some(folder) = &ours.folder {
-        let drawn = Drawn::new(&ours.host, number, census, assigned, plan, &theirs.arenas);
-        if let Err(error) = write(folder, number, &drawn, [plan, &theirs]) {
-            say(format_args!("plan {number} could not be written to {}: {error}", folder.display()));
+        let json = PlanJson::new(&ours.host, number, graph_tensors, assigned, plan, &theirs.arenas);
+        if let Err(error) = write(folder, number, &json, [plan, &theirs]) {
+            log(format_args!("cannot write plan {number} to {}: {error}", folder.display()));
         }
     }
 }
 
-fn write(folder: &Path, number: u64, drawn: &Drawn, [own, theirs]: [&MemoryPlan; 2]) -> std::io::Result<()> {
+fn write(
+    folder: &Path,
+    number: u64,
+    json: &PlanJson,
+    [own, theirs]: [&MemoryPlan; 2],
+) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     // Several processes may write into one folder.
     let name = format!("{}-{number:04}", std::process::id());
-    std::fs::write(folder.join(format!("{name}.json")), serde_json::to_string(drawn)? + "\n")?;
-    match picture::page(drawn, own, theirs) {
+    std::fs::write(folder.join(format!("{name}.json")), serde_json::to_string(json)? + "\n")?;
+    match picture::page(json, own, theirs) {
         Ok(page) => std::fs::write(folder.join(format!("{name}.html")), page),
-        // Everything in this graph has memory already.
+        // All tensors of this graph are external.
         Err(orlop_view::Error::Empty { .. }) => Ok(()),
         Err(error) => Err(std::io::Error::other(error)),
     }

@@ -1,4 +1,4 @@
-//! What is found out at the first call, and holds for the rest.
+//! The process-wide state, initialized at the first call.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::path::PathBuf;
@@ -9,32 +9,32 @@ use crate::host::{Host, text};
 use crate::layout::{Mismatch, verify};
 use crate::symbols::{Symbols, of_process};
 
-/// Who serves calls.
+/// What serves calls.
 #[derive(Debug)]
 pub(crate) enum Runtime {
     /// Orlop.
-    Ours(Box<Ours>),
+    Interposed(Box<Interposer>),
     /// The host's own functions, found through these symbols.
-    Theirs(Symbols),
+    PassThrough(Symbols),
 }
 
-/// The host as it was found, and what the user wants.
+/// The host's functions and the user's settings.
 #[derive(Debug)]
-pub(crate) struct Ours {
+pub(crate) struct Interposer {
     pub(crate) host: Host,
     op_can_inplace: Option<unsafe extern "C" fn(c_int) -> bool>,
-    /// `ORLOP_GGML_LOG`: print sizes.
+    /// `ORLOP_GGML_LOG`: log sizes.
     pub(crate) log: bool,
     /// `ORLOP_GGML_PLAN`: write plans into this folder.
     pub(crate) folder: Option<PathBuf>,
-    /// Plans so far.
+    /// Number of plans.
     pub(crate) plans: AtomicU64,
 }
 
 static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
-/// Ops that write over their operands, by name, for a host that keeps its own list to itself.
+/// Ops that may overwrite their operands, by name, for a host without `ggml_op_can_inplace`.
 const IN_PLACE: [&str; 21] = [
     "FILL",
     "SCALE",
@@ -59,13 +59,13 @@ const IN_PLACE: [&str; 21] = [
     "SOFT_MAX_BACK",
 ];
 
-/// Names the functions of the host's, for programs in which they cannot be looked up, such as those that hold ggml
-/// and this library both and export nothing. False once anything was called: it is too late then.
+/// Sets the lookup of the host's functions, for programs that link ggml and this library statically and export no
+/// symbols. Returns `false` after the first call of an exported function.
 pub fn use_symbols(symbols: Symbols) -> bool {
     RUNTIME.get().is_none() && SYMBOLS.set(symbols).is_ok()
 }
 
-/// Who serves calls in this process.
+/// What serves calls in this process.
 pub(crate) fn runtime() -> &'static Runtime {
     RUNTIME.get_or_init(|| {
         let symbols = SYMBOLS.get().copied().unwrap_or(of_process);
@@ -74,37 +74,38 @@ pub(crate) fn runtime() -> &'static Runtime {
         let verified = host.and_then(|host| verify(&host).map(|layout| (host, layout)));
         match verified {
             Ok((host, layout)) => {
-                let ours = Ours::new(host, symbols);
+                let ours = Interposer::new(host, symbols);
                 if ours.log {
                     let version = host.version().map(text).unwrap_or_default();
-                    say(format_args!("ggml {version}, laid out as in {}", layout.versions));
+                    log(format_args!("ggml {version}, layout of {}", layout.versions));
                 }
-                Runtime::Ours(Box::new(ours))
+                Runtime::Interposed(Box::new(ours))
             }
             Err(why) => {
-                say(format_args!(
-                    "this ggml is not one that Orlop knows ({why}); its own allocator stays in place"
-                ));
-                Runtime::Theirs(symbols)
+                log(format_args!("unsupported ggml ({why}); using its own allocator"));
+                Runtime::PassThrough(symbols)
             }
         }
     })
 }
 
-impl Ours {
-    fn new(host: Host, symbols: Symbols) -> Ours {
+impl Interposer {
+    fn new(host: Host, symbols: Symbols) -> Interposer {
         let folder = std::env::var_os("ORLOP_GGML_PLAN").filter(|folder| !folder.is_empty());
         let log = std::env::var_os("ORLOP_GGML_LOG").is_some_and(|value| !value.is_empty() && value != "0");
-        let found =
-            their(symbols, c"ggml_op_can_inplace", crate::exports::ggml_op_can_inplace as *const c_void);
+        let found = host_function(
+            symbols,
+            c"ggml_op_can_inplace",
+            crate::exports::ggml_op_can_inplace as *const c_void,
+        );
         // SAFETY: ggml's function of this name has this signature, and null is `None`.
         let op_can_inplace = unsafe {
             std::mem::transmute::<*const c_void, Option<unsafe extern "C" fn(c_int) -> bool>>(found)
         };
-        Ours { host, op_can_inplace, log, folder: folder.map(PathBuf::from), plans: AtomicU64::new(0) }
+        Interposer { host, op_can_inplace, log, folder: folder.map(PathBuf::from), plans: AtomicU64::new(0) }
     }
 
-    /// Whether an op may write over its operands: the host's list, as backends rely on it.
+    /// Whether an op may overwrite its operands, according to the host, as its backends rely on it.
     pub(crate) fn may_overwrite(&self, op: c_int) -> bool {
         match self.op_can_inplace {
             // SAFETY: it takes any op that a tensor of the host's has.
@@ -115,14 +116,13 @@ impl Ours {
 }
 
 /// The host's function of this name; null if there is none, or only ours.
-pub(crate) fn their(symbols: Symbols, name: &CStr, ours: *const c_void) -> *const c_void {
+pub(crate) fn host_function(symbols: Symbols, name: &CStr, ours: *const c_void) -> *const c_void {
     let found = symbols(name);
     if found == ours { std::ptr::null() } else { found }
 }
 
-/// A line for the user.
-pub(crate) fn say(line: std::fmt::Arguments<'_>) {
+/// Logs a line to standard error.
+pub(crate) fn log(line: std::fmt::Arguments<'_>) {
     use std::io::Write;
-    // Where nobody listens, the work goes on.
     let _ = writeln!(std::io::stderr(), "orlop: {line}");
 }

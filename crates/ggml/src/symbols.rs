@@ -1,11 +1,11 @@
-//! Where the host's functions are.
+//! Lookup of the host's functions.
 
 use std::ffi::{CStr, c_void};
 
-/// From the name of a function to its address, null if there is none.
+/// Maps the name of a function to its address, or null.
 pub type Symbols = fn(&CStr) -> *const c_void;
 
-/// The functions of the process that this library was loaded into, its own left out.
+/// The functions of this process, without those of this library.
 pub(crate) fn of_process(name: &CStr) -> *const c_void {
     let next = find(libc::RTLD_NEXT, name);
     if !next.is_null() {
@@ -23,14 +23,13 @@ fn find(library: *mut c_void, name: &CStr) -> *const c_void {
     unsafe { libc::dlsym(library, name.as_ptr()) }
 }
 
-/// Programs such as Python load ggml for themselves: then none of its symbols can be seen from here, and it has to be
-/// looked for among all libraries that are loaded.
+/// Programs such as Python load ggml with private symbols (`RTLD_LOCAL`): it must be found among all loaded libraries.
 #[cfg(target_os = "linux")]
 mod private {
     use std::ffi::{CStr, CString, c_int, c_void};
     use std::sync::OnceLock;
 
-    /// A handle, as a number: threads may share those.
+    /// A handle as an integer, which is `Sync`.
     static LIBRARY: OnceLock<Option<usize>> = OnceLock::new();
 
     pub(super) fn library() -> Option<*mut c_void> {
@@ -38,8 +37,7 @@ mod private {
         handle.map(|at| at as *mut c_void)
     }
 
-    /// The library of this name, which is loaded, if ggml is in it or in what it needs. It stays open, so that its
-    /// functions stay where they are.
+    /// A loaded library, if it or a dependency contains ggml. It stays open, so that its functions stay valid.
     fn open(name: &CStr) -> Option<*mut c_void> {
         // SAFETY: the name ends in a zero; nothing is loaded, so no code of anybody's runs.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };

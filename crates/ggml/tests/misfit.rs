@@ -1,4 +1,4 @@
-//! A host whose sizes are known, but that keeps a field elsewhere.
+//! A host with known sizes but a field at another offset.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null;
@@ -9,7 +9,7 @@ use orlop_ggml::{GgmlGraphAllocator, RawTensor, ggml_gallocr_new, use_symbols};
 #[path = "suite/host.rs"]
 mod host;
 
-/// Whatever it sets is not where outputs are marked in other versions.
+/// Sets another flag than the output flag of known versions.
 extern "C" fn set_output(tensor: *mut RawTensor) {
     host::at(tensor).op_params[15] |= orlop_ggml::FLAG_OUTPUT;
 }

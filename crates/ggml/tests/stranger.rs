@@ -1,4 +1,4 @@
-//! A host whose objects lie in memory in another way: its own functions serve all calls.
+//! A host with an unknown layout: its own functions serve all calls.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{dangling_mut, null, null_mut};
@@ -58,14 +58,14 @@ fn symbols(name: &CStr) -> *const c_void {
 #[test]
 fn an_unknown_layout_leaves_the_hosts_own_allocator_in_place() {
     assert!(use_symbols(symbols));
-    // SAFETY: the stranger's functions look at nothing.
+    // SAFETY: the host's functions ignore their arguments.
     let allocator = unsafe { ggml_gallocr_new(dangling_mut()) };
     assert_eq!(allocator, dangling_mut());
     // SAFETY: as above.
     assert!(unsafe { ggml_gallocr_alloc_graph(allocator, null_mut()) });
     // SAFETY: as above.
     assert_eq!(unsafe { ggml_gallocr_get_buffer_size(allocator, 7) }, 1007);
-    // SAFETY: the stranger has none: that is no.
+    // SAFETY: the host has no such function, so the result is `false`.
     assert!(!unsafe { ggml_gallocr_reserve(allocator, null_mut()) });
     // SAFETY: as above.
     assert!(!unsafe { ggml_op_can_inplace(2) });

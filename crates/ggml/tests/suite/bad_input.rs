@@ -1,4 +1,4 @@
-//! Calls that cannot be served leave everything as it was.
+//! Failed calls change nothing.
 
 use std::collections::HashMap;
 use std::ptr::null_mut;
@@ -91,7 +91,7 @@ fn memory_that_is_refused_leaves_plan_and_buffers_as_they_were() {
     kind.willing.store(1, Ordering::SeqCst);
     assert!(allocator.allocate(&small));
     small.run();
-    // Two chunks are needed, and one of them is given.
+    // Two chunks are needed, and the host allocates only one.
     kind.willing.store(1, Ordering::SeqCst);
     let (large, y) = graph(320);
     assert!(!allocator.reserve(&large) && !allocator.allocate(&large));

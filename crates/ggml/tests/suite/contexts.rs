@@ -1,4 +1,4 @@
-//! All tensors of a context at once, and one by one.
+//! Allocation of the tensors of a context, all at once and one by one.
 
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! A ggml of our own: contexts, tensors, graphs, and buffers of ordinary memory.
+//! A mock ggml: contexts, tensors, graphs, and buffers of ordinary memory.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -10,7 +10,7 @@ use orlop_ggml::{
     RawTensor, STATUS_SUCCESS,
 };
 
-/// A tensor with all that follows its name.
+/// A complete tensor.
 #[repr(C)]
 struct WholeTensor {
     tensor: RawTensor,
@@ -18,7 +18,7 @@ struct WholeTensor {
     padding: [u8; 8],
 }
 
-/// A graph with all that follows its leaves, and its lists.
+/// A complete graph with its lists.
 #[repr(C)]
 struct WholeGraph {
     graph: RawGraph,
@@ -34,18 +34,18 @@ struct HostContext {
     allocates: bool,
 }
 
-/// A kind of memory that counts what it gives.
+/// A buffer type that counts its allocations.
 pub(crate) struct Kind {
     pub(crate) alignment: usize,
     pub(crate) most: usize,
-    /// Sizes of the buffers that are there.
+    /// Sizes of the live buffers.
     pub(crate) live: Mutex<Vec<usize>>,
-    /// Buffers that are still given; fewer than none for no limit.
+    /// Remaining buffer allocations; negative: no limit.
     pub(crate) willing: AtomicI64,
-    /// Tensors that are still bound; fewer than none for no limit.
+    /// Remaining tensor initializations; negative: no limit.
     pub(crate) binds: AtomicI64,
     pub(crate) resets: AtomicUsize,
-    /// Bytes beyond its own that the result of this op takes.
+    /// Extra bytes of the result of this op.
     pub(crate) scratch: (c_int, usize),
 }
 
@@ -75,7 +75,7 @@ impl Kind {
     }
 }
 
-/// Takes one from a counter of things that are left; false if none was.
+/// Decrements a counter; `false` if it was zero.
 fn take(left: &AtomicI64) -> bool {
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| match left {
         0 => None,
@@ -267,7 +267,7 @@ fn visit(graph: &mut WholeGraph, tensor: *mut RawTensor) {
     }
 }
 
-/// Puts a node at the end, whatever it depends on.
+/// Appends a node without its dependencies.
 pub(crate) fn push_node(made: *mut RawGraph, tensor: *mut RawTensor) {
     let whole = graph(made);
     whole.nodes.push(tensor);
@@ -293,7 +293,7 @@ fn give(kind: Option<&'static Kind>, bytes: usize) -> *mut Buffer {
 
 extern "C" fn buft_alloc_buffer(buft: *mut BufferType, bytes: usize) -> *mut Buffer {
     let kind = kind(buft);
-    // As ggml does it: nothing at all is always there.
+    // As in ggml, an empty allocation always succeeds.
     if bytes > 0 && (bytes > 1 << 30 || !take(&kind.willing)) {
         return null_mut();
     }
@@ -360,7 +360,7 @@ extern "C" fn view_init(tensor: *mut RawTensor) -> c_int {
     buffer_init_tensor(root.buffer, tensor)
 }
 
-/// Refuses tensors that do not lie inside.
+/// Rejects tensors outside the buffer.
 extern "C" fn buffer_init_tensor(to: *mut Buffer, tensor: *mut RawTensor) -> c_int {
     let whole = buffer(to);
     let (tensor, base) = (at(tensor), buffer_get_base(to).addr());
@@ -461,7 +461,7 @@ extern "C" fn default_buffer_type(backend: *mut Backend) -> *mut BufferType {
     backend.cast()
 }
 
-/// Every function by the name that ggml has for it.
+/// Every function by ggml's name.
 pub(crate) fn symbols(name: &CStr) -> *const c_void {
     let all: &[(&CStr, *const c_void)] = &[
         (c"ggml_tensor_overhead", tensor_overhead as *const c_void),
@@ -506,7 +506,7 @@ pub(crate) fn symbols(name: &CStr) -> *const c_void {
     all.iter().find(|(known, _)| *known == name).map_or(null(), |(_, function)| *function)
 }
 
-/// Gives a buffer back, as a program would.
+/// Frees a buffer, as a program would.
 pub(crate) fn release(buffer: *mut Buffer) {
     buffer_free(buffer);
 }

@@ -1,4 +1,4 @@
-//! The exported functions, over a ggml of our own.
+//! The exported functions with a mock ggml.
 
 mod bad_input;
 mod contexts;

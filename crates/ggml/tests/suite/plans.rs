@@ -1,4 +1,4 @@
-//! Graphs that ggml's allocator cannot take, and graphs that change.
+//! Graphs beyond the limits of ggml's allocator, and graphs that change.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -81,7 +81,7 @@ fn reserving_a_smaller_graph_of_the_same_shape_keeps_the_larger_plan() {
     assert_eq!((a.total(), b.total()), (1280, 64));
 }
 
-/// x, then four products, each of the one before; the last reads the one of this number as well.
+/// x, then four products, each of the previous one; the last also reads the product with this number.
 fn chain(also: usize) -> (Rig, Vec<*mut RawTensor>) {
     let rig = Rig::new();
     let mut made = vec![rig.input(64)];
@@ -122,7 +122,7 @@ fn a_graph_whose_flags_or_ops_changed_is_planned_anew() {
         assert!(allocator.allocate(&rig));
         rig.run();
     }
-    // What took its operand's place may not do so any more.
+    // The in-place operation is no longer allowed.
     for op in ["SQR", "MUL_MAT"] {
         let rig = Rig::new();
         let x = rig.input(64);

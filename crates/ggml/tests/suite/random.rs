@@ -1,4 +1,4 @@
-//! Random graphs over several kinds of memory.
+//! Random graphs with several buffer types.
 
 use std::collections::HashMap;
 use std::ffi::c_int;

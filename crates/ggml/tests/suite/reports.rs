@@ -1,10 +1,10 @@
-//! What users see of plans. Settings hold for a whole process, so that another one is started for them.
+//! Logs and files of plans. Settings apply to a whole process, so each test starts its own.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs one of the tests here with settings, and gives what it says to users.
+/// Runs one of these tests in a process with settings, and returns its output.
 fn run(test: &str, settings: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).envs(settings.iter().copied());
@@ -22,9 +22,9 @@ fn sizes_are_logged_against_ggmls_own_where_that_is_asked_for() {
     assert_eq!(
         lines,
         [
-            "orlop: ggml , laid out as in 0.9 to 0.26",
-            "orlop: graph 1 of 5 nodes: dummy 128 bytes, by ggml's own plan 128",
-            "orlop: graph 1 of 5 nodes: dummy 128 bytes, by ggml's own plan 128",
+            "orlop: ggml , layout of 0.9 to 0.26",
+            "orlop: graph 1 (5 nodes): dummy 128 bytes, ggml's plan 128",
+            "orlop: graph 1 (5 nodes): dummy 128 bytes, ggml's plan 128",
         ]
     );
     assert_eq!(run(TWO_KINDS, &[("ORLOP_GGML_LOG", "0")]), "");
@@ -50,12 +50,12 @@ fn plans_are_written_as_graphs_that_can_be_planned_again() {
     assert_eq!(graph["nodes"].as_array().unwrap().len(), 5);
     let marker = &graph["tensors"][graph["nodes"][2][0].as_u64().unwrap() as usize];
     assert_eq!((&marker["op"], &marker["view_src"]), (&Value::from("NONE"), &graph["nodes"][0][0]));
-    // Everything but the marker has a place: tensor, buffer, chunk, offset.
+    // Everything but the marker is placed: tensor, buffer, chunk, offset.
     assert_eq!(graph["plan"].as_array().unwrap().len(), 5);
 }
 
 #[test]
 fn a_folder_that_cannot_be_written_is_said_and_changes_nothing() {
     let said = run(TWO_KINDS, &[("ORLOP_GGML_PLAN", "/dev/null/plans")]);
-    assert!(said.contains("plan 1 could not be written to /dev/null/plans"), "{said}");
+    assert!(said.contains("cannot write plan 1 to /dev/null/plans"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! Graphs to allocate, and a look at whether that went well.
+//! Graphs to allocate, and checks of the result.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -34,19 +34,19 @@ impl Rig {
         Rig { context, graph: host::new_graph_custom(context, 4096, false) }
     }
 
-    /// A tensor that no node computes.
+    /// A tensor that is not computed.
     pub(crate) fn leaf(&self, bytes: usize) -> *mut RawTensor {
         host::make(self.context, 0, &[], bytes)
     }
 
-    /// A tensor that is set from outside.
+    /// An input tensor.
     pub(crate) fn input(&self, bytes: usize) -> *mut RawTensor {
         let made = self.leaf(bytes);
         at(made).flags |= FLAG_INPUT;
         made
     }
 
-    /// What an op makes of its operands.
+    /// The result of an op.
     pub(crate) fn op(&self, name: &str, operands: &[*mut RawTensor], bytes: usize) -> *mut RawTensor {
         host::make(self.context, host::op(name), operands, bytes)
     }
@@ -60,14 +60,14 @@ impl Rig {
         host::view_1d(self.context, of, (bytes / 4) as i64, offset)
     }
 
-    /// Ends the graph with a result that is read from outside.
+    /// Marks the output of the graph.
     pub(crate) fn output(&self, tensor: *mut RawTensor) {
         at(tensor).flags |= FLAG_OUTPUT;
         host::build_forward_expand(self.graph, tensor);
     }
 
-    /// Runs the graph in spirit: every tensor's bytes get its own mark when it is given or computed, and have to have it
-    /// still when they are read. What an op writes beyond its result must not lie on what it reads.
+    /// Simulates the graph: every tensor's bytes get a unique mark when written, which must be intact when read. Scratch
+    /// bytes of an op must not overlap its operands.
     pub(crate) fn run(&self) {
         let nodes = host::nodes(self.graph);
         let root = |tensor: *mut RawTensor| {
@@ -103,7 +103,7 @@ impl Rig {
     }
 }
 
-/// Fills all that is a tensor's, scratch included, with a mark that no other has.
+/// Fills a tensor and its scratch bytes with a unique mark.
 fn write(marks: &mut HashMap<*mut RawTensor, u32>, tensor: *mut RawTensor) {
     let mark = marks.len() as u32 + 1;
     marks.insert(tensor, mark);
@@ -121,7 +121,7 @@ fn words<'a>(tensor: *mut RawTensor, bytes: usize) -> &'a mut [u32] {
     unsafe { std::slice::from_raw_parts_mut(at(tensor).data.cast(), bytes / 4) }
 }
 
-/// An allocator that is given back at the end.
+/// An allocator that is freed when dropped.
 pub(crate) struct Allocator(pub(crate) *mut GgmlGraphAllocator);
 
 impl Drop for Allocator {
@@ -153,7 +153,7 @@ impl Allocator {
         unsafe { ggml_gallocr_reserve(self.0, rig.graph) }
     }
 
-    /// Reserves with buffers by tensor; those that are not named get the first.
+    /// Reserves with buffer ids by tensor; the default is the first.
     pub(crate) fn reserve_n(&self, rig: &Rig, ids: &HashMap<*mut RawTensor, c_int>) -> bool {
         let (nodes, leaves) = numbers(rig, ids);
         // SAFETY: both live; there is a number for each node and leaf.

@@ -1,4 +1,4 @@
-//! What ggml's own test of its allocator asks for, with limits on chunks that are a few bytes.
+//! The scenarios of ggml's own allocator test, with chunk limits of a few bytes.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -8,7 +8,7 @@ use orlop_ggml::RawTensor;
 use crate::host::{Kind, nbytes};
 use crate::rig::{Allocator, Rig, place};
 
-/// Allocates a graph over one kind of memory, and runs it.
+/// Allocates a graph with one buffer type, and simulates it.
 fn allocate(rig: &Rig, out: *mut RawTensor, kind: &Kind) -> Allocator {
     rig.output(out);
     let allocator = Allocator::new(kind);

@@ -1,19 +1,19 @@
-//! A graph and its plan as JSON.
+//! The JSON report of a graph and its plan.
 
 use orlop_alloc::{ArenaPlan, MemoryPlan, ValueId};
 use serde::Serialize;
 
-use crate::census::Census;
+use crate::graph_tensors::GraphTensors;
 use crate::host::{Host, text};
-use crate::usage::{Assigned, is_external};
+use crate::usage::{ArenaAssignment, is_external};
 
-/// A graph and its plan, as `orlop plan` reads and reports graphs.
+/// A graph and its plan in the format of `orlop plan`.
 #[derive(Serialize)]
-pub(crate) struct Drawn {
+pub(crate) struct PlanJson {
     pub(crate) label: String,
     source: String,
-    buffers: Vec<DrawnBuffer>,
-    tensors: Vec<DrawnTensor>,
+    buffers: Vec<BufferJson>,
+    tensors: Vec<TensorJson>,
     #[serde(rename = "leafs")]
     leaves: Vec<(usize, usize)>,
     nodes: Vec<(usize, usize)>,
@@ -24,7 +24,7 @@ pub(crate) struct Drawn {
 }
 
 #[derive(Serialize)]
-struct DrawnBuffer {
+struct BufferJson {
     name: String,
     alignment: u64,
     max_size: u64,
@@ -36,7 +36,7 @@ struct DrawnBuffer {
 }
 
 #[derive(Serialize)]
-struct DrawnTensor {
+struct TensorJson {
     name: String,
     op: String,
     #[serde(rename = "type")]
@@ -53,13 +53,13 @@ struct DrawnTensor {
     src: Vec<u32>,
 }
 
-impl Drawn {
-    /// The op that makes a tensor.
+impl PlanJson {
+    /// The op that computes a tensor.
     pub(crate) fn op(&self, tensor: usize) -> &str {
         &self.tensors[tensor].op
     }
 
-    /// Whether the scheduler brings a tensor over from other memory: a node that computes nothing.
+    /// Whether the scheduler copies a tensor from other memory: a node without an op.
     pub(crate) fn is_copy(&self, tensor: usize) -> bool {
         self.op(tensor) == "NONE" && self.nodes.iter().any(|(node, _)| *node == tensor)
     }
@@ -67,14 +67,14 @@ impl Drawn {
     pub(crate) fn new(
         host: &Host,
         number: u64,
-        census: &Census,
-        assigned: &Assigned,
+        graph_tensors: &GraphTensors,
+        assigned: &ArenaAssignment,
         plan: &MemoryPlan,
         theirs: &[ArenaPlan],
-    ) -> Drawn {
+    ) -> PlanJson {
         let usage = &plan.usage;
         let arenas = usage.arenas.iter().zip(plan.arenas.iter().zip(theirs)).enumerate();
-        let buffers = arenas.map(|(index, (info, (own, theirs)))| DrawnBuffer {
+        let buffers = arenas.map(|(index, (info, (own, theirs)))| BufferJson {
             name: info.name.clone(),
             alignment: info.alignment,
             max_size: info.max_chunk,
@@ -87,19 +87,20 @@ impl Drawn {
         let pairs = |numbers: &[u32], arenas: &[usize]| {
             numbers.iter().map(|number| *number as usize).zip(arenas.iter().copied()).collect()
         };
-        let placed = (0..census.tensors.len()).filter(|index| census.roots[*index] as usize == *index);
+        let placed =
+            (0..graph_tensors.tensors.len()).filter(|index| graph_tensors.roots[*index] as usize == *index);
         let places = placed.filter_map(|index| {
             let place = plan.place(ValueId::new(index))?;
             Some((index, place.arena.index(), place.chunk, place.offset))
         });
         let version = host.version().map(text).unwrap_or_default();
-        Drawn {
+        PlanJson {
             label: format!("graph {number}"),
             source: format!("ggml {version}"),
             buffers: buffers.collect(),
-            tensors: tensors(host, census, plan),
-            leaves: pairs(&census.leaves, &assigned.leaves),
-            nodes: pairs(&census.nodes, &assigned.nodes),
+            tensors: tensors(host, graph_tensors, plan),
+            leaves: pairs(&graph_tensors.leaves, &assigned.leaves),
+            nodes: pairs(&graph_tensors.nodes, &assigned.nodes),
             reserved: plan.arenas.iter().map(|arena| arena.peak).collect(),
             planned: plan.arenas.iter().map(|arena| arena.chunks.clone()).collect(),
             plan: places.collect(),
@@ -107,20 +108,20 @@ impl Drawn {
     }
 }
 
-fn tensors(host: &Host, census: &Census, plan: &MemoryPlan) -> Vec<DrawnTensor> {
-    let mut sources: Vec<Vec<u32>> = vec![Vec::new(); census.tensors.len()];
-    let mut inplace = vec![false; census.tensors.len()];
-    for (step, node) in census.nodes.iter().enumerate() {
-        sources[*node as usize] = census.reads(step).collect();
+fn tensors(host: &Host, graph_tensors: &GraphTensors, plan: &MemoryPlan) -> Vec<TensorJson> {
+    let mut sources: Vec<Vec<u32>> = vec![Vec::new(); graph_tensors.tensors.len()];
+    let mut inplace = vec![false; graph_tensors.tensors.len()];
+    for (step, node) in graph_tensors.nodes.iter().enumerate() {
+        sources[*node as usize] = graph_tensors.reads(step).collect();
         inplace[*node as usize] = !plan.usage.step(step).overwrites.is_empty();
     }
-    let drawn = census.tensors.iter().enumerate().map(|(index, tensor)| {
+    let json = graph_tensors.tensors.iter().enumerate().map(|(index, tensor)| {
         let value = &plan.usage.values()[index];
-        let root = census.roots[index];
+        let root = graph_tensors.roots[index];
         let is_view = root as usize != index;
         let (dtype, ne, nb) = tensor.layout();
-        let external = is_external(census, root as usize);
-        DrawnTensor {
+        let external = is_external(graph_tensors, root as usize);
+        TensorJson {
             name: tensor.name(),
             op: text(host.op_name(tensor.op())),
             dtype: text(host.type_name(dtype)),
@@ -128,7 +129,7 @@ fn tensors(host: &Host, census: &Census, plan: &MemoryPlan) -> Vec<DrawnTensor> 
             nb,
             bytes: if is_view || external { host.nbytes(tensor.as_ptr()) as u64 } else { value.bytes },
             view_src: if is_view { i64::from(root) } else { -1 },
-            view_offs: census.offsets[index],
+            view_offs: graph_tensors.offsets[index],
             input: value.flags.input,
             output: value.flags.output,
             external,
@@ -136,5 +137,5 @@ fn tensors(host: &Host, census: &Census, plan: &MemoryPlan) -> Vec<DrawnTensor> 
             src: std::mem::take(&mut sources[index]),
         }
     });
-    drawn.collect()
+    json.collect()
 }

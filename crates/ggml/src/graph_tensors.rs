@@ -1,4 +1,4 @@
-//! Everybody in a graph, numbered.
+//! Numbers the tensors of a graph.
 
 use std::collections::HashMap;
 
@@ -6,59 +6,59 @@ use crate::error::Error;
 use crate::raw::{GraphRef, MAX_SRC, TensorRef};
 
 /// No tensor.
-pub(crate) const NOBODY: u32 = u32::MAX;
+pub(crate) const NO_TENSOR: u32 = u32::MAX;
 
-/// The tensors of a graph in the order in which they are met: leaves, then each node's sources and the node; the root of
-/// a view stands before it.
+/// The tensors of a graph in order of first use: leaves, then each node's sources and the node; the root of a view comes
+/// before it.
 #[derive(Debug, Default)]
-pub(crate) struct Census {
+pub(crate) struct GraphTensors {
     pub(crate) tensors: Vec<TensorRef>,
-    /// The root of a view; the tensor itself if it is none.
+    /// The root of a view; the tensor itself if it is not a view.
     pub(crate) roots: Vec<u32>,
-    /// Bytes from the root's beginning.
+    /// Bytes from the root's start.
     pub(crate) offsets: Vec<usize>,
-    /// In the lists, or a source of a node. Others are only roots of views, and nobody places them.
+    /// A leaf, a node, or a source of a node. Others are only roots of views and not placed.
     pub(crate) listed: Vec<bool>,
     pub(crate) leaves: Vec<u32>,
     pub(crate) nodes: Vec<u32>,
-    /// The sources of each node, gaps as [`NOBODY`].
+    /// The sources of each node, gaps as [`NO_TENSOR`].
     pub(crate) sources: Vec<[u32; MAX_SRC]>,
     known: HashMap<TensorRef, u32>,
 }
 
-impl Census {
-    pub(crate) fn of(graph: GraphRef<'_>) -> Result<Census, Error> {
-        let mut census = Census::default();
+impl GraphTensors {
+    pub(crate) fn of(graph: GraphRef<'_>) -> Result<GraphTensors, Error> {
+        let mut graph_tensors = GraphTensors::default();
         let expected = 2 * graph.node_count() + graph.leaf_count();
-        census.known.reserve(expected);
-        census.tensors.reserve(expected);
+        graph_tensors.known.reserve(expected);
+        graph_tensors.tensors.reserve(expected);
         for (position, leaf) in graph.leaves().enumerate() {
             let leaf = leaf.ok_or(Error::NullTensor { list: "leaves", position })?;
-            let number = census.list(leaf)?;
-            census.leaves.push(number);
+            let number = graph_tensors.list(leaf)?;
+            graph_tensors.leaves.push(number);
         }
         for (position, node) in graph.nodes().enumerate() {
             let node = node.ok_or(Error::NullTensor { list: "nodes", position })?;
-            let mut sources = [NOBODY; MAX_SRC];
+            let mut sources = [NO_TENSOR; MAX_SRC];
             for (number, source) in sources.iter_mut().zip(node.sources()) {
                 if let Some(source) = source {
-                    *number = census.list(source)?;
+                    *number = graph_tensors.list(source)?;
                 }
             }
-            census.sources.push(sources);
-            let number = census.list(node)?;
-            census.nodes.push(number);
+            graph_tensors.sources.push(sources);
+            let number = graph_tensors.list(node)?;
+            graph_tensors.nodes.push(number);
         }
-        Ok(census)
+        Ok(graph_tensors)
     }
 
     pub(crate) fn is_view(&self, number: u32) -> bool {
         self.roots[number as usize] != number
     }
 
-    /// A node's sources, gaps left out.
+    /// A node's sources without gaps.
     pub(crate) fn reads(&self, node: usize) -> impl Iterator<Item = u32> + '_ {
-        self.sources[node].iter().copied().filter(|source| *source != NOBODY)
+        self.sources[node].iter().copied().filter(|source| *source != NO_TENSOR)
     }
 
     fn list(&mut self, tensor: TensorRef) -> Result<u32, Error> {
@@ -86,12 +86,12 @@ impl Census {
     }
 }
 
-/// The tensor at the end of a chain of views, and the way to it.
+/// The root of a chain of views, and the offset in it.
 fn root(tensor: TensorRef) -> Result<(TensorRef, usize), Error> {
-    // ggml makes no chains, so that one this long is a circle.
-    const LONGEST: usize = 64;
+    // ggml creates no chains, so a longer one is a cycle.
+    const MAX_CHAIN: usize = 64;
     let (mut at, mut offset) = (tensor, 0usize);
-    for _ in 0..LONGEST {
+    for _ in 0..MAX_CHAIN {
         match at.view_src() {
             None => return Ok((at, offset)),
             Some(of) => {
