@@ -215,7 +215,7 @@ fn all_of_context(
 /// A list from the caller; `None` if it is null and not empty.
 ///
 /// # Safety
-/// It is null, or has so many entries, which stay as they are for as long as the result is used.
+/// It is null, or has `count` entries that do not change while the result is used.
 unsafe fn list<'a, T>(first: *const T, count: usize) -> Option<&'a [T]> {
     if count == 0 {
         return Some(&[]);

@@ -46,10 +46,9 @@ macro_rules! host {
             }
 
             $(
-                // Pointers come from the host itself, or were made as its header asks.
+                // Pointers come from the host, or were created as its header requires.
                 pub(crate) fn $name(&self, $($argument: $kind),*) $(-> $result)? {
-                    // SAFETY: the function is the host's, and whoever calls it here hands on objects of the host's that
-                    // are alive.
+                    // SAFETY: the function is the host's, and all callers in this crate pass live objects of the host.
                     unsafe { (self.$name)($($argument),*) }
                 }
             )*

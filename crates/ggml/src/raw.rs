@@ -143,8 +143,8 @@ impl TensorRef {
 
     /// A short-lived reference: the host writes to tensors between two of our calls.
     fn get(&self) -> &RawTensor {
-        // SAFETY: `new` was promised a tensor that lives and that nobody writes to while this reference is there, which
-        // is no longer than one of the functions below.
+        // SAFETY: by the contract of `new` the tensor is live and not written during a call, and this reference lives no
+        // longer than one of the functions below.
         unsafe { self.0.as_ref() }
     }
 
@@ -198,7 +198,7 @@ impl TensorRef {
     /// Sets its data and buffer.
     pub(crate) fn bind(self, buffer: *mut Buffer, data: *mut c_void) {
         let tensor = self.0.as_ptr();
-        // SAFETY: the tensor lives, see `new`, nobody else uses it during a call, and no reference to it is there.
+        // SAFETY: by the contract of `new` the tensor is live and not used elsewhere during a call; no reference to it exists.
         unsafe { (*tensor).data = data };
         // SAFETY: as above.
         unsafe { (*tensor).buffer = buffer };

@@ -62,7 +62,7 @@ mod private {
     unsafe extern "C" fn keep(info: *mut libc::dl_phdr_info, _bytes: usize, names: *mut c_void) -> c_int {
         // SAFETY: the loader hands over an entry of its list.
         let name = unsafe { (*info).dlpi_name };
-        // SAFETY: this is the list of `names`, which nobody else has now.
+        // SAFETY: this is the list of `names`, which has no other reference during the iteration.
         let names = unsafe { &mut *names.cast::<Vec<CString>>() };
         if !name.is_null() {
             // SAFETY: the loader's names end in a zero.

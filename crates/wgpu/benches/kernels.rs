@@ -1,7 +1,7 @@
-//! How fast kernels are: `cargo bench -p orlop-wgpu --bench kernels`.
+//! Speed of kernels: `cargo bench -p orlop-wgpu --bench kernels`.
 //!
-//! Words after `--` choose element types of products (`-- q4_0 f16`). Bytes are those of operands and results, each
-//! counted once. On a software adapter, the processor does the work, and each line says so.
+//! Arguments after `--` select element types of products (`-- q4_0 f16`). Bytes are those of operands and results, each
+//! counted once. Lines of software adapters are marked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const TYPES: [DType; 9] = [
 ];
 /// Rows and columns of weights, and rows of activations.
 const PRODUCTS: [[u64; 3]; 4] = [[2048, 2048, 1], [2048, 8192, 1], [2048, 2048, 16], [2048, 2048, 128]];
-/// Times that each kernel is run; the best counts.
+/// Runs of each kernel; the best counts.
 const RUNS: usize = 5;
 
 fn main() {
@@ -50,7 +50,7 @@ fn main() {
     }
 }
 
-/// What else a transformer's layer does.
+/// The other ops of a transformer layer.
 fn others(device: &Arc<WgpuDevice>, label: &str) {
     for tokens in [1, 128] {
         measure(device, label, |b| {
@@ -102,7 +102,7 @@ fn measure(device: &Arc<WgpuDevice>, label: &str, build: impl FnOnce(&mut GraphB
     }
 }
 
-/// A graph as a program, each tensor in a buffer of its own.
+/// A compiled graph with each tensor in its own buffer.
 fn program(device: &Arc<WgpuDevice>, graph: &Arc<Graph>) -> Arc<dyn Program> {
     let memory = &device.buffer_types(Role::Arena)[0];
     let mut tensors: HashMap<TensorId, Slot> = HashMap::new();

@@ -1,15 +1,17 @@
+//! Adapters: the GPUs that drivers offer.
+
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// A way to compute that a driver offers.
+/// A GPU, or a software implementation of one.
 #[derive(Clone, Debug)]
 pub struct Adapter {
     pub(crate) inner: wgpu::Adapter,
     info: wgpu::AdapterInfo,
 }
 
-/// The adapters of this machine, the fastest kind first. Those that compute in software come only if they are asked for,
-/// or if there are no others.
+/// The adapters of this machine, the fastest kind first. Software adapters are listed if `software` is set, or if there
+/// are no others.
 pub fn adapters(software: bool) -> Vec<Adapter> {
     let backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
     let mut description = wgpu::InstanceDescriptor::new_without_display_handle();
@@ -26,17 +28,17 @@ pub fn adapters(software: bool) -> Vec<Adapter> {
 }
 
 impl Adapter {
-    /// The driver's name for it.
+    /// The driver's name of the adapter.
     pub fn name(&self) -> &str {
         &self.info.name
     }
 
-    /// Whether the processor does the work.
+    /// Whether it runs on the CPU.
     pub fn is_software(&self) -> bool {
         self.info.device_type == wgpu::DeviceType::Cpu
     }
 
-    /// What it is, in words.
+    /// Name, kind, API and driver.
     pub fn description(&self) -> String {
         let kind = match self.info.device_type {
             wgpu::DeviceType::Cpu => "software adapter",
@@ -64,7 +66,7 @@ impl Adapter {
         }
     }
 
-    /// Bytes of memory that are the adapter's own, where the driver tells.
+    /// Bytes of device-local memory, if the driver reports them.
     pub(crate) fn memory(&self) -> Option<u64> {
         vulkan_memory(&self.inner)
     }
@@ -78,7 +80,7 @@ fn vulkan_memory(adapter: &wgpu::Adapter) -> Option<u64> {
     // SAFETY: the call asks for a physical device of this instance: both are of one adapter, which `hal` keeps alive.
     let properties = unsafe { instance.get_physical_device_memory_properties(device) };
     let heaps = properties.memory_heaps_as_slice().iter();
-    // Bit 0: memory of the device's own.
+    // Bit 0: VK_MEMORY_HEAP_DEVICE_LOCAL_BIT.
     heaps.filter(|heap| heap.flags.as_raw() & 1 != 0).map(|heap| heap.size).max()
 }
 
@@ -87,7 +89,7 @@ fn vulkan_memory(_: &wgpu::Adapter) -> Option<u64> {
     None
 }
 
-/// Waits for what native backends answer at once.
+/// Waits for a future; those of native backends are ready at once.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

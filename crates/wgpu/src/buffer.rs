@@ -8,7 +8,7 @@ use orlop_graph::AccessKind;
 
 use crate::gpu::Gpu;
 
-/// A device's memory. One buffer is at most what a kernel can bind.
+/// A device's memory. A buffer is at most as large as a binding.
 #[derive(Debug)]
 pub(crate) struct WgpuMemory {
     pub(crate) name: String,
@@ -44,7 +44,7 @@ impl BufferType for WgpuMemory {
     }
 }
 
-/// Memory of a device.
+/// A buffer of a device.
 struct WgpuBuffer {
     buffer_type: Arc<dyn BufferType>,
     gpu: Arc<Gpu>,
@@ -66,14 +66,14 @@ impl WgpuBuffer {
         Ok(())
     }
 
-    /// One word, which may reach beyond what was asked for.
+    /// One word.
     fn word(&self, at: u64) -> Result<[u8; 4], DeviceError> {
         let mut word = [0; 4];
         self.gpu.staging()?.read(&self.gpu, &self.raw, at, &mut word)?;
         Ok(word)
     }
 
-    /// A range in whole words, with what lies around it in the first and the last.
+    /// A range extended to whole words, with the buffer's current bytes around it.
     fn widened(&self, offset: u64, bytes: &[u8]) -> Result<(u64, Vec<u8>), DeviceError> {
         let (start, end) = (offset & !3, (offset + bytes.len() as u64).next_multiple_of(4));
         let mut wide = vec![0; (end - start) as usize];
@@ -86,7 +86,7 @@ impl WgpuBuffer {
     }
 }
 
-/// Whether a range is whole words, which is all that drivers copy.
+/// Whether a range consists of whole words, as drivers require for copies.
 fn is_whole(offset: u64, bytes: u64) -> bool {
     offset.is_multiple_of(4) && bytes.is_multiple_of(4)
 }

@@ -1,24 +1,26 @@
+//! Counts of driver objects, for tests and benchmarks.
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Objects that a device has made since it was opened.
+/// Numbers of objects that a device has created since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Memory of any kind.
+    /// Buffers of any kind.
     pub buffers: u64,
-    /// Compiled kernels, each with its shader and its layout.
+    /// Compute pipelines.
     pub pipelines: u64,
-    /// Sets of bindings.
+    /// Bind groups.
     pub bind_groups: u64,
-    /// Sets of timestamps.
+    /// Timestamp query sets.
     pub query_sets: u64,
-    /// Command encoders, each of which becomes one command buffer.
+    /// Command encoders.
     pub encoders: u64,
-    /// Submissions to the driver.
+    /// Queue submissions.
     pub submissions: u64,
 }
 
 impl Counts {
-    /// What was made since an earlier count.
+    /// The difference to earlier counts.
     pub fn since(&self, earlier: &Counts) -> Counts {
         Counts {
             buffers: self.buffers - earlier.buffers,
@@ -31,7 +33,7 @@ impl Counts {
     }
 }
 
-/// The same while it is counted.
+/// Atomic [`Counts`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) buffers: AtomicU64,

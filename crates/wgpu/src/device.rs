@@ -1,3 +1,5 @@
+//! The device.
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,24 +20,24 @@ use crate::staging::STAGING;
 use crate::timing::{self, KernelTime};
 use crate::{Adapter, Counts, Error};
 
-/// Most bytes of one buffer on any adapter: kernels count bytes in 32 bits.
-const MOST_BYTES: u64 = (1 << 31) - (1 << 16);
-/// Storage buffers that every kernel can count on.
-const BINDINGS: u32 = 8;
+/// Limit on the bytes of a buffer on any adapter: kernels address bytes in 32 bits.
+const MAX_BYTES: u64 = (1 << 31) - (1 << 16);
+/// Minimum number of storage buffers per kernel.
+const MIN_BINDINGS: u32 = 8;
 
-/// Choices of a [`WgpuDevice`].
+/// Options of a [`WgpuDevice`].
 #[derive(Clone, Debug)]
 pub struct WgpuOptions {
-    /// Its name. Default `wgpu`.
+    /// Its name. Default: `wgpu`.
     pub name: String,
-    /// Most bytes of one buffer, if fewer than the adapter binds. Default: what it binds.
+    /// Limit on the bytes of a buffer. Default: the adapter's largest binding.
     pub max_binding: Option<u64>,
-    /// Most bytes of all buffers. Default: what the adapter has.
+    /// Limit on the bytes of all buffers. Default: the adapter's memory.
     pub memory: Option<u64>,
-    /// Whether kernels use operations over subgroups where the adapter has them. Default yes.
+    /// Use subgroup operations if the adapter has them. Default: yes.
     pub subgroups: bool,
-    /// Whether the invocations of a workgroup share the sums of a product. Default: unless the adapter is software, where
-    /// waiting for one another costs more than it saves.
+    /// Split the dot products of a matrix product over the invocations of a workgroup. Default: no for software adapters,
+    /// where barriers cost more than they save; yes for others.
     pub cooperative: Option<bool>,
 }
 
@@ -53,8 +55,8 @@ impl Default for WgpuOptions {
 
 /// An adapter as a device.
 ///
-/// Its memory comes in buffers of at most the adapter's largest binding, which plans see as the largest chunk. A
-/// tensor that is larger can not be on it; [`Device::supports`] says so.
+/// A buffer is at most as large as the adapter's largest binding, which is the chunk limit of plans. [`Device::supports`]
+/// rejects larger tensors.
 pub struct WgpuDevice {
     gpu: Arc<Gpu>,
     adapter: Adapter,
@@ -65,25 +67,25 @@ impl WgpuDevice {
     /// Opens an adapter under the name `wgpu`.
     ///
     /// # Errors
-    /// [`Error`] if the adapter lacks something, or its driver does not open it.
+    /// [`Error`] if a limit of the adapter is too small, or its driver cannot open it.
     pub fn new(adapter: &Adapter) -> Result<Arc<WgpuDevice>, Error> {
         WgpuDevice::with_options(adapter, &WgpuOptions::default())
     }
 
-    /// Opens an adapter with choices.
+    /// Opens an adapter with options.
     ///
     /// # Errors
     /// As [`WgpuDevice::new`].
     pub fn with_options(adapter: &Adapter, options: &WgpuOptions) -> Result<Arc<WgpuDevice>, Error> {
         let limits = adapter.inner.limits();
         let needs = [
-            ("storage buffers", limits.max_storage_buffers_per_shader_stage, BINDINGS),
+            ("storage buffers", limits.max_storage_buffers_per_shader_stage, MIN_BINDINGS),
             (
-                "invocations in a workgroup",
+                "invocations per workgroup",
                 limits.max_compute_invocations_per_workgroup,
                 crate::wgsl::WORKGROUP,
             ),
-            ("bytes of a workgroup's memory", limits.max_compute_workgroup_storage_size, 12 << 10),
+            ("bytes of workgroup memory", limits.max_compute_workgroup_storage_size, 12 << 10),
         ];
         for (limit, found, needed) in needs {
             if found < needed {
@@ -92,7 +94,7 @@ impl WgpuDevice {
             }
         }
         let binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
-        let most = binding.min(MOST_BYTES).min(options.max_binding.unwrap_or(u64::MAX));
+        let max = binding.min(MAX_BYTES).min(options.max_binding.unwrap_or(u64::MAX));
         let alignment = u64::from(limits.min_storage_buffer_offset_alignment).max(16);
         let memory = options.memory.or(adapter.memory());
         let gpu = Gpu::open(adapter, options, limits, memory)?;
@@ -100,42 +102,42 @@ impl WgpuDevice {
             name: options.name.clone(),
             gpu: Arc::clone(&gpu),
             alignment,
-            max_bytes: most & !(alignment - 1),
+            max_bytes: max & !(alignment - 1),
         });
         Ok(Arc::new(WgpuDevice { gpu, adapter: adapter.clone(), memory: [memory] }))
     }
 
-    /// The adapter that it is.
+    /// Its adapter.
     pub fn adapter(&self) -> &Adapter {
         &self.adapter
     }
 
-    /// Objects that it has made.
+    /// The numbers of created objects.
     pub fn counts(&self) -> Counts {
         self.gpu.counters.read()
     }
 
-    /// Bytes of its buffers now: arenas, weights, parameters of programs, and staging.
+    /// Bytes currently allocated: arenas, weights, parameters of programs, and staging.
     pub fn allocated(&self) -> u64 {
         self.gpu.allocated.load(Ordering::Acquire)
     }
 
-    /// Bytes of the buffers that tensors lie in: what plans speak of.
+    /// Bytes of the buffers of tensors, as counted by plans.
     pub fn tensor_bytes(&self) -> u64 {
         self.gpu.held.load(Ordering::Acquire)
     }
 
-    /// Bytes through which data goes in and out; they are part of [`WgpuDevice::allocated`] from the beginning.
+    /// Bytes of staging memory, part of [`WgpuDevice::allocated`].
     pub fn staging_bytes(&self) -> u64 {
         STAGING
     }
 
-    /// Gives the adapter up, as if it had been lost: whatever is done with the device from now on fails.
+    /// Destroys the device, as if it had been lost: all later calls fail.
     pub fn destroy(&self) {
         self.gpu.destroy();
     }
 
-    /// Runs a program's kernels one by one and says how long each took, by the adapter's clock if it has one.
+    /// Runs a program's kernels one by one and times each, with timestamp queries if the adapter has them.
     ///
     /// # Errors
     /// [`DeviceError::Foreign`], [`DeviceError::Lost`].
@@ -143,14 +145,14 @@ impl WgpuDevice {
         timing::time(&self.gpu, WgpuProgram::of(program, &self.gpu)?)
     }
 
-    /// Whether kernels are timed by the adapter's own clock.
+    /// Whether kernels are timed with timestamp queries.
     pub fn has_timestamps(&self) -> bool {
         self.gpu.features.contains(wgpu::Features::TIMESTAMP_QUERY)
     }
 
     fn refusal(&self, node: &NodeQuery<'_>) -> Result<(), Reason> {
         let [memory] = &self.memory;
-        let most = memory.max_bytes();
+        let max_bytes = memory.max_bytes();
         for (operand, tensor) in node.inputs.iter().chain([&node.output]).enumerate() {
             if let Some(buffer_type) = tensor.buffer_type
                 && !same_type(buffer_type, memory)
@@ -159,8 +161,8 @@ impl WgpuDevice {
                 return Err(Reason::BufferType { operand, buffer_type });
             }
             let value = tensor.desc.bytes();
-            if value > most {
-                return Err(Reason::Limit { limit: "bytes of a tensor", value, max: most });
+            if value > max_bytes {
+                return Err(Reason::Limit { limit: "bytes of a tensor", value, max: max_bytes });
             }
             let (value, max) = (tensor.desc.elements(), u64::from(u32::MAX >> 1));
             if value > max {
@@ -182,7 +184,7 @@ impl Device for WgpuDevice {
         let own = |total: u64| Memory { total, free: total.saturating_sub(self.allocated()) };
         DeviceFacts {
             description: self.adapter.description(),
-            // Those in software as well: they compute as GPUs do.
+            // Software adapters, too: they run the same kernels.
             class: DeviceClass::Gpu,
             memory: self.gpu.memory.map(own),
             flops: if software { 4e9 } else { 4e12 },

@@ -1,25 +1,27 @@
-/// Why there is no device.
+//! Errors of opening a device.
+
+/// A device cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The adapter lacks something that every kernel needs.
-    #[error("{adapter} has {limit} {found}, at least {needed} is needed")]
+    /// A limit of the adapter is below the minimum of the kernels.
+    #[error("{adapter} supports {found} {limit}, but {needed} are needed")]
     Limit {
         /// The adapter's name.
         adapter: String,
-        /// What it has too little of.
+        /// The limit.
         limit: &'static str,
-        /// How much there is.
+        /// Its value.
         found: u64,
-        /// How much there must be.
+        /// The minimum.
         needed: u64,
     },
-    /// The driver does not open the adapter.
-    #[error("{adapter} cannot be opened: {reason}")]
+    /// The driver cannot open the adapter.
+    #[error("cannot open {adapter}: {reason}")]
     Open {
         /// The adapter's name.
         adapter: String,
-        /// What the driver said.
+        /// The driver's error.
         reason: String,
     },
 }

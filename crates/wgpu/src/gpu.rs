@@ -1,3 +1,5 @@
+//! An open adapter: creates and counts all driver objects.
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,25 +12,25 @@ use crate::counts::{Counters, count};
 use crate::staging::Staging;
 use crate::{Adapter, Error, WgpuOptions};
 
-/// An adapter that is open: all objects are made here, and counted.
+/// An open adapter.
 pub(crate) struct Gpu {
     pub(crate) name: Arc<str>,
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) limits: wgpu::Limits,
     pub(crate) features: wgpu::Features,
-    /// Whether invocations of a workgroup share sums.
+    /// See [`WgpuOptions::cooperative`].
     pub(crate) cooperative: bool,
     pub(crate) counters: Counters,
-    /// Bytes of buffers that are there.
+    /// Bytes of all buffers.
     pub(crate) allocated: AtomicU64,
-    /// Bytes of those that tensors lie in.
+    /// Bytes of the buffers of tensors.
     pub(crate) held: AtomicU64,
-    /// Most bytes of them.
+    /// Limit on `allocated`.
     pub(crate) memory: Option<u64>,
     lost: Arc<Lost>,
     pipelines: Mutex<HashMap<String, Arc<Pipeline>>>,
-    /// The memory behind each gate: gates are what buffers are known by, also through wrappers.
+    /// The driver's buffer by the address of its gate, which identifies a buffer even through wrappers.
     raw: Mutex<HashMap<usize, wgpu::Buffer>>,
     staging: OnceLock<Mutex<Staging>>,
 }
@@ -40,7 +42,7 @@ pub(crate) struct Pipeline {
     pub(crate) layout: wgpu::BindGroupLayout,
 }
 
-/// Why the device is gone, once it is.
+/// Whether and why the device is lost.
 #[derive(Debug, Default)]
 struct Lost {
     is: AtomicBool,
@@ -79,7 +81,7 @@ impl Gpu {
         let noted = Arc::clone(&lost);
         device.set_device_lost_callback(move |reason, message| noted.note(format!("{reason:?}: {message}")));
         let noted = Arc::clone(&lost);
-        // What no scope has caught is a mistake of ours or the end of the device; either way it is over.
+        // An uncaptured error is a bug or a lost device; both end the device.
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| noted.note(error.to_string())));
         let gpu = Gpu {
             name: name.into(),
@@ -106,25 +108,25 @@ impl Gpu {
         self.lost.is.load(Ordering::Acquire)
     }
 
-    /// Passes while the device is there.
+    /// Fails if the device is lost.
     pub(crate) fn check(&self) -> Result<(), DeviceError> {
-        if self.is_lost() { Err(self.gone("it was lost before")) } else { Ok(()) }
+        if self.is_lost() { Err(self.lost_error("it was lost before")) } else { Ok(()) }
     }
 
-    /// What is said of a lost device: its own words, if it had any. Whoever is told so finds it lost.
-    pub(crate) fn gone(&self, reason: &str) -> DeviceError {
+    /// Marks the device as lost and returns the error, with the first reason.
+    pub(crate) fn lost_error(&self, reason: &str) -> DeviceError {
         self.lost.note(reason.to_owned());
         let reason = self.lost.reason.get().map_or(reason, String::as_str).to_owned();
         DeviceError::Lost { device: self.name.to_string(), reason }
     }
 
-    /// Gives the device up, as if it had been lost.
+    /// Destroys the device, as if it had been lost.
     pub(crate) fn destroy(&self) {
-        self.lost.note("it was given up".to_owned());
+        self.lost.note("it was destroyed".to_owned());
         self.device.destroy();
     }
 
-    /// Does something, and says what the driver has against it.
+    /// Runs `work` and returns the driver's error, if any.
     pub(crate) fn scoped<T>(&self, work: impl FnOnce() -> T) -> Result<T, wgpu::Error> {
         let filters =
             [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal];
@@ -134,7 +136,7 @@ impl Gpu {
         errors.into_iter().flatten().next().map_or(Ok(made), Err)
     }
 
-    /// Memory. Its bytes are counted until [`Gpu::forget`].
+    /// Creates a buffer. Its bytes are counted until [`Gpu::forget`].
     pub(crate) fn buffer(
         &self,
         label: &str,
@@ -145,14 +147,14 @@ impl Gpu {
         let none = || DeviceError::OutOfMemory { buffer_type: label.to_owned(), bytes };
         let size = bytes.max(4).checked_next_multiple_of(4).ok_or_else(none)?;
         let taken = self.allocated.fetch_add(size, Ordering::AcqRel);
-        let fits = |most: u64| taken.checked_add(size).is_some_and(|all| all <= most);
+        let fits = |max: u64| taken.checked_add(size).is_some_and(|all| all <= max);
         let description =
             wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false };
         let made = match self.memory.is_none_or(fits) {
             true => self.scoped(|| self.device.create_buffer(&description)).map_err(|error| match error {
                 wgpu::Error::OutOfMemory { .. } => none(),
-                _ if self.is_lost() => self.gone(""),
-                // Sizes were checked against the limits, so what is left is memory.
+                _ if self.is_lost() => self.lost_error(""),
+                // Sizes were checked against the limits, so other errors mean out of memory.
                 _ => none(),
             }),
             false => Err(none()),
@@ -164,12 +166,12 @@ impl Gpu {
         made
     }
 
-    /// Bytes of a buffer that is no more.
+    /// Subtracts the bytes of a dropped buffer.
     pub(crate) fn forget(&self, bytes: u64) {
         self.allocated.fetch_sub(bytes, Ordering::AcqRel);
     }
 
-    /// The memory of a buffer of this device's.
+    /// The driver's buffer of a gate, if it belongs to this device.
     pub(crate) fn raw(&self, gate: &Arc<Gate>) -> Option<wgpu::Buffer> {
         self.known().get(&Arc::as_ptr(gate).addr()).cloned()
     }
@@ -186,7 +188,7 @@ impl Gpu {
         self.raw.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kernel of a source, compiled when it is first wanted. `bindings` says of each storage buffer whether it is
+    /// The pipeline of a source, compiled at its first use. `bindings` states for each storage buffer whether it is
     /// written.
     pub(crate) fn pipeline(&self, source: &str, bindings: &[bool]) -> Result<Arc<Pipeline>, DeviceError> {
         self.check()?;
@@ -195,7 +197,8 @@ impl Gpu {
             return Ok(Arc::clone(pipeline));
         }
         let made = self.scoped(|| self.compile(source, bindings));
-        let made = Arc::new(made.map_err(|error| self.gone(&format!("a kernel is refused: {error}")))?);
+        let made =
+            Arc::new(made.map_err(|error| self.lost_error(&format!("a kernel does not compile: {error}")))?);
         count(&self.counters.pipelines);
         known.insert(source.to_owned(), Arc::clone(&made));
         Ok(made)
@@ -239,7 +242,7 @@ impl Gpu {
         Pipeline { pipeline, layout }
     }
 
-    /// Bindings of a kernel: its parameters, then its buffers, whole.
+    /// The bind group of a kernel: its parameters, then whole buffers.
     pub(crate) fn bind_group(
         &self,
         layout: &wgpu::BindGroupLayout,
@@ -266,16 +269,16 @@ impl Gpu {
         self.queue.submit([encoder.finish()])
     }
 
-    /// Waits for a submission, or for all there were.
+    /// Waits for a submission, or for all of them.
     pub(crate) fn wait(&self, submission_index: Option<wgpu::SubmissionIndex>) -> Result<(), DeviceError> {
         let waited = self.device.poll(wgpu::PollType::Wait { submission_index, timeout: None });
-        waited.map_err(|error| self.gone(&error.to_string()))?;
+        waited.map_err(|error| self.lost_error(&error.to_string()))?;
         self.check()
     }
 
-    /// The memory through which data goes in and out.
+    /// The staging memory.
     pub(crate) fn staging(&self) -> Result<MutexGuard<'_, Staging>, DeviceError> {
-        let staging = self.staging.get().ok_or_else(|| self.gone("it has no staging memory"))?;
+        let staging = self.staging.get().ok_or_else(|| self.lost_error("it has no staging memory"))?;
         Ok(staging.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,10 +1,9 @@
-//! A portable GPU device on `wgpu`: Vulkan, Metal and DX12 alike.
+//! A portable GPU device on [`wgpu`](https://github.com/gfx-rs/wgpu): Vulkan, Metal and DX12.
 //!
-//! [`adapters`] lists what there is; [`WgpuDevice`] opens one. Memory lies in buffers of at most the adapter's largest
-//! binding, so that every kernel binds whole buffers and reaches its tensors by offsets in its parameters. A program's
-//! pipelines, bind groups and parameters are made when it is compiled; a run encodes dispatches and submits once.
-//! Kernels are WGSL, made from small templates that know how elements of each type are read, and are
-//! shared by all programs of a device.
+//! [`adapters`] lists the adapters; [`WgpuDevice`] opens one. A buffer is at most as large as the adapter's largest binding,
+//! so every kernel binds whole buffers and addresses its tensors by offsets in its parameters. Compiling a program creates
+//! its pipelines, bind groups and parameters; a run encodes dispatches and submits once. Kernels are WGSL, generated from
+//! templates that read elements of each type, and cached per device.
 #![warn(clippy::unwrap_used)]
 
 mod adapter;

@@ -1,6 +1,8 @@
+//! Lowering: one step per node.
+
 use orlop_backend::{Device, DeviceError, LowerOptions, Segment, Steps};
 
-/// A segment as this device runs it: one step a node.
+/// Lowers a segment to one step per node.
 pub(crate) fn lower(
     device: &dyn Device,
     segment: &Segment<'_>,

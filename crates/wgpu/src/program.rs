@@ -1,3 +1,5 @@
+//! Compiled programs.
+
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -11,23 +13,23 @@ use crate::kernels::{self, Task};
 use crate::staging::read_mapped;
 use crate::wgsl::{Kernel, Place, Work};
 
-/// Bytes of the words in which the first bad number is noted.
+/// Bytes of the status words, which hold the first invalid index.
 const STATUS: u64 = 16;
-/// Position of the status among a program's buffers.
+/// Index of the status among a program's buffers.
 const STATUS_BUFFER: usize = 0;
 
-/// Compiled steps: everything that a run needs is made here, once.
+/// Compiled steps, with every object that a run needs.
 pub(crate) struct WgpuProgram {
     pub(crate) gpu: Arc<Gpu>,
     dispatches: Vec<Dispatch>,
     steps: usize,
     touches: Vec<Touch>,
     status: Option<Status>,
-    /// All dispatches' parameters, one after the other.
+    /// The parameters of all dispatches.
     _parameters: Option<OwnBuffer>,
 }
 
-/// One kernel's work.
+/// The dispatch of one kernel.
 pub(crate) struct Dispatch {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) bind_group: wgpu::BindGroup,
@@ -36,7 +38,7 @@ pub(crate) struct Dispatch {
     pub(crate) label: String,
 }
 
-/// Memory of a program's own.
+/// A buffer owned by a program.
 struct OwnBuffer {
     gpu: Arc<Gpu>,
     raw: wgpu::Buffer,
@@ -59,13 +61,13 @@ impl Drop for OwnBuffer {
     }
 }
 
-/// Where kernels note the first number that is out of range, and where the host reads it.
+/// The status written by kernels, and the buffer through which the host reads it.
 struct Status {
     noted: OwnBuffer,
     read: OwnBuffer,
-    /// By code less 1: op, result, rows.
+    /// By code minus 1: op, result, rows.
     checks: Vec<(String, String, u64)>,
-    /// What was noted has been reported.
+    /// Whether the status was reported and must be cleared.
     reported: AtomicBool,
 }
 
@@ -92,7 +94,8 @@ impl WgpuProgram {
             let size = std::num::NonZeroU64::new(bytes);
             let own = wgpu::BufferBinding { buffer: &parameters.raw, offset, size };
             let made = gpu.scoped(|| gpu.bind_group(&pipeline.layout, own, &bound));
-            let bind_group = made.map_err(|error| gpu.gone(&format!("bindings are refused: {error}")))?;
+            let bind_group =
+                made.map_err(|error| gpu.lost_error(&format!("a bind group is invalid: {error}")))?;
             dispatches.push(Dispatch {
                 pipeline,
                 bind_group,
@@ -118,7 +121,7 @@ impl WgpuProgram {
         })
     }
 
-    /// The program as one of this device's.
+    /// The program, if it belongs to this device.
     pub(crate) fn of<'a>(
         program: &'a Arc<dyn Program>,
         gpu: &Arc<Gpu>,
@@ -141,7 +144,7 @@ impl WgpuProgram {
         &self.dispatches
     }
 
-    /// A run's commands.
+    /// Encodes the commands of a run.
     pub(crate) fn encode(&self, encoder: &mut wgpu::CommandEncoder) {
         if let Some(status) = &self.status
             && status.reported.swap(false, Ordering::AcqRel)
@@ -157,8 +160,7 @@ impl WgpuProgram {
         }
     }
 
-    /// What the run that was submitted last has to report, its work being done. Whatever one run notes, later ones keep
-    /// until it is reported.
+    /// The error of the completed runs up to the last submission. A status stays until it is reported.
     pub(crate) fn outcome(&self, submitted: &wgpu::SubmissionIndex) -> Result<(), DeviceError> {
         let Some(status) = &self.status else { return Ok(()) };
         let mut words = [0; STATUS as usize];
@@ -182,7 +184,7 @@ impl Dispatch {
     }
 }
 
-/// Kernels in the making.
+/// Collects the kernels of a program.
 struct Draft<'a> {
     gpu: &'a Arc<Gpu>,
     /// Buffers that kernels bind, each with the address of its gate.
@@ -254,7 +256,7 @@ impl<'a> Draft<'a> {
         };
         let desc = match value {
             StepValue::Tensor(id) => graph.tensor(id).desc,
-            // This device asks for none.
+            // This device uses no temporaries.
             StepValue::Temporary(index) => {
                 return Err(DeviceError::Unbound { value: format!("temporary {index}") });
             }
@@ -263,13 +265,13 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// What a kernel computes, for benchmarks.
+/// The op and operands of a kernel, for benchmarks.
 fn label(task: &Task<'_>) -> String {
     let operands: Vec<String> = task.inputs.iter().map(|place| place.desc.to_string()).collect();
     format!("{} {}", task.op, operands.join(" "))
 }
 
-/// A buffer with all parameters, and where each kernel's lie.
+/// A buffer with all parameters, and the offset and size of each kernel's.
 type Parameters = (OwnBuffer, Vec<(u64, u64)>);
 
 fn parameters<'a>(

@@ -1,3 +1,5 @@
+//! The queue: submissions in order.
+
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -8,16 +10,16 @@ use orlop_backend::{Claims, DeviceError, Event, Program, Queue, RunOptions};
 use crate::gpu::Gpu;
 use crate::program::WgpuProgram;
 
-/// Runs that are remembered before their end is waited for.
-const MOST_IN_FLIGHT: usize = 1024;
+/// Limit on runs in flight.
+const MAX_IN_FLIGHT: usize = 1024;
 
-/// Work on a device, in the order it was given. A driver has one queue, which all of a device's share.
+/// Runs on a device, in order. All queues of a device share the driver's single queue.
 pub(crate) struct WgpuQueue {
     gpu: Arc<Gpu>,
     in_flight: Vec<InFlight>,
 }
 
-/// A run that was submitted. It keeps its memory alive and claimed.
+/// A submitted run. It keeps its buffers alive and claimed.
 struct InFlight {
     program: Arc<dyn Program>,
     submitted: wgpu::SubmissionIndex,
@@ -29,7 +31,7 @@ impl WgpuQueue {
         WgpuQueue { gpu: Arc::clone(gpu), in_flight: Vec::new() }
     }
 
-    /// Waits for all runs, and gives up what they hold.
+    /// Waits for all runs and releases their claims.
     fn finish(&mut self) -> Result<(), DeviceError> {
         let waited = match self.in_flight.last() {
             Some(last) => self.gpu.wait(Some(last.submitted.clone())),
@@ -39,7 +41,7 @@ impl WgpuQueue {
         waited?;
         let mut first = Ok(());
         for (index, run) in runs.iter().enumerate() {
-            // The last run of a program has what the earlier ones noted.
+            // The last run of a program also reports the errors of earlier ones.
             let again = runs[index + 1..].iter().any(|later| Arc::ptr_eq(&later.program, &run.program));
             if !again {
                 let program = WgpuProgram::of(&run.program, &self.gpu)?;
@@ -64,7 +66,7 @@ impl Queue for WgpuQueue {
         if options.cancel.as_ref().is_some_and(|cancel| cancel.is_cancelled()) {
             return Err(DeviceError::Cancelled { step: 0, steps: own.steps() });
         }
-        if self.in_flight.len() >= MOST_IN_FLIGHT {
+        if self.in_flight.len() >= MAX_IN_FLIGHT {
             self.finish()?;
         }
         let mut staging = self.gpu.staging()?;
@@ -89,7 +91,7 @@ impl Queue for WgpuQueue {
     }
 
     fn wait(&mut self, event: &Arc<dyn Event>) -> Result<(), DeviceError> {
-        // Work on one adapter is done in the order of submission, whichever queue gave it.
+        // An adapter runs all submissions in order, across queues.
         let own = event.as_any().downcast_ref::<WgpuEvent>();
         if own.is_some_and(|event| Arc::ptr_eq(&event.gpu, &self.gpu)) {
             return self.gpu.check();
@@ -105,7 +107,7 @@ impl Queue for WgpuQueue {
 
 impl Drop for WgpuQueue {
     fn drop(&mut self) {
-        // Memory may be given to others once the claims are gone, so the work ends before.
+        // Finish before the claims are released.
         let _ = self.finish();
     }
 }
@@ -116,7 +118,7 @@ impl fmt::Debug for WgpuQueue {
     }
 }
 
-/// A point in a device's work.
+/// A point in a device's submissions.
 #[derive(Debug)]
 struct WgpuEvent {
     gpu: Arc<Gpu>,
@@ -126,7 +128,7 @@ struct WgpuEvent {
 
 impl Event for WgpuEvent {
     fn is_done(&self) -> bool {
-        // Drivers call back when they are asked; a lost device will not.
+        // Drivers call back during a poll; a lost device never does.
         self.passed.get().is_some()
             || self.gpu.device.poll(wgpu::PollType::Poll).is_err()
             || self.passed.get().is_some()

@@ -1,8 +1,7 @@
-//! Memory between the host and the device. It is of a fixed size, made once, and all that passes through the driver's
-//! own pools is nothing.
+//! Staging memory between host and device, of a fixed size and allocated once. The driver's own pools are not used.
 //!
-//! What is written gathers in a mapped block and is copied to its place by the next submission, or when the block is
-//! full; blocks go round. What is read comes through one block at a time.
+//! Writes gather in a mapped block, which the next submission copies to the destinations, or earlier when it is full; the
+//! blocks form a ring. Reads pass through one block at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,7 +14,7 @@ use crate::gpu::Gpu;
 pub(crate) const BLOCK: u64 = 256 << 10;
 /// Blocks for writing.
 const BLOCKS: usize = 4;
-/// Bytes of all blocks, the one for reading included.
+/// Bytes of all blocks, including the one for reading.
 pub(crate) const STAGING: u64 = (BLOCKS as u64 + 1) * BLOCK;
 
 const PENDING: u8 = 0;
@@ -26,7 +25,7 @@ const FAILED: u8 = 2;
 pub(crate) struct Staging {
     blocks: Vec<Block>,
     current: usize,
-    /// Copies out of the current block that are not submitted.
+    /// Copies from the current block that are not submitted yet.
     copies: Vec<Copy>,
     used: u64,
     down: wgpu::Buffer,
@@ -35,7 +34,7 @@ pub(crate) struct Staging {
 #[derive(Debug)]
 struct Block {
     buffer: wgpu::Buffer,
-    /// Whether the host can write it.
+    /// The state of its mapping.
     state: Arc<AtomicU8>,
     /// The submission that reads it.
     reader: Option<wgpu::SubmissionIndex>,
@@ -64,7 +63,7 @@ impl Staging {
         Ok(Staging { blocks, current: 0, copies: Vec::new(), used: 0, down })
     }
 
-    /// Writes whole words of a buffer. They are there for whatever is submitted from now on.
+    /// Writes whole words of a buffer, visible to all later submissions.
     pub(crate) fn write(
         &mut self,
         gpu: &Gpu,
@@ -81,8 +80,10 @@ impl Staging {
             block.wait(gpu)?;
             let part = (bytes.len() - done).min((BLOCK - self.used) as usize);
             let range = self.used..self.used + part as u64;
-            let mut view =
-                block.buffer.get_mapped_range_mut(range).map_err(|error| gpu.gone(&error.to_string()))?;
+            let mut view = block
+                .buffer
+                .get_mapped_range_mut(range)
+                .map_err(|error| gpu.lost_error(&error.to_string()))?;
             view.copy_from_slice(&bytes[done..done + part]);
             drop(view);
             let at = at + done as u64;
@@ -93,12 +94,12 @@ impl Staging {
         Ok(())
     }
 
-    /// Whether something waits for the next submission.
+    /// Whether copies are pending.
     pub(crate) fn is_pending(&self) -> bool {
         !self.copies.is_empty()
     }
 
-    /// Begins a submission with what was written before it. [`Staging::turn`] must follow the submission.
+    /// Encodes the pending copies. [`Staging::turn`] must follow the submission.
     pub(crate) fn encode(&mut self, encoder: &mut wgpu::CommandEncoder) {
         if self.copies.is_empty() {
             return;
@@ -111,7 +112,7 @@ impl Staging {
         }
     }
 
-    /// Goes on to the next block, and asks for the last one back.
+    /// Advances to the next block, and maps the submitted one again.
     pub(crate) fn turn(&mut self, submitted: &wgpu::SubmissionIndex) {
         if self.used > 0 && self.copies.is_empty() {
             let block = &mut self.blocks[self.current];
@@ -122,7 +123,7 @@ impl Staging {
         }
     }
 
-    /// Submits what was written, if anything waits.
+    /// Submits pending copies.
     pub(crate) fn flush(&mut self, gpu: &Gpu) {
         if self.is_pending() {
             let mut encoder = gpu.encoder();
@@ -131,7 +132,7 @@ impl Staging {
         }
     }
 
-    /// Reads whole words of a buffer, after all that was submitted or written before.
+    /// Reads whole words of a buffer, after all earlier submissions and writes.
     pub(crate) fn read(
         &mut self,
         gpu: &Gpu,
@@ -152,7 +153,7 @@ impl Staging {
     }
 }
 
-/// What a submission has left in a buffer that the host can map.
+/// Reads a mappable buffer after a submission.
 pub(crate) fn read_mapped(
     gpu: &Gpu,
     buffer: &wgpu::Buffer,
@@ -164,9 +165,9 @@ pub(crate) fn read_mapped(
     slice.map_async(wgpu::MapMode::Read, note(&mapped));
     gpu.wait(Some(submitted))?;
     if mapped.load(Ordering::Acquire) != MAPPED {
-        return Err(gpu.gone("memory cannot be mapped"));
+        return Err(gpu.lost_error("cannot map a buffer"));
     }
-    let view = slice.get_mapped_range().map_err(|error| gpu.gone(&error.to_string()))?;
+    let view = slice.get_mapped_range().map_err(|error| gpu.lost_error(&error.to_string()))?;
     bytes.copy_from_slice(&view);
     drop(view);
     buffer.unmap();
@@ -190,7 +191,7 @@ impl Block {
         }
         match self.state.load(Ordering::Acquire) {
             MAPPED => gpu.check(),
-            _ => Err(gpu.gone("memory cannot be mapped")),
+            _ => Err(gpu.lost_error("cannot map a buffer")),
         }
     }
 }

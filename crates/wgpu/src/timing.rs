@@ -1,3 +1,5 @@
+//! Timing of single kernels.
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,16 +10,16 @@ use crate::gpu::Gpu;
 use crate::program::{Dispatch, WgpuProgram};
 use crate::staging::read_mapped;
 
-/// How long a kernel took, and what it did.
+/// The time and work of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelTime {
     /// The op and its operands.
     pub kernel: String,
-    /// From its beginning to its end.
+    /// Its duration.
     pub seconds: f64,
     /// Bytes of its operands and its result, each counted once.
     pub bytes: f64,
-    /// Multiplications and additions, where they are what counts; else 0.
+    /// Multiplications and additions of compute-bound kernels; else 0.
     pub operations: f64,
 }
 
@@ -49,7 +51,7 @@ pub(crate) fn time(gpu: &Arc<Gpu>, program: &WgpuProgram) -> Result<Vec<KernelTi
     Ok(times)
 }
 
-/// The adapter's own clock.
+/// Timestamp queries of the adapter.
 struct Clock {
     queries: wgpu::QuerySet,
     resolved: wgpu::Buffer,

@@ -1,19 +1,19 @@
-//! The text of kernels.
+//! WGSL source of kernels.
 //!
-//! A [`Writer`] is given a kernel's operands (where each lies, and its description) and parameters, and its body. It
-//! knows how elements of each type are read and written, adds the functions that the body calls, and numbers the
-//! parameters. Numbers go into the parameters, not into the text, so that one pipeline serves all shapes.
+//! A [`Writer`] takes a kernel's operands (placement and description), parameters and body. It generates the functions that
+//! read and write elements of each type, adds the library functions that the body calls, and numbers the parameters.
+//! Values go into the parameters, not into the source, so one pipeline serves all shapes.
 //!
-//! An operand `x` is reached by these functions, all addresses being in bytes of its buffer:
+//! These functions access an operand `x`; addresses are in bytes of its buffer:
 //!
-//! | function | what it gives |
+//! | function | result |
 //! |---|---|
 //! | `x_row(j, k, l)` | the address of a row |
 //! | `x_at(row, i)` | element `i` of a row, as `f32` |
-//! | `x_quad(row, i)` | elements `i` to `i + 3`, `i` being a multiple of 4; what lies beyond the row is 0 |
+//! | `x_quad(row, i)` | elements `i` to `i + 3` for a multiple of 4 `i`; 0 beyond the row |
 //! | `x_int(row, i)` | an integer, as `i32` |
 //! | `x_put(row, i, v)` | stores an `f32` |
-//! | `x_raw(at)`, `x_set(at, v)` | a word of 4, 2 or 1 bytes as it is |
+//! | `x_raw(at)`, `x_set(at, v)` | a word of 4, 2 or 1 bytes without conversion |
 
 mod element;
 mod library;

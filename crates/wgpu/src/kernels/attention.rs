@@ -1,5 +1,5 @@
-//! Attention, a workgroup for each query: it goes through the rows that the query sees, as many at a time as it has
-//! invocations, and keeps the sum of values as it was weighted by the largest score so far.
+//! [FlashAttention](https://arxiv.org/abs/2205.14135): one workgroup per query processes as many visible rows at a time as it
+//! has invocations, with an online softmax that rescales the sum of values by the largest score so far.
 
 use orlop_backend::Reason;
 use orlop_graph::{DType, FlashAttention, TensorDesc};
@@ -8,7 +8,7 @@ use super::Task;
 use super::soft_max::LOWEST;
 use crate::wgsl::{Kernel, WORKGROUP, Writer, can_read};
 
-/// Longest rows of Q and V: they are kept in the workgroup's memory and in registers.
+/// Maximum row length of Q and V, which are kept in workgroup memory and registers.
 const LONGEST: u64 = 512;
 
 pub(super) fn accepts(params: &FlashAttention, inputs: &[TensorDesc]) -> Result<(), Reason> {
@@ -136,8 +136,7 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
     writer.each_group(rows, &body)
 }
 
-/// How the values are summed up: what comes before all rows, what is done with `rows` of them whose `weights` are known,
-/// and what comes at the end.
+/// WGSL of the sum of values: before all rows, for `rows` rows with known `weights`, and at the end.
 struct Values {
     before: String,
     each: String,
@@ -145,7 +144,7 @@ struct Values {
 }
 
 impl Values {
-    /// An invocation has four columns of a share of the rows; the shares are added at the end.
+    /// An invocation sums four columns of a part of the rows; the parts are added at the end.
     fn in_quads(quads: u64) -> Values {
         let shares = u64::from(WORKGROUP) / quads;
         Values {
@@ -174,7 +173,7 @@ impl Values {
         }
     }
 
-    /// An invocation has some columns of all rows.
+    /// An invocation sums some columns of all rows.
     fn in_columns(columns: u64) -> Values {
         let held = columns.div_ceil(u64::from(WORKGROUP)).max(1);
         Values {

@@ -1,16 +1,16 @@
-//! Numbers in the data that say where something is: they are looked at before anything goes by them.
+//! Range checks of indices in tensors, run before the kernels that use them.
 
 use orlop_graph::Op;
 
 use super::Task;
 use crate::wgsl::{Kernel, Place, Writer};
 
-/// What was checked, for the error.
+/// An index check.
 #[derive(Clone, Debug)]
 pub(crate) struct Check {
-    /// Position of the operand that holds the numbers.
+    /// The operand with the indices.
     pub(crate) operand: usize,
-    /// How many rows there are.
+    /// Number of rows, for the error.
     pub(crate) rows: u64,
     lowest: i64,
     highest: i64,
@@ -35,7 +35,7 @@ pub(super) fn of(task: &Task<'_>) -> Option<Check> {
 }
 
 impl Check {
-    /// Notes the first number that is out of range, and whose it is: `code` is not 0.
+    /// Stores the first index out of range and `code`, which is not 0.
     pub(crate) fn kernel(&self, numbers: &Place, status: &Place, code: u32) -> Option<Kernel> {
         if numbers.desc.is_empty() {
             return None;

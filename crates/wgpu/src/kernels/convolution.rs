@@ -1,4 +1,4 @@
-//! An invocation for each element of the result.
+//! Convolutions, one invocation per element of the result.
 
 use orlop_graph::Window;
 
@@ -13,7 +13,7 @@ fn writer(task: &Task<'_>, window: &Window) -> Writer {
         writer.number(&format!("padding{dim}"), window.padding[dim].into());
         writer.number(&format!("dilation{dim}"), window.dilation[dim].into());
     }
-    // Positions in the padding wrap around, and are then beyond the data's end.
+    // Positions in the padding wrap around and exceed the extents.
     writer.function(
         "fn across(position: u32, element: u32) -> u32 { return position * p.stride0 + element * p.dilation0 - p.padding0; }
 fn down(position: u32, element: u32) -> u32 { return position * p.stride1 + element * p.dilation1 - p.padding1; }",
@@ -40,7 +40,7 @@ pub(super) fn im2col(task: &Task<'_>, window: &Window, two_d: bool) -> Kernel {
   y_put(y_row(j, k, l), i, v);
 "
     };
-    // Of the kernel only the extents are used, but it is bound like any other.
+    // Only the extents of the kernel are used, but it is bound like other operands.
     each(writer(task, window), task, body)
 }
 

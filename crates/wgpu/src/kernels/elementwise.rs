@@ -1,4 +1,4 @@
-//! Functions of each element: arithmetic with broadcasting, unary functions, gates, masks.
+//! Elementwise functions: arithmetic with broadcasting, unary functions, GLUs, masks.
 
 use orlop_graph::{Glu, TensorDesc, Unary};
 
@@ -15,7 +15,7 @@ fn writer(task: &Task<'_>) -> Writer {
     writer
 }
 
-/// A kernel that writes `value` of each element `x`, and of `b` where there are two operands.
+/// A kernel that writes `value` for each element `x`, and `b` with two operands.
 fn each(task: &Task<'_>, writer: Writer, value: &str) -> Kernel {
     let (place, second) = places(task);
     let loaded = if task.inputs.len() > 1 { second } else { "" };
@@ -55,7 +55,7 @@ pub(super) fn unary(task: &Task<'_>, function: Unary) -> Kernel {
     each(task, writer(task), function_text(function))
 }
 
-/// How invocations find their elements: without coordinates, where all lie one after the other.
+/// WGSL that loads the elements: without coordinates if the operands are contiguous.
 fn places(task: &Task<'_>) -> (String, &'static str) {
     let x = &task.inputs[0].desc;
     let flat = x.is_contiguous() && task.output.desc.is_contiguous();

@@ -1,4 +1,4 @@
-//! Pooling, upscaling and the embedding of timesteps.
+//! Pooling, upscaling and timestep embedding.
 
 use orlop_backend::Reason;
 use orlop_graph::{Interpolation, Pool, PoolKind, TensorDesc};
@@ -38,12 +38,12 @@ pub(super) fn pool(task: &Task<'_>, pool: &Pool, two_d: bool) -> Kernel {
     writer.each(task.output.desc.elements(), &body)
 }
 
-/// Where a place is a product of numbers of 32 bits, it must be one itself.
+/// Rejects products of positions and extents beyond 32 bits.
 pub(super) fn accepts(mode: Interpolation, x: &TensorDesc, y: &TensorDesc) -> Result<(), Reason> {
     let first = if mode == Interpolation::Nearest { 0 } else { 2 };
     let largest = |dim: usize| x.extents[dim].saturating_mul(y.extents[dim].saturating_sub(1));
     let (value, max) = ((first..4).map(largest).max().unwrap_or(0), u64::from(u32::MAX));
-    if value <= max { Ok(()) } else { Err(Reason::Limit { limit: "a place times an extent", value, max }) }
+    if value <= max { Ok(()) } else { Err(Reason::Limit { limit: "a position times an extent", value, max }) }
 }
 
 pub(super) fn upscale(task: &Task<'_>, mode: Interpolation) -> Kernel {
@@ -54,7 +54,7 @@ pub(super) fn upscale(task: &Task<'_>, mode: Interpolation) -> Kernel {
             "  y_put(y_row(j, k, l), i, x_at(x_row(j * p.x_n1 / p.y_n1, k * p.x_n2 / p.y_n2, l * p.x_n3 / p.y_n3), i * p.x_n0 / p.y_n0));\n"
         }
         Interpolation::Bilinear => {
-            // The two elements around a position, and how far it is on the way to the second.
+            // The two neighbouring elements, and the interpolation weight of the second.
             writer.function(
                 "fn between(at: u32, whole: u32, wanted: u32) -> vec3<f32> {
   let position = (f32(at) + 0.5) * f32(whole) / f32(wanted) - 0.5;

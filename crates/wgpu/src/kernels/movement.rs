@@ -23,13 +23,13 @@ pub(super) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Re
             if !can_read(from) && from != DType::I32 {
                 return Err(Reason::DType { operand: 0, dtype: from });
             }
-            // Blocks are written whole.
+            // Quantized blocks are written as a whole.
             if !(can_write(to) || can_encode(to) && inputs[0].extents[0] == output.extents[0]) {
                 return Err(Reason::DType { operand: result, dtype: to });
             }
             Ok(())
         }
-        // Blocks in another order of elements are other blocks.
+        // Reordering elements changes the blocks.
         Op::Copy if output.dtype.is_quantized() && inputs[0].extents != output.extents => {
             Err(Reason::Strides { operand: 1 })
         }
@@ -90,13 +90,14 @@ const ORDER: &str = "  let inside = true;
   let sl = s2 / p.x_n2;
 ";
 
-/// Blocks as they are, in element order. None where both places are one.
+/// Copies blocks without conversion, in element order. None if source and destination are equal.
 fn moved(from: &Place, to: &Place) -> Option<Kernel> {
     let in_place = from.buffer == to.buffer && from.offset == to.offset && from.desc == to.desc;
     (!in_place).then(|| moved_by(from, to, ORDER, |_| {}))
 }
 
-/// Blocks as they are; `origin` is a text that makes `si, sj, sk, sl` of `i, j, k, l` or of `number`, and `inside`.
+/// Copies blocks without conversion; `origin` is WGSL that computes `si, sj, sk, sl` and `inside` from `i, j, k, l` or
+/// `number`.
 fn moved_by(from: &Place, to: &Place, origin: &str, more: impl FnOnce(&mut Writer)) -> Kernel {
     let dtype = to.desc.dtype;
     let unit = unit(dtype);
@@ -179,7 +180,7 @@ pub(super) fn concat(task: &Task<'_>, axis: usize) -> Vec<Kernel> {
     kernels
 }
 
-/// The part of the result that a patch covers.
+/// The region of the result that a patch covers.
 fn region(task: &Task<'_>, patch: &Patch) -> Place {
     let [s1, s2, s3] = patch.strides;
     let dtype = task.output.desc.dtype;

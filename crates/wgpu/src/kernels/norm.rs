@@ -3,7 +3,7 @@
 use super::{Task, row_coordinates};
 use crate::wgsl::{Kernel, WORKGROUP, Writer, float_bits};
 
-/// What rows are divided by.
+/// The divisor of rows.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Mean,
@@ -42,7 +42,7 @@ pub(super) fn rows(task: &Task<'_>, kind: Kind, eps: f32) -> Kernel {
     writer.each_group(task.output.desc.rows(), &body)
 }
 
-/// Groups of channels of one picture each; the last ones may be smaller or empty.
+/// Groups of channels of one image each; the last ones may be smaller or empty.
 pub(super) fn groups(task: &Task<'_>, groups: u32, eps: f32) -> Kernel {
     let mut writer = Writer::new().with_subgroups(task.subgroups);
     let [_, _, channels, pictures] = task.output.desc.extents;

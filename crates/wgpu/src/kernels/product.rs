@@ -1,20 +1,19 @@
-//! Products with matrices as they lie in memory, whatever their type.
+//! Matrix products with matrices of any type.
 //!
-//! Few rows of activations (a token, or a handful): a workgroup computes some elements of a result's row, its
-//! invocations sharing the sum. Many: a workgroup computes a square of the result from squares of both operands that it
-//! has converted to floats. Where the processor does the work, waiting for one another costs more than it saves, and each
-//! invocation computes elements by itself.
+//! Few rows of activations (a token, or a handful): a workgroup computes some elements of a row of the result, and its
+//! invocations split the dot products. Many rows: a workgroup computes a tile of the result from tiles of both operands
+//! converted to F32. On software adapters barriers cost more than they save, so each invocation computes elements alone.
 
 use super::Task;
 use crate::wgsl::{Kernel, WORKGROUP, Writer};
 
 /// Elements of a row of the result that one workgroup computes.
 const AT_ONCE: u64 = 4;
-/// Rows of activations that an invocation multiplies with one row of the matrix.
+/// Rows of activations that an invocation multiplies by one row of the matrix.
 const BATCH: u64 = 8;
-/// Rows of activations up to which each is computed by itself.
+/// Up to this many rows of activations, tiles are not used.
 const FEW: u64 = 4;
-/// Side of the squares.
+/// Side of a tile.
 const TILE: u64 = 32;
 
 pub(super) fn mul_mat(task: &Task<'_>) -> Kernel {
@@ -47,7 +46,7 @@ fn sums() -> String {
     )
 }
 
-/// Some rows of the matrix an invocation, read once for some rows of activations.
+/// Some rows of the matrix per invocation, read once for some rows of activations.
 fn alone(task: &Task<'_>, mut writer: Writer, m: u64, n: u64) -> Kernel {
     let batch = BATCH.min(n.next_power_of_two());
     // More rows are fewer reads of activations, but also fewer invocations.
@@ -114,7 +113,7 @@ pub(super) fn mul_mat_id(task: &Task<'_>) -> Kernel {
     writer.operations(2.0 * k as f64 * task.output.desc.elements() as f64);
     let strips = m.div_ceil(AT_ONCE);
     writer.number("strips", strips);
-    // An expert out of range is an error that is noted elsewhere; here it must only do no harm.
+    // An expert out of range is reported by its check; clamp it here.
     let body = format!(
         "  let i = (index % p.strips) * {AT_ONCE}u;
   let i1 = index / p.strips;
@@ -131,14 +130,14 @@ pub(super) fn mul_mat_id(task: &Task<'_>) -> Kernel {
     writer.each_group(strips * task.output.desc.rows(), &body)
 }
 
-/// Squares of 32 by 32; each of 64 invocations computes 4 by 4 elements.
+/// Tiles of 32 by 32; each of 64 invocations computes 4 by 4 elements.
 fn many(task: &Task<'_>, mut writer: Writer) -> Kernel {
     let [m, n, n2, n3] = task.output.desc.extents;
     let (across, down) = (m.div_ceil(TILE), n.div_ceil(TILE));
     writer.number("across", across).number("down", down);
     writer
         .global("var<workgroup> left: array<vec4<f32>, 256>;\nvar<workgroup> right: array<vec4<f32>, 256>;");
-    // Four quads of each square an invocation: quad `q` of row `r` lies at `r * 8 + q`.
+    // Four quads of each tile per invocation: quad `q` of row `r` is at `r * 8 + q`.
     let body = format!(
         "  let first = (index % p.across) * {TILE}u;
   let i1 = index / p.across;

@@ -1,4 +1,4 @@
-//! Rotary position embedding, with YaRN.
+//! [Rotary position embedding](https://arxiv.org/abs/2104.09864), with [YaRN](https://arxiv.org/abs/2309.00071).
 
 use std::f64::consts::PI;
 
@@ -7,8 +7,8 @@ use orlop_graph::{Rope, RopeMode};
 use super::Task;
 use crate::wgsl::{Kernel, Writer};
 
-/// An invocation turns a pair, or passes on an element that is not turned. Frequencies are worked out beforehand, as
-/// drivers' powers are not exact enough for large positions.
+/// An invocation rotates a pair, or copies an element that is not rotated. Frequencies are precomputed because drivers'
+/// `pow` is too inexact for large positions.
 pub(super) fn build(task: &Task<'_>, params: &Rope) -> Kernel {
     let pairs = u64::from(params.dims) / 2;
     let [length, ..] = task.output.desc.extents;
@@ -71,8 +71,7 @@ pub(super) fn build(task: &Task<'_>, params: &Rope) -> Kernel {
     writer.each(task.output.desc.rows() * (length - pairs), &body)
 }
 
-/// What a position is multiplied by for each pair, and what results are multiplied by: between interpolated for slow
-/// pairs and as it is for fast ones.
+/// The frequency of each pair, and the scale of results. YaRN interpolates low frequencies and keeps high ones.
 fn frequencies(params: &Rope) -> (Vec<f32>, f32) {
     let (scale, weight) = (f64::from(params.freq_scale), f64::from(params.ext_factor));
     let (base, dims) = (f64::from(params.freq_base), f64::from(params.dims));

@@ -21,7 +21,7 @@ pub(super) fn get(task: &Task<'_>) -> Kernel {
     let mut writer = Writer::new();
     writer.read("x", &task.inputs[0]).read("n", &task.inputs[1]).write("y", &task.output);
     let (from, to) = ("  let source = x_row(number, k, l);\n", "  let to = y_row(j, k, l);\n");
-    // A number out of range is an error that is noted elsewhere; here it must only do no harm.
+    // An index out of range is reported by its check; clamp it here.
     let number = "  let number = min(u32(max(n_int(n_row(k, l, 0u), j), 0)), p.x_n1 - 1u);\n";
     let value = match task.inputs[0].desc.dtype {
         DType::I32 => "  y_set4(to + i * p.y_s0, x_raw4(source + i * p.x_s0));\n",
@@ -30,7 +30,7 @@ pub(super) fn get(task: &Task<'_>) -> Kernel {
     writer.each(task.output.desc.elements(), &format!("{}{number}{from}{to}{value}", coordinates("y")))
 }
 
-/// A workgroup for each row. Where two rows have the same place, the later one is written.
+/// One workgroup per row. Of rows with equal indices, the last one is written.
 pub(super) fn set(task: &Task<'_>) -> Kernel {
     let (into, rows) = (&task.inputs[0], &task.inputs[1]);
     let mut writer = Writer::new();

@@ -5,7 +5,7 @@ use orlop_graph::SoftMax;
 use super::{Task, row_coordinates};
 use crate::wgsl::{Kernel, WORKGROUP, Writer};
 
-/// What stands for minus infinity while maxima are sought.
+/// Stands for minus infinity in maxima.
 pub(super) const LOWEST: &str = "-3.4028234e38";
 
 pub(super) fn build(task: &Task<'_>, params: &SoftMax) -> Kernel {

@@ -1,4 +1,4 @@
-//! Indices of elements by size.
+//! Indices of sorted elements.
 
 use orlop_backend::Reason;
 use orlop_graph::{Op, SortDirection, TensorDesc};
@@ -6,7 +6,7 @@ use orlop_graph::{Op, SortDirection, TensorDesc};
 use super::{Task, row_coordinates};
 use crate::wgsl::{Kernel, WORKGROUP, Writer, can_read};
 
-/// Longest row that is sorted: the kernel compares every element with every other.
+/// Maximum row length: the kernel compares every pair of elements.
 const LONGEST: u64 = 1 << 14;
 
 pub(super) fn accepts(op: &Op, inputs: &[TensorDesc]) -> Result<(), Reason> {
@@ -49,7 +49,7 @@ pub(super) fn largest(task: &Task<'_>) -> Kernel {
     writer.each_group(task.output.desc.elements(), &body)
 }
 
-/// Each element's place is the number of those before it.
+/// An element's rank is the number of elements before it.
 pub(super) fn sorted(task: &Task<'_>, direction: SortDirection) -> Kernel {
     let before = match direction {
         SortDirection::Ascending => "<",

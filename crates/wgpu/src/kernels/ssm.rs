@@ -18,8 +18,8 @@ pub(super) fn conv(task: &Task<'_>) -> Kernel {
     writer.each(task.output.desc.elements(), &body)
 }
 
-/// An invocation for each channel of each head and sequence: it goes through the tokens, its state being where the new
-/// states are written.
+/// One invocation per channel of each head and sequence: it processes the tokens in order, and keeps its state in the
+/// result.
 pub(super) fn scan(task: &Task<'_>) -> Kernel {
     let mut writer = Writer::new();
     let names = ["s", "x", "t", "a", "b", "c", "n"];

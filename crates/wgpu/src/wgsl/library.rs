@@ -1,8 +1,8 @@
-//! Functions that kernels share, whatever their operands.
+//! WGSL functions shared by kernels, independent of their operands.
 
 use super::WORKGROUP;
 
-/// Every one: its name, and its text.
+/// All functions: name and source.
 pub(crate) fn functions(subgroups: bool) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> =
         PLAIN.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
@@ -12,7 +12,7 @@ pub(crate) fn functions(subgroups: bool) -> Vec<(String, String)> {
     all
 }
 
-/// A function over the values of all invocations of a workgroup, through subgroups where there are any.
+/// A reduction over the invocations of a workgroup, with subgroup operations if available.
 fn reduction(name: &str, kind: &str, combine: &str, subgroup: Option<&str>) -> (String, String) {
     let memory = if kind == "f32" { "partial" } else { "partials" };
     let text = match subgroup {
@@ -48,7 +48,7 @@ fn reduction(name: &str, kind: &str, combine: &str, subgroup: Option<&str>) -> (
 }
 
 const PLAIN: [(&str, &str); 24] = [
-    // Halves are converted by hand: drivers may round differently and flush small ones to zero.
+    // F16 is converted in code: drivers may round differently and flush subnormals to zero.
     (
         "half_float",
         "fn half_float(h: u32) -> f32 {
@@ -133,7 +133,7 @@ const PLAIN: [(&str, &str); 24] = [
     ),
     ("is_nan", "fn is_nan(v: f32) -> bool { return (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u; }\n"),
     ("is_hidden", "fn is_hidden(v: f32) -> bool { return bitcast<u32>(v) == 0xff800000u; }\n"),
-    // A key whose order as a number is that of floats: NaN first, both zeros equal.
+    // An integer key with the order of floats: NaN first, both zeros equal.
     (
         "order",
         "fn order(v: f32) -> u32 {
@@ -144,7 +144,7 @@ const PLAIN: [(&str, &str); 24] = [
 }
 ",
     ),
-    // Drivers need not be exact beyond one turn, nor overflow as they should.
+    // Drivers may be inexact beyond one period, and overflow incorrectly.
     (
         "turn",
         "fn turn(x: f32) -> vec2<f32> {
@@ -194,8 +194,7 @@ const PLAIN: [(&str, &str); 24] = [
     ("gelu_erf", "fn gelu_erf(x: f32) -> f32 { return 0.5 * x * complement(-x * 0.70710678); }\n"),
     ("gelu_quick", "fn gelu_quick(x: f32) -> f32 { return x * sigmoid(1.702 * x); }\n"),
     ("silu", "fn silu(x: f32) -> f32 { return x * sigmoid(x); }\n"),
-    // The factor of a head's mask: a geometric sequence over the largest power of two of heads, then odd members of one
-    // of half the distance.
+    // The ALiBi slope of a head (https://arxiv.org/abs/2108.12409).
     (
         "slope",
         "fn slope(bias: f32, heads: u32, head: u32) -> f32 {

@@ -8,31 +8,31 @@ use super::library;
 
 /// Invocations of a workgroup.
 pub(crate) const WORKGROUP: u32 = 64;
-/// Most workgroups along one dimension, on every adapter.
-const MOST_GROUPS: u64 = 65_535;
+/// Limit on workgroups along one dimension, on every adapter.
+const MAX_GROUPS: u64 = 65_535;
 
-/// Where an operand lies: in which of its step's buffers, and how.
+/// An operand's buffer, offset and description.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// Position among the distinct buffers of the step.
+    /// Index among the distinct buffers of the step.
     pub(crate) buffer: usize,
-    /// Bytes from the buffer's beginning.
+    /// Bytes from the buffer's start.
     pub(crate) offset: u64,
     pub(crate) desc: TensorDesc,
 }
 
-/// What a kernel moves and computes, for benchmarks.
+/// Bytes and operations of a kernel, for benchmarks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Work {
     pub(crate) bytes: f64,
     pub(crate) operations: f64,
 }
 
-/// A kernel and its parameters, ready to be compiled and dispatched.
+/// A kernel's source, bindings and parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kernel {
     pub(crate) source: String,
-    /// The step's buffers that it binds, in order, and whether it writes them.
+    /// The step's buffers that it binds, in order, and whether it writes each.
     pub(crate) bindings: Vec<(usize, bool)>,
     pub(crate) parameters: Vec<u32>,
     pub(crate) groups: [u32; 3],
@@ -46,15 +46,15 @@ struct Operand {
     written: bool,
 }
 
-/// A kernel in the making.
+/// Builds a kernel.
 pub(crate) struct Writer {
     operands: Vec<Operand>,
     bindings: Vec<(usize, bool)>,
     parameters: Vec<(String, &'static str, u32)>,
-    /// A table of floats behind the other parameters.
+    /// A table of floats after the other parameters.
     table: Vec<f32>,
     operations: f64,
-    /// Whether words of the written buffer may be shared by invocations that write parts of them.
+    /// Whether invocations may write parts of the same word.
     atomic: bool,
     subgroups: bool,
     globals: String,
@@ -76,7 +76,7 @@ impl Writer {
         }
     }
 
-    /// Reductions go through subgroups.
+    /// Use subgroup operations in reductions.
     pub(crate) fn with_subgroups(mut self, subgroups: bool) -> Writer {
         self.subgroups = subgroups;
         self
@@ -93,7 +93,7 @@ impl Writer {
         self.operand(name, place, true)
     }
 
-    /// The written operand's words are not shared after all, or are.
+    /// Overrides whether invocations may write parts of the same word.
     pub(crate) fn atomic(&mut self, atomic: bool) -> &mut Writer {
         self.atomic = atomic;
         self
@@ -118,7 +118,7 @@ impl Writer {
         self
     }
 
-    /// A whole number that fits 32 bits: buffers are smaller, and what does not fit is refused before.
+    /// An integer that fits 32 bits, which `accepts` ensures.
     pub(crate) fn number(&mut self, name: &str, value: u64) -> &mut Writer {
         self.parameters.push((name.to_owned(), "u32", value as u32));
         self
@@ -130,18 +130,18 @@ impl Writer {
     }
 
     pub(crate) fn float(&mut self, name: &str, value: f32) -> &mut Writer {
-        // As bits, so that infinities and NaN arrive.
+        // As bits, which preserves infinities and NaN.
         self.parameters.push((name.to_owned(), "u32", value.to_bits()));
         self
     }
 
-    /// Floats worked out beforehand, read by `table(i)`.
+    /// Precomputed floats, read by `table(i)`.
     pub(crate) fn table(&mut self, values: Vec<f32>) -> &mut Writer {
         self.table = values;
         self
     }
 
-    /// Operations that it does, for benchmarks.
+    /// Number of operations, for benchmarks.
     pub(crate) fn operations(&mut self, count: f64) -> &mut Writer {
         self.operations = count;
         self
@@ -161,7 +161,7 @@ impl Writer {
         self
     }
 
-    /// A kernel with an invocation for each of `count` pieces of work, `index` being its number.
+    /// A kernel with one invocation per `index` below `count`.
     pub(crate) fn each(mut self, count: u64, body: &str) -> Kernel {
         self.number("count", count);
         let groups = count.div_ceil(u64::from(WORKGROUP));
@@ -171,8 +171,7 @@ impl Writer {
         self.finish(spread(groups), &body)
     }
 
-    /// A kernel with a workgroup for each of `count` pieces of work, `index` being its number, `lane` that of an
-    /// invocation in it.
+    /// A kernel with one workgroup per `index` below `count`; `lane` is the invocation's number in it.
     pub(crate) fn each_group(mut self, count: u64, body: &str) -> Kernel {
         self.number("count", count);
         let body = format!(
@@ -279,9 +278,9 @@ impl Writer {
     }
 }
 
-/// Workgroups in two dimensions, as one holds only so many.
+/// A two-dimensional grid of workgroups, because one dimension is limited.
 fn spread(groups: u64) -> [u32; 3] {
-    let y = groups.div_ceil(MOST_GROUPS).max(1);
+    let y = groups.div_ceil(MAX_GROUPS).max(1);
     [groups.div_ceil(y).max(1) as u32, y as u32, 1]
 }
 

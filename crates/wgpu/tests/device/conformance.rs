@@ -14,7 +14,7 @@ fn every_case_that_is_accepted_agrees_with_the_reference() {
     println!("{}", report.markdown());
     assert!(report.failures.is_empty(), "{:#?}", report.failures);
     assert!(report.passed() >= 500, "{} passed", report.passed());
-    // What is refused is encoding into most block types, and nothing else.
+    // Only encoding into most block types is unsupported.
     let encodes = ["cast", "copy", "set_rows"];
     let only_blocks = |reason: &String| {
         let Some((op, reason)) = reason.split_once(": ") else { return false };
@@ -26,7 +26,7 @@ fn every_case_that_is_accepted_agrees_with_the_reference() {
     }
 }
 
-/// Reductions have another form where the adapter has no subgroups, and products another one on real GPUs.
+/// Reductions differ without subgroups, and products on real GPUs.
 #[test]
 fn every_form_of_sums_agrees() {
     for [subgroups, cooperative] in [[false, true], [true, true]] {

@@ -95,7 +95,7 @@ fn an_index_out_of_range_is_an_error_and_nothing_is_written() {
     outcome.unwrap();
     assert_eq!(cache[8..], [1.0; 4]);
     assert_eq!(cache[..8], [0.0; 8]);
-    // Where two rows have one place, the later one stays; both are alike here, so only that it ends well is seen.
+    // Of two rows with equal indices the last one is written; both are equal here, so this only checks that it succeeds.
     run([1, 1]).0.unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! The device on whatever adapter there is, software included; `cargo xtask test` makes sure that there is one.
+//! The device on any adapter, including software; `cargo xtask test` installs one.
 
 mod conformance;
 mod faults;

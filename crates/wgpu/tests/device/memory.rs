@@ -8,7 +8,7 @@ use crate::support::{cpu, gpu};
 #[test]
 fn bytes_come_back_as_they_were_written_wherever_they_begin() {
     let device = gpu();
-    // More than the staging memory holds, and no whole number of words.
+    // More than the staging memory holds, and not a whole number of words.
     let bytes = 3_000_003;
     let buffer = Arc::clone(&device.buffer_types(Role::Arena)[0]).allocate(bytes).unwrap();
     let claim = Claim::take(&*buffer, AccessKind::Write).unwrap();
