@@ -1,10 +1,10 @@
-//! A graph as llama.cpp builds them, without a model.
+//! A graph like llama.cpp's, without a model.
 
 use std::ptr::{null, null_mut};
 
 use llama_cpp_sys_2::*;
 
-/// Layers, as SmolLM2-135M has them.
+/// The dimensions of SmolLM2-135M.
 const LAYERS: usize = 30;
 const WIDTH: i64 = 576;
 const HEADS: i64 = 9;
@@ -14,13 +14,13 @@ const HIDDEN: i64 = 1536;
 const VOCABULARY: i64 = 49152;
 const CACHE: i64 = 2048;
 
-/// A graph over weights that have memory, and tensors that do not.
+/// A graph with allocated weights and unallocated tensors.
 pub(crate) struct Model {
     weights: *mut ggml_context,
     buffer: ggml_backend_buffer_t,
     context: *mut ggml_context,
     pub(crate) graph: *mut ggml_cgraph,
-    /// What an allocator has to place.
+    /// The tensors to allocate.
     open: Vec<*mut ggml_tensor>,
 }
 
@@ -99,7 +99,7 @@ impl Model {
         unsafe { ggml_graph_n_nodes(self.graph) }
     }
 
-    /// Takes all memory from the graph again.
+    /// Resets the graph's tensors to unallocated.
     pub(crate) fn clear(&self) {
         for tensor in &self.open {
             // SAFETY: they live as long as this.
@@ -119,5 +119,5 @@ impl Drop for Model {
     }
 }
 
-/// Nothing, of any kind.
+/// A null pointer.
 pub(crate) const NOTHING: *const std::ffi::c_int = null();

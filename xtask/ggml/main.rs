@@ -1,12 +1,12 @@
-//! llama.cpp from shared libraries, so that its allocator can be replaced from outside.
+//! llama.cpp as shared libraries, so that its allocator can be replaced with `LD_PRELOAD`.
 //!
 //! ```text
 //! driver tokens -m FILE [-b 512] [-fa 0] [-t 1]
 //! driver time [-r 200]
 //! ```
 //!
-//! `tokens` reads a line of JSON a prompt, `{"tokens": […], "greedy": […]}`, and prints as many tokens as `greedy` has.
-//! `time` compares the allocator in place with ggml's own. What llama.cpp logs goes to standard error.
+//! `tokens` reads one line of JSON per prompt, `{"tokens": […], "greedy": […]}`, and prints as many tokens as `greedy` has.
+//! `time` compares the current allocator with ggml's own. llama.cpp's log goes to standard error.
 
 mod graph;
 mod time;
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Tokens that a context holds, which is as many as the largest batch.
+/// Context size, equal to the largest batch.
 const CONTEXT: u32 = 2048;
 
 struct Question {
@@ -91,7 +91,7 @@ fn tokens(question: &Question) -> Result<Value> {
     Ok(json!({ "tokens": all }))
 }
 
-/// The likeliest tokens behind a prompt.
+/// The most likely tokens after a prompt.
 fn generate(context: &mut LlamaContext<'_>, prompt: &[LlamaToken], count: usize, batch: usize) -> Result<Vec<i32>> {
     for tokens in prompt.chunks(batch) {
         context.decode(&mut LlamaBatch::get_one(tokens)?)?;

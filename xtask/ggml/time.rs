@@ -1,4 +1,4 @@
-//! The allocator in place and ggml's own, in turn.
+//! Times the current allocator and ggml's own alternately.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::time::Instant;
@@ -46,7 +46,7 @@ fn find<F: Copy>(library: *mut c_void, name: &CStr) -> Result<F> {
 
 impl Allocator {
     fn of(library: *mut c_void) -> Result<Allocator> {
-        // Not `ggml_gallocr_new`: ggml's own calls this one by its name, and would be answered by what was preloaded.
+        // Not `ggml_gallocr_new`: ggml's own calls this one by name, which resolves to the preloaded function.
         let new: unsafe extern "C" fn(*mut ggml_backend_buffer_type_t, c_int) -> ggml_gallocr_t =
             find(library, c"ggml_gallocr_new_n")?;
         // SAFETY: ggml's type for ordinary memory is always there.
@@ -63,7 +63,7 @@ impl Allocator {
     }
 }
 
-/// What took how long, in microseconds.
+/// Times in microseconds.
 fn timed(times: &mut Vec<f64>, what: impl FnOnce() -> bool) -> Result<()> {
     let began = Instant::now();
     let done = what();
@@ -81,9 +81,9 @@ fn middle(times: &mut [f64]) -> Value {
 struct Side {
     library: *mut c_void,
     allocator: Allocator,
-    /// By allocators that have seen nothing yet.
+    /// With new allocators.
     first: Vec<f64>,
-    /// By one that has buffers already.
+    /// With an allocator that has buffers.
     again: Vec<f64>,
     allocate: Vec<f64>,
 }
@@ -114,7 +114,7 @@ impl Side {
     fn answer(mut self) -> Value {
         // SAFETY: it lives.
         let bytes = unsafe { (self.allocator.bytes)(self.allocator.handle, 0) };
-        // The first time it had no buffers.
+        // Skip the first run, which allocates buffers.
         self.again.remove(0);
         json!({
             "bytes": bytes,

@@ -1,4 +1,4 @@
-//! llama.cpp under the same questions as `orlop bench`.
+//! llama.cpp with the tests of `orlop bench`.
 //!
 //! ```text
 //! peers info
@@ -8,8 +8,8 @@
 //! peers logits -m FILE [-t 1] [-c 0] "ID ID …"
 //! ```
 //!
-//! Answers are JSON on standard output, but for `first`, which prints the first token. What llama.cpp logs, sizes of
-//! buffers among it, goes to standard error.
+//! Results are JSON on standard output; `first` prints the first token. llama.cpp's log, which includes buffer sizes, goes
+//! to standard error.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// What was asked.
+/// The arguments.
 struct Question {
     model: String,
     prompt: usize,
@@ -97,7 +97,7 @@ fn load(backend: &LlamaBackend, question: &Question) -> Result<LlamaModel> {
     Ok(LlamaModel::load_from_file(backend, &question.model, &LlamaModelParams::default())?)
 }
 
-/// Flash attention and caches of F16, as `orlop` has them by default.
+/// Flash attention and F16 caches, the defaults of `orlop`.
 fn context<'a>(
     backend: &LlamaBackend,
     model: &'a LlamaModel,
@@ -151,7 +151,7 @@ fn bench(question: &Question) -> Result<()> {
     print(&Value::Array(tests))
 }
 
-/// Tokens a second, from a context of `depth` tokens on.
+/// Tokens per second with `depth` tokens in the context.
 fn measure(
     context: &mut LlamaContext<'_>,
     vocabulary: i32,
@@ -180,7 +180,7 @@ fn feed(context: &mut LlamaContext<'_>, tokens: &[LlamaToken], batch: usize) -> 
     Ok(())
 }
 
-/// The likeliest token behind a text.
+/// The most likely token after a text.
 fn first(question: &Question) -> Result<()> {
     let backend = LlamaBackend::init()?;
     let model = load(&backend, question)?;
@@ -195,7 +195,7 @@ fn first(question: &Question) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// A context and nothing else, for what is logged about it.
+/// Creates a context, for its log.
 fn memory(question: &Question) -> Result<()> {
     let backend = LlamaBackend::init()?;
     let model = load(&backend, question)?;
@@ -203,7 +203,7 @@ fn memory(question: &Question) -> Result<()> {
     Ok(())
 }
 
-/// The logits behind each of some tokens, as exactly as llama.cpp can: caches of F32, no flash attention.
+/// The logits of each token, as exact as llama.cpp can: F32 caches, no flash attention.
 fn logits(question: &Question) -> Result<()> {
     let backend = LlamaBackend::init()?;
     let model = load(&backend, question)?;

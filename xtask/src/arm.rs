@@ -1,4 +1,4 @@
-//! `cargo xtask test --on arm`: the CPU device's tests on 64-bit ARM, under an emulator where this machine is another one.
+//! `cargo xtask test --on arm`: the CPU device's tests on 64-bit ARM, under QEMU on other machines.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::{cargo, packages};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const TESTS: [&str; 4] = ["test", "--tests", "--package", "orlop-cpu"];
-/// Where Debian's libraries for programs of that kind lie.
+/// Debian's folder of libraries for the target.
 const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
 
 pub(crate) fn run() -> Result<()> {

@@ -5,22 +5,22 @@ use clap::Subcommand;
 
 use crate::{cargo, cuda, peers, planner};
 
-/// Benchmarks that are more than a function of the workspace.
+/// The kinds of benchmarks.
 #[derive(Subcommand)]
 pub(crate) enum Kind {
-    /// Measure the CPU's kernels against the most operations and bytes a second that this machine gives.
+    /// Measure CPU kernels against the peak operations and bandwidth of this machine.
     Kernels,
-    /// Measure the kernels of every GPU adapter, software adapters included and named as such.
+    /// Measure the kernels of every wgpu adapter, including software adapters.
     Gpu,
-    /// Measure an NVIDIA card's kernels against what its memory and its tensor cores give.
+    /// Measure CUDA kernels against the peak bandwidth and tensor core throughput of the GPU.
     Cuda,
-    /// Compare with llama.cpp, which is built for it in a project of its own (needs cmake, clang and libclang).
+    /// Compare with llama.cpp, built in a separate project (needs cmake, clang and libclang).
     Peers(peers::Peers),
-    /// Plan problems of buffers: how close to the bound, and how fast.
+    /// Measure the quality and speed of the planner.
     Planner(planner::Planner),
 }
 
-/// Runs the benchmarks of a kind, or all those of the workspace.
+/// Runs the benchmarks of a kind, or all of the workspace.
 pub(crate) fn run(kind: Option<&Kind>, options: &[String]) -> Result<()> {
     match kind {
         Some(Kind::Kernels) => {
@@ -37,7 +37,7 @@ pub(crate) fn run(kind: Option<&Kind>, options: &[String]) -> Result<()> {
         Some(Kind::Planner(planner)) => return planner::run(planner),
         None => {}
     }
-    // The pattern leaves out the test harnesses of libraries, which know no options of benchmarks.
+    // Excludes the test harnesses of libraries, which reject benchmark options.
     let mut command = cargo::cargo(&["bench", "--workspace", "--bench", "*", "--"]);
     cargo::run(command.args(options))
 }

@@ -1,4 +1,4 @@
-//! Calls of cargo, in the workspace's folder.
+//! Runs cargo in the workspace.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,20 +12,20 @@ pub(crate) fn workspace() -> PathBuf {
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target folder.
 pub(crate) fn target() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     target.unwrap_or_else(|| workspace().join("target"))
 }
 
-/// A call of the cargo that called us.
+/// A command of the cargo that started this program.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace()).args(arguments);
     command
 }
 
-/// Says what is called, and calls it.
+/// Prints and runs a command.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
     let program = Path::new(command.get_program()).file_stem().unwrap_or_default().to_string_lossy();
@@ -38,7 +38,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Where cargo puts the command.
+/// The path of the built `orlop` command.
 pub(crate) fn orlop() -> PathBuf {
     target().join("release").join(format!("orlop{}", std::env::consts::EXE_SUFFIX))
 }
@@ -56,7 +56,7 @@ pub(crate) struct Artifact {
     pub(crate) test: bool,
 }
 
-/// The programs that a build makes. The command is a `cargo build` or `cargo test --no-run`.
+/// The programs of a build. The command is a `cargo build` or `cargo test --no-run`.
 pub(crate) fn artifacts(command: &mut Command) -> Result<Vec<Artifact>> {
     let output = command.args(["--message-format", "json-render-diagnostics"]).output();
     let output = output.context("starting cargo")?;
@@ -65,7 +65,7 @@ pub(crate) fn artifacts(command: &mut Command) -> Result<Vec<Artifact>> {
     Ok(text.lines().filter_map(artifact_of).collect())
 }
 
-/// The program that a message of cargo's is about, if any.
+/// The program of a cargo message, if any.
 fn artifact_of(message: &str) -> Option<Artifact> {
     let message: Value = serde_json::from_str(message).ok()?;
     if message["reason"] != "compiler-artifact" {

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::{cargo, dependencies, publish, test};
 
-/// Everything that must hold before a change is taken, quickest first.
+/// All checks required before a merge, the quickest first.
 pub(crate) fn run() -> Result<()> {
     cargo::run(&mut cargo::cargo(&["fmt", "--all", "--check"]))?;
     let lints = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];

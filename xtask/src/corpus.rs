@@ -1,4 +1,4 @@
-//! `cargo xtask check corpus`: graphs that a real engine planned, planned again.
+//! `cargo xtask check corpus`: plans recorded ggml graphs and compares with ggml's plans.
 
 mod orders;
 
@@ -15,12 +15,12 @@ use serde_json::Value;
 use crate::cargo;
 use orders::OrderOutcome;
 
-/// How one graph went.
+/// The result of one graph.
 struct Outcome {
     label: String,
-    /// Every tensor lies where the file says that ggml put it.
+    /// Every tensor has ggml's offset.
     same_places: bool,
-    /// Every chunk of ggml's plan is as high as the file says.
+    /// Every chunk of ggml's plan has the recorded height.
     same_heights: bool,
     /// No buffer is larger than ggml's.
     never_larger: bool,
@@ -36,14 +36,14 @@ impl Outcome {
         self.peak <= self.bound
     }
 
-    /// How far above the bound the plan ended.
+    /// Peak over bound.
     fn ratio(&self) -> f64 {
         if self.bound == 0 { 1.0 } else { self.peak as f64 / self.bound as f64 }
     }
 }
 
-/// Plans every file of graphs in a folder, prints a table, and fails unless ggml's plans come out as the files
-/// have them and no buffer gets larger.
+/// Plans every graph file of a folder, prints a table, and fails unless ggml's plans are reproduced and no buffer is
+/// larger.
 pub(crate) fn run(folder: &Path, worst: usize, options: &[String]) -> Result<()> {
     cargo::run(&mut cargo::cargo(&["build", "--release", "--package", "orlop-cli"]))?;
     let command = cargo::orlop();
@@ -104,7 +104,7 @@ fn sweep(command: &Path, file: &Path, options: &[String]) -> Result<(Vec<Outcome
         .with_context(|| format!("starting {}", command.display()))?;
     let time = began.elapsed();
     let text = std::fs::read_to_string(&out);
-    // Removed also where the run failed; it may not be there then.
+    // Removed even if the run failed; it may not exist then.
     let _ = std::fs::remove_file(&out);
     if !run.status.success() {
         bail!("{}", String::from_utf8_lossy(&run.stderr).trim_end());
@@ -152,7 +152,7 @@ fn compare(graph: &Value, report: &Value, places: &Value) -> Result<Outcome> {
     })
 }
 
-/// Heights of the chunks of each buffer, from the places alone, as the files list them.
+/// Heights of the chunks of each buffer, computed from the offsets.
 fn heights(graph: &Value, places: &Value) -> Value {
     let buffers = graph["buffers"].as_array().map_or(0, Vec::len);
     let mut heights = vec![Vec::<u64>::new(); buffers];
@@ -181,7 +181,7 @@ fn print_row(name: &str, outcomes: &[Outcome], time: Duration) {
     );
 }
 
-/// The share of graphs at or below the bound, what was saved, and which graphs ended furthest above.
+/// Prints the share of graphs at or below the bound, the savings, and the graphs furthest above the bound.
 fn summary(all: &mut [Outcome], worst: usize) {
     let within = all.iter().filter(|graph| graph.within_bound()).count();
     let percent = 100.0 * within as f64 / all.len().max(1) as f64;

@@ -1,4 +1,4 @@
-//! `cargo xtask test --on cuda` and `cargo xtask bench cuda`: programs for machines with an NVIDIA GPU, which need no Rust.
+//! `cargo xtask test --on cuda` and `cargo xtask bench cuda`: programs that run on machines with an NVIDIA GPU, without Rust.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::cargo;
 use crate::cargo::Artifact;
 
-/// How the tests on a GPU are run.
+/// How to run the tests on a GPU.
 #[derive(Debug)]
 pub(crate) struct GpuTests {
     /// Put the programs into this folder and run nothing.
@@ -20,7 +20,7 @@ pub(crate) struct GpuTests {
     pub(crate) tests: Vec<String>,
 }
 
-/// Builds the tests, and runs them unless they are to be taken elsewhere.
+/// Builds the tests, and runs or packs them.
 pub(crate) fn test(arguments: &GpuTests) -> Result<()> {
     let programs = build()?;
     if let Some(folder) = &arguments.build {
@@ -42,7 +42,7 @@ pub(crate) fn bench(options: &[String]) -> Result<()> {
     start(Command::new(build()?.bench).args(options))
 }
 
-/// The programs as cargo built them.
+/// The built programs.
 struct Programs {
     tests: PathBuf,
     bench: PathBuf,
@@ -66,7 +66,7 @@ fn build() -> Result<Programs> {
     })
 }
 
-/// Puts the programs into a folder, and this one, which compares with references.
+/// Copies the programs into a folder, with this one, which compares with references.
 fn copy(programs: &Programs, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     let own = std::env::current_exe().context("finding this program")?;

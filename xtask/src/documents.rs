@@ -1,5 +1,5 @@
-//! The commands of cargo that documents name: tasks, packages, features and tests exist. `crates/cli/tests/documents`
-//! checks all else.
+//! Checks the cargo commands in documents: tasks, packages, features and tests exist. `crates/cli/tests/documents` checks
+//! everything else.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// What follows `cargo` in lines of code and between backticks, comments left out.
+/// The arguments of `cargo` in code blocks and between backticks, without comments.
 fn commands(page: &str) -> Vec<Vec<String>> {
     let code = page.lines().flat_map(|line| line.split('`'));
     let code = code.filter_map(|code| {

@@ -13,13 +13,13 @@ pub(crate) enum Target {
     Gguf,
 }
 
-/// Flags of the instrumentation, as cargo-fuzz has them.
+/// Instrumentation flags of cargo-fuzz.
 const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 -Cdebug-assertions -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Cllvm-args=-simplifycfg-branch-fold-threshold=0";
 
-/// Builds a fuzz target and runs it; new inputs go to the build folder, so the corpus stays as it is.
+/// Builds and runs a fuzz target; new inputs go to the build folder, not to the corpus.
 pub(crate) fn run(target: Target, seconds: u64) -> Result<()> {
     ensure!(cfg!(target_os = "linux"), "the fuzzer is set up for Linux only");
     packages::install(&[("g++", &|| packages::runs("c++", "--version"))], "`fuzz`")?;
@@ -30,7 +30,7 @@ pub(crate) fn run(target: Target, seconds: u64) -> Result<()> {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut command = cargo::cargo(&["run", "--release", "--bin", "read", "--target", &triple]);
     command.current_dir(&project).env("CARGO_TARGET_DIR", cargo::target().join("fuzz"));
-    // The flags are those of the nightly compiler; this variable makes every compiler take them.
+    // Enables flags of the nightly compiler on stable.
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS);
     command.arg("--").arg(&found).arg(project.join("corpus/read"));
     command.arg(format!("-max_total_time={seconds}")).arg("-malloc_limit_mb=64");

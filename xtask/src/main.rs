@@ -1,4 +1,4 @@
-//! What developers run: `cargo xtask COMMAND`.
+//! Developer tasks: `cargo xtask COMMAND`.
 #![warn(clippy::unwrap_used)]
 
 mod arm;
@@ -31,17 +31,17 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What developers run.
+/// Developer tasks.
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
-    /// Run every test, and fail if one was not run; or run the tests that need something else than this machine.
+    /// Run every test and fail if one was skipped; or, with --on, the tests that need another environment.
     Test(test::Test),
     /// Check format, lints, documentation, dependencies and packages, then run every test.
     Ci,
     /// Run the long suites: more property cases, sanitizers, 64-bit ARM, and the fuzzer.
     Nightly {
-        /// For how long to fuzz.
+        /// Fuzzing time.
         #[arg(long, value_name = "N", default_value_t = 10)]
         minutes: u64,
     },
@@ -52,7 +52,7 @@ enum Task {
     Fuzz {
         #[arg(value_enum)]
         target: fuzz::Target,
-        /// For how long.
+        /// Fuzzing time.
         #[arg(long, value_name = "N", default_value_t = 60)]
         seconds: u64,
     },
@@ -62,23 +62,23 @@ enum Task {
     Bench {
         #[command(subcommand)]
         kind: Option<bench::Kind>,
-        /// Passed on to the benchmarks.
+        /// Arguments of the benchmarks.
         #[arg(last = true)]
         options: Vec<String>,
     },
 }
 
-/// What there are recorded results for.
+/// Kinds of recorded results.
 #[derive(Subcommand)]
 enum Check {
-    /// Plan every graph of a folder and compare with what the files say of them.
+    /// Plan every graph of a folder and compare with ggml's plans in the files.
     Corpus {
-        /// Searched for *.jsonl.gz, folders in it included.
+        /// Folder, searched recursively for *.jsonl.gz.
         folder: PathBuf,
-        /// How many of the graphs furthest from the bound to list.
+        /// Number of graphs furthest from the bound to list.
         #[arg(long, default_value_t = 10)]
         worst: usize,
-        /// Passed on to `orlop plan`.
+        /// Arguments of `orlop plan`.
         #[arg(last = true)]
         options: Vec<String>,
     },

@@ -1,10 +1,10 @@
-//! Programs and libraries of the distribution's that some tasks need.
+//! System packages that some tasks need.
 
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 
-/// Installs what is missing of `needed`, packages each with a test of its being there, or says what to install.
+/// Installs the missing packages of `needed`, or reports what to install.
 pub(crate) fn install(needed: &[Needed<'_>], purpose: &str) -> Result<()> {
     let names = missing(needed);
     if names.is_empty() {
@@ -21,21 +21,21 @@ pub(crate) fn install(needed: &[Needed<'_>], purpose: &str) -> Result<()> {
     Ok(())
 }
 
-/// A package, and whether what it brings is there.
+/// A package, and a test whether it is installed.
 pub(crate) type Needed<'a> = (&'a str, &'a dyn Fn() -> bool);
 
 fn missing<'a>(needed: &[Needed<'a>]) -> Vec<&'a str> {
     needed.iter().filter(|(_, is_there)| !is_there()).map(|(name, _)| *name).collect()
 }
 
-/// Whether a Vulkan driver has said where it is; other systems have graphics drivers of their own.
+/// Whether a Vulkan driver is registered; always true on systems other than Linux.
 pub(crate) fn has_vulkan_driver() -> bool {
     let folders = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d"];
     let holds_one = |folder: &&str| std::fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some());
     !cfg!(target_os = "linux") || folders.iter().any(holds_one)
 }
 
-/// Whether a program can be started with this word.
+/// Whether a program runs with this argument.
 pub(crate) fn runs(program: &str, word: &str) -> bool {
     succeeds(program, &[word])
 }
@@ -44,7 +44,7 @@ fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0")
 }
 
-/// Runs a program, and tells whether it says that it did what it should.
+/// Runs a program and returns whether it succeeded.
 pub(crate) fn succeeds(program: &str, words: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(words).env("DEBIAN_FRONTEND", "noninteractive");

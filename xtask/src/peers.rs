@@ -1,4 +1,4 @@
-//! `cargo xtask bench peers`: the same questions to `orlop` and to llama.cpp, in turn.
+//! `cargo xtask bench peers`: runs `orlop` and llama.cpp alternately on the same tests.
 
 pub(crate) mod build;
 pub(crate) mod measure;
@@ -17,45 +17,45 @@ use measure::Measured;
 use models::Case;
 use process::Programs;
 
-/// What to compare, and how often.
+/// What to compare.
 #[derive(Args)]
 pub(crate) struct Peers {
-    /// A model (.gguf) instead of the usual ones; may be given several times.
+    /// Model file (.gguf) instead of the default set; can be repeated.
     #[arg(long, value_name = "FILE")]
     model: Vec<PathBuf>,
-    /// Only models with this in their names.
+    /// Only models whose name contains this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Write all that was measured as JSON.
+    /// Write all measurements as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Numbers of threads.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2")]
     threads: Vec<usize>,
-    /// Times that both programs are run in turn.
+    /// Rounds of alternating runs.
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
     /// Repetitions within each run.
     #[arg(long, value_name = "N", default_value_t = 3)]
     repetitions: usize,
-    /// Tokens of the prompt, instead of 512 for small models and 128 for large ones.
+    /// Prompt tokens [default: 512 for small models, 128 for large ones]
     #[arg(short, long, value_name = "N")]
     prompt: Option<usize>,
-    /// Tokens to generate, instead of 128 for small models and 32 for large ones.
+    /// Tokens to generate [default: 128 for small models, 32 for large ones]
     #[arg(short = 'n', long, value_name = "N")]
     generate: Option<usize>,
     /// Tokens in the context before each test.
     #[arg(short, long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     depth: Vec<usize>,
-    /// Times that each program is started for the time to its first token; 0 leaves that out.
+    /// Starts of each program for the time to first token; 0: skip.
     #[arg(long, value_name = "N", default_value_t = 10)]
     starts: usize,
-    /// Jobs of the build of llama.cpp; without it, as many as there are threads.
+    /// Build jobs of llama.cpp [default: number of threads]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
 }
 
-/// What both programs are asked in one test.
+/// The parameters of one test.
 #[derive(Clone, Copy)]
 struct Shape {
     threads: usize,

@@ -1,4 +1,4 @@
-//! `cargo xtask bench planner`: how close to the bound, and how fast.
+//! `cargo xtask bench planner`: quality and speed of the planner.
 
 mod generate;
 mod measure;
@@ -12,27 +12,26 @@ use serde_json::Value;
 use crate::cargo;
 use measure::{Measured, machine, measure};
 
-/// What to plan, and whom to compare with.
+/// What to plan, and the planners to compare with.
 #[derive(clap::Args)]
 pub(crate) struct Planner {
-    /// Searched for *.csv, folders in it included. A name such as `A.1048576.csv` asks for a plan within this many
-    /// bytes, any other for the smallest.
+    /// Folder, searched recursively for *.csv. The name `A.1048576.csv` sets a capacity in bytes; others are minimized.
     folder: Option<PathBuf>,
-    /// MiniMalloc's command, run in turn with ours on problems with a capacity.
+    /// MiniMalloc's command, to run on problems with a capacity.
     #[arg(long, value_name = "PATH")]
     minimalloc: Option<PathBuf>,
-    /// idealloc's command line, with `{input}` for the file, run in turn with ours on problems without a capacity.
+    /// idealloc's command line, with `{input}` for the file, to run on problems without a capacity.
     #[arg(long, value_name = "COMMAND")]
     idealloc: Option<String>,
-    /// How often each problem is planned; the fastest time counts.
+    /// Runs per problem; the fastest counts.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Buffers of the generated problem; 0 for none.
+    /// Buffers of the generated problem; 0: none.
     #[arg(long, default_value_t = 1_000_000)]
     generated: usize,
 }
 
-/// A problem's file, and the capacity its name asks for.
+/// A problem's file, and the capacity in its name.
 struct Case {
     file: PathBuf,
     capacity: Option<u64>,
@@ -67,7 +66,7 @@ pub(crate) fn run(arguments: &Planner) -> Result<()> {
     Ok(())
 }
 
-/// Plans one problem, prints its line, and gives the seconds.
+/// Plans one problem, prints its line, and returns the seconds.
 fn compare(case: &Case, arguments: &Planner, scratch: &Path) -> Result<f64> {
     let mut best: Option<(Measured, Value)> = None;
     let mut other: Option<f64> = None;
@@ -106,7 +105,7 @@ fn compare(case: &Case, arguments: &Planner, scratch: &Path) -> Result<f64> {
     Ok(seconds)
 }
 
-/// The other planner that is to be run on a problem, if one was given.
+/// The other planner for a problem, if given.
 fn peer(case: &Case, arguments: &Planner, scratch: &Path) -> Result<Option<Command>> {
     if let (Some(capacity), Some(path)) = (case.capacity, &arguments.minimalloc) {
         let mut command = Command::new(path);

@@ -1,4 +1,4 @@
-//! `cargo xtask check reference`: models that another engine has run, run again.
+//! `cargo xtask check reference`: runs models and compares with recorded results of another engine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,26 +10,26 @@ use serde_json::Value;
 
 use crate::cargo;
 
-/// Activations and caches as exact as they come.
+/// F32 activations and caches.
 const EXACT: [&str; 6] = ["--precision", "f32", "-ctk", "f32", "-ctv", "f32"];
 
-/// What models are compared, and on what.
+/// Which models to compare, and on which devices.
 #[derive(Args, Debug)]
 pub(crate) struct Reference {
-    /// Holds `tiny` and `smollm2`.
+    /// Folder with `tiny` and `smollm2`.
     folder: PathBuf,
-    /// Run on these devices, and see whether that is as close as the CPU.
+    /// Run on these devices, and check that they are as accurate as the CPU.
     #[arg(long)]
     device: Option<String>,
-    /// Take this command instead of building one: for machines without Rust.
+    /// Use this `orlop` command instead of building one, for machines without Rust.
     #[arg(long, value_name = "FILE")]
     orlop: Option<PathBuf>,
-    /// Take this file instead of fetching the default model.
+    /// Use this file instead of downloading the default model.
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
 }
 
-/// Runs the models of a folder, prints how close they come, and fails where that is not close enough.
+/// Runs the models of a folder, prints their errors, and fails if one is too large.
 pub(crate) fn run(arguments: &Reference) -> Result<()> {
     let program = match &arguments.orlop {
         Some(program) => program.clone(),
@@ -57,13 +57,13 @@ pub(crate) fn run(arguments: &Reference) -> Result<()> {
     Ok(())
 }
 
-/// How much further than the CPU another device may be, as the order of sums differs.
+/// Allowed error of another device relative to the CPU: the order of sums differs.
 const SLACK: f64 = 1.25;
-/// Errors below this are those of the order of sums.
+/// Errors below this are due to the order of sums.
 const FLOOR: f64 = 1e-9;
 
-/// The CPU and another device side by side. Where the reference rounds activations itself, as llama.cpp does for tiny
-/// models, who computes exactly is further from it than who rounds alike: the CPU without rounding stands beside them.
+/// The CPU and another device side by side. llama.cpp quantizes activations of tiny models, so exact results are further
+/// from it than equally quantized ones: the CPU with F32 activations is listed, too.
 fn beside(both: &[Orlop; 2], folder: &Path) -> Result<bool> {
     let mut good = true;
     let mut print = |name: &str, [cpu, other]: [f64; 2], exact: Option<f64>| {
@@ -93,12 +93,12 @@ fn beside(both: &[Orlop; 2], folder: &Path) -> Result<bool> {
     Ok(good)
 }
 
-/// Whether a device's error is no larger than the CPU's allows.
+/// Whether a device's error is within the tolerance of the CPU's.
 fn is_as_close(other: f64, cpu: f64) -> bool {
     cpu.is_finite() && other <= (SLACK * cpu).max(FLOOR)
 }
 
-/// The command, and what it is told in every call that runs the default model or a device.
+/// The command, and its arguments for the default model and the device.
 #[derive(Clone, Debug)]
 struct Orlop {
     program: PathBuf,
@@ -139,7 +139,7 @@ fn tiny_error(orlop: &Orlop, model: &Path) -> Result<f64> {
     relative_error(&found["logits"], &expected["logits"]).with_context(|| format!("the logits of {file}"))
 }
 
-/// The mean squared error of all numbers over their mean square.
+/// The normalized mean squared error.
 fn relative_error(found: &Value, expected: &Value) -> Result<f64> {
     let lengths = |rows: &Value| array(rows).map(|row| array(row).count()).collect::<Vec<usize>>();
     let (rows, wanted) = (lengths(found), lengths(expected));
@@ -153,7 +153,7 @@ fn relative_error(found: &Value, expected: &Value) -> Result<f64> {
     Ok(error / all)
 }
 
-/// The larger of two; no number if one is none.
+/// The larger of two; NaN if one is NaN.
 fn worse(a: f64, b: f64) -> f64 {
     if a.is_nan() || a >= b { a } else { b }
 }
@@ -162,7 +162,7 @@ fn token_list(line: &Value) -> String {
     array(&line["tokens"]).map(Value::to_string).collect::<Vec<String>>().join(",")
 }
 
-/// The default model's logits behind a line's tokens.
+/// The default model's logits after a line's tokens.
 fn last_logits(orlop: &Orlop, line: &Value, options: &[&str]) -> Result<Value> {
     let tokens = token_list(line);
     orlop.call_default(&[&["logits", "--json", "--last", "--tokens", &tokens][..], options].concat())
@@ -217,7 +217,7 @@ fn default_model(orlop: &Orlop, folder: &Path) -> Result<bool> {
     Ok(ids == prompts && first == prompts && worst <= 0.02 && mean <= 1.3 * 0.235 && near)
 }
 
-/// The root mean square distance of the logits that a line lists.
+/// The RMS error of the logits of a line.
 fn distance(found: &Value, expected: &Value) -> f64 {
     let row = &found["logits"][0];
     let squares = array(&expected["top"]).map(|pair| {
@@ -262,7 +262,7 @@ fn lines(path: &Path) -> Result<Vec<Value>> {
 }
 
 impl Orlop {
-    /// What a command prints.
+    /// The output of a command.
     fn call(&self, arguments: &[&str]) -> Result<Value> {
         let (name, rest) = arguments.split_first().context("there is no command")?;
         let mut command = Command::new(&self.program);
@@ -272,7 +272,7 @@ impl Orlop {
         serde_json::from_slice(&output.stdout).context("it printed no JSON")
     }
 
-    /// The same with the default model.
+    /// The output of a command with the default model.
     fn call_default(&self, arguments: &[&str]) -> Result<Value> {
         let (name, rest) = arguments.split_first().context("there is no command")?;
         let model = self.model.iter().map(String::as_str);

@@ -1,10 +1,10 @@
-//! docs/src/reference/requirements.md names tests; here it is checked that they exist.
+//! Checks that the tests named in docs/src/reference/requirements.md exist.
 
 use std::path::{Path, PathBuf};
 
 use crate::cargo::workspace;
 
-/// A test as the page writes it: `crate:module::name`, the crate left out for `alloc`.
+/// A test as written on the page: `crate:module::name`; the default crate is `alloc`.
 #[derive(Debug, PartialEq, Eq)]
 struct Named<'a> {
     package: &'a str,
@@ -12,7 +12,7 @@ struct Named<'a> {
     name: &'a str,
 }
 
-/// All tests named on a page: whatever stands between backticks and looks like one.
+/// All tests named on a page, between backticks.
 fn named(page: &str) -> Vec<Named<'_>> {
     page.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter_map(parse).collect()
 }
@@ -33,7 +33,7 @@ fn parse(text: &str) -> Option<Named<'_>> {
 }
 
 impl Named<'_> {
-    /// Whether a source of the crate that lies in these modules has such a function.
+    /// Whether a source file of these modules has such a function.
     fn exists(&self) -> bool {
         let root = workspace().join("crates").join(self.package);
         let mut sources = Vec::new();
@@ -53,7 +53,7 @@ impl Named<'_> {
     }
 }
 
-/// The Rust sources in a folder, which need not be there.
+/// The Rust sources in a folder, if it exists.
 fn collect(folder: &Path, sources: &mut Vec<PathBuf>) {
     for entry in folder.read_dir().into_iter().flatten().flatten() {
         let path = entry.path();

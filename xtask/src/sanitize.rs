@@ -10,18 +10,17 @@ use crate::packages;
 const PACKAGES: [&str; 6] =
     ["--package", "orlop-cpu", "--package", "orlop-backend", "--package", "orlop-ggml"];
 
-/// Left out under valgrind. The first two would take minutes each, and the conformance set is in another test as
-/// well, which runs it with each set of instructions on two threads. Asking for absurd sizes, as the last does, is
-/// an error to valgrind.
+/// Tests skipped under valgrind. The first two take minutes each, and another test runs the conformance set with each
+/// instruction set on two threads. The last requests absurd sizes, which valgrind reports as an error.
 const NOT_UNDER_VALGRIND: [&str; 3] =
     ["conformance::every_case", "conformance::the_ops_page", "host_memory::absurd_sizes"];
 
 /// A tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Tool {
-    /// Also finds reads of uninitialized bytes. Has no AVX-512, so devices fall back to AVX2 and less.
+    /// Also finds reads of uninitialized bytes. Has no AVX-512, so devices fall back to AVX2.
     Valgrind,
-    /// Runs on the processor itself, with all of its instructions.
+    /// Runs natively, with all instruction sets.
     Address,
 }
 
@@ -41,13 +40,13 @@ pub(crate) fn run(only: Option<Tool>) -> Result<()> {
 
 fn address() -> Result<()> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    // Built anew with other flags, so in a folder of its own.
+    // Other flags, so a separate build folder.
     let folder = cargo::target().join("sanitize");
     let mut command = cargo::cargo(&["test", "--tests", "--no-fail-fast", "--target", &target]);
     command.args(PACKAGES).env("CARGO_TARGET_DIR", folder);
-    // Tests ask for more memory than there is, and expect to be refused.
+    // Tests expect allocations beyond the memory to fail.
     command.env("ASAN_OPTIONS", "allocator_may_return_null=1");
-    // The flag is one of the nightly compiler's; this variable makes every compiler take it.
+    // Enables a flag of the nightly compiler on stable.
     cargo::run(command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))
 }
 
@@ -69,7 +68,7 @@ fn valgrind() -> Result<()> {
     Ok(())
 }
 
-/// Builds the tests, and asks cargo where they are.
+/// Builds the tests and returns their paths.
 fn built_tests() -> Result<Vec<Artifact>> {
     let mut command = cargo::cargo(&["test", "--tests", "--no-run"]);
     let built = cargo::artifacts(command.args(PACKAGES).stderr(Stdio::inherit()))?;

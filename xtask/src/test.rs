@@ -13,43 +13,43 @@ use crate::cuda::{self, GpuTests};
 use crate::packages::{has_vulkan_driver, install, runs};
 use crate::{arm, sanitize, test_ggml};
 
-/// Which tests are run, and how.
+/// Which tests to run, and how.
 #[derive(Args, Debug)]
 pub(crate) struct Test {
-    /// Run the tests that need something else than this machine's CPU and a software GPU.
+    /// Run the tests that need more than this machine's CPU and a software GPU.
     #[arg(long, value_enum, value_name = "WHAT")]
     on: Option<Place>,
-    /// With `--on cuda`: put the programs into this folder and run nothing, to take them to a machine with a GPU.
+    /// With `--on cuda`: copy the programs into this folder instead of running them, for a machine with a GPU.
     #[arg(long, value_name = "FOLDER")]
     build: Option<PathBuf>,
     /// With `--on cuda`: run under compute-sanitizer with this tool (memcheck, racecheck, initcheck or synccheck).
     /// With `--on sanitizers`: run only this one (valgrind or address).
     #[arg(long, value_name = "TOOL")]
     tool: Option<String>,
-    /// With `--on ggml`: a folder with `smollm2`, as that of `check reference`; without it, a few built-in prompts are used.
+    /// With `--on ggml`: the folder of `check reference` with `smollm2` [default: a few built-in prompts]
     #[arg(long, value_name = "FOLDER")]
     references: Option<PathBuf>,
-    /// With `--on ggml`: jobs of the build of llama.cpp; without it, as many as there are threads.
+    /// With `--on ggml`: build jobs of llama.cpp [default: number of threads]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// With `--on cuda`: parts of the names of the tests to run; without any, all.
+    /// With `--on cuda`: parts of test names [default: all tests]
     tests: Vec<String>,
 }
 
-/// Where tests run.
+/// Environments of tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Place {
-    /// 64-bit ARM, under an emulator where this machine is another one: the CPU device.
+    /// 64-bit ARM, under QEMU on other machines: the CPU device.
     Arm,
     /// An NVIDIA GPU: the CUDA device.
     Cuda,
-    /// llama.cpp with Orlop's allocator in the place of ggml's.
+    /// llama.cpp with Orlop's allocator instead of ggml's.
     Ggml,
     /// Valgrind and AddressSanitizer: the crates with unsafe code.
     Sanitizers,
 }
 
-/// Runs the tests of a place, or every test of the workspace.
+/// Runs the tests of an environment, or every test of the workspace.
 pub(crate) fn run(arguments: Test) -> Result<()> {
     let Test { on, build, tool, references, jobs, tests } = arguments;
     let only = |option: &str, given: bool, place: &[Place]| {
@@ -73,26 +73,26 @@ pub(crate) fn run(arguments: Test) -> Result<()> {
     }
 }
 
-/// What the test harnesses said.
+/// The output of the test harnesses.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     passed: u64,
     failed: u64,
     not_run: u64,
-    /// Names of tests that were not run, each with its reason.
+    /// Names of skipped tests, each with its reason.
     names: Vec<String>,
     /// Lines about tests that need another machine.
     elsewhere: Vec<String>,
 }
 
-/// Runs every test of the workspace, those in the documentation included; what is not run counts as a failure.
+/// Runs every test of the workspace, including doc tests; skipped tests count as failures.
 /// `environment` is set for the tests.
 pub(crate) fn all(environment: &[(&str, &str)]) -> Result<()> {
     install(
         &[("chromium", &|| runs("chromium", "--version")), ("mesa-vulkan-drivers", &has_vulkan_driver)],
         "`test`",
     )?;
-    // The development profile is optimised enough for property tests, and builds in half the time.
+    // The development profile is optimized enough for property tests, and builds in half the time.
     let arguments = ["test", "--workspace", "--all-features", "--no-fail-fast"];
     eprintln!("xtask: cargo {}", arguments.join(" "));
     let mut child = cargo(&arguments)
@@ -127,7 +127,7 @@ pub(crate) fn all(environment: &[(&str, &str)]) -> Result<()> {
 }
 
 impl Tally {
-    /// Takes in a line of a test harness's.
+    /// Parses a line of a test harness.
     fn read(&mut self, line: &str) {
         if line.starts_with("not run on this machine: ") {
             self.elsewhere.push(line.to_owned());

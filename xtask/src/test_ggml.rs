@@ -1,4 +1,4 @@
-//! `cargo xtask test --on ggml`: llama.cpp from shared libraries, with Orlop's allocator in the place of ggml's.
+//! `cargo xtask test --on ggml`: llama.cpp as shared libraries, with Orlop's allocator instead of ggml's.
 
 use std::fs;
 use std::io::Write;
@@ -23,7 +23,7 @@ const SOURCES: [(&str, &str); 3] = [
 
 const BATCHES: [u32; 3] = [1, 512, 2048];
 
-/// Tokens of "Once upon a time" and of "The capital of France is", where no references are given.
+/// Tokens of "Once upon a time" and "The capital of France is", used without references.
 const FEW: [&[u32]; 2] = [&[6403, 1980, 253, 655], &[504, 3575, 282, 4649, 314]];
 
 /// Builds both, and compares tokens, sizes and times.
@@ -53,12 +53,11 @@ pub(crate) fn run(folder: Option<PathBuf>, jobs: Option<usize>) -> Result<()> {
 }
 
 fn model(folder: &Path) -> Result<PathBuf> {
-    // Fetched by `orlop` itself, which is built only where that is needed.
+    // Downloaded by `orlop`, which is built only if needed.
     default_model(&cargo::orlop(), folder).or_else(|_| default_model(&build::orlop()?, folder))
 }
 
-/// Where llama.cpp's own build has put them. Builds of other versions stay beside the one that was asked for, and the
-/// loader would take whichever comes first.
+/// The folder of llama.cpp's build. Builds of other versions are beside it, and the loader would take the first.
 fn libraries(builds: &Path) -> Result<PathBuf> {
     let entries = fs::read_dir(builds).with_context(|| format!("reading {}", builds.display()))?;
     let folders = entries.flatten().map(|entry| entry.path().join("out"));
@@ -75,7 +74,7 @@ fn libraries(builds: &Path) -> Result<PathBuf> {
     }
 }
 
-/// A line for each prompt, as `tokens` reads them.
+/// One line per prompt, in the format of `tokens`.
 fn prompts(folder: Option<PathBuf>) -> Result<String> {
     if let Some(folder) = folder {
         let path = folder.join("smollm2").join("llama.cpp.jsonl");
@@ -86,7 +85,7 @@ fn prompts(folder: Option<PathBuf>) -> Result<String> {
     Ok(lines.join("\n") + "\n")
 }
 
-/// What is run.
+/// The programs to run.
 struct Setting {
     driver: PathBuf,
     /// The folder of llama.cpp's libraries.
@@ -96,7 +95,7 @@ struct Setting {
     prompts: String,
 }
 
-/// What the driver said.
+/// The driver's output.
 struct Said {
     answer: Value,
     log: String,
@@ -119,7 +118,7 @@ impl Setting {
         ask(&mut command, &self.prompts)
     }
 
-    /// The loader's word that the calls of ggml's own scheduler are answered here.
+    /// Whether the loader binds the calls of ggml's scheduler to this library.
     fn is_in_place(&self) -> Result<bool> {
         let mut command = self.driver(true);
         command.arg("tokens").arg("-m").arg(&self.model).env("LD_DEBUG", "bindings");
@@ -144,7 +143,7 @@ impl Setting {
         ensure!(more > 0.0 && less > 0.0, "llama.cpp logged no size of a compute buffer");
         ensure!(ours.log.contains("orlop: graph"), "nothing was planned by Orlop");
         let replay = replayed(&ours.log);
-        // What is logged has two digits of a mebibyte.
+        // Logged sizes have two decimals of MiB.
         let near = (replay - more).abs() <= 0.01 * f64::from(1 << 20);
         let is_good = is_same && less <= more && near;
         println!(
@@ -212,12 +211,12 @@ fn mark(good: bool) -> &'static str {
     if good { "" } else { "   <- not met" }
 }
 
-/// Runs the driver with something to read.
+/// Runs the driver with input.
 fn ask(command: &mut Command, input: &str) -> Result<Said> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
     let mut stdin = child.stdin.take().context("standard input is a pipe")?;
-    // Both are full of text sooner or later: who writes must not keep the other waiting.
+    // Both pipes may fill up, so read and write concurrently.
     let (written, output) = std::thread::scope(|scope| {
         let writer = scope.spawn(move || stdin.write_all(input.as_bytes()));
         let output = child.wait_with_output();

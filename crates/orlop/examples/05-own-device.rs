@@ -1,4 +1,4 @@
-//! A device of one's own, beside the CPU: `cargo run -p orlop --example 05-own-device`.
+//! A custom device beside the CPU: `cargo run -p orlop --example 05-own-device`.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use orlop::cpu::{CpuDevice, ThreadPool};
 use orlop::graph::{AccessKind, DType, GraphBuilder, Op, Unary};
 use orlop::sched::{Constraints, Machine, Session, SessionOptions, place_by_rules};
 
-/// Squares and negates floats, and leaves the rest to others.
+/// A device that squares and negates F32 tensors and supports nothing else.
 #[derive(Debug)]
 pub(crate) struct Abacus {
     memory: [Arc<dyn BufferType>; 1],
 }
 
 impl Abacus {
-    /// One with memory in the host's.
+    /// A device with host memory.
     pub(crate) fn new() -> Arc<Abacus> {
         Arc::new(Abacus { memory: [HostBufferType::new("abacus")] })
     }
 }
 
-/// A kernel, if there is one.
+/// The kernel of an op, if there is one.
 fn kernel(op: &Op) -> Option<fn(f32) -> f32> {
     match op {
         Op::Unary(Unary::Sqr) => Some(|x| x * x),
@@ -58,7 +58,7 @@ impl Device for Abacus {
         &self.memory
     }
 
-    // What is accepted here must be computed, so whatever the kernels do not look at is refused by name.
+    // Reject every node that the kernels cannot compute, with the reason.
     fn supports(&self, node: &NodeQuery<'_>) -> Support {
         if node.op.is_view() {
             return Support::YES;
@@ -80,12 +80,12 @@ impl Device for Abacus {
         Support::YES
     }
 
-    // Steps say what they read, write and may overwrite; memory is planned from that.
+    // Steps declare what they read, write and may overwrite; memory is planned from them.
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
         segment.one_step_per_node(self, options)
     }
 
-    // Here the plan is known: every value has its place.
+    // The plan is known now: every value has its memory.
     fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
         let mut moves = Vec::new();
         for id in steps.steps.iter().flat_map(|step| &step.nodes) {
@@ -107,7 +107,7 @@ fn foreign(what: &'static str) -> DeviceError {
     DeviceError::Foreign { what, owner: "another device".to_owned(), device: "abacus".to_owned() }
 }
 
-/// One kernel at its places.
+/// A kernel with the memory of its operands.
 #[derive(Debug)]
 struct Move {
     kernel: fn(f32) -> f32,
@@ -116,7 +116,7 @@ struct Move {
     bytes: u64,
 }
 
-/// What can be run many times.
+/// A compiled program.
 #[derive(Debug)]
 struct Moves {
     moves: Vec<Move>,
@@ -133,7 +133,7 @@ impl Program for Moves {
     }
 }
 
-/// A queue whose work is done when it was given.
+/// A synchronous queue: work is done when `submit` returns.
 #[derive(Debug)]
 struct Hand;
 
@@ -164,7 +164,8 @@ impl Queue for Hand {
     }
 }
 
-/// `sum(-(2 x)²)`, and who computes what: the square is wished on the abacus, what reads it follows if it can.
+/// Computes `sum(-(2 x)²)` and prints the placement: the square is pinned to the abacus, and its readers follow if
+/// supported.
 pub(crate) fn run() -> Result<(f32, String), Box<dyn std::error::Error>> {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[4]);

@@ -1,4 +1,4 @@
-//! With `--reorder`: whether orders are right, and what they save.
+//! With `--reorder`: validity and savings of orders.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,18 @@ use serde_json::Value;
 
 use super::Outcome;
 
-/// How the order of one graph went.
+/// The result of the order of one graph.
 pub(super) struct OrderOutcome {
-    /// Bytes of the plan in the given order.
+    /// Bytes of the plan in the original order.
     given: u128,
-    /// No buffer is larger than in the given order.
+    /// No buffer is larger than in the original order.
     never_larger: bool,
     /// Sources come first, and nodes that touch one `view_src` keep their order.
     legal: bool,
 }
 
 impl OrderOutcome {
-    /// What a report says of an order, if it has one, and whether that is so.
+    /// The reported order, if any, checked.
     pub(super) fn of(graph: &Value, buffers: &[Value], places: &Value) -> Result<Option<OrderOutcome>> {
         let Some(order) = places["order"].as_array() else { return Ok(None) };
         let bytes = |buffer: &Value, key: &str| u128::from(buffer[key].as_u64().unwrap_or(u64::MAX));
@@ -47,8 +47,8 @@ fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Whether an order is one that the format's rules allow: every source that is a node, and stood before, comes
-/// before; and of the nodes that touch a tensor that has views none overtakes another.
+/// Whether an order is valid: sources that are nodes and came before still do, and nodes that access a tensor with views
+/// keep their order.
 fn is_legal(graph: &Value, order: &[usize]) -> bool {
     let tensors = items(&graph["tensors"]);
     let nodes: Vec<usize> = items(&graph["nodes"]).iter().map(|node| index(&node[0])).collect();
@@ -79,7 +79,7 @@ fn is_legal(graph: &Value, order: &[usize]) -> bool {
     true
 }
 
-/// Lines of a table of what orders save, a line a file and one for all.
+/// A table of the savings of orders: one line per file, and the total.
 pub(super) fn families(files: &[(String, Vec<Outcome>)]) -> Vec<String> {
     let every: Vec<&Outcome> = files.iter().flat_map(|(_, outcomes)| outcomes).collect();
     if every.iter().all(|graph| graph.order.is_none()) {

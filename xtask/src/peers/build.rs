@@ -1,4 +1,4 @@
-//! Building both programs, and making sure that neither is held back.
+//! Builds both programs, and checks that llama.cpp uses all CPU features.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub(crate) fn orlop() -> Result<PathBuf> {
     Ok(cargo::orlop())
 }
 
-/// Builds llama.cpp for this very machine, in a project of its own.
+/// Builds llama.cpp for this machine in a separate project.
 pub(super) fn llama_cpp(jobs: Option<usize>) -> Result<PathBuf> {
     let release = Project { folder: folder(), manifest: MANIFEST, sources: &SOURCES }.build(jobs)?;
     Ok(release.join(format!("peers{}", std::env::consts::EXE_SUFFIX)))
@@ -30,15 +30,15 @@ pub(super) fn llama_cpp(jobs: Option<usize>) -> Result<PathBuf> {
 
 /// A project outside of the workspace that uses llama.cpp.
 pub(crate) struct Project<'a> {
-    /// Where it is put.
+    /// Its folder.
     pub(crate) folder: PathBuf,
     pub(crate) manifest: &'a str,
-    /// Names and texts.
+    /// File names and contents.
     pub(crate) sources: &'a [(&'a str, &'a str)],
 }
 
 impl Project<'_> {
-    /// Writes and builds it; gives the folder of what was built.
+    /// Writes and builds it; returns the build folder.
     pub(crate) fn build(&self, jobs: Option<usize>) -> Result<PathBuf> {
         let source = self.folder.join("src");
         fs::create_dir_all(&source).with_context(|| format!("making {}", source.display()))?;
@@ -66,7 +66,7 @@ impl Project<'_> {
     }
 }
 
-/// Leaves a file alone that is as it should be, so that nothing is built again.
+/// Writes a file unless it is up to date, which avoids a rebuild.
 fn write_if_changed(path: PathBuf, text: &str) -> Result<()> {
     if fs::read_to_string(&path).is_ok_and(|found| found == text) {
         return Ok(());
@@ -74,7 +74,7 @@ fn write_if_changed(path: PathBuf, text: &str) -> Result<()> {
     fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-/// Whether a development package of libclang lies where Debian and others put it.
+/// Whether libclang's development package is installed in the usual folders.
 fn libclang() -> bool {
     let folders = [
         "/usr/lib",
@@ -93,7 +93,7 @@ fn libclang() -> bool {
     }) || cfg!(target_os = "macos")
 }
 
-/// llama.cpp's word on what it uses, which has to be all that this CPU has.
+/// The CPU features that llama.cpp reports; they must include all that matter of this CPU.
 pub(super) fn check_features(programs: &Programs) -> Result<String> {
     let answer = ask(Command::new(&programs.theirs).arg("info"))?.json()?;
     let system =
@@ -111,7 +111,7 @@ pub(super) fn check_features(programs: &Programs) -> Result<String> {
     Ok(system)
 }
 
-/// What llama.cpp calls the features that matter to it, and whether this CPU has them.
+/// llama.cpp's names of CPU features, and whether this CPU has them.
 #[cfg(target_arch = "x86_64")]
 fn features() -> Vec<(&'static str, bool)> {
     vec![

@@ -1,4 +1,4 @@
-//! Both programs in turn.
+//! Alternating measurements of both programs.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use super::models::Case;
 use super::process::{Programs, ask, command, first_output, say};
 use super::traffic::Traffic;
 
-/// What both programs gave in each round.
+/// The results of both programs in each round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Pairs {
     pub(super) ours: Vec<f64>,
@@ -18,7 +18,7 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Ours over theirs, round by round: least, middle, most.
+    /// The ratio ours / theirs per round: minimum, median, maximum.
     pub(super) fn ratios(&self) -> [f64; 3] {
         let ratios: Vec<f64> =
             self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs).collect();
@@ -30,7 +30,7 @@ impl Pairs {
     }
 }
 
-/// Least, middle, most.
+/// Minimum, median, maximum.
 fn spread(values: &[f64]) -> [f64; 3] {
     [fold(values, f64::min), median(values), fold(values, f64::max)]
 }
@@ -57,7 +57,7 @@ pub(super) fn median(values: &[f64]) -> f64 {
 pub(super) struct Measured {
     pub(super) name: String,
     pub(super) shape: Shape,
-    /// Tests by their names, tokens a second: the mean of each run's repetitions.
+    /// Tests by name, in tokens per second: the mean of each run's repetitions.
     pub(super) tests: Vec<(String, Pairs)>,
     /// Seconds of whole processes.
     pub(super) wall: Pairs,
@@ -79,7 +79,7 @@ impl Measured {
         };
         for round in 0..rounds {
             say(&format!("{}, {} threads, round {} of {rounds}", case.name, shape.threads, round + 1));
-            // The first one finds the machine in another state than the second.
+            // Alternate the order: the first program affects the second.
             let sides = if round % 2 == 0 { [Side::Ours, Side::Theirs] } else { [Side::Theirs, Side::Ours] };
             measured.run(programs, case, sides[0])?;
             if shape.generate > 0 {
@@ -103,7 +103,7 @@ impl Measured {
             claimed += (repetitions + 1) as f64 * tokens as f64 / rate;
             pairs(&mut self.tests, name).push(side, rate);
         }
-        // The first repetition, which does not count, may be slower, but not by much faster than the others.
+        // The warm-up repetition may be slower, but not much faster than the others.
         ensure!(
             claimed < 1.1 * wall + 0.05,
             "{command:?} says it computed for {claimed:.2} s, but it ran for {wall:.2} s only"
@@ -112,7 +112,7 @@ impl Measured {
         Ok(())
     }
 
-    /// Generates tokens once more, and reads memory in between.
+    /// Generates tokens again, and measures memory bandwidth between them.
     fn read(&self, programs: &Programs, case: &Case) -> Result<Reading> {
         let shape = Shape { prompt: 0, ..self.shape };
         let mut command = shape.question(Side::Ours, programs, case);
@@ -127,7 +127,7 @@ impl Measured {
         Ok(Reading { bytes_per_second, plain: rates("plain")?, large_pages: rates("large_pages")? })
     }
 
-    /// What generation reads, as shares of something else in the same minute: least, middle, most.
+    /// Bytes read by generation as a share of a bandwidth of the same round: minimum, median, maximum.
     pub(super) fn shares(&self, of: fn(&Reading) -> f64) -> [f64; 3] {
         spread(
             &self.readings.iter().map(|reading| reading.bytes_per_second / of(reading)).collect::<Vec<_>>(),
@@ -152,7 +152,7 @@ impl Measured {
     }
 }
 
-/// The pairs of a test, made if there are none.
+/// The pairs of a test, created if missing.
 fn pairs<'a>(tests: &'a mut Vec<(String, Pairs)>, name: &str) -> &'a mut Pairs {
     let place = tests.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
         tests.push((name.to_owned(), Pairs::default()));
@@ -162,7 +162,7 @@ fn pairs<'a>(tests: &'a mut Vec<(String, Pairs)>, name: &str) -> &'a mut Pairs {
 }
 
 impl Shape {
-    /// The question to a program.
+    /// The arguments of a program.
     fn question(self, side: Side, programs: &Programs, case: &Case) -> Command {
         let Shape { threads, prompt, generate, depth, repetitions } = self;
         let words = ["-p", "-n", "-d", "-t", "-r"].into_iter().map(str::to_owned);
@@ -200,16 +200,16 @@ impl Pairs {
     }
 }
 
-/// Bytes a second, of generation and of a loop over memory by as many threads after each token.
+/// Bytes per second of generation, and of reading memory with the same threads after each token.
 pub(super) struct Reading {
     pub(super) bytes_per_second: f64,
-    /// From memory as every program gets it.
+    /// From memory in default pages.
     pub(super) plain: Rates,
-    /// From memory in large pages, where the system has them.
+    /// From memory in huge pages, if the system has them.
     pub(super) large_pages: Rates,
 }
 
-/// Of all passes together, and of the best.
+/// Mean and best of all passes.
 pub(super) struct Rates {
     pub(super) mean: f64,
     pub(super) best: f64,
@@ -228,7 +228,7 @@ impl Reading {
 
 const PROMPT: &str = "The capital of France is";
 
-/// Seconds from start to first token, with the file in memory already.
+/// Seconds from start to first token, with the file in the page cache.
 pub(super) fn starts(programs: &Programs, case: &Case, threads: usize, count: usize) -> Result<Pairs> {
     say(&format!("{}, {threads} threads, {count} starts", case.name));
     let threads = threads.to_string();
@@ -251,7 +251,7 @@ pub(super) fn starts(programs: &Programs, case: &Case, threads: usize, count: us
             let theirs = theirs()?;
             (ours()?, theirs)
         };
-        // The first of each may have had to read the file.
+        // The first of each may have read the file from disk.
         if round > 0 {
             pairs.push(Side::Ours, a);
             pairs.push(Side::Theirs, b);

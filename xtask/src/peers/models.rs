@@ -1,4 +1,4 @@
-//! What is run.
+//! The models to run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::build::folder;
 use super::process::{Programs, ask, say};
 
-/// A model, and how much of it is run.
+/// A model and its test sizes.
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) path: PathBuf,
@@ -20,11 +20,11 @@ pub(super) struct Case {
 /// Models of at least this many bytes are measured on fewer tokens.
 const LARGE: u64 = 400 << 20;
 
-/// Where a usual model comes from.
+/// The origin of a model of the default set.
 enum Source {
-    /// The one that `orlop` uses where none is named.
+    /// The default model of `orlop`.
     Default,
-    /// That one as another type.
+    /// The default model, quantized to another type.
     Quantized(&'static str),
     /// Random weights.
     Random(&'static str, &'static str),
@@ -47,7 +47,7 @@ pub(super) fn names() -> Vec<&'static str> {
     USUAL.iter().map(|(name, _)| *name).collect()
 }
 
-/// The usual models among those wanted, made once.
+/// The selected models of the default set, created once.
 pub(super) fn usual(programs: &Programs, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<Case>> {
     let models = folder().join("models");
     fs::create_dir_all(&models).with_context(|| format!("making {}", models.display()))?;
@@ -85,7 +85,7 @@ fn make_once(path: &Path, command: impl FnOnce() -> Result<Command>) -> Result<P
     Ok(path.to_owned())
 }
 
-/// Where it is kept already, or fetched to the models' folder.
+/// The default model in the cache, or downloaded to the models' folder.
 pub(crate) fn default_model(orlop: &Path, models: &Path) -> Result<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let kept = [
@@ -115,7 +115,7 @@ impl Case {
         Ok(Case { name, path, prompt, generate })
     }
 
-    /// A model that was named.
+    /// A model given by path.
     pub(super) fn given(path: &Path) -> Result<Case> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Case::new(name, path.to_owned())

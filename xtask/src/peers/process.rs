@@ -1,4 +1,4 @@
-//! Running both programs.
+//! Runs both programs.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Both, built.
+/// The built programs.
 pub(super) struct Programs {
     pub(super) ours: PathBuf,
     pub(super) theirs: PathBuf,
 }
 
-/// What a program said, and how long it took from start to end.
+/// The output and wall time of a program.
 pub(super) struct Answer {
     pub(super) stdout: String,
     pub(super) stderr: String,
@@ -27,7 +27,7 @@ impl Answer {
     }
 }
 
-/// A program with words behind it, and a model.
+/// A program with arguments and a model.
 pub(super) fn command(program: &Path, words: &[&str], model: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(words).arg("-m").arg(model).stdin(Stdio::null());
@@ -48,7 +48,7 @@ pub(super) fn ask(command: &mut Command) -> Result<Answer> {
     Ok(Answer { stdout: text(&output.stdout), stderr: text(&output.stderr), wall })
 }
 
-/// How long a program takes until it prints something, or ends.
+/// The time until a program prints something or ends.
 pub(super) fn first_output(command: &mut Command) -> Result<Duration> {
     let begin = Instant::now();
     let mut child = command
@@ -68,7 +68,7 @@ pub(super) fn first_output(command: &mut Command) -> Result<Duration> {
     Ok(elapsed)
 }
 
-/// Says what is being done, where it is seen at once.
+/// Prints progress to standard error.
 pub(crate) fn say(what: &str) {
     let _ = writeln!(std::io::stderr(), "xtask: {what}");
 }

@@ -1,9 +1,9 @@
-//! What was measured, one line a test.
+//! The report, one line per test.
 
 use super::measure::{Measured, Pairs, Reading, median};
 use super::models::Case;
 
-/// Model, threads, test; ours and theirs; their ratio with its spread; what is read, as a share of what can be.
+/// Model, threads, test; ours and theirs; their ratio with its spread; bytes read as a share of the bandwidth.
 pub(super) fn print(measured: &Measured) {
     for (test, pairs) in &measured.tests {
         let reading = match test.starts_with("tg") {
@@ -15,7 +15,7 @@ pub(super) fn print(measured: &Measured) {
     line(&measured.name, measured.shape.threads, "process", "s", &measured.wall, "");
 }
 
-/// What is read, as a share of what a loop over memory reads between the tokens: of all its passes, and of the best.
+/// Bytes read as a share of the bandwidth measured between the tokens: of the mean, and of the best pass.
 fn reading(measured: &Measured) -> String {
     let share = |of: fn(&Reading) -> f64| {
         let rate = median(&measured.readings.iter().map(of).collect::<Vec<f64>>()) / 1e9;

@@ -1,4 +1,4 @@
-//! How much memory has to be read for a token.
+//! Bytes of memory read per token.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,17 +8,17 @@ use serde_json::Value;
 
 use super::process::{Programs, ask};
 
-/// Bytes that are read for each token.
+/// Bytes read per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Traffic {
-    /// Every weight that takes part: of an embedding that is only looked up, one row.
+    /// All weights; of an embedding that is only looked up, one row.
     pub(super) weights: f64,
-    /// Keys and values, for each token that is looked back on.
+    /// Keys and values, per token of context.
     pub(super) kv: f64,
 }
 
 impl Traffic {
-    /// From what `orlop inspect` says.
+    /// From the output of `orlop inspect`.
     pub(super) fn of(programs: &Programs, model: &Path) -> Result<Traffic> {
         let report = ask(Command::new(&programs.ours).args(["inspect", "--json"]).arg(model))?.json()?;
         Traffic::from_report(&report)
@@ -28,7 +28,7 @@ impl Traffic {
         let metadata = &report["metadata"];
         let architecture =
             metadata["general.architecture"].as_str().context("the model names no architecture")?;
-        // Where there is a number for each layer, their sum; otherwise the number for all layers.
+        // The sum of per-layer values, or one value times the number of layers.
         let layers =
             metadata[format!("{architecture}.block_count")].as_f64().context("the model counts no layers")?;
         let value = |key: &str| &metadata[format!("{architecture}.{key}")];
@@ -58,7 +58,7 @@ impl Traffic {
         Ok(Traffic { weights: tensors.iter().map(read).sum(), kv })
     }
 
-    /// Bytes for a token, the mean over `count` tokens behind `depth` others.
+    /// Bytes per token: the mean over `count` tokens after `depth` others.
     pub(super) fn per_token(&self, depth: usize, count: usize) -> f64 {
         self.weights + self.kv * (depth as f64 + (count as f64 + 1.0) / 2.0)
     }

@@ -1,4 +1,4 @@
-//! A problem of any size, always the same.
+//! Generates deterministic problems of any size.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Bytes of the smallest and of the largest buffer; every size in between is as likely as its double.
+/// Bytes of the smallest and of the largest buffer; sizes are log-uniform.
 const SIZES: (f64, f64) = (256.0, 67_108_864.0);
 /// Half of the buffers live up to this many steps, the other half up to `LONG`. One starts at each step on average, so
-/// that about 2,000 are alive.
+/// about 2,000 are live.
 const SHORT: u64 = 100;
 const LONG: u64 = 8_000;
 const SEED: u64 = 7;
@@ -31,7 +31,7 @@ pub(crate) fn write(file: &Path, buffers: usize) -> Result<()> {
     out.flush().with_context(failed)
 }
 
-/// Numbers without a pattern, the same ones every time (splitmix64).
+/// The splitmix64 generator with a fixed seed.
 struct Dice(u64);
 
 impl Dice {

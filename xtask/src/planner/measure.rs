@@ -1,4 +1,4 @@
-//! Runs of other programs, with their time and their memory.
+//! Time and memory of other programs.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-/// How a program went.
+/// The result of a program.
 pub(crate) struct Measured {
     pub(crate) output: String,
-    /// From start to end, reading and writing of files included.
+    /// Wall time, including file I/O.
     pub(crate) seconds: f64,
-    /// Bytes of memory it had at most; only Linux tells.
+    /// Peak resident memory, on Linux.
     pub(crate) most_memory: Option<u64>,
 }
 
-/// How often the memory of a program is looked at.
+/// Sampling interval of the memory.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs a program to its end, which must be a good one.
+/// Runs a program, which must succeed.
 pub(crate) fn measure(command: &mut Command) -> Result<Measured> {
     let name = command.get_program().to_string_lossy().into_owned();
     let began = Instant::now();
@@ -35,7 +35,7 @@ pub(crate) fn measure(command: &mut Command) -> Result<Measured> {
             break status;
         }
         most_memory = memory_of(child.id()).or(most_memory);
-        // Short runs are waited for closely.
+        // Poll short runs more often.
         std::thread::sleep(LOOK.min(began.elapsed() / 16));
     };
     let seconds = began.elapsed().as_secs_f64();
@@ -55,7 +55,7 @@ fn memory_of(process: u32) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// The machine in a few words.
+/// A short description of the machine.
 pub(crate) fn machine() -> String {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
