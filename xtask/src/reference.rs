@@ -111,8 +111,8 @@ fn tiny(orlop: &Orlop, folder: &Path) -> Result<bool> {
     let mut good = true;
     for model in models(folder)? {
         let name = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let quantised = [".Q", ".IQ", ".MX"].iter().any(|kind| name.contains(kind));
-        let limit = if quantised { 5e-3 } else { 1e-4 };
+        let quantized = [".Q", ".IQ", ".MX"].iter().any(|kind| name.contains(kind));
+        let limit = if quantized { 5e-3 } else { 1e-4 };
         let nmse = tiny_error(orlop, &model)?;
         good &= nmse <= limit;
         println!("{name:<24} {nmse:10.3e} of {limit:e}{}", mark(nmse <= limit));
@@ -264,7 +264,7 @@ fn lines(path: &Path) -> Result<Vec<Value>> {
 impl Orlop {
     /// The output of a command.
     fn call(&self, arguments: &[&str]) -> Result<Value> {
-        let (name, rest) = arguments.split_first().context("there is no command")?;
+        let (name, rest) = arguments.split_first().context("no command")?;
         let mut command = Command::new(&self.program);
         let output = command.arg(name).args(&self.device).args(rest).output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -274,7 +274,7 @@ impl Orlop {
 
     /// The output of a command with the default model.
     fn call_default(&self, arguments: &[&str]) -> Result<Value> {
-        let (name, rest) = arguments.split_first().context("there is no command")?;
+        let (name, rest) = arguments.split_first().context("no command")?;
         let model = self.model.iter().map(String::as_str);
         self.call(&[*name].into_iter().chain(model).chain(rest.iter().copied()).collect::<Vec<&str>>())
     }

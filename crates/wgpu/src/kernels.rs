@@ -25,7 +25,7 @@ pub(crate) use self::check::Check;
 use crate::wgsl::{Kernel, Place, can_read, can_write};
 
 /// Twice the longest table among a kernel's parameters, which every adapter takes.
-const MOST_NUMBERS: u32 = 4096;
+const MAX_TABLE: u32 = 4096;
 
 /// A node at its places.
 #[derive(Debug)]
@@ -69,16 +69,12 @@ pub(crate) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Re
         Op::MulMat | Op::MulMatId | Op::OutProd => floats(inputs.get(..2).unwrap_or(inputs), output),
         Op::FlashAttention(params) => attention::accepts(params, inputs),
         Op::SsmScan => Ok(()),
-        Op::TimestepEmbedding { dim, .. } if *dim > MOST_NUMBERS => Err(Reason::Limit {
-            limit: "the embedding's size",
-            value: (*dim).into(),
-            max: MOST_NUMBERS.into(),
-        }),
-        Op::Rope(params) if params.dims > MOST_NUMBERS => Err(Reason::Limit {
-            limit: "the rotated part",
-            value: params.dims.into(),
-            max: MOST_NUMBERS.into(),
-        }),
+        Op::TimestepEmbedding { dim, .. } if *dim > MAX_TABLE => {
+            Err(Reason::Limit { limit: "the embedding's size", value: (*dim).into(), max: MAX_TABLE.into() })
+        }
+        Op::Rope(params) if params.dims > MAX_TABLE => {
+            Err(Reason::Limit { limit: "the rotated part", value: params.dims.into(), max: MAX_TABLE.into() })
+        }
         Op::Rope(_) => floats(&inputs[..1], output),
         Op::Add
         | Op::Add1

@@ -96,7 +96,7 @@ impl Measured {
         let answer = ask(&mut command)?;
         let wall = answer.wall.as_secs_f64();
         let mut claimed = 0.0;
-        for test in answer.json()?.as_array().context("the answer is no list of tests")? {
+        for test in answer.json()?.as_array().context("expected a list of tests")? {
             let name = test["test"].as_str().context("a test has no name")?;
             let rate = test["tokens_per_second"].as_f64().context("a test has no rate")?;
             let tokens = if name.starts_with("pp") { prompt } else { generate };

@@ -24,7 +24,7 @@ pub(crate) fn measure(command: &mut Command) -> Result<Measured> {
     let began = Instant::now();
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child = child.with_context(|| format!("starting {name}"))?;
-    let mut pipe = child.stdout.take().context("there is no output to read")?;
+    let mut pipe = child.stdout.take().context("no output pipe")?;
     let reader = std::thread::spawn(move || {
         let mut output = String::new();
         pipe.read_to_string(&mut output).map(|_| output)

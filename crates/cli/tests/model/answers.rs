@@ -74,7 +74,7 @@ fn the_end_token_is_among_the_tokens_and_not_in_the_text() {
 }
 
 #[test]
-fn a_benchmark_says_what_it_measured() {
+fn a_benchmark_reports_its_tests() {
     let found = json(&["bench", "--json", "-p", "8", "-n", "2", "-r", "2", "-t", "1"]);
     let tests: Vec<&str> =
         found.as_array().unwrap().iter().map(|test| test["test"].as_str().unwrap()).collect();

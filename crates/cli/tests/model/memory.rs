@@ -10,7 +10,7 @@ fn shares(memory: &Value) -> Vec<[u64; 5]> {
 }
 
 #[test]
-fn a_run_takes_what_the_plan_promised_to_the_byte() {
+fn a_run_allocates_exactly_the_planned_bytes() {
     let model = default_model();
     let settings: [&[&str]; 4] = [
         &["-c", "512"],
@@ -33,7 +33,7 @@ fn a_run_takes_what_the_plan_promised_to_the_byte() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_process_is_hardly_larger_than_its_plan() {
+fn resident_memory_is_close_to_the_plan() {
     let model = default_model();
     let run = json(&["run", "-m", &model, "--json", "-n", "8", "-c", "2048", "-t", "2", "One, two, three"]);
     let planned: u64 = shares(&run["memory"]).iter().map(|share| share[4]).sum();
@@ -42,7 +42,7 @@ fn a_process_is_hardly_larger_than_its_plan() {
 }
 
 #[test]
-fn what_does_not_fit_is_said_with_the_largest_context_that_does() {
+fn a_model_that_does_not_fit_names_the_largest_context() {
     let model = default_model();
     let plan = json(&["plan", &model, "--json", "-c", "512"]);
     let total = shares(&plan)[0][4];
@@ -115,7 +115,7 @@ fn short_sighted(folder: &Folder) -> String {
 }
 
 #[test]
-fn a_context_beyond_the_training_is_said_to_be_that() {
+fn a_context_beyond_the_training_context_is_noted() {
     let folder = Folder::new();
     let model = short_sighted(&folder);
     let last = |context: &str| {
@@ -128,7 +128,7 @@ fn a_context_beyond_the_training_is_said_to_be_that() {
 }
 
 #[test]
-fn a_prompt_longer_than_the_training_is_told_of_the_context_that_fits_it() {
+fn a_long_prompt_names_the_context_that_fits() {
     let folder = Folder::new();
     let (model, prompt) = (short_sighted(&folder), "a b c d e ".repeat(20));
     let said = orlop(&["run", "-m", &model, "-n", "1", &prompt]).refusal(3);

@@ -4,7 +4,7 @@ use crate::support::Folder;
 use crate::with_model::{default_model, json, orlop};
 
 #[test]
-fn a_trace_has_what_the_plan_promised_and_what_was_there() {
+fn a_trace_has_planned_and_measured_memory() {
     let (model, folder) = (default_model(), Folder::new());
     let path = folder.path("trace.json");
     let arguments =

@@ -1,4 +1,4 @@
-//! A Chromium without a window, spoken to in its DevTools protocol.
+//! Headless Chromium, controlled by its DevTools protocol.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::support::Folder;
 
-/// A browser with one page. It ends with its owner.
+/// A browser with one page, closed on drop.
 pub(crate) struct Browser {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     session: Option<String>,
     next: u64,
-    /// What the page asked for, by address, and what it complained of.
+    /// The page's requests and console errors.
     pub(crate) requests: Vec<String>,
     pub(crate) complaints: Vec<String>,
     _profile: Folder,
@@ -75,7 +75,7 @@ impl Browser {
         browser
     }
 
-    /// A command, and its answer.
+    /// Sends a command and returns its result.
     pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
         self.next += 1;
         let mut message = json!({"id": self.next, "method": method, "params": params});
@@ -112,7 +112,7 @@ impl Browser {
         }
     }
 
-    /// Opens a file, and waits until it shows itself.
+    /// Opens a file and waits until it is ready.
     pub(crate) fn open(&mut self, path: &str) {
         self.ask("Page.navigate", json!({"url": format!("file://{path}")}));
         let begin = Instant::now();
@@ -137,13 +137,13 @@ impl Browser {
         value.as_f64().unwrap_or_else(|| panic!("{expression} is {value}"))
     }
 
-    /// What an element says.
+    /// The text of an element.
     pub(crate) fn text(&mut self, selector: &str) -> String {
         let value = self.run(&format!("document.querySelector('{selector}').innerText"));
         value.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Two frames later, whatever was asked for is drawn.
+    /// Waits two frames, until pending changes are drawn.
     pub(crate) fn settle(&mut self) {
         self.run(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))",
@@ -195,14 +195,14 @@ impl Browser {
         self.click(x, y);
     }
 
-    /// How the surroundings are: `light` or `dark`.
+    /// Sets the system theme: `light` or `dark`.
     pub(crate) fn surroundings(&mut self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.ask("Emulation.setEmulatedMedia", json!({"features": features}));
         self.settle();
     }
 
-    /// Keeps what is seen, in `artefacts` beside the workspace's sources.
+    /// Saves a screenshot in `artefacts` of the workspace.
     pub(crate) fn keep(&mut self, name: &str) {
         let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../artefacts"));
         std::fs::create_dir_all(&folder).unwrap();

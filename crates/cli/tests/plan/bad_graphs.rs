@@ -45,14 +45,14 @@ fn refusal(change: impl FnOnce(&mut Value)) -> String {
 }
 
 #[test]
-fn the_small_graph_is_fine_as_it_is() {
+fn the_small_graph_is_valid() {
     let folder = Folder::new();
     let file = folder.file("good.jsonl", graph().to_string());
     assert_eq!(json_lines(&orlop(&["plan", &file, "--json"]).result()).len(), 1);
 }
 
 #[test]
-fn text_that_is_no_json_is_named_by_line_and_column() {
+fn invalid_json_is_named_by_line_and_column() {
     let sentence = refused("bad.jsonl", format!("{}\n{{\"label\": oops}}\n", graph()));
     assert!(sentence.starts_with("line 2, column 11: expected"), "{sentence}");
     let text = graph().to_string();
@@ -93,7 +93,7 @@ fn a_value_of_another_type_is_refused() {
 }
 
 #[test]
-fn a_tensor_that_is_not_there_is_refused() {
+fn unknown_tensors_are_rejected() {
     let there_are = |sentence: &str| assert!(sentence.contains("names tensor 3 of 3"), "{sentence}");
     there_are(&refusal(|graph| graph["nodes"][0][0] = 3.into()));
     there_are(&refusal(|graph| graph["leafs"][0][0] = 3.into()));
@@ -103,7 +103,7 @@ fn a_tensor_that_is_not_there_is_refused() {
 }
 
 #[test]
-fn a_buffer_that_is_not_there_is_refused() {
+fn unknown_buffers_are_rejected() {
     let there_are = |sentence: &str| assert!(sentence.contains("names buffer 1 of 1"), "{sentence}");
     there_are(&refusal(|graph| graph["nodes"][0][1] = 1.into()));
     there_are(&refusal(|graph| graph["leafs"][0][1] = 1.into()));
@@ -148,7 +148,7 @@ fn markers_read_what_they_mark() {
 }
 
 #[test]
-fn sizes_that_cannot_be_added_are_refused() {
+fn sizes_that_overflow_are_rejected() {
     for bytes in [u64::MAX, u64::MAX - 64, 1 << 63] {
         let sentence = refusal(|graph| graph["tensors"][0]["bytes"] = bytes.into());
         assert!(sentence.contains("more than 2^62 bytes"), "{sentence}");
@@ -158,7 +158,7 @@ fn sizes_that_cannot_be_added_are_refused() {
 }
 
 #[test]
-fn compressed_files_that_were_cut_short_are_refused() {
+fn truncated_gzip_files_are_rejected() {
     let whole = std::fs::read(fixture("graphs.jsonl.gz")).expect("a fixture");
     for length in [5, 1000, whole.len() - 4] {
         let sentence = refused("cut.jsonl.gz", &whole[..length]);
@@ -171,7 +171,7 @@ fn compressed_files_that_were_cut_short_are_refused() {
 }
 
 #[test]
-fn compression_is_known_by_its_first_bytes() {
+fn gzip_is_detected_by_its_magic() {
     let folder = Folder::new();
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(fixture_text("pipeline.jsonl").as_bytes()).expect("memory");
@@ -190,7 +190,7 @@ fn empty_files_and_other_encodings_are_refused() {
 }
 
 #[test]
-fn graphs_without_nodes_or_tensors_take_nothing() {
+fn empty_graphs_need_no_memory() {
     let folder = Folder::new();
     let mut none = graph();
     none["tensors"] = json!([]);

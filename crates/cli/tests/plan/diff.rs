@@ -9,7 +9,7 @@ fn the_same_plan_has_no_differences() {
 }
 
 #[test]
-fn a_problem_that_changed_is_told_tensor_by_tensor() {
+fn changes_of_a_problem_are_listed_per_tensor() {
     let folder = Folder::new();
     let before = folder.file("before.csv", "id,lower,upper,size\na,0,4,128\nb,2,6,64\nold,7,8,32\n");
     let after = folder.file("after.csv", "id,lower,upper,size\na,0,4,256\nb,2,6,64\nnew,6,9,16\n");

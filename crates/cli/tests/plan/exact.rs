@@ -2,7 +2,7 @@ use serde_json::Value;
 
 use crate::support::{Folder, fixture, number, orlop};
 
-/// At most 6 bytes are alive at once, but no plan takes fewer than 7.
+/// The bound is 6 bytes, the optimum 7.
 const AWKWARD: &str = "id,lower,upper,size\na,6,9,3\nb,0,2,3\nc,3,6,2\nd,2,5,2\ne,1,3,3\nf,5,9,3\ng,2,6,1\n";
 
 fn report(arguments: &[&str]) -> Value {
@@ -19,7 +19,7 @@ fn exact_proves_that_a_plan_above_the_bound_is_the_smallest() {
 }
 
 #[test]
-fn a_capacity_that_no_plan_fits_is_answered_with_the_buffers_that_do_not() {
+fn an_infeasible_capacity_names_the_conflicting_buffers() {
     let folder = Folder::new();
     let file = folder.file("awkward.csv", format!("{AWKWARD}innocent,20,21,1\n"));
     let sentence = orlop(&["plan", &file, "--json", "--strategy", "exact", "--capacity", "6"]).refusal(4);
@@ -30,7 +30,7 @@ fn a_capacity_that_no_plan_fits_is_answered_with_the_buffers_that_do_not() {
 }
 
 #[test]
-fn a_capacity_below_the_bound_names_buffers_that_are_too_much() {
+fn a_capacity_below_the_bound_names_the_conflicting_buffers() {
     let folder = Folder::new();
     let file = folder.file("two.csv", "id,lower,upper,size\nbig,0,4,10\nsmall,0,4,1\nother,2,4,9\n");
     let sentence = orlop(&["plan", &file, "--capacity", "18"]).refusal(4);
@@ -38,7 +38,7 @@ fn a_capacity_below_the_bound_names_buffers_that_are_too_much() {
 }
 
 #[test]
-fn time_that_is_up_gives_the_best_plan_so_far() {
+fn the_time_limit_gives_the_best_plan_so_far() {
     let folder = Folder::new();
     let file = folder.file("awkward.csv", AWKWARD);
     let stopped = report(&["plan", &file, "--json", "--strategy", "exact", "--time-limit", "0"]);

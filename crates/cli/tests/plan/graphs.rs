@@ -4,15 +4,14 @@ use serde_json::Value;
 
 use crate::support::{Folder, fixture, fixture_text, json_lines, list, number, orlop};
 
-/// Graphs that a real engine planned, and one by hand with what only pipelined and training graphs have; with
-/// what the engine answered.
+/// Graphs planned by ggml, and one by hand with features of pipelined and training graphs; with ggml's results.
 fn cases() -> Vec<Value> {
     let mut cases = json_lines(&fixture_text("graphs.jsonl.gz"));
     cases.extend(json_lines(&fixture_text("pipeline.jsonl")));
     cases
 }
 
-/// Plans all cases, whose answers are taken away first; gives each with its report and its places.
+/// Plans all cases without ggml's results; returns each with its report and its offsets.
 fn planned(arguments: &[&str]) -> Vec<(Value, Value, Value)> {
     let folder = Folder::new();
     let cases = cases();
@@ -87,7 +86,7 @@ fn no_buffer_gets_larger_than_ggmls() {
     assert!(saved > 0);
 }
 
-/// When a root is in memory: from its first use to its last.
+/// The lifetime of a root: from its first use to its last.
 #[derive(Clone, Copy)]
 struct Life {
     first: usize,
@@ -133,7 +132,7 @@ fn lives(case: &Value) -> HashMap<usize, Life> {
     lives
 }
 
-/// Whether a tensor may lie where another ended, at the step that computes it: it may overwrite a source.
+/// Whether a tensor may overwrite another at the step that computes it: in place of a source.
 fn may_take_over(case: &Value, old: usize, new: usize) -> bool {
     let tensors = list(&case["tensors"]);
     tensors[new]["inplace"] == true
@@ -249,7 +248,7 @@ fn a_capacity_is_about_all_buffers_of_a_graph() {
 }
 
 #[test]
-fn a_graph_of_our_own_is_planned_in_one_arena() {
+fn an_orlop_graph_is_planned_in_one_arena() {
     let folder = Folder::new();
     let mut builder = orlop::graph::GraphBuilder::new();
     let x = builder.input("x", orlop::graph::DType::F32, &[16]);

@@ -12,7 +12,7 @@ fn tensor(name: &str, op: &str, bytes: u64, src: &[usize]) -> Value {
     })
 }
 
-/// Two branches, each of which makes something large and sums it up; in the given order both are large together.
+/// Two branches that each compute and sum a large tensor; in the original order both tensors are live together.
 fn branches() -> Value {
     json!({
         "label": "branches",
@@ -87,7 +87,7 @@ fn nodes_that_touch_what_has_views_keep_their_order() {
     let (report, places) = reordered(&graph, &["--reorder"]);
     let order: Vec<usize> = list(&places["order"]).iter().map(|node| number(node) as usize).collect();
     assert!(is_legal(&graph, &order), "{order:?}");
-    // The view, then what reads its root in the given order, as far apart as need be.
+    // The view, then the readers of its root in their original order.
     let read: Vec<&usize> = order.iter().filter(|node| **node < 3).collect();
     assert_eq!(read, [&0, &1, &2]);
     assert!(number(&report["buffers"][0]["peak"]) < number(&report["buffers"][0]["given"]));

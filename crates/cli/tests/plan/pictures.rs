@@ -7,7 +7,7 @@ const EMPTY: &str = r#"{"label":"none","buffers":[{"name":"CPU","alignment":32,"
     "same_as":0}],"tensors":[],"leafs":[],"nodes":[]}"#;
 
 #[test]
-fn a_drawing_is_sound_markup_with_every_kind_of_mark() {
+fn svg_is_well_formed() {
     let folder = Folder::new();
     let path = folder.path("unet.svg");
     orlop(&["plan", UNET, "--svg", &path]).result();
@@ -36,7 +36,7 @@ fn equal_plans_give_equal_pages_and_drawings() {
 }
 
 #[test]
-fn a_page_speaks_to_nobody() {
+fn a_page_makes_no_requests() {
     let folder = Folder::new();
     let path = folder.path("page.html");
     orlop(&["plan", UNET, "--html", &path]).result();
@@ -48,7 +48,7 @@ fn a_page_speaks_to_nobody() {
 }
 
 #[test]
-fn names_cannot_leave_the_places_they_are_written_to() {
+fn names_are_escaped() {
     let folder = Folder::new();
     let line = fixture_text("pipeline.jsonl").lines().next().unwrap().to_owned();
     let label = line.split("\"label\":\"").nth(1).unwrap().split('"').next().unwrap();
@@ -77,7 +77,7 @@ fn a_map_has_letters_for_kinds_and_a_mark_at_the_peak() {
 }
 
 #[test]
-fn only_graphs_that_were_chosen_are_planned() {
+fn only_selected_graphs_are_planned() {
     let all = fixture("graphs.jsonl.gz");
     let text = orlop(&["plan", &all, "--json"]).result();
     let labels: Vec<String> =
@@ -92,7 +92,7 @@ fn only_graphs_that_were_chosen_are_planned() {
 }
 
 #[test]
-fn what_cannot_be_written_or_drawn_is_said() {
+fn write_and_draw_errors_are_reported() {
     let folder = Folder::new();
     let nowhere = folder.path("no/such/folder/page.html");
     for option in ["--html", "--svg"] {

@@ -11,7 +11,7 @@ fn report(arguments: &[&str]) -> Value {
     serde_json::from_str(&text).expect("one JSON object")
 }
 
-/// Whether no two rows of a written file share a byte while both are alive.
+/// Checks that no two rows of a written file overlap in bytes and steps.
 fn assert_apart(text: &str) {
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().expect("a header").split(',').map(str::trim).collect();
@@ -36,7 +36,7 @@ fn assert_apart(text: &str) {
 }
 
 #[test]
-fn the_report_says_how_good_the_plan_is() {
+fn the_report_has_bound_peak_and_gap() {
     let report = report(&["plan", &fixture("small.csv"), "--json"]);
     let keys: Vec<&String> = report.as_object().expect("an object").keys().collect();
     let expected = ["bound", "buffers", "gap", "optimal", "peak", "seconds", "stopped", "strategy"];
@@ -62,7 +62,7 @@ fn people_get_a_few_aligned_lines() {
 }
 
 #[test]
-fn offsets_are_written_behind_the_columns_as_they_were() {
+fn offsets_are_appended_to_the_original_columns() {
     let folder = Folder::new();
     let out = folder.path("out.csv");
     let printed = orlop(&["plan", &fixture("small.csv"), "--json", "--output", &out]).result();
@@ -112,7 +112,7 @@ fn a_capacity_below_the_bound_is_impossible() {
 }
 
 #[test]
-fn a_capacity_that_is_not_reached_still_shows_the_best_plan() {
+fn a_missed_capacity_still_shows_the_best_plan() {
     let folder = Folder::new();
     let file = folder.file("tight.csv", TIGHT);
     let out = folder.path("out.csv");
@@ -128,7 +128,7 @@ fn a_capacity_that_is_not_reached_still_shows_the_best_plan() {
 }
 
 #[test]
-fn windows_line_ends_marks_and_blank_lines_are_fine() {
+fn crlf_bom_and_blank_lines_are_accepted() {
     let folder = Folder::new();
     let file = folder.file("dos.csv", "\u{feff}id,lower,upper,size\r\n\r\na,0,2,4\r\nb,1,3,4\r\n\r\n");
     assert_eq!(number(&report(&["plan", &file, "--json"])["peak"]), 8);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-/// How a run of the command ended.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) status: Option<i32>,
@@ -28,19 +28,19 @@ pub(crate) fn orlop(arguments: &[&str]) -> Run {
 }
 
 impl Run {
-    /// Standard output of a run that went well and had nothing to say beside it.
+    /// Standard output of a successful run with an empty standard error.
     pub(crate) fn result(self) -> String {
         assert_eq!((self.status, self.stderr.as_str()), (Some(0), ""), "{self:?}");
         self.stdout
     }
 
-    /// The sentence of a run that ended with `status` and printed no result.
+    /// The error of a run that ended with `status` and printed no result.
     pub(crate) fn refusal(self, status: i32) -> String {
         assert_eq!((self.status, self.stdout.as_str()), (Some(status), ""), "{self:?}");
         self.sentence()
     }
 
-    /// The sentence on standard error.
+    /// The error line on standard error.
     pub(crate) fn sentence(&self) -> String {
         assert_eq!(self.stderr.matches('\n').count(), 1, "{self:?}");
         assert!(self.stderr.ends_with('\n'), "{self:?}");
@@ -49,7 +49,7 @@ impl Run {
     }
 }
 
-/// A folder of one test's own.
+/// A temporary folder of one test.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -95,7 +95,7 @@ pub(crate) fn fixture(name: &str) -> String {
     path.to_str().expect("a path in UTF-8").to_owned()
 }
 
-/// The text of a fixture, unpacked.
+/// The decompressed text of a fixture.
 pub(crate) fn fixture_text(name: &str) -> String {
     let bytes = std::fs::read(fixture(name)).expect("a fixture");
     let mut text = String::new();
@@ -107,7 +107,7 @@ pub(crate) fn fixture_text(name: &str) -> String {
     text
 }
 
-/// JSON, a value a line.
+/// JSON lines.
 pub(crate) fn json_lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON on each line")).collect()
 }

@@ -14,7 +14,7 @@ fn help_and_version_are_results() {
 }
 
 #[test]
-fn arguments_that_make_no_sense_are_answered_with_one_sentence() {
+fn invalid_arguments_give_one_line() {
     let file = fixture("small.csv");
     for arguments in [
         &["plan", &file, "-m", &file][..],
@@ -31,7 +31,7 @@ fn arguments_that_make_no_sense_are_answered_with_one_sentence() {
 }
 
 #[test]
-fn without_a_command_there_is_help() {
+fn without_a_command_help_is_printed() {
     let run = orlop(&[]);
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
     assert_eq!(run.stderr, orlop(&["-h"]).result());
@@ -51,7 +51,7 @@ fn files_that_cannot_be_read_or_written_are_named() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_mistake() {
+fn a_closed_pipe_is_not_an_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_orlop"))
         .args(["plan", &fixture("graphs.jsonl.gz"), "--json"])
         .stdout(Stdio::piped())

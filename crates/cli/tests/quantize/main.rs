@@ -19,7 +19,7 @@ fn dtype(path: &str, name: &str) -> DType {
 }
 
 #[test]
-fn a_model_is_stored_as_another_type() {
+fn a_model_is_quantized() {
     let folder = Folder::new();
     let (input, output) = (model(&folder, FileType::F32), folder.path("out.gguf"));
     let line = orlop(&["quantize", &input, &output, "q4_k_m"]).result();
@@ -32,7 +32,7 @@ fn a_model_is_stored_as_another_type() {
 }
 
 #[test]
-fn what_was_quantised_before_is_noted() {
+fn already_quantized_tensors_are_noted() {
     let folder = Folder::new();
     let (input, output) = (model(&folder, FileType::Q8_0), folder.path("out.gguf"));
     let run = orlop(&["quantize", &input, &output, "Q4_0"]);
@@ -41,7 +41,7 @@ fn what_was_quantised_before_is_noted() {
 }
 
 #[test]
-fn nonsense_is_refused_with_what_to_do() {
+fn invalid_arguments_are_rejected_with_advice() {
     let folder = Folder::new();
     let (input, output) = (model(&folder, FileType::F32), folder.path("out.gguf"));
     let sentence = orlop(&["quantize", &input, &input, "Q4_0"]).refusal(2);
@@ -58,7 +58,7 @@ fn nonsense_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_model_with_values_that_are_no_numbers_is_refused() {
+fn a_model_with_nan_is_rejected() {
     let folder = Folder::new();
     let bytes: Vec<u8> =
         [1.0f32, f32::INFINITY].repeat(64).iter().flat_map(|value| value.to_le_bytes()).collect();
