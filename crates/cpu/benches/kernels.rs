@@ -22,25 +22,6 @@ const STREAMED: u64 = 96 << 20;
 /// The same with `cached`.
 const CACHED: u64 = 256 << 10;
 
-const TYPES: [DType; 16] = [
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2_K,
-    DType::Q3_K,
-    DType::Q4_K,
-    DType::Q5_K,
-    DType::Q6_K,
-    DType::IQ4_NL,
-    DType::IQ4_XS,
-    DType::MXFP4,
-    DType::F16,
-    DType::BF16,
-    DType::F32,
-];
-
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let has = |word: &str| words.iter().any(|given| given == word);
@@ -60,7 +41,8 @@ fn main() {
         peaks.int8, peaks.f32, peaks.read
     );
     println!("{:<8} {:>18} {:>10} {:>7}   per cent of peak", "type", "shape", "Gop/s", "GB/s");
-    for dtype in TYPES.into_iter().filter(|dtype| chosen.is_empty() || chosen.contains(dtype)) {
+    let types = orlop_quant::weight_types().chain([DType::F16, DType::BF16, DType::F32]);
+    for dtype in types.filter(|dtype| chosen.is_empty() || chosen.contains(dtype)) {
         for [k, m, n] in PROMPTS.into_iter().filter(|shape| dtype.row_bytes(shape[0]).is_some()) {
             let seconds = seconds(&device, dtype, [k, m, n]);
             let gops = 2e-9 * (k * m * n) as f64 / seconds;

@@ -1,4 +1,4 @@
-//! Weights in a layout of the device's own.
+//! Weights repacked for the device's vectors.
 //!
 //! Rows are kept in groups of [`ROWS`]. For each block along a row, a *tile* holds that block of all rows of the
 //! group, field by field: four neighbouring bytes of row 0, then of row 1, and so on, so that a vector of 64 bytes
@@ -6,15 +6,15 @@
 //! begins a group of its own; a last group that is not full is padded with zeros.
 
 mod buffer;
-mod fields;
 mod interleave;
 mod layout;
-mod open;
 #[cfg(test)]
 mod tests;
+mod tile;
+pub(crate) mod unpacked;
 
 pub(crate) use buffer::PackedBufferType;
-pub(crate) use fields::{Cut, Field, Source, Unit};
 pub(crate) use interleave::interleave_rows;
 pub(crate) use layout::{PackedLayout, ROWS};
-pub(crate) use open::OPEN;
+pub(crate) use tile::{MAX_SLOTS, Source, TileField, TileSpec, Unit};
+pub(crate) use unpacked::UNPACKED_BYTES;

@@ -1,4 +1,4 @@
-//! Inner loops with vector instructions, each beside its scalar twin. The other unsafe module of this crate.
+//! Inner loops with vector instructions, each beside its scalar twin. `simd/README.md` explains tiles and panels.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -8,10 +8,14 @@ mod eight_bit;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 pub(crate) mod pack;
-mod portable;
 pub(crate) mod prefetch;
 pub(crate) mod product;
-mod steps;
+mod scalar;
+mod tile_codecs;
+mod tile_loops;
+mod tile_vector;
+
+pub(crate) use tile_codecs::tile_spec;
 
 use crate::isa::Isa;
 

@@ -1,3 +1,5 @@
+//! Errors of the codecs.
+
 use orlop_graph::DType;
 
 /// Why a row was not converted. The output is untouched in every case.
@@ -11,7 +13,7 @@ pub enum QuantError {
     #[error("{0} can be decoded but not encoded")]
     DecodeOnly(DType),
     /// The elements do not fill their last block.
-    #[error("{elements} elements are no whole number of {dtype} blocks")]
+    #[error("{elements} elements are not a whole number of {dtype} blocks")]
     PartialBlock {
         /// The row's type.
         dtype: DType,

@@ -17,8 +17,8 @@
 //! # Ok::<(), orlop_quant::QuantError>(())
 //! ```
 //!
-//! Each block type also has a module of its own, for kernels that work on packed blocks. They share one shape:
-//! `ELEMENTS` and `BYTES`, the byte offset of every field (`…_AT`), `quants` for the unpacked integers,
+//! [`layout`] describes the bytes of every block type. Each type also has a module of its own, for kernels that work on
+//! packed blocks. They share one shape: `LAYOUT`, `ELEMENTS` and `BYTES`, `quants` for the unpacked integers,
 //! `decode_block` and `encode_block`.
 //!
 //! # Values that do not fit
@@ -35,6 +35,7 @@
 
 mod error;
 mod fields;
+pub mod layout;
 mod rows;
 mod search;
 
@@ -58,4 +59,8 @@ pub mod q8_1;
 pub mod q8_k;
 
 pub use error::QuantError;
+pub use layout::{
+    BLOCK_LAYOUTS, BlockField, BlockLayout, FieldRole, Integers, Packing, block_layout, block_types,
+    weight_types,
+};
 pub use rows::{decode, decode_f64, encode, supports_decode, supports_encode};

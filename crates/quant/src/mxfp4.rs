@@ -2,16 +2,18 @@
 
 use crate::bits::{pack_planes, unpack_planes};
 use crate::fields::all_finite;
+use crate::layout::{self, BlockField, BlockLayout, FieldRole};
 use crate::search::extreme;
 
+/// Where the fields of a block are.
+pub const LAYOUT: BlockLayout = layout::MXFP4;
 /// Elements of one block.
-pub const ELEMENTS: usize = 32;
+pub const ELEMENTS: usize = LAYOUT.elements;
 /// Bytes of one block.
-pub const BYTES: usize = 17;
-/// Offset of the exponent byte, see [`half_scale`].
-pub const EXPONENT_AT: usize = 0;
-/// Offset of the 16 bytes of nibbles: element `j` low, element `j + 16` high.
-pub const QUANTS_AT: usize = 1;
+pub const BYTES: usize = LAYOUT.bytes;
+
+const CODES: BlockField = LAYOUT.field(FieldRole::Codes);
+const SCALE: BlockField = LAYOUT.field(FieldRole::Scale);
 
 /// Twice the value of each 4-bit code, which makes all of them integers. Multiply with [`half_scale`].
 pub const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
@@ -31,13 +33,13 @@ pub fn half_scale(exponent: u8) -> f32 {
 /// The integers to multiply with [`half_scale`], in `-12..=12`.
 pub fn quants(block: &[u8; BYTES]) -> [i8; ELEMENTS] {
     let mut codes = [0; ELEMENTS];
-    unpack_planes::<4, 16>(&block[QUANTS_AT..], &mut codes);
+    unpack_planes::<{ CODES.bits }, { CODES.run() }>(&block[CODES.range()], &mut codes);
     codes.map(|code| VALUES[usize::from(code)])
 }
 
 /// Decodes one block.
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
-    let scale = half_scale(block[EXPONENT_AT]);
+    let scale = half_scale(block[SCALE.offset]);
     *out = quants(block).map(|q| scale * f32::from(q));
 }
 
@@ -47,17 +49,17 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
 /// throughout, and to NaN where exponent 255 is read as the OCP definition has it.
 pub fn encode_block(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
     if !all_finite(values) {
-        block[EXPONENT_AT] = 255;
-        return pack_planes::<4, 16>(&[7; ELEMENTS], &mut block[QUANTS_AT..]);
+        block[SCALE.offset] = 255;
+        return pack_planes::<{ CODES.bits }, { CODES.run() }>(&[7; ELEMENTS], &mut block[CODES.range()]);
     }
     let largest = extreme(values).abs();
     // The logarithm is rounded to `f32` before the floor, as in the reference: a magnitude within rounding of
     // the next power of two counts as that power.
     let exponent = if largest > 0.0 { (f64::from(largest).log2() as f32).floor() + 125.0 } else { 0.0 };
-    block[EXPONENT_AT] = exponent as u8;
-    let scale = half_scale(block[EXPONENT_AT]);
+    block[SCALE.offset] = exponent as u8;
+    let scale = half_scale(block[SCALE.offset]);
     let codes = values.map(|value| closest(value, scale));
-    pack_planes::<4, 16>(&codes, &mut block[QUANTS_AT..]);
+    pack_planes::<{ CODES.bits }, { CODES.run() }>(&codes, &mut block[CODES.range()]);
 }
 
 /// The first code with the least error.

@@ -2,8 +2,6 @@
 
 use half::{bf16, f16};
 
-use crate::fields::put_bytes;
-
 macro_rules! decode_as_f32 {
     ($($name:ident, $bytes:literal, $doc:literal, |$raw:ident| $value:expr;)*) => {
         $(
@@ -39,10 +37,10 @@ pub fn encode_f64(value: &[f32; 1], out: &mut [u8; 8]) {
 
 /// Rounds to nearest, ties to even; too large becomes infinite.
 pub fn encode_f16(value: &[f32; 1], out: &mut [u8; 2]) {
-    put_bytes(out, 0, &f16::from_f32(value[0]).to_le_bytes());
+    *out = f16::from_f32(value[0]).to_le_bytes();
 }
 
 /// Rounds to nearest, ties to even; too large becomes infinite and NaN becomes a quiet NaN.
 pub fn encode_bf16(value: &[f32; 1], out: &mut [u8; 2]) {
-    put_bytes(out, 0, &bf16::from_f32(value[0]).to_le_bytes());
+    *out = bf16::from_f32(value[0]).to_le_bytes();
 }

@@ -2,20 +2,21 @@
 
 use crate::bits::{pack_planes, unpack_planes};
 use crate::fields::{all_finite, bytes_at, f16_at, poison, put_bytes, put_f16};
+use crate::layout::{self, BlockField, BlockLayout, FieldRole};
 use crate::search::{extreme, inverse, nearest, symmetric_scale};
 
+/// Where the fields of a block are.
+pub const LAYOUT: BlockLayout = layout::Q3_K;
 /// Elements of one block.
-pub const ELEMENTS: usize = 256;
+pub const ELEMENTS: usize = LAYOUT.elements;
 /// Bytes of one block.
-pub const BYTES: usize = 110;
-/// Offset of the 32 bytes of third bits, [`bits`](crate::bits) with `<1, 32>`.
-pub const HIGH_BITS_AT: usize = 0;
-/// Offset of the 64 bytes of bit pairs, [`bits`](crate::bits) with `<2, 32>`.
-pub const QUANTS_AT: usize = 32;
-/// Offset of the 12 bytes of group scales, see [`unpack_scales`].
-pub const SCALES_AT: usize = 96;
-/// Offset of the scale of the group scales, a 16-bit float.
-pub const SCALE_AT: usize = 108;
+pub const BYTES: usize = LAYOUT.bytes;
+
+const CODES: BlockField = LAYOUT.field(FieldRole::Codes);
+const GROUP_SCALES: BlockField = LAYOUT.field(FieldRole::GroupScales);
+const HIGH_BITS: BlockField = LAYOUT.field(FieldRole::HighBits);
+const SCALE: BlockField = LAYOUT.field(FieldRole::Scale);
+const BIAS: i8 = LAYOUT.codes.bias() as i8;
 
 /// The 16 group scales, in `-32..32`.
 ///
@@ -41,17 +42,18 @@ pub fn pack_scales(scales: &[i8; 16]) -> [u8; 12] {
 /// The integers to multiply with scale and group scale, in `-4..4`.
 pub fn quants(block: &[u8; BYTES]) -> [i8; ELEMENTS] {
     let (mut low, mut high) = ([0; ELEMENTS], [0; ELEMENTS]);
-    unpack_planes::<2, 32>(&block[QUANTS_AT..SCALES_AT], &mut low);
-    unpack_planes::<1, 32>(&block[HIGH_BITS_AT..QUANTS_AT], &mut high);
-    std::array::from_fn(|element| (low[element] | high[element] << 2) as i8 - 4)
+    unpack_planes::<{ CODES.bits }, { CODES.run() }>(&block[CODES.range()], &mut low);
+    unpack_planes::<{ HIGH_BITS.bits }, { HIGH_BITS.run() }>(&block[HIGH_BITS.range()], &mut high);
+    std::array::from_fn(|element| (low[element] | high[element] << CODES.bits) as i8 - BIAS)
 }
 
 /// Decodes one block.
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
-    let scale = f16_at(block, SCALE_AT);
+    let scale = f16_at(block, SCALE);
     let quants = quants(block);
-    let groups = out.as_chunks_mut::<16>().0.iter_mut().zip(quants.as_chunks::<16>().0);
-    for ((out, quants), group_scale) in groups.zip(unpack_scales(&bytes_at(block, SCALES_AT))) {
+    let groups =
+        out.as_chunks_mut::<{ LAYOUT.group }>().0.iter_mut().zip(quants.as_chunks::<{ LAYOUT.group }>().0);
+    for ((out, quants), group_scale) in groups.zip(unpack_scales(&bytes_at(block, GROUP_SCALES))) {
         let scale = scale * f32::from(group_scale);
         *out = quants.map(|q| scale * f32::from(q));
     }
@@ -60,21 +62,24 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
 /// Encodes one block: a searched scale for each group, then 6 bits for each of those.
 pub fn encode_block(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
     if !all_finite(values) {
-        return poison(block, SCALE_AT);
+        return poison(block, SCALE);
     }
-    let groups = values.as_chunks::<16>().0;
+    let groups = values.as_chunks::<{ LAYOUT.group }>().0;
     let wanted: [f32; 16] = std::array::from_fn(|group| symmetric_scale(&groups[group], 4.0));
-    let scale = put_f16(block, SCALE_AT, extreme(&wanted) / -32.0);
+    let scale = put_f16(block, SCALE, extreme(&wanted) / -32.0);
     let group_scales = wanted.map(|wanted| nearest(wanted * inverse(scale), -32.0, 31.0));
 
     let mut codes = [0; ELEMENTS];
-    for (group, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+    for (group, codes) in codes.as_chunks_mut::<{ LAYOUT.group }>().0.iter_mut().enumerate() {
         let inverse = inverse(scale * group_scales[group]);
         *codes = groups[group].map(|value| (nearest(value * inverse, -4.0, 3.0) + 4.0) as u8);
     }
-    put_bytes(block, SCALES_AT, &pack_scales(&group_scales.map(|scale| scale as i8)));
-    pack_planes::<2, 32>(&codes, &mut block[QUANTS_AT..SCALES_AT]);
-    pack_planes::<1, 32>(&codes.map(|code| code >> 2), &mut block[HIGH_BITS_AT..QUANTS_AT]);
+    put_bytes(block, GROUP_SCALES, &pack_scales(&group_scales.map(|scale| scale as i8)));
+    pack_planes::<{ CODES.bits }, { CODES.run() }>(&codes, &mut block[CODES.range()]);
+    pack_planes::<{ HIGH_BITS.bits }, { HIGH_BITS.run() }>(
+        &codes.map(|code| code >> CODES.bits),
+        &mut block[HIGH_BITS.range()],
+    );
 }
 
 #[cfg(test)]

@@ -2,38 +2,41 @@
 
 use crate::bits::{pack_planes, unpack_planes};
 use crate::fields::{all_finite, f16_at, poison, put_f16};
+use crate::layout::{self, BlockField, BlockLayout, FieldRole};
 use crate::search::{extreme, inverse, truncate};
 
+/// Where the fields of a block are.
+pub const LAYOUT: BlockLayout = layout::Q4_0;
 /// Elements of one block.
-pub const ELEMENTS: usize = 32;
+pub const ELEMENTS: usize = LAYOUT.elements;
 /// Bytes of one block.
-pub const BYTES: usize = 18;
-/// Offset of the scale, a 16-bit float.
-pub const SCALE_AT: usize = 0;
-/// Offset of the 16 bytes of nibbles: element `j` low, element `j + 16` high.
-pub const QUANTS_AT: usize = 2;
+pub const BYTES: usize = LAYOUT.bytes;
+
+const CODES: BlockField = LAYOUT.field(FieldRole::Codes);
+const SCALE: BlockField = LAYOUT.field(FieldRole::Scale);
+const BIAS: i8 = LAYOUT.codes.bias() as i8;
 
 /// The integers to multiply with the scale, in `-8..8`.
 pub fn quants(block: &[u8; BYTES]) -> [i8; ELEMENTS] {
     let mut codes = [0; ELEMENTS];
-    unpack_planes::<4, 16>(&block[QUANTS_AT..], &mut codes);
-    codes.map(|code| code as i8 - 8)
+    unpack_planes::<{ CODES.bits }, { CODES.run() }>(&block[CODES.range()], &mut codes);
+    codes.map(|code| code as i8 - BIAS)
 }
 
 /// Decodes one block.
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
-    let scale = f16_at(block, SCALE_AT);
+    let scale = f16_at(block, SCALE);
     *out = quants(block).map(|q| scale * f32::from(q));
 }
 
 /// Encodes one block. The value of largest magnitude gets code 0, whatever its sign.
 pub fn encode_block(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
     if !all_finite(values) {
-        return poison(block, SCALE_AT);
+        return poison(block, SCALE);
     }
     let scale = extreme(values) / -8.0;
     let inverse = inverse(scale);
-    put_f16(block, SCALE_AT, scale);
+    put_f16(block, SCALE, scale);
     let codes = values.map(|value| truncate(value * inverse + 8.5, 15));
-    pack_planes::<4, 16>(&codes, &mut block[QUANTS_AT..]);
+    pack_planes::<{ CODES.bits }, { CODES.run() }>(&codes, &mut block[CODES.range()]);
 }

@@ -2,20 +2,20 @@
 
 use crate::bits::{pack_planes, unpack_planes};
 use crate::fields::{all_finite, bytes_at, f16_at, poison, put_bytes, put_f16};
+use crate::layout::{self, BlockField, BlockLayout, FieldRole};
 use crate::search::{Affine, affine, inverse, nearest};
 
+/// Where the fields of a block are.
+pub const LAYOUT: BlockLayout = layout::Q4_K;
 /// Elements of one block.
-pub const ELEMENTS: usize = 256;
+pub const ELEMENTS: usize = LAYOUT.elements;
 /// Bytes of one block.
-pub const BYTES: usize = 144;
-/// Offset of the scale of the group scales, a 16-bit float.
-pub const SCALE_AT: usize = 0;
-/// Offset of the scale of the group minima, a 16-bit float.
-pub const MIN_AT: usize = 2;
-/// Offset of the 12 bytes of group scales and minima, see [`unpack_scales`].
-pub const SCALES_AT: usize = 4;
-/// Offset of the 128 bytes of nibbles, [`bits`](crate::bits) with `<4, 32>`: each 32 bytes hold two groups.
-pub const QUANTS_AT: usize = 16;
+pub const BYTES: usize = LAYOUT.bytes;
+
+const CODES: BlockField = LAYOUT.field(FieldRole::Codes);
+const GROUP_SCALES: BlockField = LAYOUT.field(FieldRole::GroupScales);
+const MIN: BlockField = LAYOUT.field(FieldRole::Min);
+const SCALE: BlockField = LAYOUT.field(FieldRole::Scale);
 
 /// The 8 group scales and the 8 group minima of Q4_K and Q5_K, in `0..64`.
 ///
@@ -47,34 +47,42 @@ pub fn pack_scales(scales: &[u8; 8], mins: &[u8; 8]) -> [u8; 12] {
 /// The integers, in `0..16`.
 pub fn quants(block: &[u8; BYTES]) -> [u8; ELEMENTS] {
     let mut codes = [0; ELEMENTS];
-    unpack_planes::<4, 32>(&block[QUANTS_AT..], &mut codes);
+    unpack_planes::<{ CODES.bits }, { CODES.run() }>(&block[CODES.range()], &mut codes);
     codes
 }
 
 /// Decodes one block.
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
-    dequantize(&bytes_at(block, 0), &quants(block), out);
+    dequantize(&header(block), &quants(block), out);
 }
 
 /// Encodes one block: a searched scale and minimum for each group, then 6 bits for each of those.
 pub fn encode_block(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
     if !all_finite(values) {
-        return poison(block, SCALE_AT);
+        return poison(block, SCALE);
     }
     let (header, codes) = quantize(values, 15.0);
-    put_bytes(block, 0, &header);
-    pack_planes::<4, 32>(&codes, &mut block[QUANTS_AT..]);
+    block[..HEADER].copy_from_slice(&header);
+    pack_planes::<{ CODES.bits }, { CODES.run() }>(&codes, &mut block[CODES.range()]);
 }
 
-/// Bytes before the quants, the same for Q4_K and Q5_K.
-const HEADER: usize = 16;
+/// Bytes before the codes (and the high bits of Q5_K): scale, minimum and group scales.
+const HEADER: usize = GROUP_SCALES.range().end;
+
+/// The header of a block.
+pub(crate) fn header(block: &[u8]) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header.copy_from_slice(&block[..HEADER]);
+    header
+}
 
 /// Applies the scales and minima of a header to unpacked integers.
 pub(crate) fn dequantize(header: &[u8; HEADER], quants: &[u8; ELEMENTS], out: &mut [f32; ELEMENTS]) {
-    let scale = f16_at(header, SCALE_AT);
-    let min = f16_at(header, MIN_AT);
-    let (scales, mins) = unpack_scales(&bytes_at(header, SCALES_AT));
-    let groups = out.as_chunks_mut::<32>().0.iter_mut().zip(quants.as_chunks::<32>().0);
+    let scale = f16_at(header, SCALE);
+    let min = f16_at(header, MIN);
+    let (scales, mins) = unpack_scales(&bytes_at(header, GROUP_SCALES));
+    let groups =
+        out.as_chunks_mut::<{ LAYOUT.group }>().0.iter_mut().zip(quants.as_chunks::<{ LAYOUT.group }>().0);
     for ((out, quants), (group_scale, group_min)) in groups.zip(scales.into_iter().zip(mins)) {
         let scale = scale * f32::from(group_scale);
         let min = min * f32::from(group_min);
@@ -84,18 +92,18 @@ pub(crate) fn dequantize(header: &[u8; HEADER], quants: &[u8; ELEMENTS], out: &m
 
 /// The header and the integers, in `0..=top`, for 256 finite values.
 pub(crate) fn quantize(values: &[f32; ELEMENTS], top: f32) -> ([u8; HEADER], [u8; ELEMENTS]) {
-    let groups = values.as_chunks::<32>().0;
+    let groups = values.as_chunks::<{ LAYOUT.group }>().0;
     let wanted: [Affine; 8] = std::array::from_fn(|group| affine(&groups[group], top));
     let mut header = [0; HEADER];
-    let scale = put_f16(&mut header, SCALE_AT, wanted.iter().fold(0.0, |max, fit| fit.scale.max(max)) / 63.0);
-    let min = put_f16(&mut header, MIN_AT, wanted.iter().fold(0.0, |max, fit| fit.min.max(max)) / 63.0);
+    let scale = put_f16(&mut header, SCALE, wanted.iter().fold(0.0, |max, fit| fit.scale.max(max)) / 63.0);
+    let min = put_f16(&mut header, MIN, wanted.iter().fold(0.0, |max, fit| fit.min.max(max)) / 63.0);
     let scales = wanted.map(|fit| nearest(fit.scale * inverse(scale), 0.0, 63.0));
     let mins = wanted.map(|fit| nearest(fit.min * inverse(min), 0.0, 63.0));
     let packed = pack_scales(&scales.map(|scale| scale as u8), &mins.map(|min| min as u8));
-    put_bytes(&mut header, SCALES_AT, &packed);
+    put_bytes(&mut header, GROUP_SCALES, &packed);
 
     let mut codes = [0; ELEMENTS];
-    for (group, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+    for (group, codes) in codes.as_chunks_mut::<{ LAYOUT.group }>().0.iter_mut().enumerate() {
         let inverse = inverse(scale * scales[group]);
         let min = min * mins[group];
         *codes = groups[group].map(|value| nearest((value + min) * inverse, 0.0, top) as u8);

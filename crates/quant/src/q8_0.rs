@@ -1,36 +1,38 @@
 //! Q8_0: 32 elements, `scale * q` with 8-bit `q`.
 
 use crate::fields::{all_finite, bytes_at, f16_at, poison, put_bytes, put_f16};
+use crate::layout::{self, BlockField, BlockLayout, FieldRole};
 use crate::search::{extreme, inverse};
 
+/// Where the fields of a block are.
+pub const LAYOUT: BlockLayout = layout::Q8_0;
 /// Elements of one block.
-pub const ELEMENTS: usize = 32;
+pub const ELEMENTS: usize = LAYOUT.elements;
 /// Bytes of one block.
-pub const BYTES: usize = 34;
-/// Offset of the scale, a 16-bit float.
-pub const SCALE_AT: usize = 0;
-/// Offset of the 32 signed bytes.
-pub const QUANTS_AT: usize = 2;
+pub const BYTES: usize = LAYOUT.bytes;
+
+const CODES: BlockField = LAYOUT.field(FieldRole::Codes);
+const SCALE: BlockField = LAYOUT.field(FieldRole::Scale);
 
 /// The integers to multiply with the scale.
 pub fn quants(block: &[u8; BYTES]) -> [i8; ELEMENTS] {
-    bytes_at(block, QUANTS_AT).map(|byte: u8| byte as i8)
+    bytes_at(block, CODES).map(|byte: u8| byte as i8)
 }
 
 /// Decodes one block.
 pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
-    let scale = f16_at(block, SCALE_AT);
+    let scale = f16_at(block, SCALE);
     *out = quants(block).map(|q| scale * f32::from(q));
 }
 
 /// Encodes one block. The value of largest magnitude becomes 127 or -127.
 pub fn encode_block(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
     if !all_finite(values) {
-        return poison(block, SCALE_AT);
+        return poison(block, SCALE);
     }
     let (scale, quants) = quantize(values);
-    put_f16(block, SCALE_AT, scale);
-    put_bytes(block, QUANTS_AT, &quants.map(|q| q as u8));
+    put_f16(block, SCALE, scale);
+    put_bytes(block, CODES, &quants.map(|q| q as u8));
 }
 
 /// The exact scale and the integers, for this type and Q8_1.

@@ -161,24 +161,3 @@ fn encode_blocks<const BYTES: usize, const ELEMENTS: usize>(
         encode(values, block);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn block_constants_are_those_of_the_type() {
-        macro_rules! check {
-            ($($dtype:ident $module:ident,)*) => {
-                $(assert_eq!(
-                    (DType::$dtype.block_elements(), DType::$dtype.block_bytes()),
-                    ($module::ELEMENTS as u64, $module::BYTES as u64),
-                );)*
-            };
-        }
-        check! {
-            Q4_0 q4_0, Q4_1 q4_1, Q5_0 q5_0, Q5_1 q5_1, Q8_0 q8_0, Q8_1 q8_1, Q2_K q2_k, Q3_K q3_k, Q4_K q4_k,
-            Q5_K q5_k, Q6_K q6_k, Q8_K q8_k, IQ4_NL iq4_nl, IQ4_XS iq4_xs, MXFP4 mxfp4,
-        }
-    }
-}

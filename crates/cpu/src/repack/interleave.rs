@@ -1,15 +1,15 @@
 //! Fields of sixteen rows put side by side, and taken from there again.
 
-use super::{Cut, Field, OPEN, ROWS, Source, Unit};
+use super::{ROWS, Source, TileField, TileSpec, UNPACKED_BYTES, Unit};
 
 /// Puts the fields of one row's block into a tile.
-fn interleave(cut: &Cut, block: &[u8], row: usize, tile: &mut [u8]) {
-    let mut open = [0; OPEN];
-    if let Some(opened) = cut.opened {
-        (opened.open)(block, &mut open);
+fn interleave(spec: &TileSpec, block: &[u8], row: usize, tile: &mut [u8]) {
+    let mut unpacked = [0; UNPACKED_BYTES];
+    if let Some(form) = spec.unpacked {
+        (form.unpack)(block, &mut unpacked);
     }
-    for field in cut.fields {
-        let from = if field.source == Source::Block { block } else { &open };
+    for field in spec.fields {
+        let from = if field.source == Source::Block { block } else { &unpacked };
         let from = &from[field.at..][..field.bytes];
         match field.unit {
             Unit::One => put::<1>(field, from, row, tile),
@@ -29,24 +29,24 @@ fn interleave(cut: &Cut, block: &[u8], row: usize, tile: &mut [u8]) {
 
 /// Puts rows into tiles, from place `first` on.
 pub(crate) fn interleave_rows<'a>(
-    cut: &Cut,
+    spec: &TileSpec,
     rows: impl Iterator<Item = &'a [u8]>,
     first: usize,
     block: usize,
     tiles: &mut [u8],
 ) {
     for (place, row) in (first..ROWS).zip(rows) {
-        for (block, tile) in row.chunks_exact(block).zip(tiles.chunks_exact_mut(cut.tile)) {
-            interleave(cut, block, place, tile);
+        for (block, tile) in row.chunks_exact(block).zip(tiles.chunks_exact_mut(spec.bytes)) {
+            interleave(spec, block, place, tile);
         }
     }
 }
 
 /// The inverse of [`interleave`].
-pub(super) fn extract(cut: &Cut, tile: &[u8], row: usize, block: &mut [u8]) {
-    let mut open = [0; OPEN];
-    for field in cut.fields {
-        let to = if field.source == Source::Block { &mut *block } else { &mut open };
+pub(super) fn extract(spec: &TileSpec, tile: &[u8], row: usize, block: &mut [u8]) {
+    let mut unpacked = [0; UNPACKED_BYTES];
+    for field in spec.fields {
+        let to = if field.source == Source::Block { &mut *block } else { &mut unpacked };
         let to = &mut to[field.at..][..field.bytes];
         match field.unit {
             Unit::One => take::<1>(field, tile, row, to),
@@ -61,18 +61,18 @@ pub(super) fn extract(cut: &Cut, tile: &[u8], row: usize, block: &mut [u8]) {
             }
         }
     }
-    if let Some(opened) = cut.opened {
-        (opened.close)(&open, block);
+    if let Some(form) = spec.unpacked {
+        (form.pack)(&unpacked, block);
     }
 }
 
-fn put<const UNIT: usize>(field: &Field, from: &[u8], row: usize, tile: &mut [u8]) {
+fn put<const UNIT: usize>(field: &TileField, from: &[u8], row: usize, tile: &mut [u8]) {
     for (number, from) in from.as_chunks::<UNIT>().0.iter().enumerate() {
         tile[field.place(number) + row * UNIT..][..UNIT].copy_from_slice(from);
     }
 }
 
-fn take<const UNIT: usize>(field: &Field, tile: &[u8], row: usize, to: &mut [u8]) {
+fn take<const UNIT: usize>(field: &TileField, tile: &[u8], row: usize, to: &mut [u8]) {
     for (number, to) in to.as_chunks_mut::<UNIT>().0.iter_mut().enumerate() {
         to.copy_from_slice(&tile[field.place(number) + row * UNIT..][..UNIT]);
     }

@@ -32,7 +32,7 @@ fn stored(desc: TensorDesc) -> StoredTensor {
 
 #[test]
 fn what_is_stored_comes_back_bit_for_bit() {
-    assert_eq!(repacked().count(), 13);
+    assert!(repacked().eq(DType::all().filter(|dtype| orlop_quant::weight_types().any(|own| own == *dtype))));
     for dtype in repacked() {
         for extents in
             [[512, 1, 1], [256, 16, 1], [256, 35, 1], [512, 5, 3], [256, 32, 2], [0, 3, 1], [256, 0, 1]]

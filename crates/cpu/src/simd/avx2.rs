@@ -10,7 +10,7 @@ mod panel;
 mod tiles;
 
 pub(super) use panel::panel;
-pub(super) use tiles::{dot, expand};
+pub(super) use tiles::run;
 
 #[inline]
 #[target_feature(enable = "avx2")]

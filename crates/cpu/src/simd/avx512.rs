@@ -1,14 +1,16 @@
 //! Products on AVX-512 with VNNI.
 
 mod float;
+mod joint;
 mod panel;
 mod round;
 mod tiles;
 
 pub(super) use float::{dot_rows, panel_f32, transpose};
+pub(super) use joint::expand_jointly;
 pub(super) use panel::panel;
 pub(super) use round::quantize;
-pub(super) use tiles::{dot, expand, expand_jointly};
+pub(super) use tiles::run;
 
 use std::arch::x86_64::*;
 

@@ -64,7 +64,7 @@ impl Tail {
 
 #[inline(always)]
 pub(super) fn word_at(block: &Block, at: usize) -> i32 {
-    i32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
+    i32::from_le_bytes(*block[at..].first_chunk().expect("four bytes of the block"))
 }
 
 #[inline(always)]

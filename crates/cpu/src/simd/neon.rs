@@ -10,7 +10,7 @@ mod tiles;
 
 pub(super) use float::{dot_row, panel_f32};
 pub(super) use panel::panel;
-pub(super) use tiles::{dot, expand};
+pub(super) use tiles::run;
 
 /// Sixteen floats.
 type F = [float32x4_t; 4];

@@ -1,24 +1,24 @@
 //! Blocks of sixteen rows brought into tiles (`repack`).
 
 use crate::isa::Isa;
-use crate::repack::{Cut, ROWS, interleave_rows};
+use crate::repack::{ROWS, TileSpec, interleave_rows};
 
 /// Packs sixteen rows that lie one after the other, in blocks of `block` bytes, into tiles.
-pub(crate) fn pack(isa: Isa, cut: &Cut, rows: &[u8], block: usize, tiles: &mut [u8]) {
+pub(crate) fn pack(isa: Isa, spec: &TileSpec, rows: &[u8], block: usize, tiles: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if matches!(isa, Isa::Avx2 | Isa::Avx512) {
         // SAFETY: `pack` asks for AVX2; devices only have an `Isa` that the machine has.
-        return unsafe { x86::pack(cut, rows, block, tiles) };
+        return unsafe { x86::pack(spec, rows, block, tiles) };
     }
     let _ = isa;
-    interleave_rows(cut, rows.chunks_exact(rows.len() / ROWS), 0, block, tiles);
+    interleave_rows(spec, rows.chunks_exact(rows.len() / ROWS), 0, block, tiles);
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
 
-    use crate::repack::{Cut, Field, OPEN, ROWS, Source, Unit};
+    use crate::repack::{ROWS, Source, TileField, TileSpec, UNPACKED_BYTES, Unit};
 
     /// Sixteen rows, one after the other.
     #[derive(Clone, Copy)]
@@ -149,23 +149,23 @@ mod x86 {
     const TILES: usize = 16;
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn pack(cut: &Cut, rows: &[u8], block: usize, tiles: &mut [u8]) {
+    pub(super) fn pack(spec: &TileSpec, rows: &[u8], block: usize, tiles: &mut [u8]) {
         let stored = Rows::new(rows);
-        let mut open = [[0; OPEN]; ROWS];
-        let each = if cut.opened.is_some() || cut.tile > 1024 { 1 } else { TILES };
-        for (number, tiles) in tiles.chunks_mut(each * cut.tile).enumerate() {
+        let mut unpacked = [[0; UNPACKED_BYTES]; ROWS];
+        let each = if spec.unpacked.is_some() || spec.bytes > 1024 { 1 } else { TILES };
+        for (number, tiles) in tiles.chunks_mut(each * spec.bytes).enumerate() {
             let start = number * each * block;
-            if let Some(opened) = cut.opened {
-                for (open, row) in open.iter_mut().zip(rows.chunks_exact(stored.bytes)) {
-                    (opened.open)(&row[start..start + block], open);
+            if let Some(form) = spec.unpacked {
+                for (unpacked, row) in unpacked.iter_mut().zip(rows.chunks_exact(stored.bytes)) {
+                    (form.unpack)(&row[start..start + block], unpacked);
                 }
             }
-            for field in cut.fields {
+            for field in spec.fields {
                 let (rows, at) = match field.source {
                     Source::Block => (stored, start + field.at),
-                    Source::Opened => (Rows::new(open.as_flattened()), field.at),
+                    Source::Unpacked => (Rows::new(unpacked.as_flattened()), field.at),
                 };
-                put(field, &rows, [at, block], tiles, cut.tile);
+                put(field, &rows, [at, block], tiles, spec.bytes);
             }
         }
     }
@@ -176,7 +176,7 @@ mod x86 {
     /// Puts a field into tiles. In the rows it begins at `at`, and again `every` so many bytes.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn put(field: &Field, rows: &Rows<'_>, [at, every]: [usize; 2], tiles: &mut [u8], tile: usize) {
+    fn put(field: &TileField, rows: &Rows<'_>, [at, every]: [usize; 2], tiles: &mut [u8], tile: usize) {
         let tiles =
             tiles.chunks_exact_mut(tile).enumerate().map(|(number, tile)| (at + number * every, tile));
         match field.unit {
@@ -187,8 +187,7 @@ mod x86 {
                         for half in 0..2 {
                             let words = rows.words(at + 16 * sixteen, half);
                             for (word, value) in words.into_iter().enumerate() {
-                                let to = field.place(4 * sixteen + word) + 32 * half;
-                                store_32(tile, to, value);
+                                store_32(tile, field.place(4 * sixteen + word) + 32 * half, value);
                             }
                         }
                     }
@@ -215,12 +214,18 @@ mod x86 {
             Unit::Nibble => {
                 let (mask, places) = (_mm_set1_epi8(15), _mm_set1_epi16(0x1001));
                 for (at, tile) in tiles {
-                    for (number, bytes) in rows.bytes(at).as_flattened()[..field.bytes].iter().enumerate() {
-                        let low = _mm_and_si128(*bytes, mask);
-                        let high = _mm_and_si128(_mm_srli_epi16::<4>(*bytes), mask);
-                        // Of two rows, the first's four bits below the second's.
-                        let (low, high) = (_mm_maddubs_epi16(low, places), _mm_maddubs_epi16(high, places));
-                        store_16(tile, field.place(2 * number), _mm_packus_epi16(low, high));
+                    for sixteen in 0..field.bytes.div_ceil(16) {
+                        let count = (field.bytes - 16 * sixteen).min(16);
+                        let bytes = rows.bytes(at + 16 * sixteen);
+                        for (number, bytes) in bytes.as_flattened()[..count].iter().enumerate() {
+                            let low = _mm_and_si128(*bytes, mask);
+                            let high = _mm_and_si128(_mm_srli_epi16::<4>(*bytes), mask);
+                            // Of two rows, the first's four bits below the second's.
+                            let low = _mm_maddubs_epi16(low, places);
+                            let high = _mm_maddubs_epi16(high, places);
+                            let to = field.place(32 * sixteen + 2 * number);
+                            store_16(tile, to, _mm_packus_epi16(low, high));
+                        }
                     }
                 }
             }

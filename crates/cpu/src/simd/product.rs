@@ -10,9 +10,10 @@
 use orlop_graph::DType;
 
 pub(crate) use super::eight_bit::{BLOCK_BYTES, Block, Numbers, quantize};
-pub(crate) use super::portable::{Kind, kind};
 use super::prefetch::prefetch;
-use super::{portable, widened};
+use super::tile_codecs::with_codec;
+use super::tile_loops::{Dot, Expand, GROUP_VECTORS, WEIGHT_VECTORS};
+use super::{scalar, tile_spec, widened};
 use crate::isa::Isa;
 
 #[cfg(target_arch = "aarch64")]
@@ -32,9 +33,37 @@ pub(crate) fn few_floats(isa: Isa) -> u64 {
     if isa == Isa::Avx512 { 96 } else { FEW as u64 }
 }
 
+/// What panels of a type are like.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // some tell AVX2 which sums fit 16 bits
+pub(crate) struct PanelKind {
+    /// Whether groups have minima.
+    pub(crate) min: bool,
+    /// Elements of a group.
+    pub(crate) group: usize,
+    /// Bias of the codes that weights were made of.
+    pub(crate) bias: i32,
+    /// The largest of these codes.
+    pub(crate) largest_code: i32,
+}
+
+/// What panels of a type are like; `None` for types that are not repacked.
+pub(crate) fn panel_kind(dtype: DType) -> Option<PanelKind> {
+    let tile = tile_spec(dtype)?;
+    let (min, group) = (tile.has_min(), tile.group());
+    Some(PanelKind { min, group, bias: tile.bias(), largest_code: tile.largest_code() })
+}
+
+impl PanelKind {
+    /// Floats for 32 elements.
+    fn floats(&self) -> usize {
+        16 * (WEIGHT_VECTORS + GROUP_VECTORS * (32 / self.group))
+    }
+}
+
 /// Floats of a panel for 32 elements of a type; 0 for types that are not repacked.
 pub(crate) fn panel_floats(dtype: DType) -> usize {
-    kind(dtype).map_or(0, |kind| 128 + 48 * (32 / kind.group))
+    panel_kind(dtype).map_or(0, |kind| kind.floats())
 }
 
 /// How activations are rounded for products with this many rows of them; `jointly`, if weights want it.
@@ -53,34 +82,26 @@ pub(crate) fn wants_joint(dtype: DType) -> bool {
     dtype == DType::Q6_K
 }
 
-/// Whether there is [`dot_tiles`].
+/// Whether [`dot_tiles`] is faster than panels for few rows of activations.
 pub(crate) fn has_tile_products(isa: Isa) -> bool {
     isa != Isa::Scalar
 }
 
-/// Takes the tiles of a group apart, for activations that are rounded so.
-#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+/// Takes the tiles of a group apart into a panel, for activations that are rounded so.
 pub(crate) fn expand(isa: Isa, dtype: DType, numbers: Numbers, tiles: &[u8], panel: &mut [f32]) {
-    match isa {
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512 && numbers == Numbers::Joint {
         // SAFETY: `expand_jointly` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 if numbers == Numbers::Joint => unsafe { avx512::expand_jointly(dtype, tiles, panel) },
-        // SAFETY: `expand` asks for the same.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { avx512::expand(dtype, tiles, panel) },
-        // SAFETY: `expand` asks for AVX2 and F16C; as above.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { avx2::expand(dtype, tiles, panel) },
-        // SAFETY: `expand` asks for NEON and dot products; as above.
-        #[cfg(target_arch = "aarch64")]
-        Isa::Neon => unsafe { neon::expand(dtype, tiles, panel) },
-        _ => portable::expand(dtype, tiles, panel),
+        return unsafe { avx512::expand_jointly(dtype, tiles, panel) };
     }
+    let _ = numbers;
+    with_codec(dtype, Expand { isa, tiles, panel })
+        .unwrap_or_else(|| unreachable!("{dtype} is not repacked"));
 }
 
 /// Makes a panel of floats of one that was taken apart.
-pub(crate) fn decode_panel(isa: Isa, Kind { group, .. }: Kind, panel: &[f32], out: &mut [[f32; 16]]) {
-    let block = 128 + 48 * (32 / group);
+pub(crate) fn decode_panel(isa: Isa, kind: PanelKind, panel: &[f32], out: &mut [[f32; 16]]) {
+    let (block, group) = (kind.floats(), kind.group);
     widened(isa, || {
         for (panel, out) in panel.chunks_exact(block).zip(out.as_chunks_mut::<32>().0) {
             let (codes, groups) = panel.split_at(128);
@@ -107,19 +128,15 @@ pub(crate) fn dot_tiles<const N: usize>(
     acts: &[&[Block]],
     out: &mut [[f32; N]],
 ) {
-    debug_assert!(has_tile_products(isa) && acts.len() <= FEW);
-    match isa {
-        // SAFETY: `dot` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { avx512::dot(dtype, tiles, acts, out) },
-        // SAFETY: `dot` asks for AVX2, FMA and F16C; as above.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { avx2::dot(dtype, tiles, acts, out) },
-        // SAFETY: `dot` asks for NEON and dot products; as above.
-        #[cfg(target_arch = "aarch64")]
-        Isa::Neon => unsafe { neon::dot(dtype, tiles, acts, out) },
-        _ => unreachable!("{isa} has no products in tiles"),
-    }
+    debug_assert!(acts.len() <= FEW);
+    let done = match *acts {
+        [a] => with_codec(dtype, Dot { isa, tiles, acts: [a], out }),
+        [a, b] => with_codec(dtype, Dot { isa, tiles, acts: [a, b], out }),
+        [a, b, c] => with_codec(dtype, Dot { isa, tiles, acts: [a, b, c], out }),
+        [a, b, c, d] => with_codec(dtype, Dot { isa, tiles, acts: [a, b, c, d], out }),
+        _ => return debug_assert!(acts.is_empty(), "too many rows"),
+    };
+    done.unwrap_or_else(|| unreachable!("{dtype} is not repacked"));
 }
 
 /// The products of two panels with rows of activations, whose numbers are as [`numbers`] says: for each row, 16 with the
@@ -128,7 +145,7 @@ pub(crate) fn dot_tiles<const N: usize>(
 pub(crate) fn panel(
     isa: Isa,
     numbers: Numbers,
-    kind: Kind,
+    kind: PanelKind,
     panels: [&[f32]; 2],
     acts: &[&[Block]],
     ahead: &[u8],
@@ -151,7 +168,7 @@ pub(crate) fn panel(
         return unsafe { neon::panel(kind, panels, acts, out) };
     }
     for (act, out) in acts.iter().zip(out.as_chunks_mut::<2>().0) {
-        *out = panels.map(|panel| portable::panel(kind, panel, act));
+        *out = panels.map(|panel| scalar::panel(kind, panel, act));
     }
 }
 

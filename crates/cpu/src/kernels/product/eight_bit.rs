@@ -383,7 +383,7 @@ impl<'a> EightBitWeights<'a> {
     /// Two groups, taken apart, with many rows of activations.
     fn many(&mut self, matrix: u64, unit: u64, right: &impl ActivationRows, range: Range<u64>) {
         let (isa, dtype) = (self.task.isa, self.weights.desc.dtype);
-        let kind = product::kind(dtype).expect("a type that is repacked");
+        let kind = product::panel_kind(dtype).expect("a type that is repacked");
         let numbers = product::numbers(isa, self.task.src[1].desc.rows(), product::wants_joint(dtype));
         let groups = 2 * unit..self.groups().min(2 * unit + 2);
         if self.expanded != Some((matrix, unit)) {

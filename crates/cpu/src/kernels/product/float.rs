@@ -237,7 +237,7 @@ impl<'a> FloatWeights<'a> {
     fn decode(&mut self, [i2, i3]: [u64; 2], columns: Range<u64>) {
         let panels = self.panels.as_chunks_mut::<ROWS>().0.chunks_exact_mut(self.depth);
         let weights = &self.task.src[0];
-        if let (Some(layout), Some(kind)) = (weights.packed(), product::kind(weights.desc.dtype)) {
+        if let (Some(layout), Some(kind)) = (weights.packed(), product::panel_kind(weights.desc.dtype)) {
             let (isa, dtype) = (self.task.isa, weights.desc.dtype);
             let matrix = (i3 * weights.desc.extents[2] + i2) as usize * layout.groups();
             // Taken apart, weights are smaller than as floats.

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{load, store_16};
 use crate::simd::eight_bit::{Block, Tail, word_at};
-use crate::simd::portable::Kind;
+use crate::simd::product::PanelKind;
 
 /// Rows of activations at a time: with more, sums would not stay in registers.
 const TOKENS: usize = 3;
@@ -12,7 +12,7 @@ const TOKENS: usize = 3;
 /// The products of two panels, of 16 rows each, with rows of signed activations: for each of these, 16 products with
 /// the first panel and 16 with the second.
 #[target_feature(enable = "avx2,fma")]
-pub(in crate::simd) fn panel(kind: Kind, panels: [&[f32]; 2], acts: &[&[Block]], out: &mut [[f32; 16]]) {
+pub(in crate::simd) fn panel(kind: PanelKind, panels: [&[f32]; 2], acts: &[&[Block]], out: &mut [[f32; 16]]) {
     for (acts, out) in acts.chunks(TOKENS).zip(out.chunks_mut(2 * TOKENS)) {
         for (number, panel) in panels.into_iter().enumerate() {
             match *acts {
@@ -27,15 +27,19 @@ pub(in crate::simd) fn panel(kind: Kind, panels: [&[f32]; 2], acts: &[&[Block]],
 
 /// The products of one panel, in every other place of `out`.
 #[target_feature(enable = "avx2,fma")]
-fn rows<const T: usize>(kind: Kind, panel: &[f32], acts: [&[Block]; T], out: &mut [[f32; 16]]) {
+fn rows<const T: usize>(kind: PanelKind, panel: &[f32], acts: [&[Block]; T], out: &mut [[f32; 16]]) {
     match (kind.min, kind.group) {
-        (_, 32) if kind.wide => multiply::<T, false, true, 1, 11, 1>(0, panel, acts, out),
-        (false, 32) if kind.four_bits => multiply::<T, false, false, 1, 11, 8>(kind.offset, panel, acts, out),
-        (true, 32) if kind.four_bits => multiply::<T, true, false, 1, 11, 8>(kind.offset, panel, acts, out),
-        (false, 32) => multiply::<T, false, false, 1, 11, 4>(kind.offset, panel, acts, out),
-        (true, 32) => multiply::<T, true, false, 1, 11, 4>(kind.offset, panel, acts, out),
+        (_, 32) if kind.largest_code > 63 => multiply::<T, false, true, 1, 11, 1>(0, panel, acts, out),
+        (false, 32) if kind.largest_code < 16 => {
+            multiply::<T, false, false, 1, 11, 8>(kind.bias, panel, acts, out)
+        }
+        (true, 32) if kind.largest_code < 16 => {
+            multiply::<T, true, false, 1, 11, 8>(kind.bias, panel, acts, out)
+        }
+        (false, 32) => multiply::<T, false, false, 1, 11, 4>(kind.bias, panel, acts, out),
+        (true, 32) => multiply::<T, true, false, 1, 11, 4>(kind.bias, panel, acts, out),
         (false, _) => multiply::<T, false, true, 2, 14, 4>(0, panel, acts, out),
-        (true, _) => multiply::<T, true, false, 2, 14, 4>(kind.offset, panel, acts, out),
+        (true, _) => multiply::<T, true, false, 2, 14, 4>(kind.bias, panel, acts, out),
     }
 }
 

@@ -1,124 +1,48 @@
-//! Repacked tiles: multiplied as they are with few rows of activations, or taken apart for many.
+//! Vectors of AVX2 for tiles: two halves each.
 
 use std::arch::x86_64::*;
 
-use orlop_graph::DType;
-
 use super::{load_16, load_bytes, store_16};
-use crate::simd::eight_bit::{Block, Tail, word_at};
-use crate::simd::steps::{LEVELS, MX_LEVELS, mask, of_type, part, tile_functions, tile_types, within};
+use crate::simd::tile_vector::{PartWork, TileVector, TileWork, forward_to_functions};
 
-type V = [__m256i; 2];
-type F = [__m256; 2];
-type I = [__m256i; 2];
+type Bytes = [__m256i; 2];
+type Ints = [__m256i; 2];
+type Floats = [__m256; 2];
 
-macro_rules! kernels {
-    ($(#[$attr:meta])*) => {
-        $(#[$attr])*
-        pub(super) fn dot<const T: usize, const N: usize>(
-            tiles: &[u8],
-            acts: [&[Block]; T],
-            out: &mut [[f32; N]],
-        ) {
-            let group = acts[0].len() / BLOCKS * TILE;
-            for (number, tiles) in tiles.chunks_exact(group.max(1)).enumerate() {
-                let sums = dot_group(tiles, acts);
-                for (out, sum) in out.iter_mut().zip(sums) {
-                    store_16(&mut out.as_chunks_mut().0[number], sum);
-                }
-            }
-        }
+/// Proof of AVX2, FMA and F16C.
+#[derive(Clone, Copy)]
+struct Avx2(());
 
-        const BLOCKS: usize = ELEMENTS / 32;
-
-        $(#[$attr])*
-        fn dot_group<const T: usize>(tiles: &[u8], acts: [&[Block]; T]) -> [F; T] {
-            const GROUPS: usize = 32 / GROUP;
-            let mut sums = [[_mm256_setzero_ps(); 2]; T];
-            let tiles = tiles.as_chunks::<TILE>().0;
-            let acts = acts.map(|act| &act.as_chunks::<BLOCKS>().0[..tiles.len()]);
-            for (number, tile) in tiles.iter().enumerate() {
-                for part in 0..PARTS {
-                    let mut products = [[[_mm256_setzero_si256(); 2]; T]; SLOTS];
-                    if OFFSET != 0 && !WIDE {
-                        for (slot, products) in products.iter_mut().enumerate() {
-                            let group = group_of(part, slot);
-                            for (product, act) in products.iter_mut().zip(&acts) {
-                                let tail = Tail::signed(&act[number][group / GROUPS]);
-                                let sum = tail.sum(within(group, GROUPS), GROUPS);
-                                *product = [_mm256_set1_epi32(-OFFSET * sum); 2];
-                            }
-                        }
-                    }
-                    steps(tile, part, |slot, k, codes| {
-                        for (product, act) in products[slot].iter_mut().zip(&acts) {
-                            let four = _mm256_set1_epi32(word_at(&act[number][k / 32], k % 32));
-                            for half in 0..2 {
-                                let fours = if WIDE {
-                                    fours_signed(moved(codes[half], OFFSET), four)
-                                } else {
-                                    fours(codes[half], four)
-                                };
-                                product[half] = _mm256_add_epi32(product[half], fours);
-                            }
-                        }
-                    });
-                    for (slot, products) in products.iter().enumerate() {
-                        let group = group_of(part, slot);
-                        let (scale, min) = (group_scale(tile, group), group_min(tile, group));
-                        for ((sum, product), act) in sums.iter_mut().zip(products).zip(&acts) {
-                            let tail = Tail::signed(&act[number][group / GROUPS]);
-                            let all = tail.scale * tail.sum(within(group, GROUPS), GROUPS) as f32;
-                            for half in 0..2 {
-                                let scale = _mm256_mul_ps(scale[half], _mm256_set1_ps(tail.scale));
-                                sum[half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(product[half]), scale, sum[half]);
-                                if MIN {
-                                    sum[half] = _mm256_fmadd_ps(min[half], _mm256_set1_ps(all), sum[half]);
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-            sums
-        }
-
-        $(#[$attr])*
-        pub(super) fn expand(tiles: &[u8], panel: &mut [f32]) {
-            const GROUPS: usize = 32 / GROUP;
-            const BLOCK: usize = 128 + 48 * GROUPS;
-            let panels = panel.as_chunks_mut::<{ BLOCK * (ELEMENTS / 32) }>().0;
-            for (tile, panel) in tiles.as_chunks::<TILE>().0.iter().zip(panels) {
-                let panel = panel.as_chunks_mut::<16>().0;
-                for part in 0..PARTS {
-                    let mut sums = [[_mm256_setzero_si256(); 2]; SLOTS];
-                    steps(tile, part, |slot, k, codes| {
-                        let weights = [moved(codes[0], OFFSET), moved(codes[1], OFFSET)];
-                        for half in 0..2 {
-                            let fours = fours(_mm256_set1_epi8(1), weights[half]);
-                            sums[slot][half] = _mm256_add_epi32(sums[slot][half], fours);
-                        }
-                        store_16(&mut panel[k / 32 * (BLOCK / 16) + k % 32 / 4], floats(weights));
-                    });
-                    for (slot, sum) in sums.iter().enumerate() {
-                        let group = group_of(part, slot);
-                        let at = group / GROUPS * (BLOCK / 16) + 8 + within(group, GROUPS) * 3;
-                        let mut start = [_mm256_setzero_si256(); 2];
-                        for half in 0..2 {
-                            start[half] = _mm256_sub_epi32(start[half], _mm256_slli_epi32(sum[half], 7));
-                        }
-                        store_16(&mut panel[at], floats(start));
-                        store_16(&mut panel[at + 1], group_scale(tile, group));
-                        store_16(&mut panel[at + 2], group_min(tile, group));
-                    }
-                }
-            }
-        }
-    };
+impl Avx2 {
+    /// # Safety
+    /// The processor has the instructions.
+    #[inline(always)]
+    unsafe fn new() -> Avx2 {
+        Avx2(())
+    }
 }
 
-tile_types! { #[inline] #[target_feature(enable = "avx2,fma,f16c")] }
-tile_functions! { #[target_feature(enable = "avx2,fma,f16c")] }
+impl TileVector for Avx2 {
+    /// Sums of two products with signed bytes have to fit 16 bits.
+    const LARGEST_CODE: i32 = 63;
+    const INTEGER_SCALES: bool = false;
+
+    forward_to_functions! {}
+}
+
+/// Runs a loop over tiles.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(in crate::simd) fn run(work: impl TileWork) {
+    // SAFETY: `new` asks for the instructions of this function.
+    work.run(unsafe { Avx2::new() });
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn call(part: impl PartWork<Avx2>) {
+    // SAFETY: as above.
+    part.run(unsafe { Avx2::new() });
+}
 
 /// Sums of four products of unsigned numbers, below 64, and signed ones.
 #[inline]
@@ -136,38 +60,110 @@ fn fours_signed(weights: __m256i, signed: __m256i) -> __m256i {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn moved(codes: __m256i, by: i32) -> __m256i {
-    _mm256_sub_epi8(codes, _mm256_set1_epi8(by as i8))
+fn minus(codes: Bytes, bias: i32) -> Bytes {
+    let bias = _mm256_set1_epi8(bias as i8);
+    [_mm256_sub_epi8(codes[0], bias), _mm256_sub_epi8(codes[1], bias)]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn floats(v: V) -> F {
+fn add_products(mut sums: Ints, codes: Bytes, bias: i32, four: i32) -> Ints {
+    let (four, weights) = (_mm256_set1_epi32(four), minus(codes, bias));
+    for half in 0..2 {
+        let fours = if bias == 0 { fours(codes[half], four) } else { fours_signed(weights[half], four) };
+        sums[half] = _mm256_add_epi32(sums[half], fours);
+    }
+    sums
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_weights(sums: Ints, weights: Bytes) -> Ints {
+    let ones = _mm256_set1_epi8(1);
+    [_mm256_add_epi32(sums[0], fours(ones, weights[0])), _mm256_add_epi32(sums[1], fours(ones, weights[1]))]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn splat_int(value: i32) -> Ints {
+    [_mm256_set1_epi32(value); 2]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn mul_ints(a: Ints, b: Ints) -> Ints {
+    [_mm256_mullo_epi32(a[0], b[0]), _mm256_mullo_epi32(a[1], b[1])]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn minus_128_times(a: Ints) -> Ints {
+    let zero = _mm256_setzero_si256();
+    [
+        _mm256_sub_epi32(zero, _mm256_slli_epi32::<7>(a[0])),
+        _mm256_sub_epi32(zero, _mm256_slli_epi32::<7>(a[1])),
+    ]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn splat(value: f32) -> Floats {
+    [_mm256_set1_ps(value); 2]
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn mul_add(a: Floats, b: Floats, c: Floats) -> Floats {
+    [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store(to: &mut [f32; 16], value: Floats) {
+    store_16(to, value);
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_bytes(to: &mut [f32; 16], value: Bytes) {
+    store_16(to, floats(value));
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_ints(to: &mut [f32; 16], value: Ints) {
+    store_16(to, floats(value));
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn floats(v: Bytes) -> Floats {
     [_mm256_castsi256_ps(v[0]), _mm256_castsi256_ps(v[1])]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load(tile: &[u8], at: usize) -> V {
-    [load_bytes(part(tile, at)), load_bytes(part(tile, at + 32))]
+fn load(from: &[u8; 64]) -> Bytes {
+    let halves = from.as_chunks().0;
+    [load_bytes(&halves[0]), load_bytes(&halves[1])]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn low(v: V) -> V {
+fn low_nibbles(v: Bytes) -> Bytes {
     let mask = _mm256_set1_epi8(15);
     [_mm256_and_si256(v[0], mask), _mm256_and_si256(v[1], mask)]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn high(v: V) -> V {
-    low([_mm256_srli_epi32::<4>(v[0]), _mm256_srli_epi32::<4>(v[1])])
+fn high_nibbles(v: Bytes) -> Bytes {
+    low_nibbles([_mm256_srli_epi32::<4>(v[0]), _mm256_srli_epi32::<4>(v[1])])
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn pair<const NUMBER: u32>(v: V) -> V {
+fn bit_pairs<const NUMBER: u32>(v: Bytes) -> Bytes {
     let (shift, mask) = (_mm256_set1_epi32(2 * NUMBER as i32), _mm256_set1_epi8(3));
     [
         _mm256_and_si256(_mm256_srlv_epi32(v[0], shift), mask),
@@ -177,7 +173,7 @@ fn pair<const NUMBER: u32>(v: V) -> V {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn joined(low: V, high: V) -> V {
+fn join_nibbles(low: Bytes, high: Bytes) -> Bytes {
     [
         _mm256_or_si256(low[0], _mm256_slli_epi32::<4>(high[0])),
         _mm256_or_si256(low[1], _mm256_slli_epi32::<4>(high[1])),
@@ -186,22 +182,22 @@ fn joined(low: V, high: V) -> V {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn flip(v: V) -> V {
+fn flip_signs(v: Bytes) -> Bytes {
     let sign = _mm256_set1_epi8(-128);
     [_mm256_xor_si256(v[0], sign), _mm256_xor_si256(v[1], sign)]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn level(v: V, levels: &[u8; 16]) -> V {
-    let levels = _mm256_broadcastsi128_si256(load_16(levels));
-    [_mm256_shuffle_epi8(levels, v[0]), _mm256_shuffle_epi8(levels, v[1])]
+fn look_up(indices: Bytes, table: &[u8; 16]) -> Bytes {
+    let table = _mm256_broadcastsi128_si256(load_16(table));
+    [_mm256_shuffle_epi8(table, indices[0]), _mm256_shuffle_epi8(table, indices[1])]
 }
 
 /// Every byte looks at its bit of the mask.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn with_bit<const BIT: u8>(v: V, mask: u64) -> V {
+fn add_bit<const BIT: u8>(v: Bytes, mask: u64) -> Bytes {
     let bytes = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
     let bits = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
     let mut out = v;
@@ -215,20 +211,21 @@ fn with_bit<const BIT: u8>(v: V, mask: u64) -> V {
 
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn halves(tile: &[u8], at: usize) -> F {
-    [_mm256_cvtph_ps(load_16(part(tile, at))), _mm256_cvtph_ps(load_16(part(tile, at + 16)))]
+fn from_f16(from: &[u8; 32]) -> Floats {
+    let halves = from.as_chunks().0;
+    [_mm256_cvtph_ps(load_16(&halves[0])), _mm256_cvtph_ps(load_16(&halves[1]))]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn converted(v: I) -> F {
+fn to_floats(v: Ints) -> Floats {
     [_mm256_cvtepi32_ps(v[0]), _mm256_cvtepi32_ps(v[1])]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn exponents(tile: &[u8], at: usize) -> F {
-    let mut out = unsigned(tile, at);
+fn from_exponents(from: &[u8; 16]) -> Floats {
+    let mut out = from_unsigned(from);
     for out in &mut out {
         let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(*out, _mm256_set1_epi32(1)));
         let denormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), *out);
@@ -239,22 +236,22 @@ fn exponents(tile: &[u8], at: usize) -> F {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn unsigned(tile: &[u8], at: usize) -> I {
-    let bytes = load_16(part(tile, at));
+fn from_unsigned(from: &[u8; 16]) -> Ints {
+    let bytes = load_16(from);
     [_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes))]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn signed(tile: &[u8], at: usize) -> I {
-    let bytes = load_16(part(tile, at));
+fn from_signed(from: &[u8; 16]) -> Ints {
+    let bytes = load_16(from);
     [_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes))]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn nibbles<const SHIFT: u32>(tile: &[u8], at: usize) -> I {
-    let (mut out, shift) = (unsigned(tile, at), _mm256_set1_epi32(SHIFT as i32));
+fn from_nibbles<const SHIFT: u32>(from: &[u8; 16]) -> Ints {
+    let (mut out, shift) = (from_unsigned(from), _mm256_set1_epi32(SHIFT as i32));
     for out in &mut out {
         *out = _mm256_and_si256(_mm256_srlv_epi32(*out, shift), _mm256_set1_epi32(15));
     }
@@ -263,25 +260,19 @@ fn nibbles<const SHIFT: u32>(tile: &[u8], at: usize) -> I {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn one() -> I {
-    [_mm256_set1_epi32(1); 2]
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn product(a: F, b: F) -> F {
+fn mul(a: Floats, b: Floats) -> Floats {
     [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn negative(a: F) -> F {
+fn negative(a: Floats) -> Floats {
     let sign = _mm256_set1_ps(-0.0);
     [_mm256_xor_ps(a[0], sign), _mm256_xor_ps(a[1], sign)]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn zero() -> F {
+fn zero() -> Floats {
     [_mm256_setzero_ps(); 2]
 }

@@ -4,8 +4,8 @@ use std::arch::x86_64::*;
 
 use super::{JOINT_VECTORS, four, load_f32, store_f32};
 use crate::simd::eight_bit::{Block, JOINT, Numbers, float_at, scale};
-use crate::simd::portable::Kind;
 use crate::simd::prefetch::Ahead;
+use crate::simd::product::PanelKind;
 
 /// Rows of activations at a time: with more, sums would not stay in registers.
 const TOKENS: usize = 6;
@@ -15,7 +15,7 @@ const TOKENS: usize = 6;
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(in crate::simd) fn panel(
     numbers: Numbers,
-    kind: Kind,
+    kind: PanelKind,
     panels: [&[f32]; 2],
     acts: &[&[Block]],
     ahead: &[u8],
@@ -41,7 +41,7 @@ pub(in crate::simd) fn panel(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn rows<const T: usize>(
     numbers: Numbers,
-    Kind { min, group, .. }: Kind,
+    PanelKind { min, group, .. }: PanelKind,
     panels: [&[f32]; 2],
     acts: [&[Block]; T],
     ahead: &[u8],

@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 
 use super::{add_dots, load_16, store_16};
 use crate::simd::eight_bit::{Block, Tail, word_at};
-use crate::simd::portable::Kind;
+use crate::simd::product::PanelKind;
 
 /// Rows of activations at a time: with more, sums would not stay in registers.
 const TOKENS: usize = 4;
@@ -12,7 +12,7 @@ const TOKENS: usize = 4;
 /// The products of two panels, of 16 rows each, with rows of signed activations: for each of these, 16 products with
 /// the first panel and 16 with the second.
 #[target_feature(enable = "neon,dotprod")]
-pub(in crate::simd) fn panel(kind: Kind, panels: [&[f32]; 2], acts: &[&[Block]], out: &mut [[f32; 16]]) {
+pub(in crate::simd) fn panel(kind: PanelKind, panels: [&[f32]; 2], acts: &[&[Block]], out: &mut [[f32; 16]]) {
     for (acts, out) in acts.chunks(TOKENS).zip(out.chunks_mut(2 * TOKENS)) {
         for (number, panel) in panels.into_iter().enumerate() {
             match *acts {
@@ -28,7 +28,7 @@ pub(in crate::simd) fn panel(kind: Kind, panels: [&[f32]; 2], acts: &[&[Block]],
 
 /// The products of one panel, in every other place of `out`.
 #[target_feature(enable = "neon,dotprod")]
-fn rows<const T: usize>(kind: Kind, panel: &[f32], acts: [&[Block]; T], out: &mut [[f32; 16]]) {
+fn rows<const T: usize>(kind: PanelKind, panel: &[f32], acts: [&[Block]; T], out: &mut [[f32; 16]]) {
     match (kind.min, kind.group) {
         (false, 32) => multiply::<T, false, 1, 11>(panel, acts, out),
         (true, 32) => multiply::<T, true, 1, 11>(panel, acts, out),

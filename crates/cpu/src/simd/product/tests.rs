@@ -9,7 +9,7 @@ fn isas() -> impl Iterator<Item = Isa> {
 }
 
 fn repacked() -> impl Iterator<Item = DType> {
-    DType::all().filter(|dtype| kind(*dtype).is_some())
+    DType::all().filter(|dtype| panel_kind(*dtype).is_some())
 }
 
 fn noise(random: &mut Random, length: usize) -> Vec<f32> {
@@ -133,7 +133,7 @@ fn panels_and_tiles_give_the_products_of_what_is_stored() {
                 let blocks: Vec<&[Block]> = acts.iter().map(|(blocks, _)| &blocks[..]).collect();
                 let mut out = vec![[0.0; 16]; 2 * rows];
                 let panels = [&panel_memory[..]; 2];
-                panel(isa, numbers, kind(dtype).unwrap(), panels, &blocks, &tiles, &mut out);
+                panel(isa, numbers, panel_kind(dtype).unwrap(), panels, &blocks, &tiles, &mut out);
                 for ((_, act), out) in acts.iter().zip(out.chunks(2)) {
                     assert_eq!(out[0], out[1]);
                     close(&out[0], &weights, act, &format!("{dtype} {isa} panel"));
@@ -167,7 +167,7 @@ fn joint_panels_give_the_products_of_what_is_stored_but_for_rounding() {
                 let blocks: Vec<&[Block]> = acts.iter().map(|(blocks, _)| &blocks[..]).collect();
                 let mut out = vec![[0.0; 16]; 2 * rows];
                 let panels = [&panel_memory[..]; 2];
-                panel(isa, Numbers::Joint, kind(dtype).unwrap(), panels, &blocks, &tiles, &mut out);
+                panel(isa, Numbers::Joint, panel_kind(dtype).unwrap(), panels, &blocks, &tiles, &mut out);
                 for ((_, act), out) in acts.iter().zip(out.chunks(2)) {
                     assert_eq!(out[0], out[1]);
                     for (got, row) in out[0].iter().zip(&weights) {
@@ -186,7 +186,7 @@ fn joint_panels_give_the_products_of_what_is_stored_but_for_rounding() {
             let (blocks, _) = activations(isa, 768, 1, Numbers::Joint);
             let mut out = [[1.0; 16]; 2];
             let panels = [&panel_memory[..]; 2];
-            panel(isa, Numbers::Joint, kind(dtype).unwrap(), panels, &[&blocks], &[], &mut out);
+            panel(isa, Numbers::Joint, panel_kind(dtype).unwrap(), panels, &[&blocks], &[], &mut out);
             assert_eq!(out, [[0.0; 16]; 2]);
         }
     }
@@ -196,7 +196,9 @@ fn joint_panels_give_the_products_of_what_is_stored_but_for_rounding() {
 #[test]
 fn extreme_numbers_do_not_saturate() {
     let (mut tiles, weights) = weights(DType::Q8_0, 64);
-    tiles.iter_mut().enumerate().filter(|(at, _)| at % 544 < 512).for_each(|(at, byte)| {
+    let tile = tile_spec(DType::Q8_0).unwrap();
+    let codes = tile.fields[0].bytes * ROWS;
+    tiles.iter_mut().enumerate().filter(|(at, _)| at % tile.bytes < codes).for_each(|(at, byte)| {
         *byte = if at % 3 == 0 { 127 } else { 128 };
     });
     let mut expected = None;
@@ -208,7 +210,7 @@ fn extreme_numbers_do_not_saturate() {
         let mut blocks = [[0; BLOCK_BYTES]; 2];
         quantize(isa, &values, numbers, &mut blocks);
         let mut out = [[0.0; 16]; 2];
-        let kind = kind(DType::Q8_0).unwrap();
+        let kind = panel_kind(DType::Q8_0).unwrap();
         panel(isa, numbers, kind, [&panel_memory; 2], &[&blocks], &[], &mut out);
         let first = *expected.get_or_insert(out[0]);
         for (out, first) in out[0].iter().zip(first) {
@@ -220,18 +222,8 @@ fn extreme_numbers_do_not_saturate() {
 
 /// The smallest and the largest weight of a type, before scales.
 fn extremes(dtype: DType) -> [i8; 2] {
-    match dtype {
-        DType::Q4_0 => [-8, 7],
-        DType::Q4_1 | DType::Q4_K => [0, 15],
-        DType::Q5_0 => [-16, 15],
-        DType::Q5_1 | DType::Q5_K => [0, 31],
-        DType::Q2_K => [0, 3],
-        DType::Q3_K => [-4, 3],
-        DType::Q6_K => [-32, 31],
-        DType::MXFP4 => [-12, 12],
-        DType::IQ4_NL | DType::IQ4_XS => [-127, 113],
-        _ => [-128, 127],
-    }
+    let (low, high) = orlop_quant::block_layout(dtype).unwrap().weights();
+    [low, high].map(|weight| i8::try_from(weight).unwrap())
 }
 
 #[test]
@@ -252,7 +244,7 @@ fn sums_of_extreme_weights_of_any_type_do_not_overflow() {
                 panel(
                     isa,
                     Numbers::Signed,
-                    kind(dtype).unwrap(),
+                    panel_kind(dtype).unwrap(),
                     [&panel_memory; 2],
                     &[&blocks],
                     &[],
@@ -328,5 +320,70 @@ fn float_products_agree_with_their_scalar_twins() {
                 }
             }
         }
+    }
+}
+
+/// FNV-1a.
+fn checksum(hash: u64, bytes: impl IntoIterator<Item = u8>) -> u64 {
+    bytes.into_iter().fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Tiles, panels and products of every type, as one number for each kind of instructions. Changes of the loops must keep
+/// every bit; `UPDATE_GOLDEN=1` writes what this machine can compute and keeps the other lines.
+#[test]
+fn tiles_panels_and_products_keep_every_bit() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/simd/product/checksums.txt");
+    let known = std::fs::read_to_string(path).unwrap_or_default();
+    let mut lines: Vec<String> = known.lines().map(str::to_owned).collect();
+    let mut wrong = Vec::new();
+    for dtype in repacked() {
+        let (tiles, _) = weights(dtype, 768);
+        for isa in isas() {
+            let mut hash = checksum(0xcbf2_9ce4_8422_2325, tiles.iter().copied());
+            let mut add = |values: &[f32]| {
+                hash = checksum(hash, values.iter().flat_map(|value| value.to_bits().to_le_bytes()));
+            };
+            let mut panel_memory = vec![0.0; 24 * panel_floats(dtype)];
+            let choices = [Numbers::Signed, numbers(isa, 100, wants_joint(dtype)), numbers(isa, 100, false)];
+            for numbers in choices {
+                expand(isa, dtype, numbers, &tiles, &mut panel_memory);
+                add(&panel_memory);
+                let acts: Vec<_> = (0..13).map(|row| activations(isa, 768, row as u64, numbers).0).collect();
+                let blocks: Vec<&[Block]> = acts.iter().map(|blocks| &blocks[..]).collect();
+                let mut out = vec![[0.0; 16]; 26];
+                panel(
+                    isa,
+                    numbers,
+                    panel_kind(dtype).unwrap(),
+                    [&panel_memory; 2],
+                    &blocks,
+                    &tiles,
+                    &mut out,
+                );
+                add(out.as_flattened());
+            }
+            for rows in 1..=FEW {
+                let acts: Vec<_> =
+                    (0..rows).map(|row| activations(isa, 768, row as u64, Numbers::Signed).0).collect();
+                let blocks: Vec<&[Block]> = acts.iter().map(|blocks| &blocks[..]).collect();
+                let mut out = vec![[0.0; 32]; rows];
+                if has_tile_products(isa) {
+                    dot_tiles(isa, dtype, &tiles.repeat(2), &blocks, &mut out);
+                }
+                add(out.as_flattened());
+            }
+            let (key, line) = (format!("{isa} {dtype} "), format!("{isa} {dtype} {hash:016x}"));
+            if !lines.contains(&line) {
+                lines.retain(|line| !line.starts_with(&key));
+                lines.push(line.clone());
+                wrong.push(line);
+            }
+        }
+    }
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        lines.sort();
+        std::fs::write(path, lines.join("\n") + "\n").unwrap();
+    } else {
+        assert!(wrong.is_empty(), "other bits than before: {wrong:#?}");
     }
 }

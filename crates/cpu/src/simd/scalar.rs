@@ -1,0 +1,199 @@
+//! Arrays as vectors: the reference for the vectors of every machine, in plain Rust.
+
+use half::f16;
+
+use super::eight_bit::{Block, Tail};
+use super::product::PanelKind;
+use super::tile_vector::{PartWork, TileVector};
+
+/// Arrays as vectors.
+#[derive(Clone, Copy)]
+pub(super) struct Scalar;
+
+impl TileVector for Scalar {
+    type Bytes = [u8; 64];
+    type Ints = [i32; 16];
+    type Floats = [f32; 16];
+
+    const LARGEST_CODE: i32 = 255;
+    const INTEGER_SCALES: bool = false;
+
+    #[inline(always)]
+    fn load(self, from: &[u8; 64]) -> [u8; 64] {
+        *from
+    }
+
+    #[inline(always)]
+    fn low_nibbles(self, bytes: [u8; 64]) -> [u8; 64] {
+        bytes.map(|byte| byte & 15)
+    }
+
+    #[inline(always)]
+    fn high_nibbles(self, bytes: [u8; 64]) -> [u8; 64] {
+        bytes.map(|byte| byte >> 4)
+    }
+
+    #[inline(always)]
+    fn bit_pairs<const NUMBER: u32>(self, bytes: [u8; 64]) -> [u8; 64] {
+        bytes.map(|byte| (byte >> (2 * NUMBER)) & 3)
+    }
+
+    #[inline(always)]
+    fn join_nibbles(self, low: [u8; 64], high: [u8; 64]) -> [u8; 64] {
+        std::array::from_fn(|i| low[i] | (high[i] << 4))
+    }
+
+    #[inline(always)]
+    fn flip_signs(self, bytes: [u8; 64]) -> [u8; 64] {
+        bytes.map(|byte| byte ^ 128)
+    }
+
+    #[inline(always)]
+    fn look_up(self, indices: [u8; 64], table: &[u8; 16]) -> [u8; 64] {
+        indices.map(|index| table[usize::from(index & 15)])
+    }
+
+    #[inline(always)]
+    fn add_bit<const BIT: u8>(self, bytes: [u8; 64], mask: u64) -> [u8; 64] {
+        std::array::from_fn(|i| bytes[i] | (((mask >> i) & 1) as u8 * BIT))
+    }
+
+    #[inline(always)]
+    fn minus(self, codes: [u8; 64], bias: i32) -> [u8; 64] {
+        codes.map(|code| (i32::from(code) - bias) as u8)
+    }
+
+    #[inline(always)]
+    fn from_f16(self, from: &[u8; 32]) -> [f32; 16] {
+        std::array::from_fn(|row| f16::from_le_bytes([from[2 * row], from[2 * row + 1]]).to_f32())
+    }
+
+    #[inline(always)]
+    fn from_exponents(self, from: &[u8; 16]) -> [f32; 16] {
+        from.map(orlop_quant::mxfp4::half_scale)
+    }
+
+    #[inline(always)]
+    fn from_unsigned(self, from: &[u8; 16]) -> [i32; 16] {
+        from.map(i32::from)
+    }
+
+    #[inline(always)]
+    fn from_signed(self, from: &[u8; 16]) -> [i32; 16] {
+        from.map(|byte| i32::from(byte as i8))
+    }
+
+    #[inline(always)]
+    fn from_nibbles<const SHIFT: u32>(self, from: &[u8; 16]) -> [i32; 16] {
+        from.map(|byte| i32::from((byte >> SHIFT) & 15))
+    }
+
+    #[inline(always)]
+    fn splat_int(self, value: i32) -> [i32; 16] {
+        [value; 16]
+    }
+
+    #[inline(always)]
+    fn mul_ints(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
+        std::array::from_fn(|row| a[row] * b[row])
+    }
+
+    #[inline(always)]
+    fn minus_128_times(self, a: [i32; 16]) -> [i32; 16] {
+        a.map(|a| -128 * a)
+    }
+
+    #[inline(always)]
+    fn to_floats(self, a: [i32; 16]) -> [f32; 16] {
+        a.map(|a| a as f32)
+    }
+
+    #[inline(always)]
+    fn add_products(self, sums: [i32; 16], codes: [u8; 64], bias: i32, four: i32) -> [i32; 16] {
+        let four = four.to_le_bytes().map(|byte| i32::from(byte as i8));
+        std::array::from_fn(|row| {
+            sums[row] + (0..4).map(|j| (i32::from(codes[4 * row + j]) - bias) * four[j]).sum::<i32>()
+        })
+    }
+
+    #[inline(always)]
+    fn add_weights(self, sums: [i32; 16], weights: [u8; 64]) -> [i32; 16] {
+        std::array::from_fn(|row| {
+            sums[row] + (0..4).map(|j| i32::from(weights[4 * row + j] as i8)).sum::<i32>()
+        })
+    }
+
+    #[inline(always)]
+    fn zero(self) -> [f32; 16] {
+        [0.0; 16]
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> [f32; 16] {
+        [value; 16]
+    }
+
+    #[inline(always)]
+    fn negative(self, a: [f32; 16]) -> [f32; 16] {
+        a.map(|a| -a)
+    }
+
+    #[inline(always)]
+    fn mul(self, a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
+        std::array::from_fn(|row| a[row] * b[row])
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: [f32; 16], b: [f32; 16], c: [f32; 16]) -> [f32; 16] {
+        std::array::from_fn(|row| a[row] * b[row] + c[row])
+    }
+
+    #[inline(always)]
+    fn store(self, to: &mut [f32; 16], value: [f32; 16]) {
+        *to = value;
+    }
+
+    #[inline(always)]
+    fn store_bytes(self, to: &mut [f32; 16], value: [u8; 64]) {
+        for (to, four) in to.iter_mut().zip(value.as_chunks::<4>().0) {
+            *to = f32::from_le_bytes(*four);
+        }
+    }
+
+    #[inline(always)]
+    fn store_ints(self, to: &mut [f32; 16], value: [i32; 16]) {
+        *to = value.map(|value| f32::from_bits(value as u32));
+    }
+
+    #[inline(always)]
+    fn call(self, part: impl PartWork<Scalar>) {
+        part.run(self);
+    }
+}
+
+/// The products of a panel with one row of signed activations.
+pub(super) fn panel(PanelKind { min, group, .. }: PanelKind, panel: &[f32], act: &[Block]) -> [f32; 16] {
+    let (groups, mut sums) = (32 / group, [0.0; 16]);
+    for (panel, act) in panel.chunks_exact(128 + 48 * groups).zip(act) {
+        let tail = Tail::signed(act);
+        for number in 0..groups {
+            let mut products = [0i32; 16];
+            for k in (number * group..(number + 1) * group).step_by(4) {
+                for (product, weights) in products.iter_mut().zip(&panel[k * 4..]) {
+                    for (weight, act) in weights.to_le_bytes().iter().zip(&act[k..]) {
+                        *product += i32::from(*weight as i8) * i32::from(*act as i8);
+                    }
+                }
+            }
+            let (scales, mins) = panel[128 + 48 * number + 16..][..32].split_at(16);
+            let scaled_sum = tail.scale * tail.sum(number, groups) as f32;
+            for (row, sum) in sums.iter_mut().enumerate() {
+                *sum += products[row] as f32 * (scales[row] * tail.scale);
+                if min {
+                    *sum += mins[row] * scaled_sum;
+                }
+            }
+        }
+    }
+    sums
+}

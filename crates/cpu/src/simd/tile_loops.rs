@@ -1,0 +1,287 @@
+//! The loops over tiles: [`Dot`] multiplies them with few rows of activations, [`Expand`] takes them apart into a panel for
+//! products with many.
+
+use std::marker::PhantomData;
+
+use super::eight_bit::{Block, Tail, word_at};
+use super::tile_codecs::{ActivationBlocks, CodecWork, Steps, TileBytes, TileCodec};
+use super::tile_vector::{PartWork, TileVector, TileWork, on};
+use crate::isa::Isa;
+use crate::repack::MAX_SLOTS;
+
+/// Vectors of a panel for 32 elements: eight of weights, and three (start, scales, minima) for each group.
+pub(super) const WEIGHT_VECTORS: usize = 8;
+pub(super) const GROUP_VECTORS: usize = 3;
+
+/// The products of groups of rows in tiles with `T` rows of signed activations: 16 a group, and a row of them for each row
+/// of activations.
+pub(super) struct Dot<'a, const T: usize, const N: usize> {
+    pub(super) isa: Isa,
+    pub(super) tiles: &'a [u8],
+    pub(super) acts: [&'a [Block]; T],
+    pub(super) out: &'a mut [[f32; N]],
+}
+
+impl<const T: usize, const N: usize> CodecWork for Dot<'_, T, N> {
+    type Output = ();
+
+    fn run<C: TileCodec>(self) {
+        on(self.isa, DotTiles::<C, T, N> { dot: self, codec: PhantomData });
+    }
+}
+
+struct DotTiles<'a, C, const T: usize, const N: usize> {
+    dot: Dot<'a, T, N>,
+    codec: PhantomData<C>,
+}
+
+impl<C: TileCodec, const T: usize, const N: usize> TileWork for DotTiles<'_, C, T, N> {
+    #[inline(always)]
+    fn run<V: TileVector>(self, v: V) {
+        let Dot { tiles, acts, out, .. } = self.dot;
+        let each = acts[0].len() / (C::TILE.elements / 32);
+        let acts = acts.map(|act| &C::Activations::of_tiles(act)[..each]);
+        for (number, tiles) in C::Tile::tiles(tiles).chunks_exact(each.max(1)).enumerate() {
+            let mut sums = [v.zero(); T];
+            for (place, tile) in tiles.iter().enumerate() {
+                let mut here = [&acts[0][place]; T];
+                for (here, act) in here.iter_mut().zip(&acts) {
+                    *here = &act[place];
+                }
+                dot_tile::<V, C, T>(v, tile, &here, &mut sums);
+            }
+            for (out, sum) in out.iter_mut().zip(sums) {
+                v.store(&mut out.as_chunks_mut().0[number], sum);
+            }
+        }
+    }
+}
+
+/// Adds the products of a tile. The numbers of parts are constants, so that offsets are.
+#[inline(always)]
+fn dot_tile<V: TileVector, C: TileCodec, const T: usize>(
+    v: V,
+    tile: &C::Tile,
+    acts: &[&C::Activations; T],
+    sums: &mut [V::Floats; T],
+) {
+    let (scale, min) = (C::scale(v, tile.bytes()), C::min(v, tile.bytes()));
+    let mut unscaled = [[v.zero(); 2]; T];
+    macro_rules! parts {
+        ($($part:literal)*) => {
+            $(v.call(DotPart::<V, C, T, $part> { tile, acts, sums, unscaled: &mut unscaled });)*
+        };
+    }
+    parts!(0);
+    if C::PARTS >= 4 {
+        parts!(1 2 3);
+    }
+    if C::PARTS == 8 {
+        parts!(4 5 6 7);
+    }
+    if V::INTEGER_SCALES {
+        for (sum, [products, minima]) in sums.iter_mut().zip(unscaled) {
+            *sum = v.mul_add(products, scale, *sum);
+            if C::HAS_MIN {
+                *sum = v.mul_add(minima, min, *sum);
+            }
+        }
+    }
+}
+
+/// Adds the products of part number `PART`.
+struct DotPart<'a, V: TileVector, C: TileCodec, const T: usize, const PART: usize> {
+    tile: &'a C::Tile,
+    acts: &'a [&'a C::Activations; T],
+    /// With float scales.
+    sums: &'a mut [V::Floats; T],
+    /// With integer scales.
+    unscaled: &'a mut [[V::Floats; 2]; T],
+}
+
+impl<V: TileVector, C: TileCodec, const T: usize, const PART: usize> PartWork<V>
+    for DotPart<'_, V, C, T, PART>
+{
+    #[inline(always)]
+    fn run(self, v: V) {
+        // Copies: the compiler cannot know that what is behind a field's reference stays as it is.
+        let (tile, acts) = (self.tile.bytes(), *self.acts);
+        let products = part_products::<V, C, T>(v, tile, PART, &acts);
+        if V::INTEGER_SCALES {
+            let mut unscaled = *self.unscaled;
+            add_unscaled::<V, C, T>(v, tile, PART, &acts, &products, &mut unscaled);
+            *self.unscaled = unscaled;
+        } else {
+            let mut sums = *self.sums;
+            add_scaled::<V, C, T>(v, tile, PART, &acts, &products, &mut sums);
+            *self.sums = sums;
+        }
+    }
+}
+
+/// The integer products of a part: for each of its slots and each row of activations, one for each row of weights.
+type Products<V, const T: usize> = [[<V as TileVector>::Ints; T]; MAX_SLOTS];
+
+#[inline(always)]
+fn part_products<V: TileVector, C: TileCodec, const T: usize>(
+    v: V,
+    tile: &[u8],
+    part: usize,
+    acts: &[&C::Activations; T],
+) -> Products<V, T> {
+    let mut products = [[v.splat_int(0); T]; MAX_SLOTS];
+    if multiplies_codes::<V, C>() && C::BIAS != 0 {
+        for (slot, products) in products.iter_mut().enumerate().take(C::SLOTS) {
+            let group = C::group_of(part, slot);
+            for (product, act) in products.iter_mut().zip(acts) {
+                let (_, sum) = scale_and_sum::<C>(act, group);
+                *product = v.splat_int(-C::BIAS * sum);
+            }
+        }
+    }
+    C::steps(v, tile, part, &mut DotSteps::<V, C, T> { acts, products: &mut products });
+    products
+}
+
+/// Whether codes are multiplied as they are. The bias then leaves the products through the sums of activations.
+#[inline(always)]
+fn multiplies_codes<V: TileVector, C: TileCodec>() -> bool {
+    C::LARGEST_CODE <= V::LARGEST_CODE
+}
+
+struct DotSteps<'a, V: TileVector, C: TileCodec, const T: usize> {
+    acts: &'a [&'a C::Activations; T],
+    products: &'a mut Products<V, T>,
+}
+
+impl<V: TileVector, C: TileCodec, const T: usize> Steps<V> for DotSteps<'_, V, C, T> {
+    #[inline(always)]
+    fn step(&mut self, v: V, slot: usize, k: usize, codes: V::Bytes) {
+        let bias = if multiplies_codes::<V, C>() { 0 } else { C::BIAS };
+        for (product, act) in self.products[slot].iter_mut().zip(self.acts) {
+            let four = word_at(act.block(k / 32), k % 32);
+            *product = v.add_products(*product, codes, bias, four);
+        }
+    }
+}
+
+/// The scale of the activations that a group meets, and their sum.
+#[inline(always)]
+fn scale_and_sum<C: TileCodec>(act: &C::Activations, group: usize) -> (f32, i32) {
+    let groups = C::GROUPS_OF_32;
+    let tail = Tail::signed(act.block(group / groups));
+    (tail.scale, tail.sum(group % groups, groups))
+}
+
+/// Adds products and minima times the integers of their groups; the tile's scale and minimum are left.
+#[inline(always)]
+fn add_unscaled<V: TileVector, C: TileCodec, const T: usize>(
+    v: V,
+    tile: &[u8],
+    part: usize,
+    acts: &[&C::Activations; T],
+    products: &Products<V, T>,
+    unscaled: &mut [[V::Floats; 2]; T],
+) {
+    for (slot, products) in products.iter().enumerate().take(C::SLOTS) {
+        let group = C::group_of(part, slot);
+        let (scale, min) = (C::scale_number(v, tile, group), v.to_floats(C::min_number(v, tile, group)));
+        for ((unscaled, product), act) in unscaled.iter_mut().zip(products).zip(acts) {
+            let (act_scale, sum) = scale_and_sum::<C>(act, group);
+            let product = if C::HAS_GROUP_SCALES { v.mul_ints(*product, scale) } else { *product };
+            unscaled[0] = v.mul_add(v.to_floats(product), v.splat(act_scale), unscaled[0]);
+            if C::HAS_MIN {
+                unscaled[1] = v.mul_add(min, v.splat(act_scale * sum as f32), unscaled[1]);
+            }
+        }
+    }
+}
+
+/// Adds products and minima times the float scales of their groups.
+#[inline(always)]
+fn add_scaled<V: TileVector, C: TileCodec, const T: usize>(
+    v: V,
+    tile: &[u8],
+    part: usize,
+    acts: &[&C::Activations; T],
+    products: &Products<V, T>,
+    sums: &mut [V::Floats; T],
+) {
+    for (slot, products) in products.iter().enumerate().take(C::SLOTS) {
+        let group = C::group_of(part, slot);
+        let (scale, min) = (C::group_scale(v, tile, group), C::group_min(v, tile, group));
+        for ((total, product), act) in sums.iter_mut().zip(products).zip(acts) {
+            let (act_scale, sum) = scale_and_sum::<C>(act, group);
+            *total = v.mul_add(v.to_floats(*product), v.mul(scale, v.splat(act_scale)), *total);
+            if C::HAS_MIN {
+                *total = v.mul_add(min, v.splat(act_scale * sum as f32), *total);
+            }
+        }
+    }
+}
+
+/// Takes the tiles of a group apart into a panel.
+pub(super) struct Expand<'a> {
+    pub(super) isa: Isa,
+    pub(super) tiles: &'a [u8],
+    pub(super) panel: &'a mut [f32],
+}
+
+impl CodecWork for Expand<'_> {
+    type Output = ();
+
+    fn run<C: TileCodec>(self) {
+        on(self.isa, ExpandTiles::<C> { expand: self, codec: PhantomData });
+    }
+}
+
+struct ExpandTiles<'a, C> {
+    expand: Expand<'a>,
+    codec: PhantomData<C>,
+}
+
+impl<C: TileCodec> ExpandTiles<'_, C> {
+    /// Vectors for 32 elements.
+    const VECTORS: usize = WEIGHT_VECTORS + GROUP_VECTORS * C::GROUPS_OF_32;
+}
+
+impl<C: TileCodec> TileWork for ExpandTiles<'_, C> {
+    #[inline(always)]
+    fn run<V: TileVector>(self, v: V) {
+        let Expand { tiles, panel, .. } = self.expand;
+        let vectors = panel.as_chunks_mut::<16>().0;
+        let panels = vectors.chunks_exact_mut(Self::VECTORS * (C::TILE.elements / 32));
+        for (tile, panel) in C::Tile::tiles(tiles).iter().zip(panels) {
+            let tile = tile.bytes();
+            for part in 0..C::PARTS {
+                let mut sums = [v.splat_int(0); MAX_SLOTS];
+                let mut steps = ExpandSteps::<V, C> { panel, sums: &mut sums, codec: PhantomData };
+                C::steps(v, tile, part, &mut steps);
+                for (slot, sum) in sums.into_iter().enumerate().take(C::SLOTS) {
+                    let group = C::group_of(part, slot);
+                    let at = group / C::GROUPS_OF_32 * Self::VECTORS
+                        + WEIGHT_VECTORS
+                        + group % C::GROUPS_OF_32 * GROUP_VECTORS;
+                    v.store_ints(&mut panel[at], v.minus_128_times(sum));
+                    v.store(&mut panel[at + 1], C::group_scale(v, tile, group));
+                    v.store(&mut panel[at + 2], C::group_min(v, tile, group));
+                }
+            }
+        }
+    }
+}
+
+struct ExpandSteps<'a, V: TileVector, C> {
+    panel: &'a mut [[f32; 16]],
+    sums: &'a mut [V::Ints; MAX_SLOTS],
+    codec: PhantomData<C>,
+}
+
+impl<V: TileVector, C: TileCodec> Steps<V> for ExpandSteps<'_, V, C> {
+    #[inline(always)]
+    fn step(&mut self, v: V, slot: usize, k: usize, codes: V::Bytes) {
+        let weights = v.minus(codes, C::BIAS);
+        self.sums[slot] = v.add_weights(self.sums[slot], weights);
+        v.store_bytes(&mut self.panel[k / 32 * ExpandTiles::<C>::VECTORS + k % 32 / 4], weights);
+    }
+}
