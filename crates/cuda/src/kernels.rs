@@ -1,6 +1,7 @@
 //! From steps to launches: which kernel, how many threads, and the one structure that it is given.
 //!
-//! Structures here are declared once more in the sources beside; both are plain data without gaps.
+//! Structures here are declared once more in the sources, as plain data without gaps; [`structures`] has their sizes
+//! asserted there.
 
 mod attention;
 mod experts;
@@ -28,7 +29,7 @@ use orlop_graph::{Graph, TensorDesc, TensorId};
 
 use crate::buffer;
 use crate::context::Context;
-use crate::modules::{Modules, Variant};
+use crate::modules::{Modules, Source, Variant};
 use crate::planes::Planes;
 use crate::sys::{DevicePtr, Function};
 
@@ -88,6 +89,22 @@ pub(crate) struct TensorParameter {
     pub(crate) starts: [u64; 4],
     pub(crate) dtype: i32,
     pub(crate) planes: i32,
+}
+
+/// The structures that a source shares with this crate: names there, and bytes here.
+pub(crate) fn structures(source: Source) -> Vec<(&'static str, usize)> {
+    let mut all =
+        vec![("Tensor", size_of::<TensorParameter>()), ("Turn", size_of::<rotate::TurnParameter>())];
+    all.extend_from_slice(match source {
+        Source::General => general::STRUCTURES,
+        Source::Rows => return [all, rows::STRUCTURES.to_vec(), rotate::STRUCTURES.to_vec()].concat(),
+        Source::Vector => product::VECTOR_STRUCTURES,
+        Source::Tiles | Source::Groups => product::TILES_STRUCTURES,
+        Source::Eights => product::EIGHTS_STRUCTURES,
+        Source::Decode => attention::DECODE_STRUCTURES,
+        Source::Prompt => attention::PROMPT_STRUCTURES,
+    });
+    all
 }
 
 /// How a kernel is spread over the GPU.

@@ -27,6 +27,7 @@ mod program;
 mod queue;
 mod supports;
 mod sys;
+mod types_header;
 
 pub use device::{CudaDevice, CudaOptions, devices};
 pub use error::Error;

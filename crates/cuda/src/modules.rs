@@ -12,9 +12,9 @@ use orlop_backend::DeviceError;
 use sha2::{Digest, Sha256};
 
 use crate::context::Context;
-use crate::kernels::numbers_header;
+use crate::kernels::{numbers_header, structures};
 use crate::sys::{Function, Module, Nvrtc};
-use crate::{CudaOptions, Error};
+use crate::{CudaOptions, Error, types_header};
 
 const COMMON: &str = include_str!("kernels/cu/common.cuh");
 const PLANES: &str = include_str!("kernels/cu/planes.cuh");
@@ -79,12 +79,19 @@ impl Source {
             Source::Prompt => include_str!("kernels/cu/prompt.cu"),
         };
         let file = format!("{}.cu", self.name());
-        let parts = [("common.cuh", COMMON), ("planes.cuh", PLANES), (file.as_str(), own)];
-        let part = |(name, text): (&str, &str)| {
+        let part = |name: &str, text: &str| {
             let other = folder.and_then(|folder| fs::read_to_string(folder.join(name)).ok());
             other.unwrap_or_else(|| text.to_owned())
         };
-        [numbers_header(), parts.map(part).join("\n")].concat()
+        [
+            numbers_header(),
+            types_header::text(),
+            part("common.cuh", COMMON),
+            part("planes.cuh", PLANES),
+            part(&file, own),
+            types_header::size_assertions(&structures(self)),
+        ]
+        .join("\n")
     }
 }
 

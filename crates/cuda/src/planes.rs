@@ -1,47 +1,78 @@
-//! Weights in blocks, taken apart into planes: the lower nibbles, pairs of bits and single bits of all elements, and the
-//! scales, each for themselves. In a plane, 32 elements take a fixed number of bytes in an order that one instruction
+//! Weights in blocks, split into planes: one of the low bits, one of the high bits and one of the scales of all blocks. In a
+//! plane, 32 elements take a fixed number of bytes in an order that one instruction
 //! spreads over registers: element `16 p + j` is in byte `j` of its nibbles; element `4 p + j` of 16 (pairs) or of 32
 //! (bits) in byte `j`; `p` counts from the lowest bits.
 
 use std::ops::Range;
 
 use orlop_graph::{DType, TensorDesc};
+use orlop_quant::FieldRole::{Codes, GroupScales, HighBits, Min, Scale};
+use orlop_quant::layout::{
+    IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0,
+};
+use orlop_quant::{BlockLayout, FieldRole};
 
 use crate::buffer::ALIGNMENT;
 
-/// Part of every block, which has a plane of its own.
+/// Bytes of every block that have a plane of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Field {
     at: usize,
     bytes: usize,
-    /// Bits of each element, and how many bytes lie between the bits of one byte's neighbours in the file: `None` for
-    /// what is taken as it is.
+    /// Bits of each code, and the bytes of a chunk of bit planes in the file; `None` for bytes that are copied.
     code: Option<(u32, usize)>,
 }
 
-const fn raw(at: usize, bytes: usize) -> Field {
-    Field { at, bytes, code: None }
+/// A plane of codes.
+const fn codes(block: &BlockLayout, role: FieldRole) -> Field {
+    let field = block.field(role);
+    Field { at: field.offset, bytes: field.bytes, code: Some((field.bits, field.run())) }
 }
 
-const fn bits(bits: u32, run: usize, at: usize, bytes: usize) -> Field {
-    Field { at, bytes, code: Some((bits, run)) }
+/// A plane of bytes as they are: those of all fields from the first to the last.
+const fn raw(block: &BlockLayout, first: FieldRole, last: FieldRole) -> Field {
+    let (first, last) = (block.field(first).range(), block.field(last).range());
+    Field { at: first.start, bytes: last.end - first.start, code: None }
 }
 
-/// The planes of a type, in the order in which kernels know them.
+/// The planes of a type, in the order in which `planes.cuh` knows them.
 fn fields(dtype: DType) -> Option<&'static [Field]> {
     Some(match dtype {
-        DType::Q4_0 | DType::IQ4_NL => const { &[bits(4, 16, 2, 16), raw(0, 2)] },
-        DType::Q4_1 => const { &[bits(4, 16, 4, 16), raw(0, 4)] },
-        DType::Q5_0 => const { &[bits(4, 16, 6, 16), bits(1, 1, 2, 4), raw(0, 2)] },
-        DType::Q5_1 => const { &[bits(4, 16, 8, 16), bits(1, 1, 4, 4), raw(0, 4)] },
-        DType::Q8_0 => const { &[raw(2, 32), raw(0, 2)] },
-        DType::Q2_K => const { &[bits(2, 32, 16, 64), raw(0, 16), raw(80, 4)] },
-        DType::Q3_K => const { &[bits(2, 32, 32, 64), bits(1, 32, 0, 32), raw(96, 12), raw(108, 2)] },
-        DType::Q4_K => const { &[bits(4, 32, 16, 128), raw(0, 16)] },
-        DType::Q5_K => const { &[bits(4, 32, 48, 128), bits(1, 32, 16, 32), raw(0, 16)] },
-        DType::Q6_K => const { &[bits(4, 64, 0, 128), bits(2, 32, 128, 64), raw(192, 16), raw(208, 2)] },
-        DType::IQ4_XS => const { &[bits(4, 16, 8, 128), raw(0, 8)] },
-        DType::MXFP4 => const { &[bits(4, 16, 1, 16), raw(0, 1)] },
+        DType::Q4_0 => const { &[codes(&Q4_0, Codes), raw(&Q4_0, Scale, Scale)] },
+        DType::IQ4_NL => const { &[codes(&IQ4_NL, Codes), raw(&IQ4_NL, Scale, Scale)] },
+        DType::Q4_1 => const { &[codes(&Q4_1, Codes), raw(&Q4_1, Scale, Min)] },
+        DType::Q5_0 => const { &[codes(&Q5_0, Codes), codes(&Q5_0, HighBits), raw(&Q5_0, Scale, Scale)] },
+        DType::Q5_1 => const { &[codes(&Q5_1, Codes), codes(&Q5_1, HighBits), raw(&Q5_1, Scale, Min)] },
+        DType::Q8_0 => const { &[raw(&Q8_0, Codes, Codes), raw(&Q8_0, Scale, Scale)] },
+        DType::Q2_K => {
+            const { &[codes(&Q2_K, Codes), raw(&Q2_K, GroupScales, GroupScales), raw(&Q2_K, Scale, Min)] }
+        }
+        DType::Q3_K => {
+            const {
+                &[
+                    codes(&Q3_K, Codes),
+                    codes(&Q3_K, HighBits),
+                    raw(&Q3_K, GroupScales, GroupScales),
+                    raw(&Q3_K, Scale, Scale),
+                ]
+            }
+        }
+        DType::Q4_K => const { &[codes(&Q4_K, Codes), raw(&Q4_K, Scale, GroupScales)] },
+        DType::Q5_K => {
+            const { &[codes(&Q5_K, Codes), codes(&Q5_K, HighBits), raw(&Q5_K, Scale, GroupScales)] }
+        }
+        DType::Q6_K => {
+            const {
+                &[
+                    codes(&Q6_K, Codes),
+                    codes(&Q6_K, HighBits),
+                    raw(&Q6_K, GroupScales, GroupScales),
+                    raw(&Q6_K, Scale, Scale),
+                ]
+            }
+        }
+        DType::IQ4_XS => const { &[codes(&IQ4_XS, Codes), raw(&IQ4_XS, Scale, GroupScales)] },
+        DType::MXFP4 => const { &[codes(&MXFP4, Codes), raw(&MXFP4, Scale, Scale)] },
         _ => return None,
     })
 }
@@ -190,6 +221,31 @@ mod tests {
             planes.unpack(&parts, &mut back);
             assert_eq!(back, bytes[row..4 * row], "{dtype}");
         }
+    }
+
+    #[test]
+    fn planes_are_those_that_kernels_were_written_for() {
+        let fields = |dtype| {
+            let field = |field: &Field| (field.at, field.bytes, field.code);
+            fields(dtype).unwrap().iter().map(field).collect::<Vec<_>>()
+        };
+        let raw = |at, bytes| (at, bytes, None);
+        let bits = |bits, run, at, bytes| (at, bytes, Some((bits, run)));
+        assert_eq!(fields(DType::Q4_0), [bits(4, 16, 2, 16), raw(0, 2)]);
+        assert_eq!(fields(DType::IQ4_NL), [bits(4, 16, 2, 16), raw(0, 2)]);
+        assert_eq!(fields(DType::Q4_1), [bits(4, 16, 4, 16), raw(0, 4)]);
+        assert_eq!(fields(DType::Q5_0), [bits(4, 16, 6, 16), bits(1, 1, 2, 4), raw(0, 2)]);
+        assert_eq!(fields(DType::Q5_1), [bits(4, 16, 8, 16), bits(1, 1, 4, 4), raw(0, 4)]);
+        assert_eq!(fields(DType::Q8_0), [raw(2, 32), raw(0, 2)]);
+        assert_eq!(fields(DType::Q2_K), [bits(2, 32, 16, 64), raw(0, 16), raw(80, 4)]);
+        let q3_k = [bits(2, 32, 32, 64), bits(1, 32, 0, 32), raw(96, 12), raw(108, 2)];
+        assert_eq!(fields(DType::Q3_K), q3_k);
+        assert_eq!(fields(DType::Q4_K), [bits(4, 32, 16, 128), raw(0, 16)]);
+        assert_eq!(fields(DType::Q5_K), [bits(4, 32, 48, 128), bits(1, 32, 16, 32), raw(0, 16)]);
+        let q6_k = [bits(4, 64, 0, 128), bits(2, 32, 128, 64), raw(192, 16), raw(208, 2)];
+        assert_eq!(fields(DType::Q6_K), q6_k);
+        assert_eq!(fields(DType::IQ4_XS), [bits(4, 16, 8, 128), raw(0, 8)]);
+        assert_eq!(fields(DType::MXFP4), [bits(4, 16, 1, 16), raw(0, 1)]);
     }
 
     #[test]

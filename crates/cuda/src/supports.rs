@@ -7,6 +7,7 @@ use orlop_graph::{DType, Op, TensorDesc};
 
 use crate::kernels::suits_bringing;
 use crate::planes::Planes;
+use crate::types_header::is_block;
 
 /// Whether a node can run with its operands where they are. `tiles`: thread blocks have shared memory for F16 tiles.
 pub(crate) fn supports(
@@ -72,29 +73,7 @@ fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// Blocks that kernels can read.
-fn is_block(dtype: DType) -> bool {
-    use DType::*;
-    matches!(
-        dtype,
-        Q4_0 | Q4_1
-            | Q5_0
-            | Q5_1
-            | Q8_0
-            | Q8_1
-            | Q2_K
-            | Q3_K
-            | Q4_K
-            | Q5_K
-            | Q6_K
-            | Q8_K
-            | IQ4_NL
-            | IQ4_XS
-            | MXFP4
-    )
-}
-
-/// Blocks that kernels can write.
+/// Block types that kernels can write: `encode_block` in `general.cu`.
 fn is_written(dtype: DType) -> bool {
     matches!(dtype, DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0)
 }

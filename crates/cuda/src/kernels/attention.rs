@@ -168,6 +168,9 @@ struct DecodeParameter {
     own: OwnRow,
 }
 
+/// Shared with `decode.cu`.
+pub(super) const DECODE_STRUCTURES: &[(&str, usize)] = &[("Decode", size_of::<DecodeParameter>())];
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct PromptParameter {
@@ -194,6 +197,9 @@ struct PromptParameter {
     window: i32,
     marks: u64,
 }
+
+/// Shared with `prompt.cu`.
+pub(super) const PROMPT_STRUCTURES: &[(&str, usize)] = &[("Prompt", size_of::<PromptParameter>())];
 
 fn own_row(site: &LaunchContext<'_>, rotated: &RotatedAttention) -> Result<OwnRow, DeviceError> {
     let OneToken { k, v, indices, .. } = rotated.token;

@@ -22,6 +22,9 @@ struct Task {
     marks: u64,
 }
 
+/// Shared with `general.cu`.
+pub(super) const STRUCTURES: &[(&str, usize)] = &[("Task", size_of::<Task>())];
+
 /// A kernel and its parameters beside the tensors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Call {

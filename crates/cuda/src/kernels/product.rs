@@ -235,6 +235,10 @@ pub(super) struct VectorParameter {
     pub(super) experts: ExpertsParameter,
 }
 
+/// Shared with `vector.cu`.
+pub(super) const VECTOR_STRUCTURES: &[(&str, usize)] =
+    &[("Part", size_of::<PartParameter>()), ("Vector", size_of::<VectorParameter>())];
+
 /// How rows are spread: those that a warp takes at a time, warps of a block, and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct VectorSpread {
@@ -360,6 +364,11 @@ struct TilesParameter {
     k: i32,
     fresh: i32,
 }
+
+/// Shared with `tiles.cu` and `groups.cu`.
+pub(super) const TILES_STRUCTURES: &[(&str, usize)] = &[("Tiles", size_of::<TilesParameter>())];
+/// Shared with `eights.cu`.
+pub(super) const EIGHTS_STRUCTURES: &[(&str, usize)] = &[("Product", size_of::<TilesParameter>())];
 
 /// Results of a block in each direction, and bytes of its shared memory.
 const TILE: u64 = 128;

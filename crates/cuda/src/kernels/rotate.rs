@@ -226,6 +226,10 @@ struct RotateParameter {
     gap: u32,
 }
 
+/// Shared with `rows.cu`.
+pub(super) const STRUCTURES: &[(&str, usize)] =
+    &[("Job", size_of::<JobParameter>()), ("Rotate", size_of::<RotateParameter>())];
+
 /// The length of pieces that rows are cut into, so that no warp has a whole long row to itself.
 fn piece(row: u64) -> u64 {
     [128, 64, 32].into_iter().find(|piece| row.is_multiple_of(*piece)).unwrap_or(row)

@@ -295,6 +295,14 @@ struct LargestParameter {
     gap: u32,
 }
 
+/// Shared with `rows.cu`.
+pub(super) const STRUCTURES: &[(&str, usize)] = &[
+    ("ScaledNorm", size_of::<ScaledNormParameter>()),
+    ("Rounded", size_of::<RoundedParameter>()),
+    ("Opened", size_of::<OpenedParameter>()),
+    ("Largest", size_of::<LargestParameter>()),
+];
+
 /// Whether rows of floats lie so that `largest` can go through them.
 pub(super) fn largest_takes(graph: &Graph, x: TensorId) -> bool {
     let desc = &graph.tensor(x).desc;

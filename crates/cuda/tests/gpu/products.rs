@@ -9,7 +9,7 @@ use orlop_sched::{Machine, Session, SessionOptions};
 use orlop_testkit::{Feeds, f32_bytes, i32_bytes};
 
 use crate::Test;
-use crate::support::{TYPES, compare, error, expected, numbers, outputs, weights};
+use crate::support::{compare, error, expected, numbers, outputs, types, weights};
 
 pub(crate) const TESTS: &[Test] = tests![
     fast_products_agree_with_the_reference,
@@ -21,7 +21,7 @@ pub(crate) const TESTS: &[Test] = tests![
 /// A feed-forward block at sizes that use every path: norm, gate and up, down, sums.
 fn fast_products_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec<String> {
     let mut failures = Vec::new();
-    for dtype in TYPES {
+    for dtype in types() {
         for (k, m, n) in [(512, 768, 1), (256, 300, 1), (512, 768, 5), (256, 300, 130), (512, 256, 200)] {
             let mut b = GraphBuilder::new();
             let mut feeds: Feeds = Vec::new();
@@ -76,7 +76,7 @@ fn int8_products_have_no_error_beside_the_rounding(device: &Arc<dyn Device>) -> 
     let mut failures = Vec::new();
     let sizes = [(512, 768, 1), (256, 300, 2), (512, 100, 3), (1280, 96, 4)];
     let many = [(512, 100, 7), (512, 768, 24), (256, 300, 33), (288, 64, 57), (1536, 320, 64)];
-    let some = TYPES.into_iter().filter(|dtype| dtype.is_quantized());
+    let some = types().filter(|dtype| dtype.is_quantized());
     let some = some.flat_map(|dtype| sizes.map(|size| (dtype, size)));
     for (dtype, (k, m, n)) in some.chain(many.map(|size| (DType::Q8_0, size))) {
         let mut b = GraphBuilder::new();
@@ -106,7 +106,7 @@ fn int8_products_have_no_error_beside_the_rounding(device: &Arc<dyn Device>) -> 
 /// Products with experts' matrices, for one token and for several, with activations per expert or shared.
 fn products_of_experts_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec<String> {
     let mut failures = Vec::new();
-    for dtype in TYPES.into_iter().chain([DType::F32]) {
+    for dtype in types().chain([DType::F32]) {
         for (k, m, experts, used, inputs, tokens) in [(512, 96, 8, 3, 1, 1), (256, 70, 4, 2, 2, 5)] {
             let mut b = GraphBuilder::new();
             let w = b.weight("w", dtype, &[k, m, experts]);

@@ -116,23 +116,9 @@ pub(crate) fn compare(
 }
 
 /// Types of weights.
-pub(crate) const TYPES: [DType; 15] = [
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2_K,
-    DType::Q3_K,
-    DType::Q4_K,
-    DType::Q5_K,
-    DType::Q6_K,
-    DType::IQ4_NL,
-    DType::IQ4_XS,
-    DType::MXFP4,
-    DType::F16,
-    DType::BF16,
-];
+pub(crate) fn types() -> impl Iterator<Item = DType> {
+    orlop_quant::weight_types().chain([DType::F16, DType::BF16])
+}
 
 /// The bytes of `m` rows of `k` numbers that follow from a seed.
 pub(crate) fn weights(dtype: DType, seed: u64, k: u64, m: u64) -> Vec<u8> {

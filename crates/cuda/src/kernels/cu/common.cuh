@@ -1,35 +1,11 @@
-// What all kernels stand on. NVRTC has no headers, so half precision is a 16-bit integer and a few instructions.
+// What all kernels share. NVRTC has no headers, so half precision is a 16-bit integer and a few instructions. `types.cuh`,
+// which comes first, is generated: element types, the offsets of block fields, tables of code values, `block_elements`.
 typedef unsigned char u8;
 typedef signed char i8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
-
-// Element types, by their numbers in GGUF files; macros, as sources are compiled for some of them.
-#define F32 0
-#define F16 1
-#define Q4_0 2
-#define Q4_1 3
-#define Q5_0 6
-#define Q5_1 7
-#define Q8_0 8
-#define Q8_1 9
-#define Q2_K 10
-#define Q3_K 11
-#define Q4_K 12
-#define Q5_K 13
-#define Q6_K 14
-#define Q8_K 15
-#define IQ4_NL 20
-#define IQ4_XS 23
-#define I8 24
-#define I16 25
-#define I32 26
-#define I64 27
-#define F64 28
-#define BF16 30
-#define MXFP4 39
 
 // A tensor at its place: extents, and strides in bytes (in dimension 0, from block to block).
 struct Tensor {
@@ -58,8 +34,6 @@ u16 float_to_bfloat(float x) {
 u16 load16(const u8* at) { return at[0] | (u16)at[1] << 8; }
 u32 load32(const u8* at) { return load16(at) | (u32)load16(at + 2) << 16; }
 
-__constant__ i8 IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-__constant__ i8 MXFP4_VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 float mxfp4_scale(u8 exponent) {
     return __uint_as_float(exponent < 2 ? 0x00200000u << exponent : (u32)(exponent - 1) << 23);
 }
@@ -79,64 +53,64 @@ void k_scales(const u8* packed, int group, int* scale, int* min) {
 // One of the sixteen group scales of Q3_K.
 int q3_k_scale(const u8* packed, int group) {
     int low = (packed[group & 7] >> (group < 8 ? 0 : 4)) & 15;
-    return (low | ((packed[8 + (group & 3)] >> (2 * (group >> 2))) & 3) << 4) - 32;
-}
-
-int block_elements(int dtype) {
-    switch (dtype) {
-        case Q4_0: case Q4_1: case Q5_0: case Q5_1: case Q8_0: case Q8_1: case IQ4_NL: case MXFP4: return 32;
-        case Q2_K: case Q3_K: case Q4_K: case Q5_K: case Q6_K: case Q8_K: case IQ4_XS: return 256;
-        default: return 1;
-    }
+    return (low | ((packed[8 + (group & 3)] >> (2 * (group >> 2))) & 3) << 4) - Q3_K_GROUP_SCALE_BIAS;
 }
 
 // Element `e` of a block as a file has it.
 __noinline__ float block_element(int dtype, const u8* b, int e) {
     int j = e & 15, high = (e >> 4) & 1;
     switch (dtype) {
-        case Q4_0: return half_to_float(load16(b)) * (((b[2 + j] >> (4 * high)) & 15) - 8);
+        case Q4_0:
+            return half_to_float(load16(b + Q4_0_SCALE_AT)) * (((b[Q4_0_CODES_AT + j] >> (4 * high)) & 15) - Q4_0_BIAS);
         case Q4_1:
-            return half_to_float(load16(b)) * ((b[4 + j] >> (4 * high)) & 15) + half_to_float(load16(b + 2));
+            return half_to_float(load16(b + Q4_1_SCALE_AT)) * ((b[Q4_1_CODES_AT + j] >> (4 * high)) & 15) +
+                   half_to_float(load16(b + Q4_1_MIN_AT));
         case Q5_0: {
-            int q = ((b[6 + j] >> (4 * high)) & 15) | ((load32(b + 2) >> e) & 1) << 4;
-            return half_to_float(load16(b)) * (q - 16);
+            int q = ((b[Q5_0_CODES_AT + j] >> (4 * high)) & 15) | ((load32(b + Q5_0_HIGH_BITS_AT) >> e) & 1) << 4;
+            return half_to_float(load16(b + Q5_0_SCALE_AT)) * (q - Q5_0_BIAS);
         }
         case Q5_1: {
-            int q = ((b[8 + j] >> (4 * high)) & 15) | ((load32(b + 4) >> e) & 1) << 4;
-            return half_to_float(load16(b)) * q + half_to_float(load16(b + 2));
+            int q = ((b[Q5_1_CODES_AT + j] >> (4 * high)) & 15) | ((load32(b + Q5_1_HIGH_BITS_AT) >> e) & 1) << 4;
+            return half_to_float(load16(b + Q5_1_SCALE_AT)) * q + half_to_float(load16(b + Q5_1_MIN_AT));
         }
-        case Q8_0: return half_to_float(load16(b)) * (i8)b[2 + e];
-        case Q8_1: return half_to_float(load16(b)) * (i8)b[4 + e];
-        case IQ4_NL: return half_to_float(load16(b)) * IQ4_VALUES[(b[2 + j] >> (4 * high)) & 15];
-        case MXFP4: return mxfp4_scale(b[0]) * MXFP4_VALUES[(b[1 + j] >> (4 * high)) & 15];
+        case Q8_0: return half_to_float(load16(b + Q8_0_SCALE_AT)) * (i8)b[Q8_0_CODES_AT + e];
+        case Q8_1: return half_to_float(load16(b + Q8_1_SCALE_AT)) * (i8)b[Q8_1_CODES_AT + e];
+        case IQ4_NL:
+            return half_to_float(load16(b + IQ4_NL_SCALE_AT)) * IQ4_NL_VALUES[(b[IQ4_NL_CODES_AT + j] >> (4 * high)) & 15];
+        case MXFP4: return mxfp4_scale(b[MXFP4_SCALE_AT]) * MXFP4_VALUES[(b[MXFP4_CODES_AT + j] >> (4 * high)) & 15];
         case Q2_K: {
-            int q = (b[16 + (e / 128) * 32 + e % 32] >> (2 * (e % 128 / 32))) & 3, s = b[e / 16];
-            return half_to_float(load16(b + 80)) * (s & 15) * q - half_to_float(load16(b + 82)) * (s >> 4);
+            int q = (b[Q2_K_CODES_AT + (e / 128) * 32 + e % 32] >> (2 * (e % 128 / 32))) & 3;
+            int s = b[Q2_K_GROUP_SCALES_AT + e / Q2_K_GROUP];
+            return half_to_float(load16(b + Q2_K_SCALE_AT)) * (s & 15) * q -
+                   half_to_float(load16(b + Q2_K_MIN_AT)) * (s >> 4);
         }
         case Q3_K: {
-            int low = (b[32 + (e / 128) * 32 + e % 32] >> (2 * (e % 128 / 32))) & 3;
-            int bit = (b[e % 32] >> (e / 32)) & 1;
-            return half_to_float(load16(b + 108)) * q3_k_scale(b + 96, e / 16) * ((low | bit << 2) - 4);
+            int low = (b[Q3_K_CODES_AT + (e / 128) * 32 + e % 32] >> (2 * (e % 128 / 32))) & 3;
+            int bit = (b[Q3_K_HIGH_BITS_AT + e % 32] >> (e / 32)) & 1;
+            return half_to_float(load16(b + Q3_K_SCALE_AT)) * q3_k_scale(b + Q3_K_GROUP_SCALES_AT, e / Q3_K_GROUP) *
+                   ((low | bit << 2) - Q3_K_BIAS);
         }
         case Q4_K: case Q5_K: {
             int scale, min;
-            k_scales(b + 4, e / 32, &scale, &min);
-            const u8* nibbles = b + (dtype == Q4_K ? 16 : 48);
+            k_scales(b + Q4_K_GROUP_SCALES_AT, e / Q4_K_GROUP, &scale, &min);
+            const u8* nibbles = b + (dtype == Q4_K ? Q4_K_CODES_AT : Q5_K_CODES_AT);
             int q = (nibbles[(e / 64) * 32 + e % 32] >> (4 * (e % 64 / 32))) & 15;
-            if (dtype == Q5_K) q |= ((b[16 + e % 32] >> (e / 32)) & 1) << 4;
-            return half_to_float(load16(b)) * scale * q - half_to_float(load16(b + 2)) * min;
+            if (dtype == Q5_K) q |= ((b[Q5_K_HIGH_BITS_AT + e % 32] >> (e / 32)) & 1) << 4;
+            return half_to_float(load16(b + Q4_K_SCALE_AT)) * scale * q - half_to_float(load16(b + Q4_K_MIN_AT)) * min;
         }
         case Q6_K: {
-            int low = (b[(e / 128) * 64 + e % 64] >> (4 * (e % 128 / 64))) & 15;
-            int top = (b[128 + (e / 128) * 32 + e % 32] >> (2 * (e % 128 / 32))) & 3;
-            return half_to_float(load16(b + 208)) * (i8)b[192 + e / 16] * ((low | top << 4) - 32);
+            int low = (b[Q6_K_CODES_AT + (e / 128) * 64 + e % 64] >> (4 * (e % 128 / 64))) & 15;
+            int top = (b[Q6_K_HIGH_BITS_AT + (e / 128) * 32 + e % 32] >> (2 * (e % 128 / 32))) & 3;
+            return half_to_float(load16(b + Q6_K_SCALE_AT)) * (i8)b[Q6_K_GROUP_SCALES_AT + e / Q6_K_GROUP] *
+                   ((low | top << 4) - Q6_K_BIAS);
         }
-        case Q8_K: return __uint_as_float(load32(b)) * (i8)b[4 + e];
+        case Q8_K: return __uint_as_float(load32(b + Q8_K_SCALE_AT)) * (i8)b[Q8_K_CODES_AT + e];
         case IQ4_XS: {
-            int group = e / 32;
-            int scale = ((b[4 + group / 2] >> (4 * (group & 1))) & 15) | ((load16(b + 2) >> (2 * group)) & 3) << 4;
-            int q = (b[8 + group * 16 + j] >> (4 * high)) & 15;
-            return half_to_float(load16(b)) * (scale - 32) * IQ4_VALUES[q];
+            int group = e / IQ4_XS_GROUP;
+            int scale = ((b[IQ4_XS_GROUP_SCALES_AT + group / 2] >> (4 * (group & 1))) & 15) |
+                        ((load16(b + IQ4_XS_GROUP_SCALES_HIGH_AT) >> (2 * group)) & 3) << 4;
+            int q = (b[IQ4_XS_CODES_AT + group * 16 + j] >> (4 * high)) & 15;
+            return half_to_float(load16(b + IQ4_XS_SCALE_AT)) * (scale - IQ4_XS_GROUP_SCALE_BIAS) * IQ4_XS_VALUES[q];
         }
     }
     return 0.0f;

@@ -49,23 +49,20 @@ __noinline__ void encode_block(int dtype, const float* x, u8* b) {
     float top = dtype == Q4_1 ? 15.0f : dtype == Q5_1 ? 31.0f : dtype == Q4_0 ? -8.0f : dtype == Q5_0 ? -16.0f : 127.0f;
     float scale = minimum ? (high - low) / top : (dtype == Q8_0 ? fabsf(largest) : largest) / top;
     float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
-    // All these blocks have an even number of bytes.
-    *(u16*)b = float_to_half(scale);
+    // All these blocks begin with their scale and have an even number of bytes.
+    *(u16*)(b + Q4_0_SCALE_AT) = float_to_half(scale);
     if (dtype == Q8_0) {
         for (int e = 0; e < 32; e++) {
             float level = roundf(x[e] * inverse);
-            b[2 + e] = isfinite(level) ? (i8)level : 0;
+            b[Q8_0_CODES_AT + e] = isfinite(level) ? (i8)level : 0;
         }
         return;
     }
-    int at = 2;
-    if (minimum) {
-        *(u16*)(b + 2) = float_to_half(low);
-        at = 4;
-    }
+    if (minimum) *(u16*)(b + Q4_1_MIN_AT) = float_to_half(low);
     int most = dtype == Q4_0 || dtype == Q4_1 ? 15 : 31;
     u32 bits = 0;
-    u8* nibbles = b + at + (most == 31 ? 4 : 0);
+    u8* high_bits = b + (minimum ? Q5_1_HIGH_BITS_AT : Q5_0_HIGH_BITS_AT);
+    u8* nibbles = b + (most == 15 ? (minimum ? Q4_1_CODES_AT : Q4_0_CODES_AT) : (minimum ? Q5_1_CODES_AT : Q5_0_CODES_AT));
     for (int e = 0; e < 32; e++) {
         float level = minimum ? (x[e] - low) * inverse + 0.5f : x[e] * inverse + (dtype == Q4_0 ? 8.5f : 16.5f);
         int code = min(most, max(0, (int)level));
@@ -74,17 +71,7 @@ __noinline__ void encode_block(int dtype, const float* x, u8* b) {
         else nibbles[e - 16] |= (code & 15) << 4;
     }
     if (most == 31)
-        for (int i = 0; i < 4; i++) b[at + i] = bits >> (8 * i);
-}
-
-int block_bytes(int dtype) {
-    switch (dtype) {
-        case Q4_0: return 18;
-        case Q4_1: return 20;
-        case Q5_0: return 22;
-        case Q5_1: return 24;
-        default: return 34;
-    }
+        for (int i = 0; i < 4; i++) high_bits[i] = bits >> (8 * i);
 }
 
 // --- movement ---

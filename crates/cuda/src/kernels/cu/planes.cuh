@@ -41,8 +41,7 @@ template <int TYPE> struct Raw {
 };
 
 template <int TYPE, class Index> void load_group(Raw<TYPE>& r, const Planes& p, Index g) {
-    Index block = g / (TYPE == Q4_0 || TYPE == Q4_1 || TYPE == Q5_0 || TYPE == Q5_1 || TYPE == Q8_0 || TYPE == IQ4_NL ||
-                             TYPE == MXFP4 ? 1 : 8);
+    Index block = g / (ELEMENTS_OF(TYPE) == 32 ? 1 : 8);
     if (TYPE == Q8_0) {
         r.a = __ldcs((const uint4*)p.at[0] + 2 * g);
         r.b = __ldcs((const uint4*)p.at[0] + 2 * g + 1);
@@ -55,7 +54,7 @@ template <int TYPE, class Index> void load_group(Raw<TYPE>& r, const Planes& p, 
             r.scale = __ldcs((const u32*)p.at[2] + block);
         } else {
             r.extra = __ldcs((const u32*)p.at[1] + g);
-            const u8* scales = (const u8*)p.at[2] + 12 * block;
+            const u8* scales = (const u8*)p.at[2] + Q3_K_GROUP_SCALES_BYTES * block;
             int group = 2 * (g & 7);
             r.a.z = (u32)(q3_k_scale(scales, group) & 0xffff) | (u32)q3_k_scale(scales, group + 1) << 16;
             r.scale = __ldcs((const u16*)p.at[3] + block);
@@ -81,7 +80,7 @@ template <int TYPE, class Index> void load_group(Raw<TYPE>& r, const Planes& p, 
             int group = g & 7;
             int scale = ((meta.y >> (4 * group)) & 15) | ((meta.x >> (16 + 2 * group)) & 3) << 4;
             r.scale = meta.x & 0xffff;
-            r.extra = scale - 32;
+            r.extra = scale - IQ4_XS_GROUP_SCALE_BIAS;
         }
     }
 }
@@ -108,7 +107,7 @@ template <int TYPE> void open_group(const Raw<TYPE>& r, Group& g) {
                 g.added[half] = -half_to_float(r.scale >> 16) * (byte >> 4);
             } else {
                 g.factor[half] = d * (short)(r.a.z >> (16 * half));
-                g.added[half] = -4.0f * g.factor[half];
+                g.added[half] = -(float)Q3_K_BIAS * g.factor[half];
             }
         }
         return;
@@ -122,7 +121,7 @@ template <int TYPE> void open_group(const Raw<TYPE>& r, Group& g) {
         float d = half_to_float(r.b.z);
         for (int half = 0; half < 2; half++) {
             g.factor[half] = d * (i8)(r.scale >> (8 * half));
-            g.added[half] = -32.0f * g.factor[half];
+            g.added[half] = -(float)Q6_K_BIAS * g.factor[half];
         }
         return;
     }
@@ -137,8 +136,8 @@ template <int TYPE> void open_group(const Raw<TYPE>& r, Group& g) {
         return;
     }
     if (TYPE == IQ4_NL || TYPE == IQ4_XS || TYPE == MXFP4) {
-        const u32 iq4[4] = {0xbfad9881, 0xf6eaddcf, 0x26190d01, 0x71594535};
-        const u32 mx[4] = {0x03020100, 0x0c080604, 0xfdfeff00, 0xf4f8fafc};
+        const u32 iq4[4] = IQ4_NL_WORDS;
+        const u32 mx[4] = MXFP4_WORDS;
         for (int i = 0; i < 8; i++) g.code[i] = look_up(g.code[i], TYPE == MXFP4 ? mx : iq4);
         float d = TYPE == MXFP4 ? mxfp4_scale(r.scale) : half_to_float(r.scale);
         g.factor[0] = g.factor[1] = TYPE == IQ4_XS ? d * (int)r.extra : d;
@@ -146,8 +145,8 @@ template <int TYPE> void open_group(const Raw<TYPE>& r, Group& g) {
     }
     float d = half_to_float(r.scale & 0xffff);
     g.factor[0] = g.factor[1] = d;
-    if (TYPE == Q4_0) g.added[0] = g.added[1] = -8.0f * d;
-    if (TYPE == Q5_0) g.added[0] = g.added[1] = -16.0f * d;
+    if (TYPE == Q4_0) g.added[0] = g.added[1] = -(float)Q4_0_BIAS * d;
+    if (TYPE == Q5_0) g.added[0] = g.added[1] = -(float)Q5_0_BIAS * d;
     if (TYPE == Q4_1 || TYPE == Q5_1) g.added[0] = g.added[1] = half_to_float(r.scale >> 16);
 }
 
