@@ -4,10 +4,11 @@
 //! from two where needed.
 
 use orlop_graph::{DType, TensorDesc};
+use orlop_quant::{BlockField, BlockLayout, block_layout};
 
 /// Whether kernels read elements of this type as floats.
 pub(crate) fn can_read(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F16 | DType::BF16) || block(dtype).is_some()
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16) || reader(dtype).is_some()
 }
 
 /// Whether kernels write elements of this type one by one.
@@ -137,7 +138,7 @@ impl Access<'_> {
             ("@_set1", part(1)),
             ("@_put", format!("fn @_put(row: u32, i: u32, v: f32) {{ {put} }}")),
             ("@_put_pair", format!("fn @_put_pair(at: u32, a: f32, b: f32) {{ @_set4(at, {pair}); }}")),
-            ("@_encode", encoder(self.desc.dtype).unwrap_or_default().to_owned()),
+            ("@_encode", encoder(self.desc.dtype).unwrap_or_default()),
         ]
     }
 }
@@ -192,115 +193,128 @@ const INT64: &str = "fn @_int(row: u32, i: u32) -> i32 {
 }";
 
 /// Elements of a block, and how four of them are read: `at` is the block's address, `r` the first element's number.
-fn block(dtype: DType) -> Option<(u32, &'static str)> {
+fn block(dtype: DType) -> Option<(usize, String)> {
+    let layout = block_layout(dtype)?;
+    Some((layout.elements, filled(reader(dtype)?, layout)))
+}
+
+/// A text about the blocks of a type, with `$` before the role of a field for its offset, `$bias` for the bias of codes and
+/// `$group_bias` for that of group scales.
+fn filled(text: &str, layout: &BlockLayout) -> String {
+    let mut text = text.to_owned();
+    // Longer names first: some begin with others.
+    let mut fields = layout.fields.to_vec();
+    fields.sort_by_key(|field| std::cmp::Reverse(field.role.name().len()));
+    for BlockField { role, offset, .. } in fields {
+        let name = format!(" + ${}", role.name());
+        text = text.replace(&name, &if offset == 0 { String::new() } else { format!(" + {offset}u") });
+    }
+    let group_bias = layout.group_scales.map_or(0, |scales| scales.bias());
+    text.replace("$bias", &format!("{}.0", layout.codes.bias()))
+        .replace("$group_bias", &format!("{group_bias}.0"))
+}
+
+/// The text of [`block`], to be filled.
+fn reader(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
-        DType::Q4_0 => (
-            32,
-            "  let q = @_any4(at + 2u + (r & 15u)) >> ((r >> 4u) * 4u);
-  return half_float(@_raw2(at)) * (nibbles(q) - 8.0);\n",
-        ),
-        DType::Q4_1 => (
-            32,
-            "  let q = @_any4(at + 4u + (r & 15u)) >> ((r >> 4u) * 4u);
-  let d = @_halves(at);
-  return d.x * nibbles(q) + d.y;\n",
-        ),
-        DType::Q5_0 => (
-            32,
-            "  let q = @_any4(at + 6u + (r & 15u)) >> ((r >> 4u) * 4u);
-  let high = @_any4(at + 2u) >> r;
-  return half_float(@_raw2(at)) * (nibbles(q) + 16.0 * bits(high) - 16.0);\n",
-        ),
-        DType::Q5_1 => (
-            32,
-            "  let q = @_any4(at + 8u + (r & 15u)) >> ((r >> 4u) * 4u);
-  let high = @_any4(at + 4u) >> r;
-  let d = @_halves(at);
-  return d.x * (nibbles(q) + 16.0 * bits(high)) + d.y;\n",
-        ),
-        DType::Q8_0 => (32, "  return half_float(@_raw2(at)) * vec4<f32>(unpack4xI8(@_any4(at + 2u + r)));\n"),
-        DType::Q8_1 => (32, "  return half_float(@_raw2(at)) * vec4<f32>(unpack4xI8(@_any4(at + 4u + r)));\n"),
-        DType::Q8_K => {
-            (256, "  return bitcast<f32>(@_any4(at)) * vec4<f32>(unpack4xI8(@_any4(at + 4u + r)));\n")
+        DType::Q4_0 => {
+            "  let q = @_any4(at + $codes + (r & 15u)) >> ((r >> 4u) * 4u);
+  return half_float(@_raw2(at + $scale)) * (nibbles(q) - $bias);\n"
         }
-        DType::Q2_K => (
-            256,
-            "  let q = @_any4(at + 16u + (r >> 7u) * 32u + (r & 31u)) >> (((r >> 5u) & 3u) * 2u);
-  let s = @_raw1(at + (r >> 4u));
-  let d = @_halves(at + 80u);
-  return d.x * f32(s & 15u) * vec4<f32>(unpack4xU8(q & 0x03030303u)) - d.y * f32(s >> 4u);\n",
-        ),
-        DType::Q3_K => (
-            256,
-            "  let low = @_any4(at + 32u + (r >> 7u) * 32u + (r & 31u)) >> (((r >> 5u) & 3u) * 2u);
-  let high = @_any4(at + (r & 31u)) >> (r >> 5u);
+        DType::Q4_1 => {
+            "  let q = @_any4(at + $codes + (r & 15u)) >> ((r >> 4u) * 4u);
+  let d = @_halves(at + $scale);
+  return d.x * nibbles(q) + d.y;\n"
+        }
+        DType::Q5_0 => {
+            "  let q = @_any4(at + $codes + (r & 15u)) >> ((r >> 4u) * 4u);
+  let high = @_any4(at + $high_bits) >> r;
+  return half_float(@_raw2(at + $scale)) * (nibbles(q) + 16.0 * bits(high) - $bias);\n"
+        }
+        DType::Q5_1 => {
+            "  let q = @_any4(at + $codes + (r & 15u)) >> ((r >> 4u) * 4u);
+  let high = @_any4(at + $high_bits) >> r;
+  let d = @_halves(at + $scale);
+  return d.x * (nibbles(q) + 16.0 * bits(high)) + d.y;\n"
+        }
+        DType::Q8_0 => "  return half_float(@_raw2(at + $scale)) * vec4<f32>(unpack4xI8(@_any4(at + $codes + r)));\n",
+        DType::Q8_1 => "  return half_float(@_raw2(at + $scale)) * vec4<f32>(unpack4xI8(@_any4(at + $codes + r)));\n",
+        DType::Q8_K => "  return bitcast<f32>(@_any4(at + $scale)) * vec4<f32>(unpack4xI8(@_any4(at + $codes + r)));\n",
+        DType::Q2_K => {
+            "  let q = @_any4(at + $codes + (r >> 7u) * 32u + (r & 31u)) >> (((r >> 5u) & 3u) * 2u);
+  let s = @_raw1(at + $group_scales + (r >> 4u));
+  let d = @_halves(at + $scale);
+  return d.x * f32(s & 15u) * vec4<f32>(unpack4xU8(q & 0x03030303u)) - d.y * f32(s >> 4u);\n"
+        }
+        DType::Q3_K => {
+            "  let low = @_any4(at + $codes + (r >> 7u) * 32u + (r & 31u)) >> (((r >> 5u) & 3u) * 2u);
+  let high = @_any4(at + $high_bits + (r & 31u)) >> (r >> 5u);
   let q = (low & 0x03030303u) | ((high & 0x01010101u) << 2u);
   let g = r >> 4u;
-  let s = ((@_raw1(at + 96u + (g & 7u)) >> ((g >> 3u) * 4u)) & 15u)
-    | (((@_raw1(at + 104u + (g & 3u)) >> ((g >> 2u) * 2u)) & 3u) << 4u);
-  return half_float(@_raw2(at + 108u)) * (f32(s) - 32.0) * (vec4<f32>(unpack4xU8(q)) - 4.0);\n",
-        ),
-        DType::Q4_K => (
-            256,
-            "  let q = @_any4(at + 16u + (r >> 6u) * 32u + (r & 31u)) >> (((r >> 5u) & 1u) * 4u);
-  let s = @_six(at + 4u, r >> 5u);
-  let d = @_halves(at);
-  return d.x * s.x * nibbles(q) - d.y * s.y;\n",
-        ),
-        DType::Q5_K => (
-            256,
-            "  let low = @_any4(at + 48u + (r >> 6u) * 32u + (r & 31u)) >> (((r >> 5u) & 1u) * 4u);
-  let high = @_any4(at + 16u + (r & 31u)) >> (r >> 5u);
+  let s = ((@_raw1(at + $group_scales + (g & 7u)) >> ((g >> 3u) * 4u)) & 15u)
+    | (((@_raw1(at + $group_scales + 8u + (g & 3u)) >> ((g >> 2u) * 2u)) & 3u) << 4u);
+  return half_float(@_raw2(at + $scale)) * (f32(s) - $group_bias) * (vec4<f32>(unpack4xU8(q)) - $bias);\n"
+        }
+        DType::Q4_K => {
+            "  let q = @_any4(at + $codes + (r >> 6u) * 32u + (r & 31u)) >> (((r >> 5u) & 1u) * 4u);
+  let s = @_six(at + $group_scales, r >> 5u);
+  let d = @_halves(at + $scale);
+  return d.x * s.x * nibbles(q) - d.y * s.y;\n"
+        }
+        DType::Q5_K => {
+            "  let low = @_any4(at + $codes + (r >> 6u) * 32u + (r & 31u)) >> (((r >> 5u) & 1u) * 4u);
+  let high = @_any4(at + $high_bits + (r & 31u)) >> (r >> 5u);
   let q = (low & 0x0f0f0f0fu) | ((high & 0x01010101u) << 4u);
-  let s = @_six(at + 4u, r >> 5u);
-  let d = @_halves(at);
-  return d.x * s.x * vec4<f32>(unpack4xU8(q)) - d.y * s.y;\n",
-        ),
-        DType::Q6_K => (
-            256,
-            "  let low = @_any4(at + (r >> 7u) * 64u + (r & 63u)) >> (((r >> 6u) & 1u) * 4u);
-  let high = @_any4(at + 128u + (r >> 7u) * 32u + (r & 31u)) >> (((r >> 5u) & 3u) * 2u);
+  let s = @_six(at + $group_scales, r >> 5u);
+  let d = @_halves(at + $scale);
+  return d.x * s.x * vec4<f32>(unpack4xU8(q)) - d.y * s.y;\n"
+        }
+        DType::Q6_K => {
+            "  let low = @_any4(at + $codes + (r >> 7u) * 64u + (r & 63u)) >> (((r >> 6u) & 1u) * 4u);
+  let high = @_any4(at + $high_bits + (r >> 7u) * 32u + (r & 31u)) >> (((r >> 5u) & 3u) * 2u);
   let q = (low & 0x0f0f0f0fu) | ((high & 0x03030303u) << 4u);
-  let s = f32(extractBits(bitcast<i32>(@_raw1(at + 192u + (r >> 4u))), 0u, 8u));
-  return half_float(@_raw2(at + 208u)) * s * (vec4<f32>(unpack4xU8(q)) - 32.0);\n",
-        ),
-        DType::IQ4_NL => (
-            32,
-            "  let q = @_any4(at + 2u + (r & 15u)) >> ((r >> 4u) * 4u);
-  return half_float(@_raw2(at)) * uneven(q);\n",
-        ),
-        DType::IQ4_XS => (
-            256,
-            "  let q = @_any4(at + 8u + (r >> 5u) * 16u + (r & 15u)) >> (((r >> 4u) & 1u) * 4u);
+  let s = f32(extractBits(bitcast<i32>(@_raw1(at + $group_scales + (r >> 4u))), 0u, 8u));
+  return half_float(@_raw2(at + $scale)) * s * (vec4<f32>(unpack4xU8(q)) - $bias);\n"
+        }
+        DType::IQ4_NL => {
+            "  let q = @_any4(at + $codes + (r & 15u)) >> ((r >> 4u) * 4u);
+  return half_float(@_raw2(at + $scale)) * uneven(q);\n"
+        }
+        DType::IQ4_XS => {
+            "  let q = @_any4(at + $codes + (r >> 5u) * 16u + (r & 15u)) >> (((r >> 4u) & 1u) * 4u);
   let g = r >> 5u;
-  let s = ((@_raw1(at + 4u + (g >> 1u)) >> ((g & 1u) * 4u)) & 15u) | (((@_raw2(at + 2u) >> (g * 2u)) & 3u) << 4u);
-  return half_float(@_raw2(at)) * (f32(s) - 32.0) * uneven(q);\n",
-        ),
-        DType::MXFP4 => (
-            32,
-            "  let q = @_any4(at + 1u + (r & 15u)) >> ((r >> 4u) * 4u);
-  let e = @_raw1(at);
+  let s = ((@_raw1(at + $group_scales + (g >> 1u)) >> ((g & 1u) * 4u)) & 15u) | (((@_raw2(at + $group_scales_high) >> (g * 2u)) & 3u) << 4u);
+  return half_float(@_raw2(at + $scale)) * (f32(s) - $group_bias) * uneven(q);\n"
+        }
+        DType::MXFP4 => {
+            "  let q = @_any4(at + $codes + (r & 15u)) >> ((r >> 4u) * 4u);
+  let e = @_raw1(at + $scale);
   let scale = bitcast<f32>(select((e - 1u) << 23u, 0x00200000u << e, e < 2u));
-  return scale * micro(q);\n",
-        ),
+  return scale * micro(q);\n"
+        }
         _ => return None,
     })
 }
 
 /// How `block` (32 floats) is written at an address, for types that kernels encode.
-fn encoder(dtype: DType) -> Option<&'static str> {
+fn encoder(dtype: DType) -> Option<String> {
+    Some(filled(writer(dtype)?, block_layout(dtype)?))
+}
+
+/// The text of [`encoder`], to be filled.
+fn writer(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
         DType::Q8_0 => {
             "fn @_encode(at: u32) {
   let scale = abs(extreme()) / 127.0;
   let inverse = select(0.0, 1.0 / scale, scale > 1.2e-38);
-  @_set2(at, to_half(scale));
+  @_set2(at + $scale, to_half(scale));
   for (var j = 0u; j < 16u; j++) {
     let a = block[2u * j] * inverse;
     let b = block[2u * j + 1u] * inverse;
     let low = bitcast<u32>(i32(sign(a) * floor(abs(a) + 0.5))) & 255u;
     let high = bitcast<u32>(i32(sign(b) * floor(abs(b) + 0.5))) & 255u;
-    @_set2(at + 2u + 2u * j, low | (high << 8u));
+    @_set2(at + $codes + 2u * j, low | (high << 8u));
   }
 }"
         }
@@ -308,7 +322,7 @@ fn encoder(dtype: DType) -> Option<&'static str> {
             "fn @_encode(at: u32) {
   let scale = extreme() / -8.0;
   let inverse = select(0.0, 1.0 / scale, abs(scale) > 1.2e-38);
-  @_set2(at, to_half(scale));
+  @_set2(at + $scale, to_half(scale));
   for (var j = 0u; j < 8u; j++) {
     var both = 0u;
     for (var k = 0u; k < 2u; k++) {
@@ -316,7 +330,7 @@ fn encoder(dtype: DType) -> Option<&'static str> {
       let high = min(u32(max(block[16u + 2u * j + k] * inverse + 8.5, 0.0)), 15u);
       both |= (low | (high << 4u)) << (8u * k);
     }
-    @_set2(at + 2u + 2u * j, both);
+    @_set2(at + $codes + 2u * j, both);
   }
 }"
         }
@@ -327,8 +341,8 @@ fn encoder(dtype: DType) -> Option<&'static str> {
   for (var j = 1u; j < 32u; j++) { low = min(low, block[j]); high = max(high, block[j]); }
   let scale = (high - low) / 15.0;
   let inverse = select(0.0, 1.0 / scale, scale > 1.2e-38);
-  @_set2(at, to_half(scale));
-  @_set2(at + 2u, to_half(low));
+  @_set2(at + $scale, to_half(scale));
+  @_set2(at + $min, to_half(low));
   for (var j = 0u; j < 8u; j++) {
     var both = 0u;
     for (var k = 0u; k < 2u; k++) {
@@ -336,7 +350,7 @@ fn encoder(dtype: DType) -> Option<&'static str> {
       let second = min(u32((block[16u + 2u * j + k] - low) * inverse + 0.5), 15u);
       both |= (first | (second << 4u)) << (8u * k);
     }
-    @_set2(at + 4u + 2u * j, both);
+    @_set2(at + $codes + 2u * j, both);
   }
 }"
         }
@@ -346,5 +360,33 @@ fn encoder(dtype: DType) -> Option<&'static str> {
 
 /// Whether kernels write blocks of this type.
 pub(crate) fn can_encode(dtype: DType) -> bool {
-    encoder(dtype).is_some()
+    writer(dtype).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use orlop_quant::block_types;
+
+    use super::*;
+
+    #[test]
+    fn texts_have_the_offsets_of_fields() {
+        for (dtype, (_, text)) in block_types().filter_map(|dtype| Some((dtype, block(dtype)?))) {
+            assert!(!text.contains('$'), "{dtype}: {text}");
+            assert!(encoder(dtype).is_none_or(|text| !text.contains('$')), "{dtype}");
+        }
+        let (elements, text) = block(DType::Q5_1).unwrap();
+        assert_eq!(elements, 32);
+        assert!(
+            text.contains("@_any4(at + 8u + (r & 15u))") && text.contains("@_any4(at + 4u) >> r"),
+            "{text}"
+        );
+        assert!(text.contains("@_halves(at);"), "{text}");
+        let (elements, text) = block(DType::Q6_K).unwrap();
+        assert_eq!(elements, 256);
+        for part in ["@_any4(at + (r >> 7u) * 64u", "at + 128u + (r", "at + 192u + (r", "at + 208u", "- 32.0"]
+        {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
 }

@@ -1,15 +1,23 @@
 //! WGSL functions shared by kernels, independent of their operands.
 
+use orlop_quant::iq4;
+
 use super::WORKGROUP;
 
 /// All functions: name and source.
 pub(crate) fn functions(subgroups: bool) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> =
-        PLAIN.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
+        PLAIN.iter().map(|(name, text)| ((*name).into(), text.replace("$levels", &levels()))).collect();
     all.push(reduction("total", "f32", "a + b", subgroups.then_some("subgroupAdd")));
     all.push(reduction("largest", "f32", "max(a, b)", subgroups.then_some("subgroupMax")));
     all.push(reduction("totals", "vec4<f32>", "a + b", subgroups.then_some("subgroupAdd")));
     all
+}
+
+/// The levels of IQ4 types, four bytes in each word.
+fn levels() -> String {
+    let word = |four: &[i8; 4]| format!("0x{:08x}u", u32::from_le_bytes(four.map(|level| level as u8)));
+    iq4::VALUES.as_chunks().0.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 
 /// A reduction over the invocations of a workgroup, with subgroup operations if available.
@@ -98,11 +106,11 @@ const PLAIN: [(&str, &str); 24] = [
     ("table", "fn table(i: u32) -> f32 { return p.numbers[i >> 2u][i & 3u]; }\n"),
     ("nibbles", "fn nibbles(q: u32) -> vec4<f32> { return vec4<f32>(unpack4xU8(q & 0x0f0f0f0fu)); }\n"),
     ("bits", "fn bits(q: u32) -> vec4<f32> { return vec4<f32>(vec4<u32>(q, q >> 1u, q >> 2u, q >> 3u) & vec4<u32>(1u)); }\n"),
-    // Levels of IQ4 and MXFP4, as bytes.
+    // Values of the codes of IQ4 types (`$levels`) and of MXFP4.
     (
         "uneven",
         "fn uneven(q: u32) -> vec4<f32> {
-  let levels = vec4<u32>(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+  let levels = vec4<u32>($levels);
   let codes = unpack4xU8(q & 0x0f0f0f0fu);
   var v = vec4<f32>();
   for (var j = 0u; j < 4u; j++) {
