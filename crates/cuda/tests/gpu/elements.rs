@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orlop_backend::{Device, Role};
+use orlop_backend::{Device, DeviceError, Role};
 use orlop_graph::{DType, GraphBuilder, Rope, RopeMode, Unary};
 use orlop_quant::encode;
 use orlop_testkit::{Feeds, f32_bytes, i32_bytes, run_planned};
@@ -64,7 +64,7 @@ fn bad_indices_are_errors(device: &Arc<dyn Device>) -> Vec<String> {
     let feeds = |bad: i32| vec![(table, f32_bytes(&[2.0; 12])), (indices, i32_bytes(&[1, bad]))];
     let options = Default::default();
     match run_planned(device, &graph, &feeds(7), &options) {
-        Err(error) if error.to_string().contains('7') => {}
+        Err(error) if matches!(error.device_error(), Some(DeviceError::BadIndex { index: 7, .. })) => {}
         other => failures.push(format!("index 7 of 3 rows gave {other:?}")),
     }
     match run_planned(device, &graph, &feeds(2), &options) {

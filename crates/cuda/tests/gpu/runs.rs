@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orlop_alloc::{Externals, SetTensor, TensorSet};
-use orlop_backend::{Claims, Device, LowerOptions, Role, RunOptions};
+use orlop_backend::{Claims, Device, DeviceError, LowerOptions, Role, RunOptions};
 use orlop_cuda::{CudaOptions, devices};
 use orlop_graph::{AccessKind, DType, GraphBuilder, TensorDesc, Unary};
 use orlop_sched::{Machine, Session, SessionOptions};
@@ -137,7 +137,7 @@ fn a_gpu_whose_kernel_traps_is_lost(_: &Arc<dyn Device>) -> Vec<String> {
     let mut failures = Vec::new();
     for run in 0..2 {
         match run_planned(&device, &graph, &feeds, &Default::default()) {
-            Err(error) if error.to_string().contains("lost") => {}
+            Err(error) if matches!(error.device_error(), Some(DeviceError::Lost { .. })) => {}
             other => failures.push(format!("run {run} of a kernel that fails gave {other:?}")),
         }
     }
