@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use orlop::cpu::{CpuDevice, Isa, ThreadPool};
-use orlop::sched::place_by_rules;
 use orlop::{Constraints, DType, Externals, GraphBuilder, Machine, RunOptions, Session, SessionOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,8 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     constraints.assigned.insert(squared, machine.find("scalar")?);
 
     let mut session = Session::new(machine.clone(), SessionOptions::default())?;
-    let placement = place_by_rules(&graph, &machine, &constraints)?;
-    let plan = session.prepare_placed(&graph, &Externals::new(), &constraints, placement)?;
+    let plan = session.prepare_with(&graph, &Externals::new(), &constraints)?;
     println!("{}", session.placement(plan)?.table(&graph, &machine));
     for device in machine.indices() {
         println!("{}: {} bytes", machine.name(device), session.memory_plan(plan, device)?.total());
