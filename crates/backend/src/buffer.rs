@@ -80,6 +80,12 @@ pub trait BufferType: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`DeviceError::TooLarge`] beyond [`BufferType::max_bytes`], [`DeviceError::OutOfMemory`].
     fn allocate(self: Arc<Self>, bytes: u64) -> Result<Arc<dyn Buffer>, DeviceError>;
+
+    /// Whether buffers that this type allocates name `other` as their type: true for a type that wraps `other`.
+    fn allocates(&self, other: &Arc<dyn BufferType>) -> bool {
+        let _ = other;
+        false
+    }
 }
 
 /// Whether two handles name one buffer type.

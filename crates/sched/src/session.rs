@@ -297,7 +297,7 @@ impl Session {
         let pinned = pinned(graph, externals);
         let planned = &planned.constraints.pinned;
         let lies = |leaf: &TensorId| match (planned.get(leaf), pinned.get(leaf)) {
-            (Some(planned), Some(found)) => same_type(planned, found),
+            (Some(planned), Some(found)) => same_type(planned, found) || planned.allocates(found),
             (planned, found) => planned.is_none() && found.is_none(),
         };
         match pinned.keys().chain(planned.keys()).copied().filter(|leaf| !lies(leaf)).min() {

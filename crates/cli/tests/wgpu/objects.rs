@@ -21,6 +21,7 @@ fn a_token_makes_nothing_but_encoders_and_memory_is_what_the_plan_says() {
     greedy(&mut engine, &[6403, 1980, 253, 655], 2);
     let (before, allocated) = (gpu.counts(), gpu.allocated());
     engine.feed(&[28]).unwrap();
+    engine.last_logits().unwrap();
     // One encoder for the run, inputs and all, and one for reading the logits.
     let wanted = Counts { encoders: 2, submissions: 2, ..Counts::default() };
     assert_eq!(gpu.counts().since(&before), wanted);

@@ -64,27 +64,27 @@ impl TileVector for Scalar {
     }
 
     #[inline(always)]
-    fn from_f16(self, from: &[u8; 32]) -> [f32; 16] {
+    fn load_f16(self, from: &[u8; 32]) -> [f32; 16] {
         std::array::from_fn(|row| f16::from_le_bytes([from[2 * row], from[2 * row + 1]]).to_f32())
     }
 
     #[inline(always)]
-    fn from_exponents(self, from: &[u8; 16]) -> [f32; 16] {
+    fn load_exponents(self, from: &[u8; 16]) -> [f32; 16] {
         from.map(orlop_quant::mxfp4::half_scale)
     }
 
     #[inline(always)]
-    fn from_unsigned(self, from: &[u8; 16]) -> [i32; 16] {
+    fn load_unsigned(self, from: &[u8; 16]) -> [i32; 16] {
         from.map(i32::from)
     }
 
     #[inline(always)]
-    fn from_signed(self, from: &[u8; 16]) -> [i32; 16] {
+    fn load_signed(self, from: &[u8; 16]) -> [i32; 16] {
         from.map(|byte| i32::from(byte as i8))
     }
 
     #[inline(always)]
-    fn from_nibbles<const SHIFT: u32>(self, from: &[u8; 16]) -> [i32; 16] {
+    fn load_nibbles<const SHIFT: u32>(self, from: &[u8; 16]) -> [i32; 16] {
         from.map(|byte| i32::from((byte >> SHIFT) & 15))
     }
 

@@ -42,13 +42,13 @@ pub(super) trait TileVector: Copy {
     fn minus(self, codes: Self::Bytes, bias: i32) -> Self::Bytes;
 
     /// From 16-bit floats.
-    fn from_f16(self, from: &[u8; 32]) -> Self::Floats;
+    fn load_f16(self, from: &[u8; 32]) -> Self::Floats;
     /// From exponents: half of two to the power of `exponent - 127`, as `orlop_quant::mxfp4::half_scale`.
-    fn from_exponents(self, from: &[u8; 16]) -> Self::Floats;
-    fn from_unsigned(self, from: &[u8; 16]) -> Self::Ints;
-    fn from_signed(self, from: &[u8; 16]) -> Self::Ints;
+    fn load_exponents(self, from: &[u8; 16]) -> Self::Floats;
+    fn load_unsigned(self, from: &[u8; 16]) -> Self::Ints;
+    fn load_signed(self, from: &[u8; 16]) -> Self::Ints;
     /// Four bits of each byte, from bit `SHIFT` on.
-    fn from_nibbles<const SHIFT: u32>(self, from: &[u8; 16]) -> Self::Ints;
+    fn load_nibbles<const SHIFT: u32>(self, from: &[u8; 16]) -> Self::Ints;
 
     fn splat_int(self, value: i32) -> Self::Ints;
     fn mul_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
@@ -102,11 +102,11 @@ macro_rules! forward_to_functions {
             fn look_up(indices: Bytes, table: &[u8; 16]) -> Bytes;
             fn add_bit<BIT: u8>(bytes: Bytes, mask: u64) -> Bytes;
             fn minus(codes: Bytes, bias: i32) -> Bytes;
-            fn from_f16(from: &[u8; 32]) -> Floats;
-            fn from_exponents(from: &[u8; 16]) -> Floats;
-            fn from_unsigned(from: &[u8; 16]) -> Ints;
-            fn from_signed(from: &[u8; 16]) -> Ints;
-            fn from_nibbles<SHIFT: u32>(from: &[u8; 16]) -> Ints;
+            fn load_f16(from: &[u8; 32]) -> Floats;
+            fn load_exponents(from: &[u8; 16]) -> Floats;
+            fn load_unsigned(from: &[u8; 16]) -> Ints;
+            fn load_signed(from: &[u8; 16]) -> Ints;
+            fn load_nibbles<SHIFT: u32>(from: &[u8; 16]) -> Ints;
             fn splat_int(value: i32) -> Ints;
             fn mul_ints(a: Ints, b: Ints) -> Ints;
             fn minus_128_times(a: Ints) -> Ints;

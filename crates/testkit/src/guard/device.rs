@@ -225,4 +225,8 @@ impl BufferType for Zoned {
     fn allocate(self: Arc<Self>, bytes: u64) -> Result<Arc<dyn Buffer>, DeviceError> {
         Arc::clone(&self.inner).allocate(bytes)
     }
+
+    fn allocates(&self, other: &Arc<dyn BufferType>) -> bool {
+        same_type(&self.inner, other)
+    }
 }

@@ -211,7 +211,7 @@ fn add_bit<const BIT: u8>(v: Bytes, mask: u64) -> Bytes {
 
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn from_f16(from: &[u8; 32]) -> Floats {
+fn load_f16(from: &[u8; 32]) -> Floats {
     let halves = from.as_chunks().0;
     [_mm256_cvtph_ps(load_16(&halves[0])), _mm256_cvtph_ps(load_16(&halves[1]))]
 }
@@ -224,8 +224,8 @@ fn to_floats(v: Ints) -> Floats {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn from_exponents(from: &[u8; 16]) -> Floats {
-    let mut out = from_unsigned(from);
+fn load_exponents(from: &[u8; 16]) -> Floats {
+    let mut out = load_unsigned(from);
     for out in &mut out {
         let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(*out, _mm256_set1_epi32(1)));
         let denormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), *out);
@@ -236,22 +236,22 @@ fn from_exponents(from: &[u8; 16]) -> Floats {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn from_unsigned(from: &[u8; 16]) -> Ints {
+fn load_unsigned(from: &[u8; 16]) -> Ints {
     let bytes = load_16(from);
     [_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes))]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn from_signed(from: &[u8; 16]) -> Ints {
+fn load_signed(from: &[u8; 16]) -> Ints {
     let bytes = load_16(from);
     [_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes))]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn from_nibbles<const SHIFT: u32>(from: &[u8; 16]) -> Ints {
-    let (mut out, shift) = (from_unsigned(from), _mm256_set1_epi32(SHIFT as i32));
+fn load_nibbles<const SHIFT: u32>(from: &[u8; 16]) -> Ints {
+    let (mut out, shift) = (load_unsigned(from), _mm256_set1_epi32(SHIFT as i32));
     for out in &mut out {
         *out = _mm256_and_si256(_mm256_srlv_epi32(*out, shift), _mm256_set1_epi32(15));
     }

@@ -93,13 +93,13 @@ fn add_bit<const BIT: u8>(v: Bytes, mask: u64) -> Bytes {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn from_f16(from: &[u8; 32]) -> Floats {
+fn load_f16(from: &[u8; 32]) -> Floats {
     _mm512_cvtph_ps(load_32(from))
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn from_exponents(from: &[u8; 16]) -> Floats {
+fn load_exponents(from: &[u8; 16]) -> Floats {
     let bytes = _mm512_cvtepu8_epi32(load_16(from));
     let normal = _mm512_slli_epi32(_mm512_sub_epi32(bytes, _mm512_set1_epi32(1)), 23);
     let denormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x0020_0000), bytes);
@@ -109,20 +109,20 @@ fn from_exponents(from: &[u8; 16]) -> Floats {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn from_unsigned(from: &[u8; 16]) -> Ints {
+fn load_unsigned(from: &[u8; 16]) -> Ints {
     _mm512_cvtepu8_epi32(load_16(from))
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn from_signed(from: &[u8; 16]) -> Ints {
+fn load_signed(from: &[u8; 16]) -> Ints {
     _mm512_cvtepi8_epi32(load_16(from))
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn from_nibbles<const SHIFT: u32>(from: &[u8; 16]) -> Ints {
-    let shifted = _mm512_srlv_epi32(from_unsigned(from), _mm512_set1_epi32(SHIFT as i32));
+fn load_nibbles<const SHIFT: u32>(from: &[u8; 16]) -> Ints {
+    let shifted = _mm512_srlv_epi32(load_unsigned(from), _mm512_set1_epi32(SHIFT as i32));
     _mm512_and_si512(shifted, _mm512_set1_epi32(15))
 }
 

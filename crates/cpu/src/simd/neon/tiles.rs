@@ -171,7 +171,7 @@ fn add_bit<const BIT: u8>(v: Bytes, mask: u64) -> Bytes {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn from_f16(from: &[u8; 32]) -> Floats {
+fn load_f16(from: &[u8; 32]) -> Floats {
     let quarters = from.as_chunks::<8>().0;
     [0, 1, 2, 3].map(|quarter| super::halves(&quarters[quarter]))
 }
@@ -184,8 +184,8 @@ fn to_floats(v: Ints) -> Floats {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn from_exponents(from: &[u8; 16]) -> Floats {
-    from_unsigned(from).map(|exponent| {
+fn load_exponents(from: &[u8; 16]) -> Floats {
+    load_unsigned(from).map(|exponent| {
         let normal = vshlq_n_s32::<23>(vsubq_s32(exponent, vdupq_n_s32(1)));
         let denormal = vshlq_s32(vdupq_n_s32(0x0020_0000), exponent);
         vreinterpretq_f32_s32(vbslq_s32(vcgtq_s32(vdupq_n_s32(2), exponent), denormal, normal))
@@ -194,7 +194,7 @@ fn from_exponents(from: &[u8; 16]) -> Floats {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn from_unsigned(from: &[u8; 16]) -> Ints {
+fn load_unsigned(from: &[u8; 16]) -> Ints {
     let bytes = load_bytes(from);
     let (low, high) = (vmovl_u8(vget_low_u8(bytes)), vmovl_u8(vget_high_u8(bytes)));
     [vget_low_u16(low), vget_high_u16(low), vget_low_u16(high), vget_high_u16(high)]
@@ -203,7 +203,7 @@ fn from_unsigned(from: &[u8; 16]) -> Ints {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn from_signed(from: &[u8; 16]) -> Ints {
+fn load_signed(from: &[u8; 16]) -> Ints {
     let bytes = vreinterpretq_s8_u8(load_bytes(from));
     let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_s8(vget_high_s8(bytes)));
     [vget_low_s16(low), vget_high_s16(low), vget_low_s16(high), vget_high_s16(high)]
@@ -212,9 +212,9 @@ fn from_signed(from: &[u8; 16]) -> Ints {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn from_nibbles<const SHIFT: u32>(from: &[u8; 16]) -> Ints {
+fn load_nibbles<const SHIFT: u32>(from: &[u8; 16]) -> Ints {
     let shift = vdupq_n_s32(-(SHIFT as i32));
-    from_unsigned(from).map(|byte| vandq_s32(vshlq_s32(byte, shift), vdupq_n_s32(15)))
+    load_unsigned(from).map(|byte| vandq_s32(vshlq_s32(byte, shift), vdupq_n_s32(15)))
 }
 
 #[inline]

@@ -48,22 +48,22 @@ impl TileCodec for Q4_K {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
     }
 
     #[inline(always)]
     fn min<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.negative(v.from_f16(bytes_at(tile, Self::MIN.place(0))))
+        v.negative(v.load_f16(bytes_at(tile, Self::MIN.place(0))))
     }
 
     #[inline(always)]
     fn scale_number<V: TileVector>(v: V, tile: &[u8], group: usize) -> V::Ints {
-        v.from_unsigned(bytes_at(tile, Self::SCALES.place(group)))
+        v.load_unsigned(bytes_at(tile, Self::SCALES.place(group)))
     }
 
     #[inline(always)]
     fn min_number<V: TileVector>(v: V, tile: &[u8], group: usize) -> V::Ints {
-        v.from_unsigned(bytes_at(tile, Self::MINS.place(group)))
+        v.load_unsigned(bytes_at(tile, Self::MINS.place(group)))
     }
 }
 
@@ -105,22 +105,22 @@ impl TileCodec for Q5_K {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
     }
 
     #[inline(always)]
     fn min<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.negative(v.from_f16(bytes_at(tile, Self::MIN.place(0))))
+        v.negative(v.load_f16(bytes_at(tile, Self::MIN.place(0))))
     }
 
     #[inline(always)]
     fn scale_number<V: TileVector>(v: V, tile: &[u8], group: usize) -> V::Ints {
-        v.from_unsigned(bytes_at(tile, Self::SCALES.place(group)))
+        v.load_unsigned(bytes_at(tile, Self::SCALES.place(group)))
     }
 
     #[inline(always)]
     fn min_number<V: TileVector>(v: V, tile: &[u8], group: usize) -> V::Ints {
-        v.from_unsigned(bytes_at(tile, Self::MINS.place(group)))
+        v.load_unsigned(bytes_at(tile, Self::MINS.place(group)))
     }
 }
 
@@ -158,12 +158,12 @@ impl TileCodec for IQ4_XS {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
     }
 
     #[inline(always)]
     fn scale_number<V: TileVector>(v: V, tile: &[u8], group: usize) -> V::Ints {
-        v.from_signed(bytes_at(tile, Self::SCALES.place(group)))
+        v.load_signed(bytes_at(tile, Self::SCALES.place(group)))
     }
 }
 
@@ -221,12 +221,12 @@ impl TileCodec for Q6_K {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
     }
 
     #[inline(always)]
     fn scale_number<V: TileVector>(v: V, tile: &[u8], group: usize) -> V::Ints {
-        v.from_signed(bytes_at(tile, Self::SCALES.place(group)))
+        v.load_signed(bytes_at(tile, Self::SCALES.place(group)))
     }
 }
 
@@ -272,22 +272,22 @@ impl TileCodec for Q2_K {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
     }
 
     #[inline(always)]
     fn min<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.negative(v.from_f16(bytes_at(tile, Self::MIN.place(0))))
+        v.negative(v.load_f16(bytes_at(tile, Self::MIN.place(0))))
     }
 
     #[inline(always)]
     fn scale_number<V: TileVector>(v: V, tile: &[u8], group: usize) -> V::Ints {
-        v.from_nibbles::<0>(bytes_at(tile, Self::SCALES.place(group)))
+        v.load_nibbles::<0>(bytes_at(tile, Self::SCALES.place(group)))
     }
 
     #[inline(always)]
     fn min_number<V: TileVector>(v: V, tile: &[u8], group: usize) -> V::Ints {
-        v.from_nibbles::<4>(bytes_at(tile, Self::SCALES.place(group)))
+        v.load_nibbles::<4>(bytes_at(tile, Self::SCALES.place(group)))
     }
 }
 
@@ -341,11 +341,11 @@ impl TileCodec for Q3_K {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
     }
 
     #[inline(always)]
     fn scale_number<V: TileVector>(v: V, tile: &[u8], group: usize) -> V::Ints {
-        v.from_signed(bytes_at(tile, Self::SCALES.place(group)))
+        v.load_signed(bytes_at(tile, Self::SCALES.place(group)))
     }
 }

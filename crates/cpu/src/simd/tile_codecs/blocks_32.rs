@@ -44,7 +44,7 @@ impl TileCodec for Q4_0 {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
     }
 }
 
@@ -71,12 +71,12 @@ impl TileCodec for Q4_1 {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
     }
 
     #[inline(always)]
     fn min<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::MIN.place(0)))
+        v.load_f16(bytes_at(tile, Self::MIN.place(0)))
     }
 }
 
@@ -108,7 +108,7 @@ impl TileCodec for Q5_0 {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
     }
 }
 
@@ -141,12 +141,12 @@ impl TileCodec for Q5_1 {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
     }
 
     #[inline(always)]
     fn min<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::MIN.place(0)))
+        v.load_f16(bytes_at(tile, Self::MIN.place(0)))
     }
 }
 
@@ -173,7 +173,7 @@ impl TileCodec for Q8_0 {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
     }
 }
 
@@ -200,7 +200,7 @@ impl TileCodec for IQ4_NL {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_f16(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
     }
 }
 
@@ -226,6 +226,6 @@ impl TileCodec for MXFP4 {
 
     #[inline(always)]
     fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
-        v.from_exponents(bytes_at(tile, Self::SCALE.place(0)))
+        v.load_exponents(bytes_at(tile, Self::SCALE.place(0)))
     }
 }
