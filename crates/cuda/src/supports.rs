@@ -157,6 +157,9 @@ fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Rea
                     max: LONGEST_HEAD,
                 });
             }
+            if flash.page_rows != 0 {
+                return Err(Reason::Op);
+            }
             flash.kv_len_slot().map_or(Ok(()), numbers)?;
             let rest = 3 + usize::from(flash.kv_len);
             floats(&inputs[..1], 0)

@@ -27,7 +27,7 @@ mod views;
 use std::borrow::Cow;
 use std::fmt;
 
-pub use attention::FlashAttention;
+pub use attention::{FlashAttention, PagedRows};
 pub use convolution::Window;
 pub use elementwise::{Glu, Unary};
 pub use error::OpError;

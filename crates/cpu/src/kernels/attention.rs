@@ -76,6 +76,9 @@ fn rounded_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
 
 fn accepts(op: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), Reason> {
     let Op::FlashAttention(params) = op else { return Err(Reason::Op) };
+    if params.page_rows != 0 {
+        return Err(Reason::Op);
+    }
     for (operand, desc) in operands.iter().chain([result]).enumerate() {
         let fits = match operand {
             1 | 2 => decodable(desc.dtype),

@@ -8,6 +8,12 @@ use crate::{DType, GraphBuilder, Op, OpError, OpInfo, TensorDesc, TensorId};
 ///
 /// Optional operands follow `q, k, v` in the order of the fields. `kv_len` is I32 with one entry a token:
 /// query `i` sees KV rows `0..kv_len[i]`, so causal attention needs no mask; with a window, the last of them.
+///
+/// With `page_rows`, K and V hold the rows of several sequences in pages, as in
+/// [PagedAttention](https://arxiv.org/abs/2309.06180). Two more operands of I32 say where: `pages`,
+/// `[pages of a sequence, sequences]`, and `sequences`, one entry a token. Row `r` of query `i` is then row
+/// `pages[r / page_rows, sequences[i]] * page_rows + r % page_rows` of K and V. Pages that hold no row that a query sees are
+/// not looked at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -31,6 +37,22 @@ pub struct FlashAttention {
     pub mask: bool,
     /// Sinks (F32, one per head) are an operand.
     pub sinks: bool,
+    /// 0, or the rows of a page: `pages` and `sequences` are operands. Needs `kv_len`, and no mask.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_zero"))]
+    pub page_rows: u32,
+}
+
+/// Where the KV rows of each query lie, for [`GraphBuilder::paged_attention`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagedRows {
+    /// Rows that each query sees: I32, one a token.
+    pub kv_len: TensorId,
+    /// Pages of each sequence, in the order of its rows: I32, `[pages, sequences]`.
+    pub pages: TensorId,
+    /// The sequence of each token: I32.
+    pub sequences: TensorId,
+    /// Rows of a page.
+    pub page_rows: u32,
 }
 
 #[cfg(feature = "serde")]
@@ -42,7 +64,16 @@ impl FlashAttention {
     /// Attention with this factor and no option.
     pub const fn scaled(scale: f32) -> FlashAttention {
         let [max_bias, soft_cap] = [0.0; 2];
-        FlashAttention { scale, max_bias, soft_cap, window: 0, kv_len: false, mask: false, sinks: false }
+        FlashAttention {
+            scale,
+            max_bias,
+            soft_cap,
+            window: 0,
+            kv_len: false,
+            mask: false,
+            sinks: false,
+            page_rows: 0,
+        }
     }
 
     /// The first row that a query sees of those before `end`.
@@ -52,6 +83,10 @@ impl FlashAttention {
 
     /// How many operands it takes.
     pub fn operands(&self) -> usize {
+        self.before_pages() + if self.page_rows == 0 { 0 } else { 2 }
+    }
+
+    fn before_pages(&self) -> usize {
         3 + [self.kv_len, self.mask, self.sinks].map(usize::from).iter().sum::<usize>()
     }
 
@@ -69,11 +104,17 @@ impl FlashAttention {
     pub fn sinks_slot(&self) -> Option<usize> {
         self.sinks.then_some(3 + usize::from(self.kv_len) + usize::from(self.mask))
     }
+
+    /// Positions of `pages` and `sequences` among the operands.
+    pub fn page_slots(&self) -> Option<[usize; 2]> {
+        let first = self.before_pages();
+        (self.page_rows != 0).then_some([first, first + 1])
+    }
 }
 
 pub(super) const FLASH_ATTENTION: OpInfo = OpInfo {
     name: "flash_attention",
-    operands: Arity::by_parameters(3, 6),
+    operands: Arity::by_parameters(3, 8),
     cost: Cost { per_element: 4.0, times: &[(1, 1)] },
     sample: |source| {
         Op::FlashAttention(FlashAttention {
@@ -84,6 +125,7 @@ pub(super) const FLASH_ATTENTION: OpInfo = OpInfo {
             kv_len: source.flag(),
             mask: source.flag(),
             sinks: source.flag(),
+            page_rows: source.small(),
         })
     },
     ..OpInfo::of_family("attention")
@@ -120,7 +162,30 @@ pub(super) fn flash_attention(x: &[TensorDesc], params: &FlashAttention) -> Resu
     if let Some(slot) = params.sinks_slot() {
         sinks(x, slot, heads)?;
     }
+    if let Some(slots) = params.page_slots() {
+        paged(x, params, slots)?;
+    }
     Ok(TensorDesc::contiguous(DType::F32, &[dv, heads, tokens, seqs])?)
+}
+
+/// Pages and sequences of each token are operands.
+fn paged(x: &[TensorDesc], params: &FlashAttention, [pages, sequences]: [usize; 2]) -> Result<(), OpError> {
+    if !params.kv_len || params.mask {
+        return Err(OpError::Parameter { name: "page_rows", rule: "needs kv_len, and no mask" });
+    }
+    for slot in [pages, sequences] {
+        dtype(x, slot, x[slot].dtype == DType::I32, "i32")?;
+    }
+    if x[0].extents[3] != 1 || !x[1].extents[1].is_multiple_of(params.page_rows.into()) {
+        return Err(extents_of(x, 1, "must be whole pages, and one sequence of tensors"));
+    }
+    if x[pages].extents[2..] != [1, 1] {
+        return Err(extents_of(x, pages, "must be pages × sequences"));
+    }
+    if x[sequences].elements() != x[0].extents[1] {
+        return Err(extents_of(x, sequences, "must be one sequence a token"));
+    }
+    Ok(())
 }
 
 /// Attention.
@@ -142,6 +207,22 @@ impl GraphBuilder {
         };
         let operands: Vec<TensorId> =
             [Some(q), Some(k), Some(v), kv_len, mask, sinks].into_iter().flatten().collect();
+        self.node(Op::FlashAttention(params), &operands)
+    }
+
+    /// [`Op::FlashAttention`] over rows in pages.
+    pub fn paged_attention(
+        &mut self,
+        [q, k, v]: [TensorId; 3],
+        rows: PagedRows,
+        sinks: Option<TensorId>,
+        params: FlashAttention,
+    ) -> TensorId {
+        let PagedRows { kv_len, pages, sequences, page_rows } = rows;
+        let params =
+            FlashAttention { kv_len: true, mask: false, sinks: sinks.is_some(), page_rows, ..params };
+        let operands: Vec<TensorId> =
+            [q, k, v, kv_len].into_iter().chain(sinks).chain([pages, sequences]).collect();
         self.node(Op::FlashAttention(params), &operands)
     }
 }

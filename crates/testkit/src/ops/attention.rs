@@ -11,7 +11,9 @@ pub(super) fn flash_attention(params: &FlashAttention, x: &[Elements]) -> Result
     let (q, k, v) = (&x[0], &x[1], &x[2]);
     let [_, tokens, heads, seqs] = q.extents();
     let [_, kv, kv_heads, kv_seqs] = k.extents();
-    let visible = visible_rows(params.kv_len_slot().map(|slot| &x[slot]), tokens, kv)?;
+    let pages = params.page_slots().map(|slots| Pages::new(params, slots.map(|slot| &x[slot]), kv));
+    let limit = pages.as_ref().map_or(kv, Pages::rows);
+    let visible = visible_rows(params.kv_len_slot().map(|slot| &x[slot]), tokens, limit)?;
     let mask = params.mask_slot().map(|slot| &x[slot]);
     let sinks = params.sinks_slot().map(|slot| &x[slot]);
     let dv = v.extents()[0];
@@ -24,6 +26,12 @@ pub(super) fn flash_attention(params: &FlashAttention, x: &[Elements]) -> Result
             let [_, _, mask_heads, mask_seqs] = mask.extents();
             mask.row([token, head % mask_heads, seq % mask_seqs])
         });
+        let first = params.first_row(visible[token] as u64) as usize;
+        let rows = (first..visible[token]).map(|row| match &pages {
+            Some(pages) => pages.row(token, row),
+            None => Ok(row),
+        });
+        let rows: Vec<usize> = rows.collect::<Result<_, _>>()?;
         let query = q.row([token, head, seq]);
         let score = |row: usize| {
             let bias = hidden.map_or(0.0, |mask| slope * mask[row]);
@@ -32,20 +40,52 @@ pub(super) fn flash_attention(params: &FlashAttention, x: &[Elements]) -> Result
             }
             cap(params.soft_cap, dot(query, k.row([row, kv_head, kv_seq])) * f64::from(params.scale)) + bias
         };
-        let first = params.first_row(visible[token] as u64) as usize;
-        let score = |row: usize| if row < first { f64::NEG_INFINITY } else { score(row) };
-        let mut weights: Vec<f64> = (0..visible[token]).map(score).collect();
+        let mut weights: Vec<f64> = rows.iter().copied().map(score).collect();
         let seen: Vec<bool> = weights.iter().map(|score| *score != f64::NEG_INFINITY).collect();
         weigh(&mut weights, sinks.map(|sinks| sinks.values()[head]));
         let mut mean = vec![0.0; dv];
-        for (row, weight) in weights.iter().enumerate().filter(|(row, _)| seen[*row]) {
-            for (sum, value) in mean.iter_mut().zip(v.row([row, kv_head, kv_seq])) {
+        for ((row, weight), _) in rows.iter().zip(&weights).zip(&seen).filter(|(_, seen)| **seen) {
+            for (sum, value) in mean.iter_mut().zip(v.row([*row, kv_head, kv_seq])) {
                 *sum += weight * value;
             }
         }
         result.extend(mean);
     }
     Ok(result)
+}
+
+/// Rows of several sequences, in pages.
+struct Pages<'a> {
+    page_rows: usize,
+    /// `[pages, sequences]`
+    pages: &'a Elements,
+    /// One a token.
+    sequences: &'a Elements,
+    /// Pages of K and V.
+    count: usize,
+}
+
+impl<'a> Pages<'a> {
+    fn new(params: &FlashAttention, [pages, sequences]: [&'a Elements; 2], kv: usize) -> Pages<'a> {
+        let page_rows = params.page_rows as usize;
+        Pages { page_rows, pages, sequences, count: kv / page_rows }
+    }
+
+    /// Rows of a sequence, at most.
+    fn rows(&self) -> usize {
+        self.pages.extents()[0] * self.page_rows
+    }
+
+    /// Where a row of a token's sequence lies.
+    fn row(&self, token: usize, row: usize) -> Result<usize, OpFailure> {
+        let index = |number: f64, count: usize| {
+            let bad = OpFailure::BadIndex { index: number as i64, rows: count as u64 };
+            (number >= 0.0 && number < count as f64).then_some(number as usize).ok_or(bad)
+        };
+        let sequence = index(self.sequences.values()[token], self.pages.extents()[1])?;
+        let page = index(self.pages.row([sequence, 0, 0])[row / self.page_rows], self.count)?;
+        Ok(page * self.page_rows + row % self.page_rows)
+    }
 }
 
 /// How many rows of K and V each token sees.

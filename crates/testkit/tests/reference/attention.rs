@@ -134,3 +134,23 @@ fn caches_may_be_views_of_other_types() {
     let y = bench.b.flash_attention([q, kv, kv], Some(length), None, None, params);
     assert_close(&bench.read(y), &[2.0, 20.0]);
 }
+
+#[test]
+fn rows_lie_in_the_pages_of_their_sequence() {
+    let params = FlashAttention { kv_len: true, page_rows: 2, ..PLAIN };
+    let q = f32(&[1, 3, 1], &[0.0; 3]);
+    let k = f32(&[1, 6, 1], &[0.0; 6]);
+    let v = f32(&[1, 6, 1], &[1.0, 2.0, 10.0, 20.0, 100.0, 200.0]);
+    let (lengths, sequences) = (i32(&[3], &[3.0, 1.0, 2.0]), i32(&[3], &[0.0, 1.0, 1.0]));
+    let pages = i32(&[2, 2], &[2.0, 0.0, 1.0, -1.0]);
+    let operands = [q, k, v, lengths, pages, sequences];
+    // Rows 4, 5 and 0; row 2; rows 2 and 3.
+    assert_close(&attend(params, &operands), &[301.0 / 3.0, 10.0, 15.0]);
+
+    for (slot, bad) in [(3, i32(&[3], &[3.0, 3.0, 2.0])), (5, i32(&[3], &[0.0, 2.0, 1.0]))] {
+        let mut operands = operands;
+        operands[slot] = bad;
+        let error = try_result(Op::FlashAttention(params), &operands).unwrap_err();
+        assert!(matches!(error, DeviceError::BadIndex { .. }), "{error}");
+    }
+}

@@ -20,6 +20,9 @@ pub(super) fn accepts(params: &FlashAttention, inputs: &[TensorDesc]) -> Result<
     {
         return Err(Reason::DType { operand: slot, dtype: inputs[slot].dtype });
     }
+    if params.page_rows != 0 {
+        return Err(Reason::Op);
+    }
     let longest = inputs[0].extents[0].max(inputs[2].extents[0]);
     if longest > LONGEST {
         return Err(Reason::Limit { limit: "the head size", value: longest, max: LONGEST });

@@ -100,3 +100,20 @@ fn optional_operands_of_attention_come_in_the_order_of_the_fields() {
     assert_eq!((last.kv_len_slot(), last.mask_slot(), last.sinks_slot()), (None, None, Some(3)));
     accepts(attention(last), &[q, k, v, sinks], result);
 }
+
+#[test]
+fn rows_in_pages_need_lengths_pages_and_sequences() {
+    let (q, k, v) = (f32(&[64, 5, 8]), f16(&[64, 128, 4]), f16(&[64, 128, 4]));
+    let paged = FlashAttention { kv_len: true, sinks: true, page_rows: 32, ..PLAIN };
+    assert_eq!((paged.page_slots(), paged.operands()), (Some([5, 6]), 7));
+    let (lengths, sinks, pages, sequences) = (i32(&[5]), f32(&[8]), i32(&[3, 2]), i32(&[5]));
+    accepts(attention(paged), &[q, k, v, lengths, sinks, pages, sequences], f32(&[64, 8, 5]));
+    refuses_count(attention(paged), &[q, k, v, lengths, sinks, pages]);
+    refuses_operand(attention(paged), &[q, k, v, lengths, sinks, f32(&[3, 2]), sequences], 5);
+    refuses_operand(attention(paged), &[q, k, v, lengths, sinks, i32(&[3, 2, 2]), sequences], 5);
+    refuses_operand(attention(paged), &[q, k, v, lengths, sinks, pages, i32(&[4])], 6);
+    let part = FlashAttention { page_rows: 48, ..paged };
+    refuses_operand(attention(part), &[q, k, v, lengths, sinks, pages, sequences], 1);
+    let unlimited = FlashAttention { kv_len: false, sinks: false, ..paged };
+    refuses_parameter(attention(unlimited), &[q, k, v, pages, sequences], "page_rows");
+}

@@ -1,6 +1,6 @@
 //! Attention: heads, caches, masks, sinks, windows.
 
-use orlop_graph::{DType, FlashAttention, TensorId};
+use orlop_graph::{DType, FlashAttention, PagedRows, TensorId};
 
 use crate::conformance::Tolerance::Attention;
 use crate::conformance::case::{Draft, Lie, Table};
@@ -149,6 +149,7 @@ pub(super) fn add(table: &mut Table) {
     for lie in [Lie::Transposed, Lie::Spread] {
         case(KIND, lie.to_string(), SMALL, Given { lie, ..PLAIN });
     }
+    paged_cases(table);
 }
 
 fn build(d: &mut Draft, size: Size, given: Given) -> TensorId {
@@ -170,9 +171,103 @@ fn build(d: &mut Draft, size: Size, given: Given) -> TensorId {
         max_bias: given.max_bias,
         soft_cap: given.soft_cap,
         window: given.window,
-        kv_len: false,
-        mask: false,
-        sinks: false,
+        ..FlashAttention::scaled(1.0)
     };
     d.b.flash_attention(operands, kv_len, mask, sinks, params)
+}
+
+/// Rows of some sequences in pages.
+#[derive(Clone, Copy)]
+struct Paged<'a> {
+    size: Size,
+    given: Given,
+    page_rows: u32,
+    /// Pages of each sequence. Pages that no query looks at may be anything.
+    pages: &'a [&'a [i32]],
+    /// The sequence of each token, and how many rows it sees.
+    tokens: &'a [(i32, i32)],
+}
+
+/// Tokens of sequences one after the other, of one alone, side by side, with nothing to see, and many.
+fn paged_cases(table: &mut Table) {
+    let size = Size { dk: 64, dv: 64, ..SMALL };
+    let two: &[&[i32]] = &[&[3, 0, 5], &[1, 4, 2]];
+    let base =
+        Paged { size, given: PLAIN, page_rows: 64, pages: two, tokens: &[(0, 130), (0, 131), (1, 70)] };
+    let shared: &[&[i32]] = &[&[2, 0], &[2, 1], &[2, 3]];
+    let many: Vec<(i32, i32)> = (0..40).map(|token| (token / 20, 100 + token % 20)).collect();
+
+    let long: &[&[i32]] = &[&[9, 8, 7, 6, 5, 4, 3, 2, 1, 0], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]];
+    for (detail, paged) in [
+        ("sequences one after the other", base),
+        ("one token of each", Paged { tokens: &[(0, 129), (1, 64)], ..base }),
+        ("one token", Paged { tokens: &[(1, 150)], ..base }),
+        ("the first row", Paged { tokens: &[(1, 1), (0, 1)], ..base }),
+        ("nothing to see", Paged { tokens: &[(1, 0), (0, 65), (0, 0)], ..base }),
+        ("sequences side by side", Paged { tokens: &[(0, 9), (1, 80), (0, 10), (1, 81)], ..base }),
+        ("a shared page", Paged { pages: shared, tokens: &[(0, 65), (1, 66), (2, 128)], ..base }),
+        ("many tokens", Paged { tokens: &many, ..base }),
+        ("many rows", Paged { pages: long, tokens: &[(0, 640), (1, 577), (0, 300)], ..base }),
+        ("large pages", Paged { page_rows: 128, tokens: &[(0, 300), (1, 128)], ..base }),
+        ("whole pages", Paged { tokens: &[(0, 64), (0, 128), (1, 192)], ..base }),
+    ] {
+        for kv in [DType::F32, DType::F16, DType::Q8_0] {
+            let given = Given { types: [DType::F32, kv, kv], ..PLAIN };
+            let paged = Paged { given, ..paged };
+            add_paged(table, format!("{detail} {kv}"), paged);
+            let sinks = Given { sinks: true, ..given };
+            add_paged(table, format!("{detail} {kv}, sinks"), Paged { given: sinks, ..paged });
+        }
+    }
+    // Pages before the windows are gone.
+    let gone: &[&[i32]] = &[&[-1, 5, 0], &[99, -7, 3]];
+    for (window, kv) in [(3, DType::F32), (50, DType::F16), (66, DType::F16), (60, DType::Q8_0)] {
+        let given = Given { types: [DType::F32, kv, kv], window, ..PLAIN };
+        let tokens = &[(0, 131), (0, 132), (1, 190), (1, 192)];
+        add_paged(table, format!("window of {window} {kv}"), Paged { given, pages: gone, tokens, ..base });
+    }
+    let given = Given { types: [DType::F32, DType::F16, DType::F16], soft_cap: 0.75, ..PLAIN };
+    add_paged(table, "soft_cap".to_owned(), Paged { given, ..base });
+    for (detail, size) in [
+        ("one kv head", Size { kv_heads: 1, ..size }),
+        ("heads of their own", Size { kv_heads: 4, ..size }),
+        ("heads of 128", Size { dk: 128, dv: 128, ..size }),
+        ("heads of 80", Size { dk: 80, dv: 80, ..size }),
+        ("heads of 256", Size { dk: 256, dv: 256, ..size }),
+        ("other value size", Size { dv: 96, ..size }),
+        ("odd sizes", Size { dk: 13, dv: 7, ..size }),
+    ] {
+        let given = Given { types: [DType::F32, DType::F16, DType::F16], ..PLAIN };
+        add_paged(table, detail.to_owned(), Paged { size, given, ..base });
+        add_paged(table, format!("{detail}, many"), Paged { size, given, tokens: &many, ..base });
+    }
+}
+
+fn add_paged(table: &mut Table, detail: String, paged: Paged<'_>) {
+    table.add(&format!("{KIND} paged"), detail, Attention, |d| build_paged(d, paged));
+}
+
+fn build_paged(d: &mut Draft, paged: Paged<'_>) -> TensorId {
+    let Paged { size: Size { dk, dv, heads, kv_heads, .. }, given, page_rows, pages, tokens } = paged;
+    let numbers = |numbers: Vec<i32>| Fill::Values(numbers.into_iter().map(f64::from).collect());
+    let count = tokens.len() as u64;
+    let each = pages[0].len() as u64;
+    let rows = u64::from(page_rows) * each * pages.len() as u64;
+    let [q, k, v] = given.types;
+    let fill = Fill::Uniform { low: -1.5, high: 1.5 };
+    let operands = [
+        d.input(q, &[dk, count, heads], fill.clone()),
+        d.input(k, &[dk, rows, kv_heads], fill.clone()),
+        d.input(v, &[dv, rows, kv_heads], fill),
+    ];
+    let kv_len = d.input(DType::I32, &[count], numbers(tokens.iter().map(|token| token.1).collect()));
+    let sequences = d.input(DType::I32, &[count], numbers(tokens.iter().map(|token| token.0).collect()));
+    let pages = d.input(DType::I32, &[each, pages.len() as u64], numbers(pages.concat()));
+    let sinks = given.sinks.then(|| d.input(DType::F32, &[heads], Fill::SIGNED));
+    let params = FlashAttention {
+        soft_cap: given.soft_cap,
+        window: given.window,
+        ..FlashAttention::scaled(1.0 / (dk as f32).sqrt())
+    };
+    d.b.paged_attention(operands, PagedRows { kv_len, pages, sequences, page_rows }, sinks, params)
 }
