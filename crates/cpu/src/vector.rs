@@ -2,6 +2,7 @@
 //! [`on`] runs it with the vectors of an [`Isa`]. The scalar twin of each loop is the same code with plain arrays
 //! as vectors.
 
+mod column_scores;
 mod convert;
 mod floats;
 mod lanes;
@@ -17,6 +18,7 @@ mod weights;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::column_scores::ColumnScores;
 pub(crate) use self::convert::{HalfRows, decode, encode};
 pub(crate) use self::floats::{Floats, FloatsMut};
 pub(crate) use self::lanes::Lanes;
@@ -26,8 +28,8 @@ pub(crate) use self::moments::{Shifted, Squares, Sum};
 pub(crate) use self::product::{Matrix, Product, Transposition};
 pub(crate) use self::scores::Scores;
 pub(crate) use self::search::{LargestAbove, LargestOf};
-pub(crate) use self::strided::{Element, Strided, touch};
-pub(crate) use self::weights::{Scaled, ScaledTo, SoftCapped, Weights};
+pub(crate) use self::strided::{Element, Strided};
+pub(crate) use self::weights::{Scaled, ScaledSum, ScaledTo, SoftCapped, Weights};
 
 use crate::isa::Isa;
 

@@ -1,7 +1,5 @@
 //! Parts of rows in place, for loops that need no copy, and conversions with vector instructions.
 
-use std::ops::Range;
-
 use half::f16;
 use orlop_graph::{DType, TensorDesc};
 
@@ -78,24 +76,6 @@ impl Src {
         // SAFETY: `Strided::new` asks for readable rows that are not written meanwhile: `BlockRange` has checked the first, the
         // assertion the others; no thread writes them by `Src::new`'s contract.
         Some(unsafe { Strided::new(from, distance, (rows, length)) })
-    }
-
-    /// The bytes of rows `rows` of matrices `matrices` in the third dimension, if they lie in one piece.
-    pub(crate) fn piece(&self, rows: Range<u64>, matrices: Range<u64>, last: u64) -> Option<&[u8]> {
-        let [_, n1, n2, n3] = self.desc.extents;
-        let inside = rows.start < rows.end && rows.end <= n1 && matrices.end <= n2 && last < n3;
-        let [_, row, matrix, outer] = self.desc.strides;
-        let lies =
-            self.packed.is_none() && self.desc.rows_are_contiguous() && matrix == self.desc.row_bytes();
-        let wide = matrices.end.checked_sub(matrices.start)?.checked_mul(matrix)?;
-        if !inside || !lies || wide != row {
-            return None;
-        }
-        let offset = rows.start * row + matrices.start * matrix + last * outer;
-        let bytes = (rows.end - rows.start) * row;
-        // SAFETY: `from_raw_parts` asks for initialized bytes that are not written meanwhile: `inside` and `lies` say that
-        // all rows are the tensor's and without gaps; no thread writes them by `Src::new`'s contract.
-        Some(unsafe { std::slice::from_raw_parts(self.base.wrapping_add(offset as usize), bytes as usize) })
     }
 
     /// Reads `rows` rows, which follow `at` in the first of its dimensions, to `out`, where they are `stride` apart.

@@ -64,6 +64,9 @@ pub(crate) trait Lanes: Copy {
     fn times_two_to(self, n: Self) -> Self;
     /// Rows become columns.
     fn transpose(block: &mut [Self; 16]);
+    /// The order in which [`Lanes::four_sums`] adds four neighbouring lanes: the first two, the last two, and the two sums.
+    /// Sums of fours are then added in pairs of neighbours.
+    const QUARTER: [usize; 4];
     /// What [`Lanes::joined`] makes the sums of four vectors of.
     fn four_sums(rows: [Self; 4]) -> Self;
     /// Lane `i` is the sum of the `i`-th of the vectors that these were made of; of the first `COUNT`.
@@ -97,6 +100,7 @@ impl ScalarLanes {
 impl Lanes for ScalarLanes {
     const COUNT: usize = 8;
     type Wide = [f64; 8];
+    const QUARTER: [usize; 4] = [0, 2, 1, 3];
 
     #[inline(always)]
     fn splat(x: f32) -> ScalarLanes {
@@ -221,7 +225,8 @@ impl Lanes for ScalarLanes {
 
     #[inline(always)]
     fn four_sums(rows: [ScalarLanes; 4]) -> ScalarLanes {
-        ScalarLanes(std::array::from_fn(|row| rows.get(row).map_or(0.0, |row| row.sum())))
+        let sum = |ScalarLanes([a, b, c, d, e, f, g, h])| ((a + c) + (b + d)) + ((e + g) + (f + h));
+        ScalarLanes(std::array::from_fn(|row| rows.get(row).map_or(0.0, |row| sum(*row))))
     }
 
     #[inline(always)]

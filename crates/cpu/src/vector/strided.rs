@@ -57,13 +57,6 @@ impl<'a, E: Element> Strided<'a, E> {
         Strided { from, distance, rows, length, elements: PhantomData }
     }
 
-    /// Some of the rows.
-    pub(crate) fn part(&self, rows: Range<usize>) -> Self {
-        assert!(rows.start <= rows.end && rows.end <= self.rows);
-        let from = self.from.wrapping_add(rows.start * self.distance);
-        Strided { from, rows: rows.end - rows.start, ..*self }
-    }
-
     /// Prefetches some of the rows, if they lie one after the other.
     #[inline(always)]
     pub(crate) fn prefetch(&self, rows: Range<usize>) {
@@ -97,16 +90,6 @@ impl<'a, E: Element> Strided<'a, E> {
         // SAFETY: `Element::load` asks for `COUNT` readable elements: they are the row's by `load`'s contract, and rows are readable
         // by `new`'s.
         unsafe { E::load(self.from.wrapping_add(row * self.distance + column * E::BYTES)) }
-    }
-}
-
-/// Reads bytes into the cache. Hardware prefetchers follow sequential reads, further if both halves of a line are read, and do
-/// not follow prefetch instructions.
-#[inline(always)]
-pub(crate) fn touch(bytes: &[u8]) {
-    for half in bytes.chunks(32) {
-        // SAFETY: `read_volatile` asks for a readable byte, which the first of the half is.
-        unsafe { std::ptr::read_volatile(half.as_ptr()) };
     }
 }
 

@@ -274,6 +274,34 @@ fn scores_of_a_few_rows() {
 }
 
 #[test]
+fn scores_of_columns_are_those_of_rows() {
+    for isa in isas() {
+        for (count, rows, depth) in [(1, 16, 16), (3, 64, 64), (9, 48, 80), (64, 64, 128)] {
+            let (left, right) = (numbers(count * depth, 1), numbers(rows * depth, 2));
+            let (mut columns, mut scores) = (vec![0.0; depth * rows], vec![0.0; count * rows]);
+            let from = Matrix { floats: &right, stride: depth };
+            on(isa, Transposition { from, out: &mut columns, stride: rows, rows, columns: depth });
+            let left = Matrix { floats: &left, stride: depth };
+            let by_rows = Scores {
+                left,
+                right: Strided::floats(&right, depth, (rows, depth)),
+                scores: &mut scores,
+                stride: rows,
+                count,
+                ahead: Ahead::none(),
+            };
+            on(isa, by_rows);
+            let mut found = vec![0.0; count * rows];
+            let right = Matrix { floats: &columns, stride: rows };
+            let by_columns =
+                ColumnScores { left, right, depth, columns: rows, scores: &mut found, stride: rows, count };
+            on(isa, by_columns);
+            assert_eq!(found, scores, "{isa} {count} {rows} {depth}");
+        }
+    }
+}
+
+#[test]
 fn transposed_rows_are_columns() {
     for isa in isas() {
         for (rows, columns) in [(16, 16), (64, 32), (16, 80)] {

@@ -50,6 +50,28 @@ impl VectorLoop for Scaled<'_> {
     }
 }
 
+/// `x = x * factor + other * other_factor`, for all elements.
+pub(crate) struct ScaledSum<'a> {
+    pub(crate) x: &'a mut [f32],
+    pub(crate) factor: f32,
+    pub(crate) other: &'a [f32],
+    pub(crate) other_factor: f32,
+}
+
+impl VectorLoop for ScaledSum<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        assert_eq!(self.x.len(), self.other.len());
+        let (mut x, other) = (FloatsMut::from(self.x), Floats::from(self.other));
+        for at in (0..other.len()).step_by(L::COUNT) {
+            let scaled = x.as_floats().load::<L>(at).mul(L::splat(self.factor));
+            x.store(at, other.load::<L>(at).mul_add(L::splat(self.other_factor), scaled));
+        }
+    }
+}
+
 /// Writes all elements times a factor to another place.
 pub(crate) struct ScaledTo<'a> {
     pub(crate) from: Floats<'a>,

@@ -3,7 +3,7 @@
 use crate::compare::Case;
 use orlop_backend::{Device, DeviceError, LowerOptions, Segment};
 use orlop_cpu::{CpuDevice, ThreadPool};
-use orlop_graph::{DType, FlashAttention, GraphBuilder, Leaf, NodeId, TensorDesc, TensorId};
+use orlop_graph::{DType, FlashAttention, GraphBuilder, Leaf, NodeId, PagedRows, TensorDesc, TensorId};
 
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
@@ -219,4 +219,125 @@ fn memory_beside_operands_does_not_grow_with_the_context() {
     }
     assert!(temporaries(1, 512) < 200_000, "{}", temporaries(1, 512));
     assert_eq!(temporaries(512, 4096), temporaries(4096, 4096));
+}
+
+/// Attention of some queries, each of a token of a sequence, with rows that depend on nothing but sequence and number.
+struct PagedCase {
+    dtype: DType,
+    dims: [u64; 2],
+    window: u32,
+    soft_cap: f32,
+    /// Pages of each sequence.
+    pages: Vec<Vec<u64>>,
+}
+
+const HEADS: [u64; 2] = [6, 2];
+
+impl PagedCase {
+    /// What each instruction set gives for queries of sequences that see some rows.
+    fn run(&self, queries: &[(u64, u64)], threads: usize) -> Vec<Vec<f64>> {
+        let [dk, dv] = self.dims;
+        let count = queries.len() as u64;
+        let total: u64 = self.pages.iter().map(|pages| pages.len() as u64).sum::<u64>() + 1;
+        let mut case = Case::new();
+        let value =
+            |seed: u64| f64::from((seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32) / 8e6 - 1.0;
+        let tensor = |case: &mut Case, width: u64, salt: u64| {
+            let mut values = vec![f64::NAN; (width * total * 64 * HEADS[1]) as usize];
+            for (sequence, pages) in self.pages.iter().enumerate() {
+                for (row, head, column) in (0..pages.len() as u64 * 64)
+                    .flat_map(|row| (0..HEADS[1]).map(move |head| (row, head)))
+                    .flat_map(|(row, head)| (0..width).map(move |column| (row, head, column)))
+                {
+                    let place = pages[row as usize / 64] * 64 + row % 64;
+                    let index = (head * total * 64 + place) * width + column;
+                    let seed = (((sequence as u64 * 4096 + row) * 8 + head) * 512 + column) * 4 + salt;
+                    values[index as usize] = value(seed + 1);
+                }
+            }
+            case.values(self.dtype, &[width, total * 64, HEADS[1]], &values)
+        };
+        let (k, v) = (tensor(&mut case, dk, 0), tensor(&mut case, dv, 1));
+        let elements = (0..HEADS[0]).flat_map(|head| queries.iter().map(move |query| (head, *query)));
+        let elements = elements
+            .flat_map(|(head, (sequence, rows))| {
+                (0..dk).map(move |column| value(((sequence * 4096 + rows) * 8 + head) * 512 + column + 77))
+            })
+            .collect::<Vec<f64>>();
+        let q = case.values(DType::F32, &[dk, count, HEADS[0]], &elements);
+        let integers = |numbers: Vec<u64>| numbers.into_iter().map(|x| x as f64).collect::<Vec<f64>>();
+        let lengths = integers(queries.iter().map(|query| query.1).collect());
+        let sequences = integers(queries.iter().map(|query| query.0).collect());
+        let each = self.pages.iter().map(Vec::len).max().unwrap_or(0);
+        let table =
+            self.pages.iter().flat_map(|pages| pages.iter().copied().chain(vec![99; each - pages.len()]));
+        let table = integers(table.collect());
+        let kv_len = case.values(DType::I32, &[count], &lengths);
+        let sequences = case.values(DType::I32, &[count], &sequences);
+        let pages = case.values(DType::I32, &[each as u64, self.pages.len() as u64], &table);
+        let rows = PagedRows { kv_len, pages, sequences, page_rows: 64 };
+        let params = FlashAttention { window: self.window, soft_cap: self.soft_cap, ..PLAIN };
+        let y = case.b.paged_attention([q, k, v], rows, None, params);
+        case.results(y, threads)
+    }
+}
+
+#[test]
+fn a_query_gives_the_same_alone_in_any_batch_and_from_any_pages() {
+    let orders = [
+        vec![vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 9], vec![10, 11, 12, 13, 14], vec![15]],
+        vec![vec![9, 3, 15, 1, 4, 10, 6, 7, 8, 0], vec![2, 11, 14, 13, 12], vec![5]],
+    ];
+    // One sequence's tokens one after the other, single tokens of others, and some that see nothing.
+    let mut queries: Vec<(u64, u64)> = (560..600).map(|rows| (0, rows)).collect();
+    queries.extend([(1, 300), (2, 64), (1, 1), (2, 0), (0, 257), (0, 640), (1, 255), (1, 256)]);
+    for (dtype, dims, window, soft_cap) in [
+        (DType::F16, [64, 64], 0, 0.0),
+        (DType::F16, [64, 32], 100, 0.0),
+        (DType::F16, [128, 128], 0, 0.0),
+        (DType::Q8_0, [64, 64], 0, 0.0),
+        (DType::F32, [20, 12], 70, 3.0),
+    ] {
+        let cases = orders.clone().map(|pages| PagedCase { dtype, dims, window, soft_cap, pages });
+        let together = cases[0].run(&queries, 5);
+        let [heads, width] = [HEADS[0], dims[1]].map(|x| x as usize);
+        for (index, query) in queries.iter().enumerate().filter(|(index, _)| index % 7 == 0 || *index > 38) {
+            let alone = cases[1].run(&[*query], 1);
+            for (together, alone) in together.iter().zip(&alone) {
+                let found = &together[index * heads * width..][..heads * width];
+                assert_eq!(found, alone, "{dtype} {query:?} window {window}");
+            }
+        }
+        // In another order of tokens, in pairs and on two threads.
+        for pair in queries.chunks(2).step_by(3) {
+            let swapped: Vec<(u64, u64)> = pair.iter().rev().copied().collect();
+            let (a, b) = (cases[0].run(pair, 2), cases[1].run(&swapped, 3));
+            for (a, b) in a.iter().zip(&b) {
+                let rows: Vec<&[f64]> = b.chunks(heads * width).rev().collect();
+                assert_eq!(a, &rows.concat(), "{dtype} {pair:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pages_and_sequences_out_of_range_are_refused() {
+    for (lengths, sequences, page) in [
+        ([65, 129], [0, 1], 1),
+        ([64, 2], [0, 2], 1),
+        ([64, 2], [0, -1], 1),
+        ([65, 2], [0, 1], 4),
+        ([65, 2], [0, 1], -1),
+    ] {
+        let mut case = Case::new();
+        let q = case.noise(DType::F32, &[16, 2, 1]);
+        let [k, v] = [(); 2].map(|()| case.noise(DType::F16, &[16, 256, 1]));
+        let numbers = |x: [i32; 2]| x.map(f64::from);
+        let kv_len = case.values(DType::I32, &[2], &numbers(lengths));
+        let pages = case.values(DType::I32, &[2, 2], &[0.0, f64::from(page), 2.0, 3.0]);
+        let sequences = case.values(DType::I32, &[2], &numbers(sequences));
+        let rows = PagedRows { kv_len, pages, sequences, page_rows: 64 };
+        case.b.paged_attention([q, k, v], rows, None, PLAIN);
+        assert!(matches!(case.error(), DeviceError::BadIndex { .. }));
+    }
 }

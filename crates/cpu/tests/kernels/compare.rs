@@ -125,6 +125,22 @@ impl Case {
         }
     }
 
+    /// What every instruction set computes on some threads.
+    pub(crate) fn results(self, result: TensorId, threads: usize) -> Vec<Vec<f64>> {
+        let graph = Arc::new(self.b.build().expect("the test's graph is right"));
+        let options = UnplannedOptions {
+            lower: LowerOptions { max_threads: threads, ..LowerOptions::default() },
+            run: RunOptions { threads: Some(threads), ..RunOptions::default() },
+            ..UnplannedOptions::default()
+        };
+        let run = |isa| {
+            let device: Arc<dyn Device> = CpuDevice::with_isa("cpu", Arc::clone(&POOL), isa);
+            run_unplanned_with(&device, &graph, &self.feeds, &options).and_then(|run| run.f64s(result))
+        };
+        let isas = Isa::ALL.into_iter().filter(|isa| isa.is_available());
+        isas.map(|isa| run(isa).expect("the device runs it")).collect()
+    }
+
     /// As `check`, with the limit that the result's type allows.
     pub(crate) fn check_named(self, name: &str, result: TensorId) {
         let limit = if self.b.desc(result).dtype == DType::F32 { 1e-12 } else { 1e-5 };

@@ -1,25 +1,22 @@
 //! Some queries of one KV head, and the rows that they see.
 
+use std::mem;
 use std::ops::Range;
 
 use half::f16;
-use orlop_graph::FlashAttention;
 
-use super::{Query, QueryDivision, kv_of, nth};
+use super::division::{Attention, BLOCK, Visible, divided};
+use super::{Query, larger};
 use crate::access::Src;
 use crate::kernels::soft_max::slope;
 use crate::simd::prefetch::Ahead;
 use crate::simd::{add_scaled, widened};
 use crate::task::Task;
 use crate::vector::{
-    Element, Floats, Lanes, LargestAbove, Matrix, Product, Scaled, ScaledTo, Scores, SoftCapped, Strided,
-    Transposition, VectorLoop, Weights, exp_of, on,
+    ColumnScores, Element, Floats, Lanes, LargestAbove, Matrix, Product, Scaled, ScaledSum, ScaledTo, Scores,
+    SoftCapped, Strided, Transposition, VectorLoop, Weights, exp_of, on,
 };
 
-/// KV rows in a block.
-pub(super) const BLOCK: usize = 64;
-/// KV rows that few queries take in at once.
-const AT_ONCE: usize = 32;
 /// KV rows that are prefetched before the first read, as hardware prefetchers start only after some reads.
 const BEGUN: usize = 8;
 /// Queries for which rows of K are not turned into columns, at most.
@@ -36,24 +33,44 @@ pub(super) struct SoftMaxState {
     pub(super) sum: f32,
 }
 
+impl SoftMaxState {
+    pub(super) const NONE: SoftMaxState = SoftMaxState { max: f32::NEG_INFINITY, sum: 0.0 };
+}
+
+/// The queries of a tile.
+#[derive(Clone, Debug)]
+pub(super) struct TileWork {
+    pub(super) seq: u64,
+    pub(super) kv_head: u64,
+    /// Their numbers: heads first, then tokens.
+    pub(super) queries: Range<u64>,
+    /// The rows that one of them sees.
+    pub(super) visible: Visible,
+    /// Rows of a part.
+    pub(super) part_rows: u64,
+    /// The KV head that this thread takes next, if its rows are prefetched meanwhile.
+    pub(super) next: Option<u64>,
+}
+
 /// Up to `QUERIES` queries.
 pub(super) struct QueryTile<'a, const QUERIES: usize> {
     task: &'a Task,
-    params: FlashAttention,
-    division: QueryDivision,
-    number: u64,
-    /// KV rows that each query may see.
-    visible: [u64; QUERIES],
+    attention: &'a Attention<'a>,
+    work: &'a TileWork,
+    /// The sequence whose pages the rows lie in.
+    sequence: u64,
+    visible: [Visible; QUERIES],
     states: [SoftMaxState; QUERIES],
+    total_states: [SoftMaxState; QUERIES],
     count: usize,
-    /// Head and sequence of K and V.
-    kv: [u64; 2],
     dk: usize,
     dv: usize,
-    /// `[queries, dk]`, times the scale.
+    /// `[queries, dk]`, times the scale; zeros up to a whole line.
     elements: &'a mut [f32],
-    /// `[queries, dv]`
+    /// `[queries, dv]`, of a part.
     sums: &'a mut [f32],
+    /// `[queries, dv]`, of all parts so far.
+    totals: &'a mut [f32],
     /// `[queries, BLOCK]`: scores, then weights. Those of rows that a query does not see are minus infinity, then 0.
     scores: &'a mut [f32],
 }
@@ -73,7 +90,7 @@ fn line(length: u64) -> u64 {
 
 /// Floats of scratch for a tile.
 pub(super) fn floats(queries: u64, dk: u64, dv: u64) -> u64 {
-    let query = line(dk).saturating_add(line(dv)).saturating_add(BLOCK as u64);
+    let query = line(dk).saturating_add(line(dv).saturating_mul(2)).saturating_add(BLOCK as u64);
     query.saturating_mul(queries)
 }
 
@@ -92,11 +109,15 @@ impl<'a> KvRows<'a> {
         (KvRows { keys, rows }, scratch)
     }
 
-    /// Decodes rows of an operand to `rows`; returns the distance between two of them.
+    /// Decodes rows of an operand to `rows`, with zeros up to a whole line; returns the distance between two of them.
     fn read(&mut self, task: &Task, operand: usize, at: [u64; 3], length: usize) -> usize {
         let src = &task.src[operand];
-        let line = line(src.desc.extents[0]) as usize;
+        let row = src.desc.extents[0] as usize;
+        let line = row.next_multiple_of(LINE);
         src.read_rows(task.isa, at, length, self.rows, line);
+        if row < line {
+            self.rows.chunks_exact_mut(line).take(length).for_each(|out| out[row..].fill(0.0));
+        }
         line
     }
 }
@@ -104,162 +125,211 @@ impl<'a> KvRows<'a> {
 impl<'a, const QUERIES: usize> QueryTile<'a, QUERIES> {
     pub(super) fn new(
         task: &'a Task,
-        params: FlashAttention,
-        division: &QueryDivision,
-        number: u64,
-        scratch: &mut &'a mut [f32],
+        attention: &'a Attention<'a>,
+        work: &'a TileWork,
+        mut scratch: &'a mut [f32],
     ) -> QueryTile<'a, QUERIES> {
         let (dk, dv) = (task.src[0].desc.extents[0] as usize, task.src[2].desc.extents[0] as usize);
-        let kv_rows = task.src[1].desc.extents[1];
-        let numbers = division.queries(number);
-        let count = (numbers.end - numbers.start) as usize;
+        let count = (work.queries.end - work.queries.start) as usize;
         let (dk_line, dv_line) = (dk.next_multiple_of(LINE), dv.next_multiple_of(LINE));
         let mut take = |floats: usize| {
-            let (taken, rest) = std::mem::take(scratch).split_at_mut(floats);
-            *scratch = rest;
+            let (taken, rest) = mem::take(&mut scratch).split_at_mut(floats);
+            scratch = rest;
             taken
         };
-        let (elements, sums, scores) = (take(count * dk_line), take(count * dv_line), take(count * BLOCK));
-        sums.fill(0.0);
-
-        let mut visible = [0; QUERIES];
-        for (index, number_in_head) in numbers.enumerate() {
-            let query = Query::new(division, number, number_in_head);
+        let elements = take(count * dk_line);
+        let [sums, totals] = [(); 2].map(|()| take(count * dv_line));
+        let scores = take(count * BLOCK);
+        let mut visible = [Visible::default(); QUERIES];
+        for (index, number) in work.queries.clone().enumerate() {
+            let query = query(attention, work, index);
             // Queries of one token follow each other, and see the same.
-            visible[index] = match params.kv_len_slot() {
-                Some(_) if index > 0 && number_in_head % division.group > 0 => visible[index - 1],
-                Some(slot) => nth(&task.src[slot], query.token) as u64,
-                None => kv_rows,
+            visible[index] = match index > 0 && number % attention.sizes.group > 0 {
+                true => visible[index - 1],
+                false => attention.visible(query.token),
             };
+            let elements = &mut elements[index * dk_line..][..dk_line];
             if dk > 0 {
-                let elements = &mut elements[index * dk_line..][..dk];
-                read_scaled(task, query, params.scale, elements);
+                read_scaled(task, query, attention.params.scale, &mut elements[..dk]);
             }
+            elements[dk..].fill(0.0);
         }
-        let kv = kv_of(task, division, number);
-        let states = [SoftMaxState { max: f32::NEG_INFINITY, sum: 0.0 }; QUERIES];
+        let sequence = attention.sequence(query(attention, work, 0).token);
+        let [states, total_states] = [[SoftMaxState::NONE; QUERIES]; 2];
         QueryTile {
             task,
-            params,
-            division: *division,
-            number,
+            attention,
+            work,
+            sequence,
             visible,
             states,
+            total_states,
             count,
-            kv,
             dk,
             dv,
             elements,
             sums,
+            totals,
             scores,
         }
     }
 
-    /// Takes in KV rows. The same of the tile `next` will be needed after that.
-    pub(super) fn attend(&mut self, range: Range<u64>, next: Option<u64>, rows: &mut KvRows<'_>) {
-        if self.see_all(&range) && self.attend_few(&range, next) {
-            return;
-        }
-        for first in range.clone().step_by(BLOCK) {
-            self.attend_block(first, BLOCK.min((range.end - first) as usize), rows);
+    /// Takes in the rows of a part, and nothing of what was taken in before.
+    pub(super) fn attend(&mut self, part: u64, rows: &mut KvRows<'_>) {
+        self.states[..self.count].fill(SoftMaxState::NONE);
+        self.sums.fill(0.0);
+        let TileWork { visible, part_rows, .. } = *self.work;
+        let first = visible.first.max(part * part_rows) / BLOCK as u64 * BLOCK as u64;
+        let end = visible.end.min((part + 1) * part_rows);
+        let mut block = first;
+        while block < end {
+            let length = (BLOCK as u64).min(end - block) as usize;
+            let place = self.attention.row(self.sequence, block);
+            let after = block + BLOCK as u64;
+            let after = (after < end).then(|| {
+                let rows = (BEGUN as u64).min(end - after) as usize;
+                (self.attention.row(self.sequence, after), rows)
+            });
+            let block_of_rows = Block { first: block, place, length };
+            if !(self.see_all(&block_of_rows) && self.attend_few(&block_of_rows, after)) {
+                self.attend_block(&block_of_rows, rows);
+            }
+            block += BLOCK as u64;
         }
     }
 
-    /// Whether all queries see all of these rows, and their products are scores as they are.
-    fn see_all(&self, range: &Range<u64>) -> bool {
-        let sees = |visible: &u64| *visible >= range.end && self.params.first_row(*visible) <= range.start;
-        self.params.mask_slot().is_none()
-            && self.params.soft_cap == 0.0
-            && self.visible[..self.count].iter().all(sees)
+    /// Merges the part that was taken in into the totals.
+    pub(super) fn merge(&mut self) {
+        let (dv, line) = (self.dv, self.dv.next_multiple_of(LINE));
+        let states = self.states[..self.count].iter().zip(&mut self.total_states);
+        for (index, (part_state, state)) in states.enumerate() {
+            let (total, part) = (&mut self.totals[index * line..][..dv], &self.sums[index * line..][..dv]);
+            *state = on(self.task.isa, Merge { total, state: *state, part, part_state: *part_state });
+        }
     }
 
-    /// As `attend`, straight through the rows, if they are F16 and queries few; otherwise it does nothing and says so.
-    fn attend_few(&mut self, range: &Range<u64>, next: Option<u64>) -> bool {
-        let (at, length) = (self.at(range.start), (range.end - range.start) as usize);
+    /// What all parts have come to is the result.
+    pub(super) fn take_totals(&mut self) {
+        mem::swap(&mut self.sums, &mut self.totals);
+        self.states = self.total_states;
+    }
+
+    /// Whether all queries see all rows of a block, and their products are scores as they are.
+    fn see_all(&self, block: &Block) -> bool {
+        let (first, end) = (block.first, block.first + block.length as u64);
+        self.attention.params.mask_slot().is_none()
+            && self.attention.params.soft_cap == 0.0
+            && self.visible[..self.count].iter().all(|visible| visible.first <= first && end <= visible.end)
+    }
+
+    /// As [`QueryTile::attend_block`], straight through the rows, if they are F16 and queries few; otherwise it does nothing
+    /// and says so. Rows at `after` will be needed after that.
+    fn attend_few(&mut self, block: &Block, after: Option<(u64, usize)>) -> bool {
         let even = self.dk.is_multiple_of(LINE) && self.dv.is_multiple_of(LINE);
-        let [k, v] = [1, 2].map(|operand| self.task.src[operand].halves(at, length));
-        let (Some(k), Some(v), true) = (k, v, even && self.count <= FEW) else { return false };
+        if !even || self.count > FEW {
+            return false;
+        }
+        let rows = |operand: usize, head: u64, place: u64, length: usize| {
+            self.task.src[operand].halves([place, head, self.kv_seq()], length)
+        };
+        let head = self.work.kv_head;
+        let [k, v] = [1, 2].map(|operand| rows(operand, head, block.place, block.length));
+        let (Some(k), Some(v)) = (k, v) else { return false };
+        let after = after.and_then(|(place, length)| rows(1, head, place, length));
+        let next = self.work.next.and_then(|head| {
+            let [k, v] = [1, 2].map(|operand| rows(operand, head, block.place, block.length));
+            Some([k?, v?])
+        });
         let (elements, scores, sums) = (&*self.elements, &mut *self.scores, &mut *self.sums);
         let states = &mut self.states[..self.count];
-        let next = next.map(|tile| kv_of(self.task, &self.division, tile)).and_then(|[head, seq]| {
-            let rows = |operand: usize| self.task.src[operand].halves([range.start, head, seq], length);
-            Some([rows(1)?, rows(2)?])
-        });
-        on(self.task.isa, Few { next, k, v, elements, scores, sums, states, dk: self.dk, dv: self.dv });
+        on(
+            self.task.isa,
+            Few { next, after, k, v, elements, scores, sums, states, dk: self.dk, dv: self.dv },
+        );
         true
     }
 
     /// Takes in a block of KV rows.
-    fn attend_block(&mut self, first: u64, length: usize, rows: &mut KvRows<'_>) {
-        if self.is_hidden(first, length, rows) {
+    fn attend_block(&mut self, block: &Block, rows: &mut KvRows<'_>) {
+        if self.is_hidden(block, rows) {
             return;
         }
-        self.score(first, length, rows);
+        self.score(block, rows);
         let mut hidden = false;
         for index in 0..self.count {
-            hidden |= self.weigh(index, first, length, rows);
+            hidden |= self.weigh(index, block, rows);
         }
-        self.add(first, length, hidden, rows);
+        self.add(block, hidden, rows);
     }
 
-    /// Each query, what it has come to, and its sums.
-    pub(super) fn results(&mut self) -> impl Iterator<Item = (Query, SoftMaxState, &mut [f32])> {
+    /// Each query, its parts, what it has come to, and its sums.
+    pub(super) fn results(&mut self) -> impl Iterator<Item = (Query, Range<u64>, SoftMaxState, &mut [f32])> {
         let (dv, line) = (self.dv, self.dv.next_multiple_of(LINE));
-        let sums = self.sums.chunks_exact_mut(line).map(move |sums| &mut sums[..dv]);
-        let (division, number) = (self.division, self.number);
-        let states = self.states[..self.count].iter().copied().enumerate();
-        states.zip(sums).map(move |((index, state), sums)| (query(&division, number, index), state, sums))
+        let (attention, work) = (self.attention, self.work);
+        let (states, visible, count) = (&self.states, &self.visible, self.count);
+        let places = (0..count).map(move |index| query(attention, work, index));
+        // Rows of values of length 0 have no sums.
+        let mut sums = self.sums.chunks_exact_mut(line.max(1));
+        places.enumerate().map(move |(index, query)| {
+            let sums = sums.next().map_or(&mut [][..], |sums| &mut sums[..dv]);
+            (query, visible[index].parts(), states[index], sums)
+        })
     }
 
     fn query(&self, index: usize) -> Query {
-        query(&self.division, self.number, index)
+        query(self.attention, self.work, index)
+    }
+
+    /// The sequence of K and V, where these have several.
+    fn kv_seq(&self) -> u64 {
+        divided(self.work.seq, self.attention.sizes.share).0
+    }
+
+    /// Where rows of K and V begin.
+    fn at(&self, block: &Block) -> [u64; 3] {
+        [block.place, self.work.kv_head, self.kv_seq()]
     }
 
     /// Whether the mask hides a block from all queries, which then need not be read.
-    fn is_hidden(&self, first: u64, length: usize, rows: &mut KvRows<'_>) -> bool {
-        let Some(slot) = self.params.mask_slot() else { return false };
-        let (mask, biases) = (&self.task.src[slot], &mut rows.rows[..length]);
+    fn is_hidden(&self, block: &Block, rows: &mut KvRows<'_>) -> bool {
+        let Some(slot) = self.attention.params.mask_slot() else { return false };
+        let (mask, biases) = (&self.task.src[slot], &mut rows.rows[..block.length]);
         (0..self.count).all(|index| {
-            read_mask(mask, self.task, &self.query(index), first, biases);
+            read_mask(mask, self.task, &self.query(index), block.first, biases);
             biases.iter().all(|bias| *bias == f32::NEG_INFINITY)
         })
     }
 
-    /// Where rows of K and V begin.
-    fn at(&self, first: u64) -> [u64; 3] {
-        [first, self.kv[0], self.kv[1]]
-    }
-
-    /// The products of queries and rows of K. What is beyond `length` may hold anything.
-    fn score(&mut self, first: u64, length: usize, rows: &mut KvRows<'_>) {
+    /// The products of queries and rows of K. What is beyond the block's rows may hold anything.
+    fn score(&mut self, block: &Block, rows: &mut KvRows<'_>) {
         if self.count <= FEW && self.dk.is_multiple_of(LINE) {
-            return self.score_few(first, length, rows);
+            return self.score_few(block, rows);
         }
-        let line = rows.read(self.task, 1, self.at(first), length);
-        let columns = length.next_multiple_of(LINE);
+        let line = rows.read(self.task, 1, self.at(block), block.length);
+        let columns = block.length.next_multiple_of(LINE);
         let from = Matrix { floats: rows.rows, stride: line };
         let work = Transposition { from, out: rows.keys, stride: BLOCK, rows: columns, columns: line };
         on(self.task.isa, work);
-        let work = Product {
+        let work = ColumnScores {
             left: Matrix { floats: self.elements, stride: line },
-            right: Strided::floats(rows.keys, BLOCK, (self.dk, columns)),
-            sums: self.scores,
+            right: Matrix { floats: rows.keys, stride: BLOCK },
+            depth: line,
+            columns,
+            scores: self.scores,
             stride: BLOCK,
-            rows: self.count,
-            fresh: true,
-            ahead: Ahead::none(),
+            count: self.count,
         };
         on(self.task.isa, work);
     }
 
     /// As `score`, where it does not pay to turn rows into columns.
-    fn score_few(&mut self, first: u64, length: usize, rows: &mut KvRows<'_>) {
-        let (task, at) = (self.task, self.at(first));
-        if let Some(right) = task.src[1].halves(at, length) {
+    fn score_few(&mut self, block: &Block, rows: &mut KvRows<'_>) {
+        let (task, at) = (self.task, self.at(block));
+        if let Some(right) = task.src[1].halves(at, block.length) {
             return on(task.isa, self.scores_with(right));
         }
-        let line = rows.read(task, 1, at, length);
-        on(task.isa, self.scores_with(Strided::floats(rows.rows, line, (length, self.dk))));
+        let line = rows.read(task, 1, at, block.length);
+        on(task.isa, self.scores_with(Strided::floats(rows.rows, line, (block.length, self.dk))));
     }
 
     fn scores_with<'b, E: Element>(&'b mut self, right: Strided<'b, E>) -> Scores<'b, E> {
@@ -270,21 +340,22 @@ impl<'a, const QUERIES: usize> QueryTile<'a, QUERIES> {
 
     /// Turns a query's products of a block into weights relative to the largest score so far; tells whether it does
     /// not see some of the rows.
-    fn weigh(&mut self, index: usize, first: u64, length: usize, rows: &mut KvRows<'_>) -> bool {
+    fn weigh(&mut self, index: usize, block: &Block, rows: &mut KvRows<'_>) -> bool {
         let (isa, line) = (self.task.isa, self.dv.next_multiple_of(LINE));
-        let visible = self.visible[index].saturating_sub(first).min(length as u64) as usize;
-        let (scores, beyond) = self.scores[index * BLOCK..][..length].split_at_mut(visible);
-        beyond.fill(0.0);
-        if self.params.soft_cap != 0.0 {
-            on(isa, SoftCapped { scores, cap: self.params.soft_cap });
+        let (params, visible) = (self.attention.params, self.visible[index]);
+        let whole = block.length.next_multiple_of(LINE);
+        let scores = &mut self.scores[index * BLOCK..][..whole];
+        let inside = |row: u64| row.saturating_sub(block.first).min(block.length as u64) as usize;
+        let seen = inside(visible.first)..inside(visible.end);
+        if params.soft_cap != 0.0 {
+            on(isa, SoftCapped { scores: &mut *scores, cap: params.soft_cap });
         }
-        let before = self.params.first_row(self.visible[index]).saturating_sub(first).min(visible as u64);
-        let mut hidden = visible < length || before > 0;
-        if let Some(slot) = self.params.mask_slot() {
-            let query = query(&self.division, self.number, index);
-            let biases = &mut rows.rows[..visible];
-            read_mask(&self.task.src[slot], self.task, &query, first, biases);
-            let slope = slope(self.params.max_bias, self.task.src[0].desc.extents[2], query.head);
+        let mut hidden = seen.start > 0 || seen.end < block.length;
+        if let Some(slot) = params.mask_slot() {
+            let query = query(self.attention, self.work, index);
+            let biases = &mut rows.rows[..block.length];
+            read_mask(&self.task.src[slot], self.task, &query, block.first, biases);
+            let slope = slope(params.max_bias, self.task.src[0].desc.extents[2], query.head);
             hidden |= biases.contains(&f32::NEG_INFINITY);
             widened(isa, || {
                 for (score, bias) in scores.iter_mut().zip(&*biases) {
@@ -293,15 +364,16 @@ impl<'a, const QUERIES: usize> QueryTile<'a, QUERIES> {
                 }
             });
         }
-        scores[..before as usize].fill(f32::NEG_INFINITY);
+        scores[..seen.start].fill(f32::NEG_INFINITY);
+        scores[seen.end.max(seen.start)..].fill(f32::NEG_INFINITY);
         let (state, sums) = (self.states[index], &mut self.sums[index * line..][..line]);
         self.states[index] = on(isa, Weighing { scores, sums, state });
         hidden
     }
 
     /// Adds rows of V, times their weights, to the sums of the queries that see them.
-    fn add(&mut self, first: u64, length: usize, hidden: bool, rows: &mut KvRows<'_>) {
-        let (task, at) = (self.task, self.at(first));
+    fn add(&mut self, block: &Block, hidden: bool, rows: &mut KvRows<'_>) {
+        let (task, at, length) = (self.task, self.at(block), block.length);
         if self.count <= FEW
             && !hidden
             && self.dv.is_multiple_of(LINE)
@@ -371,15 +443,45 @@ impl VectorLoop for Weighing<'_> {
     }
 }
 
-/// Queries with rows that all of them see. Few rows at a time, so that K and V are read side by side.
+/// Merges what a query has come to in a part into its total.
+pub(super) struct Merge<'a> {
+    pub(super) total: &'a mut [f32],
+    pub(super) state: SoftMaxState,
+    pub(super) part: &'a [f32],
+    pub(super) part_state: SoftMaxState,
+}
+
+impl VectorLoop for Merge<'_> {
+    type Output = SoftMaxState;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> SoftMaxState {
+        let Merge { total, state, part, part_state } = self;
+        if part_state.max == f32::NEG_INFINITY {
+            return state;
+        }
+        if state.max == f32::NEG_INFINITY {
+            total.copy_from_slice(part);
+            return part_state;
+        }
+        let max = larger(state.max, part_state.max);
+        let [factor, other_factor] = [state.max, part_state.max].map(|x| exp_of::<L>(x - max));
+        ScaledSum { x: total, factor, other: part, other_factor }.run::<L>();
+        SoftMaxState { max, sum: state.sum * factor + part_state.sum * other_factor }
+    }
+}
+
+/// Queries with a block of rows that all of them see.
 struct Few<'a> {
     /// The next rows, if they can be prefetched meanwhile.
     next: Option<[Strided<'a, f16>; 2]>,
+    /// Rows of K that follow.
+    after: Option<Strided<'a, f16>>,
     k: Strided<'a, f16>,
     v: Strided<'a, f16>,
     /// `[queries, dk]`
     elements: &'a [f32],
-    /// `[queries, AT_ONCE]` and more.
+    /// `[queries, BLOCK]`
     scores: &'a mut [f32],
     /// `[queries, dv]`
     sums: &'a mut [f32],
@@ -393,43 +495,44 @@ impl VectorLoop for Few<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let Few { next, k, v, elements, scores, sums, states, dk, dv } = self;
+        let Few { next, after, k, v, elements, scores, sums, states, dk, dv } = self;
         let (count, length) = (states.len(), k.rows());
-        for first in (0..length).step_by(AT_ONCE) {
-            let rows = first..length.min(first + AT_ONCE);
-            let left = Matrix { floats: elements, stride: dk };
-            v.prefetch(rows.start..rows.end.min(first + BEGUN));
-            let [ahead, ahead_v] = match next {
-                Some([k, v]) => [k.part(rows.clone()).ahead(4), v.part(rows.clone()).ahead(1)],
-                None => [Ahead::none(), Ahead::none()],
-            };
-            Scores { left, right: k.part(rows.clone()), scores, stride: AT_ONCE, count, ahead }.run::<L>();
-            let after = rows.end..length.min(rows.end + BEGUN);
-            k.prefetch(after);
-            for (index, state) in states.iter_mut().enumerate() {
-                // What is no score weighs nothing; vectors are whole.
-                let scores = &mut scores[index * AT_ONCE..][..rows.len().next_multiple_of(LINE)];
-                scores[rows.len()..].fill(f32::NEG_INFINITY);
-                *state = Weighing { scores, sums: &mut sums[index * dv..][..dv], state: *state }.run::<L>();
-            }
-            let left = Matrix { floats: scores, stride: AT_ONCE };
-            Product {
-                left,
-                right: v.part(rows),
-                sums,
-                stride: dv,
-                rows: count,
-                fresh: false,
-                ahead: ahead_v,
-            }
-            .run::<L>();
+        let left = Matrix { floats: elements, stride: dk };
+        v.prefetch(0..length.min(BEGUN));
+        let [ahead, ahead_v] = match next {
+            Some([k, v]) => [k.ahead(4), v.ahead(1)],
+            None => [Ahead::none(), Ahead::none()],
+        };
+        Scores { left, right: k, scores, stride: BLOCK, count, ahead }.run::<L>();
+        if let Some(after) = after {
+            after.prefetch(0..after.rows());
         }
+        for (index, state) in states.iter_mut().enumerate() {
+            // What is no score weighs nothing; vectors are whole.
+            let scores = &mut scores[index * BLOCK..][..length.next_multiple_of(LINE)];
+            scores[length..].fill(f32::NEG_INFINITY);
+            *state = Weighing { scores, sums: &mut sums[index * dv..][..dv], state: *state }.run::<L>();
+        }
+        let left = Matrix { floats: scores, stride: BLOCK };
+        let (rows, fresh, ahead) = (count, false, ahead_v);
+        Product { left, right: v, sums, stride: dv, rows, fresh, ahead }.run::<L>();
     }
 }
 
+/// KV rows that follow each other.
+struct Block {
+    /// The number of the first in its sequence.
+    first: u64,
+    /// Its row in K and V.
+    place: u64,
+    length: usize,
+}
+
 /// A tile's query.
-fn query(division: &QueryDivision, tile: u64, index: usize) -> Query {
-    Query::new(division, tile, division.queries(tile).start + index as u64)
+fn query(attention: &Attention<'_>, work: &TileWork, index: usize) -> Query {
+    let group = attention.sizes.group;
+    let (token, head) = divided(work.queries.start + index as u64, group);
+    Query { token, head: work.kv_head * group + head, seq: work.seq }
 }
 
 /// A query's elements, times the scale.

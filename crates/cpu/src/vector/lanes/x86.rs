@@ -19,6 +19,7 @@ pub(in super::super) struct Avx512(__m512);
 impl Lanes for Avx512 {
     const COUNT: usize = 16;
     type Wide = [__m512d; 2];
+    const QUARTER: [usize; 4] = [0, 2, 1, 3];
 
     #[inline(always)]
     fn splat(x: f32) -> Avx512 {
@@ -261,6 +262,7 @@ impl Avx2 {
 impl Lanes for Avx2 {
     const COUNT: usize = 8;
     type Wide = [__m256d; 2];
+    const QUARTER: [usize; 4] = [0, 1, 2, 3];
 
     #[inline(always)]
     fn splat(x: f32) -> Avx2 {
