@@ -221,7 +221,7 @@ fn paged_cases(table: &mut Table) {
     }
     // Pages before the windows are gone.
     let gone: &[&[i32]] = &[&[-1, 5, 0], &[99, -7, 3]];
-    for (window, kv) in [(3, DType::F32), (50, DType::F16), (66, DType::F16), (60, DType::Q8_0)] {
+    for (window, kv) in [(3, DType::F32), (50, DType::F16), (62, DType::F16), (60, DType::Q8_0)] {
         let given = Given { types: [DType::F32, kv, kv], window, ..PLAIN };
         let tokens = &[(0, 131), (0, 132), (1, 190), (1, 192)];
         add_paged(table, format!("window of {window} {kv}"), Paged { given, pages: gone, tokens, ..base });
