@@ -8,7 +8,7 @@ use std::time::Instant;
 use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{Device, Role, RunOptions};
 use orlop_cuda::CudaOptions;
-use orlop_graph::{DType, FlashAttention, Graph, GraphBuilder, Leaf, Op, TensorId};
+use orlop_graph::{DType, FlashAttention, Graph, GraphBuilder, Leaf, Op, PagedRows, TensorId};
 use orlop_sched::{Machine, Session, SessionOptions};
 
 /// Nodes of a graph: together they are far more than a cache holds.
@@ -54,11 +54,30 @@ fn main() {
     for dtype in [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::F16] {
         products(dtype, 512, 8);
     }
-    for seen in [64, 512, 4096, 16384] {
-        line(format!("attention 1 token, {seen} rows"), &|| attention(&device, 1, seen));
+    let one = Attending { sequences: 1, tokens: 1, rows: 0, kv_heads: 32, table: None };
+    let attending = |name: String, what: Attending| line(name, &|| attention(&device, what));
+    for rows in [64, 512, 4096, 16384] {
+        attending(format!("attention 1 token, {rows} rows"), Attending { rows, ..one });
+        attending(
+            format!("attention 1 token, {rows} rows, paged"),
+            Attending { rows, table: Some(1), ..one },
+        );
     }
-    for tokens in [512, 2048] {
-        line(format!("attention {tokens} tokens"), &|| attention(&device, tokens, tokens));
+    for tokens in [512, 2048, 4096] {
+        let many = Attending { tokens, rows: tokens, ..one };
+        attending(format!("attention {tokens} tokens"), many);
+        attending(format!("attention {tokens} tokens, paged"), Attending { table: Some(1), ..many });
+        attending(
+            format!("attention {tokens} tokens, paged, 64 seqs"),
+            Attending { table: Some(64), ..many },
+        );
+    }
+    for (sequences, rows) in [(4, 512), (16, 512), (64, 256), (64, 512), (16, 4096)] {
+        for kv_heads in [32, 8] {
+            let table = Some(sequences);
+            let what = Attending { sequences, rows, kv_heads, table, ..one };
+            attending(format!("attention {sequences} seqs, {rows} rows, {kv_heads} kv"), what);
+        }
     }
 }
 
@@ -73,7 +92,7 @@ impl Measured {
     fn print(&self, name: &str, bandwidth: f64, rate: f64) {
         let share = |found: f64, ceiling: f64| if ceiling > 0.0 { 100.0 * found / ceiling } else { 0.0 };
         println!(
-            "{name:<32} {:9.2} us {:9.2} MB {:7.0} GB/s ({:3.0}%) {:7.1} TFLOP/s ({:3.0}%)",
+            "{name:<40} {:9.2} us {:9.2} MB {:7.0} GB/s ({:3.0}%) {:7.1} TFLOP/s ({:3.0}%)",
             self.seconds * 1e6,
             self.bytes / 1e6,
             self.bytes / self.seconds / 1e9,
@@ -149,23 +168,55 @@ fn product(device: &Arc<dyn Device>, dtype: DType, [k, m, n]: [u64; 3], nodes: u
     Measured { seconds, bytes: bytes as f64, flops: 2.0 * (k * m * n) as f64 }
 }
 
-fn attention(device: &Arc<dyn Device>, tokens: u64, rows: u64) -> Measured {
+/// Sequences that attend with some tokens each to rows of their own.
+#[derive(Clone, Copy)]
+struct Attending {
+    sequences: u64,
+    tokens: u64,
+    /// What the last token of each sees.
+    rows: u64,
+    kv_heads: u64,
+    /// Sequences that pages are listed for; without, rows lie one after the other.
+    table: Option<u64>,
+}
+
+/// Rows of a page.
+const PAGE_ROWS: u64 = 64;
+
+fn attention(device: &Arc<dyn Device>, what: Attending) -> Measured {
+    let Attending { sequences, tokens, rows, kv_heads, table } = what;
     let (mut b, head, heads, nodes) = (GraphBuilder::new(), 128, 32, 8);
-    let mut inputs = Vec::new();
-    let seen = b.input("seen", DType::I32, &[tokens]);
-    let first = rows - tokens + 1;
-    inputs.push((seen, (0..tokens).flat_map(|token| ((first + token) as i32).to_le_bytes()).collect()));
+    let integers = |numbers: &mut dyn Iterator<Item = u64>| -> Vec<u8> {
+        numbers.flat_map(|number| (number as i32).to_le_bytes()).collect()
+    };
+    let (all, first) = (sequences * tokens, rows - tokens + 1);
+    let seen = b.input("seen", DType::I32, &[all]);
+    let mut inputs = vec![(seen, integers(&mut (0..all).map(|token| first + token % tokens)))];
+    let places = table.map(|count| {
+        let each = rows.div_ceil(PAGE_ROWS);
+        let pages = b.input("pages", DType::I32, &[each, count]);
+        let own = b.input("sequences", DType::I32, &[all]);
+        // Pages of a sequence are far from each other.
+        let page = |index: u64| index / each % sequences + index % each * sequences;
+        inputs.push((pages, integers(&mut (0..each * count).map(page))));
+        inputs.push((own, integers(&mut (0..all).map(|token| token / tokens))));
+        PagedRows { kv_len: seen, pages, sequences: own, page_rows: PAGE_ROWS as u32 }
+    });
+    let cached = rows.next_multiple_of(PAGE_ROWS) * sequences;
     for node in 0..nodes {
-        let q = b.input(&format!("q{node}"), DType::F32, &[head, tokens, heads]);
-        inputs.push((q, floats(head * tokens * heads)));
+        let q = b.input(&format!("q{node}"), DType::F32, &[head, all, heads]);
+        inputs.push((q, floats(head * all * heads)));
         let [k, v] =
-            ["k", "v"].map(|name| b.state(&format!("{name}{node}"), DType::F16, &[head, rows, heads]));
+            ["k", "v"].map(|name| b.state(&format!("{name}{node}"), DType::F16, &[head, cached, kv_heads]));
         let flash = FlashAttention { kv_len: true, ..FlashAttention::scaled(0.1) };
-        let y = b.node(Op::FlashAttention(flash), &[q, k, v, seen]);
+        let y = match places {
+            Some(places) => b.paged_attention([q, k, v], places, None, flash),
+            None => b.node(Op::FlashAttention(flash), &[q, k, v, seen]),
+        };
         b.output(y);
     }
     let seconds = fastest(device, b, &inputs) / nodes as f64;
-    let seen = (first + rows) as f64 / 2.0 * tokens as f64;
-    let bytes = 2 * 2 * head * rows * heads + 2 * 4 * head * tokens * heads;
+    let seen = (first + rows) as f64 / 2.0 * all as f64;
+    let bytes = 2 * 2 * head * rows * sequences * kv_heads + 2 * 4 * head * all * heads;
     Measured { seconds, bytes: bytes as f64, flops: 4.0 * seen * (head * heads) as f64 }
 }

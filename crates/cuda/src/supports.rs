@@ -157,15 +157,14 @@ fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Rea
                     max: LONGEST_HEAD,
                 });
             }
-            if flash.page_rows != 0 {
-                return Err(Reason::Op);
-            }
             flash.kv_len_slot().map_or(Ok(()), numbers)?;
-            let rest = 3 + usize::from(flash.kv_len);
+            let pages = flash.page_slots();
+            pages.into_iter().flatten().try_for_each(numbers)?;
+            let rest = 3 + usize::from(flash.kv_len)..pages.map_or(count, |[pages, _]| pages);
             floats(&inputs[..1], 0)
                 .and(read(1))
                 .and(read(2))
-                .and(floats(&inputs[rest..], rest))
+                .and(floats(&inputs[rest.clone()], rest.start))
                 .and(floats(&result, count))
         }
         Op::SsmScan => {

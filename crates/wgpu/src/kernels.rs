@@ -177,7 +177,7 @@ pub(crate) fn build(task: &Task<'_>) -> Vec<Kernel> {
 }
 
 /// Which numbers in the data a run must look at before it goes by them.
-pub(crate) fn checks(task: &Task<'_>) -> Option<Check> {
+pub(crate) fn checks(task: &Task<'_>) -> Vec<Check> {
     check::of(task)
 }
 

@@ -227,9 +227,10 @@ impl<'a> Draft<'a> {
         let task = Task { op: &node.op, inputs, output, subgroups, cooperative, status };
         let name = &graph.tensor(node.output).name;
         let kernels = kernels::build(&task);
-        if let Some(check) = kernels::checks(&task).filter(|_| !kernels.is_empty()) {
+        let checks = if kernels.is_empty() { Vec::new() } else { kernels::checks(&task) };
+        for check in checks {
             let code = self.checks.len() as u32 + 1;
-            if let Some(kernel) = check.kernel(&task.inputs[check.operand], &task.status, code) {
+            if let Some(kernel) = check.kernel(&task.status, code) {
                 self.checks.push((node.op.name().to_owned(), name.clone(), check.rows));
                 self.kernels.push((kernel, format!("check of {}", node.op)));
             }

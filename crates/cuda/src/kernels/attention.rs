@@ -1,39 +1,63 @@
-use bytemuck::{Pod, Zeroable};
-use orlop_backend::{DeviceError, Precision, Step};
-use orlop_graph::{DType, FlashAttention, Graph, Leaf, Node, NodeId, Op, TensorId};
+//! Which kernel computes attention, and which nodes it takes with it.
 
-use super::rotate::{OneToken, Rotation, TurnParameter};
-use super::{DECODE, Launch, LaunchContext, PROMPT, Spread, misfit, wide_rows};
-use crate::modules::{Source, Variant};
+mod launches;
+
+pub(super) use launches::{DECODE_STRUCTURES, PROMPT_STRUCTURES, attention};
+
+use orlop_backend::Precision;
+use orlop_graph::{DType, FlashAttention, Graph, Leaf, Node, NodeId, Op, TensorDesc, TensorId};
+
+use super::rotate::{OneToken, Rotation};
+use super::{DECODE, PROMPT, wide_rows};
 
 /// Rows of a cache for which one block is enough.
 const SPLIT_ROWS: u64 = 512;
 /// Longest heads that registers have room for.
 const LONGEST_HEAD: u64 = 256;
-/// Most blocks that one head's rows are divided among.
+/// Most splits of rows that one block could take.
 const MOST_SPLITS: u64 = 32;
+/// Splits and pages are multiples of this many rows.
+const BLOCK_ROWS: u64 = 64;
+/// Most of them in a split.
+const SPLIT_BLOCKS: u64 = 128;
+/// Tokens that tensor cores take at a time.
+const TILE: u64 = 64;
+/// Runs of fewer tokens of one sequence go token by token: tensor cores would mostly multiply nothing.
+const FEW: u64 = 8;
+/// Blocks that keep a GPU busy.
+const BUSY: u64 = 1024;
 
 /// How attention is computed where there is more than the general way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AttentionPlan {
     pub(crate) kernel: &'static str,
-    /// Blocks that one head's rows are divided among.
+    /// Most splits of what a token sees.
     pub(crate) splits: u64,
     /// Bytes of their results, before they come together.
     pub(crate) scratch: u64,
+    /// Runs of fewer tokens of one sequence within a tile go token by token, all others to tensor cores.
+    few: u64,
 }
 
 /// Which kernel computes a node, `None` for the general one.
 pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -> Option<AttentionPlan> {
     let Op::FlashAttention(parameters) = &node.op else { return None };
-    let FlashAttention { max_bias, kv_len, mask, window, .. } = *parameters;
+    let FlashAttention { max_bias, kv_len, mask, page_rows, .. } = *parameters;
     let [q, k, v] = [0, 1, 2].map(|slot| &graph.tensor(node.inputs[slot]).desc);
     let head = q.extents[0];
-    let lists = [parameters.kv_len_slot(), parameters.sinks_slot()].into_iter().flatten();
+    let pages = parameters.page_slots().map(|[pages, _]| &graph.tensor(node.inputs[pages]).desc);
+    let sequences = parameters.page_slots().map(|[_, sequences]| sequences);
+    let lists = [parameters.kv_len_slot(), parameters.sinks_slot(), sequences].into_iter().flatten();
     let mut lists = lists.map(|slot| &graph.tensor(node.inputs[slot]).desc);
+    let blocks = |pages: &TensorDesc| {
+        u64::from(page_rows).is_multiple_of(BLOCK_ROWS) && !pages.is_empty() && pages.strides[0] == 4
+    };
+    let context = pages.map_or(k.extents[1], |pages| pages.extents[0] * u64::from(page_rows));
     let fits = kv_len
         && !graph.tensor(node.output).desc.is_empty()
         && lists.all(|list| list.is_contiguous())
+        && pages.is_none_or(blocks)
+        && i32::try_from(context).is_ok()
         && !mask
         && max_bias == 0.0
         && q.dtype == DType::F32
@@ -45,26 +69,46 @@ pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -
         && k.extents[2] > 0
         && q.extents[2].is_multiple_of(k.extents[2])
         && (0..3).all(|slot| wide_rows(graph, node.inputs[slot]))
-        && graph.tensor(node.output).desc.dtype == DType::F32;
+        && graph.tensor(node.output).desc.dtype == DType::F32
+        && head <= LONGEST_HEAD
+        && head.is_multiple_of(16);
     if !fits {
         return None;
     }
-    let heads = q.extents[2];
-    match q.extents[1] {
-        0 => None,
-        _ if head > LONGEST_HEAD || !head.is_multiple_of(16) => None,
-        1 if matches!(k.dtype, DType::F16 | DType::BF16 | DType::F32) => {
-            let seen = if window == 0 { k.extents[1] } else { k.extents[1].min(window.into()) };
-            let splits = (seen / SPLIT_ROWS).clamp(1, MOST_SPLITS);
-            let scratch = if splits == 1 { 0 } else { heads * splits * (head + 2) * 4 };
-            Some(AttentionPlan { kernel: DECODE, splits, scratch })
-        }
-        1 => None,
-        _ if k.dtype == DType::F16 && precision == Precision::Fast => {
-            Some(AttentionPlan { kernel: PROMPT, splits: 1, scratch: 0 })
-        }
-        _ => None,
-    }
+    let (tokens, heads) = (q.extents[1], q.extents[2]);
+    let single = matches!(k.dtype, DType::F16 | DType::BF16 | DType::F32);
+    let tiles = tokens > 1 && k.dtype == DType::F16 && precision == Precision::Fast;
+    let (kernel, few) = match pages {
+        _ if tokens == 1 && single => (DECODE, TILE + 1),
+        Some(_) if single && (tokens < FEW || (!tiles && tokens <= TILE)) => (DECODE, TILE + 1),
+        Some(pages) if tiles && pages.extents[1] > 1 => (PROMPT, FEW),
+        _ if tiles => (PROMPT, 0),
+        _ => return None,
+    };
+    let splits = if few > 0 { most_splits(parameters, context) } else { 1 };
+    let scratch = if splits == 1 { 0 } else { places(tokens) * heads * splits * (head + 2) * 4 };
+    Some(AttentionPlan { kernel, splits, scratch, few })
+}
+
+/// Splits of a token's rows. They depend on nothing that other tokens bring, so neither does the token's result.
+fn most_splits(parameters: &FlashAttention, context: u64) -> u64 {
+    let window = u64::from(parameters.window);
+    let (rows, blocks) = match window {
+        0 => (context, context.div_ceil(BLOCK_ROWS)),
+        // A window may begin and end within a block.
+        _ => (context.min(window), context.min(window + 2 * BLOCK_ROWS).div_ceil(BLOCK_ROWS)),
+    };
+    (rows / SPLIT_ROWS).clamp(1, MOST_SPLITS).max(blocks.div_ceil(SPLIT_BLOCKS))
+}
+
+/// Blocks that share the tokens of a tile.
+fn beside(tokens: u64) -> u64 {
+    if tokens <= TILE { tokens } else { FEW }
+}
+
+/// Tokens that are computed at a time, each by blocks of its own.
+fn places(tokens: u64) -> u64 {
+    tokens.div_ceil(TILE) * beside(tokens)
 }
 
 /// Attention of one token that turns its own heads and writes its own row of the cache.
@@ -99,9 +143,10 @@ impl RotatedAttention {
             && same(v, token.v.1)
             && heads(token.q.0, q.desc.extents[2])
             && heads(token.k.0, k.desc.extents[2])
-            && [token.positions, token.indices, node.inputs[3]]
-                .iter()
-                .all(|id| graph.root_leaf(*id) == Some(Leaf::Input));
+            && [token.positions, token.indices]
+                .into_iter()
+                .chain(tables(graph, *flash))
+                .all(|id| graph.root_leaf(id) == Some(Leaf::Input));
         fits.then_some(RotatedAttention { rotation, token, flash: *flash })
     }
 
@@ -112,9 +157,8 @@ impl RotatedAttention {
 
     /// What it reads before the kernels in front of it have ended, but for its own row of the caches.
     pub(crate) fn reads_early(&self, graph: &Graph) -> Vec<TensorId> {
-        let seen = graph.node(self.flash).inputs[3];
-        let early = [self.token.positions, self.token.indices, seen, self.token.k.1, self.token.v.1];
-        early.into_iter().chain(self.rotation.factors()).collect()
+        let early = [self.token.positions, self.token.indices, self.token.k.1, self.token.v.1];
+        early.into_iter().chain(tables(graph, self.flash)).chain(self.rotation.factors()).collect()
     }
 
     pub(crate) fn reads(&self, graph: &Graph) -> Vec<TensorId> {
@@ -127,193 +171,10 @@ impl RotatedAttention {
     }
 }
 
-/// What a token brings of its own.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct OwnRow {
-    new_k: u64,
-    new_v: u64,
-    row: u64,
-    new_k_head: i64,
-    new_v_head: i64,
-    wide: i32,
-    gap: u32,
-    turn: TurnParameter,
-}
-
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct DecodeParameter {
-    q: u64,
-    k: u64,
-    v: u64,
-    seen: u64,
-    sinks: u64,
-    y: u64,
-    parts: u64,
-    q_head: i64,
-    k_row: i64,
-    k_head: i64,
-    v_row: i64,
-    v_head: i64,
-    heads: i32,
-    kv_heads: i32,
-    kv: i32,
-    splits: i32,
-    step: i32,
-    scale: f32,
-    cap: f32,
-    window: i32,
-    marks: u64,
-    own: OwnRow,
-}
-
-/// Shared with `decode.cu`.
-pub(super) const DECODE_STRUCTURES: &[(&str, usize)] = &[("Decode", size_of::<DecodeParameter>())];
-
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct PromptParameter {
-    q: u64,
-    k: u64,
-    v: u64,
-    seen: u64,
-    sinks: u64,
-    y: u64,
-    q_token: i64,
-    q_head: i64,
-    k_row: i64,
-    k_head: i64,
-    v_row: i64,
-    v_head: i64,
-    y_token: i64,
-    tokens: i32,
-    heads: i32,
-    kv_heads: i32,
-    kv: i32,
-    step: i32,
-    scale: f32,
-    cap: f32,
-    window: i32,
-    marks: u64,
-}
-
-/// Shared with `prompt.cu`.
-pub(super) const PROMPT_STRUCTURES: &[(&str, usize)] = &[("Prompt", size_of::<PromptParameter>())];
-
-fn own_row(site: &LaunchContext<'_>, rotated: &RotatedAttention) -> Result<OwnRow, DeviceError> {
-    let OneToken { k, v, indices, .. } = rotated.token;
-    Ok(OwnRow {
-        new_k: site.at(k.0)?,
-        new_v: site.at(v.0)?,
-        row: site.at(indices)?,
-        new_k_head: site.desc(k.0).strides[1] as i64,
-        new_v_head: site.desc(v.0).strides[2] as i64,
-        wide: i32::from(site.desc(indices).dtype == DType::I64),
-        gap: 0,
-        turn: rotated.rotation.turn(site)?,
-    })
-}
-
-pub(super) fn attention(
-    site: &LaunchContext<'_>,
-    step: &Step,
-    index: i32,
-    launches: &mut Vec<Launch>,
-) -> Result<(), DeviceError> {
-    let rotated = if step.nodes.len() == 1 {
-        None
-    } else {
-        let rotated = RotatedAttention::parse(site.graph(), &step.nodes, site.options.precision);
-        Some(rotated.ok_or_else(|| misfit(site, step))?)
-    };
-    let node = step.nodes.last().map(|node| site.graph().node(*node)).ok_or_else(|| misfit(site, step))?;
-    let plan = attention_plan(site.graph(), node, site.options.precision);
-    let (Some(plan), Op::FlashAttention(parameters)) = (plan, &node.op) else {
-        return Err(misfit(site, step));
-    };
-    let [q, k, v] = [0, 1, 2].map(|slot| site.desc(node.inputs[slot]));
-    let [k_at, v_at, seen] = [1, 2, 3].map(|slot| site.at(node.inputs[slot]));
-    let (q_at, q_head) = match &rotated {
-        Some(rotated) => (site.at(rotated.token.q.0), site.desc(rotated.token.q.0).strides[1]),
-        None => (site.at(node.inputs[0]), q.strides[2]),
-    };
-    let sinks = parameters.sinks_slot().map_or(Ok(0), |slot| site.at(node.inputs[slot]))?;
-    let (head, heads, kv_heads) = (q.extents[0], q.extents[2], k.extents[2]);
-    let stride = |stride: u64| stride as i64;
-    let window = parameters.window as i32;
-    if plan.kernel == PROMPT {
-        let tokens = q.extents[1];
-        let parameter = PromptParameter {
-            q: q_at?,
-            k: k_at?,
-            v: v_at?,
-            seen: seen?,
-            sinks,
-            y: site.at(node.output)?,
-            q_token: stride(q.strides[1]),
-            q_head: stride(q.strides[2]),
-            k_row: stride(k.strides[1]),
-            k_head: stride(k.strides[2]),
-            v_row: stride(v.strides[1]),
-            v_head: stride(v.strides[2]),
-            y_token: stride(site.desc(node.output).strides[2]),
-            tokens: tokens as i32,
-            heads: heads as i32,
-            kv_heads: kv_heads as i32,
-            kv: k.extents[1] as i32,
-            step: index,
-            scale: parameters.scale,
-            cap: parameters.soft_cap,
-            window,
-            marks: site.errors,
-        };
-        let variant = Variant { source: Source::Prompt, defines: vec![format!("HEAD={head}")] };
-        // Two stages of keys and of values, rows a little apart; the queries fit there too.
-        let rows = if head <= 128 { 64 } else { 32 };
-        let shared_bytes = (4 * rows * (2 * head + 16)) as u32;
-        let spread = Spread { grid: [tokens.div_ceil(64) as u32, heads as u32, 1], block: 128, shared_bytes };
-        launches.push(site.launch(&variant, "prompt", spread, &parameter)?);
-        return Ok(());
-    }
-    let group = [4, 2, 1].into_iter().find(|group| (heads / kv_heads).is_multiple_of(*group)).unwrap_or(1);
-    let parameter = DecodeParameter {
-        q: q_at?,
-        k: k_at?,
-        v: v_at?,
-        seen: seen?,
-        sinks,
-        y: site.at(node.output)?,
-        parts: if plan.scratch > 0 { site.temporary(&step.writes)? } else { 0 },
-        q_head: stride(q_head),
-        k_row: stride(k.strides[1]),
-        k_head: stride(k.strides[2]),
-        v_row: stride(v.strides[1]),
-        v_head: stride(v.strides[2]),
-        heads: heads as i32,
-        kv_heads: kv_heads as i32,
-        kv: k.extents[1] as i32,
-        splits: plan.splits as i32,
-        step: index,
-        scale: parameters.scale,
-        cap: parameters.soft_cap,
-        window,
-        marks: site.errors,
-        own: rotated.as_ref().map_or(Ok(OwnRow::zeroed()), |rotated| own_row(site, rotated))?,
-    };
-    let defines = [
-        format!("HEAD={head}"),
-        format!("GROUP={group}"),
-        format!("KVTYPE={}", k.dtype.gguf_id()),
-        format!("ROTATED={}", u8::from(rotated.is_some())),
-    ];
-    let variant = Variant { source: Source::Decode, defines: defines.into() };
-    let spread =
-        Spread { grid: [(heads / group) as u32, plan.splits as u32, 1], block: 256, shared_bytes: 0 };
-    launches.push(site.launch(&variant, "decode", spread, &parameter)?);
-    if plan.splits > 1 {
-        let spread = Spread { grid: [heads as u32, 1, 1], block: head as u32, shared_bytes: 0 };
-        launches.push(site.launch(&variant, "combine", spread, &parameter)?);
-    }
-    Ok(())
+/// The operands that say which rows are seen, and where they are.
+fn tables(graph: &Graph, flash: NodeId) -> Vec<TensorId> {
+    let node = graph.node(flash);
+    let Op::FlashAttention(parameters) = &node.op else { return Vec::new() };
+    let slots = parameters.kv_len_slot().into_iter().chain(parameters.page_slots().into_iter().flatten());
+    slots.map(|slot| node.inputs[slot]).collect()
 }

@@ -142,10 +142,11 @@ fn call(node: &Node, inputs: &[TensorDesc], output: &TensorDesc) -> Option<Call>
         Op::FlashAttention(flash) => {
             let slots = [flash.kv_len_slot(), flash.mask_slot(), flash.sinks_slot()];
             let [kv_len, mask, sinks] = slots.map(|slot| slot.unwrap_or(0) as i64);
+            let pages = flash.page_slots().map_or(0, |[pages, _]| pages as i64);
             let queries = inputs[0].extents[1..].iter().product::<u64>();
             let call = integers(
                 Call { work: Work::Blocks(queries.div_ceil(8)), ..of("op_flash_attention", 0) },
-                &[kv_len, mask, sinks, i64::from(flash.window)],
+                &[kv_len, mask, sinks, i64::from(flash.window), pages, i64::from(flash.page_rows)],
             );
             floats(call, &[flash.scale, flash.max_bias, flash.soft_cap])
         }

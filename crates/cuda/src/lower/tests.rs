@@ -7,7 +7,8 @@ use orlop_backend::{
     LowerOptions, MemoryLayout, NodeQuery, Operand, Precision, Program, Queue, Role, Segment, Steps, Support,
 };
 use orlop_graph::{
-    DType, FlashAttention, Glu, Graph, GraphBuilder, Leaf, NodeId, Op, Rope, RopeMode, TensorDesc, TensorId,
+    DType, FlashAttention, Glu, Graph, GraphBuilder, Leaf, NodeId, Op, PagedRows, Rope, RopeMode, TensorDesc,
+    TensorId,
 };
 use orlop_testkit::conformance;
 
@@ -91,6 +92,22 @@ impl Device for Paper {
 
 /// A layer of a transformer: norm, attention with a cache, norm, gated feed-forward part.
 fn layer(tokens: u64, dtype: DType) -> Graph {
+    layer_with(tokens, dtype, None)
+}
+
+/// The pages that a layer's rows lie in.
+#[derive(Clone, Copy)]
+struct LayerPages {
+    page_rows: u32,
+    sequences: u64,
+    /// Pages are computed by the graph.
+    computed: bool,
+}
+
+const PAGES: LayerPages = LayerPages { page_rows: 64, sequences: 8, computed: false };
+
+/// The same with rows in pages, of sequences with 4096 rows each.
+fn layer_with(tokens: u64, dtype: DType, pages: Option<LayerPages>) -> Graph {
     let (head, heads, kv_heads, context, hidden) = (64, 4, 2, 4096, 512);
     let width = head * heads;
     let mut b = GraphBuilder::new();
@@ -119,7 +136,16 @@ fn layer(tokens: u64, dtype: DType) -> Graph {
     });
     let q = b.permute(q, [0, 2, 1, 3]);
     let flash = FlashAttention { kv_len: true, ..FlashAttention::scaled(0.1) };
-    let attended = b.node(Op::FlashAttention(flash), &[q, k, v, seen]);
+    let attended = match pages {
+        None => b.node(Op::FlashAttention(flash), &[q, k, v, seen]),
+        Some(LayerPages { page_rows, sequences: count, computed }) => {
+            let pages = b.input("pages", DType::I32, &[context / u64::from(page_rows), count]);
+            let pages = if computed { b.cont(pages) } else { pages };
+            let sequences = b.input("sequences", DType::I32, &[tokens]);
+            let rows = PagedRows { kv_len: seen, pages, sequences, page_rows };
+            b.paged_attention([q, k, v], rows, None, flash)
+        }
+    };
     let attended = b.reshape(attended, &[width, tokens]);
     let o = weight(&mut b, "o", &[width, width]);
     let product = b.mul_mat(o, attended);
@@ -189,6 +215,42 @@ fn one_token_s_layer_is_five_steps() {
     // Attention to a long cache is divided, and its parts come together in planned memory.
     assert_eq!(steps.temporaries.len(), 1);
     assert_eq!(steps.temporaries[0].bytes, 4 * 8 * (64 + 2) * 4);
+}
+
+/// The kernel of a layer's attention with rows in pages, how many steps there are, and bytes for parts of results.
+fn paged(tokens: u64, pages: LayerPages) -> (String, usize, u64) {
+    let steps = lowered(&layer_with(tokens, DType::Q4_0, Some(pages)), &LowerOptions::default());
+    let attends = |kernel: &&str| [DECODE, PROMPT, "flash_attention"].contains(kernel);
+    let kernel = kernels(&steps).into_iter().find(attends).unwrap().to_owned();
+    let parts = steps.temporaries.iter().filter(|value| value.name.starts_with("parts of"));
+    (kernel, steps.steps.len(), parts.map(|value| value.bytes).sum())
+}
+
+#[test]
+fn one_token_attends_to_pages_in_five_steps_too() {
+    assert_eq!(paged(1, PAGES), (DECODE.to_owned(), 5, 4 * 8 * (64 + 2) * 4));
+    // Pages that are computed may not be there yet when the kernel begins: the rotation is a step of its own, as are they.
+    assert_eq!(paged(1, LayerPages { computed: true, ..PAGES }).1, 7);
+}
+
+#[test]
+fn tokens_with_pages_go_one_by_one_or_to_tensor_cores() {
+    let bytes = |tokens: u64| tokens * 4 * 8 * (64 + 2) * 4;
+    let of = |tokens: u64, pages: LayerPages| {
+        let (kernel, _, bytes) = paged(tokens, pages);
+        (kernel, bytes)
+    };
+    assert_eq!(of(7, PAGES), (DECODE.to_owned(), bytes(7)));
+    // Tokens of sequences that bring few of them still go one by one.
+    assert_eq!(of(8, PAGES), (PROMPT.to_owned(), bytes(8)));
+    assert_eq!(of(64, PAGES), (PROMPT.to_owned(), bytes(64)));
+    // Of many tokens, eight of each tile at a time.
+    assert_eq!(of(512, PAGES), (PROMPT.to_owned(), bytes(64)));
+    let alone = LayerPages { sequences: 1, ..PAGES };
+    assert_eq!(of(7, alone), (DECODE.to_owned(), bytes(7)));
+    assert_eq!(of(512, alone), (PROMPT.to_owned(), 0));
+    // Pages that blocks of rows do not divide have the general kernel.
+    assert_eq!(of(8, LayerPages { page_rows: 32, ..PAGES }), ("flash_attention".to_owned(), 0));
 }
 
 #[test]

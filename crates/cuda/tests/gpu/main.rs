@@ -13,6 +13,7 @@ macro_rules! tests {
 mod attention;
 mod conformance;
 mod elements;
+mod paged;
 mod products;
 mod runs;
 mod support;
@@ -27,8 +28,8 @@ use orlop_backend::Device;
 type Test = (&'static str, fn(&Arc<dyn Device>) -> Vec<String>);
 
 /// All tests; the last one leaves the GPU unusable.
-const ALL: [&[Test]; 5] =
-    [conformance::TESTS, elements::TESTS, products::TESTS, attention::TESTS, runs::TESTS];
+const ALL: [&[Test]; 6] =
+    [conformance::TESTS, elements::TESTS, products::TESTS, attention::TESTS, paged::TESTS, runs::TESTS];
 
 fn main() -> ExitCode {
     let (flags, chosen): (Vec<String>, Vec<String>) =

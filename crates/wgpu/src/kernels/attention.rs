@@ -15,13 +15,9 @@ pub(super) fn accepts(params: &FlashAttention, inputs: &[TensorDesc]) -> Result<
     if let Some(operand) = (0..3).find(|operand| !can_read(inputs[*operand].dtype)) {
         return Err(Reason::DType { operand, dtype: inputs[operand].dtype });
     }
-    if let Some(slot) = params.kv_len_slot()
-        && inputs[slot].dtype != DType::I32
-    {
-        return Err(Reason::DType { operand: slot, dtype: inputs[slot].dtype });
-    }
-    if params.page_rows != 0 {
-        return Err(Reason::Op);
+    let mut integers = params.kv_len_slot().into_iter().chain(params.page_slots().into_iter().flatten());
+    if let Some(operand) = integers.find(|slot| inputs[*slot].dtype != DType::I32) {
+        return Err(Reason::DType { operand, dtype: inputs[operand].dtype });
     }
     let longest = inputs[0].extents[0].max(inputs[2].extents[0]);
     if longest > LONGEST {
@@ -34,18 +30,18 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
     let mut writer = Writer::new().with_subgroups(task.subgroups);
     let [q, k, v] = [&task.inputs[0], &task.inputs[1], &task.inputs[2]];
     writer.read("q", q).read("k", k).read("v", v);
+    let Rows { limit, sequence, place, placed } = Rows::of(task, params, &mut writer);
     let length = match params.kv_len_slot() {
         Some(slot) => {
             writer.read("n", &task.inputs[slot]);
-            "  let n1 = token / p.n_n0;
-  let n2 = n1 / p.n_n1;
-  if (lane == 0u) {
-    seen = min(u32(max(n_int(n_row(n1 % p.n_n1, n2 % p.n_n2, n2 / p.n_n2), token % p.n_n0), 0)), p.k_n1);
-  }
+            format!(
+                "  if (lane == 0u) {{ seen = min(u32(max({}, 0)), {limit}); }}
   let length = workgroupUniformLoad(&seen);
-"
+",
+                listed("n", "token")
+            )
         }
-        None => "  let length = p.k_n1;\n",
+        None => "  let length = p.k_n1;\n".to_owned(),
     };
     if params.kv_len {
         writer.global("var<workgroup> seen: u32;");
@@ -95,9 +91,9 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
     ));
     let Values { before, each, after } = if dv.is_multiple_of(4) && dv / 4 <= u64::from(WORKGROUP) {
         writer.global(&format!("var<workgroup> collected: array<vec4<f32>, {WORKGROUP}>;"));
-        Values::in_quads(dv / 4)
+        Values::in_quads(dv / 4, placed)
     } else {
-        Values::in_columns(dv)
+        Values::in_columns(dv, placed)
     };
     let body = format!(
         "  let head = index % p.q_n2;
@@ -109,14 +105,14 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
   let source = q_row(token, head, seq);
   for (var n = lane; n < {quads}u; n += {WORKGROUP}u) {{ query[n] = q_quad(source, 4u * n); }}
   workgroupBarrier();
-{length}{mask}  var most = {LOWEST};
+{length}{mask}{sequence}  var most = {LOWEST};
   var sum = 0.0;
 {before}  for (var start = {begin}; start < length; start += {WORKGROUP}u) {{
     let row = start + lane;
     var score = {LOWEST};
     if (row < length) {{
-{bias}      if (!({hidden})) {{
-        let at = k_row(row, kv_head, kv_seq);
+{place}{bias}      if (!({hidden})) {{
+        let at = k_row(place, kv_head, kv_seq);
         var product = 0.0;
         for (var n = 0u; n < {quads}u; n++) {{ product += dot(query[n], k_quad(at, 4u * n)); }}
         score = product * bitcast<f32>(p.scale);
@@ -139,6 +135,51 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
     writer.each_group(rows, &body)
 }
 
+/// WGSL of an integer in a list that may have any shape.
+pub(super) fn listed(name: &str, index: &str) -> String {
+    format!(
+        "{name}_int({name}_row({index} / p.{name}_n0 % p.{name}_n1, {index} / (p.{name}_n0 * p.{name}_n1) % p.{name}_n2, \
+         {index} / (p.{name}_n0 * p.{name}_n1 * p.{name}_n2)), {index} % p.{name}_n0)"
+    )
+}
+
+/// WGSL of where rows are.
+struct Rows {
+    /// How many a query may see.
+    limit: String,
+    /// Before all rows.
+    sequence: String,
+    /// `place`, where row `row` is.
+    place: String,
+    /// The same for row `r` of those with known weights.
+    placed: &'static str,
+}
+
+impl Rows {
+    fn of(task: &Task<'_>, params: &FlashAttention, writer: &mut Writer) -> Rows {
+        let Some([pages, sequences]) = params.page_slots() else {
+            let place = "      let place = row;\n".to_owned();
+            return Rows { limit: "p.k_n1".to_owned(), sequence: String::new(), place, placed: "start + r" };
+        };
+        writer.read("g", &task.inputs[pages]).read("t", &task.inputs[sequences]);
+        writer.global(&format!("var<workgroup> places: array<u32, {WORKGROUP}>;"));
+        let rows = params.page_rows;
+        // Indices out of range were reported before; here they only must stay within the operands.
+        let sequence = listed("t", "token");
+        Rows {
+            limit: format!("p.g_n0 * {rows}u"),
+            sequence: format!("  let pages = g_row(min(u32(max({sequence}, 0)), p.g_n1 - 1u), 0u, 0u);\n"),
+            place: format!(
+                "      let page = min(u32(max(g_int(pages, row / {rows}u), 0)), p.k_n1 / {rows}u - 1u);
+      let place = page * {rows}u + row % {rows}u;
+      places[lane] = place;
+"
+            ),
+            placed: "places[r]",
+        }
+    }
+}
+
 /// WGSL of the sum of values: before all rows, for `rows` rows with known `weights`, and at the end.
 struct Values {
     before: String,
@@ -148,7 +189,7 @@ struct Values {
 
 impl Values {
     /// An invocation sums four columns of a part of the rows; the parts are added at the end.
-    fn in_quads(quads: u64) -> Values {
+    fn in_quads(quads: u64, placed: &str) -> Values {
         let shares = u64::from(WORKGROUP) / quads;
         Values {
             before: format!(
@@ -159,7 +200,7 @@ impl Values {
     if (share < {shares}u) {{
       for (var r = share; r < rows; r += {shares}u) {{
         let weight = weights[r];
-        if (weight != 0.0) {{ held += weight * v_quad(v_row(start + r, kv_head, kv_seq), 4u * part); }}
+        if (weight != 0.0) {{ held += weight * v_quad(v_row({placed}, kv_head, kv_seq), 4u * part); }}
       }}
     }}
 "
@@ -177,7 +218,7 @@ impl Values {
     }
 
     /// An invocation sums some columns of all rows.
-    fn in_columns(columns: u64) -> Values {
+    fn in_columns(columns: u64, placed: &str) -> Values {
         let held = columns.div_ceil(u64::from(WORKGROUP)).max(1);
         Values {
             before: format!("  var held = array<f32, {held}>();\n"),
@@ -188,7 +229,7 @@ impl Values {
       if (column < p.v_n0) {{
         for (var r = 0u; r < rows; r++) {{
           let weight = weights[r];
-          if (weight != 0.0) {{ own += weight * v_at(v_row(start + r, kv_head, kv_seq), column); }}
+          if (weight != 0.0) {{ own += weight * v_at(v_row({placed}, kv_head, kv_seq), column); }}
         }}
       }}
       held[h] = own;

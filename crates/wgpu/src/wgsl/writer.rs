@@ -93,6 +93,11 @@ impl Writer {
         self.operand(name, place, true)
     }
 
+    /// Buffers that are bound: the next one's number.
+    pub(crate) fn bindings(&self) -> usize {
+        self.bindings.len()
+    }
+
     /// Overrides whether invocations may write parts of the same word.
     pub(crate) fn atomic(&mut self, atomic: bool) -> &mut Writer {
         self.atomic = atomic;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use orlop_alloc::Externals;
 use orlop_backend::{BufferType, Claim, Device, DeviceError, Role, RunOptions};
-use orlop_graph::{AccessKind, DType, GraphBuilder};
+use orlop_graph::{AccessKind, DType, FlashAttention, GraphBuilder, PagedRows};
 use orlop_sched::{Error, Machine, Session, SessionOptions};
 use orlop_testkit::{f32_bytes, f32s, i32_bytes};
 use orlop_wgpu::WgpuOptions;
@@ -109,4 +109,46 @@ fn memory_is_touched_only_with_a_claim_and_within_its_bounds() {
     let mut bytes = [0; 8];
     assert!(matches!(a.read(&claim, 60, &mut bytes), Err(DeviceError::OutOfBounds { .. })));
     assert!(matches!(b.read(&claim, 0, &mut bytes), Err(DeviceError::NotClaimed { .. })));
+}
+
+#[test]
+fn lengths_sequences_and_pages_out_of_range_are_errors_where_they_are_looked_at() {
+    let device: Arc<dyn Device> = gpu();
+    let mut b = GraphBuilder::new();
+    let [q, k, v] =
+        [("q", 3), ("k", 256), ("v", 256)].map(|(name, rows)| b.input(name, DType::F32, &[16, rows, 1]));
+    let [kv_len, sequences] = ["kv_len", "sequences"].map(|name| b.input(name, DType::I32, &[3]));
+    let pages = b.input("pages", DType::I32, &[2, 2]);
+    let rows = PagedRows { kv_len, pages, sequences, page_rows: 64 };
+    let flash = FlashAttention { window: 10, ..FlashAttention::scaled(1.0) };
+    let y = b.paged_attention([q, k, v], rows, None, flash);
+    b.output(y);
+    let graph = Arc::new(b.build().unwrap());
+    let mut session = Session::new(Machine::new([device]).unwrap(), SessionOptions::default()).unwrap();
+    let plan = session.prepare(&graph, &Externals::new()).unwrap();
+    let mut run = |seen: [i32; 3], own: [i32; 3], table: [i32; 4]| {
+        for (id, elements) in [(q, 48), (k, 4096), (v, 4096)] {
+            session.set(plan, id, &f32_bytes(&vec![1.0; elements])).unwrap();
+        }
+        session.set(plan, kv_len, &i32_bytes(&seen)).unwrap();
+        session.set(plan, sequences, &i32_bytes(&own)).unwrap();
+        session.set(plan, pages, &i32_bytes(&table)).unwrap();
+        match session.run(plan, &RunOptions::default()) {
+            Ok(()) => None,
+            Err(Error::Device { source, .. }) => match *source {
+                DeviceError::BadIndex { index, rows, .. } => Some((index, rows)),
+                other => panic!("{other:?}"),
+            },
+            Err(other) => panic!("{other:?}"),
+        }
+    };
+    // The first page of both is before the windows; a query that sees nothing may be of any sequence.
+    assert_eq!(run([80, 128, 0], [0, 1, 77], [-1, 2, 99, 3]), None);
+    assert_eq!(run([80, 129, 0], [0, 1, 0], [0, 2, 1, 3]), Some((129, 128)));
+    assert_eq!(run([80, -2, 0], [0, 1, 0], [0, 2, 1, 3]), Some((-2, 128)));
+    assert_eq!(run([80, 128, 1], [0, 1, 2], [0, 2, 1, 3]), Some((2, 2)));
+    assert_eq!(run([80, 128, 1], [0, 1, -1], [0, 2, 1, 3]), Some((-1, 2)));
+    assert_eq!(run([80, 128, 0], [0, 1, 0], [0, 2, 1, 4]), Some((4, 4)));
+    assert_eq!(run([70, 128, 0], [0, 1, 0], [-5, 2, 1, 3]), Some((-5, 4)));
+    assert_eq!(run([80, 128, 1], [0, 1, 1], [-1, 2, 1, 3]), None);
 }

@@ -225,3 +225,30 @@ void turn_of(const Turn& t, int pair, int token, int tokens, float* sine, float*
     *sine *= t.magnitude;
     *cosine *= t.magnitude;
 }
+
+// Where the rows of sequences lie: `ids` has the pages of each, `stride` bytes after those of the one before.
+struct Pages {
+    u64 ids, sequences;
+    i64 stride;
+    int each, count, total;  // pages of a sequence, sequences, pages that there are
+    int few;                 // runs of fewer tokens of one sequence are not for tensor cores
+};
+
+// Tokens come in tiles of 64. Which of a tile begin a run of tokens of one sequence, as bits: for whole warps.
+u64 run_starts(const Pages& p, int first, int count) {
+    u64 starts = 0;
+    for (int half = 0; half < 2; half++) {
+        int i = half * 32 + threadIdx.x % 32;
+        const int* own = (const int*)p.sequences + first + i;
+        bool starts_one = i < count && (i == 0 || own[0] != own[-1]);
+        starts |= (u64)__ballot_sync(~0u, starts_one) << (32 * half);
+    }
+    return starts;
+}
+
+// The first token of the run that token `i` is in, and the token after its last.
+int run_begin(u64 starts, int i) { return 63 - __clzll(starts & (~0ull >> (63 - i))); }
+int run_end(u64 starts, int i, int count) {
+    u64 after = i < 63 ? starts >> (i + 1) : 0;
+    return after ? i + __ffsll(after) : count;
+}

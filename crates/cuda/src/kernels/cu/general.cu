@@ -581,7 +581,8 @@ KERNEL(rope) {
     }
 }
 
-// A warp a query. `p[0]` kv_len, `p[1]` mask, `p[2]` sinks: their slots among the operands, or 0; `p[3]` the window. `f`: scale, ALiBi, cap.
+// A warp a query. `p[0]` kv_len, `p[1]` mask, `p[2]` sinks: their slots among the operands, or 0; `p[3]` the window. `p[4]` the slot of
+// pages, before that of sequences, or 0; `p[5]` the rows of a page. `f`: scale, ALiBi, cap.
 KERNEL(flash_attention) {
     wait_for_others();
     const Tensor &q = t.in[0], &k = t.in[1], &v = t.in[2];
@@ -591,13 +592,23 @@ KERNEL(flash_attention) {
     for (i64 n = blockIdx.x * warps + threadIdx.x / 32; n < count; n += gridDim.x * warps) {
         At a = coordinates(n, work);
         i64 head = a.i, token = a.j, seq = a.k, kv_head = head * k.ne[2] / heads, kv_seq = seq * k.ne[3] / seqs;
-        i64 visible = kv;
+        const Tensor& pages = t.in[t.p[4]];
+        i64 limit = t.p[4] ? pages.ne[0] * t.p[5] : kv, visible = limit, sequence = 0;
+        auto check = [&](i64 index, i64 rows) {
+            bool good = index >= 0 && index < rows;
+            if (!good && lane == 0) mark(t.marks, t.step, index, rows);
+            return good;
+        };
         if (t.p[0]) {
             visible = listed_integer(t.in[t.p[0]], token);
-            if (visible < 0 || visible > kv) {
-                if (lane == 0) mark(t.marks, t.step, visible, kv);
+            if (visible < 0 || visible > limit) {
+                if (lane == 0) mark(t.marks, t.step, visible, limit);
                 visible = 0;
             }
+        }
+        if (t.p[4] && visible) {
+            sequence = listed_integer(t.in[t.p[4] + 1], token);
+            if (!check(sequence, pages.ne[1])) visible = 0;
         }
         const Tensor& mask = t.in[t.p[1]];
         float slope = slope_of(t.f[1], heads, head);
@@ -608,7 +619,13 @@ KERNEL(flash_attention) {
             sums[e] = 0.0f;
         }
         float largest = -INFINITE, total = 0.0f;
-        for (i64 row = t.p[3] ? max(visible - t.p[3], 0ll) : 0; row < visible; row++) {
+        for (i64 r = t.p[3] ? max(visible - t.p[3], 0ll) : 0; r < visible; r++) {
+            i64 row = r;
+            if (t.p[4]) {
+                i64 page = *(const int*)(pages.at + r / t.p[5] * pages.nb[0] + sequence * pages.nb[1]);
+                if (!check(page, kv / t.p[5])) break;
+                row = page * t.p[5] + r % t.p[5];
+            }
             float bias = t.p[1] ? slope * element(mask, row, token, head % mask.ne[2], seq % mask.ne[3]) : 0.0f;
             if (bias == -INFINITE) continue;
             float score = 0.0f;

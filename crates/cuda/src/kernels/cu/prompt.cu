@@ -1,5 +1,8 @@
 // Attention of many tokens, on tensor cores: 64 queries of a head of HEAD elements a block, ROWS rows of keys and values
 // (halves) at a time.
+//
+// With PAGE, rows lie in pages of so many. Queries of a block may then be of several sequences: it takes one run of tokens
+// after the other, to which the other queries see nothing.
 
 struct Prompt {
     u64 q, k, v, seen, sinks, y;
@@ -8,6 +11,7 @@ struct Prompt {
     float scale, cap;
     int window;  // 0, or how many rows a query sees
     u64 marks;
+    Pages pages;
 };
 
 #define QUERIES 64
@@ -18,6 +22,7 @@ struct Prompt {
 #define SWIZZLED (HEAD % 64 == 0)
 #define PITCH (HEAD * 2 + (SWIZZLED ? 0 : 16))
 #define TILE (ROWS * PITCH)
+static_assert(PAGE % ROWS == 0, "rows at a time lie in one page");
 
 extern __shared__ uint4 memory[];
 
@@ -38,30 +43,38 @@ void multiply(float* c, const u32* a, const u32* b) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Two blocks a multiprocessor: if there were room for three, they would crowd where the kernel before ends first, and leave
-// others idle.
-extern "C" __global__ void __launch_bounds__(128, 2) prompt(const __grid_constant__ Prompt t) {
-    let_others_begin();
-    wait_for_others();
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y, first = blockIdx.x * QUERIES;
-    int kv_head = head / (t.heads / t.kv_heads);
+// Attention of queries `from` to `to` of the 64 from `first` on.
+void attend(const Prompt& t, int first, int from, int to) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y;
+    int kv_head = head / (t.heads / t.kv_heads), limit = PAGE ? t.pages.each * PAGE : t.kv;
     u8* base = (u8*)memory;  // two stages of keys, two of values; the queries begin in the first
 
     __shared__ int least, most;
+    __syncthreads();
     if (threadIdx.x == 0) {
-        least = t.kv;
+        least = limit;
         most = 0;
     }
     __syncthreads();
+#if PAGE
+    int sequence = ((const int*)t.pages.sequences)[first + from];
+    bool known = sequence >= 0 && sequence < t.pages.count;
+#endif
     // A lane's two queries, and what they see.
     int query[2], unseen[2], seen[2];
     for (int r = 0; r < 2; r++) {
-        query[r] = first + warp * 16 + r * 8 + lane / 4;
-        int length = query[r] < t.tokens ? ((const int*)t.seen)[query[r]] : 0;
-        if (length < 0 || length > t.kv) {
-            mark(t.marks, t.step, length, t.kv);
+        query[r] = warp * 16 + r * 8 + lane / 4;
+        int length = query[r] >= from && query[r] < to ? ((const int*)t.seen)[first + query[r]] : 0;
+        if (length < 0 || length > limit) {
+            mark(t.marks, t.step, length, limit);
             length = 0;
         }
+#if PAGE
+        if (length && !known) {
+            mark(t.marks, t.step, sequence, t.pages.count);
+            length = 0;
+        }
+#endif
         seen[r] = length;
         unseen[r] = t.window ? max(length - t.window, 0) : 0;
         atomicMax(&most, length);
@@ -87,12 +100,29 @@ extern "C" __global__ void __launch_bounds__(128, 2) prompt(const __grid_constan
     __syncthreads();
 
     int begin = least / ROWS, tiles = (most + ROWS - 1) / ROWS;
-    auto load = [&](int tile, int stage) {
+    // Where a tile's rows begin, -1 where that is nowhere: an error only if one of them is seen.
+    auto place_of = [&](int tile) {
+        if (tile >= tiles) return -1;
+        int row = tile * ROWS;
+#if PAGE
+        int page = ((const int*)(t.pages.ids + sequence * t.pages.stride))[row / PAGE];
+        if (page < 0 || page >= t.pages.total) {
+            for (int r = 0; r < 2; r++)
+                if (row < seen[r] && row + ROWS > unseen[r]) mark(t.marks, t.step, page, t.pages.total);
+            return -1;
+        }
+        return page * PAGE + row % PAGE;
+#else
+        return row;
+#endif
+    };
+    auto load = [&](int tile, int stage, int from_row) {
         for (int i = threadIdx.x; i < ROWS * CHUNKS; i += blockDim.x) {
-            int row = i / CHUNKS, chunk = i % CHUNKS, at = tile * ROWS + row;
-            bool inside = at < most;
-            u64 k = t.k + (i64)(inside ? at : 0) * t.k_row + kv_head * t.k_head + chunk * 16;
-            u64 v = t.v + (i64)(inside ? at : 0) * t.v_row + kv_head * t.v_head + chunk * 16;
+            int row = i / CHUNKS, chunk = i % CHUNKS;
+            bool inside = tile * ROWS + row < most && from_row >= 0;
+            i64 at = inside ? from_row + row : 0;
+            u64 k = t.k + at * t.k_row + kv_head * t.k_head + chunk * 16;
+            u64 v = t.v + at * t.v_row + kv_head * t.v_head + chunk * 16;
             u32 to = shared_address(base + stage * 2 * TILE) + place(row, chunk);
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(k), "r"(inside ? 16 : 0));
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + TILE), "l"(v), "r"(inside ? 16 : 0));
@@ -100,11 +130,13 @@ extern "C" __global__ void __launch_bounds__(128, 2) prompt(const __grid_constan
         asm volatile("cp.async.commit_group;");
     };
     float sums[HEAD / 8][4] = {}, largest[2] = {-INFINITE, -INFINITE}, total[2] = {0.0f, 0.0f};
-    if (begin < tiles) load(begin, begin & 1);
+    if (begin < tiles) load(begin, begin & 1, place_of(begin));
+    int next_place = place_of(begin + 1);
     for (int tile = begin; tile < tiles; tile++) {
         asm volatile("cp.async.wait_group 0;");
         __syncthreads();
-        if (tile + 1 < tiles) load(tile + 1, (tile + 1) & 1);
+        if (tile + 1 < tiles) load(tile + 1, (tile + 1) & 1, next_place);
+        next_place = place_of(tile + 2);
         u32 keys = shared_address(base + (tile & 1) * 2 * TILE), values = keys + TILE;
         float scores[ROWS / 8][4] = {};
         for (int k = 0; k < HEAD / 16; k++)
@@ -161,12 +193,30 @@ extern "C" __global__ void __launch_bounds__(128, 2) prompt(const __grid_constan
             shrink = __expf(largest[r] - next);
             all = all * shrink + __expf(sink - next);
         }
-        if (query[r] >= t.tokens) continue;
+        if (query[r] < from || query[r] >= to) continue;
         float factor = all > 0.0f ? shrink / all : 0.0f;
-        float* y = (float*)(t.y + (i64)query[r] * t.y_token) + head * HEAD;
+        float* y = (float*)(t.y + (i64)(first + query[r]) * t.y_token) + head * HEAD;
         for (int n = 0; n < HEAD / 8; n++) {
             float2 pair = make_float2(sums[n][2 * r] * factor, sums[n][2 * r + 1] * factor);
             *(float2*)(y + n * 8 + lane % 4 * 2) = pair;
         }
     }
+}
+
+// Two blocks a multiprocessor: if there were room for three, they would crowd where the kernel before ends first, and leave
+// others idle.
+extern "C" __global__ void __launch_bounds__(128, 2) prompt(const __grid_constant__ Prompt t) {
+    let_others_begin();
+    wait_for_others();
+    int first = blockIdx.x * QUERIES, count = min(QUERIES, t.tokens - first);
+#if PAGE
+    // Runs that are long enough go round the blocks of the grid's last dimension.
+    u64 starts = run_starts(t.pages, first, count);
+    for (int from = 0, to, turn = 0; from < count; from = to) {
+        to = run_end(starts, from, count);
+        if (to - from >= t.pages.few && turn++ % gridDim.z == blockIdx.z) attend(t, first, from, to);
+    }
+#else
+    attend(t, first, 0, count);
+#endif
 }

@@ -1,0 +1,101 @@
+use super::*;
+
+fn sequences(context: u64, count: u64, windows: &[Option<u32>]) -> Sequences {
+    let sizes = CacheSizes { context, batch: 64, sequences: count };
+    let group = |window: &Option<u32>| CacheGroup { window: *window, pages: pages_of(context).max(count) };
+    Sequences::new(&sizes, &windows.iter().map(group).collect::<Vec<_>>())
+}
+
+fn push(sequences: &mut Sequences, id: SequenceId, tokens: usize) {
+    let slot = sequences.slot(id).unwrap();
+    for _ in 0..tokens {
+        sequences.push(slot).unwrap();
+    }
+}
+
+/// Every page is free, or belongs to as many sequences as use it.
+fn check(sequences: &Sequences) {
+    for (index, group) in sequences.groups.iter().enumerate() {
+        let tables = sequences.slots.iter().flat_map(|slot| slot.tables[index].pages.iter());
+        let mut used = vec![0; group.pool.free() + tables.clone().count()];
+        tables.for_each(|page| used[*page as usize] += 1);
+        let distinct = used.iter().filter(|uses| **uses > 0).count();
+        let all = (0..used.len()).filter(|page| group.pool.is_shared(*page as u32) == (used[*page] > 1));
+        assert!(all.count() >= distinct);
+    }
+}
+
+#[test]
+fn a_sequence_alone_has_its_rows_in_order() {
+    let mut sequences = sequences(200, 1, &[None]);
+    push(&mut sequences, SequenceId::FIRST, 200);
+    let rows: Vec<u32> = (0..200).map(|position| sequences.row(0, 0, position)).collect();
+    assert_eq!(rows, (0..200).collect::<Vec<u32>>());
+    assert!(matches!(sequences.check_room(|_| 1), Err(Error::ContextFull { used: 200, .. })));
+}
+
+#[test]
+fn a_fork_shares_pages_and_copies_at_most_one() {
+    let mut sequences = sequences(1024, 2, &[None]);
+    push(&mut sequences, SequenceId::FIRST, 100);
+    let free = sequences.free_pages();
+    let fork = sequences.fork(SequenceId::FIRST, 90).unwrap();
+    assert_eq!(sequences.free_pages(), free, "a fork takes no page");
+    push(&mut sequences, fork, 70);
+    assert_eq!(sequences.next_copy(), Some(PageCopy { group: 0, from: 1, into: 2, rows: 26 }));
+    assert_eq!(sequences.next_copy(), None);
+    let slot = sequences.slot(fork).unwrap();
+    assert_eq!(sequences.row(slot, 0, 63), 63, "a full page is shared");
+    assert_eq!(sequences.row(slot, 0, 64), 128, "a page in part is not");
+    push(&mut sequences, SequenceId::FIRST, 1);
+    assert_eq!(sequences.next_copy(), None, "the page belongs to one sequence alone now");
+    check(&sequences);
+}
+
+#[test]
+fn a_shared_page_is_copied_before_a_sequence_that_went_back_writes_it() {
+    let mut sequences = sequences(1024, 2, &[None]);
+    push(&mut sequences, SequenceId::FIRST, 128);
+    let fork = sequences.fork(SequenceId::FIRST, 128).unwrap();
+    assert_eq!(sequences.truncate(0, 70), 70);
+    push(&mut sequences, SequenceId::FIRST, 1);
+    assert_eq!(sequences.next_copy(), Some(PageCopy { group: 0, from: 1, into: 2, rows: 6 }));
+    sequences.end(fork).unwrap();
+    sequences.end(SequenceId::FIRST).unwrap();
+    assert_eq!(sequences.free_pages(), Some(16));
+}
+
+#[test]
+fn a_window_keeps_the_pages_that_later_tokens_see() {
+    let mut sequences = sequences(4096, 2, &[None, Some(100)]);
+    for _ in 0..1000 {
+        sequences.trim(0);
+        push(&mut sequences, SequenceId::FIRST, 1);
+    }
+    assert_eq!(sequences.slots[0].tables[1].pages.len(), 3);
+    // Row 901 is the first that the next token sees, and row 896 the first of its page.
+    assert_eq!(sequences.slots[0].tables[1].gone, 14 - 1);
+    assert!(matches!(
+        sequences.fork(SequenceId::FIRST, 500),
+        Err(Error::NoWayBack { len: 500, tokens: 1000 })
+    ));
+    let fork = sequences.fork(SequenceId::FIRST, 990).unwrap();
+    sequences.end(fork).unwrap();
+    assert_eq!(sequences.truncate(0, 990), 990);
+    assert_eq!(sequences.truncate(0, 500), 0, "rows before that are gone");
+    assert_eq!(sequences.slots[0].tables[1].gone, 0);
+    check(&sequences);
+}
+
+#[test]
+fn pages_that_are_not_there_are_an_error_with_numbers() {
+    let mut sequences = sequences(128, 2, &[None]);
+    push(&mut sequences, SequenceId::FIRST, 65);
+    let id = sequences.start().unwrap();
+    let slot = sequences.slot(id).unwrap();
+    let error = sequences.check_room(|index| usize::from(index == slot)).unwrap_err();
+    assert!(matches!(error, Error::NoPages { needed: 1, free: 0 }), "{error}");
+    assert!(matches!(sequences.start(), Err(Error::TooManySequences { sequences: 2 })));
+    sequences.end(id).unwrap();
+    assert!(matches!(sequences.fork(id, 3), Err(Error::UnknownSequence(_))));
+}
