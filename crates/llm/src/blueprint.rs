@@ -11,10 +11,11 @@ use orlop_alloc::{SavedMemoryPlan, SetTensor, StepOrder};
 use orlop_graph::Graph;
 use orlop_sched::{DeviceId, Machine, Planned, largest_fitting};
 
+use crate::cache::CacheSizes;
 use crate::draft::{GraphSpec, ModelGraph};
 use crate::planned_graph::{GraphPlanner, PlannedGraph};
 use crate::weight_memory::{WeightPlace, place_weights};
-use crate::{BatchShape, Error, Forecast, LayerChoice, LayerPlacement, Model, Outputs, Settings};
+use crate::{BatchShape, Error, Forecast, LayerChoice, LayerPlacement, Model, Settings};
 
 /// Maximum of the context, of the batch and the number of sequences: positions and rows have 31 bits.
 const MAX_TOKENS: u64 = (u32::MAX >> 1) as u64;
@@ -110,13 +111,10 @@ impl Blueprint {
                 return Err(Error::BadSetting { setting, value: value.to_string(), rule });
             }
         }
-        let outputs = match settings.outputs {
-            Outputs::Last => sequences.min(batch),
-            Outputs::All => batch,
-        };
-        let draw = |shape| draw(model, settings, &layout, context, shape);
-        let decode = draw(BatchShape { tokens: 1, outputs: 1 })?;
-        let prompt = draw(BatchShape { tokens: batch, outputs })?;
+        let sizes = CacheSizes { context, batch, sequences };
+        let draw = |tokens| draw(model, settings, &layout, sizes, BatchShape::new(tokens, settings));
+        let decode = draw(1)?;
+        let prompt = draw(batch)?;
         check_tensors(model, &decode)?;
         let wished = |part| layout.device(part);
         let weights = place_weights(machine, [&decode, &prompt], wished, ends(machine).1)?;
@@ -144,13 +142,18 @@ impl Blueprint {
         is_pending: impl Fn(&WeightPlace) -> bool,
     ) -> Result<PlannedGraph, Error> {
         let Blueprint { machine, settings, weights, layout, .. } = self;
-        let graph = draw(&self.model, settings, layout, self.context, shape)?;
+        let graph = draw(&self.model, settings, layout, self.cache_sizes(), shape)?;
         GraphPlanner { machine, settings, weights, caches: &layout.caches }.plan(graph, is_pending)
     }
 
     /// Tokens that the cache holds.
     pub fn context(&self) -> u64 {
         self.context
+    }
+
+    /// How many tokens the cache is for.
+    pub(crate) fn cache_sizes(&self) -> CacheSizes {
+        CacheSizes { context: self.context, batch: self.batch(), sequences: self.settings.sequences }
     }
 
     /// The device of each part.
@@ -345,13 +348,13 @@ fn draw(
     model: &Model,
     settings: &Settings,
     layout: &LayerPlacement,
-    context: u64,
+    sizes: CacheSizes,
     shape: BatchShape,
 ) -> Result<ModelGraph, Error> {
     let tied = model.file().tensor("output.weight").is_none();
     let untie = tied && layout.input != layout.output;
     let (config, file, cache) = (model.config(), model.file(), settings.cache);
-    GraphSpec { config, file, shape, context, sequences: settings.sequences, cache, untie }.build()
+    GraphSpec { config, file, shape, sizes, cache, untie }.build()
 }
 
 /// The context that a model was trained for, up to the maximum.

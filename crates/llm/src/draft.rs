@@ -8,8 +8,9 @@ use orlop_gguf::GgufFile as File;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId, Unary};
 
 use crate::arch::Norm;
+use crate::cache::{CacheGroup, CacheSizes};
 use crate::config::Config;
-use crate::{CacheTypes, Error};
+use crate::{CacheTypes, Error, Outputs, Settings};
 
 mod attention;
 mod feed_forward;
@@ -24,6 +25,21 @@ pub struct BatchShape {
     pub tokens: u64,
     /// Tokens whose logits come out.
     pub outputs: u64,
+}
+
+/// Batches up to so many tokens give the logits of all of them.
+const FEW: u64 = 16;
+
+impl BatchShape {
+    /// The shape of a run of so many tokens: it gives logits of every token where there are few, else of one for each
+    /// sequence.
+    pub(crate) fn new(tokens: u64, settings: &Settings) -> BatchShape {
+        let outputs = match settings.outputs {
+            Outputs::Last if tokens > FEW => settings.sequences.min(tokens),
+            Outputs::Last | Outputs::All => tokens,
+        };
+        BatchShape { tokens, outputs }
+    }
 }
 
 /// The part of a model that a weight belongs to; parts are assigned to devices.
@@ -46,30 +62,40 @@ pub(crate) struct ModelGraph {
     pub(crate) tokens: TensorId,
     /// Their positions in their sequence.
     pub(crate) positions: TensorId,
-    /// Rows of the cache that their keys and values go to.
-    pub(crate) rows: TensorId,
-    /// How many rows of the cache each of them sees.
+    /// How many rows of its sequence each of them sees.
     pub(crate) seen: TensorId,
+    /// The sequence of each of them.
+    pub(crate) sequences: TensorId,
+    /// Where keys and values lie, for each group of layers.
+    pub(crate) groups: Vec<GroupInputs>,
     /// Which tokens' logits are wanted, where that is not all.
     pub(crate) wanted: Option<TensorId>,
     /// Which sequence's state is continued, in models that keep one.
     pub(crate) slot: Option<TensorId>,
-    /// Which rows each token sees, where several sequences share them; one mask for each window.
-    pub(crate) masks: Vec<Mask>,
     pub(crate) logits: TensorId,
-    /// The likeliest token, where there is one row of logits.
-    pub(crate) best: Option<TensorId>,
+    /// The likeliest token of each row of logits.
+    pub(crate) best: TensorId,
     /// Weights, and the part and the name in the file of each.
     pub(crate) weights: Vec<GraphWeight>,
-    /// Caches, and the layer of each.
-    pub(crate) caches: Vec<(TensorId, usize)>,
+    pub(crate) caches: Vec<CacheTensor>,
 }
 
-/// A mask of F16, `[rows, tokens]`.
+/// What a graph is told of a group of layers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mask {
-    pub(crate) window: Option<u32>,
-    pub(crate) input: TensorId,
+pub(crate) struct GroupInputs {
+    /// The row of each token's keys and values.
+    pub(crate) rows: TensorId,
+    /// The pages of each sequence.
+    pub(crate) pages: TensorId,
+}
+
+/// A tensor that stays from run to run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CacheTensor {
+    pub(crate) tensor: TensorId,
+    pub(crate) layer: usize,
+    /// The group whose rows it holds, if it holds rows.
+    pub(crate) group: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -86,10 +112,7 @@ pub(crate) struct GraphSpec<'a> {
     pub(crate) config: &'a Config,
     pub(crate) file: &'a File,
     pub(crate) shape: BatchShape,
-    /// Rows of the cache.
-    pub(crate) context: u64,
-    /// Sequences that the cache is for.
-    pub(crate) sequences: u64,
+    pub(crate) sizes: CacheSizes,
     pub(crate) cache: CacheTypes,
     /// The embedding table is also the output matrix, and the two are on different devices: two leaves.
     pub(crate) untie: bool,
@@ -103,14 +126,14 @@ pub(crate) struct GraphDraft<'a> {
     part: ModelPart,
     known: HashMap<String, TensorId>,
     weights: Vec<GraphWeight>,
-    caches: Vec<(TensorId, usize)>,
+    caches: Vec<CacheTensor>,
+    groups: Vec<(CacheGroup, GroupInputs)>,
     tokens: TensorId,
     positions: TensorId,
-    rows: TensorId,
     seen: TensorId,
+    sequences: TensorId,
     wanted: Option<TensorId>,
     slot: Option<TensorId>,
-    masks: Vec<Mask>,
 }
 
 impl GraphSpec<'_> {
@@ -120,8 +143,15 @@ impl GraphSpec<'_> {
         let BatchShape { tokens: count, outputs } = self.shape;
         let tokens = b.input("tokens", DType::I32, &[count]);
         let positions = b.input("positions", DType::I32, &[count]);
-        let rows = b.input("cache rows", DType::I32, &[count]);
         let seen = b.input("rows seen", DType::I32, &[count]);
+        let sequences = b.input("sequences", DType::I32, &[count]);
+        let table = [self.sizes.pages_of_sequence(), self.sizes.sequences];
+        let groups = self.sizes.groups(self.config).into_iter().map(|group| {
+            let of = group.window.map_or(String::new(), |window| format!(" of a window of {window}"));
+            let rows = b.input(&format!("cache rows{of}"), DType::I32, &[count]);
+            (group, GroupInputs { rows, pages: b.input(&format!("pages{of}"), DType::I32, &table) })
+        });
+        let groups: Vec<(CacheGroup, GroupInputs)> = groups.collect();
         let wanted = (outputs < count).then(|| b.input("wanted", DType::I32, &[outputs]));
         let mut draft = GraphDraft {
             b,
@@ -131,29 +161,29 @@ impl GraphSpec<'_> {
             known: HashMap::new(),
             weights: Vec::new(),
             caches: Vec::new(),
+            groups,
             tokens,
             positions,
-            rows,
             seen,
+            sequences,
             wanted,
             slot: None,
-            masks: Vec::new(),
         };
         let logits = (self.config.architecture.facts().build)(&mut draft)?;
         draft.b.output(logits);
-        let best = (outputs == 1).then(|| draft.best(logits));
-        let GraphDraft { b, weights, caches, slot, masks, .. } = draft;
+        let best = draft.best(logits);
+        let GraphDraft { b, weights, caches, groups, slot, .. } = draft;
         let graph = Arc::new(b.build()?);
         Ok(ModelGraph {
             graph,
             shape: self.shape,
             tokens,
             positions,
-            rows,
             seen,
+            sequences,
+            groups: groups.into_iter().map(|(_, inputs)| inputs).collect(),
             wanted,
             slot,
-            masks,
             logits,
             best,
             weights,
@@ -238,11 +268,11 @@ impl GraphDraft<'_> {
         Ok(self.b.name(logits, "logits"))
     }
 
-    /// The index of the largest logit, as an output, so that the logits need not be read.
+    /// The index of the largest logit of each row, as an output, so that the logits need not be read.
     fn best(&mut self, logits: TensorId) -> TensorId {
         let best = self.b.argmax(logits);
         self.b.output(best);
-        self.b.name(best, "likeliest token")
+        self.b.name(best, "likeliest tokens")
     }
 
     /// The norm that the architecture uses, times a weight, plus a bias if there is one.
@@ -305,10 +335,10 @@ impl GraphDraft<'_> {
     /// Adds an embedding of each token's position.
     pub(crate) fn position_embedding(&mut self, x: TensorId) -> Result<TensorId, Error> {
         let positions = self.config.context;
-        if self.sketch.context > positions {
+        if self.sketch.sizes.context > positions {
             return Err(Error::BadSetting {
                 setting: "the context",
-                value: self.sketch.context.to_string(),
+                value: self.sketch.sizes.context.to_string(),
                 rule: "this model has embeddings only for the positions it was trained for",
             });
         }

@@ -8,14 +8,14 @@ use orlop_backend::{Cancel, DeviceError};
 use orlop_graph::TensorId;
 use orlop_sched::{PlanId, Session, Timeline};
 
-use crate::draft::{Mask, ModelGraph};
+use crate::draft::{GroupInputs, ModelGraph};
 use crate::planned_graph::session_options;
-use crate::sampling::likeliest;
-use crate::sequences::{RowPosition, SequenceId, Sequences};
+use crate::sequences::{SequenceId, Sequences};
 use crate::weights::{self, LoadedTensors, Progress};
 use crate::{BatchShape, Blueprint, Config, DeviceMemory, Error, Forecast};
 
 mod run;
+mod shapes;
 mod states;
 
 use run::Item;
@@ -36,7 +36,7 @@ pub struct Engine {
     ready: Vec<Ready>,
     sequences: Sequences,
     items: Vec<Item>,
-    places: Vec<RowPosition>,
+    positions: Vec<u32>,
     numbers: Vec<u8>,
     /// Logits as they were read last.
     logits: Vec<f32>,
@@ -74,10 +74,6 @@ pub struct LogitsRow<'a> {
     pub logits: &'a [f32],
 }
 
-/// Graphs that are planned when a model is loaded: a batch, and one token.
-const PLANNED: usize = 2;
-/// Maximum of graphs of other shapes that are kept.
-const SHAPES: usize = 16;
 /// A graph that is ready to run.
 #[derive(Clone, Debug)]
 struct Ready {
@@ -85,13 +81,13 @@ struct Ready {
     plan: PlanId,
     tokens: TensorId,
     positions: TensorId,
-    rows: TensorId,
     seen: TensorId,
+    sequences: TensorId,
+    groups: Arc<[GroupInputs]>,
     wanted: Option<TensorId>,
     slot: Option<TensorId>,
-    masks: Arc<[Mask]>,
     logits: TensorId,
-    best: Option<TensorId>,
+    best: TensorId,
 }
 
 /// Results of a run, which stay in device memory until the next one.
@@ -100,22 +96,25 @@ struct LastRun {
     plan: PlanId,
     /// Rows of logits.
     outputs: u64,
+    /// The row behind the last token.
+    last: usize,
     logits: TensorId,
-    best: Option<TensorId>,
+    best: TensorId,
     /// The logits were read.
     read: bool,
 }
 
 impl Ready {
     fn new(plan: PlanId, graph: &ModelGraph) -> Ready {
-        let ModelGraph { shape, tokens, positions, rows, seen, wanted, slot, logits, best, .. } = *graph;
-        let masks = graph.masks.as_slice().into();
-        Ready { shape, plan, tokens, positions, rows, seen, wanted, slot, masks, logits, best }
+        let ModelGraph { shape, tokens, positions, seen, sequences, wanted, slot, logits, best, .. } = *graph;
+        let groups = graph.groups.as_slice().into();
+        Ready { shape, plan, tokens, positions, seen, sequences, groups, wanted, slot, logits, best }
     }
 
-    fn left(&self) -> LastRun {
+    /// What is left behind a run whose last token has this row of logits.
+    fn left(&self, last: usize) -> LastRun {
         let Ready { plan, logits, best, .. } = *self;
-        LastRun { plan, outputs: self.shape.outputs, logits, best, read: false }
+        LastRun { plan, outputs: self.shape.outputs, last, logits, best, read: false }
     }
 }
 
@@ -128,7 +127,8 @@ impl Engine {
     pub fn load(blueprint: Blueprint, progress: Progress<'_>) -> Result<Engine, Error> {
         let loaded = weights::load(&blueprint, progress)?;
         let session = Session::new(blueprint.machine.clone(), session_options(&blueprint.settings))?;
-        let sequences = Sequences::new(blueprint.settings.sequences, blueprint.context);
+        let sizes = blueprint.cache_sizes();
+        let sequences = Sequences::new(&sizes, &sizes.groups(blueprint.model.config()));
         let mut engine = Engine {
             blueprint,
             session,
@@ -136,7 +136,7 @@ impl Engine {
             ready: Vec::new(),
             sequences,
             items: Vec::new(),
-            places: Vec::new(),
+            positions: Vec::new(),
             numbers: Vec::new(),
             logits: Vec::new(),
             left: None,
@@ -145,11 +145,7 @@ impl Engine {
             cancel: None,
             recorded: None,
         };
-        for graph in [Arc::clone(&engine.blueprint.prompt), Arc::clone(&engine.blueprint.decode)] {
-            let externals = graph.externals(&engine.loaded);
-            let plan = engine.session.adopt(&graph.graph.graph, &externals, Arc::clone(&graph.planned))?;
-            engine.ready.push(Ready::new(plan, &graph.graph));
-        }
+        engine.ready_shapes()?;
         Ok(engine)
     }
 
@@ -165,7 +161,7 @@ impl Engine {
 
     /// Tokens of the first sequence in the cache.
     pub fn len(&self) -> usize {
-        self.sequences.rows(0).len()
+        self.sequences.len(0)
     }
 
     /// Whether the first sequence was fed nothing yet.
@@ -174,15 +170,14 @@ impl Engine {
     }
 
     /// Forgets all tokens of the first sequence but the first `len`, and returns how many are left: none, if the model
-    /// keeps a state, which cannot be rewound.
+    /// keeps a state, which cannot be rewound, or a window whose rows are gone.
     pub fn truncate(&mut self, len: usize) -> usize {
         self.truncate_slot(0, len)
     }
 
     fn truncate_slot(&mut self, slot: usize, len: usize) -> usize {
-        let whole = len >= self.sequences.rows(slot).len();
-        self.sequences.truncate(slot, if self.keeps_states() && !whole { 0 } else { len });
-        self.sequences.rows(slot).len()
+        let whole = len >= self.sequences.len(slot);
+        self.sequences.truncate(slot, if self.keeps_states() && !whole { 0 } else { len })
     }
 
     /// Starts an empty sequence.
@@ -194,14 +189,14 @@ impl Engine {
     }
 
     /// Starts a sequence that begins with another one's first `len` tokens, or all of them. No token is fed for it:
-    /// both share what the cache holds of these.
+    /// both share the pages of the cache that hold these, and one page is copied before it is written.
     ///
     /// # Errors
-    /// [`Error::UnknownSequence`], [`Error::TooManySequences`]; [`Error::NoWayBack`] where a model keeps a state and
-    /// not all tokens are wanted.
+    /// [`Error::UnknownSequence`], [`Error::TooManySequences`]; [`Error::NoWayBack`] where a model keeps a state or a window
+    /// and not all tokens are wanted.
     pub fn fork_sequence(&mut self, from: SequenceId, len: usize) -> Result<SequenceId, Error> {
         let slot = self.sequences.slot(from)?;
-        let tokens = self.sequences.rows(slot).len();
+        let tokens = self.sequences.len(slot);
         if self.keeps_states() && len != 0 && len < tokens {
             return Err(Error::NoWayBack { len, tokens });
         }
@@ -229,7 +224,7 @@ impl Engine {
     /// # Errors
     /// [`Error::UnknownSequence`].
     pub fn sequence_len(&self, id: SequenceId) -> Result<usize, Error> {
-        Ok(self.sequences.rows(self.sequences.slot(id)?).len())
+        Ok(self.sequences.len(self.sequences.slot(id)?))
     }
 
     /// As [`Engine::truncate`], for any sequence.
@@ -241,9 +236,10 @@ impl Engine {
         Ok(self.truncate_slot(slot, len))
     }
 
-    /// Rows of the cache that no sequence uses.
-    pub fn free_rows(&self) -> u64 {
-        self.blueprint.context - self.sequences.used() as u64
+    /// Pages of the cache, of [`PAGE_ROWS`](crate::PAGE_ROWS) rows each, that no sequence uses; none in models that keep no
+    /// rows.
+    pub fn free_pages(&self) -> u64 {
+        self.sequences.free_pages().unwrap_or(0) as u64
     }
 
     /// Loads or repacks the weights that are pending. The first run does not wait for it, and uses them from the mapped
@@ -302,25 +298,23 @@ impl Engine {
     /// What a device meets.
     pub fn last_logits(&mut self) -> Result<&[f32], Error> {
         let row = self.config().vocabulary as usize;
-        let logits = self.read_logits()?;
-        Ok(&logits[logits.len().saturating_sub(row)..])
+        let Some(LastRun { last, .. }) = self.left else { return Ok(&[]) };
+        Ok(&self.read_logits()?[last * row..][..row])
     }
 
-    /// The likeliest token behind the last one that was fed, which a greedy [`Sampler`](crate::Sampler) takes. Where a
-    /// run gives one row of logits, the device computes it, and no logits are read.
+    /// The likeliest token behind the last one that was fed, which a greedy [`Sampler`](crate::Sampler) takes. The device
+    /// computes it, and no logits are read.
     ///
     /// # Errors
     /// [`Error::EmptyPrompt`] if there are no logits; what a device meets.
     pub fn last_best(&mut self) -> Result<u32, Error> {
-        match self.left {
-            None => Err(Error::EmptyPrompt),
-            Some(LastRun { plan, best: Some(best), .. }) => {
-                let mut number = [0; 4];
-                self.session.get(plan, best, &mut number)?;
-                Ok(u32::from_le_bytes(number))
-            }
-            Some(_) => Ok(likeliest(self.last_logits()?.iter().copied())),
-        }
+        let Some(LastRun { plan, outputs, last, best, .. }) = self.left else {
+            return Err(Error::EmptyPrompt);
+        };
+        self.numbers.resize(4 * outputs as usize, 0);
+        self.session.get(plan, best, &mut self.numbers)?;
+        let number = self.numbers.as_chunks().0[last];
+        Ok(u32::from_le_bytes(number))
     }
 
     /// Bytes that are allocated on each device now.

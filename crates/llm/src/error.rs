@@ -64,6 +64,14 @@ pub enum Error {
         /// Tokens in it.
         used: usize,
     },
+    /// Too few pages of the cache are free.
+    #[error("the tokens need {needed} pages of the cache, and {free} are free")]
+    NoPages {
+        /// Pages that they need.
+        needed: u64,
+        /// Pages that no sequence uses.
+        free: usize,
+    },
     /// There is no such sequence, or it has ended.
     #[error("there is no sequence {0} in the cache")]
     UnknownSequence(u32),
@@ -73,9 +81,9 @@ pub enum Error {
         /// How many there may be.
         sequences: usize,
     },
-    /// A state cannot be rewound.
+    /// A state cannot be rewound, nor a window to rows that are gone.
     #[error(
-        "a model that keeps a state cannot go back to {len} of {tokens} tokens; start with an empty sequence"
+        "the cache no longer holds what is needed to go back to {len} of {tokens} tokens; start with an empty sequence"
     )]
     NoWayBack {
         /// The tokens that were to be kept.

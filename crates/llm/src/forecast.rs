@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use orlop_alloc::{ArenaId, SetTensor, TensorSet};
 use orlop_backend::{BufferType, MemoryLayout, same_type};
-use orlop_graph::TensorId;
 use orlop_sched::DeviceId;
 
 use crate::blueprint::set_tensors;
@@ -190,12 +189,11 @@ impl Blueprint {
 
     /// The caches of a device.
     pub(crate) fn cache_set(&self, device: DeviceId) -> Vec<SetTensor> {
-        let here = |(_, layer): &&(TensorId, usize)| self.layout.caches[*layer] == device;
         let decode = &self.decode.graph;
-        let caches = decode.caches.iter().filter(here);
+        let caches = decode.caches.iter().filter(|cache| self.layout.caches[cache.layer] == device);
         caches
-            .map(|(cache, _)| {
-                let tensor = decode.graph.tensor(*cache);
+            .map(|cache| {
+                let tensor = decode.graph.tensor(cache.tensor);
                 SetTensor::new(tensor.name.as_str(), tensor.desc)
             })
             .collect()

@@ -38,6 +38,7 @@
 
 mod arch;
 mod blueprint;
+mod cache;
 mod chat;
 mod chat_template;
 mod config;
@@ -48,6 +49,7 @@ mod forecast;
 mod generate;
 mod mixture;
 mod model;
+mod pages;
 mod perplexity;
 mod planned_graph;
 mod quantize;
@@ -73,6 +75,7 @@ pub use forecast::{DeviceMemory, Forecast, StoredKind, StoredPlace, StoredSet};
 pub use generate::{End, GenerateEvent, generate};
 pub use mixture::{Candidate, FileType, MixturePolicy, Traits, mixture};
 pub use model::Model;
+pub use pages::PAGE_ROWS;
 pub use perplexity::{Perplexity, PerplexityOptions, perplexity};
 pub use quantize::{Quantization, Quantized, quantize};
 pub use sampling::{Sampler, SamplingOptions};

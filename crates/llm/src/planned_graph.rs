@@ -8,7 +8,7 @@ use orlop_backend::BufferType;
 use orlop_graph::TensorId;
 use orlop_sched::{Constraints, DeviceId, Machine, Planned, SessionOptions};
 
-use crate::draft::ModelGraph;
+use crate::draft::{CacheTensor, ModelGraph};
 use crate::weight_memory::{Uses, WeightPlace, offloaded_from};
 use crate::weights::LoadedTensors;
 use crate::{Error, Settings};
@@ -65,8 +65,8 @@ impl GraphPlanner<'_> {
             };
             pinned.insert(leaf, Arc::clone(memory));
         }
-        for (cache, layer) in &graph.caches {
-            pinned.insert(*cache, Arc::clone(self.machine.arena(self.caches[*layer])));
+        for CacheTensor { tensor, layer, .. } in &graph.caches {
+            pinned.insert(*tensor, Arc::clone(self.machine.arena(self.caches[*layer])));
         }
         let constraints = Constraints { pinned, ..Constraints::default() };
         let planned =

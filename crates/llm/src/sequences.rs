@@ -1,6 +1,8 @@
-//! Which tokens of which sequence lie in which rows of the cache.
+//! Which tokens of which sequence lie in which pages of the cache.
 
 use crate::Error;
+use crate::cache::{CacheGroup, CacheSizes};
+use crate::pages::{PAGE_ROWS, PagePool, pages_of};
 
 /// A sequence of tokens in an engine's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,79 +13,132 @@ impl SequenceId {
     pub const FIRST: SequenceId = SequenceId(0);
 }
 
-/// Capacity that is reserved at first.
-const ROOM: usize = 1 << 16;
-
-/// The sequences of a cache. Sequences that begin alike share rows.
+/// The sequences of a cache. Sequences that begin alike share pages.
 #[derive(Debug)]
 pub(crate) struct Sequences {
     /// Sequences by slot; a slot is reused after its sequence has ended.
-    slots: Vec<Option<Sequence>>,
-    /// Maximum of sequences at a time.
-    max: usize,
-    /// How many sequences each row belongs to, up to the last row that was ever used.
-    uses: Vec<u32>,
-    /// No row before this one is free.
-    free_from: usize,
-    /// Rows that belong to a sequence.
-    used: usize,
+    slots: Vec<Slot>,
+    groups: Vec<Group>,
+    context: u64,
     next: u32,
+    /// Pages that must be copied before the next run.
+    copies: Vec<PageCopy>,
 }
 
 #[derive(Debug)]
-struct Sequence {
-    id: SequenceId,
-    /// The row of each token.
-    rows: Vec<u32>,
+struct Slot {
+    id: Option<SequenceId>,
+    /// Tokens.
+    len: usize,
+    /// Its pages in each group.
+    tables: Vec<PageTable>,
 }
 
-/// The position of a token in its sequence, and its row in the cache.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RowPosition {
-    pub(crate) position: u32,
-    pub(crate) row: u32,
+/// Pages of a sequence in one group, in the order of its rows.
+#[derive(Debug)]
+struct PageTable {
+    /// Pages before these, which no token sees any more.
+    gone: usize,
+    pages: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Group {
+    window: Option<u32>,
+    pool: PagePool,
+}
+
+impl Group {
+    /// The first row that a token at a position sees.
+    fn first_row(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window as usize))
+    }
+}
+
+/// A page whose first rows another one takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageCopy {
+    pub(crate) group: usize,
+    pub(crate) from: u32,
+    pub(crate) into: u32,
+    pub(crate) rows: u64,
 }
 
 impl Sequences {
-    /// For a number of sequences; the first one exists, and is empty.
-    pub(crate) fn new(count: u64, context: u64) -> Sequences {
-        let room = ROOM.min(usize::try_from(context).unwrap_or(ROOM));
-        let first = Sequence { id: SequenceId::FIRST, rows: Vec::with_capacity(room) };
-        let max = usize::try_from(count).unwrap_or(usize::MAX).max(1);
-        let uses = Vec::with_capacity(room);
-        Sequences { slots: vec![Some(first)], max, uses, free_from: 0, used: 0, next: 1 }
+    /// For some sequences; the first one exists, and is empty.
+    pub(crate) fn new(sizes: &CacheSizes, groups: &[CacheGroup]) -> Sequences {
+        let pages = sizes.pages_of_sequence() as usize;
+        let slot = |_| Slot {
+            id: None,
+            len: 0,
+            tables: groups.iter().map(|_| PageTable { gone: 0, pages: Vec::with_capacity(pages) }).collect(),
+        };
+        let mut slots: Vec<Slot> = (0..sizes.sequences).map(slot).collect();
+        if let Some(first) = slots.first_mut() {
+            first.id = Some(SequenceId::FIRST);
+        }
+        let group = |group: &CacheGroup| Group { window: group.window, pool: PagePool::new(group.pages) };
+        let copies = Vec::with_capacity(groups.len() * slots.len());
+        Sequences {
+            slots,
+            groups: groups.iter().map(group).collect(),
+            context: sizes.context,
+            next: 1,
+            copies,
+        }
     }
 
     /// The slot of a sequence.
     pub(crate) fn slot(&self, id: SequenceId) -> Result<usize, Error> {
-        let here = |slot: &Option<Sequence>| slot.as_ref().is_some_and(|sequence| sequence.id == id);
-        self.slots.iter().position(here).ok_or(Error::UnknownSequence(id.0))
+        self.slots.iter().position(|slot| slot.id == Some(id)).ok_or(Error::UnknownSequence(id.0))
+    }
+
+    /// Tokens of a sequence.
+    pub(crate) fn len(&self, slot: usize) -> usize {
+        self.slots[slot].len
+    }
+
+    /// Tokens of all sequences.
+    pub(crate) fn tokens(&self) -> usize {
+        self.slots.iter().map(|slot| slot.len).sum()
+    }
+
+    /// Pages of the whole context that are free; `None` if layers keep no rows.
+    pub(crate) fn free_pages(&self) -> Option<usize> {
+        self.groups.iter().map(|group| group.pool.free()).min()
     }
 
     /// An empty sequence.
     pub(crate) fn start(&mut self) -> Result<SequenceId, Error> {
+        let sequences = self.slots.len();
+        let free = self.slots.iter_mut().find(|slot| slot.id.is_none());
+        let slot = free.ok_or(Error::TooManySequences { sequences })?;
         let id = SequenceId(self.next);
-        let sequence = Some(Sequence { id, rows: Vec::new() });
-        match self.slots.iter().position(Option::is_none) {
-            Some(slot) => self.slots[slot] = sequence,
-            None if self.slots.len() < self.max => self.slots.push(sequence),
-            None => return Err(Error::TooManySequences { sequences: self.max }),
-        }
+        slot.id = Some(id);
         self.next += 1;
         Ok(id)
     }
 
-    /// A sequence that begins as another one.
+    /// A sequence that begins as another one. No page is copied before it is written.
     pub(crate) fn fork(&mut self, from: SequenceId, len: usize) -> Result<SequenceId, Error> {
         let from = self.slot(from)?;
-        let id = self.start()?;
-        let shared: Vec<u32> = self.rows(from).iter().copied().take(len).collect();
-        for row in &shared {
-            self.uses[*row as usize] += 1;
+        let tokens = self.len(from);
+        let len = len.min(tokens);
+        if !self.can_keep(from, len) {
+            return Err(Error::NoWayBack { len, tokens });
         }
-        let slot = self.slot(id)?;
-        if let Some(sequence) = &mut self.slots[slot] {
-            sequence.rows = shared;
+        let id = self.start()?;
+        let into = self.slot(id)?;
+        let [from, slot] = match self.slots.get_disjoint_mut([from, into]) {
+            Ok(slots) => slots,
+            Err(_) => return Err(Error::UnknownSequence(id.0)),
+        };
+        slot.len = len;
+        for ((from, into), group) in from.tables.iter().zip(&mut slot.tables).zip(&mut self.groups) {
+            let kept = (pages_of(len as u64) as usize).saturating_sub(from.gone);
+            into.gone = if len == 0 { 0 } else { from.gone };
+            into.pages.extend_from_slice(&from.pages[..kept]);
+            into.pages.iter().for_each(|page| group.pool.share(*page));
         }
         Ok(id)
     }
@@ -93,54 +148,118 @@ impl Sequences {
         let slot = self.slot(id)?;
         self.truncate(slot, 0);
         if id != SequenceId::FIRST {
-            self.slots[slot] = None;
+            self.slots[slot].id = None;
         }
         Ok(())
     }
 
-    /// The rows of a sequence, in the order of its tokens.
-    pub(crate) fn rows(&self, slot: usize) -> &[u32] {
-        self.slots[slot].as_ref().map_or(&[], |sequence| &sequence.rows)
+    /// Whether the rows are there that a token after the first `len` sees.
+    fn can_keep(&self, slot: usize, len: usize) -> bool {
+        let tables = self.slots[slot].tables.iter().zip(&self.groups);
+        len == 0
+            || tables.clone().all(|(table, group)| table.gone * PAGE_ROWS as usize <= group.first_row(len))
     }
 
-    /// Forgets all tokens but the first `len`.
-    pub(crate) fn truncate(&mut self, slot: usize, len: usize) {
-        let Some(sequence) = &mut self.slots[slot] else { return };
-        for row in sequence.rows.drain(len.min(sequence.rows.len())..) {
-            let row = row as usize;
-            self.uses[row] -= 1;
-            if self.uses[row] == 0 {
-                self.used -= 1;
-                self.free_from = self.free_from.min(row);
+    /// Forgets all tokens but the first `len`, or all if rows that later tokens need are gone; gives how many are left.
+    pub(crate) fn truncate(&mut self, slot: usize, len: usize) -> usize {
+        let len = len.min(self.len(slot));
+        let len = if self.can_keep(slot, len) { len } else { 0 };
+        let slot = &mut self.slots[slot];
+        slot.len = len;
+        for (table, group) in slot.tables.iter_mut().zip(&mut self.groups) {
+            let kept = (pages_of(len as u64) as usize).saturating_sub(table.gone);
+            table.pages.drain(kept..).for_each(|page| group.pool.release(page));
+            if len == 0 {
+                table.gone = 0;
             }
         }
+        len
     }
 
-    /// A row for the next token of a sequence: the first free one, so that a sequence alone has its tokens in order.
-    pub(crate) fn push(&mut self, slot: usize) -> RowPosition {
-        while self.uses.get(self.free_from).is_some_and(|uses| *uses > 0) {
-            self.free_from += 1;
+    /// Whether tokens can be added to sequences: so many to each slot.
+    pub(crate) fn check_room(&self, added: impl Fn(usize) -> usize) -> Result<(), Error> {
+        let mut needed = 0;
+        for (index, slot) in self.slots.iter().enumerate() {
+            let tokens = added(index);
+            if (slot.len + tokens) as u64 > self.context {
+                return Err(Error::ContextFull { tokens, context: self.context, used: slot.len });
+            }
+            let copied = |(table, group): (&PageTable, &Group)| {
+                tokens > 0 && self.writes_shared(slot.len, table, group)
+            };
+            let copied = slot.tables.iter().zip(&self.groups).any(copied);
+            needed += pages_of((slot.len + tokens) as u64) - pages_of(slot.len as u64) + u64::from(copied);
         }
-        if self.free_from == self.uses.len() {
-            self.uses.push(0);
+        // Windows have pages for every sequence.
+        let whole = self.groups.iter().filter(|group| group.window.is_none());
+        match whole.map(|group| group.pool.free()).find(|free| (*free as u64) < needed) {
+            Some(free) => Err(Error::NoPages { needed, free }),
+            None => Ok(()),
         }
-        self.uses[self.free_from] = 1;
-        self.used += 1;
-        let row = self.free_from as u32;
-        let position = self.rows(slot).len() as u32;
-        if let Some(sequence) = &mut self.slots[slot] {
-            sequence.rows.push(row);
-        }
-        RowPosition { position, row }
     }
 
-    /// Rows in use.
-    pub(crate) fn used(&self) -> usize {
-        self.used
+    fn writes_shared(&self, len: usize, table: &PageTable, group: &Group) -> bool {
+        let page = len / PAGE_ROWS as usize;
+        table.pages.get(page.wrapping_sub(table.gone)).is_some_and(|page| group.pool.is_shared(*page))
     }
 
-    /// The end of all rows that are or were in use.
-    pub(crate) fn end_of_rows(&self) -> u32 {
-        self.uses.len() as u32
+    /// Releases the pages that no later token of a sequence sees.
+    pub(crate) fn trim(&mut self, slot: usize) {
+        let slot = &mut self.slots[slot];
+        for (table, group) in slot.tables.iter_mut().zip(&mut self.groups) {
+            let gone = (group.first_row(slot.len) / PAGE_ROWS as usize).saturating_sub(table.gone);
+            let gone = gone.min(table.pages.len());
+            table.pages.drain(..gone).for_each(|page| group.pool.release(page));
+            table.gone += gone;
+        }
+    }
+
+    /// Makes room for the next token of a sequence, and gives its position. If another sequence shares its page, the rows before
+    /// it must be copied ([`Sequences::copies`]).
+    pub(crate) fn push(&mut self, slot: usize) -> Result<u32, Error> {
+        let slot = &mut self.slots[slot];
+        let (page, row) = (slot.len / PAGE_ROWS as usize, slot.len as u64 % PAGE_ROWS);
+        for (index, (table, group)) in slot.tables.iter_mut().zip(&mut self.groups).enumerate() {
+            let known = table.pages.get(page - table.gone).copied();
+            if known.is_some_and(|page| !group.pool.is_shared(page)) {
+                continue;
+            }
+            let into = group.pool.take().ok_or(Error::NoPages { needed: 1, free: 0 })?;
+            match known {
+                None => table.pages.push(into),
+                Some(from) => {
+                    group.pool.release(from);
+                    table.pages[page - table.gone] = into;
+                    self.copies.push(PageCopy { group: index, from, into, rows: row });
+                }
+            }
+        }
+        slot.len += 1;
+        Ok(slot.len as u32 - 1)
+    }
+
+    /// Takes a page that is to be copied.
+    pub(crate) fn next_copy(&mut self) -> Option<PageCopy> {
+        self.copies.pop()
+    }
+
+    /// The row of a token of a sequence in a group's caches.
+    pub(crate) fn row(&self, slot: usize, group: usize, position: u32) -> u32 {
+        let table = &self.slots[slot].tables[group];
+        let page = table.pages[(u64::from(position) / PAGE_ROWS) as usize - table.gone];
+        page * PAGE_ROWS as u32 + position % PAGE_ROWS as u32
+    }
+
+    /// The pages of all slots in a group, `each` for each slot; what no token sees is 0.
+    pub(crate) fn pages(&self, group: usize, each: usize) -> impl Iterator<Item = u32> {
+        self.slots.iter().flat_map(move |slot| {
+            let table = &slot.tables[group];
+            let rest = each - table.gone - table.pages.len();
+            let gone = std::iter::repeat_n(0, table.gone);
+            gone.chain(table.pages.iter().copied()).chain(std::iter::repeat_n(0, rest))
+        })
     }
 }
+
+#[cfg(test)]
+mod tests;

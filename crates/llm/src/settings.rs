@@ -18,8 +18,11 @@ pub struct Settings {
     pub context: Option<u64>,
     /// Maximum of tokens in a run. Default 512.
     pub batch: u64,
-    /// Maximum of sequences in the cache. Default 1, for which attention needs no mask.
+    /// Maximum of sequences in the cache. Default 1.
     pub sequences: u64,
+    /// Whether batches of few tokens are common, as in speculative decoding: there are graphs for every power of two.
+    /// Default no; with several sequences there are.
+    pub small_batches: bool,
     /// Maximum of threads of a device that has threads. Default 1.
     pub threads: usize,
     /// Element types of the cache. Default F16.
@@ -48,6 +51,7 @@ impl Default for Settings {
             context: None,
             batch: 512,
             sequences: 1,
+            small_batches: false,
             threads: 1,
             cache: CacheTypes::default(),
             precision: Precision::Fast,

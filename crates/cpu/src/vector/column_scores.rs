@@ -34,12 +34,11 @@ impl VectorLoop for ColumnScores<'_> {
         assert!(extent(count, depth, left.stride) <= left.floats.len());
         assert!(extent(depth, columns, right.stride) <= right.floats.len());
         assert!(extent(count, columns, stride) <= self.scores.len());
-        for first in (0..count).step_by(4) {
+        for first in (0..count).step_by(3) {
             match count - first {
                 1 => self.strip::<L, 1>(first),
                 2 => self.strip::<L, 2>(first),
-                3 => self.strip::<L, 3>(first),
-                _ => self.strip::<L, 4>(first),
+                _ => self.strip::<L, 3>(first),
             }
         }
     }
@@ -48,14 +47,15 @@ impl VectorLoop for ColumnScores<'_> {
 impl ColumnScores<'_> {
     #[inline(always)]
     fn strip<L: Lanes, const ROWS: usize>(&mut self, first: usize) {
-        // Three times so many vectors fit the registers of AVX-512, or of AVX2.
-        if L::COUNT == 16 {
-            (0..self.columns).step_by(32).for_each(|column| match self.columns - column {
-                16 => self.tile::<L, ROWS, 1>(first, column),
-                _ => self.tile::<L, ROWS, 2>(first, column),
-            });
-        } else {
-            (0..self.columns).step_by(L::COUNT).for_each(|column| self.tile::<L, ROWS, 1>(first, column));
+        let mut column = 0;
+        // 24 sums fit the registers of AVX-512, 12 those of AVX2.
+        while L::COUNT == 16 && column + 32 <= self.columns {
+            self.tile::<L, ROWS, 2>(first, column);
+            column += 32;
+        }
+        while column < self.columns {
+            self.tile::<L, ROWS, 1>(first, column);
+            column += L::COUNT;
         }
     }
 
@@ -63,12 +63,10 @@ impl ColumnScores<'_> {
     fn tile<L: Lanes, const ROWS: usize, const WIDTH: usize>(&mut self, first: usize, column: usize) {
         let mut quarters = [[[L::splat(0.0); WIDTH]; ROWS]; 4];
         for quarter in 0..L::COUNT / 4 {
-            let lane = |lane| self.lane::<L, ROWS, WIDTH>(first, column, 4 * quarter + lane);
-            let even = sums(lane(L::QUARTER[0]), lane(L::QUARTER[1]));
-            quarters[quarter] = sums(even, sums(lane(L::QUARTER[2]), lane(L::QUARTER[3])));
+            quarters[quarter] = self.quarter::<L, ROWS, WIDTH>(first, column, 4 * quarter);
         }
         let [a, b, c, d] = quarters;
-        let all = if L::COUNT == 16 { sums(sums(a, b), sums(c, d)) } else { sums(a, b) };
+        let all = if L::COUNT == 16 { added(added(a, b), added(c, d)) } else { added(a, b) };
         let out = self.scores.as_mut_ptr().wrapping_add(first * self.stride + column);
         for i in 0..ROWS {
             for j in 0..WIDTH {
@@ -78,37 +76,43 @@ impl ColumnScores<'_> {
         }
     }
 
-    /// Sums over every `L::COUNT`-th of the depth, from `lane` on.
+    /// What four neighbouring lanes come to, from `lane` on.
     #[inline(always)]
-    fn lane<L: Lanes, const ROWS: usize, const WIDTH: usize>(
+    fn quarter<L: Lanes, const ROWS: usize, const WIDTH: usize>(
         &self,
         first: usize,
         column: usize,
         lane: usize,
     ) -> [[L; WIDTH]; ROWS] {
-        let left = self.left.floats.as_ptr().wrapping_add(first * self.left.stride);
-        let right = self.right.floats.as_ptr().wrapping_add(column);
-        let mut sums = [[L::splat(0.0); WIDTH]; ROWS];
-        for k in (lane..self.depth).step_by(L::COUNT) {
-            let mut factors = [L::splat(0.0); WIDTH];
-            for j in 0..WIDTH {
-                // SAFETY: `load` asks for a vector of floats, which is inside `right`: `run` has checked it.
-                factors[j] = unsafe { L::load(right.wrapping_add(k * self.right.stride + j * L::COUNT)) };
-            }
-            for i in 0..ROWS {
-                // SAFETY: a readable float, inside `left`: `run` has checked it.
-                let element = L::splat(unsafe { *left.wrapping_add(i * self.left.stride + k) });
+        let stride = self.right.stride;
+        let mut left = self.left.floats.as_ptr().wrapping_add(first * self.left.stride + lane);
+        let mut right = self.right.floats.as_ptr().wrapping_add(lane * stride + column);
+        let mut sums = [[[L::splat(0.0); WIDTH]; ROWS]; 4];
+        for _ in 0..self.depth / L::COUNT {
+            for k in 0..4 {
+                let mut factors = [L::splat(0.0); WIDTH];
                 for j in 0..WIDTH {
-                    sums[i][j] = element.mul_add(factors[j], sums[i][j]);
+                    // SAFETY: `load` asks for a vector of floats, which is inside `right`: `run` has checked it.
+                    factors[j] = unsafe { L::load(right.wrapping_add(k * stride + j * L::COUNT)) };
+                }
+                for i in 0..ROWS {
+                    // SAFETY: a readable float, inside `left`: `run` has checked it.
+                    let element = L::splat(unsafe { *left.wrapping_add(i * self.left.stride + k) });
+                    for j in 0..WIDTH {
+                        sums[k][i][j] = element.mul_add(factors[j], sums[k][i][j]);
+                    }
                 }
             }
+            left = left.wrapping_add(L::COUNT);
+            right = right.wrapping_add(L::COUNT * stride);
         }
-        sums
+        let [a, b, c, d] = L::QUARTER;
+        added(added(sums[a], sums[b]), added(sums[c], sums[d]))
     }
 }
 
 #[inline(always)]
-fn sums<L: Lanes, const ROWS: usize, const WIDTH: usize>(
+fn added<L: Lanes, const ROWS: usize, const WIDTH: usize>(
     a: [[L; WIDTH]; ROWS],
     b: [[L; WIDTH]; ROWS],
 ) -> [[L; WIDTH]; ROWS] {

@@ -2,10 +2,12 @@
 //! [YaRN](https://arxiv.org/abs/2309.00071) for long contexts), the KV cache, and
 //! [grouped queries](https://arxiv.org/abs/2305.13245) (GQA), where several heads of queries share one of keys and values.
 
-use orlop_graph::{DType, FlashAttention, TensorId};
+use orlop_graph::{DType, FlashAttention, PagedRows, TensorId};
 
-use super::{GraphDraft, Mask, ModelPart};
+use super::{CacheTensor, GraphDraft, ModelPart};
 use crate::Error;
+use crate::cache::CacheGroup;
+use crate::pages::PAGE_ROWS;
 
 impl GraphDraft<'_> {
     /// Queries, keys and values, as heads: `[head, heads, tokens]`. Some files keep their three matrices as one.
@@ -37,7 +39,7 @@ impl GraphDraft<'_> {
     pub(crate) fn rope_factors(&mut self) -> Result<Option<TensorId>, Error> {
         let Some(rope) = self.config.layers.first().map(|layer| layer.rope) else { return Ok(None) };
         let length = [u64::from(rope.dims) / 2];
-        let long = self.sketch.context > u64::from(rope.original_context);
+        let long = self.sketch.sizes.context > u64::from(rope.original_context);
         let chosen = if long { "rope_factors_long.weight" } else { "rope_factors_short.weight" };
         self.part = ModelPart::Layer(0);
         let factors = match self.optional("rope_freqs.weight", &length)? {
@@ -53,43 +55,40 @@ impl GraphDraft<'_> {
         self.b.rope(x, self.positions, factors, self.config.layers[layer].rope)
     }
 
-    /// Writes keys and values to the layer's cache, attends to the rows that each token sees, and multiplies with the
+    /// Writes keys and values to the layer's cache, attends to the rows of each token's sequence, and multiplies with the
     /// output matrix.
     pub(crate) fn attention(&mut self, layer: usize, [q, k, v]: [TensorId; 3]) -> Result<TensorId, Error> {
         let sizes = self.config.layers[layer];
-        let (context, types) = (self.sketch.context, self.sketch.cache);
-        let k = self.cached(layer, "k", k, types.k, context);
-        let v = self.cached(layer, "v", v, types.v, context);
+        let types = self.sketch.cache;
+        let group = self.groups.iter().position(|(group, _)| group.window == sizes.window).unwrap_or(0);
+        let k = self.cached(layer, "k", k, types.k, group);
+        let v = self.cached(layer, "v", v, types.v, group);
         let q = self.b.permute(q, [0, 2, 1, 3]);
-        let mask = (self.sketch.sequences > 1).then(|| self.mask(sizes.window));
+        let rows = PagedRows {
+            kv_len: self.seen,
+            pages: self.groups[group].1.pages,
+            sequences: self.sequences,
+            page_rows: PAGE_ROWS as u32,
+        };
         let parameters = FlashAttention {
-            window: sizes.window.filter(|_| mask.is_none()).unwrap_or(0),
+            window: sizes.window.unwrap_or(0),
             ..FlashAttention::scaled(self.config.attention_scale)
         };
         // [value, heads, tokens]
-        let attended = self.b.flash_attention([q, k, v], Some(self.seen), mask, None, parameters);
+        let attended = self.b.paged_attention([q, k, v], rows, None, parameters);
         let rows = self.b.reshape(attended, &[self.config.value * sizes.heads, self.token_count()]);
         self.linear(&format!("blk.{layer}.attn_output"), rows, self.config.width)
     }
 
-    /// The mask of layers with a window.
-    fn mask(&mut self, window: Option<u32>) -> TensorId {
-        if let Some(mask) = self.masks.iter().find(|mask| mask.window == window) {
-            return mask.input;
-        }
-        let name = window.map_or("mask".to_owned(), |window| format!("mask of {window}"));
-        let input = self.b.input(&name, DType::F16, &[self.sketch.context, self.token_count()]);
-        self.masks.push(Mask { window, input });
-        input
-    }
-
     /// A cache, `[head, rows, heads]`, after the rows of these tokens are written. The rows of a head are contiguous, so
     /// attention reads memory in order.
-    fn cached(&mut self, layer: usize, which: &str, x: TensorId, dtype: DType, context: u64) -> TensorId {
+    fn cached(&mut self, layer: usize, which: &str, x: TensorId, dtype: DType, group: usize) -> TensorId {
         let [head, heads, ..] = self.b.desc(x).extents;
-        let cache = self.b.state(&format!("cache.{which}.{layer}"), dtype, &[head, context, heads]);
-        self.caches.push((cache, layer));
+        let (CacheGroup { pages, .. }, inputs) = self.groups[group];
+        let extents = [head, pages * PAGE_ROWS, heads];
+        let tensor = self.b.state(&format!("cache.{which}.{layer}"), dtype, &extents);
+        self.caches.push(CacheTensor { tensor, layer, group: Some(group) });
         let rows = self.b.permute(x, [0, 2, 1, 3]);
-        self.b.set_rows(cache, rows, self.rows)
+        self.b.set_rows(tensor, rows, inputs.rows)
     }
 }

@@ -2,7 +2,7 @@
 
 use orlop_graph::{DType, Glu, TensorId, Unary};
 
-use super::GraphDraft;
+use super::{CacheTensor, GraphDraft};
 use crate::Error;
 use crate::config::StateSpace;
 
@@ -31,7 +31,7 @@ impl GraphDraft<'_> {
         let decay = self.weight(&name("a"), &[1, heads])?;
 
         let (states, slot) = self.states(layer, "ssm", state * inner);
-        let before = self.b.reshape(states, &[state, head, heads, self.sketch.sequences]);
+        let before = self.b.reshape(states, &[state, head, heads, self.sketch.sizes.sequences]);
         let scanned = self.b.ssm_scan([before, x, steps, decay, b, c, slot]);
         let element = self.b.desc(scanned).strides[0];
         let row = |count: u64| [element, count * element, count * element, count * element];
@@ -79,9 +79,9 @@ impl GraphDraft<'_> {
 
     /// The states of a layer, one row for each sequence, and the row of this one.
     fn states(&mut self, layer: usize, which: &str, elements: u64) -> (TensorId, TensorId) {
-        let extents = [elements, self.sketch.sequences];
+        let extents = [elements, self.sketch.sizes.sequences];
         let states = self.b.state(&format!("cache.{which}.{layer}"), DType::F32, &extents);
-        self.caches.push((states, layer));
+        self.caches.push(CacheTensor { tensor: states, layer, group: None });
         let slot = match self.slot {
             Some(slot) => slot,
             None => self.b.input("sequence", DType::I32, &[1]),

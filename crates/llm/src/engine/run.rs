@@ -6,12 +6,11 @@ use std::time::Instant;
 
 use orlop_backend::RunOptions;
 use orlop_graph::TensorId;
-use orlop_sched::PlanId;
+use orlop_sched::{PlanId, Session};
 
-use super::{Engine, LogitsRow, PLANNED, Ready, RecordedRun, SHAPES};
-use crate::draft::Mask;
+use super::{Engine, LogitsRow, Ready, RecordedRun};
+use crate::pages::PAGE_ROWS;
 use crate::planned_graph::PlannedGraph;
-use crate::sequences::RowPosition;
 use crate::{BatchShape, Config, Error, Outputs, SequenceId};
 
 /// A token to be fed.
@@ -30,8 +29,8 @@ pub(super) struct Item {
 /// Sees rows of logits.
 type Each<'a> = &'a mut dyn FnMut(LogitsRow<'_>);
 
-/// What a mask says of rows that are not seen, as F16; 0 stands for those that are.
-const HIDDEN: [u8; 2] = 0xfc00u16.to_le_bytes();
+/// A row index that writes nothing.
+const NO_ROW: u32 = -1i32 as u32;
 
 impl Engine {
     pub(super) fn feed_runs(
@@ -63,11 +62,7 @@ impl Engine {
         if items.is_empty() || parts.iter().any(|(_, tokens)| tokens.is_empty()) {
             return Err(Error::EmptyPrompt);
         }
-        if items.len() as u64 > self.free_rows() {
-            let (context, used) = (self.blueprint.context, self.sequences.used());
-            return Err(Error::ContextFull { tokens: items.len(), context, used });
-        }
-        Ok(())
+        self.sequences.check_room(|slot| items.iter().filter(|item| item.slot == slot).count())
     }
 
     fn feed_items(&mut self, items: &[Item], mut each: Option<Each<'_>>) -> Result<(), Error> {
@@ -79,19 +74,25 @@ impl Engine {
             // A state belongs to one sequence; rows of several sequences may be filled together.
             let alone = rest.iter().take_while(|item| item.slot == rest[0].slot).count();
             let most = if self.keeps_states() { alone } else { rest.len() };
-            let ready = match self.first(&rest[..most])? {
-                Some(first) => first,
-                None => self.fitting(&rest[..most])?,
+            let (ready, taken) = match self.first(&rest[..most])? {
+                Some(first) => (first, most),
+                None => {
+                    let (shape, taken) = self.next_shape(most);
+                    (self.ready[shape].clone(), taken)
+                }
             };
-            let batch = &rest[..ready.shape.tokens as usize];
+            let batch = within_outputs(&rest[..taken], ready.shape.outputs);
             self.run(&ready, batch)?;
-            self.left = Some(ready.left());
+            let last = batch.len() - 1;
+            let last = if ready.wanted.is_some() { wanted_of(batch).count() - 1 } else { last };
+            self.left = Some(ready.left(last));
             if let Some(each) = &mut each {
-                for (index, logits) in wanted_of(batch).zip(self.read_logits()?.chunks_exact(row)) {
-                    let Item { part, index, wanted, .. } = batch[index];
-                    if wanted {
-                        each(LogitsRow { part, index, logits });
-                    }
+                let logits = self.read_logits()?;
+                for (number, index) in wanted_of(batch).enumerate().filter(|(_, index)| batch[*index].wanted)
+                {
+                    let Item { part, index: token, .. } = batch[index];
+                    let number = if ready.wanted.is_some() { number } else { index };
+                    each(LogitsRow { part, index: token, logits: &logits[number * row..][..row] });
                 }
             }
             fed += batch.len();
@@ -101,44 +102,58 @@ impl Engine {
 
     /// Runs one batch.
     fn run(&mut self, ready: &Ready, items: &[Item]) -> Result<(), Error> {
-        let mut places = mem::take(&mut self.places);
-        places.clear();
-        places.extend(items.iter().map(|item| self.sequences.push(item.slot)));
-        let result = self.run_at(ready, items, &places);
+        let mut positions = mem::take(&mut self.positions);
+        positions.clear();
+        items.iter().for_each(|item| self.sequences.trim(item.slot));
+        let result = self.place(items, &mut positions).and_then(|()| self.run_at(ready, items, &positions));
         if result.is_err() {
-            for (item, place) in items.iter().zip(&places) {
+            for (item, position) in items.iter().zip(&positions).rev() {
                 // It is unknown how far a state has come.
-                let kept = if ready.slot.is_some() { 0 } else { place.position as usize };
-                if kept < self.sequences.rows(item.slot).len() {
-                    self.sequences.truncate(item.slot, kept);
-                }
+                let kept = if ready.slot.is_some() { 0 } else { *position as usize };
+                self.sequences.truncate(item.slot, kept);
             }
         }
-        self.places = places;
+        self.positions = positions;
         result
     }
 
-    fn run_at(&mut self, ready: &Ready, items: &[Item], places: &[RowPosition]) -> Result<(), Error> {
-        let plan = ready.plan;
-        self.set(plan, ready.tokens, items.iter().map(|item| item.token))?;
-        self.set(plan, ready.positions, places.iter().map(|place| place.position))?;
-        self.set(plan, ready.rows, places.iter().map(|place| place.row))?;
-        if ready.masks.is_empty() {
-            // The rows of the only sequence are in order.
-            self.set(plan, ready.seen, places.iter().map(|place| place.position + 1))?;
-        } else {
-            let end = self.sequences.end_of_rows();
-            self.set(plan, ready.seen, places.iter().map(|_| end))?;
+    /// Makes room in the cache for tokens, and notes their positions.
+    fn place(&mut self, items: &[Item], positions: &mut Vec<u32>) -> Result<(), Error> {
+        for item in items {
+            positions.push(self.sequences.push(item.slot)?);
         }
-        for mask in ready.masks.iter() {
-            self.set_mask(plan, mask, items, places)?;
+        let mut result = Ok(());
+        while let Some(copy) = self.sequences.next_copy() {
+            result = result.and_then(|()| self.copy_page(copy));
+        }
+        if result.is_err() {
+            // Rows before these may not have been copied.
+            positions.iter_mut().for_each(|position| *position -= *position % PAGE_ROWS as u32);
+        }
+        result
+    }
+
+    fn run_at(&mut self, ready: &Ready, items: &[Item], positions: &[u32]) -> Result<(), Error> {
+        let (plan, tokens) = (ready.plan, ready.shape.tokens as usize);
+        let each = self.blueprint.cache_sizes().pages_of_sequence() as usize;
+        let Engine { session, numbers, sequences, .. } = self;
+        let mut inputs = Inputs { session, numbers, plan };
+        inputs.set(ready.tokens, items.iter().map(|item| item.token), tokens, 0)?;
+        inputs.set(ready.positions, positions.iter().copied(), tokens, 0)?;
+        inputs.set(ready.seen, positions.iter().map(|position| position + 1), tokens, 0)?;
+        inputs.set(ready.sequences, items.iter().map(|item| item.slot as u32), tokens, 0)?;
+        for (number, group) in ready.groups.iter().enumerate() {
+            let row = |(item, position): (&Item, &u32)| sequences.row(item.slot, number, *position);
+            inputs.set(group.rows, items.iter().zip(positions).map(row), tokens, NO_ROW)?;
+            inputs.set(group.pages, sequences.pages(number, each), 0, 0)?;
         }
         if let Some(wanted) = ready.wanted {
-            self.set(plan, wanted, wanted_of(items).map(|index| index as u32))?;
+            let outputs = ready.shape.outputs as usize;
+            inputs.set(wanted, wanted_of(items).map(|index| index as u32), outputs, 0)?;
         }
-        if let (Some(input), Some((item, place))) = (ready.slot, items.iter().zip(places).next()) {
-            self.set(plan, input, std::iter::once(item.slot as u32))?;
-            if place.position == 0 {
+        if let (Some(input), Some((item, position))) = (ready.slot, items.iter().zip(positions).next()) {
+            inputs.set(input, std::iter::once(item.slot as u32), 1, 0)?;
+            if *position == 0 {
                 self.clear_states(item.slot)?;
             }
         }
@@ -149,7 +164,7 @@ impl Engine {
             Some(recorded) => {
                 let (began, tokens) = (Instant::now(), items.len());
                 let timeline = self.session.run_timed(plan, &options)?;
-                let past = self.sequences.used().saturating_sub(tokens);
+                let past = self.sequences.tokens().saturating_sub(tokens);
                 recorded.push(RecordedRun { began, tokens, past, timeline });
             }
         }
@@ -166,28 +181,6 @@ impl Engine {
             left.read = true;
         }
         Ok(&self.logits)
-    }
-
-    /// Every token sees its own sequence, up to itself.
-    fn set_mask(
-        &mut self,
-        plan: PlanId,
-        mask: &Mask,
-        items: &[Item],
-        places: &[RowPosition],
-    ) -> Result<(), Error> {
-        let context = self.blueprint.context as usize;
-        self.numbers.clear();
-        for (item, place) in items.iter().zip(places) {
-            let first = self.numbers.len();
-            self.numbers.extend(std::iter::repeat_n(HIDDEN, context).flatten());
-            let end = place.position as usize + 1;
-            let begin = mask.window.map_or(0, |window| end.saturating_sub(window as usize));
-            for row in &self.sequences.rows(item.slot)[begin..end] {
-                self.numbers[first + *row as usize * HIDDEN.len()..][..HIDDEN.len()].fill(0);
-            }
-        }
-        Ok(self.session.set(plan, mask.input, &self.numbers)?)
     }
 
     /// A graph that uses pending weights from the mapped file, if there are any and this is the first run. Later they are
@@ -213,50 +206,45 @@ impl Engine {
         Ok(None)
     }
 
-    /// A graph for these tokens, or for the first of them. Graphs of other shapes than the blueprint's are planned when
-    /// they are first needed, within the memory that is allocated; if that is too small, for a power of two of tokens.
-    fn fitting(&mut self, items: &[Item]) -> Result<Ready, Error> {
-        let mut tokens = (items.len() as u64).min(self.blueprint.batch());
-        loop {
-            let outputs = wanted_of(&items[..tokens as usize]).count() as u64;
-            if let Some(ready) = self.ready(BatchShape { tokens, outputs })? {
-                return Ok(ready);
-            }
-            tokens = (tokens - 1).checked_ilog2().map_or(1, |power| 1 << power);
-        }
-    }
-
-    /// The graph of a shape, if it fits the memory there is.
-    fn ready(&mut self, shape: BatchShape) -> Result<Option<Ready>, Error> {
-        if let Some(ready) = self.ready.iter().find(|ready| ready.shape == shape) {
-            return Ok(Some(ready.clone()));
-        }
-        let graph = self.blueprint.plan_shape(shape, |_| false)?;
-        let plan = match self.adopt_within(&graph) {
-            Err(orlop_sched::Error::WouldGrow { .. }) if shape.tokens > 1 => return Ok(None),
-            plan => plan?,
-        };
-        if self.ready.len() >= PLANNED + SHAPES {
-            // The first two are those that were planned when the model was loaded.
-            let oldest = self.ready.remove(PLANNED);
-            self.session.release(oldest.plan)?;
-        }
-        let ready = Ready::new(plan, &graph.graph);
-        self.ready.push(ready.clone());
-        Ok(Some(ready))
-    }
-
     /// Makes a graph ready within the memory that is allocated.
-    fn adopt_within(&mut self, graph: &PlannedGraph) -> Result<PlanId, orlop_sched::Error> {
+    pub(super) fn adopt_within(&mut self, graph: &PlannedGraph) -> Result<PlanId, orlop_sched::Error> {
         let externals = graph.externals(&self.loaded);
         self.session.adopt_within(&graph.graph.graph, &externals, Arc::clone(&graph.planned))
     }
+}
 
-    fn set(&mut self, plan: PlanId, input: TensorId, values: impl Iterator<Item = u32>) -> Result<(), Error> {
+/// Inputs of a graph.
+struct Inputs<'a> {
+    session: &'a mut Session,
+    numbers: &'a mut Vec<u8>,
+    plan: PlanId,
+}
+
+impl Inputs<'_> {
+    /// Sets an input of 32-bit numbers, filled up to a count.
+    fn set(
+        &mut self,
+        input: TensorId,
+        values: impl Iterator<Item = u32>,
+        count: usize,
+        filler: u32,
+    ) -> Result<(), Error> {
         self.numbers.clear();
         self.numbers.extend(values.flat_map(u32::to_le_bytes));
-        Ok(self.session.set(plan, input, &self.numbers)?)
+        let missing = count.saturating_sub(self.numbers.len() / 4);
+        self.numbers.extend(std::iter::repeat_n(filler.to_le_bytes(), missing).flatten());
+        Ok(self.session.set(self.plan, input, self.numbers)?)
     }
+}
+
+/// As many of the tokens as have logits in so many rows.
+fn within_outputs(items: &[Item], outputs: u64) -> &[Item] {
+    let mut wanted = 0;
+    let fits = |item: &&Item| {
+        wanted += u64::from(item.wanted);
+        wanted <= outputs
+    };
+    &items[..items.iter().take_while(fits).count()]
 }
 
 /// The tokens of a batch whose logits come out; if none is wanted, the last one.

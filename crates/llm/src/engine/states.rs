@@ -1,9 +1,12 @@
-//! States of sequences, in models that keep them instead of keys and values.
+//! What the cache holds of sequences, copied: pages, and states in models that keep them instead of keys and values.
 
 use orlop_backend::StoredTensor;
 
 use super::Engine;
-use crate::{Blueprint, Error};
+use crate::Error;
+use crate::draft::CacheTensor;
+use crate::pages::PAGE_ROWS;
+use crate::sequences::PageCopy;
 
 impl Engine {
     /// Whether the model keeps a state of each sequence instead of rows.
@@ -13,13 +16,35 @@ impl Engine {
 
     /// The tensors that hold states, and the bytes of one sequence in each.
     fn states(&self) -> impl Iterator<Item = (&StoredTensor, u64)> {
-        let Blueprint { decode, settings, .. } = &self.blueprint;
-        let decode = &decode.graph;
-        let is_cache = |name: &str| {
-            decode.caches.iter().any(|(cache, _)| decode.graph.tensor(*cache).name.as_str() == name)
+        let sequences = self.blueprint.settings.sequences;
+        let stored = self.cached(None);
+        stored.map(move |tensor| (tensor, tensor.desc().bytes() / sequences))
+    }
+
+    /// The tensors of a group of layers, or those that hold states.
+    fn cached(&self, group: Option<usize>) -> impl Iterator<Item = &StoredTensor> {
+        let graph = &self.blueprint.decode.graph;
+        let is_there = move |name: &str| {
+            let here = |cache: &CacheTensor| graph.graph.tensor(cache.tensor).name.as_str() == name;
+            graph.caches.iter().any(|cache| cache.group == group && here(cache))
         };
-        let stored = self.loaded.tensors.iter().filter(move |tensor| is_cache(tensor.name()));
-        stored.map(|tensor| (tensor, tensor.desc().bytes() / settings.sequences))
+        self.loaded.tensors.iter().filter(move |tensor| is_there(tensor.name()))
+    }
+
+    /// Copies the first rows of a page to another one, in all layers of a group.
+    pub(super) fn copy_page(&self, copy: PageCopy) -> Result<(), Error> {
+        let PageCopy { group, from, into, rows } = copy;
+        let mut copied = Vec::new();
+        for cache in self.cached(Some(group)) {
+            let [_, row, head, _] = cache.desc().strides;
+            copied.resize((rows * row) as usize, 0);
+            for number in 0..cache.desc().extents[2] {
+                let place = |page: u32| number * head + u64::from(page) * PAGE_ROWS * row;
+                cache.get(place(from), &mut copied)?;
+                cache.set(place(into), &copied)?;
+            }
+        }
+        Ok(())
     }
 
     /// Resets a sequence's state.

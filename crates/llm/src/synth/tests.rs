@@ -210,8 +210,7 @@ fn small_models_of_every_architecture_can_be_drawn() {
             config: &config,
             file: model.file(),
             shape,
-            context: 16,
-            sequences: 1,
+            sizes: crate::cache::CacheSizes { context: 16, batch: 3, sequences: 1 },
             cache: crate::CacheTypes::default(),
             untie: false,
         };

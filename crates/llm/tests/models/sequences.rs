@@ -1,6 +1,6 @@
 //! Several sequences in one cache.
 
-use orlop_llm::{Engine, Error, Outputs, SequenceId, Settings};
+use orlop_llm::{Engine, Error, Outputs, PAGE_ROWS, SequenceId, Settings};
 
 use crate::arches::{MODELS, exact, made};
 use crate::support::{last_row, load, nmse, one_cpu};
@@ -58,9 +58,10 @@ fn a_fork_goes_on_as_if_all_had_been_fed_again() {
         let mut engine = load(&model, &one_cpu(), &several(3));
         engine.feed(&tokens[..20]).unwrap();
         let kept = if states { 20 } else { 12 };
+        let free = engine.free_pages();
         let fork = engine.fork_sequence(SequenceId::FIRST, kept).unwrap();
         assert_eq!(engine.sequence_len(fork).unwrap(), kept);
-        assert_eq!(engine.free_rows(), engine.blueprint().context() - 20, "a fork takes no rows");
+        assert_eq!(engine.free_pages(), free, "a fork takes no page");
         let found = together(&mut engine, &[(fork, &tokens[3..8]), (SequenceId::FIRST, &tokens[20..])]);
         let replayed = [&tokens[..kept], &tokens[3..8]].concat();
         let expected = [alone(&model, &replayed), alone(&model, &tokens)];
@@ -74,20 +75,31 @@ fn a_fork_goes_on_as_if_all_had_been_fed_again() {
 }
 
 #[test]
-fn rows_of_ended_sequences_are_free_again() {
+fn pages_of_ended_sequences_are_free_again() {
     let (model, tokens, _) = made("llama");
-    let mut engine = load(&model, &one_cpu(), &Settings { context: Some(40), ..several(2) });
+    let mut engine = load(&model, &one_cpu(), &Settings { context: Some(128), ..several(3) });
+    assert_eq!(engine.free_pages(), 3, "as many pages as sequences");
     for _ in 0..5 {
-        let id = engine.start_sequence().unwrap();
-        engine.feed_parts(&[(id, &tokens)], &mut |_| ()).unwrap();
-        let full = engine.feed(&tokens);
-        assert!(matches!(full, Err(Error::ContextFull { tokens: 30, context: 40, used: 30 })), "{full:?}");
-        assert!(matches!(engine.start_sequence(), Err(Error::TooManySequences { sequences: 2 })));
+        let [id, other] = [(); 2].map(|()| engine.start_sequence().unwrap());
+        engine
+            .feed_parts(&[(id, &tokens), (other, &tokens), (SequenceId::FIRST, &tokens)], &mut |_| ())
+            .unwrap();
+        assert!(matches!(engine.start_sequence(), Err(Error::TooManySequences { sequences: 3 })));
+        let long = tokens.repeat(2);
+        let full = engine.feed_parts(&[(id, &long)], &mut |_| ());
+        assert!(matches!(full, Err(Error::NoPages { needed: 1, free: 0 })), "{full:?}");
+        let full = engine.feed_parts(&[(id, &tokens.repeat(4))], &mut |_| ());
+        assert!(matches!(full, Err(Error::ContextFull { tokens: 120, context: 128, used: 30 })), "{full:?}");
+        assert_eq!(engine.sequence_len(id).unwrap(), 30, "nothing has changed");
         assert_eq!(engine.truncate_sequence(id, 25).unwrap(), 25);
-        assert_eq!(engine.free_rows(), 15);
+        engine.end_sequence(other).unwrap();
+        assert_eq!(engine.free_pages(), 1);
+        engine.feed_parts(&[(id, &long)], &mut |_| ()).unwrap();
         engine.end_sequence(id).unwrap();
-        assert_eq!(engine.free_rows(), 40);
+        engine.end_sequence(SequenceId::FIRST).unwrap();
+        assert_eq!(engine.free_pages(), 3);
         assert!(matches!(engine.sequence_len(id), Err(Error::UnknownSequence(_))));
+        assert!(matches!(engine.fork_sequence(id, 3), Err(Error::UnknownSequence(_))));
         let unknown = engine.feed_parts(&[(id, &tokens[..1])], &mut |_| ());
         assert!(matches!(unknown, Err(Error::UnknownSequence(_))));
     }
@@ -109,23 +121,54 @@ fn a_state_has_no_way_back() {
 }
 
 #[test]
-fn one_sequence_needs_no_mask() {
+fn layers_with_a_window_keep_the_window_and_a_batch() {
     let (model, ..) = made("gemma3");
-    let inputs = |settings: &Settings| {
-        let engine = load(&model, &one_cpu(), settings);
+    let windows: Vec<Option<u32>> = model.config().layers.iter().map(|layer| layer.window).collect();
+    let window = windows.iter().flatten().copied().next().unwrap();
+    for (sequences, batch) in [(1, 64), (1, 512), (4, 64)] {
+        let settings = Settings { context: Some(4096), batch, ..several(sequences) };
+        let engine = load(&model, &one_cpu(), &settings);
         let (graph, _) = engine.blueprint().planned_batch();
-        graph.tensors().iter().filter(|tensor| tensor.name.as_str().starts_with("mask")).count()
-    };
-    assert_eq!(inputs(&several(1)), 0);
-    // One for layers that see everything, one for those with a window.
-    assert_eq!(inputs(&several(2)), 2);
+        for (layer, layer_window) in windows.iter().enumerate() {
+            let name = format!("cache.k.{layer}");
+            let cache = graph.tensors().iter().find(|tensor| tensor.name.as_str() == name).unwrap();
+            let rows = cache.desc.extents[1];
+            match layer_window {
+                // Rows begin anywhere in a page.
+                Some(_) => {
+                    let needed = (u64::from(window) + 61) * sequences + batch;
+                    assert_eq!(rows, (needed / PAGE_ROWS + sequences) * PAGE_ROWS);
+                }
+                None => assert_eq!(rows, 4096),
+            }
+        }
+        assert_eq!(engine.memory(), engine.blueprint().forecast().unwrap());
+    }
 }
 
 #[test]
-fn sequences_take_memory_when_there_are_any() {
+fn a_window_goes_on_beyond_the_rows_that_it_keeps() {
+    let (model, tokens, _) = made("gemma3");
+    let long: Vec<u32> = tokens.iter().copied().cycle().take(700).collect();
+    let settings = Settings { context: Some(1024), batch: 64, ..several(2) };
+    let mut engine = load(&model, &one_cpu(), &settings);
+    let found = last_row(&mut engine, &long);
+    let whole = Settings { context: Some(1024), batch: 1024, ..several(1) };
+    let expected = last_row(&mut load(&model, &one_cpu(), &whole), &long);
+    assert!(nmse(&[found], &[expected.clone()]) < 1e-9);
+    let fork = engine.fork_sequence(SequenceId::FIRST, 100);
+    assert!(matches!(fork, Err(Error::NoWayBack { len: 100, tokens: 700 })), "{fork:?}");
+    // The last token again, from a fork.
+    let fork = engine.fork_sequence(SequenceId::FIRST, 699).unwrap();
+    let found = together(&mut engine, &[(fork, &long[699..])]);
+    assert!(nmse(&found, &[expected]) < 1e-9);
+    assert_eq!(engine.truncate(100), 0, "rows that tokens would see are gone");
+}
+
+#[test]
+fn many_sequences_come_and_go() {
     let (model, tokens, _) = made("llama");
-    let mut engine =
-        load(&model, &one_cpu(), &Settings { context: Some(16), batch: 4, ..several((1 << 31) - 1) });
+    let mut engine = load(&model, &one_cpu(), &Settings { context: Some(16), batch: 4, ..several(64) });
     let ids: Vec<SequenceId> = (0..40).map(|_| engine.start_sequence().unwrap()).collect();
     engine.end_sequence(ids[3]).unwrap();
     let again = engine.start_sequence().unwrap();

@@ -465,7 +465,7 @@ impl VectorLoop for Merge<'_> {
             return part_state;
         }
         let max = larger(state.max, part_state.max);
-        let [factor, other_factor] = [state.max, part_state.max].map(|x| exp_of::<L>(x - max));
+        let (factor, other_factor) = (exp_of::<L>(state.max - max), exp_of::<L>(part_state.max - max));
         ScaledSum { x: total, factor, other: part, other_factor }.run::<L>();
         SoftMaxState { max, sum: state.sum * factor + part_state.sum * other_factor }
     }
