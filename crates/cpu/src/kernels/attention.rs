@@ -17,7 +17,7 @@ use orlop_backend::{DeviceError, Reason, Step};
 use orlop_graph::{DType, FlashAttention, Graph, Op, TensorDesc};
 
 use self::tile::{BLOCK, FEW, KvRows, QueryTile, SoftMaxState};
-use super::product::{decodable, round_row, weights};
+use super::product::{Rounding, decodable, round_row, weights};
 use crate::access::{RowIndex, Src};
 use crate::task::{
     FloatScratch, Kernel, KernelBody, StepKernel, StepOperand, StepOperands, StepShape, Task, TaskInputs,
@@ -38,14 +38,14 @@ const NEAR: u64 = 256;
 /// KV rows in a part, at least: the larger number where there are many.
 const PART: [u64; 2] = [256, 1024];
 
-/// Attention whose results are rounded to 8 bits.
-pub(crate) const ATTENTION_IN_EIGHT_BITS: &str = "flash_attention in 8 bits";
+/// Attention whose results are rounded.
+pub(crate) const ATTENTION: &str = "flash_attention";
 
 pub(crate) const FLASH_ATTENTION: Kernel =
     Kernel { accepts, scratch, shared, check: Some(lengths_are_in_range), body: BODY };
 
-pub(crate) fn named(name: &str) -> Option<StepKernel> {
-    (name == ATTENTION_IN_EIGHT_BITS).then_some(StepKernel {
+pub(crate) fn named(name: &str, rounding: Option<Rounding>) -> Option<StepKernel> {
+    (name == ATTENTION && rounding.is_some()).then_some(StepKernel {
         operands: rounded_operands,
         needs: |shape: &StepShape<'_>| FloatScratch {
             scratch: needed(&shape.reads),
@@ -64,13 +64,13 @@ const BODY: KernelBody = unsafe { KernelBody::in_phases(phases, run) };
 /// Heads are rounded by themselves, so they must be whole blocks.
 fn rounded_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
     let [node] = chain(graph, step)?;
-    let result = &graph.tensor(node.output).desc;
+    let (result, rounding) = (&graph.tensor(node.output).desc, Rounding::of_kernel(&step.kernel)?);
     let fits = matches!(node.op, Op::FlashAttention(_))
         && result.dtype == DType::F32
         && result.extents[0].is_multiple_of(32);
     fits.then(|| StepOperands {
         reads: node.inputs.iter().copied().map(StepOperand::Tensor).collect(),
-        writes: vec![StepOperand::EightBit(node.output)],
+        writes: vec![StepOperand::Rounded(node.output, rounding)],
     })
 }
 
@@ -451,10 +451,10 @@ fn finish(task: &Task, params: FlashAttention, query: Query, state: SoftMaxState
 }
 
 fn write(task: &Task, at: RowIndex, sums: &[f32]) {
-    if task.dst.desc.dtype == DType::I8 {
+    if Rounding::of(&task.dst.desc).is_some() {
         // All heads of a token are one row for the step that reads them.
         let [_, _, tokens, seqs] = task.dst.desc.extents;
-        return round_row::<false>(task, &task.dst, tokens * seqs, at, sums);
+        return round_row(task, &task.dst, tokens * seqs, at, sums);
     }
     task.dst.write_row(at, sums);
 }

@@ -60,7 +60,7 @@ pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -
             Some(AttentionPlan { kernel: DECODE, splits, scratch })
         }
         1 => None,
-        _ if k.dtype == DType::F16 && precision == Precision::Fast => {
+        _ if k.dtype == DType::F16 && precision != Precision::F32 => {
             Some(AttentionPlan { kernel: PROMPT, splits: 1, scratch: 0 })
         }
         _ => None,
