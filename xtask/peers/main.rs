@@ -5,7 +5,7 @@
 //! peers bench  -m FILE [-p 512] [-n 128] [-d 0] [-t 1] [-r 2] [-ub 512]
 //! peers first  -m FILE [-t 1] [-c 512] TEXT
 //! peers memory -m FILE [-t 1] [-c 4096] [-ub 512]
-//! peers logits -m FILE [-t 1] [-c 0] "ID ID …"
+//! peers logits -m FILE [-t 1] [-c 0] [-ub 512] [--last] "ID ID …"
 //! ```
 //!
 //! Results are JSON on standard output; `first` prints the first token. llama.cpp's log, which includes buffer sizes, goes
@@ -37,6 +37,7 @@ struct Question {
     repetitions: usize,
     context: usize,
     ubatch: u32,
+    last: bool,
     text: String,
 }
 
@@ -50,6 +51,7 @@ fn question(mut words: impl Iterator<Item = String>) -> Result<Question> {
         repetitions: 2,
         context: 0,
         ubatch: 512,
+        last: false,
         text: String::new(),
     };
     while let Some(word) = words.next() {
@@ -63,6 +65,7 @@ fn question(mut words: impl Iterator<Item = String>) -> Result<Question> {
             "-r" => question.repetitions = value()?.parse()?,
             "-c" => question.context = value()?.parse()?,
             "-ub" => question.ubatch = value()?.parse()?,
+            "--last" => question.last = true,
             _ => question.text = word,
         }
     }
@@ -203,7 +206,7 @@ fn memory(question: &Question) -> Result<()> {
     Ok(())
 }
 
-/// The logits of each token, as exact as llama.cpp can: F32 caches, no flash attention.
+/// The logits of each token or of the last, as exact as llama.cpp can: F32 caches, no flash attention.
 fn logits(question: &Question) -> Result<()> {
     let backend = LlamaBackend::init()?;
     let model = load(&backend, question)?;
@@ -216,9 +219,12 @@ fn logits(question: &Question) -> Result<()> {
         question.text.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>()?;
     let mut batch = LlamaBatch::new(ids.len(), 1);
     for (position, id) in ids.iter().enumerate() {
-        batch.add(LlamaToken(*id), i32::try_from(position)?, &[0], true)?;
+        let wanted = !question.last || position + 1 == ids.len();
+        batch.add(LlamaToken(*id), i32::try_from(position)?, &[0], wanted)?;
     }
     context.decode(&mut batch)?;
-    let rows: Vec<&[f32]> = (0..i32::try_from(ids.len())?).map(|row| context.get_logits_ith(row)).collect();
+    let first = if question.last { ids.len().saturating_sub(1) } else { 0 };
+    let rows: Vec<&[f32]> =
+        (i32::try_from(first)?..i32::try_from(ids.len())?).map(|row| context.get_logits_ith(row)).collect();
     print(&json!({ "tokens": ids, "logits": rows }))
 }

@@ -84,6 +84,8 @@ enum Check {
     },
     /// Run the models of a folder and compare with the results of another engine and of exact arithmetic.
     Reference(reference::Reference),
+    /// Compare logits with those of F32 arithmetic, beside llama.cpp's: in a batch and one token at a time.
+    Accuracy(peers::accuracy::Accuracy),
 }
 
 fn main() -> ExitCode {
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
         Task::Nightly { minutes } => nightly::run(minutes),
         Task::Check(Check::Corpus { folder, worst, options }) => corpus::run(&folder, worst, &options),
         Task::Check(Check::Reference(arguments)) => reference::run(&arguments),
+        Task::Check(Check::Accuracy(arguments)) => peers::accuracy::run(&arguments),
         Task::Fuzz { target, seconds } => fuzz::run(target, seconds),
         Task::Book => book::run(),
         Task::Bench { kind, options } => bench::run(kind.as_ref(), &options),

@@ -1,5 +1,6 @@
 //! `cargo xtask bench peers`: runs `orlop` and llama.cpp alternately on the same tests.
 
+pub(crate) mod accuracy;
 pub(crate) mod build;
 pub(crate) mod measure;
 pub(crate) mod models;

@@ -83,12 +83,14 @@ impl SegmentTables {
     }
 }
 
-/// How accurately products are computed.
+/// What activations may be rounded to for products with quantized weights. A device may round less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// Activations may be rounded to the type that the weights' kernels like best.
+    /// To 8-bit integers with a scale for each 32, as llama.cpp does: the fastest.
+    Int8,
+    /// To 16-bit integers with a scale for each 32, where the device has kernels for these; else as `Int8`.
     #[default]
-    Fast,
+    Int16,
     /// Activations stay as they are.
     F32,
 }
@@ -98,7 +100,7 @@ pub enum Precision {
 pub struct LowerOptions {
     /// Most threads a run may ask for; scratch is sized for them. Default 1.
     pub max_threads: usize,
-    /// Default [`Precision::Fast`].
+    /// Default [`Precision::Int16`].
     pub precision: Precision,
     /// Whether nodes may be fused into one step. Default yes.
     pub fusion: bool,
@@ -106,7 +108,7 @@ pub struct LowerOptions {
 
 impl Default for LowerOptions {
     fn default() -> LowerOptions {
-        LowerOptions { max_threads: 1, precision: Precision::Fast, fusion: true }
+        LowerOptions { max_threads: 1, precision: Precision::Int16, fusion: true }
     }
 }
 

@@ -63,8 +63,8 @@ pub(crate) struct SettingArguments {
     /// KV cache data type for V (also -ctv).
     #[arg(long = "cache-type-v", visible_alias = "ctv", value_name = "TYPE", default_value = "f16")]
     pub(crate) cache_v: CacheType,
-    /// Precision of activations: f32, or fast, which may quantize them to int8 for quantized weights.
-    #[arg(long, value_name = "HOW", default_value = "fast")]
+    /// Precision of activations that meet quantized weights: int8 is fastest, int16 close to f32, f32 slow.
+    #[arg(long, value_name = "HOW", default_value = "int16")]
     pub(crate) precision: PrecisionChoice,
     /// Use memory plans saved by `orlop plan MODEL --save FILE` with the same settings.
     #[arg(long, value_name = "FILE")]
@@ -102,7 +102,8 @@ impl From<CacheType> for DType {
 /// Precision of activations.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum PrecisionChoice {
-    Fast,
+    Int8,
+    Int16,
     F32,
 }
 
@@ -154,7 +155,8 @@ impl SettingArguments {
             threads: self.threads(),
             cache: CacheTypes { k: self.cache_k.into(), v: self.cache_v.into() },
             precision: match self.precision {
-                PrecisionChoice::Fast => Precision::Fast,
+                PrecisionChoice::Int8 => Precision::Int8,
+                PrecisionChoice::Int16 => Precision::Int16,
                 PrecisionChoice::F32 => Precision::F32,
             },
             fusion: !self.no_fusion,

@@ -17,12 +17,11 @@ mod ssm;
 use orlop_backend::Step;
 use orlop_graph::{Graph, Op};
 
-pub(crate) use attention::ATTENTION_IN_EIGHT_BITS;
-pub(crate) use elementwise::{GATED_IN_EIGHT_BITS, GATED_IN_EIGHT_BITS_JOINTLY};
-pub(crate) use norm::{SCALED_NORM, SCALED_NORM_IN_EIGHT_BITS, SCALED_NORM_IN_EIGHT_BITS_JOINTLY};
+pub(crate) use attention::ATTENTION;
+pub(crate) use elementwise::GATED_VALUES;
+pub(crate) use norm::SCALED_NORM;
 pub(crate) use product::{
-    EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, EIGHT_BIT_PRODUCT_ID, EIGHT_BIT_PRODUCTS, ROUND,
-    ROUND_JOINTLY, eight_bit_desc, joins, takes_eight_bits, takes_joint,
+    PRODUCT, PRODUCT_AND_SUMS, PRODUCT_ID, PRODUCTS, ROUND, Rounding, joins, takes_rounded,
 };
 pub(crate) use rope::ROPE_INTO_ROWS;
 
@@ -77,9 +76,10 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 
 /// The kernel of a fused step or of a part of a node, by the name that steps have.
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
-    const FAMILIES: [fn(&str) -> Option<StepKernel>; 5] =
+    const FAMILIES: [fn(&str, Option<Rounding>) -> Option<StepKernel>; 5] =
         [attention::named, elementwise::named, norm::named, product::named, rope::named];
-    FAMILIES.iter().find_map(|family| family(name))
+    let (name, rounding) = Rounding::split(name);
+    FAMILIES.iter().find_map(|family| family(name, rounding))
 }
 
 /// The kernel of a step and what that touches; `None` for steps that this device has not made.

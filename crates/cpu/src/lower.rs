@@ -3,8 +3,8 @@
 //! A rule looks at the steps so far and replaces some by steps whose kernel has a name in [`crate::kernels::named`].
 //! The kernel defines what such a step touches (`StepKernel::operands`), so a rule says only which nodes go into it.
 
-mod eight_bit;
 mod fusion;
+mod rounded;
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ use crate::task::{FloatScratch, StepOperand, StepOperands, StepShape};
 
 /// The rules, in the order in which they are tried.
 const RULES: [fn(&mut StepEditor<'_>); 3] =
-    [eight_bit::share_rounded_activations, fusion::fuse, eight_bit::join_products];
+    [rounded::share_rounded_activations, fusion::fuse, rounded::join_products];
 
 /// A segment as this device runs it. `options` are as the pool allows.
 pub(crate) fn lower(
@@ -118,7 +118,7 @@ pub(crate) fn shape<'a>(graph: &'a Graph, step: &Step, operands: &StepOperands) 
 pub(crate) fn desc(graph: &Graph, operand: StepOperand) -> TensorDesc {
     match operand {
         StepOperand::Tensor(id) => graph.tensor(id).desc,
-        StepOperand::EightBit(id) => kernels::eight_bit_desc(&graph.tensor(id).desc),
+        StepOperand::Rounded(id, rounding) => rounding.desc(&graph.tensor(id).desc),
     }
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn slot(
 ) -> Result<Option<&Slot>, DeviceError> {
     let same = match (operand, value) {
         (StepOperand::Tensor(id), StepValue::Tensor(named)) => id == named,
-        (StepOperand::EightBit(_), StepValue::Temporary(_)) => true,
+        (StepOperand::Rounded(..), StepValue::Temporary(_)) => true,
         _ => false,
     };
     if same { bindings.slot(value).map(Some) } else { Ok(None) }

@@ -1,10 +1,10 @@
 //! Inner loops with vector instructions, each beside its scalar twin. `simd/README.md` explains tiles and panels.
 
+mod activations;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod eight_bit;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 pub(crate) mod pack;

@@ -7,6 +7,7 @@ use orlop_graph::{DType, Graph, Node, Op, TensorDesc, TensorId};
 
 use crate::access::{Dst, RowIndex, Scratch, SharedRows, Src};
 use crate::isa::Isa;
+use crate::kernels::Rounding;
 use crate::work_shares::WorkShares;
 
 /// One step, ready to be run: everything a kernel gets.
@@ -194,8 +195,8 @@ pub(crate) struct FloatScratch {
 pub(crate) enum StepOperand {
     /// A tensor of the graph.
     Tensor(TensorId),
-    /// A tensor rounded to 8 bits, which is a temporary.
-    EightBit(TensorId),
+    /// A tensor rounded to integers, which is a temporary.
+    Rounded(TensorId, Rounding),
 }
 
 /// What a step reads and writes, each in order.

@@ -39,7 +39,7 @@ fn in_planes(editor: &StepEditor<'_>, id: TensorId) -> bool {
 
 /// Products that have a kernel of their own get it; `tiles` says whether blocks have shared memory for F16 tiles.
 fn choose_products(editor: &mut StepEditor<'_>, tiles: bool) {
-    let fast = editor.options.precision == Precision::Fast;
+    let fast = editor.options.precision != Precision::F32;
     for index in 0..editor.steps.len() {
         let [id] = editor.steps[index].nodes[..] else { continue };
         let node = editor.segment.graph.node(id);

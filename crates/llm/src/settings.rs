@@ -27,7 +27,7 @@ pub struct Settings {
     pub threads: usize,
     /// Element types of the cache. Default F16.
     pub cache: CacheTypes,
-    /// How accurately products are computed. Default [`Precision::Fast`].
+    /// How accurately products are computed. Default [`Precision::Int16`].
     pub precision: Precision,
     /// Whether devices may fuse nodes. Default yes.
     pub fusion: bool,
@@ -54,7 +54,7 @@ impl Default for Settings {
             small_batches: false,
             threads: 1,
             cache: CacheTypes::default(),
-            precision: Precision::Fast,
+            precision: Precision::Int16,
             fusion: true,
             order: StepOrder::default(),
             outputs: Outputs::Last,

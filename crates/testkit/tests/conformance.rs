@@ -188,9 +188,9 @@ fn activations_may_be_rounded_to_eight_bits_for_quantised_weights_and_no_further
         ("q4_K", DType::Q8_K),
         ("mxfp4", DType::Q8_0),
     ] {
-        let fast = outcome(paired, weights, Precision::Fast);
+        let fast = outcome(paired, weights, Precision::Int8);
         assert!(matches!(fast, Outcome::Passed { error } if error > 1e-7), "{weights}: {fast:?}");
-        let further = outcome(DType::Q5_0, weights, Precision::Fast);
+        let further = outcome(DType::Q5_0, weights, Precision::Int8);
         assert!(matches!(further, Outcome::Failed(CaseFailure::Inexact { .. })), "{weights}: {further:?}");
         let exact = outcome(paired, weights, Precision::F32);
         assert!(matches!(exact, Outcome::Failed(CaseFailure::Inexact { .. })), "{weights}: {exact:?}");

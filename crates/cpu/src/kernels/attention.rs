@@ -19,7 +19,7 @@ use orlop_graph::{DType, Graph, Op, TensorDesc};
 
 use self::division::{Attention, BLOCK, MAX_PARTS, Sizes, TILE, divided};
 use self::tile::{FEW, KvRows, Merge, QueryTile, SoftMaxState, TileWork};
-use super::product::{decodable, round_row, weights};
+use super::product::{Rounding, decodable, round_row, weights};
 use crate::access::{RowIndex, Src};
 use crate::task::{
     FloatScratch, Kernel, KernelBody, StepKernel, StepOperand, StepOperands, StepShape, Task, TaskInputs,
@@ -30,14 +30,14 @@ use crate::vector::{Scaled, ScaledTo, on};
 /// Most KV rows of a head that are prefetched while those of another are used.
 const NEAR: u64 = 256;
 
-/// Attention whose results are rounded to 8 bits.
-pub(crate) const ATTENTION_IN_EIGHT_BITS: &str = "flash_attention in 8 bits";
+/// Attention whose results are rounded.
+pub(crate) const ATTENTION: &str = "flash_attention";
 
 pub(crate) const FLASH_ATTENTION: Kernel =
     Kernel { accepts, scratch, shared, check: Some(indices_are_in_range), body: BODY };
 
-pub(crate) fn named(name: &str) -> Option<StepKernel> {
-    (name == ATTENTION_IN_EIGHT_BITS).then_some(StepKernel {
+pub(crate) fn named(name: &str, rounding: Option<Rounding>) -> Option<StepKernel> {
+    (name == ATTENTION && rounding.is_some()).then_some(StepKernel {
         operands: rounded_operands,
         needs: |shape: &StepShape<'_>| FloatScratch {
             scratch: needed(&shape.reads),
@@ -56,13 +56,13 @@ const BODY: KernelBody = unsafe { KernelBody::in_phases(phases, run) };
 /// Heads are rounded by themselves, so they must be whole blocks.
 fn rounded_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
     let [node] = chain(graph, step)?;
-    let result = &graph.tensor(node.output).desc;
+    let (result, rounding) = (&graph.tensor(node.output).desc, Rounding::of_kernel(&step.kernel)?);
     let fits = matches!(node.op, Op::FlashAttention(_))
         && result.dtype == DType::F32
         && result.extents[0].is_multiple_of(32);
     fits.then(|| StepOperands {
         reads: node.inputs.iter().copied().map(StepOperand::Tensor).collect(),
-        writes: vec![StepOperand::EightBit(node.output)],
+        writes: vec![StepOperand::Rounded(node.output, rounding)],
     })
 }
 
@@ -324,10 +324,10 @@ fn finish(task: &Task, attention: &Attention<'_>, query: Query, state: SoftMaxSt
 }
 
 fn write(task: &Task, at: RowIndex, sums: &[f32]) {
-    if task.dst.desc.dtype == DType::I8 {
+    if Rounding::of(&task.dst.desc).is_some() {
         // All heads of a token are one row for the step that reads them.
         let [_, _, tokens, seqs] = task.dst.desc.extents;
-        return round_row::<false>(task, &task.dst, tokens * seqs, at, sums);
+        return round_row(task, &task.dst, tokens * seqs, at, sums);
     }
     task.dst.write_row(at, sums);
 }

@@ -6,7 +6,7 @@ use orlop_backend::Step;
 use orlop_graph::{DType, Glu, Graph, Op, TensorDesc, Unary};
 
 use self::functions::{gelu_erf, hard_sigmoid, softplus};
-use super::product::{eight_bit_elements, round_elements};
+use super::product::{Rounding, elements, round_elements};
 use crate::access::{Dst, RowIndex, Src};
 use crate::isa::Isa;
 use crate::task::{
@@ -18,10 +18,8 @@ use crate::vector::function::{
 };
 use crate::vector::{Floats, FloatsMut, Map, Zip, on};
 
-/// Gated values, rounded to 8 bits.
-pub(crate) const GATED_IN_EIGHT_BITS: &str = "gated in 8 bits";
-/// The same, with one scale for many elements.
-pub(crate) const GATED_IN_EIGHT_BITS_JOINTLY: &str = "gated in 8 bits jointly";
+/// Gated values, rounded.
+pub(crate) const GATED_VALUES: &str = "gated";
 
 // SAFETY: the phase rule: each span of the result is one thread's. An operand that the result lies on has the same
 // elements, so a thread reads only those that it writes.
@@ -33,21 +31,13 @@ pub(crate) const UNARY: Kernel = Kernel::simple(all_floats, no_scratch, unsafe {
 // SAFETY: the phase rule: as for `BINARY`.
 pub(crate) const GATED: Kernel = Kernel::simple(all_floats, no_scratch, unsafe { KernelBody::new(gated) });
 
-pub(crate) fn named(name: &str) -> Option<StepKernel> {
-    let kernel = StepKernel {
+pub(crate) fn named(name: &str, rounding: Option<Rounding>) -> Option<StepKernel> {
+    (name == GATED_VALUES && rounding.is_some()).then_some(StepKernel {
         operands: gated_operands,
         needs: |_| task::FloatScratch { scratch: 3 * SPAN as u64, shared: (0, 0) },
         check: None,
         // SAFETY: the phase rule: each span of the result is one thread's; the result, a temporary, lies apart.
-        body: unsafe { KernelBody::new(gated_in_eight_bits::<false>) },
-    };
-    Some(match name {
-        GATED_IN_EIGHT_BITS => kernel,
-        GATED_IN_EIGHT_BITS_JOINTLY => {
-            // SAFETY: the phase rule: as for `GATED_IN_EIGHT_BITS`.
-            StepKernel { body: unsafe { KernelBody::new(gated_in_eight_bits::<true>) }, ..kernel }
-        }
-        _ => return None,
+        body: unsafe { KernelBody::new(gated_and_rounded) },
     })
 }
 
@@ -198,17 +188,18 @@ fn gated(task: &Task, thread: Thread, _: &mut [f32]) {
 fn gated_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
     let [node] = step.nodes[..] else { return None };
     let node = graph.nodes().get(node.index())?;
+    let rounding = Rounding::of_kernel(&step.kernel)?;
     let fits = matches!(node.op, Op::Gated { .. }) && graph.tensor(node.output).desc.dtype == DType::F32;
     fits.then(|| StepOperands {
         reads: node.inputs.iter().copied().map(StepOperand::Tensor).collect(),
-        writes: vec![StepOperand::EightBit(node.output)],
+        writes: vec![StepOperand::Rounded(node.output, rounding)],
     })
 }
 
-fn gated_in_eight_bits<const JOINTLY: bool>(task: &Task, thread: Thread, scratch: &mut [f32]) {
+fn gated_and_rounded(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let Op::Gated { gate, swapped } = task.op else { return };
     let (a, mut result) = (&task.src[0], task.src[0].desc);
-    result.extents[0] = eight_bit_elements(&task.dst.desc);
+    result.extents[0] = elements(&task.dst.desc);
     let b = task.src.get(1).unwrap_or(a);
     let [a_column, b_column] = match (task.src.len(), swapped) {
         (2, _) => [0, 0],
@@ -222,7 +213,7 @@ fn gated_in_eight_bits<const JOINTLY: bool>(task: &Task, thread: Thread, scratch
         let values = b.floats_by(task.isa, b_column + column, at, &mut values[..length]);
         let out = &mut out[..length];
         apply_gate(task.isa, gate, gates, values, FloatsMut::from(&mut *out));
-        round_elements::<JOINTLY>(task, &task.dst, column, at, out);
+        round_elements(task, &task.dst, column, at, out);
     }
 }
 

@@ -4,7 +4,7 @@
 use orlop_backend::Step;
 use orlop_graph::{DType, Graph, Op, TensorDesc};
 
-use super::product::round_row;
+use super::product::{Rounding, round_row};
 use crate::access::RowIndex;
 use crate::isa::Isa;
 use crate::task::{
@@ -14,12 +14,8 @@ use crate::task::{
 use crate::vector::function::{Add, Mul};
 use crate::vector::{Floats, FloatsMut, ScaledTo, Shifted, Squares, Sum, Zip, on};
 
-/// A norm, times a weight, and plus a bias if there is a third node.
+/// A norm, times a weight, and plus a bias if there is a third node; rounded, if the name ends so.
 pub(crate) const SCALED_NORM: &str = "scaled norm";
-/// The same, rounded to 8 bits.
-pub(crate) const SCALED_NORM_IN_EIGHT_BITS: &str = "scaled norm in 8 bits";
-/// The same, with one scale for many elements.
-pub(crate) const SCALED_NORM_IN_EIGHT_BITS_JOINTLY: &str = "scaled norm in 8 bits jointly";
 
 // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand.
 pub(crate) const ROWS: Kernel = Kernel::simple(all_floats, one_row, unsafe { KernelBody::new(rows) });
@@ -28,25 +24,14 @@ pub(crate) const ROWS: Kernel = Kernel::simple(all_floats, one_row, unsafe { Ker
 // operand.
 pub(crate) const GROUPS: Kernel = Kernel::simple(all_floats, one_row, unsafe { KernelBody::new(groups) });
 
-pub(crate) fn named(name: &str) -> Option<StepKernel> {
-    let kernel = StepKernel {
-        operands: |graph, step| scaled_operands(graph, step, StepOperand::Tensor),
+pub(crate) fn named(name: &str, _: Option<Rounding>) -> Option<StepKernel> {
+    (name == SCALED_NORM).then_some(StepKernel {
+        operands: scaled_operands,
         needs: two_rows,
         check: None,
         // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand that the
         // result may lie on; others lie apart.
-        body: unsafe { KernelBody::new(scaled::<false>) },
-    };
-    let rounded =
-        StepKernel { operands: |graph, step| scaled_operands(graph, step, StepOperand::EightBit), ..kernel };
-    Some(match name {
-        SCALED_NORM => kernel,
-        SCALED_NORM_IN_EIGHT_BITS => rounded,
-        SCALED_NORM_IN_EIGHT_BITS_JOINTLY => {
-            // SAFETY: the phase rule: as for `SCALED_NORM`.
-            StepKernel { body: unsafe { KernelBody::new(scaled::<true>) }, ..rounded }
-        }
-        _ => return None,
+        body: unsafe { KernelBody::new(scaled) },
     })
 }
 
@@ -76,11 +61,7 @@ fn mean_and_divisor(isa: Isa, op: &Op, x: Floats<'_>) -> (f64, f64) {
 }
 
 /// Reads: what is normed, the weight, the bias.
-fn scaled_operands(
-    graph: &Graph,
-    step: &Step,
-    result: fn(orlop_graph::TensorId) -> StepOperand,
-) -> Option<StepOperands> {
+fn scaled_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
     let nodes: Vec<_> =
         step.nodes.iter().map(|node| graph.nodes().get(node.index())).collect::<Option<_>>()?;
     let (norm, others) = nodes.split_first()?;
@@ -102,14 +83,18 @@ fn scaled_operands(
         reads.push(StepOperand::Tensor(by));
         last = node.output;
     }
-    (2..=3).contains(&nodes.len()).then(|| StepOperands { reads, writes: vec![result(last)] })
+    let result = match Rounding::of_kernel(&step.kernel) {
+        Some(rounding) => StepOperand::Rounded(last, rounding),
+        None => StepOperand::Tensor(last),
+    };
+    (2..=3).contains(&nodes.len()).then(|| StepOperands { reads, writes: vec![result] })
 }
 
 fn two_rows(shape: &StepShape<'_>) -> task::FloatScratch {
     task::FloatScratch { scratch: shape.reads[0].extents[0].saturating_mul(2), shared: (0, 0) }
 }
 
-fn scaled<const JOINTLY: bool>(task: &Task, thread: Thread, scratch: &mut [f32]) {
+fn scaled(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let (isa, x) = (task.isa, &task.src[0]);
     let length = x.desc.extents[0] as usize;
     let (values, other) = scratch[..2 * length].split_at_mut(length);
@@ -125,8 +110,8 @@ fn scaled<const JOINTLY: bool>(task: &Task, thread: Thread, scratch: &mut [f32])
                 _ => on(isa, Zip { function: Add, a: out.as_floats(), b, out }),
             }
         }
-        if task.dst.desc.dtype == DType::I8 {
-            round_row::<JOINTLY>(task, &task.dst, task.dst.desc.rows(), at, values);
+        if Rounding::of(&task.dst.desc).is_some() {
+            round_row(task, &task.dst, task.dst.desc.rows(), at, values);
         } else {
             task.dst.write_floats(0, at, values);
         }

@@ -2,36 +2,36 @@
 //!
 //! Weights are worked on in groups of 16 rows, one lane of a vector each. With many rows of activations, two groups at
 //! a time are unpacked into panels for the inner loop (`simd::product`), which then meet all of them; with few,
-//! weights are read as they are, once. In [`Precision::Fast`](orlop_backend::Precision::Fast), products with quantized
-//! weights take int8 activations ([`eight_bit`]); all others are sums in F32 ([`float`]).
+//! weights are read as they are, once. Unless all stay F32 ([`Precision`](orlop_backend::Precision)), products with quantized
+//! weights take activations that are rounded to integers ([`rounded`]); all others are sums in F32 ([`float`]).
 
 mod activation_rows;
-mod eight_bit;
 mod experts;
 mod float;
 mod outer;
+mod rounded;
+mod rounding;
 
 use orlop_backend::Reason;
 use orlop_graph::{DType, Op, TensorDesc};
 
-pub(crate) use eight_bit::{
-    eight_bit_desc, eight_bit_elements, joins, round_elements, round_row, takes_eight_bits, takes_joint,
-};
+pub(crate) use rounded::{joins, takes_rounded};
+pub(crate) use rounding::{Rounding, elements, round_elements, round_row};
 
 use crate::task::{Kernel, KernelBody, StepKernel, Task, Thread, float, nothing_shared, row_at};
 
-/// Rounds activations to 8 bits.
-pub(crate) const ROUND: &str = "round to 8 bits";
-/// The same, with one scale for many elements.
-pub(crate) const ROUND_JOINTLY: &str = "round to 8 bits jointly";
-/// A product with activations in 8 bits.
-pub(crate) const EIGHT_BIT_PRODUCT: &str = "mul_mat in 8 bits";
+// Names of kernels without their ends, which say what activations are rounded to: see `Rounding`.
+
+/// Rounds activations.
+pub(crate) const ROUND: &str = "round";
+/// A product.
+pub(crate) const PRODUCT: &str = "mul_mat";
 /// The same, and what is added to it: one tensor or two.
-pub(crate) const EIGHT_BIT_PRODUCT_AND_SUMS: &str = "mul_mat in 8 bits, and sums";
-/// Several products with the same few rows of activations in 8 bits.
-pub(crate) const EIGHT_BIT_PRODUCTS: &str = "mul_mats in 8 bits";
-/// A product with chosen matrices and activations in 8 bits.
-pub(crate) const EIGHT_BIT_PRODUCT_ID: &str = "mul_mat_id in 8 bits";
+pub(crate) const PRODUCT_AND_SUMS: &str = "mul_mat and sums";
+/// Several products with the same few rows of activations.
+pub(crate) const PRODUCTS: &str = "mul_mats";
+/// A product with chosen matrices.
+pub(crate) const PRODUCT_ID: &str = "mul_mat_id";
 
 pub(crate) const MUL_MAT: Kernel = Kernel {
     accepts,
@@ -59,47 +59,43 @@ pub(crate) const OUT_PROD: Kernel = Kernel {
     ..MUL_MAT
 };
 
-pub(crate) fn named(name: &str) -> Option<StepKernel> {
+pub(crate) fn named(name: &str, rounding: Option<Rounding>) -> Option<StepKernel> {
+    rounding?;
     let product = StepKernel {
-        operands: eight_bit::product_operands,
-        needs: eight_bit::product_needs,
+        operands: rounded::product_operands,
+        needs: rounded::product_needs,
         check: None,
         // SAFETY: the phase rule: each unit of weight rows with some rows of activations is one thread's, and has elements of
         // its own in the result (`pieces`, `runs`); operands lie apart.
-        body: unsafe { KernelBody::new(eight_bit::mul_mat) },
-    };
-    let round = StepKernel {
-        operands: eight_bit::round_operands,
-        needs: eight_bit::round_needs,
-        check: None,
-        // SAFETY: the phase rule: each row of the result is one thread's; the result, a temporary, lies apart.
-        body: unsafe { KernelBody::new(eight_bit::round::<false>) },
+        body: unsafe { KernelBody::new(rounded::mul_mat) },
     };
     Some(match name {
-        ROUND => round,
-        ROUND_JOINTLY => {
-            // SAFETY: the phase rule: as for `ROUND`.
-            StepKernel { body: unsafe { KernelBody::new(eight_bit::round::<true>) }, ..round }
-        }
-        EIGHT_BIT_PRODUCT => product,
-        EIGHT_BIT_PRODUCT_AND_SUMS => StepKernel {
-            operands: eight_bit::sums_operands,
-            // SAFETY: the phase rule: as for `EIGHT_BIT_PRODUCT`; of tensors that are added, and that the result may lie on,
-            // a thread reads only the elements that it writes.
-            body: unsafe { KernelBody::new(eight_bit::mul_mat_and_sums) },
+        ROUND => StepKernel {
+            operands: rounding::round_operands,
+            needs: rounding::round_needs,
+            check: None,
+            // SAFETY: the phase rule: each row of the result is one thread's; the result, a temporary, lies apart.
+            body: unsafe { KernelBody::new(rounding::round) },
+        },
+        PRODUCT => product,
+        PRODUCT_AND_SUMS => StepKernel {
+            operands: rounded::sums_operands,
+            // SAFETY: the phase rule: as for `PRODUCT`; of tensors that are added, and that the result may lie on, a thread
+            // reads only the elements that it writes.
+            body: unsafe { KernelBody::new(rounded::mul_mat_and_sums) },
             ..product
         },
-        EIGHT_BIT_PRODUCTS => StepKernel {
-            operands: eight_bit::products_operands,
-            needs: eight_bit::products_needs,
+        PRODUCTS => StepKernel {
+            operands: rounded::products_operands,
+            needs: rounded::products_needs,
             // SAFETY: the phase rule: each group of weight rows of all products is one thread's; operands lie apart.
-            body: unsafe { KernelBody::new(eight_bit::mul_mats) },
+            body: unsafe { KernelBody::new(rounded::mul_mats) },
             ..product
         },
-        EIGHT_BIT_PRODUCT_ID => StepKernel {
+        PRODUCT_ID => StepKernel {
             check: Some(experts::are_in_range),
             // SAFETY: the phase rule: each unit of weight rows of all experts is one thread's; operands lie apart.
-            body: unsafe { KernelBody::new(eight_bit::mul_mat_id) },
+            body: unsafe { KernelBody::new(rounded::mul_mat_id) },
             ..product
         },
         _ => return None,

@@ -10,6 +10,7 @@ use orlop_backend::{DeviceError, Reason, Step};
 use orlop_graph::{DType, Graph, Op, Rope, RopeMode, TensorDesc};
 
 use super::movement::writer;
+use super::product::Rounding;
 use super::rows;
 use crate::access::Src;
 use crate::task::{
@@ -24,8 +25,8 @@ pub(crate) const ROPE_INTO_ROWS: &str = "rope into rows";
 // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand.
 pub(crate) const ROPE: Kernel = Kernel::simple(accepts, scratch, unsafe { KernelBody::new(rope) });
 
-pub(crate) fn named(name: &str) -> Option<StepKernel> {
-    (name == ROPE_INTO_ROWS).then_some(StepKernel {
+pub(crate) fn named(name: &str, rounding: Option<Rounding>) -> Option<StepKernel> {
+    (name == ROPE_INTO_ROWS && rounding.is_none()).then_some(StepKernel {
         operands: into_rows_operands,
         needs: |shape: &StepShape<'_>| FloatScratch { scratch: floats(&shape.reads[0]), shared: (0, 0) },
         check: Some(check_rows),

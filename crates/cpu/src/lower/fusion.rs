@@ -6,13 +6,12 @@ use orlop_backend::{FusionPass, Overwrite, Step, StepEditor, StepValue};
 use orlop_graph::TensorDesc;
 
 use crate::kernels::{
-    self, ATTENTION_IN_EIGHT_BITS, EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS, GATED_IN_EIGHT_BITS,
-    GATED_IN_EIGHT_BITS_JOINTLY, ROPE_INTO_ROWS, ROUND, ROUND_JOINTLY, SCALED_NORM,
-    SCALED_NORM_IN_EIGHT_BITS, SCALED_NORM_IN_EIGHT_BITS_JOINTLY,
+    self, ATTENTION, GATED_VALUES, PRODUCT, PRODUCT_AND_SUMS, ROPE_INTO_ROWS, ROUND, Rounding, SCALED_NORM,
 };
 use crate::task::{StepOperand, StepOperands};
 
-/// Two kernels whose work one kernel does. That kernel decides which nodes go together.
+/// Two kernels whose work one kernel does. That kernel decides which nodes go together. Names are without the ends that say
+/// what activations are rounded to; the kernel's has the end that one of the others has.
 struct Fusion {
     kernel: &'static str,
     first: &'static [&'static str],
@@ -23,25 +22,13 @@ struct Fusion {
 
 const GATES: &[&str] = &["reglu", "geglu", "geglu_erf", "geglu_quick", "swiglu"];
 
-const FUSIONS: [Fusion; 9] = [
+const FUSIONS: [Fusion; 7] = [
     Fusion { kernel: SCALED_NORM, first: &["rms_norm", "norm"], second: "mul", overwrites: 0..1 },
     Fusion { kernel: SCALED_NORM, first: &[SCALED_NORM], second: "add", overwrites: 0..1 },
-    Fusion { kernel: SCALED_NORM_IN_EIGHT_BITS, first: &[SCALED_NORM], second: ROUND, overwrites: 0..0 },
-    Fusion {
-        kernel: SCALED_NORM_IN_EIGHT_BITS_JOINTLY,
-        first: &[SCALED_NORM],
-        second: ROUND_JOINTLY,
-        overwrites: 0..0,
-    },
-    Fusion { kernel: GATED_IN_EIGHT_BITS, first: GATES, second: ROUND, overwrites: 0..0 },
-    Fusion { kernel: GATED_IN_EIGHT_BITS_JOINTLY, first: GATES, second: ROUND_JOINTLY, overwrites: 0..0 },
-    Fusion { kernel: ATTENTION_IN_EIGHT_BITS, first: &["flash_attention"], second: ROUND, overwrites: 0..0 },
-    Fusion {
-        kernel: EIGHT_BIT_PRODUCT_AND_SUMS,
-        first: &[EIGHT_BIT_PRODUCT, EIGHT_BIT_PRODUCT_AND_SUMS],
-        second: "add",
-        overwrites: 2..4,
-    },
+    Fusion { kernel: SCALED_NORM, first: &[SCALED_NORM], second: ROUND, overwrites: 0..0 },
+    Fusion { kernel: GATED_VALUES, first: GATES, second: ROUND, overwrites: 0..0 },
+    Fusion { kernel: ATTENTION, first: &["flash_attention"], second: ROUND, overwrites: 0..0 },
+    Fusion { kernel: PRODUCT_AND_SUMS, first: &[PRODUCT, PRODUCT_AND_SUMS], second: "add", overwrites: 2..4 },
     Fusion { kernel: ROPE_INTO_ROWS, first: &["rope"], second: "set_rows", overwrites: 0..0 },
 ];
 
@@ -59,7 +46,8 @@ fn fused(pass: &FusionPass<'_>, index: usize) -> Option<(usize, Step)> {
     let [StepValue::Tensor(_)] = first.writes[..] else { return None };
     let reader = pass.sole_reader(index)?;
     let second = &editor.steps[reader];
-    let fits = |fusion: &&Fusion| fusion.first.contains(&&*first.kernel) && fusion.second == second.kernel;
+    let [first_name, second_name] = [first, second].map(|step| Rounding::split(&step.kernel).0);
+    let fits = |fusion: &&Fusion| fusion.first.contains(&first_name) && fusion.second == second_name;
     let mut fusions = FUSIONS.iter().filter(fits).peekable();
     fusions.peek()?;
     if !pass.can_wait(index, reader) {
@@ -70,21 +58,23 @@ fn fused(pass: &FusionPass<'_>, index: usize) -> Option<(usize, Step)> {
 
 fn step(editor: &StepEditor<'_>, fusion: &Fusion, first: &Step, second: &Step) -> Option<Step> {
     let graph = editor.segment.graph;
-    let same = if fusion.kernel == ATTENTION_IN_EIGHT_BITS { heads_as_rows } else { same_rows };
-    if [ROUND, ROUND_JOINTLY].contains(&&*second.kernel) && !same(editor, first, second) {
+    let same = if fusion.kernel == ATTENTION { heads_as_rows } else { same_rows };
+    if fusion.second == ROUND && !same(editor, first, second) {
         return None;
     }
+    let rounding = [second, first].into_iter().find_map(|step| Rounding::of_kernel(&step.kernel));
+    let kernel = rounding.map_or(fusion.kernel.to_owned(), |rounding| rounding.kernel(fusion.kernel));
     let mut step = Step {
-        kernel: fusion.kernel.into(),
+        kernel: kernel.into(),
         nodes: [&first.nodes[..], &second.nodes].concat(),
         reads: Vec::new(),
         writes: Vec::new(),
         may_overwrite: Vec::new(),
     };
-    let StepOperands { reads, writes } = (kernels::named(fusion.kernel)?.operands)(graph, &step)?;
+    let StepOperands { reads, writes } = (kernels::named(&step.kernel)?.operands)(graph, &step)?;
     let value = |operand: &StepOperand, values: &[StepValue]| match operand {
         StepOperand::Tensor(id) => Some(StepValue::Tensor(*id)),
-        StepOperand::EightBit(_) => {
+        StepOperand::Rounded(..) => {
             values.iter().copied().find(|value| matches!(value, StepValue::Temporary(_)))
         }
     };

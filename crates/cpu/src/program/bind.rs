@@ -109,7 +109,7 @@ impl Binder<'_> {
     ) -> Result<(&Slot, TensorDesc, &str), DeviceError> {
         let graph = &*self.bindings.graph;
         let slot = slot(self.bindings, operand, value)?.ok_or_else(|| self.foreign(step))?;
-        let (StepOperand::Tensor(id) | StepOperand::EightBit(id)) = operand;
+        let (StepOperand::Tensor(id) | StepOperand::Rounded(id, _)) = operand;
         let desc = desc(graph, operand);
         self.has_room(step, value, desc.bytes())?;
         Ok((slot, desc, &graph.tensor(id).name))

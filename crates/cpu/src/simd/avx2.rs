@@ -82,36 +82,93 @@ fn panel_rows<const T: usize>(panel: &[[f32; 16]], acts: [&[[u8; 4]]; T], out: &
     }
 }
 
-/// The sum of products of a row of weights and activations.
+/// Rows of weights, and of activations, at a time: with more, sums would not stay in registers.
+const ROWS: usize = 2;
+const TOKENS: usize = 3;
+
+/// The products of rows of weights, `bytes` long and one after the other, with rows of activations: `out` has a row for each
+/// of these.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn dot_row(dtype: DType, row: &[u8], act: &[[u8; 4]]) -> f32 {
-    let (sum, done) = match dtype {
-        DType::F16 => row_dot(row, act, |from: &[u8; 16]| _mm256_cvtph_ps(load_16(from))),
-        DType::BF16 => row_dot(row, act, |from: &[u8; 16]| {
+pub(super) fn dot_rows<const N: usize>(
+    dtype: DType,
+    rows: &[u8],
+    bytes: usize,
+    acts: &[&[[u8; 4]]],
+    out: &mut [[f32; N]],
+) {
+    match dtype {
+        DType::F16 => dots(dtype, rows, bytes, acts, out, |from: &[u8; 16]| _mm256_cvtph_ps(load_16(from))),
+        DType::BF16 => dots(dtype, rows, bytes, acts, out, |from: &[u8; 16]| {
             _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16(from)), 16))
         }),
-        _ => row_dot(row, act, |from: &[u8; 32]| _mm256_castsi256_ps(load_bytes(from))),
-    };
-    sum + dot_row_scalar(dtype, &row[done * dtype.block_bytes() as usize..], &act[done..])
+        _ => dots(dtype, rows, bytes, acts, out, |from: &[u8; 32]| _mm256_castsi256_ps(load_bytes(from))),
+    }
 }
 
-/// The sum over whole vectors, and how many elements these are.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn row_dot<const BYTES: usize>(
-    row: &[u8],
-    act: &[[u8; 4]],
+fn dots<const N: usize, const BYTES: usize>(
+    dtype: DType,
+    rows: &[u8],
+    bytes: usize,
+    acts: &[&[[u8; 4]]],
+    out: &mut [[f32; N]],
     load: impl Fn(&[u8; BYTES]) -> __m256,
-) -> (f32, usize) {
-    let (row, act) = (row.as_chunks::<BYTES>().0, act.as_flattened().as_chunks::<32>().0);
-    let mut sums = [_mm256_setzero_ps(); 4];
-    for (row, act) in row.chunks(4).zip(act.chunks(4)) {
-        for ((sum, row), act) in sums.iter_mut().zip(row).zip(act) {
-            *sum = _mm256_fmadd_ps(load(row), _mm256_castsi256_ps(load_bytes(act)), *sum);
+) {
+    for (number, rows) in rows.chunks(ROWS * bytes).enumerate() {
+        let first = &rows[..bytes];
+        let second = rows.get(bytes..).filter(|row| !row.is_empty()).unwrap_or(first);
+        for (acts, out) in acts.chunks(TOKENS).zip(out.chunks_mut(TOKENS)) {
+            let all = [acts[0], *acts.get(1).unwrap_or(&acts[0]), *acts.get(2).unwrap_or(&acts[0])];
+            let sums = match acts.len() {
+                1 => {
+                    let [sums] = block([first, second], [all[0]], &load);
+                    [sums; TOKENS]
+                }
+                _ => block([first, second], all, &load),
+            };
+            let done = bytes / BYTES * 8;
+            let rest = done * dtype.block_bytes() as usize;
+            for ((out, sums), act) in out.iter_mut().zip(sums).zip(acts) {
+                for ((out, sum), row) in out[ROWS * number..].iter_mut().zip(sums).zip(rows.chunks(bytes)) {
+                    *out = sum + dot_row_scalar(dtype, &row[rest..], &act[done..]);
+                }
+            }
         }
     }
-    let sum = _mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3]));
-    let mut lanes = [0.0; 8];
-    store(&mut lanes, sum);
-    (lanes.iter().sum(), row.len() * 8)
+}
+
+/// The sums of products of whole vectors: those of even vectors, plus those of odd ones, and of their lanes.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn block<const T: usize, const BYTES: usize>(
+    rows: [&[u8]; ROWS],
+    acts: [&[[u8; 4]]; T],
+    load_weights: &impl Fn(&[u8; BYTES]) -> __m256,
+) -> [[f32; ROWS]; T] {
+    let rows = rows.map(|row| row.as_chunks::<BYTES>().0);
+    let vectors = rows[0].len();
+    let rows = rows.map(|row| &row[..vectors]);
+    let acts = acts.map(|act| &act.as_flattened().as_chunks::<32>().0[..vectors]);
+    let mut sums = [[[_mm256_setzero_ps(); ROWS]; T]; 2];
+    for k in (0..vectors).step_by(2) {
+        for turn in 0..2.min(vectors - k) {
+            let weights = rows.map(|row| load_weights(&row[k + turn]));
+            for (sums, act) in sums[turn].iter_mut().zip(acts) {
+                let act = _mm256_castsi256_ps(load_bytes(&act[k + turn]));
+                for (sum, weights) in sums.iter_mut().zip(weights) {
+                    *sum = _mm256_fmadd_ps(weights, act, *sum);
+                }
+            }
+        }
+    }
+    let mut totals = [[0.0; ROWS]; T];
+    for (t, totals) in totals.iter_mut().enumerate() {
+        for (row, total) in totals.iter_mut().enumerate() {
+            let mut lanes = [0.0; 8];
+            store(&mut lanes, _mm256_add_ps(sums[0][t][row], sums[1][t][row]));
+            *total = lanes.iter().sum();
+        }
+    }
+    totals
 }

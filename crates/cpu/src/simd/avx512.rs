@@ -1,24 +1,18 @@
 //! Products on AVX-512 with VNNI.
 
 mod float;
-mod joint;
 mod panel;
 mod round;
 mod tiles;
 
 pub(super) use float::{dot_rows, panel_f32, transpose};
-pub(super) use joint::expand_jointly;
 pub(super) use panel::panel;
 pub(super) use round::quantize;
 pub(super) use tiles::run;
 
 use std::arch::x86_64::*;
 
-use super::eight_bit::{Block, JOINT, word_at};
-
-/// Vectors of a joint panel for [`JOINT`] elements: a start for sums, four weights of each row in each of the next, and
-/// scales.
-const JOINT_VECTORS: usize = JOINT / 4 + 2;
+use super::activations::{Block, four_at};
 
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -55,9 +49,9 @@ fn load_16(from: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
 }
 
-/// Four numbers of a block, for every row.
+/// The bytes of four numbers of a block that meet weights in a pass, for every row.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn four(block: &Block, k: usize) -> __m512i {
-    _mm512_set1_epi32(word_at(block, k))
+fn four<const B: usize>(block: &Block<B>, pass: usize, k: usize) -> __m512i {
+    _mm512_set1_epi32(four_at(block, pass, k))
 }

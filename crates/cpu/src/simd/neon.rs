@@ -8,7 +8,7 @@ mod float;
 mod panel;
 mod tiles;
 
-pub(super) use float::{dot_row, panel_f32};
+pub(super) use float::{dot_rows, panel_f32};
 pub(super) use panel::panel;
 pub(super) use tiles::run;
 

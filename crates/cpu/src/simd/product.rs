@@ -1,15 +1,16 @@
 //! Inner loops of matrix products: which code runs for which instructions.
 //!
-//! Weights come in groups of 16 rows, in one of four forms. *Tiles* are as they are stored (`repack`). A *panel* is a
+//! Weights come in groups of 16 rows, in one of three forms. *Tiles* are as they are stored (`repack`). A *panel* is a
 //! group taken apart, for products with many rows of activations: for each 32 elements, eight vectors of four signed
 //! bytes of each row, and then, for each group of elements with a scale of its own, a start for sums, which makes up
-//! for biased activations, scales, and minima. A *joint panel* has but one start and one scale for 256 elements, and its
-//! weights are rounded to multiples of that; it meets activations that share scales as well. A *panel of floats* has 16
-//! floats, one a row, for each element.
+//! for biased activations, scales, and minima. A *panel of floats* has 16 floats, one a row, for each element.
+//!
+//! With one kind of instructions, all loops compute the same bits: sums of integers are exact, and floats are added in one
+//! order. So a product does not depend on the rows that are multiplied beside it.
 
 use orlop_graph::DType;
 
-pub(crate) use super::eight_bit::{BLOCK_BYTES, Block, Numbers, quantize};
+pub(crate) use super::activations::{BYTES_8, BYTES_16, Block, Numbers, quantize};
 use super::prefetch::prefetch;
 use super::tile_codecs::with_codec;
 use super::tile_loops::{Dot, Expand, GROUP_VECTORS, WEIGHT_VECTORS};
@@ -27,11 +28,6 @@ pub(crate) const FLOAT_ROWS: usize = 8;
 pub(crate) const FEW: usize = 4;
 /// Rows of activations that [`dot_rows`] takes at most.
 pub(crate) const FEW_FLOATS: usize = 6;
-
-/// Rows of activations up to which [`dot_rows`] is faster than panels, which have to be made.
-pub(crate) fn few_floats(isa: Isa) -> u64 {
-    if isa == Isa::Avx512 { 96 } else { FEW as u64 }
-}
 
 /// What panels of a type are like.
 #[derive(Clone, Copy, Debug)]
@@ -66,20 +62,15 @@ pub(crate) fn panel_floats(dtype: DType) -> usize {
     panel_kind(dtype).map_or(0, |kind| kind.floats())
 }
 
-/// How activations are rounded for products with this many rows of them; `jointly`, if weights want it.
-pub(crate) fn numbers(isa: Isa, rows: u64, jointly: bool) -> Numbers {
-    match isa == Isa::Avx512 && rows > FEW as u64 {
-        true if jointly => Numbers::Joint,
-        true => Numbers::Biased,
-        false => Numbers::Signed,
-    }
+/// How numbers are kept for products with this many rows of activations.
+pub(crate) fn numbers(isa: Isa, rows: u64) -> Numbers {
+    if isa == Isa::Avx512 && rows > FEW as u64 { Numbers::Biased } else { Numbers::Signed }
 }
 
-/// Whether weights of a type want activations to share scales, and are brought to shared scales themselves. Q6_K has a
-/// scale for each 16 weights: three of eleven multiplications would be for scales. (So have Q2_K and Q3_K, but weights
-/// with so few levels are all wrong by the same when they are rounded, and the error of a sum grows.)
-pub(crate) fn wants_joint(dtype: DType) -> bool {
-    dtype == DType::Q6_K
+/// Blocks of 32 elements of which the first groups are added, then the second ones: tiles with groups of 16 elements are
+/// taken apart in this order.
+pub(super) const fn run_of_blocks(groups: usize) -> usize {
+    if groups == 1 { 1 } else { 4 }
 }
 
 /// Whether [`dot_tiles`] is faster than panels for few rows of activations.
@@ -87,14 +78,8 @@ pub(crate) fn has_tile_products(isa: Isa) -> bool {
     isa != Isa::Scalar
 }
 
-/// Takes the tiles of a group apart into a panel, for activations that are rounded so.
-pub(crate) fn expand(isa: Isa, dtype: DType, numbers: Numbers, tiles: &[u8], panel: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512 && numbers == Numbers::Joint {
-        // SAFETY: `expand_jointly` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
-        return unsafe { avx512::expand_jointly(dtype, tiles, panel) };
-    }
-    let _ = numbers;
+/// Takes the tiles of a group apart into a panel.
+pub(crate) fn expand(isa: Isa, dtype: DType, tiles: &[u8], panel: &mut [f32]) {
     with_codec(dtype, Expand { isa, tiles, panel })
         .unwrap_or_else(|| unreachable!("{dtype} is not repacked"));
 }
@@ -119,21 +104,27 @@ pub(crate) fn decode_panel(isa: Isa, kind: PanelKind, panel: &[f32], out: &mut [
     });
 }
 
-/// The products of groups in tiles, one after the other, with up to [`FEW`] rows of signed activations: 16 a group, and a
-/// row of them for each row of activations.
-pub(crate) fn dot_tiles<const N: usize>(
+/// Room for the products of [`GROUPS`] groups with a row of activations.
+pub(crate) type FewProducts = [f32; 16 * GROUPS];
+/// Groups that are multiplied with few rows of activations before any result is written.
+pub(crate) const GROUPS: usize = 48;
+
+/// The products of groups in tiles, one after the other, with up to [`FEW`] rows of signed activations: 16 a group, from group
+/// number `first` on, and a row of them for each row of activations. Not for [`Isa::Scalar`]: see [`has_tile_products`].
+pub(crate) fn dot_tiles<const B: usize>(
     isa: Isa,
     dtype: DType,
     tiles: &[u8],
-    acts: &[&[Block]],
-    out: &mut [[f32; N]],
+    acts: &[&[Block<B>]],
+    first: usize,
+    out: &mut [FewProducts],
 ) {
     debug_assert!(acts.len() <= FEW);
     let done = match *acts {
-        [a] => with_codec(dtype, Dot { isa, tiles, acts: [a], out }),
-        [a, b] => with_codec(dtype, Dot { isa, tiles, acts: [a, b], out }),
-        [a, b, c] => with_codec(dtype, Dot { isa, tiles, acts: [a, b, c], out }),
-        [a, b, c, d] => with_codec(dtype, Dot { isa, tiles, acts: [a, b, c, d], out }),
+        [a] => with_codec(dtype, Dot { isa, tiles, acts: [a], first, out }),
+        [a, b] => with_codec(dtype, Dot { isa, tiles, acts: [a, b], first, out }),
+        [a, b, c] => with_codec(dtype, Dot { isa, tiles, acts: [a, b, c], first, out }),
+        [a, b, c, d] => with_codec(dtype, Dot { isa, tiles, acts: [a, b, c, d], first, out }),
         _ => return debug_assert!(acts.is_empty(), "too many rows"),
     };
     done.unwrap_or_else(|| unreachable!("{dtype} is not repacked"));
@@ -142,19 +133,19 @@ pub(crate) fn dot_tiles<const N: usize>(
 /// The products of two panels with rows of activations, whose numbers are as [`numbers`] says: for each row, 16 with the
 /// first panel and 16 with the second. `ahead` is what will be read soon.
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
-pub(crate) fn panel(
+pub(crate) fn panel<const B: usize>(
     isa: Isa,
     numbers: Numbers,
     kind: PanelKind,
     panels: [&[f32]; 2],
-    acts: &[&[Block]],
+    acts: &[&[Block<B>]],
     ahead: &[u8],
     out: &mut [[f32; 16]],
 ) {
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512 && numbers != Numbers::Signed {
+    if isa == Isa::Avx512 && numbers == Numbers::Biased {
         // SAFETY: `panel` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
-        return unsafe { avx512::panel(numbers, kind, panels, acts, ahead, out) };
+        return unsafe { avx512::panel(kind, panels, acts, ahead, out) };
     }
     prefetch(ahead);
     #[cfg(target_arch = "x86_64")]
@@ -267,17 +258,19 @@ pub(crate) fn dot_rows<const N: usize>(
         }
         return;
     }
-    for (number, row) in rows.chunks_exact(bytes).enumerate() {
-        for (act, out) in acts.iter().zip(&mut *out) {
-            out[number] = match isa {
-                // SAFETY: `dot_row` asks for AVX2, FMA and F16C; as above.
-                #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 => unsafe { avx2::dot_row(dtype, row, act) },
-                // SAFETY: `dot_row` asks for NEON; as above.
-                #[cfg(target_arch = "aarch64")]
-                Isa::Neon => unsafe { neon::dot_row(dtype, row, act) },
-                _ => dot_row_scalar(dtype, row, act),
-            };
+    match isa {
+        // SAFETY: `dot_rows` asks for AVX2, FMA and F16C; as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { avx2::dot_rows(dtype, rows, bytes, acts, out) },
+        // SAFETY: `dot_rows` asks for NEON; as above.
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => unsafe { neon::dot_rows(dtype, rows, bytes, acts, out) },
+        _ => {
+            for (number, row) in rows.chunks_exact(bytes).enumerate() {
+                for (act, out) in acts.iter().zip(&mut *out) {
+                    out[number] = dot_row_scalar(dtype, row, act);
+                }
+            }
         }
     }
 }

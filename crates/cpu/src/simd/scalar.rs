@@ -2,8 +2,8 @@
 
 use half::f16;
 
-use super::eight_bit::{Block, Tail};
-use super::product::PanelKind;
+use super::activations::{Block, Tail, four_at, passes};
+use super::product::{PanelKind, run_of_blocks};
 use super::tile_vector::{PartWork, TileVector};
 
 /// Arrays as vectors.
@@ -16,7 +16,6 @@ impl TileVector for Scalar {
     type Floats = [f32; 16];
 
     const LARGEST_CODE: i32 = 255;
-    const INTEGER_SCALES: bool = false;
 
     #[inline(always)]
     fn load(self, from: &[u8; 64]) -> [u8; 64] {
@@ -94,8 +93,8 @@ impl TileVector for Scalar {
     }
 
     #[inline(always)]
-    fn mul_ints(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
-        std::array::from_fn(|row| a[row] * b[row])
+    fn join_passes(self, upper: [i32; 16], lower: [i32; 16]) -> [i32; 16] {
+        std::array::from_fn(|row| (upper[row] << 8) + lower[row])
     }
 
     #[inline(always)]
@@ -172,28 +171,47 @@ impl TileVector for Scalar {
 }
 
 /// The products of a panel with one row of signed activations.
-pub(super) fn panel(PanelKind { min, group, .. }: PanelKind, panel: &[f32], act: &[Block]) -> [f32; 16] {
+pub(super) fn panel<const B: usize>(
+    PanelKind { min, group, .. }: PanelKind,
+    panel: &[f32],
+    acts: &[Block<B>],
+) -> [f32; 16] {
     let (groups, mut sums) = (32 / group, [0.0; 16]);
-    for (panel, act) in panel.chunks_exact(128 + 48 * groups).zip(act) {
-        let tail = Tail::signed(act);
+    let each = 128 + 48 * groups;
+    let run = run_of_blocks(groups);
+    for first in (0..acts.len()).step_by(run) {
         for number in 0..groups {
-            let mut products = [0i32; 16];
-            for k in (number * group..(number + 1) * group).step_by(4) {
-                for (product, weights) in products.iter_mut().zip(&panel[k * 4..]) {
-                    for (weight, act) in weights.to_le_bytes().iter().zip(&act[k..]) {
-                        *product += i32::from(*weight as i8) * i32::from(*act as i8);
+            let blocks = first..acts.len().min(first + run);
+            for (panel, act) in panel[first * each..].chunks_exact(each).zip(&acts[blocks]) {
+                let products = products(panel, act, number * group..(number + 1) * group);
+                let tail = Tail::signed(act);
+                let (scales, mins) = panel[128 + 48 * number + 16..][..32].split_at(16);
+                let scaled_sum = tail.scale * tail.sum(number, groups) as f32;
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    *sum += products[row] as f32 * (scales[row] * tail.scale);
+                    if min {
+                        *sum += mins[row] * scaled_sum;
                     }
-                }
-            }
-            let (scales, mins) = panel[128 + 48 * number + 16..][..32].split_at(16);
-            let scaled_sum = tail.scale * tail.sum(number, groups) as f32;
-            for (row, sum) in sums.iter_mut().enumerate() {
-                *sum += products[row] as f32 * (scales[row] * tail.scale);
-                if min {
-                    *sum += mins[row] * scaled_sum;
                 }
             }
         }
     }
     sums
+}
+
+/// The integer products of some elements of a block.
+fn products<const B: usize>(panel: &[f32], act: &Block<B>, elements: std::ops::Range<usize>) -> [i32; 16] {
+    let mut products = [0i32; 16];
+    for pass in 0..passes(B) {
+        for k in elements.clone().step_by(4) {
+            let four = four_at(act, pass, k).to_le_bytes();
+            for (product, weights) in products.iter_mut().zip(&panel[k * 4..]) {
+                for (weight, act) in weights.to_le_bytes().iter().zip(four) {
+                    *product +=
+                        (i32::from(*weight as i8) * i32::from(act as i8)) << (8 * (passes(B) - 1 - pass));
+                }
+            }
+        }
+    }
+    products
 }

@@ -7,9 +7,8 @@ mod blocks_32;
 use orlop_graph::DType;
 
 use self::blocks_32::{IQ4_NL, MXFP4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
-pub(super) use self::blocks_256::Q6_K;
-use self::blocks_256::{IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K};
-use super::eight_bit::Block;
+use self::blocks_256::{IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
+use super::activations::Block;
 use super::tile_vector::TileVector;
 use crate::repack::TileSpec;
 
@@ -30,8 +29,8 @@ pub(super) trait TileCodec {
 
     /// `[u8; TILE.bytes]`.
     type Tile: TileBytes;
-    /// `[Block; TILE.elements / 32]`.
-    type Activations: ActivationBlocks;
+    /// `[Block<B>; TILE.elements / 32]`.
+    type Activations<const B: usize>: ActivationBlocks<B>;
 
     /// Hands over the steps of a part.
     fn steps<V: TileVector>(v: V, tile: &[u8], part: usize, to: &mut impl Steps<V>);
@@ -107,19 +106,19 @@ impl<const N: usize> TileBytes for [u8; N] {
 }
 
 /// The blocks of activations that meet a tile, as an array.
-pub(super) trait ActivationBlocks: Sized {
-    fn of_tiles(blocks: &[Block]) -> &[Self];
-    fn block(&self, number: usize) -> &Block;
+pub(super) trait ActivationBlocks<const B: usize>: Sized {
+    fn of_tiles(blocks: &[Block<B>]) -> &[Self];
+    fn block(&self, number: usize) -> &Block<B>;
 }
 
-impl<const N: usize> ActivationBlocks for [Block; N] {
+impl<const B: usize, const N: usize> ActivationBlocks<B> for [Block<B>; N] {
     #[inline(always)]
-    fn of_tiles(blocks: &[Block]) -> &[Self] {
+    fn of_tiles(blocks: &[Block<B>]) -> &[Self] {
         blocks.as_chunks().0
     }
 
     #[inline(always)]
-    fn block(&self, number: usize) -> &Block {
+    fn block(&self, number: usize) -> &Block<B> {
         &self[number]
     }
 }

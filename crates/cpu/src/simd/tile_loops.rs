@@ -3,7 +3,8 @@
 
 use std::marker::PhantomData;
 
-use super::eight_bit::{Block, Tail, word_at};
+use super::activations::{Block, Tail, four_at, passes};
+use super::product::FewProducts;
 use super::tile_codecs::{ActivationBlocks, CodecWork, Steps, TileBytes, TileCodec};
 use super::tile_vector::{PartWork, TileVector, TileWork, on};
 use crate::isa::Isa;
@@ -14,31 +15,35 @@ pub(super) const WEIGHT_VECTORS: usize = 8;
 pub(super) const GROUP_VECTORS: usize = 3;
 
 /// The products of groups of rows in tiles with `T` rows of signed activations: 16 a group, and a row of them for each row
-/// of activations.
-pub(super) struct Dot<'a, const T: usize, const N: usize> {
+/// of activations, from group number `first` on.
+pub(super) struct Dot<'a, const T: usize, const B: usize> {
     pub(super) isa: Isa,
     pub(super) tiles: &'a [u8],
-    pub(super) acts: [&'a [Block]; T],
-    pub(super) out: &'a mut [[f32; N]],
+    pub(super) acts: [&'a [Block<B>]; T],
+    pub(super) first: usize,
+    pub(super) out: &'a mut [FewProducts],
 }
 
-impl<const T: usize, const N: usize> CodecWork for Dot<'_, T, N> {
+impl<const T: usize, const B: usize> CodecWork for Dot<'_, T, B> {
     type Output = ();
 
     fn run<C: TileCodec>(self) {
-        on(self.isa, DotTiles::<C, T, N> { dot: self, codec: PhantomData });
+        on(self.isa, DotTiles::<C, T, B> { dot: self, codec: PhantomData });
     }
 }
 
-struct DotTiles<'a, C, const T: usize, const N: usize> {
-    dot: Dot<'a, T, N>,
+struct DotTiles<'a, C, const T: usize, const B: usize> {
+    dot: Dot<'a, T, B>,
     codec: PhantomData<C>,
 }
 
-impl<C: TileCodec, const T: usize, const N: usize> TileWork for DotTiles<'_, C, T, N> {
+impl<C: TileCodec, const T: usize, const B: usize> TileWork for DotTiles<'_, C, T, B> {
+    /// Panels are as good there.
+    const ON_ARRAYS: bool = false;
+
     #[inline(always)]
     fn run<V: TileVector>(self, v: V) {
-        let Dot { tiles, acts, out, .. } = self.dot;
+        let Dot { tiles, acts, first, out, .. } = self.dot;
         let each = acts[0].len() / (C::TILE.elements / 32);
         let acts = acts.map(|act| &C::Activations::of_tiles(act)[..each]);
         for (number, tiles) in C::Tile::tiles(tiles).chunks_exact(each.max(1)).enumerate() {
@@ -48,10 +53,10 @@ impl<C: TileCodec, const T: usize, const N: usize> TileWork for DotTiles<'_, C, 
                 for (here, act) in here.iter_mut().zip(&acts) {
                     *here = &act[place];
                 }
-                dot_tile::<V, C, T>(v, tile, &here, &mut sums);
+                dot_tile::<V, C, T, B>(v, tile, &here, &mut sums);
             }
             for (out, sum) in out.iter_mut().zip(sums) {
-                v.store(&mut out.as_chunks_mut().0[number], sum);
+                v.store(&mut out.as_chunks_mut().0[first + number], sum);
             }
         }
     }
@@ -59,17 +64,15 @@ impl<C: TileCodec, const T: usize, const N: usize> TileWork for DotTiles<'_, C, 
 
 /// Adds the products of a tile. The numbers of parts are constants, so that offsets are.
 #[inline(always)]
-fn dot_tile<V: TileVector, C: TileCodec, const T: usize>(
+fn dot_tile<V: TileVector, C: TileCodec, const T: usize, const B: usize>(
     v: V,
     tile: &C::Tile,
-    acts: &[&C::Activations; T],
+    acts: &[&C::Activations<B>; T],
     sums: &mut [V::Floats; T],
 ) {
-    let (scale, min) = (C::scale(v, tile.bytes()), C::min(v, tile.bytes()));
-    let mut unscaled = [[v.zero(); 2]; T];
     macro_rules! parts {
         ($($part:literal)*) => {
-            $(v.call(DotPart::<V, C, T, $part> { tile, acts, sums, unscaled: &mut unscaled });)*
+            $(v.call(DotPart::<V, C, T, B, $part> { tile, acts, sums });)*
         };
     }
     parts!(0);
@@ -79,68 +82,82 @@ fn dot_tile<V: TileVector, C: TileCodec, const T: usize>(
     if C::PARTS == 8 {
         parts!(4 5 6 7);
     }
-    if V::INTEGER_SCALES {
-        for (sum, [products, minima]) in sums.iter_mut().zip(unscaled) {
-            *sum = v.mul_add(products, scale, *sum);
-            if C::HAS_MIN {
-                *sum = v.mul_add(minima, min, *sum);
-            }
-        }
-    }
 }
 
 /// Adds the products of part number `PART`.
-struct DotPart<'a, V: TileVector, C: TileCodec, const T: usize, const PART: usize> {
+struct DotPart<'a, V: TileVector, C: TileCodec, const T: usize, const B: usize, const PART: usize> {
     tile: &'a C::Tile,
-    acts: &'a [&'a C::Activations; T],
-    /// With float scales.
+    acts: &'a [&'a C::Activations<B>; T],
     sums: &'a mut [V::Floats; T],
-    /// With integer scales.
-    unscaled: &'a mut [[V::Floats; 2]; T],
 }
 
-impl<V: TileVector, C: TileCodec, const T: usize, const PART: usize> PartWork<V>
-    for DotPart<'_, V, C, T, PART>
+impl<V: TileVector, C: TileCodec, const T: usize, const B: usize, const PART: usize> PartWork<V>
+    for DotPart<'_, V, C, T, B, PART>
 {
     #[inline(always)]
     fn run(self, v: V) {
         // Copies: the compiler cannot know that what is behind a field's reference stays as it is.
         let (tile, acts) = (self.tile.bytes(), *self.acts);
-        let products = part_products::<V, C, T>(v, tile, PART, &acts);
-        if V::INTEGER_SCALES {
-            let mut unscaled = *self.unscaled;
-            add_unscaled::<V, C, T>(v, tile, PART, &acts, &products, &mut unscaled);
-            *self.unscaled = unscaled;
-        } else {
-            let mut sums = *self.sums;
-            add_scaled::<V, C, T>(v, tile, PART, &acts, &products, &mut sums);
-            *self.sums = sums;
-        }
+        let products = part_products::<V, C, T, B>(v, tile, PART, &acts);
+        let mut sums = *self.sums;
+        add_scaled::<V, C, T, B>(v, tile, PART, &acts, &products, &mut sums);
+        *self.sums = sums;
     }
 }
 
 /// The integer products of a part: for each of its slots and each row of activations, one for each row of weights.
 type Products<V, const T: usize> = [[<V as TileVector>::Ints; T]; MAX_SLOTS];
 
+/// Vectors of sums that stay in registers while a part is read.
+const MAX_SUMS: usize = 24;
+
 #[inline(always)]
-fn part_products<V: TileVector, C: TileCodec, const T: usize>(
+fn part_products<V: TileVector, C: TileCodec, const T: usize, const B: usize>(
     v: V,
     tile: &[u8],
     part: usize,
-    acts: &[&C::Activations; T],
+    acts: &[&C::Activations<B>; T],
 ) -> Products<V, T> {
-    let mut products = [[v.splat_int(0); T]; MAX_SLOTS];
+    let mut lower = [[v.splat_int(0); T]; MAX_SLOTS];
     if multiplies_codes::<V, C>() && C::BIAS != 0 {
-        for (slot, products) in products.iter_mut().enumerate().take(C::SLOTS) {
+        for (slot, lower) in lower.iter_mut().enumerate().take(C::SLOTS) {
             let group = C::group_of(part, slot);
-            for (product, act) in products.iter_mut().zip(acts) {
-                let (_, sum) = scale_and_sum::<C>(act, group);
+            for (product, act) in lower.iter_mut().zip(acts) {
+                let (_, sum) = scale_and_sum::<C, B>(act, group);
                 *product = v.splat_int(-C::BIAS * sum);
             }
         }
     }
-    C::steps(v, tile, part, &mut DotSteps::<V, C, T> { acts, products: &mut products });
-    products
+    if passes(B) == 1 {
+        C::steps(v, tile, part, &mut DotSteps::<V, C, T, B, 0> { acts, products: &mut lower });
+        return lower;
+    }
+    let mut upper = [[v.splat_int(0); T]; MAX_SLOTS];
+    if 2 * C::SLOTS * T <= MAX_SUMS {
+        let (upper, lower) = (&mut upper, &mut lower);
+        C::steps(v, tile, part, &mut BothSteps::<V, C, T, B> { acts, upper, lower });
+        join_passes::<V, C, T>(v, upper, lower)
+    } else {
+        C::steps(v, tile, part, &mut DotSteps::<V, C, T, B, 0> { acts, products: &mut upper });
+        let mut products = join_passes::<V, C, T>(v, &upper, &lower);
+        C::steps(v, tile, part, &mut DotSteps::<V, C, T, B, 1> { acts, products: &mut products });
+        products
+    }
+}
+
+#[inline(always)]
+fn join_passes<V: TileVector, C: TileCodec, const T: usize>(
+    v: V,
+    upper: &Products<V, T>,
+    lower: &Products<V, T>,
+) -> Products<V, T> {
+    let mut joined = *lower;
+    for slot in 0..C::SLOTS {
+        for t in 0..T {
+            joined[slot][t] = v.join_passes(upper[slot][t], lower[slot][t]);
+        }
+    }
+    joined
 }
 
 /// Whether codes are multiplied as they are. The bias then leaves the products through the sums of activations.
@@ -149,61 +166,56 @@ fn multiplies_codes<V: TileVector, C: TileCodec>() -> bool {
     C::LARGEST_CODE <= V::LARGEST_CODE
 }
 
-struct DotSteps<'a, V: TileVector, C: TileCodec, const T: usize> {
-    acts: &'a [&'a C::Activations; T],
+/// The steps of one pass.
+struct DotSteps<'a, V: TileVector, C: TileCodec, const T: usize, const B: usize, const PASS: usize> {
+    acts: &'a [&'a C::Activations<B>; T],
     products: &'a mut Products<V, T>,
 }
 
-impl<V: TileVector, C: TileCodec, const T: usize> Steps<V> for DotSteps<'_, V, C, T> {
+impl<V: TileVector, C: TileCodec, const T: usize, const B: usize, const PASS: usize> Steps<V>
+    for DotSteps<'_, V, C, T, B, PASS>
+{
     #[inline(always)]
     fn step(&mut self, v: V, slot: usize, k: usize, codes: V::Bytes) {
         let bias = if multiplies_codes::<V, C>() { 0 } else { C::BIAS };
         for (product, act) in self.products[slot].iter_mut().zip(self.acts) {
-            let four = word_at(act.block(k / 32), k % 32);
+            let four = four_at(act.block(k / 32), PASS, k % 32);
             *product = v.add_products(*product, codes, bias, four);
         }
     }
 }
 
+/// The steps of both passes at once: codes are taken apart only once.
+struct BothSteps<'a, V: TileVector, C: TileCodec, const T: usize, const B: usize> {
+    acts: &'a [&'a C::Activations<B>; T],
+    upper: &'a mut Products<V, T>,
+    lower: &'a mut Products<V, T>,
+}
+
+impl<V: TileVector, C: TileCodec, const T: usize, const B: usize> Steps<V> for BothSteps<'_, V, C, T, B> {
+    #[inline(always)]
+    fn step(&mut self, v: V, slot: usize, k: usize, codes: V::Bytes) {
+        let (acts, upper, lower) = (self.acts, &mut *self.upper, &mut *self.lower);
+        DotSteps::<V, C, T, B, 0> { acts, products: upper }.step(v, slot, k, codes);
+        DotSteps::<V, C, T, B, 1> { acts, products: lower }.step(v, slot, k, codes);
+    }
+}
+
 /// The scale of the activations that a group meets, and their sum.
 #[inline(always)]
-fn scale_and_sum<C: TileCodec>(act: &C::Activations, group: usize) -> (f32, i32) {
+fn scale_and_sum<C: TileCodec, const B: usize>(act: &C::Activations<B>, group: usize) -> (f32, i32) {
     let groups = C::GROUPS_OF_32;
     let tail = Tail::signed(act.block(group / groups));
     (tail.scale, tail.sum(group % groups, groups))
 }
 
-/// Adds products and minima times the integers of their groups; the tile's scale and minimum are left.
+/// Adds products and minima times the scales of their groups, in the order of panels: see `product::run_of_blocks`.
 #[inline(always)]
-fn add_unscaled<V: TileVector, C: TileCodec, const T: usize>(
+fn add_scaled<V: TileVector, C: TileCodec, const T: usize, const B: usize>(
     v: V,
     tile: &[u8],
     part: usize,
-    acts: &[&C::Activations; T],
-    products: &Products<V, T>,
-    unscaled: &mut [[V::Floats; 2]; T],
-) {
-    for (slot, products) in products.iter().enumerate().take(C::SLOTS) {
-        let group = C::group_of(part, slot);
-        let (scale, min) = (C::scale_number(v, tile, group), v.to_floats(C::min_number(v, tile, group)));
-        for ((unscaled, product), act) in unscaled.iter_mut().zip(products).zip(acts) {
-            let (act_scale, sum) = scale_and_sum::<C>(act, group);
-            let product = if C::HAS_GROUP_SCALES { v.mul_ints(*product, scale) } else { *product };
-            unscaled[0] = v.mul_add(v.to_floats(product), v.splat(act_scale), unscaled[0]);
-            if C::HAS_MIN {
-                unscaled[1] = v.mul_add(min, v.splat(act_scale * sum as f32), unscaled[1]);
-            }
-        }
-    }
-}
-
-/// Adds products and minima times the float scales of their groups.
-#[inline(always)]
-fn add_scaled<V: TileVector, C: TileCodec, const T: usize>(
-    v: V,
-    tile: &[u8],
-    part: usize,
-    acts: &[&C::Activations; T],
+    acts: &[&C::Activations<B>; T],
     products: &Products<V, T>,
     sums: &mut [V::Floats; T],
 ) {
@@ -211,7 +223,7 @@ fn add_scaled<V: TileVector, C: TileCodec, const T: usize>(
         let group = C::group_of(part, slot);
         let (scale, min) = (C::group_scale(v, tile, group), C::group_min(v, tile, group));
         for ((total, product), act) in sums.iter_mut().zip(products).zip(acts) {
-            let (act_scale, sum) = scale_and_sum::<C>(act, group);
+            let (act_scale, sum) = scale_and_sum::<C, B>(act, group);
             *total = v.mul_add(v.to_floats(*product), v.mul(scale, v.splat(act_scale)), *total);
             if C::HAS_MIN {
                 *total = v.mul_add(min, v.splat(act_scale * sum as f32), *total);

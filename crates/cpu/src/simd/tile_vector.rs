@@ -21,9 +21,6 @@ pub(super) trait TileVector: Copy {
 
     /// The largest code that [`TileVector::add_products`] multiplies as an unsigned number; 0 if it takes signed ones only.
     const LARGEST_CODE: i32;
-    /// Whether products are multiplied with the integers of group scales as integers, and with the tile's scale once a
-    /// tile; if not, groups have float scales. The results differ in their rounding.
-    const INTEGER_SCALES: bool;
 
     fn load(self, from: &[u8; 64]) -> Self::Bytes;
     fn low_nibbles(self, bytes: Self::Bytes) -> Self::Bytes;
@@ -51,7 +48,8 @@ pub(super) trait TileVector: Copy {
     fn load_nibbles<const SHIFT: u32>(self, from: &[u8; 16]) -> Self::Ints;
 
     fn splat_int(self, value: i32) -> Self::Ints;
-    fn mul_ints(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
+    /// `256 * upper + lower`.
+    fn join_passes(self, upper: Self::Ints, lower: Self::Ints) -> Self::Ints;
     fn minus_128_times(self, a: Self::Ints) -> Self::Ints;
     fn to_floats(self, a: Self::Ints) -> Self::Floats;
     /// Adds the sums of four products each, of `codes - bias` and the four signed bytes in `four`. The bias is 0 for codes
@@ -108,7 +106,7 @@ macro_rules! forward_to_functions {
             fn load_signed(from: &[u8; 16]) -> Ints;
             fn load_nibbles<SHIFT: u32>(from: &[u8; 16]) -> Ints;
             fn splat_int(value: i32) -> Ints;
-            fn mul_ints(a: Ints, b: Ints) -> Ints;
+            fn join_passes(upper: Ints, lower: Ints) -> Ints;
             fn minus_128_times(a: Ints) -> Ints;
             fn to_floats(a: Ints) -> Floats;
             fn add_products(sums: Ints, codes: Bytes, bias: i32, four: i32) -> Ints;
@@ -140,12 +138,15 @@ pub(super) use forward_to_functions;
 
 /// A loop over tiles, for vectors of any kind.
 pub(super) trait TileWork {
+    /// Whether it also runs on arrays.
+    const ON_ARRAYS: bool = true;
+
     /// Implementations are `inline(always)`, see [`TileVector`].
     fn run<V: TileVector>(self, v: V);
 }
 
 /// Runs a loop with the vectors of `isa`.
-pub(super) fn on(isa: Isa, work: impl TileWork) {
+pub(super) fn on<W: TileWork>(isa: Isa, work: W) {
     match isa {
         // SAFETY: `run` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
@@ -156,6 +157,7 @@ pub(super) fn on(isa: Isa, work: impl TileWork) {
         // SAFETY: `run` asks for NEON and dot products; as above.
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => unsafe { neon::run(work) },
-        _ => work.run(Scalar),
+        _ if W::ON_ARRAYS => work.run(Scalar),
+        _ => unreachable!("a loop that has no use on arrays"),
     }
 }

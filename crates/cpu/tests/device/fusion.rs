@@ -53,17 +53,17 @@ fn a_block_of_a_model_takes_a_dozen_steps() {
     let size = generate::BlockSize { weights: DType::Q4_1, ..generate::BlockSize::default() };
     let (graph, _) = generate::block(&size).unwrap();
     let expected = [
-        "scaled norm in 8 bits",
-        "mul_mats in 8 bits",
+        "scaled norm in 16 bits",
+        "mul_mats in 16 bits",
         "rope",
         "rope into rows",
         "set_rows",
-        "flash_attention in 8 bits",
-        "mul_mat in 8 bits, and sums",
-        "scaled norm in 8 bits",
-        "mul_mats in 8 bits",
-        "gated in 8 bits",
-        "mul_mat in 8 bits, and sums",
+        "flash_attention in 16 bits",
+        "mul_mat and sums in 16 bits",
+        "scaled norm in 16 bits",
+        "mul_mats in 16 bits",
+        "gated in 16 bits",
+        "mul_mat and sums in 16 bits",
     ];
     assert_eq!(kernels(&graph, &[]), expected);
     let nodes: Vec<NodeId> = graph.node_ids().collect();
@@ -194,9 +194,9 @@ fn what_is_read_twice_or_seen_is_not_fused_away() {
     let product = b.mul_mat(matrix, scaled);
     b.output(product);
     let graph = b.build().unwrap();
-    assert_eq!(kernels(&graph, &[]), ["scaled norm in 8 bits", "mul_mat in 8 bits"]);
-    assert_eq!(kernels(&graph, &[scaled]), ["scaled norm", "round to 8 bits", "mul_mat in 8 bits"]);
-    assert_eq!(kernels(&graph, &[normed]), ["rms_norm", "mul", "round to 8 bits", "mul_mat in 8 bits"]);
+    assert_eq!(kernels(&graph, &[]), ["scaled norm in 16 bits", "mul_mat in 16 bits"]);
+    assert_eq!(kernels(&graph, &[scaled]), ["scaled norm", "round in 16 bits", "mul_mat in 16 bits"]);
+    assert_eq!(kernels(&graph, &[normed]), ["rms_norm", "mul", "round in 16 bits", "mul_mat in 16 bits"]);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn products_take_bias_and_residual_and_may_lie_on_the_residual() {
         let graph = b.build().unwrap();
         let steps = lowered(&graph, &[]);
         let last = steps.steps.last().unwrap();
-        assert_eq!(last.kernel, "mul_mat in 8 bits, and sums");
+        assert_eq!(last.kernel, "mul_mat and sums in 16 bits");
         assert!(last.may_overwrite.iter().any(|pair| pair.read == 3));
         assert_eq!(last.reads[3], StepValue::Tensor(residual));
         let graph = Arc::new(graph);
@@ -225,7 +225,7 @@ fn products_take_bias_and_residual_and_may_lie_on_the_residual() {
 
 #[test]
 fn neighbouring_products_of_the_same_few_rows_are_one_step() {
-    let [one, several, round] = ["mul_mat in 8 bits", "mul_mats in 8 bits", "round to 8 bits"];
+    let [one, several, round] = ["mul_mat in 16 bits", "mul_mats in 16 bits", "round in 16 bits"];
     for tokens in 1..=5 {
         let mut b = GraphBuilder::new();
         let x = b.input("x", DType::F32, &[256, tokens]);
@@ -236,7 +236,7 @@ fn neighbouring_products_of_the_same_few_rows_are_one_step() {
             b.output(product);
         }
         match tokens {
-            5 => check("many rows", b, &[], &["round to 8 bits jointly", one, one, one, one]),
+            5 => check("many rows", b, &[], &["round in 16 bits", one, one, one, one]),
             _ => check("few rows", b, &[], &[round, several]),
         }
     }
@@ -273,10 +273,10 @@ fn attention_is_rounded_where_heads_are_whole_blocks() {
         let weights = b.weight("w", DType::Q4_0, &[4 * head, 40]);
         let product = b.mul_mat(weights, rows);
         b.output(product);
-        let product = "mul_mat in 8 bits";
+        let product = "mul_mat in 16 bits";
         let expected: &[&str] = match fused {
-            true => &["flash_attention in 8 bits", product],
-            false => &["flash_attention", "round to 8 bits", product],
+            true => &["flash_attention in 16 bits", product],
+            false => &["flash_attention", "round in 16 bits", product],
         };
         check("attention", b, &[], expected);
     }
@@ -287,14 +287,12 @@ fn attention_is_rounded_where_heads_are_whole_blocks() {
     let weights = b.weight("w", DType::Q4_0, &[64, 40]);
     let product = b.mul_mat(weights, attended);
     b.output(product);
-    check("heads", b, &[], &["flash_attention", "round to 8 bits", "mul_mat in 8 bits"]);
+    check("heads", b, &[], &["flash_attention", "round in 16 bits", "mul_mat in 16 bits"]);
 }
 
-/// Where one of the products wants its activations to share scales, the others take them so, too.
+/// Weights of all types take the same rounded activations, however many rows these have.
 #[test]
-fn one_reader_is_enough_for_shared_scales() {
-    let jointly =
-        |kernel: &str, tokens: u64| format!("{kernel} in 8 bits{}", if tokens > 4 { " jointly" } else { "" });
+fn products_of_several_types_share_what_is_rounded() {
     for tokens in [1, 4, 5, 23] {
         let mut b = GraphBuilder::new();
         let x = b.input("x", DType::F32, &[512, tokens]);
@@ -311,10 +309,10 @@ fn one_reader_is_enough_for_shared_scales() {
         let gated = b.gated(Glu::Silu, gate, up);
         let result = b.mul_mat(down, gated);
         b.output(result);
-        let (norm, gate, product) =
-            (jointly("scaled norm", tokens), jointly("gated", tokens), "mul_mat in 8 bits");
-        let products = if tokens > 4 { vec![product, product] } else { vec!["mul_mats in 8 bits"] };
-        check("shared scales", b, &[], &[&[&*norm], &products[..], &[&gate, product]].concat());
+        let product = "mul_mat in 16 bits";
+        let products = if tokens > 4 { vec![product, product] } else { vec!["mul_mats in 16 bits"] };
+        let expected = [&["scaled norm in 16 bits"], &products[..], &["gated in 16 bits", product]].concat();
+        check("shared", b, &[], &expected);
     }
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[512, 9]);
@@ -323,8 +321,8 @@ fn one_reader_is_enough_for_shared_scales() {
     let (first, second) = (b.mul_mat(first, x), b.mul_mat(second, x));
     let sum = b.sub(first, second);
     b.output(sum);
-    let product = "mul_mat in 8 bits";
-    check("plain", b, &[], &["round to 8 bits jointly", product, product, "sub"]);
+    let product = "mul_mat in 16 bits";
+    check("plain", b, &[], &["round in 16 bits", product, product, "sub"]);
 }
 
 #[test]
@@ -335,7 +333,7 @@ fn products_added_to_themselves_stay_products() {
     let product = b.mul_mat(matrix, x);
     let twice = b.add(product, product);
     b.output(twice);
-    check("twice", b, &[], &["round to 8 bits", "mul_mat in 8 bits", "add"]);
+    check("twice", b, &[], &["round in 16 bits", "mul_mat in 16 bits", "add"]);
 }
 
 #[test]
@@ -347,7 +345,7 @@ fn gates_are_rounded_whether_they_come_in_one_tensor_or_two() {
         let matrix = b.weight("matrix", DType::Q4_1, &[2048, 16]);
         let product = b.mul_mat(matrix, gated);
         b.output(product);
-        check("one tensor", b, &[], &["gated in 8 bits", "mul_mat in 8 bits"]);
+        check("one tensor", b, &[], &["gated in 16 bits", "mul_mat in 16 bits"]);
         let mut b = GraphBuilder::new();
         let (x, y) = (b.input("x", DType::F16, &[96, tokens]), b.input("y", DType::F16, &[96, tokens]));
         let gated = b.gated(gate, x, y);
@@ -356,7 +354,7 @@ fn gates_are_rounded_whether_they_come_in_one_tensor_or_two() {
         let product = b.mul_mat(matrix, gated);
         b.output(product);
         let graph = b.build().unwrap();
-        assert_eq!(kernels(&graph, &[])[1..], ["cast", "round to 8 bits", "mul_mat in 8 bits"]);
+        assert_eq!(kernels(&graph, &[])[1..], ["cast", "round in 16 bits", "mul_mat in 16 bits"]);
     }
 }
 

@@ -121,7 +121,7 @@ fn transformer_blocks_agree_with_the_reference() {
             let reference: Arc<dyn Device> = ReferenceDevice::new();
             let cpu: Arc<dyn Device> = device(orlop_cpu::Isa::detect());
             let expected = unplanned(&reference, &graph, &feeds);
-            for precision in [Precision::F32, Precision::Fast] {
+            for precision in [Precision::F32, Precision::Int16, Precision::Int8] {
                 let mut options = planned(2, Strategy::Best, Sharing::Full);
                 options.session.lower.precision = precision;
                 let got = run_planned(&cpu, &graph, &feeds, &options).unwrap();
@@ -131,7 +131,7 @@ fn transformer_blocks_agree_with_the_reference() {
                     let (expected, got) = (decode(expected), decode(got));
                     let error: f64 = expected.iter().zip(&got).map(|(a, b)| (a - b) * (a - b)).sum();
                     let norm: f64 = expected.iter().map(|a| a * a).sum();
-                    let rounded = precision == Precision::Fast && weights.is_quantized();
+                    let rounded = precision == Precision::Int8 && weights.is_quantized();
                     let limit = match (rounded, dtype.is_quantized()) {
                         (true, _) => 1e-3,
                         (_, true) => 1e-4,

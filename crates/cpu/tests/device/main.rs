@@ -1,6 +1,7 @@
 //! The CPU device as a whole: the conformance set, random graphs, the guard, runs and their errors.
 
 mod allocations;
+mod batch_invariance;
 mod conformance;
 mod fusion;
 mod graphs;

@@ -22,7 +22,7 @@ fn lowered(graph: &Graph, precision: Precision) -> Steps {
 }
 
 fn rounding(steps: &Steps) -> usize {
-    steps.steps.iter().filter(|step| step.kernel == "round to 8 bits").count()
+    steps.steps.iter().filter(|step| step.kernel == "round in 16 bits").count()
 }
 
 #[test]
@@ -36,9 +36,9 @@ fn products_of_one_tensor_share_its_rounded_form() {
         b.output(product);
     }
     let graph = b.build().unwrap();
-    let steps = lowered(&graph, Precision::Fast);
+    let steps = lowered(&graph, Precision::Int16);
     assert_eq!(rounding(&steps), 1);
-    let shared = steps.temporaries.iter().find(|temporary| temporary.name.ends_with("in 8 bits")).unwrap();
+    let shared = steps.temporaries.iter().find(|temporary| temporary.name.ends_with("in 16 bits")).unwrap();
     assert_eq!((shared.first, shared.last), (1, 2));
     assert_eq!(rounding(&lowered(&graph, Precision::F32)), 0);
 }
@@ -56,7 +56,7 @@ fn what_is_written_in_between_is_rounded_again() {
     for tensor in [first, again, written, after] {
         b.output(tensor);
     }
-    assert_eq!(rounding(&lowered(&b.build().unwrap(), Precision::Fast)), 2);
+    assert_eq!(rounding(&lowered(&b.build().unwrap(), Precision::Int16)), 2);
 }
 
 /// The device's own memory for weights.
@@ -134,9 +134,9 @@ fn repacked_weights_give_the_bytes_that_plain_ones_give() {
             let own = packed(&cpu);
             let cpu: Arc<dyn Device> = cpu;
             for (tokens, threads, precision) in [
-                (1, 1, Precision::Fast),
-                (4, 2, Precision::Fast),
-                (9, 5, Precision::Fast),
+                (1, 1, Precision::Int16),
+                (4, 2, Precision::Int16),
+                (9, 5, Precision::Int16),
                 (2, 2, Precision::F32),
             ] {
                 let (graph, feeds) = tied(dtype, tokens);

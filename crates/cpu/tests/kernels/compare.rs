@@ -91,7 +91,7 @@ impl Case {
     /// Runs the graph everywhere. Results are the same bytes for every number of threads, and within `limit` of the
     /// reference (normalised mean squared error), also in place where that is allowed.
     pub(crate) fn check(self, result: TensorId, limit: f64) {
-        self.check_with(Precision::Fast, result, limit);
+        self.check_with(Precision::Int16, result, limit);
     }
 
     /// As `check`, with a precision.

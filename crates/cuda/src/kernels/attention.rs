@@ -77,7 +77,7 @@ pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -
     }
     let (tokens, heads) = (q.extents[1], q.extents[2]);
     let single = matches!(k.dtype, DType::F16 | DType::BF16 | DType::F32);
-    let tiles = tokens > 1 && k.dtype == DType::F16 && precision == Precision::Fast;
+    let tiles = tokens > 1 && k.dtype == DType::F16 && precision != Precision::F32;
     let (kernel, few) = match pages {
         _ if tokens == 1 && single => (DECODE, TILE + 1),
         Some(_) if single && (tokens < FEW || (!tiles && tokens <= TILE)) => (DECODE, TILE + 1),

@@ -24,7 +24,7 @@ fn the_first_run_gives_the_same_from_the_file_and_the_next_repacks() {
     for name in ["llama-dense.Q4_0", "llama-dense.Q4_K_M"] {
         let (model, tokens, _) = reference(name);
         for (first, precision) in
-            [1, 3, 12].into_iter().flat_map(|first| [(first, Precision::Fast), (first, Precision::F32)])
+            [1, 3, 12].into_iter().flat_map(|first| [(first, Precision::Int16), (first, Precision::F32)])
         {
             let settings = Settings { outputs: Outputs::All, precision, ..Settings::default() };
             let [mut late, mut early] = both(&model, &settings);

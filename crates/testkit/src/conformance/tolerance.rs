@@ -32,7 +32,7 @@ pub enum Tolerance {
     Reduction,
     /// Sines and cosines of large angles.
     Rotation,
-    /// Products. With quantised weights and [`orlop_backend::Precision::Fast`]: at most 3 times the error of
+    /// Products. With quantised weights and another precision than [`orlop_backend::Precision::F32`]: at most 3 times the error of
     /// the exact product whose activations went through the paired 8-bit type (Q8_0; Q8_1 where the weights'
     /// type has a minimum; Q8_K for blocks of 256), if that is larger. Devices may round in another way, so over
     /// the few elements of a case one error may be a few times the other.

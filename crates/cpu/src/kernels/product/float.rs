@@ -55,7 +55,7 @@ pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
     }
     let mut left = FloatWeights::new(task, scratch);
     let (matrices, count) = (a2 * a3, n * b2 * b3 / (a2 * a3));
-    if left.direct(count) {
+    if left.direct() {
         let mut products = [[0.0; RUN as usize]; FEW_FLOATS];
         for (matrix, units) in runs(&task.work_shares, thread, matrices, m.div_ceil(TAKEN), RUN / TAKEN) {
             let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], matrix);
@@ -84,7 +84,7 @@ pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let mut left = FloatWeights::new(task, scratch);
     let mut products = [[0.0; RUN as usize]; FEW_FLOATS];
     experts::for_each(task, [each, tokens], |expert, chosen| {
-        if left.direct(chosen.count()) {
+        if left.direct() {
             let units = thread.part(m.div_ceil(TAKEN));
             for first in units.clone().step_by((RUN / TAKEN) as usize) {
                 left.few(expert, first..units.end.min(first + RUN / TAKEN), chosen, &mut products);
@@ -114,10 +114,11 @@ impl<'a> FloatWeights<'a> {
         FloatWeights { task, depth, rows, panels, decoded: None }
     }
 
-    /// Whether weights are multiplied as they are, with this many rows of activations.
-    fn direct(&self, count: u64) -> bool {
+    /// Whether weights are multiplied as they are. This must not depend on the number of rows of activations: panels add in
+    /// another order.
+    fn direct(&self) -> bool {
         let weights = &self.task.src[0].desc;
-        count <= product::few_floats(self.task.isa) && float(weights.dtype) && weights.rows_are_contiguous()
+        float(weights.dtype) && weights.rows_are_contiguous()
     }
 
     fn activations(&self, row: u64) -> &'a [[u8; 4]] {
@@ -245,7 +246,7 @@ impl<'a> FloatWeights<'a> {
             for (group, panel) in
                 (columns.start as usize / ROWS..).zip(panels).take(columns.clone().step_by(ROWS).count())
             {
-                product::expand(isa, dtype, product::Numbers::Signed, weights.group(matrix + group), apart);
+                product::expand(isa, dtype, weights.group(matrix + group), apart);
                 product::decode_panel(isa, kind, apart, panel);
             }
             return;

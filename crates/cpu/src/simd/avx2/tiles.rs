@@ -25,7 +25,6 @@ impl Avx2 {
 impl TileVector for Avx2 {
     /// Sums of two products with signed bytes have to fit 16 bits.
     const LARGEST_CODE: i32 = 63;
-    const INTEGER_SCALES: bool = false;
 
     forward_to_functions! {}
 }
@@ -91,8 +90,11 @@ fn splat_int(value: i32) -> Ints {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn mul_ints(a: Ints, b: Ints) -> Ints {
-    [_mm256_mullo_epi32(a[0], b[0]), _mm256_mullo_epi32(a[1], b[1])]
+fn join_passes(upper: Ints, lower: Ints) -> Ints {
+    [
+        _mm256_add_epi32(_mm256_slli_epi32::<8>(upper[0]), lower[0]),
+        _mm256_add_epi32(_mm256_slli_epi32::<8>(upper[1]), lower[1]),
+    ]
 }
 
 #[inline]

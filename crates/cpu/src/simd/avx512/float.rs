@@ -71,9 +71,14 @@ fn dots<const T: usize, const N: usize, const BYTES: usize>(
         let count = four.len() / bytes;
         let mut sums = [[_mm512_setzero_ps(); 4]; T];
         if T > 2 && count == 4 {
-            // Four rows at once are no stream that the processor would know.
-            let ahead = (ahead > 0).then(|| four.as_ptr().wrapping_add(ahead * bytes));
-            sums = block([0, 1, 2, 3].map(row), acts, ahead, &load);
+            for place in [0, 2] {
+                // Two rows at once are no stream that the processor would know.
+                let ahead = (ahead > 0).then(|| four.as_ptr().wrapping_add((ahead + place) * bytes));
+                let two = block([row(place), row(place + 1)], acts, ahead, &load);
+                for (sums, two) in sums.iter_mut().zip(two) {
+                    sums[place..place + 2].copy_from_slice(&two);
+                }
+            }
         } else {
             // One row after the other, as memory likes it.
             for place in 0..count {
@@ -88,34 +93,41 @@ fn dots<const T: usize, const N: usize, const BYTES: usize>(
     }
 }
 
-/// Lanes whose sums are the products of four rows of vectors with some others; as many bytes are fetched from `ahead` on.
+/// Lanes whose sums are the products of two rows of vectors with some others, as [`dot`] gives them; as many bytes are
+/// fetched from `ahead` on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 fn block<const T: usize, const BYTES: usize>(
-    rows: [&[[u8; BYTES]]; 4],
+    rows: [&[[u8; BYTES]]; 2],
     acts: [&[[u8; 64]]; T],
     ahead: Option<*const u8>,
     load: &impl Fn(&[u8; BYTES]) -> __m512,
-) -> [[__m512; 4]; T] {
-    let mut sums = [[_mm512_setzero_ps(); 4]; T];
+) -> [[__m512; 2]; T] {
+    let mut sums = [[[_mm512_setzero_ps(); 2]; T]; 2];
     let vectors = rows[0].len();
     let (rows, acts) = (rows.map(|row| &row[..vectors]), acts.map(|act| &act[..vectors]));
-    for k in 0..vectors {
+    for k in (0..vectors).step_by(2) {
         if let Some(ahead) = ahead {
-            prefetch_next(ahead.wrapping_add(4 * BYTES * k), 4 * BYTES);
+            prefetch_next(ahead.wrapping_add(2 * BYTES * k), 4 * BYTES);
         }
-        let weights = rows.map(|row| load(&row[k]));
-        for (sums, act) in sums.iter_mut().zip(acts) {
-            let act = _mm512_castsi512_ps(load_bytes(&act[k]));
-            for (sum, weights) in sums.iter_mut().zip(weights) {
-                *sum = _mm512_fmadd_ps(weights, act, *sum);
+        for turn in 0..2.min(vectors - k) {
+            let weights = rows.map(|row| load(&row[k + turn]));
+            for (sums, act) in sums[turn].iter_mut().zip(acts) {
+                let act = _mm512_castsi512_ps(load_bytes(&act[k + turn]));
+                for (sum, weights) in sums.iter_mut().zip(weights) {
+                    *sum = _mm512_fmadd_ps(weights, act, *sum);
+                }
             }
         }
     }
-    sums
+    let mut total = sums[0];
+    for (total, more) in total.as_flattened_mut().iter_mut().zip(sums[1].as_flattened()) {
+        *total = _mm512_add_ps(*total, *more);
+    }
+    total
 }
 
-/// Lanes whose sum is the product of two rows of vectors.
+/// Lanes whose sum is the product of two rows of vectors: those of even vectors, plus those of odd ones.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 fn dot<const BYTES: usize>(
@@ -123,16 +135,16 @@ fn dot<const BYTES: usize>(
     mut act: &[[u8; 64]],
     load: &impl Fn(&[u8; BYTES]) -> __m512,
 ) -> __m512 {
-    let mut sums = [_mm512_setzero_ps(); 4];
+    let mut sums = [_mm512_setzero_ps(); 2];
     macro_rules! add {
-        ($count:literal: $($four:literal)*) => {
+        ($count:literal: $($two:literal)*) => {
             if let (Some((now, later)), Some((with, rest))) =
                 (row.split_first_chunk::<$count>(), act.split_first_chunk::<$count>())
             {
                 $(
-                    for j in 0..4 {
-                        let act = _mm512_castsi512_ps(load_bytes(&with[4 * $four + j]));
-                        sums[j] = _mm512_fmadd_ps(load(&now[4 * $four + j]), act, sums[j]);
+                    for j in 0..2 {
+                        let act = _mm512_castsi512_ps(load_bytes(&with[2 * $two + j]));
+                        sums[j] = _mm512_fmadd_ps(load(&now[2 * $two + j]), act, sums[j]);
                     }
                 )*
                 (row, act) = (later, rest);
@@ -141,15 +153,16 @@ fn dot<const BYTES: usize>(
     }
     // The end of a longer loop is guessed wrong in every row, and what was read ahead is lost with it.
     while row.len() >= 32 {
-        add!(32: 0 1 2 3 4 5 6 7);
+        add!(32: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     }
-    add!(16: 0 1 2 3);
-    add!(8: 0 1);
-    add!(4: 0);
-    for (now, with) in row.iter().zip(act) {
+    add!(16: 0 1 2 3 4 5 6 7);
+    add!(8: 0 1 2 3);
+    add!(4: 0 1);
+    add!(2: 0);
+    if let ([now], [with]) = (row, act) {
         sums[0] = _mm512_fmadd_ps(load(now), _mm512_castsi512_ps(load_bytes(with)), sums[0]);
     }
-    _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]))
+    _mm512_add_ps(sums[0], sums[1])
 }
 
 /// Stores the sums of the lanes of four vectors.

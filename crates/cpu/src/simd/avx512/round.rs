@@ -1,21 +1,18 @@
-//! Rounding to 8 bits.
+//! Rounding to 8 and 16 bits.
 
 use std::arch::x86_64::*;
 
 use super::load_f32;
-use crate::simd::eight_bit::{BLOCK_BYTES, Block, Numbers, ROUND, scale_and_inverse};
+use crate::simd::activations::{Block, Numbers, ROUND, largest_number, passes, scale_and_inverse};
 
 /// As the scalar code beside [`Numbers`], with the same results.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(in crate::simd) fn quantize(values: &[f32], numbers: Numbers, out: &mut [Block]) {
+pub(in crate::simd) fn quantize<const B: usize>(values: &[f32], numbers: Numbers, out: &mut [Block<B>]) {
     let values = values.as_chunks::<16>().0.as_chunks::<2>().0;
-    if numbers.together() > 1 {
-        return in_turn(values, numbers, out);
-    }
     let (fours, rest) = values.as_chunks::<4>();
     let (blocks, last) = out.split_at_mut(4 * fours.len());
     for (values, blocks) in fours.iter().zip(blocks.as_chunks_mut::<4>().0) {
-        match scales_and_inverses(values) {
+        match scales_and_inverses(values, largest_number(B)) {
             Some([scales, inverses]) => {
                 for (number, (values, block)) in values.iter().zip(blocks).enumerate() {
                     round(values, scales[number], inverses[number], numbers, block);
@@ -30,18 +27,13 @@ pub(in crate::simd) fn quantize(values: &[f32], numbers: Numbers, out: &mut [Blo
 /// Values of a block.
 type Values = [[f32; 16]; 2];
 
-/// Blocks with a scale of their own, or a few with the same, one after the other.
+/// Blocks one after the other.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-fn in_turn(values: &[Values], numbers: Numbers, out: &mut [Block]) {
-    let together = numbers.together();
-    for (values, blocks) in values.chunks(together).zip(out.chunks_mut(together)) {
-        let largest = values
-            .iter()
-            .fold(_mm512_setzero_si512(), |all, values| _mm512_max_epu32(all, magnitudes(values)));
-        let (scale, inverse) = scale_and_inverse(_mm512_reduce_max_epu32(largest));
-        for (values, block) in values.iter().zip(blocks) {
-            round(values, scale, inverse, numbers, block);
-        }
+fn in_turn<const B: usize>(values: &[Values], numbers: Numbers, out: &mut [Block<B>]) {
+    for (values, block) in values.iter().zip(out) {
+        let largest = _mm512_reduce_max_epu32(magnitudes(values));
+        let (scale, inverse) = scale_and_inverse(largest, largest_number(B));
+        round(values, scale, inverse, numbers, block);
     }
 }
 
@@ -57,14 +49,14 @@ fn magnitudes(values: &Values) -> __m512i {
 /// Those of four blocks, if they are numbers and none is too small to be told from 0.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
-fn scales_and_inverses(values: &[Values; 4]) -> Option<[[f32; 4]; 2]> {
+fn scales_and_inverses(values: &[Values; 4], most: f32) -> Option<[[f32; 4]; 2]> {
     let [a, b, c, d] = values.each_ref().map(|values| magnitudes(values));
     let ab = _mm512_max_epu32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     let cd = _mm512_max_epu32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
     let all = _mm512_max_epu32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
     let half = _mm256_max_epu32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
     let largest = _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half));
-    let (numbers, most) = (_mm_castsi128_ps(largest), _mm_set1_ps(127.0));
+    let (numbers, most) = (_mm_castsi128_ps(largest), _mm_set1_ps(most));
     let (scales, inverses) = (_mm_div_ps(numbers, most), _mm_div_ps(most, numbers));
     let infinite = _mm_set1_epi32(0x7f80_0000);
     let plain =
@@ -80,38 +72,56 @@ fn scales_and_inverses(values: &[Values; 4]) -> Option<[[f32; 4]; 2]> {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-fn round(values: &Values, scale: f32, inverse: f32, numbers: Numbers, block: &mut Block) {
+fn round<const B: usize>(values: &Values, scale: f32, inverse: f32, numbers: Numbers, block: &mut Block<B>) {
     let (adding, bits) = (_mm512_set1_ps(ROUND), _mm512_set1_epi32(ROUND.to_bits() as i32));
     let keep = if scale.is_nan() { 0 } else { 0xffff };
     let [low, high] = values.each_ref().map(|values| {
         let scaled = _mm512_maskz_mul_ps(keep, load_f32(values), _mm512_set1_ps(inverse));
-        let rounded = _mm512_sub_epi32(_mm512_castps_si512(_mm512_add_ps(scaled, adding)), bits);
-        _mm512_cvtepi32_epi8(rounded)
+        _mm512_cvtepi32_epi16(_mm512_sub_epi32(_mm512_castps_si512(_mm512_add_ps(scaled, adding)), bits))
     });
-    // Sums of bytes are those of unsigned ones.
-    let biased = _mm256_xor_si256(_mm256_set_m128i(high, low), _mm256_set1_epi8(-128));
-    let eights = _mm256_sad_epu8(biased, _mm256_setzero_si256());
-    let halves = _mm256_add_epi32(eights, _mm256_shuffle_epi32::<0b01_00_11_10>(eights));
-    let first = _mm256_extract_epi32::<0>(halves) - 16 * 128;
-    let second = _mm256_extract_epi32::<4>(halves) - 16 * 128;
-    let mut tail = [scale.to_bits(); 4];
-    for (tail, sum) in tail[1..].iter_mut().zip([first + second, first, second]) {
-        *tail = numbers.kept_sum(sum, scale);
+    let mut rounded = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
+    let (out, tail) = block.split_at_mut(32 * passes(B));
+    let (bytes, _) = out.as_chunks_mut::<32>();
+    if passes(B) == 2 {
+        // A lower byte of -128 has no opposite, which AVX2 may want.
+        let lowest = _mm512_slli_epi16::<8>(rounded);
+        let alone = _mm512_cmpeq_epi16_mask(lowest, _mm512_set1_epi16(i16::MIN));
+        rounded = _mm512_mask_sub_epi16(rounded, alone, rounded, _mm512_set1_epi16(1));
+        let upper = match numbers {
+            Numbers::Signed => _mm512_add_epi16(rounded, _mm512_set1_epi16(128)),
+            Numbers::Biased => _mm512_xor_si512(rounded, _mm512_set1_epi16(i16::MIN)),
+        };
+        store_32(&mut bytes[0], _mm512_cvtepi16_epi8(_mm512_srli_epi16::<8>(upper)));
+        store_32(&mut bytes[1], _mm512_cvtepi16_epi8(rounded));
+    } else {
+        let signs = _mm256_set1_epi8(if numbers == Numbers::Signed { 0 } else { -128 });
+        store_32(&mut bytes[0], _mm256_xor_si256(_mm512_cvtepi16_epi8(rounded), signs));
     }
-    let signs = _mm256_set1_epi8(if numbers.bias() == 0 { -128 } else { 0 });
-    let kept = _mm256_xor_si256(biased, signs);
-    let (parts, _) = block.as_chunks_mut::<{ BLOCK_BYTES / 3 }>();
-    let [first, second, last] = parts else { return };
-    store_16(first, _mm256_castsi256_si128(kept));
-    store_16(second, _mm256_extracti128_si256::<1>(kept));
-    for (to, word) in last.as_chunks_mut::<4>().0.iter_mut().zip(tail) {
+    let [first, second] = sums_of_halves(rounded);
+    let mut words = [scale.to_bits(); 4];
+    for (word, sum) in words[1..].iter_mut().zip([first + second, first, second]) {
+        *word = numbers.kept_sum(sum, scale);
+    }
+    for (to, word) in tail.as_chunks_mut::<4>().0.iter_mut().zip(words) {
         *to = word.to_le_bytes();
     }
 }
 
+/// The sums of the first 16 of 32 numbers, and of the others.
 #[inline]
-#[target_feature(enable = "avx512f")]
-fn store_16(to: &mut [u8; 16], value: __m128i) {
-    // SAFETY: `storeu` asks for 16 writable bytes, which the array is.
-    unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), value) }
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn sums_of_halves(numbers: __m512i) -> [i32; 2] {
+    let twos = _mm512_madd_epi16(numbers, _mm512_set1_epi16(1));
+    let (first, second) = (_mm512_castsi512_si256(twos), _mm512_extracti64x4_epi64::<1>(twos));
+    let fours = _mm256_hadd_epi32(first, second);
+    let eights = _mm256_hadd_epi32(fours, fours);
+    let all = _mm_add_epi32(_mm256_castsi256_si128(eights), _mm256_extracti128_si256::<1>(eights));
+    [_mm_extract_epi32::<0>(all), _mm_extract_epi32::<1>(all)]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn store_32(to: &mut [u8; 32], value: __m256i) {
+    // SAFETY: `storeu` asks for 32 writable bytes, which the array is.
+    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), value) }
 }

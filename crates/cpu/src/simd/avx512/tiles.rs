@@ -24,7 +24,6 @@ impl Avx512 {
 
 impl TileVector for Avx512 {
     const LARGEST_CODE: i32 = 255;
-    const INTEGER_SCALES: bool = true;
 
     forward_to_functions! {}
 }
@@ -164,8 +163,8 @@ fn splat_int(value: i32) -> Ints {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn mul_ints(a: Ints, b: Ints) -> Ints {
-    _mm512_mullo_epi32(a, b)
+fn join_passes(upper: Ints, lower: Ints) -> Ints {
+    _mm512_add_epi32(_mm512_slli_epi32::<8>(upper), lower)
 }
 
 #[inline]

@@ -42,35 +42,77 @@ fn rows<const T: usize>(panel: &[[f32; 16]], acts: [&[[u8; 4]]; T], out: &mut [[
     }
 }
 
-/// The sum of products of a row of weights and activations.
+/// The products of rows of weights, `bytes` long and one after the other, with rows of activations: `out` has a row for each
+/// of these.
 #[target_feature(enable = "neon")]
-pub(in crate::simd) fn dot_row(dtype: DType, row: &[u8], act: &[[u8; 4]]) -> f32 {
-    let (sum, done) = match dtype {
-        DType::F16 => row_dot(row, act, |from: &[u8; 8]| halves(from)),
-        DType::BF16 => row_dot(row, act, |from: &[u8; 8]| {
+pub(in crate::simd) fn dot_rows<const N: usize>(
+    dtype: DType,
+    rows: &[u8],
+    bytes: usize,
+    acts: &[&[[u8; 4]]],
+    out: &mut [[f32; N]],
+) {
+    match dtype {
+        DType::F16 => dots(dtype, rows, bytes, acts, out, |from: &[u8; 8]| halves(from)),
+        DType::BF16 => dots(dtype, rows, bytes, acts, out, |from: &[u8; 8]| {
             let words = vcreate_u16(u64::from_le_bytes(*from));
             vreinterpretq_f32_u32(vshll_n_u16::<16>(words))
         }),
-        _ => row_dot(row, act, |from: &[u8; 16]| vreinterpretq_f32_u8(load_bytes(from))),
-    };
-    sum + dot_row_scalar(dtype, &row[done * dtype.block_bytes() as usize..], &act[done..])
+        _ => dots(dtype, rows, bytes, acts, out, |from: &[u8; 16]| vreinterpretq_f32_u8(load_bytes(from))),
+    }
 }
 
-/// The sum over whole vectors, and how many elements these are.
 #[inline]
 #[target_feature(enable = "neon")]
-fn row_dot<const BYTES: usize>(
-    row: &[u8],
-    act: &[[u8; 4]],
+fn dots<const N: usize, const BYTES: usize>(
+    dtype: DType,
+    rows: &[u8],
+    bytes: usize,
+    acts: &[&[[u8; 4]]],
+    out: &mut [[f32; N]],
     decode: impl Fn(&[u8; BYTES]) -> float32x4_t,
-) -> (f32, usize) {
-    let (row, act) = (row.as_chunks::<BYTES>().0, act.as_chunks::<4>().0);
-    let mut sums = [vdupq_n_f32(0.0); 4];
-    for (row, act) in row.chunks(4).zip(act.chunks(4)) {
-        for ((sum, row), act) in sums.iter_mut().zip(row).zip(act) {
-            *sum = vfmaq_f32(*sum, decode(row), load(&act.map(f32::from_le_bytes)));
+) {
+    let done = bytes / BYTES * 4;
+    let rest = done * dtype.block_bytes() as usize;
+    for (number, row) in rows.chunks_exact(bytes).enumerate() {
+        let (mut acts, mut out) = (acts, &mut *out);
+        while let Some((now, later)) = acts.split_first_chunk::<TOKENS>() {
+            let (to, others) = out.split_at_mut(TOKENS);
+            for ((out, sum), act) in to.iter_mut().zip(block(row, *now, &decode)).zip(now) {
+                out[number] = sum + dot_row_scalar(dtype, &row[rest..], &act[done..]);
+            }
+            (acts, out) = (later, others);
+        }
+        for (act, out) in acts.iter().zip(out) {
+            let [sum] = block(row, [*act], &decode);
+            out[number] = sum + dot_row_scalar(dtype, &row[rest..], &act[done..]);
         }
     }
-    let sum = vaddq_f32(vaddq_f32(sums[0], sums[1]), vaddq_f32(sums[2], sums[3]));
-    (vaddvq_f32(sum), row.len() * 4)
+}
+
+/// The sums of products of whole vectors, which are four sums a lane, in turn.
+#[inline]
+#[target_feature(enable = "neon")]
+fn block<const T: usize, const BYTES: usize>(
+    row: &[u8],
+    acts: [&[[u8; 4]]; T],
+    decode: &impl Fn(&[u8; BYTES]) -> float32x4_t,
+) -> [f32; T] {
+    let row = row.as_chunks::<BYTES>().0;
+    let acts = acts.map(|act| &act.as_chunks::<4>().0[..row.len()]);
+    let mut sums = [[vdupq_n_f32(0.0); 4]; T];
+    for first in (0..row.len()).step_by(4) {
+        for turn in 0..4.min(row.len() - first) {
+            let weights = decode(&row[first + turn]);
+            for (sums, act) in sums.iter_mut().zip(acts) {
+                let act = load(&act[first + turn].map(f32::from_le_bytes));
+                sums[turn] = vfmaq_f32(sums[turn], weights, act);
+            }
+        }
+    }
+    let mut totals = [0.0; T];
+    for (total, sums) in totals.iter_mut().zip(sums) {
+        *total = vaddvq_f32(vaddq_f32(vaddq_f32(sums[0], sums[1]), vaddq_f32(sums[2], sums[3])));
+    }
+    totals
 }

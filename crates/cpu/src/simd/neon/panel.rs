@@ -3,8 +3,8 @@
 use std::arch::aarch64::*;
 
 use super::{add_dots, load_16, store_16};
-use crate::simd::eight_bit::{Block, Tail, word_at};
-use crate::simd::product::PanelKind;
+use crate::simd::activations::{Block, Tail, four_at, passes};
+use crate::simd::product::{PanelKind, run_of_blocks};
 
 /// Rows of activations at a time: with more, sums would not stay in registers.
 const TOKENS: usize = 4;
@@ -12,7 +12,12 @@ const TOKENS: usize = 4;
 /// The products of two panels, of 16 rows each, with rows of signed activations: for each of these, 16 products with
 /// the first panel and 16 with the second.
 #[target_feature(enable = "neon,dotprod")]
-pub(in crate::simd) fn panel(kind: PanelKind, panels: [&[f32]; 2], acts: &[&[Block]], out: &mut [[f32; 16]]) {
+pub(in crate::simd) fn panel<const B: usize>(
+    kind: PanelKind,
+    panels: [&[f32]; 2],
+    acts: &[&[Block<B>]],
+    out: &mut [[f32; 16]],
+) {
     for (acts, out) in acts.chunks(TOKENS).zip(out.chunks_mut(2 * TOKENS)) {
         for (number, panel) in panels.into_iter().enumerate() {
             match *acts {
@@ -28,47 +33,65 @@ pub(in crate::simd) fn panel(kind: PanelKind, panels: [&[f32]; 2], acts: &[&[Blo
 
 /// The products of one panel, in every other place of `out`.
 #[target_feature(enable = "neon,dotprod")]
-fn rows<const T: usize>(kind: PanelKind, panel: &[f32], acts: [&[Block]; T], out: &mut [[f32; 16]]) {
+fn rows<const T: usize, const B: usize>(
+    kind: PanelKind,
+    panel: &[f32],
+    acts: [&[Block<B>]; T],
+    out: &mut [[f32; 16]],
+) {
     match (kind.min, kind.group) {
-        (false, 32) => multiply::<T, false, 1, 11>(panel, acts, out),
-        (true, 32) => multiply::<T, true, 1, 11>(panel, acts, out),
-        (false, _) => multiply::<T, false, 2, 14>(panel, acts, out),
-        (true, _) => multiply::<T, true, 2, 14>(panel, acts, out),
+        (false, 32) => multiply::<T, B, false, 1, 11>(panel, acts, out),
+        (true, 32) => multiply::<T, B, true, 1, 11>(panel, acts, out),
+        (false, _) => multiply::<T, B, false, 2, 14>(panel, acts, out),
+        (true, _) => multiply::<T, B, true, 2, 14>(panel, acts, out),
     }
 }
 
 /// `VECTORS` is what a panel holds for 32 elements: eight times 64 bytes of weights, three times as many for each of
 /// `GROUPS`.
 #[target_feature(enable = "neon,dotprod")]
-fn multiply<const T: usize, const MIN: bool, const GROUPS: usize, const VECTORS: usize>(
+fn multiply<const T: usize, const B: usize, const MIN: bool, const GROUPS: usize, const VECTORS: usize>(
     panel: &[f32],
-    acts: [&[Block]; T],
+    acts: [&[Block<B>]; T],
     out: &mut [[f32; 16]],
 ) {
     let panels = panel.as_chunks::<16>().0.as_chunks::<VECTORS>().0;
     let acts = acts.map(|act| &act[..panels.len()]);
     let mut sums = [[vdupq_n_f32(0.0); 4]; T];
-    for (number, vectors) in panels.iter().enumerate() {
+    let run = run_of_blocks(GROUPS);
+    for first in (0..panels.len()).step_by(run) {
         for group in 0..GROUPS {
-            let mut products = [[vdupq_n_s32(0); 4]; T];
-            for step in 8 / GROUPS * group..8 / GROUPS * (group + 1) {
-                let weights = load_16(&vectors[step]);
-                for (products, act) in products.iter_mut().zip(&acts) {
-                    let four = vreinterpretq_s8_s32(vdupq_n_s32(word_at(&act[number], 4 * step)));
-                    for (product, weights) in products.iter_mut().zip(weights) {
-                        *product = add_dots(*product, vreinterpretq_s8_f32(weights), four);
+            for number in first..panels.len().min(first + run) {
+                let vectors = &panels[number];
+                let mut products = [[vdupq_n_s32(0); 4]; T];
+                for pass in 0..passes(B) {
+                    if pass > 0 {
+                        for products in products.as_flattened_mut() {
+                            *products = vshlq_n_s32::<8>(*products);
+                        }
+                    }
+                    for step in 8 / GROUPS * group..8 / GROUPS * (group + 1) {
+                        let weights = load_16(&vectors[step]);
+                        for (products, act) in products.iter_mut().zip(&acts) {
+                            let four = vdupq_n_s32(four_at(&act[number], pass, 4 * step));
+                            let four = vreinterpretq_s8_s32(four);
+                            for (product, weights) in products.iter_mut().zip(weights) {
+                                *product = add_dots(*product, vreinterpretq_s8_f32(weights), four);
+                            }
+                        }
                     }
                 }
-            }
-            let (scales, mins) = (load_16(&vectors[9 + 3 * group]), load_16(&vectors[10 + 3 * group]));
-            for ((sums, products), act) in sums.iter_mut().zip(products).zip(&acts) {
-                let tail = Tail::signed(&act[number]);
-                let all = vdupq_n_f32(tail.scale * tail.sum(group, GROUPS) as f32);
-                for quarter in 0..4 {
-                    let factors = vmulq_n_f32(scales[quarter], tail.scale);
-                    sums[quarter] = vfmaq_f32(sums[quarter], vcvtq_f32_s32(products[quarter]), factors);
-                    if MIN {
-                        sums[quarter] = vfmaq_f32(sums[quarter], mins[quarter], all);
+                let (scales, mins) = (load_16(&vectors[9 + 3 * group]), load_16(&vectors[10 + 3 * group]));
+                for ((sums, products), act) in sums.iter_mut().zip(products).zip(&acts) {
+                    let tail = Tail::signed(&act[number]);
+                    let all = vdupq_n_f32(tail.scale * tail.sum(group, GROUPS) as f32);
+                    for quarter in 0..4 {
+                        let factors = vmulq_n_f32(scales[quarter], tail.scale);
+                        let product = vcvtq_f32_s32(products[quarter]);
+                        sums[quarter] = vfmaq_f32(sums[quarter], product, factors);
+                        if MIN {
+                            sums[quarter] = vfmaq_f32(sums[quarter], mins[quarter], all);
+                        }
                     }
                 }
             }

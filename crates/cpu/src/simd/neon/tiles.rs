@@ -24,7 +24,6 @@ impl Neon {
 impl TileVector for Neon {
     /// `sdot` multiplies signed bytes.
     const LARGEST_CODE: i32 = 0;
-    const INTEGER_SCALES: bool = false;
 
     forward_to_functions! {}
 }
@@ -72,8 +71,8 @@ fn splat_int(value: i32) -> Ints {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn mul_ints(a: Ints, b: Ints) -> Ints {
-    [0, 1, 2, 3].map(|quarter| vmulq_s32(a[quarter], b[quarter]))
+fn join_passes(upper: Ints, lower: Ints) -> Ints {
+    [0, 1, 2, 3].map(|quarter| vaddq_s32(vshlq_n_s32::<8>(upper[quarter]), lower[quarter]))
 }
 
 #[inline]

@@ -35,28 +35,39 @@ fn weights(dtype: DType, length: usize) -> (Vec<u8>, Vec<Vec<f32>>) {
     (tiles, floats)
 }
 
-/// Activations in 8 bits, and the numbers that these stand for.
-fn activations(isa: Isa, length: usize, seed: u64, numbers: Numbers) -> (Vec<Block>, Vec<f64>) {
+/// Rounded activations, and the numbers that these stand for.
+fn activations<const B: usize>(
+    isa: Isa,
+    length: usize,
+    seed: u64,
+    numbers: Numbers,
+) -> (Vec<Block<B>>, Vec<f64>) {
     let values: Vec<f32> = noise(&mut Random::new(seed), length).iter().map(|x| x * x * x * 30.0).collect();
-    let mut blocks = vec![[0; BLOCK_BYTES]; length / 32];
+    let mut blocks = vec![[0; B]; length / 32];
     quantize(isa, &values, numbers, &mut blocks);
-    let bias = f64::from(numbers.bias());
-    let together = 32 * numbers.together();
-    let decoded = blocks.iter().flat_map(|block| {
-        let scale = f32::from_le_bytes([block[32], block[33], block[34], block[35]]);
-        block[..32].iter().map(move |byte| {
-            let number = if bias > 0.0 { f64::from(*byte) - bias } else { f64::from(*byte as i8) };
-            number * f64::from(scale)
-        })
-    });
-    let decoded: Vec<f64> = decoded.collect();
-    for (value, decoded) in values.chunks(together).zip(decoded.chunks(together)) {
+    let number = |block: &Block<B>, k: usize| match (B, numbers) {
+        (BYTES_8, Numbers::Signed) => i32::from(block[k] as i8),
+        (BYTES_8, Numbers::Biased) => i32::from(block[k]) - 128,
+        (_, Numbers::Signed) => 256 * i32::from(block[k] as i8) + i32::from(block[32 + k] as i8),
+        (_, Numbers::Biased) => 256 * i32::from(block[k]) + i32::from(block[32 + k]) - 32768,
+    };
+    let decoded: Vec<f64> = blocks
+        .iter()
+        .flat_map(|block| (0..32).map(move |k| f64::from(number(block, k)) * f64::from(scale(block))))
+        .collect();
+    // A lower byte of -128 is avoided, at the price of another half of the step.
+    let step = if B == BYTES_8 { 0.5001 / 127.0 } else { 1.501 / 32512.0 };
+    for (value, decoded) in values.chunks(32).zip(decoded.chunks(32)) {
         let largest = value.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
         for (value, decoded) in value.iter().zip(decoded) {
-            assert!((f64::from(*value) - decoded).abs() <= f64::from(largest) / 253.9, "{value} {decoded}");
+            assert!((f64::from(*value) - decoded).abs() <= f64::from(largest) * step, "{value} {decoded}");
         }
     }
     (blocks, decoded)
+}
+
+fn scale<const B: usize>(block: &Block<B>) -> f32 {
+    f32::from_le_bytes(*block[B - 16..].first_chunk().unwrap())
 }
 
 fn close(got: &[f32], weights: &[Vec<f32>], act: &[f64], what: &str) {
@@ -72,10 +83,10 @@ fn tiles_are_taken_apart_alike_by_all_instructions() {
     for dtype in repacked() {
         let (tiles, _) = weights(dtype, 512);
         let mut expected = vec![0.0; 16 * panel_floats(dtype)];
-        expand(Isa::Scalar, dtype, Numbers::Signed, &tiles, &mut expected);
+        expand(Isa::Scalar, dtype, &tiles, &mut expected);
         for isa in isas() {
             let mut panel = vec![0.0; expected.len()];
-            expand(isa, dtype, Numbers::Signed, &tiles, &mut panel);
+            expand(isa, dtype, &tiles, &mut panel);
             assert!(as_bits(&panel) == as_bits(&expected), "{dtype} {isa}");
         }
     }
@@ -85,139 +96,94 @@ fn as_bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
+fn rounded_alike<const B: usize>() {
+    for numbers in [Numbers::Signed, Numbers::Biased] {
+        let (expected, _) = activations::<B>(Isa::Scalar, 640, 3, numbers);
+        for isa in isas() {
+            assert!(activations::<B>(isa, 640, 3, numbers).0 == expected, "{isa} {numbers:?}");
+        }
+    }
+}
+
 #[test]
 fn activations_are_rounded_alike_by_all_instructions() {
-    for (numbers, length) in [(Numbers::Signed, 640), (Numbers::Biased, 640), (Numbers::Joint, 768)] {
-        let (expected, _) = activations(Isa::Scalar, length, 3, numbers);
-        for isa in isas() {
-            assert!(activations(isa, length, 3, numbers).0 == expected, "{isa} {numbers:?}");
-        }
+    rounded_alike::<BYTES_8>();
+    rounded_alike::<BYTES_16>();
+}
+
+fn not_finite_or_too_small<const B: usize>() {
+    for isa in isas() {
+        let mut values = vec![1.0; 160];
+        (values[3], values[40]) = (f32::NAN, f32::INFINITY);
+        values[64..96].fill(1e-42);
+        values[96..128].fill(0.0);
+        let mut blocks = [[0; B]; 5];
+        quantize(isa, &values, Numbers::Signed, &mut blocks);
+        let scales = blocks.map(|block| scale(&block));
+        assert!(scales[0].is_nan() && scales[1].is_nan() && scales[2..4] == [0.0, 0.0], "{scales:?}");
+        assert!(scales[4] > 0.0);
     }
 }
 
 #[test]
 fn blocks_that_are_not_finite_or_too_small_stay_what_they_are() {
-    for isa in isas() {
-        let mut values = vec![1.0; 128];
-        (values[3], values[40]) = (f32::NAN, f32::INFINITY);
-        values[64..96].fill(1e-42);
-        values[96..].fill(0.0);
-        let mut blocks = [[0; BLOCK_BYTES]; 4];
-        quantize(isa, &values, Numbers::Signed, &mut blocks);
-        let scales = blocks.map(|block| f32::from_le_bytes([block[32], block[33], block[34], block[35]]));
-        assert!(
-            scales[0].is_nan() && scales[1].is_nan() && scales[2] == 0.0 && scales[3] == 0.0,
-            "{scales:?}"
-        );
-        let mut values = vec![1.0; 512];
-        values[200] = f32::NEG_INFINITY;
-        let mut blocks = [[0; BLOCK_BYTES]; 16];
-        quantize(isa, &values, Numbers::Joint, &mut blocks);
-        for (number, block) in blocks.iter().enumerate() {
-            let scale = f32::from_le_bytes([block[32], block[33], block[34], block[35]]);
-            assert_eq!(scale.is_nan(), number < 8, "{number}: {scale}");
-        }
-    }
+    not_finite_or_too_small::<BYTES_8>();
+    not_finite_or_too_small::<BYTES_16>();
 }
 
-#[test]
-fn panels_and_tiles_give_the_products_of_what_is_stored() {
+/// The products of each row of activations, with a panel of all of them.
+fn panel_products<const B: usize>(
+    isa: Isa,
+    dtype: DType,
+    tiles: &[u8],
+    values: impl Fn(Numbers) -> Vec<Vec<Block<B>>>,
+) -> Vec<[f32; 16]> {
+    let numbers = numbers(isa, FEW as u64 + 1);
+    let acts = values(numbers);
+    let blocks: Vec<&[Block<B>]> = acts.iter().map(|blocks| &blocks[..]).collect();
+    let mut panel_memory = vec![f32::NAN; blocks[0].len() * panel_floats(dtype)];
+    expand(isa, dtype, tiles, &mut panel_memory);
+    let mut out = vec![[0.0; 16]; 2 * blocks.len()];
+    let panels = [&panel_memory[..]; 2];
+    panel(isa, numbers, panel_kind(dtype).unwrap(), panels, &blocks, tiles, &mut out);
+    out.chunks(2)
+        .map(|out| {
+            assert_eq!(as_bits(&out[0]), as_bits(&out[1]));
+            out[0]
+        })
+        .collect()
+}
+
+fn products_of_what_is_stored<const B: usize>() {
     for dtype in repacked() {
         let (tiles, weights) = weights(dtype, 768);
-        let mut panel_memory = vec![0.0; 24 * panel_floats(dtype)];
         for isa in isas() {
-            expand(isa, dtype, Numbers::Signed, &tiles, &mut panel_memory);
             for rows in 1..=13 {
-                let numbers = numbers(isa, FEW as u64 + 1, false);
-                let acts: Vec<_> = (0..rows).map(|row| activations(isa, 768, row as u64, numbers)).collect();
-                let blocks: Vec<&[Block]> = acts.iter().map(|(blocks, _)| &blocks[..]).collect();
-                let mut out = vec![[0.0; 16]; 2 * rows];
-                let panels = [&panel_memory[..]; 2];
-                panel(isa, numbers, panel_kind(dtype).unwrap(), panels, &blocks, &tiles, &mut out);
-                for ((_, act), out) in acts.iter().zip(out.chunks(2)) {
-                    assert_eq!(out[0], out[1]);
-                    close(&out[0], &weights, act, &format!("{dtype} {isa} panel"));
+                let act = |numbers| (0..rows).map(move |row| activations::<B>(isa, 768, row, numbers));
+                let got =
+                    panel_products(isa, dtype, &tiles, |numbers| act(numbers).map(|act| act.0).collect());
+                for ((_, act), got) in act(Numbers::Signed).zip(&got) {
+                    close(got, &weights, &act, &format!("{dtype} {isa} panel"));
                 }
-                if !has_tile_products(isa) || rows > FEW {
+                if !has_tile_products(isa) || rows > FEW as u64 {
                     continue;
                 }
-                let acts: Vec<_> =
-                    (0..rows).map(|row| activations(isa, 768, row as u64, Numbers::Signed)).collect();
-                let blocks: Vec<&[Block]> = acts.iter().map(|(blocks, _)| &blocks[..]).collect();
-                dot_tiles(isa, dtype, &tiles, &blocks, &mut out);
-                for ((_, act), out) in acts.iter().zip(&out) {
-                    close(out, &weights, act, &format!("{dtype} {isa} tiles"));
+                let acts: Vec<_> = act(Numbers::Signed).map(|act| act.0).collect();
+                let blocks: Vec<&[Block<B>]> = acts.iter().map(|blocks| &blocks[..]).collect();
+                let mut few = vec![[0.0; 16 * GROUPS]; blocks.len()];
+                dot_tiles(isa, dtype, &tiles, &blocks, 3, &mut few);
+                for (few, got) in few.iter().zip(&got) {
+                    assert!(as_bits(&few[48..64]) == as_bits(got), "{dtype} {isa}: tiles differ from panels");
                 }
             }
         }
     }
 }
 
-/// Weights are rounded to 255 multiples of one scale for 256 of them: by at most half of it, and more or less at random.
 #[test]
-fn joint_panels_give_the_products_of_what_is_stored_but_for_rounding() {
-    for dtype in repacked().filter(|dtype| wants_joint(*dtype)) {
-        let (mut tiles, weights) = weights(dtype, 768);
-        let mut panel_memory = vec![f32::NAN; 24 * panel_floats(dtype)];
-        for isa in isas().filter(|isa| numbers(*isa, 100, true) == Numbers::Joint) {
-            expand(isa, dtype, Numbers::Joint, &tiles, &mut panel_memory);
-            for rows in 1..=13 {
-                let acts: Vec<_> =
-                    (0..rows).map(|row| activations(isa, 768, row as u64, Numbers::Joint)).collect();
-                let blocks: Vec<&[Block]> = acts.iter().map(|(blocks, _)| &blocks[..]).collect();
-                let mut out = vec![[0.0; 16]; 2 * rows];
-                let panels = [&panel_memory[..]; 2];
-                panel(isa, Numbers::Joint, panel_kind(dtype).unwrap(), panels, &blocks, &tiles, &mut out);
-                for ((_, act), out) in acts.iter().zip(out.chunks(2)) {
-                    assert_eq!(out[0], out[1]);
-                    for (got, row) in out[0].iter().zip(&weights) {
-                        let exact: f64 = row.iter().zip(act).map(|(w, a)| f64::from(*w) * a).sum();
-                        let largest = row.iter().fold(0.0f32, |largest, w| largest.max(w.abs()));
-                        let length = act.iter().map(|a| a * a).sum::<f64>().sqrt();
-                        let deviation = f64::from(largest) / 127.0 * length / 12f64.sqrt();
-                        let error = (f64::from(*got) - exact).abs();
-                        assert!(error < 4.0 * deviation, "{dtype}: {got} {exact}, {error} of {deviation}");
-                    }
-                }
-            }
-            // Scales of 0 are no reason to divide by 0.
-            tiles.fill(0);
-            expand(isa, dtype, Numbers::Joint, &tiles, &mut panel_memory);
-            let (blocks, _) = activations(isa, 768, 1, Numbers::Joint);
-            let mut out = [[1.0; 16]; 2];
-            let panels = [&panel_memory[..]; 2];
-            panel(isa, Numbers::Joint, panel_kind(dtype).unwrap(), panels, &[&blocks], &[], &mut out);
-            assert_eq!(out, [[0.0; 16]; 2]);
-        }
-    }
-}
-
-/// The largest weights and activations there are: sums of products must not saturate anywhere.
-#[test]
-fn extreme_numbers_do_not_saturate() {
-    let (mut tiles, weights) = weights(DType::Q8_0, 64);
-    let tile = tile_spec(DType::Q8_0).unwrap();
-    let codes = tile.fields[0].bytes * ROWS;
-    tiles.iter_mut().enumerate().filter(|(at, _)| at % tile.bytes < codes).for_each(|(at, byte)| {
-        *byte = if at % 3 == 0 { 127 } else { 128 };
-    });
-    let mut expected = None;
-    for isa in isas() {
-        let mut panel_memory = vec![0.0; 2 * panel_floats(DType::Q8_0)];
-        expand(isa, DType::Q8_0, Numbers::Signed, &tiles, &mut panel_memory);
-        let numbers = numbers(isa, 100, false);
-        let values: Vec<f32> = (0..64).map(|i| if i % 5 == 0 { -3.0 } else { 3.0 }).collect();
-        let mut blocks = [[0; BLOCK_BYTES]; 2];
-        quantize(isa, &values, numbers, &mut blocks);
-        let mut out = [[0.0; 16]; 2];
-        let kind = panel_kind(DType::Q8_0).unwrap();
-        panel(isa, numbers, kind, [&panel_memory; 2], &[&blocks], &[], &mut out);
-        let first = *expected.get_or_insert(out[0]);
-        for (out, first) in out[0].iter().zip(first) {
-            assert!((out - first).abs() <= 1e-4 * first.abs().max(1.0), "{isa}: {out} {first}");
-        }
-    }
-    assert_eq!(weights.len(), ROWS);
+fn panels_and_tiles_give_the_products_of_what_is_stored_and_the_same_bits() {
+    products_of_what_is_stored::<BYTES_8>();
+    products_of_what_is_stored::<BYTES_16>();
 }
 
 /// The smallest and the largest weight of a type, before scales.
@@ -226,30 +192,30 @@ fn extremes(dtype: DType) -> [i8; 2] {
     [low, high].map(|weight| i8::try_from(weight).unwrap())
 }
 
-#[test]
-fn sums_of_extreme_weights_of_any_type_do_not_overflow() {
-    let isas = || isas().filter(|isa| numbers(*isa, 100, false) == Numbers::Signed);
+/// The largest weights and activations there are: sums of products must not overflow or saturate anywhere.
+fn extreme_products<const B: usize>() {
     for dtype in repacked() {
         let (tiles, _) = weights(dtype, 256);
-        let mut panel_memory = vec![0.0; 8 * panel_floats(dtype)];
-        expand(Isa::Scalar, dtype, Numbers::Signed, &tiles, &mut panel_memory);
         for (weight, sign) in extremes(dtype).into_iter().flat_map(|weight| [(weight, 1.0), (weight, -1.0)]) {
-            for block in panel_memory.chunks_mut(panel_floats(dtype)) {
-                block[..128].fill(f32::from_le_bytes([weight as u8; 4]));
-            }
-            let mut blocks = [[0; BLOCK_BYTES]; 8];
-            quantize(Isa::Scalar, &[3.0 * sign; 256], Numbers::Signed, &mut blocks);
             let products = |isa| {
-                let mut out = [[0.0; 16]; 2];
-                panel(
-                    isa,
-                    Numbers::Signed,
-                    panel_kind(dtype).unwrap(),
-                    [&panel_memory; 2],
-                    &[&blocks],
-                    &[],
-                    &mut out,
-                );
+                let mut panel_memory = vec![0.0; 8 * panel_floats(dtype)];
+                expand(isa, dtype, &tiles, &mut panel_memory);
+                let group = 32 / panel_kind(dtype).unwrap().group;
+                for block in panel_memory.chunks_mut(panel_floats(dtype)) {
+                    block[..128].fill(f32::from_le_bytes([weight as u8; 4]));
+                    for start in block[128..].chunks_mut(48) {
+                        start[..16]
+                            .fill(f32::from_bits((-128 * i32::from(weight) * 32 / group as i32) as u32));
+                    }
+                }
+                // The lower byte is as large as it gets in all but the largest.
+                let mut values = [126.996 / 127.0 * sign; 256];
+                values.iter_mut().step_by(32).for_each(|value| *value = sign);
+                let mut blocks = [[0; B]; 8];
+                let numbers = numbers(isa, 100);
+                quantize(isa, &values, numbers, &mut blocks);
+                let (mut out, kind) = ([[0.0; 16]; 2], panel_kind(dtype).unwrap());
+                panel(isa, numbers, kind, [&panel_memory; 2], &[&blocks], &[], &mut out);
                 out[0]
             };
             let expected = products(Isa::Scalar);
@@ -261,6 +227,12 @@ fn sums_of_extreme_weights_of_any_type_do_not_overflow() {
             }
         }
     }
+}
+
+#[test]
+fn sums_of_extreme_weights_of_any_type_do_not_overflow() {
+    extreme_products::<BYTES_8>();
+    extreme_products::<BYTES_16>();
 }
 
 #[test]
@@ -308,13 +280,22 @@ fn float_products_agree_with_their_scalar_twins() {
                     })
                     .collect();
                 let (rows, bytes) = (encoded.concat(), encoded[0].len());
+                let what = format!("{isa} {dtype} {length}");
+                let alone = |number: usize, row: usize| {
+                    let mut out = [[0.0; 4]];
+                    let row = &rows[row * bytes..][..bytes];
+                    dot_rows(isa, dtype, row, bytes, &acts[number..=number], 0, &mut out);
+                    out[0][0]
+                };
                 for count in 1..=FEW_FLOATS {
                     for taken in 1..=encoded.len() {
                         let mut out = [[0.0; 8]; FEW_FLOATS];
                         dot_rows(isa, dtype, &rows[..taken * bytes], bytes, &acts[..count], 4, &mut out);
                         for (number, out) in out[..count].iter().enumerate() {
-                            let what = format!("{isa} {dtype} {length}");
                             close(&out[..taken], &decoded[..taken], &act(number), &what);
+                            for (row, out) in out[..taken].iter().enumerate() {
+                                assert_eq!(out.to_bits(), alone(number, row).to_bits(), "{what}");
+                            }
                         }
                     }
                 }
@@ -326,6 +307,12 @@ fn float_products_agree_with_their_scalar_twins() {
 /// FNV-1a.
 fn checksum(hash: u64, bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+fn all_products<const B: usize>(isa: Isa, dtype: DType, tiles: &[u8]) -> Vec<[f32; 16]> {
+    panel_products(isa, dtype, tiles, |numbers| {
+        (0..13).map(|row| activations::<B>(isa, 768, row, numbers).0).collect()
+    })
 }
 
 /// Tiles, panels and products of every type, as one number for each kind of instructions. Changes of the loops must keep
@@ -344,34 +331,10 @@ fn tiles_panels_and_products_keep_every_bit() {
                 hash = checksum(hash, values.iter().flat_map(|value| value.to_bits().to_le_bytes()));
             };
             let mut panel_memory = vec![0.0; 24 * panel_floats(dtype)];
-            let choices = [Numbers::Signed, numbers(isa, 100, wants_joint(dtype)), numbers(isa, 100, false)];
-            for numbers in choices {
-                expand(isa, dtype, numbers, &tiles, &mut panel_memory);
-                add(&panel_memory);
-                let acts: Vec<_> = (0..13).map(|row| activations(isa, 768, row as u64, numbers).0).collect();
-                let blocks: Vec<&[Block]> = acts.iter().map(|blocks| &blocks[..]).collect();
-                let mut out = vec![[0.0; 16]; 26];
-                panel(
-                    isa,
-                    numbers,
-                    panel_kind(dtype).unwrap(),
-                    [&panel_memory; 2],
-                    &blocks,
-                    &tiles,
-                    &mut out,
-                );
-                add(out.as_flattened());
-            }
-            for rows in 1..=FEW {
-                let acts: Vec<_> =
-                    (0..rows).map(|row| activations(isa, 768, row as u64, Numbers::Signed).0).collect();
-                let blocks: Vec<&[Block]> = acts.iter().map(|blocks| &blocks[..]).collect();
-                let mut out = vec![[0.0; 32]; rows];
-                if has_tile_products(isa) {
-                    dot_tiles(isa, dtype, &tiles.repeat(2), &blocks, &mut out);
-                }
-                add(out.as_flattened());
-            }
+            expand(isa, dtype, &tiles, &mut panel_memory);
+            add(&panel_memory);
+            add(all_products::<BYTES_8>(isa, dtype, &tiles).as_flattened());
+            add(all_products::<BYTES_16>(isa, dtype, &tiles).as_flattened());
             let (key, line) = (format!("{isa} {dtype} "), format!("{isa} {dtype} {hash:016x}"));
             if !lines.contains(&line) {
                 lines.retain(|line| !line.starts_with(&key));

@@ -10,7 +10,7 @@ use crate::repack::unpacked::{
     HIGH_BITS, IQ4_XS_SCALES, K_SCALES, K_SCALES_AND_BITS, MINS_8, Q3_K_SCALES_AND_BITS, SCALES_8, SCALES_16,
 };
 use crate::repack::{TileField, TileSpec};
-use crate::simd::eight_bit::Block;
+use crate::simd::activations::Block;
 use crate::simd::tile_vector::TileVector;
 
 /// 4-bit codes; scales and minima for 32 elements. Each part has two groups: their integers, then their codes.
@@ -35,7 +35,7 @@ impl TileCodec for Q4_K {
     }
     .checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 8];
+    type Activations<const B: usize> = [Block<B>; 8];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], part: usize, to: &mut impl Steps<V>) {
@@ -90,7 +90,7 @@ impl TileCodec for Q5_K {
     }
     .checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 8];
+    type Activations<const B: usize> = [Block<B>; 8];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], part: usize, to: &mut impl Steps<V>) {
@@ -145,7 +145,7 @@ impl TileCodec for IQ4_XS {
     }
     .checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 8];
+    type Activations<const B: usize> = [Block<B>; 8];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], part: usize, to: &mut impl Steps<V>) {
@@ -176,7 +176,7 @@ fn half_group_of(part: usize, slot: usize) -> usize {
 
 /// 6-bit codes; signed scales for 16 elements. Chunks of 128 elements: the scales, then eight times two vectors of low bits
 /// and one of the high bits that go with both.
-pub(in crate::simd) enum Q6_K {}
+pub(super) enum Q6_K {}
 
 impl Q6_K {
     const SCALE: TileField = TileField::of(&layout::Q6_K, Scale, Two, 0);
@@ -197,7 +197,7 @@ impl TileCodec for Q6_K {
     }
     .checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 8];
+    type Activations<const B: usize> = [Block<B>; 8];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], part: usize, to: &mut impl Steps<V>) {
@@ -250,7 +250,7 @@ impl TileCodec for Q2_K {
     }
     .checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 8];
+    type Activations<const B: usize> = [Block<B>; 8];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], part: usize, to: &mut impl Steps<V>) {
@@ -318,7 +318,7 @@ impl TileCodec for Q3_K {
     }
     .checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 8];
+    type Activations<const B: usize> = [Block<B>; 8];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], part: usize, to: &mut impl Steps<V>) {

@@ -7,7 +7,7 @@ use orlop_quant::{iq4, layout, mxfp4};
 use super::{Steps, TileCodec, biased, bytes_at, mask_at};
 use crate::repack::Unit::{Four, Nibble, One, Two};
 use crate::repack::{TileField, TileSpec};
-use crate::simd::eight_bit::Block;
+use crate::simd::activations::Block;
 use crate::simd::tile_vector::TileVector;
 
 /// Nibbles of elements `k..k + 4` and `k + 16..k + 20` of every row, for `k` in steps of four.
@@ -35,7 +35,7 @@ impl TileCodec for Q4_0 {
     const TILE: TileSpec =
         TileSpec { bytes: 288, fields: &[Self::CODES, Self::SCALE], ..TileSpec::of(layout::Q4_0) }.checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 1];
+    type Activations<const B: usize> = [Block<B>; 1];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], _part: usize, to: &mut impl Steps<V>) {
@@ -62,7 +62,7 @@ impl TileCodec for Q4_1 {
         TileSpec { bytes: 320, fields: &[Self::CODES, Self::SCALE, Self::MIN], ..TileSpec::of(layout::Q4_1) }
             .checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 1];
+    type Activations<const B: usize> = [Block<B>; 1];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], _part: usize, to: &mut impl Steps<V>) {
@@ -97,7 +97,7 @@ impl TileCodec for Q5_0 {
     }
     .checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 1];
+    type Activations<const B: usize> = [Block<B>; 1];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], _part: usize, to: &mut impl Steps<V>) {
@@ -130,7 +130,7 @@ impl TileCodec for Q5_1 {
     }
     .checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 1];
+    type Activations<const B: usize> = [Block<B>; 1];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], _part: usize, to: &mut impl Steps<V>) {
@@ -162,7 +162,7 @@ impl TileCodec for Q8_0 {
     const TILE: TileSpec =
         TileSpec { bytes: 544, fields: &[Self::CODES, Self::SCALE], ..TileSpec::of(layout::Q8_0) }.checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 1];
+    type Activations<const B: usize> = [Block<B>; 1];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], _part: usize, to: &mut impl Steps<V>) {
@@ -191,7 +191,7 @@ impl TileCodec for IQ4_NL {
         TileSpec { bytes: 288, fields: &[Self::CODES, Self::SCALE], ..TileSpec::of(layout::IQ4_NL) }
             .checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 1];
+    type Activations<const B: usize> = [Block<B>; 1];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], _part: usize, to: &mut impl Steps<V>) {
@@ -217,7 +217,7 @@ impl TileCodec for MXFP4 {
     const TILE: TileSpec =
         TileSpec { bytes: 272, fields: &[Self::CODES, Self::SCALE], ..TileSpec::of(layout::MXFP4) }.checked();
     type Tile = [u8; Self::TILE.bytes];
-    type Activations = [Block; 1];
+    type Activations<const B: usize> = [Block<B>; 1];
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], _part: usize, to: &mut impl Steps<V>) {

@@ -1,107 +1,32 @@
-//! Products of quantized weights with int8 activations.
+//! Products of quantized weights with activations that are rounded to integers.
 
 use std::iter;
 use std::ops::Range;
 
-use orlop_backend::{Step, StepValue};
+use orlop_backend::Step;
 use orlop_graph::{DType, Graph, Op, TensorDesc};
 
 use super::activation_rows::{ActivationRows, BroadcastRows, at_once, pieces, runs};
 use super::experts;
+use super::rounding::Rounding;
 use crate::access::{Dst, RowIndex, Scratch, Src};
 use crate::repack::{PackedLayout, ROWS};
-use crate::simd::product::{self, BLOCK_BYTES, Block, FEW};
-use crate::task::{FloatScratch, StepOperand, StepOperands, StepShape, Task, Thread, row_at};
+use crate::simd::product::{self, BYTES_8, BYTES_16, Block, FEW, FewProducts, GROUPS};
+use crate::task::{FloatScratch, StepOperand, StepOperands, StepShape, Task, Thread};
 
-/// Groups that are multiplied with few rows of activations before any result is written.
-const RUN: usize = 48;
 /// Rows of activations that are multiplied before any result is written.
 const MANY: usize = 12;
 
-/// Whether a product takes activations in 8 bits.
-pub(crate) fn takes_eight_bits(weights: &TensorDesc, result: &TensorDesc) -> bool {
+/// Whether a product takes rounded activations.
+pub(crate) fn takes_rounded(weights: &TensorDesc, result: &TensorDesc) -> bool {
     !weights.is_empty() && !result.is_empty() && PackedLayout::of(weights).is_some()
-}
-
-/// Whether the int8 activations of a product share scales, where the instruction set gains by it: the device that runs the
-/// steps decides that, not the one that lowered them.
-pub(crate) fn takes_joint(weights: &TensorDesc, activations: &TensorDesc) -> bool {
-    product::wants_joint(weights.dtype) && activations.rows() > FEW as u64
-}
-
-/// How a tensor lies in memory when it is rounded to 8 bits: a row of blocks for each of its rows.
-pub(crate) fn eight_bit_desc(desc: &TensorDesc) -> TensorDesc {
-    let bytes = (desc.extents[0] / 32).saturating_mul(BLOCK_BYTES as u64);
-    let extents = [bytes, desc.extents[1], desc.extents[2], desc.extents[3]];
-    // Sizes that do not fit 64 bits are beyond all memory, and are refused where memory is asked for.
-    TensorDesc::contiguous(DType::I8, &extents).unwrap_or(TensorDesc {
-        dtype: DType::I8,
-        extents,
-        strides: [1, u64::MAX, u64::MAX, u64::MAX],
-    })
-}
-
-pub(super) fn round_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
-    let ([StepValue::Tensor(id)], []) = (&step.reads[..], &step.nodes[..]) else { return None };
-    graph.get(*id)?;
-    Some(StepOperands { reads: vec![StepOperand::Tensor(*id)], writes: vec![StepOperand::EightBit(*id)] })
-}
-
-/// A row as floats.
-pub(super) fn round_needs(shape: &StepShape<'_>) -> FloatScratch {
-    FloatScratch { scratch: shape.reads[0].extents[0], shared: (0, 0) }
-}
-
-pub(super) fn round<const JOINTLY: bool>(task: &Task, thread: Thread, scratch: &mut [f32]) {
-    let desc = &task.src[0].desc;
-    let numbers = product::numbers(task.isa, desc.rows(), JOINTLY);
-    let values = &mut scratch[..desc.extents[0] as usize];
-    for row in thread.part(desc.rows()) {
-        let at = row_at(desc, row);
-        task.src[0].read_row(at, values);
-        task.dst.fill_row(at, |blocks| {
-            product::quantize(task.isa, values, numbers, blocks.as_chunks_mut().0);
-        });
-    }
-}
-
-/// Elements in a row of a tensor that is rounded to 8 bits.
-pub(crate) fn eight_bit_elements(rounded: &TensorDesc) -> u64 {
-    rounded.extents[0] / BLOCK_BYTES as u64 * 32
-}
-
-/// Rounds a row of a result, or whole blocks of it; its reader has `rows` rows.
-pub(crate) fn round_row<const JOINTLY: bool>(
-    task: &Task,
-    dst: &Dst,
-    rows: u64,
-    at: RowIndex,
-    values: &[f32],
-) {
-    let numbers = product::numbers(task.isa, rows, JOINTLY);
-    dst.fill_row(at, |blocks| product::quantize(task.isa, values, numbers, blocks.as_chunks_mut().0));
-}
-
-/// Rounds a part of a row of a result: whole blocks, all those that share a scale.
-pub(crate) fn round_elements<const JOINTLY: bool>(
-    task: &Task,
-    dst: &Dst,
-    column: u64,
-    at: RowIndex,
-    values: &[f32],
-) {
-    let numbers = product::numbers(task.isa, dst.desc.rows(), JOINTLY);
-    let bytes = values.len() / 32 * BLOCK_BYTES;
-    dst.fill_part(column / 32 * BLOCK_BYTES as u64, at, bytes, |blocks| {
-        product::quantize(task.isa, values, numbers, blocks.as_chunks_mut().0);
-    });
 }
 
 pub(super) fn product_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
     let [node] = step.nodes[..] else { return None };
     let node = graph.nodes().get(node.index())?;
     let mut reads: Vec<StepOperand> = node.inputs.iter().copied().map(StepOperand::Tensor).collect();
-    *reads.get_mut(1)? = StepOperand::EightBit(node.inputs[1]);
+    *reads.get_mut(1)? = StepOperand::Rounded(node.inputs[1], Rounding::of_kernel(&step.kernel)?);
     Some(StepOperands { reads, writes: vec![StepOperand::Tensor(node.output)] })
 }
 
@@ -116,7 +41,7 @@ fn needed(weights: &TensorDesc) -> u64 {
     panels.saturating_add(tiles)
 }
 
-/// Whether a product with activations in 8 bits can be computed together with others of the same.
+/// Whether a product can be computed together with others of the same activations.
 pub(crate) fn joins(weights: &TensorDesc, activations: &TensorDesc) -> bool {
     weights.extents[2..] == [1, 1] && activations.rows() <= FEW as u64
 }
@@ -136,7 +61,7 @@ pub(super) fn products_operands(graph: &Graph, step: &Step) -> Option<StepOperan
         operands.reads.push(StepOperand::Tensor(weights));
         operands.writes.push(StepOperand::Tensor(node.output));
     }
-    operands.reads.insert(1, StepOperand::EightBit(x));
+    operands.reads.insert(1, StepOperand::Rounded(x, Rounding::of_kernel(&step.kernel)?));
     Some(operands)
 }
 
@@ -157,8 +82,8 @@ pub(super) fn sums_operands(graph: &Graph, step: &Step) -> Option<StepOperands> 
     {
         return None;
     }
-    let (mut reads, mut last) =
-        (vec![StepOperand::Tensor(weights), StepOperand::EightBit(x)], product.output);
+    let x = StepOperand::Rounded(x, Rounding::of_kernel(&step.kernel)?);
+    let (mut reads, mut last) = (vec![StepOperand::Tensor(weights), x], product.output);
     for sum in sums {
         let sum = graph.nodes().get(sum.index())?;
         let [a, b] = sum.inputs[..] else { return None };
@@ -176,22 +101,42 @@ pub(super) fn sums_operands(graph: &Graph, step: &Step) -> Option<StepOperands> 
     Some(StepOperands { reads, writes: vec![StepOperand::Tensor(last)] })
 }
 
+/// Calls a function with the length of the blocks that activations have.
+macro_rules! with_blocks {
+    ($function:ident($task:expr, $($argument:expr),*)) => {
+        match Rounding::of(&$task.src[1].desc) {
+            Some(Rounding::Int8) => $function::<BYTES_8>($task, $($argument),*),
+            Some(Rounding::Int16) => $function::<BYTES_16>($task, $($argument),*),
+            None => unreachable!("activations are rounded"),
+        }
+    };
+}
+
 pub(super) fn mul_mat(task: &Task, thread: Thread, scratch: &mut [f32]) {
-    multiply(task, thread, EightBitWeights::new(task, &task.src[0], &task.dst, scratch));
+    with_blocks!(multiply(task, thread, scratch, &[]));
 }
 
 pub(super) fn mul_mat_and_sums(task: &Task, thread: Thread, scratch: &mut [f32]) {
-    let left = EightBitWeights::new(task, &task.src[0], &task.dst, scratch);
-    multiply(task, thread, EightBitWeights { added: &task.src[2..], ..left });
+    with_blocks!(multiply(task, thread, scratch, &task.src[2..]));
 }
 
-fn multiply(task: &Task, thread: Thread, mut left: EightBitWeights<'_>) {
+pub(super) fn mul_mats(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    with_blocks!(multiply_jointly(task, thread, scratch));
+}
+
+pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
+    with_blocks!(multiply_chosen(task, thread, scratch));
+}
+
+fn multiply<const B: usize>(task: &Task, thread: Thread, scratch: &mut [f32], added: &[Src]) {
+    let mut left =
+        RoundedProduct::<B> { added, ..RoundedProduct::new(task, &task.src[0], &task.dst, scratch) };
     let [_, n, b2, b3] = task.dst.desc.extents;
     let matrices = task.src[0].desc.extents[2] * task.src[0].desc.extents[3];
     let count = n * b2 * b3 / matrices;
     if left.direct(n * b2 * b3) {
         return with_room(n * b2 * b3, |out| {
-            for (matrix, groups) in runs(&task.work_shares, thread, matrices, left.groups(), RUN as u64) {
+            for (matrix, groups) in runs(&task.work_shares, thread, matrices, left.groups(), GROUPS as u64) {
                 let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], matrix);
                 left.few(matrix, groups, &right, out);
             }
@@ -204,21 +149,21 @@ fn multiply(task: &Task, thread: Thread, mut left: EightBitWeights<'_>) {
 }
 
 /// Room for the products of a run of groups: one row of activations needs less than several.
-fn with_room(rows: u64, work: impl FnOnce(&mut [[f32; ROWS * RUN]])) {
+fn with_room(rows: u64, work: impl FnOnce(&mut [FewProducts])) {
     match rows {
-        1 => work(&mut [[0.0; ROWS * RUN]]),
-        _ => work(&mut [[0.0; ROWS * RUN]; FEW]),
+        1 => work(&mut [[0.0; ROWS * GROUPS]]),
+        _ => work(&mut [[0.0; ROWS * GROUPS]; FEW]),
     }
 }
 
 /// The groups of all products are one row of work, as their weights mostly are one piece of memory.
-pub(super) fn mul_mats(task: &Task, thread: Thread, scratch: &mut [f32]) {
+fn multiply_jointly<const B: usize>(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let products = || task.src[..1].iter().chain(&task.src[2..]).zip(iter::once(&task.dst).chain(&task.also));
     let [_, n, b2, b3] = task.dst.desc.extents;
     let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], 0);
     if !product::has_tile_products(task.isa) {
         for (weights, dst) in products() {
-            let mut left = EightBitWeights::new(task, weights, dst, scratch);
+            let mut left = RoundedProduct::<B>::new(task, weights, dst, scratch);
             for unit in thread.part(left.groups().div_ceil(2)) {
                 left.many(0, unit, &right, 0..right.count());
             }
@@ -235,9 +180,9 @@ pub(super) fn mul_mats(task: &Task, thread: Thread, scratch: &mut [f32]) {
                 let part = piece.start.saturating_sub(before)..count.min(piece.end.saturating_sub(before));
                 before += count;
                 if part.start < part.end {
-                    let mut left = EightBitWeights::new(task, weights, dst, scratch);
-                    for first in part.clone().step_by(RUN) {
-                        left.few(0, first..part.end.min(first + RUN as u64), &right, out);
+                    let mut left = RoundedProduct::<B>::new(task, weights, dst, scratch);
+                    for first in part.clone().step_by(GROUPS) {
+                        left.few(0, first..part.end.min(first + GROUPS as u64), &right, out);
                     }
                 }
             }
@@ -246,17 +191,17 @@ pub(super) fn mul_mats(task: &Task, thread: Thread, scratch: &mut [f32]) {
 }
 
 /// Every thread has its rows of all matrices, whichever experts they belong to.
-pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
+fn multiply_chosen<const B: usize>(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let [_, each, tokens, _] = task.src[1].desc.extents;
-    let mut left = EightBitWeights::new(task, &task.src[0], &task.dst, scratch);
+    let mut left = RoundedProduct::<B>::new(task, &task.src[0], &task.dst, scratch);
     let direct = left.direct(each * tokens);
     let units = if direct { left.groups() } else { left.groups().div_ceil(2) };
-    let mut out = [[0.0; ROWS * RUN]; FEW];
+    let mut out = [[0.0; ROWS * GROUPS]; FEW];
     experts::for_each(task, [each, tokens], |expert, chosen| {
         let units = thread.part(units);
         if direct {
-            for first in units.clone().step_by(RUN) {
-                left.few(expert, first..units.end.min(first + RUN as u64), chosen, &mut out);
+            for first in units.clone().step_by(GROUPS) {
+                left.few(expert, first..units.end.min(first + GROUPS as u64), chosen, &mut out);
             }
             return;
         }
@@ -267,7 +212,7 @@ pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
 }
 
 /// The weights of a product, and memory to bring them into the form that inner loops take.
-struct EightBitWeights<'a> {
+struct RoundedProduct<'a, const B: usize> {
     task: &'a Task,
     weights: &'a Src,
     /// Where the products go.
@@ -280,11 +225,11 @@ struct EightBitWeights<'a> {
     /// What is added to the product, one after the other.
     added: &'a [Src],
     /// The rows of activations, one after the other.
-    blocks: &'a [Block],
+    blocks: &'a [Block<B>],
 }
 
-impl<'a> EightBitWeights<'a> {
-    fn new(task: &'a Task, weights: &'a Src, dst: &'a Dst, scratch: &'a mut [f32]) -> EightBitWeights<'a> {
+impl<'a, const B: usize> RoundedProduct<'a, B> {
+    fn new(task: &'a Task, weights: &'a Src, dst: &'a Dst, scratch: &'a mut [f32]) -> RoundedProduct<'a, B> {
         let desc = &weights.desc;
         let packed = weights.packed().copied();
         let layout = packed.or_else(|| PackedLayout::of(desc)).expect("a type that is repacked");
@@ -292,7 +237,7 @@ impl<'a> EightBitWeights<'a> {
         let (panels, tiles) = scratch.split_at_mut(panels);
         let tiles = &mut Scratch::bytes(tiles)[..layout.group_bytes()];
         let blocks = task.src[1].all_rows().as_chunks().0;
-        EightBitWeights { task, weights, dst, layout, panels, tiles, expanded: None, added: &[], blocks }
+        RoundedProduct { task, weights, dst, layout, panels, tiles, expanded: None, added: &[], blocks }
     }
 
     fn groups(&self) -> u64 {
@@ -310,25 +255,19 @@ impl<'a> EightBitWeights<'a> {
         group * ROWS as u64..rows.min((group + 1) * ROWS as u64)
     }
 
-    fn blocks(&self, row: u64) -> &'a [Block] {
+    fn blocks(&self, row: u64) -> &'a [Block<B>] {
         let each = (self.weights.desc.extents[0] / 32) as usize;
         &self.blocks[row as usize * each..][..each]
     }
 
     /// Groups that follow each other, as they are stored, with few rows of activations.
-    fn few(
-        &mut self,
-        matrix: u64,
-        groups: Range<u64>,
-        right: &impl ActivationRows,
-        out: &mut [[f32; ROWS * RUN]],
-    ) {
+    fn few(&mut self, matrix: u64, groups: Range<u64>, right: &impl ActivationRows, out: &mut [FewProducts]) {
         let (isa, dtype) = (self.task.isa, self.weights.desc.dtype);
         let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
         let count = (columns.end - columns.start) as usize;
         for start in (0..right.count()).step_by(FEW) {
             let used = FEW.min((right.count() - start) as usize);
-            let mut acts: [&[Block]; FEW] = [&[]; FEW];
+            let mut acts: [&[Block<B>]; FEW] = [&[]; FEW];
             let mut places = [[0; 3]; FEW];
             for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(start..start + used as u64) {
                 let (row, at) = right.get(index);
@@ -338,14 +277,10 @@ impl<'a> EightBitWeights<'a> {
             if self.weights.packed().is_some() {
                 let first = (matrix * self.groups() + groups.start) as usize;
                 let tiles = self.weights.groups(first..first + (groups.end - groups.start) as usize);
-                product::dot_tiles(isa, dtype, tiles, acts, out);
+                product::dot_tiles(isa, dtype, tiles, acts, 0, out);
             } else {
                 for (number, group) in groups.clone().enumerate() {
-                    let mut part = [[0.0; ROWS]; FEW];
-                    product::dot_tiles(isa, dtype, self.tiles(matrix, group), acts, &mut part);
-                    for (out, part) in out.iter_mut().zip(part) {
-                        out[ROWS * number..][..ROWS].copy_from_slice(&part);
-                    }
+                    product::dot_tiles(isa, dtype, self.tiles(matrix, group), acts, number, out);
                 }
             }
             for (out, at) in out.iter_mut().zip(&places[..used]) {
@@ -384,19 +319,14 @@ impl<'a> EightBitWeights<'a> {
     fn many(&mut self, matrix: u64, unit: u64, right: &impl ActivationRows, range: Range<u64>) {
         let (isa, dtype) = (self.task.isa, self.weights.desc.dtype);
         let kind = product::panel_kind(dtype).expect("a type that is repacked");
-        let numbers = product::numbers(isa, self.task.src[1].desc.rows(), product::wants_joint(dtype));
+        let numbers = product::numbers(isa, self.task.src[1].desc.rows());
         let groups = 2 * unit..self.groups().min(2 * unit + 2);
         if self.expanded != Some((matrix, unit)) {
             for (number, group) in groups.clone().enumerate() {
                 let length = self.panels.len() / 2;
                 let panels = std::mem::take(&mut self.panels);
-                product::expand(
-                    isa,
-                    dtype,
-                    numbers,
-                    self.tiles(matrix, group),
-                    &mut panels[number * length..][..length],
-                );
+                let panel = &mut panels[number * length..][..length];
+                product::expand(isa, dtype, self.tiles(matrix, group), panel);
                 self.panels = panels;
             }
             self.expanded = Some((matrix, unit));
@@ -413,7 +343,7 @@ impl<'a> EightBitWeights<'a> {
             let end = range.end.min(start + MANY as u64);
             let (now, later) = next.split_at(next.len() / (range.end - start).div_ceil(MANY as u64) as usize);
             next = later;
-            let mut acts: [&[Block]; MANY] = [&[]; MANY];
+            let mut acts: [&[Block<B>]; MANY] = [&[]; MANY];
             let mut places = [[0; 3]; MANY];
             for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(start..end) {
                 let (row, at) = right.get(index);
