@@ -116,16 +116,22 @@ fn partial_rows(operands: &[TensorDesc]) -> (u64, u64) {
 /// Lengths are those of sequences, sequences have pages, and pages that a query looks at are those of K and V.
 fn indices_are_in_range(task: &TaskInputs<'_>) -> Result<(), DeviceError> {
     let Some(attention) = Attention::new(task.op, task.src) else { return Ok(()) };
-    let check = |index: i64, rows: u64| {
+    let bad = |index: i64, rows: u64| {
         let (op, tensor) = (task.op.name().to_owned(), task.name.to_owned());
-        let good = u64::try_from(index).is_ok_and(|index| index < rows);
-        if good { Ok(()) } else { Err(DeviceError::BadIndex { op, tensor, index, rows }) }
+        DeviceError::BadIndex { op, tensor, index, rows }
+    };
+    let check = |index: i64, rows: u64| match u64::try_from(index) {
+        Ok(index) if index < rows => Ok(()),
+        _ => Err(bad(index, rows)),
     };
     if let Some(slot) = attention.params.kv_len_slot() {
         let max = attention.max_rows();
         for token in 0..attention.sizes.tokens {
             let length = nth(&task.src[slot], token);
-            check(length, max + 1).map_err(|error| with_rows(error, max))?;
+            // A length may be as large as the number of rows.
+            if !u64::try_from(length).is_ok_and(|length| length <= max) {
+                return Err(bad(length, max));
+            }
         }
     }
     let Some([pages, sequences]) = attention.params.page_slots() else { return Ok(()) };
@@ -142,16 +148,6 @@ fn indices_are_in_range(task: &TaskInputs<'_>) -> Result<(), DeviceError> {
         }
     }
     Ok(())
-}
-
-/// A length may be as large as the number of rows.
-fn with_rows(error: DeviceError, max: u64) -> DeviceError {
-    match error {
-        DeviceError::BadIndex { op, tensor, index, .. } => {
-            DeviceError::BadIndex { op, tensor, index, rows: max }
-        }
-        other => other,
-    }
 }
 
 fn nth(integers: &Src, index: u64) -> i64 {

@@ -1,5 +1,7 @@
 //! What the cache holds of sequences, copied: pages, and states in models that keep them instead of keys and values.
 
+use std::mem;
+
 use orlop_backend::StoredTensor;
 
 use super::Engine;
@@ -32,16 +34,22 @@ impl Engine {
     }
 
     /// Copies the first rows of a page to another one, in all layers of a group.
-    pub(super) fn copy_page(&self, copy: PageCopy) -> Result<(), Error> {
+    pub(super) fn copy_page(&mut self, copy: PageCopy) -> Result<(), Error> {
+        let mut copied = mem::take(&mut self.numbers);
+        let result = self.copy_rows(copy, &mut copied);
+        self.numbers = copied;
+        result
+    }
+
+    fn copy_rows(&self, copy: PageCopy, copied: &mut Vec<u8>) -> Result<(), Error> {
         let PageCopy { group, from, into, rows } = copy;
-        let mut copied = Vec::new();
         for cache in self.cached(Some(group)) {
             let [_, row, head, _] = cache.desc().strides;
             copied.resize((rows * row) as usize, 0);
             for number in 0..cache.desc().extents[2] {
                 let place = |page: u32| number * head + u64::from(page) * PAGE_ROWS * row;
-                cache.get(place(from), &mut copied)?;
-                cache.set(place(into), &copied)?;
+                cache.get(place(from), copied)?;
+                cache.set(place(into), copied)?;
             }
         }
         Ok(())

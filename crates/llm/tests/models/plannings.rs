@@ -27,8 +27,8 @@ impl Plannings {
     }
 }
 
-/// Reads everything that speaks of plans, loads the model and feeds a prompt: no graph is planned for it but that of the
-/// first run, which uses weights that are pending.
+/// Reads everything that speaks of plans, loads the model and feeds prompts: no graph is planned after loading but that of
+/// the first run, which uses weights that are pending.
 fn first_token(model: &Model, blueprint: Blueprint, tokens: &[u32], plannings: &Plannings) {
     blueprint.forecast().unwrap();
     blueprint.save();
@@ -36,11 +36,18 @@ fn first_token(model: &Model, blueprint: Blueprint, tokens: &[u32], plannings: &
     blueprint.planned_token();
     blueprint.check_plans().unwrap();
     let mut engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
-    assert_eq!(plannings.take(), [0; 0], "everything was planned before");
+    assert_eq!(plannings.take(), [8], "batches between one token and a whole batch");
     engine.feed(tokens).unwrap();
-    assert_eq!(plannings.take(), [tokens.len() as u64], "the graph of the first run");
-    engine.feed(&tokens[..1]).unwrap();
-    assert_eq!(plannings.take(), [0; 0], "the graph of one token was planned before");
+    assert_eq!(
+        plannings.take(),
+        [tokens.len() as u64],
+        "the graph of the first run, which uses pending weights"
+    );
+    for count in [1, 2, 7, 8, 9, 20] {
+        engine.truncate(1);
+        engine.feed(&tokens[..count]).unwrap();
+    }
+    assert_eq!(plannings.take(), [0; 0], "graphs of all batches were planned before");
     assert_eq!(engine.config(), model.config());
 }
 
