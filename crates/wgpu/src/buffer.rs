@@ -128,7 +128,7 @@ impl Drop for WgpuBuffer {
     }
 }
 
-// SAFETY: it reports no host memory.
+// SAFETY: `Buffer` asks for the truth about memory that `host` reports: it reports none.
 unsafe impl Buffer for WgpuBuffer {
     fn buffer_type(&self) -> &Arc<dyn BufferType> {
         &self.buffer_type
