@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::{Buffer, BufferType, DeviceError, Holder};
 use orlop_graph::AccessKind;
@@ -221,6 +221,21 @@ impl Claims {
     /// [`DeviceError::NotClaimed`] if it is not.
     pub fn check(&self, buffer: &dyn Buffer, kind: AccessKind) -> Result<(), DeviceError> {
         self.find(buffer, kind).map(|_| ())
+    }
+
+    /// Of the claims that a queue keeps for its work, those that allow `kind` on `buffer` and that nothing else has a clone
+    /// of. All uses of them are then this queue's, and further work of the queue comes behind those.
+    pub fn held_alone<'a>(
+        kept: impl Iterator<Item = &'a Claims> + Clone,
+        buffer: &dyn Buffer,
+        kind: AccessKind,
+    ) -> Option<&'a Claims> {
+        let found = kept.clone().find(|claims| claims.find(buffer, kind).is_ok())?;
+        let own = kept.filter(|claims| Arc::ptr_eq(&claims.0, &found.0)).count();
+        let alone = Arc::strong_count(&found.0) == own;
+        // What others did before they dropped their clones is seen from here on.
+        fence(Ordering::Acquire);
+        alone.then_some(found)
     }
 
     /// One thread's claim out of the run's.

@@ -114,9 +114,10 @@ impl Drop for Owned {
     }
 }
 
-// SAFETY: `Owned` is the only handle to its memory and has no thread affinity.
+// SAFETY: `Send` asks that another thread may use and free the memory: `Owned` is its only handle, and the allocator frees
+// from any thread.
 unsafe impl Send for Owned {}
-// SAFETY: a shared `Owned` offers no access to its memory at all.
+// SAFETY: `Sync` asks that threads may share it: through a shared reference it only tells its address.
 unsafe impl Sync for Owned {}
 
 /// Memory that the caller has allocated or mapped. The type allocates no buffers.
@@ -289,7 +290,8 @@ impl HostBuffer {
     }
 }
 
-// SAFETY: `span` is the memory that `keeper` keeps, and every access below is under a claim to `gate`.
+// SAFETY: `Buffer` asks that the memory which `host` reports lives as long as the buffer and is touched under a claim to its
+// gate alone: `keeper` keeps it, and every access below is under such a claim.
 unsafe impl Buffer for HostBuffer {
     fn buffer_type(&self) -> &Arc<dyn BufferType> {
         &self.buffer_type

@@ -136,6 +136,7 @@ mod host;
 mod large_pages;
 mod lower;
 mod queue;
+mod read_ring;
 mod step_editor;
 mod stored;
 
@@ -151,6 +152,10 @@ pub use lower::{
     overwrites, touched,
 };
 pub use orlop_graph::SharedBytes;
-pub use queue::{Cancel, Event, PendingRead, Program, Queue, RunOptions, StepClock, Touch};
+pub use queue::{
+    Cancel, Event, PendingRead, Program, Queue, ReadBytes, RunOptions, StepClock, Touch, get_unstaged,
+    set_unstaged,
+};
+pub use read_ring::{ReadBlock, ReadRing, StagedRead};
 pub use step_editor::{FusionPass, StepEditor};
 pub use stored::{Pieces, StoredTensor};

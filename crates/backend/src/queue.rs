@@ -9,7 +9,7 @@ use std::time::Instant;
 use orlop_graph::AccessKind;
 
 use crate::copy::host_memory;
-use crate::{Buffer, Claims, DeviceError, SharedBytes, StoredTensor, copy_claimed};
+use crate::{Buffer, Claims, DeviceError, StoredTensor, copy_claimed};
 
 /// Work on one device, done in the order it was given.
 ///
@@ -58,33 +58,26 @@ pub trait Queue: Send + fmt::Debug {
     /// Writes bytes of the host at an offset of a tensor, behind the work given so far; later work sees them. The queue copies
     /// the bytes, which the caller can change at once. The event is done when they have arrived.
     ///
-    /// The buffer is claimed for the write alone, so this is safe beside any other work. The default waits for this queue's
-    /// work if that holds the buffer; devices with staging memory of their own need not.
+    /// This is safe beside any other work: the buffer is claimed, or this queue's own work holds it and nothing else has a
+    /// clone of those claims. A device that works beside the host copies through staging memory of a fixed size, without
+    /// waiting for the device as long as the bytes fit there. The default ([`set_unstaged`]) copies at once, and waits for
+    /// this queue's work if that holds the buffer.
     ///
     /// # Errors
     /// As [`StoredTensor::set`]: [`DeviceError::Busy`] if something other than this queue's work holds the buffer.
     fn set(&mut self, to: &StoredTensor, offset: u64, bytes: &[u8]) -> Result<Arc<dyn Event>, DeviceError> {
-        if let Err(error) = to.set(offset, bytes) {
-            behind_own_work(self, error)?;
-            to.set(offset, bytes)?;
-        }
-        self.record()
+        set_unstaged(self, to, offset, bytes)
     }
 
     /// Reads bytes at an offset of a tensor, behind the work given so far. The queue owns the memory that they arrive in until
     /// the caller takes them.
     ///
-    /// The buffer is claimed for the read alone. The default waits for this queue's work if that holds the buffer.
+    /// Claims and staging memory are as for [`Queue::set`], and so is the default ([`get_unstaged`]).
     ///
     /// # Errors
     /// As [`StoredTensor::get`]: [`DeviceError::Busy`] if something other than this queue's work writes the buffer.
     fn get(&mut self, from: &StoredTensor, offset: u64, bytes: u64) -> Result<PendingRead, DeviceError> {
-        let mut read = host_memory(bytes)?;
-        if let Err(error) = from.get(offset, &mut read) {
-            behind_own_work(self, error)?;
-            from.get(offset, &mut read)?;
-        }
-        Ok(PendingRead::new(self.record()?, Arc::new(read)))
+        get_unstaged(self, from, offset, bytes)
     }
 
     /// An event that is done when all work given so far is.
@@ -114,6 +107,43 @@ pub trait Queue: Send + fmt::Debug {
     }
 }
 
+/// [`Queue::set`] without staging memory.
+///
+/// # Errors
+/// As [`Queue::set`].
+pub fn set_unstaged<Q: Queue + ?Sized>(
+    queue: &mut Q,
+    to: &StoredTensor,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<Arc<dyn Event>, DeviceError> {
+    if let Err(error) = to.set(offset, bytes) {
+        behind_own_work(queue, error)?;
+        to.set(offset, bytes)?;
+    }
+    queue.record()
+}
+
+/// [`Queue::get`] without staging memory.
+///
+/// # Errors
+/// As [`Queue::get`].
+pub fn get_unstaged<Q: Queue + ?Sized>(
+    queue: &mut Q,
+    from: &StoredTensor,
+    offset: u64,
+    bytes: u64,
+) -> Result<PendingRead, DeviceError> {
+    // Before memory is allocated for it.
+    from.check(offset, Some(bytes))?;
+    let mut read = host_memory(bytes)?;
+    if let Err(error) = from.get(offset, &mut read) {
+        behind_own_work(queue, error)?;
+        from.get(offset, &mut read)?;
+    }
+    Ok(PendingRead::new(queue.record()?, Arc::new(read)))
+}
+
 /// Waits for a queue's work if that may be what keeps a buffer busy; other errors are passed on.
 fn behind_own_work<Q: Queue + ?Sized>(queue: &mut Q, error: DeviceError) -> Result<(), DeviceError> {
     match error {
@@ -126,14 +156,36 @@ fn behind_own_work<Q: Queue + ?Sized>(queue: &mut Q, error: DeviceError) -> Resu
 #[derive(Clone)]
 pub struct PendingRead {
     arrived: Arc<dyn Event>,
-    staging: SharedBytes,
+    bytes: Arc<dyn ReadBytes>,
+}
+
+/// Where the bytes of a [`PendingRead`] are.
+pub trait ReadBytes: Send + Sync {
+    /// How many.
+    fn bytes(&self) -> u64;
+
+    /// Copies them to memory of that length. The read's event is done.
+    ///
+    /// # Errors
+    /// What the device met on the way.
+    fn copy_to(&self, to: &mut [u8]) -> Result<(), DeviceError>;
+}
+
+impl ReadBytes for Vec<u8> {
+    fn bytes(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn copy_to(&self, to: &mut [u8]) -> Result<(), DeviceError> {
+        to.copy_from_slice(self);
+        Ok(())
+    }
 }
 
 impl PendingRead {
-    /// Bytes that are in `staging` when an event is done. Staging memory that the device still writes before must not be
-    /// readable through [`AsRef`] until then.
-    pub fn new(arrived: Arc<dyn Event>, staging: SharedBytes) -> PendingRead {
-        PendingRead { arrived, staging }
+    /// Bytes that are there when an event is done.
+    pub fn new(arrived: Arc<dyn Event>, bytes: Arc<dyn ReadBytes>) -> PendingRead {
+        PendingRead { arrived, bytes }
     }
 
     /// Whether the bytes have arrived.
@@ -147,13 +199,11 @@ impl PendingRead {
     /// The error of the work before them, and [`DeviceError::WrongLength`] unless `bytes` is as long as what was read.
     pub fn wait(&self, bytes: &mut [u8]) -> Result<(), DeviceError> {
         self.arrived.wait()?;
-        let read = (*self.staging).as_ref();
-        if read.len() != bytes.len() {
-            let (expected, given) = (read.len() as u64, bytes.len() as u64);
+        let (expected, given) = (self.bytes.bytes(), bytes.len() as u64);
+        if expected != given {
             return Err(DeviceError::WrongLength { tensor: "a read".to_owned(), expected, given });
         }
-        bytes.copy_from_slice(read);
-        Ok(())
+        self.bytes.copy_to(bytes)
     }
 }
 

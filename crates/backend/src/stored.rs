@@ -237,7 +237,18 @@ impl StoredTensor {
         Ok(())
     }
 
-    fn check(&self, offset: u64, bytes: Option<u64>) -> Result<(), DeviceError> {
+    /// Where bytes of the tensor lie in its buffer, for devices that move them by themselves.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfBounds`], [`DeviceError::PrivateLayout`].
+    pub fn place(&self, offset: u64, bytes: u64) -> Result<Range<u64>, DeviceError> {
+        self.check(offset, Some(bytes))?;
+        self.refuse_private("its bytes have no places")?;
+        let start = self.slot.offset + offset;
+        Ok(start..start + bytes)
+    }
+
+    pub(crate) fn check(&self, offset: u64, bytes: Option<u64>) -> Result<(), DeviceError> {
         let available = self.desc.bytes();
         match bytes.and_then(|bytes| offset.checked_add(bytes)) {
             Some(end) if end <= available => Ok(()),

@@ -12,9 +12,9 @@ use crate::sys::{DevicePtr, Driver, Event, OUT_OF_MEMORY, PinnedMemory, PrimaryC
 pub(crate) struct Context {
     primary: Arc<PrimaryContext>,
     pub(crate) name: Arc<str>,
-    /// For the host's writes and fills: queues let their work wait for what is under way here.
+    /// For the host's writes, reads and fills: queues let their work wait for what is under way here.
     transfer: Stream,
-    /// Recorded behind the last small write.
+    /// Recorded behind the last transfer that the host did not wait for.
     arrived: Event,
     staging: Mutex<TransferStaging>,
     lost: OnceLock<String>,
@@ -119,6 +119,22 @@ impl Context {
         // the stream was waited for, nor freed (`Drop`). The rest is this function's contract.
         let given = unsafe { self.transfer.write(to, place, bytes.len() as u64) };
         self.note(given.and_then(|()| self.arrived.record(&self.transfer)))?;
+        staging.arrivals += 1;
+        Ok(())
+    }
+
+    /// Gives work to a stream: a queue's own, or the one of the host's transfers. There it is ordered as small writes are.
+    pub(crate) fn give(
+        &self,
+        own: Option<&Stream>,
+        work: impl FnOnce(&Stream) -> Result<(), Error>,
+    ) -> Result<(), DeviceError> {
+        self.enter()?;
+        if let Some(stream) = own {
+            return self.note(work(stream));
+        }
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        self.note(work(&self.transfer).and_then(|()| self.arrived.record(&self.transfer)))?;
         staging.arrivals += 1;
         Ok(())
     }

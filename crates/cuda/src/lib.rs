@@ -9,7 +9,8 @@
 //! - Quantized weights lie in planes (`planes`): nibbles, further bits and scales each by themselves, so that every load is
 //!   aligned and wide. They are read back as they were written.
 //! - All memory is planned: arenas, weights, scratch. Beside it are only the driver's context, modules and graphs, 64 bytes a
-//!   program in which kernels report bad indices (`kernel_errors`), and pinned memory of a fixed size for small transfers.
+//!   program in which kernels report bad indices (`kernel_errors`), and pinned memory of a fixed size for transfers:
+//!   for small ones of the device, and [`QUEUE_STAGING`] of each queue that sets or gets bytes (`queue_staging`).
 #![warn(clippy::unwrap_used)]
 
 mod async_uploads;
@@ -25,9 +26,11 @@ mod modules;
 mod planes;
 mod program;
 mod queue;
+mod queue_staging;
 mod supports;
 mod sys;
 mod types_header;
 
 pub use device::{CudaDevice, CudaOptions, devices};
 pub use error::Error;
+pub use queue_staging::QUEUE_STAGING;

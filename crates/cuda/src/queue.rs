@@ -1,10 +1,12 @@
 //! A queue of work on a GPU: a stream, and what its work needs until it is done.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::{
-    Buffer, Claims, DeviceError, Event, MemoryLayout, Program, Queue, RunOptions, StoredTensor, copy_claimed,
+    Buffer, Claim, Claims, DeviceError, Event, MemoryLayout, PendingRead, Program, Queue, RunOptions,
+    StoredTensor, copy_claimed, get_unstaged, set_unstaged,
 };
 use orlop_graph::AccessKind;
 
@@ -14,7 +16,8 @@ use crate::context::Context;
 use crate::event::CudaEvent;
 use crate::kernel_errors::KernelErrors;
 use crate::program::CudaProgram;
-use crate::sys::{Event as RawEvent, Stream};
+use crate::queue_staging::QueueStaging;
+use crate::sys::{DevicePtr, Event as RawEvent, Stream};
 
 /// A stream of a GPU.
 pub(crate) struct CudaQueue {
@@ -25,11 +28,13 @@ pub(crate) struct CudaQueue {
     /// How many of the host's writes the stream waits for already.
     arrivals: u64,
     uploads: AsyncUploads,
+    /// Allocated when bytes are first set or read.
+    staging: Option<QueueStaging>,
 }
 
 /// What work that may still be under way needs.
 struct InFlight {
-    _claims: Claims,
+    claims: Claims,
     _memory: InFlightMemory,
 }
 
@@ -37,6 +42,7 @@ struct InFlight {
 enum InFlightMemory {
     Program(Arc<dyn Program>),
     Copy([Arc<dyn Buffer>; 2]),
+    Transfer(Arc<dyn Buffer>),
 }
 
 /// Where the programs that a queue was given since it was last idle report bad indices.
@@ -73,11 +79,45 @@ impl CudaQueue {
             in_flight: Vec::new(),
             arrivals: 0,
             uploads: context.note(AsyncUploads::new(primary))?,
+            staging: None,
         })
     }
 
+    /// Claims a place for a transfer, on the stream of the host's transfers: no work touches the place in a way that excludes
+    /// this, and later work waits for it. `None` if work of this queue alone holds the buffer: the transfer then comes behind
+    /// it, on the queue's own stream, and the buffer and its claims are kept until the queue was waited for.
+    fn claim_place(
+        &mut self,
+        buffer: &Arc<dyn Buffer>,
+        place: &Range<DevicePtr>,
+        kind: AccessKind,
+    ) -> Result<Option<Claim>, DeviceError> {
+        let busy = match Claim::take(&**buffer, kind) {
+            Err(busy @ DeviceError::Busy { .. }) => busy,
+            other => return other.map(Some),
+        };
+        let kept = self.in_flight.iter().map(|work| &work.claims);
+        if let Some(own) = Claims::held_alone(kept, &**buffer, kind).cloned() {
+            self.context.await_arrivals(&self.stream, &mut self.arrivals)?;
+            self.context.enter()?;
+            self.context.note(self.uploads.land(&self.stream, |other| overlap(other, place)))?;
+            self.keep(&own, InFlightMemory::Transfer(Arc::clone(buffer)));
+            return Ok(None);
+        }
+        if self.in_flight.is_empty() {
+            return Err(busy);
+        }
+        self.sync()?;
+        Claim::take(&**buffer, kind).map(Some)
+    }
+
+    /// Takes the staging memory out; it is put back after use.
+    fn take_staging(&mut self) -> Result<QueueStaging, DeviceError> {
+        self.staging.take().map_or_else(|| QueueStaging::new(&self.context), Ok)
+    }
+
     fn keep(&mut self, claims: &Claims, memory: InFlightMemory) {
-        self.in_flight.push(InFlight { _claims: claims.clone(), _memory: memory });
+        self.in_flight.push(InFlight { claims: claims.clone(), _memory: memory });
     }
 }
 
@@ -190,6 +230,51 @@ impl Queue for CudaQueue {
         Ok(())
     }
 
+    fn set(&mut self, to: &StoredTensor, offset: u64, bytes: &[u8]) -> Result<Arc<dyn Event>, DeviceError> {
+        let buffer = &to.slot().buffer;
+        let Some(own) = buffer::own(&**buffer, &self.context).filter(|_| is_plain(&**buffer)) else {
+            return set_unstaged(self, to, offset, bytes);
+        };
+        let place = to.place(offset, bytes.len() as u64)?;
+        let place = own.address() + place.start..own.address() + place.end;
+        let mut staging = self.take_staging()?;
+        let given = self.claim_place(buffer, &place, AccessKind::Write).and_then(|claim| {
+            let own_stream = claim.is_none().then_some(&self.stream);
+            staging.write(bytes, |block, range| {
+                let (at, bytes) = (place.start + range.start, range.end - range.start);
+                // SAFETY: `upload` asks for bytes of this GPU's memory, checked in `StoredTensor::place`, that stay allocated:
+                // buffers wait for transfers when dropped, and the queue keeps this one for its own stream; and for order with
+                // work that touches them: `claim_place` says how.
+                self.context.give(own_stream, |stream| unsafe { block.upload(stream, at, bytes) })
+            })
+        });
+        self.staging = Some(staging);
+        given?;
+        self.record()
+    }
+
+    fn get(&mut self, from: &StoredTensor, offset: u64, bytes: u64) -> Result<PendingRead, DeviceError> {
+        let buffer = &from.slot().buffer;
+        let Some(own) = buffer::own(&**buffer, &self.context).filter(|_| is_plain(&**buffer)) else {
+            return get_unstaged(self, from, offset, bytes);
+        };
+        let place = from.place(offset, bytes)?;
+        let place = own.address() + place.start..own.address() + place.end;
+        let staging = self.take_staging()?;
+        let read = self.claim_place(buffer, &place, AccessKind::Read).and_then(|claim| {
+            let own_stream = claim.is_none().then_some(&self.stream);
+            staging.reads.read(bytes, |block, range| {
+                let (at, bytes) = (place.start + range.start, range.end - range.start);
+                // SAFETY: `download` asks for bytes of this GPU's memory, checked in `StoredTensor::place`, that stay allocated:
+                // buffers wait for transfers when dropped, and the queue keeps this one for its own stream; and for order with
+                // work that writes them: `claim_place` says how.
+                self.context.give(own_stream, |stream| unsafe { block.download(stream, at, bytes) })
+            })
+        });
+        self.staging = Some(staging);
+        Ok(PendingRead::new(self.record()?, Arc::new(read?)))
+    }
+
     fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
         // What the host wrote before is done, too, when the event is.
         self.context.await_arrivals(&self.stream, &mut self.arrivals)?;
@@ -221,12 +306,18 @@ impl Queue for CudaQueue {
     }
 }
 
+/// Whether tensors lie in a buffer as their descriptions say.
+fn is_plain(buffer: &dyn Buffer) -> bool {
+    buffer.buffer_type().layout() == MemoryLayout::Plain
+}
+
 impl Drop for CudaQueue {
     fn drop(&mut self) {
-        // What is in flight is let go behind the work that needs it.
+        // What is in flight and staging memory are let go behind the work that needs them.
         if self.context.enter().is_ok() {
             let _ = self.uploads.sync();
             let _ = self.stream.sync();
+            let _ = self.context.await_transfers();
         }
     }
 }

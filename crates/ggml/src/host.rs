@@ -27,14 +27,16 @@ macro_rules! host {
                         if found.is_null() {
                             return Err($symbol);
                         }
-                        // SAFETY: ggml's function of this name has had this signature in all versions that have it.
+                        // SAFETY: `transmute` asks that the address is that of a function of this type: it is not null, and
+                        // ggml's function of this name has had this signature in all versions that have it.
                         unsafe {
                             std::mem::transmute::<*const c_void, unsafe extern "C" fn($($kind),*) $(-> $result)?>(found)
                         }
                     },)*
                     $($may: {
                         let found = symbols($may_symbol);
-                        // SAFETY: as above, and null is `None`.
+                        // SAFETY: `transmute` asks for null, which is `None`, or a function of this type: ggml's function of
+                        // this name has had this signature in all versions that have it.
                         unsafe {
                             std::mem::transmute::<
                                 *const c_void,

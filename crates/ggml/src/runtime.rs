@@ -98,7 +98,8 @@ impl Interposer {
             c"ggml_op_can_inplace",
             crate::exports::ggml_op_can_inplace as *const c_void,
         );
-        // SAFETY: ggml's function of this name has this signature, and null is `None`.
+        // SAFETY: `transmute` asks for null, which is `None`, or a function of this type: ggml's function of this name has had
+        // this signature in all versions that have it.
         let op_can_inplace = unsafe {
             std::mem::transmute::<*const c_void, Option<unsafe extern "C" fn(c_int) -> bool>>(found)
         };

@@ -18,8 +18,8 @@ pub(crate) fn of_process(name: &CStr) -> *const c_void {
 }
 
 fn find(library: *mut c_void, name: &CStr) -> *const c_void {
-    // SAFETY: the handle is one of the two that always are, or of a library that is never closed; the name ends in a
-    // zero.
+    // SAFETY: `dlsym` asks for a live handle and a terminated name: the handle is a constant of the loader's or that of a
+    // library that stays open, and a `CStr` is terminated.
     unsafe { libc::dlsym(library, name.as_ptr()) }
 }
 
@@ -39,13 +39,15 @@ mod private {
 
     /// A loaded library, if it or a dependency contains ggml. It stays open, so that its functions stay valid.
     fn open(name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: the name ends in a zero; nothing is loaded, so no code of anybody's runs.
+        // SAFETY: `dlopen` asks for a terminated name, which a `CStr` is, and runs initializers of what it loads: with
+        // `RTLD_NOLOAD`, nothing is loaded.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if library.is_null() {
             return None;
         }
         if super::find(library, c"ggml_backend_tensor_alloc").is_null() {
-            // SAFETY: it was opened above, and nothing of it is in use.
+            // SAFETY: `dlclose` asks for an open handle that is not used afterwards: `dlopen` returned it, and no symbol of it
+            // was kept.
             unsafe { libc::dlclose(library) };
             return None;
         }
@@ -54,18 +56,21 @@ mod private {
 
     fn names() -> Vec<CString> {
         let mut names: Vec<CString> = Vec::new();
-        // SAFETY: `keep` has the signature that is asked for, and gets the list that it expects.
+        // SAFETY: `dl_iterate_phdr` asks for a callback that is sound for the entries and the pointer that it is given: `keep`
+        // is for a pointer to this list, which lives until the call returns.
         unsafe { libc::dl_iterate_phdr(Some(keep), (&raw mut names).cast()) };
         names
     }
 
     unsafe extern "C" fn keep(info: *mut libc::dl_phdr_info, _bytes: usize, names: *mut c_void) -> c_int {
-        // SAFETY: the loader hands over an entry of its list.
+        // SAFETY: reading a field asks for a live entry: `dl_iterate_phdr` passes one that lives during this call.
         let name = unsafe { (*info).dlpi_name };
-        // SAFETY: this is the list of `names`, which has no other reference during the iteration.
+        // SAFETY: `&mut *` asks for a live, exclusive list: it is the one that `names` passes, which is not touched until the
+        // iteration has ended.
         let names = unsafe { &mut *names.cast::<Vec<CString>>() };
         if !name.is_null() {
-            // SAFETY: the loader's names end in a zero.
+            // SAFETY: `from_ptr` asks for a terminated string that lives as long as the result: the loader's names are
+            // terminated and live during this call, and the result is copied.
             let name = unsafe { CStr::from_ptr(name) };
             if !name.is_empty() {
                 names.push(name.to_owned());

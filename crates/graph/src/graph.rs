@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{NodeId, Op, TensorDesc, TensorId};
+use crate::{CostOf, NodeId, Op, TensorDesc, TensorId};
 
 /// A tensor graph: tensors, and nodes that compute some of them in the caller's order.
 ///
@@ -146,8 +146,13 @@ impl Graph {
     /// As [`Graph::node`].
     pub fn operations(&self, id: NodeId) -> f64 {
         let node = self.node(id);
-        let extent = |operand: usize, dim: usize| self.tensor(node.inputs[operand]).desc.extents[dim];
-        node.op.info().cost.operations(self.tensor(node.output).desc.elements(), extent)
+        let operand = |index: usize| &self.tensor(node.inputs[index]).desc;
+        let info = node.op.info();
+        let elements = match info.cost_of {
+            CostOf::Result => self.tensor(node.output).desc.elements(),
+            CostOf::Operand(index) => operand(index).elements(),
+        };
+        info.cost.operations(elements, |index, dim| operand(index).extents[dim])
     }
 
     /// The first tensor with this name.

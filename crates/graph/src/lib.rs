@@ -33,7 +33,7 @@ pub use error::GraphError;
 pub use graph::{Graph, Leaf, Node, Origin, Storage, Tensor};
 pub use id::{NodeId, TensorId};
 pub use op::{
-    Arity, Cost, FlashAttention, Glu, Interpolation, OPS, Op, OpError, OpInfo, PagedRows, Patch, Pool,
+    Arity, Cost, CostOf, FlashAttention, Glu, Interpolation, OPS, Op, OpError, OpInfo, PagedRows, Patch, Pool,
     PoolKind, Rope, RopeMode, SampleSource, SoftMax, SortDirection, Unary, Window, infer, may_overwrite,
 };
 pub use order::Order;

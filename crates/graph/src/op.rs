@@ -32,7 +32,7 @@ pub use convolution::Window;
 pub use elementwise::{Glu, Unary};
 pub use error::OpError;
 pub use image::{Interpolation, Pool, PoolKind};
-pub use info::{Arity, Cost, OpInfo};
+pub use info::{Arity, Cost, CostOf, OpInfo};
 pub use movement::Patch;
 pub use rope::{Rope, RopeMode};
 pub use sample::SampleSource;

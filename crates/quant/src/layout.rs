@@ -435,9 +435,18 @@ pub const MXFP4: BlockLayout = BlockLayout {
 }
 .checked();
 
+/// `scale * (code - 1)`. All groups share the block's scale.
+pub const TQ2_0: BlockLayout = BlockLayout {
+    group: 32,
+    codes: Biased(1),
+    fields: &[Codes.at(0..64).planes(2, 32), Scale.at(64..66).whole(16)],
+    ..BlockLayout::of(DType::TQ2_0)
+}
+.checked();
+
 /// The layouts of all block types that have a codec.
-pub const BLOCK_LAYOUTS: [BlockLayout; 15] =
-    [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ4_NL, IQ4_XS, MXFP4];
+pub const BLOCK_LAYOUTS: [BlockLayout; 16] =
+    [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ4_NL, IQ4_XS, MXFP4, TQ2_0];
 
 /// The layout of a block type; `None` for plain types and types without a codec.
 pub fn block_layout(dtype: DType) -> Option<&'static BlockLayout> {

@@ -57,6 +57,7 @@ pub mod q6_k;
 pub mod q8_0;
 pub mod q8_1;
 pub mod q8_k;
+pub mod tq2_0;
 
 pub use error::QuantError;
 pub use layout::{

@@ -5,6 +5,7 @@ use orlop_graph::DType;
 use crate::error::QuantError;
 use crate::{
     iq4_nl, iq4_xs, mxfp4, plain, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, q8_1, q8_k,
+    tq2_0,
 };
 
 /// Decodes a row of any whole number of blocks.
@@ -134,6 +135,7 @@ fn row_codec(dtype: DType) -> Option<RowCodec> {
         DType::IQ4_NL => both!(iq4_nl::decode_block, iq4_nl::encode_block),
         DType::IQ4_XS => both!(iq4_xs::decode_block, iq4_xs::encode_block),
         DType::MXFP4 => both!(mxfp4::decode_block, mxfp4::encode_block),
+        DType::TQ2_0 => both!(tq2_0::decode_block, tq2_0::encode_block),
         _ => return None,
     })
 }

@@ -40,6 +40,7 @@ fn error_bound(dtype: DType, values: &[f32]) -> f32 {
         DType::Q4_K => spread * 0.1,
         DType::Q5_K => spread * 0.05,
         DType::Q6_K => magnitude * 0.05,
+        DType::TQ2_0 => magnitude * 0.501,
         _ => unreachable!("{dtype} has no bound"),
     }
 }
@@ -60,7 +61,7 @@ proptest! {
     #[test]
     fn decoded_values_of_single_scale_types_encode_to_themselves(values in row()) {
         let types =
-            [DType::F16, DType::BF16, DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Q8_1, DType::MXFP4];
+            [DType::F16, DType::BF16, DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Q8_1, DType::MXFP4, DType::TQ2_0];
         for dtype in types {
             let once = round_trip(dtype, &values);
             prop_assert_eq!(&once, &round_trip(dtype, &once), "{}", dtype);
@@ -216,8 +217,7 @@ fn an_empty_row_is_a_row() {
 fn types_without_a_codec_are_refused_by_name() {
     let refused: Vec<&str> = DType::all().filter(|dtype| !supports_decode(*dtype)).map(DType::name).collect();
     let expected = [
-        "iq2_xxs", "iq2_xs", "iq3_xxs", "iq1_s", "iq3_s", "iq2_s", "iq1_m", "tq1_0", "tq2_0", "nvfp4",
-        "q1_0", "q2_0",
+        "iq2_xxs", "iq2_xs", "iq3_xxs", "iq1_s", "iq3_s", "iq2_s", "iq1_m", "tq1_0", "nvfp4", "q1_0", "q2_0",
     ];
     assert_eq!(refused, expected);
     for dtype in refused.into_iter().map(|name| DType::from_name(name).unwrap()) {

@@ -22,7 +22,7 @@ fn assert_encodes(dtype: DType) {
     let found = encode(dtype, &read_f32(&format!("encode-{name}.f32")));
     let expected = read_bytes(&format!("encode-{name}.bytes"));
     assert_eq!(found.len(), expected.len());
-    let size = row_bytes(dtype, 32);
+    let size = row_bytes(dtype, dtype.block_elements().max(32) as usize);
     for (row, (found, expected)) in found.chunks(size).zip(expected.chunks(size)).enumerate() {
         assert_eq!(found, expected, "{dtype} row {row}");
     }
@@ -53,6 +53,7 @@ reference_tests! { assert_decodes:
     iq4_nl_decodes_as_the_reference IQ4_NL,
     iq4_xs_decodes_as_the_reference IQ4_XS,
     mxfp4_decodes_as_the_reference MXFP4,
+    tq2_0_decodes_as_the_reference TQ2_0,
 }
 
 reference_tests! { assert_encodes:
@@ -64,6 +65,7 @@ reference_tests! { assert_encodes:
     q5_1_encodes_as_the_reference Q5_1,
     q8_0_encodes_as_the_reference Q8_0,
     mxfp4_encodes_as_the_reference MXFP4,
+    tq2_0_encodes_as_the_reference TQ2_0,
 }
 
 /// Blocks of normal values, one block of zeros, one with a single value.

@@ -36,12 +36,26 @@ const LARGEST: u64 = 1 << 26;
 /// # Errors
 /// What the device meets while it runs, and memory that it does not have.
 pub fn calibrate(device: &Arc<dyn Device>, time: Duration) -> Result<Calibration, Error> {
+    let begin = Instant::now();
+    calibrate_by(device, time, &|| begin.elapsed())
+}
+
+/// As [`calibrate`], by a clock of the caller's: it tells the time since a moment of its own, and goes on whenever it is
+/// asked.
+///
+/// # Errors
+/// As [`calibrate`].
+pub fn calibrate_by(
+    device: &Arc<dyn Device>,
+    time: Duration,
+    clock: Clock<'_>,
+) -> Result<Calibration, Error> {
     let facts = device.facts();
     let share = time / 5;
-    let product = largest(share, product, device)?;
-    let traffic = largest(share, |n| sum(n * n), device)?;
-    let chain = largest(share, |_| tiny_steps(), device)?;
-    let (latency, bandwidth) = transfers(device, 2 * share)?;
+    let product = largest(clock, share, product, device)?;
+    let traffic = largest(clock, share, |n| sum(n * n), device)?;
+    let chain = largest(clock, share, |_| tiny_steps(), device)?;
+    let (latency, bandwidth) = transfers(clock, device, 2 * share)?;
     let DeviceFacts { flops, bytes_per_second, launch_seconds, .. } = facts;
     Ok(Calibration {
         flops: product.map_or(flops, |Measured { n, seconds, .. }| 2.0 * (n as f64).powi(3) / seconds),
@@ -55,6 +69,9 @@ pub fn calibrate(device: &Arc<dyn Device>, time: Duration) -> Result<Calibration
     })
 }
 
+/// Tells the time since a moment of its own.
+type Clock<'a> = &'a dyn Fn() -> Duration;
+
 struct Measured {
     n: u64,
     steps: usize,
@@ -65,11 +82,12 @@ struct Measured {
 /// Doubles the size until one run takes a good part of the time, and measures the largest. `None` if the device does not
 /// run the graph.
 fn largest(
+    clock: Clock<'_>,
     time: Duration,
     graph: impl Fn(u64) -> Result<(Graph, Vec<TensorId>), GraphError>,
     device: &Arc<dyn Device>,
 ) -> Result<Option<Measured>, Error> {
-    let begin = Instant::now();
+    let end = clock() + time;
     let mut best = None;
     for n in (6..=12).map(|power| 1u64 << power) {
         let (graph, leaves) = graph(n).map_err(AllocError::Graph)?;
@@ -79,8 +97,8 @@ fn largest(
         }) {
             return Ok(None);
         }
-        let measured = measure(n, Arc::new(graph), &leaves, device, time / 8)?;
-        let (seconds, left) = (measured.seconds, time.saturating_sub(begin.elapsed()).as_secs_f64());
+        let measured = measure(clock, n, Arc::new(graph), &leaves, device, time / 8)?;
+        let (seconds, left) = (measured.seconds, end.saturating_sub(clock()).as_secs_f64());
         best = Some(measured);
         let next_bytes = 16 * n * n;
         // The next is up to eight times the work, done at least twice.
@@ -92,6 +110,7 @@ fn largest(
 }
 
 fn measure(
+    clock: Clock<'_>,
     n: u64,
     graph: Arc<Graph>,
     leaves: &[TensorId],
@@ -109,23 +128,23 @@ fn measure(
     let steps = session.get_prepared(plan)?.planned.steps.iter().map(|steps| steps.steps.len()).sum();
     let options = RunOptions::default();
     session.run(plan, &options)?;
-    let seconds = fastest(time, || session.run(plan, &options))?;
+    let seconds = fastest(clock, time, || session.run(plan, &options))?;
     Ok(Measured { n, steps, seconds })
 }
 
 /// Seconds of the fastest of several attempts, at least two.
-fn fastest<E>(time: Duration, mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
-    let begin = Instant::now();
-    let mut best = f64::INFINITY;
+fn fastest<E>(clock: Clock<'_>, time: Duration, mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
+    let end = clock() + time;
+    let mut best = Duration::MAX;
     let mut count = 0;
-    while count < 2 || begin.elapsed() < time {
-        let start = Instant::now();
+    while count < 2 || clock() < end {
+        let start = clock();
         work()?;
-        best = best.min(start.elapsed().as_secs_f64());
+        best = best.min(clock().saturating_sub(start));
         count += 1;
     }
     // Clocks have steps.
-    Ok(best.max(1e-9))
+    Ok(best.as_secs_f64().max(1e-9))
 }
 
 fn product(n: u64) -> Result<(Graph, Vec<TensorId>), GraphError> {
@@ -158,7 +177,7 @@ fn tiny_steps() -> Result<(Graph, Vec<TensorId>), GraphError> {
 }
 
 /// Seconds of latency, and bytes a second, of transfers to the device and back.
-fn transfers(device: &Arc<dyn Device>, time: Duration) -> Result<(f64, f64), Error> {
+fn transfers(clock: Clock<'_>, device: &Arc<dyn Device>, time: Duration) -> Result<(f64, f64), Error> {
     let machine = Machine::new([Arc::clone(device)])?;
     let Some(ix) = machine.indices().next() else { return Err(Error::NoDevices) };
     let stored = |bytes: u64| -> Result<StoredTensor, Error> {
@@ -171,19 +190,19 @@ fn transfers(device: &Arc<dyn Device>, time: Duration) -> Result<(f64, f64), Err
     let there_and_back = |bytes: u64, time: Duration| -> Result<f64, Error> {
         let tensor = stored(bytes)?;
         let mut host = vec![1u8; bytes as usize];
-        let seconds = fastest(time, || {
+        let seconds = fastest(clock, time, || {
             tensor.set(0, &host)?;
             tensor.get(0, &mut host)
         });
         Ok(seconds.map_err(AllocError::from)? / 2.0)
     };
     let latency = there_and_back(4, time / 10)?;
-    let begin = Instant::now();
+    let end = clock() + time / 2;
     let mut bandwidth = 4.0 / latency;
     for bytes in (16..=26).map(|power| 1u64 << power) {
         let seconds = there_and_back(bytes, time / 20)?;
         bandwidth = bytes as f64 / (seconds - latency).max(1e-9);
-        if begin.elapsed() > time / 2 {
+        if clock() > end {
             break;
         }
     }

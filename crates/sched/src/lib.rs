@@ -21,7 +21,7 @@ mod planned;
 mod schedule;
 mod session;
 
-pub use calibrate::{Calibration, calibrate};
+pub use calibrate::{Calibration, calibrate, calibrate_by};
 pub use error::Error;
 pub use machine::{DeviceId, Machine};
 pub use place::{

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use orlop_backend::{
-    Bindings, BufferType, Claims, Device, DeviceError, DeviceFacts, Event, LowerOptions, NodeQuery, Program,
-    Queue, Role, RunOptions, Segment, Steps, StoredTensor, Support,
+    Bindings, BufferType, Claims, Device, DeviceError, DeviceFacts, Event, LowerOptions, NodeQuery,
+    PendingRead, Program, Queue, Role, RunOptions, Segment, Steps, StoredTensor, Support,
 };
 
 /// What a [`Forward`] device does differently: the methods of [`Device`], each of which is also given the device inside
@@ -183,6 +183,14 @@ impl<H: QueueHooks> Queue for ForwardQueue<H> {
     ) -> Result<(), DeviceError> {
         // SAFETY: the caller's promise, passed on.
         unsafe { self.inner.copy(from, to, claims) }
+    }
+
+    fn set(&mut self, to: &StoredTensor, offset: u64, bytes: &[u8]) -> Result<Arc<dyn Event>, DeviceError> {
+        self.inner.set(to, offset, bytes)
+    }
+
+    fn get(&mut self, from: &StoredTensor, offset: u64, bytes: u64) -> Result<PendingRead, DeviceError> {
+        self.inner.get(from, offset, bytes)
     }
 
     fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {

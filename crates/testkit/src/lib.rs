@@ -9,6 +9,7 @@
 //! - [`Interpreter`] runs a graph on byte vectors, with no device at all.
 //! - [`compute`], [`rearrange`] and [`set_rows`] are the ops themselves, as pure functions.
 //! - [`conformance`] runs every op on any device and judges the results.
+//! - [`check_queue`] sets and gets bytes on a device's queue.
 //! - [`guard`] finds steps that write outside their results, and reads of memory that holds no value yet.
 //! - [`devices`] has devices with private memory, limits, asynchronous queues and injected faults.
 //! - [`Forward`] is a device around another that differs from it in single methods.
@@ -51,6 +52,7 @@ mod ops;
 mod planned;
 mod program;
 mod queue;
+mod queue_checks;
 mod random;
 mod unplanned;
 
@@ -65,5 +67,6 @@ pub use forward::{DeviceHooks, Forward, ForwardQueue, QueueHooks};
 pub use interpreter::Interpreter;
 pub use ops::{RowWrite, compute, rearrange, rearranges, set_rows};
 pub use planned::{Feeds, PlannedOptions, kept, run_in, run_planned};
+pub use queue_checks::check_queue;
 pub use random::Random;
 pub use unplanned::{Observe, RunOutputs, UnplannedOptions, run_unplanned, run_unplanned_with};

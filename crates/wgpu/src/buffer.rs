@@ -44,6 +44,30 @@ impl BufferType for WgpuMemory {
     }
 }
 
+/// A buffer of this crate's own, not of tensors. Counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct OwnBuffer {
+    gpu: Arc<Gpu>,
+    pub(crate) raw: wgpu::Buffer,
+}
+
+impl OwnBuffer {
+    pub(crate) fn new(
+        gpu: &Arc<Gpu>,
+        label: &str,
+        bytes: u64,
+        usage: wgpu::BufferUsages,
+    ) -> Result<OwnBuffer, DeviceError> {
+        Ok(OwnBuffer { raw: gpu.buffer(label, bytes, usage)?, gpu: Arc::clone(gpu) })
+    }
+}
+
+impl Drop for OwnBuffer {
+    fn drop(&mut self) {
+        self.gpu.forget(self.raw.size());
+    }
+}
+
 /// A buffer of a device.
 struct WgpuBuffer {
     buffer_type: Arc<dyn BufferType>,
@@ -75,7 +99,7 @@ impl WgpuBuffer {
 
     /// A range extended to whole words, with the buffer's current bytes around it.
     fn widened(&self, offset: u64, bytes: &[u8]) -> Result<(u64, Vec<u8>), DeviceError> {
-        let (start, end) = (offset & !3, (offset + bytes.len() as u64).next_multiple_of(4));
+        let Range { start, end } = words(offset..offset + bytes.len() as u64);
         let mut wide = vec![0; (end - start) as usize];
         let last = wide.len() - 4;
         wide[..4].copy_from_slice(&self.word(start)?);
@@ -84,6 +108,11 @@ impl WgpuBuffer {
         wide[from..from + bytes.len()].copy_from_slice(bytes);
         Ok((start, wide))
     }
+}
+
+/// A range extended to whole words.
+pub(crate) fn words(range: Range<u64>) -> Range<u64> {
+    range.start & !3..range.end.next_multiple_of(4)
 }
 
 /// Whether a range consists of whole words, as drivers require for copies.
@@ -99,7 +128,7 @@ impl Drop for WgpuBuffer {
     }
 }
 
-// SAFETY: it reports no host memory.
+// SAFETY: `Buffer` asks for the truth about memory that `host` reports: it reports none.
 unsafe impl Buffer for WgpuBuffer {
     fn buffer_type(&self) -> &Arc<dyn BufferType> {
         &self.buffer_type
@@ -134,7 +163,7 @@ unsafe impl Buffer for WgpuBuffer {
         if is_whole(offset, bytes.len() as u64) {
             return staging.read(&self.gpu, &self.raw, offset, bytes);
         }
-        let (start, end) = (offset & !3, (offset + bytes.len() as u64).next_multiple_of(4));
+        let Range { start, end } = words(offset..offset + bytes.len() as u64);
         let mut wide = vec![0; (end - start) as usize];
         staging.read(&self.gpu, &self.raw, start, &mut wide)?;
         let from = (offset - start) as usize;

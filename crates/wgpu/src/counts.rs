@@ -1,8 +1,8 @@
-//! Counts of driver objects, for tests and benchmarks.
+//! Counts of driver objects and waits, for tests and benchmarks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers of objects that a device has created since it was opened.
+/// Numbers of objects that a device has created, and of waits, since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Buffers of any kind.
@@ -17,6 +17,8 @@ pub struct Counts {
     pub encoders: u64,
     /// Queue submissions.
     pub submissions: u64,
+    /// Waits of the host for a submission.
+    pub waits: u64,
 }
 
 impl Counts {
@@ -29,6 +31,7 @@ impl Counts {
             query_sets: self.query_sets - earlier.query_sets,
             encoders: self.encoders - earlier.encoders,
             submissions: self.submissions - earlier.submissions,
+            waits: self.waits - earlier.waits,
         }
     }
 }
@@ -42,6 +45,7 @@ pub(crate) struct Counters {
     pub(crate) query_sets: AtomicU64,
     pub(crate) encoders: AtomicU64,
     pub(crate) submissions: AtomicU64,
+    pub(crate) waits: AtomicU64,
 }
 
 impl Counters {
@@ -54,6 +58,7 @@ impl Counters {
             query_sets: read(&self.query_sets),
             encoders: read(&self.encoders),
             submissions: read(&self.submissions),
+            waits: read(&self.waits),
         }
     }
 }

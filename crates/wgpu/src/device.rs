@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use orlop_backend::{
     Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, Link, LowerOptions, Memory,
-    NodeQuery, Program, Queue, Reason, Role, Segment, Steps, Support, same_type,
+    NodeQuery, Program, Queue, ReadRing, Reason, Role, Segment, Steps, Support, same_type,
 };
 use orlop_graph::TensorDesc;
 
@@ -16,7 +16,7 @@ use crate::kernels;
 use crate::lower::lower;
 use crate::program::WgpuProgram;
 use crate::queue::WgpuQueue;
-use crate::staging::STAGING;
+use crate::staging::{MappedBlock, STAGING, read_ring};
 use crate::timing::{self, KernelTime};
 use crate::{Adapter, Counts, Error};
 
@@ -61,6 +61,7 @@ pub struct WgpuDevice {
     gpu: Arc<Gpu>,
     adapter: Adapter,
     memory: [Arc<dyn BufferType>; 1],
+    reads: ReadRing<MappedBlock>,
 }
 
 impl WgpuDevice {
@@ -104,7 +105,9 @@ impl WgpuDevice {
             alignment,
             max_bytes: max & !(alignment - 1),
         });
-        Ok(Arc::new(WgpuDevice { gpu, adapter: adapter.clone(), memory: [memory] }))
+        let reads = read_ring(&gpu)
+            .map_err(|error| Error::Open { adapter: adapter.name().to_owned(), reason: error.to_string() })?;
+        Ok(Arc::new(WgpuDevice { gpu, adapter: adapter.clone(), memory: [memory], reads }))
     }
 
     /// Its adapter.
@@ -221,7 +224,7 @@ impl Device for WgpuDevice {
 
     fn queue(&self) -> Result<Box<dyn Queue>, DeviceError> {
         self.gpu.check()?;
-        Ok(Box::new(WgpuQueue::new(&self.gpu)))
+        Ok(Box::new(WgpuQueue::new(&self.gpu, &self.reads)))
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Gpu {
     /// The driver's buffer by the address of its gate, which identifies a buffer even through wrappers.
     raw: Mutex<HashMap<usize, wgpu::Buffer>>,
     staging: OnceLock<Mutex<Staging>>,
+    /// The latest submission.
+    last: Mutex<Option<wgpu::SubmissionIndex>>,
 }
 
 /// A compiled kernel.
@@ -98,6 +100,7 @@ impl Gpu {
             pipelines: Mutex::default(),
             raw: Mutex::default(),
             staging: OnceLock::new(),
+            last: Mutex::default(),
         };
         let staging = Staging::new(&gpu).map_err(|error| refused(error.to_string()))?;
         gpu.staging.get_or_init(|| Mutex::new(staging));
@@ -266,11 +269,27 @@ impl Gpu {
 
     pub(crate) fn submit(&self, encoder: wgpu::CommandEncoder) -> wgpu::SubmissionIndex {
         count(&self.counters.submissions);
-        self.queue.submit([encoder.finish()])
+        let commands = encoder.finish();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let submitted = self.queue.submit([commands]);
+        *last = Some(submitted.clone());
+        submitted
+    }
+
+    /// The latest submission of all queues, which the driver runs after all earlier ones.
+    pub(crate) fn last_submission(&self) -> Option<wgpu::SubmissionIndex> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets the driver report what is done, without waiting.
+    pub(crate) fn poll(&self) -> Result<(), DeviceError> {
+        let polled = self.device.poll(wgpu::PollType::Poll);
+        polled.map(|_| ()).map_err(|error| self.lost_error(&error.to_string()))
     }
 
     /// Waits for a submission, or for all of them.
     pub(crate) fn wait(&self, submission_index: Option<wgpu::SubmissionIndex>) -> Result<(), DeviceError> {
+        count(&self.counters.waits);
         let waited = self.device.poll(wgpu::PollType::Wait { submission_index, timeout: None });
         waited.map_err(|error| self.lost_error(&error.to_string()))?;
         self.check()

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use orlop_backend::{Bindings, DeviceError, Program, Slot, Step, StepValue, Steps, Touch, touched};
 use orlop_graph::{DType, Graph, TensorDesc};
 
+use crate::buffer::OwnBuffer;
 use crate::gpu::{Gpu, Pipeline};
 use crate::kernels::{self, Task};
 use crate::staging::read_mapped;
@@ -36,29 +37,6 @@ pub(crate) struct Dispatch {
     pub(crate) groups: [u32; 3],
     pub(crate) work: Work,
     pub(crate) label: String,
-}
-
-/// A buffer owned by a program.
-struct OwnBuffer {
-    gpu: Arc<Gpu>,
-    raw: wgpu::Buffer,
-}
-
-impl OwnBuffer {
-    fn new(
-        gpu: &Arc<Gpu>,
-        label: &str,
-        bytes: u64,
-        usage: wgpu::BufferUsages,
-    ) -> Result<OwnBuffer, DeviceError> {
-        Ok(OwnBuffer { raw: gpu.buffer(label, bytes, usage)?, gpu: Arc::clone(gpu) })
-    }
-}
-
-impl Drop for OwnBuffer {
-    fn drop(&mut self) {
-        self.gpu.forget(self.raw.size());
-    }
 }
 
 /// The status written by kernels, and the buffer through which the host reads it.

@@ -5,10 +5,16 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use orlop_backend::{Claims, DeviceError, Event, Program, Queue, RunOptions};
+use orlop_backend::{
+    Buffer, Claim, Claims, DeviceError, Event, PendingRead, Program, Queue, ReadRing, RunOptions,
+    StoredTensor, get_unstaged, set_unstaged,
+};
+use orlop_graph::AccessKind;
 
+use crate::buffer::words;
 use crate::gpu::Gpu;
 use crate::program::WgpuProgram;
+use crate::staging::MappedBlock;
 
 /// Limit on runs in flight.
 const MAX_IN_FLIGHT: usize = 1024;
@@ -17,18 +23,38 @@ const MAX_IN_FLIGHT: usize = 1024;
 pub(crate) struct WgpuQueue {
     gpu: Arc<Gpu>,
     in_flight: Vec<InFlight>,
+    reads: ReadRing<MappedBlock>,
 }
 
 /// A submitted run. It keeps its buffers alive and claimed.
 struct InFlight {
     program: Arc<dyn Program>,
     submitted: wgpu::SubmissionIndex,
-    _claims: Claims,
+    claims: Claims,
 }
 
 impl WgpuQueue {
-    pub(crate) fn new(gpu: &Arc<Gpu>) -> WgpuQueue {
-        WgpuQueue { gpu: Arc::clone(gpu), in_flight: Vec::new() }
+    pub(crate) fn new(gpu: &Arc<Gpu>, reads: &ReadRing<MappedBlock>) -> WgpuQueue {
+        WgpuQueue { gpu: Arc::clone(gpu), in_flight: Vec::new(), reads: reads.clone() }
+    }
+
+    /// A claim to a buffer, for commands that are submitted while it is held: the driver runs submissions in order.
+    fn claim(&mut self, buffer: &dyn Buffer, kind: AccessKind) -> Result<Claim, DeviceError> {
+        let busy = match Claim::take(buffer, kind) {
+            Err(busy @ DeviceError::Busy { .. }) => busy,
+            other => return other,
+        };
+        let kept = self.in_flight.iter().map(|run| &run.claims);
+        if let Some(own) = Claims::held_alone(kept, buffer, kind) {
+            // SAFETY: `lend` asks that no other claim lent from the same run is used meanwhile without order: there is none, as
+            // each has a clone of the run's claims, and runs of this queue are submitted before.
+            return unsafe { own.lend(buffer, kind) };
+        }
+        if self.in_flight.is_empty() {
+            return Err(busy);
+        }
+        self.finish()?;
+        Claim::take(buffer, kind)
     }
 
     /// Waits for all runs and releases their claims.
@@ -76,8 +102,37 @@ impl Queue for WgpuQueue {
         let submitted = self.gpu.submit(encoder);
         staging.turn(&submitted);
         drop(staging);
-        self.in_flight.push(InFlight { program: Arc::clone(program), submitted, _claims: claims.clone() });
+        self.in_flight.push(InFlight { program: Arc::clone(program), submitted, claims: claims.clone() });
         self.gpu.check()
+    }
+
+    fn set(&mut self, to: &StoredTensor, offset: u64, bytes: &[u8]) -> Result<Arc<dyn Event>, DeviceError> {
+        let buffer = &*to.slot().buffer;
+        if self.gpu.raw(buffer.gate()).is_none() {
+            return set_unstaged(self, to, offset, bytes);
+        }
+        let place = to.place(offset, bytes.len() as u64)?;
+        let claim = self.claim(buffer, AccessKind::Write)?;
+        // Waits only if the ring is full, or for the words that the bytes share with others.
+        buffer.write(&claim, place.start, bytes)?;
+        self.record()
+    }
+
+    fn get(&mut self, from: &StoredTensor, offset: u64, bytes: u64) -> Result<PendingRead, DeviceError> {
+        let buffer = &*from.slot().buffer;
+        let Some(raw) = self.gpu.raw(buffer.gate()) else {
+            return get_unstaged(self, from, offset, bytes);
+        };
+        let place = from.place(offset, bytes)?;
+        let claim = self.claim(buffer, AccessKind::Read)?;
+        let wide = if place.is_empty() { place.clone() } else { words(place.clone()) };
+        let read = self.reads.read(wide.end - wide.start, |block, range| {
+            block.start(&raw, wide.start + range.start, range.end - range.start)
+        })?;
+        drop(claim);
+        let first = (place.start - wide.start) as usize;
+        let read = read.part(first..first + bytes as usize);
+        Ok(PendingRead::new(self.record()?, Arc::new(read)))
     }
 
     fn record(&mut self) -> Result<Arc<dyn Event>, DeviceError> {
@@ -86,7 +141,7 @@ impl Queue for WgpuQueue {
         let passed = Arc::new(OnceLock::new());
         let noted = Arc::clone(&passed);
         self.gpu.queue.on_submitted_work_done(move || _ = noted.set(Instant::now()));
-        let submitted = self.in_flight.last().map(|run| run.submitted.clone());
+        let submitted = self.gpu.last_submission();
         Ok(Arc::new(WgpuEvent { gpu: Arc::clone(&self.gpu), passed, submitted }))
     }
 

@@ -1,21 +1,24 @@
 //! Staging memory between host and device, of a fixed size and allocated once. The driver's own pools are not used.
 //!
 //! Writes gather in a mapped block, which the next submission copies to the destinations, or earlier when it is full; the
-//! blocks form a ring. Reads pass through one block at a time.
+//! blocks form a ring. Reads that the host waits for pass through one block at a time; reads of queues have a ring of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use orlop_backend::DeviceError;
+use orlop_backend::{DeviceError, ReadBlock, ReadRing};
 
+use crate::buffer::OwnBuffer;
 use crate::gpu::Gpu;
 
 /// Bytes of a block.
 pub(crate) const BLOCK: u64 = 256 << 10;
 /// Blocks for writing.
 const BLOCKS: usize = 4;
-/// Bytes of all blocks, including the one for reading.
-pub(crate) const STAGING: u64 = (BLOCKS as u64 + 1) * BLOCK;
+/// Blocks for the reads of queues.
+const READ_BLOCKS: usize = 4;
+/// Bytes of all blocks: for writing, for one read, and for the reads of queues.
+pub(crate) const STAGING: u64 = (BLOCKS as u64 + 1 + READ_BLOCKS as u64) * BLOCK;
 
 const PENDING: u8 = 0;
 const MAPPED: u8 = 1;
@@ -153,6 +156,51 @@ impl Staging {
     }
 }
 
+/// A block that receives a piece of a queue's read.
+#[derive(Debug)]
+pub(crate) struct MappedBlock {
+    gpu: Arc<Gpu>,
+    buffer: OwnBuffer,
+    /// The copy to it that was not taken yet.
+    submitted: Option<wgpu::SubmissionIndex>,
+}
+
+/// The blocks for reads of a device's queues.
+pub(crate) fn read_ring(gpu: &Arc<Gpu>) -> Result<ReadRing<MappedBlock>, DeviceError> {
+    let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+    let block = |_| {
+        let buffer = OwnBuffer::new(gpu, "staging", BLOCK, usage)?;
+        Ok(MappedBlock { gpu: Arc::clone(gpu), buffer, submitted: None })
+    };
+    let blocks: Vec<MappedBlock> = (0..READ_BLOCKS).map(block).collect::<Result<_, DeviceError>>()?;
+    Ok(ReadRing::new(blocks, BLOCK))
+}
+
+impl MappedBlock {
+    /// Submits a copy of whole words of a buffer, behind all earlier submissions and writes.
+    pub(crate) fn start(&mut self, from: &wgpu::Buffer, at: u64, bytes: u64) -> Result<(), DeviceError> {
+        let mut staging = self.gpu.staging()?;
+        let mut encoder = self.gpu.encoder();
+        staging.encode(&mut encoder);
+        encoder.copy_buffer_to_buffer(from, at, &self.buffer.raw, 0, bytes);
+        let submitted = self.gpu.submit(encoder);
+        staging.turn(&submitted);
+        self.submitted = Some(submitted);
+        self.gpu.check()
+    }
+}
+
+impl ReadBlock for MappedBlock {
+    fn take(&mut self, to: &mut [u8]) -> Result<(), DeviceError> {
+        match self.submitted.take() {
+            // The driver orders later copies to the block behind this one.
+            Some(_) if to.is_empty() => Ok(()),
+            Some(submitted) => read_mapped(&self.gpu, &self.buffer.raw, submitted, to),
+            None => Err(self.gpu.lost_error("a block of staging memory was not written")),
+        }
+    }
+}
+
 /// Reads a mappable buffer after a submission.
 pub(crate) fn read_mapped(
     gpu: &Gpu,
@@ -186,7 +234,9 @@ impl Block {
     }
 
     fn wait(&self, gpu: &Gpu) -> Result<(), DeviceError> {
-        if self.state.load(Ordering::Acquire) == PENDING {
+        // The driver reports mappings only when it is polled.
+        let is_pending = || self.state.load(Ordering::Acquire) == PENDING;
+        if is_pending() && gpu.poll().is_ok() && is_pending() {
             gpu.wait(self.reader.clone())?;
         }
         match self.state.load(Ordering::Acquire) {

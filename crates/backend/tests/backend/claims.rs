@@ -231,3 +231,25 @@ fn a_panic_under_a_claim_releases_it() {
     });
     assert!(panicked && Claim::take(&*buffer, Write).is_ok());
 }
+
+#[test]
+fn claims_are_a_queues_alone_when_nothing_else_has_a_clone() {
+    let (x, y) = (host(8), host(8));
+    let claims = Claims::take([(&x, Write), (&y, Read)]).unwrap();
+    let other = Claims::take([(&y, Read)]).unwrap();
+    let mut kept = vec![other.clone(), claims.clone(), claims.clone()];
+    let alone = |kept: &[Claims], buffer: &Arc<dyn Buffer>, kind| {
+        Claims::held_alone(kept.iter(), &**buffer, kind).is_some()
+    };
+    assert!(!alone(&kept, &x, Write), "the caller has a clone");
+    drop(claims);
+    assert!(alone(&kept, &x, Write) && alone(&kept, &x, Read));
+    assert!(!alone(&kept, &y, Write), "claimed for reading");
+    assert!(!alone(&kept, &host(8), Read), "not claimed");
+    // SAFETY: `lend` asks that conflicting uses are ordered: nothing is used here.
+    let lent = unsafe { kept[1].lend(&*x, Read) }.unwrap();
+    assert!(!alone(&kept, &x, Write), "a part of it is lent");
+    drop(lent);
+    kept.pop();
+    assert!(alone(&kept, &x, Write));
+}

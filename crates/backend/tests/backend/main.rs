@@ -10,4 +10,5 @@ mod lowering;
 mod private_layout;
 mod queues;
 mod random_copies;
+mod read_ring;
 mod stored_tensors;

@@ -143,7 +143,10 @@ impl TileSpec {
     pub(crate) const fn checked(self) -> TileSpec {
         assert!(self.elements == self.block.elements, "a tile holds whole blocks");
         assert!(self.parts * self.slots * self.block.group == self.elements, "parts hold all groups");
-        assert!(self.slots <= MAX_SLOTS && self.parts <= 8);
+        assert!(
+            self.slots <= MAX_SLOTS && matches!(self.parts, 1 | 4 | 8),
+            "loops over tiles have these parts"
+        );
         let (mut index, mut bytes) = (0, 0);
         while index < self.fields.len() {
             let field = &self.fields[index];

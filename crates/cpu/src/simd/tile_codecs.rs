@@ -7,7 +7,7 @@ mod blocks_32;
 use orlop_graph::DType;
 
 use self::blocks_32::{IQ4_NL, MXFP4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
-use self::blocks_256::{IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
+use self::blocks_256::{IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, TQ2_0};
 use super::activations::Block;
 use super::tile_vector::TileVector;
 use crate::repack::TileSpec;
@@ -146,6 +146,7 @@ pub(super) fn with_codec<W: CodecWork>(dtype: DType, work: W) -> Option<W::Outpu
         DType::IQ4_NL => work.run::<IQ4_NL>(),
         DType::IQ4_XS => work.run::<IQ4_XS>(),
         DType::MXFP4 => work.run::<MXFP4>(),
+        DType::TQ2_0 => work.run::<TQ2_0>(),
         _ => return None,
     })
 }

@@ -1,13 +1,13 @@
-//! Programs and memory: alignment, CUDA graphs, copies between devices, and a kernel that traps.
+//! Programs and memory: alignment, CUDA graphs, copies between devices, bytes on queues, and a kernel that traps.
 
 use std::sync::Arc;
 
 use orlop_alloc::{Externals, SetTensor, TensorSet};
-use orlop_backend::{Claims, Device, DeviceError, LowerOptions, Role, RunOptions};
+use orlop_backend::{Bindings, Claims, Device, DeviceError, LowerOptions, Role, RunOptions, Segment, Slot};
 use orlop_cuda::{CudaOptions, devices};
-use orlop_graph::{AccessKind, DType, GraphBuilder, TensorDesc, Unary};
+use orlop_graph::{AccessKind, DType, GraphBuilder, NodeId, TensorDesc, Unary};
 use orlop_sched::{Machine, Session, SessionOptions};
-use orlop_testkit::{ReferenceDevice, f32_bytes, run_planned};
+use orlop_testkit::{ReferenceDevice, check_queue, f32_bytes, run_planned};
 
 use crate::Test;
 use crate::support::{numbers, options};
@@ -17,6 +17,9 @@ pub(crate) const TESTS: &[Test] = tests![
     misaligned_tensors_are_refused,
     replays_compute_the_same,
     devices_copy_from_each_other,
+    queues_set_and_get_bytes_in_order_with_their_work,
+    bytes_are_set_and_read_while_the_gpu_is_at_work,
+    queues_see_what_other_queues_set,
     a_gpu_whose_kernel_traps_is_lost
 ];
 
@@ -115,6 +118,101 @@ fn devices_copy_from_each_other(_: &Arc<dyn Device>) -> Vec<String> {
                     failures.push(format!("{from:?} to {to:?}: what came {name} is something else"));
                 }
             }
+        }
+    }
+    failures
+}
+
+/// Bytes of any number and place, in order with the queue's own runs.
+fn queues_set_and_get_bytes_in_order_with_their_work(device: &Arc<dyn Device>) -> Vec<String> {
+    check_queue(device)
+}
+
+/// A set and a get behind long runs that hold their buffer return before those are done.
+fn bytes_are_set_and_read_while_the_gpu_is_at_work(device: &Arc<dyn Device>) -> Vec<String> {
+    const SIDE: u64 = 4096;
+    let mut b = GraphBuilder::new();
+    let w = b.input("w", DType::F32, &[SIDE, SIDE]);
+    let x = b.input("x", DType::F32, &[SIDE, SIDE]);
+    let y = b.mul_mat(w, x);
+    b.output(y);
+    let graph = Arc::new(b.build().unwrap());
+    let memory = &device.buffer_types(Role::Arena)[0];
+    let [w, x, y] = [w, x, y].map(|id| {
+        let set = TensorSet::allocate(memory, &[SetTensor::new("x", graph.tensor(id).desc)]).unwrap();
+        set.tensors()[0].clone()
+    });
+    for zeros in [&w, &x] {
+        zeros.memset(0, zeros.desc().bytes(), 0).unwrap();
+    }
+    let nodes: Vec<NodeId> = graph.node_ids().collect();
+    let buffer_types = [(); 3].map(|()| Some(Arc::clone(memory)));
+    let segment = Segment { graph: &graph, nodes: &nodes, buffer_types: &buffer_types, escapes: &[true; 3] };
+    let steps = device.lower(&segment, &LowerOptions::default()).unwrap();
+    let allocate = |bytes| Slot { buffer: Arc::clone(memory).allocate(bytes).unwrap(), offset: 0 };
+    let bindings = Bindings {
+        graph: Arc::clone(&graph),
+        tensors: graph.tensor_ids().zip([&w, &x, &y].map(|stored| stored.slot().clone())).collect(),
+        temporaries: steps.temporaries.iter().map(|temporary| allocate(temporary.bytes)).collect(),
+    };
+    let program = device.compile(&steps, &bindings).unwrap();
+    let mut queue = device.queue().unwrap();
+    let claims = Claims::take(program.touches().iter().map(|(buffer, kind)| (buffer, *kind))).unwrap();
+    for _ in 0..100 {
+        // SAFETY: `submit` asks that other queues do not interfere under the same claims: there are none; and that results lie
+        // on nothing that is needed: each tensor has a buffer.
+        unsafe { queue.submit(&program, &claims, &RunOptions::default()) }.unwrap();
+    }
+    drop(claims);
+    let run = queue.record().unwrap();
+    let before = queue.get(&y, 0, 1 << 20).unwrap();
+    let arrived = queue.set(&y, 0, &vec![7; 1 << 20]).unwrap();
+    let after = queue.get(&y, 0, 1 << 20).unwrap();
+    let mut failures = Vec::new();
+    if run.is_done() {
+        failures.push("the host waited for the run".to_owned());
+    }
+    for (read, value) in [(before, 0), (after, 7)] {
+        let mut found = vec![1; 1 << 20];
+        read.wait(&mut found).unwrap();
+        if found.iter().any(|byte| *byte != value) {
+            failures.push(format!("a read has bytes other than {value}"));
+        }
+    }
+    if !arrived.is_done() {
+        failures.push("what came back has not arrived".to_owned());
+    }
+    failures
+}
+
+/// Work of one queue comes behind what another has set, and what another reads comes before it.
+fn queues_see_what_other_queues_set(device: &Arc<dyn Device>) -> Vec<String> {
+    let desc = TensorDesc::contiguous(DType::F32, &[1 << 20]).unwrap();
+    let place = || {
+        let set = TensorSet::allocate(&device.buffer_types(Role::Arena)[0], &[SetTensor::new("x", desc)]);
+        set.unwrap().tensors()[0].clone()
+    };
+    let (x, y) = (place(), place());
+    let (mut first, mut second) = (device.queue().unwrap(), device.queue().unwrap());
+    let mut failures = Vec::new();
+    let mut reads = Vec::new();
+    for round in 1..=20 {
+        let bytes = f32_bytes(&numbers(round, 1 << 20));
+        first.set(&x, 0, &bytes).unwrap();
+        let claims =
+            Claims::take([(&x.slot().buffer, AccessKind::Read), (&y.slot().buffer, AccessKind::Write)])
+                .unwrap();
+        // SAFETY: `copy` asks that conflicting work under the same claims is ordered: there is none.
+        unsafe { second.copy(&x, &y, &claims) }.unwrap();
+        drop(claims);
+        second.sync().unwrap();
+        reads.push((first.get(&y, 0, desc.bytes()).unwrap(), bytes));
+    }
+    for (round, (read, bytes)) in reads.iter().enumerate() {
+        let mut found = vec![0; bytes.len()];
+        read.wait(&mut found).unwrap();
+        if &found != bytes {
+            failures.push(format!("round {round} has other bytes"));
         }
     }
     failures

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use orlop_alloc::{Externals, SetTensor, TensorSet};
-use orlop_backend::{Device, Role, RunOptions};
+use orlop_backend::{BufferType, Device, NodeQuery, Operand, Role, RunOptions};
 use orlop_cuda::CudaOptions;
 use orlop_graph::{DType, Graph, Leaf, TensorId};
 use orlop_quant::encode;
@@ -42,7 +42,6 @@ pub(crate) fn outputs(
     graph: &Arc<Graph>,
     feeds: &Feeds,
 ) -> Vec<Vec<f32>> {
-    let memory = device.buffer_types(role)[0].clone();
     let plain = device.buffer_types(Role::Arena)[0].clone();
     let leaves: Vec<(TensorId, Leaf)> = graph.leaves().collect();
     let mut externals = Externals::new();
@@ -53,7 +52,7 @@ pub(crate) fn outputs(
         }
         let tensor = graph.tensor(*leaf);
         let quantized = tensor.desc.dtype.is_quantized() && *kind == Leaf::Weight;
-        let memory = if quantized { &memory } else { &plain };
+        let memory = if quantized { memory_for(device, role, graph, *leaf) } else { &plain };
         let set = TensorSet::allocate(memory, &[SetTensor::new(tensor.name.as_str(), tensor.desc)]).unwrap();
         let bytes = &feeds.iter().find(|(id, _)| id == leaf).unwrap().1;
         let stored = set.tensors()[0].clone();
@@ -89,6 +88,27 @@ pub(crate) fn outputs(
             .collect();
     }
     results
+}
+
+/// The first memory of a role that every use of a weight accepts, as loaders choose it: types without planes lie plain.
+fn memory_for<'a>(
+    device: &'a Arc<dyn Device>,
+    role: Role,
+    graph: &Graph,
+    leaf: TensorId,
+) -> &'a Arc<dyn BufferType> {
+    let accepts = |memory: &Arc<dyn BufferType>| {
+        graph.nodes().iter().filter(|node| node.inputs.contains(&leaf)).all(|node| {
+            let operand = |id: TensorId| Operand {
+                desc: &graph.tensor(id).desc,
+                buffer_type: (id == leaf).then_some(memory),
+            };
+            let inputs: Vec<Operand<'_>> = node.inputs.iter().map(|id| operand(*id)).collect();
+            let output = operand(node.output);
+            device.supports(&NodeQuery { op: &node.op, inputs: &inputs, output }).is_yes()
+        })
+    };
+    device.buffer_types(role).iter().find(|memory| accepts(memory)).unwrap()
 }
 
 /// The results of a graph's outputs on the reference device.

@@ -1,7 +1,7 @@
 //! Convolutions of one and two dimensions.
 
 use super::checks::{extents_of, floats, left_hand, product, spread, windows};
-use super::info::{Arity, Cost};
+use super::info::{Arity, Cost, CostOf};
 use super::sample::SampleSource;
 use crate::OpError::Parameter;
 use crate::{DType, GraphBuilder, Op, OpError, OpInfo, TensorDesc, TensorId};
@@ -106,8 +106,12 @@ pub(super) fn conv_2d(x: &[TensorDesc], window: &Window) -> Result<TensorDesc, O
     Ok(TensorDesc::contiguous(DType::F32, &[w, h, output, batch])?)
 }
 
-pub(super) const CONV_DEPTHWISE_2D: OpInfo =
-    OpInfo { name: "conv_depthwise_2d", sample: |source| Op::ConvDepthwise2d(sample_window(source)), ..ANY };
+pub(super) const CONV_DEPTHWISE_2D: OpInfo = OpInfo {
+    name: "conv_depthwise_2d",
+    cost: Cost::multiply_add(&[(0, 0), (0, 1)]),
+    sample: |source| Op::ConvDepthwise2d(sample_window(source)),
+    ..ANY
+};
 
 pub(super) fn conv_depthwise_2d(x: &[TensorDesc], window: &Window) -> Result<TensorDesc, OpError> {
     left_hand(x, 0)?;
@@ -122,6 +126,9 @@ pub(super) fn conv_depthwise_2d(x: &[TensorDesc], window: &Window) -> Result<Ten
 
 pub(super) const CONV_TRANSPOSE_1D: OpInfo = OpInfo {
     name: "conv_transpose_1d",
+    // Each element of the data is multiplied with its channel's kernels.
+    cost_of: CostOf::Operand(1),
+    cost: Cost::multiply_add(&[(0, 0), (0, 1)]),
     sample: |source| Op::ConvTranspose1d { stride: source.small() },
     ..ANY
 };
@@ -138,6 +145,7 @@ pub(super) fn conv_transpose_1d(x: &[TensorDesc], stride: u32) -> Result<TensorD
 
 pub(super) const CONV_TRANSPOSE_2D: OpInfo = OpInfo {
     name: "conv_transpose_2d",
+    cost_of: CostOf::Operand(1),
     cost: Cost::multiply_add(&[(0, 0), (0, 1), (0, 2)]),
     sample: |source| Op::ConvTranspose2d { stride: source.small() },
     ..ANY

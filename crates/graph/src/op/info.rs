@@ -23,8 +23,10 @@ pub struct OpInfo {
     pub storage: Option<usize>,
     /// Operands that the result may overwrite; see [`may_overwrite`](crate::may_overwrite).
     pub overwrites: &'static [usize],
-    /// Arithmetic that it takes.
+    /// Arithmetic that it takes for each element.
     pub cost: Cost,
+    /// Of which tensor these are the elements.
+    pub cost_of: CostOf,
     /// An op of this variant, for tests that go over every op.
     pub sample: fn(&mut dyn SampleSource) -> Op,
 }
@@ -52,6 +54,7 @@ impl OpInfo {
             storage: None,
             overwrites: &[],
             cost: Cost::PER_ELEMENT,
+            cost_of: CostOf::Result,
             sample: |_| Op::Cont,
         }
     }
@@ -89,10 +92,19 @@ impl Arity {
     }
 }
 
-/// Arithmetic operations of an op: a number for each of the result's elements, times some of its operands' extents.
+/// The tensor whose elements an op's [`Cost`] is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CostOf {
+    /// The result.
+    Result,
+    /// An operand, for ops that spread it over the result.
+    Operand(usize),
+}
+
+/// Arithmetic operations of an op: a number for each element ([`CostOf`]), times some of its operands' extents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Operations for each element of the result.
+    /// Operations for each element.
     pub per_element: f64,
     /// Operands and their dimensions whose extents multiply it.
     pub times: &'static [(usize, usize)],
@@ -106,7 +118,7 @@ impl Cost {
         Cost { per_element: 2.0, times }
     }
 
-    /// Operations for a result of this many elements; `extent` tells the extent of an operand in a dimension.
+    /// Operations for this many elements; `extent` tells the extent of an operand in a dimension.
     pub fn operations(&self, elements: u64, extent: impl Fn(usize, usize) -> u64) -> f64 {
         let extents = self.times.iter().map(|(operand, dim)| extent(*operand, *dim) as f64);
         extents.fold(self.per_element * elements as f64, |product, extent| product * extent)

@@ -119,6 +119,7 @@ pub fn infer(op: &Op, operands: &[TensorDesc]) -> Result<TensorDesc, OpError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CostOf;
 
     #[test]
     fn entries_have_names_of_their_own_and_samples_of_their_variant() {
@@ -140,6 +141,10 @@ mod tests {
         for info in OPS {
             let slots = info.overwrites.iter().copied().chain(info.storage);
             let slots = slots.chain(info.cost.times.iter().map(|(operand, _)| *operand));
+            let slots = slots.chain(match info.cost_of {
+                CostOf::Operand(operand) => Some(operand),
+                CostOf::Result => None,
+            });
             assert!(slots.into_iter().all(|slot| slot < info.operands.max), "{}", info.name);
             assert!(!info.view || info.storage.is_some(), "{}", info.name);
         }

@@ -1,6 +1,7 @@
 //! The crate as its users see it: what each op accepts, how graphs are built, ordered, written and read.
 
 mod builder;
+mod cost;
 mod dependencies;
 mod dice;
 mod dot;

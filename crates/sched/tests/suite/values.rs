@@ -1,11 +1,13 @@
 //! Values that go to JSON and back, and numbers that are measured.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orlop_backend::Device;
-use orlop_sched::{Machine, calibrate};
+use orlop_sched::{Machine, calibrate_by};
 use orlop_testkit::ReferenceDevice;
+use orlop_testkit::devices::VirtualClock;
 
 use crate::support::private;
 
@@ -53,13 +55,28 @@ mod json {
 
 #[test]
 fn a_slow_device_is_measured_to_be_slow_in_about_the_time_given() {
-    let quick: Arc<dyn Device> = ReferenceDevice::new();
-    let slow: Arc<dyn Device> =
-        private("slow").step_delay(Duration::from_millis(2)).without(["add"]).bytes_per_second(123.0).build();
-    let begin = Instant::now();
+    let virtual_clock = VirtualClock::new();
+    let device = |step: f64| -> Arc<dyn Device> {
+        private("counted")
+            .without(["add"])
+            .bytes_per_second(123.0)
+            .clock(&virtual_clock, move |steps, _| step * steps.nodes.len() as f64)
+            .build()
+    };
+    let (quick, slow) = (device(1e-4), device(2e-3));
+    // Each look at the clock takes a millisecond, steps what the devices say.
+    let looks = Cell::new(0);
+    let now = || {
+        looks.set(looks.get() + 1);
+        Duration::from_secs_f64(virtual_clock.host_seconds()) + Duration::from_millis(looks.get())
+    };
     let time = Duration::from_millis(300);
-    let [fast, late] = [&quick, &slow].map(|device| calibrate(device, time).unwrap());
-    assert!(begin.elapsed() < 20 * time, "{:?}", begin.elapsed());
+    let [fast, late] = [&quick, &slow].map(|device| {
+        let begin = now();
+        let numbers = calibrate_by(device, time, &now).unwrap();
+        assert!(now() - begin < 3 * time, "{:?}", now() - begin);
+        numbers
+    });
     for numbers in [fast, late] {
         let all = [
             numbers.flops,
@@ -69,7 +86,9 @@ fn a_slow_device_is_measured_to_be_slow_in_about_the_time_given() {
         ];
         assert!(all.iter().all(|number| number.is_finite() && *number > 0.0), "{numbers:?}");
     }
-    assert!(late.launch_seconds > 1.9e-3 && fast.launch_seconds < 1e-3, "{fast:?} {late:?}");
+    for (numbers, step) in [(fast, 1e-4), (late, 2e-3)] {
+        assert!((numbers.launch_seconds - step).abs() < 2e-5, "{numbers:?}");
+    }
     assert!(late.flops < fast.flops, "{fast:?} {late:?}");
     assert_eq!(late.bytes_per_second, 123.0, "what it cannot run is left as it says");
     let machine = Machine::new([slow]).unwrap();

@@ -28,7 +28,7 @@ Made by tests: `UPDATE_GOLDEN=1 cargo test -p orlop-testkit -p orlop-cpu -p orlo
 /// Compares a device's column of `docs/src/reference/ops.md` with what it made of the conformance set.
 ///
 /// # Panics
-/// If they differ, and `UPDATE_GOLDEN` is not set.
+/// If the page has no column for the device, or they differ and `UPDATE_GOLDEN` is not set.
 #[track_caller]
 pub fn check_ops_page(device: &str, report: &Report) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/reference/ops.md");
@@ -47,6 +47,7 @@ pub fn check_ops_page(device: &str, report: &Report) {
 
 /// The page with a device's column from its report, and the others' as they are written.
 fn page(written: &str, device: &str, report: &Report) -> String {
+    assert!(DEVICES.contains(&device), "{device} has no column: add it to DEVICES in {}", file!());
     let mut columns = read(written);
     let own = report.rows.iter().map(|row| (row.op.clone(), cell(row))).collect();
     columns.insert(device.to_owned(), own);
@@ -111,6 +112,12 @@ mod tests {
 
     fn report(rows: Vec<Row>) -> Report {
         Report { device: "a device".to_owned(), rows, failures: Vec::new() }
+    }
+
+    #[test]
+    #[should_panic(expected = "tpu has no column: add it to DEVICES")]
+    fn a_device_without_a_column_fails() {
+        page("", "tpu", &report(vec![row("add", 3, 0, 0)]));
     }
 
     #[test]

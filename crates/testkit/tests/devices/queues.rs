@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use orlop_backend::{Device, DeviceError, Event, Holder, HostBufferType, Queue};
 use orlop_testkit::devices::{FaultKind, FaultPoint, TestDevice};
-use orlop_testkit::f32_bytes;
+use orlop_testkit::{ReferenceDevice, check_queue, f32_bytes};
 
 use crate::support::{DOUBLED, Flag, Rig, X, arena, builder, claims, copy, floats, submit, values};
 
@@ -201,4 +201,12 @@ fn work_given_at_once_is_done_at_once() {
     };
     assert!(matches!(mismatch, Err(DeviceError::LayoutMismatch { .. })));
     rig.x.set(0, &f32_bytes(&X)).unwrap();
+}
+
+#[test]
+fn queues_set_and_get_bytes_in_order_with_their_work() {
+    let devices: [Arc<dyn Device>; 3] = [ReferenceDevice::new(), builder("still").build(), beside("gpu")];
+    for device in devices {
+        assert_eq!(check_queue(&device), [""; 0], "{device:?}");
+    }
 }

@@ -240,6 +240,10 @@ fn reader(dtype: DType) -> Option<&'static str> {
         DType::Q8_0 => "  return half_float(@_raw2(at + $scale)) * vec4<f32>(unpack4xI8(@_any4(at + $codes + r)));\n",
         DType::Q8_1 => "  return half_float(@_raw2(at + $scale)) * vec4<f32>(unpack4xI8(@_any4(at + $codes + r)));\n",
         DType::Q8_K => "  return bitcast<f32>(@_any4(at + $scale)) * vec4<f32>(unpack4xI8(@_any4(at + $codes + r)));\n",
+        DType::TQ2_0 => {
+            "  let q = @_any4(at + $codes + (r >> 7u) * 32u + (r & 31u)) >> (((r >> 5u) & 3u) * 2u);
+  return half_float(@_raw2(at + $scale)) * (vec4<f32>(unpack4xU8(q & 0x03030303u)) - $bias);\n"
+        }
         DType::Q2_K => {
             "  let q = @_any4(at + $codes + (r >> 7u) * 32u + (r & 31u)) >> (((r >> 5u) & 3u) * 2u);
   let s = @_raw1(at + $group_scales + (r >> 4u));

@@ -15,7 +15,7 @@ fn memory(device: &dyn Device) -> Arc<dyn BufferType> {
 
 #[test]
 fn no_memory_is_an_error_and_changes_nothing() {
-    let memory_bytes = 3 << 20;
+    let memory_bytes = 4 << 20;
     let device = gpu_with(WgpuOptions { memory: Some(memory_bytes), ..WgpuOptions::default() });
     let empty = device.allocated();
     assert_eq!(empty, device.staging_bytes());

@@ -4,4 +4,5 @@ mod conformance;
 mod faults;
 mod limits;
 mod memory;
+mod queues;
 mod support;

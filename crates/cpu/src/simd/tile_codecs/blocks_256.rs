@@ -291,6 +291,48 @@ impl TileCodec for Q2_K {
     }
 }
 
+/// 2-bit codes and one scale. Each part has two groups: half of the bit pairs of a chunk of 128 elements.
+pub(super) enum TQ2_0 {}
+
+impl TQ2_0 {
+    const CODES: TileField = TileField::of(&layout::TQ2_0, Codes, Four, 0);
+    const SCALE: TileField = TileField::of(&layout::TQ2_0, Scale, Two, 1024);
+}
+
+impl TileCodec for TQ2_0 {
+    const TILE: TileSpec = TileSpec {
+        bytes: 1056,
+        parts: 4,
+        slots: 2,
+        fields: &[Self::CODES, Self::SCALE],
+        ..TileSpec::of(layout::TQ2_0)
+    }
+    .checked();
+    type Tile = [u8; Self::TILE.bytes];
+    type Activations<const B: usize> = [Block<B>; 8];
+
+    #[inline(always)]
+    fn steps<V: TileVector>(v: V, tile: &[u8], part: usize, to: &mut impl Steps<V>) {
+        let (chunk, half) = (part / 2, part % 2);
+        for s in 0..8 {
+            let bytes = v.load(bytes_at(tile, Self::CODES.place(8 * chunk + s)));
+            let k = 128 * chunk + 64 * half + 4 * s;
+            if half == 0 {
+                to.step(v, 0, k, v.bit_pairs::<0>(bytes));
+                to.step(v, 1, k + 32, v.bit_pairs::<1>(bytes));
+            } else {
+                to.step(v, 0, k, v.bit_pairs::<2>(bytes));
+                to.step(v, 1, k + 32, v.bit_pairs::<3>(bytes));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn scale<V: TileVector>(v: V, tile: &[u8]) -> V::Floats {
+        v.load_f16(bytes_at(tile, Self::SCALE.place(0)))
+    }
+}
+
 /// 3-bit codes; signed scales for 16 elements. Chunks of 128 elements: the scales, the third bits, the others.
 pub(super) enum Q3_K {}
 

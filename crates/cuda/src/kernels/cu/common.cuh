@@ -78,6 +78,9 @@ __noinline__ float block_element(int dtype, const u8* b, int e) {
         case IQ4_NL:
             return half_to_float(load16(b + IQ4_NL_SCALE_AT)) * IQ4_NL_VALUES[(b[IQ4_NL_CODES_AT + j] >> (4 * high)) & 15];
         case MXFP4: return mxfp4_scale(b[MXFP4_SCALE_AT]) * MXFP4_VALUES[(b[MXFP4_CODES_AT + j] >> (4 * high)) & 15];
+        case TQ2_0:
+            return half_to_float(load16(b + TQ2_0_SCALE_AT)) *
+                   (((b[TQ2_0_CODES_AT + (e / 128) * 32 + e % 32] >> (2 * (e % 128 / 32))) & 3) - TQ2_0_BIAS);
         case Q2_K: {
             int q = (b[Q2_K_CODES_AT + (e / 128) * 32 + e % 32] >> (2 * (e % 128 / 32))) & 3;
             int s = b[Q2_K_GROUP_SCALES_AT + e / Q2_K_GROUP];

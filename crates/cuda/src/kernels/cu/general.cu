@@ -148,7 +148,7 @@ KERNEL(patch) {
         At a = coordinates(i, from);
         u64 target = t.out.at + t.p[3] + a.i * t.p[4] + a.j * t.p[0] + a.k * t.p[1] + a.l * t.p[2];
         if (t.op == PATCH_ADD) store_plain(x.dtype, target, load_plain(x.dtype, target) + element(x, a));
-        else for (int n = 0; n < t.p[4]; n++) ((u8*)target)[n] = ((const u8*)place(x, a))[n];
+        else /* PATCH_SET */ for (int n = 0; n < t.p[4]; n++) ((u8*)target)[n] = ((const u8*)place(x, a))[n];
     }
 }
 
@@ -233,7 +233,7 @@ KERNEL(binary) {
     EACH(n, elements(t.out.ne)) {
         At a = coordinates(n, t.out.ne), b = {a.i % z.ne[0], a.j % z.ne[1], a.k % z.ne[2], a.l % z.ne[3]};
         float u = element(x, a), v = element(z, b);
-        store(t.out, a, t.op == BINARY_ADD ? u + v : t.op == BINARY_SUB ? u - v : t.op == BINARY_MUL ? u * v : u / v);
+        store(t.out, a, t.op == BINARY_ADD ? u + v : t.op == BINARY_SUB ? u - v : t.op == BINARY_MUL ? u * v : /* BINARY_DIV */ u / v);
     }
 }
 
@@ -315,7 +315,7 @@ KERNEL(sum_rows) {
         float sum = 0.0f;
         for (i64 i = threadIdx.x; i < x.ne[0]; i += blockDim.x) sum += element(x, i, a.j, a.k, a.l);
         sum = block_sum(sum);
-        if (threadIdx.x == 0) store(t.out, a, t.op == ROWS_MEAN ? sum / x.ne[0] : sum);
+        if (threadIdx.x == 0) store(t.out, a, t.op == ROWS_MEAN ? sum / x.ne[0] : /* ROWS_SUM */ sum);
     }
 }
 
@@ -379,7 +379,7 @@ KERNEL(argsort) {
         i64 before = 0;
         for (i64 i = 0; i < x.ne[0]; i++) {
             float other = element(x, i, a.j, a.k, a.l);
-            bool ahead = t.op == SORT_DESCENDING ? less(own, other) : less(other, own);
+            bool ahead = t.op == SORT_DESCENDING ? less(own, other) : /* SORT_ASCENDING */ less(other, own);
             bool behind = t.op == SORT_DESCENDING ? less(other, own) : less(own, other);
             before += ahead || (!behind && i < a.i);
         }
@@ -406,7 +406,8 @@ KERNEL(norm) {
             squares += d * d;
         }
         squares = block_sum(squares);
-        float factor = t.op == NORM_L2 ? 1.0f / fmaxf(sqrtf(squares), t.f[0]) : 1.0f / sqrtf(squares / x.ne[0] + t.f[0]);
+        float factor = t.op == NORM_L2 ? 1.0f / fmaxf(sqrtf(squares), t.f[0])
+                                       : /* NORM_RMS */ 1.0f / sqrtf(squares / x.ne[0] + t.f[0]);
         for (a.i = threadIdx.x; a.i < x.ne[0]; a.i += blockDim.x) store(t.out, a, (element(x, a) - mean) * factor);
     }
 }
@@ -573,7 +574,7 @@ KERNEL(rope) {
             angle = angle * (1.0f - mix) + plain * mix;
         }
         float sine = sinf(angle), cosine = cosf(angle);
-        a.i = t.op == ROPE_NORMAL ? 2 * pair : pair;
+        a.i = t.op == ROPE_NORMAL ? 2 * pair : /* ROPE_NEOX */ pair;
         b.i = t.op == ROPE_NORMAL ? 2 * pair + 1 : pair + pairs;
         float u = element(x, a), v = element(x, b);
         store(t.out, a, (u * cosine - v * sine) * t.f[5]);
@@ -676,7 +677,7 @@ KERNEL(im2col) {
         if (t.op == IM2COL_2D) {
             i64 j = tap(t, 1, a.k, ky, x.ne[1]);
             if (i >= 0 && j >= 0) value = element(x, i, j, channel, a.l);
-        } else if (i >= 0) {
+        } else /* IM2COL_1D */ if (i >= 0) {
             value = element(x, i, a.i / w.ne[0], a.k, 0);
         }
         store(t.out, a, value);
@@ -701,7 +702,7 @@ KERNEL(conv) {
                     i64 j = tap(t, 1, a.j, ky, x.ne[1]);
                     if (i < 0 || j < 0) continue;
                     sum += t.op == CONV_2D ? element(w, kx, ky, input, a.k) * element(x, i, j, input, a.l)
-                                     : element(w, kx, ky, 0, a.k) * element(x, i, j, a.k, a.l);
+                                     : /* CONV_DEPTHWISE_2D */ element(w, kx, ky, 0, a.k) * element(x, i, j, a.k, a.l);
                 }
         store(t.out, a, sum);
     }
@@ -722,7 +723,7 @@ KERNEL(conv_transpose) {
                 for (i64 input = 0; input < w.ne[2]; input++)
                     sum += element(w, kx, a.j, input, 0) * element(x, at / stride, input, 0, 0);
             }
-        } else {
+        } else /* CONV_TRANSPOSE_2D */ {
             for (i64 ky = 0; ky < w.ne[1]; ky++)
                 for (i64 kx = 0; kx < w.ne[0]; kx++) {
                     i64 i = a.i - kx, j = a.j - ky;
@@ -754,7 +755,7 @@ KERNEL(pool) {
                 sum += value;
             }
         }
-        store(t.out, a, t.op == POOL_MEAN ? sum / (float)(t.p[0] * height) : best);
+        store(t.out, a, t.op == POOL_MEAN ? sum / (float)(t.p[0] * height) : /* POOL_MAX */ best);
     }
 }
 
@@ -777,6 +778,7 @@ KERNEL(upscale) {
             store(y, a, element(x, a.i * x.ne[0] / y.ne[0], a.j * x.ne[1] / y.ne[1], k, l));
             continue;
         }
+        /* UPSCALE_BILINEAR */
         i64 x0, x1, y0, y1;
         float right, below;
         between(a.i, x.ne[0], y.ne[0], &x0, &x1, &right);
