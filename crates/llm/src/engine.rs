@@ -74,8 +74,6 @@ pub struct LogitsRow<'a> {
     pub logits: &'a [f32],
 }
 
-/// Graphs that are planned when a model is loaded: a batch, and one token.
-const PLANNED: usize = 2;
 /// Maximum of graphs of other shapes that are kept.
 const SHAPES: usize = 16;
 /// A graph that is ready to run.
@@ -145,7 +143,8 @@ impl Engine {
             cancel: None,
             recorded: None,
         };
-        for graph in [Arc::clone(&engine.blueprint.prompt), Arc::clone(&engine.blueprint.decode)] {
+        let graphs: Vec<_> = engine.blueprint.graphs().cloned().collect();
+        for graph in graphs {
             let externals = graph.externals(&engine.loaded);
             let plan = engine.session.adopt(&graph.graph.graph, &externals, Arc::clone(&graph.planned))?;
             engine.ready.push(Ready::new(plan, &graph.graph));
@@ -290,6 +289,10 @@ impl Engine {
         self.recorded.as_deref().unwrap_or_default()
     }
 
+    pub(crate) fn cancel(&self) -> Option<&Cancel> {
+        self.cancel.as_ref()
+    }
+
     /// Whether the switch that stops runs is set.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.as_ref().is_some_and(Cancel::is_cancelled)
@@ -304,6 +307,26 @@ impl Engine {
         let row = self.config().vocabulary as usize;
         let logits = self.read_logits()?;
         Ok(&logits[logits.len().saturating_sub(row)..])
+    }
+
+    /// The logits behind a token of the last run, which gives those of all its tokens ([`Engine::feed_verify`]).
+    ///
+    /// # Errors
+    /// [`Error::EmptyPrompt`] if there are no such logits; what a device meets.
+    pub fn logits_at(&mut self, index: usize) -> Result<&[f32], Error> {
+        let row = self.config().vocabulary as usize;
+        self.read_logits()?.chunks_exact(row).nth(index).ok_or(Error::EmptyPrompt)
+    }
+
+    /// The likeliest token behind a token of the last run, as [`Engine::logits_at`].
+    ///
+    /// # Errors
+    /// As [`Engine::logits_at`].
+    pub fn best_at(&mut self, index: usize) -> Result<u32, Error> {
+        match self.left {
+            Some(LastRun { best: Some(_), .. }) if index == 0 => self.last_best(),
+            _ => Ok(likeliest(self.logits_at(index)?.iter().copied())),
+        }
     }
 
     /// The likeliest token behind the last one that was fed, which a greedy [`Sampler`](crate::Sampler) takes. Where a
@@ -370,6 +393,16 @@ impl Engine {
         each: &mut dyn FnMut(LogitsRow<'_>),
     ) -> Result<(), Error> {
         self.feed_runs(parts, Some(each))
+    }
+
+    /// Feeds tokens in one run that gives the logits behind each of them ([`Engine::logits_at`]), and returns how many
+    /// it fed: all, if the run's shape is planned ([`Settings::draft`](crate::Settings)) or fits the memory there is,
+    /// else the first of them.
+    ///
+    /// # Errors
+    /// As [`Engine::feed_parts`].
+    pub fn feed_verify(&mut self, id: SequenceId, tokens: &[u32]) -> Result<usize, Error> {
+        self.feed_one_run(id, tokens)
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Settings {
     pub order: StepOrder,
     /// The tokens whose logits a batch gives. Default: the last one.
     pub outputs: Outputs,
+    /// Maximum of drafted tokens that one run verifies, in [speculative decoding](crate::Speculator). Default 0: none.
+    pub draft: u64,
     /// Memory plans that were saved for exactly these settings ([`crate::Blueprint::save`]). Default none.
     pub plans: Arc<[SavedMemoryPlan]>,
     /// Where each part goes. Default: everything on the first device.
@@ -54,6 +56,7 @@ impl Default for Settings {
             fusion: true,
             order: StepOrder::default(),
             outputs: Outputs::Last,
+            draft: 0,
             plans: Arc::new([]),
             layout: LayerChoice::First,
             budgets: HashMap::new(),

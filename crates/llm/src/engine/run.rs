@@ -8,7 +8,7 @@ use orlop_backend::RunOptions;
 use orlop_graph::TensorId;
 use orlop_sched::PlanId;
 
-use super::{Engine, LogitsRow, PLANNED, Ready, RecordedRun, SHAPES};
+use super::{Engine, LogitsRow, Ready, RecordedRun, SHAPES};
 use crate::draft::Mask;
 use crate::planned_graph::PlannedGraph;
 use crate::sequences::RowPosition;
@@ -41,15 +41,30 @@ impl Engine {
     ) -> Result<(), Error> {
         let mut items = mem::take(&mut self.items);
         items.clear();
-        let result = self.itemize(parts, &mut items).and_then(|()| self.feed_items(&items, each));
+        let outputs = self.blueprint.settings.outputs;
+        let result = self.itemize(parts, outputs, &mut items).and_then(|()| self.feed_items(&items, each));
+        self.items = items;
+        result
+    }
+
+    pub(super) fn feed_one_run(&mut self, id: SequenceId, tokens: &[u32]) -> Result<usize, Error> {
+        let mut items = mem::take(&mut self.items);
+        items.clear();
+        let result = self.itemize(&[(id, tokens)], Outputs::All, &mut items);
+        let result = result.and_then(|()| self.run_first(&items));
         self.items = items;
         result
     }
 
     /// Lists tokens, if all can be fed.
-    fn itemize(&self, parts: &[(SequenceId, &[u32])], items: &mut Vec<Item>) -> Result<(), Error> {
+    fn itemize(
+        &self,
+        parts: &[(SequenceId, &[u32])],
+        outputs: Outputs,
+        items: &mut Vec<Item>,
+    ) -> Result<(), Error> {
         let Config { vocabulary, .. } = *self.config();
-        let all = self.blueprint.settings.outputs == Outputs::All;
+        let all = outputs == Outputs::All;
         for (part, (id, tokens)) in parts.iter().enumerate() {
             let slot = self.sequences.slot(*id)?;
             for (index, token) in tokens.iter().copied().enumerate() {
@@ -75,17 +90,7 @@ impl Engine {
         let mut fed = 0;
         while fed < items.len() {
             let rest = &items[fed..];
-            self.left = None;
-            // A state belongs to one sequence; rows of several sequences may be filled together.
-            let alone = rest.iter().take_while(|item| item.slot == rest[0].slot).count();
-            let most = if self.keeps_states() { alone } else { rest.len() };
-            let ready = match self.first(&rest[..most])? {
-                Some(first) => first,
-                None => self.fitting(&rest[..most])?,
-            };
-            let batch = &rest[..ready.shape.tokens as usize];
-            self.run(&ready, batch)?;
-            self.left = Some(ready.left());
+            let batch = &rest[..self.run_first(rest)?];
             if let Some(each) = &mut each {
                 for (index, logits) in wanted_of(batch).zip(self.read_logits()?.chunks_exact(row)) {
                     let Item { part, index, wanted, .. } = batch[index];
@@ -97,6 +102,22 @@ impl Engine {
             fed += batch.len();
         }
         Ok(())
+    }
+
+    /// Runs as many of the first of these tokens as one graph takes.
+    fn run_first(&mut self, rest: &[Item]) -> Result<usize, Error> {
+        self.left = None;
+        // A state belongs to one sequence; rows of several sequences may be filled together.
+        let alone = rest.iter().take_while(|item| item.slot == rest[0].slot).count();
+        let most = if self.keeps_states() { alone } else { rest.len() };
+        let ready = match self.first(&rest[..most])? {
+            Some(first) => first,
+            None => self.fitting(&rest[..most])?,
+        };
+        let count = ready.shape.tokens as usize;
+        self.run(&ready, &rest[..count])?;
+        self.left = Some(ready.left());
+        Ok(count)
     }
 
     /// Runs one batch.
@@ -236,9 +257,10 @@ impl Engine {
             Err(orlop_sched::Error::WouldGrow { .. }) if shape.tokens > 1 => return Ok(None),
             plan => plan?,
         };
-        if self.ready.len() >= PLANNED + SHAPES {
-            // The first two are those that were planned when the model was loaded.
-            let oldest = self.ready.remove(PLANNED);
+        // The first ones were planned when the model was loaded.
+        let planned = self.blueprint.graphs().count();
+        if self.ready.len() >= planned + SHAPES {
+            let oldest = self.ready.remove(planned);
             self.session.release(oldest.plan)?;
         }
         let ready = Ready::new(plan, &graph.graph);
