@@ -20,8 +20,8 @@ use super::pictures::Pictures;
 
 /// A model, alone or with a draft model.
 enum Planned {
-    One(Blueprint),
-    Pair(PairBlueprint),
+    One(Box<Blueprint>),
+    Pair(Box<PairBlueprint>),
 }
 
 impl Planned {
@@ -32,10 +32,11 @@ impl Planned {
         let settings = arguments.settings.settings(&machine, layers, Outputs::Last)?;
         let settings = Settings { draft: arguments.draft.length(), ..settings };
         let planned = match draft {
-            None => Blueprint::plan_unchecked(&model, &machine, &settings).map(Planned::One),
-            Some(draft) => {
-                PairBlueprint::plan_unchecked(&model, &draft, &machine, &settings).map(Planned::Pair)
+            None => {
+                Blueprint::plan_unchecked(&model, &machine, &settings).map(|one| Planned::One(Box::new(one)))
             }
+            Some(draft) => PairBlueprint::plan_unchecked(&model, &draft, &machine, &settings)
+                .map(|pair| Planned::Pair(Box::new(pair))),
         };
         let planned = planned.map_err(failure)?;
         planned.model().check_plans().map_err(failure)?;
@@ -44,7 +45,8 @@ impl Planned {
 
     fn model(&self) -> &Blueprint {
         match self {
-            Planned::One(model) | Planned::Pair(PairBlueprint { model, .. }) => model,
+            Planned::One(model) => model,
+            Planned::Pair(pair) => &pair.model,
         }
     }
 
