@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::{cargo, cuda, peers, planner};
+use crate::{cargo, cuda, peers, planner, speculation};
 
 /// The kinds of benchmarks.
 #[derive(Subcommand)]
@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Peers(peers::Peers),
     /// Measure the quality and speed of the planner.
     Planner(planner::Planner),
+    /// Measure generation with and without speculative decoding.
+    Speculation(speculation::Speculation),
 }
 
 /// Runs the benchmarks of a kind, or all of the workspace.
@@ -35,6 +37,7 @@ pub(crate) fn run(kind: Option<&Kind>, options: &[String]) -> Result<()> {
         Some(Kind::Cuda) => return cuda::bench(options),
         Some(Kind::Peers(peers)) => return peers::run(peers),
         Some(Kind::Planner(planner)) => return planner::run(planner),
+        Some(Kind::Speculation(speculation)) => return speculation::run(speculation),
         None => {}
     }
     // Excludes the test harnesses of libraries, which reject benchmark options.

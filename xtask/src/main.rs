@@ -21,6 +21,7 @@ mod reference;
 #[cfg(test)]
 mod requirements;
 mod sanitize;
+mod speculation;
 #[cfg(test)]
 mod standing;
 mod test;

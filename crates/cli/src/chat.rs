@@ -7,11 +7,11 @@ mod interrupt;
 mod save;
 
 use orlop::gguf::Metadata;
-use orlop::llm::{Chat, Error, Outputs, Sampler, TemplateSource, Tokenizer};
+use orlop::llm::{Chat, Error, Sampler, TemplateSource, Tokenizer};
 
 use crate::commands::run::RunArguments;
 use crate::failure::Failure;
-use crate::load::{Loaded, failure, load, repack, tokenizer};
+use crate::load::{Loaded, failure, load_with_drafts, memory, repack, tokenizer};
 use crate::memory_table;
 use crate::printer::Printer;
 use crate::style::note;
@@ -41,11 +41,11 @@ enum Next {
 
 /// Chats until the user quits.
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
-    let mut loaded = load(&arguments.model, Outputs::Last)?;
+    let mut loaded = load_with_drafts(&arguments.model, &arguments.draft)?;
     repack(&mut loaded)?;
     let tokenizer = tokenizer(&loaded.model)?;
     let mut session = Session {
-        chat: arguments.chat(&loaded.model, &tokenizer),
+        chat: arguments.chat(&loaded.model, &tokenizer).with_speculator(loaded.speculator.take()),
         sampler: arguments.sampler(),
         limit: arguments.limit(),
         verbose: arguments.model.verbose,
@@ -169,7 +169,7 @@ impl Session {
         let engine = &self.loaded.engine;
         let (used, context) = (engine.len(), engine.blueprint().context());
         let mut printer = Printer::new();
-        printer.line(memory_table::table(&engine.memory()))?;
+        printer.line(memory_table::table(&memory(engine, self.chat.speculator())))?;
         let turns = match self.chat.turns() {
             1 => "1 turn".to_owned(),
             count => format!("{count} turns"),

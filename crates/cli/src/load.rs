@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use orlop::llm::{
-    Blueprint, DeviceMemory, Engine, Error, Forecast, Model, Outputs, Tokenizer, TokenizerError,
+    Blueprint, DeviceMemory, DraftModel, Engine, Error, Forecast, Lookup, Model, Outputs, PairBlueprint,
+    Settings, Speculator, Tokenizer, TokenizerError,
 };
 use serde::Serialize;
 
@@ -14,6 +15,7 @@ use crate::advice;
 use crate::commands::devices;
 use crate::commands::inspect::refused;
 use crate::default_model;
+use crate::draft_arguments::DraftArguments;
 use crate::failure::Failure;
 use crate::memory_table;
 use crate::model_arguments::ModelArguments;
@@ -23,6 +25,7 @@ use crate::style::note;
 pub(crate) struct Loaded {
     pub(crate) engine: Engine,
     pub(crate) model: Model,
+    pub(crate) speculator: Option<Speculator>,
     /// Load time, opening the file included.
     pub(crate) took: Duration,
 }
@@ -37,11 +40,20 @@ pub(crate) fn model_file(path: Option<&Path>) -> Result<PathBuf, Failure> {
 
 /// Opens the given model, or the default one.
 pub(crate) fn open(path: Option<&Path>) -> Result<Model, Failure> {
-    let path = model_file(path)?;
-    Model::open(&path).map_err(|error| match error {
-        Error::File(error) => refused(&path, &error),
-        error => Failure::BadInput(format!("{}: {error}; use another model (-m)", path.display())),
+    open_for("-m", &model_file(path)?)
+}
+
+/// Opens the model that a flag names.
+fn open_for(flag: &str, path: &Path) -> Result<Model, Failure> {
+    Model::open(path).map_err(|error| match error {
+        Error::File(error) => refused(path, &error),
+        error => Failure::BadInput(format!("{}: {error}; use another model ({flag})", path.display())),
     })
+}
+
+/// The draft model, if there is one.
+pub(crate) fn open_draft(draft: &DraftArguments) -> Result<Option<Model>, Failure> {
+    draft.model_draft.as_deref().map(|path| open_for("-md", path)).transpose()
 }
 
 fn default_model() -> anyhow::Result<PathBuf> {
@@ -64,12 +76,61 @@ pub(crate) fn load_or(
     let machine = arguments.settings.machine()?;
     let settings = arguments.settings.settings(&machine, model.config().layers.len(), outputs)?;
     let blueprint = Blueprint::plan(&model, &machine, &settings).map_err(refused)?;
-    let engine = with_bar("loading", |progress| Engine::load(blueprint, progress));
-    let loaded = Loaded { engine: engine.map_err(failure)?, model, took: begin.elapsed() };
+    let engine = load_engine(blueprint)?;
+    let loaded = Loaded { engine, model, speculator: None, took: begin.elapsed() };
     if arguments.verbose {
         describe(&loaded);
     }
     Ok(loaded)
+}
+
+/// [`load`] with what drafts tokens.
+pub(crate) fn load_with_drafts(
+    arguments: &ModelArguments,
+    draft: &DraftArguments,
+) -> Result<Loaded, Failure> {
+    if draft.length() == 0 {
+        return load(arguments, Outputs::Last);
+    }
+    let (model, draft_model) = (open(arguments.model.as_deref())?, open_draft(draft)?);
+    let begin = Instant::now();
+    let machine = arguments.settings.machine()?;
+    let settings = arguments.settings.settings(&machine, model.config().layers.len(), Outputs::Last)?;
+    let settings = Settings { draft: draft.length(), ..settings };
+    let (engine, speculator) = match draft_model {
+        None => {
+            let engine = load_engine(Blueprint::plan(&model, &machine, &settings).map_err(failure)?)?;
+            let lookup = Lookup::new(engine.blueprint().context());
+            let speculator = Speculator::new(&engine, Box::new(lookup));
+            (engine, speculator)
+        }
+        Some(draft_model) => {
+            let pair = PairBlueprint::plan(&model, &draft_model, &machine, &settings).map_err(failure)?;
+            let (engine, draft) = (load_engine(pair.model)?, load_engine(pair.draft)?);
+            let drafter = DraftModel::new(draft, &engine).map_err(failure)?;
+            let speculator = Speculator::new(&engine, Box::new(drafter));
+            (engine, speculator)
+        }
+    };
+    let speculator = Some(speculator.map_err(failure)?);
+    let loaded = Loaded { engine, model, speculator, took: begin.elapsed() };
+    if arguments.verbose {
+        describe(&loaded);
+    }
+    Ok(loaded)
+}
+
+fn load_engine(blueprint: Blueprint) -> Result<Engine, Failure> {
+    with_bar("loading", |progress| Engine::load(blueprint, progress)).map_err(failure)
+}
+
+/// What an engine has allocated, with what drafts for it.
+pub(crate) fn memory(engine: &Engine, speculator: Option<&Speculator>) -> Forecast {
+    let memory = engine.memory();
+    match speculator.and_then(Speculator::memory) {
+        Some(drafts) => memory.with(&drafts),
+        None => memory,
+    }
 }
 
 /// Repacks weights before the first run instead of after it.
@@ -99,7 +160,7 @@ fn describe(loaded: &Loaded) {
         let facts = machine.facts(device);
         note(format_args!("{}: {}", machine.name(device), devices::described(facts)));
     }
-    note(memory_table::table(&loaded.engine.memory()));
+    note(memory_table::table(&memory(&loaded.engine, loaded.speculator.as_ref())));
     let (context, batch) = (blueprint.context(), blueprint.batch());
     let took = loaded.took.as_secs_f64();
     note(format_args!("context: {context} tokens; batch: {batch} tokens; loaded in {took:.2} s"));
@@ -148,6 +209,8 @@ pub(crate) fn failure(error: Error) -> Failure {
         Error::OtherPlans { .. } => "recreate them with `orlop plan MODEL --save`".to_owned(),
         Error::Tokenizer(TokenizerError::Missing) => "`orlop logits --tokens` takes ids".to_owned(),
         Error::TextTooShort { .. } => "use a longer text".to_owned(),
+        Error::OtherVocabulary { .. } => "use a draft model of the same family (-md)".to_owned(),
+        Error::CannotRewind { .. } => "use neither --lookup nor --model-draft with it".to_owned(),
         _ => "use another model (-m)".to_owned(),
     };
     Failure::BadInput(format!("{error}; {advice}"))

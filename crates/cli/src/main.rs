@@ -6,6 +6,7 @@ mod arguments;
 mod chat;
 mod commands;
 mod default_model;
+mod draft_arguments;
 mod failure;
 mod graph_file;
 mod input;

@@ -33,8 +33,9 @@ pub use error::GraphError;
 pub use graph::{Graph, Leaf, Node, Origin, Storage, Tensor};
 pub use id::{NodeId, TensorId};
 pub use op::{
-    Arity, Cost, CostOf, FlashAttention, Glu, Interpolation, OPS, Op, OpError, OpInfo, PagedRows, Patch, Pool,
-    PoolKind, Rope, RopeMode, SampleSource, SoftMax, SortDirection, Unary, Window, infer, may_overwrite,
+    Arity, Cost, CostOf, FlashAttention, Glu, Interpolation, OPS, Op, OpError, OpInfo, PagedRows, Patch,
+    Pool, PoolKind, Rope, RopeMode, SampleSource, SoftMax, SortDirection, Unary, Window, infer,
+    may_overwrite,
 };
 pub use order::Order;
 pub use shared_bytes::SharedBytes;

@@ -32,6 +32,8 @@ pub struct Blueprint {
     pub(crate) decode: Arc<PlannedGraph>,
     /// The graph of a whole batch.
     pub(crate) prompt: Arc<PlannedGraph>,
+    /// Graphs that verify drafted tokens, smallest first: all rows of logits come out.
+    pub(crate) verify: Vec<Arc<PlannedGraph>>,
     pub(crate) weights: Vec<WeightPlace>,
 }
 
@@ -112,17 +114,24 @@ impl Blueprint {
             }
         }
         let sizes = CacheSizes { context, batch, sequences };
-        let draw = |tokens| draw(model, settings, &layout, sizes, BatchShape::new(tokens, settings));
-        let decode = draw(1)?;
-        let prompt = draw(batch)?;
+        let draw = |shape| draw(model, settings, &layout, sizes, shape);
+        let [decode, prompt] = [1, batch].map(|tokens| draw(BatchShape::new(tokens, settings)));
+        let (decode, prompt) = (decode?, prompt?);
         check_tensors(model, &decode)?;
+        if settings.draft > 0 {
+            check_rewinds(model)?;
+        }
         let wished = |part| layout.device(part);
         let weights = place_weights(machine, [&decode, &prompt], wished, ends(machine).1)?;
         let planner = GraphPlanner { machine, settings, weights: &weights, caches: &layout.caches };
         let [decode, prompt] = [decode, prompt].map(|graph| planner.plan(graph, |_| false).map(Arc::new));
         let (decode, prompt) = (decode?, prompt?);
+        let verify = verified_sizes(settings.draft, batch).map(|tokens| {
+            planner.plan(draw(BatchShape { tokens, outputs: tokens })?, |_| false).map(Arc::new)
+        });
+        let verify = verify.collect::<Result<Vec<_>, Error>>()?;
         let (model, machine, settings) = (model.clone(), machine.clone(), settings.clone());
-        Ok(Blueprint { model, machine, settings, context, layout, decode, prompt, weights })
+        Ok(Blueprint { model, machine, settings, context, layout, decode, prompt, verify, weights })
     }
 
     /// The same, planned with another rule for the order of steps.
@@ -181,12 +190,22 @@ impl Blueprint {
         (&self.decode.graph.graph, &self.decode.planned)
     }
 
+    /// Every graph that is planned when the model is loaded.
+    pub(crate) fn graphs(&self) -> impl Iterator<Item = &Arc<PlannedGraph>> + Clone {
+        [&self.prompt, &self.decode].into_iter().chain(&self.verify)
+    }
+
+    /// How many tokens the runs have that verify drafts, smallest first.
+    pub(crate) fn verified_sizes(&self) -> impl Iterator<Item = u64> {
+        self.verify.iter().map(|graph| graph.graph.shape.tokens)
+    }
+
     /// The memory plans of its graphs, to be given as [`Settings::plans`] another time.
     pub fn save(&self) -> Vec<SavedMemoryPlan> {
         let mut saved: Vec<SavedMemoryPlan> = Vec::new();
-        for planned in [&self.decode.planned, &self.prompt.planned] {
+        for graph in self.graphs() {
             for device in self.machine.indices() {
-                let plan = SavedMemoryPlan::new(planned.memory_plan(&self.machine, device));
+                let plan = SavedMemoryPlan::new(graph.planned.memory_plan(&self.machine, device));
                 // Devices that share memory share plans.
                 if !saved.contains(&plan) {
                     saved.push(plan);
@@ -338,6 +357,21 @@ fn check_tensors(model: &Model, graph: &ModelGraph) -> Result<(), Error> {
         }),
         None => Ok(()),
     }
+}
+
+/// Speculative decoding takes rejected tokens back.
+pub(crate) fn check_rewinds(model: &Model) -> Result<(), Error> {
+    match model.config().state_space {
+        Some(_) => Err(Error::CannotRewind { architecture: model.config().architecture.name() }),
+        None => Ok(()),
+    }
+}
+
+/// How many tokens the runs that verify drafts have: powers of two, and the longest draft with the token before it.
+fn verified_sizes(draft: u64, batch: u64) -> impl Iterator<Item = u64> {
+    let most = draft.saturating_add(1).min(batch);
+    let powers = (1..u64::BITS).map(|power| 1 << power).take_while(move |size| *size < most);
+    powers.chain((most > 1).then_some(most))
 }
 
 pub(crate) fn set_tensors(set: &[&WeightPlace]) -> Vec<SetTensor> {

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use crate::sampling::Sampler;
 use crate::{
-    ChatPrompt, ChatTemplate, End, Engine, Error, GenerateEvent, Message, Special, StopText, TemplateSource,
-    TextStream, Tokenizer, generate,
+    ChatPrompt, ChatTemplate, DraftCounts, End, Engine, Error, GenerateEvent, Message, Special, Speculator,
+    StopText, TemplateSource, TextStream, Tokenizer, generate_speculative,
 };
 
 /// A conversation with a model. What the engine's cache holds of it is kept from turn to turn, so only new tokens are
@@ -21,6 +21,7 @@ pub struct Chat {
     tokens: Vec<u32>,
     /// Where answers begin and end.
     seams: Vec<Seam>,
+    speculator: Option<Speculator>,
     fault: Option<Error>,
 }
 
@@ -54,6 +55,8 @@ pub struct Turn {
     pub fed: usize,
     /// Tokens of the answer, one that ends it included.
     pub answered: usize,
+    /// Tokens that were drafted, and accepted ones among those of the answer.
+    pub drafts: DraftCounts,
     /// How it came to its end.
     pub end: End,
 }
@@ -65,7 +68,8 @@ impl Chat {
     /// An empty conversation.
     pub fn new(template: ChatTemplate) -> Chat {
         let (messages, tokens, seams) = (Vec::new(), Vec::new(), Vec::new());
-        Chat { template, messages, text: String::new(), tokens, seams, fault: None }
+        let (speculator, fault) = (None, None);
+        Chat { template, messages, text: String::new(), tokens, seams, speculator, fault }
     }
 
     /// Begins with a system message; before anything else is said.
@@ -73,6 +77,18 @@ impl Chat {
     pub fn with_system(mut self, content: impl Into<String>) -> Chat {
         self.messages.insert(0, Message::new("system", content));
         self
+    }
+
+    /// Answers with speculative decoding: the same ones, sooner where drafts are accepted.
+    #[must_use]
+    pub fn with_speculator(mut self, speculator: Option<Speculator>) -> Chat {
+        self.speculator = speculator;
+        self
+    }
+
+    /// What drafts the answers.
+    pub fn speculator(&self) -> Option<&Speculator> {
+        self.speculator.as_ref()
     }
 
     /// All messages.
@@ -181,12 +197,18 @@ impl Chat {
         self.seams.push(Seam { bytes: text.len(), tokens: tokens.len() });
         (self.text, self.tokens) = (text, tokens);
         let new = &self.tokens[kept..];
-        let mut turn = Turn { kept, fed: new.len(), answered: 0, end: End::Stopped };
+        let drafts = DraftCounts::default();
+        let mut turn = Turn { kept, fed: new.len(), answered: 0, drafts, end: End::Stopped };
         sampler.restart(&self.tokens[..kept]);
         let mark = if self.source() == TemplateSource::File { "" } else { PLAIN_MARK };
+        let mut speculator = self.speculator.as_mut();
+        let before = speculator.as_ref().map_or(drafts, |speculator| speculator.counts());
+        if let Some(speculator) = &mut speculator {
+            speculator.restart(&self.tokens[..kept]);
+        }
         let (mut bytes, mut stop) = (TextStream::new(), StopText::new(mark));
         let (mut raw, mut content, mut answer) = (String::new(), String::new(), Vec::new());
-        turn.end = generate(engine, tokenizer, sampler, new, limit, &mut |event| {
+        turn.end = generate_speculative(engine, speculator, tokenizer, sampler, new, limit, &mut |event| {
             let token = match event {
                 GenerateEvent::Prompt { done, all, .. } => return heard(ChatEvent::Prompt { done, all }),
                 GenerateEvent::Token(token) => token,
@@ -204,6 +226,7 @@ impl Chat {
                 if piece.is_empty() { ControlFlow::Continue(()) } else { heard(ChatEvent::Text(piece)) };
             if stop.is_stopped() { ControlFlow::Break(()) } else { flow }
         })?;
+        turn.drafts = self.speculator.as_ref().map_or(drafts, |speculator| speculator.counts() - before);
         self.tokens.extend(answer);
         if stop.is_stopped() {
             turn.end = End::Token;

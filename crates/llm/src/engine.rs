@@ -98,6 +98,8 @@ struct LastRun {
     outputs: u64,
     /// The row behind the last token.
     last: usize,
+    /// Rows are those of the tokens whose logits are wanted, not of all tokens.
+    gathered: bool,
     logits: TensorId,
     best: TensorId,
     /// The logits were read.
@@ -114,7 +116,8 @@ impl Ready {
     /// What is left behind a run whose last token has this row of logits.
     fn left(&self, last: usize) -> LastRun {
         let Ready { plan, logits, best, .. } = *self;
-        LastRun { plan, outputs: self.shape.outputs, last, logits, best, read: false }
+        let gathered = self.wanted.is_some();
+        LastRun { plan, outputs: self.shape.outputs, last, gathered, logits, best, read: false }
     }
 }
 
@@ -236,6 +239,14 @@ impl Engine {
         Ok(self.truncate_slot(slot, len))
     }
 
+    /// Tokens that can still be fed to a sequence.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub fn room(&self, id: SequenceId) -> Result<u64, Error> {
+        Ok(self.sequences.room(self.sequences.slot(id)?))
+    }
+
     /// Pages of the cache, of [`PAGE_ROWS`](crate::PAGE_ROWS) rows each, that no sequence uses; none in models that keep no
     /// rows.
     pub fn free_pages(&self) -> u64 {
@@ -286,6 +297,10 @@ impl Engine {
         self.recorded.as_deref().unwrap_or_default()
     }
 
+    pub(crate) fn cancel(&self) -> Option<&Cancel> {
+        self.cancel.as_ref()
+    }
+
     /// Whether the switch that stops runs is set.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.as_ref().is_some_and(Cancel::is_cancelled)
@@ -302,19 +317,36 @@ impl Engine {
         Ok(&self.read_logits()?[last * row..][..row])
     }
 
+    /// The logits behind a token of the last run, which gives those of all its tokens ([`Engine::feed_verify`]).
+    ///
+    /// # Errors
+    /// [`Error::EmptyPrompt`] if there are no such logits; what a device meets.
+    pub fn logits_at(&mut self, index: usize) -> Result<&[f32], Error> {
+        let row = self.config().vocabulary as usize;
+        self.left.filter(|left| index <= left.last).ok_or(Error::EmptyPrompt)?;
+        Ok(&self.read_logits()?[index * row..][..row])
+    }
+
+    /// The likeliest token behind a token of the last run, as [`Engine::logits_at`]. The device computes it, and no logits are
+    /// read.
+    ///
+    /// # Errors
+    /// As [`Engine::logits_at`].
+    pub fn best_at(&mut self, index: usize) -> Result<u32, Error> {
+        let left = self.left.filter(|left| index <= left.last).ok_or(Error::EmptyPrompt)?;
+        self.numbers.resize(4 * left.outputs as usize, 0);
+        self.session.get(left.plan, left.best, &mut self.numbers)?;
+        Ok(u32::from_le_bytes(self.numbers.as_chunks().0[index]))
+    }
+
     /// The likeliest token behind the last one that was fed, which a greedy [`Sampler`](crate::Sampler) takes. The device
     /// computes it, and no logits are read.
     ///
     /// # Errors
     /// [`Error::EmptyPrompt`] if there are no logits; what a device meets.
     pub fn last_best(&mut self) -> Result<u32, Error> {
-        let Some(LastRun { plan, outputs, last, best, .. }) = self.left else {
-            return Err(Error::EmptyPrompt);
-        };
-        self.numbers.resize(4 * outputs as usize, 0);
-        self.session.get(plan, best, &mut self.numbers)?;
-        let number = self.numbers.as_chunks().0[last];
-        Ok(u32::from_le_bytes(number))
+        let left = self.left.ok_or(Error::EmptyPrompt)?;
+        self.best_at(left.last)
     }
 
     /// Bytes that are allocated on each device now.
@@ -364,6 +396,16 @@ impl Engine {
         each: &mut dyn FnMut(LogitsRow<'_>),
     ) -> Result<(), Error> {
         self.feed_runs(parts, Some(each))
+    }
+
+    /// Feeds tokens in one run that gives the logits behind each of them ([`Engine::logits_at`]), and returns how many
+    /// it fed: all, if the run's shape is planned ([`Settings::draft`](crate::Settings)) or fits the memory there is,
+    /// else the first of them.
+    ///
+    /// # Errors
+    /// As [`Engine::feed_parts`].
+    pub fn feed_verify(&mut self, id: SequenceId, tokens: &[u32]) -> Result<usize, Error> {
+        self.feed_one_run(id, tokens)
     }
 }
 

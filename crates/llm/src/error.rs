@@ -4,7 +4,7 @@ use orlop_alloc::Error as AllocError;
 use orlop_backend::DeviceError;
 use orlop_graph::GraphError;
 
-use crate::{LayerSplit, TokenizerError};
+use crate::{LayerSplit, TokenizerError, VocabularyDifference};
 
 /// What can go wrong with a model.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +90,20 @@ pub enum Error {
         len: usize,
         /// The tokens there are.
         tokens: usize,
+    },
+    /// Speculative decoding with a model that keeps a state.
+    #[error(
+        "speculative decoding takes rejected tokens back, and a {architecture} model keeps a state that cannot go back"
+    )]
+    CannotRewind {
+        /// The architecture.
+        architecture: &'static str,
+    },
+    /// A draft model with other tokens.
+    #[error("the draft model has another vocabulary: {difference}")]
+    OtherVocabulary {
+        /// How they differ.
+        difference: VocabularyDifference,
     },
     /// The model has a tensor that its architecture does not use, so its results would be wrong.
     #[error("the tensor `{tensor}` is not known in the architecture `{architecture}`")]

@@ -90,6 +90,18 @@ impl Forecast {
     pub fn fits(&self) -> bool {
         self.devices.iter().all(DeviceMemory::fits)
     }
+
+    /// Together with another model on the same devices. Context and layers stay this one's.
+    #[must_use]
+    pub fn with(mut self, other: &Forecast) -> Forecast {
+        for (share, other) in self.devices.iter_mut().zip(&other.devices) {
+            share.weights = share.weights.saturating_add(other.weights);
+            share.repacked = share.repacked.saturating_add(other.repacked);
+            share.kv = share.kv.saturating_add(other.kv);
+            share.compute = share.compute.saturating_add(other.compute);
+        }
+        self
+    }
 }
 
 impl Blueprint {
@@ -110,7 +122,6 @@ impl Blueprint {
     /// What devices refuse.
     pub fn forecast(&self) -> Result<Forecast, Error> {
         let mut devices: Vec<DeviceMemory> = Vec::new();
-        let plans = [&self.decode.planned, &self.prompt.planned];
         for device in self.machine.indices() {
             let mut share = self.empty_share(device);
             for (memory, set) in self.weight_sets(device) {
@@ -127,10 +138,10 @@ impl Blueprint {
             }
             let caches = self.cache_set(device);
             share.kv = TensorSet::sizes(&**self.machine.arena(device), &caches)?.into_iter().sum();
-            let resident = plans.iter().map(|plan| plan.resident_bytes(device)).max().unwrap_or(0);
+            let resident = self.graphs().map(|graph| graph.planned.resident_bytes(device)).max().unwrap_or(0);
             share.weights += resident;
-            let chunks = plans.iter().map(|plan| {
-                let plan = plan.memory_plan(&self.machine, device);
+            let chunks = self.graphs().map(|graph| {
+                let plan = graph.planned.memory_plan(&self.machine, device);
                 plan.arenas[ArenaId::new(0).index()].chunks.as_slice()
             });
             share.compute = largest_chunks(chunks).into_iter().sum();

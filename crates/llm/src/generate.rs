@@ -1,10 +1,10 @@
-//! Text from a model: a prompt is fed, then tokens are sampled and fed one by one.
+//! Text from a model: a prompt is fed, then tokens are sampled and fed one by one, or with a draft of those that may follow.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::sampling::Sampler;
-use crate::{Engine, Error, Tokenizer};
+use crate::{Engine, Error, SequenceId, Speculator, Tokenizer};
 
 /// Why a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +52,34 @@ pub fn generate(
     limit: Option<usize>,
     each: &mut dyn FnMut(GenerateEvent) -> ControlFlow<()>,
 ) -> Result<End, Error> {
+    generate_speculative(engine, None, tokenizer, sampler, prompt, limit, each)
+}
+
+/// As [`generate()`], with the same tokens, but a speculator drafts what may follow and the engine verifies it in one run.
+///
+/// # Errors
+/// As [`generate()`], and what the drafter's device meets.
+pub fn generate_speculative(
+    engine: &mut Engine,
+    mut speculator: Option<&mut Speculator>,
+    tokenizer: &Tokenizer,
+    sampler: &mut Sampler,
+    prompt: &[u32],
+    limit: Option<usize>,
+    each: &mut dyn FnMut(GenerateEvent) -> ControlFlow<()>,
+) -> Result<End, Error> {
     let flow = feed_prompt(engine, prompt, each)?;
     prompt.iter().for_each(|token| sampler.accept(*token));
-    match flow {
-        ControlFlow::Break(()) => Ok(End::Stopped),
-        ControlFlow::Continue(()) => continue_text(engine, tokenizer, sampler, limit, each),
+    if flow.is_break() {
+        return Ok(End::Stopped);
     }
+    if let Some(speculator) = &mut speculator {
+        match speculator.follow(engine, prompt) {
+            Err(_) if engine.is_cancelled() => return Ok(End::Stopped),
+            followed => followed?,
+        }
+    }
+    Continuation { engine, speculator, tokenizer, sampler, limit, made: 0, each }.run()
 }
 
 /// What the callback said when the whole prompt was fed.
@@ -83,44 +105,106 @@ fn feed_prompt(
     Ok(flow)
 }
 
-fn continue_text(
-    engine: &mut Engine,
-    tokenizer: &Tokenizer,
-    sampler: &mut Sampler,
+/// A text that goes on.
+struct Continuation<'a> {
+    engine: &'a mut Engine,
+    speculator: Option<&'a mut Speculator>,
+    tokenizer: &'a Tokenizer,
+    sampler: &'a mut Sampler,
     limit: Option<usize>,
-    each: &mut dyn FnMut(GenerateEvent) -> ControlFlow<()>,
-) -> Result<End, Error> {
-    for count in 1.. {
-        if limit.is_some_and(|limit| count > limit) {
-            break;
-        }
-        let token = next(engine, sampler)?;
-        if each(GenerateEvent::Token(token)).is_break() {
-            return Ok(End::Stopped);
-        }
-        if tokenizer.is_end(token) {
-            return Ok(End::Token);
-        }
-        if engine.len() as u64 >= engine.blueprint().context() {
-            return Ok(End::ContextFull);
-        }
-        if limit.is_some_and(|limit| count >= limit) {
-            break;
-        }
-        if let Err(error) = engine.feed(&[token]) {
-            return if engine.is_cancelled() { Ok(End::Stopped) } else { Err(error) };
-        }
-    }
-    Ok(End::Limit)
+    /// New tokens.
+    made: usize,
+    each: &'a mut dyn FnMut(GenerateEvent) -> ControlFlow<()>,
 }
 
-/// The next token. A sampler that always takes the likeliest needs no logits.
-fn next(engine: &mut Engine, sampler: &mut Sampler) -> Result<u32, Error> {
-    if sampler.takes_likeliest() {
-        return engine.last_best();
+impl Continuation<'_> {
+    fn run(mut self) -> Result<End, Error> {
+        if self.limit == Some(0) {
+            return Ok(End::Limit);
+        }
+        let mut token = match self.sampler.takes_likeliest() {
+            true => self.engine.last_best()?,
+            false => match self.engine.last_logits()? {
+                [] => return Err(Error::EmptyPrompt),
+                logits => self.sampler.sample(logits),
+            },
+        };
+        loop {
+            if let Some(end) = self.report(token, self.engine.len()) {
+                return Ok(end);
+            }
+            token = match self.step(token) {
+                Err(_) if self.engine.is_cancelled() => return Ok(End::Stopped),
+                Ok(ControlFlow::Break(end)) => return Ok(end),
+                Ok(ControlFlow::Continue(next)) => next,
+                Err(error) => return Err(error),
+            };
+        }
     }
-    match engine.last_logits()? {
-        [] => Err(Error::EmptyPrompt),
-        logits => Ok(sampler.sample(logits)),
+
+    /// Reports a new token behind `len` tokens in the cache, and says whether it is the last one.
+    fn report(&mut self, token: u32, len: usize) -> Option<End> {
+        self.made += 1;
+        if (self.each)(GenerateEvent::Token(token)).is_break() {
+            Some(End::Stopped)
+        } else if self.tokenizer.is_end(token) {
+            Some(End::Token)
+        } else if len as u64 >= self.engine.blueprint().context() {
+            Some(End::ContextFull)
+        } else {
+            self.limit.is_some_and(|limit| self.made >= limit).then_some(End::Limit)
+        }
+    }
+
+    /// Feeds a token that was reported, with a draft behind it, and reports the tokens of the draft that the sampler agrees
+    /// with. The result is the first token that is not the draft's, or how the text ended before it.
+    fn step(&mut self, token: u32) -> Result<ControlFlow<End, u32>, Error> {
+        let before = self.engine.len();
+        if let Some(speculator) = &mut self.speculator {
+            // The last token that is made is not fed.
+            let wanted = self.limit.map_or(usize::MAX, |limit| limit - self.made - 1);
+            let free = usize::try_from(self.engine.room(SequenceId::FIRST)?).unwrap_or(usize::MAX);
+            speculator.draft(self.engine, token, wanted.min(free.saturating_sub(1)))?;
+        }
+        let (begin, repacking) = (Instant::now(), self.engine.repacking_time());
+        let run = self.speculator.as_deref().map_or(std::slice::from_ref(&token), Speculator::run);
+        let fed = self.engine.feed_verify(SequenceId::FIRST, run)?;
+        let mut next = self.sample(0);
+        let took = begin.elapsed().saturating_sub(self.engine.repacking_time() - repacking);
+        let (mut kept, mut accepted) = (1, 0);
+        let flow = loop {
+            let token = match next {
+                Ok(token) if kept < fed && self.drafted(kept) == Some(token) => token,
+                Ok(token) => break Ok(ControlFlow::Continue(token)),
+                Err(error) => break Err(error),
+            };
+            accepted += 1;
+            if let Some(end) = self.report(token, before + kept) {
+                break Ok(ControlFlow::Break(end));
+            }
+            if self.engine.is_cancelled() {
+                break Ok(ControlFlow::Break(End::Stopped));
+            }
+            next = self.sample(kept);
+            kept += 1;
+        };
+        self.engine.truncate(before + kept);
+        if let Some(speculator) = &mut self.speculator {
+            speculator.verified(fed, kept, accepted, took);
+        }
+        flow
+    }
+
+    /// A token of the run that is verified; the draft begins at 1.
+    fn drafted(&self, index: usize) -> Option<u32> {
+        self.speculator.as_deref().and_then(|speculator| speculator.run().get(index).copied())
+    }
+
+    /// A token from a row of the last run. A sampler that always takes the likeliest needs no logits.
+    fn sample(&mut self, row: usize) -> Result<u32, Error> {
+        match self.sampler.takes_likeliest() {
+            true => self.engine.best_at(row),
+            false => Ok(self.sampler.sample(self.engine.logits_at(row)?)),
+        }
     }
 }

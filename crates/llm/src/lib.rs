@@ -56,6 +56,7 @@ mod quantize;
 mod sampling;
 mod sequences;
 mod settings;
+mod speculate;
 mod synth;
 mod text;
 mod text_model;
@@ -72,7 +73,7 @@ pub use draft::{BatchShape, ModelPart};
 pub use engine::{Engine, LogitsRow, RecordedRun};
 pub use error::Error;
 pub use forecast::{DeviceMemory, Forecast, StoredKind, StoredPlace, StoredSet};
-pub use generate::{End, GenerateEvent, generate};
+pub use generate::{End, GenerateEvent, generate, generate_speculative};
 pub use mixture::{Candidate, FileType, MixturePolicy, Traits, mixture};
 pub use model::Model;
 pub use pages::PAGE_ROWS;
@@ -81,6 +82,9 @@ pub use quantize::{Quantization, Quantized, quantize};
 pub use sampling::{Sampler, SamplingOptions};
 pub use sequences::SequenceId;
 pub use settings::{CacheTypes, LayerChoice, LayerPlacement, Outputs, Settings};
+pub use speculate::{
+    DifferentToken, DraftCounts, DraftModel, Drafter, Lookup, PairBlueprint, Speculator, VocabularyDifference,
+};
 pub use synth::{Synth, SynthTensor};
 pub use text::{StopText, TextStream};
 pub use text_model::{TextModel, TextOptions};

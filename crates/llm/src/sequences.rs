@@ -198,6 +198,21 @@ impl Sequences {
         }
     }
 
+    /// Tokens that can be added to a sequence.
+    pub(crate) fn room(&self, slot: usize) -> u64 {
+        let Slot { len, tables, .. } = &self.slots[slot];
+        let rest = self.context.saturating_sub(*len as u64);
+        let groups = tables.iter().zip(&self.groups).filter(|(_, group)| group.window.is_none());
+        let rows = groups.map(|(table, group)| {
+            let copied = self.writes_shared(*len, table, group);
+            let free = (group.pool.free() as u64).saturating_sub(u64::from(copied));
+            let begun = pages_of(*len as u64) * PAGE_ROWS - *len as u64;
+            let blocked = copied && group.pool.free() == 0;
+            if blocked { 0 } else { free * PAGE_ROWS + begun }
+        });
+        rows.fold(rest, u64::min)
+    }
+
     fn writes_shared(&self, len: usize, table: &PageTable, group: &Group) -> bool {
         let page = len / PAGE_ROWS as usize;
         table.pages.get(page.wrapping_sub(table.gone)).is_some_and(|page| group.pool.is_shared(*page))

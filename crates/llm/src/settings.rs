@@ -20,9 +20,6 @@ pub struct Settings {
     pub batch: u64,
     /// Maximum of sequences in the cache. Default 1.
     pub sequences: u64,
-    /// Whether batches of few tokens are common, as in speculative decoding: there are graphs for every power of two.
-    /// Default no; with several sequences there are.
-    pub small_batches: bool,
     /// Maximum of threads of a device that has threads. Default 1.
     pub threads: usize,
     /// Element types of the cache. Default F16.
@@ -35,6 +32,8 @@ pub struct Settings {
     pub order: StepOrder,
     /// The tokens whose logits a batch gives. Default: the last one.
     pub outputs: Outputs,
+    /// Maximum of drafted tokens that one run verifies, in [speculative decoding](crate::Speculator). Default 0: none.
+    pub draft: u64,
     /// Memory plans that were saved for exactly these settings ([`crate::Blueprint::save`]). Default none.
     pub plans: Arc<[SavedMemoryPlan]>,
     /// Where each part goes. Default: everything on the first device.
@@ -51,13 +50,13 @@ impl Default for Settings {
             context: None,
             batch: 512,
             sequences: 1,
-            small_batches: false,
             threads: 1,
             cache: CacheTypes::default(),
             precision: Precision::Int16,
             fusion: true,
             order: StepOrder::default(),
             outputs: Outputs::Last,
+            draft: 0,
             plans: Arc::new([]),
             layout: LayerChoice::First,
             budgets: HashMap::new(),

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use orlop_sched::Machine;
 
 use crate::{
-    Blueprint, End, Engine, Error, GenerateEvent, Model, Sampler, SamplingOptions, Settings, Special,
-    TextStream, Tokenizer, generate,
+    Blueprint, DraftCounts, Drafter, End, Engine, Error, GenerateEvent, Model, Sampler, SamplingOptions,
+    Settings, Special, Speculator, TextStream, Tokenizer, generate_speculative,
 };
 
 /// A loaded model that continues texts. For several sequences, logits or a chat, use its [`Engine`].
@@ -14,6 +14,7 @@ use crate::{
 pub struct TextModel {
     engine: Engine,
     tokenizer: Tokenizer,
+    speculator: Option<Speculator>,
 }
 
 /// How a text is continued.
@@ -35,7 +36,22 @@ impl TextModel {
     pub fn load(model: &Model, machine: &Machine, settings: &Settings) -> Result<TextModel, Error> {
         let tokenizer = Tokenizer::from_metadata(model.file().metadata())?;
         let engine = Engine::load(Blueprint::plan(model, machine, settings)?, &mut |_, _| ())?;
-        Ok(TextModel { engine, tokenizer })
+        Ok(TextModel { engine, tokenizer, speculator: None })
+    }
+
+    /// With speculative decoding: the same texts, sooner where drafts are accepted. [`Settings::draft`] is the maximum
+    /// length of drafts.
+    ///
+    /// # Errors
+    /// As [`Speculator::new`].
+    pub fn with_drafter(mut self, drafter: Box<dyn Drafter>) -> Result<TextModel, Error> {
+        self.speculator = Some(Speculator::new(&self.engine, drafter)?);
+        Ok(self)
+    }
+
+    /// What was drafted so far.
+    pub fn drafts(&self) -> DraftCounts {
+        self.speculator.as_ref().map(Speculator::counts).unwrap_or_default()
     }
 
     /// The engine.
@@ -63,14 +79,16 @@ impl TextModel {
         let tokens = self.tokenizer.prompt(prompt, Special::Parse);
         let mut sampler = Sampler::new(options.sampling, options.seed);
         let (mut text, mut stream) = (String::new(), TextStream::new());
-        let tokenizer = &self.tokenizer;
+        let (tokenizer, limit) = (&self.tokenizer, options.max_tokens);
+        let mut shown = |event| {
+            let GenerateEvent::Token(token) = event else { return ControlFlow::Continue(()) };
+            let piece = if tokenizer.is_end(token) { "" } else { stream.push(tokenizer.decode(token)) };
+            text.push_str(piece);
+            if piece.is_empty() { ControlFlow::Continue(()) } else { each(piece) }
+        };
+        let (engine, speculator) = (&mut self.engine, self.speculator.as_mut());
         let end =
-            generate(&mut self.engine, tokenizer, &mut sampler, &tokens, options.max_tokens, &mut |event| {
-                let GenerateEvent::Token(token) = event else { return ControlFlow::Continue(()) };
-                let piece = if tokenizer.is_end(token) { "" } else { stream.push(tokenizer.decode(token)) };
-                text.push_str(piece);
-                if piece.is_empty() { ControlFlow::Continue(()) } else { each(piece) }
-            })?;
+            generate_speculative(engine, speculator, tokenizer, &mut sampler, &tokens, limit, &mut shown)?;
         let rest = stream.finish();
         text.push_str(rest);
         if !rest.is_empty() && end != End::Stopped {

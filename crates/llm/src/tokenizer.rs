@@ -20,6 +20,7 @@ use crate::Error;
 use bpe::Bpe;
 use ends::Purpose;
 pub use error::TokenizerError;
+pub(crate) use keys::TOKENS;
 use pre_tokenizer::PreTokenizer;
 use sentencepiece::SentencePiece;
 use special::{Fragment, Specials};

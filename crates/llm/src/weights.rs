@@ -115,8 +115,8 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Load
     }
     let by_name: HashMap<&str, &WeightPlace> =
         blueprint.weights.iter().map(|weight| (&*weight.name, weight)).collect();
-    for MappedLeaf { name, memory, .. } in &blueprint.prompt.mapped {
-        if let Some(weight) = by_name.get(&**name) {
+    for MappedLeaf { name, memory, .. } in blueprint.graphs().flat_map(|graph| &graph.mapped) {
+        if let Some(weight) = by_name.get(&**name).filter(|_| !loaded.mapped.contains_key(name)) {
             loaded.mapped.insert(Arc::clone(name), mapped.stored(blueprint, memory, weight)?);
         }
     }

@@ -15,14 +15,14 @@ pub(super) struct Programs {
 }
 
 /// The output and wall time of a program.
-pub(super) struct Answer {
+pub(crate) struct Answer {
     pub(super) stdout: String,
     pub(super) stderr: String,
     pub(super) wall: Duration,
 }
 
 impl Answer {
-    pub(super) fn json(&self) -> Result<Value> {
+    pub(crate) fn json(&self) -> Result<Value> {
         serde_json::from_str(&self.stdout).with_context(|| format!("reading the answer {:?}", self.stdout))
     }
 }
@@ -35,7 +35,7 @@ pub(super) fn command(program: &Path, words: &[&str], model: &Path) -> Command {
 }
 
 /// Runs a program to its end.
-pub(super) fn ask(command: &mut Command) -> Result<Answer> {
+pub(crate) fn ask(command: &mut Command) -> Result<Answer> {
     let begin = Instant::now();
     let output = command.output().with_context(|| format!("starting {command:?}"))?;
     let wall = begin.elapsed();

@@ -87,10 +87,14 @@ impl Session {
             End::Limit | End::Token => {}
         }
         if self.verbose {
-            let Turn { kept, fed, answered, .. } = turn;
+            let Turn { kept, fed, answered, drafts, .. } = turn;
+            let accepted = match drafts.drafted {
+                0 => String::new(),
+                drafted => format!("accepted {} of {drafted} drafted tokens; ", drafts.accepted),
+            };
             note(format_args!(
                 "{kept} tokens cached, {fed} new in {:.2} s ({:.1} tokens/s); {answered} generated in {:.2} s ({:.1} \
-                 tokens/s); {used} of {context} in use",
+                 tokens/s); {accepted}{used} of {context} in use",
                 timings.prompt_s,
                 timings.prompt_tokens_per_second,
                 timings.generate_s,

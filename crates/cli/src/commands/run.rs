@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use orlop::llm::{
-    Chat, ChatTemplate, End, Error, GenerateEvent, Model, Outputs, Sampler, SamplingOptions, Special,
-    TemplateSource, TextStream, Tokenizer, generate,
+    Chat, ChatTemplate, DraftCounts, End, Error, GenerateEvent, Model, Sampler, SamplingOptions, Special,
+    Speculator, TemplateSource, TextStream, Tokenizer, generate_speculative,
 };
 use serde::Serialize;
 
 use crate::advice;
+use crate::draft_arguments::DraftArguments;
 use crate::failure::Failure;
-use crate::load::{MemoryReport, failure, load, token_bar, tokenizer};
+use crate::load::{MemoryReport, failure, load_with_drafts, memory, token_bar, tokenizer};
 use crate::model_arguments::ModelArguments;
 use crate::printer::Printer;
 use crate::style::note;
@@ -27,6 +28,7 @@ const EXAMPLES: &str = "Examples:
   orlop run --chat \"Name three colours.\" --seed 1 -n 40
   echo \"Once upon a time\" | orlop run -n 24 --repeat-penalty 1.1
   orlop run --json -n 4 \"One, two, three,\"
+  orlop run --lookup -n 32 \"One, two, three, one, two, three, one, two,\"
   orlop run --verbose
 
 Without a prompt, on a terminal, it chats.
@@ -58,13 +60,15 @@ pub(crate) struct RunArguments {
     system: Option<String>,
     #[command(flatten)]
     sampling: SamplingArguments,
+    #[command(flatten)]
+    pub(crate) draft: DraftArguments,
     /// Treat special tokens in the prompt as text; not in a chat.
     #[arg(long, conflicts_with_all = ["chat", "system"])]
     no_special: bool,
     /// Write a timeline of devices and memory in Chrome's trace format; not in a chat.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Print one JSON object: `prompt_tokens`, `tokens`, `text`, `timings`, `memory`.
+    /// Print one JSON object: `prompt_tokens`, `tokens`, `text`, `drafted`, `accepted`, `timings`, `memory`.
     #[arg(long)]
     json: bool,
 }
@@ -145,6 +149,9 @@ struct Answer {
     prompt_tokens: Vec<u32>,
     tokens: Vec<u32>,
     text: String,
+    /// Tokens that were drafted, and how many of them were accepted.
+    drafted: usize,
+    accepted: usize,
     timings: Timings,
     memory: MemoryReport,
 }
@@ -157,7 +164,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         return crate::chat::run(arguments);
     };
     let trace = arguments.trace.as_deref().map(Trace::begin).transpose()?;
-    let mut loaded = load(&arguments.model, Outputs::Last)?;
+    let mut loaded = load_with_drafts(&arguments.model, &arguments.draft)?;
     if trace.is_some() {
         loaded.engine.record();
     }
@@ -197,7 +204,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         }
     };
     let (engine, limit) = (&mut loaded.engine, arguments.limit());
-    let end = generate(engine, &tokenizer, &mut sampler, &prompt_tokens, limit, &mut each);
+    let drafts = loaded.speculator.as_mut();
+    let end =
+        generate_speculative(engine, drafts, &tokenizer, &mut sampler, &prompt_tokens, limit, &mut each);
     bar.finish_and_clear();
     let end = end.map_err(|error| match error {
         Error::ContextFull { tokens, .. } => advice::prompt_too_long(&loaded.engine, tokens, limit),
@@ -211,12 +220,15 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let timings = Timings::new(loaded.took, prompt_tokens.len(), prompt_time, tokens.len(), all - repacking)
         .with_repacking(repacking);
     let rest = stream.finish();
+    let drafts = loaded.speculator.as_ref().map(Speculator::counts);
     let traced = trace.map(|trace| trace.finish(&loaded.engine)).transpose()?;
     if arguments.json {
         text.push_str(rest);
-        let memory = MemoryReport::new(&loaded.engine.memory()).with_peak();
+        let memory = MemoryReport::new(&memory(&loaded.engine, loaded.speculator.as_ref())).with_peak();
         drop(out);
-        return Printer::new().json(&Answer { prompt_tokens, tokens, text, timings, memory });
+        let DraftCounts { drafted, accepted } = drafts.unwrap_or_default();
+        let answer = Answer { prompt_tokens, tokens, text, drafted, accepted, timings, memory };
+        return Printer::new().json(&answer);
     }
     writeln!(out, "{rest}").map_err(Failure::printing)?;
     if end == End::ContextFull {
@@ -224,6 +236,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         note(format_args!("orlop: the context of {context} tokens is full; use a larger one (-c)"));
     }
     note(format_args!("\n{timings}"));
+    if let Some(DraftCounts { drafted, accepted }) = drafts {
+        note(format_args!("accepted {accepted} of {drafted} drafted tokens"));
+    }
     if let Some(summary) = traced {
         note(format_args!("{summary}"));
     }

@@ -2,6 +2,7 @@
 //! builds unless `ORLOP_CACHE` says where it is.
 
 mod answers;
+mod drafts;
 mod memory;
 mod refusals;
 #[allow(dead_code)] // the tests of `orlop plan` need more of it

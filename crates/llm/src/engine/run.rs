@@ -40,15 +40,30 @@ impl Engine {
     ) -> Result<(), Error> {
         let mut items = mem::take(&mut self.items);
         items.clear();
-        let result = self.itemize(parts, &mut items).and_then(|()| self.feed_items(&items, each));
+        let outputs = self.blueprint.settings.outputs;
+        let result = self.itemize(parts, outputs, &mut items).and_then(|()| self.feed_items(&items, each));
+        self.items = items;
+        result
+    }
+
+    pub(super) fn feed_one_run(&mut self, id: SequenceId, tokens: &[u32]) -> Result<usize, Error> {
+        let mut items = mem::take(&mut self.items);
+        items.clear();
+        let result = self.itemize(&[(id, tokens)], Outputs::All, &mut items);
+        let result = result.and_then(|()| self.run_first(&items));
         self.items = items;
         result
     }
 
     /// Lists tokens, if all can be fed.
-    fn itemize(&self, parts: &[(SequenceId, &[u32])], items: &mut Vec<Item>) -> Result<(), Error> {
+    fn itemize(
+        &self,
+        parts: &[(SequenceId, &[u32])],
+        outputs: Outputs,
+        items: &mut Vec<Item>,
+    ) -> Result<(), Error> {
         let Config { vocabulary, .. } = *self.config();
-        let all = self.blueprint.settings.outputs == Outputs::All;
+        let all = outputs == Outputs::All;
         for (part, (id, tokens)) in parts.iter().enumerate() {
             let slot = self.sequences.slot(*id)?;
             for (index, token) in tokens.iter().copied().enumerate() {
@@ -70,34 +85,40 @@ impl Engine {
         let mut fed = 0;
         while fed < items.len() {
             let rest = &items[fed..];
-            self.left = None;
-            // A state belongs to one sequence; rows of several sequences may be filled together.
-            let alone = rest.iter().take_while(|item| item.slot == rest[0].slot).count();
-            let most = if self.keeps_states() { alone } else { rest.len() };
-            let (ready, taken) = match self.first(&rest[..most])? {
-                Some(first) => (first, most),
-                None => {
-                    let (shape, taken) = self.next_shape(most);
-                    (self.ready[shape].clone(), taken)
-                }
-            };
-            let batch = within_outputs(&rest[..taken], ready.shape.outputs);
-            self.run(&ready, batch)?;
-            let last = batch.len() - 1;
-            let last = if ready.wanted.is_some() { wanted_of(batch).count() - 1 } else { last };
-            self.left = Some(ready.left(last));
+            let batch = &rest[..self.run_first(rest)?];
+            let gathered = self.left.is_some_and(|left| left.gathered);
             if let Some(each) = &mut each {
                 let logits = self.read_logits()?;
                 for (number, index) in wanted_of(batch).enumerate().filter(|(_, index)| batch[*index].wanted)
                 {
                     let Item { part, index: token, .. } = batch[index];
-                    let number = if ready.wanted.is_some() { number } else { index };
+                    let number = if gathered { number } else { index };
                     each(LogitsRow { part, index: token, logits: &logits[number * row..][..row] });
                 }
             }
             fed += batch.len();
         }
         Ok(())
+    }
+
+    /// Runs as many of the first of these tokens as one graph takes.
+    fn run_first(&mut self, rest: &[Item]) -> Result<usize, Error> {
+        self.left = None;
+        // A state belongs to one sequence; rows of several sequences may be filled together.
+        let alone = rest.iter().take_while(|item| item.slot == rest[0].slot).count();
+        let most = if self.keeps_states() { alone } else { rest.len() };
+        let (ready, taken) = match self.first(&rest[..most])? {
+            Some(first) => (first, most),
+            None => {
+                let (shape, taken) = self.next_shape(most);
+                (self.ready[shape].clone(), taken)
+            }
+        };
+        let batch = within_outputs(&rest[..taken], ready.shape.outputs);
+        self.run(&ready, batch)?;
+        let rows = if ready.wanted.is_some() { wanted_of(batch).count() } else { batch.len() };
+        self.left = Some(ready.left(rows - 1));
+        Ok(batch.len())
     }
 
     /// Runs one batch.

@@ -3,6 +3,7 @@
 //! A run takes a fixed number of tokens. Fewer are filled up with tokens that see nothing and write nothing, so no graph is
 //! planned after a model is loaded. A state cannot skip a token: there, a run takes as many as it has.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::{Engine, Ready};
@@ -16,24 +17,25 @@ impl Engine {
     /// would need more is left out.
     pub(super) fn ready_shapes(&mut self) -> Result<(), Error> {
         let Engine { blueprint, session, loaded, ready, .. } = self;
-        for graph in [&blueprint.decode, &blueprint.prompt] {
+        for graph in blueprint.graphs() {
             let externals = graph.externals(loaded);
             let plan = session.adopt(&graph.graph.graph, &externals, Arc::clone(&graph.planned))?;
             ready.push(Ready::new(plan, &graph.graph));
         }
-        let several = blueprint.settings.sequences > 1 || blueprint.settings.small_batches;
-        let step = if several || self.keeps_states() { 2 } else { 8 };
+        let step = if self.blueprint.settings.sequences > 1 || self.keeps_states() { 2 } else { 8 };
         let mut tokens = step;
         while tokens < self.blueprint.batch() {
-            let shape = BatchShape::new(tokens, &self.blueprint.settings);
-            let graph = self.blueprint.plan_shape(shape, |_| false)?;
-            match self.adopt_within(&graph) {
-                Err(orlop_sched::Error::WouldGrow { .. }) => {}
-                plan => self.ready.push(Ready::new(plan?, &graph.graph)),
+            if self.ready.iter().all(|ready| ready.shape.tokens != tokens) {
+                let shape = BatchShape::new(tokens, &self.blueprint.settings);
+                let graph = self.blueprint.plan_shape(shape, |_| false)?;
+                match self.adopt_within(&graph) {
+                    Err(orlop_sched::Error::WouldGrow { .. }) => {}
+                    plan => self.ready.push(Ready::new(plan?, &graph.graph)),
+                }
             }
             tokens *= step;
         }
-        self.ready.sort_by_key(|ready| ready.shape.tokens);
+        self.ready.sort_by_key(|ready| (ready.shape.tokens, Reverse(ready.shape.outputs)));
         self.ready.dedup_by_key(|ready| ready.shape.tokens);
         Ok(())
     }

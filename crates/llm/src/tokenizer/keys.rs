@@ -2,7 +2,7 @@
 
 pub(super) const MODEL: &str = "tokenizer.ggml.model";
 pub(super) const PRE: &str = "tokenizer.ggml.pre";
-pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
+pub(crate) const TOKENS: &str = "tokenizer.ggml.tokens";
 pub(super) const TOKEN_TYPE: &str = "tokenizer.ggml.token_type";
 pub(super) const SCORES: &str = "tokenizer.ggml.scores";
 pub(super) const MERGES: &str = "tokenizer.ggml.merges";

@@ -1,21 +1,26 @@
 //! Once a model runs, a token costs no heap allocation: neither ours nor the devices'.
 
-use std::sync::Mutex;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_cpu::{CpuDevice, ThreadPool};
-use orlop_llm::{Blueprint, Engine, Model, Sampler, SamplingOptions, SequenceId, Settings};
+use orlop_gguf::{GgufFile, GgufPart};
+use orlop_llm::{
+    Blueprint, Engine, GenerateEvent, Lookup, Model, Sampler, SamplingOptions, SequenceId, Settings,
+    Speculator, Synth, Tokenizer, generate_speculative,
+};
 use orlop_sched::Machine;
 use orlop_testkit::CountingAllocator;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Calls are counted for the whole process, so one test runs at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Calls are counted for the whole process, so tests take turns.
+static TURN: Mutex<()> = Mutex::new(());
 
 #[test]
 fn a_thousand_tokens_allocate_nothing() {
-    let _alone = ALONE.lock();
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/fixtures/llama-dense.Q4_0.gguf");
     let model = Model::open(path).unwrap();
     for threads in [1, 2] {
@@ -46,7 +51,7 @@ fn a_thousand_tokens_allocate_nothing() {
 
 #[test]
 fn sequences_that_come_and_go_allocate_nothing() {
-    let _alone = ALONE.lock();
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/fixtures/llama-dense.Q4_0.gguf");
     let model = Model::open(path).unwrap();
     let machine = Machine::new(vec![CpuDevice::new(ThreadPool::new(2).unwrap()) as _]).unwrap();
@@ -71,4 +76,53 @@ fn sequences_that_come_and_go_allocate_nothing() {
     let before = CountingAllocator::calls();
     (1..59).for_each(&mut round);
     assert_eq!(CountingAllocator::calls() - before, 0);
+}
+
+#[test]
+fn looking_up_and_verifying_drafts_allocates_nothing() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let synth = Synth { vocabulary: 700, context: 1100, ..Synth::default() };
+    let file = GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
+    let model = Model::from_file(GgufFile::from_file(file)).unwrap();
+    let tokenizer = Tokenizer::from_metadata(model.file().metadata()).unwrap();
+    let machine = Machine::new(vec![CpuDevice::new(ThreadPool::new(1).unwrap()) as _]).unwrap();
+    let settings = Settings { context: Some(1000), draft: 7, ..Settings::default() };
+    let mut engine =
+        Engine::load(Blueprint::plan(&model, &machine, &settings).unwrap(), &mut |_, _| ()).unwrap();
+    engine.repack(&mut |_, _| ()).unwrap();
+    // A graph is bound when it first runs.
+    for size in [1, 2, 4, 8] {
+        engine.feed_verify(SequenceId::FIRST, &[3; 8][..size]).unwrap();
+        engine.logits_at(0).unwrap();
+    }
+    // Likely to repeat itself, so that drafts are accepted and rejected.
+    let mut sampler = Sampler::new(SamplingOptions { top_k: 2, ..SamplingOptions::default() }, 1);
+    for adapts in [true, false] {
+        let speculator = Speculator::new(&engine, Box::new(Lookup::new(1000))).unwrap();
+        let mut speculator = if adapts { speculator } else { speculator.always_longest() };
+        let (mut made, mut before) = (0, 0);
+        engine.truncate(0);
+        let mut each = |event| {
+            made += usize::from(matches!(event, GenerateEvent::Token(_)));
+            if made == 200 {
+                before = CountingAllocator::calls();
+            }
+            ControlFlow::Continue(())
+        };
+        let prompt = [5, 6, 7, 5, 6, 7, 5];
+        generate_speculative(
+            &mut engine,
+            Some(&mut speculator),
+            &tokenizer,
+            &mut sampler,
+            &prompt,
+            Some(900),
+            &mut each,
+        )
+        .unwrap();
+        let calls = CountingAllocator::calls() - before;
+        assert!(made > 300, "{made}");
+        assert_eq!(calls, 0, "adapts: {adapts}");
+        assert!(speculator.counts().drafted > 20, "{:?}", speculator.counts());
+    }
 }

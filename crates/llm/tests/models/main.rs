@@ -12,5 +12,6 @@ mod reference;
 mod refusals;
 mod repacking;
 mod sequences;
+mod speculate;
 mod support;
 mod text;

@@ -9,6 +9,7 @@ use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use orlop::plan::{SolveOptions, Strategy};
 
 use super::pictures::PictureArguments;
+use crate::draft_arguments::DraftArguments;
 use crate::failure::Failure;
 use crate::input::Kind;
 use crate::model_arguments::SettingArguments;
@@ -56,6 +57,8 @@ pub(crate) struct PlanArguments {
     pub(super) pictures: PictureArguments,
     #[command(flatten)]
     pub(super) settings: SettingArguments,
+    #[command(flatten)]
+    pub(super) draft: DraftArguments,
 }
 
 /// Options for everything with steps.
@@ -114,13 +117,14 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Groups of options that apply to some kinds of files only, with those kinds. Other options apply to all.
-fn restricted_groups() -> [(Command, &'static [Kind]); 4] {
+fn restricted_groups() -> [(Command, &'static [Kind]); 5] {
     let group = || Command::new("plan");
     [
         (OrderArguments::augment_args(group()), &[Kind::Model, Kind::Graphs, Kind::Graph]),
         (SearchArguments::augment_args(group()), &[Kind::Problem, Kind::Graphs, Kind::Graph]),
         (SelectionArguments::augment_args(group()), &[Kind::Graphs]),
         (SettingArguments::augment_args(group()), &[Kind::Model]),
+        (DraftArguments::augment_args(group()), &[Kind::Model]),
     ]
 }
 

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use orlop::alloc::StepOrder;
-use orlop::llm::{Blueprint, Forecast, Outputs};
-use orlop::sched::Planned;
+use orlop::llm::{Blueprint, Error, Forecast, Outputs, PairBlueprint, Settings};
+use orlop::sched;
 
 use crate::advice;
 use crate::failure::Failure;
-use crate::load::{MemoryReport, failure, open};
+use crate::load::{MemoryReport, failure, open, open_draft};
 use crate::memory_table;
 use crate::output::Output;
 use crate::printer::Printer;
@@ -18,36 +18,80 @@ use super::arguments::PlanArguments;
 use super::model_picture::{as_planned, pictures};
 use super::pictures::Pictures;
 
+/// A model, alone or with a draft model.
+enum Planned {
+    One(Box<Blueprint>),
+    Pair(Box<PairBlueprint>),
+}
+
+impl Planned {
+    fn new(file: &Path, arguments: &PlanArguments) -> Result<Planned, Failure> {
+        let (model, draft) = (open(Some(file))?, open_draft(&arguments.draft)?);
+        let machine = arguments.settings.machine()?;
+        let layers = model.config().layers.len();
+        let settings = arguments.settings.settings(&machine, layers, Outputs::Last)?;
+        let settings = Settings { draft: arguments.draft.length(), ..settings };
+        let planned = match draft {
+            None => {
+                Blueprint::plan_unchecked(&model, &machine, &settings).map(|one| Planned::One(Box::new(one)))
+            }
+            Some(draft) => PairBlueprint::plan_unchecked(&model, &draft, &machine, &settings)
+                .map(|pair| Planned::Pair(Box::new(pair))),
+        };
+        let planned = planned.map_err(failure)?;
+        planned.model().check_plans().map_err(failure)?;
+        Ok(planned)
+    }
+
+    fn model(&self) -> &Blueprint {
+        match self {
+            Planned::One(model) => model,
+            Planned::Pair(pair) => &pair.model,
+        }
+    }
+
+    /// What everything takes with the model planned like this.
+    fn forecast_with(&self, model: &Blueprint) -> Result<Forecast, Error> {
+        match self {
+            Planned::One(_) => model.forecast(),
+            Planned::Pair(pair) => pair.forecast_with(model),
+        }
+    }
+
+    fn largest_context(&self) -> Result<Option<u64>, Error> {
+        match self {
+            Planned::One(model) => model.largest_context(),
+            Planned::Pair(pair) => pair.largest_context(),
+        }
+    }
+}
+
 /// Plans a model with the given settings.
 pub(super) fn plan(file: &Path, arguments: &PlanArguments) -> Result<Blueprint, Failure> {
-    let model = open(Some(file))?;
-    let machine = arguments.settings.machine()?;
-    let layers = model.config().layers.len();
-    let settings = arguments.settings.settings(&machine, layers, Outputs::Last)?;
-    let blueprint = Blueprint::plan_unchecked(&model, &machine, &settings).map_err(failure)?;
-    blueprint.check_plans().map_err(failure)?;
-    Ok(blueprint)
+    Planned::new(file, arguments).map(|planned| planned.model().clone())
 }
 
 /// Prints the memory of a model without loading it.
 pub(super) fn run(file: &Path, arguments: &PlanArguments) -> Result<(), Failure> {
-    let blueprint = plan(file, arguments)?;
-    let forecast = blueprint.forecast().map_err(failure)?;
-    let largest = blueprint.largest_context().map_err(failure)?;
+    let planned = Planned::new(file, arguments)?;
+    let blueprint = planned.model();
+    let forecast = planned.forecast_with(blueprint).map_err(failure)?;
+    let largest = planned.largest_context().map_err(failure)?;
     if let Some(path) = &arguments.save {
         let plans = blueprint.save();
         let mut file = Output::create(path)?;
         file.write(&serde_json::to_string(&plans).map_err(|error| Failure::Other(error.into()))?)?;
         file.finish()?;
     }
-    let given = arguments.order.reorder.then(|| blueprint.with_order(StepOrder::Given)?.forecast());
+    let given = arguments.order.reorder;
+    let given = given.then(|| planned.forecast_with(&blueprint.with_order(StepOrder::Given)?));
     let given = given.transpose().map_err(failure)?;
     let mut printer = Printer::new();
     if arguments.json {
         let report = MemoryReport::new(&forecast).with_largest(largest);
         printer.json(&given.iter().fold(report, MemoryReport::with_given))?;
     } else {
-        print(&mut printer, &blueprint, &forecast, largest)?;
+        print(&mut printer, blueprint, &forecast, largest)?;
         for (given, share) in given.iter().flat_map(|given| given.devices.iter().zip(&forecast.devices)) {
             let (before, after) = (short_bytes(given.compute), short_bytes(share.compute));
             printer.line(format!(
@@ -57,12 +101,12 @@ pub(super) fn run(file: &Path, arguments: &PlanArguments) -> Result<(), Failure>
         }
     }
     if arguments.pictures.are_wanted() {
-        let [batch, token] = pictures(&blueprint, file, &as_planned)?;
+        let [batch, token] = pictures(blueprint, file, &as_planned)?;
         arguments.pictures.deliver(&mut printer, &Pictures { plans: vec![batch], others: vec![token] })?;
     }
     if arguments.explain {
         let (graph, planned) = blueprint.planned_batch();
-        explain(&mut printer, &blueprint, graph, planned)?;
+        explain(&mut printer, blueprint, graph, planned)?;
     }
     Ok(())
 }
@@ -94,7 +138,7 @@ fn explain(
     printer: &mut Printer,
     blueprint: &Blueprint,
     graph: &orlop::graph::Graph,
-    planned: &Planned,
+    planned: &sched::Planned,
 ) -> Result<(), Failure> {
     let machine = blueprint.machine();
     for device in machine.indices() {
