@@ -51,7 +51,8 @@ impl Errors {
 /// Prints the mean errors of every model, and fails if one is too large.
 pub(crate) fn run(arguments: &Accuracy) -> Result<()> {
     let programs = Programs { ours: build::orlop()?, theirs: build::llama_cpp(arguments.jobs)? };
-    let quantized = |name: &str| ["Q4_1", "Q4_0", "Q8_0"].iter().any(|end| name == format!("SmolLM2-135M {end}"));
+    let quantized =
+        |name: &str| ["Q4_1", "Q4_0", "Q8_0"].iter().any(|end| name == format!("SmolLM2-135M {end}"));
     let cases = match &arguments.model[..] {
         [] => models::usual(&programs, &quantized)?,
         given => given.iter().map(|path| Case::given(path)).collect::<Result<_>>()?,
@@ -131,7 +132,10 @@ fn list(ids: &[u64], between: &str) -> String {
 
 fn last_row(command: &mut Command) -> Result<Vec<f64>> {
     let answer = ask(command)?.json()?;
-    let row = answer["logits"].as_array().and_then(|rows| rows.last()?.as_array()).context("there are no logits")?;
+    let row = answer["logits"]
+        .as_array()
+        .and_then(|rows| rows.last()?.as_array())
+        .context("there are no logits")?;
     Ok(row.iter().map(|number| number.as_f64().unwrap_or(f64::NAN)).collect())
 }
 
