@@ -76,7 +76,8 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
 
 /// The kernel of a fused step or of a part of a node, by the name that steps have.
 pub(crate) fn named(name: &str) -> Option<StepKernel> {
-    const FAMILIES: [fn(&str, Option<Rounding>) -> Option<StepKernel>; 5] =
+    type Family = fn(&str, Option<Rounding>) -> Option<StepKernel>;
+    const FAMILIES: [Family; 5] =
         [attention::named, elementwise::named, norm::named, product::named, rope::named];
     let (name, rounding) = Rounding::split(name);
     FAMILIES.iter().find_map(|family| family(name, rounding))

@@ -147,18 +147,26 @@ fn block<const T: usize, const BYTES: usize>(
     load_weights: &impl Fn(&[u8; BYTES]) -> __m256,
 ) -> [[f32; ROWS]; T] {
     let rows = rows.map(|row| row.as_chunks::<BYTES>().0);
-    let vectors = rows[0].len();
-    let rows = rows.map(|row| &row[..vectors]);
-    let acts = acts.map(|act| &act.as_flattened().as_chunks::<32>().0[..vectors]);
+    let acts = acts.map(|act| act.as_flattened().as_chunks::<32>().0);
+    let (pairs, last) = (rows[0].len() / 2, rows[0].len() / 2 * 2);
+    let rows_by_two = rows.map(|row| &row.as_chunks::<2>().0[..pairs]);
+    let acts_by_two = acts.map(|act| &act.as_chunks::<2>().0[..pairs]);
     let mut sums = [[[_mm256_setzero_ps(); ROWS]; T]; 2];
-    for k in (0..vectors).step_by(2) {
-        for turn in 0..2.min(vectors - k) {
-            let weights = rows.map(|row| load_weights(&row[k + turn]));
-            for (sums, act) in sums[turn].iter_mut().zip(acts) {
-                let act = _mm256_castsi256_ps(load_bytes(&act[k + turn]));
-                for (sum, weights) in sums.iter_mut().zip(weights) {
-                    *sum = _mm256_fmadd_ps(weights, act, *sum);
-                }
+    for k in 0..pairs {
+        for turn in 0..2 {
+            let weights = [load_weights(&rows_by_two[0][k][turn]), load_weights(&rows_by_two[1][k][turn])];
+            for t in 0..T {
+                let act = _mm256_castsi256_ps(load_bytes(&acts_by_two[t][k][turn]));
+                sums[turn][t][0] = _mm256_fmadd_ps(weights[0], act, sums[turn][t][0]);
+                sums[turn][t][1] = _mm256_fmadd_ps(weights[1], act, sums[turn][t][1]);
+            }
+        }
+    }
+    if last < rows[0].len() {
+        for t in 0..T {
+            let act = _mm256_castsi256_ps(load_bytes(&acts[t][last]));
+            for (sum, row) in sums[0][t].iter_mut().zip(rows) {
+                *sum = _mm256_fmadd_ps(load_weights(&row[last]), act, *sum);
             }
         }
     }

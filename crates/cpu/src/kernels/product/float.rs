@@ -146,7 +146,7 @@ impl<'a> FloatWeights<'a> {
     ) {
         // What is read more than once has to stay near.
         let once = right.count() <= FEW_FLOATS as u64;
-        let (step, ahead) = if once { (units.end - units.start, 4) } else { (1, TAKEN) };
+        let (step, ahead) = if once { (units.end - units.start, 4) } else { (2, 2 * TAKEN) };
         for unit in units.clone().step_by(step as usize) {
             let units = unit..units.end.min(unit + step);
             for first in (0..right.count()).step_by(FEW_FLOATS) {

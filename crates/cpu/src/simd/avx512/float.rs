@@ -66,65 +66,82 @@ fn dots<const T: usize, const N: usize, const BYTES: usize>(
 ) {
     let vectors = bytes / BYTES;
     let acts = acts.map(|act| &act.as_flattened().as_chunks::<64>().0[..vectors]);
+    if T > 2 {
+        for (number, two) in rows.chunks(2 * bytes).enumerate() {
+            let (first, second) = two.split_at(bytes);
+            let first = &first.as_chunks::<BYTES>().0[..vectors];
+            // An odd row's product with itself is not used.
+            let second = if second.is_empty() { first } else { &second.as_chunks::<BYTES>().0[..vectors] };
+            // Two rows at once are no stream that the processor would know.
+            let ahead = (ahead > 0).then(|| two.as_ptr().wrapping_add(ahead * bytes));
+            block([first, second], acts, ahead, &load, number, out);
+        }
+        return;
+    }
     for (number, four) in rows.chunks(4 * bytes).enumerate() {
-        let row = |place: usize| &four[place * bytes..][..bytes].as_chunks::<BYTES>().0[..vectors];
-        let count = four.len() / bytes;
         let mut sums = [[_mm512_setzero_ps(); 4]; T];
-        if T > 2 && count == 4 {
-            for place in [0, 2] {
-                // Two rows at once are no stream that the processor would know.
-                let ahead = (ahead > 0).then(|| four.as_ptr().wrapping_add((ahead + place) * bytes));
-                let two = block([row(place), row(place + 1)], acts, ahead, &load);
-                for (sums, two) in sums.iter_mut().zip(two) {
-                    sums[place..place + 2].copy_from_slice(&two);
-                }
-            }
-        } else {
-            // One row after the other, as memory likes it.
-            for place in 0..count {
-                for (sums, act) in sums.iter_mut().zip(&acts) {
-                    sums[place] = dot(row(place), act, &load);
-                }
+        // One row after the other, as memory likes it.
+        for (place, row) in four.chunks_exact(bytes).enumerate() {
+            let row = &row.as_chunks::<BYTES>().0[..vectors];
+            for (sums, act) in sums.iter_mut().zip(&acts) {
+                sums[place] = dot(row, act, &load);
             }
         }
         for (out, sums) in out.iter_mut().zip(sums) {
-            store_four(&mut out.as_chunks_mut().0[number], sums);
+            out.as_chunks_mut().0[number] = sums_of_lanes(sums);
         }
     }
 }
 
-/// Lanes whose sums are the products of two rows of vectors with some others, as [`dot`] gives them; as many bytes are
-/// fetched from `ahead` on.
+/// The products of two rows of vectors with some others, which are pair number `pair` of each row of `out`; as many bytes are
+/// fetched from `ahead` on. Sums are added as [`dot`] adds them.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-fn block<const T: usize, const BYTES: usize>(
+fn block<const T: usize, const N: usize, const BYTES: usize>(
     rows: [&[[u8; BYTES]]; 2],
     acts: [&[[u8; 64]]; T],
     ahead: Option<*const u8>,
     load: &impl Fn(&[u8; BYTES]) -> __m512,
-) -> [[__m512; 2]; T] {
-    let mut sums = [[[_mm512_setzero_ps(); 2]; T]; 2];
-    let vectors = rows[0].len();
-    let (rows, acts) = (rows.map(|row| &row[..vectors]), acts.map(|act| &act[..vectors]));
-    for k in (0..vectors).step_by(2) {
+    pair: usize,
+    out: &mut [[f32; N]],
+) {
+    let (mut even, mut odd) = ([[_mm512_setzero_ps(); 2]; T], [[_mm512_setzero_ps(); 2]; T]);
+    let (twos, last) = (rows[0].len() / 2, rows[0].len() / 2 * 2);
+    let [first, second] = rows.map(|row| &row.as_chunks::<2>().0[..twos]);
+    let acts_by_two = acts.map(|act| &act.as_chunks::<2>().0[..twos]);
+    for k in 0..twos {
         if let Some(ahead) = ahead {
-            prefetch_next(ahead.wrapping_add(2 * BYTES * k), 4 * BYTES);
+            prefetch_next(ahead.wrapping_add(4 * BYTES * k), 4 * BYTES);
         }
-        for turn in 0..2.min(vectors - k) {
-            let weights = rows.map(|row| load(&row[k + turn]));
-            for (sums, act) in sums[turn].iter_mut().zip(acts) {
-                let act = _mm512_castsi512_ps(load_bytes(&act[k + turn]));
-                for (sum, weights) in sums.iter_mut().zip(weights) {
-                    *sum = _mm512_fmadd_ps(weights, act, *sum);
-                }
-            }
+        let weights = [load(&first[k][0]), load(&second[k][0])];
+        for t in 0..T {
+            let act = _mm512_castsi512_ps(load_bytes(&acts_by_two[t][k][0]));
+            even[t][0] = _mm512_fmadd_ps(weights[0], act, even[t][0]);
+            even[t][1] = _mm512_fmadd_ps(weights[1], act, even[t][1]);
+        }
+        let weights = [load(&first[k][1]), load(&second[k][1])];
+        for t in 0..T {
+            let act = _mm512_castsi512_ps(load_bytes(&acts_by_two[t][k][1]));
+            odd[t][0] = _mm512_fmadd_ps(weights[0], act, odd[t][0]);
+            odd[t][1] = _mm512_fmadd_ps(weights[1], act, odd[t][1]);
         }
     }
-    let mut total = sums[0];
-    for (total, more) in total.as_flattened_mut().iter_mut().zip(sums[1].as_flattened()) {
-        *total = _mm512_add_ps(*total, *more);
+    if last < rows[0].len() {
+        for t in 0..T {
+            let act = _mm512_castsi512_ps(load_bytes(&acts[t][last]));
+            even[t][0] = _mm512_fmadd_ps(load(&rows[0][last]), act, even[t][0]);
+            even[t][1] = _mm512_fmadd_ps(load(&rows[1][last]), act, even[t][1]);
+        }
     }
-    total
+    for t in 0..T {
+        even[t] = [_mm512_add_ps(even[t][0], odd[t][0]), _mm512_add_ps(even[t][1], odd[t][1])];
+    }
+    for t in (0..T).step_by(2) {
+        let next = (t + 1).min(T - 1);
+        let [a, b, c, d] = sums_of_lanes([even[t][0], even[t][1], even[next][0], even[next][1]]);
+        out[t].as_chunks_mut().0[pair] = [a, b];
+        out[next].as_chunks_mut().0[pair] = [c, d];
+    }
 }
 
 /// Lanes whose sum is the product of two rows of vectors: those of even vectors, plus those of odd ones.
@@ -165,10 +182,10 @@ fn dot<const BYTES: usize>(
     _mm512_add_ps(sums[0], sums[1])
 }
 
-/// Stores the sums of the lanes of four vectors.
+/// The sums of the lanes of four vectors.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
-fn store_four(out: &mut [f32; 4], [a, b, c, d]: [__m512; 4]) {
+fn sums_of_lanes([a, b, c, d]: [__m512; 4]) -> [f32; 4] {
     let ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
     let cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
     let low = _mm512_shuffle_ps::<0b01_00_01_00>(ab, cd);
@@ -176,8 +193,10 @@ fn store_four(out: &mut [f32; 4], [a, b, c, d]: [__m512; 4]) {
     let quarters = _mm512_add_ps(low, high);
     let halves = _mm256_add_ps(_mm512_castps512_ps256(quarters), _mm512_extractf32x8_ps::<1>(quarters));
     let sums = _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps::<1>(halves));
+    let mut out = [0.0; 4];
     // SAFETY: `_mm_storeu_ps` asks for room for four floats, which `out` is.
     unsafe { _mm_storeu_ps(out.as_mut_ptr(), sums) };
+    out
 }
 
 /// Sixteen rows of sixteen floats become sixteen columns: `out[k][row]` is `rows[row][k]`.

@@ -101,13 +101,20 @@ fn block<const T: usize, const BYTES: usize>(
     let row = row.as_chunks::<BYTES>().0;
     let acts = acts.map(|act| &act.as_chunks::<4>().0[..row.len()]);
     let mut sums = [[vdupq_n_f32(0.0); 4]; T];
-    for first in (0..row.len()).step_by(4) {
-        for turn in 0..4.min(row.len() - first) {
-            let weights = decode(&row[first + turn]);
-            for (sums, act) in sums.iter_mut().zip(acts) {
-                let act = load(&act[first + turn].map(f32::from_le_bytes));
-                sums[turn] = vfmaq_f32(sums[turn], weights, act);
+    let (fours, rest) = row.as_chunks::<4>();
+    for (number, four) in fours.iter().enumerate() {
+        for turn in 0..4 {
+            let weights = decode(&four[turn]);
+            for t in 0..T {
+                let act = load(&acts[t][4 * number + turn].map(f32::from_le_bytes));
+                sums[t][turn] = vfmaq_f32(sums[t][turn], weights, act);
             }
+        }
+    }
+    for (turn, row) in rest.iter().enumerate() {
+        for t in 0..T {
+            let act = load(&acts[t][4 * fours.len() + turn].map(f32::from_le_bytes));
+            sums[t][turn] = vfmaq_f32(sums[t][turn], decode(row), act);
         }
     }
     let mut totals = [0.0; T];

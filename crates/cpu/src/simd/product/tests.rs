@@ -237,7 +237,7 @@ fn sums_of_extreme_weights_of_any_type_do_not_overflow() {
 
 #[test]
 fn float_products_agree_with_their_scalar_twins() {
-    for length in [1, 7, 16, 33, 64, 250] {
+    for length in [1, 7, 16, 33, 64, 250, 576] {
         let mut random = Random::new(length as u64);
         let rows = noise(&mut random, 16 * length);
         let acts: Vec<Vec<u8>> = (0..FLOAT_ROWS)
