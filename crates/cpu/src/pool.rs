@@ -23,7 +23,9 @@ use self::phase::{Job, PhaseState};
 /// Looks at the last items that helpers hold, before the caller sleeps: tens of microseconds.
 const CALLER_LOOKS: u32 = 1_000;
 /// Looks for another item before a helper sleeps: about a hundred microseconds.
-const HELPER_LOOKS: u32 = 4_000;
+const HELPER_LOOKS: u32 = 4_096;
+/// Looks after which a helper yields: it may keep the caller from the core that both are on.
+const LOOKS_PER_YIELD: u32 = 64;
 
 /// A fixed number of threads that work on one job at a time together with the caller. Idle threads sleep.
 ///
@@ -186,6 +188,7 @@ impl Team<'_> {
         if helped > 0 {
             self.wait(helped, began);
         }
+        self.policy.phase(helped > 0, Instant::now);
         let on_helper = self.pool.shared.take_panic();
         if let Some(panic) = panicked.or(on_helper) {
             resume_unwind(panic);
@@ -230,7 +233,11 @@ impl PoolState {
                 looks = 0;
             } else if looks < HELPER_LOOKS {
                 looks += 1;
-                std::hint::spin_loop();
+                if looks.is_multiple_of(LOOKS_PER_YIELD) {
+                    std::thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
+                }
             } else if self.stop.load(Ordering::SeqCst) {
                 return;
             } else {

@@ -1,10 +1,14 @@
 //! Whether helpers are worth their cost. On a busy machine the system suspends a helper in the middle of an item for
 //! milliseconds, while a token has hundreds of phases of microseconds. A caller that loses too much time this way works
 //! alone for a multiple of that time, then invites helpers again. As long as that goes wrong, it waits twice as long each
-//! time ([exponential back-off](https://en.wikipedia.org/wiki/Exponential_backoff)).
+//! time, and likewise where helpers do not come, as dividing work costs something, too
+//! ([exponential back-off](https://en.wikipedia.org/wiki/Exponential_backoff)).
 
 use std::time::{Duration, Instant};
 
+/// Phases without help after which helpers are not expected any more, and the time that counts as lost.
+const UNHELPED: u32 = 64;
+const UNHELPED_LOSS: Duration = Duration::from_micros(500);
 /// Time over which losses are added up; what lies further back counts less and less.
 const WINDOW: Duration = Duration::from_millis(64);
 /// Of the time with helpers, an eighth may be lost: they bring more than that.
@@ -29,6 +33,8 @@ pub(super) struct HelperPolicy {
     /// The last time alone, and the multiple that it was.
     alone: Duration,
     multiple: u32,
+    /// Phases since a helper last ran an item.
+    unhelped: u32,
 }
 
 impl HelperPolicy {
@@ -41,6 +47,7 @@ impl HelperPolicy {
             settled: Duration::ZERO,
             alone: Duration::ZERO,
             multiple: ALONE[0],
+            unhelped: 0,
         }
     }
 
@@ -76,12 +83,26 @@ impl HelperPolicy {
     pub(super) fn lose(&mut self, lost: Duration, now: Instant) {
         self.pass(now);
         self.lost += lost;
-        if self.lost * TOLERATED <= self.together {
-            return;
+        if self.lost * TOLERATED > self.together {
+            self.leave(self.lost, now);
         }
+    }
+
+    /// A phase is over, in which helpers ran items or did not.
+    pub(super) fn phase(&mut self, helped: bool, now: impl FnOnce() -> Instant) {
+        self.unhelped = if helped { 0 } else { self.unhelped + 1 };
+        if self.unhelped >= UNHELPED {
+            let now = now();
+            self.pass(now);
+            self.leave(UNHELPED_LOSS, now);
+        }
+    }
+
+    /// Works alone from now on.
+    fn leave(&mut self, lost: Duration, now: Instant) {
         let settled = self.settled > self.alone * SETTLED;
         self.multiple = if settled { ALONE[0] } else { (2 * self.multiple).min(ALONE[1]) };
-        self.alone = self.lost * self.multiple;
+        self.alone = lost * self.multiple;
         self.alone_until = Some(now + self.alone);
     }
 
@@ -151,6 +172,22 @@ mod tests {
         share(1, 21 * MS, &mut policy, &mut now);
         assert_eq!(share(ALONE[0] * 21 / 3 - 1, Duration::ZERO, &mut policy, &mut now).0, 0.0);
         assert_eq!(share(100, Duration::ZERO, &mut policy, &mut now).0, 1.0);
+    }
+
+    #[test]
+    fn helpers_that_do_not_come_are_not_expected() {
+        let mut now = Instant::now();
+        let mut policy = HelperPolicy::new(now);
+        let (mut expected, phases) = (0, 100_000);
+        for phase in 0..phases {
+            now += MS / 100;
+            if policy.invites(|| now) {
+                expected += 1;
+                // From then on, they come.
+                policy.phase(phase > phases / 2, || now);
+            }
+        }
+        assert!((phases * 4 / 10..phases * 6 / 10).contains(&expected), "{expected} of {phases}");
     }
 
     #[test]

@@ -147,8 +147,9 @@ fn workers_that_are_left_out_many_times_can_still_be_called() {
         });
     }
     let (mut team, all_came) = (pool.team(4), AtomicUsize::new(0));
-    // All four come, if each waits for the others.
     while all_came.load(Ordering::SeqCst) != 0b1111 {
+        // Otherwise the caller stays alone, once helpers have not come for a while.
+        team.threads();
         team.phase(4, &|_, thread| {
             all_came.fetch_or(1 << thread, Ordering::SeqCst);
             std::thread::yield_now();
