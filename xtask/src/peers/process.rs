@@ -15,27 +15,27 @@ pub(super) struct Programs {
 }
 
 /// The output and wall time of a program.
-pub(super) struct Answer {
+pub(crate) struct Answer {
     pub(super) stdout: String,
     pub(super) stderr: String,
     pub(super) wall: Duration,
 }
 
 impl Answer {
-    pub(super) fn json(&self) -> Result<Value> {
+    pub(crate) fn json(&self) -> Result<Value> {
         serde_json::from_str(&self.stdout).with_context(|| format!("reading the answer {:?}", self.stdout))
     }
 }
 
 /// A program with arguments and a model.
-pub(super) fn command(program: &Path, words: &[&str], model: &Path) -> Command {
+pub(crate) fn command(program: &Path, words: &[&str], model: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(words).arg("-m").arg(model).stdin(Stdio::null());
     command
 }
 
 /// Runs a program to its end.
-pub(super) fn ask(command: &mut Command) -> Result<Answer> {
+pub(crate) fn ask(command: &mut Command) -> Result<Answer> {
     let begin = Instant::now();
     let output = command.output().with_context(|| format!("starting {command:?}"))?;
     let wall = begin.elapsed();
