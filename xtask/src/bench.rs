@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::{cargo, cuda, peers, planner, speculation};
+use crate::{busy, cargo, cuda, peers, planner, speculation};
 
 /// The kinds of benchmarks.
 #[derive(Subcommand)]
@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Cuda,
     /// Compare with llama.cpp, built in a separate project (needs cmake, clang and libclang).
     Peers(peers::Peers),
+    /// Measure threads beside busy loops, against another build or llama.cpp.
+    Busy(busy::Busy),
     /// Measure the quality and speed of the planner.
     Planner(planner::Planner),
     /// Measure generation with and without speculative decoding.
@@ -36,6 +38,7 @@ pub(crate) fn run(kind: Option<&Kind>, options: &[String]) -> Result<()> {
         }
         Some(Kind::Cuda) => return cuda::bench(options),
         Some(Kind::Peers(peers)) => return peers::run(peers),
+        Some(Kind::Busy(busy)) => return busy::run(busy),
         Some(Kind::Planner(planner)) => return planner::run(planner),
         Some(Kind::Speculation(speculation)) => return speculation::run(speculation),
         None => {}

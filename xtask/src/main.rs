@@ -4,6 +4,7 @@
 mod arm;
 mod bench;
 mod book;
+mod busy;
 mod cargo;
 mod ci;
 mod corpus;

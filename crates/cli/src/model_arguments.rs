@@ -42,7 +42,7 @@ pub(crate) struct SettingArguments {
     /// Physical maximum batch size (also -ub).
     #[arg(long = "ubatch-size", visible_alias = "ub", value_name = "N", default_value_t = 512)]
     pub(crate) ubatch: u64,
-    /// Number of threads [default: number of physical cores]
+    /// Number of threads [default: number of usable performance cores]
     #[arg(short, long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<usize>,
     /// Devices, in order of preference; see `orlop devices`.

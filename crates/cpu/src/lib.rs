@@ -2,8 +2,8 @@
 //!
 //! - `lower` turns a segment into steps: one per node, then rules that share int8 activations, fuse a step with the only
 //!   reader of its result, and join products of the same activations; last come the temporaries for scratch.
-//! - `program` binds steps to memory and runs them all in one job of the pool. Threads meet at a barrier only between
-//!   groups of steps that depend on each other, and share the work of products by work stealing (`work_shares`).
+//! - `program` binds steps to memory and runs them, group by group. Steps of a group do not depend on each other: threads of
+//!   the `pool` claim parts of them, and share the work of products by work stealing (`work_shares`).
 //! - `kernels` hold the computations, by family. They reach tensors through the bounds-checked accessors of `access`, which
 //!   deal with element types, strides and repacked tiles. The one thing that types cannot check, that threads write
 //!   different bytes, each kernel's author vouches for (`task::KernelBody::new`).

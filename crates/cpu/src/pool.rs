@@ -1,57 +1,63 @@
-//! A pool of threads that run one job at a time together, and the barrier at which they meet.
+//! A pool of threads that help a caller through phases of work.
 //!
-//! A run of a model is thousands of short jobs and barriers, so threads spin for a while before they sleep.
+//! A phase is a number of items. The caller claims items until none is left, and so does every helper that the system gives a
+//! core meanwhile. The phase ends when its items are done: a thread that never ran is not waited for, and one that was
+//! suspended is waited for only if it holds an item. Where that happens too often, the caller works alone for a while
+//! (`helpers`). A run of a model is hundreds of short phases, so threads spin for a moment before they sleep.
+
+mod helpers;
+mod phase;
+mod sync;
 
 use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
-/// Spins before a thread sleeps where the others are about to arrive: tens of microseconds.
-const SHORT_SPINS: u32 = 500;
-/// Spins before a worker sleeps between jobs: about a hundred microseconds.
-const LONG_SPINS: u32 = 1_600;
-/// Spins after which a thread yields now and then, as there may be more threads than cores.
-const SPINS_BEFORE_YIELD: u32 = 32;
+use self::helpers::HelperPolicy;
+use self::phase::{Job, PhaseState};
 
-/// A fixed number of threads that run one job at a time together with the caller. Idle threads sleep.
+/// Looks at the last items that helpers hold, before the caller sleeps: tens of microseconds.
+const CALLER_LOOKS: u32 = 1_000;
+/// Looks for another item before a helper sleeps: about a hundred microseconds.
+const HELPER_LOOKS: u32 = 4_096;
+/// Looks after which a helper yields: it may keep the caller from the core that both are on.
+const LOOKS_PER_YIELD: u32 = 64;
+
+/// A fixed number of threads that work on one job at a time together with the caller. Idle threads sleep.
 ///
 /// Several callers may share a pool; their jobs run one after the other.
 pub struct ThreadPool {
     shared: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
-    turn: Mutex<()>,
+    threads: usize,
+    /// Held by the caller whose job it is.
+    turn: Mutex<HelperPolicy>,
 }
 
 struct PoolState {
-    work: Mutex<CurrentJob>,
-    /// Counts jobs.
-    epoch: AtomicU32,
-    /// Workers that are still busy with the current job.
-    busy: AtomicUsize,
+    phase: PhaseState,
     stop: AtomicBool,
-    /// Workers wait here for the next job, the caller for the end of one.
-    next: WaitPoint,
-    done: WaitPoint,
+    /// What a job panicked with on a helper, and whether one has.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    panicked: AtomicBool,
+    /// Helpers that sleep: how many, and which.
+    asleep: AtomicUsize,
+    sleeps: Box<[AtomicBool]>,
+    /// How often helpers have looked for work.
+    #[cfg(test)]
+    rounds: AtomicUsize,
 }
 
-struct CurrentJob {
-    epoch: u32,
-    threads: usize,
-    job: Option<Job>,
-    /// What the job panicked with on a worker.
-    panic: Option<Box<dyn Any + Send>>,
+/// A caller in its turn, with the threads that may help it.
+pub(crate) struct Team<'a> {
+    pool: &'a ThreadPool,
+    members: usize,
+    policy: MutexGuard<'a, HelperPolicy>,
 }
-
-/// A borrowed closure whose lifetime was taken away; see [`ThreadPool::run`].
-#[derive(Clone, Copy)]
-struct Job(*const (dyn Fn(usize) + Sync));
-
-// SAFETY: `Send` asks that another thread may use the pointer: the closure behind it is `Sync`, and `run_in_turn` keeps it
-// alive until no worker uses it.
-unsafe impl Send for Job {}
 
 impl ThreadPool {
     /// A pool of `threads` threads, the caller's included; at least 1.
@@ -59,21 +65,30 @@ impl ThreadPool {
     /// # Errors
     /// What the system says when it refuses a thread.
     pub fn new(threads: usize) -> std::io::Result<Arc<ThreadPool>> {
-        let shared = Arc::new(PoolState {
-            work: Mutex::new(CurrentJob { epoch: 0, threads: 0, job: None, panic: None }),
-            epoch: AtomicU32::new(0),
-            busy: AtomicUsize::new(0),
-            stop: AtomicBool::new(false),
-            next: WaitPoint::new(),
-            done: WaitPoint::new(),
-        });
-        let mut pool = ThreadPool { shared, workers: Vec::new(), turn: Mutex::new(()) };
-        for index in 1..threads.max(1) {
+        let mut pool = ThreadPool::without_helpers(threads);
+        for index in 1..pool.threads {
             let shared = Arc::clone(&pool.shared);
             let name = format!("orlop-cpu-{index}");
             pool.workers.push(std::thread::Builder::new().name(name).spawn(move || shared.serve(index))?);
         }
         Ok(Arc::new(pool))
+    }
+
+    /// A pool whose helpers have not started.
+    fn without_helpers(threads: usize) -> ThreadPool {
+        let threads = threads.clamp(1, u16::MAX.into());
+        let shared = PoolState {
+            phase: PhaseState::new(),
+            stop: AtomicBool::new(false),
+            panic: Mutex::new(None),
+            panicked: AtomicBool::new(false),
+            asleep: AtomicUsize::new(0),
+            sleeps: (0..threads).map(|_| AtomicBool::new(false)).collect(),
+            #[cfg(test)]
+            rounds: AtomicUsize::new(0),
+        };
+        let turn = Mutex::new(HelperPolicy::new(Instant::now()));
+        ThreadPool { shared: Arc::new(shared), workers: Vec::new(), threads, turn }
     }
 
     /// As many threads as the machine has cores for this process, hyper-threads included.
@@ -86,112 +101,185 @@ impl ThreadPool {
 
     /// How many threads there are, the caller's included.
     pub fn threads(&self) -> usize {
-        self.workers.len() + 1
+        self.threads
     }
 
-    /// Calls `job` once on each of `threads` threads, with their numbers from 0, and returns when all are back.
-    /// At most [`ThreadPool::threads`] take part. A job must not call this again for the same pool.
+    /// Calls `job` once with each number below `threads`, and returns when all calls have. The caller and up to
+    /// `threads - 1` others share them; at most [`ThreadPool::threads`] calls are made. A thread may make several calls, one
+    /// after the other, so none may wait for another. A job must not call this again for the same pool.
     ///
     /// # Panics
-    /// If the job does, on any thread, once all threads are back. So it must not panic on one thread while others
-    /// wait for that one.
+    /// If the job does, on any thread, once all calls are over.
     pub fn run(&self, threads: usize, job: &(dyn Fn(usize) + Sync)) {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.run_in_turn(threads, job);
+        self.team(threads).run(job);
     }
 
     /// As [`ThreadPool::run`], unless the pool is at work: then nothing happens, and the result is `false`. So jobs can call
     /// it too.
     pub(crate) fn try_run(&self, threads: usize, job: &(dyn Fn(usize) + Sync)) -> bool {
-        let _turn = match self.turn.try_lock() {
-            Ok(turn) => turn,
-            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+        let policy = match self.turn.try_lock() {
+            Ok(policy) => policy,
+            Err(TryLockError::Poisoned(policy)) => policy.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        self.run_in_turn(threads, job);
+        self.team_in_turn(threads, policy).run(job);
         true
     }
 
-    fn run_in_turn(&self, threads: usize, job: &(dyn Fn(usize) + Sync)) {
-        let threads = threads.clamp(1, self.threads());
-        if threads > 1 {
-            // SAFETY: `transmute` asks that the result is valid: only the lifetime changes, and the pointer is not used after the
-            // closure's end: workers use it before they count themselves out of `busy`, and this call does not return, nor
-            // unwind, before `busy` is 0.
-            let job = unsafe {
-                std::mem::transmute::<*const (dyn Fn(usize) + Sync), *const (dyn Fn(usize) + Sync + 'static)>(
-                    job,
-                )
-            };
-            self.shared.busy.store(threads - 1, Ordering::SeqCst);
-            let mut work = self.shared.lock();
-            work.epoch = work.epoch.wrapping_add(1);
-            work.threads = threads;
-            work.job = Some(Job(job));
-            let epoch = work.epoch;
-            drop(work);
-            self.shared.epoch.store(epoch, Ordering::SeqCst);
-            self.shared.next.notify();
-        }
-        let mut panicked = catch_unwind(AssertUnwindSafe(|| job(0))).err();
-        if threads > 1 {
-            self.shared.done.until(SHORT_SPINS, || self.shared.busy.load(Ordering::SeqCst) == 0);
-            let mut work = self.shared.lock();
-            work.job = None;
-            panicked = panicked.or(work.panic.take());
-        }
-        if let Some(panic) = panicked {
-            std::panic::resume_unwind(panic);
+    /// Waits for its turn, and takes it with up to `threads` threads, the caller's included.
+    pub(crate) fn team(&self, threads: usize) -> Team<'_> {
+        self.team_in_turn(threads, self.turn.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn team_in_turn<'a>(&'a self, threads: usize, mut policy: MutexGuard<'a, HelperPolicy>) -> Team<'a> {
+        policy.begin(Instant::now());
+        Team { pool: self, members: threads.clamp(1, self.threads), policy }
+    }
+
+    /// Wakes those of the first `members` threads that sleep. One that is about to sleep may be missed: then it is not there
+    /// for the current phase.
+    fn wake(&self, members: usize) {
+        let outside = self.threads - members;
+        if self.shared.asleep.load(Ordering::Relaxed) > outside {
+            for (worker, index) in self.workers.iter().zip(1..members) {
+                if self.shared.is_up(index) {
+                    worker.thread().unpark();
+                }
+            }
         }
     }
 }
 
+impl Team<'_> {
+    /// How many threads share the next phases: all of the team, or 1 while the caller works alone.
+    pub(crate) fn threads(&mut self) -> usize {
+        if self.members > 1 && self.policy.invites(Instant::now) { self.members } else { 1 }
+    }
+
+    fn run(&mut self, job: &(dyn Fn(usize) + Sync)) {
+        self.threads();
+        self.phase(self.members, &|item, _| job(item));
+    }
+
+    /// Calls `job` once with the number of each of `items` items, and with the number of the thread that it is on: the
+    /// caller's is 0. A thread has one item at a time. Returns when all are done; each phase sees what those before have
+    /// written.
+    ///
+    /// # Panics
+    /// If the job does, once all items are over.
+    pub(crate) fn phase(&mut self, items: usize, job: &(dyn Fn(usize, usize) + Sync)) {
+        if self.members == 1 || items <= 1 || self.policy.is_alone() {
+            return (0..items).for_each(|item| job(item, 0));
+        }
+        let (state, items) = (&self.pool.shared.phase, items as u32);
+        let began = Instant::now();
+        // SAFETY: `open` asks for one caller at a time, which is the one that has the turn, and that it closes each phase: below,
+        // and nothing unwinds before; the job outlives this call.
+        unsafe { state.open(self.members as u32, items, Job::new(job)) };
+        self.pool.wake(self.members);
+        let (mut own, mut next, mut panicked) = (0, Some(0), None);
+        while let Some(item) = next {
+            let result = catch_unwind(AssertUnwindSafe(|| job(item, 0)));
+            panicked = panicked.or(result.err());
+            own += 1;
+            next = state.claim_own(items);
+        }
+        let helped = items - own;
+        if helped > 0 {
+            self.wait(helped, began);
+        }
+        self.policy.phase(helped > 0, Instant::now);
+        let on_helper = self.pool.shared.take_panic();
+        if let Some(panic) = panicked.or(on_helper) {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Waits for helpers to finish the last items. If that takes longer than the caller's own items took, it is a loss.
+    fn wait(&mut self, helped: u32, began: Instant) {
+        let state = &self.pool.shared.phase;
+        for _ in 0..CALLER_LOOKS {
+            if state.is_closed(helped) {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let tired = Instant::now();
+        state.close(helped);
+        let now = Instant::now();
+        self.policy.lose((now - tired).saturating_sub(tired - began), now);
+    }
+}
+
+impl Drop for Team<'_> {
+    fn drop(&mut self) {
+        self.policy.end(Instant::now());
+    }
+}
+
 impl PoolState {
-    fn lock(&self) -> MutexGuard<'_, CurrentJob> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn serve(&self, index: usize) {
-        let mut seen = 0;
-        while let Some((epoch, threads, job)) = self.next(seen) {
-            seen = epoch;
-            if index < threads {
-                // SAFETY: dereferencing asks for a live closure: `run_in_turn` keeps it until this thread has counted itself out
-                // below.
-                let job = unsafe { &*job.0 };
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(index))) {
-                    self.lock().panic.get_or_insert(panic);
+        let mut looks = 0;
+        loop {
+            #[cfg(test)]
+            self.rounds.fetch_add(1, Ordering::Relaxed);
+            if let Some(claimed) = self.phase.claim(index) {
+                self.phase.run(claimed, index, |item| {
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(item)) {
+                        self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+                        self.panicked.store(true, Ordering::Relaxed);
+                    }
+                });
+                looks = 0;
+            } else if looks < HELPER_LOOKS {
+                looks += 1;
+                if looks.is_multiple_of(LOOKS_PER_YIELD) {
+                    std::thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
                 }
-                if self.busy.fetch_sub(1, Ordering::SeqCst) == 1 {
-                    self.done.notify();
-                }
+            } else if self.stop.load(Ordering::SeqCst) {
+                return;
+            } else {
+                self.sleep(index);
+                looks = 0;
             }
         }
     }
 
-    /// The next job, or `None` when the pool is dropped.
-    fn next(&self, mut seen: u32) -> Option<(u32, usize, Job)> {
-        loop {
-            let stopped = || self.stop.load(Ordering::SeqCst);
-            self.next.until(LONG_SPINS, || self.epoch.load(Ordering::SeqCst) != seen || stopped());
-            if stopped() {
-                return None;
-            }
-            let work = self.lock();
-            match work.job {
-                Some(job) if work.epoch != seen => return Some((work.epoch, work.threads, job)),
-                // Too late for a job that ran without this thread.
-                _ => seen = work.epoch,
-            }
+    fn sleep(&self, index: usize) {
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        self.sleeps[index].store(true, Ordering::SeqCst);
+        if !self.phase.has_work(index) && !self.stop.load(Ordering::SeqCst) {
+            std::thread::park();
         }
+        self.is_up(index);
+    }
+
+    /// Counts a helper as awake; whether it was not.
+    fn is_up(&self, index: usize) -> bool {
+        let slept = self.sleeps[index].swap(false, Ordering::SeqCst);
+        if slept {
+            self.asleep.fetch_sub(1, Ordering::SeqCst);
+        }
+        slept
+    }
+
+    /// What a helper has panicked with since the last call. No phase is open.
+    fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        if !self.panicked.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.panicked.store(false, Ordering::Relaxed);
+        self.panic.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.next.notify();
         for worker in self.workers.drain(..) {
+            worker.thread().unpark();
             let _ = worker.join();
         }
     }
@@ -203,179 +291,5 @@ impl fmt::Debug for ThreadPool {
     }
 }
 
-/// Where threads wait for a condition that others make true with one atomic store.
-#[derive(Debug)]
-struct WaitPoint {
-    asleep: AtomicU32,
-    lock: Mutex<()>,
-    wake: Condvar,
-}
-
-impl WaitPoint {
-    fn new() -> WaitPoint {
-        WaitPoint { asleep: AtomicU32::new(0), lock: Mutex::new(()), wake: Condvar::new() }
-    }
-
-    /// Returns once `ready`, which reads with `SeqCst`: spins up to `looks` times, then sleeps.
-    fn until(&self, looks: u32, ready: impl Fn() -> bool) {
-        for look in 0..looks {
-            if ready() {
-                return;
-            }
-            if look < SPINS_BEFORE_YIELD || !look.is_multiple_of(8) {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
-        }
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.asleep.fetch_add(1, Ordering::SeqCst);
-        while !ready() {
-            lock = self.wake.wait(lock).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.asleep.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Wakes sleeping threads, after a store with `SeqCst` that makes them ready. Of that store and a sleeper's entry one comes
-    /// first: either the sleeper is seen here, or it looks once more and sees the store.
-    fn notify(&self) {
-        if self.asleep.load(Ordering::SeqCst) > 0 {
-            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
-            self.wake.notify_all();
-        }
-    }
-}
-
-/// Lets the threads of one job meet: none goes on before all have arrived. Spins for a moment, then sleeps.
-#[derive(Debug)]
-pub(crate) struct Barrier {
-    threads: u32,
-    arrived: AtomicU32,
-    generation: AtomicU32,
-    waiting: WaitPoint,
-}
-
-impl Barrier {
-    pub(crate) fn new(threads: usize) -> Barrier {
-        Barrier {
-            threads: threads as u32,
-            arrived: AtomicU32::new(0),
-            generation: AtomicU32::new(0),
-            waiting: WaitPoint::new(),
-        }
-    }
-
-    pub(crate) fn wait(&self) {
-        if self.threads == 1 {
-            return;
-        }
-        let generation = self.generation.load(Ordering::SeqCst);
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
-            self.arrived.store(0, Ordering::Release);
-            self.generation.store(generation.wrapping_add(1), Ordering::SeqCst);
-            self.waiting.notify();
-        } else {
-            self.waiting.until(SHORT_SPINS, || self.generation.load(Ordering::SeqCst) != generation);
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_thread_is_called_once_per_run() {
-        let pool = ThreadPool::new(5).unwrap();
-        for threads in [1, 2, 5, 9] {
-            let calls: Vec<AtomicUsize> = (0..5).map(|_| AtomicUsize::new(0)).collect();
-            pool.run(threads, &|index| {
-                calls[index].fetch_add(1, Ordering::Relaxed);
-            });
-            let calls: Vec<usize> = calls.iter().map(|calls| calls.load(Ordering::Relaxed)).collect();
-            let expected: Vec<usize> = (0..5).map(|index| usize::from(index < threads)).collect();
-            assert_eq!(calls, expected);
-        }
-    }
-
-    #[test]
-    fn callers_on_several_threads_take_turns() {
-        let pool = ThreadPool::new(3).unwrap();
-        let total = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..200 {
-                        pool.run(3, &|_| {
-                            total.fetch_add(1, Ordering::Relaxed);
-                        });
-                    }
-                });
-            }
-        });
-        assert_eq!(total.load(Ordering::Relaxed), 4 * 200 * 3);
-    }
-
-    #[test]
-    fn nobody_passes_a_barrier_before_all_have_come() {
-        let pool = ThreadPool::new(4).unwrap();
-        let barrier = Barrier::new(4);
-        let count = AtomicUsize::new(0);
-        pool.run(4, &|_| {
-            for round in 1..=300 {
-                count.fetch_add(1, Ordering::Relaxed);
-                barrier.wait();
-                assert_eq!(count.load(Ordering::Relaxed), 4 * round);
-                barrier.wait();
-            }
-        });
-        assert_eq!(count.load(Ordering::Relaxed), 1_200);
-    }
-
-    #[test]
-    fn a_panic_on_any_thread_reaches_the_caller_and_leaves_the_pool_usable() {
-        let pool = ThreadPool::new(3).unwrap();
-        for thread in 0..3 {
-            let panicked = catch_unwind(AssertUnwindSafe(|| {
-                pool.run(3, &|index| assert!(index != thread, "on purpose"));
-            }));
-            assert!(panicked.is_err(), "thread {thread}");
-            let calls = AtomicUsize::new(0);
-            pool.run(3, &|_| {
-                calls.fetch_add(1, Ordering::Relaxed);
-            });
-            assert_eq!(calls.load(Ordering::Relaxed), 3);
-        }
-    }
-
-    #[test]
-    fn workers_that_are_left_out_many_times_can_still_be_called() {
-        let pool = ThreadPool::new(4).unwrap();
-        let calls = AtomicUsize::new(0);
-        for _ in 0..20_000 {
-            pool.run(2, &|_| {
-                calls.fetch_add(1, Ordering::Relaxed);
-            });
-        }
-        pool.run(4, &|_| {
-            calls.fetch_add(1, Ordering::Relaxed);
-        });
-        assert_eq!(calls.load(Ordering::Relaxed), 40_004);
-    }
-
-    #[test]
-    fn a_pool_ends_whether_its_threads_have_worked_or_not() {
-        for runs in [0, 1, 50] {
-            let (pool, calls) = (ThreadPool::new(3).unwrap(), AtomicUsize::new(0));
-            for _ in 0..runs {
-                pool.run(3, &|_| {
-                    calls.fetch_add(1, Ordering::Relaxed);
-                });
-            }
-            let shared = Arc::downgrade(&pool.shared);
-            drop(pool);
-            assert!(shared.upgrade().is_none(), "a worker is still there");
-            assert_eq!(calls.load(Ordering::Relaxed), 3 * runs);
-        }
-    }
-}
+mod tests;

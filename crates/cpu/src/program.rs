@@ -1,6 +1,7 @@
 //! Compiled steps: accessors bound to memory, and the run of all steps on a pool's threads.
 //!
-//! Threads meet at a barrier between groups of steps (`groups`): inside a group no step touches what another writes.
+//! Steps are run in groups (`groups`): inside a group no step touches what another writes, so threads of the pool take its
+//! steps, and parts of them, in any order. The caller goes from group to group, alone.
 //! Kernels check indices among their operands before anything is written: before the whole run where the indices are
 //! there already, else before the group. While a step runs, what the next ones read first is prefetched.
 
@@ -10,7 +11,7 @@ mod groups;
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlop_backend::{Bindings, Cancel, DeviceError, Program, RunOptions, StepClock, Steps, Touch, touched};
@@ -21,7 +22,7 @@ pub(crate) use self::groups::MAX_GROUP;
 use self::groups::{Touched, groups, overlap};
 use crate::isa::Isa;
 use crate::kernels::SelectedKernel;
-use crate::pool::{Barrier, ThreadPool};
+use crate::pool::{Team, ThreadPool};
 use crate::simd::prefetch::{Far, prefetch};
 use crate::task::{Task, Thread};
 use crate::work_shares::ProgramShares;
@@ -32,7 +33,7 @@ const AHEAD: usize = 16;
 /// Steps at fixed places, ready to run.
 pub(crate) struct CpuProgram {
     stages: Vec<Stage>,
-    /// Stages between which threads need not meet, and those of them whose checks must wait for the stages before.
+    /// Stages that threads can run at the same time, and those of them whose checks must wait for the stages before.
     groups: Vec<(Range<usize>, Vec<usize>)>,
     /// Stages whose checks are made before anything runs; of those that look at the same indices, one.
     checks: Vec<usize>,
@@ -97,13 +98,12 @@ impl CpuProgram {
     ) -> Result<(), DeviceError> {
         let run = ProgramRun {
             program: self,
-            barrier: Barrier::new(threads),
-            stop_at: AtomicUsize::new(usize::MAX),
+            failed: AtomicBool::new(false),
             error: Mutex::new(None),
             cancel: options.cancel.as_ref(),
             clock: options.clock.as_ref(),
         };
-        pool.run(threads, &|index| run.on_thread(index, threads));
+        run.groups(&mut pool.team(threads));
         match run.error.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
             None => Ok(()),
@@ -163,7 +163,7 @@ fn distinct_checks(steps: &[BoundStep], early: &[bool]) -> Vec<usize> {
     distinct
 }
 
-/// Steps between which threads need not meet, and those of them whose checks must wait for the steps before.
+/// Steps that threads can run at the same time, and those of them whose checks must wait for the steps before.
 fn groups_and_late_checks(steps: &[BoundStep], early: &[bool]) -> Vec<(Range<usize>, Vec<usize>)> {
     let places: Vec<&[Touched]> = steps.iter().map(|step| &step.touched[..]).collect();
     let late = |step: &usize| !early[*step] && steps[*step].kernel.check().is_some();
@@ -173,104 +173,123 @@ fn groups_and_late_checks(steps: &[BoundStep], early: &[bool]) -> Vec<(Range<usi
 /// One run, as its threads share it.
 struct ProgramRun<'a> {
     program: &'a CpuProgram,
-    barrier: Barrier,
-    /// First step that must not run. A failure inside a group stops the next one, so that all threads stop at the same
-    /// step, however late one of them looks.
-    stop_at: AtomicUsize,
+    /// Whether there is an error. Then the group's other items run, and no other group.
+    failed: AtomicBool,
     error: Mutex<Option<DeviceError>>,
     cancel: Option<&'a Cancel>,
     clock: Option<&'a StepClock>,
 }
 
+/// Phases of steps that threads can run at the same time: each once for each of `count` threads, as kernels see them.
+struct Section {
+    /// Steps with their phases, of which `length` are filled.
+    entries: [(usize, usize); MAX_GROUP],
+    length: usize,
+    count: usize,
+}
+
 impl ProgramRun<'_> {
-    fn on_thread(&self, index: usize, count: usize) {
-        let CpuProgram { stages, checks, groups, work_shares, .. } = self.program;
-        if count > 1 {
-            work_shares.begin(index);
-        }
-        if index == 0 {
-            self.check(0, checks);
-        }
+    /// Goes through all groups, on the caller's thread.
+    fn groups(&self, team: &mut Team<'_>) {
+        let CpuProgram { checks, groups, work_shares, .. } = self.program;
+        let mut shares_are_new = false;
+        self.check(0, checks);
         for (number, (group, late)) in groups.iter().enumerate() {
             if let Some(after) = groups.get(number + 4) {
                 prefetch(std::slice::from_ref(after));
             }
-            if !late.is_empty() {
-                // The indices may be results of the group before.
-                self.barrier.wait();
-            }
-            if index == 0 {
-                self.check(group.start, late);
-            }
-            self.barrier.wait();
-            if self.stop_at.load(Ordering::Acquire) <= group.start {
+            self.check(group.start, late);
+            if self.failed.load(Ordering::Relaxed) {
                 return;
             }
-            if let (0, Some(clock)) = (index, self.clock) {
+            if let Some(clock) = self.clock {
                 clock.note(group.start);
             }
-            for step in group.clone() {
-                let stage = &stages[step];
-                if let Some(after) = stages.get(step + 3) {
-                    prefetch(std::slice::from_ref(after));
+            let count = team.threads();
+            if count > 1 && !shares_are_new {
+                team.phase(count, &|index, _| work_shares.begin(index));
+                shares_are_new = true;
+            }
+            self.group(team, group.clone(), count);
+        }
+    }
+
+    /// Runs the steps of a group. Where a step has several phases, what comes before must be done first.
+    fn group(&self, team: &mut Team<'_>, group: Range<usize>, count: usize) {
+        let mut section = Section { entries: [(0, 0); MAX_GROUP], length: 0, count };
+        for step in group {
+            let Stage { kernel, task, .. } = &self.program.stages[step];
+            if task.dst.desc.is_empty() {
+                continue;
+            }
+            for (number, phase) in kernel.body().phases(task).enumerate() {
+                if number > 0 {
+                    self.section(team, &section);
+                    section.length = 0;
                 }
-                stage.ahead.iter().take_while(|far| !far.is_nowhere()).for_each(Far::fetch);
-                self.run(stage, Thread { index, count, phase: 0 }, group.end);
+                section.entries[section.length] = (step, phase);
+                section.length += 1;
             }
         }
+        self.section(team, &section);
+    }
+
+    fn section(&self, team: &mut Team<'_>, Section { entries, length, count }: &Section) {
+        team.phase(length * count, &|item, thread| {
+            let (step, phase) = entries[item / count];
+            self.run(step, Thread { index: item % count, count: *count, phase }, thread);
+        });
     }
 
     /// Ends the run at a step if it was cancelled or a check refuses its data.
     fn check(&self, at: usize, steps: &[usize]) {
         if self.cancel.is_some_and(Cancel::is_cancelled) {
             let steps = self.program.stages.len();
-            return self.fail(at, DeviceError::Cancelled { step: at, steps });
+            return self.fail(DeviceError::Cancelled { step: at, steps });
         }
         for Stage { kernel, task, .. } in steps.iter().map(|step| &self.program.stages[*step]) {
             if let Some(check) = kernel.check() {
-                self.guarded(at, task, || check(&task.inputs()));
+                self.guarded(task, || check(&task.inputs()));
             }
         }
     }
 
-    fn run(&self, Stage { kernel, task, .. }: &Stage, thread: Thread, stop_at: usize) {
-        if task.dst.desc.is_empty() {
-            return;
+    /// Runs one kernel thread's part of a phase on a thread of the pool.
+    fn run(&self, step: usize, thread: Thread, on: usize) {
+        let stages = &self.program.stages;
+        let Stage { kernel, task, ahead } = &stages[step];
+        if let Some(after) = stages.get(step + 3) {
+            prefetch(std::slice::from_ref(after));
         }
+        ahead.iter().take_while(|far| !far.is_nowhere()).for_each(Far::fetch);
         // SAFETY: `of_thread` asks for a live, claimed buffer: the program keeps it and `CpuProgram::run`'s caller claims it;
-        // and for a thread's number below the threads that there is scratch for, once at a time: each of the `count` threads
-        // passes its own, and the slice of the step before is gone.
-        let scratch = unsafe { task.scratch.of_thread(thread.index) };
-        let phases = kernel.body().phases(task);
-        for phase in phases.clone() {
-            if phase > phases.start {
-                self.barrier.wait();
-            }
-            self.guarded(stop_at, task, || {
-                // SAFETY: `run` asks for claims, which `CpuProgram::run`'s caller holds; for one call a thread and phase, with
-                // all threads past the phase before, by the barriers here and between groups; and that no other step which
-                // runs meanwhile conflicts with this one: those of a group do not.
-                unsafe { kernel.body().run(task, Thread { phase, ..thread }, scratch) };
-                Ok(())
-            });
-        }
+        // and for a thread's number below the threads that there is scratch for, once at a time: the team has no more threads
+        // than the program, and each has one item at a time.
+        let scratch = unsafe { task.scratch.of_thread(on) };
+        self.guarded(task, || {
+            // SAFETY: `run` asks for claims, which `CpuProgram::run`'s caller holds; for one call for each index and phase, as an
+            // item is run once, after all calls of the phase before, which were in an earlier phase of the pool; and that no
+            // other step which runs meanwhile conflicts with this one: those of a group do not.
+            unsafe { kernel.body().run(task, thread, scratch) };
+            Ok(())
+        });
     }
 
-    /// Runs a kernel's code; a panic in it must not leave other threads waiting.
-    fn guarded(&self, stop_at: usize, task: &Task, work: impl FnOnce() -> Result<(), DeviceError>) {
+    /// Runs a kernel's code; a panic in it is the run's error.
+    fn guarded(&self, task: &Task, work: impl FnOnce() -> Result<(), DeviceError>) {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => self.fail(stop_at, error),
+            Ok(Err(error)) => self.fail(error),
             Err(_) => {
                 let (op, tensor) = (task.op.name().to_owned(), task.name.clone());
-                self.fail(stop_at, DeviceError::KernelPanicked { op, tensor });
+                self.fail(DeviceError::KernelPanicked { op, tensor });
             }
         }
     }
 
-    fn fail(&self, stop_at: usize, error: DeviceError) {
+    fn fail(&self, error: DeviceError) {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        self.stop_at.fetch_min(stop_at, Ordering::AcqRel);
+        self.failed.store(true, Ordering::Relaxed);
     }
 }
 

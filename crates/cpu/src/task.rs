@@ -49,7 +49,8 @@ impl Task {
     }
 }
 
-/// Which of how many threads a kernel runs on, and in which of its phases.
+/// Which of how many threads a kernel runs on, and in which of its phases. These are threads as kernels see them: each is a
+/// call, and a thread of the pool may make several, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Thread {
     pub(crate) index: usize,
@@ -92,7 +93,7 @@ pub(crate) struct TaskInputs<'a> {
 /// Checks integers among the operands before anything is written. One thread calls it, while no thread writes.
 pub(crate) type Check = fn(&TaskInputs<'_>) -> Result<(), DeviceError>;
 
-/// The phases of a step, by operands that it does not write; all threads meet between two.
+/// The phases of a step, by operands that it does not write; each begins when all threads have finished the one before.
 pub(crate) type Phases = fn(&TaskInputs<'_>) -> Range<usize>;
 
 /// Computes a thread's part of a phase.
@@ -112,7 +113,7 @@ impl KernelBody {
     /// A computation in one phase.
     ///
     /// # Safety
-    /// `run` keeps the phase rule. Called once for each of `thread.count` threads, in a phase:
+    /// `run` keeps the phase rule. Called once for each of `thread.count` threads, in a phase, in any order or at once:
     /// - each element of [`Task::dst`] and [`Task::also`], and each row of [`Task::shared`], is written by at most one
     ///   thread;
     /// - what one thread writes, no other thread reads. Where a result lies on an operand, as
@@ -138,9 +139,10 @@ impl KernelBody {
     /// Computes a thread's part of a phase.
     ///
     /// # Safety
-    /// The caller holds claims to all that the task touches. In a phase each of `thread.count` threads calls this at most
-    /// once; all have finished the phase before; and no other step that runs meanwhile writes what this one touches, or
-    /// touches what this one writes.
+    /// The caller holds claims to all that the task touches. In a phase this is called at most once for each of
+    /// `thread.count` threads, with scratch that no other call uses meanwhile; all calls of the phase before have returned, and
+    /// what they wrote is visible; and no other step that runs meanwhile writes what this one touches, or touches what this
+    /// one writes.
     pub(crate) unsafe fn run(&self, task: &Task, thread: Thread, scratch: &mut [f32]) {
         (self.run)(task, thread, scratch);
     }

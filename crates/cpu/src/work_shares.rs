@@ -42,7 +42,7 @@ impl RangeCounters {
                 return None;
             }
             let after = if end { seen + (count << END) } else { seen + count };
-            // Relaxed: only the counter itself is communicated; barriers order the results.
+            // Relaxed: only the counter itself is communicated; phases order the results.
             match self.0.compare_exchange_weak(seen, after, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) if end => return Some(length - back - count..length - back),
                 Ok(_) => return Some(front..front + count),
@@ -63,7 +63,7 @@ impl ProgramShares {
         WorkShares { ranges: Arc::clone(&self.ranges), first: step * self.threads, threads: self.threads }
     }
 
-    /// Resets a thread's counters. Each thread resets its own before any of them begins.
+    /// Resets a thread's counters, before any of them begins.
     pub(crate) fn begin(&self, index: usize) {
         for step in self.ranges.chunks_exact(self.threads.max(1)) {
             step[index].0.store(0, Ordering::Relaxed);

@@ -1,13 +1,13 @@
 //! The devices of this machine by name: `cpu`; `cuda`, `cuda1`, …; `wgpu`, `wgpu1`, …. Which kinds exist depends on the
 //! features of this crate.
 
-use std::collections::HashSet;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use orlop_backend::Device;
 use orlop_cpu::{CpuDevice, CpuOptions, ThreadPool};
+
+pub use crate::cores::physical_cores;
 
 /// How devices are opened.
 #[derive(Clone, Debug)]
@@ -86,16 +86,6 @@ pub fn named(names: &[String], options: &DeviceOptions) -> Result<Vec<Arc<dyn De
         })
     };
     names.iter().map(find).collect()
-}
-
-/// Physical cores that this process may use: hardware threads of one core count once.
-pub fn physical_cores() -> usize {
-    let usable = std::thread::available_parallelism().map_or(1, usize::from);
-    let siblings = |cpu: usize| {
-        fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")).ok()
-    };
-    let cores: HashSet<String> = (0..).map_while(siblings).collect();
-    if cores.is_empty() { usable } else { cores.len().min(usable) }
 }
 
 /// Devices of one kind, or why there are none.

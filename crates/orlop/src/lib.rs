@@ -69,6 +69,7 @@
 #[cfg(doctest)]
 mod documents;
 
+mod cores;
 pub mod devices;
 
 // Run a model.

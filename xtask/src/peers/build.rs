@@ -13,7 +13,7 @@ const MANIFEST: &str = include_str!("../../peers/manifest.toml");
 const SOURCES: [(&str, &str); 1] = [("main.rs", include_str!("../../peers/main.rs"))];
 
 /// The folder for llama.cpp and for models.
-pub(super) fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     cargo::target().join("peers")
 }
 

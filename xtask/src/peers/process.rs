@@ -28,7 +28,7 @@ impl Answer {
 }
 
 /// A program with arguments and a model.
-pub(super) fn command(program: &Path, words: &[&str], model: &Path) -> Command {
+pub(crate) fn command(program: &Path, words: &[&str], model: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(words).arg("-m").arg(model).stdin(Stdio::null());
     command

@@ -1,4 +1,4 @@
-//! Steps between which threads need not meet, as none of them touches what another writes.
+//! Steps that threads can run at the same time, as none of them touches what another writes.
 
 use std::ops::Range;
 
