@@ -47,6 +47,11 @@ pub trait Drafter: fmt::Debug {
         into: &mut Vec<u32>,
     ) -> Result<(), Error>;
 
+    /// How long drafting a token takes, if that is known before the first draft.
+    fn token_time(&self) -> Option<Duration> {
+        None
+    }
+
     /// Only the first `len` tokens are those of earlier calls.
     fn rewind(&mut self, len: usize) {
         let _ = len;
@@ -147,7 +152,11 @@ impl Speculator {
     pub(crate) fn follow(&mut self, engine: &mut Engine, prompt: &[u32]) -> Result<(), Error> {
         self.rewind(engine.len().saturating_sub(prompt.len()));
         self.text.extend_from_slice(prompt);
-        self.drafter.prepare(engine, &self.text)
+        self.drafter.prepare(engine, &self.text)?;
+        if let Some(time) = self.drafter.token_time() {
+            self.pace.drafts_in(time);
+        }
+        Ok(())
     }
 
     /// Drafts at most `room` tokens behind one that is about to be fed.

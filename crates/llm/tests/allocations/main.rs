@@ -91,7 +91,7 @@ fn looking_up_and_verifying_drafts_allocates_nothing() {
         Engine::load(Blueprint::plan(&model, &machine, &settings).unwrap(), &mut |_, _| ()).unwrap();
     engine.repack(&mut |_, _| ()).unwrap();
     // A graph is bound when it first runs.
-    for size in [1, 2, 4, 8] {
+    for size in [1, 4, 8] {
         engine.feed_verify(SequenceId::FIRST, &[3; 8][..size]).unwrap();
         engine.logits_at(0).unwrap();
     }

@@ -234,14 +234,14 @@ fn runs_are_as_many_as_the_accepted_drafts_leave() {
         assert!(sizes[..full].iter().all(|size| *size == DRAFT + 1), "{sizes:?}");
         // The rest is drafted in runs of planned sizes, the last token without being fed.
         assert_eq!(sizes.iter().sum::<usize>(), made - 1, "{sizes:?}");
-        assert!(sizes.len() - full <= 3, "{sizes:?}");
+        assert!(sizes.len() - full <= 4, "{sizes:?}");
         assert_eq!((counts.drafted, counts.accepted), (made - 1 - sizes.len(), made - 1 - sizes.len()));
         let (sizes, counts) = runs(0, made);
         assert_eq!((sizes.len(), counts.accepted), (made - 1, 0));
         assert_eq!(counts.drafted, sizes.iter().map(|size| size - 1).sum::<usize>());
     }
     // Nothing is drafted beyond the limit.
-    assert!(runs(0, 2).0 == [1] && runs(0, 3).0 == [2, 1]);
+    assert!(runs(0, 4).0 == [1, 1, 1] && runs(0, 5).0 == [4, 1, 1, 1]);
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn a_drafter_that_knows_tokens_the_model_does_not_is_cut_short() {
             most: usize,
             into: &mut Vec<u32>,
         ) -> Result<(), Error> {
-            into.extend([1, 2, 700].into_iter().cycle().take(most + 3));
+            into.extend([1, 2, 3, 700].into_iter().cycle().take(most + 3));
             Ok(())
         }
     }
@@ -353,7 +353,7 @@ fn a_drafter_that_knows_tokens_the_model_does_not_is_cut_short() {
     let mut sampler = Sampler::new(SamplingOptions::greedy(), 0);
     let found = bench.generate(&mut engine, Some(&mut speculator), &mut sampler, Some(12), usize::MAX);
     assert_eq!(found, bench.plain(SamplingOptions::greedy(), 0, Some(12)));
-    assert_eq!(speculator.counts().drafted, 10, "two are known, and one fits a planned run");
+    assert_eq!(speculator.counts().drafted, 24, "three are known");
 }
 
 #[test]
@@ -430,7 +430,7 @@ fn drafts_of_a_small_batch_are_as_short() {
     let found = bench.generate(&mut engine, Some(&mut speculator), &mut sampler, Some(30), usize::MAX);
     assert_eq!(found, expected);
     assert!(engine.recorded().iter().all(|run| run.tokens <= 3));
-    assert_eq!(speculator.counts().accepted, 19);
+    assert_eq!(speculator.counts().accepted, 18);
 }
 
 #[test]
