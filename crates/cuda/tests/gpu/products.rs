@@ -76,7 +76,8 @@ fn int8_products_have_no_error_beside_the_rounding(device: &Arc<dyn Device>) -> 
     let mut failures = Vec::new();
     let sizes = [(512, 768, 1), (256, 300, 2), (512, 100, 3), (1280, 96, 4)];
     let many = [(512, 100, 7), (512, 768, 24), (256, 300, 33), (288, 64, 57), (1536, 320, 64)];
-    let some = types().filter(|dtype| dtype.is_quantized());
+    // TQ2_0 is dequantized, so its activations are not rounded.
+    let some = types().filter(|dtype| dtype.is_quantized() && *dtype != DType::TQ2_0);
     let some = some.flat_map(|dtype| sizes.map(|size| (dtype, size)));
     for (dtype, (k, m, n)) in some.chain(many.map(|size| (DType::Q8_0, size))) {
         let mut b = GraphBuilder::new();

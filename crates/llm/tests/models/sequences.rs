@@ -155,7 +155,7 @@ fn a_window_goes_on_beyond_the_rows_that_it_keeps() {
     let found = last_row(&mut engine, &long);
     let whole = Settings { context: Some(1024), batch: 1024, ..several(1) };
     let expected = last_row(&mut load(&model, &one_cpu(), &whole), &long);
-    assert!(nmse(&[found], &[expected.clone()]) < 1e-9);
+    assert!(nmse(&[found], std::slice::from_ref(&expected)) < 1e-9);
     let fork = engine.fork_sequence(SequenceId::FIRST, 100);
     assert!(matches!(fork, Err(Error::NoWayBack { len: 100, tokens: 700 })), "{fork:?}");
     // The last token again, from a fork.
