@@ -22,7 +22,8 @@ pub(crate) const SCALED_NORM_IN_EIGHT_BITS: &str = "scaled norm in 8 bits";
 pub(crate) const SCALED_NORM_IN_EIGHT_BITS_JOINTLY: &str = "scaled norm in 8 bits jointly";
 
 // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand.
-pub(crate) const ROWS: Kernel = Kernel::simple(all_floats, one_row, unsafe { KernelBody::new(rows) });
+pub(crate) const ROWS: Kernel =
+    Kernel::simple(all_floats, one_row, unsafe { KernelBody::new(rows) }.by_rows());
 
 // SAFETY: the phase rule: each group of channels of the result is one thread's, which reads the same elements of the
 // operand.
@@ -35,7 +36,7 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         check: None,
         // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand that the
         // result may lie on; others lie apart.
-        body: unsafe { KernelBody::new(scaled::<false>) },
+        body: unsafe { KernelBody::new(scaled::<false>) }.by_rows(),
     };
     let rounded =
         StepKernel { operands: |graph, step| scaled_operands(graph, step, StepOperand::EightBit), ..kernel };
@@ -44,7 +45,7 @@ pub(crate) fn named(name: &str) -> Option<StepKernel> {
         SCALED_NORM_IN_EIGHT_BITS => rounded,
         SCALED_NORM_IN_EIGHT_BITS_JOINTLY => {
             // SAFETY: the phase rule: as for `SCALED_NORM`.
-            StepKernel { body: unsafe { KernelBody::new(scaled::<true>) }, ..rounded }
+            StepKernel { body: unsafe { KernelBody::new(scaled::<true>) }.by_rows(), ..rounded }
         }
         _ => return None,
     })
