@@ -22,6 +22,8 @@ use self::phase::{Job, PhaseState};
 
 /// Looks at the last items that helpers hold, before the caller sleeps: tens of microseconds.
 const CALLER_LOOKS: u32 = 1_000;
+/// Of the time that the caller's own items took, a fourth is a usual time to wait for the last items of others.
+const EXPECTED_WAIT: u32 = 4;
 /// Looks for another item before a helper sleeps: about a hundred microseconds.
 const HELPER_LOOKS: u32 = 4_096;
 /// Looks after which a helper yields: it may keep the caller from the core that both are on.
@@ -75,7 +77,7 @@ impl ThreadPool {
     }
 
     /// A pool whose helpers have not started.
-    fn without_helpers(threads: usize) -> ThreadPool {
+    pub(crate) fn without_helpers(threads: usize) -> ThreadPool {
         let threads = threads.clamp(1, u16::MAX.into());
         let shared = PoolState {
             phase: PhaseState::new(),
@@ -195,7 +197,8 @@ impl Team<'_> {
         }
     }
 
-    /// Waits for helpers to finish the last items. If that takes longer than the caller's own items took, it is a loss.
+    /// Waits for helpers to finish the last items. What goes beyond a part of the time that the caller's own items took is a
+    /// loss: items are of similar size, and most kernels divide them further.
     fn wait(&mut self, helped: u32, began: Instant) {
         let state = &self.pool.shared.phase;
         for _ in 0..CALLER_LOOKS {
@@ -207,7 +210,7 @@ impl Team<'_> {
         let tired = Instant::now();
         state.close(helped);
         let now = Instant::now();
-        self.policy.lose((now - tired).saturating_sub(tired - began), now);
+        self.policy.lose((now - tired).saturating_sub((tired - began) / EXPECTED_WAIT), now);
     }
 }
 

@@ -188,6 +188,10 @@ struct Section {
     count: usize,
 }
 
+impl Section {
+    const EMPTY: Section = Section { entries: [(0, 0); MAX_GROUP], length: 0, count: 1 };
+}
+
 impl ProgramRun<'_> {
     /// Goes through all groups, on the caller's thread.
     fn groups(&self, team: &mut Team<'_>) {
@@ -216,7 +220,7 @@ impl ProgramRun<'_> {
 
     /// Runs the steps of a group. Where a step has several phases, what comes before must be done first.
     fn group(&self, team: &mut Team<'_>, group: Range<usize>, count: usize) {
-        let mut section = Section { entries: [(0, 0); MAX_GROUP], length: 0, count };
+        let mut section = Section::EMPTY;
         for step in group {
             let Stage { kernel, task, .. } = &self.program.stages[step];
             if task.dst.desc.is_empty() {
@@ -225,19 +229,27 @@ impl ProgramRun<'_> {
             for (number, phase) in kernel.body().phases(task).enumerate() {
                 if number > 0 {
                     self.section(team, &section);
-                    section.length = 0;
+                    section = Section::EMPTY;
                 }
                 section.entries[section.length] = (step, phase);
                 section.length += 1;
+                section.count = section.count.max(if kernel.body().is_for_one(task) { 1 } else { count });
             }
         }
         self.section(team, &section);
     }
 
-    fn section(&self, team: &mut Team<'_>, Section { entries, length, count }: &Section) {
-        team.phase(length * count, &|item, thread| {
+    fn section(&self, team: &mut Team<'_>, section: &Section) {
+        let entries = &section.entries[..section.length];
+        let count = section.count;
+        if count == 1 {
+            return entries
+                .iter()
+                .for_each(|(step, phase)| self.run(*step, Thread { index: 0, count, phase: *phase }, 0));
+        }
+        team.phase(entries.len() * count, &|item, thread| {
             let (step, phase) = entries[item / count];
-            self.run(step, Thread { index: item % count, count: *count, phase }, thread);
+            self.run(step, Thread { index: item % count, count, phase }, thread);
         });
     }
 

@@ -107,6 +107,8 @@ pub(crate) type Run = fn(&Task, Thread, &mut [f32]);
 pub(crate) struct KernelBody {
     phases: Phases,
     run: Run,
+    /// Whether threads have whole rows of the result.
+    by_rows: bool,
 }
 
 impl KernelBody {
@@ -121,7 +123,7 @@ impl KernelBody {
     /// - bytes are not written while a slice of them is in use;
     /// - accessors and slices of them do not outlive the call.
     pub(crate) const unsafe fn new(run: Run) -> KernelBody {
-        KernelBody { phases: one_phase, run }
+        KernelBody { phases: one_phase, run, by_rows: false }
     }
 
     /// A computation in several phases.
@@ -129,7 +131,17 @@ impl KernelBody {
     /// # Safety
     /// As [`KernelBody::new`], for each of the phases.
     pub(crate) const unsafe fn in_phases(phases: Phases, run: Run) -> KernelBody {
-        KernelBody { phases, run }
+        KernelBody { phases, run, by_rows: false }
+    }
+
+    /// Says that threads have whole rows of the result: a single row is not worth other threads' attention.
+    pub(crate) const fn by_rows(self) -> KernelBody {
+        KernelBody { by_rows: true, ..self }
+    }
+
+    /// Whether all work of a task is one thread's.
+    pub(crate) fn is_for_one(&self, task: &Task) -> bool {
+        self.by_rows && task.dst.desc.rows() == 1
     }
 
     pub(crate) fn phases(&self, task: &Task) -> Range<usize> {

@@ -1,5 +1,6 @@
 //! The lock-free part of the thread pool under [loom](https://docs.rs/loom), which tries all interleavings of threads and all
 //! values that loads may see. With each ordering weakened, it must find a mistake.
+#![allow(clippy::duplicate_mod)] // the same file with other orderings
 
 // Each module is `pool/phase.rs` with loom's types and the given orderings.
 macro_rules! model {
@@ -7,7 +8,7 @@ macro_rules! model {
         #[path = "."]
         mod $name {
             mod sync {
-                pub(super) use loom::cell::UnsafeCell as Cell;
+                pub(super) use loom::cell::UnsafeCell;
                 pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
                 pub(super) use loom::sync::{Condvar, Mutex};
 

@@ -18,7 +18,8 @@ use crate::vector::{Floats, FloatsMut, ScaledTo, Shifted, Squares, Sum, Zip, on}
 pub(crate) const SCALED_NORM: &str = "scaled norm";
 
 // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand.
-pub(crate) const ROWS: Kernel = Kernel::simple(all_floats, one_row, unsafe { KernelBody::new(rows) });
+pub(crate) const ROWS: Kernel =
+    Kernel::simple(all_floats, one_row, unsafe { KernelBody::new(rows) }.by_rows());
 
 // SAFETY: the phase rule: each group of channels of the result is one thread's, which reads the same elements of the
 // operand.
@@ -31,7 +32,7 @@ pub(crate) fn named(name: &str, _: Option<Rounding>) -> Option<StepKernel> {
         check: None,
         // SAFETY: the phase rule: each row of the result is one thread's, which reads the same row of the operand that the
         // result may lie on; others lie apart.
-        body: unsafe { KernelBody::new(scaled) },
+        body: unsafe { KernelBody::new(scaled) }.by_rows(),
     })
 }
 

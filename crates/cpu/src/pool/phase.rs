@@ -6,7 +6,7 @@
 //!
 //! `tests/phase_model.rs` runs this file under [loom](https://docs.rs/loom), with each ordering as it is and weakened.
 
-use super::sync::{AtomicU32, AtomicU64, Cell, Condvar, Mutex, Ordering, order};
+use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, Ordering, UnsafeCell, order};
 
 /// A closure that takes the number of an item and of the thread that runs it, with its lifetime taken away.
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ pub(crate) struct PhaseState {
     finished: AtomicU32,
     /// The job and its number of items. The caller writes it while no item is claimed or can be; helpers read it while they
     /// hold a claim.
-    job: Cell<Option<(Job, u32)>>,
+    job: UnsafeCell<Option<(Job, u32)>>,
     /// Where the caller sleeps.
     lock: Mutex<()>,
     wake: Condvar,
@@ -63,7 +63,7 @@ impl PhaseState {
         PhaseState {
             open: AtomicU64::new(0),
             finished: AtomicU32::new(0),
-            job: Cell::new(None),
+            job: UnsafeCell::new(None),
             lock: Mutex::new(()),
             wake: Condvar::new(),
         }

@@ -16,11 +16,11 @@ pub(super) mod order {
 }
 
 /// A place that threads take turns to use.
-pub(super) struct Cell<T>(std::cell::UnsafeCell<T>);
+pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
-impl<T> Cell<T> {
-    pub(super) fn new(value: T) -> Cell<T> {
-        Cell(std::cell::UnsafeCell::new(value))
+impl<T> UnsafeCell<T> {
+    pub(super) fn new(value: T) -> UnsafeCell<T> {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
     }
 
     pub(super) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {

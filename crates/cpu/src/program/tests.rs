@@ -86,6 +86,30 @@ fn a_kernel_that_panics_on_any_thread_ends_the_run_with_an_error_and_the_next_on
 }
 
 #[test]
+fn a_run_ends_though_no_helper_ever_runs() {
+    let run: Run = |task, thread, _| {
+        for row in thread.part(8) {
+            let mut values = [0.0; 4];
+            task.dst.as_src().read_row([row, 0, 0], &mut values);
+            let factor = if thread.phase == 0 { 0.0 } else { 3.0 };
+            task.dst.write_row([row, 0, 0], &values.map(|value| value * factor + row as f32));
+        }
+    };
+    // SAFETY: the phase rule: each row is one thread's, in both phases.
+    let program =
+        program(Kernel::simple(anything, no_scratch, unsafe { KernelBody::in_phases(two_phases, run) }));
+    let pool = ThreadPool::without_helpers(3);
+    for result in on_every_number_of_threads(&pool, &program) {
+        result.unwrap();
+        for row in 0..8 {
+            let mut values = [0.0; 4];
+            program.stages[0].task.dst.as_src().read_row([row, 0, 0], &mut values);
+            assert_eq!(values, [4.0 * row as f32; 4]);
+        }
+    }
+}
+
+#[test]
 fn a_check_that_panics_ends_the_run_before_its_step() {
     let pool = ThreadPool::new(3).unwrap();
     let run: Run = |task, thread, _| {

@@ -74,6 +74,34 @@ fn threads_are_counted_from_one_to_the_maximum() {
 }
 
 #[test]
+fn results_are_the_same_to_the_bit_on_one_to_eight_threads() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[256, 7]);
+    let weights = b.input("weights", DType::F32, &[256, 300]);
+    let normed = b.rms_norm(x, 1e-5);
+    let product = b.mul_mat(weights, normed);
+    let y = b.soft_max(product, None, 1.0, 0.0);
+    b.output(y);
+    let graph = Arc::new(b.build().unwrap());
+    let numbers =
+        |count: usize| (0..count).map(|i| ((i * 37 % 101) as f32 - 50.0) / 37.0).collect::<Vec<f32>>();
+    let (mut session, plan) = prepared(CpuDevice::new(ThreadPool::new(8).unwrap()), &graph, 8);
+    let mut run = |count: usize| {
+        session.set(plan, x, &f32_bytes(&numbers(256 * 7))).unwrap();
+        session.set(plan, weights, &f32_bytes(&numbers(256 * 300))).unwrap();
+        session.run(plan, &threads(count)).unwrap();
+        let mut bytes = vec![0; 300 * 7 * 4];
+        session.get(plan, y, &mut bytes).unwrap();
+        bytes
+    };
+    let alone = run(1);
+    assert!(alone.iter().any(|byte| *byte != 0));
+    for count in (2..=8).cycle().take(40) {
+        assert!(run(count) == alone, "{count} threads");
+    }
+}
+
+#[test]
 fn a_maximum_beyond_the_pool_is_the_pools() {
     let (graph, x, _) = chain(1);
     let device = CpuDevice::new(ThreadPool::new(2).unwrap());
