@@ -68,7 +68,7 @@ impl TextModel {
     /// can stop there.
     ///
     /// # Errors
-    /// As [`generate`].
+    /// As [`generate`](crate::generate()).
     pub fn generate(
         &mut self,
         prompt: &str,
