@@ -33,6 +33,9 @@ pub(crate) struct ModelArguments {
 /// How a model runs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SettingArguments {
+    /// Sequences in the cache, where a command has several.
+    #[arg(skip = 1_u64)]
+    pub(crate) sequences: u64,
     /// Context size in tokens; 0: the model's training context, or as much as fits.
     #[arg(short, long = "ctx-size", value_name = "N", default_value_t = 0)]
     pub(crate) context: u64,
@@ -153,6 +156,7 @@ impl SettingArguments {
             context: (self.context > 0).then_some(self.context),
             batch: self.batch.min(self.ubatch),
             threads: self.threads(),
+            sequences: self.sequences,
             cache: CacheTypes { k: self.cache_k.into(), v: self.cache_v.into() },
             precision: match self.precision {
                 PrecisionChoice::Int8 => Precision::Int8,

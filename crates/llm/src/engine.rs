@@ -18,7 +18,7 @@ mod run;
 mod shapes;
 mod states;
 
-use run::Item;
+use run::{Item, Seen};
 
 /// A model in memory, ready to run: weights, caches and planned graphs. It keeps the keys and values of the tokens that
 /// it was fed.
@@ -333,9 +333,8 @@ impl Engine {
     /// # Errors
     /// As [`Engine::logits_at`].
     pub fn best_at(&mut self, index: usize) -> Result<u32, Error> {
-        let left = self.left.filter(|left| index <= left.last).ok_or(Error::EmptyPrompt)?;
-        self.numbers.resize(4 * left.outputs as usize, 0);
-        self.session.get(left.plan, left.best, &mut self.numbers)?;
+        self.left.filter(|left| index <= left.last).ok_or(Error::EmptyPrompt)?;
+        self.read_best()?;
         Ok(u32::from_le_bytes(self.numbers.as_chunks().0[index]))
     }
 
@@ -382,7 +381,7 @@ impl Engine {
     /// [`Error::ContextFull`], [`Error::UnknownToken`] and [`Error::EmptyPrompt`], which change nothing; what a device
     /// meets: the batches before are kept.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<(), Error> {
-        self.feed_runs(&[(SequenceId::FIRST, tokens)], None)
+        self.feed_runs(&[(SequenceId::FIRST, tokens)], Seen::Nothing)
     }
 
     /// Feeds one sequence or several at once, and reads logits: those behind the last token of every part, or behind
@@ -395,7 +394,20 @@ impl Engine {
         parts: &[(SequenceId, &[u32])],
         each: &mut dyn FnMut(LogitsRow<'_>),
     ) -> Result<(), Error> {
-        self.feed_runs(parts, Some(each))
+        self.feed_runs(parts, Seen::Logits(each))
+    }
+
+    /// As [`Engine::feed_parts`], but gives the likeliest token behind the last one of every part. The device computes it, and
+    /// no logits are read.
+    ///
+    /// # Errors
+    /// As [`Engine::feed_parts`].
+    ///
+    /// # Panics
+    /// If there are fewer places than parts.
+    pub fn feed_best(&mut self, parts: &[(SequenceId, &[u32])], best: &mut [u32]) -> Result<(), Error> {
+        assert!(parts.len() <= best.len(), "a place for each part");
+        self.feed_runs(parts, Seen::Best(best))
     }
 
     /// Feeds tokens in one run that gives the logits behind each of them ([`Engine::logits_at`]), and returns how many

@@ -5,7 +5,7 @@ mod reads;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use orlop::llm::{Engine, Error, LayerSplit, Outputs};
+use orlop::llm::{Engine, Error, LayerSplit, Outputs, PAGE_ROWS, SequenceId};
 use serde::Serialize;
 
 use self::reads::{Rates, Reads, Report};
@@ -18,7 +18,8 @@ use crate::printer::Printer;
 const EXAMPLES: &str = "Examples:
   orlop bench -p 64 -n 16 -r 2
   orlop bench -p 128 -n 0 -r 1 -t 1 --json
-  orlop bench -p 0 -n 32 --reads";
+  orlop bench -p 0 -n 32 --reads
+  orlop bench -p 0 -n 32 --sequences 1,4,16";
 
 /// Arguments of `orlop bench`.
 #[derive(Debug, Args)]
@@ -38,6 +39,9 @@ pub(crate) struct BenchArguments {
     /// Number of tokens in the context before each test.
     #[arg(short, long = "n-depth", value_name = "N", default_value_t = 0)]
     depth: usize,
+    /// Also generate in this many sequences at once, which share the weights they read; a list such as 1,4,16 (also -npl).
+    #[arg(long, visible_alias = "npl", value_name = "LIST", value_delimiter = ',')]
+    sequences: Vec<u64>,
     /// Measure memory read bandwidth after each generated token, with the same threads. Generation reads all weights for
     /// every token, so this bounds its speed.
     #[arg(long)]
@@ -50,6 +54,9 @@ pub(crate) struct BenchArguments {
 #[derive(Serialize)]
 struct Test {
     test: String,
+    /// Sequences that were fed together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequences: Option<u64>,
     threads: usize,
     device: String,
     tokens_per_second: f64,
@@ -90,8 +97,13 @@ impl BenchArguments {
 pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
     let mut model = arguments.model.clone();
     if model.settings.context == 0 {
-        model.settings.context = (arguments.depth + arguments.p.max(arguments.n)).max(1) as u64;
+        let one = (arguments.depth + arguments.p.max(arguments.n)).max(1) as u64;
+        let each = ((arguments.depth + arguments.n) as u64).next_multiple_of(PAGE_ROWS);
+        let most = arguments.sequences.iter().max().copied().unwrap_or(0);
+        model.settings.context = one.max(each.saturating_mul(most));
     }
+    // Those that are fed together, and the first one.
+    model.settings.sequences = arguments.sequences.iter().max().map_or(1, |most| most.saturating_add(1));
     let mut loaded = load_or(&model, Outputs::Last, |error| arguments.refused(error))?;
     repack(&mut loaded)?;
     let threads = model.settings.threads();
@@ -116,14 +128,18 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
         let depth = if arguments.depth > 0 { format!("@d{}", arguments.depth) } else { String::new() };
         let test = format!("{kind}{count}{depth}");
         let device = device.clone();
-        tests.push(Test { test, threads, device, tokens_per_second, stddev, samples: rates, reads });
+        tests.push(Test { test, sequences: None, threads, device, tokens_per_second, stddev, samples: rates, reads });
+    }
+    for count in &arguments.sequences {
+        tests.push(several(arguments, &mut loaded.engine, *count, (threads, device.clone())).map_err(failure)?);
     }
     let mut printer = Printer::new();
     if arguments.json {
         return printer.json(&tests);
     }
     for test in tests {
-        let Test { test, threads, device, tokens_per_second, stddev, reads, .. } = test;
+        let Test { test, sequences, threads, device, tokens_per_second, stddev, reads, .. } = test;
+        let test = sequences.map_or(test.clone(), |sequences| format!("{test} x {sequences}"));
         printer.line(format!(
             "{test:<14} {device}, {threads} threads: {tokens_per_second:9.2} ± {stddev:.2} tokens/s"
         ))?;
@@ -135,6 +151,44 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Tokens per second of all sequences that generate together, each with `depth` tokens in its context.
+fn several(
+    arguments: &BenchArguments,
+    engine: &mut Engine,
+    count: u64,
+    (threads, device): (usize, String),
+) -> Result<Test, Error> {
+    let vocabulary = engine.config().vocabulary;
+    engine.truncate(0);
+    let mut samples = Vec::with_capacity(arguments.repetitions);
+    for repetition in 0..=arguments.repetitions {
+        let ids = (0..count).map(|_| engine.start_sequence()).collect::<Result<Vec<_>, Error>>()?;
+        for (number, id) in ids.iter().enumerate().filter(|_| arguments.depth > 0) {
+            let tokens: Vec<u32> = (0..arguments.depth as u64)
+                .map(|index| ((index * 7919 + number as u64) % vocabulary) as u32)
+                .collect();
+            engine.feed_best(&[(*id, &tokens)], &mut [0])?;
+        }
+        let mut best: Vec<u32> = (0..count).map(|number| (number * 31 % vocabulary) as u32).collect();
+        let begin = Instant::now();
+        for _ in 0..arguments.n {
+            let tokens = best.clone();
+            let parts: Vec<(SequenceId, &[u32])> =
+                ids.iter().copied().zip(tokens.iter().map(std::slice::from_ref)).collect();
+            engine.feed_best(&parts, &mut best)?;
+        }
+        let rate = (count * arguments.n as u64) as f64 / begin.elapsed().as_secs_f64();
+        ids.into_iter().try_for_each(|id| engine.end_sequence(id))?;
+        if repetition > 0 {
+            samples.push(rate);
+        }
+    }
+    let (tokens_per_second, stddev) = mean_and_deviation(&samples);
+    let depth = if arguments.depth > 0 { format!("@d{}", arguments.depth) } else { String::new() };
+    let test = format!("tg{}{depth}", arguments.n);
+    Ok(Test { test, sequences: Some(count), threads, device, tokens_per_second, stddev, samples, reads: None })
 }
 
 /// Tokens per second with `depth` tokens in the context. Bandwidth measurements between batches are not counted.

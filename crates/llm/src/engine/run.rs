@@ -26,8 +26,14 @@ pub(super) struct Item {
     wanted: bool,
 }
 
-/// Sees rows of logits.
-type Each<'a> = &'a mut dyn FnMut(LogitsRow<'_>);
+/// What is read behind tokens whose logits are wanted.
+pub(super) enum Seen<'a> {
+    Nothing,
+    /// Rows of logits.
+    Logits(&'a mut dyn FnMut(LogitsRow<'_>)),
+    /// The likeliest token of each part.
+    Best(&'a mut [u32]),
+}
 
 /// A row index that writes nothing.
 const NO_ROW: u32 = -1i32 as u32;
@@ -36,12 +42,12 @@ impl Engine {
     pub(super) fn feed_runs(
         &mut self,
         parts: &[(SequenceId, &[u32])],
-        each: Option<Each<'_>>,
+        seen: Seen<'_>,
     ) -> Result<(), Error> {
         let mut items = mem::take(&mut self.items);
         items.clear();
         let outputs = self.blueprint.settings.outputs;
-        let result = self.itemize(parts, outputs, &mut items).and_then(|()| self.feed_items(&items, each));
+        let result = self.itemize(parts, outputs, &mut items).and_then(|()| self.feed_items(&items, seen));
         self.items = items;
         result
     }
@@ -80,20 +86,28 @@ impl Engine {
         self.sequences.check_room(|slot| items.iter().filter(|item| item.slot == slot).count())
     }
 
-    fn feed_items(&mut self, items: &[Item], mut each: Option<Each<'_>>) -> Result<(), Error> {
+    fn feed_items(&mut self, items: &[Item], mut seen: Seen<'_>) -> Result<(), Error> {
         let row = self.config().vocabulary as usize;
         let mut fed = 0;
         while fed < items.len() {
             let rest = &items[fed..];
             let batch = &rest[..self.run_first(rest)?];
             let gathered = self.left.is_some_and(|left| left.gathered);
-            if let Some(each) = &mut each {
-                let logits = self.read_logits()?;
-                for (number, index) in wanted_of(batch).enumerate().filter(|(_, index)| batch[*index].wanted)
-                {
-                    let Item { part, index: token, .. } = batch[index];
-                    let number = if gathered { number } else { index };
-                    each(LogitsRow { part, index: token, logits: &logits[number * row..][..row] });
+            let rows = wanted_of(batch).enumerate().filter(|(_, index)| batch[*index].wanted);
+            let rows = rows.map(|(number, index)| (&batch[index], if gathered { number } else { index }));
+            match &mut seen {
+                Seen::Nothing => {}
+                Seen::Logits(each) => {
+                    let logits = self.read_logits()?;
+                    for (Item { part, index, .. }, number) in rows {
+                        each(LogitsRow { part: *part, index: *index, logits: &logits[number * row..][..row] });
+                    }
+                }
+                Seen::Best(best) => {
+                    self.read_best()?;
+                    for (item, number) in rows {
+                        best[item.part] = u32::from_le_bytes(self.numbers.as_chunks().0[number]);
+                    }
                 }
             }
             fed += batch.len();
@@ -190,6 +204,13 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Reads the likeliest token of each row of the last run to `numbers`.
+    pub(super) fn read_best(&mut self) -> Result<(), Error> {
+        let left = self.left.ok_or(Error::EmptyPrompt)?;
+        self.numbers.resize(4 * left.outputs as usize, 0);
+        Ok(self.session.get(left.plan, left.best, &mut self.numbers)?)
     }
 
     /// All rows of logits of the last run, which are read at most once.
