@@ -128,10 +128,21 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
         let depth = if arguments.depth > 0 { format!("@d{}", arguments.depth) } else { String::new() };
         let test = format!("{kind}{count}{depth}");
         let device = device.clone();
-        tests.push(Test { test, sequences: None, threads, device, tokens_per_second, stddev, samples: rates, reads });
+        tests.push(Test {
+            test,
+            sequences: None,
+            threads,
+            device,
+            tokens_per_second,
+            stddev,
+            samples: rates,
+            reads,
+        });
     }
     for count in &arguments.sequences {
-        tests.push(several(arguments, &mut loaded.engine, *count, (threads, device.clone())).map_err(failure)?);
+        tests.push(
+            several(arguments, &mut loaded.engine, *count, (threads, device.clone())).map_err(failure)?,
+        );
     }
     let mut printer = Printer::new();
     if arguments.json {
@@ -188,7 +199,16 @@ fn several(
     let (tokens_per_second, stddev) = mean_and_deviation(&samples);
     let depth = if arguments.depth > 0 { format!("@d{}", arguments.depth) } else { String::new() };
     let test = format!("tg{}{depth}", arguments.n);
-    Ok(Test { test, sequences: Some(count), threads, device, tokens_per_second, stddev, samples, reads: None })
+    Ok(Test {
+        test,
+        sequences: Some(count),
+        threads,
+        device,
+        tokens_per_second,
+        stddev,
+        samples,
+        reads: None,
+    })
 }
 
 /// Tokens per second with `depth` tokens in the context. Bandwidth measurements between batches are not counted.

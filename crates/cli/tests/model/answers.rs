@@ -93,6 +93,18 @@ fn a_benchmark_reports_its_tests() {
 }
 
 #[test]
+fn bench_of_several_sequences_has_a_test_for_each_count() {
+    let found = json(&["bench", "--json", "-p", "0", "-n", "2", "-r", "1", "-d", "70", "-npl", "1,3"]);
+    let tests = found.as_array().unwrap();
+    assert_eq!(tests[0]["sequences"], serde_json::Value::Null);
+    for (test, sequences) in tests[1..].iter().zip([1, 3]) {
+        assert_eq!((&test["test"], test["sequences"].as_u64()), (&"tg2@d70".into(), Some(sequences)));
+        assert!(test["tokens_per_second"].as_f64().unwrap() > 0.0);
+    }
+    assert_eq!(tests.len(), 3);
+}
+
+#[test]
 fn the_largest_logits_are_listed_on_demand() {
     let found = json(&["logits", "--json", "--top", "2", "--tokens", "504,3575,282,4649,314"]);
     let rows = found["logits"].as_array().unwrap();

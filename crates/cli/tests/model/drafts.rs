@@ -7,9 +7,6 @@ use crate::with_model::{default_model, json, orlop};
 
 const REPEATS: &str = "red green blue red green blue red green";
 
-/// One row and up to four rows at a time give the same bits with these.
-const EXACT: [&str; 8] = ["--precision", "f32", "-ctk", "f32", "-ctv", "f32", "-c", "256"];
-
 fn counts(run: &Value) -> [u64; 2] {
     ["drafted", "accepted"].map(|key| run[key].as_u64().unwrap())
 }
@@ -19,19 +16,17 @@ fn drafts_change_no_token() {
     let model = default_model();
     for sampling in [&["--temp", "0"][..], &["-s", "3"], &["-s", "4", "--repeat-penalty", "1.2"]] {
         let run = |draft: &[&str]| {
-            let fixed = ["run", "--json", "-n", "48", REPEATS];
-            json(&[&fixed, sampling, &EXACT, draft].concat())
+            let fixed = ["run", "--json", "-n", "48", "-c", "256", REPEATS];
+            json(&[&fixed, sampling, draft].concat())
         };
         let plain = run(&[]);
         assert_eq!(counts(&plain), [0, 0]);
-        for draft in [&["--lookup", "--draft-max", "3"][..], &["-md", &model, "--draft-max", "3"]] {
+        for draft in [&["--lookup"][..], &["--lookup", "--draft-max", "3"], &["-md", &model]] {
             let drafted = run(draft);
             assert_eq!(drafted["tokens"], plain["tokens"], "{sampling:?} {draft:?}");
+            // How many tokens are drafted depends on measured times.
             let [all, accepted] = counts(&drafted);
             assert!(accepted <= all, "{accepted} of {all}");
-            if sampling[1] == "0" {
-                assert!(accepted > 0, "{draft:?}");
-            }
         }
     }
 }
@@ -84,7 +79,7 @@ fn the_plan_has_what_drafts_take() {
     let saved = folder.path("plan.json");
     assert_eq!(plan(&["--lookup", "--save", &saved]), plan(&["--lookup"]));
     assert_eq!(run(&["--lookup", "--plan", &saved]), plan(&["--lookup"]));
-    let said = orlop(&["run", "-m", &model, "-c", "300", "-ub", "16", "--lookup", "--plan", &saved, "Hi"]);
+    let said = orlop(&["run", "-m", &model, "-c", "300", "-ub", "24", "--lookup", "--plan", &saved, "Hi"]);
     assert_eq!(said.status, Some(2), "{said:?}");
 }
 

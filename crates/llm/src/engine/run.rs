@@ -39,11 +39,7 @@ pub(super) enum Seen<'a> {
 const NO_ROW: u32 = -1i32 as u32;
 
 impl Engine {
-    pub(super) fn feed_runs(
-        &mut self,
-        parts: &[(SequenceId, &[u32])],
-        seen: Seen<'_>,
-    ) -> Result<(), Error> {
+    pub(super) fn feed_runs(&mut self, parts: &[(SequenceId, &[u32])], seen: Seen<'_>) -> Result<(), Error> {
         let mut items = mem::take(&mut self.items);
         items.clear();
         let outputs = self.blueprint.settings.outputs;
@@ -100,7 +96,11 @@ impl Engine {
                 Seen::Logits(each) => {
                     let logits = self.read_logits()?;
                     for (Item { part, index, .. }, number) in rows {
-                        each(LogitsRow { part: *part, index: *index, logits: &logits[number * row..][..row] });
+                        each(LogitsRow {
+                            part: *part,
+                            index: *index,
+                            logits: &logits[number * row..][..row],
+                        });
                     }
                 }
                 Seen::Best(best) => {

@@ -62,6 +62,21 @@ fn the_likeliest_token_is_the_one_with_the_largest_logit() {
 }
 
 #[test]
+fn each_part_has_its_likeliest_token() {
+    let (model, tokens, _) = reference("llama-dense.Q4_0");
+    let mut engine = load(&model, &one_cpu(), &Settings { sequences: 3, batch: 16, ..Settings::default() });
+    let ids = [(); 2].map(|()| engine.start_sequence().unwrap());
+    let texts = [&tokens[..20], &tokens[5..6]];
+    let mut best = [0; 2];
+    engine.feed_best(&[(ids[0], texts[0]), (ids[1], texts[1])], &mut best).unwrap();
+    for (text, best) in texts.into_iter().zip(best) {
+        let mut alone = load(&model, &one_cpu(), &Settings::default());
+        alone.feed(text).unwrap();
+        assert_eq!(alone.last_best().unwrap(), best);
+    }
+}
+
+#[test]
 fn text_is_the_same_whether_logits_are_read_or_not() {
     let (model, tokenizer) = synthetic();
     let plain = SamplingOptions { temperature: 5.0, ..SamplingOptions::default() };
