@@ -378,8 +378,8 @@ impl Engine {
     /// [`Engine::last_logits`] do that.
     ///
     /// # Errors
-    /// [`Error::ContextFull`], [`Error::UnknownToken`] and [`Error::EmptyPrompt`], which change nothing; what a device
-    /// meets: the batches before are kept.
+    /// [`Error::ContextFull`], [`Error::NoPages`], [`Error::UnknownToken`] and [`Error::EmptyPrompt`], which change nothing;
+    /// what a device meets: the batches before are kept.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<(), Error> {
         self.feed_runs(&[(SequenceId::FIRST, tokens)], Seen::Nothing)
     }

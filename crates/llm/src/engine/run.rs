@@ -118,8 +118,8 @@ impl Engine {
     /// Runs as many of the first of these tokens as one graph takes.
     fn run_first(&mut self, rest: &[Item]) -> Result<usize, Error> {
         self.left = None;
-        // A state belongs to one sequence; rows of several sequences may be filled together.
-        let alone = rest.iter().take_while(|item| item.slot == rest[0].slot).count();
+        // A state belongs to one sequence, and skips no token; rows of several sequences may be filled together.
+        let alone = rest.iter().take_while(|item| item.part == rest[0].part).count();
         let most = if self.keeps_states() { alone } else { rest.len() };
         let (ready, taken) = match self.first(&rest[..most])? {
             Some(first) => (first, most),
@@ -154,18 +154,19 @@ impl Engine {
 
     /// Makes room in the cache for tokens, and notes their positions.
     fn place(&mut self, items: &[Item], positions: &mut Vec<u32>) -> Result<(), Error> {
-        for item in items {
+        let pushed = items.iter().try_for_each(|item| {
             positions.push(self.sequences.push(item.slot)?);
-        }
-        let mut result = Ok(());
+            Ok(())
+        });
+        let mut copied = Ok(());
         while let Some(copy) = self.sequences.next_copy() {
-            result = result.and_then(|()| self.copy_page(copy));
+            copied = copied.and_then(|()| self.copy_page(copy));
         }
-        if result.is_err() {
+        if copied.is_err() {
             // Rows before these may not have been copied.
             positions.iter_mut().for_each(|position| *position -= *position % PAGE_ROWS as u32);
         }
-        result
+        pushed.and(copied)
     }
 
     fn run_at(&mut self, ready: &Ready, items: &[Item], positions: &[u32]) -> Result<(), Error> {

@@ -176,3 +176,15 @@ fn many_sequences_come_and_go() {
     let found = together(&mut engine, &[(ids[39], &tokens[..3])]);
     assert!(nmse(&found, &[alone(&model, &tokens[..3])]) < 1e-9);
 }
+
+#[test]
+fn parts_of_one_state_follow_each_other() {
+    let (model, tokens, _) = made("mamba2");
+    let text: Vec<u32> = tokens.iter().copied().cycle().take(32).collect();
+    let mut engine = load(&model, &one_cpu(), &several(1));
+    engine.repack(&mut |_, _| ()).unwrap();
+    let parts = [&text[..10], &text[10..20], &text[20..]].map(|part| (SequenceId::FIRST, part));
+    let found = together(&mut engine, &parts);
+    let expected = [10, 20, 32].map(|len| alone(&model, &text[..len]));
+    assert!(nmse(&found, &expected) < 1e-9);
+}
