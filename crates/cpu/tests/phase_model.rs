@@ -50,7 +50,7 @@ macro_rules! model {
                         places[item].with_mut(|place| unsafe { *place = 1 + item });
                     };
                     let second = |item: usize, _: usize| {
-                        // SAFETY: reading asks that nobody writes meanwhile, which loom checks.
+                        // SAFETY: reading asks that no thread writes meanwhile, which loom checks.
                         places[1 - item].with(|place| assert_eq!(unsafe { *place }, 2 - item));
                     };
                     phase(&state, &first);

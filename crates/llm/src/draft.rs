@@ -27,11 +27,11 @@ pub struct BatchShape {
     pub outputs: u64,
 }
 
-/// Batches up to so many tokens give the logits of all of them.
+/// Batches of up to this many tokens give the logits of all of them.
 const FEW: u64 = 16;
 
 impl BatchShape {
-    /// The shape of a run of so many tokens: it gives logits of every token where there are few, else of one for each
+    /// The shape of a run of `tokens` tokens: it gives logits of every token where there are few, else of one for each
     /// sequence.
     pub(crate) fn new(tokens: u64, settings: &Settings) -> BatchShape {
         let outputs = match settings.outputs {

@@ -105,7 +105,7 @@ fn feed_prompt(
     Ok(flow)
 }
 
-/// A text that goes on.
+/// A text that is being generated.
 struct Continuation<'a> {
     engine: &'a mut Engine,
     speculator: Option<&'a mut Speculator>,

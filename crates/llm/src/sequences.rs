@@ -176,7 +176,7 @@ impl Sequences {
         len
     }
 
-    /// Whether tokens can be added to sequences: so many to each slot.
+    /// Whether tokens can be added to sequences; `added` gives their number for each slot.
     pub(crate) fn check_room(&self, added: impl Fn(usize) -> usize) -> Result<(), Error> {
         let mut needed = 0;
         for (index, slot) in self.slots.iter().enumerate() {

@@ -22,7 +22,7 @@ pub use vocabulary::{DifferentToken, VocabularyDifference};
 
 use crate::{Engine, Error, Forecast};
 
-/// Guesses how a text goes on. Guesses change the speed of generation, never its result.
+/// Guesses the next tokens of a text. Guesses change the speed of generation, never its result.
 pub trait Drafter: fmt::Debug {
     /// Sees a prompt before the first draft behind it.
     ///

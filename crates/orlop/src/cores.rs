@@ -106,7 +106,7 @@ fn share(quota: &str, period: &str) -> Option<f64> {
     (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
-/// The CPUs of a list such as `0-3,8`. What is no number or range is left out.
+/// The CPUs of a list such as `0-3,8`. Anything but numbers and ranges is left out.
 fn cpu_list(list: &str) -> BTreeSet<usize> {
     /// The kernel has no more.
     const MOST: usize = 1 << 16;

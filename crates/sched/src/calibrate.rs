@@ -40,7 +40,7 @@ pub fn calibrate(device: &Arc<dyn Device>, time: Duration) -> Result<Calibration
     calibrate_by(device, time, &|| begin.elapsed())
 }
 
-/// As [`calibrate`], by a clock of the caller's: it tells the time since a moment of its own, and goes on whenever it is
+/// As [`calibrate`], by a clock of the caller's: it tells the time since a moment of its own, and advances whenever it is
 /// asked.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! The caller opens a phase, claims items like everyone else, and waits for those that helpers have claimed. A helper may use
 //! the job only between a claim and the end of that item: the caller does not return before every claimed item is
-//! finished. A helper that never runs claims nothing, so nobody waits for it.
+//! finished. A helper that never runs claims nothing, so no thread waits for it.
 //!
 //! `tests/phase_model.rs` runs this file under [loom](https://docs.rs/loom), with each ordering as it is and weakened.
 
@@ -14,7 +14,7 @@ pub(crate) struct Job(*const (dyn Fn(usize, usize) + Sync));
 
 /// The phase that is open, if one is.
 pub(crate) struct PhaseState {
-    /// Threads that may claim in the upper half, items that nobody has claimed in the lower.
+    /// Threads that may claim in the upper half, unclaimed items in the lower.
     open: AtomicU64,
     /// Items that helpers have finished, and [`CALLER_SLEEPS`].
     finished: AtomicU32,
@@ -72,7 +72,7 @@ impl PhaseState {
     /// Opens a phase of `items` items to threads with numbers from 1 to below `members`. Item 0 is the caller's.
     ///
     /// # Safety
-    /// One caller at a time: the phase before was closed ([`PhaseState::is_closed`] or [`PhaseState::close`]), and nobody else opens one meanwhile. The job
+    /// One caller at a time: the phase before was closed ([`PhaseState::is_closed`] or [`PhaseState::close`]), and no other thread opens one meanwhile. The job
     /// lives until this phase is closed.
     pub(crate) unsafe fn open(&self, members: u32, items: u32, job: Job) {
         // SAFETY: writing asks for exclusive access: no item of the phase before is held, by this function's contract, and none
@@ -107,7 +107,7 @@ impl PhaseState {
     /// The next item, for a helper. It must be given to [`PhaseState::run`].
     pub(crate) fn claim(&self, thread: usize) -> Option<Claimed> {
         let left = self.take(thread)?;
-        // SAFETY: reading asks that nobody writes meanwhile: the caller does so while no claim is held only, and this thread
+        // SAFETY: reading asks that no thread writes meanwhile: the caller does so while no claim is held only, and this thread
         // holds one; the claim has synchronized with the store that opened the phase.
         let (job, items) = self.job.with(|place| unsafe { *place })?;
         Some(Claimed { job, item: (items - left) as usize })

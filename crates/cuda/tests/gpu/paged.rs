@@ -98,7 +98,7 @@ fn paged(shape: Shape, mode: RopeMode, runs: &[Run], seed: u64) -> Paged {
         feeds.push((id, f32_bytes(&tokens.iter().flat_map(of).collect::<Vec<f32>>())));
     }
     for cache in [k_cache, v_cache] {
-        // Rows that are not written yet, and pages of nobody, are NaN.
+        // Rows that are not written yet, and free pages, are NaN.
         let mut values = vec![f32::NAN; (head * rows * kv_heads) as usize];
         for (sequence, past, _) in runs {
             for row in 0..*past {

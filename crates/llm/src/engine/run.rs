@@ -280,7 +280,7 @@ impl Inputs<'_> {
     }
 }
 
-/// As many of the tokens as have logits in so many rows.
+/// The first tokens whose wanted logits fit `outputs` rows.
 fn within_outputs(items: &[Item], outputs: u64) -> &[Item] {
     let mut wanted = 0;
     let fits = |item: &&Item| {

@@ -40,14 +40,14 @@ impl Engine {
         Ok(())
     }
 
-    /// The graph for the next of so many tokens, and how many of them it takes.
+    /// The graph for the next of `tokens` tokens, and how many of them it takes.
     pub(super) fn next_shape(&self, tokens: usize) -> (usize, usize) {
         let shapes = self.ready.iter().map(|ready| ready.shape.tokens);
         next_shape(shapes, tokens as u64, !self.keeps_states())
     }
 }
 
-/// The shape that takes least time for the next of so many tokens, and how many of them it takes. Shapes begin with 1, and grow.
+/// The shape that takes least time for the next of `tokens` tokens, and how many of them it takes. Shapes begin with 1, and grow.
 fn next_shape(shapes: impl Iterator<Item = u64> + Clone, tokens: u64, pad: bool) -> (usize, usize) {
     let time = |shape: u64| shape.max(READ_BOUND);
     let below = shapes.clone().enumerate().take_while(|(_, shape)| *shape <= tokens).last().unwrap_or((0, 1));

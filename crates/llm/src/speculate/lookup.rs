@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(drafted(&mut lookup, &[1, 2, 3, 4], 3), [0; 0]);
         assert_eq!(drafted(&mut lookup, &[1, 2, 3, 4, 9, 1, 2], 3), [3, 4, 9]);
         assert_eq!(drafted(&mut lookup, &[1, 2, 3, 4, 9, 1, 2, 7, 1, 2], 1), [7], "the last place counts");
-        assert_eq!(drafted(&mut Lookup::new(0), &[5, 5, 5], 4), [5, 5, 5, 5], "a loop goes on");
+        assert_eq!(drafted(&mut Lookup::new(0), &[5, 5, 5], 4), [5, 5, 5, 5], "a loop is continued");
     }
 
     #[test]

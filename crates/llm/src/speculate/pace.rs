@@ -191,7 +191,7 @@ mod tests {
 
     const SIZES: [usize; 3] = [4, 8, 16];
 
-    /// A machine: the time of runs of so many tokens, and of drafting one.
+    /// A machine: the time of a run by its number of tokens, and of drafting one token.
     struct Machine {
         runs: fn(usize) -> f64,
         drafting: f64,

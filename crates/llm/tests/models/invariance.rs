@@ -63,7 +63,7 @@ fn logits_do_not_depend_on_company_or_pages() {
             engine.feed_parts(&parts, see).unwrap();
         }
         assert!(found == expected, "{name}");
-        // A fork of it goes on alike.
+        // A fork of it gives the same.
         let half = if name.starts_with("mamba2") { tokens.len() } else { tokens.len() / 2 };
         engine.end_sequence(other).unwrap();
         let fork = engine.fork_sequence(id, half).unwrap();

@@ -508,7 +508,7 @@ impl VectorLoop for Few<'_> {
             after.prefetch(0..after.rows());
         }
         for (index, state) in states.iter_mut().enumerate() {
-            // What is no score weighs nothing; vectors are whole.
+            // Vectors are whole: lanes beyond the last row weigh nothing.
             let scores = &mut scores[index * BLOCK..][..length.next_multiple_of(LINE)];
             scores[length..].fill(f32::NEG_INFINITY);
             *state = Weighing { scores, sums: &mut sums[index * dv..][..dv], state: *state }.run::<L>();

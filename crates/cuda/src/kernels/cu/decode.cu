@@ -2,7 +2,7 @@
 // and values of HEAD elements of type KVTYPE. How much there is to see is read here, so one program serves all lengths; where
 // splits begin depends on that alone, so a token's result is the same in any company.
 //
-// With PAGE, rows lie in pages of so many; with MANY, there may be more tokens than one, and those of long runs are left to
+// With PAGE, rows lie in pages of PAGE rows; with MANY, there may be more tokens than one, and those of long runs are left to
 // `prompt.cu`. A split has at most SPLIT_BLOCKS blocks of rows.
 //
 // With ROTATED, the token's own heads come as they left their products: every block turns the queries and the key it needs,

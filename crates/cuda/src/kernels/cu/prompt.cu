@@ -1,7 +1,7 @@
 // Attention of many tokens, on tensor cores: 64 queries of a head of HEAD elements a block, ROWS rows of keys and values
 // (halves) at a time.
 //
-// With PAGE, rows lie in pages of so many. Queries of a block may then be of several sequences: it takes one run of tokens
+// With PAGE, rows lie in pages of PAGE rows. Queries of a block may then be of several sequences: it takes one run of tokens
 // after the other, to which the other queries see nothing.
 
 struct Prompt {
