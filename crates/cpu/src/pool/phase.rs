@@ -72,8 +72,8 @@ impl PhaseState {
     /// Opens a phase of `items` items to threads with numbers from 1 to below `members`. Item 0 is the caller's.
     ///
     /// # Safety
-    /// One caller at a time: the phase before was closed ([`PhaseState::is_closed`] or [`PhaseState::close`]), and no other thread opens one meanwhile. The job
-    /// lives until this phase is closed.
+    /// One caller at a time: the phase before was closed ([`PhaseState::is_closed`] or [`PhaseState::close`]), and no other
+    /// thread opens one meanwhile. The job lives until this phase is closed.
     pub(crate) unsafe fn open(&self, members: u32, items: u32, job: Job) {
         // SAFETY: writing asks for exclusive access: no item of the phase before is held, by this function's contract, and none
         // can be claimed before the store below.
