@@ -233,7 +233,7 @@ pub struct Temporary {
 #[derive(Clone, Debug)]
 pub struct Bindings {
     /// The graph the steps are of.
-    pub graph: Arc<Graph>,
+    pub graph: Graph,
     /// The place of each tensor that the steps touch; a view's is its own, not its root's.
     pub tensors: HashMap<TensorId, Slot>,
     /// The place of each temporary.

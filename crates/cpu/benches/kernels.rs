@@ -105,7 +105,7 @@ fn seconds(device: &Arc<CpuDevice>, dtype: DType, [k, m, n]: [u64; 3]) -> f64 {
     let x = b.input("x", DType::F32, &[k, n]);
     let y = b.mul_mat(w, x);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let bound = Bound::new(device, &graph, [w, x, y]);
     let claims = Claims::take(bound.program.touches().iter().map(|(buffer, kind)| (buffer, *kind))).unwrap();
     let mut queue = device.queue().unwrap();
@@ -129,7 +129,7 @@ struct Bound {
 }
 
 impl Bound {
-    fn new(device: &Arc<CpuDevice>, graph: &Arc<Graph>, [w, x, y]: [TensorId; 3]) -> Bound {
+    fn new(device: &Arc<CpuDevice>, graph: &Graph, [w, x, y]: [TensorId; 3]) -> Bound {
         let host = &device.buffer_types(Role::Arena)[0];
         let desc = |id: TensorId| &graph.tensor(id).desc;
         // The best memory that can be asked for and that the product takes its weights in.
@@ -154,7 +154,7 @@ impl Bound {
         set(&tensors[&w], desc(w));
         set(&tensors[&x], desc(x));
         let temporaries = steps.temporaries.iter().map(|temporary| place(temporary.bytes)).collect();
-        let bindings = Bindings { graph: Arc::clone(graph), tensors, temporaries };
+        let bindings = Bindings { graph: graph.clone(), tensors, temporaries };
         Bound { program: device.compile(&steps, &bindings).unwrap() }
     }
 }

@@ -69,7 +69,7 @@ impl Bench {
         if std::env::args().skip(1).any(|arg| !arg.starts_with("--") && !name.contains(&arg)) {
             return;
         }
-        let graph = Arc::new(self.b.build().unwrap());
+        let graph = self.b.build().unwrap();
         let mut line = format!("{name:<44}");
         for threads in [1, 2] {
             let device: Arc<dyn Device> = CpuDevice::new(ThreadPool::new(threads).unwrap());
@@ -104,7 +104,7 @@ impl Bench {
             let beside = |bytes: u64| Slot { buffer: Arc::clone(&host).allocate(bytes).unwrap(), offset: 0 };
             let temporaries = steps.temporaries.iter().map(|temporary| beside(temporary.bytes)).collect();
             let tensors = graph.tensor_ids().zip(slots.iter().cloned()).collect();
-            let bindings = Bindings { graph: Arc::clone(&graph), tensors, temporaries };
+            let bindings = Bindings { graph: graph.clone(), tensors, temporaries };
             let program = device.compile(&steps, &bindings).unwrap();
             let touches = program.touches().iter().map(|(buffer, kind)| (buffer, *kind));
             let claims = Claims::take(touches).unwrap();

@@ -105,7 +105,7 @@ impl Measured {
 
 /// The fastest of several replays, in seconds.
 fn fastest(device: &Arc<dyn Device>, b: GraphBuilder, inputs: &[(TensorId, Vec<u8>)]) -> f64 {
-    let graph: Arc<Graph> = Arc::new(b.build().unwrap());
+    let graph: Graph = b.build().unwrap();
     let (weights, plain) = (&device.buffer_types(Role::Weight)[0], &device.buffer_types(Role::Arena)[0]);
     let mut externals = Externals::new();
     for (leaf, kind) in graph.leaves() {

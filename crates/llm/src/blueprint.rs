@@ -181,12 +181,12 @@ impl Blueprint {
     }
 
     /// The graph of a batch, and its plan.
-    pub fn planned_batch(&self) -> (&Arc<Graph>, &Arc<Planned>) {
+    pub fn planned_batch(&self) -> (&Graph, &Arc<Planned>) {
         (&self.prompt.graph.graph, &self.prompt.planned)
     }
 
     /// The graph of one token, and its plan.
-    pub fn planned_token(&self) -> (&Arc<Graph>, &Arc<Planned>) {
+    pub fn planned_token(&self) -> (&Graph, &Arc<Planned>) {
         (&self.decode.graph.graph, &self.decode.planned)
     }
 

@@ -2,7 +2,6 @@
 //! graph under construction, a [`ModelGraph`] the result.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use orlop_gguf::GgufFile as File;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId, Unary};
@@ -56,7 +55,7 @@ pub enum ModelPart {
 /// A graph of a model, with its inputs, outputs, weights and caches.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelGraph {
-    pub(crate) graph: Arc<Graph>,
+    pub(crate) graph: Graph,
     pub(crate) shape: BatchShape,
     /// Token ids.
     pub(crate) tokens: TensorId,
@@ -173,7 +172,7 @@ impl GraphSpec<'_> {
         draft.b.output(logits);
         let best = draft.best(logits);
         let GraphDraft { b, weights, caches, groups, slot, .. } = draft;
-        let graph = Arc::new(b.build()?);
+        let graph = b.build()?;
         Ok(ModelGraph {
             graph,
             shape: self.shape,

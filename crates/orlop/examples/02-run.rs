@@ -1,7 +1,5 @@
 //! Multiplies a 2×3 matrix with a vector: `cargo run -p orlop --example 02-run`.
 
-use std::sync::Arc;
-
 use orlop::{DType, GraphBuilder, Machine, RunOptions, Session, SessionOptions, devices};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -10,7 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let w = b.weight("w", DType::F32, &[2, 3]);
     let y = b.mul_mat(w, x);
     b.output(y);
-    let graph = Arc::new(b.build()?);
+    let graph = b.build()?;
 
     let mut session =
         Session::new(Machine::new(devices::all(&Default::default())?)?, SessionOptions::default())?;

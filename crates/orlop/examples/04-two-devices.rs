@@ -1,7 +1,5 @@
 //! Runs a graph on two devices: `cargo run -p orlop --example 04-two-devices`.
 
-use std::sync::Arc;
-
 use orlop::cpu::{CpuDevice, Isa, ThreadPool};
 use orlop::{Constraints, DType, Externals, GraphBuilder, Machine, RunOptions, Session, SessionOptions};
 
@@ -12,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let squared = b.sqr(doubled);
     b.name(squared, "squared");
     b.output(squared);
-    let graph = Arc::new(b.build()?);
+    let graph = b.build()?;
 
     let fast = CpuDevice::new(ThreadPool::new(2)?);
     let scalar = CpuDevice::with_isa("scalar", ThreadPool::new(1)?, Isa::Scalar);

@@ -174,7 +174,7 @@ pub(crate) fn run() -> Result<(f32, String), Box<dyn std::error::Error>> {
     let negated = b.unary(Unary::Neg, squared);
     let sum = b.sum(negated);
     b.output(sum);
-    let graph = Arc::new(b.build()?);
+    let graph = b.build()?;
 
     let machine = Machine::new([Abacus::new() as _, CpuDevice::new(ThreadPool::new(1)?) as _])?;
     let mut constraints = Constraints::default();

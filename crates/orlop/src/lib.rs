@@ -28,8 +28,6 @@
 //! A [`GraphBuilder`] makes an immutable [`Graph`]; a [`Session`] places, plans and runs it.
 //!
 //! ```
-//! use std::sync::Arc;
-//!
 //! use orlop::{DType, GraphBuilder, Machine, RunOptions, Session, SessionOptions, devices};
 //!
 //! let mut b = GraphBuilder::new();
@@ -37,7 +35,7 @@
 //! let w = b.weight("w", DType::F32, &[2, 3]);
 //! let y = b.mul_mat(w, x);
 //! b.output(y);
-//! let graph = Arc::new(b.build()?);
+//! let graph = b.build()?;
 //!
 //! let mut session = Session::new(Machine::new(devices::all(&Default::default())?)?, SessionOptions::default())?;
 //! let weights = session.upload(&graph, &[("w", &[1.0f32, 2.0, -1.0, 1.0, 0.5, -4.0])])?;

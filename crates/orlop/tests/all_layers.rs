@@ -33,7 +33,7 @@ fn a_graph_runs_from_builder_to_results() {
     let total = b.sum(written);
     b.output(y);
     b.output(total);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
 
     let weights = TensorSet::allocate(
         &device.buffer_types(Role::Weight)[0],
@@ -74,7 +74,7 @@ fn a_run_needs_every_input_set_since_the_last() {
     let x = b.input("x", DType::F32, &[4]);
     let y = b.sqr(x);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let mut session =
         Session::new(Machine::new([ReferenceDevice::new() as _]).unwrap(), SessionOptions::default())
             .unwrap();
@@ -106,7 +106,7 @@ fn graphs_of_one_session_share_an_arena_of_the_largest_ones_size() {
         let x = b.input("x", DType::F32, &[length]);
         let y = b.sqr(x);
         b.output(y);
-        (Arc::new(b.build().unwrap()), x, y)
+        (b.build().unwrap(), x, y)
     };
     let mut session =
         Session::new(Machine::new([ReferenceDevice::new() as _]).unwrap(), SessionOptions::default())
@@ -140,7 +140,7 @@ fn externals_must_be_there_and_as_the_graph_says() {
     let w = b.weight("w", DType::F32, &[8]);
     let y = b.sqr(w);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let mut session =
         Session::new(Machine::new([Arc::clone(&device)]).unwrap(), SessionOptions::default()).unwrap();
     let missing = session.prepare(&graph, &Externals::new());
@@ -163,7 +163,7 @@ fn a_weight_that_somebody_writes_is_busy_and_the_run_can_be_repeated() {
     let w = b.weight("w", DType::F32, &[4]);
     let y = b.sqr(w);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let set = TensorSet::allocate(&device.buffer_types(Role::Weight)[0], &[SetTensor::new("w", vector(4))])
         .unwrap();
     let mut externals = Externals::new();
@@ -188,7 +188,7 @@ fn on_the_cpu_a_result_that_only_an_observer_reads_shows_its_own_bytes() {
     let out = b.scale(w, 100.0);
     let seen = b.sub(a, y);
     b.output(out);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let device: Arc<dyn Device> = CpuDevice::new(ThreadPool::new(2).unwrap());
     let set = [SetTensor::new("w", vector(64))];
     let set = TensorSet::allocate(&device.buffer_types(Role::Arena)[0], &set).unwrap();

@@ -43,7 +43,7 @@ fn main() {
 const LAYERS: usize = 6;
 
 /// Wall-clock time of runs on two devices beside the host, where steps and copies take the time that is said.
-fn compare(model: &str, layers: &str, graph: &Arc<Graph>, feeds: &Feeds, at: impl Fn(usize) -> usize) {
+fn compare(model: &str, layers: &str, graph: &Graph, feeds: &Feeds, at: impl Fn(usize) -> usize) {
     let (copy, link) = (Duration::from_micros(300), Link { bytes_per_second: 1e10, latency_seconds: 3e-4 });
     let devices = [("g", 60), ("c", 180)].map(|(name, micros)| {
         TestDevice::builder(ReferenceDevice::new())

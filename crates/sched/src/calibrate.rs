@@ -97,7 +97,7 @@ fn largest(
         }) {
             return Ok(None);
         }
-        let measured = measure(clock, n, Arc::new(graph), &leaves, device, time / 8)?;
+        let measured = measure(clock, n, graph, &leaves, device, time / 8)?;
         let (seconds, left) = (measured.seconds, end.saturating_sub(clock()).as_secs_f64());
         best = Some(measured);
         let next_bytes = 16 * n * n;
@@ -112,7 +112,7 @@ fn largest(
 fn measure(
     clock: Clock<'_>,
     n: u64,
-    graph: Arc<Graph>,
+    graph: Graph,
     leaves: &[TensorId],
     device: &Arc<dyn Device>,
     time: Duration,

@@ -134,7 +134,7 @@ impl fmt::Debug for PlanId {
 
 /// A graph to prepare.
 pub(crate) struct Request<'a> {
-    pub(crate) graph: &'a Arc<Graph>,
+    pub(crate) graph: &'a Graph,
     pub(crate) externals: &'a Externals,
     pub(crate) constraints: Constraints,
     /// `None`: by rules.
@@ -144,7 +144,7 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     /// A graph with all its external leaves, which lie where `externals` says.
     pub(crate) fn new(
-        graph: &'a Arc<Graph>,
+        graph: &'a Graph,
         externals: &'a Externals,
         constraints: &Constraints,
         placement: Option<Placement>,
@@ -192,7 +192,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::prepare_with`].
-    pub fn prepare(&mut self, graph: &Arc<Graph>, externals: &Externals) -> Result<PlanId, Error> {
+    pub fn prepare(&mut self, graph: &Graph, externals: &Externals) -> Result<PlanId, Error> {
         self.prepare_with(graph, externals, &Constraints::default())
     }
 
@@ -203,7 +203,7 @@ impl Session {
     /// As [`Session::prepare_placed`] and [`place_by_rules`](crate::place_by_rules).
     pub fn prepare_with(
         &mut self,
-        graph: &Arc<Graph>,
+        graph: &Graph,
         externals: &Externals,
         constraints: &Constraints,
     ) -> Result<PlanId, Error> {
@@ -220,7 +220,7 @@ impl Session {
     /// of other graphs are gone.
     pub fn prepare_placed(
         &mut self,
-        graph: &Arc<Graph>,
+        graph: &Graph,
         externals: &Externals,
         constraints: &Constraints,
         placement: Placement,
@@ -235,7 +235,7 @@ impl Session {
     /// As there, and [`Error::WouldGrow`].
     pub fn prepare_within(
         &mut self,
-        graph: &Arc<Graph>,
+        graph: &Graph,
         externals: &Externals,
         constraints: &Constraints,
     ) -> Result<PlanId, Error> {
@@ -255,7 +255,7 @@ impl Session {
     /// [`orlop_alloc::Error::MissingExternal`] and its like; memory that cannot be had, as for [`Session::prepare_placed`].
     pub fn adopt(
         &mut self,
-        graph: &Arc<Graph>,
+        graph: &Graph,
         externals: &Externals,
         planned: impl Into<Arc<Planned>>,
     ) -> Result<PlanId, Error> {
@@ -270,7 +270,7 @@ impl Session {
     /// As there, and [`Error::WouldGrow`].
     pub fn adopt_within(
         &mut self,
-        graph: &Arc<Graph>,
+        graph: &Graph,
         externals: &Externals,
         planned: impl Into<Arc<Planned>>,
     ) -> Result<PlanId, Error> {
@@ -326,7 +326,7 @@ impl Session {
 
     fn insert(
         &mut self,
-        graph: &Arc<Graph>,
+        graph: &Graph,
         externals: &Externals,
         planned: Arc<Planned>,
     ) -> Result<PlanId, Error> {
@@ -341,7 +341,7 @@ impl Session {
     /// Memory for a plan.
     pub(crate) fn make(
         &mut self,
-        graph: &Arc<Graph>,
+        graph: &Graph,
         externals: &Externals,
         planned: Arc<Planned>,
     ) -> Result<Prepared, Error> {
@@ -354,7 +354,7 @@ impl Session {
         let slot = || Slot { inputs: Inputs::of(graph), ..Slot::default() };
         let awaited = self.awaited(&planned);
         Ok(Prepared {
-            graph: Arc::clone(graph),
+            graph: graph.clone(),
             externals: externals.clone(),
             used: self.tick(),
             results: graph.results(),

@@ -56,7 +56,7 @@ fn allocations(names: &[&'static str]) -> u64 {
         nodes.push(y);
     }
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let memory = Arc::clone(&machine.devices()[0].buffer_types(Role::Weight)[0]);
     let set = TensorSet::allocate(&memory, &[SetTensor::new("w", graph.tensor(w).desc)]).unwrap();
     let mut externals = Externals::new();

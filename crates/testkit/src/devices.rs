@@ -17,7 +17,7 @@
 //! let mut b = GraphBuilder::new();
 //! let x = b.input("x", DType::F32, &[2]);
 //! let y = b.sqr(x);
-//! let graph = Arc::new(b.build()?);
+//! let graph = b.build()?;
 //! let outputs = run_unplanned(&device, &graph, &[(x, f32_bytes(&[3.0, -4.0]))])?;
 //! assert_eq!(outputs.f32s(y)?, [9.0, 16.0]);
 //! assert_eq!(gpu.counters().submits, 1);

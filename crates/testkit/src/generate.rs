@@ -10,8 +10,6 @@ mod moves;
 pub(crate) use block::draw;
 pub use block::{BlockError, BlockSize, ExpertShape, block, blocks};
 
-use std::sync::Arc;
-
 use orlop_graph::Graph;
 
 use crate::Feeds;
@@ -36,14 +34,14 @@ impl Default for Size {
 
 /// A random graph: views, chains that can be done in place, operands that are repeated, rows written into states
 /// and inputs, several outputs or none declared, several element types.
-pub fn graph(seed: u64, size: &Size) -> (Arc<Graph>, Feeds) {
+pub fn graph(seed: u64, size: &Size) -> (Graph, Feeds) {
     let mut sketch = Sketch::new(Random::new(seed), *size);
     for _ in 0..size.moves {
         sketch.one_move();
     }
     let (builder, fills) = sketch.finish();
     let graph = match builder.build() {
-        Ok(graph) => Arc::new(graph),
+        Ok(graph) => graph,
         // Every move checks that its op takes its operands; seeds decide which moves there are, not whether.
         Err(error) => panic!("the graph of seed {seed} is none: {error}"),
     };

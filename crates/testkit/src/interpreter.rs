@@ -1,7 +1,5 @@
 //! Graphs on byte vectors, without a device.
 
-use std::sync::Arc;
-
 use orlop_backend::DeviceError;
 use orlop_graph::{DType, Graph, Origin, TensorDesc, TensorId};
 
@@ -13,14 +11,13 @@ use crate::execute::{Memory, execute, gather, scatter};
 /// could be reused too early. Contents stay between runs, so states and persistent leaves work as they should.
 ///
 /// ```
-/// use std::sync::Arc;
 /// use orlop_graph::{DType, GraphBuilder};
 /// use orlop_testkit::{Interpreter, f32_bytes};
 ///
 /// let mut b = GraphBuilder::new();
 /// let x = b.input("x", DType::F32, &[2]);
 /// let y = b.sqr(x);
-/// let mut run = Interpreter::new(&Arc::new(b.build()?))?;
+/// let mut run = Interpreter::new(&b.build()?)?;
 /// run.set(x, &f32_bytes(&[3.0, -4.0]))?;
 /// run.run()?;
 /// assert_eq!(run.f32s(y)?, [9.0, 16.0]);
@@ -28,7 +25,7 @@ use crate::execute::{Memory, execute, gather, scatter};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Interpreter {
-    graph: Arc<Graph>,
+    graph: Graph,
     memory: Roots,
 }
 
@@ -39,7 +36,7 @@ impl Interpreter {
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`] if the graph describes more than there is.
-    pub fn new(graph: &Arc<Graph>) -> Result<Interpreter, DeviceError> {
+    pub fn new(graph: &Graph) -> Result<Interpreter, DeviceError> {
         let mut roots = Vec::with_capacity(graph.tensors().len());
         for id in graph.tensor_ids() {
             let bytes = if graph.is_view(id) { 0 } else { graph.tensor(id).desc.bytes() };
@@ -51,7 +48,7 @@ impl Interpreter {
             storage.resize(length, 0);
             roots.push(storage);
         }
-        Ok(Interpreter { graph: Arc::clone(graph), memory: Roots { graph: Arc::clone(graph), roots } })
+        Ok(Interpreter { graph: graph.clone(), memory: Roots { graph: graph.clone(), roots } })
     }
 
     /// Sets a leaf's bytes, gaps included.
@@ -78,7 +75,7 @@ impl Interpreter {
     /// # Errors
     /// [`DeviceError::BadIndex`] and [`DeviceError::Unsupported`]; what earlier nodes wrote stays written.
     pub fn run(&mut self) -> Result<(), DeviceError> {
-        let graph = Arc::clone(&self.graph);
+        let graph = self.graph.clone();
         graph.nodes().iter().try_for_each(|node| execute(NAME, &graph, node, &mut self.memory))
     }
 
@@ -87,7 +84,7 @@ impl Interpreter {
     /// # Errors
     /// As there.
     pub fn run_observed(&mut self, mut observe: impl FnMut(TensorId, Vec<u8>)) -> Result<(), DeviceError> {
-        let graph = Arc::clone(&self.graph);
+        let graph = self.graph.clone();
         graph.nodes().iter().try_for_each(|node| {
             execute(NAME, &graph, node, &mut self.memory)?;
             observe(node.output, self.bytes(node.output)?);
@@ -137,7 +134,7 @@ pub(crate) fn numbers(graph: &Graph, tensor: TensorId, bytes: &[u8]) -> Result<V
 /// One vector a root; views have none.
 #[derive(Clone, Debug)]
 struct Roots {
-    graph: Arc<Graph>,
+    graph: Graph,
     roots: Vec<Vec<u8>>,
 }
 

@@ -26,7 +26,7 @@
 //! let mut b = GraphBuilder::new();
 //! let x = b.input("x", DType::F32, &[3]);
 //! let y = b.scale(x, 2.0);
-//! let graph = Arc::new(b.build()?);
+//! let graph = b.build()?;
 //! let device: Arc<dyn Device> = ReferenceDevice::new();
 //! let outputs = run_unplanned(&device, &graph, &[(x, f32_bytes(&[1.0, 2.0, 3.0]))])?;
 //! assert_eq!(outputs.f32s(y)?, [2.0, 4.0, 6.0]);

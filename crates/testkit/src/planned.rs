@@ -33,7 +33,7 @@ pub struct PlannedOptions {
 /// the session says.
 pub fn run_planned(
     device: &Arc<dyn Device>,
-    graph: &Arc<Graph>,
+    graph: &Graph,
     feeds: &[(TensorId, Vec<u8>)],
     options: &PlannedOptions,
 ) -> Result<Feeds, Error> {
@@ -48,7 +48,7 @@ pub fn run_planned(
 /// As [`run_planned`].
 pub fn run_in(
     session: &mut Session,
-    graph: &Arc<Graph>,
+    graph: &Graph,
     feeds: &[(TensorId, Vec<u8>)],
     options: &PlannedOptions,
 ) -> Result<Feeds, Error> {

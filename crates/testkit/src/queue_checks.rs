@@ -212,7 +212,7 @@ fn doubling(
     let mut b = GraphBuilder::new();
     let input = b.input("x", DType::F32, &[x.desc().elements()]);
     b.scale(input, 2.0);
-    let graph = Arc::new(b.build().map_err(|error| DeviceError::Unbound { value: error.to_string() })?);
+    let graph = b.build().map_err(|error| DeviceError::Unbound { value: error.to_string() })?;
     let nodes: Vec<NodeId> = graph.node_ids().collect();
     let buffer_types = [x, y].map(|stored| Some(Arc::clone(stored.slot().buffer.buffer_type())));
     let segment =

@@ -22,7 +22,7 @@ use crate::interpreter::numbers;
 /// [`DeviceError::WrongLength`] for a feed of another length than its leaf, and what the device says.
 pub fn run_unplanned(
     device: &Arc<dyn Device>,
-    graph: &Arc<Graph>,
+    graph: &Graph,
     feeds: &[(TensorId, Vec<u8>)],
 ) -> Result<RunOutputs, DeviceError> {
     run_unplanned_with(device, graph, feeds, &UnplannedOptions::default())
@@ -55,7 +55,7 @@ pub enum Observe {
 /// As [`run_unplanned`].
 pub fn run_unplanned_with(
     device: &Arc<dyn Device>,
-    graph: &Arc<Graph>,
+    graph: &Graph,
     feeds: &[(TensorId, Vec<u8>)],
     options: &UnplannedOptions,
 ) -> Result<RunOutputs, DeviceError> {
@@ -77,7 +77,7 @@ pub fn run_unplanned_with(
         temporaries.push(Slot { buffer, offset: 0 });
     }
     let tensors = graph.tensor_ids().zip(slots.iter().cloned()).collect();
-    let program = device.compile(&steps, &Bindings { graph: Arc::clone(graph), tensors, temporaries })?;
+    let program = device.compile(&steps, &Bindings { graph: graph.clone(), tensors, temporaries })?;
     let mut queue = device.queue()?;
     let claims = Claims::take(program.touches().iter().map(|(buffer, kind)| (buffer, *kind)))?;
     // SAFETY: `submit` asks that other queues do not interfere under the same claims, and there are none; and that results lie
@@ -86,7 +86,7 @@ pub fn run_unplanned_with(
     // Work may still be under way after an error, and holds its claims until it is done.
     let finished = queue.sync();
     submitted.and(finished)?;
-    Ok(RunOutputs { graph: Arc::clone(graph), slots })
+    Ok(RunOutputs { graph: graph.clone(), slots })
 }
 
 /// A place for every tensor: a buffer for each root, views within it.
@@ -132,7 +132,7 @@ fn fill(graph: &Graph, slots: &[Slot], feeds: &[(TensorId, Vec<u8>)]) -> Result<
 /// What an unplanned run left in memory. Tensors that share storage show what was written last.
 #[derive(Clone, Debug)]
 pub struct RunOutputs {
-    graph: Arc<Graph>,
+    graph: Graph,
     slots: Vec<Slot>,
 }
 

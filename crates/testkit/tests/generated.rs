@@ -16,13 +16,13 @@ use orlop_testkit::{
 
 const SHARINGS: [Sharing; 4] = [Sharing::None, Sharing::Direct, Sharing::Tight, Sharing::Full];
 
-fn interpreted(graph: &Arc<Graph>, feeds: &Feeds) -> Feeds {
+fn interpreted(graph: &Graph, feeds: &Feeds) -> Feeds {
     let interpreter = interpreter(graph, feeds);
     let bytes = |id| interpreter.bytes(id).expect("the graph's own");
     kept(graph).into_iter().map(|id| (id, bytes(id))).collect()
 }
 
-fn interpreter(graph: &Arc<Graph>, feeds: &Feeds) -> Interpreter {
+fn interpreter(graph: &Graph, feeds: &Feeds) -> Interpreter {
     let mut interpreter = Interpreter::new(graph).expect("small graphs");
     for (leaf, bytes) in feeds {
         interpreter.set(*leaf, bytes).expect("feeds are the graph's");

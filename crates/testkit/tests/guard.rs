@@ -25,7 +25,7 @@ fn guarded(fault: Fault) -> (Arc<Guarded>, Arc<dyn Device>) {
 }
 
 /// `x + neg(x)`, so that the negated value has a place of its own.
-fn negated() -> (Arc<Graph>, Feeds) {
+fn negated() -> (Graph, Feeds) {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[7]);
     let n = b.unary(orlop_graph::Unary::Neg, x);
@@ -33,15 +33,15 @@ fn negated() -> (Arc<Graph>, Feeds) {
     let y = b.add(x, n);
     b.output(y);
     b.output(n);
-    (Arc::new(b.build().expect("a graph")), vec![(x, f32_bytes(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]))])
+    (b.build().expect("a graph"), vec![(x, f32_bytes(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]))])
 }
 
-fn planned(device: &Arc<dyn Device>, graph: &Arc<Graph>, feeds: &Feeds) -> Result<Feeds, orlop_sched::Error> {
+fn planned(device: &Arc<dyn Device>, graph: &Graph, feeds: &Feeds) -> Result<Feeds, orlop_sched::Error> {
     run_planned(device, graph, feeds, &PlannedOptions::default())
 }
 
 /// The only trespass of a run, which failed.
-fn caught(fault: Fault, graph: &Arc<Graph>, feeds: &Feeds) -> Trespass {
+fn caught(fault: Fault, graph: &Graph, feeds: &Feeds) -> Trespass {
     let (guard, device) = guarded(fault);
     let error = planned(&device, graph, feeds).expect_err("the guard stops the run");
     let found = guard.trespasses();
@@ -125,7 +125,7 @@ fn an_operand_taken_against_the_rule_is_refused() {
     let made = b.name(made, "made");
     let y = b.roll(made, [1, 0, 0, 0]);
     b.name(y, "rolled");
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let feeds = vec![(x, f32_bytes(&[1.0; 15]))];
     let (guard, device) = guarded(Fault::RollsInPlace);
     // A plan is not even made of steps that offer it.
@@ -145,7 +145,7 @@ fn a_kernel_that_is_wrong_in_place_only_is_seen() {
     let made = b.scale(x, 2.0);
     let y = b.cumsum(made);
     b.name(y, "sums");
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let feeds = vec![(x, f32_bytes(&[1.0; 5]))];
     let trespass = caught(Fault::SumsLate, &graph, &feeds);
     assert_eq!(trespass.offence, Offence::DiffersInPlace { value: "sums".to_owned(), byte: 10 });
@@ -157,7 +157,7 @@ fn a_kernel_that_is_wrong_in_place_only_is_seen() {
 /// Lowers a graph on a device and compiles it at the offsets given, all in one buffer.
 fn compiled_at(
     device: &Arc<dyn Device>,
-    graph: &Arc<Graph>,
+    graph: &Graph,
     offsets: &[u64],
 ) -> Result<Arc<dyn orlop_backend::Program>, DeviceError> {
     compiled_in_order(device, graph, offsets, |steps| (0..steps).collect())
@@ -166,7 +166,7 @@ fn compiled_at(
 /// As before, with the steps in another order.
 fn compiled_in_order(
     device: &Arc<dyn Device>,
-    graph: &Arc<Graph>,
+    graph: &Graph,
     offsets: &[u64],
     order: impl Fn(usize) -> Vec<usize>,
 ) -> Result<Arc<dyn orlop_backend::Program>, DeviceError> {
@@ -181,7 +181,7 @@ fn compiled_in_order(
     let steps = steps.in_order(&order(steps.steps.len()));
     let place = |offset: &u64| Slot { buffer: Arc::clone(&buffer), offset: *offset };
     let tensors = graph.tensor_ids().zip(offsets.iter().map(place)).collect();
-    device.compile(&steps, &Bindings { graph: Arc::clone(graph), tensors, temporaries: Vec::new() })
+    device.compile(&steps, &Bindings { graph: graph.clone(), tensors, temporaries: Vec::new() })
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn two_values_that_live_together_may_not_overlap() {
     let c = b.scale(x, 2.0);
     b.name(c, "c");
     b.add(a, c);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let guard = Guarded::new(ReferenceDevice::new());
     let device: Arc<dyn Device> = guard.clone();
 
@@ -210,14 +210,14 @@ fn two_values_that_live_together_may_not_overlap() {
 }
 
 /// Large values, each read once, that are all there together only in the order given.
-fn several_large() -> (Arc<Graph>, Feeds) {
+fn several_large() -> (Graph, Feeds) {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[4096]);
     let large = [2.0, 3.0, 4.0].map(|factor| b.scale(x, factor));
     let sums = large.map(|large| b.sum(large));
     let sum = b.add(sums[0], sums[1]);
     b.add(sum, sums[2]);
-    (Arc::new(b.build().expect("a graph")), vec![(x, f32_bytes(&[0.5; 4096]))])
+    (b.build().expect("a graph"), vec![(x, f32_bytes(&[0.5; 4096]))])
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn measure(device: &Arc<WgpuDevice>, label: &str, build: impl FnOnce(&mut GraphB
     let mut b = GraphBuilder::new();
     let output = build(&mut b);
     b.output(output);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let program = program(device, &graph);
     let mut best: Vec<KernelTime> = device.time_kernels(&program).unwrap();
     for _ in 1..RUNS {
@@ -103,7 +103,7 @@ fn measure(device: &Arc<WgpuDevice>, label: &str, build: impl FnOnce(&mut GraphB
 }
 
 /// A compiled graph with each tensor in its own buffer.
-fn program(device: &Arc<WgpuDevice>, graph: &Arc<Graph>) -> Arc<dyn Program> {
+fn program(device: &Arc<WgpuDevice>, graph: &Graph) -> Arc<dyn Program> {
     let memory = &device.buffer_types(Role::Arena)[0];
     let mut tensors: HashMap<TensorId, Slot> = HashMap::new();
     for id in graph.tensor_ids() {
@@ -123,5 +123,5 @@ fn program(device: &Arc<WgpuDevice>, graph: &Arc<Graph>) -> Arc<dyn Program> {
     let escapes = vec![true; buffer_types.len()];
     let segment = Segment { graph, nodes: &nodes, buffer_types: &buffer_types, escapes: &escapes };
     let steps = device.lower(&segment, &LowerOptions::default()).unwrap();
-    device.compile(&steps, &Bindings { graph: Arc::clone(graph), tensors, temporaries: Vec::new() }).unwrap()
+    device.compile(&steps, &Bindings { graph: graph.clone(), tensors, temporaries: Vec::new() }).unwrap()
 }

@@ -34,7 +34,7 @@ impl Allocation {
         let steps = device.lower(&segment, &lower)?;
         self.check_in_place(&steps)?;
         let bindings = Bindings {
-            graph: Arc::new(graph.clone()),
+            graph: graph.clone(),
             tensors: graph.tensor_ids().filter_map(|id| Some((id, self.slot(id)?.clone()))).collect(),
             temporaries: temporaries(device, &steps)?,
         };

@@ -109,7 +109,7 @@ fn a_write_into_existing_storage_overwrites_no_operand() {
 fn bound(graph: Graph, place: impl Fn(TensorId) -> Option<Arc<dyn Buffer>>) -> Bindings {
     let slot = |id| Some((id, Slot { buffer: place(id)?, offset: 0 }));
     let tensors = graph.tensor_ids().filter_map(slot).collect();
-    Bindings { graph: Arc::new(graph), tensors, temporaries: vec![Slot { buffer: host(8), offset: 0 }] }
+    Bindings { graph, tensors, temporaries: vec![Slot { buffer: host(8), offset: 0 }] }
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Binder<'_> {
     /// Binds a step. Refuses steps that [`crate::lower`] has not made: runs claim what steps say that they touch, so that
     /// must be what their kernels touch.
     pub(super) fn bind(&self, step: &Step) -> Result<BoundStep, DeviceError> {
-        let graph = &*self.bindings.graph;
+        let graph = &self.bindings.graph;
         let (kernel, operands) = of_step(graph, step).ok_or_else(|| self.foreign(step))?;
         if operands.reads.len() != step.reads.len() || operands.writes.len() > step.writes.len() {
             return Err(self.foreign(step));
@@ -107,7 +107,7 @@ impl Binder<'_> {
         operand: StepOperand,
         value: StepValue,
     ) -> Result<(&Slot, TensorDesc, &str), DeviceError> {
-        let graph = &*self.bindings.graph;
+        let graph = &self.bindings.graph;
         let slot = slot(self.bindings, operand, value)?.ok_or_else(|| self.foreign(step))?;
         let (StepOperand::Tensor(id) | StepOperand::Rounded(id, _)) = operand;
         let desc = desc(graph, operand);

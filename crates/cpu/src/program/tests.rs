@@ -12,7 +12,7 @@ fn program(kernel: Kernel) -> CpuProgram {
     let x = b.input("x", DType::F32, &[4, 8]);
     let y = b.sqr(x);
     b.name(y, "y");
-    let graph: Arc<Graph> = Arc::new(b.build().unwrap());
+    let graph: Graph = b.build().unwrap();
     let host: Arc<dyn BufferType> = HostBufferType::new("cpu");
     let slots = [x, y].map(|id| {
         let bytes = graph.tensor(id).desc.bytes();

@@ -41,7 +41,7 @@ fn activations(each: u64) -> Vec<Vec<f32>> {
 /// The outputs of a graph.
 fn outputs(
     device: &Arc<dyn Device>,
-    graph: &Arc<Graph>,
+    graph: &Graph,
     feeds: &Feeds,
     precision: Precision,
     threads: usize,
@@ -52,7 +52,7 @@ fn outputs(
 }
 
 /// Compares every row of outputs for some rows with the outputs for that row alone. `graph` makes a graph and its feeds.
-fn rows_are_independent(what: &str, precision: Precision, graph: impl Fn(&[usize]) -> (Arc<Graph>, Feeds)) {
+fn rows_are_independent(what: &str, precision: Precision, graph: impl Fn(&[usize]) -> (Graph, Feeds)) {
     for isa in isas() {
         let device: Arc<dyn Device> = device(isa);
         let outputs = |rows: &[usize], threads| {
@@ -98,7 +98,7 @@ fn a_row_of_a_product_does_not_depend_on_the_others() {
                 let mut feeds: Feeds = names.into_iter().zip(weights.iter().cloned()).collect();
                 feeds.push((input, f32_bytes(&chosen(DEPTH))));
                 feeds.push((more, f32_bytes(&chosen(COLUMNS))));
-                (Arc::new(b.build().unwrap()), feeds)
+                (b.build().unwrap(), feeds)
             });
         }
     }
@@ -125,7 +125,7 @@ fn a_token_of_a_product_with_experts_does_not_depend_on_the_others() {
                     (input, f32_bytes(&rows.iter().flat_map(|row| x[*row].clone()).collect::<Vec<f32>>())),
                     (ids, chosen.flat_map(|id| (id as i32).to_le_bytes()).collect()),
                 ];
-                (Arc::new(b.build().unwrap()), feeds)
+                (b.build().unwrap(), feeds)
             });
         }
     }

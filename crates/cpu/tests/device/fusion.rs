@@ -29,7 +29,7 @@ fn kernels(graph: &Graph, seen: &[TensorId]) -> Vec<String> {
 }
 
 /// Compares fused with unfused, planned in several ways, on any number of threads and under the guard.
-fn agrees(what: &str, graph: &Arc<Graph>, feeds: &Feeds) {
+fn agrees(what: &str, graph: &Graph, feeds: &Feeds) {
     for isa in isas() {
         let cpu: Arc<dyn Device> = device(isa);
         let expected = unplanned(&cpu, graph, feeds);
@@ -115,7 +115,7 @@ fn fill(graph: &Graph) -> Feeds {
 }
 
 fn check(what: &str, b: GraphBuilder, seen: &[TensorId], expected: &[&str]) {
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     assert_eq!(kernels(&graph, seen), expected, "{what}");
     agrees(what, &graph, &fill(&graph));
 }
@@ -218,7 +218,6 @@ fn products_take_bias_and_residual_and_may_lie_on_the_residual() {
         assert_eq!(last.kernel, "mul_mat and sums in 16 bits");
         assert!(last.may_overwrite.iter().any(|pair| pair.read == 3));
         assert_eq!(last.reads[3], StepValue::Tensor(residual));
-        let graph = Arc::new(graph);
         agrees("bias and residual", &graph, &fill(&graph));
     }
 }
@@ -378,7 +377,7 @@ fn turned_heads_go_to_the_cache_and_the_last_of_several_with_one_index_stays() {
         let rows = b.reshape(turned, &[64 * heads, tokens]);
         let written = b.set_rows(cache, rows, indices);
         b.output(written);
-        let graph = Arc::new(b.build().unwrap());
+        let graph = b.build().unwrap();
         assert_eq!(kernels(&graph, &[]), ["rope into rows"]);
         let mut feeds = fill(&graph);
         agrees("rope", &graph, &feeds);
@@ -424,7 +423,7 @@ fn indices_that_lie_in_the_table_are_all_read_first() {
     let rows = b.reshape(turned, &[32, 4]);
     let written = b.set_rows(table, rows, indices);
     b.output(written);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     assert_eq!(kernels(&graph, &[]), ["rope", "set_rows"]);
     let mut feeds = fill(&graph);
     let numbers: Vec<i32> = (0..32 * 40).map(|number| (number * 7) % 40).collect();
@@ -444,7 +443,7 @@ fn what_is_written_between_two_steps_keeps_them_apart() {
     let result = b.mul(normed, weight);
     b.output(written);
     b.output(result);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     assert_eq!(kernels(&graph, &[]), ["rms_norm", "set_rows", "mul"]);
     let feeds = vec![
         (x, f32_bytes(&noise(192, 1).iter().map(|x| *x as f32).collect::<Vec<f32>>())),
@@ -467,7 +466,7 @@ fn products_of_the_same_share_their_scratch_where_threads_need_not_meet_between_
     let matrix = b.weight("next", DType::Q4_1, &[64, 16]);
     results.push(b.mul_mat(matrix, results[0]));
     results.iter().for_each(|result| _ = b.output(*result));
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let nodes: Vec<NodeId> = graph.node_ids().collect();
     let (types, escapes) = (vec![None; graph.tensors().len()], vec![true; graph.tensors().len()]);
     let segment = Segment { graph: &graph, nodes: &nodes, buffer_types: &types, escapes: &escapes };

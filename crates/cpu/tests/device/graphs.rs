@@ -20,7 +20,7 @@ pub(crate) fn planned(threads: usize, strategy: Strategy, sharing: Sharing) -> P
 }
 
 /// What is kept after a run without any plan, one step a node.
-pub(crate) fn unplanned(device: &Arc<dyn Device>, graph: &Arc<orlop_graph::Graph>, feeds: &Feeds) -> Feeds {
+pub(crate) fn unplanned(device: &Arc<dyn Device>, graph: &orlop_graph::Graph, feeds: &Feeds) -> Feeds {
     let lower = LowerOptions { fusion: false, ..lower(1) };
     let options = UnplannedOptions { lower, run: run(1), ..UnplannedOptions::default() };
     let outputs = run_unplanned_with(device, graph, feeds, &options).unwrap();
@@ -154,7 +154,7 @@ fn results_do_not_take_the_place_of_what_is_also_read_through_a_view() {
     let row = b.view(y, [256, 1, 1, 1], [4, 1024, 1024, 1024], 63 * 1024);
     let sums = b.add(y, row);
     b.output(sums);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let values: Vec<f32> = (0..256 * 64).map(|i| (i % 251) as f32).collect();
     let feeds = vec![(x, orlop_testkit::f32_bytes(&values))];
     let device: Arc<dyn Device> = device(orlop_cpu::Isa::detect());

@@ -109,7 +109,7 @@ fn noise(count: u64, seed: u64) -> Vec<f64> {
 }
 
 /// A product, and rows of the same weights.
-fn tied(dtype: DType, tokens: u64) -> (Arc<Graph>, Feeds) {
+fn tied(dtype: DType, tokens: u64) -> (Graph, Feeds) {
     let mut b = GraphBuilder::new();
     let w = b.weight("w", dtype, &[256, 37]);
     let x = b.input("x", DType::F32, &[256, tokens]);
@@ -122,7 +122,7 @@ fn tied(dtype: DType, tokens: u64) -> (Arc<Graph>, Feeds) {
         (x, f32_bytes(&noise(256 * tokens, 2).iter().map(|x| *x as f32).collect::<Vec<f32>>())),
         (ids, [36i32, 0, 17].iter().flat_map(|id| id.to_le_bytes()).collect()),
     ];
-    (Arc::new(b.build().unwrap()), feeds)
+    (b.build().unwrap(), feeds)
 }
 
 #[test]

@@ -19,7 +19,7 @@ struct Bound {
 }
 
 impl Bound {
-    fn new(device: &dyn Device, graph: &Arc<Graph>, options: &LowerOptions) -> Result<Bound, DeviceError> {
+    fn new(device: &dyn Device, graph: &Graph, options: &LowerOptions) -> Result<Bound, DeviceError> {
         let host = &device.buffer_types(Role::Arena)[0];
         let place = |bytes: u64| Slot { buffer: Arc::clone(host).allocate(bytes).unwrap(), offset: 0 };
         let nodes: Vec<NodeId> = graph.node_ids().collect();
@@ -29,7 +29,7 @@ impl Bound {
         let steps = device.lower(&segment, options)?;
         let tensors = graph.tensor_ids().map(|id| (id, place(graph.tensor(id).desc.bytes()))).collect();
         let temporaries = steps.temporaries.iter().map(|temporary| place(temporary.bytes)).collect();
-        Ok(Bound { steps, bindings: Bindings { graph: Arc::clone(graph), tensors, temporaries } })
+        Ok(Bound { steps, bindings: Bindings { graph: graph.clone(), tensors, temporaries } })
     }
 
     fn buffer(&self, id: TensorId) -> Arc<dyn Buffer> {
@@ -56,12 +56,12 @@ fn submit(device: &dyn Device, program: &Arc<dyn Program>, options: &RunOptions)
 }
 
 /// `y`, the soft-max of `x`: a graph whose step needs scratch.
-fn soft_max() -> (Arc<Graph>, TensorId, TensorId) {
+fn soft_max() -> (Graph, TensorId, TensorId) {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[4, 7]);
     let y = b.soft_max(x, None, 1.0, 0.0);
     b.output(y);
-    (Arc::new(b.build().unwrap()), x, y)
+    (b.build().unwrap(), x, y)
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn steps_that_do_not_say_what_their_node_touches_are_refused() {
         let refused = cpu.compile(&steps, &bound.bindings).unwrap_err();
         assert!(matches!(refused, DeviceError::Foreign { what: "a lowered step", .. }), "{refused:?}");
     }
-    let smaller = Arc::new(GraphBuilder::new().build().unwrap());
+    let smaller = GraphBuilder::new().build().unwrap();
     let bindings = Bindings { graph: smaller, ..bound.bindings.clone() };
     assert!(cpu.compile(&bound.steps, &bindings).is_err());
     let mut steps = bound.steps.clone();
@@ -167,7 +167,7 @@ fn temporaries_that_say_less_than_what_lies_there_are_refused_and_odd_ones_are_n
     let (w, x) = (b.weight("w", DType::Q8_0, &[64, 8]), b.input("x", DType::F32, &[64, 3]));
     let y = b.mul_mat(w, x);
     b.output(y);
-    let products = Arc::new(b.build().unwrap());
+    let products = b.build().unwrap();
     let cpu = device(Isa::detect());
     for graph in [products, soft_max().0] {
         let bound = Bound::new(&*cpu, &graph, &lower(2)).unwrap();
@@ -193,7 +193,7 @@ fn steps_do_not_depend_on_the_instructions_of_the_device_that_made_them() {
     let (w, x) = (b.weight("w", DType::Q6_K, &[512, 16]), b.input("x", DType::F32, &[512, 9]));
     let y = b.mul_mat(w, x);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let numbers = |count: usize| (0..count).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect::<Vec<f32>>();
     let mut weights = vec![0; graph.tensor(w).desc.bytes() as usize];
     orlop_quant::encode(DType::Q6_K, &numbers(512 * 16), &mut weights).unwrap();
@@ -250,7 +250,7 @@ fn f64_is_moved_but_not_computed_with() {
         let (x, y) = (b.input("x", DType::F64, &[4, 4]), b.input("y", DType::F64, &[4, 4]));
         let result = build(&mut b, x, y);
         b.name(result, "result");
-        let graph = Arc::new(b.build().unwrap());
+        let graph = b.build().unwrap();
         Bound::new(&*device(Isa::detect()), &graph, &lower(2)).err()
     };
     let computed: [fn(&mut GraphBuilder, TensorId, TensorId) -> TensorId; 5] = [
@@ -277,7 +277,7 @@ fn a_scratch_beyond_all_memory_is_a_size_and_no_panic() {
     let (w, x) = (b.weight("w", DType::Q4_0, &[row, 1]), b.input("x", DType::F16, &[row, 1]));
     let y = b.mul_mat(w, x);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let cpu = CpuDevice::new(ThreadPool::new(2).unwrap());
     let nodes: Vec<NodeId> = graph.node_ids().collect();
     let (types, escapes) = (vec![None; graph.tensor_ids().len()], vec![true; graph.tensor_ids().len()]);

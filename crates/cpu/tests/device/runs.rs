@@ -12,7 +12,7 @@ use orlop_testkit::{f32_bytes, i32_bytes};
 use crate::{device, lower};
 
 /// `x`, then as many squares, one after the other.
-fn chain(steps: usize) -> (Arc<Graph>, TensorId, TensorId) {
+fn chain(steps: usize) -> (Graph, TensorId, TensorId) {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[64, 3]);
     let mut y = x;
@@ -20,10 +20,10 @@ fn chain(steps: usize) -> (Arc<Graph>, TensorId, TensorId) {
         y = b.sqr(y);
     }
     b.output(y);
-    (Arc::new(b.build().unwrap()), x, y)
+    (b.build().unwrap(), x, y)
 }
 
-fn prepared(device: Arc<CpuDevice>, graph: &Arc<Graph>, max_threads: usize) -> (Session, PlanId) {
+fn prepared(device: Arc<CpuDevice>, graph: &Graph, max_threads: usize) -> (Session, PlanId) {
     let options = SessionOptions { lower: lower(max_threads), ..SessionOptions::default() };
     let mut session = Session::new(Machine::new([device as _]).unwrap(), options).unwrap();
     let plan = session.prepare(graph, &Externals::new()).unwrap();
@@ -82,7 +82,7 @@ fn results_are_the_same_to_the_bit_on_one_to_eight_threads() {
     let product = b.mul_mat(weights, normed);
     let y = b.soft_max(product, None, 1.0, 0.0);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let numbers =
         |count: usize| (0..count).map(|i| ((i * 37 % 101) as f32 - 50.0) / 37.0).collect::<Vec<f32>>();
     let (mut session, plan) = prepared(CpuDevice::new(ThreadPool::new(8).unwrap()), &graph, 8);
@@ -169,7 +169,7 @@ fn a_bad_index_stops_the_run_before_anything_is_written() {
         let heads = b.reshape(heads, &[4, 2]);
         let written = b.set_rows(table, heads, at);
         b.output(written);
-        let graph = Arc::new(b.build().unwrap());
+        let graph = b.build().unwrap();
         for count in [1, 2, 5] {
             let cpu = device(Isa::detect());
             let buffer = Arc::clone(&cpu.buffer_types(Role::Arena)[0]).allocate(48).unwrap();
@@ -221,7 +221,7 @@ fn what_is_looked_at_once_for_several_steps_is_looked_at_for_all() {
         let rows = b.get_rows(table, at);
         b.output(rows);
     }
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let (mut session, plan) = prepared(device(Isa::detect()), &graph, 2);
     let mut run = |at_values: [i32; 2], other_values: [i32; 2]| {
         session.set(plan, small, &f32_bytes(&[1.0; 12])).unwrap();
@@ -252,7 +252,7 @@ fn indices_that_a_step_before_computes_are_looked_at_when_they_are_there() {
     let ids = b.reshape(ids, &[8, 4096]);
     let rows = b.get_rows(table, ids);
     b.output(rows);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let (mut session, plan) = prepared(device(Isa::detect()), &graph, 5);
     let values: Vec<f32> = (0..64 * 4096).map(|i| (i * 7919 % 1013) as f32).collect();
     for _ in 0..20 {
@@ -292,7 +292,7 @@ fn scratch_is_in_the_plan_and_sized_for_the_maximum_of_threads() {
     let w = b.input("w", DType::F32, &[256, 32]);
     let y = b.mul_mat(w, x);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let bytes = |max_threads| {
         let (session, plan) = prepared(device(Isa::detect()), &graph, max_threads);
         (

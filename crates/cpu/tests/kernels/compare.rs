@@ -96,7 +96,7 @@ impl Case {
 
     /// As `check`, with a precision.
     pub(crate) fn check_with(self, precision: Precision, result: TensorId, limit: f64) {
-        let graph = Arc::new(self.b.build().expect("the test's graph is right"));
+        let graph = self.b.build().expect("the test's graph is right");
         let expected = reference(&graph, &self.feeds).and_then(|run| run.f64s(result)).expect("reference");
         let options = |threads| UnplannedOptions {
             lower: LowerOptions { max_threads: threads, precision, ..LowerOptions::default() },
@@ -127,7 +127,7 @@ impl Case {
 
     /// What every instruction set computes on some threads.
     pub(crate) fn results(self, result: TensorId, threads: usize) -> Vec<Vec<f64>> {
-        let graph = Arc::new(self.b.build().expect("the test's graph is right"));
+        let graph = self.b.build().expect("the test's graph is right");
         let options = UnplannedOptions {
             lower: LowerOptions { max_threads: threads, ..LowerOptions::default() },
             run: RunOptions { threads: Some(threads), ..RunOptions::default() },
@@ -150,14 +150,14 @@ impl Case {
 
     /// What the device says to a graph that it does not take.
     pub(crate) fn refusal(self) -> DeviceError {
-        let graph = Arc::new(self.b.build().expect("the test's graph is right"));
+        let graph = self.b.build().expect("the test's graph is right");
         let device: Arc<dyn Device> = CpuDevice::new(Arc::clone(&POOL));
         run_unplanned(&device, &graph, &self.feeds).expect_err("a refusal")
     }
 
     /// What the device says to data that the reference refuses as well.
     pub(crate) fn error(self) -> DeviceError {
-        let graph = Arc::new(self.b.build().expect("the test's graph is right"));
+        let graph = self.b.build().expect("the test's graph is right");
         let expected = reference(&graph, &self.feeds).expect_err("an error of the reference");
         let device: Arc<dyn Device> = CpuDevice::new(Arc::clone(&POOL));
         let error = run_unplanned(&device, &graph, &self.feeds).expect_err("an error");
@@ -166,10 +166,7 @@ impl Case {
     }
 }
 
-fn reference(
-    graph: &Arc<Graph>,
-    feeds: &[(TensorId, Vec<u8>)],
-) -> Result<orlop_testkit::RunOutputs, DeviceError> {
+fn reference(graph: &Graph, feeds: &[(TensorId, Vec<u8>)]) -> Result<orlop_testkit::RunOutputs, DeviceError> {
     let device: Arc<dyn Device> = ReferenceDevice::new();
     run_unplanned(&device, graph, feeds)
 }
@@ -198,7 +195,7 @@ fn close(got: &[f64], expected: &[f64], limit: f64, graph: &Graph, result: Tenso
 /// The result's bytes if it is written over an operand, a leaf, on three threads.
 fn in_place(
     device: &Arc<dyn Device>,
-    graph: &Arc<Graph>,
+    graph: &Graph,
     feeds: &[(TensorId, Vec<u8>)],
     result: TensorId,
     operand: usize,
@@ -234,7 +231,7 @@ fn in_place(
     let steps = device.lower(&segment, &options).expect("lowered");
     let temporaries = steps.temporaries.iter().map(|temporary| place(temporary.bytes)).collect();
     let tensors = graph.tensor_ids().zip(slots.iter().cloned()).collect();
-    let bindings = Bindings { graph: Arc::clone(graph), tensors, temporaries };
+    let bindings = Bindings { graph: graph.clone(), tensors, temporaries };
     let program = device.compile(&steps, &bindings).expect("compiled");
     let claims =
         Claims::take(program.touches().iter().map(|(buffer, kind)| (buffer, *kind))).expect("claims");

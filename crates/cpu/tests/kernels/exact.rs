@@ -71,7 +71,7 @@ impl Exact {
 
     #[track_caller]
     pub(crate) fn check(self) {
-        let graph = Arc::new(self.b.build().expect("the test's graph is right"));
+        let graph = self.b.build().expect("the test's graph is right");
         let reference: Arc<dyn Device> = ReferenceDevice::new();
         let expected = run_unplanned(&reference, &graph, &self.feeds).expect("the reference runs it");
         for threads in [1, 2, 5] {
@@ -87,7 +87,7 @@ impl Exact {
     /// What the device says to data that the reference refuses in the same words.
     #[track_caller]
     pub(crate) fn error(self) -> DeviceError {
-        let graph = Arc::new(self.b.build().expect("the test's graph is right"));
+        let graph = self.b.build().expect("the test's graph is right");
         let reference: Arc<dyn Device> = ReferenceDevice::new();
         let expected = run_unplanned(&reference, &graph, &self.feeds).expect_err("an error of the reference");
         for threads in [1, 2, 5] {
@@ -99,12 +99,12 @@ impl Exact {
     /// What the device says to a graph that it refuses.
     #[track_caller]
     pub(crate) fn refusal(self) -> DeviceError {
-        let graph = Arc::new(self.b.build().expect("the test's graph is right"));
+        let graph = self.b.build().expect("the test's graph is right");
         run(1, &graph, &self.feeds).expect_err("a refusal")
     }
 }
 
-fn run(threads: usize, graph: &Arc<Graph>, feeds: &[(TensorId, Vec<u8>)]) -> Result<RunOutputs, DeviceError> {
+fn run(threads: usize, graph: &Graph, feeds: &[(TensorId, Vec<u8>)]) -> Result<RunOutputs, DeviceError> {
     let device: Arc<dyn Device> = CpuDevice::new(Arc::clone(&POOL));
     let options = UnplannedOptions {
         lower: LowerOptions { max_threads: threads, ..LowerOptions::default() },

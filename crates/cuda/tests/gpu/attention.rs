@@ -62,7 +62,7 @@ fn fast_attention_agrees_with_the_reference(device: &Arc<dyn Device>) -> Vec<Str
             let flash = FlashAttention { kv_len: true, window, ..FlashAttention::scaled(0.3) };
             let attended = b.node(Op::FlashAttention(flash), &[q_permuted, cached[0], cached[1], seen]);
             b.output(attended);
-            let graph = Arc::new(b.build().unwrap());
+            let graph = b.build().unwrap();
             let mut feeds: Feeds = Vec::new();
             for (id, count) in
                 [(q, head * heads * tokens), (k, head * kv_heads * tokens), (v, head * kv_heads * tokens)]
@@ -110,7 +110,7 @@ fn attention_takes_operands_with_gaps_and_no_heads(device: &Arc<dyn Device>) -> 
         let operands = &operands[..if heads > 0 { 5 } else { 4 }];
         let attended = b.node(Op::FlashAttention(flash), operands);
         b.output(attended);
-        let graph = Arc::new(b.build().unwrap());
+        let graph = b.build().unwrap();
         let mut feeds: Feeds = vec![
             (q, f32_bytes(&numbers(3, (head * tokens * heads) as usize))),
             (seen_all, i32_bytes(&(0..2 * tokens as i32).map(|n| 5 + n / 2).collect::<Vec<i32>>())),

@@ -26,7 +26,7 @@ fn blocks_are_written_as_the_reference_does(device: &Arc<dyn Device>) -> Vec<Str
         let x = b.input("x", DType::F32, &[128, 3]);
         let y = b.cast(x, dtype);
         b.output(y);
-        let graph = Arc::new(b.build().unwrap());
+        let graph = b.build().unwrap();
         let values = numbers(7, 384);
         let found = run_planned(device, &graph, &[(x, f32_bytes(&values))], &Default::default()).unwrap();
         let mut wanted = vec![0; graph.tensor(y).desc.bytes() as usize];
@@ -60,7 +60,7 @@ fn bad_indices_are_errors(device: &Arc<dyn Device>) -> Vec<String> {
     let rows = b.get_rows(table, indices);
     let y = b.unary(Unary::Sqr, rows);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let feeds = |bad: i32| vec![(table, f32_bytes(&[2.0; 12])), (indices, i32_bytes(&[1, bad]))];
     let options = Default::default();
     match run_planned(device, &graph, &feeds(7), &options) {
@@ -97,7 +97,7 @@ fn the_later_of_equal_rows_stays(device: &Arc<dyn Device>) -> Vec<String> {
             let written = b.set_rows(table, new, indices);
             let y = b.cast(written, DType::F32);
             b.output(y);
-            let graph = Arc::new(b.build().unwrap());
+            let graph = b.build().unwrap();
             let count = (head * heads) as usize;
             let feeds: Feeds = vec![
                 (x, f32_bytes(&numbers(3, count * tokens as usize))),
@@ -121,7 +121,7 @@ fn numbers_saturate_as_the_reference_does(device: &Arc<dyn Device>) -> Vec<Strin
         let x = b.input("x", DType::F32, &[values.len() as u64]);
         let y = b.cast(x, dtype);
         b.output(y);
-        let graph = Arc::new(b.build().unwrap());
+        let graph = b.build().unwrap();
         let found = run_planned(device, &graph, &[(x, f32_bytes(&values))], &Default::default()).unwrap();
         let wanted: Vec<u8> = match dtype {
             DType::I8 => values.iter().flat_map(|value| (*value as i8).to_le_bytes()).collect(),
@@ -142,7 +142,7 @@ fn numbers_saturate_as_the_reference_does(device: &Arc<dyn Device>) -> Vec<Strin
         let x = b.input("x", DType::F32, &[256, tokens]);
         let y = b.mul_mat(w, x);
         b.output(y);
-        let graph = Arc::new(b.build().unwrap());
+        let graph = b.build().unwrap();
         let mut activations = numbers(4, 256 * tokens as usize);
         activations[77] = bad;
         let feeds: Feeds = vec![(w, weights(dtype, 3, 256, 32)), (x, f32_bytes(&activations))];
@@ -167,7 +167,7 @@ fn the_largest_element_is_found(device: &Arc<dyn Device>) -> Vec<String> {
             let x = b.input("x", DType::F32, &[k, rows]);
             let y = b.argmax(x);
             b.output(y);
-            let graph = Arc::new(b.build().unwrap());
+            let graph = b.build().unwrap();
             let mut values = numbers(k + kinds as u64, (k * rows) as usize);
             if kinds > 0 {
                 let index = |value: f32| ((value + 1.0) / 2.0 * kinds as f32) as usize;

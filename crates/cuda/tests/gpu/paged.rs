@@ -41,7 +41,7 @@ type Run = (u64, u64, u64);
 
 /// Rotation, caches in pages, attention; tokens come run after run.
 struct Paged {
-    graph: Arc<Graph>,
+    graph: Graph,
     feeds: Feeds,
     kv_len: TensorId,
     pages: TensorId,
@@ -88,7 +88,7 @@ fn paged(shape: Shape, mode: RopeMode, runs: &[Run], seed: u64) -> Paged {
     let flash = FlashAttention { window, ..FlashAttention::scaled(0.3) };
     let attended = b.paged_attention([turned, cached[0], cached[1]], places, None, flash);
     b.output(attended);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
 
     let mut feeds: Feeds = Vec::new();
     for (id, count) in [(q, heads), (k, kv_heads), (v, kv_heads)] {

@@ -47,7 +47,7 @@ fn fast_products_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec<Strin
             for (id, count) in [(x, k * n), (scale, k), (kept, m * n)] {
                 feeds.push((id, f32_bytes(&numbers(count, count as usize))));
             }
-            let graph = Arc::new(b.build().unwrap());
+            let graph = b.build().unwrap();
             // Three products, each with int8 activations.
             let name = format!("{dtype} {k} {m} {n}");
             failures.extend(compare(&name, (device, Role::Weight), &graph, &feeds, 2e-4));
@@ -87,7 +87,7 @@ fn int8_products_have_no_error_beside_the_rounding(device: &Arc<dyn Device>) -> 
         let product = b.mul_mat(w, x);
         let sum = b.add(product, kept);
         b.output(sum);
-        let graph = Arc::new(b.build().unwrap());
+        let graph = b.build().unwrap();
         let values = numbers(k + n, (k * n) as usize);
         let feeds = |values: &[f32]| -> Feeds {
             let kept_values = f32_bytes(&numbers(m, (m * n) as usize));
@@ -115,7 +115,7 @@ fn products_of_experts_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec
             let ids = b.input("ids", DType::I32, &[used, tokens]);
             let y = b.node(Op::MulMatId, &[w, x, ids]);
             b.output(y);
-            let graph = Arc::new(b.build().unwrap());
+            let graph = b.build().unwrap();
             let chosen: Vec<i32> = (0..used * tokens).map(|slot| (slot * 5 % experts) as i32).collect();
             let count = (k * inputs * tokens) as usize;
             let feeds: Feeds = vec![
@@ -141,7 +141,7 @@ fn programs_keep_their_shared_memory(device: &Arc<dyn Device>) -> Vec<String> {
             let x = b.input("x", DType::F32, &[k]);
             let y = b.mul_mat(w, x);
             b.output(y);
-            let graph = Arc::new(b.build().unwrap());
+            let graph = b.build().unwrap();
             let set = TensorSet::allocate(
                 &device.buffer_types(Role::Arena)[0],
                 &[SetTensor::new("w", graph.tensor(w).desc)],

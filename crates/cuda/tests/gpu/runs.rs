@@ -30,7 +30,7 @@ fn misaligned_tensors_are_refused(device: &Arc<dyn Device>) -> Vec<String> {
     let x = b.input("x", DType::F32, &[256]);
     let y = b.mul_mat(w, x);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let desc = graph.tensor(w).desc;
     let more = TensorDesc::contiguous(DType::F32, &[desc.elements() + 64]).unwrap();
     let memory = &device.buffer_types(Role::Arena)[0];
@@ -64,7 +64,7 @@ fn replays_compute_the_same(device: &Arc<dyn Device>) -> Vec<String> {
         y = b.scale(y, if step % 2 == 0 { 2.0 } else { 0.5 });
     }
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let options = SessionOptions { lower: LowerOptions::default(), ..SessionOptions::default() };
     let mut session = Session::new(Machine::new([Arc::clone(device)]).unwrap(), options).unwrap();
     let plan = session.prepare(&graph, &Externals::new()).unwrap();
@@ -136,7 +136,7 @@ fn bytes_are_set_and_read_while_the_gpu_is_at_work(device: &Arc<dyn Device>) -> 
     let x = b.input("x", DType::F32, &[SIDE, SIDE]);
     let y = b.mul_mat(w, x);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let memory = &device.buffer_types(Role::Arena)[0];
     let [w, x, y] = [w, x, y].map(|id| {
         let set = TensorSet::allocate(memory, &[SetTensor::new("x", graph.tensor(id).desc)]).unwrap();
@@ -151,7 +151,7 @@ fn bytes_are_set_and_read_while_the_gpu_is_at_work(device: &Arc<dyn Device>) -> 
     let steps = device.lower(&segment, &LowerOptions::default()).unwrap();
     let allocate = |bytes| Slot { buffer: Arc::clone(memory).allocate(bytes).unwrap(), offset: 0 };
     let bindings = Bindings {
-        graph: Arc::clone(&graph),
+        graph: graph.clone(),
         tensors: graph.tensor_ids().zip([&w, &x, &y].map(|stored| stored.slot().clone())).collect(),
         temporaries: steps.temporaries.iter().map(|temporary| allocate(temporary.bytes)).collect(),
     };
@@ -230,7 +230,7 @@ fn a_gpu_whose_kernel_traps_is_lost(_: &Arc<dyn Device>) -> Vec<String> {
     let x = b.input("x", DType::F32, &[8]);
     let y = b.unary(Unary::Sqr, x);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let feeds = [(x, f32_bytes(&[3.0; 8]))];
     let mut failures = Vec::new();
     for run in 0..2 {

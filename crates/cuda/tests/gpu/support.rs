@@ -36,12 +36,7 @@ pub(crate) fn error(found: &[f32], expected: &[f32]) -> f64 {
 }
 
 /// The results of a graph's outputs on a device, with its quantized weights in the memory of a role.
-pub(crate) fn outputs(
-    device: &Arc<dyn Device>,
-    role: Role,
-    graph: &Arc<Graph>,
-    feeds: &Feeds,
-) -> Vec<Vec<f32>> {
+pub(crate) fn outputs(device: &Arc<dyn Device>, role: Role, graph: &Graph, feeds: &Feeds) -> Vec<Vec<f32>> {
     let plain = device.buffer_types(Role::Arena)[0].clone();
     let leaves: Vec<(TensorId, Leaf)> = graph.leaves().collect();
     let mut externals = Externals::new();
@@ -112,7 +107,7 @@ fn memory_for<'a>(
 }
 
 /// The results of a graph's outputs on the reference device.
-pub(crate) fn expected(graph: &Arc<Graph>, feeds: &Feeds) -> Vec<Vec<f32>> {
+pub(crate) fn expected(graph: &Graph, feeds: &Feeds) -> Vec<Vec<f32>> {
     let device: Arc<dyn Device> = ReferenceDevice::new();
     let outputs = run_unplanned(&device, graph, feeds).unwrap();
     graph.outputs().iter().map(|id| outputs.f32s(*id).unwrap()).collect()
@@ -122,7 +117,7 @@ pub(crate) fn expected(graph: &Arc<Graph>, feeds: &Feeds) -> Vec<Vec<f32>> {
 pub(crate) fn compare(
     name: &str,
     (device, role): (&Arc<dyn Device>, Role),
-    graph: &Arc<Graph>,
+    graph: &Graph,
     feeds: &Feeds,
     limit: f64,
 ) -> Option<String> {

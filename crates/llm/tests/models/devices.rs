@@ -95,7 +95,7 @@ fn a_fast_device_computes_batches_with_weights_that_lie_elsewhere() {
         let settings = Settings { layout: LayerChoice::Exactly(layout), ..exact() };
         let mut engine = load(&model, &machine, &settings);
         let (graph, planned) = engine.blueprint().planned_batch();
-        let (graph, planned) = (Arc::clone(graph), Arc::clone(planned));
+        let (graph, planned) = (graph.clone(), Arc::clone(planned));
         let products = graph.node_ids().filter(|id| graph.node(*id).op == Op::MulMat);
         let why = |id| planned.placement().node(id).why;
         let wanted = products.filter(|id| matches!(why(*id), PlacementReason::Offloaded(_))).count();

@@ -208,7 +208,7 @@ impl Session {
         };
         let temporaries =
             steps.temporaries.iter().enumerate().map(temporary).collect::<Result<_, Error>>()?;
-        Ok(Bindings { graph: Arc::clone(graph), tensors, temporaries })
+        Ok(Bindings { graph: graph.clone(), tensors, temporaries })
     }
 
     pub(crate) fn slot(&self, spot: Option<Spot>) -> Option<Slot> {

@@ -19,7 +19,7 @@ impl Session {
     /// As [`Session::prepare_with`].
     pub fn reserve(
         &mut self,
-        graph: &Arc<Graph>,
+        graph: &Graph,
         externals: &Externals,
         constraints: &Constraints,
     ) -> Result<(), Error> {
@@ -34,7 +34,7 @@ impl Session {
     /// As [`Session::prepare_with`].
     pub fn reserve_size(
         &self,
-        graph: &Arc<Graph>,
+        graph: &Graph,
         externals: &Externals,
         constraints: &Constraints,
     ) -> Result<Vec<(DeviceId, u64)>, Error> {

@@ -15,7 +15,7 @@ use crate::{Error, Planned, TransferId};
 
 /// A graph ready to run: pure values, memory of its own, and programs once it has run.
 pub(crate) struct Prepared {
-    pub(crate) graph: Arc<Graph>,
+    pub(crate) graph: Graph,
     pub(crate) externals: Externals,
     /// Grows with every use.
     pub(crate) used: u64,

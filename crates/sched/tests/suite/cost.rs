@@ -60,7 +60,7 @@ fn cost_is_never_worse_than_rules() {
 
 /// Products with weights that lie on two devices in turn.
 struct Layers {
-    graph: Arc<Graph>,
+    graph: Graph,
     x: TensorId,
     weights: Vec<TensorId>,
     y: TensorId,
@@ -80,7 +80,7 @@ fn layers(count: usize) -> Layers {
         weights.push(w);
     }
     b.output(h);
-    Layers { graph: Arc::new(b.build().unwrap()), x, weights, y: h }
+    Layers { graph: b.build().unwrap(), x, weights, y: h }
 }
 
 #[test]

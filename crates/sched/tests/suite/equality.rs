@@ -15,7 +15,7 @@ use crate::support::{Twin, private};
 /// Runs a graph on a machine with the devices that `choose` gives by node, and returns what is kept.
 pub(crate) fn run_on(
     machine: &Machine,
-    graph: &Arc<Graph>,
+    graph: &Graph,
     feeds: &Feeds,
     choose: impl Fn(usize) -> Option<DeviceId>,
 ) -> Feeds {
@@ -90,7 +90,7 @@ pub(crate) fn assignments(
     assigned
 }
 
-fn expected(graph: &Arc<Graph>, feeds: &Feeds) -> Feeds {
+fn expected(graph: &Graph, feeds: &Feeds) -> Feeds {
     let device: Arc<dyn Device> = ReferenceDevice::new();
     let outputs = run_unplanned(&device, graph, feeds).unwrap();
     kept(graph).into_iter().map(|id| (id, outputs.bytes(id).unwrap())).collect()

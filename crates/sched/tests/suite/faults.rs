@@ -14,7 +14,7 @@ use crate::support::{machine, memory_of, private};
 
 /// A random graph over three devices, and what it gives.
 struct Scene {
-    graph: Arc<Graph>,
+    graph: Graph,
     feeds: Feeds,
     expected: Feeds,
     devices: [Arc<TestDevice>; 3],

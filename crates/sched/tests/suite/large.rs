@@ -1,4 +1,3 @@
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orlop_alloc::Externals;
@@ -8,7 +7,7 @@ use orlop_sched::{Constraints, DeviceId, Session, SessionOptions, place_by_rules
 use crate::support::{get, machine, private, run, set};
 
 /// Each value is the mean of the one before and one some steps back.
-fn means(count: usize) -> (Arc<Graph>, TensorId, Vec<TensorId>) {
+fn means(count: usize) -> (Graph, TensorId, Vec<TensorId>) {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[4]);
     let mut made = Vec::with_capacity(count);
@@ -18,7 +17,7 @@ fn means(count: usize) -> (Arc<Graph>, TensorId, Vec<TensorId>) {
         made.push(b.scale(sum, if index == 0 { 1.5 } else { 0.5 }));
     }
     b.output(made[count - 1]);
-    (Arc::new(b.build().unwrap()), x, made)
+    (b.build().unwrap(), x, made)
 }
 
 fn expected(x: f32, count: usize) -> f32 {

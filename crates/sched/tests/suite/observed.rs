@@ -19,7 +19,7 @@ use crate::support::{externals, stored};
 
 /// `a = x + x`, `out = 100 w` (the output), `seen = a - y`, which nothing reads; `w` is a weight.
 struct Unread {
-    graph: Arc<Graph>,
+    graph: Graph,
     inputs: [TensorId; 2],
     weight: TensorId,
     out: TensorId,
@@ -34,7 +34,7 @@ fn unread() -> Unread {
     let out = b.scale(weight, 100.0);
     let seen = b.sub(a, y);
     b.output(out);
-    Unread { graph: Arc::new(b.build().unwrap()), inputs, weight, out, seen }
+    Unread { graph: b.build().unwrap(), inputs, weight, out, seen }
 }
 
 /// As [`unread`], but what is observed is a write into `a`, which nothing reads afterwards.
@@ -47,7 +47,7 @@ fn unread_write() -> Unread {
     let out = b.scale(weight, 100.0);
     let seen = b.copy(sum, a);
     b.output(out);
-    Unread { graph: Arc::new(b.build().unwrap()), inputs, weight, out, seen }
+    Unread { graph: b.build().unwrap(), inputs, weight, out, seen }
 }
 
 fn reference() -> Machine {

@@ -18,7 +18,7 @@ fn session(growth: Growth) -> (Session, Arc<TestDevice>) {
 }
 
 /// `2 (x + y)`, in two nodes.
-fn sum(length: u64) -> (Arc<Graph>, [TensorId; 3]) {
+fn sum(length: u64) -> (Graph, [TensorId; 3]) {
     let mut b = GraphBuilder::new();
     let [x, y] = ["x", "y"].map(|name| b.input(name, DType::F32, &[length]));
     let both = b.add(x, y);
@@ -26,7 +26,7 @@ fn sum(length: u64) -> (Arc<Graph>, [TensorId; 3]) {
     let z = b.scale(both, 2.0);
     let z = b.name(z, "z");
     b.output(z);
-    (Arc::new(b.build().unwrap()), [x, y, z])
+    (b.build().unwrap(), [x, y, z])
 }
 
 fn set(session: &mut Session, plan: PlanId, ids: &[TensorId], value: f32) {
@@ -81,7 +81,7 @@ fn what_cannot_be_set_or_read_is_named() {
     assert_eq!(get(&other, plan, z), Err(Error::UnknownPlan { plan: 0, plans: 0 }));
     let mut b = GraphBuilder::new();
     b.input("alone", DType::F32, &[2]);
-    let small = session.prepare(&Arc::new(b.build().unwrap()), &Externals::new()).unwrap();
+    let small = session.prepare(&b.build().unwrap(), &Externals::new()).unwrap();
     let foreign = Error::ForeignTensor { tensor: z, tensors: 1 };
     assert_eq!(session.set(small, z, &[0; 8]), Err(foreign.clone()));
     assert_eq!(get(&session, small, z), Err(foreign));
@@ -153,14 +153,14 @@ fn graphs_that_share_the_arena_end_each_others_inputs_and_results() {
 }
 
 /// Adds an input to a leaf that is kept, and writes the result back into it.
-fn accumulate(kind: fn(&mut GraphBuilder) -> TensorId) -> (Arc<Graph>, [TensorId; 2]) {
+fn accumulate(kind: fn(&mut GraphBuilder) -> TensorId) -> (Graph, [TensorId; 2]) {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[2]);
     let kept = kind(&mut b);
     let sum = b.add(x, kept);
     let written = b.copy(sum, kept);
     b.output(written);
-    (Arc::new(b.build().unwrap()), [x, kept])
+    (b.build().unwrap(), [x, kept])
 }
 
 #[test]

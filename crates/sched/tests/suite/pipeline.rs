@@ -35,7 +35,7 @@ fn clocked(clock: &VirtualClock, asynchronous: bool) -> [Arc<TestDevice>; 2] {
 
 /// A number of steps on each of two devices.
 struct Halves {
-    graph: Arc<Graph>,
+    graph: Graph,
     x: TensorId,
     y: TensorId,
     constraints: Constraints,
@@ -53,7 +53,7 @@ fn halves(machine: &Machine, each: usize) -> Halves {
         }
     }
     b.output(y);
-    Halves { graph: Arc::new(b.build().unwrap()), x, y, constraints }
+    Halves { graph: b.build().unwrap(), x, y, constraints }
 }
 
 fn prepare(session: &mut Session, halves: &Halves) -> PlanId {
@@ -217,7 +217,7 @@ fn another_graph_waits_for_the_runs_in_flight_of_the_one_before() {
 }
 
 /// Two inputs that lie on `g` are needed on `c`, which also waits for a long split of `g`.
-fn early(machine: &Machine) -> (Arc<Graph>, [TensorId; 3], TensorId, Constraints) {
+fn early(machine: &Machine) -> (Graph, [TensorId; 3], TensorId, Constraints) {
     let [g, c]: [DeviceId; 2] = machine.indices().collect::<Vec<_>>().try_into().unwrap();
     let mut b = GraphBuilder::new();
     let inputs = ["a", "b", "x"].map(|name| b.input(name, DType::F32, &[4]));
@@ -241,7 +241,7 @@ fn early(machine: &Machine) -> (Arc<Graph>, [TensorId; 3], TensorId, Constraints
     z = b.add(z, inputs[1]);
     z = on(&mut b, c, z);
     b.output(z);
-    (Arc::new(b.build().unwrap()), inputs, z, constraints)
+    (b.build().unwrap(), inputs, z, constraints)
 }
 
 #[test]

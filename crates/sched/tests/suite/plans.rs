@@ -13,7 +13,7 @@ use orlop_testkit::devices::{FaultKind, FaultPoint};
 
 use crate::support::{externals, get, machine, private, run, set, stored, two};
 
-fn chain(elements: u64, steps: usize) -> (Arc<Graph>, TensorId, TensorId) {
+fn chain(elements: u64, steps: usize) -> (Graph, TensorId, TensorId) {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[elements]);
     let mut y = x;
@@ -21,7 +21,7 @@ fn chain(elements: u64, steps: usize) -> (Arc<Graph>, TensorId, TensorId) {
         y = b.scale(y, 2.0);
     }
     b.output(y);
-    (Arc::new(b.build().unwrap()), x, y)
+    (b.build().unwrap(), x, y)
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_plan_that_takes_the_place_of_another_keeps_its_copies_of_weights() {
             let y = leaves.iter().fold(x, |y, w| b.add(y, *w));
             let z = b.scale(y, factor);
             b.output(z);
-            (Arc::new(b.build().unwrap()), x, leaves, z)
+            (b.build().unwrap(), x, leaves, z)
         };
         let (shared, _, leaves, _) = graph(1.0, &["shared"]);
         let shared = stored(&*devices[1], &shared, leaves[0], &[1.0; 64]);
@@ -97,7 +97,7 @@ fn a_parameter_or_another_memory_makes_another_plan() {
         let y = b.add(x, w);
         let z = b.scale(y, factor);
         b.output(z);
-        (Arc::new(b.build().unwrap()), w)
+        (b.build().unwrap(), w)
     };
     let (one, w) = graph(2.0);
     let weight = stored(&*devices[0], &one, w, &[1.0; 4]);
@@ -128,7 +128,7 @@ fn a_released_plan_gives_back_all_but_the_arenas() {
     let y = b.add(x, w);
     let z = b.mul(y, p);
     b.output(z);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let given = externals(&[(w, stored(&*devices[1], &graph, w, &[1.0; 4]))]);
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
     let [first, second] = [0, 1].map(|_| session.prepare(&graph, &given).unwrap());
@@ -193,7 +193,7 @@ fn weights_stay_while_the_budget_allows_and_are_brought_in_every_run_if_not() {
         y = b.add(y, *w);
     }
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let given: Vec<_> = weights.iter().map(|w| (*w, stored(&*devices[1], &graph, *w, &[1.0; 64]))).collect();
     let given = externals(&given);
     let all = constraints(&graph, &given);
@@ -240,7 +240,7 @@ fn spread_over(
     let y = b.add(h, w);
     let z = b.mul(y, p);
     b.output(z);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let given = externals(&[(w, stored(&*devices[1], &graph, w, &[1.0; 4]))]);
     let mut all = constraints(&graph, &given);
     let [g, c] = ["g", "c"].map(|name| machine.find(name).unwrap());
@@ -300,7 +300,7 @@ fn weights_that_do_not_stay_come_one_split_ahead() {
     let weights: Vec<TensorId> = (0..4).map(|n| b.weight(&format!("w{n}"), DType::F32, &[64])).collect();
     let y = weights.iter().fold(x, |y, w| b.add(y, *w));
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let given: Vec<_> = weights.iter().map(|w| (*w, stored(&*devices[1], &graph, *w, &[1.0; 64]))).collect();
     let given = externals(&given);
     let options = SessionOptions { keep_offloaded: false, ..SessionOptions::default() };
@@ -333,7 +333,7 @@ fn a_session_adopts_a_plan_without_planning_again() {
     let w = b.weight("w", DType::F32, &[64]);
     let y = b.add(x, w);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let on = |device: usize| externals(&[(w, stored(&*devices[device], &graph, w, &[1.0; 64]))]);
     let plannings = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&plannings);
@@ -374,7 +374,7 @@ fn an_equal_graph_that_is_found_again_has_the_persistent_contents_of_the_old_pla
         let kept = b.persistent("kept", DType::F32, &[4]);
         let y = b.add(x, kept);
         b.output(y);
-        (Arc::new(b.build().unwrap()), x, kept, y)
+        (b.build().unwrap(), x, kept, y)
     };
     for (cache, expected) in [(Some(2), Some(11.0)), (None, None)] {
         let options = SessionOptions { cache, ..SessionOptions::default() };
@@ -472,7 +472,7 @@ fn a_plan_is_adopted_without_planning_again_and_only_for_an_equal_graph() {
     let x = b.input("x", DType::F32, &[8]);
     let y = (0..3).fold(x, |y, _| b.scale(y, 3.0));
     b.output(y);
-    let other = Arc::new(b.build().unwrap());
+    let other = b.build().unwrap();
     let refused = session.adopt(&other, &none, planned).unwrap_err();
     assert!(matches!(refused, Error::ForeignPlan { .. }), "{refused:?}");
 }

@@ -48,7 +48,7 @@ pub(crate) fn memory(graph: &Graph, feeds: &Feeds, at: impl Fn(TensorId) -> Arc<
 }
 
 /// What each of several runs gives on one device, one after the other, and what is kept in the end.
-fn expected(graph: &Arc<Graph>, feeds: &Feeds, runs: usize) -> (Vec<Feeds>, Feeds) {
+fn expected(graph: &Graph, feeds: &Feeds, runs: usize) -> (Vec<Feeds>, Feeds) {
     let device: Arc<dyn Device> = ReferenceDevice::new();
     let externals = memory(graph, feeds, |_| Arc::clone(&device));
     let mut session = Session::new(Machine::new([device]).unwrap(), SessionOptions::default()).unwrap();

@@ -5,13 +5,12 @@ use orlop_sched::{
     place_by_rules,
 };
 use orlop_testkit::{Random, generate};
-use std::sync::Arc;
 
 use crate::equality::{assignments, private_machine};
 use crate::support::memory_of;
 
 /// A prepared graph with nodes on random devices.
-fn prepare(seed: u64, machine: &Machine, graph: &Arc<Graph>) -> (Session, PlanId) {
+fn prepare(seed: u64, machine: &Machine, graph: &Graph) -> (Session, PlanId) {
     let last = machine.devices().last().unwrap();
     let mut externals = Externals::new();
     for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {
@@ -99,7 +98,7 @@ fn a_schedule_of_other_splits_is_no_reason_to_panic() {
 }
 
 /// A prepared graph whose schedule has copies and waits.
-fn with_copies() -> (Session, PlanId, Arc<Graph>, Machine) {
+fn with_copies() -> (Session, PlanId, Graph, Machine) {
     (5_001..)
         .map(|seed| {
             let (graph, _) = generate::graph(seed, &generate::Size { moves: 12, elements: 100 });

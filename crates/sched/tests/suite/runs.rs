@@ -14,7 +14,7 @@ use crate::support::{Twin, externals, get, machine, private, run, set, stored, t
 
 /// `y = x + w` with the weight on `c` and the sum on `g`.
 struct Sum {
-    graph: Arc<Graph>,
+    graph: Graph,
     x: TensorId,
     w: TensorId,
     y: TensorId,
@@ -26,11 +26,11 @@ fn sum() -> Sum {
     let w = b.weight("w", DType::F32, &[4]);
     let y = b.add(x, w);
     b.output(y);
-    Sum { graph: Arc::new(b.build().unwrap()), x, w, y }
+    Sum { graph: b.build().unwrap(), x, w, y }
 }
 
 /// A chain of squares and roots over both devices, this long, of rows of this length.
-fn chain(length: usize, elements: u64) -> (Arc<Graph>, TensorId, TensorId) {
+fn chain(length: usize, elements: u64) -> (Graph, TensorId, TensorId) {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[elements]);
     let mut y = x;
@@ -38,7 +38,7 @@ fn chain(length: usize, elements: u64) -> (Arc<Graph>, TensorId, TensorId) {
         y = b.scale(y, 2.0);
     }
     b.output(y);
-    (Arc::new(b.build().unwrap()), x, y)
+    (b.build().unwrap(), x, y)
 }
 
 fn alternate(graph: &Graph, machine: &Machine) -> Constraints {
@@ -48,7 +48,7 @@ fn alternate(graph: &Graph, machine: &Machine) -> Constraints {
     Constraints { assigned, ..Constraints::default() }
 }
 
-fn prepare(session: &mut Session, graph: &Arc<Graph>) -> Result<orlop_sched::PlanId, Error> {
+fn prepare(session: &mut Session, graph: &Graph) -> Result<orlop_sched::PlanId, Error> {
     let constraints = alternate(graph, session.machine());
     let placement = place_by_rules(graph, session.machine(), &constraints)?;
     session.prepare_placed(graph, &Externals::new(), &constraints, placement)
@@ -250,7 +250,7 @@ fn persistent_leafs_lie_on_any_device_and_keep_their_contents() {
         let kept = b.copy(sum, total);
         let other = b.scale(kept, 2.0);
         b.output(other);
-        let graph = Arc::new(b.build().unwrap());
+        let graph = b.build().unwrap();
         let [on, off] = if place == "g" { ["g", "c"] } else { ["c", "g"] };
         let [on, off] = [on, off].map(|name| machine.find(name).unwrap());
         let assigned = [(sum, on), (kept, on), (other, off)].into();
@@ -300,7 +300,7 @@ fn one_graph_runs_twice_in_one_object_and_on_two_machines_and_stays_as_it_is() {
             run(&mut session, plan);
             assert_eq!(get(&session, plan, y, 8), [32.0; 8]);
         }
-        assert_eq!(*graph, *rebuilt);
+        assert_eq!(graph, rebuilt);
     }
 }
 
@@ -355,7 +355,7 @@ fn tensors_without_elements_cross_devices() {
     let y = b.sqr(x);
     let z = b.relu(y);
     b.output(z);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
     let plan = prepare(&mut session, &graph).unwrap();
     session.check_races(plan).unwrap();
@@ -376,7 +376,7 @@ fn views_with_strides_cross_devices() {
     for output in [laid_out, back] {
         b.output(output);
     }
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let [g, c] = ["g", "c"].map(|name| machine.find(name).unwrap());
     let assigned = [(doubled, g), (laid_out, c), (back, g)].into();
     let constraints = Constraints { assigned, ..Constraints::default() };
@@ -397,7 +397,7 @@ fn a_graph_without_nodes_runs() {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[4]);
     b.output(x);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
     let plan = prepare(&mut session, &graph).unwrap();
     set(&mut session, plan, x, &[3.0; 4]);

@@ -21,7 +21,7 @@ use crate::support::{machine, memory_of, private};
 const LAYERS: usize = 6;
 
 /// Dense ones and mixtures of experts.
-fn models() -> Vec<(&'static str, Arc<Graph>, Feeds)> {
+fn models() -> Vec<(&'static str, Graph, Feeds)> {
     let experts = Some(ExpertShape { count: 4, used: 2 });
     let sizes = [("dense", BlockSize::default()), ("experts", BlockSize { experts, ..BlockSize::default() })];
     sizes
@@ -97,7 +97,7 @@ fn clocked(builder: TestDeviceBuilder, facts: DeviceFacts, clock: &VirtualClock)
 fn makespan(
     clock: &VirtualClock,
     machine: &Machine,
-    graph: &Arc<Graph>,
+    graph: &Graph,
     feeds: &Feeds,
     externals: &Externals,
     placed: (&Constraints, Placement),

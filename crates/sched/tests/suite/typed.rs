@@ -1,7 +1,5 @@
 //! Inputs and results as Rust numbers.
 
-use std::sync::Arc;
-
 use orlop_alloc::{Error as AllocError, Externals};
 use orlop_backend::{DeviceError, RunOptions};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
@@ -10,13 +8,13 @@ use orlop_sched::{Error, Session, SessionOptions};
 use crate::open_machine;
 
 /// `y = w x`, with a 2×3 matrix.
-fn product() -> (Arc<Graph>, TensorId, TensorId) {
+fn product() -> (Graph, TensorId, TensorId) {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[2]);
     let w = b.weight("w", DType::F32, &[2, 3]);
     let y = b.mul_mat(w, x);
     b.output(y);
-    (Arc::new(b.build().unwrap()), x, y)
+    (b.build().unwrap(), x, y)
 }
 
 const W: [f32; 6] = [1.0, 2.0, -1.0, 1.0, 0.5, -4.0];

@@ -37,7 +37,7 @@ fn watched(length: usize, delay: Duration, observe: impl Fn(usize) -> bool) -> W
         made.push(b.scale(made[made.len() - 1], 2.0));
     }
     b.output(made[length]);
-    let graph: Arc<Graph> = Arc::new(b.build().unwrap());
+    let graph: Graph = b.build().unwrap();
     made.remove(0);
     let all: Vec<DeviceId> = machine.indices().collect();
     let assigned = made.iter().enumerate().map(|(index, id)| (*id, all[index / 2 % 3])).collect();
@@ -182,7 +182,7 @@ fn observed_results_of_random_graphs_are_what_one_device_computes() {
 }
 
 /// A random graph with everything set and every result observed.
-fn observed_session(machine: &Machine, graph: &Arc<Graph>, feeds: &Feeds) -> (Session, PlanId) {
+fn observed_session(machine: &Machine, graph: &Graph, feeds: &Feeds) -> (Session, PlanId) {
     let last = machine.devices().last().unwrap();
     let mut externals = Externals::new();
     for (id, _) in graph.leaves().filter(|(_, leaf)| leaf.is_external()) {

@@ -1,7 +1,6 @@
 //! A case, and the drafts from which the table of cases is made.
 
 use std::fmt;
-use std::sync::Arc;
 
 use orlop_graph::{DIMS, DType, Graph, GraphBuilder, Leaf, TensorDesc, TensorId};
 
@@ -14,7 +13,7 @@ use crate::{Feeds, OpFailure};
 pub struct Case {
     name: String,
     kind_length: usize,
-    graph: Arc<Graph>,
+    graph: Graph,
     fills: Vec<(TensorId, Fill)>,
     tolerance: Tolerance,
 }
@@ -36,7 +35,7 @@ impl Case {
     }
 
     /// The graph. Its declared outputs and its states are what is judged.
-    pub fn graph(&self) -> &Arc<Graph> {
+    pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
@@ -86,7 +85,7 @@ impl Table {
     ) {
         let name = format!("{kind}: {detail}");
         let graph = match builder.build() {
-            Ok(graph) => Arc::new(graph),
+            Ok(graph) => graph,
             // Graphs here follow from constants of this crate alone, and a test builds them all.
             Err(error) => panic!("the case `{name}` is no graph: {error}"),
         };

@@ -129,7 +129,7 @@ fn own_weight_types(
     device.buffer_types(Role::Weight).iter().filter(fits).cloned().collect()
 }
 
-fn interpreted(graph: &Arc<Graph>, feeds: &Feeds) -> Result<Interpreter, DeviceError> {
+fn interpreted(graph: &Graph, feeds: &Feeds) -> Result<Interpreter, DeviceError> {
     let mut interpreter = Interpreter::new(graph)?;
     for (leaf, bytes) in feeds {
         interpreter.set(*leaf, bytes)?;
@@ -140,7 +140,7 @@ fn interpreted(graph: &Arc<Graph>, feeds: &Feeds) -> Result<Interpreter, DeviceE
 
 fn run_alone(
     device: &Arc<dyn Device>,
-    graph: &Arc<Graph>,
+    graph: &Graph,
     feeds: &Feeds,
     options: &ConformanceOptions,
 ) -> Result<Feeds, Error> {

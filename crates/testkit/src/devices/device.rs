@@ -109,7 +109,7 @@ impl TestDevice {
         }
         let temporary = |slot: &Slot| self.slot_behind(slot).ok_or_else(|| foreign(slot));
         Ok(Bindings {
-            graph: Arc::clone(&bindings.graph),
+            graph: bindings.graph.clone(),
             tensors: bindings
                 .tensors
                 .iter()

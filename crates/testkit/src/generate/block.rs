@@ -1,7 +1,5 @@
 //! Transformer blocks at tiny sizes.
 
-use std::sync::Arc;
-
 use orlop_graph::{DType, FlashAttention, Glu, Graph, GraphBuilder, GraphError, Rope, RopeMode, TensorId};
 
 use crate::fill::{Fill, feeds};
@@ -74,9 +72,9 @@ pub enum BlockError {
 ///
 /// # Errors
 /// [`BlockError`] if the sizes do not fit each other or a type has no codec.
-pub fn block(size: &BlockSize) -> Result<(Arc<Graph>, Feeds), BlockError> {
+pub fn block(size: &BlockSize) -> Result<(Graph, Feeds), BlockError> {
     let (builder, fills) = draw(size);
-    let graph = Arc::new(builder.build()?);
+    let graph = builder.build()?;
     let feeds = feeds(&graph, "block", &fills)?;
     Ok((graph, feeds))
 }
@@ -86,7 +84,7 @@ pub fn block(size: &BlockSize) -> Result<(Arc<Graph>, Feeds), BlockError> {
 ///
 /// # Errors
 /// As [`block`].
-pub fn blocks(size: &BlockSize, count: usize) -> Result<(Arc<Graph>, Feeds), BlockError> {
+pub fn blocks(size: &BlockSize, count: usize) -> Result<(Graph, Feeds), BlockError> {
     let mut drawing = Drawing::new(size);
     let mut x = drawing.begin();
     for number in 0..count {
@@ -94,7 +92,7 @@ pub fn blocks(size: &BlockSize, count: usize) -> Result<(Arc<Graph>, Feeds), Blo
         x = drawing.block(x);
     }
     let (builder, fills) = drawing.finish(x);
-    let graph = Arc::new(builder.build()?);
+    let graph = builder.build()?;
     let feeds = feeds(&graph, "blocks", &fills)?;
     Ok((graph, feeds))
 }

@@ -189,7 +189,7 @@ fn small_buffers_make_plans_of_many_chunks() {
     let x = b.input("x", DType::F32, &[64]);
     let (sqr, scaled) = (b.sqr(x), b.scale(x, 2.0));
     b.add(sqr, scaled);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let device = builder("gpu").max_bytes(256).build();
     let mut session =
         Session::new(Machine::new([device.clone() as _]).unwrap(), SessionOptions::default()).unwrap();
@@ -218,7 +218,7 @@ fn limits_are_errors() {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[100]);
     b.sqr(x);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let prepare = |device: Arc<TestDevice>| {
         let machine = Machine::new([device as _]).unwrap();
         Session::new(machine, SessionOptions::default()).unwrap().prepare(&graph, &Externals::new())

@@ -13,7 +13,7 @@ use orlop_testkit::{Feeds, PlannedOptions, ReferenceDevice, kept, run_planned, r
 
 use crate::support::builder;
 
-fn unplanned(graph: &Arc<Graph>, feeds: &Feeds) -> Feeds {
+fn unplanned(graph: &Graph, feeds: &Feeds) -> Feeds {
     let device: Arc<dyn Device> = ReferenceDevice::new();
     let outputs = run_unplanned(&device, graph, feeds).expect("the reference runs it");
     kept(graph).into_iter().map(|id| (id, outputs.bytes(id).expect("the graph's own"))).collect()
@@ -21,7 +21,7 @@ fn unplanned(graph: &Arc<Graph>, feeds: &Feeds) -> Feeds {
 
 /// Runs a graph with and without a plan; afterwards nothing is left.
 #[track_caller]
-fn check(device: TestDeviceBuilder, graph: &Arc<Graph>, feeds: &Feeds) {
+fn check(device: TestDeviceBuilder, graph: &Graph, feeds: &Feeds) {
     let test = device.build();
     let device: Arc<dyn Device> = test.clone();
     let expected = unplanned(graph, feeds);

@@ -20,11 +20,11 @@ pub(crate) const X: [f32; 4] = [1.0, 2.0, 3.0, 4.0];
 pub(crate) const DOUBLED: [f32; 4] = [2.0, 4.0, 6.0, 8.0];
 
 /// `x` doubled.
-pub(crate) fn doubled() -> Arc<Graph> {
+pub(crate) fn doubled() -> Graph {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[4]);
     b.scale(x, 2.0);
-    Arc::new(b.build().expect("a graph"))
+    b.build().expect("a graph")
 }
 
 pub(crate) fn arena(device: &TestDevice) -> &Arc<dyn BufferType> {

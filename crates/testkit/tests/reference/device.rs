@@ -10,12 +10,12 @@ use orlop_graph::{AccessKind, DType, Graph, GraphBuilder, NodeId};
 use orlop_testkit::{ReferenceDevice, f32_bytes};
 
 /// `x`, its transposition, and the rows of that doubled.
-fn doubled() -> Arc<Graph> {
+fn doubled() -> Graph {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[2, 2]);
     let transposed = b.transpose(x);
     b.scale(transposed, 2.0);
-    Arc::new(b.build().expect("the graph is right"))
+    b.build().expect("the graph is right")
 }
 
 fn lower(device: &ReferenceDevice, graph: &Graph) -> Steps {
@@ -27,12 +27,12 @@ fn lower(device: &ReferenceDevice, graph: &Graph) -> Steps {
 }
 
 /// One buffer for the input and its view, another for the result.
-fn bind(device: &ReferenceDevice, graph: &Arc<Graph>) -> Bindings {
+fn bind(device: &ReferenceDevice, graph: &Graph) -> Bindings {
     let memory = || device.buffer_types(Role::Arena)[0].clone().allocate(16).expect("16 bytes");
     let x = Slot { buffer: memory(), offset: 0 };
     let y = Slot { buffer: memory(), offset: 0 };
     let tensors = graph.tensor_ids().zip([x.clone(), x, y]).collect();
-    Bindings { graph: Arc::clone(graph), tensors, temporaries: Vec::new() }
+    Bindings { graph: graph.clone(), tensors, temporaries: Vec::new() }
 }
 
 fn id(graph: &Graph, index: usize) -> orlop_graph::TensorId {
@@ -215,7 +215,7 @@ fn operands_too_large_to_gather_are_an_error() {
     // One element, read 2^60 times.
     let endless = b.view(x, [1 << 60, 1, 1, 1], [0, 4, 4, 4], 0);
     b.sum(endless);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let device: Arc<dyn Device> = ReferenceDevice::new();
     let error = orlop_testkit::run_unplanned(&device, &graph, &[(x, f32_bytes(&[1.0]))]).unwrap_err();
     assert!(matches!(error, DeviceError::OutOfMemory { bytes, .. } if bytes == 1 << 62));

@@ -38,8 +38,8 @@ impl Bench {
         self.leaf(DType::I32, extents, values)
     }
 
-    pub(crate) fn finish(self) -> (Arc<Graph>, Vec<(TensorId, Vec<u8>)>) {
-        (Arc::new(self.b.build().expect("the test's graph is right")), self.feeds)
+    pub(crate) fn finish(self) -> (Graph, Vec<(TensorId, Vec<u8>)>) {
+        (self.b.build().expect("the test's graph is right"), self.feeds)
     }
 
     /// Runs the graph both ways, which must agree in every tensor.

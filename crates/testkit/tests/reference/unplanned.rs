@@ -21,7 +21,7 @@ fn every_value_is_there_afterwards() {
     let h = b.mul_mat(w, x);
     let y = b.gated_fused(Glu::Relu, h, false);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let feeds = [(x, f32_bytes(&[1.0, 2.0])), (w, f32_bytes(&[1.0, 1.0, 0.0, 2.0]))];
     let outputs = run_unplanned(&device(), &graph, &feeds).unwrap();
     assert_eq!(outputs.f32s(x).unwrap(), [1.0, 2.0]);
@@ -38,7 +38,7 @@ fn inputs_must_be_fed_and_states_need_not() {
     let x = b.input("x", DType::F32, &[2]);
     let state = b.state("state", DType::F32, &[2]);
     let sum = b.add(state, x);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let error = run_unplanned(&device(), &graph, &[]).unwrap_err();
     assert_eq!(error, DeviceError::Unbound { value: "x".to_owned() });
     let outputs = run_unplanned(&device(), &graph, &[(x, f32_bytes(&[1.0, 2.0]))]).unwrap();
@@ -54,7 +54,7 @@ fn options_reach_the_run() {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[1]);
     b.silu(x);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let feeds = [(x, f32_bytes(&[1.0]))];
     let cancel = Cancel::new();
     cancel.cancel();
@@ -78,7 +78,7 @@ fn padded_leafs_keep_their_gaps() {
     let padded = TensorDesc::strided(DType::F32, [1, 2, 1, 1], [4, 8, 16, 16]);
     let x = b.leaf(orlop_graph::Leaf::Input, "x", padded);
     let y = b.scale(x, 2.0);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let outputs = run_unplanned(&device(), &graph, &[(x, f32_bytes(&[1.0, 9.0, 3.0]))]).unwrap();
     assert_eq!(outputs.f32s(y).unwrap(), [2.0, 6.0]);
 }
@@ -90,7 +90,7 @@ fn the_interpreter_keeps_states_between_runs() {
     let state = b.state("state", DType::F32, &[1]);
     let sum = b.add(state, x);
     b.copy(sum, state);
-    let mut run = Interpreter::new(&Arc::new(b.build().unwrap())).unwrap();
+    let mut run = Interpreter::new(&b.build().unwrap()).unwrap();
     run.set(x, &f32_bytes(&[2.0])).unwrap();
     run.run().unwrap();
     run.run().unwrap();

@@ -39,7 +39,7 @@ fn a_lost_device_is_an_error_and_the_graph_goes_on_on_the_cpu() {
     let x = b.input("x", DType::F32, &[64]);
     let y = b.sqr(x);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let mut session = Session::new(machine, SessionOptions::default()).unwrap();
     let plan = session.prepare(&graph, &Externals::new()).unwrap();
     let run = |session: &mut Session| {
@@ -72,7 +72,7 @@ fn an_index_out_of_range_is_an_error_and_nothing_is_written() {
     let written = b.set_rows(cache, rows, at);
     let sum = b.sum(written);
     b.output(sum);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let mut session = Session::new(Machine::new([device]).unwrap(), SessionOptions::default()).unwrap();
     let plan = session.prepare(&graph, &Externals::new()).unwrap();
     session.set(plan, cache, &f32_bytes(&[0.0; 12])).unwrap();
@@ -123,7 +123,7 @@ fn lengths_sequences_and_pages_out_of_range_are_errors_where_they_are_looked_at(
     let flash = FlashAttention { window: 10, ..FlashAttention::scaled(1.0) };
     let y = b.paged_attention([q, k, v], rows, None, flash);
     b.output(y);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let mut session = Session::new(Machine::new([device]).unwrap(), SessionOptions::default()).unwrap();
     let plan = session.prepare(&graph, &Externals::new()).unwrap();
     let mut run = |seen: [i32; 3], own: [i32; 3], table: [i32; 4]| {

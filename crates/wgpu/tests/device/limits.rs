@@ -17,7 +17,7 @@ fn narrow() -> Arc<WgpuDevice> {
 }
 
 /// Four products with weights of 768 KiB each, whose results of 600 KiB each live to the end.
-fn wide_graph() -> (Arc<Graph>, TensorId, Vec<TensorId>, TensorId) {
+fn wide_graph() -> (Graph, TensorId, Vec<TensorId>, TensorId) {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[384, 300]);
     let weights: Vec<TensorId> =
@@ -26,7 +26,7 @@ fn wide_graph() -> (Arc<Graph>, TensorId, Vec<TensorId>, TensorId) {
     let sum = products[1..].iter().fold(products[0], |sum, product| b.add(sum, *product));
     let all = products.iter().fold(sum, |sum, product| b.mul(sum, *product));
     b.output(all);
-    (Arc::new(b.build().unwrap()), x, weights, all)
+    (b.build().unwrap(), x, weights, all)
 }
 
 /// The result of the graph on a device, and the chunks of its arena.
@@ -86,7 +86,7 @@ fn a_tensor_larger_than_a_binding_is_refused_and_runs_on_the_cpu() {
     let large = b.repeat(small, [1000, 300, 1, 1]);
     let rows = b.sum_rows(large);
     b.output(rows);
-    let graph = Arc::new(b.build().unwrap());
+    let graph = b.build().unwrap();
     let too_large = graph.tensor(large).desc;
     let memory = Arc::clone(&device.buffer_types(Role::Arena)[0]);
     let refused = Arc::clone(&memory).allocate(too_large.bytes());
