@@ -206,7 +206,7 @@ impl Chat {
         if let Some(speculator) = &mut speculator {
             speculator.restart(&self.tokens[..kept]);
         }
-        let (mut bytes, mut stop) = (TextStream::new(), StopText::new(mark));
+        let (mut bytes, mut stop) = (TextStream::new(), StopText::new([mark]));
         let (mut raw, mut content, mut answer) = (String::new(), String::new(), Vec::new());
         turn.end = generate_speculative(engine, speculator, tokenizer, sampler, new, limit, &mut |event| {
             let token = match event {

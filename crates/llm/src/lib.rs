@@ -79,7 +79,7 @@ pub use model::Model;
 pub use pages::PAGE_ROWS;
 pub use perplexity::{Perplexity, PerplexityOptions, perplexity};
 pub use quantize::{Quantization, Quantized, quantize};
-pub use sampling::{Sampler, SamplingOptions};
+pub use sampling::{LogProbabilities, Sampler, SamplingOptions, TokenMask};
 pub use sequences::SequenceId;
 pub use settings::{CacheTypes, LayerChoice, LayerPlacement, Outputs, Settings};
 pub use speculate::{

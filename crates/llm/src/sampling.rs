@@ -1,20 +1,29 @@
-//! The choice of the next token from logits: [repetition penalty](https://arxiv.org/abs/1909.05858),
+//! The choice of the next token from logits: biases, [repetition penalty](https://arxiv.org/abs/1909.05858),
+//! [presence and frequency penalties](https://platform.openai.com/docs/api-reference/chat), masks,
 //! [top-k](https://arxiv.org/abs/1805.04833), [top-p](https://arxiv.org/abs/1904.09751),
 //! [min-p](https://arxiv.org/abs/2407.01082) and temperature, with llama.cpp's definitions and defaults.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
+mod log_probabilities;
+mod mask;
 mod random;
 
+pub use log_probabilities::LogProbabilities;
+pub use mask::TokenMask;
 pub(crate) use random::Random;
 
-/// How the next token is chosen. The steps are applied in the order of the fields, the penalty first.
+/// How the next token is chosen. The steps are applied in the order of the fields, the penalties first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingOptions {
     /// Recent tokens become less likely by this factor; 1, the default, does nothing.
     pub repeat_penalty: f32,
-    /// How many of the last tokens are recent; by default 64.
+    /// Recent tokens lose this much of their logit for each time they occurred; 0, the default, does nothing.
+    pub frequency_penalty: f32,
+    /// Recent tokens lose this much of their logit once; 0, the default, does nothing.
+    pub presence_penalty: f32,
+    /// How many of the last tokens are recent, those of the prompt included; by default 64.
     pub repeat_last: usize,
     /// This many of the likeliest tokens are kept; 0 keeps all. By default 40.
     pub top_k: usize,
@@ -31,6 +40,8 @@ impl Default for SamplingOptions {
     fn default() -> SamplingOptions {
         SamplingOptions {
             repeat_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
             repeat_last: 64,
             top_k: 40,
             top_p: 0.95,
@@ -67,6 +78,7 @@ struct Candidate {
 pub struct Sampler {
     options: SamplingOptions,
     random: Random,
+    bias: Vec<(u32, f32)>,
     recent: VecDeque<u32>,
     penalized: Vec<u32>,
     candidates: Vec<Candidate>,
@@ -79,11 +91,20 @@ impl Sampler {
         Sampler {
             options,
             random: Random::new(seed),
+            bias: Vec::new(),
             recent: VecDeque::new(),
             penalized: Vec::new(),
             candidates: Vec::new(),
             weights: Vec::new(),
         }
+    }
+
+    /// Adds these numbers to the logits of these tokens before anything else: minus infinity forbids a token. Of a token
+    /// that is there twice, both count; NaN counts as 0.
+    #[must_use]
+    pub fn with_bias(mut self, bias: Vec<(u32, f32)>) -> Sampler {
+        self.bias = bias;
+        self
     }
 
     /// Its options.
@@ -119,26 +140,37 @@ impl Sampler {
     /// A logit that is NaN counts as minus infinity; among equals the lowest index comes first. If all are minus
     /// infinity, or there are no logits, the result is 0.
     pub fn sample(&mut self, logits: &[f32]) -> u32 {
-        let token = self.choose(logits);
+        let token = match self.takes_likeliest() {
+            true => likeliest(logits.iter().copied()),
+            false => self.choose(logits, None).unwrap_or(0),
+        };
         self.accept(token);
         token
     }
 
-    fn choose(&mut self, logits: &[f32]) -> u32 {
-        if self.takes_likeliest() {
-            return likeliest(logits.iter().copied());
-        }
+    /// As [`Sampler::sample`], among the tokens of a mask only; `None` if it allows none of them.
+    pub fn sample_allowed(&mut self, logits: &[f32], mask: &TokenMask) -> Option<u32> {
+        let token = self.choose(logits, Some(mask))?;
+        self.accept(token);
+        Some(token)
+    }
+
+    fn choose(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Option<u32> {
         self.candidates.clear();
-        self.candidates
-            .extend(logits.iter().zip(0..).map(|(logit, id)| Candidate { id, logit: number(*logit) }));
+        let candidate = |(logit, id): (&f32, u32)| Candidate { id, logit: number(*logit) };
+        self.candidates.extend(logits.iter().zip(0..).map(candidate));
+        self.add_bias();
         self.penalize();
+        if let Some(mask) = mask {
+            self.candidates.retain(|candidate| mask.allows(candidate.id));
+        }
         if self.is_greedy() {
-            return likeliest(self.candidates.iter().map(|candidate| candidate.logit));
+            return self.candidates.iter().copied().min_by(likelier_first).map(|best| best.id);
         }
         self.keep_top_k();
-        match self.candidates.first() {
-            Some(first) if first.logit.is_finite() => {}
-            first => return first.map_or(0, |first| first.id), // there is no second to compare it with
+        let first = self.candidates.first()?;
+        if !first.logit.is_finite() {
+            return Some(first.id); // there is no second to compare it with
         }
         self.keep_top_p();
         self.keep_min_p();
@@ -147,7 +179,7 @@ impl Sampler {
 
     /// Whether it takes the likeliest token whatever the recent tokens are, so that no other logit matters.
     pub fn takes_likeliest(&self) -> bool {
-        self.is_greedy() && !self.penalizes()
+        self.is_greedy() && !self.penalizes() && self.bias.is_empty()
     }
 
     fn is_greedy(&self) -> bool {
@@ -155,7 +187,19 @@ impl Sampler {
     }
 
     fn penalizes(&self) -> bool {
-        self.options.repeat_penalty != 1.0 && self.options.repeat_last > 0
+        let SamplingOptions { repeat_penalty, frequency_penalty, presence_penalty, repeat_last, .. } =
+            self.options;
+        (repeat_penalty != 1.0 || frequency_penalty != 0.0 || presence_penalty != 0.0) && repeat_last > 0
+    }
+
+    fn add_bias(&mut self) {
+        for (token, bias) in &self.bias {
+            if let Some(candidate) = self.candidates.get_mut(*token as usize)
+                && !bias.is_nan()
+            {
+                candidate.logit = number(candidate.logit + bias);
+            }
+        }
     }
 
     fn penalize(&mut self) {
@@ -165,12 +209,13 @@ impl Sampler {
         self.penalized.clear();
         self.penalized.extend(&self.recent);
         self.penalized.sort_unstable();
-        self.penalized.dedup();
-        let penalty = self.options.repeat_penalty;
-        for token in &self.penalized {
-            if let Some(candidate) = self.candidates.get_mut(*token as usize) {
+        let SamplingOptions { repeat_penalty, frequency_penalty, presence_penalty, .. } = self.options;
+        for same in self.penalized.chunk_by(|a, b| a == b) {
+            if let Some(candidate) = self.candidates.get_mut(same[0] as usize) {
                 let logit = candidate.logit;
-                candidate.logit = number(if logit <= 0.0 { logit * penalty } else { logit / penalty });
+                let repeated = if logit <= 0.0 { logit * repeat_penalty } else { logit / repeat_penalty };
+                let fallen = repeated - frequency_penalty * same.len() as f32 - presence_penalty;
+                candidate.logit = number(fallen);
             }
         }
     }
@@ -211,14 +256,16 @@ impl Sampler {
         self.candidates.truncate(few.map_or(usize::MAX, |end| end + 1));
     }
 
-    fn draw(&mut self) -> u32 {
+    fn draw(&mut self) -> Option<u32> {
         let point = self.random.fraction() * self.weigh(self.options.temperature);
         let mut sum = 0.0;
         let chosen = self.weights.iter().position(|weight| {
             sum += weight;
             sum > point
         });
-        chosen.and_then(|place| self.candidates.get(place)).map_or(0, |candidate| candidate.id)
+        // Rounding may leave the point beyond the last weight.
+        let chosen = chosen.and_then(|place| self.candidates.get(place)).or(self.candidates.first());
+        chosen.map(|candidate| candidate.id)
     }
 
     /// Computes the probability of each candidate relative to the first, and returns the sum.

@@ -1,4 +1,4 @@
-//! Text from tokens: whole characters from bytes that come in pieces, and a stop mark.
+//! Text from tokens: whole characters from bytes that come in pieces, and marks that end it.
 
 /// Text from bytes that come in pieces: characters leave as soon as they are complete.
 ///
@@ -54,57 +54,78 @@ impl TextStream {
     }
 }
 
-/// Text that comes in pieces and ends at a mark: what may be the beginning of the mark is held back.
+/// Text that comes in pieces and ends at the first of some marks: what may be the beginning of a mark is held back.
+///
+/// Marks that overlap are decided by the first that is complete, so the result does not depend on the pieces.
 ///
 /// ```
-/// let mut text = orlop_llm::StopText::new("\nUser:");
+/// let mut text = orlop_llm::StopText::new(["\nUser:", "###"]);
 /// assert_eq!(text.push("Hello\nUs"), "Hello");
 /// assert_eq!(text.push("eful"), "\nUseful");
 /// assert_eq!(text.push("!\nUser: I"), "!");
-/// assert!(text.is_stopped());
+/// assert_eq!(text.stopped_by(), Some("\nUser:"));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct StopText {
-    mark: String,
+    marks: Vec<String>,
     held: String,
     text: String,
-    stopped: bool,
+    stopped_by: Option<usize>,
 }
 
 impl StopText {
     /// Without text yet. An empty mark never matches.
-    pub fn new(mark: impl Into<String>) -> StopText {
-        StopText { mark: mark.into(), held: String::new(), text: String::new(), stopped: false }
+    pub fn new<M: Into<String>>(marks: impl IntoIterator<Item = M>) -> StopText {
+        let marks = marks.into_iter().map(Into::into).filter(|mark: &String| !mark.is_empty()).collect();
+        StopText { marks, ..StopText::default() }
     }
 
-    /// The text that certainly comes before the mark.
+    /// The text that certainly comes before a mark.
     pub fn push(&mut self, piece: &str) -> &str {
         self.text.clear();
-        if self.stopped {
+        if self.is_stopped() {
             return "";
         }
         self.held.push_str(piece);
-        let found = if self.mark.is_empty() { None } else { self.held.find(&self.mark) };
-        self.stopped = found.is_some();
-        let certain = found.unwrap_or_else(|| {
-            let held = self.held.as_bytes();
-            let may_be = |from: &usize| self.mark.as_bytes().starts_with(&held[*from..]);
-            // Bytes that begin the mark begin a character.
-            (held.len().saturating_sub(self.mark.len())..held.len()).find(may_be).unwrap_or(held.len())
+        let found = self.marks.iter().zip(0..).filter_map(|(mark, index)| {
+            let start = self.held.find(mark.as_str())?;
+            Some((start + mark.len(), start, index))
         });
+        let certain = match found.min() {
+            Some((_, start, index)) => {
+                self.stopped_by = Some(index);
+                start
+            }
+            None => self.certain(),
+        };
         self.text.extend(self.held.drain(..certain));
         &self.text
     }
 
-    /// Whether the mark came.
-    pub fn is_stopped(&self) -> bool {
-        self.stopped
+    /// How many bytes cannot be the beginning of a mark. Bytes that begin a mark begin a character.
+    fn certain(&self) -> usize {
+        let held = self.held.as_bytes();
+        let begins = |mark: &String| {
+            let may_be = |from: &usize| mark.as_bytes().starts_with(&held[*from..]);
+            (held.len().saturating_sub(mark.len())..held.len()).find(may_be).unwrap_or(held.len())
+        };
+        self.marks.iter().map(begins).min().unwrap_or(held.len())
     }
 
-    /// The end: what was held back, if the mark did not come.
+    /// Whether a mark came.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped_by.is_some()
+    }
+
+    /// The mark that came.
+    pub fn stopped_by(&self) -> Option<&str> {
+        self.stopped_by.and_then(|index| self.marks.get(index)).map(String::as_str)
+    }
+
+    /// The end: what was held back, if no mark came.
     pub fn finish(&mut self) -> &str {
         self.text.clear();
-        if !self.stopped {
+        if !self.is_stopped() {
             std::mem::swap(&mut self.text, &mut self.held);
         }
         &self.text
@@ -140,7 +161,8 @@ mod tests {
     fn a_mark_is_found_however_it_comes() {
         let text = "é\n\nUs\nUser: x";
         for size in 1..text.len() {
-            let (mut bytes, mut stop, mut out) = (TextStream::new(), StopText::new("\nUser:"), String::new());
+            let (mut bytes, mut stop, mut out) =
+                (TextStream::new(), StopText::new(["\nUser:"]), String::new());
             for part in text.as_bytes().chunks(size) {
                 out.push_str(stop.push(bytes.push(part)));
             }
@@ -150,9 +172,30 @@ mod tests {
                 "in parts of {size}"
             );
         }
-        let mut never = StopText::new("\nUser:");
+        let mut never = StopText::new(["\nUser:"]);
         assert_eq!((never.push("a\nUser").to_owned(), never.finish()), ("a".to_owned(), "\nUser"));
-        assert_eq!(StopText::new("").push("all"), "all");
+        assert_eq!(StopText::new([""]).push("all"), "all");
+    }
+
+    #[test]
+    fn the_first_mark_to_be_complete_ends_the_text_however_it_comes() {
+        let marks = ["stop here", "op", "é!", "abc", "ab"];
+        for (text, before, mark) in [
+            ("don't stop here", "don't st", Some("op")),
+            ("caf\u{e9}! stop", "caf", Some("é!")),
+            ("xabc", "x", Some("ab")),
+            ("o é a sto", "o é a sto", None),
+        ] {
+            for size in 1..=text.len() {
+                let (mut bytes, mut stop, mut out) = (TextStream::new(), StopText::new(marks), String::new());
+                for part in text.as_bytes().chunks(size) {
+                    out.push_str(stop.push(bytes.push(part)));
+                }
+                out.push_str(stop.finish());
+                assert_eq!((out.as_str(), stop.stopped_by()), (before, mark), "in parts of {size}");
+            }
+        }
+        assert_eq!(StopText::new(Vec::<String>::new()).push("all"), "all");
     }
 
     #[test]

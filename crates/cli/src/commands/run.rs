@@ -108,7 +108,15 @@ impl RunArguments {
     pub(crate) fn sampler(&self) -> Sampler {
         let SamplingArguments { temp, top_k, top_p, min_p, repeat_penalty, repeat_last, seed } =
             self.sampling;
-        let options = SamplingOptions { temperature: temp, top_k, top_p, min_p, repeat_penalty, repeat_last };
+        let options = SamplingOptions {
+            temperature: temp,
+            top_k,
+            top_p,
+            min_p,
+            repeat_penalty,
+            repeat_last,
+            ..SamplingOptions::default()
+        };
         Sampler::new(options, seed.unwrap_or_else(random_seed))
     }
 

@@ -6,6 +6,8 @@ const GOLDEN: [u32; 8] = [667, 926, 210, 852, 642, 593, 568, 630];
 
 const ALL: SamplingOptions = SamplingOptions {
     repeat_penalty: 1.0,
+    frequency_penalty: 0.0,
+    presence_penalty: 0.0,
     repeat_last: 64,
     top_k: 0,
     top_p: 1.0,
@@ -103,6 +105,64 @@ fn repeated_tokens_become_less_likely_for_as_long_as_asked() {
     let mut sampler = Sampler::new(options, 0);
     sampler.accept(0);
     assert_eq!(sampler.sample(&[-1.0, -1.5]), 1);
+}
+
+#[test]
+fn frequency_counts_and_presence_does_not() {
+    let logits = [3.0, 1.0, 0.0];
+    let greedy = |options: SamplingOptions, seen: &[u32]| {
+        let mut sampler = Sampler::new(SamplingOptions { temperature: 0.0, ..options }, 0);
+        assert!(!sampler.takes_likeliest());
+        sampler.restart(seen);
+        sampler.sample(&logits)
+    };
+    let frequency = SamplingOptions { frequency_penalty: 0.8, ..ALL };
+    let presence = SamplingOptions { presence_penalty: 0.8, ..ALL };
+    assert_eq!((greedy(frequency, &[0, 0]), greedy(frequency, &[0, 0, 0])), (0, 1));
+    assert_eq!((greedy(presence, &[0, 0]), greedy(presence, &[0, 0, 0])), (0, 0));
+    assert_eq!(greedy(SamplingOptions { presence_penalty: 2.5, ..ALL }, &[0]), 1);
+    // Less than 0 prefers what is there.
+    assert_eq!(greedy(SamplingOptions { presence_penalty: -4.0, ..ALL }, &[2]), 2);
+}
+
+#[test]
+fn a_bias_raises_lowers_and_forbids() {
+    let logits = [3.0, 2.0, 1.0];
+    let sample = |bias: Vec<(u32, f32)>| {
+        let mut sampler = Sampler::new(SamplingOptions::greedy(), 0).with_bias(bias);
+        sampler.sample(&logits)
+    };
+    assert_eq!(sample(vec![(2, 5.0)]), 2);
+    assert_eq!(sample(vec![(0, f32::NEG_INFINITY)]), 1);
+    assert_eq!(sample(vec![(0, -0.6), (0, -0.6)]), 1);
+    assert_eq!(sample(vec![(0, f32::NAN), (99, 100.0)]), 0);
+    assert!(!Sampler::new(SamplingOptions::greedy(), 0).with_bias(vec![(0, 1.0)]).takes_likeliest());
+    let mut sampler = Sampler::new(ALL, 1).with_bias(vec![(0, f32::NEG_INFINITY)]);
+    assert!((0..200).all(|_| sampler.sample(&logits) != 0));
+}
+
+#[test]
+fn only_allowed_tokens_are_chosen() {
+    let logits: Vec<f32> = (0..100).map(|id| id as f32 / 10.0).collect();
+    let mask: TokenMask = [3, 40, 41].into_iter().collect();
+    for options in [SamplingOptions::greedy(), SamplingOptions::default(), ALL] {
+        let mut sampler = Sampler::new(options, 9);
+        for _ in 0..100 {
+            let token = sampler.sample_allowed(&logits, &mask).unwrap();
+            assert!(mask.allows(token));
+            assert!(options.temperature > 0.0 || token == 41);
+        }
+        assert_eq!(sampler.sample_allowed(&logits, &TokenMask::none()), None);
+        assert_eq!(sampler.sample_allowed(&logits, &[500].into_iter().collect()), None);
+        assert_eq!(sampler.sample_allowed(&[f32::NEG_INFINITY; 5], &[3, 4].into_iter().collect()), Some(3));
+    }
+    // top-k counts allowed tokens only.
+    let mut sampler = Sampler::new(SamplingOptions { top_k: 3, ..ALL }, 2);
+    assert!((0..500).any(|_| sampler.sample_allowed(&logits, &mask) == Some(40)));
+    // A mask of all tokens changes nothing.
+    let (mut plain, mut masked) = (Sampler::new(ALL, 4), Sampler::new(ALL, 4));
+    let all = TokenMask::first(100);
+    assert!((0..50).all(|_| Some(plain.sample(&logits)) == masked.sample_allowed(&logits, &all)));
 }
 
 #[test]
