@@ -361,9 +361,9 @@ fn check_tensors(model: &Model, graph: &ModelGraph) -> Result<(), Error> {
 
 /// Speculative decoding takes rejected tokens back.
 pub(crate) fn check_rewinds(model: &Model) -> Result<(), Error> {
-    match model.config().state_space {
-        Some(_) => Err(Error::CannotRewind { architecture: model.config().architecture.name() }),
-        None => Ok(()),
+    match model.config().keeps_states() {
+        true => Err(Error::CannotRewind { architecture: model.config().architecture.name() }),
+        false => Ok(()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What layers keep of the tokens that were fed: a value for each layer, and the memory that follows from it.
 
 use crate::Config;
+use crate::config::Mixer;
 use crate::pages::pages_of;
 
 /// What a layer keeps.
@@ -14,9 +15,9 @@ pub(crate) enum LayerCache {
 
 impl LayerCache {
     pub(crate) fn of(config: &Config, layer: usize) -> LayerCache {
-        match config.state_space {
-            Some(_) => LayerCache::State,
-            None => LayerCache::Rows { window: config.layers[layer].window },
+        match config.layers[layer].mixer {
+            Mixer::StateSpace => LayerCache::State,
+            Mixer::Attention => LayerCache::Rows { window: config.layers[layer].window },
         }
     }
 }

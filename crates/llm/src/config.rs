@@ -3,7 +3,7 @@
 use orlop_gguf::Metadata;
 use orlop_graph::Rope;
 
-use crate::arch::{EmbeddingScale, Mixer, Norm};
+use crate::arch::{EmbeddingScale, Mixers, Norm, Positions};
 use crate::{Architecture, Error};
 
 mod keys;
@@ -21,11 +21,7 @@ pub struct Config {
     pub context: u64,
     /// Elements of an embedding.
     pub width: u64,
-    /// Elements of a head of queries and keys.
-    pub key: u64,
-    /// Elements of a head of values.
-    pub value: u64,
-    /// The sizes of each layer.
+    /// What each layer does, and its sizes.
     pub layers: Vec<LayerConfig>,
     /// Added under the root of a norm.
     pub epsilon: f32,
@@ -37,23 +33,55 @@ pub struct Config {
     pub attention_scale: f32,
     /// A mixture of experts in the feed-forward part.
     pub experts: Option<Experts>,
-    /// Sizes of state-space mixers, in models without attention.
+    /// Sizes of state-space mixers.
     pub state_space: Option<StateSpace>,
 }
 
-/// Sizes of one layer.
+/// What one layer does, and its sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LayerConfig {
+    /// What mixes tokens.
+    pub mixer: Mixer,
+    /// What comes behind that.
+    pub feed: Feed,
     /// Heads of queries.
     pub heads: u64,
     /// Heads of keys and values ([GQA](https://arxiv.org/abs/2305.13245)).
     pub kv_heads: u64,
+    /// Elements of a head of queries and keys.
+    pub key: u64,
+    /// Elements of a head of values.
+    pub value: u64,
     /// Elements between the feed-forward products.
     pub hidden: u64,
-    /// How positions turn queries and keys ([RoPE](https://arxiv.org/abs/2104.09864)).
-    pub rope: Rope,
+    /// How positions turn queries and keys ([RoPE](https://arxiv.org/abs/2104.09864)), if they do.
+    pub rope: Option<Rope>,
     /// How many tokens each one sees, itself included, where the attention has a sliding window.
     pub window: Option<u32>,
+}
+
+/// What mixes the tokens of a text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mixer {
+    /// Attention, which keeps keys and values of each token.
+    #[default]
+    Attention,
+    /// A [selective state space](https://arxiv.org/abs/2405.21060), which keeps a state of each sequence.
+    StateSpace,
+}
+
+/// What works on each token alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Feed {
+    /// Products with all weights.
+    #[default]
+    Dense,
+    /// A mixture of experts.
+    Experts,
+    /// The layer has no such part.
+    Nothing,
 }
 
 /// Sizes of a state-space mixer.
@@ -120,8 +148,6 @@ impl Config {
             vocabulary,
             context,
             width,
-            key: 0,
-            value: 0,
             layers: vec![LayerConfig::default(); layers as usize],
             epsilon,
             embedding_scale: match facts.embedding_scale {
@@ -133,28 +159,42 @@ impl Config {
             experts: None,
             state_space: None,
         };
-        if facts.mixer == Mixer::StateSpace {
+        if facts.mixers == Mixers::StateSpace {
             config.state_space = Some(keys.state_space()?);
+            let layer =
+                LayerConfig { mixer: Mixer::StateSpace, feed: Feed::Nothing, ..LayerConfig::default() };
+            config.layers.fill(layer);
             return Ok(config);
         }
         config.layers = keys.heads(layers)?;
         let LayerConfig { heads, hidden, .. } =
             *config.layers.first().ok_or_else(|| keys.bad("block_count", 0, "a model has layers"))?;
-        config.key = keys.head("attention.key_length", width / heads, &config.layers)?;
-        config.value = keys.head("attention.value_length", width / heads, &config.layers)?;
+        let key = keys.head("attention.key_length", width / heads, &config.layers)?;
+        let value = keys.head("attention.value_length", width / heads, &config.layers)?;
         config.experts = keys.experts(facts.expert_hidden, hidden)?;
-        let rope = keys.rope(facts.rope, config.key, context)?;
-        config.layers.iter_mut().for_each(|layer| layer.rope = rope);
+        let rope = match facts.positions {
+            Positions::Rope(mode) => Some(keys.rope(mode, key, context)?),
+            Positions::Embedded => None,
+        };
+        let feed = if config.experts.is_some() { Feed::Experts } else { Feed::Dense };
+        for layer in &mut config.layers {
+            *layer = LayerConfig { feed, key, value, rope, ..*layer };
+        }
         if facts.caps_logits {
             config.logit_cap = keys.set_float("final_logit_softcapping")?;
         }
-        if facts.has_windows {
-            keys.windows(&mut config.layers)?;
+        if let Some(rules) = facts.windows {
+            keys.windows(&rules, &mut config.layers)?;
         }
-        let scaled_by = if facts.scaled_by_width_at == Some(layers) { width / heads } else { config.key };
+        let scaled_by = if facts.scaled_by_width_at == Some(layers) { width / heads } else { key };
         let scale = keys.set_float("attention.scale")?;
         config.attention_scale = scale.unwrap_or(1.0 / (scaled_by as f32).sqrt());
         Ok(config)
+    }
+
+    /// Whether some layer keeps a state of each sequence, which cannot go back to an earlier token.
+    pub(crate) fn keeps_states(&self) -> bool {
+        self.layers.iter().any(|layer| layer.mixer != Mixer::Attention)
     }
 }
 

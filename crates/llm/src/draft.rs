@@ -6,13 +6,14 @@ use std::collections::HashMap;
 use orlop_gguf::GgufFile as File;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId, Unary};
 
-use crate::arch::Norm;
+use crate::arch::{Facts, Norm};
 use crate::cache::{CacheGroup, CacheSizes};
 use crate::config::Config;
 use crate::{CacheTypes, Error, Outputs, Settings};
 
 mod attention;
 mod feed_forward;
+mod layers;
 mod state_space;
 
 pub(crate) use feed_forward::FeedForward;
@@ -119,8 +120,9 @@ pub(crate) struct GraphSpec<'a> {
 
 /// A graph under construction.
 pub(crate) struct GraphDraft<'a> {
-    pub(crate) b: GraphBuilder,
-    pub(crate) config: &'a Config,
+    b: GraphBuilder,
+    config: &'a Config,
+    facts: &'static Facts,
     sketch: GraphSpec<'a>,
     part: ModelPart,
     known: HashMap<String, TensorId>,
@@ -155,6 +157,7 @@ impl GraphSpec<'_> {
         let mut draft = GraphDraft {
             b,
             config: self.config,
+            facts: self.config.architecture.facts(),
             sketch: self,
             part: ModelPart::Input,
             known: HashMap::new(),
@@ -168,7 +171,7 @@ impl GraphSpec<'_> {
             wanted,
             slot: None,
         };
-        let logits = (self.config.architecture.facts().build)(&mut draft)?;
+        let logits = draft.model()?;
         draft.b.output(logits);
         let best = draft.best(logits);
         let GraphDraft { b, weights, caches, groups, slot, .. } = draft;
@@ -192,12 +195,12 @@ impl GraphSpec<'_> {
 }
 
 impl GraphDraft<'_> {
-    pub(crate) fn layers(&self) -> usize {
+    fn layers(&self) -> usize {
         self.config.layers.len()
     }
 
     /// Weights from here on belong to a layer.
-    pub(crate) fn enter(&mut self, layer: usize) {
+    fn enter(&mut self, layer: usize) {
         self.part = ModelPart::Layer(layer);
     }
 
@@ -211,7 +214,7 @@ impl GraphDraft<'_> {
     }
 
     /// A weight of these extents; the same leaf for the same name.
-    pub(crate) fn weight(&mut self, name: &str, extents: &[u64]) -> Result<TensorId, Error> {
+    fn weight(&mut self, name: &str, extents: &[u64]) -> Result<TensorId, Error> {
         self.optional(name, extents)?.ok_or_else(|| Error::MissingTensor(name.to_owned()))
     }
 
@@ -235,7 +238,7 @@ impl GraphDraft<'_> {
     }
 
     /// Rows of the embedding table.
-    pub(crate) fn embedding(&mut self) -> Result<TensorId, Error> {
+    fn embedding(&mut self) -> Result<TensorId, Error> {
         let table = self.weight("token_embd.weight", &[self.config.width, self.config.vocabulary])?;
         let mut x = self.b.get_rows(table, self.tokens);
         if self.config.embedding_scale != 1.0 {
@@ -245,7 +248,7 @@ impl GraphDraft<'_> {
     }
 
     /// The last norm and the output matrix, which is the embedding table where the file has no other.
-    pub(crate) fn logits(&mut self, x: TensorId) -> Result<TensorId, Error> {
+    fn logits(&mut self, x: TensorId) -> Result<TensorId, Error> {
         self.part = ModelPart::Output;
         let x = self.norm("output_norm", x)?;
         let extents = [self.config.width, self.config.vocabulary];
@@ -275,9 +278,9 @@ impl GraphDraft<'_> {
     }
 
     /// The norm that the architecture uses, times a weight, plus a bias if there is one.
-    pub(crate) fn norm(&mut self, stem: &str, x: TensorId) -> Result<TensorId, Error> {
+    fn norm(&mut self, stem: &str, x: TensorId) -> Result<TensorId, Error> {
         let width = self.b.desc(x).extents[0];
-        let normed = match self.config.architecture.facts().norm {
+        let normed = match self.facts.norm {
             Norm::Rms => self.b.rms_norm(x, self.config.epsilon),
             Norm::Mean => self.b.norm(x, self.config.epsilon),
         };
@@ -313,7 +316,7 @@ impl GraphDraft<'_> {
     }
 
     /// A product with what goes with it: the weight's scale, then the bias.
-    pub(crate) fn linear(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
+    fn linear(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
         let product = self.product(stem, x, into)?;
         let scaled = self.scaled(stem, product)?;
         let biased = self.biased(stem, scaled)?;
@@ -322,7 +325,7 @@ impl GraphDraft<'_> {
 
     /// After the last layer's attention, only the rows of tokens whose logits are wanted: of its result, and of the
     /// residual that is added.
-    pub(crate) fn wanted_rows(&mut self, layer: usize, x: TensorId, kept: TensorId) -> (TensorId, TensorId) {
+    fn wanted_rows(&mut self, layer: usize, x: TensorId, kept: TensorId) -> (TensorId, TensorId) {
         match self.wanted {
             Some(wanted) if layer + 1 == self.layers() => {
                 (self.b.get_rows(x, wanted), self.b.get_rows(kept, wanted))
@@ -332,7 +335,7 @@ impl GraphDraft<'_> {
     }
 
     /// Adds an embedding of each token's position.
-    pub(crate) fn position_embedding(&mut self, x: TensorId) -> Result<TensorId, Error> {
+    fn position_embedding(&mut self, x: TensorId) -> Result<TensorId, Error> {
         let positions = self.config.context;
         if self.sketch.sizes.context > positions {
             return Err(Error::BadSetting {
@@ -347,7 +350,7 @@ impl GraphDraft<'_> {
     }
 
     /// Part of each row, from an element on, as heads: `[head, heads, tokens]`.
-    pub(super) fn columns(&mut self, rows: TensorId, first: u64, [head, heads]: [u64; 2]) -> TensorId {
+    fn columns(&mut self, rows: TensorId, first: u64, [head, heads]: [u64; 2]) -> TensorId {
         let strides = self.b.desc(rows).strides;
         let extents = [head, heads, self.token_count(), 1];
         self.b.view(

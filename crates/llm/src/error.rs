@@ -14,12 +14,12 @@ pub enum Error {
     #[error("the model file: {0}")]
     File(#[from] orlop_gguf::Error),
     /// Its architecture is not known.
-    #[error("the architecture `{name}` is not known; known are {}", .known.join(", "))]
+    #[error("the architecture `{name}` is not known; the nearest known one is `{nearest}`")]
     UnknownArchitecture {
         /// What the file says.
         name: String,
-        /// What there is.
-        known: Vec<&'static str>,
+        /// The known one whose name is nearest.
+        nearest: &'static str,
     },
     /// A key has an invalid value.
     #[error("`{key}` is {value}: {rule}")]

@@ -90,7 +90,7 @@ impl Default for Synth {
     fn default() -> Synth {
         Synth {
             name: "synth".to_owned(),
-            architecture: Architecture::Llama,
+            architecture: Architecture::LLAMA,
             layers: 2,
             width: 64,
             heads: 4,

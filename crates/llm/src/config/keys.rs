@@ -6,7 +6,7 @@ use orlop_graph::{Rope, RopeMode};
 
 use super::{Experts, LayerConfig, StateSpace};
 use crate::Error;
-use crate::arch::ExpertHidden;
+use crate::arch::{ExpertHidden, WindowRules};
 
 /// Maximum of elements, heads or tokens; larger numbers are taken for errors.
 const MAX_COUNT: u64 = 1 << 40;
@@ -179,7 +179,7 @@ impl Keys<'_> {
 
     /// Sliding windows of most layers, which have a RoPE base of their own. Which layers these are is an array of flags,
     /// or a period: the last layer of each period sees everything.
-    pub(super) fn windows(&self, layers: &mut [LayerConfig]) -> Result<(), Error> {
+    pub(super) fn windows(&self, rules: &WindowRules, layers: &mut [LayerConfig]) -> Result<(), Error> {
         let Some(window) = self.optional("attention.sliding_window")? else { return Ok(()) };
         let window = u32::try_from(window)
             .map_err(|_| self.bad("attention.sliding_window", window, "it must fit 32 bits"))?;
@@ -192,7 +192,7 @@ impl Keys<'_> {
             period => {
                 let period = match period {
                     Some(_) => self.metadata.u64(&self.name(key))?,
-                    None => 6,
+                    None => rules.period,
                 };
                 (0..layers.len() as u64).map(|layer| period == 0 || layer % period < period - 1).collect()
             }
@@ -200,10 +200,12 @@ impl Keys<'_> {
         if windowed.len() != layers.len() {
             return Err(self.bad(key, windowed.len() as u64, "an array must have one entry a layer"));
         }
-        let freq_base = self.set_float("rope.freq_base_swa")?.unwrap_or(10_000.0);
+        let base = self.set_float("rope.freq_base_swa")?.or(rules.base);
         for (layer, _) in layers.iter_mut().zip(windowed).filter(|(_, windowed)| *windowed) {
             layer.window = Some(window);
-            layer.rope = Rope { freq_base, freq_scale: 1.0, ..layer.rope };
+            if let (Some(rope), Some(freq_base)) = (&mut layer.rope, base) {
+                *rope = Rope { freq_base, freq_scale: 1.0, ..*rope };
+            }
         }
         Ok(())
     }

@@ -11,10 +11,9 @@ use crate::pages::PAGE_ROWS;
 
 impl GraphDraft<'_> {
     /// Queries, keys and values, as heads: `[head, heads, tokens]`. Some files keep their three matrices as one.
-    pub(crate) fn queries_keys_values(&mut self, layer: usize, x: TensorId) -> Result<[TensorId; 3], Error> {
+    pub(super) fn queries_keys_values(&mut self, layer: usize, x: TensorId) -> Result<[TensorId; 3], Error> {
         let sizes = self.config.layers[layer];
-        let (key, value) = (self.config.key, self.config.value);
-        let heads = [(key, sizes.heads), (key, sizes.kv_heads), (value, sizes.kv_heads)];
+        let heads = [(sizes.key, sizes.heads), (sizes.key, sizes.kv_heads), (sizes.value, sizes.kv_heads)];
         if self.sketch.file.tensor(&format!("blk.{layer}.attn_qkv.weight")).is_some() {
             let all = heads.iter().map(|(head, heads)| head * heads).sum();
             let fused = self.linear(&format!("blk.{layer}.attn_qkv"), x, all)?;
@@ -36,8 +35,8 @@ impl GraphDraft<'_> {
 
     /// Factors of RoPE's frequencies, where the file has any; for
     /// [LongRoPE](https://arxiv.org/abs/2402.13753) there are two sets, for contexts up to the original one and beyond.
-    pub(crate) fn rope_factors(&mut self) -> Result<Option<TensorId>, Error> {
-        let Some(rope) = self.config.layers.first().map(|layer| layer.rope) else { return Ok(None) };
+    pub(super) fn rope_factors(&mut self) -> Result<Option<TensorId>, Error> {
+        let Some(rope) = self.config.layers.iter().find_map(|layer| layer.rope) else { return Ok(None) };
         let length = [u64::from(rope.dims) / 2];
         let long = self.sketch.sizes.context > u64::from(rope.original_context);
         let chosen = if long { "rope_factors_long.weight" } else { "rope_factors_short.weight" };
@@ -50,14 +49,17 @@ impl GraphDraft<'_> {
         Ok(factors)
     }
 
-    /// Turns heads by their positions.
-    pub(crate) fn rope(&mut self, layer: usize, x: TensorId, factors: Option<TensorId>) -> TensorId {
-        self.b.rope(x, self.positions, factors, self.config.layers[layer].rope)
+    /// Turns heads by their positions, in layers that do.
+    pub(super) fn rope(&mut self, layer: usize, x: TensorId, factors: Option<TensorId>) -> TensorId {
+        match self.config.layers[layer].rope {
+            Some(rope) => self.b.rope(x, self.positions, factors, rope),
+            None => x,
+        }
     }
 
     /// Writes keys and values to the layer's cache, attends to the rows of each token's sequence, and multiplies with the
     /// output matrix.
-    pub(crate) fn attention(&mut self, layer: usize, [q, k, v]: [TensorId; 3]) -> Result<TensorId, Error> {
+    pub(super) fn attention(&mut self, layer: usize, [q, k, v]: [TensorId; 3]) -> Result<TensorId, Error> {
         let sizes = self.config.layers[layer];
         let types = self.sketch.cache;
         let group = self.groups.iter().position(|(group, _)| group.window == sizes.window).unwrap_or(0);
@@ -76,7 +78,7 @@ impl GraphDraft<'_> {
         };
         // [value, heads, tokens]
         let attended = self.b.paged_attention([q, k, v], rows, None, parameters);
-        let rows = self.b.reshape(attended, &[self.config.value * sizes.heads, self.token_count()]);
+        let rows = self.b.reshape(attended, &[sizes.value * sizes.heads, self.token_count()]);
         self.linear(&format!("blk.{layer}.attn_output"), rows, self.config.width)
     }
 

@@ -20,12 +20,8 @@ pub(crate) enum FeedForward {
 
 impl GraphDraft<'_> {
     /// The feed-forward part of a layer, or experts where the model has them.
-    pub(crate) fn feed_forward(
-        &mut self,
-        layer: usize,
-        kind: FeedForward,
-        x: TensorId,
-    ) -> Result<TensorId, Error> {
+    pub(super) fn feed_forward(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
+        let kind = self.facts.feed_forward;
         if let (Some(experts), FeedForward::Gated(gate) | FeedForward::Fused(gate)) =
             (self.config.experts, kind)
         {
@@ -55,7 +51,7 @@ impl GraphDraft<'_> {
     fn between(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
         let product = self.product(stem, x, into)?;
         let mut fed = self.biased(stem, product)?;
-        if self.config.architecture.facts().scales_feed_forward {
+        if self.facts.scales_feed_forward {
             fed = self.scaled(stem, fed)?;
         }
         Ok(self.b.name(fed, stem))

@@ -9,7 +9,7 @@ use crate::config::StateSpace;
 impl GraphDraft<'_> {
     /// Tokens are mixed over time: a short convolution, then a scan that carries a state from token to token. The states
     /// of both are updated in place for the next run.
-    pub(crate) fn state_space(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
+    pub(super) fn state_space(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
         let sizes = self.config.state_space.unwrap_or_default();
         let StateSpace { inner, state, heads, groups, .. } = sizes;
         let (mixed, head, tokens) = (sizes.mixed(), inner / heads, self.token_count());

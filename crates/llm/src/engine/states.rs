@@ -13,7 +13,7 @@ use crate::sequences::PageCopy;
 impl Engine {
     /// Whether the model keeps a state of each sequence instead of rows.
     pub(super) fn keeps_states(&self) -> bool {
-        self.config().state_space.is_some()
+        self.config().keeps_states()
     }
 
     /// The tensors that hold states, and the bytes of one sequence in each.

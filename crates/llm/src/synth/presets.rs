@@ -76,7 +76,7 @@ impl Synth {
                 ..base
             },
             "qwen2.5-0.5b" => Synth {
-                architecture: Architecture::Qwen2,
+                architecture: Architecture::find("qwen2").ok()?,
                 layers: 24,
                 width: 896,
                 heads: 14,
@@ -93,7 +93,7 @@ impl Synth {
                 ..base
             },
             "qwen3-0.6b" => Synth {
-                architecture: Architecture::Qwen3,
+                architecture: Architecture::find("qwen3").ok()?,
                 layers: 28,
                 width: 1024,
                 heads: 16,
@@ -110,7 +110,7 @@ impl Synth {
                 ..base
             },
             "gemma3-270m" => Synth {
-                architecture: Architecture::Gemma3,
+                architecture: Architecture::find("gemma3").ok()?,
                 layers: 18,
                 width: 640,
                 heads: 4,
@@ -129,7 +129,7 @@ impl Synth {
             },
             // Phi 3's shape at a tenth of its size.
             "phi3-small" => Synth {
-                architecture: Architecture::Phi3,
+                architecture: Architecture::find("phi3").ok()?,
                 layers: 12,
                 width: 1024,
                 heads: 16,
@@ -142,7 +142,7 @@ impl Synth {
                 ..base
             },
             "gpt2-124m" => Synth {
-                architecture: Architecture::Gpt2,
+                architecture: Architecture::find("gpt2").ok()?,
                 layers: 12,
                 width: 768,
                 heads: 12,
@@ -157,7 +157,7 @@ impl Synth {
                 ..base
             },
             "mamba2-130m" => Synth {
-                architecture: Architecture::Mamba2,
+                architecture: Architecture::find("mamba2").ok()?,
                 layers: 24,
                 width: 768,
                 vocabulary: 50_288,

@@ -4,7 +4,7 @@ use orlop_graph::DType;
 
 use super::Synth;
 use crate::StateSpace;
-use crate::arch::{ArchitectureFacts, LayerNorms};
+use crate::arch::{Facts, Positions};
 use crate::draft::FeedForward;
 
 /// A tensor of normally distributed values.
@@ -68,7 +68,7 @@ impl Synth {
         if facts.biased {
             tensors.push(SynthTensor::bias("output_norm.bias", self.width));
         }
-        if facts.embeds_positions {
+        if facts.positions == Positions::Embedded {
             tensors.push(SynthTensor::matrix("position_embd.weight", &[self.width, self.context]));
         }
         for layer in 0..self.layers {
@@ -89,7 +89,7 @@ impl Synth {
         tensors
     }
 
-    fn attention(&self, layer: u64, facts: &ArchitectureFacts, tensors: &mut Vec<SynthTensor>) {
+    fn attention(&self, layer: u64, facts: &Facts, tensors: &mut Vec<SynthTensor>) {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let [queries, keys] = [self.heads, self.kv_heads].map(|heads| heads.saturating_mul(self.key));
         let [values, attended] = [self.kv_heads, self.heads].map(|heads| heads.saturating_mul(self.value));
@@ -104,12 +104,8 @@ impl Synth {
                 tensors.push(SynthTensor::bias(name(&format!("{part}.bias")), elements));
             }
         }
-        match facts.layer_norms {
-            LayerNorms::Before => {}
-            LayerNorms::BeforeAndAfter => tensors.extend(
-                ["post_attention_norm.weight", "post_ffw_norm.weight"]
-                    .map(|part| SynthTensor::norm(name(part), self.width, self.norm_deviation)),
-            ),
+        for part in [facts.norms.mixed, facts.norms.fed].into_iter().flatten() {
+            tensors.push(SynthTensor::norm(name(&format!("{part}.weight")), self.width, self.norm_deviation));
         }
         if facts.biased {
             tensors.extend(
@@ -125,7 +121,7 @@ impl Synth {
         tensors.push(SynthTensor::matrix(name("attn_output.weight"), &[attended, self.width]));
     }
 
-    fn feed_forward(&self, layer: u64, facts: &ArchitectureFacts, tensors: &mut Vec<SynthTensor>) {
+    fn feed_forward(&self, layer: u64, facts: &Facts, tensors: &mut Vec<SynthTensor>) {
         let name = |part: &str| format!("blk.{layer}.{part}.weight");
         let (width, hidden) = (self.width, self.hidden);
         tensors.push(SynthTensor::norm(name("ffn_norm"), width, self.norm_deviation));

@@ -29,7 +29,7 @@ fn equal_seeds_give_equal_bytes_and_others_do_not() {
 #[test]
 fn tensors_have_the_extents_that_the_dimensions_ask_for() {
     let synth = Synth {
-        architecture: Architecture::Qwen3,
+        architecture: Architecture::find("qwen3").unwrap(),
         layers: 3,
         width: 96,
         heads: 6,
@@ -188,8 +188,8 @@ fn dimensions_that_make_no_model_are_refused() {
 #[test]
 fn small_models_of_every_architecture_can_be_drawn() {
     use crate::Model;
-    use crate::arch::{ExpertHidden, HeadNorms, Mixer};
-    for architecture in Architecture::ALL {
+    use crate::arch::{ExpertHidden, HeadNorms, Mixers};
+    for architecture in Architecture::ALL.iter().copied() {
         let sizes = StateSpace { kernel: 4, inner: 96, state: 16, heads: 6, groups: 2 };
         let facts = architecture.facts();
         let experts = Experts { count: 4, used: 2, hidden: 32, scale: 1.0 };
@@ -199,7 +199,7 @@ fn small_models_of_every_architecture_can_be_drawn() {
             biases: facts.biased,
             kv_heads: 4,
             experts: (facts.expert_hidden == ExpertHidden::FeedForwardPerUsed).then_some(experts),
-            state_space: (facts.mixer == Mixer::StateSpace).then_some(sizes),
+            state_space: (facts.mixers == Mixers::StateSpace).then_some(sizes),
             ..Synth::default()
         };
         let model = Model::from_file(orlop_gguf::GgufFile::from_file(read(&synth))).unwrap();

@@ -108,7 +108,7 @@ pub(crate) fn exact() -> Settings {
 fn every_architecture_has_a_fixture() {
     let tested: Vec<Architecture> = MODELS.iter().map(|name| made(name).0.config().architecture).collect();
     for architecture in Architecture::ALL {
-        assert!(tested.contains(&architecture), "MODELS in tests/models/arches.rs lacks {architecture}");
+        assert!(tested.contains(architecture), "MODELS in tests/models/arches.rs lacks {architecture}");
     }
 }
 

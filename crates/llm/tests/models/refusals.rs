@@ -35,7 +35,10 @@ fn draw(model: Result<Model, Error>) -> String {
 #[test]
 fn what_is_wrong_with_a_model_is_named() {
     let cases = [
-        (with("general.architecture", "sphinx"), "the architecture `sphinx` is not known; known are llama, "),
+        (
+            with("general.architecture", "sphinx"),
+            "the architecture `sphinx` is not known; the nearest known one is `phi3`",
+        ),
         (with("llama.block_count", 3u32), "no tensor `blk.2.attn_norm.weight`"),
         (with("llama.block_count", 0u32), "`llama.block_count` is 0"),
         (with("llama.block_count", u32::MAX), "`llama.block_count` is 4294967295"),
