@@ -1,0 +1,30 @@
+//! Schedules requests to a language model: which sequences a step of the engine feeds, and who gets the pages of its KV cache.
+//!
+//! - A [`PrefixTree`] holds the pages of running and of finished sequences, so that a prefix which several requests share is
+//!   computed and stored once ([RadixAttention](https://arxiv.org/abs/2312.07104)).
+//! - A request is admitted when the pages that it was promised can be had. Requests of moderate length are promised all they
+//!   may need; long ones grow page by page, and are parked when no page is left. No request fails because of another.
+//! - Prompts are processed in chunks beside the tokens of running requests
+//!   ([Sarathi](https://arxiv.org/abs/2308.16369)); measured speeds bound the time of a step.
+//!
+//! The crate has no clock and no threads: [`Scheduler::step`] is told how long the engine took, so equal input gives equal
+//! decisions. The engine is a [trait](Engine).
+#![warn(clippy::unwrap_used)]
+#![forbid(unsafe_code)]
+
+mod admission;
+mod engine;
+mod pages;
+mod request;
+mod scheduler;
+mod snapshot;
+mod speed;
+mod step;
+mod tree;
+
+pub use engine::{Engine, Limits, Part, Row};
+pub use request::{End, Flow, Request, RequestId, Submission, Usage};
+pub use scheduler::{Counts, Refused, Scheduler};
+pub use snapshot::{PageUse, QueuedView, Reason, RunningView, Snapshot};
+pub use step::{Rows, StepReport};
+pub use tree::PrefixTree;

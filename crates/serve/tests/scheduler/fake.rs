@@ -1,0 +1,250 @@
+//! An engine without a model: the next token is a function of all tokens before it. Its pages are counted as a real engine's.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use orlop_serve::{
+    End, Engine, Flow, Limits, Part, Request, RequestId, Row, Rows, Scheduler, Submission, Usage,
+};
+
+pub(crate) const PAGE: usize = 4;
+
+/// The token that ends a text.
+pub(crate) const END: u32 = 0;
+
+#[derive(Debug)]
+pub(crate) struct FakeEngine {
+    limits: Limits,
+    /// How many sequences use each page.
+    pages: Vec<u32>,
+    sequences: Vec<Option<Sequence>>,
+    /// Fails at this step.
+    pub(crate) fails_at: Option<u64>,
+    pub(crate) steps: u64,
+    /// Tokens of each step.
+    pub(crate) sizes: Vec<usize>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Sequence {
+    tokens: Vec<u32>,
+    pages: Vec<usize>,
+}
+
+/// The token behind some tokens.
+pub(crate) fn next_token(tokens: &[u32]) -> u32 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    for token in tokens {
+        hash = (hash ^ u64::from(*token)).wrapping_mul(0x0100_0000_01b3);
+        hash ^= hash >> 29;
+    }
+    (hash % 50) as u32
+}
+
+impl FakeEngine {
+    pub(crate) fn new(pages: usize, parallel: usize, sequences: usize) -> FakeEngine {
+        let limits = Limits {
+            page_rows: PAGE,
+            pages,
+            context: pages * PAGE,
+            sequences,
+            parallel,
+            batches: vec![1, 2, 4, 8, 16, 32],
+            shares: true,
+            attention: 0.001,
+        };
+        let (pages, slots) = (vec![0; pages], vec![None; sequences]);
+        FakeEngine { limits, pages, sequences: slots, fails_at: None, steps: 0, sizes: Vec::new() }
+    }
+
+    pub(crate) fn with_context(mut self, context: usize) -> FakeEngine {
+        self.limits.context = context;
+        self
+    }
+
+    pub(crate) fn without_sharing(mut self) -> FakeEngine {
+        self.limits.shares = false;
+        self
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.sequences.iter().flatten().count()
+    }
+
+    fn take(&mut self) -> Option<usize> {
+        let page = self.pages.iter().position(|uses| *uses == 0)?;
+        self.pages[page] = 1;
+        Some(page)
+    }
+
+    fn push(&mut self, slot: usize, token: u32) {
+        let mut sequence = self.sequences[slot].take().expect("a sequence");
+        let page = sequence.tokens.len() / PAGE;
+        match sequence.pages.get(page).copied() {
+            None => sequence.pages.push(self.take().expect("a free page")),
+            Some(shared) if self.pages[shared] > 1 => {
+                sequence.pages[page] = self.take().expect("a free page for a copy");
+                self.pages[shared] -= 1;
+            }
+            Some(_) => {}
+        }
+        sequence.tokens.push(token);
+        assert!(sequence.tokens.len() <= self.limits.context, "beyond the context");
+        self.sequences[slot] = Some(sequence);
+    }
+}
+
+impl Engine for FakeEngine {
+    type Sequence = usize;
+    type Error = String;
+
+    fn limits(&self) -> Limits {
+        self.limits.clone()
+    }
+
+    fn free_pages(&self) -> usize {
+        self.pages.iter().filter(|uses| **uses == 0).count()
+    }
+
+    fn start(&mut self) -> Result<usize, String> {
+        let slot = self.sequences.iter().position(Option::is_none).ok_or("too many sequences")?;
+        self.sequences[slot] = Some(Sequence::default());
+        Ok(slot)
+    }
+
+    fn fork(&mut self, from: usize, len: usize) -> Result<usize, String> {
+        let slot = self.start()?;
+        let source = self.sequences[from].clone().expect("a sequence to fork");
+        assert!(len <= source.tokens.len(), "{len} of {}", source.tokens.len());
+        let pages: Vec<usize> = source.pages[..len.div_ceil(PAGE)].to_vec();
+        pages.iter().for_each(|page| self.pages[*page] += 1);
+        self.sequences[slot] = Some(Sequence { tokens: source.tokens[..len].to_vec(), pages });
+        Ok(slot)
+    }
+
+    fn truncate(&mut self, sequence: usize, len: usize) -> usize {
+        let mut kept = self.sequences[sequence].take().expect("a sequence to truncate");
+        kept.tokens.truncate(len);
+        kept.pages.drain(len.div_ceil(PAGE)..).for_each(|page| self.pages[page] -= 1);
+        self.sequences[sequence] = Some(kept);
+        len
+    }
+
+    fn end(&mut self, sequence: usize) {
+        let ended = self.sequences[sequence].take().expect("a sequence to end");
+        ended.pages.iter().for_each(|page| self.pages[*page] -= 1);
+    }
+
+    fn step(
+        &mut self,
+        parts: &[Part<'_, usize>],
+        each: &mut dyn FnMut(usize, Row<'_>),
+    ) -> Result<(), String> {
+        self.steps += 1;
+        if self.fails_at == Some(self.steps) {
+            return Err("the device is lost".to_owned());
+        }
+        self.sizes.push(parts.iter().map(|part| part.tokens.len()).sum());
+        assert!(self.sizes.last() <= Some(&self.limits.batch()), "a batch that is too large");
+        for (index, part) in parts.iter().enumerate() {
+            assert!(!part.tokens.is_empty(), "an empty part");
+            part.tokens.iter().for_each(|token| self.push(part.sequence, *token));
+            if part.rows != Rows::Nothing {
+                let tokens = &self.sequences[part.sequence].as_ref().expect("a sequence").tokens;
+                each(index, Row::Best(next_token(tokens)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Outcome {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) end: Option<End>,
+    pub(crate) usage: Usage,
+    pub(crate) paused: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct FakeRequest(Rc<RefCell<Outcome>>);
+
+impl FakeRequest {
+    pub(crate) fn outcome(&self) -> Rc<RefCell<Outcome>> {
+        Rc::clone(&self.0)
+    }
+}
+
+impl Request for FakeRequest {
+    fn rows(&self) -> Rows {
+        Rows::Best
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.0.borrow().paused
+    }
+
+    fn choose(&mut self, row: Row<'_>, tokens: &mut Vec<u32>) -> Flow {
+        let Row::Best(token) = row else { panic!("logits were not asked for") };
+        tokens.push(token);
+        self.0.borrow_mut().tokens.push(token);
+        if token == END { Flow::Done } else { Flow::More }
+    }
+
+    fn end(self, end: End, usage: Usage) {
+        let mut outcome = self.0.borrow_mut();
+        assert_eq!(outcome.end, None, "a request ends once");
+        (outcome.end, outcome.usage) = (Some(end), usage);
+    }
+}
+
+pub(crate) type Fake = Scheduler<FakeEngine, FakeRequest>;
+
+/// Submits a request that can run.
+pub(crate) fn submit(
+    scheduler: &mut Fake,
+    prompt: &[u32],
+    max_tokens: usize,
+) -> (RequestId, Rc<RefCell<Outcome>>) {
+    let outcome = Rc::new(RefCell::new(Outcome::default()));
+    let submission = Submission { prompt: prompt.to_vec(), max_tokens, salt: 0 };
+    let id = scheduler.submit(submission, FakeRequest(Rc::clone(&outcome)));
+    (id.expect("a request that can run"), outcome)
+}
+
+/// A step on a machine where a token takes a millisecond.
+pub(crate) fn step(scheduler: &mut Fake) -> orlop_serve::StepReport {
+    let mut time = 0;
+    scheduler.step(&mut || {
+        time += 1;
+        Duration::from_millis(time)
+    })
+}
+
+/// Steps until all requests have ended.
+pub(crate) fn finish(scheduler: &mut Fake) {
+    let mut idle = 0;
+    for _ in 0..100_000 {
+        if scheduler.is_idle() {
+            return;
+        }
+        idle = if step(scheduler).is_idle() { idle + 1 } else { 0 };
+        assert!(idle < 3, "requests wait for nothing: {:?}", scheduler.snapshot());
+    }
+    panic!("requests do not end: {:?}", scheduler.snapshot());
+}
+
+/// What a request gives if nothing else runs.
+pub(crate) fn alone(prompt: &[u32], max_tokens: usize, context: usize) -> Vec<u32> {
+    let mut tokens = prompt.to_vec();
+    let most = max_tokens.min(context - prompt.len() + 1);
+    while tokens.len() < prompt.len() + most {
+        tokens.push(next_token(&tokens));
+        if tokens.last() == Some(&END) {
+            break;
+        }
+    }
+    tokens.split_off(prompt.len())
+}

@@ -1,0 +1,218 @@
+//! Facts about single situations.
+
+use orlop_serve::{End, Engine, Reason, Refused, Scheduler, Submission};
+
+use super::fake::*;
+
+/// A prompt of `len` tokens that begins with `first`.
+fn prompt(first: u32, len: usize) -> Vec<u32> {
+    (0..len as u32).map(|index| if index == 0 { first } else { 100 + index }).collect()
+}
+
+#[test]
+fn a_shared_prefix_is_computed_once_and_counted_exactly() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(64, 8, 16));
+    let outcomes: Vec<_> = (0..8)
+        .map(|own| {
+            let mut prompt = prompt(7, 20);
+            prompt.push(own);
+            submit(&mut scheduler, &prompt, 1).1
+        })
+        .collect();
+    finish(&mut scheduler);
+    let cached: Vec<usize> = outcomes.iter().map(|outcome| outcome.borrow().usage.cached).collect();
+    assert_eq!(cached, [0, 20, 20, 20, 20, 20, 20, 20]);
+    let sizes = &scheduler.engine().sizes;
+    assert_eq!(sizes.iter().sum::<usize>(), 21 + 7, "each token of the prefix is fed once: {sizes:?}");
+}
+
+#[test]
+fn a_second_turn_feeds_only_what_is_new() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(64, 4, 8));
+    let first = prompt(1, 10);
+    let (_, outcome) = submit(&mut scheduler, &first, 6);
+    finish(&mut scheduler);
+    let answer = outcome.borrow().tokens.clone();
+    let second = [first, answer, vec![90, 91]].concat();
+    let (_, outcome) = submit(&mut scheduler, &second, 3);
+    finish(&mut scheduler);
+    // The last token of the answer was not fed.
+    assert_eq!(outcome.borrow().usage.cached, second.len() - 3);
+}
+
+#[test]
+fn requests_that_can_never_run_are_refused() {
+    let mut scheduler = Scheduler::<_, FakeRequest>::new(FakeEngine::new(8, 4, 8).with_context(30));
+    let refused = |scheduler: &mut Fake, prompt: Vec<u32>| {
+        let submission = Submission { prompt, max_tokens: 5, salt: 0 };
+        scheduler.submit(submission, FakeRequest::default()).map_err(|(refused, _)| refused)
+    };
+    assert_eq!(refused(&mut scheduler, vec![]), Err(Refused::EmptyPrompt));
+    assert_eq!(refused(&mut scheduler, prompt(1, 31)), Err(Refused::TooLong { prompt: 31, context: 30 }));
+    assert!(refused(&mut scheduler, prompt(1, 30)).is_ok());
+    finish(&mut scheduler);
+}
+
+#[test]
+fn a_request_without_tokens_to_generate_ends_at_once() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(8, 4, 8));
+    let (_, outcome) = submit(&mut scheduler, &[1, 2], 0);
+    assert_eq!(outcome.borrow().end, Some(End::Length));
+    assert!(scheduler.is_idle());
+}
+
+#[test]
+fn moderate_requests_are_promised_all_they_need_and_queue_for_it() {
+    // 16 pages; each request may need 8 tokens, 2 pages: an eighth.
+    let mut scheduler = Scheduler::new(FakeEngine::new(16, 16, 32));
+    let outcomes: Vec<_> = (0..16).map(|own| submit(&mut scheduler, &[own + 1, 60, 61, 62], 5).1).collect();
+    step(&mut scheduler);
+    assert_eq!((scheduler.running(), scheduler.waiting()), (8, 8));
+    let snapshot = scheduler.snapshot();
+    assert_eq!(snapshot.queue[0].reason, Reason::Pages { needed: 2, available: 0 });
+    finish(&mut scheduler);
+    assert_eq!(scheduler.counts().parked, 0);
+    for (own, outcome) in (0..).zip(outcomes) {
+        assert_eq!(outcome.borrow().tokens, alone(&[own + 1, 60, 61, 62], 5, 64));
+    }
+}
+
+#[test]
+fn a_huge_maximum_does_not_reserve_the_cache_and_parking_loses_nothing() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(24, 8, 16));
+    let prompts: Vec<Vec<u32>> = (0..8).map(|own| prompt(200 + own, 5)).collect();
+    let outcomes: Vec<_> = prompts.iter().map(|prompt| submit(&mut scheduler, prompt, 10_000).1).collect();
+    step(&mut scheduler);
+    assert!(scheduler.running() >= 6, "{}", scheduler.running());
+    finish(&mut scheduler);
+    assert!(scheduler.counts().parked > 0);
+    for (prompt, outcome) in prompts.iter().zip(outcomes) {
+        let outcome = outcome.borrow();
+        assert_eq!(outcome.tokens, alone(prompt, 10_000, 96));
+        assert!(matches!(outcome.end, Some(End::Done | End::Length)));
+    }
+}
+
+#[test]
+fn a_small_request_passes_one_that_waits_for_pages_but_not_for_ever() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(40, 40, 80));
+    let (_, long) = submit(&mut scheduler, &prompt(300, 100), 1);
+    step(&mut scheduler);
+    let (_, large) = submit(&mut scheduler, &prompt(301, 100), 1);
+    let mut before = 0;
+    for own in 0..60 {
+        let (_, small) = submit(&mut scheduler, &[own + 400], 9);
+        step(&mut scheduler);
+        if large.borrow().end.is_none() && small.borrow().tokens.len() == 1 {
+            before += 1;
+        }
+    }
+    finish(&mut scheduler);
+    assert!(long.borrow().end.is_some() && large.borrow().end.is_some());
+    assert!((1..=17).contains(&before), "{before}");
+}
+
+#[test]
+fn cancelling_works_in_the_queue_in_the_prompt_and_while_generating() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(64, 1, 4));
+    let (first, one) = submit(&mut scheduler, &prompt(1, 100), 50);
+    let (second, two) = submit(&mut scheduler, &prompt(2, 5), 50);
+    step(&mut scheduler);
+    assert!(scheduler.cancel(second), "in the queue");
+    assert!(scheduler.cancel(first), "in its prompt");
+    assert!(!scheduler.cancel(first));
+    assert_eq!(
+        [&one, &two].map(|one| one.borrow().end.clone()),
+        [Some(End::Cancelled), Some(End::Cancelled)]
+    );
+    // What was computed is not lost.
+    let (third, three) = submit(&mut scheduler, &prompt(1, 100), 50);
+    for _ in 0..5 {
+        step(&mut scheduler);
+    }
+    assert_eq!(three.borrow().usage.cached, 0);
+    assert!(!three.borrow().tokens.is_empty());
+    assert!(scheduler.cancel(third), "while it generates");
+    assert_eq!(three.borrow().usage.cached, 32);
+    assert!(scheduler.is_idle());
+    scheduler.clear_cache();
+    assert_eq!((scheduler.engine().free_pages(), scheduler.engine().live()), (64, 0));
+}
+
+#[test]
+fn a_reader_that_waits_holds_up_no_other() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(64, 4, 8));
+    let (_, slow) = submit(&mut scheduler, &prompt(500, 6), 20);
+    let (_, other) = submit(&mut scheduler, &prompt(501, 6), 20);
+    slow.borrow_mut().paused = true;
+    for _ in 0..40 {
+        step(&mut scheduler);
+    }
+    assert!(other.borrow().end.is_some());
+    assert!(slow.borrow().tokens.is_empty());
+    assert!(step(&mut scheduler).is_idle());
+    slow.borrow_mut().paused = false;
+    finish(&mut scheduler);
+    assert_eq!(slow.borrow().tokens, alone(&prompt(500, 6), 20, 256));
+}
+
+#[test]
+fn a_failed_step_ends_its_requests_and_the_queue_lives_on() {
+    let mut engine = FakeEngine::new(64, 2, 8);
+    engine.fails_at = Some(2);
+    let mut scheduler = Scheduler::new(engine);
+    let outcomes: Vec<_> = (0..5).map(|own| submit(&mut scheduler, &prompt(own + 1, 6), 5).1).collect();
+    finish(&mut scheduler);
+    let failed = |end: &End| matches!(end, End::Failed(message) if message == "the device is lost");
+    let ends: Vec<bool> =
+        outcomes.iter().map(|one| failed(one.borrow().end.as_ref().expect("an end"))).collect();
+    assert_eq!(ends, [true, true, false, false, false]);
+    scheduler.clear_cache();
+    assert_eq!((scheduler.engine().free_pages(), scheduler.engine().live()), (64, 0));
+}
+
+#[test]
+fn an_engine_that_cannot_go_back_shares_nothing() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(64, 4, 4).without_sharing());
+    let outcomes: Vec<_> = (0..6).map(|_| submit(&mut scheduler, &prompt(1, 9), 5).1).collect();
+    finish(&mut scheduler);
+    for outcome in outcomes {
+        assert_eq!(outcome.borrow().usage.cached, 0);
+        assert_eq!(outcome.borrow().tokens, alone(&prompt(1, 9), 5, 256));
+    }
+    assert_eq!(scheduler.engine().free_pages(), 64);
+}
+
+#[test]
+fn a_long_prompt_is_cut_into_chunks_while_others_generate() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(128, 4, 8));
+    let (_, short) = submit(&mut scheduler, &prompt(502, 4), 60);
+    for _ in 0..3 {
+        step(&mut scheduler);
+    }
+    let (_, long) = submit(&mut scheduler, &prompt(1, 300), 4);
+    let mut between = 0;
+    while long.borrow().tokens.is_empty() {
+        let before = short.borrow().tokens.len();
+        step(&mut scheduler);
+        between += 1;
+        assert!(short.borrow().end.is_some() || short.borrow().tokens.len() == before + 1, "no stall");
+    }
+    assert!(between >= 300 / 32, "{between}");
+    finish(&mut scheduler);
+}
+
+#[test]
+fn salts_keep_prefixes_apart() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(64, 4, 8));
+    let mut cached = Vec::new();
+    for salt in [1, 2, 1] {
+        let outcome = FakeRequest::default();
+        let seen = outcome.outcome();
+        let submission = Submission { prompt: prompt(1, 9), max_tokens: 1, salt };
+        scheduler.submit(submission, outcome).expect("it can run");
+        finish(&mut scheduler);
+        cached.push(seen.borrow().usage.cached);
+    }
+    assert_eq!(cached, [0, 0, 8]);
+}
