@@ -14,18 +14,25 @@ use crate::sequences::{SequenceId, Sequences};
 use crate::weights::{self, LoadedTensors, Progress};
 use crate::{BatchShape, Blueprint, Config, DeviceMemory, Error, Forecast};
 
+mod failure;
+mod page_use;
+mod parts;
 mod run;
 mod shapes;
 mod states;
 
-use run::{Item, Seen};
+pub use failure::{RunFailure, SequenceLeft};
+pub use page_use::PagePoolUse;
+pub use parts::{LogitsRow, Part, Row, RunRows, Wanted};
+use run::Item;
 
 /// A model in memory, ready to run: weights, caches and planned graphs. It keeps the keys and values of the tokens that
 /// it was fed.
 ///
 /// - [`generate`](crate::generate()) and [`Chat`](crate::Chat) feed a prompt and make text.
 /// - [`Engine::feed`] feeds tokens; [`Engine::last_best`] and [`Engine::last_logits`] tell what follows.
-/// - [`Engine::feed_parts`] feeds several sequences together, and gives every row of logits that was asked for.
+/// - [`Engine::feed_parts`] feeds several sequences together, and gives every row of logits that was asked for. What is in
+///   use of the cache say [`Engine::page_pools`] and [`Engine::pages_needed`].
 ///
 /// Calls without a [`SequenceId`] are about [`SequenceId::FIRST`]. With [`Settings::sequences`](crate::Settings) above
 /// one, others can be started beside it, each with positions of its own, and fed together.
@@ -36,6 +43,9 @@ pub struct Engine {
     ready: Vec<Ready>,
     sequences: Sequences,
     items: Vec<Item>,
+    rows: Vec<Row>,
+    /// Tokens of each slot before a call.
+    lens: Vec<usize>,
     positions: Vec<u32>,
     numbers: Vec<u8>,
     /// Logits as they were read last.
@@ -63,17 +73,6 @@ pub struct RecordedRun {
     pub timeline: Timeline,
 }
 
-/// The logits behind a token that was fed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LogitsRow<'a> {
-    /// Which of the parts that were fed together the token belongs to.
-    pub part: usize,
-    /// The token's position in its part.
-    pub index: usize,
-    /// One for each token of the vocabulary.
-    pub logits: &'a [f32],
-}
-
 /// A graph that is ready to run.
 #[derive(Clone, Debug)]
 struct Ready {
@@ -94,8 +93,6 @@ struct Ready {
 #[derive(Clone, Copy, Debug)]
 struct LastRun {
     plan: PlanId,
-    /// Rows of logits.
-    outputs: u64,
     /// The row behind the last token.
     last: usize,
     /// Rows are those of the tokens whose logits are wanted, not of all tokens.
@@ -117,7 +114,7 @@ impl Ready {
     fn left(&self, last: usize) -> LastRun {
         let Ready { plan, logits, best, .. } = *self;
         let gathered = self.wanted.is_some();
-        LastRun { plan, outputs: self.shape.outputs, last, gathered, logits, best, read: false }
+        LastRun { plan, last, gathered, logits, best, read: false }
     }
 }
 
@@ -139,6 +136,8 @@ impl Engine {
             ready: Vec::new(),
             sequences,
             items: Vec::new(),
+            rows: Vec::new(),
+            lens: Vec::new(),
             positions: Vec::new(),
             numbers: Vec::new(),
             logits: Vec::new(),
@@ -306,24 +305,22 @@ impl Engine {
         self.cancel.as_ref().is_some_and(Cancel::is_cancelled)
     }
 
-    /// The logits behind the last token that was fed; none before the first, and after a run that failed. They are
-    /// read when they are first asked for.
+    /// The logits behind the last token that was fed. They are read when they are first asked for.
     ///
     /// # Errors
-    /// What a device meets.
+    /// [`Error::NoLogits`] before the first run, and after one that failed; what a device meets.
     pub fn last_logits(&mut self) -> Result<&[f32], Error> {
-        let row = self.config().vocabulary as usize;
-        let Some(LastRun { last, .. }) = self.left else { return Ok(&[]) };
-        Ok(&self.read_logits()?[last * row..][..row])
+        let LastRun { last, .. } = self.left.ok_or(Error::NoLogits)?;
+        self.logits_at(last)
     }
 
     /// The logits behind a token of the last run, which gives those of all its tokens ([`Engine::feed_verify`]).
     ///
     /// # Errors
-    /// [`Error::EmptyPrompt`] if there are no such logits; what a device meets.
+    /// [`Error::NoLogits`] if there are no such logits; what a device meets.
     pub fn logits_at(&mut self, index: usize) -> Result<&[f32], Error> {
         let row = self.config().vocabulary as usize;
-        self.left.filter(|left| index <= left.last).ok_or(Error::EmptyPrompt)?;
+        self.left.filter(|left| index <= left.last).ok_or(Error::NoLogits)?;
         Ok(&self.read_logits()?[index * row..][..row])
     }
 
@@ -333,7 +330,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::logits_at`].
     pub fn best_at(&mut self, index: usize) -> Result<u32, Error> {
-        self.left.filter(|left| index <= left.last).ok_or(Error::EmptyPrompt)?;
+        self.left.filter(|left| index <= left.last).ok_or(Error::NoLogits)?;
         self.read_best()?;
         Ok(u32::from_le_bytes(self.numbers.as_chunks().0[index]))
     }
@@ -342,9 +339,9 @@ impl Engine {
     /// computes it, and no logits are read.
     ///
     /// # Errors
-    /// [`Error::EmptyPrompt`] if there are no logits; what a device meets.
+    /// [`Error::NoLogits`] if there are no logits; what a device meets.
     pub fn last_best(&mut self) -> Result<u32, Error> {
-        let left = self.left.ok_or(Error::EmptyPrompt)?;
+        let left = self.left.ok_or(Error::NoLogits)?;
         self.best_at(left.last)
     }
 
@@ -379,35 +376,67 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::ContextFull`], [`Error::NoPages`], [`Error::UnknownToken`] and [`Error::EmptyPrompt`], which change nothing;
-    /// what a device meets: the batches before are kept.
+    /// [`Error::RunFailed`]: the batches before are kept.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<(), Error> {
-        self.feed_runs(&[(SequenceId::FIRST, tokens)], Seen::Nothing)
+        self.feed_parts(&[Part::last(SequenceId::FIRST, tokens)], &mut |_| Ok(()))
     }
 
-    /// Feeds one sequence or several at once, and reads logits: those behind the last token of every part, or behind
-    /// every token ([`Settings::outputs`](crate::Settings)).
+    /// Feeds several sequences together: chunks of prompts and generated tokens, in any mixture. It takes one run, or more
+    /// where there are more tokens than a batch takes or more rows wanted than a run gives ([`Engine::max_rows`]). `each` sees
+    /// the wanted rows of logits after every run, in the order of the parts, and reads what it needs of them.
+    ///
+    /// A server admits a request if [`Engine::pages_needed`] of its tokens are free, forks the sequence that begins alike,
+    /// and mixes the rest of the prompt, in chunks, with the next tokens of the others:
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use orlop_cpu::{CpuDevice, ThreadPool};
+    /// # use orlop_gguf::{GgufFile, GgufPart};
+    /// # use orlop_llm::{Blueprint, Engine, Model, Part, PAGE_ROWS, SequenceId, Settings, Synth};
+    /// # use orlop_sched::Machine;
+    /// # let synth = Synth { vocabulary: 300, context: 512, ..Synth::default() };
+    /// # let file = GgufPart::from_bytes(Arc::new(synth.bytes()?))?;
+    /// # let model = Model::from_file(GgufFile::from_file(file))?;
+    /// # let machine = Machine::new(vec![CpuDevice::new(ThreadPool::new(1)?) as _])?;
+    /// let settings = Settings { context: Some(512), sequences: 4, batch: 64, ..Settings::default() };
+    /// let mut engine = Engine::load(Blueprint::plan(&model, &machine, &settings)?, &mut |_, _| ())?;
+    /// let first = engine.start_sequence()?;
+    /// let prompt: Vec<u32> = (0..100).collect();
+    /// assert_eq!(engine.pages_needed(&[(first, prompt.len())])?, 100_u64.div_ceil(PAGE_ROWS));
+    ///
+    /// // Only the last chunk of a prompt gives logits.
+    /// engine.feed_parts(&[Part::silent(first, &prompt[..60])], &mut |_| Ok(()))?;
+    /// let mut next = 0;
+    /// engine.feed_parts(&[Part::last(first, &prompt[60..])], &mut |mut rows| {
+    ///     next = rows.best()?.next().map_or(0, |(_, token)| token);
+    ///     Ok(())
+    /// })?;
+    ///
+    /// // Another prompt begins with the same 80 tokens: they are not fed again, and share pages.
+    /// let second = engine.fork_sequence(first, 80)?;
+    /// assert_eq!(engine.page_pools().map(|pool| pool.shared).sum::<u64>(), 2);
+    /// engine.feed_parts(&[Part::last(first, &[next]), Part::last(second, &[7, 8, 9])], &mut |mut rows| {
+    ///     for row in rows.logits()? {
+    ///         assert_eq!(row.logits.len(), 300); // a sampler takes a token from them
+    ///     }
+    ///     Ok(())
+    /// })?;
+    ///
+    /// // A request was cancelled. The others go on.
+    /// engine.end_sequence(first)?;
+    /// assert_eq!(engine.sequence_len(second)?, 83);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// As [`Engine::feed`], and [`Error::UnknownSequence`], which changes nothing.
+    /// As [`Engine::feed`], and [`Error::UnknownSequence`], which changes nothing. What `each` returns ends the call, as an
+    /// error of a device does ([`Error::RunFailed`]).
     pub fn feed_parts(
         &mut self,
-        parts: &[(SequenceId, &[u32])],
-        each: &mut dyn FnMut(LogitsRow<'_>),
+        parts: &[Part<'_>],
+        each: &mut dyn FnMut(RunRows<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.feed_runs(parts, Seen::Logits(each))
-    }
-
-    /// As [`Engine::feed_parts`], but gives the likeliest token behind the last one of every part. The device computes it, and
-    /// no logits are read.
-    ///
-    /// # Errors
-    /// As [`Engine::feed_parts`].
-    ///
-    /// # Panics
-    /// If there are fewer places than parts.
-    pub fn feed_best(&mut self, parts: &[(SequenceId, &[u32])], best: &mut [u32]) -> Result<(), Error> {
-        assert!(parts.len() <= best.len(), "a place for each part");
-        self.feed_runs(parts, Seen::Best(best))
+        self.feed_runs(parts, each)
     }
 
     /// Feeds tokens in one run that gives the logits behind each of them ([`Engine::logits_at`]), and returns how many

@@ -4,7 +4,7 @@ use orlop_alloc::Error as AllocError;
 use orlop_backend::DeviceError;
 use orlop_graph::GraphError;
 
-use crate::{LayerSplit, TokenizerError, VocabularyDifference};
+use crate::{LayerSplit, RunFailure, TokenizerError, VocabularyDifference};
 
 /// What can go wrong with a model.
 #[derive(Debug, thiserror::Error)]
@@ -132,6 +132,12 @@ pub enum Error {
     /// There is no token to feed.
     #[error("the prompt is empty, and the model has no token to begin with; give at least one token")]
     EmptyPrompt,
+    /// Logits were asked for, and there are none.
+    #[error("there are no logits: nothing was fed yet, the last run failed, or it did not give this row")]
+    NoLogits,
+    /// A run failed on a device. It says which sequences survive.
+    #[error("{}", .0.cause)]
+    RunFailed(Box<RunFailure>),
     /// A text with too few tokens to score.
     #[error("the text has {tokens} tokens, and at least {needed} are needed")]
     TextTooShort {

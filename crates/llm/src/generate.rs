@@ -124,10 +124,7 @@ impl Continuation<'_> {
         }
         let mut token = match self.sampler.takes_likeliest() {
             true => self.engine.last_best()?,
-            false => match self.engine.last_logits()? {
-                [] => return Err(Error::EmptyPrompt),
-                logits => self.sampler.sample(logits),
-            },
+            false => self.sampler.sample(self.engine.last_logits()?),
         };
         loop {
             if let Some(end) = self.report(token, self.engine.len()) {

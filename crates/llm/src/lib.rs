@@ -70,7 +70,9 @@ pub use chat::{Chat, ChatEvent, Turn};
 pub use chat_template::{ChatPrompt, ChatTemplate, Message, TemplateSource};
 pub use config::{Config, Experts, Feed, LayerConfig, Mixer, StateSpace};
 pub use draft::{BatchShape, ModelPart};
-pub use engine::{Engine, LogitsRow, RecordedRun};
+pub use engine::{
+    Engine, LogitsRow, PagePoolUse, Part, RecordedRun, Row, RunFailure, RunRows, SequenceLeft, Wanted,
+};
 pub use error::Error;
 pub use forecast::{DeviceMemory, Forecast, StoredKind, StoredPlace, StoredSet};
 pub use generate::{End, GenerateEvent, generate, generate_speculative};

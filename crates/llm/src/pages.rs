@@ -28,6 +28,16 @@ impl PagePool {
         self.free
     }
 
+    /// All pages.
+    pub(crate) fn len(&self) -> usize {
+        self.uses.len()
+    }
+
+    /// Pages that several sequences use.
+    pub(crate) fn shared(&self) -> usize {
+        self.uses.iter().filter(|uses| **uses > 1).count()
+    }
+
     pub(crate) fn is_shared(&self, page: u32) -> bool {
         self.uses[page as usize] > 1
     }

@@ -6,7 +6,7 @@
 //! the chunk's first token, because such models were trained on texts that begin with it. That token is in the first
 //! half, so the number of tokens that are scored does not change. Otherwise chunks are fed as they are.
 
-use crate::{Engine, Error, LogitsRow, SequenceId};
+use crate::{Engine, Error, LogitsRow, Part, SequenceId};
 
 /// How a text is scored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,13 +63,16 @@ pub fn perplexity(
             fed[0] = bos;
         }
         engine.truncate(0);
-        engine.feed_parts(&[(SequenceId::FIRST, &fed)], &mut |LogitsRow { index, logits, .. }| {
-            if let Some(next) = chunk.get(index + 1).filter(|_| index >= length / 2) {
-                let surprise = surprise(logits, *next as usize);
-                sum += surprise;
-                squares += surprise * surprise;
-                scored += 1;
+        engine.feed_parts(&[Part::all(SequenceId::FIRST, &fed)], &mut |mut rows| {
+            for LogitsRow { index, logits, .. } in rows.logits()? {
+                if let Some(next) = chunk.get(index + 1).filter(|_| index >= length / 2) {
+                    let surprise = surprise(logits, *next as usize);
+                    sum += surprise;
+                    squares += surprise * surprise;
+                    scored += 1;
+                }
             }
+            Ok(())
         })?;
         let count = f64::from(scored);
         let mean = sum / count;

@@ -58,6 +58,7 @@ impl Group {
 /// A page whose first rows another one takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageCopy {
+    pub(crate) slot: usize,
     pub(crate) group: usize,
     pub(crate) from: u32,
     pub(crate) into: u32,
@@ -96,6 +97,21 @@ impl Sequences {
     /// Tokens of a sequence.
     pub(crate) fn len(&self, slot: usize) -> usize {
         self.slots[slot].len
+    }
+
+    /// Tokens of the sequence in each slot.
+    pub(crate) fn lens(&self) -> impl Iterator<Item = usize> {
+        self.slots.iter().map(|slot| slot.len)
+    }
+
+    /// The sequences that exist, and their slots.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = (usize, SequenceId)> {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.id?)))
+    }
+
+    /// The pools of pages, and the window of each.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = (Option<u32>, &PagePool)> {
+        self.groups.iter().map(|group| (group.window, &group.pool))
     }
 
     /// Tokens of all sequences.
@@ -178,6 +194,17 @@ impl Sequences {
 
     /// Whether tokens can be added to sequences; `added` gives their number for each slot.
     pub(crate) fn check_room(&self, added: impl Fn(usize) -> usize) -> Result<(), Error> {
+        let needed = self.needed_pages(added)?;
+        // Windows have pages for every sequence.
+        let whole = self.groups.iter().filter(|group| group.window.is_none());
+        match whole.map(|group| group.pool.free()).find(|free| (*free as u64) < needed) {
+            Some(free) => Err(Error::NoPages { needed, free }),
+            None => Ok(()),
+        }
+    }
+
+    /// Pages of the whole context that adding tokens to sequences takes.
+    pub(crate) fn needed_pages(&self, added: impl Fn(usize) -> usize) -> Result<u64, Error> {
         let mut needed = 0;
         for (index, slot) in self.slots.iter().enumerate() {
             let tokens = added(index);
@@ -190,12 +217,7 @@ impl Sequences {
             let copied = slot.tables.iter().zip(&self.groups).any(copied);
             needed += pages_of((slot.len + tokens) as u64) - pages_of(slot.len as u64) + u64::from(copied);
         }
-        // Windows have pages for every sequence.
-        let whole = self.groups.iter().filter(|group| group.window.is_none());
-        match whole.map(|group| group.pool.free()).find(|free| (*free as u64) < needed) {
-            Some(free) => Err(Error::NoPages { needed, free }),
-            None => Ok(()),
-        }
+        Ok(needed)
     }
 
     /// Tokens that can be added to a sequence.
@@ -230,9 +252,9 @@ impl Sequences {
     }
 
     /// Makes room for the next token of a sequence, and gives its position. If another sequence shares its page, the rows before
-    /// it must be copied ([`Sequences::copies`]).
-    pub(crate) fn push(&mut self, slot: usize) -> Result<u32, Error> {
-        let slot = &mut self.slots[slot];
+    /// it must be copied ([`Sequences::next_copy`]).
+    pub(crate) fn push(&mut self, number: usize) -> Result<u32, Error> {
+        let slot = &mut self.slots[number];
         let (page, row) = (slot.len / PAGE_ROWS as usize, slot.len as u64 % PAGE_ROWS);
         for (index, (table, group)) in slot.tables.iter_mut().zip(&mut self.groups).enumerate() {
             let known = table.pages.get(page - table.gone).copied();
@@ -245,7 +267,7 @@ impl Sequences {
                 Some(from) => {
                     group.pool.release(from);
                     table.pages[page - table.gone] = into;
-                    self.copies.push(PageCopy { group: index, from, into, rows: row });
+                    self.copies.push(PageCopy { slot: number, group: index, from, into, rows: row });
                 }
             }
         }
@@ -256,6 +278,17 @@ impl Sequences {
     /// Takes a page that is to be copied.
     pub(crate) fn next_copy(&mut self) -> Option<PageCopy> {
         self.copies.pop()
+    }
+
+    /// A page could not be copied: its sequence shares the original again.
+    pub(crate) fn undo_copy(&mut self, copy: PageCopy) {
+        let PageCopy { slot, group, from, into, .. } = copy;
+        let pool = &mut self.groups[group].pool;
+        if let Some(page) = self.slots[slot].tables[group].pages.iter_mut().find(|page| **page == into) {
+            *page = from;
+            pool.share(from);
+            pool.release(into);
+        }
     }
 
     /// The row of a token of a sequence in a group's caches.

@@ -30,7 +30,8 @@ pub struct Settings {
     pub fusion: bool,
     /// Whether steps may be reordered. Default: where that saves memory.
     pub order: StepOrder,
-    /// The tokens whose logits a batch gives. Default: the last one.
+    /// The tokens whose logits one run of a batch gives; more wanted rows take more runs. Default: the last one of each
+    /// sequence.
     pub outputs: Outputs,
     /// Maximum of drafted tokens that one run verifies, in [speculative decoding](crate::Speculator). Default 0: none.
     pub draft: u64,

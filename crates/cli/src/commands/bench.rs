@@ -5,7 +5,7 @@ mod reads;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use orlop::llm::{Engine, Error, LayerSplit, Outputs, PAGE_ROWS, SequenceId};
+use orlop::llm::{Engine, Error, LayerSplit, Outputs, PAGE_ROWS, Part};
 use serde::Serialize;
 
 use self::reads::{Rates, Reads, Report};
@@ -180,15 +180,19 @@ fn several(
             let tokens: Vec<u32> = (0..arguments.depth as u64)
                 .map(|index| ((index * 7919 + number as u64) % vocabulary) as u32)
                 .collect();
-            engine.feed_best(&[(*id, &tokens)], &mut [0])?;
+            engine.feed_parts(&[Part::silent(*id, &tokens)], &mut |_| Ok(()))?;
         }
         let mut best: Vec<u32> = (0..count).map(|number| (number * 31 % vocabulary) as u32).collect();
         let begin = Instant::now();
         for _ in 0..arguments.n {
             let tokens = best.clone();
-            let parts: Vec<(SequenceId, &[u32])> =
-                ids.iter().copied().zip(tokens.iter().map(std::slice::from_ref)).collect();
-            engine.feed_best(&parts, &mut best)?;
+            let each = ids.iter().zip(&tokens);
+            let parts: Vec<Part<'_>> =
+                each.map(|(id, token)| Part::last(*id, std::slice::from_ref(token))).collect();
+            engine.feed_parts(&parts, &mut |mut rows| {
+                rows.best()?.for_each(|(row, token)| best[row.part] = token);
+                Ok(())
+            })?;
         }
         let rate = (count * arguments.n as u64) as f64 / begin.elapsed().as_secs_f64();
         ids.into_iter().try_for_each(|id| engine.end_sequence(id))?;

@@ -1,7 +1,7 @@
 //! `orlop logits`: the logits of given tokens.
 
 use clap::Args;
-use orlop::llm::{LogitsRow, Outputs, SequenceId};
+use orlop::llm::{LogitsRow, Outputs, Part, SequenceId, Wanted};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -54,12 +54,14 @@ pub(crate) fn run(arguments: &LogitsArguments) -> Result<(), Failure> {
     }
     let mut loaded = load(&model, outputs)?;
     let mut rows = Vec::new();
-    let tokens = [(SequenceId::FIRST, arguments.tokens.as_slice())];
-    let fed = loaded.engine.feed_parts(&tokens, &mut |LogitsRow { logits, .. }| {
-        rows.push(match arguments.top {
+    let wanted = if arguments.last { Wanted::Last } else { Wanted::All };
+    let part = Part { sequence: SequenceId::FIRST, tokens: &arguments.tokens, wanted };
+    let fed = loaded.engine.feed_parts(&[part], &mut |mut run| {
+        rows.extend(run.logits()?.map(|LogitsRow { logits, .. }| match arguments.top {
             Some(count) => Row::Top(largest(logits, count)),
             None => Row::All(logits.to_vec()),
-        });
+        }));
+        Ok(())
     });
     fed.map_err(failure)?;
     let mut printer = Printer::new();

@@ -8,16 +8,16 @@ use orlop_backend::RunOptions;
 use orlop_graph::TensorId;
 use orlop_sched::{PlanId, Session};
 
-use super::{Engine, LogitsRow, Ready, RecordedRun};
-use crate::pages::PAGE_ROWS;
+use super::parts::{Part, Row, RunRows, Wanted};
+use super::{Engine, LastRun, Ready, RecordedRun};
 use crate::planned_graph::PlannedGraph;
-use crate::{BatchShape, Config, Error, Outputs, SequenceId};
+use crate::{BatchShape, Config, Error, SequenceId};
 
 /// A token to be fed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
     /// The slot of its sequence.
-    slot: usize,
+    pub(super) slot: usize,
     token: u32,
     /// Which of the parts that are fed together it belongs to, and its position there.
     part: usize,
@@ -26,93 +26,91 @@ pub(super) struct Item {
     wanted: bool,
 }
 
-/// What is read behind tokens whose logits are wanted.
-pub(super) enum Seen<'a> {
-    Nothing,
-    /// Rows of logits.
-    Logits(&'a mut dyn FnMut(LogitsRow<'_>)),
-    /// The likeliest token of each part.
-    Best(&'a mut [u32]),
-}
-
 /// A row index that writes nothing.
 const NO_ROW: u32 = -1i32 as u32;
 
 impl Engine {
-    pub(super) fn feed_runs(&mut self, parts: &[(SequenceId, &[u32])], seen: Seen<'_>) -> Result<(), Error> {
-        let mut items = mem::take(&mut self.items);
-        items.clear();
-        let outputs = self.blueprint.settings.outputs;
-        let result = self.itemize(parts, outputs, &mut items).and_then(|()| self.feed_items(&items, seen));
-        self.items = items;
-        result
+    pub(super) fn feed_runs(
+        &mut self,
+        parts: &[Part<'_>],
+        each: &mut dyn FnMut(RunRows<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.with_items(parts, |engine, items| {
+            let mut fed = 0;
+            while fed < items.len() {
+                let rest = &items[fed..];
+                let batch = &rest[..engine.run_first(rest)?];
+                engine.see_rows(batch, each)?;
+                fed += batch.len();
+            }
+            Ok(())
+        })
     }
 
     pub(super) fn feed_one_run(&mut self, id: SequenceId, tokens: &[u32]) -> Result<usize, Error> {
-        let mut items = mem::take(&mut self.items);
+        self.with_items(&[Part::all(id, tokens)], Engine::run_first)
+    }
+
+    /// Runs tokens, if all can be fed; says what is left of the sequences if that fails.
+    fn with_items<T>(
+        &mut self,
+        parts: &[Part<'_>],
+        run: impl FnOnce(&mut Engine, &[Item]) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let (mut items, mut lens) = (mem::take(&mut self.items), mem::take(&mut self.lens));
         items.clear();
-        let result = self.itemize(&[(id, tokens)], Outputs::All, &mut items);
-        let result = result.and_then(|()| self.run_first(&items));
-        self.items = items;
+        lens.clear();
+        let result = match self.itemize(parts, &mut items) {
+            Ok(()) => {
+                lens.extend(self.sequences.lens());
+                run(self, &items).map_err(|cause| self.failure(&items, &lens, cause))
+            }
+            Err(refused) => Err(refused),
+        };
+        (self.items, self.lens) = (items, lens);
         result
     }
 
     /// Lists tokens, if all can be fed.
-    fn itemize(
-        &self,
-        parts: &[(SequenceId, &[u32])],
-        outputs: Outputs,
-        items: &mut Vec<Item>,
-    ) -> Result<(), Error> {
+    fn itemize(&self, parts: &[Part<'_>], items: &mut Vec<Item>) -> Result<(), Error> {
         let Config { vocabulary, .. } = *self.config();
-        let all = outputs == Outputs::All;
-        for (part, (id, tokens)) in parts.iter().enumerate() {
-            let slot = self.sequences.slot(*id)?;
+        for (part, Part { sequence, tokens, wanted }) in parts.iter().enumerate() {
+            let slot = self.sequences.slot(*sequence)?;
             for (index, token) in tokens.iter().copied().enumerate() {
                 if u64::from(token) >= vocabulary {
                     return Err(Error::UnknownToken { token, vocabulary });
                 }
-                let last = index + 1 == tokens.len();
-                items.push(Item { slot, token, part, index, wanted: all || last });
+                let wanted = match wanted {
+                    Wanted::Nothing => false,
+                    Wanted::Last => index + 1 == tokens.len(),
+                    Wanted::All => true,
+                };
+                items.push(Item { slot, token, part, index, wanted });
             }
         }
-        if items.is_empty() || parts.iter().any(|(_, tokens)| tokens.is_empty()) {
+        if items.is_empty() || parts.iter().any(|part| part.tokens.is_empty()) {
             return Err(Error::EmptyPrompt);
         }
         self.sequences.check_room(|slot| items.iter().filter(|item| item.slot == slot).count())
     }
 
-    fn feed_items(&mut self, items: &[Item], mut seen: Seen<'_>) -> Result<(), Error> {
-        let row = self.config().vocabulary as usize;
-        let mut fed = 0;
-        while fed < items.len() {
-            let rest = &items[fed..];
-            let batch = &rest[..self.run_first(rest)?];
-            let gathered = self.left.is_some_and(|left| left.gathered);
-            let rows = wanted_of(batch).enumerate().filter(|(_, index)| batch[*index].wanted);
-            let rows = rows.map(|(number, index)| (&batch[index], if gathered { number } else { index }));
-            match &mut seen {
-                Seen::Nothing => {}
-                Seen::Logits(each) => {
-                    let logits = self.read_logits()?;
-                    for (Item { part, index, .. }, number) in rows {
-                        each(LogitsRow {
-                            part: *part,
-                            index: *index,
-                            logits: &logits[number * row..][..row],
-                        });
-                    }
-                }
-                Seen::Best(best) => {
-                    self.read_best()?;
-                    for (item, number) in rows {
-                        best[item.part] = u32::from_le_bytes(self.numbers.as_chunks().0[number]);
-                    }
-                }
-            }
-            fed += batch.len();
-        }
-        Ok(())
+    /// Shows the rows of the last run that are wanted.
+    fn see_rows(
+        &mut self,
+        batch: &[Item],
+        each: &mut dyn FnMut(RunRows<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let gathered = self.left.is_some_and(|left| left.gathered);
+        let mut rows = mem::take(&mut self.rows);
+        rows.clear();
+        let wanted = wanted_of(batch).enumerate().filter(|(_, index)| batch[*index].wanted);
+        rows.extend(wanted.map(|(number, item)| {
+            let Item { part, index, .. } = batch[item];
+            Row { part, index, place: if gathered { number } else { item } }
+        }));
+        let seen = if rows.is_empty() { Ok(()) } else { each(RunRows { engine: self, rows: &rows }) };
+        self.rows = rows;
+        seen
     }
 
     /// Runs as many of the first of these tokens as one graph takes.
@@ -124,11 +122,11 @@ impl Engine {
         let (ready, taken) = match self.first(&rest[..most])? {
             Some(first) => (first, most),
             None => {
-                let (shape, taken) = self.next_shape(most);
+                let (shape, taken) = self.next_shape(&rest[..most]);
                 (self.ready[shape].clone(), taken)
             }
         };
-        let batch = within_outputs(&rest[..taken], ready.shape.outputs);
+        let batch = &rest[..taken];
         self.run(&ready, batch)?;
         let rows = if ready.wanted.is_some() { wanted_of(batch).count() } else { batch.len() };
         self.left = Some(ready.left(rows - 1));
@@ -140,11 +138,14 @@ impl Engine {
         let mut positions = mem::take(&mut self.positions);
         positions.clear();
         items.iter().for_each(|item| self.sequences.trim(item.slot));
-        let result = self.place(items, &mut positions).and_then(|()| self.run_at(ready, items, &positions));
+        let placed = self.place(items, &mut positions);
+        let placed = placed.and_then(|()| self.set_inputs(ready, items, &positions));
+        let began = placed.is_ok();
+        let result = placed.and_then(|()| self.execute(ready.plan, items.len()));
         if result.is_err() {
             for (item, position) in items.iter().zip(&positions).rev() {
-                // It is unknown how far a state has come.
-                let kept = if ready.slot.is_some() { 0 } else { *position as usize };
+                // It is unknown how far a run has brought a state.
+                let kept = if began && ready.slot.is_some() { 0 } else { *position as usize };
                 self.sequences.truncate(item.slot, kept);
             }
         }
@@ -161,15 +162,14 @@ impl Engine {
         let mut copied = Ok(());
         while let Some(copy) = self.sequences.next_copy() {
             copied = copied.and_then(|()| self.copy_page(copy));
-        }
-        if copied.is_err() {
-            // Rows before these may not have been copied.
-            positions.iter_mut().for_each(|position| *position -= *position % PAGE_ROWS as u32);
+            if copied.is_err() {
+                self.sequences.undo_copy(copy);
+            }
         }
         pushed.and(copied)
     }
 
-    fn run_at(&mut self, ready: &Ready, items: &[Item], positions: &[u32]) -> Result<(), Error> {
+    fn set_inputs(&mut self, ready: &Ready, items: &[Item], positions: &[u32]) -> Result<(), Error> {
         let (plan, tokens) = (ready.plan, ready.shape.tokens as usize);
         let each = self.blueprint.cache_sizes().pages_of_sequence() as usize;
         let Engine { session, numbers, sequences, .. } = self;
@@ -193,12 +193,16 @@ impl Engine {
                 self.clear_states(item.slot)?;
             }
         }
+        Ok(())
+    }
+
+    fn execute(&mut self, plan: PlanId, tokens: usize) -> Result<(), Error> {
         let threads = Some(self.blueprint.settings.threads);
         let options = RunOptions { threads, cancel: self.cancel.clone(), ..RunOptions::default() };
         match &mut self.recorded {
             None => self.session.run(plan, &options)?,
             Some(recorded) => {
-                let (began, tokens) = (Instant::now(), items.len());
+                let began = Instant::now();
                 let timeline = self.session.run_timed(plan, &options)?;
                 let past = self.sequences.tokens().saturating_sub(tokens);
                 recorded.push(RecordedRun { began, tokens, past, timeline });
@@ -209,21 +213,40 @@ impl Engine {
 
     /// Reads the likeliest token of each row of the last run to `numbers`.
     pub(super) fn read_best(&mut self) -> Result<(), Error> {
-        let left = self.left.ok_or(Error::EmptyPrompt)?;
-        self.numbers.resize(4 * left.outputs as usize, 0);
-        Ok(self.session.get(left.plan, left.best, &mut self.numbers)?)
+        let left = self.left.ok_or(Error::NoLogits)?;
+        self.numbers.resize(4 * (left.last + 1), 0);
+        Ok(self.session.get_part(left.plan, left.best, 0, &mut self.numbers)?)
     }
 
-    /// All rows of logits of the last run, which are read at most once.
+    /// The rows of logits of the last run up to the one behind its last token, which are read at most once.
     pub(super) fn read_logits(&mut self) -> Result<&[f32], Error> {
-        let row = self.config().vocabulary;
-        let Some(left) = &mut self.left else { return Ok(&[]) };
+        let left = self.left.ok_or(Error::NoLogits)?;
         if !left.read {
-            self.logits.resize((left.outputs * row) as usize, 0.0);
-            self.session.get(left.plan, left.logits, bytemuck::cast_slice_mut(&mut self.logits))?;
-            left.read = true;
+            self.read_range(left, 0, left.last + 1, 0)?;
+            self.left = Some(LastRun { read: true, ..left });
         }
         Ok(&self.logits)
+    }
+
+    /// Some rows of logits of the last run, one behind the other.
+    pub(super) fn read_rows(&mut self, rows: &[Row]) -> Result<&[f32], Error> {
+        let left = self.left.ok_or(Error::NoLogits)?;
+        self.left = Some(LastRun { read: false, ..left });
+        let mut into = 0;
+        for together in rows.chunk_by(|a, b| a.place + 1 == b.place) {
+            self.read_range(left, together[0].place, together.len(), into)?;
+            into += together.len();
+        }
+        Ok(&self.logits[..into * self.config().vocabulary as usize])
+    }
+
+    fn read_range(&mut self, left: LastRun, from: usize, count: usize, into: usize) -> Result<(), Error> {
+        let row = self.config().vocabulary as usize;
+        if self.logits.len() < (into + count) * row {
+            self.logits.resize((into + count) * row, 0.0);
+        }
+        let bytes = bytemuck::cast_slice_mut(&mut self.logits[into * row..][..count * row]);
+        Ok(self.session.get_part(left.plan, left.logits, 4 * (from * row) as u64, bytes)?)
     }
 
     /// A graph that uses pending weights from the mapped file, if there are any and this is the first run. Later they are
@@ -281,7 +304,7 @@ impl Inputs<'_> {
 }
 
 /// The first tokens whose wanted logits fit `outputs` rows.
-fn within_outputs(items: &[Item], outputs: u64) -> &[Item] {
+pub(super) fn within_outputs(items: &[Item], outputs: u64) -> &[Item] {
     let mut wanted = 0;
     let fits = |item: &&Item| {
         wanted += u64::from(item.wanted);

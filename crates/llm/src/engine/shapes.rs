@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use super::run::{Item, within_outputs};
 use super::{Engine, Ready};
 use crate::{BatchShape, Error};
 
@@ -40,10 +41,19 @@ impl Engine {
         Ok(())
     }
 
-    /// The graph for the next of `tokens` tokens, and how many of them it takes.
-    pub(super) fn next_shape(&self, tokens: usize) -> (usize, usize) {
-        let shapes = self.ready.iter().map(|ready| ready.shape.tokens);
-        next_shape(shapes, tokens as u64, !self.keeps_states())
+    /// The graph for the next of some tokens, and how many of them it takes.
+    pub(super) fn next_shape(&self, items: &[Item]) -> (usize, usize) {
+        let (tokens, pad) = (items.len() as u64, !self.keeps_states());
+        let shapes = self.ready.iter().map(|ready| ready.shape);
+        let (index, taken) = next_shape(shapes.clone().map(|shape| shape.tokens), tokens, pad);
+        let within = within_outputs(&items[..taken], self.ready[index].shape.outputs).len();
+        if within == taken {
+            return (index, taken);
+        }
+        // Small runs give the logits of all their tokens.
+        let small = shapes.take_while(|shape| shape.outputs == shape.tokens).map(|shape| shape.tokens);
+        let (small, most) = next_shape(small, tokens, pad);
+        if pad && within >= most { (index, within) } else { (small, most) }
     }
 }
 

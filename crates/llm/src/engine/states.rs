@@ -11,20 +11,20 @@ use crate::pages::PAGE_ROWS;
 use crate::sequences::PageCopy;
 
 impl Engine {
-    /// Whether the model keeps a state of each sequence instead of rows.
+    /// Whether layers keep a state of each sequence.
     pub(super) fn keeps_states(&self) -> bool {
         self.config().keeps_states()
     }
 
     /// The tensors that hold states, and the bytes of one sequence in each.
-    fn states(&self) -> impl Iterator<Item = (&StoredTensor, u64)> {
+    pub(super) fn states(&self) -> impl Iterator<Item = (&StoredTensor, u64)> {
         let sequences = self.blueprint.settings.sequences;
         let stored = self.cached(None);
         stored.map(move |tensor| (tensor, tensor.desc().bytes() / sequences))
     }
 
     /// The tensors of a group of layers, or those that hold states.
-    fn cached(&self, group: Option<usize>) -> impl Iterator<Item = &StoredTensor> {
+    pub(super) fn cached(&self, group: Option<usize>) -> impl Iterator<Item = &StoredTensor> {
         let graph = &self.blueprint.decode.graph;
         let is_there = move |name: &str| {
             let here = |cache: &CacheTensor| graph.graph.tensor(cache.tensor).name.as_str() == name;
@@ -42,7 +42,7 @@ impl Engine {
     }
 
     fn copy_rows(&self, copy: PageCopy, copied: &mut Vec<u8>) -> Result<(), Error> {
-        let PageCopy { group, from, into, rows } = copy;
+        let PageCopy { group, from, into, rows, .. } = copy;
         for cache in self.cached(Some(group)) {
             let [_, row, head, _] = cache.desc().strides;
             copied.resize((rows * row) as usize, 0);

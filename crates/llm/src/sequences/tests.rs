@@ -39,7 +39,7 @@ fn a_fork_shares_pages_and_copies_at_most_one() {
     let fork = sequences.fork(SequenceId::FIRST, 90).unwrap();
     assert_eq!(sequences.free_pages(), free, "a fork takes no page");
     push(&mut sequences, fork, 70);
-    assert_eq!(sequences.next_copy(), Some(PageCopy { group: 0, from: 1, into: 2, rows: 26 }));
+    assert_eq!(sequences.next_copy(), Some(PageCopy { slot: 1, group: 0, from: 1, into: 2, rows: 26 }));
     assert_eq!(sequences.next_copy(), None);
     let slot = sequences.slot(fork).unwrap();
     assert_eq!(sequences.row(slot, 0, 63), 63, "a full page is shared");
@@ -56,10 +56,27 @@ fn a_shared_page_is_copied_before_a_sequence_that_went_back_writes_it() {
     let fork = sequences.fork(SequenceId::FIRST, 128).unwrap();
     assert_eq!(sequences.truncate(0, 70), 70);
     push(&mut sequences, SequenceId::FIRST, 1);
-    assert_eq!(sequences.next_copy(), Some(PageCopy { group: 0, from: 1, into: 2, rows: 6 }));
+    assert_eq!(sequences.next_copy(), Some(PageCopy { slot: 0, group: 0, from: 1, into: 2, rows: 6 }));
     sequences.end(fork).unwrap();
     sequences.end(SequenceId::FIRST).unwrap();
     assert_eq!(sequences.free_pages(), Some(16));
+}
+
+#[test]
+fn a_page_that_cannot_be_copied_stays_shared() {
+    let mut sequences = sequences(1024, 2, &[None]);
+    push(&mut sequences, SequenceId::FIRST, 100);
+    let fork = sequences.fork(SequenceId::FIRST, 90).unwrap();
+    let free = sequences.free_pages();
+    push(&mut sequences, fork, 1);
+    let copy = sequences.next_copy().unwrap();
+    sequences.undo_copy(copy);
+    let slot = sequences.slot(fork).unwrap();
+    assert_eq!(sequences.truncate(slot, 90), 90);
+    assert_eq!((sequences.row(slot, 0, 89), sequences.free_pages()), (89, free));
+    push(&mut sequences, SequenceId::FIRST, 1);
+    assert!(sequences.next_copy().is_some(), "the page is shared again");
+    check(&sequences, 16);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Drafter;
 use super::vocabulary::check_vocabulary;
 use crate::blueprint::check_rewinds;
-use crate::{Engine, Error, Forecast, SequenceId};
+use crate::{Engine, Error, Forecast};
 
 /// Drafts with another, smaller model of the same vocabulary, which always takes its likeliest token.
 #[derive(Debug)]
@@ -57,17 +57,7 @@ impl DraftModel {
     }
 
     fn feed(&mut self, tokens: &[u32]) -> Result<(), Error> {
-        let sizes = self.engine.blueprint().verified_sizes().chain([1]).map(|size| size as usize);
-        let sizes = sizes.filter(|size| *size <= tokens.len());
-        // A few tokens go into runs that are planned already.
-        let result = match sizes.max() {
-            Some(size) if tokens.len() < 4 * size => {
-                let fed = self.engine.feed_verify(SequenceId::FIRST, &tokens[..size]);
-                let fed = fed.inspect(|fed| self.fed.extend_from_slice(&tokens[..*fed]))?;
-                return if fed < tokens.len() { self.feed(&tokens[fed..]) } else { Ok(()) };
-            }
-            _ => self.engine.feed(tokens),
-        };
+        let result = self.engine.feed(tokens);
         // After an error, the batches before it are kept.
         let fed = self.engine.len() - self.fed.len();
         self.fed.extend_from_slice(&tokens[..fed]);

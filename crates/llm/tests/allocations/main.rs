@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_gguf::{GgufFile, GgufPart};
 use orlop_llm::{
-    Blueprint, Engine, GenerateEvent, Lookup, Model, Sampler, SamplingOptions, SequenceId, Settings,
-    Speculator, Synth, Tokenizer, generate_speculative,
+    Blueprint, Engine, GenerateEvent, Lookup, Model, Part, RunRows, Sampler, SamplingOptions, SequenceId,
+    Settings, Speculator, Synth, Tokenizer, generate_speculative,
 };
 use orlop_sched::Machine;
 use orlop_testkit::CountingAllocator;
@@ -62,11 +62,16 @@ fn sequences_that_come_and_go_allocate_nothing() {
     let prompt: Vec<u32> = (1..60).collect();
     let mut round = |length: usize| {
         let a = engine.start_sequence().unwrap();
-        engine.feed_parts(&[(a, &prompt[..length])], &mut |_| ()).unwrap();
+        engine.feed_parts(&[Part::silent(a, &prompt[..length])], &mut |_| Ok(())).unwrap();
         let b = engine.fork_sequence(a, length / 2).unwrap();
         for token in 0..5 {
-            let parts = [(a, &prompt[token..=token]), (b, &prompt[..3]), (SequenceId::FIRST, &prompt[..1])];
-            engine.feed_parts(&parts, &mut |row| assert!(row.logits[0].is_finite())).unwrap();
+            let [one, three] = [Part::last(a, &prompt[token..=token]), Part::all(b, &prompt[..3])];
+            let mut see = |mut rows: RunRows<'_>| {
+                assert!(rows.logits()?.all(|row| row.logits[0].is_finite()));
+                assert!(rows.best()?.all(|(_, token)| token < 128));
+                Ok(())
+            };
+            engine.feed_parts(&[one, three, Part::last(SequenceId::FIRST, &prompt[..1])], &mut see).unwrap();
         }
         engine.end_sequence(a).unwrap();
         engine.end_sequence(b).unwrap();

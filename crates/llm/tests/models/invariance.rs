@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use orlop_llm::{Engine, Error, Model, Outputs, SequenceId, Settings};
+use orlop_llm::{Engine, Error, Model, Outputs, Part, RunRows, SequenceId, Settings};
 use orlop_sched::Machine;
 use orlop_testkit::Random;
 
@@ -50,17 +50,18 @@ fn logits_do_not_depend_on_company_or_pages() {
         let mut engine = load(&model, &one_cpu(), &all_rows(3, 2, 256));
         // Another sequence's pages come first.
         let other = engine.start_sequence().unwrap();
-        engine.feed_parts(&[(other, &tokens[..20])], &mut |_| ()).unwrap();
+        engine.feed_parts(&[Part::silent(other, &tokens[..20])], &mut |_| Ok(())).unwrap();
         let id = engine.start_sequence().unwrap();
         let mut found: Vec<Vec<f32>> = Vec::new();
         for chunk in tokens.chunks(9) {
-            let parts = [(other, &tokens[3..5]), (id, chunk), (SequenceId::FIRST, &tokens[..4])];
-            let see = &mut |row: orlop_llm::LogitsRow<'_>| {
-                if row.part == 1 {
-                    found.push(row.logits.to_vec());
-                }
+            let [before, own] = [Part::last(other, &tokens[3..5]), Part::all(id, chunk)];
+            let parts = [before, own, Part::silent(SequenceId::FIRST, &tokens[..4])];
+            let mut see = |mut run: RunRows<'_>| {
+                let own = run.logits()?.filter(|row| row.part == 1);
+                found.extend(own.map(|row| row.logits.to_vec()));
+                Ok(())
             };
-            engine.feed_parts(&parts, see).unwrap();
+            engine.feed_parts(&parts, &mut see).unwrap();
         }
         assert!(found == expected, "{name}");
         // A fork of it gives the same.
@@ -69,8 +70,11 @@ fn logits_do_not_depend_on_company_or_pages() {
         let fork = engine.fork_sequence(id, half).unwrap();
         let mut found = Vec::new();
         if half < tokens.len() {
-            let see = &mut |row: orlop_llm::LogitsRow<'_>| found.push(row.logits.to_vec());
-            engine.feed_parts(&[(fork, &tokens[half..])], see).unwrap();
+            let mut see = |mut run: RunRows<'_>| {
+                found.extend(run.logits()?.map(|row| row.logits.to_vec()));
+                Ok(())
+            };
+            engine.feed_parts(&[Part::all(fork, &tokens[half..])], &mut see).unwrap();
         }
         assert!(found == expected[half..], "{name}, a fork");
     }
@@ -135,15 +139,24 @@ fn random_calls(name: &str, calls: usize) {
                         added.push((index, (0..count).map(|_| random.below(vocabulary) as u32).collect()));
                     }
                 }
-                let parts: Vec<(SequenceId, &[u32])> =
-                    added.iter().map(|(index, tokens)| (texts[*index].0, tokens.as_slice())).collect();
-                let mut best = vec![0; parts.len()];
-                let see = &mut |row: orlop_llm::LogitsRow<'_>| {
-                    let order = |a: &(usize, &f32), b: &(usize, &f32)| a.1.total_cmp(b.1).then(b.0.cmp(&a.0));
-                    best[row.part] = row.logits.iter().enumerate().max_by(order).unwrap().0 as u32;
+                let parts: Vec<Part<'_>> =
+                    added.iter().map(|(index, tokens)| Part::last(texts[*index].0, tokens)).collect();
+                let counts: Vec<(SequenceId, usize)> =
+                    parts.iter().map(|part| (part.sequence, part.tokens.len())).collect();
+                let needed = engine.pages_needed(&counts);
+                let (mut best, free) = (vec![0; parts.len()], engine.free_pages());
+                let mut see = |mut run: RunRows<'_>| {
+                    let found: Vec<_> = run.best()?.collect();
+                    for (number, (row, token)) in found.into_iter().enumerate() {
+                        assert_eq!(run.top_of(number, 1)?[0].0, token);
+                        best[row.part] = token;
+                    }
+                    Ok(())
                 };
-                match engine.feed_parts(&parts, see) {
+                match engine.feed_parts(&parts, &mut see) {
                     Ok(()) => {
+                        // Of two sequences that both write a shared page, the second need not copy it.
+                        assert!(free - engine.free_pages() <= needed.unwrap(), "{name}, call {call}");
                         for ((index, tokens), best) in added.iter().zip(best) {
                             texts[*index].1.extend(tokens);
                             assert_eq!(naive.after(&texts[*index].1), best, "{name}, call {call}");

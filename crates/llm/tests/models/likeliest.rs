@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use orlop_gguf::{GgufFile as Parts, GgufPart};
 use orlop_llm::{
-    Engine, Error, GenerateEvent, Model, Outputs, Sampler, SamplingOptions, Settings, Synth, Tokenizer,
-    generate,
+    Engine, Error, GenerateEvent, Model, Outputs, Part, RunRows, Sampler, SamplingOptions, Settings, Synth,
+    Tokenizer, generate,
 };
 
 use crate::support::{greedy, last_row, load, one_cpu, reference};
@@ -68,7 +68,12 @@ fn each_part_has_its_likeliest_token() {
     let ids = [(); 2].map(|()| engine.start_sequence().unwrap());
     let texts = [&tokens[..20], &tokens[5..6]];
     let mut best = [0; 2];
-    engine.feed_best(&[(ids[0], texts[0]), (ids[1], texts[1])], &mut best).unwrap();
+    let parts = [Part::last(ids[0], texts[0]), Part::last(ids[1], texts[1])];
+    let mut see = |mut rows: RunRows<'_>| {
+        rows.best()?.for_each(|(row, token)| best[row.part] = token);
+        Ok(())
+    };
+    engine.feed_parts(&parts, &mut see).unwrap();
     for (text, best) in texts.into_iter().zip(best) {
         let mut alone = load(&model, &one_cpu(), &Settings::default());
         alone.feed(text).unwrap();
@@ -95,8 +100,8 @@ fn logits_can_be_read_later_and_are_gone_with_the_next_run() {
     let (model, tokens, _) = reference("llama-dense.Q4_0");
     let settings = Settings { context: Some(32), ..Settings::default() };
     let [mut engine, mut other] = [(); 2].map(|()| load(&model, &one_cpu(), &settings));
-    assert!(engine.last_logits().unwrap().is_empty());
-    assert!(matches!(engine.last_best(), Err(Error::EmptyPrompt)));
+    assert!(matches!(engine.last_logits(), Err(Error::NoLogits)));
+    assert!(matches!(engine.last_best(), Err(Error::NoLogits)));
     engine.feed(&tokens[..8]).unwrap();
     let best = engine.last_best().unwrap();
     let expected = last_row(&mut other, &tokens[..8]);

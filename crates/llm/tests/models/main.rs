@@ -3,6 +3,7 @@
 mod arches;
 mod chat;
 mod devices;
+mod failures;
 mod invariance;
 mod likeliest;
 mod memory;

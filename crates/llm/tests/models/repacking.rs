@@ -73,10 +73,10 @@ fn cancelled_repacking_can_go_on_later() {
     cancel.cancel();
     late.cancel_with(Some(cancel));
     let stopped = late.feed(&tokens).unwrap_err();
-    assert!(
-        matches!(&stopped, Error::Device(error) if matches!(**error, DeviceError::Cancelled { step: 0, .. })),
-        "{stopped}"
-    );
+    let Error::RunFailed(stopped) = stopped else { panic!("{stopped}") };
+    let Error::Device(cause) = &stopped.cause else { panic!("{stopped:?}") };
+    assert!(matches!(**cause, DeviceError::Cancelled { step: 0, .. }), "{cause}");
+    assert!(stopped.sequences.iter().all(orlop_llm::SequenceLeft::survives));
     assert_eq!(late.len(), tokens.len());
     late.cancel_with(None);
     early.feed(&tokens).unwrap();

@@ -3,7 +3,7 @@
 use orlop_llm::{Engine, Error, Outputs, PAGE_ROWS, SequenceId, Settings};
 
 use crate::arches::{MODELS, exact, made};
-use crate::support::{last_row, load, nmse, one_cpu};
+use crate::support::{self, last_row, load, nmse, one_cpu};
 
 /// Room for some sequences.
 fn several(sequences: u64) -> Settings {
@@ -12,9 +12,7 @@ fn several(sequences: u64) -> Settings {
 
 /// The logits behind each part.
 fn together(engine: &mut Engine, parts: &[(SequenceId, &[u32])]) -> Vec<Vec<f32>> {
-    let mut rows = vec![Vec::new(); parts.len()];
-    engine.feed_parts(parts, &mut |row| rows[row.part] = row.logits.to_vec()).unwrap();
-    rows
+    support::together(engine, parts).unwrap()
 }
 
 /// The logits behind a text that an engine for one sequence is fed.
@@ -81,29 +79,27 @@ fn pages_of_ended_sequences_are_free_again() {
     assert_eq!(engine.free_pages(), 3, "as many pages as sequences");
     for _ in 0..5 {
         let [id, other] = [(); 2].map(|()| engine.start_sequence().unwrap());
-        engine
-            .feed_parts(&[(id, &tokens), (other, &tokens), (SequenceId::FIRST, &tokens)], &mut |_| ())
-            .unwrap();
+        together(&mut engine, &[(id, &tokens), (other, &tokens), (SequenceId::FIRST, &tokens)]);
         assert!(matches!(engine.start_sequence(), Err(Error::TooManySequences { sequences: 3 })));
         let long = tokens.repeat(2);
-        let full = engine.feed_parts(&[(id, &long)], &mut |_| ());
+        let full = support::together(&mut engine, &[(id, &long)]);
         assert!(matches!(full, Err(Error::NoPages { needed: 1, free: 0 })), "{full:?}");
-        let full = engine.feed_parts(&[(id, &tokens.repeat(4))], &mut |_| ());
+        let full = support::together(&mut engine, &[(id, &tokens.repeat(4))]);
         assert!(matches!(full, Err(Error::ContextFull { tokens: 120, context: 128, used: 30 })), "{full:?}");
         assert_eq!(engine.sequence_len(id).unwrap(), 30, "nothing has changed");
         assert_eq!(engine.truncate_sequence(id, 25).unwrap(), 25);
         engine.end_sequence(other).unwrap();
         assert_eq!(engine.free_pages(), 1);
-        engine.feed_parts(&[(id, &long)], &mut |_| ()).unwrap();
+        together(&mut engine, &[(id, &long)]);
         engine.end_sequence(id).unwrap();
         engine.end_sequence(SequenceId::FIRST).unwrap();
         assert_eq!(engine.free_pages(), 3);
         assert!(matches!(engine.sequence_len(id), Err(Error::UnknownSequence(_))));
         assert!(matches!(engine.fork_sequence(id, 3), Err(Error::UnknownSequence(_))));
-        let unknown = engine.feed_parts(&[(id, &tokens[..1])], &mut |_| ());
+        let unknown = support::together(&mut engine, &[(id, &tokens[..1])]);
         assert!(matches!(unknown, Err(Error::UnknownSequence(_))));
     }
-    let nothing = engine.feed_parts(&[(SequenceId::FIRST, &[])], &mut |_| ());
+    let nothing = support::together(&mut engine, &[(SequenceId::FIRST, &[])]);
     assert!(matches!(nothing, Err(Error::EmptyPrompt)), "{nothing:?}");
 }
 
@@ -186,5 +182,10 @@ fn parts_of_one_state_follow_each_other() {
     let parts = [&text[..10], &text[10..20], &text[20..]].map(|part| (SequenceId::FIRST, part));
     let found = together(&mut engine, &parts);
     let expected = [10, 20, 32].map(|len| alone(&model, &text[..len]));
+    assert!(nmse(&found, &expected) < 1e-9);
+    // Logits of all tokens, although runs of 32 are planned for one row.
+    engine.truncate(0);
+    let found = support::rows(&mut engine, &text);
+    let expected: Vec<_> = (1..=32).map(|len| alone(&model, &text[..len])).collect();
     assert!(nmse(&found, &expected) < 1e-9);
 }

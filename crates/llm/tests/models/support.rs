@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orlop_backend::Device;
 use orlop_cpu::{CpuDevice, ThreadPool};
-use orlop_llm::{Blueprint, Engine, Model, SequenceId, Settings};
+use orlop_llm::{Blueprint, Engine, Model, Part, RunRows, SequenceId, Settings};
 use orlop_sched::Machine;
 
 /// Where a fixture is.
@@ -49,9 +49,27 @@ pub(crate) fn load(model: &Model, machine: &Machine, settings: &Settings) -> Eng
 /// Every row of logits that feeding tokens gives.
 pub(crate) fn rows(engine: &mut Engine, tokens: &[u32]) -> Vec<Vec<f32>> {
     let mut rows = Vec::new();
-    let parts = [(SequenceId::FIRST, tokens)];
-    engine.feed_parts(&parts, &mut |row| rows.push(row.logits.to_vec())).unwrap();
+    let parts = [Part::all(SequenceId::FIRST, tokens)];
+    let mut see = |mut run: RunRows<'_>| {
+        rows.extend(run.logits()?.map(|row| row.logits.to_vec()));
+        Ok(())
+    };
+    engine.feed_parts(&parts, &mut see).unwrap();
     rows
+}
+
+/// The logits behind the last token of each part.
+pub(crate) fn together(
+    engine: &mut Engine,
+    parts: &[(SequenceId, &[u32])],
+) -> Result<Vec<Vec<f32>>, orlop_llm::Error> {
+    let parts: Vec<Part<'_>> = parts.iter().map(|(id, tokens)| Part::last(*id, tokens)).collect();
+    let mut rows = vec![Vec::new(); parts.len()];
+    engine.feed_parts(&parts, &mut |mut run| {
+        run.logits()?.for_each(|row| rows[row.part] = row.logits.to_vec());
+        Ok(())
+    })?;
+    Ok(rows)
 }
 
 /// The logits behind the last token that is fed.

@@ -4,7 +4,7 @@ use orlop_alloc::Error as AllocError;
 use orlop_backend::StoredTensor;
 use orlop_graph::{AccessKind, Leaf, Origin, TensorId};
 
-use crate::session::inputs::{check_length, get_whole, set_whole, unbound};
+use crate::session::inputs::{check_length, get_at, set_whole, unbound};
 use crate::session::prepared::{Prepared, State};
 use crate::{Error, PlanId, RunId, Session};
 
@@ -53,7 +53,21 @@ impl Session {
     /// # Errors
     /// [`Error::NotOutput`], [`Error::NotRun`], and what the buffer refuses.
     pub fn get(&self, plan: PlanId, output: TensorId, bytes: &mut [u8]) -> Result<(), Error> {
-        self.read(plan, self.get_prepared(plan)?.latest, output, bytes)
+        self.read(plan, self.get_prepared(plan)?.latest, output, None, bytes)
+    }
+
+    /// Reads bytes at an offset of an output of the last run, such as some of its rows.
+    ///
+    /// # Errors
+    /// As [`Session::get`].
+    pub fn get_part(
+        &self,
+        plan: PlanId,
+        output: TensorId,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> Result<(), Error> {
+        self.read(plan, self.get_prepared(plan)?.latest, output, Some(offset), bytes)
     }
 
     /// Reads an output of a run that was waited for.
@@ -61,20 +75,22 @@ impl Session {
     /// # Errors
     /// As [`Session::get`]; [`Error::NotRun`] also once another run has taken its place.
     pub fn get_of(&self, run: RunId, output: TensorId, bytes: &mut [u8]) -> Result<(), Error> {
-        self.read(run.plan, Some(run.slot).filter(|_| self.is_done(run)), output, bytes)
+        self.read(run.plan, Some(run.slot).filter(|_| self.is_done(run)), output, None, bytes)
     }
 
+    /// Reads bytes at an offset of an output, or all of it.
     fn read(
         &self,
         plan: PlanId,
         slot: Option<usize>,
         output: TensorId,
+        offset: Option<u64>,
         bytes: &mut [u8],
     ) -> Result<(), Error> {
         let prepared = self.get_prepared(plan)?;
         let tensor = prepared.tensor(output)?;
         if !matches!(prepared.graph.root_leaf(output), None | Some(Leaf::Input)) {
-            return get_whole(&prepared.outside(output)?, bytes);
+            return get_at(&prepared.outside(output)?, offset, bytes);
         }
         if !prepared.results.contains(&output) {
             return Err(Error::NotOutput { tensor: tensor.name.clone() });
@@ -84,10 +100,12 @@ impl Session {
         };
         let stored = self.place(prepared, slot, output)?;
         if self.in_flight.is_empty() {
-            return get_whole(stored, bytes);
+            return get_at(stored, offset, bytes);
         }
-        check_length(stored, bytes.len())?;
-        read_beside(prepared, stored, bytes)
+        if offset.is_none() {
+            check_length(stored, bytes.len())?;
+        }
+        read_beside(prepared, stored, offset.unwrap_or(0), bytes)
     }
 
     /// Finds out where a slot's inputs and results lie, once for each time that the arenas are made.
@@ -128,11 +146,16 @@ fn write_beside(prepared: &Prepared, stored: &StoredTensor, bytes: &[u8]) -> Res
 }
 
 /// Reads a result while other runs are in flight.
-fn read_beside(prepared: &Prepared, stored: &StoredTensor, bytes: &mut [u8]) -> Result<(), Error> {
+fn read_beside(
+    prepared: &Prepared,
+    stored: &StoredTensor,
+    offset: u64,
+    bytes: &mut [u8],
+) -> Result<(), Error> {
     let claims = prepared.compiled.as_ref().and_then(|compiled| compiled.claims.as_ref());
     let claims = claims.ok_or(AllocError::NotReserved)?;
-    let slot = stored.slot();
+    let (slot, place) = (stored.slot(), stored.place(offset, bytes.len() as u64).map_err(AllocError::from)?);
     // SAFETY: as in `write_beside`.
     let claim = unsafe { claims.lend(&*slot.buffer, AccessKind::Read) }.map_err(AllocError::from)?;
-    Ok(slot.buffer.read(&claim, slot.offset, bytes).map_err(AllocError::from)?)
+    Ok(slot.buffer.read(&claim, place.start, bytes).map_err(AllocError::from)?)
 }

@@ -53,10 +53,12 @@ pub(crate) fn set_whole(stored: &StoredTensor, bytes: &[u8]) -> Result<(), Error
     Ok(stored.set(0, bytes)?)
 }
 
-/// Reads a tensor, all of it.
-pub(crate) fn get_whole(stored: &StoredTensor, bytes: &mut [u8]) -> Result<(), Error> {
-    check_length(stored, bytes.len())?;
-    Ok(stored.get(0, bytes)?)
+/// Reads bytes at an offset of a tensor, or all of it.
+pub(crate) fn get_at(stored: &StoredTensor, offset: Option<u64>, bytes: &mut [u8]) -> Result<(), Error> {
+    if offset.is_none() {
+        check_length(stored, bytes.len())?;
+    }
+    Ok(stored.get(offset.unwrap_or(0), bytes)?)
 }
 
 /// Passes if host memory is as long as a tensor.
