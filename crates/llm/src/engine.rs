@@ -18,6 +18,7 @@ mod failure;
 mod page_use;
 mod parts;
 mod run;
+mod saved;
 mod shapes;
 mod states;
 
@@ -25,6 +26,7 @@ pub use failure::{RunFailure, SequenceLeft};
 pub use page_use::PagePoolUse;
 pub use parts::{LogitsRow, Part, Row, RunRows, Wanted};
 use run::Item;
+pub use saved::StateError;
 
 /// A model in memory, ready to run: weights, caches and planned graphs. It keeps the keys and values of the tokens that
 /// it was fed.

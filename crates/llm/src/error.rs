@@ -4,7 +4,7 @@ use orlop_alloc::Error as AllocError;
 use orlop_backend::DeviceError;
 use orlop_graph::GraphError;
 
-use crate::{LayerSplit, RunFailure, TokenizerError, VocabularyDifference};
+use crate::{LayerSplit, RunFailure, StateError, TokenizerError, VocabularyDifference};
 
 /// What can go wrong with a model.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +138,9 @@ pub enum Error {
     /// A run failed on a device. It says which sequences survive.
     #[error("{}", .0.cause)]
     RunFailed(Box<RunFailure>),
+    /// The file of a saved sequence.
+    #[error("the saved sequence: {0}")]
+    State(Box<StateError>),
     /// A text with too few tokens to score.
     #[error("the text has {tokens} tokens, and at least {needed} are needed")]
     TextTooShort {

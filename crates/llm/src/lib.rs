@@ -71,7 +71,8 @@ pub use chat_template::{ChatPrompt, ChatTemplate, Message, TemplateSource};
 pub use config::{Config, Experts, Feed, LayerConfig, Mixer, StateSpace};
 pub use draft::{BatchShape, ModelPart};
 pub use engine::{
-    Engine, LogitsRow, PagePoolUse, Part, RecordedRun, Row, RunFailure, RunRows, SequenceLeft, Wanted,
+    Engine, LogitsRow, PagePoolUse, Part, RecordedRun, Row, RunFailure, RunRows, SequenceLeft, StateError,
+    Wanted,
 };
 pub use error::Error;
 pub use forecast::{DeviceMemory, Forecast, StoredKind, StoredPlace, StoredSet};

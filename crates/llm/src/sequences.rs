@@ -192,6 +192,46 @@ impl Sequences {
         len
     }
 
+    /// The first row of a page that tokens after the first `len` see, for each group.
+    pub(crate) fn first_rows(&self, len: usize) -> impl Iterator<Item = u64> {
+        self.groups.iter().map(move |group| {
+            let first = group.first_row(len) as u64;
+            (first - first % PAGE_ROWS).min(len as u64)
+        })
+    }
+
+    /// Whether a sequence could hold `len` tokens in place of its own.
+    pub(crate) fn check_restore(&self, slot: usize, len: usize) -> Result<(), Error> {
+        if len as u64 > self.context {
+            return Err(Error::ContextFull { tokens: len, context: self.context, used: 0 });
+        }
+        for ((table, group), first) in
+            self.slots[slot].tables.iter().zip(&self.groups).zip(self.first_rows(len))
+        {
+            let own = table.pages.iter().filter(|page| !group.pool.is_shared(**page)).count();
+            let (free, needed) = (group.pool.free() + own, pages_of(len as u64) - first / PAGE_ROWS);
+            if (free as u64) < needed {
+                return Err(Error::NoPages { needed, free });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes room for `len` tokens of a sequence, in place of its own, as if they had been pushed and trimmed.
+    pub(crate) fn restore(&mut self, slot: usize, len: usize) -> Result<(), Error> {
+        self.check_restore(slot, len)?;
+        self.truncate(slot, 0);
+        let firsts: Vec<u64> = self.first_rows(len).collect();
+        let slot = &mut self.slots[slot];
+        for ((table, group), first) in slot.tables.iter_mut().zip(&mut self.groups).zip(firsts) {
+            table.gone = (first / PAGE_ROWS) as usize;
+            let pages = pages_of(len as u64) as usize - table.gone;
+            table.pages.extend((0..pages).map_while(|_| group.pool.take()));
+        }
+        slot.len = len;
+        Ok(())
+    }
+
     /// Whether tokens can be added to sequences; `added` gives their number for each slot.
     pub(crate) fn check_room(&self, added: impl Fn(usize) -> usize) -> Result<(), Error> {
         let needed = self.needed_pages(added)?;

@@ -12,6 +12,7 @@ mod plannings;
 mod reference;
 mod refusals;
 mod repacking;
+mod saved;
 mod sequences;
 mod speculate;
 mod support;
