@@ -202,7 +202,9 @@ pub(crate) fn failure(error: Error) -> Failure {
         Error::ContextFull { .. } => {
             return Failure::OverLimits(format!("{error}; use a larger one (-c)"));
         }
-        Error::Schedule(_) | Error::Memory(_) | Error::Device(_) => return Failure::Other(error.into()),
+        Error::Schedule(_) | Error::Memory(_) | Error::Device(_) | Error::RunFailed(_) => {
+            return Failure::Other(error.into());
+        }
         Error::EmptyPrompt => return Failure::BadInput(error.to_string()),
         Error::UnknownToken { vocabulary, .. } => format!("valid ids are 0 to {}", vocabulary - 1),
         Error::BadSetting { .. } => "see `orlop COMMAND --help`".to_owned(),

@@ -49,6 +49,7 @@ pub struct Engine {
     /// Tokens of each slot before a call.
     lens: Vec<usize>,
     positions: Vec<u32>,
+    pages: Vec<u32>,
     numbers: Vec<u8>,
     /// Logits as they were read last.
     logits: Vec<f32>,
@@ -141,6 +142,7 @@ impl Engine {
             rows: Vec::new(),
             lens: Vec::new(),
             positions: Vec::new(),
+            pages: Vec::new(),
             numbers: Vec::new(),
             logits: Vec::new(),
             left: None,

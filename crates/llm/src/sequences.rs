@@ -338,14 +338,15 @@ impl Sequences {
         page * PAGE_ROWS as u32 + position % PAGE_ROWS as u32
     }
 
-    /// The pages of all slots in a group, `each` for each slot; what no token sees is 0.
-    pub(crate) fn pages(&self, group: usize, each: usize) -> impl Iterator<Item = u32> {
-        self.slots.iter().flat_map(move |slot| {
-            let table = &slot.tables[group];
-            let rest = each - table.gone - table.pages.len();
-            let gone = std::iter::repeat_n(0, table.gone);
-            gone.chain(table.pages.iter().copied()).chain(std::iter::repeat_n(0, rest))
-        })
+    /// Lists the pages of all slots in a group, `each` for each slot; what no token sees is 0.
+    pub(crate) fn list_pages(&self, group: usize, each: usize, into: &mut Vec<u32>) {
+        into.clear();
+        for (index, slot) in self.slots.iter().enumerate() {
+            let PageTable { gone, pages } = &slot.tables[group];
+            into.resize(index * each + gone, 0);
+            into.extend_from_slice(pages);
+        }
+        into.resize(self.slots.len() * each, 0);
     }
 }
 

@@ -172,7 +172,7 @@ impl Engine {
     fn set_inputs(&mut self, ready: &Ready, items: &[Item], positions: &[u32]) -> Result<(), Error> {
         let (plan, tokens) = (ready.plan, ready.shape.tokens as usize);
         let each = self.blueprint.cache_sizes().pages_of_sequence() as usize;
-        let Engine { session, numbers, sequences, .. } = self;
+        let Engine { session, numbers, sequences, pages, .. } = self;
         let mut inputs = Inputs { session, numbers, plan };
         inputs.set(ready.tokens, items.iter().map(|item| item.token), tokens, 0)?;
         inputs.set(ready.positions, positions.iter().copied(), tokens, 0)?;
@@ -181,7 +181,9 @@ impl Engine {
         for (number, group) in ready.groups.iter().enumerate() {
             let row = |(item, position): (&Item, &u32)| sequences.row(item.slot, number, *position);
             inputs.set(group.rows, items.iter().zip(positions).map(row), tokens, NO_ROW)?;
-            inputs.set(group.pages, sequences.pages(number, each), 0, 0)?;
+            // Most of the table is empty: it is filled by whole slices.
+            sequences.list_pages(number, each, pages);
+            inputs.session.set(plan, group.pages, bytemuck::cast_slice(pages))?;
         }
         if let Some(wanted) = ready.wanted {
             let outputs = ready.shape.outputs as usize;
