@@ -37,3 +37,8 @@ pub(crate) fn poison(block: &mut [u8], scale: BlockField) {
 pub(crate) fn all_finite(values: &[f32]) -> bool {
     values.iter().all(|value| value.is_finite())
 }
+
+/// A little-endian word of 16 bits.
+pub(crate) fn u16_at(block: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([block[at], block[at + 1]])
+}

@@ -28,13 +28,13 @@ pub fn code(value: f32) -> u8 {
 
 /// The scale that fits the levels to `values` best; negative where the negative levels suit the positive
 /// values, since the table is lopsided.
-pub(crate) fn scale(values: &[f32; 32]) -> f32 {
+pub(crate) fn scale(values: &[f32; 32], importance: Option<&[f32; 32]>) -> f32 {
     let extreme = extreme(values);
     let candidates = (-7..=7).flat_map(|step| {
         let step = step as f32;
         [(step - 127.0) / extreme, (step + 113.0) / extreme]
     });
-    best_scale(values, candidates, |value| f32::from(VALUES[usize::from(code(value))]))
+    best_scale(values, importance, candidates, |value| f32::from(VALUES[usize::from(code(value))]))
 }
 
 #[cfg(test)]

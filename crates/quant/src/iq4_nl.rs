@@ -31,10 +31,19 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
 
 /// Encodes one block with a searched scale.
 pub fn encode_block(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
+    encode_weighted(values, None, block);
+}
+
+/// Encodes one block with the least squared error, each element's weighted by its importance.
+pub fn encode_weighted(
+    values: &[f32; ELEMENTS],
+    importance: Option<&[f32; ELEMENTS]>,
+    block: &mut [u8; BYTES],
+) {
     if !all_finite(values) {
         return poison(block, SCALE);
     }
-    let inverse = inverse(put_f16(block, SCALE, iq4::scale(values)));
+    let inverse = inverse(put_f16(block, SCALE, iq4::scale(values, importance)));
     let codes = values.map(|value| iq4::code(value * inverse));
     pack_planes::<{ CODES.bits }, { CODES.run() }>(&codes, &mut block[CODES.range()]);
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use orlop_graph::DType;
 
-use crate::{iq4, mxfp4};
+use crate::{grid, iq4, mxfp4};
 
 /// How the bytes of one block are arranged.
 ///
@@ -29,6 +29,8 @@ pub struct BlockLayout {
     pub group: usize,
     /// What the codes of elements stand for.
     pub codes: Integers,
+    /// The stored scale is `2^scale_shift` times the scale.
+    pub scale_shift: u32,
     /// What the stored group scales stand for; `None` if the block's scale is the scale of all elements.
     pub group_scales: Option<Integers>,
     /// All fields, in the order of their offsets, without gaps.
@@ -44,6 +46,8 @@ pub enum Integers {
     Signed,
     /// Indices into a table.
     Table(&'static [i8; 16]),
+    /// Odd numbers: `2 * stored + 1`.
+    Odd,
 }
 
 /// A field of a block.
@@ -64,7 +68,8 @@ pub struct BlockField {
 /// What a field holds. A block has at most one field of each role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldRole {
-    /// The block's scale: F16, F32 if it has 32 bits, an exponent of two if it has 8.
+    /// The block's scale: F16, F32 if it has 32 bits, an exponent of two if it has 8. NVFP4 has a scale of 8 bits for each
+    /// group.
     Scale,
     /// The block's minimum, F16.
     Min,
@@ -72,12 +77,14 @@ pub enum FieldRole {
     GroupScales,
     /// The upper bits of the same.
     GroupScalesHigh,
-    /// The code of each element, or its lower bits.
+    /// The code of each element, or its lower bits; indices into a codebook in types that have one.
     Codes,
     /// The upper bits of the same.
     HighBits,
     /// Sums of elements, for products with types that have a minimum. Decoding does not read them.
     Sums,
+    /// The signs of elements, beside indices into a codebook.
+    Signs,
 }
 
 /// How the numbers of a field are packed.
@@ -96,7 +103,7 @@ pub enum Packing {
 
 impl FieldRole {
     /// All roles.
-    pub const ALL: [FieldRole; 7] = [
+    pub const ALL: [FieldRole; 8] = [
         FieldRole::Scale,
         FieldRole::Min,
         FieldRole::GroupScales,
@@ -104,6 +111,7 @@ impl FieldRole {
         FieldRole::Codes,
         FieldRole::HighBits,
         FieldRole::Sums,
+        FieldRole::Signs,
     ];
 
     /// The role in lower case, for generated text.
@@ -116,6 +124,7 @@ impl FieldRole {
             FieldRole::Codes => "codes",
             FieldRole::HighBits => "high_bits",
             FieldRole::Sums => "sums",
+            FieldRole::Signs => "signs",
         }
     }
 
@@ -136,6 +145,10 @@ impl BlockField {
 
     const fn special(self, bits: u32) -> BlockField {
         BlockField { bits, packing: Packing::Special, ..self }
+    }
+
+    const fn is_special(&self) -> bool {
+        matches!(self.packing, Packing::Special)
     }
 
     /// Where its bytes are in the block.
@@ -160,6 +173,7 @@ impl Integers {
     pub const fn range(self, bits: u32) -> (i32, i32) {
         match self {
             Integers::Biased(bias) => (-(bias as i32), (1 << bits) - 1 - bias as i32),
+            Integers::Odd => (1, (2 << bits) - 1),
             Integers::Signed => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
             Integers::Table(table) => {
                 let (mut low, mut high, mut code) = (table[0] as i32, table[0] as i32, 1);
@@ -192,13 +206,14 @@ impl BlockLayout {
             bytes: dtype.block_bytes() as usize,
             group: elements,
             codes: Integers::Biased(0),
+            scale_shift: 0,
             group_scales: None,
             fields: &[],
         }
     }
 
     /// The same layout, whose fields were found to follow one another without gaps, each role at most once, and to have
-    /// room for the code of every element.
+    /// room for the code of every element. Codes in an order of their own may be indices, with group scales among them.
     const fn checked(self) -> BlockLayout {
         let (mut end, mut index, mut seen, mut code_bits) = (0, 0, 0u32, 0);
         while index < self.fields.len() {
@@ -206,7 +221,7 @@ impl BlockLayout {
             assert!(field.offset == end, "fields follow one another");
             assert!(seen & (1 << field.role as u32) == 0, "a role has one field");
             seen |= 1 << field.role as u32;
-            if matches!(field.role, FieldRole::Codes | FieldRole::HighBits) {
+            if matches!(field.role, FieldRole::Codes | FieldRole::HighBits) && !field.is_special() {
                 assert!(field.bytes * 8 == self.elements * field.bits as usize, "every element has a code");
                 code_bits += field.bits;
             }
@@ -216,7 +231,11 @@ impl BlockLayout {
         assert!(end == self.bytes, "fields fill the block");
         assert!(self.elements.is_multiple_of(self.group), "groups fill the block");
         assert!(code_bits <= 8, "a code fits a byte");
-        assert!(self.group_scales.is_some() == self.has(FieldRole::GroupScales), "group scales are stored");
+        assert!(
+            self.group_scales.is_some() == self.has(FieldRole::GroupScales)
+                || self.field(FieldRole::Codes).is_special(),
+            "group scales are stored"
+        );
         self
     }
 
@@ -268,8 +287,8 @@ impl BlockLayout {
     }
 }
 
-use FieldRole::{Codes, GroupScales, GroupScalesHigh, HighBits, Min, Scale, Sums};
-use Integers::{Biased, Signed, Table};
+use FieldRole::{Codes, GroupScales, GroupScalesHigh, HighBits, Min, Scale, Signs, Sums};
+use Integers::{Biased, Odd, Signed, Table};
 
 /// `scale * (code - 8)`.
 pub const Q4_0: BlockLayout = BlockLayout {
@@ -444,9 +463,136 @@ pub const TQ2_0: BlockLayout = BlockLayout {
 }
 .checked();
 
+/// `scale * (code - 1)`, five codes to a byte in base 3, four to each of the last four bytes; see [`tq1_0`](crate::tq1_0).
+pub const TQ1_0: BlockLayout = BlockLayout {
+    group: 32,
+    codes: Table(&[-1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    fields: &[Codes.at(0..52).special(2), Scale.at(52..54).whole(16)],
+    ..BlockLayout::of(DType::TQ1_0)
+}
+.checked();
+
+/// `half_scale * table[code]`; each group has an unsigned 8-bit float as its scale, see [`nvfp4::half_scale`](crate::nvfp4::half_scale).
+pub const NVFP4: BlockLayout = BlockLayout {
+    group: 16,
+    codes: Table(&mxfp4::VALUES),
+    fields: &[Scale.at(0..4).whole(8), Codes.at(4..36).planes(4, 8)],
+    ..BlockLayout::of(DType::NVFP4)
+}
+.checked();
+
+/// `scale` or `-scale`. All groups share the block's scale.
+pub const Q1_0: BlockLayout = BlockLayout {
+    group: 32,
+    codes: Table(&[-1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    fields: &[Scale.at(0..2).whole(16), Codes.at(2..18).planes(1, 1)],
+    ..BlockLayout::of(DType::Q1_0)
+}
+.checked();
+
+/// `scale * (code - 1)`. Both groups share the block's scale.
+pub const Q2_0: BlockLayout = BlockLayout {
+    group: 32,
+    codes: Biased(1),
+    fields: &[Scale.at(0..2).whole(16), Codes.at(2..18).planes(2, 1)],
+    ..BlockLayout::of(DType::Q2_0)
+}
+.checked();
+
+/// `scale / 8 * group_scale * table[code]`, see [`grid`](crate::grid). Indices, signs and group scales are in one field.
+pub const IQ2_XXS: BlockLayout = BlockLayout {
+    group: 32,
+    codes: Table(&grid::IQ2_VALUES),
+    scale_shift: 3,
+    group_scales: Some(Odd),
+    fields: &[Scale.at(0..2).whole(16), Codes.at(2..66).special(3)],
+    ..BlockLayout::of(DType::IQ2_XXS)
+}
+.checked();
+
+/// `scale / 8 * group_scale * table[code]`, see [`grid`](crate::grid). Indices and signs are in one field.
+pub const IQ2_XS: BlockLayout = BlockLayout {
+    group: 16,
+    codes: Table(&grid::IQ2_VALUES),
+    scale_shift: 3,
+    group_scales: Some(Odd),
+    fields: &[Scale.at(0..2).whole(16), Codes.at(2..66).special(3), GroupScales.at(66..74).planes(4, 1)],
+    ..BlockLayout::of(DType::IQ2_XS)
+}
+.checked();
+
+/// `scale / 8 * group_scale * table[code]`, see [`grid`](crate::grid).
+pub const IQ2_S: BlockLayout = BlockLayout {
+    group: 16,
+    codes: Table(&grid::IQ2_VALUES),
+    scale_shift: 3,
+    group_scales: Some(Odd),
+    fields: &[
+        Scale.at(0..2).whole(16),
+        Codes.at(2..34).special(2),
+        Signs.at(34..66).planes(1, 1),
+        HighBits.at(66..74).special(2),
+        GroupScales.at(74..82).planes(4, 1),
+    ],
+    ..BlockLayout::of(DType::IQ2_S)
+}
+.checked();
+
+/// `scale / 4 * group_scale * table[code]`, see [`grid`](crate::grid). The signs have the group scales among them.
+pub const IQ3_XXS: BlockLayout = BlockLayout {
+    group: 32,
+    codes: Table(&grid::IQ3_XXS_VALUES),
+    scale_shift: 2,
+    group_scales: Some(Odd),
+    fields: &[Scale.at(0..2).whole(16), Codes.at(2..66).special(3), Signs.at(66..98).special(1)],
+    ..BlockLayout::of(DType::IQ3_XXS)
+}
+.checked();
+
+/// `scale * group_scale * table[code]`, see [`grid`](crate::grid).
+pub const IQ3_S: BlockLayout = BlockLayout {
+    group: 32,
+    codes: Table(&grid::IQ3_S_VALUES),
+    group_scales: Some(Odd),
+    fields: &[
+        Scale.at(0..2).whole(16),
+        Codes.at(2..66).special(3),
+        HighBits.at(66..74).special(1),
+        Signs.at(74..106).planes(1, 1),
+        GroupScales.at(106..110).planes(4, 1),
+    ],
+    ..BlockLayout::of(DType::IQ3_S)
+}
+.checked();
+
+/// `scale / 8 * group_scale * table[code]`, see [`grid`](crate::grid). The high bits have group scales and shifts among them.
+pub const IQ1_S: BlockLayout = BlockLayout {
+    group: 32,
+    codes: Table(&grid::IQ1_VALUES),
+    scale_shift: 3,
+    group_scales: Some(Odd),
+    fields: &[Scale.at(0..2).whole(16), Codes.at(2..34).special(2), HighBits.at(34..50).special(1)],
+    ..BlockLayout::of(DType::IQ1_S)
+}
+.checked();
+
+/// `scale / 8 * group_scale * table[code]`, see [`grid`](crate::grid). The high bits have shifts among them, the group scales
+/// the block's scale.
+pub const IQ1_M: BlockLayout = BlockLayout {
+    group: 16,
+    codes: Table(&grid::IQ1_VALUES),
+    scale_shift: 3,
+    group_scales: Some(Odd),
+    fields: &[Codes.at(0..32).special(2), HighBits.at(32..48).special(1), GroupScales.at(48..56).special(3)],
+    ..BlockLayout::of(DType::IQ1_M)
+}
+.checked();
+
 /// The layouts of all block types that have a codec.
-pub const BLOCK_LAYOUTS: [BlockLayout; 16] =
-    [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ4_NL, IQ4_XS, MXFP4, TQ2_0];
+pub const BLOCK_LAYOUTS: [BlockLayout; 27] = [
+    Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ4_NL, IQ4_XS, MXFP4, TQ2_0, TQ1_0, NVFP4,
+    Q1_0, Q2_0, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S,
+];
 
 /// The layout of a block type; `None` for plain types and types without a codec.
 pub fn block_layout(dtype: DType) -> Option<&'static BlockLayout> {
@@ -488,7 +634,7 @@ mod tests {
     /// A change of one byte of a field changes what decodes to it, and of no other group.
     #[test]
     fn codes_and_group_scales_change_only_their_own_elements() {
-        for layout in &BLOCK_LAYOUTS {
+        for layout in BLOCK_LAYOUTS.iter().filter(|layout| !layout.field(Codes).is_special()) {
             let bytes: Vec<u8> = (0..layout.bytes).map(|at| (at * 37 % 60) as u8).collect();
             let decode = |bytes: &[u8]| {
                 let mut out = vec![0.0; layout.elements];

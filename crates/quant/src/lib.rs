@@ -26,7 +26,8 @@
 //! Encoding is defined for every input and never panics:
 //!
 //! - A block with a NaN or an infinity in it becomes a block that decodes to NaN throughout. MXFP4 has no NaN
-//!   in GGUF's reading of it, so there every element decodes to infinity.
+//!   in GGUF's reading of it, so there every element decodes to infinity; in NVFP4, which has neither, to 2688, the largest
+//!   number it has.
 //! - Finite values so large that the block's scale overflows its 16-bit field store an infinite scale, as the
 //!   format's reference implementation does; such a block decodes to infinities and NaN.
 //! - Values so small that the scale underflows decode to zero.
@@ -40,11 +41,23 @@ mod rows;
 mod search;
 
 pub mod bits;
+pub mod grid;
+mod grid_search;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
 pub mod iq4;
 pub mod iq4_nl;
 pub mod iq4_xs;
 pub mod mxfp4;
+pub mod nvfp4;
 pub mod plain;
+pub mod q1_0;
+pub mod q2_0;
 pub mod q2_k;
 pub mod q3_k;
 pub mod q4_0;
@@ -57,6 +70,7 @@ pub mod q6_k;
 pub mod q8_0;
 pub mod q8_1;
 pub mod q8_k;
+pub mod tq1_0;
 pub mod tq2_0;
 
 pub use error::QuantError;
@@ -64,4 +78,4 @@ pub use layout::{
     BLOCK_LAYOUTS, BlockField, BlockLayout, FieldRole, Integers, Packing, block_layout, block_types,
     weight_types,
 };
-pub use rows::{decode, decode_f64, encode, supports_decode, supports_encode};
+pub use rows::{decode, decode_f64, encode, encode_weighted, supports_decode, supports_encode, uses_importance};

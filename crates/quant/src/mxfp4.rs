@@ -63,7 +63,7 @@ pub fn encode_block(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
 }
 
 /// The first code with the least error.
-fn closest(value: f32, scale: f32) -> u8 {
+pub(crate) fn closest(value: f32, scale: f32) -> u8 {
     let mut best = (f32::INFINITY, 0);
     for (code, level) in VALUES.iter().enumerate() {
         let error = (f32::from(*level) * scale - value).abs();

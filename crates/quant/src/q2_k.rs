@@ -47,11 +47,21 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
 
 /// Encodes one block: a searched scale and minimum for each group, then 4 bits for each of those.
 pub fn encode_block(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
+    encode_weighted(values, None, block);
+}
+
+/// Encodes one block with the least squared error, each element's weighted by its importance.
+pub fn encode_weighted(
+    values: &[f32; ELEMENTS],
+    importance: Option<&[f32; ELEMENTS]>,
+    block: &mut [u8; BYTES],
+) {
     if !all_finite(values) {
         return poison(block, SCALE);
     }
     let groups = values.as_chunks::<{ LAYOUT.group }>().0;
-    let wanted: [Affine; 16] = std::array::from_fn(|group| affine(&groups[group], 3.0));
+    let weights = importance.map(|importance| importance.as_chunks::<{ LAYOUT.group }>().0);
+    let wanted: [Affine; 16] = std::array::from_fn(|group| affine(&groups[group], weights.map(|weights| &weights[group]), 3.0));
     let scale = put_f16(block, SCALE, wanted.iter().fold(0.0, |max, fit| fit.scale.max(max)) / 15.0);
     let min = put_f16(block, MIN, wanted.iter().fold(0.0, |max, fit| fit.min.max(max)) / 15.0);
 

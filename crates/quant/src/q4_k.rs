@@ -58,10 +58,19 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
 
 /// Encodes one block: a searched scale and minimum for each group, then 6 bits for each of those.
 pub fn encode_block(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
+    encode_weighted(values, None, block);
+}
+
+/// Encodes one block with the least squared error, each element's weighted by its importance.
+pub fn encode_weighted(
+    values: &[f32; ELEMENTS],
+    importance: Option<&[f32; ELEMENTS]>,
+    block: &mut [u8; BYTES],
+) {
     if !all_finite(values) {
         return poison(block, SCALE);
     }
-    let (header, codes) = quantize(values, 15.0);
+    let (header, codes) = quantize(values, importance, 15.0);
     block[..HEADER].copy_from_slice(&header);
     pack_planes::<{ CODES.bits }, { CODES.run() }>(&codes, &mut block[CODES.range()]);
 }
@@ -91,9 +100,14 @@ pub(crate) fn dequantize(header: &[u8; HEADER], quants: &[u8; ELEMENTS], out: &m
 }
 
 /// The header and the integers, in `0..=top`, for 256 finite values.
-pub(crate) fn quantize(values: &[f32; ELEMENTS], top: f32) -> ([u8; HEADER], [u8; ELEMENTS]) {
+pub(crate) fn quantize(
+    values: &[f32; ELEMENTS],
+    importance: Option<&[f32; ELEMENTS]>,
+    top: f32,
+) -> ([u8; HEADER], [u8; ELEMENTS]) {
     let groups = values.as_chunks::<{ LAYOUT.group }>().0;
-    let wanted: [Affine; 8] = std::array::from_fn(|group| affine(&groups[group], top));
+    let weights = importance.map(|importance| importance.as_chunks::<{ LAYOUT.group }>().0);
+    let wanted: [Affine; 8] = std::array::from_fn(|group| affine(&groups[group], weights.map(|weights| &weights[group]), top));
     let mut header = [0; HEADER];
     let scale = put_f16(&mut header, SCALE, wanted.iter().fold(0.0, |max, fit| fit.scale.max(max)) / 63.0);
     let min = put_f16(&mut header, MIN, wanted.iter().fold(0.0, |max, fit| fit.min.max(max)) / 63.0);

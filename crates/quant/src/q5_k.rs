@@ -33,10 +33,19 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
 
 /// Encodes one block: a searched scale and minimum for each group, then 6 bits for each of those.
 pub fn encode_block(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
+    encode_weighted(values, None, block);
+}
+
+/// Encodes one block with the least squared error, each element's weighted by its importance.
+pub fn encode_weighted(
+    values: &[f32; ELEMENTS],
+    importance: Option<&[f32; ELEMENTS]>,
+    block: &mut [u8; BYTES],
+) {
     if !all_finite(values) {
         return poison(block, SCALE);
     }
-    let (header, codes) = q4_k::quantize(values, 31.0);
+    let (header, codes) = q4_k::quantize(values, importance, 31.0);
     block[..header.len()].copy_from_slice(&header);
     pack_planes::<{ CODES.bits }, { CODES.run() }>(&codes, &mut block[CODES.range()]);
     pack_planes::<{ HIGH_BITS.bits }, { HIGH_BITS.run() }>(

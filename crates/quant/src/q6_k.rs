@@ -45,11 +45,21 @@ pub fn decode_block(block: &[u8; BYTES], out: &mut [f32; ELEMENTS]) {
 
 /// Encodes one block: a searched scale for each group, then 8 bits for each of those.
 pub fn encode_block(values: &[f32; ELEMENTS], block: &mut [u8; BYTES]) {
+    encode_weighted(values, None, block);
+}
+
+/// Encodes one block with the least squared error, each element's weighted by its importance.
+pub fn encode_weighted(
+    values: &[f32; ELEMENTS],
+    importance: Option<&[f32; ELEMENTS]>,
+    block: &mut [u8; BYTES],
+) {
     if !all_finite(values) {
         return poison(block, SCALE);
     }
     let groups = values.as_chunks::<{ LAYOUT.group }>().0;
-    let wanted: [f32; 16] = std::array::from_fn(|group| symmetric_scale(&groups[group], 32.0));
+    let weights = importance.map(|importance| importance.as_chunks::<{ LAYOUT.group }>().0);
+    let wanted: [f32; 16] = std::array::from_fn(|group| symmetric_scale(&groups[group], weights.map(|weights| &weights[group]), 32.0));
     let scale = put_f16(block, SCALE, extreme(&wanted) / -128.0);
     let group_scales = wanted.map(|wanted| nearest(wanted * inverse(scale), -128.0, 127.0));
 

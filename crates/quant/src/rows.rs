@@ -4,8 +4,8 @@ use orlop_graph::DType;
 
 use crate::error::QuantError;
 use crate::{
-    iq4_nl, iq4_xs, mxfp4, plain, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, q8_1, q8_k,
-    tq2_0,
+    iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, mxfp4, nvfp4, plain, q1_0, q2_0, q2_k, q3_k,
+    q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, q8_1, q8_k, tq1_0, tq2_0,
 };
 
 /// Decodes a row of any whole number of blocks.
@@ -68,6 +68,32 @@ pub fn encode(dtype: DType, values: &[f32], out: &mut [u8]) -> Result<(), QuantE
     Ok(())
 }
 
+/// As [`encode`], with the importance of each value: what its squared error counts. Types whose encoding does not search for
+/// scales come out as those of [`encode`].
+///
+/// # Errors
+/// As [`encode`], and [`QuantError::Importance`] if there is not one finite number, 0 or more, for each value.
+pub fn encode_weighted(
+    dtype: DType,
+    values: &[f32],
+    importance: &[f32],
+    out: &mut [u8],
+) -> Result<(), QuantError> {
+    let Some(encode) = weighted_codec(dtype) else { return encode(dtype, values, out) };
+    check_lengths(dtype, values.len(), out.len())?;
+    if importance.len() != values.len() || !importance.iter().all(|weight| *weight >= 0.0 && weight.is_finite())
+    {
+        return Err(QuantError::Importance { elements: values.len(), found: importance.len() });
+    }
+    encode(values, importance, out);
+    Ok(())
+}
+
+/// Whether [`encode_weighted`] uses importance for the type.
+pub fn uses_importance(dtype: DType) -> bool {
+    weighted_codec(dtype).is_some()
+}
+
 /// Whether [`decode`] and [`decode_f64`] know the type.
 pub fn supports_decode(dtype: DType) -> bool {
     row_codec(dtype).is_some()
@@ -89,6 +115,7 @@ fn check_lengths(dtype: DType, elements: usize, found: usize) -> Result<(), Quan
 }
 
 type DecodeRow = fn(&[u8], &mut [f32]);
+type EncodeWeighted = fn(&[f32], &[f32], &mut [u8]);
 type EncodeRow = fn(&[f32], &mut [u8]);
 
 /// Both directions over rows whose lengths agree.
@@ -136,8 +163,59 @@ fn row_codec(dtype: DType) -> Option<RowCodec> {
         DType::IQ4_XS => both!(iq4_xs::decode_block, iq4_xs::encode_block),
         DType::MXFP4 => both!(mxfp4::decode_block, mxfp4::encode_block),
         DType::TQ2_0 => both!(tq2_0::decode_block, tq2_0::encode_block),
+        DType::TQ1_0 => both!(tq1_0::decode_block, tq1_0::encode_block),
+        DType::NVFP4 => both!(nvfp4::decode_block, nvfp4::encode_block),
+        DType::Q1_0 => both!(q1_0::decode_block, q1_0::encode_block),
+        DType::Q2_0 => both!(q2_0::decode_block, q2_0::encode_block),
+        DType::IQ1_S => both!(iq1_s::decode_block, iq1_s::encode_block),
+        DType::IQ1_M => both!(iq1_m::decode_block, iq1_m::encode_block),
+        DType::IQ2_XXS => both!(iq2_xxs::decode_block, iq2_xxs::encode_block),
+        DType::IQ2_XS => both!(iq2_xs::decode_block, iq2_xs::encode_block),
+        DType::IQ2_S => both!(iq2_s::decode_block, iq2_s::encode_block),
+        DType::IQ3_XXS => both!(iq3_xxs::decode_block, iq3_xxs::encode_block),
+        DType::IQ3_S => both!(iq3_s::decode_block, iq3_s::encode_block),
         _ => return None,
     })
+}
+
+fn weighted_codec(dtype: DType) -> Option<EncodeWeighted> {
+    macro_rules! weighted {
+        ($codec:ident) => {
+            |values, importance, out| {
+                let blocks = values.as_chunks().0.iter().zip(importance.as_chunks().0);
+                for ((values, importance), block) in blocks.zip(out.as_chunks_mut().0) {
+                    $codec::encode_weighted(values, usable(importance).as_ref(), block);
+                }
+            }
+        };
+    }
+    Some(match dtype {
+        DType::Q2_K => weighted!(q2_k),
+        DType::Q3_K => weighted!(q3_k),
+        DType::Q4_K => weighted!(q4_k),
+        DType::Q5_K => weighted!(q5_k),
+        DType::Q6_K => weighted!(q6_k),
+        DType::IQ4_NL => weighted!(iq4_nl),
+        DType::IQ4_XS => weighted!(iq4_xs),
+        DType::NVFP4 => weighted!(nvfp4),
+        DType::Q1_0 => weighted!(q1_0),
+        DType::Q2_0 => weighted!(q2_0),
+        DType::IQ1_S => weighted!(iq1_s),
+        DType::IQ1_M => weighted!(iq1_m),
+        DType::IQ2_XXS => weighted!(iq2_xxs),
+        DType::IQ2_XS => weighted!(iq2_xs),
+        DType::IQ2_S => weighted!(iq2_s),
+        DType::IQ3_XXS => weighted!(iq3_xxs),
+        DType::IQ3_S => weighted!(iq3_s),
+        _ => return None,
+    })
+}
+
+/// Importance that counts every element at least a little: what does not matter at all may still become anything. `None` if
+/// all of it is 0.
+fn usable<const N: usize>(importance: &[f32; N]) -> Option<[f32; N]> {
+    let mean = importance.iter().sum::<f32>() / N as f32;
+    (mean > 0.0 && mean.is_finite()).then(|| importance.map(|weight| (weight / mean).max(1e-6)))
 }
 
 fn decode_blocks<T, const BYTES: usize, const ELEMENTS: usize>(

@@ -1,16 +1,16 @@
 //! Choosing scales: what to multiply integers with so that they come close to the values.
 //!
-//! The searches minimise a weighted squared error. The weight of a value is its magnitude plus the group's root
-//! mean square: large values matter more in a product, small ones still count. For each of a few trial scales
+//! The searches minimise a weighted squared error. The weight of a value is its importance, if that is given. Otherwise it
+//! is its magnitude plus the group's root mean square: large values matter more in a product, small ones still count. For each of a few trial scales
 //! the values are rounded to levels; for those levels the best scale is the least-squares one. The winner is
 //! refined by rounding with its scale and solving again.
 
 /// Groups without a larger magnitude get a zero scale. No scale field can hold anything near it.
-const NEGLIGIBLE: f32 = 1e-15;
+pub(crate) const NEGLIGIBLE: f32 = 1e-15;
 
 /// No block can hold magnitudes near this: their scale is stored as infinite. Searching would overflow as well,
 /// so they are taken as they are.
-const BEYOND: f32 = 1e12;
+pub(crate) const BEYOND: f32 = 1e12;
 
 /// How often the best fit may round the values again with its own scale, while that helps.
 const REFINEMENTS: usize = 4;
@@ -52,7 +52,11 @@ pub(crate) fn nearest(value: f32, low: f32, high: f32) -> f32 {
     (value.max(low).min(high) + SHIFT) - SHIFT
 }
 
-fn weights<const N: usize>(values: &[f32; N]) -> [f32; N] {
+/// What the squared error of each value counts.
+pub(crate) fn weights<const N: usize>(values: &[f32; N], importance: Option<&[f32; N]>) -> [f32; N] {
+    if let Some(importance) = importance {
+        return *importance;
+    }
     let squares: f32 = values.iter().map(|value| value * value).sum();
     let rms = (squares / N as f32).sqrt();
     values.map(|value| rms + value.abs())
@@ -61,6 +65,7 @@ fn weights<const N: usize>(values: &[f32; N]) -> [f32; N] {
 /// The best scale for levels that `level` picks, given some inverse scales to try.
 pub(crate) fn best_scale<const N: usize>(
     values: &[f32; N],
+    importance: Option<&[f32; N]>,
     inverses: impl Iterator<Item = f32>,
     level: impl Fn(f32) -> f32,
 ) -> f32 {
@@ -71,7 +76,7 @@ pub(crate) fn best_scale<const N: usize>(
     if extreme.abs() > BEYOND {
         return extreme;
     }
-    let weights = weights(values);
+    let weights = weights(values, importance);
     // With the least-squares scale, the gain is how much of the weighted square sum the levels explain.
     let fit = |inverse: f32| {
         let (mut products, mut squares) = (0.0, 0.0);
@@ -101,10 +106,14 @@ pub(crate) fn best_scale<const N: usize>(
 }
 
 /// The best scale for whole levels in `-levels..levels`, signed so that the extreme value leans to `-levels`.
-pub(crate) fn symmetric_scale<const N: usize>(values: &[f32; N], levels: f32) -> f32 {
+pub(crate) fn symmetric_scale<const N: usize>(
+    values: &[f32; N],
+    importance: Option<&[f32; N]>,
+    levels: f32,
+) -> f32 {
     let extreme = extreme(values);
     let inverses = (-9..=9).map(|step| -(levels + 0.1 * step as f32) / extreme);
-    best_scale(values, inverses, |value| nearest(value, -levels, levels - 1.0))
+    best_scale(values, importance, inverses, |value| nearest(value, -levels, levels - 1.0))
 }
 
 /// `scale * level - min`; neither is negative.
@@ -115,7 +124,7 @@ pub(crate) struct Affine {
 }
 
 /// The best scale and minimum for whole levels in `0..=top`.
-pub(crate) fn affine<const N: usize>(values: &[f32; N], top: f32) -> Affine {
+pub(crate) fn affine<const N: usize>(values: &[f32; N], importance: Option<&[f32; N]>, top: f32) -> Affine {
     let (low, high) = min_max(values);
     let low = low.min(0.0);
     // Differences from zero and not negations: they keep zeros positive.
@@ -125,7 +134,7 @@ pub(crate) fn affine<const N: usize>(values: &[f32; N], top: f32) -> Affine {
     if high - low > BEYOND {
         return Affine { scale: high - low, min: 0.0 - low };
     }
-    let problem = AffineProblem::new(values, top);
+    let problem = AffineProblem::new(values, importance, top);
     let mut best = (f64::INFINITY, Affine::default());
     for step in -10..=10 {
         let (error, fit) = problem.fit(low, (top + 0.1 * step as f32) / (high - low));
@@ -154,8 +163,8 @@ struct AffineProblem<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> AffineProblem<'a, N> {
-    fn new(values: &'a [f32; N], top: f32) -> Self {
-        let weights = weights(values);
+    fn new(values: &'a [f32; N], importance: Option<&[f32; N]>, top: f32) -> Self {
+        let weights = weights(values, importance);
         let (mut w, mut wx, mut wxx) = (0.0, 0.0, 0.0);
         for (value, weight) in values.iter().zip(weights) {
             let (value, weight) = (f64::from(*value), f64::from(weight));
@@ -216,18 +225,18 @@ mod tests {
     #[test]
     fn values_on_a_grid_get_the_grid_back() {
         let values: [f32; 16] = std::array::from_fn(|i| (i as f32 - 8.0) * 0.25);
-        assert!((symmetric_scale(&values, 8.0) - 0.25).abs() < 1e-6);
-        let fit = affine(&values, 15.0);
+        assert!((symmetric_scale(&values, None, 8.0) - 0.25).abs() < 1e-6);
+        let fit = affine(&values, None, 15.0);
         assert!((fit.scale - 0.25).abs() < 1e-6 && (fit.min - 2.0).abs() < 1e-5, "{fit:?}");
     }
 
     #[test]
     fn equal_values_are_exact() {
-        assert_eq!(affine(&[-3.0; 16], 3.0), Affine { scale: 0.0, min: 3.0 });
-        let fit = affine(&[3.0; 16], 3.0);
+        assert_eq!(affine(&[-3.0; 16], None, 3.0), Affine { scale: 0.0, min: 3.0 });
+        let fit = affine(&[3.0; 16], None, 3.0);
         let level = 3.0 / fit.scale;
         assert!((level - level.round()).abs() < 1e-6 && level <= 3.0 && fit.min == 0.0, "{fit:?}");
-        assert_eq!(affine(&[0.0; 16], 3.0), Affine::default());
-        assert_eq!(symmetric_scale(&[0.0; 16], 4.0), 0.0);
+        assert_eq!(affine(&[0.0; 16], None, 3.0), Affine::default());
+        assert_eq!(symmetric_scale(&[0.0; 16], None, 4.0), 0.0);
     }
 }

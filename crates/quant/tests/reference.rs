@@ -54,6 +54,17 @@ reference_tests! { assert_decodes:
     iq4_xs_decodes_as_the_reference IQ4_XS,
     mxfp4_decodes_as_the_reference MXFP4,
     tq2_0_decodes_as_the_reference TQ2_0,
+    tq1_0_decodes_as_the_reference TQ1_0,
+    nvfp4_decodes_as_the_reference NVFP4,
+    q1_0_decodes_as_the_reference Q1_0,
+    q2_0_decodes_as_the_reference Q2_0,
+    iq1_s_decodes_as_the_reference IQ1_S,
+    iq1_m_decodes_as_the_reference IQ1_M,
+    iq2_xxs_decodes_as_the_reference IQ2_XXS,
+    iq2_xs_decodes_as_the_reference IQ2_XS,
+    iq2_s_decodes_as_the_reference IQ2_S,
+    iq3_xxs_decodes_as_the_reference IQ3_XXS,
+    iq3_s_decodes_as_the_reference IQ3_S,
 }
 
 reference_tests! { assert_encodes:
@@ -66,6 +77,7 @@ reference_tests! { assert_encodes:
     q8_0_encodes_as_the_reference Q8_0,
     mxfp4_encodes_as_the_reference MXFP4,
     tq2_0_encodes_as_the_reference TQ2_0,
+    tq1_0_encodes_as_the_reference TQ1_0,
 }
 
 /// Blocks of normal values, one block of zeros, one with a single value.
