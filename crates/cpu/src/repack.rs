@@ -6,6 +6,7 @@
 //! begins a group of its own; a last group that is not full is padded with zeros.
 
 mod buffer;
+pub(crate) mod codebooks;
 mod interleave;
 mod layout;
 #[cfg(test)]

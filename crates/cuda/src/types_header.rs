@@ -11,7 +11,19 @@ const PLAIN: [DType; 8] =
     [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I8, DType::I16, DType::I32, DType::I64];
 
 /// Block types that kernels cannot read yet.
-const UNREAD: [DType; 0] = [];
+const UNREAD: [DType; 11] = [
+    DType::TQ1_0,
+    DType::NVFP4,
+    DType::Q1_0,
+    DType::Q2_0,
+    DType::IQ1_S,
+    DType::IQ1_M,
+    DType::IQ2_XXS,
+    DType::IQ2_XS,
+    DType::IQ2_S,
+    DType::IQ3_XXS,
+    DType::IQ3_S,
+];
 
 /// Block types that kernels can read: `block_element` in `common.cuh` has a case for each.
 pub(crate) fn is_block(dtype: DType) -> bool {

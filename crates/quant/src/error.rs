@@ -33,7 +33,9 @@ pub enum QuantError {
         found: usize,
     },
     /// The importance of a row is not one number, 0 or more, for each element.
-    #[error("importance has {found} numbers for {elements} elements, or some that are negative or not finite")]
+    #[error(
+        "importance has {found} numbers for {elements} elements, or some that are negative or not finite"
+    )]
     Importance {
         /// Elements of the row.
         elements: usize,

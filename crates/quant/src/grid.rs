@@ -46,9 +46,11 @@ pub static IQ2_XS: Grid = Grid::new(&entries::<512, _>(include_bytes!("../grids/
 /// The codebook of IQ2_S.
 pub static IQ2_S: Grid = Grid::new(&entries::<1024, _>(include_bytes!("../grids/iq2_s.bin")), IQ2_LEVELS);
 /// The codebook of IQ3_XXS.
-pub static IQ3_XXS: Grid = Grid::new(&entries::<256, _>(include_bytes!("../grids/iq3_xxs.bin")), &[4, 12, 20, 28, 36, 44, 52, 62]);
+pub static IQ3_XXS: Grid =
+    Grid::new(&entries::<256, _>(include_bytes!("../grids/iq3_xxs.bin")), &[4, 12, 20, 28, 36, 44, 52, 62]);
 /// The codebook of IQ3_S.
-pub static IQ3_S: Grid = Grid::new(&entries::<512, _>(include_bytes!("../grids/iq3_s.bin")), &[1, 3, 5, 7, 9, 11, 13, 15]);
+pub static IQ3_S: Grid =
+    Grid::new(&entries::<512, _>(include_bytes!("../grids/iq3_s.bin")), &[1, 3, 5, 7, 9, 11, 13, 15]);
 
 const IQ2_LEVELS: &[i8] = &[8, 25, 43];
 
@@ -90,7 +92,8 @@ impl Grid {
             entry |= u16::from(code & mask) << (self.bits * element);
             upper |= (code >> self.bits & 1) << element;
         }
-        let index = self.entries.binary_search(&entry).unwrap_or_else(|near| near.min(self.entries.len() - 1));
+        let index =
+            self.entries.binary_search(&entry).unwrap_or_else(|near| near.min(self.entries.len() - 1));
         (index as u16, upper)
     }
 }
@@ -175,9 +178,8 @@ macro_rules! grid_codec {
             #[test]
             fn closing_undoes_opening() {
                 for seed in 0..64u32 {
-                    let byte = |at: usize| {
-                        ((seed * 7919 + at as u32 + 1).wrapping_mul(2_654_435_761) >> 13) as u8
-                    };
+                    let byte =
+                        |at: usize| ((seed * 7919 + at as u32 + 1).wrapping_mul(2_654_435_761) >> 13) as u8;
                     let block: [u8; super::BYTES] = std::array::from_fn(byte);
                     let mut again = [0xa5; super::BYTES];
                     super::close(&super::open(&block), &mut again);

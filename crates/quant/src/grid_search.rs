@@ -293,7 +293,8 @@ impl GridSearch {
             *value = f32::from(*level);
         }
         for first in range.step_by(size) {
-            let (targets, weights) = (&group.targets[first..first + size], &group.weights[first..first + size]);
+            let (targets, weights) =
+                (&group.targets[first..first + size], &group.weights[first..first + size]);
             let mut packed = 0;
             for (element, target) in targets.iter().enumerate() {
                 let (scaled, mut number) = (target * inverse, 0);

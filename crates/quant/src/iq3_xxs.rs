@@ -35,8 +35,7 @@ pub fn close(open: &GridBlock, block: &mut [u8; BYTES]) {
         for (number, codes) in codes.as_chunks::<8>().0.iter().enumerate() {
             let (first, low) = grid::IQ3_XXS.index_and_upper(&codes[..4]);
             let (second, high) = grid::IQ3_XXS.index_and_upper(&codes[4..]);
-            block[CODES.offset + 8 * group + 2 * number..][..2]
-                .copy_from_slice(&[first as u8, second as u8]);
+            block[CODES.offset + 8 * group + 2 * number..][..2].copy_from_slice(&[first as u8, second as u8]);
             word |= u32::from((low | high << 4) & 127) << (7 * number);
         }
         block[SIGNS.offset + 4 * group..][..4].copy_from_slice(&word.to_le_bytes());

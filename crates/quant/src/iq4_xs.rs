@@ -63,7 +63,8 @@ pub fn encode_weighted(
     }
     let groups = values.as_chunks::<{ LAYOUT.group }>().0;
     let weights = importance.map(|importance| importance.as_chunks::<{ LAYOUT.group }>().0);
-    let wanted: [f32; 8] = std::array::from_fn(|group| iq4::scale(&groups[group], weights.map(|weights| &weights[group])));
+    let wanted: [f32; 8] =
+        std::array::from_fn(|group| iq4::scale(&groups[group], weights.map(|weights| &weights[group])));
     let scale = put_f16(block, SCALE, extreme(&wanted) / -32.0);
     let group_scales = wanted.map(|wanted| nearest(wanted * inverse(scale), -32.0, 31.0));
 

@@ -590,8 +590,8 @@ pub const IQ1_M: BlockLayout = BlockLayout {
 
 /// The layouts of all block types that have a codec.
 pub const BLOCK_LAYOUTS: [BlockLayout; 27] = [
-    Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ4_NL, IQ4_XS, MXFP4, TQ2_0, TQ1_0, NVFP4,
-    Q1_0, Q2_0, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S,
+    Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ4_NL, IQ4_XS, MXFP4, TQ2_0,
+    TQ1_0, NVFP4, Q1_0, Q2_0, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S,
 ];
 
 /// The layout of a block type; `None` for plain types and types without a codec.

@@ -78,4 +78,6 @@ pub use layout::{
     BLOCK_LAYOUTS, BlockField, BlockLayout, FieldRole, Integers, Packing, block_layout, block_types,
     weight_types,
 };
-pub use rows::{decode, decode_f64, encode, encode_weighted, supports_decode, supports_encode, uses_importance};
+pub use rows::{
+    decode, decode_f64, encode, encode_weighted, supports_decode, supports_encode, uses_importance,
+};

@@ -43,7 +43,8 @@ pub fn encode_weighted(
     }
     let weights = importance.unwrap_or(&[1.0; ELEMENTS]);
     let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
-    let magnitudes = values.iter().zip(weights).map(|(value, weight)| f64::from(*weight) * f64::from(value.abs()));
+    let magnitudes =
+        values.iter().zip(weights).map(|(value, weight)| f64::from(*weight) * f64::from(value.abs()));
     let scale = if total > 0.0 { (magnitudes.sum::<f64>() / total) as f32 } else { 0.0 };
     put_f16(block, SCALE, scale);
     let codes = values.map(|value| u8::from(value >= 0.0));

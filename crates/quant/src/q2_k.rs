@@ -61,7 +61,8 @@ pub fn encode_weighted(
     }
     let groups = values.as_chunks::<{ LAYOUT.group }>().0;
     let weights = importance.map(|importance| importance.as_chunks::<{ LAYOUT.group }>().0);
-    let wanted: [Affine; 16] = std::array::from_fn(|group| affine(&groups[group], weights.map(|weights| &weights[group]), 3.0));
+    let wanted: [Affine; 16] =
+        std::array::from_fn(|group| affine(&groups[group], weights.map(|weights| &weights[group]), 3.0));
     let scale = put_f16(block, SCALE, wanted.iter().fold(0.0, |max, fit| fit.scale.max(max)) / 15.0);
     let min = put_f16(block, MIN, wanted.iter().fold(0.0, |max, fit| fit.min.max(max)) / 15.0);
 

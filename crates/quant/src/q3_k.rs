@@ -75,7 +75,9 @@ pub fn encode_weighted(
     }
     let groups = values.as_chunks::<{ LAYOUT.group }>().0;
     let weights = importance.map(|importance| importance.as_chunks::<{ LAYOUT.group }>().0);
-    let wanted: [f32; 16] = std::array::from_fn(|group| symmetric_scale(&groups[group], weights.map(|weights| &weights[group]), 4.0));
+    let wanted: [f32; 16] = std::array::from_fn(|group| {
+        symmetric_scale(&groups[group], weights.map(|weights| &weights[group]), 4.0)
+    });
     let scale = put_f16(block, SCALE, extreme(&wanted) / -32.0);
     let group_scales = wanted.map(|wanted| nearest(wanted * inverse(scale), -32.0, 31.0));
 

@@ -107,7 +107,8 @@ pub(crate) fn quantize(
 ) -> ([u8; HEADER], [u8; ELEMENTS]) {
     let groups = values.as_chunks::<{ LAYOUT.group }>().0;
     let weights = importance.map(|importance| importance.as_chunks::<{ LAYOUT.group }>().0);
-    let wanted: [Affine; 8] = std::array::from_fn(|group| affine(&groups[group], weights.map(|weights| &weights[group]), top));
+    let wanted: [Affine; 8] =
+        std::array::from_fn(|group| affine(&groups[group], weights.map(|weights| &weights[group]), top));
     let mut header = [0; HEADER];
     let scale = put_f16(&mut header, SCALE, wanted.iter().fold(0.0, |max, fit| fit.scale.max(max)) / 63.0);
     let min = put_f16(&mut header, MIN, wanted.iter().fold(0.0, |max, fit| fit.min.max(max)) / 63.0);

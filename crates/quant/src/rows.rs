@@ -4,8 +4,8 @@ use orlop_graph::DType;
 
 use crate::error::QuantError;
 use crate::{
-    iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, mxfp4, nvfp4, plain, q1_0, q2_0, q2_k, q3_k,
-    q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, q8_1, q8_k, tq1_0, tq2_0,
+    iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, mxfp4, nvfp4, plain, q1_0, q2_0,
+    q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, q8_1, q8_k, tq1_0, tq2_0,
 };
 
 /// Decodes a row of any whole number of blocks.
@@ -81,7 +81,8 @@ pub fn encode_weighted(
 ) -> Result<(), QuantError> {
     let Some(encode) = weighted_codec(dtype) else { return encode(dtype, values, out) };
     check_lengths(dtype, values.len(), out.len())?;
-    if importance.len() != values.len() || !importance.iter().all(|weight| *weight >= 0.0 && weight.is_finite())
+    if importance.len() != values.len()
+        || !importance.iter().all(|weight| *weight >= 0.0 && weight.is_finite())
     {
         return Err(QuantError::Importance { elements: values.len(), found: importance.len() });
     }

@@ -19,6 +19,31 @@ fn any_bytes(count: u64) -> Vec<u8> {
     (0..count).map(|_| random.byte()).collect()
 }
 
+/// Any blocks that encoding can give.
+fn any_blocks(desc: &TensorDesc) -> Vec<u8> {
+    let mut bytes = any_bytes(desc.bytes());
+    // Some bytes stand for the same ternary digits as others.
+    if desc.dtype == DType::TQ1_0 {
+        for block in bytes.as_chunks_mut().0 {
+            orlop_quant::tq1_0::put_codes(&orlop_quant::tq1_0::codes(block), block);
+        }
+    }
+    bytes
+}
+
+/// What codes that are expanded take more than in the file: indices into codebooks and ternary digits.
+fn expansion(dtype: DType) -> f64 {
+    match dtype {
+        DType::IQ1_S => 2.13,
+        DType::IQ1_M => 2.04,
+        DType::IQ2_XXS | DType::IQ2_XS => 1.61,
+        DType::IQ2_S | DType::IQ3_XXS => 1.41,
+        DType::IQ3_S => 1.26,
+        DType::TQ1_0 => 1.23,
+        _ => 1.04,
+    }
+}
+
 fn buffer_type(threads: usize) -> Arc<PackedBufferType> {
     PackedBufferType::new("repacked", Isa::detect(), ThreadPool::new(threads).unwrap())
 }
@@ -38,7 +63,7 @@ fn what_is_stored_comes_back_bit_for_bit() {
             [[512, 1, 1], [256, 16, 1], [256, 35, 1], [512, 5, 3], [256, 32, 2], [0, 3, 1], [256, 0, 1]]
         {
             let desc = TensorDesc::contiguous(dtype, &extents).unwrap();
-            let (tensor, bytes) = (stored(desc), any_bytes(desc.bytes()));
+            let (tensor, bytes) = (stored(desc), any_blocks(&desc));
             tensor.set(0, &bytes).unwrap();
             let mut back = vec![0; bytes.len()];
             tensor.get(0, &mut back).unwrap();
@@ -51,7 +76,7 @@ fn what_is_stored_comes_back_bit_for_bit() {
 fn rows_can_be_set_and_read_in_any_order_and_leave_others_alone() {
     for dtype in repacked() {
         let desc = TensorDesc::contiguous(dtype, &[256, 21, 3]).unwrap();
-        let (tensor, bytes) = (stored(desc), any_bytes(desc.bytes()));
+        let (tensor, bytes) = (stored(desc), any_blocks(&desc));
         let row = desc.row_bytes() as usize;
         for rows in [40..63, 7..22, 0..7, 22..23, 23..40] {
             tensor.set((rows.start * row) as u64, &bytes[rows.start * row..rows.end * row]).unwrap();
@@ -69,7 +94,11 @@ fn bits_stay_close_to_those_of_the_file() {
     for dtype in repacked() {
         let desc = TensorDesc::contiguous(dtype, &[2048, 64]).unwrap();
         let packed = buffer_type(1).alloc_bytes(&desc);
-        assert!(packed as f64 <= desc.bytes() as f64 * 1.04, "{dtype}: {packed} for {}", desc.bytes());
+        assert!(
+            packed as f64 <= desc.bytes() as f64 * expansion(dtype),
+            "{dtype}: {packed} for {}",
+            desc.bytes()
+        );
         let odd = TensorDesc::contiguous(dtype, &[2048, 63]).unwrap();
         assert_eq!(buffer_type(1).alloc_bytes(&odd), packed);
     }

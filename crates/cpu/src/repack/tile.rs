@@ -172,6 +172,16 @@ impl TileSpec {
         32 / self.block.group
     }
 
+    /// Blocks of 32 elements of which the first groups are added, then the second ones: tiles with groups of 16 elements are
+    /// taken apart in this order.
+    pub(crate) const fn run_of_blocks(&self) -> usize {
+        match (self.groups_of_32(), self.elements / 32) {
+            (1, _) => 1,
+            (_, blocks) if blocks < 4 => blocks,
+            _ => 4,
+        }
+    }
+
     /// Bias of the codes in steps: a weight is `code - bias`.
     pub(crate) const fn bias(&self) -> i32 {
         -self.block.weights().0

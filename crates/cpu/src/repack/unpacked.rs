@@ -7,8 +7,8 @@ use orlop_quant::FieldRole::{GroupScales, GroupScalesHigh, HighBits};
 use orlop_quant::layout::{IQ4_XS, Q3_K, Q4_K, Q5_K};
 use orlop_quant::{BlockField, q3_k, q4_k};
 
-/// Bytes of an unpacked block: scales and minima, high bits, and some more so that vectors of 16 can be read anywhere.
-pub(crate) const UNPACKED_BYTES: usize = 64;
+/// Bytes of an unpacked block: scales and minima, codes, and some more so that vectors of 16 can be read anywhere.
+pub(crate) const UNPACKED_BYTES: usize = 160;
 
 /// Eight group scales.
 pub(crate) const SCALES_8: Range<usize> = 0..8;
@@ -23,7 +23,7 @@ pub(crate) const HIGH_BITS: Range<usize> = 16..48;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unpacked {
     pub(crate) unpack: fn(&[u8], &mut [u8; UNPACKED_BYTES]),
-    pub(super) pack: fn(&[u8; UNPACKED_BYTES], &mut [u8]),
+    pub(crate) pack: fn(&[u8; UNPACKED_BYTES], &mut [u8]),
 }
 
 const K_GROUP_SCALES: BlockField = Q4_K.field(GroupScales);

@@ -41,13 +41,16 @@ pub(crate) struct PanelKind {
     pub(crate) bias: i32,
     /// The largest of these codes.
     pub(crate) largest_code: i32,
+    /// See [`TileSpec::run_of_blocks`](crate::repack::TileSpec::run_of_blocks).
+    pub(crate) run: usize,
 }
 
 /// What panels of a type are like; `None` for types that are not repacked.
 pub(crate) fn panel_kind(dtype: DType) -> Option<PanelKind> {
     let tile = tile_spec(dtype)?;
     let (min, group) = (tile.has_min(), tile.group());
-    Some(PanelKind { min, group, bias: tile.bias(), largest_code: tile.largest_code() })
+    let (bias, largest_code) = (tile.bias(), tile.largest_code());
+    Some(PanelKind { min, group, bias, largest_code, run: tile.run_of_blocks() })
 }
 
 impl PanelKind {
@@ -65,12 +68,6 @@ pub(crate) fn panel_floats(dtype: DType) -> usize {
 /// How numbers are kept for products with this many rows of activations.
 pub(crate) fn numbers(isa: Isa, rows: u64) -> Numbers {
     if isa == Isa::Avx512 && rows > FEW as u64 { Numbers::Biased } else { Numbers::Signed }
-}
-
-/// Blocks of 32 elements of which the first groups are added, then the second ones: tiles with groups of 16 elements are
-/// taken apart in this order.
-pub(super) const fn run_of_blocks(groups: usize) -> usize {
-    if groups == 1 { 1 } else { 4 }
 }
 
 /// Whether [`dot_tiles`] is faster than panels for few rows of activations.

@@ -3,7 +3,7 @@
 use half::f16;
 
 use super::activations::{Block, Tail, four_at, passes};
-use super::product::{PanelKind, run_of_blocks};
+use super::product::PanelKind;
 use super::tile_vector::{PartWork, TileVector};
 
 /// Arrays as vectors.
@@ -70,6 +70,11 @@ impl TileVector for Scalar {
     #[inline(always)]
     fn load_exponents(self, from: &[u8; 16]) -> [f32; 16] {
         from.map(orlop_quant::mxfp4::half_scale)
+    }
+
+    #[inline(always)]
+    fn load_small_floats(self, from: &[u8; 16]) -> [f32; 16] {
+        from.map(orlop_quant::nvfp4::half_scale)
     }
 
     #[inline(always)]
@@ -172,13 +177,12 @@ impl TileVector for Scalar {
 
 /// The products of a panel with one row of signed activations.
 pub(super) fn panel<const B: usize>(
-    PanelKind { min, group, .. }: PanelKind,
+    PanelKind { min, group, run, .. }: PanelKind,
     panel: &[f32],
     acts: &[Block<B>],
 ) -> [f32; 16] {
     let (groups, mut sums) = (32 / group, [0.0; 16]);
     let each = 128 + 48 * groups;
-    let run = run_of_blocks(groups);
     for first in (0..acts.len()).step_by(run) {
         for number in 0..groups {
             let blocks = first..acts.len().min(first + run);

@@ -3,11 +3,13 @@
 
 mod blocks_256;
 mod blocks_32;
+mod codebooks;
 
 use orlop_graph::DType;
 
 use self::blocks_32::{IQ4_NL, MXFP4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 use self::blocks_256::{IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, TQ2_0};
+use self::codebooks::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, NVFP4, Q1_0, Q2_0, TQ1_0};
 use super::activations::Block;
 use super::tile_vector::TileVector;
 use crate::repack::TileSpec;
@@ -147,6 +149,17 @@ pub(super) fn with_codec<W: CodecWork>(dtype: DType, work: W) -> Option<W::Outpu
         DType::IQ4_XS => work.run::<IQ4_XS>(),
         DType::MXFP4 => work.run::<MXFP4>(),
         DType::TQ2_0 => work.run::<TQ2_0>(),
+        DType::TQ1_0 => work.run::<TQ1_0>(),
+        DType::NVFP4 => work.run::<NVFP4>(),
+        DType::Q1_0 => work.run::<Q1_0>(),
+        DType::Q2_0 => work.run::<Q2_0>(),
+        DType::IQ1_S => work.run::<IQ1_S>(),
+        DType::IQ1_M => work.run::<IQ1_M>(),
+        DType::IQ2_XXS => work.run::<IQ2_XXS>(),
+        DType::IQ2_XS => work.run::<IQ2_XS>(),
+        DType::IQ2_S => work.run::<IQ2_S>(),
+        DType::IQ3_XXS => work.run::<IQ3_XXS>(),
+        DType::IQ3_S => work.run::<IQ3_S>(),
         _ => return None,
     })
 }

@@ -209,7 +209,7 @@ fn scale_and_sum<C: TileCodec, const B: usize>(act: &C::Activations<B>, group: u
     (tail.scale, tail.sum(group % groups, groups))
 }
 
-/// Adds products and minima times the scales of their groups, in the order of panels: see `product::run_of_blocks`.
+/// Adds products and minima times the scales of their groups, in the order of panels: see `TileSpec::run_of_blocks`.
 #[inline(always)]
 fn add_scaled<V: TileVector, C: TileCodec, const T: usize, const B: usize>(
     v: V,

@@ -42,6 +42,8 @@ pub(super) trait TileVector: Copy {
     fn load_f16(self, from: &[u8; 32]) -> Self::Floats;
     /// From exponents: half of two to the power of `exponent - 127`, as `orlop_quant::mxfp4::half_scale`.
     fn load_exponents(self, from: &[u8; 16]) -> Self::Floats;
+    /// From 8-bit floats: half the scale of a group of NVFP4, as `orlop_quant::nvfp4::half_scale`.
+    fn load_small_floats(self, from: &[u8; 16]) -> Self::Floats;
     fn load_unsigned(self, from: &[u8; 16]) -> Self::Ints;
     fn load_signed(self, from: &[u8; 16]) -> Self::Ints;
     /// Four bits of each byte, from bit `SHIFT` on.
@@ -102,6 +104,7 @@ macro_rules! forward_to_functions {
             fn minus(codes: Bytes, bias: i32) -> Bytes;
             fn load_f16(from: &[u8; 32]) -> Floats;
             fn load_exponents(from: &[u8; 16]) -> Floats;
+            fn load_small_floats(from: &[u8; 16]) -> Floats;
             fn load_unsigned(from: &[u8; 16]) -> Ints;
             fn load_signed(from: &[u8; 16]) -> Ints;
             fn load_nibbles<SHIFT: u32>(from: &[u8; 16]) -> Ints;

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{load, store_16};
 use crate::simd::activations::{Block, Tail, four_at, passes};
-use crate::simd::product::{PanelKind, run_of_blocks};
+use crate::simd::product::PanelKind;
 
 /// Rows of activations at a time: with more, sums would not stay in registers.
 const TOKENS: usize = 3;
@@ -38,18 +38,24 @@ fn rows<const T: usize, const B: usize>(
     acts: [&[Block<B>]; T],
     out: &mut [[f32; 16]],
 ) {
+    let run = kind.run;
     match (kind.min, kind.group) {
-        (_, 32) if kind.largest_code > 63 => multiply::<T, B, false, true, 1, 11, 1>(0, panel, acts, out),
+        (false, 16) if kind.largest_code > 63 => {
+            multiply::<T, B, false, true, 2, 14, 1>(run, 0, panel, acts, out)
+        }
+        (_, 32) if kind.largest_code > 63 => {
+            multiply::<T, B, false, true, 1, 11, 1>(run, 0, panel, acts, out)
+        }
         (false, 32) if kind.largest_code < 16 => {
-            multiply::<T, B, false, false, 1, 11, 8>(kind.bias, panel, acts, out)
+            multiply::<T, B, false, false, 1, 11, 8>(run, kind.bias, panel, acts, out)
         }
         (true, 32) if kind.largest_code < 16 => {
-            multiply::<T, B, true, false, 1, 11, 8>(kind.bias, panel, acts, out)
+            multiply::<T, B, true, false, 1, 11, 8>(run, kind.bias, panel, acts, out)
         }
-        (false, 32) => multiply::<T, B, false, false, 1, 11, 4>(kind.bias, panel, acts, out),
-        (true, 32) => multiply::<T, B, true, false, 1, 11, 4>(kind.bias, panel, acts, out),
-        (false, _) => multiply::<T, B, false, true, 2, 14, 4>(0, panel, acts, out),
-        (true, _) => multiply::<T, B, true, false, 2, 14, 4>(kind.bias, panel, acts, out),
+        (false, 32) => multiply::<T, B, false, false, 1, 11, 4>(run, kind.bias, panel, acts, out),
+        (true, 32) => multiply::<T, B, true, false, 1, 11, 4>(run, kind.bias, panel, acts, out),
+        (false, _) => multiply::<T, B, false, true, 2, 14, 4>(run, 0, panel, acts, out),
+        (true, _) => multiply::<T, B, true, false, 2, 14, 4>(run, kind.bias, panel, acts, out),
     }
 }
 
@@ -66,6 +72,7 @@ fn multiply<
     const VECTORS: usize,
     const SUMS: usize,
 >(
+    run: usize,
     offset: i32,
     panel: &[f32],
     acts: [&[Block<B>]; T],
@@ -75,7 +82,7 @@ fn multiply<
     let acts = acts.map(|act| &act[..panels.len()]);
     let (up, ones) = (_mm256_set1_epi8(offset as i8), _mm256_set1_epi16(1));
     let mut sums = [[_mm256_setzero_ps(); 2]; T];
-    let run = run_of_blocks(GROUPS);
+    let run = if GROUPS == 1 { 1 } else { run };
     for first in (0..panels.len()).step_by(run) {
         for group in 0..GROUPS {
             for number in first..panels.len().min(first + run) {

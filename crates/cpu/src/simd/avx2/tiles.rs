@@ -236,6 +236,20 @@ fn load_exponents(from: &[u8; 16]) -> Floats {
     floats(out)
 }
 
+/// The bits as those of floats whose exponent has another bias; the factor makes up for it.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_small_floats(from: &[u8; 16]) -> Floats {
+    let mut out = load_unsigned(from);
+    for out in &mut out {
+        let unknown = _mm256_cmpeq_epi32(*out, _mm256_set1_epi32(0x7f));
+        let bits = _mm256_slli_epi32::<20>(_mm256_and_si256(*out, _mm256_set1_epi32(0x7f)));
+        *out = _mm256_andnot_si256(unknown, bits);
+    }
+    let factor = _mm256_castsi256_ps(_mm256_set1_epi32((127 + 119) << 23));
+    floats(out).map(|value| _mm256_mul_ps(value, factor))
+}
+
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load_unsigned(from: &[u8; 16]) -> Ints {

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::{four, load_f32, store_f32};
 use crate::simd::activations::{Block, passes, scale, scaled_sum};
 use crate::simd::prefetch::Ahead;
-use crate::simd::product::{PanelKind, run_of_blocks};
+use crate::simd::product::PanelKind;
 
 /// Rows of activations at a time: with more, sums would not stay in registers.
 const TOKENS: usize = 6;
@@ -39,23 +39,24 @@ pub(in crate::simd) fn panel<const B: usize>(
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn rows<const T: usize, const B: usize>(
-    PanelKind { min, group, .. }: PanelKind,
+    PanelKind { min, group, run, .. }: PanelKind,
     panels: [&[f32]; 2],
     acts: [&[Block<B>]; T],
     ahead: &[u8],
     out: &mut [[f32; 16]],
 ) {
     match (min, group) {
-        (false, 32) => multiply::<T, B, false, 1, 11>(panels, acts, ahead, out),
-        (true, 32) => multiply::<T, B, true, 1, 11>(panels, acts, ahead, out),
-        (false, _) => multiply::<T, B, false, 2, 14>(panels, acts, ahead, out),
-        (true, _) => multiply::<T, B, true, 2, 14>(panels, acts, ahead, out),
+        (false, 32) => multiply::<T, B, false, 1, 11>(run, panels, acts, ahead, out),
+        (true, 32) => multiply::<T, B, true, 1, 11>(run, panels, acts, ahead, out),
+        (false, _) => multiply::<T, B, false, 2, 14>(run, panels, acts, ahead, out),
+        (true, _) => multiply::<T, B, true, 2, 14>(run, panels, acts, ahead, out),
     }
 }
 
 /// `VECTORS` is what a panel holds for 32 elements: eight vectors of weights, three for each of `GROUPS`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn multiply<const T: usize, const B: usize, const MIN: bool, const GROUPS: usize, const VECTORS: usize>(
+    run: usize,
     panels: [&[f32]; 2],
     acts: [&[Block<B>]; T],
     ahead: &[u8],
@@ -67,7 +68,7 @@ fn multiply<const T: usize, const B: usize, const MIN: bool, const GROUPS: usize
     // Closures in loops may stay calls, so there are none.
     let (b, acts) = (&b[..count], acts.map(|act| &act[..count]));
     let mut sums = [[_mm512_setzero_ps(); T]; 2];
-    let run = run_of_blocks(GROUPS);
+    let run = if GROUPS == 1 { 1 } else { run };
     for first in (0..count).step_by(run) {
         for group in 0..GROUPS {
             for number in first..count.min(first + run) {

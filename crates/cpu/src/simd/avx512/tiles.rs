@@ -106,6 +106,17 @@ fn load_exponents(from: &[u8; 16]) -> Floats {
     _mm512_castsi512_ps(_mm512_mask_blend_epi32(small, normal, denormal))
 }
 
+/// The bits as those of floats whose exponent has another bias; the factor makes up for it.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_small_floats(from: &[u8; 16]) -> Floats {
+    let bytes = _mm512_cvtepu8_epi32(load_16(from));
+    let known = _mm512_cmpneq_epi32_mask(bytes, _mm512_set1_epi32(0x7f));
+    let bits = _mm512_slli_epi32(_mm512_and_si512(bytes, _mm512_set1_epi32(0x7f)), 20);
+    let factor = _mm512_castsi512_ps(_mm512_set1_epi32((127 + 119) << 23));
+    _mm512_maskz_mul_ps(known, _mm512_castsi512_ps(bits), factor)
+}
+
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn load_unsigned(from: &[u8; 16]) -> Ints {

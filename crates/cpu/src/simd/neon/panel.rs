@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 
 use super::{add_dots, load_16, store_16};
 use crate::simd::activations::{Block, Tail, four_at, passes};
-use crate::simd::product::{PanelKind, run_of_blocks};
+use crate::simd::product::PanelKind;
 
 /// Rows of activations at a time: with more, sums would not stay in registers.
 const TOKENS: usize = 4;
@@ -39,11 +39,12 @@ fn rows<const T: usize, const B: usize>(
     acts: [&[Block<B>]; T],
     out: &mut [[f32; 16]],
 ) {
+    let run = kind.run;
     match (kind.min, kind.group) {
-        (false, 32) => multiply::<T, B, false, 1, 11>(panel, acts, out),
-        (true, 32) => multiply::<T, B, true, 1, 11>(panel, acts, out),
-        (false, _) => multiply::<T, B, false, 2, 14>(panel, acts, out),
-        (true, _) => multiply::<T, B, true, 2, 14>(panel, acts, out),
+        (false, 32) => multiply::<T, B, false, 1, 11>(run, panel, acts, out),
+        (true, 32) => multiply::<T, B, true, 1, 11>(run, panel, acts, out),
+        (false, _) => multiply::<T, B, false, 2, 14>(run, panel, acts, out),
+        (true, _) => multiply::<T, B, true, 2, 14>(run, panel, acts, out),
     }
 }
 
@@ -51,6 +52,7 @@ fn rows<const T: usize, const B: usize>(
 /// `GROUPS`.
 #[target_feature(enable = "neon,dotprod")]
 fn multiply<const T: usize, const B: usize, const MIN: bool, const GROUPS: usize, const VECTORS: usize>(
+    run: usize,
     panel: &[f32],
     acts: [&[Block<B>]; T],
     out: &mut [[f32; 16]],
@@ -58,7 +60,7 @@ fn multiply<const T: usize, const B: usize, const MIN: bool, const GROUPS: usize
     let panels = panel.as_chunks::<16>().0.as_chunks::<VECTORS>().0;
     let acts = acts.map(|act| &act[..panels.len()]);
     let mut sums = [[vdupq_n_f32(0.0); 4]; T];
-    let run = run_of_blocks(GROUPS);
+    let run = if GROUPS == 1 { 1 } else { run };
     for first in (0..panels.len()).step_by(run) {
         for group in 0..GROUPS {
             for number in first..panels.len().min(first + run) {

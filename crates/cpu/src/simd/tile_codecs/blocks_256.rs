@@ -170,7 +170,7 @@ impl TileCodec for IQ4_XS {
 /// The group of a slot where groups have 16 elements. 128 elements are two parts, of which the first has the first half of
 /// every 32.
 #[inline(always)]
-fn half_group_of(part: usize, slot: usize) -> usize {
+pub(super) fn half_group_of(part: usize, slot: usize) -> usize {
     8 * (part / 2) + 2 * slot + part % 2
 }
 
