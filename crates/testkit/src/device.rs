@@ -156,17 +156,6 @@ mod tests {
     }
 
     #[test]
-    fn types_without_a_codec_can_be_moved_but_not_computed_with() {
-        let coded = TensorDesc::contiguous(DType::IQ1_S, &[256]).unwrap();
-        let plain = TensorDesc::contiguous(DType::F32, &[256]).unwrap();
-        assert!(ask(&Op::Cont, &[coded], coded).is_yes());
-        let reason = Reason::DType { operand: 0, dtype: DType::IQ1_S };
-        assert_eq!(ask(&Op::Cast { dtype: DType::F32 }, &[coded], plain), Support::No(reason));
-        let reason = Reason::DType { operand: 1, dtype: DType::IQ1_S };
-        assert_eq!(ask(&Op::Cast { dtype: DType::IQ1_S }, &[plain], coded), Support::No(reason));
-    }
-
-    #[test]
     fn custom_ops_are_refused() {
         let desc = TensorDesc::contiguous(DType::F32, &[1]).unwrap();
         let op = Op::Custom {

@@ -153,8 +153,6 @@ fn integers_drop_the_fraction() {
 fn conversions_that_would_lose_digits_are_refused() {
     let refused = |operand, dtype| Reason::DType { operand, dtype };
     let table = [
-        (DType::IQ1_S, DType::F32, refused(0, DType::IQ1_S)),
-        (DType::F32, DType::IQ1_S, refused(1, DType::IQ1_S)),
         (DType::I32, DType::I64, refused(0, DType::I32)),
         (DType::I64, DType::I32, refused(0, DType::I64)),
         (DType::F64, DType::I32, refused(0, DType::F64)),

@@ -174,9 +174,6 @@ fn what_cannot_be_read_or_is_not_finite_is_refused_and_leaves_nothing() {
         File::open(&path).unwrap()
     };
     let out = folder.0.join("out.gguf");
-    let unknown = write(DType::IQ2_XXS, &[0; 132]);
-    let refused = quantize(&unknown, &out, &to(FileType::Q4_0), &mut |_, _| {});
-    assert!(matches!(refused, Err(Error::NoCodec { dtype: DType::IQ2_XXS, .. })));
     let mut bytes = vec![0; 2048];
     bytes[1020..1024].copy_from_slice(&f32::NAN.to_le_bytes());
     let refused = quantize(&write(DType::F32, &bytes), &out, &to(FileType::Q4_0), &mut |_, _| {});

@@ -61,7 +61,7 @@ fn cast_quantises_and_back() {
 }
 
 #[test]
-fn types_without_a_codec_and_wide_integers_move_exactly() {
+fn blocks_and_wide_integers_move_exactly() {
     let mut bench = Bench::new();
     let blocks: Vec<u8> = (0..100).collect();
     let x = bench.raw(DType::IQ1_S, &[256, 2], blocks.clone());
