@@ -159,8 +159,8 @@ impl GridSearch {
             }
             let (mut total, mut found) = (0.0, GridBlock { scale: scale.to_bits(), ..GridBlock::EMPTY });
             let (mut products, mut squares) = (0.0, 0.0);
-            for number in 0..count {
-                let near = nearest((wanted[number] / unit - 1.0) / 2.0, 0.0, f32::from(self.largest));
+            for (number, wanted) in wanted.iter().enumerate().take(count) {
+                let near = nearest((wanted / unit - 1.0) / 2.0, 0.0, f32::from(self.largest));
                 let mut group_best = (f32::INFINITY, 0.0, None);
                 for step in [0.0, -1.0, 1.0] {
                     let stored = near + step;

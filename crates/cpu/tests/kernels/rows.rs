@@ -1,7 +1,7 @@
 //! Rows named by indices on the CPU device, byte for byte as on the reference.
 
 use crate::exact::Exact;
-use orlop_backend::{DeviceError, Reason};
+use orlop_backend::DeviceError;
 use orlop_graph::DType;
 
 #[test]
@@ -141,21 +141,4 @@ fn bad_indices_are_errors() {
         let expected = DeviceError::BadIndex { op, tensor, index: index as i64, rows: 3 };
         assert_eq!(case.error(), expected);
     }
-}
-
-#[test]
-fn types_without_a_codec_are_refused() {
-    let mut case = Exact::new();
-    let table = case.bytes(DType::IQ2_S, &[256, 3]);
-    let indices = case.values(DType::I32, &[1], &[1.0]);
-    case.b.get_rows(table, indices);
-    let DeviceError::Unsupported { reason, .. } = case.refusal() else { panic!("another error") };
-    assert_eq!(reason, Reason::DType { operand: 0, dtype: DType::IQ2_S });
-    let mut case = Exact::new();
-    let table = case.bytes(DType::IQ2_S, &[256, 3]);
-    let rows = case.numbers(DType::F32, &[256, 1]);
-    let indices = case.values(DType::I32, &[1], &[1.0]);
-    case.b.set_rows(table, rows, indices);
-    let DeviceError::Unsupported { reason, .. } = case.refusal() else { panic!("another error") };
-    assert_eq!(reason, Reason::DType { operand: 3, dtype: DType::IQ2_S });
 }
