@@ -499,7 +499,7 @@ pub const Q2_0: BlockLayout = BlockLayout {
 }
 .checked();
 
-/// `scale / 8 * group_scale * table[code]`, see [`grid`](crate::grid). Indices, signs and group scales are in one field.
+/// `scale / 8 * group_scale * table[code]`, see [`grid`]. Indices, signs and group scales are in one field.
 pub const IQ2_XXS: BlockLayout = BlockLayout {
     group: 32,
     codes: Table(&grid::IQ2_VALUES),
@@ -510,7 +510,7 @@ pub const IQ2_XXS: BlockLayout = BlockLayout {
 }
 .checked();
 
-/// `scale / 8 * group_scale * table[code]`, see [`grid`](crate::grid). Indices and signs are in one field.
+/// `scale / 8 * group_scale * table[code]`, see [`grid`]. Indices and signs are in one field.
 pub const IQ2_XS: BlockLayout = BlockLayout {
     group: 16,
     codes: Table(&grid::IQ2_VALUES),
@@ -521,7 +521,7 @@ pub const IQ2_XS: BlockLayout = BlockLayout {
 }
 .checked();
 
-/// `scale / 8 * group_scale * table[code]`, see [`grid`](crate::grid).
+/// `scale / 8 * group_scale * table[code]`, see [`grid`].
 pub const IQ2_S: BlockLayout = BlockLayout {
     group: 16,
     codes: Table(&grid::IQ2_VALUES),
@@ -538,7 +538,7 @@ pub const IQ2_S: BlockLayout = BlockLayout {
 }
 .checked();
 
-/// `scale / 4 * group_scale * table[code]`, see [`grid`](crate::grid). The signs have the group scales among them.
+/// `scale / 4 * group_scale * table[code]`, see [`grid`]. The signs have the group scales among them.
 pub const IQ3_XXS: BlockLayout = BlockLayout {
     group: 32,
     codes: Table(&grid::IQ3_XXS_VALUES),
@@ -549,7 +549,7 @@ pub const IQ3_XXS: BlockLayout = BlockLayout {
 }
 .checked();
 
-/// `scale * group_scale * table[code]`, see [`grid`](crate::grid).
+/// `scale * group_scale * table[code]`, see [`grid`].
 pub const IQ3_S: BlockLayout = BlockLayout {
     group: 32,
     codes: Table(&grid::IQ3_S_VALUES),
@@ -565,7 +565,7 @@ pub const IQ3_S: BlockLayout = BlockLayout {
 }
 .checked();
 
-/// `scale / 8 * group_scale * table[code]`, see [`grid`](crate::grid). The high bits have group scales and shifts among them.
+/// `scale / 8 * group_scale * table[code]`, see [`grid`]. The high bits have group scales and shifts among them.
 pub const IQ1_S: BlockLayout = BlockLayout {
     group: 32,
     codes: Table(&grid::IQ1_VALUES),
@@ -576,7 +576,7 @@ pub const IQ1_S: BlockLayout = BlockLayout {
 }
 .checked();
 
-/// `scale / 8 * group_scale * table[code]`, see [`grid`](crate::grid). The high bits have shifts among them, the group scales
+/// `scale / 8 * group_scale * table[code]`, see [`grid`]. The high bits have shifts among them, the group scales
 /// the block's scale.
 pub const IQ1_M: BlockLayout = BlockLayout {
     group: 16,
