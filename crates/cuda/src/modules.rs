@@ -34,8 +34,6 @@ pub(crate) enum Source {
     Groups,
     /// Products with many, in int8.
     Eights,
-    /// What lies around the products of experts.
-    Experts,
     /// Attention of one token.
     Decode,
     /// Attention of many.
@@ -44,14 +42,13 @@ pub(crate) enum Source {
 
 impl Source {
     #[cfg(test)]
-    pub(crate) const ALL: [Source; 9] = [
+    pub(crate) const ALL: [Source; 8] = [
         Source::General,
         Source::Rows,
         Source::Vector,
         Source::Tiles,
         Source::Groups,
         Source::Eights,
-        Source::Experts,
         Source::Decode,
         Source::Prompt,
     ];
@@ -64,7 +61,6 @@ impl Source {
             Source::Tiles => "tiles",
             Source::Groups => "groups",
             Source::Eights => "eights",
-            Source::Experts => "experts",
             Source::Decode => "decode",
             Source::Prompt => "prompt",
         }
@@ -79,7 +75,6 @@ impl Source {
             Source::Tiles => include_str!("kernels/cu/tiles.cu"),
             Source::Groups => include_str!("kernels/cu/groups.cu"),
             Source::Eights => include_str!("kernels/cu/eights.cu"),
-            Source::Experts => include_str!("kernels/cu/experts.cu"),
             Source::Decode => include_str!("kernels/cu/decode.cu"),
             Source::Prompt => include_str!("kernels/cu/prompt.cu"),
         };

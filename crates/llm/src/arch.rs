@@ -15,7 +15,8 @@ mod facts;
 mod states;
 
 pub(crate) use facts::{
-    EmbeddingScale, ExpertHidden, Facts, HeadNorms, LayerNorms, Mixers, Norm, Positions, WindowRules,
+    ExpertHidden, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Norm, Positions, Residual, Scales,
+    Turned, WindowRules,
 };
 
 /// How a model's layers are wired.
@@ -26,12 +27,44 @@ impl Architecture {
     /// All that are known.
     pub const ALL: &'static [Architecture] = &[
         Architecture(&dense::LLAMA),
+        Architecture(&dense::SMOLLM3),
+        Architecture(&dense::MISTRAL3),
+        Architecture(&dense::INTERNLM2),
+        Architecture(&dense::ERNIE4_5),
+        Architecture(&dense::DECI),
+        Architecture(&dense::GRANITE),
+        Architecture(&dense::MINICPM),
         Architecture(&dense::QWEN2),
+        Architecture(&dense::QWEN2VL),
+        Architecture(&dense::SEED_OSS),
         Architecture(&dense::QWEN3),
-        Architecture(&experts::QWEN3MOE),
+        Architecture(&dense::QWEN3VL),
+        Architecture(&dense::HUNYUAN_DENSE),
         Architecture(&dense::PHI3),
+        Architecture(&dense::GLM4),
+        Architecture(&dense::OLMO2),
+        Architecture(&dense::EXAONE4),
+        Architecture(&dense::COMMAND_R),
+        Architecture(&dense::COHERE2),
+        Architecture(&dense::MUSE_GLIMMER),
+        Architecture(&dense::STABLELM),
         Architecture(&dense::GPT2),
+        Architecture(&dense::STARCODER2),
+        Architecture(&dense::GPTNEOX),
+        Architecture(&dense::PHI2),
+        Architecture(&dense::GEMMA),
+        Architecture(&dense::GEMMA2),
         Architecture(&dense::GEMMA3),
+        Architecture(&experts::QWEN3MOE),
+        Architecture(&experts::QWEN3VLMOE),
+        Architecture(&experts::QWEN2MOE),
+        Architecture(&experts::OLMOE),
+        Architecture(&experts::GRANITEMOE),
+        Architecture(&experts::HUNYUAN_MOE),
+        Architecture(&experts::ERNIE4_5_MOE),
+        Architecture(&experts::GLM4MOE),
+        Architecture(&experts::MINIMAX_M2),
+        Architecture(&experts::GPT_OSS),
         Architecture(&states::MAMBA2),
     ];
 

@@ -349,7 +349,15 @@ impl Candidate {
 fn check_tensors(model: &Model, graph: &ModelGraph) -> Result<(), Error> {
     let drawn: HashSet<&str> = graph.weights.iter().map(|weight| weight.source.as_str()).collect();
     // Scales may belong to products of other types, or not count.
-    let unknown = |name: &str| name.starts_with("blk.") && !name.ends_with("scale") && !drawn.contains(name);
+    let layers = model.config().layers.len() as u64;
+    let skipped = layers..layers + model.config().skipped_blocks;
+    let block = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<u64>().ok();
+    let unknown = |name: &str| {
+        name.starts_with("blk.")
+            && !name.ends_with("scale")
+            && !drawn.contains(name)
+            && !block(name).is_some_and(|block| skipped.contains(&block))
+    };
     match model.file().tensors().iter().find(|tensor| unknown(&tensor.name)) {
         Some(tensor) => Err(Error::UnknownTensor {
             tensor: tensor.name.clone(),

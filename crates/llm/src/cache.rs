@@ -9,6 +9,8 @@ use crate::pages::pages_of;
 pub(crate) enum LayerCache {
     /// Keys and values of each token, in pages; with a window, of the last ones.
     Rows { window: Option<u32> },
+    /// Nothing.
+    Nothing,
     /// A state of each sequence, which cannot be rewound.
     State,
 }
@@ -16,6 +18,7 @@ pub(crate) enum LayerCache {
 impl LayerCache {
     pub(crate) fn of(config: &Config, layer: usize) -> LayerCache {
         match config.layers[layer].mixer {
+            Mixer::Linear | Mixer::Nothing => LayerCache::Nothing,
             Mixer::StateSpace => LayerCache::State,
             Mixer::Attention => LayerCache::Rows { window: config.layers[layer].window },
         }

@@ -3,7 +3,7 @@
 use orlop_gguf::Metadata;
 use orlop_graph::Rope;
 
-use crate::arch::{EmbeddingScale, Mixers, Norm, Positions};
+use crate::arch::{Mixers, Norm, Positions, Residual};
 use crate::{Architecture, Error};
 
 mod keys;
@@ -27,6 +27,16 @@ pub struct Config {
     pub epsilon: f32,
     /// Factor of the embeddings.
     pub embedding_scale: f32,
+    /// Factor of what each part adds to the residual.
+    pub residual_scale: f32,
+    /// Factor of the logits, before the limit.
+    pub logit_scale: f32,
+    /// Attention and the feed-forward part both work on a layer's input.
+    pub parallel: bool,
+    /// The limit of `limit * tanh(x / limit)` of attention scores.
+    pub attention_cap: Option<f32>,
+    /// Blocks behind the layers that predict further tokens, and are not run.
+    pub skipped_blocks: u64,
     /// The limit of `limit * tanh(x / limit)` of logits.
     pub logit_cap: Option<f32>,
     /// Factor of queries times keys.
@@ -67,6 +77,10 @@ pub enum Mixer {
     /// Attention, which keeps keys and values of each token.
     #[default]
     Attention,
+    /// A single matrix, `attn_output`.
+    Linear,
+    /// The layer has no such part.
+    Nothing,
     /// A [selective state space](https://arxiv.org/abs/2405.21060), which keeps a state of each sequence.
     StateSpace,
 }
@@ -117,6 +131,31 @@ pub struct Experts {
     pub hidden: u64,
     /// Factor of the experts' weights; 1 for none.
     pub scale: f32,
+    /// How scores become weights.
+    pub gating: Gating,
+    /// The weights of the chosen are divided by their sum.
+    pub normalized: bool,
+    /// Groups of experts, and how many of them a token uses; the best two experts of a group stand for it.
+    pub groups: Option<[u64; 2]>,
+}
+
+impl Default for Experts {
+    fn default() -> Experts {
+        let gating = Gating::Softmax;
+        Experts { count: 0, used: 0, hidden: 0, scale: 1.0, gating, normalized: true, groups: None }
+    }
+}
+
+/// How a router's scores become weights of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Gating {
+    /// The softmax of all.
+    Softmax,
+    /// The sigmoid of each.
+    Sigmoid,
+    /// The softmax of those that were chosen.
+    SoftmaxOfChosen,
 }
 
 impl Config {
@@ -129,9 +168,13 @@ impl Config {
         let architecture = Architecture::find(metadata.string("general.architecture")?)?;
         let facts = architecture.facts();
         let keys = Keys { metadata, prefix: facts.name };
-        let layers = keys.count("block_count")?;
-        if layers > MAX_LAYERS {
-            return Err(keys.bad("block_count", layers, "it must be at most 4096"));
+        let blocks = keys.count("block_count")?;
+        if blocks > MAX_LAYERS {
+            return Err(keys.bad("block_count", blocks, "it must be at most 4096"));
+        }
+        let skipped_blocks = keys.optional("nextn_predict_layers")?.unwrap_or(0);
+        if skipped_blocks >= blocks {
+            return Err(keys.bad("nextn_predict_layers", skipped_blocks, "a model has layers before them"));
         }
         let width = keys.count("embedding_length")?;
         let context = keys.count("context_length")?;
@@ -148,17 +191,30 @@ impl Config {
             vocabulary,
             context,
             width,
-            layers: vec![LayerConfig::default(); layers as usize],
+            layers: vec![LayerConfig::default(); blocks as usize],
             epsilon,
-            embedding_scale: match facts.embedding_scale {
-                EmbeddingScale::One => 1.0,
-                EmbeddingScale::RootOfWidth => (width as f32).sqrt(),
+            embedding_scale: 1.0,
+            residual_scale: 1.0,
+            logit_scale: 1.0,
+            parallel: match facts.residual {
+                Residual::Parallel => true,
+                Residual::ParallelByKey => keys.flag("use_parallel_residual")?,
+                Residual::Series | Residual::ParallelWithoutNorm => false,
             },
+            attention_cap: None,
+            skipped_blocks,
             logit_cap: None,
             attention_scale: 0.0,
             experts: None,
             state_space: None,
         };
+        keys.scales(facts.scales, &mut config)?;
+        if let Some(default) = facts.logit_cap {
+            config.logit_cap = keys.cap("final_logit_softcapping", default)?;
+        }
+        if let Some(default) = facts.attention_cap {
+            config.attention_cap = keys.cap("attn_logit_softcapping", default)?;
+        }
         if facts.mixers == Mixers::StateSpace {
             config.state_space = Some(keys.state_space()?);
             let layer =
@@ -166,35 +222,44 @@ impl Config {
             config.layers.fill(layer);
             return Ok(config);
         }
-        config.layers = keys.heads(layers)?;
-        let LayerConfig { heads, hidden, .. } =
-            *config.layers.first().ok_or_else(|| keys.bad("block_count", 0, "a model has layers"))?;
+        config.layers = keys.heads(facts.mixers, blocks)?;
+        let LayerConfig { heads, hidden, .. } = *config
+            .layers
+            .iter()
+            .find(|layer| layer.mixer == Mixer::Attention)
+            .ok_or_else(|| keys.bad("attention.head_count", 0, "some layer must have heads"))?;
         let key = keys.head("attention.key_length", width / heads, &config.layers)?;
         let value = keys.head("attention.value_length", width / heads, &config.layers)?;
-        config.experts = keys.experts(facts.expert_hidden, hidden)?;
+        config.experts = keys.experts(&facts.experts, hidden)?;
         let rope = match facts.positions {
             Positions::Rope(mode) => Some(keys.rope(mode, key, context)?),
             Positions::Embedded => None,
         };
-        let feed = if config.experts.is_some() { Feed::Experts } else { Feed::Dense };
         for layer in &mut config.layers {
-            *layer = LayerConfig { feed, key, value, rope, ..*layer };
+            *layer = LayerConfig { key, value, rope, ..*layer };
         }
-        if facts.caps_logits {
-            config.logit_cap = keys.set_float("final_logit_softcapping")?;
+        if config.experts.is_some() {
+            keys.expert_layers(&mut config.layers)?;
         }
         if let Some(rules) = facts.windows {
             keys.windows(&rules, &mut config.layers)?;
         }
-        let scaled_by = if facts.scaled_by_width_at == Some(layers) { width / heads } else { key };
+        keys.turned(facts.turned, &mut config.layers)?;
+        if let Some(scale) = keys.set_float("attention.temperature_scale")? {
+            let rule = "queries that grow with their position are not supported";
+            let key = format!("{}.attention.temperature_scale", facts.name);
+            return Err(Error::BadKey { key, value: scale.to_string(), rule });
+        }
+        let scaled_by = if facts.scaled_by_width_at == Some(blocks) { width / heads } else { key };
         let scale = keys.set_float("attention.scale")?;
         config.attention_scale = scale.unwrap_or(1.0 / (scaled_by as f32).sqrt());
+        config.layers.truncate((blocks - skipped_blocks) as usize);
         Ok(config)
     }
 
     /// Whether some layer keeps a state of each sequence, which cannot go back to an earlier token.
     pub(crate) fn keeps_states(&self) -> bool {
-        self.layers.iter().any(|layer| layer.mixer != Mixer::Attention)
+        self.layers.iter().any(|layer| layer.mixer == Mixer::StateSpace)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::{CacheTypes, Error, Outputs, Settings};
 
 mod attention;
+mod experts;
 mod feed_forward;
 mod layers;
 mod state_space;
@@ -199,6 +200,10 @@ impl GraphDraft<'_> {
         self.config.layers.len()
     }
 
+    fn has(&self, name: &str) -> bool {
+        self.sketch.file.tensor(name).is_some()
+    }
+
     /// Weights from here on belong to a layer.
     fn enter(&mut self, layer: usize) {
         self.part = ModelPart::Layer(layer);
@@ -244,13 +249,16 @@ impl GraphDraft<'_> {
         if self.config.embedding_scale != 1.0 {
             x = self.b.scale(x, self.config.embedding_scale);
         }
+        if self.facts.norms_embedding {
+            x = self.b.rms_norm(x, self.config.epsilon);
+        }
         Ok(self.b.name(x, "embedding"))
     }
 
     /// The last norm and the output matrix, which is the embedding table where the file has no other.
     fn logits(&mut self, x: TensorId) -> Result<TensorId, Error> {
         self.part = ModelPart::Output;
-        let x = self.norm("output_norm", x)?;
+        let x = self.norm(self.facts.output_norm, x)?;
         let extents = [self.config.width, self.config.vocabulary];
         let matrix = match self.optional("output.weight", &extents)? {
             Some(matrix) => matrix,
@@ -262,6 +270,9 @@ impl GraphDraft<'_> {
         let product = self.b.mul_mat(matrix, x);
         let scaled = self.scaled("output", product)?;
         let mut logits = self.biased("output", scaled)?;
+        if self.config.logit_scale != 1.0 {
+            logits = self.b.scale(logits, self.config.logit_scale);
+        }
         if let Some(cap) = self.config.logit_cap {
             logits = self.b.scale(logits, 1.0 / cap);
             logits = self.b.unary(Unary::Tanh, logits);
@@ -280,11 +291,23 @@ impl GraphDraft<'_> {
     /// The norm that the architecture uses, times a weight, plus a bias if there is one.
     fn norm(&mut self, stem: &str, x: TensorId) -> Result<TensorId, Error> {
         let width = self.b.desc(x).extents[0];
+        self.norm_with(stem, x, &[width], self.config.epsilon)
+    }
+
+    /// As that, with weights of these extents.
+    fn norm_with(
+        &mut self,
+        stem: &str,
+        x: TensorId,
+        weights: &[u64],
+        epsilon: f32,
+    ) -> Result<TensorId, Error> {
         let normed = match self.facts.norm {
-            Norm::Rms => self.b.rms_norm(x, self.config.epsilon),
-            Norm::Mean => self.b.norm(x, self.config.epsilon),
+            Norm::Rms => self.b.rms_norm(x, epsilon),
+            Norm::Mean => self.b.norm(x, epsilon),
         };
-        let weight = self.weight(&format!("{stem}.weight"), &[width])?;
+        let width = self.b.desc(x).extents[0];
+        let weight = self.weight(&format!("{stem}.weight"), weights)?;
         let scaled = self.b.mul(normed, weight);
         let shifted = match self.optional(&format!("{stem}.bias"), &[width])? {
             Some(bias) => self.b.add(scaled, bias),

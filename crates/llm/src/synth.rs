@@ -158,7 +158,7 @@ impl Synth {
                 own(key, number(key, value)?)?;
             }
         }
-        if let Some(Experts { count, used, hidden, scale }) = self.experts {
+        if let Some(Experts { count, used, hidden, scale, .. }) = self.experts {
             own("expert_count", number("expert_count", count)?)?;
             own("expert_used_count", number("expert_used_count", used)?)?;
             own("expert_feed_forward_length", number("expert_feed_forward_length", hidden)?)?;

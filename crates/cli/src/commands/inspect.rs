@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use orlop::gguf::{Error, GgufFile};
+use orlop::llm::Architecture;
+use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::load::model_file;
@@ -18,6 +20,7 @@ const EXAMPLES: &str = "Examples:
   orlop synth random.gguf --preset smollm2-135m
   orlop inspect random.gguf
   orlop inspect random.gguf --tensors
+  orlop inspect --architectures
 
 Exit status: 0 success; 2 invalid arguments or file; 1 other errors.";
 
@@ -30,7 +33,10 @@ pub(crate) struct InspectArguments {
     /// Model file, as in other commands.
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     model: Option<PathBuf>,
-    /// Print one JSON object: `version`, `metadata`, `tensors`.
+    /// List the architectures that can be run, with well-known models of each.
+    #[arg(long, conflicts_with_all = ["file", "model", "tensors", "full"])]
+    architectures: bool,
+    /// Print one JSON object: `version`, `metadata`, `tensors`; with --architectures, a list of `name` and `models`.
     #[arg(long)]
     json: bool,
     /// List every tensor.
@@ -43,6 +49,9 @@ pub(crate) struct InspectArguments {
 
 /// Prints the contents of a model file.
 pub(crate) fn run(arguments: &InspectArguments) -> Result<(), Failure> {
+    if arguments.architectures {
+        return list_architectures(arguments.json);
+    }
     let file = model_file(arguments.file.as_deref().or(arguments.model.as_deref()))?;
     let model = GgufFile::open(&file).map_err(|error| refused(&file, &error))?;
     let mut printer = Printer::new();
@@ -54,6 +63,28 @@ pub(crate) fn run(arguments: &InspectArguments) -> Result<(), Failure> {
         printer.line(text::Listing(&model))?;
     }
     Ok(())
+}
+
+fn list_architectures(json: bool) -> Result<(), Failure> {
+    let mut printer = Printer::new();
+    let known = Architecture::ALL
+        .iter()
+        .map(|known| KnownArchitecture { name: known.name(), models: known.models() });
+    if json {
+        return printer.json(&known.collect::<Vec<_>>());
+    }
+    let width = Architecture::ALL.iter().map(|known| known.name().len()).max().unwrap_or(0);
+    for KnownArchitecture { name, models } in known {
+        printer.line(format_args!("{name:width$}  {models}"))?;
+    }
+    Ok(())
+}
+
+/// A row of `--architectures`.
+#[derive(Serialize)]
+struct KnownArchitecture {
+    name: &'static str,
+    models: &'static str,
 }
 
 /// The failure for a file that is not a valid model, with advice.

@@ -1,4 +1,6 @@
-//! The page of the book that lists all options.
+//! Pages of the book that are written by tests: that of all options, and the table of architectures.
+
+use orlop::llm::Architecture;
 
 use crate::markdown::root;
 use crate::with_model::orlop;
@@ -31,10 +33,30 @@ fn the_page_of_the_command_line_is_what_help_prints() {
         let text = help(&[command]);
         page += &format!("\n## orlop {command}\n\n```text\n{}\n```\n", text.trim_end());
     }
-    let path = root().join(PAGE);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, &page).unwrap();
-    }
+    compare(PAGE, |_| page);
+}
+
+const TABLE: &str = "| architecture | models |\n|---|---|\n";
+
+#[test]
+fn the_table_of_models_is_the_list_of_architectures() {
+    let rows = Architecture::ALL.iter().map(|known| format!("| {known} | {} |\n", known.models()));
+    let table: String = std::iter::once(TABLE.to_owned()).chain(rows).collect();
+    compare("docs/src/reference/models.md", |page| {
+        let (head, tail) = page.split_once(TABLE).unwrap();
+        let tail = tail.split_once("\n\n").unwrap().1;
+        format!("{head}{table}\n{tail}")
+    });
+}
+
+/// Compares a page with what it should be, or writes it.
+fn compare(page: &str, expected: impl FnOnce(&str) -> String) {
+    let path = root().join(page);
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == page, "{PAGE} is out of date; run this test with UPDATE_GOLDEN=1");
+    let expected = expected(&written);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+        return;
+    }
+    assert!(written == expected, "{page} is out of date; run this test with UPDATE_GOLDEN=1");
 }

@@ -116,3 +116,17 @@ fn a_split_model_is_one_model() {
     let report: Value = serde_json::from_str(&orlop(&["inspect", &second, "--json"]).result()).unwrap();
     assert_eq!(report["tensors"][1]["part"], 1);
 }
+
+#[test]
+fn architectures_are_listed_by_name_with_models() {
+    let list: Value =
+        serde_json::from_str(&orlop(&["inspect", "--architectures", "--json"]).result()).unwrap();
+    let text = orlop(&["inspect", "--architectures"]).result();
+    let rows = list.as_array().unwrap();
+    assert_eq!(rows.len(), text.lines().count());
+    for (row, line) in rows.iter().zip(text.lines()) {
+        let (name, models) = line.split_once(' ').unwrap();
+        assert_eq!(*row, json!({ "name": name, "models": models.trim() }));
+    }
+    assert!(rows.contains(&json!({ "name": "qwen3", "models": "Qwen 3" })), "{text}");
+}

@@ -1,12 +1,76 @@
 //! Transformers with a mixture of experts.
 
-use super::dense::QWEN3;
-use super::facts::{ExpertHidden, Facts};
+use super::dense::{ERNIE4_5, GRANITE, HUNYUAN_DENSE, NEOX, OLMO2, QWEN2, QWEN3, WINDOWS};
+use super::facts::{ExpertHidden, ExpertRules, Facts, HeadNorms, LayerNorms, WindowRules};
+use crate::config::Gating;
+
+const SIGMOID: ExpertRules = ExpertRules { gating: Gating::Sigmoid, ..ExpertRules::PLAIN };
+
+const UNNORMALIZED: ExpertRules = ExpertRules { normalized: false, ..ExpertRules::PLAIN };
+
+const PER_USED: ExpertHidden = ExpertHidden::FeedForwardPerUsed;
 
 /// <https://arxiv.org/abs/2505.09388>
 pub(super) const QWEN3MOE: Facts = Facts {
     name: "qwen3moe",
     models: "Qwen 3 with experts",
-    expert_hidden: ExpertHidden::FeedForwardPerUsed,
+    experts: ExpertRules { hidden: PER_USED, ..ExpertRules::PLAIN },
     ..QWEN3
+};
+
+pub(super) const QWEN3VLMOE: Facts =
+    Facts { name: "qwen3vlmoe", models: "Qwen 3 VL with experts, text only", ..QWEN3MOE };
+
+pub(super) const QWEN2MOE: Facts = Facts {
+    name: "qwen2moe",
+    models: "Qwen 1.5 and 2 with experts",
+    experts: ExpertRules { hidden: PER_USED, ..UNNORMALIZED },
+    ..QWEN2
+};
+
+/// <https://arxiv.org/abs/2409.02060>
+pub(super) const OLMOE: Facts = Facts {
+    name: "olmoe",
+    models: "OLMoE",
+    norms: LayerNorms::BEFORE,
+    windows: None,
+    experts: UNNORMALIZED,
+    ..OLMO2
+};
+
+pub(super) const GRANITEMOE: Facts =
+    Facts { name: "granitemoe", models: "Granite 3 and 4 with experts", ..GRANITE };
+
+pub(super) const HUNYUAN_MOE: Facts = Facts { name: "hunyuan-moe", models: "Hunyuan A13B", ..HUNYUAN_DENSE };
+
+pub(super) const ERNIE4_5_MOE: Facts =
+    Facts { name: "ernie4_5-moe", models: "ERNIE 4.5 with experts", ..ERNIE4_5 };
+
+/// <https://arxiv.org/abs/2508.06471>
+pub(super) const GLM4MOE: Facts = Facts {
+    name: "glm4moe",
+    models: "GLM 4.5, 4.6 and 4.7",
+    norms: LayerNorms::RENAMED,
+    head_norms: HeadNorms::EachIfThere,
+    experts: ExpertRules { normalized: false, ..SIGMOID },
+    ..QWEN2
+};
+
+pub(super) const MINIMAX_M2: Facts = Facts {
+    name: "minimax-m2",
+    models: "MiniMax M2",
+    head_norms: HeadNorms::Whole,
+    experts: SIGMOID,
+    ..QWEN2
+};
+
+/// <https://arxiv.org/abs/2508.10925>
+pub(super) const GPT_OSS: Facts = Facts {
+    name: "gpt-oss",
+    models: "gpt-oss",
+    norms: LayerNorms::RENAMED,
+    positions: NEOX,
+    windows: Some(WindowRules { period: 2, ..WINDOWS }),
+    experts: ExpertRules { gating: Gating::SoftmaxOfChosen, clamped: true, ..UNNORMALIZED },
+    ..QWEN2
 };

@@ -3,6 +3,7 @@
 
 use orlop_graph::{Glu, RopeMode};
 
+use crate::config::Gating;
 use crate::draft::FeedForward;
 
 /// How an architecture's layers are wired, which of its keys count, and what its files hold.
@@ -16,17 +17,29 @@ pub(crate) struct Facts {
     pub(crate) mixers: Mixers,
     pub(crate) norm: Norm,
     pub(crate) norms: LayerNorms,
+    /// The epsilon of norms behind a part, where it is not that of the others.
+    pub(crate) post_epsilon: Option<f32>,
+    /// The norm before the logits, by its name in files.
+    pub(crate) output_norm: &'static str,
+    /// Embeddings are normed, without a weight.
+    pub(crate) norms_embedding: bool,
     pub(crate) head_norms: HeadNorms,
+    pub(crate) residual: Residual,
     pub(crate) positions: Positions,
+    pub(crate) turned: Turned,
     pub(crate) windows: Option<WindowRules>,
+    /// Attention is multiplied with the sigmoid of a product (`attn_gate`) before the output matrix.
+    pub(crate) gates_attention: bool,
+    /// The limit of scores (`attn_logit_softcapping`) and its default.
+    pub(crate) attention_cap: Option<f32>,
     pub(crate) feed_forward: FeedForward,
     /// Whether `ffn_*.scale` tensors count. Some files have them although llama.cpp does not use them.
     pub(crate) scales_feed_forward: bool,
-    /// How large an expert is, if no key says so.
-    pub(crate) expert_hidden: ExpertHidden,
-    pub(crate) embedding_scale: EmbeddingScale,
-    /// Whether `final_logit_softcapping` counts. Other files may have the key without meaning it.
-    pub(crate) caps_logits: bool,
+    pub(crate) experts: ExpertRules,
+    pub(crate) scales: Scales,
+    /// Whether `final_logit_softcapping` counts (other files may have the key without meaning it), and its default; 0 for
+    /// none.
+    pub(crate) logit_cap: Option<f32>,
     /// The number of layers of a model whose attention is scaled by the width divided by the heads, not by the size of a
     /// head; its files have no key for it.
     pub(crate) scaled_by_width_at: Option<u64>,
@@ -45,14 +58,21 @@ impl Facts {
         mixers: Mixers::Attention,
         norm: Norm::Rms,
         norms: LayerNorms::BEFORE,
+        post_epsilon: None,
+        output_norm: "output_norm",
+        norms_embedding: false,
         head_norms: HeadNorms::Nothing,
+        residual: Residual::Series,
         positions: Positions::Rope(RopeMode::Normal),
+        turned: Turned::All,
         windows: None,
+        gates_attention: false,
+        attention_cap: None,
         feed_forward: FeedForward::Gated(Glu::Silu),
         scales_feed_forward: true,
-        expert_hidden: ExpertHidden::FeedForward,
-        embedding_scale: EmbeddingScale::One,
-        caps_logits: false,
+        experts: ExpertRules::PLAIN,
+        scales: Scales::Nothing,
+        logit_cap: None,
         scaled_by_width_at: None,
         fused_qkv: false,
         biased: false,
@@ -63,6 +83,8 @@ impl Facts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mixers {
     Attention,
+    /// Attention; nothing in layers without heads of queries, and a single matrix in those without heads of keys.
+    SomeAttention,
     /// [Selective state spaces](https://arxiv.org/abs/2405.21060), and no feed-forward part.
     StateSpace,
 }
@@ -93,6 +115,13 @@ impl LayerNorms {
     /// Before both parts.
     pub(crate) const BEFORE: LayerNorms =
         LayerNorms { mixer: Some("attn_norm"), mixed: None, feed: Some("ffn_norm"), fed: None };
+    /// Before both parts; the second is named as if it came behind the first.
+    pub(crate) const RENAMED: LayerNorms =
+        LayerNorms { feed: Some("post_attention_norm"), ..LayerNorms::BEFORE };
+    /// One, before both parts.
+    pub(crate) const SHARED: LayerNorms = LayerNorms { feed: None, ..LayerNorms::BEFORE };
+    /// Behind both parts.
+    pub(crate) const BEHIND: LayerNorms = LayerNorms { mixer: None, feed: None, ..LayerNorms::AROUND };
     /// Before and behind both parts.
     pub(crate) const AROUND: LayerNorms =
         LayerNorms { mixed: Some("post_attention_norm"), fed: Some("post_ffw_norm"), ..LayerNorms::BEFORE };
@@ -104,6 +133,39 @@ pub(crate) enum HeadNorms {
     Nothing,
     /// Each head is normed, before it is turned.
     Each,
+    /// As that, in files that have the weights.
+    EachIfThere,
+    /// Each head is normed with weights of its own, in files that have them.
+    OwnWeights,
+    /// Each head is normed after it is turned.
+    AfterRope,
+    /// All heads are normed as one row, before they are turned.
+    Whole,
+}
+
+/// What the feed-forward part works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Residual {
+    /// The sum of the layer's input and its attention.
+    Series,
+    /// The layer's input, as attention does. Without a norm of its own it takes that of the attention.
+    Parallel,
+    /// That, if `use_parallel_residual` is set.
+    ParallelByKey,
+    /// That, if the file has no norm before the feed-forward part.
+    ParallelWithoutNorm,
+}
+
+/// The layers in which positions turn queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turned {
+    All,
+    /// Those with a window; all, where there is none.
+    Windowed,
+    /// All but the last of so many.
+    AllBut(usize),
+    /// All or none, as `rope.scaling.finetuned` says.
+    ByKey,
 }
 
 /// How a model knows where a token stands.
@@ -120,8 +182,34 @@ pub(crate) enum Positions {
 pub(crate) struct WindowRules {
     /// One layer of so many sees everything, if `attention.sliding_window_pattern` does not say which.
     pub(crate) period: u64,
+    /// The window, if `attention.sliding_window` is not there.
+    pub(crate) default: Option<u32>,
     /// RoPE's base in layers with a window, if `rope.freq_base_swa` does not say it. Without one, it is that of the others.
     pub(crate) base: Option<f32>,
+    /// Whether layers with a window scale positions as the others do.
+    pub(crate) scaled: bool,
+}
+
+/// How experts are chosen and weighed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ExpertRules {
+    /// How large an expert is, if no key says so.
+    pub(crate) hidden: ExpertHidden,
+    /// How scores become weights, if `expert_gating_func` does not say it.
+    pub(crate) gating: Gating,
+    /// Whether the weights of the chosen are divided by their sum, if `expert_weights_norm` does not say it.
+    pub(crate) normalized: bool,
+    /// The [clamped gate of gpt-oss](https://arxiv.org/abs/2508.10925).
+    pub(crate) clamped: bool,
+}
+
+impl ExpertRules {
+    pub(crate) const PLAIN: ExpertRules = ExpertRules {
+        hidden: ExpertHidden::FeedForward,
+        gating: Gating::Softmax,
+        normalized: true,
+        clamped: false,
+    };
 }
 
 /// The default size of an expert.
@@ -133,10 +221,16 @@ pub(crate) enum ExpertHidden {
     FeedForwardPerUsed,
 }
 
-/// The factor of embeddings.
+/// Factors of embeddings, of what is added to the residual, and of logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EmbeddingScale {
-    One,
-    /// The square root of the width.
+pub(crate) enum Scales {
+    Nothing,
+    /// Embeddings times the square root of the width.
     RootOfWidth,
+    /// `embedding_scale`, `residual_scale`, and `logit_scale`, by which logits are divided.
+    Granite,
+    /// As those, with [defaults](https://arxiv.org/abs/2404.06395).
+    MiniCpm,
+    /// Logits times `logit_scale`.
+    Logits,
 }

@@ -4,9 +4,9 @@
 use orlop_gguf::{Array, Metadata, MetadataValue};
 use orlop_graph::{Rope, RopeMode};
 
-use super::{Experts, LayerConfig, StateSpace};
+use super::{Config, Experts, Feed, Gating, LayerConfig, Mixer, StateSpace};
 use crate::Error;
-use crate::arch::{ExpertHidden, WindowRules};
+use crate::arch::{ExpertHidden, ExpertRules, Mixers, Scales, Turned, WindowRules};
 
 /// Maximum of elements, heads or tokens; larger numbers are taken for errors.
 const MAX_COUNT: u64 = 1 << 40;
@@ -65,17 +65,44 @@ impl Keys<'_> {
         Ok(self.metadata.optional(&self.name(key), Metadata::f32)?)
     }
 
+    /// A flag, which is off if it is missing.
+    pub(super) fn flag(&self, key: &str) -> Result<bool, Error> {
+        Ok(self.metadata.optional(&self.name(key), Metadata::bool)?.unwrap_or(false))
+    }
+
+    /// A limit; 0 means none.
+    pub(super) fn cap(&self, key: &str, default: f32) -> Result<Option<f32>, Error> {
+        Ok(Some(self.optional_float(key)?.unwrap_or(default)).filter(|cap| *cap != 0.0))
+    }
+
+    /// Factors of embeddings, residuals and logits.
+    pub(super) fn scales(&self, scales: Scales, config: &mut Config) -> Result<(), Error> {
+        let (width, layers) = (config.width as f32, config.layers.len() as f32);
+        let [embedding, residual, logits] = match scales {
+            Scales::Nothing => return Ok(()),
+            Scales::RootOfWidth => {
+                config.embedding_scale = width.sqrt();
+                return Ok(());
+            }
+            Scales::Logits => {
+                config.logit_scale = self.set_float("logit_scale")?.unwrap_or(1.0);
+                return Ok(());
+            }
+            Scales::Granite => [1.0; 3],
+            Scales::MiniCpm => [12.0, 1.4 / layers.sqrt(), width / 256.0],
+        };
+        config.embedding_scale = self.set_float("embedding_scale")?.unwrap_or(embedding);
+        config.residual_scale = self.set_float("residual_scale")?.unwrap_or(residual);
+        config.logit_scale = 1.0 / self.set_float("logit_scale")?.unwrap_or(logits);
+        Ok(())
+    }
+
     /// One number for all layers, or an array with one each.
     fn per_layer(&self, key: &str, layers: u64, default: Option<&[u64]>) -> Result<Vec<u64>, Error> {
         let name = self.name(key);
         match (self.metadata.get(&name), default) {
-            (Some(MetadataValue::Array(array)), _) => {
-                let values = match array {
-                    Array::I32(_) => {
-                        self.metadata.i32s(&name)?.into_iter().map(|value| value.max(0) as u64).collect()
-                    }
-                    _ => self.metadata.u32s(&name)?.into_iter().map(u64::from).collect::<Vec<u64>>(),
-                };
+            (Some(MetadataValue::Array(_)), _) => {
+                let values = self.numbers(key)?;
                 if values.len() as u64 != layers {
                     return Err(self.bad(key, values.len() as u64, "an array must have one entry a layer"));
                 }
@@ -88,6 +115,17 @@ impl Keys<'_> {
                 (None, None) => Err(self.bad(key, 0, "it must be at least 1")),
             },
         }
+    }
+
+    /// An array of numbers; negative ones count as 0.
+    fn numbers(&self, key: &str) -> Result<Vec<u64>, Error> {
+        let name = self.name(key);
+        Ok(match self.metadata.get(&name) {
+            Some(MetadataValue::Array(Array::I32(_))) => {
+                self.metadata.i32s(&name)?.into_iter().map(|value| value.max(0) as u64).collect()
+            }
+            _ => self.metadata.u32s(&name)?.into_iter().map(u64::from).collect(),
+        })
     }
 
     pub(super) fn rope(&self, mode: RopeMode, key: u64, context: u64) -> Result<Rope, Error> {
@@ -105,6 +143,11 @@ impl Keys<'_> {
             (_, Some(0.0)) => 1.0,
             (_, Some(factor)) => 1.0 / factor,
         };
+        let mode = match self.metadata.get(&self.name("rope.dimension_sections")) {
+            // The three streams of positions are equal in text, and the fourth section of every known file is empty.
+            Some(_) => self.sections()?,
+            None => mode,
+        };
         let yarn = kind == Some("yarn");
         let dims = self.optional("rope.dimension_count")?.unwrap_or(key);
         let rule = "no more than a head's elements can be turned, and they must fit 32 bits";
@@ -113,25 +156,71 @@ impl Keys<'_> {
             .filter(|dims| u64::from(*dims) <= key)
             .ok_or_else(|| self.bad("rope.dimension_count", dims, rule))?;
         let original = self.optional("rope.scaling.original_context_length")?.unwrap_or(context);
+        let log = match (yarn, self.set_float("rope.scaling.yarn_log_multiplier")?) {
+            (true, Some(multiplier)) => 1.0 + 0.1 * multiplier * (1.0 / freq_scale).max(1.0).ln(),
+            _ => 1.0,
+        };
+        let stretched = match self.set_float("rope.scaling.alpha")? {
+            Some(alpha) if key > 2 => alpha.powf(key as f32 / (key - 2) as f32),
+            _ => 1.0,
+        };
         let set = |value: Option<f32>, default: f32| value.filter(|value| *value > 0.0).unwrap_or(default);
         Ok(Rope {
             mode,
             dims,
-            freq_base: set(self.optional_float("rope.freq_base")?, 10_000.0),
+            freq_base: set(self.optional_float("rope.freq_base")?, 10_000.0) * stretched,
             freq_scale,
             ext_factor: if yarn {
                 set(self.optional_float("rope.scaling.yarn_ext_factor")?, 1.0)
             } else {
                 0.0
             },
-            attn_factor: set(self.optional_float("rope.scaling.attn_factor")?, 1.0),
+            attn_factor: set(self.optional_float("rope.scaling.attn_factor")?, 1.0) / log,
             beta_fast: set(self.optional_float("rope.scaling.yarn_beta_fast")?, 32.0),
             beta_slow: set(self.optional_float("rope.scaling.yarn_beta_slow")?, 1.0),
             original_context: u32::try_from(original).unwrap_or(u32::MAX),
         })
     }
 
-    pub(super) fn experts(&self, default: ExpertHidden, hidden: u64) -> Result<Option<Experts>, Error> {
+    /// Sections of a head that positions of pictures turn apart.
+    fn sections(&self) -> Result<RopeMode, Error> {
+        let key = "rope.dimension_sections";
+        match self.numbers(key)?[..] {
+            [_, _, _] | [_, _, _, 0] => Ok(RopeMode::Neox),
+            [_, _, _, last] => Err(self.bad(key, last, "the fourth section must be empty")),
+            ref other => Err(self.bad(key, other.len() as u64, "it must have four sections")),
+        }
+    }
+
+    /// Which layers are turned.
+    pub(super) fn turned(&self, turned: Turned, layers: &mut [LayerConfig]) -> Result<(), Error> {
+        let windowed = layers.iter().any(|layer| layer.window.is_some());
+        let finetuned = self.metadata.optional(&self.name("rope.scaling.finetuned"), Metadata::bool)?;
+        for (index, layer) in layers.iter_mut().enumerate() {
+            let turns = match turned {
+                Turned::All => true,
+                Turned::Windowed => !windowed || layer.window.is_some(),
+                Turned::AllBut(period) => (index + 1) % period != 0,
+                Turned::ByKey => finetuned != Some(false),
+            };
+            layer.rope = layer.rope.filter(|_| turns);
+        }
+        Ok(())
+    }
+
+    /// Which layers have experts: all, those behind a dense lead, or every n-th of these.
+    pub(super) fn expert_layers(&self, layers: &mut [LayerConfig]) -> Result<(), Error> {
+        let lead = self.optional("leading_dense_block_count")?.unwrap_or(0);
+        let step = self.optional("interleave_moe_layer_step")?.unwrap_or(1);
+        for (index, layer) in layers.iter_mut().enumerate() {
+            if index as u64 >= lead && (index as u64 + 1).is_multiple_of(step) {
+                layer.feed = Feed::Experts;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn experts(&self, rules: &ExpertRules, hidden: u64) -> Result<Option<Experts>, Error> {
         let Some(count) = self.optional("expert_count")? else { return Ok(None) };
         let used = self.optional("expert_used_count")?.unwrap_or(0);
         if used == 0 || used > count {
@@ -141,28 +230,60 @@ impl Keys<'_> {
                 "a token uses at least one expert, and no more than there are",
             ));
         }
-        let default = match default {
+        let default = match rules.hidden {
             ExpertHidden::FeedForward => hidden,
             ExpertHidden::FeedForwardPerUsed => hidden / used,
         };
         let hidden = self.optional("expert_feed_forward_length")?.unwrap_or(default);
         let scale = self.set_float("expert_weights_scale")?.unwrap_or(1.0);
-        Ok(Some(Experts { count, used, hidden, scale }))
+        let gating = match self.optional("expert_gating_func")? {
+            None => rules.gating,
+            Some(1) => Gating::Softmax,
+            Some(2) => Gating::Sigmoid,
+            Some(3) => Gating::SoftmaxOfChosen,
+            Some(other) => return Err(self.bad("expert_gating_func", other, "1, 2 and 3 are known")),
+        };
+        let normalized = self.metadata.optional(&self.name("expert_weights_norm"), Metadata::bool)?;
+        let groups = match self.optional("expert_group_count")? {
+            None | Some(1) => None,
+            Some(groups) => {
+                let chosen = self.optional("expert_group_used_count")?.unwrap_or(0);
+                if !count.is_multiple_of(groups) || count / groups < 2 {
+                    let rule = "groups must divide the experts, and have at least two";
+                    return Err(self.bad("expert_group_count", groups, rule));
+                }
+                if chosen == 0 || chosen > groups || used > chosen * (count / groups) {
+                    let rule =
+                        "a token uses at least one group, no more than there are, and all of its experts fit";
+                    return Err(self.bad("expert_group_used_count", chosen, rule));
+                }
+                Some([groups, chosen])
+            }
+        };
+        let normalized = normalized.unwrap_or(rules.normalized);
+        Ok(Some(Experts { count, used, hidden, scale, gating, normalized, groups }))
     }
 
     /// Heads and feed-forward sizes of every layer.
-    pub(super) fn heads(&self, layers: u64) -> Result<Vec<LayerConfig>, Error> {
+    pub(super) fn heads(&self, mixers: Mixers, layers: u64) -> Result<Vec<LayerConfig>, Error> {
         let heads = self.per_layer("attention.head_count", layers, None)?;
         let kv_heads = self.per_layer("attention.head_count_kv", layers, Some(&heads))?;
         let hidden = self.per_layer("feed_forward_length", layers, Some(&vec![0; layers as usize]))?;
         let sizes = heads.into_iter().zip(kv_heads).zip(hidden);
         sizes
             .map(|((heads, kv_heads), hidden)| {
-                if heads == 0 || kv_heads == 0 || heads % kv_heads != 0 {
+                let some = mixers == Mixers::SomeAttention;
+                let mixer = match (heads, kv_heads) {
+                    (0, _) if some => Mixer::Nothing,
+                    (_, 0) if some => Mixer::Linear,
+                    _ => Mixer::Attention,
+                };
+                let feed = if some && hidden == 0 { Feed::Nothing } else { Feed::Dense };
+                if mixer == Mixer::Attention && (heads == 0 || kv_heads == 0 || heads % kv_heads != 0) {
                     let rule = "heads of keys must divide heads of queries";
                     return Err(self.bad("attention.head_count_kv", kv_heads, rule));
                 }
-                Ok(LayerConfig { heads, kv_heads, hidden, ..LayerConfig::default() })
+                Ok(LayerConfig { mixer, feed, heads, kv_heads, hidden, ..LayerConfig::default() })
             })
             .collect()
     }
@@ -180,7 +301,13 @@ impl Keys<'_> {
     /// Sliding windows of most layers, which have a RoPE base of their own. Which layers these are is an array of flags,
     /// or a period: the last layer of each period sees everything.
     pub(super) fn windows(&self, rules: &WindowRules, layers: &mut [LayerConfig]) -> Result<(), Error> {
-        let Some(window) = self.optional("attention.sliding_window")? else { return Ok(()) };
+        let key = "attention.sliding_window";
+        let set = self.metadata.get(&self.name(key)).is_some();
+        let default = rules.default.filter(|_| !set).map(u64::from);
+        if set && self.metadata.i64(&self.name(key))? == 0 {
+            return Err(self.bad(key, 0, "a token sees at least itself"));
+        }
+        let Some(window) = self.optional(key)?.or(default) else { return Ok(()) };
         let window = u32::try_from(window)
             .map_err(|_| self.bad("attention.sliding_window", window, "it must fit 32 bits"))?;
         let key = "attention.sliding_window_pattern";
@@ -203,8 +330,11 @@ impl Keys<'_> {
         let base = self.set_float("rope.freq_base_swa")?.or(rules.base);
         for (layer, _) in layers.iter_mut().zip(windowed).filter(|(_, windowed)| *windowed) {
             layer.window = Some(window);
-            if let (Some(rope), Some(freq_base)) = (&mut layer.rope, base) {
-                *rope = Rope { freq_base, freq_scale: 1.0, ..*rope };
+            if let Some(rope) = &mut layer.rope {
+                rope.freq_base = base.unwrap_or(rope.freq_base);
+                if !rules.scaled {
+                    *rope = Rope { freq_scale: 1.0, ext_factor: 0.0, attn_factor: 1.0, ..*rope };
+                }
             }
         }
         Ok(())

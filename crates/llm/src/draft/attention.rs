@@ -59,7 +59,12 @@ impl GraphDraft<'_> {
 
     /// Writes keys and values to the layer's cache, attends to the rows of each token's sequence, and multiplies with the
     /// output matrix.
-    pub(super) fn attention(&mut self, layer: usize, [q, k, v]: [TensorId; 3]) -> Result<TensorId, Error> {
+    pub(super) fn attention(
+        &mut self,
+        layer: usize,
+        [q, k, v]: [TensorId; 3],
+        gate: Option<TensorId>,
+    ) -> Result<TensorId, Error> {
         let sizes = self.config.layers[layer];
         let types = self.sketch.cache;
         let group = self.groups.iter().position(|(group, _)| group.window == sizes.window).unwrap_or(0);
@@ -74,11 +79,16 @@ impl GraphDraft<'_> {
         };
         let parameters = FlashAttention {
             window: sizes.window.unwrap_or(0),
+            soft_cap: self.config.attention_cap.unwrap_or(0.0),
             ..FlashAttention::scaled(self.config.attention_scale)
         };
         // [value, heads, tokens]
-        let attended = self.b.paged_attention([q, k, v], rows, None, parameters);
-        let rows = self.b.reshape(attended, &[sizes.value * sizes.heads, self.token_count()]);
+        let sinks = self.optional(&format!("blk.{layer}.attn_sinks.weight"), &[sizes.heads])?;
+        let attended = self.b.paged_attention([q, k, v], rows, sinks, parameters);
+        let mut rows = self.b.reshape(attended, &[sizes.value * sizes.heads, self.token_count()]);
+        if let Some(gate) = gate {
+            rows = self.b.mul(rows, gate);
+        }
         self.linear(&format!("blk.{layer}.attn_output"), rows, self.config.width)
     }
 

@@ -1,11 +1,11 @@
 //! The whole graph, from tokens to logits, drawn from the records of the layers.
 
-use orlop_graph::TensorId;
+use orlop_graph::{TensorId, Unary};
 
 use super::GraphDraft;
 use crate::Error;
-use crate::arch::{HeadNorms, LayerNorms, Positions};
-use crate::config::{Feed, Mixer};
+use crate::arch::{HeadNorms, LayerNorms, Positions, Residual};
+use crate::config::{Feed, LayerConfig, Mixer};
 
 impl GraphDraft<'_> {
     /// Embeddings, layers, logits.
@@ -26,21 +26,70 @@ impl GraphDraft<'_> {
     /// Norm, what mixes tokens, norm, feed-forward part or experts; each is added to what came in.
     fn layer(&mut self, layer: usize, x: TensorId, factors: Option<TensorId>) -> Result<TensorId, Error> {
         let LayerNorms { mixer, mixed, feed, fed } = self.facts.norms;
-        let normed = self.layer_norm(layer, mixer, x)?;
-        let mixing = match self.config.layers[layer].mixer {
-            Mixer::Attention => self.attention_part(layer, normed, factors)?,
-            Mixer::StateSpace => self.state_space(layer, normed)?,
+        if self.is_parallel(layer) {
+            return self.parallel_layer(layer, x, factors);
+        }
+        let x = match self.config.layers[layer].mixer {
+            Mixer::Nothing => self.wanted_rows(layer, x, x).0,
+            _ => {
+                let normed = self.layer_norm(layer, mixer, x)?;
+                let mixing = self.mixed(layer, normed, factors)?;
+                let (mixing, kept) = self.wanted_rows(layer, mixing, x);
+                let mixing = self.post_norm(layer, mixed, mixing)?;
+                self.add_scaled(mixing, kept)
+            }
         };
-        let (mixing, kept) = self.wanted_rows(layer, mixing, x);
-        let mixing = self.layer_norm(layer, mixed, mixing)?;
-        let x = self.b.add(mixing, kept);
         if self.config.layers[layer].feed == Feed::Nothing {
             return Ok(x);
         }
         let normed = self.layer_norm(layer, feed, x)?;
         let feeding = self.feed_forward(layer, normed)?;
-        let feeding = self.layer_norm(layer, fed, feeding)?;
-        Ok(self.b.add(x, feeding))
+        let feeding = self.post_norm(layer, fed, feeding)?;
+        Ok(self.add_scaled(feeding, x))
+    }
+
+    fn is_parallel(&self, layer: usize) -> bool {
+        let without_norm = self.facts.residual == Residual::ParallelWithoutNorm
+            && !self.has(&format!("blk.{layer}.ffn_norm.weight"));
+        self.config.parallel || without_norm
+    }
+
+    /// Attention and the feed-forward part of the same input, both added to it.
+    fn parallel_layer(
+        &mut self,
+        layer: usize,
+        x: TensorId,
+        factors: Option<TensorId>,
+    ) -> Result<TensorId, Error> {
+        let LayerNorms { mixer, feed, .. } = self.facts.norms;
+        let feed = feed.filter(|stem| self.has(&format!("blk.{layer}.{stem}.weight")));
+        let normed = self.layer_norm(layer, mixer, x)?;
+        let mixing = self.mixed(layer, normed, factors)?;
+        let (mixing, kept) = self.wanted_rows(layer, mixing, x);
+        let normed = match feed {
+            Some(_) => self.layer_norm(layer, feed, kept)?,
+            None => self.wanted_rows(layer, normed, x).0,
+        };
+        let feeding = self.feed_forward(layer, normed)?;
+        let x = self.b.add(feeding, kept);
+        Ok(self.b.add(x, mixing))
+    }
+
+    fn mixed(&mut self, layer: usize, x: TensorId, factors: Option<TensorId>) -> Result<TensorId, Error> {
+        match self.config.layers[layer].mixer {
+            Mixer::Attention => self.attention_part(layer, x, factors),
+            Mixer::Linear => self.linear(&format!("blk.{layer}.attn_output"), x, self.config.width),
+            Mixer::StateSpace => self.state_space(layer, x),
+            Mixer::Nothing => Ok(x),
+        }
+    }
+
+    fn add_scaled(&mut self, part: TensorId, residual: TensorId) -> TensorId {
+        let part = match self.config.residual_scale {
+            1.0 => part,
+            scale => self.b.scale(part, scale),
+        };
+        self.b.add(part, residual)
     }
 
     fn layer_norm(&mut self, layer: usize, stem: Option<&str>, x: TensorId) -> Result<TensorId, Error> {
@@ -50,18 +99,62 @@ impl GraphDraft<'_> {
         }
     }
 
+    fn post_norm(&mut self, layer: usize, stem: Option<&str>, x: TensorId) -> Result<TensorId, Error> {
+        let Some(stem) = stem else { return Ok(x) };
+        let epsilon = self.facts.post_epsilon.unwrap_or(self.config.epsilon);
+        self.norm_with(&format!("blk.{layer}.{stem}"), x, &[self.config.width], epsilon)
+    }
+
     fn attention_part(
         &mut self,
         layer: usize,
         x: TensorId,
         factors: Option<TensorId>,
     ) -> Result<TensorId, Error> {
-        let [mut q, mut k, v] = self.queries_keys_values(layer, x)?;
-        if self.facts.head_norms == HeadNorms::Each {
-            q = self.norm(&format!("blk.{layer}.attn_q_norm"), q)?;
-            k = self.norm(&format!("blk.{layer}.attn_k_norm"), k)?;
+        let [q, k, v] = self.queries_keys_values(layer, x)?;
+        let q = self.normed_and_turned(layer, "q", q, factors)?;
+        let k = self.normed_and_turned(layer, "k", k, factors)?;
+        let gate = match self.facts.gates_attention {
+            true => {
+                let LayerConfig { value, heads, .. } = self.config.layers[layer];
+                let gate = self.linear(&format!("blk.{layer}.attn_gate"), x, value * heads)?;
+                Some(self.b.unary(Unary::Sigmoid, gate))
+            }
+            false => None,
+        };
+        self.attention(layer, [q, k, v], gate)
+    }
+
+    fn normed_and_turned(
+        &mut self,
+        layer: usize,
+        which: &str,
+        heads: TensorId,
+        factors: Option<TensorId>,
+    ) -> Result<TensorId, Error> {
+        if self.facts.head_norms == HeadNorms::AfterRope {
+            let turned = self.rope(layer, heads, factors);
+            return self.head_norm(layer, which, turned);
         }
-        let (q, k) = (self.rope(layer, q, factors), self.rope(layer, k, factors));
-        self.attention(layer, [q, k, v])
+        let normed = self.head_norm(layer, which, heads)?;
+        Ok(self.rope(layer, normed, factors))
+    }
+
+    /// The norm of queries or keys, as heads.
+    fn head_norm(&mut self, layer: usize, which: &str, x: TensorId) -> Result<TensorId, Error> {
+        let stem = format!("blk.{layer}.attn_{which}_norm");
+        let [head, heads, tokens, _] = self.b.desc(x).extents;
+        let there = self.has(&format!("{stem}.weight"));
+        match self.facts.head_norms {
+            HeadNorms::Nothing => Ok(x),
+            HeadNorms::EachIfThere | HeadNorms::OwnWeights if !there => Ok(x),
+            HeadNorms::Each | HeadNorms::EachIfThere | HeadNorms::AfterRope => self.norm(&stem, x),
+            HeadNorms::OwnWeights => self.norm_with(&stem, x, &[head, heads], self.config.epsilon),
+            HeadNorms::Whole => {
+                let rows = self.b.reshape(x, &[head * heads, tokens]);
+                let normed = self.norm(&stem, rows)?;
+                Ok(self.b.reshape(normed, &[head, heads, tokens]))
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use orlop_graph::DType;
 
 use super::Synth;
 use crate::StateSpace;
-use crate::arch::{Facts, Positions};
+use crate::arch::{Facts, HeadNorms, LayerNorms, Positions};
 use crate::draft::FeedForward;
 
 /// A tensor of normally distributed values.
@@ -93,7 +93,13 @@ impl Synth {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let [queries, keys] = [self.heads, self.kv_heads].map(|heads| heads.saturating_mul(self.key));
         let [values, attended] = [self.kv_heads, self.heads].map(|heads| heads.saturating_mul(self.value));
-        tensors.push(SynthTensor::norm(name("attn_norm.weight"), self.width, self.norm_deviation));
+        let LayerNorms { mixer, mixed, feed, fed } = facts.norms;
+        for part in [mixer, mixed, feed, fed].into_iter().flatten() {
+            tensors.push(SynthTensor::norm(name(&format!("{part}.weight")), self.width, self.norm_deviation));
+            if facts.biased {
+                tensors.push(SynthTensor::bias(name(&format!("{part}.bias")), self.width));
+            }
+        }
         let parts = match facts.fused_qkv {
             true => vec![("attn_qkv", queries.saturating_add(keys).saturating_add(values))],
             false => vec![("attn_q", queries), ("attn_k", keys), ("attn_v", values)],
@@ -104,19 +110,23 @@ impl Synth {
                 tensors.push(SynthTensor::bias(name(&format!("{part}.bias")), elements));
             }
         }
-        for part in [facts.norms.mixed, facts.norms.fed].into_iter().flatten() {
-            tensors.push(SynthTensor::norm(name(&format!("{part}.weight")), self.width, self.norm_deviation));
-        }
         if facts.biased {
-            tensors.extend(
-                ["attn_norm.bias", "attn_output.bias", "ffn_norm.bias", "ffn_down.bias"]
-                    .map(|part| SynthTensor::bias(name(part), self.width)),
-            );
+            tensors.push(SynthTensor::bias(name("attn_output.bias"), self.width));
         }
-        if self.head_norms {
-            for part in ["attn_q_norm.weight", "attn_k_norm.weight"] {
-                tensors.push(SynthTensor::norm(name(part), self.key, self.norm_deviation));
+        for (part, heads) in [("attn_q_norm.weight", self.heads), ("attn_k_norm.weight", self.kv_heads)] {
+            let extents = match facts.head_norms {
+                HeadNorms::Nothing => continue,
+                HeadNorms::Whole => vec![self.key.saturating_mul(heads)],
+                HeadNorms::OwnWeights => vec![self.key, heads],
+                HeadNorms::Each | HeadNorms::EachIfThere | HeadNorms::AfterRope => vec![self.key],
+            };
+            if self.head_norms {
+                let deviation = self.norm_deviation;
+                tensors.push(SynthTensor { name: name(part), extents, mean: 1.0, deviation });
             }
+        }
+        if facts.gates_attention {
+            tensors.push(SynthTensor::matrix(name("attn_gate.weight"), &[self.width, attended]));
         }
         tensors.push(SynthTensor::matrix(name("attn_output.weight"), &[attended, self.width]));
     }
@@ -124,11 +134,11 @@ impl Synth {
     fn feed_forward(&self, layer: u64, facts: &Facts, tensors: &mut Vec<SynthTensor>) {
         let name = |part: &str| format!("blk.{layer}.{part}.weight");
         let (width, hidden) = (self.width, self.hidden);
-        tensors.push(SynthTensor::norm(name("ffn_norm"), width, self.norm_deviation));
         match self.experts {
             None => {
                 if facts.biased {
                     tensors.push(SynthTensor::bias(format!("blk.{layer}.ffn_up.bias"), hidden));
+                    tensors.push(SynthTensor::bias(format!("blk.{layer}.ffn_down.bias"), width));
                 }
                 let up = match facts.feed_forward {
                     FeedForward::Plain(_) => hidden,

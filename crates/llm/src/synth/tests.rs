@@ -62,7 +62,7 @@ fn tensors_have_the_extents_that_the_dimensions_ask_for() {
 
 #[test]
 fn experts_are_stacked_and_an_embedding_can_serve_twice() {
-    let experts = Some(Experts { count: 4, used: 2, hidden: 96, scale: 1.0 });
+    let experts = Some(Experts { count: 4, used: 2, hidden: 96, ..Experts::default() });
     let file = read(&Synth { experts, tied: true, file_type: FileType::Q8_0, ..Synth::default() });
     assert_eq!(file.tensor("blk.1.ffn_up_exps.weight").unwrap().desc.to_string(), "q8_0[64 96 4 1]");
     assert_eq!(file.tensor("blk.1.ffn_down_exps.weight").unwrap().desc.to_string(), "q8_0[96 64 4 1]");
@@ -180,7 +180,7 @@ fn dimensions_that_make_no_model_are_refused() {
     assert!(refused(Synth { kv_heads: 3, ..base() }));
     assert!(refused(Synth { vocabulary: 1 << 32, ..base() }));
     assert!(refused(Synth {
-        experts: Some(Experts { count: 2, used: 3, hidden: 64, scale: 1.0 }),
+        experts: Some(Experts { count: 2, used: 3, hidden: 64, ..Experts::default() }),
         ..base()
     }));
 }
@@ -188,17 +188,18 @@ fn dimensions_that_make_no_model_are_refused() {
 #[test]
 fn small_models_of_every_architecture_can_be_drawn() {
     use crate::Model;
-    use crate::arch::{ExpertHidden, HeadNorms, Mixers};
-    for architecture in Architecture::ALL.iter().copied() {
+    use crate::arch::{HeadNorms, Mixers};
+    let experts = Experts { count: 4, used: 2, hidden: 32, ..Experts::default() };
+    let cases = Architecture::ALL.iter().flat_map(|known| [(*known, None), (*known, Some(experts))]);
+    for (architecture, experts) in cases {
         let sizes = StateSpace { kernel: 4, inner: 96, state: 16, heads: 6, groups: 2 };
         let facts = architecture.facts();
-        let experts = Experts { count: 4, used: 2, hidden: 32, scale: 1.0 };
         let synth = Synth {
             architecture,
-            head_norms: facts.head_norms == HeadNorms::Each,
+            head_norms: facts.head_norms != HeadNorms::Nothing,
             biases: facts.biased,
             kv_heads: 4,
-            experts: (facts.expert_hidden == ExpertHidden::FeedForwardPerUsed).then_some(experts),
+            experts,
             state_space: (facts.mixers == Mixers::StateSpace).then_some(sizes),
             ..Synth::default()
         };

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use crate::support::{fixture, last_row, load, logits_of, nmse, one_cpu, rows, tokens_of};
 
 /// Fixtures that `generate.py` writes, which says what each is made of.
-pub(crate) const MODELS: [&str; 19] = [
+pub(crate) const MODELS: [&str; 57] = [
     "llama",
     // Factors of the rotation, heads that do not add up to the width, biases everywhere.
     "llama-factors",
@@ -35,6 +35,46 @@ pub(crate) const MODELS: [&str; 19] = [
     "gemma3-whole",
     "mamba2",
     "mamba2-one-group",
+    "smollm3",
+    "mistral3",
+    "internlm2",
+    "ernie4_5",
+    // Layers without attention, with a matrix in its place, without a feed-forward part; other numbers of heads in each.
+    "deci",
+    "granite",
+    "granite-unturned",
+    "minicpm",
+    "minicpm-keys",
+    "qwen2vl",
+    "seed_oss",
+    "qwen3vl",
+    "hunyuan-dense",
+    // With a block that predicts one token more, which is not run.
+    "glm4",
+    "glm4-sections",
+    "olmo2",
+    "olmo2-windows",
+    "exaone4",
+    "command-r",
+    "cohere2",
+    "muse-glimmer",
+    "stablelm",
+    "stablelm-parallel",
+    "starcoder2",
+    "gptneox",
+    "gptneox-series",
+    "phi2",
+    "gemma",
+    "gemma2",
+    "qwen3vlmoe",
+    "qwen2moe",
+    "olmoe",
+    "granitemoe",
+    "hunyuan-moe",
+    "ernie4_5-moe",
+    "glm4moe",
+    "minimax-m2",
+    "gpt-oss",
 ];
 
 /// A model made by rule, some tokens, and the logits that llama.cpp gives behind each.
@@ -56,6 +96,7 @@ fn try_model(json: &Json) -> Result<Model, Error> {
     for (key, value) in json["keys"].as_object().unwrap() {
         let value = match value {
             Json::String(text) => MetadataValue::from(text.as_str()),
+            Json::Bool(flag) => MetadataValue::from(*flag),
             Json::Number(number) => match number.as_u64() {
                 Some(number) => MetadataValue::from(u32::try_from(number).unwrap()),
                 None => MetadataValue::from(number.as_f64().unwrap() as f32),
@@ -221,6 +262,43 @@ fn sizes_that_cannot_be_are_named() {
         ),
         ("phi3", "rope.scaling.type", serde_json::json!("spiral"), "`phi3.rope.scaling.type` is spiral"),
         ("qwen3moe", "expert_used_count", serde_json::json!(9), "`qwen3moe.expert_used_count` is 9"),
+        ("glm4moe", "expert_gating_func", serde_json::json!(9), "`glm4moe.expert_gating_func` is 9"),
+        ("glm4moe", "expert_group_count", serde_json::json!(4), "`glm4moe.expert_group_count` is 4: groups"),
+        ("glm4moe", "expert_group_count", serde_json::json!(2), "`glm4moe.expert_group_used_count` is 0"),
+        ("glm4moe", "nextn_predict_layers", serde_json::json!(4), "`glm4moe.nextn_predict_layers` is 4"),
+        ("glm4", "block_count", serde_json::json!(1_000_000_000), "`glm4.block_count` is 1000000000"),
+        (
+            "gemma2",
+            "attention.sliding_window",
+            serde_json::json!(0),
+            "`gemma2.attention.sliding_window` is 0",
+        ),
+        (
+            "deci",
+            "attention.head_count_kv",
+            serde_json::json!([2, 0]),
+            "`deci.attention.head_count_kv` is 2: an",
+        ),
+        (
+            "deci",
+            "attention.head_count_kv",
+            serde_json::json!([3, 0, 0, 1, 0, 4]),
+            "`deci.attention.head_count_kv` is 3: heads",
+        ),
+        ("deci", "feed_forward_length", serde_json::json!([1]), "`deci.feed_forward_length` is 1: an array"),
+        ("deci", "attention.head_count", serde_json::json!(0), "`deci.attention.head_count`"),
+        (
+            "qwen3vl",
+            "rope.dimension_sections",
+            serde_json::json!([2, 2, 2, 2]),
+            "`qwen3vl.rope.dimension_sections` is 2: the fourth",
+        ),
+        (
+            "qwen3vl",
+            "rope.dimension_sections",
+            serde_json::json!([8, 8]),
+            "`qwen3vl.rope.dimension_sections` is 2: it must",
+        ),
     ];
     for (name, key, value, expected) in cases {
         let mut json = read(name);

@@ -2,13 +2,14 @@
 
     pip install numpy gguf
     cargo xtask bench peers          # among other things, builds the program below, which links llama.cpp
-    python3 generate.py TARGET/peers/target/release/peers
+    python3 generate.py TARGET/peers/target/release/peers [NAME ...]
 
 A fixture holds a model's keys, the names and sizes of its tensors, some tokens and their logits. The weights are not
 in it: they follow from the tensors' names, here and in `arches.rs`.
 
-llama.cpp looks GELU up in a table of 16-bit numbers. The logits of models with it are computed here in 64 bits, and
-llama.cpp's have to be close.
+llama.cpp looks GELU up in a table of 16-bit numbers. The logits of gpt2 and gemma3 are computed here in 64 bits, and
+llama.cpp's have to be close. Those of other models with GELU come from a llama.cpp without the table
+(docs/src/recipes/architecture.md).
 """
 
 import json
@@ -46,12 +47,12 @@ def weights(name, extents, mean, deviation):
 class Model:
     """Keys and tensors of a model in the making."""
 
-    def __init__(self, architecture, layers, context=64, width=WIDTH):
-        self.architecture, self.layers, self.width = architecture, layers, width
+    def __init__(self, architecture, layers, context=64, width=WIDTH, vocabulary=VOCABULARY):
+        self.architecture, self.layers, self.width, self.vocabulary = architecture, layers, width, vocabulary
         self.keys = {"general.architecture": architecture, "tokenizer.ggml.model": "none"}
         self.tensors = []
-        self.set(vocab_size=VOCABULARY, context_length=context, embedding_length=width, block_count=layers)
-        self.matrix("token_embd.weight", width, VOCABULARY)
+        self.set(vocab_size=vocabulary, context_length=context, embedding_length=width, block_count=layers)
+        self.matrix("token_embd.weight", width, vocabulary)
         self.norm("output_norm", width)
 
     def set(self, **keys):
@@ -75,46 +76,118 @@ class Model:
         if bias:
             self.tensor(f"{stem}.bias", [width], 0.0, 0.2)
 
-    def untied(self):
-        self.matrix("output.weight", self.width, VOCABULARY)
+    def untied(self, bias=False):
+        self.linear("output", self.width, self.vocabulary, bias)
         return self
 
-    def heads(self, heads, kv_heads, key, value=None, bias=False, normed=False, fused=False, output_bias=False):
+    def heads(
+        self,
+        heads,
+        kv_heads,
+        key,
+        value=None,
+        bias=False,
+        normed=None,
+        fused=False,
+        output_bias=False,
+        norm="attn_norm",
+        norm_bias=None,
+        gate=False,
+        sinks=False,
+        layers=None,
+    ):
+        """Attention. Heads may be a list with a number for each layer; `normed` is "each", "whole" or "own"."""
         value = value or key
         self.set(attention__head_count=heads, attention__head_count_kv=kv_heads)
-        if key * heads != self.width:
+        each = lambda number, layer: number[layer] if isinstance(number, list) else number
+        if isinstance(heads, list) or key * heads != self.width:
             self.set(attention__key_length=key, attention__value_length=value)
-        sizes = [("attn_q", heads * key), ("attn_k", kv_heads * key), ("attn_v", kv_heads * value)]
-        if fused:
-            sizes = [("attn_qkv", sum(size for _, size in sizes))]
-        for layer in range(self.layers):
-            self.norm(f"blk.{layer}.attn_norm", self.width, output_bias and fused)
+        for layer in layers or range(self.layers):
+            blk, queries, keys = f"blk.{layer}", each(heads, layer), each(kv_heads, layer)
+            if queries == 0:
+                continue
+            if norm:
+                self.norm(f"{blk}.{norm}", self.width, output_bias and fused if norm_bias is None else norm_bias)
+            if keys == 0:
+                self.matrix(f"{blk}.attn_output.weight", self.width, self.width)
+                continue
+            sizes = [("attn_q", queries * key), ("attn_k", keys * key), ("attn_v", keys * value)]
+            if fused:
+                sizes = [("attn_qkv", sum(size for _, size in sizes))]
             for stem, size in sizes:
-                self.linear(f"blk.{layer}.{stem}", self.width, size, bias)
-            if normed:
-                self.norm(f"blk.{layer}.attn_q_norm", key)
-                self.norm(f"blk.{layer}.attn_k_norm", key)
-            self.linear(f"blk.{layer}.attn_output", heads * value, self.width, output_bias)
+                self.linear(f"{blk}.{stem}", self.width, size, bias)
+            for which, count in [("q", queries), ("k", keys)]:
+                extents = {"each": [key], "whole": [key * count], "own": [key, count]}.get(normed, None)
+                if extents:
+                    self.tensor(f"{blk}.attn_{which}_norm.weight", extents, 1.0, 0.2)
+            if gate:
+                self.matrix(f"{blk}.attn_gate.weight", self.width, queries * value)
+            if sinks:
+                self.tensor(f"{blk}.attn_sinks.weight", [queries], 1.0, 1.0)
+            self.linear(f"{blk}.attn_output", queries * value, self.width, output_bias)
         return self
 
-    def feed_forward(self, hidden, bias=False, kind="gated"):
+    def feed_forward(self, hidden, bias=False, kind="gated", norm="ffn_norm", layers=None):
+        """Feed-forward parts; their sizes may be a list with a number for each layer."""
         self.set(feed_forward_length=hidden)
-        for layer in range(self.layers):
-            self.norm(f"blk.{layer}.ffn_norm", self.width, kind == "plain")
+        for layer in layers or range(self.layers):
+            size = hidden[layer] if isinstance(hidden, list) else hidden
+            if size == 0:
+                continue
+            if norm:
+                self.norm(f"blk.{layer}.{norm}", self.width, kind == "plain")
             if kind == "gated":
-                self.linear(f"blk.{layer}.ffn_gate", self.width, hidden, bias)
-            self.linear(f"blk.{layer}.ffn_up", self.width, hidden * (2 if kind == "fused" else 1), bias)
-            self.linear(f"blk.{layer}.ffn_down", hidden, self.width, bias)
+                self.linear(f"blk.{layer}.ffn_gate", self.width, size, bias)
+            self.linear(f"blk.{layer}.ffn_up", self.width, size * (2 if kind == "fused" else 1), bias)
+            self.linear(f"blk.{layer}.ffn_down", size, self.width, bias)
         return self
 
-    def experts(self, hidden, count, used):
-        self.set(feed_forward_length=hidden, expert_count=count, expert_used_count=used)
-        for layer in range(self.layers):
-            self.norm(f"blk.{layer}.ffn_norm", self.width)
-            self.matrix(f"blk.{layer}.ffn_gate_inp.weight", self.width, count)
-            self.matrix(f"blk.{layer}.ffn_gate_exps.weight", self.width, hidden, count)
-            self.matrix(f"blk.{layer}.ffn_up_exps.weight", self.width, hidden, count)
-            self.matrix(f"blk.{layer}.ffn_down_exps.weight", hidden, self.width, count)
+    def experts(
+        self,
+        hidden,
+        count,
+        used,
+        norm="ffn_norm",
+        bias=False,
+        chosen_by=False,
+        shared=0,
+        gated_shared=False,
+        fused=False,
+        gate=True,
+        layers=None,
+    ):
+        """Experts; `chosen_by` adds the bias of the choice, `shared` is the size of those that every token uses."""
+        self.set(expert_count=count, expert_used_count=used)
+        if not layers:
+            self.set(feed_forward_length=hidden)
+        for layer in layers or range(self.layers):
+            blk = f"blk.{layer}"
+            if norm:
+                self.norm(f"{blk}.{norm}", self.width)
+            self.linear(f"{blk}.ffn_gate_inp", self.width, count, bias)
+            if chosen_by:
+                self.tensor(f"{blk}.exp_probs_b.bias", [count], 0.0, 0.4)
+            sizes = [("gate", self.width, hidden), ("up", self.width, hidden), ("down", hidden, self.width)]
+            if fused:
+                sizes = [("gate_up", self.width, 2 * hidden), sizes[2]]
+            for part, rows, columns in sizes if gate else sizes[1:]:
+                self.matrix(f"{blk}.ffn_{part}_exps.weight", rows, columns, count)
+                if bias:
+                    self.tensor(f"{blk}.ffn_{part}_exps.bias", [columns, count], 0.0, 0.5)
+            if shared:
+                if gate:
+                    self.matrix(f"{blk}.ffn_gate_shexp.weight", self.width, shared)
+                self.matrix(f"{blk}.ffn_up_shexp.weight", self.width, shared)
+                self.matrix(f"{blk}.ffn_down_shexp.weight", shared, self.width)
+            if gated_shared:
+                self.tensor(f"{blk}.ffn_gate_inp_shexp.weight", [self.width], 0.0, self.width**-0.5)
+        return self
+
+    def wide(self, stem, deviation):
+        """Tensors whose names contain this get another deviation."""
+        for tensor in self.tensors:
+            if stem in tensor[0]:
+                tensor[3] = deviation
         return self
 
     def rms(self, epsilon=1e-5):
@@ -129,6 +202,9 @@ class Model:
                     self.tensor(f"{stem}.scale", extents[2:] or [1], 1.3, 0.2)
                     self.tensor(f"{stem}.input_scale", extents[2:] or [1], 1.3, 0.2)
         return self.set(final_logit_softcapping=2.0)
+
+    def mean(self, epsilon=1e-5):
+        return self.set(attention__layer_norm_epsilon=epsilon)
 
     def post_norms(self):
         for layer in range(self.layers):
@@ -172,7 +248,7 @@ def gpt2():
 
 
 def gemma3(layers, **keys):
-    model = Model("gemma3", layers).rms(1e-6).heads(4, 2, 16, normed=True).feed_forward(96).post_norms()
+    model = Model("gemma3", layers).rms(1e-6).heads(4, 2, 16, normed="each").feed_forward(96).post_norms()
     # Scaled by the root of the width, embeddings come out around 1, as everywhere.
     model.tensors[0][3] = 1.0 / WIDTH
     return model.set(rope__freq_base=1000000.0, **keys)
@@ -197,6 +273,210 @@ def mamba2(groups=2, width=WIDTH, inner=96, heads=6, state=16, kernel=4):
     return model
 
 
+def small(architecture, layers=2, **more):
+    return Model(architecture, layers, width=32, vocabulary=24, **more)
+
+
+def sections(model):
+    return model.set(rope__dimension_sections=[3, 3, 2, 0])
+
+
+def further_block(model):
+    """A block behind the layers that predicts one token more, and is not run."""
+    model.layers += 1
+    block, width = model.layers - 1, model.width
+    for name, extents, mean, deviation in list(model.tensors):
+        if name.startswith(f"blk.{block - 1}."):
+            model.tensor(name.replace(f"blk.{block - 1}.", f"blk.{block}."), extents, mean, deviation)
+    model.matrix(f"blk.{block}.nextn.eh_proj.weight", 2 * width, width)
+    model.norm(f"blk.{block}.nextn.enorm", width)
+    model.norm(f"blk.{block}.nextn.hnorm", width)
+    return model.set(block_count=model.layers, nextn_predict_layers=1)
+
+
+def granite(architecture="granite", **more):
+    model = small(architecture).rms().heads(4, 2, 8, **more)
+    return model.set(logit_scale=4.0, residual_scale=0.4, embedding_scale=3.0, attention__scale=0.2)
+
+
+def gemma(architecture, layers=2):
+    model = small(architecture, layers).rms(1e-6).heads(4, 2, 16).feed_forward(40)
+    model.tensors[0][3] = 1.0 / model.width
+    return model
+
+
+def stablelm(norm, normed=None):
+    model = small("stablelm").mean().heads(4, 2, 8, bias=True, normed=normed, norm_bias=True).untied()
+    model.feed_forward(40, norm=norm).set(rope__dimension_count=4, use_parallel_residual=norm is None)
+    model.tensor("output_norm.bias", [model.width], 0.0, 0.2)
+    if norm:
+        for layer in range(2):
+            model.tensor(f"blk.{layer}.ffn_norm.bias", [model.width], 0.0, 0.2)
+    return model
+
+
+def gpt_style(architecture, fused, norm="ffn_norm", **more):
+    model = small(architecture).mean()
+    model.heads(4, more.pop("kv_heads", 2), 8, bias=True, fused=fused, output_bias=True, norm_bias=True)
+    model.feed_forward(40, bias=True, kind="plain", norm=norm)
+    model.tensor("output_norm.bias", [model.width], 0.0, 0.2)
+    return model
+
+
+def deci():
+    # llama.cpp leaves out the attention of layers without a feed-forward part; such layers have none in known files.
+    model = small("deci", 6).rms().heads([4, 0, 4, 2, 0, 4], [2, 0, 0, 1, 0, 4], 8)
+    return model.feed_forward([40, 24, 24, 32, 0, 40]).untied()
+
+
+DENSE = {
+    "smollm3": small("smollm3", 8).rms().heads(4, 2, 8).feed_forward(24),
+    "mistral3": yarn(small("mistral3").rms().heads(4, 2, 8).feed_forward(40)).set(
+        rope__scaling__yarn_log_multiplier=0.7
+    ),
+    "internlm2": small("internlm2").rms().heads(4, 2, 8).feed_forward(40).untied(),
+    "ernie4_5": small("ernie4_5").rms().heads(4, 2, 16).feed_forward(40),
+    "deci": deci(),
+    "granite": granite().feed_forward(40),
+    "granite-unturned": granite().feed_forward(40).set(rope__scaling__finetuned=False).untied(),
+    "minicpm": small("minicpm").rms().heads(4, 2, 8).feed_forward(40).set(logit_scale=1.5),
+    "minicpm-keys": small("minicpm")
+    .rms()
+    .heads(4, 2, 8)
+    .feed_forward(40)
+    .set(logit_scale=4.0, residual_scale=0.4, embedding_scale=3.0),
+    # llama.cpp does not read this one's epsilon.
+    "qwen2vl": sections(small("qwen2vl").rms(1e-12).heads(2, 1, 16, bias=True).feed_forward(40)),
+    "seed_oss": small("seed_oss")
+    .rms()
+    .heads(4, 2, 16, bias=True)
+    .feed_forward(40, norm="post_attention_norm")
+    .untied(),
+    "qwen3vl": sections(small("qwen3vl").rms(1e-6).heads(4, 2, 16, normed="each").feed_forward(40)),
+    "hunyuan-dense": small("hunyuan-dense").rms().heads(4, 2, 8, normed="each").feed_forward(40),
+    "glm4": further_block(
+        small("glm4")
+        .rms()
+        .heads(4, 2, 8, bias=True)
+        .feed_forward(40, kind="fused")
+        .post_norms()
+        .untied()
+        .set(rope__dimension_count=4)
+    ),
+    "glm4-sections": sections(
+        small("glm4").rms().heads(4, 2, 16).feed_forward(40, kind="fused").post_norms()
+    ),
+    "olmo2": small("olmo2")
+    .rms()
+    .heads(4, 2, 8, normed="whole", norm=None)
+    .feed_forward(40, norm=None)
+    .post_norms()
+    .untied(),
+    "olmo2-windows": yarn(
+        small("olmo2", 8)
+        .rms()
+        .heads(4, 4, 8, normed="whole", norm=None)
+        .feed_forward(24, norm=None)
+        .post_norms()
+        .untied()
+        .set(attention__sliding_window=6)
+    ),
+    "exaone4": further_block(
+        small("exaone4")
+        .rms()
+        .heads(4, 2, 8, normed="each", norm=None)
+        .feed_forward(40, norm=None)
+        .post_norms()
+    ),
+    "command-r": small("command-r", 3)
+    .mean()
+    .heads(4, 2, 8)
+    .feed_forward(40, norm=None)
+    .set(logit_scale=0.25),
+    "cohere2": small("cohere2", 8)
+    .mean()
+    .heads(4, 2, 8)
+    .feed_forward(24, norm=None)
+    .set(logit_scale=0.25, attention__sliding_window=6),
+    "muse-glimmer": small("muse-glimmer", 8)
+    .rms()
+    .heads(4, 2, 8, normed="each", gate=True)
+    .feed_forward(24)
+    .post_norms()
+    .untied()
+    .set(logit_scale=0.5, final_logit_softcapping=1.5)
+    .set(attention__sliding_window=6, attention__sliding_window_pattern=4),
+    "stablelm": stablelm("ffn_norm"),
+    "stablelm-parallel": stablelm(None, normed="own"),
+    "starcoder2": gpt_style("starcoder2", fused=False),
+    "gptneox": gpt_style("gptneox", fused=True, kv_heads=4)
+    .untied()
+    .set(use_parallel_residual=True, rope__dimension_count=4),
+    "gptneox-series": gpt_style("gptneox", fused=True, kv_heads=4)
+    .untied()
+    .set(use_parallel_residual=False, rope__dimension_count=4),
+    "phi2": gpt_style("phi2", fused=False, norm=None).untied(bias=True).set(rope__dimension_count=4),
+    "gemma": gemma("gemma"),
+    "gemma2": gemma("gemma2", 4)
+    .post_norms()
+    .set(attention__sliding_window=6, attn_logit_softcapping=2.0, final_logit_softcapping=3.0),
+}
+
+EXPERTS = {
+    "qwen3vlmoe": sections(
+        small("qwen3vlmoe").rms(1e-6).heads(4, 2, 16, normed="each").experts(24, 6, 2).set(
+            expert_feed_forward_length=24
+        )
+    ),
+    "qwen2moe": small("qwen2moe")
+    .rms(1e-6)
+    .heads(4, 2, 8, bias=True)
+    .experts(24, 6, 2, shared=20, gated_shared=True)
+    .untied()
+    .set(expert_feed_forward_length=24, expert_shared_feed_forward_length=20),
+    "olmoe": small("olmoe").rms().heads(4, 4, 8, normed="whole").experts(24, 6, 2).untied(),
+    "granitemoe": granite("granitemoe")
+    .experts(24, 6, 2, shared=20)
+    .set(expert_shared_feed_forward_length=20),
+    "hunyuan-moe": small("hunyuan-moe")
+    .rms()
+    .heads(4, 2, 8, normed="each")
+    .experts(24, 6, 2, shared=20)
+    .set(expert_feed_forward_length=24, expert_shared_feed_forward_length=20),
+    "ernie4_5-moe": small("ernie4_5-moe", 3)
+    .rms()
+    .heads(4, 2, 8)
+    .feed_forward(40, layers=[0])
+    .experts(24, 6, 2, shared=20, chosen_by=True, layers=[1, 2])
+    .set(expert_feed_forward_length=24, expert_shared_feed_forward_length=20)
+    .set(interleave_moe_layer_step=1, leading_dense_block_count=1),
+    "glm4moe": further_block(
+        small("glm4moe", 3)
+        .rms()
+        .heads(4, 2, 8, bias=True, normed="each")
+        .feed_forward(40, norm="post_attention_norm", layers=[0])
+        .experts(24, 6, 2, norm="post_attention_norm", shared=24, chosen_by=True, layers=[1, 2])
+        .untied()
+        .set(expert_feed_forward_length=24, expert_shared_count=1, leading_dense_block_count=1)
+        .set(expert_weights_scale=1.7, expert_weights_norm=True, rope__dimension_count=4)
+    ),
+    "minimax-m2": small("minimax-m2")
+    .rms()
+    .heads(4, 2, 16, normed="whole")
+    .experts(24, 6, 2, chosen_by=True)
+    .untied()
+    .set(expert_feed_forward_length=24, expert_gating_func=2, rope__dimension_count=8),
+    "gpt-oss": yarn(
+        small("gpt-oss", 4)
+        .rms()
+        .heads(4, 2, 16, bias=True, output_bias=True, norm_bias=False, sinks=True)
+        .experts(24, 6, 2, norm="post_attention_norm", bias=True)
+        .wide("_exps.weight", 2.0)
+        .untied()
+        .set(expert_feed_forward_length=24, attention__sliding_window=6, rope__dimension_count=16)
+    ),
+}
+
 MODELS = {
     "llama": llama().feed_forward(64).untied(),
     "llama-factors": llama_factors().scaled(),
@@ -208,10 +488,10 @@ MODELS = {
     "llama-experts-all": llama().experts(40, 3, 3).scaled(),
     "qwen2": Model("qwen2", 2).rms(1e-6).heads(4, 2, 12, bias=True).feed_forward(72),
     "qwen2-yarn": yarn(Model("qwen2", 2).rms(1e-6).heads(6, 2, 8, bias=True).feed_forward(72).untied().scaled()),
-    "qwen3": Model("qwen3", 2).rms(1e-6).heads(4, 1, 16, normed=True).feed_forward(72).scaled().set(rope__freq_base=1e6),
+    "qwen3": Model("qwen3", 2).rms(1e-6).heads(4, 1, 16, normed="each").feed_forward(72).scaled().set(rope__freq_base=1e6),
     "qwen3moe": Model("qwen3moe", 2)
     .rms(1e-6)
-    .heads(4, 2, 16, normed=True)
+    .heads(4, 2, 16, normed="each")
     .experts(32, 8, 3)
     .untied()
     .scaled()
@@ -233,6 +513,8 @@ MODELS = {
     "gemma3-whole": gemma3(2),
     "mamba2": mamba2().scaled(),
     "mamba2-one-group": mamba2(groups=1, width=40, inner=64, heads=2, state=32),
+    **DENSE,
+    **EXPERTS,
 }
 
 
@@ -245,7 +527,9 @@ def kind(value):
 def write_model(path, model):
     writer = gguf.GGUFWriter(path, model.architecture)
     for key, value in model.keys.items():
-        if key != "general.architecture":
+        if isinstance(value, list):
+            writer.add_array(key, value)
+        elif key != "general.architecture":
             writer.add_key_value(key, value, kind(value))
     for name, extents, mean, deviation in model.tensors:
         writer.add_tensor(name, weights(name, extents, mean, deviation))
@@ -353,11 +637,12 @@ def checked(model, tokens, rows):
     return exact
 
 
-def main(peers):
+def main(peers, chosen):
     HERE.mkdir(exist_ok=True)
-    tokens = [(7 * index * index + 3 * index + 1) % VOCABULARY for index in range(TOKENS)]
     with tempfile.TemporaryDirectory() as folder:
-        for name, model in MODELS.items():
+        for name in chosen or MODELS:
+            model = MODELS[name]
+            tokens = [(7 * index * index + 3 * index + 1) % model.vocabulary for index in range(TOKENS)]
             path = f"{folder}/{name}.gguf"
             write_model(path, model)
             rows = checked(model, tokens, logits(peers, path, tokens))
@@ -367,4 +652,4 @@ def main(peers):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:])

@@ -5,8 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use orlop_serve::{
-    Flow, Limits, PagedEngine, Request, RequestEnd, RequestId, RequestUsage, Rows, Scheduler, StepPart,
-    StepRow, Submission,
+    End, Engine, Flow, Limits, Part, Request, RequestId, Row, Rows, Scheduler, Submission, Usage,
 };
 
 pub(crate) const PAGE: usize = 4;
@@ -96,7 +95,7 @@ impl FakeEngine {
     }
 }
 
-impl PagedEngine for FakeEngine {
+impl Engine for FakeEngine {
     type Sequence = usize;
     type Error = String;
 
@@ -139,8 +138,8 @@ impl PagedEngine for FakeEngine {
 
     fn step(
         &mut self,
-        parts: &[StepPart<'_, usize>],
-        each: &mut dyn FnMut(usize, StepRow<'_>),
+        parts: &[Part<'_, usize>],
+        each: &mut dyn FnMut(usize, Row<'_>),
     ) -> Result<(), String> {
         self.steps += 1;
         if self.fails_at == Some(self.steps) {
@@ -153,7 +152,7 @@ impl PagedEngine for FakeEngine {
             part.tokens.iter().for_each(|token| self.push(part.sequence, *token));
             if part.rows != Rows::Nothing {
                 let tokens = &self.sequences[part.sequence].as_ref().expect("a sequence").tokens;
-                each(index, StepRow::Best(next_token(tokens)));
+                each(index, Row::Best(next_token(tokens)));
             }
         }
         Ok(())
@@ -164,8 +163,8 @@ impl PagedEngine for FakeEngine {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) tokens: Vec<u32>,
-    pub(crate) end: Option<RequestEnd>,
-    pub(crate) usage: RequestUsage,
+    pub(crate) end: Option<End>,
+    pub(crate) usage: Usage,
     pub(crate) paused: bool,
 }
 
@@ -187,14 +186,14 @@ impl Request for FakeRequest {
         !self.0.borrow().paused
     }
 
-    fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>) -> Flow {
-        let StepRow::Best(token) = row else { panic!("logits were not asked for") };
+    fn choose(&mut self, row: Row<'_>, tokens: &mut Vec<u32>) -> Flow {
+        let Row::Best(token) = row else { panic!("logits were not asked for") };
         tokens.push(token);
         self.0.borrow_mut().tokens.push(token);
         if token == END { Flow::Done } else { Flow::More }
     }
 
-    fn end(self, end: RequestEnd, usage: RequestUsage) {
+    fn end(self, end: End, usage: Usage) {
         let mut outcome = self.0.borrow_mut();
         assert_eq!(outcome.end, None, "a request ends once");
         (outcome.end, outcome.usage) = (Some(end), usage);

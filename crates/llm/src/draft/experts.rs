@@ -1,0 +1,195 @@
+//! [Mixtures of experts](https://arxiv.org/abs/2401.04088): a router chooses some of many feed-forward parts for each token.
+
+use orlop_graph::{Glu, Op, TensorId, Unary};
+
+use super::{FeedForward, GraphDraft};
+use crate::Error;
+use crate::config::{Experts, Gating};
+
+/// Minimum of the sum that weights are divided by.
+const SMALLEST_SUM: f32 = 6.103_515_6e-5;
+/// Less than any score; experts of groups that were not chosen get it.
+const NEVER: f32 = -1e30;
+/// The limit of [gpt-oss](https://arxiv.org/abs/2508.10925)'s gates.
+const GATE_LIMIT: f32 = 7.0;
+
+impl GraphDraft<'_> {
+    /// The chosen experts of each token, weighted, and those that every token uses.
+    pub(super) fn experts(
+        &mut self,
+        layer: usize,
+        experts: &Experts,
+        x: TensorId,
+    ) -> Result<TensorId, Error> {
+        let (chosen, weights) = self.routed(layer, experts, x)?;
+        let each = self.each_expert(layer, experts, x, chosen)?;
+        let weighted = self.b.mul(each, weights);
+        let sum = self.sum_of_experts(weighted);
+        let sum = match self.shared_experts(layer, x)? {
+            Some(shared) => self.b.add(sum, shared),
+            None => sum,
+        };
+        Ok(self.b.name(sum, format!("blk.{layer}.ffn_out")))
+    }
+
+    /// The experts that each token uses, `[used, tokens]`, and their weights, `[1, used, tokens]`.
+    fn routed(
+        &mut self,
+        layer: usize,
+        experts: &Experts,
+        x: TensorId,
+    ) -> Result<(TensorId, TensorId), Error> {
+        let Experts { count, used, scale, gating, normalized, .. } = *experts;
+        let (width, tokens) = (self.config.width, self.b.desc(x).extents[1]);
+        let stem = format!("blk.{layer}.ffn_gate_inp");
+        let router = self.weight(&format!("{stem}.weight"), &[width, count])?;
+        let scores = self.b.mul_mat(router, x);
+        let scores = self.biased(&stem, scores)?;
+        let sure = match gating {
+            Gating::Softmax => self.b.soft_max(scores, None, 1.0, 0.0),
+            Gating::Sigmoid => self.b.unary(Unary::Sigmoid, scores),
+            Gating::SoftmaxOfChosen => scores,
+        };
+        // The bias counts for the choice alone.
+        let ranked = self.biased(&format!("blk.{layer}.exp_probs_b"), sure)?;
+        let ranked = match experts.groups {
+            Some(groups) => self.in_best_groups(groups, ranked),
+            None => ranked,
+        };
+        let chosen = self.b.top_k(ranked, used);
+        let sure = self.b.reshape(sure, &[1, count, tokens]);
+        let weights = self.b.get_rows(sure, chosen);
+        let mut weights = self.b.reshape(weights, &[used, tokens]);
+        if gating == Gating::SoftmaxOfChosen {
+            weights = self.b.soft_max(weights, None, 1.0, 0.0);
+        }
+        if normalized {
+            let sum = self.b.sum_rows(weights);
+            let sum = self.b.clamp(sum, SMALLEST_SUM, f32::INFINITY);
+            weights = self.b.div(weights, sum);
+        }
+        if scale != 1.0 {
+            weights = self.b.scale(weights, scale);
+        }
+        Ok((chosen, self.b.reshape(weights, &[1, used, tokens])))
+    }
+
+    /// Scores of experts in the best groups; a group is as good as its best two experts. All others get [`NEVER`].
+    fn in_best_groups(&mut self, [groups, chosen]: [u64; 2], scores: TensorId) -> TensorId {
+        let [count, tokens, ..] = self.b.desc(scores).extents;
+        let each = count / groups;
+        let grouped = self.b.reshape(scores, &[each, groups, tokens]);
+        let rows = self.b.reshape(scores, &[each, groups * tokens]);
+        let best = self.b.top_k(rows, 2);
+        let rows = self.b.reshape(scores, &[1, each, groups * tokens]);
+        let best = self.b.get_rows(rows, best);
+        let best = self.b.reshape(best, &[2, groups, tokens]);
+        let sums = self.b.sum_rows(best);
+        let sums = self.b.reshape(sums, &[groups, tokens]);
+        let best = self.b.top_k(sums, chosen);
+        let kept = self.b.get_rows(grouped, best);
+        let never = self.b.node(Op::Scale { scale: 0.0, bias: NEVER }, &[grouped]);
+        let masked = self.b.set_rows(never, kept, best);
+        self.b.reshape(masked, &[count, tokens])
+    }
+
+    /// The result of each chosen expert, `[width, used, tokens]`.
+    fn each_expert(
+        &mut self,
+        layer: usize,
+        experts: &Experts,
+        x: TensorId,
+        chosen: TensorId,
+    ) -> Result<TensorId, Error> {
+        let Experts { count, hidden, .. } = *experts;
+        let [width, tokens, ..] = self.b.desc(x).extents;
+        let [gate, up, both, down] =
+            ["gate", "up", "gate_up", "down"].map(|part| format!("blk.{layer}.ffn_{part}_exps"));
+        let function = match self.facts.feed_forward {
+            FeedForward::Gated(function) | FeedForward::Fused(function) => function,
+            FeedForward::Plain(_) => Glu::Silu,
+        };
+        let each = self.b.reshape(x, &[width, 1, tokens]);
+        let activated = if self.has(&format!("{both}.weight")) {
+            let both = self.expert_product(&both, each, chosen, [width, 2 * hidden, count])?;
+            self.b.gated_fused(function, both, false)
+        } else {
+            let gate = self.expert_product(&gate, each, chosen, [width, hidden, count])?;
+            let up = self.expert_product(&up, each, chosen, [width, hidden, count])?;
+            match self.facts.experts.clamped {
+                true => self.clamped_gate(gate, up),
+                false => self.b.gated(function, gate, up),
+            }
+        };
+        self.expert_product(&down, activated, chosen, [hidden, width, count])
+    }
+
+    fn clamped_gate(&mut self, gate: TensorId, up: TensorId) -> TensorId {
+        let gate = self.b.clamp(gate, f32::NEG_INFINITY, GATE_LIMIT);
+        let up = self.b.clamp(up, -GATE_LIMIT, GATE_LIMIT);
+        let up = self.b.node(Op::Scale { scale: 1.0, bias: 1.0 }, &[up]);
+        self.b.gated(Glu::GeluQuick, gate, up)
+    }
+
+    fn sum_of_experts(&mut self, weighted: TensorId) -> TensorId {
+        let desc = self.b.desc(weighted);
+        let [width, used, tokens, _] = desc.extents;
+        let strides = [desc.strides[0], desc.strides[2], desc.strides[3], desc.strides[3]];
+        let extents = [width, tokens, 1, 1];
+        let first = self.b.view(weighted, extents, strides, 0);
+        if used == 1 {
+            return self.b.cont(first);
+        }
+        (1..used).fold(first, |sum, expert| {
+            let one = self.b.view(weighted, extents, strides, expert * desc.strides[1]);
+            self.b.add(sum, one)
+        })
+    }
+
+    /// Experts that every token uses, with a gate of their own where the file has one.
+    fn shared_experts(&mut self, layer: usize, x: TensorId) -> Result<Option<TensorId>, Error> {
+        let up = format!("blk.{layer}.ffn_up_shexp.weight");
+        let Some(tensor) = self.sketch.file.tensor(&up) else { return Ok(None) };
+        let hidden = tensor.extents().get(1).copied().unwrap_or(1);
+        let parts = ["gate_shexp", "up_shexp", "down_shexp"];
+        let shared = self.dense(layer, parts, hidden, self.facts.feed_forward, x)?;
+        let gate = format!("blk.{layer}.ffn_gate_inp_shexp.weight");
+        let Some(tensor) = self.sketch.file.tensor(&gate) else { return Ok(Some(shared)) };
+        let extents = tensor.extents().to_vec();
+        let gate = self.weight(&gate, &extents)?;
+        let gate = self.b.reshape(gate, &[self.config.width, 1]);
+        let gate = self.b.mul_mat(gate, x);
+        let gate = self.b.unary(Unary::Sigmoid, gate);
+        Ok(Some(self.b.mul(shared, gate)))
+    }
+
+    fn expert_product(
+        &mut self,
+        stem: &str,
+        x: TensorId,
+        chosen: TensorId,
+        [from, into, count]: [u64; 3],
+    ) -> Result<TensorId, Error> {
+        let matrices = self.weight(&format!("{stem}.weight"), &[from, into, count])?;
+        let mut product = self.b.mul_mat_id(matrices, x, chosen);
+        if let Some(scale) = self.optional(&format!("{stem}.scale"), &[count])? {
+            let scale = self.b.reshape(scale, &[1, count]);
+            let scales = self.of_chosen(scale, chosen);
+            product = self.b.mul(product, scales);
+        }
+        if let Some(bias) = self.optional(&format!("{stem}.bias"), &[into, count])? {
+            let biases = self.of_chosen(bias, chosen);
+            product = self.b.add(product, biases);
+        }
+        Ok(product)
+    }
+
+    /// Rows of the chosen experts, `[row, used, tokens]`.
+    fn of_chosen(&mut self, table: TensorId, chosen: TensorId) -> TensorId {
+        let [used, tokens, ..] = self.b.desc(chosen).extents;
+        let ids = self.b.reshape(chosen, &[used * tokens]);
+        let rows = self.b.get_rows(table, ids);
+        let row = self.b.desc(rows).extents[0];
+        self.b.reshape(rows, &[row, used, tokens])
+    }
+}
