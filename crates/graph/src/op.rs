@@ -360,11 +360,13 @@ impl Op {
     }
 
     /// Whether the op only reads its operand's storage in another way and computes nothing.
+    #[inline]
     pub fn is_view(&self) -> bool {
         self.info().view
     }
 
     /// The operand whose storage the result is: the source of a view, the destination of a write.
+    #[inline]
     pub fn storage_operand(&self) -> Option<usize> {
         self.info().storage
     }

@@ -184,31 +184,20 @@ impl MachineFacts for Machine {
         memory.alloc_bytes(desc)
     }
 
-    fn supports(
-        &self,
+    fn supports<'a>(
+        &'a self,
         device: DeviceId,
         graph: &Graph,
         node: NodeId,
-        lies: &dyn Fn(TensorId) -> Option<Arc<dyn BufferType>>,
+        lies: &dyn Fn(TensorId) -> Option<&'a Arc<dyn BufferType>>,
     ) -> Support {
         let node = graph.node(node);
         let own = Machine::arena(self, device);
-        let types: Vec<Arc<dyn BufferType>> = node
-            .inputs
-            .iter()
-            .chain([&node.output])
-            .map(|id| lies(*id).unwrap_or_else(|| Arc::clone(own)))
-            .collect();
-        let operands: Vec<Operand<'_>> = node
-            .inputs
-            .iter()
-            .chain([&node.output])
-            .zip(&types)
-            .map(|(id, buffer_type)| Operand {
-                desc: &graph.tensor(*id).desc,
-                buffer_type: Some(buffer_type),
-            })
-            .collect();
+        let operand = |id: &TensorId| Operand {
+            desc: &graph.tensor(*id).desc,
+            buffer_type: Some(lies(*id).unwrap_or(own)),
+        };
+        let operands: Vec<Operand<'_>> = node.inputs.iter().chain([&node.output]).map(operand).collect();
         let (output, inputs) = operands.split_last().expect("every node has a result");
         self.device(device).supports(&NodeQuery { op: &node.op, inputs, output: *output })
     }

@@ -188,7 +188,7 @@ fn lower(
             }
             match placement.home(graph, tensor) {
                 Some(home) => Some(Arc::clone(machine.arena(home))),
-                None => constraints.lies(graph, tensor),
+                None => constraints.lies(graph, tensor).cloned(),
             }
         };
         let read_later = |root: TensorId| readers[root.index()].last().is_some_and(|reader| *reader > id);

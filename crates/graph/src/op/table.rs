@@ -15,6 +15,7 @@ macro_rules! table {
 
         impl Op {
             /// The entry of its variant.
+            #[inline] // planning asks every node several times
             #[allow(unused_variables)] // the patterns name parameters for the shape rules
             pub const fn info(&self) -> &'static OpInfo {
                 match self {

@@ -39,12 +39,12 @@ pub trait MachineFacts {
     fn alloc_bytes(&self, memory: &Self::Memory, desc: &TensorDesc) -> u64;
 
     /// Whether a device runs a node if operands lie where `lies` says, and everything else in the device's arena.
-    fn supports(
-        &self,
+    fn supports<'a>(
+        &'a self,
         device: DeviceId,
         graph: &Graph,
         node: NodeId,
-        lies: &dyn Fn(TensorId) -> Option<Self::Memory>,
+        lies: &dyn Fn(TensorId) -> Option<&'a Self::Memory>,
     ) -> Support;
 
     /// All devices, most preferred first.

@@ -66,8 +66,8 @@ impl<F: MachineFacts> Passes<'_, F> {
     ) -> Result<(), Error> {
         let tensor = self.graph.tensor(self.graph.node(id).output).name.clone();
         // What shares the storage comes along, and must run there as well; with the first of them, all were asked.
-        let asked = if owner.is_none() { self.company(id) } else { vec![id] };
-        for other in asked {
+        let asked = if owner.is_none() { self.company(&id) } else { std::slice::from_ref(&id) };
+        for other in asked.iter().copied() {
             if let Some(reason) = self.machine.refusal(device, self.graph, other) {
                 return Err(Error::BadAssignment {
                     tensor,
@@ -133,7 +133,7 @@ impl<F: MachineFacts> Passes<'_, F> {
     fn can_bring(&self, device: DeviceId, id: NodeId) -> bool {
         self.graph.node(id).inputs.iter().all(|input| {
             let lies = self.constraints.lies(self.graph, *input);
-            let private = lies.is_some_and(|memory| self.machine.is_private(&memory));
+            let private = lies.is_some_and(|memory| self.machine.is_private(memory));
             !private || self.device_of(*input, id).is_some_and(|known| known <= device)
         })
     }

@@ -64,8 +64,8 @@ impl<M: Clone> Constraints<M> {
     }
 
     /// The kind of memory that an external tensor lies in.
-    pub(crate) fn lies(&self, graph: &Graph, tensor: TensorId) -> Option<M> {
-        self.pinned.get(&graph.tensor(tensor).storage.root).cloned()
+    pub(crate) fn lies(&self, graph: &Graph, tensor: TensorId) -> Option<&M> {
+        self.pinned.get(&graph.tensor(tensor).storage.root)
     }
 }
 

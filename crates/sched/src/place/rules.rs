@@ -76,22 +76,26 @@ impl<'a, F: MachineFacts> Passes<'a, F> {
             }
             producers[node.output.index()] = Some(id);
         }
+        let root_of = |id: NodeId| graph.tensor(graph.node(id).output).storage.root;
+        let writes = |id: &NodeId| {
+            let external = graph.root_leaf(root_of(*id)).is_some_and(|leaf| leaf.is_external());
+            !graph.node(*id).op.is_view() && !external
+        };
+        let mut writes_to = vec![0_u32; graph.tensors().len()];
+        graph.node_ids().filter(writes).for_each(|id| writes_to[root_of(id).index()] += 1);
         let mut writers: HashMap<TensorId, Vec<NodeId>> = HashMap::new();
-        for id in graph.node_ids().filter(|id| !graph.node(*id).op.is_view()) {
-            let root = graph.tensor(graph.node(id).output).storage.root;
-            if !graph.root_leaf(root).is_some_and(|leaf| leaf.is_external()) {
-                writers.entry(root).or_default().push(id);
-            }
+        // Most storages have one writer.
+        for id in graph.node_ids().filter(writes).filter(|id| writes_to[root_of(*id).index()] > 1) {
+            writers.entry(root_of(id)).or_default().push(id);
         }
-        writers.retain(|_, nodes| nodes.len() > 1);
         let nodes = vec![None; graph.nodes().len()];
         Passes { graph, machine, constraints, nodes, producers, consumers, writers }
     }
 
     /// The nodes that must run where this one does, itself included.
-    pub(crate) fn company(&self, node: NodeId) -> Vec<NodeId> {
-        let root = self.graph.tensor(self.graph.node(node).output).storage.root;
-        self.writers.get(&root).cloned().unwrap_or_else(|| vec![node])
+    pub(crate) fn company<'s>(&'s self, node: &'s NodeId) -> &'s [NodeId] {
+        let root = self.graph.tensor(self.graph.node(*node).output).storage.root;
+        self.writers.get(&root).map_or(std::slice::from_ref(node), Vec::as_slice)
     }
 
     /// Whether a device runs a node with weights and states used where they lie, and everything else brought to it.
@@ -102,25 +106,24 @@ impl<'a, F: MachineFacts> Passes<'a, F> {
     /// Whether a device runs a node, and those that must run where it does, if everything is brought to it but
     /// external storage that is written into.
     pub(crate) fn runs(&self, device: DeviceId, node: NodeId) -> bool {
-        self.company(node).into_iter().all(|node| {
-            let node_data = self.graph.node(node);
+        self.company(&node).iter().all(|node| {
+            let node_data = self.graph.node(*node);
             let written = node_data.op.storage_operand().map(|slot| node_data.inputs[slot]);
             let root = written.map(|tensor| self.graph.tensor(tensor).storage.root);
-            let lies = |tensor: TensorId| -> Option<F::Memory> {
+            let lies = |tensor: TensorId| -> Option<&F::Memory> {
                 let own = self.graph.tensor(tensor).storage.root;
-                if Some(own) == root { self.constraints.pinned.get(&own).cloned() } else { None }
+                if Some(own) == root { self.constraints.pinned.get(&own) } else { None }
             };
-            self.machine.supports(device, self.graph, node, &lies).is_yes()
+            self.machine.supports(device, self.graph, *node, &lies).is_yes()
         })
     }
 
     pub(crate) fn put(&mut self, node: NodeId, device: DeviceId, why: PlacementReason) {
         let root = self.graph.tensor(self.graph.node(node).output).storage.root;
-        for other in self.company(node) {
-            let why = if other == node { why } else { PlacementReason::OwnsStorage(root) };
-            if other == node || self.nodes[other.index()].is_none() {
-                self.nodes[other.index()] = Some(NodePlacement { device, why });
-            }
+        self.nodes[node.index()] = Some(NodePlacement { device, why });
+        for other in self.writers.get(&root).into_iter().flatten() {
+            let why = PlacementReason::OwnsStorage(root);
+            self.nodes[other.index()].get_or_insert(NodePlacement { device, why });
         }
     }
 
@@ -276,7 +279,7 @@ impl<'a, F: MachineFacts> Passes<'a, F> {
                 && !result
                 && !readers.is_empty()
                 && readers.iter().all(on_target)
-                && self.company(id).len() == 1
+                && self.company(&id).len() == 1
                 && node.inputs.iter().all(|input| self.is_copied_anyway(*input, id, target))
                 && self.runs(target, id);
             if moves {

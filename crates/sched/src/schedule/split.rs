@@ -170,15 +170,15 @@ impl<F: MachineFacts> Cut<'_, F> {
 
     /// Whether a device can read a tensor where it lies.
     fn reaches(&self, device: DeviceId, id: NodeId, tensor: TensorId) -> bool {
-        let lies: F::Memory = match self.placement.home(self.graph, tensor) {
+        let lies: &F::Memory = match self.placement.home(self.graph, tensor) {
             Some(home) if self.machine.shares_arena(home, device) => return true,
-            Some(home) => self.machine.arena(home).clone(),
+            Some(home) => self.machine.arena(home),
             None => match self.constraints.lies(self.graph, tensor) {
                 Some(memory) => memory,
                 None => return true,
             },
         };
-        let there = |other: TensorId| (other == tensor).then(|| lies.clone());
+        let there = |other: TensorId| (other == tensor).then_some(lies);
         self.machine.supports(device, self.graph, id, &there).is_yes()
     }
 

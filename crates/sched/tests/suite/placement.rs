@@ -376,16 +376,16 @@ impl MachineFacts for Table {
         desc.bytes()
     }
 
-    fn supports(
-        &self,
+    fn supports<'a>(
+        &'a self,
         device: DeviceId,
         graph: &Graph,
         node: NodeId,
-        lies: &dyn Fn(TensorId) -> Option<usize>,
+        lies: &dyn Fn(TensorId) -> Option<&'a usize>,
     ) -> Support {
         let node = graph.node(node);
         let elsewhere =
-            |input: &TensorId| lies(*input).is_some_and(|memory| memory != self.devices[device.index()].1);
+            |input: &TensorId| lies(*input).is_some_and(|memory| *memory != self.devices[device.index()].1);
         match node.inputs.iter().position(elsewhere) {
             Some(operand) => Support::No(Reason::BufferType { operand, buffer_type: "another".to_owned() }),
             None if device.index() == 0 && node.op.name() == "sum" => Support::No(Reason::Op),
