@@ -65,7 +65,17 @@ impl Architecture {
         Architecture(&experts::GLM4MOE),
         Architecture(&experts::MINIMAX_M2),
         Architecture(&experts::GPT_OSS),
+        Architecture(&experts::DEEPSEEK2),
+        Architecture(&experts::MISTRAL4),
+        Architecture(&states::MAMBA),
         Architecture(&states::MAMBA2),
+        Architecture(&states::JAMBA),
+        Architecture(&states::GRANITEHYBRID),
+        Architecture(&states::FALCON_H1),
+        Architecture(&states::NEMOTRON_H),
+        Architecture(&states::NEMOTRON_H_MOE),
+        Architecture(&states::LFM2),
+        Architecture(&states::LFM2MOE),
     ];
 
     /// The architecture of most models.

@@ -7,7 +7,7 @@ use crate::pages::pages_of;
 /// What a layer keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LayerCache {
-    /// Keys and values of each token, in pages; with a window, of the last ones.
+    /// Keys and values of each token, in pages; with a window, of the last ones. Perhaps a state beside them.
     Rows { window: Option<u32> },
     /// Nothing.
     Nothing,
@@ -19,8 +19,10 @@ impl LayerCache {
     pub(crate) fn of(config: &Config, layer: usize) -> LayerCache {
         match config.layers[layer].mixer {
             Mixer::Linear | Mixer::Nothing => LayerCache::Nothing,
-            Mixer::StateSpace => LayerCache::State,
-            Mixer::Attention => LayerCache::Rows { window: config.layers[layer].window },
+            Mixer::StateSpace | Mixer::Mamba1 | Mixer::ShortConvolution => LayerCache::State,
+            Mixer::Attention | Mixer::Both | Mixer::Latent => {
+                LayerCache::Rows { window: config.layers[layer].window }
+            }
         }
     }
 }

@@ -45,6 +45,14 @@ pub struct Config {
     pub experts: Option<Experts>,
     /// Sizes of state-space mixers.
     pub state_space: Option<StateSpace>,
+    /// State-space mixers norm their steps, B and C, without a weight.
+    pub norms_steps: bool,
+    /// Tokens that short convolutions see.
+    pub short_convolution: Option<u64>,
+    /// Sizes of latent attention.
+    pub latent: Option<Latent>,
+    /// Queries grow with their position.
+    pub query_growth: Option<QueryGrowth>,
 }
 
 /// What one layer does, and its sizes.
@@ -81,8 +89,58 @@ pub enum Mixer {
     Linear,
     /// The layer has no such part.
     Nothing,
-    /// A [selective state space](https://arxiv.org/abs/2405.21060), which keeps a state of each sequence.
+    /// A [selective state space](https://arxiv.org/abs/2405.21060) as in Mamba 2, which keeps a state of each sequence.
     StateSpace,
+    /// The selective state space of [Mamba 1](https://arxiv.org/abs/2312.00752).
+    Mamba1,
+    /// A convolution over the last few tokens, with gates before and behind it ([LFM 2](https://arxiv.org/abs/2511.23404)).
+    ShortConvolution,
+    /// Attention and a state space of the same input, added.
+    Both,
+    /// [Latent attention](https://arxiv.org/abs/2405.04434), which keeps one small row of each token.
+    Latent,
+}
+
+impl Mixer {
+    fn attends(self) -> bool {
+        matches!(self, Mixer::Attention | Mixer::Both | Mixer::Latent)
+    }
+
+    fn keeps_state(self) -> bool {
+        matches!(self, Mixer::StateSpace | Mixer::Mamba1 | Mixer::ShortConvolution | Mixer::Both)
+    }
+}
+
+/// Sizes of latent attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latent {
+    /// Elements of the row that queries are made from, if they are.
+    pub query: Option<u64>,
+    /// Elements of the row that keys and values are made from.
+    pub rank: u64,
+    /// Elements of a head of queries that positions do not turn.
+    pub fixed: u64,
+    /// Elements of a head of queries, and of the one key, that positions turn.
+    pub turned: u64,
+    /// Elements of a head of values.
+    pub value: u64,
+    /// The rows are cached, and keys and values are not made from them: files have `attn_k_b` and `attn_v_b`.
+    pub absorbed: bool,
+}
+
+/// Queries are multiplied with `1 + scale * ln(1 + floor(position / length))`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueryGrowth {
+    /// How fast they grow.
+    pub scale: f32,
+    /// Positions of a step.
+    pub length: u32,
+}
+
+impl QueryGrowth {
+    pub(crate) fn factor(&self, position: u32) -> f32 {
+        1.0 + self.scale * ((1 + position / self.length.max(1)) as f32).ln()
+    }
 }
 
 /// What works on each token alone.
@@ -207,6 +265,10 @@ impl Config {
             attention_scale: 0.0,
             experts: None,
             state_space: None,
+            norms_steps: keys.flag("ssm.dt_b_c_rms")?,
+            short_convolution: None,
+            latent: None,
+            query_growth: None,
         };
         keys.scales(facts.scales, &mut config)?;
         if let Some(default) = facts.logit_cap {
@@ -215,24 +277,34 @@ impl Config {
         if let Some(default) = facts.attention_cap {
             config.attention_cap = keys.cap("attn_logit_softcapping", default)?;
         }
-        if facts.mixers == Mixers::StateSpace {
+        config.layers = match facts.mixers {
+            Mixers::Only(mixer) => {
+                let layer = LayerConfig { mixer, feed: Feed::Nothing, ..LayerConfig::default() };
+                vec![layer; blocks as usize]
+            }
+            mixers => keys.heads(mixers, blocks)?,
+        };
+        let has = |mixers: &[Mixer]| config.layers.iter().any(|layer| mixers.contains(&layer.mixer));
+        if has(&[Mixer::StateSpace, Mixer::Both]) {
             config.state_space = Some(keys.state_space()?);
-            let layer =
-                LayerConfig { mixer: Mixer::StateSpace, feed: Feed::Nothing, ..LayerConfig::default() };
-            config.layers.fill(layer);
+        } else if has(&[Mixer::Mamba1]) {
+            config.state_space = Some(keys.mamba1()?);
+        }
+        if has(&[Mixer::ShortConvolution]) {
+            config.short_convolution = Some(keys.kernel("shortconv.l_cache")?);
+        }
+        if let Mixers::Only(_) = facts.mixers {
             return Ok(config);
         }
-        config.layers = keys.heads(facts.mixers, blocks)?;
-        let LayerConfig { heads, hidden, .. } = *config
-            .layers
-            .iter()
-            .find(|layer| layer.mixer == Mixer::Attention)
-            .ok_or_else(|| keys.bad("attention.head_count", 0, "some layer must have heads"))?;
+        let attending = config.layers.iter().find(|layer| layer.mixer.attends() && layer.heads > 0);
+        let heads =
+            attending.ok_or_else(|| keys.bad("attention.head_count", 0, "some layer must have heads"))?.heads;
+        let hidden = config.layers.iter().map(|layer| layer.hidden).max().unwrap_or(0);
         let key = keys.head("attention.key_length", width / heads, &config.layers)?;
         let value = keys.head("attention.value_length", width / heads, &config.layers)?;
         config.experts = keys.experts(&facts.experts, hidden)?;
         let rope = match facts.positions {
-            Positions::Rope(mode) => Some(keys.rope(mode, key, context)?),
+            Positions::Rope(mode) => Some(keys.rope(mode, key, context, facts.mixers)?),
             Positions::Embedded => None,
         };
         for layer in &mut config.layers {
@@ -245,21 +317,22 @@ impl Config {
             keys.windows(&rules, &mut config.layers)?;
         }
         keys.turned(facts.turned, &mut config.layers)?;
-        if let Some(scale) = keys.set_float("attention.temperature_scale")? {
-            let rule = "queries that grow with their position are not supported";
-            let key = format!("{}.attention.temperature_scale", facts.name);
-            return Err(Error::BadKey { key, value: scale.to_string(), rule });
-        }
+        config.query_growth = keys.query_growth(rope)?;
         let scaled_by = if facts.scaled_by_width_at == Some(blocks) { width / heads } else { key };
         let scale = keys.set_float("attention.scale")?;
         config.attention_scale = scale.unwrap_or(1.0 / (scaled_by as f32).sqrt());
+        if facts.mixers == Mixers::Latent {
+            let latent = keys.latent(heads, [key, value], rope)?;
+            config.attention_scale = keys.latent_scale(&latent, rope)?;
+            config.latent = Some(latent);
+        }
         config.layers.truncate((blocks - skipped_blocks) as usize);
         Ok(config)
     }
 
     /// Whether some layer keeps a state of each sequence, which cannot go back to an earlier token.
-    pub(crate) fn keeps_states(&self) -> bool {
-        self.layers.iter().any(|layer| layer.mixer == Mixer::StateSpace)
+    pub fn keeps_states(&self) -> bool {
+        self.layers.iter().any(|layer| layer.mixer.keeps_state())
     }
 }
 

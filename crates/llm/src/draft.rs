@@ -14,7 +14,9 @@ use crate::{CacheTypes, Error, Outputs, Settings};
 mod attention;
 mod experts;
 mod feed_forward;
+mod latent;
 mod layers;
+mod short_convolution;
 mod state_space;
 
 pub(crate) use feed_forward::FeedForward;
@@ -73,6 +75,8 @@ pub(crate) struct ModelGraph {
     pub(crate) wanted: Option<TensorId>,
     /// Which sequence's state is continued, in models that keep one.
     pub(crate) slot: Option<TensorId>,
+    /// Factors of queries, in models where these grow with their position.
+    pub(crate) query_factors: Option<TensorId>,
     pub(crate) logits: TensorId,
     /// The likeliest token of each row of logits.
     pub(crate) best: TensorId,
@@ -136,6 +140,7 @@ pub(crate) struct GraphDraft<'a> {
     sequences: TensorId,
     wanted: Option<TensorId>,
     slot: Option<TensorId>,
+    query_factors: Option<TensorId>,
 }
 
 impl GraphSpec<'_> {
@@ -171,11 +176,12 @@ impl GraphSpec<'_> {
             sequences,
             wanted,
             slot: None,
+            query_factors: None,
         };
         let logits = draft.model()?;
         draft.b.output(logits);
         let best = draft.best(logits);
-        let GraphDraft { b, weights, caches, groups, slot, .. } = draft;
+        let GraphDraft { b, weights, caches, groups, slot, query_factors, .. } = draft;
         let graph = b.build()?;
         Ok(ModelGraph {
             graph,
@@ -187,6 +193,7 @@ impl GraphSpec<'_> {
             groups: groups.into_iter().map(|(_, inputs)| inputs).collect(),
             wanted,
             slot,
+            query_factors,
             logits,
             best,
             weights,
@@ -307,7 +314,9 @@ impl GraphDraft<'_> {
             Norm::Mean => self.b.norm(x, epsilon),
         };
         let width = self.b.desc(x).extents[0];
-        let weight = self.weight(&format!("{stem}.weight"), weights)?;
+        // Some files of Falcon H1 have a norm without the ending.
+        let name = if self.has(stem) { stem.to_owned() } else { format!("{stem}.weight") };
+        let weight = self.weight(&name, weights)?;
         let scaled = self.b.mul(normed, weight);
         let shifted = match self.optional(&format!("{stem}.bias"), &[width])? {
             Some(bias) => self.b.add(scaled, bias),

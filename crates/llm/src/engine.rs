@@ -88,6 +88,7 @@ struct Ready {
     groups: Arc<[GroupInputs]>,
     wanted: Option<TensorId>,
     slot: Option<TensorId>,
+    query_factors: Option<TensorId>,
     logits: TensorId,
     best: TensorId,
 }
@@ -109,8 +110,22 @@ struct LastRun {
 impl Ready {
     fn new(plan: PlanId, graph: &ModelGraph) -> Ready {
         let ModelGraph { shape, tokens, positions, seen, sequences, wanted, slot, logits, best, .. } = *graph;
+        let query_factors = graph.query_factors;
         let groups = graph.groups.as_slice().into();
-        Ready { shape, plan, tokens, positions, seen, sequences, groups, wanted, slot, logits, best }
+        Ready {
+            shape,
+            plan,
+            tokens,
+            positions,
+            seen,
+            sequences,
+            groups,
+            wanted,
+            slot,
+            query_factors,
+            logits,
+            best,
+        }
     }
 
     /// What is left behind a run whose last token has this row of logits.

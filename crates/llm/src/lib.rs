@@ -68,7 +68,7 @@ pub use arch::Architecture;
 pub use blueprint::{Blueprint, LayerSplit};
 pub use chat::{Chat, ChatEvent, Turn};
 pub use chat_template::{ChatPrompt, ChatTemplate, Message, TemplateSource};
-pub use config::{Config, Experts, Feed, Gating, LayerConfig, Mixer, StateSpace};
+pub use config::{Config, Experts, Feed, Gating, Latent, LayerConfig, Mixer, QueryGrowth, StateSpace};
 pub use draft::{BatchShape, ModelPart};
 pub use engine::{
     Engine, LogitsRow, PagePoolUse, Part, RecordedRun, Row, RunFailure, RunRows, SequenceLeft, StateError,

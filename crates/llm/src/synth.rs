@@ -123,6 +123,13 @@ impl Synth {
     /// # Errors
     /// [`Error::File`] for a key among [`Synth::metadata`] that is empty.
     pub fn keys(&self) -> Result<Metadata, Error> {
+        if !self.architecture.facts().mixers.can_be_random() {
+            return Err(Error::BadSetting {
+                setting: "the architecture",
+                value: self.architecture.to_string(),
+                rule: "random models of it cannot be made",
+            });
+        }
         let mut metadata = Metadata::new();
         metadata.set("general.architecture", self.architecture.name())?;
         metadata.set("general.name", self.name.as_str())?;

@@ -1,12 +1,12 @@
 //! Transformers with a mixture of experts.
 
-use super::dense::{ERNIE4_5, GRANITE, HUNYUAN_DENSE, NEOX, OLMO2, QWEN2, QWEN3, WINDOWS};
-use super::facts::{ExpertHidden, ExpertRules, Facts, HeadNorms, LayerNorms, WindowRules};
+use super::dense::{ERNIE4_5, GRANITE, HUNYUAN_DENSE, LLAMA, NEOX, OLMO2, QWEN2, QWEN3, WINDOWS};
+use super::facts::{ExpertHidden, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, WindowRules};
 use crate::config::Gating;
 
-const SIGMOID: ExpertRules = ExpertRules { gating: Gating::Sigmoid, ..ExpertRules::PLAIN };
+pub(super) const SIGMOID: ExpertRules = ExpertRules { gating: Gating::Sigmoid, ..ExpertRules::PLAIN };
 
-const UNNORMALIZED: ExpertRules = ExpertRules { normalized: false, ..ExpertRules::PLAIN };
+pub(super) const UNNORMALIZED: ExpertRules = ExpertRules { normalized: false, ..ExpertRules::PLAIN };
 
 const PER_USED: ExpertHidden = ExpertHidden::FeedForwardPerUsed;
 
@@ -74,3 +74,16 @@ pub(super) const GPT_OSS: Facts = Facts {
     experts: ExpertRules { gating: Gating::SoftmaxOfChosen, clamped: true, ..UNNORMALIZED },
     ..QWEN2
 };
+
+/// <https://arxiv.org/abs/2405.04434>
+pub(super) const DEEPSEEK2: Facts = Facts {
+    name: "deepseek2",
+    models: "DeepSeek V2 to V3.1 and R1, Kimi K2, GLM 4.7 Flash",
+    mixers: Mixers::Latent,
+    scales_feed_forward: false,
+    experts: UNNORMALIZED,
+    ..LLAMA
+};
+
+pub(super) const MISTRAL4: Facts =
+    Facts { name: "mistral4", models: "Mistral Large 3, Mistral Small 4", ..DEEPSEEK2 };

@@ -3,7 +3,7 @@
 
 use orlop_graph::{Glu, RopeMode};
 
-use crate::config::Gating;
+use crate::config::{Gating, Mixer};
 use crate::draft::FeedForward;
 
 /// How an architecture's layers are wired, which of its keys count, and what its files hold.
@@ -85,8 +85,23 @@ pub(crate) enum Mixers {
     Attention,
     /// Attention; nothing in layers without heads of queries, and a single matrix in those without heads of keys.
     SomeAttention,
-    /// [Selective state spaces](https://arxiv.org/abs/2405.21060), and no feed-forward part.
-    StateSpace,
+    /// The same in all layers, and no feed-forward part.
+    Only(Mixer),
+    /// Attention in layers with heads of keys, this in the others.
+    Hybrid(Mixer),
+    /// Attention and a state space in every layer.
+    Both,
+    /// A layer has one part: a feed-forward part if it has a size, or attention if it has heads of keys, or a state space.
+    OnePart,
+    /// [Latent attention](https://arxiv.org/abs/2405.04434).
+    Latent,
+}
+
+impl Mixers {
+    /// Whether random models can be made of it.
+    pub(crate) fn can_be_random(self) -> bool {
+        !matches!(self, Mixers::Only(Mixer::Mamba1) | Mixers::Both | Mixers::OnePart | Mixers::Latent)
+    }
 }
 
 /// Which norm is used.
@@ -162,6 +177,7 @@ pub(crate) enum Turned {
     All,
     /// Those with a window; all, where there is none.
     Windowed,
+    None,
     /// All but the last of so many.
     AllBut(usize),
     /// All or none, as `rope.scaling.finetuned` says.

@@ -4,7 +4,7 @@
 use orlop_gguf::{Array, Metadata, MetadataValue};
 use orlop_graph::{Rope, RopeMode};
 
-use super::{Config, Experts, Feed, Gating, LayerConfig, Mixer, StateSpace};
+use super::{Config, Experts, Feed, Gating, Latent, LayerConfig, Mixer, QueryGrowth, StateSpace};
 use crate::Error;
 use crate::arch::{ExpertHidden, ExpertRules, Mixers, Scales, Turned, WindowRules};
 
@@ -128,7 +128,7 @@ impl Keys<'_> {
         })
     }
 
-    pub(super) fn rope(&self, mode: RopeMode, key: u64, context: u64) -> Result<Rope, Error> {
+    pub(super) fn rope(&self, mode: RopeMode, key: u64, context: u64, mixers: Mixers) -> Result<Rope, Error> {
         let kind = self.metadata.optional(&self.name("rope.scaling.type"), Metadata::string)?;
         if let Some(kind) = kind.filter(|kind| !SCALINGS.contains(kind)) {
             let rule = "none, linear, yarn and longrope are known";
@@ -157,6 +157,8 @@ impl Keys<'_> {
             .ok_or_else(|| self.bad("rope.dimension_count", dims, rule))?;
         let original = self.optional("rope.scaling.original_context_length")?.unwrap_or(context);
         let log = match (yarn, self.set_float("rope.scaling.yarn_log_multiplier")?) {
+            // Latent attention has it in the factor of its scores.
+            (true, Some(_)) if mixers == Mixers::Latent => 1.0 + 0.1 * (1.0 / freq_scale).max(1.0).ln(),
             (true, Some(multiplier)) => 1.0 + 0.1 * multiplier * (1.0 / freq_scale).max(1.0).ln(),
             _ => 1.0,
         };
@@ -199,6 +201,7 @@ impl Keys<'_> {
         for (index, layer) in layers.iter_mut().enumerate() {
             let turns = match turned {
                 Turned::All => true,
+                Turned::None => false,
                 Turned::Windowed => !windowed || layer.window.is_some(),
                 Turned::AllBut(period) => (index + 1) % period != 0,
                 Turned::ByKey => finetuned != Some(false),
@@ -213,7 +216,8 @@ impl Keys<'_> {
         let lead = self.optional("leading_dense_block_count")?.unwrap_or(0);
         let step = self.optional("interleave_moe_layer_step")?.unwrap_or(1);
         for (index, layer) in layers.iter_mut().enumerate() {
-            if index as u64 >= lead && (index as u64 + 1).is_multiple_of(step) {
+            let routed = index as u64 >= lead && (index as u64 + 1).is_multiple_of(step);
+            if routed && layer.feed != Feed::Nothing {
                 layer.feed = Feed::Experts;
             }
         }
@@ -272,14 +276,19 @@ impl Keys<'_> {
         let sizes = heads.into_iter().zip(kv_heads).zip(hidden);
         sizes
             .map(|((heads, kv_heads), hidden)| {
-                let some = mixers == Mixers::SomeAttention;
-                let mixer = match (heads, kv_heads) {
-                    (0, _) if some => Mixer::Nothing,
-                    (_, 0) if some => Mixer::Linear,
+                let mixer = match (mixers, heads, kv_heads) {
+                    (Mixers::SomeAttention, 0, _) => Mixer::Nothing,
+                    (Mixers::SomeAttention, _, 0) => Mixer::Linear,
+                    (Mixers::Only(mixer), ..) | (Mixers::Hybrid(mixer), _, 0) => mixer,
+                    (Mixers::OnePart, ..) if hidden > 0 => Mixer::Nothing,
+                    (Mixers::OnePart, _, 0) => Mixer::StateSpace,
+                    (Mixers::Both, ..) => Mixer::Both,
+                    (Mixers::Latent, ..) => Mixer::Latent,
                     _ => Mixer::Attention,
                 };
-                let feed = if some && hidden == 0 { Feed::Nothing } else { Feed::Dense };
-                if mixer == Mixer::Attention && (heads == 0 || kv_heads == 0 || heads % kv_heads != 0) {
+                let may_lack = matches!(mixers, Mixers::SomeAttention | Mixers::OnePart);
+                let feed = if may_lack && hidden == 0 { Feed::Nothing } else { Feed::Dense };
+                if mixer.attends() && (heads == 0 || kv_heads == 0 || heads % kv_heads != 0) {
                     let rule = "heads of keys must divide heads of queries";
                     return Err(self.bad("attention.head_count_kv", kv_heads, rule));
                 }
@@ -340,23 +349,100 @@ impl Keys<'_> {
         Ok(())
     }
 
-    /// The sizes of state-space mixers.
-    pub(super) fn state_space(&self) -> Result<StateSpace, Error> {
-        let size = |key: &str| match self.count(key)? {
+    /// A size that is multiplied with others.
+    fn size(&self, key: &str) -> Result<u64, Error> {
+        match self.count(key)? {
             size if size > MAX_STATE_SPACE => Err(self.bad(key, size, "it must be at most 2^20")),
             size => Ok(size),
+        }
+    }
+
+    /// The tokens that a convolution sees.
+    pub(super) fn kernel(&self, key: &str) -> Result<u64, Error> {
+        match self.size(key)? {
+            1 => Err(self.bad(key, 1, "it must be at least 2")),
+            kernel => Ok(kernel),
+        }
+    }
+
+    /// The sizes of Mamba 1, which has a head for each element.
+    pub(super) fn mamba1(&self) -> Result<StateSpace, Error> {
+        Ok(StateSpace {
+            kernel: self.kernel("ssm.conv_kernel")?,
+            inner: self.size("ssm.inner_size")?,
+            state: self.size("ssm.state_size")?,
+            heads: self.size("ssm.time_step_rank")?,
+            groups: 1,
+        })
+    }
+
+    /// The sizes of latent attention. Older files have matrices that make keys and values of all heads.
+    pub(super) fn latent(
+        &self,
+        heads: u64,
+        [key, value]: [u64; 2],
+        rope: Option<Rope>,
+    ) -> Result<Latent, Error> {
+        let whole = self.optional("attention.key_length_mla")?;
+        let (all, value) =
+            (whole.unwrap_or(key), self.optional("attention.value_length_mla")?.unwrap_or(value));
+        let rank = self.size("attention.kv_lora_rank")?;
+        let turned = rope.map_or(0, |rope| u64::from(rope.dims));
+        let name = if whole.is_some() { "attention.key_length_mla" } else { "attention.key_length" };
+        if all <= turned || all.max(value).checked_mul(heads).is_none_or(|elements| elements > MAX_COUNT) {
+            return Err(self.bad(
+                name,
+                all,
+                "positions must turn a part of it, and all heads have at most 2^40",
+            ));
+        }
+        if whole.is_some() && key != rank + turned {
+            return Err(self.bad("attention.key_length", key, "it must be the rank and the turned part"));
+        }
+        Ok(Latent {
+            query: self.optional("attention.q_lora_rank")?,
+            rank,
+            fixed: all - turned,
+            turned,
+            value,
+            absorbed: whole.is_some(),
+        })
+    }
+
+    /// Factor of queries times keys in latent attention: YaRN's counts twice. Files hold a tenth of its multiplier.
+    pub(super) fn latent_scale(&self, latent: &Latent, rope: Option<Rope>) -> Result<f32, Error> {
+        let multiplier = self.set_float("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.1);
+        let yarn = match rope {
+            Some(rope) if rope.ext_factor != 0.0 => 1.0 + multiplier * (1.0 / rope.freq_scale).max(1.0).ln(),
+            _ => 1.0,
         };
+        Ok(yarn * yarn / ((latent.fixed + latent.turned) as f32).sqrt())
+    }
+
+    /// How queries grow with their position: by steps of a length that a key says, or of the original context.
+    pub(super) fn query_growth(&self, rope: Option<Rope>) -> Result<Option<QueryGrowth>, Error> {
+        let Some(scale) = self.set_float("attention.temperature_scale")? else { return Ok(None) };
+        let key = "attention.temperature_length";
+        let length = match self.optional(key)? {
+            Some(length) => {
+                u32::try_from(length).map_err(|_| self.bad(key, length, "it must fit 32 bits"))?
+            }
+            None => rope.map_or(u32::MAX, |rope| rope.original_context),
+        };
+        Ok(Some(QueryGrowth { scale, length }))
+    }
+
+    /// The sizes of state-space mixers.
+    pub(super) fn state_space(&self) -> Result<StateSpace, Error> {
+        let size = |key: &str| self.size(key);
         let sizes = StateSpace {
-            kernel: size("ssm.conv_kernel")?,
+            kernel: self.kernel("ssm.conv_kernel")?,
             inner: size("ssm.inner_size")?,
             state: size("ssm.state_size")?,
             heads: size("ssm.time_step_rank")?,
             groups: size("ssm.group_count")?,
         };
-        let StateSpace { kernel, inner, heads, groups, .. } = sizes;
-        if kernel < 2 {
-            return Err(self.bad("ssm.conv_kernel", kernel, "it must be at least 2"));
-        }
+        let StateSpace { inner, heads, groups, .. } = sizes;
         if inner % heads != 0 {
             return Err(self.bad("ssm.time_step_rank", heads, "heads must divide the inner size"));
         }

@@ -57,16 +57,28 @@ impl GraphDraft<'_> {
         }
     }
 
-    /// Writes keys and values to the layer's cache, attends to the rows of each token's sequence, and multiplies with the
-    /// output matrix.
+    /// Attends, and multiplies with a gate and the output matrix.
     pub(super) fn attention(
         &mut self,
         layer: usize,
         [q, k, v]: [TensorId; 3],
         gate: Option<TensorId>,
     ) -> Result<TensorId, Error> {
+        let attended = self.attended(layer, [q, k, v])?;
+        let [value, heads, tokens, _] = self.b.desc(attended).extents;
+        let mut rows = self.b.reshape(attended, &[value * heads, tokens]);
+        if let Some(gate) = gate {
+            rows = self.b.mul(rows, gate);
+        }
+        self.linear(&format!("blk.{layer}.attn_output"), rows, self.config.width)
+    }
+
+    /// Writes keys and values to the layer's cache and attends to the rows of each token's sequence:
+    /// `[value, heads, tokens]`.
+    pub(super) fn attended(&mut self, layer: usize, [q, k, v]: [TensorId; 3]) -> Result<TensorId, Error> {
         let sizes = self.config.layers[layer];
         let types = self.sketch.cache;
+        let q = self.grown(q);
         let group = self.groups.iter().position(|(group, _)| group.window == sizes.window).unwrap_or(0);
         let k = self.cached(layer, "k", k, types.k, group);
         let v = self.cached(layer, "v", v, types.v, group);
@@ -82,14 +94,21 @@ impl GraphDraft<'_> {
             soft_cap: self.config.attention_cap.unwrap_or(0.0),
             ..FlashAttention::scaled(self.config.attention_scale)
         };
-        // [value, heads, tokens]
         let sinks = self.optional(&format!("blk.{layer}.attn_sinks.weight"), &[sizes.heads])?;
-        let attended = self.b.paged_attention([q, k, v], rows, sinks, parameters);
-        let mut rows = self.b.reshape(attended, &[sizes.value * sizes.heads, self.token_count()]);
-        if let Some(gate) = gate {
-            rows = self.b.mul(rows, gate);
+        Ok(self.b.paged_attention([q, k, v], rows, sinks, parameters))
+    }
+
+    /// Queries times the factors of their positions, where these are not 1.
+    fn grown(&mut self, q: TensorId) -> TensorId {
+        if self.config.query_growth.is_none() {
+            return q;
         }
-        self.linear(&format!("blk.{layer}.attn_output"), rows, self.config.width)
+        let factors = match self.query_factors {
+            Some(factors) => factors,
+            None => self.b.input("query factors", DType::F32, &[1, 1, self.token_count()]),
+        };
+        self.query_factors = Some(factors);
+        self.b.mul(q, factors)
     }
 
     /// A cache, `[head, rows, heads]`, after the rows of these tokens are written. The rows of a head are contiguous, so

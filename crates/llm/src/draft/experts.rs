@@ -22,14 +22,24 @@ impl GraphDraft<'_> {
         x: TensorId,
     ) -> Result<TensorId, Error> {
         let (chosen, weights) = self.routed(layer, experts, x)?;
-        let each = self.each_expert(layer, experts, x, chosen)?;
+        let latent = self.latent(layer, "down", x)?;
+        let each = self.each_expert(layer, experts, latent.unwrap_or(x), chosen)?;
         let weighted = self.b.mul(each, weights);
         let sum = self.sum_of_experts(weighted);
+        let sum = self.latent(layer, "up", sum)?.unwrap_or(sum);
         let sum = match self.shared_experts(layer, x)? {
             Some(shared) => self.b.add(sum, shared),
             None => sum,
         };
         Ok(self.b.name(sum, format!("blk.{layer}.ffn_out")))
+    }
+
+    /// A product into the narrower space that experts work in, or out of it, where the file has one.
+    fn latent(&mut self, layer: usize, which: &str, x: TensorId) -> Result<Option<TensorId>, Error> {
+        let stem = format!("blk.{layer}.ffn_latent_{which}");
+        let Some(tensor) = self.sketch.file.tensor(&format!("{stem}.weight")) else { return Ok(None) };
+        let into = tensor.extents().get(1).copied().unwrap_or(1);
+        self.product(&stem, x, into).map(Some)
     }
 
     /// The experts that each token uses, `[used, tokens]`, and their weights, `[1, used, tokens]`.
@@ -105,11 +115,15 @@ impl GraphDraft<'_> {
         let [width, tokens, ..] = self.b.desc(x).extents;
         let [gate, up, both, down] =
             ["gate", "up", "gate_up", "down"].map(|part| format!("blk.{layer}.ffn_{part}_exps"));
+        let each = self.b.reshape(x, &[width, 1, tokens]);
         let function = match self.facts.feed_forward {
             FeedForward::Gated(function) | FeedForward::Fused(function) => function,
-            FeedForward::Plain(_) => Glu::Silu,
+            FeedForward::Plain(_) | FeedForward::Squared(_) => {
+                let up = self.expert_product(&up, each, chosen, [width, hidden, count])?;
+                let activated = self.activated(up);
+                return self.expert_product(&down, activated, chosen, [hidden, width, count]);
+            }
         };
-        let each = self.b.reshape(x, &[width, 1, tokens]);
         let activated = if self.has(&format!("{both}.weight")) {
             let both = self.expert_product(&both, each, chosen, [width, 2 * hidden, count])?;
             self.b.gated_fused(function, both, false)

@@ -11,6 +11,8 @@ use crate::config::Feed;
 pub(crate) enum FeedForward {
     /// An activation function.
     Plain(Unary),
+    /// The square of an activation function.
+    Squared(Unary),
     /// A gate with a matrix of its own.
     Gated(Glu),
     /// Gate and up projection in one matrix.
@@ -21,7 +23,11 @@ impl GraphDraft<'_> {
     /// The feed-forward part of a layer, or experts where the model has them.
     pub(super) fn feed_forward(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
         let kind = self.facts.feed_forward;
-        if let (Some(experts), Feed::Experts) = (self.config.experts, self.config.layers[layer].feed) {
+        // Layers without a router are dense.
+        let routed = self.has(&format!("blk.{layer}.ffn_gate_inp.weight"));
+        if let (Some(experts), Feed::Experts, true) =
+            (self.config.experts, self.config.layers[layer].feed, routed)
+        {
             return self.experts(layer, &experts, x);
         }
         self.dense(layer, ["gate", "up", "down"], self.config.layers[layer].hidden, kind, x)
@@ -38,9 +44,9 @@ impl GraphDraft<'_> {
     ) -> Result<TensorId, Error> {
         let [gate, up, down] = parts.map(|part| format!("blk.{layer}.ffn_{part}"));
         let activated = match kind {
-            FeedForward::Plain(function) => {
+            FeedForward::Plain(_) | FeedForward::Squared(_) => {
                 let up = self.between(&up, x, hidden)?;
-                self.b.unary(function, up)
+                self.activated(up)
             }
             FeedForward::Fused(function) => {
                 let both = self.between(&up, x, 2 * hidden)?;
@@ -53,6 +59,18 @@ impl GraphDraft<'_> {
             }
         };
         self.between(&down, activated, self.config.width)
+    }
+
+    /// The architecture's activation function, where it has no gate.
+    pub(super) fn activated(&mut self, x: TensorId) -> TensorId {
+        match self.facts.feed_forward {
+            FeedForward::Plain(function) => self.b.unary(function, x),
+            FeedForward::Squared(function) => {
+                let activated = self.b.unary(function, x);
+                self.b.sqr(activated)
+            }
+            FeedForward::Gated(_) | FeedForward::Fused(_) => x,
+        }
     }
 
     /// As [`GraphDraft::linear`], but the scale comes after the bias, and only counts in some architectures.

@@ -80,6 +80,14 @@ impl GraphDraft<'_> {
             Mixer::Attention => self.attention_part(layer, x, factors),
             Mixer::Linear => self.linear(&format!("blk.{layer}.attn_output"), x, self.config.width),
             Mixer::StateSpace => self.state_space(layer, x),
+            Mixer::Mamba1 => self.mamba1(layer, x),
+            Mixer::ShortConvolution => self.short_convolution(layer, x),
+            Mixer::Latent => self.latent_attention(layer, x, factors),
+            Mixer::Both => {
+                let attended = self.attention_part(layer, x, factors)?;
+                let scanned = self.state_space(layer, x)?;
+                Ok(self.b.add(attended, scanned))
+            }
             Mixer::Nothing => Ok(x),
         }
     }

@@ -1,4 +1,4 @@
-//! The state-space mixer of [Mamba 2](https://arxiv.org/abs/2405.21060).
+//! The state-space mixers of [Mamba 2](https://arxiv.org/abs/2405.21060) and Mamba 1.
 
 use orlop_graph::{DType, Glu, TensorId, Unary};
 
@@ -11,7 +11,7 @@ impl GraphDraft<'_> {
     /// of both are updated in place for the next run.
     pub(super) fn state_space(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
         let sizes = self.config.state_space.unwrap_or_default();
-        let StateSpace { inner, state, heads, groups, .. } = sizes;
+        let StateSpace { kernel, inner, state, heads, groups } = sizes;
         let (mixed, head, tokens) = (sizes.mixed(), inner / heads, self.token_count());
         let name = |part: &str| format!("blk.{layer}.ssm_{part}");
         let all = self.linear(&name("in"), x, inner + mixed + heads)?;
@@ -20,7 +20,8 @@ impl GraphDraft<'_> {
         let steps = self.columns(all, inner + mixed, [heads, 1]);
 
         // [mixed, tokens]
-        let convolved = self.convolved(layer, &sizes, mixed_in)?;
+        let convolved = self.convolution(layer, &name("conv1d"), [kernel, mixed], mixed_in)?;
+        let convolved = self.b.unary(Unary::Silu, convolved);
         let x = self.columns(convolved, 0, [head, heads]);
         let b = self.columns(convolved, inner, [state, groups]);
         let c = self.columns(convolved, inner + groups * state, [state, groups]);
@@ -29,7 +30,77 @@ impl GraphDraft<'_> {
         let steps = self.b.reshape(steps, &[heads, tokens]);
         let steps = self.b.add(steps, bias);
         let decay = self.weight(&name("a"), &[1, heads])?;
+        let y = self.scanned(layer, [state, head, heads], [x, steps, decay, b, c]);
 
+        let skip = self.weight(&name("d"), &[1, heads])?;
+        let skipped = self.b.mul(x, skip);
+        let y = self.b.add(y, skipped);
+        let y = self.b.reshape(y, &[inner, tokens]);
+        let gated = self.gated_scan(z, y);
+        let rows = if self.has(&format!("{}.weight", name("norm"))) {
+            let grouped = self.b.reshape(gated, &[inner / groups, groups, tokens]);
+            let normed = self.b.rms_norm(grouped, self.config.epsilon);
+            let weight = self.weight(&format!("{}.weight", name("norm")), &[inner / groups, groups])?;
+            let normed = self.b.mul(normed, weight);
+            self.b.reshape(normed, &[inner, tokens])
+        } else {
+            gated
+        };
+        self.linear(&name("out"), rows, self.config.width)
+    }
+
+    /// The mixer of [Mamba 1](https://arxiv.org/abs/2312.00752): every element is a head with decays of its own, and steps
+    /// are made from a smaller row.
+    pub(super) fn mamba1(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
+        let StateSpace { kernel, inner, state, heads: rank, .. } =
+            self.config.state_space.unwrap_or_default();
+        let tokens = self.token_count();
+        let name = |part: &str| format!("blk.{layer}.ssm_{part}");
+        let both = self.linear(&name("in"), x, 2 * inner)?;
+        let x = self.columns(both, 0, [inner, 1]);
+        let z = self.columns(both, inner, [inner, 1]);
+        let convolved = self.convolution(layer, &name("conv1d"), [kernel, inner], x)?;
+        let x = self.b.unary(Unary::Silu, convolved);
+        let parts = self.linear(&name("x"), x, rank + 2 * state)?;
+        let steps = self.columns(parts, 0, [rank, 1]);
+        let b = self.columns(parts, rank, [state, 1]);
+        let c = self.columns(parts, rank + state, [state, 1]);
+        let [mut steps, mut b, mut c] = [steps, b, c].map(|part| self.b.cont(part));
+        for (part, stem) in [(&mut steps, "dt_norm"), (&mut b, "b_norm"), (&mut c, "c_norm")] {
+            if self.has(&format!("{}.weight", name(stem))) {
+                *part = self.norm(&name(stem), *part)?;
+            } else if self.config.norms_steps {
+                *part = self.b.rms_norm(*part, self.config.epsilon);
+            }
+        }
+        let steps = self.b.reshape(steps, &[rank, tokens]);
+        let steps = self.linear(&name("dt"), steps, inner)?;
+        let decay = self.weight(&name("a"), &[state, inner])?;
+        let heads = self.b.reshape(x, &[1, inner, tokens]);
+        let y = self.scanned(layer, [state, 1, inner], [heads, steps, decay, b, c]);
+        let y = self.b.reshape(y, &[inner, tokens]);
+        let skip = self.weight(&name("d"), &[inner])?;
+        let skipped = self.b.mul(x, skip);
+        let y = self.b.add(y, skipped);
+        let rows = self.gated_scan(z, y);
+        self.linear(&name("out"), rows, self.config.width)
+    }
+
+    fn gated_scan(&mut self, z: TensorId, y: TensorId) -> TensorId {
+        let z = self.b.cont(z);
+        let extents = self.b.desc(y).extents;
+        let z = self.b.reshape(z, &extents[..2]);
+        self.b.gated(Glu::Silu, z, y)
+    }
+
+    /// The scan of x, steps, decays, B and C: `[head, heads, tokens]`.
+    fn scanned(
+        &mut self,
+        layer: usize,
+        [state, head, heads]: [u64; 3],
+        [x, steps, decay, b, c]: [TensorId; 5],
+    ) -> TensorId {
+        let (inner, tokens) = (head * heads, self.token_count());
         let (states, slot) = self.states(layer, "ssm", state * inner);
         let before = self.b.reshape(states, &[state, head, heads, self.sketch.sizes.sequences]);
         let scanned = self.b.ssm_scan([before, x, steps, decay, b, c, slot]);
@@ -39,46 +110,11 @@ impl GraphDraft<'_> {
             self.b.view(scanned, [state * inner, 1, 1, 1], row(state * inner), inner * tokens * element);
         self.b.set_rows(states, after, slot);
         let y = self.b.view(scanned, [inner, tokens, 1, 1], row(inner), 0);
-        let y = self.b.reshape(y, &[head, heads, tokens]);
-
-        let skip = self.weight(&name("d"), &[1, heads])?;
-        let skipped = self.b.mul(x, skip);
-        let y = self.b.add(y, skipped);
-        let y = self.b.reshape(y, &[inner, tokens]);
-        let z = self.b.cont(z);
-        let z = self.b.reshape(z, &[inner, tokens]);
-        let gated = self.b.gated(Glu::Silu, z, y);
-        let grouped = self.b.reshape(gated, &[inner / groups, groups, tokens]);
-        let normed = self.b.rms_norm(grouped, self.config.epsilon);
-        let weight = self.weight(&format!("{}.weight", name("norm")), &[inner / groups, groups])?;
-        let normed = self.b.mul(normed, weight);
-        let rows = self.b.reshape(normed, &[inner, tokens]);
-        self.linear(&name("out"), rows, self.config.width)
-    }
-
-    /// The convolution of each column over its last few tokens, including those of the run before.
-    fn convolved(&mut self, layer: usize, sizes: &StateSpace, x: TensorId) -> Result<TensorId, Error> {
-        let (mixed, kernel, tokens) = (sizes.mixed(), sizes.kernel, self.token_count());
-        let (states, slot) = self.states(layer, "conv", (kernel - 1) * mixed);
-        let before = self.b.get_rows(states, slot);
-        let before = self.b.reshape(before, &[kernel - 1, mixed]);
-        let [element, _, token, outer] = self.b.desc(x).strides;
-        let columns = self.b.view(x, [tokens, mixed, 1, 1], [token, element, outer, outer], 0);
-        let all = self.b.concat(&[before, columns], 0);
-        let strides = self.b.desc(all).strides;
-        let last = self.b.view(all, [kernel - 1, mixed, 1, 1], strides, tokens * strides[0]);
-        let last = self.b.cont(last);
-        let last = self.b.reshape(last, &[(kernel - 1) * mixed]);
-        self.b.set_rows(states, last, slot);
-        let weight = self.weight(&format!("blk.{layer}.ssm_conv1d.weight"), &[kernel, mixed])?;
-        let convolved = self.b.ssm_conv(all, weight);
-        let bias = self.weight(&format!("blk.{layer}.ssm_conv1d.bias"), &[mixed])?;
-        let biased = self.b.add(convolved, bias);
-        Ok(self.b.unary(Unary::Silu, biased))
+        self.b.reshape(y, &[head, heads, tokens])
     }
 
     /// The states of a layer, one row for each sequence, and the row of this one.
-    fn states(&mut self, layer: usize, which: &str, elements: u64) -> (TensorId, TensorId) {
+    pub(super) fn states(&mut self, layer: usize, which: &str, elements: u64) -> (TensorId, TensorId) {
         let extents = [elements, self.sketch.sizes.sequences];
         let states = self.b.state(&format!("cache.{which}.{layer}"), DType::F32, &extents);
         self.caches.push(CacheTensor { tensor: states, layer, group: None });

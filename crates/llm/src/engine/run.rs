@@ -178,6 +178,12 @@ impl Engine {
         inputs.set(ready.positions, positions.iter().copied(), tokens, 0)?;
         inputs.set(ready.seen, positions.iter().map(|position| position + 1), tokens, 0)?;
         inputs.set(ready.sequences, items.iter().map(|item| item.slot as u32), tokens, 0)?;
+        if let (Some(factors), Some(growth)) =
+            (ready.query_factors, self.blueprint.model.config().query_growth)
+        {
+            let factor = |position: &u32| growth.factor(*position).to_bits();
+            inputs.set(factors, positions.iter().map(factor), tokens, 0)?;
+        }
         for (number, group) in ready.groups.iter().enumerate() {
             let row = |(item, position): (&Item, &u32)| sequences.row(item.slot, number, *position);
             inputs.set(group.rows, items.iter().zip(positions).map(row), tokens, NO_ROW)?;

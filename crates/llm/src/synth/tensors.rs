@@ -59,7 +59,11 @@ impl Synth {
     pub(super) fn all_tensors(&self) -> Vec<SynthTensor> {
         let mut tensors = vec![
             SynthTensor::matrix("token_embd.weight", &[self.width, self.vocabulary]),
-            SynthTensor::norm("output_norm.weight", self.width, self.norm_deviation),
+            SynthTensor::norm(
+                format!("{}.weight", self.architecture.facts().output_norm),
+                self.width,
+                self.norm_deviation,
+            ),
         ];
         if !self.tied {
             tensors.push(SynthTensor::matrix("output.weight", &[self.width, self.vocabulary]));
@@ -141,7 +145,7 @@ impl Synth {
                     tensors.push(SynthTensor::bias(format!("blk.{layer}.ffn_down.bias"), width));
                 }
                 let up = match facts.feed_forward {
-                    FeedForward::Plain(_) => hidden,
+                    FeedForward::Plain(_) | FeedForward::Squared(_) => hidden,
                     FeedForward::Fused(_) => hidden.saturating_mul(2),
                     FeedForward::Gated(_) => {
                         tensors.push(SynthTensor::matrix(name("ffn_gate"), &[width, hidden]));
@@ -151,12 +155,15 @@ impl Synth {
                 tensors.push(SynthTensor::matrix(name("ffn_up"), &[width, up]));
                 tensors.push(SynthTensor::matrix(name("ffn_down"), &[hidden, width]));
             }
-            Some(experts) => tensors.extend([
-                SynthTensor::matrix(name("ffn_gate_inp"), &[width, experts.count]),
-                SynthTensor::matrix(name("ffn_gate_exps"), &[width, experts.hidden, experts.count]),
-                SynthTensor::matrix(name("ffn_up_exps"), &[width, experts.hidden, experts.count]),
-                SynthTensor::matrix(name("ffn_down_exps"), &[experts.hidden, width, experts.count]),
-            ]),
+            Some(experts) => {
+                let matrix = |part: &str, extents: [u64; 3]| SynthTensor::matrix(name(part), &extents);
+                tensors.push(SynthTensor::matrix(name("ffn_gate_inp"), &[width, experts.count]));
+                if !matches!(facts.feed_forward, FeedForward::Plain(_) | FeedForward::Squared(_)) {
+                    tensors.push(matrix("ffn_gate_exps", [width, experts.hidden, experts.count]));
+                }
+                tensors.push(matrix("ffn_up_exps", [width, experts.hidden, experts.count]));
+                tensors.push(matrix("ffn_down_exps", [experts.hidden, width, experts.count]));
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use crate::support::{fixture, last_row, load, logits_of, nmse, one_cpu, rows, tokens_of};
 
 /// Fixtures that `generate.py` writes, which says what each is made of.
-pub(crate) const MODELS: [&str; 57] = [
+pub(crate) const MODELS: [&str; 74] = [
     "llama",
     // Factors of the rotation, heads that do not add up to the width, biases everywhere.
     "llama-factors",
@@ -75,6 +75,23 @@ pub(crate) const MODELS: [&str; 57] = [
     "glm4moe",
     "minimax-m2",
     "gpt-oss",
+    "mistral3-grown",
+    "deepseek2",
+    "deepseek2-old",
+    "mistral4",
+    "mamba",
+    "mamba-normed",
+    "jamba",
+    "granitehybrid",
+    "granitehybrid-experts",
+    "falcon-h1",
+    "falcon-h1-normed",
+    "nemotron_h",
+    "nemotron_h_moe",
+    "nemotron_h_moe-latent",
+    "lfm2",
+    "lfm2-windows",
+    "lfm2moe",
 ];
 
 /// A model made by rule, some tokens, and the logits that llama.cpp gives behind each.
@@ -98,7 +115,10 @@ fn try_model(json: &Json) -> Result<Model, Error> {
             Json::String(text) => MetadataValue::from(text.as_str()),
             Json::Bool(flag) => MetadataValue::from(*flag),
             Json::Number(number) => match number.as_u64() {
-                Some(number) => MetadataValue::from(u32::try_from(number).unwrap()),
+                Some(number) => match u32::try_from(number) {
+                    Ok(number) => MetadataValue::from(number),
+                    Err(_) => MetadataValue::from(number),
+                },
                 None => MetadataValue::from(number.as_f64().unwrap() as f32),
             },
             Json::Array(flags) if flags.iter().all(Json::is_boolean) => {
@@ -292,6 +312,51 @@ fn sizes_that_cannot_be_are_named() {
             "rope.dimension_sections",
             serde_json::json!([2, 2, 2, 2]),
             "`qwen3vl.rope.dimension_sections` is 2: the fourth",
+        ),
+        ("mamba", "ssm.conv_kernel", serde_json::json!(1), "`mamba.ssm.conv_kernel` is 1"),
+        ("lfm2", "shortconv.l_cache", serde_json::json!(0), "`lfm2.shortconv.l_cache` is 0"),
+        ("lfm2", "shortconv.l_cache", serde_json::json!(1), "`lfm2.shortconv.l_cache` is 1"),
+        (
+            "lfm2",
+            "attention.head_count_kv",
+            serde_json::json!([0, 2]),
+            "`lfm2.attention.head_count_kv` is 2: an",
+        ),
+        (
+            "lfm2",
+            "attention.head_count_kv",
+            serde_json::json!([0, 0, 0, 0, 0, 0]),
+            "`lfm2.attention.head_count` is 0: some",
+        ),
+        (
+            "nemotron_h",
+            "feed_forward_length",
+            serde_json::json!([1]),
+            "`nemotron_h.feed_forward_length` is 1: an",
+        ),
+        (
+            "deepseek2",
+            "attention.kv_lora_rank",
+            serde_json::json!(0),
+            "`deepseek2.attention.kv_lora_rank` is 0",
+        ),
+        (
+            "deepseek2",
+            "attention.kv_lora_rank",
+            serde_json::json!(20),
+            "`deepseek2.attention.key_length` is 20",
+        ),
+        (
+            "deepseek2",
+            "attention.key_length_mla",
+            serde_json::json!(4),
+            "`deepseek2.attention.key_length_mla` is 4: positions",
+        ),
+        (
+            "mistral4",
+            "attention.temperature_length",
+            serde_json::json!(1u64 << 33),
+            "`mistral4.attention.temperature_length` is 8589934592",
         ),
         (
             "qwen3vl",

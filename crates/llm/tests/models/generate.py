@@ -254,6 +254,128 @@ def gemma3(layers, **keys):
     return model.set(rope__freq_base=1000000.0, **keys)
 
 
+def state_space(model, layers, groups=2, inner=64, heads=4, state=8, kernel=4, normed=True, norm=None):
+    """Mamba 2's mixers in these layers."""
+    model.set(ssm__conv_kernel=kernel, ssm__inner_size=inner, ssm__state_size=state)
+    model.set(ssm__time_step_rank=heads, ssm__group_count=groups)
+    mixed = inner + 2 * groups * state
+    for layer in layers:
+        blk = f"blk.{layer}"
+        if norm:
+            model.norm(f"{blk}.{norm}", model.width)
+        model.matrix(f"{blk}.ssm_in.weight", model.width, inner + mixed + heads)
+        model.linear(f"{blk}.ssm_conv1d", kernel, mixed, bias=True)
+        model.tensor(f"{blk}.ssm_dt.bias", [heads], -1.0, 1.0)
+        model.tensor(f"{blk}.ssm_a", [1, heads], -1.0, 0.4)
+        model.tensor(f"{blk}.ssm_d", [1, heads], 1.0, 0.3)
+        if normed:
+            model.tensor(f"{blk}.ssm_norm.weight", [inner // groups, groups], 1.0, 0.2)
+        model.matrix(f"{blk}.ssm_out.weight", inner, model.width)
+    return model
+
+
+def mamba1(model, layers, inner=64, rank=6, state=8, kernel=4, norms=False):
+    """Mamba 1's mixers in these layers."""
+    model.set(ssm__conv_kernel=kernel, ssm__inner_size=inner, ssm__state_size=state, ssm__time_step_rank=rank)
+    for layer in layers:
+        blk = f"blk.{layer}"
+        model.norm(f"{blk}.attn_norm", model.width)
+        model.matrix(f"{blk}.ssm_in.weight", model.width, 2 * inner)
+        model.linear(f"{blk}.ssm_conv1d", kernel, inner, bias=True)
+        model.matrix(f"{blk}.ssm_x.weight", inner, rank + 2 * state)
+        model.matrix(f"{blk}.ssm_dt.weight", rank, inner)
+        model.tensor(f"{blk}.ssm_dt.bias", [inner], -1.0, 1.0)
+        model.tensor(f"{blk}.ssm_a", [state, inner], -1.0, 0.4)
+        model.tensor(f"{blk}.ssm_d", [inner], 1.0, 0.3)
+        if norms:
+            model.norm(f"{blk}.ssm_dt_norm", rank)
+            model.norm(f"{blk}.ssm_b_norm", state)
+            model.norm(f"{blk}.ssm_c_norm", state)
+        model.matrix(f"{blk}.ssm_out.weight", inner, model.width)
+    return model
+
+
+def short_convolutions(model, layers, kernel=3):
+    model.set(shortconv__l_cache=kernel)
+    for layer in layers:
+        blk = f"blk.{layer}"
+        model.norm(f"{blk}.attn_norm", model.width)
+        model.matrix(f"{blk}.shortconv.conv.weight", kernel, model.width)
+        model.matrix(f"{blk}.shortconv.in_proj.weight", model.width, 3 * model.width)
+        model.matrix(f"{blk}.shortconv.out_proj.weight", model.width, model.width)
+    return model
+
+
+def lfm2(architecture):
+    model = small(architecture, 6).rms()
+    model.tensors[1][0] = "token_embd_norm.weight"
+    model.heads(4, [0, 0, 2, 0, 2, 0], 8, normed="each", layers=[2, 4])
+    return short_convolutions(model, [0, 1, 3, 5])
+
+
+def falcon_h1(normed):
+    model = small("falcon-h1").rms().heads(4, 2, 8).feed_forward(40)
+    for tensor in model.tensors:
+        tensor[0] = tensor[0].replace("ffn_norm.weight", "ffn_norm")
+    return state_space(model, range(2), normed=normed)
+
+
+def nemotron_h(architecture, experts=False):
+    """State space, attention, feed-forward part, twice."""
+    model = small(architecture, 6).rms().mean().heads(4, [0, 2, 0, 0, 2, 0], 8, layers=[1, 4])
+    state_space(model, [0, 3], norm="attn_norm")
+    if experts:
+        model.experts(24, 6, 2, norm="attn_norm", shared=20, chosen_by=True, gate=False, layers=[2, 5])
+        model.set(feed_forward_length=[0, 0, 24, 0, 0, 24], expert_feed_forward_length=24)
+        model.set(expert_shared_feed_forward_length=20, expert_shared_count=1)
+        model.set(expert_weights_norm=True, expert_weights_scale=1.5)
+    else:
+        model.feed_forward([0, 0, 40, 0, 0, 40], kind="squared", norm="attn_norm")
+    return model
+
+
+def latent_experts(model, latent=16):
+    """Experts that work in a narrower space."""
+    for tensor in model.tensors:
+        if tensor[0].endswith("_exps.weight"):
+            tensor[1] = [latent if extent == model.width else extent for extent in tensor[1]]
+    for layer in [2, 5]:
+        model.matrix(f"blk.{layer}.ffn_latent_down.weight", model.width, latent)
+        model.matrix(f"blk.{layer}.ffn_latent_up.weight", latent, model.width)
+    return model.set(moe_latent_size=latent)
+
+
+def latent_attention(architecture, layers=3, heads=4, rank=16, fixed=8, turned=4, value=6, query=20, absorbed=True):
+    model = small(architecture, layers).rms()
+    model.set(attention__head_count=heads, attention__kv_lora_rank=rank, rope__dimension_count=turned)
+    if query:
+        model.set(attention__q_lora_rank=query)
+    if absorbed:
+        model.set(attention__head_count_kv=1, attention__key_length=rank + turned, attention__value_length=rank)
+        model.set(attention__key_length_mla=fixed + turned, attention__value_length_mla=value)
+    else:
+        model.set(attention__head_count_kv=heads, attention__key_length=fixed + turned, attention__value_length=value)
+    for layer in range(layers):
+        blk = f"blk.{layer}"
+        model.norm(f"{blk}.attn_norm", model.width)
+        if query:
+            model.matrix(f"{blk}.attn_q_a.weight", model.width, query)
+            model.norm(f"{blk}.attn_q_a_norm", query)
+        stem, rows = ("attn_q_b", query) if query else ("attn_q", model.width)
+        model.matrix(f"{blk}.{stem}.weight", rows, heads * (fixed + turned))
+        model.matrix(f"{blk}.attn_kv_a_mqa.weight", model.width, rank + turned)
+        model.norm(f"{blk}.attn_kv_a_norm", rank)
+        if absorbed:
+            model.matrix(f"{blk}.attn_k_b.weight", fixed, rank, heads)
+            model.matrix(f"{blk}.attn_v_b.weight", rank, value, heads)
+        else:
+            model.matrix(f"{blk}.attn_kv_b.weight", rank, heads * (fixed + value))
+        model.matrix(f"{blk}.attn_output.weight", heads * value, model.width)
+    model.feed_forward(40, layers=[0]).experts(24, 8, 3, shared=24, chosen_by=True, layers=range(1, layers))
+    model.set(leading_dense_block_count=1, expert_feed_forward_length=24, expert_shared_count=1)
+    return model.set(expert_weights_scale=1.5, expert_weights_norm=True, expert_gating_func=2)
+
+
 def mamba2(groups=2, width=WIDTH, inner=96, heads=6, state=16, kernel=4):
     model = Model("mamba2", 3, width=width).rms()
     model.set(ssm__conv_kernel=kernel, ssm__inner_size=inner, ssm__state_size=state)
@@ -333,6 +455,9 @@ DENSE = {
     "smollm3": small("smollm3", 8).rms().heads(4, 2, 8).feed_forward(24),
     "mistral3": yarn(small("mistral3").rms().heads(4, 2, 8).feed_forward(40)).set(
         rope__scaling__yarn_log_multiplier=0.7
+    ),
+    "mistral3-grown": yarn(small("mistral3").rms().heads(4, 2, 8).feed_forward(40)).set(
+        attention__temperature_scale=0.5
     ),
     "internlm2": small("internlm2").rms().heads(4, 2, 8).feed_forward(40).untied(),
     "ernie4_5": small("ernie4_5").rms().heads(4, 2, 16).feed_forward(40),
@@ -477,6 +602,53 @@ EXPERTS = {
     ),
 }
 
+LATENT = {
+    "deepseek2": yarn(latent_attention("deepseek2"))
+    .set(rope__scaling__yarn_log_multiplier=0.0707)
+    .set(expert_group_count=4, expert_group_used_count=2),
+    "deepseek2-old": latent_attention("deepseek2", absorbed=False).set(expert_gating_func=1),
+    "mistral4": yarn(latent_attention("mistral4")).set(
+        attention__temperature_scale=0.5, attention__temperature_length=8
+    ),
+}
+
+STATES = {
+    "mamba": mamba1(small("mamba", 3).rms(), range(3)).set(feed_forward_length=0, attention__head_count=0),
+    "mamba-normed": mamba1(small("mamba", 3).rms(), range(3)).set(
+        feed_forward_length=0, attention__head_count=0, ssm__dt_b_c_rms=True
+    ),
+    "jamba": mamba1(
+        small("jamba", 6)
+        .rms()
+        .heads(4, [0, 2, 0, 0, 2, 0], 8, layers=[1, 4])
+        .feed_forward(24, layers=[0, 2, 4])
+        .experts(24, 6, 2, layers=[1, 3, 5]),
+        [0, 2, 3, 5],
+        norms=True,
+    ),
+    "granitehybrid": state_space(
+        small("granitehybrid", 4).rms().heads(4, [0, 2, 0, 2], 8, layers=[1, 3]).feed_forward(40),
+        [0, 2],
+        norm="attn_norm",
+    ).set(logit_scale=4.0, residual_scale=0.4, embedding_scale=3.0, attention__scale=0.2),
+    "granitehybrid-experts": state_space(
+        small("granitehybrid", 4).rms().heads(4, [0, 2, 0, 2], 8, layers=[1, 3]).experts(24, 6, 2, shared=20),
+        [0, 2],
+        norm="attn_norm",
+    ).set(logit_scale=4.0, rope__scaling__finetuned=False, expert_shared_feed_forward_length=20),
+    "falcon-h1": falcon_h1(normed=False),
+    "falcon-h1-normed": falcon_h1(normed=True),
+    "nemotron_h": nemotron_h("nemotron_h"),
+    "nemotron_h_moe": nemotron_h("nemotron_h_moe", experts=True),
+    "nemotron_h_moe-latent": latent_experts(nemotron_h("nemotron_h_moe", experts=True)),
+    "lfm2": lfm2("lfm2").feed_forward(24),
+    "lfm2-windows": lfm2("lfm2").feed_forward(24).set(attention__sliding_window=6),
+    "lfm2moe": lfm2("lfm2moe")
+    .feed_forward(40, layers=[0, 1])
+    .experts(24, 6, 2, chosen_by=True, layers=[2, 3, 4, 5])
+    .set(leading_dense_block_count=2, expert_feed_forward_length=24, expert_gating_func=2),
+}
+
 MODELS = {
     "llama": llama().feed_forward(64).untied(),
     "llama-factors": llama_factors().scaled(),
@@ -515,6 +687,8 @@ MODELS = {
     "mamba2-one-group": mamba2(groups=1, width=40, inner=64, heads=2, state=32),
     **DENSE,
     **EXPERTS,
+    **LATENT,
+    **STATES,
 }
 
 

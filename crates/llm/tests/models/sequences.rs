@@ -52,7 +52,7 @@ fn sequences_fed_together_are_as_each_alone() {
 fn a_fork_goes_on_as_if_all_had_been_fed_again() {
     for name in MODELS {
         let (model, tokens, _) = made(name);
-        let states = name.starts_with("mamba2");
+        let states = model.config().keeps_states();
         let mut engine = load(&model, &one_cpu(), &several(3));
         engine.feed(&tokens[..20]).unwrap();
         let kept = if states { 20 } else { 12 };

@@ -1,0 +1,79 @@
+//! [Latent attention](https://arxiv.org/abs/2405.04434): keys and values of all heads are made from one small row of each
+//! token, beside which one key for all heads holds the position.
+
+use orlop_graph::TensorId;
+
+use super::GraphDraft;
+use crate::Error;
+use crate::config::Latent;
+
+impl GraphDraft<'_> {
+    pub(super) fn latent_attention(
+        &mut self,
+        layer: usize,
+        x: TensorId,
+        factors: Option<TensorId>,
+    ) -> Result<TensorId, Error> {
+        let Some(sizes) = self.config.latent else { return Ok(x) };
+        let Latent { rank, fixed, turned, value, absorbed, .. } = sizes;
+        let (heads, tokens) = (self.config.layers[layer].heads, self.token_count());
+        let blk = |part: &str| format!("blk.{layer}.attn_{part}");
+        let q = self.latent_queries(layer, &sizes, x)?;
+        let [q_fixed, q_turned] = self.split_heads(q, [fixed, turned], heads);
+        let q_turned = self.rope(layer, q_turned, factors);
+        let rows = self.linear(&blk("kv_a_mqa"), x, rank + turned)?;
+        let row = self.columns(rows, 0, [rank, 1]);
+        let row = self.norm(&blk("kv_a_norm"), row)?;
+        let k_turned = self.columns(rows, rank, [turned, 1]);
+        let k_turned = self.rope(layer, k_turned, factors);
+        let attended = if absorbed {
+            let q_fixed = self.by_head(&blk("k_b"), q_fixed, [fixed, rank, heads])?;
+            let q = self.b.concat(&[q_fixed, q_turned], 0);
+            let k = self.b.concat(&[row, k_turned], 0);
+            let attended = self.attended(layer, [q, k, row])?;
+            let attended = self.by_head(&blk("v_b"), attended, [rank, value, heads])?;
+            self.b.cont(attended)
+        } else {
+            let row = self.b.reshape(row, &[rank, tokens]);
+            let both = self.linear(&blk("kv_b"), row, heads * (fixed + value))?;
+            let [k_fixed, v] = self.split_heads(both, [fixed, value], heads);
+            let k_turned = self.b.repeat(k_turned, [turned, heads, tokens, 1]);
+            let q = self.b.concat(&[q_fixed, q_turned], 0);
+            let k = self.b.concat(&[k_fixed, k_turned], 0);
+            self.attended(layer, [q, k, v])?
+        };
+        let rows = self.b.reshape(attended, &[value * heads, tokens]);
+        self.linear(&blk("output"), rows, self.config.width)
+    }
+
+    /// Queries of all heads, in large models by way of a smaller row.
+    fn latent_queries(&mut self, layer: usize, sizes: &Latent, x: TensorId) -> Result<TensorId, Error> {
+        let all = (sizes.fixed + sizes.turned) * self.config.layers[layer].heads;
+        match sizes.query {
+            Some(query) if self.has(&format!("blk.{layer}.attn_q_a.weight")) => {
+                let small = self.linear(&format!("blk.{layer}.attn_q_a"), x, query)?;
+                let small = self.norm(&format!("blk.{layer}.attn_q_a_norm"), small)?;
+                self.linear(&format!("blk.{layer}.attn_q_b"), small, all)
+            }
+            _ => self.linear(&format!("blk.{layer}.attn_q"), x, all),
+        }
+    }
+
+    /// The two parts of each head: `[part, heads, tokens]`.
+    fn split_heads(&mut self, rows: TensorId, [first, second]: [u64; 2], heads: u64) -> [TensorId; 2] {
+        let [element, row, outer, _] = self.b.desc(rows).strides;
+        let strides = [element, (first + second) * element, row, outer];
+        let tokens = self.token_count();
+        [(0, first), (first, second)]
+            .map(|(offset, part)| self.b.view(rows, [part, heads, tokens, 1], strides, offset * element))
+    }
+
+    /// The product of each head with a matrix of its own.
+    fn by_head(&mut self, stem: &str, x: TensorId, extents: [u64; 3]) -> Result<TensorId, Error> {
+        let matrices = self.weight(&format!("{stem}.weight"), &extents)?;
+        let x = self.b.permute(x, [0, 2, 1, 3]);
+        let x = self.b.cont(x);
+        let product = self.b.mul_mat(matrices, x);
+        Ok(self.b.permute(product, [0, 2, 1, 3]))
+    }
+}
