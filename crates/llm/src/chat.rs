@@ -138,13 +138,13 @@ impl Chat {
     /// Takes back the user's last message, if it is not answered.
     pub fn withdraw(&mut self) -> Option<String> {
         let last = self.messages.pop_if(|message| message.role == "user");
-        last.map(|message| message.content)
+        last.map(|message| message.content.text().into_owned())
     }
 
     /// Takes back the last answer, so that [`Chat::answer`] gives another.
     pub fn withdraw_answer(&mut self) -> Option<String> {
         let last = self.messages.pop_if(|message| message.role == "assistant");
-        last.map(|message| message.content)
+        last.map(|message| message.content.text().into_owned())
     }
 
     /// The tokens that the model sees before its next answer.
@@ -254,7 +254,7 @@ impl Chat {
         if self.form(&self.messages, ChatPrompt::Nothing).is_ok_and(|text| !text.starts_with(&self.text))
             && let Some(last) = self.messages.last_mut()
         {
-            last.content = trimmed;
+            last.content = trimmed.into();
         }
     }
 
@@ -299,7 +299,7 @@ impl Chat {
         if self.fault.is_some() {
             return Ok(self.template.render_plain(messages, prompt));
         }
-        let text = self.template.render(messages, prompt);
+        let text = self.template.render(messages, &prompt.into());
         text.or_else(|error| self.form_folded(messages, prompt).ok_or(error))
     }
 
@@ -308,7 +308,7 @@ impl Chat {
         let (system, rest) = messages.split_first().filter(|(first, _)| first.role == "system")?;
         let mut rest = rest.to_vec();
         let first = rest.first_mut()?;
-        first.content = format!("{}\n\n{}", system.content, first.content);
-        self.template.render(&rest, prompt).ok()
+        first.content = format!("{}\n\n{}", system.content.text(), first.content.text()).into();
+        self.template.render(&rest, &prompt.into()).ok()
     }
 }

@@ -4,12 +4,19 @@
 
 mod bounds;
 mod clock;
+mod generation;
 mod json;
+mod message;
+mod values;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind, context};
 use orlop_gguf::Metadata;
+use serde_json::{Map, Value as Json};
+
+pub use message::{Content, Message, ToolCall};
+use values::{Attempt, Form};
 
 use crate::{Error, Tokenizer};
 
@@ -18,22 +25,6 @@ const KEY: &str = "tokenizer.chat_template";
 
 /// Maximum of instructions that a template may execute; real templates need far fewer.
 const FUEL: u64 = 10_000_000;
-
-/// One message of a chat.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Who speaks: `system`, `user` or `assistant`.
-    pub role: String,
-    /// The text.
-    pub content: String,
-}
-
-impl Message {
-    /// A message of `role` that says `content`.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
-        Message { role: role.into(), content: content.into() }
-    }
-}
 
 /// Where the text of a chat comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +38,32 @@ pub enum TemplateSource {
 }
 
 /// What comes after the last message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChatPrompt {
     /// The beginning of an answer, for the model to go on.
+    #[default]
     Answer,
     /// Nothing.
     Nothing,
+    /// The text ends with the last message's content, for the model to continue it.
+    Continue,
+}
+
+/// What a chat is rendered with beside its messages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RenderOptions {
+    /// What comes after the last message; by default the beginning of an answer.
+    pub prompt: ChatPrompt,
+    /// The tools that the model may call, in OpenAI's form: `{"type": "function", "function": {…}}`.
+    pub tools: Vec<Json>,
+    /// More variables of the template, such as `enable_thinking`. They cannot replace those that every template has.
+    pub variables: Map<String, Json>,
+}
+
+impl From<ChatPrompt> for RenderOptions {
+    fn from(prompt: ChatPrompt) -> RenderOptions {
+        RenderOptions { prompt, ..RenderOptions::default() }
+    }
 }
 
 /// Renders chats.
@@ -65,6 +76,8 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     source: TemplateSource,
     fault: Option<Error>,
+    form: Form,
+    text: String,
     bos: String,
     eos: String,
 }
@@ -95,15 +108,44 @@ impl ChatTemplate {
 
     fn new(template: Result<Option<String>, Error>, bos: String, eos: String) -> ChatTemplate {
         let mut environment = environment();
+        let mut text = String::new();
         let (source, fault) = match template {
             Ok(None) => (TemplateSource::Missing, None),
             Err(error) => (TemplateSource::Broken, Some(error)),
-            Ok(Some(text)) => match environment.add_template_owned(NAME, text) {
-                Ok(()) => (TemplateSource::File, None),
-                Err(error) => (TemplateSource::Broken, Some(fault(&error))),
-            },
+            Ok(Some(found)) => {
+                text = found;
+                match environment.add_template_owned(NAME, generation::without_tags(&text)) {
+                    Ok(()) => (TemplateSource::File, None),
+                    Err(error) => (TemplateSource::Broken, Some(fault(&error))),
+                }
+            }
         };
-        ChatTemplate { environment, source, fault, bos, eos }
+        let form = Form { takes_text: true, takes_parts: true, reasoning_key: reasoning_key(&text) };
+        let mut template = ChatTemplate { environment, source, fault, form, text, bos, eos };
+        if source == TemplateSource::File {
+            (template.form.takes_text, template.form.takes_parts) = template.probe();
+        }
+        template
+    }
+
+    /// Whether the template takes contents that are texts, and such that are lists of parts.
+    fn probe(&self) -> (bool, bool) {
+        const MARK: &str = "orlop-probe";
+        let shown = |content: Content| {
+            let text = self.render_file(&[Message::new("user", content)], &RenderOptions::default());
+            text.ok().filter(|text| text.contains(MARK))
+        };
+        let text = shown(MARK.into());
+        // A list that is printed as it is shows its keys.
+        let types = |text: &str| text.matches("type").count();
+        let usual = text.as_deref().map_or(0, types);
+        let parts = shown(Content::Parts(vec![MARK.to_owned()])).filter(|parts| types(parts) <= usual);
+        (text.is_some() || parts.is_none(), parts.is_some())
+    }
+
+    /// The template as the file has it; empty if it has none.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Where the text of [`ChatTemplate::render`] comes from.
@@ -118,22 +160,50 @@ impl ChatTemplate {
 
     /// The text of a chat.
     ///
+    /// Messages are handed to the template as `transformers` does. Where the template refuses that, arguments of calls are
+    /// tried as text and missing contents as empty ones. Contents are texts or parts as the template takes them.
+    ///
     /// # Errors
     /// [`Error::ChatTemplate`] if the file's template refuses these messages, or fails over them;
     /// [`ChatTemplate::render_plain`] never does.
-    pub fn render(&self, messages: &[Message], prompt: ChatPrompt) -> Result<String, Error> {
-        if self.source != TemplateSource::File {
-            return Ok(self.render_plain(messages, prompt));
+    pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, Error> {
+        match self.source {
+            TemplateSource::File => self.render_file(messages, options),
+            _ => Ok(self.render_plain(messages, options.prompt)),
         }
+    }
+
+    fn render_file(&self, messages: &[Message], options: &RenderOptions) -> Result<String, Error> {
+        let mut first = None;
+        for attempt in Attempt::all(messages) {
+            match self.attempt(messages, options, attempt) {
+                Ok(text) => return Ok(continued(text, messages, options.prompt)),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        Err(first.unwrap_or_else(|| Error::ChatTemplate("it cannot be rendered".to_owned())))
+    }
+
+    fn attempt(
+        &self,
+        messages: &[Message],
+        options: &RenderOptions,
+        attempt: Attempt,
+    ) -> Result<String, Error> {
         let template = self.environment.get_template(NAME).map_err(|error| fault(&error))?;
-        let message = |message: &Message| context! { role => message.role.as_str(), content => message.content.as_str() };
-        let values = context! {
-            messages => messages.iter().map(message).collect::<Vec<Value>>(),
-            add_generation_prompt => prompt == ChatPrompt::Answer,
+        let messages = messages.iter().map(|message| values::message(message, self.form, attempt));
+        let tools = (!options.tools.is_empty()).then(|| options.tools.iter().map(values::json));
+        let usual = context! {
+            messages => messages.collect::<Vec<Value>>(),
+            tools => tools.map(Iterator::collect::<Vec<Value>>),
+            documents => (),
+            add_generation_prompt => options.prompt == ChatPrompt::Answer,
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
         };
+        let others = values::fields(&options.variables);
         let mut text = bounds::Text::default();
+        let values = minijinja::value::merge_maps([others, usual]);
         template.render_captured_to(values, &mut text).map_err(|error| fault(&error))?;
         Ok(text.into_string())
     }
@@ -146,14 +216,39 @@ impl ChatTemplate {
             text.extend(role.next().into_iter().flat_map(char::to_uppercase));
             text.push_str(role.as_str());
             text.push_str(": ");
-            text.push_str(&message.content);
+            text.push_str(&message.content.text());
             text.push('\n');
         }
         if prompt == ChatPrompt::Answer {
             text.push_str("Assistant:");
         }
-        text
+        continued(text, messages, prompt)
     }
+}
+
+/// Cuts a text behind the last message's content, if that is to be continued.
+fn continued(mut text: String, messages: &[Message], prompt: ChatPrompt) -> String {
+    if let (ChatPrompt::Continue, Some(last)) = (prompt, messages.last()) {
+        let content = last.content.text();
+        if let Some(start) = text.rfind(content.trim()) {
+            // Templates may cut white space off the end.
+            let whole = content.trim_start();
+            let kept = if text[start..].starts_with(whole) { whole.len() } else { content.trim().len() };
+            text.truncate(start + kept);
+        }
+    }
+    text
+}
+
+/// The key under which a template looks for what the model thought.
+fn reasoning_key(template: &str) -> &'static str {
+    let reads = |key: &str| {
+        [format!(".{key}"), format!("['{key}']"), format!("[\"{key}\"]"), format!("'{key}' in")]
+            .iter()
+            .any(|form| template.contains(form))
+    };
+    let known = ["reasoning_content", "thinking", "reasoning"];
+    known.into_iter().find(|key| reads(key)).unwrap_or("reasoning_content")
 }
 
 fn environment() -> Environment<'static> {
@@ -167,6 +262,10 @@ fn environment() -> Environment<'static> {
     });
     environment.add_function("strftime_now", |format: &str| clock::format(format, clock::now()));
     environment.add_filter("tojson", json::filter);
+    // As in Python, `none` is not iterable.
+    environment.add_test("iterable", |value: &Value| {
+        !value.is_none() && !value.is_undefined() && value.try_iter().is_ok()
+    });
     environment
 }
 

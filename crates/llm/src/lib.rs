@@ -67,7 +67,9 @@ mod weights;
 pub use arch::Architecture;
 pub use blueprint::{Blueprint, LayerSplit};
 pub use chat::{Chat, ChatEvent, Turn};
-pub use chat_template::{ChatPrompt, ChatTemplate, Message, TemplateSource};
+pub use chat_template::{
+    ChatPrompt, ChatTemplate, Content, Message, RenderOptions, TemplateSource, ToolCall,
+};
 pub use config::{Config, Experts, Feed, Gating, Latent, LayerConfig, Mixer, QueryGrowth, StateSpace};
 pub use draft::{BatchShape, ModelPart};
 pub use engine::{

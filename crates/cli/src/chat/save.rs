@@ -1,5 +1,6 @@
 //! `/save`: writes the chat to a file.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use orlop::llm::Message;
@@ -11,7 +12,7 @@ use crate::output::Output;
 #[derive(Serialize)]
 struct SavedMessage<'a> {
     role: &'a str,
-    content: &'a str,
+    content: Cow<'a, str>,
 }
 
 /// Writes the chat to a file, or returns an error message.
@@ -32,12 +33,15 @@ pub(super) fn save(messages: &[Message], path: &Path) -> Result<(), String> {
 fn as_json(messages: &[Message]) -> String {
     let saved: Vec<SavedMessage<'_>> = messages
         .iter()
-        .map(|message| SavedMessage { role: &message.role, content: &message.content })
+        .map(|message| SavedMessage { role: &message.role, content: message.content.text() })
         .collect();
     // Serializing strings cannot fail.
     serde_json::to_string_pretty(&saved).unwrap_or_default() + "\n"
 }
 
 fn as_text(messages: &[Message]) -> String {
-    messages.iter().map(|message| format!("{}: {}\n\n", message.role, message.content.trim())).collect()
+    messages
+        .iter()
+        .map(|message| format!("{}: {}\n\n", message.role, message.content.text().trim()))
+        .collect()
 }

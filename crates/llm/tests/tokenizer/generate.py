@@ -283,6 +283,18 @@ TEMPLATES = {
     "blocks": "{% for message in messages %}\n    {% if message['role'] == 'user' %}\n"
     "<user>{{ message['content'] }}\n    {% elif message['role'] == 'assistant' %}\n"
     "<bot>{{ message['content'] }}{{ eos_token }}\n    {% endif %}\n{% endfor %}\nend\n",
+    "tools": "{%- if tools is iterable and tools | length > 0 %}<tools>\n{%- for tool in tools %}{{ tool | tojson }}\n"
+    "{%- endfor %}</tools>{%- endif %}"
+    "{%- for message in messages %}<{{ message.role }}>"
+    "{%- if message.role == 'tool' %}{{ message.name }}/{{ message.tool_call_id }}={%- endif %}"
+    "{%- if message.reasoning_content is defined and not loop.last %}"
+    "{% generation %}<think>{{ message.reasoning_content | trim }}</think>{% endgeneration %}{%- endif %}"
+    "{{- message.content or '' }}"
+    "{%- for call in message.tool_calls or [] %}"
+    "<call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</call>"
+    "{%- for key, value in call.function.arguments.items() %}{{ key }}:{{ value }},{% endfor %}{% endfor %}\n"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}<assistant>{{ '<think></think>' if enable_thinking is false }}{% endif %}",
     "quoting": "{{ messages | map(attribute='content') | list | tojson }} {{ messages[0] | tojson }}",
 }
 
@@ -290,6 +302,28 @@ CHATS = [
     [["user", "Hi there?"]],
     [["system", "  Be brief.  "], ["user", "Name a \"deck\" & <hold>"], ["assistant", "<think>\nhm\n</think>\n\nOrlop\t"], ["user", "Why\n\u00e9\\?"]],
     [["user", "one"], ["user", "two"]],
+]
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "stow",
+            "description": "Puts <cargo> & rope below",
+            "parameters": {"type": "object", "properties": {"what": {"type": "string"}, "count": {"type": "integer"}}},
+        },
+    }
+]
+CALL = {"id": "c1", "type": "function", "function": {"name": "stow", "arguments": {"what": "r\u00e9 \"x\"", "count": 2}}}
+TOOL_CHATS = [
+    [{"role": "user", "content": "Stow."}],
+    [
+        {"role": "user", "content": "Stow."},
+        {"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning_content": " which? "},
+        {"role": "tool", "content": "done", "tool_call_id": "c1", "name": "stow"},
+        {"role": "assistant", "content": "Stowed.", "reasoning_content": "it is done"},
+    ],
 ]
 
 
@@ -303,6 +337,8 @@ def chats():
     environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
     cases = []
     for name, source in TEMPLATES.items():
+        # `transformers` has this block for training; it writes nothing.
+        source = source.replace("{% generation %}", "").replace("{% endgeneration %}", "")
         template = environment.from_string(source)
         for chat in CHATS:
             for prompt in [True, False]:
@@ -315,7 +351,16 @@ def chats():
                     cases.append([name, chat, prompt, None, str(error)])
                 else:
                     cases.append([name, chat, prompt, text, None])
-    return {"templates": TEMPLATES, "cases": cases}
+    template = environment.from_string(
+        TEMPLATES["tools"].replace("{% generation %}", "").replace("{% endgeneration %}", "")
+    )
+    tools = []
+    for chat in TOOL_CHATS:
+        for known in [TOOLS, None]:
+            for variables in [{}, {"enable_thinking": False}]:
+                text = template.render(messages=chat, tools=known, add_generation_prompt=True, **variables)
+                tools.append([chat, known, variables, text])
+    return {"templates": TEMPLATES, "cases": cases, "tools": tools}
 
 
 def write(name, fixture):
