@@ -55,6 +55,7 @@ impl Architecture {
         Architecture(&dense::GEMMA),
         Architecture(&dense::GEMMA2),
         Architecture(&dense::GEMMA3),
+        Architecture(&dense::GEMMA4),
         Architecture(&experts::QWEN3MOE),
         Architecture(&experts::QWEN3VLMOE),
         Architecture(&experts::QWEN2MOE),

@@ -17,6 +17,9 @@ pub(crate) enum LayerCache {
 
 impl LayerCache {
     pub(crate) fn of(config: &Config, layer: usize) -> LayerCache {
+        if config.layers[layer].shares.is_some() {
+            return LayerCache::Nothing;
+        }
         match config.layers[layer].mixer {
             Mixer::Linear | Mixer::Nothing => LayerCache::Nothing,
             Mixer::StateSpace | Mixer::Mamba1 | Mixer::ShortConvolution => LayerCache::State,

@@ -45,6 +45,8 @@ pub struct Config {
     pub experts: Option<Experts>,
     /// Sizes of state-space mixers.
     pub state_space: Option<StateSpace>,
+    /// Elements of the embedding that each token has for each layer; 0 for none.
+    pub layer_embedding: u64,
     /// State-space mixers norm their steps, B and C, without a weight.
     pub norms_steps: bool,
     /// Tokens that short convolutions see.
@@ -76,6 +78,8 @@ pub struct LayerConfig {
     pub rope: Option<Rope>,
     /// How many tokens each one sees, itself included, where the attention has a sliding window.
     pub window: Option<u32>,
+    /// The layer before whose keys and values it uses, where it has none of its own.
+    pub shares: Option<usize>,
 }
 
 /// What mixes the tokens of a text.
@@ -265,6 +269,7 @@ impl Config {
             attention_scale: 0.0,
             experts: None,
             state_space: None,
+            layer_embedding: keys.optional("embedding_length_per_layer_input")?.unwrap_or(0),
             norms_steps: keys.flag("ssm.dt_b_c_rms")?,
             short_convolution: None,
             latent: None,
@@ -315,12 +320,17 @@ impl Config {
         }
         if let Some(rules) = facts.windows {
             keys.windows(&rules, &mut config.layers)?;
+            keys.window_heads(&mut config.layers)?;
+            keys.shared_rows(&mut config.layers)?;
         }
         keys.turned(facts.turned, &mut config.layers)?;
         config.query_growth = keys.query_growth(rope)?;
         let scaled_by = if facts.scaled_by_width_at == Some(blocks) { width / heads } else { key };
         let scale = keys.set_float("attention.scale")?;
         config.attention_scale = scale.unwrap_or(1.0 / (scaled_by as f32).sqrt());
+        if facts.unscaled {
+            config.attention_scale = 1.0;
+        }
         if facts.mixers == Mixers::Latent {
             let latent = keys.latent(heads, [key, value], rope)?;
             config.attention_scale = keys.latent_scale(&latent, rope)?;

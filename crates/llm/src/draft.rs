@@ -15,6 +15,7 @@ mod attention;
 mod experts;
 mod feed_forward;
 mod latent;
+mod layer_embeddings;
 mod layers;
 mod short_convolution;
 mod state_space;
@@ -133,6 +134,10 @@ pub(crate) struct GraphDraft<'a> {
     known: HashMap<String, TensorId>,
     weights: Vec<GraphWeight>,
     caches: Vec<CacheTensor>,
+    /// Keys and values of each layer that has them, with the rows of this run.
+    stored: HashMap<usize, [TensorId; 2]>,
+    /// Embeddings of each token for each layer.
+    layer_embeddings: Option<TensorId>,
     groups: Vec<(CacheGroup, GroupInputs)>,
     tokens: TensorId,
     positions: TensorId,
@@ -169,6 +174,8 @@ impl GraphSpec<'_> {
             known: HashMap::new(),
             weights: Vec::new(),
             caches: Vec::new(),
+            stored: HashMap::new(),
+            layer_embeddings: None,
             groups,
             tokens,
             positions,

@@ -3,7 +3,7 @@
 use orlop_graph::{Glu, RopeMode, Unary};
 
 use super::facts::{
-    Facts, HeadNorms, LayerNorms, Mixers, Norm, Positions, Residual, Scales, Turned, WindowRules,
+    ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Norm, Positions, Residual, Scales, Turned, WindowRules,
 };
 use crate::draft::FeedForward;
 
@@ -226,4 +226,16 @@ pub(super) const GEMMA3: Facts = Facts {
     logit_cap: Some(0.0),
     scaled_by_width_at: Some(62), // the model of 27 billion weights
     ..GEMMA
+};
+
+pub(super) const GEMMA4: Facts = Facts {
+    name: "gemma4",
+    models: "Gemma 4, text only",
+    norms_values: true,
+    unscaled: true,
+    factors_in_windows: false,
+    scales_feed_forward: true,
+    scaled_by_width_at: None,
+    experts: ExpertRules { beside_dense: true, ..ExpertRules::PLAIN },
+    ..GEMMA3
 };

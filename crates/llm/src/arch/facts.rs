@@ -24,6 +24,12 @@ pub(crate) struct Facts {
     /// Embeddings are normed, without a weight.
     pub(crate) norms_embedding: bool,
     pub(crate) head_norms: HeadNorms,
+    /// Values are normed, without a weight; where the file has no matrix for them, they are made by that of keys.
+    pub(crate) norms_values: bool,
+    /// Scores are queries times keys, without a factor.
+    pub(crate) unscaled: bool,
+    /// Factors of RoPE's frequencies count in layers with a window, too.
+    pub(crate) factors_in_windows: bool,
     pub(crate) residual: Residual,
     pub(crate) positions: Positions,
     pub(crate) turned: Turned,
@@ -62,6 +68,9 @@ impl Facts {
         output_norm: "output_norm",
         norms_embedding: false,
         head_norms: HeadNorms::Nothing,
+        norms_values: false,
+        unscaled: false,
+        factors_in_windows: true,
         residual: Residual::Series,
         positions: Positions::Rope(RopeMode::Normal),
         turned: Turned::All,
@@ -217,6 +226,8 @@ pub(crate) struct ExpertRules {
     pub(crate) normalized: bool,
     /// The [clamped gate of gpt-oss](https://arxiv.org/abs/2508.10925).
     pub(crate) clamped: bool,
+    /// Layers with experts have a dense part beside them, and norms of their own for both.
+    pub(crate) beside_dense: bool,
 }
 
 impl ExpertRules {
@@ -225,6 +236,7 @@ impl ExpertRules {
         gating: Gating::Softmax,
         normalized: true,
         clamped: false,
+        beside_dense: false,
     };
 }
 

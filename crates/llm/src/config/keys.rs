@@ -349,6 +349,47 @@ impl Keys<'_> {
         Ok(())
     }
 
+    /// Heads of layers with a window may have another size.
+    pub(super) fn window_heads(&self, layers: &mut [LayerConfig]) -> Result<(), Error> {
+        let dims_key = "rope.dimension_count_swa";
+        let (sizes, dims) = (["key_length_swa", "value_length_swa"], self.optional(dims_key)?);
+        let sizes = sizes.map(|key| self.head(&format!("attention.{key}"), 0, layers));
+        let [key, value] = sizes;
+        let (key, value) = (key?, value?);
+        for layer in layers.iter_mut().filter(|layer| layer.window.is_some()) {
+            layer.key = if key > 0 { key } else { layer.key };
+            layer.value = if value > 0 { value } else { layer.value };
+            if let Some(rope) = &mut layer.rope {
+                let dims = dims.unwrap_or(u64::from(rope.dims));
+                let rule = "no more than a head's elements can be turned, and they must fit 32 bits";
+                let fits = u32::try_from(dims).ok().filter(|_| dims <= layer.key);
+                rope.dims = fits.ok_or_else(|| self.bad(dims_key, dims, rule))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last layers may use keys and values of the last layer before them with the same window.
+    pub(super) fn shared_rows(&self, layers: &mut [LayerConfig]) -> Result<(), Error> {
+        let key = "attention.shared_kv_layers";
+        let Some(shared) = self.optional(key)? else { return Ok(()) };
+        let first = layers.len().saturating_sub(shared as usize);
+        for layer in first..layers.len() {
+            let LayerConfig { window, key: size, kv_heads, mixer, .. } = layers[layer];
+            if mixer != Mixer::Attention {
+                continue;
+            }
+            let alike = |other: &LayerConfig| {
+                let same = other.window == window && (other.key, other.kv_heads) == (size, kv_heads);
+                same && other.mixer == Mixer::Attention
+            };
+            let source = layers[..first].iter().rposition(alike);
+            let rule = "a layer before them must have the same window and heads";
+            layers[layer].shares = Some(source.ok_or_else(|| self.bad(key, shared, rule))?);
+        }
+        Ok(())
+    }
+
     /// A size that is multiplied with others.
     fn size(&self, key: &str) -> Result<u64, Error> {
         match self.count(key)? {

@@ -7,6 +7,7 @@ use orlop_graph::{DType, FlashAttention, PagedRows, TensorId};
 use super::{CacheTensor, GraphDraft, ModelPart};
 use crate::Error;
 use crate::cache::CacheGroup;
+use crate::config::LayerConfig;
 use crate::pages::PAGE_ROWS;
 
 impl GraphDraft<'_> {
@@ -26,17 +27,30 @@ impl GraphDraft<'_> {
         }
         let [q, k, v] = ["attn_q", "attn_k", "attn_v"].map(|stem| format!("blk.{layer}.{stem}"));
         let tokens = self.token_count();
+        let has_values = !self.facts.norms_values || self.has(&format!("{v}.weight"));
         let mut one = |stem: &str, (head, heads): (u64, u64)| {
             let rows = self.linear(stem, x, head * heads)?;
             Ok::<_, Error>(self.b.reshape(rows, &[head, heads, tokens]))
         };
-        Ok([one(&q, heads[0])?, one(&k, heads[1])?, one(&v, heads[2])?])
+        let (q, k) = (one(&q, heads[0])?, one(&k, heads[1])?);
+        let v = if has_values { one(&v, heads[2])? } else { k };
+        Ok([q, k, v])
+    }
+
+    /// Queries alone, in layers without keys and values of their own.
+    pub(super) fn queries(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
+        let LayerConfig { key, heads, .. } = self.config.layers[layer];
+        let rows = self.linear(&format!("blk.{layer}.attn_q"), x, key * heads)?;
+        Ok(self.b.reshape(rows, &[key, heads, self.token_count()]))
     }
 
     /// Factors of RoPE's frequencies, where the file has any; for
     /// [LongRoPE](https://arxiv.org/abs/2402.13753) there are two sets, for contexts up to the original one and beyond.
     pub(super) fn rope_factors(&mut self) -> Result<Option<TensorId>, Error> {
-        let Some(rope) = self.config.layers.iter().find_map(|layer| layer.rope) else { return Ok(None) };
+        let counts = |window: Option<u32>| window.is_none() || self.facts.factors_in_windows;
+        let mut ropes =
+            self.config.layers.iter().filter(|layer| counts(layer.window)).filter_map(|layer| layer.rope);
+        let Some(rope) = ropes.next() else { return Ok(None) };
         let length = [u64::from(rope.dims) / 2];
         let long = self.sketch.sizes.context > u64::from(rope.original_context);
         let chosen = if long { "rope_factors_long.weight" } else { "rope_factors_short.weight" };
@@ -51,8 +65,9 @@ impl GraphDraft<'_> {
 
     /// Turns heads by their positions, in layers that do.
     pub(super) fn rope(&mut self, layer: usize, x: TensorId, factors: Option<TensorId>) -> TensorId {
+        let counts = self.facts.factors_in_windows || self.config.layers[layer].window.is_none();
         match self.config.layers[layer].rope {
-            Some(rope) => self.b.rope(x, self.positions, factors, rope),
+            Some(rope) => self.b.rope(x, self.positions, factors.filter(|_| counts), rope),
             None => x,
         }
     }
@@ -61,10 +76,10 @@ impl GraphDraft<'_> {
     pub(super) fn attention(
         &mut self,
         layer: usize,
-        [q, k, v]: [TensorId; 3],
+        q: TensorId,
         gate: Option<TensorId>,
     ) -> Result<TensorId, Error> {
-        let attended = self.attended(layer, [q, k, v])?;
+        let attended = self.attended(layer, q)?;
         let [value, heads, tokens, _] = self.b.desc(attended).extents;
         let mut rows = self.b.reshape(attended, &[value * heads, tokens]);
         if let Some(gate) = gate {
@@ -73,15 +88,27 @@ impl GraphDraft<'_> {
         self.linear(&format!("blk.{layer}.attn_output"), rows, self.config.width)
     }
 
-    /// Writes keys and values to the layer's cache and attends to the rows of each token's sequence:
-    /// `[value, heads, tokens]`.
-    pub(super) fn attended(&mut self, layer: usize, [q, k, v]: [TensorId; 3]) -> Result<TensorId, Error> {
-        let sizes = self.config.layers[layer];
-        let types = self.sketch.cache;
-        let q = self.grown(q);
-        let group = self.groups.iter().position(|(group, _)| group.window == sizes.window).unwrap_or(0);
+    /// The group of layers that have the pages of this one.
+    fn group(&self, layer: usize) -> usize {
+        let window = self.config.layers[layer].window;
+        self.groups.iter().position(|(group, _)| group.window == window).unwrap_or(0)
+    }
+
+    /// Writes keys and values to the layer's cache.
+    pub(super) fn store(&mut self, layer: usize, [k, v]: [TensorId; 2]) {
+        let (types, group) = (self.sketch.cache, self.group(layer));
         let k = self.cached(layer, "k", k, types.k, group);
         let v = self.cached(layer, "v", v, types.v, group);
+        self.stored.insert(layer, [k, v]);
+    }
+
+    /// Attends to the rows of each token's sequence, in the layer's cache or that of the layer whose rows it shares:
+    /// `[value, heads, tokens]`.
+    pub(super) fn attended(&mut self, layer: usize, q: TensorId) -> Result<TensorId, Error> {
+        let sizes = self.config.layers[layer];
+        let group = self.group(layer);
+        let [k, v] = self.stored[&sizes.shares.unwrap_or(layer)];
+        let q = self.grown(q);
         let q = self.b.permute(q, [0, 2, 1, 3]);
         let rows = PagedRows {
             kv_len: self.seen,

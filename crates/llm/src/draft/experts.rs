@@ -20,8 +20,9 @@ impl GraphDraft<'_> {
         layer: usize,
         experts: &Experts,
         x: TensorId,
+        routed_by: TensorId,
     ) -> Result<TensorId, Error> {
-        let (chosen, weights) = self.routed(layer, experts, x)?;
+        let (chosen, weights) = self.routed(layer, experts, routed_by)?;
         let latent = self.latent(layer, "down", x)?;
         let each = self.each_expert(layer, experts, latent.unwrap_or(x), chosen)?;
         let weighted = self.b.mul(each, weights);
@@ -32,6 +33,30 @@ impl GraphDraft<'_> {
             None => sum,
         };
         Ok(self.b.name(sum, format!("blk.{layer}.ffn_out")))
+    }
+
+    /// A dense part and experts, each with a norm behind it; experts have a norm of their own before them, and the router
+    /// has another one.
+    pub(super) fn experts_beside_dense(
+        &mut self,
+        layer: usize,
+        normed: TensorId,
+        x: TensorId,
+    ) -> Result<TensorId, Error> {
+        let Some(experts) = self.config.experts else { return self.feed_forward(layer, normed) };
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let (hidden, kind) = (self.config.layers[layer].hidden, self.facts.feed_forward);
+        let dense = self.dense(layer, ["gate", "up", "down"], hidden, kind, normed)?;
+        let dense = self.norm(&name("post_ffw_norm_1"), dense)?;
+        let width = self.config.width;
+        let routed_by = self.b.rms_norm(x, self.config.epsilon);
+        let routed_by = self.b.scale(routed_by, 1.0 / (width as f32).sqrt());
+        let scale = self.weight(&name("ffn_gate_inp.scale"), &[width])?;
+        let routed_by = self.b.mul(routed_by, scale);
+        let normed = self.norm(&name("pre_ffw_norm_2"), x)?;
+        let chosen = self.experts(layer, &experts, normed, routed_by)?;
+        let chosen = self.norm(&name("post_ffw_norm_2"), chosen)?;
+        Ok(self.b.add(dense, chosen))
     }
 
     /// A product into the narrower space that experts work in, or out of it, where the file has one.

@@ -28,7 +28,7 @@ impl GraphDraft<'_> {
         if let (Some(experts), Feed::Experts, true) =
             (self.config.experts, self.config.layers[layer].feed, routed)
         {
-            return self.experts(layer, &experts, x);
+            return self.experts(layer, &experts, x, x);
         }
         self.dense(layer, ["gate", "up", "down"], self.config.layers[layer].hidden, kind, x)
     }

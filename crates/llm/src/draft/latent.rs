@@ -30,7 +30,8 @@ impl GraphDraft<'_> {
             let q_fixed = self.by_head(&blk("k_b"), q_fixed, [fixed, rank, heads])?;
             let q = self.b.concat(&[q_fixed, q_turned], 0);
             let k = self.b.concat(&[row, k_turned], 0);
-            let attended = self.attended(layer, [q, k, row])?;
+            self.store(layer, [k, row]);
+            let attended = self.attended(layer, q)?;
             let attended = self.by_head(&blk("v_b"), attended, [rank, value, heads])?;
             self.b.cont(attended)
         } else {
@@ -40,7 +41,8 @@ impl GraphDraft<'_> {
             let k_turned = self.b.repeat(k_turned, [turned, heads, tokens, 1]);
             let q = self.b.concat(&[q_fixed, q_turned], 0);
             let k = self.b.concat(&[k_fixed, k_turned], 0);
-            self.attended(layer, [q, k, v])?
+            self.store(layer, [k, v]);
+            self.attended(layer, q)?
         };
         let rows = self.b.reshape(attended, &[value * heads, tokens]);
         self.linear(&blk("output"), rows, self.config.width)

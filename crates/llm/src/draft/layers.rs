@@ -12,12 +12,14 @@ impl GraphDraft<'_> {
     pub(super) fn model(&mut self) -> Result<TensorId, Error> {
         let factors = self.rope_factors()?;
         let mut x = self.embedding()?;
+        self.embed_layers(x)?;
         if self.facts.positions == Positions::Embedded {
             x = self.position_embedding(x)?;
         }
         for layer in 0..self.layers() {
             self.enter(layer);
             x = self.layer(layer, x, factors)?;
+            x = self.layer_end(layer, x)?;
             self.b.name(x, format!("blk.{layer}.out"));
         }
         self.logits(x)
@@ -43,7 +45,11 @@ impl GraphDraft<'_> {
             return Ok(x);
         }
         let normed = self.layer_norm(layer, feed, x)?;
-        let feeding = self.feed_forward(layer, normed)?;
+        let feeding =
+            match self.facts.experts.beside_dense && self.has(&format!("blk.{layer}.ffn_gate_inp.weight")) {
+                true => self.experts_beside_dense(layer, normed, x)?,
+                false => self.feed_forward(layer, normed)?,
+            };
         let feeding = self.post_norm(layer, fed, feeding)?;
         Ok(self.add_scaled(feeding, x))
     }
@@ -119,9 +125,19 @@ impl GraphDraft<'_> {
         x: TensorId,
         factors: Option<TensorId>,
     ) -> Result<TensorId, Error> {
-        let [q, k, v] = self.queries_keys_values(layer, x)?;
+        let q = match self.config.layers[layer].shares {
+            Some(_) => self.queries(layer, x)?,
+            None => {
+                let [q, k, mut v] = self.queries_keys_values(layer, x)?;
+                let k = self.normed_and_turned(layer, "k", k, factors)?;
+                if self.facts.norms_values {
+                    v = self.b.rms_norm(v, self.config.epsilon);
+                }
+                self.store(layer, [k, v]);
+                q
+            }
+        };
         let q = self.normed_and_turned(layer, "q", q, factors)?;
-        let k = self.normed_and_turned(layer, "k", k, factors)?;
         let gate = match self.facts.gates_attention {
             true => {
                 let LayerConfig { value, heads, .. } = self.config.layers[layer];
@@ -130,7 +146,7 @@ impl GraphDraft<'_> {
             }
             false => None,
         };
-        self.attention(layer, [q, k, v], gate)
+        self.attention(layer, q, gate)
     }
 
     fn normed_and_turned(

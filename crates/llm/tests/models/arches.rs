@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use crate::support::{fixture, last_row, load, logits_of, nmse, one_cpu, rows, tokens_of};
 
 /// Fixtures that `generate.py` writes, which says what each is made of.
-pub(crate) const MODELS: [&str; 74] = [
+pub(crate) const MODELS: [&str; 77] = [
     "llama",
     // Factors of the rotation, heads that do not add up to the width, biases everywhere.
     "llama-factors",
@@ -92,6 +92,11 @@ pub(crate) const MODELS: [&str; 74] = [
     "lfm2",
     "lfm2-windows",
     "lfm2moe",
+    // Embeddings for each layer, and layers that share keys and values.
+    "gemma4",
+    // Values made as keys are.
+    "gemma4-values",
+    "gemma4-experts",
 ];
 
 /// A model made by rule, some tokens, and the logits that llama.cpp gives behind each.
@@ -312,6 +317,18 @@ fn sizes_that_cannot_be_are_named() {
             "rope.dimension_sections",
             serde_json::json!([2, 2, 2, 2]),
             "`qwen3vl.rope.dimension_sections` is 2: the fourth",
+        ),
+        (
+            "gemma4",
+            "attention.shared_kv_layers",
+            serde_json::json!(8),
+            "`gemma4.attention.shared_kv_layers` is 8: a",
+        ),
+        (
+            "gemma4",
+            "rope.dimension_count_swa",
+            serde_json::json!(10),
+            "`gemma4.rope.dimension_count_swa` is 10: no",
         ),
         ("mamba", "ssm.conv_kernel", serde_json::json!(1), "`mamba.ssm.conv_kernel` is 1"),
         ("lfm2", "shortconv.l_cache", serde_json::json!(0), "`lfm2.shortconv.l_cache` is 0"),

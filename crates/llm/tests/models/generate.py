@@ -427,6 +427,61 @@ def gemma(architecture, layers=2):
     return model
 
 
+def gemma4(layers, kv_heads, **more):
+    """Every second layer sees everything, and has larger heads."""
+    model = small("gemma4", layers).rms(1e-6).post_norms()
+    model.tensors[0][3] = 1.0 / model.width
+    windowed = [layer % 2 == 0 for layer in range(layers)]
+    model.set(attention__head_count=2, attention__head_count_kv=kv_heads)
+    model.set(attention__key_length=16, attention__value_length=16, rope__dimension_count=16)
+    model.set(attention__key_length_swa=8, attention__value_length_swa=8, rope__dimension_count_swa=8)
+    model.set(attention__sliding_window=6, attention__sliding_window_pattern=windowed)
+    model.set(rope__freq_base=1000000.0, rope__freq_base_swa=10000.0, final_logit_softcapping=3.0)
+    model.tensor("rope_freqs.weight", [8], 3.0, 1.0)
+    own = layers - more.get("shared", 0)
+    for layer in range(layers):
+        blk, head, kv = f"blk.{layer}", 8 if windowed[layer] else 16, kv_heads[layer]
+        model.norm(f"{blk}.attn_norm", model.width)
+        model.matrix(f"{blk}.attn_q.weight", model.width, 2 * head)
+        # Scores are not scaled.
+        model.tensor(f"{blk}.attn_q_norm.weight", [head], 0.3, 0.1)
+        if layer < own:
+            model.matrix(f"{blk}.attn_k.weight", model.width, kv * head)
+            model.norm(f"{blk}.attn_k_norm", head)
+            if windowed[layer] or more.get("values", True):
+                model.matrix(f"{blk}.attn_v.weight", model.width, kv * head)
+        model.matrix(f"{blk}.attn_output.weight", 2 * head, model.width)
+        model.tensor(f"{blk}.layer_output_scale.weight", [1], 0.8, 0.1)
+    if layers > own:
+        model.set(attention__shared_kv_layers=layers - own)
+    return model
+
+
+def layer_embeddings(model, each=8):
+    model.set(embedding_length_per_layer_input=each)
+    model.tensor("per_layer_token_embd.weight", [each * model.layers, model.vocabulary], 0.0, each**-0.5)
+    model.matrix("per_layer_model_proj.weight", model.width, each * model.layers)
+    model.wide("per_layer_model_proj", 1.0)
+    model.norm("per_layer_proj_norm", each)
+    for layer in range(model.layers):
+        model.matrix(f"blk.{layer}.inp_gate.weight", model.width, each)
+        model.matrix(f"blk.{layer}.proj.weight", each, model.width)
+        model.norm(f"blk.{layer}.post_norm", model.width)
+    return model
+
+
+def gemma4_experts():
+    model = gemma4(4, [2, 1, 2, 1], values=False).feed_forward(24).experts(20, 6, 2, norm=None, fused=True)
+    model.set(feed_forward_length=24, expert_feed_forward_length=20, embedding_length_per_layer_input=0)
+    for layer in range(4):
+        blk = f"blk.{layer}"
+        model.tensor(f"{blk}.ffn_gate_inp.scale", [model.width], 3.0, 1.0)
+        model.tensor(f"{blk}.ffn_down_exps.scale", [6], 1.0, 0.3)
+        for norm in ["pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"]:
+            model.norm(f"{blk}.{norm}", model.width)
+    return model
+
+
 def stablelm(norm, normed=None):
     model = small("stablelm").mean().heads(4, 2, 8, bias=True, normed=normed, norm_bias=True).untied()
     model.feed_forward(40, norm=norm).set(rope__dimension_count=4, use_parallel_residual=norm is None)
@@ -545,6 +600,14 @@ DENSE = {
     "gemma2": gemma("gemma2", 4)
     .post_norms()
     .set(attention__sliding_window=6, attn_logit_softcapping=2.0, final_logit_softcapping=3.0),
+}
+
+GEMMA4 = {
+    "gemma4": layer_embeddings(
+        gemma4(8, [1] * 8, shared=4).feed_forward([24, 24, 24, 24, 40, 40, 40, 40])
+    ),
+    "gemma4-values": gemma4(4, [2, 1, 2, 1], values=False).feed_forward(24).set(embedding_length_per_layer_input=0),
+    "gemma4-experts": gemma4_experts(),
 }
 
 EXPERTS = {
@@ -686,6 +749,7 @@ MODELS = {
     "mamba2": mamba2().scaled(),
     "mamba2-one-group": mamba2(groups=1, width=40, inner=64, heads=2, state=32),
     **DENSE,
+    **GEMMA4,
     **EXPERTS,
     **LATENT,
     **STATES,
