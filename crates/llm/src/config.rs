@@ -132,18 +132,23 @@ pub struct Latent {
     pub absorbed: bool,
 }
 
-/// Queries are multiplied with `1 + scale * ln(1 + floor(position / length))`.
+/// Queries are multiplied with `1 + scale * ln(1 + floor((position + offset) / length))`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueryGrowth {
     /// How fast they grow.
     pub scale: f32,
     /// Positions of a step.
     pub length: u32,
+    /// Added to positions.
+    pub offset: u32,
+    /// Only in layers in which positions do not turn queries.
+    pub unturned: bool,
 }
 
 impl QueryGrowth {
     pub(crate) fn factor(&self, position: u32) -> f32 {
-        1.0 + self.scale * ((1 + position / self.length.max(1)) as f32).ln()
+        let steps = position.saturating_add(self.offset) / self.length.max(1);
+        1.0 + self.scale * (f64::from(steps) + 1.0).ln() as f32
     }
 }
 
@@ -325,6 +330,11 @@ impl Config {
         }
         keys.turned(facts.turned, &mut config.layers)?;
         config.query_growth = keys.query_growth(rope)?;
+        if let Some(chunk) = facts.chunk {
+            keys.chunked()?;
+            config.context = config.context.min(u64::from(chunk));
+            config.query_growth = Some(QueryGrowth { scale: 0.1, length: chunk, offset: 1, unturned: true });
+        }
         let scaled_by = if facts.scaled_by_width_at == Some(blocks) { width / heads } else { key };
         let scale = keys.set_float("attention.scale")?;
         config.attention_scale = scale.unwrap_or(1.0 / (scaled_by as f32).sqrt());

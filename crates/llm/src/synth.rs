@@ -118,12 +118,18 @@ impl Default for Synth {
 }
 
 impl Synth {
+    /// Whether random models of the architecture are known, and with experts if some are wanted.
+    pub(crate) fn can_be_made(&self) -> bool {
+        let facts = self.architecture.facts();
+        facts.mixers.can_be_random() && !(self.experts.is_some() && facts.experts.beside_dense)
+    }
+
     /// What the file says about itself.
     ///
     /// # Errors
     /// [`Error::File`] for a key among [`Synth::metadata`] that is empty.
     pub fn keys(&self) -> Result<Metadata, Error> {
-        if !self.architecture.facts().mixers.can_be_random() {
+        if !self.can_be_made() {
             return Err(Error::BadSetting {
                 setting: "the architecture",
                 value: self.architecture.to_string(),

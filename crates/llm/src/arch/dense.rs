@@ -31,6 +31,16 @@ pub(super) const ERNIE4_5: Facts = Facts { name: "ernie4_5", models: "ERNIE 4.5"
 pub(super) const DECI: Facts =
     Facts { name: "deci", models: "DeciLM, Llama Nemotron", mixers: Mixers::SomeAttention, ..LLAMA };
 
+pub(super) const XVERSE: Facts = Facts { name: "xverse", models: "XVERSE", ..LLAMA };
+
+pub(super) const ARCEE: Facts = Facts {
+    name: "arcee",
+    models: "AFM 4.5B",
+    feed_forward: FeedForward::Squared(Unary::Relu),
+    scales_feed_forward: false,
+    ..LLAMA
+};
+
 pub(super) const GRANITE: Facts = Facts {
     name: "granite",
     models: "Granite 3 and 4, dense",
@@ -55,6 +65,10 @@ pub(super) const QWEN2: Facts = Facts {
     scales_feed_forward: false,
     ..Facts::PLAIN
 };
+
+pub(super) const EXAONE: Facts = Facts { name: "exaone", models: "EXAONE 3 and Deep", ..QWEN2 };
+
+pub(super) const ORION: Facts = Facts { name: "orion", models: "Orion 14B", norm: Norm::Mean, ..QWEN2 };
 
 pub(super) const QWEN2VL: Facts =
     Facts { name: "qwen2vl", models: "Qwen 2 VL and 2.5 VL, text only", ..QWEN2 };
@@ -172,6 +186,9 @@ pub(super) const GPT2: Facts = Facts {
     ..Facts::PLAIN
 };
 
+/// <https://arxiv.org/abs/2305.06161>
+pub(super) const STARCODER: Facts = Facts { name: "starcoder", models: "StarCoder, SantaCoder", ..GPT2 };
+
 /// <https://arxiv.org/abs/2402.19173>
 pub(super) const STARCODER2: Facts =
     Facts { name: "starcoder2", models: "StarCoder 2", positions: NEOX, fused_qkv: false, ..GPT2 };
@@ -183,6 +200,14 @@ pub(super) const GPTNEOX: Facts = Facts {
     positions: NEOX,
     residual: Residual::ParallelByKey,
     ..GPT2
+};
+
+/// <https://arxiv.org/abs/2402.16819>
+pub(super) const NEMOTRON: Facts = Facts {
+    name: "nemotron",
+    models: "Nemotron 4, Minitron",
+    feed_forward: FeedForward::Squared(Unary::Relu),
+    ..STARCODER2
 };
 
 pub(super) const PHI2: Facts = Facts {

@@ -1,7 +1,7 @@
 //! Transformers with a mixture of experts.
 
 use super::dense::{ERNIE4_5, GRANITE, HUNYUAN_DENSE, LLAMA, NEOX, OLMO2, QWEN2, QWEN3, WINDOWS};
-use super::facts::{ExpertHidden, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, WindowRules};
+use super::facts::{ExpertHidden, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Turned, WindowRules};
 use crate::config::Gating;
 
 pub(super) const SIGMOID: ExpertRules = ExpertRules { gating: Gating::Sigmoid, ..ExpertRules::PLAIN };
@@ -73,6 +73,34 @@ pub(super) const GPT_OSS: Facts = Facts {
     windows: Some(WindowRules { period: 2, ..WINDOWS }),
     experts: ExpertRules { gating: Gating::SoftmaxOfChosen, clamped: true, ..UNNORMALIZED },
     ..QWEN2
+};
+
+pub(super) const DOTS1: Facts = Facts {
+    name: "dots1",
+    models: "dots.llm1",
+    experts: ExpertRules { normalized: false, ..SIGMOID },
+    scales_feed_forward: false,
+    ..QWEN3
+};
+
+pub(super) const LLAMA4: Facts = Facts {
+    name: "llama4",
+    models: "Llama 4, text only, up to 8192 tokens",
+    head_norms: HeadNorms::TurnedWithoutWeight,
+    turned: Turned::AllBut(4),
+    chunk: Some(8192),
+    experts: ExpertRules { weighs_input: true, normalized: false, ..SIGMOID },
+    scales_feed_forward: false,
+    ..LLAMA
+};
+
+/// <https://arxiv.org/abs/2401.06066>
+pub(super) const DEEPSEEK: Facts = Facts {
+    name: "deepseek",
+    models: "DeepSeek MoE 16B",
+    experts: UNNORMALIZED,
+    scales_feed_forward: false,
+    ..LLAMA
 };
 
 /// <https://arxiv.org/abs/2405.04434>

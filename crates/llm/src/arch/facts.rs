@@ -34,6 +34,8 @@ pub(crate) struct Facts {
     pub(crate) positions: Positions,
     pub(crate) turned: Turned,
     pub(crate) windows: Option<WindowRules>,
+    /// Tokens of a chunk, beyond which layers that are turned do not see.
+    pub(crate) chunk: Option<u32>,
     /// Attention is multiplied with the sigmoid of a product (`attn_gate`) before the output matrix.
     pub(crate) gates_attention: bool,
     /// The limit of scores (`attn_logit_softcapping`) and its default.
@@ -75,6 +77,7 @@ impl Facts {
         positions: Positions::Rope(RopeMode::Normal),
         turned: Turned::All,
         windows: None,
+        chunk: None,
         gates_attention: false,
         attention_cap: None,
         feed_forward: FeedForward::Gated(Glu::Silu),
@@ -163,6 +166,8 @@ pub(crate) enum HeadNorms {
     OwnWeights,
     /// Each head is normed after it is turned.
     AfterRope,
+    /// As that, without a weight, and only where it is turned. The model of 128 experts has no such norm.
+    TurnedWithoutWeight,
     /// All heads are normed as one row, before they are turned.
     Whole,
 }
@@ -226,6 +231,8 @@ pub(crate) struct ExpertRules {
     pub(crate) normalized: bool,
     /// The [clamped gate of gpt-oss](https://arxiv.org/abs/2508.10925).
     pub(crate) clamped: bool,
+    /// Experts get their input times their weight, and not the other way round.
+    pub(crate) weighs_input: bool,
     /// Layers with experts have a dense part beside them, and norms of their own for both.
     pub(crate) beside_dense: bool,
 }
@@ -236,6 +243,7 @@ impl ExpertRules {
         gating: Gating::Softmax,
         normalized: true,
         clamped: false,
+        weighs_input: false,
         beside_dense: false,
     };
 }

@@ -460,6 +460,15 @@ impl Keys<'_> {
         Ok(yarn * yarn / ((latent.fixed + latent.turned) as f32).sqrt())
     }
 
+    /// A window of 0 says that a model with chunks has none.
+    pub(super) fn chunked(&self) -> Result<(), Error> {
+        let key = "attention.sliding_window";
+        match self.metadata.optional(&self.name(key), Metadata::i64)? {
+            Some(0) => Err(self.bad(key, 0, "models without chunks are not supported")),
+            _ => Ok(()),
+        }
+    }
+
     /// How queries grow with their position: by steps of a length that a key says, or of the original context.
     pub(super) fn query_growth(&self, rope: Option<Rope>) -> Result<Option<QueryGrowth>, Error> {
         let Some(scale) = self.set_float("attention.temperature_scale")? else { return Ok(None) };
@@ -470,7 +479,7 @@ impl Keys<'_> {
             }
             None => rope.map_or(u32::MAX, |rope| rope.original_context),
         };
-        Ok(Some(QueryGrowth { scale, length }))
+        Ok(Some(QueryGrowth { scale, length, offset: 0, unturned: false }))
     }
 
     /// The sizes of state-space mixers.

@@ -108,7 +108,7 @@ impl GraphDraft<'_> {
         let sizes = self.config.layers[layer];
         let group = self.group(layer);
         let [k, v] = self.stored[&sizes.shares.unwrap_or(layer)];
-        let q = self.grown(q);
+        let q = self.grown(layer, q);
         let q = self.b.permute(q, [0, 2, 1, 3]);
         let rows = PagedRows {
             kv_len: self.seen,
@@ -126,8 +126,9 @@ impl GraphDraft<'_> {
     }
 
     /// Queries times the factors of their positions, where these are not 1.
-    fn grown(&mut self, q: TensorId) -> TensorId {
-        if self.config.query_growth.is_none() {
+    fn grown(&mut self, layer: usize, q: TensorId) -> TensorId {
+        let turned = self.config.layers[layer].rope.is_some();
+        if self.config.query_growth.is_none_or(|growth| growth.unturned && turned) {
             return q;
         }
         let factors = match self.query_factors {

@@ -24,9 +24,18 @@ impl GraphDraft<'_> {
     ) -> Result<TensorId, Error> {
         let (chosen, weights) = self.routed(layer, experts, routed_by)?;
         let latent = self.latent(layer, "down", x)?;
-        let each = self.each_expert(layer, experts, latent.unwrap_or(x), chosen)?;
-        let weighted = self.b.mul(each, weights);
-        let sum = self.sum_of_experts(weighted);
+        let [width, tokens, ..] = self.b.desc(latent.unwrap_or(x)).extents;
+        let mut input = self.b.reshape(latent.unwrap_or(x), &[width, 1, tokens]);
+        let weighs_input = self.facts.experts.weighs_input;
+        if weighs_input {
+            input = self.b.repeat(input, [width, experts.used, tokens, 1]);
+            input = self.b.mul(input, weights);
+        }
+        let mut each = self.each_expert(layer, experts, input, chosen)?;
+        if !weighs_input {
+            each = self.b.mul(each, weights);
+        }
+        let sum = self.sum_of_experts(each);
         let sum = self.latent(layer, "up", sum)?.unwrap_or(sum);
         let sum = match self.shared_experts(layer, x)? {
             Some(shared) => self.b.add(sum, shared),
@@ -133,14 +142,13 @@ impl GraphDraft<'_> {
         &mut self,
         layer: usize,
         experts: &Experts,
-        x: TensorId,
+        each: TensorId,
         chosen: TensorId,
     ) -> Result<TensorId, Error> {
         let Experts { count, hidden, .. } = *experts;
-        let [width, tokens, ..] = self.b.desc(x).extents;
+        let width = self.b.desc(each).extents[0];
         let [gate, up, both, down] =
             ["gate", "up", "gate_up", "down"].map(|part| format!("blk.{layer}.ffn_{part}_exps"));
-        let each = self.b.reshape(x, &[width, 1, tokens]);
         let function = match self.facts.feed_forward {
             FeedForward::Gated(function) | FeedForward::Fused(function) => function,
             FeedForward::Plain(_) | FeedForward::Squared(_) => {

@@ -10,6 +10,11 @@ use crate::config::{Feed, LayerConfig, Mixer};
 impl GraphDraft<'_> {
     /// Embeddings, layers, logits.
     pub(super) fn model(&mut self) -> Result<TensorId, Error> {
+        if let Some(chunk) = self.facts.chunk.filter(|chunk| self.sketch.sizes.context > u64::from(*chunk)) {
+            let rule = "this model sees chunks of tokens, and only the first is supported";
+            let value = format!("{}, of chunks of {chunk}", self.sketch.sizes.context);
+            return Err(Error::BadSetting { setting: "the context", value, rule });
+        }
         let factors = self.rope_factors()?;
         let mut x = self.embedding()?;
         self.embed_layers(x)?;
@@ -156,7 +161,7 @@ impl GraphDraft<'_> {
         heads: TensorId,
         factors: Option<TensorId>,
     ) -> Result<TensorId, Error> {
-        if self.facts.head_norms == HeadNorms::AfterRope {
+        if matches!(self.facts.head_norms, HeadNorms::AfterRope | HeadNorms::TurnedWithoutWeight) {
             let turned = self.rope(layer, heads, factors);
             return self.head_norm(layer, which, turned);
         }
@@ -173,6 +178,11 @@ impl GraphDraft<'_> {
             HeadNorms::Nothing => Ok(x),
             HeadNorms::EachIfThere | HeadNorms::OwnWeights if !there => Ok(x),
             HeadNorms::Each | HeadNorms::EachIfThere | HeadNorms::AfterRope => self.norm(&stem, x),
+            HeadNorms::TurnedWithoutWeight => {
+                let normed = self.config.experts.is_none_or(|experts| experts.count != 128);
+                let turned = self.config.layers[layer].rope.is_some();
+                Ok(if normed && turned { self.b.rms_norm(x, self.config.epsilon) } else { x })
+            }
             HeadNorms::OwnWeights => self.norm_with(&stem, x, &[head, heads], self.config.epsilon),
             HeadNorms::Whole => {
                 let rows = self.b.reshape(x, &[head * heads, tokens]);

@@ -119,7 +119,7 @@ impl Synth {
         }
         for (part, heads) in [("attn_q_norm.weight", self.heads), ("attn_k_norm.weight", self.kv_heads)] {
             let extents = match facts.head_norms {
-                HeadNorms::Nothing => continue,
+                HeadNorms::Nothing | HeadNorms::TurnedWithoutWeight => continue,
                 HeadNorms::Whole => vec![self.key.saturating_mul(heads)],
                 HeadNorms::OwnWeights => vec![self.key, heads],
                 HeadNorms::Each | HeadNorms::EachIfThere | HeadNorms::AfterRope => vec![self.key],

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use crate::support::{fixture, last_row, load, logits_of, nmse, one_cpu, rows, tokens_of};
 
 /// Fixtures that `generate.py` writes, which says what each is made of.
-pub(crate) const MODELS: [&str; 77] = [
+pub(crate) const MODELS: [&str; 86] = [
     "llama",
     // Factors of the rotation, heads that do not add up to the width, biases everywhere.
     "llama-factors",
@@ -97,6 +97,15 @@ pub(crate) const MODELS: [&str; 77] = [
     // Values made as keys are.
     "gemma4-values",
     "gemma4-experts",
+    "xverse",
+    "arcee",
+    "exaone",
+    "orion",
+    "starcoder",
+    "nemotron",
+    "llama4",
+    "dots1",
+    "deepseek",
 ];
 
 /// A model made by rule, some tokens, and the logits that llama.cpp gives behind each.
@@ -329,6 +338,12 @@ fn sizes_that_cannot_be_are_named() {
             "rope.dimension_count_swa",
             serde_json::json!(10),
             "`gemma4.rope.dimension_count_swa` is 10: no",
+        ),
+        (
+            "llama4",
+            "attention.sliding_window",
+            serde_json::json!(0),
+            "`llama4.attention.sliding_window` is 0: models",
         ),
         ("mamba", "ssm.conv_kernel", serde_json::json!(1), "`mamba.ssm.conv_kernel` is 1"),
         ("lfm2", "shortconv.l_cache", serde_json::json!(0), "`lfm2.shortconv.l_cache` is 0"),

@@ -500,6 +500,20 @@ def gpt_style(architecture, fused, norm="ffn_norm", **more):
     return model
 
 
+def orion():
+    model = small("orion").mean().heads(4, 2, 8, norm_bias=True).feed_forward(40).untied()
+    for layer in range(2):
+        model.tensor(f"blk.{layer}.ffn_norm.bias", [model.width], 0.0, 0.2)
+    model.tensor("output_norm.bias", [model.width], 0.0, 0.2)
+    return model
+
+
+def starcoder():
+    model = gpt_style("starcoder", fused=True, kv_heads=1)
+    model.tensor("position_embd.weight", [model.width, 64], 0.0, 0.2)
+    return model
+
+
 def deci():
     # llama.cpp leaves out the attention of layers without a feed-forward part; such layers have none in known files.
     model = small("deci", 6).rms().heads([4, 0, 4, 2, 0, 4], [2, 0, 0, 1, 0, 4], 8)
@@ -517,6 +531,12 @@ DENSE = {
     "internlm2": small("internlm2").rms().heads(4, 2, 8).feed_forward(40).untied(),
     "ernie4_5": small("ernie4_5").rms().heads(4, 2, 16).feed_forward(40),
     "deci": deci(),
+    "xverse": small("xverse").rms().heads(4, 2, 8).feed_forward(40).untied(),
+    "arcee": small("arcee").rms().heads(4, 2, 16).feed_forward(40, kind="squared"),
+    "exaone": small("exaone").rms().heads(4, 2, 16).feed_forward(40),
+    "orion": orion(),
+    "starcoder": starcoder(),
+    "nemotron": gpt_style("nemotron", fused=False).untied().set(rope__dimension_count=4),
     "granite": granite().feed_forward(40),
     "granite-unturned": granite().feed_forward(40).set(rope__scaling__finetuned=False).untied(),
     "minicpm": small("minicpm").rms().heads(4, 2, 8).feed_forward(40).set(logit_scale=1.5),
@@ -654,6 +674,29 @@ EXPERTS = {
     .experts(24, 6, 2, chosen_by=True)
     .untied()
     .set(expert_feed_forward_length=24, expert_gating_func=2, rope__dimension_count=8),
+    # Positions beyond a chunk of 8192 tokens are not reached.
+    "llama4": small("llama4", 8)
+    .rms()
+    .heads(4, 2, 8)
+    .feed_forward(24, layers=[0, 2, 4, 6])
+    .experts(24, 6, 2, shared=24, layers=[1, 3, 5, 7])
+    .untied()
+    .set(interleave_moe_layer_step=2, expert_feed_forward_length=24),
+    "dots1": small("dots1", 3)
+    .rms()
+    .heads(4, 4, 8, normed="each")
+    .feed_forward(40, layers=[0])
+    .experts(24, 6, 2, shared=24, chosen_by=True, layers=[1, 2])
+    .untied()
+    .set(expert_feed_forward_length=24, expert_shared_count=1, leading_dense_block_count=1)
+    .set(expert_weights_scale=1.7, expert_weights_norm=True, expert_gating_func=2),
+    "deepseek": small("deepseek", 3)
+    .rms()
+    .heads(4, 2, 8)
+    .feed_forward(40, layers=[0])
+    .experts(24, 6, 2, shared=48, layers=[1, 2])
+    .set(expert_feed_forward_length=24, expert_shared_count=2, leading_dense_block_count=1)
+    .set(expert_weights_scale=1.7),
     "gpt-oss": yarn(
         small("gpt-oss", 4)
         .rms()
