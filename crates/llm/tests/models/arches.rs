@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use orlop_backend::Precision;
+use orlop_backend::{Device, Precision};
 use orlop_gguf::{Array, GgufFile as Parts, GgufPart, MetadataValue, Writer};
 use orlop_graph::DType;
 use orlop_llm::{Architecture, Blueprint, CacheTypes, Error, Model, Outputs, Settings};
-use orlop_testkit::Random;
+use orlop_sched::Machine;
+use orlop_testkit::{Random, ReferenceDevice};
 use serde_json::Value as Json;
 
 use crate::support::{fixture, last_row, load, logits_of, nmse, one_cpu, rows, tokens_of};
@@ -192,6 +193,22 @@ fn logits_of_every_architecture_are_those_of_llama_cpp() {
     for name in MODELS {
         let (model, tokens, expected) = made(name);
         let found = rows(&mut load(&model, &one_cpu(), &exact()), &tokens);
+        let error = nmse(&found, &expected).sqrt();
+        assert!(error < 1e-5, "{name}: {error:e}");
+    }
+}
+
+/// As [`one_cpu`], with a device that computes every op in plain 64-bit code.
+fn one_reference() -> Machine {
+    let device: Arc<dyn Device> = ReferenceDevice::new();
+    Machine::new(vec![device]).unwrap()
+}
+
+#[test]
+fn the_reference_device_gives_the_same_logits() {
+    for name in MODELS {
+        let (model, tokens, expected) = made(name);
+        let found = rows(&mut load(&model, &one_reference(), &exact()), &tokens);
         let error = nmse(&found, &expected).sqrt();
         assert!(error < 1e-5, "{name}: {error:e}");
     }
