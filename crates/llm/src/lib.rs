@@ -40,6 +40,7 @@ mod arch;
 mod blueprint;
 mod cache;
 mod chat;
+mod chat_output;
 mod chat_template;
 mod config;
 mod draft;
@@ -67,6 +68,7 @@ mod weights;
 pub use arch::Architecture;
 pub use blueprint::{Blueprint, LayerSplit};
 pub use chat::{Chat, ChatEvent, Turn};
+pub use chat_output::{AnswerFormat, AnswerParser, AnswerPart};
 pub use chat_template::{
     ChatPrompt, ChatTemplate, Content, Message, RenderOptions, TemplateSource, ToolCall,
 };

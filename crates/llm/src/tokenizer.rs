@@ -315,6 +315,11 @@ impl SpecialIds {
             }
         }
         self.eot = self.eot.or(turn.map(|(_, id)| id));
+        // In harmony `<|end|>` ends a message, after which the model goes on.
+        let find = |text: &[u8]| self.ends.iter().copied().find(|id| vocabulary.text(*id) == text);
+        if let (Some(_), Some(_), Some(end)) = (find(b"<|return|>"), find(b"<|call|>"), find(b"<|end|>")) {
+            self.ends.retain(|id| *id != end);
+        }
         self.ends.sort_unstable();
         self.ends.dedup();
     }

@@ -106,3 +106,19 @@ fn tokens_that_end_a_turn_are_known_by_their_text() {
     assert_eq!(tokenizer.eot(), Some(2));
     assert!(tokenizer.is_end(0) && tokenizer.is_end(2) && !tokenizer.is_end(1));
 }
+
+#[test]
+fn the_end_of_a_harmony_message_does_not_end_the_answer() {
+    let ends = |texts: &[&str]| -> Vec<bool> {
+        let mut metadata = orlop_gguf::Metadata::new();
+        metadata.set("tokenizer.ggml.model", "gpt2").unwrap();
+        let tokens: orlop_gguf::Strings = texts.iter().copied().collect();
+        metadata.set("tokenizer.ggml.tokens", orlop_gguf::Array::from(tokens)).unwrap();
+        let merges: orlop_gguf::Strings = std::iter::empty::<&str>().collect();
+        metadata.set("tokenizer.ggml.merges", orlop_gguf::Array::from(merges)).unwrap();
+        let tokenizer = orlop_llm::Tokenizer::from_metadata(&metadata).unwrap();
+        (0..texts.len() as u32).map(|id| tokenizer.is_end(id)).collect()
+    };
+    assert_eq!(ends(&["a", "<|end|>", "<|return|>", "<|call|>"]), [false, false, true, true]);
+    assert_eq!(ends(&["a", "<|end|>", "<|return|>"]), [false, true, true]);
+}
