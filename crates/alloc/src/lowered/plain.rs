@@ -34,8 +34,8 @@ pub(crate) fn check_order(graph: &Graph, order: &Order) -> Result<(), Error> {
 /// The usage of a graph in an order: one step a node, views left out. Values are the graph's tensors, by id; those that
 /// lie elsewhere are external.
 pub(crate) fn usage_of(graph: &Graph, order: &Order, homes: &dyn Homes) -> Result<Usage, Error> {
-    let mut steps = Vec::new();
-    let mut at = Vec::new();
+    let mut steps = Vec::with_capacity(graph.nodes().len());
+    let mut at = Vec::with_capacity(graph.nodes().len());
     for (group, nodes) in order.groups().enumerate() {
         for id in nodes.iter().filter(|id| !graph.node(**id).op.is_view()) {
             steps.push(Step::plain(graph, *id));
@@ -71,12 +71,13 @@ pub(crate) fn usage_of(graph: &Graph, order: &Order, homes: &dyn Homes) -> Resul
         Home { usage: 0, arena: arena.unwrap_or(ArenaId::new(0)), bytes, flags, leaf }
     };
     let mut builder = UsageBuilder::new(graph, [homes.arenas()]);
+    builder.reserve_tensors(0);
     for id in graph.tensor_ids() {
         let root = graph.tensor(id).storage.root;
         builder.add_tensor(id, &home(root), (root != id).then(|| ValueId::new(root.index())));
     }
     let value = |id: TensorId| Some(ValueId::new(id.index()));
-    builder.add_steps(0, &steps, Some(&at), Held::default(), &value)?;
+    builder.add_steps(0, &steps, Some(&at), Held::default(), value)?;
     let mut usages = builder.finish();
     Ok(usages.swap_remove(0))
 }

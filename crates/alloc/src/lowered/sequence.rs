@@ -63,7 +63,7 @@ impl StepSequence<'_> {
             let own = if *id == root { of } else { builder.add_tensor(*id, &home, Some(of)) };
             values.insert(*id, own);
         }
-        builder.add_steps(0, steps, None, Held::default(), &|id| values.get(&id).copied())?;
+        builder.add_steps(0, steps, None, Held::default(), |id| values.get(&id).copied())?;
         Ok(builder.finish().swap_remove(0))
     }
 }

@@ -62,6 +62,11 @@ impl<'a> UsageBuilder<'a> {
         UsageBuilder { graph, usages, layouts: Layouts::default() }
     }
 
+    /// Makes room for all of the graph's tensors in one of the usages.
+    pub(crate) fn reserve_tensors(&mut self, usage: usize) {
+        self.usages[usage].reserve(self.graph.tensors().len(), 0);
+    }
+
     /// The usages.
     pub fn finish(self) -> Vec<Usage> {
         self.usages
@@ -123,7 +128,7 @@ impl<'a> UsageBuilder<'a> {
         steps: &Steps,
         at: Option<&[(ArenaId, u32)]>,
         held: Held<'_>,
-        tensor: &dyn Fn(TensorId) -> Option<ValueId>,
+        tensor: impl Fn(TensorId) -> Option<ValueId>,
     ) -> Result<ValueId, Error> {
         check_steps(self.graph, steps)?;
         let first = self.usages[usage].values().len();
@@ -131,6 +136,7 @@ impl<'a> UsageBuilder<'a> {
             self.add_memory(usage, &temporary.name, temporary.bytes);
         }
         let usage = &mut self.usages[usage];
+        usage.reserve(0, steps.steps.len());
         let before = usage.step_count();
         let id = |value: StepValue| match value {
             StepValue::Tensor(id) => tensor(id),
@@ -144,8 +150,8 @@ impl<'a> UsageBuilder<'a> {
                 Some(at) => at[index],
                 None => (ArenaId::new(0), (before + index) as u32),
             };
-            reads.fill(&step.reads, lives.ends(index), &id);
-            writes.fill(&step.writes, lives.begins(index), &id);
+            reads.fill(&step.reads, lives.ends(index), id);
+            writes.fill(&step.writes, lives.begins(index), id);
             if index == 0 {
                 reads.ids.extend_from_slice(held.to_first);
             }
@@ -201,7 +207,7 @@ struct Mapped {
 
 impl Mapped {
     /// All of `values`, and those of `more` that are not among them.
-    fn fill(&mut self, values: &[StepValue], more: &[StepValue], id: &dyn Fn(StepValue) -> Option<ValueId>) {
+    fn fill(&mut self, values: &[StepValue], more: &[StepValue], id: impl Fn(StepValue) -> Option<ValueId>) {
         self.ids.clear();
         self.at.clear();
         for value in values {

@@ -172,6 +172,13 @@ impl Usage {
         Usage { arenas, unread, ..Usage::default() }
     }
 
+    /// Makes room for values and steps that are to be added.
+    pub(crate) fn reserve(&mut self, values: usize, steps: usize) {
+        self.values.reserve(values);
+        self.names.reserve(values);
+        self.steps.reserve(steps);
+    }
+
     /// Adds a value; its root must be itself or one added before or later, checked by [`Usage::validate`].
     pub fn push_value(&mut self, name: impl Into<String>, info: ValueInfo) -> ValueId {
         self.values.push(info);

@@ -203,7 +203,7 @@ impl MemoryPlanner<'_> {
                         let observed = split.observed.and_then(own).map(|(_, id)| id);
                         let held = Held { to_first: &held, to_last: observed.as_slice() };
                         let first = builder
-                            .add_steps(domain, steps, None, held, &value)
+                            .add_steps(domain, steps, None, held, value)
                             .map_err(|source| self.failed(domain, source))?;
                         values.temporaries.push((domain, first));
                     }

@@ -22,20 +22,18 @@ impl MemoryPlanner<'_> {
     ) -> Result<Option<(Vec<Steps>, PlannedMemory)>, Error> {
         let effort = options.search.effort / SHARE;
         let needed = Needed::of(self.graph, self.schedule);
-        let mut moved = false;
-        let mut ordered = Vec::with_capacity(self.steps.len());
-        for (split, steps) in self.schedule.ids().zip(self.steps) {
-            let device = self.machine.device(self.schedule[split].device);
-            let found = match device.steps_may_move() {
-                true => self.reordered_split(split, &needed, effort)?,
-                false => None,
-            };
-            moved |= found.is_some();
-            ordered.push(found.unwrap_or_else(|| steps.clone()));
-        }
-        if !moved {
+        let better = self.schedule.ids().map(|split| {
+            match self.machine.device(self.schedule[split].device).steps_may_move() {
+                true => self.reordered_split(split, &needed, effort),
+                false => Ok(None),
+            }
+        });
+        let better: Vec<Option<Steps>> = better.collect::<Result<_, _>>()?;
+        if better.iter().all(Option::is_none) {
             return Ok(None);
         }
+        let chosen = |(better, given): (Option<Steps>, &Steps)| better.unwrap_or_else(|| given.clone());
+        let ordered: Vec<Steps> = better.into_iter().zip(self.steps).map(chosen).collect();
         let memory = MemoryPlanner { steps: &ordered, ..*self }.plan(options, known)?;
         let totals = || memory.plans.iter().zip(&given.plans).map(|(new, old)| (new.total(), old.total()));
         let gains = totals().all(|(new, old)| new <= old) && totals().any(|(new, old)| new < old);
