@@ -4,7 +4,8 @@
 //! from two where needed.
 
 use orlop_graph::{DType, TensorDesc};
-use orlop_quant::{BlockField, BlockLayout, block_layout};
+use orlop_quant::grid::{self, Grid};
+use orlop_quant::{BlockField, BlockLayout, Integers, block_layout};
 
 /// Whether kernels read elements of this type as floats.
 pub(crate) fn can_read(dtype: DType) -> bool {
@@ -48,6 +49,9 @@ impl Access<'_> {
         }
         let whole = self.desc.dtype.block_bytes().is_multiple_of(4);
         add("@_any4", if whole { WHOLE4 } else { ANY4 }.to_owned());
+        if codebook(self.desc.dtype).is_some() {
+            add("@_entry", ENTRY.to_owned());
+        }
         add("@_at", self.at());
         add("@_quad", self.quad());
         match self.desc.dtype {
@@ -192,14 +196,35 @@ const INT64: &str = "fn @_int(row: u32, i: u32) -> i32 {
   return select(-2147483647 - 1, low, bitcast<i32>(@_word(w + 1u)) == (low >> 31u));
 }";
 
+// An entry of the codebook, which is among the parameters.
+const ENTRY: &str = "fn @_entry(i: u32) -> u32 {
+  return (p.@_book[i >> 3u][(i >> 1u) & 3u] >> ((i & 1u) * 16u)) & 0xffffu;
+}";
+
+/// The codebook of a type that has one: two entries in each word.
+pub(crate) fn codebook(dtype: DType) -> Option<Vec<u32>> {
+    let grid: &Grid = match dtype {
+        DType::IQ1_S | DType::IQ1_M => &grid::IQ1,
+        DType::IQ2_XXS => &grid::IQ2_XXS,
+        DType::IQ2_XS => &grid::IQ2_XS,
+        DType::IQ2_S => &grid::IQ2_S,
+        DType::IQ3_XXS => &grid::IQ3_XXS,
+        DType::IQ3_S => &grid::IQ3_S,
+        _ => return None,
+    };
+    let (pairs, _) = grid.entries.as_chunks();
+    Some(pairs.iter().map(|[low, high]| u32::from(*low) | u32::from(*high) << 16).collect())
+}
+
 /// Elements of a block, and how four of them are read: `at` is the block's address, `r` the first element's number.
 fn block(dtype: DType) -> Option<(usize, String)> {
     let layout = block_layout(dtype)?;
     Some((layout.elements, filled(reader(dtype)?, layout)))
 }
 
-/// A text about the blocks of a type, with `$` before the role of a field for its offset, `$bias` for the bias of codes and
-/// `$group_bias` for that of group scales.
+/// A text about the blocks of a type, with `$` before the role of a field for its offset, `$bias` for the bias of codes,
+/// `$group_bias` for that of group scales, `$levels` for the table of codes (four bytes in each word) and `$factor` for what
+/// the scale is multiplied by.
 fn filled(text: &str, layout: &BlockLayout) -> String {
     let mut text = text.to_owned();
     // Longer names first: some begin with others.
@@ -210,8 +235,14 @@ fn filled(text: &str, layout: &BlockLayout) -> String {
         text = text.replace(&name, &if offset == 0 { String::new() } else { format!(" + {offset}u") });
     }
     let group_bias = layout.group_scales.map_or(0, |scales| scales.bias());
+    if let Integers::Table(levels) = layout.codes {
+        let word = |four: &[i8; 4]| format!("0x{:08x}u", u32::from_le_bytes(four.map(|level| level as u8)));
+        let words: Vec<String> = levels.as_chunks().0.iter().map(word).collect();
+        text = text.replace("$levels", &format!("vec4<u32>({})", words.join(", ")));
+    }
     text.replace("$bias", &format!("{}.0", layout.codes.bias()))
         .replace("$group_bias", &format!("{group_bias}.0"))
+        .replace("$factor", &format!("{:?}", 1.0 / f64::from(1 << layout.scale_shift)))
 }
 
 /// The text of [`block`], to be filled.
@@ -282,19 +313,92 @@ fn reader(dtype: DType) -> Option<&'static str> {
         }
         DType::IQ4_NL => {
             "  let q = @_any4(at + $codes + (r & 15u)) >> ((r >> 4u) * 4u);
-  return half_float(@_raw2(at + $scale)) * uneven(q);\n"
+  return half_float(@_raw2(at + $scale)) * picked($levels, unpack4xU8(q & 0x0f0f0f0fu));\n"
         }
         DType::IQ4_XS => {
             "  let q = @_any4(at + $codes + (r >> 5u) * 16u + (r & 15u)) >> (((r >> 4u) & 1u) * 4u);
   let g = r >> 5u;
   let s = ((@_raw1(at + $group_scales + (g >> 1u)) >> ((g & 1u) * 4u)) & 15u) | (((@_raw2(at + $group_scales_high) >> (g * 2u)) & 3u) << 4u);
-  return half_float(@_raw2(at + $scale)) * (f32(s) - $group_bias) * uneven(q);\n"
+  return half_float(@_raw2(at + $scale)) * (f32(s) - $group_bias) * picked($levels, unpack4xU8(q & 0x0f0f0f0fu));\n"
         }
         DType::MXFP4 => {
             "  let q = @_any4(at + $codes + (r & 15u)) >> ((r >> 4u) * 4u);
   let e = @_raw1(at + $scale);
   let scale = bitcast<f32>(select((e - 1u) << 23u, 0x00200000u << e, e < 2u));
   return scale * micro(q);\n"
+        }
+        DType::NVFP4 => {
+            "  let q = @_any4(at + $codes + (r >> 4u) * 8u + (r & 7u)) >> (((r >> 3u) & 1u) * 4u);
+  let s = @_raw1(at + $scale + (r >> 4u)) & 127u;
+  let e = s >> 3u;
+  let size = f32((s & 7u) + select(8u, 0u, e == 0u)) * bitcast<f32>((max(e, 1u) + 116u) << 23u);
+  return select(size, 0.0, s == 127u) * micro(q);\n"
+        }
+        DType::Q1_0 => {
+            "  let q = (vec4<u32>(@_raw1(at + $codes + (r >> 3u))) >> ((r & 7u) + vec4<u32>(0u, 1u, 2u, 3u))) & vec4<u32>(1u);
+  return half_float(@_raw2(at + $scale)) * picked($levels, q);\n"
+        }
+        DType::Q2_0 => {
+            "  let q = (vec4<u32>(@_raw1(at + $codes + (r >> 2u))) >> vec4<u32>(0u, 2u, 4u, 6u)) & vec4<u32>(3u);
+  return half_float(@_raw2(at + $scale)) * (vec4<f32>(q) - $bias);\n"
+        }
+        // Runs of 32, 16 and 4 bytes; the digits of a byte are apart by the length of its run.
+        DType::TQ1_0 => {
+            "  var run = vec3<u32>(0u, 31u, 5u);
+  var e = r;
+  if (r >= 240u) { run = vec3<u32>(48u, 3u, 2u); e = r - 240u; } else if (r >= 160u) { run = vec3<u32>(32u, 15u, 4u); e = r - 160u; }
+  var q = unpack4xU8(@_any4(at + $codes + run.x + (e & run.y)));
+  for (var digit = e >> run.z; digit > 0u; digit--) { q = (q * 3u) & vec4<u32>(255u); }
+  return half_float(@_raw2(at + $scale)) * picked($levels, (q * 3u) >> vec4<u32>(8u));\n"
+        }
+        DType::IQ1_S => {
+            "  let word = @_raw2(at + $high_bits + (r >> 5u) * 2u);
+  let index = @_raw1(at + $codes + (r >> 3u)) | (((word >> (((r >> 3u) & 3u) * 3u)) & 7u) << 8u);
+  let q = pairs(@_entry(index) >> ((r & 4u) * 2u), select(0u, 15u, word > 0x7fffu));
+  return half_float(@_raw2(at + $scale)) * $factor * odd((word >> 12u) & 7u) * picked($levels, q);\n"
+        }
+        // The scale's bits are four at a time the upper ones of the words with group scales.
+        DType::IQ1_M => {
+            "  var scale = 0u;
+  for (var k = 0u; k < 4u; k++) { scale |= (@_raw2(at + $group_scales + k * 2u) >> 12u) << (k * 4u); }
+  let s = @_raw2(at + $group_scales + (r >> 6u) * 2u) >> (((r >> 4u) & 3u) * 3u);
+  let high = @_raw1(at + $high_bits + (r >> 4u)) >> (((r >> 3u) & 1u) * 4u);
+  let index = @_raw1(at + $codes + (r >> 3u)) | ((high & 7u) << 8u);
+  let q = pairs(@_entry(index) >> ((r & 4u) * 2u), select(0u, 15u, (high & 8u) != 0u));
+  return half_float(scale) * $factor * odd(s & 7u) * picked($levels, q);\n"
+        }
+        DType::IQ2_XXS => {
+            "  let word = @_any4(at + $codes + (r >> 5u) * 8u + 4u);
+  let index = @_raw1(at + $codes + (r >> 5u) * 8u + ((r >> 3u) & 3u));
+  let signs = even_signs(word >> (((r >> 3u) & 3u) * 7u));
+  let q = pairs(@_entry(index) >> ((r & 4u) * 2u), signs >> (r & 4u));
+  return half_float(@_raw2(at + $scale)) * $factor * odd(word >> 28u) * picked($levels, q);\n"
+        }
+        DType::IQ2_XS => {
+            "  let word = @_raw2(at + $codes + (r >> 3u) * 2u);
+  let q = pairs(@_entry(word & 511u) >> ((r & 4u) * 2u), even_signs(word >> 9u) >> (r & 4u));
+  let s = @_raw1(at + $group_scales + (r >> 5u)) >> (((r >> 4u) & 1u) * 4u);
+  return half_float(@_raw2(at + $scale)) * $factor * odd(s & 15u) * picked($levels, q);\n"
+        }
+        DType::IQ2_S => {
+            "  let high = @_raw1(at + $high_bits + (r >> 5u)) >> (((r >> 3u) & 3u) * 2u);
+  let index = @_raw1(at + $codes + (r >> 3u)) | ((high & 3u) << 8u);
+  let q = pairs(@_entry(index) >> ((r & 4u) * 2u), @_raw1(at + $signs + (r >> 3u)) >> (r & 4u));
+  let s = @_raw1(at + $group_scales + (r >> 5u)) >> (((r >> 4u) & 1u) * 4u);
+  return half_float(@_raw2(at + $scale)) * $factor * odd(s & 15u) * picked($levels, q);\n"
+        }
+        DType::IQ3_XXS => {
+            "  let word = @_any4(at + $signs + (r >> 5u) * 4u);
+  let signs = even_signs(word >> (((r >> 3u) & 3u) * 7u));
+  let q = triples(@_entry(@_raw1(at + $codes + (r >> 2u))), signs >> (r & 4u));
+  return half_float(@_raw2(at + $scale)) * $factor * odd(word >> 28u) * picked($levels, q);\n"
+        }
+        DType::IQ3_S => {
+            "  let high = @_raw1(at + $high_bits + (r >> 5u)) >> ((r >> 2u) & 7u);
+  let index = @_raw1(at + $codes + (r >> 2u)) | ((high & 1u) << 8u);
+  let q = triples(@_entry(index), @_raw1(at + $signs + (r >> 3u)) >> (r & 4u));
+  let s = @_raw1(at + $group_scales + (r >> 6u)) >> (((r >> 5u) & 1u) * 4u);
+  return half_float(@_raw2(at + $scale)) * $factor * odd(s & 15u) * picked($levels, q);\n"
         }
         _ => return None,
     })
@@ -375,7 +479,8 @@ mod tests {
 
     #[test]
     fn texts_have_the_offsets_of_fields() {
-        for (dtype, (_, text)) in block_types().filter_map(|dtype| Some((dtype, block(dtype)?))) {
+        for dtype in block_types() {
+            let (_, text) = block(dtype).unwrap();
             assert!(!text.contains('$'), "{dtype}: {text}");
             assert!(encoder(dtype).is_none_or(|text| !text.contains('$')), "{dtype}");
         }

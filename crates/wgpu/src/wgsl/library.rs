@@ -1,23 +1,15 @@
 //! WGSL functions shared by kernels, independent of their operands.
 
-use orlop_quant::iq4;
-
 use super::WORKGROUP;
 
 /// All functions: name and source.
 pub(crate) fn functions(subgroups: bool) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> =
-        PLAIN.iter().map(|(name, text)| ((*name).into(), text.replace("$levels", &levels()))).collect();
+        PLAIN.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
     all.push(reduction("total", "f32", "a + b", subgroups.then_some("subgroupAdd")));
     all.push(reduction("largest", "f32", "max(a, b)", subgroups.then_some("subgroupMax")));
     all.push(reduction("totals", "vec4<f32>", "a + b", subgroups.then_some("subgroupAdd")));
     all
-}
-
-/// The levels of IQ4 types, four bytes in each word.
-fn levels() -> String {
-    let word = |four: &[i8; 4]| format!("0x{:08x}u", u32::from_le_bytes(four.map(|level| level as u8)));
-    iq4::VALUES.as_chunks().0.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 
 /// A reduction over the invocations of a workgroup, with subgroup operations if available.
@@ -55,7 +47,7 @@ fn reduction(name: &str, kind: &str, combine: &str, subgroup: Option<&str>) -> (
     (name.to_owned(), text)
 }
 
-const PLAIN: [(&str, &str); 24] = [
+const PLAIN: [(&str, &str); 28] = [
     // F16 is converted in code: drivers may round differently and flush subnormals to zero.
     (
         "half_float",
@@ -106,12 +98,10 @@ const PLAIN: [(&str, &str); 24] = [
     ("table", "fn table(i: u32) -> f32 { return p.numbers[i >> 2u][i & 3u]; }\n"),
     ("nibbles", "fn nibbles(q: u32) -> vec4<f32> { return vec4<f32>(unpack4xU8(q & 0x0f0f0f0fu)); }\n"),
     ("bits", "fn bits(q: u32) -> vec4<f32> { return vec4<f32>(vec4<u32>(q, q >> 1u, q >> 2u, q >> 3u) & vec4<u32>(1u)); }\n"),
-    // Values of the codes of IQ4 types (`$levels`) and of MXFP4.
+    // Entries of a table of 16 signed bytes.
     (
-        "uneven",
-        "fn uneven(q: u32) -> vec4<f32> {
-  let levels = vec4<u32>($levels);
-  let codes = unpack4xU8(q & 0x0f0f0f0fu);
+        "picked",
+        "fn picked(levels: vec4<u32>, codes: vec4<u32>) -> vec4<f32> {
   var v = vec4<f32>();
   for (var j = 0u; j < 4u; j++) {
     v[j] = f32(extractBits(bitcast<i32>(levels[codes[j] >> 2u] >> ((codes[j] & 3u) * 8u)), 0u, 8u));
@@ -120,6 +110,34 @@ const PLAIN: [(&str, &str); 24] = [
 }
 ",
     ),
+    // Codes of a codebook's entry, of two or three bits, each with one of the upper bits above it.
+    (
+        "pairs",
+        "fn pairs(entry: u32, upper: u32) -> vec4<u32> {
+  return ((vec4<u32>(entry) >> vec4<u32>(0u, 2u, 4u, 6u)) & vec4<u32>(3u))
+    | (((vec4<u32>(upper) >> vec4<u32>(0u, 1u, 2u, 3u)) & vec4<u32>(1u)) << vec4<u32>(2u));
+}
+",
+    ),
+    (
+        "triples",
+        "fn triples(entry: u32, upper: u32) -> vec4<u32> {
+  return ((vec4<u32>(entry) >> vec4<u32>(0u, 3u, 6u, 9u)) & vec4<u32>(7u))
+    | (((vec4<u32>(upper) >> vec4<u32>(0u, 1u, 2u, 3u)) & vec4<u32>(1u)) << vec4<u32>(3u));
+}
+",
+    ),
+    // Eight signs of which seven are stored: the number of negative elements is even.
+    (
+        "even_signs",
+        "fn even_signs(code: u32) -> u32 {
+  let seven = code & 127u;
+  return seven | ((countOneBits(seven) & 1u) << 7u);
+}
+",
+    ),
+    ("odd", "fn odd(stored: u32) -> f32 { return f32(2u * stored + 1u); }\n"),
+    // Values of the codes of MXFP4 and NVFP4.
     (
         "micro",
         "fn micro(q: u32) -> vec4<f32> {

@@ -208,6 +208,10 @@ impl Writer {
         if quads > 0 {
             let _ = writeln!(source, "  numbers: array<vec4<f32>, {quads}>,");
         }
+        let books = self.codebooks();
+        for (name, words) in &books {
+            let _ = writeln!(source, "  {name}_book: array<vec4<u32>, {}>,", words.len() / 4);
+        }
         source.push_str("}\n@group(0) @binding(0) var<uniform> p: Parameters;\n");
         for (index, (_, written)) in self.bindings.iter().enumerate() {
             let access = if *written { "read_write" } else { "read" };
@@ -249,8 +253,15 @@ impl Writer {
             parameters.extend(self.table.iter().map(|value| value.to_bits()));
         }
         parameters.resize(parameters.len().next_multiple_of(4), 0);
+        parameters.extend(books.into_iter().flat_map(|(_, words)| words));
         let (bindings, work) = (self.bindings.clone(), self.work());
         Kernel { source, bindings, parameters, groups, work }
+    }
+
+    /// The codebooks of the operands, after all other parameters.
+    fn codebooks(&self) -> Vec<(&'static str, Vec<u32>)> {
+        let operands = self.operands.iter();
+        operands.filter_map(|it| Some((it.name, element::codebook(it.place.desc.dtype)?))).collect()
     }
 
     /// Bytes of the operands, each counted once.
