@@ -2,7 +2,7 @@
 
 use crate::scheduler::{Running, Waiting};
 use crate::tree::Match;
-use crate::{Engine, Reason, Request, Scheduler};
+use crate::{PagedEngine, Request, Scheduler, WaitReason};
 
 /// A request is promised all the pages that it may need, if these are at most this part of all pages.
 const RESERVED_PART: usize = 8;
@@ -13,7 +13,7 @@ const MAX_PASSED: u32 = 16;
 /// Requests of the queue that are looked at.
 const LOOKAHEAD: usize = 128;
 
-impl<E: Engine, R: Request> Scheduler<E, R> {
+impl<E: PagedEngine, R: Request> Scheduler<E, R> {
     /// Begins requests, the oldest first. One that waits for pages lets a limited number of younger ones pass.
     pub(crate) fn admit(&mut self) {
         let mut place = 0;
@@ -21,7 +21,7 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
             if self.running.len() >= self.limits.parallel {
                 let (running, parallel) = (self.running.len(), self.limits.parallel);
                 for waiting in self.queue.iter_mut().skip(place) {
-                    waiting.reason = Reason::Sequences { running, parallel };
+                    waiting.reason = WaitReason::Sequences { running, parallel };
                 }
                 return;
             }
@@ -30,9 +30,9 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
                 Err(reason) => {
                     let waiting = &mut self.queue[place];
                     waiting.reason = reason;
-                    if matches!(reason, Reason::Pages { .. }) && waiting.passed >= MAX_PASSED {
+                    if matches!(reason, WaitReason::Pages { .. }) && waiting.passed >= MAX_PASSED {
                         for younger in self.queue.iter_mut().skip(place + 1) {
-                            younger.reason = Reason::Behind;
+                            younger.reason = WaitReason::Behind;
                         }
                         return;
                     }
@@ -42,14 +42,14 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
         }
     }
 
-    fn try_admit(&mut self, place: usize) -> Result<(), Reason> {
+    fn try_admit(&mut self, place: usize) -> Result<(), WaitReason> {
         let work = &self.queue[place].work;
         let mut found = match self.limits.shares {
             true => self.tree.find(work.salt, &work.tokens, work.tokens.len() - 1),
             false => Match::default(),
         };
         if found.pending {
-            return Err(Reason::Prefix);
+            return Err(WaitReason::Prefix);
         }
         let limits = &self.limits;
         let all = limits.pages_of(work.rows());
@@ -69,7 +69,7 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
             if needed + if alone { 0 } else { spare } <= available.saturating_sub(pinned) {
                 return Ok(());
             }
-            Err(Reason::Pages { needed: needed + spare, available: available.saturating_sub(pinned) })
+            Err(WaitReason::Pages { needed: needed + spare, available: available.saturating_sub(pinned) })
         };
         enough(&found)?;
         if self.running.len() + self.tree.kept() >= self.limits.sequences {
@@ -88,7 +88,7 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
                 Ok(sequence) => (sequence, Match::default()),
                 Err(_) => {
                     let (running, parallel) = (self.running.len(), self.limits.parallel);
-                    return Err(Reason::Sequences { running, parallel });
+                    return Err(WaitReason::Sequences { running, parallel });
                 }
             },
         };
@@ -119,7 +119,7 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
     pub(crate) fn park(&mut self, place: usize) {
         let work = self.stop(place);
         self.counts.parked += 1;
-        let waiting = Waiting { work, passed: 0, reason: Reason::Parked };
+        let waiting = Waiting { work, passed: 0, reason: WaitReason::Parked };
         let after = self.queue.partition_point(|other| other.work.id < waiting.work.id);
         self.queue.insert(after, waiting);
     }

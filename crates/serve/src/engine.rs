@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Display};
 
 /// An engine whose KV cache consists of pages that sequences share.
-pub trait Engine {
+pub trait PagedEngine {
     /// Names a sequence in the cache.
     type Sequence: Copy + Eq + Debug;
     /// What can go wrong in it.
@@ -42,8 +42,8 @@ pub trait Engine {
     /// What a device meets. The sequences of all parts may be damaged then.
     fn step(
         &mut self,
-        parts: &[Part<'_, Self::Sequence>],
-        each: &mut dyn FnMut(usize, Row<'_>),
+        parts: &[StepPart<'_, Self::Sequence>],
+        each: &mut dyn FnMut(usize, StepRow<'_>),
     ) -> Result<(), Self::Error>;
 }
 
@@ -82,7 +82,7 @@ impl Limits {
 
 /// Tokens for a sequence.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a, S> {
+pub struct StepPart<'a, S> {
     /// The sequence.
     pub sequence: S,
     /// At least one token.
@@ -93,7 +93,7 @@ pub struct Part<'a, S> {
 
 /// What follows a token.
 #[derive(Clone, Copy, Debug)]
-pub enum Row<'a> {
+pub enum StepRow<'a> {
     /// The likeliest token.
     Best(u32),
     /// The logits of all tokens.

@@ -8,7 +8,7 @@
 //!   ([Sarathi](https://arxiv.org/abs/2308.16369)); measured speeds bound the time of a step.
 //!
 //! The crate has no clock and no threads: [`Scheduler::step`] is told how long the engine took, so equal input gives equal
-//! decisions. The engine is a [trait](Engine).
+//! decisions. The engine is a [trait](PagedEngine).
 #![warn(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
@@ -22,9 +22,9 @@ mod speed;
 mod step;
 mod tree;
 
-pub use engine::{Engine, Limits, Part, Row};
-pub use request::{End, Flow, Request, RequestId, Submission, Usage};
-pub use scheduler::{Counts, Refused, Scheduler};
-pub use snapshot::{PageUse, QueuedView, Reason, RunningView, Snapshot};
+pub use engine::{Limits, PagedEngine, StepPart, StepRow};
+pub use request::{Flow, Request, RequestEnd, RequestId, RequestUsage, Submission};
+pub use scheduler::{Refused, Scheduler, SchedulerCounts};
+pub use snapshot::{PageUse, QueuedView, RunningView, Snapshot, WaitReason};
 pub use step::{Rows, StepReport};
 pub use tree::PrefixTree;

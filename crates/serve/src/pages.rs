@@ -1,7 +1,7 @@
 //! Pages: what is promised to whom, and what can be had.
 
 use crate::scheduler::Running;
-use crate::{Engine, Limits, Request, Scheduler};
+use crate::{Limits, PagedEngine, Request, Scheduler};
 
 impl<R, S> Running<R, S> {
     /// Pages that it has, without one that is another sequence's.
@@ -20,7 +20,7 @@ impl<R, S> Running<R, S> {
     }
 }
 
-impl<E: Engine, R: Request> Scheduler<E, R> {
+impl<E: PagedEngine, R: Request> Scheduler<E, R> {
     /// Pages that are free or can be evicted, and are not promised.
     pub(crate) fn available(&self) -> usize {
         let promised: usize = self.running.iter().map(|running| running.outstanding(&self.limits)).sum();

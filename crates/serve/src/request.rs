@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Row, Rows};
+use crate::{Rows, StepRow};
 
 /// A request; later ones have larger numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,13 +36,13 @@ pub trait Request {
     }
 
     /// Chooses what follows, and appends it to `tokens`: one token, or several where the others are certain.
-    fn choose(&mut self, row: Row<'_>, tokens: &mut Vec<u32>) -> Flow;
+    fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>) -> Flow;
 
     /// Its prompt is about to be processed; so many tokens of it are in the cache already. Called once.
     fn admitted(&mut self, _cached: usize) {}
 
     /// It has ended.
-    fn end(self, end: End, usage: Usage);
+    fn end(self, end: RequestEnd, usage: RequestUsage);
 }
 
 /// Whether a request goes on.
@@ -56,7 +56,7 @@ pub enum Flow {
 
 /// Why a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum RequestEnd {
     /// It was complete.
     Done,
     /// It has the maximum number of tokens, or the context is full.
@@ -69,7 +69,7 @@ pub enum End {
 
 /// Tokens of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct RequestUsage {
     /// Of the prompt.
     pub prompt: usize,
     /// Of the prompt, that were in the cache when it began.

@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 
 use crate::speed::Speed;
 use crate::tree::{Eviction, NodeId};
-use crate::{End, Engine, Limits, PrefixTree, Reason, Request, RequestId, Submission, Usage};
+use crate::{
+    Limits, PagedEngine, PrefixTree, Request, RequestEnd, RequestId, RequestUsage, Submission, WaitReason,
+};
 
 /// Schedules requests on an engine.
 #[derive(Debug)]
-pub struct Scheduler<E: Engine, R> {
+pub struct Scheduler<E: PagedEngine, R> {
     pub(crate) engine: E,
     pub(crate) limits: Limits,
     pub(crate) tree: PrefixTree<E::Sequence>,
@@ -17,7 +19,7 @@ pub struct Scheduler<E: Engine, R> {
     /// The oldest first.
     pub(crate) running: Vec<Running<R, E::Sequence>>,
     pub(crate) speed: Speed,
-    pub(crate) counts: Counts,
+    pub(crate) counts: SchedulerCounts,
     /// Tokens of the parts of a step.
     pub(crate) scratch: Vec<u32>,
     next: u64,
@@ -25,7 +27,7 @@ pub struct Scheduler<E: Engine, R> {
 
 /// What happened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SchedulerCounts {
     /// Steps of the engine.
     pub steps: u64,
     /// Requests that were admitted, counted again after each parking.
@@ -62,7 +64,7 @@ pub(crate) struct Waiting<R> {
     pub(crate) work: Work<R>,
     /// Younger requests that were admitted before it because they needed fewer pages.
     pub(crate) passed: u32,
-    pub(crate) reason: Reason,
+    pub(crate) reason: WaitReason,
 }
 
 /// A request, wherever it is.
@@ -102,8 +104,8 @@ impl<R> Work<R> {
         self.tokens.len() - self.prompt
     }
 
-    pub(crate) fn usage(&self) -> Usage {
-        Usage { prompt: self.prompt, cached: self.cached.unwrap_or(0), generated: self.generated() }
+    pub(crate) fn usage(&self) -> RequestUsage {
+        RequestUsage { prompt: self.prompt, cached: self.cached.unwrap_or(0), generated: self.generated() }
     }
 
     /// Rows that it may need: the last token is not fed.
@@ -119,7 +121,7 @@ impl<R, S> Running<R, S> {
     }
 }
 
-impl<E: Engine, R: Request> Scheduler<E, R> {
+impl<E: PagedEngine, R: Request> Scheduler<E, R> {
     /// A scheduler without requests.
     pub fn new(engine: E) -> Scheduler<E, R> {
         let limits = engine.limits();
@@ -131,7 +133,7 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
             queue: VecDeque::new(),
             running: Vec::new(),
             speed: Speed::default(),
-            counts: Counts::default(),
+            counts: SchedulerCounts::default(),
             scratch: Vec::new(),
             next: 0,
         }
@@ -148,7 +150,7 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
     }
 
     /// What happened so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> SchedulerCounts {
         self.counts
     }
 
@@ -187,10 +189,10 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
         let work = Work { id, request, salt, tokens: prompt, prompt: length, most, cached: None };
         if most == 0 {
             let usage = work.usage();
-            work.request.end(End::Length, usage);
+            work.request.end(RequestEnd::Length, usage);
             return Ok(id);
         }
-        self.queue.push_back(Waiting { work, passed: 0, reason: Reason::New });
+        self.queue.push_back(Waiting { work, passed: 0, reason: WaitReason::New });
         Ok(id)
     }
 
@@ -199,17 +201,17 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
         if let Some(place) = self.queue.iter().position(|waiting| waiting.work.id == id) {
             if let Some(waiting) = self.queue.remove(place) {
                 let usage = waiting.work.usage();
-                waiting.work.request.end(End::Cancelled, usage);
+                waiting.work.request.end(RequestEnd::Cancelled, usage);
             }
             return true;
         }
         let Some(place) = self.running.iter().position(|running| running.work.id == id) else { return false };
-        self.finish(place, End::Cancelled);
+        self.finish(place, RequestEnd::Cancelled);
         true
     }
 
     /// Ends a running request, and keeps its pages.
-    pub(crate) fn finish(&mut self, place: usize, end: End) {
+    pub(crate) fn finish(&mut self, place: usize, end: RequestEnd) {
         let work = self.stop(place);
         let usage = work.usage();
         work.request.end(end, usage);
@@ -234,7 +236,7 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
         self.tree.forget(sequence, &path);
         self.engine.end(sequence);
         let usage = work.usage();
-        work.request.end(End::Failed(message.to_owned()), usage);
+        work.request.end(RequestEnd::Failed(message.to_owned()), usage);
     }
 
     /// Evicts all pages that no running request uses.
@@ -253,7 +255,7 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
                     self.engine.end(sequence);
                 }
             }
-            Eviction::End(sequence) => self.engine.end(sequence),
+            Eviction::RequestEnd(sequence) => self.engine.end(sequence),
         }
     }
 }

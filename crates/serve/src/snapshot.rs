@@ -1,10 +1,10 @@
 //! What the scheduler does now, for people to look at.
 
-use crate::{Engine, Request, RequestId, Scheduler};
+use crate::{PagedEngine, Request, RequestId, Scheduler};
 
 /// Why a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum WaitReason {
     /// It has just come.
     New,
     /// It was parked to free pages for others.
@@ -86,12 +86,12 @@ pub struct QueuedView {
     /// Generated tokens; more than none if it was parked.
     pub generated: usize,
     /// Why it waits.
-    pub reason: Reason,
+    pub reason: WaitReason,
     /// Estimated seconds until it begins, if speeds are known.
     pub wait: Option<f64>,
 }
 
-impl<E: Engine, R: Request> Scheduler<E, R> {
+impl<E: PagedEngine, R: Request> Scheduler<E, R> {
     /// The state now.
     pub fn snapshot(&self) -> Snapshot {
         let mut uses: Vec<PageUse> = Vec::new();

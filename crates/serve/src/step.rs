@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::pages::Growth;
-use crate::{End, Engine, Flow, Part, Request, Row, Scheduler};
+use crate::{Flow, PagedEngine, Request, RequestEnd, Scheduler, StepPart, StepRow};
 
 /// What is wanted behind the last token of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ struct Turn {
 /// Tokens that take about as long as one.
 const READ_BOUND: usize = 16;
 
-impl<E: Engine, R: Request> Scheduler<E, R> {
+impl<E: PagedEngine, R: Request> Scheduler<E, R> {
     /// Admits requests, feeds the engine once, and lets requests choose their next tokens. `now` gives the time since any fixed
     /// moment.
     pub fn step(&mut self, now: &mut dyn FnMut() -> Duration) -> StepReport {
@@ -155,10 +155,10 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
             rest = after;
             let one = &running[turn.place];
             let rows = if turn.tokens == one.rest() { one.work.request.rows() } else { Rows::Nothing };
-            parts.push(Part { sequence: one.sequence, tokens, rows });
+            parts.push(StepPart { sequence: one.sequence, tokens, rows });
         }
         let mut flows = vec![None; turns.len()];
-        let mut each = |index: usize, row: Row<'_>| {
+        let mut each = |index: usize, row: StepRow<'_>| {
             let work = &mut running[turns[index].place].work;
             flows[index] = Some(work.request.choose(row, &mut work.tokens));
         };
@@ -178,9 +178,9 @@ impl<E: Engine, R: Request> Scheduler<E, R> {
             let work = &mut running.work;
             self.counts.generated_tokens += (work.tokens.len() - before) as u64;
             if *flow == Flow::Done {
-                self.finish(turn.place, End::Done);
+                self.finish(turn.place, RequestEnd::Done);
             } else if work.generated() >= work.most {
-                self.finish(turn.place, End::Length);
+                self.finish(turn.place, RequestEnd::Length);
             }
         }
     }

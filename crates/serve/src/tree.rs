@@ -63,7 +63,7 @@ pub(crate) struct Match {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eviction<S> {
     Truncate(S, usize),
-    End(S),
+    RequestEnd(S),
 }
 
 impl<S: Copy + Eq> PrefixTree<S> {
@@ -252,7 +252,7 @@ impl<S: Copy + Eq> PrefixTree<S> {
         }
         let mut evictions = Vec::new();
         if path.is_empty() {
-            return vec![Eviction::End(sequence)];
+            return vec![Eviction::RequestEnd(sequence)];
         }
         // Partial pages that this sequence has, too.
         for (level, id) in path.iter().enumerate() {
@@ -333,7 +333,7 @@ impl<S: Copy + Eq> PrefixTree<S> {
             let kept = self.kept.remove(place);
             kept.path.iter().rev().for_each(|id| self.release(*id, sequence, false));
         }
-        Eviction::End(sequence)
+        Eviction::RequestEnd(sequence)
     }
 
     /// The page to be evicted next.

@@ -30,10 +30,10 @@ fn a_shared_prefix_exists_once() {
 fn a_longer_sequence_replaces_its_beginning() {
     let mut tree = tree();
     keep(&mut tree, 1, &[1, 2, 3, 4, 5, 6]);
-    assert_eq!(keep(&mut tree, 2, &[1, 2, 3, 4, 5, 6, 7, 8, 9]), [Eviction::End(1)]);
+    assert_eq!(keep(&mut tree, 2, &[1, 2, 3, 4, 5, 6, 7, 8, 9]), [Eviction::RequestEnd(1)]);
     assert_eq!((tree.pages(), tree.kept()), (3, 1));
     // What is known already is not kept a second time.
-    assert_eq!(keep(&mut tree, 3, &[1, 2, 3, 4, 5, 6, 7, 8]), [Eviction::End(3)]);
+    assert_eq!(keep(&mut tree, 3, &[1, 2, 3, 4, 5, 6, 7, 8]), [Eviction::RequestEnd(3)]);
     assert_eq!(tree.kept(), 1);
 }
 
@@ -65,11 +65,11 @@ fn what_costs_least_to_compute_again_goes_first_and_deep_pages_before_their_pare
     assert_eq!(
         order,
         [
-            Eviction::End(2),
+            Eviction::RequestEnd(2),
             Eviction::Truncate(3, 4),
             Eviction::Truncate(1, 4),
-            Eviction::End(1),
-            Eviction::End(3),
+            Eviction::RequestEnd(1),
+            Eviction::RequestEnd(3),
         ]
     );
     assert_eq!((tree.pages(), tree.kept(), tree.roots.len()), (0, 0, 0));

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use orlop_serve::{
-    End, Engine, Flow, Limits, Part, Request, RequestId, Row, Rows, Scheduler, Submission, Usage,
+    Flow, Limits, PagedEngine, Request, RequestEnd, RequestId, RequestUsage, Rows, Scheduler, StepPart,
+    StepRow, Submission,
 };
 
 pub(crate) const PAGE: usize = 4;
@@ -95,7 +96,7 @@ impl FakeEngine {
     }
 }
 
-impl Engine for FakeEngine {
+impl PagedEngine for FakeEngine {
     type Sequence = usize;
     type Error = String;
 
@@ -138,8 +139,8 @@ impl Engine for FakeEngine {
 
     fn step(
         &mut self,
-        parts: &[Part<'_, usize>],
-        each: &mut dyn FnMut(usize, Row<'_>),
+        parts: &[StepPart<'_, usize>],
+        each: &mut dyn FnMut(usize, StepRow<'_>),
     ) -> Result<(), String> {
         self.steps += 1;
         if self.fails_at == Some(self.steps) {
@@ -152,7 +153,7 @@ impl Engine for FakeEngine {
             part.tokens.iter().for_each(|token| self.push(part.sequence, *token));
             if part.rows != Rows::Nothing {
                 let tokens = &self.sequences[part.sequence].as_ref().expect("a sequence").tokens;
-                each(index, Row::Best(next_token(tokens)));
+                each(index, StepRow::Best(next_token(tokens)));
             }
         }
         Ok(())
@@ -163,8 +164,8 @@ impl Engine for FakeEngine {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) tokens: Vec<u32>,
-    pub(crate) end: Option<End>,
-    pub(crate) usage: Usage,
+    pub(crate) end: Option<RequestEnd>,
+    pub(crate) usage: RequestUsage,
     pub(crate) paused: bool,
 }
 
@@ -186,14 +187,14 @@ impl Request for FakeRequest {
         !self.0.borrow().paused
     }
 
-    fn choose(&mut self, row: Row<'_>, tokens: &mut Vec<u32>) -> Flow {
-        let Row::Best(token) = row else { panic!("logits were not asked for") };
+    fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>) -> Flow {
+        let StepRow::Best(token) = row else { panic!("logits were not asked for") };
         tokens.push(token);
         self.0.borrow_mut().tokens.push(token);
         if token == END { Flow::Done } else { Flow::More }
     }
 
-    fn end(self, end: End, usage: Usage) {
+    fn end(self, end: RequestEnd, usage: RequestUsage) {
         let mut outcome = self.0.borrow_mut();
         assert_eq!(outcome.end, None, "a request ends once");
         (outcome.end, outcome.usage) = (Some(end), usage);

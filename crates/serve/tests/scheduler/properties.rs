@@ -1,6 +1,6 @@
 //! Whatever happens: no page is lost, all requests end, and each gives the tokens that it gives alone.
 
-use orlop_serve::{End, Engine, Scheduler};
+use orlop_serve::{PagedEngine, RequestEnd, Scheduler};
 use proptest::prelude::*;
 
 use super::fake::*;
@@ -63,11 +63,11 @@ proptest! {
             let outcome = outcome.borrow();
             let expected = alone(&prompt, most, pages * PAGE);
             if cancelled {
-                prop_assert_eq!(&outcome.end, &Some(End::Cancelled));
+                prop_assert_eq!(&outcome.end, &Some(RequestEnd::Cancelled));
                 prop_assert!(expected.starts_with(&outcome.tokens));
             } else {
                 prop_assert_eq!(&outcome.tokens, &expected);
-                let end = if expected.last() == Some(&END) { End::Done } else { End::Length };
+                let end = if expected.last() == Some(&END) { RequestEnd::Done } else { RequestEnd::Length };
                 prop_assert_eq!(&outcome.end, &Some(end));
             }
         }

@@ -1,6 +1,6 @@
 //! Facts about single situations.
 
-use orlop_serve::{End, Engine, Reason, Refused, Scheduler, Submission};
+use orlop_serve::{PagedEngine, Refused, RequestEnd, Scheduler, Submission, WaitReason};
 
 use super::fake::*;
 
@@ -57,7 +57,7 @@ fn requests_that_can_never_run_are_refused() {
 fn a_request_without_tokens_to_generate_ends_at_once() {
     let mut scheduler = Scheduler::new(FakeEngine::new(8, 4, 8));
     let (_, outcome) = submit(&mut scheduler, &[1, 2], 0);
-    assert_eq!(outcome.borrow().end, Some(End::Length));
+    assert_eq!(outcome.borrow().end, Some(RequestEnd::Length));
     assert!(scheduler.is_idle());
 }
 
@@ -69,7 +69,7 @@ fn moderate_requests_are_promised_all_they_need_and_queue_for_it() {
     step(&mut scheduler);
     assert_eq!((scheduler.running(), scheduler.waiting()), (8, 8));
     let snapshot = scheduler.snapshot();
-    assert_eq!(snapshot.queue[0].reason, Reason::Pages { needed: 2, available: 0 });
+    assert_eq!(snapshot.queue[0].reason, WaitReason::Pages { needed: 2, available: 0 });
     finish(&mut scheduler);
     assert_eq!(scheduler.counts().parked, 0);
     for (own, outcome) in (0..).zip(outcomes) {
@@ -89,7 +89,7 @@ fn a_huge_maximum_does_not_reserve_the_cache_and_parking_loses_nothing() {
     for (prompt, outcome) in prompts.iter().zip(outcomes) {
         let outcome = outcome.borrow();
         assert_eq!(outcome.tokens, alone(prompt, 10_000, 96));
-        assert!(matches!(outcome.end, Some(End::Done | End::Length)));
+        assert!(matches!(outcome.end, Some(RequestEnd::Done | RequestEnd::Length)));
     }
 }
 
@@ -123,7 +123,7 @@ fn cancelling_works_in_the_queue_in_the_prompt_and_while_generating() {
     assert!(!scheduler.cancel(first));
     assert_eq!(
         [&one, &two].map(|one| one.borrow().end.clone()),
-        [Some(End::Cancelled), Some(End::Cancelled)]
+        [Some(RequestEnd::Cancelled), Some(RequestEnd::Cancelled)]
     );
     // What was computed is not lost.
     let (third, three) = submit(&mut scheduler, &prompt(1, 100), 50);
@@ -163,7 +163,8 @@ fn a_failed_step_ends_its_requests_and_the_queue_lives_on() {
     let mut scheduler = Scheduler::new(engine);
     let outcomes: Vec<_> = (0..5).map(|own| submit(&mut scheduler, &prompt(own + 1, 6), 5).1).collect();
     finish(&mut scheduler);
-    let failed = |end: &End| matches!(end, End::Failed(message) if message == "the device is lost");
+    let failed =
+        |end: &RequestEnd| matches!(end, RequestEnd::Failed(message) if message == "the device is lost");
     let ends: Vec<bool> =
         outcomes.iter().map(|one| failed(one.borrow().end.as_ref().expect("an end"))).collect();
     assert_eq!(ends, [true, true, false, false, false]);
