@@ -13,7 +13,7 @@ use crate::Error;
 use crate::buffer::{CudaBufferType, MemoryKind};
 use crate::context::Context;
 use crate::kernels::TILE_SHARED;
-use crate::lower::lower;
+use crate::lower::{Limits, lower};
 use crate::modules::Modules;
 use crate::program::CudaProgram;
 use crate::queue::CudaQueue;
@@ -160,7 +160,8 @@ impl Device for CudaDevice {
     }
 
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
-        lower(self, segment, options, self.gpu.shared)
+        let limits = Limits { shared: self.gpu.shared, warp_groups: self.modules.has_warp_groups() };
+        lower(self, segment, options, limits)
     }
 
     fn compile(&self, steps: &Steps, bindings: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {

@@ -6,17 +6,19 @@
 mod attention;
 mod experts;
 mod general;
+mod mixture;
 mod numbers;
 mod product;
 mod rotate;
 mod rows;
 
 pub(crate) use attention::{AttentionPlan, RotatedAttention, attention_plan};
-pub(crate) use experts::experts_take;
+pub(crate) use experts::{ExpertProducts, Sorted, experts_take, grouped_takes};
+pub(crate) use mixture::{Mixture, Routing};
 pub(crate) use numbers::header as numbers_header;
 pub(crate) use product::{
-    TILE_SHARED, TileProduct, VectorProducts, opened_takes, suits_bringing, suits_eight_bits, tiles_take,
-    vector_takes,
+    Part, TILE_SHARED, TileProduct, VectorProducts, opened_takes, suits_bringing, suits_eight_bits,
+    tiles_take, vector_takes,
 };
 pub(crate) use rotate::Rotation;
 pub(crate) use rows::{Rounded, Rounding, ScaledNorm, opened_bytes};
@@ -39,6 +41,14 @@ pub(crate) const SCALED_NORM: &str = "scaled_norm";
 pub(crate) const VECTOR: &str = "vector_products";
 /// Products with experts' matrices, for each token some.
 pub(crate) const EXPERTS: &str = "expert_products";
+/// The same for many tokens, in the order of their experts.
+pub(crate) const GROUPED: &str = "grouped_products";
+/// Tokens in the order of their experts.
+pub(crate) const SORTED: &str = "sort";
+/// The experts of each token, and how much each counts.
+pub(crate) const ROUTE: &str = "route";
+/// What the experts of each token have made of it, added up.
+pub(crate) const MIX: &str = "mix";
 /// Activations rounded to F16, for products on tensor cores.
 pub(crate) const F16_ACTIVATIONS: &str = "halves";
 /// Activations rounded to int8, for products on tensor cores.
@@ -101,6 +111,9 @@ pub(crate) fn structures(source: Source) -> Vec<(&'static str, usize)> {
         Source::Vector => product::VECTOR_STRUCTURES,
         Source::Tiles | Source::Groups => product::TILES_STRUCTURES,
         Source::Eights => product::EIGHTS_STRUCTURES,
+        Source::Experts => {
+            return [all, experts::SORT_STRUCTURES.to_vec(), mixture::STRUCTURES.to_vec()].concat();
+        }
         Source::Decode => attention::DECODE_STRUCTURES,
         Source::Prompt => attention::PROMPT_STRUCTURES,
     });
@@ -133,6 +146,10 @@ pub(crate) fn launches(site: &LaunchContext<'_>, steps: &Steps) -> Result<Vec<La
             F16_ACTIVATIONS | I8_ACTIVATIONS => rows::round(site, step, &mut launches)?,
             VECTOR => product::vector(site, step, &mut launches)?,
             EXPERTS => experts::experts(site, step, index, &mut launches)?,
+            GROUPED => experts::grouped(site, step, &mut launches)?,
+            SORTED => experts::sort(site, step, index, &mut launches)?,
+            ROUTE => mixture::route(site, step, &mut launches)?,
+            MIX => mixture::mix(site, step, &mut launches)?,
             TILES => product::tiles(site, step, &mut launches)?,
             EIGHT_BIT => product::eight_bit(site, step, &mut launches)?,
             ROTATE => rotate::rotate(site, step, index, &mut launches)?,

@@ -3,6 +3,7 @@
 //! A rule gives steps a kernel of their own, or lets a step do the work of others. What such a step touches follows from
 //! its nodes, by the same function that its launches are made from (`parse`), so a rule says only which nodes go together.
 
+mod experts;
 mod fusion;
 mod rounding;
 #[cfg(test)]
@@ -11,20 +12,30 @@ mod tests;
 use orlop_backend::{Device, DeviceError, LowerOptions, MemoryLayout, Precision, Segment, StepEditor, Steps};
 use orlop_graph::TensorId;
 
-use crate::kernels::{self, AttentionPlan, DECODE, EIGHT_BIT, EXPERTS, TILE_SHARED, TILES, VECTOR};
+use crate::kernels::{self, AttentionPlan, DECODE, EIGHT_BIT, EXPERTS, GROUPED, TILE_SHARED, TILES, VECTOR};
 
-/// A segment as a GPU runs it whose blocks have `shared` bytes of shared memory.
+/// What a GPU has that kernels are chosen by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of shared memory of a thread block.
+    pub(crate) shared: u32,
+    /// Tensor cores take warp-group instructions (`wgmma`).
+    pub(crate) warp_groups: bool,
+}
+
+/// A segment as a GPU runs it.
 pub(crate) fn lower(
     device: &dyn Device,
     segment: &Segment<'_>,
     options: &LowerOptions,
-    shared: u32,
+    limits: Limits,
 ) -> Result<Steps, DeviceError> {
     segment.refuse_overlaps(device)?;
     let mut editor = StepEditor::new(device, segment, options)?;
-    choose_products(&mut editor, shared >= TILE_SHARED);
+    choose_products(&mut editor, limits);
     if options.fusion {
         fusion::fuse(&mut editor);
+        experts::join(&mut editor);
     }
     choose_attention(&mut editor);
     rounding::share_rounded(&mut editor);
@@ -37,8 +48,9 @@ fn in_planes(editor: &StepEditor<'_>, id: TensorId) -> bool {
     memory.is_some_and(|memory| memory.layout() == MemoryLayout::Private)
 }
 
-/// Products that have a kernel of their own get it; `tiles` says whether blocks have shared memory for F16 tiles.
-fn choose_products(editor: &mut StepEditor<'_>, tiles: bool) {
+/// Products that have a kernel of their own get it.
+fn choose_products(editor: &mut StepEditor<'_>, limits: Limits) {
+    let tiles = limits.shared >= TILE_SHARED;
     let fast = editor.options.precision != Precision::F32;
     for index in 0..editor.steps.len() {
         let [id] = editor.steps[index].nodes[..] else { continue };
@@ -48,6 +60,8 @@ fn choose_products(editor: &mut StepEditor<'_>, tiles: bool) {
         let graph = editor.segment.graph;
         if kernels::vector_takes(graph, node, in_planes) {
             editor.steps[index].kernel = VECTOR.into();
+        } else if fast && limits.warp_groups && kernels::grouped_takes(graph, node, in_planes) {
+            editor.steps[index].kernel = GROUPED.into();
         } else if kernels::experts_take(graph, node, in_planes) {
             editor.steps[index].kernel = EXPERTS.into();
         } else if fast && kernels::tiles_take(graph, node, in_planes) {

@@ -34,6 +34,8 @@ pub(crate) enum Source {
     Groups,
     /// Products with many, in int8.
     Eights,
+    /// What lies around the products of experts.
+    Experts,
     /// Attention of one token.
     Decode,
     /// Attention of many.
@@ -42,13 +44,14 @@ pub(crate) enum Source {
 
 impl Source {
     #[cfg(test)]
-    pub(crate) const ALL: [Source; 8] = [
+    pub(crate) const ALL: [Source; 9] = [
         Source::General,
         Source::Rows,
         Source::Vector,
         Source::Tiles,
         Source::Groups,
         Source::Eights,
+        Source::Experts,
         Source::Decode,
         Source::Prompt,
     ];
@@ -61,6 +64,7 @@ impl Source {
             Source::Tiles => "tiles",
             Source::Groups => "groups",
             Source::Eights => "eights",
+            Source::Experts => "experts",
             Source::Decode => "decode",
             Source::Prompt => "prompt",
         }
@@ -75,6 +79,7 @@ impl Source {
             Source::Tiles => include_str!("kernels/cu/tiles.cu"),
             Source::Groups => include_str!("kernels/cu/groups.cu"),
             Source::Eights => include_str!("kernels/cu/eights.cu"),
+            Source::Experts => include_str!("kernels/cu/experts.cu"),
             Source::Decode => include_str!("kernels/cu/decode.cu"),
             Source::Prompt => include_str!("kernels/cu/prompt.cu"),
         };

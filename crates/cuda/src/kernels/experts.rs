@@ -1,9 +1,16 @@
-use bytemuck::{Pod, Zeroable};
-use orlop_backend::{DeviceError, Precision, Step};
-use orlop_graph::{DType, Graph, Node, Op};
+//! Products with experts' matrices: token by token, or for many tokens at once in the order of their experts.
 
-use super::product::{FEW_WARPS, MOST_SHARED, PartParameter, VectorParameter, readable, vector_shared};
-use super::{Launch, LaunchContext, Spread, misfit, wide_rows};
+use bytemuck::{Pod, Zeroable};
+use orlop_backend::{DeviceError, Precision, Step, StepValue};
+use orlop_graph::{DType, Glu, Graph, Node, NodeId, Op, TensorId};
+
+use super::mixture::Mixture;
+use super::product::{
+    FEW_WARPS, MOST_SHARED, PartParameter, TILE, TilesParameter, VectorParameter, group_columns, groups,
+    readable, vector_shared,
+};
+use super::rows::Rounding;
+use super::{Launch, LaunchContext, Spread, misfit, numbers, wide_rows};
 use crate::modules::{Source, Variant};
 
 /// What the vector kernel is told of experts.
@@ -21,6 +28,7 @@ pub(super) struct ExpertsParameter {
     y_token: i64,
     inputs: i32,
     used: i32,
+    weights: u64,
 }
 
 /// Whether the vector kernel computes products with experts' matrices: one of its products for each expert of a token.
@@ -48,35 +56,117 @@ pub(crate) fn experts_take(graph: &Graph, node: &Node, in_planes: bool) -> bool 
         && b.extents[0] * 4 <= MOST_SHARED
 }
 
+/// Tokens from which on experts read their weights once for all of them.
+const MANY_TOKENS: u64 = 8;
+/// Most experts that `sort` counts.
+const MOST_EXPERTS: u64 = 4096;
+
+/// Whether tensor cores compute products with experts' matrices, for tokens in the order of their experts.
+pub(crate) fn grouped_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool {
+    experts_take(graph, node, in_planes) && {
+        let [a, b] = [0, 1].map(|slot| &graph.tensor(node.inputs[slot]).desc);
+        let tokens = graph.tensor(node.output).desc.extents[2];
+        let used = graph.tensor(node.output).desc.extents[1];
+        tokens >= MANY_TOKENS
+            && a.dtype != DType::F32
+            && a.extents[0].is_multiple_of(32)
+            && a.extents[2] <= MOST_EXPERTS
+            && b.is_contiguous()
+            && (b.extents[1] == 1 || b.extents[1] == used)
+    }
+}
+
 /// Most blocks in a grid's second direction.
 const MOST_SLOTS: u64 = 65_535;
 /// Blocks of a multiprocessor, if there are rows for them.
 const BLOCKS: u64 = 4;
 
+/// Products of a token with the matrices of its experts, as one step.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ExpertProducts {
+    pub(crate) matrix: TensorId,
+    pub(crate) x: TensorId,
+    pub(crate) ids: TensorId,
+    /// A second matrix, and the function that takes both results.
+    pub(crate) pair: Option<(TensorId, Glu)>,
+    /// The sum of what the experts of a token have made of it.
+    pub(crate) mixture: Option<Mixture>,
+    pub(crate) output: TensorId,
+}
+
+impl ExpertProducts {
+    /// What nodes mean as one step: a product; two products and a gated function; a product and a weighted sum.
+    pub(crate) fn parse(graph: &Graph, nodes: &[NodeId]) -> Option<ExpertProducts> {
+        let (first, rest) = nodes.split_first()?;
+        let node = graph.node(*first);
+        if node.op != Op::MulMatId {
+            return None;
+        }
+        let [matrix, x, ids] = [node.inputs[0], node.inputs[1], node.inputs[2]];
+        let alone = ExpertProducts { matrix, x, ids, pair: None, mixture: None, output: node.output };
+        match rest {
+            [] => Some(alone),
+            [second, gated] if graph.node(*second).op == Op::MulMatId => {
+                let (second, gated) = (graph.node(*second), graph.node(*gated));
+                let Op::Gated { gate, .. } = gated.op else { return None };
+                let fits = second.inputs[1..] == node.inputs[1..]
+                    && graph.tensor(second.inputs[0]).desc == graph.tensor(matrix).desc
+                    && gated.inputs[..] == [node.output, second.output]
+                    && graph.tensor(gated.output).desc == graph.tensor(node.output).desc;
+                fits.then(|| ExpertProducts {
+                    pair: Some((second.inputs[0], gate)),
+                    output: gated.output,
+                    ..alone
+                })
+            }
+            _ => {
+                let mixture = Mixture::parse(graph, rest).filter(|mixture| mixture.x == node.output)?;
+                let [desc, inputs] = [matrix, x].map(|id| &graph.tensor(id).desc);
+                let used = inputs.extents[1];
+                let fits = inputs.is_contiguous()
+                    && used == mixture.used
+                    && used.saturating_mul(desc.extents[0]).saturating_mul(4) <= MOST_SHARED;
+                fits.then_some(ExpertProducts { output: mixture.output, mixture: Some(mixture), ..alone })
+            }
+        }
+    }
+
+    pub(crate) fn reads(&self) -> Vec<TensorId> {
+        let mixture = self.mixture.iter().flat_map(|mixture| [Some(mixture.weights), mixture.sum]).flatten();
+        let pair = self.pair.map(|(matrix, _)| matrix);
+        [self.matrix, self.x, self.ids].into_iter().chain(pair).chain(mixture).collect()
+    }
+}
+
+/// Token by token.
 pub(super) fn experts(
     site: &LaunchContext<'_>,
     step: &Step,
     index: i32,
     launches: &mut Vec<Launch>,
 ) -> Result<(), DeviceError> {
-    let [node] = step.nodes[..] else { return Err(misfit(site, step)) };
-    let node = site.graph().node(node);
-    let [matrix, x, ids] = [0, 1, 2].map(|slot| site.desc(node.inputs[slot]));
-    let result = site.desc(node.output);
+    let products = ExpertProducts::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
+    let [matrix, x, ids] = [products.matrix, products.x, products.ids].map(|id| site.desc(id));
+    let result = site.desc(products.output);
     let (k, m, dtype) = (matrix.extents[0], matrix.extents[1], matrix.dtype);
-    let [_, used, tokens, _] = result.extents;
-    let (w, starts, _) = site.planes(node.inputs[0])?;
+    let [used, tokens] = [ids.extents[0], ids.extents[1]];
     let stride = |stride: u64| stride as i64;
     let mut parameter = VectorParameter::zeroed();
     parameter.parts = [PartParameter { first: i32::MAX, ..PartParameter::zeroed() }; 4];
-    parameter.parts[0] =
-        PartParameter { w, starts, y: site.at(node.output)?, rows: m as i32, ..PartParameter::zeroed() };
-    parameter.x = site.at(node.inputs[1])?;
+    let matrices = [Some(products.matrix), products.pair.map(|(second, _)| second)];
+    for (part, matrix) in parameter.parts.iter_mut().zip(matrices.into_iter().flatten()) {
+        let (w, starts, _) = site.planes(matrix)?;
+        let y = site.at(products.output)?;
+        *part = PartParameter { w, starts, y, rows: m as i32, ..PartParameter::zeroed() };
+    }
+    parameter.parts[1].first = i32::MAX;
+    parameter.x = site.at(products.x)?;
     (parameter.k, parameter.count, parameter.rows) = (k as i32, 1, m as i32);
+    parameter.gate = products.pair.map_or(0, |(_, gate)| numbers::gate(gate));
     parameter.experts = ExpertsParameter {
         experts: matrix.extents[2] as i32,
         step: index,
-        ids: site.at(node.inputs[2])?,
+        ids: site.at(products.ids)?,
         marks: site.errors,
         ids_token: stride(ids.strides[1]),
         x_row: stride(x.strides[1]),
@@ -85,26 +175,144 @@ pub(super) fn experts(
         y_token: stride(result.strides[2]),
         inputs: x.extents[1] as i32,
         used: used as i32,
+        weights: 0,
     };
     let exact = site.options.precision == Precision::F32;
+    let (mode, slots, elements) = match &products.mixture {
+        None => (1, used * tokens, k),
+        Some(mixture) => {
+            parameter.experts.weights = site.at(mixture.weights)?;
+            parameter.experts.y_token = stride(result.strides[1]);
+            parameter.parts[0].add = mixture.sum.map_or(Ok(0), |sum| site.at(sum))?;
+            (2, tokens, k * used)
+        }
+    };
     let variant = Variant {
         source: Source::Vector,
         defines: vec![
             format!("WTYPE={}", dtype.gguf_id()),
             "ROWS=1".to_owned(),
             format!("EXACT={}", u8::from(exact)),
-            "PAIR=0".to_owned(),
+            format!("PAIR={}", u8::from(products.pair.is_some())),
             format!("WARPS={FEW_WARPS}"),
-            "EXPERTS=1".to_owned(),
+            format!("EXPERTS={mode}"),
         ],
     };
-    let slots = used * tokens;
     let blocks = (BLOCKS * u64::from(site.multiprocessors)).div_ceil(slots).min(m.div_ceil(FEW_WARPS));
     let spread = Spread {
         grid: [blocks.max(1) as u32, slots as u32, 1],
         block: 32 * FEW_WARPS as u32,
-        shared_bytes: vector_shared(dtype, k, exact),
+        shared_bytes: vector_shared(dtype, elements, exact),
     };
     launches.push(site.launch(&variant, "vector_product", spread, &parameter)?);
+    Ok(())
+}
+
+/// How the places of tokens lie once they are in the order of their experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sorted {
+    /// Places of a tile.
+    columns: u32,
+    /// Most tiles that there can be.
+    tiles: u64,
+    slots: u64,
+}
+
+impl Sorted {
+    /// Of `ids` that choose among the matrices of a tensor. Tiles are about as large as what an expert gets.
+    pub(crate) fn of(graph: &Graph, ids: TensorId, matrix: TensorId) -> Sorted {
+        let slots = graph.tensor(ids).desc.elements();
+        let experts = graph.tensor(matrix).desc.extents[2].max(1);
+        let columns = group_columns((slots / experts * 3 / 4).clamp(1, u64::from(TILE)));
+        Sorted { columns, tiles: slots / u64::from(columns) + experts.min(slots), slots }
+    }
+
+    /// Bytes of what `sort` writes.
+    pub(crate) fn bytes(&self) -> u64 {
+        (1 + self.tiles) * 16 + self.slots * 4
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct SortParameter {
+    ids: u64,
+    sorted: u64,
+    marks: u64,
+    ids_row: i64,
+    experts: i32,
+    used: i32,
+    tokens: i32,
+    tile: i32,
+    tiles: i32,
+    step: i32,
+}
+
+/// Shared with `experts.cu`.
+pub(super) const SORT_STRUCTURES: &[(&str, usize)] = &[("Sort", size_of::<SortParameter>())];
+
+/// Reads the numbers of experts and their matrices, writes a temporary.
+pub(super) fn sort(
+    site: &LaunchContext<'_>,
+    step: &Step,
+    index: i32,
+    launches: &mut Vec<Launch>,
+) -> Result<(), DeviceError> {
+    let [StepValue::Tensor(ids), StepValue::Tensor(matrix)] = step.reads[..] else {
+        return Err(misfit(site, step));
+    };
+    let (desc, experts) = (site.desc(ids), site.desc(matrix).extents[2]);
+    let sorted = Sorted::of(site.graph(), ids, matrix);
+    let parameter = SortParameter {
+        ids: site.at(ids)?,
+        sorted: site.temporary(&step.writes)?,
+        marks: site.errors,
+        ids_row: desc.strides[1] as i64,
+        experts: experts as i32,
+        used: desc.extents[0] as i32,
+        tokens: desc.extents[1] as i32,
+        tile: sorted.columns as i32,
+        tiles: sorted.tiles as i32,
+        step: index,
+    };
+    let spread = Spread { shared_bytes: 4 * experts as u32, ..Spread::new(1, 1024) };
+    let variant = Variant { source: Source::Experts, defines: vec!["TOKENS=1".to_owned()] };
+    launches.push(site.launch(&variant, "sort", spread, &parameter)?);
+    Ok(())
+}
+
+/// Many tokens at once. Reads rounded activations and what `sort` has written, both temporaries.
+pub(super) fn grouped(
+    site: &LaunchContext<'_>,
+    step: &Step,
+    launches: &mut Vec<Launch>,
+) -> Result<(), DeviceError> {
+    let products = ExpertProducts::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
+    let [rounded, order] = site.temporaries(&step.reads)?[..] else { return Err(misfit(site, step)) };
+    let [matrix, x, ids] = [products.matrix, products.x, products.ids].map(|id| site.desc(id));
+    let result = site.desc(products.output);
+    let sorted = Sorted::of(site.graph(), products.ids, products.matrix);
+    let (w, starts, _) = site.planes(products.matrix)?;
+    let (k, m) = (matrix.extents[0], matrix.extents[1]);
+    let parameter = TilesParameter {
+        w,
+        starts,
+        x: rounded,
+        // F16 and BF16 take the same room.
+        scales: rounded + Rounding::Halves.bytes(k, x.rows())[0],
+        add: 0,
+        y: site.at(products.output)?,
+        add_row: 0,
+        y_row: result.strides[1] as i64,
+        m: m as i32,
+        n: 0,
+        k: k as i32,
+        fresh: 0,
+        sorted: order,
+        tiles: sorted.tiles as i32,
+        shared: if x.extents[1] == 1 { ids.extents[0] as i32 } else { 1 },
+    };
+    let grid = [(m as u32).div_ceil(TILE), sorted.tiles as u32, 1];
+    launches.push(groups(site, matrix.dtype, sorted.columns, grid, true, &parameter)?);
     Ok(())
 }

@@ -130,7 +130,7 @@ pub(crate) fn suits_bringing(matrix: &TensorDesc, x: &TensorDesc) -> bool {
 }
 
 /// What is added to a product by a sum, if it is a tensor of the same layout, or a row for all.
-fn addend(graph: &Graph, add: &Node, product: TensorId) -> Option<TensorId> {
+pub(super) fn addend(graph: &Graph, add: &Node, product: TensorId) -> Option<TensorId> {
     if add.op != Op::Add {
         return None;
     }
@@ -230,7 +230,7 @@ pub(super) struct VectorParameter {
     pub(super) k: i32,
     pub(super) count: i32,
     pub(super) rows: i32,
-    gate: i32,
+    pub(super) gate: i32,
     gap: u32,
     pub(super) experts: ExpertsParameter,
 }
@@ -350,19 +350,23 @@ impl TileProduct {
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct TilesParameter {
-    w: u64,
-    starts: [u64; 4],
-    x: u64,
-    scales: u64,
-    add: u64,
-    y: u64,
-    add_row: i64,
-    y_row: i64,
-    m: i32,
-    n: i32,
-    k: i32,
-    fresh: i32,
+pub(super) struct TilesParameter {
+    pub(super) w: u64,
+    pub(super) starts: [u64; 4],
+    pub(super) x: u64,
+    pub(super) scales: u64,
+    pub(super) add: u64,
+    pub(super) y: u64,
+    pub(super) add_row: i64,
+    pub(super) y_row: i64,
+    pub(super) m: i32,
+    pub(super) n: i32,
+    pub(super) k: i32,
+    pub(super) fresh: i32,
+    /// Of experts: what `sort` has written, most tiles there, and how many places in a row have the same activations.
+    pub(super) sorted: u64,
+    pub(super) tiles: i32,
+    pub(super) shared: i32,
 }
 
 /// Shared with `tiles.cu` and `groups.cu`.
@@ -371,10 +375,8 @@ pub(super) const TILES_STRUCTURES: &[(&str, usize)] = &[("Tiles", size_of::<Tile
 pub(super) const EIGHTS_STRUCTURES: &[(&str, usize)] = &[("Product", size_of::<TilesParameter>())];
 
 /// Results of a block in each direction, and bytes of its shared memory.
-const TILE: u64 = 128;
+pub(super) const TILE: u32 = 128;
 pub(crate) const TILE_SHARED: u32 = 6 * 32 * 1024 + 1024;
-/// The same where weights go to registers.
-const GROUPS_SHARED: u32 = 4 * 32 * 1024 + 1024;
 
 /// The type of the weights, and what a kernel of many rows is given.
 fn tiles_parameter(
@@ -410,6 +412,9 @@ fn tiles_parameter(
         n: n as i32,
         k: k as i32,
         fresh: i32::from(temporaries.len() > 1),
+        sorted: 0,
+        tiles: 0,
+        shared: 1,
     };
     Ok((dtype, parameter))
 }
@@ -421,16 +426,62 @@ pub(super) fn tiles(
 ) -> Result<(), DeviceError> {
     // F16 and BF16 take the same room.
     let (dtype, parameter) = tiles_parameter(site, step, Rounding::Halves)?;
-    let (source, block, shared_bytes) = match site.modules.has_warp_groups() {
-        true => (Source::Groups, 256, GROUPS_SHARED),
-        false => (Source::Tiles, 512, TILE_SHARED),
-    };
-    let variant = Variant { source, defines: vec![format!("WTYPE={}", dtype.gguf_id())] };
-    let blocks = |results: i32| (results as u32).div_ceil(TILE as u32);
-    let grid = [blocks(parameter.m), blocks(parameter.n), 1];
-    let spread = Spread { grid, block, shared_bytes };
+    let blocks = |results: i32, tile: u32| (results as u32).div_ceil(tile);
+    if site.modules.has_warp_groups() {
+        let columns = group_columns(parameter.n as u64);
+        let grid = [blocks(parameter.m, TILE), blocks(parameter.n, columns)];
+        let split = group_split(grid[0] * grid[1], parameter.k as u32, columns, site.multiprocessors);
+        launches.push(groups(site, dtype, columns, [grid[0], grid[1], split], false, &parameter)?);
+        return Ok(());
+    }
+    let variant = Variant { source: Source::Tiles, defines: vec![format!("WTYPE={}", dtype.gguf_id())] };
+    let grid = [blocks(parameter.m, TILE), blocks(parameter.n, TILE), 1];
+    let spread = Spread { grid, block: 512, shared_bytes: TILE_SHARED };
     launches.push(site.launch(&variant, "tile_product", spread, &parameter)?);
     Ok(())
+}
+
+/// Columns of results that a block of the kernel for groups of warps may have.
+const GROUP_COLUMNS: [u32; 4] = [16, 32, 64, TILE];
+/// Most blocks of a cluster that every card with clusters has room for.
+const MOST_SPLIT: u32 = 8;
+
+/// The fewest columns of a block that take so many rows of activations.
+pub(super) fn group_columns(rows: u64) -> u32 {
+    GROUP_COLUMNS.into_iter().find(|columns| rows <= u64::from(*columns)).unwrap_or(TILE)
+}
+
+/// Blocks that compute the same results, each from a part of the elements: where there would be too few blocks to read the
+/// weights at the speed of memory.
+fn group_split(blocks: u32, k: u32, columns: u32, multiprocessors: u32) -> u32 {
+    if columns == TILE {
+        return 1;
+    }
+    let steps = k.div_ceil(128);
+    (2 * multiprocessors / blocks.max(1)).min(steps / 2).clamp(1, MOST_SPLIT)
+}
+
+/// A launch of the kernel for groups of warps. The last number of the grid is the blocks that compute the same results.
+pub(super) fn groups(
+    site: &LaunchContext<'_>,
+    dtype: DType,
+    columns: u32,
+    grid: [u32; 3],
+    experts: bool,
+    parameter: &TilesParameter,
+) -> Result<Launch, DeviceError> {
+    let variant = Variant {
+        source: Source::Groups,
+        defines: vec![
+            format!("WTYPE={}", dtype.gguf_id()),
+            format!("BN={columns}"),
+            format!("SPLIT={}", grid[2]),
+            format!("EXPERTS={}", u8::from(experts)),
+        ],
+    };
+    // Four stages of activations, two tiles of 64 elements each.
+    let shared_bytes = 4 * 2 * columns * 128 + 1024;
+    site.launch(&variant, "tile_product", Spread { grid, block: 256, shared_bytes }, parameter)
 }
 
 /// Results of a block of the kernel in 8 bits: rows of the matrix, and most rows of activations.
@@ -477,5 +528,15 @@ mod tests {
         assert_eq!(spread(&[576, 192, 192], 576, false), (1, 8, 120));
         // A warp never has rows of two parts.
         assert_eq!(spread(&[24575, 24577], 576, false).0, 1);
+    }
+
+    #[test]
+    fn products_with_few_results_are_split_over_the_card() {
+        let split = |m: u32, k| group_split(m.div_ceil(TILE), k, 16, 132);
+        assert_eq!([split(4096, 4096), split(11_008, 4096), split(32_000, 4096)], [8, 3, 1]);
+        // No block has less than two steps.
+        assert_eq!([split(256, 512), split(256, 128)], [2, 1]);
+        assert_eq!(group_split(32, 4096, TILE, 132), 1);
+        assert_eq!([1, 16, 17, 64, 65, 4096].map(group_columns), [16, 16, 32, 64, 128, 128]);
     }
 }

@@ -73,7 +73,7 @@ struct ScaledNormParameter {
 }
 
 /// Threads for a row of this many elements, four at a time.
-fn row_threads(k: u64) -> u32 {
+pub(super) fn row_threads(k: u64) -> u32 {
     (k / 4).next_multiple_of(32).clamp(32, 1024) as u32
 }
 
@@ -168,7 +168,9 @@ impl Rounded {
         let (Op::Gated { gate, .. }, [a, b]) = (&node.op, &node.inputs[..]) else { return None };
         let plain = |id: &TensorId| {
             let desc = &graph.tensor(*id).desc;
-            desc.dtype == DType::F32 && desc.extents[2..] == [1, 1] && wide_rows(graph, *id)
+            desc.dtype == DType::F32
+                && (desc.extents[2..] == [1, 1] || desc.is_contiguous())
+                && wide_rows(graph, *id)
         };
         let fits = plain(a) && plain(b) && graph.tensor(*a).desc.extents[0].is_multiple_of(4);
         fits.then_some(Rounded::Gated(*gate, [*a, *b]))
@@ -256,7 +258,10 @@ pub(super) fn round(
         Rounded::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?
     };
     let desc = site.desc(*x);
-    let (k, rows) = (desc.extents[0], desc.extents[1]);
+    let (k, rows) = (desc.extents[0], desc.rows());
+    // In further dimensions, rows lie one after the other.
+    let row =
+        |desc: &TensorDesc| if desc.extents[1] == 1 { desc.row_bytes() } else { desc.strides[1] } as i64;
     let eights = step.kernel == I8_ACTIVATIONS;
     let rounding = Rounding::of(if eights { EIGHT_BIT } else { "" }, site.desc(*weight).dtype);
     let y = site.temporary(&step.writes)?;
@@ -271,8 +276,8 @@ pub(super) fn round(
         weight: norm.map_or(Ok(0), |norm| site.at(norm.weight))?,
         y,
         scales: y + rounding.bytes(k, rows)[0],
-        x_row: desc.strides[1] as i64,
-        other_row: gate.map_or(0, |(_, other)| site.desc(other).strides[1] as i64),
+        x_row: row(desc),
+        other_row: gate.map_or(0, |(_, other)| row(site.desc(other))),
         rows: rows as i64,
         eps: norm.map_or(0.0, |norm| norm.eps),
         k: k as i32,

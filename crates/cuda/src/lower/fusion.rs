@@ -170,7 +170,7 @@ fn touched(editor: &StepEditor<'_>, kernel: &str, nodes: &[NodeId]) -> Option<Fu
     })
 }
 
-fn overwrites(
+pub(super) fn overwrites(
     editor: &StepEditor<'_>,
     replaced: TensorId,
     reads: &[TensorId],

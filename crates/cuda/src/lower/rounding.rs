@@ -8,7 +8,10 @@ use orlop_backend::{Step, StepEditor, StepValue};
 use orlop_graph::{Graph, TensorId};
 
 use super::in_planes;
-use crate::kernels::{DEQUANTIZED, EIGHT_BIT, Rounded, Rounding, TILES, TileProduct, opened_bytes};
+use crate::kernels::{
+    DEQUANTIZED, EIGHT_BIT, ExpertProducts, GROUPED, Part, Rounded, Rounding, SORTED, Sorted, TILES,
+    TileProduct, opened_bytes,
+};
 
 /// A value that was rounded for several products.
 struct SharedRounding {
@@ -19,10 +22,14 @@ struct SharedRounding {
 
 /// The product that a step computes on tensor cores, and what it takes.
 fn product(graph: &Graph, step: &Step) -> Option<(TileProduct, Rounding)> {
-    if step.kernel != TILES && step.kernel != EIGHT_BIT {
-        return None;
-    }
-    let product = TileProduct::parse(graph, &step.nodes)?;
+    let product = match &*step.kernel {
+        TILES | EIGHT_BIT => TileProduct::parse(graph, &step.nodes)?,
+        GROUPED => {
+            let ExpertProducts { matrix, x, output, .. } = ExpertProducts::parse(graph, &step.nodes)?;
+            TileProduct { x, part: Part { matrix, sum: None, output } }
+        }
+        _ => return None,
+    };
     let matrix = graph.tensor(product.part.matrix).desc.dtype;
     Some((product, Rounding::of(&step.kernel, matrix)))
 }
@@ -32,13 +39,14 @@ pub(super) fn share_rounded(editor: &mut StepEditor<'_>) {
     let sources = sources(editor);
     // Values that were rounded and not written since.
     let mut rounded: Vec<SharedRounding> = Vec::new();
+    let mut sorted: Vec<(TensorId, Sorted, StepValue)> = Vec::new();
     let mut steps: Vec<Step> = Vec::with_capacity(editor.steps.len());
     for mut step in std::mem::take(&mut editor.steps) {
         if let Some((TileProduct { x, part }, rounding)) = product(graph, &step) {
             let known = rounded.iter().find(|known| known.x == x && known.rounding == rounding);
             let value = known.map(|known| known.value).unwrap_or_else(|| {
                 let tensor = graph.tensor(x);
-                let bytes = rounding.bytes(tensor.desc.extents[0], tensor.desc.extents[1]).iter().sum();
+                let bytes = rounding.bytes(tensor.desc.extents[0], tensor.desc.rows()).iter().sum();
                 let value = editor.temporary(format!("{} in {}", tensor.name, rounding.words()), bytes);
                 // The step that computes the activations becomes the one that rounds them.
                 let computed = sources.contains(&x).then(|| {
@@ -63,14 +71,45 @@ pub(super) fn share_rounded(editor: &mut StepEditor<'_>) {
             if let Some(read) = activations {
                 *read = value;
             }
+            if step.kernel == GROUPED {
+                sort_tokens(editor, part.matrix, &mut step, &mut sorted, &mut steps);
+            }
             dequantize_weights(editor, part.matrix, &mut step, &mut steps);
         }
         for root in editor.roots(&step.writes) {
             rounded.retain(|known| editor.root(known.x) != root);
+            sorted.retain(|(ids, ..)| editor.root(*ids) != root);
         }
         steps.push(step);
     }
     editor.steps = steps;
+}
+
+/// Puts a step in front that brings tokens into the order of their experts, unless that was done for another product.
+fn sort_tokens(
+    editor: &mut StepEditor<'_>,
+    matrix: TensorId,
+    step: &mut Step,
+    sorted: &mut Vec<(TensorId, Sorted, StepValue)>,
+    steps: &mut Vec<Step>,
+) {
+    let graph = editor.segment.graph;
+    let Some(ExpertProducts { ids, .. }) = ExpertProducts::parse(graph, &step.nodes) else { return };
+    let order = Sorted::of(graph, ids, matrix);
+    let known = sorted.iter().find(|(other, known, _)| *other == ids && *known == order);
+    let value = known.map(|(.., value)| *value).unwrap_or_else(|| {
+        let value = editor.temporary(format!("{} in order", graph.tensor(ids).name), order.bytes());
+        steps.push(Step {
+            kernel: SORTED.into(),
+            nodes: Vec::new(),
+            reads: vec![StepValue::Tensor(ids), StepValue::Tensor(matrix)],
+            writes: vec![value],
+            may_overwrite: Vec::new(),
+        });
+        sorted.push((ids, order, value));
+        value
+    });
+    step.reads.push(value);
 }
 
 /// Puts a step in front that dequantizes a product's weights, if they have a file's layout.

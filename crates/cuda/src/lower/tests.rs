@@ -12,7 +12,7 @@ use orlop_graph::{
 };
 use orlop_testkit::conformance;
 
-use super::lower;
+use super::{Limits, lower};
 use crate::kernels::{
     DECODE, DEQUANTIZED, EXPERTS, F16_ACTIVATIONS, PROMPT, ROTATE, SCALED_NORM, TILE_SHARED, TILES, VECTOR,
 };
@@ -80,7 +80,7 @@ impl Device for Paper {
         supports(node, &self.plain[0], &self.weights, self.shared >= TILE_SHARED)
     }
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
-        lower(self, segment, options, self.shared)
+        lower(self, segment, options, Limits { shared: self.shared, warp_groups: self.shared >= TILE_SHARED })
     }
     fn compile(&self, _: &Steps, _: &Bindings) -> Result<Arc<dyn Program>, DeviceError> {
         Err(DeviceError::Lost { device: "paper".to_owned(), reason: "it is paper".to_owned() })

@@ -15,6 +15,7 @@ pub(crate) const TESTS: &[Test] = tests![
     fast_products_agree_with_the_reference,
     int8_products_have_no_error_beside_the_rounding,
     products_of_experts_agree_with_the_reference,
+    mixtures_of_experts_agree_with_the_reference,
     programs_keep_their_shared_memory
 ];
 
@@ -22,7 +23,15 @@ pub(crate) const TESTS: &[Test] = tests![
 fn fast_products_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec<String> {
     let mut failures = Vec::new();
     for dtype in types() {
-        for (k, m, n) in [(512, 768, 1), (256, 300, 1), (512, 768, 5), (256, 300, 130), (512, 256, 200)] {
+        for (k, m, n) in [
+            (512, 768, 1),
+            (256, 300, 1),
+            (512, 768, 5),
+            (1024, 300, 20),
+            (2048, 96, 50),
+            (256, 300, 130),
+            (512, 256, 200),
+        ] {
             let mut b = GraphBuilder::new();
             let mut feeds: Feeds = Vec::new();
             let mut weight = |b: &mut GraphBuilder, name: &str, k: u64, m: u64| {
@@ -108,7 +117,9 @@ fn int8_products_have_no_error_beside_the_rounding(device: &Arc<dyn Device>) -> 
 fn products_of_experts_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec<String> {
     let mut failures = Vec::new();
     for dtype in types().chain([DType::F32]) {
-        for (k, m, experts, used, inputs, tokens) in [(512, 96, 8, 3, 1, 1), (256, 70, 4, 2, 2, 5)] {
+        for (k, m, experts, used, inputs, tokens) in
+            [(512, 96, 8, 3, 1, 1), (256, 70, 4, 2, 2, 5), (512, 300, 8, 3, 1, 40), (256, 130, 4, 2, 2, 300)]
+        {
             let mut b = GraphBuilder::new();
             let w = b.weight("w", dtype, &[k, m, experts]);
             let x = b.input("x", DType::F32, &[k, inputs, tokens]);
@@ -125,6 +136,63 @@ fn products_of_experts_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec
             ];
             let name = format!("{dtype} {k} x {m}, {used} of {experts} experts, {tokens} tokens");
             failures.extend(compare(&name, (device, Role::Weight), &graph, &feeds, 1e-4));
+        }
+    }
+    failures
+}
+
+/// A whole mixture, from the router to the sum: few tokens go one by one, many in the order of their experts.
+fn mixtures_of_experts_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec<String> {
+    let mut failures = Vec::new();
+    for dtype in [DType::Q4_0, DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::F16] {
+        for (experts, used, tokens) in
+            [(8, 2, 1), (40, 8, 1), (8, 2, 3), (8, 3, 33), (40, 8, 100), (4, 2, 300)]
+        {
+            let (width, hidden) = (256, 512);
+            let mut b = GraphBuilder::new();
+            let x = b.input("x", DType::F32, &[width, tokens]);
+            let kept = b.input("kept", DType::F32, &[width, tokens]);
+            let router = b.weight("router", DType::F32, &[width, experts]);
+            let [gate, up] = ["gate", "up"].map(|name| b.weight(name, dtype, &[width, hidden, experts]));
+            let down = b.weight("down", dtype, &[hidden, width, experts]);
+            let scores = b.mul_mat(router, x);
+            let sure = b.soft_max(scores, None, 1.0, 0.0);
+            let chosen = b.top_k(sure, used);
+            let sure = b.reshape(sure, &[1, experts, tokens]);
+            let counts = b.get_rows(sure, chosen);
+            let counts = b.reshape(counts, &[used, tokens]);
+            let sum = b.sum_rows(counts);
+            let sum = b.clamp(sum, 1e-4, f32::INFINITY);
+            let counts = b.div(counts, sum);
+            let counts = b.scale(counts, 1.5);
+            let counts = b.reshape(counts, &[1, used, tokens]);
+            let each = b.reshape(x, &[width, 1, tokens]);
+            let [gated, upped] = [gate, up].map(|matrix| b.mul_mat_id(matrix, each, chosen));
+            let activated = b.gated(Glu::Silu, gated, upped);
+            let made = b.mul_mat_id(down, activated, chosen);
+            let made = b.mul(made, counts);
+            let desc = b.desc(made);
+            let slices: Vec<_> = (0..used)
+                .map(|expert| {
+                    let strides = [4, desc.strides[2], desc.strides[3], desc.strides[3]];
+                    b.view(made, [width, tokens, 1, 1], strides, expert * desc.strides[1])
+                })
+                .collect();
+            let sum = slices.into_iter().reduce(|sum, slice| b.add(sum, slice)).unwrap();
+            let result = b.add(kept, sum);
+            b.output(result);
+            let graph = b.build().unwrap();
+            let floats = |seed: u64, count: u64| f32_bytes(&numbers(seed, count as usize));
+            let feeds: Feeds = vec![
+                (x, floats(1, width * tokens)),
+                (kept, floats(2, width * tokens)),
+                (router, floats(3, width * experts)),
+                (gate, weights(dtype, 4, width, hidden * experts)),
+                (up, weights(dtype, 5, width, hidden * experts)),
+                (down, weights(dtype, 6, hidden, width * experts)),
+            ];
+            let name = format!("{dtype}, {used} of {experts} experts, {tokens} tokens");
+            failures.extend(compare(&name, (device, Role::Weight), &graph, &feeds, 3e-4));
         }
     }
     failures

@@ -5,11 +5,12 @@ use crate::{Architecture, Experts, StateSpace};
 
 impl Synth {
     /// Names that [`Synth::preset`] knows.
-    pub const PRESETS: [&'static str; 10] = [
+    pub const PRESETS: [&'static str; 11] = [
         "smollm2-135m",
         "tinyllama-1.1b",
         "llama-7b",
         "moe-small",
+        "qwen3-30b-a3b",
         "qwen2.5-0.5b",
         "qwen3-0.6b",
         "gemma3-270m",
@@ -72,6 +73,23 @@ impl Synth {
                 vocabulary: 32_000,
                 context: 4096,
                 experts: Some(Experts { count: 8, used: 2, hidden: 1792, ..Experts::default() }),
+                rope_base: 1_000_000.0,
+                ..base
+            },
+            "qwen3-30b-a3b" => Synth {
+                architecture: Architecture::find("qwen3moe").ok()?,
+                layers: 48,
+                width: 2048,
+                heads: 32,
+                kv_heads: 4,
+                key: 128,
+                value: 128,
+                hidden: 6144,
+                vocabulary: 151_936,
+                context: 40_960,
+                experts: Some(Experts { count: 128, used: 8, hidden: 768, ..Experts::default() }),
+                head_norms: true,
+                epsilon: 1e-6,
                 rope_base: 1_000_000.0,
                 ..base
             },

@@ -9,6 +9,8 @@ struct Product {
     u64 x, numbers, add, y;  // `x` and `numbers`: a group of all rows, then the next; see `eights`
     i64 add_row, y_row;      // bytes from row to row; `add_row` 0 for one row that all share
     int m, n, k, fresh;
+    u64 sorted;              // of experts, which `groups.cu` computes
+    int tiles, shared;
 };
 
 #define WARPS 8

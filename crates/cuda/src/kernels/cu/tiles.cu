@@ -12,6 +12,8 @@ struct Tiles {
     i64 add_row, y_row;  // bytes from row to row; `add_row` 0 for one row that all share
     int m, n, k;
     int fresh;           // the kernel before writes the weights
+    u64 sorted;          // of experts, which `groups.cu` computes
+    int tiles, shared;
 };
 
 #define BM 128

@@ -1,7 +1,7 @@
 // Products of matrices with one row of activations, at the speed of memory. Compiled for one type of weights (WTYPE), for
 // ROWS results of a warp at a time, with activations rounded to 8 bits or not (EXACT), of one matrix or of two whose results
-// go into one gated function (PAIR), by blocks of WARPS warps. Or (EXPERTS) of one of many matrices, which a number tells for
-// each row of results.
+// go into one gated function (PAIR), by blocks of WARPS warps. Or of one of many matrices, which a number tells for each row of
+// results (EXPERTS == 1), or of several of them, whose results are added up as each counts (EXPERTS == 2).
 //
 // Every block rounds the activations, normed before if that is asked for, into its own shared memory: that is less work than
 // another kernel and its way through memory. Meanwhile the first weights are on their way.
@@ -23,6 +23,7 @@ struct Vector {
     u64 ids, marks;
     i64 ids_token, x_row, x_token, y_row, y_token;  // bytes
     int inputs, used;
+    u64 weights;      // how much each counts, where results are added up
 };
 
 #define FLOATS (WTYPE == F32 || WTYPE == F16 || WTYPE == BF16)
@@ -158,7 +159,7 @@ __shared__ float squares[WARPS];
 void prepare(const Vector& v, u64 own_x, int units) {
     const float4* x = (const float4*)own_x;
     const float4* norm = (const float4*)v.norm;
-    int eights = v.k / 8, lane = threadIdx.x % 32;
+    int eights = units * UNIT / 8, lane = threadIdx.x % 32;
     float sum_of_squares = 0.0f;
     for (int start = threadIdx.x - lane; start < eights; start += 32 * WARPS) {
         int i = start + lane;
@@ -224,6 +225,55 @@ float norm_factor(const Vector& v) {
     return 1.0f / sqrtf(warp_sum(sum) / v.k + v.eps);
 }
 
+#if EXPERTS == 2
+#define MOST_USED 32
+
+// The activations of all of a token's experts lie one after the other, and so do the elements of a row of results.
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) vector_product(const __grid_constant__ Vector v) {
+    __shared__ u32 rows_of[MOST_USED];
+    __shared__ float weight_of[MOST_USED];
+    let_others_begin();
+    wait_for_others();
+    const int each = v.k / UNIT, units = each * v.used, lane = threadIdx.x % 32, token = blockIdx.y;
+    for (int slot = threadIdx.x; slot < v.used; slot += blockDim.x) {
+        int expert = ((const int*)(v.ids + token * v.ids_token))[slot];
+        bool known = expert >= 0 && expert < v.experts;
+        if (!known && blockIdx.x == 0) mark(v.marks, v.step, expert, v.experts);
+        rows_of[slot] = known ? (u32)expert * v.rows : 0;
+        weight_of[slot] = known ? ((const float*)v.weights)[token * v.used + slot] : 0.0f;
+    }
+    __syncthreads();
+    Planes planes = planes_of(v.part[0].w, v.part[0].start);
+    bool ready = false;
+    for (int row = blockIdx.x * WARPS + threadIdx.x / 32; row < v.rows || !ready; row += gridDim.x * WARPS) {
+        float sum = 0.0f;
+        for (int first = lane; first < units || !ready; first += 32 * DEEP) {
+            Piece pieces[DEEP];
+#pragma unroll
+            for (int d = 0; d < DEEP; d++) {
+                int unit = min(first + 32 * d, units - 1), slot = unit / each;
+                load_piece(pieces[d], planes, (rows_of[slot] + min(row, v.rows - 1)) * each + unit % each);
+            }
+            if (!ready) {
+                prepare(v, v.x + token * v.x_token, units);
+                ready = true;
+            }
+#pragma unroll
+            for (int d = 0; d < DEEP; d++) {
+                int unit = first + 32 * d;
+                if (unit >= units) break;
+                Activations a;
+                load_activations(a, unit, units);
+                sum += weight_of[unit / each] * times(pieces[d], a);
+            }
+        }
+        sum = warp_sum(sum);
+        if (lane || row >= v.rows) continue;
+        if (v.part[0].add) sum += ((const float*)(v.part[0].add + token * v.y_token))[row];
+        ((float*)(v.part[0].y + token * v.y_token))[row] = sum;
+    }
+}
+#else
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) vector_product(const __grid_constant__ Vector v) {
     let_others_begin();
     const int units = v.k / UNIT, lane = threadIdx.x % 32;
@@ -238,7 +288,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) ve
     const u64 own_x = v.x + slot % v.inputs * v.x_row + token * v.x_token, own_y = v.part[0].y + slot * v.y_row + token * v.y_token;
     const u32 own_rows = (u32)expert * v.rows;
 #else
-    const u64 own_x = v.x;
+    const u64 own_x = v.x, own_y = v.part[0].y;
     const u32 own_rows = 0;
 #endif
     int row = (blockIdx.x * WARPS + threadIdx.x / 32) * ROWS;
@@ -299,14 +349,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) ve
 #pragma unroll
         for (int n = 0; n < TOGETHER; n++) sums[n] = warp_sum(sums[n]) * factor;
         if (lane) continue;
-#if EXPERTS
+#if PAIR
+#pragma unroll
+        for (int n = 0; n < ROWS; n++)
+            if (row + n < v.rows) ((float*)own_y)[row + n] = gate_function(v.gate, sums[2 * n]) * sums[2 * n + 1];
+#elif EXPERTS
 #pragma unroll
         for (int n = 0; n < ROWS; n++)
             if (row + n < v.rows) ((float*)own_y)[row + n] = sums[n];
-#elif PAIR
-#pragma unroll
-        for (int n = 0; n < ROWS; n++)
-            if (row + n < v.rows) ((float*)v.part[0].y)[row + n] = gate_function(v.gate, sums[2 * n]) * sums[2 * n + 1];
 #else
 #pragma unroll
         for (int n = 0; n < ROWS; n++) {
@@ -319,3 +369,4 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) ve
 #endif
     }
 }
+#endif
