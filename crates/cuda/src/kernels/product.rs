@@ -484,8 +484,7 @@ pub(super) fn groups(
     site.launch(&variant, "tile_product", Spread { grid, block: 256, shared_bytes }, parameter)
 }
 
-/// Results of a block of the kernel in 8 bits: rows of the matrix, and most rows of activations.
-const EIGHT_BIT_ROWS: u32 = 32;
+/// Most rows of activations of a block of the kernel in 8 bits.
 const EIGHT_BIT_COLUMNS: [u32; 4] = [8, 16, 32, 64];
 
 pub(super) fn eight_bit(
@@ -501,9 +500,11 @@ pub(super) fn eight_bit(
         source: Source::Eights,
         defines: vec![format!("WTYPE={}", dtype.gguf_id()), format!("COLUMNS={columns}")],
     };
-    // Eight warps' rows as they are opened, 48 bytes each; then their sums, 36 numbers a column.
-    let shared_bytes = (8 * EIGHT_BIT_ROWS * 48).max(8 * columns * 36 * 4);
-    let grid = [m.div_ceil(EIGHT_BIT_ROWS), n.div_ceil(columns), 1];
+    // The fewer the rows of activations, the fewer those of the matrix, so that there are blocks for the whole card.
+    let rows = if columns > 8 { 32 } else { 16 };
+    // The sums of eight warps, four numbers more than rows a column.
+    let shared_bytes = 8 * columns * (rows + 4) * 4;
+    let grid = [m.div_ceil(rows), n.div_ceil(columns), 1];
     let spread = Spread { grid, block: 256, shared_bytes };
     launches.push(site.launch(&variant, "eight_bit_product", spread, &parameter)?);
     Ok(())

@@ -1,7 +1,8 @@
-// Products of matrices in blocks (WTYPE) with a few rows of activations in 8 bits, on tensor cores: 32 x COLUMNS results a
-// block. Every warp takes groups of 32 elements of its own, and in the end their sums come together.
+// Products of matrices in blocks (WTYPE) with a few rows of activations in 8 bits, on tensor cores: ROWS x COLUMNS results a
+// block. Every warp takes a run of the elements, and in the end the warps' sums come together.
 //
-// A lane opens one row's group; by way of shared memory the codes come to the lanes that tensor cores want them in.
+// A quad of lanes has a row, and of four groups of 32 elements each lane brings one, so that a quad reads neighbouring bytes.
+// The codes then go round the quad, as tensor cores want of every group a part in every lane.
 
 struct Product {
     u64 w;
@@ -14,11 +15,11 @@ struct Product {
 };
 
 #define WARPS 8
-#define ROWS 32
+#define TALL (COLUMNS > 8 ? 2 : 1)       // times 16 rows
+#define ROWS (16 * TALL)
 #define TILES (COLUMNS / 8)
-#define STRIDE 12  // words of a row in shared memory: codes, factors, what is added
-#define DEEP 4     // groups that a lane has on their way
-#define FLOOR 36   // sums of a column in shared memory, so that columns lie in different banks
+#define DEEP (TALL > 1 ? 2 : 4)          // steps of four groups that are on their way
+#define FLOOR (ROWS + 4)                 // sums of a column in shared memory, so that columns lie in different banks
 #define HALVES_DIFFER (WTYPE == Q6_K || WTYPE == Q2_K || WTYPE == Q3_K)
 #define ADDS (!(WTYPE == Q8_0 || WTYPE == IQ4_NL || WTYPE == IQ4_XS || WTYPE == MXFP4))
 
@@ -26,96 +27,165 @@ extern __shared__ uint4 memory[];
 
 // 16 x 8 sums of 32 elements, or of 16. Codes of all types fit in signed bytes.
 void multiply(int* c, const u32* a, uint2 b) {
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+        : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
 }
 void multiply_half(int* c, const u32* a, u32 b) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b));
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+        : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b), "r"(0));
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS) eight_bit_product(const __grid_constant__ Product t) {
+// Lane `i` of a quad gets what the others have for it: of lane `g`, `v[i]` of that lane as its own `v[g]`.
+void go_round(u32* v) {
+    bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        u32 got = __shfl_xor_sync(~0u, odd ? v[i] : v[i + 1], 1);
+        if (odd) v[i] = got; else v[i + 1] = got;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        u32 got = __shfl_xor_sync(~0u, upper ? v[i] : v[i + 2], 2);
+        if (upper) v[i] = got; else v[i + 2] = got;
+    }
+}
+
+float of_lane(float x, int lane) { return __shfl_sync(~0u, x, lane, 4); }
+
+// A lane's part of four groups of a row: of each group, four codes of the first 16 elements and four of the others.
+struct Row {
+    u32 first[4], second[4];
+    float factor[2], added[2];  // of the group that the lane has opened
+};
+
+void open_row(const Raw<WTYPE>& raw, bool inside, Row& row) {
+    Group g;
+    open_group<WTYPE>(raw, g);
+#pragma unroll
+    for (int i = 0; i < 4; i++) row.first[i] = g.code[i], row.second[i] = g.code[4 + i];
+    go_round(row.first);
+    go_round(row.second);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        row.factor[half] = inside ? g.factor[half] : 0.0f;
+        row.added[half] = inside ? g.added[half] : 0.0f;
+    }
+}
+
+// What eight rows of activations have in a group: a lane's codes of one of them, and the numbers of the two that it sums up.
+struct Activations {
+    uint2 codes;
+#if HALVES_DIFFER
+    float4 numbers[2];
+#else
+    float2 numbers[2];
+#endif
+};
+
+void load_activations(Activations& a, const Product& t, int group, int column) {
+    int line = threadIdx.x % 32 / 4, four = threadIdx.x % 4;
+    u64 at = (u64)group * t.n;
+    a.codes = ((const uint2*)t.x)[(at + min(column + line, t.n - 1)) * 4 + four];
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+        const float4* numbers = (const float4*)t.numbers + at + min(column + four * 2 + c, t.n - 1);
+#if HALVES_DIFFER
+        a.numbers[c] = *numbers;
+#else
+        a.numbers[c] = *(const float2*)numbers;
+#endif
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, COLUMNS > 16 ? 1 : 2) eight_bit_product(const __grid_constant__ Product t) {
     let_others_begin();
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, four = lane % 4;
     int i0 = blockIdx.x * ROWS, j0 = blockIdx.y * COLUMNS, groups = t.k / 32;
+    int steps = (groups + 3) / 4, each = (steps + WARPS - 1) / WARPS, begin = warp * each, end = min(begin + each, steps);
     Planes planes = planes_of(t.w, t.start);
-    u32 own = (u32)min(i0 + lane, t.m - 1) * groups;
-    u32* stage = (u32*)memory + warp * ROWS * STRIDE;
-    Raw<WTYPE> raw[DEEP];
+    u32 rows[2 * TALL];
 #pragma unroll
-    for (int d = 0; d < DEEP; d++) load_group<WTYPE>(raw[d], planes, own + min(warp * DEEP + d, groups - 1));
-    // Weights are nobody's to write; activations are.
+    for (int r = 0; r < 2 * TALL; r++) rows[r] = (u32)min(i0 + r * 8 + line, t.m - 1) * groups;
+    Raw<WTYPE> raw[DEEP][2 * TALL];
+    auto load = [&](Raw<WTYPE>* own, int step) {
+        if (step < end)
+#pragma unroll
+            for (int r = 0; r < 2 * TALL; r++) load_group<WTYPE>(own[r], planes, rows[r] + min(step * 4 + four, groups - 1));
+    };
+#pragma unroll
+    for (int d = 0; d < DEEP; d++) load(raw[d], begin + d);
+    // Nothing writes weights; activations come from the kernel before.
     wait_for_others();
-    float sums[2][TILES][4] = {};
-    for (int first = warp * DEEP; first < groups; first += WARPS * DEEP) {
+    float sums[TALL][TILES][4] = {};
+    for (int first = begin; first < end; first += DEEP) {
 #pragma unroll
         for (int d = 0; d < DEEP; d++) {
-            int group = first + d;
-            if (group >= groups) break;
-            Group g;
-            open_group<WTYPE>(raw[d], g);
-            load_group<WTYPE>(raw[d], planes, own + min(group + WARPS * DEEP, groups - 1));
-            __syncwarp();
-            uint4* row = (uint4*)(stage + lane * STRIDE);
-            row[0] = make_uint4(g.code[0], g.code[1], g.code[2], g.code[3]);
-            row[1] = make_uint4(g.code[4], g.code[5], g.code[6], g.code[7]);
-            row[2] = make_uint4(__float_as_uint(g.factor[0]), __float_as_uint(g.factor[1]), __float_as_uint(g.added[0]),
-                                __float_as_uint(g.added[1]));
-            __syncwarp();
-            u32 a[2][4];
-            float4 scales[2][2];
+            int step = first + d;
+            if (step >= end) break;
+            // Few activations are all on their way while codes are opened.
+            const int AHEAD = TILES == 1 ? 4 : 1;
+            Activations activations[AHEAD][TILES];
+            auto load_right = [&](int q) {
 #pragma unroll
-            for (int m = 0; m < 2; m++) {
+                for (int n = 0; n < TILES; n++)
+                    load_activations(activations[q % AHEAD][n], t, min(step * 4 + q, groups - 1), j0 + n * 8);
+            };
+            if (AHEAD > 1)
 #pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    const u32* from = stage + (m * 16 + half * 8 + line) * STRIDE;
-                    a[m][half] = from[four];
-                    a[m][2 + half] = from[4 + four];
-                    scales[m][half] = *(const float4*)(from + 8);
-                }
-            }
-            const uint2* x = (const uint2*)t.x + (u64)group * t.n * 4;
-            const float4* numbers = (const float4*)t.numbers + (u64)group * t.n;
+                for (int q = 0; q < 4; q++) load_right(q);
+            Row row[2 * TALL];
 #pragma unroll
-            for (int n = 0; n < TILES; n++) {
-                int column = j0 + n * 8;
-                if (column >= t.n) break;
-                uint2 b = x[min(column + line, t.n - 1) * 4 + four];
-                float4 number[2];
+            for (int r = 0; r < 2 * TALL; r++) open_row(raw[d][r], step * 4 + four < groups, row[r]);
+            load(raw[d], step + DEEP);
 #pragma unroll
-                for (int c = 0; c < 2; c++) number[c] = numbers[min(column + four * 2 + c, t.n - 1)];
+            for (int q = 0; q < 4; q++) {
+                if (AHEAD == 1) load_right(q);
 #pragma unroll
-                for (int m = 0; m < 2; m++) {
+                for (int m = 0; m < TALL; m++) {
+                    const Row &upper = row[2 * m], &lower = row[2 * m + 1];
+                    const u32 a[4] = {upper.first[q], lower.first[q], upper.second[q], lower.second[q]};
+                    float factor[2][2], added[2][2];
+#pragma unroll
+                    for (int half = 0; half < (HALVES_DIFFER ? 2 : 1); half++)
+#pragma unroll
+                        for (int r = 0; r < 2; r++) {
+                            factor[r][half] = of_lane(row[2 * m + r].factor[half], q);
+                            if (ADDS) added[r][half] = of_lane(row[2 * m + r].added[half], q);
+                        }
+#pragma unroll
+                    for (int n = 0; n < TILES; n++) {
+                        const Activations& x = activations[q % AHEAD][n];
 #if HALVES_DIFFER
-                    int low[4] = {}, high[4] = {};
-                    multiply_half(low, a[m], b.x);
-                    multiply_half(high, a[m] + 2, b.y);
+                        int low[4], high[4];
+                        multiply_half(low, a, x.codes.x);
+                        multiply_half(high, a + 2, x.codes.y);
 #else
-                    int both[4] = {};
-                    multiply(both, a[m], b);
+                        int both[4];
+                        multiply(both, a, x.codes);
 #endif
 #pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const float4 &w = scales[m][i / 2], &v = number[i % 2];
-                        float& sum = sums[m][n][i];
+                        for (int i = 0; i < 4; i++) {
+                            float& sum = sums[m][n][i];
 #if HALVES_DIFFER
-                        sum += v.x * (w.x * low[i] + w.y * high[i]);
-                        sum += w.z * v.y + w.w * v.z;
+                            const float4& v = x.numbers[i % 2];
+                            sum += v.x * (factor[i / 2][0] * low[i] + factor[i / 2][1] * high[i]);
+                            sum += added[i / 2][0] * v.z + added[i / 2][1] * v.w;
 #else
-                        sum += w.x * v.x * both[i];
-                        if (ADDS) sum += w.z * v.w;
+                            const float2& v = x.numbers[i % 2];
+                            sum += factor[i / 2][0] * v.x * both[i];
+                            if (ADDS) sum += added[i / 2][0] * v.y;
 #endif
+                        }
                     }
                 }
             }
         }
     }
 
-    __syncthreads();
     float* all = (float*)memory;
 #pragma unroll
-    for (int m = 0; m < 2; m++)
+    for (int m = 0; m < TALL; m++)
 #pragma unroll
         for (int n = 0; n < TILES; n++)
 #pragma unroll

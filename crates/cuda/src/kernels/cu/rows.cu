@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(1024) halves(const __grid_constant_
 }
 
 // Rows in 8 bits, 32 elements with a scale of their own: first a group of all rows, then the next. Of a group's eight words,
-// the fourth next stands beside each. Its numbers: the scale, and the sums of the first 16, of the others and of all, times
+// the fourth next stands beside each. Its numbers: the scale, and the sums of all, of the first 16 and of the others, times
 // it. As on the CPU, a group with an infinity or without a number has a scale that is none.
 extern "C" __global__ void __launch_bounds__(1024) eights(const __grid_constant__ Rounded t) {
     let_others_begin();
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(1024) eights(const __grid_constant_
             i64 group = (i64)(i / 8) * t.rows + row;
             u32 codes = __byte_perm(__byte_perm(q0, q1, 0x0040), __byte_perm(q2, q3, 0x0040), 0x5410);
             ((u32*)t.y)[group * 8 + (word < 4 ? 2 * word : 2 * word - 7)] = codes;
-            if (word == 0) ((float4*)t.scales)[group] = make_float4(d, d * sum, d * other, d * (sum + other));
+            if (word == 0) ((float4*)t.scales)[group] = make_float4(d, d * (sum + other), d * sum, d * other);
         }
         __syncthreads();
     }
@@ -238,22 +238,30 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
             for (int other = token + 1 + lane; other < t.tokens; other += 32) later = later || cache_row(job, other) == row;
         if (__any_sync(~0u, later)) continue;
         int last = min(job.heads, (group + 1) * TOGETHER), pairs = job.turned ? t.turn.dims / 2 : 0;
+        // What the heads have is read before anything is written, so that all of it is on its way at once.
+        auto at = [&](int head) { return (const float*)(job.x + min(head, last - 1) * job.x_head + token * job.x_token); };
+        auto to = [&](int head) { return job.y + head * job.y_head + row * job.y_row; };
+        const int begin = group * TOGETHER;
         for (int pair = lane; pair < pairs; pair += 32) {
-            float sine, cosine;
-            turn_of(t.turn, pair, token, t.tokens, &sine, &cosine);
             int first = t.turn.mode == ROPE_NORMAL ? 2 * pair : pair, second = t.turn.mode == ROPE_NORMAL ? 2 * pair + 1 : pair + pairs;
-            for (int head = group * TOGETHER; head < last; head++) {
-                const float* x = (const float*)(job.x + head * job.x_head + token * job.x_token);
-                u64 y = job.y + head * job.y_head + row * job.y_row;
-                float u = x[first], v = x[second];
-                put(job.dtype, y, first, u * cosine - v * sine);
-                put(job.dtype, y, second, u * sine + v * cosine);
+            float u[TOGETHER], v[TOGETHER], sine, cosine;
+#pragma unroll
+            for (int h = 0; h < TOGETHER; h++) u[h] = at(begin + h)[first], v[h] = at(begin + h)[second];
+            turn_of(t.turn, pair, token, t.tokens, &sine, &cosine);
+#pragma unroll
+            for (int h = 0; h < TOGETHER; h++) {
+                if (begin + h >= last) break;
+                put(job.dtype, to(begin + h), first, u[h] * cosine - v[h] * sine);
+                put(job.dtype, to(begin + h), second, u[h] * sine + v[h] * cosine);
             }
         }
-        for (int head = group * TOGETHER; head < last; head++) {
-            const float* x = (const float*)(job.x + head * job.x_head + token * job.x_token);
-            u64 y = job.y + head * job.y_head + row * job.y_row;
-            for (int i = 2 * pairs + lane; i < job.dim; i += 32) put(job.dtype, y, i, x[i]);
+        for (int i = 2 * pairs + lane; i < job.dim; i += 32) {
+            float x[TOGETHER];
+#pragma unroll
+            for (int h = 0; h < TOGETHER; h++) x[h] = at(begin + h)[i];
+#pragma unroll
+            for (int h = 0; h < TOGETHER; h++)
+                if (begin + h < last) put(job.dtype, to(begin + h), i, x[h]);
         }
     }
 }
