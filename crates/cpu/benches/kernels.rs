@@ -66,7 +66,7 @@ fn main() {
             "",
             100.0 * fresh / peaks.read
         );
-        for n in [1, 4] {
+        for n in [1, 2, 3, 4, 6, 8, 12, 16] {
             let seconds = seconds(&device, dtype, [2048, m, n]);
             let gops = 2e-9 * (2048 * m * n) as f64 / seconds;
             let rate = 1e-9 * (dtype.row_bytes(2048).unwrap() * m) as f64 / seconds;

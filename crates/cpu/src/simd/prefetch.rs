@@ -41,6 +41,12 @@ pub(crate) fn prefetch<T>(items: &[T]) {
     fetch_all(items.as_ptr().cast(), size_of_val(items), Hint::Soon);
 }
 
+/// The same, for any place.
+#[inline(always)]
+pub(crate) fn prefetch_soon(start: *const u8, bytes: usize) {
+    fetch_all(start, bytes, Hint::Soon);
+}
+
 /// A place that can be fetched, as one number: up to 255 lines, and the number of the first. None, if it is 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Far(u64);

@@ -25,7 +25,7 @@ use super::{avx2, avx512};
 /// Rows of activations that [`panel_f32`] takes at most.
 pub(crate) const FLOAT_ROWS: usize = 8;
 /// Rows of activations that [`dot_tiles`] takes at most.
-pub(crate) const FEW: usize = 4;
+pub(crate) const FEW: usize = 8;
 /// Rows of activations that [`dot_rows`] takes at most.
 pub(crate) const FEW_FLOATS: usize = 6;
 
@@ -101,27 +101,89 @@ pub(crate) fn decode_panel(isa: Isa, kind: PanelKind, panel: &[f32], out: &mut [
     });
 }
 
-/// Room for the products of [`GROUPS`] groups with a row of activations.
-pub(crate) type FewProducts = [f32; 16 * GROUPS];
-/// Groups that are multiplied with few rows of activations before any result is written.
-pub(crate) const GROUPS: usize = 48;
+/// Room for the products of groups of tiles with few rows of activations, before any result is written.
+pub(crate) struct FewProducts {
+    products: [[f32; 16]; 12 * FEW],
+    rows: usize,
+}
 
-/// The products of groups in tiles, one after the other, with up to [`FEW`] rows of signed activations: 16 a group, from group
-/// number `first` on, and a row of them for each row of activations. Not for [`Isa::Scalar`]: see [`has_tile_products`].
+impl FewProducts {
+    pub(crate) fn new(rows: usize) -> FewProducts {
+        FewProducts { products: [[0.0; 16]; 12 * FEW], rows: rows.clamp(1, FEW) }
+    }
+
+    /// Rows of activations that there is room for.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Groups that there is room for.
+    pub(crate) fn groups(&self) -> usize {
+        (self.products.len() / self.rows).min(48)
+    }
+
+    /// The products of all groups with a row.
+    pub(crate) fn row(&mut self, row: usize) -> &mut [f32] {
+        let groups = self.groups();
+        self.products[row * groups..][..groups].as_flattened_mut()
+    }
+}
+
+/// The products of groups in tiles, one after the other, with up to [`FEW`] rows of signed activations, from group number
+/// `first` of `out` on. Not for [`Isa::Scalar`]: see [`has_tile_products`].
 pub(crate) fn dot_tiles<const B: usize>(
     isa: Isa,
     dtype: DType,
     tiles: &[u8],
     acts: &[&[Block<B>]],
     first: usize,
-    out: &mut [FewProducts],
+    out: &mut FewProducts,
 ) {
-    debug_assert!(acts.len() <= FEW);
+    let between = out.groups();
+    let most = rows_of_tiles(isa, dtype);
+    if acts.len() <= most {
+        return dot_groups(isa, dtype, tiles, acts, true, &mut out.products[first..], between);
+    }
+    let spec = tile_spec(dtype).unwrap_or_else(|| unreachable!("{dtype} is not repacked"));
+    let bytes = acts[0].len() * 32 / spec.elements * spec.bytes;
+    let most = acts.len().div_ceil(acts.len().div_ceil(most));
+    for (number, tiles) in tiles.chunks_exact(bytes.max(1)).enumerate() {
+        for (chunk, acts) in acts.chunks(most).enumerate() {
+            let out = &mut out.products[chunk * most * between + first + number..];
+            dot_groups(isa, dtype, tiles, acts, chunk == 0, out, between);
+        }
+    }
+}
+
+/// Rows of activations that are multiplied at a time: with more, sums would not stay in registers.
+fn rows_of_tiles(isa: Isa, dtype: DType) -> usize {
+    match isa {
+        Isa::Avx512 if tile_spec(dtype).is_some_and(|tile| tile.slots < 4) => 8,
+        _ => 4,
+    }
+}
+
+fn dot_groups<const B: usize>(
+    isa: Isa,
+    dtype: DType,
+    tiles: &[u8],
+    acts: &[&[Block<B>]],
+    fetch: bool,
+    out: &mut [[f32; 16]],
+    between: usize,
+) {
+    macro_rules! dot {
+        ($($act:ident)*) => { with_codec(dtype, Dot { isa, tiles, acts: [$($act),*], fetch, out, between }) };
+    }
     let done = match *acts {
-        [a] => with_codec(dtype, Dot { isa, tiles, acts: [a], first, out }),
-        [a, b] => with_codec(dtype, Dot { isa, tiles, acts: [a, b], first, out }),
-        [a, b, c] => with_codec(dtype, Dot { isa, tiles, acts: [a, b, c], first, out }),
-        [a, b, c, d] => with_codec(dtype, Dot { isa, tiles, acts: [a, b, c, d], first, out }),
+        [a] => dot!(a),
+        [a, b] => dot!(a b),
+        [a, b, c] => dot!(a b c),
+        [a, b, c, d] => dot!(a b c d),
+        [a, b, c, d, e] => dot!(a b c d e),
+        [a, b, c, d, e, f] => dot!(a b c d e f),
+        [a, b, c, d, e, f, g] => dot!(a b c d e f g),
+        [a, b, c, d, e, f, g, h] => dot!(a b c d e f g h),
         _ => return debug_assert!(acts.is_empty(), "too many rows"),
     };
     done.unwrap_or_else(|| unreachable!("{dtype} is not repacked"));

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 
 use super::activations::{Block, Tail, four_at, passes};
-use super::product::FewProducts;
+use super::prefetch::prefetch_soon;
 use super::tile_codecs::{ActivationBlocks, CodecWork, Steps, TileBytes, TileCodec};
 use super::tile_vector::{PartWork, TileVector, TileWork, on};
 use crate::isa::Isa;
@@ -14,14 +14,16 @@ use crate::repack::MAX_SLOTS;
 pub(super) const WEIGHT_VECTORS: usize = 8;
 pub(super) const GROUP_VECTORS: usize = 3;
 
-/// The products of groups of rows in tiles with `T` rows of signed activations: 16 a group, and a row of them for each row
-/// of activations, from group number `first` on.
+/// The products of groups of rows in tiles with `T` rows of signed activations: 16 for each group and row of activations.
 pub(super) struct Dot<'a, const T: usize, const B: usize> {
     pub(super) isa: Isa,
     pub(super) tiles: &'a [u8],
     pub(super) acts: [&'a [Block<B>]; T],
-    pub(super) first: usize,
-    pub(super) out: &'a mut [FewProducts],
+    /// Whether tiles are read for the first time. The same tiles of the next group are then fetched meanwhile.
+    pub(super) fetch: bool,
+    /// For each row of activations, as many as there are between the rows.
+    pub(super) out: &'a mut [[f32; 16]],
+    pub(super) between: usize,
 }
 
 impl<const T: usize, const B: usize> CodecWork for Dot<'_, T, B> {
@@ -43,20 +45,23 @@ impl<C: TileCodec, const T: usize, const B: usize> TileWork for DotTiles<'_, C, 
 
     #[inline(always)]
     fn run<V: TileVector>(self, v: V) {
-        let Dot { tiles, acts, first, out, .. } = self.dot;
+        let Dot { tiles, acts, fetch, out, between, .. } = self.dot;
         let each = acts[0].len() / (C::TILE.elements / 32);
         let acts = acts.map(|act| &C::Activations::of_tiles(act)[..each]);
         for (number, tiles) in C::Tile::tiles(tiles).chunks_exact(each.max(1)).enumerate() {
             let mut sums = [v.zero(); T];
             for (place, tile) in tiles.iter().enumerate() {
+                if fetch {
+                    prefetch_soon(tile.bytes().as_ptr().wrapping_add(each * C::TILE.bytes), C::TILE.bytes);
+                }
                 let mut here = [&acts[0][place]; T];
                 for (here, act) in here.iter_mut().zip(&acts) {
                     *here = &act[place];
                 }
                 dot_tile::<V, C, T, B>(v, tile, &here, &mut sums);
             }
-            for (out, sum) in out.iter_mut().zip(sums) {
-                v.store(&mut out.as_chunks_mut().0[first + number], sum);
+            for (t, sum) in sums.into_iter().enumerate() {
+                v.store(&mut out[t * between + number], sum);
             }
         }
     }

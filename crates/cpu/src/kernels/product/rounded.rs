@@ -11,7 +11,7 @@ use super::experts;
 use super::rounding::Rounding;
 use crate::access::{Dst, RowIndex, Scratch, Src};
 use crate::repack::{PackedLayout, ROWS};
-use crate::simd::product::{self, BYTES_8, BYTES_16, Block, FEW, FewProducts, GROUPS};
+use crate::simd::product::{self, BYTES_8, BYTES_16, Block, FEW, FewProducts};
 use crate::task::{FloatScratch, StepOperand, StepOperands, StepShape, Task, Thread};
 
 /// Rows of activations that are multiplied before any result is written.
@@ -135,24 +135,17 @@ fn multiply<const B: usize>(task: &Task, thread: Thread, scratch: &mut [f32], ad
     let matrices = task.src[0].desc.extents[2] * task.src[0].desc.extents[3];
     let count = n * b2 * b3 / matrices;
     if left.direct(n * b2 * b3) {
-        return with_room(n * b2 * b3, |out| {
-            for (matrix, groups) in runs(&task.work_shares, thread, matrices, left.groups(), GROUPS as u64) {
-                let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], matrix);
-                left.few(matrix, groups, &right, out);
-            }
-        });
+        let mut out = FewProducts::new(count as usize);
+        let most = out.groups() as u64;
+        for (matrix, groups) in runs(&task.work_shares, thread, matrices, left.groups(), most) {
+            let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], matrix);
+            left.few(matrix, groups, &right, &mut out);
+        }
+        return;
     }
     for piece in pieces(&task.work_shares, thread, matrices, left.groups().div_ceil(2), count, MANY as u64) {
         let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
         left.many(piece.matrix, piece.unit, &right, piece.right);
-    }
-}
-
-/// Room for the products of a run of groups: one row of activations needs less than several.
-fn with_room(rows: u64, work: impl FnOnce(&mut [FewProducts])) {
-    match rows {
-        1 => work(&mut [[0.0; ROWS * GROUPS]]),
-        _ => work(&mut [[0.0; ROWS * GROUPS]; FEW]),
     }
 }
 
@@ -172,22 +165,19 @@ fn multiply_jointly<const B: usize>(task: &Task, thread: Thread, scratch: &mut [
     }
     let groups = |weights: &Src| weights.desc.extents[1].div_ceil(ROWS as u64);
     let all = products().map(|(weights, _)| groups(weights)).sum();
-    with_room(right.count(), |out| {
-        for piece in task.work_shares.pieces(thread, all, at_once(thread, all)) {
-            let mut before = 0;
-            for (weights, dst) in products() {
-                let count = groups(weights);
-                let part = piece.start.saturating_sub(before)..count.min(piece.end.saturating_sub(before));
-                before += count;
-                if part.start < part.end {
-                    let mut left = RoundedProduct::<B>::new(task, weights, dst, scratch);
-                    for first in part.clone().step_by(GROUPS) {
-                        left.few(0, first..part.end.min(first + GROUPS as u64), &right, out);
-                    }
-                }
+    let mut out = FewProducts::new(right.count() as usize);
+    for piece in task.work_shares.pieces(thread, all, at_once(thread, all)) {
+        let mut before = 0;
+        for (weights, dst) in products() {
+            let count = groups(weights);
+            let part = piece.start.saturating_sub(before)..count.min(piece.end.saturating_sub(before));
+            before += count;
+            if part.start < part.end {
+                let mut left = RoundedProduct::<B>::new(task, weights, dst, scratch);
+                left.few(0, part, &right, &mut out);
             }
         }
-    });
+    }
 }
 
 /// Every thread has its rows of all matrices, whichever experts they belong to.
@@ -196,14 +186,11 @@ fn multiply_chosen<const B: usize>(task: &Task, thread: Thread, scratch: &mut [f
     let mut left = RoundedProduct::<B>::new(task, &task.src[0], &task.dst, scratch);
     let direct = left.direct(each * tokens);
     let units = if direct { left.groups() } else { left.groups().div_ceil(2) };
-    let mut out = [[0.0; ROWS * GROUPS]; FEW];
+    let mut out = FewProducts::new(FEW);
     experts::for_each(task, [each, tokens], |expert, chosen| {
         let units = thread.part(units);
         if direct {
-            for first in units.clone().step_by(GROUPS) {
-                left.few(expert, first..units.end.min(first + GROUPS as u64), chosen, &mut out);
-            }
-            return;
+            return left.few(expert, units, chosen, &mut out);
         }
         for unit in units {
             left.many(expert, unit, chosen, 0..chosen.count());
@@ -261,31 +248,45 @@ impl<'a, const B: usize> RoundedProduct<'a, B> {
     }
 
     /// Groups that follow each other, as they are stored, with few rows of activations.
-    fn few(&mut self, matrix: u64, groups: Range<u64>, right: &impl ActivationRows, out: &mut [FewProducts]) {
-        let (isa, dtype) = (self.task.isa, self.weights.desc.dtype);
-        let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
-        let count = (columns.end - columns.start) as usize;
-        for start in (0..right.count()).step_by(FEW) {
-            let used = FEW.min((right.count() - start) as usize);
+    fn few(&mut self, matrix: u64, groups: Range<u64>, right: &impl ActivationRows, out: &mut FewProducts) {
+        for first in (0..right.count()).step_by(out.rows()) {
             let mut acts: [&[Block<B>]; FEW] = [&[]; FEW];
             let mut places = [[0; 3]; FEW];
-            for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(start..start + used as u64) {
+            let used = out.rows().min((right.count() - first) as usize);
+            for ((act, place), index) in acts.iter_mut().zip(&mut places).zip(first..first + used as u64) {
                 let (row, at) = right.get(index);
                 (*act, *place) = (self.blocks(row), at);
             }
-            let acts = &acts[..used];
-            if self.weights.packed().is_some() {
-                let first = (matrix * self.groups() + groups.start) as usize;
-                let tiles = self.weights.groups(first..first + (groups.end - groups.start) as usize);
-                product::dot_tiles(isa, dtype, tiles, acts, 0, out);
-            } else {
-                for (number, group) in groups.clone().enumerate() {
-                    product::dot_tiles(isa, dtype, self.tiles(matrix, group), acts, number, out);
-                }
+            for start in groups.clone().step_by(out.groups()) {
+                let groups = start..groups.end.min(start + out.groups() as u64);
+                self.few_rows(matrix, groups, &acts[..used], &places[..used], out);
             }
-            for (out, at) in out.iter_mut().zip(&places[..used]) {
-                self.store(columns.start, *at, &mut out[..count]);
+        }
+    }
+
+    /// As many groups as `out` has room for, with rows of activations whose products have these places.
+    fn few_rows(
+        &mut self,
+        matrix: u64,
+        groups: Range<u64>,
+        acts: &[&[Block<B>]],
+        places: &[RowIndex],
+        out: &mut FewProducts,
+    ) {
+        let (isa, dtype) = (self.task.isa, self.weights.desc.dtype);
+        let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
+        if self.weights.packed().is_some() {
+            let first = (matrix * self.groups() + groups.start) as usize;
+            let tiles = self.weights.groups(first..first + (groups.end - groups.start) as usize);
+            product::dot_tiles(isa, dtype, tiles, acts, 0, out);
+        } else {
+            for (number, group) in groups.enumerate() {
+                product::dot_tiles(isa, dtype, self.tiles(matrix, group), acts, number, out);
             }
+        }
+        let count = (columns.end - columns.start) as usize;
+        for (row, at) in places.iter().enumerate() {
+            self.store(columns.start, *at, &mut out.row(row)[..count]);
         }
     }
 
