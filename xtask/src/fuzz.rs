@@ -11,6 +11,8 @@ use crate::{cargo, packages};
 pub(crate) enum Target {
     /// The reader and the writer of GGUF files.
     Gguf,
+    /// The reader and the writer of saved states: sequences and chats.
+    State,
 }
 
 /// Instrumentation flags of cargo-fuzz.
@@ -23,16 +25,19 @@ const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 -Cdebug
 pub(crate) fn run(target: Target, seconds: u64) -> Result<()> {
     ensure!(cfg!(target_os = "linux"), "the fuzzer is set up for Linux only");
     packages::install(&[("g++", &|| packages::runs("c++", "--version"))], "`fuzz`")?;
-    let Target::Gguf = target;
-    let project = cargo::workspace().join("crates/gguf/fuzz");
-    let found = cargo::target().join("fuzz").join("found");
+    let (project, name) = match target {
+        Target::Gguf => ("crates/gguf/fuzz", "read"),
+        Target::State => ("crates/llm/fuzz", "state"),
+    };
+    let project = cargo::workspace().join(project);
+    let found = cargo::target().join("fuzz").join("found").join(name);
     fs::create_dir_all(&found).with_context(|| format!("making {}", found.display()))?;
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let mut command = cargo::cargo(&["run", "--release", "--bin", "read", "--target", &triple]);
+    let mut command = cargo::cargo(&["run", "--release", "--bin", name, "--target", &triple]);
     command.current_dir(&project).env("CARGO_TARGET_DIR", cargo::target().join("fuzz"));
     // Enables flags of the nightly compiler on stable.
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS);
-    command.arg("--").arg(&found).arg(project.join("corpus/read"));
+    command.arg("--").arg(&found).arg(project.join("corpus").join(name));
     command.arg(format!("-max_total_time={seconds}")).arg("-malloc_limit_mb=64");
     cargo::run(command.arg(format!("-artifact_prefix={}/", found.display())))
 }

@@ -14,5 +14,6 @@ pub(crate) fn run(minutes: u64) -> Result<()> {
     publish::verify()?;
     sanitize::run(None)?;
     arm::run()?;
-    fuzz::run(fuzz::Target::Gguf, minutes.saturating_mul(60))
+    fuzz::run(fuzz::Target::Gguf, minutes.saturating_mul(30))?;
+    fuzz::run(fuzz::Target::State, minutes.saturating_mul(30))
 }

@@ -5,6 +5,7 @@ mod command;
 mod editor;
 mod interrupt;
 mod save;
+mod state;
 
 use orlop::gguf::Metadata;
 use orlop::llm::{Chat, Error, Sampler, TemplateSource, Tokenizer};
@@ -123,6 +124,8 @@ impl Session {
                 Ok(()) => note(format_args!("chat saved to {}", path.display())),
                 Err(refusal) => note(refusal),
             },
+            Some(Ok(Command::SaveState(path))) => note(self.save_state(&path)),
+            Some(Ok(Command::LoadState(path))) => note(self.load_state(&path)?),
             Some(Ok(Command::Again)) => match self.chat.withdraw_answer() {
                 Some(_) => self.converse(editor)?,
                 None => note("no answer to regenerate yet; write a message first"),

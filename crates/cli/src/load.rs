@@ -211,11 +211,33 @@ pub(crate) fn failure(error: Error) -> Failure {
         Error::OtherPlans { .. } => "recreate them with `orlop plan MODEL --save`".to_owned(),
         Error::Tokenizer(TokenizerError::Missing) => "`orlop logits --tokens` takes ids".to_owned(),
         Error::TextTooShort { .. } => "use a longer text".to_owned(),
+        Error::State(_) => "use another file".to_owned(),
         Error::OtherVocabulary { .. } => "use a draft model of the same family (-md)".to_owned(),
         Error::CannotRewind { .. } => "use neither --lookup nor --model-draft with it".to_owned(),
         _ => "use another model (-m)".to_owned(),
     };
     Failure::BadInput(format!("{error}; {advice}"))
+}
+
+/// As [`failure`], for a saved state and the option or command that names its file.
+pub(crate) fn state_failure(file: &Path, error: Error, option: &str) -> Failure {
+    let context = match error {
+        Error::ContextFull { tokens, context, .. } => Some((tokens, context)),
+        _ => None,
+    };
+    if let Some((tokens, context)) = context {
+        return Failure::OverLimits(format!(
+            "{}: the saved state has {tokens} tokens, and the context {context}; use a larger one (-c)",
+            file.display()
+        ));
+    }
+    match error {
+        Error::State(error) => {
+            let error = anyhow::Error::from(*error);
+            Failure::BadInput(format!("{}: {error:#}; use another file ({option})", file.display()))
+        }
+        error => failure(error),
+    }
 }
 
 /// The memory of a model, as JSON.

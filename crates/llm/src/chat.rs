@@ -3,6 +3,8 @@
 
 use std::ops::ControlFlow;
 
+mod saved;
+
 use crate::sampling::Sampler;
 use crate::{
     ChatPrompt, ChatTemplate, DraftCounts, End, Engine, Error, GenerateEvent, Message, Special, Speculator,

@@ -18,7 +18,7 @@ mod failure;
 mod page_use;
 mod parts;
 mod run;
-mod saved;
+pub(crate) mod saved;
 mod shapes;
 mod states;
 

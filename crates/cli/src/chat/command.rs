@@ -10,16 +10,20 @@ pub(super) enum Command {
     Again,
     Memory,
     Save(PathBuf),
+    SaveState(PathBuf),
+    LoadState(PathBuf),
     Quit,
 }
 
 /// Syntax and help of each command.
-const COMMANDS: [(&str, &str); 6] = [
+const COMMANDS: [(&str, &str); 8] = [
     ("/help", "list these commands"),
     ("/reset", "clear the chat"),
     ("/again", "regenerate the last answer"),
     ("/memory", "show memory and context use"),
     ("/save FILE", "save the chat: as JSON if FILE ends in .json, else as text"),
+    ("/save-state FILE", "save the chat and the cache, to continue later"),
+    ("/load-state FILE", "continue a saved chat"),
     ("/quit", "quit (also Ctrl-D)"),
 ];
 
@@ -33,7 +37,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 
 /// The text of `/help`.
 pub(super) fn help() -> String {
-    let lines = COMMANDS.iter().map(|(form, what)| format!("{form:<12} {what}\n"));
+    let lines = COMMANDS.iter().map(|(form, what)| format!("{form:<16} {what}\n"));
     lines.chain([KEYS.to_owned()]).collect()
 }
 
@@ -55,8 +59,12 @@ impl Command {
             "/again" | "/regen" => plain(Command::Again),
             "/memory" => plain(Command::Memory),
             "/quit" | "/exit" | "/bye" => plain(Command::Quit),
-            "/save" if argument.is_empty() => Err("/save needs a file name".to_owned()),
+            "/save" | "/save-state" | "/load-state" if argument.is_empty() => {
+                Err(format!("{name} needs a file name"))
+            }
             "/save" => Ok(Command::Save(argument.into())),
+            "/save-state" => Ok(Command::SaveState(argument.into())),
+            "/load-state" => Ok(Command::LoadState(argument.into())),
             _ => Err(format!(
                 "unknown command {name}; /help lists the commands, a space before the / makes it a message"
             )),
@@ -85,7 +93,8 @@ mod tests {
     #[test]
     fn every_listed_command_is_known() {
         for name in names() {
-            let line = if name == "/save" { "/save x".to_owned() } else { name.to_owned() };
+            let file = ["/save", "/save-state", "/load-state"].contains(&name);
+            let line = if file { format!("{name} x") } else { name.to_owned() };
             assert!(Command::parse(&line).unwrap().is_ok(), "{name}");
             assert!(help().contains(name));
         }

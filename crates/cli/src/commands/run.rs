@@ -1,5 +1,6 @@
 //! `orlop run`: generates text from a prompt, or chats.
 
+mod prompt_cache;
 mod trace;
 
 use std::io::{IsTerminal, Read, Write};
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use orlop::llm::{
-    Chat, ChatTemplate, DraftCounts, End, Error, GenerateEvent, Model, Sampler, SamplingOptions, Special,
-    Speculator, TemplateSource, TextStream, Tokenizer, generate_speculative,
+    Chat, ChatTemplate, DraftCounts, End, Engine, Error, GenerateEvent, Model, Sampler, SamplingOptions,
+    Special, Speculator, TemplateSource, TextStream, Tokenizer, generate_speculative,
 };
 use serde::Serialize;
 
@@ -28,6 +29,7 @@ const EXAMPLES: &str = "Examples:
   orlop run --chat \"Name three colours.\" --seed 1 -n 40
   echo \"Once upon a time\" | orlop run -n 24 --repeat-penalty 1.1
   orlop run --json -n 4 \"One, two, three,\"
+  orlop run --prompt-cache prompt.state -n 8 \"One, two, three,\"
   orlop run --lookup -n 32 \"One, two, three, one, two, three, one, two,\"
   orlop run --verbose
 
@@ -65,10 +67,13 @@ pub(crate) struct RunArguments {
     /// Treat special tokens in the prompt as text; not in a chat.
     #[arg(long, conflicts_with_all = ["chat", "system"])]
     no_special: bool,
+    /// Keep the processed prompt in this file, and process only what differs from the prompt in it; not in a chat.
+    #[arg(long, value_name = "FILE")]
+    prompt_cache: Option<PathBuf>,
     /// Write a timeline of devices and memory in Chrome's trace format; not in a chat.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Print one JSON object: `prompt_tokens`, `tokens`, `text`, `drafted`, `accepted`, `timings`, `memory`.
+    /// Print one JSON object: `prompt_tokens`, `cached`, `tokens`, `text`, `drafted`, `accepted`, `timings`, `memory`.
     #[arg(long)]
     json: bool,
 }
@@ -155,6 +160,8 @@ impl RunArguments {
 #[derive(Serialize)]
 struct Answer {
     prompt_tokens: Vec<u32>,
+    /// Tokens of the prompt that were in the prompt cache.
+    cached: usize,
     tokens: Vec<u32>,
     text: String,
     /// Tokens that were drafted, and how many of them were accepted.
@@ -169,6 +176,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let Some(prompt) = prompt(arguments)? else {
         refuse_in_chat("--trace", arguments.trace.is_some())?;
         refuse_in_chat("--no-special", arguments.no_special)?;
+        refuse_in_chat("--prompt-cache", arguments.prompt_cache.is_some())?;
         return crate::chat::run(arguments);
     };
     let trace = arguments.trace.as_deref().map(Trace::begin).transpose()?;
@@ -212,21 +220,32 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         }
     };
     let (engine, limit) = (&mut loaded.engine, arguments.limit());
-    let drafts = loaded.speculator.as_mut();
-    let end =
-        generate_speculative(engine, drafts, &tokenizer, &mut sampler, &prompt_tokens, limit, &mut each);
-    bar.finish_and_clear();
-    let end = end.map_err(|error| match error {
-        Error::ContextFull { tokens, .. } => advice::prompt_too_long(&loaded.engine, tokens, limit),
+    let mut drafts = loaded.speculator.as_mut();
+    let too_long = |engine: &Engine, error| match error {
+        Error::ContextFull { tokens, .. } => advice::prompt_too_long(engine, tokens, limit),
         error => failure(error),
-    })?;
+    };
+    let mut cached = 0;
+    if let Some(file) = &arguments.prompt_cache {
+        prompt_cache::check_room(engine, &prompt_tokens).map_err(|error| too_long(engine, error))?;
+        let fed = |count| bar.set_position(count as u64);
+        cached = prompt_cache::feed_cached(engine, &prompt_tokens, file, &fed)?;
+        let before = &prompt_tokens[..engine.len()];
+        sampler.restart(before);
+        drafts.iter_mut().for_each(|drafts| drafts.restart(before));
+    }
+    let new = &prompt_tokens[engine.len()..];
+    let end = generate_speculative(engine, drafts, &tokenizer, &mut sampler, new, limit, &mut each);
+    bar.finish_and_clear();
+    let end = end.map_err(|error| too_long(&loaded.engine, error))?;
     if let Some(error) = broken {
         return Err(Failure::printing(error));
     }
     let all = begin.elapsed();
     let (prompt_time, repacking) = (first.unwrap_or(all) - repacked, loaded.engine.repacking_time());
-    let timings = Timings::new(loaded.took, prompt_tokens.len(), prompt_time, tokens.len(), all - repacking)
-        .with_repacking(repacking);
+    let fed = prompt_tokens.len() - cached;
+    let timings =
+        Timings::new(loaded.took, fed, prompt_time, tokens.len(), all - repacking).with_repacking(repacking);
     let rest = stream.finish();
     let drafts = loaded.speculator.as_ref().map(Speculator::counts);
     let traced = trace.map(|trace| trace.finish(&loaded.engine)).transpose()?;
@@ -235,7 +254,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         let memory = MemoryReport::new(&memory(&loaded.engine, loaded.speculator.as_ref())).with_peak();
         drop(out);
         let DraftCounts { drafted, accepted } = drafts.unwrap_or_default();
-        let answer = Answer { prompt_tokens, tokens, text, drafted, accepted, timings, memory };
+        let answer = Answer { prompt_tokens, cached, tokens, text, drafted, accepted, timings, memory };
         return Printer::new().json(&answer);
     }
     writeln!(out, "{rest}").map_err(Failure::printing)?;

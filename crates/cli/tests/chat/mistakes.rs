@@ -8,12 +8,18 @@ use crate::with_model::{command, default_model, json, orlop};
 #[test]
 fn mistakes_are_explained_and_the_chat_continues() {
     let folder = Folder::new();
+    folder.file("note.txt", "Nothing that a chat can continue.");
     let mut chat = Terminal::chat(&["-n", "4", "-c", "256"], &folder.path("."));
     chat.prompt();
     for (line, expected) in [
         ("/dance", "unknown command /dance; /help lists"),
         ("/save", "/save needs a file name"),
         ("/save /nowhere/at/all.txt", "/nowhere/at/all.txt: cannot write the file ("),
+        ("/save-state", "/save-state needs a file name"),
+        ("/save-state /nowhere/at/all", "/nowhere/at/all: "),
+        ("/load-state", "/load-state needs a file name"),
+        ("/load-state nothing.state", "nothing.state: cannot open the file"),
+        ("/load-state note.txt", "note.txt: not a GGUF file"),
         ("/reset everything", "/reset takes no argument"),
         ("/again", "no answer to regenerate yet"),
     ] {
@@ -23,7 +29,8 @@ fn mistakes_are_explained_and_the_chat_continues() {
     }
     chat.enter("/help");
     let help = chat.expect("\n> ");
-    for name in ["/help", "/reset", "/again", "/memory", "/save FILE", "/quit", "Ctrl-C"] {
+    for name in ["/help", "/reset", "/again", "/memory", "/save FILE", "/save-state FILE", "/quit", "Ctrl-C"]
+    {
         assert!(help.contains(name), "{name}: {help}");
     }
     chat.keys(b"a\xff");
@@ -86,7 +93,7 @@ fn a_chat_prompt_uses_the_models_template() {
 fn options_that_need_a_prompt_are_rejected_in_a_chat() {
     let folder = Folder::new();
     let trace = folder.path("trace.json");
-    for option in [&["--trace", &trace][..], &["--no-special"]] {
+    for option in [&["--trace", &trace][..], &["--no-special"], &["--prompt-cache", &trace]] {
         let mut chat = command();
         chat.arg("run").args(option);
         let (status, said) = Terminal::start(&mut chat).end();

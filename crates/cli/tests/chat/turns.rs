@@ -75,6 +75,44 @@ fn a_chat_of_five_turns_matches_the_transcript() {
 }
 
 #[test]
+fn a_saved_chat_continues_in_another_process() {
+    let folder = Folder::new();
+    let start = |folder: &Folder| {
+        let mut chat = Terminal::chat(&["-n", "12", "-c", "256"], &folder.path("."));
+        chat.prompt();
+        chat
+    };
+    let mut chat = start(&folder);
+    let (_, first) = chat.say("What is the capital of France?");
+    chat.enter("/save-state paris.state");
+    chat.expect(&format!("chat of 1 turn and {} tokens saved to paris.state (", first.used));
+    chat.prompt();
+    let (expected, counts) = chat.say("Which river flows through it?");
+    chat.keys("\x04");
+    chat.end();
+
+    let mut chat = start(&folder);
+    chat.say("Name three colours.");
+    // A damaged file changes nothing.
+    let mut damaged = std::fs::read(folder.path("paris.state")).unwrap();
+    let last = damaged.len() - 1000;
+    damaged[last] ^= 1;
+    folder.file("damaged.state", damaged);
+    chat.enter("/load-state damaged.state");
+    chat.expect("damaged.state: it is damaged: its checksum is ");
+    chat.prompt();
+    chat.enter("/memory");
+    chat.expect(" used by 1 turn\n> ");
+    chat.enter("/load-state paris.state");
+    chat.expect(&format!("chat of 1 turn and {} tokens loaded from paris.state\n> ", first.used));
+    let (again, loaded) = chat.say("Which river flows through it?");
+    assert_eq!(again, expected);
+    assert_eq!((loaded.kept, loaded.new), (counts.kept, counts.new));
+    chat.keys("\x04");
+    assert_eq!(chat.end().0, Some(0));
+}
+
+#[test]
 fn lines_are_edited_recalled_and_completed() {
     let folder = Folder::new();
     std::fs::create_dir(folder.path("orlop")).unwrap();

@@ -4,6 +4,7 @@
 mod answers;
 mod drafts;
 mod memory;
+mod prompt_cache;
 mod refusals;
 #[allow(dead_code)] // the tests of `orlop plan` need more of it
 #[path = "../plan/support.rs"]

@@ -1,14 +1,14 @@
 //! Sequences on disk: tokens, cache rows and states of one sequence, as a GGUF file.
 //!
 //! The file holds tensors under the names of the caches, the tokens and what the rows depend on as metadata, and a SHA-256
-//! checksum as its last tensor. Everything is checked before the engine changes.
+//! checksum of all that as its last tensor. Everything is checked before the engine changes.
 
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
 
 use orlop_backend::StoredTensor;
-use orlop_gguf::{Array, GgufPart, TensorInfo, Writer};
+use orlop_gguf::{Array, GgufPart, Metadata, TensorInfo, Writer};
 use orlop_graph::{DType, SharedBytes, TensorDesc};
 use sha2::{Digest, Sha256};
 
@@ -19,6 +19,8 @@ use crate::{Error, Model, SequenceId};
 const KIND: &str = "orlop-state";
 const VERSION: u32 = 1;
 const CHECKSUM: &str = "checksum";
+/// The key of the tokens in the cache.
+pub(crate) const TOKENS: &str = "state.tokens";
 
 /// What is wrong with the file of a saved sequence.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +75,16 @@ pub enum StateError {
         /// Tensors that a sequence of this model has.
         expected: usize,
     },
+    /// There is no chat in it, or one that contradicts itself.
+    #[error("its chat of {messages} messages and {tokens} tokens does not fit together: {why}")]
+    BadChat {
+        /// Messages of the chat.
+        messages: usize,
+        /// Tokens of the chat.
+        tokens: usize,
+        /// What does not fit.
+        why: &'static str,
+    },
     /// The tokens given are not as many as those in the cache.
     #[error("{given} tokens were given, and the sequence has {cached}")]
     OtherTokens {
@@ -105,7 +117,7 @@ impl Engine {
     /// [`Error::UnknownSequence`]; [`Error::State`] if the tokens are not as many as those in the cache or the file cannot be
     /// written; what a device meets.
     pub fn save_sequence(&self, id: SequenceId, tokens: &[u32], path: &Path) -> Result<u64, Error> {
-        self.written(id, tokens, |writer| writer.create(path))
+        self.write_sequence(id, tokens, &Metadata::new(), |writer| writer.create(path))
     }
 
     /// As [`Engine::save_sequence`], to memory.
@@ -114,14 +126,16 @@ impl Engine {
     /// As [`Engine::save_sequence`].
     pub fn sequence_bytes(&self, id: SequenceId, tokens: &[u32]) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
-        self.written(id, tokens, |writer| writer.write(&mut bytes))?;
+        self.write_sequence(id, tokens, &Metadata::new(), |writer| writer.write(&mut bytes))?;
         Ok(bytes)
     }
 
-    fn written(
+    /// Writes a sequence and what else belongs to it.
+    pub(crate) fn write_sequence(
         &self,
         id: SequenceId,
         tokens: &[u32],
+        more: &Metadata,
         write: impl FnOnce(Writer<'_>) -> Result<u64, orlop_gguf::Error>,
     ) -> Result<u64, Error> {
         let slot = self.sequences.slot(id)?;
@@ -129,15 +143,19 @@ impl Engine {
         if tokens.len() != cached {
             return Err(StateError::OtherTokens { given: tokens.len(), cached }.into());
         }
-        let (model, settings) = (digest(&self.blueprint.model)?, self.state_settings());
-        let sum = RefCell::new(Sum::new(&model, &settings, tokens));
-        let mut writer = Writer::new();
+        let mut metadata = more.clone();
+        let model = digest(&self.blueprint.model)?;
         let mut set = || {
-            writer.set("general.architecture", KIND)?;
-            writer.set("state.version", VERSION)?;
-            writer.set("state.model", model.as_str())?;
-            writer.set("state.settings", settings.as_str())?;
-            writer.set("state.tokens", Array::U32(tokens.to_vec()))?;
+            metadata.set("general.architecture", KIND)?;
+            metadata.set("state.version", VERSION)?;
+            metadata.set("state.model", model.as_str())?;
+            metadata.set("state.settings", self.state_settings().as_str())?;
+            metadata.set(TOKENS, Array::U32(tokens.to_vec()))?;
+            Sum::new(&metadata)
+        };
+        let sum = RefCell::new(set().map_err(StateError::File)?);
+        let mut writer = Writer::with_metadata(metadata);
+        let mut add = || {
             for Kept { cache, desc, pieces } in self.kept(slot, cached)? {
                 let sum = &sum;
                 writer.tensor_with(cache.name(), desc.dtype, &desc.extents[..3], move |out| {
@@ -154,7 +172,7 @@ impl Engine {
             }
             writer.tensor_with(CHECKSUM, DType::I8, &[32], |out| out.write_all(&sum.borrow().finish()))
         };
-        set().map_err(StateError::File)?;
+        add().map_err(StateError::File)?;
         Ok(write(writer).map_err(StateError::File)?)
     }
 
@@ -166,8 +184,7 @@ impl Engine {
     /// [`Error::ContextFull`], [`Error::NoPages`]. All of these change nothing. [`Error::RunFailed`] if a device fails while
     /// rows are written: the sequence is empty then.
     pub fn load_sequence(&mut self, id: SequenceId, path: &Path) -> Result<Vec<u32>, Error> {
-        let file = GgufPart::open(path).map_err(StateError::File)?;
-        self.load_part(id, &file)
+        self.load_part(id, &open(path)?)
     }
 
     /// As [`Engine::load_sequence`], from memory.
@@ -175,14 +192,14 @@ impl Engine {
     /// # Errors
     /// As [`Engine::load_sequence`].
     pub fn load_sequence_bytes(&mut self, id: SequenceId, bytes: SharedBytes) -> Result<Vec<u32>, Error> {
-        self.load_part(id, &GgufPart::from_bytes(bytes).map_err(StateError::File)?)
+        self.load_part(id, &open_bytes(bytes)?)
     }
 
-    fn load_part(&mut self, id: SequenceId, file: &GgufPart) -> Result<Vec<u32>, Error> {
+    pub(crate) fn load_part(&mut self, id: SequenceId, file: &GgufPart) -> Result<Vec<u32>, Error> {
         let slot = self.sequences.slot(id)?;
         let tokens = self.checked_tokens(file)?;
-        self.check_contents(file, &tokens)?;
         self.sequences.check_restore(slot, tokens.len())?;
+        self.check_contents(file, &tokens)?;
         let before = self.sequences.len(slot);
         self.left = None;
         self.sequences.restore(slot, tokens.len())?;
@@ -210,14 +227,6 @@ impl Engine {
     /// The tokens of a file that is of this model, with these settings.
     fn checked_tokens(&self, file: &GgufPart) -> Result<Vec<u32>, Error> {
         let metadata = file.metadata();
-        let found = metadata.string("general.architecture").map_err(StateError::File)?;
-        if found != KIND {
-            return Err(StateError::OtherKind { found: found.to_owned() }.into());
-        }
-        let found = metadata.u32("state.version").map_err(StateError::File)?;
-        if found != VERSION {
-            return Err(StateError::OtherVersion { found }.into());
-        }
         let found = metadata.string("state.model").map_err(StateError::File)?.to_owned();
         let expected = digest(&self.blueprint.model).map_err(StateError::File)?;
         if found != expected {
@@ -228,7 +237,7 @@ impl Engine {
         if found != expected {
             return Err(StateError::OtherSettings { found, expected }.into());
         }
-        let tokens = metadata.u32s("state.tokens").map_err(StateError::File)?;
+        let tokens = metadata.u32s(TOKENS).map_err(StateError::File)?;
         let vocabulary = self.config().vocabulary;
         match tokens.iter().find(|token| u64::from(**token) >= vocabulary) {
             Some(token) => Err(Error::UnknownToken { token: *token, vocabulary }),
@@ -244,8 +253,7 @@ impl Engine {
         let other = |name: &str| StateError::OtherTensors { tensor: name.to_owned(), found, expected };
         let sum = file.tensor(CHECKSUM).filter(|sum| sum.desc.bytes() == 32);
         let sum: &TensorInfo = sum.filter(|_| found == expected).ok_or_else(|| other(CHECKSUM))?;
-        let model = file.metadata().string("state.model").map_err(StateError::File)?;
-        let mut expected = Sum::new(model, &self.state_settings(), tokens);
+        let mut expected = Sum::new(file.metadata()).map_err(StateError::File)?;
         for (cache, desc) in caches {
             let tensor = file.tensor(cache.name()).filter(|tensor| tensor.desc == desc);
             let tensor = tensor.ok_or_else(|| other(cache.name()))?;
@@ -323,16 +331,37 @@ impl Engine {
     }
 }
 
+/// Opens a file that holds a sequence.
+pub(crate) fn open(path: &Path) -> Result<GgufPart, Error> {
+    check_kind(GgufPart::open(path))
+}
+
+/// As [`open`], in memory.
+pub(crate) fn open_bytes(bytes: SharedBytes) -> Result<GgufPart, Error> {
+    check_kind(GgufPart::from_bytes(bytes))
+}
+
+fn check_kind(file: Result<GgufPart, orlop_gguf::Error>) -> Result<GgufPart, Error> {
+    let file = file.map_err(StateError::File)?;
+    let found = file.metadata().string("general.architecture").map_err(StateError::File)?;
+    if found != KIND {
+        return Err(StateError::OtherKind { found: found.to_owned() }.into());
+    }
+    let found = file.metadata().u32("state.version").map_err(StateError::File)?;
+    if found != VERSION {
+        return Err(StateError::OtherVersion { found }.into());
+    }
+    Ok(file)
+}
+
 /// The checksum of a sequence, in the making.
 struct Sum(Sha256);
 
 impl Sum {
-    fn new(model: &str, settings: &str, tokens: &[u32]) -> Sum {
-        let mut sum = Sha256::new();
-        sum.update(model.as_bytes());
-        sum.update(settings.as_bytes());
-        tokens.iter().for_each(|token| sum.update(token.to_le_bytes()));
-        Sum(sum)
+    fn new(metadata: &Metadata) -> Result<Sum, orlop_gguf::Error> {
+        let mut bytes = Vec::new();
+        Writer::with_metadata(metadata.clone()).write(&mut bytes)?;
+        Ok(Sum(Sha256::new_with_prefix(bytes)))
     }
 
     fn finish(&self) -> [u8; 32] {
@@ -346,10 +375,7 @@ const SAMPLE: usize = 1024;
 /// The digest of a model: its metadata, the list of its tensors, and the ends of each one's data.
 fn digest(model: &Model) -> Result<String, orlop_gguf::Error> {
     let file = model.file();
-    let mut bytes = Vec::new();
-    Writer::with_metadata(file.metadata().clone()).write(&mut bytes)?;
-    let mut digest = Sha256::new();
-    digest.update(&bytes);
+    let Sum(mut digest) = Sum::new(file.metadata())?;
     for tensor in file.tensors() {
         let data = file.bytes_of(tensor);
         digest.update(tensor.name.as_bytes());

@@ -192,3 +192,34 @@ fn a_template_that_refuses_to_end_with_an_answer_is_not_given_up() {
         assert_eq!(chat.source(), TemplateSource::File, "asking gives nothing up");
     }
 }
+
+#[test]
+fn a_saved_chat_goes_on_as_it_would_have() {
+    let mut talk = Talk::new();
+    let mut chat = Chat::new(template("{{ m.content }}"));
+    chat.say("One.");
+    talk.answer(&mut chat).unwrap();
+    let saved = chat.state_bytes(&talk.engine).unwrap();
+    chat.say("Two.");
+    let expected = talk.answer(&mut chat).unwrap();
+
+    let mut other = Talk::new();
+    let mut resumed = Chat::new(template("{{ m.content }}"));
+    resumed.say("Something else.");
+    other.answer(&mut resumed).unwrap();
+    let plain = other.engine.sequence_bytes(orlop_llm::SequenceId::FIRST, &[0]).unwrap_err();
+    assert!(matches!(plain, Error::State(_)), "{plain}");
+    resumed.load_state_bytes(&mut other.engine, Arc::new(saved.clone())).unwrap();
+    resumed.say("Two.");
+    assert_eq!(other.answer(&mut resumed).unwrap(), expected);
+    assert_eq!(resumed.messages(), chat.messages());
+
+    // The file of a sequence without a chat changes nothing.
+    let len = other.engine.len();
+    let mut empty = Talk::new().engine;
+    let sequence = empty.sequence_bytes(orlop_llm::SequenceId::FIRST, &[]).unwrap();
+    empty.truncate(0);
+    let refused = resumed.load_state_bytes(&mut other.engine, Arc::new(sequence));
+    assert!(matches!(refused, Err(Error::State(_))), "{refused:?}");
+    assert_eq!((other.engine.len(), resumed.turns()), (len, 2));
+}

@@ -1,10 +1,14 @@
 //! Sequences on disk.
 
+#[path = "../../fuzz/check.rs"]
+mod check;
+
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use orlop_backend::Precision;
 use orlop_graph::DType;
-use orlop_llm::{CacheTypes, Engine, Error, SequenceId, Settings, StateError};
+use orlop_llm::{CacheTypes, Engine, Error, Sampler, SamplingOptions, SequenceId, Settings, StateError};
 use orlop_testkit::Random;
 
 use crate::arches::{MODELS, made};
@@ -106,20 +110,9 @@ fn two_thousand_spoiled_files_are_refused_or_whole_and_change_nothing() {
     engine.truncate(tokens.len() - 1);
     let (mut random, mut refused) = (Random::new(3), 0);
     for _ in 0..2000 {
-        let mut bytes = saved.clone();
-        for _ in 0..1 + random.below(3) {
-            // Often in the header, which is small.
-            let most = if random.below(2) == 0 { 1000 } else { bytes.len() as u64 };
-            let at = random.below(most.min(bytes.len() as u64)) as usize;
-            match random.below(4) {
-                0 => bytes.truncate(at.max(1)),
-                1 => bytes[at] = random.below(256) as u8,
-                2 => bytes.insert(at, random.below(256) as u8),
-                _ => bytes[at] ^= 1 << random.below(8),
-            }
-        }
+        let bytes = spoiled(&saved, &mut random);
         match load_bytes(&mut engine, &bytes) {
-            // Padding and keys that are not used do not count.
+            // Padding does not count.
             Ok(loaded) => {
                 assert_eq!(loaded, tokens);
                 engine.truncate(tokens.len() - 1);
@@ -133,4 +126,56 @@ fn two_thousand_spoiled_files_are_refused_or_whole_and_change_nothing() {
     }
     assert!(refused > 1000, "{refused}");
     assert_eq!(last_row(&mut engine, &tokens[tokens.len() - 1..]), expected);
+}
+
+fn spoiled(file: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = file.to_vec();
+    for _ in 0..1 + random.below(3) {
+        // Often in the header, which is small.
+        let most = if random.below(2) == 0 { 1000 } else { bytes.len() as u64 };
+        let at = random.below(most.min(bytes.len() as u64)) as usize;
+        match random.below(4) {
+            0 => bytes.truncate(at.max(1)),
+            1 => bytes[at] = random.below(256) as u8,
+            2 => bytes.insert(at, random.below(256) as u8),
+            _ => bytes[at] ^= 1 << random.below(8),
+        }
+    }
+    bytes
+}
+
+/// States of the fuzzer's model: those of its corpus.
+fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let (mut engine, tokenizer, mut chat) = check::talk();
+    let empty = engine.sequence_bytes(FIRST, &[]).unwrap();
+    let tokens: Vec<u32> = (1..40).collect();
+    engine.feed(&tokens).unwrap();
+    let sequence = engine.sequence_bytes(FIRST, &tokens).unwrap();
+    engine.truncate(0);
+    chat.say("Hi");
+    let mut sampler = Sampler::new(SamplingOptions::greedy(), 0);
+    let mut each = |_: orlop_llm::ChatEvent<'_>| ControlFlow::Continue(());
+    chat.answer(&mut engine, &tokenizer, &mut sampler, Some(4), &mut each).unwrap();
+    vec![("chat", chat.state_bytes(&engine).unwrap()), ("empty", empty), ("sequence", sequence)]
+}
+
+/// The fuzz target's check, on its corpus and on a fixed count of spoiled copies of it.
+#[test]
+fn what_the_fuzzer_checks_holds_for_three_thousand_spoiled_states() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/state");
+    let (mut engine, _, mut chat) = check::talk();
+    let (mut random, mut good) = (Random::new(1), 0);
+    for (name, state) in seeds() {
+        let path = format!("{folder}/{name}");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &state).unwrap();
+        }
+        let seed = std::fs::read(&path).unwrap();
+        check::load(&mut engine, &mut chat, &seed).unwrap();
+        for _ in 0..1000 {
+            good += usize::from(check::load(&mut engine, &mut chat, &spoiled(&seed, &mut random)).is_ok());
+        }
+    }
+    // Padding does not count.
+    assert!((1..2000).contains(&good), "{good} spoiled ones are loaded");
 }
