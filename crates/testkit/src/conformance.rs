@@ -29,6 +29,6 @@ pub use case::Case;
 pub use cases::cases;
 pub use outcome::{CaseFailure, Outcome, Way};
 pub use page::check_ops_page;
-pub use report::{Report, Row, acceptance, report};
+pub use report::{Report, ReportRow, acceptance, report};
 pub use run::{ConformanceOptions, run};
 pub use tolerance::Tolerance;

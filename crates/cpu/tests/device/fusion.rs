@@ -225,7 +225,7 @@ fn products_take_bias_and_residual_and_may_lie_on_the_residual() {
 #[test]
 fn neighbouring_products_of_the_same_few_rows_are_one_step() {
     let [one, several, round] = ["mul_mat in 16 bits", "mul_mats in 16 bits", "round in 16 bits"];
-    for tokens in 1..=5 {
+    for tokens in [1, 2, 5, 8, 9] {
         let mut b = GraphBuilder::new();
         let x = b.input("x", DType::F32, &[256, tokens]);
         let types = [DType::Q4_0, DType::Q6_K, DType::Q8_0, DType::Q4_1];
@@ -235,7 +235,7 @@ fn neighbouring_products_of_the_same_few_rows_are_one_step() {
             b.output(product);
         }
         match tokens {
-            5 => check("many rows", b, &[], &["round in 16 bits", one, one, one, one]),
+            9 => check("many rows", b, &[], &["round in 16 bits", one, one, one, one]),
             _ => check("few rows", b, &[], &[round, several]),
         }
     }
@@ -292,7 +292,7 @@ fn attention_is_rounded_where_heads_are_whole_blocks() {
 /// Weights of all types take the same rounded activations, however many rows these have.
 #[test]
 fn products_of_several_types_share_what_is_rounded() {
-    for tokens in [1, 4, 5, 23] {
+    for tokens in [1, 8, 9, 23] {
         let mut b = GraphBuilder::new();
         let x = b.input("x", DType::F32, &[512, tokens]);
         let weight = b.weight("weight", DType::F32, &[512]);
@@ -309,7 +309,7 @@ fn products_of_several_types_share_what_is_rounded() {
         let result = b.mul_mat(down, gated);
         b.output(result);
         let product = "mul_mat in 16 bits";
-        let products = if tokens > 4 { vec![product, product] } else { vec!["mul_mats in 16 bits"] };
+        let products = if tokens > 8 { vec![product, product] } else { vec!["mul_mats in 16 bits"] };
         let expected = [&["scaled norm in 16 bits"], &products[..], &["gated in 16 bits", product]].concat();
         check("shared", b, &[], &expected);
     }

@@ -171,7 +171,7 @@ fn what_the_fuzzer_checks_holds_for_three_thousand_spoiled_states() {
             std::fs::write(&path, &state).unwrap();
         }
         let seed = std::fs::read(&path).unwrap();
-        check::load(&mut engine, &mut chat, &seed).unwrap();
+        check::load(&mut engine, &mut chat, &seed).expect("UPDATE_GOLDEN=1 renews the corpus");
         for _ in 0..1000 {
             good += usize::from(check::load(&mut engine, &mut chat, &spoiled(&seed, &mut random)).is_ok());
         }

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use orlop_graph::{Arity, OPS};
 
 use super::cases;
-use super::report::{Report, Row};
+use super::report::{Report, ReportRow};
 
 /// Devices, in the order of their columns.
 const DEVICES: [&str; 4] = ["reference", "cpu", "cuda", "wgpu"];
@@ -92,13 +92,13 @@ fn read(page: &str) -> BTreeMap<String, BTreeMap<String, String>> {
     columns
 }
 
-fn cell(row: &Row) -> String {
+fn cell(row: &ReportRow) -> String {
     let total = row.passed + row.unsupported + row.failed;
     match row {
-        Row { failed: failed @ 1.., .. } => format!("**{failed} wrong** of {total}"),
-        Row { passed: 0, .. } => "no".to_owned(),
-        Row { unsupported: 0, .. } => "all".to_owned(),
-        Row { passed, .. } => format!("{passed} of {total}"),
+        ReportRow { failed: failed @ 1.., .. } => format!("**{failed} wrong** of {total}"),
+        ReportRow { passed: 0, .. } => "no".to_owned(),
+        ReportRow { unsupported: 0, .. } => "all".to_owned(),
+        ReportRow { passed, .. } => format!("{passed} of {total}"),
     }
 }
 
@@ -106,11 +106,11 @@ fn cell(row: &Row) -> String {
 mod tests {
     use super::*;
 
-    fn row(op: &str, passed: usize, unsupported: usize, failed: usize) -> Row {
-        Row { op: op.to_owned(), passed, unsupported, failed, worst: 1e-12, reasons: Vec::new() }
+    fn row(op: &str, passed: usize, unsupported: usize, failed: usize) -> ReportRow {
+        ReportRow { op: op.to_owned(), passed, unsupported, failed, worst: 1e-12, reasons: Vec::new() }
     }
 
-    fn report(rows: Vec<Row>) -> Report {
+    fn report(rows: Vec<ReportRow>) -> Report {
         Report { device: "a device".to_owned(), rows, failures: Vec::new() }
     }
 

@@ -13,14 +13,14 @@ pub struct Report {
     /// The device's name.
     pub device: String,
     /// One row per op, in alphabetical order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ReportRow>,
     /// The cases that failed, by name.
     pub failures: Vec<(String, CaseFailure)>,
 }
 
 /// What a device made of the cases of one op.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct ReportRow {
     /// The op.
     pub op: String,
     /// Cases that passed.
@@ -71,7 +71,7 @@ impl Report {
         let known = self.rows.iter().position(|row| row.op == op);
         let index = known.unwrap_or_else(|| {
             let (op, reasons) = (op.to_owned(), Vec::new());
-            self.rows.push(Row { op, passed: 0, unsupported: 0, failed: 0, worst: 0.0, reasons });
+            self.rows.push(ReportRow { op, passed: 0, unsupported: 0, failed: 0, worst: 0.0, reasons });
             self.rows.len() - 1
         });
         let row = &mut self.rows[index];
@@ -121,7 +121,7 @@ impl Report {
         text.push_str("| op | passed | refused | failed | largest error | refused because |\n");
         text.push_str("|---|---|---|---|---|---|\n");
         for row in &self.rows {
-            let Row { op, passed, unsupported, failed, worst, reasons } = row;
+            let ReportRow { op, passed, unsupported, failed, worst, reasons } = row;
             let reasons = reasons.join("; ").replace('|', "\\|");
             // Writing to a string cannot fail.
             let _ =
