@@ -35,6 +35,9 @@ pub trait PagedEngine {
     /// Ends a sequence.
     fn end(&mut self, sequence: Self::Sequence);
 
+    /// Tokens of a sequence. A step that fails may have lost some, also of sequences that were not fed.
+    fn len(&self, sequence: Self::Sequence) -> usize;
+
     /// Feeds tokens to several sequences. `each` gets the row behind the last token of each part that wants one, with the
     /// part's index.
     ///

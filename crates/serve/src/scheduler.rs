@@ -144,6 +144,16 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         &self.engine
     }
 
+    /// The engine's sizes.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Pages that are kept for later requests, and can be evicted.
+    pub fn evictable(&self) -> usize {
+        self.tree.evictable()
+    }
+
     /// Maximum number of tokens of a sequence.
     pub fn context(&self) -> usize {
         self.limits.context.min(self.limits.pages * self.limits.page_rows)
@@ -237,6 +247,17 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         self.engine.end(sequence);
         let usage = work.usage();
         work.request.end(RequestEnd::Failed(message.to_owned()), usage);
+    }
+
+    /// Ends the requests that lost tokens in a failed step, and forgets what is kept: it may be lost as well.
+    pub(crate) fn forget_lost(&mut self, message: &str) {
+        for place in (0..self.running.len()).rev() {
+            let running = &self.running[place];
+            if self.engine.len(running.sequence) < running.fed {
+                self.fail(place, message);
+            }
+        }
+        self.clear_cache();
     }
 
     /// Evicts all pages that no running request uses.

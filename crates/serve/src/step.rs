@@ -72,6 +72,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
             Err(error) => {
                 let message = error.to_string();
                 turns.iter().rev().for_each(|turn| self.fail(turn.place, &message));
+                self.forget_lost(&message);
             }
         }
         StepReport { generating, prompt, time }

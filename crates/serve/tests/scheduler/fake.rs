@@ -22,6 +22,8 @@ pub(crate) struct FakeEngine {
     sequences: Vec<Option<Sequence>>,
     /// Fails at this step.
     pub(crate) fails_at: Option<u64>,
+    /// A failed step empties all sequences, as a lost device does.
+    pub(crate) loses_all: bool,
     pub(crate) steps: u64,
     /// Tokens of each step.
     pub(crate) sizes: Vec<usize>,
@@ -56,7 +58,15 @@ impl FakeEngine {
             attention: 0.001,
         };
         let (pages, slots) = (vec![0; pages], vec![None; sequences]);
-        FakeEngine { limits, pages, sequences: slots, fails_at: None, steps: 0, sizes: Vec::new() }
+        FakeEngine {
+            limits,
+            pages,
+            sequences: slots,
+            fails_at: None,
+            loses_all: false,
+            steps: 0,
+            sizes: Vec::new(),
+        }
     }
 
     pub(crate) fn with_context(mut self, context: usize) -> FakeEngine {
@@ -126,6 +136,7 @@ impl PagedEngine for FakeEngine {
 
     fn truncate(&mut self, sequence: usize, len: usize) -> usize {
         let mut kept = self.sequences[sequence].take().expect("a sequence to truncate");
+        let len = len.min(kept.tokens.len());
         kept.tokens.truncate(len);
         kept.pages.drain(len.div_ceil(PAGE)..).for_each(|page| self.pages[page] -= 1);
         self.sequences[sequence] = Some(kept);
@@ -137,6 +148,10 @@ impl PagedEngine for FakeEngine {
         ended.pages.iter().for_each(|page| self.pages[*page] -= 1);
     }
 
+    fn len(&self, sequence: usize) -> usize {
+        self.sequences[sequence].as_ref().map_or(0, |sequence| sequence.tokens.len())
+    }
+
     fn step(
         &mut self,
         parts: &[StepPart<'_, usize>],
@@ -144,6 +159,13 @@ impl PagedEngine for FakeEngine {
     ) -> Result<(), String> {
         self.steps += 1;
         if self.fails_at == Some(self.steps) {
+            if self.loses_all {
+                for slot in 0..self.sequences.len() {
+                    if self.sequences[slot].is_some() {
+                        self.truncate(slot, 0);
+                    }
+                }
+            }
             return Err("the device is lost".to_owned());
         }
         self.sizes.push(parts.iter().map(|part| part.tokens.len()).sum());

@@ -173,6 +173,30 @@ fn a_failed_step_ends_its_requests_and_the_queue_lives_on() {
 }
 
 #[test]
+fn a_lost_device_ends_requests_that_were_not_fed_too_and_nothing_kept_is_used_again() {
+    let mut engine = FakeEngine::new(64, 4, 8);
+    (engine.fails_at, engine.loses_all) = (Some(6), true);
+    let mut scheduler = Scheduler::new(engine);
+    let (_, kept) = submit(&mut scheduler, &prompt(1, 12), 1);
+    finish(&mut scheduler);
+    assert!(kept.borrow().end.is_some());
+    let (_, paused) = submit(&mut scheduler, &prompt(2, 6), 90);
+    let (_, fed) = submit(&mut scheduler, &prompt(3, 6), 90);
+    step(&mut scheduler);
+    paused.borrow_mut().paused = true;
+    while fed.borrow().end.is_none() {
+        step(&mut scheduler);
+    }
+    for outcome in [paused, fed] {
+        assert!(matches!(outcome.borrow().end, Some(RequestEnd::Failed(_))), "{:?}", outcome.borrow());
+    }
+    let (_, again) = submit(&mut scheduler, &prompt(1, 12), 1);
+    finish(&mut scheduler);
+    assert_eq!(again.borrow().usage.cached, 0);
+    assert_eq!(again.borrow().tokens, alone(&prompt(1, 12), 1, 256));
+}
+
+#[test]
 fn an_engine_that_cannot_go_back_shares_nothing() {
     let mut scheduler = Scheduler::new(FakeEngine::new(64, 4, 4).without_sharing());
     let outcomes: Vec<_> = (0..6).map(|_| submit(&mut scheduler, &prompt(1, 9), 5).1).collect();
