@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let tokenizer = tokenizer(&loaded.model)?;
     let mut session = Session {
         chat: arguments.chat(&loaded.model, &tokenizer).with_speculator(loaded.speculator.take()),
-        sampler: arguments.sampler(),
+        sampler: arguments.sampler(&loaded.model)?,
         limit: arguments.limit(),
         verbose: arguments.model.verbose,
         interrupt: Interrupt::install()?,

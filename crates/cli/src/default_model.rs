@@ -10,6 +10,7 @@ use std::{env, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use orlop::llm::SamplingOptions;
 use sha2::{Digest, Sha256};
 use zip::ZipArchive;
 
@@ -36,6 +37,11 @@ fn source() -> Source {
         sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53".to_owned(),
         path: None,
     }
+}
+
+/// What its authors recommend; the file does not say so.
+pub(crate) fn sampling() -> SamplingOptions {
+    SamplingOptions { temperature: 0.2, top_p: 0.9, ..SamplingOptions::default() }
 }
 
 /// Whether to show progress bars.

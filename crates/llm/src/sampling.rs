@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 mod log_probabilities;
 mod mask;
 mod random;
+mod recommended;
 
 pub use log_probabilities::LogProbabilities;
 pub use mask::TokenMask;

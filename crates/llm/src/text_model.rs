@@ -15,6 +15,8 @@ pub struct TextModel {
     engine: Engine,
     tokenizer: Tokenizer,
     speculator: Option<Speculator>,
+    /// What the file recommends.
+    sampling: SamplingOptions,
 }
 
 /// How a text is continued.
@@ -22,8 +24,8 @@ pub struct TextModel {
 pub struct TextOptions {
     /// Maximum number of new tokens. Default `None`: until the model ends the text or the context is full.
     pub max_tokens: Option<usize>,
-    /// Default: [`SamplingOptions::default`].
-    pub sampling: SamplingOptions,
+    /// Default `None`: what the file recommends ([`SamplingOptions::recommended`]).
+    pub sampling: Option<SamplingOptions>,
     /// Seed of the sampler. Default 0.
     pub seed: u64,
 }
@@ -32,11 +34,13 @@ impl TextModel {
     /// Plans a model for a machine, and loads it.
     ///
     /// # Errors
-    /// As [`Blueprint::plan`], [`Engine::load`] and [`Tokenizer::from_metadata`].
+    /// As [`Blueprint::plan`], [`Engine::load`], [`Tokenizer::from_metadata`] and [`SamplingOptions::recommended`].
     pub fn load(model: &Model, machine: &Machine, settings: &Settings) -> Result<TextModel, Error> {
-        let tokenizer = Tokenizer::from_metadata(model.file().metadata())?;
+        let metadata = model.file().metadata();
+        let tokenizer = Tokenizer::from_metadata(metadata)?;
+        let sampling = SamplingOptions::default().recommended(metadata)?;
         let engine = Engine::load(Blueprint::plan(model, machine, settings)?, &mut |_, _| ())?;
-        Ok(TextModel { engine, tokenizer, speculator: None })
+        Ok(TextModel { engine, tokenizer, speculator: None, sampling })
     }
 
     /// With speculative decoding: the same texts, sooner where drafts are accepted. [`Settings::draft`] is the maximum
@@ -77,7 +81,7 @@ impl TextModel {
     ) -> Result<(String, End), Error> {
         self.engine.truncate(0);
         let tokens = self.tokenizer.prompt(prompt, Special::Parse);
-        let mut sampler = Sampler::new(options.sampling, options.seed);
+        let mut sampler = Sampler::new(options.sampling.unwrap_or(self.sampling), options.seed);
         let (mut text, mut stream) = (String::new(), TextStream::new());
         let (tokenizer, limit) = (&self.tokenizer, options.max_tokens);
         let mut shown = |event| {

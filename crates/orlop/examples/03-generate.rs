@@ -13,8 +13,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings =
         Settings { context: Some(2048), threads: devices::physical_cores(), ..Settings::default() };
     let mut model = TextModel::load(&Model::open(path)?, &machine, &settings)?;
-    let options =
-        TextOptions { max_tokens: Some(32), sampling: SamplingOptions::greedy(), ..TextOptions::default() };
+    let options = TextOptions {
+        max_tokens: Some(32),
+        sampling: Some(SamplingOptions::greedy()),
+        ..TextOptions::default()
+    };
     model.generate(prompt, &options, &mut |piece| {
         print!("{piece}");
         let _ = std::io::stdout().flush();

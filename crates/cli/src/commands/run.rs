@@ -16,6 +16,7 @@ use orlop::llm::{
 use serde::Serialize;
 
 use crate::advice;
+use crate::default_model;
 use crate::draft_arguments::DraftArguments;
 use crate::failure::Failure;
 use crate::load::{MemoryReport, failure, load_with_drafts, memory, token_bar, tokenizer};
@@ -81,24 +82,24 @@ pub(crate) struct RunArguments {
 /// Sampling options.
 #[derive(Debug, Args)]
 pub(crate) struct SamplingArguments {
-    /// Temperature; 0: greedy.
-    #[arg(long, value_name = "T", default_value_t = SamplingOptions::default().temperature)]
-    temp: f32,
-    /// Top-k sampling; 0: disabled.
-    #[arg(long, value_name = "K", default_value_t = SamplingOptions::default().top_k)]
-    top_k: usize,
-    /// Top-p (nucleus) sampling; 1: disabled.
-    #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().top_p)]
-    top_p: f32,
-    /// Min-p sampling: minimum probability relative to the most likely token; 0: disabled.
-    #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().min_p)]
-    min_p: f32,
-    /// Penalty for repeated tokens; 1: disabled.
-    #[arg(long, value_name = "F", default_value_t = SamplingOptions::default().repeat_penalty, value_parser = parse_penalty)]
-    repeat_penalty: f32,
-    /// Number of last tokens considered for the repeat penalty.
-    #[arg(long, value_name = "N", visible_alias = "repeat-last-n", default_value_t = SamplingOptions::default().repeat_last)]
-    repeat_last: usize,
+    /// Temperature; 0: greedy [default: the model file's, or 0.8]
+    #[arg(long, value_name = "T")]
+    temp: Option<f32>,
+    /// Top-k sampling; 0: disabled [default: the model file's, or 40]
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Top-p (nucleus) sampling; 1: disabled [default: the model file's, or 0.95]
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Min-p sampling: minimum probability relative to the most likely token; 0: disabled [default: the model file's, or 0.05]
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
+    /// Penalty for repeated tokens; 1: disabled [default: the model file's, or 1]
+    #[arg(long, value_name = "F", value_parser = parse_penalty)]
+    repeat_penalty: Option<f32>,
+    /// Number of last tokens considered for the repeat penalty [default: the model file's, or 64]
+    #[arg(long, value_name = "N", visible_alias = "repeat-last-n")]
+    repeat_last: Option<usize>,
     /// Random seed [default: random]
     #[arg(short, long, value_name = "N")]
     seed: Option<u64>,
@@ -110,19 +111,24 @@ fn parse_penalty(text: &str) -> Result<f32, String> {
 }
 
 impl RunArguments {
-    pub(crate) fn sampler(&self) -> Sampler {
-        let SamplingArguments { temp, top_k, top_p, min_p, repeat_penalty, repeat_last, seed } =
-            self.sampling;
-        let options = SamplingOptions {
-            temperature: temp,
-            top_k,
-            top_p,
-            min_p,
-            repeat_penalty,
-            repeat_last,
-            ..SamplingOptions::default()
+    /// The sampler: flags, then what the model file recommends, then defaults.
+    pub(crate) fn sampler(&self, model: &Model) -> Result<Sampler, Failure> {
+        let given = &self.sampling;
+        let defaults = match self.model.model {
+            Some(_) => SamplingOptions::default(),
+            None => default_model::sampling(),
         };
-        Sampler::new(options, seed.unwrap_or_else(random_seed))
+        let file = defaults.recommended(model.file().metadata()).map_err(failure)?;
+        let options = SamplingOptions {
+            temperature: given.temp.unwrap_or(file.temperature),
+            top_k: given.top_k.unwrap_or(file.top_k),
+            top_p: given.top_p.unwrap_or(file.top_p),
+            min_p: given.min_p.unwrap_or(file.min_p),
+            repeat_penalty: given.repeat_penalty.unwrap_or(file.repeat_penalty),
+            repeat_last: given.repeat_last.unwrap_or(file.repeat_last),
+            ..file
+        };
+        Ok(Sampler::new(options, given.seed.unwrap_or_else(random_seed)))
     }
 
     /// Limit on generated tokens.
@@ -186,7 +192,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     }
     let tokenizer = tokenizer(&loaded.model)?;
     let prompt_tokens = arguments.tokens(prompt, &loaded.model, &tokenizer);
-    let mut sampler = arguments.sampler();
+    let mut sampler = arguments.sampler(&loaded.model)?;
     let (mut tokens, mut text, mut stream) = (Vec::new(), String::new(), TextStream::new());
     let begin = Instant::now();
     let bar = token_bar(prompt_tokens.len(), loaded.engine.blueprint().batch() as usize);

@@ -18,8 +18,11 @@ fn text_model() -> TextModel {
 #[test]
 fn the_pieces_are_the_text_and_every_call_starts_anew() {
     let mut model = text_model();
-    let options =
-        TextOptions { max_tokens: Some(12), sampling: SamplingOptions::greedy(), ..TextOptions::default() };
+    let options = TextOptions {
+        max_tokens: Some(12),
+        sampling: Some(SamplingOptions::greedy()),
+        ..TextOptions::default()
+    };
     let mut pieces = String::new();
     let (text, end) = model
         .generate("Once upon", &options, &mut |piece| {
