@@ -73,3 +73,58 @@ fn every_crate_has_the_lint_against_unwrap() {
         }
     }
 }
+
+/// The names that a crate's root exports: modules, and what `pub use` lists.
+fn root_names(source: &str) -> Vec<String> {
+    let code: String = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let items = code.split(';').filter_map(|item| item.rsplit_once("pub use ").map(|(_, path)| path));
+    let listed = items.flat_map(|path| {
+        let names = path.split_once('{').map_or(path, |(_, names)| names.trim_end_matches('}'));
+        names.split(',').map(|name| name.rsplit([':', ' ']).find(|word| !word.is_empty()).unwrap_or_default())
+    });
+    listed.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn names_of_a_root_are_those_of_its_lists() {
+    let source = "//! pub use no;\npub mod devices;\npub use a::{B, C,\n    D,\n};\n/// Doc.\npub use a::E;\npub use a as f;\n";
+    assert_eq!(root_names(source), ["B", "C", "D", "E", "f"]);
+}
+
+/// The facade is small: its names, those of the lower crates aside, are for three kinds of users.
+#[test]
+fn the_facade_has_at_most_30_root_names() {
+    let source = fs::read_to_string(workspace().join("crates/orlop/src/lib.rs")).expect("the facade");
+    let crates = |name: &String| workspace().join("crates").join(name).exists();
+    let (modules, names): (Vec<_>, Vec<_>) = root_names(&source).into_iter().partition(crates);
+    assert!(modules.len() > 10 && names.len() > 20, "{modules:?}, {names:?}");
+    assert!(names.len() <= 30, "{} root names: {names:?}", names.len());
+}
+
+/// How often words stand in a text, in names too.
+fn count(text: &str, words: &[String]) -> usize {
+    let text = text.to_lowercase();
+    words.iter().map(|word| text.matches(word.as_str()).count()).sum()
+}
+
+/// Vague subjects and amounts: what does it, and how many, is said by name.
+#[test]
+fn vague_words_are_rare() {
+    let words = [["no", "body"], ["some", "body"], ["who", "ever"], ["lea", "fs"], ["so ", "many"]];
+    let words = words.map(|parts| parts.concat());
+    assert_eq!(count("So Many, and for_no\u{62}ody", &words), 2);
+    let mut sources = Vec::new();
+    for folder in ["crates", "docs", "xtask", "examples"] {
+        ["rs", "cu", "cuh", "md", "toml", "py"]
+            .iter()
+            .for_each(|kind| files(&workspace().join(folder), kind, &mut sources));
+    }
+    let pages = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
+    sources.extend(pages.map(|name| workspace().join(name)));
+    assert!(sources.len() > 500, "only {} files were found", sources.len());
+    let counts =
+        sources.iter().map(|path| (count(&fs::read_to_string(path).expect("a source"), &words), path));
+    let found: Vec<_> = counts.filter(|(count, _)| *count > 0).collect();
+    let total: usize = found.iter().map(|(count, _)| count).sum();
+    assert!(total <= 40, "{total} uses: {found:#?}");
+}

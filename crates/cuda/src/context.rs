@@ -20,7 +20,7 @@ pub(crate) struct Context {
     lost: OnceLock<String>,
 }
 
-/// Writes of at most this many bytes are copied and return at once; at most so many are under way.
+/// Writes of at most this many bytes are copied and return at once; at most this many are under way.
 const SMALL: usize = 4 << 10;
 const PLACES: usize = 64;
 /// Reads of at most this many bytes go through pinned memory.

@@ -155,7 +155,7 @@ fn externals_must_be_there_and_as_the_graph_says() {
 }
 
 #[test]
-fn a_weight_that_somebody_writes_is_busy_and_the_run_can_be_repeated() {
+fn a_weight_that_is_being_written_is_busy_and_the_run_can_be_repeated() {
     use orlop::backend::Claim;
     use orlop::graph::AccessKind;
     let device: Arc<dyn Device> = ReferenceDevice::new();

@@ -17,7 +17,7 @@ pub(crate) enum Upper {
     EvenSigns,
     /// Signs.
     Signs,
-    /// One direction of the shift for so many elements.
+    /// One direction of the shift for this many elements.
     Shift(usize),
 }
 

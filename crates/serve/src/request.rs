@@ -38,7 +38,7 @@ pub trait Request {
     /// Chooses what follows, and appends it to `tokens`: one token, or several where the others are certain.
     fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>) -> Flow;
 
-    /// Its prompt is about to be processed; so many tokens of it are in the cache already. Called once.
+    /// Its prompt is about to be processed; this many tokens of it are in the cache already. Called once.
     fn admitted(&mut self, _cached: usize) {}
 
     /// It has ended.

@@ -146,7 +146,7 @@ pub(crate) fn walk(usage: &Usage, rules: Rules) -> Trace {
             walk.place_step(index);
         }
         if std::mem::take(&mut first) {
-            walk.release_unread_leafs(last);
+            walk.release_unread_leaves(last);
         }
         for index in group {
             walk.release_step(index, last);
@@ -244,7 +244,7 @@ impl Walk<'_> {
         }
     }
 
-    fn release_unread_leafs(&mut self, last: usize) {
+    fn release_unread_leaves(&mut self, last: usize) {
         if self.usage.unread == Unread::Dies {
             for (value, _) in &self.usage.leaves {
                 self.release_if_done(*value, last);

@@ -43,7 +43,7 @@ fn each_binding_resets_every_buffer_once_and_initialises_every_tensor_anew() {
 }
 
 #[test]
-fn external_leafs_are_not_bound_again_but_their_views_are() {
+fn external_leaves_are_not_bound_again_but_their_views_are() {
     let mut b = GraphBuilder::new();
     let weight = b.weight("w", DType::I8, &[16]);
     let view = b.view(weight, [8, 1, 1, 1], [1, 8, 8, 8], 8);

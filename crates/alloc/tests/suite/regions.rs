@@ -41,7 +41,7 @@ fn a_region_of_the_measured_size_repeats_the_graph() {
 }
 
 #[test]
-fn leafs_are_placed_right_before_their_first_use_unless_by_hand() {
+fn leaves_are_placed_right_before_their_first_use_unless_by_hand() {
     let mut b = GraphBuilder::new();
     let x = input(&mut b, "x", 64);
     let a = op(&mut b, "a", &[x], 64);
@@ -95,7 +95,7 @@ fn sizes_are_what_the_buffer_type_says() {
 }
 
 #[test]
-fn a_region_places_leafs_that_are_only_read_through_views() {
+fn a_region_places_leaves_that_are_only_read_through_views() {
     let mut b = GraphBuilder::new();
     let x = input(&mut b, "x", 64);
     let view = b.view(x, [32, 1, 1, 1], [1, 32, 32, 32], 32);

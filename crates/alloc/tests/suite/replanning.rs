@@ -193,7 +193,7 @@ fn a_result_never_moves_into_another_arena_with_its_operand() {
 }
 
 #[test]
-fn a_result_that_is_set_from_outside_takes_no_leafs_place() {
+fn a_result_that_is_set_from_outside_takes_no_place_of_a_leaf() {
     let mut g = Foreign::new(Unread::LivesOn);
     let x = g.leaf("x", 64);
     let [a, b] = ["a", "b"].map(|name| g.value(name, 64));

@@ -31,6 +31,25 @@ fn every_file_that_a_document_names_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// The files of the table that leads from a model file to the first token.
+fn files_to_the_first_token(page: &str) -> Vec<&str> {
+    let (_, section) = page.split_once("## From model file to first token").unwrap();
+    let rows = section.split("\n## ").next().unwrap().lines().filter(|line| line.starts_with('|'));
+    rows.flat_map(|row| row.split('`').skip(1).step_by(2)).filter(|code| code.ends_with(".rs")).collect()
+}
+
+#[test]
+fn from_model_file_to_first_token_every_file_exists_and_none_appears_twice() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let files = files_to_the_first_token(&page);
+    assert!(files.len() > 20, "{files:?}");
+    let mut seen = std::collections::HashSet::new();
+    for file in files {
+        assert!(root().join(file).is_file(), "{file} does not exist");
+        assert!(seen.insert(file), "{file} appears twice");
+    }
+}
+
 /// The names in a table of `Cargo.toml`, those of the workspace's own crates left out.
 fn dependencies(manifest: &str) -> Vec<&str> {
     let lines = manifest.lines().skip_while(|line| *line != "[workspace.dependencies]").skip(1);

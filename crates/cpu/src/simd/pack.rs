@@ -173,7 +173,7 @@ mod x86 {
     /// Bytes of a line of the cache.
     const LINE: usize = 64;
 
-    /// Puts a field into tiles. In the rows it begins at `at`, and again `every` so many bytes.
+    /// Puts a field into tiles. In the rows it begins at `at`, and again every `every` bytes.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn put(field: &TileField, rows: &Rows<'_>, [at, every]: [usize; 2], tiles: &mut [u8], tile: usize) {

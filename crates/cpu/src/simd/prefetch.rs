@@ -96,7 +96,7 @@ impl Ahead {
         Ahead { next: std::ptr::null(), lines: 0 }
     }
 
-    /// So many lines at a time, for as long as [`Ahead::fetch`] is called.
+    /// This many lines at a time, for as long as [`Ahead::fetch`] is called.
     pub(crate) fn lines(start: *const u8, lines: usize) -> Ahead {
         Ahead { next: start, lines }
     }

@@ -66,7 +66,7 @@ impl<'a, E: Element> Strided<'a, E> {
         }
     }
 
-    /// The same rows little by little, so many at a time, if they are whole lines and lie one after the other.
+    /// The same rows little by little, this many at a time, if they are whole lines and lie one after the other.
     pub(crate) fn ahead(&self, rows: usize) -> Ahead {
         let lines = rows * self.distance / 64;
         if self.distance == self.length * E::BYTES { Ahead::lines(self.from, lines) } else { Ahead::none() }

@@ -100,7 +100,7 @@ pub(crate) fn tiles_take(graph: &Graph, node: &Node, in_planes: bool) -> bool {
         && result.elements() > 0
 }
 
-/// Whether so many rows of activations are rounded to 8 bits, as one row is, rather than to halves. The fewer they are, the
+/// Whether this many rows of activations are rounded to 8 bits, as one row is, rather than to halves. The fewer they are, the
 /// more time that saves; and against weights of 8 bits, for somewhat more of them, it is what other engines do too.
 pub(crate) fn suits_eight_bits(matrix: DType, rows: u64) -> bool {
     matrix.is_quantized() && rows <= if matrix == DType::Q8_0 { FEW_ROWS_OF_BYTES } else { FEW_ROWS }
@@ -271,8 +271,8 @@ pub(super) fn vector(
     launches: &mut Vec<Launch>,
 ) -> Result<(), DeviceError> {
     let products = VectorProducts::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
-    let nobody = PartParameter { first: i32::MAX, ..PartParameter::zeroed() };
-    let mut parts = [nobody; MOST_PARTS];
+    let unused = PartParameter { first: i32::MAX, ..PartParameter::zeroed() };
+    let mut parts = [unused; MOST_PARTS];
     let mut rows = 0;
     for (part, parameter) in products.parts.iter().zip(&mut parts) {
         let (w, starts, _) = site.planes(part.matrix)?;
@@ -446,7 +446,7 @@ const GROUP_COLUMNS: [u32; 4] = [16, 32, 64, TILE];
 /// Most blocks of a cluster that every card with clusters has room for.
 const MOST_SPLIT: u32 = 8;
 
-/// The fewest columns of a block that take so many rows of activations.
+/// The fewest columns of a block that take this many rows of activations.
 pub(super) fn group_columns(rows: u64) -> u32 {
     GROUP_COLUMNS.into_iter().find(|columns| rows <= u64::from(*columns)).unwrap_or(TILE)
 }

@@ -170,7 +170,7 @@ fn a_second_graph_of_the_same_total_with_a_larger_chunk_gets_other_buffers() {
 }
 
 #[test]
-fn an_element_wise_result_takes_its_operands_place_unless_somebody_still_needs_that() {
+fn an_element_wise_result_takes_its_operands_place_unless_that_is_still_needed() {
     let (rig, kind) = (Rig::new(), Kind::new(usize::MAX, 32));
     let x = rig.input(64);
     let a = rig.op("MUL_MAT", &[x], 64);

@@ -192,7 +192,7 @@ pub(crate) enum Turned {
     /// Those with a window; all, where there is none.
     Windowed,
     None,
-    /// All but the last of so many.
+    /// All but the last of this many.
     AllBut(usize),
     /// All or none, as `rope.scaling.finetuned` says.
     ByKey,
@@ -210,7 +210,7 @@ pub(crate) enum Positions {
 /// Sliding windows in some layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WindowRules {
-    /// One layer of so many sees everything, if `attention.sliding_window_pattern` does not say which.
+    /// One layer of this many sees everything, if `attention.sliding_window_pattern` does not say which.
     pub(crate) period: u64,
     /// The window, if `attention.sliding_window` is not there.
     pub(crate) default: Option<u32>,

@@ -164,7 +164,7 @@ fn a_plan_survives_a_run_that_failed() {
 }
 
 #[test]
-fn a_lost_device_is_named_whoever_waits_for_it() {
+fn a_lost_device_is_named_in_every_wait() {
     for device in 0..3 {
         for kind in [FaultPoint::Allocation, FaultPoint::Copy, FaultPoint::Submit] {
             for nth in [1, 2, 5] {

@@ -206,7 +206,7 @@ fn a_more_preferred_device_takes_over_what_lies_in_its_memory() {
 }
 
 #[test]
-fn what_nobody_near_runs_goes_where_most_operands_are() {
+fn what_no_near_device_runs_goes_where_most_operands_are() {
     let base = private("base").build();
     let lacking: Arc<dyn Device> =
         Forward::new(base.clone(), Twin { without: &["sum"], ..Twin::new("lacking") });

@@ -169,7 +169,7 @@ fn ids_of_other_graphs_and_machines_are_refused() {
 }
 
 #[test]
-fn a_placement_of_another_graph_lets_nobody_write_into_foreign_arenas() {
+fn a_placement_of_another_graph_never_writes_into_foreign_arenas() {
     let machine = open_machine(2);
     let [first, second] = ["r0", "r1"].map(|name| machine.find(name).unwrap());
     let build = |writes: bool| {

@@ -218,7 +218,7 @@ fn setting_running_and_reading_keep_to_the_rules() {
 }
 
 #[test]
-fn memory_that_somebody_else_uses_is_busy_and_inputs_stay_set() {
+fn memory_in_use_elsewhere_is_busy_and_inputs_stay_set() {
     let (devices, machine) = two();
     let Sum { graph, x, w, y } = sum();
     let weight = stored(&*devices[1], &graph, w, &[1.0; 4]);
@@ -240,7 +240,7 @@ fn memory_that_somebody_else_uses_is_busy_and_inputs_stay_set() {
 }
 
 #[test]
-fn persistent_leafs_lie_on_any_device_and_keep_their_contents() {
+fn persistent_leaves_lie_on_any_device_and_keep_their_contents() {
     for place in ["g", "c"] {
         let (devices, machine) = two();
         let mut b = GraphBuilder::new();

@@ -121,7 +121,7 @@ fn own_weight_types(
     let fits = |buffer_type: &&Arc<dyn BufferType>| {
         !weights.is_empty()
             && !same_type(buffer_type, arena)
-            // Memory of somebody else's, such as a mapped file, cannot be asked for.
+            // Memory that the device did not allocate, such as a mapped file, cannot be asked for.
             && buffer_type.max_bytes() > 0
             && (gapless || buffer_type.layout() == MemoryLayout::Plain)
             && supported(device, graph, arena, buffer_type).is_ok()

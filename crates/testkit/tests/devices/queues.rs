@@ -164,7 +164,7 @@ fn a_dropped_queue_finishes_its_work() {
 }
 
 #[test]
-fn nobody_waits_for_good() {
+fn no_wait_lasts_forever() {
     let device = builder("gpu").asynchronous(true).patience(Duration::from_millis(5)).build();
     let rig = Rig::new(&device);
     let held = claims(&[&rig.x, &rig.y]);

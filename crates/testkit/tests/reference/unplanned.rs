@@ -73,7 +73,7 @@ fn options_reach_the_run() {
 }
 
 #[test]
-fn padded_leafs_keep_their_gaps() {
+fn padded_leaves_keep_their_gaps() {
     let mut b = GraphBuilder::new();
     let padded = TensorDesc::strided(DType::F32, [1, 2, 1, 1], [4, 8, 16, 16]);
     let x = b.leaf(orlop_graph::Leaf::Input, "x", padded);

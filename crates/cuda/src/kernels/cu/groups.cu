@@ -6,7 +6,7 @@
 // Of 32 elements of a row, the four lanes of a quad have eight each. Weights in blocks are opened by one lane a block, four
 // blocks of a row by a quad at a time, and then go round.
 //
-// Few results are few blocks: with SPLIT, a cluster of so many blocks computes them, each from a part of the elements, and in
+// Few results are few blocks: with SPLIT, a cluster of that many blocks computes them, each from a part of the elements, and in
 // the end they add up what is in their shared memories. With EXPERTS, a block's columns are the rows of activations that have
 // chosen one expert, in the order of `sort` (see `experts.cu`).
 
@@ -262,7 +262,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BN <= 64 ? 2 : 1) 
             if (step >= steps) break;
             asm volatile("cp.async.wait_group 1;");
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-            // Whoever is here has done with the step before the last, whose place is taken next.
+            // A thread that is here has done with the step before the last, whose place is taken next.
             __syncthreads();
             load_right(step + 2);
             u64 b = described(shared_address(right + step % STAGES * STAGE));

@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) tile_product(const __grid_
             asm volatile("cp.async.wait_group 0;");
             __syncthreads();
             u32 a_tile = shared_address(left + step % 3 * STAGE), b_tile = shared_address(right + step % 3 * STAGE);
-            // Whoever is here knows that all have done with the step before the last, whose places are taken now.
+            // A thread that is here knows that all have done with the step before the last, whose places are taken now.
             load_right(step + 1);
             Piece& next = pieces[(p + 1) % PIECES];
             if (step + 1 < steps) store_left(next, step + 1);

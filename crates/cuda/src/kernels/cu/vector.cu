@@ -322,7 +322,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) ve
                     for (int n = 0; n < TOGETHER; n++) load_piece(pieces[d][n], planes[n % (1 + PAIR)], base[n / (1 + PAIR)] + unit + 32 * d);
             }
             if (!ready) {
-                // Everything above is weights, which nobody writes.
+                // Everything above is weights, which nothing writes.
                 wait_for_others();
                 prepare(v, own_x, units);
                 if (v.norm) factor = norm_factor(v);
