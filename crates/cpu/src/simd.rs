@@ -12,6 +12,7 @@ pub(crate) mod prefetch;
 pub(crate) mod product;
 mod scalar;
 mod tile_codecs;
+mod tile_floats;
 mod tile_loops;
 mod tile_vector;
 

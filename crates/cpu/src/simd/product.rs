@@ -13,8 +13,9 @@ use orlop_graph::DType;
 pub(crate) use super::activations::{BYTES_8, BYTES_16, Block, Numbers, quantize};
 use super::prefetch::prefetch;
 use super::tile_codecs::with_codec;
+use super::tile_floats::{Decode, DotFloats};
 use super::tile_loops::{Dot, Expand, GROUP_VECTORS, WEIGHT_VECTORS};
-use super::{scalar, tile_spec, widened};
+use super::{scalar, tile_spec};
 use crate::isa::Isa;
 
 #[cfg(target_arch = "aarch64")]
@@ -24,6 +25,8 @@ use super::{avx2, avx512};
 
 /// Rows of activations that [`panel_f32`] takes at most.
 pub(crate) const FLOAT_ROWS: usize = 8;
+/// Rows of activations that [`dot_tiles_f32`] takes at most.
+pub(crate) const FEW_FLOAT_TILES: usize = 4;
 /// Rows of activations that [`dot_tiles`] takes at most.
 pub(crate) const FEW: usize = 8;
 /// Rows of activations that [`dot_rows`] takes at most.
@@ -81,24 +84,10 @@ pub(crate) fn expand(isa: Isa, dtype: DType, tiles: &[u8], panel: &mut [f32]) {
         .unwrap_or_else(|| unreachable!("{dtype} is not repacked"));
 }
 
-/// Makes a panel of floats of one that was taken apart.
-pub(crate) fn decode_panel(isa: Isa, kind: PanelKind, panel: &[f32], out: &mut [[f32; 16]]) {
-    let (block, group) = (kind.floats(), kind.group);
-    widened(isa, || {
-        for (panel, out) in panel.chunks_exact(block).zip(out.as_chunks_mut::<32>().0) {
-            let (codes, groups) = panel.split_at(128);
-            for (number, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                let codes: &[f32; 16] = codes[16 * number..].first_chunk().expect("16 of 128");
-                let group = &groups[4 * number / group * 48..][16..48];
-                for (place, out) in out.iter_mut().enumerate() {
-                    for row in 0..16 {
-                        let code = (codes[row].to_bits() >> (8 * place)) as u8 as i8;
-                        out[row] = f32::from(code) * group[row] + group[16 + row];
-                    }
-                }
-            }
-        }
-    });
+/// Makes a panel of floats of the tiles of a group.
+pub(crate) fn decode(isa: Isa, dtype: DType, tiles: &[u8], panel: &mut [[f32; 16]]) {
+    with_codec(dtype, Decode { isa, tiles, panel })
+        .unwrap_or_else(|| unreachable!("{dtype} is not repacked"));
 }
 
 /// Room for the products of groups of tiles with few rows of activations, before any result is written.
@@ -263,6 +252,25 @@ pub(crate) fn panel_f32(isa: Isa, panels: [&[[f32; 16]]; 2], acts: &[&[[u8; 4]]]
             }
         }
     }
+}
+
+/// The same products of two groups in tiles, with up to [`FEW_FLOAT_TILES`] rows of activations. Not for [`Isa::Scalar`]: see
+/// [`has_tile_products`].
+pub(crate) fn dot_tiles_f32(
+    isa: Isa,
+    dtype: DType,
+    tiles: [&[u8]; 2],
+    acts: &[&[[u8; 4]]],
+    out: &mut [[f32; 16]],
+) {
+    let done = match *acts {
+        [a] => with_codec(dtype, DotFloats { isa, tiles, acts: [a], out }),
+        [a, b] => with_codec(dtype, DotFloats { isa, tiles, acts: [a, b], out }),
+        [a, b, c] => with_codec(dtype, DotFloats { isa, tiles, acts: [a, b, c], out }),
+        [a, b, c, d] => with_codec(dtype, DotFloats { isa, tiles, acts: [a, b, c, d], out }),
+        _ => return debug_assert!(acts.is_empty(), "too many rows"),
+    };
+    done.unwrap_or_else(|| unreachable!("{dtype} is not repacked"));
 }
 
 fn panel_f32_scalar(panel: &[[f32; 16]], act: &[[u8; 4]]) -> [f32; 16] {

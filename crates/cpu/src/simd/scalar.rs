@@ -63,6 +63,11 @@ impl TileVector for Scalar {
     }
 
     #[inline(always)]
+    fn signed_byte<const NUMBER: u32>(self, bytes: [u8; 64]) -> [i32; 16] {
+        std::array::from_fn(|row| i32::from(bytes[4 * row + NUMBER as usize] as i8))
+    }
+
+    #[inline(always)]
     fn load_f16(self, from: &[u8; 32]) -> [f32; 16] {
         std::array::from_fn(|row| f16::from_le_bytes([from[2 * row], from[2 * row + 1]]).to_f32())
     }

@@ -38,6 +38,9 @@ pub(super) trait TileVector: Copy {
     /// Codes minus a bias: signed weights.
     fn minus(self, codes: Self::Bytes, bias: i32) -> Self::Bytes;
 
+    /// Byte `NUMBER` of the four of every row, which is signed.
+    fn signed_byte<const NUMBER: u32>(self, bytes: Self::Bytes) -> Self::Ints;
+
     /// From 16-bit floats.
     fn load_f16(self, from: &[u8; 32]) -> Self::Floats;
     /// From exponents: half of two to the power of `exponent - 127`, as `orlop_quant::mxfp4::half_scale`.
@@ -102,6 +105,7 @@ macro_rules! forward_to_functions {
             fn look_up(indices: Bytes, table: &[u8; 16]) -> Bytes;
             fn add_bit<BIT: u8>(bytes: Bytes, mask: u64) -> Bytes;
             fn minus(codes: Bytes, bias: i32) -> Bytes;
+            fn signed_byte<NUMBER: u32>(bytes: Bytes) -> Ints;
             fn load_f16(from: &[u8; 32]) -> Floats;
             fn load_exponents(from: &[u8; 16]) -> Floats;
             fn load_small_floats(from: &[u8; 16]) -> Floats;

@@ -8,7 +8,7 @@ use super::activation_rows::{ActivationRows, BroadcastRows, pieces, runs};
 use super::{experts, zeros};
 use crate::access::as_bytes;
 use crate::repack::ROWS;
-use crate::simd::product::{self, FEW_FLOATS, FLOAT_ROWS};
+use crate::simd::product::{self, FEW_FLOAT_TILES, FEW_FLOATS, FLOAT_ROWS};
 use crate::task::{Task, TaskInputs, Thread, float, row_at};
 
 /// Rows of weights that threads take at least.
@@ -198,14 +198,25 @@ impl<'a> FloatWeights<'a> {
         }
     }
 
-    /// Two panels with many rows of activations.
+    /// The tiles of two groups, if products can take them as they are; the first again where there is no second.
+    fn tiles(&self, matrix: u64, unit: u64) -> Option<[&'a [u8]; 2]> {
+        let weights = &self.task.src[0];
+        let groups = weights.packed().filter(|_| product::has_tile_products(self.task.isa))?.groups();
+        let (first, group) = (matrix as usize * groups, 2 * unit as usize);
+        Some([group, (group + 1).min(groups - 1)].map(|group| weights.group(first + group)))
+    }
+
+    /// Two groups of rows, as tiles or as panels, with many rows of activations.
     fn many(&mut self, matrix: u64, unit: u64, right: &impl ActivationRows, range: Range<u64>) {
         let (isa, both) = (self.task.isa, 2 * ROWS as u64);
         let columns = unit * both..self.task.src[0].desc.extents[1].min((unit + 1) * both);
-        if self.decoded != Some((matrix, unit)) {
+        let few =
+            (range.end - range.start <= FEW_FLOAT_TILES as u64).then(|| self.tiles(matrix, unit)).flatten();
+        if few.is_none() && self.decoded != Some((matrix, unit)) {
             self.decode(self.place(matrix), columns.clone());
             self.decoded = Some((matrix, unit));
         }
+        let dtype = self.task.src[0].desc.dtype;
         let panels = self.panels.as_chunks::<ROWS>().0;
         let (first, second) = panels.split_at(self.depth);
         let count = (columns.end - columns.start) as usize;
@@ -222,7 +233,11 @@ impl<'a> FloatWeights<'a> {
                 self.task.dst.prefetch(columns.start, at, count);
             }
             let used = (end - start) as usize;
-            product::panel_f32(isa, panels, &acts[..used], out.as_flattened_mut().as_chunks_mut().0);
+            let (acts, products) = (&acts[..used], out.as_flattened_mut().as_chunks_mut().0);
+            match few {
+                Some(tiles) => product::dot_tiles_f32(isa, dtype, tiles, acts, products),
+                None => product::panel_f32(isa, panels, acts, products),
+            }
             if count == 2 * ROWS {
                 self.task.dst.write_rows(columns.start, &places[..used], &out);
             } else {
@@ -238,16 +253,11 @@ impl<'a> FloatWeights<'a> {
     fn decode(&mut self, [i2, i3]: [u64; 2], columns: Range<u64>) {
         let panels = self.panels.as_chunks_mut::<ROWS>().0.chunks_exact_mut(self.depth);
         let weights = &self.task.src[0];
-        if let (Some(layout), Some(kind)) = (weights.packed(), product::panel_kind(weights.desc.dtype)) {
-            let (isa, dtype) = (self.task.isa, weights.desc.dtype);
-            let matrix = (i3 * weights.desc.extents[2] + i2) as usize * layout.groups();
-            // Taken apart, weights are smaller than as floats.
-            let apart = &mut self.rows[..self.depth / 32 * product::panel_floats(dtype)];
-            for (group, panel) in
-                (columns.start as usize / ROWS..).zip(panels).take(columns.clone().step_by(ROWS).count())
-            {
-                product::expand(isa, dtype, weights.group(matrix + group), apart);
-                product::decode_panel(isa, kind, apart, panel);
+        if let Some(layout) = weights.packed() {
+            let first = (i3 * weights.desc.extents[2] + i2) as usize * layout.groups();
+            let groups = columns.step_by(ROWS).map(|column| first + column as usize / ROWS);
+            for (group, panel) in groups.zip(panels) {
+                product::decode(self.task.isa, weights.desc.dtype, weights.group(group), panel);
             }
             return;
         }

@@ -212,6 +212,16 @@ fn add_bit<const BIT: u8>(v: Bytes, mask: u64) -> Bytes {
 }
 
 #[inline]
+#[target_feature(enable = "avx2")]
+fn signed_byte<const NUMBER: u32>(v: Bytes) -> Ints {
+    let shift = _mm256_set1_epi32(24 - 8 * NUMBER as i32);
+    [
+        _mm256_srai_epi32::<24>(_mm256_sllv_epi32(v[0], shift)),
+        _mm256_srai_epi32::<24>(_mm256_sllv_epi32(v[1], shift)),
+    ]
+}
+
+#[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn load_f16(from: &[u8; 32]) -> Floats {
     let halves = from.as_chunks().0;

@@ -92,6 +92,12 @@ fn add_bit<const BIT: u8>(v: Bytes, mask: u64) -> Bytes {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
+fn signed_byte<const NUMBER: u32>(v: Bytes) -> Ints {
+    _mm512_srai_epi32::<24>(_mm512_sllv_epi32(v, _mm512_set1_epi32(24 - 8 * NUMBER as i32)))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
 fn load_f16(from: &[u8; 32]) -> Floats {
     _mm512_cvtph_ps(load_32(from))
 }

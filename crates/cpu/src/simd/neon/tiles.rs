@@ -170,6 +170,13 @@ fn add_bit<const BIT: u8>(v: Bytes, mask: u64) -> Bytes {
 
 #[inline]
 #[target_feature(enable = "neon")]
+fn signed_byte<const NUMBER: u32>(v: Bytes) -> Ints {
+    let shift = vdupq_n_s32(24 - 8 * NUMBER as i32);
+    v.map(|v| vshrq_n_s32::<24>(vshlq_s32(vreinterpretq_s32_u8(v), shift)))
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
 fn load_f16(from: &[u8; 32]) -> Floats {
     let quarters = from.as_chunks::<8>().0;
     [0, 1, 2, 3].map(|quarter| super::halves(&quarters[quarter]))

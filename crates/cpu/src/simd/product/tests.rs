@@ -92,6 +92,38 @@ fn tiles_are_taken_apart_alike_by_all_instructions() {
     }
 }
 
+#[test]
+fn tiles_are_decoded_alike_by_all_instructions_and_have_the_products_of_their_panels() {
+    for dtype in repacked() {
+        let (tiles, floats) = weights(dtype, 768);
+        let mut expected = vec![[0.0; 16]; 768];
+        decode(Isa::Scalar, dtype, &tiles, &mut expected);
+        for (k, expected) in expected.iter().enumerate() {
+            for (got, row) in expected.iter().zip(&floats) {
+                assert!((got - row[k]).abs() <= 1e-6, "{dtype} {k}: {got} {}", row[k]);
+            }
+        }
+        let mut random = Random::new(5);
+        let acts: Vec<Vec<u8>> = (0..FEW_FLOAT_TILES)
+            .map(|_| noise(&mut random, 768).iter().flat_map(|x| x.to_le_bytes()).collect())
+            .collect();
+        let acts: Vec<&[[u8; 4]]> = acts.iter().map(|act| act.as_chunks().0).collect();
+        for isa in isas() {
+            let mut panel = vec![[0.0; 16]; 768];
+            decode(isa, dtype, &tiles, &mut panel);
+            let bits = [&panel, &expected].map(|panel| as_bits(panel.as_flattened()));
+            assert!(bits[0] == bits[1], "{dtype} {isa}");
+            for count in (1..=FEW_FLOAT_TILES).filter(|_| has_tile_products(isa)) {
+                let mut products = [(); 2].map(|()| vec![[0.0; 16]; 2 * count]);
+                panel_f32(isa, [&panel; 2], &acts[..count], &mut products[0]);
+                dot_tiles_f32(isa, dtype, [&tiles; 2], &acts[..count], &mut products[1]);
+                let bits = products.map(|products| as_bits(products.as_flattened()));
+                assert!(bits[0] == bits[1], "{dtype} {isa}: tiles differ from panels");
+            }
+        }
+    }
+}
+
 fn as_bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
