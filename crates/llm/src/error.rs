@@ -180,6 +180,14 @@ pub enum Error {
         /// The type.
         dtype: orlop_graph::DType,
     },
+    /// Importance data cannot be used.
+    #[error("the importance of {tensor} cannot be used: {what}; make the data from this model")]
+    Importance {
+        /// The tensor.
+        tensor: String,
+        /// What is wrong.
+        what: String,
+    },
     /// The file has no tokenizer that can be used.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

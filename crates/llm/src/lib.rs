@@ -48,6 +48,7 @@ mod engine;
 mod error;
 mod forecast;
 mod generate;
+mod importance;
 mod mixture;
 mod model;
 mod pages;
@@ -81,6 +82,7 @@ pub use engine::{
 pub use error::Error;
 pub use forecast::{DeviceMemory, Forecast, StoredKind, StoredPlace, StoredSet};
 pub use generate::{End, GenerateEvent, generate, generate_speculative};
+pub use importance::Importance;
 pub use mixture::{Candidate, FileType, MixturePolicy, Traits, mixture};
 pub use model::Model;
 pub use pages::PAGE_ROWS;

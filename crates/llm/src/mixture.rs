@@ -31,10 +31,26 @@ pub enum FileType {
     IQ4_NL,
     IQ4_XS,
     MXFP4_MOE,
+    IQ1_S,
+    IQ1_M,
+    IQ2_XXS,
+    IQ2_XS,
+    IQ2_S,
+    IQ2_M,
+    Q2_K_S,
+    IQ3_XXS,
+    IQ3_XS,
+    IQ3_S,
+    IQ3_M,
+    TQ1_0,
+    TQ2_0,
+    NVFP4,
+    Q1_0,
+    Q2_0,
 }
 
 /// One row per type: the type, its name, its number as `general.file_type`, the type of most matrices.
-const TABLE: [(FileType, &str, u32, DType); 20] = [
+const TABLE: [(FileType, &str, u32, DType); 36] = [
     (FileType::F32, "F32", 0, DType::F32),
     (FileType::F16, "F16", 1, DType::F16),
     (FileType::BF16, "BF16", 32, DType::BF16),
@@ -55,6 +71,22 @@ const TABLE: [(FileType, &str, u32, DType); 20] = [
     (FileType::IQ4_NL, "IQ4_NL", 25, DType::IQ4_NL),
     (FileType::IQ4_XS, "IQ4_XS", 30, DType::IQ4_XS),
     (FileType::MXFP4_MOE, "MXFP4_MOE", 38, DType::MXFP4),
+    (FileType::IQ1_S, "IQ1_S", 24, DType::IQ1_S),
+    (FileType::IQ1_M, "IQ1_M", 31, DType::IQ1_M),
+    (FileType::IQ2_XXS, "IQ2_XXS", 19, DType::IQ2_XXS),
+    (FileType::IQ2_XS, "IQ2_XS", 20, DType::IQ2_XS),
+    (FileType::IQ2_S, "IQ2_S", 28, DType::IQ2_XS),
+    (FileType::IQ2_M, "IQ2_M", 29, DType::IQ2_S),
+    (FileType::Q2_K_S, "Q2_K_S", 21, DType::Q2_K),
+    (FileType::IQ3_XXS, "IQ3_XXS", 23, DType::IQ3_XXS),
+    (FileType::IQ3_XS, "IQ3_XS", 22, DType::IQ3_S),
+    (FileType::IQ3_S, "IQ3_S", 26, DType::IQ3_S),
+    (FileType::IQ3_M, "IQ3_M", 27, DType::IQ3_S),
+    (FileType::TQ1_0, "TQ1_0", 36, DType::TQ1_0),
+    (FileType::TQ2_0, "TQ2_0", 37, DType::TQ2_0),
+    (FileType::NVFP4, "NVFP4", 39, DType::NVFP4),
+    (FileType::Q1_0, "Q1_0", 40, DType::Q1_0),
+    (FileType::Q2_0, "Q2_0", 41, DType::Q2_0),
 ];
 
 /// Other names for types.
@@ -117,6 +149,8 @@ pub struct Traits<'a> {
     pub sharing: u64,
     /// Experts in a layer; 0 for none.
     pub experts: u64,
+    /// Whether there is importance data.
+    pub importance: bool,
 }
 
 /// A tensor for which a type is to be chosen.
@@ -156,7 +190,7 @@ pub enum MixturePolicy {
 ///     tensor("blk.0.ffn_up.weight", &[512, 2048]),
 ///     tensor("blk.0.ffn_down.weight", &[2048, 512]),
 /// ];
-/// let traits = Traits { architecture: "llama", layers: 1, sharing: 1, experts: 0 };
+/// let traits = Traits { architecture: "llama", layers: 1, sharing: 1, experts: 0, importance: false };
 /// assert_eq!(
 ///     mixture(FileType::Q4_K_M, MixturePolicy::Mixed, &traits, &tensors),
 ///     [DType::F32, DType::Q6_K, DType::Q4_K, DType::Q6_K],
@@ -195,18 +229,24 @@ enum Role {
     /// Values alone, or together with what else is made from the same input.
     Values,
     Keys,
+    Queries,
     AttentionOutput,
+    Gate,
+    Up,
     Down,
     Other,
 }
 
 fn role(name: &str) -> Role {
-    const PARTS: [(&str, Role); 6] = [
+    const PARTS: [(&str, Role); 9] = [
         ("attn_qkv.weight", Role::Values),
         ("attn_kv_b.weight", Role::Values),
         ("attn_v.weight", Role::Values),
         ("attn_k.weight", Role::Keys),
+        ("attn_q.weight", Role::Queries),
         ("attn_output.weight", Role::AttentionOutput),
+        ("ffn_gate", Role::Gate),
+        ("ffn_up", Role::Up),
         ("ffn_down", Role::Down),
     ];
     match name {
@@ -268,16 +308,18 @@ fn layer(name: &str) -> Option<u64> {
     name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }
 
-/// How many tensors of the same role come before each one, counted layer by layer.
+/// How many matrices of the same role come before each one, counted layer by layer.
 fn ranks(tensors: &[Candidate<'_>]) -> Vec<u64> {
-    let mut order: Vec<usize> = (0..tensors.len()).collect();
+    let mut order: Vec<usize> = (0..tensors.len()).filter(|index| is_matrix(&tensors[*index])).collect();
     order.sort_by_key(|index| (layer(tensors[*index].name), tensors[*index].name));
-    let (mut values, mut downs) = (0, 0);
+    let (mut values, mut downs, mut gates, mut ups) = (0, 0, 0, 0);
     let mut ranks = vec![0; tensors.len()];
     for index in order {
         let counter = match role(tensors[index].name) {
             Role::Values => &mut values,
             Role::Down => &mut downs,
+            Role::Gate => &mut gates,
+            Role::Up => &mut ups,
             _ => continue,
         };
         ranks[index] = *counter;
@@ -308,14 +350,64 @@ impl Mix<'_> {
                     DType::Q8_0
                 }
             }
+            Role::Embedding => self.embedding(),
+            role if self.is_below_three_bits() => self.below_three_bits(role, rank),
             Role::Values | Role::Keys if eight_experts => DType::Q8_0,
             Role::Values => self.values(rank),
+            Role::Keys | Role::Queries => match self.file_type {
+                FileType::IQ3_XS => DType::IQ3_XXS,
+                FileType::IQ3_XXS => DType::IQ2_S,
+                other => other.dtype(),
+            },
             Role::AttentionOutput => self.attention_output(),
-            Role::Down => {
-                let by_name = (self.traits.experts > 1).then(|| layer(tensor.name)).flatten();
-                self.down(by_name.unwrap_or(rank))
+            Role::Gate | Role::Up => {
+                let (layer, layers) = (self.layer(tensor, rank), self.traits.layers);
+                let inner = layer >= layers / 8 && layer < layers - layers.div_ceil(8);
+                if self.file_type == FileType::IQ3_XS && inner {
+                    DType::IQ3_XXS
+                } else {
+                    self.file_type.dtype()
+                }
             }
-            Role::Embedding | Role::Keys | Role::Other => self.file_type.dtype(),
+            Role::Down => self.down(self.layer(tensor, rank)),
+            Role::Other => self.file_type.dtype(),
+        }
+    }
+
+    /// The layer of a matrix of a feed-forward part: by its name if there are experts, which may be in several tensors.
+    fn layer(&self, tensor: &Candidate<'_>, rank: u64) -> u64 {
+        let by_name = (self.traits.experts > 1).then(|| layer(tensor.name)).flatten();
+        by_name.unwrap_or(rank)
+    }
+
+    /// Whether the rules for the smallest files apply.
+    fn is_below_three_bits(&self) -> bool {
+        use FileType::{IQ1_M, IQ1_S, IQ2_M, IQ2_S, IQ2_XS, IQ2_XXS};
+        matches!(self.file_type, IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS | IQ2_S | IQ2_M)
+    }
+
+    fn below_three_bits(&self, role: Role, rank: u64) -> DType {
+        let (experts, larger) =
+            (self.traits.experts, matches!(self.file_type, FileType::IQ2_S | FileType::IQ2_M));
+        let more = if larger { DType::IQ3_S } else { DType::Q2_K };
+        match (role, self.file_type) {
+            (Role::Values, _) if self.traits.sharing >= 4 || experts >= 4 => DType::Q4_K,
+            (Role::Values, _) => more,
+            (Role::Keys, _) if experts == 8 => DType::Q4_K,
+            (Role::Down, _) if rank < self.traits.layers / 8 => more,
+            (Role::AttentionOutput, _) if experts == 8 => DType::Q5_K,
+            (Role::AttentionOutput, FileType::IQ1_S | FileType::IQ1_M) => DType::IQ2_XXS,
+            (Role::AttentionOutput, _) if larger => DType::IQ3_S,
+            (_, other) => other.dtype(),
+        }
+    }
+
+    fn embedding(&self) -> DType {
+        match self.file_type {
+            FileType::IQ1_S | FileType::IQ1_M | FileType::IQ2_XXS | FileType::IQ2_XS => DType::Q2_K,
+            FileType::IQ2_S | FileType::IQ2_M | FileType::IQ3_XXS => DType::IQ3_S,
+            FileType::TQ1_0 | FileType::TQ2_0 | FileType::Q2_0 => DType::Q4_K,
+            other => other.dtype(),
         }
     }
 
@@ -329,6 +421,8 @@ impl Mix<'_> {
         match self.file_type {
             FileType::MXFP4_MOE | FileType::Q8_0 => DType::Q8_0,
             _ if self.falcon() || !whole => DType::Q8_0,
+            FileType::IQ3_XXS => DType::Q5_K,
+            _ if self.is_below_three_bits() => DType::Q5_K,
             _ => DType::Q6_K,
         }
     }
@@ -336,8 +430,14 @@ impl Mix<'_> {
     fn values(&self, rank: u64) -> DType {
         let much_shared = self.traits.sharing >= 4;
         let dtype = match self.file_type {
-            FileType::Q2_K if much_shared => DType::Q4_K,
+            FileType::Q2_K | FileType::Q2_K_S | FileType::IQ3_XXS | FileType::IQ3_XS | FileType::IQ3_S
+                if much_shared =>
+            {
+                DType::Q4_K
+            }
             FileType::Q2_K => DType::Q3_K,
+            FileType::IQ3_XXS if !self.traits.importance => DType::IQ3_S,
+            FileType::IQ3_M => DType::Q4_K,
             FileType::Q3_K_M if rank < 2 => DType::Q5_K,
             FileType::Q3_K_M => DType::Q4_K,
             FileType::Q3_K_L => DType::Q5_K,
@@ -368,23 +468,39 @@ impl Mix<'_> {
                 | FileType::Q3_K_M
                 | FileType::Q4_K_S
                 | FileType::Q4_K_M
+                | FileType::IQ3_XXS
+                | FileType::IQ3_XS
+                | FileType::IQ3_S
+                | FileType::IQ3_M
                 | FileType::IQ4_NL
                 | FileType::IQ4_XS,
                 false,
                 true,
             ) => DType::Q5_K,
             (FileType::Q2_K, false, false) => DType::Q3_K,
-            (FileType::Q3_K_M, false, false) => DType::Q4_K,
+            (FileType::IQ3_XXS, false, false) => DType::IQ3_S,
+            (FileType::Q3_K_M | FileType::IQ3_M, false, false) => DType::Q4_K,
             (FileType::Q3_K_L, false, false) => DType::Q5_K,
             (other, ..) => other.dtype(),
         }
     }
 
     fn down(&self, layer: u64) -> DType {
-        let (layers, falcon) = (self.traits.layers, self.falcon());
+        let (layers, falcon, importance) = (self.traits.layers, self.falcon(), self.traits.importance);
         let (first_eighth, first_sixteenth) = (layer < layers / 8, layer < layers / 16);
         match self.file_type {
             FileType::Q2_K => DType::Q3_K,
+            FileType::Q2_K_S if first_eighth => DType::Q4_K,
+            FileType::IQ3_XXS if !importance => {
+                if first_eighth {
+                    DType::Q4_K
+                } else {
+                    DType::Q3_K
+                }
+            }
+            FileType::IQ3_M if first_eighth || (self.traits.experts == 8 && more_bits(layer, layers)) => {
+                DType::Q4_K
+            }
             FileType::Q3_K_M if first_sixteenth => DType::Q5_K,
             FileType::Q3_K_M if !falcon || more_bits(layer, layers) => DType::Q4_K,
             FileType::Q3_K_L if falcon => DType::Q4_K,
@@ -398,7 +514,10 @@ impl Mix<'_> {
                 }
             }
             FileType::Q4_K_M | FileType::Q5_K_M if more_bits(layer, layers) => DType::Q6_K,
-            FileType::IQ4_NL | FileType::IQ4_XS if first_eighth => DType::Q5_K,
+            FileType::IQ4_NL | FileType::IQ4_XS if first_eighth && !importance => DType::Q5_K,
+            // Types without a minimum suffer most from the first layers' outliers.
+            FileType::Q4_0 if first_eighth && importance => DType::Q4_1,
+            FileType::Q5_0 if first_eighth && importance => DType::Q5_1,
             FileType::Q4_K_S if first_eighth && !falcon => DType::Q5_K,
             other => other.dtype(),
         }
@@ -417,8 +536,15 @@ fn fitting(dtype: DType, elements: u64) -> DType {
         return dtype;
     }
     let smaller = match dtype {
-        DType::IQ4_XS => DType::IQ4_NL,
-        DType::Q2_K | DType::Q3_K => DType::Q4_0,
+        DType::IQ1_S
+        | DType::IQ1_M
+        | DType::IQ2_XXS
+        | DType::IQ2_XS
+        | DType::IQ2_S
+        | DType::IQ3_XXS
+        | DType::IQ3_S
+        | DType::IQ4_XS => DType::IQ4_NL,
+        DType::Q2_0 | DType::Q2_K | DType::Q3_K | DType::TQ1_0 | DType::TQ2_0 => DType::Q4_0,
         DType::Q4_K => DType::Q5_0,
         DType::Q5_K => DType::Q5_1,
         DType::Q6_K => DType::Q8_0,

@@ -8,25 +8,28 @@ use orlop_gguf::{GgufFile as File, Metadata, MetadataValue, TensorInfo, Writer};
 use orlop_graph::DType;
 use orlop_quant::{supports_decode, supports_encode};
 
+use crate::importance::Importance;
 use crate::mixture::{Candidate, FileType, MixturePolicy, Traits, mixture};
 use crate::{Error, Progress};
 
 mod transcode;
 
-use transcode::Transcode;
+use transcode::{Transcode, Weights};
 
 /// The version of the quantized types' layouts that is written, the value of `general.quantization_version`.
 const QUANTIZATION_VERSION: u32 = 2;
 
 /// What a model is quantized to.
 #[derive(Clone, Copy, Debug)]
-pub struct Quantization {
+pub struct Quantization<'a> {
     /// What the file is to be stored as.
     pub file_type: FileType,
     /// How types are spread over the matrices.
     pub spread: MixturePolicy,
     /// Threads that work on it, at least one.
     pub threads: usize,
+    /// What matters most in each matrix.
+    pub importance: Option<&'a Importance>,
 }
 
 /// The result of quantizing a model.
@@ -42,6 +45,8 @@ pub struct Quantized {
     pub changed: usize,
     /// Among those, the ones that were quantized before, and have lost precision twice.
     pub again: usize,
+    /// Among those that changed, the ones of a type that needs importance data and has none.
+    pub unweighted: usize,
 }
 
 /// Writes a model as one file in other element types; [`mixture`] says which tensor gets which.
@@ -51,11 +56,12 @@ pub struct Quantized {
 ///
 /// # Errors
 /// [`Error::SameFile`] if `out` is where the model is, [`Error::NoCodec`] for what cannot be read or made,
+/// [`Error::Importance`] for importance data of another model,
 /// [`Error::File`] for what the files say, and for a value that is not finite.
 pub fn quantize(
     model: &File,
     out: &Path,
-    quantization: &Quantization,
+    quantization: &Quantization<'_>,
     progress: Progress<'_>,
 ) -> Result<Quantized, Error> {
     if let Some(path) = model.paths().iter().find(|path| is_same(path, out)) {
@@ -70,16 +76,25 @@ pub fn quantize(
         progress(*done, all);
     };
     let mut writer = Writer::with_metadata(metadata(model, quantization.file_type)?);
-    let mut quantized = Quantized { from: model.bytes(), to: 0, kept: 0, changed: 0, again: 0 };
+    let mut quantized =
+        Quantized { from: model.bytes(), to: 0, kept: 0, changed: 0, again: 0, unweighted: 0 };
     for (tensor, to) in model.tensors().iter().zip(types) {
         let from = tensor.desc.dtype;
+        let weights = match quantization.importance {
+            Some(importance) if from != to => importance.of(&tensor.name, tensor.extents())?,
+            _ => None,
+        };
         if from == to {
             quantized.kept += 1;
         } else {
             quantized.changed += 1;
             quantized.again += usize::from(from.is_quantized());
+            quantized.unweighted += usize::from(weights.is_none() && needs_importance(to));
         }
-        let job = Transcode { from, to, threads: quantization.threads };
+        let columns = tensor.extents()[0] as usize;
+        let matrix = columns * tensor.extents().get(1).copied().unwrap_or(1) as usize;
+        let weights = weights.map(|values| Weights { values, columns, matrix });
+        let job = Transcode { from, to, threads: quantization.threads, weights };
         let report = &report;
         writer.tensor_with(&tensor.name, to, tensor.extents(), move |out| {
             job.run(model.bytes_of(tensor), out, report)?;
@@ -91,10 +106,16 @@ pub fn quantize(
     Ok(quantized)
 }
 
+/// Types of two bits and less, which lose most without importance data.
+fn needs_importance(dtype: DType) -> bool {
+    use DType::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_XXS};
+    matches!(dtype, IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS)
+}
+
 /// The type that each tensor gets; all can be read and written.
-fn types(model: &File, quantization: &Quantization) -> Result<Vec<DType>, Error> {
+fn types(model: &File, quantization: &Quantization<'_>) -> Result<Vec<DType>, Error> {
     let tensors: Vec<Candidate<'_>> = model.tensors().iter().map(candidate).collect();
-    let traits = traits(model.metadata())?;
+    let traits = Traits { importance: quantization.importance.is_some(), ..traits(model.metadata())? };
     let types = mixture(quantization.file_type, quantization.spread, &traits, &tensors);
     for (tensor, to) in tensors.iter().zip(&types).filter(|(tensor, to)| tensor.dtype != **to) {
         let codec = |dtype, known: bool| {
@@ -129,6 +150,7 @@ fn traits(metadata: &Metadata) -> Result<Traits<'_>, Error> {
         layers: number("block_count").unwrap_or(0),
         sharing: heads.checked_div(kv_heads).unwrap_or(0),
         experts: number("expert_count").unwrap_or(0),
+        importance: false,
     })
 }
 

@@ -198,6 +198,7 @@ impl Synth {
             layers: self.layers,
             sharing: self.heads.checked_div(self.kv_heads).unwrap_or(0),
             experts: self.experts.map_or(0, |experts| experts.count),
+            importance: false,
         };
         let types = mixture(self.file_type, self.spread, &traits, &candidates);
         tensors.into_iter().zip(types).collect()

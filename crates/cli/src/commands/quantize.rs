@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use orlop::gguf::GgufFile;
-use orlop::llm::{Error, FileType, MixturePolicy, Quantization, quantize};
+use orlop::llm::{Error, FileType, Importance, MixturePolicy, Quantization, quantize};
 
 use crate::commands::inspect::refused;
 use crate::failure::Failure;
@@ -32,6 +32,9 @@ pub(crate) struct QuantizeArguments {
     /// Quantization type, such as Q4_K_M, Q8_0 or F16.
     #[arg(value_name = "TYPE", value_parser = parse_file_type)]
     file_type: FileType,
+    /// Importance data, as made by `llama-imatrix`; types below four bits need it.
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
     /// Quantize all matrices to the same type.
     #[arg(long)]
     pure: bool,
@@ -43,7 +46,10 @@ pub(crate) struct QuantizeArguments {
 /// Quantizes a model.
 pub(crate) fn run(arguments: &QuantizeArguments) -> Result<(), Failure> {
     let model = GgufFile::open(&arguments.input).map_err(|error| refused(&arguments.input, &error))?;
+    let importance = arguments.imatrix.as_deref().map(Importance::open).transpose();
+    let importance = importance.map_err(|error| Failure::BadInput(error.to_string()))?;
     let quantization = Quantization {
+        importance: importance.as_ref(),
         file_type: arguments.file_type,
         spread: if arguments.pure { MixturePolicy::Pure } else { MixturePolicy::Mixed },
         threads: arguments
@@ -62,6 +68,11 @@ pub(crate) fn run(arguments: &QuantizeArguments) -> Result<(), Failure> {
         let note = "were already quantized; start from the original weights for better quality";
         let _ = writeln!(std::io::stderr(), "orlop: {count} tensors {note}");
     }
+    if quantized.unweighted > 0 {
+        let count = quantized.unweighted;
+        let note = "got a type that needs importance data; use --imatrix for better quality";
+        let _ = writeln!(std::io::stderr(), "orlop: {count} tensors {note}");
+    }
     let (from, to) = (mebibytes(quantized.from), mebibytes(quantized.to));
     Printer::new().line(format!(
         "{}: {from:.1} MiB -> {to:.1} MiB; {} tensors quantized, {} unchanged",
@@ -71,20 +82,10 @@ pub(crate) fn run(arguments: &QuantizeArguments) -> Result<(), Failure> {
     ))
 }
 
-/// Types that llama.cpp can write and Orlop cannot.
-const UNSUPPORTED: [&str; 17] = [
-    "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M", "TQ1_0",
-    "TQ2_0", "NVFP4", "Q1_0", "Q2_0", "Q2_K_S", "Q8_K",
-];
-
 pub(crate) fn parse_file_type(name: &str) -> Result<FileType, String> {
     FileType::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = FileType::all().map(FileType::name).collect();
-        let what = match UNSUPPORTED.iter().any(|other| other.eq_ignore_ascii_case(name)) {
-            true => "unsupported type",
-            false => "unknown type",
-        };
-        format!("{what}; supported: {}", known.join(", "))
+        format!("unknown type; supported: {}", known.join(", "))
     })
 }
 

@@ -48,8 +48,8 @@ fn invalid_arguments_are_rejected_with_advice() {
     assert!(sentence.contains(&input) && sentence.contains("give another name"), "{sentence}");
     let sentence = orlop(&["quantize", &input, &output, "Q9_Z"]).refusal(2);
     assert!(sentence.contains("unknown type") && sentence.contains("Q4_K_M, Q5_K_S"), "{sentence}");
-    let sentence = orlop(&["quantize", &input, &output, "IQ2_XXS"]).refusal(2);
-    assert!(sentence.contains("unsupported type") && sentence.contains("Q4_K_M"), "{sentence}");
+    let sentence = orlop(&["quantize", &input, &output, "IQ2_XXS", "--imatrix", &input]).refusal(2);
+    assert!(sentence.contains("importance"), "{sentence}");
     let sentence = orlop(&["quantize", &folder.path("missing.gguf"), &output, "Q4_0"]).refusal(2);
     assert!(sentence.ends_with("check the path"), "{sentence}");
     let sentence = orlop(&["quantize", &input, &folder.path("no/such/folder.gguf"), "Q4_0"]).refusal(2);

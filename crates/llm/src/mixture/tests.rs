@@ -48,7 +48,8 @@ fn of<'a>(types: &'a [(&str, DType)], name: &'a str) -> Vec<DType> {
     types.iter().filter(|(known, _)| known.ends_with(name)).map(|(_, dtype)| *dtype).collect()
 }
 
-const LLAMA: Traits<'static> = Traits { architecture: "llama", layers: 16, sharing: 4, experts: 0 };
+const LLAMA: Traits<'static> =
+    Traits { architecture: "llama", layers: 16, sharing: 4, experts: 0, importance: false };
 
 #[test]
 fn the_table_is_in_the_order_of_the_enum_and_names_lead_back() {
@@ -107,6 +108,89 @@ fn each_file_type_spreads_its_types_as_llama_cpp_does() {
     }
     let types = names.types(FileType::Q8_0, MixturePolicy::Mixed, &LLAMA);
     assert_eq!(of(&types, "output.weight")[0], Q8_0);
+}
+
+#[test]
+fn the_smallest_files_spread_their_types_as_llama_cpp_does() {
+    use DType::{
+        IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, Q2_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, TQ1_0,
+        TQ2_0,
+    };
+    let names = Names::new(16, 512, 1024);
+    let few = Traits { sharing: 1, importance: true, ..LLAMA };
+    // File type; embedding, output, queries, keys, values, attention output; gate in the first and the middle layer, down in
+    // the first and the middle layer.
+    for (file_type, whole, layers) in [
+        (FileType::IQ1_S, [Q2_K, Q5_K, IQ1_S, IQ1_S, Q2_K, IQ2_XXS], [IQ1_S, IQ1_S, Q2_K, IQ1_S]),
+        (FileType::IQ1_M, [Q2_K, Q5_K, IQ1_M, IQ1_M, Q2_K, IQ2_XXS], [IQ1_M, IQ1_M, Q2_K, IQ1_M]),
+        (FileType::IQ2_XXS, [Q2_K, Q5_K, IQ2_XXS, IQ2_XXS, Q2_K, IQ2_XXS], [IQ2_XXS, IQ2_XXS, Q2_K, IQ2_XXS]),
+        (FileType::IQ2_XS, [Q2_K, Q5_K, IQ2_XS, IQ2_XS, Q2_K, IQ2_XS], [IQ2_XS, IQ2_XS, Q2_K, IQ2_XS]),
+        (FileType::IQ2_S, [IQ3_S, Q5_K, IQ2_XS, IQ2_XS, IQ3_S, IQ3_S], [IQ2_XS, IQ2_XS, IQ3_S, IQ2_XS]),
+        (FileType::IQ2_M, [IQ3_S, Q5_K, IQ2_S, IQ2_S, IQ3_S, IQ3_S], [IQ2_S, IQ2_S, IQ3_S, IQ2_S]),
+        (FileType::Q2_K_S, [Q2_K, Q6_K, Q2_K, Q2_K, Q2_K, Q2_K], [Q2_K, Q2_K, Q4_K, Q2_K]),
+        (
+            FileType::IQ3_XXS,
+            [IQ3_S, Q5_K, IQ2_S, IQ2_S, IQ3_XXS, IQ3_S],
+            [IQ3_XXS, IQ3_XXS, IQ3_XXS, IQ3_XXS],
+        ),
+        (FileType::IQ3_XS, [IQ3_S, Q6_K, IQ3_XXS, IQ3_XXS, IQ3_S, IQ3_S], [IQ3_S, IQ3_XXS, IQ3_S, IQ3_S]),
+        (FileType::IQ3_S, [IQ3_S, Q6_K, IQ3_S, IQ3_S, IQ3_S, IQ3_S], [IQ3_S, IQ3_S, IQ3_S, IQ3_S]),
+        (FileType::IQ3_M, [IQ3_S, Q6_K, IQ3_S, IQ3_S, Q4_K, Q4_K], [IQ3_S, IQ3_S, Q4_K, IQ3_S]),
+        (FileType::TQ1_0, [Q4_K, Q6_K, TQ1_0, TQ1_0, TQ1_0, TQ1_0], [TQ1_0, TQ1_0, TQ1_0, TQ1_0]),
+        (FileType::TQ2_0, [Q4_K, Q6_K, TQ2_0, TQ2_0, TQ2_0, TQ2_0], [TQ2_0, TQ2_0, TQ2_0, TQ2_0]),
+        (FileType::Q2_0, [Q4_K, Q6_K, Q2_0, Q2_0, Q2_0, Q2_0], [Q2_0, Q2_0, Q2_0, Q2_0]),
+    ] {
+        let types = names.types(file_type, MixturePolicy::Mixed, &few);
+        let first = |name| of(&types, name)[0];
+        let found = [
+            first("token_embd.weight"),
+            first("output.weight"),
+            first("attn_q.weight"),
+            first("attn_k.weight"),
+            first("attn_v.weight"),
+            first("attn_output.weight"),
+        ];
+        assert_eq!(found, whole, "{file_type}");
+        let at = |name, layer| of(&types, name)[layer];
+        let found = [
+            at("ffn_gate.weight", 0),
+            at("ffn_gate.weight", 8),
+            at("ffn_down.weight", 0),
+            at("ffn_down.weight", 8),
+        ];
+        assert_eq!(found, layers, "{file_type}");
+        assert_eq!(of(&types, "ffn_up.weight"), of(&types, "ffn_gate.weight"), "{file_type}");
+    }
+    let shared = names.types(FileType::IQ2_XXS, MixturePolicy::Mixed, &LLAMA);
+    assert_eq!(of(&shared, "attn_v.weight"), [Q4_K; 16]);
+    let without = names.types(FileType::IQ3_XXS, MixturePolicy::Mixed, &Traits { importance: false, ..few });
+    assert_eq!(of(&without, "attn_v.weight"), [IQ3_S; 16]);
+    assert_eq!(of(&without, "ffn_down.weight")[1..3], [Q4_K, Q3_K]);
+}
+
+#[test]
+fn importance_data_changes_the_mixture() {
+    let names = Names::new(16, 512, 1024);
+    let with = Traits { importance: true, ..LLAMA };
+    let down = |file_type, traits| {
+        of(&names.types(file_type, MixturePolicy::Mixed, traits), "ffn_down.weight")[..3].to_vec()
+    };
+    assert_eq!(down(FileType::Q4_0, &with), [DType::Q4_1, DType::Q4_1, DType::Q4_0]);
+    assert_eq!(down(FileType::Q5_0, &with), [DType::Q5_1, DType::Q5_1, DType::Q5_0]);
+    assert_eq!(down(FileType::IQ4_XS, &with), [DType::IQ4_XS; 3]);
+    assert_eq!(down(FileType::IQ4_XS, &LLAMA), [DType::Q5_K, DType::Q5_K, DType::IQ4_XS]);
+}
+
+#[test]
+fn biases_are_not_counted_as_layers() {
+    let mut names = Names::new(16, 512, 1024);
+    let plain =
+        names.types(FileType::Q4_K_M, MixturePolicy::Mixed, &LLAMA).into_iter().map(|(_, dtype)| dtype);
+    let plain: Vec<DType> = plain.collect();
+    let biases = (0..16).map(|layer| (format!("blk.{layer}.ffn_down.bias"), vec![512]));
+    names.0.extend(biases.collect::<Vec<_>>());
+    let types = names.types(FileType::Q4_K_M, MixturePolicy::Mixed, &LLAMA);
+    assert!(types.iter().zip(&plain).all(|((_, dtype), plain)| dtype == plain));
 }
 
 #[test]

@@ -26,7 +26,7 @@ impl Folder {
         File::open(&path).unwrap()
     }
 
-    fn quantize(&self, model: &File, quantization: &Quantization) -> (Quantized, File) {
+    fn quantize(&self, model: &File, quantization: &Quantization<'_>) -> (Quantized, File) {
         let out = self.0.join(format!("{}.gguf", quantization.file_type));
         let quantized = quantize(model, &out, quantization, &mut |_, _| {}).unwrap();
         (quantized, File::open(&out).unwrap())
@@ -39,8 +39,8 @@ impl Drop for Folder {
     }
 }
 
-fn to(file_type: FileType) -> Quantization {
-    Quantization { file_type, spread: MixturePolicy::Mixed, threads: 3 }
+fn to(file_type: FileType) -> Quantization<'static> {
+    Quantization { file_type, spread: MixturePolicy::Mixed, threads: 3, importance: None }
 }
 
 fn small() -> Synth {
@@ -71,8 +71,12 @@ fn every_file_type_keeps_values_as_well_as_its_bits_allow() {
         for (before, after) in model.tensors().iter().zip(written.tensors()) {
             assert_eq!((&before.name, before.extents()), (&after.name, after.extents()));
             let bits = after.desc.dtype.block_bytes() as f64 * 8.0 / after.desc.dtype.block_elements() as f64;
-            let limit =
-                if before.desc.dtype == after.desc.dtype { 0.0 } else { 2.5 * 0.5f64.powf(bits) + 0.004 };
+            let limit = match after.desc.dtype {
+                same if same == before.desc.dtype => 0.0,
+                // Their scale is the largest value of a block.
+                DType::TQ1_0 | DType::TQ2_0 => 0.8,
+                _ => 2.5 * 0.5f64.powf(bits) + 0.004,
+            };
             let distance = distance(&values(&model, before), &values(&written, after));
             assert!(distance <= limit, "{file_type}, {} as {}: {distance}", before.name, after.desc.dtype);
         }
@@ -197,4 +201,65 @@ fn progress_ends_with_all_bytes_and_repeated_loss_is_counted() {
     assert_eq!(last, Some((all, all)));
     assert!(steps >= model.tensors().len());
     assert_eq!((quantized.again, quantized.changed), (16, 16));
+}
+
+/// Only the first eighth of the columns matters: there the error must be smaller than without that knowledge.
+#[test]
+fn importance_data_makes_important_columns_more_exact() {
+    let folder = Folder::new();
+    let model = folder.model("random.gguf", &Synth { file_type: FileType::F32, ..small() });
+    let bytes = |value: f32, count: usize| value.to_le_bytes().repeat(count);
+    // Every eighth column counts: one of each group that shares a place in a codebook.
+    let (columns, ones) = ([bytes(100.0, 1), bytes(0.01, 7)].concat().repeat(32), bytes(1.0, 1));
+    let matrix = |name: &str| name.contains("ffn_up") || name.contains("attn_q.weight");
+    let names: Vec<&str> =
+        model.tensors().iter().map(|it| it.name.as_str()).filter(|name| matrix(name)).collect();
+    let mut writer = Writer::default();
+    for name in &names {
+        writer.tensor(&format!("{name}.in_sum2"), DType::F32, &[256, 1], &columns).unwrap();
+        writer.tensor(&format!("{name}.counts"), DType::F32, &[1, 1], &ones).unwrap();
+    }
+    let path = folder.0.join("imatrix.gguf");
+    writer.create(&path).unwrap();
+    let importance = Importance::open(&path).unwrap();
+    for file_type in [FileType::IQ2_XXS, FileType::IQ3_S, FileType::Q2_K, FileType::Q4_K_S] {
+        let pure = Quantization { spread: MixturePolicy::Pure, ..to(file_type) };
+        let (without, plain) = folder.quantize(&model, &pure);
+        let error = |quantized: &File, name: &str| {
+            let of = |file: &File| values(file, file.tensor(name).unwrap());
+            let important = |values: Vec<f32>| -> Vec<f32> { values.into_iter().step_by(8).collect() };
+            distance(&important(of(&model)), &important(of(quantized)))
+        };
+        let before: Vec<f64> = names.iter().map(|name| error(&plain, name)).collect();
+        drop(plain);
+        let (with, weighted) =
+            folder.quantize(&model, &Quantization { importance: Some(&importance), ..pure });
+        for (name, before) in names.iter().zip(before) {
+            let after = error(&weighted, name);
+            assert!(after < 0.97 * before, "{name} as {file_type}: {after} and {before}");
+        }
+        let counted = if file_type == FileType::IQ2_XXS { names.len() } else { 0 };
+        assert_eq!(without.unweighted - with.unweighted, counted, "{file_type}");
+    }
+}
+
+#[test]
+fn importance_data_of_another_model_is_refused() {
+    let folder = Folder::new();
+    let model = folder.model("random.gguf", &Synth { file_type: FileType::F32, ..small() });
+    let (sums, ones) = (1.0f32.to_le_bytes().repeat(128), 1.0f32.to_le_bytes());
+    let mut writer = Writer::default();
+    writer.tensor("blk.0.ffn_up.weight.in_sum2", DType::F32, &[128, 1], &sums).unwrap();
+    writer.tensor("blk.0.ffn_up.weight.counts", DType::F32, &[1, 1], &ones).unwrap();
+    let path = folder.0.join("imatrix.gguf");
+    writer.create(&path).unwrap();
+    let importance = Importance::open(&path).unwrap();
+    let quantization = Quantization { importance: Some(&importance), ..to(FileType::IQ3_S) };
+    let out = folder.0.join("out.gguf");
+    let error = quantize(&model, &out, &quantization, &mut |_, _| {}).unwrap_err().to_string();
+    assert!(
+        error.contains("blk.0.ffn_up.weight") && error.contains("128 numbers for 256 columns"),
+        "{error}"
+    );
+    assert!(!out.exists());
 }
