@@ -5,6 +5,7 @@ mod batch_invariance;
 mod conformance;
 mod fusion;
 mod graphs;
+mod observed;
 mod products;
 mod programs;
 mod runs;
