@@ -2,6 +2,7 @@
 
 mod attention;
 mod convolution;
+mod delta;
 mod elementwise;
 mod image;
 mod movement;
@@ -70,6 +71,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
         Op::TimestepEmbedding { .. } => image::TIMESTEP_EMBEDDING,
         Op::SsmConv => ssm::CONVOLUTION,
         Op::SsmScan => ssm::SCAN,
+        Op::DeltaScan => delta::SCAN,
         Op::Custom { .. } => return None,
     })
 }

@@ -171,6 +171,10 @@ fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Rea
             numbers(6)?;
             floats(&inputs[..6], 0).and(all(|dtype| dtype == DType::F32, &result, count))
         }
+        Op::DeltaScan => {
+            numbers(7)?;
+            floats(&inputs[..7], 0).and(all(|dtype| dtype == DType::F32, &result, count))
+        }
         Op::Arange { .. }
         | Op::Add
         | Op::Add1

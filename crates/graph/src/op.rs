@@ -320,6 +320,10 @@ pub enum Op {
     /// `[s: state head heads seqs, x: head heads tokens seqs, dt: heads tokens seqs, a: state|1 heads,
     /// b: state groups tokens seqs, c: as b, ids: seqs]` → one row: the outputs as `x`, then the new states.
     SsmScan,
+    /// The [delta rule](https://arxiv.org/abs/2102.11174) with decays, for a matrix of each head: `s = s w - (s a) b + v k`,
+    /// `y = s r`. `[s: value key heads seqs, r: key heads tokens seqs, w: key|1 heads tokens seqs, k: as r,
+    /// v: value heads tokens seqs, a: as r, b: as r, ids: seqs]` → one row: the outputs as `v`, then the new states.
+    DeltaScan,
 
     /// An op that this crate does not know; devices recognise it by name.
     Custom {

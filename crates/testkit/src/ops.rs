@@ -91,6 +91,7 @@ pub fn compute(op: &Op, operands: &[Elements], output: &TensorDesc) -> Result<Ve
         Op::TimestepEmbedding { dim, max_period } => timestep::embedding(*dim, *max_period, &x[0]),
         Op::SsmConv => ssm::conv(&x[0], &x[1], output),
         Op::SsmScan => return ssm::scan(x),
+        Op::DeltaScan => return ssm::delta_scan(x),
         Op::View { .. }
         | Op::Reshape { .. }
         | Op::Permute { .. }

@@ -68,7 +68,7 @@ pub(crate) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Re
         Op::ArgMax | Op::ArgSort { .. } | Op::TopK { .. } => sort::accepts(op, inputs),
         Op::MulMat | Op::MulMatId | Op::OutProd => floats(inputs.get(..2).unwrap_or(inputs), output),
         Op::FlashAttention(params) => attention::accepts(params, inputs),
-        Op::SsmScan => Ok(()),
+        Op::SsmScan | Op::DeltaScan => Ok(()),
         Op::TimestepEmbedding { dim, .. } if *dim > MAX_TABLE => {
             Err(Reason::Limit { limit: "the embedding's size", value: (*dim).into(), max: MAX_TABLE.into() })
         }
@@ -173,6 +173,7 @@ pub(crate) fn build(task: &Task<'_>) -> Vec<Kernel> {
         Op::TimestepEmbedding { dim, max_period } => one(image::timesteps(task, *dim, *max_period)),
         Op::SsmConv => one(ssm::conv(task)),
         Op::SsmScan => one(ssm::scan(task)),
+        Op::DeltaScan => one(ssm::delta_scan(task)),
     }
 }
 

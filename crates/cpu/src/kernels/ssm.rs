@@ -86,7 +86,7 @@ fn scan_scratch(_: &Op, operands: &[TensorDesc], _: &TensorDesc) -> u64 {
 }
 
 /// The number of the state that a sequence begins with.
-fn first_state(ids: &Src, seq: u64) -> i64 {
+pub(super) fn first_state(ids: &Src, seq: u64) -> i64 {
     let length = ids.desc.extents[0];
     ids.integer(seq % length, row_at(&ids.desc, seq / length))
 }

@@ -93,6 +93,78 @@ fn scans() {
 }
 
 #[test]
+fn delta_scans() {
+    for [value, key, heads, tokens, seqs] in [
+        [128, 32, 2, 5, 1],
+        [65, 7, 3, 40, 2],
+        [3, 64, 100, 1, 1],
+        [1, 1, 1, 1, 1],
+        [0, 4, 2, 3, 1],
+        [4, 0, 2, 3, 1],
+        [4, 4, 0, 3, 1],
+        [4, 4, 2, 0, 2],
+        [4, 4, 2, 3, 0],
+    ] {
+        for (by_key, gaps) in [(false, false), (true, false), (false, true), (true, true)] {
+            let mut case = Case::new();
+            let mut operand = |extents: [u64; 4]| {
+                if gaps { case.gapped(DType::F32, extents, 2, 3) } else { case.noise(DType::F32, &extents) }
+            };
+            let mut row = |length: u64| operand([length, heads, tokens, seqs]);
+            let [r, w, k] = [key, if by_key { key } else { 1 }, key].map(&mut row);
+            let [v, a, b] = [value, key, key].map(&mut row);
+            let [r, w, k, v, a, b] = [r, w, k, v, a, b].map(|x| case.b.scale(x, 0.1));
+            let states = case.noise(DType::F32, &[value, key, heads, 4]);
+            let ids: Vec<f64> = (0..seqs).map(|seq| ((seq * 3 + 1) % 4) as f64).collect();
+            let ids = case.values(DType::I32, &[1, seqs], &ids);
+            let result = case.node(Op::DeltaScan, &[states, r, w, k, v, a, b, ids]);
+            case.check_named(&format!("{value} {key} {heads} {tokens} {seqs} {by_key} {gaps}"), result);
+        }
+    }
+}
+
+#[test]
+fn delta_scans_in_pieces_give_the_same_bits() {
+    let [value, key, heads, tokens] = [70, 24, 3, 11];
+    let outputs = |pieces: &[u64]| {
+        let mut case = Case::new();
+        let mut row = |length: u64| case.noise(DType::F32, &[length, heads, tokens, 1]);
+        let [r, w, k, v, a, b] = [key, 1, key, value, key, key].map(&mut row);
+        let [r, w, k, v, a, b] = [r, w, k, v, a, b].map(|x| case.b.scale(x, 0.2));
+        let mut states = case.noise(DType::F32, &[value, key, heads, 1]);
+        let ids = case.values(DType::I32, &[1], &[0.0]);
+        let mut first = 0;
+        let mut parts = Vec::new();
+        for count in pieces {
+            let mut part = |x: TensorId| {
+                let desc = case.b.desc(x);
+                let extents = [desc.extents[0], heads, *count, 1];
+                case.b.view(x, extents, desc.strides, first * desc.strides[2])
+            };
+            let [r, w, k, v, a, b] = [r, w, k, v, a, b].map(&mut part);
+            let result = case.b.delta_scan([states, r, w, k, v, a, b, ids]);
+            let (outputs, element) = (value * heads * count, 4);
+            parts.push(case.b.view(
+                result,
+                [outputs, 1, 1, 1],
+                [4, 4 * outputs, 4 * outputs, 4 * outputs],
+                0,
+            ));
+            let all = value * key * heads;
+            let carried =
+                case.b.view(result, [all, 1, 1, 1], [4, 4 * all, 4 * all, 4 * all], outputs * element);
+            states = case.b.reshape(carried, &[value, key, heads, 1]);
+            first += count;
+        }
+        let joined = case.b.concat(&parts, 0);
+        case.results(joined, 2)
+    };
+    let whole = outputs(&[11]);
+    assert_eq!(outputs(&[1, 3, 7]), whole);
+    assert_eq!(outputs(&[1; 11]), whole);
+}
+
+#[test]
 fn sequences_begin_with_states_that_exist() {
     let scan = Scan { size: 2, inner: 1, heads: 1, groups: 1, decays: 1, tokens: 1, seqs: 3, states: 4 };
     for (ids, bad) in [([0.0, 4.0, -1.0], 4), ([0.0, 3.0, -1.0], -1)] {

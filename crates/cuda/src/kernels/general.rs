@@ -13,7 +13,7 @@ use crate::modules::{Source, Variant};
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Task {
-    inputs: [TensorParameter; 7],
+    inputs: [TensorParameter; 8],
     output: TensorParameter,
     integers: [i64; 12],
     floats: [f32; 10],
@@ -172,6 +172,7 @@ fn call(node: &Node, inputs: &[TensorDesc], output: &TensorDesc) -> Option<Call>
         }
         Op::SsmConv => of("op_ssm_conv", 0),
         Op::SsmScan => of("op_ssm_scan", 0),
+        Op::DeltaScan => of("op_delta_scan", 0),
         // Several launches each.
         Op::Concat { .. } | Op::Set(_) | Op::Acc(_) => return None,
         // No kernel: views compute nothing, and custom ops are refused.

@@ -73,7 +73,7 @@ pub struct Arity {
 
 impl Arity {
     pub(super) const fn exactly(count: usize) -> Arity {
-        const TEXTS: [&str; 8] = ["no", "1", "2", "3", "4", "5", "6", "7"];
+        const TEXTS: [&str; 9] = ["no", "1", "2", "3", "4", "5", "6", "7", "8"];
         Arity { min: count, max: count, text: TEXTS[count] }
     }
 

@@ -1,7 +1,7 @@
 //! State-space models ([Mamba](https://arxiv.org/abs/2312.00752)).
 
 use super::checks::{divides, dtype, extents_of, floats, product, too_large};
-use super::info::Arity;
+use super::info::{Arity, Cost, CostOf};
 use crate::{DType, GraphBuilder, Op, OpError, OpInfo, TensorDesc, TensorId};
 
 const ANY: OpInfo = OpInfo::of_family("ssm");
@@ -61,6 +61,39 @@ pub(super) fn ssm_scan(x: &[TensorDesc]) -> Result<TensorDesc, OpError> {
     Ok(TensorDesc::contiguous(DType::F32, &[total])?)
 }
 
+pub(super) const DELTA_SCAN: OpInfo = OpInfo {
+    name: "delta_scan",
+    operands: Arity::exactly(8),
+    cost: Cost { per_element: 8.0, times: &[(0, 1)] },
+    cost_of: CostOf::Operand(4),
+    sample: |_| Op::DeltaScan,
+    ..ANY
+};
+
+pub(super) fn delta_scan(x: &[TensorDesc]) -> Result<TensorDesc, OpError> {
+    for slot in 0..7 {
+        dtype(x, slot, x[slot].dtype == DType::F32, "f32")?;
+    }
+    dtype(x, 7, x[7].dtype == DType::I32, "i32")?;
+    let [value, key, heads, _] = x[0].extents;
+    let [_, _, tokens, seqs] = x[1].extents;
+    for slot in [1, 2, 3, 5, 6] {
+        let [row, rest @ ..] = x[slot].extents;
+        if rest != [heads, tokens, seqs] || !(row == key || slot == 2 && row == 1) {
+            return Err(extents_of(x, slot, "must be one row of keys a head, token and sequence"));
+        }
+    }
+    if x[4].extents != [value, heads, tokens, seqs] {
+        return Err(extents_of(x, 4, "must be one row of values a head, token and sequence"));
+    }
+    if x[7].elements() != seqs {
+        return Err(extents_of(x, 7, "must be one state a sequence"));
+    }
+    let states = product(&[value, key, heads, seqs], DType::F32)?;
+    let total = states.checked_add(x[4].elements()).ok_or(too_large(DType::F32, x[0].extents))?;
+    Ok(TensorDesc::contiguous(DType::F32, &[total])?)
+}
+
 /// State-space models.
 impl GraphBuilder {
     /// [`Op::SsmConv`].
@@ -71,5 +104,10 @@ impl GraphBuilder {
     /// [`Op::SsmScan`] of `[s, x, dt, a, b, c, ids]`.
     pub fn ssm_scan(&mut self, operands: [TensorId; 7]) -> TensorId {
         self.node(Op::SsmScan, &operands)
+    }
+
+    /// [`Op::DeltaScan`] of `[s, r, w, k, v, a, b, ids]`.
+    pub fn delta_scan(&mut self, operands: [TensorId; 8]) -> TensorId {
+        self.node(Op::DeltaScan, &operands)
     }
 }

@@ -100,6 +100,7 @@ table! { |x|
 
     Op::SsmConv => ssm::SSM_CONV, ssm::ssm_conv(x);
     Op::SsmScan => ssm::SSM_SCAN, ssm::ssm_scan(x);
+    Op::DeltaScan => ssm::DELTA_SCAN, ssm::delta_scan(x);
 
     Op::Custom { dtype, extents, .. } => custom::CUSTOM, custom::custom(*dtype, extents);
 }

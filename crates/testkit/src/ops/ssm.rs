@@ -1,4 +1,4 @@
-//! State-space models: the short convolution and the scan.
+//! State-space models: the short convolution, the scan, and that of the delta rule.
 
 use orlop_graph::TensorDesc;
 
@@ -45,6 +45,36 @@ pub(super) fn scan(x: &[Elements]) -> Result<Vec<f64>, OpFailure> {
         }
     }
     debug_assert_eq!(new_states.len(), size * inner * heads * seqs);
+    outputs.extend(new_states);
+    Ok(outputs)
+}
+
+/// For each head and token: `state = state w - (state a) b + v k`, `y = state r`, where rows of the state are values and
+/// lie along its first dimension.
+pub(super) fn delta_scan(x: &[Elements]) -> Result<Vec<f64>, OpFailure> {
+    let [states, r, w, k, v, a, b, ids] = x else { return Err(OpFailure::NotComputed) };
+    let [values, keys, _, _] = states.extents();
+    let [_, heads, tokens, seqs] = v.extents();
+    let mut outputs = vec![0.0; v.values().len()];
+    let mut new_states = vec![0.0; values * keys * heads * seqs];
+    for (seq, id) in ids.values().iter().enumerate().take(seqs) {
+        let from = in_range(*id as i64, states.desc().extents[3])?;
+        for [value, head, _] in outer([values, heads, 1]) {
+            let mut state: Vec<f64> = (0..keys).map(|key| states.at([value, key, head, from])).collect();
+            for token in 0..tokens {
+                let [r, w, k, a, b] = [r, w, k, a, b].map(|operand| operand.row([head, token, seq]));
+                let (known, input) = (dot(&state, a), v.at([value, head, token, seq]));
+                for (key, state) in state.iter_mut().enumerate() {
+                    let decay = w[if w.len() == 1 { 0 } else { key }];
+                    *state = *state * decay - known * b[key] + input * k[key];
+                }
+                outputs[((seq * tokens + token) * heads + head) * values + value] = dot(&state, r);
+            }
+            for (key, state) in state.into_iter().enumerate() {
+                new_states[((seq * heads + head) * keys + key) * values + value] = state;
+            }
+        }
+    }
     outputs.extend(new_states);
     Ok(outputs)
 }

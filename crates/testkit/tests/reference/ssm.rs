@@ -72,6 +72,46 @@ fn heads_share_groups_and_sequences_choose_their_states() {
 }
 
 #[test]
+fn a_delta_scan_takes_back_what_a_key_stands_for() {
+    // Two values, two keys, one head, two tokens. The state holds rows of values, one for each key.
+    let y = result(
+        Op::DeltaScan,
+        &[
+            f32(&[2, 2, 1, 1], &[1.0, 2.0, 3.0, 4.0]),
+            f32(&[2, 1, 2, 1], &[1.0, 0.0, 1.0, 1.0]),
+            f32(&[1, 1, 2, 1], &[0.5, 1.0]),
+            f32(&[2, 1, 2, 1], &[0.0, 2.0, 1.0, 0.0]),
+            f32(&[2, 1, 2, 1], &[10.0, 20.0, 5.0, 7.0]),
+            f32(&[2, 1, 2, 1], &[1.0, 0.0, 0.0, 0.0]),
+            f32(&[2, 1, 2, 1], &[0.0, 1.0, 9.0, 9.0]),
+            i32(&[1], &[0.0]),
+        ],
+    );
+    // [0.5 1; 1.5 2] - [0 0; 1 2] + [0 0; 20 40] = [0.5 1; 20.5 40], then [5.5 8; 20.5 40].
+    assert_close(&y, &[0.5, 1.0, 26.0, 48.0, 5.5, 8.0, 20.5, 40.0]);
+}
+
+#[test]
+fn delta_scans_may_decay_by_key_and_choose_their_states() {
+    // One value, two keys, one head, two sequences on three states; nothing is added or taken back.
+    let zeros = f32(&[2, 1, 1, 2], &[0.0; 4]);
+    let y = result(
+        Op::DeltaScan,
+        &[
+            f32(&[1, 2, 1, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+            f32(&[2, 1, 1, 2], &[1.0, 1.0, 1.0, 10.0]),
+            f32(&[2, 1, 1, 2], &[0.5, 1.0, 0.0, 0.25]),
+            zeros,
+            f32(&[1, 1, 1, 2], &[1.0, 1.0]),
+            zeros,
+            zeros,
+            i32(&[2], &[2.0, 0.0]),
+        ],
+    );
+    assert_close(&y, &[8.5, 5.0, 2.5, 6.0, 0.0, 0.5]);
+}
+
+#[test]
 fn states_that_are_not_there_are_refused() {
     let one = f32(&[1], &[1.0]);
     let error = try_result(Op::SsmScan, &[one, one, one, one, one, one, i32(&[1], &[1.0])]).unwrap_err();

@@ -47,6 +47,7 @@ pub(super) fn of(task: &Task<'_>) -> Vec<Check> {
         Op::SetRows => below(2, extent(0, 1), -1),
         Op::MulMatId => below(2, extent(0, 2), 0),
         Op::SsmScan => below(6, extent(0, 3), 0),
+        Op::DeltaScan => below(7, extent(0, 3), 0),
         Op::FlashAttention(params) => of_attention(task, params),
         _ => Vec::new(),
     }

@@ -1,4 +1,4 @@
-//! State-space models: the short convolution and the scan.
+//! State-space models: the short convolution, the scan, and that of the delta rule.
 
 use super::{Task, coordinates};
 use crate::wgsl::{Kernel, Writer};
@@ -56,4 +56,47 @@ pub(super) fn scan(task: &Task<'_>) -> Kernel {
   }
 ";
     writer.each(head * heads * seqs, body)
+}
+
+/// One invocation per value of each head and sequence: it processes the tokens in order, and keeps its column of the state
+/// in the result, where those of its neighbors lie beside it.
+pub(super) fn delta_scan(task: &Task<'_>) -> Kernel {
+    let mut writer = Writer::new();
+    let names = ["s", "r", "w", "k", "v", "a", "b", "n"];
+    for (name, place) in names.into_iter().zip(&task.inputs) {
+        writer.read(name, place);
+    }
+    let [value, heads, _, seqs] = task.inputs[4].desc.extents;
+    writer.write("y", &task.output).number("outputs", task.inputs[4].desc.elements());
+    let body = "  let value = index % p.v_n0;
+  let i1 = index / p.v_n0;
+  let head = i1 % p.v_n1;
+  let seq = i1 / p.v_n1;
+  let n1 = seq / p.n_n0;
+  let n2 = n1 / p.n_n1;
+  let id = min(u32(max(n_int(n_row(n1 % p.n_n1, n2 % p.n_n2, n2 / p.n_n2), seq % p.n_n0), 0)), p.s_n3 - 1u);
+  let keys = p.s_n1;
+  let state = p.outputs + i1 * keys * p.v_n0 + value;
+  for (var i = 0u; i < keys; i++) { y_put(p.y_o, state + i * p.v_n0, s_at(s_row(i, head, id), value)); }
+  for (var token = 0u; token < p.v_n2; token++) {
+    let r = r_row(head, token, seq);
+    let w = w_row(head, token, seq);
+    let k = k_row(head, token, seq);
+    let a = a_row(head, token, seq);
+    let b = b_row(head, token, seq);
+    let input = v_at(v_row(head, token, seq), value);
+    var known = 0.0;
+    for (var i = 0u; i < keys; i++) { known += y_at(p.y_o, state + i * p.v_n0) * a_at(a, i); }
+    var sum = 0.0;
+    for (var i = 0u; i < keys; i++) {
+      let decay = w_at(w, select(i, 0u, p.w_n0 == 1u));
+      let at = state + i * p.v_n0;
+      let next = y_at(p.y_o, at) * decay - known * b_at(b, i) + input * k_at(k, i);
+      y_put(p.y_o, at, next);
+      sum += next * r_at(r, i);
+    }
+    y_put(p.y_o, ((seq * p.v_n2 + token) * p.v_n1 + head) * p.v_n0 + value, sum);
+  }
+";
+    writer.each(value * heads * seqs, body)
 }

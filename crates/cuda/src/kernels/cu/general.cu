@@ -1,6 +1,6 @@
 // Every op, for every layout and type that `supports` accepts: one way each, correct rather than fast.
 struct Task {
-    Tensor in[7];
+    Tensor in[8];
     Tensor out;
     i64 p[12];
     float f[10];
@@ -843,6 +843,34 @@ KERNEL(ssm_scan) {
                 sum += next * element(c, e, group, token, seq);
             }
             outputs[((seq * tokens + token) * heads + head) * inner + channel] = sum;
+        }
+    }
+}
+
+// A thread a value; the new state is kept in the result, where columns of neighbouring threads lie side by side.
+KERNEL(delta_scan) {
+    wait_for_others();
+    const Tensor &states = t.in[0], &r = t.in[1], &w = t.in[2], &k = t.in[3], &v = t.in[4], &a = t.in[5], &b = t.in[6], &ids = t.in[7];
+    i64 values = states.ne[0], keys = states.ne[1], heads = v.ne[1], tokens = v.ne[2], seqs = v.ne[3];
+    if (!indices_fit(ids, states.ne[3], false, t)) return;
+    float* outputs = (float*)t.out.at;
+    float* kept = outputs + values * heads * tokens * seqs;
+    i64 work[4] = {values, heads, seqs, 1};
+    EACH(n, elements(work)) {
+        At at = coordinates(n, work);
+        i64 value = at.i, head = at.j, seq = at.k, from = listed_integer(ids, seq);
+        float* state = kept + (seq * heads + head) * keys * values + value;
+        for (i64 e = 0; e < keys; e++) state[e * values] = element(states, value, e, head, from);
+        for (i64 token = 0; token < tokens; token++) {
+            float input = element(v, value, head, token, seq), known = 0.0f, sum = 0.0f;
+            for (i64 e = 0; e < keys; e++) known += state[e * values] * element(a, e, head, token, seq);
+            for (i64 e = 0; e < keys; e++) {
+                float decay = element(w, w.ne[0] == 1 ? 0 : e, head, token, seq);
+                float next = state[e * values] * decay - known * element(b, e, head, token, seq) + input * element(k, e, head, token, seq);
+                state[e * values] = next;
+                sum += next * element(r, e, head, token, seq);
+            }
+            outputs[((seq * tokens + token) * heads + head) * values + value] = sum;
         }
     }
 }

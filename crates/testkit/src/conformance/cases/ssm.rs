@@ -3,7 +3,7 @@
 use orlop_graph::{DType, Op};
 
 use crate::conformance::Tolerance::Product;
-use crate::conformance::case::{Lie, Table};
+use crate::conformance::case::{Draft, Lie, Table};
 use crate::fill::Fill;
 
 pub(super) fn add(table: &mut Table) {
@@ -23,6 +23,41 @@ pub(super) fn add(table: &mut Table) {
         });
     }
     scan(table);
+    delta_scan(table);
+}
+
+fn delta_scan(table: &mut Table) {
+    for (decay, per_key) in [("a decay a head", false), ("a decay a key", true)] {
+        for (detail, [value, key, heads, tokens, seqs]) in [
+            ("one of each", [1, 1, 1, 1, 1]),
+            ("one sequence", [8, 8, 4, 7, 1]),
+            ("more values than keys", [70, 5, 2, 3, 2]),
+            ("fewer values than keys", [3, 40, 3, 4, 2]),
+            ("one token", [8, 16, 2, 1, 3]),
+        ] {
+            for lie in [Lie::Plain, Lie::Padded] {
+                table.add("delta_scan", format!("{detail}, {decay}, {lie}"), Product, |d| {
+                    let kept = seqs + 1;
+                    let small = Fill::Uniform { low: -0.5, high: 0.5 };
+                    let row = |d: &mut Draft, length: u64, fill: &Fill| {
+                        d.lying(lie, DType::F32, &[length, heads, tokens, seqs], fill.clone())
+                    };
+                    let decays = Fill::Uniform { low: 0.3, high: 1.0 };
+                    let operands = [
+                        d.state(DType::F32, &[value, key, heads, kept], small.clone()),
+                        row(d, key, &Fill::SIGNED),
+                        row(d, if per_key { key } else { 1 }, &decays),
+                        row(d, key, &Fill::SIGNED),
+                        row(d, value, &Fill::SIGNED),
+                        row(d, key, &small),
+                        row(d, key, &small),
+                        d.input(DType::I32, &[seqs], Fill::Distinct { run: seqs, below: kept }),
+                    ];
+                    d.b.node(Op::DeltaScan, &operands)
+                });
+            }
+        }
+    }
 }
 
 fn scan(table: &mut Table) {
