@@ -1,5 +1,5 @@
-//! Tokenizers: text to tokens and back, by the vocabulary in a model file. Two kinds are known, byte-level BPE (`gpt2` in
-//! files) and SentencePiece (`llama`); results are those of llama.cpp and of the models' own tokenizers.
+//! Tokenizers: text to tokens and back, by the vocabulary in a model file. Three kinds are known, byte-level BPE (`gpt2` in
+//! files), SentencePiece (`llama`), and RWKV's longest matches (`rwkv`); results are those of llama.cpp and of the models' own tokenizers.
 
 mod alphabet;
 mod bpe;
@@ -8,6 +8,7 @@ mod class;
 mod ends;
 mod error;
 mod keys;
+mod longest;
 mod pre_tokenizer;
 mod sentencepiece;
 mod special;
@@ -21,6 +22,7 @@ use bpe::Bpe;
 use ends::Purpose;
 pub use error::TokenizerError;
 pub(crate) use keys::TOKENS;
+use longest::LongestMatch;
 use pre_tokenizer::PreTokenizer;
 use sentencepiece::SentencePiece;
 use special::{Fragment, Specials};
@@ -29,7 +31,7 @@ use vocabulary::{Kind, Spelling, Vocabulary};
 pub use special::Special;
 
 /// The values of `tokenizer.ggml.model` that are known.
-const MODELS: [&str; 2] = ["gpt2", "llama"];
+const MODELS: [&str; 3] = ["gpt2", "llama", "rwkv"];
 
 /// Longer texts are cut here, so that positions in them fit 32 bits.
 const LONGEST: usize = 1 << 30;
@@ -75,6 +77,7 @@ pub struct Tokenizer {
 enum Model {
     Bytes { pre: PreTokenizer, bpe: Bpe },
     Pieces { pieces: SentencePiece, space_first: bool },
+    Longest(LongestMatch),
 }
 
 /// Tokens with a special meaning.
@@ -100,6 +103,7 @@ impl Tokenizer {
             None | Some("none" | "no_vocab") => Err(TokenizerError::Missing.into()),
             Some("gpt2") => Tokenizer::bytes(metadata),
             Some("llama") => Tokenizer::pieces(metadata),
+            Some("rwkv") => Tokenizer::longest(metadata),
             Some(name) => {
                 Err(TokenizerError::UnknownModel { name: name.to_owned(), known: MODELS.join(", ") }.into())
             }
@@ -123,6 +127,13 @@ impl Tokenizer {
         let pieces = SentencePiece::new(metadata, &vocabulary, ids.unknown)?;
         let space_first = metadata.optional(keys::ADD_SPACE_PREFIX, Metadata::bool)?.unwrap_or(true);
         Tokenizer::finish(metadata, vocabulary, Model::Pieces { pieces, space_first }, ids, true)
+    }
+
+    fn longest(metadata: &Metadata) -> Result<Tokenizer, Error> {
+        let vocabulary = Vocabulary::from_metadata(metadata, Spelling::Escaped)?;
+        let ids = SpecialIds::from_metadata(metadata, &vocabulary, [None, None, None])?;
+        let model = Model::Longest(LongestMatch::new(&vocabulary));
+        Tokenizer::finish(metadata, vocabulary, model, ids, false)
     }
 
     fn finish(
@@ -182,6 +193,9 @@ impl Tokenizer {
                             escaped.insert(0, '▁');
                         }
                         pieces.encode(&escaped, &self.vocabulary, &mut ids);
+                    }
+                    Model::Longest(longest) => {
+                        longest.encode(part.as_bytes(), &self.vocabulary, self.ids.unknown, &mut ids);
                     }
                 }
                 after_token = false;

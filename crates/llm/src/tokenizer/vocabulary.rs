@@ -41,11 +41,13 @@ pub(super) enum Spelling {
     Bytes,
     /// Plain text, with `▁` for a space.
     Text,
+    /// Plain text, with escapes such as `\n` and `\xff`.
+    Escaped,
 }
 
 /// All tokens: their texts, their bytes, and the token of given bytes.
 ///
-/// With [`Spelling::Bytes`] a token is looked up by its bytes, with [`Spelling::Text`] by its text.
+/// With [`Spelling::Text`] a token is looked up by its text, otherwise by its bytes.
 #[derive(Debug)]
 pub(super) struct Vocabulary {
     texts: Strings,
@@ -94,6 +96,8 @@ impl Vocabulary {
             buffer.clear();
             let known = match (self.spelling, self.kinds[id]) {
                 (Spelling::Bytes, _) => alphabet::decode(text, &mut buffer),
+                (Spelling::Escaped, Kind::Normal) => unescape_bytes(text, &mut buffer),
+                (Spelling::Escaped, _) => false,
                 (Spelling::Text, Kind::Byte) => byte_of(text).is_some_and(|byte| {
                     buffer.push(byte);
                     true
@@ -109,7 +113,7 @@ impl Vocabulary {
             }
             self.bytes.push(&buffer);
             let findable = match self.spelling {
-                Spelling::Bytes => known,
+                Spelling::Bytes | Spelling::Escaped => known,
                 Spelling::Text => true,
             };
             if findable && !text.is_empty() {
@@ -122,7 +126,7 @@ impl Vocabulary {
     fn enter(&mut self, id: u32) -> Result<(), Error> {
         let Vocabulary { texts, bytes, ids, hasher, spelling, .. } = self;
         let key = |id: &u32| match spelling {
-            Spelling::Bytes => bytes.get(*id as usize).unwrap_or_default(),
+            Spelling::Bytes | Spelling::Escaped => bytes.get(*id as usize).unwrap_or_default(),
             Spelling::Text => texts.get(*id as usize).unwrap_or_default(),
         };
         let wanted = key(&id);
@@ -146,7 +150,7 @@ impl Vocabulary {
             return None;
         }
         let keys = match self.spelling {
-            Spelling::Bytes => &self.bytes,
+            Spelling::Bytes | Spelling::Escaped => &self.bytes,
             Spelling::Text => &self.texts,
         };
         let same = |id: &u32| keys.get(*id as usize) == Some(key);
@@ -210,6 +214,28 @@ fn unescape(mut text: &[u8], buffer: &mut Vec<u8>) {
     }
 }
 
+/// Writes a text with bytes for its escapes; whether it has no broken ones.
+fn unescape_bytes(mut text: &[u8], buffer: &mut Vec<u8>) -> bool {
+    while let [first, rest @ ..] = text {
+        let (byte, after) = match (first, rest) {
+            (b'\\', [b'x', high, low, rest @ ..]) => {
+                let digits = [*high, *low].map(|digit| (digit as char).to_digit(16));
+                let [Some(high), Some(low)] = digits else { return false };
+                ((high * 16 + low) as u8, rest)
+            }
+            (b'\\', [b'x', ..] | []) => return false,
+            (b'\\', [b't', rest @ ..]) => (b'\t', rest),
+            (b'\\', [b'n', rest @ ..]) => (b'\n', rest),
+            (b'\\', [b'r', rest @ ..]) => (b'\r', rest),
+            (b'\\', [other, rest @ ..]) => (*other, rest),
+            (byte, rest) => (*byte, rest),
+        };
+        buffer.push(byte);
+        text = after;
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,6 +245,16 @@ mod tests {
         assert_eq!(byte_of(b"<0x0A>"), Some(10));
         assert_eq!(byte_of(b"<0xff>"), Some(255));
         assert_eq!((byte_of(b"<0x+1>"), byte_of(b"<0x001>"), byte_of(b"a")), (None, None, None));
+    }
+
+    #[test]
+    fn escapes_stand_for_bytes() {
+        let mut buffer = Vec::new();
+        assert!(unescape_bytes(br"a\n\t\r\\\'\xff\x0a", &mut buffer));
+        assert_eq!(buffer, b"a\n\t\r\\'\xff\x0a");
+        for broken in [&br"a\"[..], br"\x1", br"\xg0", br"\x+1"] {
+            assert!(!unescape_bytes(broken, &mut Vec::new()), "{broken:?}");
+        }
     }
 
     #[test]

@@ -40,7 +40,8 @@ families! {
     default_ids_are_those_of_tokenizers: "default",
     llama_ids_are_those_of_sentencepiece: "llama",
     phi_3_ids_are_those_of_tokenizers: "phi3",
-    gemma_ids_are_those_of_sentencepiece: "gemma"
+    gemma_ids_are_those_of_sentencepiece: "gemma",
+    rwkv_ids_are_those_of_its_package: "rwkv"
 }
 
 #[test]

@@ -1,15 +1,17 @@
 """Writes the fixtures of the tokenizer and chat template tests.
 
-    pip install tokenizers sentencepiece jinja2
+    pip install tokenizers sentencepiece jinja2 rwkv
     python3 generate.py
 
 Each fixture is a small vocabulary, trained here on a text written for it, with texts and the ids that the
 reference libraries give for them. The outcome depends on the versions of these libraries, so it is committed.
 """
 
+import importlib.util
 import io
 import json
 import pathlib
+import runpy
 
 import jinja2
 import jinja2.sandbox
@@ -363,6 +365,29 @@ def chats():
     return {"templates": TEMPLATES, "cases": cases, "tools": tools}
 
 
+def rwkv():
+    """Tokens of RWKV's vocabulary that are bytes, or a part of the texts, and the ids of its package for them."""
+    folder = pathlib.Path(importlib.util.find_spec("rwkv").submodule_search_locations[0])
+    module = runpy.run_path(str(folder / "rwkv_tokenizer.py"))
+    whole = module["TRIE_TOKENIZER"](folder / "rwkv_vocab_v20230424.txt")
+    text = "\n".join(CORPUS + TEXTS).encode()
+    # Some, so that the longest token is often shorter than in the whole vocabulary.
+    chosen = [token for id, token in whole.idx2token.items() if len(token) == 1 or id % 3 and token in text]
+    tokens = ["<s>"] + [repr(token)[2:-1] for token in chosen]
+    small = module["TRIE_TOKENIZER"].__new__(module["TRIE_TOKENIZER"])
+    small.root = module["TRIE"]()
+    for id, token in enumerate(chosen):
+        small.root.add(token, val=(token, id + 1))
+    cases = [[text, small.encode(text)] for text in TEXTS]
+    return {
+        "model": "rwkv",
+        "tokens": tokens,
+        "types": [3] + [1] * len(chosen),
+        "cases": cases,
+        "decoded": [text for text, _ in cases],
+    }
+
+
 def write(name, fixture):
     HERE.mkdir(exist_ok=True)
     text = json.dumps(fixture, ensure_ascii=False, separators=(",", ":"))
@@ -379,3 +404,4 @@ if __name__ == "__main__":
     write("phi3", phi3(llama))
     write("gemma", sentence_piece(False, ["\u2581\u2581", "\u2581\u2581\u2581\u2581", "<tool>", "</tool>"]))
     write("chat", chats())
+    write("rwkv", rwkv())
