@@ -15,8 +15,8 @@ mod facts;
 mod states;
 
 pub(crate) use facts::{
-    ExpertHidden, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Norm, Positions, Residual, Scales,
-    Turned, WindowRules,
+    AttentionGate, ExpertHidden, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Norm, Positions,
+    Residual, Scales, Turned, WindowRules,
 };
 
 /// How a model's layers are wired.
@@ -86,6 +86,10 @@ impl Architecture {
         Architecture(&states::NEMOTRON_H_MOE),
         Architecture(&states::LFM2),
         Architecture(&states::LFM2MOE),
+        Architecture(&states::QWEN35),
+        Architecture(&states::QWEN35MOE),
+        Architecture(&states::QWEN3NEXT),
+        Architecture(&states::RWKV7),
     ];
 
     /// The architecture of most models.

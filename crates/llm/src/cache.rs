@@ -22,7 +22,11 @@ impl LayerCache {
         }
         match config.layers[layer].mixer {
             Mixer::Linear | Mixer::Nothing => LayerCache::Nothing,
-            Mixer::StateSpace | Mixer::Mamba1 | Mixer::ShortConvolution => LayerCache::State,
+            Mixer::StateSpace
+            | Mixer::Mamba1
+            | Mixer::ShortConvolution
+            | Mixer::DeltaNet
+            | Mixer::TimeMix => LayerCache::State,
             Mixer::Attention | Mixer::Both | Mixer::Latent => {
                 LayerCache::Rows { window: config.layers[layer].window }
             }

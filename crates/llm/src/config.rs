@@ -103,6 +103,10 @@ pub enum Mixer {
     Both,
     /// [Latent attention](https://arxiv.org/abs/2405.04434), which keeps one small row of each token.
     Latent,
+    /// A [gated delta net](https://arxiv.org/abs/2412.06464), which keeps a matrix of each head.
+    DeltaNet,
+    /// The time mix of [RWKV 7](https://arxiv.org/abs/2503.14456), which keeps a matrix of each head.
+    TimeMix,
 }
 
 impl Mixer {
@@ -111,7 +115,15 @@ impl Mixer {
     }
 
     fn keeps_state(self) -> bool {
-        matches!(self, Mixer::StateSpace | Mixer::Mamba1 | Mixer::ShortConvolution | Mixer::Both)
+        match self {
+            Mixer::Attention | Mixer::Linear | Mixer::Nothing | Mixer::Latent => false,
+            Mixer::StateSpace
+            | Mixer::Mamba1
+            | Mixer::ShortConvolution
+            | Mixer::Both
+            | Mixer::DeltaNet
+            | Mixer::TimeMix => true,
+        }
     }
 }
 
@@ -161,22 +173,24 @@ pub enum Feed {
     Dense,
     /// A mixture of experts.
     Experts,
+    /// The channel mix of [RWKV](https://arxiv.org/abs/2503.14456), which sees the token before each one, too.
+    ChannelMix,
     /// The layer has no such part.
     Nothing,
 }
 
-/// Sizes of a state-space mixer.
+/// Sizes of a state-space mixer, or of another one that keeps states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateSpace {
     /// Tokens that the convolution sees.
     pub kernel: u64,
     /// Elements of all heads.
     pub inner: u64,
-    /// Elements of the state for each element of a head.
+    /// Elements of the state for each element of a head; in delta nets, those of a head of keys.
     pub state: u64,
-    /// Heads.
+    /// Heads; in delta nets, those of values.
     pub heads: u64,
-    /// Groups of heads that share the B and C of the scan.
+    /// Groups of heads that share the B and C of the scan; in delta nets, heads of keys.
     pub groups: u64,
 }
 
@@ -288,6 +302,7 @@ impl Config {
             config.attention_cap = keys.cap("attn_logit_softcapping", default)?;
         }
         config.layers = match facts.mixers {
+            Mixers::Only(Mixer::TimeMix) => keys.channel_mixes(blocks)?,
             Mixers::Only(mixer) => {
                 let layer = LayerConfig { mixer, feed: Feed::Nothing, ..LayerConfig::default() };
                 vec![layer; blocks as usize]
@@ -295,8 +310,10 @@ impl Config {
             mixers => keys.heads(mixers, blocks)?,
         };
         let has = |mixers: &[Mixer]| config.layers.iter().any(|layer| mixers.contains(&layer.mixer));
-        if has(&[Mixer::StateSpace, Mixer::Both]) {
+        if has(&[Mixer::StateSpace, Mixer::Both, Mixer::DeltaNet]) {
             config.state_space = Some(keys.state_space()?);
+        } else if has(&[Mixer::TimeMix]) {
+            config.state_space = Some(keys.time_mix(width)?);
         } else if has(&[Mixer::Mamba1]) {
             config.state_space = Some(keys.mamba1()?);
         }

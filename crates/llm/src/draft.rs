@@ -12,11 +12,13 @@ use crate::config::Config;
 use crate::{CacheTypes, Error, Outputs, Settings};
 
 mod attention;
+mod delta_net;
 mod experts;
 mod feed_forward;
 mod latent;
 mod layer_embeddings;
 mod layers;
+mod rwkv;
 mod short_convolution;
 mod state_space;
 
@@ -136,6 +138,8 @@ pub(crate) struct GraphDraft<'a> {
     caches: Vec<CacheTensor>,
     /// Keys and values of each layer that has them, with the rows of this run.
     stored: HashMap<usize, [TensorId; 2]>,
+    /// Values that the first layer made, in models where later ones are mixed with them.
+    first_values: Option<TensorId>,
     /// Embeddings of each token for each layer.
     layer_embeddings: Option<TensorId>,
     groups: Vec<(CacheGroup, GroupInputs)>,
@@ -175,6 +179,7 @@ impl GraphSpec<'_> {
             weights: Vec::new(),
             caches: Vec::new(),
             stored: HashMap::new(),
+            first_values: None,
             layer_embeddings: None,
             groups,
             tokens,
@@ -265,6 +270,10 @@ impl GraphDraft<'_> {
         }
         if self.facts.norms_embedding {
             x = self.b.rms_norm(x, self.config.epsilon);
+        }
+        let stem = "token_embd_norm";
+        if stem != self.facts.output_norm && self.has(&format!("{stem}.weight")) {
+            x = self.norm(stem, x)?;
         }
         Ok(self.b.name(x, "embedding"))
     }

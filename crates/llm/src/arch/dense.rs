@@ -3,7 +3,8 @@
 use orlop_graph::{Glu, RopeMode, Unary};
 
 use super::facts::{
-    ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Norm, Positions, Residual, Scales, Turned, WindowRules,
+    AttentionGate, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Norm, Positions, Residual, Scales,
+    Turned, WindowRules,
 };
 use crate::draft::FeedForward;
 
@@ -156,7 +157,7 @@ pub(super) const MUSE_GLIMMER: Facts = Facts {
     head_norms: HeadNorms::Each,
     windows: Some(WINDOWS),
     turned: Turned::Windowed,
-    gates_attention: true,
+    attention_gate: AttentionGate::Matrix,
     scales_feed_forward: false,
     scales: Scales::Logits,
     logit_cap: Some(0.0),

@@ -36,8 +36,10 @@ pub(crate) struct Facts {
     pub(crate) windows: Option<WindowRules>,
     /// Tokens of a chunk, beyond which layers that are turned do not see.
     pub(crate) chunk: Option<u32>,
-    /// Attention is multiplied with the sigmoid of a product (`attn_gate`) before the output matrix.
-    pub(crate) gates_attention: bool,
+    pub(crate) attention_gate: AttentionGate,
+    /// In delta nets, neighbouring heads of values share a head of keys. Without that, heads of keys follow one another
+    /// until all heads of values have one.
+    pub(crate) neighbors_share_keys: bool,
     /// The limit of scores (`attn_logit_softcapping`) and its default.
     pub(crate) attention_cap: Option<f32>,
     pub(crate) feed_forward: FeedForward,
@@ -78,7 +80,8 @@ impl Facts {
         turned: Turned::All,
         windows: None,
         chunk: None,
-        gates_attention: false,
+        attention_gate: AttentionGate::Nothing,
+        neighbors_share_keys: false,
         attention_cap: None,
         feed_forward: FeedForward::Gated(Glu::Silu),
         scales_feed_forward: true,
@@ -101,6 +104,9 @@ pub(crate) enum Mixers {
     Only(Mixer),
     /// Attention in layers with heads of keys, this in the others.
     Hybrid(Mixer),
+    /// Attention in the last layer of every `full_attention_interval`, this in the others, if
+    /// `attention.recurrent_layers` does not say which.
+    Interleaved(Mixer),
     /// Attention and a state space in every layer.
     Both,
     /// A layer has one part: a feed-forward part if it has a size, or attention if it has heads of keys, or a state space.
@@ -112,7 +118,11 @@ pub(crate) enum Mixers {
 impl Mixers {
     /// Whether random models can be made of it.
     pub(crate) fn can_be_random(self) -> bool {
-        !matches!(self, Mixers::Only(Mixer::Mamba1) | Mixers::Both | Mixers::OnePart | Mixers::Latent)
+        match self {
+            Mixers::Attention | Mixers::SomeAttention | Mixers::Hybrid(_) => true,
+            Mixers::Only(mixer) => mixer == Mixer::StateSpace,
+            Mixers::Interleaved(_) | Mixers::Both | Mixers::OnePart | Mixers::Latent => false,
+        }
     }
 }
 
@@ -170,6 +180,16 @@ pub(crate) enum HeadNorms {
     TurnedWithoutWeight,
     /// All heads are normed as one row, before they are turned.
     Whole,
+}
+
+/// What attention is multiplied with before the output matrix: the sigmoid of this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AttentionGate {
+    Nothing,
+    /// A product (`attn_gate`).
+    Matrix,
+    /// The second half of each head that the matrix of queries makes.
+    InQueries,
 }
 
 /// What the feed-forward part works on.

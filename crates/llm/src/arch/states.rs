@@ -4,7 +4,9 @@ use orlop_graph::Unary;
 
 use super::dense::{GRANITE, QWEN2, QWEN3, WINDOWS};
 use super::experts::{SIGMOID, UNNORMALIZED};
-use super::facts::{ExpertHidden, ExpertRules, Facts, LayerNorms, Mixers, Turned, WindowRules};
+use super::facts::{
+    AttentionGate, ExpertHidden, ExpertRules, Facts, LayerNorms, Mixers, Norm, Turned, WindowRules,
+};
 use crate::config::Mixer;
 use crate::draft::FeedForward;
 
@@ -68,3 +70,31 @@ pub(super) const LFM2: Facts = Facts {
 
 pub(super) const LFM2MOE: Facts =
     Facts { name: "lfm2moe", models: "LFM 2 with experts", experts: SIGMOID, windows: None, ..LFM2 };
+
+/// <https://arxiv.org/abs/2412.06464>
+pub(super) const QWEN35: Facts = Facts {
+    name: "qwen35",
+    models: "Qwen 3.5 and 3.6, text only",
+    mixers: Mixers::Interleaved(Mixer::DeltaNet),
+    norms: LayerNorms::RENAMED,
+    attention_gate: AttentionGate::InQueries,
+    experts: ExpertRules { hidden: ExpertHidden::FeedForwardPerUsed, ..ExpertRules::PLAIN },
+    ..QWEN3
+};
+
+pub(super) const QWEN35MOE: Facts =
+    Facts { name: "qwen35moe", models: "Qwen 3.5 and 3.6 with experts, text only", ..QWEN35 };
+
+pub(super) const QWEN3NEXT: Facts =
+    Facts { name: "qwen3next", models: "Qwen 3 Next", neighbors_share_keys: true, ..QWEN35 };
+
+/// <https://arxiv.org/abs/2503.14456>
+pub(super) const RWKV7: Facts = Facts {
+    name: "rwkv7",
+    models: "RWKV 7",
+    mixers: Mixers::Only(Mixer::TimeMix),
+    norm: Norm::Mean,
+    norms: LayerNorms { feed: Some("attn_norm_2"), ..LayerNorms::BEFORE },
+    scales_feed_forward: false,
+    ..Facts::PLAIN
+};

@@ -268,15 +268,81 @@ impl Keys<'_> {
         Ok(Some(Experts { count, used, hidden, scale, gating, normalized, groups }))
     }
 
+    /// A flag for each layer, where the key is an array.
+    fn flags(&self, key: &str, layers: u64) -> Result<Option<Vec<bool>>, Error> {
+        let flags = match self.metadata.get(&self.name(key)) {
+            Some(MetadataValue::Array(Array::Bool(flags))) => flags.clone(),
+            Some(MetadataValue::Array(_)) => self.numbers(key)?.into_iter().map(|flag| flag != 0).collect(),
+            _ => return Ok(None),
+        };
+        match flags.len() as u64 {
+            length if length == layers => Ok(Some(flags)),
+            length => Err(self.bad(key, length, "an array must have one entry a layer")),
+        }
+    }
+
+    /// Which layers have attention, where the others keep states: those that an array does not name, or the last of each
+    /// interval.
+    fn attending(&self, layers: u64) -> Result<Vec<bool>, Error> {
+        let (which, every) = ("attention.recurrent_layers", "full_attention_interval");
+        let rule = "some layer must have attention";
+        if let Some(recurrent) = self.flags(which, layers)? {
+            if recurrent.iter().all(|recurrent| *recurrent) {
+                return Err(self.bad(which, layers, rule));
+            }
+            return Ok(recurrent.into_iter().map(|recurrent| !recurrent).collect());
+        }
+        let interval = match self.metadata.get(&self.name(every)) {
+            Some(_) => self.count(every)?,
+            None => 4,
+        };
+        if interval > layers {
+            return Err(self.bad(every, interval, rule));
+        }
+        Ok((1..=layers).map(|layer| layer.is_multiple_of(interval)).collect())
+    }
+
+    /// The layers of RWKV.
+    pub(super) fn channel_mixes(&self, layers: u64) -> Result<Vec<LayerConfig>, Error> {
+        let key = "token_shift_count";
+        if let Some(shifts) = self.optional(key)?.filter(|shifts| *shifts != 2) {
+            return Err(self.bad(key, shifts, "a layer has two parts that see the token before each one"));
+        }
+        let hidden = self.per_layer("feed_forward_length", layers, None)?;
+        let layer = |hidden| LayerConfig {
+            mixer: Mixer::TimeMix,
+            feed: Feed::ChannelMix,
+            hidden,
+            ..LayerConfig::default()
+        };
+        Ok(hidden.into_iter().map(layer).collect())
+    }
+
+    /// The sizes of RWKV's time mix, which sees two tokens.
+    pub(super) fn time_mix(&self, width: u64) -> Result<StateSpace, Error> {
+        let key = "wkv.head_size";
+        let state = self.size(key)?;
+        if !width.is_multiple_of(state) {
+            return Err(self.bad(key, state, "heads must divide the width"));
+        }
+        let heads = width / state;
+        Ok(StateSpace { kernel: 2, inner: width, state, heads, groups: heads })
+    }
+
     /// Heads and feed-forward sizes of every layer.
     pub(super) fn heads(&self, mixers: Mixers, layers: u64) -> Result<Vec<LayerConfig>, Error> {
         let heads = self.per_layer("attention.head_count", layers, None)?;
         let kv_heads = self.per_layer("attention.head_count_kv", layers, Some(&heads))?;
         let hidden = self.per_layer("feed_forward_length", layers, Some(&vec![0; layers as usize]))?;
-        let sizes = heads.into_iter().zip(kv_heads).zip(hidden);
+        let attending = match mixers {
+            Mixers::Interleaved(_) => self.attending(layers)?,
+            _ => vec![true; layers as usize],
+        };
+        let sizes = heads.into_iter().zip(kv_heads).zip(hidden).zip(attending);
         sizes
-            .map(|((heads, kv_heads), hidden)| {
+            .map(|(((heads, kv_heads), hidden), attends)| {
                 let mixer = match (mixers, heads, kv_heads) {
+                    (Mixers::Interleaved(mixer), ..) if !attends => mixer,
                     (Mixers::SomeAttention, 0, _) => Mixer::Nothing,
                     (Mixers::SomeAttention, _, 0) => Mixer::Linear,
                     (Mixers::Only(mixer), ..) | (Mixers::Hybrid(mixer), _, 0) => mixer,
@@ -320,22 +386,16 @@ impl Keys<'_> {
         let window = u32::try_from(window)
             .map_err(|_| self.bad("attention.sliding_window", window, "it must fit 32 bits"))?;
         let key = "attention.sliding_window_pattern";
-        let windowed: Vec<bool> = match self.metadata.get(&self.name(key)) {
-            Some(MetadataValue::Array(Array::Bool(flags))) => flags.clone(),
-            Some(MetadataValue::Array(_)) => {
-                self.per_layer(key, layers.len() as u64, None)?.into_iter().map(|flag| flag != 0).collect()
-            }
-            period => {
-                let period = match period {
+        let windowed = match self.flags(key, layers.len() as u64)? {
+            Some(flags) => flags,
+            None => {
+                let period = match self.metadata.get(&self.name(key)) {
                     Some(_) => self.metadata.u64(&self.name(key))?,
                     None => rules.period,
                 };
                 (0..layers.len() as u64).map(|layer| period == 0 || layer % period < period - 1).collect()
             }
         };
-        if windowed.len() != layers.len() {
-            return Err(self.bad(key, windowed.len() as u64, "an array must have one entry a layer"));
-        }
         let base = self.set_float("rope.freq_base_swa")?.or(rules.base);
         for (layer, _) in layers.iter_mut().zip(windowed).filter(|(_, windowed)| *windowed) {
             layer.window = Some(window);

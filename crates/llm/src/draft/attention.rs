@@ -6,15 +6,16 @@ use orlop_graph::{DType, FlashAttention, PagedRows, TensorId};
 
 use super::{CacheTensor, GraphDraft, ModelPart};
 use crate::Error;
+use crate::arch::AttentionGate;
 use crate::cache::CacheGroup;
-use crate::config::LayerConfig;
 use crate::pages::PAGE_ROWS;
 
 impl GraphDraft<'_> {
     /// Queries, keys and values, as heads: `[head, heads, tokens]`. Some files keep their three matrices as one.
     pub(super) fn queries_keys_values(&mut self, layer: usize, x: TensorId) -> Result<[TensorId; 3], Error> {
         let sizes = self.config.layers[layer];
-        let heads = [(sizes.key, sizes.heads), (sizes.key, sizes.kv_heads), (sizes.value, sizes.kv_heads)];
+        let heads =
+            [(self.query(layer), sizes.heads), (sizes.key, sizes.kv_heads), (sizes.value, sizes.kv_heads)];
         if self.sketch.file.tensor(&format!("blk.{layer}.attn_qkv.weight")).is_some() {
             let all = heads.iter().map(|(head, heads)| head * heads).sum();
             let fused = self.linear(&format!("blk.{layer}.attn_qkv"), x, all)?;
@@ -39,9 +40,15 @@ impl GraphDraft<'_> {
 
     /// Queries alone, in layers without keys and values of their own.
     pub(super) fn queries(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
-        let LayerConfig { key, heads, .. } = self.config.layers[layer];
-        let rows = self.linear(&format!("blk.{layer}.attn_q"), x, key * heads)?;
-        Ok(self.b.reshape(rows, &[key, heads, self.token_count()]))
+        let (query, heads) = (self.query(layer), self.config.layers[layer].heads);
+        let rows = self.linear(&format!("blk.{layer}.attn_q"), x, query * heads)?;
+        Ok(self.b.reshape(rows, &[query, heads, self.token_count()]))
+    }
+
+    /// Elements of a head that the matrix of queries makes.
+    fn query(&self, layer: usize) -> u64 {
+        let key = self.config.layers[layer].key;
+        if self.facts.attention_gate == AttentionGate::InQueries { 2 * key } else { key }
     }
 
     /// Factors of RoPE's frequencies, where the file has any; for

@@ -19,7 +19,8 @@ impl GraphDraft<'_> {
         let (heads, tokens) = (self.config.layers[layer].heads, self.token_count());
         let blk = |part: &str| format!("blk.{layer}.attn_{part}");
         let q = self.latent_queries(layer, &sizes, x)?;
-        let [q_fixed, q_turned] = self.split_heads(q, [fixed, turned], heads);
+        let q = self.b.reshape(q, &[fixed + turned, heads, tokens]);
+        let [q_fixed, q_turned] = self.split_heads(q, [fixed, turned]);
         let q_turned = self.rope(layer, q_turned, factors);
         let rows = self.linear(&blk("kv_a_mqa"), x, rank + turned)?;
         let row = self.columns(rows, 0, [rank, 1]);
@@ -37,7 +38,8 @@ impl GraphDraft<'_> {
         } else {
             let row = self.b.reshape(row, &[rank, tokens]);
             let both = self.linear(&blk("kv_b"), row, heads * (fixed + value))?;
-            let [k_fixed, v] = self.split_heads(both, [fixed, value], heads);
+            let both = self.b.reshape(both, &[fixed + value, heads, tokens]);
+            let [k_fixed, v] = self.split_heads(both, [fixed, value]);
             let k_turned = self.b.repeat(k_turned, [turned, heads, tokens, 1]);
             let q = self.b.concat(&[q_fixed, q_turned], 0);
             let k = self.b.concat(&[k_fixed, k_turned], 0);
@@ -62,12 +64,12 @@ impl GraphDraft<'_> {
     }
 
     /// The two parts of each head: `[part, heads, tokens]`.
-    fn split_heads(&mut self, rows: TensorId, [first, second]: [u64; 2], heads: u64) -> [TensorId; 2] {
-        let [element, row, outer, _] = self.b.desc(rows).strides;
-        let strides = [element, (first + second) * element, row, outer];
-        let tokens = self.token_count();
-        [(0, first), (first, second)]
-            .map(|(offset, part)| self.b.view(rows, [part, heads, tokens, 1], strides, offset * element))
+    pub(super) fn split_heads(&mut self, x: TensorId, [first, second]: [u64; 2]) -> [TensorId; 2] {
+        let desc = self.b.desc(x);
+        let [_, heads, tokens, _] = desc.extents;
+        [(0, first), (first, second)].map(|(offset, part)| {
+            self.b.view(x, [part, heads, tokens, 1], desc.strides, offset * desc.strides[0])
+        })
     }
 
     /// The product of each head with a matrix of its own.

@@ -4,7 +4,7 @@ use orlop_graph::{TensorId, Unary};
 
 use super::GraphDraft;
 use crate::Error;
-use crate::arch::{HeadNorms, LayerNorms, Positions, Residual};
+use crate::arch::{AttentionGate, HeadNorms, LayerNorms, Positions, Residual};
 use crate::config::{Feed, LayerConfig, Mixer};
 
 impl GraphDraft<'_> {
@@ -41,6 +41,10 @@ impl GraphDraft<'_> {
             _ => {
                 let normed = self.layer_norm(layer, mixer, x)?;
                 let mixing = self.mixed(layer, normed, factors)?;
+                if self.config.layers[layer].feed == Feed::ChannelMix {
+                    let x = self.b.add(mixing, x);
+                    return self.channel_mix(layer, feed, x);
+                }
                 let (mixing, kept) = self.wanted_rows(layer, mixing, x);
                 let mixing = self.post_norm(layer, mixed, mixing)?;
                 self.add_scaled(mixing, kept)
@@ -94,6 +98,8 @@ impl GraphDraft<'_> {
             Mixer::Mamba1 => self.mamba1(layer, x),
             Mixer::ShortConvolution => self.short_convolution(layer, x),
             Mixer::Latent => self.latent_attention(layer, x, factors),
+            Mixer::DeltaNet => self.delta_net(layer, x),
+            Mixer::TimeMix => self.time_mix(layer, x),
             Mixer::Both => {
                 let attended = self.attention_part(layer, x, factors)?;
                 let scanned = self.state_space(layer, x)?;
@@ -111,7 +117,12 @@ impl GraphDraft<'_> {
         self.b.add(part, residual)
     }
 
-    fn layer_norm(&mut self, layer: usize, stem: Option<&str>, x: TensorId) -> Result<TensorId, Error> {
+    pub(super) fn layer_norm(
+        &mut self,
+        layer: usize,
+        stem: Option<&str>,
+        x: TensorId,
+    ) -> Result<TensorId, Error> {
         match stem {
             Some(stem) => self.norm(&format!("blk.{layer}.{stem}"), x),
             None => Ok(x),
@@ -130,7 +141,8 @@ impl GraphDraft<'_> {
         x: TensorId,
         factors: Option<TensorId>,
     ) -> Result<TensorId, Error> {
-        let q = match self.config.layers[layer].shares {
+        let LayerConfig { key, value, heads, .. } = self.config.layers[layer];
+        let mut q = match self.config.layers[layer].shares {
             Some(_) => self.queries(layer, x)?,
             None => {
                 let [q, k, mut v] = self.queries_keys_values(layer, x)?;
@@ -142,15 +154,20 @@ impl GraphDraft<'_> {
                 q
             }
         };
-        let q = self.normed_and_turned(layer, "q", q, factors)?;
-        let gate = match self.facts.gates_attention {
-            true => {
-                let LayerConfig { value, heads, .. } = self.config.layers[layer];
-                let gate = self.linear(&format!("blk.{layer}.attn_gate"), x, value * heads)?;
-                Some(self.b.unary(Unary::Sigmoid, gate))
+        let gate = match self.facts.attention_gate {
+            AttentionGate::Nothing => None,
+            AttentionGate::Matrix => {
+                Some(self.linear(&format!("blk.{layer}.attn_gate"), x, value * heads)?)
             }
-            false => None,
+            AttentionGate::InQueries => {
+                let halves = self.split_heads(q, [key, key]);
+                q = halves[0];
+                let gate = self.b.cont(halves[1]);
+                Some(self.b.reshape(gate, &[key * heads, self.token_count()]))
+            }
         };
+        let q = self.normed_and_turned(layer, "q", q, factors)?;
+        let gate = gate.map(|gate| self.b.unary(Unary::Sigmoid, gate));
         self.attention(layer, q, gate)
     }
 

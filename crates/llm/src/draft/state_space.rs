@@ -1,6 +1,6 @@
 //! The state-space mixers of [Mamba 2](https://arxiv.org/abs/2405.21060) and Mamba 1.
 
-use orlop_graph::{DType, Glu, TensorId, Unary};
+use orlop_graph::{DType, Glu, GraphBuilder, TensorId, Unary};
 
 use super::{CacheTensor, GraphDraft};
 use crate::Error;
@@ -100,17 +100,30 @@ impl GraphDraft<'_> {
         [state, head, heads]: [u64; 3],
         [x, steps, decay, b, c]: [TensorId; 5],
     ) -> TensorId {
-        let (inner, tokens) = (head * heads, self.token_count());
-        let (states, slot) = self.states(layer, "ssm", state * inner);
-        let before = self.b.reshape(states, &[state, head, heads, self.sketch.sizes.sequences]);
-        let scanned = self.b.ssm_scan([before, x, steps, decay, b, c, slot]);
+        let y = self.carried(layer, [state, head, heads], head * heads, |graph, before, slot| {
+            graph.ssm_scan([before, x, steps, decay, b, c, slot])
+        });
+        self.b.reshape(y, &[head, heads, self.token_count()])
+    }
+
+    /// A scan that gives rows of `inner` outputs and then the state after them, which is kept for the next run:
+    /// `[inner, tokens]`.
+    pub(super) fn carried(
+        &mut self,
+        layer: usize,
+        [a, b, c]: [u64; 3],
+        inner: u64,
+        scan: impl FnOnce(&mut GraphBuilder, TensorId, TensorId) -> TensorId,
+    ) -> TensorId {
+        let (state, tokens) = (a * b * c, self.token_count());
+        let (states, slot) = self.states(layer, "ssm", state);
+        let before = self.b.reshape(states, &[a, b, c, self.sketch.sizes.sequences]);
+        let scanned = scan(&mut self.b, before, slot);
         let element = self.b.desc(scanned).strides[0];
         let row = |count: u64| [element, count * element, count * element, count * element];
-        let after =
-            self.b.view(scanned, [state * inner, 1, 1, 1], row(state * inner), inner * tokens * element);
+        let after = self.b.view(scanned, [state, 1, 1, 1], row(state), inner * tokens * element);
         self.b.set_rows(states, after, slot);
-        let y = self.b.view(scanned, [inner, tokens, 1, 1], row(inner), 0);
-        self.b.reshape(y, &[head, heads, tokens])
+        self.b.view(scanned, [inner, tokens, 1, 1], row(inner), 0)
     }
 
     /// The states of a layer, one row for each sequence, and the row of this one.

@@ -4,7 +4,7 @@ use orlop_graph::DType;
 
 use super::Synth;
 use crate::StateSpace;
-use crate::arch::{Facts, HeadNorms, LayerNorms, Positions};
+use crate::arch::{AttentionGate, Facts, HeadNorms, LayerNorms, Positions};
 use crate::draft::FeedForward;
 
 /// A tensor of normally distributed values.
@@ -129,7 +129,7 @@ impl Synth {
                 tensors.push(SynthTensor { name: name(part), extents, mean: 1.0, deviation });
             }
         }
-        if facts.gates_attention {
+        if facts.attention_gate == AttentionGate::Matrix {
             tensors.push(SynthTensor::matrix(name("attn_gate.weight"), &[self.width, attended]));
         }
         tensors.push(SynthTensor::matrix(name("attn_output.weight"), &[attended, self.width]));

@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use crate::support::{fixture, last_row, load, logits_of, nmse, one_cpu, rows, tokens_of};
 
 /// Fixtures that `generate.py` writes, which says what each is made of.
-pub(crate) const MODELS: [&str; 86] = [
+pub(crate) const MODELS: [&str; 92] = [
     "llama",
     // Factors of the rotation, heads that do not add up to the width, biases everywhere.
     "llama-factors",
@@ -107,6 +107,14 @@ pub(crate) const MODELS: [&str; 86] = [
     "llama4",
     "dots1",
     "deepseek",
+    "qwen35",
+    // Intervals of three, told layer by layer.
+    "qwen35-three",
+    "qwen35moe",
+    "qwen3next",
+    // One matrix for queries, keys, values and gates.
+    "qwen3next-old",
+    "rwkv7",
 ];
 
 /// A model made by rule, some tokens, and the logits that llama.cpp gives behind each.
@@ -407,6 +415,32 @@ fn sizes_that_cannot_be_are_named() {
             serde_json::json!(1u64 << 33),
             "`mistral4.attention.temperature_length` is 8589934592",
         ),
+        (
+            "qwen35",
+            "full_attention_interval",
+            serde_json::json!(0),
+            "`qwen35.full_attention_interval` is 0: it must",
+        ),
+        (
+            "qwen35",
+            "full_attention_interval",
+            serde_json::json!(100),
+            "`qwen35.full_attention_interval` is 100: some",
+        ),
+        (
+            "qwen35",
+            "attention.recurrent_layers",
+            serde_json::json!([true, false]),
+            "`qwen35.attention.recurrent_layers` is 2: an array",
+        ),
+        ("qwen35", "ssm.group_count", serde_json::json!(3), "`qwen35.ssm.group_count` is 3: groups"),
+        ("qwen35", "ssm.state_size", serde_json::json!(0), "`qwen35.ssm.state_size` is 0"),
+        ("qwen35", "ssm.inner_size", serde_json::json!(64), "`blk.0.attn_qkv.weight` is [32, 64]"),
+        ("qwen35", "nextn_predict_layers", serde_json::json!(9), "`qwen35.nextn_predict_layers` is 9"),
+        ("qwen35moe", "expert_used_count", serde_json::json!(0), "`qwen35moe.expert_used_count` is 0"),
+        ("rwkv7", "wkv.head_size", serde_json::json!(7), "`rwkv7.wkv.head_size` is 7: heads"),
+        ("rwkv7", "token_shift_count", serde_json::json!(1), "`rwkv7.token_shift_count` is 1: a layer"),
+        ("rwkv7", "feed_forward_length", serde_json::json!([1]), "`rwkv7.feed_forward_length` is 1: an"),
         (
             "qwen3vl",
             "rope.dimension_sections",

@@ -93,6 +93,7 @@ class Model:
         norm="attn_norm",
         norm_bias=None,
         gate=False,
+        gated_queries=False,
         sinks=False,
         layers=None,
     ):
@@ -111,7 +112,7 @@ class Model:
             if keys == 0:
                 self.matrix(f"{blk}.attn_output.weight", self.width, self.width)
                 continue
-            sizes = [("attn_q", queries * key), ("attn_k", keys * key), ("attn_v", keys * value)]
+            sizes = [("attn_q", queries * key * (2 if gated_queries else 1)), ("attn_k", keys * key), ("attn_v", keys * value)]
             if fused:
                 sizes = [("attn_qkv", sum(size for _, size in sizes))]
             for stem, size in sizes:
@@ -374,6 +375,72 @@ def latent_attention(architecture, layers=3, heads=4, rank=16, fixed=8, turned=4
     model.feed_forward(40, layers=[0]).experts(24, 8, 3, shared=24, chosen_by=True, layers=range(1, layers))
     model.set(leading_dense_block_count=1, expert_feed_forward_length=24, expert_shared_count=1)
     return model.set(expert_weights_scale=1.5, expert_weights_norm=True, expert_gating_func=2)
+
+
+def delta_net(architecture, layers=8, keys=2, values=4, head=8, kernel=4, fused=False, interval=4):
+    """Gated delta nets, and attention in the last layer of each interval."""
+    attending = [layer for layer in range(layers) if (layer + 1) % interval == 0]
+    model = small(architecture, layers).rms(1e-6)
+    model.heads(4, 2, 16, normed="each", gated_queries=True, layers=attending)
+    model.set(ssm__conv_kernel=kernel, ssm__state_size=head, ssm__inner_size=values * head)
+    model.set(ssm__time_step_rank=values, ssm__group_count=keys, rope__dimension_count=8)
+    mixed, inner = 2 * keys * head + values * head, values * head
+    for layer in range(layers):
+        blk = f"blk.{layer}"
+        if layer in attending:
+            continue
+        model.norm(f"{blk}.attn_norm", model.width)
+        if fused:
+            model.matrix(f"{blk}.ssm_in.weight", model.width, mixed + inner)
+        else:
+            model.matrix(f"{blk}.attn_qkv.weight", model.width, mixed)
+            model.matrix(f"{blk}.attn_gate.weight", model.width, inner)
+        if architecture == "qwen3next":
+            model.matrix(f"{blk}.ssm_ba.weight", model.width, 2 * values)
+        else:
+            model.matrix(f"{blk}.ssm_beta.weight", model.width, values)
+            model.matrix(f"{blk}.ssm_alpha.weight", model.width, values)
+        model.matrix(f"{blk}.ssm_conv1d.weight", kernel, mixed)
+        model.tensor(f"{blk}.ssm_dt.bias", [values], -1.0, 1.0)
+        model.tensor(f"{blk}.ssm_a", [values], -1.0, 0.4)
+        model.norm(f"{blk}.ssm_norm", head)
+        model.matrix(f"{blk}.ssm_out.weight", inner, model.width)
+    return model
+
+
+def shared_experts(model):
+    model.experts(24, 6, 2, norm="post_attention_norm", shared=20, gated_shared=True)
+    return model.set(expert_feed_forward_length=24, expert_shared_feed_forward_length=20)
+
+
+def rwkv7(layers=3, width=128, head=64, rank=6, hidden=40):
+    # llama.cpp computes heads of 64 elements, as all known models have.
+    model = Model("rwkv7", layers, width=width, vocabulary=24).mean()
+    model.set(wkv__head_size=head, attention__head_count=0, feed_forward_length=hidden, token_shift_count=2)
+    for which in ["decay", "iclr", "value_residual_mix", "gate"]:
+        model.set(**{f"attention__{which}_lora_rank": rank})
+    model.norm("token_embd_norm", width, bias=True)
+    model.tensor("output_norm.bias", [width], 0.0, 0.2)
+    model.untied()
+    for layer in range(layers):
+        blk = f"blk.{layer}"
+        model.norm(f"{blk}.attn_norm", width, bias=True)
+        model.norm(f"{blk}.attn_norm_2", width, bias=True)
+        for which in "wavg":
+            model.matrix(f"{blk}.time_mix_{which}1.weight", width, rank)
+            model.matrix(f"{blk}.time_mix_{which}2.weight", rank, width)
+            if which != "g":
+                model.tensor(f"{blk}.time_mix_{which}0.weight", [width], 0.0, 1.0)
+        model.tensor(f"{blk}.time_mix_lerp_fused.weight", [width, 1, 1, 6], 0.5, 0.3)
+        for which, mean in [("k_k", 1.0), ("k_a", 1.0), ("r_k", 0.0)]:
+            model.tensor(f"{blk}.time_mix_{which}.weight", [width], mean, 0.5)
+        for which in ["key", "value", "receptance", "output"]:
+            model.matrix(f"{blk}.time_mix_{which}.weight", width, width)
+        model.norm(f"{blk}.time_mix_ln", width, bias=True)
+        model.tensor(f"{blk}.channel_mix_lerp_k.weight", [width], 0.5, 0.3)
+        model.matrix(f"{blk}.channel_mix_key.weight", width, hidden)
+        model.matrix(f"{blk}.channel_mix_value.weight", hidden, width)
+    return model
 
 
 def mamba2(groups=2, width=WIDTH, inner=96, heads=6, state=16, kernel=4):
@@ -755,6 +822,22 @@ STATES = {
     .set(leading_dense_block_count=2, expert_feed_forward_length=24, expert_gating_func=2),
 }
 
+DELTA = {
+    "qwen35": further_block(
+        sections(delta_net("qwen35").feed_forward(40, norm="post_attention_norm").untied())
+    ),
+    # Which layers have attention is told layer by layer.
+    "qwen35-three": sections(
+        delta_net("qwen35", layers=6, keys=4, values=4, interval=3).feed_forward(24, norm="post_attention_norm")
+    ).set(attention__recurrent_layers=[True, True, False, True, True, False]),
+    "qwen35moe": sections(shared_experts(delta_net("qwen35moe", values=6))),
+    "qwen3next": shared_experts(delta_net("qwen3next").untied()),
+    "qwen3next-old": shared_experts(delta_net("qwen3next", layers=4, values=6, fused=True, interval=2)).set(
+        full_attention_interval=2
+    ),
+    "rwkv7": rwkv7(),
+}
+
 MODELS = {
     "llama": llama().feed_forward(64).untied(),
     "llama-factors": llama_factors().scaled(),
@@ -796,6 +879,7 @@ MODELS = {
     **EXPERTS,
     **LATENT,
     **STATES,
+    **DELTA,
 }
 
 
