@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use orlop_backend::{BufferType, Device, MemoryLayout, NodeQuery, Operand, Reason, Role, Support};
 use orlop_graph::{Graph, NodeId, TensorDesc, TensorId};
-use orlop_sched::{DeviceId, Machine, node_seconds};
+use orlop_sched::{DeviceId, Machine};
 
 use crate::Error;
 use crate::draft::ModelGraph;
@@ -185,7 +185,7 @@ fn is_wanted(machine: &Machine, device: DeviceId, graph: &Graph, node: NodeId) -
 }
 
 fn seconds(machine: &Machine, device: DeviceId, graph: &Graph, nodes: &[NodeId]) -> f64 {
-    nodes.iter().map(|node| node_seconds(graph, machine.facts(device), *node)).sum()
+    nodes.iter().map(|node| machine.speeds(device).node_seconds(graph, *node)).sum()
 }
 
 fn seconds_with_transfer(
@@ -195,7 +195,6 @@ fn seconds_with_transfer(
     weight: TensorId,
     nodes: &[NodeId],
 ) -> f64 {
-    let link = machine.facts(device).host_link;
-    let bytes = graph.tensor(weight).desc.bytes() as f64;
-    seconds(machine, device, graph, nodes) + link.latency_seconds + bytes / link.bytes_per_second.max(1.0)
+    let bytes = graph.tensor(weight).desc.bytes();
+    seconds(machine, device, graph, nodes) + machine.speeds(device).transfer_seconds(bytes)
 }

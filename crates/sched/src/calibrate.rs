@@ -4,40 +4,56 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orlop_alloc::{Error as AllocError, Externals, SetTensor, TensorSet};
-use orlop_backend::{Device, DeviceFacts, RunOptions, StoredTensor};
-use orlop_graph::{DType, Graph, GraphBuilder, GraphError, Leaf, TensorDesc, TensorId};
+use orlop_backend::{BufferType, Device, LowerOptions, NodeQuery, Operand, Role, RunOptions, StoredTensor};
+use orlop_graph::{DType, FlashAttention, Glu, Graph, GraphBuilder, GraphError, Leaf, TensorDesc, TensorId};
 
-use crate::{Error, Machine, Session, SessionOptions};
+use crate::{AttentionSpeed, DeviceSpeeds, Error, Machine, ProductSpeed, Session, SessionOptions};
 
-/// What a device was measured to do; [`Machine::calibrated`] takes it in place of what the device says of itself.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Calibration {
-    /// Floating-point operations a second in a large product.
-    pub flops: f64,
-    /// Bytes a second from its own memory.
-    pub bytes_per_second: f64,
-    /// Seconds to start one step.
-    pub launch_seconds: f64,
-    /// Bytes a second from and to host memory.
-    pub host_bytes_per_second: f64,
-    /// Seconds before the first of them.
-    pub host_latency_seconds: f64,
+/// What is measured, and for how long.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CalibrateOptions {
+    /// How graphs are lowered; threads and precision count.
+    pub lower: LowerOptions,
+    /// Types of weights whose products are measured. Default: those of most files.
+    pub types: Vec<DType>,
+    /// About as much time as it may take. Default: two seconds.
+    pub time: Duration,
+    /// Bytes of weights that a product of few rows passes over, more than caches hold. Default: 48 MiB.
+    pub bytes: u64,
+}
+
+impl Default for CalibrateOptions {
+    fn default() -> CalibrateOptions {
+        CalibrateOptions {
+            lower: LowerOptions::default(),
+            types: vec![DType::Q4_0, DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::F16],
+            time: Duration::from_secs(2),
+            bytes: 48 << 20,
+        }
+    }
 }
 
 /// Nodes of the graph that measures the start of steps.
 const CHAIN: usize = 64;
 /// Most bytes of one tensor.
 const LARGEST: u64 = 1 << 26;
+/// Rows and columns of a matrix.
+const SIDE: u64 = 2048;
+/// Rows that products are measured with, in the order of how much they say.
+const ROWS: [u64; 5] = [1, 512, 64, 4, 16];
+/// Up to this many rows, a product's time is mostly that of reading the matrix.
+const FEW_ROWS: u64 = 8;
+/// A byte that makes small positive numbers of all types of weights.
+const FILL: u8 = 0x2c;
 
-/// Measures a device with small graphs, in about as much time as is given: a product, a sum of large vectors, a chain of
-/// tiny steps, and transfers. What the device cannot run is left as it says of itself.
+/// Measures a device with small graphs, in about as much time as is given: products by type and rows, attention, passes over
+/// large and small vectors, a chain of tiny steps, and transfers. What the device cannot run is left as it says of itself.
 ///
 /// # Errors
 /// What the device meets while it runs, and memory that it does not have.
-pub fn calibrate(device: &Arc<dyn Device>, time: Duration) -> Result<Calibration, Error> {
+pub fn calibrate(device: &Arc<dyn Device>, options: &CalibrateOptions) -> Result<DeviceSpeeds, Error> {
     let begin = Instant::now();
-    calibrate_by(device, time, &|| begin.elapsed())
+    calibrate_by(device, options, &|| begin.elapsed())
 }
 
 /// As [`calibrate`], by a clock of the caller's: it tells the time since a moment of its own, and advances whenever it is
@@ -47,25 +63,43 @@ pub fn calibrate(device: &Arc<dyn Device>, time: Duration) -> Result<Calibration
 /// As [`calibrate`].
 pub fn calibrate_by(
     device: &Arc<dyn Device>,
-    time: Duration,
+    options: &CalibrateOptions,
     clock: Clock<'_>,
-) -> Result<Calibration, Error> {
-    let facts = device.facts();
-    let share = time / 5;
-    let product = largest(clock, share, product, device)?;
-    let traffic = largest(clock, share, |n| sum(n * n), device)?;
-    let chain = largest(clock, share, |_| tiny_steps(), device)?;
-    let (latency, bandwidth) = transfers(clock, device, 2 * share)?;
-    let DeviceFacts { flops, bytes_per_second, launch_seconds, .. } = facts;
-    Ok(Calibration {
-        flops: product.map_or(flops, |Measured { n, seconds, .. }| 2.0 * (n as f64).powi(3) / seconds),
-        // Two vectors are read, one is written.
-        bytes_per_second: traffic
-            .map_or(bytes_per_second, |Measured { n, seconds, .. }| 12.0 * (n * n) as f64 / seconds),
+) -> Result<DeviceSpeeds, Error> {
+    let stated = DeviceSpeeds::stated(&device.facts());
+    let probe = Probe { device, lower: &options.lower, clock };
+    // Half of the time is for products of weights.
+    let share = options.time / 12;
+    let product = probe.largest(share, product)?;
+    let traffic = probe.largest(share, |n| sum(n * n))?;
+    let chain = probe.largest(share, |_| tiny_steps())?;
+    let gates = probe.gates(share / 4)?;
+    let attention = probe.attention(share)?;
+    let (latency, [to, from]) = probe.transfers(share)?;
+    let mut products = Vec::new();
+    let each = options.time / 2 / options.types.len().max(1) as u32;
+    for dtype in &options.types {
+        products.extend(probe.products(*dtype, each, options.bytes)?);
+    }
+    let flops =
+        product.map_or(stated.flops, |Measured { n, seconds, .. }| 2.0 * (n as f64).powi(3) / seconds);
+    let quantized = products.iter().filter(|point| point.dtype.is_quantized());
+    let quantized = quantized.map(|point| 2.0 * point.rows as f64 / point.seconds_per_weight);
+    // Two vectors are read, one is written.
+    let bytes_per_second = traffic
+        .map_or(stated.bytes_per_second, |Measured { n, seconds, .. }| 12.0 * (n * n) as f64 / seconds);
+    Ok(DeviceSpeeds {
+        flops,
+        quantized_flops: quantized.reduce(f64::max).unwrap_or(flops),
+        bytes_per_second,
+        activation_bytes_per_second: gates.unwrap_or(bytes_per_second),
         launch_seconds: chain
-            .map_or(launch_seconds, |Measured { steps, seconds, .. }| seconds / steps.max(1) as f64),
-        host_bytes_per_second: bandwidth,
+            .map_or(stated.launch_seconds, |Measured { steps, seconds, .. }| seconds / steps.max(1) as f64),
+        host_bytes_per_second: to,
+        to_host_bytes_per_second: from,
         host_latency_seconds: latency,
+        products,
+        attention,
     })
 }
 
@@ -79,57 +113,211 @@ struct Measured {
     seconds: f64,
 }
 
-/// Doubles the size until one run takes a good part of the time, and measures the largest. `None` if the device does not
-/// run the graph.
-fn largest(
-    clock: Clock<'_>,
-    time: Duration,
-    graph: impl Fn(u64) -> Result<(Graph, Vec<TensorId>), GraphError>,
-    device: &Arc<dyn Device>,
-) -> Result<Option<Measured>, Error> {
-    let end = clock() + time;
-    let mut best = None;
-    for n in (6..=12).map(|power| 1u64 << power) {
-        let (graph, leaves) = graph(n).map_err(AllocError::Graph)?;
-        if !graph.node_ids().all(|node| {
-            Machine::new([Arc::clone(device)])
-                .is_ok_and(|m| m.indices().all(|ix| m.can_run(ix, &graph, node)))
-        }) {
-            return Ok(None);
-        }
-        let measured = measure(clock, n, graph, &leaves, device, time / 8)?;
-        let (seconds, left) = (measured.seconds, end.saturating_sub(clock()).as_secs_f64());
-        best = Some(measured);
-        let next_bytes = 16 * n * n;
-        // The next is up to eight times the work, done at least twice.
-        if 16.0 * seconds > left || next_bytes > LARGEST {
-            break;
-        }
-    }
-    Ok(best)
+/// A graph to be timed.
+struct Trial {
+    graph: Graph,
+    /// Leaves that get numbers.
+    leaves: Vec<TensorId>,
+    externals: Externals,
 }
 
-fn measure(
-    clock: Clock<'_>,
-    n: u64,
-    graph: Graph,
-    leaves: &[TensorId],
-    device: &Arc<dyn Device>,
-    time: Duration,
-) -> Result<Measured, Error> {
-    let machine = Machine::new([Arc::clone(device)])?;
-    let mut session = Session::new(machine, SessionOptions::default())?;
-    let plan = session.prepare(&graph, &Externals::new())?;
-    for leaf in leaves {
-        // Halves, in any width of float: no zeros that could be skipped, nothing that grows.
-        let bytes: Vec<u8> = 0.5f32.to_le_bytes().repeat((graph.tensor(*leaf).desc.bytes() / 4) as usize);
-        session.set(plan, *leaf, &bytes)?;
+impl Trial {
+    fn new(b: GraphBuilder, leaves: Vec<TensorId>) -> Result<Trial, GraphError> {
+        Ok(Trial { graph: b.build()?, leaves, externals: Externals::new() })
     }
-    let steps = session.get_prepared(plan)?.planned.steps.iter().map(|steps| steps.steps.len()).sum();
-    let options = RunOptions::default();
-    session.run(plan, &options)?;
-    let seconds = fastest(clock, time, || session.run(plan, &options))?;
-    Ok(Measured { n, steps, seconds })
+}
+
+/// A device that is measured.
+struct Probe<'a> {
+    device: &'a Arc<dyn Device>,
+    lower: &'a LowerOptions,
+    clock: Clock<'a>,
+}
+
+impl Probe<'_> {
+    fn machine(&self) -> Result<Machine, Error> {
+        Machine::new([Arc::clone(self.device)])
+    }
+
+    /// Whether the device runs all nodes of a graph.
+    fn runs(&self, graph: &Graph) -> Result<bool, Error> {
+        let machine = self.machine()?;
+        let runs = |node| machine.indices().all(|ix| machine.can_run(ix, graph, node));
+        Ok(graph.node_ids().all(runs))
+    }
+
+    /// Doubles the size until one run takes a good part of the time, and measures the largest. `None` if the device does not
+    /// run the graph.
+    fn largest(
+        &self,
+        time: Duration,
+        trial: impl Fn(u64) -> Result<Trial, GraphError>,
+    ) -> Result<Option<Measured>, Error> {
+        let end = (self.clock)() + time;
+        let mut best = None;
+        for n in (6..=12).map(|power| 1u64 << power) {
+            let trial = trial(n).map_err(AllocError::Graph)?;
+            if !self.runs(&trial.graph)? {
+                return Ok(None);
+            }
+            let (steps, seconds) = self.measure(&trial, time / 8)?;
+            let left = end.saturating_sub((self.clock)()).as_secs_f64();
+            best = Some(Measured { n, steps, seconds });
+            let next_bytes = 16 * n * n;
+            // The next is up to eight times the work, done at least twice.
+            if 16.0 * seconds > left || next_bytes > LARGEST {
+                break;
+            }
+        }
+        Ok(best)
+    }
+
+    /// Steps of a graph, and seconds of the fastest run.
+    fn measure(&self, trial: &Trial, time: Duration) -> Result<(usize, f64), Error> {
+        let options = SessionOptions { lower: self.lower.clone(), ..SessionOptions::default() };
+        let mut session = Session::new(self.machine()?, options)?;
+        let plan = session.prepare(&trial.graph, &trial.externals)?;
+        for leaf in &trial.leaves {
+            // Halves, in any width of float: no zeros that could be skipped, nothing that grows.
+            let bytes = trial.graph.tensor(*leaf).desc.bytes();
+            session.set(plan, *leaf, &0.5f32.to_le_bytes().repeat((bytes / 4) as usize))?;
+        }
+        let steps = session.get_prepared(plan)?.planned.steps.iter().map(|steps| steps.steps.len()).sum();
+        let options = RunOptions::default();
+        session.run(plan, &options)?;
+        let seconds = fastest(self.clock, time, || session.run(plan, &options))?;
+        Ok((steps, seconds))
+    }
+
+    /// Products of matrices of a type in the memory that its kernels read fastest, by rows; none where the device has none.
+    fn products(&self, dtype: DType, time: Duration, bytes: u64) -> Result<Vec<ProductSpeed>, Error> {
+        let Some(each) = dtype.row_bytes(SIDE * SIDE) else { return Ok(Vec::new()) };
+        let count = bytes.div_ceil(each).clamp(1, 64) as usize;
+        let build = |rows: u64, count: usize| -> Result<(Trial, Vec<TensorId>), GraphError> {
+            let mut b = GraphBuilder::new();
+            let desc = TensorDesc::contiguous(DType::F32, &[SIDE, rows]);
+            let x = b.leaf(Leaf::Persistent, "x", desc);
+            let weights: Vec<TensorId> =
+                (0..count).map(|index| b.weight(&format!("w{index}"), dtype, &[SIDE, SIDE])).collect();
+            for w in &weights {
+                let y = b.mul_mat(*w, x);
+                b.output(y);
+            }
+            Ok((Trial::new(b, vec![x])?, weights))
+        };
+        let (largest, _) = build(ROWS[1], 1).map_err(AllocError::Graph)?;
+        let Some(memory) = self.weight_memory(&largest.graph) else { return Ok(Vec::new()) };
+        let desc = TensorDesc::contiguous(dtype, &[SIDE, SIDE]).map_err(bad_desc)?;
+        let set: Vec<SetTensor> = (0..count).map(|index| SetTensor::new(format!("w{index}"), desc)).collect();
+        let set = TensorSet::allocate(&memory, &set)?;
+        let filled = vec![FILL; each as usize];
+        set.tensors().iter().try_for_each(|stored| stored.set(0, &filled)).map_err(AllocError::from)?;
+        let end = (self.clock)() + time;
+        let mut points = Vec::new();
+        for rows in ROWS {
+            let count = if rows <= FEW_ROWS { count } else { 1 };
+            let (mut trial, weights) = build(rows, count).map_err(AllocError::Graph)?;
+            for (leaf, stored) in weights.iter().zip(set.tensors()) {
+                trial.externals.insert(*leaf, stored.clone());
+            }
+            let (_, seconds) = self.measure(&trial, time / 16)?;
+            let seconds_per_weight = seconds / (count as u64 * SIDE * SIDE) as f64;
+            points.push(ProductSpeed { dtype, rows, seconds_per_weight });
+            if (self.clock)() > end {
+                break;
+            }
+        }
+        points.sort_by_key(|point| point.rows);
+        Ok(points)
+    }
+
+    /// The first kind of memory from which the device can do all that a graph does with its weights.
+    fn weight_memory(&self, graph: &Graph) -> Option<Arc<dyn BufferType>> {
+        let kinds =
+            self.device.buffer_types(Role::Weight).iter().chain(self.device.buffer_types(Role::Arena));
+        let reads = |memory: &&Arc<dyn BufferType>| {
+            graph.nodes().iter().all(|node| {
+                let operand = |id: &TensorId| Operand {
+                    desc: &graph.tensor(*id).desc,
+                    buffer_type: (graph.root_leaf(*id) == Some(Leaf::Weight)).then_some(memory),
+                };
+                let inputs: Vec<Operand<'_>> = node.inputs.iter().map(operand).collect();
+                let query = NodeQuery { op: &node.op, inputs: &inputs, output: operand(&node.output) };
+                self.device.supports(&query).is_yes()
+            })
+        };
+        kinds.filter(|memory| !memory.is_borrowed()).find(reads).cloned()
+    }
+
+    /// Attention of one token and of many to a cache of F16.
+    fn attention(&self, time: Duration) -> Result<Vec<AttentionSpeed>, Error> {
+        let [head, rows, heads, kv_heads] = [64, 1024, 16, 4];
+        let mut points = Vec::new();
+        for tokens in [1, 64] {
+            let mut b = GraphBuilder::new();
+            let leaf = |b: &mut GraphBuilder, name: &str, dtype, extents: &[u64]| {
+                b.leaf(Leaf::Persistent, name, TensorDesc::contiguous(dtype, extents))
+            };
+            let q = leaf(&mut b, "q", DType::F32, &[head, tokens, heads]);
+            let [k, v] = ["k", "v"].map(|name| leaf(&mut b, name, DType::F16, &[head, rows, kv_heads]));
+            let y = b.flash_attention([q, k, v], None, None, None, FlashAttention::scaled(0.1));
+            b.output(y);
+            let trial = Trial::new(b, vec![q, k, v]).map_err(AllocError::Graph)?;
+            if !self.runs(&trial.graph)? {
+                return Ok(Vec::new());
+            }
+            let (_, seconds) = self.measure(&trial, time / 4)?;
+            let elements = tokens * heads * 2 * head * rows;
+            points.push(AttentionSpeed { tokens, seconds_per_element: seconds / elements as f64 });
+        }
+        Ok(points)
+    }
+
+    /// Bytes a second of gates of a megabyte, which caches hold.
+    fn gates(&self, time: Duration) -> Result<Option<f64>, Error> {
+        let [width, tokens, chain] = [1024, 128, 8];
+        let mut b = GraphBuilder::new();
+        let [x, mut y] = ["x", "y"]
+            .map(|name| b.leaf(Leaf::Persistent, name, TensorDesc::contiguous(DType::F32, &[width, tokens])));
+        let leaves = vec![x, y];
+        for _ in 0..chain {
+            y = b.gated(Glu::Silu, x, y);
+        }
+        b.output(y);
+        let trial = Trial::new(b, leaves).map_err(AllocError::Graph)?;
+        if !self.runs(&trial.graph)? {
+            return Ok(None);
+        }
+        let (_, seconds) = self.measure(&trial, time)?;
+        Ok(Some((chain * 12 * width * tokens) as f64 / seconds))
+    }
+
+    /// Seconds of latency, and bytes a second of transfers to the device and from it.
+    fn transfers(&self, time: Duration) -> Result<(f64, [f64; 2]), Error> {
+        let machine = self.machine()?;
+        let Some(ix) = machine.indices().next() else { return Err(Error::NoDevices) };
+        let clock = self.clock;
+        let both = |bytes: u64, time: Duration| -> Result<[f64; 2], Error> {
+            let desc = TensorDesc::contiguous(DType::I8, &[bytes]).map_err(bad_desc)?;
+            let set = TensorSet::allocate(machine.arena(ix), &[SetTensor::new("transfer", desc)])?;
+            let tensor: &StoredTensor = &set.tensors()[0];
+            let mut host = vec![1u8; bytes as usize];
+            let to = fastest(clock, time, || tensor.set(0, &host)).map_err(AllocError::from)?;
+            let from = fastest(clock, time, || tensor.get(0, &mut host)).map_err(AllocError::from)?;
+            Ok([to, from])
+        };
+        let small = both(4, time / 20)?;
+        let latency = small.iter().sum::<f64>() / 2.0;
+        let end = clock() + time / 2;
+        let mut rates = small.map(|seconds| 4.0 / seconds);
+        for bytes in (16..=26).map(|power| 1u64 << power) {
+            rates = both(bytes, time / 40)?.map(|seconds| bytes as f64 / (seconds - latency).max(1e-9));
+            if clock() > end {
+                break;
+            }
+        }
+        Ok((latency, rates))
+    }
 }
 
 /// Seconds of the fastest of several attempts, at least two.
@@ -147,25 +335,25 @@ fn fastest<E>(clock: Clock<'_>, time: Duration, mut work: impl FnMut() -> Result
     Ok(best.as_secs_f64().max(1e-9))
 }
 
-fn product(n: u64) -> Result<(Graph, Vec<TensorId>), GraphError> {
+fn product(n: u64) -> Result<Trial, GraphError> {
     let mut b = GraphBuilder::new();
     let [w, x] =
         ["w", "x"].map(|name| b.leaf(Leaf::Persistent, name, TensorDesc::contiguous(DType::F32, &[n, n])));
     let y = b.mul_mat(w, x);
     b.output(y);
-    Ok((b.build()?, vec![w, x]))
+    Trial::new(b, vec![w, x])
 }
 
-fn sum(elements: u64) -> Result<(Graph, Vec<TensorId>), GraphError> {
+fn sum(elements: u64) -> Result<Trial, GraphError> {
     let mut b = GraphBuilder::new();
     let [w, x] = ["w", "x"]
         .map(|name| b.leaf(Leaf::Persistent, name, TensorDesc::contiguous(DType::F32, &[elements])));
     let y = b.add(w, x);
     b.output(y);
-    Ok((b.build()?, vec![w, x]))
+    Trial::new(b, vec![w, x])
 }
 
-fn tiny_steps() -> Result<(Graph, Vec<TensorId>), GraphError> {
+fn tiny_steps() -> Result<Trial, GraphError> {
     let mut b = GraphBuilder::new();
     let x = b.leaf(Leaf::Persistent, "x", TensorDesc::contiguous(DType::F32, &[8]));
     let mut y = x;
@@ -173,38 +361,10 @@ fn tiny_steps() -> Result<(Graph, Vec<TensorId>), GraphError> {
         y = b.soft_max(y, None, 1.0, 0.0);
     }
     b.output(y);
-    Ok((b.build()?, vec![x]))
+    Trial::new(b, vec![x])
 }
 
-/// Seconds of latency, and bytes a second, of transfers to the device and back.
-fn transfers(clock: Clock<'_>, device: &Arc<dyn Device>, time: Duration) -> Result<(f64, f64), Error> {
-    let machine = Machine::new([Arc::clone(device)])?;
-    let Some(ix) = machine.indices().next() else { return Err(Error::NoDevices) };
-    let stored = |bytes: u64| -> Result<StoredTensor, Error> {
-        let desc = TensorDesc::contiguous(DType::I8, &[bytes]).map_err(|source| {
-            AllocError::Graph(GraphError::Leaf { name: "transfer".to_owned(), source: source.into() })
-        })?;
-        let set = TensorSet::allocate(machine.arena(ix), &[SetTensor::new("transfer", desc)])?;
-        Ok(set.tensors()[0].clone())
-    };
-    let there_and_back = |bytes: u64, time: Duration| -> Result<f64, Error> {
-        let tensor = stored(bytes)?;
-        let mut host = vec![1u8; bytes as usize];
-        let seconds = fastest(clock, time, || {
-            tensor.set(0, &host)?;
-            tensor.get(0, &mut host)
-        });
-        Ok(seconds.map_err(AllocError::from)? / 2.0)
-    };
-    let latency = there_and_back(4, time / 10)?;
-    let end = clock() + time / 2;
-    let mut bandwidth = 4.0 / latency;
-    for bytes in (16..=26).map(|power| 1u64 << power) {
-        let seconds = there_and_back(bytes, time / 20)?;
-        bandwidth = bytes as f64 / (seconds - latency).max(1e-9);
-        if clock() > end {
-            break;
-        }
-    }
-    Ok((latency, bandwidth))
+fn bad_desc(source: orlop_graph::DescError) -> Error {
+    let name = "a measured tensor".to_owned();
+    AllocError::Graph(GraphError::Leaf { name, source: source.into() }).into()
 }

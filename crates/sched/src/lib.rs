@@ -20,8 +20,9 @@ mod place;
 mod planned;
 mod schedule;
 mod session;
+mod speeds;
 
-pub use calibrate::{Calibration, calibrate, calibrate_by};
+pub use calibrate::{CalibrateOptions, calibrate, calibrate_by};
 pub use error::Error;
 pub use machine::{DeviceId, Machine};
 pub use place::{
@@ -32,11 +33,12 @@ pub use planned::Planned;
 pub use planned::arena_steps::{ArenaStep, ValueOrigin};
 pub use planned::fit::largest_fitting;
 pub use planned::observer::PlanObserver;
+pub use planned::prediction::{Limit, Prediction};
 pub use schedule::{
-    Command, Point, Schedule, Split, SplitCommands, SplitId, Transfer, TransferId, estimate, node_seconds,
-    split,
+    Command, Point, Schedule, Split, SplitCommands, SplitId, Transfer, TransferId, estimate, split,
 };
 pub use session::flight::RunId;
 pub use session::race::Race;
 pub use session::timeline::{DeviceTime, MemorySample, SpanWork, Timeline, TimelineSpan};
 pub use session::{PlanId, Session, SessionOptions, constraints};
+pub use speeds::{AttentionSpeed, DeviceSpeeds, ProductSpeed};

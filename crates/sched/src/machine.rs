@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use orlop_backend::{
-    Buffer, BufferType, Device, DeviceFacts, Link, MemoryLayout, NodeQuery, Operand, Role, StoredTensor,
-    Support, same_type,
+    Buffer, BufferType, Device, DeviceFacts, MemoryLayout, NodeQuery, Operand, Role, StoredTensor, Support,
+    same_type,
 };
 use orlop_graph::{Graph, NodeId, TensorDesc, TensorId};
 
-use crate::{Calibration, Error, MachineFacts};
+use crate::{DeviceSpeeds, Error, MachineFacts};
 
 /// The devices that a graph is spread over, most preferred first.
 #[derive(Clone, Debug)]
@@ -16,6 +16,7 @@ pub struct Machine {
     devices: Vec<Arc<dyn Device>>,
     arenas: Vec<Arc<dyn BufferType>>,
     facts: Vec<DeviceFacts>,
+    speeds: Vec<DeviceSpeeds>,
 }
 
 /// A device of a machine; prints as `d0`.
@@ -55,8 +56,9 @@ impl Machine {
         if devices.is_empty() {
             return Err(Error::NoDevices);
         }
-        let facts = devices.iter().map(|device| device.facts()).collect();
-        Ok(Machine { devices, arenas, facts })
+        let facts: Vec<DeviceFacts> = devices.iter().map(|device| device.facts()).collect();
+        let speeds = facts.iter().map(DeviceSpeeds::stated).collect();
+        Ok(Machine { devices, arenas, facts, speeds })
     }
 
     /// All devices, most preferred first.
@@ -96,20 +98,21 @@ impl Machine {
         &self.facts[ix.0]
     }
 
-    /// The same machine, with a device's numbers as they were measured ([`crate::calibrate`]).
+    /// What a device does in a second: as it states it, or as it was measured.
+    ///
+    /// # Panics
+    /// If the device is another machine's and out of range here.
+    pub fn speeds(&self, ix: DeviceId) -> &DeviceSpeeds {
+        &self.speeds[ix.0]
+    }
+
+    /// The same machine, with a device's speeds as they were measured ([`crate::calibrate`]).
     ///
     /// # Errors
     /// [`Error::UnknownDevice`].
-    pub fn calibrated(mut self, ix: DeviceId, numbers: &Calibration) -> Result<Machine, Error> {
+    pub fn calibrated(mut self, ix: DeviceId, speeds: DeviceSpeeds) -> Result<Machine, Error> {
         self.check_device(ix)?;
-        let facts = &mut self.facts[ix.0];
-        facts.flops = numbers.flops;
-        facts.bytes_per_second = numbers.bytes_per_second;
-        facts.launch_seconds = numbers.launch_seconds;
-        facts.host_link = Link {
-            bytes_per_second: numbers.host_bytes_per_second,
-            latency_seconds: numbers.host_latency_seconds,
-        };
+        self.speeds[ix.0] = speeds;
         Ok(self)
     }
 
@@ -160,8 +163,8 @@ impl MachineFacts for Machine {
         Machine::name(self, device)
     }
 
-    fn facts(&self, device: DeviceId) -> &DeviceFacts {
-        Machine::facts(self, device)
+    fn speeds(&self, device: DeviceId) -> &DeviceSpeeds {
+        Machine::speeds(self, device)
     }
 
     fn arena(&self, device: DeviceId) -> &Arc<dyn BufferType> {

@@ -18,6 +18,7 @@ pub(crate) mod fit;
 pub(crate) mod memory;
 pub(crate) mod observer;
 mod order;
+pub(crate) mod prediction;
 pub(crate) mod signature;
 
 use std::sync::Arc;

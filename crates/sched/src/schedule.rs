@@ -20,6 +20,6 @@ pub(crate) mod split;
 mod table;
 
 pub use commands::{Command, Point, SplitCommands};
-pub use estimate::{estimate, node_seconds};
+pub use estimate::estimate;
 pub use ids::{SplitId, TransferId};
 pub use split::{Schedule, Split, Transfer, split};

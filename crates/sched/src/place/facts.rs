@@ -1,9 +1,9 @@
 //! What placement and schedules know about a machine.
 
-use orlop_backend::{DeviceFacts, Reason, Support};
+use orlop_backend::{Reason, Support};
 use orlop_graph::{Graph, NodeId, TensorDesc, TensorId};
 
-use crate::{DeviceId, Error};
+use crate::{DeviceId, DeviceSpeeds, Error};
 
 /// The facts of a machine that placement and schedules are made from: its devices in order of preference, their speeds
 /// and links, the kinds of memory, and what each device supports. No device is touched.
@@ -20,8 +20,8 @@ pub trait MachineFacts {
     /// A device's name.
     fn name(&self, device: DeviceId) -> &str;
 
-    /// Speeds and link of a device.
-    fn facts(&self, device: DeviceId) -> &DeviceFacts;
+    /// What a device does in a second.
+    fn speeds(&self, device: DeviceId) -> &DeviceSpeeds;
 
     /// The memory that a device's results go to.
     fn arena(&self, device: DeviceId) -> &Self::Memory;

@@ -1,11 +1,10 @@
-//! How long a schedule would take, by what devices say of themselves.
+//! How long a schedule would take, by the speeds of devices.
 
-use orlop_backend::DeviceFacts;
-use orlop_graph::{Graph, NodeId};
+use orlop_graph::Graph;
 
-use crate::{Command, Error, MachineFacts, Schedule, Split, SplitId, Transfer};
+use crate::{Command, Error, MachineFacts, Schedule, Split, SplitId, Transfer, TransferId};
 
-/// Seconds that a schedule would take by what devices say of themselves: time for every node and for starting it, and
+/// Seconds that a schedule would take by the speeds of devices: time for every node and for starting it, and
 /// for bringing bytes over. Splits of different devices overlap where they do not wait for each other.
 ///
 /// # Errors
@@ -35,35 +34,37 @@ fn check_split(graph: &Graph, schedule: &Schedule, id: SplitId, split: &Split) -
 
 /// As [`estimate`], of a schedule that was made for this graph and machine.
 pub(crate) fn seconds(graph: &Graph, machine: &impl MachineFacts, schedule: &Schedule) -> f64 {
-    let mut free_at = vec![0.0f64; machine.device_count()];
+    let copy = |split: SplitId, transfer: TransferId| {
+        machine.speeds(schedule[split].device).transfer_seconds(schedule[transfer].bytes())
+    };
+    let compute = |split: SplitId| {
+        let split = &schedule[split];
+        let speeds = machine.speeds(split.device);
+        split.nodes.iter().map(|node| speeds.node_seconds(graph, *node)).sum()
+    };
+    makespan(schedule, machine.device_count(), copy, compute)
+}
+
+/// Seconds until the last split has ended, if copies and nodes of splits take as long as is said. Splits of different devices
+/// overlap where they do not wait for each other.
+pub(crate) fn makespan(
+    schedule: &Schedule,
+    devices: usize,
+    mut copy: impl FnMut(SplitId, TransferId) -> f64,
+    mut compute: impl FnMut(SplitId) -> f64,
+) -> f64 {
+    let mut free_at = vec![0.0f64; devices];
     let mut ends = vec![0.0f64; schedule.splits.len()];
     for id in schedule.ids() {
-        let split = &schedule[id];
-        let facts = machine.facts(split.device);
-        let now = &mut free_at[split.device.index()];
+        let now = &mut free_at[schedule[id].device.index()];
         for command in schedule.commands_of(id) {
             match command {
                 Command::Wait { on, .. } => *now = now.max(ends[on.index()]),
-                Command::Copy { transfer, .. } => {
-                    let bytes = schedule[transfer].bytes() as f64;
-                    let link = &facts.host_link;
-                    *now += link.latency_seconds + bytes / link.bytes_per_second.max(1.0);
-                }
-                Command::Compute { .. } => {
-                    *now += split.nodes.iter().map(|node| node_seconds(graph, facts, *node)).sum::<f64>();
-                }
+                Command::Copy { transfer, .. } => *now += copy(id, transfer),
+                Command::Compute { .. } => *now += compute(id),
                 Command::Record { .. } => ends[id.index()] = *now,
             }
         }
     }
     ends.into_iter().fold(0.0, f64::max)
-}
-
-/// Seconds of one node on a device of these facts: limited by arithmetic or by memory, and the start.
-pub fn node_seconds(graph: &Graph, facts: &DeviceFacts, node: NodeId) -> f64 {
-    let data = graph.node(node);
-    let bytes: u64 = data.inputs.iter().chain([&data.output]).map(|id| graph.tensor(*id).desc.bytes()).sum();
-    let arithmetic = graph.operations(node) / facts.flops.max(1.0);
-    let traffic = bytes as f64 / facts.bytes_per_second.max(1.0);
-    facts.launch_seconds + arithmetic.max(traffic)
 }

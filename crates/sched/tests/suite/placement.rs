@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use orlop_backend::{Device, DeviceFacts, Reason, Support};
+use orlop_backend::{Device, Reason, Support};
 use orlop_graph::{DType, Graph, GraphBuilder, NodeId, TensorDesc, TensorId};
 use orlop_sched::{
-    Constraints, CostOptions, DeviceId, Machine, MachineFacts, Placement, PlacementReason, Propagation,
-    estimate, place_by_cost, place_by_rules, split,
+    Constraints, CostOptions, DeviceId, DeviceSpeeds, Machine, MachineFacts, Placement, PlacementReason,
+    Propagation, estimate, place_by_cost, place_by_rules, split,
 };
 use orlop_testkit::Forward;
 
@@ -338,7 +338,7 @@ fn at_a_cut_through_a_residual_network_one_activation_crosses() {
 /// Facts in a table: two devices with memory `0` and `1`, the first without sums.
 struct Table {
     devices: [(&'static str, usize); 2],
-    facts: DeviceFacts,
+    speeds: DeviceSpeeds,
 }
 
 impl MachineFacts for Table {
@@ -352,8 +352,8 @@ impl MachineFacts for Table {
         self.devices[device.index()].0
     }
 
-    fn facts(&self, _: DeviceId) -> &DeviceFacts {
-        &self.facts
+    fn speeds(&self, _: DeviceId) -> &DeviceSpeeds {
+        &self.speeds
     }
 
     fn arena(&self, device: DeviceId) -> &usize {
@@ -396,7 +396,8 @@ impl MachineFacts for Table {
 
 #[test]
 fn facts_in_a_table_place_split_and_estimate_a_graph_without_devices() {
-    let table = Table { devices: [("fast", 0), ("slow", 1)], facts: private("any").build().facts() };
+    let speeds = DeviceSpeeds::stated(&private("any").build().facts());
+    let table = Table { devices: [("fast", 0), ("slow", 1)], speeds };
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[4]);
     let w = b.weight("w", DType::F32, &[4]);

@@ -7,8 +7,8 @@ use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{Device, DeviceFacts, Link, RunOptions};
 use orlop_graph::{Graph, TensorId};
 use orlop_sched::{
-    Constraints, CostOptions, DeviceId, Machine, Placement, Session, SessionOptions, constraints, estimate,
-    node_seconds, place_by_cost, place_by_rules, split,
+    Constraints, CostOptions, DeviceId, DeviceSpeeds, Machine, Placement, Session, SessionOptions,
+    constraints, estimate, place_by_cost, place_by_rules, split,
 };
 use orlop_testkit::devices::{TestDevice, TestDeviceBuilder, VirtualClock};
 use orlop_testkit::generate::{self, BlockSize, ExpertShape};
@@ -80,9 +80,10 @@ fn rules_make_no_more_splits_and_copy_no_more_bytes_than_ggmls() {
 
 /// A device with a clock that counts what its facts say.
 fn clocked(builder: TestDeviceBuilder, facts: DeviceFacts, clock: &VirtualClock) -> Arc<TestDevice> {
-    let DeviceFacts { flops, bytes_per_second, launch_seconds, host_link, .. } = facts.clone();
+    let speeds = DeviceSpeeds::stated(&facts);
+    let DeviceFacts { flops, bytes_per_second, launch_seconds, host_link, .. } = facts;
     let seconds = move |step: &orlop_backend::Step, graph: &Graph| -> f64 {
-        step.nodes.iter().map(|node| node_seconds(graph, &facts, *node)).sum()
+        step.nodes.iter().map(|node| speeds.node_seconds(graph, *node)).sum()
     };
     builder
         .flops(flops)

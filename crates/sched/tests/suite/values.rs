@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlop_backend::Device;
-use orlop_sched::{Machine, calibrate_by};
+use orlop_graph::DType;
+use orlop_sched::{CalibrateOptions, Machine, calibrate_by};
 use orlop_testkit::ReferenceDevice;
 use orlop_testkit::devices::VirtualClock;
 
@@ -13,14 +14,17 @@ use crate::support::private;
 
 #[cfg(feature = "serde")]
 mod json {
-    use orlop_sched::{Calibration, Placement, Schedule, place_by_rules, split};
+    use orlop_graph::DType;
+    use orlop_sched::{
+        AttentionSpeed, DeviceSpeeds, Placement, ProductSpeed, Schedule, place_by_rules, split,
+    };
     use orlop_testkit::{Random, generate};
 
     use crate::equality::private_machine;
     use crate::support::memory_of;
 
     #[test]
-    fn placements_schedules_and_calibrations_survive_being_written_and_read() {
+    fn placements_schedules_and_speeds_survive_being_written_and_read() {
         for seed in 0..20 {
             let (graph, _) = generate::graph(seed + 60_000, &generate::Size::default());
             let machine = private_machine(seed);
@@ -41,15 +45,20 @@ mod json {
             let text = serde_json::to_string(&schedule).unwrap();
             assert_eq!(serde_json::from_str::<Schedule>(&text).unwrap(), schedule);
         }
-        let numbers = Calibration {
+        let numbers = DeviceSpeeds {
             flops: 1e9,
+            quantized_flops: 4e9,
             bytes_per_second: 2e9,
+            activation_bytes_per_second: 8e9,
             launch_seconds: 1e-6,
             host_bytes_per_second: 3e9,
+            to_host_bytes_per_second: 2e9,
             host_latency_seconds: 4e-6,
+            products: vec![ProductSpeed { dtype: DType::Q4_K, rows: 1, seconds_per_weight: 5e-10 }],
+            attention: vec![AttentionSpeed { tokens: 64, seconds_per_element: 2e-11 }],
         };
         let text = serde_json::to_string(&numbers).unwrap();
-        assert_eq!(serde_json::from_str::<Calibration>(&text).unwrap(), numbers);
+        assert_eq!(serde_json::from_str::<DeviceSpeeds>(&text).unwrap(), numbers);
     }
 }
 
@@ -73,29 +82,38 @@ fn a_slow_device_is_measured_to_be_slow_in_about_the_time_given() {
     let time = Duration::from_millis(300);
     let [fast, late] = [&quick, &slow].map(|device| {
         let begin = now();
-        let numbers = calibrate_by(device, time, &now).unwrap();
+        let options = CalibrateOptions {
+            types: vec![DType::Q8_0],
+            time,
+            bytes: 1 << 16,
+            ..CalibrateOptions::default()
+        };
+        let numbers = calibrate_by(device, &options, &now).unwrap();
         assert!(now() - begin < 3 * time, "{:?}", now() - begin);
         numbers
     });
-    for numbers in [fast, late] {
+    for numbers in [&fast, &late] {
         let all = [
             numbers.flops,
             numbers.launch_seconds,
             numbers.host_bytes_per_second,
             numbers.host_latency_seconds,
+            numbers.to_host_bytes_per_second,
+            numbers.activation_bytes_per_second,
+            numbers.products[0].seconds_per_weight,
+            numbers.attention[0].seconds_per_element,
         ];
         assert!(all.iter().all(|number| number.is_finite() && *number > 0.0), "{numbers:?}");
     }
-    for (numbers, step) in [(fast, 1e-4), (late, 2e-3)] {
+    for (numbers, step) in [(&fast, 1e-4), (&late, 2e-3)] {
         assert!((numbers.launch_seconds - step).abs() < 2e-5, "{numbers:?}");
     }
     assert!(late.flops < fast.flops, "{fast:?} {late:?}");
     assert_eq!(late.bytes_per_second, 123.0, "what it cannot run is left as it says");
     let machine = Machine::new([slow]).unwrap();
     let ix = machine.indices().next().unwrap();
-    let machine = machine.calibrated(ix, &late).unwrap();
-    assert_eq!(machine.facts(ix).launch_seconds, late.launch_seconds);
-    assert_eq!(machine.facts(ix).host_link.bytes_per_second, late.host_bytes_per_second);
+    let machine = machine.calibrated(ix, late.clone()).unwrap();
+    assert_eq!(machine.speeds(ix), &late);
     assert!(
         machine
             .calibrated(
@@ -104,7 +122,7 @@ fn a_slow_device_is_measured_to_be_slow_in_about_the_time_given() {
                     .indices()
                     .nth(1)
                     .unwrap(),
-                &late
+                late
             )
             .is_err()
     );
