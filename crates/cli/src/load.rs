@@ -34,7 +34,7 @@ pub(crate) struct Loaded {
 pub(crate) fn model_file(path: Option<&Path>) -> Result<PathBuf, Failure> {
     match path {
         Some(path) => Ok(path.to_owned()),
-        None => default_model().map_err(Failure::Other),
+        None => default_model::fetch().map_err(Failure::Other),
     }
 }
 
@@ -54,10 +54,6 @@ fn open_for(flag: &str, path: &Path) -> Result<Model, Failure> {
 /// The draft model, if there is one.
 pub(crate) fn open_draft(draft: &DraftArguments) -> Result<Option<Model>, Failure> {
     draft.model_draft.as_deref().map(|path| open_for("-md", path)).transpose()
-}
-
-fn default_model() -> anyhow::Result<PathBuf> {
-    default_model::fetch(&default_model::cache_folder()?)
 }
 
 /// Opens, plans and loads a model.
@@ -217,6 +213,12 @@ pub(crate) fn failure(error: Error) -> Failure {
         _ => "use another model (-m)".to_owned(),
     };
     Failure::BadInput(format!("{error}; {advice}"))
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        failure(error)
+    }
 }
 
 /// As [`failure`], for a saved state and the option or command that names its file.

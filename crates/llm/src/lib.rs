@@ -96,6 +96,6 @@ pub use speculate::{
 };
 pub use synth::{Synth, SynthTensor};
 pub use text::{StopText, TextStream};
-pub use text_model::{TextModel, TextOptions};
+pub use text_model::{GeneratedText, TextModel, TextOptions};
 pub use tokenizer::{Special, Tokenizer, TokenizerError};
 pub use weights::Progress;

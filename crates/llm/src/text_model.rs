@@ -1,22 +1,25 @@
 //! Text in, text out: a loaded model with its tokenizer.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use orlop_sched::Machine;
 
 use crate::{
     Blueprint, DraftCounts, Drafter, End, Engine, Error, GenerateEvent, Model, Sampler, SamplingOptions,
-    Settings, Special, Speculator, TextStream, Tokenizer, generate_speculative,
+    Settings, Special, Speculator, StateError, StopText, TextStream, Tokenizer, generate_speculative,
 };
 
 /// A loaded model that continues texts. For several sequences, logits or a chat, use its [`Engine`].
 #[derive(Debug)]
 pub struct TextModel {
     engine: Engine,
-    tokenizer: Tokenizer,
+    tokenizer: Arc<Tokenizer>,
     speculator: Option<Speculator>,
     /// What the file recommends.
     sampling: SamplingOptions,
+    /// The tokens in the engine's first sequence, as far as they are known.
+    cached: Vec<u32>,
 }
 
 /// How a text is continued.
@@ -28,6 +31,25 @@ pub struct TextOptions {
     pub sampling: Option<SamplingOptions>,
     /// Seed of the sampler. Default 0.
     pub seed: u64,
+    /// Texts that end the generated text, and are not part of it. Default none.
+    pub stop: Vec<String>,
+    /// Numbers that are added to the logits of tokens ([`Sampler::with_bias`]). Default none.
+    pub bias: Vec<(u32, f32)>,
+}
+
+/// A generated text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GeneratedText {
+    /// The text.
+    pub text: String,
+    /// The new tokens, one that ends the text included.
+    pub tokens: Vec<u32>,
+    /// Tokens of the prompt that were in the cache already.
+    pub kept: usize,
+    /// Why it ended; [`End::Token`] also for a text of [`TextOptions::stop`].
+    pub end: End,
+    /// The text of [`TextOptions::stop`] that ended it.
+    pub stopped_by: Option<String>,
 }
 
 impl TextModel {
@@ -37,10 +59,10 @@ impl TextModel {
     /// As [`Blueprint::plan`], [`Engine::load`], [`Tokenizer::from_metadata`] and [`SamplingOptions::recommended`].
     pub fn load(model: &Model, machine: &Machine, settings: &Settings) -> Result<TextModel, Error> {
         let metadata = model.file().metadata();
-        let tokenizer = Tokenizer::from_metadata(metadata)?;
+        let tokenizer = Arc::new(Tokenizer::from_metadata(metadata)?);
         let sampling = SamplingOptions::default().recommended(metadata)?;
         let engine = Engine::load(Blueprint::plan(model, machine, settings)?, &mut |_, _| ())?;
-        Ok(TextModel { engine, tokenizer, speculator: None, sampling })
+        Ok(TextModel { engine, tokenizer, speculator: None, sampling, cached: Vec::new() })
     }
 
     /// With speculative decoding: the same texts, sooner where drafts are accepted. [`Settings::draft`] is the maximum
@@ -58,18 +80,47 @@ impl TextModel {
         self.speculator.as_ref().map(Speculator::counts).unwrap_or_default()
     }
 
-    /// The engine.
+    /// The engine. As the caller may change its first sequence, the next prompt is processed from its beginning.
     pub fn engine(&mut self) -> &mut Engine {
+        self.cached.clear();
         &mut self.engine
     }
 
     /// The tokenizer.
-    pub fn tokenizer(&self) -> &Tokenizer {
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
     }
 
-    /// Continues a text, from an empty context. `each` sees every piece of whole characters as soon as it is complete, and
-    /// can stop there.
+    /// The sampling that the file recommends.
+    pub fn sampling(&self) -> SamplingOptions {
+        self.sampling
+    }
+
+    /// Makes another sampling that of texts without one of their own.
+    #[must_use]
+    pub fn with_sampling(mut self, sampling: SamplingOptions) -> TextModel {
+        self.sampling = sampling;
+        self
+    }
+
+    /// The tokens in the engine's first sequence, as far as they are known.
+    pub fn cached(&self) -> &[u32] {
+        &self.cached
+    }
+
+    /// Says which tokens are in the engine's first sequence, such as those of a saved one that was loaded.
+    ///
+    /// # Errors
+    /// [`StateError::OtherTokens`](crate::StateError::OtherTokens) if they are not as many as there are.
+    pub fn set_cached(&mut self, tokens: &[u32]) -> Result<(), Error> {
+        if tokens.len() != self.engine.len() {
+            return Err(StateError::OtherTokens { given: tokens.len(), cached: self.engine.len() }.into());
+        }
+        self.cached = tokens.to_vec();
+        Ok(())
+    }
+
+    /// Continues a text. `each` sees every piece of whole characters as soon as it is complete, and can stop there.
     ///
     /// # Errors
     /// As [`generate`](crate::generate()).
@@ -79,26 +130,71 @@ impl TextModel {
         options: &TextOptions,
         each: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> Result<(String, End), Error> {
-        self.engine.truncate(0);
-        let tokens = self.tokenizer.prompt(prompt, Special::Parse);
+        let prompt = self.tokenizer.prompt(prompt, Special::Parse);
+        let generated = self.generate_from(&prompt, options, each)?;
+        Ok((generated.text, generated.end))
+    }
+
+    /// As [`TextModel::generate`], from tokens. Those that the cache holds of the last prompt and what followed it are not
+    /// processed again.
+    ///
+    /// # Errors
+    /// As [`generate`](crate::generate()).
+    pub fn generate_from(
+        &mut self,
+        prompt: &[u32],
+        options: &TextOptions,
+        each: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<GeneratedText, Error> {
+        let kept = self.keep(prompt);
         let mut sampler = Sampler::new(options.sampling.unwrap_or(self.sampling), options.seed);
-        let (mut text, mut stream) = (String::new(), TextStream::new());
+        sampler = sampler.with_bias(options.bias.clone());
+        sampler.restart(&prompt[..kept]);
+        let (mut stream, mut stop) = (TextStream::new(), StopText::new(options.stop.iter().cloned()));
+        let (mut text, mut tokens) = (String::new(), Vec::new());
         let (tokenizer, limit) = (&self.tokenizer, options.max_tokens);
         let mut shown = |event| {
             let GenerateEvent::Token(token) = event else { return ControlFlow::Continue(()) };
+            tokens.push(token);
             let piece = if tokenizer.is_end(token) { "" } else { stream.push(tokenizer.decode(token)) };
+            let piece = stop.push(piece);
             text.push_str(piece);
-            if piece.is_empty() { ControlFlow::Continue(()) } else { each(piece) }
+            match piece {
+                "" => {}
+                piece => each(piece)?,
+            }
+            if stop.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let (engine, speculator) = (&mut self.engine, self.speculator.as_mut());
-        let end =
-            generate_speculative(engine, speculator, tokenizer, &mut sampler, &tokens, limit, &mut shown)?;
-        let rest = stream.finish();
-        text.push_str(rest);
-        if !rest.is_empty() && end != End::Stopped {
-            // Nothing follows, so there is nothing to stop.
-            let _ = each(rest);
+        let new = &prompt[kept..];
+        let end = generate_speculative(engine, speculator, tokenizer, &mut sampler, new, limit, &mut shown);
+        let all = prompt.iter().chain(&tokens).take(self.engine.len());
+        self.cached = all.copied().collect();
+        let mut end = end?;
+        let ended = end != End::Stopped;
+        for piece in [stop.push(stream.finish()).to_owned(), stop.finish().to_owned()] {
+            text.push_str(&piece);
+            if !piece.is_empty() && ended {
+                // Nothing follows, so there is nothing to stop.
+                let _ = each(&piece);
+            }
         }
-        Ok((text, end))
+        let stopped_by = stop.stopped_by().map(str::to_owned);
+        if stopped_by.is_some() {
+            end = End::Token;
+        }
+        Ok(GeneratedText { text, tokens, kept, end, stopped_by })
+    }
+
+    /// Forgets what the cache holds beyond what it has in common with a prompt, and says how much that is. The last token is
+    /// always processed, as the text begins with its logits.
+    fn keep(&mut self, prompt: &[u32]) -> usize {
+        let common = self.cached.iter().zip(prompt).take_while(|(old, new)| old == new).count();
+        let kept = self.engine.truncate(common.min(prompt.len().saturating_sub(1)));
+        self.cached.truncate(kept);
+        if let Some(speculator) = &mut self.speculator {
+            speculator.restart(&prompt[..kept]);
+        }
+        kept
     }
 }

@@ -68,7 +68,12 @@
 mod documents;
 
 mod cores;
+#[cfg(feature = "default-model")]
+pub mod default_model;
 pub mod devices;
+mod model_pictures;
+
+pub use model_pictures::{model_pictures, model_pictures_with};
 
 // Run a model.
 pub use orlop_llm::{

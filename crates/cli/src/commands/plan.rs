@@ -7,7 +7,6 @@ mod diff;
 mod graph_picture;
 mod graphs;
 mod model;
-mod model_picture;
 mod pictures;
 mod problem;
 

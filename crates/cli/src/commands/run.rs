@@ -16,7 +16,6 @@ use orlop::llm::{
 use serde::Serialize;
 
 use crate::advice;
-use crate::default_model;
 use crate::draft_arguments::DraftArguments;
 use crate::failure::Failure;
 use crate::load::{MemoryReport, failure, load_with_drafts, memory, token_bar, tokenizer};
@@ -116,7 +115,7 @@ impl RunArguments {
         let given = &self.sampling;
         let defaults = match self.model.model {
             Some(_) => SamplingOptions::default(),
-            None => default_model::sampling(),
+            None => orlop::default_model::sampling(),
         };
         let file = defaults.recommended(model.file().metadata()).map_err(failure)?;
         let options = SamplingOptions {

@@ -110,6 +110,14 @@ impl RunRows<'_> {
         self.engine.read_rows(self.rows)
     }
 
+    /// As [`RunRows::matrix`], into memory of the caller, and without a copy between.
+    ///
+    /// # Errors
+    /// [`Error::NoLogits`] if `into` is not as large as the rows; what a device meets.
+    pub fn read_into(&mut self, into: &mut [f32]) -> Result<(), Error> {
+        self.engine.read_rows_into(self.rows, into)
+    }
+
     /// The logits of one row, by its number in [`RunRows::rows`].
     ///
     /// # Errors

@@ -248,6 +248,23 @@ impl Engine {
         Ok(&self.logits[..into * self.config().vocabulary as usize])
     }
 
+    /// As [`Engine::read_rows`], into memory of the caller.
+    pub(super) fn read_rows_into(&self, rows: &[Row], into: &mut [f32]) -> Result<(), Error> {
+        let left = self.left.ok_or(Error::NoLogits)?;
+        let width = self.config().vocabulary as usize;
+        if into.len() != rows.len() * width {
+            return Err(Error::NoLogits);
+        }
+        let mut rest = into;
+        for together in rows.chunk_by(|a, b| a.place + 1 == b.place) {
+            let (part, after) = rest.split_at_mut(together.len() * width);
+            let offset = 4 * (together[0].place * width) as u64;
+            self.session.get_part(left.plan, left.logits, offset, bytemuck::cast_slice_mut(part))?;
+            rest = after;
+        }
+        Ok(())
+    }
+
     fn read_range(&mut self, left: LastRun, from: usize, count: usize, into: usize) -> Result<(), Error> {
         let row = self.config().vocabulary as usize;
         if self.logits.len() < (into + count) * row {

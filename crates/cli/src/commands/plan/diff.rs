@@ -6,17 +6,19 @@ use std::sync::Arc;
 use orlop::alloc::{MemoryPlan, SavedMemoryPlan};
 use orlop::plan::SavedPlan;
 use orlop::view::{Difference, Picture, page_beside};
+use orlop::{model_pictures, model_pictures_with};
 use serde::Deserialize;
 
 use crate::failure::Failure;
 use crate::graph_file::{self, GraphCase};
 use crate::input::{Input, Kind};
+use crate::load::failure;
 use crate::printer::Printer;
 use crate::problem_file::ProblemFile;
 
 use super::arguments::PlanArguments;
 use super::pictures::{refused, write};
-use super::{graph_picture, graphs, model, model_picture, problem};
+use super::{graph_picture, graphs, model, problem};
 
 /// Limit on listed changes without `--json`.
 const LISTED: usize = 40;
@@ -165,7 +167,7 @@ fn pictures(side: &Side, path: &Path, arguments: &PlanArguments) -> Result<Vec<P
     match side {
         Side::Model => {
             let blueprint = model::plan(path, arguments)?;
-            Ok(model_picture::pictures(&blueprint, path, &model_picture::as_planned)?.into())
+            Ok(model_pictures(&blueprint, &model::name(path)).map_err(failure)?.into())
         }
         Side::Problem(file) => Ok(vec![problem::picture(file, &problem::best(file, arguments)?)]),
         Side::Graphs(_, cases) => {
@@ -215,7 +217,8 @@ fn opened(
                     ))),
                 }
             };
-            Ok(model_picture::pictures(&model::plan(other_path, arguments)?, other_path, &replace)?.into())
+            let blueprint = model::plan(other_path, arguments)?;
+            Ok(model_pictures_with(&blueprint, &model::name(other_path), &replace)?.into())
         }
         _ => Err(refused(&"they are plans of different kinds of files")),
     }

@@ -1,10 +1,11 @@
 //! `orlop plan MODEL.gguf`: the memory of a model.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use orlop::alloc::StepOrder;
 use orlop::llm::{Blueprint, Error, Forecast, Outputs, PairBlueprint, Settings};
-use orlop::sched;
+use orlop::{model_pictures, sched};
 
 use crate::advice;
 use crate::failure::Failure;
@@ -15,7 +16,6 @@ use crate::printer::Printer;
 use crate::quantity::short_bytes;
 
 use super::arguments::PlanArguments;
-use super::model_picture::{as_planned, pictures};
 use super::pictures::Pictures;
 
 /// A model, alone or with a draft model.
@@ -66,6 +66,11 @@ impl Planned {
     }
 }
 
+/// A model's name in pictures.
+pub(super) fn name(file: &Path) -> Cow<'_, str> {
+    file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy()
+}
+
 /// Plans a model with the given settings.
 pub(super) fn plan(file: &Path, arguments: &PlanArguments) -> Result<Blueprint, Failure> {
     Planned::new(file, arguments).map(|planned| planned.model().clone())
@@ -101,7 +106,7 @@ pub(super) fn run(file: &Path, arguments: &PlanArguments) -> Result<(), Failure>
         }
     }
     if arguments.pictures.are_wanted() {
-        let [batch, token] = pictures(blueprint, file, &as_planned)?;
+        let [batch, token] = model_pictures(blueprint, &name(file)).map_err(failure)?;
         arguments.pictures.deliver(&mut printer, &Pictures { plans: vec![batch], others: vec![token] })?;
     }
     if arguments.explain {

@@ -1,32 +1,30 @@
-//! Pictures of the plans of models.
+//! Pictures of the plans of models: weights, caches, and the activations of a run.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use orlop::alloc::MemoryPlan;
-use orlop::graph::{Graph, Leaf, Origin as TensorOrigin};
-use orlop::llm::{Blueprint, StoredKind, StoredSet};
-use orlop::sched::{ArenaStep, DeviceId, Machine, Planned, ValueOrigin};
-use orlop::view::{Block, Kind, Labels, Picture, Region, RegionKind};
-
-use crate::failure::Failure;
-use crate::load::failure;
-
-/// Maps a plan to the one to draw, such as a saved plan.
-pub(super) type Replace<'a> = &'a dyn Fn(&Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, Failure>;
-
-/// The plan itself.
-pub(super) fn as_planned(plan: &Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, Failure> {
-    Ok(Arc::clone(plan))
-}
+use orlop_alloc::{MemoryPlan, ValueId};
+use orlop_graph::{Graph, Leaf, Origin as TensorOrigin};
+use orlop_llm::{Blueprint, Error, StoredKind, StoredSet};
+use orlop_sched::{ArenaStep, DeviceId, Machine, Planned, ValueOrigin};
+use orlop_view::{Block, Kind, Labels, Picture, Region, RegionKind};
 
 /// A model's memory during a batch, and during a single token.
-pub(super) fn pictures(
+///
+/// # Errors
+/// What devices refuse.
+pub fn model_pictures(blueprint: &Blueprint, name: &str) -> Result<[Picture; 2], Error> {
+    model_pictures_with(blueprint, name, &|plan| Ok(Arc::clone(plan)))
+}
+
+/// As [`model_pictures`], with each memory plan replaced by another one, such as a saved plan of the same graph.
+///
+/// # Errors
+/// What devices refuse, and what `replace` returns.
+pub fn model_pictures_with<E: From<Error>>(
     blueprint: &Blueprint,
-    file: &Path,
-    replace: Replace<'_>,
-) -> Result<[Picture; 2], Failure> {
-    let name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy();
+    name: &str,
+    replace: &dyn Fn(&Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, E>,
+) -> Result<[Picture; 2], E> {
     let (context, batch) = (blueprint.context(), blueprint.batch());
     let of_batch = format!("{name}, a batch of {batch} tokens, context {context}");
     let of_token = format!("{name}, one token, context {context}");
@@ -36,13 +34,13 @@ pub(super) fn pictures(
     Ok([first, picture(blueprint, graph, planned, &of_token, replace)?])
 }
 
-fn picture(
+fn picture<E: From<Error>>(
     blueprint: &Blueprint,
     graph: &Graph,
     planned: &Planned,
     title: &str,
-    replace: Replace<'_>,
-) -> Result<Picture, Failure> {
+    replace: &dyn Fn(&Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, E>,
+) -> Result<Picture, E> {
     let machine = blueprint.machine();
     let count = planned.step_count().max(1);
     let mut picture = Picture {
@@ -63,7 +61,7 @@ fn picture(
         let arena = ArenaPicture { graph, planned, machine, device };
         arena.add(&mut picture, &*replace(plan)?);
     }
-    for set in blueprint.stored().map_err(failure)? {
+    for set in blueprint.stored()? {
         add_stored(&mut picture, machine.name(set.device), &set);
     }
     add_kept_copies(&mut picture, machine, planned);
@@ -86,7 +84,7 @@ impl ArenaPicture<'_> {
         }
         let at: Vec<u64> = steps.iter().map(|step| step.at as u64).collect();
         let origins = planned.origins(machine, device);
-        let origin = |value: orlop::alloc::ValueId| origins.get(value.index()).copied().flatten();
+        let origin = |value: ValueId| origins.get(value.index()).copied().flatten();
         let tensor = |index: usize| graph.tensors().get(index);
         let kind = |value| match origin(value) {
             Some(ValueOrigin::Copy(_)) => Kind::Copy,
