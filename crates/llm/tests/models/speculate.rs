@@ -524,7 +524,7 @@ fn texts_are_the_same_with_drafts() {
     let (mut plain, mut drafting) = (load(), load().with_drafter(Box::new(Lookup::new(200))).unwrap());
     for seed in 0..3 {
         let sampling = if seed == 0 { SamplingOptions::greedy() } else { SamplingOptions::default() };
-        let options = TextOptions { max_tokens: Some(40), sampling: Some(sampling), seed };
+        let options = TextOptions { max_tokens: Some(40), sampling: Some(sampling), seed, ..TextOptions::default() };
         let [one, other] = [&mut plain, &mut drafting].map(|model| {
             model.generate("to be or not to be or not", &options, &mut |_| ControlFlow::Continue(()))
         });
