@@ -18,7 +18,7 @@ use crate::runtime::Interposer;
 use crate::usage::{ArenaAssignment, TensorQueries, usage_of};
 
 /// Work per storage: graphs of a thousand nodes are planned in a few milliseconds.
-const EFFORT: SolveOptions = SolveOptions { strategy: Strategy::Best, effort: 512 };
+const EFFORT: SolveOptions = SolveOptions { effort: 512, ..SolveOptions::with(Strategy::Best) };
 
 /// The object behind `ggml_gallocr_t`.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! The solver: runs a strategy, or all of them, and keeps the smallest plan.
 
+mod balance;
 mod budget;
 mod exact;
 mod greedy;
@@ -73,7 +74,7 @@ pub fn solve(problem: &Problem, options: &SolveOptions) -> Result<Plan, PlanErro
 pub fn solve_until(
     problem: &Problem,
     options: &SolveOptions,
-    stop: &dyn Fn() -> bool,
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Plan, PlanError> {
     problem.validate()?;
     let bound = bound(problem);
@@ -86,7 +87,7 @@ pub fn solve_until(
             together: impossible_together(problem, capacity),
         });
     }
-    let mut search = Search::new(problem, bound, options.effort, stop);
+    let mut search = Search::new(problem, bound, options, stop);
     search.run(options.strategy)?;
     if let (Some(capacity), Some(together)) = (problem.capacity, search.conflict) {
         return Err(PlanError::NoPlan { capacity, together });
@@ -135,16 +136,24 @@ struct Search<'a> {
     /// The search ends at this peak.
     goal: u64,
     budget: Budget<'a>,
+    /// Threads of the exact search.
+    threads: usize,
     best: Option<(Layout, Strategy)>,
     /// Buffers that are proven to have no plan within the capacity.
     conflict: Option<Vec<BufferId>>,
 }
 
 impl<'a> Search<'a> {
-    fn new(problem: &'a Problem, bound: u64, effort: u64, stop: &'a dyn Fn() -> bool) -> Self {
+    fn new(
+        problem: &'a Problem,
+        bound: u64,
+        options: &SolveOptions,
+        stop: &'a (dyn Fn() -> bool + Sync),
+    ) -> Self {
         let goal = problem.capacity.unwrap_or(0).max(bound);
-        let budget = Budget::per_buffer(effort, problem.buffers.len()).until(stop);
-        Self { problem, bound, lower: bound, goal, budget, best: None, conflict: None }
+        let budget = Budget::per_buffer(options.effort, problem.buffers.len()).until(stop);
+        let threads = options.threads.max(1);
+        Self { problem, bound, lower: bound, goal, budget, threads, best: None, conflict: None }
     }
 
     fn run(&mut self, strategy: Strategy) -> Result<(), PlanError> {

@@ -117,24 +117,33 @@ pub struct SolveOptions {
     /// [`SolveOptions::DEFAULT_EFFORT`].
     ///
     /// The online strategies always run. The others run while the work lasts, so a problem too large for
-    /// them still gets a plan. A small problem gets the work of 1024 buffers.
+    /// them still gets a plan. A small problem gets the work of 1024 buffers. [`SolveOptions::UNLIMITED`]
+    /// continues until the plan fits the capacity, or is proven optimal.
     pub effort: u64,
+    /// Threads of the exact search. The plan and its work are the same for any number. Default: 1.
+    pub threads: usize,
 }
 
 impl SolveOptions {
-    /// Default work per buffer: a few microseconds.
-    pub const DEFAULT_EFFORT: u64 = 1024;
+    /// Default work per buffer: at most some ten microseconds, and less where the bound is reached.
+    pub const DEFAULT_EFFORT: u64 = 4096;
+
+    /// Work without end.
+    pub const UNLIMITED: u64 = u64::MAX;
 
     /// `strategy` with its default effort: unlimited for [`Strategy::Exact`].
-    pub fn with(strategy: Strategy) -> Self {
-        let effort = if strategy == Strategy::Exact { u64::MAX } else { Self::DEFAULT_EFFORT };
-        Self { strategy, effort }
+    pub const fn with(strategy: Strategy) -> Self {
+        let effort = match strategy {
+            Strategy::Exact => u64::MAX,
+            _ => Self::DEFAULT_EFFORT,
+        };
+        Self { strategy, effort, threads: 1 }
     }
 }
 
 impl Default for SolveOptions {
     fn default() -> Self {
-        Self { strategy: Strategy::Best, effort: Self::DEFAULT_EFFORT }
+        Self::with(Strategy::Best)
     }
 }
 

@@ -89,7 +89,7 @@ impl Default for PlanOptions {
 impl PlanOptions {
     /// Planning as ggml does it: best fit in the order of execution, first operand in place.
     pub const GGML: PlanOptions = PlanOptions {
-        search: SolveOptions { strategy: Strategy::Ggml, effort: 0 },
+        search: SolveOptions { effort: 0, ..SolveOptions::with(Strategy::Ggml) },
         sharing: Sharing::Direct,
     };
 }

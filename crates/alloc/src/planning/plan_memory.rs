@@ -39,7 +39,7 @@ pub fn plan_memory(usage: &Arc<Usage>, options: &PlanOptions) -> Result<MemoryPl
 pub fn plan_memory_until(
     usage: &Arc<Usage>,
     options: &PlanOptions,
-    stop: &dyn Fn() -> bool,
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<MemoryPlan, Error> {
     usage.validate()?;
     let online = options.search.strategy == Strategy::Ggml;
@@ -95,7 +95,7 @@ fn best_for_arena(
     arena: ArenaId,
     traces: &[(Sharing, Trace)],
     options: &PlanOptions,
-    stop: &dyn Fn() -> bool,
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Candidate, Error> {
     let mut best: Option<Candidate> = None;
     let mut keep = |candidate: Candidate| {

@@ -65,7 +65,7 @@ pub fn plan_reordered(usage: &Arc<Usage>, options: &PlanOptions) -> Result<Reord
 pub fn plan_reordered_until(
     usage: &Arc<Usage>,
     options: &PlanOptions,
-    stop: &dyn Fn() -> bool,
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Reordered, Error> {
     let given = plan_memory_until(usage, options, stop)?;
     let same = || (0..usage.step_count()).collect();

@@ -12,7 +12,10 @@ use crate::support::{Spy, build, bytes, host, in_place, input, op};
 
 const BOTH: [PlanOptions; 2] = [
     PlanOptions {
-        search: orlop_plan::SolveOptions { strategy: orlop_plan::Strategy::Best, effort: 1 << 16 },
+        search: orlop_plan::SolveOptions {
+            effort: 1 << 16,
+            ..orlop_plan::SolveOptions::with(orlop_plan::Strategy::Best)
+        },
         sharing: orlop_alloc::Sharing::Full,
     },
     PlanOptions::GGML,

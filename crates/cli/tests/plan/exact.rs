@@ -53,6 +53,37 @@ fn the_time_limit_gives_the_best_plan_so_far() {
 }
 
 #[test]
+fn a_capacity_without_a_strategy_is_met_or_proven_impossible() {
+    let folder = Folder::new();
+    let file = folder.file("awkward.csv", AWKWARD);
+    // The default effort of `best` ends without a proof for a problem of this kind that is large enough.
+    let many: String = (0..60)
+        .flat_map(|copy| {
+            let lines = AWKWARD.lines().skip(1).map(move |line| (copy, line));
+            lines.map(|(copy, line)| {
+                let fields: Vec<&str> = line.split(',').collect();
+                let step = |field: &str| field.parse::<u64>().expect("a step") + 8 * copy;
+                format!("{}{copy},{},{},{}\n", fields[0], step(fields[1]), step(fields[2]), fields[3])
+            })
+        })
+        .collect();
+    let chain = folder.file("chain.csv", format!("id,lower,upper,size\n{many}"));
+    for threads in ["1", "2"] {
+        let run = |file: &str, more: &[&str]| {
+            orlop(&[&["plan", file, "--json", "--search-threads", threads], more].concat())
+        };
+        assert!(run(&file, &["--capacity", "6"]).refusal(4).contains("no plan fits the capacity of 6"));
+        run(&file, &["--capacity", "7"]).result();
+        assert_eq!(run(&chain, &["--capacity", "9", "--effort", "0"]).status, Some(3));
+        let least = report(&["plan", &chain, "--json", "--time-limit", "1000"]);
+        assert_eq!(least["optimal"], Value::Bool(true));
+        let peak = number(&least["peak"]);
+        run(&chain, &["--capacity", &peak.to_string()]).result();
+        run(&chain, &["--capacity", &(peak - 1).to_string()]).refusal(4);
+    }
+}
+
+#[test]
 fn a_time_limit_is_a_number_of_seconds() {
     for wrong in ["-1", "soon", "nan", "1e300"] {
         let limit = format!("--time-limit={wrong}");

@@ -5,7 +5,7 @@ pub(super) struct Budget<'a> {
     pub(super) spent: u64,
     limit: u64,
     /// Polled every [`POLL_EVERY`] units; `true` ends the budget.
-    stop: Option<&'a dyn Fn() -> bool>,
+    stop: Option<&'a (dyn Fn() -> bool + Sync)>,
     ask_at: u64,
 }
 
@@ -21,7 +21,7 @@ impl<'a> Budget<'a> {
     }
 
     /// The same budget, ended early when `stop` returns `true`.
-    pub(super) fn until(self, stop: &'a dyn Fn() -> bool) -> Self {
+    pub(super) fn until(self, stop: &'a (dyn Fn() -> bool + Sync)) -> Self {
         Self { stop: Some(stop), ask_at: self.spent, ..self }
     }
 
@@ -30,14 +30,24 @@ impl<'a> Budget<'a> {
         self.spent = self.spent.saturating_add(units);
         if self.spent >= self.ask_at {
             self.ask_at = self.spent.saturating_add(POLL_EVERY);
-            if self.stop.is_some_and(|stop| stop()) {
-                self.limit = 0;
+            if self.is_stopped() {
+                self.end();
             }
         }
     }
 
     pub(super) fn left(&self) -> u64 {
         self.limit.saturating_sub(self.spent)
+    }
+
+    /// Leaves nothing.
+    pub(super) fn end(&mut self) {
+        self.limit = 0;
+    }
+
+    /// Asks whether to stop, for threads that count their work themselves.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop())
     }
 
     pub(super) fn is_spent(&self) -> bool {

@@ -3,6 +3,7 @@
 pub(super) mod core;
 mod decision_sets;
 mod partition;
+mod round;
 mod search;
 
 use std::cmp::Reverse;
@@ -33,6 +34,8 @@ pub(super) struct Exact {
     pub(super) max_height: u64,
     /// Whether a height that is infeasible here is infeasible for every plan.
     pub(super) proves: bool,
+    /// Threads that searches are spread over. The result is the same for any number.
+    threads: usize,
 }
 
 /// The order in which candidates are tried, largest first.
@@ -60,13 +63,11 @@ const SEARCHES: [(ValueOrder, Branching, u64); 7] = [
 const MAX_BYTES: usize = 1 << 28;
 /// Minimal work for each attempt to drop items from a core.
 const EASY_WORK: u64 = 1 << 20;
-/// Nodes between two checks of the budget.
-const NODES_PER_CHECK: u64 = 1 << 10;
 
 impl Exact {
     /// `None` if a partition is too large to search. `limited`: the problem has a chunk limit, even if all items fit
     /// one chunk.
-    pub(super) fn new(all: &Sections, limited: bool) -> Option<Self> {
+    pub(super) fn new(all: &Sections, limited: bool, threads: usize) -> Option<Self> {
         let bound = all.load.iter().copied().max().unwrap_or(0);
         let at_foot = |max: u64| all.fixed.iter().flatten().all(|address| *address < max);
         // Within one chunk no item can cross a chunk border.
@@ -87,7 +88,7 @@ impl Exact {
         // Stacking all chunks gives one chunk of the same height if alignments allow it.
         let proves = space.max_chunk.is_none()
             && (!limited || partitions.iter().all(|(_, partition)| partition.plain));
-        Some(Self { partitions, items: all.len(), max_height: one.unwrap_or(u64::MAX), proves })
+        Some(Self { partitions, items: all.len(), max_height: one.unwrap_or(u64::MAX), proves, threads })
     }
 
     /// The granularity of heights.
@@ -110,7 +111,7 @@ impl Exact {
                 addresses[span.clone()].copy_from_slice(&known[span]);
                 continue;
             }
-            match fit(partition, height, budget) {
+            match fit(partition, height, self.threads, budget) {
                 Some(Some(found)) => addresses[span].copy_from_slice(&found),
                 Some(None) => return FitResult::Impossible((span.start as u32..span.end as u32).collect()),
                 None => return FitResult::Unknown,
@@ -133,14 +134,19 @@ impl Exact {
         let Some((_, partition)) = found else { return items.to_vec() };
         let each = EASY_WORK.saturating_add(2 * proof);
         let mut share = budget.share(each.saturating_mul(2 * partition.len() as u64));
-        let few = core::minimize(partition, height, each, &mut share);
+        let few = core::minimize(partition, height, each, self.threads, &mut share);
         budget.settle(share);
         few.into_iter().map(|item| item + first).collect()
     }
 }
 
 /// `Some(None)` if a partition is proven not to fit the height, `None` if the budget is spent.
-fn fit(partition: &Partition, height: u64, budget: &mut Budget<'_>) -> Option<Option<Vec<u64>>> {
+fn fit(
+    partition: &Partition,
+    height: u64,
+    threads: usize,
+    budget: &mut Budget<'_>,
+) -> Option<Option<Vec<u64>>> {
     if partition.bound() > height {
         return Some(None);
     }
@@ -152,44 +158,13 @@ fn fit(partition: &Partition, height: u64, budget: &mut Budget<'_>) -> Option<Op
         .collect();
     let mut nodes = 2 * partition.len() as u64 + 64;
     loop {
-        for (search, (_, _, times)) in searches.iter_mut().zip(SEARCHES) {
-            match run(search, nodes * times, partition, budget)? {
-                Outcome::Found => return Some(Some(search.addresses().to_vec())),
-                Outcome::Exhausted => return Some(None),
-                Outcome::Stopped => search.restart(),
-            }
+        match round::run(&mut searches, nodes, threads, partition, budget)? {
+            Some((search, Outcome::Found)) => return Some(Some(searches[search].addresses().to_vec())),
+            Some(_) => return Some(None),
+            None => searches.iter_mut().for_each(Search::restart),
         }
         nodes = nodes.saturating_mul(2);
     }
-}
-
-/// Continues a search; `None` if the budget is spent.
-fn run(
-    search: &mut Search<'_>,
-    nodes: u64,
-    partition: &Partition,
-    budget: &mut Budget<'_>,
-) -> Option<Outcome> {
-    let mut left = nodes;
-    while left > 0 {
-        let before = search.nodes;
-        let outcome = search.run(left.min(NODES_PER_CHECK));
-        let done = search.nodes - before;
-        budget.charge((done + 1) * node_work(partition));
-        if outcome != Outcome::Stopped {
-            return Some(outcome);
-        }
-        if budget.is_spent() {
-            return None;
-        }
-        left -= done.min(left);
-    }
-    Some(Outcome::Stopped)
-}
-
-/// Work charged per node.
-fn node_work(partition: &Partition) -> u64 {
-    64 + partition.sections() as u64 + partition.len() as u64 / 8
 }
 
 fn ordered(partition: &Partition, by: ValueOrder) -> Vec<u32> {

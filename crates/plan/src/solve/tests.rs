@@ -33,7 +33,7 @@ fn offline_beats_online_on_fragmentation() {
 
 #[test]
 fn a_strategy_that_runs_out_of_effort_falls_back_to_the_free_list() {
-    let options = SolveOptions { strategy: Strategy::Size, effort: 0 };
+    let options = SolveOptions { effort: 0, ..SolveOptions::with(Strategy::Size) };
     let plan = solve(&fragmented(), &options).unwrap();
     assert_eq!((plan.strategy, plan.peak), (Strategy::Online, 48));
 }

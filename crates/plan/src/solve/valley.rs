@@ -10,6 +10,7 @@ mod skyline;
 mod tree;
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use super::budget::Budget;
 use super::sections::Sections;
@@ -21,7 +22,7 @@ use tree::{ArgMaxTree, FirstAtMostTree};
 pub(super) enum Look {
     /// Those at its ends: leaves no narrow gap beside a wall.
     Ends,
-    /// Those live at the section with the most bytes: keeps gaps out of the critical section.
+    /// Those live at the section with the highest pressure: keeps gaps out of critical sections.
     Dense,
 }
 
@@ -30,7 +31,7 @@ pub(super) enum Look {
 pub(super) enum Prefer {
     /// Longest lifetime.
     Steps,
-    /// Most sections, weighted by a high power of their load.
+    /// Most sections, weighted by a high power of their pressure.
     Load,
     Bytes,
     Area,
@@ -47,20 +48,24 @@ pub(super) const WAYS: [(Look, Prefer); 7] = [
     (Look::Dense, Prefer::Bytes),
 ];
 
-/// Weight of a section with the maximal load.
+/// The variants that are worth repeating with other pressures.
+pub(super) const PRESSED: [(Look, Prefer); 2] = [WAYS[1], WAYS[2]];
+
+/// Weight of a section with the maximal pressure.
 const MAX_LOAD_WEIGHT: f64 = 1e6;
 /// Work charged per turn.
 const TURN_WORK: u64 = 64;
 
-/// An address per item; `None` if an item would end above `max`, the budget is spent, or an address overflows. The
-/// problem must have no fixed items.
+/// An address per item; `None` if an item would end above `max`, the budget is spent, or an address overflows.
+/// `pressure` says per section how critical it is: without experience, its load. The problem must have no fixed items.
 pub(super) fn fill(
     items: &Sections,
     (look, prefer): (Look, Prefer),
+    pressure: &[u64],
     max: u64,
     budget: &mut Budget,
 ) -> Option<Vec<u64>> {
-    let mut fill = Fill::new(items, look, prefer);
+    let mut fill = Fill::new(items, pressure, look, prefer);
     budget.charge(TURN_WORK * items.len() as u64);
     let mut skyline = Skyline::new(items.load.len());
     let mut address = vec![0u64; items.len()];
@@ -78,7 +83,7 @@ pub(super) fn fill(
                 left -= 1;
             }
         }
-        budget.charge(TURN_WORK + std::mem::take(&mut fill.looks));
+        budget.charge(TURN_WORK + std::mem::take(&mut fill.looks) / LOOKS_PER_WORK);
         if budget.is_spent() {
             return None;
         }
@@ -86,17 +91,40 @@ pub(super) fn fill(
     Some(address)
 }
 
-/// Items bucketed by section in CSR form, best first.
+/// Items bucketed by section in CSR form, best first. Spans are stored in this order, so that looks are sequential.
+#[derive(Default)]
 struct SectionBuckets {
     /// Start of each bucket; one more at the end.
     first: Vec<u32>,
     /// Current end of each bucket.
     end: Vec<u32>,
     items: Vec<u32>,
+    /// Per entry, the sections of its item; [`DROPPED`] once it is placed.
+    spans: Vec<Span>,
+    /// Per [`BLOCK`] entries, the latest start and the earliest end: no item of a block lives within a segment that
+    /// ends before the one or starts after the other.
+    blocks: Vec<Span>,
+    /// Per item, its entry and its bucket.
+    entry: Vec<u32>,
+    bucket: Vec<u32>,
+    /// Per bucket, its dropped entries.
+    dropped: Vec<u32>,
 }
 
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Span {
+    low: u32,
+    high: u32,
+}
+
+/// Entries that are skipped at once.
+const BLOCK: usize = 16;
+/// Lives within no segment.
+const DROPPED: Span = Span { low: 0, high: u32::MAX };
+
 impl SectionBuckets {
-    fn new(sections: usize, order: &[u32], section: impl Fn(usize) -> u32) -> Self {
+    fn new(items: &Sections, order: &[u32], section: impl Fn(usize) -> u32) -> Self {
+        let sections = items.load.len();
         let mut first = vec![0u32; sections + 1];
         for item in order {
             first[section(*item as usize) as usize + 1] += 1;
@@ -105,46 +133,99 @@ impl SectionBuckets {
             first[s + 1] += first[s];
         }
         let mut end = first[..sections].to_vec();
-        let mut items = vec![0u32; order.len()];
+        let bucket: Vec<u32> = (0..items.len()).map(&section).collect();
+        let mut sorted = vec![0u32; order.len()];
+        let (mut spans, mut entry) = (vec![DROPPED; order.len()], vec![0u32; order.len()]);
         for item in order {
-            let end = &mut end[section(*item as usize) as usize];
-            items[*end as usize] = *item;
+            let i = *item as usize;
+            let end = &mut end[section(i) as usize];
+            sorted[*end as usize] = *item;
+            spans[*end as usize] = Span { low: items.low[i], high: items.high[i] };
+            entry[i] = *end;
             *end += 1;
         }
-        Self { first, end, items }
+        let dropped = vec![0; sections];
+        let mut buckets = Self { first, end, items: sorted, blocks: vec![], spans, entry, bucket, dropped };
+        buckets.blocks = vec![DROPPED; buckets.spans.len().div_ceil(BLOCK)];
+        (0..buckets.blocks.len()).for_each(|block| buckets.summarize(block));
+        buckets
     }
 
-    fn of(&self, section: usize) -> &[u32] {
-        &self.items[self.first[section] as usize..self.end[section] as usize]
+    fn summarize(&mut self, block: usize) {
+        let entries = block * BLOCK..self.spans.len().min((block + 1) * BLOCK);
+        self.blocks[block] = self.spans[entries]
+            .iter()
+            .fold(DROPPED, |all, span| Span { low: all.low.max(span.low), high: all.high.min(span.high) });
     }
 
-    /// Removes placed items from a bucket.
-    fn drop_placed(&mut self, section: usize, placed: &[bool]) {
-        let (from, to) = (self.first[section] as usize, self.end[section] as usize);
-        let mut kept = from;
-        for k in from..to {
-            if !placed[self.items[k] as usize] {
-                self.items[kept] = self.items[k];
+    /// The first entry of a bucket from `from` on that lives within the segment, and the number of looks.
+    fn next_inside(&self, from: usize, end: usize, segment: &Segment) -> (Option<usize>, usize) {
+        let (mut k, mut looks) = (from, 0);
+        while k < end {
+            looks += 1;
+            let inside = |span: &Span| span.low >= segment.low && span.high <= segment.high;
+            if k.is_multiple_of(BLOCK) && !inside(&self.blocks[k / BLOCK]) {
+                k += BLOCK;
+                continue;
+            }
+            if inside(&self.spans[k]) {
+                return (Some(k), looks);
+            }
+            k += 1;
+        }
+        (None, looks)
+    }
+
+    fn of(&self, section: usize) -> Range<usize> {
+        self.first[section] as usize..self.end[section] as usize
+    }
+
+    /// Drops a placed item.
+    fn remove(&mut self, item: usize) {
+        let Some(entry) = self.entry.get(item) else { return };
+        self.spans[*entry as usize] = DROPPED;
+        let section = self.bucket[item] as usize;
+        self.dropped[section] += 1;
+        if self.dropped[section] > DEAD && 2 * self.dropped[section] as usize > self.of(section).len() {
+            self.dropped[section] = 0;
+            self.close_gaps(section);
+        }
+    }
+
+    /// Closes the gaps of removed items in a bucket.
+    fn close_gaps(&mut self, section: usize) {
+        let bucket = self.of(section);
+        let (blocks, mut kept) = (bucket.start / BLOCK..bucket.end.div_ceil(BLOCK), bucket.start);
+        for k in bucket {
+            if self.spans[k] != DROPPED {
+                (self.items[kept], self.spans[kept]) = (self.items[k], self.spans[k]);
+                self.entry[self.items[k] as usize] = kept as u32;
                 kept += 1;
             }
         }
+        // What was left behind belongs to no bucket.
+        self.spans[kept..self.end[section] as usize].fill(DROPPED);
         self.end[section] = kept as u32;
+        blocks.for_each(|block| self.summarize(block));
     }
 }
 
-/// Limit on items of a bucket that are examined.
+/// Limit on entries of a bucket that are examined.
 const MAX_LOOKS: usize = 1 << 14;
-/// Placed items at the front of a bucket that trigger its cleanup.
-const DEAD: usize = 8;
+/// Dropped entries that a bucket may keep.
+const DEAD: u32 = 8;
+/// Looks that are charged as one unit of work.
+const LOOKS_PER_WORK: u64 = 4;
 
 struct Fill<'a> {
     items: &'a Sections,
+    pressure: &'a [u64],
     look: Look,
     placed: Vec<bool>,
     rank: Vec<u32>,
-    /// By first section.
+    /// By first section, for [`Look::Ends`].
     starts: SectionBuckets,
-    /// By last section ([`Look::Ends`]), or by the section with the highest load ([`Look::Dense`]).
+    /// By last section ([`Look::Ends`]), or by the section with the highest pressure ([`Look::Dense`]).
     others: SectionBuckets,
     densest: ArgMaxTree,
     /// Items by first section, then by last; and per section the first unplaced one.
@@ -156,23 +237,20 @@ struct Fill<'a> {
 }
 
 impl<'a> Fill<'a> {
-    fn new(items: &'a Sections, look: Look, prefer: Prefer) -> Self {
+    fn new(items: &'a Sections, pressure: &'a [u64], look: Look, prefer: Prefer) -> Self {
         let sections = items.load.len();
-        let order = order(items, prefer);
+        let order = order(items, pressure, prefer);
         let mut rank = vec![0u32; items.len()];
         for (position, item) in (0u32..).zip(&order) {
             rank[*item as usize] = position;
         }
         let (densest, others) = match look {
-            Look::Ends => {
-                (ArgMaxTree::default(), SectionBuckets::new(sections, &order, |i| items.high[i] - 1))
-            }
+            Look::Ends => (ArgMaxTree::default(), SectionBuckets::new(items, &order, |i| items.high[i] - 1)),
             Look::Dense => {
-                let densest = ArgMaxTree::new(&items.load);
+                let densest = ArgMaxTree::new(pressure);
                 let span = |i: usize| items.low[i] as usize..items.high[i] as usize;
-                let peak: Vec<u32> =
-                    (0..items.len()).map(|i| densest.of(&items.load, span(i)) as u32).collect();
-                let buckets = SectionBuckets::new(sections, &order, |i| peak[i]);
+                let peak: Vec<u32> = (0..items.len()).map(|i| densest.of(pressure, span(i)) as u32).collect();
+                let buckets = SectionBuckets::new(items, &order, |i| peak[i]);
                 (densest, buckets)
             }
         };
@@ -185,10 +263,14 @@ impl<'a> Fill<'a> {
         }
         let high = |first: &u32| items.high[shortest[*first as usize] as usize];
         let earliest = FirstAtMostTree::new(next_shortest.iter().map(high).collect());
-        let starts = SectionBuckets::new(sections, &order, |i| items.low[i]);
+        let starts = match look {
+            Look::Ends => SectionBuckets::new(items, &order, |i| items.low[i]),
+            Look::Dense => SectionBuckets::default(),
+        };
         let placed = vec![false; items.len()];
         Self {
             items,
+            pressure,
             look,
             placed,
             rank,
@@ -236,13 +318,13 @@ impl<'a> Fill<'a> {
             if self.first_start(&stretch).is_none() {
                 continue;
             }
-            let load = &self.items.load;
-            let densest = |low: u32, high: u32| self.densest.of(load, low as usize..high as usize);
+            let pressure = self.pressure;
+            let densest = |low: u32, high: u32| self.densest.of(pressure, low as usize..high as usize);
             let middle = densest(stretch.low, stretch.high);
             let left = Segment { high: middle as u32, ..stretch };
             let right = Segment { low: middle as u32 + 1, ..stretch };
             let most = |side: &Segment| match side.low < side.high {
-                true => load[densest(side.low, side.high)],
+                true => pressure[densest(side.low, side.high)],
                 false => 0,
             };
             let sides = if most(&left) >= most(&right) { [right, left] } else { [left, right] };
@@ -256,28 +338,25 @@ impl<'a> Fill<'a> {
 
     /// The first item of a bucket that lives within the segment, preferably one whose alignment allows its floor.
     fn first_inside(&mut self, which: Bucket, section: usize, segment: &Segment) -> Option<usize> {
-        let (items, placed) = (self.items, &self.placed);
+        let items = self.items;
         let buckets = match which {
             Bucket::Starts => &mut self.starts,
             Bucket::Others => &mut self.others,
         };
-        let (mut dead, mut looked, mut found) = (0, 0, None);
-        for item in buckets.of(section).iter().take(MAX_LOOKS) {
-            let i = *item as usize;
-            looked += 1;
-            dead += usize::from(placed[i]);
-            if placed[i] || items.low[i] < segment.low || items.high[i] > segment.high {
-                continue;
-            }
+        let bucket = buckets.of(section);
+        let end = bucket.end.min(bucket.start + MAX_LOOKS);
+        let (mut from, mut looked, mut found) = (bucket.start, 0, None);
+        loop {
+            let (entry, looks) = buckets.next_inside(from, end, segment);
+            looked += looks;
+            let Some(entry) = entry else { break };
+            let i = buckets.items[entry] as usize;
             if items.earliest(i, segment.floor) == Some(segment.floor) {
                 found = Some(i);
                 break;
             }
             found = found.or(Some(i));
-        }
-        if dead > DEAD && 2 * dead > looked {
-            self.looks += buckets.of(section).len() as u64;
-            buckets.drop_placed(section, placed);
+            from = entry + 1;
         }
         self.looks += looked as u64;
         found
@@ -285,6 +364,8 @@ impl<'a> Fill<'a> {
 
     fn remove(&mut self, item: usize) {
         self.placed[item] = true;
+        self.starts.remove(item);
+        self.others.remove(item);
         let section = self.items.low[item] as usize;
         let end = self.items.starting(section..section + 1).end;
         let mut next = self.next_shortest[section] as usize;
@@ -305,20 +386,20 @@ enum Bucket {
 }
 
 /// Items, the preferred ones first.
-fn order(items: &Sections, prefer: Prefer) -> Vec<u32> {
+fn order(items: &Sections, pressure: &[u64], prefer: Prefer) -> Vec<u32> {
     let mut order: Vec<u32> = (0..items.len() as u32).collect();
     match prefer {
         Prefer::Steps => order.sort_by_key(|i| Reverse(items.steps[*i as usize])),
         Prefer::Load => {
-            let most = items.load.iter().copied().max().unwrap_or(0).max(1) as f64;
-            // The 16th power makes half the load count almost nothing. Integers make sums exact.
-            let share = |load: &u64| {
-                let share = *load as f64 / most;
+            let most = pressure.iter().copied().max().unwrap_or(0).max(1) as f64;
+            // The 16th power makes half the pressure count almost nothing. Integers make sums exact.
+            let share = |pressure: &u64| {
+                let share = *pressure as f64 / most;
                 (share.powi(16) * MAX_LOAD_WEIGHT) as u64
             };
             let sums: Vec<u64> = std::iter::once(0)
-                .chain(items.load.iter().scan(0, |sum: &mut u64, load| {
-                    *sum += share(load);
+                .chain(pressure.iter().scan(0, |sum: &mut u64, pressure| {
+                    *sum += share(pressure);
                     Some(*sum)
                 }))
                 .collect();
@@ -346,7 +427,8 @@ mod tests {
         let buffers = made.map(|(size, live)| BufferSpec::new(size, 1, live)).to_vec();
         let items = Sections::new(&Problem { buffers, ..Problem::default() }).unwrap();
         for way in WAYS {
-            let addresses = fill(&items, way, u64::MAX, &mut Budget::per_buffer(1000, 1)).unwrap();
+            let addresses =
+                fill(&items, way, &items.load, u64::MAX, &mut Budget::per_buffer(1000, 1)).unwrap();
             assert_eq!(items.layout(&addresses).unwrap().peak, 40, "{way:?}");
             assert!(addresses.contains(&0));
         }
@@ -358,8 +440,8 @@ mod tests {
         let items = Sections::new(&Problem { buffers, ..Problem::default() }).unwrap();
         let mut budget = Budget::per_buffer(1000, 1);
         for way in WAYS {
-            assert_eq!(fill(&items, way, 29, &mut budget), None);
-            assert!(fill(&items, way, 30, &mut budget).is_some());
+            assert_eq!(fill(&items, way, &items.load, 29, &mut budget), None);
+            assert!(fill(&items, way, &items.load, 30, &mut budget).is_some());
         }
     }
 }

@@ -128,6 +128,24 @@ proptest! {
             }
             Err(other) => prop_assert_eq!(problem.validate(), Err(other)),
         }
+        // Without a limit of effort, the portfolio ends with the same verdict.
+        let unlimited = SolveOptions { effort: SolveOptions::UNLIMITED, ..SolveOptions::default() };
+        match solve(&problem, &unlimited) {
+            Ok(plan) => prop_assert!(plan.peak <= capacity),
+            Err(PlanError::OverCapacity { .. }) => prop_assert!(false, "the search ended without a proof"),
+            Err(_) => prop_assert!(least > capacity),
+        }
+    }
+
+    #[test]
+    fn the_plan_and_its_work_do_not_depend_on_the_number_of_threads(
+        problem in prop_oneof![tiny(), awkward()],
+        capacity in prop::option::of(4u64..40),
+        effort in prop::sample::select(vec![1u64, 4, u64::MAX]),
+    ) {
+        let problem = Problem { capacity, ..problem };
+        let with = |threads| solve(&problem, &SolveOptions { threads, effort, ..SolveOptions::with(Planner::Exact) });
+        prop_assert_eq!(with(1), with(3));
     }
 }
 
@@ -181,6 +199,17 @@ fn cut_squares_are_solved_to_optimality() {
             (Ok(()), 1 << 10, true),
             "seed {seed}"
         );
+    }
+}
+
+#[test]
+fn threads_share_a_search_of_many_rounds() {
+    for (seed, effort) in [(3, u64::MAX), (4, 2000), (9, 20_000)] {
+        let problem = cut_square(1 << 10, 120, &mut Random::new(seed));
+        let with = |threads| {
+            solve(&problem, &SolveOptions { threads, effort, ..SolveOptions::with(Planner::Exact) })
+        };
+        assert_eq!(with(1), with(2));
     }
 }
 

@@ -118,16 +118,16 @@ proptest! {
     #[test]
     fn every_plan_is_legal_and_repeatable(problem in problems(), effort in prop::sample::select(vec![0u64, 1, 40])) {
         for strategy in Planner::ALL {
-            check(&problem, &SolveOptions { strategy, effort })?;
+            check(&problem, &SolveOptions { effort, ..SolveOptions::with(strategy) })?;
         }
     }
 
     #[test]
     fn the_portfolio_is_no_worse_than_its_members(problem in problems()) {
         let problem = Problem { capacity: None, ..problem };
-        let best = solve(&problem, &SolveOptions { strategy: Planner::Best, effort: 400 }).unwrap();
+        let best = solve(&problem, &SolveOptions { effort: 400, ..SolveOptions::default() }).unwrap();
         for strategy in Planner::ALL {
-            match solve(&problem, &SolveOptions { strategy, effort: 400 }) {
+            match solve(&problem, &SolveOptions { effort: 400, ..SolveOptions::with(strategy) }) {
                 Ok(plan) if !SEARCHES.contains(&strategy) => prop_assert!(best.peak <= plan.peak),
                 _ => {}
             }
@@ -193,7 +193,7 @@ proptest! {
             problem.buffers.push(if fixed { buffer.fixed_at(place) } else { buffer });
         }
         for strategy in Planner::ALL {
-            if let Ok(plan) = solve(&problem, &SolveOptions { strategy, effort: 10 }) {
+            if let Ok(plan) = solve(&problem, &SolveOptions { effort: 10, ..SolveOptions::with(strategy) }) {
                 prop_assert_eq!(verify(&problem, &plan), Ok(()));
             }
         }
@@ -208,7 +208,7 @@ fn offsets_in_later_chunks_are_not_mistaken_for_the_first_chunk() {
         let buffers = vec![BufferSpec::new(1, align, 0..1), fixed.clone()];
         let problem = Problem { buffers, capacity: None, max_chunk: Some(max_chunk) };
         for strategy in Planner::ALL {
-            let plan = solve(&problem, &SolveOptions { strategy, effort: 10 }).unwrap();
+            let plan = solve(&problem, &SolveOptions { effort: 10, ..SolveOptions::with(strategy) }).unwrap();
             assert_eq!(verify(&problem, &plan), Ok(()), "{strategy:?}");
         }
     }

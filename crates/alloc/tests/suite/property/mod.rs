@@ -23,7 +23,7 @@ use usages::random_usage;
 const SHARINGS: [Sharing; 4] = [Sharing::None, Sharing::Direct, Sharing::Tight, Sharing::Full];
 
 fn options(strategy: Strategy, sharing: Sharing) -> PlanOptions {
-    PlanOptions { search: SolveOptions { strategy, effort: 4 }, sharing }
+    PlanOptions { search: SolveOptions { effort: 4, ..SolveOptions::with(strategy) }, sharing }
 }
 
 fn numbers(most: usize) -> impl proptest::strategy::Strategy<Value = Vec<u64>> {

@@ -1,6 +1,7 @@
 //! The options of `orlop plan`.
 
 use std::fmt::Display;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -80,16 +81,20 @@ pub(super) struct SearchArguments {
     /// search until the plan is proven optimal.
     #[arg(long, value_name = "NAME", default_value = "best", value_parser = parse_strategy)]
     pub(super) strategy: Strategy,
-    /// Stop at the first plan within this many bytes (suffixes: k, M, G, KiB, MiB, GiB), and fail if there is none. For
-    /// graphs: the sum over the buffers of each graph.
+    /// Continue until a plan within this many bytes (suffixes: k, M, G, KiB, MiB, GiB) is found, none is proven to exist,
+    /// or --effort or --time-limit ends. For graphs: the sum over the buffers of each graph.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(super) capacity: Option<u64>,
-    /// Work per buffer; counted, so the result is deterministic [default: a few microseconds; unlimited for exact]
+    /// Work per buffer; counted, so the result is deterministic [default: some ten microseconds; unlimited for exact,
+    /// and for best with --capacity or --time-limit]
     #[arg(long, value_name = "N")]
     pub(super) effort: Option<u64>,
-    /// Stop after this many seconds with the best plan so far; the result then depends on the machine.
+    /// Continue until a plan is proven optimal, for at most this many seconds; the result then depends on the machine.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(super) time_limit: Option<Duration>,
+    /// Threads of the exact search; the plan is the same for any number.
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(super) search_threads: NonZeroUsize,
 }
 
 /// Options for files with several graphs.
@@ -102,8 +107,18 @@ pub(super) struct SelectionArguments {
 
 impl SearchArguments {
     pub(super) fn options(&self) -> SolveOptions {
-        let default = SolveOptions::with(self.strategy);
-        SolveOptions { effort: self.effort.unwrap_or(default.effort), ..default }
+        let default = match self.continues() {
+            true => SolveOptions::UNLIMITED,
+            false => SolveOptions::with(self.strategy).effort,
+        };
+        let effort = self.effort.unwrap_or(default);
+        SolveOptions { effort, threads: self.search_threads.get(), ..SolveOptions::with(self.strategy) }
+    }
+
+    /// Whether the search ends only with what was asked for: a plan within the capacity, a proof, or the end of the time.
+    pub(super) fn continues(&self) -> bool {
+        let is_limited = self.capacity.is_some() || self.time_limit.is_some();
+        is_limited && self.effort.is_none() && self.strategy == Strategy::Best
     }
 }
 

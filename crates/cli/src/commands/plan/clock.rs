@@ -1,6 +1,6 @@
 //! The clock of `--time-limit`.
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Measures time against an optional limit.
@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 pub(super) struct Clock {
     began: Instant,
     limit: Option<Duration>,
-    was_over: Cell<bool>,
+    was_over: AtomicBool,
 }
 
 impl Clock {
     /// Starts now.
     pub(super) fn start(limit: Option<Duration>) -> Clock {
-        Clock { began: Instant::now(), limit, was_over: Cell::new(false) }
+        Clock { began: Instant::now(), limit, was_over: AtomicBool::new(false) }
     }
 
     pub(super) fn is_over(&self) -> bool {
         let over = self.limit.is_some_and(|limit| self.began.elapsed() >= limit);
-        self.was_over.set(self.was_over.get() || over);
+        self.was_over.fetch_or(over, Ordering::Relaxed);
         over
     }
 
     /// Whether [`Self::is_over`] has ever returned `true`.
     pub(super) fn was_over(&self) -> bool {
-        self.was_over.get()
+        self.was_over.load(Ordering::Relaxed)
     }
 
     pub(super) fn seconds(&self) -> f64 {

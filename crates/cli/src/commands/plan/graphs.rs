@@ -4,7 +4,7 @@ use orlop::alloc::{
     ArenaId, Error, Flaw, MemoryPlan, PlanOptions, SavedMemoryPlan, Sharing, ValueId, plan_as_ggml,
     plan_memory_until, plan_reordered_until,
 };
-use orlop::plan::{PlanError, Strategy};
+use orlop::plan::{PlanError, SolveOptions, Strategy};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -21,6 +21,9 @@ use super::pictures::Pictures;
 
 /// Limit on storages listed by `--explain`.
 const NAMED: usize = 20;
+
+/// Growth of the effort while a search continues.
+const EFFORT_STEP: u64 = 4;
 
 /// The `--json` output of a graph.
 #[derive(Serialize)]
@@ -209,17 +212,31 @@ pub(super) fn best(case: &GraphCase, arguments: &PlanArguments) -> Result<Memory
 fn plan(case: &GraphCase, arguments: &PlanArguments) -> Result<Planned, Failure> {
     let refused = |error: Error| refusal(case, &error);
     let ggml = plan_as_ggml(&case.usage).map_err(refused)?;
-    let options = PlanOptions { search: arguments.search.options(), sharing: Sharing::Full };
+    let mut options = PlanOptions { search: arguments.search.options(), sharing: Sharing::Full };
+    if arguments.search.continues() {
+        options.search.effort = SolveOptions::DEFAULT_EFFORT;
+    }
     let clock = Clock::start(arguments.search.time_limit);
     let stop = || clock.is_over();
-    let (own, reordering) = match arguments.search.strategy {
-        _ if arguments.order.reorder => {
-            let best = plan_reordered_until(&case.usage, &options, &stop).map_err(refused)?;
-            let given = best.given.arenas.iter().map(|arena| arena.peak).collect();
-            (Some(best.plan), Some(Reordering { order: best.order, given }))
+    let (own, reordering) = loop {
+        let (own, reordering) = match arguments.search.strategy {
+            _ if arguments.order.reorder => {
+                let best = plan_reordered_until(&case.usage, &options, &stop).map_err(refused)?;
+                let given = best.given.arenas.iter().map(|arena| arena.peak).collect();
+                (Some(best.plan), Some(Reordering { order: best.order, given }))
+            }
+            Strategy::Ggml => (None, None),
+            _ => (Some(plan_memory_until(&case.usage, &options, &stop).map_err(refused)?), None),
+        };
+        // Arenas take turns with growing effort, so that one does not spend the time of the others.
+        let is_done = |plan: &MemoryPlan| {
+            let fits = arguments.search.capacity.is_some_and(|capacity| plan.total() <= capacity);
+            fits || plan.arenas.iter().all(|arena| arena.optimal)
+        };
+        if !arguments.search.continues() || clock.is_over() || own.as_ref().is_none_or(is_done) {
+            break (own, reordering);
         }
-        Strategy::Ggml => (None, None),
-        _ => (Some(plan_memory_until(&case.usage, &options, &stop).map_err(refused)?), None),
+        options.search.effort = options.search.effort.saturating_mul(EFFORT_STEP);
     };
     let flawed = |flaw: Flaw| Failure::internal_error(format!("{}: `{}`: {flaw}", case.location, case.label));
     match ggml.check() {

@@ -88,8 +88,8 @@ pub(crate) fn run(file: &ProblemFile, arguments: &PlanArguments) -> Result<(), F
     match over {
         None => Ok(()),
         Some(capacity) => Err(Failure::OverLimits(format!(
-            "{}: the best plan found takes {} bytes, more than the capacity of {capacity} (lower bound: {}); use \
-             --strategy exact, a larger --effort or a larger --capacity",
+            "{}: the best plan found takes {} bytes, more than the capacity of {capacity} (lower bound: {}); use a larger \
+             --effort, --time-limit or --capacity",
             file.name, plan.peak, plan.bound
         ))),
     }

@@ -9,7 +9,13 @@ use super::partition::Partition;
 
 /// A subset of an infeasible partition's items that does not fit `height` either. It is minimal, except for items
 /// whose removal takes more work than `each` to prove.
-pub(super) fn minimize(partition: &Partition, height: u64, each: u64, budget: &mut Budget<'_>) -> Vec<u32> {
+pub(super) fn minimize(
+    partition: &Partition,
+    height: u64,
+    each: u64,
+    threads: usize,
+    budget: &mut Budget<'_>,
+) -> Vec<u32> {
     if let Some(dense) = overloaded_section(partition, height) {
         return dense;
     }
@@ -27,7 +33,7 @@ pub(super) fn minimize(partition: &Partition, height: u64, each: u64, budget: &m
             let from = end.saturating_sub(block);
             let without: Vec<u32> = kept[..from].iter().chain(&kept[end..]).copied().collect();
             let mut share = budget.share(each);
-            if let Some(None) = super::fit(&partition.only(&without), height, &mut share) {
+            if let Some(None) = super::fit(&partition.only(&without), height, threads, &mut share) {
                 kept = without;
             }
             budget.settle(share);
