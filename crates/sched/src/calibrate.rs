@@ -20,6 +20,8 @@ pub struct CalibrateOptions {
     pub time: Duration,
     /// Bytes of weights that a product of few rows passes over, more than caches hold. Default: 48 MiB.
     pub bytes: u64,
+    /// Rows and columns of a matrix; attention sees half as many rows. Default: 2048.
+    pub side: u64,
 }
 
 impl Default for CalibrateOptions {
@@ -29,6 +31,7 @@ impl Default for CalibrateOptions {
             types: vec![DType::Q4_0, DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::F16],
             time: Duration::from_secs(2),
             bytes: 48 << 20,
+            side: 2048,
         }
     }
 }
@@ -37,12 +40,12 @@ impl Default for CalibrateOptions {
 const CHAIN: usize = 64;
 /// Most bytes of one tensor.
 const LARGEST: u64 = 1 << 26;
-/// Rows and columns of a matrix.
-const SIDE: u64 = 2048;
 /// Rows that products are measured with, in the order of how much they say.
 const ROWS: [u64; 5] = [1, 512, 64, 4, 16];
 /// Up to this many rows, a product's time is mostly that of reading the matrix.
 const FEW_ROWS: u64 = 8;
+/// What may take this many times the time that is left for it is not measured.
+const PATIENCE: f64 = 4.0;
 /// A byte that makes small positive numbers of all types of weights.
 const FILL: u8 = 0x2c;
 
@@ -67,7 +70,7 @@ pub fn calibrate_by(
     clock: Clock<'_>,
 ) -> Result<DeviceSpeeds, Error> {
     let stated = DeviceSpeeds::stated(&device.facts());
-    let probe = Probe { device, lower: &options.lower, clock };
+    let probe = Probe { device, options, clock };
     // Half of the time is for products of weights.
     let share = options.time / 12;
     let product = probe.largest(share, product)?;
@@ -79,7 +82,7 @@ pub fn calibrate_by(
     let mut products = Vec::new();
     let each = options.time / 2 / options.types.len().max(1) as u32;
     for dtype in &options.types {
-        products.extend(probe.products(*dtype, each, options.bytes)?);
+        products.extend(probe.products(*dtype, each)?);
     }
     let flops =
         product.map_or(stated.flops, |Measured { n, seconds, .. }| 2.0 * (n as f64).powi(3) / seconds);
@@ -130,7 +133,7 @@ impl Trial {
 /// A device that is measured.
 struct Probe<'a> {
     device: &'a Arc<dyn Device>,
-    lower: &'a LowerOptions,
+    options: &'a CalibrateOptions,
     clock: Clock<'a>,
 }
 
@@ -174,7 +177,7 @@ impl Probe<'_> {
 
     /// Steps of a graph, and seconds of the fastest run.
     fn measure(&self, trial: &Trial, time: Duration) -> Result<(usize, f64), Error> {
-        let options = SessionOptions { lower: self.lower.clone(), ..SessionOptions::default() };
+        let options = SessionOptions { lower: self.options.lower.clone(), ..SessionOptions::default() };
         let mut session = Session::new(self.machine()?, options)?;
         let plan = session.prepare(&trial.graph, &trial.externals)?;
         for leaf in &trial.leaves {
@@ -190,15 +193,16 @@ impl Probe<'_> {
     }
 
     /// Products of matrices of a type in the memory that its kernels read fastest, by rows; none where the device has none.
-    fn products(&self, dtype: DType, time: Duration, bytes: u64) -> Result<Vec<ProductSpeed>, Error> {
-        let Some(each) = dtype.row_bytes(SIDE * SIDE) else { return Ok(Vec::new()) };
+    fn products(&self, dtype: DType, time: Duration) -> Result<Vec<ProductSpeed>, Error> {
+        let CalibrateOptions { bytes, side, .. } = *self.options;
+        let Some(each) = dtype.row_bytes(side * side) else { return Ok(Vec::new()) };
         let count = bytes.div_ceil(each).clamp(1, 64) as usize;
         let build = |rows: u64, count: usize| -> Result<(Trial, Vec<TensorId>), GraphError> {
             let mut b = GraphBuilder::new();
-            let desc = TensorDesc::contiguous(DType::F32, &[SIDE, rows]);
+            let desc = TensorDesc::contiguous(DType::F32, &[side, rows]);
             let x = b.leaf(Leaf::Persistent, "x", desc);
             let weights: Vec<TensorId> =
-                (0..count).map(|index| b.weight(&format!("w{index}"), dtype, &[SIDE, SIDE])).collect();
+                (0..count).map(|index| b.weight(&format!("w{index}"), dtype, &[side, side])).collect();
             for w in &weights {
                 let y = b.mul_mat(*w, x);
                 b.output(y);
@@ -207,7 +211,7 @@ impl Probe<'_> {
         };
         let (largest, _) = build(ROWS[1], 1).map_err(AllocError::Graph)?;
         let Some(memory) = self.weight_memory(&largest.graph) else { return Ok(Vec::new()) };
-        let desc = TensorDesc::contiguous(dtype, &[SIDE, SIDE]).map_err(bad_desc)?;
+        let desc = TensorDesc::contiguous(dtype, &[side, side]).map_err(bad_desc)?;
         let set: Vec<SetTensor> = (0..count).map(|index| SetTensor::new(format!("w{index}"), desc)).collect();
         let set = TensorSet::allocate(&memory, &set)?;
         let filled = vec![FILL; each as usize];
@@ -220,8 +224,13 @@ impl Probe<'_> {
             for (leaf, stored) in weights.iter().zip(set.tensors()) {
                 trial.externals.insert(*leaf, stored.clone());
             }
+            // At most as long as all rows one by one.
+            let one = points.first().map_or(0.0, |one: &ProductSpeed| one.seconds_per_weight);
+            if one * (count as u64 * side * side * rows) as f64 > PATIENCE * time.as_secs_f64() {
+                continue;
+            }
             let (_, seconds) = self.measure(&trial, time / 16)?;
-            let seconds_per_weight = seconds / (count as u64 * SIDE * SIDE) as f64;
+            let seconds_per_weight = seconds / (count as u64 * side * side) as f64;
             points.push(ProductSpeed { dtype, rows, seconds_per_weight });
             if (self.clock)() > end {
                 break;
@@ -251,7 +260,7 @@ impl Probe<'_> {
 
     /// Attention of one token and of many to a cache of F16.
     fn attention(&self, time: Duration) -> Result<Vec<AttentionSpeed>, Error> {
-        let [head, rows, heads, kv_heads] = [64, 1024, 16, 4];
+        let [head, rows, heads, kv_heads] = [64, self.options.side / 2, 16, 4];
         let mut points = Vec::new();
         for tokens in [1, 64] {
             let mut b = GraphBuilder::new();
@@ -266,8 +275,12 @@ impl Probe<'_> {
             if !self.runs(&trial.graph)? {
                 return Ok(Vec::new());
             }
-            let (_, seconds) = self.measure(&trial, time / 4)?;
+            let one = points.first().map_or(0.0, |one: &AttentionSpeed| one.seconds_per_element);
             let elements = tokens * heads * 2 * head * rows;
+            if one * elements as f64 > PATIENCE * time.as_secs_f64() {
+                continue;
+            }
+            let (_, seconds) = self.measure(&trial, time / 4)?;
             points.push(AttentionSpeed { tokens, seconds_per_element: seconds / elements as f64 });
         }
         Ok(points)

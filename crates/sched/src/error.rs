@@ -22,6 +22,9 @@ pub enum Error {
         /// The device.
         device: String,
     },
+    /// A machine was described with numbers that no machine has.
+    #[error("the description of a machine: {0}")]
+    BadDescription(String),
     /// No device of that name.
     #[error("no device is named {name}; there are: {}", .known.join(", "))]
     UnknownDevice {

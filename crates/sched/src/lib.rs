@@ -14,6 +14,8 @@
 #![warn(clippy::unwrap_used)]
 
 mod calibrate;
+mod chain;
+mod described;
 mod error;
 mod machine;
 mod place;
@@ -23,6 +25,8 @@ mod session;
 mod speeds;
 
 pub use calibrate::{CalibrateOptions, calibrate, calibrate_by};
+pub use chain::{Alternative, ChainAssignment, ChainProblem, PartCost};
+pub use described::{DeviceDescription, FlopsDescription, LinkDescription, MachineDescription};
 pub use error::Error;
 pub use machine::{DeviceId, Machine};
 pub use place::{
@@ -33,7 +37,7 @@ pub use planned::Planned;
 pub use planned::arena_steps::{ArenaStep, ValueOrigin};
 pub use planned::fit::largest_fitting;
 pub use planned::observer::PlanObserver;
-pub use planned::prediction::{Limit, Prediction};
+pub use planned::prediction::{Expense, Limit, Prediction};
 pub use schedule::{
     Command, Point, Schedule, Split, SplitCommands, SplitId, Transfer, TransferId, estimate, split,
 };

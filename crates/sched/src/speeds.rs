@@ -112,7 +112,7 @@ impl DeviceSpeeds {
     }
 
     /// Seconds to bring bytes to host memory.
-    pub(crate) fn return_seconds(&self, bytes: u64) -> f64 {
+    pub fn return_seconds(&self, bytes: u64) -> f64 {
         self.host_latency_seconds + bytes as f64 / self.to_host_bytes_per_second.max(1.0)
     }
 

@@ -1,10 +1,10 @@
 //! How long a planned graph will take.
 
-use orlop_graph::{Graph, NodeId};
+use orlop_graph::{Graph, NodeId, TensorId};
 
 use crate::schedule::estimate::makespan;
 use crate::speeds::{Bottleneck, NodeWork, is_heavy};
-use crate::{DeviceId, DeviceSpeeds, Machine, MachineFacts, Planned, SplitId, TransferId};
+use crate::{DeviceId, DeviceSpeeds, Machine, Planned, SplitId, TransferId};
 
 /// How long a run is expected to take, and what limits it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +30,25 @@ pub enum Limit {
     File,
 }
 
+/// What a run does for a part of a graph.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Expense {
+    /// A step that ends with a node.
+    Step {
+        /// The node.
+        node: NodeId,
+        /// Seconds of it.
+        seconds: f64,
+    },
+    /// A transfer of a weight, which a device makes while it computes.
+    Weight {
+        /// The weight.
+        leaf: TensorId,
+        /// Seconds of it.
+        seconds: f64,
+    },
+}
+
 impl Planned {
     /// How long a run is expected to take by the machine's speeds, if attention sees `seen` rows, or all there are.
     pub fn predict(&self, machine: &Machine, seen: Option<u64>) -> Prediction {
@@ -39,41 +58,66 @@ impl Planned {
             Some((_, sum)) => *sum += seconds,
             None => spent.push((limit, seconds)),
         };
-        let mut copied = Vec::new();
+        let mut copies = Vec::new();
         let copy = |split: SplitId, transfer: TransferId| {
-            let (to, bytes) = (self.schedule[split].device, self.schedule[transfer].bytes());
-            let there = machine.speeds(to).transfer_seconds(bytes);
-            let root = self.schedule[transfer].root;
-            let from = self.placement.home(&self.graph, root).filter(|from| *from != to);
-            // Both ends take part, and the slower one counts.
-            let back = from.map(|from| (from, machine.speeds(from).return_seconds(bytes)));
-            let (slower, seconds) = back.filter(|(_, back)| *back > there).unwrap_or((to, there));
-            copied.push((Limit::Link(slower), seconds));
+            let (device, seconds) = self.transfer_seconds(machine, split, transfer);
+            copies.push((Limit::Link(device), seconds));
             seconds
         };
         let compute = |split: SplitId| {
             let device = self.schedule[split].device;
             let speeds = machine.speeds(device);
-            let steps = &self.steps[split.index()].steps;
-            let mut seconds = steps.len() as f64 * speeds.launch_seconds;
-            spend(Limit::Steps(device), seconds);
-            for step in steps {
+            let mut sum = 0.0;
+            for step in &self.steps[split.index()].steps {
+                spend(Limit::Steps(device), speeds.launch_seconds);
+                sum += speeds.launch_seconds;
                 for work in step_work(&self.graph, speeds, &step.nodes, seen) {
                     let limit = match work.bottleneck {
                         Bottleneck::Memory => Limit::Memory(device),
                         Bottleneck::Arithmetic => Limit::Arithmetic(device),
                     };
                     spend(limit, work.seconds);
-                    seconds += work.seconds;
+                    sum += work.seconds;
                 }
             }
-            seconds
+            sum
         };
-        let seconds = makespan(&self.schedule, machine.device_count(), copy, compute);
-        copied.into_iter().for_each(|(limit, seconds)| spend(limit, seconds));
+        let seconds = makespan(&self.schedule, machine.devices().len(), copy, compute);
+        copies.into_iter().for_each(|(limit, seconds)| spend(limit, seconds));
         let most = spent.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
         let limited_by = most.map_or(Limit::Steps(DeviceId::default()), |(limit, _)| limit);
         Prediction { seconds, limited_by }
+    }
+
+    /// What a run spends on steps and on transfers of weights, in order; other transfers are left out.
+    pub fn expenses(&self, machine: &Machine, seen: Option<u64>) -> Vec<Expense> {
+        let mut expenses = Vec::new();
+        for (id, split) in self.schedule.ids().zip(&self.schedule.splits) {
+            let speeds = machine.speeds(split.device);
+            for transfer in &split.copies {
+                let copy = &self.schedule[*transfer];
+                if copy.constant && !copy.resident {
+                    let (_, seconds) = self.transfer_seconds(machine, id, *transfer);
+                    expenses.push(Expense::Weight { leaf: copy.root, seconds });
+                }
+            }
+            for step in &self.steps[id.index()].steps {
+                let Some(node) = step.nodes.iter().max().copied() else { continue };
+                let works = step_work(&self.graph, speeds, &step.nodes, seen);
+                let seconds = speeds.launch_seconds + works.map(|work| work.seconds).sum::<f64>();
+                expenses.push(Expense::Step { node, seconds });
+            }
+        }
+        expenses
+    }
+
+    /// Seconds of a transfer that a split makes, and the device at the slower end.
+    fn transfer_seconds(&self, machine: &Machine, split: SplitId, transfer: TransferId) -> (DeviceId, f64) {
+        let (to, copy) = (self.schedule[split].device, &self.schedule[transfer]);
+        let from = self.placement.home(&self.graph, copy.root).filter(|from| *from != to);
+        let there = machine.speeds(to).transfer_seconds(copy.bytes());
+        let back = from.map(|from| (from, machine.speeds(from).return_seconds(copy.bytes())));
+        back.filter(|(_, back)| *back > there).unwrap_or((to, there))
     }
 }
 

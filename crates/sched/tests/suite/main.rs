@@ -1,6 +1,7 @@
 //! Graphs over several devices.
 
 mod cost;
+mod described;
 mod equality;
 mod faults;
 mod large;

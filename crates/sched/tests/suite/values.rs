@@ -86,6 +86,7 @@ fn a_slow_device_is_measured_to_be_slow_in_about_the_time_given() {
             types: vec![DType::Q8_0],
             time,
             bytes: 1 << 16,
+            side: 64,
             ..CalibrateOptions::default()
         };
         let numbers = calibrate_by(device, &options, &now).unwrap();
