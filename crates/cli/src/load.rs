@@ -11,6 +11,7 @@ use orlop::llm::{
 };
 use serde::Serialize;
 
+use crate::adapter_argument::adapted;
 use crate::advice;
 use crate::commands::devices;
 use crate::commands::inspect::refused;
@@ -43,6 +44,11 @@ pub(crate) fn open(path: Option<&Path>) -> Result<Model, Failure> {
     open_for("-m", &model_file(path)?)
 }
 
+/// Opens the model of a command, with its adapters.
+fn open_adapted(arguments: &ModelArguments) -> Result<Model, Failure> {
+    adapted(open(arguments.model.as_deref())?, &arguments.settings.lora)
+}
+
 /// Opens the model that a flag names.
 fn open_for(flag: &str, path: &Path) -> Result<Model, Failure> {
     Model::open(path).map_err(|error| match error {
@@ -67,7 +73,7 @@ pub(crate) fn load_or(
     outputs: Outputs,
     refused: impl Fn(Error) -> Failure,
 ) -> Result<Loaded, Failure> {
-    let model = open(arguments.model.as_deref())?;
+    let model = open_adapted(arguments)?;
     let begin = Instant::now();
     let machine = arguments.settings.machine()?;
     let settings = arguments.settings.settings(&machine, model.config().layers.len(), outputs)?;
@@ -88,7 +94,7 @@ pub(crate) fn load_with_drafts(
     if draft.length() == 0 {
         return load(arguments, Outputs::Last);
     }
-    let (model, draft_model) = (open(arguments.model.as_deref())?, open_draft(draft)?);
+    let (model, draft_model) = (open_adapted(arguments)?, open_draft(draft)?);
     let begin = Instant::now();
     let machine = arguments.settings.machine()?;
     let settings = arguments.settings.settings(&machine, model.config().layers.len(), Outputs::Last)?;

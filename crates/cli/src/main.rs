@@ -1,6 +1,7 @@
 //! The `orlop` command.
 #![warn(clippy::unwrap_used)]
 
+mod adapter_argument;
 mod advice;
 mod arguments;
 mod chat;

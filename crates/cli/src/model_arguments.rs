@@ -12,6 +12,7 @@ use orlop::graph::DType;
 use orlop::llm::{CacheTypes, LayerChoice, Outputs, Settings};
 use orlop::sched::Machine;
 
+use crate::adapter_argument::{AdapterArgument, parse_adapter};
 use crate::default_model::cache_folder;
 use crate::failure::Failure;
 use crate::place::Places;
@@ -69,6 +70,9 @@ pub(crate) struct SettingArguments {
     /// Precision of activations that meet quantized weights: int8 is fastest, int16 close to f32, f32 slow.
     #[arg(long, value_name = "HOW", default_value = "int16")]
     pub(crate) precision: PrecisionChoice,
+    /// LoRA adapter, as a GGUF file, and the scale of its changes [default: 1]; can be repeated.
+    #[arg(long, value_name = "FILE[:SCALE]", value_parser = parse_adapter)]
+    pub(crate) lora: Vec<AdapterArgument>,
     /// Use memory plans saved by `orlop plan MODEL --save FILE` with the same settings.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,

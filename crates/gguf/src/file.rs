@@ -63,6 +63,24 @@ impl GgufFile {
         GgufFile { parts: vec![file], paths: Vec::new(), tensors, by_name }
     }
 
+    /// This file with the tensors of another one under names that begin with `prefix`. The metadata is this file's.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateTensor`] for a name that both have then.
+    pub fn joined(&self, other: &GgufFile, prefix: &str) -> Result<GgufFile, Error> {
+        let first = self.parts.len();
+        let renamed = other.tensors.iter().map(|tensor| TensorInfo {
+            name: format!("{prefix}{}", tensor.name),
+            part: first + tensor.part,
+            ..tensor.clone()
+        });
+        let tensors: Vec<TensorInfo> = self.tensors.iter().cloned().chain(renamed).collect();
+        let by_name = header::sort_by_name(&tensors)?;
+        let parts = self.parts.iter().chain(&other.parts).cloned().collect();
+        let paths = self.paths.iter().chain(&other.paths).cloned().collect();
+        Ok(GgufFile { parts, paths, tensors, by_name })
+    }
+
     fn of_parts(parts: Vec<GgufPart>, paths: Vec<PathBuf>) -> Result<GgufFile, Error> {
         let mut tensors = Vec::new();
         for (part, file) in parts.iter().enumerate() {

@@ -11,11 +11,12 @@ use orlop_alloc::{SavedMemoryPlan, SetTensor, StepOrder};
 use orlop_graph::Graph;
 use orlop_sched::{DeviceId, Machine, Planned, largest_fitting};
 
+use crate::adapter;
 use crate::cache::CacheSizes;
 use crate::draft::{GraphSpec, ModelGraph};
 use crate::planned_graph::{GraphPlanner, PlannedGraph};
 use crate::weight_memory::{WeightPlace, place_weights};
-use crate::{BatchShape, Error, Forecast, LayerChoice, LayerPlacement, Model, Settings};
+use crate::{AdapterError, BatchShape, Error, Forecast, LayerChoice, LayerPlacement, Model, Settings};
 
 /// Maximum of the context, of the batch and the number of sequences: positions and rows have 31 bits.
 const MAX_TOKENS: u64 = (u32::MAX >> 1) as u64;
@@ -363,11 +364,14 @@ fn check_tensors(model: &Model, graph: &ModelGraph) -> Result<(), Error> {
             && !drawn.contains(name)
             && !block(name).is_some_and(|block| skipped.contains(&block))
     };
-    match model.file().tensors().iter().find(|tensor| unknown(&tensor.name)) {
-        Some(tensor) => Err(Error::UnknownTensor {
+    if let Some(tensor) = model.file().tensors().iter().find(|tensor| unknown(&tensor.name)) {
+        return Err(Error::UnknownTensor {
             tensor: tensor.name.clone(),
             architecture: model.config().architecture.name(),
-        }),
+        });
+    }
+    match adapter::unused(model, |name| drawn.contains(name)) {
+        Some(name) => Err(AdapterError::NoSuchTensor(name.to_owned()).into()),
         None => Ok(()),
     }
 }
@@ -402,7 +406,7 @@ fn draw(
     let tied = model.file().tensor("output.weight").is_none();
     let untie = tied && layout.input != layout.output;
     let (config, file, cache) = (model.config(), model.file(), settings.cache);
-    GraphSpec { config, file, shape, sizes, cache, untie }.build()
+    GraphSpec { config, file, adapters: model.adapters(), shape, sizes, cache, untie }.build()
 }
 
 /// The context that a model was trained for, up to the maximum.

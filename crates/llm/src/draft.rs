@@ -6,11 +6,13 @@ use std::collections::HashMap;
 use orlop_gguf::GgufFile as File;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId, Unary};
 
+use crate::adapter::{AdapterFactors, EMBEDDINGS};
 use crate::arch::{Facts, Norm};
 use crate::cache::{CacheGroup, CacheSizes};
 use crate::config::Config;
 use crate::{CacheTypes, Error, Outputs, Settings};
 
+mod adapters;
 mod attention;
 mod delta_net;
 mod experts;
@@ -80,6 +82,8 @@ pub(crate) struct ModelGraph {
     pub(crate) slot: Option<TensorId>,
     /// Factors of queries, in models where these grow with their position.
     pub(crate) query_factors: Option<TensorId>,
+    /// Factors of the changes that adapters make.
+    pub(crate) adapter_scales: Option<TensorId>,
     pub(crate) logits: TensorId,
     /// The likeliest token of each row of logits.
     pub(crate) best: TensorId,
@@ -119,6 +123,8 @@ pub(crate) struct GraphWeight {
 pub(crate) struct GraphSpec<'a> {
     pub(crate) config: &'a Config,
     pub(crate) file: &'a File,
+    /// Adapters whose tensors the file has, too.
+    pub(crate) adapters: &'a [AdapterFactors],
     pub(crate) shape: BatchShape,
     pub(crate) sizes: CacheSizes,
     pub(crate) cache: CacheTypes,
@@ -150,6 +156,7 @@ pub(crate) struct GraphDraft<'a> {
     wanted: Option<TensorId>,
     slot: Option<TensorId>,
     query_factors: Option<TensorId>,
+    adapter_scales: Option<TensorId>,
 }
 
 impl GraphSpec<'_> {
@@ -189,11 +196,12 @@ impl GraphSpec<'_> {
             wanted,
             slot: None,
             query_factors: None,
+            adapter_scales: None,
         };
         let logits = draft.model()?;
         draft.b.output(logits);
         let best = draft.best(logits);
-        let GraphDraft { b, weights, caches, groups, slot, query_factors, .. } = draft;
+        let GraphDraft { b, weights, caches, groups, slot, query_factors, adapter_scales, .. } = draft;
         let graph = b.build()?;
         Ok(ModelGraph {
             graph,
@@ -206,6 +214,7 @@ impl GraphSpec<'_> {
             wanted,
             slot,
             query_factors,
+            adapter_scales,
             logits,
             best,
             weights,
@@ -263,8 +272,9 @@ impl GraphDraft<'_> {
 
     /// Rows of the embedding table.
     fn embedding(&mut self) -> Result<TensorId, Error> {
-        let table = self.weight("token_embd.weight", &[self.config.width, self.config.vocabulary])?;
-        let mut x = self.b.get_rows(table, self.tokens);
+        let table = self.weight(EMBEDDINGS, &[self.config.width, self.config.vocabulary])?;
+        let x = self.b.get_rows(table, self.tokens);
+        let mut x = self.adapted_rows("token_embd", x)?;
         if self.config.embedding_scale != 1.0 {
             x = self.b.scale(x, self.config.embedding_scale);
         }
@@ -292,7 +302,8 @@ impl GraphDraft<'_> {
         };
         let product = self.b.mul_mat(matrix, x);
         let scaled = self.scaled("output", product)?;
-        let mut logits = self.biased("output", scaled)?;
+        let adapted = self.adapted("output", scaled, x, None)?;
+        let mut logits = self.biased("output", adapted)?;
         if self.config.logit_scale != 1.0 {
             logits = self.b.scale(logits, self.config.logit_scale);
         }
@@ -341,11 +352,17 @@ impl GraphDraft<'_> {
         Ok(self.b.name(shifted, stem))
     }
 
-    /// A product with `stem.weight`, without scale and bias.
-    fn product(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
+    /// A product with `stem.weight` as it is in the file.
+    fn stored_product(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
         let from = self.b.desc(x).extents[0];
         let matrix = self.weight(&format!("{stem}.weight"), &[from, into])?;
         Ok(self.b.mul_mat(matrix, x))
+    }
+
+    /// A product with `stem.weight`, without scale and bias.
+    fn product(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
+        let product = self.stored_product(stem, x, into)?;
+        self.adapted(stem, product, x, None)
     }
 
     fn scaled(&mut self, stem: &str, x: TensorId) -> Result<TensorId, Error> {
@@ -365,9 +382,10 @@ impl GraphDraft<'_> {
 
     /// A product with what goes with it: the weight's scale, then the bias.
     fn linear(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
-        let product = self.product(stem, x, into)?;
+        let product = self.stored_product(stem, x, into)?;
         let scaled = self.scaled(stem, product)?;
-        let biased = self.biased(stem, scaled)?;
+        let adapted = self.adapted(stem, scaled, x, None)?;
+        let biased = self.biased(stem, adapted)?;
         Ok(self.b.name(biased, stem))
     }
 

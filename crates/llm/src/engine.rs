@@ -8,11 +8,12 @@ use orlop_backend::{Cancel, DeviceError};
 use orlop_graph::TensorId;
 use orlop_sched::{PlanId, Session, Timeline};
 
+use crate::adapter::finite_scale;
 use crate::draft::{GroupInputs, ModelGraph};
 use crate::planned_graph::session_options;
 use crate::sequences::{SequenceId, Sequences};
 use crate::weights::{self, LoadedTensors, Progress};
-use crate::{BatchShape, Blueprint, Config, DeviceMemory, Error, Forecast};
+use crate::{AdapterError, BatchShape, Blueprint, Config, DeviceMemory, Error, Forecast};
 
 mod failure;
 mod page_use;
@@ -51,6 +52,8 @@ pub struct Engine {
     positions: Vec<u32>,
     pages: Vec<u32>,
     numbers: Vec<u8>,
+    /// Factors of the adapters' changes.
+    adapter_scales: Vec<f32>,
     /// Logits as they were read last.
     logits: Vec<f32>,
     /// Results of the last run; nothing before the first, and after one that failed.
@@ -89,6 +92,7 @@ struct Ready {
     wanted: Option<TensorId>,
     slot: Option<TensorId>,
     query_factors: Option<TensorId>,
+    adapter_scales: Option<TensorId>,
     logits: TensorId,
     best: TensorId,
 }
@@ -110,7 +114,7 @@ struct LastRun {
 impl Ready {
     fn new(plan: PlanId, graph: &ModelGraph) -> Ready {
         let ModelGraph { shape, tokens, positions, seen, sequences, wanted, slot, logits, best, .. } = *graph;
-        let query_factors = graph.query_factors;
+        let ModelGraph { query_factors, adapter_scales, .. } = *graph;
         let groups = graph.groups.as_slice().into();
         Ready {
             shape,
@@ -123,6 +127,7 @@ impl Ready {
             wanted,
             slot,
             query_factors,
+            adapter_scales,
             logits,
             best,
         }
@@ -147,6 +152,7 @@ impl Engine {
         let session = Session::new(blueprint.machine.clone(), session_options(&blueprint.settings))?;
         let sizes = blueprint.cache_sizes();
         let sequences = Sequences::new(&sizes, &sizes.groups(blueprint.model.config()));
+        let adapter_scales = blueprint.model.adapters().iter().map(|adapter| adapter.scale).collect();
         let mut engine = Engine {
             blueprint,
             session,
@@ -159,6 +165,7 @@ impl Engine {
             positions: Vec::new(),
             pages: Vec::new(),
             numbers: Vec::new(),
+            adapter_scales,
             logits: Vec::new(),
             left: None,
             first: None,
@@ -178,6 +185,24 @@ impl Engine {
     /// The model's sizes and constants.
     pub fn config(&self) -> &Config {
         self.blueprint.model.config()
+    }
+
+    /// The factors of the adapters' changes, in the order of the model's adapters.
+    pub fn adapter_scales(&self) -> &[f32] {
+        &self.adapter_scales
+    }
+
+    /// Sets the factor of an adapter's changes, for all tokens that are fed from now on: 0 turns it off. What was fed stays
+    /// in the cache as it was computed.
+    ///
+    /// # Errors
+    /// [`Error::Adapter`] for an adapter that the model does not have, or a factor that is no finite number.
+    pub fn set_adapter_scale(&mut self, adapter: usize, scale: f32) -> Result<(), Error> {
+        let count = self.adapter_scales.len();
+        let known = self.adapter_scales.get_mut(adapter);
+        let known = known.ok_or(AdapterError::NoSuchAdapter { index: adapter, count })?;
+        *known = finite_scale(scale)?;
+        Ok(())
     }
 
     /// Tokens of the first sequence in the cache.

@@ -4,7 +4,7 @@ use orlop_alloc::Error as AllocError;
 use orlop_backend::DeviceError;
 use orlop_graph::GraphError;
 
-use crate::{LayerSplit, RunFailure, StateError, TokenizerError, VocabularyDifference};
+use crate::{AdapterError, LayerSplit, RunFailure, StateError, TokenizerError, VocabularyDifference};
 
 /// What can go wrong with a model.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +21,9 @@ pub enum Error {
         /// The known one whose name is nearest.
         nearest: &'static str,
     },
+    /// An adapter that cannot be used with the model.
+    #[error("the adapter: {0}")]
+    Adapter(Box<AdapterError>),
     /// A key has an invalid value.
     #[error("`{key}` is {value}: {rule}")]
     BadKey {

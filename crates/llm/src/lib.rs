@@ -36,6 +36,7 @@
 //! ```
 #![warn(clippy::unwrap_used)]
 
+mod adapter;
 mod arch;
 mod blueprint;
 mod cache;
@@ -66,6 +67,7 @@ mod tokenizer;
 mod weight_memory;
 mod weights;
 
+pub use adapter::{Adapter, AdapterError};
 pub use arch::Architecture;
 pub use blueprint::{Blueprint, LayerSplit};
 pub use chat::{Chat, ChatEvent, Turn};

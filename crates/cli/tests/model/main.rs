@@ -1,6 +1,7 @@
 //! Commands that run a model, as their users see them. The default model is fetched once, and kept with what cargo
 //! builds unless `ORLOP_CACHE` says where it is.
 
+mod adapters;
 mod answers;
 mod drafts;
 mod memory;

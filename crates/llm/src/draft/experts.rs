@@ -84,10 +84,9 @@ impl GraphDraft<'_> {
         x: TensorId,
     ) -> Result<(TensorId, TensorId), Error> {
         let Experts { count, used, scale, gating, normalized, .. } = *experts;
-        let (width, tokens) = (self.config.width, self.b.desc(x).extents[1]);
+        let tokens = self.b.desc(x).extents[1];
         let stem = format!("blk.{layer}.ffn_gate_inp");
-        let router = self.weight(&format!("{stem}.weight"), &[width, count])?;
-        let scores = self.b.mul_mat(router, x);
+        let scores = self.product(&stem, x, count)?;
         let scores = self.biased(&stem, scores)?;
         let sure = match gating {
             Gating::Softmax => self.b.soft_max(scores, None, 1.0, 0.0),
@@ -224,6 +223,7 @@ impl GraphDraft<'_> {
             let scales = self.of_chosen(scale, chosen);
             product = self.b.mul(product, scales);
         }
+        product = self.adapted(stem, product, x, Some(chosen))?;
         if let Some(bias) = self.optional(&format!("{stem}.bias"), &[into, count])? {
             let biases = self.of_chosen(bias, chosen);
             product = self.b.add(product, biases);

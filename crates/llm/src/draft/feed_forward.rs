@@ -75,11 +75,12 @@ impl GraphDraft<'_> {
 
     /// As [`GraphDraft::linear`], but the scale comes after the bias, and only counts in some architectures.
     fn between(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
-        let product = self.product(stem, x, into)?;
+        let product = self.stored_product(stem, x, into)?;
         let mut fed = self.biased(stem, product)?;
         if self.facts.scales_feed_forward {
             fed = self.scaled(stem, fed)?;
         }
+        let fed = self.adapted(stem, fed, x, None)?;
         Ok(self.b.name(fed, stem))
     }
 }

@@ -184,6 +184,10 @@ impl Engine {
             let factor = |position: &u32| growth.factor(*position).to_bits();
             inputs.set(factors, positions.iter().map(factor), tokens, 0)?;
         }
+        if let Some(scales) = ready.adapter_scales {
+            let scales_of = self.adapter_scales.iter().map(|scale| scale.to_bits());
+            inputs.set(scales, scales_of, self.adapter_scales.len(), 0)?;
+        }
         for (number, group) in ready.groups.iter().enumerate() {
             let row = |(item, position): (&Item, &u32)| sequences.row(item.slot, number, *position);
             inputs.set(group.rows, items.iter().zip(positions).map(row), tokens, NO_ROW)?;

@@ -275,7 +275,11 @@ impl Engine {
         let long = rope.is_some_and(|rope| self.blueprint.context > u64::from(rope.original_context));
         let long = long && self.blueprint.model.file().tensor("rope_factors_long.weight").is_some();
         let (k, v, precision) = (settings.cache.k, settings.cache.v, settings.precision);
-        format!("keys {k}, values {v}, precision {precision:?}, long context {long}")
+        let base = format!("keys {k}, values {v}, precision {precision:?}, long context {long}");
+        match self.blueprint.model.adapters() {
+            [] => base,
+            adapters => format!("{base}, adapters {adapters:?} times {:?}", self.adapter_scales),
+        }
     }
 
     /// Every cache tensor, and the description of what it holds of a sequence of `len` tokens.

@@ -212,6 +212,7 @@ fn small_models_of_every_architecture_can_be_drawn() {
         assert_eq!((config.architecture, config.layers.len()), (architecture, 2));
         let shape = crate::BatchShape { tokens: 3, outputs: 1 };
         let sketch = crate::draft::GraphSpec {
+            adapters: &[],
             config: &config,
             file: model.file(),
             shape,

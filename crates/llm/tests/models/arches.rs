@@ -123,15 +123,16 @@ pub(crate) fn made(name: &str) -> (Model, Vec<u32>, Vec<Vec<f32>>) {
     (model(&json), tokens_of(&json), logits_of(&json))
 }
 
-fn read(name: &str) -> Json {
+pub(crate) fn read(name: &str) -> Json {
     serde_json::from_str(&std::fs::read_to_string(fixture(&format!("{name}.json"))).unwrap()).unwrap()
 }
 
 fn model(json: &Json) -> Model {
-    try_model(json).unwrap()
+    try_model(json, |_, _| {}).unwrap()
 }
 
-fn try_model(json: &Json) -> Result<Model, Error> {
+/// The model of a fixture, with weights that may be changed.
+pub(crate) fn try_model(json: &Json, change: impl Fn(&str, &mut Vec<f32>)) -> Result<Model, Error> {
     let mut writer = Writer::new();
     for (key, value) in json["keys"].as_object().unwrap() {
         let value = match value {
@@ -158,7 +159,8 @@ fn try_model(json: &Json) -> Result<Model, Error> {
         let name = tensor[0].as_str().unwrap();
         let extents: Vec<u64> =
             tensor[1].as_array().unwrap().iter().map(|extent| extent.as_u64().unwrap()).collect();
-        let values = weights(name, &extents, tensor[2].as_f64().unwrap(), tensor[3].as_f64().unwrap());
+        let mut values = weights(name, &extents, tensor[2].as_f64().unwrap(), tensor[3].as_f64().unwrap());
+        change(name, &mut values);
         let bytes: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
         writer.tensor_with(name, DType::F32, &extents, move |out| out.write_all(&bytes)).unwrap();
     }
@@ -168,7 +170,7 @@ fn try_model(json: &Json) -> Result<Model, Error> {
 }
 
 /// As `weights` in `generate.py`.
-fn weights(name: &str, extents: &[u64], mean: f64, deviation: f64) -> Vec<f32> {
+pub(crate) fn weights(name: &str, extents: &[u64], mean: f64, deviation: f64) -> Vec<f32> {
     let mut random = Random::named(name);
     let mut value = || {
         let unit = (random.next() >> 40) as f64 / f64::from(1 << 24);
@@ -451,7 +453,8 @@ fn sizes_that_cannot_be_are_named() {
     for (name, key, value, expected) in cases {
         let mut json = read(name);
         json["keys"][format!("{name}.{key}")] = value;
-        let drawn = try_model(&json).and_then(|model| Blueprint::plan(&model, &one_cpu(), &exact()));
+        let drawn =
+            try_model(&json, |_, _| {}).and_then(|model| Blueprint::plan(&model, &one_cpu(), &exact()));
         let said = drawn.unwrap_err().to_string();
         assert!(said.contains(expected), "{said}, and not {expected}");
     }

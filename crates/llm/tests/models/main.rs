@@ -1,5 +1,6 @@
 //! Whole models: logits, memory, several devices, bad input.
 
+mod adapters;
 mod arches;
 mod chat;
 mod devices;

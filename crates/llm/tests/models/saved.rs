@@ -128,7 +128,7 @@ fn two_thousand_spoiled_files_are_refused_or_whole_and_change_nothing() {
     assert_eq!(last_row(&mut engine, &tokens[tokens.len() - 1..]), expected);
 }
 
-fn spoiled(file: &[u8], random: &mut Random) -> Vec<u8> {
+pub(crate) fn spoiled(file: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = file.to_vec();
     for _ in 0..1 + random.below(3) {
         // Often in the header, which is small.

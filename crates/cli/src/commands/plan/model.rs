@@ -7,6 +7,7 @@ use orlop::alloc::StepOrder;
 use orlop::llm::{Blueprint, Error, Forecast, Outputs, PairBlueprint, Settings};
 use orlop::{model_pictures, sched};
 
+use crate::adapter_argument::adapted;
 use crate::advice;
 use crate::failure::Failure;
 use crate::load::{MemoryReport, failure, open, open_draft};
@@ -26,7 +27,8 @@ enum Planned {
 
 impl Planned {
     fn new(file: &Path, arguments: &PlanArguments) -> Result<Planned, Failure> {
-        let (model, draft) = (open(Some(file))?, open_draft(&arguments.draft)?);
+        let model = adapted(open(Some(file))?, &arguments.settings.lora)?;
+        let draft = open_draft(&arguments.draft)?;
         let machine = arguments.settings.machine()?;
         let layers = model.config().layers.len();
         let settings = arguments.settings.settings(&machine, layers, Outputs::Last)?;
