@@ -7,6 +7,8 @@ mod interrupt;
 mod save;
 mod state;
 
+use std::sync::Arc;
+
 use orlop::gguf::Metadata;
 use orlop::llm::{Chat, Error, Sampler, TemplateSource, Tokenizer};
 
@@ -23,7 +25,7 @@ use interrupt::Interrupt;
 /// A running chat.
 struct Session {
     loaded: Loaded,
-    tokenizer: Tokenizer,
+    tokenizer: Arc<Tokenizer>,
     sampler: Sampler,
     chat: Chat,
     limit: Option<usize>,
@@ -44,9 +46,11 @@ enum Next {
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let mut loaded = load_with_drafts(&arguments.model, &arguments.draft)?;
     repack(&mut loaded)?;
-    let tokenizer = tokenizer(&loaded.model)?;
+    let tokenizer = Arc::new(tokenizer(&loaded.model)?);
+    let grammar = arguments.grammar.matcher(&tokenizer)?;
+    let chat = arguments.chat(&loaded.model, &tokenizer).with_grammar(grammar);
     let mut session = Session {
-        chat: arguments.chat(&loaded.model, &tokenizer).with_speculator(loaded.speculator.take()),
+        chat: chat.with_speculator(loaded.speculator.take()),
         sampler: arguments.sampler(&loaded.model)?,
         limit: arguments.limit(),
         verbose: arguments.model.verbose,

@@ -215,6 +215,7 @@ pub(crate) fn failure(error: Error) -> Failure {
         Error::TextTooShort { .. } => "use a longer text".to_owned(),
         Error::State(_) => "use another file".to_owned(),
         Error::OtherVocabulary { .. } => "use a draft model of the same family (-md)".to_owned(),
+        Error::Grammar(_) => "use a simpler grammar".to_owned(),
         Error::CannotRewind { .. } => "use neither --lookup nor --model-draft with it".to_owned(),
         _ => "use another model (-m)".to_owned(),
     };

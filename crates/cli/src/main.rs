@@ -9,6 +9,7 @@ mod commands;
 mod default_model;
 mod draft_arguments;
 mod failure;
+mod grammar_arguments;
 mod graph_file;
 mod input;
 mod load;

@@ -7,8 +7,9 @@ mod saved;
 
 use crate::sampling::Sampler;
 use crate::{
-    ChatPrompt, ChatTemplate, DraftCounts, End, Engine, Error, GenerateEvent, Message, Special, Speculator,
-    StopText, TemplateSource, TextStream, Tokenizer, generate_speculative,
+    ChatPrompt, ChatTemplate, DraftCounts, End, Engine, Error, GenerateEvent, GenerateOptions,
+    GrammarMatcher, Message, Special, Speculator, StopText, TemplateSource, TextStream, Tokenizer,
+    generate_with,
 };
 
 /// A conversation with a model. What the engine's cache holds of it is kept from turn to turn, so only new tokens are
@@ -24,6 +25,8 @@ pub struct Chat {
     /// Where answers begin and end.
     seams: Vec<Seam>,
     speculator: Option<Speculator>,
+    /// What each answer has to match, before its first token.
+    grammar: Option<GrammarMatcher>,
     fault: Option<Error>,
 }
 
@@ -70,8 +73,8 @@ impl Chat {
     /// An empty conversation.
     pub fn new(template: ChatTemplate) -> Chat {
         let (messages, tokens, seams) = (Vec::new(), Vec::new(), Vec::new());
-        let (speculator, fault) = (None, None);
-        Chat { template, messages, text: String::new(), tokens, seams, speculator, fault }
+        let (speculator, grammar, fault) = (None, None, None);
+        Chat { template, messages, text: String::new(), tokens, seams, speculator, grammar, fault }
     }
 
     /// Begins with a system message; before anything else is said.
@@ -85,6 +88,13 @@ impl Chat {
     #[must_use]
     pub fn with_speculator(mut self, speculator: Option<Speculator>) -> Chat {
         self.speculator = speculator;
+        self
+    }
+
+    /// Each answer has to match a grammar; the matcher has accepted no token.
+    #[must_use]
+    pub fn with_grammar(mut self, grammar: Option<GrammarMatcher>) -> Chat {
+        self.grammar = grammar;
         self
     }
 
@@ -210,7 +220,9 @@ impl Chat {
         }
         let (mut bytes, mut stop) = (TextStream::new(), StopText::new([mark]));
         let (mut raw, mut content, mut answer) = (String::new(), String::new(), Vec::new());
-        turn.end = generate_speculative(engine, speculator, tokenizer, sampler, new, limit, &mut |event| {
+        let mut grammar = self.grammar.clone();
+        let options = GenerateOptions { limit, speculator, grammar: grammar.as_mut() };
+        turn.end = generate_with(engine, tokenizer, sampler, new, options, &mut |event| {
             let token = match event {
                 GenerateEvent::Prompt { done, all, .. } => return heard(ChatEvent::Prompt { done, all }),
                 GenerateEvent::Token(token) => token,

@@ -7,7 +7,8 @@ mod json_end;
 use crate::ToolCall;
 use calls::Taken;
 pub use format::AnswerFormat;
-use format::{Content, Mode, Syntax};
+pub(crate) use format::{CallSyntax, Syntax};
+use format::{Content, Mode};
 use json_end::JsonEnd;
 
 /// A part of an answer.

@@ -4,7 +4,9 @@ use orlop_alloc::Error as AllocError;
 use orlop_backend::DeviceError;
 use orlop_graph::GraphError;
 
-use crate::{AdapterError, LayerSplit, RunFailure, StateError, TokenizerError, VocabularyDifference};
+use crate::{
+    AdapterError, GrammarError, LayerSplit, RunFailure, StateError, TokenizerError, VocabularyDifference,
+};
 
 /// What can go wrong with a model.
 #[derive(Debug, thiserror::Error)]
@@ -194,6 +196,9 @@ pub enum Error {
     /// The file has no tokenizer that can be used.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// A grammar that an answer has to match.
+    #[error(transparent)]
+    Grammar(#[from] GrammarError),
     /// A chat template cannot be read or used.
     #[error("the chat template does not work: {0}")]
     ChatTemplate(String),

@@ -4,12 +4,12 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::sampling::Sampler;
-use crate::{Engine, Error, SequenceId, Speculator, Tokenizer};
+use crate::{Engine, Error, GrammarError, GrammarMatcher, SequenceId, Speculator, TokenMask, Tokenizer};
 
 /// Why a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The model ended it.
+    /// The model ended it, or it matches its grammar and nothing can follow.
     Token,
     /// As many tokens as were asked for.
     Limit,
@@ -52,22 +52,34 @@ pub fn generate(
     limit: Option<usize>,
     each: &mut dyn FnMut(GenerateEvent) -> ControlFlow<()>,
 ) -> Result<End, Error> {
-    generate_speculative(engine, None, tokenizer, sampler, prompt, limit, each)
+    let options = GenerateOptions { limit, ..GenerateOptions::default() };
+    generate_with(engine, tokenizer, sampler, prompt, options, each)
 }
 
-/// As [`generate()`], with the same tokens, but a speculator drafts what may follow and the engine verifies it in one run.
+/// How a text is generated.
+#[derive(Debug, Default)]
+pub struct GenerateOptions<'a> {
+    /// Maximum number of new tokens.
+    pub limit: Option<usize>,
+    /// Drafts what may follow, so that the engine verifies several tokens in one run. The tokens stay the same.
+    pub speculator: Option<&'a mut Speculator>,
+    /// What the new tokens have to match. Tokens that it leaves no choice about are fed together.
+    pub grammar: Option<&'a mut GrammarMatcher>,
+}
+
+/// As [`generate()`], with more options.
 ///
 /// # Errors
-/// As [`generate()`], and what the drafter's device meets.
-pub fn generate_speculative(
+/// As [`generate()`], what the drafter's device meets, and [`Error::Grammar`]: the grammar became too complex.
+pub fn generate_with(
     engine: &mut Engine,
-    mut speculator: Option<&mut Speculator>,
     tokenizer: &Tokenizer,
     sampler: &mut Sampler,
     prompt: &[u32],
-    limit: Option<usize>,
+    options: GenerateOptions<'_>,
     each: &mut dyn FnMut(GenerateEvent) -> ControlFlow<()>,
 ) -> Result<End, Error> {
+    let GenerateOptions { limit, mut speculator, grammar } = options;
     let flow = feed_prompt(engine, prompt, each)?;
     prompt.iter().for_each(|token| sampler.accept(*token));
     if flow.is_break() {
@@ -79,7 +91,7 @@ pub fn generate_speculative(
             followed => followed?,
         }
     }
-    Continuation { engine, speculator, tokenizer, sampler, limit, made: 0, each }.run()
+    Continuation { engine, speculator, grammar, tokenizer, sampler, limit, made: 0, each }.run()
 }
 
 /// What the callback said when the whole prompt was fed.
@@ -109,6 +121,7 @@ fn feed_prompt(
 struct Continuation<'a> {
     engine: &'a mut Engine,
     speculator: Option<&'a mut Speculator>,
+    grammar: Option<&'a mut GrammarMatcher>,
     tokenizer: &'a Tokenizer,
     sampler: &'a mut Sampler,
     limit: Option<usize>,
@@ -122,21 +135,32 @@ impl Continuation<'_> {
         if self.limit == Some(0) {
             return Ok(End::Limit);
         }
-        let mut token = match self.sampler.takes_likeliest() {
-            true => self.engine.last_best()?,
-            false => self.sampler.sample(self.engine.last_logits()?),
-        };
+        if self.is_complete() {
+            return Ok(End::Token);
+        }
+        let mut token = self.sample(None)?;
+        if let Some(end) = self.report(token, self.engine.len()) {
+            return Ok(end);
+        }
         loop {
-            if let Some(end) = self.report(token, self.engine.len()) {
-                return Ok(end);
-            }
-            token = match self.step(token) {
+            let next = match self.feed_forced(token) {
+                Ok(ControlFlow::Continue(token)) => self.step(token),
+                ended => ended,
+            };
+            token = match next {
                 Err(_) if self.engine.is_cancelled() => return Ok(End::Stopped),
                 Ok(ControlFlow::Break(end)) => return Ok(end),
                 Ok(ControlFlow::Continue(next)) => next,
                 Err(error) => return Err(error),
             };
+            if let Some(end) = self.report(token, self.engine.len()) {
+                return Ok(end);
+            }
         }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.grammar.as_ref().is_some_and(|grammar| grammar.is_complete())
     }
 
     /// Reports a new token behind `len` tokens in the cache, and says whether it is the last one.
@@ -144,13 +168,39 @@ impl Continuation<'_> {
         self.made += 1;
         if (self.each)(GenerateEvent::Token(token)).is_break() {
             Some(End::Stopped)
-        } else if self.tokenizer.is_end(token) {
+        } else if self.tokenizer.is_end(token) || self.is_complete() {
             Some(End::Token)
         } else if len as u64 >= self.engine.blueprint().context() {
             Some(End::ContextFull)
         } else {
             self.limit.is_some_and(|limit| self.made >= limit).then_some(End::Limit)
         }
+    }
+
+    /// Reports the tokens that are certain to follow one that was reported, and feeds all of them but the last, which is the
+    /// result.
+    fn feed_forced(&mut self, token: u32) -> Result<ControlFlow<End, u32>, Error> {
+        let forced = self.grammar.as_mut().map(|grammar| grammar.forced()).unwrap_or_default();
+        let (mut run, mut last, mut end) = (Vec::with_capacity(forced.len()), token, None);
+        for token in forced {
+            if let Some(grammar) = &mut self.grammar {
+                grammar.accept(token)?;
+            }
+            self.sampler.accept(token);
+            run.push(last);
+            last = token;
+            end = self.report(token, self.engine.len() + run.len());
+            if end.is_some() {
+                break;
+            }
+        }
+        if !run.is_empty() {
+            self.engine.feed(&run)?;
+            if let Some(speculator) = &mut self.speculator {
+                speculator.fed(&run);
+            }
+        }
+        Ok(end.map_or(ControlFlow::Continue(last), ControlFlow::Break))
     }
 
     /// Feeds a token that was reported, with a draft behind it, and reports the tokens of the draft that the sampler agrees
@@ -166,7 +216,7 @@ impl Continuation<'_> {
         let (begin, repacking) = (Instant::now(), self.engine.repacking_time());
         let run = self.speculator.as_deref().map_or(std::slice::from_ref(&token), Speculator::run);
         let fed = self.engine.feed_verify(SequenceId::FIRST, run)?;
-        let mut next = self.sample(0);
+        let mut next = self.sample(Some(0));
         let took = begin.elapsed().saturating_sub(self.engine.repacking_time() - repacking);
         let (mut kept, mut accepted) = (1, 0);
         let flow = loop {
@@ -182,7 +232,7 @@ impl Continuation<'_> {
             if self.engine.is_cancelled() {
                 break Ok(ControlFlow::Break(End::Stopped));
             }
-            next = self.sample(kept);
+            next = self.sample(Some(kept));
             kept += 1;
         };
         self.engine.truncate(before + kept);
@@ -197,11 +247,46 @@ impl Continuation<'_> {
         self.speculator.as_deref().and_then(|speculator| speculator.run().get(index).copied())
     }
 
-    /// A token from a row of the last run. A sampler that always takes the likeliest needs no logits.
-    fn sample(&mut self, row: usize) -> Result<u32, Error> {
-        match self.sampler.takes_likeliest() {
-            true => self.engine.best_at(row),
-            false => Ok(self.sampler.sample(self.engine.logits_at(row)?)),
+    /// A token from a row of the last run, or from its last one. A sampler that always takes the likeliest needs no logits,
+    /// unless a grammar rules tokens out.
+    fn sample(&mut self, row: Option<usize>) -> Result<u32, Error> {
+        let mask = match &mut self.grammar {
+            Some(grammar) => grammar.mask()?,
+            None => None,
+        };
+        let token = match mask.map(|mask| (mask, only(mask))) {
+            None if self.sampler.takes_likeliest() => match row {
+                Some(row) => self.engine.best_at(row)?,
+                None => self.engine.last_best()?,
+            },
+            // A token without a choice takes no random number, so that it may be fed with others or drafted.
+            Some((_, Some(token))) => {
+                self.sampler.accept(token);
+                token
+            }
+            mask => {
+                let logits = match row {
+                    Some(row) => self.engine.logits_at(row)?,
+                    None => self.engine.last_logits()?,
+                };
+                match mask {
+                    None => self.sampler.sample(logits),
+                    Some((mask, _)) => {
+                        let none = GrammarError::NoToken { tokens: self.made };
+                        self.sampler.sample_allowed(logits, mask).ok_or(none)?
+                    }
+                }
+            }
+        };
+        if let Some(grammar) = &mut self.grammar {
+            grammar.accept(token)?;
         }
+        Ok(token)
     }
+}
+
+/// The token of a mask that allows one.
+fn only(mask: &TokenMask) -> Option<u32> {
+    let mut tokens = mask.iter();
+    tokens.next().filter(|_| tokens.next().is_none())
 }

@@ -49,6 +49,7 @@ mod engine;
 mod error;
 mod forecast;
 mod generate;
+mod grammar;
 mod importance;
 mod mixture;
 mod model;
@@ -83,7 +84,8 @@ pub use engine::{
 };
 pub use error::Error;
 pub use forecast::{DeviceMemory, Forecast, StoredKind, StoredPlace, StoredSet};
-pub use generate::{End, GenerateEvent, generate, generate_speculative};
+pub use generate::{End, GenerateEvent, GenerateOptions, generate, generate_with};
+pub use grammar::{Grammar, GrammarCompiler, GrammarError, GrammarMatcher, ToolChoice};
 pub use importance::Importance;
 pub use mixture::{Candidate, FileType, MixturePolicy, Traits, mixture};
 pub use model::Model;

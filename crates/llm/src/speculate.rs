@@ -159,6 +159,11 @@ impl Speculator {
         Ok(())
     }
 
+    /// Tokens were fed without a draft.
+    pub(crate) fn fed(&mut self, tokens: &[u32]) {
+        self.text.extend_from_slice(tokens);
+    }
+
     /// Drafts at most `room` tokens behind one that is about to be fed.
     pub(crate) fn draft(&mut self, engine: &mut Engine, token: u32, room: usize) -> Result<(), Error> {
         self.text.push(token);

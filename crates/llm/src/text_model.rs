@@ -6,8 +6,9 @@ use std::sync::Arc;
 use orlop_sched::Machine;
 
 use crate::{
-    Blueprint, DraftCounts, Drafter, End, Engine, Error, GenerateEvent, Model, Sampler, SamplingOptions,
-    Settings, Special, Speculator, StateError, StopText, TextStream, Tokenizer, generate_speculative,
+    Blueprint, DraftCounts, Drafter, End, Engine, Error, GenerateEvent, GenerateOptions, Grammar,
+    GrammarCompiler, Model, Sampler, SamplingOptions, Settings, Special, Speculator, StateError, StopText,
+    TextStream, Tokenizer, generate_with,
 };
 
 /// A loaded model that continues texts. For several sequences, logits or a chat, use its [`Engine`].
@@ -15,6 +16,8 @@ use crate::{
 pub struct TextModel {
     engine: Engine,
     tokenizer: Arc<Tokenizer>,
+    /// Made for the first text with a grammar.
+    grammars: Option<GrammarCompiler>,
     speculator: Option<Speculator>,
     /// What the file recommends.
     sampling: SamplingOptions,
@@ -35,6 +38,8 @@ pub struct TextOptions {
     pub stop: Vec<String>,
     /// Numbers that are added to the logits of tokens ([`Sampler::with_bias`]). Default none.
     pub bias: Vec<(u32, f32)>,
+    /// What the new text has to match. Default `None`: anything.
+    pub grammar: Option<Grammar>,
 }
 
 /// A generated text.
@@ -62,7 +67,7 @@ impl TextModel {
         let tokenizer = Arc::new(Tokenizer::from_metadata(metadata)?);
         let sampling = SamplingOptions::default().recommended(metadata)?;
         let engine = Engine::load(Blueprint::plan(model, machine, settings)?, &mut |_, _| ())?;
-        Ok(TextModel { engine, tokenizer, speculator: None, sampling, cached: Vec::new() })
+        Ok(TextModel { engine, tokenizer, grammars: None, speculator: None, sampling, cached: Vec::new() })
     }
 
     /// With speculative decoding: the same texts, sooner where drafts are accepted. [`Settings::draft`] is the maximum
@@ -123,7 +128,7 @@ impl TextModel {
     /// Continues a text. `each` sees every piece of whole characters as soon as it is complete, and can stop there.
     ///
     /// # Errors
-    /// As [`generate`](crate::generate()).
+    /// As [`generate_with`], and what is wrong with the grammar: nothing is generated then.
     pub fn generate(
         &mut self,
         prompt: &str,
@@ -139,13 +144,23 @@ impl TextModel {
     /// processed again.
     ///
     /// # Errors
-    /// As [`generate`](crate::generate()).
+    /// As [`generate_with`], and what is wrong with the grammar: nothing is generated then.
     pub fn generate_from(
         &mut self,
         prompt: &[u32],
         options: &TextOptions,
         each: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> Result<GeneratedText, Error> {
+        let mut grammar = match &options.grammar {
+            None => None,
+            Some(grammar) => {
+                let compiler = match self.grammars.take() {
+                    Some(compiler) => compiler,
+                    None => GrammarCompiler::new(self.tokenizer.clone())?,
+                };
+                Some(self.grammars.insert(compiler).compile(grammar)?)
+            }
+        };
         let kept = self.keep(prompt);
         let mut sampler = Sampler::new(options.sampling.unwrap_or(self.sampling), options.seed);
         sampler = sampler.with_bias(options.bias.clone());
@@ -165,9 +180,10 @@ impl TextModel {
             }
             if stop.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let (engine, speculator) = (&mut self.engine, self.speculator.as_mut());
+        let (speculator, grammar) = (self.speculator.as_mut(), grammar.as_mut());
+        let how = GenerateOptions { limit, speculator, grammar };
         let new = &prompt[kept..];
-        let end = generate_speculative(engine, speculator, tokenizer, &mut sampler, new, limit, &mut shown);
+        let end = generate_with(&mut self.engine, tokenizer, &mut sampler, new, how, &mut shown);
         let all = prompt.iter().chain(&tokens).take(self.engine.len());
         self.cached = all.copied().collect();
         let mut end = end?;

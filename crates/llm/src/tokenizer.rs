@@ -164,9 +164,17 @@ impl Tokenizer {
     ///
     /// Takes n log n time. Bytes without a token are left out, unless the vocabulary has an unknown token.
     pub fn encode(&self, text: &str, special: Special) -> Vec<u32> {
+        self.encode_from(text, special, true)
+    }
+
+    /// The tokens of a text that continues another one: no space is put before it.
+    pub(crate) fn encode_inside(&self, text: &str) -> Vec<u32> {
+        self.encode_from(text, Special::AsText, false)
+    }
+
+    fn encode_from(&self, text: &str, special: Special, mut after_token: bool) -> Vec<u32> {
         let mut ids = Vec::with_capacity(text.len() / 3);
         let mut scratch = bpe::Scratch::default();
-        let mut after_token = true;
         for fragment in self.specials.cut(text, special, &self.vocabulary) {
             let span = match fragment {
                 Fragment::Token(id) => {
@@ -274,6 +282,11 @@ impl Tokenizer {
     /// Whether this token ends generation: EOS, the end of a turn, and similar ones.
     pub fn is_end(&self, id: u32) -> bool {
         self.ids.ends.binary_search(&id).is_ok()
+    }
+
+    /// Whether a token stands for a byte because no piece of text does.
+    pub(crate) fn is_byte(&self, id: u32) -> bool {
+        self.vocabulary.kind(id) == Kind::Byte
     }
 
     /// Whether a token controls the model, and is not text.

@@ -6,18 +6,20 @@ mod trace;
 use std::io::{IsTerminal, Read, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use orlop::llm::{
-    Chat, ChatTemplate, DraftCounts, End, Engine, Error, GenerateEvent, Model, Sampler, SamplingOptions,
-    Special, Speculator, TemplateSource, TextStream, Tokenizer, generate_speculative,
+    Chat, ChatTemplate, DraftCounts, End, Engine, Error, GenerateEvent, GenerateOptions, Model, Sampler,
+    SamplingOptions, Special, Speculator, TemplateSource, TextStream, Tokenizer, generate_with,
 };
 use serde::Serialize;
 
 use crate::advice;
 use crate::draft_arguments::DraftArguments;
 use crate::failure::Failure;
+use crate::grammar_arguments::GrammarArguments;
 use crate::load::{MemoryReport, failure, load_with_drafts, memory, token_bar, tokenizer};
 use crate::model_arguments::ModelArguments;
 use crate::printer::Printer;
@@ -30,6 +32,7 @@ const EXAMPLES: &str = "Examples:
   echo \"Once upon a time\" | orlop run -n 24 --repeat-penalty 1.1
   orlop run --json -n 4 \"One, two, three,\"
   orlop run --prompt-cache prompt.state -n 8 \"One, two, three,\"
+  orlop run --regex \"[A-Z][a-z]+\" \"The capital of France is \"
   orlop run --lookup -n 32 \"One, two, three, one, two, three, one, two,\"
   orlop run --verbose
 
@@ -64,6 +67,8 @@ pub(crate) struct RunArguments {
     sampling: SamplingArguments,
     #[command(flatten)]
     pub(crate) draft: DraftArguments,
+    #[command(flatten)]
+    pub(crate) grammar: GrammarArguments,
     /// Treat special tokens in the prompt as text; not in a chat.
     #[arg(long, conflicts_with_all = ["chat", "system"])]
     no_special: bool,
@@ -189,7 +194,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     if trace.is_some() {
         loaded.engine.record();
     }
-    let tokenizer = tokenizer(&loaded.model)?;
+    let tokenizer = Arc::new(tokenizer(&loaded.model)?);
+    let mut grammar = arguments.grammar.matcher(&tokenizer)?;
     let prompt_tokens = arguments.tokens(prompt, &loaded.model, &tokenizer);
     let mut sampler = arguments.sampler(&loaded.model)?;
     let (mut tokens, mut text, mut stream) = (Vec::new(), String::new(), TextStream::new());
@@ -240,7 +246,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         drafts.iter_mut().for_each(|drafts| drafts.restart(before));
     }
     let new = &prompt_tokens[engine.len()..];
-    let end = generate_speculative(engine, drafts, &tokenizer, &mut sampler, new, limit, &mut each);
+    let options = GenerateOptions { limit, speculator: drafts, grammar: grammar.as_mut() };
+    let end = generate_with(engine, &tokenizer, &mut sampler, new, options, &mut each);
     bar.finish_and_clear();
     let end = end.map_err(|error| too_long(&loaded.engine, error))?;
     if let Some(error) = broken {

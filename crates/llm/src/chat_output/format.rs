@@ -6,8 +6,9 @@ use serde_json::Value as Json;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerFormat {
     /// The marks before and after reasoning.
-    pub(super) reasoning: Option<[&'static str; 2]>,
-    pub(super) calls: Syntax,
+    pub(crate) reasoning: Option<[&'static str; 2]>,
+    pub(crate) calls: Syntax,
+    pub(crate) written: CallSyntax,
     /// Functions and those of their parameters that are strings.
     pub(super) strings: Vec<(String, String)>,
     pub(super) begins_in_reasoning: bool,
@@ -15,7 +16,7 @@ pub struct AnswerFormat {
 
 /// How calls are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Syntax {
+pub(crate) enum Syntax {
     /// Not at all.
     #[default]
     None,
@@ -29,6 +30,22 @@ pub(super) enum Syntax {
     Llama3,
     /// Messages in channels: [harmony](https://github.com/openai/harmony).
     Harmony,
+}
+
+/// How a call is written between the marks, where a syntax has several ways. All of them are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CallSyntax {
+    /// `{"name": …, "arguments": …}`.
+    #[default]
+    Json,
+    /// `<function=…>` with `<parameter=…>`.
+    Functions,
+    /// `<arg_key>` and `<arg_value>`.
+    ArgumentKeys,
+    /// `name[ARGS]{…}`.
+    Named,
+    /// The name, and JSON in a fenced block.
+    Fenced,
 }
 
 /// What the parser is reading.
@@ -70,6 +87,13 @@ impl AnswerFormat {
             () if has("<|python_tag|>") || has("ipython") => Syntax::Llama3,
             () => Syntax::None,
         };
+        let written = match () {
+            () if has("<function=") => CallSyntax::Functions,
+            () if has("<arg_key>") => CallSyntax::ArgumentKeys,
+            () if has("[ARGS]") => CallSyntax::Named,
+            () if has("```json") => CallSyntax::Fenced,
+            () => CallSyntax::Json,
+        };
         let reasoning = match () {
             () if calls == Syntax::Harmony => None,
             () if has("</think>") || has("<think>") => Some(["<think>", "</think>"]),
@@ -77,7 +101,7 @@ impl AnswerFormat {
             () => None,
         };
         let strings = tools.iter().flat_map(string_parameters).collect();
-        AnswerFormat { reasoning, calls, strings, begins_in_reasoning: false }
+        AnswerFormat { reasoning, calls, written, strings, begins_in_reasoning: false }
     }
 
     /// The format of the answer to this prompt: some templates open the reasoning themselves.
@@ -85,6 +109,11 @@ impl AnswerFormat {
     pub fn after_prompt(mut self, prompt: &str) -> AnswerFormat {
         self.begins_in_reasoning = self.reasoning.is_some_and(|[open, _]| prompt.trim_end().ends_with(open));
         self
+    }
+
+    /// What ends the reasoning that the answer begins with, if the prompt has opened it.
+    pub fn reasoning_end(&self) -> Option<&'static str> {
+        self.reasoning.filter(|_| self.begins_in_reasoning).map(|[_, close]| close)
     }
 
     /// What may follow text.
@@ -102,7 +131,7 @@ impl AnswerFormat {
     }
 
     /// Whether a function's parameter is a string.
-    pub(super) fn is_string(&self, function: &str, parameter: &str) -> bool {
+    pub(crate) fn is_string(&self, function: &str, parameter: &str) -> bool {
         self.strings.iter().any(|(known, name)| known == function && name == parameter)
     }
 }

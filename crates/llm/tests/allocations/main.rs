@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_gguf::{GgufFile, GgufPart};
 use orlop_llm::{
-    Blueprint, Engine, GenerateEvent, Lookup, Model, Part, RunRows, Sampler, SamplingOptions, SequenceId,
-    Settings, Speculator, Synth, Tokenizer, generate_speculative,
+    Blueprint, Engine, GenerateEvent, GenerateOptions, Lookup, Model, Part, RunRows, Sampler,
+    SamplingOptions, SequenceId, Settings, Speculator, Synth, Tokenizer, generate_with,
 };
 use orlop_sched::Machine;
 use orlop_testkit::CountingAllocator;
@@ -115,16 +115,8 @@ fn looking_up_and_verifying_drafts_allocates_nothing() {
             ControlFlow::Continue(())
         };
         let prompt = [5, 6, 7, 5, 6, 7, 5];
-        generate_speculative(
-            &mut engine,
-            Some(&mut speculator),
-            &tokenizer,
-            &mut sampler,
-            &prompt,
-            Some(900),
-            &mut each,
-        )
-        .unwrap();
+        let options = GenerateOptions { limit: Some(900), speculator: Some(&mut speculator), grammar: None };
+        generate_with(&mut engine, &tokenizer, &mut sampler, &prompt, options, &mut each).unwrap();
         let calls = CountingAllocator::calls() - before;
         assert!(made > 300, "{made}");
         assert_eq!(calls, 0, "adapts: {adapts}");

@@ -7,9 +7,9 @@ use orlop_backend::Cancel;
 use orlop_gguf::{Array, GgufFile as Parts, GgufPart, MetadataValue, Strings};
 use orlop_llm::{
     Blueprint, Chat, ChatEvent, ChatTemplate, DifferentToken, DraftCounts, DraftModel, Drafter, End, Engine,
-    Error, FileType, GenerateEvent, Lookup, Model, PairBlueprint, Sampler, SamplingOptions, SequenceId,
-    Settings, Speculator, Synth, TextModel, TextOptions, Tokenizer, VocabularyDifference, generate,
-    generate_speculative,
+    Error, FileType, GenerateEvent, GenerateOptions, Lookup, Model, PairBlueprint, Sampler, SamplingOptions,
+    SequenceId, Settings, Speculator, Synth, TextModel, TextOptions, Tokenizer, VocabularyDifference,
+    generate, generate_with,
 };
 use orlop_sched::Machine;
 use orlop_testkit::{Random, ReferenceDevice};
@@ -140,9 +140,8 @@ impl Bench {
             if tokens.len() == stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         engine.truncate(0);
-        let end =
-            generate_speculative(engine, speculator, &self.tokenizer, sampler, &PROMPT, limit, &mut each)
-                .unwrap();
+        let options = GenerateOptions { limit, speculator, grammar: None };
+        let end = generate_with(engine, &self.tokenizer, sampler, &PROMPT, options, &mut each).unwrap();
         Made { tokens, end, len: engine.len() }
     }
 
@@ -303,15 +302,8 @@ fn a_cancelled_text_ends_at_the_same_token() {
             }
             ControlFlow::Continue(())
         };
-        let end = generate_speculative(
-            &mut engine,
-            Some(&mut speculator),
-            &bench.tokenizer,
-            &mut sampler,
-            &PROMPT,
-            None,
-            &mut each,
-        );
+        let options = GenerateOptions { speculator: Some(&mut speculator), ..GenerateOptions::default() };
+        let end = generate_with(&mut engine, &bench.tokenizer, &mut sampler, &PROMPT, options, &mut each);
         assert_eq!((end.unwrap(), &tokens[..]), (End::Stopped, &whole.tokens[..count]));
         assert_eq!(engine.len(), PROMPT.len() + count - 1);
     }
@@ -524,7 +516,8 @@ fn texts_are_the_same_with_drafts() {
     let (mut plain, mut drafting) = (load(), load().with_drafter(Box::new(Lookup::new(200))).unwrap());
     for seed in 0..3 {
         let sampling = if seed == 0 { SamplingOptions::greedy() } else { SamplingOptions::default() };
-        let options = TextOptions { max_tokens: Some(40), sampling: Some(sampling), seed, ..TextOptions::default() };
+        let options =
+            TextOptions { max_tokens: Some(40), sampling: Some(sampling), seed, ..TextOptions::default() };
         let [one, other] = [&mut plain, &mut drafting].map(|model| {
             model.generate("to be or not to be or not", &options, &mut |_| ControlFlow::Continue(()))
         });
