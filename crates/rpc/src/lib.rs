@@ -1,0 +1,16 @@
+//! ggml's RPC protocol, as `ggml-rpc-server` of [llama.cpp](https://github.com/ggml-org/llama.cpp) speaks it: devices of other
+//! machines, and a server for them.
+//!
+//! - [`codec`] has the messages as values, for every version of a table.
+//! - [`RpcDevice`] is a device of a server, to be used like any other.
+#![warn(clippy::unwrap_used)]
+#![deny(unsafe_code)]
+
+mod address;
+mod client;
+pub mod codec;
+mod error;
+
+pub use address::RpcAddress;
+pub use client::{RpcDevice, RpcOptions};
+pub use error::RpcError;
