@@ -1,11 +1,12 @@
 //! The devices of this machine by name: `cpu`; `cuda`, `cuda1`, …; `wgpu`, `wgpu1`, …. Which kinds exist depends on the
-//! features of this crate.
+//! features of this crate. Devices of other machines are named by their server: `rpc:host:port`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use orlop_backend::Device;
 use orlop_cpu::{CpuDevice, CpuOptions, ThreadPool};
+use orlop_rpc::{RpcAddress, RpcDevice, RpcError, RpcOptions};
 
 pub use crate::cores::physical_cores;
 
@@ -20,11 +21,19 @@ pub struct DeviceOptions {
     pub kernel_cache: Option<PathBuf>,
     /// Folder with CUDA kernels that replace the built-in ones. Default: `None`.
     pub kernel_sources: Option<PathBuf>,
+    /// Time limits of connections to servers.
+    pub rpc: RpcOptions,
 }
 
 impl Default for DeviceOptions {
     fn default() -> Self {
-        Self { threads: physical_cores(), repack: true, kernel_cache: None, kernel_sources: None }
+        Self {
+            threads: physical_cores(),
+            repack: true,
+            kernel_cache: None,
+            kernel_sources: None,
+            rpc: RpcOptions::default(),
+        }
     }
 }
 
@@ -48,6 +57,9 @@ pub enum DiscoveryError {
         /// Why this kind of device is missing, if known.
         reason: Option<String>,
     },
+    /// A server cannot be used.
+    #[error(transparent)]
+    Remote(#[from] RpcError),
 }
 
 /// Every usable device, the CPU first. Software adapters of wgpu are listed only if there is no hardware one.
@@ -61,7 +73,8 @@ pub fn all(options: &DeviceOptions) -> Result<Vec<Arc<dyn Device>>, DiscoveryErr
     Ok(devices)
 }
 
-/// The devices with these names, in this order. Only the drivers of these devices are loaded.
+/// The devices with these names, in this order. Only the drivers of these devices are loaded. The name of a server stands for
+/// all of its devices.
 ///
 /// # Errors
 /// [`DiscoveryError`].
@@ -78,15 +91,31 @@ pub fn named(names: &[String], options: &DeviceOptions) -> Result<Vec<Arc<dyn De
     };
     discover("wgpu", &|| wgpu(Some(names)));
     discover("cuda", &|| cuda(options));
+    let servers: Vec<RpcAddress> = names
+        .iter()
+        .filter_map(|name| name.strip_prefix(SERVER))
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
+    let remote = RpcDevice::connect(&servers, &options.rpc)?;
     let find = |name: &String| {
-        known.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
+        if let Some(address) = name.strip_prefix(SERVER) {
+            let address: RpcAddress = address.parse()?;
+            let own = remote.iter().filter(|device| *device.server() == address);
+            return Ok(own.map(|device| Arc::clone(device) as Arc<dyn Device>).collect());
+        }
+        let found = known.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
             let reason = missing.iter().find(|(kind, _)| name.starts_with(kind));
             let reason = reason.map(|(kind, reason)| format!("{kind}: {reason}"));
             DiscoveryError::Unknown { name: name.clone(), reason }
-        })
+        });
+        found.map(|device| vec![device])
     };
-    names.iter().map(find).collect()
+    let found: Vec<Vec<Arc<dyn Device>>> = names.iter().map(find).collect::<Result<_, DiscoveryError>>()?;
+    Ok(found.into_iter().flatten().collect())
 }
+
+/// What names of servers begin with.
+const SERVER: &str = "rpc:";
 
 /// Devices of one kind, or why there are none.
 type Found = Result<Vec<Arc<dyn Device>>, String>;

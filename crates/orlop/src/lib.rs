@@ -111,6 +111,9 @@ pub use orlop_sched as sched;
 /// The CPU device.
 pub use orlop_cpu as cpu;
 
+/// Devices of other machines.
+pub use orlop_rpc as rpc;
+
 /// NVIDIA GPUs (feature `cuda`).
 #[cfg(feature = "cuda")]
 pub use orlop_cuda as cuda;

@@ -45,6 +45,7 @@ const PROBE_BYTES: u64 = 1 << 20;
 /// A device of a server, named `rpc:host:port`; further ones of one server end with `#1` and so on.
 pub struct RpcDevice {
     name: String,
+    server: RpcAddress,
     endpoint: Arc<Endpoint>,
     number: u32,
     memory: [Arc<dyn BufferType>; 1],
@@ -70,13 +71,13 @@ impl RpcDevice {
                 _ => 0,
             };
             for number in 0..count {
-                devices.push(Arc::new(RpcDevice::open(&endpoint, number)?));
+                devices.push(Arc::new(RpcDevice::open(address, &endpoint, number)?));
             }
         }
         Ok(devices)
     }
 
-    fn open(endpoint: &Arc<Endpoint>, number: u32) -> Result<RpcDevice, RpcError> {
+    fn open(server: &RpcAddress, endpoint: &Arc<Endpoint>, number: u32) -> Result<RpcDevice, RpcError> {
         let name = match number {
             0 => endpoint.name.clone(),
             _ => format!("{}#{number}", endpoint.name),
@@ -100,6 +101,7 @@ impl RpcDevice {
         let link = measure(endpoint, &ping, &memory)?;
         Ok(RpcDevice {
             name,
+            server: server.clone(),
             endpoint: Arc::clone(endpoint),
             number,
             memory: [memory],
@@ -110,20 +112,17 @@ impl RpcDevice {
         })
     }
 
+    /// The server that it is a device of.
+    pub fn server(&self) -> &RpcAddress {
+        &self.server
+    }
+
     pub(super) fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
     }
 
     pub(super) fn number(&self) -> u32 {
         self.number
-    }
-
-    /// Sends what was given to the server and not sent yet.
-    ///
-    /// # Errors
-    /// [`DeviceError::Lost`].
-    pub fn flush(&self) -> Result<(), DeviceError> {
-        self.endpoint.send()
     }
 
     /// Bytes that the result of an op takes there, if they are more than its own: some backends put scratch behind it.

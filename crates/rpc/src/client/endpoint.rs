@@ -245,12 +245,6 @@ impl Endpoint {
             }
         }
     }
-
-    /// Sends everything that was given.
-    pub(super) fn send(&self) -> Result<(), DeviceError> {
-        let mut wire = self.wire()?;
-        if wire.pending.is_empty() { Ok(()) } else { self.flush(&mut wire) }
-    }
 }
 
 impl std::fmt::Debug for Endpoint {
