@@ -17,6 +17,7 @@ use crate::commands::perplexity::PerplexityArguments;
 use crate::commands::plan::PlanArguments;
 use crate::commands::quantize::QuantizeArguments;
 use crate::commands::run::RunArguments;
+use crate::commands::serve_rpc::ServeRpcArguments;
 use crate::commands::synth::SynthArguments;
 use crate::commands::tokenize::TokenizeArguments;
 use crate::failure::Failure;
@@ -52,6 +53,8 @@ pub(crate) enum Command {
     Quantize(QuantizeArguments),
     /// Create a model with random weights.
     Synth(SynthArguments),
+    /// Serve devices to clients of ggml's RPC protocol, such as llama.cpp.
+    ServeRpc(ServeRpcArguments),
     /// List the devices of this machine.
     Devices(DevicesArguments),
     /// Print a shell completion script.

@@ -46,6 +46,7 @@ fn run() -> Result<(), Failure> {
         Some(Command::Perplexity(arguments)) => commands::perplexity::run(&arguments),
         Some(Command::Quantize(arguments)) => commands::quantize::run(&arguments),
         Some(Command::Synth(arguments)) => commands::synth::run(&arguments),
+        Some(Command::ServeRpc(arguments)) => commands::serve_rpc::run(&arguments),
         Some(Command::Devices(arguments)) => commands::devices::run(&arguments),
         Some(Command::Completions(arguments)) => commands::completions::run(&arguments),
         Some(Command::Man(arguments)) => commands::man::run(&arguments),

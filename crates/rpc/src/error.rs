@@ -55,6 +55,12 @@ pub enum RpcError {
     /// What a device says.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// An address that others reach: the protocol knows neither passwords nor encryption.
+    #[error("{address} is not a loopback address, and the protocol has no authentication")]
+    NotLoopback {
+        /// The address.
+        address: String,
+    },
     /// A server cannot listen.
     #[error("cannot listen on {address}: {reason}")]
     Listen {

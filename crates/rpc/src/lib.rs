@@ -3,6 +3,7 @@
 //!
 //! - [`codec`] has the messages as values, for every version of a table.
 //! - [`RpcDevice`] is a device of a server, to be used like any other.
+//! - [`RpcServer`] serves devices to clients of the protocol.
 #![warn(clippy::unwrap_used)]
 #![deny(unsafe_code)]
 
@@ -10,7 +11,9 @@ mod address;
 mod client;
 pub mod codec;
 mod error;
+mod server;
 
 pub use address::RpcAddress;
 pub use client::{RpcDevice, RpcOptions};
 pub use error::RpcError;
+pub use server::{Refusal, RpcLimits, RpcServer, ServerEvent};

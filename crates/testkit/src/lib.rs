@@ -54,6 +54,7 @@ mod program;
 mod queue;
 mod queue_checks;
 mod random;
+mod relay;
 mod unplanned;
 
 pub use choices::Choices;
@@ -69,4 +70,5 @@ pub use ops::{RowWrite, compute, rearrange, rearranges, set_rows};
 pub use planned::{Feeds, PlannedOptions, kept, run_in, run_planned};
 pub use queue_checks::check_queue;
 pub use random::Random;
+pub use relay::{Disturbance, Relay, RelayCounts};
 pub use unplanned::{Observe, RunOutputs, UnplannedOptions, run_unplanned, run_unplanned_with};

@@ -1,0 +1,89 @@
+//! `orlop serve-rpc`: this machine's devices for clients of ggml's RPC protocol.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use clap::Args;
+use orlop::backend::Device;
+use orlop::devices::{self, DeviceOptions, physical_cores};
+use orlop::rpc::codec::RpcVersion;
+use orlop::rpc::{RpcError, RpcLimits, RpcServer, ServerEvent};
+
+use crate::failure::Failure;
+use crate::model_arguments::{device_options, no_device, parse_threads};
+use crate::printer::Printer;
+use crate::quantity::parse_bytes;
+use crate::style::note;
+
+/// Arguments of `orlop serve-rpc`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeRpcArguments {
+    /// Loopback address to listen on.
+    #[arg(short = 'H', long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    host: IpAddr,
+    /// Port to listen on; 0: any free one.
+    #[arg(short, long, default_value_t = 50052)]
+    port: u16,
+    /// Devices to serve; see `orlop devices`.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cpu")]
+    device: Vec<String>,
+    /// Number of threads of the CPU [default: number of physical cores].
+    #[arg(short, long, value_parser = parse_threads)]
+    threads: Option<usize>,
+    /// Memory that one client may use on each device, such as `8GiB` [default: no limit].
+    #[arg(short, long, value_name = "BYTES", value_parser = parse_bytes)]
+    memory: Option<u64>,
+    /// Maximum number of clients at a time.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    clients: usize,
+    /// Print to standard error when clients connect and leave, not only when one is refused.
+    #[arg(short, long)]
+    verbose: bool,
+    /// Protocol version that clients are told, such as 5.1.0; llama.cpp needs its own major version.
+    #[arg(long, value_name = "VERSION", value_parser = parse_version, default_value_t = RpcVersion::V5_1)]
+    protocol: RpcVersion,
+}
+
+/// Serves until the process ends.
+pub(crate) fn run(arguments: &ServeRpcArguments) -> Result<(), Failure> {
+    let threads = arguments.threads.unwrap_or_else(physical_cores);
+    let options = DeviceOptions { threads, ..device_options() };
+    let devices = devices::named(&arguments.device, &options).map_err(no_device)?;
+    let names: Vec<String> = devices.iter().map(|device| Device::name(&**device).to_owned()).collect();
+    let limits = RpcLimits {
+        clients: arguments.clients,
+        bytes: arguments.memory.unwrap_or(u64::MAX),
+        threads,
+        ..RpcLimits::default()
+    };
+    let address = SocketAddr::new(arguments.host, arguments.port);
+    let server = RpcServer::bind(address, devices, arguments.protocol, limits).map_err(failure)?;
+    let address = server.address().map_err(failure)?;
+    let names = names.join(", ");
+    Printer::new().line(format!("serving {names} on {address}, protocol {}", arguments.protocol))?;
+    server.serve(&|event| match event {
+        ServerEvent::Connected(_) | ServerEvent::Left(_) if !arguments.verbose => {}
+        ServerEvent::Connected(client) => note(format_args!("{client} connected")),
+        ServerEvent::Full(client) => note(format_args!("{client} was sent away: too many clients")),
+        ServerEvent::Left(client) => note(format_args!("{client} left")),
+        ServerEvent::Refused(client, refusal) => note(format_args!("{client} was disconnected: {refusal}")),
+    });
+    Ok(())
+}
+
+fn failure(error: RpcError) -> Failure {
+    match error {
+        RpcError::NotLoopback { .. } => {
+            Failure::BadInput(format!("{error}; forward a port to it, for example with `ssh -L`"))
+        }
+        error => Failure::Other(error.into()),
+    }
+}
+
+fn parse_version(text: &str) -> Result<RpcVersion, String> {
+    let numbers: Vec<u8> = text.split('.').map_while(|number| number.parse().ok()).collect();
+    let [major, minor, patch] = numbers[..] else {
+        return Err("expected three numbers, such as 5.1.0".to_owned());
+    };
+    let version = RpcVersion { major, minor, patch };
+    version.dialect().map(|_| version).map_err(|error| error.to_string())
+}

@@ -1,0 +1,179 @@
+//! What one client has on the server, and the answers to its requests.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use orlop_backend::{Buffer, BufferType, Claim, Device, Role, Slot, StoredTensor, copy};
+use orlop_graph::AccessKind;
+
+use super::compute::Compiled;
+use super::store::Store;
+use super::turns::Turns;
+use super::{Refusal, RpcLimits, hello};
+use crate::codec::{Dialect, ReplyLength, RpcReply, RpcRequest, TensorRecord, reply_length};
+
+/// Bytes that are read at a time for an answer.
+const MOST_READ: u64 = 1 << 30;
+
+pub(super) struct Session<'a> {
+    devices: &'a [Arc<dyn Device>],
+    limits: &'a RpcLimits,
+    dialect: &'a Dialect,
+    turns: &'a Turns,
+    store: Store,
+    /// The last graph of each device.
+    graphs: HashMap<u32, Compiled>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        devices: &'a [Arc<dyn Device>],
+        limits: &'a RpcLimits,
+        dialect: &'a Dialect,
+        turns: &'a Turns,
+    ) -> Session<'a> {
+        let store = Store::new(devices.len());
+        Session { devices, limits, dialect, turns, store, graphs: HashMap::new() }
+    }
+
+    /// Does what is asked, and appends the answer, if there is one.
+    pub(super) fn answer(&mut self, request: &RpcRequest<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        let reply = match request {
+            RpcRequest::Hello { .. } => hello(self.dialect),
+            RpcRequest::DeviceCount => RpcReply::Count(self.devices.len() as u32),
+            RpcRequest::Alignment { device } => RpcReply::Number(self.memory(*device)?.alignment()),
+            RpcRequest::MaxSize { device } => {
+                let most = self.memory(*device)?.max_bytes();
+                RpcReply::Number(most)
+            }
+            RpcRequest::DeviceMemory { device } => {
+                let index = self.index(*device)?;
+                let memory = self.devices[index].facts().memory;
+                let (free, total) = memory.map_or((u64::MAX, u64::MAX), |memory| (memory.free, memory.total));
+                let left = self.store.left(index, self.limits);
+                RpcReply::Pair(free.min(left), total.min(self.limits.bytes))
+            }
+            RpcRequest::AllocBuffer { device, bytes } => {
+                let (index, memory) = (self.index(*device)?, Arc::clone(self.memory(*device)?));
+                let handle = self.store.allocate(index, &memory, *bytes, self.limits)?;
+                handle.map_or(RpcReply::Pair(0, 0), |handle| RpcReply::Pair(handle, *bytes))
+            }
+            RpcRequest::BufferBase { buffer } => RpcReply::Number(self.store.get(*buffer)?.base),
+            RpcRequest::FreeBuffer { buffer } => {
+                let freed = self.store.free(*buffer)?;
+                self.graphs.retain(|_, graph| !graph.touches(&*freed.buffer));
+                RpcReply::Done
+            }
+            RpcRequest::ClearBuffer { buffer, value } => {
+                let buffer = &*self.store.get(*buffer)?.buffer;
+                let claim = Claim::take(buffer, AccessKind::Write)?;
+                buffer.fill(&claim, 0..buffer.bytes(), *value)?;
+                RpcReply::Done
+            }
+            // Data of SET_TENSOR is written as it comes.
+            RpcRequest::SetTensor { .. } => return Ok(()),
+            RpcRequest::SetTensorHash { .. } => RpcReply::Flag(false),
+            RpcRequest::GetTensor { tensor, offset, bytes } => {
+                let place = self.data_place(tensor, *offset, *bytes)?;
+                if *bytes > MOST_READ {
+                    let name = request.name();
+                    return Err(Refusal::TooLong { command: name, given: *bytes, most: MOST_READ });
+                }
+                return self.read(tensor.buffer, place, out);
+            }
+            RpcRequest::MemsetTensor { tensor, offset, bytes, value } => {
+                let place = self.data_place(tensor, *offset, *bytes)?;
+                let buffer = &*self.store.get(tensor.buffer)?.buffer;
+                let claim = Claim::take(buffer, AccessKind::Write)?;
+                buffer.fill(&claim, place, *value)?;
+                RpcReply::Done
+            }
+            RpcRequest::CopyTensor { from, to } => RpcReply::Flag(self.copy(from, to)?),
+            RpcRequest::InitTensor { tensor } => {
+                self.store.place(tensor, &tensor.desc()?)?;
+                RpcReply::Done
+            }
+            RpcRequest::AllocSize { device, tensor, .. } => {
+                RpcReply::Number(self.memory(*device)?.alloc_bytes(&tensor.desc()?))
+            }
+            RpcRequest::Compute(message) => {
+                let index = self.index(message.device)?;
+                // Its scratch is given back before the next graph's is counted.
+                self.graphs.remove(&message.device);
+                let left = self.store.left(index, self.limits);
+                let device = &self.devices[index];
+                let graph =
+                    Compiled::new(device, index, &self.store, message, self.dialect.ops, self.limits, left)?;
+                graph.run(self.turns)?;
+                self.graphs.insert(message.device, graph);
+                RpcReply::Done
+            }
+            RpcRequest::Recompute { device } => {
+                self.index(*device)?;
+                let graph = self.graphs.get(device).ok_or(Refusal::NoGraph(*device))?;
+                graph.run(self.turns)?;
+                RpcReply::Done
+            }
+        };
+        if reply_length(self.dialect, request.command())? != ReplyLength::Nothing {
+            reply.write(self.dialect, out);
+        }
+        Ok(())
+    }
+
+    fn index(&self, device: u32) -> Result<usize, Refusal> {
+        let index = device as usize;
+        if index < self.devices.len() {
+            return Ok(index);
+        }
+        Err(Refusal::Device { given: device, devices: self.devices.len() })
+    }
+
+    fn memory(&self, device: u32) -> Result<&Arc<dyn BufferType>, Refusal> {
+        let types = self.devices[self.index(device)?].buffer_types(Role::Arena);
+        types.first().ok_or(Refusal::Device { given: device, devices: self.devices.len() })
+    }
+
+    /// Where bytes of a tensor lie in its buffer.
+    pub(super) fn data_place(
+        &self,
+        tensor: &TensorRecord,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Range<u64>, Refusal> {
+        self.store.range(tensor, offset, bytes)
+    }
+
+    /// Writes bytes that lie in a buffer.
+    pub(super) fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Result<(), Refusal> {
+        let buffer = &*self.store.get(handle)?.buffer;
+        let claim = Claim::take(buffer, AccessKind::Write)?;
+        Ok(buffer.write(&claim, offset, bytes)?)
+    }
+
+    fn read(&self, handle: u64, place: Range<u64>, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        let bytes = place.end - place.start;
+        out.extend(bytes.to_le_bytes());
+        let begin = out.len();
+        out.resize(begin + bytes as usize, 0);
+        let buffer: &dyn Buffer = &*self.store.get(handle)?.buffer;
+        let claim = Claim::take(buffer, AccessKind::Read)?;
+        Ok(buffer.read(&claim, place.start, &mut out[begin..])?)
+    }
+
+    /// Copies between equal layouts on one device; `false` if they are not.
+    fn copy(&self, from: &TensorRecord, to: &TensorRecord) -> Result<bool, Refusal> {
+        let (source, target) = (from.desc()?, to.desc()?);
+        let places = [self.store.place(from, &source)?, self.store.place(to, &target)?];
+        if source != target || !source.is_contiguous() {
+            return Ok(false);
+        }
+        let stored = |record: &TensorRecord, offset| {
+            let buffer = Arc::clone(&self.store.get(record.buffer)?.buffer);
+            Ok::<_, Refusal>(StoredTensor::new(record.name(), source, Slot { buffer, offset })?)
+        };
+        copy(&stored(from, places[0])?, &stored(to, places[1])?)?;
+        Ok(true)
+    }
+}
