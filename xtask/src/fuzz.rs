@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: [libFuzzer](https://llvm.org/docs/LibFuzzer.html) with AddressSanitizer on readers of untrusted files.
+//! `cargo xtask fuzz`: [libFuzzer](https://llvm.org/docs/LibFuzzer.html) with AddressSanitizer on readers of untrusted files and messages.
 
 use std::fs;
 
@@ -13,6 +13,8 @@ pub(crate) enum Target {
     Gguf,
     /// The reader and the writer of saved states: sequences and chats.
     State,
+    /// The messages of ggml's RPC protocol.
+    Rpc,
 }
 
 /// Instrumentation flags of cargo-fuzz.
@@ -28,6 +30,7 @@ pub(crate) fn run(target: Target, seconds: u64) -> Result<()> {
     let (project, name) = match target {
         Target::Gguf => ("crates/gguf/fuzz", "read"),
         Target::State => ("crates/llm/fuzz", "state"),
+        Target::Rpc => ("crates/rpc/fuzz", "message"),
     };
     let project = cargo::workspace().join(project);
     let found = cargo::target().join("fuzz").join("found").join(name);

@@ -14,6 +14,8 @@ pub(crate) fn run(minutes: u64) -> Result<()> {
     publish::verify()?;
     sanitize::run(None)?;
     arm::run()?;
-    fuzz::run(fuzz::Target::Gguf, minutes.saturating_mul(30))?;
-    fuzz::run(fuzz::Target::State, minutes.saturating_mul(30))
+    for target in [fuzz::Target::Gguf, fuzz::Target::State, fuzz::Target::Rpc] {
+        fuzz::run(target, minutes.saturating_mul(20))?;
+    }
+    Ok(())
 }
