@@ -301,6 +301,7 @@ impl OpNumbers {
             | Op::Pool2d(_)
             | Op::Upscale { .. }
             | Op::TimestepEmbedding { .. }
+            | Op::DeltaScan
             | Op::Custom { .. } => return None,
         };
         Some((GgmlOp { number: self.here(number), params }, order))
