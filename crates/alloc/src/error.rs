@@ -171,6 +171,30 @@ pub enum Error {
     /// A plan is for something else.
     #[error("the plan does not fit")]
     Misfit(#[from] Misfit),
+    /// A plan within a capacity was asked for several arenas.
+    #[error("a plan with copies to other memory is of one buffer, but there are {arenas}")]
+    SeveralArenas {
+        /// How many.
+        arenas: usize,
+    },
+    /// A capacity is below what some step needs by itself.
+    #[error("{at} needs {floor} bytes at once, more than the capacity of {capacity}")]
+    BelowFloor {
+        /// The capacity.
+        capacity: u64,
+        /// The least bytes of any plan.
+        floor: u64,
+        /// What needs them.
+        at: String,
+    },
+    /// No plan within a capacity was found.
+    #[error("the best plan found takes {best} bytes, more than the capacity of {capacity}")]
+    NoPlanWithin {
+        /// The capacity.
+        capacity: u64,
+        /// The smallest peak found.
+        best: u64,
+    },
     /// The planner refuses the problem.
     #[error("planning {arena}")]
     Plan {

@@ -28,9 +28,9 @@ pub use error::Error;
 #[cfg(feature = "buffers")]
 pub use lowered::{Held, Home, StepSequence, UsageBuilder};
 pub use planning::{
-    ArenaId, ArenaInfo, ArenaOffset, ArenaPlan, Decision, Flags, Flaw, Layouts, MemoryPlan, Misfit,
-    OverwritePair, PeakStorage, PlanOptions, PlannedStorage, Reordered, SavedMemoryPlan,
-    SavedMemoryPlanError, Sharing, StepOrder, StepView, Unread, Usage, ValueId, ValueInfo, Verdict,
-    plan_as_ggml, plan_like_ggml, plan_memory, plan_memory_until, plan_reordered, plan_reordered_until,
-    reorder,
+    AddedCost, ArenaId, ArenaInfo, ArenaOffset, ArenaPlan, Decision, FittedStep, Flags, Flaw, Floor, Layouts,
+    MemoryPlan, Misfit, OverwritePair, PeakStorage, PlanOptions, PlanWithin, PlannedStorage, Reordered,
+    ReplayFlaw, SavedMemoryPlan, SavedMemoryPlanError, Sharing, StepFacts, StepOrder, StepView, Unread,
+    Usage, ValueId, ValueInfo, Verdict, floor, plan_as_ggml, plan_like_ggml, plan_memory, plan_memory_until,
+    plan_reordered, plan_reordered_until, plan_within, reorder,
 };

@@ -8,6 +8,8 @@
 //! - A **memory plan** ([`MemoryPlan`]) gives each piece a place in an **arena**, in one of the arena's **chunks**.
 //!   [`plan_memory`] makes it, [`MemoryPlan::check`] checks it by other means, [`MemoryPlan::fits`] says whether it serves
 //!   another usage, and a [`SavedMemoryPlan`] keeps it for another process.
+//! - [`plan_within`] meets a capacity that no plan of the steps alone meets: some run again, some values are copied to
+//!   other memory and back.
 //! - [`reorder`] finds an order of the steps that needs less memory; [`plan_reordered`] plans both orders and keeps the
 //!   smaller plan.
 
@@ -20,6 +22,7 @@ mod reorder;
 mod saved_plan;
 pub(crate) mod trace;
 mod usage;
+mod within;
 
 pub use check::Flaw;
 pub use layouts::Layouts;
@@ -30,3 +33,4 @@ pub use reorder::{Reordered, StepOrder, plan_reordered, plan_reordered_until, re
 pub use saved_plan::{SavedMemoryPlan, SavedMemoryPlanError};
 pub use trace::{Decision, Sharing, Verdict};
 pub use usage::{ArenaId, ArenaInfo, Flags, OverwritePair, StepView, Unread, Usage, ValueId, ValueInfo};
+pub use within::{AddedCost, FittedStep, Floor, PlanWithin, ReplayFlaw, StepFacts, floor, plan_within};

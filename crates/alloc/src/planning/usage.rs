@@ -200,6 +200,11 @@ impl Usage {
         });
     }
 
+    /// Whether a value is read from outside.
+    pub(crate) fn set_output(&mut self, id: ValueId, output: bool) {
+        self.values[id.index()].flags.output = output;
+    }
+
     /// The same usage with its steps in another order: at each position, the step of that number. Groups are of
     /// positions, so steps of one group should stay there.
     pub fn in_order(&self, order: &[usize]) -> Usage {

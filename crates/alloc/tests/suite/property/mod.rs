@@ -4,6 +4,7 @@ mod graphs;
 mod oracle;
 mod orders;
 mod usages;
+mod within;
 
 use std::sync::Arc;
 

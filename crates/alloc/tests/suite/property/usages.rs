@@ -109,8 +109,14 @@ impl Parts {
 }
 
 pub(crate) fn random_usage(choices: &mut Choices) -> Usage {
+    let arenas = 1 + choices.below(3);
+    random_usage_of(choices, arenas)
+}
+
+/// A usage of `count` arenas.
+pub(crate) fn random_usage_of(choices: &mut Choices, count: usize) -> Usage {
     let mut arenas = Vec::new();
-    for index in 0..=choices.below(3) {
+    for index in 0..count {
         let max = choices.pick(&[u64::MAX, 64, 100, 200]);
         arenas.push(arena(&format!("arena{index}"), choices.pick(&[8, 1, 16, 32, 64]), max));
     }
