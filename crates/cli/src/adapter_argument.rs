@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 
-use orlop::llm::{Adapter, Error, Model};
+use orlop::llm::{Error, LoraAdapter, Model};
 
 use crate::commands::inspect::refused;
 use crate::failure::Failure;
@@ -24,7 +24,7 @@ pub(crate) fn parse_adapter(text: &str) -> Result<AdapterArgument, Infallible> {
 /// A model with the adapters of these files.
 pub(crate) fn adapted(model: Model, adapters: &[AdapterArgument]) -> Result<Model, Failure> {
     adapters.iter().try_fold(model, |model, AdapterArgument { path, scale }| {
-        let adapter = Adapter::open(path).and_then(|adapter| adapter.scaled(*scale));
+        let adapter = LoraAdapter::open(path).and_then(|adapter| adapter.scaled(*scale));
         adapter.and_then(|adapter| model.with_adapters(&[adapter])).map_err(|error| match error {
             Error::File(error) => refused(path, &error),
             error => Failure::BadInput(format!("{}: {error}; use another adapter (--lora)", path.display())),

@@ -19,7 +19,7 @@ pub(crate) const EMBEDDINGS: &str = "token_embd.weight";
 /// What is wrong with an adapter.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum AdapterError {
+pub enum LoraError {
     /// Another kind of file.
     #[error("`{key}` is `{found}`, and `{expected}` in files of adapters")]
     OtherKind {
@@ -86,8 +86,8 @@ pub enum AdapterError {
     },
 }
 
-impl From<AdapterError> for Error {
-    fn from(error: AdapterError) -> Error {
+impl From<LoraError> for Error {
+    fn from(error: LoraError) -> Error {
         Error::Adapter(Box::new(error))
     }
 }
@@ -95,65 +95,65 @@ impl From<AdapterError> for Error {
 /// A file with low-rank changes of a model's matrices ([LoRA](https://arxiv.org/abs/2106.09685)). [`Model::with_adapters`]
 /// adds it to a model.
 #[derive(Clone, Debug)]
-pub struct Adapter {
+pub struct LoraAdapter {
     file: Arc<GgufFile>,
     /// Divided by the rank, it multiplies the change; 0 for no such factor.
     alpha: f32,
     scale: f32,
 }
 
-impl Adapter {
+impl LoraAdapter {
     /// Opens a GGUF file. It must not change while it is in use.
     ///
     /// # Errors
     /// What is wrong with the file; [`Error::Adapter`] for one that is no adapter.
-    pub fn open(path: impl AsRef<Path>) -> Result<Adapter, Error> {
-        Adapter::from_file(GgufFile::open(path)?)
+    pub fn open(path: impl AsRef<Path>) -> Result<LoraAdapter, Error> {
+        LoraAdapter::from_file(GgufFile::open(path)?)
     }
 
     /// The adapter in an open file.
     ///
     /// # Errors
-    /// As [`Adapter::open`].
-    pub fn from_file(file: GgufFile) -> Result<Adapter, Error> {
+    /// As [`LoraAdapter::open`].
+    pub fn from_file(file: GgufFile) -> Result<LoraAdapter, Error> {
         let metadata = file.metadata();
         for (key, expected) in KIND {
             let found = metadata.optional(key, Metadata::string)?.unwrap_or_default();
             if found != expected {
-                return Err(AdapterError::OtherKind { key, found: found.to_owned(), expected }.into());
+                return Err(LoraError::OtherKind { key, found: found.to_owned(), expected }.into());
             }
         }
         if metadata.get(INVOCATION).is_some() {
-            return Err(AdapterError::TurnedOnByTokens.into());
+            return Err(LoraError::TurnedOnByTokens.into());
         }
         let alpha = metadata.optional(ALPHA, Metadata::f32)?.unwrap_or(0.0);
         if !alpha.is_finite() {
-            return Err(AdapterError::NotFinite { key: ALPHA, value: alpha }.into());
+            return Err(LoraError::NotFinite { key: ALPHA, value: alpha }.into());
         }
         if file.tensors().is_empty() {
-            return Err(AdapterError::Empty.into());
+            return Err(LoraError::Empty.into());
         }
         for tensor in file.tensors() {
             let [a, b] = HALVES.map(|half| tensor.name.strip_suffix(half));
             let (name, other) = match (a, b) {
                 (Some(name), _) => (name, HALVES[1]),
                 (None, Some(name)) => (name, HALVES[0]),
-                (None, None) => return Err(AdapterError::NoHalf(tensor.name.clone()).into()),
+                (None, None) => return Err(LoraError::NoHalf(tensor.name.clone()).into()),
             };
             let other = format!("{name}{other}");
             if file.tensor(&other).is_none() {
-                return Err(AdapterError::MissingHalf(other).into());
+                return Err(LoraError::MissingHalf(other).into());
             }
         }
-        Ok(Adapter { file: Arc::new(file), alpha, scale: 1.0 })
+        Ok(LoraAdapter { file: Arc::new(file), alpha, scale: 1.0 })
     }
 
     /// The same with another factor of its changes. The default is 1; 0 turns it off.
     ///
     /// # Errors
     /// [`Error::Adapter`] for a factor that is no finite number.
-    pub fn scaled(self, scale: f32) -> Result<Adapter, Error> {
-        Ok(Adapter { scale: finite_scale(scale)?, ..self })
+    pub fn scaled(self, scale: f32) -> Result<LoraAdapter, Error> {
+        Ok(LoraAdapter { scale: finite_scale(scale)?, ..self })
     }
 
     /// Checks that every change fits a tensor of a model.
@@ -161,30 +161,29 @@ impl Adapter {
         let (found, known) =
             (self.file.metadata().string("general.architecture")?, model.config().architecture.name());
         if found != known {
-            return Err(AdapterError::OtherArchitecture { found: found.to_owned(), model: known }.into());
+            return Err(LoraError::OtherArchitecture { found: found.to_owned(), model: known }.into());
         }
         for a in self.file.tensors() {
             let Some(name) = a.name.strip_suffix(HALVES[0]) else { continue };
-            let base =
-                model.file().tensor(name).ok_or_else(|| AdapterError::NoSuchTensor(name.to_owned()))?;
+            let base = model.file().tensor(name).ok_or_else(|| LoraError::NoSuchTensor(name.to_owned()))?;
             if name == EMBEDDINGS && model.file().tensor("output.weight").is_none() {
-                return Err(AdapterError::TiedEmbeddings.into());
+                return Err(LoraError::TiedEmbeddings.into());
             }
             let half = format!("{name}{}", HALVES[1]);
-            let b = self.file.tensor(&half).ok_or(AdapterError::MissingHalf(half))?;
+            let b = self.file.tensor(&half).ok_or(LoraError::MissingHalf(half))?;
             if !fits(name, base, a, b) {
                 let [base, a, b] = [base, a, b].map(|tensor| tensor.extents().to_vec());
-                return Err(AdapterError::Shapes { name: name.to_owned(), base, a, b }.into());
+                return Err(LoraError::Shapes { name: name.to_owned(), base, a, b }.into());
             }
         }
         Ok(())
     }
 }
 
-pub(crate) fn finite_scale(scale: f32) -> Result<f32, AdapterError> {
+pub(crate) fn finite_scale(scale: f32) -> Result<f32, LoraError> {
     match scale.is_finite() {
         true => Ok(scale),
-        false => Err(AdapterError::NotFinite { key: "the scale", value: scale }),
+        false => Err(LoraError::NotFinite { key: "the scale", value: scale }),
     }
 }
 
@@ -221,7 +220,10 @@ pub(crate) fn prefix(index: usize) -> String {
 }
 
 /// Adds adapters to a model: its file, and what is known of all of them.
-pub(crate) fn joined(model: &Model, adapters: &[Adapter]) -> Result<(GgufFile, Vec<AdapterFactors>), Error> {
+pub(crate) fn joined(
+    model: &Model,
+    adapters: &[LoraAdapter],
+) -> Result<(GgufFile, Vec<AdapterFactors>), Error> {
     let mut file = model.file().clone();
     let mut factors = model.adapters().to_vec();
     for adapter in adapters {

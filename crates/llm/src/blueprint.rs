@@ -16,7 +16,7 @@ use crate::cache::CacheSizes;
 use crate::draft::{GraphSpec, ModelGraph};
 use crate::planned_graph::{GraphPlanner, PlannedGraph};
 use crate::weight_memory::{WeightPlace, place_weights};
-use crate::{AdapterError, BatchShape, Error, Forecast, LayerChoice, LayerPlacement, Model, Settings};
+use crate::{BatchShape, Error, Forecast, LayerChoice, LayerPlacement, LoraError, Model, Settings};
 
 /// Maximum of the context, of the batch and the number of sequences: positions and rows have 31 bits.
 const MAX_TOKENS: u64 = (u32::MAX >> 1) as u64;
@@ -371,7 +371,7 @@ fn check_tensors(model: &Model, graph: &ModelGraph) -> Result<(), Error> {
         });
     }
     match adapter::unused(model, |name| drawn.contains(name)) {
-        Some(name) => Err(AdapterError::NoSuchTensor(name.to_owned()).into()),
+        Some(name) => Err(LoraError::NoSuchTensor(name.to_owned()).into()),
         None => Ok(()),
     }
 }

@@ -13,7 +13,7 @@ use crate::draft::{GroupInputs, ModelGraph};
 use crate::planned_graph::session_options;
 use crate::sequences::{SequenceId, Sequences};
 use crate::weights::{self, LoadedTensors, Progress};
-use crate::{AdapterError, BatchShape, Blueprint, Config, DeviceMemory, Error, Forecast};
+use crate::{BatchShape, Blueprint, Config, DeviceMemory, Error, Forecast, LoraError};
 
 mod failure;
 mod page_use;
@@ -200,7 +200,7 @@ impl Engine {
     pub fn set_adapter_scale(&mut self, adapter: usize, scale: f32) -> Result<(), Error> {
         let count = self.adapter_scales.len();
         let known = self.adapter_scales.get_mut(adapter);
-        let known = known.ok_or(AdapterError::NoSuchAdapter { index: adapter, count })?;
+        let known = known.ok_or(LoraError::NoSuchAdapter { index: adapter, count })?;
         *known = finite_scale(scale)?;
         Ok(())
     }

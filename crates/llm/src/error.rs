@@ -5,7 +5,7 @@ use orlop_backend::DeviceError;
 use orlop_graph::GraphError;
 
 use crate::{
-    AdapterError, GrammarError, LayerSplit, RunFailure, StateError, TokenizerError, VocabularyDifference,
+    GrammarError, LayerSplit, LoraError, RunFailure, StateError, TokenizerError, VocabularyDifference,
 };
 
 /// What can go wrong with a model.
@@ -25,7 +25,7 @@ pub enum Error {
     },
     /// An adapter that cannot be used with the model.
     #[error("the adapter: {0}")]
-    Adapter(Box<AdapterError>),
+    Adapter(Box<LoraError>),
     /// A key has an invalid value.
     #[error("`{key}` is {value}: {rule}")]
     BadKey {

@@ -68,7 +68,7 @@ mod tokenizer;
 mod weight_memory;
 mod weights;
 
-pub use adapter::{Adapter, AdapterError};
+pub use adapter::{LoraAdapter, LoraError};
 pub use arch::Architecture;
 pub use blueprint::{Blueprint, LayerSplit};
 pub use chat::{Chat, ChatEvent, Turn};

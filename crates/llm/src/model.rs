@@ -6,7 +6,7 @@ use std::sync::Arc;
 use orlop_gguf::GgufFile as File;
 
 use crate::adapter::{AdapterFactors, joined};
-use crate::{Adapter, Config, Error};
+use crate::{Config, Error, LoraAdapter};
 
 /// A model's file and its configuration; no weight is loaded. Clones share it.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl Model {
     ///
     /// # Errors
     /// [`Error::Adapter`] for one that does not fit.
-    pub fn with_adapters(&self, adapters: &[Adapter]) -> Result<Model, Error> {
+    pub fn with_adapters(&self, adapters: &[LoraAdapter]) -> Result<Model, Error> {
         let (file, adapters) = joined(self, adapters)?;
         Ok(Model { file: Arc::new(file), config: Arc::clone(&self.config), adapters: adapters.into() })
     }

@@ -1,4 +1,4 @@
-//! Changes of products by [adapters](crate::Adapter).
+//! Changes of products by [adapters](crate::LoraAdapter).
 
 use orlop_graph::{DType, TensorId};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orlop_gguf::{Array, GgufFile, GgufPart, MetadataValue, Writer};
 use orlop_graph::DType;
-use orlop_llm::{Adapter, Blueprint, Error, Model, SequenceId};
+use orlop_llm::{Blueprint, Error, LoraAdapter, Model, SequenceId};
 use orlop_testkit::Random;
 
 use crate::arches::{exact, made, read, try_model, weights};
@@ -57,8 +57,8 @@ fn keys(architecture: &str, alpha: f32) -> Vec<(&'static str, MetadataValue)> {
     ]
 }
 
-fn adapter(bytes: Vec<u8>) -> Result<Adapter, Error> {
-    Adapter::from_file(GgufFile::from_file(GgufPart::from_bytes(Arc::new(bytes))?))
+fn adapter(bytes: Vec<u8>) -> Result<LoraAdapter, Error> {
+    LoraAdapter::from_file(GgufFile::from_file(GgufPart::from_bytes(Arc::new(bytes))?))
 }
 
 /// The names and extents of some of a fixture's tensors.
