@@ -148,6 +148,8 @@ fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Rea
             numbers(1)?;
             floats(&inputs[..1], 0).and(floats(&inputs[2..], 2)).and(floats(&result, count))
         }
+        // No kernel takes the first row of each query.
+        Op::FlashAttention(flash) if flash.kv_first => Err(Reason::Op),
         Op::FlashAttention(flash) => {
             let longest = inputs[0].extents[0].max(inputs[2].extents[0]);
             if longest > LONGEST_HEAD {

@@ -69,7 +69,7 @@ fn rounded_operands(graph: &Graph, step: &Step) -> Option<StepOperands> {
 fn accepts(op: &Op, operands: &[TensorDesc], result: &TensorDesc) -> Result<(), Reason> {
     let Op::FlashAttention(params) = op else { return Err(Reason::Op) };
     let is_index = |operand: usize| {
-        params.kv_len_slot() == Some(operand)
+        [params.kv_len_slot(), params.kv_first_slot()].contains(&Some(operand))
             || params.page_slots().is_some_and(|slots| slots.contains(&operand))
     };
     for (operand, desc) in operands.iter().chain([result]).enumerate() {
@@ -124,7 +124,7 @@ fn indices_are_in_range(task: &TaskInputs<'_>) -> Result<(), DeviceError> {
         Ok(index) if index < rows => Ok(()),
         _ => Err(bad(index, rows)),
     };
-    if let Some(slot) = attention.params.kv_len_slot() {
+    for slot in [attention.params.kv_len_slot(), attention.params.kv_first_slot()].into_iter().flatten() {
         let max = attention.max_rows();
         for token in 0..attention.sizes.tokens {
             let length = nth(&task.src[slot], token);

@@ -192,6 +192,11 @@ fn lengths_out_of_range_are_refused() {
         let lengths = case.values(DType::I32, &[3], &[3.0, bad, 0.0]);
         case.b.flash_attention([x, x, x], Some(lengths), None, None, PLAIN);
         assert!(matches!(case.error(), DeviceError::BadIndex { rows: 3, .. }));
+        let mut case = Case::new();
+        let x = case.noise(DType::F32, &[2, 3, 1]);
+        let [ends, firsts] = [[3.0; 3], [0.0, bad, 3.0]].map(|list| case.values(DType::I32, &[3], &list));
+        case.b.ranged_attention([x, x, x], [firsts, ends], None, PLAIN);
+        assert!(matches!(case.error(), DeviceError::BadIndex { rows: 3, .. }));
     }
 }
 

@@ -7,7 +7,9 @@ use crate::{DType, GraphBuilder, Op, OpError, OpInfo, TensorDesc, TensorId};
 /// Parameters of [`Op::FlashAttention`].
 ///
 /// Optional operands follow `q, k, v` in the order of the fields. `kv_len` is I32 with one entry a token:
-/// query `i` sees KV rows `0..kv_len[i]`, so causal attention needs no mask; with a window, the last of them.
+/// query `i` sees KV rows `0..kv_len[i]`, so causal attention needs no mask; with a window, the last of them. With
+/// `kv_first`, of the same form, it sees `kv_first[i]..kv_len[i]`: texts that lie one behind the other do not see each other,
+/// and windows may reach forward.
 ///
 /// With `page_rows`, K and V hold the rows of several sequences in pages, as in
 /// [PagedAttention](https://arxiv.org/abs/2309.06180). Two more operands of I32 say where: `pages`,
@@ -33,6 +35,9 @@ pub struct FlashAttention {
     pub window: u32,
     /// Rows of K and V that each query sees are an operand.
     pub kv_len: bool,
+    /// The first row that each query sees is an operand. Needs `kv_len`, and no pages.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_false"))]
+    pub kv_first: bool,
     /// A mask (F16 or F32) is an operand.
     pub mask: bool,
     /// Sinks (F32, one per head) are an operand.
@@ -60,6 +65,11 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+#[cfg(feature = "serde")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 impl FlashAttention {
     /// Attention with this factor and no option.
     pub const fn scaled(scale: f32) -> FlashAttention {
@@ -70,6 +80,7 @@ impl FlashAttention {
             soft_cap,
             window: 0,
             kv_len: false,
+            kv_first: false,
             mask: false,
             sinks: false,
             page_rows: 0,
@@ -87,7 +98,7 @@ impl FlashAttention {
     }
 
     fn before_pages(&self) -> usize {
-        3 + [self.kv_len, self.mask, self.sinks].map(usize::from).iter().sum::<usize>()
+        3 + [self.kv_len, self.kv_first, self.mask, self.sinks].map(usize::from).iter().sum::<usize>()
     }
 
     /// Position of `kv_len` among the operands.
@@ -95,14 +106,23 @@ impl FlashAttention {
         self.kv_len.then_some(3)
     }
 
+    /// Position of `kv_first` among the operands.
+    pub fn kv_first_slot(&self) -> Option<usize> {
+        self.kv_first.then_some(3 + usize::from(self.kv_len))
+    }
+
     /// Position of the mask among the operands.
     pub fn mask_slot(&self) -> Option<usize> {
-        self.mask.then_some(3 + usize::from(self.kv_len))
+        self.mask.then_some(self.before_mask())
+    }
+
+    fn before_mask(&self) -> usize {
+        3 + usize::from(self.kv_len) + usize::from(self.kv_first)
     }
 
     /// Position of the sinks among the operands.
     pub fn sinks_slot(&self) -> Option<usize> {
-        self.sinks.then_some(3 + usize::from(self.kv_len) + usize::from(self.mask))
+        self.sinks.then_some(self.before_mask() + usize::from(self.mask))
     }
 
     /// Positions of `pages` and `sequences` among the operands.
@@ -114,7 +134,7 @@ impl FlashAttention {
 
 pub(super) const FLASH_ATTENTION: OpInfo = OpInfo {
     name: "flash_attention",
-    operands: Arity::by_parameters(3, 8),
+    operands: Arity::by_parameters(3, 9),
     cost: Cost { per_element: 4.0, times: &[(1, 1)] },
     sample: |source| {
         Op::FlashAttention(FlashAttention {
@@ -123,6 +143,7 @@ pub(super) const FLASH_ATTENTION: OpInfo = OpInfo {
             soft_cap: source.float(),
             window: source.small(),
             kv_len: source.flag(),
+            kv_first: source.flag(),
             mask: source.flag(),
             sinks: source.flag(),
             page_rows: source.small(),
@@ -146,10 +167,13 @@ pub(super) fn flash_attention(x: &[TensorDesc], params: &FlashAttention) -> Resu
     if [v_rows, v_heads, v_seqs] != [kv, kv_heads, kv_seqs] {
         return Err(extents_of(x, 2, "must have as many rows, heads and sequences as K"));
     }
-    if let Some(slot) = params.kv_len_slot() {
+    if params.kv_first && (!params.kv_len || params.page_rows != 0) {
+        return Err(OpError::Parameter { name: "kv_first", rule: "needs kv_len, and no pages" });
+    }
+    for slot in [params.kv_len_slot(), params.kv_first_slot()].into_iter().flatten() {
         dtype(x, slot, x[slot].dtype == DType::I32, "i32")?;
         if x[slot].elements() != tokens {
-            return Err(extents_of(x, slot, "must be one length a token"));
+            return Err(extents_of(x, slot, "must be one number a token"));
         }
     }
     if let Some(slot) = params.mask_slot() {
@@ -201,12 +225,27 @@ impl GraphBuilder {
     ) -> TensorId {
         let params = FlashAttention {
             kv_len: kv_len.is_some(),
+            kv_first: false,
             mask: mask.is_some(),
             sinks: sinks.is_some(),
             ..params
         };
         let operands: Vec<TensorId> =
             [Some(q), Some(k), Some(v), kv_len, mask, sinks].into_iter().flatten().collect();
+        self.node(Op::FlashAttention(params), &operands)
+    }
+
+    /// [`Op::FlashAttention`] over the rows from `first` to before `end` of each query, with a mask if one is given.
+    pub fn ranged_attention(
+        &mut self,
+        [q, k, v]: [TensorId; 3],
+        [first, end]: [TensorId; 2],
+        mask: Option<TensorId>,
+        params: FlashAttention,
+    ) -> TensorId {
+        let params =
+            FlashAttention { kv_len: true, kv_first: true, mask: mask.is_some(), sinks: false, ..params };
+        let operands: Vec<TensorId> = [q, k, v, end, first].into_iter().chain(mask).collect();
         self.node(Op::FlashAttention(params), &operands)
     }
 
@@ -219,8 +258,14 @@ impl GraphBuilder {
         params: FlashAttention,
     ) -> TensorId {
         let PagedRows { kv_len, pages, sequences, page_rows } = rows;
-        let params =
-            FlashAttention { kv_len: true, mask: false, sinks: sinks.is_some(), page_rows, ..params };
+        let params = FlashAttention {
+            kv_len: true,
+            kv_first: false,
+            mask: false,
+            sinks: sinks.is_some(),
+            page_rows,
+            ..params
+        };
         let operands: Vec<TensorId> =
             [q, k, v, kv_len].into_iter().chain(sinks).chain([pages, sequences]).collect();
         self.node(Op::FlashAttention(params), &operands)

@@ -14,6 +14,10 @@ pub(super) fn flash_attention(params: &FlashAttention, x: &[Elements]) -> Result
     let pages = params.page_slots().map(|slots| Pages::new(params, slots.map(|slot| &x[slot]), kv));
     let limit = pages.as_ref().map_or(kv, Pages::rows);
     let visible = visible_rows(params.kv_len_slot().map(|slot| &x[slot]), tokens, limit)?;
+    let begun = match params.kv_first_slot() {
+        Some(slot) => visible_rows(Some(&x[slot]), tokens, limit)?,
+        None => vec![0; tokens],
+    };
     let mask = params.mask_slot().map(|slot| &x[slot]);
     let sinks = params.sinks_slot().map(|slot| &x[slot]);
     let dv = v.extents()[0];
@@ -26,7 +30,7 @@ pub(super) fn flash_attention(params: &FlashAttention, x: &[Elements]) -> Result
             let [_, _, mask_heads, mask_seqs] = mask.extents();
             mask.row([token, head % mask_heads, seq % mask_seqs])
         });
-        let first = params.first_row(visible[token] as u64) as usize;
+        let first = begun[token].max(params.first_row(visible[token] as u64) as usize);
         let rows = (first..visible[token]).map(|row| match &pages {
             Some(pages) => pages.row(token, row),
             None => Ok(row),

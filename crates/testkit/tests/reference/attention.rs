@@ -92,6 +92,16 @@ fn a_window_leaves_the_last_of_the_rows() {
 }
 
 #[test]
+fn rows_before_the_first_are_not_seen() {
+    let params = FlashAttention { kv_len: true, kv_first: true, ..PLAIN };
+    let q = f32(&[1, 3, 1], &[0.0; 3]);
+    let k = f32(&[1, 4, 1], &[f64::NAN, 0.0, 0.0, 0.0]);
+    let v = f32(&[1, 4, 1], &[f64::NAN, 1.0, 3.0, 9.0]);
+    let (ends, firsts) = (i32(&[3], &[3.0, 4.0, 2.0]), i32(&[3], &[1.0, 3.0, 2.0]));
+    assert_close(&attend(params, &[q, k, v, ends, firsts]), &[2.0, 9.0, 0.0]);
+}
+
+#[test]
 fn masks_follow_lengths_and_are_scaled_by_slopes() {
     let params = FlashAttention { kv_len: true, mask: true, max_bias: 8.0, ..PLAIN };
     // Two heads: slopes 2^-4 and 2^-8.

@@ -15,7 +15,8 @@ pub(super) fn accepts(params: &FlashAttention, inputs: &[TensorDesc]) -> Result<
     if let Some(operand) = (0..3).find(|operand| !can_read(inputs[*operand].dtype)) {
         return Err(Reason::DType { operand, dtype: inputs[operand].dtype });
     }
-    let mut integers = params.kv_len_slot().into_iter().chain(params.page_slots().into_iter().flatten());
+    let ranges = [params.kv_len_slot(), params.kv_first_slot()].into_iter().flatten();
+    let mut integers = ranges.chain(params.page_slots().into_iter().flatten());
     if let Some(operand) = integers.find(|slot| inputs[*slot].dtype != DType::I32) {
         return Err(Reason::DType { operand, dtype: inputs[operand].dtype });
     }
@@ -46,6 +47,18 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
     if params.kv_len {
         writer.global("var<workgroup> seen: u32;");
     }
+    let begun = match params.kv_first_slot() {
+        Some(slot) => {
+            writer.read("f", &task.inputs[slot]).global("var<workgroup> first_seen: u32;");
+            format!(
+                "  if (lane == 0u) {{ first_seen = u32(max({}, 0)); }}
+  let begun = workgroupUniformLoad(&first_seen);
+",
+                listed("f", "token")
+            )
+        }
+        None => "  let begun = 0u;\n".to_owned(),
+    };
     let (mask, bias, hidden) = match params.mask_slot() {
         Some(slot) => {
             writer.read("m", &task.inputs[slot]);
@@ -73,8 +86,8 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
     writer.write("y", &task.output);
     writer.float("scale", params.scale).float("bias", params.max_bias).float("cap", params.soft_cap);
     let begin = match params.window {
-        0 => "0u".to_owned(),
-        window => format!("max(length, {window}u) - {window}u"),
+        0 => "begun".to_owned(),
+        window => format!("max(begun, max(length, {window}u) - {window}u)"),
     };
     let cap = if params.soft_cap == 0.0 {
         ""
@@ -105,7 +118,7 @@ pub(super) fn build(task: &Task<'_>, params: &FlashAttention) -> Kernel {
   let source = q_row(token, head, seq);
   for (var n = lane; n < {quads}u; n += {WORKGROUP}u) {{ query[n] = q_quad(source, 4u * n); }}
   workgroupBarrier();
-{length}{mask}{sequence}  var most = {LOWEST};
+{length}{begun}{mask}{sequence}  var most = {LOWEST};
   var sum = 0.0;
 {before}  for (var start = {begin}; start < length; start += {WORKGROUP}u) {{
     let row = start + lane;

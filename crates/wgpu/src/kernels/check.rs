@@ -56,10 +56,12 @@ pub(super) fn of(task: &Task<'_>) -> Vec<Check> {
 fn of_attention(task: &Task<'_>, params: &FlashAttention) -> Vec<Check> {
     let Some(kv_len) = params.kv_len_slot().map(|slot| task.inputs[slot]) else { return Vec::new() };
     let kv = task.inputs[1].desc.extents[1];
-    let lengths = |rows: u64| Check { rows, range: [0, rows as i64], numbers: Numbers::All(kv_len) };
+    let up_to = |rows: u64, numbers| Check { rows, range: [0, rows as i64], numbers: Numbers::All(numbers) };
+    let lengths = |rows: u64| up_to(rows, kv_len);
     let Some([pages, sequences]) = params.page_slots().map(|slots| slots.map(|slot| task.inputs[slot]))
     else {
-        return vec![lengths(kv)];
+        let first = params.kv_first_slot().map(|slot| up_to(kv, task.inputs[slot]));
+        return [lengths(kv)].into_iter().chain(first).collect();
     };
     let FlashAttention { page_rows, window, .. } = *params;
     let paged = Paged { kv_len, pages, sequences, page_rows, window };

@@ -122,7 +122,11 @@ impl<'a> Attention<'a> {
             Some(slot) => nth(&self.src[slot], token) as u64,
             None => self.src[1].desc.extents[1],
         };
-        Visible { first: self.params.first_row(end), end }
+        let first = self.params.first_row(end);
+        match self.params.kv_first_slot() {
+            Some(slot) => Visible { first: first.max(nth(&self.src[slot], token) as u64).min(end), end },
+            None => Visible { first, end },
+        }
     }
 
     /// The sequence whose pages a token's rows lie in.

@@ -102,6 +102,25 @@ fn optional_operands_of_attention_come_in_the_order_of_the_fields() {
 }
 
 #[test]
+fn first_rows_come_behind_lengths_and_need_them() {
+    let (q, k, v) = (f32(&[64, 5, 8]), f16(&[64, 99, 4]), f16(&[64, 99, 4]));
+    let ranged = FlashAttention { kv_len: true, kv_first: true, mask: true, ..PLAIN };
+    assert_eq!(
+        (ranged.kv_len_slot(), ranged.kv_first_slot(), ranged.mask_slot()),
+        (Some(3), Some(4), Some(5))
+    );
+    let (numbers, mask) = (i32(&[5]), f16(&[99, 5]));
+    accepts(attention(ranged), &[q, k, v, numbers, numbers, mask], f32(&[64, 8, 5]));
+    refuses_operand(attention(ranged), &[q, k, v, numbers, i32(&[4]), mask], 4);
+    refuses_operand(attention(ranged), &[q, k, v, numbers, f32(&[5]), mask], 4);
+    let alone = FlashAttention { kv_first: true, ..PLAIN };
+    refuses_parameter(attention(alone), &[q, k, v, numbers], "kv_first");
+    let paged = FlashAttention { mask: false, page_rows: 33, ..ranged };
+    let operands = [q, k, v, numbers, numbers, i32(&[3, 1]), numbers];
+    refuses_parameter(attention(paged), &operands, "kv_first");
+}
+
+#[test]
 fn rows_in_pages_need_lengths_pages_and_sequences() {
     let (q, k, v) = (f32(&[64, 5, 8]), f16(&[64, 128, 4]), f16(&[64, 128, 4]));
     let paged = FlashAttention { kv_len: true, sinks: true, page_rows: 32, ..PLAIN };

@@ -149,6 +149,7 @@ pub(super) fn add(table: &mut Table) {
     for lie in [Lie::Transposed, Lie::Spread] {
         case(KIND, lie.to_string(), SMALL, Given { lie, ..PLAIN });
     }
+    range_cases(table);
     paged_cases(table);
 }
 
@@ -174,6 +175,62 @@ fn build(d: &mut Draft, size: Size, given: Given) -> TensorId {
         ..FlashAttention::scaled(1.0)
     };
     d.b.flash_attention(operands, kv_len, mask, sinks, params)
+}
+
+/// Texts one behind the other, windows that reach forward, nothing to see, and many tokens.
+fn range_cases(table: &mut Table) {
+    let texts: Vec<(i32, i32)> = [0..40, 40..41, 41..130]
+        .into_iter()
+        .flat_map(|rows| (rows.start..rows.end).map(move |_| (rows.start, rows.end)))
+        .collect();
+    let windows: Vec<(i32, i32)> = (0..130).map(|row: i32| ((row - 8).max(0), (row + 9).min(130))).collect();
+    let lists: [(&str, &[(i32, i32)]); 5] = [
+        ("some rows", &[(3, 9), (0, 17), (16, 17)]),
+        ("nothing to see", &[(5, 5), (9, 2), (17, 17), (0, 0)]),
+        ("one token", &[(60, 130)]),
+        ("texts", &texts),
+        ("windows", &windows),
+    ];
+    for (detail, ranges) in lists {
+        for kv in [DType::F32, DType::F16, DType::Q8_0] {
+            let types = [DType::F32, kv, kv];
+            for (more, given) in [
+                ("", PLAIN),
+                (", mask", Given { mask: Some(DType::F32), max_bias: 8.0, ..PLAIN }),
+                (", window, soft_cap", Given { window: 5, soft_cap: 2.0, ..PLAIN }),
+            ] {
+                let rows = ranges.iter().map(|(_, end)| *end).max().unwrap_or(0).max(17) as u64;
+                let size = Size { kv: rows, tokens: ranges.len() as u64, dk: 64, dv: 64, ..SMALL };
+                let given = Given { types, ..given };
+                let build = |d: &mut Draft| build_ranged(d, size, given, ranges);
+                table.add(&format!("{KIND} kv_first"), format!("{detail} {kv}{more}"), Attention, build);
+            }
+        }
+    }
+}
+
+fn build_ranged(d: &mut Draft, size: Size, given: Given, ranges: &[(i32, i32)]) -> TensorId {
+    let Size { dk, dv, tokens, kv, heads, kv_heads, .. } = size;
+    let [q, k, v] = given.types;
+    let fill = Fill::Uniform { low: -1.5, high: 1.5 };
+    let operands = [
+        d.input(q, &[dk, tokens, heads], fill.clone()),
+        d.input(k, &[dk, kv, kv_heads], fill.clone()),
+        d.input(v, &[dv, kv, kv_heads], fill),
+    ];
+    let numbers =
+        |number: fn(&(i32, i32)) -> i32| Fill::Values(ranges.iter().map(number).map(f64::from).collect());
+    let first = d.input(DType::I32, &[tokens], numbers(|range| range.0));
+    let end = d.input(DType::I32, &[tokens], numbers(|range| range.1));
+    let hidden = Fill::OneOf(vec![0.0, -1.0, -0.5, f64::NEG_INFINITY]);
+    let mask = given.mask.map(|dtype| d.input(dtype, &[kv, tokens], hidden));
+    let params = FlashAttention {
+        max_bias: given.max_bias,
+        soft_cap: given.soft_cap,
+        window: given.window,
+        ..FlashAttention::scaled(1.0 / (dk as f32).sqrt())
+    };
+    d.b.ranged_attention(operands, [first, end], mask, params)
 }
 
 /// Rows of some sequences in pages.
