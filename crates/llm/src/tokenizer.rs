@@ -1,9 +1,11 @@
-//! Tokenizers: text to tokens and back, by the vocabulary in a model file. Three kinds are known, byte-level BPE (`gpt2` in
-//! files), SentencePiece (`llama`), and RWKV's longest matches (`rwkv`); results are those of llama.cpp and of the models' own tokenizers.
+//! Tokenizers: text to tokens and back, by the vocabulary in a model file. Known are BPE of bytes (`gpt2` in files) and of plain
+//! text (`gemma4`), SentencePiece by merges (`llama`) and by Unigram (`t5`), WordPiece (`bert`), and RWKV's longest matches
+//! (`rwkv`); results are those of llama.cpp and of the models' own tokenizers.
 
 mod alphabet;
 mod bpe;
 mod chain;
+mod character_map;
 mod class;
 mod ends;
 mod error;
@@ -12,7 +14,9 @@ mod longest;
 mod pre_tokenizer;
 mod sentencepiece;
 mod special;
+mod unigram;
 mod vocabulary;
+mod word_piece;
 mod words;
 
 use orlop_gguf::Metadata;
@@ -23,15 +27,17 @@ use ends::Purpose;
 pub use error::TokenizerError;
 pub(crate) use keys::TOKENS;
 use longest::LongestMatch;
-use pre_tokenizer::PreTokenizer;
+use pre_tokenizer::{PlainWords, PreTokenizer};
 use sentencepiece::SentencePiece;
 use special::{Fragment, Specials};
+use unigram::Unigram;
 use vocabulary::{Kind, Spelling, Vocabulary};
+use word_piece::WordPiece;
 
 pub use special::Special;
 
 /// The values of `tokenizer.ggml.model` that are known.
-const MODELS: [&str; 3] = ["gpt2", "llama", "rwkv"];
+const MODELS: [&str; 6] = ["gpt2", "llama", "bert", "t5", "gemma4", "rwkv"];
 
 /// Longer texts are cut here, so that positions in them fit 32 bits.
 const LONGEST: usize = 1 << 30;
@@ -71,6 +77,8 @@ pub struct Tokenizer {
     ids: SpecialIds,
     adds_bos: bool,
     adds_eos: bool,
+    /// Behind the first of two texts.
+    adds_separator: bool,
 }
 
 #[derive(Debug)]
@@ -78,6 +86,16 @@ enum Model {
     Bytes { pre: PreTokenizer, bpe: Bpe },
     Pieces { pieces: SentencePiece, space_first: bool },
     Longest(LongestMatch),
+    Words(WordPiece),
+    Unigram(Box<Unigram>),
+}
+
+/// What is added to texts, unless the file says otherwise.
+#[derive(Clone, Copy, Debug, Default)]
+struct Added {
+    bos: bool,
+    eos: bool,
+    separator: bool,
 }
 
 /// Tokens with a special meaning.
@@ -87,6 +105,7 @@ struct SpecialIds {
     eos: Option<u32>,
     eot: Option<u32>,
     unknown: Option<u32>,
+    separator: Option<u32>,
     /// All tokens that end generation, in order.
     ends: Vec<u32>,
 }
@@ -101,8 +120,11 @@ impl Tokenizer {
         let name = metadata.optional(keys::MODEL, Metadata::string)?;
         match name {
             None | Some("none" | "no_vocab") => Err(TokenizerError::Missing.into()),
-            Some("gpt2") => Tokenizer::bytes(metadata),
+            Some("gpt2") => Tokenizer::bpe(metadata, "default"),
+            Some("gemma4") => Tokenizer::bpe(metadata, "gemma4"),
             Some("llama") => Tokenizer::pieces(metadata),
+            Some("bert") => Tokenizer::words(metadata),
+            Some("t5") => Tokenizer::unigram(metadata),
             Some("rwkv") => Tokenizer::longest(metadata),
             Some(name) => {
                 Err(TokenizerError::UnknownModel { name: name.to_owned(), known: MODELS.join(", ") }.into())
@@ -110,30 +132,54 @@ impl Tokenizer {
         }
     }
 
-    fn bytes(metadata: &Metadata) -> Result<Tokenizer, Error> {
+    fn bpe(metadata: &Metadata, default: &str) -> Result<Tokenizer, Error> {
         let pre = match metadata.optional(keys::PRE, Metadata::string)? {
-            None | Some("") => PreTokenizer::named("default")?,
+            None | Some("") => PreTokenizer::named(default)?,
             Some(name) => PreTokenizer::named(name)?,
         };
-        let vocabulary = Vocabulary::from_metadata(metadata, Spelling::Bytes)?;
+        let spelling = if pre.plain.is_some() { Spelling::Text } else { Spelling::Bytes };
+        let vocabulary = Vocabulary::from_metadata(metadata, spelling)?;
         let bpe = Bpe::new(metadata.strings(keys::MERGES)?, &vocabulary)?;
-        let ids = SpecialIds::from_metadata(metadata, &vocabulary, [None, None, None])?;
-        Tokenizer::finish(metadata, vocabulary, Model::Bytes { pre, bpe }, ids, pre.adds_bos)
+        let ids = SpecialIds::from_metadata(metadata, &vocabulary, [None; 4])?;
+        let adds = Added { bos: pre.adds_bos, separator: pre.adds_separator, ..Added::default() };
+        Tokenizer::finish(metadata, vocabulary, Model::Bytes { pre, bpe }, ids, adds)
+    }
+
+    fn words(metadata: &Metadata) -> Result<Tokenizer, Error> {
+        let vocabulary = Vocabulary::from_metadata(metadata, Spelling::Text)?;
+        let mut ids =
+            SpecialIds::from_metadata(metadata, &vocabulary, [Some(101), None, Some(100), Some(102)])?;
+        // Texts end with the separator, whatever else the file calls an end.
+        ids.eos = ids.separator.or(ids.eos);
+        let words = WordPiece::new(metadata, ids.unknown)?;
+        let adds = Added { bos: true, eos: true, separator: false };
+        let mut tokenizer = Tokenizer::finish(metadata, vocabulary, Model::Words(words), ids, adds)?;
+        (tokenizer.adds_eos, tokenizer.adds_separator) = (true, false);
+        Ok(tokenizer)
+    }
+
+    fn unigram(metadata: &Metadata) -> Result<Tokenizer, Error> {
+        let vocabulary = Vocabulary::from_metadata(metadata, Spelling::Text)?;
+        let ids = SpecialIds::from_metadata(metadata, &vocabulary, [None, Some(1), Some(2), None])?;
+        let unigram = Box::new(Unigram::new(metadata, &vocabulary, ids.unknown)?);
+        let adds = Added { eos: true, ..Added::default() };
+        Tokenizer::finish(metadata, vocabulary, Model::Unigram(unigram), ids, adds)
     }
 
     fn pieces(metadata: &Metadata) -> Result<Tokenizer, Error> {
         let vocabulary = Vocabulary::from_metadata(metadata, Spelling::Text)?;
-        let ids = SpecialIds::from_metadata(metadata, &vocabulary, [Some(1), Some(2), Some(0)])?;
+        let ids = SpecialIds::from_metadata(metadata, &vocabulary, [Some(1), Some(2), Some(0), None])?;
         let pieces = SentencePiece::new(metadata, &vocabulary, ids.unknown)?;
         let space_first = metadata.optional(keys::ADD_SPACE_PREFIX, Metadata::bool)?.unwrap_or(true);
-        Tokenizer::finish(metadata, vocabulary, Model::Pieces { pieces, space_first }, ids, true)
+        let adds = Added { bos: true, ..Added::default() };
+        Tokenizer::finish(metadata, vocabulary, Model::Pieces { pieces, space_first }, ids, adds)
     }
 
     fn longest(metadata: &Metadata) -> Result<Tokenizer, Error> {
         let vocabulary = Vocabulary::from_metadata(metadata, Spelling::Escaped)?;
-        let ids = SpecialIds::from_metadata(metadata, &vocabulary, [None, None, None])?;
+        let ids = SpecialIds::from_metadata(metadata, &vocabulary, [None; 4])?;
         let model = Model::Longest(LongestMatch::new(&vocabulary));
-        Tokenizer::finish(metadata, vocabulary, model, ids, false)
+        Tokenizer::finish(metadata, vocabulary, model, ids, Added::default())
     }
 
     fn finish(
@@ -141,7 +187,7 @@ impl Tokenizer {
         mut vocabulary: Vocabulary,
         model: Model,
         mut ids: SpecialIds,
-        adds_bos: bool,
+        adds: Added,
     ) -> Result<Tokenizer, Error> {
         ids.recognise(&mut vocabulary);
         // Files do not say so, but these models need it.
@@ -149,10 +195,14 @@ impl Tokenizer {
         let name = name.map(|name| name.to_str_lossy().to_lowercase()).unwrap_or_default();
         let phi3 = name.contains("phi-3") || name.contains("phi3");
         let takes_space = |text: &[u8]| phi3 && !matches!(text, b"<unk>" | b"<s>" | b"<|endoftext|>");
-        let specials = Specials::new(&vocabulary, takes_space);
-        let adds_bos = metadata.optional(keys::ADD_BOS, Metadata::bool)?.unwrap_or(adds_bos);
-        let adds_eos = metadata.optional(keys::ADD_EOS, Metadata::bool)?.unwrap_or(false);
-        Ok(Tokenizer { vocabulary, model, specials, ids, adds_bos, adds_eos })
+        // Unigram finds them by itself, after spaces are normalized.
+        let defined = !matches!(model, Model::Unigram(_));
+        let specials = Specials::new(&vocabulary, defined, takes_space);
+        let flag = |key, default| Ok::<_, Error>(metadata.optional(key, Metadata::bool)?.unwrap_or(default));
+        let adds_bos = flag(keys::ADD_BOS, adds.bos)?;
+        let adds_eos = flag(keys::ADD_EOS, adds.eos)?;
+        let adds_separator = flag(keys::ADD_SEPARATOR, adds.separator)?;
+        Ok(Tokenizer { vocabulary, model, specials, ids, adds_bos, adds_eos, adds_separator })
     }
 
     /// How many tokens there are.
@@ -186,6 +236,11 @@ impl Tokenizer {
             };
             for part in parts(&text[span.start..span.end]) {
                 match &self.model {
+                    Model::Bytes { pre, bpe } if pre.plain.is_some() => {
+                        self.encode_plain(pre, bpe, part, &mut scratch, &mut ids);
+                    }
+                    Model::Words(words) => words.encode(part, &self.vocabulary, &mut ids),
+                    Model::Unigram(unigram) => unigram.encode(part, &self.vocabulary, &mut ids),
                     Model::Bytes { pre, bpe } => {
                         for word in pre.words(part) {
                             let whole = pre.whole_words.then(|| self.vocabulary.find(word.as_bytes()));
@@ -212,11 +267,50 @@ impl Tokenizer {
         ids
     }
 
+    /// The tokens of words of plain text. Line ends that are a token are taken whole.
+    fn encode_plain(
+        &self,
+        pre: &PreTokenizer,
+        bpe: &Bpe,
+        text: &str,
+        scratch: &mut bpe::Scratch,
+        ids: &mut Vec<u32>,
+    ) {
+        let PlainWords { escapes, marks_words } = pre.plain.unwrap_or_default();
+        let escaped = if escapes { text.replace(' ', "▁") } else { text.to_owned() };
+        for line in pre.words(&escaped) {
+            let ends = line.starts_with('\n').then(|| self.vocabulary.find(line.as_bytes())).flatten();
+            match ends {
+                Some(id) => ids.push(id),
+                None if marks_words && !line.starts_with('\n') => {
+                    let line = if line.starts_with('▁') { line.to_owned() } else { format!("▁{line}") };
+                    let starts = line.match_indices('▁').map(|(at, _)| at);
+                    let ends = starts.clone().skip(1).chain([line.len()]);
+                    for (start, end) in starts.zip(ends) {
+                        bpe.encode_text(&line[start..end], &self.vocabulary, scratch, ids);
+                    }
+                }
+                None => bpe.encode_text(line, &self.vocabulary, scratch, ids),
+            }
+        }
+    }
+
     /// The tokens of a text, with BOS before and EOS after them where the file says so.
     pub fn prompt(&self, text: &str, special: Special) -> Vec<u32> {
-        let bos = self.added_bos();
-        let eos = self.ids.eos.filter(|_| self.adds_eos);
-        bos.into_iter().chain(self.encode(text, special)).chain(eos).collect()
+        self.added_bos().into_iter().chain(self.encode(text, special)).chain(self.added_end()).collect()
+    }
+
+    /// The tokens of two texts that are looked at together, with what the file says before, between and behind them.
+    pub fn pair(&self, first: &str, second: &str) -> Vec<u32> {
+        let [first, second] = [first, second].map(|text| self.encode(text, Special::AsText));
+        let separator = self.ids.separator.filter(|_| self.adds_separator);
+        let begin = self.added_bos().into_iter().chain(first).chain(self.added_end());
+        begin.chain(separator).chain(second).chain(self.added_end()).collect()
+    }
+
+    /// The token that [`Tokenizer::prompt`] puts behind a text, if it does.
+    fn added_end(&self) -> Option<u32> {
+        self.ids.eos.filter(|_| self.adds_eos)
     }
 
     /// The tokens of a text that a chat template made: special tokens in it are parsed, and BOS is added where
@@ -243,7 +337,9 @@ impl Tokenizer {
     pub fn decode_all(&self, ids: &[u32]) -> String {
         let bytes: Vec<u8> = ids.iter().flat_map(|id| self.decode(*id)).copied().collect();
         let text = match &self.model {
-            Model::Pieces { space_first: true, .. } => bytes.strip_prefix(b" ").unwrap_or(&bytes),
+            Model::Pieces { space_first: true, .. } | Model::Words(_) | Model::Unigram(_) => {
+                bytes.strip_prefix(b" ").unwrap_or(&bytes)
+            }
             _ => &bytes,
         };
         String::from_utf8_lossy(text).into_owned()
@@ -296,11 +392,11 @@ impl Tokenizer {
 }
 
 impl SpecialIds {
-    /// What the file says, or these defaults for BOS, EOS and the unknown token.
+    /// What the file says, or these defaults for BOS, EOS, the unknown token and the separator.
     fn from_metadata(
         metadata: &Metadata,
         vocabulary: &Vocabulary,
-        defaults: [Option<u32>; 3],
+        defaults: [Option<u32>; 4],
     ) -> Result<SpecialIds, Error> {
         let tokens = vocabulary.len();
         let read = |key: &'static str, default: Option<u32>| {
@@ -313,13 +409,14 @@ impl SpecialIds {
                 },
             }
         };
-        let [bos, eos, unknown] = defaults;
+        let [bos, eos, unknown, separator] = defaults;
         let eom = read(keys::EOM_ID, None)?;
         let ids = SpecialIds {
             bos: read(keys::BOS_ID, bos)?,
             eos: read(keys::EOS_ID, eos)?,
             eot: read(keys::EOT_ID, None)?,
             unknown: read(keys::UNKNOWN_ID, unknown)?,
+            separator: read(keys::SEPARATOR_ID, separator)?,
             ends: Vec::new(),
         };
         Ok(SpecialIds { ends: [ids.eos, ids.eot, eom].into_iter().flatten().collect(), ..ids })

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use orlop_gguf::Strings;
 
 use super::chain::Chain;
-use super::vocabulary::Vocabulary;
+use super::vocabulary::{Spelling, Vocabulary};
 use super::{TokenizerError, alphabet, keys};
 
 /// Stands for a byte without a token; vocabularies are smaller.
@@ -50,7 +50,10 @@ impl Bpe {
         let mut bpe = Bpe {
             merges: Vec::with_capacity(merges.len()),
             ranks: HashMap::with_capacity(merges.len()),
-            bytes: std::array::from_fn(|byte| vocabulary.find(&[byte as u8])),
+            bytes: std::array::from_fn(|byte| match vocabulary.spelling() {
+                Spelling::Bytes => vocabulary.find(&[byte as u8]),
+                Spelling::Text => vocabulary.find(format!("<0x{byte:02X}>").as_bytes()),
+            }),
         };
         let mut buffer = Vec::new();
         for (index, text) in merges.iter().enumerate() {
@@ -65,8 +68,33 @@ impl Bpe {
 
     /// Adds the tokens of a word. A byte for which there is no token is left out.
     pub(super) fn encode(&self, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+        scratch.chain.fill(word.iter().map(|byte| self.bytes[usize::from(*byte)].unwrap_or(MISSING)));
+        self.merge(scratch, ids);
+    }
+
+    /// Adds the tokens of a word of plain text. Characters without a token are written as bytes.
+    pub(super) fn encode_text(
+        &self,
+        word: &str,
+        vocabulary: &Vocabulary,
+        scratch: &mut Scratch,
+        ids: &mut Vec<u32>,
+    ) {
+        let mut symbols = Vec::with_capacity(word.len());
+        for c in word.chars() {
+            let mut buffer = [0; 4];
+            let bytes = c.encode_utf8(&mut buffer).as_bytes();
+            match vocabulary.find(bytes) {
+                Some(id) => symbols.push(id),
+                None => symbols.extend(bytes.iter().filter_map(|byte| self.bytes[usize::from(*byte)])),
+            }
+        }
+        scratch.chain.fill(symbols.into_iter());
+        self.merge(scratch, ids);
+    }
+
+    fn merge(&self, scratch: &mut Scratch, ids: &mut Vec<u32>) {
         let Scratch { chain, queue } = scratch;
-        chain.fill(word.iter().map(|byte| self.bytes[usize::from(*byte)].unwrap_or(MISSING)));
         queue.clear();
         for place in 0..chain.len() {
             self.offer(chain, place, queue);
@@ -109,9 +137,16 @@ fn halves(text: &[u8]) -> Option<(&[u8], &[u8])> {
 fn read(text: &[u8], vocabulary: &Vocabulary, buffer: &mut Vec<u8>) -> Result<Merge, Unknown> {
     let (left, right) = halves(text).ok_or(Unknown::Form)?;
     buffer.clear();
-    let left_spelt = alphabet::decode(left, buffer);
+    let spell = |text: &[u8], buffer: &mut Vec<u8>| match vocabulary.spelling() {
+        Spelling::Bytes => alphabet::decode(text, buffer),
+        Spelling::Text => {
+            buffer.extend_from_slice(text);
+            true
+        }
+    };
+    let left_spelt = spell(left, buffer);
     let middle = buffer.len();
-    let right_spelt = alphabet::decode(right, buffer);
+    let right_spelt = spell(right, buffer);
     let find = |spelt: bool, key: &[u8]| if spelt { vocabulary.find(key) } else { None };
     Ok(Merge {
         left: find(left_spelt, &buffer[..middle]).ok_or(Unknown::Left)?,

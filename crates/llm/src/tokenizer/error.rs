@@ -71,6 +71,15 @@ pub enum TokenizerError {
         /// How many tokens there are.
         tokens: usize,
     },
+    /// The map of characters has not the form that it should have.
+    #[error(
+        "`tokenizer.ggml.precompiled_charsmap` is no character map: it should be bytes, a size, as many of them, and texts; \
+         it has {bytes}"
+    )]
+    CharacterMap {
+        /// How many bytes it has.
+        bytes: usize,
+    },
     /// A special token is not in the vocabulary.
     #[error("`{key}` is {id}, which is not in the vocabulary of {tokens} tokens")]
     SpecialTokenRange {

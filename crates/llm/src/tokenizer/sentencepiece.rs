@@ -31,14 +31,7 @@ impl SentencePiece {
         vocabulary: &Vocabulary,
         unknown: Option<u32>,
     ) -> Result<SentencePiece, Error> {
-        let scores = match metadata.get(keys::SCORES) {
-            None => vec![ordered(0.0); vocabulary.len()],
-            Some(MetadataValue::Array(Array::I32(scores))) => {
-                scores.iter().map(|score| ordered(*score as f32)).collect()
-            }
-            Some(_) => metadata.f32s(keys::SCORES)?.iter().map(|score| ordered(*score)).collect(),
-        };
-        check_length(keys::SCORES, scores.len(), vocabulary.len())?;
+        let scores = scores(metadata, vocabulary)?.into_iter().map(ordered).collect();
         let byte = |byte| {
             let spelt = format!("<0x{byte:02X}>");
             vocabulary.find(spelt.as_bytes()).or_else(|| vocabulary.find(&[byte as u8]))
@@ -84,6 +77,17 @@ impl SentencePiece {
             }
         }
     }
+}
+
+/// The score of each token; 0, where the file has none.
+pub(super) fn scores(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Vec<f32>, Error> {
+    let scores = match metadata.get(keys::SCORES) {
+        None => vec![0.0; vocabulary.len()],
+        Some(MetadataValue::Array(Array::I32(scores))) => scores.iter().map(|score| *score as f32).collect(),
+        Some(_) => metadata.f32s(keys::SCORES)?.to_vec(),
+    };
+    check_length(keys::SCORES, scores.len(), vocabulary.len())?;
+    Ok(scores)
 }
 
 /// An integer that orders as the number does; NaN is the least of all.

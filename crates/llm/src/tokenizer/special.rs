@@ -35,13 +35,18 @@ pub(super) struct Specials {
 }
 
 impl Specials {
-    /// With `takes_space`, those tokens take the white space after them with them.
-    pub(super) fn new(vocabulary: &Vocabulary, takes_space: impl Fn(&[u8]) -> bool) -> Specials {
+    /// With `takes_space`, those tokens take the white space after them with them. Without `defined`, tokens that users defined
+    /// are none of them.
+    pub(super) fn new(
+        vocabulary: &Vocabulary,
+        defined: bool,
+        takes_space: impl Fn(&[u8]) -> bool,
+    ) -> Specials {
         let mut candidates: Vec<Candidate> = (0..vocabulary.len() as u32)
             .filter_map(|id| {
                 let control = match vocabulary.kind(id) {
                     Kind::Control | Kind::Unknown => true,
-                    Kind::UserDefined => false,
+                    Kind::UserDefined if defined => false,
                     _ => return None,
                 };
                 let text = vocabulary.text(id);

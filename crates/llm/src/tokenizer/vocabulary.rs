@@ -144,6 +144,16 @@ impl Vocabulary {
         self.kinds.len()
     }
 
+    /// How the texts of tokens stand for bytes.
+    pub(super) fn spelling(&self) -> Spelling {
+        self.spelling
+    }
+
+    /// Bytes of the longest token's text.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
     /// The token with these bytes, or with this text.
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
         if key.len() > self.longest {

@@ -4,7 +4,9 @@
 //! of a text that is not empty, 0 for none. Backtracking is limited, so every text is split in linear time, which
 //! regular expressions with look-ahead do not guarantee.
 
-use super::class::{letter, lower, mark, newline, number, other, punctuation, space, symbol, upper};
+use super::class::{
+    han, letter, lower, mark, newline, number, other, punctuation, space, symbol, two_cased, upper,
+};
 
 /// How many characters from the start on are of a class, in bytes.
 fn run(text: &str, class: impl Fn(char) -> bool) -> usize {
@@ -108,6 +110,77 @@ pub(super) fn qwen2(text: &str) -> usize {
     gpt4(text, 1, letter, other)
 }
 
+/// UfakZeka: as Qwen 2, without contractions.
+pub(super) fn ufakzeka(text: &str) -> usize {
+    let prefix = one(text, |c| !newline(c) && !number(c) && !letter(c));
+    match run(&text[prefix..], letter) {
+        0 => match one(text, number) {
+            0 => marks_and_blanks(text, other, newline),
+            digit => digit,
+        },
+        length => prefix + length,
+    }
+}
+
+/// Seed Coder: as Qwen 2, and marks take no line ends.
+pub(super) fn seed_coder(text: &str) -> usize {
+    let length = qwen2(text);
+    let prefix = one(text, |c| c == ' ');
+    match run(&text[prefix..], other) {
+        marks if marks > 0 && !text[..length].contains(letter) => prefix + marks,
+        _ => length,
+    }
+}
+
+/// EXAONE MoE: as Qwen 2, but words go on behind a space, marks belong to letters, and other marks take one line end or `/`.
+pub(super) fn exaone_moe(text: &str) -> usize {
+    let short = contraction(text, true);
+    if short > 0 {
+        return short;
+    }
+    let prefix = one(text, |c| !newline(c) && !number(c) && !letter(c));
+    let mut end = prefix;
+    loop {
+        let gap = if end > prefix { one(&text[end..], |c| c == ' ') } else { 0 };
+        let word = match (one(&text[end..], letter), one(&text[end + gap..], letter)) {
+            (0, 0) => break,
+            (0, letter) => gap + letter,
+            (letter, _) => letter,
+        };
+        end += word;
+        end += run(&text[end..], mark);
+    }
+    if end > prefix {
+        return end;
+    }
+    if starts(text, number) {
+        return one(text, number);
+    }
+    let prefix = one(text, |c| c == ' ');
+    match run(&text[prefix..], other) {
+        0 => blank_lines(text),
+        length => prefix + length + one(&text[prefix + length..], |c| newline(c) || c == '/'),
+    }
+}
+
+/// Jais 2: as Llama 3, and runs of blanks are cut into powers of two.
+pub(super) fn jais2(text: &str) -> usize {
+    // A run of other blanks is looked at up to the longest piece and one character more.
+    let blanks = text.chars().take(513).take_while(|c| space(*c)).count();
+    if blanks == 0
+        || !starts(text, space)
+        || llama3(text) != blank(text)
+        || text[..run_of(text, 513, space)].contains(newline)
+    {
+        return llama3(text);
+    }
+    let bytes = |characters: usize| run_of(text, characters, space);
+    let ends = bytes(blanks) == text.len();
+    let fits = |most: usize| blanks > most || blanks == most && ends;
+    let sizes = [512, 256, 128, 64, 32, 16, 8, 4, 2, 1];
+    bytes(sizes.into_iter().find(|size| fits(*size)).unwrap_or(1))
+}
+
 /// Qwen 3.5: as Qwen 2, and marks belong to letters.
 pub(super) fn qwen35(text: &str) -> usize {
     gpt4(text, 1, |c| letter(c) || mark(c), |c| other(c) && !mark(c))
@@ -120,7 +193,7 @@ pub(super) fn any_digits(text: &str) -> usize {
 
 /// Words that begin in upper case and go on in lower case:
 /// `[^\r\n\p{L}\p{N}]?U*L+` or `[^\r\n\p{L}\p{N}]?U+L*`, where letters without case are both U and L.
-fn cased(text: &str) -> usize {
+fn cased(text: &str, upper: fn(char) -> bool, lower: fn(char) -> bool) -> usize {
     let prefix = one(text, |c| !newline(c) && !letter(c) && !number(c));
     let ends_lower = |from: usize| {
         let word = &text[from..];
@@ -147,7 +220,7 @@ fn cased(text: &str) -> usize {
 
 /// GPT-4o: words by case, with contractions at their ends, and digits in groups of up to three.
 pub(super) fn gpt4o(text: &str) -> usize {
-    match cased(text) {
+    match cased(text, upper, lower) {
         0 => digits_or_marks(text, 3),
         word => word + contraction(&text[word..], true),
     }
@@ -155,9 +228,32 @@ pub(super) fn gpt4o(text: &str) -> usize {
 
 /// Tekken: words by case, and digits one by one.
 pub(super) fn tekken(text: &str) -> usize {
-    match cased(text) {
+    match cased(text, upper, lower) {
         0 => digits_or_marks(text, 1),
         word => word,
+    }
+}
+
+/// Youtu: as GPT-4o, with digits one by one.
+pub(super) fn youtu(text: &str) -> usize {
+    match cased(text, upper, lower) {
+        0 => digits_or_marks(text, 1),
+        word => word + contraction(&text[word..], true),
+    }
+}
+
+/// Kimi K2: as GPT-4o, with Han characters apart.
+pub(super) fn kimi(text: &str) -> usize {
+    let characters = run(text, han);
+    if characters > 0 {
+        return characters;
+    }
+    match cased(text, |c| upper(c) && !han(c), |c| lower(c) && !han(c)) {
+        0 => match run_of(text, 3, number) {
+            0 => marks_and_blanks(text, other, newline),
+            group => group,
+        },
+        word => word + contraction(&text[word..], true),
     }
 }
 
@@ -185,6 +281,114 @@ pub(super) fn deepseek3(text: &str) -> usize {
         }
     }
     marks_and_blanks(text, |c| punctuation(c) || symbol(c), newline)
+}
+
+/// As that, but marks take no line ends, and line ends stand alone.
+pub(super) fn spark(text: &str) -> usize {
+    if starts(text, newline) {
+        return 1;
+    }
+    let prefix = one(text, |c| c == ' ');
+    let marks = run(&text[prefix..], |c| punctuation(c) || symbol(c));
+    let length = deepseek3(text);
+    if marks > 0 && length >= prefix + marks && !text[..length].contains(letter) {
+        return prefix + marks;
+    }
+    if starts(text, space) && text[..length].chars().all(space) { blank(text) } else { length }
+}
+
+/// `[^\n]+|[\n]+`.
+pub(super) fn lines(text: &str) -> usize {
+    let ends = starts(text, |c| c == '\n');
+    run(text, |c| (c == '\n') == ends)
+}
+
+/// `\S+`.
+pub(super) fn unspaced(text: &str) -> usize {
+    run(text, |c| !space(c))
+}
+
+/// `<sentinel:[0-9]+>`.
+pub(super) fn sentinel(text: &str) -> usize {
+    let Some(rest) = text.strip_prefix("<sentinel:") else { return 0 };
+    let digits = run(rest, |c| c.is_ascii_digit());
+    if digits > 0 && rest[digits..].starts_with('>') { "<sentinel:".len() + digits + 1 } else { 0 }
+}
+
+/// `IMGIMG[A-I]{1,4}Z`.
+pub(super) fn image_token(text: &str) -> usize {
+    let Some(rest) = text.strip_prefix("IMGIMG") else { return 0 };
+    let letters = run_of(rest, 4, |c| matches!(c, 'A'..='I'));
+    if letters > 0 && rest[letters..].starts_with('Z') { "IMGIMG".len() + letters + 1 } else { 0 }
+}
+
+/// `[\t\n]|    |  `.
+pub(super) fn indent(text: &str) -> usize {
+    let spaces = run_of(text, 4, |c| c == ' ');
+    if spaces >= 2 { spaces / 2 * 2 } else { one(text, |c| matches!(c, '\t' | '\n')) }
+}
+
+/// `[\p{P}!-/:-@\[-`{-~]`.
+pub(super) fn one_mark(text: &str) -> usize {
+    one(text, |c| c.is_ascii_punctuation() || punctuation(c))
+}
+
+/// `\s+$`.
+pub(super) fn blank_end(text: &str) -> usize {
+    let length = run(text, space);
+    if length == text.len() { length } else { 0 }
+}
+
+/// A space, and letters of the alphabets that have two cases.
+pub(super) fn deepseek_llm_letters(text: &str) -> usize {
+    spaced(text, two_cased)
+}
+
+/// `\s?[!-/:-~！-／：-～‘-‟　-。]+`.
+pub(super) fn deepseek_llm_marks(text: &str) -> usize {
+    spaced(
+        text,
+        |c| matches!(c, '!'..='/' | ':'..='~' | '！'..='／' | '：'..='～' | '\u{2018}'..='\u{201f}' | '\u{3000}'..='。'),
+    )
+}
+
+/// `[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+`, or Chinese and Japanese as in [`deepseek3_cjk`].
+pub(super) fn youtu_cjk(text: &str) -> usize {
+    let korean = |c| matches!(c, '가'..='힣' | 'ㄱ'..='ㆎ');
+    let marks = |c| "！…“”‘’—：；，".contains(c) || matches!(c, '、'..='〿' | '︰'..='﹏');
+    let phonetic = |c| matches!(c, 'ㄅ'..='ㄯ');
+    let runs = [run(text, korean), run(text, marks), run(text, phonetic), deepseek3_cjk(text)];
+    runs.into_iter().find(|length| *length > 0).unwrap_or(0)
+}
+
+/// Runs of Asian scripts.
+pub(super) fn asian(text: &str) -> usize {
+    run(text, |c| {
+        matches!(c,
+            '\u{4e00}'..='\u{9fff}' | '\u{3400}'..='\u{4dbf}' | '\u{f900}'..='\u{faff}' | '\u{3040}'..='\u{30ff}'
+            | '\u{ff65}'..='\u{ff9f}' | '\u{2f00}'..='\u{2fdf}' | '\u{e40}'..='\u{e7f}' | '\u{e80}'..='\u{eff}'
+            | '\u{1780}'..='\u{17ff}' | '\u{1000}'..='\u{109f}' | '\u{aa60}'..='\u{aa7f}' | '\u{a9e0}'..='\u{a9ff}'
+            | '\u{ac00}'..='\u{d7af}' | '\u{1100}'..='\u{11ff}')
+    })
+}
+
+/// Cuts a text at its numbers, and these into groups of three digits from the right: `12345` is `12` and `345`.
+pub(super) fn threes_from_the_right<'a>(text: &'a str, pieces: &mut Vec<&'a str>) {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (before, from) = rest.split_at(rest.find(number).unwrap_or(rest.len()));
+        let (mut digits, after) = from.split_at(run(from, number));
+        if !before.is_empty() {
+            pieces.push(before);
+        }
+        let mut group = digits.chars().count() % 3;
+        while !digits.is_empty() {
+            let (first, others) = digits.split_at(run_of(digits, if group == 0 { 3 } else { group }, number));
+            pieces.push(first);
+            (digits, group) = (others, 0);
+        }
+        rest = after;
+    }
 }
 
 /// `\p{N}`.

@@ -25,8 +25,8 @@ fn strings<const N: usize>(items: [&str; N]) -> Array {
 
 #[test]
 fn unknown_kinds_are_named_and_known_ones_listed() {
-    let error = with(bytes(), "model", "bert").unwrap_err().to_string();
-    assert!(error.contains("`bert`") && error.contains("gpt2, llama, rwkv"), "{error}");
+    let error = with(bytes(), "model", "plamo2").unwrap_err().to_string();
+    assert!(error.contains("`plamo2`") && error.contains("gpt2, llama, bert, t5, gemma4, rwkv"), "{error}");
     let error = with(bytes(), "pre", "brand-new").unwrap_err().to_string();
     assert!(error.contains("`brand-new`"), "{error}");
     for known in ["default", "gpt-2", "smollm", "llama-bpe", "qwen2"] {

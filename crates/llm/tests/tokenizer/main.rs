@@ -5,4 +5,5 @@ mod chat;
 mod families;
 mod fixture;
 mod long_input;
+mod more;
 mod special;
