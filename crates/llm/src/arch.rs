@@ -10,6 +10,7 @@ use std::fmt;
 use crate::Error;
 
 mod dense;
+mod encoders;
 mod experts;
 mod facts;
 mod states;
@@ -90,6 +91,11 @@ impl Architecture {
         Architecture(&states::QWEN35MOE),
         Architecture(&states::QWEN3NEXT),
         Architecture(&states::RWKV7),
+        Architecture(&encoders::BERT),
+        Architecture(&encoders::NOMIC_BERT),
+        Architecture(&encoders::JINA_BERT_V2),
+        Architecture(&encoders::MODERN_BERT),
+        Architecture(&encoders::GEMMA_EMBEDDING),
     ];
 
     /// The architecture of most models.

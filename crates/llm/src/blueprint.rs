@@ -16,7 +16,7 @@ use crate::cache::CacheSizes;
 use crate::draft::{GraphSpec, ModelGraph};
 use crate::planned_graph::{GraphPlanner, PlannedGraph};
 use crate::weight_memory::{WeightPlace, place_weights};
-use crate::{BatchShape, Error, Forecast, LayerChoice, LayerPlacement, LoraError, Model, Settings};
+use crate::{BatchShape, Error, Forecast, LayerChoice, LayerPlacement, LoraError, Model, Outputs, Settings};
 
 /// Maximum of the context, of the batch and the number of sequences: positions and rows have 31 bits.
 const MAX_TOKENS: u64 = (u32::MAX >> 1) as u64;
@@ -104,6 +104,7 @@ impl Blueprint {
         context: u64,
     ) -> Result<Blueprint, Error> {
         layout.check(model.config().layers.len(), machine)?;
+        check_outputs(model, settings)?;
         let batch = settings.batch.min(context);
         let sequences = settings.sequences;
         for (setting, value) in
@@ -376,6 +377,17 @@ fn check_tensors(model: &Model, graph: &ModelGraph) -> Result<(), Error> {
     }
 }
 
+/// Encoders make no text, and models with a state are fed no whole texts.
+fn check_outputs(model: &Model, settings: &Settings) -> Result<(), Error> {
+    let (config, architecture) = (model.config(), model.config().architecture.name());
+    match settings.outputs {
+        Outputs::Texts(_) if !config.embeds() => Err(Error::MakesNoEmbeddings { architecture }),
+        Outputs::Texts(pooling) => pooling.check(model.file()),
+        _ if config.bidirectional => Err(Error::MakesNoText { architecture }),
+        _ => Ok(()),
+    }
+}
+
 /// Speculative decoding takes rejected tokens back.
 pub(crate) fn check_rewinds(model: &Model) -> Result<(), Error> {
     match model.config().keeps_states() {
@@ -406,7 +418,12 @@ fn draw(
     let tied = model.file().tensor("output.weight").is_none();
     let untie = tied && layout.input != layout.output;
     let (config, file, cache) = (model.config(), model.file(), settings.cache);
-    GraphSpec { config, file, adapters: model.adapters(), shape, sizes, cache, untie }.build()
+    let pooling = match settings.outputs {
+        Outputs::Texts(pooling) => Some(pooling),
+        Outputs::Last | Outputs::All => None,
+    };
+    let (adapters, taps) = (model.adapters(), settings.importance);
+    GraphSpec { config, file, adapters, shape, sizes, cache, pooling, taps, untie }.build()
 }
 
 /// The context that a model was trained for, up to the maximum.

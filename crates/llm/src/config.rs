@@ -4,7 +4,7 @@ use orlop_gguf::Metadata;
 use orlop_graph::Rope;
 
 use crate::arch::{Mixers, Norm, Positions, Residual};
-use crate::{Architecture, Error};
+use crate::{Architecture, Error, Pooling};
 
 mod keys;
 
@@ -35,6 +35,10 @@ pub struct Config {
     pub parallel: bool,
     /// The limit of `limit * tanh(x / limit)` of attention scores.
     pub attention_cap: Option<f32>,
+    /// Tokens see those behind them, too: the model makes embeddings, and no text.
+    pub bidirectional: bool,
+    /// What stands for a text, if the file says it.
+    pub pooling: Option<Pooling>,
     /// Blocks behind the layers that predict further tokens, and are not run.
     pub skipped_blocks: u64,
     /// The limit of `limit * tanh(x / limit)` of logits.
@@ -283,6 +287,8 @@ impl Config {
                 Residual::Series | Residual::ParallelWithoutNorm => false,
             },
             attention_cap: None,
+            bidirectional: facts.encoder.is_some() || !keys.causal()?,
+            pooling: keys.pooling()?,
             skipped_blocks,
             logit_cap: None,
             attention_scale: 0.0,
@@ -294,6 +300,9 @@ impl Config {
             latent: None,
             query_growth: None,
         };
+        if facts.encoder.is_some() {
+            keys.activation()?;
+        }
         keys.scales(facts.scales, &mut config)?;
         if let Some(default) = facts.logit_cap {
             config.logit_cap = keys.cap("final_logit_softcapping", default)?;
@@ -332,7 +341,7 @@ impl Config {
         config.experts = keys.experts(&facts.experts, hidden)?;
         let rope = match facts.positions {
             Positions::Rope(mode) => Some(keys.rope(mode, key, context, facts.mixers)?),
-            Positions::Embedded => None,
+            Positions::Embedded | Positions::Distances => None,
         };
         for layer in &mut config.layers {
             *layer = LayerConfig { key, value, rope, ..*layer };
@@ -341,7 +350,8 @@ impl Config {
             keys.expert_layers(&mut config.layers)?;
         }
         if let Some(rules) = facts.windows {
-            keys.windows(&rules, &mut config.layers)?;
+            let first = facts.encoder.is_some_and(|encoder| encoder.first_sees_all);
+            keys.windows(&rules, first, &mut config.layers)?;
             keys.window_heads(&mut config.layers)?;
             keys.shared_rows(&mut config.layers)?;
         }
@@ -365,6 +375,12 @@ impl Config {
         }
         config.layers.truncate((blocks - skipped_blocks) as usize);
         Ok(config)
+    }
+
+    /// Whether whole texts can be fed without a cache: every layer works on tokens alone, or attends.
+    pub(crate) fn embeds(&self) -> bool {
+        let alone = |mixer: Mixer| matches!(mixer, Mixer::Attention | Mixer::Linear | Mixer::Nothing);
+        self.query_growth.is_none() && self.layers.iter().all(|layer| alone(layer.mixer))
     }
 
     /// Whether some layer keeps a state of each sequence, which cannot go back to an earlier token.

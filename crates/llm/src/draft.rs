@@ -10,6 +10,7 @@ use crate::adapter::{AdapterFactors, EMBEDDINGS};
 use crate::arch::{Facts, Norm};
 use crate::cache::{CacheGroup, CacheSizes};
 use crate::config::Config;
+use crate::pooling::Pooling;
 use crate::{CacheTypes, Error, Outputs, Settings};
 
 mod adapters;
@@ -23,8 +24,12 @@ mod layers;
 mod rwkv;
 mod short_convolution;
 mod state_space;
+mod taps;
+mod texts;
 
 pub(crate) use feed_forward::FeedForward;
+pub(crate) use taps::{Squares, Tap};
+pub(crate) use texts::{TextInputs, TextRange};
 
 /// What one run of a graph takes and gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +49,7 @@ impl BatchShape {
     pub(crate) fn new(tokens: u64, settings: &Settings) -> BatchShape {
         let outputs = match settings.outputs {
             Outputs::Last if tokens > FEW => settings.sequences.min(tokens),
+            Outputs::Texts(_) => settings.sequences.min(tokens),
             Outputs::Last | Outputs::All => tokens,
         };
         BatchShape { tokens, outputs }
@@ -84,8 +90,13 @@ pub(crate) struct ModelGraph {
     pub(crate) query_factors: Option<TensorId>,
     /// Factors of the changes that adapters make.
     pub(crate) adapter_scales: Option<TensorId>,
+    /// What graphs of whole texts are told.
+    pub(crate) texts: Option<TextInputs>,
+    /// What matrices are multiplied with, if that was asked for.
+    pub(crate) taps: Vec<Tap>,
+    /// In graphs of texts, a row of each text.
     pub(crate) logits: TensorId,
-    /// The likeliest token of each row of logits.
+    /// The likeliest token of each row of logits; in graphs of texts, their rows.
     pub(crate) best: TensorId,
     /// Weights, and the part and the name in the file of each.
     pub(crate) weights: Vec<GraphWeight>,
@@ -128,6 +139,10 @@ pub(crate) struct GraphSpec<'a> {
     pub(crate) shape: BatchShape,
     pub(crate) sizes: CacheSizes,
     pub(crate) cache: CacheTypes,
+    /// Whole texts go in, and a row of each comes out.
+    pub(crate) pooling: Option<Pooling>,
+    /// What matrices are multiplied with comes out.
+    pub(crate) taps: bool,
     /// The embedding table is also the output matrix, and the two are on different devices: two leaves.
     pub(crate) untie: bool,
 }
@@ -157,6 +172,8 @@ pub(crate) struct GraphDraft<'a> {
     slot: Option<TensorId>,
     query_factors: Option<TensorId>,
     adapter_scales: Option<TensorId>,
+    texts: Option<TextInputs>,
+    taps: Vec<Tap>,
 }
 
 impl GraphSpec<'_> {
@@ -166,16 +183,26 @@ impl GraphSpec<'_> {
         let BatchShape { tokens: count, outputs } = self.shape;
         let tokens = b.input("tokens", DType::I32, &[count]);
         let positions = b.input("positions", DType::I32, &[count]);
-        let seen = b.input("rows seen", DType::I32, &[count]);
-        let sequences = b.input("sequences", DType::I32, &[count]);
+        // Whole texts have ranges of rows instead; nothing reads these there.
+        let of_cache = |b: &mut GraphBuilder, name: &str| match self.pooling {
+            Some(_) => tokens,
+            None => b.input(name, DType::I32, &[count]),
+        };
+        let seen = of_cache(&mut b, "rows seen");
+        let sequences = of_cache(&mut b, "sequences");
         let table = [self.sizes.pages_of_sequence(), self.sizes.sequences];
-        let groups = self.sizes.groups(self.config).into_iter().map(|group| {
+        let groups = match self.pooling {
+            Some(_) => Vec::new(),
+            None => self.sizes.groups(self.config),
+        };
+        let groups = groups.into_iter().map(|group| {
             let of = group.window.map_or(String::new(), |window| format!(" of a window of {window}"));
             let rows = b.input(&format!("cache rows{of}"), DType::I32, &[count]);
             (group, GroupInputs { rows, pages: b.input(&format!("pages{of}"), DType::I32, &table) })
         });
         let groups: Vec<(CacheGroup, GroupInputs)> = groups.collect();
-        let wanted = (outputs < count).then(|| b.input("wanted", DType::I32, &[outputs]));
+        let wanted =
+            (outputs < count && self.pooling.is_none()).then(|| b.input("wanted", DType::I32, &[outputs]));
         let mut draft = GraphDraft {
             b,
             config: self.config,
@@ -197,11 +224,15 @@ impl GraphSpec<'_> {
             slot: None,
             query_factors: None,
             adapter_scales: None,
+            texts: None,
+            taps: Vec::new(),
         };
+        draft.texts = self.pooling.map(|pooling| draft.text_inputs(pooling));
         let logits = draft.model()?;
         draft.b.output(logits);
-        let best = draft.best(logits);
-        let GraphDraft { b, weights, caches, groups, slot, query_factors, adapter_scales, .. } = draft;
+        let best = if self.pooling.is_some() { logits } else { draft.best(logits) };
+        let GraphDraft { b, weights, caches, groups, wanted, slot, query_factors, .. } = draft;
+        let GraphDraft { adapter_scales, texts, taps, .. } = draft;
         let graph = b.build()?;
         Ok(ModelGraph {
             graph,
@@ -215,6 +246,8 @@ impl GraphSpec<'_> {
             slot,
             query_factors,
             adapter_scales,
+            texts,
+            taps,
             logits,
             best,
             weights,
@@ -277,6 +310,15 @@ impl GraphDraft<'_> {
         let mut x = self.adapted_rows("token_embd", x)?;
         if self.config.embedding_scale != 1.0 {
             x = self.b.scale(x, self.config.embedding_scale);
+        }
+        if self.facts.encoder.is_some() && self.has("token_types.weight") {
+            let types =
+                self.sketch.file.tensor("token_types.weight").map_or(0, |types| types.desc.extents[1]);
+            let table = self.weight("token_types.weight", &[self.config.width, types])?;
+            // Texts are of the first type.
+            let strides = self.b.desc(table).strides;
+            let first = self.b.view(table, [self.config.width, 1, 1, 1], strides, 0);
+            x = self.b.add(x, first);
         }
         if self.facts.norms_embedding {
             x = self.b.rms_norm(x, self.config.epsilon);
@@ -355,7 +397,9 @@ impl GraphDraft<'_> {
     /// A product with `stem.weight` as it is in the file.
     fn stored_product(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
         let from = self.b.desc(x).extents[0];
-        let matrix = self.weight(&format!("{stem}.weight"), &[from, into])?;
+        let name = format!("{stem}.weight");
+        let matrix = self.weight(&name, &[from, into])?;
+        self.tap(&name, x);
         Ok(self.b.mul_mat(matrix, x))
     }
 

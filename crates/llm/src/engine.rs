@@ -9,13 +9,14 @@ use orlop_graph::TensorId;
 use orlop_sched::{PlanId, Session, Timeline};
 
 use crate::adapter::finite_scale;
-use crate::draft::{GroupInputs, ModelGraph};
+use crate::draft::{GroupInputs, ModelGraph, Tap};
 use crate::planned_graph::session_options;
 use crate::sequences::{SequenceId, Sequences};
 use crate::weights::{self, LoadedTensors, Progress};
-use crate::{BatchShape, Blueprint, Config, DeviceMemory, Error, Forecast, LoraError};
+use crate::{BatchShape, Blueprint, Config, Error, Forecast, ImportanceSums, LoraError, Outputs};
 
 mod failure;
+mod importance;
 mod page_use;
 mod parts;
 mod run;
@@ -64,6 +65,8 @@ pub struct Engine {
     cancel: Option<Cancel>,
     /// Timelines of runs, if they are recorded.
     recorded: Option<Vec<RecordedRun>>,
+    /// What matrices were multiplied with, if that is summed.
+    importance: ImportanceSums,
 }
 
 /// What happened in a run.
@@ -93,6 +96,7 @@ struct Ready {
     slot: Option<TensorId>,
     query_factors: Option<TensorId>,
     adapter_scales: Option<TensorId>,
+    taps: Arc<[Tap]>,
     logits: TensorId,
     best: TensorId,
 }
@@ -115,7 +119,7 @@ impl Ready {
     fn new(plan: PlanId, graph: &ModelGraph) -> Ready {
         let ModelGraph { shape, tokens, positions, seen, sequences, wanted, slot, logits, best, .. } = *graph;
         let ModelGraph { query_factors, adapter_scales, .. } = *graph;
-        let groups = graph.groups.as_slice().into();
+        let (groups, taps) = (graph.groups.as_slice().into(), graph.taps.as_slice().into());
         Ready {
             shape,
             plan,
@@ -128,6 +132,7 @@ impl Ready {
             slot,
             query_factors,
             adapter_scales,
+            taps,
             logits,
             best,
         }
@@ -148,6 +153,14 @@ impl Engine {
     /// # Errors
     /// What devices refuse; memory that cannot be had.
     pub fn load(blueprint: Blueprint, progress: Progress<'_>) -> Result<Engine, Error> {
+        if let Outputs::Texts(_) = blueprint.settings.outputs {
+            let rule = "an embedder gives rows of texts";
+            return Err(Error::BadSetting {
+                setting: "the outputs",
+                value: "rows of texts".to_owned(),
+                rule,
+            });
+        }
         let loaded = weights::load(&blueprint, progress)?;
         let session = Session::new(blueprint.machine.clone(), session_options(&blueprint.settings))?;
         let sizes = blueprint.cache_sizes();
@@ -172,6 +185,7 @@ impl Engine {
             repacking: Duration::ZERO,
             cancel: None,
             recorded: None,
+            importance: ImportanceSums::default(),
         };
         engine.ready_shapes()?;
         Ok(engine)
@@ -391,18 +405,7 @@ impl Engine {
 
     /// Bytes that are allocated on each device now.
     pub fn memory(&self) -> Forecast {
-        let compute = |(share, device): (&DeviceMemory, orlop_sched::DeviceId)| DeviceMemory {
-            weights: share.weights + self.session.resident_bytes(device),
-            compute: self.session.arena_bytes(device),
-            ..share.clone()
-        };
-        let machine = self.session.machine();
-        let layout = self.blueprint.layout();
-        Forecast {
-            context: self.blueprint.context,
-            devices: self.loaded.devices.iter().zip(machine.indices()).map(compute).collect(),
-            layers: machine.indices().map(|device| layout.layers_on(device)).collect(),
-        }
+        self.loaded.memory(&self.blueprint, &self.session)
     }
 
     /// Checks that splits that touch the same bytes wait for each other, in every graph that is ready

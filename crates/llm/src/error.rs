@@ -110,6 +110,38 @@ pub enum Error {
         /// How they differ.
         difference: VocabularyDifference,
     },
+    /// Text was to be made by a model that makes embeddings.
+    #[error("a {architecture} model makes embeddings, and no text")]
+    MakesNoText {
+        /// The architecture.
+        architecture: &'static str,
+    },
+    /// Embeddings were to be made by a model that cannot be fed whole texts.
+    #[error("embeddings of {architecture} models are not supported")]
+    MakesNoEmbeddings {
+        /// The architecture.
+        architecture: &'static str,
+    },
+    /// A text that is longer than a run.
+    #[error(
+        "text number {index} has {tokens} tokens, and at most {most} fit; shorten it or set a larger context"
+    )]
+    TextTooLong {
+        /// Its place among the texts, from 0.
+        index: usize,
+        /// Tokens it has.
+        tokens: usize,
+        /// Tokens a text may have.
+        most: u64,
+    },
+    /// A classifier was asked for embeddings, or another model for scores.
+    #[error("the model gives {given}, and {wanted} were asked for")]
+    OtherRows {
+        /// What it gives.
+        given: &'static str,
+        /// What was asked for.
+        wanted: &'static str,
+    },
     /// The model has a tensor that its architecture does not use, so its results would be wrong.
     #[error("the tensor `{tensor}` is not known in the architecture `{architecture}`")]
     UnknownTensor {

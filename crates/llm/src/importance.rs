@@ -14,6 +14,11 @@ use orlop_graph::DType;
 
 use crate::Error;
 
+mod sums;
+
+pub(crate) use sums::ExpertSquares;
+pub use sums::ImportanceSums;
+
 const SUMS: &str = ".in_sum2";
 const COUNTS: &str = ".counts";
 

@@ -45,6 +45,7 @@ mod chat_output;
 mod chat_template;
 mod config;
 mod draft;
+mod embedder;
 mod engine;
 mod error;
 mod forecast;
@@ -56,6 +57,7 @@ mod model;
 mod pages;
 mod perplexity;
 mod planned_graph;
+mod pooling;
 mod quantize;
 mod sampling;
 mod sequences;
@@ -78,6 +80,7 @@ pub use chat_template::{
 };
 pub use config::{Config, Experts, Feed, Gating, Latent, LayerConfig, Mixer, QueryGrowth, StateSpace};
 pub use draft::{BatchShape, ModelPart};
+pub use embedder::{Embedder, Embeddings};
 pub use engine::{
     Engine, LogitsRow, PagePoolUse, Part, RecordedRun, Row, RunFailure, RunRows, SequenceLeft, StateError,
     Wanted,
@@ -86,11 +89,12 @@ pub use error::Error;
 pub use forecast::{DeviceMemory, Forecast, StoredKind, StoredPlace, StoredSet};
 pub use generate::{End, GenerateEvent, GenerateOptions, generate, generate_with};
 pub use grammar::{Grammar, GrammarCompiler, GrammarError, GrammarMatcher, ToolChoice};
-pub use importance::Importance;
+pub use importance::{Importance, ImportanceSums};
 pub use mixture::{Candidate, FileType, MixturePolicy, Traits, mixture};
 pub use model::Model;
 pub use pages::PAGE_ROWS;
 pub use perplexity::{Perplexity, PerplexityOptions, perplexity};
+pub use pooling::Pooling;
 pub use quantize::{Quantization, Quantized, quantize};
 pub use sampling::{LogProbabilities, Sampler, SamplingOptions, TokenMask};
 pub use sequences::SequenceId;

@@ -9,7 +9,7 @@ use orlop_backend::{LowerOptions, Precision};
 use orlop_graph::DType;
 use orlop_sched::{DeviceId, Machine, PlanObserver};
 
-use crate::{Error, ModelPart};
+use crate::{Error, ModelPart, Pooling};
 
 /// How a model is to be run.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub struct Settings {
     /// The tokens whose logits one run of a batch gives; more wanted rows take more runs. Default: the last one of each
     /// sequence.
     pub outputs: Outputs,
+    /// Whether runs also sum what matrices are multiplied with ([`crate::Engine::importance`]). Default no.
+    pub importance: bool,
     /// Maximum of drafted tokens that one run verifies, in [speculative decoding](crate::Speculator). Default 0: none.
     pub draft: u64,
     /// Memory plans that were saved for exactly these settings ([`crate::Blueprint::save`]). Default none.
@@ -57,6 +59,7 @@ impl Default for Settings {
             fusion: true,
             order: StepOrder::default(),
             outputs: Outputs::Last,
+            importance: false,
             draft: 0,
             plans: Arc::new([]),
             layout: LayerChoice::First,
@@ -95,6 +98,8 @@ pub enum Outputs {
     Last,
     /// Every token.
     All,
+    /// None: whole texts are fed, and a row of each comes out ([`Embedder`](crate::Embedder)).
+    Texts(Pooling),
 }
 
 /// Which parts of a model go to which device.

@@ -121,7 +121,9 @@ impl Synth {
     /// Whether random models of the architecture are known, and with experts if some are wanted.
     pub(crate) fn can_be_made(&self) -> bool {
         let facts = self.architecture.facts();
-        facts.mixers.can_be_random() && !(self.experts.is_some() && facts.experts.beside_dense)
+        facts.mixers.can_be_random()
+            && facts.encoder.is_none()
+            && !(self.experts.is_some() && facts.experts.beside_dense)
     }
 
     /// What the file says about itself.

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use orlop_alloc::TensorSet;
 use orlop_backend::{Buffer, BufferType, MemoryLayout, Slot, StoredTensor, same_type};
 use orlop_gguf::TensorInfo;
+use orlop_sched::{DeviceId, Session};
 
 use crate::blueprint::{Blueprint, set_tensors};
 use crate::planned_graph::MappedLeaf;
 use crate::weight_memory::WeightPlace;
-use crate::{DeviceMemory, Error};
+use crate::{DeviceMemory, Error, Forecast};
 
 /// How far loading has come: bytes of weights done, of all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
@@ -44,6 +45,21 @@ impl LoadedTensors {
     /// Bytes, in the file, of weights that are pending.
     pub(crate) fn pending_bytes(&self) -> u64 {
         self.pending.iter().map(|pending| pending.bytes).sum()
+    }
+
+    /// Bytes that are allocated on each device, with those of a session.
+    pub(crate) fn memory(&self, blueprint: &Blueprint, session: &Session) -> Forecast {
+        let compute = |(share, device): (&DeviceMemory, DeviceId)| DeviceMemory {
+            weights: share.weights + session.resident_bytes(device),
+            compute: session.arena_bytes(device),
+            ..share.clone()
+        };
+        let (machine, layout) = (session.machine(), blueprint.layout());
+        Forecast {
+            context: blueprint.context,
+            devices: self.devices.iter().zip(machine.indices()).map(compute).collect(),
+            layers: machine.indices().map(|device| layout.layers_on(device)).collect(),
+        }
     }
 
     /// Names of weights that are pending.

@@ -53,6 +53,8 @@ pub(crate) struct Facts {
     /// The number of layers of a model whose attention is scaled by the width divided by the heads, not by the size of a
     /// head; its files have no key for it.
     pub(crate) scaled_by_width_at: Option<u64>,
+    /// The model makes embeddings of texts, and no text.
+    pub(crate) encoder: Option<EncoderFacts>,
     /// Files hold queries, keys and values in one matrix (`attn_qkv`). Only random models ask.
     pub(crate) fused_qkv: bool,
     /// Files hold a bias for every norm and every product. Only random models ask.
@@ -89,9 +91,23 @@ impl Facts {
         scales: Scales::Nothing,
         logit_cap: None,
         scaled_by_width_at: None,
+        encoder: None,
         fused_qkv: false,
         biased: false,
     };
+}
+
+/// What models differ in that make embeddings: each token sees those behind it, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EncoderFacts {
+    /// The norm of embeddings, by its name in files.
+    pub(crate) embedding_norm: Option<&'static str>,
+    /// The sums of a layer's parts and their inputs are normed; the last of these norms is also that of the output.
+    pub(crate) norms_sums: bool,
+    /// Of a period of layers with windows, the first one sees everything, not the last one. The first of all has no norm.
+    pub(crate) first_sees_all: bool,
+    /// A classifier takes the mean of all tokens, through GELU, not the first token, through tanh.
+    pub(crate) classifies_mean: bool,
 }
 
 /// What mixes the tokens of a text.
@@ -180,6 +196,8 @@ pub(crate) enum HeadNorms {
     TurnedWithoutWeight,
     /// All heads are normed as one row, before they are turned.
     Whole,
+    /// As that, in files that have the weights.
+    WholeIfThere,
 }
 
 /// What attention is multiplied with before the output matrix: the sigmoid of this.
@@ -225,6 +243,8 @@ pub(crate) enum Positions {
     Rope(RopeMode),
     /// A table of embeddings (`position_embd`).
     Embedded,
+    /// Scores fall with the distance of two tokens ([ALiBi](https://arxiv.org/abs/2108.12409)).
+    Distances,
 }
 
 /// Sliding windows in some layers.

@@ -5,8 +5,8 @@ use orlop_gguf::{Array, Metadata, MetadataValue};
 use orlop_graph::{Rope, RopeMode};
 
 use super::{Config, Experts, Feed, Gating, Latent, LayerConfig, Mixer, QueryGrowth, StateSpace};
-use crate::Error;
 use crate::arch::{ExpertHidden, ExpertRules, Mixers, Scales, Turned, WindowRules};
+use crate::{Error, Pooling};
 
 /// Maximum of elements, heads or tokens; larger numbers are taken for errors.
 const MAX_COUNT: u64 = 1 << 40;
@@ -73,6 +73,32 @@ impl Keys<'_> {
     /// A limit; 0 means none.
     pub(super) fn cap(&self, key: &str, default: f32) -> Result<Option<f32>, Error> {
         Ok(Some(self.optional_float(key)?.unwrap_or(default)).filter(|cap| *cap != 0.0))
+    }
+
+    /// Whether tokens see only those before them, which they do if nothing is said.
+    pub(super) fn causal(&self) -> Result<bool, Error> {
+        Ok(self.metadata.optional(&self.name("attention.causal"), Metadata::bool)?.unwrap_or(true))
+    }
+
+    /// What stands for a text.
+    pub(super) fn pooling(&self) -> Result<Option<Pooling>, Error> {
+        let key = "pooling_type";
+        match self.metadata.optional(&self.name(key), Metadata::u64)? {
+            Some(number) => Pooling::from_key(number).map_err(|rule| self.bad(key, number, rule)),
+            None => Ok(None),
+        }
+    }
+
+    /// Refuses other activations than the one that encoders have.
+    pub(super) fn activation(&self) -> Result<(), Error> {
+        let key = "hidden_activation";
+        match self.metadata.optional(&self.name(key), Metadata::string)? {
+            Some(said) if !said.contains("gelu") => {
+                let rule = "encoders with another activation than gelu are not supported";
+                Err(Error::BadKey { key: self.name(key), value: said.to_owned(), rule })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Factors of embeddings, residuals and logits.
@@ -374,8 +400,13 @@ impl Keys<'_> {
     }
 
     /// Sliding windows of most layers, which have a RoPE base of their own. Which layers these are is an array of flags,
-    /// or a period: the last layer of each period sees everything.
-    pub(super) fn windows(&self, rules: &WindowRules, layers: &mut [LayerConfig]) -> Result<(), Error> {
+    /// or a period: the last layer of each period sees everything, or the first.
+    pub(super) fn windows(
+        &self,
+        rules: &WindowRules,
+        first_sees_all: bool,
+        layers: &mut [LayerConfig],
+    ) -> Result<(), Error> {
         let key = "attention.sliding_window";
         let set = self.metadata.get(&self.name(key)).is_some();
         let default = rules.default.filter(|_| !set).map(u64::from);
@@ -393,7 +424,8 @@ impl Keys<'_> {
                     Some(_) => self.metadata.u64(&self.name(key))?,
                     None => rules.period,
                 };
-                (0..layers.len() as u64).map(|layer| period == 0 || layer % period < period - 1).collect()
+                let full = if first_sees_all { 0 } else { period.saturating_sub(1) };
+                (0..layers.len() as u64).map(|layer| period == 0 || layer % period != full).collect()
             }
         };
         let base = self.set_float("rope.freq_base_swa")?.or(rules.base);

@@ -101,8 +101,13 @@ impl GraphDraft<'_> {
         self.groups.iter().position(|(group, _)| group.window == window).unwrap_or(0)
     }
 
-    /// Writes keys and values to the layer's cache.
+    /// Writes keys and values to the layer's cache; those of whole texts stay as they are.
     pub(super) fn store(&mut self, layer: usize, [k, v]: [TensorId; 2]) {
+        if self.texts.is_some() {
+            let rows = [k, v].map(|x| self.b.permute(x, [0, 2, 1, 3]));
+            self.stored.insert(layer, rows);
+            return;
+        }
         let (types, group) = (self.sketch.cache, self.group(layer));
         let k = self.cached(layer, "k", k, types.k, group);
         let v = self.cached(layer, "v", v, types.v, group);
@@ -113,8 +118,12 @@ impl GraphDraft<'_> {
     /// `[value, heads, tokens]`.
     pub(super) fn attended(&mut self, layer: usize, q: TensorId) -> Result<TensorId, Error> {
         let sizes = self.config.layers[layer];
-        let group = self.group(layer);
         let [k, v] = self.stored[&sizes.shares.unwrap_or(layer)];
+        if let Some(texts) = self.texts.clone() {
+            let q = self.b.permute(q, [0, 2, 1, 3]);
+            return Ok(self.attended_texts(layer, q, [k, v], &texts));
+        }
+        let group = self.group(layer);
         let q = self.grown(layer, q);
         let q = self.b.permute(q, [0, 2, 1, 3]);
         let rows = PagedRows {

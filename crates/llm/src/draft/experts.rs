@@ -149,7 +149,9 @@ impl GraphDraft<'_> {
         let [gate, up, both, down] =
             ["gate", "up", "gate_up", "down"].map(|part| format!("blk.{layer}.ffn_{part}_exps"));
         let function = match self.facts.feed_forward {
-            FeedForward::Gated(function) | FeedForward::Fused(function) => function,
+            FeedForward::Gated(function) | FeedForward::Fused(function) | FeedForward::Either(function) => {
+                function
+            }
             FeedForward::Plain(_) | FeedForward::Squared(_) => {
                 let up = self.expert_product(&up, each, chosen, [width, hidden, count])?;
                 let activated = self.activated(up);
@@ -216,7 +218,9 @@ impl GraphDraft<'_> {
         chosen: TensorId,
         [from, into, count]: [u64; 3],
     ) -> Result<TensorId, Error> {
-        let matrices = self.weight(&format!("{stem}.weight"), &[from, into, count])?;
+        let name = format!("{stem}.weight");
+        let matrices = self.weight(&name, &[from, into, count])?;
+        self.tap_experts(&name, x, chosen, count);
         let mut product = self.b.mul_mat_id(matrices, x, chosen);
         if let Some(scale) = self.optional(&format!("{stem}.scale"), &[count])? {
             let scale = self.b.reshape(scale, &[1, count]);

@@ -17,6 +17,8 @@ pub(crate) enum FeedForward {
     Gated(Glu),
     /// Gate and up projection in one matrix.
     Fused(Glu),
+    /// The one or the other: files without a matrix for the gate have it fused.
+    Either(Glu),
 }
 
 impl GraphDraft<'_> {
@@ -43,12 +45,19 @@ impl GraphDraft<'_> {
         x: TensorId,
     ) -> Result<TensorId, Error> {
         let [gate, up, down] = parts.map(|part| format!("blk.{layer}.ffn_{part}"));
+        let kind = match kind {
+            FeedForward::Either(function) if self.has(&format!("{gate}.weight")) => {
+                FeedForward::Gated(function)
+            }
+            FeedForward::Either(function) => FeedForward::Fused(function),
+            kind => kind,
+        };
         let activated = match kind {
             FeedForward::Plain(_) | FeedForward::Squared(_) => {
                 let up = self.between(&up, x, hidden)?;
                 self.activated(up)
             }
-            FeedForward::Fused(function) => {
+            FeedForward::Fused(function) | FeedForward::Either(function) => {
                 let both = self.between(&up, x, 2 * hidden)?;
                 self.b.gated_fused(function, both, false)
             }
@@ -69,7 +78,7 @@ impl GraphDraft<'_> {
                 let activated = self.b.unary(function, x);
                 self.b.sqr(activated)
             }
-            FeedForward::Gated(_) | FeedForward::Fused(_) => x,
+            FeedForward::Gated(_) | FeedForward::Fused(_) | FeedForward::Either(_) => x,
         }
     }
 

@@ -21,13 +21,19 @@ impl GraphDraft<'_> {
         if self.facts.positions == Positions::Embedded {
             x = self.position_embedding(x)?;
         }
+        if let Some(norm) = self.facts.encoder.and_then(|encoder| encoder.embedding_norm) {
+            x = self.norm(norm, x)?;
+        }
         for layer in 0..self.layers() {
             self.enter(layer);
             x = self.layer(layer, x, factors)?;
             x = self.layer_end(layer, x)?;
             self.b.name(x, format!("blk.{layer}.out"));
         }
-        self.logits(x)
+        match (self.sketch.pooling, self.texts.clone()) {
+            (Some(pooling), Some(texts)) => self.pooled(x, pooling, &texts),
+            _ => self.logits(x),
+        }
     }
 
     /// Norm, what mixes tokens, norm, feed-forward part or experts; each is added to what came in.
@@ -47,7 +53,8 @@ impl GraphDraft<'_> {
                 }
                 let (mixing, kept) = self.wanted_rows(layer, mixing, x);
                 let mixing = self.post_norm(layer, mixed, mixing)?;
-                self.add_scaled(mixing, kept)
+                let sum = self.add_scaled(mixing, kept);
+                self.mixed_sum(layer, sum, kept)?
             }
         };
         if self.config.layers[layer].feed == Feed::Nothing {
@@ -60,7 +67,22 @@ impl GraphDraft<'_> {
                 false => self.feed_forward(layer, normed)?,
             };
         let feeding = self.post_norm(layer, fed, feeding)?;
-        Ok(self.add_scaled(feeding, x))
+        let sum = self.add_scaled(feeding, x);
+        let norms_sums = self.facts.encoder.is_some_and(|encoder| encoder.norms_sums);
+        self.layer_norm(layer, norms_sums.then_some("layer_output_norm"), sum)
+    }
+
+    /// The norm of the sum of attention and its input, in models that have one; some have two, with the input between them.
+    fn mixed_sum(&mut self, layer: usize, sum: TensorId, input: TensorId) -> Result<TensorId, Error> {
+        if !self.facts.encoder.is_some_and(|encoder| encoder.norms_sums) {
+            return Ok(sum);
+        }
+        let normed = self.layer_norm(layer, Some("attn_output_norm"), sum)?;
+        if !self.has(&format!("blk.{layer}.attn_norm_2.weight")) {
+            return Ok(normed);
+        }
+        let again = self.b.add(normed, input);
+        self.layer_norm(layer, Some("attn_norm_2"), again)
     }
 
     fn is_parallel(&self, layer: usize) -> bool {
@@ -123,10 +145,12 @@ impl GraphDraft<'_> {
         stem: Option<&str>,
         x: TensorId,
     ) -> Result<TensorId, Error> {
-        match stem {
-            Some(stem) => self.norm(&format!("blk.{layer}.{stem}"), x),
-            None => Ok(x),
+        let Some(stem) = stem.map(|stem| format!("blk.{layer}.{stem}")) else { return Ok(x) };
+        let may_lack = layer == 0 && self.facts.encoder.is_some_and(|encoder| encoder.first_sees_all);
+        if may_lack && !self.has(&format!("{stem}.weight")) {
+            return Ok(x);
         }
+        self.norm(&stem, x)
     }
 
     fn post_norm(&mut self, layer: usize, stem: Option<&str>, x: TensorId) -> Result<TensorId, Error> {
@@ -193,7 +217,7 @@ impl GraphDraft<'_> {
         let there = self.has(&format!("{stem}.weight"));
         match self.facts.head_norms {
             HeadNorms::Nothing => Ok(x),
-            HeadNorms::EachIfThere | HeadNorms::OwnWeights if !there => Ok(x),
+            HeadNorms::EachIfThere | HeadNorms::OwnWeights | HeadNorms::WholeIfThere if !there => Ok(x),
             HeadNorms::Each | HeadNorms::EachIfThere | HeadNorms::AfterRope => self.norm(&stem, x),
             HeadNorms::TurnedWithoutWeight => {
                 let normed = self.config.experts.is_none_or(|experts| experts.count != 128);
@@ -201,7 +225,7 @@ impl GraphDraft<'_> {
                 Ok(if normed && turned { self.b.rms_norm(x, self.config.epsilon) } else { x })
             }
             HeadNorms::OwnWeights => self.norm_with(&stem, x, &[head, heads], self.config.epsilon),
-            HeadNorms::Whole => {
+            HeadNorms::Whole | HeadNorms::WholeIfThere => {
                 let rows = self.b.reshape(x, &[head * heads, tokens]);
                 let normed = self.norm(&stem, rows)?;
                 Ok(self.b.reshape(normed, &[head, heads, tokens]))

@@ -128,6 +128,7 @@ impl Engine {
         };
         let batch = &rest[..taken];
         self.run(&ready, batch)?;
+        self.sum_inputs(&ready)?;
         let rows = if ready.wanted.is_some() { wanted_of(batch).count() } else { batch.len() };
         self.left = Some(ready.left(rows - 1));
         Ok(batch.len())

@@ -43,7 +43,9 @@ impl Engine {
 
     /// The graph for the next of some tokens, and how many of them it takes.
     pub(super) fn next_shape(&self, items: &[Item]) -> (usize, usize) {
-        let (tokens, pad) = (items.len() as u64, !self.keeps_states());
+        // Tokens that fill up a run would count for importance.
+        let pad = !self.keeps_states() && !self.blueprint.settings.importance;
+        let tokens = items.len() as u64;
         let shapes = self.ready.iter().map(|ready| ready.shape);
         let (index, taken) = next_shape(shapes.clone().map(|shape| shape.tokens), tokens, pad);
         let within = within_outputs(&items[..taken], self.ready[index].shape.outputs).len();

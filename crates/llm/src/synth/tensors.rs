@@ -120,7 +120,7 @@ impl Synth {
         for (part, heads) in [("attn_q_norm.weight", self.heads), ("attn_k_norm.weight", self.kv_heads)] {
             let extents = match facts.head_norms {
                 HeadNorms::Nothing | HeadNorms::TurnedWithoutWeight => continue,
-                HeadNorms::Whole => vec![self.key.saturating_mul(heads)],
+                HeadNorms::Whole | HeadNorms::WholeIfThere => vec![self.key.saturating_mul(heads)],
                 HeadNorms::OwnWeights => vec![self.key, heads],
                 HeadNorms::Each | HeadNorms::EachIfThere | HeadNorms::AfterRope => vec![self.key],
             };
@@ -147,7 +147,7 @@ impl Synth {
                 let up = match facts.feed_forward {
                     FeedForward::Plain(_) | FeedForward::Squared(_) => hidden,
                     FeedForward::Fused(_) => hidden.saturating_mul(2),
-                    FeedForward::Gated(_) => {
+                    FeedForward::Gated(_) | FeedForward::Either(_) => {
                         tensors.push(SynthTensor::matrix(name("ffn_gate"), &[width, hidden]));
                         hidden
                     }

@@ -218,6 +218,8 @@ fn small_models_of_every_architecture_can_be_drawn() {
             shape,
             sizes: crate::cache::CacheSizes { context: 16, batch: 3, sequences: 1 },
             cache: crate::CacheTypes::default(),
+            pooling: None,
+            taps: false,
             untie: false,
         };
         let drawn = sketch.build().unwrap();

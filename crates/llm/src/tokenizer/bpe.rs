@@ -51,7 +51,7 @@ impl Bpe {
             merges: Vec::with_capacity(merges.len()),
             ranks: HashMap::with_capacity(merges.len()),
             bytes: std::array::from_fn(|byte| match vocabulary.spelling() {
-                Spelling::Bytes => vocabulary.find(&[byte as u8]),
+                Spelling::Bytes | Spelling::Escaped => vocabulary.find(&[byte as u8]),
                 Spelling::Text => vocabulary.find(format!("<0x{byte:02X}>").as_bytes()),
             }),
         };
@@ -139,7 +139,7 @@ fn read(text: &[u8], vocabulary: &Vocabulary, buffer: &mut Vec<u8>) -> Result<Me
     buffer.clear();
     let spell = |text: &[u8], buffer: &mut Vec<u8>| match vocabulary.spelling() {
         Spelling::Bytes => alphabet::decode(text, buffer),
-        Spelling::Text => {
+        Spelling::Text | Spelling::Escaped => {
             buffer.extend_from_slice(text);
             true
         }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use orlop_backend::{Device, Precision};
+use orlop_backend::Precision;
 use orlop_gguf::{Array, GgufFile as Parts, GgufPart, MetadataValue, Writer};
 use orlop_graph::DType;
 use orlop_llm::{Architecture, Blueprint, CacheTypes, Error, Model, Outputs, Settings};
-use orlop_sched::Machine;
-use orlop_testkit::{Random, ReferenceDevice};
+use orlop_testkit::Random;
 use serde_json::Value as Json;
 
-use crate::support::{fixture, last_row, load, logits_of, nmse, one_cpu, rows, tokens_of};
+use crate::embeddings::ENCODERS;
+use crate::support::{fixture, last_row, load, logits_of, nmse, one_cpu, one_reference, rows, tokens_of};
 
 /// Fixtures that `generate.py` writes, which says what each is made of.
 pub(crate) const MODELS: [&str; 92] = [
@@ -127,7 +127,7 @@ pub(crate) fn read(name: &str) -> Json {
     serde_json::from_str(&std::fs::read_to_string(fixture(&format!("{name}.json"))).unwrap()).unwrap()
 }
 
-fn model(json: &Json) -> Model {
+pub(crate) fn model(json: &Json) -> Model {
     try_model(json, |_, _| {}).unwrap()
 }
 
@@ -147,6 +147,10 @@ pub(crate) fn try_model(json: &Json, change: impl Fn(&str, &mut Vec<f32>)) -> Re
             },
             Json::Array(flags) if flags.iter().all(Json::is_boolean) => {
                 Array::Bool(flags.iter().map(|flag| flag.as_bool().unwrap()).collect()).into()
+            }
+            Json::Array(texts) if texts.iter().all(Json::is_string) => {
+                let texts: orlop_gguf::Strings = texts.iter().map(|text| text.as_str().unwrap()).collect();
+                Array::from(texts).into()
             }
             Json::Array(numbers) => {
                 Array::U32(numbers.iter().map(|number| number.as_u64().unwrap() as u32).collect()).into()
@@ -192,7 +196,8 @@ pub(crate) fn exact() -> Settings {
 /// An architecture without a fixture here is one that nothing compares with llama.cpp: add it to `generate.py`.
 #[test]
 fn every_architecture_has_a_fixture() {
-    let tested: Vec<Architecture> = MODELS.iter().map(|name| made(name).0.config().architecture).collect();
+    let named = MODELS.iter().chain(&ENCODERS);
+    let tested: Vec<Architecture> = named.map(|name| model(&read(name)).config().architecture).collect();
     for architecture in Architecture::ALL {
         assert!(tested.contains(architecture), "MODELS in tests/models/arches.rs lacks {architecture}");
     }
@@ -206,12 +211,6 @@ fn logits_of_every_architecture_are_those_of_llama_cpp() {
         let error = nmse(&found, &expected).sqrt();
         assert!(error < 1e-5, "{name}: {error:e}");
     }
-}
-
-/// As [`one_cpu`], with a device that computes every op in plain 64-bit code.
-fn one_reference() -> Machine {
-    let device: Arc<dyn Device> = ReferenceDevice::new();
-    Machine::new(vec![device]).unwrap()
 }
 
 #[test]

@@ -7,6 +7,7 @@ use orlop_backend::Device;
 use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_llm::{Blueprint, Engine, Model, Part, RunRows, SequenceId, Settings};
 use orlop_sched::Machine;
+use orlop_testkit::ReferenceDevice;
 
 /// Where a fixture is.
 pub(crate) fn fixture(name: &str) -> PathBuf {
@@ -40,6 +41,12 @@ pub(crate) fn cpu(name: &str, threads: usize) -> Arc<dyn Device> {
 
 pub(crate) fn one_cpu() -> Machine {
     Machine::new(vec![cpu("cpu", 2)]).unwrap()
+}
+
+/// As [`one_cpu`], with a device that computes every op in plain 64-bit code.
+pub(crate) fn one_reference() -> Machine {
+    let device: Arc<dyn Device> = ReferenceDevice::new();
+    Machine::new(vec![device]).unwrap()
 }
 
 pub(crate) fn load(model: &Model, machine: &Machine, settings: &Settings) -> Engine {
