@@ -41,6 +41,11 @@ impl Engine {
         Ok(())
     }
 
+    /// How many tokens the runs take that are filled up least, ascending: the graphs that are ready.
+    pub fn batch_sizes(&self) -> impl Iterator<Item = u64> {
+        self.ready.iter().map(|ready| ready.shape.tokens)
+    }
+
     /// The graph for the next of some tokens, and how many of them it takes.
     pub(super) fn next_shape(&self, items: &[Item]) -> (usize, usize) {
         // Tokens that fill up a run would count for importance.

@@ -1,0 +1,158 @@
+//! One answer while it is generated: tokens from logits, and text from tokens.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orlop_llm::{LogProbabilities, Sampler, StopText, TextStream, Tokenizer};
+use orlop_serve::{Flow, Request, RequestEnd, RequestUsage, Rows, StepRow};
+
+use super::generation::Generation;
+use super::ring::{Ended, Event, Generated, Ring, Score, Times};
+use crate::metrics::Metrics;
+
+/// An answer that is being generated.
+#[derive(Debug)]
+pub(crate) struct Job {
+    answer: usize,
+    ring: Arc<Ring>,
+    tokenizer: Arc<Tokenizer>,
+    metrics: Arc<Metrics>,
+    sampler: Sampler,
+    top: Option<usize>,
+    ignores_end: bool,
+    writes_control: bool,
+    text: TextStream,
+    stop: StopText,
+    /// Of tokens whose text is held back.
+    held: Generated,
+    submitted: Instant,
+    admitted: Option<Instant>,
+    first: Option<Instant>,
+    last: Option<Instant>,
+}
+
+impl Job {
+    /// One answer of a generation to the prompt at a place.
+    pub(crate) fn new(
+        generation: &Generation,
+        prompt: &[u32],
+        answer: usize,
+        ring: Arc<Ring>,
+        tokenizer: Arc<Tokenizer>,
+        metrics: Arc<Metrics>,
+    ) -> Job {
+        let seed = generation.seed.wrapping_add(answer as u64);
+        let mut sampler = Sampler::new(generation.sampling, seed).with_bias(generation.bias.clone());
+        sampler.restart(prompt);
+        Job {
+            answer,
+            ring,
+            tokenizer,
+            metrics,
+            sampler,
+            top: generation.top,
+            ignores_end: generation.ignores_end,
+            writes_control: generation.writes_control,
+            text: TextStream::new(),
+            stop: StopText::new(generation.stops.iter().cloned()),
+            held: Generated::default(),
+            submitted: Instant::now(),
+            admitted: None,
+            first: None,
+            last: None,
+        }
+    }
+
+    /// Notes the time of a token.
+    fn tick(&mut self) {
+        let now = Instant::now();
+        match self.last {
+            Some(last) => self.metrics.token(now - last),
+            None => self.metrics.first_token(now - self.submitted),
+        }
+        self.first.get_or_insert(now);
+        self.last = Some(now);
+    }
+
+    /// Sends text that is certain, with the scores of all tokens up to it.
+    fn send(&mut self, text: &str) {
+        if !text.is_empty() {
+            let mut held = std::mem::take(&mut self.held);
+            held.text.push_str(text);
+            self.ring.push(self.answer, Event::Text(held));
+        }
+    }
+
+    fn times(&self) -> Times {
+        let between = |from: Option<Instant>, to: Option<Instant>| match (from, to) {
+            (Some(from), Some(to)) => to.saturating_duration_since(from),
+            _ => Duration::ZERO,
+        };
+        Times {
+            queued: between(Some(self.submitted), self.admitted),
+            prompt: between(self.admitted, self.first),
+            generation: between(self.first, self.last),
+        }
+    }
+}
+
+impl Request for Job {
+    fn rows(&self) -> Rows {
+        if self.sampler.takes_likeliest() && self.top.is_none() { Rows::Best } else { Rows::Logits }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ring.has_room()
+    }
+
+    fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>) -> Flow {
+        let token = match row {
+            StepRow::Best(token) => token,
+            StepRow::Logits(logits) => {
+                let token = self.sampler.sample(logits);
+                if let Some(top) = self.top {
+                    let LogProbabilities { chosen, top } = LogProbabilities::of(logits, token, top);
+                    self.held.scores.push(Score { token, log_probability: chosen, top });
+                }
+                token
+            }
+        };
+        tokens.push(token);
+        self.tick();
+        if self.tokenizer.is_end(token) && !self.ignores_end {
+            self.held.scores.pop();
+            return Flow::Done;
+        }
+        self.held.tokens += 1;
+        let bytes = match self.writes_control {
+            true => self.tokenizer.decode_special(token),
+            false => self.tokenizer.decode(token),
+        };
+        let certain = self.stop.push(self.text.push(bytes)).to_owned();
+        self.send(&certain);
+        if self.stop.is_stopped() { Flow::Done } else { Flow::More }
+    }
+
+    fn admitted(&mut self, cached: usize) {
+        let now = Instant::now();
+        self.metrics.admitted(now - self.submitted);
+        self.admitted = Some(now);
+        self.ring.push(self.answer, Event::Admitted { cached });
+    }
+
+    fn end(mut self, end: RequestEnd, usage: RequestUsage) {
+        if matches!(end, RequestEnd::Done | RequestEnd::Length) && !self.stop.is_stopped() {
+            let rest = self.stop.push(self.text.finish()).to_owned();
+            let rest = rest + self.stop.finish();
+            self.send(&rest);
+        }
+        let held = std::mem::take(&mut self.held);
+        if !held.scores.is_empty() && !self.stop.is_stopped() {
+            self.ring.push(self.answer, Event::Text(held));
+        }
+        let times = self.times();
+        self.metrics.ended(&end, usage, times, self.submitted.elapsed());
+        let stopped_by = self.stop.stopped_by().map(str::to_owned);
+        self.ring.push(self.answer, Event::End(Ended { end, usage, stopped_by, times }));
+    }
+}

@@ -1,0 +1,175 @@
+//! What all connections share.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::http::StatusCode;
+use orlop_llm::{ChatTemplate, Forecast, SamplingOptions, Tokenizer};
+use orlop_serve::Limits;
+use tokio::sync::{Notify, Semaphore};
+
+use crate::api_error::ApiError;
+use crate::bounds::{self, ServerBounds};
+use crate::engine::generation::Generation;
+use crate::engine::live::Live;
+use crate::engine::mailbox::{Mailbox, NotTaken};
+use crate::engine::ring::{Ring, Ticket};
+use crate::metrics::Metrics;
+use crate::model::ModelFacts;
+use crate::options::ServerOptions;
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Front {
+    pub(crate) options: ServerOptions,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) live: Arc<Live>,
+    /// The model, when it is loaded.
+    pub(crate) ready: OnceLock<Arc<Ready>>,
+    /// When the server started, in seconds since 1970.
+    pub(crate) started: u64,
+    text_workers: Arc<Semaphore>,
+    random: RandomState,
+    count: AtomicU64,
+    pub(crate) connections: AtomicUsize,
+    /// Requests are answered from now on.
+    pub(crate) running: Notify,
+}
+
+/// A model that can be asked.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) template: Arc<ChatTemplate>,
+    pub(crate) sampling: SamplingOptions,
+    pub(crate) facts: ModelFacts,
+    pub(crate) limits: Limits,
+    pub(crate) planned: Forecast,
+}
+
+impl Front {
+    pub(crate) fn new(options: ServerOptions, address: SocketAddr) -> Front {
+        Front {
+            address,
+            mailbox: Arc::default(),
+            metrics: Arc::new(Metrics::new(options.observer.clone())),
+            live: Arc::new(Live::new()),
+            ready: OnceLock::new(),
+            started: now(),
+            text_workers: Arc::new(Semaphore::new(bounds::TEXT_WORKERS)),
+            random: RandomState::new(),
+            count: AtomicU64::new(0),
+            connections: AtomicUsize::new(0),
+            running: Notify::new(),
+            options,
+        }
+    }
+
+    /// The model, unless it is not loaded yet or the server shuts down.
+    pub(crate) fn ready(&self) -> Result<Arc<Ready>, ApiError> {
+        if self.mailbox.ends().is_some() {
+            return Err(ApiError::busy(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down", 5));
+        }
+        let loading = || ApiError::busy(StatusCode::SERVICE_UNAVAILABLE, "Loading model", 1);
+        self.ready.get().cloned().ok_or_else(loading)
+    }
+
+    /// A number that was not given before.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.count.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number that cannot be guessed.
+    pub(crate) fn random(&self) -> u64 {
+        self.random.hash_one(self.next_number())
+    }
+
+    /// A name that was not given before.
+    pub(crate) fn id(&self, prefix: &str) -> String {
+        format!("{prefix}{:016x}{:08x}", self.random(), self.random() as u32)
+    }
+
+    /// Runs work on texts, off the connections' thread: a limited number at a time.
+    pub(crate) async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let failed = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request could not be read");
+        let permit = Arc::clone(&self.text_workers)
+            .acquire_owned()
+            .await
+            .map_err(|_| ApiError::busy(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down", 5))?;
+        let done = tokio::task::spawn_blocking(move || {
+            let result = work();
+            drop(permit);
+            result
+        });
+        done.await.map_err(|error| failed(error.to_string()))?
+    }
+
+    /// Submits a generation that can run.
+    pub(crate) fn submit(&self, ready: &Ready, generation: Generation) -> Result<Ticket, ApiError> {
+        let choices = generation.choices();
+        if choices > bounds::CHOICES {
+            let message = format!("the request has {choices} answers, of at most {}", bounds::CHOICES);
+            return Err(ApiError::field("n", message));
+        }
+        for prompt in &generation.prompts {
+            check_prompt(prompt, ready)?;
+        }
+        let wait = self.live.wait();
+        let ServerBounds { queue_time, requests, .. } = self.options.bounds;
+        if wait > queue_time {
+            let message = format!(
+                "The queue is full: a request would wait for about {} s, and {} s are the most",
+                wait.as_secs(),
+                queue_time.as_secs()
+            );
+            let over = (wait - queue_time).as_secs() + 1;
+            return Err(ApiError::busy(StatusCode::TOO_MANY_REQUESTS, message, over));
+        }
+        let ring = Arc::new(Ring::new(choices, Arc::clone(&self.mailbox)));
+        match self.mailbox.submit(generation, Arc::clone(&ring), requests) {
+            Ok(key) => Ok(Ticket::new(key, ring)),
+            Err(NotTaken::Ending) => {
+                Err(ApiError::busy(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down", 5))
+            }
+            Err(NotTaken::Full(live)) => {
+                let message = format!(
+                    "The queue is full: {live} requests are running or waiting, and more are refused"
+                );
+                let seconds = wait.as_secs().clamp(1, 60);
+                Err(ApiError::busy(StatusCode::TOO_MANY_REQUESTS, message, seconds))
+            }
+        }
+    }
+}
+
+fn check_prompt(prompt: &[u32], ready: &Ready) -> Result<(), ApiError> {
+    let context = ready.limits.context;
+    if prompt.is_empty() {
+        return Err(ApiError::field("prompt", "the prompt has no token"));
+    }
+    // A token of the answer needs a row, unless it is the last one.
+    if prompt.len() > context {
+        return Err(ApiError::too_long(prompt.len(), context));
+    }
+    match prompt.iter().find(|token| u64::from(**token) >= ready.facts.vocabulary) {
+        Some(token) => {
+            let message = format!("token {token} is not one of the model's {}", ready.facts.vocabulary);
+            Err(ApiError::field("prompt", message))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}

@@ -1,0 +1,129 @@
+//! How a server is set up, and what it reports.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlop_serve::RequestUsage;
+
+use crate::bounds::ServerBounds;
+
+/// How a server is set up.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where it listens. Default: `127.0.0.1:8080`. Port 0 takes a free one.
+    pub address: SocketAddr,
+    /// The name of the model in answers. Default: `default`.
+    pub name: String,
+    /// Keys of which requests need one. Default: none, and no key is needed.
+    pub keys: Vec<String>,
+    /// Whether a server without keys may listen on an address that is not loopback. Default: no.
+    pub insecure: bool,
+    /// Names by which clients may call it, beside its address and `localhost`. Default: none.
+    pub hosts: Vec<String>,
+    /// Origins of web pages that may use it, beside its own and those of `localhost`; `*` allows all. Default: none.
+    pub origins: Vec<String>,
+    /// Whether only requests that name the model are answered. Default: no.
+    pub strict_model: bool,
+    /// Whether cached prefixes are shared only among requests with the same key. Default: no.
+    pub isolate_keys: bool,
+    /// SIGINT and SIGTERM end a server that runs, with this time for its requests; a second one ends it at once. Default:
+    /// signals are left alone.
+    pub grace: Option<Duration>,
+    /// Maximum of requests that run at the same time. Default: 16.
+    pub parallel: usize,
+    /// Maximum of tokens of one sequence. Default: all that the cache holds.
+    pub max_context: Option<u64>,
+    /// Bounds of connections, times and the queue.
+    pub bounds: ServerBounds,
+    /// Sees what happens. Default: nothing does.
+    pub observer: ServerObserver,
+}
+
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
+            address: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            name: "default".to_owned(),
+            keys: Vec::new(),
+            insecure: false,
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            strict_model: false,
+            isolate_keys: false,
+            grace: None,
+            parallel: 16,
+            max_context: None,
+            bounds: ServerBounds::default(),
+            observer: ServerObserver::default(),
+        }
+    }
+}
+
+/// What happens in a server.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ServerEvent {
+    /// The model is loaded, and requests are answered.
+    Ready {
+        /// Where the server listens.
+        address: SocketAddr,
+    },
+    /// A signal ends the server.
+    Signal,
+    /// An answer is complete, or never will be.
+    Answer {
+        /// How it ended: `stop`, `length`, `cancelled` or `failed`.
+        end: &'static str,
+        /// Its tokens.
+        usage: RequestUsage,
+        /// In the queue.
+        queued: Duration,
+        /// From then to the first token.
+        prompt: Duration,
+        /// From then to the last.
+        generation: Duration,
+    },
+    /// The head of a response was made.
+    Response {
+        /// The request's number, which the response has in `x-request-id`.
+        request: u64,
+        /// Of the request.
+        method: String,
+        /// Of the request, without its query.
+        path: String,
+        /// Of the response.
+        status: u16,
+        /// From the request to then.
+        time: Duration,
+    },
+    /// A connection could not be accepted.
+    NotAccepted {
+        /// The system's error.
+        error: String,
+    },
+}
+
+/// Sees what happens in a server.
+#[derive(Clone, Default)]
+pub struct ServerObserver(Option<Arc<dyn Fn(&ServerEvent) + Send + Sync>>);
+
+impl ServerObserver {
+    /// Calls a function for each event, from the thread of the connections: it should return soon.
+    pub fn new(see: impl Fn(&ServerEvent) + Send + Sync + 'static) -> ServerObserver {
+        ServerObserver(Some(Arc::new(see)))
+    }
+
+    pub(crate) fn see(&self, event: impl FnOnce() -> ServerEvent) {
+        if let Some(see) = &self.0 {
+            see(&event());
+        }
+    }
+}
+
+impl fmt::Debug for ServerObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ServerObserver").field(&self.0.is_some()).finish()
+    }
+}

@@ -1,0 +1,158 @@
+//! Which path is answered by what.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Extension, Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use serde_json::Value as Json;
+
+use crate::api::{chat, completions, live, messages, models, native, openapi, report, responses};
+use crate::api_error::ApiError;
+use crate::front::{Front, Ready};
+use crate::net::body;
+use crate::net::guard::{Caller, guard};
+use crate::options::ServerEvent;
+use crate::page;
+
+/// All routes.
+pub(crate) fn router(front: &Arc<Front>) -> Router {
+    let asks = Router::new()
+        .route("/v1/chat/completions", asks(chat::answer))
+        .route("/chat/completions", asks(chat::answer))
+        .route("/v1/completions", asks(completions::answer))
+        .route("/v1/responses", asks(responses::answer))
+        .route("/responses", asks(responses::answer))
+        .route("/v1/messages", asks(messages::answer))
+        .route("/completion", asks(native::answer))
+        .route("/completions", asks(native::answer));
+    let texts = Router::new()
+        .route("/v1/chat/completions/input_tokens", works(native::count_chat))
+        .route("/v1/responses/input_tokens", works(responses::count))
+        .route("/v1/messages/count_tokens", works(messages::count))
+        .route("/tokenize", works(native::tokenize))
+        .route("/detokenize", works(native::detokenize))
+        .route("/apply-template", works(native::apply_template));
+    let facts = Router::new()
+        .route("/health", get(health))
+        .route("/v1/health", get(health))
+        .route("/metrics", get(metrics))
+        .route("/props", get(props))
+        .route("/orlop/live", get(watch))
+        .route("/openapi.json", get(openapi_json))
+        .route("/", get(page_file))
+        .route("/page/{*path}", get(page_file))
+        .route("/v1/models", get(list_models))
+        .route("/models", get(list_models))
+        .route("/v1/models/{*name}", get(one_model));
+    asks.merge(texts)
+        .merge(facts)
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(front), guard))
+        .layer(from_fn_with_state(Arc::clone(front), number))
+        .with_state(Arc::clone(front))
+}
+
+/// A route that reads a body and asks the model.
+fn asks<F, R>(answer: F) -> MethodRouter<Arc<Front>>
+where
+    F: Fn(Arc<Front>, Arc<Ready>, Caller, Vec<u8>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<Response, ApiError>> + Send,
+{
+    post(
+        move |State(front): State<Arc<Front>>, Extension(caller): Extension<Caller>, request: Request| async move {
+            let (head, body): (_, Body) = request.into_parts();
+            // The body is read in any case: a client that is still sending it would not see the answer.
+            let body = body::read(&head.headers, body, front.options.bounds.body_time).await?;
+            let ready = front.ready()?;
+            answer(front, ready, caller, body).await
+        },
+    )
+}
+
+/// A route that reads a body and works on texts without the engine.
+fn works(work: fn(&Ready, &Json) -> Result<Json, ApiError>) -> MethodRouter<Arc<Front>> {
+    asks(move |front, ready, _, bytes| async move {
+        let answer = front.work(move || work(&ready, &body::json(&bytes)?)).await?;
+        Ok(report::response(&answer))
+    })
+}
+
+/// Numbers requests, and reports them.
+async fn number(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
+    let (begin, request_number) = (Instant::now(), front.next_number());
+    let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+    let mut response = next.run(request).await;
+    let status = response.status().as_u16();
+    response.headers_mut().insert("x-request-id", HeaderValue::from(request_number));
+    front.metrics.responded(status);
+    let time = begin.elapsed();
+    front.options.observer.see(|| ServerEvent::Response {
+        request: request_number,
+        method,
+        path,
+        status,
+        time,
+    });
+    response
+}
+
+async fn health(State(front): State<Arc<Front>>) -> Response {
+    models::health(&front)
+}
+
+async fn metrics(State(front): State<Arc<Front>>) -> Response {
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    ([(header::CONTENT_TYPE, kind)], front.metrics.text()).into_response()
+}
+
+async fn props(State(front): State<Arc<Front>>) -> Result<Response, ApiError> {
+    let ready = front.ready()?;
+    Ok(report::response(&native::props(&front, &ready)))
+}
+
+async fn watch(State(front): State<Arc<Front>>) -> Result<Response, ApiError> {
+    let ready = front.ready()?;
+    Ok(live::watch(&front, &ready))
+}
+
+async fn openapi_json() -> Response {
+    report::response(&openapi::describe())
+}
+
+async fn page_file(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    match page::file(uri.path(), &headers) {
+        Some(response) => response,
+        None => unknown(method, uri).await,
+    }
+}
+
+async fn list_models(State(front): State<Arc<Front>>) -> Response {
+    models::list(&front)
+}
+
+async fn one_model(
+    State(front): State<Arc<Front>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let Path(name) = name.map_err(|_| ApiError::bad("the model's name is not UTF-8"))?;
+    models::one(&front, &name)
+}
+
+async fn unknown(method: Method, uri: Uri) -> Response {
+    let path: String = uri.path().chars().take(100).collect();
+    ApiError::new(StatusCode::NOT_FOUND, format!("{method} {path} is not part of this server's API"))
+        .into_response()
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Response {
+    let path: String = uri.path().chars().take(100).collect();
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, format!("{path} does not take {method}")).into_response()
+}

@@ -1,0 +1,124 @@
+//! A server: its listener, its threads, and its end.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use orlop_serve::{PagedEngine, Scheduler};
+use tokio::sync::Notify;
+
+use crate::engine::engine_loop::EngineLoop;
+use crate::engine::paged_model::PagedModel;
+use crate::front::{Front, Ready};
+use crate::net::listen;
+use crate::options::ServerEvent;
+use crate::{ServedModel, ServerError, ServerOptions, routes};
+
+/// A server that listens. Requests are answered while [`HttpServer::run`] runs; before, it says that the model is loading.
+///
+/// A thread serves the connections; the thread that calls `run` is the engine's.
+#[derive(Debug)]
+pub struct HttpServer {
+    front: Arc<Front>,
+    closing: Arc<Notify>,
+    connections: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// Ends a server.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<Front>);
+
+impl Stopper {
+    /// Takes no new requests from now on; those that run may end within this time.
+    pub fn stop(&self, within: Duration) {
+        self.0.mailbox.end_at(Instant::now() + within);
+    }
+}
+
+impl HttpServer {
+    /// Listens.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or must not be without a key.
+    pub fn bind(options: ServerOptions) -> Result<HttpServer, ServerError> {
+        let address = options.address;
+        if !address.ip().is_loopback() && options.keys.is_empty() && !options.insecure {
+            return Err(ServerError::Open { address });
+        }
+        let printable =
+            |key: &String| !key.is_empty() && key.bytes().all(|byte| (0x21..0x7f).contains(&byte));
+        if !options.keys.iter().all(printable) {
+            return Err(ServerError::BadKey);
+        }
+        let refused = |source| ServerError::Listen { address, source };
+        let listener = TcpListener::bind(address).map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        let front = Arc::new(Front::new(options, address));
+        let closing = Arc::new(Notify::new());
+        let (shared, closed) = (Arc::clone(&front), Arc::clone(&closing));
+        let connections = thread::Builder::new().name("orlop-http".to_owned()).spawn(move || {
+            let router = routes::router(&shared);
+            listen::run(listener, &shared, &router, &closed)
+        });
+        let connections = Some(connections.map_err(ServerError::Thread)?);
+        Ok(HttpServer { front, closing, connections })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.front.address
+    }
+
+    /// What ends it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.front))
+    }
+
+    /// Answers requests until [`Stopper::stop`].
+    ///
+    /// # Errors
+    /// The thread of the connections has failed.
+    pub fn run(mut self, model: ServedModel) -> Result<(), ServerError> {
+        self.front.metrics.loaded(&model);
+        let ServedModel { engine, tokenizer, template, sampling, facts, planned, .. } = model;
+        let options = &self.front.options;
+        let engine = PagedModel::new(engine, options.max_context, options.parallel);
+        let limits = engine.limits();
+        let ready = Ready { tokenizer: Arc::clone(&tokenizer), template, sampling, facts, limits, planned };
+        let engine = EngineLoop {
+            scheduler: Scheduler::new(engine),
+            tokenizer,
+            mailbox: Arc::clone(&self.front.mailbox),
+            metrics: Arc::clone(&self.front.metrics),
+            live: Arc::clone(&self.front.live),
+            known: HashMap::new(),
+        };
+        // A server runs once, so there was no model before.
+        let _ = self.front.ready.set(Arc::new(ready));
+        self.front.running.notify_one();
+        let address = self.front.address;
+        self.front.options.observer.see(|| ServerEvent::Ready { address });
+        engine.run();
+        self.close().map_err(ServerError::Thread)
+    }
+
+    /// Lets connections send what they have, and closes them.
+    fn close(&mut self) -> io::Result<()> {
+        self.closing.notify_one();
+        match self.connections.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(io::Error::other("it has panicked")),
+        }
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        // Nothing can be done about an error here.
+        let _ = self.close();
+    }
+}

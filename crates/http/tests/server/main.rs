@@ -1,0 +1,13 @@
+//! A server with a small random model, over real sockets.
+
+mod bounds;
+mod cancels;
+mod chat;
+mod client;
+mod completions;
+mod guards;
+mod messages;
+mod native;
+mod responses;
+mod slow;
+mod support;

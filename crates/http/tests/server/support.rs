@@ -1,0 +1,135 @@
+//! Servers of random models.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use orlop_cpu::{CpuDevice, ThreadPool};
+use orlop_gguf::{GgufFile, GgufPart, MetadataValue};
+use orlop_http::{HttpServer, ServedModel, ServerOptions, Stopper, with_sequences};
+use orlop_llm::{Blueprint, Engine, Model, SamplingOptions, Settings, Synth};
+use orlop_sched::Machine;
+use serde_json::Value as Json;
+
+use crate::client::{Answer, Connection, request};
+
+/// Tokens that the cache of a test server holds.
+pub(crate) const ROWS: u64 = 1024;
+
+/// A template in the form of Qwen's.
+const TEMPLATE: &str = "{%- if tools %}<|tools|>{% for tool in tools %}{{ tool | tojson }}{% endfor %}<tool_call></tool_call>\
+    {% endif %}{% for message in messages %}<|{{ message.role }}|>{{ message.content }}\n{% endfor %}\
+    {% if add_generation_prompt %}<|assistant|>{% endif %}";
+
+/// A model with random weights that are drawn from a seed.
+pub(crate) fn model() -> Model {
+    let synth = Synth {
+        context: 512,
+        vocabulary: 400,
+        metadata: vec![("tokenizer.chat_template".to_owned(), MetadataValue::from(TEMPLATE))],
+        ..Synth::default()
+    };
+    let part = GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
+    Model::from_file(GgufFile::from_file(part)).unwrap()
+}
+
+/// A server that runs in a thread of its own, until it is dropped.
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    pub(crate) stopper: Stopper,
+    thread: Option<JoinHandle<()>>,
+}
+
+pub(crate) fn options() -> ServerOptions {
+    ServerOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), parallel: 8, ..ServerOptions::default() }
+}
+
+/// A server with usual options.
+pub(crate) fn start() -> Running {
+    start_with(options(), ROWS)
+}
+
+/// A server whose cache holds this many tokens.
+pub(crate) fn start_with(options: ServerOptions, rows: u64) -> Running {
+    let model = model();
+    let machine = Machine::new(vec![CpuDevice::new(ThreadPool::new(1).unwrap()) as _]).unwrap();
+    let settings = Settings { context: Some(rows), batch: 64, ..Settings::default() };
+    let settings = with_sequences(settings, model.config(), options.parallel);
+    let blueprint = Blueprint::plan(&model, &machine, &settings).unwrap();
+    let engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
+    let sampling = SamplingOptions::default();
+    let served = ServedModel::new(engine, &model, sampling).unwrap();
+    let server = HttpServer::bind(options).unwrap();
+    let (address, stopper) = (server.address(), server.stopper());
+    let thread = std::thread::spawn(move || server.run(served).unwrap());
+    let running = Running { address, stopper, thread: Some(thread) };
+    running.until("it is ready", || running.get("/health").status == 200);
+    running
+}
+
+impl Running {
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        request(self.address, "GET", path, &[], b"")
+    }
+
+    pub(crate) fn post(&self, path: &str, json: &Json) -> Answer {
+        request(
+            self.address,
+            "POST",
+            path,
+            &[("Content-Type", "application/json")],
+            json.to_string().as_bytes(),
+        )
+    }
+
+    /// A connection over which a request was sent.
+    pub(crate) fn begin(&self, path: &str, json: &Json) -> Connection {
+        let mut connection = Connection::open(self.address);
+        connection.ask("POST", path, &[], json.to_string().as_bytes());
+        connection
+    }
+
+    /// A number of the server's metrics.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").text().to_owned();
+        let line =
+            text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+        let line = line.unwrap_or_else(|| panic!("{name} is not in {text}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// Waits until something is so.
+    pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let begin = Instant::now();
+        while !is_so() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it does not happen that {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until no request is running or waiting.
+    pub(crate) fn until_idle(&self) {
+        self.until("no request is left", || {
+            self.metric("orlop_num_requests_running") == 0.0
+                && self.metric("orlop_num_requests_waiting") == 0.0
+        });
+    }
+
+    /// Stops the server, and waits for its end.
+    pub(crate) fn join(mut self, within: Duration) {
+        self.stopper.stop(within);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stopper.stop(Duration::ZERO);
+        if let Some(thread) = self.thread.take()
+            && !std::thread::panicking()
+        {
+            thread.join().unwrap();
+        }
+    }
+}
