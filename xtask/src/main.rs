@@ -13,6 +13,7 @@ mod dependencies;
 #[cfg(test)]
 mod documents;
 mod fuzz;
+mod library;
 mod nightly;
 mod packages;
 mod peers;
@@ -27,6 +28,7 @@ mod speculation;
 mod standing;
 mod test;
 mod test_ggml;
+mod wheel;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -57,6 +59,14 @@ enum Task {
         /// Fuzzing time.
         #[arg(long, value_name = "N", default_value_t = 60)]
         seconds: u64,
+    },
+    /// Build the Python package as a wheel that also carries the command, in `wheels` in cargo's target folder.
+    Wheel,
+    /// Build the C interface, and install its header, libraries and pkg-config file.
+    Library {
+        /// Folder to install under.
+        #[arg(long, value_name = "FOLDER")]
+        prefix: PathBuf,
     },
     /// Build the book in `docs` with mdBook.
     Book,
@@ -99,6 +109,8 @@ fn main() -> ExitCode {
         Task::Check(Check::Reference(arguments)) => reference::run(&arguments),
         Task::Check(Check::Accuracy(arguments)) => peers::accuracy::run(&arguments),
         Task::Fuzz { target, seconds } => fuzz::run(target, seconds),
+        Task::Wheel => wheel::run(),
+        Task::Library { prefix } => library::run(&prefix),
         Task::Book => book::run(),
         Task::Bench { kind, options } => bench::run(kind.as_ref(), &options),
     };

@@ -5,7 +5,16 @@ use anyhow::Result;
 use crate::cargo;
 
 /// Crates that stay in the repository.
-const PRIVATE: [&str; 4] = ["--exclude", "xtask", "--exclude", "orlop-testkit"];
+const PRIVATE: [&str; 8] = [
+    "--exclude",
+    "xtask",
+    "--exclude",
+    "orlop-testkit",
+    "--exclude",
+    "orlop-python",
+    "--exclude",
+    "orlop-capi",
+];
 
 /// Packages every public crate, without building the packages.
 pub(crate) fn check() -> Result<()> {

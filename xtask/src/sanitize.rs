@@ -47,6 +47,17 @@ fn address() -> Result<()> {
     // Tests expect allocations beyond the memory to fail.
     command.env("ASAN_OPTIONS", "allocator_may_return_null=1");
     // Enables a flag of the nightly compiler on stable.
+    cargo::run(command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;
+    random_calls(&target)
+}
+
+/// Random calls of the C interface. Its programs in C would have to be compiled for AddressSanitizer, too.
+fn random_calls(target: &str) -> Result<()> {
+    let folder = cargo::target().join("sanitize");
+    let mut command =
+        cargo::cargo(&["test", "--package", "orlop-capi", "--test", "suite", "--target", target]);
+    command.args(["calls", "--", "--nocapture"]).env("CARGO_TARGET_DIR", folder);
+    command.env("ASAN_OPTIONS", "allocator_may_return_null=1").env("ORLOP_CALL_SEQUENCES", "2000");
     cargo::run(command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))
 }
 

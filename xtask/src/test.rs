@@ -89,7 +89,12 @@ struct Tally {
 /// `environment` is set for the tests.
 pub(crate) fn all(environment: &[(&str, &str)]) -> Result<()> {
     install(
-        &[("chromium", &|| runs("chromium", "--version")), ("mesa-vulkan-drivers", &has_vulkan_driver)],
+        &[
+            ("chromium", &|| runs("chromium", "--version")),
+            ("gcc", &|| runs("cc", "--version")),
+            ("mesa-vulkan-drivers", &has_vulkan_driver),
+            ("valgrind", &|| runs("valgrind", "--version")),
+        ],
         "`test`",
     )?;
     // The development profile is optimized enough for property tests, and builds in half the time.

@@ -23,7 +23,7 @@ pub use vocabulary::{DifferentToken, VocabularyDifference};
 use crate::{Engine, Error, Forecast};
 
 /// Guesses the next tokens of a text. Guesses change the speed of generation, never its result.
-pub trait Drafter: fmt::Debug {
+pub trait Drafter: fmt::Debug + Send {
     /// Sees a prompt before the first draft behind it.
     ///
     /// # Errors

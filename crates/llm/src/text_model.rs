@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use orlop_backend::Cancel;
 use orlop_sched::Machine;
 
 use crate::{
@@ -89,6 +90,11 @@ impl TextModel {
     pub fn engine(&mut self) -> &mut Engine {
         self.cached.clear();
         &mut self.engine
+    }
+
+    /// Sets the switch that stops texts ([`Engine::cancel_with`]).
+    pub fn cancel_with(&mut self, cancel: Option<Cancel>) {
+        self.engine.cancel_with(cancel);
     }
 
     /// The tokenizer.

@@ -66,6 +66,9 @@ fn folder() -> Folder {
     std::fs::create_dir(folder.path("examples")).unwrap();
     for entry in examples.read_dir().unwrap() {
         let from = entry.unwrap().path();
+        if from.is_dir() {
+            continue; // programs
+        }
         let name = from.file_name().unwrap().to_str().unwrap();
         std::fs::copy(&from, folder.path(&format!("examples/{name}"))).unwrap();
     }

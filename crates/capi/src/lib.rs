@@ -1,0 +1,19 @@
+//! The C interface of Orlop, `include/orlop.h`: models, sequences, plans and graphs behind opaque pointers.
+//!
+//! No panic leaves a function: it becomes the status `ORLOP_PANIC`. Pointers are read and written in [`pointer`] only, under the
+//! rules at the top of the header.
+#![allow(non_camel_case_types)] // names of C
+#![warn(clippy::unwrap_used)]
+
+mod error;
+mod graph;
+mod model;
+mod plan;
+mod pointer;
+mod sequence;
+
+pub use error::*;
+pub use graph::*;
+pub use model::*;
+pub use plan::*;
+pub use sequence::*;

@@ -1,0 +1,67 @@
+//! The examples in C: compiled with all warnings as errors, linked with either library, run alone and under valgrind.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{crate_folder, tiny_model};
+
+/// The folder of the built libraries: this program's.
+fn built() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().to_owned()
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} ended with {}:\n{text}{errors}", output.status);
+    text
+}
+
+fn compile(name: &str, library: &str) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{library}"));
+    let mut command = Command::new("cc");
+    command.args(["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-I"]);
+    command.arg(crate_folder().join("include"));
+    command.arg(crate_folder().join(format!("../../examples/c/{name}.c"))).arg("-o").arg(&program);
+    match library {
+        "static" => command.arg(built().join("liborlop_capi.a")).args(["-lpthread", "-ldl", "-lm"]),
+        // The library's own name is the one that it is installed under.
+        _ => {
+            let shared = built().join("liborlop.so.0");
+            let _ = std::fs::remove_file(&shared);
+            std::os::unix::fs::symlink("liborlop_capi.so", &shared).unwrap();
+            command.arg(&shared).arg(format!("-Wl,-rpath,{}", built().display()))
+        }
+    };
+    run(&mut command);
+    program
+}
+
+fn under_valgrind(program: &Path) -> Command {
+    let mut command = Command::new("valgrind");
+    command.args(["--quiet", "--error-exitcode=1", "--leak-check=full", "--fair-sched=yes"]);
+    command.args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]).arg(program);
+    command
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn programs_in_c_compile_without_warnings_and_are_clean_under_valgrind() {
+    let plan = compile("plan", "static");
+    let expected =
+        "peak 5120 of at least 5120; the first and the last buffer share: yes\nrelu(w x) = 5 0 0\n";
+    assert_eq!(run(&mut Command::new(&plan)), expected);
+    assert_eq!(run(&mut under_valgrind(&plan)), expected);
+
+    let generate = compile("generate", "shared");
+    let arguments = [tiny_model().to_str().unwrap(), "Once upon a time", "4"];
+    let alone = run(Command::new(&generate).args(arguments));
+    assert!(alone.contains("bytes written, ") && alone.ends_with("context 256\n"), "{alone}");
+    let checked = run(under_valgrind(&generate).args(arguments));
+    assert_eq!(alone.lines().last(), checked.lines().last());
+
+    let missing = Command::new(&generate).args(["/nowhere.gguf", "a"]).output().unwrap();
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(missing.status.code() == Some(1) && said.contains("/nowhere.gguf"), "{said}");
+}

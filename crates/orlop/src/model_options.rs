@@ -1,0 +1,125 @@
+//! How a model is planned and loaded, with devices and element types by name: what programs offer their users.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use orlop_backend::Precision;
+use orlop_graph::DType;
+use orlop_llm::{Blueprint, CacheTypes, Error, LayerChoice, Lookup, Model, Outputs, Settings, TextModel};
+use orlop_sched::Machine;
+
+use crate::devices::{self, DeviceOptions, DiscoveryError};
+
+/// How a model is planned and loaded.
+#[derive(Clone, Debug)]
+pub struct ModelOptions {
+    /// Tokens that the cache holds. Default: as many as the model was trained for, or as many as fit.
+    pub context: Option<u64>,
+    /// Maximum of tokens in a run. Default 512.
+    pub batch: u64,
+    /// Maximum of sequences in the cache. Default 1.
+    pub sequences: u64,
+    /// Threads of the CPU. Default: [`devices::physical_cores`].
+    pub threads: usize,
+    /// Devices by name, the most preferred first. Default: `cpu`.
+    pub devices: Vec<String>,
+    /// Layers on the first device. Default: as many as fit.
+    pub layers: Option<usize>,
+    /// Maximum of bytes on a device, by name. Default: what is free there.
+    pub budgets: Vec<(String, u64)>,
+    /// Element types of the cache. Default F16.
+    pub cache: CacheTypes,
+    /// How accurately products are computed. Default [`Precision::Int16`].
+    pub precision: Precision,
+    /// The tokens whose logits one run of a batch gives. Default: the last ones.
+    pub outputs: Outputs,
+    /// Maximum of tokens that prompt lookup drafts ([`Lookup`]). Default 0: none.
+    pub lookup: u64,
+    /// Folder for compiled CUDA kernels. Default: they are compiled at every start.
+    pub kernel_cache: Option<PathBuf>,
+}
+
+impl Default for ModelOptions {
+    fn default() -> ModelOptions {
+        ModelOptions {
+            context: None,
+            batch: 512,
+            sequences: 1,
+            threads: devices::physical_cores(),
+            devices: vec!["cpu".to_owned()],
+            layers: None,
+            budgets: Vec::new(),
+            cache: CacheTypes { k: DType::F16, v: DType::F16 },
+            precision: Precision::Int16,
+            outputs: Outputs::Last,
+            lookup: 0,
+            kernel_cache: None,
+        }
+    }
+}
+
+/// A model could not be planned or loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A device that is not there.
+    #[error(transparent)]
+    Device(#[from] DiscoveryError),
+    /// The model, or what it needs.
+    #[error(transparent)]
+    Model(#[from] Error),
+}
+
+impl ModelOptions {
+    /// The devices.
+    ///
+    /// # Errors
+    /// [`OpenError::Device`], and those of [`Machine::new`].
+    pub fn machine(&self) -> Result<Machine, OpenError> {
+        let (threads, kernel_cache) = (self.threads.max(1), self.kernel_cache.clone());
+        let options = DeviceOptions { threads, kernel_cache, ..DeviceOptions::default() };
+        let named = devices::named(&self.devices, &options)?;
+        Ok(Machine::new(named).map_err(Error::from)?)
+    }
+
+    fn settings(&self, machine: &Machine) -> Result<Settings, OpenError> {
+        let budget = |(name, bytes): &(String, u64)| Ok((machine.find(name)?, *bytes));
+        let budgets: Result<HashMap<_, _>, orlop_sched::Error> = self.budgets.iter().map(budget).collect();
+        Ok(Settings {
+            context: self.context,
+            batch: self.batch,
+            sequences: self.sequences,
+            threads: self.threads.max(1),
+            cache: self.cache,
+            precision: self.precision,
+            outputs: self.outputs,
+            draft: self.lookup,
+            layout: self.layers.map_or(LayerChoice::Fitting, LayerChoice::LastLayers),
+            budgets: budgets.map_err(Error::from)?,
+            ..Settings::default()
+        })
+    }
+
+    /// What a model takes; one that does not fit is planned all the same, and its forecast says so.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn plan(&self, model: &Model) -> Result<Blueprint, OpenError> {
+        let machine = self.machine()?;
+        Ok(Blueprint::plan_unchecked(model, &machine, &self.settings(&machine)?)?)
+    }
+
+    /// A model in memory.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn load(&self, model: &Model) -> Result<TextModel, OpenError> {
+        let machine = self.machine()?;
+        let mut loaded = TextModel::load(model, &machine, &self.settings(&machine)?)?;
+        if self.lookup == 0 {
+            return Ok(loaded);
+        }
+        let context = loaded.engine().blueprint().context();
+        Ok(loaded.with_drafter(Box::new(Lookup::new(context)))?)
+    }
+}

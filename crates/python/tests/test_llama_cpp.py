@@ -1,0 +1,155 @@
+"""Programs written for llama_cpp.Llama: the examples of its README, and what its own tests of the high-level class check."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import orlop
+from orlop import llama_cpp
+from orlop.llama_cpp import Llama, LlamaPromptLookupDecoding, LogitsProcessorList, StoppingCriteriaList
+
+
+@pytest.fixture(scope="module")
+def llm(model: orlop.Model) -> Iterator[Llama]:
+    with Llama(model_path=model.path, n_ctx=256, logits_all=True, n_batch=32, verbose=False) as llm:
+        yield llm
+
+
+def test_the_first_example_of_the_readme(llm: Llama) -> None:
+    output: Any = llm(
+        "Q: Name the planets in the solar system? A: ", max_tokens=32, stop=["Q:", "\n"], echo=True, temperature=0
+    )
+    choice = output["choices"][0]
+    assert output["object"] == "text_completion" and output["id"].startswith("cmpl-")
+    assert choice["text"].startswith("Q: Name the planets in the solar system? A: ")
+    assert choice["index"] == 0 and choice["logprobs"] is None and choice["finish_reason"] in ("stop", "length")
+    usage = output["usage"]
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def test_a_chat_completion_and_its_stream(llm: Llama) -> None:
+    messages = [
+        {"role": "system", "content": "You are a helpful assistant."},
+        {"role": "user", "content": "What is the capital of France?"},
+    ]
+    output: Any = llm.create_chat_completion(messages=messages, max_tokens=16, temperature=0)
+    message = output["choices"][0]["message"]
+    assert message["role"] == "assistant" and "Paris" in message["content"]
+    assert output["object"] == "chat.completion" and output["id"].startswith("chatcmpl-")
+    stream: Any = llm.create_chat_completion(messages=messages, max_tokens=16, temperature=0, stream=True)
+    chunks = list(stream)
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant"}
+    text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+    assert text == message["content"]
+    assert chunks[-1]["choices"][0]["finish_reason"] == output["choices"][0]["finish_reason"]
+    chatml = Llama(model_path=llm.model_path, chat_format="chatml", n_ctx=256)
+    other: Any = chatml.create_chat_completion(messages=messages, max_tokens=16, temperature=0)
+    assert other["choices"][0]["message"] == message
+
+
+def test_a_completion_streams(llm: Llama) -> None:
+    stream: Any = llm("The capital of France is", max_tokens=8, temperature=0, stream=True)
+    chunks = list(stream)
+    whole: Any = llm("The capital of France is", max_tokens=8, temperature=0)
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole["choices"][0]["text"]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+
+
+def test_prompt_lookup_changes_no_text(llm: Llama) -> None:
+    prompt = "The quick brown fox jumps over the lazy dog. The quick brown fox"
+    plain: Any = llm.create_completion(prompt, max_tokens=6, top_k=50, top_p=0.9, temperature=0.0, seed=1337)
+    drafting = Llama(model_path=llm.model_path, n_ctx=128, draft_model=LlamaPromptLookupDecoding(num_pred_tokens=4))
+    drafted: Any = drafting.create_completion(prompt, max_tokens=6, temperature=0.0)
+    assert drafted["choices"][0]["text"] == plain["choices"][0]["text"]
+
+
+def test_logits_processors_change_the_text(llm: Llama) -> None:
+    tokens = llm.tokenize(b"rot", add_bos=True, special=True)
+
+    def favor(input_ids: Any, logits: Any) -> Any:
+        logits[tokens] = logits.max() + 100
+        return logits
+
+    output: Any = llm.create_completion(
+        "The capital of france is par", max_tokens=1, temperature=0.8, seed=1337,
+        logits_processor=LogitsProcessorList([favor]),
+    )  # fmt: skip
+    assert output["choices"][0]["text"].lower().startswith("rot")
+
+
+def test_stopping_criteria_end_the_text(llm: Llama) -> None:
+    stops = StoppingCriteriaList([lambda input_ids, logits: len(input_ids) > 6])
+    output: Any = llm("The capital of France is", max_tokens=20, temperature=0, stopping_criteria=stops)
+    assert output["usage"]["completion_tokens"] == 2 and output["choices"][0]["finish_reason"] == "stop"
+
+
+def test_log_probabilities_are_those_of_the_tokens(llm: Llama) -> None:
+    output: Any = llm("The capital of France is", max_tokens=4, temperature=0, logprobs=3)
+    found = output["choices"][0]["logprobs"]
+    assert len(found["tokens"]) == len(found["token_logprobs"]) == 4
+    assert "".join(found["tokens"]) == output["choices"][0]["text"]
+    for token, value, top in zip(found["tokens"], found["token_logprobs"], found["top_logprobs"]):
+        assert value <= 0 and math.isclose(max(top.values()), value) and top[token] == value
+
+
+def test_tokens_are_generated_as_in_a_text(llm: Llama) -> None:
+    tokens = llm.tokenize(b"The capital of France is")
+    generated = llm.generate(tokens, temp=0.0)
+    made = [next(generated) for _ in range(3)]
+    assert llm.detokenize(made) == b" Paris.\n"
+    assert llm.n_tokens == len(tokens) + 2 and llm.input_ids[: len(tokens)].tolist() == tokens
+    assert llm.sample(temp=0.0, idx=len(tokens) - 1) == made[0]
+    # A shorter prompt is not evaluated again but for its last token.
+    again = llm.generate(tokens, temp=0.0)
+    assert [next(again) for _ in range(3)] == made
+
+
+def test_a_saved_state_brings_back_tokens_and_random_numbers(llm: Llama) -> None:
+    llm.set_seed(1337)
+    state = llm.save_state()
+
+    def text() -> str:
+        output: Any = llm.create_completion("Pick a number:", max_tokens=8, temperature=1.5)
+        return str(output["choices"][0]["text"])
+
+    first, second = text(), text()
+    llm.load_state(state)
+    assert first != second and text() == first
+
+
+def test_tokenizing_without_the_model(llm: Llama) -> None:
+    vocabulary = Llama(model_path=llm.model_path, vocab_only=True, verbose=False)
+    tokens = vocabulary.tokenize(b"Hello World")
+    assert vocabulary.detokenize(tokens) == b"Hello World" and tokens == llm.tokenize(b"Hello World")
+    with pytest.raises(ValueError, match="vocab_only"):
+        vocabulary("a")
+
+
+def test_facts_have_their_names(llm: Llama) -> None:
+    assert (llm.n_ctx(), llm.n_vocab(), llm.n_embd()) == (256, 49152, 576)
+    assert llm.metadata["general.architecture"] == "llama" and llm.tokenizer().encode("a") == llm.tokenize(b"a")
+    assert llm.scores.dtype == np.float32 and llama_cpp.__version__ == orlop.__version__
+    assert llm.token_nl() == llm.tokenize(b"\n")[-1]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda llm: llm("a", grammar=object()), NotImplementedError),
+        (lambda llm: llm.create_embedding("a"), NotImplementedError),
+        (lambda llm: Llama(llm.model_path, embedding=True), NotImplementedError),
+        (lambda llm: Llama(llm.model_path, chat_format="functionary-v2"), NotImplementedError),
+        (lambda llm: Llama(llm.model_path, lora_path="x"), TypeError),
+        (lambda llm: llm.create_chat_completion([], response_format={"type": "json_object"}), NotImplementedError),
+        (lambda llm: Llama.from_pretrained("a/b", "*"), ImportError),
+    ],
+)
+def test_what_cannot_be_done_is_refused(llm: Llama, call: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        call(llm)
