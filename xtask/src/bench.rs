@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::{busy, cargo, cuda, peers, planner, speculation};
+use crate::{busy, cargo, cuda, peers, planner, rpc, speculation};
 
 /// The kinds of benchmarks.
 #[derive(Subcommand)]
@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Busy(busy::Busy),
     /// Measure the quality and speed of the planner.
     Planner(planner::Planner),
+    /// Compare with llama.cpp's client on ggml's RPC servers, and run the conformance set there.
+    Rpc(rpc::Rpc),
     /// Measure generation with and without speculative decoding.
     Speculation(speculation::Speculation),
 }
@@ -40,6 +42,7 @@ pub(crate) fn run(kind: Option<&Kind>, options: &[String]) -> Result<()> {
         Some(Kind::Peers(peers)) => return peers::run(peers),
         Some(Kind::Busy(busy)) => return busy::run(busy),
         Some(Kind::Planner(planner)) => return planner::run(planner),
+        Some(Kind::Rpc(rpc)) => return rpc::run(rpc),
         Some(Kind::Speculation(speculation)) => return speculation::run(speculation),
         None => {}
     }

@@ -22,6 +22,7 @@ mod publish;
 mod reference;
 #[cfg(test)]
 mod requirements;
+mod rpc;
 mod sanitize;
 mod speculation;
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! - A program ([`program`]) is the bytes of a graph. Attention needs a mask there ([`masks`]); how far the cache is filled
 //!   decides its width, so a program is sent anew when that grows beyond a step, and repeated by number otherwise.
 
+mod canary;
 mod device;
 mod endpoint;
 mod known;

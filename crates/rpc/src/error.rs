@@ -40,18 +40,6 @@ pub enum RpcError {
         /// What is wrong.
         source: CodecError,
     },
-    /// A server's computation of an op is wrong.
-    #[error("{server} computes {op} wrongly: {found} instead of {expected}")]
-    Canary {
-        /// Its address.
-        server: String,
-        /// The op.
-        op: &'static str,
-        /// What it should be.
-        expected: f32,
-        /// What it computed.
-        found: f32,
-    },
     /// What a device says.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -8,6 +8,7 @@
 
 mod check;
 mod compute;
+mod packed;
 mod session;
 mod store;
 mod turns;

@@ -19,6 +19,8 @@ pub struct Disturbance {
     pub stall: Option<u64>,
     /// Inverts the byte at this position.
     pub flip: Option<u64>,
+    /// Puts these bytes at this position.
+    pub replace: Option<(u64, [u8; 3])>,
 }
 
 /// What went through a relay.
@@ -183,6 +185,10 @@ fn read(
             && let Some(byte) = bytes.get_mut(at as usize)
         {
             *byte ^= 0xff;
+        }
+        for (index, new) in how.replace.iter().flat_map(|(at, bytes)| (*at..).zip(bytes)) {
+            let old = index.checked_sub(passed).and_then(|at| bytes.get_mut(at as usize));
+            old.into_iter().for_each(|old| *old = *new);
         }
         let found = if to_server { commands.find(&bytes) } else { Vec::new() };
         if !bytes.is_empty() {

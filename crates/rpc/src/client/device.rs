@@ -1,6 +1,6 @@
 //! A device of a server.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +12,7 @@ use orlop_backend::{
 };
 use orlop_graph::{Op, TensorDesc};
 
+use super::canary;
 use super::endpoint::{Endpoint, Fellows};
 use super::lower::lower;
 use super::memory::RpcMemory;
@@ -52,6 +53,8 @@ pub struct RpcDevice {
     held: Arc<AtomicU64>,
     total: Memory,
     link: Link,
+    /// Kinds of ops that the server was tried with.
+    tried: Mutex<HashSet<String>>,
     /// Bytes that results take with their scratch, as the server said.
     scratch: Mutex<HashMap<String, u64>>,
 }
@@ -108,6 +111,7 @@ impl RpcDevice {
             held,
             total: Memory { total, free },
             link,
+            tried: Mutex::default(),
             scratch: Mutex::default(),
         })
     }
@@ -123,6 +127,17 @@ impl RpcDevice {
 
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Whether a kind of op is met for the first time.
+    pub(super) fn is_new(&self, op: &str) -> bool {
+        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        !tried.contains(op) && tried.insert(op.to_owned())
+    }
+
+    /// Gives the server up.
+    pub(super) fn lose(&self, reason: String) -> DeviceError {
+        self.endpoint.lose(reason)
     }
 
     /// Bytes that the result of an op takes there, if they are more than its own: some backends put scratch behind it.
@@ -226,6 +241,7 @@ impl Device for RpcDevice {
     }
 
     fn lower(&self, segment: &Segment<'_>, options: &LowerOptions) -> Result<Steps, DeviceError> {
+        canary::try_ops(self, segment.nodes.iter().map(|node| &segment.graph.node(*node).op))?;
         lower(self, segment, options)
     }
 

@@ -103,7 +103,8 @@ impl Endpoint {
         self.lost.get().is_some()
     }
 
-    fn lose(&self, reason: String) -> DeviceError {
+    /// Gives the connection up, for the first reason that there is.
+    pub(super) fn lose(&self, reason: String) -> DeviceError {
         let reason = self.lost.get_or_init(|| reason).clone();
         DeviceError::Lost { device: self.name.clone(), reason }
     }

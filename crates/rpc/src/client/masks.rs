@@ -103,7 +103,7 @@ impl MaskKey {
             let end = length(query);
             let first = if self.window == 0 { 0 } else { end.saturating_sub(self.window) };
             let Some(PageKey { page_rows, of_sequence, .. }) = self.pages else {
-                ranges.push(vec![first..end.min(self.rows)]);
+                ranges.push(std::iter::once(first..end.min(self.rows)).collect());
                 continue;
             };
             let sequence = sequences.get(query).and_then(|sequence| usize::try_from(*sequence).ok());
@@ -186,6 +186,7 @@ pub(super) fn parts_of(writes: &[StepValue], mask: usize) -> &[StepValue] {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // one range is one range
 mod tests {
     use super::*;
     use orlop_graph::DType;

@@ -11,6 +11,7 @@ use orlop_graph::{Graph, GraphBuilder, Leaf, NodeId, Op, TensorId};
 use orlop_plan::{BufferSpec, Problem, SolveOptions, solve};
 
 use super::check::{CheckedNode, Spot, check};
+use super::packed::{PackedWeight, PackedWeights};
 use super::store::Store;
 use super::turns::Turns;
 use super::{Refusal, RpcLimits};
@@ -20,11 +21,13 @@ use crate::codec::{GraphMessage, OpNumbers};
 pub(super) struct Compiled {
     /// Nothing to compute has no program.
     program: Option<Arc<dyn Program>>,
+    weights: Vec<Arc<PackedWeight>>,
     queue: Mutex<Box<dyn Queue>>,
 }
 
 impl Compiled {
-    /// Checks, lowers and compiles a message. `left` is what its scratch may take.
+    /// Checks, lowers and compiles a message. `left` is what its scratch may take, and what copies of its weights may.
+    #[allow(clippy::too_many_arguments)] // what a session has
     pub(super) fn new(
         device: &Arc<dyn Device>,
         number: usize,
@@ -32,19 +35,25 @@ impl Compiled {
         message: &GraphMessage,
         numbers: OpNumbers,
         limits: &RpcLimits,
+        packed: &mut PackedWeights,
         left: u64,
     ) -> Result<Compiled, Refusal> {
         let nodes = check(message, store, number, numbers)?;
         let queue = Mutex::new(device.queue()?);
         if nodes.is_empty() {
-            return Ok(Compiled { program: None, queue });
+            return Ok(Compiled { program: None, weights: Vec::new(), queue });
         }
+        // Without scratch nothing can be computed, so copies leave half of the memory to it.
+        let before = packed.bytes(store, number);
+        let weights = packed.of_nodes(&**device, store, &nodes, left / 2)?;
+        let left = left - (packed.bytes(store, number) - before);
         let mut draft = Draft { store, builder: GraphBuilder::new(), slots: HashMap::new() };
         let mut aside = Vec::new();
-        for node in &nodes {
-            draft.node(node, &mut aside)?;
+        for (node, weight) in nodes.iter().zip(&weights) {
+            draft.node(node, weight.as_deref(), &mut aside)?;
         }
         let Draft { builder, mut slots, .. } = draft;
+        let weights = weights.into_iter().flatten().collect();
         let graph = builder.build().map_err(|_| Refusal::Graph("it cannot be built"))?;
         supported(&**device, &graph, &nodes)?;
         let memory = device.buffer_types(Role::Arena).first().ok_or(Refusal::NoGraph(number as u32))?;
@@ -54,7 +63,9 @@ impl Compiled {
         let order: Vec<NodeId> = graph.node_ids().collect();
         let options = LowerOptions { max_threads: limits.threads, precision: Precision::Int8, fusion: false };
         let mut tables = SegmentTables::new(&graph);
-        let lies = |_| Some(Arc::clone(memory));
+        let lies = |id: TensorId| {
+            Some(slots.get(&id).map_or(Arc::clone(memory), |slot| Arc::clone(slot.buffer.buffer_type())))
+        };
         let steps = device.lower(&tables.segment(&graph, &order, lies, |_| true, None), &options)?;
         let mut problem = Problem::default();
         for temporary in &steps.temporaries {
@@ -74,7 +85,7 @@ impl Compiled {
         slots.extend(aside.into_iter().map(|id| (id, at(0))));
         let temporaries = plan.places.iter().map(|place| at(begin + place.offset)).collect();
         let program = device.compile(&steps, &Bindings { graph, tensors: slots, temporaries })?;
-        Ok(Compiled { program: Some(program), queue })
+        Ok(Compiled { program: Some(program), weights, queue })
     }
 
     /// Computes it, when it is its turn.
@@ -82,6 +93,7 @@ impl Compiled {
         let Some(program) = &self.program else { return Ok(()) };
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let _turn = turns.take();
+        self.weights.iter().try_for_each(|weight| weight.refresh())?;
         let claims = Claims::take(program.touches().iter().map(|(buffer, kind)| (buffer, *kind)))?;
         let submitted = submit(&mut **queue, program, &claims);
         // Work may still be under way after an error, and holds its claims until it is done.
@@ -122,9 +134,17 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn node(&mut self, node: &CheckedNode, aside: &mut Vec<TensorId>) -> Result<(), Refusal> {
+    fn node(
+        &mut self,
+        node: &CheckedNode,
+        weight: Option<&PackedWeight>,
+        aside: &mut Vec<TensorId>,
+    ) -> Result<(), Refusal> {
         let operands = node.operands.iter().map(|operand| self.leaf(operand));
         let operands: Vec<TensorId> = operands.collect::<Result<_, _>>()?;
+        if let (Some(first), Some(weight)) = (operands.first(), weight) {
+            self.slots.insert(*first, weight.place().slot().clone());
+        }
         let result = self.builder.node(node.op.clone(), &operands);
         self.builder.name(result, node.name.as_str());
         if !node.aside {

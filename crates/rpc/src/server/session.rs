@@ -8,6 +8,7 @@ use orlop_backend::{Buffer, BufferType, Claim, Device, Role, Slot, StoredTensor,
 use orlop_graph::AccessKind;
 
 use super::compute::Compiled;
+use super::packed::PackedWeights;
 use super::store::Store;
 use super::turns::Turns;
 use super::{Refusal, RpcLimits, hello};
@@ -22,6 +23,7 @@ pub(super) struct Session<'a> {
     dialect: &'a Dialect,
     turns: &'a Turns,
     store: Store,
+    packed: PackedWeights,
     /// The last graph of each device.
     graphs: HashMap<u32, Compiled>,
 }
@@ -34,7 +36,15 @@ impl<'a> Session<'a> {
         turns: &'a Turns,
     ) -> Session<'a> {
         let store = Store::new(devices.len());
-        Session { devices, limits, dialect, turns, store, graphs: HashMap::new() }
+        Session {
+            devices,
+            limits,
+            dialect,
+            turns,
+            store,
+            packed: PackedWeights::default(),
+            graphs: HashMap::new(),
+        }
     }
 
     /// Does what is asked, and appends the answer, if there is one.
@@ -51,7 +61,7 @@ impl<'a> Session<'a> {
                 let index = self.index(*device)?;
                 let memory = self.devices[index].facts().memory;
                 let (free, total) = memory.map_or((u64::MAX, u64::MAX), |memory| (memory.free, memory.total));
-                let left = self.store.left(index, self.limits);
+                let left = self.left(index);
                 RpcReply::Pair(free.min(left), total.min(self.limits.bytes))
             }
             RpcRequest::AllocBuffer { device, bytes } => {
@@ -63,6 +73,7 @@ impl<'a> Session<'a> {
             RpcRequest::FreeBuffer { buffer } => {
                 let freed = self.store.free(*buffer)?;
                 self.graphs.retain(|_, graph| !graph.touches(&*freed.buffer));
+                self.packed.forget(*buffer);
                 RpcReply::Done
             }
             RpcRequest::ClearBuffer { buffer, value } => {
@@ -101,10 +112,10 @@ impl<'a> Session<'a> {
                 let index = self.index(message.device)?;
                 // Its scratch is given back before the next graph's is counted.
                 self.graphs.remove(&message.device);
-                let left = self.store.left(index, self.limits);
-                let device = &self.devices[index];
-                let graph =
-                    Compiled::new(device, index, &self.store, message, self.dialect.ops, self.limits, left)?;
+                let left = self.left(index);
+                let Session { devices, store, packed, dialect, limits, .. } = self;
+                let device = &devices[index];
+                let graph = Compiled::new(device, index, store, message, dialect.ops, limits, packed, left)?;
                 graph.run(self.turns)?;
                 self.graphs.insert(message.device, graph);
                 RpcReply::Done
@@ -128,6 +139,12 @@ impl<'a> Session<'a> {
             return Ok(index);
         }
         Err(Refusal::Device { given: device, devices: self.devices.len() })
+    }
+
+    /// Bytes that the client may still have on a device, copies of its weights counted.
+    fn left(&self, index: usize) -> u64 {
+        let copies = self.packed.bytes(&self.store, index);
+        self.store.left(index, self.limits).saturating_sub(copies)
     }
 
     fn memory(&self, device: u32) -> Result<&Arc<dyn BufferType>, Refusal> {

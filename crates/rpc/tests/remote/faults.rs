@@ -114,3 +114,22 @@ fn full_memory_is_an_error_and_the_device_goes_on() {
     assert!(matches!(refused, DeviceError::OutOfMemory { bytes, .. } if bytes == 64 << 20), "{refused:?}");
     assert_eq!(read(&*device), Ok(()));
 }
+
+/// A server of 5.1.0 behind a greeting of 4.0.0: the same messages, with other numbers of ops.
+#[test]
+fn ops_with_other_numbers_are_found_before_they_are_used() {
+    let served = Served::new(RpcLimits::default());
+    // The version stands behind the length of the first answer.
+    let answers = Disturbance { replace: Some((8, [4, 0, 0])), ..Disturbance::default() };
+    let relay = Relay::start(served.address(), [Disturbance::default(), answers]).unwrap();
+    let device: Arc<dyn Device> = crate::support::device_at(relay.address());
+    let mut b = orlop_graph::GraphBuilder::new();
+    let x = b.input("x", orlop_graph::DType::F32, &[4]);
+    let y = b.silu(x);
+    let graph = b.build().unwrap();
+    let feeds = [(x, orlop_testkit::f32_bytes(&[1.0; 4]))];
+    let error =
+        orlop_testkit::run_unplanned(&device, &graph, &feeds).map(|outputs| outputs.f32s(y)).unwrap_err();
+    assert!(matches!(error, DeviceError::Lost { .. }), "{error}");
+    assert!(served.refusals()[0].contains("is not supported"), "{:?}", served.refusals());
+}

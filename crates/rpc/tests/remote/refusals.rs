@@ -340,3 +340,27 @@ fn other_machines_do_not_reach_it() {
         assert!(matches!(bound.err(), Some(RpcError::NotLoopback { .. })));
     }
 }
+
+/// Weights are copied to the layout of the device's products, and again after they were set anew.
+#[test]
+fn products_follow_weights_that_are_set_again() {
+    let served = Served::new(RpcLimits::default());
+    let mut raw = Raw::connect(served.address());
+    let (weights, values) = (raw.allocate(36 * 64), raw.allocate(1024));
+    let desc = TensorDesc::contiguous(DType::Q4_0, &[64, 64]).unwrap();
+    let w = tensor(1, weights, 0, desc);
+    let x = tensor(2, values, 0, f32s(&[64, 1]));
+    let y = tensor(3, values, 512, f32s(&[64, 1]));
+    raw.set(&x, &bytes_of(&[1.0; 64]));
+    // Blocks of a scale of 1 and 32 numbers of 4 bits, 8 of which stand for 0.
+    let blocks = |digit: u8| -> Vec<u8> {
+        let block = [&[0x00, 0x3c][..], &[digit; 16]].concat();
+        block.repeat(128)
+    };
+    raw.set(&w, &blocks(0x99));
+    raw.give(&graph(&[3], &[w.clone(), x.clone(), computed(&y, encoded(&Op::MulMat), &[1, 2])]));
+    assert_eq!(raw.get(&y), bytes_of(&[64.0; 64]));
+    raw.set(&w, &blocks(0xaa));
+    raw.give(&RpcRequest::Recompute { device: 0 });
+    assert_eq!(raw.get(&y), bytes_of(&[128.0; 64]));
+}
