@@ -10,6 +10,7 @@ use orlop::backend::Precision;
 use orlop::devices::{self, DeviceOptions, DiscoveryError, physical_cores};
 use orlop::graph::DType;
 use orlop::llm::{CacheTypes, LayerChoice, Outputs, Settings};
+use orlop::rpc::RpcError;
 use orlop::sched::Machine;
 
 use crate::adapter_argument::{AdapterArgument, parse_adapter};
@@ -191,8 +192,25 @@ pub(crate) fn no_device(error: DiscoveryError) -> Failure {
         DiscoveryError::Unknown { .. } => {
             Failure::BadInput(format!("{error}; `orlop devices` lists the devices"))
         }
+        DiscoveryError::Remote(error) => remote(error),
         error => Failure::Other(error.into()),
     }
+}
+
+/// A server that cannot be used or made.
+pub(crate) fn remote(error: RpcError) -> Failure {
+    let advice = match error {
+        RpcError::Address { .. } => {
+            return Failure::BadInput(format!("{error}; write rpc:HOST:PORT"));
+        }
+        RpcError::NotLoopback { .. } => {
+            return Failure::BadInput(format!("{error}; forward a port to it, for example with `ssh -L`"));
+        }
+        RpcError::Listen { .. } => "use another port (--port)",
+        RpcError::Protocol { .. } => "use a server of another version",
+        _ => "check its address, and that a server runs there",
+    };
+    Failure::Other(anyhow::anyhow!("{error}; {advice}"))
 }
 
 pub(crate) fn parse_threads(text: &str) -> Result<usize, String> {

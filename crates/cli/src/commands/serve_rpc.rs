@@ -6,10 +6,10 @@ use clap::Args;
 use orlop::backend::Device;
 use orlop::devices::{self, DeviceOptions, physical_cores};
 use orlop::rpc::codec::RpcVersion;
-use orlop::rpc::{RpcError, RpcLimits, RpcServer, ServerEvent};
+use orlop::rpc::{RpcLimits, RpcServer, ServerEvent};
 
 use crate::failure::Failure;
-use crate::model_arguments::{device_options, no_device, parse_threads};
+use crate::model_arguments::{device_options, no_device, parse_threads, remote};
 use crate::printer::Printer;
 use crate::quantity::parse_bytes;
 use crate::style::note;
@@ -56,8 +56,8 @@ pub(crate) fn run(arguments: &ServeRpcArguments) -> Result<(), Failure> {
         ..RpcLimits::default()
     };
     let address = SocketAddr::new(arguments.host, arguments.port);
-    let server = RpcServer::bind(address, devices, arguments.protocol, limits).map_err(failure)?;
-    let address = server.address().map_err(failure)?;
+    let server = RpcServer::bind(address, devices, arguments.protocol, limits).map_err(remote)?;
+    let address = server.address().map_err(remote)?;
     let names = names.join(", ");
     Printer::new().line(format!("serving {names} on {address}, protocol {}", arguments.protocol))?;
     server.serve(&|event| match event {
@@ -68,15 +68,6 @@ pub(crate) fn run(arguments: &ServeRpcArguments) -> Result<(), Failure> {
         ServerEvent::Refused(client, refusal) => note(format_args!("{client} was disconnected: {refusal}")),
     });
     Ok(())
-}
-
-fn failure(error: RpcError) -> Failure {
-    match error {
-        RpcError::NotLoopback { .. } => {
-            Failure::BadInput(format!("{error}; forward a port to it, for example with `ssh -L`"))
-        }
-        error => Failure::Other(error.into()),
-    }
 }
 
 fn parse_version(text: &str) -> Result<RpcVersion, String> {

@@ -5,7 +5,7 @@
 //!   line `...` stands for any number of lines. Commands of one document share a folder, in which `examples` is the
 //!   repository's.
 //! - Lines of ```` ```sh ```` blocks are not run: they build something, take long, or (with `gpu` behind the language)
-//!   need a GPU. Their `orlop` commands are checked against the command's arguments.
+//!   need a GPU or another machine. Their `orlop` commands are checked against the command's arguments.
 //! - Blocks of ```` ```rust ```` are documentation tests of the crate `orlop`.
 
 mod consoles;

@@ -7,6 +7,7 @@ mod drafts;
 mod memory;
 mod prompt_cache;
 mod refusals;
+mod remote;
 mod sampling;
 #[allow(dead_code)] // the tests of `orlop plan` need more of it
 #[path = "../plan/support.rs"]

@@ -1,0 +1,78 @@
+//! Servers that are started as commands, and commands that use them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::with_model::{command, json, orlop};
+
+const MODEL: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/tests/models/fixtures/llama-dense.Q4_0.gguf");
+
+/// A server on a free port, until this is dropped.
+struct Server(Child, String);
+
+impl Server {
+    fn start() -> Server {
+        let mut process = command();
+        let process = process.args(["serve-rpc", "--port", "0", "-t", "1"]).stdout(Stdio::piped());
+        let mut child = process.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.strip_prefix("serving cpu on ").and_then(|rest| rest.split(',').next());
+        let name = format!("rpc:{}", address.unwrap_or_else(|| panic!("{line}")));
+        Server(child, name)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn logits(extra: &[&str]) -> Vec<f64> {
+    let arguments = ["logits", "-m", MODEL, "--tokens", "3,1,4,1,5,9,2,6", "-c", "128", "--json"];
+    let found = json(&[&arguments, extra].concat());
+    let rows = found["logits"].as_array().unwrap().iter().flat_map(|row| row.as_array().unwrap());
+    rows.map(|logit: &Value| logit.as_f64().unwrap()).collect()
+}
+
+#[test]
+fn logits_on_one_and_two_servers_are_those_of_this_machine() {
+    let [one, two] = [(); 2].map(|()| Server::start());
+    let (one, two) = (&*one.1, &*two.1);
+    let both = format!("{one},{two}");
+    let places = format!("layers:0..1={one},layers:1..2={two},input={one},output={two}");
+    let mixed = format!("{one},cpu");
+    let local = logits(&["--precision", "int8"]);
+    for extra in [
+        &["--device", one][..],
+        &["--device", &both, "--place", &places],
+        &["--device", &mixed, "--ngl", "1"],
+    ] {
+        let error = logits(extra).iter().zip(&local).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(error < 1e-3, "{extra:?}: {error}");
+    }
+}
+
+#[test]
+fn servers_that_cannot_be_used_are_one_sentence() {
+    let said = orlop(&["logits", "-m", MODEL, "--tokens", "1", "--device", "rpc:127.0.0.1:1"]).refusal(1);
+    assert!(said.starts_with("cannot connect to 127.0.0.1:1: "), "{said}");
+    let said = orlop(&["logits", "-m", MODEL, "--tokens", "1", "--device", "rpc:host:port"]).refusal(2);
+    assert_eq!(
+        said,
+        "`host:port` is no address: the port must be a number from 1 to 65535; write rpc:HOST:PORT"
+    );
+}
+
+#[test]
+fn a_server_listens_on_loopback_addresses_and_speaks_known_versions() {
+    let said = orlop(&["serve-rpc", "--host", "0.0.0.0"]).refusal(2);
+    assert!(said.starts_with("0.0.0.0:50052 is not a loopback address"), "{said}");
+    let said = orlop(&["serve-rpc", "--protocol", "5.2.0"]).refusal(2);
+    assert!(said.contains("protocol version 5.2.0 is not known"), "{said}");
+}
