@@ -17,6 +17,7 @@ use crate::commands::perplexity::PerplexityArguments;
 use crate::commands::plan::PlanArguments;
 use crate::commands::quantize::QuantizeArguments;
 use crate::commands::run::RunArguments;
+use crate::commands::serve::ServeArguments;
 use crate::commands::serve_rpc::ServeRpcArguments;
 use crate::commands::synth::SynthArguments;
 use crate::commands::tokenize::TokenizeArguments;
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Plan(PlanArguments),
     /// Generate text from a prompt, or chat.
     Run(RunArguments),
+    /// Serve a model over HTTP, with the APIs of OpenAI and Anthropic.
+    Serve(ServeArguments),
     /// Measure tokens per second.
     Bench(BenchArguments),
     /// Print the logits of given tokens.

@@ -10,6 +10,7 @@ pub(crate) mod perplexity;
 pub(crate) mod plan;
 pub(crate) mod quantize;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod serve_rpc;
 pub(crate) mod synth;
 pub(crate) mod tokenize;

@@ -50,7 +50,7 @@ fn open_adapted(arguments: &ModelArguments) -> Result<Model, Failure> {
 }
 
 /// Opens the model that a flag names.
-fn open_for(flag: &str, path: &Path) -> Result<Model, Failure> {
+pub(crate) fn open_for(flag: &str, path: &Path) -> Result<Model, Failure> {
     Model::open(path).map_err(|error| match error {
         Error::File(error) => refused(path, &error),
         error => Failure::BadInput(format!("{}: {error}; use another model ({flag})", path.display())),
@@ -122,7 +122,7 @@ pub(crate) fn load_with_drafts(
     Ok(loaded)
 }
 
-fn load_engine(blueprint: Blueprint) -> Result<Engine, Failure> {
+pub(crate) fn load_engine(blueprint: Blueprint) -> Result<Engine, Failure> {
     with_bar("loading", |progress| Engine::load(blueprint, progress)).map_err(failure)
 }
 
@@ -138,9 +138,14 @@ pub(crate) fn memory(engine: &Engine, speculator: Option<&Speculator>) -> Foreca
 /// Repacks weights before the first run instead of after it.
 pub(crate) fn repack(loaded: &mut Loaded) -> Result<(), Failure> {
     let begin = Instant::now();
-    let result = with_bar("repacking", |progress| loaded.engine.repack(progress));
+    let result = repack_engine(&mut loaded.engine);
     loaded.took += begin.elapsed();
-    result.map_err(failure)
+    result
+}
+
+/// [`repack`] for an engine.
+pub(crate) fn repack_engine(engine: &mut Engine) -> Result<(), Failure> {
+    with_bar("repacking", |progress| engine.repack(progress)).map_err(failure)
 }
 
 /// Runs `work` with a progress bar; `work` reports the bytes done and in total.
@@ -252,7 +257,7 @@ pub(crate) fn state_failure(file: &Path, error: Error, option: &str) -> Failure 
 /// The memory of a model, as JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct MemoryReport {
-    devices: Vec<DeviceReport>,
+    pub(crate) devices: Vec<DeviceReport>,
     fits: bool,
     context: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -265,7 +270,7 @@ pub(crate) struct MemoryReport {
 }
 
 #[derive(Debug, Serialize)]
-struct DeviceReport {
+pub(crate) struct DeviceReport {
     name: String,
     weights: u64,
     repacked: u64,

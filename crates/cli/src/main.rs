@@ -40,6 +40,7 @@ fn run() -> Result<(), Failure> {
         Some(Command::Inspect(arguments)) => commands::inspect::run(&arguments),
         Some(Command::Plan(arguments)) => commands::plan::run(&arguments),
         Some(Command::Run(arguments)) => commands::run::run(&arguments),
+        Some(Command::Serve(arguments)) => commands::serve::run(&arguments),
         Some(Command::Bench(arguments)) => commands::bench::run(&arguments),
         Some(Command::Logits(arguments)) => commands::logits::run(&arguments),
         Some(Command::Tokenize(arguments)) => commands::tokenize::run(&arguments),

@@ -14,3 +14,6 @@ pub(crate) mod report;
 pub(crate) mod responses;
 pub(crate) mod sampling;
 pub(crate) mod stream;
+
+#[cfg(test)]
+mod tests;

@@ -54,29 +54,7 @@ impl FuzzTarget {
     /// If threads cannot be started.
     #[expect(clippy::new_without_default, reason = "it starts threads")]
     pub fn new() -> FuzzTarget {
-        let keys = Synth { vocabulary: 400, ..Synth::default() }.keys().expect("a model's keys");
-        let tokenizer = Tokenizer::from_metadata(&keys).expect("a vocabulary");
-        let front = Arc::new(Front::new(ServerOptions::default(), ([127, 0, 0, 1], 80).into()));
-        let limits = Limits {
-            page_rows: 64,
-            pages: 16,
-            context: 1024,
-            sequences: 8,
-            parallel: 4,
-            batches: vec![1, 64],
-            shares: true,
-            attention: 0.001,
-        };
-        let facts = ModelFacts { trained_context: 1024, vocabulary: 400, width: 64, parameters: 1, bytes: 1 };
-        let ready = Ready {
-            tokenizer: Arc::new(tokenizer),
-            template: Arc::new(ChatTemplate::from_text(TEMPLATE, "<s>", "</s>")),
-            sampling: SamplingOptions::default(),
-            facts,
-            limits,
-            planned: Forecast { context: 1024, devices: Vec::new(), layers: Vec::new() },
-        };
-        front.ready.set(Arc::new(ready)).expect("the first model");
+        let front = front();
         let mailbox = Arc::clone(&front.mailbox);
         let engine = Some(std::thread::spawn(move || answer_all(&mailbox)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -113,6 +91,34 @@ impl FuzzTarget {
             status
         })
     }
+}
+
+/// What connections share in a server that has a small vocabulary, and no engine.
+pub(crate) fn front() -> Arc<Front> {
+    let keys = Synth { vocabulary: 400, ..Synth::default() }.keys().expect("a model's keys");
+    let tokenizer = Tokenizer::from_metadata(&keys).expect("a vocabulary");
+    let front = Arc::new(Front::new(ServerOptions::default(), ([127, 0, 0, 1], 80).into()));
+    let limits = Limits {
+        page_rows: 64,
+        pages: 16,
+        context: 1024,
+        sequences: 8,
+        parallel: 4,
+        batches: vec![1, 64],
+        shares: true,
+        attention: 0.001,
+    };
+    let facts = ModelFacts { trained_context: 1024, vocabulary: 400, width: 64, parameters: 1, bytes: 1 };
+    let ready = Ready {
+        tokenizer: Arc::new(tokenizer),
+        template: Arc::new(ChatTemplate::from_text(TEMPLATE, "<s>", "</s>")),
+        sampling: SamplingOptions::default(),
+        facts,
+        limits,
+        planned: Forecast { context: 1024, devices: Vec::new(), layers: Vec::new() },
+    };
+    front.ready.set(Arc::new(ready)).expect("the first model");
+    front
 }
 
 impl Drop for FuzzTarget {

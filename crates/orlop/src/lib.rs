@@ -130,5 +130,9 @@ pub use orlop_gguf as gguf;
 /// Memory plans as pictures.
 pub use orlop_view as view;
 
+/// A server for language models over HTTP (feature `http`).
+#[cfg(feature = "http")]
+pub use orlop_http as http;
+
 /// Language models: from a GGUF file to text.
 pub use orlop_llm as llm;

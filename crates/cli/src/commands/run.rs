@@ -65,6 +65,9 @@ pub(crate) struct RunArguments {
     system: Option<String>,
     #[command(flatten)]
     sampling: SamplingArguments,
+    /// Random seed [default: random]
+    #[arg(short, long, value_name = "N")]
+    seed: Option<u64>,
     #[command(flatten)]
     pub(crate) draft: DraftArguments,
     #[command(flatten)]
@@ -104,9 +107,26 @@ pub(crate) struct SamplingArguments {
     /// Number of last tokens considered for the repeat penalty [default: the model file's, or 64]
     #[arg(long, value_name = "N", visible_alias = "repeat-last-n")]
     repeat_last: Option<usize>,
-    /// Random seed [default: random]
-    #[arg(short, long, value_name = "N")]
-    seed: Option<u64>,
+}
+
+impl SamplingArguments {
+    /// The options: flags, then what the model file recommends, then defaults.
+    pub(crate) fn options(&self, is_default_model: bool, model: &Model) -> Result<SamplingOptions, Failure> {
+        let defaults = match is_default_model {
+            false => SamplingOptions::default(),
+            true => orlop::default_model::sampling(),
+        };
+        let file = defaults.recommended(model.file().metadata()).map_err(failure)?;
+        Ok(SamplingOptions {
+            temperature: self.temp.unwrap_or(file.temperature),
+            top_k: self.top_k.unwrap_or(file.top_k),
+            top_p: self.top_p.unwrap_or(file.top_p),
+            min_p: self.min_p.unwrap_or(file.min_p),
+            repeat_penalty: self.repeat_penalty.unwrap_or(file.repeat_penalty),
+            repeat_last: self.repeat_last.unwrap_or(file.repeat_last),
+            ..file
+        })
+    }
 }
 
 fn parse_penalty(text: &str) -> Result<f32, String> {
@@ -115,24 +135,10 @@ fn parse_penalty(text: &str) -> Result<f32, String> {
 }
 
 impl RunArguments {
-    /// The sampler: flags, then what the model file recommends, then defaults.
+    /// The sampler.
     pub(crate) fn sampler(&self, model: &Model) -> Result<Sampler, Failure> {
-        let given = &self.sampling;
-        let defaults = match self.model.model {
-            Some(_) => SamplingOptions::default(),
-            None => orlop::default_model::sampling(),
-        };
-        let file = defaults.recommended(model.file().metadata()).map_err(failure)?;
-        let options = SamplingOptions {
-            temperature: given.temp.unwrap_or(file.temperature),
-            top_k: given.top_k.unwrap_or(file.top_k),
-            top_p: given.top_p.unwrap_or(file.top_p),
-            min_p: given.min_p.unwrap_or(file.min_p),
-            repeat_penalty: given.repeat_penalty.unwrap_or(file.repeat_penalty),
-            repeat_last: given.repeat_last.unwrap_or(file.repeat_last),
-            ..file
-        };
-        Ok(Sampler::new(options, given.seed.unwrap_or_else(random_seed)))
+        let options = self.sampling.options(self.model.model.is_none(), model)?;
+        Ok(Sampler::new(options, self.seed.unwrap_or_else(random_seed)))
     }
 
     /// Limit on generated tokens.
