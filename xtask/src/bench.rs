@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::{busy, cargo, cuda, peers, planner, rpc, speculation};
+use crate::{busy, cargo, cuda, peers, planner, rpc, serve, speculation};
 
 /// The kinds of benchmarks.
 #[derive(Subcommand)]
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Rpc(rpc::Rpc),
     /// Measure generation with and without speculative decoding.
     Speculation(speculation::Speculation),
+    /// Measure `orlop serve` under load, beside llama.cpp's server.
+    Serve(serve::Serve),
 }
 
 /// Runs the benchmarks of a kind, or all of the workspace.
@@ -44,6 +46,7 @@ pub(crate) fn run(kind: Option<&Kind>, options: &[String]) -> Result<()> {
         Some(Kind::Planner(planner)) => return planner::run(planner),
         Some(Kind::Rpc(rpc)) => return rpc::run(rpc),
         Some(Kind::Speculation(speculation)) => return speculation::run(speculation),
+        Some(Kind::Serve(serve)) => return serve::run(serve),
         None => {}
     }
     // Excludes the test harnesses of libraries, which reject benchmark options.

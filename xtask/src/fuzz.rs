@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz`: [libFuzzer](https://llvm.org/docs/LibFuzzer.html) with AddressSanitizer on readers of untrusted files and messages.
+//! `cargo xtask fuzz`: [libFuzzer](https://llvm.org/docs/LibFuzzer.html) with AddressSanitizer on readers of untrusted files,
+//! messages and requests.
 
 use std::fs;
 
@@ -15,6 +16,8 @@ pub(crate) enum Target {
     State,
     /// The messages of ggml's RPC protocol.
     Rpc,
+    /// The endpoints of the server.
+    Request,
 }
 
 /// Instrumentation flags of cargo-fuzz.
@@ -31,6 +34,7 @@ pub(crate) fn run(target: Target, seconds: u64) -> Result<()> {
         Target::Gguf => ("crates/gguf/fuzz", "read"),
         Target::State => ("crates/llm/fuzz", "state"),
         Target::Rpc => ("crates/rpc/fuzz", "message"),
+        Target::Request => ("crates/http/fuzz", "request"),
     };
     let project = cargo::workspace().join(project);
     let found = cargo::target().join("fuzz").join("found").join(name);

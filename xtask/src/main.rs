@@ -24,6 +24,7 @@ mod reference;
 mod requirements;
 mod rpc;
 mod sanitize;
+mod serve;
 mod speculation;
 #[cfg(test)]
 mod standing;
@@ -53,7 +54,7 @@ enum Task {
     /// Compare with recorded results of other engines.
     #[command(subcommand)]
     Check(Check),
-    /// Fuzz the reader of a file format with libFuzzer and AddressSanitizer.
+    /// Fuzz the reader of a file format, or the server, with libFuzzer and AddressSanitizer.
     Fuzz {
         #[arg(value_enum)]
         target: fuzz::Target,

@@ -14,7 +14,7 @@ pub(crate) fn run(minutes: u64) -> Result<()> {
     publish::verify()?;
     sanitize::run(None)?;
     arm::run()?;
-    for target in [fuzz::Target::Gguf, fuzz::Target::State, fuzz::Target::Rpc] {
+    for target in [fuzz::Target::Gguf, fuzz::Target::State, fuzz::Target::Rpc, fuzz::Target::Request] {
         fuzz::run(target, minutes.saturating_mul(20))?;
     }
     Ok(())
