@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use orlop_plan::{
-    BufferSpec, ChunkRule, FreeList, FreeListError, Plan, Problem, Strategy, bound, solve_until,
+    BufferSpec, ChunkRule, FreeList, FreeListError, Plan, Problem, SolveOptions, Strategy, bound, solve_until,
 };
 
 use super::trace::{Piece, Rules, Trace, TraceEvent, walk};
@@ -105,19 +105,17 @@ fn best_for_arena(
     };
     for (index, (sharing, trace)) in traces.iter().enumerate() {
         let known = traces[..index].iter().any(|(_, known)| known.pieces == trace.pieces);
+        let mut is_least = false;
         if options.search.strategy != Strategy::Ggml && !known {
             let problem = problem_of(usage, arena, trace);
-            let plan = solve_until(&problem, &options.search, stop);
-            keep(searched(
-                trace,
-                arena,
-                index,
-                *sharing,
-                plan.map_err(|source| plan_error(usage, arena, source))?,
-            ));
+            let plan =
+                first_plan(&problem, options, stop).map_err(|source| plan_error(usage, arena, source))?;
+            is_least = plan.gap() == 0 && !shrinks(trace, arena);
+            keep(searched(trace, arena, index, *sharing, plan));
         }
         let online = matches!(options.search.strategy, Strategy::Ggml | Strategy::Best);
-        if online && matches!(sharing, Sharing::Direct | Sharing::None) {
+        // Only what is handed on and cut makes less than the bound possible.
+        if online && !is_least && matches!(sharing, Sharing::Direct | Sharing::None) {
             let mut candidate = replay(usage, arena, index, trace, ChunkRule::Ggml)?;
             if has_too_large_chunk(usage, trace, arena, &candidate) {
                 candidate = replay(usage, arena, index, trace, ChunkRule::Tightest)?;
@@ -126,6 +124,31 @@ fn best_for_arena(
         }
     }
     best.ok_or(Error::NoBuffers)
+}
+
+/// Work per buffer of the first attempt of [`Strategy::Best`]: one packing, which reaches the bound of most graphs.
+const FIRST_EFFORT: u64 = 192;
+
+/// The plan of a quick strategy if it reaches the bound, else that of all strategies.
+fn first_plan(
+    problem: &Problem,
+    options: &PlanOptions,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Plan, orlop_plan::PlanError> {
+    if options.search.strategy == Strategy::Best && options.search.effort >= FIRST_EFFORT {
+        let quick = SolveOptions { effort: FIRST_EFFORT, ..SolveOptions::with(Strategy::Valley) };
+        let plan = solve_until(problem, &quick, stop)?;
+        if plan.gap() == 0 {
+            return Ok(plan);
+        }
+    }
+    solve_until(problem, &options.search, stop)
+}
+
+/// Whether memory of an arena is handed on and cut.
+fn shrinks(trace: &Trace, arena: ArenaId) -> bool {
+    let mine = |piece: usize| trace.pieces[piece].arena == arena;
+    trace.events.iter().any(|event| matches!(event, TraceEvent::Shrink { piece, .. } if mine(*piece)))
 }
 
 /// Whether a chunk exceeds the limit without holding one piece that does: ggml's sixteenth has no end.
@@ -209,8 +232,6 @@ fn replay(
     problem.validate().map_err(|source| plan_error(usage, arena, source))?;
     let (peak, bound) = (list.high_water(), bound(&problem));
     let work = trace.events.len() as u64;
-    let shrinks =
-        trace.events.iter().any(|event| matches!(event, TraceEvent::Shrink { piece, .. } if mine(*piece)));
     Ok(Candidate {
         trace: index,
         arena: ArenaPlan {
@@ -219,7 +240,7 @@ fn replay(
             peak,
             bound,
             // What was handed on and cut would have to count less in the bound.
-            optimal: peak <= bound && !shrinks,
+            optimal: peak <= bound && !shrinks(trace, arena),
             strategy: if rule == ChunkRule::Ggml { Strategy::Ggml } else { Strategy::Online },
             sharing: Sharing::Direct,
             work,

@@ -13,7 +13,7 @@ mod rewrite;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Error, MemoryPlan, PlanOptions, Usage, ValueId, plan_memory, plan_reordered};
+use crate::{Error, MemoryPlan, PlanOptions, Unread, Usage, ValueId, plan_memory, plan_reordered};
 use profile::Profile;
 pub use replay::ReplayFlaw;
 
@@ -125,7 +125,13 @@ pub fn plan_within(
     facts: &StepFacts,
     options: &PlanOptions,
 ) -> Result<PlanWithin, Error> {
-    let reordered = plan_reordered(usage, options)?;
+    // Writes of different parts of a value may change places; replaying does not tell parts apart.
+    let is_part = |id: &ValueId| usage.value(*id).root != *id && !usage.value(*id).flags.marker;
+    let has_parts = usage.unread == Unread::Dies && usage.steps().any(|step| step.writes.iter().any(is_part));
+    let reordered = match has_parts {
+        true => None,
+        false => Some(plan_reordered(usage, options)?),
+    };
     if usage.arenas.len() != 1 {
         return Err(Error::SeveralArenas { arenas: usage.arenas.len() });
     }
@@ -137,9 +143,10 @@ pub fn plan_within(
         return Err(Error::BelowFloor { capacity, floor: floor.bytes, at });
     }
     let given = || (0..usage.step_count()).collect::<Vec<usize>>();
-    let orders = match reordered.order.is_sorted() {
-        true => vec![(given(), reordered.given)],
-        false => vec![(reordered.order, reordered.plan), (given(), reordered.given)],
+    let orders = match reordered {
+        None => vec![(given(), plan_memory(usage, options)?)],
+        Some(reordered) if reordered.order.is_sorted() => vec![(given(), reordered.given)],
+        Some(reordered) => vec![(reordered.order, reordered.plan), (given(), reordered.given)],
     };
     let mut best: Option<PlanWithin> = None;
     let mut least = u64::MAX;

@@ -49,6 +49,11 @@ pub(super) struct Recipe {
 /// Most steps of a recipe.
 const MAX_STEPS: usize = 6;
 
+/// What a step writes; a marker only stands for its operands.
+fn written<'a>(usage: &'a Usage, writes: &'a [ValueId]) -> impl Iterator<Item = &'a ValueId> {
+    writes.iter().filter(|id| usage.value(**id).root == **id || !usage.value(**id).flags.marker)
+}
+
 /// How each root is touched.
 struct Touches {
     /// Per root, the units that touch it, ascending.
@@ -69,14 +74,15 @@ impl Touches {
         let mut touches = Touches {
             units: vec![vec![]; count],
             writers: vec![vec![]; count],
-            begins: usage.values().iter().map(|value| value.flags.input).collect(),
+            begins: vec![false; count],
             stays: usage.values().iter().map(|value| value.flags.output).collect(),
             views: vec![vec![]; count],
         };
         let mut made = Vec::new();
         let mut first_read = vec![u32::MAX; count];
-        for (value, _) in &usage.leaves {
-            touches.begins[usage.value(*value).root.index()] = true;
+        // A leaf that is a view takes no memory.
+        for (value, _) in usage.leaves.iter().filter(|(value, _)| usage.value(*value).root == *value) {
+            touches.begins[value.index()] = true;
         }
         for (unit, steps) in units.iter().enumerate() {
             for index in steps.clone() {
@@ -84,7 +90,7 @@ impl Touches {
                 for id in step.reads {
                     first_read[id.index()] = first_read[id.index()].min(unit as u32);
                 }
-                for id in step.reads.iter().chain(step.writes) {
+                for id in step.reads.iter().chain(written(usage, step.writes)) {
                     let list = &mut touches.units[usage.value(*id).root.index()];
                     if list.last() != Some(&(unit as u32)) {
                         list.push(unit as u32);
@@ -92,7 +98,7 @@ impl Touches {
                 }
                 for id in step.writes {
                     let root = usage.value(*id).root;
-                    if !facts.is_only_view(index) {
+                    if !facts.is_only_view(index) && !usage.value(*id).flags.marker {
                         touches.writers[root.index()].push(index as u32);
                     }
                     if root != *id {
@@ -100,6 +106,10 @@ impl Touches {
                     }
                 }
             }
+        }
+        // An input that no step touches is not placed.
+        for (root, value) in usage.values().iter().enumerate() {
+            touches.begins[root] |= value.flags.input && !touches.units[root].is_empty();
         }
         for (unit, id) in made {
             touches.views[usage.value(id).root.index()].push((unit, first_read[id.index()]));
@@ -260,9 +270,16 @@ pub(super) fn floor(usage: &Usage) -> Floor {
             arena[value.index()] = at;
         }
     };
-    usage.leaves.iter().for_each(|(value, at)| set(usage.value(*value).root, *at));
+    usage
+        .leaves
+        .iter()
+        .filter(|(value, _)| usage.value(*value).root == *value)
+        .for_each(|(value, at)| set(*value, *at));
     for step in usage.steps() {
-        step.reads.iter().chain(step.writes).for_each(|value| set(usage.value(*value).root, step.arena));
+        step.reads
+            .iter()
+            .chain(written(usage, step.writes))
+            .for_each(|value| set(usage.value(*value).root, step.arena));
     }
     // A result that moves in place into another arena may be smaller there.
     let bytes = |root: usize| match usage.values()[root].flags.external {
@@ -286,19 +303,22 @@ pub(super) fn floor(usage: &Usage) -> Floor {
         let (mut all, mut shared) = (0u64, 0u64);
         for index in steps.clone() {
             let step = usage.step(index);
-            for id in step.reads.iter().chain(step.writes) {
+            for id in step.reads.iter().chain(written(usage, step.writes)) {
                 let root = usage.value(*id).root.index();
                 if std::mem::replace(&mut seen[root], unit as u32) != unit as u32 {
                     all = all.saturating_add(bytes(root));
                 }
             }
             for (write, id) in step.writes.iter().enumerate() {
-                let may = |pair: &&crate::OverwritePair| {
-                    let root = usage.value(step.reads[pair.read as usize]).root;
-                    pair.write as usize == write && !usage.value(root).flags.external
-                };
-                if step.overwrites.iter().any(|pair| may(&pair)) && usage.value(*id).root == *id {
-                    shared = shared.saturating_add(bytes(id.index()));
+                let operands = step.overwrites.iter().filter(|pair| pair.write as usize == write);
+                let operands = operands.map(|pair| usage.value(step.reads[pair.read as usize]).root);
+                // A smaller result gives the rest of its operand's memory back.
+                let most = operands
+                    .filter(|root| !usage.value(*root).flags.external)
+                    .map(|root| bytes(root.index()))
+                    .max();
+                if let Some(most) = most.filter(|_| usage.value(*id).root == *id) {
+                    shared = shared.saturating_add(most.max(bytes(id.index())));
                 }
             }
         }

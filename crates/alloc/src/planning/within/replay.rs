@@ -90,7 +90,7 @@ impl Expected {
         let mut is_read = vec![false; usage.values().len()];
         for (index, step) in usage.steps().enumerate() {
             let read: Vec<u32> = step.reads.iter().map(|id| last[usage.value(*id).root.index()]).collect();
-            for (slot, id) in step.writes.iter().enumerate().filter(|_| !facts.is_only_view(index)) {
+            for (slot, id) in changes(usage, index, facts) {
                 let root = usage.value(*id).root;
                 let old = (root != *id).then(|| last[root.index()]);
                 last[root.index()] = contents.result(index, slot, old, &read);
@@ -109,6 +109,16 @@ impl Expected {
         }
         Expected { reads, last, stays }
     }
+}
+
+/// The writes of a step that change contents: those of views and markers do not.
+fn changes<'a>(
+    usage: &'a Usage,
+    index: usize,
+    facts: &'a StepFacts,
+) -> impl Iterator<Item = (usize, &'a ValueId)> {
+    let writes = usage.step(index).writes.iter().enumerate();
+    writes.filter(move |(_, id)| !facts.is_only_view(index) && !usage.value(**id).flags.marker)
 }
 
 /// Roots with contents before the first step.
@@ -166,7 +176,7 @@ impl Memory<'_> {
     }
 
     fn has_bytes(&self, root: ValueId) -> bool {
-        self.is_outside(root) || self.range(root).is_some()
+        self.plan.plan.usage.value(root).bytes > 0 && (self.is_outside(root) || self.range(root).is_some())
     }
 }
 
@@ -197,7 +207,10 @@ pub(super) fn check(made: &PlanWithin, given: &Usage, facts: &StepFacts) -> Resu
                     return Err(ReplayFlaw::Lists { steps, values });
                 };
                 let origins = step.reads.iter().map(|id| made.origins[id.index()]);
-                if !origins.eq(given.step(index).reads.iter().copied()) {
+                let results = step.writes.iter().map(|id| made.origins[id.index()]);
+                if !origins.eq(given.step(index).reads.iter().copied())
+                    || !results.eq(given.step(index).writes.iter().copied())
+                {
                     return Err(ReplayFlaw::Lists { steps, values });
                 }
                 times[index] += u32::from(matches!(what, FittedStep::Run(_)));
@@ -207,7 +220,8 @@ pub(super) fn check(made: &PlanWithin, given: &Usage, facts: &StepFacts) -> Resu
                         return Err(wrong(*id));
                     }
                 }
-                for (slot, id) in step.writes.iter().enumerate().filter(|_| !facts.is_only_view(index)) {
+                for (slot, _) in changes(given, index, facts) {
+                    let id = &step.writes[slot];
                     let root = usage.value(*id).root;
                     let old = (root != *id).then(|| memory.read(root).unwrap_or(UNSET));
                     memory.write(root, contents.result(index, slot, old, reads));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::choose::{Chosen, Use};
 use super::profile::{Gap, Profile};
 use super::{AddedCost, FittedStep, StepFacts};
-use crate::{ArenaId, Flags, OverwritePair, StepView, Usage, ValueId, ValueInfo};
+use crate::{ArenaId, Flags, OverwritePair, StepView, Unread, Usage, ValueId, ValueInfo};
 
 /// A usage with added steps.
 pub(super) struct Rewritten {
@@ -70,6 +70,20 @@ struct Writer<'a> {
     clock: Clock<'a>,
 }
 
+/// Roots that are read from outside after the last step, or may be: what no step reads lives on in graphs of other engines.
+fn kept(given: &Usage) -> Vec<ValueId> {
+    let mut is_read = vec![false; given.values().len()];
+    for id in given.steps().flat_map(|step| step.reads) {
+        is_read[id.index()] = true;
+        is_read[given.value(*id).root.index()] = true;
+    }
+    let mut kept: Vec<bool> = given.values().iter().map(|value| value.flags.output).collect();
+    for id in given.steps().flat_map(|step| step.writes).filter(|id| !is_read[id.index()]) {
+        kept[given.value(*id).root.index()] |= given.unread == Unread::LivesOn;
+    }
+    (0..kept.len()).filter(|index| kept[*index]).map(ValueId::new).collect()
+}
+
 /// The estimated times of steps and copies.
 struct Clock<'a> {
     facts: &'a StepFacts,
@@ -92,7 +106,7 @@ impl<'a> Writer<'a> {
             usage.push_value(given.name(ValueId::new(index)), *value);
         }
         let all: Vec<ValueId> = (0..given.values().len()).map(ValueId::new).collect();
-        let outputs = all.iter().copied().filter(|id| given.value(*id).flags.output).collect();
+        let outputs = kept(given);
         Writer {
             given,
             rewritten: Rewritten { usage, steps: vec![], origins: all.clone(), cost: AddedCost::default() },

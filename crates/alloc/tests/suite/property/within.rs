@@ -152,6 +152,7 @@ proptest! {
     #[test]
     fn no_plan_is_below_the_floor(numbers in numbers(120)) {
         let usage = Arc::new(random_usage(&mut Choices::new(numbers)));
-        prop_assert!(floor(&usage).bytes <= plan_memory(&usage, &PlanOptions::default())?.total());
+        let plan = plan_memory(&usage, &PlanOptions::default())?;
+        prop_assert!(floor(&usage).bytes <= plan.total(), "{:?} {:#?}", floor(&usage), plan);
     }
 }
