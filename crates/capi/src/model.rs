@@ -6,7 +6,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use orlop::llm::{End, SequenceId, Special};
-use orlop::{Model, ModelOptions, SamplingOptions, TextModel, TextOptions, Tokenizer};
+use orlop::model_options::ModelOptions;
+use orlop::{Model, SamplingOptions, TextModel, TextOptions, Tokenizer};
 
 use crate::error::{Refusal, check_version, orlop_error, orlop_status, run};
 use crate::pointer;

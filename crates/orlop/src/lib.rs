@@ -71,11 +71,9 @@ mod cores;
 #[cfg(feature = "default-model")]
 pub mod default_model;
 pub mod devices;
-mod model_options;
-mod model_pictures;
+pub mod model_options;
+pub mod model_pictures;
 
-pub use model_options::{ModelOptions, OpenError};
-pub use model_pictures::{model_pictures, model_pictures_with};
 
 // Run a model.
 pub use orlop_llm::{

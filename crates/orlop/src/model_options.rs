@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use orlop_backend::Precision;
 use orlop_graph::DType;
-use orlop_llm::{Blueprint, CacheTypes, Error, LayerChoice, Lookup, Model, Outputs, Settings, TextModel};
+use orlop_llm::{
+    Blueprint, CacheTypes, Embedder, Error, LayerChoice, Lookup, Model, Outputs, Settings, TextModel,
+};
 use orlop_sched::Machine;
 
 use crate::devices::{self, DeviceOptions, DiscoveryError};
@@ -121,5 +123,15 @@ impl ModelOptions {
         }
         let context = loaded.engine().blueprint().context();
         Ok(loaded.with_drafter(Box::new(Lookup::new(context)))?)
+    }
+
+    /// A model in memory that makes embeddings; [`ModelOptions::context`] is the longest text.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn load_embedder(&self, model: &Model) -> Result<Embedder, OpenError> {
+        let machine = self.machine()?;
+        let blueprint = Embedder::plan(model, &machine, &self.settings(&machine)?, None)?;
+        Ok(Embedder::load(blueprint, &mut |_, _| ())?)
     }
 }

@@ -12,15 +12,15 @@ use orlop_view::{Block, Kind, Labels, Picture, Region, RegionKind};
 ///
 /// # Errors
 /// What devices refuse.
-pub fn model_pictures(blueprint: &Blueprint, name: &str) -> Result<[Picture; 2], Error> {
-    model_pictures_with(blueprint, name, &|plan| Ok(Arc::clone(plan)))
+pub fn pictures(blueprint: &Blueprint, name: &str) -> Result<[Picture; 2], Error> {
+    pictures_with(blueprint, name, &|plan| Ok(Arc::clone(plan)))
 }
 
-/// As [`model_pictures`], with each memory plan replaced by another one, such as a saved plan of the same graph.
+/// As [`pictures`], with each memory plan replaced by another one, such as a saved plan of the same graph.
 ///
 /// # Errors
 /// What devices refuse, and what `replace` returns.
-pub fn model_pictures_with<E: From<Error>>(
+pub fn pictures_with<E: From<Error>>(
     blueprint: &Blueprint,
     name: &str,
     replace: &dyn Fn(&Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, E>,

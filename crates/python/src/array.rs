@@ -62,7 +62,6 @@ impl Numbers {
 
     /// # Safety
     /// As Python's buffer protocol says: `view` is a view to fill.
-    #[allow(clippy::missing_safety_doc)]
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let (start, bytes) = {
             let mut numbers = slf.borrow_mut();

@@ -1,11 +1,14 @@
 //! The extension module `orlop._orlop`: models, graphs and plans for Python. The package around it, in
 //! `crates/python/python/orlop`, has the types that users see; what passes between both is numbers, bytes and JSON.
 //!
-//! - A model or session is used by one call at a time ([`shared::Shared`]); the GIL is released meanwhile, and Ctrl-C stops the
+//! - A model or session is used by one call at a time (`Shared`); the GIL is released meanwhile, and Ctrl-C stops the
 //!   work.
 //! - A process that was forked has none of the threads of its parent, so everything that computes refuses to work there.
 
+#![warn(clippy::unwrap_used)]
+
 mod array;
+mod embed;
 mod error;
 mod graph;
 mod model;
@@ -64,6 +67,7 @@ fn _orlop(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<array::Numbers>()?;
     model::add(module)?;
     module.add_class::<stream::TextStreaming>()?;
+    module.add_class::<embed::TextEmbedder>()?;
     sequence::add(module)?;
     graph::add(module)?;
     session::add(module)?;

@@ -6,13 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use orlop::backend::{Cancel, Precision};
 use orlop::gguf::{GgufFile, SharedBytes};
 use orlop::llm::{
-    CacheTypes, ChatPrompt, ChatTemplate, Content, Error, Forecast, Message, Outputs, Part, SequenceId,
-    Special, TemplateSource,
+    CacheTypes, ChatPrompt, ChatTemplate, Content, Error, Forecast, Grammar, Message, Outputs, Part,
+    SequenceId, Special, TemplateSource,
 };
-use orlop::{
-    DType, Model as ModelFile, ModelOptions, SamplingOptions, TextModel, TextOptions, Tokenizer,
-    default_model,
-};
+use orlop::model_options::ModelOptions;
+use orlop::{DType, Model as ModelFile, SamplingOptions, TextModel, TextOptions, Tokenizer, default_model};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde::{Deserialize, Serialize};
@@ -33,7 +31,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// How a model is planned and loaded, as the package writes it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LoadRequest {
+pub(crate) struct LoadRequest {
     context: Option<u64>,
     batch: u64,
     sequences: u64,
@@ -51,11 +49,11 @@ struct LoadRequest {
 }
 
 impl LoadRequest {
-    fn read(text: &str) -> PyResult<LoadRequest> {
+    pub(crate) fn read(text: &str) -> PyResult<LoadRequest> {
         serde_json::from_str(text).map_err(json_error)
     }
 
-    fn options(&self) -> PyResult<ModelOptions> {
+    pub(crate) fn options(&self) -> PyResult<ModelOptions> {
         let dtype = |name: &str| {
             DType::from_name(name).ok_or_else(|| bad_value(format!("unknown element type `{name}`")))
         };
@@ -86,14 +84,36 @@ impl LoadRequest {
 
 /// How a text is continued, as the package writes it; what is missing is what the file recommends.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct TextRequest {
     max_tokens: Option<usize>,
     seed: u64,
     stop: Vec<String>,
     bias: Vec<(u32, f32)>,
+    grammar: Option<GrammarRequest>,
     #[serde(flatten)]
     sampling: SamplingRequest,
+}
+
+/// What a text has to match.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum GrammarRequest {
+    JsonSchema(serde_json::Value),
+    JsonObject,
+    Regex(String),
+    /// GBNF or Lark.
+    Text(String),
+}
+
+impl From<GrammarRequest> for Grammar {
+    fn from(request: GrammarRequest) -> Grammar {
+        match request {
+            GrammarRequest::JsonSchema(schema) => Grammar::JsonSchema(schema),
+            GrammarRequest::JsonObject => Grammar::JsonObject,
+            GrammarRequest::Regex(pattern) => Grammar::Regex(pattern),
+            GrammarRequest::Text(text) => Grammar::of_text(&text),
+        }
+    }
 }
 
 /// Sampling options; what is missing is what the file recommends.
@@ -281,6 +301,7 @@ impl LoadedModel {
             seed: request.seed,
             stop: request.stop,
             bias: request.bias,
+            grammar: request.grammar.map(Grammar::from),
         };
         let cancel = Cancel::new();
         let lent = self.shared.take_for_stream(py, cancel.clone())?;
@@ -423,7 +444,7 @@ fn read_logits(
     Ok(data)
 }
 
-fn open(path: &std::path::Path) -> PyResult<ModelFile> {
+pub(crate) fn open(path: &std::path::Path) -> PyResult<ModelFile> {
     ModelFile::open(path).map_err(|error| raised(format!("{}: {error}", path.display())))
 }
 
@@ -485,7 +506,7 @@ impl ModelForecast {
             let blueprint = options.plan(&open(&path)?).map_err(raised)?;
             let forecast = blueprint.forecast().map_err(raised)?;
             let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
-            let pictures = orlop::model_pictures(&blueprint, &name).map_err(raised)?;
+            let pictures = orlop::model_pictures::pictures(&blueprint, &name).map_err(raised)?;
             let facts = serde_json::json!({
                 "context": forecast.context,
                 "fits": forecast.fits(),

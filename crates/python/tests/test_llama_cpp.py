@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import orlop
 from orlop import llama_cpp
-from orlop.llama_cpp import Llama, LlamaPromptLookupDecoding, LogitsProcessorList, StoppingCriteriaList
+from orlop.llama_cpp import Llama, LlamaGrammar, LlamaPromptLookupDecoding, LogitsProcessorList, StoppingCriteriaList
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +124,31 @@ def test_a_saved_state_brings_back_tokens_and_random_numbers(llm: Llama) -> None
     assert first != second and text() == first
 
 
+def test_grammars_and_response_formats_hold(llm: Llama) -> None:
+    grammar = LlamaGrammar.from_string('root ::= "true" | "false"')
+    output: Any = llm("The capital of france is paris, 'true' or 'false'?:\n", max_tokens=4, seed=1337, grammar=grammar)
+    assert output["choices"][0]["text"] in ("true", "false")
+    schema = {"type": "object", "properties": {"team_name": {"type": "string", "maxLength": 12}}, "required": ["team_name"]}
+    output = llm.create_chat_completion(
+        messages=[{"role": "user", "content": "Who won the world series in 2020"}],
+        response_format={"type": "json_object", "schema": schema},
+        temperature=0.7,
+        max_tokens=64,
+    )
+    assert list(json.loads(output["choices"][0]["message"]["content"])) == ["team_name"]
+
+
+def test_embeddings_of_several_texts_are_those_of_each(llm: Llama) -> None:
+    with Llama(model_path=llm.model_path, embedding=True, n_ctx=64) as embedder:
+        texts = ["Hello, world!", "Goodbye, world!"]
+        together: Any = embedder.create_embedding(texts)
+        assert [item["index"] for item in together["data"]] == [0, 1]
+        for text, item in zip(texts, together["data"]):
+            np.testing.assert_allclose(embedder.embed(text), item["embedding"], rtol=1e-3, atol=1e-4)
+        with pytest.raises(ValueError, match="embedding"):
+            embedder("a")
+
+
 def test_tokenizing_without_the_model(llm: Llama) -> None:
     vocabulary = Llama(model_path=llm.model_path, vocab_only=True, verbose=False)
     tokens = vocabulary.tokenize(b"Hello World")
@@ -141,12 +167,12 @@ def test_facts_have_their_names(llm: Llama) -> None:
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        (lambda llm: llm("a", grammar=object()), NotImplementedError),
-        (lambda llm: llm.create_embedding("a"), NotImplementedError),
-        (lambda llm: Llama(llm.model_path, embedding=True), NotImplementedError),
+        (lambda llm: llm("a", suffix="b"), NotImplementedError),
+        (lambda llm: llm("a", logprobs=1, grammar=LlamaGrammar("root ::= \"a\"")), NotImplementedError),
+        (lambda llm: llm.embed("a"), RuntimeError),
+        (lambda llm: llm.create_chat_completion([], tools=[{}]), NotImplementedError),
         (lambda llm: Llama(llm.model_path, chat_format="functionary-v2"), NotImplementedError),
         (lambda llm: Llama(llm.model_path, lora_path="x"), TypeError),
-        (lambda llm: llm.create_chat_completion([], response_format={"type": "json_object"}), NotImplementedError),
         (lambda llm: Llama.from_pretrained("a/b", "*"), ImportError),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,6 +71,29 @@ def test_a_bias_forbids_tokens(tiny: orlop.Model) -> None:
     first = tiny.complete([1, 2], max_tokens=1, temperature=0).tokens
     other = tiny.complete([1, 2], max_tokens=1, temperature=0, logit_bias={first[0]: -float("inf")}).tokens
     assert first != other
+
+
+def test_a_text_matches_its_grammar(model: orlop.Model) -> None:
+    schema = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]}
+    text = model.chat("Where is the Eiffel Tower?", json_schema=schema, max_tokens=32, temperature=0)
+    assert json.loads(text)["city"] in ("Paris", "Rome")
+    assert re.fullmatch("[0-9]{3}", model.generate("The number is", regex="[0-9]{3}", max_tokens=8))
+    assert model.generate("Yes or no?", grammar='root ::= "no"', max_tokens=8) == "no"
+    with pytest.raises(orlop.OrlopError, match="regular expression"):
+        model.generate("a", regex="(")
+    with pytest.raises(TypeError, match="exclude"):
+        model.generate("a", regex="a", grammar="b")
+
+
+def test_embeddings_have_length_1_and_near_texts_are_near(model: orlop.Model) -> None:
+    with orlop.Embedder(model.path, context=64) as embedder:
+        rows = embedder.embed(["The cat sat.", "The cat sat.", "Stock prices fell sharply."])
+        assert rows.shape == (3, embedder.dimensions) and embedder.longest_text == 64
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-4)
+        assert rows[0] @ rows[1] > rows[0] @ rows[2]
+        np.testing.assert_allclose(embedder.embed("The cat sat."), rows[0], rtol=1e-2, atol=1e-3)
+        with pytest.raises(orlop.OrlopError):
+            embedder.embed(["word " * 100])
 
 
 def test_a_chat_is_answered_and_its_beginning_is_processed_once(model: orlop.Model) -> None:

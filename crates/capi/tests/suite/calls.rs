@@ -28,7 +28,7 @@ impl Random {
         (self.next() % count as u64) as usize
     }
 
-    /// True once in so many calls on average.
+    /// True in one of `count` calls on average.
     fn once_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }

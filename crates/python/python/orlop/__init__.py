@@ -14,6 +14,7 @@ from orlop._graph import Graph, GraphBuilder, PlacedNode, Prepared, Session, Ten
 from orlop._model import (
     Completion,
     DeviceMemory,
+    Embedder,
     Message,
     Model,
     ModelPlan,
@@ -33,6 +34,7 @@ __all__ = [
     "Comparison",
     "Completion",
     "DeviceMemory",
+    "Embedder",
     "ForkedError",
     "Graph",
     "GraphBuilder",

@@ -59,6 +59,9 @@ class _Generating(_Sampling, total=False):
     seed: int | None
     stop: str | SequenceOf[str]
     logit_bias: Mapping[int, float]
+    json_schema: Mapping[str, Any] | bool
+    regex: str
+    grammar: str
 
 
 Prompt = str | SequenceOf[int] | SequenceOf[Message]
@@ -131,6 +134,19 @@ def _generating(given: _Generating, stops: SequenceOf[str]) -> str:
     request["max_tokens"] = given.get("max_tokens")
     request["seed"] = secrets.randbits(63) if seed is None else seed
     request["stop"] = [*([stop] if isinstance(stop, str) else stop), *stops]
+    grammars = [name for name in ("json_schema", "regex", "grammar") if given.get(name) is not None]
+    if len(grammars) > 1:
+        raise TypeError(f"{' and '.join(grammars)} exclude each other")
+    schema = given.get("json_schema")
+    request["grammar"] = None
+    if isinstance(schema, Mapping):
+        request["grammar"] = {"json_schema": schema}
+    elif schema:
+        request["grammar"] = "json_object"
+    elif given.get("regex") is not None:
+        request["grammar"] = {"regex": given["regex"]}
+    elif given.get("grammar") is not None:
+        request["grammar"] = {"text": given["grammar"]}
     # JSON has no infinity.
     bias = given.get("logit_bias", {})
     request["bias"] = [(int(token), max(-3e38, min(3e38, value))) for token, value in bias.items()]
@@ -315,6 +331,7 @@ class Model:
 
         Options: `max_tokens`, `seed`, `stop`, `logit_bias`, `temperature`, `top_k`, `top_p`, `min_p`, `repeat_penalty`,
         `repeat_last`, `frequency_penalty`, `presence_penalty`. What is not given is what the model file recommends.
+        `json_schema` (a schema, or `True` for any object), `regex` or `grammar` (GBNF or Lark): what the text has to match.
         """
         return self.complete(prompt, on_text=on_text, **options).text
 
@@ -405,6 +422,38 @@ class Model:
     def drafts(self) -> tuple[int, int]:
         """Tokens that were drafted, and accepted ones."""
         return self._model.drafts()
+
+
+class Embedder:
+    """A model that makes embeddings: an encoder, or any model whose layers attend. Options are those of `Model`."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, **options: Unpack[_Loading]) -> None:
+        request = _loading(path, options)
+        self.path = _file(path)
+        self._embedder = _orlop.TextEmbedder.load(self.path, request)
+        #: Numbers of an embedding.
+        self.dimensions = self._embedder.dimensions
+        #: The most tokens of a text.
+        self.longest_text = self._embedder.longest_text
+
+    def __enter__(self) -> Embedder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def embed(self, texts: str | SequenceOf[str]) -> Logits:
+        """A row of length 1 for each text; of one text, the row itself."""
+        rows, _ = self._embedder.embed([texts] if isinstance(texts, str) else list(texts))
+        return to_floats(rows)[0] if isinstance(texts, str) else to_floats(rows)
+
+    def rerank(self, query: str, documents: SequenceOf[str]) -> list[float]:
+        """A score of each document for a query, by a model that is a classifier of pairs."""
+        return self._embedder.rerank(query, list(documents))
+
+    def close(self) -> None:
+        """Frees the model's memory now."""
+        self._embedder.close()
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ __all__ = [
     "ModelForecast",
     "FileTokenizer",
     "TextStreaming",
+    "TextEmbedder",
     "Sequence",
     "Sampling",
     "GraphMaking",
@@ -99,6 +100,18 @@ class TextStreaming:
     def cancel(self) -> None: ...
     @property
     def is_done(self) -> bool: ...
+
+@final
+class TextEmbedder:
+    @staticmethod
+    def load(path: str, options: str) -> TextEmbedder: ...
+    @property
+    def dimensions(self) -> int: ...
+    @property
+    def longest_text(self) -> int: ...
+    def embed(self, texts: list[str]) -> tuple[Numbers, int]: ...
+    def rerank(self, query: str, documents: list[str]) -> list[float]: ...
+    def close(self) -> None: ...
 
 @final
 class Sequence:

@@ -5,12 +5,13 @@
     llm("Q: Name the planets in the solar system? A: ", max_tokens=32, stop=["Q:", "\\n"], echo=True)
 
 The names, arguments and results are those of llama-cpp-python's high-level class. Arguments that tune llama.cpp's internals are
-accepted where they change no result. What cannot be done is refused: grammars, embeddings, images, LoRA, the C functions.
+accepted where they change no result. What cannot be done is refused: tools, images, LoRA, the C functions.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import json
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -63,6 +64,28 @@ class LlamaState:
     state: bytes
     seed: int
     drawn: int
+
+
+@dataclass(frozen=True)
+class LlamaGrammar:
+    """What a text has to match."""
+
+    text: str | None = None
+    schema: Json | None = None
+
+    @classmethod
+    def from_string(cls, grammar: str, verbose: bool = True) -> LlamaGrammar:
+        """A grammar in llama.cpp's syntax."""
+        return cls(text=grammar)
+
+    @classmethod
+    def from_json_schema(cls, json_schema: str, verbose: bool = True) -> LlamaGrammar:
+        """JSON that is valid for a schema."""
+        return cls(schema=json.loads(json_schema))
+
+    def options(self) -> Json:
+        """The options of `orlop.Model.generate`."""
+        return {"grammar": self.text} if self.text is not None else {"json_schema": self.schema or True}
 
 
 class LlamaRAMCache:
@@ -130,8 +153,6 @@ class Llama:
         refused = [name for name, value in others.items() if name not in _WITHOUT_EFFECT and value is not None]
         if refused:
             raise TypeError(f"orlop.llama_cpp.Llama does not know {', '.join(sorted(refused))}")
-        if embedding:
-            raise NotImplementedError("orlop.llama_cpp.Llama has no embeddings")
         if chat_handler is not None or chat_format not in (None, "chatml"):
             raise NotImplementedError(
                 f"the chat format {chat_format or chat_handler!r} is not known: leave it out to use the model's own"
@@ -141,11 +162,12 @@ class Llama:
         self._seed = self._first_seed(seed)
         self._drawn = 0
         self._model: orlop.Model | None = None
+        self._embedder = orlop.Embedder(model_path, context=n_ctx or None, threads=n_threads) if embedding else None
         self._sequence: orlop.Sequence | None = None
         self._input: list[int] = []
         self._logits: npt.NDArray[np.single] = np.empty((0, 0), dtype=np.single)
         self._logits_all = logits_all
-        if vocab_only:
+        if vocab_only or embedding:
             self._tokenizer: orlop.Tokenizer | orlop.Model = orlop.Tokenizer(model_path)
             return
         devices = ["cpu"]
@@ -186,11 +208,13 @@ class Llama:
     @property
     def _loaded(self) -> orlop.Model:
         if self._model is None:
-            raise ValueError("the model was loaded with vocab_only, so it has a tokenizer only")
+            raise ValueError("the model was loaded with vocab_only or embedding, so it makes no texts")
         return self._model
 
     def close(self) -> None:
         """Frees the model's memory."""
+        if self._embedder is not None:
+            self._embedder.close()
         if self._model is not None:
             self._sequence = None
             self._model.close()
@@ -359,12 +383,12 @@ class Llama:
         stopping_criteria: StoppingCriteriaList | None = None,
         seed: int | None = None,
         logit_bias: Mapping[int, float] | None = None,
-        grammar: None = None,
+        grammar: LlamaGrammar | None = None,
         **others: Any,
     ) -> Generator[int, Sequence[int] | None, None]:
         """Tokens behind others, without an end. What is common with the evaluated tokens is not evaluated again."""
         if grammar is not None:
-            raise NotImplementedError("orlop.llama_cpp.Llama has no grammars")
+            raise NotImplementedError("tokens one by one (generate, logprobs, logits processors) have no grammar")
         sampler = self._sampler(
             self._next_seed(seed), top_k, top_p, min_p, temp, repeat_penalty, frequency_penalty, presence_penalty,
             logit_bias or {},
@@ -428,13 +452,13 @@ class Llama:
         model: str | None = None,
         stopping_criteria: StoppingCriteriaList | None = None,
         logits_processor: LogitsProcessorList | None = None,
-        grammar: None = None,
+        grammar: LlamaGrammar | None = None,
         logit_bias: Mapping[str | int, float] | None = None,
         **others: Any,
     ) -> Json | Iterator[Json]:
         """Continues a text, in the form of OpenAI's completions."""
-        if grammar is not None or suffix is not None:
-            raise NotImplementedError("orlop.llama_cpp.Llama has no grammars, and no text behind the new one (suffix)")
+        if suffix is not None:
+            raise NotImplementedError("orlop.llama_cpp.Llama has no text behind the new one (suffix)")
         if logprobs is not None and not self._logits_all:
             raise ValueError("logprobs is not supported for models created with logits_all=False")
         sampling: Json = {
@@ -448,11 +472,13 @@ class Llama:
         name = model or self.model_path
         kind = "cmpl"
         if logprobs is not None or stopping_criteria or logits_processor:
+            if grammar is not None:
+                raise NotImplementedError("logprobs, stopping criteria and logits processors exclude a grammar")
             parts = self._parts_by_token(
                 tokens, limit, texts, logprobs, seed, bias, sampling, logits_processor, stopping_criteria
             )
         else:
-            parts = self._parts(tokens, limit, texts, seed, bias, sampling)
+            parts = self._parts(tokens, limit, texts, seed, bias, sampling | (grammar.options() if grammar else {}))
         head = prompt if isinstance(prompt, str) else self.detokenize(tokens).decode(errors="ignore")
         made = _Making(f"{kind}-{uuid.uuid4()}", int(time.time()), name, len(tokens))
         return made.chunks(parts) if stream else made.completion(parts, head if echo else "")
@@ -547,8 +573,8 @@ class Llama:
         """The answer to a chat, in the form of OpenAI's chat completions."""
         if functions or tools or tool_choice:
             raise NotImplementedError("orlop.llama_cpp.Llama has no tools")
-        if response_format is not None and response_format.get("type") != "text":
-            raise NotImplementedError("orlop.llama_cpp.Llama has no response formats")
+        if response_format is not None and response_format.get("type") == "json_object":
+            options["grammar"] = LlamaGrammar(schema=response_format.get("schema"))
         if logprobs:
             options["logprobs"] = top_logprobs or 0
         if self.chat_format == "chatml":
@@ -566,12 +592,22 @@ class Llama:
         return _chat_chunks(completion)
 
     def create_embedding(self, input: str | list[str], model: str | None = None) -> Json:
-        """Refused: there are no embeddings."""
-        raise NotImplementedError("orlop.llama_cpp.Llama has no embeddings")
+        """Embeddings of texts, in the form of OpenAI's."""
+        texts = [input] if isinstance(input, str) else input
+        data = [
+            {"object": "embedding", "embedding": row, "index": index}
+            for index, row in enumerate(cast(list[list[float]], self.embed(texts)))
+        ]
+        count = sum(len(self.tokenize(text.encode(), special=True)) for text in texts)
+        usage = {"prompt_tokens": count, "total_tokens": count}
+        return {"object": "list", "data": data, "model": model or self.model_path, "usage": usage}
 
-    def embed(self, input: str | list[str], **options: Any) -> list[float]:
-        """Refused: there are no embeddings."""
-        raise NotImplementedError("orlop.llama_cpp.Llama has no embeddings")
+    def embed(self, input: str | list[str], normalize: bool = False, **options: Any) -> list[float] | list[list[float]]:
+        """Embeddings of texts, which have length 1."""
+        if self._embedder is None:
+            raise RuntimeError("Llama model must be created with embedding=True to call this method")
+        made: list[float] | list[list[float]] = self._embedder.embed(input).tolist()
+        return made
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use orlop::alloc::{MemoryPlan, SavedMemoryPlan};
+use orlop::model_pictures::{self, pictures_with};
 use orlop::plan::SavedPlan;
 use orlop::view::{Difference, Picture, page_beside};
-use orlop::{model_pictures, model_pictures_with};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -167,7 +167,7 @@ fn pictures(side: &Side, path: &Path, arguments: &PlanArguments) -> Result<Vec<P
     match side {
         Side::Model => {
             let blueprint = model::plan(path, arguments)?;
-            Ok(model_pictures(&blueprint, &model::name(path)).map_err(failure)?.into())
+            Ok(model_pictures::pictures(&blueprint, &model::name(path)).map_err(failure)?.into())
         }
         Side::Problem(file) => Ok(vec![problem::picture(file, &problem::best(file, arguments)?)]),
         Side::Graphs(_, cases) => {
@@ -218,7 +218,7 @@ fn opened(
                 }
             };
             let blueprint = model::plan(other_path, arguments)?;
-            Ok(model_pictures_with(&blueprint, &model::name(other_path), &replace)?.into())
+            Ok(pictures_with(&blueprint, &model::name(other_path), &replace)?.into())
         }
         _ => Err(refused(&"they are plans of different kinds of files")),
     }

@@ -108,7 +108,7 @@ pub(super) fn run(file: &Path, arguments: &PlanArguments) -> Result<(), Failure>
         }
     }
     if arguments.pictures.are_wanted() {
-        let [batch, token] = model_pictures(blueprint, &name(file)).map_err(failure)?;
+        let [batch, token] = model_pictures::pictures(blueprint, &name(file)).map_err(failure)?;
         arguments.pictures.deliver(&mut printer, &Pictures { plans: vec![batch], others: vec![token] })?;
     }
     if arguments.explain {
