@@ -14,6 +14,7 @@ mod perplexity;
 mod plannings;
 mod reference;
 mod refusals;
+mod remote;
 mod repacking;
 mod saved;
 mod sequences;

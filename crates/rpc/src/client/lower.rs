@@ -1,7 +1,7 @@
 //! Nodes as steps: one for each, and before them one for the masks of attention.
 
 use orlop_backend::{Device, DeviceError, LowerOptions, Reason, Segment, Step, StepEditor, StepValue, Steps};
-use orlop_graph::{DType, Graph, NodeId, Op, TensorDesc};
+use orlop_graph::{DType, Glu, Graph, NodeId, Op, TensorDesc};
 
 use super::device::RpcDevice;
 use super::masks::{MaskKey, parts_of};
@@ -67,7 +67,8 @@ pub(super) fn mask_of(graph: &Graph, node: NodeId, keys: &[MaskKey]) -> Option<u
 /// Memory that a node needs beside its result, as the writes behind it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extra {
-    /// Operands in the form that ggml's op takes: sorted numbers for TopK, a mask of F16 for attention.
+    /// Operands in the form that ggml's op takes: sorted numbers for TopK, a mask of F16 for attention; what a quick GELU is
+    /// computed in.
     pub(super) prepared: Option<TensorDesc>,
     /// The result with scratch behind it, where a backend wants that: it is copied afterwards.
     pub(super) tail: Option<u64>,
@@ -86,6 +87,7 @@ pub(super) fn extra(device: &RpcDevice, graph: &Graph, node: NodeId) -> Result<E
     let of = |dtype, desc: TensorDesc| TensorDesc::contiguous(dtype, &desc.extents).ok();
     let prepared = match &node.op {
         Op::TopK { .. } => of(DType::I32, desc(0)),
+        op if is_quick(op) && node.inputs.len() == 2 => Some(desc(0)).filter(TensorDesc::is_contiguous),
         Op::FlashAttention(attention) => {
             let mask = attention.mask_slot().map(desc).filter(|mask| mask.dtype == DType::F32);
             mask.and_then(|mask| of(DType::F16, mask))
@@ -95,6 +97,11 @@ pub(super) fn extra(device: &RpcDevice, graph: &Graph, node: NodeId) -> Result<E
     let inputs: Vec<TensorDesc> = (0..node.inputs.len()).map(desc).collect();
     let tail = device.scratch(&node.op, &inputs, &graph.tensor(node.output).desc)?;
     Ok(Extra { prepared, tail })
+}
+
+/// Whether an op is a gate for which ggml has a table of F16, and for which other ops are exact.
+pub(super) fn is_quick(op: &Op) -> bool {
+    matches!(op, Op::Gated { gate: Glu::GeluQuick, .. })
 }
 
 /// Whether ggml's allocator lets results of the op take an operand's place.

@@ -508,6 +508,15 @@ impl Draft {
                     self.compute(&node.op, &[into, part(rows, 1, run), part(ids, 0, run)], &output)?;
                 }
             }
+            (op, _) if lower::is_quick(op) && node.prepared.is_some() => {
+                let ([a, b], Some(gate)) = ([node.inputs[0], node.inputs[1]], node.prepared) else {
+                    return Ok(());
+                };
+                self.compute(&Op::Scale { scale: 1.702, bias: 0.0 }, &[a], &gate)?;
+                self.compute(&Op::Unary(Unary::Sigmoid), &[gate], &gate)?;
+                self.compute(&Op::Mul, &[gate, a], &gate)?;
+                self.compute(&Op::Mul, &[gate, b], &output)?;
+            }
             (Op::SoftMax(soft_max), _) => {
                 let mut given = node.inputs.iter().copied();
                 let mut next = |present: bool| if present { given.next() } else { None };

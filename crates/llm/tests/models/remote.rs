@@ -1,0 +1,37 @@
+//! Models on devices of servers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use orlop_backend::Device;
+use orlop_rpc::codec::RpcVersion;
+use orlop_rpc::{RpcDevice, RpcLimits, RpcOptions, RpcServer};
+use orlop_sched::Machine;
+
+use crate::arches::{MODELS, exact, made};
+use crate::support::{cpu, load, nmse, rows};
+
+/// A whole model is one split there: nothing of a token is computed on this machine.
+#[test]
+fn architectures_give_the_same_logits_on_a_server() {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let limits = RpcLimits::default();
+    let server = RpcServer::bind(address, vec![cpu("cpu", 1)], RpcVersion::V5_1, limits).unwrap();
+    let mut wrong = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.serve(&|_| ()));
+        let address = server.address().unwrap().to_string();
+        for name in MODELS.into_iter().step_by(3) {
+            let (model, tokens, expected) = made(name);
+            let remote = RpcDevice::connect(&[address.parse().unwrap()], &RpcOptions::default()).unwrap();
+            let remote: Arc<dyn Device> = Arc::clone(&remote[0]) as _;
+            let machine = Machine::new(vec![remote, cpu("cpu", 1)]).unwrap();
+            let mut engine = load(&model, &machine, &exact());
+            let error = nmse(&rows(&mut engine, &tokens), &expected).sqrt();
+            let splits = engine.blueprint().planned_token().1.schedule().splits.len();
+            wrong.extend((error.is_nan() || error >= 1e-5 || splits > 1).then(|| (name, error, splits)));
+        }
+        server.stop();
+    });
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
