@@ -285,6 +285,14 @@ pub enum Error {
         /// The error.
         source: io::Error,
     },
+    /// A file of zeros exceeds what the system maps.
+    #[error("cannot map {bytes} bytes of zeros")]
+    Outline {
+        /// Bytes of the file.
+        bytes: u64,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The file cannot be written.
     #[error("cannot write the file")]
     Write(#[source] io::Error),

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapMut, MmapOptions};
 
 /// Maps a file for reading.
 pub(crate) fn map(path: &Path) -> io::Result<Mmap> {
@@ -18,6 +18,11 @@ pub(crate) fn map(path: &Path) -> io::Result<Mmap> {
     // our side, the mapping is private and read-only, lengths and offsets are copied before they are checked,
     // and `Writer::create` replaces files instead of writing into them.
     unsafe { Mmap::map(&file) }
+}
+
+/// Zeros that take memory only where they are written.
+pub(crate) fn zeros(bytes: usize) -> io::Result<MmapMut> {
+    MmapOptions::new().len(bytes).no_reserve_swap().map_anon()
 }
 
 /// Advises the system to drop the pages of a range (`MADV_DONTNEED`). A later read loads them from the file again.

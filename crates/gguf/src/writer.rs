@@ -5,10 +5,11 @@ use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use orlop_graph::{DType, TensorDesc};
 
-use crate::{Error, GgufPart, MAGIC, Metadata, MetadataValue, TensorInfo, VERSION, encode, header};
+use crate::{Error, GgufPart, MAGIC, Metadata, MetadataValue, TensorInfo, VERSION, encode, header, mapping};
 
 /// Writes a GGUF file of metadata and tensors, in the order given.
 ///
@@ -175,6 +176,23 @@ impl<'a> Writer<'a> {
         let written = self.write(&mut BufWriter::with_capacity(1 << 18, file))?;
         temporary.rename(path).map_err(Error::Write)?;
         Ok(written)
+    }
+
+    /// The file as it would be with zeros for data. They take no memory, so models of any size can be planned.
+    ///
+    /// # Errors
+    /// [`Error::Alignment`] or [`Error::WrongType`] for an invalid `general.alignment`, [`Error::Nesting`],
+    /// [`Error::TooFar`], [`Error::Outline`] for more bytes than the system maps.
+    pub fn outline(self) -> Result<GgufPart, Error> {
+        let alignment = u64::from(header::alignment(&self.metadata)?);
+        let header = self.header(alignment)?;
+        let sizes = self.tensors.iter().map(|tensor| tensor.desc.bytes().next_multiple_of(alignment));
+        let bytes = sizes.fold((header.len() as u64).next_multiple_of(alignment), u64::saturating_add);
+        let refused = |source| Error::Outline { bytes, source };
+        let length = usize::try_from(bytes).map_err(|error| refused(io::Error::other(error)))?;
+        let mut zeros = mapping::zeros(length).map_err(refused)?;
+        zeros[..header.len()].copy_from_slice(&header);
+        GgufPart::from_bytes(Arc::new(zeros))
     }
 
     fn header(&self, alignment: u64) -> Result<Vec<u8>, Error> {

@@ -15,11 +15,17 @@ use crate::adapter;
 use crate::cache::CacheSizes;
 use crate::draft::{GraphSpec, ModelGraph};
 use crate::planned_graph::{GraphPlanner, PlannedGraph};
-use crate::weight_memory::{WeightPlace, place_weights};
-use crate::{BatchShape, Error, Forecast, LayerChoice, LayerPlacement, LoraError, Model, Outputs, Settings};
+use crate::weight_memory::{WeightPlace, place_weights, stream_weights};
+use crate::{
+    BatchShape, DeviceMemory, Error, Forecast, LayerChoice, LayerPlacement, LoraError, Model, Outputs,
+    PlacementDecisions, Settings,
+};
 
 /// Maximum of the context, of the batch and the number of sequences: positions and rows have 31 bits.
 const MAX_TOKENS: u64 = (u32::MAX >> 1) as u64;
+
+/// Maximum of the context of a model that memory does not hold, without a setting.
+const STREAMED_CONTEXT: u64 = 4096;
 
 /// A model on these devices with these settings: everything that is known before any memory is allocated.
 #[derive(Clone, Debug)]
@@ -36,6 +42,8 @@ pub struct Blueprint {
     /// Graphs that verify drafted tokens, smallest first: all rows of logits come out.
     pub(crate) verify: Vec<Arc<PlannedGraph>>,
     pub(crate) weights: Vec<WeightPlace>,
+    /// Why parts are where they are, if predicted time decided.
+    pub(crate) decisions: PlacementDecisions,
 }
 
 /// How the layers of a model can be split between the first device and the last.
@@ -84,19 +92,61 @@ impl Blueprint {
     pub fn plan_unchecked(model: &Model, machine: &Machine, settings: &Settings) -> Result<Blueprint, Error> {
         let asked = settings.context.unwrap_or(trained(model));
         let blueprint = match &settings.layout {
-            LayerChoice::Fitting => Blueprint::with_most_layers(model, machine, settings, asked)?,
+            LayerChoice::Fastest(work) => Blueprint::fastest(model, machine, settings, asked, work)?,
             wish => Blueprint::at(model, machine, settings, laid_out(model, machine, wish), asked)?,
         };
-        if settings.context.is_some() || blueprint.forecast()?.fits() {
+        if blueprint.forecast()?.fits() {
             return Ok(blueprint);
         }
+        if settings.context.is_some() {
+            let least = Blueprint::at(model, machine, settings, blueprint.layout.clone(), 1)?;
+            if least.forecast()?.fits() {
+                return Ok(blueprint);
+            }
         // The context asked for is known not to fit.
-        let smaller = blueprint.with_largest_context(asked - 1)?;
-        Ok(smaller.unwrap_or(blueprint))
+        } else if let Some(smaller) = blueprint.with_largest_context(asked - 1)? {
+            return Ok(smaller);
+        }
+        Ok(blueprint.streaming(asked)?.unwrap_or(blueprint))
+    }
+
+    /// The same with weights that runs read from the mapped file, for a model that fits with no context. Without a setting,
+    /// the context is one that leaves half of the memory for weights. `None` if that does not fit either.
+    fn streaming(&self, asked: u64) -> Result<Option<Blueprint>, Error> {
+        let Blueprint { model, machine, settings, layout, .. } = self;
+        let at =
+            |settings: &Settings, context| Blueprint::at(model, machine, settings, layout.clone(), context);
+        let room = |forecast: &Forecast, part: u64| {
+            forecast.devices.iter().all(|share| {
+                let needed = share.kv.saturating_add(share.compute);
+                share.free.is_none_or(|free| needed <= free - free / part)
+            })
+        };
+        let found = match settings.context {
+            Some(context) => Some(at(settings, context)?),
+            None => {
+                let context = 1..=asked.min(STREAMED_CONTEXT);
+                let half = |forecast: &Forecast| room(forecast, 2);
+                Candidate::largest(context, |context| at(settings, context), half)?
+                    .map(|found| found.blueprint)
+            }
+        };
+        let Some(found) = found else { return Ok(None) };
+        let forecast = found.forecast()?;
+        let left = |share: &DeviceMemory| {
+            let free = share.free?;
+            // Pages of the file are read ahead into what is left.
+            Some((free - free / 16).saturating_sub(share.kv.saturating_add(share.compute)))
+        };
+        let kept =
+            machine.indices().zip(&forecast.devices).filter_map(|(ix, share)| Some((ix, left(share)?)));
+        let settings = Settings { kept_weights: kept.collect(), ..settings.clone() };
+        let streaming = at(&settings, found.context)?;
+        Ok(streaming.forecast()?.fits().then_some(streaming))
     }
 
     /// With the layers on these devices and a context of this size.
-    fn at(
+    pub(crate) fn at(
         model: &Model,
         machine: &Machine,
         settings: &Settings,
@@ -124,7 +174,8 @@ impl Blueprint {
             check_rewinds(model)?;
         }
         let wished = |part| layout.device(part);
-        let weights = place_weights(machine, [&decode, &prompt], wished, ends(machine).1)?;
+        let mut weights = place_weights(machine, [&decode, &prompt], wished, ends(machine).1)?;
+        stream_weights(&mut weights, model.config(), &settings.kept_weights);
         let planner = GraphPlanner { machine, settings, weights: &weights, caches: &layout.caches };
         let [decode, prompt] = [decode, prompt].map(|graph| planner.plan(graph, |_| false).map(Arc::new));
         let (decode, prompt) = (decode?, prompt?);
@@ -133,7 +184,19 @@ impl Blueprint {
         });
         let verify = verify.collect::<Result<Vec<_>, Error>>()?;
         let (model, machine, settings) = (model.clone(), machine.clone(), settings.clone());
-        Ok(Blueprint { model, machine, settings, context, layout, decode, prompt, verify, weights })
+        let decisions = PlacementDecisions::default();
+        Ok(Blueprint {
+            model,
+            machine,
+            settings,
+            context,
+            layout,
+            decode,
+            prompt,
+            verify,
+            weights,
+            decisions,
+        })
     }
 
     /// The same, planned with another rule for the order of steps.
@@ -155,6 +218,16 @@ impl Blueprint {
         let Blueprint { machine, settings, weights, layout, .. } = self;
         let graph = draw(&self.model, settings, layout, self.cache_sizes(), shape)?;
         GraphPlanner { machine, settings, weights, caches: &layout.caches }.plan(graph, is_pending)
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// How it was planned.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Tokens that the cache holds.
@@ -270,7 +343,7 @@ impl Blueprint {
     }
 
     /// With as many of the last layers on the first device as fit there, or none.
-    fn with_most_layers(
+    pub(crate) fn with_most_layers(
         model: &Model,
         machine: &Machine,
         settings: &Settings,
@@ -436,7 +509,7 @@ fn laid_out(model: &Model, machine: &Machine, wish: &LayerChoice) -> LayerPlacem
     let (first, last) = ends(machine);
     match wish {
         LayerChoice::Exactly(layout) => layout.clone(),
-        LayerChoice::First | LayerChoice::Fitting => LayerPlacement::all_on(first, layers),
+        LayerChoice::First | LayerChoice::Fastest(_) => LayerPlacement::all_on(first, layers),
         LayerChoice::LastLayers(count) => last_layers(layers, *count, first, last),
     }
 }

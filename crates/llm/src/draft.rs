@@ -1,6 +1,7 @@
 //! Building graphs: the parts that architectures are made of. A [`GraphSpec`] says what is wanted, a [`GraphDraft`] is the
 //! graph under construction, a [`ModelGraph`] the result.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use orlop_gguf::GgufFile as File;
@@ -57,14 +58,40 @@ impl BatchShape {
 }
 
 /// The part of a model that a weight belongs to; parts are assigned to devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ModelPart {
     /// The embedding table.
     Input,
-    /// A layer.
+    /// A layer, without its routed experts.
     Layer(usize),
+    /// The routed experts of a layer.
+    Experts(usize),
     /// What turns the last layer's result into logits.
     Output,
+}
+
+impl ModelPart {
+    /// Its place among the parts as a run goes through them.
+    fn order(self) -> (usize, usize) {
+        match self {
+            ModelPart::Input => (0, 0),
+            ModelPart::Layer(layer) => (1 + layer, 0),
+            ModelPart::Experts(layer) => (1 + layer, 1),
+            ModelPart::Output => (usize::MAX, 0),
+        }
+    }
+}
+
+impl Ord for ModelPart {
+    fn cmp(&self, other: &ModelPart) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl PartialOrd for ModelPart {
+    fn partial_cmp(&self, other: &ModelPart) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// A graph of a model, with its inputs, outputs, weights and caches.

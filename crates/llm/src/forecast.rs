@@ -30,6 +30,8 @@ pub struct DeviceMemory {
     pub weights: u64,
     /// Weights in the device's own layout.
     pub repacked: u64,
+    /// Weights that runs read from the mapped file, and that need not stay in memory.
+    pub streamed: u64,
     /// Keys and values.
     pub kv: u64,
     /// The arena of runs.
@@ -74,9 +76,15 @@ pub struct StoredPlace {
 }
 
 impl DeviceMemory {
-    /// The sum.
+    /// The sum of what stays in memory.
     pub fn total(&self) -> u64 {
         self.weights.saturating_add(self.repacked).saturating_add(self.kv).saturating_add(self.compute)
+    }
+
+    /// Counts a weight that is used from the mapped file.
+    pub(crate) fn add_mapped(&mut self, weight: &WeightPlace) {
+        let sum = if weight.streamed { &mut self.streamed } else { &mut self.weights };
+        *sum = sum.saturating_add(weight.desc.bytes());
     }
 
     /// Whether it fits.
@@ -97,6 +105,7 @@ impl Forecast {
         for (share, other) in self.devices.iter_mut().zip(&other.devices) {
             share.weights = share.weights.saturating_add(other.weights);
             share.repacked = share.repacked.saturating_add(other.repacked);
+            share.streamed = share.streamed.saturating_add(other.streamed);
             share.kv = share.kv.saturating_add(other.kv);
             share.compute = share.compute.saturating_add(other.compute);
         }
@@ -126,7 +135,7 @@ impl Blueprint {
             let mut share = self.empty_share(device);
             for (memory, set) in self.weight_sets(device) {
                 if memory.is_borrowed() {
-                    share.weights += set.iter().map(|weight| weight.desc.bytes()).sum::<u64>();
+                    set.iter().for_each(|weight| share.add_mapped(weight));
                     continue;
                 }
                 let sizes = TensorSet::sizes(&*memory, &set_tensors(&set))?;

@@ -48,6 +48,7 @@ mod draft;
 mod embedder;
 mod engine;
 mod error;
+mod fit_choices;
 mod forecast;
 mod generate;
 mod grammar;
@@ -56,6 +57,7 @@ mod mixture;
 mod model;
 mod pages;
 mod perplexity;
+mod placing;
 mod planned_graph;
 mod pooling;
 mod quantize;
@@ -63,6 +65,7 @@ mod sampling;
 mod sequences;
 mod settings;
 mod speculate;
+mod speed_forecast;
 mod synth;
 mod text;
 mod text_model;
@@ -86,6 +89,7 @@ pub use engine::{
     Wanted,
 };
 pub use error::Error;
+pub use fit_choices::{FitChoice, FittingType};
 pub use forecast::{DeviceMemory, Forecast, StoredKind, StoredPlace, StoredSet};
 pub use generate::{End, GenerateEvent, GenerateOptions, generate, generate_with};
 pub use grammar::{Grammar, GrammarCompiler, GrammarError, GrammarMatcher, ToolChoice};
@@ -94,6 +98,7 @@ pub use mixture::{Candidate, FileType, MixturePolicy, Traits, mixture};
 pub use model::Model;
 pub use pages::PAGE_ROWS;
 pub use perplexity::{Perplexity, PerplexityOptions, perplexity};
+pub use placing::{PartDecision, PlacementDecisions, Workload};
 pub use pooling::Pooling;
 pub use quantize::{Quantization, Quantized, quantize};
 pub use sampling::{LogProbabilities, Sampler, SamplingOptions, TokenMask};
@@ -102,6 +107,7 @@ pub use settings::{CacheTypes, LayerChoice, LayerPlacement, Outputs, Settings};
 pub use speculate::{
     DifferentToken, DraftCounts, DraftModel, Drafter, Lookup, PairBlueprint, Speculator, VocabularyDifference,
 };
+pub use speed_forecast::SpeedForecast;
 pub use synth::{Synth, SynthTensor};
 pub use text::{StopText, TextStream};
 pub use text_model::{GeneratedText, TextModel, TextOptions};

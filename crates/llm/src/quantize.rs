@@ -128,6 +128,16 @@ fn types(model: &File, quantization: &Quantization<'_>) -> Result<Vec<DType>, Er
     Ok(types)
 }
 
+/// Bytes of a model's tensors in other element types.
+pub(crate) fn bytes(model: &File, quantization: &Quantization<'_>) -> Result<u64, Error> {
+    let types = types(model, quantization)?;
+    let bytes = model.tensors().iter().zip(types).map(|(tensor, to)| {
+        let elements = tensor.extents().iter().fold(1u64, |product, extent| product.saturating_mul(*extent));
+        to.row_bytes(elements).unwrap_or(u64::MAX)
+    });
+    Ok(bytes.fold(0, u64::saturating_add))
+}
+
 fn candidate(tensor: &TensorInfo) -> Candidate<'_> {
     Candidate { name: &tensor.name, extents: tensor.extents(), dtype: tensor.desc.dtype }
 }

@@ -9,7 +9,7 @@ use orlop_backend::{LowerOptions, Precision};
 use orlop_graph::DType;
 use orlop_sched::{DeviceId, Machine, PlanObserver};
 
-use crate::{Error, ModelPart, Pooling};
+use crate::{Error, ModelPart, Pooling, Workload};
 
 /// How a model is to be run.
 #[derive(Clone, Debug)]
@@ -43,6 +43,11 @@ pub struct Settings {
     pub layout: LayerChoice,
     /// Maximum of bytes on a device, in total. Default: what is free there.
     pub budgets: HashMap<DeviceId, u64>,
+    /// Maximum of bytes of weights that a device keeps in memory; runs read the others from the mapped file, where the device
+    /// can. Default: no maximum, unless a model fits with no context.
+    pub kept_weights: HashMap<DeviceId, u64>,
+    /// Bytes a second that are read from the model's file; predictions need it where weights are not kept. Default 1 GB.
+    pub file_bytes_per_second: f64,
     /// Sees every graph that is planned. Default none.
     pub observer: PlanObserver,
 }
@@ -64,13 +69,16 @@ impl Default for Settings {
             plans: Arc::new([]),
             layout: LayerChoice::First,
             budgets: HashMap::new(),
+            kept_weights: HashMap::new(),
+            file_bytes_per_second: 1e9,
             observer: PlanObserver::default(),
         }
     }
 }
 
 impl Settings {
-    pub(crate) fn lower(&self) -> LowerOptions {
+    /// How graphs are lowered.
+    pub fn lower(&self) -> LowerOptions {
         LowerOptions { max_threads: self.threads, precision: self.precision, fusion: self.fusion }
     }
 }
@@ -110,8 +118,8 @@ pub enum LayerChoice {
     First,
     /// This many of the last layers, and the output, on the most preferred device; the rest on the least preferred.
     LastLayers(usize),
-    /// As many of the last layers as fit on the most preferred device; the rest on the least preferred.
-    Fitting,
+    /// Where a workload takes least time by the machine's speeds, as far as everything fits.
+    Fastest(Workload),
     /// A device for every part.
     Exactly(LayerPlacement),
 }
@@ -125,6 +133,8 @@ pub struct LayerPlacement {
     pub layers: Vec<DeviceId>,
     /// Of each layer's cache.
     pub caches: Vec<DeviceId>,
+    /// Of each layer's routed experts, where it has any.
+    pub experts: Vec<DeviceId>,
     /// Of the last norm and the output matrix.
     pub output: DeviceId,
 }
@@ -136,17 +146,19 @@ impl LayerPlacement {
             input: device,
             layers: vec![device; layers],
             caches: vec![device; layers],
+            experts: vec![device; layers],
             output: device,
         }
     }
 
-    /// Layers and their caches on a device.
+    /// Layers with their caches and experts on a device.
     #[must_use]
     pub fn with_layers(mut self, range: Range<usize>, step: usize, device: DeviceId) -> LayerPlacement {
         let end = range.end.min(self.layers.len());
         for layer in (range.start..end).step_by(step.max(1)) {
             self.layers[layer] = device;
             self.caches[layer] = device;
+            self.experts[layer] = device;
         }
         self
     }
@@ -161,6 +173,7 @@ impl LayerPlacement {
         match part {
             ModelPart::Input => self.input,
             ModelPart::Layer(layer) => self.layers[layer],
+            ModelPart::Experts(layer) => self.experts[layer],
             ModelPart::Output => self.output,
         }
     }
@@ -168,13 +181,21 @@ impl LayerPlacement {
     /// Checks that it has a device of this machine for each of the layers.
     pub(crate) fn check(&self, layers: usize, machine: &Machine) -> Result<(), Error> {
         let bad = |value, rule| Err(Error::BadSetting { setting: "the layout", value, rule });
-        if self.layers.len() != layers || self.caches.len() != layers {
-            let value = format!("of {} layers and {} caches", self.layers.len(), self.caches.len());
+        let counts = [self.layers.len(), self.caches.len(), self.experts.len()];
+        if counts.iter().any(|count| *count != layers) {
+            let value = format!("of {} layers, {} caches and {} of experts", counts[0], counts[1], counts[2]);
             return bad(value, "it must have one device for each layer of the model");
         }
         let ends = [&self.input, &self.output];
         let devices = machine.devices().len();
-        match self.layers.iter().chain(&self.caches).chain(ends).find(|device| device.index() >= devices) {
+        match self
+            .layers
+            .iter()
+            .chain(&self.caches)
+            .chain(&self.experts)
+            .chain(ends)
+            .find(|device| device.index() >= devices)
+        {
             Some(device) => {
                 bad(format!("on device {device:?} of {devices}"), "devices must be the machine's")
             }

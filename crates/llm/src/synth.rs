@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use orlop_gguf::{Metadata, MetadataValue, Writer};
+use orlop_gguf::{GgufPart, Metadata, MetadataValue, Writer};
 use orlop_graph::DType;
 
 use crate::mixture::{Candidate, FileType, MixturePolicy, Traits, mixture};
@@ -222,6 +222,19 @@ impl Synth {
     /// [`Error::BadSetting`] for dimensions that make no model, [`Error::File`] if the file cannot be written.
     pub fn create(&self, path: impl AsRef<Path>, progress: Progress<'_>) -> Result<u64, Error> {
         self.write(progress, |writer| writer.create(path))
+    }
+
+    /// The file with zeros for weights, which take no memory: what is planned and never run.
+    ///
+    /// # Errors
+    /// [`Error::BadSetting`] for dimensions that make no model, [`Error::File`] for more bytes than the system maps.
+    pub fn outline(&self) -> Result<GgufPart, Error> {
+        self.check()?;
+        let mut writer = Writer::with_metadata(self.keys()?);
+        for (tensor, dtype) in self.typed_tensors() {
+            writer.tensor_with(&tensor.name, dtype, &tensor.extents, |_| Ok(()))?;
+        }
+        Ok(writer.outline()?)
     }
 
     fn write(

@@ -2,20 +2,23 @@
 //!
 //! A weight is
 //! - *mapped* where it is used from the mapped file, which costs no memory;
+//! - *streamed* where it is used from the mapped file because memory does not hold all weights: every run that needs it
+//!   reads it from the file again;
 //! - *loaded* where it is copied, as it is, to memory of its device;
 //! - *repacked* where it is copied in the device's own layout;
 //! - *pending* while it has its place but is not loaded or repacked yet: the first run uses it mapped;
 //! - *offloaded* where a graph takes it mapped and transfers it, in every run, to a more preferred device that computes
 //!   products of many tokens sooner all the same. The graph of one token still uses it where it lies.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use orlop_backend::{BufferType, Device, MemoryLayout, NodeQuery, Operand, Reason, Role, Support};
 use orlop_graph::{Graph, NodeId, TensorDesc, TensorId};
 use orlop_sched::{DeviceId, Machine};
 
-use crate::Error;
 use crate::draft::ModelGraph;
+use crate::{Config, Error};
 
 /// Where a weight goes.
 #[derive(Clone, Debug)]
@@ -29,6 +32,57 @@ pub(crate) struct WeightPlace {
     pub(crate) memory: Arc<dyn BufferType>,
     /// Memory over the mapped file from which its device can use it while it is pending.
     pub(crate) while_pending: Option<Arc<dyn BufferType>>,
+    /// Every run reads it from the file.
+    pub(crate) streamed: bool,
+}
+
+impl WeightPlace {
+    /// Bytes that it takes where it lies.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        match self.memory.is_borrowed() {
+            true => self.desc.bytes(),
+            false => self.memory.alloc_bytes(&self.desc),
+        }
+    }
+
+    /// How much of it a run of some tokens reads, 1 for all.
+    pub(crate) fn read_share(&self, config: &Config, tied: bool, tokens: u64) -> f64 {
+        match config.experts {
+            Some(experts) if self.source.contains("_exps.") => {
+                let left = 1.0 - experts.used as f64 / experts.count.max(1) as f64;
+                1.0 - left.powf(tokens as f64)
+            }
+            _ if self.source == "token_embd.weight" && !tied => {
+                (tokens as f64 / config.vocabulary.max(1) as f64).min(1.0)
+            }
+            _ => 1.0,
+        }
+    }
+}
+
+/// Streams weights of devices that keep fewer bytes than theirs: those first of which a token reads least. What a device
+/// cannot use from the mapped file is kept.
+pub(crate) fn stream_weights(weights: &mut [WeightPlace], config: &Config, kept: &HashMap<DeviceId, u64>) {
+    let tied = !weights.iter().any(|weight| weight.source == "output.weight");
+    for (device, kept) in kept {
+        let can_stream = |weight: &WeightPlace| weight.while_pending.is_some() || weight.memory.is_borrowed();
+        let own = || weights.iter().enumerate().filter(|(_, weight)| weight.device == *device);
+        let fixed = own().filter(|(_, weight)| !can_stream(weight));
+        let mut bytes = fixed.fold(0u64, |sum, (_, weight)| sum.saturating_add(weight.stored_bytes()));
+        let mut most_read: Vec<usize> =
+            own().filter(|(_, weight)| can_stream(weight)).map(|(index, _)| index).collect();
+        let share = |index: &usize| weights[*index].read_share(config, tied, 1);
+        most_read.sort_by(|one, other| share(other).total_cmp(&share(one)));
+        for index in most_read {
+            let weight = &mut weights[index];
+            bytes = bytes.saturating_add(weight.stored_bytes());
+            if bytes > *kept {
+                weight.streamed = true;
+                let mapped = weight.while_pending.take();
+                weight.memory = mapped.unwrap_or_else(|| Arc::clone(&weight.memory));
+            }
+        }
+    }
 }
 
 /// A place for every weight of a model, in the order in which all its graphs use them. `device` says where a weight is
@@ -57,6 +111,7 @@ pub(crate) fn place_weights(
             device,
             while_pending: memory_while_pending(machine.device(device), &memory, leaves),
             memory,
+            streamed: false,
         });
     }
     Ok(places)

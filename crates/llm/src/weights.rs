@@ -91,7 +91,7 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Load
                 for weight in set {
                     stored.push(mapped.stored(blueprint, &memory, weight)?);
                     done += weight.desc.bytes();
-                    share.weights += weight.desc.bytes();
+                    share.add_mapped(weight);
                 }
                 progress(done, all);
                 continue;

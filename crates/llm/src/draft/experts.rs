@@ -2,7 +2,7 @@
 
 use orlop_graph::{Glu, Op, TensorId, Unary};
 
-use super::{FeedForward, GraphDraft};
+use super::{FeedForward, GraphDraft, ModelPart};
 use crate::Error;
 use crate::config::{Experts, Gating};
 
@@ -31,7 +31,9 @@ impl GraphDraft<'_> {
             input = self.b.repeat(input, [width, experts.used, tokens, 1]);
             input = self.b.mul(input, weights);
         }
+        let part = std::mem::replace(&mut self.part, ModelPart::Experts(layer));
         let mut each = self.each_expert(layer, experts, input, chosen)?;
+        self.part = part;
         if !weighs_input {
             each = self.b.mul(each, weights);
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::run::{Item, within_outputs};
 use super::{Engine, Ready};
-use crate::{BatchShape, Error};
+use crate::{BatchShape, Blueprint, Error};
 
 /// Rows that a product computes in about the time in which it reads its weights.
 const READ_BOUND: u64 = 16;
@@ -23,9 +23,7 @@ impl Engine {
             let plan = session.adopt(&graph.graph.graph, &externals, Arc::clone(&graph.planned))?;
             ready.push(Ready::new(plan, &graph.graph));
         }
-        let step = if self.blueprint.settings.sequences > 1 || self.keeps_states() { 2 } else { 8 };
-        let mut tokens = step;
-        while tokens < self.blueprint.batch() {
+        for tokens in self.blueprint.small_runs() {
             if self.ready.iter().all(|ready| ready.shape.tokens != tokens) {
                 let shape = BatchShape::new(tokens, &self.blueprint.settings);
                 let graph = self.blueprint.plan_shape(shape, |_| false)?;
@@ -34,7 +32,6 @@ impl Engine {
                     plan => self.ready.push(Ready::new(plan?, &graph.graph)),
                 }
             }
-            tokens *= step;
         }
         self.ready.sort_by_key(|ready| (ready.shape.tokens, Reverse(ready.shape.outputs)));
         self.ready.dedup_by_key(|ready| ready.shape.tokens);
@@ -61,6 +58,29 @@ impl Engine {
         let small = shapes.take_while(|shape| shape.outputs == shape.tokens).map(|shape| shape.tokens);
         let (small, most) = next_shape(small, tokens, pad);
         if pad && within >= most { (index, within) } else { (small, most) }
+    }
+}
+
+impl Blueprint {
+    /// Tokens of the runs between one token and a whole batch.
+    fn small_runs(&self) -> impl Iterator<Item = u64> + use<> {
+        let step = if self.settings.sequences > 1 || self.model.config().keeps_states() { 2u64 } else { 8 };
+        let batch = self.batch();
+        std::iter::successors(Some(step), move |tokens| tokens.checked_mul(step))
+            .take_while(move |tokens| *tokens < batch)
+    }
+
+    /// The runs in which some tokens are fed: tokens of the graph, and how many of them count.
+    pub(crate) fn runs_of(&self, tokens: u64) -> Vec<(u64, u64)> {
+        let sizes: Vec<u64> = [1].into_iter().chain(self.small_runs()).chain([self.batch()]).collect();
+        let pad = !self.model.config().keeps_states();
+        let (mut left, mut runs) = (tokens, Vec::new());
+        while left > 0 {
+            let (index, taken) = next_shape(sizes.iter().copied(), left, pad);
+            runs.push((sizes[index], taken as u64));
+            left -= taken as u64;
+        }
+        runs
     }
 }
 

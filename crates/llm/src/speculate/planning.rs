@@ -81,7 +81,7 @@ impl PairBlueprint {
         context: u64,
     ) -> Result<PairBlueprint, Error> {
         let settings = Settings { context: Some(context), ..settings.clone() };
-        let (plans, layout) = ([].into(), LayerChoice::Fitting);
+        let (plans, layout) = ([].into(), LayerChoice::fastest());
         let draft_settings = Settings { plans, layout, ..settings.clone() };
         let draft = Blueprint::plan_unchecked(draft, machine, &draft_settings)?;
         let mut left = settings.budgets.clone();

@@ -5,10 +5,12 @@ use crate::{Architecture, Experts, StateSpace};
 
 impl Synth {
     /// Names that [`Synth::preset`] knows.
-    pub const PRESETS: [&'static str; 11] = [
+    pub const PRESETS: [&'static str; 13] = [
         "smollm2-135m",
         "tinyllama-1.1b",
         "llama-7b",
+        "llama-70b",
+        "llama-405b",
         "moe-small",
         "qwen3-30b-a3b",
         "qwen2.5-0.5b",
@@ -59,6 +61,32 @@ impl Synth {
                 hidden: 11_008,
                 vocabulary: 32_000,
                 context: 4096,
+                ..base
+            },
+            "llama-70b" => Synth {
+                layers: 80,
+                width: 8192,
+                heads: 64,
+                kv_heads: 8,
+                key: 128,
+                value: 128,
+                hidden: 28_672,
+                vocabulary: 128_256,
+                context: 131_072,
+                rope_base: 500_000.0,
+                ..base
+            },
+            "llama-405b" => Synth {
+                layers: 126,
+                width: 16_384,
+                heads: 128,
+                kv_heads: 8,
+                key: 128,
+                value: 128,
+                hidden: 53_248,
+                vocabulary: 128_256,
+                context: 131_072,
+                rope_base: 500_000.0,
                 ..base
             },
             // Mixtral's shape at a size that fits any machine: 0.8 G weights, of which a token uses a third.

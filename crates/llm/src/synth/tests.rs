@@ -155,9 +155,22 @@ fn presets_have_the_sizes_of_the_models_that_they_are_named_for() {
     assert_eq!(weights("smollm2-135m"), 134_515_008);
     assert_eq!(weights("tinyllama-1.1b"), 1_100_048_384);
     assert_eq!(weights("llama-7b"), 6_738_415_616);
+    assert_eq!(weights("llama-70b"), 70_553_706_496);
+    assert_eq!(weights("llama-405b"), 405_853_388_800);
+    assert!((30_000_000_000..31_000_000_000).contains(&weights("qwen3-30b-a3b")));
     assert!((700_000_000..1_000_000_000).contains(&weights("moe-small")));
     assert!(Synth::PRESETS.iter().all(|name| Synth::preset(name).is_some()));
     assert!(Synth::preset("gpt-5").is_none());
+}
+
+#[test]
+fn an_outline_has_the_header_of_the_file_and_takes_no_memory() {
+    let synth = Synth::default();
+    let (outline, whole) = (synth.outline().unwrap(), read(&synth));
+    assert_eq!((outline.tensors(), outline.bytes()), (whole.tensors(), whole.bytes()));
+    assert!(outline.bytes_of(outline.tensor("token_embd.weight").unwrap()).iter().all(|byte| *byte == 0));
+    let large = Synth { file_type: FileType::F16, ..Synth::preset("llama-405b").unwrap() };
+    assert_eq!(large.outline().unwrap().bytes() >> 30, 755);
 }
 
 #[test]

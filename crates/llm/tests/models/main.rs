@@ -11,6 +11,7 @@ mod invariance;
 mod likeliest;
 mod memory;
 mod perplexity;
+mod placing;
 mod plannings;
 mod reference;
 mod refusals;

@@ -119,25 +119,12 @@ fn where_no_division_holds_the_context_a_smaller_one_is_offered_with_its_layers(
 }
 
 #[test]
-fn as_many_layers_as_fit_go_to_the_first_device() {
+fn an_error_says_how_many_layers_fit() {
     let (model, ..) = reference("llama-dense.Q4_0");
     let device = |name: &str| TestDevice::builder(cpu(&format!("{name} kernels"), 1)).name(name).build();
     let machine = Machine::new(vec![device("small") as _, device("large") as _]).unwrap();
     let small = machine.find("small").unwrap();
     let layers = model.config().layers.len();
-    let on = |count| {
-        let settings = Settings { layout: LayerChoice::LastLayers(count), ..Settings::default() };
-        Blueprint::plan(&model, &machine, &settings).unwrap().forecast().unwrap().devices[0].total()
-    };
-    for count in 0..=layers {
-        let settings = Settings {
-            layout: LayerChoice::Fitting,
-            budgets: [(small, on(count))].into(),
-            ..Settings::default()
-        };
-        let layout = Blueprint::plan(&model, &machine, &settings).unwrap().layout().clone();
-        assert_eq!(layout.layers_on(small), count);
-    }
     // One layer too many: the error says how many fit, and that is so.
     let asked = Settings {
         context: Some(64),

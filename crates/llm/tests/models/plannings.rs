@@ -68,22 +68,23 @@ fn each_graph_is_planned_once() {
 }
 
 #[test]
-fn a_search_plans_each_candidate_once() {
+fn a_placement_by_time_plans_the_model_on_each_device_and_then_what_it_tries() {
     let (model, tokens, _) = reference("llama-dense.Q4_0");
     let device = |name: &str| TestDevice::builder(cpu(&format!("{name} kernels"), 1)).name(name).build();
     let machine = Machine::new(vec![device("a") as _, device("b") as _]).unwrap();
     let layers = model.config().layers.len() as u64;
     let plannings = Plannings::default();
     let settings = Settings {
-        layout: LayerChoice::Fitting,
+        layout: LayerChoice::fastest(),
         context: Some(64),
         observer: plannings.observer(),
         ..Settings::default()
     };
     let blueprint = Blueprint::plan(&model, &machine, &settings).unwrap();
-    // None, and then half of the rest, until it is found.
-    let tried = 1 + u64::from(layers.next_power_of_two().ilog2()) + u64::from(layers.is_power_of_two());
-    assert_eq!(plannings.take().len() as u64, 2 * tried);
+    // As many layers as fit: none, and then half of the rest, until it is found.
+    let plain = 1 + u64::from(layers.next_power_of_two().ilog2()) + u64::from(layers.is_power_of_two());
+    // Whole on each device, and one placement, as everything fits.
+    assert_eq!(plannings.take().len() as u64, 2 * (plain + 2 + 1));
     let mut engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
     engine.feed(&tokens[..1]).unwrap();
     let planned = plannings.take();
