@@ -10,12 +10,15 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::commands::bench::BenchArguments;
 use crate::commands::completions::CompletionsArguments;
 use crate::commands::devices::DevicesArguments;
+use crate::commands::embed::EmbedArguments;
+use crate::commands::imatrix::ImatrixArguments;
 use crate::commands::inspect::InspectArguments;
 use crate::commands::logits::LogitsArguments;
 use crate::commands::man::ManArguments;
 use crate::commands::perplexity::PerplexityArguments;
 use crate::commands::plan::PlanArguments;
 use crate::commands::quantize::QuantizeArguments;
+use crate::commands::rerank::RerankArguments;
 use crate::commands::run::RunArguments;
 use crate::commands::serve::ServeArguments;
 use crate::commands::serve_rpc::ServeRpcArguments;
@@ -48,10 +51,16 @@ pub(crate) enum Command {
     Logits(LogitsArguments),
     /// Tokenize a text.
     Tokenize(TokenizeArguments),
+    /// Make embeddings of texts.
+    Embed(EmbedArguments),
+    /// Score documents for a query.
+    Rerank(RerankArguments),
     /// Measure the perplexity of a text.
     Perplexity(PerplexityArguments),
     /// Show the metadata and tensors of a model file.
     Inspect(InspectArguments),
+    /// Collect importance data for quantizing.
+    Imatrix(ImatrixArguments),
     /// Quantize a model.
     Quantize(QuantizeArguments),
     /// Create a model with random weights.

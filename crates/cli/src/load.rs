@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use orlop::llm::{
-    Blueprint, DeviceMemory, DraftModel, Engine, Error, Forecast, Lookup, Model, Outputs, PairBlueprint,
-    Settings, Speculator, Tokenizer, TokenizerError,
+    Blueprint, DeviceMemory, DraftModel, Embedder, Engine, Error, Forecast, Lookup, Model, Outputs,
+    PairBlueprint, Pooling, Settings, Speculator, Tokenizer, TokenizerError,
 };
 use serde::Serialize;
 
@@ -73,10 +73,24 @@ pub(crate) fn load_or(
     outputs: Outputs,
     refused: impl Fn(Error) -> Failure,
 ) -> Result<Loaded, Failure> {
+    load_with(arguments, outputs, |settings| settings, refused)
+}
+
+/// [`load`] for runs that also sum what matrices are multiplied with.
+pub(crate) fn load_for_importance(arguments: &ModelArguments, outputs: Outputs) -> Result<Loaded, Failure> {
+    load_with(arguments, outputs, |settings| Settings { importance: true, ..settings }, failure)
+}
+
+fn load_with(
+    arguments: &ModelArguments,
+    outputs: Outputs,
+    changed: impl Fn(Settings) -> Settings,
+    refused: impl Fn(Error) -> Failure,
+) -> Result<Loaded, Failure> {
     let model = open_adapted(arguments)?;
     let begin = Instant::now();
     let machine = arguments.settings.machine()?;
-    let settings = arguments.settings.settings(&machine, model.config().layers.len(), outputs)?;
+    let settings = changed(arguments.settings.settings(&machine, model.config().layers.len(), outputs)?);
     let blueprint = Blueprint::plan(&model, &machine, &settings).map_err(refused)?;
     let engine = load_engine(blueprint)?;
     let loaded = Loaded { engine, model, speculator: None, took: begin.elapsed() };
@@ -84,6 +98,23 @@ pub(crate) fn load_or(
         describe(&loaded);
     }
     Ok(loaded)
+}
+
+/// Opens, plans and loads a model that makes embeddings or scores pairs of texts.
+pub(crate) fn load_embedder(
+    arguments: &ModelArguments,
+    pooling: Option<Pooling>,
+) -> Result<Embedder, Failure> {
+    let model = open(arguments.model.as_deref())?;
+    let begin = Instant::now();
+    let machine = arguments.settings.machine()?;
+    let settings = arguments.settings.settings(&machine, model.config().layers.len(), Outputs::Last)?;
+    let blueprint = Embedder::plan(&model, &machine, &settings, pooling).map_err(failure)?;
+    let embedder = with_bar("loading", |progress| Embedder::load(blueprint, progress)).map_err(failure)?;
+    if arguments.verbose {
+        describe_run(embedder.blueprint(), &embedder.memory(), begin.elapsed());
+    }
+    Ok(embedder)
 }
 
 /// [`load`] with what drafts tokens.
@@ -161,15 +192,19 @@ fn with_bar<T>(what: &'static str, work: impl FnOnce(&mut dyn FnMut(u64, u64)) -
 
 /// Prints the devices and their memory use.
 fn describe(loaded: &Loaded) {
-    let blueprint = loaded.engine.blueprint();
+    let memory = memory(&loaded.engine, loaded.speculator.as_ref());
+    describe_run(loaded.engine.blueprint(), &memory, loaded.took);
+}
+
+fn describe_run(blueprint: &Blueprint, memory: &Forecast, took: Duration) {
     let machine = blueprint.machine();
     for device in machine.indices() {
         let facts = machine.facts(device);
         note(format_args!("{}: {}", machine.name(device), devices::described(facts)));
     }
-    note(memory_table::table(&memory(&loaded.engine, loaded.speculator.as_ref())));
+    note(memory_table::table(memory));
     let (context, batch) = (blueprint.context(), blueprint.batch());
-    let took = loaded.took.as_secs_f64();
+    let took = took.as_secs_f64();
     note(format_args!("context: {context} tokens; batch: {batch} tokens; loaded in {took:.2} s"));
 }
 
@@ -212,6 +247,9 @@ pub(crate) fn failure(error: Error) -> Failure {
         Error::Schedule(_) | Error::Memory(_) | Error::Device(_) | Error::RunFailed(_) => {
             return Failure::Other(error.into());
         }
+        Error::TextTooLong { .. } => return Failure::OverLimits(error.to_string()),
+        Error::MakesNoText { .. } => "use `orlop embed`".to_owned(),
+        Error::OtherRows { wanted: "embeddings", .. } => "use `orlop rerank`".to_owned(),
         Error::EmptyPrompt => return Failure::BadInput(error.to_string()),
         Error::UnknownToken { vocabulary, .. } => format!("valid ids are 0 to {}", vocabulary - 1),
         Error::BadSetting { .. } => "see `orlop COMMAND --help`".to_owned(),

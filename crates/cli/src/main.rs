@@ -37,6 +37,8 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Failure> {
     match arguments::parse()? {
+        Some(Command::Embed(arguments)) => commands::embed::run(&arguments),
+        Some(Command::Rerank(arguments)) => commands::rerank::run(&arguments),
         Some(Command::Inspect(arguments)) => commands::inspect::run(&arguments),
         Some(Command::Plan(arguments)) => commands::plan::run(&arguments),
         Some(Command::Run(arguments)) => commands::run::run(&arguments),
@@ -45,6 +47,7 @@ fn run() -> Result<(), Failure> {
         Some(Command::Logits(arguments)) => commands::logits::run(&arguments),
         Some(Command::Tokenize(arguments)) => commands::tokenize::run(&arguments),
         Some(Command::Perplexity(arguments)) => commands::perplexity::run(&arguments),
+        Some(Command::Imatrix(arguments)) => commands::imatrix::run(&arguments),
         Some(Command::Quantize(arguments)) => commands::quantize::run(&arguments),
         Some(Command::Synth(arguments)) => commands::synth::run(&arguments),
         Some(Command::ServeRpc(arguments)) => commands::serve_rpc::run(&arguments),

@@ -40,7 +40,7 @@ struct Answer {
 }
 
 /// Default tokens per chunk.
-const CHUNK: usize = 512;
+pub(crate) const CHUNK: usize = 512;
 
 /// Scores the second half of each chunk of a text.
 pub(crate) fn run(arguments: &PerplexityArguments) -> Result<(), Failure> {

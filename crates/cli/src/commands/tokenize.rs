@@ -24,6 +24,9 @@ pub(crate) struct TokenizeArguments {
     /// Read the text from a file.
     #[arg(short, long, value_name = "FILE", conflicts_with = "text")]
     file: Option<PathBuf>,
+    /// Every line is a JSON string with a text; print a line for each.
+    #[arg(long)]
+    lines: bool,
     /// Model file (.gguf) [default: SmolLM2-135M-Instruct]
     #[arg(short, long, value_name = "FILE")]
     model: Option<PathBuf>,
@@ -63,16 +66,34 @@ pub(crate) fn run(arguments: &TokenizeArguments) -> Result<(), Failure> {
     let model = open(arguments.model.as_deref())?;
     let tokenizer = tokenizer(&model)?;
     let special = if arguments.no_special { Special::AsText } else { Special::Parse };
-    let tokens =
-        if arguments.plain { tokenizer.encode(&text, special) } else { tokenizer.prompt(&text, special) };
     let mut printer = Printer::new();
-    if arguments.json {
-        let piece = |id: &u32| String::from_utf8_lossy(tokenizer.decode_special(*id)).into_owned();
-        let pieces = tokens.iter().map(piece).collect();
-        return printer.json(&Answer { tokens, pieces });
+    for text in texts(text, arguments.lines)? {
+        let tokens =
+            if arguments.plain { tokenizer.encode(&text, special) } else { tokenizer.prompt(&text, special) };
+        if arguments.json {
+            let piece = |id: &u32| String::from_utf8_lossy(tokenizer.decode_special(*id)).into_owned();
+            let pieces = tokens.iter().map(piece).collect();
+            printer.json(&Answer { tokens, pieces })?;
+            continue;
+        }
+        let ids: Vec<String> = tokens.iter().map(u32::to_string).collect();
+        printer.line(ids.join(" "))?;
     }
-    let ids: Vec<String> = tokens.iter().map(u32::to_string).collect();
-    printer.line(ids.join(" "))
+    Ok(())
+}
+
+/// The one text, or those in its lines.
+fn texts(text: String, lines: bool) -> Result<Vec<String>, Failure> {
+    if !lines {
+        return Ok(vec![text]);
+    }
+    let parsed = text.lines().enumerate().map(|(index, line)| {
+        serde_json::from_str(line).map_err(|error| {
+            let number = index + 1;
+            Failure::BadInput(format!("line {number} is not a JSON string ({error}); leave out --lines"))
+        })
+    });
+    parsed.collect()
 }
 
 /// The text of a file.

@@ -4,6 +4,7 @@
 mod adapters;
 mod answers;
 mod drafts;
+mod embeddings;
 mod memory;
 mod prompt_cache;
 mod refusals;
