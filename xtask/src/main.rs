@@ -24,6 +24,7 @@ mod reference;
 mod requirements;
 mod rpc;
 mod sanitize;
+mod scripts;
 mod serve;
 mod speculation;
 #[cfg(test)]
@@ -100,6 +101,12 @@ enum Check {
     Reference(reference::Reference),
     /// Compare logits with those of F32 arithmetic, beside llama.cpp's: in a batch and one token at a time.
     Accuracy(peers::accuracy::Accuracy),
+    /// Compare token ids with those of `tokenizers` and `sentencepiece`, for real vocabularies.
+    Tokenizers(scripts::Tokenizers),
+    /// Compare embeddings of all-MiniLM-L6-v2 with those of its weights in 64 bits.
+    Embeddings,
+    /// Compare perplexities and greedy tokens of trained models with llama.cpp's.
+    Trained(scripts::Trained),
 }
 
 fn main() -> ExitCode {
@@ -110,6 +117,9 @@ fn main() -> ExitCode {
         Task::Check(Check::Corpus { folder, worst, options }) => corpus::run(&folder, worst, &options),
         Task::Check(Check::Reference(arguments)) => reference::run(&arguments),
         Task::Check(Check::Accuracy(arguments)) => peers::accuracy::run(&arguments),
+        Task::Check(Check::Tokenizers(arguments)) => scripts::tokenizers(&arguments),
+        Task::Check(Check::Embeddings) => scripts::embeddings(),
+        Task::Check(Check::Trained(arguments)) => scripts::trained(&arguments),
         Task::Fuzz { target, seconds } => fuzz::run(target, seconds),
         Task::Wheel => wheel::run(),
         Task::Library { prefix } => library::run(&prefix),

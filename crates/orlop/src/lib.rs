@@ -74,7 +74,6 @@ pub mod devices;
 pub mod model_options;
 pub mod model_pictures;
 
-
 // Run a model.
 pub use orlop_llm::{
     Blueprint, Chat, Engine, Model, Sampler, SamplingOptions, Settings, TextModel, TextOptions, Tokenizer,
