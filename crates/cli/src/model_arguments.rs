@@ -155,7 +155,7 @@ impl SettingArguments {
         let layout = match (&self.place, self.layers) {
             (Some(places), _) => LayerChoice::Exactly(places.layout(machine, layers)?),
             (None, Some(count)) => LayerChoice::LastLayers(count),
-            (None, None) => LayerChoice::Fitting,
+            (None, None) => LayerChoice::fastest(),
         };
         Ok(Settings {
             context: (self.context > 0).then_some(self.context),

@@ -105,9 +105,11 @@ pub enum ServerEvent {
     },
 }
 
+type See = dyn Fn(&ServerEvent) + Send + Sync;
+
 /// Sees what happens in a server.
 #[derive(Clone, Default)]
-pub struct ServerObserver(Option<Arc<dyn Fn(&ServerEvent) + Send + Sync>>);
+pub struct ServerObserver(Option<Arc<See>>);
 
 impl ServerObserver {
     /// Calls a function for each event, from the thread of the connections: it should return soon.

@@ -96,7 +96,7 @@ impl ModelOptions {
             precision: self.precision,
             outputs: self.outputs,
             draft: self.lookup,
-            layout: self.layers.map_or(LayerChoice::Fitting, LayerChoice::LastLayers),
+            layout: self.layers.map_or_else(LayerChoice::fastest, LayerChoice::LastLayers),
             budgets: budgets.map_err(Error::from)?,
             ..Settings::default()
         })

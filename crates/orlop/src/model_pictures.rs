@@ -16,6 +16,9 @@ pub fn pictures(blueprint: &Blueprint, name: &str) -> Result<[Picture; 2], Error
     pictures_with(blueprint, name, &|plan| Ok(Arc::clone(plan)))
 }
 
+/// Gives the memory plan to draw in place of another one.
+pub type Replace<'a, E> = dyn Fn(&Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, E> + 'a;
+
 /// As [`pictures`], with each memory plan replaced by another one, such as a saved plan of the same graph.
 ///
 /// # Errors
@@ -23,7 +26,7 @@ pub fn pictures(blueprint: &Blueprint, name: &str) -> Result<[Picture; 2], Error
 pub fn pictures_with<E: From<Error>>(
     blueprint: &Blueprint,
     name: &str,
-    replace: &dyn Fn(&Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, E>,
+    replace: &Replace<'_, E>,
 ) -> Result<[Picture; 2], E> {
     let (context, batch) = (blueprint.context(), blueprint.batch());
     let of_batch = format!("{name}, a batch of {batch} tokens, context {context}");
@@ -39,7 +42,7 @@ fn picture<E: From<Error>>(
     graph: &Graph,
     planned: &Planned,
     title: &str,
-    replace: &dyn Fn(&Arc<MemoryPlan>) -> Result<Arc<MemoryPlan>, E>,
+    replace: &Replace<'_, E>,
 ) -> Result<Picture, E> {
     let machine = blueprint.machine();
     let count = planned.step_count().max(1);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use orlop::llm::{Embedder, Error};
+use orlop::llm::Embedder;
 use pyo3::prelude::*;
 
 use crate::array::Numbers;
@@ -50,7 +50,7 @@ impl TextEmbedder {
             embedder.cancel_with(Some(cancel.clone()));
             let scores = embedder.rerank(query, &documents);
             embedder.cancel_with(None);
-            Ok::<_, Error>(scores?)
+            scores
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use orlop::llm::{Error, SequenceId};
+use orlop::llm::SequenceId;
 use orlop::{Sampler as TokenSampler, SamplingOptions};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -62,7 +62,7 @@ impl Sequence {
         let id = self.id.lock().unwrap_or_else(PoisonError::into_inner).take();
         match id {
             None => Ok(()),
-            Some(id) => self.model.get().shared.with(py, |model| Ok::<_, Error>(end(model, &[id])?)),
+            Some(id) => self.model.get().shared.with(py, |model| end(model, &[id])),
         }
     }
 }

@@ -79,7 +79,7 @@ fn the_package_passes_its_tests_and_mypy() {
     let environment = Environment::new();
     let tiny = Synth { layers: 2, width: 64, heads: 2, kv_heads: 1, key: 32, value: 32, ..Synth::default() };
     let tiny = Synth { hidden: 128, vocabulary: 300, context: 128, ..tiny };
-    tiny.create(&environment.temporary.join("tiny.gguf"), &mut |_, _| ()).unwrap();
+    tiny.create(environment.temporary.join("tiny.gguf"), &mut |_, _| ()).unwrap();
     let cache = environment.temporary.join("mypy");
     let root = package();
     let checked = run(environment

@@ -96,7 +96,7 @@ impl MachineDescription {
                     from.name, to.name
                 ));
             }
-            if !(bytes_per_s.is_finite() && *bytes_per_s > 0.0) || !(0.0..1.0).contains(latency_s) {
+            if !(bytes_per_s.is_finite() && *bytes_per_s > 0.0 && (0.0..1.0).contains(latency_s)) {
                 return bad(format!("the link from `{}` to `{}` needs a positive speed", from.name, to.name));
             }
         }

@@ -44,13 +44,13 @@ impl EngineLoop {
                     Message::Release(key) => self.release(key),
                 }
             }
-            if let Some(ends) = self.mailbox.ends() {
-                if self.scheduler.is_idle() || Instant::now() >= ends {
-                    let keys: Vec<Key> = self.known.keys().copied().collect();
-                    keys.into_iter().for_each(|key| self.release(key));
-                    self.publish(true);
-                    return;
-                }
+            if let Some(ends) = self.mailbox.ends()
+                && (self.scheduler.is_idle() || Instant::now() >= ends)
+            {
+                let keys: Vec<Key> = self.known.keys().copied().collect();
+                keys.into_iter().for_each(|key| self.release(key));
+                self.publish(true);
+                return;
             }
             let mut idle = self.scheduler.is_idle();
             if !idle {

@@ -80,7 +80,7 @@ fn pieces(word: &str, vocabulary: &Vocabulary, ids: &mut Vec<u32>) -> bool {
         let ends = rest.char_indices().map(|(at, c)| at + c.len_utf8());
         let ends: Vec<usize> = ends.take_while(|end| *end <= vocabulary.longest()).collect();
         let found =
-            ends.into_iter().rev().find_map(|end| Some((vocabulary.find(rest[..end].as_bytes())?, end)));
+            ends.into_iter().rev().find_map(|end| Some((vocabulary.find(&rest.as_bytes()[..end])?, end)));
         let Some((id, end)) = found else {
             ids.truncate(before);
             return false;

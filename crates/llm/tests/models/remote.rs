@@ -29,7 +29,7 @@ fn architectures_give_the_same_logits_on_a_server() {
             let mut engine = load(&model, &machine, &exact());
             let error = nmse(&rows(&mut engine, &tokens), &expected).sqrt();
             let splits = engine.blueprint().planned_token().1.schedule().splits.len();
-            wrong.extend((error.is_nan() || error >= 1e-5 || splits > 1).then(|| (name, error, splits)));
+            wrong.extend((error.is_nan() || error >= 1e-5 || splits > 1).then_some((name, error, splits)));
         }
         server.stop();
     });

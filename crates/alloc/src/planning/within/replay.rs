@@ -256,10 +256,7 @@ pub(super) fn check(made: &PlanWithin, given: &Usage, facts: &StepFacts) -> Resu
         let holds = |holder: &ValueId| !memory.has_bytes(*holder) || memory.read(*holder) == Some(last);
         // A value of another engine that is written nowhere has no contents.
         let there = |holder: &&ValueId| memory.is_outside(**holder) == value.flags.external;
-        if is_kept
-            && last != UNSET
-            && !holders.get(&id).into_iter().flatten().filter(there).any(|holder| holds(holder))
-        {
+        if is_kept && last != UNSET && !holders.get(&id).into_iter().flatten().filter(there).any(holds) {
             return Err(ReplayFlaw::Result { value: given.name(id).to_owned() });
         }
     }
