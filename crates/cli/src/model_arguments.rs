@@ -75,7 +75,7 @@ pub(crate) struct SettingArguments {
     #[arg(long, value_name = "FILE[:SCALE]", value_parser = parse_adapter)]
     pub(crate) lora: Vec<AdapterArgument>,
     /// Use memory plans saved by `orlop plan MODEL --save FILE` with the same settings.
-    #[arg(long, value_name = "FILE")]
+    #[arg(id = "saved_plan", long = "plan", value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
     /// Use weights in the file's layout, without repacking them for speed.
     #[arg(long)]

@@ -30,7 +30,8 @@ Exit status: 0 ended by a signal; 2 invalid arguments or files; 3 out of memory;
 
 /// Arguments of `orlop serve`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+// In other commands, `--plan` names a saved plan.
+#[command(after_help = EXAMPLES, mut_arg("saved_plan", |plan| plan.long("saved-plan")))]
 pub(crate) struct ServeArguments {
     #[command(flatten)]
     model: ModelArguments,
