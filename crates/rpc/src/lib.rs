@@ -16,4 +16,4 @@ mod server;
 pub use address::RpcAddress;
 pub use client::{RpcDevice, RpcOptions};
 pub use error::RpcError;
-pub use server::{Refusal, RpcLimits, RpcServer, ServerEvent};
+pub use server::{Refusal, RpcLimits, RpcServer, RpcServerEvent};

@@ -3,7 +3,7 @@
 //! - Each client has a thread and a [`session`] of its own: buffers, programs and a quota, freed when it ends.
 //! - What a client sends is checked before anything is done with it. Handles are random, addresses are invented, ops are on a
 //!   list, results have the shapes that Orlop infers, and every tensor lies in a buffer of the client ([`check`]).
-//! - The protocol has no errors: a refusal closes the connection, and [`ServerEvent`] says why.
+//! - The protocol has no errors: a refusal closes the connection, and [`RpcServerEvent`] says why.
 //! - Devices compute for one client at a time, in the order in which they asked ([`turns`]).
 
 mod check;
@@ -64,7 +64,7 @@ impl Default for RpcLimits {
 
 /// What happened to a client.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ServerEvent {
+pub enum RpcServerEvent {
     /// It connected.
     Connected(SocketAddr),
     /// It was sent away, since there are as many as allowed.
@@ -206,7 +206,7 @@ impl RpcServer {
     }
 
     /// Serves clients until [`RpcServer::stop`]; `report` hears of each.
-    pub fn serve(&self, report: &(dyn Fn(ServerEvent) + Sync)) {
+    pub fn serve(&self, report: &(dyn Fn(RpcServerEvent) + Sync)) {
         std::thread::scope(|scope| {
             for stream in self.listener.incoming() {
                 if self.shared.stopped.load(Ordering::Acquire) {
@@ -217,18 +217,18 @@ impl RpcServer {
                 let shared = &*self.shared;
                 if shared.clients.fetch_add(1, Ordering::AcqRel) >= shared.limits.clients {
                     shared.clients.fetch_sub(1, Ordering::AcqRel);
-                    report(ServerEvent::Full(peer));
+                    report(RpcServerEvent::Full(peer));
                     continue;
                 }
                 let number = shared.note(&stream);
                 scope.spawn(move || {
-                    report(ServerEvent::Connected(peer));
+                    report(RpcServerEvent::Connected(peer));
                     let ended = Conversation { shared, stream }.hold();
                     shared.forget(number);
                     shared.clients.fetch_sub(1, Ordering::AcqRel);
                     report(match ended {
-                        Ok(()) => ServerEvent::Left(peer),
-                        Err(refusal) => ServerEvent::Refused(peer, refusal),
+                        Ok(()) => RpcServerEvent::Left(peer),
+                        Err(refusal) => RpcServerEvent::Refused(peer, refusal),
                     });
                 });
             }

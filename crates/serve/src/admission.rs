@@ -42,12 +42,18 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         }
     }
 
-    fn try_admit(&mut self, place: usize) -> Result<(), WaitReason> {
+    /// What the cache holds of the beginning of a waiting request; its last token is always fed.
+    fn prefix_of(&self, place: usize) -> Match {
         let work = &self.queue[place].work;
-        let mut found = match self.limits.shares {
+        match self.limits.shares {
             true => self.tree.find(work.salt, &work.tokens, work.tokens.len() - 1),
             false => Match::default(),
-        };
+        }
+    }
+
+    fn try_admit(&mut self, place: usize) -> Result<(), WaitReason> {
+        let mut found = self.prefix_of(place);
+        let work = &self.queue[place].work;
         if found.pending {
             return Err(WaitReason::Prefix);
         }
@@ -77,9 +83,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
             if let Some(eviction) = self.tree.evict_sequence() {
                 self.apply(eviction);
             }
-            let work = &self.queue[place].work;
-            found = self.tree.find(work.salt, &work.tokens, work.tokens.len() - 1);
-            found.pending = false;
+            found = Match { pending: false, ..self.prefix_of(place) };
         }
         let forked = self.tree.source(&found).and_then(|from| self.engine.fork(from, found.len).ok());
         let (sequence, found) = match forked {

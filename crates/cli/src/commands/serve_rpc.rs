@@ -6,7 +6,7 @@ use clap::Args;
 use orlop::backend::Device;
 use orlop::devices::{self, DeviceOptions, physical_cores};
 use orlop::rpc::codec::RpcVersion;
-use orlop::rpc::{RpcLimits, RpcServer, ServerEvent};
+use orlop::rpc::{RpcLimits, RpcServer, RpcServerEvent};
 
 use crate::failure::Failure;
 use crate::model_arguments::{device_options, no_device, parse_threads, remote};
@@ -61,11 +61,11 @@ pub(crate) fn run(arguments: &ServeRpcArguments) -> Result<(), Failure> {
     let names = names.join(", ");
     Printer::new().line(format!("serving {names} on {address}, protocol {}", arguments.protocol))?;
     server.serve(&|event| match event {
-        ServerEvent::Connected(_) | ServerEvent::Left(_) if !arguments.verbose => {}
-        ServerEvent::Connected(client) => note(format_args!("{client} connected")),
-        ServerEvent::Full(client) => note(format_args!("{client} was sent away: too many clients")),
-        ServerEvent::Left(client) => note(format_args!("{client} left")),
-        ServerEvent::Refused(client, refusal) => note(format_args!("{client} was disconnected: {refusal}")),
+        RpcServerEvent::Connected(_) | RpcServerEvent::Left(_) if !arguments.verbose => {}
+        RpcServerEvent::Connected(client) => note(format_args!("{client} connected")),
+        RpcServerEvent::Full(client) => note(format_args!("{client} was sent away: too many clients")),
+        RpcServerEvent::Left(client) => note(format_args!("{client} left")),
+        RpcServerEvent::Refused(client, refusal) => note(format_args!("{client} was disconnected: {refusal}")),
     });
     Ok(())
 }

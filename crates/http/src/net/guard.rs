@@ -74,7 +74,7 @@ fn origin(front: &Front, headers: &HeaderMap, uri: &Uri) -> Result<Option<Header
         (None, None) => String::new(),
     };
     if !knows_host(front, name_of(&host)) {
-        let message = format!("`{}` is not a name of this server (`--allowed-host` adds one)", shown(&host));
+        let message = format!("`{}` is not a name of this server", shown(&host));
         return Err(ApiError::new(StatusCode::FORBIDDEN, message).with_code("unknown_host"));
     }
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(None) };
@@ -84,7 +84,7 @@ fn origin(front: &Front, headers: &HeaderMap, uri: &Uri) -> Result<Option<Header
     if own || front.options.origins.iter().any(|allowed| allowed == "*" || allowed == text) {
         return Ok(Some(origin.clone()));
     }
-    let message = format!("pages of `{}` may not use this server (`--allowed-origin` adds one)", shown(text));
+    let message = format!("pages of `{}` may not use this server", shown(text));
     Err(ApiError::new(StatusCode::FORBIDDEN, message).with_code("unknown_origin"))
 }
 

@@ -12,13 +12,13 @@ use orlop_graph::{DType, TensorDesc};
 use orlop_rpc::codec::{
     Dialect, GgmlOp, GraphMessage, OpNumbers, RpcReply, RpcRequest, RpcVersion, SOURCES, TensorRecord,
 };
-use orlop_rpc::{RpcAddress, RpcDevice, RpcLimits, RpcOptions, RpcServer, ServerEvent};
+use orlop_rpc::{RpcAddress, RpcDevice, RpcLimits, RpcOptions, RpcServer, RpcServerEvent};
 
 /// A server that is stopped when this is dropped.
 pub(crate) struct Served {
     server: Arc<RpcServer>,
     thread: Option<JoinHandle<()>>,
-    events: Arc<Mutex<Vec<ServerEvent>>>,
+    events: Arc<Mutex<Vec<RpcServerEvent>>>,
 }
 
 impl Served {
@@ -43,8 +43,8 @@ impl Served {
     /// Why clients were refused so far.
     pub(crate) fn refusals(&self) -> Vec<String> {
         let events = self.events.lock().unwrap();
-        let reason = |event: &ServerEvent| match event {
-            ServerEvent::Refused(_, refusal) => Some(refusal.to_string()),
+        let reason = |event: &RpcServerEvent| match event {
+            RpcServerEvent::Refused(_, refusal) => Some(refusal.to_string()),
             _ => None,
         };
         events.iter().filter_map(reason).collect()
