@@ -350,8 +350,10 @@ impl GraphDraft<'_> {
         if self.facts.norms_embedding {
             x = self.b.rms_norm(x, self.config.epsilon);
         }
+        // Encoders have this norm behind the embedding of positions.
         let stem = "token_embd_norm";
-        if stem != self.facts.output_norm && self.has(&format!("{stem}.weight")) {
+        let is_here = stem != self.facts.output_norm && self.facts.encoder.is_none();
+        if is_here && self.has(&format!("{stem}.weight")) {
             x = self.norm(stem, x)?;
         }
         Ok(self.b.name(x, "embedding"))

@@ -34,9 +34,10 @@ impl Pooling {
         }
     }
 
-    pub(crate) fn from_key(number: u64) -> Result<Option<Pooling>, &'static str> {
+    pub(crate) fn from_key(number: i64) -> Result<Option<Pooling>, &'static str> {
         match number {
-            0 => Ok(None),
+            // llama.cpp writes -1, signed or unsigned, into files of models that it does not know the pooling of.
+            0 | -1 | 0xffff_ffff => Ok(None),
             1 => Ok(Some(Pooling::Mean)),
             2 => Ok(Some(Pooling::Cls)),
             3 => Ok(Some(Pooling::Last)),
@@ -67,5 +68,18 @@ impl Pooling {
             Pooling::Rank if !classifies => Err(Error::MissingTensor("cls.output.weight".to_owned())),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unset_key_is_none() {
+        for number in [0, -1, i64::from(u32::MAX)] {
+            assert_eq!(Pooling::from_key(number), Ok(None));
+        }
+        assert!(Pooling::from_key(5).is_err());
     }
 }

@@ -65,7 +65,9 @@ pub(crate) fn run(arguments: &ServeRpcArguments) -> Result<(), Failure> {
         RpcServerEvent::Connected(client) => note(format_args!("{client} connected")),
         RpcServerEvent::Full(client) => note(format_args!("{client} was sent away: too many clients")),
         RpcServerEvent::Left(client) => note(format_args!("{client} left")),
-        RpcServerEvent::Refused(client, refusal) => note(format_args!("{client} was disconnected: {refusal}")),
+        RpcServerEvent::Refused(client, refusal) => {
+            note(format_args!("{client} was disconnected: {refusal}"))
+        }
     });
     Ok(())
 }

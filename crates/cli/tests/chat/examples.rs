@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use crate::rerankers::reranker;
 use crate::support::Folder;
 use crate::terminal::Terminal;
 use crate::with_model::{orlop, program};
@@ -28,6 +29,7 @@ fn every_example_runs_as_printed() {
     let home = folder.path(".");
     let found = Path::new(env!("CARGO_BIN_EXE_orlop")).parent().unwrap().display().to_string();
     let path = format!("{found}:{}", std::env::var("PATH").unwrap());
+    reranker(&folder.path("reranker.gguf"));
     let commands = commands();
     assert!(commands.len() >= 12, "{commands:?}");
     let pages = commands.iter().map(|command| help(&[command])).chain([help(&[])]);

@@ -5,6 +5,8 @@ mod context;
 mod examples;
 mod goes_away;
 mod mistakes;
+#[path = "../model/rerankers.rs"]
+mod rerankers;
 #[allow(dead_code)] // the tests of `orlop plan` need more of it
 #[path = "../plan/support.rs"]
 mod support;

@@ -136,7 +136,7 @@ fn errors_of_size_suggest_flags_that_fit() {
     let fitting: Vec<&str> =
         ["run", "-n", "2", "--json", PROMPT].into_iter().chain(flags.split(' ')).collect();
     assert_eq!(json(&fitting)["tokens"].as_array().unwrap().len(), 2);
-    let said = orlop(&["run", "--budget", "cpu=20MB", "Hi"]).refusal(3);
+    let said = orlop(&["run", "--budget", "cpu=1MB", "Hi"]).refusal(3);
     assert!(said.contains("even a context of 1 does not fit"), "{said}");
     let said = orlop(&["plan", &default_model(), "-c", "8192", "--budget", "cpu=200MB"]);
     assert!(said.stdout.contains("does not fit; -c "), "{said:?}");

@@ -1,3 +1,4 @@
+use crate::rerankers::reranker;
 use crate::support::Folder;
 use crate::with_model::{json, orlop};
 
@@ -32,6 +33,29 @@ fn texts_that_are_too_long_and_models_without_a_classifier_are_refused() {
     let rank = orlop(&["rerank", "query", "document"]);
     assert_eq!(rank.status, Some(2), "{rank:?}");
     assert!(rank.stderr.contains("cls.output.weight"), "{rank:?}");
+}
+
+#[test]
+fn documents_are_printed_by_their_scores() {
+    let folder = Folder::new();
+    let model = folder.path("reranker.gguf");
+    reranker(&model);
+    let documents = ["The lowest deck of a ship.", "A kind of cheese.", "Ropes"];
+    let arguments = ["-m", &model, "What is an orlop?"];
+    let answer = json(&[&["rerank", "--json"], &arguments[..], &documents[..]].concat());
+    let answers = answer.as_array().unwrap();
+    let score = |at: usize| answers[at]["score"].as_f64().unwrap();
+    assert!(score(0) > score(1) && score(1) > score(2), "{answer}");
+    let printed = orlop(&[&["rerank"], &arguments[..], &documents[..]].concat()).result();
+    for (line, answer) in printed.lines().zip(answers) {
+        let document = documents[answer["index"].as_u64().unwrap() as usize];
+        let expected = format!("{:>9.4}  {document}", answer["score"].as_f64().unwrap());
+        assert_eq!(line, expected);
+    }
+    // A document's score is its own: the others do not change it, but for the last bits.
+    let alone = json(&[&["rerank", "--json"], &arguments[..], &documents[..1]].concat());
+    let together = answers.iter().find(|answer| answer["index"] == 0).unwrap();
+    assert!((alone[0]["score"].as_f64().unwrap() - together["score"].as_f64().unwrap()).abs() < 1e-3);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod memory;
 mod prompt_cache;
 mod refusals;
 mod remote;
+mod rerankers;
 mod sampling;
 #[allow(dead_code)] // the tests of `orlop plan` need more of it
 #[path = "../plan/support.rs"]

@@ -83,8 +83,12 @@ impl Keys<'_> {
     /// What stands for a text.
     pub(super) fn pooling(&self) -> Result<Option<Pooling>, Error> {
         let key = "pooling_type";
-        match self.metadata.optional(&self.name(key), Metadata::u64)? {
-            Some(number) => Pooling::from_key(number).map_err(|rule| self.bad(key, number, rule)),
+        match self.metadata.optional(&self.name(key), Metadata::i64)? {
+            Some(number) => Pooling::from_key(number).map_err(|rule| Error::BadKey {
+                key: self.name(key),
+                value: number.to_string(),
+                rule,
+            }),
             None => Ok(None),
         }
     }

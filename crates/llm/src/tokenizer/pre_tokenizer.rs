@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(words("spark2_5", "a!\n\nb"), ["a", "!", "\n", "\n", "b"]);
         assert_eq!(
             words("chameleon", "<sentinel:7>IMGIMGABZ    x"),
-            ["<sentinel:7>", "IMGIMGABZ", "    ", "x"]
+            ["<", "sentinel", ":", "7", ">", "IMGIMGABZ", "    ", "x"]
         );
         assert_eq!(words("deepseek-llm", "Hi there! 12"), ["Hi", " there", "!", " ", "12"]);
         assert_eq!(words("gemma4", "a b\n\nc"), ["a b", "\n\n", "c"]);

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use orlop_backend::Device;
+use orlop_graph::{Node, Op};
 use orlop_rpc::codec::RpcVersion;
 use orlop_rpc::{RpcDevice, RpcLimits, RpcOptions, RpcServer};
 use orlop_sched::Machine;
@@ -11,7 +12,7 @@ use orlop_sched::Machine;
 use crate::arches::{MODELS, exact, made};
 use crate::support::{cpu, load, nmse, rows};
 
-/// A whole model is one split there: nothing of a token is computed on this machine.
+/// A whole model is one split there: nothing of a token is computed on this machine. Delta rules are, which the protocol lacks.
 #[test]
 fn architectures_give_the_same_logits_on_a_server() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -28,8 +29,12 @@ fn architectures_give_the_same_logits_on_a_server() {
             let machine = Machine::new(vec![remote, cpu("cpu", 1)]).unwrap();
             let mut engine = load(&model, &machine, &exact());
             let error = nmse(&rows(&mut engine, &tokens), &expected).sqrt();
-            let splits = engine.blueprint().planned_token().1.schedule().splits.len();
-            wrong.extend((error.is_nan() || error >= 1e-5 || splits > 1).then_some((name, error, splits)));
+            let (graph, planned) = engine.blueprint().planned_token();
+            let splits = planned.schedule().splits.len();
+            let is_local = |node: &Node| matches!(node.op, Op::DeltaScan { .. });
+            let local = graph.nodes().iter().filter(|node| is_local(node)).count();
+            let fits = error < 1e-5 && splits <= 1 + 2 * local;
+            wrong.extend((!fits).then_some((name, error, splits, local)));
         }
         server.stop();
     });
