@@ -1,6 +1,7 @@
 //! `orlop serve-rpc`: this machine's devices for clients of ggml's RPC protocol.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use clap::Args;
 use orlop::backend::Device;
@@ -14,8 +15,16 @@ use crate::printer::Printer;
 use crate::quantity::parse_bytes;
 use crate::style::note;
 
+const EXAMPLES: &str = "Examples:
+  orlop serve-rpc --port 0 --memory 8GiB
+
+On another machine, orlop run --device rpc:HOST:PORT and llama.cpp's --rpc HOST:PORT use it.
+
+Exit status: 0 ended by Ctrl-C; 2 invalid arguments; 1 other errors.";
+
 /// Arguments of `orlop serve-rpc`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct ServeRpcArguments {
     /// Loopback address to listen on.
     #[arg(short = 'H', long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
@@ -43,7 +52,7 @@ pub(crate) struct ServeRpcArguments {
     protocol: RpcVersion,
 }
 
-/// Serves until the process ends.
+/// Serves until Ctrl-C.
 pub(crate) fn run(arguments: &ServeRpcArguments) -> Result<(), Failure> {
     let threads = arguments.threads.unwrap_or_else(physical_cores);
     let options = DeviceOptions { threads, ..device_options() };
@@ -56,7 +65,10 @@ pub(crate) fn run(arguments: &ServeRpcArguments) -> Result<(), Failure> {
         ..RpcLimits::default()
     };
     let address = SocketAddr::new(arguments.host, arguments.port);
-    let server = RpcServer::bind(address, devices, arguments.protocol, limits).map_err(remote)?;
+    let server = Arc::new(RpcServer::bind(address, devices, arguments.protocol, limits).map_err(remote)?);
+    let stopped = Arc::clone(&server);
+    ctrlc::set_handler(move || stopped.stop())
+        .map_err(|error| Failure::Other(anyhow::anyhow!("cannot wait for signals: {error}")))?;
     let address = server.address().map_err(remote)?;
     let names = names.join(", ");
     Printer::new().line(format!("serving {names} on {address}, protocol {}", arguments.protocol))?;

@@ -38,11 +38,17 @@ fn every_example_runs_as_printed() {
         assert!(!examples.is_empty(), "there are examples: {page}");
         for line in examples {
             let mut shell = program("sh");
+            let serves = line.starts_with("orlop serve-rpc");
+            let line = if serves { format!("exec {line}") } else { line };
             shell.args(["-c", &line]).current_dir(&home).env("PATH", &path).env("XDG_STATE_HOME", &home);
             let mut terminal = Terminal::start(&mut shell);
             if line.starts_with("orlop run") && !line.contains('"') {
                 terminal.expect("Ctrl-D quits\n> ");
                 terminal.keys("\x04");
+            }
+            if serves {
+                terminal.expect("serving cpu on ");
+                terminal.keys("\x03");
             }
             let (status, said) = terminal.end();
             assert_eq!(status, Some(0), "{line}: {said}");

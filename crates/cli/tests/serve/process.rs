@@ -147,6 +147,12 @@ fn idle_connections() -> usize {
     most.saturating_sub(200).min(10_000)
 }
 
+/// Whether the other end has neither sent anything nor closed.
+fn is_open(connection: &TcpStream) -> bool {
+    connection.set_nonblocking(true).unwrap();
+    connection.peek(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn idle_connections_are_cheap_and_do_not_keep_others_out() {
@@ -157,9 +163,13 @@ fn idle_connections_are_cheap_and_do_not_keep_others_out() {
     let connections: Vec<TcpStream> =
         (0..count).map(|_| TcpStream::connect(server.address).unwrap()).collect();
     assert!(server.ask("GET", "/health", "").starts_with("HTTP/1.1 200"));
-    let metrics = server.ask("GET", "/metrics", "");
-    assert!(metric(&metrics, "orlop_connections") > count as f64);
-    let each = server.resident_bytes().saturating_sub(before) / count as u64;
-    assert!(each < 20 << 10, "{each} bytes for each of {count} connections");
-    drop(connections);
+    let open_there = metric(&server.ask("GET", "/metrics", ""), "orlop_connections");
+    let each = server.resident_bytes().saturating_sub(before) / open_there as u64;
+    // A busy machine may take so long to open them that the server has closed the first ones.
+    let open_here = connections.iter().filter(|connection| is_open(connection)).count();
+    assert!(
+        open_here >= 500 && open_there > open_here as f64,
+        "{open_here} of {count} here, {open_there} there"
+    );
+    assert!(each < 20 << 10, "{each} bytes for each of {open_there} connections");
 }

@@ -65,7 +65,9 @@ impl GraphDraft<'_> {
         let all = self.linear(&stem, x, sizes.mixed() + inner)?;
         let parts = [(0, key), (key, key), (2 * key, values), (2 * key + values, values)];
         let [q, k, v, z] = parts.map(|part| self.of_each_group(all, groups, part));
-        Ok((self.b.concat(&[q, k, v], 0), z))
+        // ggml's servers join two at a time.
+        let keys = self.b.concat(&[q, k], 0);
+        Ok((self.b.concat(&[keys, v], 0), z))
     }
 
     /// How strongly a token's value is written, and how far the state decays, before their functions: `[heads, tokens]`.
