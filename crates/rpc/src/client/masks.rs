@@ -16,6 +16,8 @@ const BUCKET: u64 = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MaskKey {
     pub(super) lengths: TensorId,
+    /// The first row that each query sees; the first of all without.
+    pub(super) firsts: Option<TensorId>,
     pub(super) pages: Option<PageKey>,
     pub(super) window: u64,
     /// Rows of the cache.
@@ -42,6 +44,7 @@ impl MaskKey {
         let node = graph.node(node);
         let Op::FlashAttention(attention) = &node.op else { return None };
         let lengths = node.inputs[attention.kv_len_slot()?];
+        let firsts = attention.kv_first_slot().map(|slot| node.inputs[slot]);
         let extents = |slot: usize| graph.tensor(node.inputs[slot]).desc.extents;
         let pages = attention.page_slots().map(|slots| PageKey {
             operands: slots.map(|slot| node.inputs[slot]),
@@ -50,6 +53,7 @@ impl MaskKey {
         });
         Some(MaskKey {
             lengths,
+            firsts,
             pages,
             window: attention.window.into(),
             rows: extents(1)[1],
@@ -70,7 +74,8 @@ impl MaskKey {
 
     /// The operands that say who sees what.
     pub(super) fn operands(&self) -> impl Iterator<Item = TensorId> {
-        [self.lengths].into_iter().chain(self.pages.into_iter().flat_map(|pages| pages.operands))
+        let numbers = [self.lengths].into_iter().chain(self.firsts);
+        numbers.chain(self.pages.into_iter().flat_map(|pages| pages.operands))
     }
 
     /// Names and bytes of its temporaries.
@@ -95,15 +100,19 @@ impl MaskKey {
     }
 
     /// Which rows of the cache each query sees, from the operands' numbers.
-    pub(super) fn seen(&self, lengths: &[i32], pages: &[i32], sequences: &[i32]) -> Seen {
+    pub(super) fn seen(&self, lengths: &[i32], firsts: &[i32], pages: &[i32], sequences: &[i32]) -> Seen {
         let queries = self.queries as usize;
-        let length = |query: usize| u64::try_from(lengths.get(query).copied().unwrap_or(0)).unwrap_or(0);
+        let number = |numbers: &[i32], query: usize| {
+            u64::try_from(numbers.get(query).copied().unwrap_or(0)).unwrap_or(0)
+        };
         let mut ranges = Vec::with_capacity(queries);
         for query in 0..queries {
-            let end = length(query);
-            let first = if self.window == 0 { 0 } else { end.saturating_sub(self.window) };
+            let end = number(lengths, query);
+            let of_window = if self.window == 0 { 0 } else { end.saturating_sub(self.window) };
+            let first = of_window.max(number(firsts, query));
             let Some(PageKey { page_rows, of_sequence, .. }) = self.pages else {
-                ranges.push(std::iter::once(first..end.min(self.rows)).collect());
+                let end = end.min(self.rows);
+                ranges.push(std::iter::once(first.min(end)..end).collect());
                 continue;
             };
             let sequence = sequences.get(query).and_then(|sequence| usize::try_from(*sequence).ok());
@@ -200,7 +209,7 @@ mod tests {
     fn key(window: u64, paged: bool) -> MaskKey {
         let [lengths, a, b] = ids();
         let pages = paged.then_some(PageKey { operands: [a, b], page_rows: 4, of_sequence: 3 });
-        MaskKey { lengths, pages, window, rows: 24, queries: 3 }
+        MaskKey { lengths, firsts: None, pages, window, rows: 24, queries: 3 }
     }
 
     /// What the server makes of the bounds.
@@ -222,7 +231,7 @@ mod tests {
     #[test]
     fn two_numbers_a_query_say_the_same_as_the_mask() {
         for (window, lengths) in [(0, [0, 1, 20]), (3, [2, 3, 24]), (1, [1, 0, 9])] {
-            let seen = key(window, false).seen(&lengths, &[], &[]);
+            let seen = key(window, false).seen(&lengths, &[], &[], &[]);
             let bounds = seen.bounds().unwrap();
             assert_eq!(as_mask(&visible(&bounds, 24, 3)), seen.mask(24), "{window} {lengths:?}");
             assert_eq!(seen.end(), *lengths.iter().max().unwrap() as u64);
@@ -233,10 +242,10 @@ mod tests {
     fn pages_that_follow_each_other_are_one_range_and_others_are_masked() {
         // Two sequences: pages 1, 2, 3 and 5, 0.
         let pages = [1, 2, 3, 5, 0, 0];
-        let together = key(0, true).seen(&[9, 12, 4], &pages, &[0, 0, 1]);
+        let together = key(0, true).seen(&[9, 12, 4], &[], &pages, &[0, 0, 1]);
         assert_eq!(together.ranges, [vec![4..13], vec![4..16], vec![20..24]]);
         assert!(together.bounds().is_some());
-        let apart = key(0, true).seen(&[9, 7, 1], &pages, &[0, 1, 1]);
+        let apart = key(0, true).seen(&[9, 7, 1], &[], &pages, &[0, 1, 1]);
         assert_eq!((&apart.ranges[1], apart.bounds(), apart.end()), (&vec![20..24, 0..3], None, 24));
         let mask = apart.mask(24);
         let zeros = |query: usize| mask[48 * query..][..48].iter().filter(|byte| **byte == 0).count();
@@ -245,8 +254,19 @@ mod tests {
 
     #[test]
     fn a_window_ends_at_the_last_row() {
-        let seen = key(5, true).seen(&[9, 2, 0], &[1, 2, 3, 0, 0, 0], &[0, 0, 0]);
+        let seen = key(5, true).seen(&[9, 2, 0], &[], &[1, 2, 3, 0, 0, 0], &[0, 0, 0]);
         assert_eq!(seen.ranges, [vec![8..13], vec![4..6], vec![]]);
+    }
+
+    #[test]
+    fn texts_begin_where_the_last_one_ends() {
+        let seen = key(0, false).seen(&[4, 9, 3], &[0, 4, 5], &[], &[]);
+        assert_eq!(seen.mask(24).iter().filter(|byte| **byte == 0).count(), 48 * 3 - 24 * 3 + 4 + 5);
+        assert_eq!(as_mask(&visible(&seen.bounds().unwrap(), 24, 3)), seen.mask(24));
+        assert_eq!(
+            key(3, false).seen(&[4, 9, 3], &[0, 4, 5], &[], &[]).ranges[..2],
+            [vec![1..4], vec![6..9]]
+        );
     }
 
     #[test]

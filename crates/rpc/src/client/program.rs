@@ -83,6 +83,7 @@ struct BoundNode {
 struct BoundMask {
     key: MaskKey,
     lengths: Placed,
+    firsts: Option<Placed>,
     pages: Option<[Placed; 2]>,
     bounds: Placed,
     numbers: Placed,
@@ -202,11 +203,12 @@ impl RpcProgram {
             Ok(self.integers(tensor)?.into_iter().map(|number| number as i32).collect())
         };
         let lengths = numbers(&mask.lengths)?;
+        let firsts = mask.firsts.as_ref().map(numbers).transpose()?.unwrap_or_default();
         let [pages, sequences] = match &mask.pages {
             Some([pages, sequences]) => [numbers(pages)?, numbers(sequences)?],
             None => [Vec::new(), Vec::new()],
         };
-        let seen = mask.key.seen(&lengths, &pages, &sequences);
+        let seen = mask.key.seen(&lengths, &firsts, &pages, &sequences);
         let rows = mask.key.bucket(seen.end());
         match seen.bounds() {
             Some(bounds) => self.buffer(mask.bounds.buffer)?.put(mask.bounds.offset, &bounds)?,
@@ -319,6 +321,7 @@ impl Binder<'_> {
         Ok(BoundMask {
             key: key.clone(),
             lengths: self.tensor(key.lengths)?,
+            firsts: key.firsts.map(|firsts| self.tensor(firsts)).transpose()?,
             pages,
             bounds: self.part(parts[0], DType::F32, &[1, 2 * queries])?,
             numbers: self.part(parts[1], DType::F32, &[rows])?,
