@@ -1,6 +1,7 @@
 //! `orlop serve`: its plan, its log, and how it starts and ends.
 #![cfg(unix)]
 
+mod guide;
 mod plan;
 mod process;
 #[allow(dead_code)] // the tests of `orlop plan` need more of it

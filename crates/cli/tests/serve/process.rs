@@ -11,14 +11,14 @@ use serde_json::Value;
 use crate::with_model::command;
 
 /// A server, and the lines of its log that were not read yet.
-struct Server {
+pub(crate) struct Server {
     process: Child,
     log: BufReader<ChildStderr>,
     address: SocketAddr,
 }
 
 impl Server {
-    fn start(arguments: &[&str]) -> Server {
+    pub(crate) fn start(arguments: &[&str]) -> Server {
         let mut command = command();
         command.args(["serve", "--port", "0", "--log", "json", "-c", "1024", "-t", "1"]).args(arguments);
         let mut process = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -30,7 +30,7 @@ impl Server {
     }
 
     /// The whole response to a request.
-    fn ask(&self, method: &str, path: &str, body: &str) -> String {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let length = body.len();
         let head = "Host: localhost\r\nConnection: close\r\n";
