@@ -90,7 +90,7 @@ impl ArenaPicture<'_> {
         let origin = |value: ValueId| origins.get(value.index()).copied().flatten();
         let tensor = |index: usize| graph.tensors().get(index);
         let kind = |value| match origin(value) {
-            Some(ValueOrigin::Copy(_)) => Kind::Copy,
+            Some(ValueOrigin::Transfer(_)) => Kind::Copy,
             Some(ValueOrigin::Temporary { .. }) => Kind::Scratch,
             Some(ValueOrigin::Tensor { index }) => match tensor(index).map(|tensor| &tensor.origin) {
                 Some(TensorOrigin::Leaf(Leaf::Input)) => Kind::Input,
@@ -107,7 +107,7 @@ impl ArenaPicture<'_> {
                 }
                 _ => None,
             },
-            ValueOrigin::Copy(copy) => {
+            ValueOrigin::Transfer(copy) => {
                 Some(format!("copied to {}, which reads it", machine.name(planned.schedule()[copy].to)))
             }
             ValueOrigin::Temporary { .. } => Some("scratch memory of a kernel".to_owned()),
@@ -125,7 +125,7 @@ impl ArenaPicture<'_> {
     }
 
     fn step_name(&self, step: &ArenaStep) -> String {
-        match (step.copy, &step.nodes[..]) {
+        match (step.transfer, &step.nodes[..]) {
             (Some(copy), _) => format!("copy {}", self.planned.schedule()[copy].name),
             (None, []) => String::new(),
             (None, nodes @ [.., last]) => {

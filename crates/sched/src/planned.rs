@@ -4,11 +4,11 @@
 //! 1. The placement is cut into a **schedule** ([`crate::Schedule`]).
 //! 2. Each split is **lowered** to the steps of its device.
 //! 3. Devices whose results go to the same memory are one **domain**. Each domain has a **usage**: the steps of its own
-//!    queues, with the copies that they make. What another domain reads is **held** until the first split of its own domain
+//!    queues, with the transfers that they make. What another domain reads is **held** until the first split of its own domain
 //!    that begins after the reader has ended.
 //! 4. Each domain's memory is **planned**; steps may then change places within their split where that needs less.
 //! 5. **Budgets** decide which copies of weights are **resident** (they stay on the device) and which are **offloaded**
-//!    (every run brings them); a schedule over budget is cut and planned again.
+//!    (every run transfers them); a schedule over budget is cut and planned again.
 //! 6. Where several runs may be in flight, **cross-run waits** keep a run from overwriting what the run before still reads.
 
 pub(crate) mod arena_steps;
@@ -151,7 +151,7 @@ impl Planned {
         &self.placement
     }
 
-    /// The splits and copies.
+    /// The splits and transfers.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
     }
@@ -184,7 +184,7 @@ fn lower(
     let mut lowered = Vec::with_capacity(schedule.splits.len());
     for (id, split) in schedule.ids().zip(&schedule.splits) {
         let lies = |tensor: TensorId| {
-            if split.reads_copy.contains_key(&tensor) {
+            if split.reads_transfer.contains_key(&tensor) {
                 return Some(Arc::clone(machine.arena(split.device)));
             }
             match placement.home(graph, tensor) {

@@ -88,7 +88,7 @@ pub struct SessionOptions {
     /// Most bytes of each device: its arena, and the copies of weights that are resident there. None for no limit.
     pub budgets: HashMap<DeviceId, u64>,
     /// Whether weights of nodes that a device takes over ([`PlacementReason::Offloaded`](crate::PlacementReason::Offloaded))
-    /// become resident there, as far as its budget allows. Default yes; if not, they are offloaded: every run brings them,
+    /// become resident there, as far as its budget allows. Default yes; if not, they are offloaded: every run transfers them,
     /// each while the split before computes.
     pub keep_offloaded: bool,
     /// How many runs may be in flight. Each beyond the first costs memory for its inputs and results. Default 1.
@@ -375,11 +375,11 @@ impl Session {
         let splits = &planned.schedule.splits;
         let beside = |split: &Split| self.machine.facts(split.device).asynchronous;
         let several = self.options.depth > 1;
-        let end = |split: &Split| Awaited { end: several || beside(split), copies: false };
+        let end = |split: &Split| Awaited { end: several || beside(split), transfers: false };
         let mut awaited: Vec<Awaited> = splits.iter().map(end).collect();
         splits.iter().flat_map(|split| &split.waits).for_each(|split| awaited[split.index()].end = true);
         for wait in planned.cross_run.iter().filter(|wait| wait.copies_only) {
-            awaited[wait.earlier.index()].copies = true;
+            awaited[wait.earlier.index()].transfers = true;
         }
         awaited
     }
@@ -392,7 +392,7 @@ impl Session {
         Ok(&self.get_prepared(plan)?.planned.placement)
     }
 
-    /// The splits and copies.
+    /// The splits and transfers.
     ///
     /// # Errors
     /// [`Error::UnknownPlan`].
@@ -463,9 +463,9 @@ impl Session {
         schedule: &Schedule,
         externals: &Externals,
     ) -> Result<BTreeMap<TransferId, usize>, Error> {
-        let resident = schedule.transfers.iter().enumerate().filter(|(_, copy)| copy.resident);
-        let wanted = resident.map(|(index, copy)| {
-            Ok((TransferId::new(index), copy, copied_bytes(externals.get(copy.root), copy)?))
+        let resident = schedule.transfers.iter().enumerate().filter(|(_, transfer)| transfer.resident);
+        let wanted = resident.map(|(index, transfer)| {
+            Ok((TransferId::new(index), transfer, copied_bytes(externals.get(transfer.root), transfer)?))
         });
         self.residents.find_or_add(&wanted.collect::<Result<Vec<_>, Error>>()?, &self.machine)
     }

@@ -134,8 +134,8 @@ fn moved(graph: &Graph, from: &Placement, run: &[NodeId], device: DeviceId) -> P
 /// Whether the weights that a schedule keeps elsewhere are within the limits.
 fn weights_fit(schedule: &Schedule, machine: &impl MachineFacts, options: &CostOptions) -> bool {
     machine.device_ids().all(|device| {
-        let here = schedule.transfers.iter().filter(|copy| copy.resident && copy.to == device);
-        let bytes: u64 = here.map(|copy| copy.room).sum();
+        let here = schedule.transfers.iter().filter(|transfer| transfer.resident && transfer.to == device);
+        let bytes: u64 = here.map(|transfer| transfer.room).sum();
         bytes <= options.resident.get(&device).copied().unwrap_or(0)
     })
 }

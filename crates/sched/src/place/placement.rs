@@ -98,7 +98,7 @@ pub enum PlacementReason {
     OwnsStorage(TensorId),
     /// It reads this weight, which lies there.
     FollowsWeight(TensorId),
-    /// The device wants it although this weight must be brought to it.
+    /// The device wants it although this weight must be copied to it.
     Offloaded(TensorId),
     /// It reads what this node computes there.
     FollowsProducer(NodeId),
@@ -193,7 +193,7 @@ impl PlacementReason {
             PlacementReason::Assigned => "assigned".to_owned(),
             PlacementReason::OwnsStorage(storage) => format!("owns {}", name(storage)),
             PlacementReason::FollowsWeight(weight) => format!("follows weight {}", name(weight)),
-            PlacementReason::Offloaded(weight) => format!("offloaded, brings {}", name(weight)),
+            PlacementReason::Offloaded(weight) => format!("offloaded, transfers {}", name(weight)),
             PlacementReason::FollowsProducer(node) => format!("follows {}", result(node)),
             PlacementReason::FollowsConsumer(node) => format!("for {}", result(node)),
             PlacementReason::SharesMemory(device) => format!("shares memory with {}", machine.name(*device)),

@@ -14,10 +14,10 @@ pub struct ArenaStep {
     pub at: usize,
     /// The split it belongs to.
     pub split: SplitId,
-    /// Which of the split's lowered steps; `None` for a copy.
+    /// Which of the split's lowered steps; `None` for a transfer.
     pub step: Option<usize>,
-    /// The copy that it makes.
-    pub copy: Option<TransferId>,
+    /// The transfer that it makes.
+    pub transfer: Option<TransferId>,
     /// The nodes that it computes.
     pub nodes: Vec<NodeId>,
 }
@@ -30,8 +30,8 @@ pub enum ValueOrigin {
         /// By position.
         index: usize,
     },
-    /// A copy of something that lies elsewhere.
-    Copy(TransferId),
+    /// A transfer of something that lies elsewhere.
+    Transfer(TransferId),
     /// A step's own memory.
     Temporary {
         /// The split that it belongs to.
@@ -40,7 +40,7 @@ pub enum ValueOrigin {
 }
 
 impl Planned {
-    /// How many steps all devices have together, copies included.
+    /// How many steps all devices have together, transfers included.
     pub fn step_count(&self) -> usize {
         self.schedule.commands().map(|command| self.steps_of(command).len()).sum()
     }
@@ -57,8 +57,16 @@ impl Planned {
         for command in self.schedule.commands() {
             let count = self.steps_of(command).len();
             match command {
-                Command::Copy { split, transfer } if domains.of(self.schedule[split].device) == domain => {
-                    found.push(ArenaStep { at, split, step: None, copy: Some(transfer), nodes: Vec::new() });
+                Command::Transfer { split, transfer }
+                    if domains.of(self.schedule[split].device) == domain =>
+                {
+                    found.push(ArenaStep {
+                        at,
+                        split,
+                        step: None,
+                        transfer: Some(transfer),
+                        nodes: Vec::new(),
+                    });
                 }
                 Command::Compute { split } if domains.of(self.schedule[split].device) == domain => {
                     let steps = self.steps[split.index()].steps.iter().enumerate();
@@ -66,7 +74,7 @@ impl Planned {
                         at: at + number,
                         split,
                         step: Some(number),
-                        copy: None,
+                        transfer: None,
                         nodes: step.nodes.clone(),
                     }));
                 }
@@ -88,7 +96,7 @@ impl Planned {
     /// The steps that a command is in the plans.
     fn steps_of(&self, command: Command) -> Range<usize> {
         match command {
-            Command::Copy { .. } => 0..1,
+            Command::Transfer { .. } => 0..1,
             Command::Compute { split } => 0..self.steps[split.index()].steps.len(),
             Command::Wait { .. } | Command::Record { .. } => 0..0,
         }

@@ -33,24 +33,33 @@ impl Budgets<'_> {
         always: &HashSet<TensorId>,
     ) -> Result<Attempt, Error> {
         let mut all = attempt(&OffloadedWeights::default())?;
-        let brought =
-            all.schedule.transfers.iter().filter(|copy| copy.resident && always.contains(&copy.root));
-        let brought: HashSet<_> = brought.map(|copy| (copy.root, copy.to)).collect();
-        if !brought.is_empty() {
-            all = attempt(&OffloadedWeights { weights: brought.clone(), early: true })?;
+        let offloaded = all
+            .schedule
+            .transfers
+            .iter()
+            .filter(|transfer| transfer.resident && always.contains(&transfer.root));
+        let offloaded: HashSet<_> = offloaded.map(|transfer| (transfer.root, transfer.to)).collect();
+        if !offloaded.is_empty() {
+            all = attempt(&OffloadedWeights { weights: offloaded.clone(), early: true })?;
         }
         let Err(over) = self.check(&all.schedule, &all.memory) else { return Ok(all) };
         let narrow = |device: &DeviceId| self.over(&all.schedule, &all.memory, *device).is_some();
         let narrow: Vec<DeviceId> = self.machine.indices().filter(narrow).collect();
         let mut weights: BTreeMap<(TensorId, DeviceId), u64> = BTreeMap::new();
-        for copy in all.schedule.transfers.iter().filter(|copy| copy.resident && narrow.contains(&copy.to)) {
-            *weights.entry((copy.root, copy.to)).or_default() += self.aligned(copy.to, copy.room);
+        for transfer in all
+            .schedule
+            .transfers
+            .iter()
+            .filter(|transfer| transfer.resident && narrow.contains(&transfer.to))
+        {
+            *weights.entry((transfer.root, transfer.to)).or_default() +=
+                self.aligned(transfer.to, transfer.room);
         }
-        if weights.is_empty() && brought.is_empty() {
+        if weights.is_empty() && offloaded.is_empty() {
             return Err(over);
         }
-        // What is brought while another split computes takes room for two.
-        let all = weights.keys().copied().chain(brought);
+        // What is transferred while another split computes takes room for two.
+        let all = weights.keys().copied().chain(offloaded);
         let mut offloaded = OffloadedWeights { weights: all.collect(), early: false };
         let least = attempt(&offloaded)?;
         self.check(&least.schedule, &least.memory)?;
@@ -103,8 +112,8 @@ impl Budgets<'_> {
 
     fn needed(&self, schedule: &Schedule, memory: &PlannedMemory, device: DeviceId) -> u64 {
         let arena = memory.plans[self.domains.of(device)].total();
-        let here = schedule.transfers.iter().filter(|copy| copy.resident && copy.to == device);
-        here.fold(arena, |sum, copy| sum.saturating_add(self.aligned(device, copy.room)))
+        let here = schedule.transfers.iter().filter(|transfer| transfer.resident && transfer.to == device);
+        here.fold(arena, |sum, transfer| sum.saturating_add(self.aligned(device, transfer.room)))
     }
 
     /// Bytes as they will be allocated: each copy begins at an aligned offset.
@@ -116,6 +125,6 @@ impl Budgets<'_> {
 
 /// Bytes of the resident copies of weights on a device.
 pub(crate) fn resident_bytes(schedule: &Schedule, device: DeviceId) -> u64 {
-    let here = schedule.transfers.iter().filter(|copy| copy.resident && copy.to == device);
-    here.fold(0, |sum: u64, copy| sum.saturating_add(copy.room))
+    let here = schedule.transfers.iter().filter(|transfer| transfer.resident && transfer.to == device);
+    here.fold(0, |sum: u64, transfer| sum.saturating_add(transfer.room))
 }

@@ -15,7 +15,7 @@ pub(crate) struct CrossRunWait {
     pub(crate) split: SplitId,
     /// The split of the earlier one.
     pub(crate) earlier: SplitId,
-    /// Whether its copies are enough, or all of it.
+    /// Whether its transfers are enough, or all of it.
     pub(crate) copies_only: bool,
 }
 
@@ -31,7 +31,7 @@ enum Shared {
 /// How a device uses a storage in one run.
 #[derive(Clone, Copy)]
 struct Use {
-    /// The last split that touches it, and whether only its copies do.
+    /// The last split that touches it, and whether only its transfers do.
     last: SplitId,
     copies_only: bool,
     writes: bool,
@@ -65,13 +65,15 @@ pub(crate) fn cross_run_waits(
         }
     };
     for (id, split) in schedule.ids().zip(&schedule.splits) {
-        for copy in split.copies.iter().map(|copy| &schedule[*copy]).filter(|copy| !copy.constant) {
-            storage(copy.root).into_iter().for_each(|storage| touch(storage, id, true, false));
+        for transfer in
+            split.transfers.iter().map(|transfer| &schedule[*transfer]).filter(|transfer| !transfer.constant)
+        {
+            storage(transfer.root).into_iter().for_each(|storage| touch(storage, id, true, false));
         }
-        // Copies, temporaries and results are written in the device's own arena.
+        // Transfers, temporaries and results are written in the device's own arena.
         touch(Shared::Arena(domains.of(split.device)), id, false, true);
         for node in split.nodes.iter().map(|node| graph.node(*node)) {
-            for input in node.inputs.iter().filter(|input| !split.reads_copy.contains_key(input)) {
+            for input in node.inputs.iter().filter(|input| !split.reads_transfer.contains_key(input)) {
                 storage(*input).into_iter().for_each(|storage| touch(storage, id, false, false));
             }
             storage(node.output).into_iter().for_each(|storage| touch(storage, id, false, true));

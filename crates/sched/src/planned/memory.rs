@@ -56,8 +56,8 @@ struct Values {
     tensors: Vec<Option<At>>,
     /// Of runs in flight beside the first: inputs and results, by root and number of the run's slot.
     slots: HashMap<(TensorId, usize), At>,
-    /// By copy.
-    copies: Vec<Option<At>>,
+    /// By transfer.
+    transfers: Vec<Option<At>>,
     /// The first of each split's temporaries; the others follow it.
     temporaries: Vec<At>,
 }
@@ -90,8 +90,8 @@ impl PlannedMemory {
         self.values.tensors[id.index()].is_some()
     }
 
-    pub(crate) fn copy(&self, copy: TransferId) -> Option<Spot> {
-        self.spot(self.values.copies[copy.index()]?)
+    pub(crate) fn transfer(&self, transfer: TransferId) -> Option<Spot> {
+        self.spot(self.values.transfers[transfer.index()]?)
     }
 
     pub(crate) fn temporary(&self, split: SplitId, number: usize) -> Option<Spot> {
@@ -114,8 +114,8 @@ impl PlannedMemory {
                 note(self.values.temporary(split, number), ValueOrigin::Temporary { split });
             }
         }
-        for (copy, at) in self.values.copies.iter().enumerate() {
-            at.iter().for_each(|at| note(*at, ValueOrigin::Copy(TransferId::new(copy))));
+        for (transfer, at) in self.values.transfers.iter().enumerate() {
+            at.iter().for_each(|at| note(*at, ValueOrigin::Transfer(TransferId::new(transfer))));
         }
         for (index, at) in self.values.tensors.iter().enumerate() {
             at.iter().for_each(|at| note(*at, ValueOrigin::Tensor { index }));
@@ -185,8 +185,8 @@ impl MemoryPlanner<'_> {
             for command in self.schedule.commands_of(id) {
                 match command {
                     Command::Wait { .. } => waits += 1,
-                    Command::Copy { transfer, .. } => {
-                        let Some((_, value)) = values.copies[transfer.index()] else { continue };
+                    Command::Transfer { transfer, .. } => {
+                        let Some((_, value)) = values.transfers[transfer.index()] else { continue };
                         // What others read is theirs until this split has waited for them.
                         let waited = waits == split.waits.len();
                         let held = if waited { std::mem::take(&mut held) } else { Vec::new() };
@@ -196,8 +196,8 @@ impl MemoryPlanner<'_> {
                         let own = |tensor: TensorId| {
                             values.tensors[tensor.index()].filter(|(home, _)| *home == domain)
                         };
-                        let value = |tensor: TensorId| match split.reads_copy.get(&tensor) {
-                            Some(copy) => values.copies[copy.index()].map(|(_, id)| id),
+                        let value = |tensor: TensorId| match split.reads_transfer.get(&tensor) {
+                            Some(transfer) => values.transfers[transfer.index()].map(|(_, id)| id),
                             None => own(tensor).map(|(_, id)| id),
                         };
                         let observed = split.observed.and_then(own).map(|(_, id)| id);
@@ -218,7 +218,7 @@ impl MemoryPlanner<'_> {
         Error::Memory { device: self.domains.types[domain].name().to_owned(), source: Box::new(source) }
     }
 
-    /// Adds the graph's tensors that lie in arenas, and copies.
+    /// Adds the graph's tensors that lie in arenas, and transfers.
     fn add_values(&self, builder: &mut UsageBuilder<'_>, holds: &[Hold]) -> Values {
         let tensors = self.graph.tensors().len();
         let mut values = Values { tensors: vec![None; tensors], ..Values::default() };
@@ -261,11 +261,11 @@ impl MemoryPlanner<'_> {
                 values.slots.insert((id, slot), (domain, builder.add_sibling(&home, own)));
             }
         }
-        let copies = self.schedule.transfers.iter().map(|copy| {
-            let domain = self.domains.of(copy.to);
-            (!copy.resident).then(|| (domain, builder.add_memory(domain, &copy.name, copy.room)))
+        let transfers = self.schedule.transfers.iter().map(|transfer| {
+            let domain = self.domains.of(transfer.to);
+            (!transfer.resident).then(|| (domain, builder.add_memory(domain, &transfer.name, transfer.room)))
         });
-        values.copies = copies.collect();
+        values.transfers = transfers.collect();
         values
     }
 
@@ -300,12 +300,17 @@ impl MemoryPlanner<'_> {
             holds.push(Hold { root, until });
         };
         for (id, split) in self.schedule.ids().zip(&self.schedule.splits) {
-            for copy in split.copies.iter().map(|copy| &self.schedule[*copy]).filter(|copy| !copy.resident) {
-                hold(copy.root, id);
+            for transfer in split
+                .transfers
+                .iter()
+                .map(|transfer| &self.schedule[*transfer])
+                .filter(|transfer| !transfer.resident)
+            {
+                hold(transfer.root, id);
             }
             for node in &split.nodes {
                 for input in &self.graph.node(*node).inputs {
-                    if !split.reads_copy.contains_key(input) {
+                    if !split.reads_transfer.contains_key(input) {
                         hold(self.graph.tensor(*input).storage.root, id);
                     }
                 }

@@ -58,10 +58,10 @@ impl Planned {
             Some((_, sum)) => *sum += seconds,
             None => spent.push((limit, seconds)),
         };
-        let mut copies = Vec::new();
-        let copy = |split: SplitId, transfer: TransferId| {
+        let mut transfers = Vec::new();
+        let transfer = |split: SplitId, transfer: TransferId| {
             let (device, seconds) = self.transfer_seconds(machine, split, transfer);
-            copies.push((Limit::Link(device), seconds));
+            transfers.push((Limit::Link(device), seconds));
             seconds
         };
         let compute = |split: SplitId| {
@@ -82,8 +82,8 @@ impl Planned {
             }
             sum
         };
-        let seconds = makespan(&self.schedule, machine.devices().len(), copy, compute);
-        copies.into_iter().for_each(|(limit, seconds)| spend(limit, seconds));
+        let seconds = makespan(&self.schedule, machine.devices().len(), transfer, compute);
+        transfers.into_iter().for_each(|(limit, seconds)| spend(limit, seconds));
         let most = spent.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
         let limited_by = most.map_or(Limit::Steps(DeviceId::default()), |(limit, _)| limit);
         Prediction { seconds, limited_by }
@@ -94,11 +94,11 @@ impl Planned {
         let mut expenses = Vec::new();
         for (id, split) in self.schedule.ids().zip(&self.schedule.splits) {
             let speeds = machine.speeds(split.device);
-            for transfer in &split.copies {
-                let copy = &self.schedule[*transfer];
-                if copy.constant && !copy.resident {
-                    let (_, seconds) = self.transfer_seconds(machine, id, *transfer);
-                    expenses.push(Expense::Weight { leaf: copy.root, seconds });
+            for number in &split.transfers {
+                let transfer = &self.schedule[*number];
+                if transfer.constant && !transfer.resident {
+                    let (_, seconds) = self.transfer_seconds(machine, id, *number);
+                    expenses.push(Expense::Weight { leaf: transfer.root, seconds });
                 }
             }
             for step in &self.steps[id.index()].steps {
@@ -113,10 +113,10 @@ impl Planned {
 
     /// Seconds of a transfer that a split makes, and the device at the slower end.
     fn transfer_seconds(&self, machine: &Machine, split: SplitId, transfer: TransferId) -> (DeviceId, f64) {
-        let (to, copy) = (self.schedule[split].device, &self.schedule[transfer]);
-        let from = self.placement.home(&self.graph, copy.root).filter(|from| *from != to);
-        let there = machine.speeds(to).transfer_seconds(copy.bytes());
-        let back = from.map(|from| (from, machine.speeds(from).return_seconds(copy.bytes())));
+        let (to, transfer) = (self.schedule[split].device, &self.schedule[transfer]);
+        let from = self.placement.home(&self.graph, transfer.root).filter(|from| *from != to);
+        let there = machine.speeds(to).transfer_seconds(transfer.bytes());
+        let back = from.map(|from| (from, machine.speeds(from).return_seconds(transfer.bytes())));
         back.filter(|(_, back)| *back > there).unwrap_or((to, there))
     }
 }

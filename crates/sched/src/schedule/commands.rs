@@ -12,11 +12,11 @@ pub enum Command {
         /// The split that must have ended.
         on: SplitId,
     },
-    /// Bring something over.
-    Copy {
+    /// Make a transfer.
+    Transfer {
         /// The split that needs it, or the one before.
         split: SplitId,
-        /// What is brought.
+        /// The transfer.
         transfer: TransferId,
     },
     /// Run the split's nodes.
@@ -36,15 +36,15 @@ pub enum Command {
 /// How far a split has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
-    /// Its copies are made.
-    Copied,
+    /// Its transfers are made.
+    Transferred,
     /// All of it is done.
     Ended,
 }
 
 impl Schedule {
-    /// What the queues are given, split by split: copies behind the waits that they need, the rest of the waits, the
-    /// nodes. Copies that are resident on their device are not among them.
+    /// What the queues are given, split by split: transfers behind the waits that they need, the rest of the waits, the
+    /// nodes. Transfers of resident weights are not among them.
     pub fn commands(&self) -> impl Iterator<Item = Command> + '_ {
         self.ids().flat_map(|split| self.commands_of(split))
     }
@@ -58,9 +58,9 @@ impl Schedule {
             schedule: self,
             id: split,
             split: &self[split],
-            copies: 0,
+            transfers: 0,
             waits: 0,
-            stage: Stage::Copies,
+            stage: Stage::Transfers,
         }
     }
 }
@@ -71,15 +71,15 @@ pub struct SplitCommands<'a> {
     schedule: &'a Schedule,
     id: SplitId,
     split: &'a Split,
-    /// Copies and waits that were given.
-    copies: usize,
+    /// Transfers and waits that were given.
+    transfers: usize,
     waits: usize,
     stage: Stage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    Copies,
+    Transfers,
     Waits,
     Record,
     Done,
@@ -98,20 +98,20 @@ impl Iterator for SplitCommands<'_> {
 
     fn next(&mut self) -> Option<Command> {
         let split = self.id;
-        if self.stage == Stage::Copies {
+        if self.stage == Stage::Transfers {
             let resident = |id: &&TransferId| self.schedule[**id].resident;
-            self.copies += self.split.copies[self.copies..].iter().take_while(resident).count();
-            if let Some(transfer) = self.split.copies.get(self.copies).copied() {
+            self.transfers += self.split.transfers[self.transfers..].iter().take_while(resident).count();
+            if let Some(transfer) = self.split.transfers.get(self.transfers).copied() {
                 if self.waits < self.schedule[transfer].after
                     && let Some(wait) = self.wait()
                 {
                     return Some(wait);
                 }
-                self.copies += 1;
-                return Some(Command::Copy { split, transfer });
+                self.transfers += 1;
+                return Some(Command::Transfer { split, transfer });
             }
             self.stage = Stage::Waits;
-            return Some(Command::Record { split, point: Point::Copied });
+            return Some(Command::Record { split, point: Point::Transferred });
         }
         match self.stage {
             Stage::Waits => {
@@ -125,7 +125,7 @@ impl Iterator for SplitCommands<'_> {
                 self.stage = Stage::Done;
                 Some(Command::Record { split, point: Point::Ended })
             }
-            Stage::Copies | Stage::Done => None,
+            Stage::Transfers | Stage::Done => None,
         }
     }
 }

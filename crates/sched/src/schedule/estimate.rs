@@ -19,9 +19,11 @@ pub fn estimate(graph: &Graph, machine: &impl MachineFacts, schedule: &Schedule)
 
 /// That everything a split speaks of is there.
 fn check_split(graph: &Graph, schedule: &Schedule, id: SplitId, split: &Split) -> Result<(), &'static str> {
-    let sound = |copy: &Transfer| copy.range.start <= copy.range.end && copy.after <= split.waits.len();
-    if !split.copies.iter().all(|copy| schedule.transfers.get(copy.index()).is_some_and(sound)) {
-        return Err("makes copies that are not there, or not its own");
+    let sound = |transfer: &Transfer| {
+        transfer.range.start <= transfer.range.end && transfer.after <= split.waits.len()
+    };
+    if !split.transfers.iter().all(|transfer| schedule.transfers.get(transfer.index()).is_some_and(sound)) {
+        return Err("makes transfers that are not there, or not its own");
     }
     if !split.waits.iter().all(|earlier| *earlier < id) {
         return Err("waits for splits that do not come before it");
@@ -34,7 +36,7 @@ fn check_split(graph: &Graph, schedule: &Schedule, id: SplitId, split: &Split) -
 
 /// As [`estimate`], of a schedule that was made for this graph and machine.
 pub(crate) fn seconds(graph: &Graph, machine: &impl MachineFacts, schedule: &Schedule) -> f64 {
-    let copy = |split: SplitId, transfer: TransferId| {
+    let transfer = |split: SplitId, transfer: TransferId| {
         machine.speeds(schedule[split].device).transfer_seconds(schedule[transfer].bytes())
     };
     let compute = |split: SplitId| {
@@ -42,16 +44,16 @@ pub(crate) fn seconds(graph: &Graph, machine: &impl MachineFacts, schedule: &Sch
         let speeds = machine.speeds(split.device);
         split.nodes.iter().map(|node| speeds.node_seconds(graph, *node)).sum()
     };
-    makespan(schedule, machine.device_count(), copy, compute)
+    makespan(schedule, machine.device_count(), transfer, compute)
 }
 
-/// Seconds until the last split has ended, if copies and nodes of splits take as long as is said. Splits of different devices
+/// Seconds until the last split has ended, if transfers and nodes take these times. Splits of different devices
 /// overlap where they do not wait for each other.
 pub(crate) fn makespan(
     schedule: &Schedule,
     devices: usize,
-    mut copy: impl FnMut(SplitId, TransferId) -> f64,
-    mut compute: impl FnMut(SplitId) -> f64,
+    mut transfer_seconds: impl FnMut(SplitId, TransferId) -> f64,
+    mut compute_seconds: impl FnMut(SplitId) -> f64,
 ) -> f64 {
     let mut free_at = vec![0.0f64; devices];
     let mut ends = vec![0.0f64; schedule.splits.len()];
@@ -60,8 +62,8 @@ pub(crate) fn makespan(
         for command in schedule.commands_of(id) {
             match command {
                 Command::Wait { on, .. } => *now = now.max(ends[on.index()]),
-                Command::Copy { transfer, .. } => *now += copy(id, transfer),
-                Command::Compute { .. } => *now += compute(id),
+                Command::Transfer { transfer, .. } => *now += transfer_seconds(id, transfer),
+                Command::Compute { .. } => *now += compute_seconds(id),
                 Command::Record { .. } => ends[id.index()] = *now,
             }
         }

@@ -7,13 +7,13 @@ use orlop_graph::{Graph, Leaf, NodeId, Origin, TensorId};
 
 use crate::{Constraints, DeviceId, MachineFacts, Placement, SplitId, TransferId};
 
-/// A placed graph cut into parts that one device each runs, with the copies between them. A plain value.
+/// A placed graph cut into parts that one device each runs, with the transfers between them. A plain value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Schedule {
     /// The parts, in an order in which they can run.
     pub splits: Vec<Split>,
-    /// The copies that splits begin with.
+    /// The transfers that splits begin with.
     pub transfers: Vec<Transfer>,
     /// The split that runs each node; views are in the one that reads them first, or nowhere.
     pub(crate) split_of: Vec<Option<SplitId>>,
@@ -27,17 +27,17 @@ pub struct Split {
     pub device: DeviceId,
     /// The nodes, views left out.
     pub nodes: Vec<NodeId>,
-    /// Copies that are made when it begins.
-    pub copies: Vec<TransferId>,
-    /// Where its operands are that lie elsewhere: in a copy that this split or an earlier one made.
-    pub reads_copy: HashMap<TensorId, TransferId>,
+    /// Transfers that are made when it begins.
+    pub transfers: Vec<TransferId>,
+    /// Where its operands are that lie elsewhere: the transfer of this split or an earlier one that brings them.
+    pub reads_transfer: HashMap<TensorId, TransferId>,
     /// Splits of other devices that must have ended when it begins.
     pub waits: Vec<SplitId>,
     /// The result of its last node, if the caller wants to see it.
     pub observed: Option<TensorId>,
 }
 
-/// Part of a storage that is brought to another device.
+/// Part of a storage that is copied to another device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Transfer {
@@ -49,14 +49,14 @@ pub struct Transfer {
     pub range: Range<u64>,
     /// Bytes that it takes there: what the device's memory asks for, for the tensors that are read from it.
     pub room: u64,
-    /// The device that it is brought to.
+    /// The device that it is copied to.
     pub to: DeviceId,
     /// The split that makes it.
     pub split: SplitId,
-    /// How many of the split's waits come before it. Copies of what is there already are made while the device would
+    /// How many of the split's waits come before it. Transfers of what is there already are made while the device would
     /// only wait.
     pub after: usize,
-    /// Whether it is part of a weight, which no run changes: such copies can be resident.
+    /// Whether it is part of a weight, which no run changes: the copy can be resident.
     pub constant: bool,
     /// Whether the copy is resident: it stays on its device between runs, as copies of weights do while the budget allows.
     pub resident: bool,
@@ -78,11 +78,11 @@ pub fn split<F: MachineFacts>(
     split_offloading(graph, machine, constraints, placement, &OffloadedWeights::default())
 }
 
-/// Weights whose copies are not resident: every run brings them.
+/// Weights whose copies are not resident: every run transfers them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OffloadedWeights {
     pub(crate) weights: HashSet<(TensorId, DeviceId)>,
-    /// The split of that device before the one that reads a weight brings it, so that it comes while that one is computed.
+    /// The split of that device before the one that reads a weight transfers it, so that it comes while that one is computed.
     /// That takes room for two.
     pub(crate) early: bool,
 }
@@ -130,9 +130,9 @@ struct Cut<'a, F: MachineFacts> {
     schedule: Schedule,
     /// Writes to each root so far: bytes and node.
     written: Vec<Vec<(Range<u64>, NodeId)>>,
-    /// Copies so far, with the number of writes that they have seen.
+    /// Transfers so far, with the number of writes that they have seen.
     known: HashMap<CopyKey, (Option<NodeId>, TransferId)>,
-    /// The nodes that wrote what each copy reads.
+    /// The nodes that wrote what each transfer reads.
     needs: Vec<Vec<NodeId>>,
 }
 
@@ -153,8 +153,8 @@ impl<F: MachineFacts> Cut<'_, F> {
             if node.op.storage_operand() == Some(slot) || self.reaches(device, id, *input) {
                 continue;
             }
-            let copy = self.copy_of(*input, device, current);
-            self.schedule.splits[current.index()].reads_copy.insert(*input, copy);
+            let transfer = self.copy_of(*input, device, current);
+            self.schedule.splits[current.index()].reads_transfer.insert(*input, transfer);
         }
         let split = &mut self.schedule.splits[current.index()];
         split.nodes.push(id);
@@ -182,7 +182,7 @@ impl<F: MachineFacts> Cut<'_, F> {
         self.machine.supports(device, self.graph, id, &there).is_yes()
     }
 
-    /// A copy of a tensor's bytes on a device, as they are now.
+    /// The transfer of a tensor's bytes to a device, as they are now.
     fn copy_of(&mut self, tensor: TensorId, device: DeviceId, split: SplitId) -> TransferId {
         let data = self.graph.tensor(tensor);
         let root = data.storage.root;
@@ -198,14 +198,14 @@ impl<F: MachineFacts> Cut<'_, F> {
         let key = (root, range.start, range.end, device);
         let room =
             self.machine.alloc_bytes(self.machine.arena(device), &data.desc).max(range.end - range.start);
-        if let Some((seen, copy)) = self.known.get(&key)
+        if let Some((seen, transfer)) = self.known.get(&key)
             && *seen == version
         {
-            let known = &mut self.schedule.transfers[copy.index()];
+            let known = &mut self.schedule.transfers[transfer.index()];
             known.room = known.room.max(room);
-            return *copy;
+            return *transfer;
         }
-        let copy = TransferId::new(self.schedule.transfers.len());
+        let transfer = TransferId::new(self.schedule.transfers.len());
         let constant = self.graph.tensor(root).origin == Origin::Leaf(Leaf::Weight);
         let name = format!("{}#{}", self.machine.name(device), data.name);
         self.needs.push(writers().collect());
@@ -220,9 +220,9 @@ impl<F: MachineFacts> Cut<'_, F> {
             constant,
             resident: constant && !offloaded,
         });
-        self.schedule.splits[split.index()].copies.push(copy);
-        self.known.insert(key, (version, copy));
-        copy
+        self.schedule.splits[split.index()].transfers.push(transfer);
+        self.known.insert(key, (version, transfer));
+        transfer
     }
 
     /// Which splits must have ended before which: for every edge between nodes of different devices.
@@ -261,7 +261,7 @@ impl<F: MachineFacts> Cut<'_, F> {
         }
     }
 
-    /// Orders each split's copies by the waits that they need.
+    /// Orders each split's transfers by the waits that they need.
     fn order_copies(&mut self) {
         let Schedule { splits, transfers, split_of } = &mut self.schedule;
         for (transfer, needs) in transfers.iter_mut().zip(&self.needs) {
@@ -278,7 +278,9 @@ impl<F: MachineFacts> Cut<'_, F> {
             };
             transfer.after = needs.iter().filter_map(behind).max().unwrap_or(0).max(turn);
         }
-        splits.iter_mut().for_each(|split| split.copies.sort_by_key(|copy| transfers[copy.index()].after));
+        splits
+            .iter_mut()
+            .for_each(|split| split.transfers.sort_by_key(|transfer| transfers[transfer.index()].after));
     }
 }
 
@@ -338,7 +340,7 @@ impl Index<TransferId> for Schedule {
 }
 
 impl Transfer {
-    /// Bytes that are brought over.
+    /// Bytes that are copied.
     pub fn bytes(&self) -> u64 {
         self.range.end - self.range.start
     }

@@ -7,9 +7,9 @@ use orlop_graph::Graph;
 use crate::{MachineFacts, Schedule, SplitId, Transfer};
 
 impl Schedule {
-    /// Bytes that one run copies; resident copies are left out.
+    /// Bytes that one run transfers; resident copies are left out.
     pub fn copied_bytes(&self) -> u64 {
-        self.transfers.iter().filter(|copy| !copy.resident).map(Transfer::bytes).sum()
+        self.transfers.iter().filter(|transfer| !transfer.resident).map(Transfer::bytes).sum()
     }
 
     /// The splits with their inputs and bytes.
@@ -17,7 +17,7 @@ impl Schedule {
         Table { schedule: self, graph, machine }
     }
 
-    /// One split in Graphviz's language, copies as boxes.
+    /// One split in Graphviz's language, transfers as boxes.
     pub fn split_to_dot(&self, split: SplitId, graph: &Graph) -> Option<String> {
         use fmt::Write;
         let own = self.splits.get(split.index())?;
@@ -29,12 +29,12 @@ impl Schedule {
             let label = quoted(&format!("{} {}", result.name, node.op));
             let _ = writeln!(dot, "  {} [label=\"{label}\"];", node.output);
             for input in &node.inputs {
-                match own.reads_copy.get(input) {
-                    Some(copy) => {
-                        let label = quoted(&self[*copy].name);
+                match own.reads_transfer.get(input) {
+                    Some(transfer) => {
+                        let label = quoted(&self[*transfer].name);
                         let _ = writeln!(
                             dot,
-                            "  c{copy} [shape=box, label=\"{label}\"];\n  c{copy} -> {};",
+                            "  c{transfer} [shape=box, label=\"{label}\"];\n  c{transfer} -> {};",
                             node.output
                         );
                     }
@@ -62,10 +62,15 @@ impl<F: MachineFacts> fmt::Display for Table<'_, F> {
             let (name, nodes) = (machine.name(split.device), split.nodes.len());
             let waits: Vec<usize> = split.waits.iter().map(|wait| wait.index()).collect();
             writeln!(f, "split {id} on {name}: {nodes} nodes, waits for {waits:?}")?;
-            for copy in split.copies.iter().map(|copy| &schedule[*copy]) {
-                let bytes = copy.bytes();
-                let stays = if copy.resident { ", resident" } else { "" };
-                writeln!(f, "    {} <- {} ({bytes} bytes{stays})", copy.name, graph.tensor(copy.root).name)?;
+            for transfer in split.transfers.iter().map(|transfer| &schedule[*transfer]) {
+                let bytes = transfer.bytes();
+                let stays = if transfer.resident { ", resident" } else { "" };
+                writeln!(
+                    f,
+                    "    {} <- {} ({bytes} bytes{stays})",
+                    transfer.name,
+                    graph.tensor(transfer.root).name
+                )?;
             }
         }
         Ok(())

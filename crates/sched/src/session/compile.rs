@@ -1,4 +1,4 @@
-//! Programs and copies, bound to the places that the arenas have.
+//! Programs and transfers, bound to the places that the arenas have.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ pub(crate) struct Compiled {
     /// Every buffer once; released while nothing runs.
     pub(crate) claims: Option<Claims>,
     touches: Vec<Touch>,
-    /// The way of each copy, once it was asked for.
+    /// The way of each transfer, once it was asked for.
     pub(crate) routes: Option<Vec<Option<CopyRoute>>>,
 }
 
-/// The programs and copies of the runs that use one slot.
+/// The programs and transfers of the runs that use one slot.
 pub(crate) struct Bound {
     pub(crate) programs: Vec<Arc<dyn Program>>,
-    /// Source and destination of each copy that a run makes.
-    pub(crate) copies: Vec<Option<(StoredTensor, StoredTensor)>>,
+    /// Source and destination of each transfer that a run makes.
+    pub(crate) transfers: Vec<Option<(StoredTensor, StoredTensor)>>,
     /// The observed result of each split.
     pub(crate) observed: Vec<Option<StoredTensor>>,
 }
@@ -57,18 +57,18 @@ impl Compiled {
         }
     }
 
-    /// The way of each copy, asked for once. Everything must be claimed, and nothing run.
+    /// The way of each transfer, asked for once. Everything must be claimed, and nothing run.
     pub(crate) fn find_routes(&mut self) -> Result<(), DeviceError> {
         let (None, Some(claims)) = (&self.routes, &self.claims) else { return Ok(()) };
-        let route = |copy: &Option<(StoredTensor, StoredTensor)>| {
-            let Some((from, to)) = copy else { return Ok(None) };
+        let route = |transfer: &Option<(StoredTensor, StoredTensor)>| {
+            let Some((from, to)) = transfer else { return Ok(None) };
             // SAFETY: `lend` asks that conflicting claims of the run are not used meanwhile: nothing runs yet.
             let read = unsafe { claims.lend(&*from.slot().buffer, AccessKind::Read) }?;
             // SAFETY: as above.
             let write = unsafe { claims.lend(&*to.slot().buffer, AccessKind::Write) }?;
             copy_route(from, to, [&read, &write]).map(Some)
         };
-        self.routes = Some(self.slots[0].copies.iter().map(route).collect::<Result<_, _>>()?);
+        self.routes = Some(self.slots[0].transfers.iter().map(route).collect::<Result<_, _>>()?);
         Ok(())
     }
 }
@@ -93,7 +93,7 @@ impl Touches {
 }
 
 impl Session {
-    /// Programs and copies at the places that the arenas have now.
+    /// Programs and transfers at the places that the arenas have now.
     pub(crate) fn compile(&self, prepared: &Prepared) -> Result<Compiled, Error> {
         let mut touches = Touches::default();
         let slots = (0..prepared.slots.len()).map(|slot| self.bind(prepared, slot, &mut touches));
@@ -113,14 +113,14 @@ impl Session {
 
     fn bind(&self, prepared: &Prepared, slot: usize, touches: &mut Touches) -> Result<Bound, Error> {
         let schedule = &prepared.planned.schedule;
-        let mut copies = Vec::with_capacity(schedule.transfers.len());
+        let mut transfers = Vec::with_capacity(schedule.transfers.len());
         for index in (0..schedule.transfers.len()).map(TransferId::new) {
             let ends = self.ends_of_copy(prepared, slot, index)?;
             if let Some((from, to)) = &ends {
                 touches.add(&from.slot().buffer, AccessKind::Read);
                 touches.add(&to.slot().buffer, AccessKind::Write);
             }
-            copies.push(ends);
+            transfers.push(ends);
         }
         let mut programs = Vec::with_capacity(schedule.splits.len());
         for (id, steps) in schedule.ids().zip(&prepared.planned.steps) {
@@ -134,7 +134,7 @@ impl Session {
         let observed =
             |split: &crate::Split| split.observed.map(|id| self.observed(prepared, slot, id)).transpose();
         let observed = schedule.splits.iter().map(observed).collect::<Result<_, _>>()?;
-        Ok(Bound { programs, copies, observed })
+        Ok(Bound { programs, transfers, observed })
     }
 
     /// A result that is observed, where it lies.
@@ -150,25 +150,25 @@ impl Session {
         }
     }
 
-    /// Source and destination of a copy; `None` if it is resident.
+    /// Source and destination of a transfer; `None` if it is resident.
     pub(crate) fn ends_of_copy(
         &self,
         prepared: &Prepared,
         slot: usize,
         index: TransferId,
     ) -> Result<Option<(StoredTensor, StoredTensor)>, Error> {
-        let copy = &prepared.planned.schedule[index];
-        if copy.resident {
+        let transfer = &prepared.planned.schedule[index];
+        if transfer.resident {
             return Ok(None);
         }
         let memory = &prepared.planned.memory;
-        let source = match memory.has(copy.root) {
-            true => self.in_arena(prepared, slot, copy.root)?,
-            false => prepared.outside(copy.root)?,
+        let source = match memory.has(transfer.root) {
+            true => self.in_arena(prepared, slot, transfer.root)?,
+            false => prepared.outside(transfer.root)?,
         };
-        let from = copied_bytes(Some(&source), copy)?;
-        let place = self.slot(memory.copy(index)).ok_or_else(|| unbound(&copy.name))?;
-        let to = StoredTensor::new(copy.name.as_str(), *from.desc(), place).map_err(AllocError::from)?;
+        let from = copied_bytes(Some(&source), transfer)?;
+        let place = self.slot(memory.transfer(index)).ok_or_else(|| unbound(&transfer.name))?;
+        let to = StoredTensor::new(transfer.name.as_str(), *from.desc(), place).map_err(AllocError::from)?;
         Ok(Some((from, to)))
     }
 
@@ -186,10 +186,10 @@ impl Session {
             if tensors.contains_key(tensor) {
                 continue;
             }
-            let slot = match split.reads_copy.get(tensor) {
-                Some(copy) => match prepared.resident.get(copy) {
+            let slot = match split.reads_transfer.get(tensor) {
+                Some(transfer) => match prepared.resident.get(transfer) {
                     Some(number) => self.residents.stored(*number).map(|stored| stored.slot().clone()),
-                    None => self.slot(planned.memory.copy(*copy)),
+                    None => self.slot(planned.memory.transfer(*transfer)),
                 },
                 None if planned.memory.has(*tensor) => {
                     self.slot(planned.memory.tensor(graph, *tensor, run_slot))
@@ -230,16 +230,19 @@ impl Session {
     }
 }
 
-/// The bytes of a storage that a copy brings over, as a tensor.
+/// The bytes of a storage that a transfer copies, as a tensor.
 pub(crate) fn copied_bytes(
     whole: Option<&StoredTensor>,
-    copy: &crate::Transfer,
+    transfer: &crate::Transfer,
 ) -> Result<StoredTensor, Error> {
-    let whole = whole.ok_or_else(|| unbound(&copy.name))?;
-    let bytes = TensorDesc::contiguous(DType::I8, &[copy.range.end - copy.range.start]);
+    let whole = whole.ok_or_else(|| unbound(&transfer.name))?;
+    let bytes = TensorDesc::contiguous(DType::I8, &[transfer.range.end - transfer.range.start]);
     let desc = bytes.map_err(|source| {
-        AllocError::Graph(orlop_graph::GraphError::Leaf { name: copy.name.clone(), source: source.into() })
+        AllocError::Graph(orlop_graph::GraphError::Leaf {
+            name: transfer.name.clone(),
+            source: source.into(),
+        })
     })?;
-    let slot = Slot { offset: whole.slot().offset + copy.range.start, ..whole.slot().clone() };
-    Ok(StoredTensor::new(copy.name.as_str(), desc, slot).map_err(AllocError::from)?)
+    let slot = Slot { offset: whole.slot().offset + transfer.range.start, ..whole.slot().clone() };
+    Ok(StoredTensor::new(transfer.name.as_str(), desc, slot).map_err(AllocError::from)?)
 }

@@ -278,10 +278,10 @@ impl Session {
         // Runs in flight read what is to be written.
         self.drain();
         let Some(prepared) = self.prepared.get(&plan) else { return Ok(()) };
-        for (copy, number) in &prepared.resident {
-            let copy = &prepared.planned.schedule[*copy];
-            let name = self.machine.name(copy.to);
-            self.residents.refresh(*number).map_err(|source| failed(name, copy.split, source))?;
+        for (transfer, number) in &prepared.resident {
+            let transfer = &prepared.planned.schedule[*transfer];
+            let name = self.machine.name(transfer.to);
+            self.residents.refresh(*number).map_err(|source| failed(name, transfer.split, source))?;
         }
         Ok(())
     }

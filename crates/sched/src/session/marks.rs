@@ -42,12 +42,12 @@ pub(crate) struct Marks {
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// A copy or a split's program on its queue.
+/// A transfer or a split's program on its queue.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) split: SplitId,
-    /// The copy; `None` for the program.
-    pub(crate) copy: Option<TransferId>,
+    /// The transfer; `None` for the program.
+    pub(crate) transfer: Option<TransferId>,
     pub(crate) begin: Mark,
     pub(crate) end: Mark,
     /// When its steps began.

@@ -50,11 +50,14 @@ impl Session {
     /// As there, and [`Error::ForeignSchedule`] for other splits.
     pub fn check_races_in(&self, plan: PlanId, schedule: &Schedule) -> Result<(), Error> {
         let prepared = self.get_prepared(plan)?;
-        let same =
-            |(a, b): (&Split, &Split)| a.device == b.device && a.nodes == b.nodes && a.copies == b.copies;
-        let copies = prepared.planned.schedule.transfers.len();
+        let same = |(a, b): (&Split, &Split)| {
+            a.device == b.device && a.nodes == b.nodes && a.transfers == b.transfers
+        };
+        let transfers = prepared.planned.schedule.transfers.len();
         let (own, given) = (&prepared.planned.schedule.splits, &schedule.splits);
-        if own.len() != given.len() || copies != schedule.transfers.len() || !own.iter().zip(given).all(same)
+        if own.len() != given.len()
+            || transfers != schedule.transfers.len()
+            || !own.iter().zip(given).all(same)
         {
             return Err(Error::ForeignSchedule { splits: own.len(), given: given.len() });
         }
@@ -119,7 +122,7 @@ impl Session {
                     // A wait for a later split, in a schedule made by hand, promises nothing.
                     Command::Wait { on, .. } if on < id => waits.push(checker.unit(run, on, Point::Ended)),
                     Command::Wait { .. } => {}
-                    Command::Copy { transfer, .. } => {
+                    Command::Transfer { transfer, .. } => {
                         let Some((from, to)) = self.ends_of_copy(prepared, slot, transfer)? else { continue };
                         checker.begin(queue, run, Some(id), waits.clone());
                         checker.whole(&from, AccessKind::Read);
@@ -155,7 +158,7 @@ impl Session {
 
 /// The point of a split that a run waits for.
 fn point(copies_only: bool) -> Point {
-    if copies_only { Point::Copied } else { Point::Ended }
+    if copies_only { Point::Transferred } else { Point::Ended }
 }
 
 /// Something that one queue, or the host, does as a whole.

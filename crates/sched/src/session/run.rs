@@ -37,7 +37,7 @@ pub(crate) struct Submission<'a> {
     pub(crate) marks: &'a mut Marks,
     /// The points of the run before, if that is still in flight.
     pub(crate) before: Option<&'a Marks>,
-    /// Which splits and whose copies are waited for.
+    /// Which splits and whose transfers are waited for.
     pub(crate) awaited: &'a [Awaited],
     /// Whether every piece of work is timed.
     pub(crate) timed: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Submission<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Awaited {
     pub(crate) end: bool,
-    pub(crate) copies: bool,
+    pub(crate) transfers: bool,
 }
 
 impl Submission<'_> {
@@ -96,8 +96,8 @@ impl Submission<'_> {
                         queue.wait(&mark.event)?;
                     }
                 }
-                Command::Copy { transfer, .. } => {
-                    let Some((from, to)) = &self.bound.copies[transfer.index()] else { continue };
+                Command::Transfer { transfer, .. } => {
+                    let Some((from, to)) = &self.bound.transfers[transfer.index()] else { continue };
                     let make = |queue: &mut dyn Queue, _: Option<&StepClock>| {
                         // SAFETY: `copy` asks that conflicting work on other queues is ordered by events: the source
                         // was written by splits waited for above or earlier on this queue, its memory is held in its
@@ -120,7 +120,7 @@ impl Submission<'_> {
                     };
                     piece(queue, pieces, id, None, compute)?;
                 }
-                Command::Record { point: Point::Copied, .. } if awaited.copies => {
+                Command::Record { point: Point::Transferred, .. } if awaited.transfers => {
                     self.marks.copied[id.index()] = Some(Mark::record(queue)?);
                 }
                 Command::Record { point: Point::Ended, .. } if awaited.end => {
@@ -149,7 +149,7 @@ fn piece(
     queue: &mut dyn Queue,
     pieces: Option<&mut Vec<Piece>>,
     split: SplitId,
-    copy: Option<TransferId>,
+    transfer: Option<TransferId>,
     work: impl FnOnce(&mut dyn Queue, Option<&StepClock>) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
     let Some(pieces) = pieces else { return work(queue, None) };
@@ -157,6 +157,6 @@ fn piece(
     let begin = Mark::timed(queue)?;
     work(queue, Some(&clock))?;
     let end = Mark::timed(queue)?;
-    pieces.push(Piece { split, copy, begin, end, clock });
+    pieces.push(Piece { split, transfer, begin, end, clock });
     Ok(())
 }

@@ -53,9 +53,9 @@ pub struct TimelineSpan {
 /// What a device did.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpanWork {
-    /// It brought something over.
-    Copy {
-        /// Name of the copy.
+    /// It made a transfer.
+    Transfer {
+        /// Name of the transfer.
         name: String,
         /// Bytes.
         bytes: u64,
@@ -74,12 +74,12 @@ pub enum SpanWork {
 /// What one device did in a run, in sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceTime {
-    /// Time of copies to it.
-    pub copy: Duration,
+    /// Time of transfers to it.
+    pub transfer: Duration,
     /// Time of computing.
     pub compute: Duration,
-    /// How many copies.
-    pub copies: usize,
+    /// How many transfers.
+    pub transfers: usize,
     /// Their bytes.
     pub bytes: u64,
     /// Of those, bytes that went through host memory.
@@ -103,11 +103,11 @@ impl Timeline {
         let schedule = &planned.schedule;
         let span = |piece: &Piece| {
             let split = &schedule[piece.split];
-            let work = match piece.copy {
-                Some(copy) => SpanWork::Copy {
-                    name: schedule[copy].name.clone(),
-                    bytes: schedule[copy].bytes(),
-                    route: routes.and_then(|routes| routes[copy.index()]),
+            let work = match piece.transfer {
+                Some(transfer) => SpanWork::Transfer {
+                    name: schedule[transfer].name.clone(),
+                    bytes: schedule[transfer].bytes(),
+                    route: routes.and_then(|routes| routes[transfer.index()]),
                 },
                 None => {
                     let first = split.nodes.first().map(|node| graph.node(*node).output);
@@ -136,9 +136,9 @@ impl Timeline {
             let own = &mut times[span.device.index()];
             let took = span.end - span.begin;
             match &span.work {
-                SpanWork::Copy { bytes, route, .. } => {
-                    own.copy += took;
-                    own.copies += 1;
+                SpanWork::Transfer { bytes, route, .. } => {
+                    own.transfer += took;
+                    own.transfers += 1;
                     own.bytes += bytes;
                     own.bounced += if *route == Some(CopyRoute::Bounced) { *bytes } else { 0 };
                 }
@@ -182,10 +182,10 @@ impl Timeline {
         }
         for TimelineSpan { device, split, work, begin, end } in &self.spans {
             let (name, kind, more) = match work {
-                SpanWork::Copy { name, bytes, route } => {
+                SpanWork::Transfer { name, bytes, route } => {
                     let route =
                         route.map_or("unknown".to_owned(), |route| format!("{route:?}").to_lowercase());
-                    (quoted(name), "copy", format!("\"bytes\":{bytes},\"route\":\"{route}\""))
+                    (quoted(name), "transfer", format!("\"bytes\":{bytes},\"route\":\"{route}\""))
                 }
                 SpanWork::Compute { nodes, first } => {
                     (quoted(&format!("split {split}: {first}")), "compute", format!("\"nodes\":{nodes}"))
@@ -221,7 +221,7 @@ fn memory_samples(
     let mut known: Vec<&Arc<MemoryPlan>> = Vec::new();
     let clocks: Vec<Vec<(usize, Instant)>> = pieces.iter().map(|piece| piece.clock.noted()).collect();
     let found: HashMap<(SplitId, Option<TransferId>), usize> =
-        pieces.iter().enumerate().map(|(index, piece)| ((piece.split, piece.copy), index)).collect();
+        pieces.iter().enumerate().map(|(index, piece)| ((piece.split, piece.transfer), index)).collect();
     for device in machine.indices() {
         let plan = planned.memory_plan(machine, device);
         if known.iter().any(|known| Arc::ptr_eq(known, plan)) {
@@ -230,7 +230,7 @@ fn memory_samples(
         known.push(plan);
         let mut own: Vec<MemorySample> = Vec::new();
         for (step, bytes) in planned.arena_steps(machine, device).into_iter().zip(in_use(plan)) {
-            let Some(index) = found.get(&(step.split, step.copy)).copied() else { continue };
+            let Some(index) = found.get(&(step.split, step.transfer)).copied() else { continue };
             let TimelineSpan { begin, end, .. } = spans[index];
             let number = step.step.unwrap_or(0);
             let noted = &clocks[index][..clocks[index].partition_point(|(step, _)| *step <= number)];
@@ -275,16 +275,16 @@ impl fmt::Display for Timeline {
         writeln!(
             f,
             "{:<16} {:>7} {:>14} {:>7} {:>14} {:>12} {:>12}",
-            "device", "splits", "compute", "copies", "copying", "bytes", "via host"
+            "device", "splits", "compute", "transfers", "transfer", "bytes", "via host"
         )?;
         for (name, time) in self.devices.iter().zip(self.device_times()) {
-            let DeviceTime { copy, compute, copies, bytes, bounced, splits } = time;
+            let DeviceTime { transfer, compute, transfers, bytes, bounced, splits } = time;
             let ms = |time: Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
             writeln!(
                 f,
-                "{name:<16} {splits:>7} {:>14} {copies:>7} {:>14} {bytes:>12} {bounced:>12}",
+                "{name:<16} {splits:>7} {:>14} {transfers:>7} {:>14} {bytes:>12} {bounced:>12}",
                 ms(compute),
-                ms(copy)
+                ms(transfer)
             )?;
         }
         writeln!(f, "total {:.3} ms", self.total().as_secs_f64() * 1e3)

@@ -294,11 +294,11 @@ fn a_timed_run_says_what_each_device_did_until_when() {
             let [g, c] = timeline.device_times()[..] else { panic!("{timeline}") };
             close(g.compute, 10.0 * STEP);
             close(c.compute, 2.0 * STEP);
-            close(c.copy, 3.0 * COPY);
-            assert_eq!((g.copies, c.copies, c.bytes, c.bounced, g.splits), (0, 3, 48, 48, 1));
+            close(c.transfer, 3.0 * COPY);
+            assert_eq!((g.transfers, c.transfers, c.bytes, c.bounced, g.splits), (0, 3, 48, 48, 1));
             assert!(timeline.spans.iter().any(|span| matches!(
                 &span.work,
-                SpanWork::Copy { name, route: Some(CopyRoute::Bounced), .. } if name == "c#a"
+                SpanWork::Transfer { name, route: Some(CopyRoute::Bounced), .. } if name == "c#a"
             )));
             let table = timeline.to_string();
             assert!(table.contains("12.100 ms") && table.lines().count() == 4, "{table}");
@@ -349,7 +349,7 @@ fn a_timed_run_is_a_trace_that_chrome_reads() {
     assert_eq!(counters.len(), timeline.memory.len());
     assert!(counters.iter().any(|counter| counter["name"] == "c: arena in use, as planned"), "{counters:?}");
     assert_eq!((&events[0]["args"]["name"], &events[1]["args"]["name"]), (&"g".into(), &"c".into()));
-    let copies: Vec<_> = events.iter().filter(|event| event["cat"] == "copy").collect();
+    let copies: Vec<_> = events.iter().filter(|event| event["cat"] == "transfer").collect();
     assert!(copies.iter().all(|copy| copy["tid"] == 1 && copy["args"]["bytes"] == 16), "{copies:?}");
     assert!(copies.iter().any(|copy| copy["args"]["route"] == "bounced" && copy["ts"] == 0.0), "{copies:?}");
     let computed: f64 =

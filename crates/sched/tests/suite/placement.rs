@@ -265,7 +265,7 @@ fn data_stays_where_it_was_computed_if_nodes_follow_their_producers() {
     let parts: Vec<_> =
         schedule.splits.iter().map(|split| (split.device.index(), split.nodes.len())).collect();
     assert_eq!(parts, [(0, 1), (1, 2), (0, 4)]);
-    let inputs: Vec<_> = schedule.splits[2].copies.iter().map(|copy| schedule[*copy].root).collect();
+    let inputs: Vec<_> = schedule.splits[2].transfers.iter().map(|copy| schedule[*copy].root).collect();
     assert_eq!(inputs, [b1, b2]);
     // Otherwise, the better device gathers what it can.
     constraints.spread = Propagation::Preferred;

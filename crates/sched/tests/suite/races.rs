@@ -108,7 +108,7 @@ fn with_copies() -> (Session, PlanId, Graph, Machine) {
         })
         .find(|(session, plan, ..)| {
             let schedule = session.schedule(*plan).unwrap();
-            schedule.splits.iter().any(|split| !split.copies.is_empty() && !split.waits.is_empty())
+            schedule.splits.iter().any(|split| !split.transfers.is_empty() && !split.waits.is_empty())
         })
         .unwrap()
 }
@@ -118,8 +118,8 @@ fn a_schedule_of_other_copies_is_no_reason_to_panic() {
     let (session, plan, ..) = with_copies();
     let schedule = session.schedule(plan).unwrap();
     let changes: [fn(&mut Schedule); 3] = [
-        |schedule| schedule.splits[0].copies = vec![TransferId::new(99)],
-        |schedule| schedule.splits.iter_mut().for_each(|split| split.copies.clear()),
+        |schedule| schedule.splits[0].transfers = vec![TransferId::new(99)],
+        |schedule| schedule.splits.iter_mut().for_each(|split| split.transfers.clear()),
         |schedule| schedule.transfers.clear(),
     ];
     for change in changes {
@@ -136,11 +136,11 @@ fn a_schedule_that_cannot_be_has_no_estimate() {
     let schedule = session.schedule(plan).unwrap();
     assert!(estimate(&graph, &machine, schedule).unwrap() >= 0.0);
     let last = schedule.splits.len() - 1;
-    let copied = schedule.splits.iter().position(|split| !split.copies.is_empty()).unwrap();
-    let first_copy = schedule.splits[copied].copies[0].index();
+    let copied = schedule.splits.iter().position(|split| !split.transfers.is_empty()).unwrap();
+    let first_copy = schedule.splits[copied].transfers[0].index();
     type Change<'a> = &'a dyn Fn(&mut Schedule);
     let changes: [(usize, Change<'_>); 4] = [
-        (0, &|schedule| schedule.splits[0].copies = vec![TransferId::new(99)]),
+        (0, &|schedule| schedule.splits[0].transfers = vec![TransferId::new(99)]),
         (last, &|schedule| schedule.splits[last].waits.push(SplitId::new(last))),
         (copied, &|schedule| schedule.transfers[first_copy].after = 99),
         (copied, &|schedule| schedule.transfers[first_copy].range.start = u64::MAX),

@@ -22,7 +22,7 @@ fn schedule(graph: &Graph, machine: &Machine, constraints: Constraints, on: &[(T
 /// The names of what each split copies.
 fn inputs(schedule: &Schedule) -> Vec<Vec<&str>> {
     let name = |copy: &TransferId| schedule[*copy].name.as_str();
-    schedule.splits.iter().map(|split| split.copies.iter().map(name).collect()).collect()
+    schedule.splits.iter().map(|split| split.transfers.iter().map(name).collect()).collect()
 }
 
 fn devices(schedule: &Schedule) -> Vec<usize> {
@@ -47,7 +47,7 @@ fn a_value_is_copied_once_however_often_it_is_read() {
     assert_eq!(devices(&schedule), [0, 1, 0, 1]);
     assert_eq!(inputs(&schedule), [vec![], vec!["c#y"], vec!["g#t3"], vec!["c#t4"]]);
     // The second split of `c` reads the copy that the first made.
-    assert_eq!(schedule.splits[3].reads_copy[&y], schedule.splits[1].copies[0]);
+    assert_eq!(schedule.splits[3].reads_transfer[&y], schedule.splits[1].transfers[0]);
     assert_eq!(schedule.copied_bytes(), 3 * 16);
 }
 
@@ -243,7 +243,7 @@ fn one_split_takes_hundreds_of_inputs() {
     let graph = b.build().unwrap();
     let schedule = schedule(&graph, &machine, Constraints::default(), &on);
     assert_eq!(schedule.splits.len(), 2);
-    assert_eq!(schedule.splits[1].copies.len(), 300);
+    assert_eq!(schedule.splits[1].transfers.len(), 300);
 }
 
 #[test]
@@ -323,9 +323,11 @@ fn commands_are_waits_copies_and_splits_in_the_order_of_submission() {
         .commands()
         .filter_map(|command| match command {
             Command::Wait { split, on } => Some(format!("{split} waits for {on}")),
-            Command::Copy { split, transfer } => Some(format!("{split} copies {}", schedule[transfer].name)),
+            Command::Transfer { split, transfer } => {
+                Some(format!("{split} copies {}", schedule[transfer].name))
+            }
             Command::Compute { split } => Some(format!("{split} computes")),
-            Command::Record { point: Point::Copied, .. } => None,
+            Command::Record { point: Point::Transferred, .. } => None,
             Command::Record { split, point: Point::Ended } => Some(format!("{split} ended")),
         })
         .collect();
