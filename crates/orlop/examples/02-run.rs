@@ -1,6 +1,6 @@
 //! Multiplies a 2×3 matrix with a vector: `cargo run -p orlop --example 02-run`.
 
-use orlop::{DType, GraphBuilder, Machine, RunOptions, Session, SessionOptions, devices};
+use orlop::{DType, GraphBuilder, Machine, Session, SessionOptions, devices};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut b = GraphBuilder::new();
@@ -14,8 +14,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Session::new(Machine::new(devices::all(&Default::default())?)?, SessionOptions::default())?;
     let weights = session.upload(&graph, &[("w", &[1.0f32, 2.0, -1.0, 1.0, 0.5, -4.0])])?;
     let plan = session.prepare(&graph, &weights)?;
-    session.set_f32(plan, x, &[3.0, 1.0])?;
-    session.run(plan, &RunOptions::default())?;
-    println!("{:?}", session.get_f32(plan, y)?);
+    println!("{:?}", session.run_f32(plan, &[(x, &[3.0, 1.0])], y)?);
     Ok(())
 }

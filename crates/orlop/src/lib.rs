@@ -28,7 +28,7 @@
 //! A [`GraphBuilder`] makes an immutable [`Graph`]; a [`Session`] places, plans and runs it.
 //!
 //! ```
-//! use orlop::{DType, GraphBuilder, Machine, RunOptions, Session, SessionOptions, devices};
+//! use orlop::{DType, GraphBuilder, Machine, Session, SessionOptions, devices};
 //!
 //! let mut b = GraphBuilder::new();
 //! let x = b.input("x", DType::F32, &[2]);
@@ -40,9 +40,7 @@
 //! let mut session = Session::new(Machine::new(devices::all(&Default::default())?)?, SessionOptions::default())?;
 //! let weights = session.upload(&graph, &[("w", &[1.0f32, 2.0, -1.0, 1.0, 0.5, -4.0])])?;
 //! let plan = session.prepare(&graph, &weights)?;
-//! session.set_f32(plan, x, &[3.0, 1.0])?;
-//! session.run(plan, &RunOptions::default())?;
-//! assert_eq!(session.get_f32(plan, y)?, [5.0, -2.0, -2.5]);
+//! assert_eq!(session.run_f32(plan, &[(x, &[3.0, 1.0])], y)?, [5.0, -2.0, -2.5]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

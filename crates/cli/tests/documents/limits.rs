@@ -13,6 +13,17 @@ fn the_first_pages_are_short() {
 }
 
 #[test]
+fn the_readme_multiplies_a_matrix_in_ten_statements() {
+    let document = documents().into_iter().find(|document| document.name == "README.md").unwrap();
+    let blocks = document.blocks();
+    let program = blocks.iter().find(|block| block.language == "rust").unwrap();
+    let main = program.lines.iter().skip_while(|line| !line.starts_with("fn main"));
+    let code = main.map(|line| line.split("//").next().unwrap_or("").trim_end());
+    let statements = code.filter(|line| line.ends_with(';')).count();
+    assert!((2..=10).contains(&statements), "it takes {statements} statements");
+}
+
+#[test]
 fn the_front_page_of_the_crates_documentation_is_short() {
     let source = std::fs::read_to_string(root().join("crates/orlop/src/lib.rs")).unwrap();
     let lines = source.lines().filter(|line| line.starts_with("//!")).count();

@@ -49,6 +49,13 @@ fn the_table_of_models_is_the_list_of_architectures() {
     });
 }
 
+#[test]
+fn the_readme_counts_the_architectures() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let counted = format!("[{} architectures](docs/src/reference/models.md)", Architecture::ALL.len());
+    assert!(readme.contains(&counted), "it does not say `{counted}`");
+}
+
 /// Compares a page with what it should be, or writes it.
 fn compare(page: &str, expected: impl FnOnce(&str) -> String) {
     let path = root().join(page);

@@ -1,7 +1,7 @@
 //! Inputs and results as Rust numbers, and weights from slices.
 
 use orlop_alloc::Externals;
-use orlop_backend::DeviceError;
+use orlop_backend::{DeviceError, RunOptions};
 use orlop_graph::{DType, Element, Graph, TensorId};
 
 use crate::{Error, PlanId, Session};
@@ -55,6 +55,23 @@ impl Session {
     /// As there.
     pub fn get_f32(&self, plan: PlanId, output: TensorId) -> Result<Vec<f32>, Error> {
         self.get_values(plan, output)
+    }
+
+    /// Sets inputs, runs, and gives an output: [`Session::set_f32`], [`Session::run`] and [`Session::get_f32`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_f32(
+        &mut self,
+        plan: PlanId,
+        inputs: &[(TensorId, &[f32])],
+        output: TensorId,
+    ) -> Result<Vec<f32>, Error> {
+        for (input, values) in inputs {
+            self.set_f32(plan, *input, values)?;
+        }
+        self.run(plan, &RunOptions::default())?;
+        self.get_f32(plan, output)
     }
 
     /// [`Session::set_values`] of I32, such as row indices.

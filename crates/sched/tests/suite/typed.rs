@@ -31,6 +31,17 @@ fn floats_go_in_and_come_out() {
 }
 
 #[test]
+fn one_call_sets_runs_and_reads() {
+    let (graph, x, y) = product();
+    let mut session = Session::new(open_machine(1), SessionOptions::default()).unwrap();
+    let weights = session.upload(&graph, &[("w", &W)]).unwrap();
+    let plan = session.prepare(&graph, &weights).unwrap();
+    assert_eq!(session.run_f32(plan, &[(x, &[3.0, 1.0])], y).unwrap(), [5.0, -2.0, -2.5]);
+    assert_eq!(session.run_f32(plan, &[], y).unwrap(), [5.0, -2.0, -2.5], "inputs stay");
+    assert!(session.run_f32(plan, &[(x, &[3.0])], y).is_err());
+}
+
+#[test]
 fn numbers_of_another_type_or_length_are_refused_and_change_nothing() {
     let (graph, x, y) = product();
     let mut session = Session::new(open_machine(1), SessionOptions::default()).unwrap();
