@@ -33,7 +33,7 @@ fn main() {
     copied.print("copy, 2 x 256 MiB", bandwidth, 0.0);
     // By the driver's numbers: a measured product would be no ceiling.
     let rate = device.facts().flops;
-    println!("tensor cores, halves: {:.0} TFLOP/s by their number and clock", rate / 1e12);
+    println!("tensor cores, F16: {:.0} TFLOP/s by their number and clock", rate / 1e12);
     let line = |name: String, measure: &dyn Fn() -> Measured| {
         if chosen.is_empty() || chosen.iter().any(|part| name.contains(part.as_str())) {
             measure().print(&name, bandwidth, rate);

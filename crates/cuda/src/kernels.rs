@@ -50,11 +50,11 @@ pub(crate) const ROUTE: &str = "route";
 /// What the experts of each token have made of it, added up.
 pub(crate) const MIX: &str = "mix";
 /// Activations rounded to F16, for products on tensor cores.
-pub(crate) const F16_ACTIVATIONS: &str = "halves";
+pub(crate) const F16_ACTIVATIONS: &str = "round_to_f16";
 /// Activations rounded to int8, for products on tensor cores.
-pub(crate) const I8_ACTIVATIONS: &str = "eights";
+pub(crate) const I8_ACTIVATIONS: &str = "round_to_int8";
 /// Weights in a file's layout, dequantized to F16 for a product on tensor cores.
-pub(crate) const DEQUANTIZED: &str = "opened";
+pub(crate) const DEQUANTIZED: &str = "dequantize";
 /// A product with many rows of activations, in F16.
 pub(crate) const TILES: &str = "tile_product";
 /// A product with many rows of activations, in int8.
@@ -110,7 +110,7 @@ pub(crate) fn structures(source: Source) -> Vec<(&'static str, usize)> {
         Source::Rows => return [all, rows::STRUCTURES.to_vec(), rotate::STRUCTURES.to_vec()].concat(),
         Source::Vector => product::VECTOR_STRUCTURES,
         Source::Tiles | Source::Groups => product::TILES_STRUCTURES,
-        Source::Eights => product::EIGHTS_STRUCTURES,
+        Source::Int8Tiles => product::INT8_TILES_STRUCTURES,
         Source::Experts => {
             return [all, experts::SORT_STRUCTURES.to_vec(), mixture::STRUCTURES.to_vec()].concat();
         }
@@ -142,7 +142,7 @@ pub(crate) fn launches(site: &LaunchContext<'_>, steps: &Steps) -> Result<Vec<La
         let index = index as i32;
         match &*step.kernel {
             SCALED_NORM => rows::scaled_norm(site, step, &mut launches)?,
-            DEQUANTIZED => rows::opened(site, step, &mut launches)?,
+            DEQUANTIZED => rows::dequantize(site, step, &mut launches)?,
             F16_ACTIVATIONS | I8_ACTIVATIONS => rows::round(site, step, &mut launches)?,
             VECTOR => product::vector(site, step, &mut launches)?,
             EXPERTS => experts::experts(site, step, index, &mut launches)?,

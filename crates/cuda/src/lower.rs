@@ -66,8 +66,8 @@ fn choose_products(editor: &mut StepEditor<'_>, limits: Limits) {
             editor.steps[index].kernel = EXPERTS.into();
         } else if fast && kernels::tiles_take(graph, node, in_planes) {
             let [matrix, x] = [node.inputs[0], node.inputs[1]].map(|id| &graph.tensor(id).desc);
-            let eights = kernels::suits_eight_bits(matrix.dtype, x.extents[1]);
-            if eights || (!tiles && matrix.dtype.is_quantized()) {
+            let int8 = kernels::suits_eight_bits(matrix.dtype, x.extents[1]);
+            if int8 || (!tiles && matrix.dtype.is_quantized()) {
                 editor.steps[index].kernel = EIGHT_BIT.into();
             } else if tiles {
                 editor.steps[index].kernel = TILES.into();

@@ -33,7 +33,7 @@ pub(crate) enum Source {
     /// The same, by warps in groups.
     Groups,
     /// Products with many, in int8.
-    Eights,
+    Int8Tiles,
     /// What lies around the products of experts.
     Experts,
     /// Attention of one token.
@@ -50,7 +50,7 @@ impl Source {
         Source::Vector,
         Source::Tiles,
         Source::Groups,
-        Source::Eights,
+        Source::Int8Tiles,
         Source::Experts,
         Source::Decode,
         Source::Prompt,
@@ -63,7 +63,7 @@ impl Source {
             Source::Vector => "vector",
             Source::Tiles => "tiles",
             Source::Groups => "groups",
-            Source::Eights => "eights",
+            Source::Int8Tiles => "int8_tiles",
             Source::Experts => "experts",
             Source::Decode => "decode",
             Source::Prompt => "prompt",
@@ -78,7 +78,7 @@ impl Source {
             Source::Vector => include_str!("kernels/cu/vector.cu"),
             Source::Tiles => include_str!("kernels/cu/tiles.cu"),
             Source::Groups => include_str!("kernels/cu/groups.cu"),
-            Source::Eights => include_str!("kernels/cu/eights.cu"),
+            Source::Int8Tiles => include_str!("kernels/cu/int8_tiles.cu"),
             Source::Experts => include_str!("kernels/cu/experts.cu"),
             Source::Decode => include_str!("kernels/cu/decode.cu"),
             Source::Prompt => include_str!("kernels/cu/prompt.cu"),

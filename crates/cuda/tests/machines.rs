@@ -1,4 +1,4 @@
-//! What is said of machines, whether they have a card or not.
+//! Finding devices, on machines with and without a GPU.
 
 use orlop_backend::Role;
 use orlop_cuda::{CudaOptions, Error, devices};

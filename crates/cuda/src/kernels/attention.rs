@@ -15,7 +15,7 @@ const SPLIT_ROWS: u64 = 512;
 /// Longest heads that registers have room for.
 const LONGEST_HEAD: u64 = 256;
 /// Most splits of rows that one block could take.
-const MOST_SPLITS: u64 = 32;
+const MAX_SPLITS: u64 = 32;
 /// Splits and pages are multiples of this many rows.
 const BLOCK_ROWS: u64 = 64;
 /// Most of them in a split.
@@ -98,7 +98,7 @@ fn most_splits(parameters: &FlashAttention, context: u64) -> u64 {
         // A window may begin and end within a block.
         _ => (context.min(window), context.min(window + 2 * BLOCK_ROWS).div_ceil(BLOCK_ROWS)),
     };
-    (rows / SPLIT_ROWS).clamp(1, MOST_SPLITS).max(blocks.div_ceil(SPLIT_BLOCKS))
+    (rows / SPLIT_ROWS).clamp(1, MAX_SPLITS).max(blocks.div_ceil(SPLIT_BLOCKS))
 }
 
 /// Blocks that share the tokens of a tile.

@@ -6,7 +6,7 @@ use orlop_graph::{DType, Glu, Graph, Node, NodeId, Op, TensorId};
 
 use super::mixture::Mixture;
 use super::product::{
-    FEW_WARPS, MOST_SHARED, PartParameter, TILE, TilesParameter, VectorParameter, group_columns, groups,
+    FEW_WARPS, MAX_SHARED, PartParameter, TILE, TilesParameter, VectorParameter, group_columns, groups,
     readable, vector_shared,
 };
 use super::rows::Rounding;
@@ -42,7 +42,7 @@ pub(crate) fn experts_take(graph: &Graph, node: &Node, in_planes: bool) -> bool 
     readable(a, in_planes)
         && a.extents[3] == 1
         && result.elements() > 0
-        && slots <= MOST_SLOTS
+        && slots <= MAX_SLOTS
         && a.extents[0] > 0
         && a.elements() / 4 < u64::from(u32::MAX)
         && b.dtype == DType::F32
@@ -53,13 +53,13 @@ pub(crate) fn experts_take(graph: &Graph, node: &Node, in_planes: bool) -> bool 
         && ids.strides[0] == 4
         && result.dtype == DType::F32
         && result.is_contiguous()
-        && b.extents[0] * 4 <= MOST_SHARED
+        && b.extents[0] * 4 <= MAX_SHARED
 }
 
 /// Tokens from which on experts read their weights once for all of them.
 const MANY_TOKENS: u64 = 8;
 /// Most experts that `sort` counts.
-const MOST_EXPERTS: u64 = 4096;
+const MAX_EXPERTS: u64 = 4096;
 
 /// Whether tensor cores compute products with experts' matrices, for tokens in the order of their experts.
 pub(crate) fn grouped_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool {
@@ -70,14 +70,14 @@ pub(crate) fn grouped_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool
         tokens >= MANY_TOKENS
             && a.dtype != DType::F32
             && a.extents[0].is_multiple_of(32)
-            && a.extents[2] <= MOST_EXPERTS
+            && a.extents[2] <= MAX_EXPERTS
             && b.is_contiguous()
             && (b.extents[1] == 1 || b.extents[1] == used)
     }
 }
 
 /// Most blocks in a grid's second direction.
-const MOST_SLOTS: u64 = 65_535;
+const MAX_SLOTS: u64 = 65_535;
 /// Blocks of a multiprocessor, if there are rows for them.
 const BLOCKS: u64 = 4;
 
@@ -125,7 +125,7 @@ impl ExpertProducts {
                 let used = inputs.extents[1];
                 let fits = inputs.is_contiguous()
                     && used == mixture.used
-                    && used.saturating_mul(desc.extents[0]).saturating_mul(4) <= MOST_SHARED;
+                    && used.saturating_mul(desc.extents[0]).saturating_mul(4) <= MAX_SHARED;
                 fits.then_some(ExpertProducts { output: mixture.output, mixture: Some(mixture), ..alone })
             }
         }
@@ -299,7 +299,7 @@ pub(super) fn grouped(
         starts,
         x: rounded,
         // F16 and BF16 take the same room.
-        scales: rounded + Rounding::Halves.bytes(k, x.rows())[0],
+        scales: rounded + Rounding::F16.bytes(k, x.rows())[0],
         add: 0,
         y: site.at(products.output)?,
         add_row: 0,

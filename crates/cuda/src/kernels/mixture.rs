@@ -25,8 +25,8 @@ pub(crate) struct Routing {
 }
 
 /// Most experts of a token, and most that there are.
-const MOST_USED: u64 = 32;
-const MOST_EXPERTS: u64 = 2048;
+const MAX_USED: u64 = 32;
+const MAX_EXPERTS: u64 = 2048;
 
 impl Routing {
     /// What nodes mean as one step.
@@ -66,8 +66,8 @@ impl Routing {
             && scores.dtype == DType::F32
             && scores.is_contiguous()
             && scores.extents[2..] == [1, 1]
-            && experts <= MOST_EXPERTS
-            && (1..=MOST_USED.min(experts)).contains(&used)
+            && experts <= MAX_EXPERTS
+            && (1..=MAX_USED.min(experts)).contains(&used)
             && tokens > 0
             && ids.extents == [used, tokens, 1, 1]
             && ids.strides[0] == 4
@@ -235,7 +235,7 @@ impl Mixture {
             && desc.extents[3] == 1
             && width.is_multiple_of(4)
             && tokens > 0
-            && (2..=MOST_USED).contains(&used)
+            && (2..=MAX_USED).contains(&used)
             && factors.extents == [1, used, tokens, 1]
             && wide_rows(graph, x)
             && adds.len() as u64 + 1 >= used;

@@ -9,7 +9,7 @@ use crate::modules::{Source, Variant};
 use crate::planes::Planes;
 
 /// Most matrices of one launch.
-pub(crate) const MOST_PARTS: usize = 4;
+pub(crate) const MAX_PARTS: usize = 4;
 /// Warps of a multiprocessor for the vector kernel. One block has them all, as every block rounds the activations anew.
 const WARPS: u64 = 32;
 /// Warps of a block where there are not rows for all: so that more multiprocessors have some.
@@ -20,7 +20,7 @@ const FEW_ROWS_OF_BYTES: u64 = 64;
 /// Rows of activations from which on opening weights costs less than it saves.
 const MANY_ROWS: u64 = 32;
 /// Most bytes of activations that a block of it keeps.
-pub(super) const MOST_SHARED: u64 = 96 << 10;
+pub(super) const MAX_SHARED: u64 = 96 << 10;
 
 /// Products with one row of activations, in one launch.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +76,7 @@ pub(crate) fn vector_takes(graph: &Graph, node: &Node, in_planes: bool) -> bool 
         && wide_rows(graph, node.inputs[1])
         && (in_planes || graph.tensor(node.inputs[0]).storage.offset.is_multiple_of(16))
         && graph.tensor(node.output).desc.dtype == DType::F32
-        && b.extents[0] * 4 <= MOST_SHARED
+        && b.extents[0] * 4 <= MAX_SHARED
 }
 
 /// Whether kernels on tensor cores compute a product.
@@ -100,7 +100,7 @@ pub(crate) fn tiles_take(graph: &Graph, node: &Node, in_planes: bool) -> bool {
         && result.elements() > 0
 }
 
-/// Whether this many rows of activations are rounded to 8 bits, as one row is, rather than to halves. The fewer they are, the
+/// Whether this many rows of activations are rounded to 8 bits, as one row is, rather than to F16. The fewer they are, the
 /// more time that saves; and against weights of 8 bits, for somewhat more of them, it is what other engines do too.
 pub(crate) fn suits_eight_bits(matrix: DType, rows: u64) -> bool {
     matrix.is_quantized() && rows <= if matrix == DType::Q8_0 { FEW_ROWS_OF_BYTES } else { FEW_ROWS }
@@ -156,7 +156,7 @@ impl VectorProducts {
         let (mut x, mut gate) = (None, None);
         for node in nodes.iter().map(|node| graph.node(*node)) {
             match &node.op {
-                Op::MulMat if gate.is_none() && parts.len() < MOST_PARTS => {
+                Op::MulMat if gate.is_none() && parts.len() < MAX_PARTS => {
                     if x.is_some_and(|x| x != node.inputs[1]) {
                         return None;
                     }
@@ -223,7 +223,7 @@ pub(super) struct PartParameter {
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct VectorParameter {
-    pub(super) parts: [PartParameter; MOST_PARTS],
+    pub(super) parts: [PartParameter; MAX_PARTS],
     pub(super) x: u64,
     norm: u64,
     eps: f32,
@@ -272,7 +272,7 @@ pub(super) fn vector(
 ) -> Result<(), DeviceError> {
     let products = VectorProducts::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
     let unused = PartParameter { first: i32::MAX, ..PartParameter::zeroed() };
-    let mut parts = [unused; MOST_PARTS];
+    let mut parts = [unused; MAX_PARTS];
     let mut rows = 0;
     for (part, parameter) in products.parts.iter().zip(&mut parts) {
         let (w, starts, _) = site.planes(part.matrix)?;
@@ -371,8 +371,8 @@ pub(super) struct TilesParameter {
 
 /// Shared with `tiles.cu` and `groups.cu`.
 pub(super) const TILES_STRUCTURES: &[(&str, usize)] = &[("Tiles", size_of::<TilesParameter>())];
-/// Shared with `eights.cu`.
-pub(super) const EIGHTS_STRUCTURES: &[(&str, usize)] = &[("Product", size_of::<TilesParameter>())];
+/// Shared with `int8_tiles.cu`.
+pub(super) const INT8_TILES_STRUCTURES: &[(&str, usize)] = &[("Product", size_of::<TilesParameter>())];
 
 /// Results of a block in each direction, and bytes of its shared memory.
 pub(super) const TILE: u32 = 128;
@@ -425,7 +425,7 @@ pub(super) fn tiles(
     launches: &mut Vec<Launch>,
 ) -> Result<(), DeviceError> {
     // F16 and BF16 take the same room.
-    let (dtype, parameter) = tiles_parameter(site, step, Rounding::Halves)?;
+    let (dtype, parameter) = tiles_parameter(site, step, Rounding::F16)?;
     let blocks = |results: i32, tile: u32| (results as u32).div_ceil(tile);
     if site.modules.has_warp_groups() {
         let columns = group_columns(parameter.n as u64);
@@ -443,8 +443,8 @@ pub(super) fn tiles(
 
 /// Columns of results that a block of the kernel for groups of warps may have.
 const GROUP_COLUMNS: [u32; 4] = [16, 32, 64, TILE];
-/// Most blocks of a cluster that every card with clusters has room for.
-const MOST_SPLIT: u32 = 8;
+/// Most blocks of a cluster that every GPU with clusters has room for.
+const MAX_SPLIT: u32 = 8;
 
 /// The fewest columns of a block that take this many rows of activations.
 pub(super) fn group_columns(rows: u64) -> u32 {
@@ -458,7 +458,7 @@ fn group_split(blocks: u32, k: u32, columns: u32, multiprocessors: u32) -> u32 {
         return 1;
     }
     let steps = k.div_ceil(128);
-    (2 * multiprocessors / blocks.max(1)).min(steps / 2).clamp(1, MOST_SPLIT)
+    (2 * multiprocessors / blocks.max(1)).min(steps / 2).clamp(1, MAX_SPLIT)
 }
 
 /// A launch of the kernel for groups of warps. The last number of the grid is the blocks that compute the same results.
@@ -492,15 +492,15 @@ pub(super) fn eight_bit(
     step: &Step,
     launches: &mut Vec<Launch>,
 ) -> Result<(), DeviceError> {
-    let (dtype, parameter) = tiles_parameter(site, step, Rounding::Eights)?;
+    let (dtype, parameter) = tiles_parameter(site, step, Rounding::Int8)?;
     let [.., most] = EIGHT_BIT_COLUMNS;
     let (m, n) = (parameter.m as u32, parameter.n as u32);
     let columns = EIGHT_BIT_COLUMNS.into_iter().find(|columns| n <= *columns).unwrap_or(most);
     let variant = Variant {
-        source: Source::Eights,
+        source: Source::Int8Tiles,
         defines: vec![format!("WTYPE={}", dtype.gguf_id()), format!("COLUMNS={columns}")],
     };
-    // The fewer the rows of activations, the fewer those of the matrix, so that there are blocks for the whole card.
+    // The fewer the rows of activations, the fewer those of the matrix, so that there are blocks for the whole GPU.
     let rows = if columns > 8 { 32 } else { 16 };
     // The sums of eight warps, four numbers more than rows a column.
     let shared_bytes = 8 * columns * (rows + 4) * 4;

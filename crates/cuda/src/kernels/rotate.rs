@@ -8,7 +8,7 @@ use crate::modules::{Source, Variant};
 /// Heads of a token that one warp takes.
 const TOGETHER: u64 = 8;
 /// Most jobs of one launch.
-pub(crate) const MOST_JOBS: usize = 4;
+pub(crate) const MAX_JOBS: usize = 4;
 
 /// Heads that are turned, and rows that go into caches, turned before or not: each head's into a plane of its own.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,7 +109,7 @@ impl Rotation {
 
     fn add(&mut self, tokens: u64, job: Job) -> Option<()> {
         let fits =
-            self.jobs.len() < MOST_JOBS && tokens > 0 && (self.jobs.is_empty() || self.tokens == tokens);
+            self.jobs.len() < MAX_JOBS && tokens > 0 && (self.jobs.is_empty() || self.tokens == tokens);
         self.tokens = tokens;
         self.jobs.push(job);
         fits.then_some(())
@@ -217,7 +217,7 @@ pub(super) struct TurnParameter {
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct RotateParameter {
-    jobs: [JobParameter; MOST_JOBS],
+    jobs: [JobParameter; MAX_JOBS],
     turn: TurnParameter,
     marks: u64,
     count: i32,
@@ -276,7 +276,7 @@ pub(super) fn rotate(
     launches: &mut Vec<Launch>,
 ) -> Result<(), DeviceError> {
     let rotation = Rotation::parse(site.graph(), &step.nodes).ok_or_else(|| misfit(site, step))?;
-    let mut jobs = [JobParameter::zeroed(); MOST_JOBS];
+    let mut jobs = [JobParameter::zeroed(); MAX_JOBS];
     for (from, to) in rotation.jobs.iter().zip(&mut jobs) {
         *to = job(site, from)?;
     }

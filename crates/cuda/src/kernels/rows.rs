@@ -108,37 +108,37 @@ pub(super) fn scaled_norm(
 /// What activations are rounded to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rounding {
-    Halves,
-    Bfloats,
+    F16,
+    BF16,
     /// 32 elements with a scale of their own.
-    Eights,
+    Int8,
 }
 
 impl Rounding {
     /// What the kernel of a product with a matrix of a type takes.
     pub(crate) fn of(kernel: &str, matrix: DType) -> Rounding {
         match matrix {
-            _ if kernel == EIGHT_BIT => Rounding::Eights,
-            DType::BF16 => Rounding::Bfloats,
-            _ => Rounding::Halves,
+            _ if kernel == EIGHT_BIT => Rounding::Int8,
+            DType::BF16 => Rounding::BF16,
+            _ => Rounding::F16,
         }
     }
 
     /// The kernel that rounds so.
     pub(crate) fn kernel(self) -> &'static str {
-        if self == Rounding::Eights { I8_ACTIVATIONS } else { F16_ACTIVATIONS }
+        if self == Rounding::Int8 { I8_ACTIVATIONS } else { F16_ACTIVATIONS }
     }
 
     /// Its name in words.
     pub(crate) fn words(self) -> &'static str {
-        if self == Rounding::Eights { "8 bits" } else { "halves" }
+        if self == Rounding::Int8 { "int8" } else { "F16" }
     }
 
     /// Bytes of rows, and of the numbers behind them: a scale for each row, or four for 32 elements.
     pub(crate) fn bytes(self, k: u64, rows: u64) -> [u64; 2] {
         let elements = k.saturating_mul(rows);
         match self {
-            Rounding::Eights => [elements.next_multiple_of(256), (elements / 32).saturating_mul(16)],
+            Rounding::Int8 => [elements.next_multiple_of(256), (elements / 32).saturating_mul(16)],
             _ => [elements.saturating_mul(2).next_multiple_of(256), rows.saturating_mul(4)],
         }
     }
@@ -203,7 +203,7 @@ pub(crate) fn opened_bytes(matrix: &TensorDesc) -> u64 {
 }
 
 /// Reads a matrix, writes a temporary.
-pub(super) fn opened(
+pub(super) fn dequantize(
     site: &LaunchContext<'_>,
     step: &Step,
     launches: &mut Vec<Launch>,
@@ -220,7 +220,7 @@ pub(super) fn opened(
         gap: 0,
     };
     let spread = Spread::new(desc.elements().div_ceil(8 * 256), 256);
-    launches.push(site.launch(&Variant::plain(Source::Rows), "opened", spread, &parameter)?);
+    launches.push(site.launch(&Variant::plain(Source::Rows), "dequantize", spread, &parameter)?);
     Ok(())
 }
 
@@ -241,7 +241,7 @@ struct RoundedParameter {
     gate: i32,
 }
 
-/// Reads activations, or what they are computed from, and last a weight that says to which halves; writes a temporary.
+/// Reads activations, or what they are computed from, and last a weight that says to which type; writes a temporary.
 pub(super) fn round(
     site: &LaunchContext<'_>,
     step: &Step,
@@ -262,8 +262,8 @@ pub(super) fn round(
     // In further dimensions, rows lie one after the other.
     let row =
         |desc: &TensorDesc| if desc.extents[1] == 1 { desc.row_bytes() } else { desc.strides[1] } as i64;
-    let eights = step.kernel == I8_ACTIVATIONS;
-    let rounding = Rounding::of(if eights { EIGHT_BIT } else { "" }, site.desc(*weight).dtype);
+    let int8 = step.kernel == I8_ACTIVATIONS;
+    let rounding = Rounding::of(if int8 { EIGHT_BIT } else { "" }, site.desc(*weight).dtype);
     let y = site.temporary(&step.writes)?;
     let (norm, gate) = match rounded {
         Rounded::Plain(_) => (None, None),
@@ -281,7 +281,7 @@ pub(super) fn round(
         rows: rows as i64,
         eps: norm.map_or(0.0, |norm| norm.eps),
         k: k as i32,
-        bfloat: i32::from(rounding == Rounding::Bfloats),
+        bfloat: i32::from(rounding == Rounding::BF16),
         gate: gate.map_or(0, |(gate, _)| numbers::gate(gate)),
     };
     let spread = Spread::new(rows, row_threads(k));

@@ -118,7 +118,7 @@ fn dequantize_weights(editor: &mut StepEditor<'_>, matrix: TensorId, step: &mut 
     if !tensor.desc.dtype.is_quantized() || in_planes(editor, matrix) {
         return;
     }
-    let value = editor.temporary(format!("{} in halves", tensor.name), opened_bytes(&tensor.desc));
+    let value = editor.temporary(format!("{} in F16", tensor.name), opened_bytes(&tensor.desc));
     steps.push(Step {
         kernel: DEQUANTIZED.into(),
         nodes: Vec::new(),

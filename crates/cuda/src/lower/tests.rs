@@ -254,7 +254,7 @@ fn tokens_with_pages_go_one_by_one_or_to_tensor_cores() {
 }
 
 #[test]
-fn many_tokens_go_to_tensor_cores_in_halves() {
+fn many_tokens_go_to_tensor_cores_in_f16() {
     let steps = lowered(&layer(40, DType::Q4_0), &LowerOptions::default());
     let expected = [
         F16_ACTIVATIONS,
@@ -320,7 +320,7 @@ fn weights_as_they_are_in_a_file_are_opened_for_many_tokens() {
     let steps = lowered_in(paper, &graph, &LowerOptions::default(), |_| Arc::clone(&plain));
     let count = |kernel| kernels(&steps).into_iter().filter(|known| *known == kernel).count();
     assert_eq!((count(DEQUANTIZED), count(TILES), count(F16_ACTIVATIONS)), (7, 7, 4));
-    let opened = steps.temporaries.iter().find(|value| value.name == "down in halves").unwrap();
+    let opened = steps.temporaries.iter().find(|value| value.name == "down in F16").unwrap();
     assert_eq!(opened.bytes, 512 * 256 * 2);
 }
 

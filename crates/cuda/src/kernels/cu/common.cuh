@@ -21,9 +21,9 @@ struct Tensor {
 
 float half_to_float(u16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
 u16 float_to_half(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
-// Two halves, the first in the lower bits.
-u32 floats_to_halves(float a, float b) { u32 y; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(b), "f"(a)); return y; }
-float2 halves_to_floats(u32 x) { return make_float2(half_to_float((u16)x), half_to_float((u16)(x >> 16))); }
+// Two F16, the first in the lower bits.
+u32 floats_to_f16x2(float a, float b) { u32 y; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(b), "f"(a)); return y; }
+float2 f16x2_to_floats(u32 x) { return make_float2(half_to_float((u16)x), half_to_float((u16)(x >> 16))); }
 float bfloat_to_float(u16 x) { return __uint_as_float((u32)x << 16); }
 u16 float_to_bfloat(float x) {
     u32 bits = __float_as_uint(x);

@@ -19,14 +19,14 @@ float4 four_weights(const Route& t, int expert, int i) {
     if (t.dtype == F32) return ((const float4*)row)[i];
     uint2 two = ((const uint2*)row)[i];
     if (t.dtype == F16) {
-        float2 a = halves_to_floats(two.x), b = halves_to_floats(two.y);
+        float2 a = f16x2_to_floats(two.x), b = f16x2_to_floats(two.y);
         return make_float4(a.x, a.y, b.x, b.y);
     }
     return make_float4(bfloat_to_float((u16)two.x), bfloat_to_float((u16)(two.x >> 16)), bfloat_to_float((u16)two.y),
                        bfloat_to_float((u16)(two.y >> 16)));
 }
 
-// A number that is the larger the likelier an expert is; what is no number comes after all that are, and what was taken last.
+// A number that is the larger the likelier an expert is; NaN comes after all numbers, and what was taken last.
 u32 order_of(float x) { return x < 0.0f ? 0 : isnan(x) ? 1 : __float_as_uint(x) + 2; }
 
 // TOKENS tokens a block, a warp each once the scores are there: their softmax, the `used` largest of it, of equals the first,

@@ -1,6 +1,6 @@
-// Products of matrices with rows of activations, on the tensor cores of cards whose warps work in groups of four. Weights of
-// one type (WTYPE) are opened to halves in the registers that tensor cores read them from; activations are halves already
-// (see `halves`), and come to shared memory two steps ahead. 128 x BN results a block, 64 x BN a group of warps, 128 elements
+// Products of matrices with rows of activations, on the tensor cores of GPUs whose warps work in groups of four. Weights of
+// one type (WTYPE) are dequantized to F16 in the registers that tensor cores read them from; activations are F16 already
+// (see `round_to_f16`), and come to shared memory two steps ahead. 128 x BN results a block, 64 x BN a group of warps, 128 elements
 // at a time.
 //
 // Of 32 elements of a row, the four lanes of a quad have eight each. Weights in blocks are opened by one lane a block, four
@@ -102,7 +102,7 @@ struct Row {
     uint4 eight[4];
 #else
     u32 first[4], second[4];  // codes of four elements each
-    u32 scale[4];             // two halves: factor, added
+    u32 scale[4];             // two F16: factor, added
 #endif
 };
 
@@ -146,7 +146,7 @@ void open_row(const Piece& piece, Row& row) {
     }
     go_round(row.first);
     go_round(row.second);
-    u32 scales[2] = {floats_to_halves(g.factor[0], g.added[0]), floats_to_halves(g.factor[1], g.added[1])};
+    u32 scales[2] = {floats_to_f16x2(g.factor[0], g.added[0]), floats_to_f16x2(g.factor[1], g.added[1])};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         row.scale[i] = __shfl_sync(~0u, scales[0], i, 4);
@@ -159,18 +159,18 @@ void open_row(const Piece& piece, Row& row) {
 }
 
 // Eight elements of a row, as two times two registers: for the first and the second 16 of 32.
-void halves_of(const Row& row, int g, u32* first, u32* second) {
+void f16x2_of(const Row& row, int g, u32* first, u32* second) {
 #if FLOATS
     first[0] = row.eight[g].x; first[1] = row.eight[g].y;
     second[0] = row.eight[g].z; second[1] = row.eight[g].w;
 #else
     u32 factor = __byte_perm(row.scale[g], 0, 0x1010), added = __byte_perm(row.scale[g], 0, 0x3232), low, high;
-    codes_to_halves<SIGNED>(row.first[g], &low, &high);
-    first[0] = fused_halves(low, factor, added);
-    first[1] = fused_halves(high, factor, added);
-    codes_to_halves<SIGNED>(row.second[g], &low, &high);
-    second[0] = fused_halves(low, factor, added);
-    second[1] = fused_halves(high, factor, added);
+    codes_to_f16x2<SIGNED>(row.first[g], &low, &high);
+    first[0] = fused_f16x2(low, factor, added);
+    first[1] = fused_f16x2(high, factor, added);
+    codes_to_f16x2<SIGNED>(row.second[g], &low, &high);
+    second[0] = fused_f16x2(low, factor, added);
+    second[1] = fused_f16x2(high, factor, added);
 #endif
 }
 
@@ -273,7 +273,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BN <= 64 ? 2 : 1) 
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     u32 first[2], second[2];
-                    halves_of(row[r], g, first, second);
+                    f16x2_of(row[r], g, first, second);
                     a[0][r] = first[0];
                     a[0][2 + r] = first[1];
                     a[1][r] = second[0];

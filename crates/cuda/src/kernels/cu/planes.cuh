@@ -197,22 +197,22 @@ __noinline__ float element(const Tensor& t, i64 i, i64 j, i64 k, i64 l) {
     return block_element(t.dtype, (const u8*)(row + i / block * t.nb[0]), i % block);
 }
 
-u32 fused_halves(u32 x, u32 factor, u32 added) {
+u32 fused_f16x2(u32 x, u32 factor, u32 added) {
     u32 y;
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(factor), "r"(added));
     return y;
 }
-u32 minus_halves(u32 x, u32 z) {
+u32 minus_f16x2(u32 x, u32 z) {
     u32 y;
     asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(z));
     return y;
 }
 
-// Four codes in bytes as four halves, exactly: 1024 + code is a half whose lower bits are the code. Signed ones are moved
+// Four codes in bytes as four F16, exactly: 1024 + code is an F16 whose lower bits are the code. Signed ones are moved
 // by 128 first.
-template <bool HAVE_SIGNS> void codes_to_halves(u32 codes, u32* low, u32* high) {
+template <bool HAVE_SIGNS> void codes_to_f16x2(u32 codes, u32* low, u32* high) {
     u32 moved = HAVE_SIGNS ? codes ^ 0x80808080 : codes;
     const u32 offset = HAVE_SIGNS ? 0x64806480 : 0x64006400;  // 1152, 1024
-    *low = minus_halves(__byte_perm(moved, 0x64646464, 0x4140), offset);
-    *high = minus_halves(__byte_perm(moved, 0x64646464, 0x4342), offset);
+    *low = minus_f16x2(__byte_perm(moved, 0x64646464, 0x4140), offset);
+    *high = minus_f16x2(__byte_perm(moved, 0x64646464, 0x4342), offset);
 }

@@ -1,5 +1,5 @@
 // Attention of many tokens, on tensor cores: 64 queries of a head of HEAD elements a block, ROWS rows of keys and values
-// (halves) at a time.
+// (F16) at a time.
 //
 // With PAGE, rows lie in pages of PAGE rows. Queries of a block may then be of several sequences: it takes one run of tokens
 // after the other, to which the other queries see nothing.
@@ -81,17 +81,17 @@ void attend(const Prompt& t, int first, int from, int to) {
         if (length) atomicMin(&least, unseen[r]);
     }
 
-    // Queries as halves, by way of shared memory.
+    // Queries as F16, by way of shared memory.
     for (int i = threadIdx.x; i < QUERIES * CHUNKS; i += blockDim.x) {
         int row = i / CHUNKS, chunk = i % CHUNKS;
-        uint4 halves = make_uint4(0, 0, 0, 0);
+        uint4 f16 = make_uint4(0, 0, 0, 0);
         if (first + row < t.tokens) {
             const float4* x = (const float4*)(t.q + (i64)(first + row) * t.q_token + head * t.q_head) + chunk * 2;
             float4 a = x[0], b = x[1];
-            halves = make_uint4(floats_to_halves(a.x * t.scale, a.y * t.scale), floats_to_halves(a.z * t.scale, a.w * t.scale),
-                                floats_to_halves(b.x * t.scale, b.y * t.scale), floats_to_halves(b.z * t.scale, b.w * t.scale));
+            f16 = make_uint4(floats_to_f16x2(a.x * t.scale, a.y * t.scale), floats_to_f16x2(a.z * t.scale, a.w * t.scale),
+                             floats_to_f16x2(b.x * t.scale, b.y * t.scale), floats_to_f16x2(b.z * t.scale, b.w * t.scale));
         }
-        *(uint4*)(base + place(row, chunk)) = halves;
+        *(uint4*)(base + place(row, chunk)) = f16;
     }
     __syncthreads();
     u32 q[HEAD / 16][4];
@@ -171,7 +171,7 @@ void attend(const Prompt& t, int first, int from, int to) {
                 float a = scores[n][2 * r] == -INFINITE ? 0.0f : __expf(scores[n][2 * r] - largest[r]);
                 float b = scores[n][2 * r + 1] == -INFINITE ? 0.0f : __expf(scores[n][2 * r + 1] - largest[r]);
                 total[r] += a + b;
-                weights[n][r] = floats_to_halves(a, b);
+                weights[n][r] = floats_to_f16x2(a, b);
             }
         for (int k = 0; k < ROWS / 16; k++) {
             u32 a[4] = {weights[2 * k][0], weights[2 * k][1], weights[2 * k + 1][0], weights[2 * k + 1][1]};

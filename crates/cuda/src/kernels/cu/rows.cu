@@ -1,4 +1,4 @@
-// What lies between products: norms with their factors, rounding to halves, rotations on their way into caches; and the
+// What lies between products: norms with their factors, rounding to F16, rotations on their way into caches; and the
 // place of the largest element, which comes last.
 
 struct ScaledNorm {
@@ -82,17 +82,17 @@ float4 four_of(const Rounded& t, i64 row, int i, float factor) {
     return v;
 }
 
-// Four elements of a row as halves. Tensor cores take 16 elements at a time, of which a lane has pairs at 2 t and at 2 t + 8;
+// Four elements of a row as F16. Tensor cores take 16 elements at a time, of which a lane has pairs at 2 t and at 2 t + 8;
 // so that lanes can have eight neighbours of 32 in a row of weights, pairs stand here where their lane's are.
-void put_halves(u64 row, int i, u32 first, u32 second) {
+void put_f16x2(u64 row, int i, u32 first, u32 second) {
     u32* thirty_two = (u32*)row + i / 8 * 16;
     int place = i % 2 * 8 + i % 8 / 2;
     thirty_two[place] = first;
     thirty_two[place + 4] = second;
 }
 
-// Rows as halves, each with the power of two that keeps it within their range.
-extern "C" __global__ void __launch_bounds__(1024) halves(const __grid_constant__ Rounded t) {
+// Rows as F16, each with the power of two that keeps it within their range.
+extern "C" __global__ void __launch_bounds__(1024) round_to_f16(const __grid_constant__ Rounded t) {
     let_others_begin();
     wait_for_others();
     for (i64 row = blockIdx.x; row < t.rows; row += gridDim.x) {
@@ -106,10 +106,10 @@ extern "C" __global__ void __launch_bounds__(1024) halves(const __grid_constant_
                 float4 v = four_of(t, row, i, factor);
                 largest = fmaxf(fmaxf(largest, fmaxf(fabsf(v.x), fabsf(v.y))), fmaxf(fabsf(v.z), fabsf(v.w)));
                 if (t.bfloat)
-                    put_halves(y, i, float_to_bfloat(v.x) | (u32)float_to_bfloat(v.y) << 16,
+                    put_f16x2(y, i, float_to_bfloat(v.x) | (u32)float_to_bfloat(v.y) << 16,
                                float_to_bfloat(v.z) | (u32)float_to_bfloat(v.w) << 16);
                 else
-                    put_halves(y, i, floats_to_halves(v.x * inverse, v.y * inverse), floats_to_halves(v.z * inverse, v.w * inverse));
+                    put_f16x2(y, i, floats_to_f16x2(v.x * inverse, v.y * inverse), floats_to_f16x2(v.z * inverse, v.w * inverse));
             }
             if (pass == 1 || t.bfloat) break;
             largest = block_max(largest);
@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(1024) halves(const __grid_constant_
 // Rows in 8 bits, 32 elements with a scale of their own: first a group of all rows, then the next. Of a group's eight words,
 // the fourth next stands beside each. Its numbers: the scale, and the sums of all, of the first 16 and of the others, times
 // it. As on the CPU, a group with an infinity or without a number has a scale that is none.
-extern "C" __global__ void __launch_bounds__(1024) eights(const __grid_constant__ Rounded t) {
+extern "C" __global__ void __launch_bounds__(1024) round_to_int8(const __grid_constant__ Rounded t) {
     let_others_begin();
     wait_for_others();
     int lane = threadIdx.x % 32, word = lane % 8;
@@ -134,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(1024) eights(const __grid_constant_
             int i = start + lane;
             bool inside = i < t.k / 4;
             float4 v = inside ? four_of(t, row, i, factor) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            // Magnitudes compare like their bits, and what is no number is the largest.
+            // Magnitudes compare like their bits, and NaN is the largest.
             auto bits = [](float x) { return __float_as_uint(x) & 0x7fffffff; };
             u32 most = max(max(bits(v.x), bits(v.y)), max(bits(v.z), bits(v.w)));
             for (int step = 1; step < 8; step *= 2) most = max(most, __shfl_xor_sync(~0u, most, step));
@@ -162,8 +162,8 @@ struct Opened {
     int dtype, block, bytes, gap;  // elements and bytes of a block
 };
 
-// Blocks as they are in files become halves, eight elements a thread at a time.
-extern "C" __global__ void __launch_bounds__(256) opened(const __grid_constant__ Opened t) {
+// Blocks as they are in files become F16, eight elements a thread at a time.
+extern "C" __global__ void __launch_bounds__(256) dequantize(const __grid_constant__ Opened t) {
     let_others_begin();
     wait_for_others();
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < t.elements / 8; i += (i64)gridDim.x * blockDim.x) {
@@ -171,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(256) opened(const __grid_constant__
         int at = 8 * i % t.block;
         u32 words[4];
         for (int j = 0; j < 4; j++)
-            words[j] = floats_to_halves(block_element(t.dtype, block, at + 2 * j), block_element(t.dtype, block, at + 2 * j + 1));
+            words[j] = floats_to_f16x2(block_element(t.dtype, block, at + 2 * j), block_element(t.dtype, block, at + 2 * j + 1));
         ((uint4*)t.y)[i] = make_uint4(words[0], words[1], words[2], words[3]);
     }
 }
@@ -272,7 +272,7 @@ struct Largest {
     int k, gap;
 };
 
-// A block a row. What is no number is below all that are; of equals the first counts.
+// A block a row. NaN is below all numbers; of equals the first counts.
 extern "C" __global__ void __launch_bounds__(1024) largest(const __grid_constant__ Largest t) {
     __shared__ u64 shared[32];
     let_others_begin();

@@ -1,9 +1,9 @@
-// Products of matrices with many rows of activations, on tensor cores. Weights of one type (WTYPE) are opened to halves as
-// they go into shared memory; activations are halves already. 128 x 128 results a block, 128 elements at a time, which lie in
+// Products of matrices with many rows of activations, on tensor cores. Weights of one type (WTYPE) are dequantized to F16 as
+// they go into shared memory; activations are F16 already. 128 x 128 results a block, 128 elements at a time, which lie in
 // two tiles of 64.
 //
 // Weights are on their way to registers PIECES steps ahead, weights and activations come to shared memory one step ahead. Both
-// have three places there. Elements of 32 stand in the order that `put_halves` gives them.
+// have three places there. Elements of 32 stand in the order that `put_f16x2` gives them.
 
 struct Tiles {
     u64 w;
@@ -89,10 +89,10 @@ void store_piece(const Piece& piece, bool inside, u8* tile, int row, int half) {
         open_group<WTYPE>(piece.raw, g);
         for (int i = 0; i < 8; i++) {
             float f = g.factor[i / 4], a = g.added[i / 4];
-            u32 factor = floats_to_halves(f, f), added = floats_to_halves(a, a), low, high;
-            codes_to_halves<SIGNED>(g.code[i], &low, &high);
-            pairs[2 * i] = fused_halves(low, factor, added);
-            pairs[2 * i + 1] = fused_halves(high, factor, added);
+            u32 factor = floats_to_f16x2(f, f), added = floats_to_f16x2(a, a), low, high;
+            codes_to_f16x2<SIGNED>(g.code[i], &low, &high);
+            pairs[2 * i] = fused_f16x2(low, factor, added);
+            pairs[2 * i + 1] = fused_f16x2(high, factor, added);
         }
 #endif
         for (int i = 0; i < 4; i++) out[i] = make_uint4(pairs[i], pairs[4 + i], pairs[8 + i], pairs[12 + i]);

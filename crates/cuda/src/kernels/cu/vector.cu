@@ -159,11 +159,11 @@ __shared__ float squares[WARPS];
 void prepare(const Vector& v, u64 own_x, int units) {
     const float4* x = (const float4*)own_x;
     const float4* norm = (const float4*)v.norm;
-    int eights = units * UNIT / 8, lane = threadIdx.x % 32;
+    int groups = units * UNIT / 8, lane = threadIdx.x % 32;
     float sum_of_squares = 0.0f;
-    for (int start = threadIdx.x - lane; start < eights; start += 32 * WARPS) {
+    for (int start = threadIdx.x - lane; start < groups; start += 32 * WARPS) {
         int i = start + lane;
-        bool inside = i < eights;
+        bool inside = i < groups;
         float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f), a = inside ? x[2 * i] : zero, b = inside ? x[2 * i + 1] : zero;
         if (v.norm) {
             float4 w = inside ? __ldg(norm + 2 * i) : zero, u = inside ? __ldg(norm + 2 * i + 1) : zero;
@@ -179,7 +179,7 @@ void prepare(const Vector& v, u64 own_x, int units) {
         }
 #else
         // Four lanes have the 32 that are rounded alike.
-        // Magnitudes compare like their bits, and what is no number is the largest; with it or an infinity, the scale is none.
+        // Magnitudes compare like their bits, and NaN is the largest; with it or an infinity, the scale is NaN.
         auto bits = [](float x) { return __float_as_uint(x) & 0x7fffffff; };
         u32 most = max(max(max(bits(a.x), bits(a.y)), max(bits(a.z), bits(a.w))),
                        max(max(bits(b.x), bits(b.y)), max(bits(b.z), bits(b.w))));
@@ -226,12 +226,12 @@ float norm_factor(const Vector& v) {
 }
 
 #if EXPERTS == 2
-#define MOST_USED 32
+#define MAX_USED 32
 
 // The activations of all of a token's experts lie one after the other, and so do the elements of a row of results.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) vector_product(const __grid_constant__ Vector v) {
-    __shared__ u32 rows_of[MOST_USED];
-    __shared__ float weight_of[MOST_USED];
+    __shared__ u32 rows_of[MAX_USED];
+    __shared__ float weight_of[MAX_USED];
     let_others_begin();
     wait_for_others();
     const int each = v.k / UNIT, units = each * v.used, lane = threadIdx.x % 32, token = blockIdx.y;

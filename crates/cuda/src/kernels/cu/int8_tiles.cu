@@ -7,7 +7,7 @@
 struct Product {
     u64 w;
     u64 start[4];
-    u64 x, numbers, add, y;  // `x` and `numbers`: a group of all rows, then the next; see `eights`
+    u64 x, numbers, add, y;  // `x` and `numbers`: a group of all rows, then the next; see `round_to_int8`
     i64 add_row, y_row;      // bytes from row to row; `add_row` 0 for one row that all share
     int m, n, k, fresh;
     u64 sorted;              // of experts, which `groups.cu` computes
@@ -56,7 +56,7 @@ float of_lane(float x, int lane) { return __shfl_sync(~0u, x, lane, 4); }
 // A lane's part of four groups of a row: of each group, four codes of the first 16 elements and four of the others.
 struct Row {
     u32 first[4], second[4];
-    float factor[2], added[2];  // of the group that the lane has opened
+    float factor[2], added[2];  // of the group that the lane has dequantized
 };
 
 void open_row(const Raw<WTYPE>& raw, bool inside, Row& row) {
