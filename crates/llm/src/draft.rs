@@ -179,7 +179,7 @@ pub(crate) struct GraphDraft<'a> {
     b: GraphBuilder,
     config: &'a Config,
     facts: &'static Facts,
-    sketch: GraphSpec<'a>,
+    spec: GraphSpec<'a>,
     part: ModelPart,
     known: HashMap<String, TensorId>,
     weights: Vec<GraphWeight>,
@@ -234,7 +234,7 @@ impl GraphSpec<'_> {
             b,
             config: self.config,
             facts: self.config.architecture.facts(),
-            sketch: self,
+            spec: self,
             part: ModelPart::Input,
             known: HashMap::new(),
             weights: Vec::new(),
@@ -289,7 +289,7 @@ impl GraphDraft<'_> {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.sketch.file.tensor(name).is_some()
+        self.spec.file.tensor(name).is_some()
     }
 
     /// Weights from here on belong to a layer.
@@ -298,7 +298,7 @@ impl GraphDraft<'_> {
     }
 
     fn token_count(&self) -> u64 {
-        self.sketch.shape.tokens
+        self.spec.shape.tokens
     }
 
     /// A weight that the file need not have.
@@ -315,7 +315,7 @@ impl GraphDraft<'_> {
         if let Some(known) = self.known.get(name) {
             return Ok(Some(*known));
         }
-        let Some(tensor) = self.sketch.file.tensor(source) else { return Ok(None) };
+        let Some(tensor) = self.spec.file.tensor(source) else { return Ok(None) };
         let expected = TensorDesc::contiguous(tensor.desc.dtype, extents);
         if expected.as_ref().ok() != Some(&tensor.desc) {
             return Err(Error::TensorShape {
@@ -339,8 +339,7 @@ impl GraphDraft<'_> {
             x = self.b.scale(x, self.config.embedding_scale);
         }
         if self.facts.encoder.is_some() && self.has("token_types.weight") {
-            let types =
-                self.sketch.file.tensor("token_types.weight").map_or(0, |types| types.desc.extents[1]);
+            let types = self.spec.file.tensor("token_types.weight").map_or(0, |types| types.desc.extents[1]);
             let table = self.weight("token_types.weight", &[self.config.width, types])?;
             // Texts are of the first type.
             let strides = self.b.desc(table).strides;
@@ -366,7 +365,7 @@ impl GraphDraft<'_> {
         let extents = [self.config.width, self.config.vocabulary];
         let matrix = match self.optional("output.weight", &extents)? {
             Some(matrix) => matrix,
-            None if self.sketch.untie => self
+            None if self.spec.untie => self
                 .weight_from("output.weight", "token_embd.weight", &extents)?
                 .ok_or_else(|| Error::MissingTensor("output.weight".to_owned()))?,
             None => self.weight("token_embd.weight", &extents)?,
@@ -476,10 +475,10 @@ impl GraphDraft<'_> {
     /// Adds an embedding of each token's position.
     fn position_embedding(&mut self, x: TensorId) -> Result<TensorId, Error> {
         let positions = self.config.context;
-        if self.sketch.sizes.context > positions {
+        if self.spec.sizes.context > positions {
             return Err(Error::BadSetting {
                 setting: "the context",
-                value: self.sketch.sizes.context.to_string(),
+                value: self.spec.sizes.context.to_string(),
                 rule: "this model has embeddings only for the positions it was trained for",
             });
         }

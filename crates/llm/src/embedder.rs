@@ -102,7 +102,7 @@ impl Embedder {
         };
         let mut loaded = weights::load(&blueprint, progress)?;
         while !loaded.pending.is_empty() {
-            loaded.bring_one(&blueprint)?;
+            loaded.load_one(&blueprint)?;
         }
         let session = Session::new(blueprint.machine.clone(), session_options(&blueprint.settings))?;
         let (ready, cancel, numbers) = (Vec::new(), None, Vec::new());

@@ -147,7 +147,7 @@ impl Ready {
 }
 
 impl Engine {
-    /// Loads a model as a blueprint says. Weights that are to be repacked or copied are so before the second run
+    /// Loads a model as a blueprint says. Pending weights are repacked or copied before the second run
     /// ([`Engine::repack`]).
     ///
     /// # Errors
@@ -326,7 +326,7 @@ impl Engine {
             let step = steps - self.loaded.pending.len();
             result = match self.is_cancelled() {
                 true => Err(DeviceError::Cancelled { step, steps }.into()),
-                false => self.loaded.bring_one(&self.blueprint),
+                false => self.loaded.load_one(&self.blueprint),
             };
             progress(all - self.loaded.pending_bytes(), all);
         }

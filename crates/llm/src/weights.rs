@@ -1,4 +1,4 @@
-//! Loading: every weight is brought to its place ([`weight_memory`](crate::weight_memory) decided which), and caches
+//! Loading: every weight is copied to its place ([`weight_memory`](crate::weight_memory) decided which), and caches
 //! are allocated. What can be used mapped meanwhile only gets a place, and stays pending.
 
 use std::collections::{HashMap, HashSet};
@@ -24,7 +24,7 @@ pub(crate) struct LoadedTensors {
     /// By name, weights in the mapped file that have a place among the tensors, too: those that are or were pending, and
     /// those that a graph offloads.
     pub(crate) mapped: HashMap<Arc<str>, StoredTensor>,
-    /// Weights that have their places, and are still to be brought there.
+    /// Weights that have their places, and are still to be copied there.
     pub(crate) pending: Vec<PendingWeight>,
     pub(crate) devices: Vec<DeviceMemory>,
 }
@@ -68,9 +68,9 @@ impl LoadedTensors {
     }
 
     /// Loads or repacks one of the weights that are pending.
-    pub(crate) fn bring_one(&mut self, blueprint: &Blueprint) -> Result<(), Error> {
+    pub(crate) fn load_one(&mut self, blueprint: &Blueprint) -> Result<(), Error> {
         if let Some(PendingWeight { index, source, .. }) = self.pending.last() {
-            bring(blueprint, source, &self.tensors[*index])?;
+            load_weight(blueprint, source, &self.tensors[*index])?;
             self.pending.pop();
         }
         Ok(())
@@ -114,7 +114,7 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Load
                             bytes: weight.desc.bytes(),
                         });
                     }
-                    None => bring(blueprint, &weight.source, place)?,
+                    None => load_weight(blueprint, &weight.source, place)?,
                 }
                 stored.push(place.clone());
                 done += weight.desc.bytes();
@@ -145,7 +145,7 @@ fn source<'a>(blueprint: &'a Blueprint, name: &str) -> Result<&'a TensorInfo, Er
 }
 
 /// Copies a weight from the file.
-fn bring(blueprint: &Blueprint, name: &str, place: &StoredTensor) -> Result<(), Error> {
+fn load_weight(blueprint: &Blueprint, name: &str, place: &StoredTensor) -> Result<(), Error> {
     let (file, tensor) = (blueprint.model.file(), source(blueprint, name)?);
     place.set(0, file.bytes_of(tensor))?;
     file.release(tensor);

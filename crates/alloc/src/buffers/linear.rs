@@ -25,8 +25,8 @@ impl LinearAllocator {
     /// The place of the next tensor.
     ///
     /// # Errors
-    /// [`Error::OutOfSpace`] if it does not fit, [`Error::BadAlignment`] if the buffer's is none, and what the buffer's init hook refuses; the next tensor then
-    /// goes where this one would have gone.
+    /// [`Error::OutOfSpace`] if it does not fit, [`Error::BadAlignment`] if the buffer type's alignment is not a power of two,
+    /// and what the buffer's init hook refuses; the next tensor then goes where this one would have gone.
     pub fn alloc(&mut self, name: impl Into<Arc<str>>, desc: TensorDesc) -> Result<StoredTensor, Error> {
         let name = name.into();
         let buffer_type = self.buffer.buffer_type();

@@ -74,7 +74,7 @@ fn encode_q8_0(values: &[f32; 32], block: &mut [u8; 34]) {
     }
     let scale = f32::from_bits(largest.into_iter().fold(0, u32::max)) / 127.0;
     let inverse = 1.0 / scale;
-    // What is no number, or too small for an inverse, is the codec's business.
+    // NaN and numbers too small for an inverse are left to the codec.
     if !(scale.is_finite() && inverse.is_finite()) {
         let done = orlop_quant::encode(DType::Q8_0, values, block);
         return done.expect("a block of a type that has a codec");

@@ -1,3 +1,5 @@
+//! Answers read whole and in pieces.
+
 use serde_json::json;
 
 use super::*;

@@ -37,7 +37,7 @@ impl GraphDraft<'_> {
         second: impl Fn(&mut Self, TensorId, TensorId) -> TensorId,
     ) -> Result<TensorId, Error> {
         let mut whole = whole;
-        for index in 0..self.sketch.adapters.len() {
+        for index in 0..self.spec.adapters.len() {
             let [a, b] = HALVES.map(|half| self.half(&format!("{}{stem}.weight{half}", prefix(index))));
             let (Some(a), Some(b)) = (a?, b?) else { continue };
             let small = first(self, a);
@@ -51,14 +51,14 @@ impl GraphDraft<'_> {
 
     /// A weight of an adapter, which was checked before.
     fn half(&mut self, name: &str) -> Result<Option<TensorId>, Error> {
-        let Some(tensor) = self.sketch.file.tensor(name) else { return Ok(None) };
+        let Some(tensor) = self.spec.file.tensor(name) else { return Ok(None) };
         let extents = tensor.desc.extents;
         self.optional(name, &extents)
     }
 
     /// Times the scale that the run is told, and the constant factor of the adapter.
     fn by_scale(&mut self, index: usize, rank: u64, x: TensorId) -> TensorId {
-        let adapters = self.sketch.adapters;
+        let adapters = self.spec.adapters;
         let scales = match self.adapter_scales {
             Some(scales) => scales,
             None => self.b.input("adapter scales", DType::F32, &[adapters.len() as u64]),

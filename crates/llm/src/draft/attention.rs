@@ -16,7 +16,7 @@ impl GraphDraft<'_> {
         let sizes = self.config.layers[layer];
         let heads =
             [(self.query(layer), sizes.heads), (sizes.key, sizes.kv_heads), (sizes.value, sizes.kv_heads)];
-        if self.sketch.file.tensor(&format!("blk.{layer}.attn_qkv.weight")).is_some() {
+        if self.spec.file.tensor(&format!("blk.{layer}.attn_qkv.weight")).is_some() {
             let all = heads.iter().map(|(head, heads)| head * heads).sum();
             let fused = self.linear(&format!("blk.{layer}.attn_qkv"), x, all)?;
             let mut offset = 0;
@@ -59,7 +59,7 @@ impl GraphDraft<'_> {
             self.config.layers.iter().filter(|layer| counts(layer.window)).filter_map(|layer| layer.rope);
         let Some(rope) = ropes.next() else { return Ok(None) };
         let length = [u64::from(rope.dims) / 2];
-        let long = self.sketch.sizes.context > u64::from(rope.original_context);
+        let long = self.spec.sizes.context > u64::from(rope.original_context);
         let chosen = if long { "rope_factors_long.weight" } else { "rope_factors_short.weight" };
         self.part = ModelPart::Layer(0);
         let factors = match self.optional("rope_freqs.weight", &length)? {
@@ -108,7 +108,7 @@ impl GraphDraft<'_> {
             self.stored.insert(layer, rows);
             return;
         }
-        let (types, group) = (self.sketch.cache, self.group(layer));
+        let (types, group) = (self.spec.cache, self.group(layer));
         let k = self.cached(layer, "k", k, types.k, group);
         let v = self.cached(layer, "v", v, types.v, group);
         self.stored.insert(layer, [k, v]);

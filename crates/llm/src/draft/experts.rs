@@ -73,7 +73,7 @@ impl GraphDraft<'_> {
     /// A product into the narrower space that experts work in, or out of it, where the file has one.
     fn latent(&mut self, layer: usize, which: &str, x: TensorId) -> Result<Option<TensorId>, Error> {
         let stem = format!("blk.{layer}.ffn_latent_{which}");
-        let Some(tensor) = self.sketch.file.tensor(&format!("{stem}.weight")) else { return Ok(None) };
+        let Some(tensor) = self.spec.file.tensor(&format!("{stem}.weight")) else { return Ok(None) };
         let into = tensor.extents().get(1).copied().unwrap_or(1);
         self.product(&stem, x, into).map(Some)
     }
@@ -199,12 +199,12 @@ impl GraphDraft<'_> {
     /// Experts that every token uses, with a gate of their own where the file has one.
     fn shared_experts(&mut self, layer: usize, x: TensorId) -> Result<Option<TensorId>, Error> {
         let up = format!("blk.{layer}.ffn_up_shexp.weight");
-        let Some(tensor) = self.sketch.file.tensor(&up) else { return Ok(None) };
+        let Some(tensor) = self.spec.file.tensor(&up) else { return Ok(None) };
         let hidden = tensor.extents().get(1).copied().unwrap_or(1);
         let parts = ["gate_shexp", "up_shexp", "down_shexp"];
         let shared = self.dense(layer, parts, hidden, self.facts.feed_forward, x)?;
         let gate = format!("blk.{layer}.ffn_gate_inp_shexp.weight");
-        let Some(tensor) = self.sketch.file.tensor(&gate) else { return Ok(Some(shared)) };
+        let Some(tensor) = self.spec.file.tensor(&gate) else { return Ok(Some(shared)) };
         let extents = tensor.extents().to_vec();
         let gate = self.weight(&gate, &extents)?;
         let gate = self.b.reshape(gate, &[self.config.width, 1]);

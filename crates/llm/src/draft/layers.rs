@@ -10,9 +10,9 @@ use crate::config::{Feed, LayerConfig, Mixer};
 impl GraphDraft<'_> {
     /// Embeddings, layers, logits.
     pub(super) fn model(&mut self) -> Result<TensorId, Error> {
-        if let Some(chunk) = self.facts.chunk.filter(|chunk| self.sketch.sizes.context > u64::from(*chunk)) {
+        if let Some(chunk) = self.facts.chunk.filter(|chunk| self.spec.sizes.context > u64::from(*chunk)) {
             let rule = "this model sees chunks of tokens, and only the first is supported";
-            let value = format!("{}, of chunks of {chunk}", self.sketch.sizes.context);
+            let value = format!("{}, of chunks of {chunk}", self.spec.sizes.context);
             return Err(Error::BadSetting { setting: "the context", value, rule });
         }
         let factors = self.rope_factors()?;
@@ -30,7 +30,7 @@ impl GraphDraft<'_> {
             x = self.layer_end(layer, x)?;
             self.b.name(x, format!("blk.{layer}.out"));
         }
-        match (self.sketch.pooling, self.texts.clone()) {
+        match (self.spec.pooling, self.texts.clone()) {
             (Some(pooling), Some(texts)) => self.pooled(x, pooling, &texts),
             _ => self.logits(x),
         }

@@ -119,7 +119,7 @@ impl GraphDraft<'_> {
         function: Option<Unary>,
     ) -> Result<TensorId, Error> {
         let [down, up] = [1, 2].map(|number| format!("blk.{layer}.time_mix_{which}{number}"));
-        let tensor = self.sketch.file.tensor(&format!("{down}.weight"));
+        let tensor = self.spec.file.tensor(&format!("{down}.weight"));
         let rank = tensor.and_then(|tensor| tensor.extents().get(1).copied()).unwrap_or(1);
         let mut small = self.product(&down, x, rank)?;
         if let Some(function) = function {

@@ -117,7 +117,7 @@ impl GraphDraft<'_> {
     ) -> TensorId {
         let (state, tokens) = (a * b * c, self.token_count());
         let (states, slot) = self.states(layer, "ssm", state);
-        let before = self.b.reshape(states, &[a, b, c, self.sketch.sizes.sequences]);
+        let before = self.b.reshape(states, &[a, b, c, self.spec.sizes.sequences]);
         let scanned = scan(&mut self.b, before, slot);
         let element = self.b.desc(scanned).strides[0];
         let row = |count: u64| [element, count * element, count * element, count * element];
@@ -128,7 +128,7 @@ impl GraphDraft<'_> {
 
     /// The states of a layer, one row for each sequence, and the row of this one.
     pub(super) fn states(&mut self, layer: usize, which: &str, elements: u64) -> (TensorId, TensorId) {
-        let extents = [elements, self.sketch.sizes.sequences];
+        let extents = [elements, self.spec.sizes.sequences];
         let states = self.b.state(&format!("cache.{which}.{layer}"), DType::F32, &extents);
         self.caches.push(CacheTensor { tensor: states, layer, group: None });
         let slot = match self.slot {

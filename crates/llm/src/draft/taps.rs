@@ -65,7 +65,7 @@ impl GraphDraft<'_> {
 
     /// Whether a new tap is needed: matrices of one input share it.
     fn is_tapped(&mut self, name: &str, x: TensorId) -> bool {
-        if !self.sketch.taps || !name.starts_with("blk.") {
+        if !self.spec.taps || !name.starts_with("blk.") {
             return false;
         }
         match self.taps.iter_mut().find(|tap| tap.input == x) {

@@ -33,7 +33,7 @@ pub(crate) struct TextRange {
 impl GraphDraft<'_> {
     /// The inputs of texts, if the graph is one of texts.
     pub(super) fn text_inputs(&mut self, pooling: Pooling) -> TextInputs {
-        let super::BatchShape { tokens, outputs } = self.sketch.shape;
+        let super::BatchShape { tokens, outputs } = self.spec.shape;
         let mut ranges: Vec<TextRange> = Vec::new();
         for layer in &self.config.layers {
             let window = layer.window;
@@ -131,6 +131,6 @@ impl GraphDraft<'_> {
 
     /// How long the results of products with a matrix are, if the file has it.
     fn columns_of(&self, stem: &str) -> Option<u64> {
-        Some(self.sketch.file.tensor(&format!("{stem}.weight"))?.desc.extents[1])
+        Some(self.spec.file.tensor(&format!("{stem}.weight"))?.desc.extents[1])
     }
 }

@@ -10,7 +10,7 @@ use crate::Tokenizer;
 /// Longer tokens are in no grammar; the tree keeps depths in ten bits.
 const LONGEST_TOKEN: usize = 1 << 10;
 /// The tree keeps sizes in 22 bits.
-const MOST_NODES: usize = (1 << 22) - 2;
+const MAX_NODES: usize = (1 << 22) - 2;
 
 /// The tokens of a model.
 pub(super) struct TokenTree {
@@ -34,8 +34,8 @@ impl TokenTree {
             }
         }
         let found = nodes(&words);
-        if found > MOST_NODES {
-            return Err(GrammarError::Vocabulary { found, limit: MOST_NODES });
+        if found > MAX_NODES {
+            return Err(GrammarError::Vocabulary { found, limit: MAX_NODES });
         }
         let ends: Vec<u32> = (0..count).filter(|id| tokenizer.is_end(*id)).collect();
         let first = ends.first().copied().unwrap_or(INVALID_TOKEN);

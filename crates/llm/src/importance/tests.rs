@@ -1,3 +1,5 @@
+//! Importance data: files of both formats, and files that are damaged.
+
 use orlop_gguf::Writer;
 
 use super::*;

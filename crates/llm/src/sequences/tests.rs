@@ -1,3 +1,5 @@
+//! Sequences in pages: growth, forks, truncation and the pages that they give back.
+
 use super::*;
 
 fn sequences(context: u64, count: u64, windows: &[Option<u32>]) -> Sequences {

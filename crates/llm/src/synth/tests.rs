@@ -224,7 +224,7 @@ fn small_models_of_every_architecture_can_be_drawn() {
         let config = model.config().clone();
         assert_eq!((config.architecture, config.layers.len()), (architecture, 2));
         let shape = crate::BatchShape { tokens: 3, outputs: 1 };
-        let sketch = crate::draft::GraphSpec {
+        let spec = crate::draft::GraphSpec {
             adapters: &[],
             config: &config,
             file: model.file(),
@@ -235,7 +235,7 @@ fn small_models_of_every_architecture_can_be_drawn() {
             taps: false,
             untie: false,
         };
-        let drawn = sketch.build().unwrap();
+        let drawn = spec.build().unwrap();
         assert_eq!(drawn.weights.len(), model.file().tensors().len(), "{architecture}");
     }
 }

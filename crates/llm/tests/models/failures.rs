@@ -29,8 +29,8 @@ fn failure<T: std::fmt::Debug>(result: Result<T, Error>) -> RunFailure {
     }
 }
 
-/// What the engine says about two sequences goes on as it would alone.
-fn go_on(name: &str, engine: &mut Engine, texts: &[(SequenceId, &[u32])]) {
+/// Sequences are continued together as each is alone.
+fn assert_continues(name: &str, engine: &mut Engine, texts: &[(SequenceId, &[u32])]) {
     let (model, tokens, _) = made(name);
     for (id, text) in texts {
         assert_eq!(engine.sequence_len(*id).unwrap(), text.len());
@@ -54,7 +54,7 @@ fn after_a_failed_run_every_sequence_has_what_it_had() {
         assert!(matches!(engine.last_best(), Err(Error::NoLogits)));
         assert!(matches!(engine.logits_at(0), Err(Error::NoLogits)));
         assert_eq!(engine.free_pages(), before);
-        go_on("llama", &mut engine, &[(a, &tokens[..9]), (b, &tokens[3..8])]);
+        assert_continues("llama", &mut engine, &[(a, &tokens[..9]), (b, &tokens[3..8])]);
     }
 }
 
@@ -68,7 +68,7 @@ fn runs_before_the_one_that_failed_are_kept() {
     let expected = expected.map(|(sequence, before, tokens)| SequenceLeft { sequence, before, tokens });
     assert_eq!(failed.sequences, expected);
     let text = [&tokens[..9], &tokens[..16]].concat();
-    go_on("llama", &mut engine, &[(a, &text), (b, &tokens[3..8])]);
+    assert_continues("llama", &mut engine, &[(a, &text), (b, &tokens[3..8])]);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_state_that_a_failed_run_has_changed_is_empty_and_others_are_whole() {
     let failed = failure(together(&mut engine, &[(a, &tokens[9..12])]));
     assert_eq!(failed.sequences, [SequenceLeft { sequence: a, before: 9, tokens: 0 }]);
     assert!(!failed.sequences[0].survives());
-    go_on("mamba2", &mut engine, &[(a, &[]), (b, &tokens[3..8])]);
+    assert_continues("mamba2", &mut engine, &[(a, &[]), (b, &tokens[3..8])]);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_cancelled_run_leaves_every_sequence_as_it_was() {
     let failed = failure(together(&mut engine, &[(a, &tokens[9..12]), (b, &tokens[8..9])]));
     assert!(failed.sequences.iter().all(|left| left.before == left.tokens), "{failed:?}");
     engine.cancel_with(None);
-    go_on("llama", &mut engine, &[(a, &tokens[..9]), (b, &tokens[3..8])]);
+    assert_continues("llama", &mut engine, &[(a, &tokens[..9]), (b, &tokens[3..8])]);
 }
 
 #[test]
@@ -115,5 +115,5 @@ fn one_sequence_ends_between_steps_and_the_others_go_on() {
     let fork = engine.fork_sequence(a, 7).unwrap();
     engine.end_sequence(a).unwrap();
     assert!(matches!(together(&mut engine, &[(a, &tokens[..1])]), Err(Error::UnknownSequence(_))));
-    go_on("llama", &mut engine, &[(b, &tokens[3..8]), (fork, &tokens[..7])]);
+    assert_continues("llama", &mut engine, &[(b, &tokens[3..8]), (fork, &tokens[..7])]);
 }

@@ -56,7 +56,7 @@ impl BufferType for RpcMemory {
                 return Err(DeviceError::OutOfMemory { buffer_type: self.name.clone(), bytes });
             }
             base = endpoint.ask_number(&RpcRequest::BufferBase { buffer: handle })?;
-            // Rows that were never written must not hold what is no number: attention multiplies them by 0.
+            // Rows that were never written must not hold NaN: attention multiplies them by 0.
             endpoint.give(&RpcRequest::ClearBuffer { buffer: handle, value: 0 })?;
         }
         self.held.fetch_add(bytes, Ordering::AcqRel);

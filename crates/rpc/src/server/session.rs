@@ -15,7 +15,7 @@ use super::{Refusal, RpcLimits, hello};
 use crate::codec::{Dialect, ReplyLength, RpcReply, RpcRequest, TensorRecord, reply_length};
 
 /// Bytes that are read at a time for an answer.
-const MOST_READ: u64 = 1 << 30;
+const MAX_READ: u64 = 1 << 30;
 
 pub(super) struct Session<'a> {
     devices: &'a [Arc<dyn Device>],
@@ -87,9 +87,9 @@ impl<'a> Session<'a> {
             RpcRequest::SetTensorHash { .. } => RpcReply::Flag(false),
             RpcRequest::GetTensor { tensor, offset, bytes } => {
                 let place = self.data_place(tensor, *offset, *bytes)?;
-                if *bytes > MOST_READ {
+                if *bytes > MAX_READ {
                     let name = request.name();
-                    return Err(Refusal::TooLong { command: name, given: *bytes, most: MOST_READ });
+                    return Err(Refusal::TooLong { command: name, given: *bytes, most: MAX_READ });
                 }
                 return self.read(tensor.buffer, place, out);
             }

@@ -3,12 +3,12 @@
 use super::block::{Block, Root};
 
 /// Blocks up to this many steps get the better bound; the table it needs grows with their square.
-const MOST_STEPS: usize = 1 << 14;
+const MAX_STEPS: usize = 1 << 14;
 
 /// Bytes that some step of a block needs in every order: what it touches, and what is made before it and used after
 /// it whatever the order.
 pub(super) fn lower_bound(block: &Block) -> u64 {
-    let per_step = if block.len() <= MOST_STEPS { needed_anyway(block) } else { touched(block) };
+    let per_step = if block.len() <= MAX_STEPS { needed_anyway(block) } else { touched(block) };
     let needs =
         per_step.into_iter().enumerate().map(|(step, bytes)| bytes.saturating_sub(in_place(block, step)));
     needs.max().unwrap_or(0)

@@ -45,7 +45,7 @@ pub(super) struct Rule {
 }
 
 /// A part may be repeated this often; above, only without limit.
-const MOST_REPEATS: usize = 2000;
+const MAX_REPEATS: usize = 2000;
 
 /// The rules of a grammar, all of them defined.
 pub(super) fn rules(text: &str) -> Result<Vec<Rule>, GrammarError> {
@@ -292,10 +292,10 @@ impl<'a> Parser<'a> {
         if digits.is_empty() {
             return Ok(None);
         }
-        match digits.parse().ok().filter(|number| *number <= MOST_REPEATS) {
+        match digits.parse().ok().filter(|number| *number <= MAX_REPEATS) {
             Some(number) => Ok(Some(number)),
             None => {
-                self.wrong(format!("{digits} repetitions are too many; at most {MOST_REPEATS} are accepted"))
+                self.wrong(format!("{digits} repetitions are too many; at most {MAX_REPEATS} are accepted"))
             }
         }
     }
