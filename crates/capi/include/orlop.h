@@ -157,7 +157,7 @@ typedef struct orlop_model_options {
    */
   uint64_t lookup;
   /*
-   Layers on the first device; -1: as many as fit.
+   Layers on the first device; -1: the placement with the least predicted time.
    */
   int64_t layers;
   /*

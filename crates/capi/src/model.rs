@@ -32,7 +32,7 @@ pub struct orlop_model_options {
     pub sequences: u64,
     /// Maximum of tokens that prompt lookup drafts; 0: none.
     pub lookup: u64,
-    /// Layers on the first device; -1: as many as fit.
+    /// Layers on the first device; -1: the placement with the least predicted time.
     pub layers: i64,
     /// Names of devices with commas between, the most preferred first; NULL: the CPU.
     pub devices: *const c_char,

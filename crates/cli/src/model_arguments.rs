@@ -53,7 +53,7 @@ pub(crate) struct SettingArguments {
     /// Devices, in order of preference; see `orlop devices`.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cpu")]
     pub(crate) device: Vec<String>,
-    /// Number of layers on the first device, counted from the last (also -ngl) [default: as many as fit]
+    /// Number of layers on the first device, counted from the last (also -ngl) [default: predicted fastest placement]
     #[arg(long = "n-gpu-layers", visible_alias = "ngl", value_name = "N")]
     pub(crate) layers: Option<usize>,
     /// Devices of the model's parts: `layers:0..30/2=NAME,kv=NAME,input=NAME,output=NAME`.

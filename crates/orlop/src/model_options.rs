@@ -25,7 +25,7 @@ pub struct ModelOptions {
     pub threads: usize,
     /// Devices by name, the most preferred first. Default: `cpu`.
     pub devices: Vec<String>,
-    /// Layers on the first device. Default: as many as fit.
+    /// Layers on the first device. Default: the placement with the least predicted time ([`LayerChoice::Fastest`]).
     pub layers: Option<usize>,
     /// Maximum of bytes on a device, by name. Default: what is free there.
     pub budgets: Vec<(String, u64)>,
