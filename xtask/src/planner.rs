@@ -2,6 +2,10 @@
 
 mod generate;
 mod measure;
+// The testkit's generator, without what else it needs.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../crates/testkit/src/random.rs"]
+mod random;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

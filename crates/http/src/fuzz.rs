@@ -162,6 +162,8 @@ fn answer_all(mailbox: &Mailbox) {
 
 #[cfg(test)]
 mod tests {
+    use orlop_testkit::Random;
+
     use super::*;
 
     /// Bodies that are answered, to be changed.
@@ -223,28 +225,16 @@ mod tests {
         "é",
     ];
 
-    /// Numbers that look random ([SplitMix64](https://doi.org/10.1145/2660193.2660195)).
-    struct Numbers(u64);
-
-    impl Numbers {
-        fn below(&mut self, most: usize) -> usize {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((mixed ^ (mixed >> 31)) % most.max(1) as u64) as usize
-        }
-    }
-
-    fn changed(numbers: &mut Numbers) -> Vec<u8> {
-        let (endpoint, body) = BODIES[numbers.below(BODIES.len())];
+    fn changed(random: &mut Random) -> Vec<u8> {
+        let (endpoint, body) = BODIES[random.index(BODIES.len())];
         let mut bytes = body.as_bytes().to_vec();
-        for _ in 0..numbers.below(4) {
-            let at = numbers.below(bytes.len());
-            let to = (at + numbers.below(8)).min(bytes.len());
-            match numbers.below(4) {
-                0 => drop(bytes.splice(at..to, PIECES[numbers.below(PIECES.len())].bytes())),
+        for _ in 0..random.index(4) {
+            let at = random.index(bytes.len());
+            let to = (at + random.index(8)).min(bytes.len());
+            match random.index(4) {
+                0 => drop(bytes.splice(at..to, PIECES[random.index(PIECES.len())].bytes())),
                 1 => drop(bytes.drain(at..to)),
-                2 => bytes[at] = numbers.below(256) as u8,
+                2 => bytes[at] = random.index(256) as u8,
                 _ => {
                     // A whole value becomes another one.
                     let end = bytes[at..]
@@ -255,14 +245,14 @@ mod tests {
                         .iter()
                         .rposition(|byte| b":[,".contains(byte))
                         .map_or(0, |start| start + 1);
-                    drop(bytes.splice(start..end, PIECES[numbers.below(9)].bytes()));
+                    drop(bytes.splice(start..end, PIECES[random.index(9)].bytes()));
                 }
             }
             if bytes.is_empty() {
                 break;
             }
         }
-        let endpoint = if numbers.below(8) == 0 { numbers.below(ENDPOINTS.len()) as u8 } else { endpoint };
+        let endpoint = if random.index(8) == 0 { random.index(ENDPOINTS.len()) as u8 } else { endpoint };
         bytes.insert(0, endpoint);
         bytes
     }
@@ -278,10 +268,10 @@ mod tests {
     #[test]
     fn no_request_makes_the_server_fail() {
         let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256);
-        let (target, mut numbers) = (FuzzTarget::new(), Numbers(1));
+        let (target, mut random) = (FuzzTarget::new(), Random::new(1));
         let (mut answered, mut refused) = (0, 0);
         for _ in 0..cases * 20 {
-            match target.run(&changed(&mut numbers)) {
+            match target.run(&changed(&mut random)) {
                 200 => answered += 1,
                 _ => refused += 1,
             }

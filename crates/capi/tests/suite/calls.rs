@@ -6,37 +6,12 @@ use std::ffi::{CString, c_char, c_void};
 use std::ptr;
 
 use orlop_capi::*;
+use orlop_testkit::Random;
 
 use crate::tiny_model;
 
 /// As many as take a second.
 const SEQUENCES: u64 = 60;
-
-/// [SplitMix64](https://doi.org/10.1145/2660193.2660195).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, count: usize) -> usize {
-        (self.next() % count as u64) as usize
-    }
-
-    /// True in one of `count` calls on average.
-    fn once_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
-
-    fn of<T: Copy>(&mut self, values: &[T]) -> T {
-        values[self.below(values.len())]
-    }
-}
 
 /// Objects that live, and what was counted.
 struct Caller {
@@ -62,7 +37,7 @@ unsafe extern "C" fn count_down(text: *const c_char, length: usize, left: *mut c
 impl Caller {
     fn new(seed: u64) -> Caller {
         Caller {
-            random: Random(seed),
+            random: Random::new(seed),
             models: Vec::new(),
             sequences: Vec::new(),
             graphs: Vec::new(),
@@ -74,13 +49,13 @@ impl Caller {
 
     /// Objects with which the calls that follow can succeed, for some of the sequences.
     fn begin(&mut self) {
-        if self.random.once_in(2) {
+        if self.random.one_in(2) {
             self.open();
         }
-        if self.random.once_in(2) {
+        if self.random.one_in(2) {
             self.session();
         }
-        if self.random.once_in(4) {
+        if self.random.one_in(4) {
             return;
         }
         let (mut graph, mut tensor, extents, mut error) = (ptr::null_mut(), 0, [4, 4], ptr::null_mut());
@@ -105,7 +80,7 @@ impl Caller {
 
     /// A living object, or NULL.
     fn any<T>(random: &mut Random, objects: &[*mut T]) -> *mut T {
-        if objects.is_empty() || random.once_in(20) { ptr::null_mut() } else { random.of(objects) }
+        if objects.is_empty() || random.one_in(20) { ptr::null_mut() } else { random.pick(objects) }
     }
 
     /// A place for an object, or none.
@@ -131,15 +106,15 @@ impl Caller {
     fn call(&mut self) {
         let mut error = ptr::null_mut();
         match self.random.below(22) {
-            0..=6 if self.models.is_empty() && self.random.once_in(2) => self.open(),
-            0 if self.models.len() < 2 && self.random.once_in(4) => self.open(),
+            0..=6 if self.models.is_empty() && self.random.one_in(2) => self.open(),
+            0 if self.models.len() < 2 && self.random.one_in(4) => self.open(),
             4..=6 if self.sequences.is_empty() => self.start(),
             0 | 1 => self.tokens(),
             2 => self.generate(),
             3 => self.start(),
             4 => {
                 let (from, mut made) = (Self::any(&mut self.random, &self.sequences), ptr::null_mut());
-                let length = self.random.of(&[0, 1, 3, usize::MAX]);
+                let length = self.random.pick(&[0, 1, 3, usize::MAX]);
                 // SAFETY: the sequence is NULL or lives, and the places are ours.
                 let status = unsafe { orlop_sequence_fork(from, length, &mut made, &mut error) };
                 Self::keep(&mut self.sequences, made, status);
@@ -185,7 +160,7 @@ impl Caller {
 
     fn open(&mut self) {
         let path = CString::new(tiny_model().to_str().expect("a text")).expect("a path");
-        let path = if self.random.once_in(10) { c"/nowhere.gguf".to_owned() } else { path };
+        let path = if self.random.one_in(10) { c"/nowhere.gguf".to_owned() } else { path };
         let (mut made, mut error) = (ptr::null_mut(), ptr::null_mut());
         let mut options = std::mem::MaybeUninit::uninit();
         // SAFETY: the place is ours.
@@ -193,12 +168,12 @@ impl Caller {
         // SAFETY: it was just set.
         let mut options: orlop_model_options = unsafe { options.assume_init() };
         options.threads = 1;
-        options.context = self.random.of(&[64, 128]);
-        options.batch = self.random.of(&[1, 16, 64]);
-        options.sequences = self.random.of(&[0, 2]);
-        options.lookup = self.random.of(&[0, 3]);
-        options.devices = self.random.of(&[ptr::null(), c"cpu".as_ptr(), c"nothing".as_ptr()]);
-        if self.random.once_in(10) {
+        options.context = self.random.pick(&[64, 128]);
+        options.batch = self.random.pick(&[1, 16, 64]);
+        options.sequences = self.random.pick(&[0, 2]);
+        options.lookup = self.random.pick(&[0, 3]);
+        options.devices = self.random.pick(&[ptr::null(), c"cpu".as_ptr(), c"nothing".as_ptr()]);
+        if self.random.one_in(10) {
             options.version = 9;
         }
         // SAFETY: texts end with a zero, and the places are ours.
@@ -222,9 +197,9 @@ impl Caller {
 
     fn tokens(&mut self) {
         let (model, mut error) = (Self::any(&mut self.random, &self.models), ptr::null_mut());
-        let text = self.random.of(&[&b"Once upon a time"[..], b"", b"\xff\xfe", "\u{20ac}<s>".as_bytes()]);
+        let text = self.random.pick(&[&b"Once upon a time"[..], b"", b"\xff\xfe", "\u{20ac}<s>".as_bytes()]);
         let (mut tokens, mut count) = ([0; 16], 0);
-        let capacity = self.random.of(&[0, 3, 16]);
+        let capacity = self.random.pick(&[0, 3, 16]);
         // SAFETY: the model is NULL or lives, and the places are ours.
         let status = unsafe {
             orlop_tokenize(
@@ -249,8 +224,8 @@ impl Caller {
     }
 
     fn some_tokens(&mut self) -> Vec<u32> {
-        let count = self.random.of(&[0, 1, 5, 40, 200]);
-        let most = if self.random.once_in(10) { 400 } else { 300 };
+        let count = self.random.pick(&[0, 1, 5, 40, 200]);
+        let most = if self.random.one_in(10) { 400 } else { 300 };
         (0..count).map(|_| self.random.below(most) as u32).collect()
     }
 
@@ -261,11 +236,11 @@ impl Caller {
         unsafe { orlop_text_options_init(options.as_mut_ptr()) };
         // SAFETY: it was just set.
         let mut options: orlop_text_options = unsafe { options.assume_init() };
-        options.max_tokens = self.random.of(&[1, 6]);
-        options.temperature = self.random.of(&[-1.0, 0.0, 0.7, f32::NAN]);
-        options.top_p = self.random.of(&[0.0, 0.9, f32::INFINITY]);
+        options.max_tokens = self.random.pick(&[1, 6]);
+        options.temperature = self.random.pick(&[-1.0, 0.0, 0.7, f32::NAN]);
+        options.top_p = self.random.pick(&[0.0, 0.9, f32::INFINITY]);
         let (mut left, mut end, mut error) = (3_u32, orlop_end::OrlopEndToken, ptr::null_mut());
-        let callback: orlop_text_callback = if self.random.once_in(2) { Some(count_down) } else { None };
+        let callback: orlop_text_callback = if self.random.one_in(2) { Some(count_down) } else { None };
         // SAFETY: the model is NULL or lives, the places are ours, and the callback takes the number.
         let status = unsafe {
             orlop_generate(
@@ -286,7 +261,7 @@ impl Caller {
         let (sequence, tokens) = (Self::any(&mut self.random, &self.sequences), self.some_tokens());
         let (mut logits, mut error) = (vec![0.0; 300], ptr::null_mut());
         let (place, capacity) =
-            self.random.of(&[(logits.as_mut_ptr(), 300), (logits.as_mut_ptr(), 20), (ptr::null_mut(), 0)]);
+            self.random.pick(&[(logits.as_mut_ptr(), 300), (logits.as_mut_ptr(), 20), (ptr::null_mut(), 0)]);
         // SAFETY: the sequence is NULL or lives, and the places are ours.
         let status = unsafe {
             orlop_sequence_feed(sequence, tokens.as_ptr(), tokens.len(), place, capacity, &mut error)
@@ -298,15 +273,15 @@ impl Caller {
         let count = self.random.below(6);
         let random = &mut self.random;
         let buffer = |_| orlop_buffer {
-            size: random.of(&[0, 1, 100, 4096, u64::MAX]),
-            align: random.of(&[1, 64, 3]),
-            lower: random.of(&[0, 1, 2]),
-            upper: random.of(&[1, 2, 5]),
+            size: random.pick(&[0, 1, 100, 4096, u64::MAX]),
+            align: random.pick(&[1, 64, 3]),
+            lower: random.pick(&[0, 1, 2]),
+            upper: random.pick(&[1, 2, 5]),
         };
         let buffers: Vec<orlop_buffer> = (0..count).map(buffer).collect();
         let (mut offsets, mut error) = (vec![0; count], ptr::null_mut());
         let mut summary = orlop_plan_summary::default();
-        let capacity = self.random.of(&[0, 50, 1 << 20]);
+        let capacity = self.random.pick(&[0, 50, 1 << 20]);
         // SAFETY: the places are ours.
         let status = unsafe {
             orlop_plan_buffers(
@@ -323,12 +298,12 @@ impl Caller {
 
     fn leaf(&mut self) {
         let graph = Self::any(&mut self.random, &self.graphs);
-        let kind = self.random.of(&[0, 0, 0, 1, 2, 3, 7]);
-        let name = self.random.of(&[c"x".as_ptr(), c"w".as_ptr(), c"\xff".as_ptr(), ptr::null()]);
-        let dtype = self.random.of(&[c"f32", c"f32", c"f16", c"q4_0", c"nothing"]);
-        let extents: [u64; 5] = std::array::from_fn(|_| self.random.of(&[1, 2, 4, 32, 0, u64::MAX]));
-        let extents = if self.random.once_in(4) { extents } else { [4, 4, 1, 1, 1] };
-        let (dimensions, mut tensor) = (self.random.of(&[1, 2, 4, 5]), 0);
+        let kind = self.random.pick(&[0, 0, 0, 1, 2, 3, 7]);
+        let name = self.random.pick(&[c"x".as_ptr(), c"w".as_ptr(), c"\xff".as_ptr(), ptr::null()]);
+        let dtype = self.random.pick(&[c"f32", c"f32", c"f16", c"q4_0", c"nothing"]);
+        let extents: [u64; 5] = std::array::from_fn(|_| self.random.pick(&[1, 2, 4, 32, 0, u64::MAX]));
+        let extents = if self.random.one_in(4) { extents } else { [4, 4, 1, 1, 1] };
+        let (dimensions, mut tensor) = (self.random.pick(&[1, 2, 4, 5]), 0);
         let mut error = ptr::null_mut();
         // SAFETY: the graph is NULL or lives, texts end with a zero, and the places are ours.
         let status = unsafe {
@@ -348,7 +323,7 @@ impl Caller {
 
     fn node(&mut self) {
         let graph = Self::any(&mut self.random, &self.graphs);
-        let op = self.random.of(&[
+        let op = self.random.pick(&[
             c"\"add\"",
             c"\"mul_mat\"",
             c"{\"unary\": \"relu\"}",
@@ -369,7 +344,7 @@ impl Caller {
         if self.sessions.len() > 1 {
             return;
         }
-        let names = self.random.of(&[ptr::null(), c"cpu".as_ptr(), c"cpu,cpu".as_ptr(), c"".as_ptr()]);
+        let names = self.random.pick(&[ptr::null(), c"cpu".as_ptr(), c"cpu,cpu".as_ptr(), c"".as_ptr()]);
         let (mut made, mut error) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: texts end with a zero, and the places are ours.
         let status = unsafe { orlop_session_new(names, 1, &mut made, &mut error) };
@@ -381,7 +356,7 @@ impl Caller {
         let session = Self::any(&mut self.random, &self.sessions);
         let graph = Self::any(&mut self.random, &self.graphs);
         let contents = [0_u8; 64];
-        let length = self.random.of(&[16, 64]);
+        let length = self.random.pick(&[16, 64]);
         let external = orlop_external { name: c"w".as_ptr(), bytes: contents.as_ptr(), length };
         let (mut made, mut error) = (ptr::null_mut(), ptr::null_mut());
         let count = self.random.below(2);
@@ -396,7 +371,7 @@ impl Caller {
         let prepared = Self::any(&mut self.random, &self.prepared);
         let (tensor, mut bytes) = (self.random.below(5) as u32, [0_u8; 64]);
         for tensor in [0, tensor] {
-            let (length, mut error) = (self.random.of(&[16, 64, 7]), ptr::null_mut());
+            let (length, mut error) = (self.random.pick(&[16, 64, 7]), ptr::null_mut());
             // SAFETY: the object is NULL or lives, and the places are ours.
             let status = unsafe { orlop_prepared_set(prepared, tensor, bytes.as_ptr(), length, &mut error) };
             self.done(status, error);
@@ -405,7 +380,7 @@ impl Caller {
         // SAFETY: as before.
         let status = unsafe { orlop_prepared_run(prepared, &mut error) };
         self.done(status, error);
-        let (length, mut error) = (self.random.of(&[8, 16, 64]), ptr::null_mut());
+        let (length, mut error) = (self.random.pick(&[8, 16, 64]), ptr::null_mut());
         // SAFETY: as before.
         let status = unsafe { orlop_prepared_get(prepared, tensor, bytes.as_mut_ptr(), length, &mut error) };
         self.done(status, error);

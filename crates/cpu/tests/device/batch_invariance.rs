@@ -5,9 +5,9 @@ use std::sync::Arc;
 use orlop_backend::{Device, LowerOptions, Precision};
 use orlop_graph::{DType, Graph, GraphBuilder, TensorId};
 use orlop_sched::SessionOptions;
-use orlop_testkit::{Feeds, PlannedOptions, Random, encode_elements, f32_bytes, run_planned};
+use orlop_testkit::{Feeds, PlannedOptions, encode_elements, f32_bytes, run_planned};
 
-use crate::{device, isas, lower, run};
+use crate::{device, isas, lower, noise, run};
 
 /// Different rows.
 const ROWS: u64 = 41;
@@ -15,11 +15,6 @@ const ROWS: u64 = 41;
 const COUNTS: [usize; 16] = [2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 16, 25, 32, 41, 100, 300];
 const DEPTH: u64 = 512;
 const COLUMNS: u64 = 37;
-
-fn noise(count: u64, seed: u64) -> Vec<f64> {
-    let mut random = Random::new(seed);
-    (0..count).map(|_| f64::from(random.signed())).collect()
-}
 
 fn weight_types() -> impl Iterator<Item = DType> {
     DType::all()

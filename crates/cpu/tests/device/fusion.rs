@@ -8,10 +8,10 @@ use orlop_cpu::Isa;
 use orlop_graph::{DType, FlashAttention, Glu, Graph, GraphBuilder, NodeId, Rope, RopeMode, TensorId};
 use orlop_plan::Strategy;
 use orlop_testkit::guard::Guarded;
-use orlop_testkit::{Feeds, Random, encode_elements, f32_bytes, generate, i32_bytes, run_planned};
+use orlop_testkit::{Feeds, encode_elements, f32_bytes, generate, i32_bytes, run_planned};
 
 use crate::graphs::{planned, unplanned};
-use crate::{device, isas, lower};
+use crate::{device, isas, lower, noise};
 
 fn lowered(graph: &Graph, seen: &[TensorId]) -> Steps {
     let nodes: Vec<NodeId> = graph.node_ids().collect();
@@ -92,11 +92,6 @@ fn fused_blocks_give_the_bytes_of_unfused_ones() {
             agrees(&format!("{weights}, {cache}, {tokens} tokens, {experts:?}"), &graph, &feeds);
         }
     }
-}
-
-fn noise(count: u64, seed: u64) -> Vec<f64> {
-    let mut random = Random::new(seed);
-    (0..count).map(|_| f64::from(random.signed())).collect()
 }
 
 /// What leaves hold.

@@ -14,6 +14,13 @@ use std::sync::{Arc, LazyLock};
 
 use orlop_backend::{LowerOptions, RunOptions};
 use orlop_cpu::{CpuDevice, Isa, ThreadPool};
+use orlop_testkit::Random;
+
+/// Numbers from -1 to 1.
+fn noise(count: u64, seed: u64) -> Vec<f64> {
+    let mut random = Random::new(seed);
+    (0..count).map(|_| f64::from(random.signed())).collect()
+}
 
 static POOL: LazyLock<Arc<ThreadPool>> = LazyLock::new(|| ThreadPool::new(5).expect("five threads"));
 

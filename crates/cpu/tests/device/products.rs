@@ -9,9 +9,9 @@ use orlop_backend::{
 use orlop_cpu::{CpuDevice, CpuOptions, Isa, ThreadPool};
 use orlop_graph::{DType, Graph, GraphBuilder, NodeId, Op, TensorDesc};
 use orlop_sched::SessionOptions;
-use orlop_testkit::{Feeds, PlannedOptions, Random, encode_elements, f32_bytes, run_planned};
+use orlop_testkit::{Feeds, PlannedOptions, encode_elements, f32_bytes, run_planned};
 
-use crate::{device, isas, lower, run};
+use crate::{device, isas, lower, noise, run};
 
 fn lowered(graph: &Graph, precision: Precision) -> Steps {
     let cpu = device(Isa::detect());
@@ -101,11 +101,6 @@ fn repacked_weights_are_for_products_and_rows_alone() {
     for dtype in [DType::F16, DType::F32, DType::BF16, DType::Q8_K] {
         assert!(!ask(&Op::MulMat, &own, dtype, &x, &y).is_yes(), "{dtype}");
     }
-}
-
-fn noise(count: u64, seed: u64) -> Vec<f64> {
-    let mut random = Random::new(seed);
-    (0..count).map(|_| f64::from(random.signed())).collect()
 }
 
 /// A product, and rows of the same weights.

@@ -6,9 +6,10 @@ use orlop_gguf::{Array, GgufFile, GgufPart, Strings};
 use orlop_llm::{
     AnswerFormat, AnswerParser, AnswerPart, GrammarCompiler, GrammarError, Synth, Tokenizer, ToolChoice,
 };
+use orlop_testkit::Random;
 use serde_json::{Value as Json, json};
 
-use crate::support::{END, Random, follow, walk};
+use crate::support::{END, follow, walk};
 
 /// Control tokens of all formats, in the place of words.
 const MARKS: [&str; 15] = [
@@ -127,7 +128,7 @@ fn required_calls_are_calls_in_every_format() {
         {
             let fresh = compiler.compile_calls(&format, &tools, &choice, parallel).unwrap().unwrap();
             for seed in 0..6 {
-                let mut random = Random(100 * number as u64 + seed);
+                let mut random = Random::new(100 * number as u64 + seed);
                 let Some(answer) = walk(&compiler, &mut fresh.clone(), &mut random, 400) else { continue };
                 ended += 1;
                 let bytes: Vec<u8> = answer

@@ -4,9 +4,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use orlop_llm::{Grammar, GrammarError};
+use orlop_testkit::Random;
 use serde_json::{Value as Json, json};
 
-use crate::support::{Random, compiler, walk};
+use crate::support::{compiler, one_of, walk};
 
 /// Compiles a grammar and follows it for some tokens. It has to come to an end.
 fn tried(grammar: Grammar) -> Result<(), GrammarError> {
@@ -201,10 +202,11 @@ fn random_grammars_come_to_an_end() {
         "é",
     ];
     let compiler = compiler();
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let mut good = 0;
     for _ in 0..400 {
-        let body: String = (0..random.below(9)).map(|_| format!("{} ", random.of(&pieces))).collect();
+        let body: String =
+            (0..random.index(9)).map(|_| format!("{} ", one_of(&mut random, &pieces))).collect();
         for grammar in [
             Grammar::Gbnf(format!("root ::= {body}")),
             Grammar::Lark(format!("start: {body}")),
@@ -216,7 +218,7 @@ fn random_grammars_come_to_an_end() {
                 let Ok(Some(mask)) = matcher.mask() else { break };
                 let tokens: Vec<u32> = mask.iter().collect();
                 assert!(!tokens.is_empty(), "{grammar:?}");
-                matcher.accept(*random.of(&tokens)).unwrap();
+                matcher.accept(*one_of(&mut random, &tokens)).unwrap();
                 if matcher.is_complete() {
                     break;
                 }

@@ -1,9 +1,10 @@
 //! What matches.
 
 use orlop_llm::{Grammar, GrammarError, TokenMask};
+use orlop_testkit::Random;
 use serde_json::json;
 
-use crate::support::{END, Random, byte_token, compiler, follow, matches, text, walk};
+use crate::support::{END, byte_token, compiler, follow, matches, text, walk};
 
 #[test]
 fn a_mask_allows_what_may_follow() {
@@ -191,7 +192,7 @@ fn every_answer_at_random_matches() {
         Grammar::Lark("start: \"<\" item (\",\" item)* \">\"\nitem: /[a-z]{1,9}/ | start\n".into()),
         Grammar::Gbnf("root ::= \"[\" (root | [0-9]+) \"]\"".into()),
     ];
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut ended = 0;
     for grammar in &grammars {
         let fresh = compiler.compile(grammar).unwrap();

@@ -6,10 +6,11 @@ mod validator;
 use std::ops::ControlFlow;
 
 use orlop_llm::{End, Grammar, SamplingOptions, Settings, TextModel, TextOptions};
+use orlop_testkit::Random;
 use proptest::test_runner::Config;
 use serde_json::Value as Json;
 
-use crate::support::{Random, compiler, model, one_cpu, text, walk};
+use crate::support::{compiler, model, one_cpu, text, walk};
 
 /// A quarter of the cases of property tests: 64 by default, 1,024 every night.
 fn seeds() -> std::ops::Range<u64> {
@@ -21,7 +22,7 @@ fn every_answer_that_ends_is_valid() {
     let mut model = TextModel::load(&model(), &one_cpu(), &Settings::default()).unwrap();
     let mut ended = 0;
     for seed in seeds() {
-        let schema = generator::schema(&mut Random(seed));
+        let schema = generator::schema(&mut Random::new(seed));
         let options = TextOptions {
             max_tokens: Some(400),
             sampling: Some(SamplingOptions {
@@ -52,7 +53,7 @@ fn every_walk_that_ends_is_valid() {
     let compiler = compiler();
     let mut ended = 0;
     for seed in seeds() {
-        let mut random = Random(1_000_000 + seed);
+        let mut random = Random::new(1_000_000 + seed);
         let schema = generator::schema(&mut random);
         let mut matcher = compiler.compile(&Grammar::JsonSchema(schema.clone())).unwrap();
         if let Some(answer) = walk(&compiler, &mut matcher, &mut random, 400) {

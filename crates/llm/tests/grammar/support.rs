@@ -6,6 +6,7 @@ use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_gguf::{GgufFile, GgufPart};
 use orlop_llm::{Grammar, GrammarCompiler, GrammarError, GrammarMatcher, Model, Synth, Tokenizer};
 use orlop_sched::Machine;
+use orlop_testkit::Random;
 
 /// A model with random weights.
 pub(crate) fn model() -> Model {
@@ -52,24 +53,9 @@ pub(crate) fn byte_token(compiler: &GrammarCompiler, byte: u8) -> u32 {
     (3..tokenizer.vocabulary_size() as u32).rfind(|id| tokenizer.decode(*id) == [byte]).unwrap()
 }
 
-/// Random numbers: SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn below(&mut self, count: usize) -> usize {
-        (self.next() % count as u64) as usize
-    }
-
-    pub(crate) fn of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.below(items.len())]
-    }
+/// An item of a list.
+pub(crate) fn one_of<'a, T>(random: &mut Random, items: &'a [T]) -> &'a T {
+    &items[random.index(items.len())]
 }
 
 /// An answer of random tokens that are allowed, forced ones together; `None` if it is longer than `most` tokens. It
@@ -96,12 +82,12 @@ pub(crate) fn walk(
             return Some(answer);
         }
         let mask = matcher.mask().unwrap().unwrap();
-        if mask.allows(END) && random.below(2) == 0 {
+        if mask.allows(END) && random.index(2) == 0 {
             matcher.accept(END).unwrap();
             return Some(answer);
         }
         let tokens: Vec<u32> = mask.iter().filter(|token| !ends(token)).collect();
-        let token = if tokens.is_empty() { END } else { *random.of(&tokens) };
+        let token = if tokens.is_empty() { END } else { *one_of(random, &tokens) };
         matcher.accept(token).unwrap();
         if token == END {
             return Some(answer);

@@ -24,8 +24,7 @@ fn means(sums: &ImportanceSums, name: &str) -> (Importance, GgufFile) {
 }
 
 fn floats(file: &GgufFile, name: &str) -> Vec<f32> {
-    let bytes = file.bytes_of(file.tensor(name).unwrap());
-    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    orlop_testkit::f32s(file.bytes_of(file.tensor(name).unwrap()))
 }
 
 #[test]

@@ -12,9 +12,8 @@ pub(crate) fn read_bytes(name: &str) -> Vec<u8> {
 
 pub(crate) fn read_f32(name: &str) -> Vec<f32> {
     let bytes = read_bytes(name);
-    let (words, rest) = bytes.as_chunks();
-    assert!(rest.is_empty() && !words.is_empty(), "{name}");
-    words.iter().map(|word| f32::from_le_bytes(*word)).collect()
+    assert!(bytes.len().is_multiple_of(4) && !bytes.is_empty(), "{name}");
+    orlop_testkit::f32s(&bytes)
 }
 
 pub(crate) fn row_bytes(dtype: DType, elements: usize) -> usize {
