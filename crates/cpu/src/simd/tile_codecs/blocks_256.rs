@@ -291,6 +291,29 @@ impl TileCodec for Q2_K {
     }
 }
 
+/// The steps of a part of bit pairs in two groups: half of the pairs of a chunk of 128 elements.
+#[inline(always)]
+pub(super) fn ternary_steps<V: TileVector>(
+    v: V,
+    tile: &[u8],
+    codes: &TileField,
+    part: usize,
+    to: &mut impl Steps<V>,
+) {
+    let (chunk, half) = (part / 2, part % 2);
+    for s in 0..8 {
+        let bytes = v.load(bytes_at(tile, codes.place(8 * chunk + s)));
+        let k = 128 * chunk + 64 * half + 4 * s;
+        if half == 0 {
+            to.step(v, 0, k, v.bit_pairs::<0>(bytes));
+            to.step(v, 1, k + 32, v.bit_pairs::<1>(bytes));
+        } else {
+            to.step(v, 0, k, v.bit_pairs::<2>(bytes));
+            to.step(v, 1, k + 32, v.bit_pairs::<3>(bytes));
+        }
+    }
+}
+
 /// 2-bit codes and one scale. Each part has two groups: half of the bit pairs of a chunk of 128 elements.
 pub(super) enum TQ2_0 {}
 
@@ -313,18 +336,7 @@ impl TileCodec for TQ2_0 {
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], part: usize, to: &mut impl Steps<V>) {
-        let (chunk, half) = (part / 2, part % 2);
-        for s in 0..8 {
-            let bytes = v.load(bytes_at(tile, Self::CODES.place(8 * chunk + s)));
-            let k = 128 * chunk + 64 * half + 4 * s;
-            if half == 0 {
-                to.step(v, 0, k, v.bit_pairs::<0>(bytes));
-                to.step(v, 1, k + 32, v.bit_pairs::<1>(bytes));
-            } else {
-                to.step(v, 0, k, v.bit_pairs::<2>(bytes));
-                to.step(v, 1, k + 32, v.bit_pairs::<3>(bytes));
-            }
-        }
+        ternary_steps(v, tile, &Self::CODES, part, to);
     }
 
     #[inline(always)]

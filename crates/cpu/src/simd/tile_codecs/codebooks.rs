@@ -5,7 +5,7 @@
 use orlop_quant::FieldRole::{Codes, Scale};
 use orlop_quant::{grid, layout, mxfp4};
 
-use super::blocks_256::half_group_of;
+use super::blocks_256::{half_group_of, ternary_steps};
 use super::{Steps, TileCodec, biased, bytes_at, mask_at};
 use crate::repack::Unit::{Four, Nibble, One, Two};
 use crate::repack::codebooks::*;
@@ -216,18 +216,7 @@ impl TileCodec for TQ1_0 {
 
     #[inline(always)]
     fn steps<V: TileVector>(v: V, tile: &[u8], part: usize, to: &mut impl Steps<V>) {
-        let (chunk, half) = (part / 2, part % 2);
-        for s in 0..8 {
-            let bytes = v.load(bytes_at(tile, Self::CODES.place(8 * chunk + s)));
-            let k = 128 * chunk + 64 * half + 4 * s;
-            if half == 0 {
-                to.step(v, 0, k, v.bit_pairs::<0>(bytes));
-                to.step(v, 1, k + 32, v.bit_pairs::<1>(bytes));
-            } else {
-                to.step(v, 0, k, v.bit_pairs::<2>(bytes));
-                to.step(v, 1, k + 32, v.bit_pairs::<3>(bytes));
-            }
-        }
+        ternary_steps(v, tile, &Self::CODES, part, to);
     }
 
     #[inline(always)]
