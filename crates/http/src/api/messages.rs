@@ -11,7 +11,7 @@ use super::answer::{Answers, ChatForm, Finish, Finished, Piece};
 use super::conversation::{Conversation, continued, part_text};
 use super::fields::Fields;
 use super::stream::{Frames, Protocol};
-use super::{chat, report, sampling, stream};
+use super::{chat, sampling, stream};
 use crate::api_error::ApiError;
 use crate::bounds::{self, LengthBound};
 use crate::engine::generation::Generation;
@@ -167,18 +167,9 @@ pub(crate) async fn answer(
     generation.answers = 1;
     let prompt = generation.prompts.iter().map(Vec::len).sum();
     let ticket = front.submit(&ready, generation)?;
-    let mut answers = Answers::chat(ticket, 1, &form);
-    let mut writer = MessageStream::new(front, model, prompt);
-    if streams {
-        return Ok(stream::response(answers, writer));
-    }
-    // A whole message is what a stream ends with.
-    let mut unseen = Frames::default();
-    while let Some(next) = answers.next().await {
-        let (choice, piece) = next?;
-        writer.piece(choice, piece, &mut unseen);
-    }
-    Ok(report::response(&writer.message()))
+    let answers = Answers::chat(ticket, 1, &form);
+    let writer = MessageStream::new(front, model, prompt);
+    stream::response_or_whole(answers, writer, streams, MessageStream::message).await
 }
 
 /// `/v1/messages/count_tokens`.

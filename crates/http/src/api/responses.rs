@@ -10,7 +10,7 @@ use super::answer::{Answers, ChatForm, Finish, Finished, Piece, Totals};
 use super::conversation::{Conversation, content};
 use super::fields::Fields;
 use super::stream::{Frames, Protocol};
-use super::{chat, report, sampling, stream};
+use super::{chat, sampling, stream};
 use crate::api_error::ApiError;
 use crate::bounds;
 use crate::engine::generation::Generation;
@@ -170,18 +170,9 @@ pub(crate) async fn answer(
     let read = move || read(&body::json(&body)?, &worker, &known, caller);
     let Asked { generation, form, model, streams, repeated } = front.work(read).await?;
     let ticket = front.submit(&ready, generation)?;
-    let mut answers = Answers::chat(ticket, 1, &form);
-    let mut writer = ResponseStream::new(front, model, repeated);
-    if streams {
-        return Ok(stream::response(answers, writer));
-    }
-    // A whole response is what a stream ends with.
-    let mut unseen = Frames::default();
-    while let Some(next) = answers.next().await {
-        let (choice, piece) = next?;
-        writer.piece(choice, piece, &mut unseen);
-    }
-    Ok(report::response(&writer.response()))
+    let answers = Answers::chat(ticket, 1, &form);
+    let writer = ResponseStream::new(front, model, repeated);
+    stream::response_or_whole(answers, writer, streams, ResponseStream::response).await
 }
 
 /// `/v1/responses/input_tokens`.

@@ -9,6 +9,7 @@ use futures_util::stream::unfold;
 use serde_json::Value as Json;
 
 use super::answer::{Answers, Piece};
+use super::report;
 use crate::api_error::ApiError;
 use crate::bounds;
 
@@ -66,6 +67,24 @@ enum Stage {
     Begin,
     Middle,
     End,
+}
+
+/// A response that streams answers, or has what the stream makes when all are complete.
+pub(crate) async fn response_or_whole<P: Protocol>(
+    mut answers: Answers,
+    mut protocol: P,
+    streams: bool,
+    whole: impl FnOnce(&P) -> Json,
+) -> Result<Response, ApiError> {
+    if streams {
+        return Ok(response(answers, protocol));
+    }
+    let mut unseen = Frames::default();
+    while let Some(next) = answers.next().await {
+        let (choice, piece) = next?;
+        protocol.piece(choice, piece, &mut unseen);
+    }
+    Ok(report::response(&whole(&protocol)))
 }
 
 /// A response that streams answers. If its reader goes away it is dropped, which cancels them.
