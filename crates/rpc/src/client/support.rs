@@ -165,7 +165,21 @@ impl Operands<'_> {
                 (0..last).try_for_each(f32)?;
                 (0..self.inputs.len()).try_for_each(|operand| self.whole(operand))
             }
-            _ => Err(Reason::Op),
+            // Views are no work, and were let pass.
+            Op::View { .. } | Op::Reshape { .. } | Op::Permute { .. } | Op::Transpose => Ok(()),
+            Op::OutProd
+            | Op::Im2Col { .. }
+            | Op::Conv1d(_)
+            | Op::Conv2d(_)
+            | Op::ConvDepthwise2d(_)
+            | Op::ConvTranspose1d { .. }
+            | Op::ConvTranspose2d { .. }
+            | Op::Pool1d(_)
+            | Op::Pool2d(_)
+            | Op::Upscale { .. }
+            | Op::TimestepEmbedding { .. }
+            | Op::DeltaScan
+            | Op::Custom { .. } => Err(Reason::Op),
         }
     }
 
@@ -224,4 +238,23 @@ impl Operands<'_> {
 /// Types that tables and matrices may have.
 fn is_weight(dtype: DType) -> bool {
     !dtype.is_integer() && !matches!(dtype, DType::F64 | DType::Q8_1 | DType::Q8_K)
+}
+
+#[cfg(test)]
+mod tests {
+    use orlop_backend::{NodeQuery, Support};
+    use orlop_testkit::conformance;
+
+    use super::*;
+    use crate::codec::RpcVersion;
+
+    #[test]
+    fn the_ops_page_has_what_is_accepted() {
+        let numbers = RpcVersion::V5_1.dialect().unwrap().ops;
+        let supports = |node: &NodeQuery<'_>| {
+            let inputs: Vec<TensorDesc> = node.inputs.iter().map(|operand| *operand.desc).collect();
+            check(numbers, node.op, &inputs, node.output.desc).map_or_else(Support::No, |()| Support::YES)
+        };
+        conformance::check_ops_page("rpc", &conformance::acceptance("rpc", supports));
+    }
 }

@@ -12,16 +12,16 @@ use super::cases;
 use super::report::{Report, ReportRow};
 
 /// Devices, in the order of their columns.
-const DEVICES: [&str; 4] = ["reference", "cpu", "cuda", "wgpu"];
+const DEVICES: [&str; 5] = ["reference", "cpu", "cuda", "wgpu", "rpc"];
 
 const HEAD: &str = "# Ops and devices
 
 Which ops each device runs, by the cases of the conformance set. `all` means every case of the op, `9 of 12` that the \
-others are refused, `no` that all are. The reference and the CPU run the cases; for CUDA and wgpu the table says which \
-cases they accept, and the same cases check the results where there is a GPU. `block`, `chain` and `feed_forward` are \
+others are refused, `no` that all are. The reference and the CPU run the cases; for CUDA, wgpu and servers of ggml's RPC \
+protocol (5.1) the table says which cases they accept, and the same cases check the results where there is a GPU or a server. `block`, `chain` and `feed_forward` are \
 graphs of several ops.
 
-Made by tests: `UPDATE_GOLDEN=1 cargo test -p orlop-testkit -p orlop-cpu -p orlop-cuda -p orlop-wgpu ops_page`.
+Made by tests: `UPDATE_GOLDEN=1 cargo test -p orlop-testkit -p orlop-cpu -p orlop-cuda -p orlop-wgpu -p orlop-rpc ops_page`.
 
 ";
 
@@ -126,13 +126,13 @@ mod tests {
         let line = |page: &str, op: &str| {
             page.lines().find(|line| line.starts_with(&format!("| `{op}` |"))).map(str::to_owned)
         };
-        assert_eq!(line(&first, "add").unwrap(), "| `add` | elementwise | 2 | ? | all | ? | ? |");
+        assert_eq!(line(&first, "add").unwrap(), "| `add` | elementwise | 2 | ? | all | ? | ? | ? |");
         let both = page(&first, "cuda", &report(vec![row("add", 2, 0, 1), row("rope", 0, 4, 0)]));
         assert_eq!(
             line(&both, "add").unwrap(),
-            "| `add` | elementwise | 2 | ? | all | **1 wrong** of 3 | ? |"
+            "| `add` | elementwise | 2 | ? | all | **1 wrong** of 3 | ? | ? |"
         );
-        assert_eq!(line(&both, "rope").unwrap(), "| `rope` | rope | 2 to 3 | ? | 2 of 3 | no | ? |");
+        assert_eq!(line(&both, "rope").unwrap(), "| `rope` | rope | 2 to 3 | ? | 2 of 3 | no | ? | ? |");
         assert_eq!(page(&both, "cpu", &report(vec![row("add", 3, 0, 0), row("rope", 2, 1, 0)])), both);
     }
 }
