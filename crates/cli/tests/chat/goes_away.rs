@@ -1,8 +1,10 @@
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigHandler, Signal, signal};
 
 use crate::support::Folder;
 use crate::terminal::pair;
@@ -14,8 +16,20 @@ fn chat(folder: &Folder) -> (Child, File) {
     let mut command = command();
     command.args(["run", "-t", "1", "-c", "256", "-n", "200"]);
     command.env("XDG_STATE_HOME", folder.path(".")).env("TERM", "xterm");
+    heed_hangups(&mut command);
     let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
     (child, user)
+}
+
+/// Makes SIGHUP end a command. Under `nohup` it would be ignored, and programs inherit that.
+fn heed_hangups(command: &mut Command) {
+    let reset = || {
+        // SAFETY: `signal` asks that a handler is safe to call at any time; the default action is none of the program's code.
+        unsafe { signal(Signal::SIGHUP, SigHandler::SigDfl) }?;
+        Ok(())
+    };
+    // SAFETY: `pre_exec` asks for calls that are safe between fork and exec; `signal` makes one system call, `sigaction`.
+    unsafe { command.pre_exec(reset) };
 }
 
 /// Reads until the expected text.
