@@ -19,11 +19,15 @@ fn run(command: &mut Command) -> String {
 }
 
 fn compile(name: &str, library: &str) -> PathBuf {
+    compile_file(&crate_folder().join(format!("../../examples/c/{name}.c")), name, library)
+}
+
+fn compile_file(source: &Path, name: &str, library: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{library}"));
     let mut command = Command::new("cc");
     command.args(["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-I"]);
     command.arg(crate_folder().join("include"));
-    command.arg(crate_folder().join(format!("../../examples/c/{name}.c"))).arg("-o").arg(&program);
+    command.arg(source).arg("-o").arg(&program);
     match library {
         "static" => command.arg(built().join("liborlop_capi.a")).args(["-lpthread", "-ldl", "-lm"]),
         // The library's own name is the one that it is installed under.
@@ -64,4 +68,37 @@ fn programs_in_c_compile_without_warnings_and_are_clean_under_valgrind() {
     let missing = Command::new(&generate).args(["/nowhere.gguf", "a"]).output().unwrap();
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert!(missing.status.code() == Some(1) && said.contains("/nowhere.gguf"), "{said}");
+}
+
+/// The blocks in C of the guide, in order, as one program that closes its model and gives 0 if it was opened.
+fn program_of_the_guide() -> String {
+    let page = std::fs::read_to_string(crate_folder().join("../../docs/src/guide/c.md")).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(blocks.len(), 2);
+    let body = blocks.concat();
+    format!(
+        "#include <orlop.h>\n#include <stdio.h>\nint main(void) {{\norlop_model *model = NULL;\n{body}\
+         int failed = model == NULL;\norlop_model_free(model);\nreturn failed;\n}}\n"
+    )
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_blocks_of_the_guide_compile_and_run() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guide");
+    std::fs::create_dir_all(&folder).unwrap();
+    let source = folder.join("guide.c");
+    std::fs::write(&source, program_of_the_guide()).unwrap();
+    let program = compile_file(&source, "guide", "static");
+    let run = || Command::new(&program).current_dir(&folder).output().unwrap();
+
+    let _ = std::fs::remove_file(folder.join("model.gguf"));
+    let missing = run();
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(missing.status.code() == Some(1) && said.contains("model.gguf"), "{said}");
+
+    std::fs::copy(tiny_model(), folder.join("model.gguf")).unwrap();
+    let opened = run();
+    assert_eq!((opened.status.code(), opened.stderr), (Some(0), Vec::new()));
 }

@@ -57,3 +57,37 @@ fn paths_are_told_from_other_code() {
     assert_eq!(names("Device::buffer_types(role)[0]"), ["Device", "buffer_types"]);
     assert_eq!(names("cargo xtask"), [""; 0]);
 }
+
+/// Whether a row of a mapping names a function, in full or by its end: `ggml_gallocr_new`, `_new_n`.
+fn maps(row: &str, function: &str) -> bool {
+    let codes: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+    let first = codes.first().copied().unwrap_or("");
+    codes.iter().any(|code| {
+        *code == function
+            || code.starts_with('_')
+                && function.strip_suffix(code).is_some_and(|stem| first.starts_with(stem))
+    })
+}
+
+#[test]
+fn every_function_of_ggml_in_an_excerpt_is_in_the_mapping() {
+    let page = documents().into_iter().find(|document| document.name.ends_with("from-ggml.md")).unwrap();
+    let rows: Vec<&str> = page.text.lines().filter(|line| line.starts_with('|')).collect();
+    let mut count = 0;
+    for block in page.blocks().iter().filter(|block| block.language == "c") {
+        let text = block.lines.join("\n");
+        let calls = text.split('(').filter_map(|before| before.rsplit(|c: char| !is_letter(c)).next());
+        for function in calls.filter(|name| name.starts_with("ggml_")) {
+            assert!(rows.iter().any(|row| maps(row, function)), "{function} is in no table");
+            count += 1;
+        }
+    }
+    assert!(count >= 15, "{count}");
+}
+
+#[test]
+fn ends_of_names_stand_for_names_of_the_same_stem() {
+    let row = "| `ggml_gallocr_new`, `_new_n` | … |";
+    assert!(maps(row, "ggml_gallocr_new") && maps(row, "ggml_gallocr_new_n"));
+    assert!(!maps(row, "ggml_backend_new_n") && !maps(row, "ggml_gallocr_free"));
+}
