@@ -3,6 +3,7 @@
 
 mod bounds;
 mod calls;
+mod closed;
 mod compiler;
 mod error;
 mod gbnf;
@@ -43,7 +44,8 @@ use serde_json::Value as Json;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Grammar {
-    /// JSON that is valid for a [schema](https://json-schema.org/draft/2020-12). Properties come in the schema's order.
+    /// JSON that is valid for a [schema](https://json-schema.org/draft/2020-12). Properties come in the schema's order. An
+    /// object whose properties are listed has no others, unless `additionalProperties` allows them or schemas are combined.
     /// `oneOf` counts as `anyOf` where its options may overlap; references are to the schema itself (`#/…`). A keyword
     /// that is not supported is an error, and formats are checked where they are known.
     JsonSchema(Json),

@@ -10,7 +10,7 @@ use llguidance::{Matcher, ParserFactory, regex_to_lark};
 use serde_json::{Value as Json, json};
 
 use super::tokens::TokenTree;
-use super::{Grammar, GrammarError, GrammarMatcher, bounds, gbnf};
+use super::{Grammar, GrammarError, GrammarMatcher, bounds, closed, gbnf};
 use crate::Tokenizer;
 
 /// States of the lexer that a matcher may make, each of 1 to 2 KiB.
@@ -123,6 +123,7 @@ pub(super) fn checked_schema(schema: &Json, depth_limit: usize) -> Result<Json, 
         Json::Bool(true) => json!({}),
         _ => return Err(invalid("JSON schema", &"it is not an object")),
     };
+    closed::close(&mut schema);
     schema["x-guidance"] = json!({ "whitespace_pattern": "[ \\n\\r\\t]{1,40}", "coerce_one_of": true });
     Ok(schema)
 }
