@@ -14,6 +14,8 @@ enum Stage {
     Matches(Matcher),
     /// Numbers into groups of three digits from the right.
     Threes,
+    /// The white space at the end, apart.
+    BlankEnd,
 }
 
 /// Words as they are, without a character for each byte.
@@ -52,7 +54,7 @@ const fn with_bos(stages: PreTokenizer) -> PreTokenizer {
     PreTokenizer { adds_bos: true, ..stages }
 }
 
-use Stage::{Matches as M, Threes};
+use Stage::{BlankEnd, Matches as M, Threes};
 
 const GPT2: &[Stage] = &[M(words::gpt2)];
 const DEFAULT: &[Stage] = &[M(words::marks), M(words::gpt2), M(words::digits), M(words::three_ascii_digits)];
@@ -61,7 +63,7 @@ const DEEPSEEK_LLM: &[Stage] = &[
     M(words::line_end),
     M(words::deepseek_llm_letters),
     M(words::deepseek_llm_marks),
-    M(words::blank_end),
+    BlankEnd,
     M(words::deepseek_coder_cjk),
     M(words::digits),
 ];
@@ -194,6 +196,7 @@ impl PreTokenizer {
                 match stage {
                     Stage::Matches(matcher) => isolate(piece, *matcher, &mut cut),
                     Stage::Threes => words::threes_from_the_right(piece, &mut cut),
+                    Stage::BlankEnd => words::blank_end(piece, &mut cut),
                 }
             }
             pieces = cut;
@@ -266,6 +269,7 @@ mod tests {
             ["<", "sentinel", ":", "7", ">", "IMGIMGABZ", "    ", "x"]
         );
         assert_eq!(words("deepseek-llm", "Hi there! 12"), ["Hi", " there", "!", " ", "12"]);
+        assert_eq!(words("deepseek-llm", "a   b  "), ["a", "  ", " b", "  "]);
         assert_eq!(words("gemma4", "a b\n\nc"), ["a b", "\n\n", "c"]);
     }
 

@@ -333,10 +333,10 @@ pub(super) fn one_mark(text: &str) -> usize {
     one(text, |c| c.is_ascii_punctuation() || punctuation(c))
 }
 
-/// `\s+$`.
-pub(super) fn blank_end(text: &str) -> usize {
-    let length = run(text, space);
-    if length == text.len() { length } else { 0 }
+/// Cuts `\s+$` off a text.
+pub(super) fn blank_end<'a>(text: &'a str, pieces: &mut Vec<&'a str>) {
+    let (before, end) = text.split_at(text.trim_end_matches(space).len());
+    pieces.extend([before, end].into_iter().filter(|piece| !piece.is_empty()));
 }
 
 /// A space, and letters of the alphabets that have two cases.

@@ -50,3 +50,19 @@ fn a_megabyte_of_anything_is_cut_into_cased_words_in_time() {
 fn a_megabyte_of_anything_is_encoded_in_time_by_scores() {
     check(include_str!("fixtures/llama.json"));
 }
+
+/// Blanks that end no text are looked at once by each stage.
+#[test]
+fn a_megabyte_of_blanks_before_a_digit_is_cut_in_time() {
+    let begin = Instant::now();
+    let mut fixture = load(include_str!("fixtures/smollm.json"));
+    let text = format!("{}7{}", " \u{a0}\t ".repeat(MEGABYTE / 5), " ".repeat(MEGABYTE));
+    for pre in ["deepseek-llm", "deepseek-coder", "spark2_5", "jais-2"] {
+        fixture.metadata.set("tokenizer.ggml.pre", pre).unwrap();
+        let tokenizer = fixture.tokenizer();
+        let ids = tokenizer.encode(&text, Special::Parse);
+        let length: usize = ids.iter().map(|id| tokenizer.decode_special(*id).len()).sum();
+        assert_eq!(length, text.len(), "{pre}");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(120), "{:?}", begin.elapsed());
+}
