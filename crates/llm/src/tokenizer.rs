@@ -1,5 +1,5 @@
 //! Tokenizers: text to tokens and back, by the vocabulary in a model file. Known are BPE of bytes (`gpt2` in files) and of plain
-//! text (`gemma4`), SentencePiece by merges (`llama`) and by Unigram (`t5`), WordPiece (`bert`), and RWKV's longest matches
+//! text (`gemma4`, and `whitespace` without blanks), SentencePiece by merges (`llama`) and by Unigram (`t5`), WordPiece (`bert`), and RWKV's longest matches
 //! (`rwkv`); results are those of llama.cpp and of the models' own tokenizers.
 
 mod alphabet;
@@ -19,7 +19,9 @@ mod vocabulary;
 mod word_piece;
 mod words;
 
-use orlop_gguf::Metadata;
+use std::borrow::Cow;
+
+use orlop_gguf::{Metadata, Strings};
 
 use crate::Error;
 use bpe::Bpe;
@@ -37,7 +39,7 @@ use word_piece::WordPiece;
 pub use special::Special;
 
 /// The values of `tokenizer.ggml.model` that are known.
-const MODELS: [&str; 6] = ["gpt2", "llama", "bert", "t5", "gemma4", "rwkv"];
+const MODELS: [&str; 7] = ["gpt2", "llama", "bert", "t5", "gemma4", "rwkv", "whitespace"];
 
 /// Longer texts are cut here, so that positions in them fit 32 bits.
 const LONGEST: usize = 1 << 30;
@@ -120,8 +122,7 @@ impl Tokenizer {
         let name = metadata.optional(keys::MODEL, Metadata::string)?;
         match name {
             None | Some("none" | "no_vocab") => Err(TokenizerError::Missing.into()),
-            Some("gpt2") => Tokenizer::bpe(metadata, "default"),
-            Some("gemma4") => Tokenizer::bpe(metadata, "gemma4"),
+            Some(name @ ("gpt2" | "gemma4" | "whitespace")) => Tokenizer::bpe(metadata, name),
             Some("llama") => Tokenizer::pieces(metadata),
             Some("bert") => Tokenizer::words(metadata),
             Some("t5") => Tokenizer::unigram(metadata),
@@ -132,14 +133,22 @@ impl Tokenizer {
         }
     }
 
-    fn bpe(metadata: &Metadata, default: &str) -> Result<Tokenizer, Error> {
-        let pre = match metadata.optional(keys::PRE, Metadata::string)? {
-            None | Some("") => PreTokenizer::named(default)?,
+    fn bpe(metadata: &Metadata, model: &str) -> Result<Tokenizer, Error> {
+        let mut pre = match metadata.optional(keys::PRE, Metadata::string)? {
+            None | Some("") if model == "gpt2" => PreTokenizer::named("default")?,
+            None | Some("") => PreTokenizer::named(model)?,
             Some(name) => PreTokenizer::named(name)?,
         };
+        if model == "whitespace" {
+            let lowercase = metadata.optional(keys::LOWERCASE, Metadata::bool)?.unwrap_or(false);
+            pre.plain = Some(PlainWords { drops_blanks: true, lowercase, ..pre.plain.unwrap_or_default() });
+        }
         let spelling = if pre.plain.is_some() { Spelling::Text } else { Spelling::Bytes };
         let vocabulary = Vocabulary::from_metadata(metadata, spelling)?;
-        let bpe = Bpe::new(metadata.strings(keys::MERGES)?, &vocabulary)?;
+        let none = Strings::default();
+        let lacks_merges = pre.may_lack_merges && !metadata.contains(keys::MERGES);
+        let merges = if lacks_merges { &none } else { metadata.strings(keys::MERGES)? };
+        let bpe = Bpe::new(merges, &vocabulary)?;
         let ids = SpecialIds::from_metadata(metadata, &vocabulary, [None; 4])?;
         let adds = Added { bos: pre.adds_bos, separator: pre.adds_separator, ..Added::default() };
         Tokenizer::finish(metadata, vocabulary, Model::Bytes { pre, bpe }, ids, adds)
@@ -276,9 +285,12 @@ impl Tokenizer {
         scratch: &mut bpe::Scratch,
         ids: &mut Vec<u32>,
     ) {
-        let PlainWords { escapes, marks_words } = pre.plain.unwrap_or_default();
-        let escaped = if escapes { text.replace(' ', "▁") } else { text.to_owned() };
-        for line in pre.words(&escaped) {
+        let PlainWords { escapes, marks_words, drops_blanks, lowercase } = pre.plain.unwrap_or_default();
+        let lower = || text.chars().flat_map(char::to_lowercase).collect::<String>();
+        let text = if lowercase { Cow::from(lower()) } else { Cow::from(text) };
+        let escaped = if escapes { Cow::from(text.replace(' ', "▁")) } else { text };
+        let words = pre.words(&escaped);
+        for line in words.into_iter().filter(|word| !drops_blanks || !word.starts_with(class::space)) {
             let ends = line.starts_with('\n').then(|| self.vocabulary.find(line.as_bytes())).flatten();
             match ends {
                 Some(id) => ids.push(id),
@@ -425,7 +437,9 @@ impl SpecialIds {
     /// Adds the tokens that are known by their text, and makes control tokens of them.
     fn recognise(&mut self, vocabulary: &mut Vocabulary) {
         let mut turn = None;
-        for id in 0..vocabulary.len() as u32 {
+        // In Gemma 4's vocabulary `</s>` is the tag.
+        let tag = vocabulary.find(b"<|tool_response>").and_then(|_| vocabulary.find(b"</s>"));
+        for id in (0..vocabulary.len() as u32).filter(|id| Some(*id) != tag) {
             let text = vocabulary.text(id);
             let Some(purpose) = ends::purpose(text) else { continue };
             vocabulary.set_control(id);
@@ -439,10 +453,11 @@ impl SpecialIds {
             }
         }
         self.eot = self.eot.or(turn.map(|(_, id)| id));
-        // In harmony `<|end|>` ends a message, after which the model goes on.
-        let find = |text: &[u8]| self.ends.iter().copied().find(|id| vocabulary.text(*id) == text);
-        if let (Some(_), Some(_), Some(end)) = (find(b"<|return|>"), find(b"<|call|>"), find(b"<|end|>")) {
-            self.ends.retain(|id| *id != end);
+        // In harmony and Solar Open `<|end|>` ends a message, after which the model goes on.
+        let has = |text: &[u8]| self.ends.iter().any(|id| vocabulary.text(*id) == text);
+        let calls = has(b"<|call|>") || has(b"<|calls|>");
+        if calls && (has(b"<|return|>") || has(b"<|flush|>")) {
+            self.ends.retain(|id| vocabulary.text(*id) != b"<|end|>");
         }
         self.ends.sort_unstable();
         self.ends.dedup();

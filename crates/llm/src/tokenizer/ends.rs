@@ -22,13 +22,12 @@ pub(super) fn purpose(text: &[u8]) -> Option<Purpose> {
         "<|eot_id|>" => Purpose::EndOfTurn(0),
         "<|im_end|>" => Purpose::EndOfTurn(1),
         "<|end|>" => Purpose::EndOfTurn(2),
-        "<end_of_turn>" => Purpose::EndOfTurn(3),
+        "<end_of_turn>" | "<turn|>" => Purpose::EndOfTurn(3),
         "<end_of_utterance>" => Purpose::EndOfTurn(4),
         "<EOT>" | "_<EOT>" | "▁<EOT>" | "[EOT]" => Purpose::EndOfTurn(5),
         "<|end_of_text|>" | "<|endoftext|>" | "<｜end▁of▁sentence｜>" => Purpose::EndOfTurn(6),
-        "<|eom_id|>" | "<|return|>" | "<|call|>" | "<|flush|>" | "<|calls|>" | "[EOS]" | "<eos>" => {
-            Purpose::End
-        }
+        "<|eom_id|>" | "<|return|>" | "<|call|>" | "<|flush|>" | "<|calls|>" => Purpose::End,
+        "<|tool_response>" | "[EOS]" | "<eos>" | "</s>" | "[e~[" => Purpose::End,
         "<|fim_pad|>" | "<fim-pad>" | "<fim_pad>" | "<PAD>" | "[PAD]" => Purpose::End,
         "<|fim_repo|>" | "<|repo_name|>" | "<fim-repo>" | "<REPO>" | "<reponame>" => Purpose::End,
         "<|file_sep|>" => Purpose::End,
@@ -36,6 +35,7 @@ pub(super) fn purpose(text: &[u8]) -> Option<Purpose> {
         "<|fim_suffix|>" | "<fim-suffix>" | "<fim_suffix>" | "<SUF>" | "▁<SUF>" => Purpose::Control,
         "<|fim_middle|>" | "<fim-middle>" | "<fim_middle>" | "<MID>" | "▁<MID>" => Purpose::Control,
         "<|code_prefix|>" | "<|code_suffix|>" | "<|code_middle|>" => Purpose::Control,
+        "<|prefix|>" | "<|suffix|>" | "<|middle|>" => Purpose::Control,
         "<｜fim▁begin｜>" | "<｜fim▁hole｜>" | "<｜fim▁end｜>" => Purpose::Control,
         _ => return None,
     })

@@ -25,6 +25,10 @@ pub(super) struct PlainWords {
     pub(super) escapes: bool,
     /// A `▁` begins every word, and the text.
     pub(super) marks_words: bool,
+    /// White space is no token.
+    pub(super) drops_blanks: bool,
+    /// Text is put in lower case.
+    pub(super) lowercase: bool,
 }
 
 /// How a family of models cuts text into words.
@@ -34,6 +38,8 @@ pub(super) struct PreTokenizer {
     stages: &'static [Stage],
     /// Tokens are spelt as plain text.
     pub(super) plain: Option<PlainWords>,
+    /// Whether files may have no merges: each byte is a token then.
+    pub(super) may_lack_merges: bool,
     /// Whether a separator comes behind the first of two texts, unless the file says otherwise.
     pub(super) adds_separator: bool,
     /// Whether a word that is a token is taken whole, without merging.
@@ -43,7 +49,14 @@ pub(super) struct PreTokenizer {
 }
 
 const fn stages(stages: &'static [Stage]) -> PreTokenizer {
-    PreTokenizer { stages, plain: None, adds_separator: false, whole_words: false, adds_bos: false }
+    PreTokenizer {
+        stages,
+        plain: None,
+        may_lack_merges: false,
+        adds_separator: false,
+        whole_words: false,
+        adds_bos: false,
+    }
 }
 
 const fn whole_words(stages: PreTokenizer) -> PreTokenizer {
@@ -88,16 +101,13 @@ const CHAMELEON: &[Stage] = &[
 const FALCON: &[Stage] = &[M(words::falcon_marks), M(words::gpt2), M(words::three_ascii_digits)];
 
 const LLAMA3: PreTokenizer = stages(&[M(words::llama3)]);
-const PLAIN_LINES: PreTokenizer = PreTokenizer {
-    plain: Some(PlainWords { escapes: true, marks_words: false }),
-    ..stages(&[M(words::lines)])
-};
-const PLAIN_WORDS: PreTokenizer =
-    PreTokenizer { plain: Some(PlainWords { escapes: true, marks_words: true }), ..PLAIN_LINES };
-const UNSPACED: PreTokenizer = PreTokenizer {
-    plain: Some(PlainWords { escapes: false, marks_words: false }),
-    ..stages(&[M(words::unspaced)])
-};
+const AS_IT_IS: PlainWords =
+    PlainWords { escapes: false, marks_words: false, drops_blanks: false, lowercase: false };
+const ESCAPED: PlainWords = PlainWords { escapes: true, ..AS_IT_IS };
+const MARKED: PlainWords = PlainWords { marks_words: true, ..ESCAPED };
+const PLAIN_LINES: PreTokenizer = PreTokenizer { plain: Some(ESCAPED), ..stages(&[M(words::lines)]) };
+const PLAIN_WORDS: PreTokenizer = PreTokenizer { plain: Some(MARKED), ..PLAIN_LINES };
+const UNSPACED: PreTokenizer = PreTokenizer { plain: Some(AS_IT_IS), ..stages(&[M(words::unspaced)]) };
 
 /// The names that `tokenizer.ggml.pre` may have.
 const KNOWN: &[(&[&str], PreTokenizer)] = &[
@@ -158,7 +168,7 @@ const KNOWN: &[(&[&str], PreTokenizer)] = &[
     (&["granite-embed-multi-97m"], whole_words(stages(&[M(words::gpt4o)]))),
     (&["tiny_aya", "cohere2moe"], stages(&[Threes, M(words::gpt4o)])),
     (&["youtu"], whole_words(stages(&[M(words::youtu_cjk), M(words::youtu)]))),
-    (&["kimi-k2"], stages(&[M(words::kimi)])),
+    (&["kimi-k2"], PreTokenizer { may_lack_merges: true, ..stages(&[M(words::kimi)]) }),
     (&["superbpe"], stages(&[Threes])),
     (&["falcon"], stages(FALCON)),
     (&["chameleon"], with_bos(stages(CHAMELEON))),

@@ -107,18 +107,77 @@ fn tokens_that_end_a_turn_are_known_by_their_text() {
     assert!(tokenizer.is_end(0) && tokenizer.is_end(2) && !tokenizer.is_end(1));
 }
 
+/// A tokenizer of these tokens, without merges.
+fn of_tokens(texts: &[&str]) -> Tokenizer {
+    Tokenizer::from_metadata(&of_merges("gpt2", texts, &[])).unwrap()
+}
+
+/// A vocabulary for BPE.
+fn of_merges(model: &str, tokens: &[&str], merges: &[&str]) -> Metadata {
+    let mut metadata = Metadata::new();
+    metadata.set("tokenizer.ggml.model", model).unwrap();
+    for (key, texts) in [("tokens", tokens), ("merges", merges)] {
+        let texts: Strings = texts.iter().copied().collect();
+        metadata.set(&format!("tokenizer.ggml.{key}"), Array::from(texts)).unwrap();
+    }
+    metadata
+}
+
+#[test]
+fn words_between_blanks_may_be_all_of_a_text() {
+    let tokens = ["我", "们", "我们", "h", "i", "hi", "<0xE5>", "<0xA5>", "<0xBD>"];
+    let mut metadata = of_merges("whitespace", &tokens, &["我 们", "h i"]);
+    metadata.set("tokenizer.ggml.pre", "whitespace").unwrap();
+    let encode = |metadata: &Metadata, text: &str| {
+        Tokenizer::from_metadata(metadata).unwrap().encode(text, Special::Parse)
+    };
+    assert_eq!(encode(&metadata, " 我们\u{3000}我 们\n\nhi"), [2, 0, 1, 5]);
+    assert_eq!(encode(&metadata, "好 HI"), [6, 7, 8]);
+    metadata.set("tokenizer.ggml.normalizer.lowercase", true).unwrap();
+    assert_eq!(encode(&metadata, "HI h\ti"), [5, 3, 4]);
+}
+
+#[test]
+fn kimi_needs_no_merges() {
+    let metadata = |pre: &str| {
+        let mut metadata = Metadata::new();
+        let tokens: Strings = ["a", "b", "ab", "Ġ"].into_iter().collect();
+        metadata.set("tokenizer.ggml.model", "gpt2").unwrap();
+        metadata.set("tokenizer.ggml.tokens", Array::from(tokens)).unwrap();
+        metadata.set("tokenizer.ggml.pre", pre).unwrap();
+        metadata
+    };
+    let kimi = Tokenizer::from_metadata(&metadata("kimi-k2")).unwrap();
+    assert_eq!(kimi.encode("ab a", Special::Parse), [0, 1, 3, 0]);
+    let error = Tokenizer::from_metadata(&metadata("qwen2")).unwrap_err().to_string();
+    assert!(error.contains("tokenizer.ggml.merges"), "{error}");
+}
+
+/// Which of these tokens end generation.
+fn ends(texts: &[&str]) -> Vec<bool> {
+    let tokenizer = of_tokens(texts);
+    (0..texts.len() as u32).map(|id| tokenizer.is_end(id)).collect()
+}
+
 #[test]
 fn the_end_of_a_harmony_message_does_not_end_the_answer() {
-    let ends = |texts: &[&str]| -> Vec<bool> {
-        let mut metadata = orlop_gguf::Metadata::new();
-        metadata.set("tokenizer.ggml.model", "gpt2").unwrap();
-        let tokens: orlop_gguf::Strings = texts.iter().copied().collect();
-        metadata.set("tokenizer.ggml.tokens", orlop_gguf::Array::from(tokens)).unwrap();
-        let merges: orlop_gguf::Strings = std::iter::empty::<&str>().collect();
-        metadata.set("tokenizer.ggml.merges", orlop_gguf::Array::from(merges)).unwrap();
-        let tokenizer = orlop_llm::Tokenizer::from_metadata(&metadata).unwrap();
-        (0..texts.len() as u32).map(|id| tokenizer.is_end(id)).collect()
-    };
     assert_eq!(ends(&["a", "<|end|>", "<|return|>", "<|call|>"]), [false, false, true, true]);
     assert_eq!(ends(&["a", "<|end|>", "<|return|>"]), [false, true, true]);
+}
+
+#[test]
+fn the_end_of_a_message_of_solar_open_does_not_end_the_answer() {
+    assert_eq!(ends(&["a", "<|end|>", "<|flush|>", "<|calls|>"]), [false, false, true, true]);
+    assert_eq!(ends(&["a", "<|end|>", "<|return|>", "<|calls|>"]), [false, false, true, true]);
+    assert_eq!(ends(&["a", "<|end|>", "<|flush|>"]), [false, true, true]);
+}
+
+#[test]
+fn ends_of_newer_families_are_known() {
+    assert_eq!(ends(&["a", "<turn|>", "[e~[", "</s>"]), [false, true, true, true]);
+    assert_eq!(of_tokens(&["a", "<turn|>"]).eot(), Some(1));
+    // Where the model has another token for it, this is the tag for struck text.
+    let gemma = of_tokens(&["a", "<|tool_response>", "</s>"]);
+    assert!(gemma.is_end(1) && !gemma.is_end(2) && !gemma.is_control(2));
+    assert!(of_tokens(&["a", "<|middle|>"]).is_control(1));
 }
