@@ -427,13 +427,13 @@ const UNUSED: [&str; 3] =
 /// Every tensor of the file's layers must be in the graphs; results without it would be wrong.
 fn check_tensors(model: &Model, graph: &ModelGraph) -> Result<(), Error> {
     let drawn: HashSet<&str> = graph.weights.iter().map(|weight| weight.source.as_str()).collect();
-    // Scales may belong to products of other types, or not count.
     let layers = model.config().layers.len() as u64;
     let skipped = layers..layers + model.config().skipped_blocks;
     let block = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<u64>().ok();
     let unknown = |name: &str| {
         name.starts_with("blk.")
-            && !name.ends_with("scale")
+            // Inputs are not rounded to the weights' type.
+            && !name.ends_with(".input_scale")
             && !UNUSED.contains(&name)
             && !drawn.contains(name)
             && !block(name).is_some_and(|block| skipped.contains(&block))

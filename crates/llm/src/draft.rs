@@ -334,6 +334,7 @@ impl GraphDraft<'_> {
     fn embedding(&mut self) -> Result<TensorId, Error> {
         let table = self.weight(EMBEDDINGS, &[self.config.width, self.config.vocabulary])?;
         let x = self.b.get_rows(table, self.tokens);
+        let x = self.scaled("token_embd", x)?;
         let mut x = self.adapted_rows("token_embd", x)?;
         if self.config.embedding_scale != 1.0 {
             x = self.b.scale(x, self.config.embedding_scale);
@@ -371,7 +372,7 @@ impl GraphDraft<'_> {
             None => self.weight("token_embd.weight", &extents)?,
         };
         let product = self.b.mul_mat(matrix, x);
-        let scaled = self.scaled("output", product)?;
+        let scaled = self.scaled(if self.has("output.weight") { "output" } else { "token_embd" }, product)?;
         let adapted = self.adapted("output", scaled, x, None)?;
         let mut logits = self.biased("output", adapted)?;
         if self.config.logit_scale != 1.0 {
@@ -422,26 +423,27 @@ impl GraphDraft<'_> {
         Ok(self.b.name(shifted, stem))
     }
 
-    /// A product with `stem.weight` as it is in the file.
-    fn stored_product(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
+    /// A product with `stem.weight` and its scale, changed by adapters.
+    fn product(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
         let from = self.b.desc(x).extents[0];
         let name = format!("{stem}.weight");
         let matrix = self.weight(&name, &[from, into])?;
         self.tap(&name, x);
-        Ok(self.b.mul_mat(matrix, x))
+        let product = self.b.mul_mat(matrix, x);
+        let scaled = self.scaled(stem, product)?;
+        self.adapted(stem, scaled, x, None)
     }
 
-    /// A product with `stem.weight`, without scale and bias.
-    fn product(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
-        let product = self.stored_product(stem, x, into)?;
-        self.adapted(stem, product, x, None)
-    }
-
+    /// What was made of `stem.weight`, times the one number that goes with its type; longer scales are something else.
     fn scaled(&mut self, stem: &str, x: TensorId) -> Result<TensorId, Error> {
-        Ok(match self.optional(&format!("{stem}.scale"), &[1])? {
-            Some(scale) => self.b.mul(x, scale),
-            None => x,
-        })
+        let name = format!("{stem}.scale");
+        match self.sketch.file.tensor(&name).map(|scale| scale.desc.elements()) {
+            Some(1) => {
+                let scale = self.weight(&name, &[1])?;
+                Ok(self.b.mul(x, scale))
+            }
+            _ => Ok(x),
+        }
     }
 
     fn biased(&mut self, stem: &str, x: TensorId) -> Result<TensorId, Error> {
@@ -452,12 +454,10 @@ impl GraphDraft<'_> {
         })
     }
 
-    /// A product with what goes with it: the weight's scale, then the bias.
+    /// A product and its bias.
     fn linear(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
-        let product = self.stored_product(stem, x, into)?;
-        let scaled = self.scaled(stem, product)?;
-        let adapted = self.adapted(stem, scaled, x, None)?;
-        let biased = self.biased(stem, adapted)?;
+        let product = self.product(stem, x, into)?;
+        let biased = self.biased(stem, product)?;
         Ok(self.b.name(biased, stem))
     }
 

@@ -34,13 +34,8 @@ pub(super) const DECI: Facts =
 
 pub(super) const XVERSE: Facts = Facts { name: "xverse", models: "XVERSE", ..LLAMA };
 
-pub(super) const ARCEE: Facts = Facts {
-    name: "arcee",
-    models: "AFM 4.5B",
-    feed_forward: FeedForward::Squared(Unary::Relu),
-    scales_feed_forward: false,
-    ..LLAMA
-};
+pub(super) const ARCEE: Facts =
+    Facts { name: "arcee", models: "AFM 4.5B", feed_forward: FeedForward::Squared(Unary::Relu), ..LLAMA };
 
 pub(super) const GRANITE: Facts = Facts {
     name: "granite",
@@ -59,13 +54,8 @@ pub(super) const MINICPM: Facts = Facts {
     ..GRANITE
 };
 
-pub(super) const QWEN2: Facts = Facts {
-    name: "qwen2",
-    models: "Qwen 2 and 2.5",
-    positions: NEOX,
-    scales_feed_forward: false,
-    ..Facts::PLAIN
-};
+pub(super) const QWEN2: Facts =
+    Facts { name: "qwen2", models: "Qwen 2 and 2.5", positions: NEOX, ..Facts::PLAIN };
 
 pub(super) const EXAONE: Facts = Facts { name: "exaone", models: "EXAONE 3 and Deep", ..QWEN2 };
 
@@ -101,7 +91,6 @@ pub(super) const GLM4: Facts = Facts {
     models: "GLM 4, 9B and 32B",
     norms: LayerNorms::AROUND,
     feed_forward: FeedForward::Fused(Glu::Silu),
-    scales_feed_forward: false,
     ..LLAMA
 };
 
@@ -158,7 +147,6 @@ pub(super) const MUSE_GLIMMER: Facts = Facts {
     windows: Some(WINDOWS),
     turned: Turned::Windowed,
     attention_gate: AttentionGate::Matrix,
-    scales_feed_forward: false,
     scales: Scales::Logits,
     logit_cap: Some(0.0),
     ..LLAMA
@@ -181,7 +169,6 @@ pub(super) const GPT2: Facts = Facts {
     norm: Norm::Mean,
     positions: Positions::Embedded,
     feed_forward: FeedForward::Plain(Unary::Gelu),
-    scales_feed_forward: false,
     fused_qkv: true,
     biased: true,
     ..Facts::PLAIN
@@ -225,7 +212,6 @@ pub(super) const GEMMA: Facts = Facts {
     models: "Gemma 1, CodeGemma",
     positions: NEOX,
     feed_forward: FeedForward::Gated(Glu::Gelu),
-    scales_feed_forward: false,
     scales: Scales::RootOfWidth,
     ..Facts::PLAIN
 };
@@ -260,7 +246,6 @@ pub(super) const GEMMA4: Facts = Facts {
     norms_values: true,
     unscaled: true,
     factors_in_windows: false,
-    scales_feed_forward: true,
     scaled_by_width_at: None,
     experts: ExpertRules { beside_dense: true, ..ExpertRules::PLAIN },
     ..GEMMA3

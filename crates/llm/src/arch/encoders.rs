@@ -22,7 +22,6 @@ pub(super) const BERT: Facts = Facts {
     norms: LayerNorms { mixer: None, mixed: None, feed: None, fed: None },
     positions: Positions::Embedded,
     feed_forward: FeedForward::Plain(Unary::GeluErf),
-    scales_feed_forward: false,
     encoder: Some(SUMS),
     ..Facts::PLAIN
 };

@@ -79,7 +79,6 @@ pub(super) const DOTS1: Facts = Facts {
     name: "dots1",
     models: "dots.llm1",
     experts: ExpertRules { normalized: false, ..SIGMOID },
-    scales_feed_forward: false,
     ..QWEN3
 };
 
@@ -90,25 +89,18 @@ pub(super) const LLAMA4: Facts = Facts {
     turned: Turned::AllBut(4),
     chunk: Some(8192),
     experts: ExpertRules { weighs_input: true, normalized: false, ..SIGMOID },
-    scales_feed_forward: false,
     ..LLAMA
 };
 
 /// <https://arxiv.org/abs/2401.06066>
-pub(super) const DEEPSEEK: Facts = Facts {
-    name: "deepseek",
-    models: "DeepSeek MoE 16B",
-    experts: UNNORMALIZED,
-    scales_feed_forward: false,
-    ..LLAMA
-};
+pub(super) const DEEPSEEK: Facts =
+    Facts { name: "deepseek", models: "DeepSeek MoE 16B", experts: UNNORMALIZED, ..LLAMA };
 
 /// <https://arxiv.org/abs/2405.04434>
 pub(super) const DEEPSEEK2: Facts = Facts {
     name: "deepseek2",
     models: "DeepSeek V2 to V3.1 and R1, Kimi K2, GLM 4.7 Flash",
     mixers: Mixers::Latent,
-    scales_feed_forward: false,
     experts: UNNORMALIZED,
     ..LLAMA
 };

@@ -43,8 +43,6 @@ pub(crate) struct Facts {
     /// The limit of scores (`attn_logit_softcapping`) and its default.
     pub(crate) attention_cap: Option<f32>,
     pub(crate) feed_forward: FeedForward,
-    /// Whether `ffn_*.scale` tensors count. Some files have them although llama.cpp does not use them.
-    pub(crate) scales_feed_forward: bool,
     pub(crate) experts: ExpertRules,
     pub(crate) scales: Scales,
     /// Whether `final_logit_softcapping` counts (other files may have the key without meaning it), and its default; 0 for
@@ -86,7 +84,6 @@ impl Facts {
         neighbors_share_keys: false,
         attention_cap: None,
         feed_forward: FeedForward::Gated(Glu::Silu),
-        scales_feed_forward: true,
         experts: ExpertRules::PLAIN,
         scales: Scales::Nothing,
         logit_cap: None,

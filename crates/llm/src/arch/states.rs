@@ -15,7 +15,6 @@ pub(super) const MAMBA: Facts = Facts {
     name: "mamba",
     models: "Mamba 1, Falcon Mamba",
     mixers: Mixers::Only(Mixer::Mamba1),
-    scales_feed_forward: false,
     ..Facts::PLAIN
 };
 
@@ -95,6 +94,5 @@ pub(super) const RWKV7: Facts = Facts {
     mixers: Mixers::Only(Mixer::TimeMix),
     norm: Norm::Mean,
     norms: LayerNorms { feed: Some("attn_norm_2"), ..LayerNorms::BEFORE },
-    scales_feed_forward: false,
     ..Facts::PLAIN
 };

@@ -54,20 +54,20 @@ impl GraphDraft<'_> {
         };
         let activated = match kind {
             FeedForward::Plain(_) | FeedForward::Squared(_) => {
-                let up = self.between(&up, x, hidden)?;
+                let up = self.linear(&up, x, hidden)?;
                 self.activated(up)
             }
             FeedForward::Fused(function) | FeedForward::Either(function) => {
-                let both = self.between(&up, x, 2 * hidden)?;
+                let both = self.linear(&up, x, 2 * hidden)?;
                 self.b.gated_fused(function, both, false)
             }
             FeedForward::Gated(function) => {
-                let gate = self.between(&gate, x, hidden)?;
-                let up = self.between(&up, x, hidden)?;
+                let gate = self.linear(&gate, x, hidden)?;
+                let up = self.linear(&up, x, hidden)?;
                 self.b.gated(function, gate, up)
             }
         };
-        self.between(&down, activated, self.config.width)
+        self.linear(&down, activated, self.config.width)
     }
 
     /// The architecture's activation function, where it has no gate.
@@ -80,16 +80,5 @@ impl GraphDraft<'_> {
             }
             FeedForward::Gated(_) | FeedForward::Fused(_) | FeedForward::Either(_) => x,
         }
-    }
-
-    /// As [`GraphDraft::linear`], but the scale comes after the bias, and only counts in some architectures.
-    fn between(&mut self, stem: &str, x: TensorId, into: u64) -> Result<TensorId, Error> {
-        let product = self.stored_product(stem, x, into)?;
-        let mut fed = self.biased(stem, product)?;
-        if self.facts.scales_feed_forward {
-            fed = self.scaled(stem, fed)?;
-        }
-        let fed = self.adapted(stem, fed, x, None)?;
-        Ok(self.b.name(fed, stem))
     }
 }

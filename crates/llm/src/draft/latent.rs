@@ -78,6 +78,7 @@ impl GraphDraft<'_> {
         let x = self.b.permute(x, [0, 2, 1, 3]);
         let x = self.b.cont(x);
         let product = self.b.mul_mat(matrices, x);
+        let product = self.scaled(stem, product)?;
         Ok(self.b.permute(product, [0, 2, 1, 3]))
     }
 }

@@ -253,6 +253,58 @@ fn a_second_text_knows_nothing_of_the_first() {
     }
 }
 
+/// The same model, with half of each matrix and a scale of 2 beside it.
+pub(crate) fn halved_beside_scales(json: &Json) -> Model {
+    let mut json = json.clone();
+    let tensors = json["tensors"].as_array().unwrap();
+    let scaled: Vec<(&str, u64)> = tensors.iter().filter_map(|tensor| product_of(tensor, tensors)).collect();
+    let scales =
+        scaled.iter().map(|(stem, count)| serde_json::json!([format!("{stem}.scale"), [count], 2.0, 0.0]));
+    let all: Vec<Json> = tensors.iter().cloned().chain(scales).collect();
+    let halved: Vec<String> = scaled.iter().map(|(stem, _)| format!("{stem}.weight")).collect();
+    json["tensors"] = all.into();
+    try_model(&json, |name, values| {
+        if halved.iter().any(|halved| halved == name) {
+            values.iter_mut().for_each(|value| *value /= 2.0);
+        }
+    })
+    .unwrap()
+}
+
+/// The stem of a matrix that something is multiplied with, and how many scales it has, unless it has them already.
+fn product_of<'a>(tensor: &'a Json, all: &[Json]) -> Option<(&'a str, u64)> {
+    let stem = tensor[0].as_str().unwrap().strip_suffix(".weight")?;
+    let extents = tensor[1].as_array().unwrap();
+    let others = ["norm", "conv", "conv1d", "lerp_fused", "r_k", "inp_shexp", "types", "position_embd"];
+    // The first layer of RWKV 7 has no use for two of its matrices.
+    let prefixes = ["per_layer_token", "blk.0.time_mix_v1", "blk.0.time_mix_v2"];
+    let other = others.iter().any(|other| stem.ends_with(other))
+        || prefixes.iter().any(|prefix| stem.starts_with(prefix));
+    let scale = format!("{stem}.scale");
+    let has_one = all.iter().any(|tensor| tensor[0] == scale.as_str());
+    let count = if stem.ends_with("_exps") { extents[2].as_u64().unwrap() } else { 1 };
+    (extents.len() > 1 && !other && !has_one).then_some((stem, count))
+}
+
+#[test]
+fn scales_belong_to_the_products_of_every_architecture() {
+    for name in MODELS {
+        let (model, tokens, _) = made(name);
+        let found = [model, halved_beside_scales(&read(name))]
+            .map(|model| rows(&mut load(&model, &one_cpu(), &exact()), &tokens));
+        let error = nmse(&found[1], &found[0]);
+        assert!(error < 1e-12, "{name}: {error:e}");
+    }
+}
+
+#[test]
+fn a_scale_of_another_length_is_not_known() {
+    let mut json = read("qwen2");
+    json["tensors"].as_array_mut().unwrap().push(serde_json::json!(["blk.0.attn_q.scale", [2], 1.0, 0.0]));
+    let error = Blueprint::plan(&model(&json), &one_cpu(), &exact()).unwrap_err().to_string();
+    assert_eq!(error, "the tensor `blk.0.attn_q.scale` is not known in the architecture `qwen2`");
+}
+
 #[test]
 fn weights_of_experts_may_be_scaled() {
     let mut by_weight = read("llama-experts");

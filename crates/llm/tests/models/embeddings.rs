@@ -6,7 +6,7 @@ use orlop_llm::{
 };
 use orlop_sched::Machine;
 
-use crate::arches::{model, read, try_model};
+use crate::arches::{halved_beside_scales, model, read, try_model};
 use crate::support::{nmse, one_cpu, one_reference};
 
 /// Fixtures that `generate_encoders.py` writes, which says what each is made of.
@@ -71,6 +71,16 @@ fn embeddings_of_every_encoder_are_those_of_64_bits() {
 #[test]
 fn the_reference_device_gives_the_same_embeddings() {
     check(&one_reference());
+}
+
+#[test]
+fn scales_belong_to_the_products_of_every_encoder() {
+    for name in ENCODERS {
+        let (_, texts, expected) = made(name);
+        let mut embedder = load(&halved_beside_scales(&read(name)), &one_cpu(), &exact()).unwrap();
+        let error = nmse(&rows(&mut embedder, &texts), &expected).sqrt();
+        assert!(error < 1e-5, "{name}: {error:e}");
+    }
 }
 
 #[test]

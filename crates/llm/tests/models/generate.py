@@ -194,12 +194,13 @@ class Model:
     def rms(self, epsilon=1e-5):
         return self.set(attention__layer_norm_rms_epsilon=epsilon)
 
-    def scaled(self):
-        """Scales of matrices, some of which do not count, and a key that means nothing outside of Gemma."""
+    def scaled(self, feed_forward=True):
+        """Scales of matrices, and a key that means nothing outside of Gemma. In some architectures llama.cpp leaves out those
+        of the feed-forward part."""
         for name, extents, _, _ in list(self.tensors):
             stem, _, kind = name.rpartition(".")
             if kind == "weight" and len(extents) > 1 and (".attn_" in stem or ".ffn_" in stem or ".ssm_" in stem):
-                if not stem.endswith(("gate_inp", "ssm_norm", "conv1d")):
+                if not stem.endswith(("gate_inp", "ssm_norm", "conv1d")) and (feed_forward or ".ffn_" not in stem):
                     self.tensor(f"{stem}.scale", extents[2:] or [1], 1.3, 0.2)
                     self.tensor(f"{stem}.input_scale", extents[2:] or [1], 1.3, 0.2)
         return self.set(final_logit_softcapping=2.0)
@@ -848,7 +849,7 @@ MODELS = {
     "llama-experts": llama().experts(40, 6, 2).untied(),
     "llama-experts-all": llama().experts(40, 3, 3).scaled(),
     "qwen2": Model("qwen2", 2).rms(1e-6).heads(4, 2, 12, bias=True).feed_forward(72),
-    "qwen2-yarn": yarn(Model("qwen2", 2).rms(1e-6).heads(6, 2, 8, bias=True).feed_forward(72).untied().scaled()),
+    "qwen2-yarn": yarn(Model("qwen2", 2).rms(1e-6).heads(6, 2, 8, bias=True).feed_forward(72).untied().scaled(False)),
     "qwen3": Model("qwen3", 2).rms(1e-6).heads(4, 1, 16, normed="each").feed_forward(72).scaled().set(rope__freq_base=1e6),
     "qwen3moe": Model("qwen3moe", 2)
     .rms(1e-6)
@@ -859,9 +860,9 @@ MODELS = {
     .set(expert_feed_forward_length=32, rope__freq_base=1e6),
     # llama.cpp rounds contexts up to 256, and chooses factors by them.
     "phi3": phi3(256, 256),
-    "phi3-long": phi3(256, 16, fraction=0.75).scaled(),
+    "phi3-long": phi3(256, 16, fraction=0.75).scaled(False),
     "gpt2": gpt2(),
-    "gpt2-scaled": gpt2().scaled(),
+    "gpt2-scaled": gpt2().scaled(False),
     "gemma3": gemma3(8, attention__sliding_window=7),
     "gemma3-scaled": gemma3(
         4,
@@ -1002,6 +1003,17 @@ def checked(model, tokens, rows):
     return exact
 
 
+def behind_scales(model):
+    """The model's tensors, with biases that are added behind the scales of their products. In feed-forward parts llama.cpp adds
+    them before."""
+    one = (tensor for tensor in model.tensors if tensor[0].endswith(".scale") and tensor[1] == [1])
+    scales = {tensor[0]: weights(*tensor).item() for tensor in one}
+    for name, extents, mean, deviation in model.tensors:
+        stem, _, kind = name.rpartition(".")
+        scale = scales.get(f"{stem}.scale", 1.0) if kind == "bias" and ".ffn_" in stem else 1.0
+        yield [name, extents, mean * scale, deviation * scale]
+
+
 def main(peers, chosen):
     HERE.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -1012,7 +1024,7 @@ def main(peers, chosen):
             write_model(path, model)
             rows = checked(model, tokens, logits(peers, path, tokens))
             rows = [[float(f"{x:.7g}") for x in row] for row in rows]
-            fixture = {"keys": model.keys, "tensors": model.tensors, "tokens": tokens, "logits": rows}
+            fixture = {"keys": model.keys, "tensors": [*behind_scales(model)], "tokens": tokens, "logits": rows}
             (HERE / f"{name}.json").write_text(json.dumps(fixture, separators=(",", ":")) + "\n")
 
 
