@@ -16,8 +16,8 @@ mod facts;
 mod states;
 
 pub(crate) use facts::{
-    AttentionGate, ExpertHidden, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Norm, Positions,
-    Residual, Scales, Turned, WindowRules,
+    AttentionGate, Classifier, ExpertHidden, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Norm,
+    Positions, Residual, Scales, Turned, WindowRules,
 };
 
 /// How a model's layers are wired.

@@ -4,6 +4,7 @@ use orlop_gguf::Metadata;
 use orlop_graph::Rope;
 
 use crate::arch::{Mixers, Norm, Positions, Residual};
+use crate::draft::FeedForward;
 use crate::{Architecture, Error, Pooling};
 
 mod keys;
@@ -45,6 +46,8 @@ pub struct Config {
     pub logit_cap: Option<f32>,
     /// Factor of queries times keys.
     pub attention_scale: f32,
+    /// What the feed-forward part is made of.
+    pub(crate) feed_forward: FeedForward,
     /// A mixture of experts in the feed-forward part.
     pub experts: Option<Experts>,
     /// Sizes of state-space mixers.
@@ -292,6 +295,7 @@ impl Config {
             skipped_blocks,
             logit_cap: None,
             attention_scale: 0.0,
+            feed_forward: keys.feed_forward(facts)?,
             experts: None,
             state_space: None,
             layer_embedding: keys.optional("embedding_length_per_layer_input")?.unwrap_or(0),
@@ -300,9 +304,6 @@ impl Config {
             latent: None,
             query_growth: None,
         };
-        if facts.encoder.is_some() {
-            keys.activation()?;
-        }
         keys.scales(facts.scales, &mut config)?;
         if let Some(default) = facts.logit_cap {
             config.logit_cap = keys.cap("final_logit_softcapping", default)?;

@@ -2,6 +2,7 @@
 
 use orlop_gguf::GgufFile as File;
 
+use crate::arch::Classifier;
 use crate::{Config, Error};
 
 /// What stands for a text, by the numbers of `pooling_type` in files.
@@ -48,7 +49,7 @@ impl Pooling {
 
     /// Whether all tokens count, and not one.
     pub(crate) fn is_mean(self, config: &Config) -> bool {
-        let classifies_mean = config.architecture.facts().encoder.is_some_and(|facts| facts.classifies_mean);
+        let classifies_mean = config.architecture.facts().classifier == Classifier::Mean;
         self == Pooling::Mean || self == Pooling::Rank && classifies_mean
     }
 

@@ -3,8 +3,8 @@
 use orlop_graph::{Glu, RopeMode, Unary};
 
 use super::facts::{
-    AttentionGate, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Norm, Positions, Residual, Scales,
-    Turned, WindowRules,
+    AttentionGate, Classifier, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Norm, Positions, Residual,
+    Scales, Turned, WindowRules,
 };
 use crate::draft::FeedForward;
 
@@ -68,8 +68,14 @@ pub(super) const SEED_OSS: Facts =
     Facts { name: "seed_oss", models: "Seed-OSS", norms: LayerNorms::RENAMED, ..QWEN2 };
 
 /// <https://arxiv.org/abs/2505.09388>
-pub(super) const QWEN3: Facts =
-    Facts { name: "qwen3", models: "Qwen 3", head_norms: HeadNorms::Each, positions: NEOX, ..Facts::PLAIN };
+pub(super) const QWEN3: Facts = Facts {
+    name: "qwen3",
+    models: "Qwen 3",
+    head_norms: HeadNorms::Each,
+    positions: NEOX,
+    classifier: Classifier::Probabilities,
+    ..Facts::PLAIN
+};
 
 pub(super) const QWEN3VL: Facts = Facts { name: "qwen3vl", models: "Qwen 3 VL, text only", ..QWEN3 };
 

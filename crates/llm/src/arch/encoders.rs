@@ -3,16 +3,12 @@
 
 use orlop_graph::{Glu, RopeMode, Unary};
 
-use super::facts::{EncoderFacts, Facts, HeadNorms, LayerNorms, Norm, Positions, WindowRules};
+use super::facts::{Classifier, EncoderFacts, Facts, HeadNorms, LayerNorms, Norm, Positions, WindowRules};
 use crate::draft::FeedForward;
 
 /// Norms behind the sum of each part and its input, and none before it.
-const SUMS: EncoderFacts = EncoderFacts {
-    embedding_norm: Some("token_embd_norm"),
-    norms_sums: true,
-    first_sees_all: false,
-    classifies_mean: false,
-};
+const SUMS: EncoderFacts =
+    EncoderFacts { embedding_norm: Some("token_embd_norm"), norms_sums: true, first_sees_all: false };
 
 /// <https://arxiv.org/abs/1810.04805>
 pub(super) const BERT: Facts = Facts {
@@ -41,7 +37,7 @@ pub(super) const JINA_BERT_V2: Facts = Facts {
     models: "Jina Embeddings 2",
     positions: Positions::Distances,
     head_norms: HeadNorms::WholeIfThere,
-    feed_forward: FeedForward::Either(Glu::GeluErf),
+    feed_forward: FeedForward::ByFile(Glu::GeluErf, Unary::GeluErf),
     ..BERT
 };
 
@@ -51,9 +47,10 @@ pub(super) const MODERN_BERT: Facts = Facts {
     models: "ModernBERT, Granite Embedding R2",
     norms: LayerNorms::BEFORE,
     positions: Positions::Rope(RopeMode::Neox),
-    windows: Some(WindowRules { period: 3, default: None, base: None, scaled: true }),
+    windows: Some(WindowRules { period: 3, default: None, base: Some(10_000.0), scaled: true }),
     feed_forward: FeedForward::Fused(Glu::GeluErf),
-    encoder: Some(EncoderFacts { norms_sums: false, first_sees_all: true, classifies_mean: true, ..SUMS }),
+    classifier: Classifier::Mean,
+    encoder: Some(EncoderFacts { norms_sums: false, first_sees_all: true, ..SUMS }),
     ..BERT
 };
 

@@ -1,7 +1,9 @@
 //! Transformers with a mixture of experts.
 
 use super::dense::{ERNIE4_5, GRANITE, HUNYUAN_DENSE, LLAMA, NEOX, OLMO2, QWEN2, QWEN3, WINDOWS};
-use super::facts::{ExpertHidden, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Turned, WindowRules};
+use super::facts::{
+    Classifier, ExpertHidden, ExpertRules, Facts, HeadNorms, LayerNorms, Mixers, Turned, WindowRules,
+};
 use crate::config::Gating;
 
 pub(super) const SIGMOID: ExpertRules = ExpertRules { gating: Gating::Sigmoid, ..ExpertRules::PLAIN };
@@ -15,6 +17,7 @@ pub(super) const QWEN3MOE: Facts = Facts {
     name: "qwen3moe",
     models: "Qwen 3 with experts",
     experts: ExpertRules { hidden: PER_USED, ..ExpertRules::PLAIN },
+    classifier: Classifier::Tanh,
     ..QWEN3
 };
 
@@ -79,6 +82,7 @@ pub(super) const DOTS1: Facts = Facts {
     name: "dots1",
     models: "dots.llm1",
     experts: ExpertRules { normalized: false, ..SIGMOID },
+    classifier: Classifier::Tanh,
     ..QWEN3
 };
 

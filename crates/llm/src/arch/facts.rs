@@ -51,6 +51,7 @@ pub(crate) struct Facts {
     /// The number of layers of a model whose attention is scaled by the width divided by the heads, not by the size of a
     /// head; its files have no key for it.
     pub(crate) scaled_by_width_at: Option<u64>,
+    pub(crate) classifier: Classifier,
     /// The model makes embeddings of texts, and no text.
     pub(crate) encoder: Option<EncoderFacts>,
     /// Files hold queries, keys and values in one matrix (`attn_qkv`). Only random models ask.
@@ -88,6 +89,7 @@ impl Facts {
         scales: Scales::Nothing,
         logit_cap: None,
         scaled_by_width_at: None,
+        classifier: Classifier::Tanh,
         encoder: None,
         fused_qkv: false,
         biased: false,
@@ -103,8 +105,17 @@ pub(crate) struct EncoderFacts {
     pub(crate) norms_sums: bool,
     /// Of a period of layers with windows, the first one sees everything, not the last one. The first of all has no norm.
     pub(crate) first_sees_all: bool,
-    /// A classifier takes the mean of all tokens, through GELU, not the first token, through tanh.
-    pub(crate) classifies_mean: bool,
+}
+
+/// How texts are classified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Classifier {
+    /// By one token, through tanh.
+    Tanh,
+    /// As that, and the scores become probabilities.
+    Probabilities,
+    /// By the mean of all tokens, through GELU.
+    Mean,
 }
 
 /// What mixes the tokens of a text.

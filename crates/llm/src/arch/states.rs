@@ -5,7 +5,8 @@ use orlop_graph::Unary;
 use super::dense::{GRANITE, QWEN2, QWEN3, WINDOWS};
 use super::experts::{SIGMOID, UNNORMALIZED};
 use super::facts::{
-    AttentionGate, ExpertHidden, ExpertRules, Facts, LayerNorms, Mixers, Norm, Turned, WindowRules,
+    AttentionGate, Classifier, ExpertHidden, ExpertRules, Facts, LayerNorms, Mixers, Norm, Turned,
+    WindowRules,
 };
 use crate::config::Mixer;
 use crate::draft::FeedForward;
@@ -64,6 +65,7 @@ pub(super) const LFM2: Facts = Facts {
     mixers: Mixers::Hybrid(Mixer::ShortConvolution),
     output_norm: "token_embd_norm",
     windows: Some(WindowRules { period: 0, ..WINDOWS }),
+    classifier: Classifier::Tanh,
     ..QWEN3
 };
 
@@ -78,6 +80,7 @@ pub(super) const QWEN35: Facts = Facts {
     norms: LayerNorms::RENAMED,
     attention_gate: AttentionGate::InQueries,
     experts: ExpertRules { hidden: ExpertHidden::FeedForwardPerUsed, ..ExpertRules::PLAIN },
+    classifier: Classifier::Tanh,
     ..QWEN3
 };
 

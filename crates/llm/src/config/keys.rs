@@ -2,10 +2,11 @@
 //! [GGUF](https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 
 use orlop_gguf::{Array, Metadata, MetadataValue};
-use orlop_graph::{Rope, RopeMode};
+use orlop_graph::{Glu, Rope, RopeMode};
 
 use super::{Config, Experts, Feed, Gating, Latent, LayerConfig, Mixer, QueryGrowth, StateSpace};
-use crate::arch::{ExpertHidden, ExpertRules, Mixers, Scales, Turned, WindowRules};
+use crate::arch::{ExpertHidden, ExpertRules, Facts, Mixers, Scales, Turned, WindowRules};
+use crate::draft::FeedForward;
 use crate::{Error, Pooling};
 
 /// Maximum of elements, heads or tokens; larger numbers are taken for errors.
@@ -93,15 +94,17 @@ impl Keys<'_> {
         }
     }
 
-    /// Refuses other activations than the one that encoders have.
-    pub(super) fn activation(&self) -> Result<(), Error> {
-        let key = "hidden_activation";
-        match self.metadata.optional(&self.name(key), Metadata::string)? {
-            Some(said) if !said.contains("gelu") => {
-                let rule = "encoders with another activation than gelu are not supported";
-                Err(Error::BadKey { key: self.name(key), value: said.to_owned(), rule })
+    /// The feed-forward part of an architecture; files of encoders may name another gate.
+    pub(super) fn feed_forward(&self, facts: &Facts) -> Result<FeedForward, Error> {
+        let key = self.name("hidden_activation");
+        let said = self.metadata.optional(&key, Metadata::string)?;
+        match (facts.feed_forward, said.filter(|_| facts.encoder.is_some())) {
+            (FeedForward::Fused(_), Some("silu" | "swish" | "swiglu")) => Ok(FeedForward::Fused(Glu::Silu)),
+            (_, Some(said)) if !said.contains("gelu") && !said.contains("geglu") => {
+                let rule = "encoders have gelu, or silu in a fused gate";
+                Err(Error::BadKey { key, value: said.to_owned(), rule })
             }
-            _ => Ok(()),
+            (known, _) => Ok(known),
         }
     }
 

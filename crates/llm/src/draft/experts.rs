@@ -56,7 +56,7 @@ impl GraphDraft<'_> {
     ) -> Result<TensorId, Error> {
         let Some(experts) = self.config.experts else { return self.feed_forward(layer, normed) };
         let name = |part: &str| format!("blk.{layer}.{part}");
-        let (hidden, kind) = (self.config.layers[layer].hidden, self.facts.feed_forward);
+        let (hidden, kind) = (self.config.layers[layer].hidden, self.config.feed_forward);
         let dense = self.dense(layer, ["gate", "up", "down"], hidden, kind, normed)?;
         let dense = self.norm(&name("post_ffw_norm_1"), dense)?;
         let width = self.config.width;
@@ -88,8 +88,7 @@ impl GraphDraft<'_> {
         let Experts { count, used, scale, gating, normalized, .. } = *experts;
         let tokens = self.b.desc(x).extents[1];
         let stem = format!("blk.{layer}.ffn_gate_inp");
-        let scores = self.product(&stem, x, count)?;
-        let scores = self.biased(&stem, scores)?;
+        let scores = self.linear(&stem, x, count)?;
         let sure = match gating {
             Gating::Softmax => self.b.soft_max(scores, None, 1.0, 0.0),
             Gating::Sigmoid => self.b.unary(Unary::Sigmoid, scores),
@@ -150,13 +149,13 @@ impl GraphDraft<'_> {
         let width = self.b.desc(each).extents[0];
         let [gate, up, both, down] =
             ["gate", "up", "gate_up", "down"].map(|part| format!("blk.{layer}.ffn_{part}_exps"));
-        let function = match self.facts.feed_forward {
-            FeedForward::Gated(function) | FeedForward::Fused(function) | FeedForward::Either(function) => {
-                function
-            }
+        let function = match self.config.feed_forward {
+            FeedForward::Gated(function)
+            | FeedForward::Fused(function)
+            | FeedForward::ByFile(function, _) => function,
             FeedForward::Plain(_) | FeedForward::Squared(_) => {
                 let up = self.expert_product(&up, each, chosen, [width, hidden, count])?;
-                let activated = self.activated(up);
+                let activated = self.activated(self.config.feed_forward, up);
                 return self.expert_product(&down, activated, chosen, [hidden, width, count]);
             }
         };
@@ -202,7 +201,7 @@ impl GraphDraft<'_> {
         let Some(tensor) = self.spec.file.tensor(&up) else { return Ok(None) };
         let hidden = tensor.extents().get(1).copied().unwrap_or(1);
         let parts = ["gate_shexp", "up_shexp", "down_shexp"];
-        let shared = self.dense(layer, parts, hidden, self.facts.feed_forward, x)?;
+        let shared = self.dense(layer, parts, hidden, self.config.feed_forward, x)?;
         let gate = format!("blk.{layer}.ffn_gate_inp_shexp.weight");
         let Some(tensor) = self.spec.file.tensor(&gate) else { return Ok(Some(shared)) };
         let extents = tensor.extents().to_vec();

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::config::Feed;
 
 /// What happens between the up and the down projection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FeedForward {
     /// An activation function.
     Plain(Unary),
@@ -17,14 +17,14 @@ pub(crate) enum FeedForward {
     Gated(Glu),
     /// Gate and up projection in one matrix.
     Fused(Glu),
-    /// The one or the other: files without a matrix for the gate have it fused.
-    Either(Glu),
+    /// The one or the other, or none: files without a matrix for the gate have it fused, or an activation function.
+    ByFile(Glu, Unary),
 }
 
 impl GraphDraft<'_> {
     /// The feed-forward part of a layer, or experts where the model has them.
     pub(super) fn feed_forward(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
-        let kind = self.facts.feed_forward;
+        let kind = self.config.feed_forward;
         // Layers without a router are dense.
         let routed = self.has(&format!("blk.{layer}.ffn_gate_inp.weight"));
         if let (Some(experts), Feed::Experts, true) =
@@ -46,18 +46,20 @@ impl GraphDraft<'_> {
     ) -> Result<TensorId, Error> {
         let [gate, up, down] = parts.map(|part| format!("blk.{layer}.ffn_{part}"));
         let kind = match kind {
-            FeedForward::Either(function) if self.has(&format!("{gate}.weight")) => {
+            FeedForward::ByFile(function, _) if self.columns_of(&gate).is_some() => {
                 FeedForward::Gated(function)
             }
-            FeedForward::Either(function) => FeedForward::Fused(function),
+            FeedForward::ByFile(_, function) if self.columns_of(&up) == Some(hidden) => {
+                FeedForward::Plain(function)
+            }
             kind => kind,
         };
         let activated = match kind {
             FeedForward::Plain(_) | FeedForward::Squared(_) => {
                 let up = self.linear(&up, x, hidden)?;
-                self.activated(up)
+                self.activated(kind, up)
             }
-            FeedForward::Fused(function) | FeedForward::Either(function) => {
+            FeedForward::Fused(function) | FeedForward::ByFile(function, _) => {
                 let both = self.linear(&up, x, 2 * hidden)?;
                 self.b.gated_fused(function, both, false)
             }
@@ -70,15 +72,15 @@ impl GraphDraft<'_> {
         self.linear(&down, activated, self.config.width)
     }
 
-    /// The architecture's activation function, where it has no gate.
-    pub(super) fn activated(&mut self, x: TensorId) -> TensorId {
-        match self.facts.feed_forward {
+    /// The activation function, where there is no gate.
+    pub(super) fn activated(&mut self, kind: FeedForward, x: TensorId) -> TensorId {
+        match kind {
             FeedForward::Plain(function) => self.b.unary(function, x),
             FeedForward::Squared(function) => {
                 let activated = self.b.unary(function, x);
                 self.b.sqr(activated)
             }
-            FeedForward::Gated(_) | FeedForward::Fused(_) | FeedForward::Either(_) => x,
+            FeedForward::Gated(_) | FeedForward::Fused(_) | FeedForward::ByFile(..) => x,
         }
     }
 }

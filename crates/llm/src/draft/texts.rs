@@ -5,7 +5,7 @@ use orlop_graph::{DType, FlashAttention, TensorId, Unary};
 
 use super::{GraphDraft, ModelPart};
 use crate::Error;
-use crate::arch::Positions;
+use crate::arch::{Classifier, Positions};
 use crate::pooling::Pooling;
 
 /// The largest bias of [ALiBi](https://arxiv.org/abs/2108.12409), from which the heads' slopes follow.
@@ -110,19 +110,19 @@ impl GraphDraft<'_> {
         Ok(x)
     }
 
-    /// The scores of a classifier, or the probability of each of its answers in models that see no tokens behind them.
+    /// The scores of a classifier, or the probability of each of its answers.
     fn classified(&mut self, mut x: TensorId) -> Result<TensorId, Error> {
-        let means = self.facts.encoder.is_some_and(|encoder| encoder.classifies_mean);
+        let classifier = self.facts.classifier;
         if let Some(into) = self.columns_of("cls") {
             x = self.linear("cls", x, into)?;
-            x = self.b.unary(if means { Unary::GeluErf } else { Unary::Tanh }, x);
+            x = self.b.unary(if classifier == Classifier::Mean { Unary::GeluErf } else { Unary::Tanh }, x);
             if self.has("cls.norm.weight") {
                 x = self.norm("cls.norm", x)?;
             }
         }
         if let Some(into) = self.columns_of("cls.output") {
             x = self.linear("cls.output", x, into)?;
-            if self.facts.encoder.is_none() && into > 1 {
+            if classifier == Classifier::Probabilities && into > 1 {
                 x = self.b.soft_max(x, None, 1.0, 0.0);
             }
         }
@@ -130,7 +130,7 @@ impl GraphDraft<'_> {
     }
 
     /// How long the results of products with a matrix are, if the file has it.
-    fn columns_of(&self, stem: &str) -> Option<u64> {
+    pub(super) fn columns_of(&self, stem: &str) -> Option<u64> {
         Some(self.spec.file.tensor(&format!("{stem}.weight"))?.desc.extents[1])
     }
 }

@@ -147,7 +147,7 @@ impl Synth {
                 let up = match facts.feed_forward {
                     FeedForward::Plain(_) | FeedForward::Squared(_) => hidden,
                     FeedForward::Fused(_) => hidden.saturating_mul(2),
-                    FeedForward::Gated(_) | FeedForward::Either(_) => {
+                    FeedForward::Gated(_) | FeedForward::ByFile(..) => {
                         tensors.push(SynthTensor::matrix(name("ffn_gate"), &[width, hidden]));
                         hidden
                     }

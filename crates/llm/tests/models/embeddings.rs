@@ -10,15 +10,17 @@ use crate::arches::{halved_beside_scales, model, read, try_model};
 use crate::support::{nmse, one_cpu, one_reference};
 
 /// Fixtures that `generate_encoders.py` writes, which says what each is made of.
-pub(crate) const ENCODERS: [&str; 10] = [
+pub(crate) const ENCODERS: [&str; 12] = [
     "bert",
     "bert-rank",
     "nomic-bert",
-    // Norms of queries and keys; a gate in the same matrix, and two norms behind the attention.
+    // Norms of queries and keys; a gate in the same matrix, and two norms behind the attention; no gate.
     "jina-bert-v2",
     "jina-bert-v2-fused",
+    "jina-bert-v2-plain",
     // Windows in two of three layers.
     "modern-bert",
+    "modern-bert-silu",
     "modern-bert-rank",
     "gemma-embedding",
     "qwen3-embedding",
@@ -149,9 +151,29 @@ fn models_are_asked_for_what_they_make() {
     let unknown = try_model(&json, |_, _| {}).unwrap_err().to_string();
     assert!(unknown.starts_with("`bert.pooling_type` is 7: 0 to 4 are known"), "{unknown}");
     let mut json = read("modern-bert");
-    json["keys"]["modern-bert.hidden_activation"] = "silu".into();
+    json["keys"]["modern-bert.hidden_activation"] = "relu".into();
     let unknown = try_model(&json, |_, _| {}).unwrap_err().to_string();
-    assert!(unknown.starts_with("`modern-bert.hidden_activation` is silu"), "{unknown}");
+    assert!(unknown.starts_with("`modern-bert.hidden_activation` is relu"), "{unknown}");
+}
+
+/// Those of Qwen 3 are probabilities.
+#[test]
+fn scores_of_other_classifiers_are_as_the_matrix_makes_them() {
+    let mut json = read("qwen2");
+    json["keys"]["qwen2.pooling_type"] = 4.into();
+    json["tensors"].as_array_mut().unwrap().push(serde_json::json!(["cls.output.weight", [48, 2], 0.0, 0.2]));
+    let scores = |factor: f32| {
+        let model = try_model(&json, |name, values| {
+            if name == "cls.output.weight" {
+                values.iter_mut().for_each(|value| *value *= factor);
+            }
+        });
+        let mut embedder = load(&model.unwrap(), &one_cpu(), &exact()).unwrap();
+        embedder.score_tokens(&[vec![1, 2, 3]]).unwrap()
+    };
+    let doubled: Vec<Vec<f32>> =
+        scores(1.0).iter().map(|row| row.iter().map(|x| 2.0 * x).collect()).collect();
+    assert!(nmse(&scores(2.0), &doubled) < 1e-9);
 }
 
 /// Without a key, the mean of an encoder's tokens or a causal model's last one.

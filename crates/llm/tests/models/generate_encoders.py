@@ -60,12 +60,12 @@ def bert(**more):
     return model.set(pooling_type=2, **more)
 
 
-def jina(fused):
+def jina(kind):
     model = sums(encoder("jina-bert-v2")).heads(4, 4, 8, bias=True, output_bias=True, norm=None)
-    model.feed_forward(48, kind="fused" if fused else "gated", norm=None)
+    model.feed_forward(48, kind=kind, norm=None)
     for layer in range(2):
         model.tensor(f"blk.{layer}.ffn_down.bias", [32], 0.0, 0.2)
-        if fused:
+        if kind == "fused":
             model.norm(f"blk.{layer}.attn_norm_2", 32, bias=True)
         else:
             model.norm(f"blk.{layer}.attn_q_norm", 32, bias=True)
@@ -102,9 +102,11 @@ MODELS = {
     "nomic-bert": sums(encoder("nomic-bert")).heads(4, 4, 8, fused=True, norm=None)
     .feed_forward(48, norm=None)
     .set(pooling_type=1, rope__freq_base=1000.0),
-    "jina-bert-v2": jina(fused=False),
-    "jina-bert-v2-fused": jina(fused=True),
+    "jina-bert-v2": jina("gated"),
+    "jina-bert-v2-fused": jina("fused"),
+    "jina-bert-v2-plain": jina("squared"),
     "modern-bert": modern_bert(rope__freq_base_swa=10000.0),
+    "modern-bert-silu": modern_bert(4, hidden_activation="silu"),
     "modern-bert-rank": head(modern_bert(4), 1, normed=True, bias=False),
     "gemma-embedding": gemma_embedding(),
     "qwen3-embedding": qwen3(3),
@@ -182,7 +184,7 @@ class Exact:
         if self.name not in ["bert", "jina-bert-v2"]:
             base = self.key("rope.freq_base")
             if window:
-                base = self.key("rope.freq_base_swa", 10000.0 if self.gemma else base)
+                base = self.key("rope.freq_base_swa", 10000.0)
             q, k = self.turned(q, base), self.turned(k, base)
         k, v = (numpy.repeat(part, heads // part.shape[1], 1) for part in (k, v))
         scores = numpy.einsum("qhd,khd->hqk", q, k) / size**0.5
@@ -200,11 +202,12 @@ class Exact:
 
     def feed_forward(self, layer, x):
         blk = f"blk.{layer}.ffn"
-        act = self.silu if self.name in ["nomic-bert", "qwen3"] else self.gelu
+        silu = self.name in ["nomic-bert", "qwen3"] or self.key("hidden_activation") == "silu"
+        act = self.silu if silu else self.gelu
         up = self.linear(f"{blk}_up", x)
         if self.has(f"{blk}_gate"):
             up = act(self.linear(f"{blk}_gate", x)) * up
-        elif self.name == "bert":
+        elif up.shape[-1] == self.key("feed_forward_length"):
             up = act(up)
         else:
             gate, up = numpy.split(up, 2, -1)
