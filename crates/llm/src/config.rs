@@ -339,7 +339,7 @@ impl Config {
         let hidden = config.layers.iter().map(|layer| layer.hidden).max().unwrap_or(0);
         let key = keys.head("attention.key_length", width / heads, &config.layers)?;
         let value = keys.head("attention.value_length", width / heads, &config.layers)?;
-        config.experts = keys.experts(&facts.experts, hidden)?;
+        config.experts = keys.experts(&facts.experts, hidden, [blocks - skipped_blocks, vocabulary])?;
         let rope = match facts.positions {
             Positions::Rope(mode) => Some(keys.rope(mode, key, context, facts.mixers)?),
             Positions::Embedded | Positions::Distances => None,

@@ -105,7 +105,7 @@ pub(super) const DEEPSEEK2: Facts = Facts {
     name: "deepseek2",
     models: "DeepSeek V2 to V3.1 and R1, Kimi K2, GLM 4.7 Flash",
     mixers: Mixers::Latent,
-    experts: UNNORMALIZED,
+    experts: ExpertRules { sigmoid_at: &[[47, 154_880], [48, 154_880]], ..UNNORMALIZED }, // GLM 4.7 Flash
     ..LLAMA
 };
 

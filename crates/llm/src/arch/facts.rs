@@ -275,6 +275,8 @@ pub(crate) struct ExpertRules {
     pub(crate) hidden: ExpertHidden,
     /// How scores become weights, if `expert_gating_func` does not say it.
     pub(crate) gating: Gating,
+    /// Layers and vocabulary of models with sigmoids whose files have no key for it.
+    pub(crate) sigmoid_at: &'static [[u64; 2]],
     /// Whether the weights of the chosen are divided by their sum, if `expert_weights_norm` does not say it.
     pub(crate) normalized: bool,
     /// The [clamped gate of gpt-oss](https://arxiv.org/abs/2508.10925).
@@ -289,6 +291,7 @@ impl ExpertRules {
     pub(crate) const PLAIN: ExpertRules = ExpertRules {
         hidden: ExpertHidden::FeedForward,
         gating: Gating::Softmax,
+        sigmoid_at: &[],
         normalized: true,
         clamped: false,
         weighs_input: false,

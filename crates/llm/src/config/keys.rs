@@ -176,11 +176,7 @@ impl Keys<'_> {
             (_, Some(0.0)) => 1.0,
             (_, Some(factor)) => 1.0 / factor,
         };
-        let mode = match self.metadata.get(&self.name("rope.dimension_sections")) {
-            // The three streams of positions are equal in text, and the fourth section of every known file is empty.
-            Some(_) => self.sections()?,
-            None => mode,
-        };
+        let mode = self.sections()?.unwrap_or(mode);
         let yarn = kind == Some("yarn");
         let dims = self.optional("rope.dimension_count")?.unwrap_or(key);
         let rule = "no more than a head's elements can be turned, and they must fit 32 bits";
@@ -217,11 +213,16 @@ impl Keys<'_> {
         })
     }
 
-    /// Sections of a head that positions of pictures turn apart.
-    fn sections(&self) -> Result<RopeMode, Error> {
+    /// How heads are turned that have sections which positions of pictures turn apart, if there are any. In text these positions
+    /// are equal, and the fourth section of every known file is empty.
+    fn sections(&self) -> Result<Option<RopeMode>, Error> {
         let key = "rope.dimension_sections";
+        if self.metadata.get(&self.name(key)).is_none() {
+            return Ok(None);
+        }
         match self.numbers(key)?[..] {
-            [_, _, _] | [_, _, _, 0] => Ok(RopeMode::Neox),
+            [0, _, _] | [_, 0, _] | [0, _, _, 0] | [_, 0, _, 0] => Ok(None),
+            [_, _, _] | [_, _, _, 0] => Ok(Some(RopeMode::Neox)),
             [_, _, _, last] => Err(self.bad(key, last, "the fourth section must be empty")),
             ref other => Err(self.bad(key, other.len() as u64, "it must have four sections")),
         }
@@ -257,7 +258,13 @@ impl Keys<'_> {
         Ok(())
     }
 
-    pub(super) fn experts(&self, rules: &ExpertRules, hidden: u64) -> Result<Option<Experts>, Error> {
+    /// The experts of a model with this feed-forward size, and this shape: layers and vocabulary.
+    pub(super) fn experts(
+        &self,
+        rules: &ExpertRules,
+        hidden: u64,
+        shape: [u64; 2],
+    ) -> Result<Option<Experts>, Error> {
         let Some(count) = self.optional("expert_count")? else { return Ok(None) };
         let used = self.optional("expert_used_count")?.unwrap_or(0);
         if used == 0 || used > count {
@@ -274,6 +281,7 @@ impl Keys<'_> {
         let hidden = self.optional("expert_feed_forward_length")?.unwrap_or(default);
         let scale = self.set_float("expert_weights_scale")?.unwrap_or(1.0);
         let gating = match self.optional("expert_gating_func")? {
+            None if rules.sigmoid_at.contains(&shape) => Gating::Sigmoid,
             None => rules.gating,
             Some(1) => Gating::Softmax,
             Some(2) => Gating::Sigmoid,

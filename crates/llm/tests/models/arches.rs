@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use orlop_backend::Precision;
-use orlop_gguf::{Array, GgufFile as Parts, GgufPart, MetadataValue, Writer};
+use orlop_gguf::{Array, GgufFile as Parts, GgufPart, Metadata, MetadataValue, Writer};
 use orlop_graph::DType;
-use orlop_llm::{Architecture, Blueprint, CacheTypes, Error, Model, Outputs, Settings};
+use orlop_llm::{Architecture, Blueprint, CacheTypes, Config, Error, Gating, Model, Outputs, Settings};
 use orlop_testkit::Random;
 use serde_json::Value as Json;
 
@@ -135,29 +135,7 @@ pub(crate) fn model(json: &Json) -> Model {
 pub(crate) fn try_model(json: &Json, change: impl Fn(&str, &mut Vec<f32>)) -> Result<Model, Error> {
     let mut writer = Writer::new();
     for (key, value) in json["keys"].as_object().unwrap() {
-        let value = match value {
-            Json::String(text) => MetadataValue::from(text.as_str()),
-            Json::Bool(flag) => MetadataValue::from(*flag),
-            Json::Number(number) => match number.as_u64() {
-                Some(number) => match u32::try_from(number) {
-                    Ok(number) => MetadataValue::from(number),
-                    Err(_) => MetadataValue::from(number),
-                },
-                None => MetadataValue::from(number.as_f64().unwrap() as f32),
-            },
-            Json::Array(flags) if flags.iter().all(Json::is_boolean) => {
-                Array::Bool(flags.iter().map(|flag| flag.as_bool().unwrap()).collect()).into()
-            }
-            Json::Array(texts) if texts.iter().all(Json::is_string) => {
-                let texts: orlop_gguf::Strings = texts.iter().map(|text| text.as_str().unwrap()).collect();
-                Array::from(texts).into()
-            }
-            Json::Array(numbers) => {
-                Array::U32(numbers.iter().map(|number| number.as_u64().unwrap() as u32).collect()).into()
-            }
-            other => panic!("{other}"),
-        };
-        writer.set(key, value).unwrap();
+        writer.set(key, metadata_value(value)).unwrap();
     }
     for tensor in json["tensors"].as_array().unwrap() {
         let name = tensor[0].as_str().unwrap();
@@ -171,6 +149,31 @@ pub(crate) fn try_model(json: &Json, change: impl Fn(&str, &mut Vec<f32>)) -> Re
     let mut bytes = Vec::new();
     writer.write(&mut bytes).unwrap();
     Model::from_file(Parts::from_file(GgufPart::from_bytes(Arc::new(bytes)).unwrap()))
+}
+
+fn metadata_value(value: &Json) -> MetadataValue {
+    match value {
+        Json::String(text) => MetadataValue::from(text.as_str()),
+        Json::Bool(flag) => MetadataValue::from(*flag),
+        Json::Number(number) => match number.as_u64() {
+            Some(number) => match u32::try_from(number) {
+                Ok(number) => MetadataValue::from(number),
+                Err(_) => MetadataValue::from(number),
+            },
+            None => MetadataValue::from(number.as_f64().unwrap() as f32),
+        },
+        Json::Array(flags) if flags.iter().all(Json::is_boolean) => {
+            Array::Bool(flags.iter().map(|flag| flag.as_bool().unwrap()).collect()).into()
+        }
+        Json::Array(texts) if texts.iter().all(Json::is_string) => {
+            let texts: orlop_gguf::Strings = texts.iter().map(|text| text.as_str().unwrap()).collect();
+            Array::from(texts).into()
+        }
+        Json::Array(numbers) => {
+            Array::U32(numbers.iter().map(|number| number.as_u64().unwrap() as u32).collect()).into()
+        }
+        other => panic!("{other}"),
+    }
 }
 
 /// As `weights` in `generate.py`.
@@ -340,6 +343,33 @@ fn windows_may_be_given_layer_by_layer() {
         json["keys"]["gemma3.attention.sliding_window_pattern"] = flags;
         assert_eq!(rows(&mut load(&model(&json), &one_cpu(), &exact()), &tokens), by_period);
     }
+}
+
+#[test]
+fn sections_of_no_size_are_none() {
+    let (expected, tokens, _) = made("glm4");
+    let mut json = read("glm4");
+    json["keys"]["glm4.rope.dimension_sections"] = serde_json::json!([0, 0, 0, 0]);
+    let [found, expected] =
+        [model(&json), expected].map(|model| rows(&mut load(&model, &one_cpu(), &exact()), &tokens));
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn models_whose_files_do_not_name_their_gating_are_known_by_their_shape() {
+    let gating = |layers: u64, vocabulary: u64| {
+        let mut metadata = Metadata::new();
+        for (key, value) in read("deepseek2")["keys"].as_object().unwrap() {
+            if !key.ends_with("expert_gating_func") {
+                metadata.set(key, metadata_value(value)).unwrap();
+            }
+        }
+        metadata.set("deepseek2.block_count", layers).unwrap();
+        metadata.set("deepseek2.vocab_size", vocabulary).unwrap();
+        Config::read(&metadata).unwrap().experts.unwrap().gating
+    };
+    assert_eq!([gating(47, 154_880), gating(48, 154_880)], [Gating::Sigmoid; 2]);
+    assert_eq!([gating(47, 102_400), gating(27, 154_880)], [Gating::Softmax; 2]);
 }
 
 #[test]
