@@ -251,9 +251,14 @@ impl Config {
     /// value has a default.
     ///
     /// # Errors
-    /// [`Error::UnknownArchitecture`], [`Error::BadKey`], and keys that are missing or of another type.
+    /// [`Error::UnknownArchitecture`], [`Error::Projector`], [`Error::BadKey`], and keys that are missing or of another type.
     pub fn read(metadata: &Metadata) -> Result<Config, Error> {
-        let architecture = Architecture::find(metadata.string("general.architecture")?)?;
+        let name = metadata.string("general.architecture")?;
+        let kind = metadata.optional("general.type", Metadata::string)?;
+        if let Some(name) = [Some(name), kind].into_iter().flatten().find(|name| PROJECTORS.contains(name)) {
+            return Err(Error::Projector { name: name.to_owned() });
+        }
+        let architecture = Architecture::find(name)?;
         let facts = architecture.facts();
         let keys = Keys { metadata, prefix: facts.name };
         let blocks = keys.count("block_count")?;
@@ -389,6 +394,9 @@ impl Config {
         self.layers.iter().any(|layer| layer.mixer.keeps_state())
     }
 }
+
+/// How files call themselves that read pictures or sounds for another model: by their architecture, or by their type.
+const PROJECTORS: [&str; 2] = ["clip", "mmproj"];
 
 /// Maximum of layers; a larger number is taken for an error.
 const MAX_LAYERS: u64 = 4096;

@@ -23,6 +23,14 @@ pub enum Error {
         /// The known one whose name is nearest.
         nearest: &'static str,
     },
+    /// It is the part of another model that reads pictures or sounds.
+    #[error(
+        "`{name}` files read pictures or sounds for a model of text, and are not supported; use the model's own file"
+    )]
+    Projector {
+        /// What the file says that it is.
+        name: String,
+    },
     /// An adapter that cannot be used with the model.
     #[error("the adapter: {0}")]
     Adapter(Box<LoraError>),

@@ -39,6 +39,11 @@ fn what_is_wrong_with_a_model_is_named() {
             with("general.architecture", "sphinx"),
             "the architecture `sphinx` is not known; the nearest known one is `phi3`",
         ),
+        (
+            with("general.architecture", "clip"),
+            "`clip` files read pictures or sounds for a model of text, and are not supported; use the model's own file",
+        ),
+        (with("general.type", "mmproj"), "`mmproj` files read pictures or sounds"),
         (with("llama.block_count", 3u32), "no tensor `blk.2.attn_norm.weight`"),
         (with("llama.block_count", 0u32), "`llama.block_count` is 0"),
         (with("llama.block_count", u32::MAX), "`llama.block_count` is 4294967295"),
