@@ -38,11 +38,14 @@ pub trait PagedEngine {
     /// Tokens of a sequence. A step that fails may have lost some, also of sequences that were not fed.
     fn len(&self, sequence: Self::Sequence) -> usize;
 
+    /// Whether all steps fail from now on, because a device is lost.
+    fn is_lost(&self) -> bool;
+
     /// Feeds tokens to several sequences. `each` gets the row behind the last token of each part that wants one, with the
     /// part's index.
     ///
     /// # Errors
-    /// What a device meets. The sequences of all parts may be damaged then.
+    /// What a device meets. [`PagedEngine::len`] then says what is left of each sequence.
     fn step(
         &mut self,
         parts: &[StepPart<'_, Self::Sequence>],

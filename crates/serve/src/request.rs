@@ -35,8 +35,8 @@ pub trait Request {
         true
     }
 
-    /// Chooses what follows, and appends it to `tokens`: one token, or several where the others are certain.
-    fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>) -> Flow;
+    /// Chooses what follows, and appends it to `tokens`: one token, or several where the others are certain, but at most `room`.
+    fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>, room: usize) -> Flow;
 
     /// Its prompt is about to be processed; this many tokens of it are in the cache already. Called once.
     fn admitted(&mut self, _cached: usize) {}
@@ -46,12 +46,14 @@ pub trait Request {
 }
 
 /// Whether a request goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// More tokens are wanted.
     More,
     /// It is complete; the last token that was chosen may be an end token.
     Done,
+    /// No token could be chosen: the request ends with this message.
+    Failed(String),
 }
 
 /// Why a request ended.
@@ -63,7 +65,7 @@ pub enum RequestEnd {
     Length,
     /// It was cancelled.
     Cancelled,
-    /// The engine failed.
+    /// The engine failed, or no token could be chosen.
     Failed(String),
 }
 

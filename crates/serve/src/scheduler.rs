@@ -97,6 +97,8 @@ pub(crate) struct Running<R, S> {
     pub(crate) promised: usize,
     /// It may need more than it was promised, and can be parked.
     pub(crate) elastic: bool,
+    /// A step with it failed: it is fed alone until one succeeds.
+    pub(crate) suspect: bool,
 }
 
 impl<R> Work<R> {
@@ -249,7 +251,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         work.request.end(RequestEnd::Failed(message.to_owned()), usage);
     }
 
-    /// Ends the requests that lost tokens in a failed step, and forgets what is kept: it may be lost as well.
+    /// Ends the requests that lost tokens in a failed step although they were not fed, and forgets what is kept and lost tokens.
     pub(crate) fn forget_lost(&mut self, message: &str) {
         for place in (0..self.running.len()).rev() {
             let running = &self.running[place];
@@ -257,7 +259,55 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
                 self.fail(place, message);
             }
         }
-        self.clear_cache();
+        let (engine, tree) = (&self.engine, &self.tree);
+        let lost: Vec<E::Sequence> = tree
+            .kept_tokens()
+            .filter_map(|(sequence, tokens)| (engine.len(sequence) < tokens).then_some(sequence))
+            .collect();
+        for sequence in lost {
+            let eviction = self.tree.drop_kept(sequence);
+            self.apply(eviction);
+        }
+    }
+
+    /// Goes on with another engine, after a loss: requests that run begin anew with the tokens that they have, those that wait
+    /// keep their places, and those that do not fit any more end.
+    pub fn replace_engine(&mut self, engine: E) {
+        for running in std::mem::take(&mut self.running) {
+            self.wait_again(running.work);
+        }
+        self.limits = engine.limits();
+        self.tree = PrefixTree::new(self.limits.page_rows, self.limits.attention);
+        self.engine = engine;
+        self.speed = Speed::default();
+        let context = self.context();
+        for waiting in std::mem::take(&mut self.queue) {
+            let Waiting { mut work, .. } = waiting;
+            let room = (context + 1).saturating_sub(work.prompt);
+            work.most = work.most.min(room);
+            if room > 0 && work.generated() < work.most {
+                self.queue.push_back(Waiting { work, ..waiting });
+                continue;
+            }
+            let end = match room {
+                0 => RequestEnd::Failed(format!(
+                    "the engine now has a context of {context} tokens, and the prompt has {}",
+                    work.prompt
+                )),
+                _ => RequestEnd::Length,
+            };
+            let usage = work.usage();
+            work.request.end(end, usage);
+        }
+    }
+
+    /// Ends all requests: there is no engine that could run them.
+    pub fn fail_all(&mut self, message: &str) {
+        (0..self.running.len()).rev().for_each(|place| self.fail(place, message));
+        for Waiting { work, .. } in std::mem::take(&mut self.queue) {
+            let usage = work.usage();
+            work.request.end(RequestEnd::Failed(message.to_owned()), usage);
+        }
     }
 
     /// Evicts all pages that no running request uses.

@@ -1,5 +1,9 @@
 //! What the scheduler does now, for people to look at.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::scheduler::{Waiting, Work};
 use crate::{PagedEngine, Request, RequestId, Scheduler};
 
 /// Why a request waits.
@@ -7,7 +11,7 @@ use crate::{PagedEngine, Request, RequestId, Scheduler};
 pub enum WaitReason {
     /// It has just come.
     New,
-    /// It was parked to free pages for others.
+    /// It was parked to free pages for others, or its place while its reader takes nothing.
     Parked,
     /// The maximum number of requests runs.
     Sequences {
@@ -125,12 +129,12 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
                 elastic: running.elastic,
             }
         });
-        let queue = self.queue.iter().enumerate().map(|(place, waiting)| QueuedView {
+        let queue = self.queue.iter().zip(self.waits()).map(|(waiting, wait)| QueuedView {
             id: waiting.work.id,
             prompt: waiting.work.prompt,
             generated: waiting.work.generated(),
             reason: waiting.reason,
-            wait: self.wait(place),
+            wait,
         });
         Snapshot {
             pages: self.limits.pages,
@@ -143,18 +147,43 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         }
     }
 
-    /// Estimated seconds until the request at a place of the queue begins: the work before it, divided among the running ones.
-    pub fn wait(&self, place: usize) -> Option<f64> {
-        let side_by_side = self.running.len().max(1);
-        let prompts: usize =
+    /// Estimated seconds until a new request begins, if speeds are known.
+    pub fn wait(&self) -> Option<f64> {
+        self.waits().last().flatten()
+    }
+
+    /// Estimated seconds until each request of the queue, and a new one behind them, begins: each takes the place that is free
+    /// first, and those that wait for pages the place of one that runs.
+    fn waits(&self) -> impl Iterator<Item = Option<f64>> {
+        let rest = |work: &Work<R>| work.most.saturating_sub(work.generated());
+        let beside = self.running.len().max(1);
+        let mut ends: BinaryHeap<Reverse<usize>> =
+            self.running.iter().map(|running| Reverse(rest(&running.work))).collect();
+        let free = self.limits.parallel.saturating_sub(self.running.len());
+        ends.extend(std::iter::repeat_n(Reverse(0), free));
+        let mut prompts: usize =
             self.running.iter().map(|running| running.work.prompt.saturating_sub(running.fed)).sum();
-        let before = self.queue.iter().take(place);
-        let prompts = prompts + before.clone().map(|waiting| waiting.work.prompt).sum::<usize>();
-        let rest = |most: usize, generated: usize| most.saturating_sub(generated);
-        let shortest =
-            self.running.iter().map(|running| rest(running.work.most, running.work.generated())).min();
-        let queued: usize = before.map(|waiting| rest(waiting.work.most, waiting.work.generated())).sum();
-        let tokens = shortest.unwrap_or(0) + queued / side_by_side;
-        Some(self.speed.prompt_seconds(prompts)? + self.speed.generation_seconds(side_by_side, tokens)?)
+        let no_pages = !self.running.is_empty() && self.available() == 0;
+        let works = self.queue.iter().map(Some).chain([None]);
+        works.map(move |waiting| {
+            let blocked = waiting.map_or(no_pages, |waiting| {
+                matches!(waiting.reason, WaitReason::Pages { .. } | WaitReason::Behind)
+            });
+            if blocked {
+                ends.retain(|end| end.0 > 0);
+            }
+            let tokens = ends.pop().map_or(0, |end| end.0);
+            let before = prompts;
+            if let Some(Waiting { work, .. }) = waiting {
+                ends.push(Reverse(tokens + rest(work)));
+                prompts += work.prompt;
+            }
+            match tokens {
+                0 => Some(0.0),
+                _ => {
+                    Some(self.speed.prompt_seconds(before)? + self.speed.generation_seconds(beside, tokens)?)
+                }
+            }
+        })
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::pages::Growth;
+use crate::scheduler::Running;
 use crate::{Flow, PagedEngine, Request, RequestEnd, Scheduler, StepPart, StepRow};
 
 /// What is wanted behind the last token of a part.
@@ -47,8 +48,14 @@ const READ_BOUND: usize = 16;
 
 impl<E: PagedEngine, R: Request> Scheduler<E, R> {
     /// Admits requests, feeds the engine once, and lets requests choose their next tokens. `now` gives the time since any fixed
-    /// moment.
+    /// moment. While the engine is lost, nothing happens.
+    ///
+    /// If the engine fails, the requests whose sequences have lost tokens end. The others are fed again, one at a time; one that
+    /// fails a second time ends.
     pub fn step(&mut self, now: &mut dyn FnMut() -> Duration) -> StepReport {
+        if self.engine.is_lost() {
+            return StepReport::default();
+        }
         self.admit();
         let turns = self.turns();
         if turns.is_empty() {
@@ -59,19 +66,19 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         self.reclaim(needed);
         self.counts.steps += 1;
         let begin = now();
-        let result = self.feed(&turns);
+        let (flows, result) = self.feed(&turns);
         let time = now().saturating_sub(begin);
         let generating = turns.iter().filter(|turn| turn.generates).count();
         let prompt = turns.iter().filter(|turn| !turn.generates).map(|turn| turn.tokens).sum();
         match result {
-            Ok(flows) => {
+            Ok(()) => {
                 self.speed.learn(generating, prompt, time);
                 self.counts.prompt_tokens += prompt as u64;
-                self.settle(&turns, &flows);
+                turns.iter().zip(flows).rev().for_each(|(turn, flow)| self.settle(turn, flow));
             }
             Err(error) => {
                 let message = error.to_string();
-                turns.iter().rev().for_each(|turn| self.fail(turn.place, &message));
+                turns.iter().zip(flows).rev().for_each(|(turn, flow)| self.salvage(turn, flow, &message));
                 self.forget_lost(&message);
             }
         }
@@ -81,6 +88,9 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
     /// The requests of the next step, by place: a token for each that generates, and a chunk of prompts, the oldest first.
     fn turns(&mut self) -> Vec<Turn> {
         let batch = self.limits.batch();
+        let is_suspect =
+            |running: &Running<R, E::Sequence>| running.suspect && running.work.request.is_ready();
+        let suspect = self.running.iter().find(|running| is_suspect(running)).map(|running| running.work.id);
         let mut generating = 0;
         let mut turns = Vec::new();
         let mut place = 0;
@@ -88,7 +98,8 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
             let running = &self.running[place];
             // One that was parked may have lost rows, which are computed again as a prompt.
             let generates = running.work.generated() > 0 && running.rest() <= READ_BOUND;
-            if !running.work.request.is_ready() {
+            let alone = suspect.is_none_or(|suspect| suspect == running.work.id);
+            if !running.work.request.is_ready() || !alone {
                 place += 1;
                 continue;
             }
@@ -142,7 +153,8 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         if below > generating && above > apart { below - generating } else { chunk }
     }
 
-    fn feed(&mut self, turns: &[Turn]) -> Result<Vec<Option<Flow>>, E::Error> {
+    /// Feeds the engine; gives what requests chose, which may be something although it failed.
+    fn feed(&mut self, turns: &[Turn]) -> (Vec<Option<Flow>>, Result<(), E::Error>) {
         let Scheduler { engine, running, scratch, .. } = self;
         scratch.clear();
         for turn in turns {
@@ -161,28 +173,51 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         let mut flows = vec![None; turns.len()];
         let mut each = |index: usize, row: StepRow<'_>| {
             let work = &mut running[turns[index].place].work;
-            flows[index] = Some(work.request.choose(row, &mut work.tokens));
+            let room = work.most - work.generated();
+            flows[index] = Some(work.request.choose(row, &mut work.tokens, room));
         };
-        engine.step(&parts, &mut each)?;
-        Ok(flows)
+        let result = engine.step(&parts, &mut each);
+        (flows, result)
     }
 
     /// Notes what was fed and chosen, and ends what is complete.
-    fn settle(&mut self, turns: &[Turn], flows: &[Option<Flow>]) {
-        for (turn, flow) in turns.iter().zip(flows).rev() {
-            let running = &mut self.running[turn.place];
-            let before = running.fed + turn.tokens;
-            running.fed = before;
-            running.shares_last = false;
-            self.tree.computed(&running.path, running.fed);
-            let Some(flow) = flow else { continue };
-            let work = &mut running.work;
-            self.counts.generated_tokens += (work.tokens.len() - before) as u64;
-            if *flow == Flow::Done {
-                self.finish(turn.place, RequestEnd::Done);
-            } else if work.generated() >= work.most {
-                self.finish(turn.place, RequestEnd::Length);
-            }
+    fn settle(&mut self, turn: &Turn, flow: Option<Flow>) {
+        let running = &mut self.running[turn.place];
+        running.fed += turn.tokens;
+        (running.shares_last, running.suspect) = (false, false);
+        self.tree.computed(&running.path, running.fed);
+        let Some(flow) = flow else { return };
+        self.counts.generated_tokens += (running.work.tokens.len() - running.fed) as u64;
+        let is_full = running.work.generated() >= running.work.most;
+        match flow {
+            Flow::Done => self.finish(turn.place, RequestEnd::Done),
+            Flow::Failed(message) => self.finish(turn.place, RequestEnd::Failed(message)),
+            Flow::More if is_full => self.finish(turn.place, RequestEnd::Length),
+            Flow::More => {}
         }
+    }
+
+    /// Keeps what a step that failed has left of a request, if it is what it was or more.
+    fn salvage(&mut self, turn: &Turn, flow: Option<Flow>, message: &str) {
+        let running = &mut self.running[turn.place];
+        let len = self.engine.len(running.sequence);
+        if len < running.fed || running.suspect {
+            return self.fail(turn.place, message);
+        }
+        if flow.is_some() {
+            // Its row came before the failure.
+            return match len == running.fed + turn.tokens {
+                true => self.settle(turn, flow),
+                false => self.fail(turn.place, message),
+            };
+        }
+        // The last token is fed again: the row behind it did not come.
+        let kept = len.min(running.work.tokens.len() - 1);
+        if kept < len && self.engine.truncate(running.sequence, kept) < kept {
+            return self.fail(turn.place, message);
+        }
+        running.shares_last &= kept == running.fed;
+        (running.fed, running.suspect) = (kept, true);
+        self.tree.computed(&running.path, kept);
     }
 }

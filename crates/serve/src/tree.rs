@@ -99,6 +99,12 @@ impl<S: Copy + Eq> PrefixTree<S> {
         self.kept.len()
     }
 
+    /// Finished sequences that are kept, and how many tokens of each.
+    pub(crate) fn kept_tokens(&self) -> impl Iterator<Item = (S, usize)> {
+        let end = |id: &NodeId| self.node(*id).depth + self.node(*id).tokens.len();
+        self.kept.iter().map(move |kept| (kept.sequence, kept.path.last().map_or(0, end)))
+    }
+
     /// Of some nodes, how many could be evicted.
     pub(crate) fn evictable_of(&self, path: &[NodeId]) -> usize {
         path.iter().filter(|id| self.node(**id).running == 0).count()

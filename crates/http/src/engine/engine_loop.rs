@@ -102,7 +102,7 @@ impl EngineLoop {
     fn publish(&mut self, idle: bool) {
         self.metrics.counts(self.scheduler.counts(), self.scheduler.running(), self.scheduler.waiting());
         self.metrics.pages(self.scheduler.engine().used_pages());
-        let wait = self.scheduler.wait(self.scheduler.waiting());
+        let wait = self.scheduler.wait();
         self.live.publish(wait, idle, || self.scheduler.snapshot());
     }
 }

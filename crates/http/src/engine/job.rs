@@ -105,7 +105,7 @@ impl Request for Job {
         self.ring.has_room()
     }
 
-    fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>) -> Flow {
+    fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>, _room: usize) -> Flow {
         let token = match row {
             StepRow::Best(token) => token,
             StepRow::Logits(logits) => {

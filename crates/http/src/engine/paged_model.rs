@@ -114,6 +114,11 @@ impl PagedEngine for PagedModel {
         self.engine.sequence_len(sequence).unwrap_or(0)
     }
 
+    fn is_lost(&self) -> bool {
+        let machine = self.engine.blueprint().machine();
+        machine.devices().iter().any(|device| device.facts().lost)
+    }
+
     fn step(
         &mut self,
         parts: &[StepPart<'_, SequenceId>],

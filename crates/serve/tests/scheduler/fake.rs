@@ -22,11 +22,32 @@ pub(crate) struct FakeEngine {
     sequences: Vec<Option<Sequence>>,
     /// Fails at this step.
     pub(crate) fails_at: Option<u64>,
-    /// A failed step empties all sequences, as a lost device does.
-    pub(crate) loses_all: bool,
+    /// What a failed step does.
+    pub(crate) damage: Damage,
+    /// Steps with this token fail.
+    pub(crate) poison: Option<u32>,
+    /// A sequence cannot go back by more tokens.
+    window: usize,
+    lost: bool,
     pub(crate) steps: u64,
     /// Tokens of each step.
     pub(crate) sizes: Vec<usize>,
+}
+
+/// What a step that fails does to the sequences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Damage {
+    /// They stay what they were.
+    #[default]
+    Nothing,
+    /// That of the first part becomes empty.
+    First,
+    /// The first part is fed before the failure.
+    FirstIsFed,
+    /// All become empty.
+    All,
+    /// All become empty, and all later steps fail.
+    Lost,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -63,7 +84,10 @@ impl FakeEngine {
             pages,
             sequences: slots,
             fails_at: None,
-            loses_all: false,
+            damage: Damage::Nothing,
+            poison: None,
+            window: usize::MAX,
+            lost: false,
             steps: 0,
             sizes: Vec::new(),
         }
@@ -71,6 +95,11 @@ impl FakeEngine {
 
     pub(crate) fn with_context(mut self, context: usize) -> FakeEngine {
         self.limits.context = context;
+        self
+    }
+
+    pub(crate) fn with_window(mut self, window: usize) -> FakeEngine {
+        self.window = window;
         self
     }
 
@@ -106,6 +135,27 @@ impl FakeEngine {
     }
 }
 
+impl FakeEngine {
+    fn suffer(&mut self, first: &StepPart<'_, usize>) {
+        let slots = match self.damage {
+            Damage::Nothing => Vec::new(),
+            Damage::First => vec![first.sequence],
+            Damage::FirstIsFed => {
+                first.tokens.iter().for_each(|token| self.push(first.sequence, *token));
+                Vec::new()
+            }
+            Damage::All | Damage::Lost => {
+                (0..self.sequences.len()).filter(|slot| self.sequences[*slot].is_some()).collect()
+            }
+        };
+        self.window = usize::MAX;
+        slots.into_iter().for_each(|slot| {
+            self.truncate(slot, 0);
+        });
+        self.lost = self.damage == Damage::Lost;
+    }
+}
+
 impl PagedEngine for FakeEngine {
     type Sequence = usize;
     type Error = String;
@@ -125,8 +175,11 @@ impl PagedEngine for FakeEngine {
     }
 
     fn fork(&mut self, from: usize, len: usize) -> Result<usize, String> {
-        let slot = self.start()?;
         let source = self.sequences[from].clone().expect("a sequence to fork");
+        if source.tokens.len() - len > self.window {
+            return Err("no way back".to_owned());
+        }
+        let slot = self.start()?;
         assert!(len <= source.tokens.len(), "{len} of {}", source.tokens.len());
         let pages: Vec<usize> = source.pages[..len.div_ceil(PAGE)].to_vec();
         pages.iter().for_each(|page| self.pages[*page] += 1);
@@ -137,6 +190,7 @@ impl PagedEngine for FakeEngine {
     fn truncate(&mut self, sequence: usize, len: usize) -> usize {
         let mut kept = self.sequences[sequence].take().expect("a sequence to truncate");
         let len = len.min(kept.tokens.len());
+        let len = if kept.tokens.len() - len > self.window { 0 } else { len };
         kept.tokens.truncate(len);
         kept.pages.drain(len.div_ceil(PAGE)..).for_each(|page| self.pages[page] -= 1);
         self.sequences[sequence] = Some(kept);
@@ -152,20 +206,21 @@ impl PagedEngine for FakeEngine {
         self.sequences[sequence].as_ref().map_or(0, |sequence| sequence.tokens.len())
     }
 
+    fn is_lost(&self) -> bool {
+        self.lost
+    }
+
     fn step(
         &mut self,
         parts: &[StepPart<'_, usize>],
         each: &mut dyn FnMut(usize, StepRow<'_>),
     ) -> Result<(), String> {
         self.steps += 1;
-        if self.fails_at == Some(self.steps) {
-            if self.loses_all {
-                for slot in 0..self.sequences.len() {
-                    if self.sequences[slot].is_some() {
-                        self.truncate(slot, 0);
-                    }
-                }
-            }
+        assert!(!self.lost, "the engine is lost");
+        let poisoned =
+            |part: &StepPart<'_, usize>| part.tokens.iter().any(|token| Some(*token) == self.poison);
+        if self.fails_at == Some(self.steps) || parts.iter().any(poisoned) {
+            self.suffer(&parts[0]);
             return Err("the device is lost".to_owned());
         }
         self.sizes.push(parts.iter().map(|part| part.tokens.len()).sum());
@@ -189,6 +244,7 @@ pub(crate) struct Outcome {
     pub(crate) end: Option<RequestEnd>,
     pub(crate) usage: RequestUsage,
     pub(crate) paused: bool,
+    pub(crate) stuck: bool,
 }
 
 #[derive(Debug, Default)]
@@ -209,10 +265,14 @@ impl Request for FakeRequest {
         !self.0.borrow().paused
     }
 
-    fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>) -> Flow {
+    fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>, room: usize) -> Flow {
         let StepRow::Best(token) = row else { panic!("logits were not asked for") };
+        assert!(room > 0, "more tokens than were asked for");
         tokens.push(token);
         self.0.borrow_mut().tokens.push(token);
+        if self.0.borrow().stuck {
+            return Flow::Failed("no token fits".to_owned());
+        }
         if token == END { Flow::Done } else { Flow::More }
     }
 
@@ -244,6 +304,13 @@ pub(crate) fn step(scheduler: &mut Fake) -> orlop_serve::StepReport {
         time += 1;
         Duration::from_millis(time)
     })
+}
+
+/// Several steps.
+pub(crate) fn steps(scheduler: &mut Fake, count: usize) {
+    for _ in 0..count {
+        step(scheduler);
+    }
 }
 
 /// Steps until all requests have ended.

@@ -156,26 +156,81 @@ fn a_reader_that_waits_holds_up_no_other() {
     assert_eq!(slow.borrow().tokens, alone(&prompt(500, 6), 20, 256));
 }
 
-#[test]
-fn a_failed_step_ends_its_requests_and_the_queue_lives_on() {
+/// Runs five requests, two at a time, of which a step fails; says which of them failed.
+fn failures(change: impl FnOnce(&mut FakeEngine)) -> Vec<bool> {
     let mut engine = FakeEngine::new(64, 2, 8);
-    engine.fails_at = Some(2);
+    change(&mut engine);
     let mut scheduler = Scheduler::new(engine);
-    let outcomes: Vec<_> = (0..5).map(|own| submit(&mut scheduler, &prompt(own + 1, 6), 5).1).collect();
+    let prompts: Vec<Vec<u32>> = (0..5).map(|own| prompt(own + 1, 6)).collect();
+    let outcomes: Vec<_> = prompts.iter().map(|prompt| submit(&mut scheduler, prompt, 5).1).collect();
     finish(&mut scheduler);
-    let failed =
-        |end: &RequestEnd| matches!(end, RequestEnd::Failed(message) if message == "the device is lost");
-    let ends: Vec<bool> =
-        outcomes.iter().map(|one| failed(one.borrow().end.as_ref().expect("an end"))).collect();
-    assert_eq!(ends, [true, true, false, false, false]);
+    let failed = prompts.iter().zip(outcomes).map(|(prompt, outcome)| {
+        let outcome = outcome.borrow();
+        let failed = outcome.end == Some(RequestEnd::Failed("the device is lost".to_owned()));
+        assert!(failed || outcome.tokens == alone(prompt, 5, 256), "{outcome:?}");
+        failed
+    });
+    let failed = failed.collect();
     scheduler.clear_cache();
     assert_eq!((scheduler.engine().free_pages(), scheduler.engine().live()), (64, 0));
+    failed
+}
+
+#[test]
+fn a_failed_step_ends_only_the_requests_that_lost_tokens() {
+    for damage in [Damage::Nothing, Damage::FirstIsFed] {
+        for step in 1..6 {
+            let failed = failures(|engine| (engine.fails_at, engine.damage) = (Some(step), damage));
+            assert_eq!(failed, [false; 5], "{damage:?} at step {step}");
+        }
+    }
+    let failed = failures(|engine| (engine.fails_at, engine.damage) = (Some(2), Damage::First));
+    assert_eq!(failed, [true, false, false, false, false]);
+    let failed = failures(|engine| (engine.fails_at, engine.damage) = (Some(2), Damage::All));
+    assert_eq!(failed, [true, true, false, false, false]);
+}
+
+#[test]
+fn a_request_that_makes_every_step_fail_ends_alone() {
+    assert_eq!(failures(|engine| engine.poison = Some(2)), [false, true, false, false, false]);
+}
+
+#[test]
+fn a_lost_engine_is_replaced_and_the_queue_keeps_its_order() {
+    let mut engine = FakeEngine::new(64, 2, 8);
+    (engine.fails_at, engine.damage) = (Some(2), Damage::Lost);
+    let mut scheduler = Scheduler::new(engine);
+    let prompts: Vec<Vec<u32>> = (0..6).map(|own| prompt(own + 1, 6 + 10 * own as usize)).collect();
+    let outcomes: Vec<_> = prompts.iter().map(|prompt| submit(&mut scheduler, prompt, 5).1).collect();
+    step(&mut scheduler);
+    step(&mut scheduler);
+    assert_eq!((scheduler.running(), scheduler.waiting()), (0, 4));
+    assert!(step(&mut scheduler).is_idle(), "nothing runs on a lost engine");
+    assert_eq!((scheduler.running(), scheduler.waiting()), (0, 4));
+    scheduler.replace_engine(FakeEngine::new(64, 2, 8).with_context(50));
+    finish(&mut scheduler);
+    let failed = |place: usize| matches!(outcomes[place].borrow().end, Some(RequestEnd::Failed(_)));
+    assert_eq!([0, 1, 2, 3, 4, 5].map(failed), [true, true, false, false, false, true]);
+    for place in 2..5 {
+        assert_eq!(outcomes[place].borrow().tokens, alone(&prompts[place], 5, 50));
+    }
+}
+
+#[test]
+fn a_replaced_engine_goes_on_with_what_was_generated() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(64, 2, 8));
+    let (_, outcome) = submit(&mut scheduler, &prompt(9, 6), 30);
+    steps(&mut scheduler, 4);
+    assert!(!outcome.borrow().tokens.is_empty());
+    scheduler.replace_engine(FakeEngine::new(64, 2, 8));
+    finish(&mut scheduler);
+    assert_eq!(outcome.borrow().tokens, alone(&prompt(9, 6), 30, 256));
 }
 
 #[test]
 fn a_lost_device_ends_requests_that_were_not_fed_too_and_nothing_kept_is_used_again() {
     let mut engine = FakeEngine::new(64, 4, 8);
-    (engine.fails_at, engine.loses_all) = (Some(6), true);
+    (engine.fails_at, engine.damage) = (Some(6), Damage::All);
     let mut scheduler = Scheduler::new(engine);
     let (_, kept) = submit(&mut scheduler, &prompt(1, 12), 1);
     finish(&mut scheduler);
@@ -194,6 +249,82 @@ fn a_lost_device_ends_requests_that_were_not_fed_too_and_nothing_kept_is_used_ag
     finish(&mut scheduler);
     assert_eq!(again.borrow().usage.cached, 0);
     assert_eq!(again.borrow().tokens, alone(&prompt(1, 12), 1, 256));
+}
+
+#[test]
+fn a_failure_that_spares_the_cache_leaves_it() {
+    let mut engine = FakeEngine::new(64, 4, 8);
+    engine.fails_at = Some(2);
+    let mut scheduler = Scheduler::new(engine);
+    submit(&mut scheduler, &prompt(1, 12), 1);
+    finish(&mut scheduler);
+    submit(&mut scheduler, &prompt(2, 12), 1);
+    finish(&mut scheduler);
+    let (_, again) = submit(&mut scheduler, &prompt(1, 12), 1);
+    finish(&mut scheduler);
+    assert_eq!(again.borrow().usage.cached, 11);
+}
+
+#[test]
+fn a_request_without_a_fitting_token_fails_alone() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(64, 4, 8));
+    let (_, stuck) = submit(&mut scheduler, &prompt(2, 6), 9);
+    let (_, other) = submit(&mut scheduler, &prompt(3, 6), 9);
+    stuck.borrow_mut().stuck = true;
+    finish(&mut scheduler);
+    assert_eq!(stuck.borrow().end, Some(RequestEnd::Failed("no token fits".to_owned())));
+    assert_eq!(other.borrow().tokens, alone(&prompt(3, 6), 9, 256));
+}
+
+#[test]
+fn a_prefix_that_the_engine_cannot_go_back_to_is_not_counted_as_pages() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(8, 4, 8).with_window(3));
+    let first = prompt(7, 16);
+    let (_, one) = submit(&mut scheduler, &first, 5);
+    step(&mut scheduler);
+    // It shares three pages by its tokens, but needs four of its own, and four are free, of which one is promised.
+    let second = [&first[..12], &[90]].concat();
+    let (_, two) = submit(&mut scheduler, &second, 3);
+    finish(&mut scheduler);
+    assert_eq!(one.borrow().tokens, alone(&first, 5, 32));
+    assert_eq!(two.borrow().tokens, alone(&second, 3, 32));
+}
+
+#[test]
+fn a_reader_that_takes_nothing_gives_its_place_to_those_that_wait() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(64, 1, 4));
+    let (_, slow) = submit(&mut scheduler, &prompt(500, 6), 20);
+    steps(&mut scheduler, 3);
+    slow.borrow_mut().paused = true;
+    let (_, other) = submit(&mut scheduler, &prompt(501, 6), 20);
+    for _ in 0..40 {
+        step(&mut scheduler);
+    }
+    assert_eq!(other.borrow().tokens, alone(&prompt(501, 6), 20, 256));
+    assert_eq!((scheduler.running(), scheduler.waiting()), (0, 1));
+    slow.borrow_mut().paused = false;
+    finish(&mut scheduler);
+    assert_eq!(slow.borrow().tokens, alone(&prompt(500, 6), 20, 256));
+}
+
+#[test]
+fn a_new_request_waits_for_nothing_while_a_place_is_free() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(64, 2, 8));
+    let (first, _) = submit(&mut scheduler, &prompt(1, 20), 100);
+    steps(&mut scheduler, 4);
+    assert_eq!(scheduler.running(), 1);
+    assert_eq!(scheduler.wait(), Some(0.0));
+    submit(&mut scheduler, &prompt(2, 20), 50);
+    steps(&mut scheduler, 4);
+    let both = scheduler.wait().expect("speeds are known");
+    assert!(both > 0.0);
+    // Behind one that waits it takes longer.
+    submit(&mut scheduler, &prompt(3, 20), 50);
+    step(&mut scheduler);
+    assert!(scheduler.wait() > Some(both), "{:?}", scheduler.wait());
+    assert!(scheduler.cancel(first));
+    step(&mut scheduler);
+    assert_eq!(scheduler.snapshot().queue, []);
 }
 
 #[test]
