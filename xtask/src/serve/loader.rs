@@ -32,8 +32,9 @@ pub(crate) fn ask(address: SocketAddr, prompt: &[u64], generate: usize) -> Resul
         "stream": true,
         "stream_options": { "include_usage": true },
     });
-    let mut lines = send(address, "POST", "/v1/completions", &body.to_string())?;
+    // A server may send the head of its answer with the first token.
     let begin = Instant::now();
+    let mut lines = send(address, "POST", "/v1/completions", &body.to_string())?;
     let mut timing = Timing::default();
     let mut last = None;
     let mut line = String::new();
@@ -91,4 +92,37 @@ fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<Buf
 /// The lines of a page.
 pub(crate) fn page(address: SocketAddr, path: &str) -> Result<Vec<String>> {
     Ok(send(address, "GET", path, "")?.lines().collect::<std::io::Result<Vec<String>>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn the_time_before_the_head_counts() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let silence = Duration::from_millis(50);
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap());
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                lines.read_line(&mut line).unwrap();
+            }
+            thread::sleep(silence);
+            let text = json!({ "choices": [{ "text": "a" }] });
+            let usage = json!({ "choices": [], "usage": { "completion_tokens": 1 } });
+            write!(stream, "HTTP/1.1 200 OK\r\n\r\ndata: {text}\n\ndata: {usage}\n\ndata: [DONE]\n\n")
+                .unwrap();
+        });
+        let timing = ask(address, &[1], 1).unwrap();
+        server.join().unwrap();
+        assert_eq!(timing.generated, 1);
+        assert!(timing.first >= silence.as_secs_f64(), "{}", timing.first);
+    }
 }
