@@ -68,6 +68,8 @@ const fn length(field: &'static str, most: usize, unit: &'static str) -> LengthB
 pub(crate) const STOPS: LengthBound = length("stop", 16, "texts");
 pub(crate) const STOP_BYTES: LengthBound = length("stop", 256, "bytes");
 pub(crate) const BIASES: LengthBound = length("logit_bias", 1024, "tokens");
+/// Of a text that names tokens.
+pub(crate) const BIAS_BYTES: LengthBound = length("logit_bias", 256, "bytes");
 pub(crate) const MESSAGES: LengthBound = length("messages", 8192, "messages");
 pub(crate) const TOOLS: LengthBound = length("tools", 512, "tools");
 pub(crate) const PROMPTS: LengthBound = length("prompt", 64, "prompts");
@@ -88,6 +90,12 @@ pub(crate) const HEADERS: usize = 100;
 pub(crate) const RING_BYTES: usize = 64 << 10;
 /// Events that wait for a slow reader before texts are joined.
 pub(crate) const RING_EVENTS: usize = 64;
+/// Bytes of an answer that is not streamed, as JSON.
+pub(crate) const ANSWER_BYTES: usize = 256 << 20;
+/// Bytes that a slow reader must take in the time of a write.
+pub(crate) const SLOWEST_BYTES: usize = 4 << 10;
+/// Events that wait for a slow observer before they are dropped.
+pub(crate) const LOG_EVENTS: usize = 4096;
 /// Requests whose JSON, templates and tokens are worked on at the same time.
 pub(crate) const TEXT_WORKERS: usize = 2;
 
@@ -100,11 +108,13 @@ pub struct ServerBounds {
     pub connections: usize,
     /// Requests that are running or in the queue. Default: 4,096.
     pub requests: usize,
+    /// Tokens of the prompts of these requests, counted for each answer. Default: 16,777,216.
+    pub tokens: usize,
     /// Time for the head of a request, and between two requests of a connection. Default: 30 s.
     pub head_time: Duration,
     /// Time for the body of a request. Default: 60 s.
     pub body_time: Duration,
-    /// Time in which a reader must take something. Default: 60 s.
+    /// Time in which a reader that is behind must take 4 KiB. Default: 60 s.
     pub write_time: Duration,
     /// The longest estimated wait of a new request. Default: 600 s.
     pub queue_time: Duration,
@@ -115,6 +125,7 @@ impl Default for ServerBounds {
         ServerBounds {
             connections: 16_384,
             requests: 4096,
+            tokens: 16 << 20,
             head_time: Duration::from_secs(30),
             body_time: Duration::from_secs(60),
             write_time: Duration::from_secs(60),

@@ -1,8 +1,8 @@
-//! Why a server does not start.
+//! Why a server does not start, or ends.
 
 use std::net::SocketAddr;
 
-/// Why a server does not start.
+/// Why a server does not start, or ends.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
@@ -26,4 +26,7 @@ pub enum ServerError {
     /// A key that no request could have.
     #[error("a key must have at least one character, and printable ASCII characters only")]
     BadKey,
+    /// A device is lost, and the model cannot be loaded without it.
+    #[error("a device is lost, and the model cannot be loaded on those that are left ({0})")]
+    Lost(Box<orlop_llm::Error>),
 }

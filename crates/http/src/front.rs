@@ -15,8 +15,9 @@ use crate::api_error::ApiError;
 use crate::bounds::{self, ServerBounds};
 use crate::engine::generation::Generation;
 use crate::engine::live::Live;
-use crate::engine::mailbox::{Mailbox, NotTaken};
+use crate::engine::mailbox::{Mailbox, NotTaken, Room};
 use crate::engine::ring::{Ring, Ticket};
+use crate::event_log::EventLog;
 use crate::metrics::Metrics;
 use crate::model::ModelFacts;
 use crate::options::ServerOptions;
@@ -25,6 +26,7 @@ use crate::options::ServerOptions;
 #[derive(Debug)]
 pub(crate) struct Front {
     pub(crate) options: ServerOptions,
+    pub(crate) log: Arc<EventLog>,
     /// Where it listens.
     pub(crate) address: SocketAddr,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -54,11 +56,13 @@ pub(crate) struct Ready {
 }
 
 impl Front {
-    pub(crate) fn new(options: ServerOptions, address: SocketAddr) -> Front {
+    pub(crate) fn new(options: ServerOptions, address: SocketAddr, log: EventLog) -> Front {
+        let log = Arc::new(log);
         Front {
             address,
             mailbox: Arc::default(),
-            metrics: Arc::new(Metrics::new(options.observer.clone())),
+            metrics: Arc::new(Metrics::new(Arc::clone(&log))),
+            log,
             live: Arc::new(Live::new()),
             ready: OnceLock::new(),
             started: now(),
@@ -124,7 +128,7 @@ impl Front {
             check_prompt(prompt, ready)?;
         }
         let wait = self.live.wait();
-        let ServerBounds { queue_time, requests, .. } = self.options.bounds;
+        let ServerBounds { queue_time, requests, tokens, .. } = self.options.bounds;
         if wait > queue_time {
             let message = format!(
                 "The queue is full: a request would wait for about {} s, and {} s are the most",
@@ -135,18 +139,20 @@ impl Front {
             return Err(ApiError::busy(StatusCode::TOO_MANY_REQUESTS, message, over));
         }
         let ring = Arc::new(Ring::new(choices, Arc::clone(&self.mailbox)));
-        match self.mailbox.submit(generation, Arc::clone(&ring), requests) {
+        let full = |message: String| {
+            ApiError::busy(StatusCode::TOO_MANY_REQUESTS, message, wait.as_secs().clamp(1, 60))
+        };
+        match self.mailbox.submit(generation, Arc::clone(&ring), Room { requests, tokens }) {
             Ok(key) => Ok(Ticket::new(key, ring)),
             Err(NotTaken::Ending) => {
                 Err(ApiError::busy(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down", 5))
             }
-            Err(NotTaken::Full(live)) => {
-                let message = format!(
-                    "The queue is full: {live} requests are running or waiting, and more are refused"
-                );
-                let seconds = wait.as_secs().clamp(1, 60);
-                Err(ApiError::busy(StatusCode::TOO_MANY_REQUESTS, message, seconds))
-            }
+            Err(NotTaken::Full(live)) => Err(full(format!(
+                "The queue is full: {live} requests are running or waiting, and more are refused"
+            ))),
+            Err(NotTaken::Tokens(known)) => Err(full(format!(
+                "The queue is full: its prompts have {known} tokens, and more than {tokens} are refused"
+            ))),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -17,9 +17,10 @@ use orlop_serve::{Limits, RequestEnd, RequestUsage};
 use crate::api::openapi::ENDPOINTS;
 use crate::engine::mailbox::{Mailbox, Message};
 use crate::engine::ring::{Ended, Event, Generated, Score, Times};
+use crate::event_log::EventLog;
 use crate::front::{Front, Ready};
 use crate::model::ModelFacts;
-use crate::options::ServerOptions;
+use crate::options::{ServerObserver, ServerOptions};
 use crate::routes;
 
 /// A template with the marks of reasoning and of calls, so that answers are looked through for them.
@@ -97,7 +98,8 @@ impl FuzzTarget {
 pub(crate) fn front() -> Arc<Front> {
     let keys = Synth { vocabulary: 400, ..Synth::default() }.keys().expect("a model's keys");
     let tokenizer = Tokenizer::from_metadata(&keys).expect("a vocabulary");
-    let front = Arc::new(Front::new(ServerOptions::default(), ([127, 0, 0, 1], 80).into()));
+    let log = EventLog::start(ServerObserver::default()).expect("no thread");
+    let front = Arc::new(Front::new(ServerOptions::default(), ([127, 0, 0, 1], 80).into(), log));
     let limits = Limits {
         page_rows: 64,
         pages: 16,
@@ -123,7 +125,7 @@ pub(crate) fn front() -> Arc<Front> {
 
 impl Drop for FuzzTarget {
     fn drop(&mut self) {
-        self.front.mailbox.end_at(Instant::now());
+        self.front.mailbox.end_within(Duration::ZERO);
         if let Some(engine) = self.engine.take() {
             let _ = engine.join();
         }
@@ -134,7 +136,7 @@ impl Drop for FuzzTarget {
 fn answer_all(mailbox: &Mailbox) {
     while mailbox.ends().is_none() {
         mailbox.wait(Duration::from_secs(1));
-        for message in mailbox.take() {
+        for message in mailbox.take().messages {
             let Message::Submit(_, generation, ring) = message else { continue };
             for choice in 0..generation.choices() {
                 let prompt = &generation.prompts[choice / generation.answers];

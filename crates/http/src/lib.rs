@@ -14,6 +14,7 @@ mod api_error;
 mod bounds;
 mod engine;
 mod error;
+mod event_log;
 mod front;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

@@ -1,8 +1,7 @@
 //! What is counted and reported: counters and histograms for Prometheus, and answers for the observer.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use orlop_serve::{RequestEnd, RequestUsage, SchedulerCounts, StepReport};
@@ -14,8 +13,9 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::engine::ring::Times;
+use crate::event_log::EventLog;
 use crate::model::ServedModel;
-use crate::options::{ServerEvent, ServerObserver};
+use crate::options::ServerEvent;
 
 type Labels = [(&'static str, String); 1];
 
@@ -44,11 +44,11 @@ pub(crate) struct Metrics {
     cache_usage: Gauge<f64, AtomicU64>,
     /// The scheduler's counts as they were last added.
     last: Mutex<SchedulerCounts>,
-    observer: ServerObserver,
+    log: Arc<EventLog>,
 }
 
 impl Metrics {
-    pub(crate) fn new(observer: ServerObserver) -> Metrics {
+    pub(crate) fn new(log: Arc<EventLog>) -> Metrics {
         let times = |least: f64| Histogram::new(exponential_buckets(least, 2.0, 18));
         let mut metrics = Metrics {
             registry: Registry::with_prefix("orlop"),
@@ -72,7 +72,7 @@ impl Metrics {
             used: Family::default(),
             cache_usage: Gauge::default(),
             last: Mutex::new(SchedulerCounts::default()),
-            observer,
+            log,
         };
         metrics.register();
         metrics
@@ -146,7 +146,7 @@ impl Metrics {
         self.ends.get_or_create(&[("finished_reason", reason.to_owned())]).inc();
         self.request.observe(time.as_secs_f64());
         let Times { queued, prompt, generation } = times;
-        self.observer.see(|| ServerEvent::Answer { end: reason, usage, queued, prompt, generation });
+        self.log.see(|| ServerEvent::Answer { end: reason, usage, queued, prompt, generation });
     }
 
     pub(crate) fn responded(&self, status: u16) {

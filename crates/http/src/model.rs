@@ -7,7 +7,7 @@ use orlop_llm::{
     Tokenizer,
 };
 
-use crate::engine::paged_model::shares;
+use crate::engine::paged_model::{limits, shares};
 
 /// A loaded model with what a server needs to know of it.
 #[derive(Debug)]
@@ -91,9 +91,12 @@ impl CachePlan {
         let forecast = blueprint.forecast()?;
         let rows = blueprint.context();
         let kv: u64 = forecast.devices.iter().map(|device| device.kv).sum();
-        let most = context.unwrap_or(rows).min(rows);
-        let pages = |rows: u64| rows.div_ceil(PAGE_ROWS);
-        let held = |length: u64| (pages(rows) / pages(length).max(1)).min(parallel as u64);
+        let limits = limits(blueprint, context, parallel);
+        let most = limits.context as u64;
+        let held = |length: u64| {
+            let pages = limits.pages_of(length as usize).max(1);
+            (limits.pages / pages).min(limits.parallel) as u64
+        };
         let powers = (9..31).map(|power| 1u64 << power).take_while(|length| *length < most);
         let sequences = powers.chain([most]).map(|length| (length, held(length))).collect();
         Ok(CachePlan { bytes_per_token: kv / rows.max(1), rows, sequences })

@@ -98,6 +98,11 @@ pub enum ServerEvent {
         /// From the request to then.
         time: Duration,
     },
+    /// The observer was slow, and did not see some events.
+    Dropped {
+        /// How many.
+        events: u64,
+    },
     /// A connection could not be accepted.
     NotAccepted {
         /// The system's error.
@@ -105,22 +110,21 @@ pub enum ServerEvent {
     },
 }
 
-type See = dyn Fn(&ServerEvent) + Send + Sync;
+pub(crate) type See = dyn Fn(&ServerEvent) + Send + Sync;
 
 /// Sees what happens in a server.
 #[derive(Clone, Default)]
 pub struct ServerObserver(Option<Arc<See>>);
 
 impl ServerObserver {
-    /// Calls a function for each event, from the thread of the connections: it should return soon.
+    /// Calls a function for each event, from a thread of its own. If it is slow, events are dropped, and it is told how many.
     pub fn new(see: impl Fn(&ServerEvent) + Send + Sync + 'static) -> ServerObserver {
         ServerObserver(Some(Arc::new(see)))
     }
 
-    pub(crate) fn see(&self, event: impl FnOnce() -> ServerEvent) {
-        if let Some(see) = &self.0 {
-            see(&event());
-        }
+    /// The function, if there is one.
+    pub(crate) fn function(self) -> Option<Arc<See>> {
+        self.0
     }
 }
 

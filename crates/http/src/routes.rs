@@ -94,13 +94,7 @@ async fn number(State(front): State<Arc<Front>>, request: Request, next: Next) -
     response.headers_mut().insert("x-request-id", HeaderValue::from(request_number));
     front.metrics.responded(status);
     let time = begin.elapsed();
-    front.options.observer.see(|| ServerEvent::Response {
-        request: request_number,
-        method,
-        path,
-        status,
-        time,
-    });
+    front.log.see(|| ServerEvent::Response { request: request_number, method, path, status, time });
     response
 }
 

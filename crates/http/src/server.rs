@@ -4,18 +4,23 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{io, thread};
 
+use orlop_llm::{Engine, Error};
 use orlop_serve::{PagedEngine, Scheduler};
 use tokio::sync::Notify;
 
 use crate::engine::engine_loop::EngineLoop;
 use crate::engine::paged_model::PagedModel;
+use crate::event_log::EventLog;
 use crate::front::{Front, Ready};
 use crate::net::listen;
 use crate::options::ServerEvent;
 use crate::{ServedModel, ServerError, ServerOptions, routes};
+
+/// Time that the observer has for the last events.
+const LOG_TIME: Duration = Duration::from_secs(1);
 
 /// A server that listens. Requests are answered while [`HttpServer::run`] runs; before, it says that the model is loading.
 ///
@@ -34,7 +39,7 @@ pub struct Stopper(Arc<Front>);
 impl Stopper {
     /// Takes no new requests from now on; those that run may end within this time.
     pub fn stop(&self, within: Duration) {
-        self.0.mailbox.end_at(Instant::now() + within);
+        self.0.mailbox.end_within(within);
     }
 }
 
@@ -56,7 +61,8 @@ impl HttpServer {
         let refused = |source| ServerError::Listen { address, source };
         let listener = TcpListener::bind(address).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
-        let front = Arc::new(Front::new(options, address));
+        let log = EventLog::start(options.observer.clone()).map_err(ServerError::Thread)?;
+        let front = Arc::new(Front::new(options, address, log));
         let closing = Arc::new(Notify::new());
         let (shared, closed) = (Arc::clone(&front), Arc::clone(&closing));
         let connections = thread::Builder::new().name("orlop-http".to_owned()).spawn(move || {
@@ -77,15 +83,21 @@ impl HttpServer {
         Stopper(Arc::clone(&self.front))
     }
 
-    /// Answers requests until [`Stopper::stop`].
+    /// Answers requests until [`Stopper::stop`]. When a device is lost, `reload` loads the model on those that are left: requests
+    /// that wait go on then.
     ///
     /// # Errors
-    /// The thread of the connections has failed.
-    pub fn run(mut self, model: ServedModel) -> Result<(), ServerError> {
+    /// [`ServerError::Lost`]: `reload` has failed. [`ServerError::Thread`].
+    pub fn run(
+        mut self,
+        model: ServedModel,
+        reload: &mut dyn FnMut() -> Result<Engine, Error>,
+    ) -> Result<(), ServerError> {
         self.front.metrics.loaded(&model);
         let ServedModel { engine, tokenizer, template, sampling, facts, planned, .. } = model;
         let options = &self.front.options;
-        let engine = PagedModel::new(engine, options.max_context, options.parallel);
+        let (context, parallel) = (options.max_context, options.parallel);
+        let engine = PagedModel::new(engine, context, parallel);
         let limits = engine.limits();
         let ready = Ready { tokenizer: Arc::clone(&tokenizer), template, sampling, facts, limits, planned };
         let engine = EngineLoop {
@@ -100,9 +112,10 @@ impl HttpServer {
         let _ = self.front.ready.set(Arc::new(ready));
         self.front.running.notify_one();
         let address = self.front.address;
-        self.front.options.observer.see(|| ServerEvent::Ready { address });
-        engine.run();
-        self.close().map_err(ServerError::Thread)
+        self.front.log.see(|| ServerEvent::Ready { address });
+        let ended = engine.run(&mut || Ok(PagedModel::new(reload()?, context, parallel)));
+        self.close().map_err(ServerError::Thread)?;
+        ended.map_err(|error| ServerError::Lost(Box::new(error)))
     }
 
     /// Lets connections send what they have, and closes them.
@@ -110,8 +123,10 @@ impl HttpServer {
         self.closing.notify_one();
         match self.connections.take().map(JoinHandle::join) {
             None => Ok(()),
-            Some(Ok(result)) => result,
-            Some(Err(_)) => Err(io::Error::other("it has panicked")),
+            Some(result) => {
+                self.front.log.finish(LOG_TIME);
+                result.unwrap_or_else(|_| Err(io::Error::other("it has panicked")))
+            }
         }
     }
 }

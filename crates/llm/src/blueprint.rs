@@ -235,6 +235,13 @@ impl Blueprint {
         self.context
     }
 
+    /// Pages of the cache, of [`PAGE_ROWS`](crate::PAGE_ROWS) rows each, of the layers that keep the whole context; `None` if
+    /// there are no such layers.
+    pub fn whole_pages(&self) -> Option<u64> {
+        let groups = self.cache_sizes().groups(self.model.config());
+        groups.iter().find(|group| group.window.is_none()).map(|group| group.pages)
+    }
+
     /// How many tokens the cache is for.
     pub(crate) fn cache_sizes(&self) -> CacheSizes {
         CacheSizes { context: self.context, batch: self.batch(), sequences: self.settings.sequences }

@@ -20,6 +20,7 @@ mod scheduler;
 mod snapshot;
 mod speed;
 mod step;
+mod suspended;
 mod tree;
 
 pub use engine::{Limits, PagedEngine, StepPart, StepRow};
@@ -27,4 +28,5 @@ pub use request::{Flow, Request, RequestEnd, RequestId, RequestUsage, Submission
 pub use scheduler::{Refused, Scheduler, SchedulerCounts};
 pub use snapshot::{PageUse, QueuedView, RunningView, Snapshot, WaitReason};
 pub use step::{Rows, StepReport};
+pub use suspended::Suspended;
 pub use tree::PrefixTree;

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use crate::speed::Speed;
 use crate::tree::{Eviction, NodeId};
 use crate::{
-    Limits, PagedEngine, PrefixTree, Request, RequestEnd, RequestId, RequestUsage, Submission, WaitReason,
+    Limits, PagedEngine, PrefixTree, Request, RequestEnd, RequestId, RequestUsage, Submission, Suspended,
+    WaitReason,
 };
 
 /// Schedules requests on an engine.
@@ -22,7 +23,7 @@ pub struct Scheduler<E: PagedEngine, R> {
     pub(crate) counts: SchedulerCounts,
     /// Tokens of the parts of a step.
     pub(crate) scratch: Vec<u32>,
-    next: u64,
+    pub(crate) next: u64,
 }
 
 /// What happened so far.
@@ -99,6 +100,14 @@ pub(crate) struct Running<R, S> {
     pub(crate) elastic: bool,
     /// A step with it failed: it is fed alone until one succeeds.
     pub(crate) suspect: bool,
+}
+
+impl<R: Request> Work<R> {
+    /// Tells the request that it has ended.
+    pub(crate) fn end(self, end: RequestEnd) {
+        let usage = self.usage();
+        self.request.end(end, usage);
+    }
 }
 
 impl<R> Work<R> {
@@ -200,8 +209,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         let most = max_tokens.min(context - length + 1);
         let work = Work { id, request, salt, tokens: prompt, prompt: length, most, cached: None };
         if most == 0 {
-            let usage = work.usage();
-            work.request.end(RequestEnd::Length, usage);
+            work.end(RequestEnd::Length);
             return Ok(id);
         }
         self.queue.push_back(Waiting { work, passed: 0, reason: WaitReason::New });
@@ -212,8 +220,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
     pub fn cancel(&mut self, id: RequestId) -> bool {
         if let Some(place) = self.queue.iter().position(|waiting| waiting.work.id == id) {
             if let Some(waiting) = self.queue.remove(place) {
-                let usage = waiting.work.usage();
-                waiting.work.request.end(RequestEnd::Cancelled, usage);
+                waiting.work.end(RequestEnd::Cancelled);
             }
             return true;
         }
@@ -224,9 +231,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
 
     /// Ends a running request, and keeps its pages.
     pub(crate) fn finish(&mut self, place: usize, end: RequestEnd) {
-        let work = self.stop(place);
-        let usage = work.usage();
-        work.request.end(end, usage);
+        self.stop(place).end(end);
     }
 
     /// Takes a request from the running ones, and keeps its pages for others and for itself.
@@ -247,8 +252,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         let Running { work, sequence, path, .. } = self.running.remove(place);
         self.tree.forget(sequence, &path);
         self.engine.end(sequence);
-        let usage = work.usage();
-        work.request.end(RequestEnd::Failed(message.to_owned()), usage);
+        work.end(RequestEnd::Failed(message.to_owned()));
     }
 
     /// Ends the requests that lost tokens in a failed step although they were not fed, and forgets what is kept and lost tokens.
@@ -270,44 +274,13 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         }
     }
 
-    /// Goes on with another engine, after a loss: requests that run begin anew with the tokens that they have, those that wait
-    /// keep their places, and those that do not fit any more end.
-    pub fn replace_engine(&mut self, engine: E) {
+    /// Takes the engine away. Requests that run begin anew, later, with the tokens that they have.
+    pub fn suspend(mut self) -> (E, Suspended<R>) {
         for running in std::mem::take(&mut self.running) {
             self.wait_again(running.work);
         }
-        self.limits = engine.limits();
-        self.tree = PrefixTree::new(self.limits.page_rows, self.limits.attention);
-        self.engine = engine;
-        self.speed = Speed::default();
-        let context = self.context();
-        for waiting in std::mem::take(&mut self.queue) {
-            let Waiting { mut work, .. } = waiting;
-            let room = (context + 1).saturating_sub(work.prompt);
-            work.most = work.most.min(room);
-            if room > 0 && work.generated() < work.most {
-                self.queue.push_back(Waiting { work, ..waiting });
-                continue;
-            }
-            let end = match room {
-                0 => RequestEnd::Failed(format!(
-                    "the engine now has a context of {context} tokens, and the prompt has {}",
-                    work.prompt
-                )),
-                _ => RequestEnd::Length,
-            };
-            let usage = work.usage();
-            work.request.end(end, usage);
-        }
-    }
-
-    /// Ends all requests: there is no engine that could run them.
-    pub fn fail_all(&mut self, message: &str) {
-        (0..self.running.len()).rev().for_each(|place| self.fail(place, message));
-        for Waiting { work, .. } in std::mem::take(&mut self.queue) {
-            let usage = work.usage();
-            work.request.end(RequestEnd::Failed(message.to_owned()), usage);
-        }
+        let Scheduler { engine, queue, counts, next, .. } = self;
+        (engine, Suspended { queue, counts, next })
     }
 
     /// Evicts all pages that no running request uses.

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use clap::Args;
 use orlop::http::{HttpServer, ServedModel, ServerError, ServerOptions, with_sequences};
-use orlop::llm::{Blueprint, Model, Outputs, Settings};
+use orlop::llm::{Blueprint, Engine, Model, Outputs, Settings};
 use orlop::sched::Machine;
 
+use crate::adapter_argument::adapted;
 use crate::commands::run::SamplingArguments;
 use crate::failure::Failure;
 use crate::load::{failure, load_engine, model_file, open_for, repack_engine};
@@ -90,7 +91,7 @@ pub(crate) struct ServeArguments {
 /// Serves, or plans to.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     let file = model_file(arguments.model.model.as_deref())?;
-    let model = open_for("-m", &file)?;
+    let model = adapted(open_for("-m", &file)?, &arguments.model.settings.lora)?;
     let machine = arguments.model.settings.machine()?;
     let settings = arguments.settings(&model, &machine)?;
     if arguments.plan {
@@ -108,7 +109,19 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     }
     let sampling = arguments.sampling.options(arguments.model.model.is_none(), &model)?;
     let served = ServedModel::new(engine, &model, sampling).map_err(failure)?;
-    server.run(served).map_err(refused)
+    let mut reload = || {
+        let left = machine.devices().iter().filter(|device| !device.facts().lost).cloned();
+        // What was set for single devices does not fit those that are left.
+        let settings = Settings {
+            layout: Default::default(),
+            budgets: Default::default(),
+            kept_weights: Default::default(),
+            ..settings.clone()
+        };
+        let blueprint = Blueprint::plan(&model, &Machine::new(left)?, &settings)?;
+        Engine::load(blueprint, &mut |_, _| ())
+    };
+    server.run(served, &mut reload).map_err(refused)
 }
 
 impl ServeArguments {

@@ -7,6 +7,7 @@ use orlop_llm::{AnswerFormat, AnswerParser, AnswerPart, ToolCall};
 use orlop_serve::{RequestEnd, RequestUsage};
 
 use crate::api_error::ApiError;
+use crate::bounds;
 use crate::engine::ring::{Ended, Event, Generated, Score, Ticket, Times};
 
 /// More of one of the answers.
@@ -22,6 +23,21 @@ pub(crate) enum Piece {
     Call(ToolCall),
     /// The answer is complete.
     End(Finished),
+}
+
+impl Piece {
+    /// Its bytes as JSON, roughly.
+    fn bytes(&self) -> usize {
+        const EACH: usize = 256;
+        match self {
+            Piece::Text { text, scores } => {
+                text.len() + scores.iter().map(|score| EACH * (1 + score.top.len())).sum::<usize>()
+            }
+            Piece::Reasoning(text) => text.len(),
+            Piece::Call(call) => EACH + call.name.len() + call.arguments.len(),
+            Piece::Admitted { .. } | Piece::End(_) => EACH,
+        }
+    }
 }
 
 /// How an answer ended.
@@ -103,8 +119,14 @@ impl Answers {
     /// All answers, complete.
     pub(crate) async fn collect(mut self) -> Result<Vec<Collected>, ApiError> {
         let mut collected = vec![Collected::default(); self.states.len()];
+        let mut bytes = 0;
         while let Some(next) = self.next().await {
             let (choice, piece) = next?;
+            bytes += piece.bytes();
+            if bytes > bounds::ANSWER_BYTES {
+                let message = format!("the answer is larger than {} bytes; stream it", bounds::ANSWER_BYTES);
+                return Err(ApiError::bad(message));
+            }
             match (piece, &mut collected[choice]) {
                 (Piece::Admitted { .. }, _) => {}
                 (Piece::Text { text, scores }, answer) => {
@@ -217,5 +239,33 @@ impl Totals {
             .enumerate()
             .filter_map(|(choice, answer)| Some((choice, answer.finished.as_ref()?)));
         finished.fold(Totals::default(), |totals, (choice, finished)| totals.with(choice, each, finished))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::engine::generation::Generation;
+    use crate::engine::mailbox::{Mailbox, Room};
+    use crate::engine::ring::Ring;
+
+    #[test]
+    fn an_answer_that_is_not_streamed_is_bounded() {
+        let mailbox = Arc::<Mailbox>::default();
+        let ring = Arc::new(Ring::new(1, Arc::clone(&mailbox)));
+        let room = Room { requests: 1, tokens: 1 };
+        let key = mailbox.submit(Generation::default(), Arc::clone(&ring), room).unwrap();
+        let score = Score { token: 0, log_probability: 0.0, top: vec![(0, 0.0); 20] };
+        let scores = vec![score; 1000];
+        for _ in 0..60 {
+            ring.push(0, Event::Text(Generated { text: "a".to_owned(), tokens: 1, scores: scores.clone() }));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let answers = Answers::text(Ticket::new(key, ring), 1);
+        let error = runtime.block_on(answers.collect()).unwrap_err();
+        assert_eq!(error.status, StatusCode::BAD_REQUEST);
+        assert!(error.message.contains("stream it"), "{}", error.message);
     }
 }

@@ -63,7 +63,7 @@ impl Conversation {
         // Marks may be control tokens.
         generation.writes_control = format != AnswerFormat::default();
         if ready.template.source() != TemplateSource::File {
-            generation.stops.push(PLAIN_MARK.to_owned());
+            generation.turn_mark = Some(PLAIN_MARK.to_owned());
         }
         Ok(ChatForm { format, one_call: self.one_call })
     }

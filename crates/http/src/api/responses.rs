@@ -96,6 +96,11 @@ fn conversation(fields: Fields<'_>) -> Result<Conversation, ApiError> {
     Ok(Conversation { messages, options, one_call })
 }
 
+/// Whether a message has what the model thought, and not yet what it said.
+fn is_only_reasoning(message: &Message) -> bool {
+    message.reasoning.is_some() && message.content == Content::Nothing && message.tool_calls.is_empty()
+}
+
 fn read_item(json: &Json, at: &str, messages: &mut Vec<Message>) -> Result<(), ApiError> {
     let fields = Fields::within(json, at)?;
     let text = |field: &str| Ok::<String, ApiError>(fields.text(field)?.unwrap_or_default().to_owned());
@@ -107,10 +112,10 @@ fn read_item(json: &Json, at: &str, messages: &mut Vec<Message>) -> Result<(), A
                 "developer" => "system",
                 role => role,
             };
-            messages.push(Message::new(role, ""));
             let content = content(fields.get("content"), at)?;
-            if let Some(last) = messages.last_mut() {
-                last.content = content;
+            match messages.last_mut().filter(|last| role == "assistant" && is_only_reasoning(last)) {
+                Some(thought) => thought.content = content,
+                None => messages.push(Message { content, ..Message::new(role, "") }),
             }
         }
         "function_call" => {
@@ -400,5 +405,44 @@ impl Protocol for ResponseStream {
         event["code"] = error.code.into();
         event["message"] = error.message.as_str().into();
         self.event("error", event, frames);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_thought_belongs_to_what_was_said_or_called() {
+        let thought = |text: &str| json!({ "type": "reasoning", "summary": [{ "type": "summary_text", "text": text }] });
+        let said = |text: &str| json!({ "role": "assistant", "content": text });
+        let call = json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}" });
+        let output = json!({ "type": "function_call_output", "call_id": "c", "output": "1" });
+        let user = json!({ "role": "user", "content": "q" });
+        let input = [user, thought("one"), said("a"), thought("two"), call, output, said("b")];
+        let body = json!({ "input": input });
+        let messages = conversation(Fields::of(&body).unwrap()).unwrap().messages;
+        let seen: Vec<_> = messages
+            .iter()
+            .map(|message| {
+                let reasoning = message.reasoning.as_deref().unwrap_or_default();
+                (
+                    message.role.as_str(),
+                    message.content.text().into_owned(),
+                    reasoning,
+                    message.tool_calls.len(),
+                )
+            })
+            .collect();
+        let expected = [
+            ("user", "q", "", 0),
+            ("assistant", "a", "one", 0),
+            ("assistant", "", "two", 1),
+            ("tool", "1", "", 0),
+            ("assistant", "b", "", 0),
+        ];
+        let expected =
+            expected.map(|(role, text, reasoning, calls)| (role, text.to_owned(), reasoning, calls));
+        assert_eq!(seen, expected);
     }
 }

@@ -26,6 +26,7 @@ pub(crate) fn generation(
         seed: seed.unwrap_or_else(|| front.random()),
         bias: bias(fields, &ready.tokenizer)?,
         stops: fields.texts(bounds::STOPS, bounds::STOP_BYTES)?,
+        turn_mark: None,
         top: None,
         ignores_end: fields.flag("ignore_eos")?.unwrap_or(false),
         writes_control: false,
@@ -100,10 +101,15 @@ fn bias(fields: Fields<'_>, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>, Ap
                     return Err(wrong());
                 };
                 let tokens = match token {
-                    Json::String(text) => tokenizer.encode(text, orlop_llm::Special::Parse),
+                    Json::String(text) => {
+                        within(text.len(), bounds::BIAS_BYTES)?;
+                        tokenizer.encode(text, orlop_llm::Special::Parse)
+                    }
                     token => id(token.as_u64().ok_or_else(wrong)?)?,
                 };
                 let value = number(value)?;
+                // A text may be many tokens.
+                within(biases.len() + tokens.len(), bounds::BIASES)?;
                 biases.extend(tokens.into_iter().map(|token| (token, value)));
             }
         }

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orlop_serve::{RequestId, Scheduler, Submission};
+use orlop_llm::{Error, Tokenizer};
+use orlop_serve::{PagedEngine, RequestEnd, RequestId, RequestUsage, Scheduler, Submission};
 
 use super::generation::Generation;
 use super::job::Job;
 use super::live::Live;
-use super::mailbox::{Key, Mailbox, Message};
+use super::mailbox::{Key, Mailbox, Message, Taken};
 use super::paged_model::PagedModel;
 use super::ring::{Ended, Event, Ring, Times};
 use crate::metrics::Metrics;
-use orlop_llm::Tokenizer;
 
 /// The longest sleep while there is no request.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -33,24 +33,35 @@ pub(crate) struct EngineLoop {
     pub(crate) known: HashMap<Key, Vec<RequestId>>,
 }
 
+/// Loads a model again on the devices that are left after a loss.
+pub(crate) type Reload<'a> = &'a mut dyn FnMut() -> Result<PagedModel, Error>;
+
 impl EngineLoop {
     /// Runs until the mailbox says that everything ends and everything has.
-    pub(crate) fn run(mut self) {
+    ///
+    /// # Errors
+    /// A device is lost, and the model cannot be loaded without it. All requests have failed then.
+    pub(crate) fn run(mut self, reload: Reload<'_>) -> Result<(), Error> {
         let begin = Instant::now();
         loop {
-            for message in self.mailbox.take() {
+            let Taken { messages, ends } = self.mailbox.take();
+            for message in messages {
                 match message {
                     Message::Submit(key, generation, ring) => self.submit(key, &generation, &ring),
                     Message::Release(key) => self.release(key),
                 }
             }
-            if let Some(ends) = self.mailbox.ends()
+            if let Some(ends) = ends
                 && (self.scheduler.is_idle() || Instant::now() >= ends)
             {
                 let keys: Vec<Key> = self.known.keys().copied().collect();
                 keys.into_iter().for_each(|key| self.release(key));
                 self.publish(true);
-                return;
+                self.live.end();
+                return Ok(());
+            }
+            if self.scheduler.engine().is_lost() {
+                self = self.on_what_is_left(reload)?;
             }
             let mut idle = self.scheduler.is_idle();
             if !idle {
@@ -63,6 +74,32 @@ impl EngineLoop {
                 // Requests without tokens to feed wait for their readers.
                 let most = if self.scheduler.is_idle() { IDLE } else { PAUSE };
                 self.mailbox.wait(most);
+            }
+        }
+    }
+
+    /// Goes on with the devices that are left.
+    fn on_what_is_left(self, reload: Reload<'_>) -> Result<EngineLoop, Error> {
+        let EngineLoop { scheduler, tokenizer, mailbox, metrics, live, known } = self;
+        // The memory of the old engine is free before the new one takes its own.
+        let (lost, suspended) = scheduler.suspend();
+        drop(lost);
+        match reload() {
+            Ok(engine) => {
+                let scheduler = suspended.resume(engine);
+                Ok(EngineLoop { scheduler, tokenizer, mailbox, metrics, live, known })
+            }
+            Err(error) => {
+                mailbox.end_within(Duration::ZERO);
+                suspended.fail(&format!("a device is lost: {error}"));
+                for message in mailbox.take().messages {
+                    if let Message::Submit(_, generation, ring) = message {
+                        (0..generation.choices())
+                            .for_each(|answer| ring.push(answer, failed(&error.to_string())));
+                    }
+                }
+                live.end();
+                Err(error)
             }
         }
     }
@@ -81,11 +118,7 @@ impl EngineLoop {
             match self.scheduler.submit(submission, job) {
                 Ok(id) => ids.push(id),
                 // Requests are checked before they are submitted.
-                Err((refused, _)) => {
-                    let end = orlop_serve::RequestEnd::Failed(format!("{refused:?}"));
-                    let (usage, times) = (Default::default(), Times::default());
-                    ring.push(answer, Event::End(Ended { end, usage, stopped_by: None, times }));
-                }
+                Err((refused, _)) => ring.push(answer, failed(&format!("{refused:?}"))),
             }
         }
         self.known.insert(key, ids);
@@ -105,4 +138,10 @@ impl EngineLoop {
         let wait = self.scheduler.wait();
         self.live.publish(wait, idle, || self.scheduler.snapshot());
     }
+}
+
+/// The end of an answer that was never begun.
+fn failed(message: &str) -> Event {
+    let (usage, times) = (RequestUsage::default(), Times::default());
+    Event::End(Ended { end: RequestEnd::Failed(message.to_owned()), usage, stopped_by: None, times })
 }

@@ -17,6 +17,8 @@ pub(crate) struct Generation {
     pub(crate) bias: Vec<(u32, f32)>,
     /// Texts that end an answer.
     pub(crate) stops: Vec<String>,
+    /// A text that begins the next turn where the model has no token for it: it ends an answer as such a token does.
+    pub(crate) turn_mark: Option<String>,
     /// How many of the likeliest tokens are reported with their probabilities.
     pub(crate) top: Option<usize>,
     /// Tokens that end a text do not end the answer.
@@ -31,5 +33,10 @@ impl Generation {
     /// How many answers there are to all prompts.
     pub(crate) fn choices(&self) -> usize {
         self.prompts.len() * self.answers
+    }
+
+    /// Tokens of the prompts of all answers.
+    pub(crate) fn tokens(&self) -> usize {
+        self.prompts.iter().map(Vec::len).sum::<usize>().saturating_mul(self.answers)
     }
 }

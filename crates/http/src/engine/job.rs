@@ -23,6 +23,8 @@ pub(crate) struct Job {
     writes_control: bool,
     text: TextStream,
     stop: StopText,
+    /// The texts that the request named: only these are reported as what ended it.
+    named_stops: Vec<String>,
     /// Of tokens whose text is held back.
     held: Generated,
     submitted: Instant,
@@ -54,7 +56,8 @@ impl Job {
             ignores_end: generation.ignores_end,
             writes_control: generation.writes_control,
             text: TextStream::new(),
-            stop: StopText::new(generation.stops.iter().cloned()),
+            stop: StopText::new(generation.stops.iter().chain(&generation.turn_mark).cloned()),
+            named_stops: generation.stops.clone(),
             held: Generated::default(),
             submitted: Instant::now(),
             admitted: None,
@@ -152,7 +155,48 @@ impl Request for Job {
         }
         let times = self.times();
         self.metrics.ended(&end, usage, times, self.submitted.elapsed());
-        let stopped_by = self.stop.stopped_by().map(str::to_owned);
+        let is_named = |stop: &&str| self.named_stops.iter().any(|named| named == stop);
+        let stopped_by = self.stop.stopped_by().filter(is_named).map(str::to_owned);
         self.ring.push(self.answer, Event::End(Ended { end, usage, stopped_by, times }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orlop_llm::{Special, Synth};
+
+    use super::*;
+    use crate::engine::mailbox::Mailbox;
+    use crate::event_log::EventLog;
+    use crate::options::ServerObserver;
+
+    /// What a request with these stops is told that ended it, when the model says this.
+    fn stopped_by(stops: &[&str], said: &str) -> Option<String> {
+        let keys = Synth { vocabulary: 400, ..Synth::default() }.keys().unwrap();
+        let tokenizer = Arc::new(Tokenizer::from_metadata(&keys).unwrap());
+        let ring = Arc::new(Ring::new(1, Arc::<Mailbox>::default()));
+        let log = EventLog::start(ServerObserver::default()).unwrap();
+        let metrics = Arc::new(Metrics::new(Arc::new(log)));
+        let stops = stops.iter().map(|stop| (*stop).to_owned()).collect();
+        let generation = Generation { stops, turn_mark: Some("\nUser:".to_owned()), ..Generation::default() };
+        let mut job = Job::new(&generation, &[1], 0, Arc::clone(&ring), Arc::clone(&tokenizer), metrics);
+        let tokens = tokenizer.encode(said, Special::AsText);
+        let flows: Vec<Flow> =
+            tokens.iter().map(|token| job.choose(StepRow::Best(*token), &mut Vec::new(), 1)).collect();
+        assert_eq!(flows.last(), Some(&Flow::Done));
+        job.end(RequestEnd::Done, RequestUsage::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        loop {
+            if let (_, Event::End(ended)) = runtime.block_on(ring.next()).unwrap() {
+                return ended.stopped_by;
+            }
+        }
+    }
+
+    #[test]
+    fn the_mark_of_a_turn_ends_an_answer_as_a_token_does() {
+        assert_eq!(stopped_by(&["x"], "Hi.\nUser:"), None);
+        assert_eq!(stopped_by(&["x"], "Hi x"), Some("x".to_owned()));
+        assert_eq!(stopped_by(&["\nUser:"], "Hi.\nUser:"), Some("\nUser:".to_owned()));
     }
 }

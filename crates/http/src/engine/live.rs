@@ -38,6 +38,11 @@ impl Live {
         }
     }
 
+    /// Nothing more will happen: ends all watchers.
+    pub(crate) fn end(&self) {
+        self.snapshots.send_replace(None);
+    }
+
     /// A watcher of snapshots.
     pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
         self.snapshots.subscribe()

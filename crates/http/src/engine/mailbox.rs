@@ -1,12 +1,16 @@
 //! What the connections tell the engine's thread.
 
-use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
 
 use super::generation::Generation;
 use super::ring::Ring;
-use std::sync::Arc;
+
+/// Longer than a server runs.
+const NEVER: Duration = Duration::from_secs(1 << 32);
 
 /// Names a submitted generation, until it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +30,8 @@ pub(crate) enum Message {
 pub(crate) struct Mailbox {
     state: Mutex<State>,
     bell: Condvar,
+    /// A generation was released.
+    released: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -33,8 +39,8 @@ struct State {
     messages: VecDeque<Message>,
     /// Something has changed that is no message.
     rung: bool,
-    /// Generations that are submitted and not released.
-    live: usize,
+    /// Generations that are submitted and not released, and the tokens of each.
+    live: HashMap<Key, usize>,
     next: u64,
     /// Nothing new is taken, and what runs ends at this time.
     ends: Option<Instant>,
@@ -45,8 +51,27 @@ struct State {
 pub(crate) enum NotTaken {
     /// This many are there already.
     Full(usize),
+    /// Those that are there have this many tokens already.
+    Tokens(usize),
     /// The server shuts down.
     Ending,
+}
+
+/// How much a mailbox takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Generations that are not released.
+    pub(crate) requests: usize,
+    /// Their tokens; one generation is taken in any case.
+    pub(crate) tokens: usize,
+}
+
+/// What has come.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) messages: VecDeque<Message>,
+    /// No message comes after these but releases, and everything ends at this time.
+    pub(crate) ends: Option<Instant>,
 }
 
 impl Mailbox {
@@ -54,23 +79,28 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Submits a generation, unless `most` are there.
+    /// Submits a generation, if there is room.
     pub(crate) fn submit(
         &self,
         generation: Generation,
         ring: Arc<Ring>,
-        most: usize,
+        room: Room,
     ) -> Result<Key, NotTaken> {
         let mut state = self.lock();
         if state.ends.is_some() {
             return Err(NotTaken::Ending);
         }
-        if state.live >= most {
-            return Err(NotTaken::Full(state.live));
+        let live = state.live.len();
+        if live >= room.requests {
+            return Err(NotTaken::Full(live));
+        }
+        let (known, tokens) = (state.live.values().sum::<usize>(), generation.tokens());
+        if live > 0 && known.saturating_add(tokens) > room.tokens {
+            return Err(NotTaken::Tokens(known));
         }
         let key = Key(state.next);
         state.next += 1;
-        state.live += 1;
+        state.live.insert(key, tokens);
         state.messages.push_back(Message::Submit(key, Box::new(generation), ring));
         self.bell.notify_one();
         Ok(key)
@@ -79,9 +109,10 @@ impl Mailbox {
     /// Releases a generation, whether it is complete or not. Once for each.
     pub(crate) fn release(&self, key: Key) {
         let mut state = self.lock();
-        state.live = state.live.saturating_sub(1);
+        state.live.remove(&key);
         state.messages.push_back(Message::Release(key));
         self.bell.notify_one();
+        self.released.notify_waiters();
     }
 
     /// Wakes the reader.
@@ -90,8 +121,22 @@ impl Mailbox {
         self.bell.notify_one();
     }
 
-    /// Takes nothing new from now on; what runs may go on until then. The earliest time counts.
-    pub(crate) fn end_at(&self, time: Instant) {
+    /// Waits until all generations are released.
+    pub(crate) async fn emptied(&self) {
+        loop {
+            let mut released = std::pin::pin!(self.released.notified());
+            released.as_mut().enable();
+            if self.lock().live.is_empty() {
+                return;
+            }
+            released.await;
+        }
+    }
+
+    /// Takes nothing new from now on; what runs may go on for this time. The earliest end counts.
+    pub(crate) fn end_within(&self, time: Duration) {
+        let now = Instant::now();
+        let time = now.checked_add(time).unwrap_or(now + NEVER);
         let mut state = self.lock();
         state.ends = Some(state.ends.map_or(time, |known| known.min(time)));
         state.rung = true;
@@ -103,11 +148,11 @@ impl Mailbox {
         self.lock().ends
     }
 
-    /// The messages that have come.
-    pub(crate) fn take(&self) -> VecDeque<Message> {
+    /// The messages that have come, and the end. Both at once: a generation that was submitted before the end is seen with it.
+    pub(crate) fn take(&self) -> Taken {
         let mut state = self.lock();
         state.rung = false;
-        std::mem::take(&mut state.messages)
+        Taken { messages: std::mem::take(&mut state.messages), ends: state.ends }
     }
 
     /// Waits for a message or a ring.
@@ -115,5 +160,43 @@ impl Mailbox {
         let state = self.lock();
         let idle = |state: &mut State| state.messages.is_empty() && !state.rung;
         drop(self.bell.wait_timeout_while(state, most, idle).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn submit(mailbox: &Arc<Mailbox>, tokens: usize, answers: usize) -> Result<Key, NotTaken> {
+        let generation = Generation { prompts: vec![vec![0; tokens]], answers, ..Generation::default() };
+        let ring = Arc::new(Ring::new(answers, Arc::clone(mailbox)));
+        mailbox.submit(generation, ring, Room { requests: 3, tokens: 100 })
+    }
+
+    #[test]
+    fn tokens_are_bounded_in_all_and_counted_for_each_answer() {
+        let mailbox = Arc::<Mailbox>::default();
+        let large = submit(&mailbox, 200, 2).unwrap();
+        assert_eq!(submit(&mailbox, 1, 1), Err(NotTaken::Tokens(400)));
+        mailbox.release(large);
+        submit(&mailbox, 20, 4).unwrap();
+        assert_eq!(submit(&mailbox, 7, 3), Err(NotTaken::Tokens(80)));
+        submit(&mailbox, 20, 1).unwrap();
+        assert_eq!(submit(&mailbox, 1, 1), Err(NotTaken::Tokens(100)));
+        submit(&mailbox, 0, 1).unwrap();
+        assert_eq!(submit(&mailbox, 0, 1), Err(NotTaken::Full(3)));
+    }
+
+    #[test]
+    fn an_end_that_is_seen_comes_with_all_that_was_submitted_before() {
+        let mailbox = Arc::<Mailbox>::default();
+        submit(&mailbox, 1, 1).unwrap();
+        mailbox.end_within(Duration::MAX);
+        let Taken { messages, ends } = mailbox.take();
+        assert_eq!(messages.len(), 1);
+        assert!(ends.unwrap() > Instant::now());
+        assert_eq!(submit(&mailbox, 1, 1), Err(NotTaken::Ending));
+        mailbox.end_within(Duration::ZERO);
+        assert!(mailbox.take().ends.unwrap() <= Instant::now());
     }
 }

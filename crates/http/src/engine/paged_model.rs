@@ -1,6 +1,6 @@
 //! A loaded model as the scheduler's engine.
 
-use orlop_llm::{Config, Engine, Error, LayerConfig, PAGE_ROWS, Part, SequenceId, Wanted};
+use orlop_llm::{Blueprint, Config, Engine, Error, LayerConfig, PAGE_ROWS, Part, SequenceId, Wanted};
 use orlop_serve::{Limits, PagedEngine, Rows, StepPart, StepRow};
 
 /// An engine with the limits of a server.
@@ -9,6 +9,8 @@ pub(crate) struct PagedModel {
     engine: Engine,
     limits: Limits,
     pages: CountedPages,
+    /// A device is lost.
+    lost: bool,
 }
 
 /// What counts as a page.
@@ -25,34 +27,38 @@ enum CountedPages {
 impl PagedModel {
     /// With at most `context` tokens a sequence and `parallel` requests that run.
     pub(crate) fn new(engine: Engine, context: Option<u64>, parallel: usize) -> PagedModel {
-        let blueprint = engine.blueprint();
-        let whole = engine.page_pools().find(|pool| pool.window.is_none());
-        // The first sequence always exists, and is not used.
-        let sequences = (engine.max_sequences() as usize).saturating_sub(1).max(1);
-        let context = context.unwrap_or(u64::MAX).min(blueprint.context());
-        let limits = Limits {
-            page_rows: whole.map_or(context, |_| PAGE_ROWS) as usize,
-            pages: whole.map_or(sequences, |pool| pool.pages as usize),
-            context: context as usize,
-            sequences,
-            parallel: parallel.min(sequences),
-            batches: engine.batch_sizes().map(|size| size as usize).collect(),
-            shares: shares(engine.config()),
-            attention: attention_cost(engine.config()),
-        };
-        let pages = match whole {
+        let batches = engine.batch_sizes().map(|size| size as usize).collect();
+        let limits = Limits { batches, ..limits(engine.blueprint(), context, parallel) };
+        let pages = match engine.blueprint().whole_pages() {
             Some(_) if engine.page_pools().count() == 1 => CountedPages::Pool,
             Some(_) => CountedPages::WholeContext,
             None => CountedPages::Sequences,
         };
-        PagedModel { engine, limits, pages }
+        PagedModel { engine, limits, pages, lost: false }
     }
-}
 
-impl PagedModel {
     /// The part of the pages that sequences use.
     pub(crate) fn used_pages(&self) -> f64 {
         1.0 - self.free_pages() as f64 / self.limits.pages.max(1) as f64
+    }
+}
+
+/// The limits of a model, with at most `context` tokens a sequence and `parallel` requests that run; without its batches.
+pub(crate) fn limits(blueprint: &Blueprint, context: Option<u64>, parallel: usize) -> Limits {
+    let config = blueprint.model().config();
+    // The first sequence always exists, and is not used.
+    let sequences = (blueprint.settings().sequences as usize).saturating_sub(1).max(1);
+    let context = context.unwrap_or(u64::MAX).min(blueprint.context());
+    let whole = blueprint.whole_pages();
+    Limits {
+        page_rows: whole.map_or(context, |_| PAGE_ROWS) as usize,
+        pages: whole.map_or(sequences, |pages| pages as usize),
+        context: context as usize,
+        sequences,
+        parallel: parallel.min(sequences),
+        batches: Vec::new(),
+        shares: shares(config),
+        attention: attention_cost(config),
     }
 }
 
@@ -115,8 +121,7 @@ impl PagedEngine for PagedModel {
     }
 
     fn is_lost(&self) -> bool {
-        let machine = self.engine.blueprint().machine();
-        machine.devices().iter().any(|device| device.facts().lost)
+        self.lost
     }
 
     fn step(
@@ -129,7 +134,7 @@ impl PagedEngine for PagedModel {
             .iter()
             .map(|part| Part { sequence: part.sequence, tokens: part.tokens, wanted: wanted(part.rows) })
             .collect();
-        self.engine.feed_parts(&fed, &mut |mut run| {
+        let result = self.engine.feed_parts(&fed, &mut |mut run| {
             let of = |part: usize| parts[part].rows;
             if run.rows().iter().any(|row| of(row.part) == Rows::Best) {
                 let best = run.best()?.filter(|(row, _)| of(row.part) == Rows::Best);
@@ -142,6 +147,11 @@ impl PagedEngine for PagedModel {
                 }
             }
             Ok(())
-        })
+        });
+        if result.is_err() {
+            let machine = self.engine.blueprint().machine();
+            self.lost = machine.devices().iter().any(|device| device.facts().lost);
+        }
+        result
     }
 }

@@ -93,25 +93,30 @@ impl Ring {
     /// Adds an event. Text of the same answer is joined where the reader is behind.
     pub(crate) fn push(&self, answer: usize, event: Event) {
         let mut state = self.lock();
-        state.bytes += bytes(&event);
         if matches!(event, Event::End(_)) {
             state.open = state.open.saturating_sub(1);
         }
         let behind = state.events.len() >= bounds::RING_EVENTS;
         match (event, state.events.back_mut()) {
             (Event::Text(more), Some((last, Event::Text(text)))) if behind && *last == answer => {
+                let before = text.bytes();
                 text.text.push_str(&more.text);
                 text.tokens += more.tokens;
                 text.scores.extend(more.scores);
+                let after = text.bytes();
+                state.bytes += after - before;
             }
-            (event, _) => state.events.push_back((answer, event)),
+            (event, _) => {
+                state.bytes += bytes(&event);
+                state.events.push_back((answer, event));
+            }
         }
         drop(state);
         self.filled.notify_one();
     }
 
     /// The next event; `None` after the last one.
-    async fn next(&self) -> Option<(usize, Event)> {
+    pub(super) async fn next(&self) -> Option<(usize, Event)> {
         loop {
             let filled = self.filled.notified();
             {
@@ -133,13 +138,20 @@ impl Ring {
     }
 }
 
-/// Bytes of an event, roughly.
+/// Bytes of an event without its texts, or of a score, roughly.
+const EACH: usize = 16;
+
+impl Generated {
+    /// Its bytes, roughly.
+    fn bytes(&self) -> usize {
+        let scores = self.scores.iter().map(|score| EACH * (1 + score.top.len()));
+        EACH + self.text.len() + scores.sum::<usize>()
+    }
+}
+
 fn bytes(event: &Event) -> usize {
-    const EACH: usize = 16;
     match event {
-        Event::Text(Generated { text, scores, .. }) => {
-            EACH + text.len() + scores.iter().map(|score| EACH * (1 + score.top.len())).sum::<usize>()
-        }
+        Event::Text(text) => text.bytes(),
         _ => EACH,
     }
 }
@@ -165,5 +177,31 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.ring.mailbox.release(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_that_was_read_has_all_its_room_however_its_texts_were_joined() {
+        let mailbox = Arc::<Mailbox>::default();
+        let ring = Ring::new(1, mailbox);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for _ in 0..3 {
+            let pushed = 2 * bounds::RING_BYTES / EACH;
+            for _ in 0..pushed {
+                ring.push(0, Event::Text(Generated { text: "a".to_owned(), tokens: 1, scores: Vec::new() }));
+            }
+            assert!(!ring.has_room());
+            let mut tokens = 0;
+            while tokens < pushed {
+                let (_, event) = runtime.block_on(ring.next()).unwrap();
+                let Event::Text(text) = event else { panic!("{event:?}") };
+                tokens += text.tokens;
+            }
+            assert_eq!((tokens, ring.lock().bytes), (pushed, 0));
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -20,7 +20,7 @@ use crate::bounds;
 use crate::front::Front;
 use crate::options::ServerEvent;
 
-/// Time that connections have for what they are sending when everything else has ended.
+/// Time that connections have for the last bytes of what they are sending.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Serves connections until `closing` is notified.
@@ -53,13 +53,19 @@ pub(crate) fn run(
                 None => break,
                 Some(Ok((stream, _))) => connect(stream, front, router, &graceful),
                 Some(Err(error)) => {
-                    front.options.observer.see(|| ServerEvent::NotAccepted { error: error.to_string() });
+                    front.log.see(|| ServerEvent::NotAccepted { error: error.to_string() });
                     // Too many files are open, mostly: some are closed soon.
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
         }
         drop(listener);
+        // Answers are complete; readers have the rest of the time to take them.
+        let rest = front
+            .mailbox
+            .ends()
+            .map_or(Duration::ZERO, |ends| ends.saturating_duration_since(Instant::now()));
+        let _ = tokio::time::timeout(rest, front.mailbox.emptied()).await;
         let _ = tokio::time::timeout(LAST_WORDS, graceful.shutdown()).await;
         Ok(())
     })

@@ -1,7 +1,7 @@
 //! Signals that end a server.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::front::Front;
 use crate::options::ServerEvent;
@@ -13,8 +13,8 @@ pub(crate) async fn end(front: Arc<Front>, grace: Duration) {
     let mut within = grace;
     loop {
         signals.next().await;
-        front.options.observer.see(|| ServerEvent::Signal);
-        front.mailbox.end_at(Instant::now() + within);
+        front.log.see(|| ServerEvent::Signal);
+        front.mailbox.end_within(within);
         within = Duration::ZERO;
     }
 }

@@ -83,3 +83,37 @@ fn a_server_at_its_deadline_ends_streams_with_an_error() {
     assert!(text.contains("shutting down"), "{text}");
     assert!(!text.contains("[DONE]"), "{text}");
 }
+
+#[test]
+fn a_server_that_ends_gives_readers_the_rest_of_the_time() {
+    let server = start();
+    // More than sockets hold.
+    let wanted = json!({
+        "prompt": [1, 70, 71], "max_tokens": 300, "n": 4, "logprobs": 20, "ignore_eos": true, "stream": true,
+    });
+    let mut connection = server.begin("/v1/completions", &wanted);
+    assert_eq!(connection.head().status, 200);
+    server.stopper.stop(Duration::from_secs(60));
+    // Slower than the engine, by more than the last bytes get.
+    for _ in 0..30 {
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!connection.chunk().is_empty());
+    }
+    let mut text = String::new();
+    loop {
+        let chunk = connection.chunk();
+        if chunk.is_empty() {
+            break;
+        }
+        text.push_str(std::str::from_utf8(&chunk).unwrap());
+    }
+    assert!(text.contains("[DONE]"));
+    server.join(Duration::from_secs(60));
+}
+
+#[test]
+fn a_time_without_end_is_none() {
+    let server = start();
+    server.stopper.stop(Duration::MAX);
+    server.join(Duration::ZERO);
+}

@@ -82,3 +82,17 @@ fn max_tokens_beyond_the_context_is_the_rest_of_the_context() {
     assert!(message.contains("maximum context length is 128 tokens"), "{message}");
     assert!(message.contains("exceeds the available context size"), "{message}");
 }
+
+#[test]
+fn biases_of_texts_are_bounded_in_tokens() {
+    let server = start();
+    let refused = |bias: Json| {
+        let answer =
+            server.post("/v1/completions", &json!({ "prompt": [1], "max_tokens": 1, "logit_bias": bias }));
+        assert_eq!((answer.status, &answer.json()["error"]["param"]), (400, &json!("logit_bias")));
+    };
+    refused(json!([["x".repeat(300), 1]]));
+    refused(vec![json!(["qzxjvkwq".repeat(30), 1]); 100].into());
+    let short = json!({ "prompt": [1], "max_tokens": 1, "logit_bias": [["ab", 1]] });
+    assert_eq!(server.post("/v1/completions", &short).status, 200);
+}

@@ -6,6 +6,7 @@ mod chat;
 mod client;
 mod completions;
 mod guards;
+mod losses;
 mod messages;
 mod native;
 mod responses;

@@ -80,3 +80,30 @@ fn a_queue_that_is_full_says_when_to_come_again() {
         server.post("/v1/completions", &json!({ "prompt": [70], "max_tokens": 1 })).status == 200
     });
 }
+
+#[test]
+fn a_request_is_not_refused_for_what_runs_beside_a_free_place() {
+    // No wait at all is accepted.
+    let bounds = ServerBounds { queue_time: Duration::ZERO, ..ServerBounds::default() };
+    let server = start_with(ServerOptions { bounds, ..options() }, 2048);
+    let long = json!({ "prompt": [1, 70, 71], "max_tokens": 800, "ignore_eos": true, "stream": true });
+    let mut first = server.begin("/v1/completions", &long);
+    assert_eq!(first.head().status, 200);
+    (0..40).for_each(|_| assert!(!first.chunk().is_empty()));
+    assert_eq!(server.metric("orlop_num_requests_running"), 1.0);
+    let second = server.post("/v1/completions", &json!({ "prompt": [1, 80], "max_tokens": 2 }));
+    assert_eq!(second.status, 200, "{}", second.text());
+}
+
+#[test]
+fn prompts_that_wait_are_bounded_in_all() {
+    let bounds = ServerBounds { tokens: 100, ..ServerBounds::default() };
+    let server = start_with(ServerOptions { bounds, ..options() }, 1024);
+    let prompt: Vec<u32> = (0..60).collect();
+    let long = json!({ "prompt": prompt, "max_tokens": 400, "ignore_eos": true, "stream": true });
+    let mut first = server.begin("/v1/completions", &long);
+    assert_eq!(first.head().status, 200);
+    let refused = server.post("/v1/completions", &long);
+    assert_eq!(refused.status, 429);
+    assert!(refused.json()["error"]["message"].as_str().unwrap().contains("60 tokens"), "{}", refused.text());
+}

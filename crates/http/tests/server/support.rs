@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use orlop_backend::Device;
 use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_gguf::{GgufFile, GgufPart, MetadataValue};
 use orlop_http::{HttpServer, ServedModel, ServerOptions, Stopper, with_sequences};
-use orlop_llm::{Blueprint, Engine, Model, SamplingOptions, Settings, Synth};
+use orlop_llm::{Blueprint, Engine, Error, Model, SamplingOptions, Settings, Synth};
 use orlop_sched::Machine;
 use serde_json::Value as Json;
 
@@ -24,12 +25,12 @@ const TEMPLATE: &str = "{%- if tools %}<|tools|>{% for tool in tools %}{{ tool |
 
 /// A model with random weights that are drawn from a seed.
 pub(crate) fn model() -> Model {
-    let synth = Synth {
-        context: 512,
-        vocabulary: 400,
-        metadata: vec![("tokenizer.chat_template".to_owned(), MetadataValue::from(TEMPLATE))],
-        ..Synth::default()
-    };
+    made(vec![("tokenizer.chat_template".to_owned(), MetadataValue::from(TEMPLATE))])
+}
+
+/// A model with some metadata.
+pub(crate) fn made(metadata: Vec<(String, MetadataValue)>) -> Model {
+    let synth = Synth { context: 512, vocabulary: 400, metadata, ..Synth::default() };
     let part = GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
     Model::from_file(GgufFile::from_file(part)).unwrap()
 }
@@ -52,17 +53,30 @@ pub(crate) fn start() -> Running {
 
 /// A server whose cache holds this many tokens.
 pub(crate) fn start_with(options: ServerOptions, rows: u64) -> Running {
-    let model = model();
-    let machine = Machine::new(vec![CpuDevice::new(ThreadPool::new(1).unwrap()) as _]).unwrap();
+    start_on(cpu(), options, rows, model())
+}
+
+pub(crate) fn cpu() -> Arc<dyn Device> {
+    CpuDevice::new(ThreadPool::new(1).unwrap())
+}
+
+fn engine(device: Arc<dyn Device>, model: &Model, parallel: usize, rows: u64) -> Result<Engine, Error> {
     let settings = Settings { context: Some(rows), batch: 64, ..Settings::default() };
-    let settings = with_sequences(settings, model.config(), options.parallel);
-    let blueprint = Blueprint::plan(&model, &machine, &settings).unwrap();
-    let engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
-    let sampling = SamplingOptions::default();
-    let served = ServedModel::new(engine, &model, sampling).unwrap();
+    let settings = with_sequences(settings, model.config(), parallel);
+    let blueprint = Blueprint::plan(model, &Machine::new([device])?, &settings)?;
+    Engine::load(blueprint, &mut |_, _| ())
+}
+
+/// A server on a device; should that be lost, another one takes its place.
+pub(crate) fn start_on(device: Arc<dyn Device>, options: ServerOptions, rows: u64, model: Model) -> Running {
+    let parallel = options.parallel;
+    let loaded = engine(device, &model, parallel, rows).unwrap();
+    let served = ServedModel::new(loaded, &model, SamplingOptions::default()).unwrap();
     let server = HttpServer::bind(options).unwrap();
     let (address, stopper) = (server.address(), server.stopper());
-    let thread = std::thread::spawn(move || server.run(served).unwrap());
+    let thread = std::thread::spawn(move || {
+        server.run(served, &mut || engine(cpu(), &model, parallel, rows)).unwrap();
+    });
     let running = Running { address, stopper, thread: Some(thread) };
     running.until("it is ready", || running.get("/health").status == 200);
     running

@@ -207,7 +207,7 @@ fn a_lost_engine_is_replaced_and_the_queue_keeps_its_order() {
     assert_eq!((scheduler.running(), scheduler.waiting()), (0, 4));
     assert!(step(&mut scheduler).is_idle(), "nothing runs on a lost engine");
     assert_eq!((scheduler.running(), scheduler.waiting()), (0, 4));
-    scheduler.replace_engine(FakeEngine::new(64, 2, 8).with_context(50));
+    let mut scheduler = scheduler.suspend().1.resume(FakeEngine::new(64, 2, 8).with_context(50));
     finish(&mut scheduler);
     let failed = |place: usize| matches!(outcomes[place].borrow().end, Some(RequestEnd::Failed(_)));
     assert_eq!([0, 1, 2, 3, 4, 5].map(failed), [true, true, false, false, false, true]);
@@ -222,7 +222,7 @@ fn a_replaced_engine_goes_on_with_what_was_generated() {
     let (_, outcome) = submit(&mut scheduler, &prompt(9, 6), 30);
     steps(&mut scheduler, 4);
     assert!(!outcome.borrow().tokens.is_empty());
-    scheduler.replace_engine(FakeEngine::new(64, 2, 8));
+    let mut scheduler = scheduler.suspend().1.resume(FakeEngine::new(64, 2, 8));
     finish(&mut scheduler);
     assert_eq!(outcome.borrow().tokens, alone(&prompt(9, 6), 30, 256));
 }

@@ -56,6 +56,7 @@ fn sentence(event: &ServerEvent) -> String {
             ms(prompt),
             ms(generation)
         ),
+        ServerEvent::Dropped { events } => format!("orlop: the log was slow; {events} lines are missing"),
         ServerEvent::NotAccepted { error } => format!("orlop: a connection was not accepted ({error})"),
         _ => String::new(),
     }
@@ -73,6 +74,7 @@ fn object(event: &ServerEvent) -> Value {
             "prompt_tokens": usage.prompt, "cached_tokens": usage.cached, "completion_tokens": usage.generated,
             "queue_ms": ms(queued), "prompt_ms": ms(prompt), "generation_ms": ms(generation),
         }),
+        ServerEvent::Dropped { events } => json!({ "event": "dropped", "events": events }),
         ServerEvent::NotAccepted { error } => json!({ "event": "not_accepted", "error": error }),
         _ => json!({ "event": "other" }),
     };
