@@ -437,7 +437,7 @@ impl GraphDraft<'_> {
     /// What was made of `stem.weight`, times the one number that goes with its type; longer scales are something else.
     fn scaled(&mut self, stem: &str, x: TensorId) -> Result<TensorId, Error> {
         let name = format!("{stem}.scale");
-        match self.sketch.file.tensor(&name).map(|scale| scale.desc.elements()) {
+        match self.spec.file.tensor(&name).map(|scale| scale.desc.elements()) {
             Some(1) => {
                 let scale = self.weight(&name, &[1])?;
                 Ok(self.b.mul(x, scale))

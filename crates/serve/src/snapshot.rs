@@ -1,10 +1,11 @@
 //! What the scheduler does now, for people to look at.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::scheduler::{Waiting, Work};
-use crate::{PagedEngine, Request, RequestId, Scheduler};
+use crate::tree::NodeId;
+use crate::{PagedEngine, Request, RequestId, Scheduler, SchedulerCounts};
 
 /// Why a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct Snapshot {
     pub running: Vec<RunningView>,
     /// Requests in the queue, the oldest first.
     pub queue: Vec<QueuedView>,
+    /// What happened so far.
+    pub counts: SchedulerCounts,
 }
 
 /// A page of the cache.
@@ -98,12 +101,14 @@ pub struct QueuedView {
 impl<E: PagedEngine, R: Request> Scheduler<E, R> {
     /// The state now.
     pub fn snapshot(&self) -> Snapshot {
+        let mut users: BTreeMap<NodeId, Vec<RequestId>> = BTreeMap::new();
+        for running in &self.running {
+            running.path.iter().for_each(|id| users.entry(*id).or_default().push(running.work.id));
+        }
         let mut uses: Vec<PageUse> = Vec::new();
         for (id, rows, _, computed) in self.tree.uses() {
-            let with = self.running.iter().filter(|running| running.path.contains(&id));
-            let requests = with.map(|running| running.work.id).collect();
             if computed {
-                uses.push(PageUse { requests, rows });
+                uses.push(PageUse { requests: users.remove(&id).unwrap_or_default(), rows });
             }
         }
         let page = self.limits.page_rows;
@@ -144,6 +149,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
             uses,
             running: running.collect(),
             queue: queue.collect(),
+            counts: self.counts,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Headless Chromium, controlled by its DevTools protocol.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ pub(crate) struct Browser {
     from: BufReader<ChildStdout>,
     session: Option<String>,
     next: u64,
-    /// The page's requests and console errors.
+    /// The page's requests, and its errors: of scripts, and in the console.
     pub(crate) requests: Vec<String>,
     pub(crate) complaints: Vec<String>,
     _profile: Folder,
@@ -67,7 +68,7 @@ impl Browser {
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let session = browser.ask("Target.attachToTarget", attach);
         browser.session = Some(session["sessionId"].as_str().unwrap().to_owned());
-        for domain in ["Page.enable", "Network.enable", "Runtime.enable"] {
+        for domain in ["Page.enable", "Network.enable", "Runtime.enable", "Log.enable"] {
             browser.ask(domain, json!({}));
         }
         let size = json!({"width": 1500, "height": 900, "deviceScaleFactor": 1, "mobile": false});
@@ -108,6 +109,12 @@ impl Browser {
                 self.requests.push(params["request"]["url"].as_str().unwrap_or_default().to_owned());
             }
             Some("Runtime.exceptionThrown") => self.complaints.push(params["exceptionDetails"].to_string()),
+            Some("Runtime.consoleAPICalled") if params["type"] == "error" => {
+                self.complaints.push(params["args"].to_string());
+            }
+            Some("Log.entryAdded") if params["entry"]["level"] == "error" => {
+                self.complaints.push(params["entry"].to_string());
+            }
             _ => {}
         }
     }
@@ -121,6 +128,28 @@ impl Browser {
             assert!(begin.elapsed() < Duration::from_secs(60), "{path} does not show itself");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Opens the page of a server, and waits until it is ready.
+    pub(crate) fn visit(&mut self, address: SocketAddr) {
+        self.ask("Page.navigate", json!({"url": format!("http://{address}/")}));
+        self.until("document.documentElement.dataset.ready === 'yes'");
+    }
+
+    /// Waits until something is so in the page.
+    pub(crate) fn until(&mut self, expression: &str) {
+        let begin = Instant::now();
+        while self.run(expression) != json!(true) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it never is: {expression}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Types a text into an element, in place of what is there.
+    pub(crate) fn fill(&mut self, selector: &str, text: &str) {
+        self.run(&format!("document.querySelector('{selector}').focus()"));
+        self.run(&format!("document.querySelector('{selector}').select()"));
+        self.ask("Input.insertText", json!({"text": text}));
     }
 
     /// The value of an expression in the page.
@@ -177,13 +206,23 @@ impl Browser {
     /// Presses a key.
     pub(crate) fn key(&mut self, key: &str) {
         let text = if key.chars().count() == 1 { key } else { "" };
+        self.stroke(key, text, 0);
+    }
+
+    /// Presses a key together with Ctrl.
+    pub(crate) fn ctrl(&mut self, key: &str) {
+        self.stroke(key, "", 2);
+    }
+
+    fn stroke(&mut self, key: &str, text: &str, modifiers: u32) {
         let code = if key == "Enter" { 13 } else { 0 };
-        let press = json!({"type": "keyDown", "key": key, "text": text, "windowsVirtualKeyCode": code});
-        self.ask("Input.dispatchKeyEvent", press);
-        self.ask(
-            "Input.dispatchKeyEvent",
-            json!({"type": "keyUp", "key": key, "windowsVirtualKeyCode": code}),
-        );
+        for kind in ["keyDown", "keyUp"] {
+            let text = if kind == "keyDown" { text } else { "" };
+            let event = json!({
+                "type": kind, "key": key, "text": text, "windowsVirtualKeyCode": code, "modifiers": modifiers,
+            });
+            self.ask("Input.dispatchKeyEvent", event);
+        }
         self.settle();
     }
 

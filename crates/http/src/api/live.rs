@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures_util::stream::unfold;
 use orlop_llm::DeviceMemory;
-use orlop_serve::{PageUse, QueuedView, RunningView, Snapshot, WaitReason};
+use orlop_serve::{PageUse, QueuedView, RunningView, SchedulerCounts, Snapshot, WaitReason};
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 
@@ -62,6 +62,7 @@ fn plan(ready: &Ready) -> Json {
             "name": device.name,
             "weights": device.weights,
             "repacked": device.repacked,
+            "streamed": device.streamed,
             "kv": device.kv,
             "compute": device.compute,
             "total": device.total(),
@@ -105,7 +106,18 @@ fn state(snapshot: &Snapshot) -> Json {
             "wait": view.wait,
         })
     };
+    let SchedulerCounts {
+        steps, parked, evicted_pages, cached_tokens, prompt_tokens, generated_tokens, ..
+    } = snapshot.counts;
     json!({
+        "counts": {
+            "steps": steps,
+            "parked": parked,
+            "evicted_pages": evicted_pages,
+            "cached_tokens": cached_tokens,
+            "prompt_tokens": prompt_tokens,
+            "generated_tokens": generated_tokens,
+        },
         "pages": snapshot.pages,
         "free": snapshot.free,
         "evictable": snapshot.evictable,

@@ -9,6 +9,7 @@ mod guards;
 mod losses;
 mod messages;
 mod native;
+mod page;
 mod responses;
 mod slow;
 mod support;
