@@ -41,17 +41,21 @@ impl Search<'_> {
         }
         let mut tools = Tools::default();
         let mut work = FIRST_ROUND.saturating_mul((items.len() as u64).max(MIN_ITEMS));
+        // Whether more exact search would help. It may end without a proof, as it looks at one chunk only.
+        let mut is_open = true;
         while !self.is_done() {
             let before = self.budget.spent;
-            let exact = tools.exact.get_or_insert_with(|| self.exact_search(&items));
-            let is_open =
-                exact.as_ref().is_some_and(|exact| self.exact(&items, exact, work.saturating_mul(2)));
+            if is_open {
+                let exact = tools.exact.get_or_insert_with(|| self.exact_search(&items));
+                is_open =
+                    exact.as_ref().is_some_and(|exact| self.exact(&items, exact, work.saturating_mul(2)));
+            }
             self.balance(&items, &mut balance, work);
             if !self.is_done() {
                 self.repair(&items, tools.alive.get_or_insert_with(|| Alive::new(&items)), work);
             }
-            // The exact search found all that it can, or no strategy applies.
-            if (exact.is_some() && !is_open) || self.budget.spent == before {
+            // No strategy applies.
+            if self.budget.spent == before {
                 return;
             }
             work = work.saturating_mul(2);
@@ -130,10 +134,10 @@ impl Search<'_> {
     /// Repairs the best plan towards lower and lower heights, until `work` is spent.
     fn repair(&mut self, items: &Sections, alive: &Alive, work: u64) {
         let end = self.budget.spent.saturating_add(work);
-        self.budget.charge(alive.len() as u64);
         if alive.len() > MAX_ALIVE {
             return;
         }
+        self.budget.charge(alive.len() as u64);
         let mut aim = 0;
         while aim < AIMS.len() && self.budget.spent < end && !self.is_done() {
             let Some((layout, _)) = &self.best else { return };

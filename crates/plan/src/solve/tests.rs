@@ -103,3 +103,27 @@ fn many_buffers_with_few_conflicts_are_planned_within_the_default_effort() {
     let plan = solve(&problem, &SolveOptions::with(Strategy::Size)).unwrap();
     assert_eq!((verify(&problem, &plan), plan.strategy), (Ok(()), Strategy::Size));
 }
+
+#[test]
+fn improvement_continues_where_the_exact_search_ends_without_a_proof() {
+    let mut state = 5u64;
+    let mut below = |limit: u64| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 33) % limit
+    };
+    let options = SolveOptions { effort: 1024, ..SolveOptions::default() };
+    let mut open = 0;
+    for _ in 0..80 {
+        let mut problem = Problem { max_chunk: Some(40 + below(40)), ..Problem::default() };
+        for _ in 0..8 + below(16) {
+            let start = below(12);
+            let (size, align) = (1 + below(30), 1 << below(4));
+            problem.push(BufferSpec::new(size, align, start..start + 1 + below(8))).unwrap();
+        }
+        let plan = solve(&problem, &options).unwrap();
+        // A problem of few buffers gets the work of 1024.
+        assert!(plan.optimal || plan.work >= 1024 * options.effort, "{} {}", plan.work, plan.peak);
+        open += u32::from(!plan.optimal);
+    }
+    assert!(open > 0);
+}
