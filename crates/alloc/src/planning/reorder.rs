@@ -8,6 +8,7 @@
 mod block;
 mod bound;
 mod edges;
+mod effort;
 mod search;
 mod state;
 
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use crate::{Error, MemoryPlan, PlanOptions, Usage, plan_memory_until};
 use block::{Block, Roots};
+use effort::Effort;
 
 /// Whether steps may change places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -69,7 +71,7 @@ pub fn plan_reordered_until(
 ) -> Result<Reordered, Error> {
     let given = plan_memory_until(usage, options, stop)?;
     let same = || (0..usage.step_count()).collect();
-    let order = reorder(usage, options.search.effort);
+    let order = reorder_until(usage, options.search.effort, stop);
     if order.is_sorted() {
         return Ok(Reordered { order, plan: given.clone(), given });
     }
@@ -89,11 +91,16 @@ pub fn plan_reordered_until(
 /// steps is given the work of two hundred. Steps of different arenas, what belongs to a group, and steps that copy
 /// between arenas stay where they are; only steps between them change places.
 pub fn reorder(usage: &Usage, effort: u64) -> Vec<usize> {
+    reorder_until(usage, effort, &|| false)
+}
+
+/// [`reorder`], but `stop` is asked every now and then, and the best order so far comes back soon after it says yes.
+fn reorder_until(usage: &Usage, effort: u64, stop: &dyn Fn() -> bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..usage.step_count()).collect();
     let before = edges::predecessors(usage);
     let roots = Roots::of(usage);
     let needs = roots.needs(usage);
-    let mut effort = effort.saturating_mul(FEW_STEPS.max(usage.step_count() as u64));
+    let mut effort = Effort::new(effort.saturating_mul(FEW_STEPS.max(usage.step_count() as u64)), stop);
     let most = |range: Range<usize>| needs[range].iter().copied().max().unwrap_or(0);
     // By arena, what is needed whatever the rest does: by steps that stay where they are, and by blocks that were
     // searched in vain.
@@ -108,6 +115,9 @@ pub fn reorder(usage: &Usage, effort: u64) -> Vec<usize> {
     raise(&mut floors, usage, end..usage.step_count(), &needs);
     ranges.sort_by_key(|(peak, range)| (Reverse(*peak), range.start));
     for (peak, range) in ranges {
+        if effort.is_stopped() {
+            break;
+        }
         let floor = &mut floors[usage.step(range.start).arena.index()];
         if peak <= *floor {
             continue;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::block::Block;
 use super::bound::lower_bound;
+use super::effort::Effort;
 use super::state::State;
 
 /// How many of the steps that could be next are tried out before one is chosen.
@@ -29,16 +30,16 @@ enum Outcome {
 
 /// The lowest order of a block that could be found, or one as low as `enough`. The given order is kept if there is
 /// no lower one.
-pub(super) fn best_order(block: &Block, enough: u64, effort: &mut u64) -> Found {
+pub(super) fn best_order(block: &Block, enough: u64, effort: &mut Effort<'_>) -> Found {
     let mirrored = block.mirrored();
     let mut best = Found { order: (0..block.len()).collect(), peak: block.peak };
     let mut low = lower_bound(block).max(enough);
     let mut height = low;
     for round in 0..ROUNDS {
-        if low >= best.peak {
+        if low >= best.peak || effort.is_stopped() {
             break;
         }
-        let share = *effort / (2 * (ROUNDS - round) as u64);
+        let share = effort.left() / (2 * (ROUNDS - round) as u64);
         match at_most(block, &mirrored, height, share, effort) {
             Outcome::Order(order) => {
                 best.peak = State::new(block).peak_of(order.iter().copied());
@@ -53,12 +54,12 @@ pub(super) fn best_order(block: &Block, enough: u64, effort: &mut u64) -> Found 
 }
 
 /// An order that never needs more than `height`, sought from the end and, in vain, from the beginning.
-fn at_most(block: &Block, mirrored: &Block, height: u64, share: u64, effort: &mut u64) -> Outcome {
+fn at_most(block: &Block, mirrored: &Block, height: u64, share: u64, effort: &mut Effort<'_>) -> Outcome {
     let mut outcome = Outcome::Spent;
     for block in [mirrored, block] {
-        let mut left = share;
-        outcome = descend(block, height, &mut left);
-        *effort -= (share - left).min(*effort);
+        let mut part = effort.share(share);
+        outcome = descend(block, height, &mut part);
+        effort.settle(share, part);
         match &mut outcome {
             Outcome::Order(order) if block.backwards => {
                 let last = order.len().saturating_sub(1) as u32;
@@ -82,7 +83,7 @@ struct Choice {
 
 /// Goes forward within a height, and back where that ends nowhere. A step that leaves no more behind than it found
 /// is always right, so only steps that leave more are choices; sets of steps that led nowhere are not tried again.
-fn descend(block: &Block, height: u64, left: &mut u64) -> Outcome {
+fn descend(block: &Block, height: u64, effort: &mut Effort<'_>) -> Outcome {
     let mut state = State::new(block);
     if state.live > height {
         return Outcome::NoneBelow(state.live);
@@ -92,15 +93,15 @@ fn descend(block: &Block, height: u64, left: &mut u64) -> Outcome {
     let mut hopeless: HashSet<u64> = HashSet::new();
     let mut choices: Vec<Choice> = Vec::new();
     loop {
-        settle(&mut state, height, left);
+        settle(&mut state, height, effort);
         if state.done.len() == block.len() {
             return Outcome::Order(state.done);
         }
-        if *left == 0 {
+        if effort.is_spent() {
             return Outcome::Spent;
         }
         if !hopeless.contains(&state.mark) {
-            let next = candidates(&mut state, height, &mut beyond, left);
+            let next = candidates(&mut state, height, &mut beyond, effort);
             choices.push(Choice { done: state.done.len(), mark: state.mark, next });
         }
         loop {
@@ -117,9 +118,9 @@ fn descend(block: &Block, height: u64, left: &mut u64) -> Outcome {
 }
 
 /// Does all steps that fit and leave no more behind than they find.
-fn settle(state: &mut State<'_>, height: u64, left: &mut u64) {
-    while *left > 0 {
-        *left = left.saturating_sub(state.ready.len() as u64);
+fn settle(state: &mut State<'_>, height: u64, effort: &mut Effort<'_>) {
+    while !effort.is_spent() {
+        effort.spend(state.ready.len() as u64);
         let free = |step: &u32| {
             let cost = state.cost(*step);
             cost.during <= height && cost.after <= state.live
@@ -130,8 +131,8 @@ fn settle(state: &mut State<'_>, height: u64, left: &mut u64) {
 }
 
 /// The steps that fit, the most promising last: what leaves least behind once all that follows by itself is done.
-fn candidates(state: &mut State<'_>, height: u64, beyond: &mut u64, left: &mut u64) -> Vec<u32> {
-    *left = left.saturating_sub(state.ready.len() as u64);
+fn candidates(state: &mut State<'_>, height: u64, beyond: &mut u64, effort: &mut Effort<'_>) -> Vec<u32> {
+    effort.spend(state.ready.len() as u64);
     let mut fitting: Vec<(u64, u32)> = Vec::new();
     for step in &state.ready {
         let cost = state.cost(*step);
@@ -146,7 +147,7 @@ fn candidates(state: &mut State<'_>, height: u64, beyond: &mut u64, left: &mut u
         let done = state.done.len();
         for (after, step) in fitting.iter_mut().take(LOOKS) {
             state.advance(*step);
-            settle(state, height, left);
+            settle(state, height, effort);
             *after = state.live;
             state.retreat(done);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orlop_alloc::{
     ArenaId, Flags, GraphAllocator, OverwritePair, PlanOptions, Reordered, StepView, Unread, Usage, ValueId,
-    ValueInfo, plan_memory, plan_reordered, reorder,
+    ValueInfo, plan_memory, plan_reordered, plan_reordered_until, reorder,
 };
 use orlop_testkit::{Choices, Random};
 use proptest::prelude::*;
@@ -161,6 +161,21 @@ fn orders_of_small_usages_are_nearly_always_the_best_there_are() {
     println!("{best_ones} of {cases} are the best there are; {gains} could gain");
     assert!(gains * 4 > cases, "only {gains} could gain");
     assert!(best_ones * 100 >= cases * 98, "only {best_ones} of {cases}");
+}
+
+#[test]
+fn a_stop_ends_the_search_for_an_order_too() {
+    let mut random = Random::new(1);
+    let mut gains = 0;
+    for _ in 0..20 {
+        let numbers = (0..64).map(|_| random.next() >> 33);
+        let usage = Arc::new(small_usage(&mut Choices::new(numbers.collect()), 7));
+        gains += usize::from(plan_reordered(&usage, &PlanOptions::default()).unwrap().gains());
+        let stopped = plan_reordered_until(&usage, &PlanOptions::default(), &|| true).unwrap();
+        approve_order(&usage, &stopped).unwrap();
+        assert!(!stopped.gains());
+    }
+    assert!(gains > 0);
 }
 
 #[test]
