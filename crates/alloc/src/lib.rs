@@ -32,5 +32,5 @@ pub use planning::{
     MemoryPlan, Misfit, OverwritePair, PeakStorage, PlanOptions, PlanWithin, PlannedStorage, Reordered,
     ReplayFlaw, SavedMemoryPlan, SavedMemoryPlanError, Sharing, StepFacts, StepOrder, StepView, Unread,
     Usage, ValueId, ValueInfo, Verdict, floor, plan_as_ggml, plan_like_ggml, plan_memory, plan_memory_until,
-    plan_reordered, plan_reordered_until, plan_within, reorder,
+    plan_reordered, plan_reordered_until, plan_within, plan_within_until, reorder,
 };

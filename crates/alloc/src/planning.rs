@@ -33,4 +33,6 @@ pub use reorder::{Reordered, StepOrder, plan_reordered, plan_reordered_until, re
 pub use saved_plan::{SavedMemoryPlan, SavedMemoryPlanError};
 pub use trace::{Decision, Sharing, Verdict};
 pub use usage::{ArenaId, ArenaInfo, Flags, OverwritePair, StepView, Unread, Usage, ValueId, ValueInfo};
-pub use within::{AddedCost, FittedStep, Floor, PlanWithin, ReplayFlaw, StepFacts, floor, plan_within};
+pub use within::{
+    AddedCost, FittedStep, Floor, PlanWithin, ReplayFlaw, StepFacts, floor, plan_within, plan_within_until,
+};

@@ -13,7 +13,9 @@ mod rewrite;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Error, MemoryPlan, PlanOptions, Unread, Usage, ValueId, plan_memory, plan_reordered};
+use crate::{
+    Error, MemoryPlan, PlanOptions, Unread, Usage, ValueId, plan_memory_until, plan_reordered_until,
+};
 use profile::Profile;
 pub use replay::ReplayFlaw;
 
@@ -69,7 +71,7 @@ pub struct AddedCost {
     pub wait_seconds: f64,
     /// Most bytes that lie in other memory at once.
     pub other_bytes: u64,
-    /// Proven: no cheaper choice of gaps meets the same target.
+    /// Proven: by the estimate that gaps are chosen by, no cheaper choice of them meets the capacity in this order.
     pub is_cheapest: bool,
 }
 
@@ -109,8 +111,12 @@ const ATTEMPTS: u32 = 12;
 ///
 /// No plan is smaller, because a step needs its operands and results at once, except for a result that may take the place of
 /// an operand.
-pub fn floor(usage: &Usage) -> Floor {
-    profile::floor(usage)
+///
+/// # Errors
+/// What [`Usage::validate`] refuses.
+pub fn floor(usage: &Usage) -> Result<Floor, Error> {
+    usage.validate()?;
+    Ok(profile::floor(usage))
 }
 
 /// Plans a usage of one arena within `capacity` bytes. Reorders steps if that helps; where that is not enough, runs cheap
@@ -125,26 +131,40 @@ pub fn plan_within(
     facts: &StepFacts,
     options: &PlanOptions,
 ) -> Result<PlanWithin, Error> {
-    // Writes of different parts of a value may change places; replaying does not tell parts apart.
-    let is_part = |id: &ValueId| usage.value(*id).root != *id && !usage.value(*id).flags.marker;
-    let has_parts = usage.unread == Unread::Dies && usage.steps().any(|step| step.writes.iter().any(is_part));
-    let reordered = match has_parts {
-        true => None,
-        false => Some(plan_reordered(usage, options)?),
-    };
-    if usage.arenas.len() != 1 {
-        return Err(Error::SeveralArenas { arenas: usage.arenas.len() });
-    }
-    let floor = floor(usage);
+    plan_within_until(usage, capacity, facts, options, &|| false)
+}
+
+/// [`plan_within`], but `stop` is asked every now and then, and the search ends soon after it says yes.
+///
+/// # Errors
+/// As [`plan_within`].
+pub fn plan_within_until(
+    usage: &Arc<Usage>,
+    capacity: u64,
+    facts: &StepFacts,
+    options: &PlanOptions,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<PlanWithin, Error> {
+    let floor = floor(usage)?;
     if floor.bytes > capacity {
         let step = floor.step.and_then(|step| usage.step(step).writes.first().copied());
         let at =
             step.map_or_else(|| "all inputs or outputs".to_owned(), |value| usage.name(value).to_owned());
         return Err(Error::BelowFloor { capacity, floor: floor.bytes, at });
     }
+    if usage.arenas.len() != 1 {
+        return Err(Error::SeveralArenas { arenas: usage.arenas.len() });
+    }
+    // Writes of different parts of a value may change places; replaying does not tell parts apart.
+    let is_part = |id: &ValueId| usage.value(*id).root != *id && !usage.value(*id).flags.marker;
+    let has_parts = usage.unread == Unread::Dies && usage.steps().any(|step| step.writes.iter().any(is_part));
+    let reordered = match has_parts {
+        true => None,
+        false => Some(plan_reordered_until(usage, options, stop)?),
+    };
     let given = || (0..usage.step_count()).collect::<Vec<usize>>();
     let orders = match reordered {
-        None => vec![(given(), plan_memory(usage, options)?)],
+        None => vec![(given(), plan_memory_until(usage, options, stop)?)],
         Some(reordered) if reordered.order.is_sorted() => vec![(given(), reordered.given)],
         Some(reordered) => vec![(reordered.order, reordered.plan), (given(), reordered.given)],
     };
@@ -152,7 +172,7 @@ pub fn plan_within(
     let mut least = u64::MAX;
     for (order, plan) in orders {
         least = least.min(plan.total());
-        match within(&plan, &order, capacity, facts, options)? {
+        match within(&plan, &order, capacity, facts, options, stop)? {
             Ok(found) if best.as_ref().is_none_or(|best| found.cost.seconds() < best.cost.seconds()) => {
                 best = Some(found);
             }
@@ -170,6 +190,7 @@ fn within(
     capacity: u64,
     facts: &StepFacts,
     options: &PlanOptions,
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Result<PlanWithin, u64>, Error> {
     let number = |step: FittedStep| match step {
         FittedStep::Run(step) => FittedStep::Run(order[step]),
@@ -186,9 +207,14 @@ fn within(
     let profile = Profile::of(&plan.usage, plan.arenas[0].sharing, &facts);
     let (mut target, mut least) = (capacity, plan.total());
     for _ in 0..ATTEMPTS {
+        if stop() {
+            break;
+        }
         let Some(chosen) = choose::choose(&profile, target) else { break };
-        let fitted = rewrite::rewrite(&plan.usage, &profile, &chosen, &facts);
-        let made = plan_memory(&Arc::new(fitted.usage), options)?;
+        let mut fitted = rewrite::rewrite(&plan.usage, &profile, &chosen, &facts);
+        // A lower target excludes choices that meet the capacity.
+        fitted.cost.is_cheapest &= target == capacity;
+        let made = plan_memory_until(&Arc::new(fitted.usage), options, stop)?;
         let peak = made.total();
         if peak <= capacity {
             let steps = fitted.steps.into_iter().map(number).collect();

@@ -47,9 +47,7 @@ pub(super) fn choose(profile: &Profile, target: u64) -> Option<Chosen> {
         state.prune();
         state.clone()
     });
-    let relevant: Vec<usize> = (0..profile.gaps.len())
-        .filter(|gap| profile.gaps[*gap].units.clone().any(|unit| profile.load[unit] > target))
-        .collect();
+    let relevant = State::new(profile, target).relevant();
     let mut is_cheapest = false;
     let mut best = greedy.map(|state| (state.seconds(), state.uses));
     if relevant.len() <= FEW_GAPS {
@@ -147,29 +145,66 @@ impl<'a> State<'a> {
         wait(after) + if is_there { 0.0 } else { wait(before) }
     }
 
-    /// Whether a gap can be used that way.
+    /// Gaps that the cheapest choice may use: those at units above the target, those that make room for the recipe of
+    /// another one, and those whose copy to other memory serves another one.
+    fn relevant(&self) -> Vec<usize> {
+        let gaps = &self.profile.gaps;
+        let mut is_short: Vec<bool> = self.load.iter().map(|load| *load > self.target).collect();
+        let mut is_relevant = vec![false; gaps.len()];
+        loop {
+            let is_new = |index: &usize| {
+                let gap = &gaps[*index];
+                let shares_copy = || self.of_value[&gap.value].iter().any(|other| is_relevant[*other]);
+                !is_relevant[*index]
+                    && (gap.units.clone().any(|unit| is_short[unit]) || (gap.is_constant && shares_copy()))
+            };
+            let new: Vec<usize> = (0..gaps.len()).filter(is_new).collect();
+            if new.is_empty() {
+                return (0..gaps.len()).filter(|index| is_relevant[*index]).collect();
+            }
+            for index in new {
+                is_relevant[index] = true;
+                let at = gaps[index].units.end;
+                if let (Some(recipe), Some(is_short)) = (&gaps[index].recipe, is_short.get_mut(at)) {
+                    *is_short |= !self.has_room(recipe.bytes, at);
+                }
+            }
+        }
+    }
+
+    /// Whether a gap can be used that way, as the gaps used so far leave memory.
     fn is_open(&self, index: usize, way: Use) -> bool {
+        let gap = self.gap(index);
+        let has_room = match (way, &gap.recipe) {
+            (Use::Again, Some(recipe)) => self.has_room(recipe.bytes, gap.units.end),
+            _ => true,
+        };
+        has_room && self.is_allowed(index, way)
+    }
+
+    /// Whether a gap can be used that way, once there is room for the values on the way of its recipe.
+    fn is_allowed(&self, index: usize, way: Use) -> bool {
         let gap = self.gap(index);
         if self.uses[index].is_some() {
             return false;
         }
         let is_needed =
             self.needed.get(&gap.value).is_some_and(|units| units.keys().any(|unit| is_idle(gap, *unit)));
-        let recipe_runs = match (way, &gap.recipe) {
+        let has_operands = match (way, &gap.recipe) {
             (Use::Spill, _) => true,
             (Use::Again, None) => false,
-            (Use::Again, Some(recipe)) => self.recipe_runs(recipe, gap.units.end),
+            (Use::Again, Some(recipe)) => self.has_operands(recipe, gap.units.end),
         };
-        !is_needed && recipe_runs
+        !is_needed && has_operands
     }
 
-    /// Whether a recipe's operands are in memory just before a unit, and the values on the way have room.
-    fn recipe_runs(&self, recipe: &Recipe, at: usize) -> bool {
+    /// Whether a recipe's operands are in memory just before a unit.
+    fn has_operands(&self, recipe: &Recipe, at: usize) -> bool {
         let is_gone = |value: &ValueId| {
             let gaps = self.of_value.get(value).into_iter().flatten();
             gaps.into_iter().any(|gap| self.uses[*gap].is_some() && is_idle(self.gap(*gap), at))
         };
-        !recipe.needs.iter().any(is_gone) && self.has_room(recipe.bytes, at)
+        !recipe.needs.iter().any(is_gone)
     }
 
     fn has_room(&self, bytes: u64, at: usize) -> bool {
@@ -374,7 +409,8 @@ impl Search<'_> {
         }
         let Some(&index) = self.relevant.get(depth) else { return };
         for way in [Use::Again, Use::Spill] {
-            if state.is_open(index, way) {
+            // Gaps that are chosen later may make room.
+            if state.is_allowed(index, way) {
                 let before = state.clone();
                 state.add(index, way);
                 self.descend(state, depth + 1);
@@ -382,5 +418,112 @@ impl Search<'_> {
             }
         }
         self.descend(state, depth + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of a fixed sequence.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (self.0 >> 33) % limit
+        }
+    }
+
+    const UNITS: usize = 6;
+
+    fn random_gap(numbers: &mut Numbers, value: usize, from: usize) -> Gap {
+        let start = from + numbers.below((UNITS - from) as u64) as usize;
+        let end = start + 1 + numbers.below((UNITS - start) as u64) as usize;
+        let recipe = Recipe {
+            steps: vec![],
+            seconds: numbers.below(9) as f64,
+            bytes: numbers.below(4),
+            needs: (0..numbers.below(2)).map(|_| ValueId::new(numbers.below(4) as usize)).collect(),
+        };
+        let is_own = recipe.needs.contains(&ValueId::new(value));
+        Gap {
+            value: ValueId::new(value),
+            bytes: 1 + numbers.below(4),
+            units: start..end,
+            copy_seconds: numbers.below(9) as f64,
+            is_constant: numbers.below(2) == 0,
+            recipe: Some(recipe).filter(|_| !is_own && end < UNITS),
+        }
+    }
+
+    /// Up to two gaps of each of four values.
+    fn random_profile(numbers: &mut Numbers) -> Profile {
+        let mut gaps: Vec<Gap> = Vec::new();
+        for value in 0..4 {
+            let first = random_gap(numbers, value, 0);
+            let from = first.units.end + 1;
+            let is_constant = first.is_constant;
+            gaps.push(first);
+            if from < UNITS && numbers.below(2) == 0 {
+                gaps.push(Gap { is_constant, ..random_gap(numbers, value, from) });
+            }
+        }
+        let fresh: Vec<u64> = (0..UNITS).map(|_| numbers.below(3)).collect();
+        let idle =
+            |unit: usize| gaps.iter().filter(move |gap| gap.units.contains(&unit)).map(|gap| gap.bytes);
+        let load = (0..UNITS).map(|unit| idle(unit).sum::<u64>() + fresh[unit]).collect();
+        let until = (0..=UNITS).map(|unit| unit as f64).collect();
+        Profile { units: (0..UNITS).map(|unit| unit..unit + 1).collect(), load, fresh, gaps, until }
+    }
+
+    /// The cost of a choice that meets the target, with every operand of what is computed again in memory.
+    fn seconds_of(profile: &Profile, target: u64, uses: &[Option<Use>]) -> Option<f64> {
+        let mut state = State::new(profile, target);
+        let used = |index: &usize| uses[*index].map(|way| (*index, way));
+        (0..uses.len()).filter_map(|index| used(&index)).for_each(|(index, way)| state.add(index, way));
+        let is_there = |(index, way): (usize, Use)| match (way, &profile.gaps[index].recipe) {
+            (Use::Spill, _) => true,
+            (Use::Again, None) => false,
+            (Use::Again, Some(recipe)) => state.has_operands(recipe, profile.gaps[index].units.end),
+        };
+        let is_right = (0..uses.len()).filter_map(|index| used(&index)).all(is_there);
+        (is_right && state.is_covered()).then(|| state.seconds())
+    }
+
+    #[test]
+    fn no_choice_is_cheaper_than_one_that_is_proven() {
+        let mut numbers = Numbers(1);
+        let (mut proven, mut changed) = (0, 0);
+        for _ in 0..600 {
+            let profile = random_profile(&mut numbers);
+            let most = profile.load.iter().copied().max().unwrap_or(0);
+            let target = most.saturating_sub(1 + numbers.below(4));
+            let ways = [None, Some(Use::Spill), Some(Use::Again)];
+            let count = 3usize.pow(profile.gaps.len() as u32);
+            let nth = |mut number: usize| -> Vec<Option<Use>> {
+                let digit = |_| {
+                    let way = ways[number % 3];
+                    number /= 3;
+                    way
+                };
+                (0..profile.gaps.len()).map(digit).collect()
+            };
+            let least = (0..count)
+                .filter_map(|number| seconds_of(&profile, target, &nth(number)))
+                .min_by(f64::total_cmp);
+            let chosen = choose(&profile, target);
+            assert_eq!(chosen.is_some(), least.is_some(), "{:?}", profile.gaps);
+            let (Some(chosen), Some(least)) = (chosen, least) else { continue };
+            let seconds = seconds_of(&profile, target, &chosen.uses).expect("it meets the target");
+            assert!(
+                chosen.is_cheapest && (seconds - least).abs() < 1e-9,
+                "{seconds} {least} {:?}",
+                profile.gaps
+            );
+            proven += 1;
+            changed += u32::from(chosen.uses.iter().any(Option::is_some));
+        }
+        assert!(proven > 200 && changed > 200, "{proven} {changed}");
     }
 }

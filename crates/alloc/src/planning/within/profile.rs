@@ -16,7 +16,7 @@ pub(super) struct Profile {
     pub(super) fresh: Vec<u64>,
     pub(super) gaps: Vec<Gap>,
     /// Per unit, the seconds of all units before it; one more at the end.
-    until: Vec<f64>,
+    pub(super) until: Vec<f64>,
 }
 
 /// Units between two touches of a value.

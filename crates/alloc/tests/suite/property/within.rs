@@ -58,7 +58,7 @@ fn fit(usage: &Arc<Usage>, capacity: u64, facts: &StepFacts) -> PlanWithin {
 fn a_cheap_result_is_computed_again_and_an_expensive_one_is_copied() {
     let usage = skip_connection();
     assert_eq!(plan_memory(&usage, &PlanOptions::default()).unwrap().total(), 64 + 64 + 256);
-    assert_eq!(floor(&usage).bytes, 64 + 256);
+    assert_eq!(floor(&usage).unwrap().bytes, 64 + 256);
     // A copy takes 64 seconds, a step one.
     let facts = even_facts(&usage, 1.0);
     let again = fit(&usage, 320, &facts);
@@ -81,6 +81,17 @@ fn a_capacity_below_the_floor_is_proven_impossible() {
     let error = plan_within(&usage, 319, &even_facts(&usage, 1.0), &PlanOptions::default()).unwrap_err();
     assert!(matches!(&error, Error::BelowFloor { capacity: 319, floor: 320, .. }), "{error}");
     assert!(error.to_string().contains('b') && error.to_string().contains("320"));
+}
+
+#[test]
+fn a_usage_with_unknown_values_is_refused() {
+    let mut usage = Foreign::new(Unread::LivesOn);
+    let x = usage.value("x", 64);
+    usage.step(&[x, ValueId::new(7)], &[ValueId::new(8)]);
+    let usage = usage.done();
+    assert!(matches!(floor(&usage), Err(Error::UnknownValue { value: 7, .. })));
+    let made = plan_within(&usage, 64, &even_facts(&usage, 1.0), &PlanOptions::default());
+    assert!(matches!(made, Err(Error::UnknownValue { value: 7, .. })));
 }
 
 #[test]
@@ -129,7 +140,7 @@ proptest! {
         let facts_choices = choices.split();
         let usage = Arc::new(random_usage_of(&mut choices, 1));
         let facts = random_facts(&mut Choices::new(facts_choices), &usage);
-        let (least, total) = (floor(&usage).bytes, plan_memory(&usage, &PlanOptions::default())?.total());
+        let (least, total) = (floor(&usage).unwrap().bytes, plan_memory(&usage, &PlanOptions::default())?.total());
         prop_assert!(least <= total);
         let capacity = least + (total - least) * share / 8;
         match plan_within(&usage, capacity, &facts, &PlanOptions::default()) {
@@ -153,6 +164,6 @@ proptest! {
     fn no_plan_is_below_the_floor(numbers in numbers(120)) {
         let usage = Arc::new(random_usage(&mut Choices::new(numbers)));
         let plan = plan_memory(&usage, &PlanOptions::default())?;
-        prop_assert!(floor(&usage).bytes <= plan.total(), "{:?} {:#?}", floor(&usage), plan);
+        prop_assert!(floor(&usage).unwrap().bytes <= plan.total(), "{:?} {:#?}", floor(&usage), plan);
     }
 }
