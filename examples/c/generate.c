@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
   orlop_error *error = NULL;
   orlop_model *model = NULL;
   orlop_model_options options;
-  orlop_model_info info;
+  orlop_model_info info = {.version = ORLOP_STRUCT_VERSION};
   orlop_text_options text;
   orlop_end end;
   uint32_t tokens[512];
@@ -48,7 +48,10 @@ int main(int argc, char **argv) {
     orlop_model_free(model);
     return fail("generate", error);
   }
-  orlop_model_facts(model, &info, NULL);
+  if (orlop_model_facts(model, &info, &error) != ORLOP_OK) {
+    orlop_model_free(model);
+    return fail("facts", error);
+  }
   printf("\n%zu tokens read, %zu bytes written, %s; context %llu\n", count, bytes,
          end == ORLOP_END_LIMIT ? "limit" : "end", (unsigned long long)info.context);
   orlop_model_free(model);

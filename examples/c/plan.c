@@ -11,9 +11,11 @@ static int fail(orlop_error *error) {
 }
 
 static int plan(void) {
-  const orlop_buffer buffers[3] = {{4096, 64, 0, 2}, {1000, 64, 1, 3}, {4096, 64, 2, 4}};
+  const orlop_buffer buffers[3] = {{ORLOP_STRUCT_VERSION, 4096, 64, 0, 2},
+                                   {ORLOP_STRUCT_VERSION, 1000, 64, 1, 3},
+                                   {ORLOP_STRUCT_VERSION, 4096, 64, 2, 4}};
   uint64_t offsets[3];
-  orlop_plan_summary summary;
+  orlop_plan_summary summary = {.version = ORLOP_STRUCT_VERSION};
   orlop_error *error = NULL;
 
   if (orlop_plan_buffers(buffers, 3, 0, offsets, &summary, &error) != ORLOP_OK) {
@@ -28,7 +30,7 @@ static int plan(void) {
 static int run(void) {
   const uint64_t columns[1] = {2}, matrix[2] = {2, 3};
   const float weights[6] = {1, 2, -1, 1, 0.5f, -4}, input[2] = {3, 1};
-  const orlop_external external = {"w", (const uint8_t *)weights, sizeof weights};
+  const orlop_external external = {ORLOP_STRUCT_VERSION, "w", (const uint8_t *)weights, sizeof weights};
   float output[3];
   uint32_t x, w, y, operands[2];
   orlop_graph *graph = NULL;

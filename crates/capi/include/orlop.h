@@ -6,9 +6,10 @@
  * - Objects are made by functions that return them through a pointer, and freed by the function of their name. A sequence keeps
  *   its model alive, and a prepared graph its session. NULL may be freed.
  * - An object is used by one call at a time; a second one gets ORLOP_BUSY, also from a callback of the first.
- * - Structures begin with a version, which their function _init sets.
+ * - Structures begin with a version: ORLOP_STRUCT_VERSION, which the function _init of options sets, too. It is checked in
+ *   those that a function reads and in those that it fills, so a program and a library of another version find out.
  * - Texts are UTF-8. Pointers to arrays may be NULL where their length is 0.
- * - A forked process must not use objects of its parent.
+ * - A forked process gets ORLOP_FORKED for models and sessions of its parent. It may free them, which frees no memory.
  */
 
 
@@ -20,7 +21,7 @@
 #include <stdint.h>
 
 /*
- The version of the structures.
+ The version of the structures, with which they begin.
  */
 #define ORLOP_STRUCT_VERSION 1
 
@@ -52,6 +53,10 @@ typedef enum orlop_status {
    A bug in Orlop. The object may be unusable.
    */
   ORLOP_PANIC = 5,
+  /*
+   The object was made by the process that this one was forked from.
+   */
+  ORLOP_FORKED = 6,
 } orlop_status;
 
 /*
@@ -244,6 +249,10 @@ typedef bool (*orlop_text_callback)(const char *text, size_t length, void *user_
  */
 typedef struct orlop_buffer {
   /*
+   ORLOP_STRUCT_VERSION.
+   */
+  uint32_t version;
+  /*
    Bytes.
    */
   uint64_t size;
@@ -326,6 +335,10 @@ typedef struct orlop_model_plan {
  */
 typedef struct orlop_external {
   /*
+   ORLOP_STRUCT_VERSION.
+   */
+  uint32_t version;
+  /*
    Its name.
    */
   const char *name;
@@ -400,7 +413,7 @@ enum orlop_status orlop_model_open(const char *path,
 void orlop_model_free(struct orlop_model *model);
 
 /*
- Facts of a model.
+ Facts of a model. `info` says which version is wanted.
 
  # Safety
  As the rules of the header say.
@@ -509,7 +522,7 @@ enum orlop_status orlop_sequence_feed(const struct orlop_sequence *sequence,
 
 /*
  Places buffers in as little memory as it finds. `offsets` gets one offset for each of `count` buffers; `capacity` is the most
- bytes, or 0.
+ bytes, or 0. `summary` is NULL, or says which version is wanted.
 
  # Safety
  As the rules of the header say.
@@ -522,7 +535,7 @@ enum orlop_status orlop_plan_buffers(const struct orlop_buffer *buffers,
                                      struct orlop_error **error);
 
 /*
- What a model file takes with these options, before anything is allocated.
+ What a model file takes with these options, before anything is allocated. `plan` says which version is wanted.
 
  # Safety
  As the rules of the header say.

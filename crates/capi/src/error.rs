@@ -24,6 +24,8 @@ pub enum orlop_status {
     OrlopTooSmall = 4,
     /// A bug in Orlop. The object may be unusable.
     OrlopPanic = 5,
+    /// The object was made by the process that this one was forked from.
+    OrlopForked = 6,
 }
 
 /// An error with a message.
@@ -53,6 +55,11 @@ impl Refusal {
 
     pub(crate) fn busy(what: &str) -> Refusal {
         Refusal { status: orlop_status::OrlopBusy, message: format!("another call uses the {what}") }
+    }
+
+    pub(crate) fn forked(what: &str) -> Refusal {
+        let message = format!("the {what} was made before this process was forked; make another");
+        Refusal { status: orlop_status::OrlopForked, message }
     }
 
     pub(crate) fn too_small(what: &str, needed: usize, given: usize) -> Refusal {

@@ -1,16 +1,17 @@
 //! Graphs, and running them.
 
 use std::ffi::c_char;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex};
 
 use orlop::alloc::{Externals, SetTensor, TensorSet};
 use orlop::devices::{self, DeviceOptions};
 use orlop::graph::{GraphBuilder, Leaf, Op, TensorDesc};
 use orlop::{DType, Graph, Machine, PlanId, RunOptions, Session, SessionOptions, TensorId};
 
-use crate::error::{Refusal, orlop_error, orlop_status, run};
-use crate::model::give_all;
+use crate::error::{Refusal, check_version, orlop_error, orlop_status, run};
+use crate::model::{ORLOP_STRUCT_VERSION, give_all};
 use crate::pointer;
+use crate::shared::{Shared, lock};
 
 /// What a leaf is.
 #[repr(C)]
@@ -30,6 +31,8 @@ pub enum orlop_leaf_kind {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct orlop_external {
+    /// ORLOP_STRUCT_VERSION.
+    pub version: u32,
     /// Its name.
     pub name: *const c_char,
     /// Its contents, which are copied.
@@ -51,23 +54,16 @@ struct GraphState {
 
 /// Runs graphs on devices.
 pub struct orlop_session {
-    session: Arc<Mutex<Session>>,
+    shared: Arc<Shared<Session>>,
     machine: Machine,
 }
 
 /// A graph with memory on devices.
 pub struct orlop_prepared {
-    session: Arc<Mutex<Session>>,
+    session: Arc<Shared<Session>>,
     plan: PlanId,
     graph: Graph,
     placement: String,
-}
-
-fn lock<'a, T>(shared: &'a Mutex<T>, what: &str) -> Result<MutexGuard<'a, T>, Refusal> {
-    shared.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => Refusal::busy(what),
-        TryLockError::Poisoned(_) => Refusal::failed(format!("an earlier call of this {what} panicked")),
-    })
 }
 
 impl GraphState {
@@ -268,7 +264,7 @@ pub unsafe extern "C" fn orlop_session_new(
         let machine = Machine::new(devices::named(&names, &options).map_err(Refusal::failed)?);
         let machine = machine.map_err(Refusal::failed)?;
         let made = Session::new(machine.clone(), SessionOptions::default()).map_err(Refusal::failed)?;
-        let made = orlop_session { session: Arc::new(Mutex::new(made)), machine };
+        let made = orlop_session { shared: Arc::new(Shared::new("session", made)), machine };
         // SAFETY: the caller promises it.
         unsafe { pointer::give_object(session, made, "session") }
     };
@@ -314,6 +310,7 @@ pub unsafe extern "C" fn orlop_session_prepare(
         let first = session.machine.indices().next().unwrap_or_default();
         let mut externals = Externals::new();
         for external in given {
+            check_version("orlop_external", external.version, ORLOP_STRUCT_VERSION)?;
             // SAFETY: the caller promises it.
             let name = unsafe { pointer::text(external.name, "the name of an external") }?;
             // SAFETY: the caller promises it.
@@ -336,11 +333,11 @@ pub unsafe extern "C" fn orlop_session_prepare(
                 externals.insert(id, stored.clone());
             }
         }
-        let mut locked = lock(&session.session, "session")?;
+        let mut locked = session.shared.lock()?;
         let plan = locked.prepare(&graph, &externals).map_err(Refusal::failed)?;
         let placement = locked.placement(plan).map_err(Refusal::failed)?;
         let placement = placement.table(&graph, &session.machine).to_string();
-        let made = orlop_prepared { session: Arc::clone(&session.session), plan, graph, placement };
+        let made = orlop_prepared { session: Arc::clone(&session.shared), plan, graph, placement };
         // SAFETY: the caller promises it.
         unsafe { pointer::give_object(prepared, made, "prepared") }
     };
@@ -358,13 +355,10 @@ pub unsafe extern "C" fn orlop_prepared_free(prepared: *mut orlop_prepared) {
     unsafe { pointer::free(prepared) };
 }
 
-/// Releases the plan in its session, unless a call uses that.
+/// Releases the plan in its session, now or when the call that uses the session ends.
 impl Drop for orlop_prepared {
     fn drop(&mut self) {
-        if let Ok(mut session) = self.session.try_lock() {
-            // It exists, as only this object releases it.
-            let _ = session.release(self.plan);
-        }
+        self.session.release(self.plan);
     }
 }
 
@@ -386,7 +380,7 @@ pub unsafe extern "C" fn orlop_prepared_set(
         // SAFETY: the caller promises it.
         let bytes = unsafe { pointer::array(bytes, length, "bytes") }?;
         let id = tensor_id(&prepared.graph, tensor)?;
-        lock(&prepared.session, "session")?.set(prepared.plan, id, bytes).map_err(Refusal::failed)
+        prepared.session.lock()?.set(prepared.plan, id, bytes).map_err(Refusal::failed)
     };
     // SAFETY: the caller promises it.
     unsafe { run(error, work) }
@@ -404,7 +398,7 @@ pub unsafe extern "C" fn orlop_prepared_run(
     let work = || {
         // SAFETY: the caller promises it.
         let prepared = unsafe { pointer::object(prepared, "prepared") }?;
-        let mut session = lock(&prepared.session, "session")?;
+        let mut session = prepared.session.lock()?;
         session.run(prepared.plan, &RunOptions::default()).map_err(Refusal::failed)
     };
     // SAFETY: the caller promises it.
@@ -429,7 +423,7 @@ pub unsafe extern "C" fn orlop_prepared_get(
         // SAFETY: the caller promises it.
         let bytes = unsafe { pointer::array_mut(bytes, length, "bytes") }?;
         let id = tensor_id(&prepared.graph, tensor)?;
-        lock(&prepared.session, "session")?.get(prepared.plan, id, bytes).map_err(Refusal::failed)
+        prepared.session.lock()?.get(prepared.plan, id, bytes).map_err(Refusal::failed)
     };
     // SAFETY: the caller promises it.
     unsafe { run(error, work) }
@@ -455,4 +449,78 @@ pub unsafe extern "C" fn orlop_prepared_placement(
     };
     // SAFETY: the caller promises it.
     unsafe { run(error, work) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr;
+
+    fn ok(status: orlop_status) {
+        assert_eq!(status, orlop_status::OrlopOk);
+    }
+
+    /// y = relu(x), prepared in a session of its own.
+    fn prepared() -> (*mut orlop_session, *mut orlop_prepared) {
+        let (mut graph, mut session, mut made) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let (mut x, mut y, extents, none) = (0, 0, [4], ptr::null_mut());
+        let (name, f32, relu) = (c"x".as_ptr(), c"f32".as_ptr(), c"{\"unary\": \"relu\"}".as_ptr());
+        // SAFETY: the place is ours.
+        ok(unsafe { orlop_graph_new(&mut graph, none) });
+        // SAFETY: the graph lives, texts end with a zero, and the places are ours.
+        ok(unsafe { orlop_graph_leaf(graph, 0, name, f32, extents.as_ptr(), 1, &mut x, none) });
+        // SAFETY: as before.
+        ok(unsafe { orlop_graph_node(graph, relu, &x, 1, &mut y, none) });
+        // SAFETY: as before.
+        ok(unsafe { orlop_graph_output(graph, y, none) });
+        // SAFETY: as before.
+        ok(unsafe { orlop_graph_build(graph, none) });
+        // SAFETY: the place is ours.
+        ok(unsafe { orlop_session_new(ptr::null(), 1, &mut session, none) });
+        // SAFETY: graph and session live, and the place is ours.
+        ok(unsafe { orlop_session_prepare(session, graph, ptr::null(), 0, &mut made, none) });
+        // SAFETY: it is not used again.
+        unsafe { orlop_graph_free(graph) };
+        (session, made)
+    }
+
+    #[test]
+    fn a_graph_that_is_freed_while_a_call_uses_its_session_is_released_by_the_next_call() {
+        let (session, made) = prepared();
+        // SAFETY: both live.
+        let (shared, plan) = unsafe { (Arc::clone(&(*session).shared), (*made).plan) };
+        let call = shared.lock().unwrap();
+        // SAFETY: it is not used again.
+        unsafe { orlop_prepared_free(made) };
+        assert!(call.placement(plan).is_ok());
+        drop(call);
+        assert!(shared.lock().unwrap().placement(plan).is_err());
+        // SAFETY: it is not used again.
+        unsafe { orlop_session_free(session) };
+    }
+
+    #[test]
+    fn externals_of_another_version_are_refused() {
+        let (session, made) = prepared();
+        let external = orlop_external { version: 9, name: ptr::null(), bytes: ptr::null(), length: 0 };
+        let (mut graph, mut other, mut error) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the places are ours.
+        ok(unsafe { orlop_graph_new(&mut graph, ptr::null_mut()) });
+        // SAFETY: the graph lives.
+        ok(unsafe { orlop_graph_build(graph, ptr::null_mut()) });
+        // SAFETY: objects live, and the places are ours.
+        let status = unsafe { orlop_session_prepare(session, graph, &external, 1, &mut other, &mut error) };
+        // SAFETY: it is an error of the last call.
+        let message = unsafe { std::ffi::CStr::from_ptr(crate::error::orlop_error_message(error)) };
+        assert_eq!(status, orlop_status::OrlopBadArgument);
+        assert!(message.to_str().unwrap().starts_with("orlop_external has version 9"), "{message:?}");
+        // SAFETY: none is used again.
+        unsafe { crate::error::orlop_error_free(error) };
+        // SAFETY: as before.
+        unsafe { orlop_graph_free(graph) };
+        // SAFETY: as before.
+        unsafe { orlop_prepared_free(made) };
+        // SAFETY: as before.
+        unsafe { orlop_session_free(session) };
+    }
 }

@@ -11,6 +11,7 @@ mod model;
 mod plan;
 mod pointer;
 mod sequence;
+mod shared;
 
 pub use error::*;
 pub use graph::*;

@@ -3,17 +3,17 @@
 use std::ffi::{c_char, c_void};
 use std::ops::ControlFlow;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, MutexGuard};
 
 use orlop::llm::{End, SequenceId, Special};
-use orlop::model_options::ModelOptions;
+use orlop::model_options::{Drafting, ModelOptions};
 use orlop::{Model, SamplingOptions, TextModel, TextOptions, Tokenizer};
 
 use crate::error::{Refusal, check_version, orlop_error, orlop_status, run};
 use crate::pointer;
-use crate::sequence::Freed;
+use crate::shared::Shared;
 
-/// The version of the structures.
+/// The version of the structures, with which they begin.
 pub const ORLOP_STRUCT_VERSION: u32 = 1;
 
 /// How a model is planned and loaded.
@@ -102,32 +102,20 @@ pub struct orlop_model {
 }
 
 pub(crate) struct Loaded {
-    model: Mutex<TextModel>,
+    model: Shared<TextModel>,
     tokenizer: Arc<Tokenizer>,
     info: orlop_model_info,
-    freed: Freed,
 }
 
 impl Loaded {
     /// The model, if no other call uses it.
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, TextModel>, Refusal> {
-        match self.model.try_lock() {
-            Ok(mut model) => {
-                for id in self.freed.take() {
-                    model.engine().end_sequence(id).map_err(Refusal::failed)?;
-                }
-                Ok(model)
-            }
-            Err(TryLockError::WouldBlock) => Err(Refusal::busy("model")),
-            Err(TryLockError::Poisoned(_)) => Err(Refusal::failed("an earlier call of this model panicked")),
-        }
+        self.model.lock()
     }
 
     /// Ends a sequence, before the next call at the latest.
     pub(crate) fn end(&self, id: SequenceId) {
-        self.freed.add(id);
-        // In use: the next call ends it.
-        drop(self.lock());
+        self.model.release(id);
     }
 
     pub(crate) fn vocabulary(&self) -> usize {
@@ -155,7 +143,7 @@ impl orlop_model_options {
             threads: if self.threads == 0 { defaults.threads } else { self.threads as usize },
             devices,
             layers: usize::try_from(self.layers).ok(),
-            lookup: self.lookup,
+            drafting: Drafting::Lookup { most: self.lookup },
             ..defaults
         })
     }
@@ -226,6 +214,7 @@ pub unsafe extern "C" fn orlop_model_open(
         let file = Model::open(path).map_err(|error| Refusal::failed(format!("{path}: {error}")))?;
         let mut loaded = options.load(&file).map_err(Refusal::failed)?;
         let tokenizer = Arc::clone(loaded.tokenizer());
+        let bytes = loaded.memory().devices.iter().map(|device| device.total()).sum();
         let engine = loaded.engine();
         let id = |token: Option<u32>| token.map_or(-1, |token| token as i32);
         let info = orlop_model_info {
@@ -234,9 +223,9 @@ pub unsafe extern "C" fn orlop_model_open(
             eos: id(tokenizer.eos()),
             context: engine.blueprint().context(),
             vocabulary: engine.config().vocabulary,
-            bytes: engine.memory().devices.iter().map(|device| device.total()).sum(),
+            bytes,
         };
-        let loaded = Arc::new(Loaded { model: Mutex::new(loaded), tokenizer, info, freed: Freed::default() });
+        let loaded = Arc::new(Loaded { model: Shared::new("model", loaded), tokenizer, info });
         // SAFETY: the caller promises it.
         unsafe { pointer::give_object(model, orlop_model { loaded }, "model") }
     };
@@ -254,7 +243,7 @@ pub unsafe extern "C" fn orlop_model_free(model: *mut orlop_model) {
     unsafe { pointer::free(model) };
 }
 
-/// Facts of a model.
+/// Facts of a model. `info` says which version is wanted.
 ///
 /// # Safety
 /// As the rules of the header say.
@@ -267,6 +256,9 @@ pub unsafe extern "C" fn orlop_model_facts(
     let work = || {
         // SAFETY: the caller promises it.
         let model = unsafe { pointer::object(model, "model") }?;
+        // SAFETY: the caller promises it.
+        let wanted = unsafe { pointer::object(info, "info") }?.version;
+        check_version("orlop_model_info", wanted, ORLOP_STRUCT_VERSION)?;
         // SAFETY: the caller promises it.
         unsafe { pointer::give(info, model.loaded.info) };
         Ok(())

@@ -12,6 +12,8 @@ use crate::pointer;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct orlop_buffer {
+    /// ORLOP_STRUCT_VERSION.
+    pub version: u32,
     /// Bytes.
     pub size: u64,
     /// Alignment of its offset, a power of two.
@@ -59,7 +61,7 @@ pub struct orlop_model_plan {
 }
 
 /// Places buffers in as little memory as it finds. `offsets` gets one offset for each of `count` buffers; `capacity` is the most
-/// bytes, or 0.
+/// bytes, or 0. `summary` is NULL, or says which version is wanted.
 ///
 /// # Safety
 /// As the rules of the header say.
@@ -78,7 +80,12 @@ pub unsafe extern "C" fn orlop_plan_buffers(
         // SAFETY: the caller promises it.
         let offsets = unsafe { pointer::array_mut(offsets, count, "offsets") }?;
         let mut problem = Problem { capacity: (capacity > 0).then_some(capacity), ..Problem::default() };
+        // SAFETY: the caller promises it.
+        if let Some(summary) = unsafe { summary.as_ref() } {
+            check_version("orlop_plan_summary", summary.version, ORLOP_STRUCT_VERSION)?;
+        }
         for buffer in buffers {
+            check_version("orlop_buffer", buffer.version, ORLOP_STRUCT_VERSION)?;
             let spec = BufferSpec::new(buffer.size, buffer.align, buffer.lower..buffer.upper);
             problem.push(spec).map_err(Refusal::failed)?;
         }
@@ -96,7 +103,7 @@ pub unsafe extern "C" fn orlop_plan_buffers(
     unsafe { run(error, work) }
 }
 
-/// What a model file takes with these options, before anything is allocated.
+/// What a model file takes with these options, before anything is allocated. `plan` says which version is wanted.
 ///
 /// # Safety
 /// As the rules of the header say.
@@ -112,17 +119,19 @@ pub unsafe extern "C" fn orlop_plan_model(
         let path = unsafe { pointer::text(path, "path") }?;
         // SAFETY: the caller promises it.
         let options = unsafe { pointer::object(options, "options") }?;
-        check_version("orlop_model_options", options.version, ORLOP_STRUCT_VERSION)?;
         // SAFETY: the caller promises it.
         let options = unsafe { options.read() }?;
         let file = Model::open(path).map_err(|error| Refusal::failed(format!("{path}: {error}")))?;
-        let blueprint = options.plan(&file).map_err(Refusal::failed)?;
-        let forecast = blueprint.forecast().map_err(Refusal::failed)?;
+        let planned = options.plan(&file).map_err(Refusal::failed)?;
+        let forecast = &planned.forecast;
+        // SAFETY: the caller promises it.
+        let wanted = unsafe { pointer::object(plan, "plan") }?.version;
+        check_version("orlop_model_plan", wanted, ORLOP_STRUCT_VERSION)?;
         let mut made = orlop_model_plan {
             version: ORLOP_STRUCT_VERSION,
             fits: forecast.fits(),
             context: forecast.context,
-            largest_context: blueprint.largest_context().map_err(Refusal::failed)?.unwrap_or(0),
+            largest_context: planned.largest_context.unwrap_or(0),
             ..orlop_model_plan::default()
         };
         for device in &forecast.devices {

@@ -4,6 +4,7 @@
 //! that nothing else writes it during the call.
 
 use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::Refusal;
 
@@ -97,13 +98,36 @@ pub(crate) unsafe fn give_object<T>(place: *mut *mut T, value: T, what: &str) ->
     Ok(())
 }
 
-/// Takes an object back from the caller, and frees it.
+/// Takes an object back from the caller, and frees it. What panics meanwhile leaks, and the panic ends here.
 ///
 /// # Safety
 /// `pointer` is NULL or comes from [`give_object`], and is not used again.
 pub(crate) unsafe fn free<T>(pointer: *mut T) {
     if !pointer.is_null() {
         // SAFETY: it comes from `Box::into_raw`, and the caller promises that it was not freed before.
-        drop(unsafe { Box::from_raw(pointer) });
+        let object = unsafe { Box::from_raw(pointer) };
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(object)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Panics;
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("while it is freed");
+        }
+    }
+
+    #[test]
+    fn a_panic_while_an_object_is_freed_does_not_reach_the_caller() {
+        let mut object = std::ptr::null_mut();
+        // SAFETY: the place is ours.
+        unsafe { give_object(&mut object, Panics, "object") }.unwrap();
+        // SAFETY: it was just made, and is not used again.
+        unsafe { free(object) };
     }
 }

@@ -1,6 +1,6 @@
 //! Sequences beside the one of texts.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use orlop::llm::{Part, SequenceId};
 
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn orlop_sequence_start(
         if sequence.is_null() {
             return Err(Refusal::null("sequence"));
         }
-        let id = model.loaded.lock()?.engine().start_sequence().map_err(Refusal::failed)?;
+        let id = model.loaded.lock()?.engine_for_sequences().start_sequence().map_err(Refusal::failed)?;
         let made = orlop_sequence { model: Arc::clone(&model.loaded), id };
         // SAFETY: the caller promises it.
         unsafe { pointer::give_object(sequence, made, "sequence") }
@@ -56,8 +56,10 @@ pub unsafe extern "C" fn orlop_sequence_fork(
         if fork.is_null() {
             return Err(Refusal::null("fork"));
         }
-        let id =
-            sequence.model.lock()?.engine().fork_sequence(sequence.id, length).map_err(Refusal::failed)?;
+        let mut model = sequence.model.lock()?;
+        let forked = model.engine_for_sequences().fork_sequence(sequence.id, length);
+        let id = forked.map_err(Refusal::failed)?;
+        drop(model);
         let made = orlop_sequence { model: Arc::clone(&sequence.model), id };
         // SAFETY: the caller promises it.
         unsafe { pointer::give_object(fork, made, "fork") }
@@ -89,7 +91,8 @@ pub unsafe extern "C" fn orlop_sequence_length(
     let work = || {
         // SAFETY: the caller promises it.
         let sequence = unsafe { pointer::object(sequence, "sequence") }?;
-        let tokens = sequence.model.lock()?.engine().sequence_len(sequence.id).map_err(Refusal::failed)?;
+        let mut model = sequence.model.lock()?;
+        let tokens = model.engine_for_sequences().sequence_len(sequence.id).map_err(Refusal::failed)?;
         // SAFETY: the caller promises it.
         unsafe { pointer::give(length, tokens) };
         Ok(())
@@ -124,7 +127,7 @@ pub unsafe extern "C" fn orlop_sequence_feed(
         let logits = unsafe { pointer::array_mut(logits, needed, "logits") }?;
         let mut model = sequence.model.lock()?;
         let part = Part::last(sequence.id, tokens);
-        let fed = model.engine().feed_parts(&[part], &mut |mut rows| match logits.is_empty() {
+        let fed = model.engine_for_sequences().feed_parts(&[part], &mut |mut rows| match logits.is_empty() {
             true => Ok(()),
             false => rows.read_into(logits),
         });
@@ -138,19 +141,5 @@ pub unsafe extern "C" fn orlop_sequence_feed(
 impl Drop for orlop_sequence {
     fn drop(&mut self) {
         self.model.end(self.id);
-    }
-}
-
-/// Sequences that were freed while another call used their model.
-#[derive(Default)]
-pub(crate) struct Freed(Mutex<Vec<SequenceId>>);
-
-impl Freed {
-    pub(crate) fn add(&self, id: SequenceId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
-    }
-
-    pub(crate) fn take(&self) -> Vec<SequenceId> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

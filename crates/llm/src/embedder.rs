@@ -60,7 +60,7 @@ pub struct Embedder {
 /// Embeddings of texts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Embeddings {
-    /// One for each text, of length 1.
+    /// One for each text: of length 1, but for those of [`Embedder::embed_unscaled`].
     pub rows: Vec<Vec<f32>>,
     /// Tokens of all texts.
     pub tokens: usize,
@@ -162,11 +162,20 @@ impl Embedder {
     /// # Errors
     /// As [`Embedder::embed`], and [`Error::UnknownToken`].
     pub fn embed_tokens(&mut self, texts: &[impl AsRef<[u32]>]) -> Result<Embeddings, Error> {
+        let mut embeddings = self.embed_unscaled(texts)?;
+        embeddings.rows.iter_mut().for_each(|row| normalize(row));
+        Ok(embeddings)
+    }
+
+    /// As [`Embedder::embed_tokens`], but each row has the length that the model gave it.
+    ///
+    /// # Errors
+    /// As [`Embedder::embed_tokens`].
+    pub fn embed_unscaled(&mut self, texts: &[impl AsRef<[u32]>]) -> Result<Embeddings, Error> {
         if self.pooling == Pooling::Rank {
             return Err(Error::OtherRows { given: "scores of pairs", wanted: "embeddings" });
         }
-        let mut rows = self.rows(texts)?;
-        rows.iter_mut().for_each(|row| normalize(row));
+        let rows = self.rows(texts)?;
         Ok(Embeddings { rows, tokens: texts.iter().map(|text| text.as_ref().len()).sum() })
     }
 

@@ -7,7 +7,7 @@ use orlop_backend::Cancel;
 use orlop_sched::Machine;
 
 use crate::{
-    Blueprint, DraftCounts, Drafter, End, Engine, Error, GenerateEvent, GenerateOptions, Grammar,
+    Blueprint, DraftCounts, Drafter, End, Engine, Error, Forecast, GenerateEvent, GenerateOptions, Grammar,
     GrammarCompiler, Model, Sampler, SamplingOptions, Settings, Special, Speculator, StateError, StopText,
     TextStream, Tokenizer, generate_with,
 };
@@ -64,10 +64,17 @@ impl TextModel {
     /// # Errors
     /// As [`Blueprint::plan`], [`Engine::load`], [`Tokenizer::from_metadata`] and [`SamplingOptions::recommended`].
     pub fn load(model: &Model, machine: &Machine, settings: &Settings) -> Result<TextModel, Error> {
-        let metadata = model.file().metadata();
+        TextModel::new(Engine::load(Blueprint::plan(model, machine, settings)?, &mut |_, _| ())?)
+    }
+
+    /// A loaded engine with the tokenizer of its model file.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::from_metadata`] and [`SamplingOptions::recommended`].
+    pub fn new(engine: Engine) -> Result<TextModel, Error> {
+        let metadata = engine.blueprint().model.file().metadata();
         let tokenizer = Arc::new(Tokenizer::from_metadata(metadata)?);
         let sampling = SamplingOptions::default().recommended(metadata)?;
-        let engine = Engine::load(Blueprint::plan(model, machine, settings)?, &mut |_, _| ())?;
         Ok(TextModel { engine, tokenizer, grammars: None, speculator: None, sampling, cached: Vec::new() })
     }
 
@@ -90,6 +97,20 @@ impl TextModel {
     pub fn engine(&mut self) -> &mut Engine {
         self.cached.clear();
         &mut self.engine
+    }
+
+    /// The engine, for sequences beside its first one: the caller leaves that as it is, so texts continue from the cache.
+    pub fn engine_for_sequences(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// Bytes that are allocated on each device now, those of the drafter included.
+    pub fn memory(&self) -> Forecast {
+        let memory = self.engine.memory();
+        match self.speculator.as_ref().and_then(Speculator::memory) {
+            Some(drafts) => memory.with(&drafts),
+            None => memory,
+        }
     }
 
     /// Sets the switch that stops texts ([`Engine::cancel_with`]).
@@ -116,7 +137,7 @@ impl TextModel {
 
     /// The tokens in the engine's first sequence, as far as they are known.
     pub fn cached(&self) -> &[u32] {
-        &self.cached
+        &self.cached[..self.cached.len().min(self.engine.len())]
     }
 
     /// Says which tokens are in the engine's first sequence, such as those of a saved one that was loaded.

@@ -79,6 +79,17 @@ pub fn all(options: &DeviceOptions) -> Result<Vec<Arc<dyn Device>>, DiscoveryErr
 /// # Errors
 /// [`DiscoveryError`].
 pub fn named(names: &[String], options: &DeviceOptions) -> Result<Vec<Arc<dyn Device>>, DiscoveryError> {
+    Ok(named_apart(names, options)?.into_iter().flatten().collect())
+}
+
+/// As [`named`], with the devices of each name apart.
+///
+/// # Errors
+/// [`DiscoveryError`].
+pub fn named_apart(
+    names: &[String],
+    options: &DeviceOptions,
+) -> Result<Vec<Vec<Arc<dyn Device>>>, DiscoveryError> {
     let mut known = vec![cpu(options)?];
     let mut missing: Vec<(&str, String)> = Vec::new();
     let mut discover = |kind: &'static str, find: &dyn Fn() -> Found| {
@@ -110,8 +121,7 @@ pub fn named(names: &[String], options: &DeviceOptions) -> Result<Vec<Arc<dyn De
         });
         found.map(|device| vec![device])
     };
-    let found: Vec<Vec<Arc<dyn Device>>> = names.iter().map(find).collect::<Result<_, DiscoveryError>>()?;
-    Ok(found.into_iter().flatten().collect())
+    names.iter().map(find).collect()
 }
 
 /// What names of servers begin with.
@@ -163,4 +173,19 @@ fn wgpu(_: Option<&[String]>) -> Found {
 #[cfg(not(all(feature = "wgpu", feature = "cuda")))]
 fn left_out(feature: &str) -> String {
     format!("this orlop was built without the feature `{feature}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_come_apart_by_their_names() {
+        let names = ["cpu", "cpu"].map(str::to_owned);
+        let options = DeviceOptions { threads: 1, ..DeviceOptions::default() };
+        let apart = named_apart(&names, &options).unwrap();
+        assert_eq!(apart.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+        assert!(Arc::ptr_eq(&apart[0][0], &apart[1][0]), "opened once");
+        assert_eq!(named(&names, &options).unwrap().len(), 2);
+    }
 }

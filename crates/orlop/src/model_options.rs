@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use orlop_backend::Precision;
 use orlop_graph::DType;
 use orlop_llm::{
-    Blueprint, CacheTypes, Embedder, Error, LayerChoice, Lookup, Model, Outputs, Settings, TextModel,
+    Blueprint, CacheTypes, DraftModel, Embedder, Engine, Error, Forecast, LayerChoice, Lookup, Model,
+    Outputs, PairBlueprint, Settings, TextModel,
 };
 use orlop_sched::Machine;
 
@@ -35,10 +36,57 @@ pub struct ModelOptions {
     pub precision: Precision,
     /// The tokens whose logits one run of a batch gives. Default: the last ones.
     pub outputs: Outputs,
-    /// Maximum of tokens that prompt lookup drafts ([`Lookup`]). Default 0: none.
-    pub lookup: u64,
+    /// What drafts tokens for texts. Default: nothing.
+    pub drafting: Drafting,
     /// Folder for compiled CUDA kernels. Default: they are compiled at every start.
     pub kernel_cache: Option<PathBuf>,
+}
+
+/// What drafts tokens, which the model then checks together: the texts stay the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Drafting {
+    /// Nothing does.
+    #[default]
+    Nothing,
+    /// The last tokens are looked up in the text ([`Lookup`]).
+    Lookup {
+        /// Maximum of tokens of a draft.
+        most: u64,
+    },
+    /// A smaller model of the same vocabulary, on the same devices ([`DraftModel`]).
+    Model {
+        /// Its file.
+        path: PathBuf,
+        /// Maximum of tokens of a draft.
+        most: u64,
+    },
+}
+
+impl Drafting {
+    fn most(&self) -> u64 {
+        match self {
+            Drafting::Nothing => 0,
+            Drafting::Lookup { most } | Drafting::Model { most, .. } => *most,
+        }
+    }
+
+    /// The draft model's file, if there is one that may draft.
+    fn open(&self) -> Result<Option<Model>, OpenError> {
+        let Drafting::Model { path, most: 1.. } = self else { return Ok(None) };
+        let failed = |source| OpenError::DraftModel { path: path.clone(), source };
+        Model::open(path).map(Some).map_err(failed)
+    }
+}
+
+/// What a model takes, with its draft model.
+#[derive(Clone, Debug)]
+pub struct PlannedModel {
+    /// The model, planned.
+    pub blueprint: Blueprint,
+    /// What both take on each device, to the byte.
+    pub forecast: Forecast,
+    /// The largest context that fits; `None` if none does.
+    pub largest_context: Option<u64>,
 }
 
 impl Default for ModelOptions {
@@ -54,7 +102,7 @@ impl Default for ModelOptions {
             cache: CacheTypes { k: DType::F16, v: DType::F16 },
             precision: Precision::Int16,
             outputs: Outputs::Last,
-            lookup: 0,
+            drafting: Drafting::Nothing,
             kernel_cache: None,
         }
     }
@@ -70,6 +118,14 @@ pub enum OpenError {
     /// The model, or what it needs.
     #[error(transparent)]
     Model(#[from] Error),
+    /// The draft model's file.
+    #[error("the draft model {}: {source}", .path.display())]
+    DraftModel {
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Error,
+    },
 }
 
 impl ModelOptions {
@@ -95,7 +151,7 @@ impl ModelOptions {
             cache: self.cache,
             precision: self.precision,
             outputs: self.outputs,
-            draft: self.lookup,
+            draft: self.drafting.most(),
             layout: self.layers.map_or_else(LayerChoice::fastest, LayerChoice::LastLayers),
             budgets: budgets.map_err(Error::from)?,
             ..Settings::default()
@@ -106,9 +162,17 @@ impl ModelOptions {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn plan(&self, model: &Model) -> Result<Blueprint, OpenError> {
+    pub fn plan(&self, model: &Model) -> Result<PlannedModel, OpenError> {
         let machine = self.machine()?;
-        Ok(Blueprint::plan_unchecked(model, &machine, &self.settings(&machine)?)?)
+        let settings = self.settings(&machine)?;
+        let Some(draft) = self.drafting.open()? else {
+            let blueprint = Blueprint::plan_unchecked(model, &machine, &settings)?;
+            let (forecast, largest_context) = (blueprint.forecast()?, blueprint.largest_context()?);
+            return Ok(PlannedModel { blueprint, forecast, largest_context });
+        };
+        let pair = PairBlueprint::plan_unchecked(model, &draft, &machine, &settings)?;
+        let (forecast, largest_context) = (pair.forecast()?, pair.largest_context()?);
+        Ok(PlannedModel { blueprint: pair.model, forecast, largest_context })
     }
 
     /// A model in memory.
@@ -117,12 +181,21 @@ impl ModelOptions {
     /// [`OpenError`].
     pub fn load(&self, model: &Model) -> Result<TextModel, OpenError> {
         let machine = self.machine()?;
-        let mut loaded = TextModel::load(model, &machine, &self.settings(&machine)?)?;
-        if self.lookup == 0 {
-            return Ok(loaded);
+        let settings = self.settings(&machine)?;
+        let load = |blueprint| Engine::load(blueprint, &mut |_, _| ());
+        if let Some(draft) = self.drafting.open()? {
+            let pair = PairBlueprint::plan(model, &draft, &machine, &settings)?;
+            let (engine, draft) = (load(pair.model)?, load(pair.draft)?);
+            let drafter = DraftModel::new(draft, &engine)?;
+            return Ok(TextModel::new(engine)?.with_drafter(Box::new(drafter))?);
         }
-        let context = loaded.engine().blueprint().context();
-        Ok(loaded.with_drafter(Box::new(Lookup::new(context)))?)
+        let engine = load(Blueprint::plan(model, &machine, &settings)?)?;
+        let context = engine.blueprint().context();
+        let loaded = TextModel::new(engine)?;
+        match self.drafting.most() {
+            0 => Ok(loaded),
+            _ => Ok(loaded.with_drafter(Box::new(Lookup::new(context)))?),
+        }
     }
 
     /// A model in memory that makes embeddings; [`ModelOptions::context`] is the longest text.

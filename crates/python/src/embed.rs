@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use orlop::llm::Embedder;
+use orlop::llm::{Embedder, Special};
 use pyo3::prelude::*;
 
 use crate::array::Numbers;
@@ -32,11 +32,27 @@ impl TextEmbedder {
         })
     }
 
-    /// A row of length 1 for each text, and the tokens of all texts.
-    fn embed(&self, py: Python<'_>, texts: Vec<String>) -> PyResult<(Numbers, usize)> {
+    /// A row for each text, normalized to length 1 or not, and the tokens of all texts. Longer texts than there may be are
+    /// truncated or refused.
+    fn embed(
+        &self,
+        py: Python<'_>,
+        texts: Vec<String>,
+        normalize: bool,
+        truncate: bool,
+    ) -> PyResult<(Numbers, usize)> {
+        let most = if truncate { self.longest_text as usize } else { usize::MAX };
         let made = self.shared.compute(py, |embedder, cancel| {
+            let tokenizer = embedder.tokenizer()?;
+            let tokens = |text: &String| {
+                let mut tokens = tokenizer.prompt(text, Special::Parse);
+                tokens.truncate(most);
+                tokens
+            };
+            let tokens: Vec<Vec<u32>> = texts.iter().map(tokens).collect();
             embedder.cancel_with(Some(cancel.clone()));
-            let made = embedder.embed(&texts);
+            let made =
+                if normalize { embedder.embed_tokens(&tokens) } else { embedder.embed_unscaled(&tokens) };
             embedder.cancel_with(None);
             made
         })?;

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orlop::backend::{Cancel, Precision};
+use orlop::backend::{Cancel, DeviceError, Precision};
 use orlop::gguf::{GgufFile, SharedBytes};
 use orlop::llm::{
-    CacheTypes, ChatPrompt, ChatTemplate, Content, Error, Forecast, Grammar, Message, Outputs, Part,
+    CacheTypes, ChatPrompt, ChatTemplate, Content, Engine, Error, Forecast, Grammar, Message, Outputs, Part,
     SequenceId, Special, TemplateSource,
 };
-use orlop::model_options::ModelOptions;
+use orlop::model_options::{Drafting, ModelOptions, PlannedModel};
 use orlop::{DType, Model as ModelFile, SamplingOptions, TextModel, TextOptions, Tokenizer, default_model};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -44,6 +44,8 @@ pub(crate) struct LoadRequest {
     precision: String,
     all_logits: bool,
     lookup: u64,
+    draft_model: Option<PathBuf>,
+    draft_max: u64,
     /// The default model has a sampling of its own.
     is_default: bool,
 }
@@ -76,7 +78,10 @@ impl LoadRequest {
                 }
             },
             outputs: if self.all_logits { Outputs::All } else { Outputs::Last },
-            lookup: self.lookup,
+            drafting: match &self.draft_model {
+                Some(path) => Drafting::Model { path: path.clone(), most: self.draft_max },
+                None => Drafting::Lookup { most: self.lookup },
+            },
             ..defaults
         })
     }
@@ -227,6 +232,7 @@ impl LoadedModel {
             }
             let (tokenizer, sampling) = (Arc::clone(loaded.tokenizer()), loaded.sampling());
             let template = ChatTemplate::from_metadata(metadata, &tokenizer);
+            let memory = shares(&loaded.memory());
             let engine = loaded.engine();
             let (blueprint, config) = (engine.blueprint(), engine.config());
             let name = metadata.optional("general.name", orlop::gguf::Metadata::string).ok().flatten();
@@ -243,7 +249,7 @@ impl LoadedModel {
                 bos: tokenizer.bos(),
                 eos: tokenizer.eos(),
                 eot: tokenizer.eot(),
-                memory: shares(&engine.memory()),
+                memory,
             };
             let facts = serde_json::to_string(&facts).map_err(json_error)?;
             let vocabulary = config.vocabulary as usize;
@@ -255,6 +261,11 @@ impl LoadedModel {
     /// What does not change, as JSON.
     fn facts(&self) -> &str {
         &self.facts
+    }
+
+    /// Passes unless it is closed, or belongs to another process.
+    fn check(&self) -> PyResult<()> {
+        self.shared.check()
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -313,16 +324,17 @@ impl LoadedModel {
         let rows = if all { tokens.len() } else { 1 };
         let width = self.vocabulary;
         let data = self.shared.compute(py, |model, cancel| {
-            model.cancel_with(Some(cancel.clone()));
-            model.engine().truncate(0);
+            let engine = model.engine();
+            engine.cancel_with(Some(cancel.clone()));
+            engine.truncate(0);
             let part = if all {
                 Part::all(SequenceId::FIRST, &tokens)
             } else {
                 Part::last(SequenceId::FIRST, &tokens)
             };
-            let read = read_logits(model, &[part], rows, width);
-            model.cancel_with(None);
-            model.engine().truncate(0);
+            let read = read_logits(engine, &[part], rows, width);
+            engine.cancel_with(None);
+            engine.truncate(0);
             read
         })?;
         let shape = if all { vec![rows as u64, width as u64] } else { vec![width as u64] };
@@ -343,13 +355,13 @@ impl LoadedModel {
         let count = |tokens: &[u32]| if all { tokens.len() } else { usize::from(!tokens.is_empty()) };
         let counts: Vec<usize> = parts.iter().map(|(_, tokens)| count(tokens)).collect();
         let width = self.vocabulary;
-        let ended = self.take_dropped();
         let data = self.shared.compute(py, |model, cancel| {
-            end(model, &ended)?;
-            model.cancel_with(Some(cancel.clone()));
+            let engine = model.engine_for_sequences();
+            self.end_dropped(engine)?;
+            engine.cancel_with(Some(cancel.clone()));
             let parts: Vec<Part<'_>> = parts.iter().map(|given| part_of(given, all)).collect();
-            let read = read_logits(model, &parts, counts.iter().sum(), width);
-            model.cancel_with(None);
+            let read = read_logits(engine, &parts, counts.iter().sum(), width);
+            engine.cancel_with(None);
             read
         })?;
         if let [count] = counts[..] {
@@ -366,12 +378,7 @@ impl LoadedModel {
 
     /// An empty sequence.
     fn start_sequence(slf: Py<Self>, py: Python<'_>) -> PyResult<Sequence> {
-        let model = slf.get();
-        let ended = model.take_dropped();
-        let id = model.shared.with(py, |text| {
-            end(text, &ended)?;
-            text.engine().start_sequence()
-        })?;
+        let id = slf.get().with_sequences(py, Engine::start_sequence)?;
         Ok(Sequence::new(slf, id))
     }
 
@@ -408,14 +415,24 @@ impl LoadedModel {
 }
 
 impl LoadedModel {
-    pub(crate) fn take_dropped(&self) -> Vec<SequenceId> {
-        std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Quick work on sequences beside the one of texts.
+    pub(crate) fn with_sequences<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Engine) -> Result<R, Error> + Send,
+    ) -> PyResult<R> {
+        self.shared.with(py, |model| {
+            let engine = model.engine_for_sequences();
+            self.end_dropped(engine)?;
+            work(engine)
+        })
     }
-}
 
-/// Ends sequences whose objects are gone.
-pub(crate) fn end(model: &mut TextModel, ended: &[SequenceId]) -> Result<(), Error> {
-    ended.iter().try_for_each(|id| model.engine().end_sequence(*id))
+    /// Ends sequences whose objects are gone.
+    fn end_dropped(&self, engine: &mut Engine) -> Result<(), Error> {
+        let dropped = std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner));
+        dropped.iter().try_for_each(|id| engine.end_sequence(*id))
+    }
 }
 
 fn part_of((id, tokens): &(SequenceId, Vec<u32>), all: bool) -> Part<'_> {
@@ -427,19 +444,21 @@ fn rows(data: Vec<f32>, all: bool, count: usize, width: usize) -> Numbers {
     Numbers::floats(data, shape)
 }
 
-/// Feeds parts, and reads the wanted rows from the device to where they stay.
+/// Feeds parts, and reads the wanted rows from the device to where they stay. There is memory for them only once the engine
+/// has taken the parts, which limits their number.
 fn read_logits(
-    model: &mut TextModel,
+    engine: &mut Engine,
     parts: &[Part<'_>],
     rows: usize,
     width: usize,
 ) -> Result<Vec<f32>, Error> {
-    let mut data = vec![0.0; rows * width];
-    let mut rest = data.as_mut_slice();
-    model.engine().feed_parts(parts, &mut |mut seen| {
-        let (here, after) = std::mem::take(&mut rest).split_at_mut(seen.rows().len() * width);
-        rest = after;
-        seen.read_into(here)
+    let mut data: Vec<f32> = Vec::new();
+    engine.feed_parts(parts, &mut |mut seen| {
+        let (begin, bytes) = (data.len(), (rows as u64).saturating_mul(width as u64).saturating_mul(4));
+        data.try_reserve_exact(rows.saturating_mul(width) - begin)
+            .map_err(|_| DeviceError::OutOfMemory { buffer_type: "the host".to_owned(), bytes })?;
+        data.resize(begin + seen.rows().len() * width, 0.0);
+        seen.read_into(&mut data[begin..])
     })?;
     Ok(data)
 }
@@ -503,14 +522,14 @@ impl ModelForecast {
     fn plan(py: Python<'_>, path: PathBuf, options: &str) -> PyResult<ModelForecast> {
         let options = LoadRequest::read(options)?.options()?;
         py.detach(|| {
-            let blueprint = options.plan(&open(&path)?).map_err(raised)?;
-            let forecast = blueprint.forecast().map_err(raised)?;
+            let planned = options.plan(&open(&path)?).map_err(raised)?;
+            let PlannedModel { blueprint, forecast, largest_context } = planned;
             let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
             let pictures = orlop::model_pictures::pictures(&blueprint, &name).map_err(raised)?;
             let facts = serde_json::json!({
                 "context": forecast.context,
                 "fits": forecast.fits(),
-                "largest_context": blueprint.largest_context().map_err(raised)?,
+                "largest_context": largest_context,
                 "trained_context": blueprint.trained_context(),
                 "layers": forecast.layers,
                 "memory": shares(&forecast),

@@ -1,6 +1,6 @@
 //! Sequences beside the one of texts, and samplers for their tokens.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use orlop::llm::SequenceId;
 use orlop::{Sampler as TokenSampler, SamplingOptions};
@@ -8,7 +8,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
 use crate::error::{ClosedError, bad_value, json_error};
-use crate::model::{LoadedModel, SamplingRequest, end};
+use crate::model::{LoadedModel, SamplingRequest};
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Sequence>()?;
@@ -27,8 +27,12 @@ impl Sequence {
         Sequence { model, id: Mutex::new(Some(id)) }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Option<SequenceId>> {
+        self.id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn id(&self) -> PyResult<SequenceId> {
-        let id = *self.id.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = *self.lock();
         id.ok_or_else(|| ClosedError::new_err("the sequence is closed"))
     }
 }
@@ -37,32 +41,31 @@ impl Sequence {
 impl Sequence {
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let id = self.id()?;
-        self.model.get().shared.with(py, |model| model.engine().sequence_len(id))
+        self.model.get().with_sequences(py, |engine| engine.sequence_len(id))
     }
 
     /// A sequence that begins as this one, with its first tokens or all of them.
     fn fork(&self, py: Python<'_>, length: Option<usize>) -> PyResult<Sequence> {
         let id = self.id()?;
-        let model = self.model.get();
-        let ended = model.take_dropped();
-        let fork = model.shared.with(py, |text| {
-            end(text, &ended)?;
-            text.engine().fork_sequence(id, length.unwrap_or(usize::MAX))
-        })?;
+        let most = length.unwrap_or(usize::MAX);
+        let fork = self.model.get().with_sequences(py, |engine| engine.fork_sequence(id, most))?;
         Ok(Sequence::new(self.model.clone_ref(py), fork))
     }
 
     /// Forgets all tokens but the first `length`, and says how many are left.
     fn truncate(&self, py: Python<'_>, length: usize) -> PyResult<usize> {
         let id = self.id()?;
-        self.model.get().shared.with(py, |model| model.engine().truncate_sequence(id, length))
+        self.model.get().with_sequences(py, |engine| engine.truncate_sequence(id, length))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let id = self.id.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match id {
-            None => Ok(()),
-            Some(id) => self.model.get().shared.with(py, |model| end(model, &[id])),
+        let Some(id) = self.lock().take() else { return Ok(()) };
+        match self.model.get().with_sequences(py, |engine| engine.end_sequence(id)) {
+            Err(error) if !error.is_instance_of::<ClosedError>(py) => {
+                *self.lock() = Some(id);
+                Err(error)
+            }
+            _ => Ok(()),
         }
     }
 }

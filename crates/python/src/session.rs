@@ -82,10 +82,17 @@ impl GraphSession {
         py.detach(|| {
             let defaults = DeviceOptions::default();
             let options = DeviceOptions { threads: threads.unwrap_or(defaults.threads).max(1), ..defaults };
+            let name = |device: &Wanted| match device {
+                Wanted::Named(name) => Some(name.clone()),
+                Wanted::Cpu(..) => None,
+            };
+            let names: Vec<String> = wanted.iter().filter_map(name).collect();
+            // Together, so that servers wait for each other's transfers and not one by one.
+            let mut named = devices::named_apart(&names, &options).map_err(raised)?.into_iter();
             let mut found: Vec<Arc<dyn Device>> = Vec::new();
             for device in wanted {
                 match device {
-                    Wanted::Named(name) => found.extend(devices::named(&[name], &options).map_err(raised)?),
+                    Wanted::Named(_) => found.extend(named.next().unwrap_or_default()),
                     Wanted::Cpu(name, threads, isa) => found.push(cpu(&name, threads, &isa)?),
                 }
             }
@@ -143,8 +150,8 @@ impl GraphSession {
             }
             Ok::<_, PyErr>(externals)
         })?;
-        let dropped = std::mem::take(&mut *this.dropped.lock().unwrap_or_else(PoisonError::into_inner));
         let prepared = this.shared.with(py, |session| {
+            let dropped = std::mem::take(&mut *this.dropped.lock().unwrap_or_else(PoisonError::into_inner));
             dropped.iter().try_for_each(|plan| session.release(*plan))?;
             let plan = session.prepare_with(&graph, &stored, &constraints)?;
             let placed = session.placement(plan)?;

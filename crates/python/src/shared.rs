@@ -55,6 +55,10 @@ impl<T> Drop for Lent<T> {
     }
 }
 
+fn closed(what: &str) -> PyErr {
+    ClosedError::new_err(format!("the {what} is closed"))
+}
+
 impl<T> Slot<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // States are replaced as a whole, so a panic leaves none half done.
@@ -74,7 +78,7 @@ impl<T> Slot<T> {
                 State::Free(value) => return Ok(Some(value)),
                 State::Closed => {
                     *state = State::Closed;
-                    return Err(ClosedError::new_err(format!("the {what} is closed")));
+                    return Err(closed(what));
                 }
                 State::InStream(cancel) if !cancel.is_cancelled() => {
                     *state = State::InStream(cancel);
@@ -110,6 +114,15 @@ impl<T: Send + 'static> Shared<T> {
             )));
         }
         Ok(())
+    }
+
+    /// Passes unless the value is closed, or belongs to another process.
+    pub(crate) fn check(&self) -> PyResult<()> {
+        self.check_process()?;
+        match *self.slot.lock() {
+            State::Closed => Err(closed(self.what)),
+            State::Free(_) | State::InCall | State::InStream(_) => Ok(()),
+        }
     }
 
     /// Takes the value as soon as it is free.

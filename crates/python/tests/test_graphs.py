@@ -155,3 +155,17 @@ def test_a_closed_session_refuses_to_work() -> None:
 def test_a_prepared_graph_shows_its_memory() -> None:
     prepared = orlop.Session().prepare(product(), {"w": W})
     assert prepared.svg().startswith("<svg") and "<iframe" in prepared._repr_html_()
+
+
+def test_tensors_of_another_builder_are_refused() -> None:
+    builder, other = orlop.GraphBuilder(), orlop.GraphBuilder()
+    x, foreign = builder.input("x", (2,)), other.input("y", (2,))
+    builder.output(builder.relu(x), "z")
+    graph = builder.build()
+    assert graph.index(x) == graph.index("x") and graph.shape(x) == (2,)
+    prepared = orlop.Session().prepare(graph)
+    for given in (graph, orlop.Graph.from_json(graph.to_json())):
+        with pytest.raises(ValueError, match="another graph"):
+            given.index(foreign)
+    with pytest.raises(ValueError, match="another graph"):
+        prepared.set(foreign, np.zeros(2, dtype=np.float32))

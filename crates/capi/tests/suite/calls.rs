@@ -22,7 +22,7 @@ struct Caller {
     sessions: Vec<*mut orlop_session>,
     prepared: Vec<*mut orlop_prepared>,
     /// Calls by status.
-    counts: [usize; 6],
+    counts: [usize; 7],
 }
 
 /// Stops after some pieces.
@@ -43,7 +43,7 @@ impl Caller {
             graphs: Vec::new(),
             sessions: Vec::new(),
             prepared: Vec::new(),
-            counts: [0; 6],
+            counts: [0; 7],
         }
     }
 
@@ -180,7 +180,9 @@ impl Caller {
         let status = unsafe { orlop_model_open(path.as_ptr(), &options, &mut made, &mut error) };
         Self::keep(&mut self.models, made, status);
         self.done(status, error);
-        let (mut plan, mut error) = (orlop_model_plan::default(), ptr::null_mut());
+        let version = self.random.pick(&[ORLOP_STRUCT_VERSION, ORLOP_STRUCT_VERSION, 0]);
+        let mut plan = orlop_model_plan { version, ..orlop_model_plan::default() };
+        let mut error = ptr::null_mut();
         // SAFETY: as before.
         let status = unsafe { orlop_plan_model(path.as_ptr(), &options, &mut plan, &mut error) };
         self.done(status, error);
@@ -273,6 +275,7 @@ impl Caller {
         let count = self.random.below(6);
         let random = &mut self.random;
         let buffer = |_| orlop_buffer {
+            version: if random.one_in(10) { 9 } else { ORLOP_STRUCT_VERSION },
             size: random.pick(&[0, 1, 100, 4096, u64::MAX]),
             align: random.pick(&[1, 64, 3]),
             lower: random.pick(&[0, 1, 2]),
@@ -280,7 +283,8 @@ impl Caller {
         };
         let buffers: Vec<orlop_buffer> = (0..count).map(buffer).collect();
         let (mut offsets, mut error) = (vec![0; count], ptr::null_mut());
-        let mut summary = orlop_plan_summary::default();
+        let version = self.random.pick(&[ORLOP_STRUCT_VERSION, ORLOP_STRUCT_VERSION, 0]);
+        let mut summary = orlop_plan_summary { version, ..orlop_plan_summary::default() };
         let capacity = self.random.pick(&[0, 50, 1 << 20]);
         // SAFETY: the places are ours.
         let status = unsafe {
@@ -357,7 +361,8 @@ impl Caller {
         let graph = Self::any(&mut self.random, &self.graphs);
         let contents = [0_u8; 64];
         let length = self.random.pick(&[16, 64]);
-        let external = orlop_external { name: c"w".as_ptr(), bytes: contents.as_ptr(), length };
+        let version = if self.random.one_in(10) { 9 } else { ORLOP_STRUCT_VERSION };
+        let external = orlop_external { version, name: c"w".as_ptr(), bytes: contents.as_ptr(), length };
         let (mut made, mut error) = (ptr::null_mut(), ptr::null_mut());
         let count = self.random.below(2);
         // SAFETY: objects are NULL or live, and the places are ours.
@@ -406,7 +411,7 @@ impl Caller {
         }
     }
 
-    fn end(mut self) -> [usize; 6] {
+    fn end(mut self) -> [usize; 7] {
         while self.models.len() + self.sequences.len() + self.graphs.len() > 0
             || self.sessions.len() + self.prepared.len() > 0
         {
@@ -420,7 +425,7 @@ impl Caller {
 fn random_calls_return_errors_and_never_crash() {
     let sequences = std::env::var("ORLOP_CALL_SEQUENCES").ok().and_then(|text| text.parse().ok());
     let sequences: u64 = sequences.unwrap_or(SEQUENCES);
-    let mut counts = [0; 6];
+    let mut counts = [0; 7];
     for seed in 0..sequences {
         let mut caller = Caller::new(seed);
         caller.begin();
@@ -432,9 +437,9 @@ fn random_calls_return_errors_and_never_crash() {
         }
     }
     println!("{sequences} sequences; calls by status: {counts:?}");
-    let [done, bad, failed, busy, small, panicked] = counts;
+    let [done, bad, failed, busy, small, panicked, forked] = counts;
     assert!(done > 15 * sequences as usize && bad > 0 && failed > 0 && small > 0, "{counts:?}");
-    assert_eq!((busy, panicked), (0, 0));
+    assert_eq!((busy, panicked, forked), (0, 0, 0));
 }
 
 #[test]

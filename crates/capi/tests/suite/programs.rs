@@ -1,4 +1,5 @@
-//! The examples in C: compiled with all warnings as errors, linked with either library, run alone and under valgrind.
+//! Programs in C, among them the examples: compiled with all warnings as errors, linked with either library, run alone and
+//! under valgrind.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,8 +19,9 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-fn compile(name: &str, library: &str) -> PathBuf {
-    compile_file(&crate_folder().join(format!("../../examples/c/{name}.c")), name, library)
+/// Compiles a program of a folder.
+fn compile(folder: &str, name: &str, library: &str) -> PathBuf {
+    compile_file(&crate_folder().join(folder).join(format!("{name}.c")), name, library)
 }
 
 fn compile_file(source: &Path, name: &str, library: &str) -> PathBuf {
@@ -29,18 +31,23 @@ fn compile_file(source: &Path, name: &str, library: &str) -> PathBuf {
     command.arg(crate_folder().join("include"));
     command.arg(source).arg("-o").arg(&program);
     match library {
-        "static" => command.arg(built().join("liborlop_capi.a")).args(["-lpthread", "-ldl", "-lm"]),
+        "static" => command.arg(built().join("liborlop_capi.a")).args(LIBRARIES),
         // The library's own name is the one that it is installed under.
         _ => {
             let shared = built().join("liborlop.so.0");
             let _ = std::fs::remove_file(&shared);
             std::os::unix::fs::symlink("liborlop_capi.so", &shared).unwrap();
-            command.arg(&shared).arg(format!("-Wl,-rpath,{}", built().display()))
+            command.arg(&shared).arg(format!("-Wl,-rpath,{}", built().display())).args(LIBRARIES)
         }
     };
     run(&mut command);
     program
 }
+
+/// What the static library needs.
+const LIBRARIES: [&str; 3] = ["-lpthread", "-ldl", "-lm"];
+
+const EXAMPLES: &str = "../../examples/c";
 
 fn under_valgrind(program: &Path) -> Command {
     let mut command = Command::new("valgrind");
@@ -49,16 +56,23 @@ fn under_valgrind(program: &Path) -> Command {
     command
 }
 
+/// As [`under_valgrind`], but a process may keep memory, as a forked one keeps that of its parent.
+fn under_valgrind_with_leaks(program: &Path) -> Command {
+    let mut command = Command::new("valgrind");
+    command.args(["--quiet", "--error-exitcode=1", "--fair-sched=yes"]).arg(program);
+    command
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn programs_in_c_compile_without_warnings_and_are_clean_under_valgrind() {
-    let plan = compile("plan", "static");
+    let plan = compile(EXAMPLES, "plan", "static");
     let expected =
         "peak 5120 of at least 5120; the first and the last buffer share: yes\nrelu(w x) = 5 0 0\n";
     assert_eq!(run(&mut Command::new(&plan)), expected);
     assert_eq!(run(&mut under_valgrind(&plan)), expected);
 
-    let generate = compile("generate", "shared");
+    let generate = compile(EXAMPLES, "generate", "shared");
     let arguments = [tiny_model().to_str().unwrap(), "Once upon a time", "4"];
     let alone = run(Command::new(&generate).args(arguments));
     assert!(alone.contains("bytes written, ") && alone.ends_with("context 256\n"), "{alone}");
@@ -101,4 +115,18 @@ fn the_blocks_of_the_guide_compile_and_run() {
     std::fs::copy(tiny_model(), folder.join("model.gguf")).unwrap();
     let opened = run();
     assert_eq!((opened.status.code(), opened.stderr), (Some(0), Vec::new()));
+}
+
+/// Threads that use the same objects get them one after the other, or the status of a busy object; a forked process gets the
+/// status that says so, and ends.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_and_forked_processes_get_statuses() {
+    let [threads, fork] = ["threads", "fork"].map(|name| compile("tests/programs", name, "shared"));
+    for mut command in [Command::new(&threads), under_valgrind(&threads)] {
+        assert_eq!(run(command.arg(tiny_model())), "done\n");
+    }
+    for mut command in [Command::new(&fork), under_valgrind_with_leaks(&fork)] {
+        assert_eq!(run(command.arg(tiny_model())), "done\n");
+    }
 }

@@ -131,14 +131,15 @@ class GraphBuilder:
 
     def build(self) -> Graph:
         """The finished graph."""
-        return Graph(self._graph.build())
+        return Graph(self._graph.build(), self)
 
 
 class Graph:
     """A graph, which never changes."""
 
-    def __init__(self, graph: _orlop.FixedGraph) -> None:
+    def __init__(self, graph: _orlop.FixedGraph, builder: GraphBuilder | None = None) -> None:
         self._graph = graph
+        self._builder = builder
         self._tensors = graph.tensors()
         #: Names of the tensors.
         self.names = [name for name, *_ in self._tensors]
@@ -155,8 +156,10 @@ class Graph:
         return self._graph.to_json()
 
     def index(self, tensor: str | Tensor) -> int:
-        """The number of a tensor."""
+        """The number of a tensor, which is given by its name or as the builder of this graph gave it."""
         if isinstance(tensor, Tensor):
+            if tensor.builder is not self._builder:
+                raise ValueError(f"tensor {tensor.index} belongs to another graph")
             return tensor.index
         try:
             return self.names.index(tensor)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import secrets
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ class _Loading(TypedDict, total=False):
     precision: str
     all_logits: bool
     lookup: int
+    draft_model: str | os.PathLike[str] | None
+    draft_max: int
 
 
 class _Sampling(TypedDict, total=False):
@@ -105,6 +108,9 @@ def _loading(path: object, given: _Loading) -> str:
     unknown = set(given) - set(_Loading.__annotations__)
     if unknown:
         raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
+    draft = given.get("draft_model")
+    if draft is not None and given.get("lookup"):
+        raise TypeError("draft_model and lookup exclude each other")
     return json.dumps(
         {
             "context": given.get("context"),
@@ -119,6 +125,8 @@ def _loading(path: object, given: _Loading) -> str:
             "precision": given.get("precision", "int16"),
             "all_logits": given.get("all_logits", False),
             "lookup": given.get("lookup", 0),
+            "draft_model": None if draft is None else os.fspath(draft),
+            "draft_max": given.get("draft_max", 15),
             "is_default": path is None,
         }
     )
@@ -281,6 +289,7 @@ class Model:
     - `sequences`: how many sequences there may be beside the one of texts.
     - `all_logits`: room for the logits of a whole batch.
     - `lookup`: the most tokens that are drafted by looking up the last ones in the text; the texts stay the same.
+    - `draft_model`: the file of a smaller model with the same vocabulary, which drafts up to `draft_max` tokens (15).
 
     A model may be used by several threads, which wait for each other. A forked process cannot use a model of its parent.
     """
@@ -288,6 +297,9 @@ class Model:
     def __init__(self, path: str | os.PathLike[str] | None = None, **options: Unpack[_Loading]) -> None:
         request = _loading(path, options)
         self.path = _file(path)
+        self._options = options
+        self._embedder: Embedder | None = None
+        self._embedder_lock = threading.Lock()
         self._model = _orlop.LoadedModel.load(self.path, request)
         facts = json.loads(self._model.facts())
         self.context: int = facts["context"]
@@ -317,6 +329,8 @@ class Model:
     def close(self) -> None:
         """Frees the model's memory now."""
         self._model.close()
+        if self._embedder is not None:
+            self._embedder.close()
 
     # --- texts ---
 
@@ -392,7 +406,16 @@ class Model:
         """Whether a token ends texts."""
         return self._model.is_end(token)
 
-    # --- logits and sequences ---
+    # --- embeddings, logits and sequences ---
+
+    def embed(self, texts: str | SequenceOf[str], *, normalize: bool = True) -> Logits:
+        """A row for each text; of one text, the row itself. See `Embedder`, which the first call makes of the same file."""
+        with self._embedder_lock:
+            self._model.check()
+            if self._embedder is None:
+                self._embedder = Embedder(self.path, **self._options)
+            embedder = self._embedder
+        return embedder.embed(texts, normalize=normalize)
 
     def logits(self, prompt: Prompt, *, all: bool = False) -> Logits:
         """The logits behind a prompt, or behind each of its tokens, in memory that numpy shares with the library.
@@ -442,9 +465,9 @@ class Embedder:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def embed(self, texts: str | SequenceOf[str]) -> Logits:
-        """A row of length 1 for each text; of one text, the row itself."""
-        rows, _ = self._embedder.embed([texts] if isinstance(texts, str) else list(texts))
+    def embed(self, texts: str | SequenceOf[str], *, normalize: bool = True) -> Logits:
+        """A row for each text; of one text, the row itself. Rows have length 1, or with `normalize=False` the model's."""
+        rows, _ = self._embedder.embed([texts] if isinstance(texts, str) else list(texts), normalize, False)
         return to_floats(rows)[0] if isinstance(texts, str) else to_floats(rows)
 
     def rerank(self, query: str, documents: SequenceOf[str]) -> list[float]:
