@@ -15,6 +15,9 @@ from orlop import llama_cpp
 from orlop.llama_cpp import Llama, LlamaGrammar, LlamaPromptLookupDecoding, LogitsProcessorList, StoppingCriteriaList
 
 
+ROOT = LlamaGrammar('root ::= "a"')
+
+
 @pytest.fixture(scope="module")
 def llm(model: orlop.Model) -> Iterator[Llama]:
     with Llama(model_path=model.path, n_ctx=256, logits_all=True, n_batch=32, verbose=False) as llm:
@@ -60,6 +63,23 @@ def test_a_completion_streams(llm: Llama) -> None:
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole["choices"][0]["text"]
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
     assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+
+
+def test_an_echo_is_in_the_stream(llm: Llama) -> None:
+    prompt = "The capital of France is"
+    whole: Any = llm(prompt, max_tokens=4, temperature=0, echo=True)
+    stream: Any = llm(prompt, max_tokens=4, temperature=0, echo=True, stream=True)
+    chunks = list(stream)
+    assert chunks[0]["choices"][0]["text"] == prompt
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole["choices"][0]["text"]
+
+
+def test_samplers_that_are_off_are_accepted(llm: Llama) -> None:
+    off = {"typical_p": 1.0, "tfs_z": 1.0, "mirostat_mode": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1}
+    plain: Any = llm("The capital of France is", max_tokens=4, temperature=0)
+    other: Any = llm("The capital of France is", max_tokens=4, temperature=0, **off)
+    assert plain["choices"] == other["choices"]
+    assert llm.generate([1, 2], **off) and llm.create_chat_completion([{"role": "user", "content": "a"}], max_tokens=1, **off)
 
 
 def test_prompt_lookup_changes_no_text(llm: Llama) -> None:
@@ -136,6 +156,22 @@ def test_grammars_and_response_formats_hold(llm: Llama) -> None:
         max_tokens=64,
     )
     assert list(json.loads(output["choices"][0]["message"]["content"])) == ["team_name"]
+    output = llm.create_chat_completion(
+        messages=[{"role": "user", "content": "Who won the world series in 2020"}],
+        response_format={"type": "json_schema", "json_schema": {"name": "team", "schema": schema}},
+        max_tokens=64,
+    )
+    assert list(json.loads(output["choices"][0]["message"]["content"])) == ["team_name"]
+
+
+def test_objects_of_a_schema_are_closed_as_in_llama_cpp() -> None:
+    inner = {"type": "object", "properties": {"properties": {"type": "string"}}}
+    opened = {"type": "object", "properties": {}, "additionalProperties": True}
+    schema = {"anyOf": [inner, opened], "items": {"allOf": [inner]}, "properties": {"a": inner}}
+    closed = LlamaGrammar(schema=schema).options()["json_schema"]
+    assert closed["properties"]["a"] == inner | {"additionalProperties": False} == closed["anyOf"][0]
+    assert closed["anyOf"][1] == opened and closed["items"] == {"allOf": [inner]}
+    assert closed["additionalProperties"] is False and "additionalProperties" not in inner
 
 
 def test_embeddings_of_several_texts_are_those_of_each(llm: Llama) -> None:
@@ -145,6 +181,15 @@ def test_embeddings_of_several_texts_are_those_of_each(llm: Llama) -> None:
         assert [item["index"] for item in together["data"]] == [0, 1]
         for text, item in zip(texts, together["data"]):
             np.testing.assert_allclose(embedder.embed(text), item["embedding"], rtol=1e-3, atol=1e-4)
+        given, count = embedder.embed(texts, return_count=True)
+        assert count == together["usage"]["total_tokens"] == sum(len(embedder.tokenize(text.encode())) for text in texts)
+        lengths = np.linalg.norm(given, axis=1)
+        assert abs(lengths - 1).min() > 0.01
+        rows = embedder.embed(texts, normalize=True)
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
+        assert len(embedder.embed("word " * 100)) == len(rows[0])
+        with pytest.raises(orlop.OrlopError):
+            embedder.embed("word " * 100, truncate=False)
         with pytest.raises(ValueError, match="embedding"):
             embedder("a")
 
@@ -168,8 +213,16 @@ def test_facts_have_their_names(llm: Llama) -> None:
     ("call", "error"),
     [
         (lambda llm: llm("a", suffix="b"), NotImplementedError),
-        (lambda llm: llm("a", logprobs=1, grammar=LlamaGrammar("root ::= \"a\"")), NotImplementedError),
+        (lambda llm: llm("a", logprobs=1, grammar=ROOT), NotImplementedError),
         (lambda llm: llm.embed("a"), RuntimeError),
+        (lambda llm: llm("a", typical_p=0.5), NotImplementedError),
+        (lambda llm: llm("a", mirostat_mode=2), NotImplementedError),
+        (lambda llm: llm("a", temprature=0.5), TypeError),
+        (lambda llm: llm.generate([1], mirostat_mode=1), NotImplementedError),
+        (lambda llm: llm.sample(tfs_z=0.5), NotImplementedError),
+        (lambda llm: llm.create_chat_completion([], response_format={"type": "json_schema"}), ValueError),
+        (lambda llm: llm.create_chat_completion([], response_format={"type": "yaml"}), ValueError),
+        (lambda llm: llm.create_chat_completion([], response_format={"type": "json_object"}, grammar=ROOT), ValueError),
         (lambda llm: llm.create_chat_completion([], tools=[{}]), NotImplementedError),
         (lambda llm: Llama(llm.model_path, chat_format="functionary-v2"), NotImplementedError),
         (lambda llm: Llama(llm.model_path, lora_path="x"), TypeError),

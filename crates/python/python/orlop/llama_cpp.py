@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 import orlop
 from orlop import __version__ as __version__
+from orlop._arrays import to_floats
 
 Json = dict[str, Any]
 LogitsProcessor = Callable[[npt.NDArray[np.intc], npt.NDArray[np.single]], npt.NDArray[np.single]]
@@ -38,6 +39,21 @@ _WITHOUT_EFFECT = {
     "last_n_tokens_size", "no_perf", "main_gpu", "kv_unified", "split_mode", "spm_infill",
 }  # fmt: skip
 
+#: Samplers that are not here, with the values that turn them off.
+_SAMPLERS_OFF: dict[str, float] = {"typical_p": 1.0, "tfs_z": 1.0, "mirostat_mode": 0}
+
+#: Settings of samplers that are off.
+_OF_SAMPLERS_OFF = {"mirostat_tau", "mirostat_eta", "penalize_nl"}
+
+
+def _check_others(function: str, others: Mapping[str, Any]) -> None:
+    """Refuses what would change a text, and what `llama_cpp.Llama` does not have."""
+    for name, value in others.items():
+        if name in _OF_SAMPLERS_OFF or (name in _SAMPLERS_OFF and value in (None, _SAMPLERS_OFF[name])):
+            continue
+        if name in _SAMPLERS_OFF:
+            raise NotImplementedError(f"orlop.llama_cpp.Llama has no {name}: {value} is given, {_SAMPLERS_OFF[name]} is off")
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
 
 
 class LogitsProcessorList(list[LogitsProcessor]):
@@ -85,7 +101,26 @@ class LlamaGrammar:
 
     def options(self) -> Json:
         """The options of `orlop.Model.generate`."""
-        return {"grammar": self.text} if self.text is not None else {"json_schema": self.schema or True}
+        return {"grammar": self.text} if self.text is not None else {"json_schema": _closed(self.schema) or True}
+
+
+def _closed(schema: Any) -> Any:
+    """A schema whose objects have no other members than their `properties`, unless it says so: what llama.cpp makes of it."""
+    if isinstance(schema, list):
+        return [_closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = dict(schema)
+    for key in ("properties", "$defs", "definitions"):
+        if isinstance(schema.get(key), dict):
+            closed[key] = {name: _closed(part) for name, part in schema[key].items()}
+    for key in ("items", "prefixItems", "anyOf", "oneOf"):
+        if key in schema:
+            closed[key] = _closed(schema[key])
+    # The parts of `allOf` hold together.
+    if "properties" in schema and "allOf" not in schema:
+        closed.setdefault("additionalProperties", False)
+    return closed
 
 
 class LlamaRAMCache:
@@ -340,6 +375,9 @@ class Llama:
         **others: Any,
     ) -> int:
         """A token behind the evaluated ones, or with `logits_all` behind the one at `idx`."""
+        if others.pop("grammar", None) is not None:
+            raise NotImplementedError("tokens one by one (sample, generate) have no grammar")
+        _check_others("sample", others)
         if idx is not None and not self._logits_all and idx != self.n_tokens - 1:
             raise ValueError("logits of other tokens than the last one need logits_all")
         row = self._logits[idx if idx is not None and self._logits_all else -1]
@@ -389,10 +427,23 @@ class Llama:
         """Tokens behind others, without an end. What is common with the evaluated tokens is not evaluated again."""
         if grammar is not None:
             raise NotImplementedError("tokens one by one (generate, logprobs, logits processors) have no grammar")
-        sampler = self._sampler(
-            self._next_seed(seed), top_k, top_p, min_p, temp, repeat_penalty, frequency_penalty, presence_penalty,
-            logit_bias or {},
+        _check_others("generate", others)
+        return self._generated(
+            tokens, reset, logits_processor, stopping_criteria,
+            self._sampler(
+                self._next_seed(seed), top_k, top_p, min_p, temp, repeat_penalty, frequency_penalty, presence_penalty,
+                logit_bias or {},
+            ),
         )  # fmt: skip
+
+    def _generated(
+        self,
+        tokens: Sequence[int],
+        reset: bool,
+        logits_processor: LogitsProcessorList | None,
+        stopping_criteria: StoppingCriteriaList | None,
+        sampler: orlop.Sampler,
+    ) -> Generator[int, Sequence[int] | None, None]:
         for token in tokens:
             sampler.accept(token)
         new = list(tokens)
@@ -439,7 +490,6 @@ class Llama:
         temperature: float = 0.8,
         top_p: float = 0.95,
         min_p: float = 0.05,
-        typical_p: float = 1.0,
         logprobs: int | None = None,
         echo: bool = False,
         stop: str | Sequence[str] | None = None,
@@ -459,6 +509,7 @@ class Llama:
         """Continues a text, in the form of OpenAI's completions."""
         if suffix is not None:
             raise NotImplementedError("orlop.llama_cpp.Llama has no text behind the new one (suffix)")
+        _check_others("create_completion", others)
         if logprobs is not None and not self._logits_all:
             raise ValueError("logprobs is not supported for models created with logits_all=False")
         sampling: Json = {
@@ -481,7 +532,8 @@ class Llama:
             parts = self._parts(tokens, limit, texts, seed, bias, sampling | (grammar.options() if grammar else {}))
         head = prompt if isinstance(prompt, str) else self.detokenize(tokens).decode(errors="ignore")
         made = _Making(f"{kind}-{uuid.uuid4()}", int(time.time()), name, len(tokens))
-        return made.chunks(parts) if stream else made.completion(parts, head if echo else "")
+        head = head if echo else ""
+        return made.chunks(parts, head) if stream else made.completion(parts, head)
 
     def _parts(
         self, tokens: list[int], limit: int | None, stop: list[str], seed: int | None, bias: dict[int, float], sampling: Json
@@ -559,6 +611,7 @@ class Llama:
         self,
         messages: Sequence[Mapping[str, Any]],
         functions: None = None,
+        function_call: None = None,
         tools: None = None,
         tool_choice: None = None,
         temperature: float = 0.2,
@@ -571,10 +624,13 @@ class Llama:
         **options: Any,
     ) -> Json | Iterator[Json]:
         """The answer to a chat, in the form of OpenAI's chat completions."""
-        if functions or tools or tool_choice:
+        if functions or function_call or tools or tool_choice:
             raise NotImplementedError("orlop.llama_cpp.Llama has no tools")
-        if response_format is not None and response_format.get("type") == "json_object":
-            options["grammar"] = LlamaGrammar(schema=response_format.get("schema"))
+        formatted = _grammar_of_format(response_format)
+        if formatted is not None:
+            if options.get("grammar") is not None:
+                raise ValueError("response_format and grammar exclude each other")
+            options["grammar"] = formatted
         if logprobs:
             options["logprobs"] = top_logprobs or 0
         if self.chat_format == "chatml":
@@ -593,21 +649,22 @@ class Llama:
 
     def create_embedding(self, input: str | list[str], model: str | None = None) -> Json:
         """Embeddings of texts, in the form of OpenAI's."""
-        texts = [input] if isinstance(input, str) else input
-        data = [
-            {"object": "embedding", "embedding": row, "index": index}
-            for index, row in enumerate(cast(list[list[float]], self.embed(texts)))
-        ]
-        count = sum(len(self.tokenize(text.encode(), special=True)) for text in texts)
+        rows, count = self.embed([input] if isinstance(input, str) else input, return_count=True)
+        data = [{"object": "embedding", "embedding": row, "index": index} for index, row in enumerate(rows)]
         usage = {"prompt_tokens": count, "total_tokens": count}
         return {"object": "list", "data": data, "model": model or self.model_path, "usage": usage}
 
-    def embed(self, input: str | list[str], normalize: bool = False, **options: Any) -> list[float] | list[list[float]]:
-        """Embeddings of texts, which have length 1."""
+    def embed(
+        self, input: str | list[str], normalize: bool = False, truncate: bool = True, return_count: bool = False
+    ) -> Any:
+        """A row for each text, of length 1 with `normalize`; with `return_count`, the number of tokens, too."""
         if self._embedder is None:
             raise RuntimeError("Llama model must be created with embedding=True to call this method")
-        made: list[float] | list[list[float]] = self._embedder.embed(input).tolist()
-        return made
+        texts = [input] if isinstance(input, str) else input
+        numbers, count = self._embedder._embedder.embed(texts, normalize, truncate)
+        rows: list[list[float]] = to_floats(numbers).tolist()
+        made = rows[0] if isinstance(input, str) else rows
+        return (made, count) if return_count else made
 
 
 @dataclass(frozen=True)
@@ -641,9 +698,11 @@ class _Making:
             }
         }
 
-    def chunks(self, parts: Iterator[_Part]) -> Iterator[Json]:
+    def chunks(self, parts: Iterator[_Part], head: str) -> Iterator[Json]:
+        if head:
+            yield self._shaped(head, None, None)
         for part in parts:
-            yield self._shaped(part.text, part.end, _logprobs(part, 0))
+            yield self._shaped(part.text, part.end, _logprobs(part, len(head)))
 
     def _shaped(self, text: str, end: str | None, logprobs: Json | None) -> Json:
         choice = {"text": text, "index": 0, "logprobs": logprobs, "finish_reason": end}
@@ -654,6 +713,20 @@ class _Making:
             "model": self.model,
             "choices": [choice],
         }
+
+
+def _grammar_of_format(response_format: Mapping[str, Any] | None) -> LlamaGrammar | None:
+    """What an answer has to match, in OpenAI's words or in those of llama-cpp-python."""
+    if response_format is None:
+        return None
+    match response_format:
+        case {"type": "text"}:
+            return None
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            return LlamaGrammar(schema=schema)
+        case {"type": "json_object"}:
+            return LlamaGrammar(schema=response_format.get("schema"))
+    raise ValueError(f"the response format {response_format!r} is not known: text, json_object or json_schema")
 
 
 def _logprobs(part: _Part, begin: int) -> Json | None:
