@@ -12,7 +12,14 @@ import pytest
 
 import orlop
 from orlop import llama_cpp
-from orlop.llama_cpp import Llama, LlamaGrammar, LlamaPromptLookupDecoding, LogitsProcessorList, StoppingCriteriaList
+from orlop.llama_cpp import (
+    Llama,
+    LlamaGrammar,
+    LlamaPromptLookupDecoding,
+    LlamaRAMCache,
+    LogitsProcessorList,
+    StoppingCriteriaList,
+)
 
 
 ROOT = LlamaGrammar('root ::= "a"')
@@ -90,6 +97,21 @@ def test_prompt_lookup_changes_no_text(llm: Llama) -> None:
     assert drafted["choices"][0]["text"] == plain["choices"][0]["text"]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "size", "count", "found"),
+    [
+        ([1, 2, 3, 1, 2, 3], 3, 2, [1, 2]),
+        ([5, 1, 2, 9, 8, 1, 2], 2, 3, [9, 8, 1]),
+        ([1, 2, 3, 2], 3, 5, [3, 2]),
+        ([1, 2, 3, 4], 2, 2, []),
+        ([1], 2, 2, []),
+    ],
+)
+def test_a_draft_is_what_followed_the_same_tokens(tokens: list[int], size: int, count: int, found: list[int]) -> None:
+    drafter = LlamaPromptLookupDecoding(max_ngram_size=size, num_pred_tokens=count)
+    assert drafter(np.array(tokens, dtype=np.intc)).tolist() == found
+
+
 def test_logits_processors_change_the_text(llm: Llama) -> None:
     tokens = llm.tokenize(b"rot", add_bos=True, special=True)
 
@@ -142,6 +164,38 @@ def test_a_saved_state_brings_back_tokens_and_random_numbers(llm: Llama) -> None
     first, second = text(), text()
     llm.load_state(state)
     assert first != second and text() == first
+
+
+def test_models_share_a_cache(llm: Llama) -> None:
+    cache = LlamaRAMCache()
+    prompt = "The capital of France is"
+
+    def text(caching: bool) -> tuple[str, int]:
+        with Llama(model_path=llm.model_path, n_ctx=64) as model:
+            loads = 0
+            load = model.load_state
+
+            def counted(state: llama_cpp.LlamaState) -> None:
+                nonlocal loads
+                loads += 1
+                load(state)
+
+            model.load_state = counted  # type: ignore[method-assign]
+            model.set_cache(cache if caching else None)
+            output: Any = model(prompt, max_tokens=4, temperature=0)
+            model("Q", max_tokens=1)
+            return str(output["choices"][0]["text"]), loads
+
+    expected, loads = text(False)
+    assert loads == 0 and cache.cache_size == 0
+    assert text(True) == (expected, 0)
+    assert text(True) == (expected, 2) and cache.cache_size > 0
+    kept = cache[llm.tokenize(prompt.encode(), special=True)]
+    cache.capacity_bytes = len(kept.state)
+    cache[kept.text] = kept
+    assert cache.cache_size == len(kept.state) and [1 << 20] not in cache
+    with pytest.raises(KeyError):
+        cache[[1 << 20]]
 
 
 def test_grammars_and_response_formats_hold(llm: Llama) -> None:

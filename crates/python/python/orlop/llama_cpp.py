@@ -76,7 +76,10 @@ class StoppingCriteriaList(list[StoppingCriteria]):
 class LlamaState:
     """What `Llama.save_state` keeps."""
 
+    #: Tokens that were evaluated one by one.
     tokens: list[int]
+    #: The last prompt and its text.
+    text: list[int]
     state: bytes
     seed: int
     drawn: int
@@ -123,11 +126,48 @@ def _closed(schema: Any) -> Any:
     return closed
 
 
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two texts have in common at their beginning."""
+    differ = (i for i, (x, y) in enumerate(zip(a, b)) if x != y)
+    return next(differ, min(len(a), len(b)))
+
+
 class LlamaRAMCache:
-    """Accepted by `Llama.set_cache`: the common beginning of prompts is always kept."""
+    """States behind texts, for models that share it (`Llama.set_cache`). The oldest ones go first.
+
+    What a prompt has in common with the last text of a model is in that model's own cache, with or without this one.
+    """
 
     def __init__(self, capacity_bytes: int = 2 << 30) -> None:
         self.capacity_bytes = capacity_bytes
+        self._states: dict[tuple[int, ...], LlamaState] = {}
+
+    @property
+    def cache_size(self) -> int:
+        """Bytes of all states."""
+        return sum(len(state.state) for state in self._states.values())
+
+    def _nearest(self, tokens: Sequence[int]) -> tuple[int, ...] | None:
+        nearest = max(self._states, key=lambda known: _common(known, tokens), default=())
+        return nearest if _common(nearest, tokens) > 0 else None
+
+    def __contains__(self, tokens: Sequence[int]) -> bool:
+        return self._nearest(tokens) is not None
+
+    def __getitem__(self, tokens: Sequence[int]) -> LlamaState:
+        """The state that has the longest beginning in common with a prompt."""
+        nearest = self._nearest(tokens)
+        if nearest is None:
+            raise KeyError("no text begins as this prompt")
+        # The newest one is the last.
+        self._states[nearest] = state = self._states.pop(nearest)
+        return state
+
+    def __setitem__(self, tokens: Sequence[int], state: LlamaState) -> None:
+        self._states.pop(tuple(tokens), None)
+        self._states[tuple(tokens)] = state
+        while self.cache_size > self.capacity_bytes:
+            self._states.pop(next(iter(self._states)))
 
 
 LlamaCache = LlamaRAMCache
@@ -139,6 +179,24 @@ class LlamaPromptLookupDecoding:
     def __init__(self, max_ngram_size: int = 2, num_pred_tokens: int = 10) -> None:
         self.max_ngram_size = max_ngram_size
         self.num_pred_tokens = num_pred_tokens
+
+    @staticmethod
+    def find_candidate_pred_tokens(
+        input_ids: npt.NDArray[np.intc], max_ngram_size: int, num_pred_tokens: int
+    ) -> npt.NDArray[np.intc]:
+        """What followed the first place with the longest ending of the tokens, up to a length."""
+        tokens = np.asarray(input_ids, dtype=np.intc)
+        for size in range(min(max_ngram_size, len(tokens) - 1), 0, -1):
+            windows = np.lib.stride_tricks.sliding_window_view(tokens[:-1], size)
+            places = np.flatnonzero((windows == tokens[-size:]).all(axis=1))
+            if len(places) > 0:
+                begin = int(places[0]) + size
+                return tokens[begin : begin + num_pred_tokens]
+        return tokens[:0]
+
+    def __call__(self, input_ids: npt.NDArray[np.intc], /, **kwargs: Any) -> npt.NDArray[np.intc]:
+        """A draft behind tokens."""
+        return self.find_candidate_pred_tokens(input_ids, self.max_ngram_size, self.num_pred_tokens)
 
 
 class LlamaTokenizer:
@@ -199,6 +257,8 @@ class Llama:
         self._model: orlop.Model | None = None
         self._embedder = orlop.Embedder(model_path, context=n_ctx or None, threads=n_threads) if embedding else None
         self._sequence: orlop.Sequence | None = None
+        self._cache: LlamaRAMCache | None = None
+        self._text: list[int] = []
         self._input: list[int] = []
         self._logits: npt.NDArray[np.single] = np.empty((0, 0), dtype=np.single)
         self._logits_all = logits_all
@@ -305,7 +365,8 @@ class Llama:
         return text[1:] if begins and not special and text[:1] == b" " else text
 
     def set_cache(self, cache: LlamaRAMCache | None) -> None:
-        """Does nothing: the common beginning of prompts is always kept."""
+        """Keeps the state behind each text, and goes on from the one that a prompt begins with."""
+        self._cache = cache
 
     def _first_seed(self, seed: int) -> int:
         return int.from_bytes(uuid.uuid4().bytes[:4]) if seed in (LLAMA_DEFAULT_SEED, -1) else seed
@@ -448,8 +509,7 @@ class Llama:
             sampler.accept(token)
         new = list(tokens)
         if reset:
-            pairs = zip(self._input, new)
-            common = next((i for i, (old, token) in enumerate(pairs) if old != token), min(len(self._input), len(new)))
+            common = _common(self._input, new)
             exact = common == len(new) == len(self._input) and len(self._logits) > 0
             new = [] if exact else new[self._go_back(min(common, len(new) - 1)) :]
         while True:
@@ -466,11 +526,12 @@ class Llama:
 
     def save_state(self) -> LlamaState:
         """What was evaluated, and the state of the random numbers."""
-        return LlamaState(list(self._input), self._loaded.save_state(), self._seed, self._drawn)
+        text, state = self._loaded._model.save_state()
+        return LlamaState(list(self._input), text, state, self._seed, self._drawn)
 
     def load_state(self, state: LlamaState) -> None:
         """Goes back to a saved state."""
-        self._loaded.load_state(state.state)
+        self._text = self._loaded.load_state(state.state)
         self._seed, self._drawn = state.seed, state.drawn
         self._go_back(0)
         if state.tokens:
@@ -533,7 +594,20 @@ class Llama:
         head = prompt if isinstance(prompt, str) else self.detokenize(tokens).decode(errors="ignore")
         made = _Making(f"{kind}-{uuid.uuid4()}", int(time.time()), name, len(tokens))
         head = head if echo else ""
+        if self._cache is not None:
+            parts = self._remembered(self._cache, tokens, parts)
         return made.chunks(parts, head) if stream else made.completion(parts, head)
+
+    def _remembered(self, cache: LlamaRAMCache, tokens: list[int], parts: Iterator[_Part]) -> Iterator[_Part]:
+        """The same parts, from the nearest state of the cache, which gets that behind them."""
+        if tokens in cache:
+            state = cache[tokens]
+            if _common(state.text, tokens) > _common(self._text, tokens):
+                self.load_state(state)
+        yield from parts
+        state = self.save_state()
+        self._text = state.text
+        cache[state.text] = state
 
     def _parts(
         self, tokens: list[int], limit: int | None, stop: list[str], seed: int | None, bias: dict[int, float], sampling: Json
