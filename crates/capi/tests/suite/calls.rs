@@ -272,7 +272,7 @@ impl Caller {
     }
 
     fn plan(&mut self) {
-        let count = self.random.below(6);
+        let count = self.random.index(6);
         let random = &mut self.random;
         let buffer = |_| orlop_buffer {
             version: if random.one_in(10) { 9 } else { ORLOP_STRUCT_VERSION },
@@ -337,7 +337,7 @@ impl Caller {
             c"{",
         ]);
         let inputs: [u32; 3] = std::array::from_fn(|_| self.random.below(5) as u32);
-        let (count, mut tensor, mut error) = (self.random.below(4), 0, ptr::null_mut());
+        let (count, mut tensor, mut error) = (self.random.index(4), 0, ptr::null_mut());
         // SAFETY: the graph is NULL or lives, texts end with a zero, and the places are ours.
         let status =
             unsafe { orlop_graph_node(graph, op.as_ptr(), inputs.as_ptr(), count, &mut tensor, &mut error) };
@@ -364,7 +364,7 @@ impl Caller {
         let version = if self.random.one_in(10) { 9 } else { ORLOP_STRUCT_VERSION };
         let external = orlop_external { version, name: c"w".as_ptr(), bytes: contents.as_ptr(), length };
         let (mut made, mut error) = (ptr::null_mut(), ptr::null_mut());
-        let count = self.random.below(2);
+        let count = self.random.index(2);
         // SAFETY: objects are NULL or live, and the places are ours.
         let status =
             unsafe { orlop_session_prepare(session, graph, &external, count, &mut made, &mut error) };
