@@ -1,4 +1,5 @@
-//! Small models against logits of llama.cpp.
+//! Small models against logits of llama.cpp, which adds biases of feed-forward parts before it multiplies with scales: the models
+//! that it ran had those biases divided by the scales.
 
 use orlop_backend::Precision;
 use orlop_graph::DType;
