@@ -292,10 +292,10 @@ impl Config {
             parallel: match facts.residual {
                 Residual::Parallel => true,
                 Residual::ParallelByKey => keys.flag("use_parallel_residual")?,
-                Residual::Series | Residual::ParallelWithoutNorm => false,
+                Residual::Series | Residual::NormedSums | Residual::ParallelWithoutNorm => false,
             },
             attention_cap: None,
-            bidirectional: facts.encoder.is_some() || !keys.causal()?,
+            bidirectional: facts.encoder || !keys.causal()?,
             pooling: keys.pooling()?,
             skipped_blocks,
             logit_cap: None,
@@ -356,8 +356,7 @@ impl Config {
             keys.expert_layers(&mut config.layers)?;
         }
         if let Some(rules) = facts.windows {
-            let first = facts.encoder.is_some_and(|encoder| encoder.first_sees_all);
-            keys.windows(&rules, first, &mut config.layers)?;
+            keys.windows(&rules, &mut config.layers)?;
             keys.window_heads(&mut config.layers)?;
             keys.shared_rows(&mut config.layers)?;
         }

@@ -8,9 +8,9 @@ use orlop_gguf::GgufFile as File;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId, Unary};
 
 use crate::adapter::{AdapterFactors, EMBEDDINGS};
-use crate::arch::{Facts, Norm};
+use crate::arch::{Facts, Norm, Positions};
 use crate::cache::{CacheGroup, CacheSizes};
-use crate::config::Config;
+use crate::config::{Config, LayerConfig};
 use crate::pooling::Pooling;
 use crate::{CacheTypes, Error, Outputs, Settings};
 
@@ -181,6 +181,8 @@ pub(crate) struct GraphDraft<'a> {
     facts: &'static Facts,
     spec: GraphSpec<'a>,
     part: ModelPart,
+    /// The layer that is drawn.
+    layer: usize,
     known: HashMap<String, TensorId>,
     weights: Vec<GraphWeight>,
     caches: Vec<CacheTensor>,
@@ -188,6 +190,8 @@ pub(crate) struct GraphDraft<'a> {
     stored: HashMap<usize, [TensorId; 2]>,
     /// Values that the first layer made, in models where later ones are mixed with them.
     first_values: Option<TensorId>,
+    /// Factors of RoPE's frequencies.
+    rope_factors: Option<TensorId>,
     /// Embeddings of each token for each layer.
     layer_embeddings: Option<TensorId>,
     groups: Vec<(CacheGroup, GroupInputs)>,
@@ -206,6 +210,7 @@ pub(crate) struct GraphDraft<'a> {
 impl GraphSpec<'_> {
     /// Builds the graph.
     pub(crate) fn build(self) -> Result<ModelGraph, Error> {
+        self.check_context()?;
         let mut b = GraphBuilder::new();
         let BatchShape { tokens: count, outputs } = self.shape;
         let tokens = b.input("tokens", DType::I32, &[count]);
@@ -236,11 +241,13 @@ impl GraphSpec<'_> {
             facts: self.config.architecture.facts(),
             spec: self,
             part: ModelPart::Input,
+            layer: 0,
             known: HashMap::new(),
             weights: Vec::new(),
             caches: Vec::new(),
             stored: HashMap::new(),
             first_values: None,
+            rope_factors: None,
             layer_embeddings: None,
             groups,
             tokens,
@@ -281,6 +288,25 @@ impl GraphSpec<'_> {
             caches,
         })
     }
+
+    /// Some models see no tokens beyond those that they were trained for.
+    fn check_context(&self) -> Result<(), Error> {
+        let facts = self.config.architecture.facts();
+        let (context, trained) = (self.sizes.context, self.config.context);
+        let (most, rule) = match (facts.chunk, facts.positions) {
+            (Some(chunk), _) => {
+                (u64::from(chunk), "this model sees chunks of tokens, and only the first is supported")
+            }
+            (None, Positions::Embedded) => {
+                (trained, "this model has embeddings only for the positions it was trained for")
+            }
+            _ => return Ok(()),
+        };
+        if context <= most {
+            return Ok(());
+        }
+        Err(Error::BadSetting { setting: "the context", value: context.to_string(), rule })
+    }
 }
 
 impl GraphDraft<'_> {
@@ -292,9 +318,20 @@ impl GraphDraft<'_> {
         self.spec.file.tensor(name).is_some()
     }
 
-    /// Weights from here on belong to a layer.
+    /// The parts of a layer are drawn from here on.
     fn enter(&mut self, layer: usize) {
+        self.layer = layer;
         self.part = ModelPart::Layer(layer);
+    }
+
+    /// What this layer does, and its sizes.
+    fn sizes(&self) -> LayerConfig {
+        self.config.layers[self.layer]
+    }
+
+    /// The name of a part of this layer.
+    fn blk(&self, part: &str) -> String {
+        format!("blk.{}.{part}", self.layer)
     }
 
     fn token_count(&self) -> u64 {
@@ -339,8 +376,9 @@ impl GraphDraft<'_> {
         if self.config.embedding_scale != 1.0 {
             x = self.b.scale(x, self.config.embedding_scale);
         }
-        if self.facts.encoder.is_some() && self.has("token_types.weight") {
-            let types = self.spec.file.tensor("token_types.weight").map_or(0, |types| types.desc.extents[1]);
+        if self.facts.encoder && self.has("token_types.weight") {
+            let types =
+                self.spec.file.tensor("token_types.weight").map_or(0, |types| types.desc.extents[1]);
             let table = self.weight("token_types.weight", &[self.config.width, types])?;
             // Texts are of the first type.
             let strides = self.b.desc(table).strides;
@@ -350,10 +388,11 @@ impl GraphDraft<'_> {
         if self.facts.norms_embedding {
             x = self.b.rms_norm(x, self.config.epsilon);
         }
-        // Encoders have this norm behind the embedding of positions.
+        if self.facts.positions == Positions::Embedded {
+            x = self.position_embedding(x)?;
+        }
         let stem = "token_embd_norm";
-        let is_here = stem != self.facts.output_norm && self.facts.encoder.is_none();
-        if is_here && self.has(&format!("{stem}.weight")) {
+        if stem != self.facts.output_norm && self.has(&format!("{stem}.weight")) {
             x = self.norm(stem, x)?;
         }
         Ok(self.b.name(x, "embedding"))
@@ -463,9 +502,9 @@ impl GraphDraft<'_> {
 
     /// After the last layer's attention, only the rows of tokens whose logits are wanted: of its result, and of the
     /// residual that is added.
-    fn wanted_rows(&mut self, layer: usize, x: TensorId, kept: TensorId) -> (TensorId, TensorId) {
+    fn wanted_rows(&mut self, x: TensorId, kept: TensorId) -> (TensorId, TensorId) {
         match self.wanted {
-            Some(wanted) if layer + 1 == self.layers() => {
+            Some(wanted) if self.layer + 1 == self.layers() => {
                 (self.b.get_rows(x, wanted), self.b.get_rows(kept, wanted))
             }
             _ => (x, kept),
@@ -474,15 +513,7 @@ impl GraphDraft<'_> {
 
     /// Adds an embedding of each token's position.
     fn position_embedding(&mut self, x: TensorId) -> Result<TensorId, Error> {
-        let positions = self.config.context;
-        if self.spec.sizes.context > positions {
-            return Err(Error::BadSetting {
-                setting: "the context",
-                value: self.spec.sizes.context.to_string(),
-                rule: "this model has embeddings only for the positions it was trained for",
-            });
-        }
-        let table = self.weight("position_embd.weight", &[self.config.width, positions])?;
+        let table = self.weight("position_embd.weight", &[self.config.width, self.config.context])?;
         let rows = self.b.get_rows(table, self.positions);
         Ok(self.b.add(x, rows))
     }

@@ -122,7 +122,7 @@ impl Synth {
     pub(crate) fn can_be_made(&self) -> bool {
         let facts = self.architecture.facts();
         facts.mixers.can_be_random()
-            && facts.encoder.is_none()
+            && !facts.encoder
             && !(self.experts.is_some() && facts.experts.beside_dense)
     }
 

@@ -11,13 +11,10 @@ use crate::draft::FeedForward;
 pub(super) const NEOX: Positions = Positions::Rope(RopeMode::Neox);
 
 /// Three of four layers have a window.
-pub(super) const WINDOWS: WindowRules = WindowRules { period: 4, default: None, base: None, scaled: true };
+pub(super) const WINDOWS: WindowRules =
+    WindowRules { period: 4, default: None, base: None, scaled: true, first_sees_all: false };
 
-pub(super) const LLAMA: Facts = Facts {
-    name: "llama",
-    models: "Llama 2 and 3, SmolLM 1 and 2, Mistral, TinyLlama; with experts, Mixtral",
-    ..Facts::PLAIN
-};
+pub(super) const LLAMA: Facts = Facts::PLAIN;
 
 pub(super) const SMOLLM3: Facts =
     Facts { name: "smollm3", models: "SmolLM 3", turned: Turned::AllBut(4), ..LLAMA };
@@ -227,7 +224,7 @@ pub(super) const GEMMA2: Facts = Facts {
     name: "gemma2",
     models: "Gemma 2",
     norms: LayerNorms::AROUND,
-    windows: Some(WindowRules { period: 2, default: Some(4096), base: None, scaled: true }),
+    windows: Some(WindowRules { period: 2, default: Some(4096), ..WINDOWS }),
     attention_cap: Some(50.0),
     logit_cap: Some(30.0),
     scaled_by_width_at: Some(46), // the model of 27 billion weights
@@ -240,7 +237,7 @@ pub(super) const GEMMA3: Facts = Facts {
     models: "Gemma 3, text only",
     norms: LayerNorms::AROUND,
     head_norms: HeadNorms::Each,
-    windows: Some(WindowRules { period: 6, default: None, base: Some(10_000.0), scaled: false }),
+    windows: Some(WindowRules { period: 6, base: Some(10_000.0), scaled: false, ..WINDOWS }),
     logit_cap: Some(0.0),
     scaled_by_width_at: Some(62), // the model of 27 billion weights
     ..GEMMA

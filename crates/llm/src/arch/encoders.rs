@@ -1,14 +1,11 @@
 //! Encoders: every token sees those behind it, too, and the result is an embedding of a text. GELU is that of the models' own
 //! code, with the error function; llama.cpp uses the tanh approximation.
 
-use orlop_graph::{Glu, RopeMode, Unary};
+use orlop_graph::{Glu, Unary};
 
-use super::facts::{Classifier, EncoderFacts, Facts, HeadNorms, LayerNorms, Norm, Positions, WindowRules};
+use super::dense::{GEMMA3, NEOX, WINDOWS};
+use super::facts::{Classifier, Facts, HeadNorms, LayerNorms, Norm, Positions, Residual, WindowRules};
 use crate::draft::FeedForward;
-
-/// Norms behind the sum of each part and its input, and none before it.
-const SUMS: EncoderFacts =
-    EncoderFacts { embedding_norm: Some("token_embd_norm"), norms_sums: true, first_sees_all: false };
 
 /// <https://arxiv.org/abs/1810.04805>
 pub(super) const BERT: Facts = Facts {
@@ -18,7 +15,8 @@ pub(super) const BERT: Facts = Facts {
     norms: LayerNorms { mixer: None, mixed: None, feed: None, fed: None },
     positions: Positions::Embedded,
     feed_forward: FeedForward::Plain(Unary::GeluErf),
-    encoder: Some(SUMS),
+    residual: Residual::NormedSums,
+    encoder: true,
     ..Facts::PLAIN
 };
 
@@ -26,7 +24,7 @@ pub(super) const BERT: Facts = Facts {
 pub(super) const NOMIC_BERT: Facts = Facts {
     name: "nomic-bert",
     models: "Nomic Embed Text 1 and 1.5",
-    positions: Positions::Rope(RopeMode::Neox),
+    positions: NEOX,
     feed_forward: FeedForward::Gated(Glu::Silu),
     ..BERT
 };
@@ -46,18 +44,14 @@ pub(super) const MODERN_BERT: Facts = Facts {
     name: "modern-bert",
     models: "ModernBERT, Granite Embedding R2",
     norms: LayerNorms::BEFORE,
-    positions: Positions::Rope(RopeMode::Neox),
-    windows: Some(WindowRules { period: 3, default: None, base: Some(10_000.0), scaled: true }),
+    positions: NEOX,
+    windows: Some(WindowRules { period: 3, base: Some(10_000.0), first_sees_all: true, ..WINDOWS }),
     feed_forward: FeedForward::Fused(Glu::GeluErf),
     classifier: Classifier::Mean,
-    encoder: Some(EncoderFacts { norms_sums: false, first_sees_all: true, ..SUMS }),
+    residual: Residual::Series,
     ..BERT
 };
 
 /// <https://arxiv.org/abs/2509.20354>
-pub(super) const GEMMA_EMBEDDING: Facts = Facts {
-    name: "gemma-embedding",
-    models: "EmbeddingGemma",
-    encoder: Some(EncoderFacts { embedding_norm: None, norms_sums: false, ..SUMS }),
-    ..super::dense::GEMMA3
-};
+pub(super) const GEMMA_EMBEDDING: Facts =
+    Facts { name: "gemma-embedding", models: "EmbeddingGemma", encoder: true, ..GEMMA3 };

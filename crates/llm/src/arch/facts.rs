@@ -53,7 +53,7 @@ pub(crate) struct Facts {
     pub(crate) scaled_by_width_at: Option<u64>,
     pub(crate) classifier: Classifier,
     /// The model makes embeddings of texts, and no text.
-    pub(crate) encoder: Option<EncoderFacts>,
+    pub(crate) encoder: bool,
     /// Files hold queries, keys and values in one matrix (`attn_qkv`). Only random models ask.
     pub(crate) fused_qkv: bool,
     /// Files hold a bias for every norm and every product. Only random models ask.
@@ -65,7 +65,7 @@ impl Facts {
     /// neighbouring elements are turned together.
     pub(crate) const PLAIN: Facts = Facts {
         name: "llama",
-        models: "",
+        models: "Llama 2 and 3, SmolLM 1 and 2, Mistral, TinyLlama; with experts, Mixtral",
         mixers: Mixers::Attention,
         norm: Norm::Rms,
         norms: LayerNorms::BEFORE,
@@ -90,21 +90,10 @@ impl Facts {
         logit_cap: None,
         scaled_by_width_at: None,
         classifier: Classifier::Tanh,
-        encoder: None,
+        encoder: false,
         fused_qkv: false,
         biased: false,
     };
-}
-
-/// What models differ in that make embeddings: each token sees those behind it, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EncoderFacts {
-    /// The norm of embeddings, by its name in files.
-    pub(crate) embedding_norm: Option<&'static str>,
-    /// The sums of a layer's parts and their inputs are normed; the last of these norms is also that of the output.
-    pub(crate) norms_sums: bool,
-    /// Of a period of layers with windows, the first one sees everything, not the last one. The first of all has no norm.
-    pub(crate) first_sees_all: bool,
 }
 
 /// How texts are classified.
@@ -229,6 +218,8 @@ pub(crate) enum Residual {
     ParallelByKey,
     /// That, if the file has no norm before the feed-forward part.
     ParallelWithoutNorm,
+    /// As in series; sums are normed, and the last of these norms is that of the output.
+    NormedSums,
 }
 
 /// The layers in which positions turn queries and keys.
@@ -266,6 +257,8 @@ pub(crate) struct WindowRules {
     pub(crate) base: Option<f32>,
     /// Whether layers with a window scale positions as the others do.
     pub(crate) scaled: bool,
+    /// The first layer of a period sees everything, not the last one. The first of all may have no norm.
+    pub(crate) first_sees_all: bool,
 }
 
 /// How experts are chosen and weighed.

@@ -98,7 +98,7 @@ impl Keys<'_> {
     pub(super) fn feed_forward(&self, facts: &Facts) -> Result<FeedForward, Error> {
         let key = self.name("hidden_activation");
         let said = self.metadata.optional(&key, Metadata::string)?;
-        match (facts.feed_forward, said.filter(|_| facts.encoder.is_some())) {
+        match (facts.feed_forward, said.filter(|_| facts.encoder)) {
             (FeedForward::Fused(_), Some("silu" | "swish" | "swiglu")) => Ok(FeedForward::Fused(Glu::Silu)),
             (_, Some(said)) if !said.contains("gelu") && !said.contains("geglu") => {
                 let rule = "encoders have gelu, or silu in a fused gate";
@@ -416,12 +416,7 @@ impl Keys<'_> {
 
     /// Sliding windows of most layers, which have a RoPE base of their own. Which layers these are is an array of flags,
     /// or a period: the last layer of each period sees everything, or the first.
-    pub(super) fn windows(
-        &self,
-        rules: &WindowRules,
-        first_sees_all: bool,
-        layers: &mut [LayerConfig],
-    ) -> Result<(), Error> {
+    pub(super) fn windows(&self, rules: &WindowRules, layers: &mut [LayerConfig]) -> Result<(), Error> {
         let key = "attention.sliding_window";
         let set = self.metadata.get(&self.name(key)).is_some();
         let default = rules.default.filter(|_| !set).map(u64::from);
@@ -439,7 +434,7 @@ impl Keys<'_> {
                     Some(_) => self.metadata.u64(&self.name(key))?,
                     None => rules.period,
                 };
-                let full = if first_sees_all { 0 } else { period.saturating_sub(1) };
+                let full = if rules.first_sees_all { 0 } else { period.saturating_sub(1) };
                 (0..layers.len() as u64).map(|layer| period == 0 || layer % period != full).collect()
             }
         };

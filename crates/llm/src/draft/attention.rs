@@ -12,13 +12,12 @@ use crate::pages::PAGE_ROWS;
 
 impl GraphDraft<'_> {
     /// Queries, keys and values, as heads: `[head, heads, tokens]`. Some files keep their three matrices as one.
-    pub(super) fn queries_keys_values(&mut self, layer: usize, x: TensorId) -> Result<[TensorId; 3], Error> {
-        let sizes = self.config.layers[layer];
-        let heads =
-            [(self.query(layer), sizes.heads), (sizes.key, sizes.kv_heads), (sizes.value, sizes.kv_heads)];
-        if self.spec.file.tensor(&format!("blk.{layer}.attn_qkv.weight")).is_some() {
+    pub(super) fn queries_keys_values(&mut self, x: TensorId) -> Result<[TensorId; 3], Error> {
+        let sizes = self.sizes();
+        let heads = [(self.query(), sizes.heads), (sizes.key, sizes.kv_heads), (sizes.value, sizes.kv_heads)];
+        if self.spec.file.tensor(&self.blk("attn_qkv.weight")).is_some() {
             let all = heads.iter().map(|(head, heads)| head * heads).sum();
-            let fused = self.linear(&format!("blk.{layer}.attn_qkv"), x, all)?;
+            let fused = self.linear(&self.blk("attn_qkv"), x, all)?;
             let mut offset = 0;
             return Ok(heads.map(|(head, heads)| {
                 let part = self.columns(fused, offset, [head, heads]);
@@ -26,7 +25,7 @@ impl GraphDraft<'_> {
                 part
             }));
         }
-        let [q, k, v] = ["attn_q", "attn_k", "attn_v"].map(|stem| format!("blk.{layer}.{stem}"));
+        let [q, k, v] = ["attn_q", "attn_k", "attn_v"].map(|stem| self.blk(stem));
         let tokens = self.token_count();
         let has_values = !self.facts.norms_values || self.has(&format!("{v}.weight"));
         let mut one = |stem: &str, (head, heads): (u64, u64)| {
@@ -39,15 +38,15 @@ impl GraphDraft<'_> {
     }
 
     /// Queries alone, in layers without keys and values of their own.
-    pub(super) fn queries(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
-        let (query, heads) = (self.query(layer), self.config.layers[layer].heads);
-        let rows = self.linear(&format!("blk.{layer}.attn_q"), x, query * heads)?;
+    pub(super) fn queries(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        let (query, heads) = (self.query(), self.sizes().heads);
+        let rows = self.linear(&self.blk("attn_q"), x, query * heads)?;
         Ok(self.b.reshape(rows, &[query, heads, self.token_count()]))
     }
 
     /// Elements of a head that the matrix of queries makes.
-    fn query(&self, layer: usize) -> u64 {
-        let key = self.config.layers[layer].key;
+    fn query(&self) -> u64 {
+        let key = self.sizes().key;
         if self.facts.attention_gate == AttentionGate::InQueries { 2 * key } else { key }
     }
 
@@ -71,60 +70,44 @@ impl GraphDraft<'_> {
     }
 
     /// Turns heads by their positions, in layers that do.
-    pub(super) fn rope(&mut self, layer: usize, x: TensorId, factors: Option<TensorId>) -> TensorId {
-        let counts = self.facts.factors_in_windows || self.config.layers[layer].window.is_none();
-        match self.config.layers[layer].rope {
-            Some(rope) => self.b.rope(x, self.positions, factors.filter(|_| counts), rope),
+    pub(super) fn rope(&mut self, x: TensorId) -> TensorId {
+        let counts = self.facts.factors_in_windows || self.sizes().window.is_none();
+        match self.sizes().rope {
+            Some(rope) => self.b.rope(x, self.positions, self.rope_factors.filter(|_| counts), rope),
             None => x,
         }
     }
 
-    /// Attends, and multiplies with a gate and the output matrix.
-    pub(super) fn attention(
-        &mut self,
-        layer: usize,
-        q: TensorId,
-        gate: Option<TensorId>,
-    ) -> Result<TensorId, Error> {
-        let attended = self.attended(layer, q)?;
-        let [value, heads, tokens, _] = self.b.desc(attended).extents;
-        let mut rows = self.b.reshape(attended, &[value * heads, tokens]);
-        if let Some(gate) = gate {
-            rows = self.b.mul(rows, gate);
-        }
-        self.linear(&format!("blk.{layer}.attn_output"), rows, self.config.width)
-    }
-
     /// The group of layers that have the pages of this one.
-    fn group(&self, layer: usize) -> usize {
-        let window = self.config.layers[layer].window;
+    fn group(&self) -> usize {
+        let window = self.sizes().window;
         self.groups.iter().position(|(group, _)| group.window == window).unwrap_or(0)
     }
 
     /// Writes keys and values to the layer's cache; those of whole texts stay as they are.
-    pub(super) fn store(&mut self, layer: usize, [k, v]: [TensorId; 2]) {
+    pub(super) fn store(&mut self, [k, v]: [TensorId; 2]) {
         if self.texts.is_some() {
             let rows = [k, v].map(|x| self.b.permute(x, [0, 2, 1, 3]));
-            self.stored.insert(layer, rows);
+            self.stored.insert(self.layer, rows);
             return;
         }
-        let (types, group) = (self.spec.cache, self.group(layer));
-        let k = self.cached(layer, "k", k, types.k, group);
-        let v = self.cached(layer, "v", v, types.v, group);
-        self.stored.insert(layer, [k, v]);
+        let (types, group) = (self.spec.cache, self.group());
+        let k = self.cached("k", k, types.k, group);
+        let v = self.cached("v", v, types.v, group);
+        self.stored.insert(self.layer, [k, v]);
     }
 
     /// Attends to the rows of each token's sequence, in the layer's cache or that of the layer whose rows it shares:
     /// `[value, heads, tokens]`.
-    pub(super) fn attended(&mut self, layer: usize, q: TensorId) -> Result<TensorId, Error> {
-        let sizes = self.config.layers[layer];
-        let [k, v] = self.stored[&sizes.shares.unwrap_or(layer)];
+    pub(super) fn attended(&mut self, q: TensorId) -> Result<TensorId, Error> {
+        let sizes = self.sizes();
+        let [k, v] = self.stored[&sizes.shares.unwrap_or(self.layer)];
         if let Some(texts) = self.texts.clone() {
             let q = self.b.permute(q, [0, 2, 1, 3]);
-            return Ok(self.attended_texts(layer, q, [k, v], &texts));
+            return Ok(self.attended_texts(q, [k, v], &texts));
         }
-        let group = self.group(layer);
-        let q = self.grown(layer, q);
+        let group = self.group();
+        let q = self.grown(q);
         let q = self.b.permute(q, [0, 2, 1, 3]);
         let rows = PagedRows {
             kv_len: self.seen,
@@ -132,18 +115,20 @@ impl GraphDraft<'_> {
             sequences: self.sequences,
             page_rows: PAGE_ROWS as u32,
         };
-        let parameters = FlashAttention {
-            window: sizes.window.unwrap_or(0),
-            soft_cap: self.config.attention_cap.unwrap_or(0.0),
-            ..FlashAttention::scaled(self.config.attention_scale)
-        };
-        let sinks = self.optional(&format!("blk.{layer}.attn_sinks.weight"), &[sizes.heads])?;
+        let parameters = FlashAttention { window: sizes.window.unwrap_or(0), ..self.scores() };
+        let sinks = self.optional(&self.blk("attn_sinks.weight"), &[sizes.heads])?;
         Ok(self.b.paged_attention([q, k, v], rows, sinks, parameters))
     }
 
+    /// How scores are made of queries and keys.
+    pub(super) fn scores(&self) -> FlashAttention {
+        let soft_cap = self.config.attention_cap.unwrap_or(0.0);
+        FlashAttention { soft_cap, ..FlashAttention::scaled(self.config.attention_scale) }
+    }
+
     /// Queries times the factors of their positions, where these are not 1.
-    fn grown(&mut self, layer: usize, q: TensorId) -> TensorId {
-        let turned = self.config.layers[layer].rope.is_some();
+    fn grown(&mut self, q: TensorId) -> TensorId {
+        let turned = self.sizes().rope.is_some();
         if self.config.query_growth.is_none_or(|growth| growth.unturned && turned) {
             return q;
         }
@@ -157,12 +142,12 @@ impl GraphDraft<'_> {
 
     /// A cache, `[head, rows, heads]`, after the rows of these tokens are written. The rows of a head are contiguous, so
     /// attention reads memory in order.
-    fn cached(&mut self, layer: usize, which: &str, x: TensorId, dtype: DType, group: usize) -> TensorId {
+    fn cached(&mut self, which: &str, x: TensorId, dtype: DType, group: usize) -> TensorId {
         let [head, heads, ..] = self.b.desc(x).extents;
         let (CacheGroup { pages, .. }, inputs) = self.groups[group];
         let extents = [head, pages * PAGE_ROWS, heads];
-        let tensor = self.b.state(&format!("cache.{which}.{layer}"), dtype, &extents);
-        self.caches.push(CacheTensor { tensor, layer, group: Some(group) });
+        let tensor = self.b.state(&format!("cache.{which}.{}", self.layer), dtype, &extents);
+        self.caches.push(CacheTensor { tensor, layer: self.layer, group: Some(group) });
         let rows = self.b.permute(x, [0, 2, 1, 3]);
         self.b.set_rows(tensor, rows, inputs.rows)
     }

@@ -8,16 +8,15 @@ use crate::Error;
 use crate::config::StateSpace;
 
 impl GraphDraft<'_> {
-    pub(super) fn delta_net(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
+    pub(super) fn delta_net(&mut self, x: TensorId) -> Result<TensorId, Error> {
         let sizes = self.config.state_space.unwrap_or_default();
         let StateSpace { kernel, inner, state: key, heads, groups } = sizes;
         let (mixed, value, tokens) = (sizes.mixed(), inner / heads, self.token_count());
-        let name = |part: &str| format!("blk.{layer}.ssm_{part}");
-        let (rows, z) = self.rows_and_gate(layer, &sizes, x)?;
-        let [strength, steps] = self.strengths_and_steps(layer, &sizes, x)?;
+        let (rows, z) = self.rows_and_gate(&sizes, x)?;
+        let [strength, steps] = self.strengths_and_steps(&sizes, x)?;
 
         let rows = self.columns(rows, 0, [mixed, 1]);
-        let convolved = self.convolution(layer, &name("conv1d"), [kernel, mixed], rows)?;
+        let convolved = self.convolution(&self.blk("ssm_conv1d"), [kernel, mixed], rows)?;
         let convolved = self.b.unary(Unary::Silu, convolved);
         let [q, k] = [0, groups * key].map(|first| self.columns(convolved, first, [key, groups]));
         let v = self.columns(convolved, 2 * groups * key, [value, heads]);
@@ -27,39 +26,34 @@ impl GraphDraft<'_> {
 
         let strength = self.b.unary(Unary::Sigmoid, strength);
         let strength = self.b.reshape(strength, &[1, heads, tokens]);
-        let bias = self.weight(&format!("{}.bias", name("dt")), &[heads])?;
+        let bias = self.weight(&self.blk("ssm_dt.bias"), &[heads])?;
         let steps = self.b.add(steps, bias);
         let steps = self.b.unary(Unary::Softplus, steps);
-        let rate = self.weight(&name("a"), &[heads])?;
+        let rate = self.weight(&self.blk("ssm_a"), &[heads])?;
         let decay = self.b.mul(steps, rate);
         let decay = self.b.unary(Unary::Exp, decay);
         let decay = self.b.reshape(decay, &[1, heads, tokens]);
         let taken = self.b.mul(k, decay);
         let written = self.b.mul(k, strength);
-        let y = self.carried(layer, [value, key, heads], inner, |graph, before, slot| {
+        let y = self.carried([value, key, heads], inner, |graph, before, slot| {
             graph.delta_scan([before, q, decay, written, v, taken, written, slot])
         });
 
         let y = self.b.reshape(y, &[value, heads, tokens]);
-        let y = self.norm(&name("norm"), y)?;
+        let y = self.norm(&self.blk("ssm_norm"), y)?;
         let y = self.b.reshape(y, &[inner, tokens]);
         let gated = self.b.gated(Glu::Silu, z, y);
-        self.linear(&name("out"), gated, self.config.width)
+        self.linear(&self.blk("ssm_out"), gated, self.config.width)
     }
 
     /// Queries, keys and values as one row, `[mixed, tokens]`, and the gate, `[inner, tokens]`. Older files have one matrix
     /// that makes parts of all of them for each head of keys.
-    fn rows_and_gate(
-        &mut self,
-        layer: usize,
-        sizes: &StateSpace,
-        x: TensorId,
-    ) -> Result<(TensorId, TensorId), Error> {
+    fn rows_and_gate(&mut self, sizes: &StateSpace, x: TensorId) -> Result<(TensorId, TensorId), Error> {
         let StateSpace { inner, state: key, groups, .. } = *sizes;
-        let stem = format!("blk.{layer}.ssm_in");
+        let stem = self.blk("ssm_in");
         if !self.has(&format!("{stem}.weight")) {
-            let rows = self.linear(&format!("blk.{layer}.attn_qkv"), x, sizes.mixed())?;
-            return Ok((rows, self.linear(&format!("blk.{layer}.attn_gate"), x, inner)?));
+            let rows = self.linear(&self.blk("attn_qkv"), x, sizes.mixed())?;
+            return Ok((rows, self.linear(&self.blk("attn_gate"), x, inner)?));
         }
         let values = inner / groups;
         let all = self.linear(&stem, x, sizes.mixed() + inner)?;
@@ -71,20 +65,15 @@ impl GraphDraft<'_> {
     }
 
     /// How strongly a token's value is written, and how far the state decays, before their functions: `[heads, tokens]`.
-    fn strengths_and_steps(
-        &mut self,
-        layer: usize,
-        sizes: &StateSpace,
-        x: TensorId,
-    ) -> Result<[TensorId; 2], Error> {
+    fn strengths_and_steps(&mut self, sizes: &StateSpace, x: TensorId) -> Result<[TensorId; 2], Error> {
         let StateSpace { heads, groups, .. } = *sizes;
-        let stem = format!("blk.{layer}.ssm_ba");
+        let stem = self.blk("ssm_ba");
         if self.has(&format!("{stem}.weight")) {
             let (both, each) = (self.linear(&stem, x, 2 * heads)?, heads / groups);
             return Ok([(0, each), (each, each)].map(|part| self.of_each_group(both, groups, part)));
         }
-        let strengths = self.linear(&format!("blk.{layer}.ssm_beta"), x, heads)?;
-        Ok([strengths, self.linear(&format!("blk.{layer}.ssm_alpha"), x, heads)?])
+        let strengths = self.linear(&self.blk("ssm_beta"), x, heads)?;
+        Ok([strengths, self.linear(&self.blk("ssm_alpha"), x, heads)?])
     }
 
     /// A part of each group of a row, one behind the other: `[groups * length, tokens]`.

@@ -17,77 +17,69 @@ impl GraphDraft<'_> {
     /// The chosen experts of each token, weighted, and those that every token uses.
     pub(super) fn experts(
         &mut self,
-        layer: usize,
         experts: &Experts,
         x: TensorId,
         routed_by: TensorId,
     ) -> Result<TensorId, Error> {
-        let (chosen, weights) = self.routed(layer, experts, routed_by)?;
-        let latent = self.latent(layer, "down", x)?;
-        let [width, tokens, ..] = self.b.desc(latent.unwrap_or(x)).extents;
-        let mut input = self.b.reshape(latent.unwrap_or(x), &[width, 1, tokens]);
+        let (chosen, weights) = self.routed(experts, routed_by)?;
+        let narrow = self.latent("down", x)?;
+        let [width, tokens, ..] = self.b.desc(narrow).extents;
+        let mut input = self.b.reshape(narrow, &[width, 1, tokens]);
         let weighs_input = self.facts.experts.weighs_input;
         if weighs_input {
             input = self.b.repeat(input, [width, experts.used, tokens, 1]);
             input = self.b.mul(input, weights);
         }
-        let part = std::mem::replace(&mut self.part, ModelPart::Experts(layer));
-        let mut each = self.each_expert(layer, experts, input, chosen)?;
+        let part = std::mem::replace(&mut self.part, ModelPart::Experts(self.layer));
+        let mut each = self.each_expert(experts, input, chosen)?;
         self.part = part;
         if !weighs_input {
             each = self.b.mul(each, weights);
         }
         let sum = self.sum_of_experts(each);
-        let sum = self.latent(layer, "up", sum)?.unwrap_or(sum);
-        let sum = match self.shared_experts(layer, x)? {
+        let sum = self.latent("up", sum)?;
+        let sum = match self.shared_experts(x)? {
             Some(shared) => self.b.add(sum, shared),
             None => sum,
         };
-        Ok(self.b.name(sum, format!("blk.{layer}.ffn_out")))
+        Ok(self.b.name(sum, self.blk("ffn_out")))
     }
 
     /// A dense part and experts, each with a norm behind it; experts have a norm of their own before them, and the router
     /// has another one.
     pub(super) fn experts_beside_dense(
         &mut self,
-        layer: usize,
+        experts: &Experts,
         normed: TensorId,
         x: TensorId,
     ) -> Result<TensorId, Error> {
-        let Some(experts) = self.config.experts else { return self.feed_forward(layer, normed) };
-        let name = |part: &str| format!("blk.{layer}.{part}");
-        let (hidden, kind) = (self.config.layers[layer].hidden, self.config.feed_forward);
-        let dense = self.dense(layer, ["gate", "up", "down"], hidden, kind, normed)?;
-        let dense = self.norm(&name("post_ffw_norm_1"), dense)?;
+        let dense = self.dense("", self.sizes().hidden, normed)?;
+        let dense = self.norm(&self.blk("post_ffw_norm_1"), dense)?;
         let width = self.config.width;
         let routed_by = self.b.rms_norm(x, self.config.epsilon);
         let routed_by = self.b.scale(routed_by, 1.0 / (width as f32).sqrt());
-        let scale = self.weight(&name("ffn_gate_inp.scale"), &[width])?;
+        let scale = self.weight(&self.blk("ffn_gate_inp.scale"), &[width])?;
         let routed_by = self.b.mul(routed_by, scale);
-        let normed = self.norm(&name("pre_ffw_norm_2"), x)?;
-        let chosen = self.experts(layer, &experts, normed, routed_by)?;
-        let chosen = self.norm(&name("post_ffw_norm_2"), chosen)?;
+        let normed = self.norm(&self.blk("pre_ffw_norm_2"), x)?;
+        let chosen = self.experts(experts, normed, routed_by)?;
+        let chosen = self.norm(&self.blk("post_ffw_norm_2"), chosen)?;
         Ok(self.b.add(dense, chosen))
     }
 
     /// A product into the narrower space that experts work in, or out of it, where the file has one.
-    fn latent(&mut self, layer: usize, which: &str, x: TensorId) -> Result<Option<TensorId>, Error> {
-        let stem = format!("blk.{layer}.ffn_latent_{which}");
-        let Some(tensor) = self.spec.file.tensor(&format!("{stem}.weight")) else { return Ok(None) };
-        let into = tensor.extents().get(1).copied().unwrap_or(1);
-        self.product(&stem, x, into).map(Some)
+    fn latent(&mut self, which: &str, x: TensorId) -> Result<TensorId, Error> {
+        let stem = self.blk(&format!("ffn_latent_{which}"));
+        match self.columns_of(&stem) {
+            Some(into) => self.linear(&stem, x, into),
+            None => Ok(x),
+        }
     }
 
     /// The experts that each token uses, `[used, tokens]`, and their weights, `[1, used, tokens]`.
-    fn routed(
-        &mut self,
-        layer: usize,
-        experts: &Experts,
-        x: TensorId,
-    ) -> Result<(TensorId, TensorId), Error> {
+    fn routed(&mut self, experts: &Experts, x: TensorId) -> Result<(TensorId, TensorId), Error> {
         let Experts { count, used, scale, gating, normalized, .. } = *experts;
         let tokens = self.b.desc(x).extents[1];
-        let stem = format!("blk.{layer}.ffn_gate_inp");
+        let stem = self.blk("ffn_gate_inp");
         let scores = self.linear(&stem, x, count)?;
         let sure = match gating {
             Gating::Softmax => self.b.soft_max(scores, None, 1.0, 0.0),
@@ -95,7 +87,7 @@ impl GraphDraft<'_> {
             Gating::SoftmaxOfChosen => scores,
         };
         // The bias counts for the choice alone.
-        let ranked = self.biased(&format!("blk.{layer}.exp_probs_b"), sure)?;
+        let ranked = self.biased(&self.blk("exp_probs_b"), sure)?;
         let ranked = match experts.groups {
             Some(groups) => self.in_best_groups(groups, ranked),
             None => ranked,
@@ -140,7 +132,6 @@ impl GraphDraft<'_> {
     /// The result of each chosen expert, `[width, used, tokens]`.
     fn each_expert(
         &mut self,
-        layer: usize,
         experts: &Experts,
         each: TensorId,
         chosen: TensorId,
@@ -148,7 +139,7 @@ impl GraphDraft<'_> {
         let Experts { count, hidden, .. } = *experts;
         let width = self.b.desc(each).extents[0];
         let [gate, up, both, down] =
-            ["gate", "up", "gate_up", "down"].map(|part| format!("blk.{layer}.ffn_{part}_exps"));
+            ["gate", "up", "gate_up", "down"].map(|part| self.blk(&format!("ffn_{part}_exps")));
         let function = match self.config.feed_forward {
             FeedForward::Gated(function)
             | FeedForward::Fused(function)
@@ -186,9 +177,6 @@ impl GraphDraft<'_> {
         let strides = [desc.strides[0], desc.strides[2], desc.strides[3], desc.strides[3]];
         let extents = [width, tokens, 1, 1];
         let first = self.b.view(weighted, extents, strides, 0);
-        if used == 1 {
-            return self.b.cont(first);
-        }
         (1..used).fold(first, |sum, expert| {
             let one = self.b.view(weighted, extents, strides, expert * desc.strides[1]);
             self.b.add(sum, one)
@@ -196,18 +184,14 @@ impl GraphDraft<'_> {
     }
 
     /// Experts that every token uses, with a gate of their own where the file has one.
-    fn shared_experts(&mut self, layer: usize, x: TensorId) -> Result<Option<TensorId>, Error> {
-        let up = format!("blk.{layer}.ffn_up_shexp.weight");
-        let Some(tensor) = self.spec.file.tensor(&up) else { return Ok(None) };
-        let hidden = tensor.extents().get(1).copied().unwrap_or(1);
-        let parts = ["gate_shexp", "up_shexp", "down_shexp"];
-        let shared = self.dense(layer, parts, hidden, self.config.feed_forward, x)?;
-        let gate = format!("blk.{layer}.ffn_gate_inp_shexp.weight");
-        let Some(tensor) = self.spec.file.tensor(&gate) else { return Ok(Some(shared)) };
-        let extents = tensor.extents().to_vec();
-        let gate = self.weight(&gate, &extents)?;
-        let gate = self.b.reshape(gate, &[self.config.width, 1]);
-        let gate = self.b.mul_mat(gate, x);
+    fn shared_experts(&mut self, x: TensorId) -> Result<Option<TensorId>, Error> {
+        let Some(hidden) = self.columns_of(&self.blk("ffn_up_shexp")) else { return Ok(None) };
+        let shared = self.dense("_shexp", hidden, x)?;
+        let gate = self.blk("ffn_gate_inp_shexp");
+        if self.columns_of(&gate).is_none() {
+            return Ok(Some(shared));
+        }
+        let gate = self.linear(&gate, x, 1)?;
         let gate = self.b.unary(Unary::Sigmoid, gate);
         Ok(Some(self.b.mul(shared, gate)))
     }

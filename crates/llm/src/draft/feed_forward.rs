@@ -22,30 +22,23 @@ pub(crate) enum FeedForward {
 }
 
 impl GraphDraft<'_> {
-    /// The feed-forward part of a layer, or experts where the model has them.
-    pub(super) fn feed_forward(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
-        let kind = self.config.feed_forward;
+    /// The feed-forward part of a layer, or experts where it has them, of a normed sum.
+    pub(super) fn feed_forward(&mut self, normed: TensorId, sum: TensorId) -> Result<TensorId, Error> {
         // Layers without a router are dense.
-        let routed = self.has(&format!("blk.{layer}.ffn_gate_inp.weight"));
-        if let (Some(experts), Feed::Experts, true) =
-            (self.config.experts, self.config.layers[layer].feed, routed)
-        {
-            return self.experts(layer, &experts, x, x);
+        let routed = self.has(&self.blk("ffn_gate_inp.weight"));
+        match (self.config.experts, self.sizes().feed) {
+            (Some(experts), Feed::Experts) if routed && self.facts.experts.beside_dense => {
+                self.experts_beside_dense(&experts, normed, sum)
+            }
+            (Some(experts), Feed::Experts) if routed => self.experts(&experts, normed, normed),
+            _ => self.dense("", self.sizes().hidden, normed),
         }
-        self.dense(layer, ["gate", "up", "down"], self.config.layers[layer].hidden, kind, x)
     }
 
-    /// Products with three matrices, or two.
-    pub(super) fn dense(
-        &mut self,
-        layer: usize,
-        parts: [&str; 3],
-        hidden: u64,
-        kind: FeedForward,
-        x: TensorId,
-    ) -> Result<TensorId, Error> {
-        let [gate, up, down] = parts.map(|part| format!("blk.{layer}.ffn_{part}"));
-        let kind = match kind {
+    /// Products with three matrices, or two; `which` ends their names.
+    pub(super) fn dense(&mut self, which: &str, hidden: u64, x: TensorId) -> Result<TensorId, Error> {
+        let [gate, up, down] = ["gate", "up", "down"].map(|part| self.blk(&format!("ffn_{part}{which}")));
+        let kind = match self.config.feed_forward {
             FeedForward::ByFile(function, _) if self.columns_of(&gate).is_some() => {
                 FeedForward::Gated(function)
             }

@@ -8,58 +8,52 @@ use crate::Error;
 use crate::config::Latent;
 
 impl GraphDraft<'_> {
-    pub(super) fn latent_attention(
-        &mut self,
-        layer: usize,
-        x: TensorId,
-        factors: Option<TensorId>,
-    ) -> Result<TensorId, Error> {
+    pub(super) fn latent_attention(&mut self, x: TensorId) -> Result<TensorId, Error> {
         let Some(sizes) = self.config.latent else { return Ok(x) };
         let Latent { rank, fixed, turned, value, absorbed, .. } = sizes;
-        let (heads, tokens) = (self.config.layers[layer].heads, self.token_count());
-        let blk = |part: &str| format!("blk.{layer}.attn_{part}");
-        let q = self.latent_queries(layer, &sizes, x)?;
+        let (heads, tokens) = (self.sizes().heads, self.token_count());
+        let q = self.latent_queries(&sizes, x)?;
         let q = self.b.reshape(q, &[fixed + turned, heads, tokens]);
         let [q_fixed, q_turned] = self.split_heads(q, [fixed, turned]);
-        let q_turned = self.rope(layer, q_turned, factors);
-        let rows = self.linear(&blk("kv_a_mqa"), x, rank + turned)?;
+        let q_turned = self.rope(q_turned);
+        let rows = self.linear(&self.blk("attn_kv_a_mqa"), x, rank + turned)?;
         let row = self.columns(rows, 0, [rank, 1]);
-        let row = self.norm(&blk("kv_a_norm"), row)?;
+        let row = self.norm(&self.blk("attn_kv_a_norm"), row)?;
         let k_turned = self.columns(rows, rank, [turned, 1]);
-        let k_turned = self.rope(layer, k_turned, factors);
+        let k_turned = self.rope(k_turned);
         let attended = if absorbed {
-            let q_fixed = self.by_head(&blk("k_b"), q_fixed, [fixed, rank, heads])?;
+            let q_fixed = self.by_head(&self.blk("attn_k_b"), q_fixed, [fixed, rank, heads])?;
             let q = self.b.concat(&[q_fixed, q_turned], 0);
             let k = self.b.concat(&[row, k_turned], 0);
-            self.store(layer, [k, row]);
-            let attended = self.attended(layer, q)?;
-            let attended = self.by_head(&blk("v_b"), attended, [rank, value, heads])?;
+            self.store([k, row]);
+            let attended = self.attended(q)?;
+            let attended = self.by_head(&self.blk("attn_v_b"), attended, [rank, value, heads])?;
             self.b.cont(attended)
         } else {
             let row = self.b.reshape(row, &[rank, tokens]);
-            let both = self.linear(&blk("kv_b"), row, heads * (fixed + value))?;
+            let both = self.linear(&self.blk("attn_kv_b"), row, heads * (fixed + value))?;
             let both = self.b.reshape(both, &[fixed + value, heads, tokens]);
             let [k_fixed, v] = self.split_heads(both, [fixed, value]);
             let k_turned = self.b.repeat(k_turned, [turned, heads, tokens, 1]);
             let q = self.b.concat(&[q_fixed, q_turned], 0);
             let k = self.b.concat(&[k_fixed, k_turned], 0);
-            self.store(layer, [k, v]);
-            self.attended(layer, q)?
+            self.store([k, v]);
+            self.attended(q)?
         };
         let rows = self.b.reshape(attended, &[value * heads, tokens]);
-        self.linear(&blk("output"), rows, self.config.width)
+        self.linear(&self.blk("attn_output"), rows, self.config.width)
     }
 
     /// Queries of all heads, in large models by way of a smaller row.
-    fn latent_queries(&mut self, layer: usize, sizes: &Latent, x: TensorId) -> Result<TensorId, Error> {
-        let all = (sizes.fixed + sizes.turned) * self.config.layers[layer].heads;
+    fn latent_queries(&mut self, sizes: &Latent, x: TensorId) -> Result<TensorId, Error> {
+        let all = (sizes.fixed + sizes.turned) * self.sizes().heads;
         match sizes.query {
-            Some(query) if self.has(&format!("blk.{layer}.attn_q_a.weight")) => {
-                let small = self.linear(&format!("blk.{layer}.attn_q_a"), x, query)?;
-                let small = self.norm(&format!("blk.{layer}.attn_q_a_norm"), small)?;
-                self.linear(&format!("blk.{layer}.attn_q_b"), small, all)
+            Some(query) if self.has(&self.blk("attn_q_a.weight")) => {
+                let small = self.linear(&self.blk("attn_q_a"), x, query)?;
+                let small = self.norm(&self.blk("attn_q_a_norm"), small)?;
+                self.linear(&self.blk("attn_q_b"), small, all)
             }
-            _ => self.linear(&format!("blk.{layer}.attn_q"), x, all),
+            _ => self.linear(&self.blk("attn_q"), x, all),
         }
     }
 

@@ -29,23 +29,23 @@ impl GraphDraft<'_> {
     }
 
     /// What a layer adds of its embeddings, and the factor of its result, where the file has one.
-    pub(super) fn layer_end(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
-        let mut x = x;
+    pub(super) fn layer_end(&mut self, mut x: TensorId) -> Result<TensorId, Error> {
         if let Some(embeddings) = self.layer_embeddings {
             let each = self.config.layer_embedding;
             let [element, row, token, outer] = self.b.desc(embeddings).strides;
             let extents = [each, self.token_count(), 1, 1];
-            let own = self.b.view(embeddings, extents, [element, token, outer, outer], layer as u64 * row);
+            let own =
+                self.b.view(embeddings, extents, [element, token, outer, outer], self.layer as u64 * row);
             let own = self.b.cont(own);
-            let own = self.wanted_rows(layer, own, own).0;
-            let gate = self.product(&format!("blk.{layer}.inp_gate"), x, each)?;
+            let own = self.wanted_rows(own, own).0;
+            let gate = self.product(&self.blk("inp_gate"), x, each)?;
             let gate = self.b.unary(Unary::Gelu, gate);
             let gated = self.b.mul(gate, own);
-            let added = self.product(&format!("blk.{layer}.proj"), gated, self.config.width)?;
-            let added = self.norm(&format!("blk.{layer}.post_norm"), added)?;
+            let added = self.product(&self.blk("proj"), gated, self.config.width)?;
+            let added = self.norm(&self.blk("post_norm"), added)?;
             x = self.b.add(x, added);
         }
-        Ok(match self.optional(&format!("blk.{layer}.layer_output_scale.weight"), &[1])? {
+        Ok(match self.optional(&self.blk("layer_output_scale.weight"), &[1])? {
             Some(scale) => self.b.mul(x, scale),
             None => x,
         })

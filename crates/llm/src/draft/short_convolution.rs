@@ -7,29 +7,27 @@ use crate::Error;
 
 impl GraphDraft<'_> {
     /// `c * convolution(b * x)`, where b, c and x are parts of one product.
-    pub(super) fn short_convolution(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
+    pub(super) fn short_convolution(&mut self, x: TensorId) -> Result<TensorId, Error> {
         let (width, kernel) = (self.config.width, self.config.short_convolution.unwrap_or(2));
-        let parts = self.linear(&format!("blk.{layer}.shortconv.in_proj"), x, 3 * width)?;
+        let parts = self.linear(&self.blk("shortconv.in_proj"), x, 3 * width)?;
         let [b, c, x] = [0, 1, 2].map(|part| self.columns(parts, part * width, [width, 1]));
         let gated = self.b.mul(b, x);
-        let stem = format!("blk.{layer}.shortconv.conv");
-        let convolved = self.convolution(layer, &stem, [kernel, width], gated)?;
+        let convolved = self.convolution(&self.blk("shortconv.conv"), [kernel, width], gated)?;
         let convolved = self.b.reshape(convolved, &[width, 1, self.token_count()]);
         let gated = self.b.mul(c, convolved);
         let rows = self.b.reshape(gated, &[width, self.token_count()]);
-        self.linear(&format!("blk.{layer}.shortconv.out_proj"), rows, width)
+        self.linear(&self.blk("shortconv.out_proj"), rows, width)
     }
 
     /// The convolution of each column over its last few tokens, including those of the run before: `[width, tokens]`.
     pub(super) fn convolution(
         &mut self,
-        layer: usize,
         stem: &str,
         [kernel, width]: [u64; 2],
         x: TensorId,
     ) -> Result<TensorId, Error> {
         let tokens = self.token_count();
-        let (states, slot) = self.states(layer, "conv", (kernel - 1) * width);
+        let (states, slot) = self.states("conv", (kernel - 1) * width);
         let before = self.b.get_rows(states, slot);
         let before = self.b.reshape(before, &[kernel - 1, width]);
         let [element, _, token, outer] = self.b.desc(x).strides;

@@ -9,81 +9,78 @@ use crate::config::StateSpace;
 impl GraphDraft<'_> {
     /// Tokens are mixed over time: a short convolution, then a scan that carries a state from token to token. The states
     /// of both are updated in place for the next run.
-    pub(super) fn state_space(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
+    pub(super) fn state_space(&mut self, x: TensorId) -> Result<TensorId, Error> {
         let sizes = self.config.state_space.unwrap_or_default();
         let StateSpace { kernel, inner, state, heads, groups } = sizes;
         let (mixed, head, tokens) = (sizes.mixed(), inner / heads, self.token_count());
-        let name = |part: &str| format!("blk.{layer}.ssm_{part}");
-        let all = self.linear(&name("in"), x, inner + mixed + heads)?;
+        let all = self.linear(&self.blk("ssm_in"), x, inner + mixed + heads)?;
         let z = self.columns(all, 0, [inner, 1]);
         let mixed_in = self.columns(all, inner, [mixed, 1]);
         let steps = self.columns(all, inner + mixed, [heads, 1]);
 
         // [mixed, tokens]
-        let convolved = self.convolution(layer, &name("conv1d"), [kernel, mixed], mixed_in)?;
+        let convolved = self.convolution(&self.blk("ssm_conv1d"), [kernel, mixed], mixed_in)?;
         let convolved = self.b.unary(Unary::Silu, convolved);
         let x = self.columns(convolved, 0, [head, heads]);
         let b = self.columns(convolved, inner, [state, groups]);
         let c = self.columns(convolved, inner + groups * state, [state, groups]);
-        let bias = self.weight(&format!("{}.bias", name("dt")), &[heads])?;
+        let bias = self.weight(&self.blk("ssm_dt.bias"), &[heads])?;
         let steps = self.b.cont(steps);
         let steps = self.b.reshape(steps, &[heads, tokens]);
         let steps = self.b.add(steps, bias);
-        let decay = self.weight(&name("a"), &[1, heads])?;
-        let y = self.scanned(layer, [state, head, heads], [x, steps, decay, b, c]);
+        let decay = self.weight(&self.blk("ssm_a"), &[1, heads])?;
+        let y = self.scanned([state, head, heads], [x, steps, decay, b, c]);
 
-        let skip = self.weight(&name("d"), &[1, heads])?;
+        let skip = self.weight(&self.blk("ssm_d"), &[1, heads])?;
         let skipped = self.b.mul(x, skip);
         let y = self.b.add(y, skipped);
         let y = self.b.reshape(y, &[inner, tokens]);
         let gated = self.gated_scan(z, y);
-        let rows = if self.has(&format!("{}.weight", name("norm"))) {
+        let rows = if self.has(&self.blk("ssm_norm.weight")) {
             let grouped = self.b.reshape(gated, &[inner / groups, groups, tokens]);
-            let normed = self.b.rms_norm(grouped, self.config.epsilon);
-            let weight = self.weight(&format!("{}.weight", name("norm")), &[inner / groups, groups])?;
-            let normed = self.b.mul(normed, weight);
+            let extents = [inner / groups, groups];
+            let normed = self.norm_with(&self.blk("ssm_norm"), grouped, &extents, self.config.epsilon)?;
             self.b.reshape(normed, &[inner, tokens])
         } else {
             gated
         };
-        self.linear(&name("out"), rows, self.config.width)
+        self.linear(&self.blk("ssm_out"), rows, self.config.width)
     }
 
     /// The mixer of [Mamba 1](https://arxiv.org/abs/2312.00752): every element is a head with decays of its own, and steps
     /// are made from a smaller row.
-    pub(super) fn mamba1(&mut self, layer: usize, x: TensorId) -> Result<TensorId, Error> {
+    pub(super) fn mamba1(&mut self, x: TensorId) -> Result<TensorId, Error> {
         let StateSpace { kernel, inner, state, heads: rank, .. } =
             self.config.state_space.unwrap_or_default();
         let tokens = self.token_count();
-        let name = |part: &str| format!("blk.{layer}.ssm_{part}");
-        let both = self.linear(&name("in"), x, 2 * inner)?;
+        let both = self.linear(&self.blk("ssm_in"), x, 2 * inner)?;
         let x = self.columns(both, 0, [inner, 1]);
         let z = self.columns(both, inner, [inner, 1]);
-        let convolved = self.convolution(layer, &name("conv1d"), [kernel, inner], x)?;
+        let convolved = self.convolution(&self.blk("ssm_conv1d"), [kernel, inner], x)?;
         let x = self.b.unary(Unary::Silu, convolved);
-        let parts = self.linear(&name("x"), x, rank + 2 * state)?;
+        let parts = self.linear(&self.blk("ssm_x"), x, rank + 2 * state)?;
         let steps = self.columns(parts, 0, [rank, 1]);
         let b = self.columns(parts, rank, [state, 1]);
         let c = self.columns(parts, rank + state, [state, 1]);
         let [mut steps, mut b, mut c] = [steps, b, c].map(|part| self.b.cont(part));
         for (part, stem) in [(&mut steps, "dt_norm"), (&mut b, "b_norm"), (&mut c, "c_norm")] {
-            if self.has(&format!("{}.weight", name(stem))) {
-                *part = self.norm(&name(stem), *part)?;
+            if self.has(&self.blk(&format!("ssm_{stem}.weight"))) {
+                *part = self.norm(&self.blk(&format!("ssm_{stem}")), *part)?;
             } else if self.config.norms_steps {
                 *part = self.b.rms_norm(*part, self.config.epsilon);
             }
         }
         let steps = self.b.reshape(steps, &[rank, tokens]);
-        let steps = self.linear(&name("dt"), steps, inner)?;
-        let decay = self.weight(&name("a"), &[state, inner])?;
+        let steps = self.linear(&self.blk("ssm_dt"), steps, inner)?;
+        let decay = self.weight(&self.blk("ssm_a"), &[state, inner])?;
         let heads = self.b.reshape(x, &[1, inner, tokens]);
-        let y = self.scanned(layer, [state, 1, inner], [heads, steps, decay, b, c]);
+        let y = self.scanned([state, 1, inner], [heads, steps, decay, b, c]);
         let y = self.b.reshape(y, &[inner, tokens]);
-        let skip = self.weight(&name("d"), &[inner])?;
+        let skip = self.weight(&self.blk("ssm_d"), &[inner])?;
         let skipped = self.b.mul(x, skip);
         let y = self.b.add(y, skipped);
         let rows = self.gated_scan(z, y);
-        self.linear(&name("out"), rows, self.config.width)
+        self.linear(&self.blk("ssm_out"), rows, self.config.width)
     }
 
     fn gated_scan(&mut self, z: TensorId, y: TensorId) -> TensorId {
@@ -96,11 +93,10 @@ impl GraphDraft<'_> {
     /// The scan of x, steps, decays, B and C: `[head, heads, tokens]`.
     fn scanned(
         &mut self,
-        layer: usize,
         [state, head, heads]: [u64; 3],
         [x, steps, decay, b, c]: [TensorId; 5],
     ) -> TensorId {
-        let y = self.carried(layer, [state, head, heads], head * heads, |graph, before, slot| {
+        let y = self.carried([state, head, heads], head * heads, |graph, before, slot| {
             graph.ssm_scan([before, x, steps, decay, b, c, slot])
         });
         self.b.reshape(y, &[head, heads, self.token_count()])
@@ -110,13 +106,12 @@ impl GraphDraft<'_> {
     /// `[inner, tokens]`.
     pub(super) fn carried(
         &mut self,
-        layer: usize,
         [a, b, c]: [u64; 3],
         inner: u64,
         scan: impl FnOnce(&mut GraphBuilder, TensorId, TensorId) -> TensorId,
     ) -> TensorId {
         let (state, tokens) = (a * b * c, self.token_count());
-        let (states, slot) = self.states(layer, "ssm", state);
+        let (states, slot) = self.states("ssm", state);
         let before = self.b.reshape(states, &[a, b, c, self.spec.sizes.sequences]);
         let scanned = scan(&mut self.b, before, slot);
         let element = self.b.desc(scanned).strides[0];
@@ -127,10 +122,10 @@ impl GraphDraft<'_> {
     }
 
     /// The states of a layer, one row for each sequence, and the row of this one.
-    pub(super) fn states(&mut self, layer: usize, which: &str, elements: u64) -> (TensorId, TensorId) {
+    pub(super) fn states(&mut self, which: &str, elements: u64) -> (TensorId, TensorId) {
         let extents = [elements, self.spec.sizes.sequences];
-        let states = self.b.state(&format!("cache.{which}.{layer}"), DType::F32, &extents);
-        self.caches.push(CacheTensor { tensor: states, layer, group: None });
+        let states = self.b.state(&format!("cache.{which}.{}", self.layer), DType::F32, &extents);
+        self.caches.push(CacheTensor { tensor: states, layer: self.layer, group: None });
         let slot = match self.slot {
             Some(slot) => slot,
             None => self.b.input("sequence", DType::I32, &[1]),

@@ -5,7 +5,7 @@ use orlop_graph::{DType, FlashAttention, TensorId, Unary};
 
 use super::{GraphDraft, ModelPart};
 use crate::Error;
-use crate::arch::{Classifier, Positions};
+use crate::arch::{Classifier, Positions, Residual};
 use crate::pooling::Pooling;
 
 /// The largest bias of [ALiBi](https://arxiv.org/abs/2108.12409), from which the heads' slopes follow.
@@ -44,37 +44,29 @@ impl GraphDraft<'_> {
                 ranges.push(TextRange { window, first, end });
             }
         }
-        let pooled = match self.pools_mean(pooling) {
+        let pooled = match pooling.is_mean(self.config) {
             true => self.b.input("parts of texts", DType::F32, &[tokens, outputs]),
             false => self.b.input("rows of texts", DType::I32, &[outputs]),
         };
         let distances = (self.facts.positions == Positions::Distances)
             .then(|| self.b.input("distances", DType::F32, &[tokens, tokens]));
-        if !self.pools_mean(pooling) {
+        if !pooling.is_mean(self.config) {
             self.wanted = Some(pooled);
         }
         TextInputs { ranges, pooled, distances }
     }
 
-    fn pools_mean(&self, pooling: Pooling) -> bool {
-        pooling.is_mean(self.config)
-    }
-
     /// Attends to the rows of each token's text: `[value, heads, tokens]`.
     pub(super) fn attended_texts(
         &mut self,
-        layer: usize,
         q: TensorId,
         [k, v]: [TensorId; 2],
         texts: &TextInputs,
     ) -> TensorId {
-        let window = self.config.layers[layer].window;
+        let window = self.sizes().window;
         let range = texts.ranges.iter().find(|range| range.window == window).unwrap_or(&texts.ranges[0]);
-        let parameters = FlashAttention {
-            max_bias: if texts.distances.is_some() { MAX_BIAS } else { 0.0 },
-            soft_cap: self.config.attention_cap.unwrap_or(0.0),
-            ..FlashAttention::scaled(self.config.attention_scale)
-        };
+        let max_bias = if texts.distances.is_some() { MAX_BIAS } else { 0.0 };
+        let parameters = FlashAttention { max_bias, ..self.scores() };
         self.b.ranged_attention([q, k, v], [range.first, range.end], texts.distances, parameters)
     }
 
@@ -86,9 +78,9 @@ impl GraphDraft<'_> {
         texts: &TextInputs,
     ) -> Result<TensorId, Error> {
         self.part = ModelPart::Output;
-        let sums = self.facts.encoder.is_some_and(|encoder| encoder.norms_sums);
-        let mut x = if sums { x } else { self.norm(self.facts.output_norm, x)? };
-        if self.pools_mean(pooling) {
+        let normed = self.facts.residual == Residual::NormedSums;
+        let mut x = if normed { x } else { self.norm(self.facts.output_norm, x)? };
+        if pooling.is_mean(self.config) {
             let columns = self.b.transpose(x);
             let columns = self.b.cont(columns);
             x = self.b.mul_mat(columns, texts.pooled);
