@@ -7,10 +7,10 @@ use crate::{arm, fuzz, publish, sanitize, test};
 /// Cases of each property test; the default is 256.
 const CASES: &str = "4096";
 
-/// Runs every test with more cases, builds every package by itself, then runs tests under sanitizers and on 64-bit ARM, and
-/// the fuzzer for some minutes.
+/// Runs every test with more cases and models of every architecture on a GPU, builds every package by itself, then runs tests
+/// under sanitizers and on 64-bit ARM, and the fuzzer for some minutes.
 pub(crate) fn run(minutes: u64) -> Result<()> {
-    test::all(&[("PROPTEST_CASES", CASES)])?;
+    test::all(&[("PROPTEST_CASES", CASES), ("ORLOP_ALL_MODELS", "1")])?;
     publish::verify()?;
     sanitize::run(None)?;
     arm::run()?;

@@ -7,7 +7,7 @@ use orlop_graph::DType;
 use orlop_llm::{Blueprint, Error, LoraAdapter, Model, SequenceId};
 use orlop_testkit::Random;
 
-use crate::arches::{exact, made, read, try_model, weights};
+use crate::made::{exact, made, read, try_model, weights};
 use crate::saved::spoiled;
 use crate::support::{load, nmse, one_cpu, rows, tokens_of};
 

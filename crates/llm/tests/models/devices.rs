@@ -8,7 +8,7 @@ use orlop_llm::{LayerChoice, LayerPlacement, Settings};
 use orlop_sched::{Machine, PlacementReason};
 use orlop_testkit::devices::TestDevice;
 
-use crate::arches::{exact, made};
+use crate::made::{exact, made};
 use crate::support::{cpu, greedy, load, nmse, one_cpu, reference, rows};
 
 /// Devices with memory of their own and queues beside the host.

@@ -6,7 +6,7 @@ use orlop_llm::{
 };
 use orlop_sched::Machine;
 
-use crate::arches::{halved_beside_scales, model, read, try_model};
+use crate::made::{halved_beside_scales, model, read, try_model};
 use crate::support::{nmse, one_cpu, one_reference};
 
 /// Fixtures that `generate_encoders.py` writes, which says what each is made of.
@@ -179,7 +179,7 @@ fn scores_of_other_classifiers_are_as_the_matrix_makes_them() {
 /// Without a key, the mean of an encoder's tokens or a causal model's last one.
 #[test]
 fn any_model_that_attends_makes_embeddings() {
-    let (model, tokens, _) = crate::arches::made("gemma2");
+    let (model, tokens, _) = crate::made::made("gemma2");
     let mut embedder = load(&model, &one_cpu(), &exact()).unwrap();
     assert_eq!(embedder.pooling(), Pooling::Last);
     let all = embedder.embed_tokens(&[&tokens[..9], &tokens[..21], &tokens[..9]]).unwrap();

@@ -7,7 +7,7 @@ use orlop_llm::{Engine, Error, RunFailure, SequenceId, SequenceLeft, Settings};
 use orlop_sched::Machine;
 use orlop_testkit::devices::{FaultKind, FaultPoint, TestDevice};
 
-use crate::arches::made;
+use crate::made::made;
 use crate::support::{cpu, last_row, load, one_cpu, together};
 
 /// An engine for some sequences on a device that can fail, with two sequences of some tokens.

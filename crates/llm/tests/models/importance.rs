@@ -3,7 +3,7 @@
 use orlop_gguf::GgufFile;
 use orlop_llm::{Engine, Importance, ImportanceSums, Settings};
 
-use crate::arches::{exact, made};
+use crate::made::{exact, made};
 use crate::support::{load, one_cpu, rows};
 
 fn summed(name: &str, batch: u64) -> ImportanceSums {

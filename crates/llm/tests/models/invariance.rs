@@ -7,7 +7,7 @@ use orlop_llm::{Engine, Error, Model, Outputs, Part, RunRows, SequenceId, Settin
 use orlop_sched::Machine;
 use orlop_testkit::Random;
 
-use crate::arches::{MODELS, made};
+use crate::made::{MODELS, made};
 use crate::support::{cpu, load, one_cpu, reference, rows};
 
 const QUANTIZED: [&str; 2] = ["llama-dense.Q4_0", "llama-dense.Q4_K_M"];

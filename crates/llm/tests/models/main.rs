@@ -9,6 +9,7 @@ mod failures;
 mod importance;
 mod invariance;
 mod likeliest;
+mod made;
 mod memory;
 mod perplexity;
 mod placing;

@@ -9,7 +9,7 @@ use orlop_rpc::codec::RpcVersion;
 use orlop_rpc::{RpcDevice, RpcLimits, RpcOptions, RpcServer};
 use orlop_sched::Machine;
 
-use crate::arches::{MODELS, exact, made};
+use crate::made::{MODELS, exact, made};
 use crate::support::{cpu, load, nmse, rows};
 
 /// A whole model is one split there: nothing of a token is computed on this machine. Delta rules are, which the protocol lacks.

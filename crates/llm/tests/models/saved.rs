@@ -11,7 +11,7 @@ use orlop_graph::DType;
 use orlop_llm::{CacheTypes, Engine, Error, Sampler, SamplingOptions, SequenceId, Settings, StateError};
 use orlop_testkit::Random;
 
-use crate::arches::{MODELS, made};
+use crate::made::{MODELS, made};
 use crate::support::{last_row, load, one_cpu, reference, together};
 
 const FIRST: SequenceId = SequenceId::FIRST;

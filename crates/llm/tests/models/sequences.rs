@@ -2,7 +2,7 @@
 
 use orlop_llm::{Engine, Error, Outputs, PAGE_ROWS, SequenceId, Settings};
 
-use crate::arches::{MODELS, exact, made};
+use crate::made::{MODELS, exact, made};
 use crate::support::{self, last_row, load, nmse, one_cpu};
 
 /// Room for some sequences.

@@ -14,7 +14,7 @@ use orlop_llm::{
 use orlop_sched::Machine;
 use orlop_testkit::{Random, ReferenceDevice};
 
-use crate::arches::made;
+use crate::made::made;
 use crate::support::{load, one_cpu, reference};
 
 const DRAFT: usize = 7;

@@ -11,7 +11,7 @@ use orlop_testkit::ReferenceDevice;
 
 /// Where a fixture is.
 pub(crate) fn fixture(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/models/fixtures").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../llm/tests/models/fixtures").join(name)
 }
 
 /// A small model that another engine has run, and what that gave: logits behind each token.
