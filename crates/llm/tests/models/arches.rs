@@ -42,6 +42,14 @@ fn logits_of_every_architecture_are_those_of_llama_cpp() {
     }
 }
 
+/// The model with as many layers as that of 27 billion weights has no key for it.
+#[test]
+fn scores_of_deep_gemmas_are_scaled_by_the_width() {
+    let (model, tokens, expected) = made("gemma2-deep");
+    let error = nmse(&rows(&mut load(&model, &one_cpu(), &exact()), &tokens), &expected).sqrt();
+    assert!(error < 1e-5, "{error:e}");
+}
+
 #[test]
 fn the_reference_device_gives_the_same_logits() {
     for name in MODELS {

@@ -11,13 +11,14 @@ use serde_json::Value as Json;
 
 use crate::support::{fixture, logits_of, tokens_of};
 
-/// Fixtures that `generate.py` writes, which says what each is made of.
-pub(crate) const MODELS: [&str; 92] = [
+/// Fixtures that `generate.py` and `generate_exact.py` write, which say what each is made of.
+pub(crate) const MODELS: [&str; 93] = [
     "llama",
     // Factors of the rotation, heads that do not add up to the width, biases everywhere.
     "llama-factors",
     "llama-linear",
     "llama-yarn",
+    "llama-yarn-keys",
     "llama-experts",
     "llama-experts-all",
     "qwen2",
