@@ -2,6 +2,7 @@
 
 mod json;
 mod text;
+mod types;
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use orlop::gguf::{Error, GgufFile};
 use orlop::llm::Architecture;
 use serde::Serialize;
 
+use self::types::TypeSums;
 use crate::failure::Failure;
 use crate::load::model_file;
 use crate::printer::Printer;
@@ -20,6 +22,7 @@ const EXAMPLES: &str = "Examples:
   orlop synth random.gguf --preset smollm2-135m
   orlop inspect random.gguf
   orlop inspect random.gguf --tensors
+  orlop inspect random.gguf --types
   orlop inspect --architectures
 
 Exit status: 0 success; 2 invalid arguments or file; 1 other errors.";
@@ -34,14 +37,18 @@ pub(crate) struct InspectArguments {
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     model: Option<PathBuf>,
     /// List the architectures that can be run, with well-known models of each.
-    #[arg(long, conflicts_with_all = ["file", "model", "tensors", "full"])]
+    #[arg(long, conflicts_with_all = ["file", "model", "tensors", "types", "full"])]
     architectures: bool,
-    /// Print one JSON object: `version`, `metadata`, `tensors`; with --architectures, a list of `name` and `models`.
+    /// Print one JSON object: `version`, `metadata`, `tensors`; with --architectures, a list of `name` and `models`; with
+    /// --types, a list of `type`, `tensors`, `parameters` and `bytes`.
     #[arg(long)]
     json: bool,
     /// List every tensor.
     #[arg(long)]
     tensors: bool,
+    /// Print only how many tensors, parameters and bytes each element type has.
+    #[arg(long, conflicts_with_all = ["tensors", "full"])]
+    types: bool,
     /// Print long arrays and strings in full.
     #[arg(long)]
     full: bool,
@@ -55,6 +62,10 @@ pub(crate) fn run(arguments: &InspectArguments) -> Result<(), Failure> {
     let file = model_file(arguments.file.as_deref().or(arguments.model.as_deref()))?;
     let model = GgufFile::open(&file).map_err(|error| refused(&file, &error))?;
     let mut printer = Printer::new();
+    if arguments.types {
+        let sums = TypeSums::of(&model);
+        return if arguments.json { printer.json(&sums.each) } else { printer.line(sums) };
+    }
     if arguments.json {
         return printer.json(&json::Report { model: &model, full: arguments.full });
     }

@@ -37,6 +37,22 @@ fn a_model_is_summed_up_by_type() {
 }
 
 #[test]
+fn types_are_summed_up_alone() {
+    let folder = Folder::new();
+    let path = model(&folder);
+    let text = orlop(&["inspect", &path, "--types"]).result();
+    assert!(orlop(&["inspect", &path]).result().ends_with(&text), "{text}");
+    assert_eq!(text.lines().count(), 5);
+    let list: Value =
+        serde_json::from_str(&orlop(&["inspect", &path, "--types", "--json"]).result()).unwrap();
+    let expected = json!([
+        { "type": "f32", "tensors": 1, "parameters": 64, "bytes": 256 },
+        { "type": "q4_0", "tensors": 2, "parameters": 256, "bytes": 144 },
+    ]);
+    assert_eq!(list, expected);
+}
+
+#[test]
 fn long_values_are_shortened_unless_all_is_asked_for() {
     let folder = Folder::new();
     let path = model(&folder);

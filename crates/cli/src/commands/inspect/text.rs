@@ -1,12 +1,11 @@
 //! The contents of a model file as text.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Display};
 use std::path::Path;
 
 use orlop::gguf::{Array, GgufFile, MetadataValue};
-use orlop::graph::DType;
 
+use super::types::TypeSums;
 use crate::quantity::short_bytes;
 
 /// Items of an array and characters of a string that are shown without `--full`.
@@ -38,34 +37,7 @@ impl Display for Summary<'_> {
             let key = key.escape_debug().to_string();
             writeln!(f, "  {key:width$}  {}", Shown { value, full: self.full })?;
         }
-        let mut by_type = BTreeMap::<DType, Sum>::new();
-        let mut total = Sum::default();
-        for tensor in model.tensors() {
-            for sum in [by_type.entry(tensor.desc.dtype).or_default(), &mut total] {
-                sum.tensors += 1;
-                sum.parameters = sum.parameters.saturating_add(tensor.desc.elements());
-                sum.bytes = sum.bytes.saturating_add(tensor.bytes);
-            }
-        }
-        writeln!(f, "\ntensors: {}, {} parameters", total.tensors, total.parameters)?;
-        writeln!(f, "  {:8} {:>8} {:>16} {:>16}", "type", "tensors", "parameters", "bytes")?;
-        for (dtype, sum) in &by_type {
-            writeln!(f, "  {:8} {sum}", dtype.name())?;
-        }
-        write!(f, "  {:8} {total}", "total")
-    }
-}
-
-#[derive(Default)]
-struct Sum {
-    tensors: u64,
-    parameters: u64,
-    bytes: u64,
-}
-
-impl Display for Sum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>8} {:>16} {:>16}", self.tensors, self.parameters, self.bytes)
+        write!(f, "\n{}", TypeSums::of(model))
     }
 }
 
