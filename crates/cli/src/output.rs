@@ -4,15 +4,18 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use orlop::gguf::TemporaryFile;
+
 use crate::failure::Failure;
 
 /// A file that is written under a temporary name and renamed when complete.
 #[derive(Debug)]
 pub(crate) struct Output {
     path: PathBuf,
-    /// `None` for special files (pipes, terminals), which are written directly.
-    temporary: Option<PathBuf>,
+    // Dropped before the name, as some systems do not remove open files.
     file: Option<BufWriter<File>>,
+    /// `None` for special files (pipes, terminals), which are written directly.
+    temporary: Option<TemporaryFile>,
 }
 
 impl Output {
@@ -33,9 +36,7 @@ impl Output {
             Ok(_) => fs::canonicalize(path).map_err(refused)?,
             Err(_) => path.to_owned(),
         };
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-        let file = OpenOptions::new().write(true).create_new(true).open(&temporary).map_err(refused)?;
+        let (temporary, file) = TemporaryFile::beside(&path).map_err(refused)?;
         Ok(Output { path, temporary: Some(temporary), file: Some(BufWriter::new(file)) })
     }
 
@@ -50,12 +51,8 @@ impl Output {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         file.flush().map_err(|error| self.failed(error))?;
         drop(file);
-        match &self.temporary {
-            Some(temporary) => fs::rename(temporary, &self.path).map_err(|error| self.failed(error))?,
-            None => return Ok(()),
-        }
-        self.temporary = None;
-        Ok(())
+        let temporary = self.temporary.take();
+        temporary.map_or(Ok(()), |file| file.rename(&self.path)).map_err(|error| self.failed(error))
     }
 
     fn failed(&self, error: std::io::Error) -> Failure {
@@ -63,14 +60,5 @@ impl Output {
         Failure::Other(anyhow::anyhow!(
             "{name}: cannot write the file ({error}); check free space and permissions"
         ))
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        self.file = None;
-        if let Some(temporary) = &self.temporary {
-            let _ = fs::remove_file(temporary);
-        }
     }
 }

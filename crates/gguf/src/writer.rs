@@ -2,14 +2,17 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use orlop_graph::{DType, TensorDesc};
 
-use crate::{Error, GgufPart, MAGIC, Metadata, MetadataValue, TensorInfo, VERSION, encode, header, mapping};
+use crate::{
+    Error, GgufPart, MAGIC, Metadata, MetadataValue, TemporaryFile, TensorInfo, VERSION, encode, header,
+    mapping,
+};
 
 /// Writes a GGUF file of metadata and tensors, in the order given.
 ///
@@ -168,11 +171,7 @@ impl<'a> Writer<'a> {
         let unusable = |source| Error::Open { path: path.to_owned(), source };
         let path =
             &if path.is_symlink() { fs::canonicalize(path).map_err(unusable)? } else { path.to_owned() };
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-        let file = OpenOptions::new().write(true).create_new(true).open(&temporary);
-        let file = file.map_err(|source| Error::Open { path: temporary.clone(), source })?;
-        let mut temporary = TemporaryFile(Some(temporary));
+        let (temporary, file) = TemporaryFile::beside(path).map_err(unusable)?;
         let written = self.write(&mut BufWriter::with_capacity(1 << 18, file))?;
         temporary.rename(path).map_err(Error::Write)?;
         Ok(written)
@@ -282,27 +281,6 @@ impl<W: Write> Write for Counted<'_, W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
-    }
-}
-
-/// A temporary file that is removed unless it is renamed.
-struct TemporaryFile(Option<PathBuf>);
-
-impl TemporaryFile {
-    fn rename(&mut self, path: &Path) -> io::Result<()> {
-        if let Some(temporary) = &self.0 {
-            fs::rename(temporary, path)?;
-        }
-        self.0 = None;
-        Ok(())
-    }
-}
-
-impl Drop for TemporaryFile {
-    fn drop(&mut self) {
-        if let Some(temporary) = &self.0 {
-            let _ = fs::remove_file(temporary);
-        }
     }
 }
 
