@@ -30,6 +30,9 @@ pub(crate) struct Input {
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
+/// Limit on decompressed bytes: a file of some megabytes could fill the memory.
+const MAX_DECOMPRESSED: u64 = 2 << 30;
+
 impl Input {
     /// Reads a file, gzip-compressed or not.
     pub(crate) fn read(path: &Path, kind: Kind) -> Result<Input, Failure> {
@@ -37,7 +40,8 @@ impl Input {
         let bytes = std::fs::read(path).map_err(|error| {
             Failure::BadInput(format!("{name}: cannot read the file ({error}); check the path"))
         })?;
-        let bytes = if bytes.starts_with(&GZIP_MAGIC) { decompress(&name, &bytes)? } else { bytes };
+        let bytes =
+            if bytes.starts_with(&GZIP_MAGIC) { decompress(&name, &bytes, MAX_DECOMPRESSED)? } else { bytes };
         let text = String::from_utf8(bytes).map_err(|error| not_utf8(&name, &error))?;
         if text.trim().is_empty() {
             return Err(Failure::BadInput(format!(
@@ -90,14 +94,19 @@ impl Kind {
     }
 }
 
-fn decompress(name: &str, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+fn decompress(name: &str, bytes: &[u8], limit: u64) -> Result<Vec<u8>, Failure> {
     let mut text = Vec::new();
-    MultiGzDecoder::new(bytes).read_to_end(&mut text).map_err(|error| {
+    MultiGzDecoder::new(bytes).take(limit.saturating_add(1)).read_to_end(&mut text).map_err(|error| {
         Failure::BadInput(format!(
             "{name}: the file is damaged or truncated: decompression failed after {} bytes ({error}); get a new copy",
             text.len()
         ))
     })?;
+    if text.len() as u64 > limit {
+        return Err(Failure::BadInput(format!(
+            "{name}: decompressed, the file has more than the limit of {limit} bytes; split it, or decompress it first"
+        )));
+    }
     Ok(text)
 }
 
@@ -110,4 +119,23 @@ fn not_utf8(name: &str, error: &std::string::FromUtf8Error) -> Failure {
         format_args!("line {line}, column {column}"),
         "invalid UTF-8; save the file as UTF-8",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::{Compression, write::GzEncoder};
+
+    use super::*;
+
+    #[test]
+    fn decompression_ends_at_the_limit() {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&[b' '; 1000]).expect("memory");
+        let bytes = encoder.finish().expect("memory");
+        assert_eq!(decompress("a.csv.gz", &bytes, 1000).expect("within the limit").len(), 1000);
+        let refused = decompress("a.csv.gz", &bytes, 999);
+        assert!(matches!(refused, Err(Failure::BadInput(what)) if what.contains("limit of 999 bytes")));
+    }
 }
