@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::picture::{Block, Kind, Picture};
+use crate::picture::{Block, Kind, Picture, TradeOff};
 
 /// The data of a page.
 #[derive(Serialize)]
@@ -51,6 +51,7 @@ struct Columns<'a> {
     /// Index plus one; 0: none.
     replaces: Vec<usize>,
     above: Vec<usize>,
+    trade_offs: &'a [TradeOff],
 }
 
 #[derive(Serialize)]
@@ -102,6 +103,7 @@ impl<'a> Columns<'a> {
             reasons,
             replaces: blocks.iter().map(|block| above_one(block.replaces)).collect(),
             above: blocks.iter().map(|block| above_one(block.above)).collect(),
+            trade_offs: &picture.trade_offs,
         }
     }
 }

@@ -40,5 +40,5 @@ pub use diff::{BlockPlacement, Change, Difference, RegionChange};
 pub use error::Error;
 pub use of_plan::Labels;
 pub use page::{page, page_beside};
-pub use picture::{Block, Kind, Picture, Region, RegionKind};
+pub use picture::{Block, Kind, Picture, Region, RegionKind, TradeOff};
 pub use svg::svg;

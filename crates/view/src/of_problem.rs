@@ -57,6 +57,7 @@ impl Picture {
                 .filter_map(block)
                 .filter(|block| block.bytes > 0)
                 .collect(),
+            ..Picture::default()
         };
         picture.stack();
         picture

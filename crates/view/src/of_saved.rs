@@ -38,6 +38,7 @@ impl Picture {
             step_names: Vec::new(),
             regions: saved.arenas.iter().enumerate().map(region).collect(),
             blocks,
+            ..Picture::default()
         };
         picture.stack();
         picture

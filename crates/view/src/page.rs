@@ -6,11 +6,12 @@ use crate::{Error, Picture};
 
 const HTML: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
-const SCRIPTS: [&str; 7] = [
+const SCRIPTS: [&str; 8] = [
     include_str!("page/plan.js"),
     include_str!("page/view.js"),
     include_str!("page/raster.js"),
     include_str!("page/draw.js"),
+    include_str!("page/trade_offs.js"),
     include_str!("page/panel.js"),
     include_str!("page/control.js"),
     include_str!("page/start.js"),

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use serde::Serialize;
+
 use crate::Error;
 
 /// A memory plan as rectangles: bytes times steps.
@@ -19,6 +21,17 @@ pub struct Picture {
     pub regions: Vec<Region>,
     /// The rectangles.
     pub blocks: Vec<Block>,
+    /// Plans of other sizes with added steps, from the largest on; the page draws them as a curve.
+    pub trade_offs: Vec<TradeOff>,
+}
+
+/// A plan of less memory that takes more time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TradeOff {
+    /// Its size.
+    pub bytes: u64,
+    /// Estimated time of the added steps, as a share of the time of the given ones.
+    pub added_time: f64,
 }
 
 /// Separately planned memory: a device's arena, its weights, its caches.

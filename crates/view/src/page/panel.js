@@ -75,7 +75,7 @@ function showFacts(app) {
       const text = change === 0 ? "equal" : (change > 0 ? "+" : "−") + shortBytes(Math.abs(change)) + percent;
       rows.push(["compared to the left", make("span", { className: change > 0 ? "more" : change < 0 ? "less" : "" }, text)]);
     }
-    parts.push(make("h2", {}, plan.title, make("small", {}, plan.note)), terms(rows));
+    parts.push(make("h2", {}, plan.title, make("small", {}, plan.note)), terms(rows), tradeOffCurve(plan) ?? "");
   });
   place.replaceChildren(...parts);
 }

@@ -15,7 +15,7 @@ function makePlan(c) {
     offset: Float64Array.from(c.offset), bytes: Float64Array.from(c.bytes), start: Float64Array.from(c.start),
     end: Float64Array.from(c.start, (start, i) => start + c.span[i]),
     producer: c.producer, reason: c.reason, replaces: c.replaces, above: c.above,
-    used: c.uses, users: c.users, firstUser: new Uint32Array(count + 1), lanes: [],
+    used: c.uses, users: c.users, tradeOffs: c.trade_offs, firstUser: new Uint32Array(count + 1), lanes: [],
   };
   for (let i = 0; i < count; i++) plan.firstUser[i + 1] = plan.firstUser[i] + c.uses[i];
   plan.regions.forEach((region, r) => {
