@@ -1,6 +1,7 @@
 //! Graph files: ggml graphs, one JSON object per line, and Orlop graphs.
 
 mod checks;
+mod cost;
 mod line;
 
 use std::collections::HashMap;
@@ -8,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use orlop::alloc::{
-    ArenaId, ArenaInfo, Assignment, Flags, GraphAllocator, OverwritePair, StepView, Unread, Usage, ValueId,
-    ValueInfo,
+    ArenaId, ArenaInfo, Assignment, Flags, GraphAllocator, OverwritePair, StepFacts, StepView, Unread, Usage,
+    ValueId, ValueInfo,
 };
 use orlop::backend::HostBufferType;
 use orlop::graph::Graph;
@@ -29,6 +30,8 @@ pub(crate) struct GraphCase {
     pub(crate) usage: Arc<Usage>,
     /// Op and kind of each value, by position.
     pub(crate) tags: Vec<Tag>,
+    /// Estimated times of its steps.
+    pub(crate) facts: StepFacts,
 }
 
 /// Facts about a value for pictures.
@@ -59,7 +62,9 @@ pub(crate) fn read_lines(input: &Input) -> Result<Vec<GraphCase>, Failure> {
             )
         })?;
         let tags = tags_of(&line);
-        cases.push(GraphCase { label: line.label.into_owned(), location, usage: Arc::new(usage), tags });
+        let facts = cost::of_line(&line);
+        let label = line.label.into_owned();
+        cases.push(GraphCase { label, location, usage: Arc::new(usage), tags, facts });
     }
     Ok(cases)
 }
@@ -77,7 +82,8 @@ pub(crate) fn read_own(input: &Input) -> Result<GraphCase, Failure> {
         .file_name()
         .map_or_else(|| input.name.clone(), |name| name.to_string_lossy().into_owned());
     let tags = own_tags(&graph);
-    Ok(GraphCase { label, location: input.name.clone(), usage: Arc::new(usage), tags })
+    let facts = cost::of_graph(&graph, &usage);
+    Ok(GraphCase { label, location: input.name.clone(), usage: Arc::new(usage), tags, facts })
 }
 
 /// Nodes without sources and op receive copies of another device's results.

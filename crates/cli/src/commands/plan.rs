@@ -1,7 +1,7 @@
 //! `orlop plan`: memory plans of models, graphs and lists of buffers.
 
+mod added_steps;
 mod arguments;
-
 mod clock;
 mod diff;
 mod graph_picture;
@@ -9,6 +9,7 @@ mod graphs;
 mod model;
 mod pictures;
 mod problem;
+mod trade_offs;
 
 pub(crate) use arguments::PlanArguments;
 

@@ -2,6 +2,7 @@
 
 mod bad_graphs;
 mod bad_problems;
+mod capacities;
 mod diff;
 mod exact;
 mod graphs;

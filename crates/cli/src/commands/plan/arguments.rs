@@ -82,7 +82,8 @@ pub(super) struct SearchArguments {
     #[arg(long, value_name = "NAME", default_value = "best", value_parser = parse_strategy)]
     pub(super) strategy: Strategy,
     /// Continue until a plan within this many bytes (suffixes: k, M, G, KiB, MiB, GiB) is found, none is proven to exist,
-    /// or --effort or --time-limit ends. For graphs: the sum over the buffers of each graph.
+    /// or --effort or --time-limit ends. For graphs: the sum over the buffers of each graph; in a graph of one buffer,
+    /// steps are added that recompute results or copy them to other memory and back if no other plan fits.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(super) capacity: Option<u64>,
     /// Work per buffer; counted, so the result is deterministic [default: some ten microseconds; unlimited for exact,

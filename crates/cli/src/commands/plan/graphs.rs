@@ -1,8 +1,8 @@
 //! `orlop plan X.jsonl` and `orlop plan X.json`: plans of graphs.
 
 use orlop::alloc::{
-    ArenaId, Error, Flaw, MemoryPlan, PlanOptions, SavedMemoryPlan, Sharing, ValueId, plan_as_ggml,
-    plan_memory_until, plan_reordered_until,
+    ArenaId, Error, Flaw, MemoryPlan, PlanOptions, PlanWithin, SavedMemoryPlan, Sharing, ValueId, floor,
+    plan_as_ggml, plan_memory_until, plan_reordered_until, plan_within_until,
 };
 use orlop::plan::{PlanError, SolveOptions, Strategy};
 use serde::Serialize;
@@ -14,10 +14,12 @@ use crate::output::Output;
 use crate::printer::Printer;
 use crate::quantity::short_bytes;
 
+use super::added_steps::{AddedReport, PlacedStep, placed_steps};
 use super::arguments::PlanArguments;
 use super::clock::Clock;
-use super::graph_picture::picture;
+use super::graph_picture::{fitted_picture, picture};
 use super::pictures::Pictures;
+use super::trade_offs::trade_offs;
 
 /// Limit on storages listed by `--explain`.
 const NAMED: usize = 20;
@@ -25,11 +27,21 @@ const NAMED: usize = 20;
 /// Growth of the effort while a search continues.
 const EFFORT_STEP: u64 = 4;
 
+/// Searches for a plan of the given steps within a capacity, before steps are added.
+const SEARCHES: u32 = 4;
+
 /// The `--json` output of a graph.
 #[derive(Serialize)]
 struct Report<'a> {
     label: &'a str,
     buffers: Vec<BufferReport<'a>>,
+    /// The largest step's own operands and results: no plan is smaller, whatever steps are added.
+    floor: u64,
+    /// Estimated time of the given steps.
+    seconds: f64,
+    /// If steps were added to meet the capacity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    added: Option<AddedReport>,
 }
 
 #[derive(Serialize)]
@@ -57,6 +69,12 @@ struct Places<'a> {
     /// With `--reorder`, the nodes in the plan's order, by position in the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     order: Option<&'a [usize]>,
+    /// If steps were added: all steps. `plan` is about `values` then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<Vec<PlacedStep>>,
+    /// If steps were added: the tensor that each value holds, and the value whose memory it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<Vec<(usize, usize)>>,
 }
 
 /// Both plans of a graph.
@@ -65,6 +83,9 @@ struct Planned {
     /// `None` for `--strategy ggml`.
     own: Option<MemoryPlan>,
     reordering: Option<Reordering>,
+    /// A plan with added steps, if no other fits the capacity.
+    within: Option<PlanWithin>,
+    floor: u64,
 }
 
 /// With `--reorder`: the original positions of the plan's steps, and the peaks in the original order.
@@ -76,7 +97,27 @@ struct Reordering {
 
 impl Planned {
     fn best(&self) -> &MemoryPlan {
-        self.own.as_ref().unwrap_or(&self.ggml)
+        let within = self.within.as_ref().map(|within| &within.plan);
+        within.or(self.own.as_ref()).unwrap_or(&self.ggml)
+    }
+
+    /// The failure for a capacity that the plan exceeds.
+    fn over(&self, case: &GraphCase, capacity: u64) -> Option<Failure> {
+        let (label, location, peak) = (&case.label, &case.location, self.best().total());
+        if peak <= capacity {
+            return None;
+        }
+        Some(match self.floor > capacity {
+            true => Failure::Impossible(format!(
+                "{location}: the largest step of `{label}` has {floor} bytes of operands and results, more than the \
+                 capacity of {capacity}; use a --capacity of {floor} or more",
+                floor = self.floor
+            )),
+            false => Failure::OverLimits(format!(
+                "{location}: the best plan found for `{label}` takes {peak} bytes, more than the capacity of {capacity}; \
+                 use a larger --effort or --capacity"
+            )),
+        })
     }
 }
 
@@ -87,13 +128,18 @@ struct Sums {
     given: Option<u128>,
     peak: u128,
     bound: u128,
+    floor: u128,
+    /// With `--capacity`: seconds of added steps, and of the given ones.
+    seconds: Option<(f64, f64)>,
 }
 
 impl Sums {
-    fn of(planned: &Planned) -> Sums {
+    fn of(case: &GraphCase, planned: &Planned, capacity: Option<u64>) -> Sums {
         let given = planned.reordering.as_ref().map(|reordering| reordering.given.iter());
         let given = given.map(|bytes| bytes.map(|bytes| u128::from(*bytes)).sum());
-        let mut sums = Sums { given, ..Sums::default() };
+        let added = planned.within.as_ref().map_or(0.0, |within| within.cost.seconds());
+        let seconds = capacity.map(|_| (added, case.facts.seconds.iter().sum()));
+        let mut sums = Sums { given, seconds, floor: u128::from(planned.floor), ..Sums::default() };
         for (ggml, best) in planned.ggml.arenas.iter().zip(&planned.best().arenas) {
             sums.ggml += u128::from(ggml.peak);
             sums.peak += u128::from(best.peak);
@@ -107,6 +153,11 @@ impl Sums {
         self.given = other.given.map(|given| given + self.given.unwrap_or(0));
         self.peak += other.peak;
         self.bound += other.bound;
+        self.floor += other.floor;
+        self.seconds = other.seconds.map(|(added, given)| {
+            let (more, before) = self.seconds.unwrap_or_default();
+            (added + more, given + before)
+        });
     }
 
     fn ratio(&self) -> f64 {
@@ -127,20 +178,30 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
     let width = cases.iter().map(|case| case.label.chars().count()).max().unwrap_or(0).max("graph".len());
     let mut total = Sums::default();
     let mut pictures = Pictures::default();
-    let mut over: Option<(&GraphCase, u128)> = None;
+    let mut over: Option<Failure> = None;
+    let capacity = arguments.search.capacity;
     if !arguments.json {
-        let head = ["ggml", "original", "peak", "bound", "peak/bound"].into_iter();
+        let head = ["ggml", "original", "peak", "bound", "floor", "added time", "peak/bound"].into_iter();
         let head = head.filter(|name| arguments.order.reorder || *name != "original");
+        let head = head.filter(|name| capacity.is_some() || *name != "added time");
         printer.line(row("graph", width, head.map(str::to_owned)))?;
     }
     for case in cases {
         let planned = plan(case, arguments)?;
-        let sums = Sums::of(&planned);
+        let sums = Sums::of(case, &planned, capacity);
         if let Some(output) = &mut output {
             let text =
                 serde_json::to_string(&places(case, &planned)).map_err(|e| Failure::Other(e.into()))?;
             output.write(&text)?;
             output.write("\n")?;
+        }
+        if let (Some(path), Some(_)) = (&arguments.save, &planned.within) {
+            return Err(Failure::BadInput(format!(
+                "{}: the plan of `{}` has added steps, which {} cannot keep; use --output",
+                case.location,
+                case.label,
+                path.display()
+            )));
         }
         if let Some(path) = &arguments.save {
             let saved = serde_json::to_string(&SavedMemoryPlan::new(planned.best()));
@@ -158,17 +219,21 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
             explain(&mut printer, planned.best())?;
         }
         if arguments.pictures.are_wanted() {
-            pictures.plans.push(picture(case, planned.best(), &case.label));
+            let mut drawn = match &planned.within {
+                Some(within) => fitted_picture(case, within),
+                None => picture(case, planned.best(), &case.label),
+            };
+            if arguments.pictures.html.is_some() && cases.len() == 1 {
+                drawn.trade_offs =
+                    trade_offs(case, planned.own.as_ref().unwrap_or(&planned.ggml).total(), planned.floor);
+            }
+            pictures.plans.push(drawn);
             if cases.len() == 1 && planned.own.is_some() {
                 let title = format!("{}, planned by ggml", case.label);
                 pictures.others.push(picture(case, &planned.ggml, &title));
             }
         }
-        if over.is_none()
-            && arguments.search.capacity.is_some_and(|capacity| sums.peak > u128::from(capacity))
-        {
-            over = Some((case, sums.peak));
-        }
+        over = over.or_else(|| planned.over(case, capacity?));
         total.add(sums);
     }
     if !arguments.json && cases.len() > 1 {
@@ -176,14 +241,7 @@ pub(crate) fn run(cases: &[GraphCase], arguments: &PlanArguments) -> Result<(), 
     }
     output.map_or(Ok(()), Output::finish)?;
     arguments.pictures.deliver(&mut printer, &pictures)?;
-    match (over, arguments.search.capacity) {
-        (Some((case, peak)), Some(capacity)) => Err(Failure::OverLimits(format!(
-            "{}: the best plan found for `{}` takes {peak} bytes, more than the capacity of {capacity}; use a larger \
-             --effort or --capacity",
-            case.location, case.label
-        ))),
-        _ => Ok(()),
-    }
+    over.map_or(Ok(()), Err)
 }
 
 /// The graphs of a file whose labels contain the text of `--graph`.
@@ -218,6 +276,13 @@ fn plan(case: &GraphCase, arguments: &PlanArguments) -> Result<Planned, Failure>
     }
     let clock = Clock::start(arguments.search.time_limit);
     let stop = || clock.is_over();
+    let floor = floor(&case.usage).map_err(refused)?.bytes;
+    let capacity = arguments.search.capacity;
+    // Steps are added in one buffer only.
+    let may_add =
+        case.usage.arenas.len() == 1 && capacity.is_some() && arguments.search.strategy != Strategy::Ggml;
+    let ends = capacity.is_some() && (may_add || arguments.search.time_limit.is_none());
+    let mut searches = 0;
     let (own, reordering) = loop {
         let (own, reordering) = match arguments.search.strategy {
             _ if arguments.order.reorder => {
@@ -230,10 +295,14 @@ fn plan(case: &GraphCase, arguments: &PlanArguments) -> Result<Planned, Failure>
         };
         // Arenas take turns with growing effort, so that one does not spend the time of the others.
         let is_done = |plan: &MemoryPlan| {
-            let fits = arguments.search.capacity.is_some_and(|capacity| plan.total() <= capacity);
-            fits || plan.arenas.iter().all(|arena| arena.optimal)
+            let fits = capacity.is_some_and(|capacity| plan.total() <= capacity);
+            let bound = plan.arenas.iter().fold(0u64, |sum, arena| sum.saturating_add(arena.bound));
+            let is_hopeless = capacity.is_some_and(|capacity| bound > capacity);
+            fits || is_hopeless || plan.arenas.iter().all(|arena| arena.optimal)
         };
-        if !arguments.search.continues() || clock.is_over() || own.as_ref().is_none_or(is_done) {
+        searches += 1;
+        let is_last = !arguments.search.continues() || (ends && searches == SEARCHES) || clock.is_over();
+        if is_last || own.as_ref().is_none_or(is_done) {
             break (own, reordering);
         }
         options.search.effort = options.search.effort.saturating_mul(EFFORT_STEP);
@@ -247,7 +316,34 @@ fn plan(case: &GraphCase, arguments: &PlanArguments) -> Result<Planned, Failure>
     if let Some(own) = &own {
         own.check().map_err(flawed)?;
     }
-    Ok(Planned { ggml, own, reordering })
+    let within = match (&own, capacity) {
+        (Some(own), Some(capacity)) if may_add && (floor..own.total()).contains(&capacity) => {
+            options.search.effort = options.search.effort.min(SolveOptions::DEFAULT_EFFORT);
+            within(case, capacity, &options, &stop)?
+        }
+        _ => None,
+    };
+    Ok(Planned { ggml, own, reordering, within, floor })
+}
+
+/// A plan with added steps, checked; `None` if none was found.
+fn within(
+    case: &GraphCase,
+    capacity: u64,
+    options: &PlanOptions,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<PlanWithin>, Failure> {
+    let made = match plan_within_until(&case.usage, capacity, &case.facts, options, stop) {
+        Ok(made) => made,
+        Err(Error::NoPlanWithin { .. }) => return Ok(None),
+        Err(error) => return Err(refusal(case, &error)),
+    };
+    let flawed = |flaw: &dyn std::fmt::Display| {
+        Failure::internal_error(format!("{}: `{}`: {flaw}", case.location, case.label))
+    };
+    made.plan.check().map_err(|flaw| flawed(&flaw))?;
+    made.check(&case.usage, &case.facts).map_err(|flaw| flawed(&flaw))?;
+    Ok(Some(made))
 }
 
 fn refusal(case: &GraphCase, error: &Error) -> Failure {
@@ -272,13 +368,15 @@ fn report<'a>(case: &'a GraphCase, planned: &Planned) -> Report<'a> {
         bound: ggml.bound,
         optimal: best.optimal,
     });
-    Report { label: &case.label, buffers: buffers.collect() }
+    let added = planned.within.as_ref().map(|within| AddedReport::new(&within.cost));
+    let seconds = case.facts.seconds.iter().sum();
+    Report { label: &case.label, buffers: buffers.collect(), floor: planned.floor, seconds, added }
 }
 
 fn places<'a>(case: &'a GraphCase, planned: &'a Planned) -> Places<'a> {
     let list = |plan: &MemoryPlan| {
         let owners =
-            case.usage.values().iter().enumerate().filter(|(index, value)| value.root.index() == *index);
+            plan.usage.values().iter().enumerate().filter(|(index, value)| value.root.index() == *index);
         let placed = owners.filter_map(|(index, _)| {
             let place = plan.place(ValueId::new(index))?;
             Some((index, place.arena.index(), place.chunk, place.offset))
@@ -286,13 +384,26 @@ fn places<'a>(case: &'a GraphCase, planned: &'a Planned) -> Places<'a> {
         placed.collect()
     };
     let order = planned.reordering.as_ref().map(|reordering| &*reordering.order);
-    Places { label: &case.label, ggml: list(&planned.ggml), plan: list(planned.best()), order }
+    let values = |within: &PlanWithin| {
+        let roots = within.plan.usage.values().iter().map(|value| value.root.index());
+        within.origins.iter().map(|origin| origin.index()).zip(roots).collect()
+    };
+    Places {
+        label: &case.label,
+        ggml: list(&planned.ggml),
+        plan: list(planned.best()),
+        order: order.filter(|_| planned.within.is_none()),
+        steps: planned.within.as_ref().map(placed_steps),
+        values: planned.within.as_ref().map(values),
+    }
 }
 
 fn cells(sums: &Sums) -> impl Iterator<Item = String> {
     let bytes = |sum: u128| short_bytes(u64::try_from(sum).unwrap_or(u64::MAX));
-    let sizes = [Some(sums.ggml), sums.given, Some(sums.peak), Some(sums.bound)];
-    sizes.into_iter().flatten().map(bytes).chain([format!("{:.4}", sums.ratio())])
+    let sizes = [Some(sums.ggml), sums.given, Some(sums.peak), Some(sums.bound), Some(sums.floor)];
+    let added =
+        sums.seconds.map(|(added, given)| format!("{:.2} %", 100.0 * added / given.max(f64::MIN_POSITIVE)));
+    sizes.into_iter().flatten().map(bytes).chain(added).chain([format!("{:.4}", sums.ratio())])
 }
 
 fn row(label: &str, width: usize, cells: impl Iterator<Item = String>) -> String {
