@@ -1,6 +1,8 @@
 //! `cargo xtask check corpus`: plans recorded ggml graphs and compares with ggml's plans.
 
+mod fit;
 mod orders;
+mod replay;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -42,15 +44,39 @@ impl Outcome {
     }
 }
 
+/// Graphs to plan, and how.
+#[derive(clap::Args)]
+pub(crate) struct Corpus {
+    /// Folder, searched recursively for *.jsonl.gz.
+    folder: PathBuf,
+    /// Only files whose names contain TEXT; may be repeated.
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Number of graphs furthest from the bound to list.
+    #[arg(long, default_value_t = 10)]
+    worst: usize,
+    /// Instead, add steps to meet this share of each bound, or 1.05 of the floor if that is more, and replay the plans.
+    #[arg(long, value_name = "SHARE", conflicts_with = "options")]
+    fit: Option<f64>,
+    /// Arguments of `orlop plan`.
+    #[arg(last = true)]
+    options: Vec<String>,
+}
+
 /// Plans every graph file of a folder, prints a table, and fails unless ggml's plans are reproduced and no buffer is
 /// larger.
-pub(crate) fn run(folder: &Path, worst: usize, options: &[String]) -> Result<()> {
+pub(crate) fn run(Corpus { folder, only, worst, fit, options }: &Corpus) -> Result<()> {
     cargo::run(&mut cargo::cargo(&["build", "--release", "--package", "orlop-cli"]))?;
     let command = cargo::orlop();
     let mut files = Vec::new();
     collect(folder, &mut files)?;
     files.sort();
-    ensure!(!files.is_empty(), "there is no *.jsonl.gz in {}", folder.display());
+    let name = |file: &PathBuf| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    files.retain(|file| only.is_empty() || only.iter().any(|text| name(file).contains(text)));
+    ensure!(!files.is_empty(), "there is no such *.jsonl.gz in {}", folder.display());
+    if let Some(share) = fit {
+        return fit::run(&command, &files, *share);
+    }
 
     println!(
         "{:<24} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8}",
@@ -60,7 +86,7 @@ pub(crate) fn run(folder: &Path, worst: usize, options: &[String]) -> Result<()>
     let mut total = Duration::ZERO;
     for file in &files {
         let (outcomes, time) = sweep(&command, file, options)?;
-        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = name(file);
         print_row(&name, &outcomes, time);
         all.push((name, outcomes));
         total += time;
@@ -69,7 +95,7 @@ pub(crate) fn run(folder: &Path, worst: usize, options: &[String]) -> Result<()>
     let mut all: Vec<Outcome> = all.into_iter().flat_map(|(_, outcomes)| outcomes).collect();
     print_row("all", &all, total);
     families.iter().for_each(|line| println!("{line}"));
-    summary(&mut all, worst);
+    summary(&mut all, *worst);
     let wrong = all.iter().filter(|graph| {
         let in_order = graph.order.as_ref().is_none_or(OrderOutcome::is_right);
         !(graph.same_places && graph.same_heights && graph.never_larger && in_order)

@@ -87,16 +87,7 @@ enum Task {
 #[derive(Subcommand)]
 enum Check {
     /// Plan every graph of a folder and compare with ggml's plans in the files.
-    Corpus {
-        /// Folder, searched recursively for *.jsonl.gz.
-        folder: PathBuf,
-        /// Number of graphs furthest from the bound to list.
-        #[arg(long, default_value_t = 10)]
-        worst: usize,
-        /// Arguments of `orlop plan`.
-        #[arg(last = true)]
-        options: Vec<String>,
-    },
+    Corpus(corpus::Corpus),
     /// Run the models of a folder and compare with the results of another engine and of exact arithmetic.
     Reference(reference::Reference),
     /// Compare logits with those of F32 arithmetic, beside llama.cpp's: in a batch and one token at a time.
@@ -114,7 +105,7 @@ fn main() -> ExitCode {
         Task::Test(arguments) => test::run(arguments),
         Task::Ci => ci::run(),
         Task::Nightly { minutes } => nightly::run(minutes),
-        Task::Check(Check::Corpus { folder, worst, options }) => corpus::run(&folder, worst, &options),
+        Task::Check(Check::Corpus(arguments)) => corpus::run(&arguments),
         Task::Check(Check::Reference(arguments)) => reference::run(&arguments),
         Task::Check(Check::Accuracy(arguments)) => peers::accuracy::run(&arguments),
         Task::Check(Check::Tokenizers(arguments)) => scripts::tokenizers(&arguments),

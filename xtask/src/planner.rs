@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::cargo;
+use generate::Mix;
 use measure::{Measured, machine, measure};
 
 /// What to plan, and the planners to compare with.
@@ -30,15 +31,19 @@ pub(crate) struct Planner {
     /// Runs per problem; the fastest counts.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Buffers of the generated problem; 0: none.
+    /// Buffers of each generated problem: short-lived, nested, long-lived, and as in training; 0: none.
     #[arg(long, default_value_t = 1_000_000)]
     generated: usize,
+    /// Work per buffer for the generated problems, one line each [default: that of `orlop plan`].
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    effort: Vec<u64>,
 }
 
 /// A problem's file, and the capacity in its name.
 struct Case {
     file: PathBuf,
     capacity: Option<u64>,
+    effort: Option<u64>,
 }
 
 /// Plans every problem and prints a table.
@@ -52,21 +57,30 @@ pub(crate) fn run(arguments: &Planner) -> Result<()> {
         cases.sort_by(|a, b| (a.capacity.is_none(), &a.file).cmp(&(b.capacity.is_none(), &b.file)));
     }
     if arguments.generated > 0 {
-        let file = scratch.join(format!("generated-{}.csv", arguments.generated));
-        generate::write(&file, arguments.generated)?;
-        cases.push(Case { file, capacity: None });
+        let given = arguments.effort.iter().copied().map(Some);
+        let efforts: Vec<Option<u64>> =
+            if arguments.effort.is_empty() { vec![None] } else { given.collect() };
+        for mix in Mix::ALL {
+            let file = scratch.join(format!("{}-{}.csv", mix.name(), arguments.generated));
+            generate::write(&file, mix, arguments.generated)?;
+            cases.extend(efforts.iter().map(|effort| Case {
+                file: file.clone(),
+                capacity: None,
+                effort: *effort,
+            }));
+        }
     }
     ensure!(!cases.is_empty(), "there is nothing to plan; give a folder with *.csv");
     println!("{}, one thread each, the fastest of {}", machine(), arguments.runs);
     println!(
-        "{:<28} {:>8} {:>16} {:>16} {:>9} {:>8} {:>10} {:>8} {:>12}",
-        "problem", "buffers", "bound", "peak", "gap %", "optimal", "seconds", "MiB", "other, s"
+        "{:<28} {:>8} {:>8} {:>16} {:>16} {:>9} {:>8} {:>10} {:>8} {:>12}",
+        "problem", "effort", "buffers", "bound", "peak", "gap %", "optimal", "seconds", "MiB", "other, s"
     );
     let mut total = 0.0;
     for case in &cases {
         total += compare(case, arguments, &scratch)?;
     }
-    println!("{:<28} {:>101.3}", "all", total);
+    println!("{:<28} {:>82.3}", "all", total);
     Ok(())
 }
 
@@ -79,6 +93,9 @@ fn compare(case: &Case, arguments: &Planner, scratch: &Path) -> Result<f64> {
         ours.arg("plan").arg(&case.file).arg("--json");
         if let Some(capacity) = case.capacity {
             ours.args(["--strategy", "exact", "--capacity", &capacity.to_string()]);
+        }
+        if let Some(effort) = case.effort {
+            ours.args(["--effort", &effort.to_string()]);
         }
         let measured = measure(&mut ours)?;
         let report: Value = serde_json::from_str(&measured.output)
@@ -97,8 +114,9 @@ fn compare(case: &Case, arguments: &Planner, scratch: &Path) -> Result<f64> {
     let gap = 100.0 * number("gap") as f64 / number("bound").max(1) as f64;
     let seconds = report["seconds"].as_f64().unwrap_or(f64::NAN);
     println!(
-        "{:<28} {:>8} {:>16} {:>16} {gap:>9.4} {:>8} {seconds:>10.4} {:>8} {:>12}",
+        "{:<28} {:>8} {:>8} {:>16} {:>16} {gap:>9.4} {:>8} {seconds:>10.4} {:>8} {:>12}",
         case.file.file_name().unwrap_or_default().to_string_lossy(),
+        case.effort.map_or(String::new(), |effort| effort.to_string()),
         number("buffers"),
         number("bound"),
         number("peak"),
@@ -135,7 +153,7 @@ fn collect(folder: &Path, cases: &mut Vec<Case>) -> Result<()> {
         } else if file.extension().is_some_and(|extension| extension == "csv") {
             let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let capacity = stem.rsplit_once('.').and_then(|(_, number)| number.parse().ok());
-            cases.push(Case { file, capacity });
+            cases.push(Case { file, capacity, effort: None });
         }
     }
     Ok(())
