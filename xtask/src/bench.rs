@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::{busy, cargo, cuda, peers, planner, rpc, serve, speculation};
+use crate::{busy, cargo, cuda, peers, planner, python, rpc, serve, speculation};
 
 /// The kinds of benchmarks.
 #[derive(Subcommand)]
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Rpc(rpc::Rpc),
     /// Measure generation with and without speculative decoding.
     Speculation(speculation::Speculation),
+    /// Compare prompts and generation through the Python package with those of the command.
+    Python(python::Python),
     /// Measure `orlop serve` under load, beside llama.cpp's server.
     Serve(serve::Serve),
 }
@@ -46,6 +48,7 @@ pub(crate) fn run(kind: Option<&Kind>, options: &[String]) -> Result<()> {
         Some(Kind::Planner(planner)) => return planner::run(planner),
         Some(Kind::Rpc(rpc)) => return rpc::run(rpc),
         Some(Kind::Speculation(speculation)) => return speculation::run(speculation),
+        Some(Kind::Python(arguments)) => return python::bench(arguments),
         Some(Kind::Serve(serve)) => return serve::run(serve),
         None => {}
     }

@@ -19,6 +19,7 @@ mod packages;
 mod peers;
 mod planner;
 mod publish;
+mod python;
 mod reference;
 #[cfg(test)]
 mod requirements;

@@ -2,16 +2,17 @@
 
 use anyhow::Result;
 
-use crate::{arm, fuzz, publish, sanitize, test};
+use crate::{arm, fuzz, publish, python, sanitize, test};
 
 /// Cases of each property test; the default is 256.
 const CASES: &str = "4096";
 
-/// Runs every test with more cases and models of every architecture on a GPU, builds every package by itself, then runs tests
-/// under sanitizers and on 64-bit ARM, and the fuzzer for some minutes.
+/// Runs every test with more cases and models of every architecture on a GPU, builds every package by itself, installs the
+/// Python package with pip, then runs tests under sanitizers and on 64-bit ARM, and the fuzzer for some minutes.
 pub(crate) fn run(minutes: u64) -> Result<()> {
     test::all(&[("PROPTEST_CASES", CASES), ("ORLOP_ALL_MODELS", "1")])?;
     publish::verify()?;
+    python::install()?;
     sanitize::run(None)?;
     arm::run()?;
     for target in [fuzz::Target::Gguf, fuzz::Target::State, fuzz::Target::Rpc, fuzz::Target::Request] {

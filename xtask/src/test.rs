@@ -93,6 +93,7 @@ pub(crate) fn all(environment: &[(&str, &str)]) -> Result<()> {
             ("chromium", &|| runs("chromium", "--version")),
             ("gcc", &|| runs("cc", "--version")),
             ("mesa-vulkan-drivers", &has_vulkan_driver),
+            ("pkg-config", &|| runs("pkg-config", "--version")),
             ("valgrind", &|| runs("valgrind", "--version")),
         ],
         "`test`",
