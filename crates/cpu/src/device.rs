@@ -1,16 +1,18 @@
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, ForeignBufferType, HostBufferType,
-    Link, LowerOptions, Memory, MemoryLayout, NodeQuery, Program, Queue, Reason, Role, Segment, Steps,
-    Support, has_large_pages, same_type,
+    Link, LowerOptions, MemoryLayout, NodeQuery, Program, Queue, Reason, Role, Segment, Steps, Support,
+    has_large_pages, same_type,
 };
 use orlop_graph::{Op, TensorDesc};
 
 use crate::isa::Isa;
 use crate::kernels::kernel;
 use crate::lower::lower;
+use crate::memory::memory;
 use crate::pool::ThreadPool;
 use crate::program::CpuProgram;
 use crate::queue::CpuQueue;
@@ -123,7 +125,7 @@ impl Device for CpuDevice {
         DeviceFacts {
             description: format!("{threads} threads, {}", self.isa),
             class: DeviceClass::Cpu,
-            memory: memory(),
+            memory: memory(Path::new("/")),
             flops: 3e10 * threads as f64,
             bytes_per_second: 1.5e10,
             launch_seconds: 1e-6,
@@ -182,14 +184,4 @@ impl fmt::Debug for CpuDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({} threads, {})", self.name, self.pool.threads(), self.isa)
     }
-}
-
-/// Memory of the machine, where the system tells.
-fn memory() -> Option<Memory> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let kib = |key: &str| -> Option<u64> {
-        let line = text.lines().find(|line| line.starts_with(key))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    };
-    Some(Memory { total: kib("MemTotal:")? * 1024, free: kib("MemAvailable:")? * 1024 })
 }

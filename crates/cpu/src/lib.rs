@@ -18,6 +18,7 @@ mod device;
 mod isa;
 mod kernels;
 mod lower;
+mod memory;
 mod pool;
 mod program;
 mod queue;
