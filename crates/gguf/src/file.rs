@@ -142,6 +142,13 @@ impl GgufFile {
         }
     }
 
+    /// See [`GgufPart::read_in_order`].
+    pub fn read_in_order(&self, tensor: &TensorInfo) {
+        if let Some(part) = self.parts.get(tensor.part) {
+            part.read_in_order(tensor);
+        }
+    }
+
     /// The data of a tensor of this model.
     ///
     /// # Panics

@@ -25,6 +25,16 @@ pub(crate) fn zeros(bytes: usize) -> io::Result<MmapMut> {
     MmapOptions::new().len(bytes).no_reserve_swap().map_anon()
 }
 
+/// Advises the system that a range is read in order (`MADV_SEQUENTIAL`): it reads ahead, and keeps pages that were read no
+/// longer than others.
+pub(crate) fn read_in_order(map: &Mmap, range: Range<usize>) {
+    // Failure of the advice is harmless.
+    #[cfg(unix)]
+    let _ = map.advise_range(memmap2::Advice::Sequential, range.start, range.len());
+    #[cfg(not(unix))]
+    let _ = (map, range);
+}
+
 /// Advises the system to drop the pages of a range (`MADV_DONTNEED`). A later read loads them from the file again.
 pub(crate) fn release(map: &Mmap, range: Range<usize>) {
     #[cfg(unix)]

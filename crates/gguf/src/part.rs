@@ -94,6 +94,14 @@ impl GgufPart {
         }
     }
 
+    /// Advises the system that a tensor's mapped data is read from its beginning to its end, again and again: it is read
+    /// ahead, and its pages are the first that are dropped.
+    pub fn read_in_order(&self, tensor: &TensorInfo) {
+        if let (Some(mapped), Some(range)) = (&self.mapped, tensor.range(self.as_slice().len())) {
+            mapping::read_in_order(mapped, range);
+        }
+    }
+
     /// The bytes of the whole file, which holds every tensor at its [`offset`](TensorInfo::offset).
     pub fn data(&self) -> SharedBytes {
         Arc::clone(&self.data)

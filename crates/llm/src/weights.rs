@@ -90,6 +90,9 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Load
             if memory.is_borrowed() {
                 for weight in set {
                     stored.push(mapped.stored(blueprint, &memory, weight)?);
+                    if weight.streamed {
+                        blueprint.model.file().read_in_order(source(blueprint, &weight.source)?);
+                    }
                     done += weight.desc.bytes();
                     share.add_mapped(weight);
                 }

@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod damage;
+mod reading;
 mod round_trip;
 mod split;
 mod support;
