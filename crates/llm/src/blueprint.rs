@@ -91,10 +91,7 @@ impl Blueprint {
     /// What is wrong with the model or the settings; what devices refuse.
     pub fn plan_unchecked(model: &Model, machine: &Machine, settings: &Settings) -> Result<Blueprint, Error> {
         let asked = settings.context.unwrap_or(trained(model));
-        let blueprint = match &settings.layout {
-            LayerChoice::Fastest(work) => Blueprint::fastest(model, machine, settings, asked, work)?,
-            wish => Blueprint::at(model, machine, settings, laid_out(model, machine, wish), asked)?,
-        };
+        let blueprint = Blueprint::laid_out(model, machine, settings, asked)?;
         if blueprint.forecast()?.fits() {
             return Ok(blueprint);
         }
@@ -108,6 +105,19 @@ impl Blueprint {
             return Ok(smaller);
         }
         Ok(blueprint.streaming(asked)?.unwrap_or(blueprint))
+    }
+
+    /// With the layout that the settings ask for, chosen for this context if it is to be the fastest.
+    fn laid_out(
+        model: &Model,
+        machine: &Machine,
+        settings: &Settings,
+        context: u64,
+    ) -> Result<Blueprint, Error> {
+        match &settings.layout {
+            LayerChoice::Fastest(work) => Blueprint::fastest(model, machine, settings, context, work),
+            wish => Blueprint::at(model, machine, settings, laid_out(model, machine, wish), context),
+        }
     }
 
     /// The same with weights that runs read from the mapped file, for a model that fits with no context. Without a setting,
@@ -141,7 +151,7 @@ impl Blueprint {
         let kept =
             machine.indices().zip(&forecast.devices).filter_map(|(ix, share)| Some((ix, left(share)?)));
         let settings = Settings { kept_weights: kept.collect(), ..settings.clone() };
-        let streaming = at(&settings, found.context)?;
+        let streaming = Blueprint { decisions: self.decisions.clone(), ..at(&settings, found.context)? };
         Ok(streaming.forecast()?.fits().then_some(streaming))
     }
 
@@ -205,7 +215,9 @@ impl Blueprint {
     /// What devices refuse.
     pub fn with_order(&self, order: StepOrder) -> Result<Blueprint, Error> {
         let settings = Settings { order, ..self.settings.clone() };
-        Blueprint::at(&self.model, &self.machine, &settings, self.layout.clone(), self.context)
+        let ordered =
+            Blueprint::at(&self.model, &self.machine, &settings, self.layout.clone(), self.context)?;
+        Ok(Blueprint { decisions: self.decisions.clone(), ..ordered })
     }
 
     /// The graph of another shape, on the same caches and weights, planned. Weights of which `is_pending` is true are
@@ -338,12 +350,13 @@ impl Blueprint {
         Ok(self.with_largest_context(most)?.map(|blueprint| blueprint.context))
     }
 
-    /// The same with the largest context that fits, up to `most`; `None` if none does.
+    /// The same with the largest context that fits, up to `most`; `None` if none does. A layout that is to be the fastest is
+    /// chosen again: caches take other room.
     fn with_largest_context(&self, most: u64) -> Result<Option<Blueprint>, Error> {
-        let Blueprint { model, machine, settings, layout, .. } = self;
+        let Blueprint { model, machine, settings, .. } = self;
         let found = Candidate::largest(
             1..=most.min(MAX_TOKENS),
-            |context| Blueprint::at(model, machine, settings, layout.clone(), context),
+            |context| Blueprint::laid_out(model, machine, settings, context),
             Forecast::fits,
         )?;
         Ok(found.filter(|found| found.fits).map(|found| found.blueprint))

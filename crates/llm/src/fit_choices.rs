@@ -1,10 +1,18 @@
 //! What fits a machine: contexts and cache types with their speeds, and file types.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use orlop_gguf::GgufFile;
 use orlop_graph::DType;
 use orlop_sched::Machine;
 
 use crate::mixture::{FileType, MixturePolicy};
-use crate::{Blueprint, CacheTypes, Error, Forecast, Model, Quantization, Settings, SpeedForecast, Workload};
+use crate::{
+    Blueprint, CacheTypes, Error, Forecast, LayerPlacement, Model, Quantization, Settings, SpeedForecast,
+    Workload, quantize,
+};
 
 /// One way to run a model that fits.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +23,8 @@ pub struct FitChoice {
     pub cache: DType,
     /// Predicted speeds.
     pub speed: SpeedForecast,
+    /// The device of each part.
+    pub layout: LayerPlacement,
     /// What it takes.
     pub forecast: Forecast,
 }
@@ -75,6 +85,7 @@ impl FitChoice {
                         context,
                         cache,
                         speed: blueprint.speed_forecast(prompt, depth)?,
+                        layout: blueprint.layout().clone(),
                         forecast,
                     });
                 }
@@ -85,26 +96,36 @@ impl FitChoice {
 }
 
 impl Blueprint {
-    /// The largest file type in which all weights would fit on the first device beside this blueprint's caches and arena;
-    /// `None` if none would, or its memory is not known.
+    /// The largest file type that takes no more than the model's file, in which everything would fit on the first device with
+    /// this blueprint's context; `None` if none would, or its memory is not known.
     ///
     /// # Errors
     /// What the model's metadata lacks; what devices refuse.
     pub fn fitting_type(&self) -> Result<Option<FittingType>, Error> {
-        let forecast = self.forecast()?;
-        let Some(free) = forecast.devices.first().and_then(|share| share.free) else { return Ok(None) };
-        let beside = forecast.devices.iter().map(|share| share.kv.saturating_add(share.compute));
-        let left = free.saturating_sub(beside.fold(0, u64::saturating_add));
-        let mut best: Option<FittingType> = None;
+        let Blueprint { model, machine, settings, .. } = self;
+        let Some(first) = machine.indices().next() else { return Ok(None) };
+        let Some(free) = self.empty_share(first).free else { return Ok(None) };
+        let own: u64 = model.file().tensors().iter().map(|tensor| tensor.bytes).sum();
+        let mut outlines: Vec<(u64, FileType, Model)> = Vec::new();
         for file_type in FileType::all() {
             let quantization =
                 Quantization { file_type, spread: MixturePolicy::Mixed, threads: 1, importance: None };
-            let Ok(bytes) = crate::quantize::bytes(self.model.file(), &quantization) else { continue };
-            let larger = best.is_none_or(|best| bytes > best.bytes);
-            if bytes <= left && larger {
-                best = Some(FittingType { file_type, bytes });
+            // Not every type can be made of every other.
+            let Ok(outline) = quantize::outline(model.file(), &quantization) else { continue };
+            let bytes = outline.tensors().iter().map(|tensor| tensor.bytes).sum();
+            if bytes <= free.min(own) {
+                outlines.push((bytes, file_type, Model::from_file(GgufFile::from_file(outline))?));
             }
         }
-        Ok(best)
+        outlines.sort_by_key(|(bytes, ..)| Reverse(*bytes));
+        let settings = Settings { kept_weights: HashMap::new(), plans: Arc::new([]), ..settings.clone() };
+        for (bytes, file_type, model) in outlines {
+            let layout = LayerPlacement::all_on(first, model.config().layers.len());
+            let blueprint = Blueprint::at(&model, machine, &settings, layout, self.context)?;
+            if blueprint.forecast()?.fits() {
+                return Ok(Some(FittingType { file_type, bytes }));
+            }
+        }
+        Ok(None)
     }
 }

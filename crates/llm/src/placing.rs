@@ -4,10 +4,15 @@
 //! [`ChainProblem::solve`] chooses, the model is planned so, and what does not fit to the byte is solved again with less
 //! room.
 
-use orlop_sched::{Alternative, ChainProblem, DeviceId, Expense, Machine, PartCost};
+use std::sync::Arc;
+
+use orlop_sched::{
+    Alternative, ChainAssignment, ChainPart, ChainProblem, DeviceId, Expense, Machine, PartCost,
+};
 
 use crate::blueprint::Blueprint;
 use crate::draft::ModelGraph;
+use crate::speed_forecast::PlannedRun;
 use crate::{Error, LayerChoice, LayerPlacement, Model, ModelPart, Settings};
 
 /// What a placement should be fast for.
@@ -49,21 +54,23 @@ pub struct PlacementDecisions {
     pub bound: f64,
 }
 
-/// Labels that the search keeps for each part.
-const WIDTH: usize = 64;
 /// Plans until a placement fits to the byte.
 const ATTEMPTS: usize = 4;
 
-/// The parts of a model in order: experts are apart from the rest of their layer.
-fn parts(model: &Model) -> Vec<ModelPart> {
-    let layers = (0..model.config().layers.len())
-        .flat_map(|layer| [ModelPart::Layer(layer), ModelPart::Experts(layer)]);
-    [ModelPart::Input].into_iter().chain(layers).chain([ModelPart::Output]).collect()
+/// The parts of a model that have weights, in order: experts are apart from the rest of their layer.
+fn parts(blueprint: &Blueprint) -> Vec<ModelPart> {
+    let mut parts: Vec<ModelPart> = blueprint.decode.graph.weights.iter().map(|weight| weight.part).collect();
+    parts.sort();
+    parts.dedup();
+    parts
 }
 
-/// Position among the parts.
+/// Position among the parts, or that of the last part before it.
 fn position(part: ModelPart, parts: &[ModelPart]) -> usize {
-    parts.binary_search(&part).unwrap_or(parts.len() - 1)
+    match parts.binary_search(&part) {
+        Ok(position) => position,
+        Err(next) => next.saturating_sub(1),
+    }
 }
 
 /// What a model takes whole on one device.
@@ -72,9 +79,8 @@ struct Whole {
     costs: Vec<PartCost>,
     /// Bytes of the embedding table, if it is the output matrix, too.
     table: u64,
-    /// The arena of runs.
-    compute: u64,
-    free: u64,
+    /// Bytes for parts: what is free beside the arena of runs.
+    room: u64,
 }
 
 impl Whole {
@@ -86,8 +92,12 @@ impl Whole {
     ) -> Result<Whole, Error> {
         let mut costs = vec![PartCost::default(); parts.len()];
         let mut table = 0;
-        let tied = blueprint.model.file().tensor("output.weight").is_none();
+        let tied = blueprint.is_tied();
         for (used, place) in blueprint.decode.graph.weights.iter().zip(&blueprint.weights) {
+            // What the device cannot use lies on another one, whatever goes here.
+            if place.device != device {
+                continue;
+            }
             let bytes = place.stored_bytes();
             costs[position(used.part, parts)].bytes += bytes;
             if tied && used.source == "token_embd.weight" {
@@ -99,15 +109,14 @@ impl Whole {
             let bytes = graph.graph.tensor(cache.tensor).desc.bytes();
             costs[position(ModelPart::Layer(cache.layer), parts)].bytes += bytes;
         }
-        let (batch, runs) = (blueprint.batch(), work.prompt.div_ceil(blueprint.batch()));
-        let planned = [
-            (&blueprint.decode, work.generated as f64, work.depth + work.generated.div_ceil(2)),
-            (&blueprint.prompt, runs as f64, work.depth + work.prompt.min(batch).div_ceil(2)),
-        ];
-        for (graph, times, seen) in planned {
+        let token =
+            PlannedRun { graph: Arc::clone(&blueprint.decode), tokens: 1, seen: work.depth_of_generation() };
+        let runs = blueprint.planned_runs(work.prompt, work.depth)?;
+        let runs = runs.iter().map(|run| (run, 1.0)).chain([(&token, work.generated as f64)]);
+        for (PlannedRun { graph, seen, .. }, times) in runs {
             let of_tensors = parts_of_tensors(&graph.graph, parts);
             let mut spent = vec![(0.0f64, 0.0f64); parts.len()];
-            for expense in graph.planned.expenses(&blueprint.machine, Some(seen)) {
+            for expense in graph.planned.expenses(&blueprint.machine, Some(*seen)) {
                 match expense {
                     Expense::Step { node, seconds } => {
                         let output = graph.graph.graph.node(node).output;
@@ -122,7 +131,8 @@ impl Whole {
             }
         }
         let share = blueprint.forecast()?.devices.swap_remove(device.index());
-        Ok(Whole { costs, table, compute: share.compute, free: share.free.unwrap_or(u64::MAX) })
+        let room = share.free.unwrap_or(u64::MAX).saturating_sub(share.compute);
+        Ok(Whole { costs, table, room })
     }
 }
 
@@ -139,6 +149,136 @@ fn parts_of_tensors(graph: &ModelGraph, parts: &[ModelPart]) -> Vec<usize> {
     of
 }
 
+/// A model's parts, and what they take on each device of a machine.
+struct Placing {
+    parts: Vec<ModelPart>,
+    devices: Vec<DeviceId>,
+    whole: Vec<Whole>,
+    layers: usize,
+    /// Seconds to hand the activations of a workload from one device to another: behind routed experts, and behind others.
+    behind_experts: Arc<[Vec<f64>]>,
+    behind_others: Arc<[Vec<f64>]>,
+}
+
+/// A solved placement.
+struct Solved {
+    layout: LayerPlacement,
+    /// No placement of the parts takes less.
+    bound: f64,
+}
+
+impl Placing {
+    fn new(
+        model: &Model,
+        machine: &Machine,
+        settings: &Settings,
+        context: u64,
+        work: &Workload,
+    ) -> Result<Placing, Error> {
+        let layers = model.config().layers.len();
+        let devices: Vec<DeviceId> = machine.indices().collect();
+        let on = |device: &DeviceId| {
+            Blueprint::at(model, machine, settings, LayerPlacement::all_on(*device, layers), context)
+        };
+        let blueprints: Vec<Blueprint> = devices.iter().map(on).collect::<Result<_, Error>>()?;
+        let first = blueprints.first().ok_or(orlop_sched::Error::NoDevices)?;
+        let parts = parts(first);
+        let whole = devices
+            .iter()
+            .zip(&blueprints)
+            .map(|(device, blueprint)| Whole::of(blueprint, *device, &parts, work));
+        let whole = whole.collect::<Result<_, Error>>()?;
+        // Of each chosen expert, a result of its own is handed on: they are summed where the next layer begins.
+        let used = model.config().experts.map_or(1, |experts| experts.used.max(1));
+        let behind_others = hops(first, work, 1);
+        let behind_experts = hops(first, work, used);
+        Ok(Placing { parts, devices, whole, layers, behind_experts, behind_others })
+    }
+
+    /// With an embedding table that is the output matrix, too, the problem in which the table is on a device.
+    fn problem(&self, capacity: &[u64], input: Option<usize>) -> ChainProblem {
+        let last = self.parts.len() - 1;
+        let part = |(index, _): (usize, &ModelPart)| {
+            let cost = |(device, whole): (usize, &Whole)| {
+                let cost = whole.costs[index];
+                match input {
+                    Some(input) if index == 0 && device != input => None,
+                    // On the table's device, the output needs no other.
+                    Some(input) if index == last && device != input => {
+                        Some(PartCost { bytes: cost.bytes.saturating_add(whole.table), ..cost })
+                    }
+                    _ => Some(cost),
+                }
+            };
+            let before = index.checked_sub(1).map(|before| self.parts[before]);
+            let hops = match before {
+                Some(ModelPart::Experts(_)) => &self.behind_experts,
+                _ => &self.behind_others,
+            };
+            ChainPart { costs: self.whole.iter().enumerate().map(cost).collect(), hops: Arc::clone(hops) }
+        };
+        let parts = self.parts.iter().enumerate().map(part).collect();
+        ChainProblem { capacity: capacity.to_vec(), parts }
+    }
+
+    fn is_tied(&self) -> bool {
+        self.whole.iter().any(|whole| whole.table > 0)
+    }
+
+    /// The best placement; with a tied embedding table, the best of those with it on each device.
+    fn solve(&self, capacity: &[u64]) -> Option<Solved> {
+        let inputs: Vec<Option<usize>> = match self.is_tied() {
+            true => (0..self.devices.len()).map(Some).collect(),
+            false => vec![None],
+        };
+        let tried =
+            inputs.iter().filter_map(|input| self.problem(capacity, *input).solve(ChainProblem::EFFORT));
+        let tried: Vec<ChainAssignment> = tried.collect();
+        let bound = tried.iter().map(|found| found.bound).fold(f64::INFINITY, f64::min);
+        let best = tried.into_iter().min_by(|one, other| one.seconds.total_cmp(&other.seconds))?;
+        Some(Solved { layout: self.layout(&best.devices), bound })
+    }
+
+    fn layout(&self, chosen: &[usize]) -> LayerPlacement {
+        let device = |part| self.devices[chosen[position(part, &self.parts)]];
+        let of_layers: Vec<DeviceId> =
+            (0..self.layers).map(|layer| device(ModelPart::Layer(layer))).collect();
+        LayerPlacement {
+            input: device(ModelPart::Input),
+            caches: of_layers.clone(),
+            layers: of_layers,
+            experts: (0..self.layers).map(|layer| device(ModelPart::Experts(layer))).collect(),
+            output: device(ModelPart::Output),
+        }
+    }
+
+    /// Why parts are where a layout has them.
+    fn decisions(&self, layout: &LayerPlacement, bound: f64) -> PlacementDecisions {
+        let chosen: Vec<usize> = self.parts.iter().map(|part| layout.device(*part).index()).collect();
+        let capacity: Vec<u64> = self.whole.iter().map(|whole| whole.room).collect();
+        let input = self.is_tied().then_some(layout.input.index());
+        let problem = self.problem(&capacity, input);
+        let decision = |(index, other): (usize, Option<Alternative>)| PartDecision {
+            part: self.parts[index],
+            device: self.devices[chosen[index]],
+            next_best: other.map(|other| (self.devices[other.device], other.extra_seconds)),
+        };
+        let seconds = problem.cost(&chosen).map_or(f64::INFINITY, |(seconds, _)| seconds);
+        PlacementDecisions {
+            parts: problem.alternatives(&chosen).into_iter().enumerate().map(decision).collect(),
+            seconds,
+            bound: bound.min(seconds),
+        }
+    }
+}
+
+impl Workload {
+    /// Tokens in the context of a generated token, on average.
+    fn depth_of_generation(&self) -> u64 {
+        self.depth.saturating_add(self.prompt).saturating_add(self.generated.div_ceil(2))
+    }
+}
+
 impl Blueprint {
     /// With the parts where a workload takes least time by the machine's speeds, as far as they fit.
     pub(crate) fn fastest(
@@ -148,25 +288,19 @@ impl Blueprint {
         context: u64,
         work: &Workload,
     ) -> Result<Blueprint, Error> {
-        let layers = model.config().layers.len();
         let at = |layout| Blueprint::at(model, machine, settings, layout, context);
-        let devices: Vec<DeviceId> = machine.indices().collect();
-        if let [device] = devices[..] {
-            return at(LayerPlacement::all_on(device, layers));
+        let mut indices = machine.indices();
+        if let (Some(device), None) = (indices.next(), indices.next()) {
+            return at(LayerPlacement::all_on(device, model.config().layers.len()));
         }
-        let parts = parts(model);
-        let whole = devices
-            .iter()
-            .map(|device| Whole::of(&at(LayerPlacement::all_on(*device, layers))?, *device, &parts, work));
-        let whole: Vec<Whole> = whole.collect::<Result<_, Error>>()?;
-        let batch = settings.batch.min(context);
-        let hops = hops(machine, &devices, model.config().width, batch, work);
-        let mut capacity: Vec<u64> =
-            whole.iter().map(|whole| whole.free.saturating_sub(whole.compute)).collect();
-        let mut best: Option<Blueprint> = None;
+        let placing = Placing::new(model, machine, settings, context, work)?;
+        let mut capacity: Vec<u64> = placing.whole.iter().map(|whole| whole.room).collect();
+        let (mut best, mut bound) = (None, None);
         for _ in 0..ATTEMPTS {
-            let Some((layout, decisions)) = solved(&whole, &hops, &capacity, &parts, &devices) else { break };
-            let blueprint = Blueprint { decisions, ..at(layout)? };
+            let Some(solved) = placing.solve(&capacity) else { break };
+            // With less room, no placement takes less.
+            bound = bound.or(Some(solved.bound));
+            let blueprint = at(solved.layout)?;
             let forecast = blueprint.forecast()?;
             if forecast.fits() {
                 best = Some(blueprint);
@@ -179,11 +313,14 @@ impl Blueprint {
         }
         // As many layers as fit: never worse than that by the same prediction.
         let plain = Blueprint::with_most_layers(model, machine, settings, context)?;
-        let Some(best) = best else { return Ok(plain) };
-        if !plain.forecast()?.fits() || best.workload_seconds(work)? <= plain.workload_seconds(work)? {
-            return Ok(best);
-        }
-        Ok(plain)
+        let chosen = match best {
+            None => plain,
+            Some(best) if !plain.forecast()?.fits() => best,
+            Some(best) if best.workload_seconds(work)? <= plain.workload_seconds(work)? => best,
+            Some(_) => plain,
+        };
+        let decisions = placing.decisions(&chosen.layout, bound.unwrap_or(f64::INFINITY));
+        Ok(Blueprint { decisions, ..chosen })
     }
 
     /// Predicted seconds of a workload.
@@ -191,94 +328,39 @@ impl Blueprint {
     /// # Errors
     /// What devices refuse.
     pub fn workload_seconds(&self, work: &Workload) -> Result<f64, Error> {
-        let speeds = self.speed_forecast(work.prompt, work.depth)?;
-        let prompt = work.prompt as f64 / speeds.prompt_tokens_per_second;
-        Ok(prompt + work.generated as f64 / speeds.generation_tokens_per_second)
+        let prompt: f64 =
+            self.planned_runs(work.prompt, work.depth)?.iter().map(|run| self.predicted(run).seconds).sum();
+        let token = self.predicted_token(work.depth_of_generation());
+        Ok(prompt + work.generated as f64 * token.seconds)
     }
 
     /// Why the parts are where they are, if predicted time decided ([`LayerChoice::Fastest`]).
     pub fn decisions(&self) -> &PlacementDecisions {
         &self.decisions
     }
+
+    /// Whether the embedding table serves as output matrix.
+    pub(crate) fn is_tied(&self) -> bool {
+        self.model.file().tensor("output.weight").is_none()
+    }
 }
 
-/// Seconds to hand the activations of a workload from one device to another.
-fn hops(machine: &Machine, devices: &[DeviceId], width: u64, batch: u64, work: &Workload) -> Vec<Vec<f64>> {
+/// Seconds to hand `rows` rows of each token's activations from one device to another, in all runs of a workload.
+fn hops(blueprint: &Blueprint, work: &Workload, rows: u64) -> Arc<[Vec<f64>]> {
+    let (machine, width) = (&blueprint.machine, blueprint.model.config().width);
     let hop = |from: DeviceId, to: DeviceId, tokens: u64| {
-        let bytes = 4 * width * tokens;
+        let bytes = 4 * width * rows * tokens;
         machine.speeds(from).return_seconds(bytes).max(machine.speeds(to).transfer_seconds(bytes))
     };
-    let both = |from: DeviceId, to: DeviceId| {
-        if from == to {
-            return 0.0;
+    let runs: Vec<u64> = blueprint.runs_of(work.prompt).into_iter().map(|(tokens, _)| tokens).collect();
+    let all = |from: DeviceId, to: DeviceId| match from == to {
+        true => 0.0,
+        false => {
+            let prompt: f64 = runs.iter().map(|tokens| hop(from, to, *tokens)).sum();
+            prompt + work.generated as f64 * hop(from, to, 1)
         }
-        let runs = work.prompt.div_ceil(batch.max(1)) as f64;
-        work.generated as f64 * hop(from, to, 1) + runs * hop(from, to, batch)
     };
-    devices.iter().map(|from| devices.iter().map(|to| both(*from, *to)).collect()).collect()
-}
-
-/// The best placement; with an embedding table that is the output matrix, too, one for each device of the table.
-fn solved(
-    whole: &[Whole],
-    hops: &[Vec<f64>],
-    capacity: &[u64],
-    parts: &[ModelPart],
-    devices: &[DeviceId],
-) -> Option<(LayerPlacement, PlacementDecisions)> {
-    let of_part = |part: usize| -> Vec<Option<PartCost>> {
-        whole.iter().map(|whole| Some(whole.costs[part])).collect()
-    };
-    let plain = ChainProblem {
-        capacity: capacity.to_vec(),
-        hops: hops.to_vec(),
-        parts: (0..parts.len()).map(of_part).collect(),
-    };
-    let tied = whole.iter().any(|whole| whole.table > 0);
-    let inputs = if tied { 0..devices.len() } else { 0..1 };
-    let tried = inputs.filter_map(|input| {
-        let mut problem = plain.clone();
-        if tied {
-            for (device, whole) in whole.iter().enumerate() {
-                // On the table's device, the output needs no other.
-                if device == input {
-                    continue;
-                }
-                problem.parts[0][device] = None;
-                if let Some(Some(output)) = problem.parts.last_mut().map(|output| &mut output[device]) {
-                    output.bytes = output.bytes.saturating_add(whole.table);
-                }
-            }
-        }
-        let solution = problem.solve(WIDTH)?;
-        Some((solution, problem))
-    });
-    let (solution, problem) = tried.min_by(|(one, _), (other, _)| one.seconds.total_cmp(&other.seconds))?;
-    let next_best = problem.alternatives(&solution);
-    let decision = |(index, other): (usize, &Option<Alternative>)| PartDecision {
-        part: parts[index],
-        device: devices[solution.devices[index]],
-        next_best: other.map(|other| (devices[other.device], other.extra_seconds)),
-    };
-    // Parts without weights are nowhere.
-    let exists =
-        |(index, _): &(usize, &Option<Alternative>)| whole.iter().any(|whole| whole.costs[*index].bytes > 0);
-    let decisions = PlacementDecisions {
-        parts: next_best.iter().enumerate().filter(exists).map(decision).collect(),
-        seconds: solution.seconds,
-        bound: solution.bound,
-    };
-    let chosen = |part| devices[solution.devices[position(part, parts)]];
-    let layers = (parts.len() - 2) / 2;
-    let of_layers: Vec<DeviceId> = (0..layers).map(|layer| chosen(ModelPart::Layer(layer))).collect();
-    let layout = LayerPlacement {
-        input: chosen(ModelPart::Input),
-        caches: of_layers.clone(),
-        layers: of_layers,
-        experts: (0..layers).map(|layer| chosen(ModelPart::Experts(layer))).collect(),
-        output: chosen(ModelPart::Output),
-    };
-    Some((layout, decisions))
+    machine.indices().map(|from| machine.indices().map(|to| all(from, to)).collect()).collect()
 }
 
 impl LayerChoice {

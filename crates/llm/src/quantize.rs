@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use orlop_gguf::{GgufFile as File, Metadata, MetadataValue, TensorInfo, Writer};
+use orlop_gguf::{GgufFile as File, GgufPart, Metadata, MetadataValue, TensorInfo, Writer};
 use orlop_graph::DType;
 use orlop_quant::{supports_decode, supports_encode};
 
@@ -128,14 +128,14 @@ fn types(model: &File, quantization: &Quantization<'_>) -> Result<Vec<DType>, Er
     Ok(types)
 }
 
-/// Bytes of a model's tensors in other element types.
-pub(crate) fn bytes(model: &File, quantization: &Quantization<'_>) -> Result<u64, Error> {
+/// A model in other element types with zeros for weights, which take no memory: what is planned and never run.
+pub(crate) fn outline(model: &File, quantization: &Quantization<'_>) -> Result<GgufPart, Error> {
     let types = types(model, quantization)?;
-    let bytes = model.tensors().iter().zip(types).map(|(tensor, to)| {
-        let elements = tensor.extents().iter().fold(1u64, |product, extent| product.saturating_mul(*extent));
-        to.row_bytes(elements).unwrap_or(u64::MAX)
-    });
-    Ok(bytes.fold(0, u64::saturating_add))
+    let mut writer = Writer::with_metadata(metadata(model, quantization.file_type)?);
+    for (tensor, to) in model.tensors().iter().zip(types) {
+        writer.tensor_with(&tensor.name, to, tensor.extents(), |_| Ok(()))?;
+    }
+    Ok(writer.outline()?)
 }
 
 fn candidate(tensor: &TensorInfo) -> Candidate<'_> {

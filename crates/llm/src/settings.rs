@@ -46,7 +46,8 @@ pub struct Settings {
     /// Maximum of bytes of weights that a device keeps in memory; runs read the others from the mapped file, where the device
     /// can. Default: no maximum, unless a model fits with no context.
     pub kept_weights: HashMap<DeviceId, u64>,
-    /// Bytes a second that are read from the model's file; predictions need it where weights are not kept. Default 1 GB.
+    /// Bytes a second that are read from the model's file, which predictions need where weights are not kept. Default: 1 GB,
+    /// a guess; [`Blueprint::with_file_speed`](crate::Blueprint::with_file_speed) takes what was measured.
     pub file_bytes_per_second: f64,
     /// Sees every graph that is planned. Default none.
     pub observer: PlanObserver,

@@ -1,10 +1,12 @@
 //! How fast a model is expected to be, before anything is allocated.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use orlop_graph::DType;
 use orlop_sched::{Limit, Prediction};
 
+use crate::planned_graph::PlannedGraph;
 use crate::{BatchShape, Blueprint, Error, Model};
 
 /// How fast a model is expected to be on a machine, by the speeds of its devices.
@@ -24,6 +26,16 @@ pub struct SpeedForecast {
     pub generation_limited_by: Limit,
 }
 
+/// A run of a graph.
+#[derive(Clone, Debug)]
+pub(crate) struct PlannedRun {
+    pub(crate) graph: Arc<PlannedGraph>,
+    /// Tokens that it is fed.
+    pub(crate) tokens: u64,
+    /// Rows of the cache that each of them sees, on average.
+    pub(crate) seen: u64,
+}
+
 impl Blueprint {
     /// How fast a prompt of `prompt` tokens and what follows `depth` tokens are expected to be, by the machine's speeds: as
     /// its devices state them, or as they were measured.
@@ -31,25 +43,11 @@ impl Blueprint {
     /// # Errors
     /// What devices refuse.
     pub fn speed_forecast(&self, prompt: u64, depth: u64) -> Result<SpeedForecast, Error> {
-        let mut planned = BTreeMap::new();
-        let (mut seconds, mut fed) = (0.0, depth);
-        let mut longest: Option<Prediction> = None;
-        for (tokens, taken) in self.runs_of(prompt.max(1)) {
-            if tokens != self.batch() && tokens > 1 && !planned.contains_key(&tokens) {
-                let graph = self.plan_shape(BatchShape::new(tokens, &self.settings), |_| false)?;
-                planned.insert(tokens, graph.planned);
-            }
-            let graph = match tokens {
-                1 => &self.decode.planned,
-                _ => planned.get(&tokens).unwrap_or(&self.prompt.planned),
-            };
-            // On average, a token sees half of those that are fed with it.
-            let run = self.with_file(graph.predict(&self.machine, Some(fed + taken.div_ceil(2))), taken);
-            seconds += run.seconds;
-            fed += taken;
-            longest = longest.filter(|longest| longest.seconds >= run.seconds).or(Some(run));
-        }
-        let token = self.with_file(self.decode.planned.predict(&self.machine, Some(depth + 1)), 1);
+        let runs = self.planned_runs(prompt.max(1), depth)?;
+        let predicted: Vec<Prediction> = runs.iter().map(|run| self.predicted(run)).collect();
+        let seconds: f64 = predicted.iter().map(|run| run.seconds).sum();
+        let longest = predicted.into_iter().max_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        let token = self.predicted_token(depth + 1);
         Ok(SpeedForecast {
             depth,
             prompt: prompt.max(1),
@@ -60,10 +58,52 @@ impl Blueprint {
         })
     }
 
+    /// Whether runs read weights from the model's file.
+    pub fn streams(&self) -> bool {
+        self.weights.iter().any(|weight| weight.streamed)
+    }
+
+    /// The same with the speed of the model's file as it was measured ([`orlop_gguf::read_speed`]); predictions need it where
+    /// runs read weights from it.
+    #[must_use]
+    pub fn with_file_speed(mut self, bytes_per_second: f64) -> Blueprint {
+        self.settings.file_bytes_per_second = bytes_per_second;
+        self
+    }
+
+    /// The runs in which a prompt is fed behind `depth` tokens.
+    pub(crate) fn planned_runs(&self, prompt: u64, depth: u64) -> Result<Vec<PlannedRun>, Error> {
+        let mut planned =
+            BTreeMap::from([(self.batch(), Arc::clone(&self.prompt)), (1, Arc::clone(&self.decode))]);
+        let (mut runs, mut fed) = (Vec::new(), depth);
+        for (size, tokens) in self.runs_of(prompt) {
+            let graph = match planned.get(&size) {
+                Some(graph) => Arc::clone(graph),
+                None => {
+                    let graph = self.plan_shape(BatchShape::new(size, &self.settings), |_| false)?;
+                    Arc::clone(planned.entry(size).or_insert(Arc::new(graph)))
+                }
+            };
+            // On average, a token sees half of those that are fed with it.
+            runs.push(PlannedRun { graph, tokens, seen: fed + tokens.div_ceil(2) });
+            fed += tokens;
+        }
+        Ok(runs)
+    }
+
+    /// How long a run takes.
+    pub(crate) fn predicted(&self, run: &PlannedRun) -> Prediction {
+        self.with_file(run.graph.planned.predict(&self.machine, Some(run.seen)), run.tokens)
+    }
+
+    /// How long a generated token takes that sees some rows.
+    pub(crate) fn predicted_token(&self, seen: u64) -> Prediction {
+        self.predicted(&PlannedRun { graph: Arc::clone(&self.decode), tokens: 1, seen })
+    }
+
     /// A run's prediction with the time of reading weights that are streamed from the file.
     fn with_file(&self, run: Prediction, tokens: u64) -> Prediction {
-        let config = self.model.config();
-        let tied = self.model.file().tensor("output.weight").is_none();
+        let (config, tied) = (self.model.config(), self.is_tied());
         let read = self.weights.iter().filter(|weight| weight.streamed);
         let bytes: f64 =
             read.map(|weight| weight.desc.bytes() as f64 * weight.read_share(config, tied, tokens)).sum();

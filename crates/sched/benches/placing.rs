@@ -10,14 +10,15 @@ use orlop_alloc::{Externals, SetTensor, TensorSet};
 use orlop_backend::{BufferType, Device, Link, Role, RunOptions};
 use orlop_graph::{DType, Graph, GraphBuilder, Leaf, TensorId};
 use orlop_sched::{
-    Constraints, CostOptions, Machine, Planned, Session, SessionOptions, constraints, place_by_cost,
-    place_by_rules, split,
+    ChainPart, ChainProblem, Constraints, CostOptions, Machine, PartCost, Planned, Session, SessionOptions,
+    constraints, place_by_cost, place_by_rules, split,
 };
 use orlop_testkit::devices::TestDevice;
 use orlop_testkit::generate::{self, BlockSize, ExpertShape};
 use orlop_testkit::{Feeds, ReferenceDevice};
 
 fn main() {
+    solve(100, 128);
     let device =
         |name: &str| -> Arc<dyn Device> { TestDevice::builder(ReferenceDevice::new()).name(name).build() };
     let machine = Machine::new([device("a"), device("b")]).expect("two devices");
@@ -38,6 +39,36 @@ fn main() {
         compare(model, "half on each", &graph, &feeds, |layer| 2 * layer / LAYERS);
         compare(model, "every second on each", &graph, &feeds, |layer| layer % 2);
     }
+}
+
+/// Time to choose a device for each of many experts.
+fn solve(layers: usize, experts: usize) {
+    let costs = |bytes: u64, uses: f64| -> Vec<Option<PartCost>> {
+        let rates = [1.0, 4.0, 16.0, 64.0];
+        rates.iter().map(|rate| Some(PartCost { bytes, seconds: rate * uses * bytes as f64 })).collect()
+    };
+    let hops = |seconds: f64| -> Arc<[Vec<f64>]> {
+        let from = |from| (0..4).map(|to| if from == to { 0.0 } else { seconds }).collect();
+        (0..4).map(from).collect()
+    };
+    let (free, between) = (hops(0.0), hops(50.0));
+    let layer = |layer: usize| {
+        let expert = move |index: usize| 1.0 / (1 + (index * 37 + layer * 11) % experts) as f64;
+        let attention = ChainPart { costs: costs(300, 1.0), hops: Arc::clone(&between) };
+        let experts =
+            (0..experts).map(|index| ChainPart { costs: costs(100, expert(index)), hops: Arc::clone(&free) });
+        std::iter::once(attention).chain(experts).collect::<Vec<_>>()
+    };
+    let all = (layers * (300 + 100 * experts)) as u64;
+    let capacity = vec![all / 8, all / 6, all / 4, all];
+    let problem = ChainProblem { capacity, parts: (0..layers).flat_map(layer).collect() };
+    let begin = Instant::now();
+    let found = black_box(problem.solve(ChainProblem::EFFORT)).expect("the last device has room");
+    let (time, gap) = (begin.elapsed(), found.seconds / found.bound - 1.0);
+    println!(
+        "\n{layers} layers of {experts} experts on 4 devices: {time:.1?}, at most {:.2} % from the best",
+        100.0 * gap
+    );
 }
 
 const LAYERS: usize = 6;

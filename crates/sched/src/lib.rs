@@ -25,7 +25,7 @@ mod session;
 mod speeds;
 
 pub use calibrate::{CalibrateOptions, calibrate, calibrate_by};
-pub use chain::{Alternative, ChainAssignment, ChainProblem, PartCost};
+pub use chain::{Alternative, ChainAssignment, ChainPart, ChainProblem, PartCost};
 pub use described::{DeviceDescription, FlopsDescription, LinkDescription, MachineDescription};
 pub use error::Error;
 pub use machine::{DeviceId, Machine};

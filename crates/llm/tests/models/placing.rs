@@ -57,6 +57,13 @@ fn a_placement_by_time_is_no_slower_than_any_number_of_layers_that_fits() {
             let [before, after] =
                 [&plain, &placed].map(|blueprint| blueprint.workload_seconds(&work).unwrap());
             assert!(after <= before, "{count} layers: {after} after {before}");
+            // Whichever layout it was that is faster, each part has its reasons.
+            let decisions = placed.decisions();
+            assert!(decisions.parts.len() > layers, "{count} layers: {decisions:?}");
+            assert!(decisions.bound <= decisions.seconds, "{decisions:?}");
+            // A prompt of 16 tokens is not a batch of 64.
+            let [chosen, predicted] = [decisions.seconds, after];
+            assert!((0.7..1.4).contains(&(chosen / predicted)), "{count} layers: {chosen} {predicted}");
         }
         let whole = at(LayerChoice::Fastest(work), None);
         assert_eq!(whole.layout(), &LayerPlacement::all_on(fast, layers));
@@ -75,6 +82,102 @@ fn a_placement_by_time_is_no_slower_than_any_number_of_layers_that_fits() {
             assert_eq!(greedy(&mut engine, &tokens, 8), expected);
         }
     }
+}
+
+#[test]
+fn a_layout_is_chosen_again_for_the_context_that_fits() {
+    let model = model(&Synth { layers: 6, width: 256, hidden: 512, context: 4096, ..Synth::default() });
+    let machine = fast_and_slow();
+    let [fast, slow] = ["fast", "slow"].map(|name| machine.find(name).unwrap());
+    let layout = LayerChoice::fastest();
+    let at = |layout, context, budgets| {
+        let settings = Settings { layout, context, budgets, batch: 32, ..Settings::default() };
+        Blueprint::plan(&model, &machine, &settings).unwrap()
+    };
+    // Room for the weights and a part of the caches: half of it on each device.
+    let whole = at(LayerChoice::First, Some(1024), [].into()).forecast().unwrap().devices[0].total();
+    let budgets = || [(fast, whole / 2), (slow, whole / 2)].into();
+    let chosen = at(layout.clone(), None, budgets());
+    assert!((64..4096).contains(&chosen.context()), "{}", chosen.context());
+    assert_eq!(chosen.layout(), at(layout, Some(chosen.context()), budgets()).layout());
+    assert!((1..6).contains(&chosen.layout().layers_on(fast)), "{:?}", chosen.layout());
+    assert!(!chosen.decisions().parts.is_empty());
+}
+
+#[test]
+fn what_a_device_cannot_use_takes_no_room_there() {
+    let (model, ..) = reference("llama-dense.Q4_0");
+    let link = Link { bytes_per_second: 1e10, latency_seconds: 1e-6 };
+    let fast = TestDevice::builder(cpu("fast kernels", 1)).name("fast").without(["get_rows"]);
+    let fast: Arc<dyn Device> =
+        fast.flops(1e11).bytes_per_second(1e11).launch_seconds(1e-9).host_link(link).build();
+    let machine = Machine::new([fast, cpu("slow", 1)]).unwrap();
+    let id = machine.find("fast").unwrap();
+    let work = Workload { prompt: 16, generated: 8, depth: 0 };
+    let at = |budgets| {
+        let layout = LayerChoice::Fastest(work);
+        let settings = Settings { layout, budgets, context: Some(64), ..Settings::default() };
+        Blueprint::plan(&model, &machine, &settings).unwrap()
+    };
+    let whole = at([].into()).forecast().unwrap().devices[0].total();
+    // No room for a table.
+    let placed = at([(id, whole)].into());
+    let input = placed.decisions().parts.iter().find(|decision| decision.part == ModelPart::Input).unwrap();
+    let can_be_there = input.device == id || input.next_best.is_some_and(|(device, _)| device == id);
+    assert!(can_be_there, "{input:?}");
+}
+
+#[test]
+fn the_type_that_fits_is_the_largest_that_does() {
+    let synth = |file_type| {
+        let synth = Synth { layers: 4, width: 512, hidden: 1024, context: 256, ..Synth::default() };
+        Synth { file_type, ..synth }
+    };
+    let of = |file_type| {
+        let outline = synth(file_type).outline().unwrap();
+        Model::from_file(GgufFile::from_file(outline)).unwrap()
+    };
+    let settings = Settings { context: Some(256), batch: 32, ..Settings::default() };
+    let total = |file_type| {
+        let blueprint = Blueprint::plan(&of(file_type), &described(1 << 30), &settings).unwrap();
+        blueprint.forecast().unwrap().devices[0].total()
+    };
+    let fitting = |bytes| {
+        let settings = Settings { layout: LayerChoice::fastest(), ..settings.clone() };
+        let blueprint = Blueprint::plan(&of(FileType::Q8_0), &described(bytes), &settings).unwrap();
+        blueprint.fitting_type().unwrap().unwrap().file_type
+    };
+    for file_type in [FileType::Q8_0, FileType::Q5_0, FileType::Q4_0] {
+        assert_eq!(fitting(total(file_type)), file_type, "as much memory as it takes, to the byte");
+    }
+}
+
+#[test]
+fn results_of_experts_are_handed_on_one_by_one() {
+    // Wide activations, small experts: to bring results back takes longer than anything else.
+    let experts = Experts { count: 8, used: 8, hidden: 32, ..Experts::default() };
+    let synth = Synth { layers: 2, width: 512, hidden: 32, vocabulary: 64, ..Synth::default() };
+    let model = model(&Synth { experts: Some(experts), ..synth });
+    let device = |name: &str, speed: f64| -> Arc<dyn Device> {
+        let link = Link { bytes_per_second: 1e7, latency_seconds: 0.0 };
+        let builder = TestDevice::builder(cpu(&format!("{name} kernels"), 1)).name(name).flops(speed);
+        builder.bytes_per_second(speed).launch_seconds(1e-9).host_link(link).build()
+    };
+    let machine = Machine::new([device("fast", 1e12), device("slow", 5e11)]).unwrap();
+    let [fast, slow] = ["fast", "slow"].map(|name| machine.find(name).unwrap());
+    let work = Workload { prompt: 1, generated: 10, depth: 0 };
+    let at = |layout| {
+        let settings = Settings { layout, context: Some(64), ..Settings::default() };
+        Blueprint::plan(&model, &machine, &settings).unwrap()
+    };
+    let whole = at(LayerChoice::Fastest(work));
+    let decision = |part| whole.decisions().parts.iter().find(|decision| decision.part == part).unwrap();
+    let (device, extra) = decision(ModelPart::Experts(0)).next_best.unwrap();
+    assert_eq!(device, slow);
+    let apart = LayerPlacement { experts: vec![slow, fast], ..LayerPlacement::all_on(fast, 2) };
+    let seconds = |blueprint: &Blueprint| blueprint.workload_seconds(&work).unwrap();
+    let found = seconds(&at(LayerChoice::Exactly(apart))) - seconds(&whole);
+    assert!((0.7..1.4).contains(&(extra / found)), "{extra} expected, {found} predicted");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use orlop_graph::{Graph, NodeId, TensorId};
 
-use crate::schedule::estimate::makespan;
+use crate::schedule::estimate::{makespan, slower_end};
 use crate::speeds::{Bottleneck, NodeWork, is_heavy};
 use crate::{DeviceId, DeviceSpeeds, Machine, Planned, SplitId, TransferId};
 
@@ -114,10 +114,7 @@ impl Planned {
     /// Seconds of a transfer that a split makes, and the device at the slower end.
     fn transfer_seconds(&self, machine: &Machine, split: SplitId, transfer: TransferId) -> (DeviceId, f64) {
         let (to, transfer) = (self.schedule[split].device, &self.schedule[transfer]);
-        let from = self.placement.home(&self.graph, transfer.root).filter(|from| *from != to);
-        let there = machine.speeds(to).transfer_seconds(transfer.bytes());
-        let back = from.map(|from| (from, machine.speeds(from).return_seconds(transfer.bytes())));
-        back.filter(|(_, back)| *back > there).unwrap_or((to, there))
+        slower_end(machine, self.placement.home(&self.graph, transfer.root), to, transfer.bytes())
     }
 }
 

@@ -1,8 +1,8 @@
 //! How long a schedule would take, by the speeds of devices.
 
-use orlop_graph::Graph;
+use orlop_graph::{Graph, Origin, TensorId};
 
-use crate::{Command, Error, MachineFacts, Schedule, Split, SplitId, Transfer, TransferId};
+use crate::{Command, DeviceId, Error, MachineFacts, Schedule, Split, SplitId, Transfer, TransferId};
 
 /// Seconds that a schedule would take by the speeds of devices: time for every node and for starting it, and
 /// for bringing bytes over. Splits of different devices overlap where they do not wait for each other.
@@ -17,10 +17,24 @@ pub fn estimate(graph: &Graph, machine: &impl MachineFacts, schedule: &Schedule)
     Ok(seconds(graph, machine, schedule))
 }
 
+impl Schedule {
+    /// The device that computes a storage; `None` for leaves.
+    fn computed_on(&self, graph: &Graph, root: TensorId) -> Option<DeviceId> {
+        match graph.tensor(root).origin {
+            Origin::Node(node) => {
+                self.split_of.get(node.index()).copied().flatten().map(|split| self[split].device)
+            }
+            Origin::Leaf(_) => None,
+        }
+    }
+}
+
 /// That everything a split speaks of is there.
 fn check_split(graph: &Graph, schedule: &Schedule, id: SplitId, split: &Split) -> Result<(), &'static str> {
     let sound = |transfer: &Transfer| {
-        transfer.range.start <= transfer.range.end && transfer.after <= split.waits.len()
+        transfer.range.start <= transfer.range.end
+            && transfer.after <= split.waits.len()
+            && transfer.root.index() < graph.tensors().len()
     };
     if !split.transfers.iter().all(|transfer| schedule.transfers.get(transfer.index()).is_some_and(sound)) {
         return Err("makes transfers that are not there, or not its own");
@@ -37,7 +51,8 @@ fn check_split(graph: &Graph, schedule: &Schedule, id: SplitId, split: &Split) -
 /// As [`estimate`], of a schedule that was made for this graph and machine.
 pub(crate) fn seconds(graph: &Graph, machine: &impl MachineFacts, schedule: &Schedule) -> f64 {
     let transfer = |split: SplitId, transfer: TransferId| {
-        machine.speeds(schedule[split].device).transfer_seconds(schedule[transfer].bytes())
+        let (transfer, to) = (&schedule[transfer], schedule[split].device);
+        slower_end(machine, schedule.computed_on(graph, transfer.root), to, transfer.bytes()).1
     };
     let compute = |split: SplitId| {
         let split = &schedule[split];
@@ -45,6 +60,18 @@ pub(crate) fn seconds(graph: &Graph, machine: &impl MachineFacts, schedule: &Sch
         split.nodes.iter().map(|node| speeds.node_seconds(graph, *node)).sum()
     };
     makespan(schedule, machine.device_count(), transfer, compute)
+}
+
+/// Seconds to bring bytes from a device, or the host, to another one, and the device at the slower end.
+pub(crate) fn slower_end(
+    machine: &impl MachineFacts,
+    from: Option<DeviceId>,
+    to: DeviceId,
+    bytes: u64,
+) -> (DeviceId, f64) {
+    let there = machine.speeds(to).transfer_seconds(bytes);
+    let back = from.filter(|from| *from != to).map(|from| (from, machine.speeds(from).return_seconds(bytes)));
+    back.filter(|(_, back)| *back > there).unwrap_or((to, there))
 }
 
 /// Seconds until the last split has ended, if transfers and nodes take these times. Splits of different devices

@@ -3,7 +3,7 @@
 use orlop_graph::{DType, GraphBuilder};
 use orlop_sched::{
     Constraints, DeviceDescription, Error, FlopsDescription, Limit, LinkDescription, Machine,
-    MachineDescription, Planned, Session, SessionOptions,
+    MachineDescription, Planned, Session, SessionOptions, estimate, place_by_rules, split,
 };
 
 fn device(name: &str, kind: &str, read_bytes_per_s: f64) -> DeviceDescription {
@@ -67,6 +67,32 @@ fn graphs_are_planned_and_predicted_for_a_described_machine_and_not_run() {
     assert!(both.seconds > fast.seconds + slow.seconds, "with a copy between them: {both:?}");
     let refused = Session::new(machine, SessionOptions::default());
     assert!(format!("{:?}", refused.unwrap_err()).contains("described"));
+}
+
+#[test]
+fn estimates_count_the_slower_end_of_a_transfer() {
+    // From the GPU back to the host, a link of a megabyte a second.
+    let slow =
+        MachineDescription { links: vec![link("cpu", "gpu", 2e10), link("gpu", "cpu", 1e6)], ..described() };
+    let [fast, slow] = [described(), slow].map(|machine| {
+        let machine = machine.machine().unwrap();
+        let ids: Vec<_> = machine.indices().collect();
+        let mut b = GraphBuilder::new();
+        let w = b.weight("w", DType::F32, &[256, 256]);
+        let x = b.input("x", DType::F32, &[256, 1]);
+        let there = b.mul_mat(w, x);
+        let back = b.soft_max(there, None, 1.0, 0.0);
+        b.output(back);
+        let graph = b.build().unwrap();
+        let mut constraints = Constraints::default();
+        constraints.pinned.insert(w, machine.arena(ids[0]).clone());
+        constraints.assigned.insert(back, ids[1]);
+        let placement = place_by_rules(&graph, &machine, &constraints).unwrap();
+        let schedule = split(&graph, &machine, &constraints, &placement);
+        estimate(&graph, &machine, &schedule).unwrap()
+    });
+    let kilobyte = 1024.0 / 1e6;
+    assert!((slow - fast - kilobyte).abs() < 0.1 * kilobyte, "{slow} {fast}");
 }
 
 #[test]
