@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 
 mod saved;
+mod saved_message;
 
 use crate::sampling::Sampler;
 use crate::{

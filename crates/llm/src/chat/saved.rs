@@ -5,12 +5,11 @@ use std::path::Path;
 use orlop_gguf::{Array, GgufPart, Metadata};
 use orlop_graph::SharedBytes;
 
-use super::{Chat, Seam};
+use super::{Chat, Seam, saved_message};
 use crate::engine::saved::{TOKENS, open, open_bytes};
 use crate::{Engine, Error, Message, SequenceId, StateError};
 
-const ROLES: &str = "chat.roles";
-const CONTENTS: &str = "chat.contents";
+const MESSAGES: &str = "chat.messages";
 const TEXT: &str = "chat.text";
 const CHAT_TOKENS: &str = "chat.tokens";
 const SEAM_BYTES: &str = "chat.seams.bytes";
@@ -85,11 +84,7 @@ impl Chat {
 
     fn metadata(&self) -> Result<Metadata, orlop_gguf::Error> {
         let mut metadata = Metadata::new();
-        metadata.set(ROLES, Array::String(self.messages.iter().map(|said| &said.role).collect()))?;
-        metadata.set(
-            CONTENTS,
-            Array::String(self.messages.iter().map(|said| said.content.text().into_owned()).collect()),
-        )?;
+        metadata.set(MESSAGES, Array::String(self.messages.iter().map(saved_message::write).collect()))?;
         metadata.set(TEXT, self.text.as_str())?;
         metadata.set(CHAT_TOKENS, Array::U32(self.tokens.clone()))?;
         metadata.set(SEAM_BYTES, Array::U64(self.seams.iter().map(|seam| seam.bytes as u64).collect()))?;
@@ -100,11 +95,9 @@ impl Chat {
 
 impl Saved {
     fn read(metadata: &Metadata) -> Result<Saved, Error> {
-        let owned = |key| {
-            let strings = metadata.strs(key).map_err(StateError::File)?;
-            Ok::<Vec<String>, Error>(strings.into_iter().map(str::to_owned).collect())
-        };
-        let (roles, contents) = (owned(ROLES)?, owned(CONTENTS)?);
+        let written = metadata.strs(MESSAGES).map_err(StateError::File)?;
+        let messages: Vec<Message> =
+            written.iter().map_while(|message| saved_message::read(message)).collect();
         let text = metadata.string(TEXT).map_err(StateError::File)?.to_owned();
         let tokens = metadata.u32s(CHAT_TOKENS).map_err(StateError::File)?;
         let cached = metadata.u32s(TOKENS).map_err(StateError::File)?;
@@ -114,8 +107,8 @@ impl Saved {
         let seams = seams.map(|(bytes, tokens)| Seam { bytes: *bytes as usize, tokens: *tokens as usize });
         let seams: Vec<Seam> = seams.collect();
         let is_seam = |seam: &Seam| text.is_char_boundary(seam.bytes) && seam.tokens <= tokens.len();
-        let why = if roles.len() != contents.len() {
-            Some("messages and roles differ in number")
+        let why = if messages.len() != written.len() {
+            Some("a message is not one")
         } else if bytes.len() != places.len() || !seams.iter().all(is_seam) {
             Some("an answer ends outside of the text")
         } else if !tokens.starts_with(&cached) {
@@ -124,9 +117,8 @@ impl Saved {
             None
         };
         if let Some(why) = why {
-            return Err(StateError::BadChat { messages: roles.len(), tokens: tokens.len(), why }.into());
+            return Err(StateError::BadChat { messages: written.len(), tokens: tokens.len(), why }.into());
         }
-        let messages = roles.into_iter().zip(contents).map(|(role, said)| Message::new(role, said)).collect();
         Ok(Saved { messages, text, tokens, seams })
     }
 }
