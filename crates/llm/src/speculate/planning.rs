@@ -17,8 +17,8 @@ pub struct PairBlueprint {
 }
 
 impl PairBlueprint {
-    /// As [`Blueprint::plan`]. The settings are those of the model; the draft model has the same, but no saved plans,
-    /// and as many of its layers as fit are on the first device.
+    /// As [`Blueprint::plan`]. The settings are those of the model; the draft model has the same, but one sequence, no
+    /// drafts of its own and no saved plans, and as many of its layers as fit are on the first device.
     ///
     /// # Errors
     /// [`Error::OtherVocabulary`], [`Error::CannotRewind`]; [`Error::DoesNotFit`] with what both need; and as
@@ -82,7 +82,7 @@ impl PairBlueprint {
     ) -> Result<PairBlueprint, Error> {
         let settings = Settings { context: Some(context), ..settings.clone() };
         let (plans, layout) = ([].into(), LayerChoice::fastest());
-        let draft_settings = Settings { plans, layout, ..settings.clone() };
+        let draft_settings = Settings { plans, layout, draft: 0, sequences: 1, ..settings.clone() };
         let draft = Blueprint::plan_unchecked(draft, machine, &draft_settings)?;
         let mut left = settings.budgets.clone();
         for (device, share) in machine.indices().zip(draft.forecast()?.devices) {
