@@ -350,15 +350,16 @@ impl Blueprint {
         Ok(self.with_largest_context(most)?.map(|blueprint| blueprint.context))
     }
 
-    /// The same with the largest context that fits, up to `most`; `None` if none does. A layout that is to be the fastest is
-    /// chosen again: caches take other room.
+    /// The same with the largest context that fits, up to `most`; `None` if none does. If this one does not fit, a layout that
+    /// is to be the fastest is chosen again: smaller caches leave room for other parts.
     fn with_largest_context(&self, most: u64) -> Result<Option<Blueprint>, Error> {
-        let Blueprint { model, machine, settings, .. } = self;
-        let found = Candidate::largest(
-            1..=most.min(MAX_TOKENS),
-            |context| Blueprint::laid_out(model, machine, settings, context),
-            Forecast::fits,
-        )?;
+        let Blueprint { model, machine, settings, layout, .. } = self;
+        let keeps_layout = self.forecast()?.fits();
+        let at = |context| match keeps_layout {
+            true => Blueprint::at(model, machine, settings, layout.clone(), context),
+            false => Blueprint::laid_out(model, machine, settings, context),
+        };
+        let found = Candidate::largest(1..=most.min(MAX_TOKENS), at, Forecast::fits)?;
         Ok(found.filter(|found| found.fits).map(|found| found.blueprint))
     }
 

@@ -7,8 +7,9 @@ use crate::support::Folder;
 
 fn file(folder: &Folder, bytes: usize) -> std::path::PathBuf {
     let path = folder.path("model.gguf");
+    let data = vec![1; bytes];
     let mut writer = Writer::new();
-    writer.tensor("w", DType::I8, &[bytes as u64], &vec![1; bytes]).unwrap();
+    writer.tensor("w", DType::I8, &[bytes as u64], &data).unwrap();
     writer.create(&path).unwrap();
     path
 }
