@@ -18,7 +18,6 @@ pub(crate) const MODELS: [&str; 93] = [
     "llama-factors",
     "llama-linear",
     "llama-yarn",
-    "llama-yarn-keys",
     "llama-experts",
     "llama-experts-all",
     "qwen2",
@@ -115,6 +114,8 @@ pub(crate) const MODELS: [&str; 93] = [
     // One matrix for queries, keys, values and gates.
     "qwen3next-old",
     "rwkv7",
+    // Other bounds and factors of YaRN than its own.
+    "llama-yarn-keys",
 ];
 
 /// A model made by rule, some tokens, and the logits that llama.cpp gives behind each.
