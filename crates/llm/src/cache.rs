@@ -56,15 +56,19 @@ pub(crate) struct CacheSizes {
 impl CacheSizes {
     /// The groups of a model's layers.
     pub(crate) fn groups(&self, config: &Config) -> Vec<CacheGroup> {
-        let mut groups: Vec<CacheGroup> = Vec::new();
+        let mut windows: Vec<Option<u32>> = Vec::new();
         for layer in 0..config.layers.len() {
             if let LayerCache::Rows { window } = LayerCache::of(config, layer)
-                && groups.iter().all(|group| group.window != window)
+                && !windows.contains(&window)
             {
-                groups.push(CacheGroup { window, pages: self.pages(window) });
+                windows.push(window);
             }
         }
-        groups
+        let whole = windows.contains(&None);
+        windows
+            .iter()
+            .map(|window| CacheGroup { window: *window, pages: self.pages(*window, whole) })
+            .collect()
     }
 
     /// Pages of a sequence, at most.
@@ -73,10 +77,11 @@ impl CacheSizes {
     }
 
     /// Pages for the whole context, or for the windows of all sequences and a batch, where these are fewer. Each sequence has at
-    /// least one.
-    fn pages(&self, window: Option<u32>) -> u64 {
-        let all = pages_of(self.context).max(self.sequences);
-        let Some(window) = window else { return all };
+    /// least one. Without layers that keep the whole context (`whole`), each sequence may be as long as that.
+    fn pages(&self, window: Option<u32>, whole: bool) -> u64 {
+        let shared = pages_of(self.context).max(self.sequences);
+        let Some(window) = window else { return shared };
+        let all = if whole { shared } else { pages_of(self.context).saturating_mul(self.sequences) };
         // The rows that the first token of a run sees before itself, and those of the run, begin anywhere in a page.
         let before = u64::from(window).saturating_sub(1);
         let rows = (before + 62).saturating_mul(self.sequences).saturating_add(self.batch);
@@ -92,16 +97,18 @@ mod tests {
     #[test]
     fn windows_keep_their_rows_and_a_batch() {
         let sizes = CacheSizes { context: 32_768, batch: 512, sequences: 1 };
-        assert_eq!(sizes.pages(None), 512);
-        assert_eq!(sizes.pages(Some(512)), (512 + 512) / 64 + 1);
-        assert_eq!(CacheSizes { context: 600, ..sizes }.pages(Some(512)), 10);
+        assert_eq!(sizes.pages(None, true), 512);
+        assert_eq!(sizes.pages(Some(512), true), (512 + 512) / 64 + 1);
+        assert_eq!(CacheSizes { context: 600, ..sizes }.pages(Some(512), true), 10);
+        let four = CacheSizes { context: 600, sequences: 4, ..sizes };
+        assert_eq!([true, false].map(|whole| four.pages(Some(512), whole)), [10, 40]);
         // Wherever rows begin, they fit.
         for (window, batch, start) in
             [(512u64, 512u64, 63u64), (512, 1, 63), (1, 1, 63), (100, 7, 1), (65, 64, 63)]
         {
             let sizes = CacheSizes { batch, ..sizes };
             let rows = start + window - 1 + batch;
-            assert!(sizes.pages(Some(window as u32)) >= rows.div_ceil(PAGE_ROWS), "{window} {batch}");
+            assert!(sizes.pages(Some(window as u32), true) >= rows.div_ceil(PAGE_ROWS), "{window} {batch}");
         }
     }
 }

@@ -38,8 +38,13 @@ impl PagePool {
         self.uses.iter().filter(|uses| **uses > 1).count()
     }
 
+    /// How many sequences use a page.
+    pub(crate) fn uses(&self, page: u32) -> usize {
+        self.uses[page as usize] as usize
+    }
+
     pub(crate) fn is_shared(&self, page: u32) -> bool {
-        self.uses[page as usize] > 1
+        self.uses(page) > 1
     }
 
     /// The first free page, so that the pages of a sequence alone follow each other.

@@ -42,6 +42,15 @@ struct PageTable {
     pages: Vec<u32>,
 }
 
+impl Slot {
+    /// The page that its next token is written to, if others share it.
+    fn shared_page(&self, index: usize, group: &Group) -> Option<u32> {
+        let table = &self.tables[index];
+        let page = table.pages.get((self.len / PAGE_ROWS as usize).wrapping_sub(table.gone)).copied();
+        page.filter(|page| group.pool.is_shared(*page))
+    }
+}
+
 #[derive(Debug)]
 struct Group {
     window: Option<u32>,
@@ -200,7 +209,7 @@ impl Sequences {
         })
     }
 
-    /// Whether a sequence could hold `len` tokens in place of its own.
+    /// Whether a sequence could hold `len` tokens in place of its own, once all are trimmed.
     pub(crate) fn check_restore(&self, slot: usize, len: usize) -> Result<(), Error> {
         if len as u64 > self.context {
             return Err(Error::ContextFull { tokens: len, context: self.context, used: 0 });
@@ -236,58 +245,63 @@ impl Sequences {
     pub(crate) fn check_room(&self, added: impl Fn(usize) -> usize) -> Result<(), Error> {
         let needed = self.needed_pages(added)?;
         // Windows have pages for every sequence.
-        let whole = self.groups.iter().filter(|group| group.window.is_none());
-        match whole.map(|group| group.pool.free()).find(|free| (*free as u64) < needed) {
+        let whole = self.groups.iter().find(|group| group.window.is_none());
+        match whole.map(|group| group.pool.free()).filter(|free| (*free as u64) < needed) {
             Some(free) => Err(Error::NoPages { needed, free }),
             None => Ok(()),
         }
     }
 
-    /// Pages of the whole context that adding tokens to sequences takes.
+    /// Pages of the whole context that adding tokens to sequences takes: new ones, and copies of shared ones.
     pub(crate) fn needed_pages(&self, added: impl Fn(usize) -> usize) -> Result<u64, Error> {
-        let mut needed = 0;
         for (index, slot) in self.slots.iter().enumerate() {
             let tokens = added(index);
             if (slot.len + tokens) as u64 > self.context {
                 return Err(Error::ContextFull { tokens, context: self.context, used: slot.len });
             }
-            let copied = |(table, group): (&PageTable, &Group)| {
-                tokens > 0 && self.writes_shared(slot.len, table, group)
-            };
-            let copied = slot.tables.iter().zip(&self.groups).any(copied);
-            needed += pages_of((slot.len + tokens) as u64) - pages_of(slot.len as u64) + u64::from(copied);
         }
-        Ok(needed)
+        let Some(whole) = self.groups.iter().position(|group| group.window.is_none()) else { return Ok(0) };
+        let writers = || (0..self.slots.len()).filter(|index| added(*index) > 0);
+        let written = |index: usize| self.slots[index].shared_page(whole, &self.groups[whole]);
+        let pages = writers().map(|index| {
+            let len = self.slots[index].len;
+            let new = pages_of((len + added(index)) as u64) - pages_of(len as u64);
+            // The last sequence that uses a page writes it in place.
+            let copied = written(index).is_some_and(|page| {
+                let before = writers().take_while(|other| *other < index);
+                let before = before.filter(|other| written(*other) == Some(page)).count();
+                before + 1 < self.groups[whole].pool.uses(page)
+            });
+            new + u64::from(copied)
+        });
+        Ok(pages.sum())
     }
 
     /// Tokens that can be added to a sequence.
     pub(crate) fn room(&self, slot: usize) -> u64 {
-        let Slot { len, tables, .. } = &self.slots[slot];
-        let rest = self.context.saturating_sub(*len as u64);
-        let groups = tables.iter().zip(&self.groups).filter(|(_, group)| group.window.is_none());
-        let rows = groups.map(|(table, group)| {
-            let copied = self.writes_shared(*len, table, group);
+        let slot = &self.slots[slot];
+        let rest = self.context.saturating_sub(slot.len as u64);
+        let groups = self.groups.iter().enumerate().filter(|(_, group)| group.window.is_none());
+        let rows = groups.map(|(index, group)| {
+            let copied = slot.shared_page(index, group).is_some();
             let free = (group.pool.free() as u64).saturating_sub(u64::from(copied));
-            let begun = pages_of(*len as u64) * PAGE_ROWS - *len as u64;
+            let begun = pages_of(slot.len as u64) * PAGE_ROWS - slot.len as u64;
             let blocked = copied && group.pool.free() == 0;
             if blocked { 0 } else { free * PAGE_ROWS + begun }
         });
         rows.fold(rest, u64::min)
     }
 
-    fn writes_shared(&self, len: usize, table: &PageTable, group: &Group) -> bool {
-        let page = len / PAGE_ROWS as usize;
-        table.pages.get(page.wrapping_sub(table.gone)).is_some_and(|page| group.pool.is_shared(*page))
-    }
-
-    /// Releases the pages that no later token of a sequence sees.
-    pub(crate) fn trim(&mut self, slot: usize) {
-        let slot = &mut self.slots[slot];
-        for (table, group) in slot.tables.iter_mut().zip(&mut self.groups) {
-            let gone = (group.first_row(slot.len) / PAGE_ROWS as usize).saturating_sub(table.gone);
-            let gone = gone.min(table.pages.len());
-            table.pages.drain(..gone).for_each(|page| group.pool.release(page));
-            table.gone += gone;
+    /// Releases the pages that no later token of any sequence sees: pools for windows are as large as what is left, and a
+    /// batch.
+    pub(crate) fn trim(&mut self) {
+        for Slot { len, tables, .. } in &mut self.slots {
+            for (table, group) in tables.iter_mut().zip(&mut self.groups) {
+                let gone = (group.first_row(*len) / PAGE_ROWS as usize).saturating_sub(table.gone);
+                let gone = gone.min(table.pages.len());
+                table.pages.drain(..gone).for_each(|page| group.pool.release(page));
+                table.gone += gone;
+            }
         }
     }
 

@@ -46,10 +46,7 @@ impl Engine {
         }
         let is_in = |slot: usize, id: SequenceId| self.sequences.slot(id).is_ok_and(|known| known == slot);
         let tokens = |slot| added.iter().filter(|(id, _)| is_in(slot, *id)).map(|(_, tokens)| tokens).sum();
-        match self.sequences.pools().any(|(window, _)| window.is_none()) {
-            true => self.sequences.needed_pages(tokens),
-            false => self.sequences.needed_pages(tokens).map(|_| 0),
-        }
+        self.sequences.needed_pages(tokens)
     }
 
     /// Bytes of the state of one sequence, in models that keep one.

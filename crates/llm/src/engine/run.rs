@@ -138,7 +138,7 @@ impl Engine {
     fn run(&mut self, ready: &Ready, items: &[Item]) -> Result<(), Error> {
         let mut positions = mem::take(&mut self.positions);
         positions.clear();
-        items.iter().for_each(|item| self.sequences.trim(item.slot));
+        self.sequences.trim();
         let placed = self.place(items, &mut positions);
         let placed = placed.and_then(|()| self.set_inputs(ready, items, &positions));
         let began = placed.is_ok();

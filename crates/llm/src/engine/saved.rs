@@ -198,6 +198,7 @@ impl Engine {
     pub(crate) fn load_part(&mut self, id: SequenceId, file: &GgufPart) -> Result<Vec<u32>, Error> {
         let slot = self.sequences.slot(id)?;
         let tokens = self.checked_tokens(file)?;
+        self.sequences.trim();
         self.sequences.check_restore(slot, tokens.len())?;
         self.check_contents(file, &tokens)?;
         let before = self.sequences.len(slot);

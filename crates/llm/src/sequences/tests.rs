@@ -65,6 +65,25 @@ fn a_shared_page_is_copied_before_a_sequence_that_went_back_writes_it() {
 }
 
 #[test]
+fn the_last_sequence_that_writes_a_shared_page_needs_no_copy() {
+    let mut sequences = sequences(256, 3, &[None]);
+    push(&mut sequences, SequenceId::FIRST, 65);
+    let [a, b] = [(); 2].map(|()| sequences.fork(SequenceId::FIRST, 65).unwrap());
+    for (writers, needed) in [(1, 1), (2, 2), (3, 2)] {
+        assert_eq!(sequences.needed_pages(|slot| usize::from(slot < writers)).unwrap(), needed);
+    }
+    // There are two free pages, and all three sequences can write.
+    let added = |slot| if slot < 3 { 63 } else { 0 };
+    assert_eq!((sequences.free_pages(), sequences.needed_pages(added).unwrap()), (Some(2), 2));
+    sequences.check_room(added).unwrap();
+    for id in [b, SequenceId::FIRST, a] {
+        push(&mut sequences, id, 63);
+    }
+    assert_eq!(sequences.free_pages(), Some(0));
+    check(&sequences, 4);
+}
+
+#[test]
 fn a_page_that_cannot_be_copied_stays_shared() {
     let mut sequences = sequences(1024, 2, &[None]);
     push(&mut sequences, SequenceId::FIRST, 100);
@@ -85,7 +104,7 @@ fn a_page_that_cannot_be_copied_stays_shared() {
 fn a_window_keeps_the_pages_that_later_tokens_see() {
     let mut sequences = sequences(4096, 2, &[None, Some(100)]);
     for _ in 0..1000 {
-        sequences.trim(0);
+        sequences.trim();
         push(&mut sequences, SequenceId::FIRST, 1);
     }
     // Row 901 is the first that the next token sees, and row 896 the first of its page.

@@ -2,8 +2,8 @@
 
 use orlop_llm::{Engine, Error, Outputs, PAGE_ROWS, SequenceId, Settings};
 
-use crate::made::{MODELS, exact, made};
-use crate::support::{self, last_row, load, nmse, one_cpu};
+use crate::made::{MODELS, exact, made, model, read};
+use crate::support::{self, last_row, load, nmse, one_cpu, tokens_of};
 
 /// Room for some sequences.
 fn several(sequences: u64) -> Settings {
@@ -159,6 +159,43 @@ fn a_window_goes_on_beyond_the_rows_that_it_keeps() {
     let found = together(&mut engine, &[(fork, &long[699..])]);
     assert!(nmse(&found, &[expected]) < 1e-9);
     assert_eq!(engine.truncate(100), 0, "rows that tokens would see are gone");
+}
+
+#[test]
+fn windows_have_pages_for_every_sequence_wherever_batches_went() {
+    let (model, tokens, _) = made("gemma3");
+    let chunk: Vec<u32> = tokens.iter().copied().cycle().take(256).collect();
+    let settings = Settings { context: Some(4096), batch: 256, ..several(4) };
+    let mut engine = load(&model, &one_cpu(), &settings);
+    let [a, b, c] = [(); 3].map(|()| engine.start_sequence().unwrap());
+    for round in 1..=3 {
+        for id in [a, b, c] {
+            together(&mut engine, &[(id, &chunk)]);
+            assert_eq!(engine.sequence_len(id).unwrap(), 256 * round);
+        }
+        // A batch of each holds more pages than there are, but what later tokens see of them is little.
+        let saved = engine.sequence_bytes(a, &chunk.repeat(round)).unwrap();
+        let loaded = engine.load_sequence_bytes(SequenceId::FIRST, std::sync::Arc::new(saved)).unwrap();
+        let next = together(&mut engine, &[(a, &tokens[..3]), (SequenceId::FIRST, &tokens[..3])]);
+        assert_eq!((loaded.len(), &next[0]), (256 * round, &next[1]));
+        engine.end_sequence(SequenceId::FIRST).unwrap();
+        assert_eq!(engine.truncate_sequence(a, 256 * round).unwrap(), 256 * round);
+    }
+}
+
+#[test]
+fn sequences_of_a_model_of_windows_alone_may_all_be_as_long_as_the_context() {
+    let mut json = read("gemma3");
+    json["keys"]["gemma3.attention.sliding_window_pattern"] = serde_json::json!(vec![true; 8]);
+    let model = model(&json);
+    assert!(model.config().layers.iter().all(|layer| layer.window.is_some()));
+    let chunk: Vec<u32> = tokens_of(&json).into_iter().cycle().take(64).collect();
+    let mut engine = load(&model, &one_cpu(), &Settings { context: Some(128), batch: 64, ..several(3) });
+    let ids = [SequenceId::FIRST, engine.start_sequence().unwrap(), engine.start_sequence().unwrap()];
+    for id in ids.repeat(2) {
+        together(&mut engine, &[(id, &chunk)]);
+    }
+    assert_eq!(ids.map(|id| engine.sequence_len(id).unwrap()), [128; 3]);
 }
 
 #[test]
