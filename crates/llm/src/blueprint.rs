@@ -15,6 +15,7 @@ use crate::adapter;
 use crate::cache::CacheSizes;
 use crate::draft::{GraphSpec, ModelGraph};
 use crate::planned_graph::{GraphPlanner, PlannedGraph};
+use crate::run_shapes::{run_shapes, verified_sizes};
 use crate::weight_memory::{WeightPlace, place_weights, stream_weights};
 use crate::{
     BatchShape, DeviceMemory, Error, Forecast, LayerChoice, LayerPlacement, LoraError, Model, Outputs,
@@ -35,12 +36,12 @@ pub struct Blueprint {
     pub(crate) settings: Settings,
     pub(crate) context: u64,
     pub(crate) layout: LayerPlacement,
-    /// The graph of one token.
+    /// The graph of each shape of a run, in the order of [`Blueprint::shapes`].
+    pub(crate) graphs: Vec<Arc<PlannedGraph>>,
+    /// The first of them: the graph of one token.
     pub(crate) decode: Arc<PlannedGraph>,
-    /// The graph of a whole batch.
+    /// The last of them: the graph of a whole batch.
     pub(crate) prompt: Arc<PlannedGraph>,
-    /// Graphs that verify drafted tokens, smallest first: all rows of logits come out.
-    pub(crate) verify: Vec<Arc<PlannedGraph>>,
     pub(crate) weights: Vec<WeightPlace>,
     /// Why parts are where they are, if predicted time decided.
     pub(crate) decisions: PlacementDecisions,
@@ -176,23 +177,21 @@ impl Blueprint {
             }
         }
         let sizes = CacheSizes { context, batch, sequences };
-        let draw = |shape| draw(model, settings, &layout, sizes, shape);
-        let [decode, prompt] = [1, batch].map(|tokens| draw(BatchShape::new(tokens, settings)));
-        let (decode, prompt) = (decode?, prompt?);
-        check_tensors(model, &decode)?;
         if settings.draft > 0 {
             check_rewinds(model)?;
         }
+        let shapes = run_shapes(model.config(), settings, batch);
+        let drawn = shapes.iter().map(|shape| draw(model, settings, &layout, sizes, *shape));
+        let drawn = drawn.collect::<Result<Vec<ModelGraph>, Error>>()?;
+        let [decode, prompt] = [&drawn[0], &drawn[drawn.len() - 1]];
+        check_tensors(model, decode)?;
         let wished = |part| layout.device(part);
-        let mut weights = place_weights(machine, [&decode, &prompt], wished, ends(machine).1)?;
+        let mut weights = place_weights(machine, [decode, prompt], wished, ends(machine).1)?;
         stream_weights(&mut weights, model.config(), &settings.kept_weights);
         let planner = GraphPlanner { machine, settings, weights: &weights, caches: &layout.caches };
-        let [decode, prompt] = [decode, prompt].map(|graph| planner.plan(graph, |_| false).map(Arc::new));
-        let (decode, prompt) = (decode?, prompt?);
-        let verify = verified_sizes(settings.draft, batch).map(|tokens| {
-            planner.plan(draw(BatchShape { tokens, outputs: tokens })?, |_| false).map(Arc::new)
-        });
-        let verify = verify.collect::<Result<Vec<_>, Error>>()?;
+        let graphs = drawn.into_iter().map(|graph| planner.plan(graph, |_| false).map(Arc::new));
+        let graphs = graphs.collect::<Result<Vec<_>, Error>>()?;
+        let [decode, prompt] = [0, graphs.len() - 1].map(|index| Arc::clone(&graphs[index]));
         let (model, machine, settings) = (model.clone(), machine.clone(), settings.clone());
         let decisions = PlacementDecisions::default();
         Ok(Blueprint {
@@ -201,9 +200,9 @@ impl Blueprint {
             settings,
             context,
             layout,
+            graphs,
             decode,
             prompt,
-            verify,
             weights,
             decisions,
         })
@@ -271,7 +270,12 @@ impl Blueprint {
 
     /// Maximum of tokens in a run.
     pub fn batch(&self) -> u64 {
-        self.prompt.graph.graph.tensor(self.prompt.graph.tokens).desc.extents[0]
+        self.prompt.graph.shape.tokens
+    }
+
+    /// What each run takes and gives whose graph is planned, fewest tokens first, and of those fewest rows of logits first.
+    pub fn shapes(&self) -> impl Iterator<Item = BatchShape> {
+        self.graphs.iter().map(|graph| graph.graph.shape)
     }
 
     /// The graph of a batch, and its plan.
@@ -284,20 +288,15 @@ impl Blueprint {
         (&self.decode.graph.graph, &self.decode.planned)
     }
 
-    /// Every graph that is planned when the model is loaded.
-    pub(crate) fn graphs(&self) -> impl Iterator<Item = &Arc<PlannedGraph>> + Clone {
-        [&self.prompt, &self.decode].into_iter().chain(&self.verify)
-    }
-
     /// How many tokens the runs have that verify drafts, smallest first.
-    pub(crate) fn verified_sizes(&self) -> impl Iterator<Item = u64> {
-        self.verify.iter().map(|graph| graph.graph.shape.tokens)
+    pub(crate) fn verified_sizes(&self) -> impl Iterator<Item = u64> + use<> {
+        verified_sizes(self.settings.draft, self.batch())
     }
 
     /// The memory plans of its graphs, to be given as [`Settings::plans`] another time.
     pub fn save(&self) -> Vec<SavedMemoryPlan> {
         let mut saved: Vec<SavedMemoryPlan> = Vec::new();
-        for graph in self.graphs() {
+        for graph in &self.graphs {
             for device in self.machine.indices() {
                 let plan = SavedMemoryPlan::new(graph.planned.memory_plan(&self.machine, device));
                 // Devices that share memory share plans.
@@ -488,14 +487,6 @@ pub(crate) fn check_rewinds(model: &Model) -> Result<(), Error> {
         true => Err(Error::CannotRewind { architecture: model.config().architecture.name() }),
         false => Ok(()),
     }
-}
-
-/// How many tokens the runs that verify drafts have: powers of two from 4, because smaller ones take hardly less time, and the
-/// longest draft with the token before it.
-fn verified_sizes(draft: u64, batch: u64) -> impl Iterator<Item = u64> {
-    let most = draft.saturating_add(1).min(batch);
-    let powers = (2..u64::BITS).map(|power| 1 << power).take_while(move |size| *size < most);
-    powers.chain((most > 1).then_some(most))
 }
 
 pub(crate) fn set_tensors(set: &[&WeightPlace]) -> Vec<SetTensor> {

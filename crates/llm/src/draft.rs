@@ -12,7 +12,7 @@ use crate::arch::{Facts, Norm, Positions};
 use crate::cache::{CacheGroup, CacheSizes};
 use crate::config::{Config, LayerConfig};
 use crate::pooling::Pooling;
-use crate::{CacheTypes, Error, Outputs, Settings};
+use crate::{CacheTypes, Error};
 
 mod adapters;
 mod attention;
@@ -39,22 +39,6 @@ pub struct BatchShape {
     pub tokens: u64,
     /// Tokens whose logits come out.
     pub outputs: u64,
-}
-
-/// Batches of up to this many tokens give the logits of all of them.
-const FEW: u64 = 16;
-
-impl BatchShape {
-    /// The shape of a run of `tokens` tokens: it gives logits of every token where there are few, else of one for each
-    /// sequence.
-    pub(crate) fn new(tokens: u64, settings: &Settings) -> BatchShape {
-        let outputs = match settings.outputs {
-            Outputs::Last if tokens > FEW => settings.sequences.min(tokens),
-            Outputs::Texts(_) => settings.sequences.min(tokens),
-            Outputs::Last | Outputs::All => tokens,
-        };
-        BatchShape { tokens, outputs }
-    }
 }
 
 /// The part of a model that a weight belongs to; parts are assigned to devices.

@@ -11,6 +11,7 @@ use orlop_sched::{PlanId, Session, Timeline};
 use crate::adapter::finite_scale;
 use crate::draft::{GroupInputs, ModelGraph, Tap};
 use crate::planned_graph::session_options;
+use crate::run_table::RunTables;
 use crate::sequences::{SequenceId, Sequences};
 use crate::weights::{self, LoadedTensors, Progress};
 use crate::{BatchShape, Blueprint, Config, Error, Forecast, ImportanceSums, LoraError, Outputs};
@@ -45,6 +46,8 @@ pub struct Engine {
     session: Session,
     loaded: LoadedTensors,
     ready: Vec<Ready>,
+    /// Which of them takes which tokens.
+    runs: RunTables,
     sequences: Sequences,
     items: Vec<Item>,
     rows: Vec<Row>,
@@ -166,11 +169,13 @@ impl Engine {
         let sizes = blueprint.cache_sizes();
         let sequences = Sequences::new(&sizes, &sizes.groups(blueprint.model.config()));
         let adapter_scales = blueprint.model.adapters().iter().map(|adapter| adapter.scale).collect();
+        let runs = blueprint.run_tables();
         let mut engine = Engine {
             blueprint,
             session,
             loaded,
             ready: Vec::new(),
+            runs,
             sequences,
             items: Vec::new(),
             rows: Vec::new(),

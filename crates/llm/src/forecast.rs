@@ -147,9 +147,10 @@ impl Blueprint {
             }
             let caches = self.cache_set(device);
             share.kv = TensorSet::sizes(&**self.machine.arena(device), &caches)?.into_iter().sum();
-            let resident = self.graphs().map(|graph| graph.planned.resident_bytes(device)).max().unwrap_or(0);
+            let resident =
+                self.graphs.iter().map(|graph| graph.planned.resident_bytes(device)).max().unwrap_or(0);
             share.weights += resident;
-            let chunks = self.graphs().map(|graph| {
+            let chunks = self.graphs.iter().map(|graph| {
                 let plan = graph.planned.memory_plan(&self.machine, device);
                 plan.arenas[ArenaId::new(0).index()].chunks.as_slice()
             });

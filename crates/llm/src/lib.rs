@@ -61,6 +61,8 @@ mod placing;
 mod planned_graph;
 mod pooling;
 mod quantize;
+mod run_shapes;
+mod run_table;
 mod sampling;
 mod sequences;
 mod settings;

@@ -111,7 +111,7 @@ impl Whole {
         }
         let token =
             PlannedRun { graph: Arc::clone(&blueprint.decode), tokens: 1, seen: work.depth_of_generation() };
-        let runs = blueprint.planned_runs(work.prompt, work.depth)?;
+        let runs = blueprint.planned_runs(work.prompt, work.depth);
         let runs = runs.iter().map(|run| (run, 1.0)).chain([(&token, work.generated as f64)]);
         for (PlannedRun { graph, seen, .. }, times) in runs {
             let of_tensors = parts_of_tensors(&graph.graph, parts);
@@ -329,7 +329,7 @@ impl Blueprint {
     /// What devices refuse.
     pub fn workload_seconds(&self, work: &Workload) -> Result<f64, Error> {
         let prompt: f64 =
-            self.planned_runs(work.prompt, work.depth)?.iter().map(|run| self.predicted(run).seconds).sum();
+            self.planned_runs(work.prompt, work.depth).iter().map(|run| self.predicted(run).seconds).sum();
         let token = self.predicted_token(work.depth_of_generation());
         Ok(prompt + work.generated as f64 * token.seconds)
     }
@@ -352,7 +352,8 @@ fn hops(blueprint: &Blueprint, work: &Workload, rows: u64) -> Arc<[Vec<f64>]> {
         let bytes = 4 * width * rows * tokens;
         machine.speeds(from).return_seconds(bytes).max(machine.speeds(to).transfer_seconds(bytes))
     };
-    let runs: Vec<u64> = blueprint.runs_of(work.prompt).into_iter().map(|(tokens, _)| tokens).collect();
+    let runs = blueprint.runs_of(work.prompt).into_iter();
+    let runs: Vec<u64> = runs.map(|(shape, _)| blueprint.graphs[shape].graph.shape.tokens).collect();
     let all = |from: DeviceId, to: DeviceId| match from == to {
         true => 0.0,
         false => {

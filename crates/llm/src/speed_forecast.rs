@@ -7,7 +7,7 @@ use orlop_graph::DType;
 use orlop_sched::{Limit, Prediction};
 
 use crate::planned_graph::PlannedGraph;
-use crate::{BatchShape, Blueprint, Error, Model};
+use crate::{Blueprint, Error, Model};
 
 /// How fast a model is expected to be on a machine, by the speeds of its devices.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,8 +43,8 @@ impl Blueprint {
     /// # Errors
     /// What devices refuse.
     pub fn speed_forecast(&self, prompt: u64, depth: u64) -> Result<SpeedForecast, Error> {
-        let runs = self.planned_runs(prompt.max(1), depth)?;
-        let predicted: Vec<Prediction> = runs.iter().map(|run| self.predicted(run)).collect();
+        let predicted: Vec<Prediction> =
+            self.planned_runs(prompt.max(1), depth).iter().map(|run| self.predicted(run)).collect();
         let seconds: f64 = predicted.iter().map(|run| run.seconds).sum();
         let longest = predicted.into_iter().max_by(|one, other| one.seconds.total_cmp(&other.seconds));
         let token = self.predicted_token(depth + 1);
@@ -72,23 +72,15 @@ impl Blueprint {
     }
 
     /// The runs in which a prompt is fed behind `depth` tokens.
-    pub(crate) fn planned_runs(&self, prompt: u64, depth: u64) -> Result<Vec<PlannedRun>, Error> {
-        let mut planned =
-            BTreeMap::from([(self.batch(), Arc::clone(&self.prompt)), (1, Arc::clone(&self.decode))]);
-        let (mut runs, mut fed) = (Vec::new(), depth);
-        for (size, tokens) in self.runs_of(prompt) {
-            let graph = match planned.get(&size) {
-                Some(graph) => Arc::clone(graph),
-                None => {
-                    let graph = self.plan_shape(BatchShape::new(size, &self.settings), |_| false)?;
-                    Arc::clone(planned.entry(size).or_insert(Arc::new(graph)))
-                }
-            };
+    pub(crate) fn planned_runs(&self, prompt: u64, depth: u64) -> Vec<PlannedRun> {
+        let mut fed = depth;
+        let run = |(shape, tokens): (usize, u64)| {
             // On average, a token sees half of those that are fed with it.
-            runs.push(PlannedRun { graph, tokens, seen: fed + tokens.div_ceil(2) });
+            let seen = fed + tokens.div_ceil(2);
             fed += tokens;
-        }
-        Ok(runs)
+            PlannedRun { graph: Arc::clone(&self.graphs[shape]), tokens, seen }
+        };
+        self.runs_of(prompt).into_iter().map(run).collect()
     }
 
     /// How long a run takes.
@@ -102,7 +94,7 @@ impl Blueprint {
     }
 
     /// A run's prediction with the time of reading weights that are streamed from the file.
-    fn with_file(&self, run: Prediction, tokens: u64) -> Prediction {
+    pub(crate) fn with_file(&self, run: Prediction, tokens: u64) -> Prediction {
         let (config, tied) = (self.model.config(), self.is_tied());
         let read = self.weights.iter().filter(|weight| weight.streamed);
         let bytes: f64 =

@@ -134,7 +134,7 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Load
     }
     let by_name: HashMap<&str, &WeightPlace> =
         blueprint.weights.iter().map(|weight| (&*weight.name, weight)).collect();
-    for MappedLeaf { name, memory, .. } in blueprint.graphs().flat_map(|graph| &graph.mapped) {
+    for MappedLeaf { name, memory, .. } in blueprint.graphs.iter().flat_map(|graph| &graph.mapped) {
         if let Some(weight) = by_name.get(&**name).filter(|_| !loaded.mapped.contains_key(name)) {
             loaded.mapped.insert(Arc::clone(name), mapped.stored(blueprint, memory, weight)?);
         }

@@ -35,26 +35,16 @@ impl ReadyTexts {
 }
 
 impl Embedder {
-    /// Makes graphs ready of powers of two from 8, beside those of the blueprint; a shape that would need more memory is left out.
+    /// Makes the graphs of all shapes ready.
     pub(super) fn ready_shapes(&mut self) -> Result<(), Error> {
         let Embedder { blueprint, session, loaded, ready, .. } = self;
-        for graph in blueprint.graphs() {
+        // The largest first, so that memory is allocated once.
+        for graph in blueprint.graphs.iter().rev() {
             let externals = graph.externals(loaded);
             let plan = session.adopt(&graph.graph.graph, &externals, Arc::clone(&graph.planned))?;
             ready.extend(ReadyTexts::new(plan, &graph.graph));
         }
-        let sizes = (3..u64::BITS).map(|power| 1 << power).take_while(|tokens| *tokens < blueprint.batch());
-        for tokens in sizes {
-            let shape = BatchShape::new(tokens, &blueprint.settings);
-            let graph = blueprint.plan_shape(shape, |_| false)?;
-            let externals = graph.externals(loaded);
-            match session.adopt_within(&graph.graph.graph, &externals, Arc::clone(&graph.planned)) {
-                Err(orlop_sched::Error::WouldGrow { .. }) => {}
-                plan => ready.extend(ReadyTexts::new(plan?, &graph.graph)),
-            }
-        }
-        ready.sort_by_key(|ready| ready.shape.tokens);
-        ready.dedup_by_key(|ready| ready.shape.tokens);
+        ready.reverse();
         Ok(())
     }
 

@@ -23,7 +23,7 @@ pub(super) struct Item {
     part: usize,
     index: usize,
     /// Its logits come out.
-    wanted: bool,
+    pub(super) wanted: bool,
 }
 
 /// A row index that writes nothing.
@@ -39,7 +39,7 @@ impl Engine {
             let mut fed = 0;
             while fed < items.len() {
                 let rest = &items[fed..];
-                let batch = &rest[..engine.run_first(rest)?];
+                let batch = &rest[..engine.run_first(rest, Engine::next_shape)?];
                 engine.see_rows(batch, each)?;
                 fed += batch.len();
             }
@@ -48,7 +48,8 @@ impl Engine {
     }
 
     pub(super) fn feed_one_run(&mut self, id: SequenceId, tokens: &[u32]) -> Result<usize, Error> {
-        self.with_items(&[Part::all(id, tokens)], Engine::run_first)
+        let verify = |engine: &mut Engine, items: &[Item]| engine.run_first(items, Engine::verified_shape);
+        self.with_items(&[Part::all(id, tokens)], verify)
     }
 
     /// Runs tokens, if all can be fed; says what is left of the sequences if that fails.
@@ -114,7 +115,11 @@ impl Engine {
     }
 
     /// Runs as many of the first of these tokens as one graph takes.
-    fn run_first(&mut self, rest: &[Item]) -> Result<usize, Error> {
+    fn run_first(
+        &mut self,
+        rest: &[Item],
+        shape_of: impl Fn(&Engine, &[Item]) -> (usize, usize),
+    ) -> Result<usize, Error> {
         self.left = None;
         // A state belongs to one sequence, and skips no token; rows of several sequences may be filled together.
         let alone = rest.iter().take_while(|item| item.part == rest[0].part).count();
@@ -122,7 +127,7 @@ impl Engine {
         let (ready, taken) = match self.first(&rest[..most])? {
             Some(first) => (first, most),
             None => {
-                let (shape, taken) = self.next_shape(&rest[..most]);
+                let (shape, taken) = shape_of(self, &rest[..most]);
                 (self.ready[shape].clone(), taken)
             }
         };
@@ -331,16 +336,6 @@ impl Inputs<'_> {
         self.numbers.extend(std::iter::repeat_n(filler.to_le_bytes(), missing).flatten());
         Ok(self.session.set(self.plan, input, self.numbers)?)
     }
-}
-
-/// The first tokens whose wanted logits fit `outputs` rows.
-pub(super) fn within_outputs(items: &[Item], outputs: u64) -> &[Item] {
-    let mut wanted = 0;
-    let fits = |item: &&Item| {
-        wanted += u64::from(item.wanted);
-        wanted <= outputs
-    };
-    &items[..items.iter().take_while(fits).count()]
 }
 
 /// The tokens of a batch whose logits come out; if none is wanted, the last one.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use orlop_llm::{Blueprint, Engine, LayerChoice, Model, Settings};
+use orlop_llm::{Blueprint, Engine, LayerChoice, Model, Part, SequenceId, Settings};
 use orlop_sched::{Machine, PlanObserver};
 use orlop_testkit::devices::TestDevice;
 
@@ -36,7 +36,7 @@ fn first_token(model: &Model, blueprint: Blueprint, tokens: &[u32], plannings: &
     blueprint.planned_token();
     blueprint.check_plans().unwrap();
     let mut engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
-    assert_eq!(plannings.take(), [8], "batches between one token and a whole batch");
+    assert_eq!(plannings.take(), [0; 0], "all graphs were planned before");
     engine.feed(tokens).unwrap();
     assert_eq!(
         plannings.take(),
@@ -58,13 +58,47 @@ fn each_graph_is_planned_once() {
         let plannings = Plannings::default();
         let settings = Settings { context, batch: 48, observer: plannings.observer(), ..Settings::default() };
         let blueprint = Blueprint::plan(&model, &one_cpu(), &settings).unwrap();
-        assert_eq!(plannings.take(), [1, 48]);
+        assert_eq!(plannings.take(), [1, 8, 48]);
         let plans = blueprint.save().into();
         first_token(&model, blueprint, &tokens, &plannings);
         let blueprint = Blueprint::plan(&model, &one_cpu(), &Settings { plans, ..settings }).unwrap();
-        assert_eq!(plannings.take(), [1, 48], "with plans that were made before");
+        assert_eq!(plannings.take(), [1, 8, 48], "with plans that were made before");
         first_token(&model, blueprint, &tokens, &plannings);
     }
+}
+
+#[test]
+fn graphs_for_several_sequences_are_planned_with_the_model_and_counted() {
+    let (model, tokens, _) = reference("llama-dense.Q4_0");
+    let plannings = Plannings::default();
+    let settings = Settings {
+        context: Some(256),
+        batch: 64,
+        sequences: 4,
+        draft: 7,
+        observer: plannings.observer(),
+        ..Settings::default()
+    };
+    let blueprint = Blueprint::plan(&model, &one_cpu(), &settings).unwrap();
+    // Above 16 tokens there is a graph for one row of logits, and one for a row of each sequence.
+    let shapes: Vec<(u64, u64)> = blueprint.shapes().map(|shape| (shape.tokens, shape.outputs)).collect();
+    let expected = [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (32, 1), (32, 4), (64, 1), (64, 4)];
+    assert_eq!(shapes, expected);
+    assert_eq!(plannings.take(), expected.map(|(tokens, _)| tokens));
+    let forecast = blueprint.forecast().unwrap();
+    let mut engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
+    engine.repack(&mut |_, _| ()).unwrap();
+    assert_eq!(engine.batch_sizes().collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64]);
+    let ids = [SequenceId::FIRST, engine.start_sequence().unwrap(), engine.start_sequence().unwrap()];
+    for count in [1, 2, 3, 5, 12, 24] {
+        let parts = ids.map(|id| Part::last(id, &tokens[..count]));
+        engine.feed_parts(&parts[..1], &mut |_| Ok(())).unwrap();
+        engine.feed_parts(&parts, &mut |_| Ok(())).unwrap();
+        engine.feed_parts(&[Part::all(ids[1], &tokens[..count])], &mut |_| Ok(())).unwrap();
+        ids.iter().for_each(|id| assert_eq!(engine.truncate_sequence(*id, 0).unwrap(), 0));
+    }
+    assert_eq!(plannings.take(), [0; 0], "nothing is planned after loading");
+    assert_eq!(engine.memory(), forecast);
 }
 
 #[test]
@@ -83,8 +117,8 @@ fn a_placement_by_time_plans_the_model_on_each_device_and_then_what_it_tries() {
     let blueprint = Blueprint::plan(&model, &machine, &settings).unwrap();
     // As many layers as fit: none, and then half of the rest, until it is found.
     let plain = 1 + u64::from(layers.next_power_of_two().ilog2()) + u64::from(layers.is_power_of_two());
-    // Whole on each device, and one placement, as everything fits.
-    assert_eq!(plannings.take().len() as u64, 2 * (plain + 2 + 1));
+    // Graphs of 1, 8 and 64 tokens: whole on each device, and one placement, as everything fits.
+    assert_eq!(plannings.take().len() as u64, 3 * (plain + 2 + 1));
     let mut engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
     engine.feed(&tokens[..1]).unwrap();
     let planned = plannings.take();
