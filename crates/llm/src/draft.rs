@@ -89,7 +89,7 @@ pub(crate) struct ModelGraph {
     pub(crate) positions: TensorId,
     /// How many rows of its sequence each of them sees.
     pub(crate) seen: TensorId,
-    /// The sequence of each of them.
+    /// The row of tables of pages that is about the sequence of each of them.
     pub(crate) sequences: TensorId,
     /// Where keys and values lie, for each group of layers.
     pub(crate) groups: Vec<GroupInputs>,
@@ -119,7 +119,7 @@ pub(crate) struct ModelGraph {
 pub(crate) struct GroupInputs {
     /// The row of each token's keys and values.
     pub(crate) rows: TensorId,
-    /// The pages of each sequence.
+    /// The pages of each sequence of the run.
     pub(crate) pages: TensorId,
 }
 
@@ -206,7 +206,8 @@ impl GraphSpec<'_> {
         };
         let seen = of_cache(&mut b, "rows seen");
         let sequences = of_cache(&mut b, "sequences");
-        let table = [self.sizes.pages_of_sequence(), self.sizes.sequences];
+        // A row for each sequence that a run can have.
+        let table = [self.sizes.pages_of_sequence(), self.sizes.sequences.min(count)];
         let groups = match self.pooling {
             Some(_) => Vec::new(),
             None => self.sizes.groups(self.config),

@@ -55,7 +55,11 @@ pub struct Engine {
     lens: Vec<usize>,
     positions: Vec<u32>,
     pages: Vec<u32>,
+    /// The slots of a run's sequences.
+    slots: Vec<usize>,
     numbers: Vec<u8>,
+    /// The name of parts of caches while they are copied.
+    piece_name: Arc<str>,
     /// Factors of the adapters' changes.
     adapter_scales: Vec<f32>,
     /// Logits as they were read last.
@@ -169,7 +173,7 @@ impl Engine {
         let sizes = blueprint.cache_sizes();
         let sequences = Sequences::new(&sizes, &sizes.groups(blueprint.model.config()));
         let adapter_scales = blueprint.model.adapters().iter().map(|adapter| adapter.scale).collect();
-        let runs = blueprint.run_tables();
+        let (runs, slots) = (blueprint.run_tables(), Vec::with_capacity(sizes.sequences as usize));
         let mut engine = Engine {
             blueprint,
             session,
@@ -182,7 +186,9 @@ impl Engine {
             lens: Vec::new(),
             positions: Vec::new(),
             pages: Vec::new(),
+            slots,
             numbers: Vec::new(),
+            piece_name: "part of a cache".into(),
             adapter_scales,
             logits: Vec::new(),
             left: None,

@@ -352,15 +352,15 @@ impl Sequences {
         page * PAGE_ROWS as u32 + position % PAGE_ROWS as u32
     }
 
-    /// Lists the pages of all slots in a group, `each` for each slot; what no token sees is 0.
-    pub(crate) fn list_pages(&self, group: usize, each: usize, into: &mut Vec<u32>) {
+    /// Lists the pages of some slots in a group, `each` for each slot; what no token sees is 0.
+    pub(crate) fn list_pages(&self, group: usize, slots: &[usize], each: usize, into: &mut Vec<u32>) {
         into.clear();
-        for (index, slot) in self.slots.iter().enumerate() {
-            let PageTable { gone, pages } = &slot.tables[group];
+        for (index, slot) in slots.iter().enumerate() {
+            let PageTable { gone, pages } = &self.slots[*slot].tables[group];
             into.resize(index * each + gone, 0);
             into.extend_from_slice(pages);
         }
-        into.resize(self.slots.len() * each, 0);
+        into.resize(slots.len() * each, 0);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Runs: which tokens go into which graph, and with which inputs.
 
-use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
+use std::{iter, mem};
 
 use orlop_backend::RunOptions;
 use orlop_graph::TensorId;
@@ -178,12 +178,23 @@ impl Engine {
     fn set_inputs(&mut self, ready: &Ready, items: &[Item], positions: &[u32]) -> Result<(), Error> {
         let (plan, tokens) = (ready.plan, ready.shape.tokens as usize);
         let each = self.blueprint.cache_sizes().pages_of_sequence() as usize;
-        let Engine { session, numbers, sequences, pages, .. } = self;
+        let Engine { session, numbers, sequences, pages, slots, .. } = self;
+        // Tables of pages have a row for each sequence of the run, and as many as a run of this shape can have.
+        let rows = tokens.min(self.blueprint.settings.sequences as usize);
+        let together = || items.chunk_by(|one, next| one.slot == next.slot);
+        slots.clear();
+        for slot in together().map(|items| items[0].slot) {
+            if !slots.contains(&slot) {
+                slots.push(slot);
+            }
+        }
+        let row_of = |slot: usize| slots.iter().position(|known| *known == slot).unwrap_or(0) as u32;
         let mut inputs = Inputs { session, numbers, plan };
         inputs.set(ready.tokens, items.iter().map(|item| item.token), tokens, 0)?;
         inputs.set(ready.positions, positions.iter().copied(), tokens, 0)?;
         inputs.set(ready.seen, positions.iter().map(|position| position + 1), tokens, 0)?;
-        inputs.set(ready.sequences, items.iter().map(|item| item.slot as u32), tokens, 0)?;
+        let table_rows = together().flat_map(|items| iter::repeat_n(row_of(items[0].slot), items.len()));
+        inputs.set(ready.sequences, table_rows, tokens, 0)?;
         if let (Some(factors), Some(growth)) =
             (ready.query_factors, self.blueprint.model.config().query_growth)
         {
@@ -198,7 +209,8 @@ impl Engine {
             let row = |(item, position): (&Item, &u32)| sequences.row(item.slot, number, *position);
             inputs.set(group.rows, items.iter().zip(positions).map(row), tokens, NO_ROW)?;
             // Most of the table is empty: it is filled by whole slices.
-            sequences.list_pages(number, each, pages);
+            sequences.list_pages(number, slots, each, pages);
+            pages.resize(rows * each, 0);
             inputs.session.set(plan, group.pages, bytemuck::cast_slice(pages))?;
         }
         if let Some(wanted) = ready.wanted {
@@ -206,7 +218,7 @@ impl Engine {
             inputs.set(wanted, wanted_of(items).map(|index| index as u32), outputs, 0)?;
         }
         if let (Some(input), Some((item, position))) = (ready.slot, items.iter().zip(positions).next()) {
-            inputs.set(input, std::iter::once(item.slot as u32), 1, 0)?;
+            inputs.set(input, iter::once(item.slot as u32), 1, 0)?;
             if *position == 0 {
                 self.clear_states(item.slot)?;
             }
@@ -333,7 +345,7 @@ impl Inputs<'_> {
         self.numbers.clear();
         self.numbers.extend(values.flat_map(u32::to_le_bytes));
         let missing = count.saturating_sub(self.numbers.len() / 4);
-        self.numbers.extend(std::iter::repeat_n(filler.to_le_bytes(), missing).flatten());
+        self.numbers.extend(iter::repeat_n(filler.to_le_bytes(), missing).flatten());
         Ok(self.session.set(self.plan, input, self.numbers)?)
     }
 }

@@ -1,8 +1,9 @@
 //! What the cache holds of sequences, copied: pages, and states in models that keep them instead of keys and values.
 
-use std::mem;
+use std::sync::Arc;
 
-use orlop_backend::StoredTensor;
+use orlop_backend::{DeviceError, StoredTensor, copy};
+use orlop_graph::TensorDesc;
 
 use super::Engine;
 use crate::Error;
@@ -33,26 +34,30 @@ impl Engine {
         self.loaded.tensors.iter().filter(move |tensor| is_there(tensor.name()))
     }
 
-    /// Copies the first rows of a page to another one, in all layers of a group.
-    pub(super) fn copy_page(&mut self, copy: PageCopy) -> Result<(), Error> {
-        let mut copied = mem::take(&mut self.numbers);
-        let result = self.copy_rows(copy, &mut copied);
-        self.numbers = copied;
-        result
-    }
-
-    fn copy_rows(&self, copy: PageCopy, copied: &mut Vec<u8>) -> Result<(), Error> {
-        let PageCopy { group, from, into, rows, .. } = copy;
+    /// Copies the first rows of a page to another one, in all layers of a group. Devices copy within their memory.
+    pub(super) fn copy_page(&self, copied: PageCopy) -> Result<(), Error> {
+        let PageCopy { group, from, into, rows, .. } = copied;
         for cache in self.cached(Some(group)) {
+            let [width, _, heads, _] = cache.desc().extents;
             let [_, row, head, _] = cache.desc().strides;
-            copied.resize((rows * row) as usize, 0);
-            for number in 0..cache.desc().extents[2] {
+            for number in 0..heads {
                 let place = |page: u32| number * head + u64::from(page) * PAGE_ROWS * row;
-                cache.get(place(from), copied)?;
-                cache.set(place(into), copied)?;
+                self.copy_piece(cache, [width, rows], [place(from), place(into)])?;
             }
         }
         Ok(())
+    }
+
+    /// Copies rows that lie together from one offset of a tensor to another.
+    fn copy_piece(
+        &self,
+        tensor: &StoredTensor,
+        extents: [u64; 2],
+        [from, into]: [u64; 2],
+    ) -> Result<(), DeviceError> {
+        let rows = TensorDesc { extents: [extents[0], extents[1], 1, 1], ..*tensor.desc() };
+        let piece = |offset| tensor.view(Arc::clone(&self.piece_name), rows, offset);
+        copy(&piece(from)?, &piece(into)?).map(|_| ())
     }
 
     /// Resets a sequence's state.
@@ -63,12 +68,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Copies a sequence's state to another slot.
     pub(super) fn copy_states(&self, from: usize, into: usize) -> Result<(), Error> {
-        let mut copied = Vec::new();
         for (states, bytes) in self.states() {
-            copied.resize(bytes as usize, 0);
-            states.get(from as u64 * bytes, &mut copied)?;
-            states.set(into as u64 * bytes, &copied)?;
+            let place = |slot: usize| slot as u64 * bytes;
+            self.copy_piece(states, [states.desc().extents[0], 1], [place(from), place(into)])?;
         }
         Ok(())
     }
