@@ -1,11 +1,7 @@
-//! A token's logits depend on its sequence alone: not on batches, chunks, threads, other sequences or pages. And an engine
-//! for many sequences does what as many engines for one would do.
+//! A token's logits depend on its sequence alone: not on batches, chunks, threads, other sequences or pages.
 
-use std::collections::HashMap;
-
-use orlop_llm::{Engine, Error, Model, Outputs, Part, RunRows, SequenceId, Settings};
+use orlop_llm::{Engine, Model, Outputs, Part, RunRows, SequenceId, Settings};
 use orlop_sched::Machine;
-use orlop_testkit::Random;
 
 use crate::made::{MODELS, made};
 use crate::support::{cpu, load, one_cpu, reference, rows};
@@ -78,110 +74,4 @@ fn logits_do_not_depend_on_company_or_pages() {
         }
         assert!(found == expected[half..], "{name}, a fork");
     }
-}
-
-/// What follows texts, by an engine for one sequence that is fed each of them again.
-struct Naive {
-    engine: Engine,
-    known: HashMap<Vec<u32>, u32>,
-}
-
-impl Naive {
-    fn after(&mut self, text: &[u32]) -> u32 {
-        if let Some(best) = self.known.get(text) {
-            return *best;
-        }
-        self.engine.truncate(0);
-        self.engine.feed(text).unwrap();
-        let best = self.engine.last_best().unwrap();
-        self.known.insert(text.to_vec(), best);
-        best
-    }
-}
-
-/// Random starts, forks, ends, rewinds and feeds, against naive engines.
-fn random_calls(name: &str, calls: usize) {
-    let (model, ..) = reference(name);
-    let vocabulary = model.config().vocabulary;
-    let settings = |sequences| Settings { sequences, batch: 32, context: Some(640), ..Settings::default() };
-    let mut naive = Naive { engine: load(&model, &one_cpu(), &settings(1)), known: HashMap::new() };
-    let mut engine = load(&model, &one_cpu(), &settings(6));
-    let pages = engine.free_pages();
-    let mut random = Random::new(7);
-    let mut texts: Vec<(SequenceId, Vec<u32>)> = vec![(SequenceId::FIRST, Vec::new())];
-    let mut refused = 0;
-    for call in 0..calls {
-        let chosen = random.below(texts.len() as u64) as usize;
-        match random.below(8) {
-            0 => match engine.start_sequence() {
-                Ok(id) => texts.push((id, Vec::new())),
-                Err(error) => assert!(matches!(error, Error::TooManySequences { sequences: 6 }), "{error}"),
-            },
-            1 => {
-                let (from, text) = texts[chosen].clone();
-                let len = random.below(text.len() as u64 + 1) as usize;
-                match engine.fork_sequence(from, len) {
-                    Ok(id) => texts.push((id, text[..len].to_vec())),
-                    Err(error) => assert!(matches!(error, Error::TooManySequences { .. }), "{error}"),
-                }
-            }
-            2 if chosen > 0 => engine.end_sequence(texts.remove(chosen).0).unwrap(),
-            3 => {
-                let (id, text) = &mut texts[chosen];
-                text.truncate(random.below(text.len() as u64 + 1) as usize);
-                assert_eq!(engine.truncate_sequence(*id, text.len()).unwrap(), text.len());
-            }
-            _ => {
-                let mut added: Vec<(usize, Vec<u32>)> = Vec::new();
-                for index in 0..texts.len() {
-                    if index == chosen || random.below(2) == 0 {
-                        let count = [1, 1, 2, 9, 50][random.below(5) as usize];
-                        added.push((index, (0..count).map(|_| random.below(vocabulary) as u32).collect()));
-                    }
-                }
-                let parts: Vec<Part<'_>> =
-                    added.iter().map(|(index, tokens)| Part::last(texts[*index].0, tokens)).collect();
-                let counts: Vec<(SequenceId, usize)> =
-                    parts.iter().map(|part| (part.sequence, part.tokens.len())).collect();
-                let needed = engine.pages_needed(&counts);
-                let (mut best, free) = (vec![0; parts.len()], engine.free_pages());
-                let mut see = |mut run: RunRows<'_>| {
-                    let found: Vec<_> = run.best()?.collect();
-                    for (number, (row, token)) in found.into_iter().enumerate() {
-                        assert_eq!(run.top_of(number, 1)?[0].0, token);
-                        best[row.part] = token;
-                    }
-                    Ok(())
-                };
-                match engine.feed_parts(&parts, &mut see) {
-                    Ok(()) => {
-                        // Of two sequences that both write a shared page, the second need not copy it.
-                        assert!(free - engine.free_pages() <= needed.unwrap(), "{name}, call {call}");
-                        for ((index, tokens), best) in added.iter().zip(best) {
-                            texts[*index].1.extend(tokens);
-                            assert_eq!(naive.after(&texts[*index].1), best, "{name}, call {call}");
-                        }
-                    }
-                    Err(error) => {
-                        assert!(
-                            matches!(error, Error::NoPages { .. } | Error::ContextFull { .. }),
-                            "{error}"
-                        );
-                        refused += 1;
-                    }
-                }
-            }
-        }
-        for (id, text) in &texts {
-            assert_eq!(engine.sequence_len(*id).unwrap(), text.len());
-        }
-    }
-    assert!(refused < calls / 4, "most calls must succeed: {refused} of {calls} were refused");
-    texts.into_iter().for_each(|(id, _)| engine.end_sequence(id).unwrap());
-    assert_eq!(engine.free_pages(), pages, "no page is lost");
-}
-
-#[test]
-fn a_thousand_random_calls_give_what_naive_engines_give() {
-    random_calls("llama-dense.Q4_0", 1000);
 }

@@ -14,6 +14,7 @@ mod memory;
 mod perplexity;
 mod placing;
 mod plannings;
+mod random_calls;
 mod reference;
 mod refusals;
 mod remote;
@@ -23,3 +24,7 @@ mod sequences;
 mod speculate;
 mod support;
 mod text;
+
+/// Some tests count what their thread allocates.
+#[global_allocator]
+static ALLOCATOR: orlop_testkit::CountingAllocator = orlop_testkit::CountingAllocator;
