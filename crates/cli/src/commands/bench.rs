@@ -40,7 +40,13 @@ pub(crate) struct BenchArguments {
     #[arg(short, long = "n-depth", value_name = "N", default_value_t = 0)]
     depth: usize,
     /// Also generate in this many sequences at once, which share the weights they read; a list such as 1,4,16 (also -npl).
-    #[arg(long, visible_alias = "npl", value_name = "LIST", value_delimiter = ',')]
+    #[arg(
+        long,
+        visible_alias = "npl",
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     sequences: Vec<u64>,
     /// Measure memory read bandwidth after each generated token, with the same threads. Generation reads all weights for
     /// every token, so this bounds its speed.

@@ -102,6 +102,8 @@ fn bench_of_several_sequences_has_a_test_for_each_count() {
         assert!(test["tokens_per_second"].as_f64().unwrap() > 0.0);
     }
     assert_eq!(tests.len(), 3);
+    let said = orlop(&["bench", "-npl", "1,0"]).refusal(2);
+    assert!(said.contains("'0'") && said.contains("--sequences"), "{said}");
 }
 
 #[test]
