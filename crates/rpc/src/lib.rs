@@ -12,6 +12,7 @@ mod client;
 pub mod codec;
 mod error;
 mod server;
+mod timed;
 
 pub use address::RpcAddress;
 pub use client::{RpcDevice, RpcOptions};

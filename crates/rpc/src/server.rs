@@ -13,8 +13,11 @@ mod session;
 mod store;
 mod turns;
 
-use std::io::{self, Read, Write};
+use std::any::Any;
+use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,6 +31,7 @@ use crate::codec::{
     CodecError, Dialect, RECORD_BYTES, RequestLength, RpcReply, RpcRequest, RpcVersion, TensorRecord,
     command, request_length,
 };
+use crate::timed::{self, PIECE_BYTES};
 
 /// What a server allows.
 #[derive(Clone, Debug)]
@@ -40,7 +44,7 @@ pub struct RpcLimits {
     pub buffers: usize,
     /// Bytes of one graph's message: about 300 for each tensor. Default 64 MiB.
     pub graph_bytes: u64,
-    /// Until a client has greeted, and between the bytes of one message. Default 30 s.
+    /// Until a client has greeted; for a message or an answer, and for each further MiB of it. Default 30 s.
     pub message: Duration,
     /// Between messages. Default 1 h.
     pub idle: Duration,
@@ -144,6 +148,9 @@ pub enum Refusal {
     /// The connection broke, or the client was silent for too long.
     #[error("{0}")]
     Connection(String),
+    /// A bug of a device or of the server.
+    #[error("this is a bug in orlop: {0}")]
+    Panic(String),
 }
 
 /// A server that listens.
@@ -220,12 +227,12 @@ impl RpcServer {
                     report(RpcServerEvent::Full(peer));
                     continue;
                 }
-                let number = shared.note(&stream);
+                let place = Place { shared, number: shared.note(&stream) };
                 scope.spawn(move || {
                     report(RpcServerEvent::Connected(peer));
-                    let ended = Conversation { shared, stream }.hold();
-                    shared.forget(number);
-                    shared.clients.fetch_sub(1, Ordering::AcqRel);
+                    let talk = AssertUnwindSafe(|| Conversation { shared, stream }.hold());
+                    let ended = catch_unwind(talk).unwrap_or_else(|panic| Err(panicked(&*panic)));
+                    drop(place);
                     report(match ended {
                         Ok(()) => RpcServerEvent::Left(peer),
                         Err(refusal) => RpcServerEvent::Refused(peer, refusal),
@@ -268,22 +275,36 @@ impl Shared {
     }
 }
 
+/// A client's place among those that are allowed; free for another when this is dropped.
+struct Place<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.shared.forget(self.number);
+        self.shared.clients.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Refusal {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    Refusal::Panic(text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default())
+}
+
 /// One client's connection.
 struct Conversation<'a> {
     shared: &'a Shared,
     stream: TcpStream,
 }
 
-/// Bytes of data that are read at a time: memory grows with what arrives.
-const PIECE_BYTES: usize = 1 << 20;
-
 impl Conversation<'_> {
     /// Talks until the client leaves.
     fn hold(mut self) -> Result<(), Refusal> {
         let Shared { devices, limits, dialect, turns, .. } = self.shared;
         let broken = |error: io::Error| Refusal::Connection(error.to_string());
-        self.stream.set_nodelay(true).map_err(broken)?;
-        self.stream.set_write_timeout(Some(limits.message)).map_err(broken)?;
+        timed::prepare(&self.stream).map_err(broken)?;
         let mut session = Session::new(devices, limits, dialect, turns);
         let mut greeted = false;
         let mut answer = Vec::new();
@@ -317,39 +338,49 @@ impl Conversation<'_> {
             }
             self.read(&mut payload, length)?;
             let request = RpcRequest::parse(dialect, number, &payload)?;
+            if let RpcRequest::GetTensor { tensor, offset, bytes } = &request {
+                let place = session.data_place(tensor, *offset, *bytes)?;
+                self.get_tensor(&session, tensor.buffer, place, &mut answer)?;
+                continue;
+            }
             session.answer(&request, &mut answer)?;
-            self.stream.write_all(&answer).map_err(broken)?;
+            self.write(&answer)?;
         }
     }
 
     /// The next command and its length; `None` if the client has left.
     fn header(&mut self, wait: Duration) -> Result<Option<(u8, u64)>, Refusal> {
         let mut first = [0];
-        self.timeout(wait)?;
+        self.stream.set_read_timeout(Some(wait)).map_err(|error| silence(&error))?;
         match self.stream.read(&mut first) {
             Ok(0) => return Ok(None),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return self.header(wait),
             Err(error) => return Err(silence(&error)),
         }
-        self.timeout(self.shared.limits.message)?;
         let mut length = [0; 8];
-        self.stream.read_exact(&mut length).map_err(|error| silence(&error))?;
+        self.fill(&mut length)?;
         Ok(Some((first[0], u64::from_le_bytes(length))))
     }
 
-    fn timeout(&self, wait: Duration) -> Result<(), Refusal> {
-        self.stream.set_read_timeout(Some(wait)).map_err(|error| Refusal::Connection(error.to_string()))
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Refusal> {
+        let limit = self.shared.limits.message;
+        timed::read_all(&mut self.stream, bytes, limit).map_err(|error| silence(&error))
     }
 
-    /// Reads a payload, piece by piece.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        let limit = self.shared.limits.message;
+        timed::write_all(&mut self.stream, [bytes, &[]], limit).map_err(|error| silence(&error))
+    }
+
+    /// Reads a payload, piece by piece: memory grows with what arrives.
     fn read(&mut self, payload: &mut Vec<u8>, length: u64) -> Result<(), Refusal> {
         payload.clear();
         while (payload.len() as u64) < length {
             let begin = payload.len();
             let piece = (length - begin as u64).min(PIECE_BYTES as u64) as usize;
             payload.resize(begin + piece, 0);
-            self.stream.read_exact(&mut payload[begin..]).map_err(|error| silence(&error))?;
+            self.fill(&mut payload[begin..])?;
         }
         Ok(())
     }
@@ -372,6 +403,25 @@ impl Conversation<'_> {
         while at < place.end {
             self.read(piece, (place.end - at).min(PIECE_BYTES as u64))?;
             session.write(tensor.buffer, at, piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Data goes to the client as it is read, piece by piece: an answer takes no memory of its size.
+    fn get_tensor(
+        &mut self,
+        session: &Session<'_>,
+        buffer: u64,
+        place: Range<u64>,
+        piece: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        self.write(&(place.end - place.start).to_le_bytes())?;
+        let mut at = place.start;
+        while at < place.end {
+            piece.resize((place.end - at).min(PIECE_BYTES as u64) as usize, 0);
+            session.read(buffer, at, piece)?;
+            self.write(piece)?;
             at += piece.len() as u64;
         }
         Ok(())

@@ -1,16 +1,17 @@
 //! One connection to a server.
 
 use std::collections::HashMap;
-use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::io::ErrorKind;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use orlop_backend::DeviceError;
 
 use super::device::RpcOptions;
 use crate::codec::{Dialect, ReplyLength, RpcReply, RpcRequest, TensorRecord, command, reply_length};
-use crate::{RpcAddress, RpcError};
+use crate::{RpcAddress, RpcError, timed};
 
 /// Commands are sent at the latest when they are this many bytes.
 const FLUSH_BYTES: usize = 64 << 10;
@@ -24,6 +25,8 @@ pub(super) struct Endpoint {
     fellows: Fellows,
     lost: OnceLock<String>,
     programs: AtomicU64,
+    /// [`RpcOptions::answer`].
+    limit: Duration,
 }
 
 /// Connections that are sent what they were given before any of them is waited for: no server idles meanwhile.
@@ -51,15 +54,11 @@ impl Endpoint {
         // Servers before 4.0 take a greeting without contents, and close the connection after another.
         for dialect in [Dialect::all()[Dialect::all().len() - 1], Dialect::all()[0]] {
             let mut stream = open(address, options)?;
-            match greet(&mut stream, &dialect) {
+            match greet(&mut stream, &dialect, options.handshake) {
                 Ok(Greeting::Version(version)) => {
                     let dialect = version
                         .dialect()
                         .map_err(|source| RpcError::Protocol { server: address.to_string(), source })?;
-                    let timeouts = stream
-                        .set_read_timeout(Some(options.answer))
-                        .and_then(|()| stream.set_write_timeout(Some(options.answer)));
-                    timeouts.map_err(|error| refused(address, &error))?;
                     let wire = Wire { stream, pending: Vec::new(), owed: 0, stored: HashMap::new() };
                     let endpoint = Arc::new(Endpoint {
                         name,
@@ -68,6 +67,7 @@ impl Endpoint {
                         fellows: Arc::clone(fellows),
                         lost: OnceLock::new(),
                         programs: AtomicU64::new(0),
+                        limit: options.answer,
                     });
                     let mut known = fellows.lock().unwrap_or_else(PoisonError::into_inner);
                     known.retain(|other| other.strong_count() > 0);
@@ -151,7 +151,7 @@ impl Endpoint {
         let mut wire = self.wire()?;
         let Wire { stream, pending, .. } = &mut *wire;
         request.write_head(&self.dialect, pending);
-        let sent = write_both(stream, pending, data);
+        let sent = timed::write_all(stream, [pending, data], self.limit);
         pending.clear();
         sent.map_err(|error| self.io("sending a tensor", &error))
     }
@@ -185,7 +185,7 @@ impl Endpoint {
             self.expect(&mut wire, 0, &doing())?;
         }
         self.expect(&mut wire, answer.len() as u64, &doing())?;
-        wire.stream.read_exact(answer).map_err(|error| self.io(&doing(), &error))
+        timed::read_all(&mut wire.stream, answer, self.limit).map_err(|error| self.io(&doing(), &error))
     }
 
     /// Asks for an answer of a fixed length.
@@ -217,7 +217,7 @@ impl Endpoint {
 
     fn expect(&self, wire: &mut Wire, bytes: u64, doing: &str) -> Result<(), DeviceError> {
         let mut length = [0; 8];
-        wire.stream.read_exact(&mut length).map_err(|error| self.io(doing, &error))?;
+        timed::read_all(&mut wire.stream, &mut length, self.limit).map_err(|error| self.io(doing, &error))?;
         let given = u64::from_le_bytes(length);
         if given == bytes {
             return Ok(());
@@ -226,7 +226,7 @@ impl Endpoint {
     }
 
     fn flush(&self, wire: &mut Wire) -> Result<(), DeviceError> {
-        let sent = wire.stream.write_all(&wire.pending);
+        let sent = timed::write_all(&mut wire.stream, [&wire.pending, &[]], self.limit);
         wire.pending.clear();
         sent.map_err(|error| self.io("sending commands", &error))
     }
@@ -261,10 +261,7 @@ fn open(address: &RpcAddress, options: &RpcOptions) -> Result<TcpStream, RpcErro
     for socket in found {
         match TcpStream::connect_timeout(&socket, options.connect) {
             Ok(stream) => {
-                let ready = stream
-                    .set_nodelay(true)
-                    .and_then(|()| stream.set_read_timeout(Some(options.handshake)))
-                    .and_then(|()| stream.set_write_timeout(Some(options.handshake)));
+                let ready = timed::prepare(&stream);
                 return ready.map(|()| stream).map_err(|error| refused(address, &error));
             }
             Err(error) => last = Some(error),
@@ -282,11 +279,12 @@ enum Greeting {
     Other(crate::codec::CodecError),
 }
 
-fn greet(stream: &mut TcpStream, dialect: &Dialect) -> std::io::Result<Greeting> {
+fn greet(stream: &mut TcpStream, dialect: &Dialect, limit: Duration) -> std::io::Result<Greeting> {
     let mut hello = Vec::new();
     RpcRequest::Hello { capabilities: [0; 24] }.write(dialect, &mut hello);
     let mut length = [0; 8];
-    let answered = stream.write_all(&hello).and_then(|()| stream.read_exact(&mut length));
+    let sent = timed::write_all(stream, [&hello, &[]], limit);
+    let answered = sent.and_then(|()| timed::read_all(stream, &mut length, limit));
     if let Err(error) = answered {
         use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
         let closed = [UnexpectedEof, ConnectionReset, ConnectionAborted, BrokenPipe].contains(&error.kind());
@@ -301,7 +299,7 @@ fn greet(stream: &mut TcpStream, dialect: &Dialect) -> std::io::Result<Greeting>
     }
     let mut answer = [0; 28];
     let answer = &mut answer[..given as usize];
-    stream.read_exact(answer)?;
+    timed::read_all(stream, answer, limit)?;
     Ok(match RpcReply::parse(dialect, command::HELLO, answer) {
         Ok(RpcReply::Hello { version, .. }) => Greeting::Version(version),
         Ok(_) => Greeting::Closed,
@@ -315,19 +313,4 @@ fn refused(address: &RpcAddress, error: &std::io::Error) -> RpcError {
 
 fn is_timeout(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
-}
-
-/// Writes two pieces, in as few calls as the system takes.
-fn write_both(stream: &mut TcpStream, mut first: &[u8], mut second: &[u8]) -> std::io::Result<()> {
-    while !first.is_empty() {
-        let written = match stream.write_vectored(&[IoSlice::new(first), IoSlice::new(second)]) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => written,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let of_first = written.min(first.len());
-        (first, second) = (&first[of_first..], &second[written - of_first..]);
-    }
-    stream.write_all(second)
 }

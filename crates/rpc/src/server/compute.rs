@@ -23,6 +23,7 @@ pub(super) struct Compiled {
     program: Option<Arc<dyn Program>>,
     weights: Vec<Arc<PackedWeight>>,
     queue: Mutex<Box<dyn Queue>>,
+    scratch_bytes: u64,
 }
 
 impl Compiled {
@@ -41,11 +42,13 @@ impl Compiled {
         let nodes = check(message, store, number, numbers)?;
         let queue = Mutex::new(device.queue()?);
         if nodes.is_empty() {
-            return Ok(Compiled { program: None, weights: Vec::new(), queue });
+            return Ok(Compiled { program: None, weights: Vec::new(), queue, scratch_bytes: 0 });
         }
-        // Without scratch nothing can be computed, so copies leave half of the memory to it.
+        // Without scratch nothing can be computed, so copies leave half of the memory to it: of the client's, and of what the
+        // device has, which a client without a quota would fill with them.
+        let free = device.facts().memory.map_or(u64::MAX, |memory| memory.free);
         let before = packed.bytes(store, number);
-        let weights = packed.of_nodes(&**device, store, &nodes, left / 2)?;
+        let weights = packed.of_nodes(&**device, store, &nodes, left.min(free) / 2)?;
         let left = left - (packed.bytes(store, number) - before);
         let mut draft = Draft { store, builder: GraphBuilder::new(), slots: HashMap::new() };
         let mut aside = Vec::new();
@@ -85,7 +88,12 @@ impl Compiled {
         slots.extend(aside.into_iter().map(|id| (id, at(0))));
         let temporaries = plan.places.iter().map(|place| at(begin + place.offset)).collect();
         let program = device.compile(&steps, &Bindings { graph, tensors: slots, temporaries })?;
-        Ok(Compiled { program: Some(program), weights, queue })
+        Ok(Compiled { program: Some(program), weights, queue, scratch_bytes: bytes })
+    }
+
+    /// Bytes that its temporaries take.
+    pub(super) fn scratch_bytes(&self) -> u64 {
+        self.scratch_bytes
     }
 
     /// Computes it, when it is its turn.

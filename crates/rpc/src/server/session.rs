@@ -14,9 +14,6 @@ use super::turns::Turns;
 use super::{Refusal, RpcLimits, hello};
 use crate::codec::{Dialect, ReplyLength, RpcReply, RpcRequest, TensorRecord, reply_length};
 
-/// Bytes that are read at a time for an answer.
-const MAX_READ: u64 = 1 << 30;
-
 pub(super) struct Session<'a> {
     devices: &'a [Arc<dyn Device>],
     limits: &'a RpcLimits,
@@ -66,7 +63,7 @@ impl<'a> Session<'a> {
             }
             RpcRequest::AllocBuffer { device, bytes } => {
                 let (index, memory) = (self.index(*device)?, Arc::clone(self.memory(*device)?));
-                let handle = self.store.allocate(index, &memory, *bytes, self.limits)?;
+                let handle = self.store.allocate(index, &memory, *bytes, self.left(index), self.limits)?;
                 handle.map_or(RpcReply::Pair(0, 0), |handle| RpcReply::Pair(handle, *bytes))
             }
             RpcRequest::BufferBase { buffer } => RpcReply::Number(self.store.get(*buffer)?.base),
@@ -82,17 +79,9 @@ impl<'a> Session<'a> {
                 buffer.fill(&claim, 0..buffer.bytes(), *value)?;
                 RpcReply::Done
             }
-            // Data of SET_TENSOR is written as it comes.
-            RpcRequest::SetTensor { .. } => return Ok(()),
+            // Data passes piece by piece.
+            RpcRequest::SetTensor { .. } | RpcRequest::GetTensor { .. } => return Ok(()),
             RpcRequest::SetTensorHash { .. } => RpcReply::Flag(false),
-            RpcRequest::GetTensor { tensor, offset, bytes } => {
-                let place = self.data_place(tensor, *offset, *bytes)?;
-                if *bytes > MAX_READ {
-                    let name = request.name();
-                    return Err(Refusal::TooLong { command: name, given: *bytes, most: MAX_READ });
-                }
-                return self.read(tensor.buffer, place, out);
-            }
             RpcRequest::MemsetTensor { tensor, offset, bytes, value } => {
                 let place = self.data_place(tensor, *offset, *bytes)?;
                 let buffer = &*self.store.get(tensor.buffer)?.buffer;
@@ -141,10 +130,11 @@ impl<'a> Session<'a> {
         Err(Refusal::Device { given: device, devices: self.devices.len() })
     }
 
-    /// Bytes that the client may still have on a device, copies of its weights counted.
+    /// Bytes that the client may still have on a device: copies of its weights count, and the scratch of its graph.
     fn left(&self, index: usize) -> u64 {
         let copies = self.packed.bytes(&self.store, index);
-        self.store.left(index, self.limits).saturating_sub(copies)
+        let scratch = self.graphs.get(&(index as u32)).map_or(0, Compiled::scratch_bytes);
+        self.store.left(index, self.limits).saturating_sub(copies).saturating_sub(scratch)
     }
 
     fn memory(&self, device: u32) -> Result<&Arc<dyn BufferType>, Refusal> {
@@ -169,14 +159,11 @@ impl<'a> Session<'a> {
         Ok(buffer.write(&claim, offset, bytes)?)
     }
 
-    fn read(&self, handle: u64, place: Range<u64>, out: &mut Vec<u8>) -> Result<(), Refusal> {
-        let bytes = place.end - place.start;
-        out.extend(bytes.to_le_bytes());
-        let begin = out.len();
-        out.resize(begin + bytes as usize, 0);
+    /// Reads bytes that lie in a buffer.
+    pub(super) fn read(&self, handle: u64, offset: u64, bytes: &mut [u8]) -> Result<(), Refusal> {
         let buffer: &dyn Buffer = &*self.store.get(handle)?.buffer;
         let claim = Claim::take(buffer, AccessKind::Read)?;
-        Ok(buffer.read(&claim, place.start, &mut out[begin..])?)
+        Ok(buffer.read(&claim, offset, bytes)?)
     }
 
     /// Copies between equal layouts on one device; `false` if they are not.

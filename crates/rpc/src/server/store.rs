@@ -39,15 +39,16 @@ impl Store {
         Store { buffers: HashMap::new(), keys: RandomState::new(), made: 0, held: vec![0; devices] }
     }
 
-    /// A new buffer's handle; `None` if the client may have no more, or memory cannot be had.
+    /// A new buffer's handle; `None` if the client may have no more than `left` bytes, or memory cannot be had.
     pub(super) fn allocate(
         &mut self,
         device: usize,
         memory: &Arc<dyn BufferType>,
         bytes: u64,
+        left: u64,
         limits: &RpcLimits,
     ) -> Result<Option<u64>, DeviceError> {
-        let fits = self.left(device, limits) >= bytes && bytes < FAR && bytes <= memory.max_bytes();
+        let fits = left >= bytes && bytes < FAR && bytes <= memory.max_bytes();
         if !fits || self.buffers.len() >= limits.buffers || self.made >= MOST {
             return Ok(None);
         }
@@ -86,7 +87,7 @@ impl Store {
         self.buffers.get(&handle).ok_or(Refusal::Buffer(handle))
     }
 
-    /// Bytes that a client may still allocate on a device.
+    /// Bytes of a client's quota that its buffers on a device leave.
     pub(super) fn left(&self, device: usize, limits: &RpcLimits) -> u64 {
         limits.bytes.saturating_sub(self.held[device])
     }

@@ -3,6 +3,7 @@
 
 mod conformance;
 mod counted;
+mod devices;
 mod faults;
 mod messages;
 mod mutated;

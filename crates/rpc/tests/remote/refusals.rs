@@ -8,6 +8,7 @@ use orlop_graph::{DType, Op, Patch, TensorDesc};
 use orlop_rpc::codec::{GgmlOp, RpcReply, RpcRequest, RpcVersion, TensorRecord, command};
 use orlop_rpc::{RpcError, RpcLimits, RpcServer};
 
+use crate::devices::OddDevice;
 use crate::support::{Raw, Served, bytes_of, computed, f32s, graph, i32s, numbers, tensor};
 
 /// A client with a buffer of 4 KiB sends what `request` makes of it, and is refused for a reason with these words.
@@ -296,6 +297,106 @@ fn memory_beyond_the_quota_and_too_many_buffers() {
 }
 
 #[test]
+fn scratch_counts_as_memory_of_the_client() {
+    let served = Served::new(RpcLimits { bytes: 200_000, ..RpcLimits::default() });
+    let mut raw = Raw::connect(served.address());
+    let values = raw.allocate(100_000);
+    let w = tensor(1, values, 0, f32s(&[64, 64]));
+    // The result lies on its operand, so 8 KiB are computed elsewhere.
+    let [x, y] = [2, 3].map(|id| tensor(id, values, 16_384, f32s(&[64, 32])));
+    raw.give(&graph(&[3], &[w, x, computed(&y, encoded(&Op::MulMat), &[1, 2])]));
+    assert_eq!(raw.get(&y).len(), 8192);
+    assert_eq!(raw.allocate(100_000), (0, 0));
+    assert!(raw.allocate(500).0 != 0);
+}
+
+/// A product with weights of 128 KiB; what the client may still allocate of 1 MiB afterwards.
+fn left_behind_a_product(free: u64) -> u64 {
+    let limits = RpcLimits { bytes: 1 << 20, ..RpcLimits::default() };
+    let served = Served::of(OddDevice::with_free(free), RpcVersion::V5_1, limits);
+    let mut raw = Raw::connect(served.address());
+    let desc = TensorDesc::contiguous(DType::Q4_0, &[256, 1024]).unwrap();
+    let (weights, values) = (raw.allocate(desc.bytes()), raw.allocate(16 << 10));
+    let [x, y] =
+        [(2, 0, 256), (3, 2048, 1024)].map(|(id, at, rows)| tensor(id, values, at, f32s(&[rows, 1])));
+    raw.give(&graph(&[3], &[tensor(1, weights, 0, desc), x, computed(&y, encoded(&Op::MulMat), &[1, 2])]));
+    raw.get(&y);
+    let most = (0..1 << 10).rev().map(|kib| kib << 10);
+    most.into_iter().find(|bytes| raw.allocate(*bytes).0 != 0).unwrap()
+}
+
+#[test]
+fn copies_of_weights_leave_half_of_the_free_memory() {
+    let [few, many] = [128 << 10, 1 << 40].map(left_behind_a_product);
+    assert!(few >= many + (128 << 10), "{few} {many}");
+}
+
+#[test]
+fn a_panic_of_a_device_ends_one_conversation_and_frees_its_place() {
+    let limits = RpcLimits { clients: 1, ..RpcLimits::default() };
+    let served = Served::of(OddDevice::with_a_bug(), RpcVersion::V5_1, limits);
+    let mut raw = Raw::connect(served.address());
+    let buffer = raw.allocate(256);
+    let [x, y] = [1, 2].map(|id| tensor(id, buffer, 64 * (id - 1), f32s(&[4])));
+    raw.give(&graph(&[2], &[x, computed(&y, encoded(&Op::Cont), &[1])]));
+    assert!(raw.is_refused(&[]));
+    wait_for(|| !served.refusals().is_empty());
+    assert_eq!(served.refusals(), ["this is a bug in orlop: the device has a bug"]);
+    serves(&served);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_answer_takes_no_memory_of_its_size() {
+    let most = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+    };
+    let bytes: u64 = 512 << 20;
+    let served = Served::new(RpcLimits::default());
+    let mut raw = Raw::connect(served.address());
+    let record = tensor(1, raw.allocate(bytes), 0, f32s(&[bytes / 4]));
+    let before = most();
+    raw.give(&RpcRequest::GetTensor { tensor: Box::new(record), offset: 0, bytes });
+    let read = std::io::copy(&mut (&raw.stream).take(8 + bytes), &mut std::io::sink()).unwrap();
+    assert_eq!(read, 8 + bytes);
+    assert!(most() - before < bytes / 2, "{before} {}", most());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn keep_alive_asks_silent_clients_whether_they_are_there() {
+    let served = Served::new(RpcLimits::default());
+    let raw = Raw::connect(served.address());
+    let ports = [served.address(), raw.stream.local_addr().unwrap()].map(|at| format!(":{:04X}", at.port()));
+    wait_for(|| {
+        // The server's end: its address, the client's, the state, bytes under way, and the timer, of which 02 is keep-alive.
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let line = lines.find(|line| line[1].ends_with(&ports[0]) && line[2].ends_with(&ports[1])).unwrap();
+        line[5].starts_with("02:")
+    });
+}
+
+#[test]
+fn a_byte_now_and_then_is_not_progress() {
+    let limits = RpcLimits { message: Duration::from_millis(300), ..RpcLimits::default() };
+    let served = Served::new(limits);
+    let mut slow = Raw::connect(served.address());
+    let mut message = Vec::new();
+    RpcRequest::AllocBuffer { device: 0, bytes: 64 }.write(&slow.dialect, &mut message);
+    for byte in message {
+        // Until the server has closed the connection.
+        let _ = slow.stream.write_all(&[byte]);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    wait_for(|| !served.refusals().is_empty());
+    assert!(served.refusals()[0].contains("time limit"), "{:?}", served.refusals());
+    serves(&served);
+}
+
+#[test]
 fn silent_and_slow_clients_keep_nobody_waiting() {
     let limits = RpcLimits { message: Duration::from_millis(150), clients: 4, ..RpcLimits::default() };
     let served = Served::new(limits);
@@ -305,8 +406,8 @@ fn silent_and_slow_clients_keep_nobody_waiting() {
     serves(&served);
     let mut rest = Vec::new();
     assert!(silent.stream.read_to_end(&mut rest).is_ok() && rest.is_empty());
-    assert!(slow.is_refused(&[]));
     wait_for(|| served.refusals().len() >= 2);
+    assert!(slow.is_refused(&[]));
     assert!(served.refusals().iter().all(|reason| reason.contains("time limit")), "{:?}", served.refusals());
 }
 

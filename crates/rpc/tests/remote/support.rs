@@ -27,9 +27,12 @@ impl Served {
     }
 
     pub(crate) fn speaking(version: RpcVersion, limits: RpcLimits) -> Served {
-        let cpu: Arc<dyn Device> = CpuDevice::new(ThreadPool::new(1).unwrap());
+        Served::of(CpuDevice::new(ThreadPool::new(1).unwrap()), version, limits)
+    }
+
+    pub(crate) fn of(device: Arc<dyn Device>, version: RpcVersion, limits: RpcLimits) -> Served {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let server = Arc::new(RpcServer::bind(address, vec![cpu], version, limits).unwrap());
+        let server = Arc::new(RpcServer::bind(address, vec![device], version, limits).unwrap());
         let events = Arc::new(Mutex::new(Vec::new()));
         let (own, noted) = (Arc::clone(&server), Arc::clone(&events));
         let thread = std::thread::spawn(move || own.serve(&|event| noted.lock().unwrap().push(event)));
