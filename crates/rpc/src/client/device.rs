@@ -29,7 +29,8 @@ pub struct RpcOptions {
     pub connect: Duration,
     /// Until the server greets: one that serves another client does not. Default 5 s.
     pub handshake: Duration,
-    /// Without a byte of an answer, which includes what the server computes before. Default 120 s.
+    /// Until an answer begins, which includes what the server computes before, and for each further MiB of it or of what is
+    /// sent. Default 120 s.
     pub answer: Duration,
 }
 
@@ -39,6 +40,12 @@ impl Default for RpcOptions {
         RpcOptions { connect: seconds(5), handshake: seconds(5), answer: seconds(120) }
     }
 }
+
+/// More devices than a server has: a number beyond is not believed.
+const MOST_DEVICES: u32 = 1024;
+
+/// As [`MOST_DEVICES`], for the alignment of buffers.
+const MOST_ALIGNMENT: u64 = 1 << 20;
 
 /// Bytes that are sent to measure a connection.
 const PROBE_BYTES: u64 = 1 << 20;
@@ -53,8 +60,8 @@ pub struct RpcDevice {
     held: Arc<AtomicU64>,
     total: Memory,
     link: Link,
-    /// Kinds of ops that the server was tried with.
-    tried: Mutex<HashSet<String>>,
+    /// Canaries that the server has passed.
+    passed: Mutex<HashSet<String>>,
     /// Bytes that results take with their scratch, as the server said.
     scratch: Mutex<HashMap<String, u64>>,
 }
@@ -70,7 +77,10 @@ impl RpcDevice {
         for address in servers {
             let endpoint = Endpoint::connect(address, options, &fellows)?;
             let count = match endpoint.ask_fixed(&RpcRequest::DeviceCount, &mut [0; 4])? {
-                RpcReply::Count(count) => count,
+                RpcReply::Count(count) if count <= MOST_DEVICES => count,
+                RpcReply::Count(count) => {
+                    return Err(endpoint.lose(format!("it has {count} devices")).into());
+                }
                 _ => 0,
             };
             for number in 0..count {
@@ -89,7 +99,7 @@ impl RpcDevice {
         let alignment = endpoint.ask_number(&ping)?;
         let max_bytes = endpoint.ask_number(&RpcRequest::MaxSize { device: number })?;
         let (free, total) = endpoint.ask_pair(&RpcRequest::DeviceMemory { device: number })?;
-        if !alignment.is_power_of_two() {
+        if !alignment.is_power_of_two() || alignment > MOST_ALIGNMENT {
             return Err(DeviceError::BadAlignment(alignment).into());
         }
         let held = Arc::new(AtomicU64::new(0));
@@ -111,7 +121,7 @@ impl RpcDevice {
             held,
             total: Memory { total, free },
             link,
-            tried: Mutex::default(),
+            passed: Mutex::default(),
             scratch: Mutex::default(),
         })
     }
@@ -129,10 +139,14 @@ impl RpcDevice {
         self.number
     }
 
-    /// Whether a kind of op is met for the first time.
-    pub(super) fn is_new(&self, op: &str) -> bool {
-        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
-        !tried.contains(op) && tried.insert(op.to_owned())
+    /// Whether the server has passed a canary.
+    pub(super) fn has_passed(&self, canary: &str) -> bool {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner).contains(canary)
+    }
+
+    /// Notes that it has.
+    pub(super) fn note_passed(&self, canary: String) {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner).insert(canary);
     }
 
     /// Gives the server up.
@@ -169,6 +183,11 @@ impl RpcDevice {
                 let tensor = Box::new(tensor.computed(node, ids));
                 let request = RpcRequest::AllocSize { device: self.number, tensor, sources };
                 let bytes = self.endpoint.ask_number(&request)?;
+                let memory = &self.memory[0];
+                if bytes > memory.max_bytes() {
+                    let (buffer_type, max) = (memory.name().to_owned(), memory.max_bytes());
+                    return Err(DeviceError::TooLarge { buffer_type, bytes, max });
+                }
                 self.scratch.lock().unwrap_or_else(PoisonError::into_inner).insert(key, bytes);
                 bytes
             }

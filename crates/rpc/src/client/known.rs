@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Writes up to this size are remembered: positions, row numbers, page tables, and the activations of a few tokens.
-pub(super) const PIECE_BYTES: usize = 64 << 10;
+/// Writes up to this size are remembered: positions, row numbers, page tables of long contexts, and the activations of some
+/// tokens. What is not remembered and is needed on the host takes a round trip.
+pub(super) const PIECE_BYTES: usize = 1 << 20;
 
 /// Most bytes that are remembered of one buffer.
-const ALL_BYTES: usize = 1 << 20;
+const ALL_BYTES: usize = 16 << 20;
 
 /// Pieces by where they begin; none overlaps another.
 #[derive(Debug, Default)]
@@ -67,6 +68,15 @@ mod tests {
         assert!(known.get(&(10..14)).is_some() && known.get(&(20..24)).is_some());
         known.forget(&(13..21));
         assert_eq!((known.get(&(10..14)), known.get(&(20..24)), known.bytes), (None, None, 0));
+    }
+
+    #[test]
+    fn page_tables_of_long_contexts_are_known() {
+        // 128 sequences of 131,072 tokens, in pages of 64.
+        let pages = vec![7; 128 * 131_072 / 64 * 4];
+        let mut known = Known::default();
+        known.note(64, &pages);
+        assert_eq!(known.get(&(64..64 + pages.len() as u64)), Some(&pages[..]));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use orlop_backend::{Segment, StepValue};
-use orlop_graph::{Graph, NodeId, Op, Origin, TensorId};
+use orlop_graph::{Graph, NodeId, Op, TensorId};
 
 /// Rows by which a mask grows, at least.
 const BUCKET: u64 = 256;
@@ -16,7 +16,7 @@ const BUCKET: u64 = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MaskKey {
     pub(super) lengths: TensorId,
-    /// The first row that each query sees; the first of all without.
+    /// The first row that each query sees.
     pub(super) firsts: Option<TensorId>,
     pub(super) pages: Option<PageKey>,
     pub(super) window: u64,
@@ -44,7 +44,6 @@ impl MaskKey {
         let node = graph.node(node);
         let Op::FlashAttention(attention) = &node.op else { return None };
         let lengths = node.inputs[attention.kv_len_slot()?];
-        let firsts = attention.kv_first_slot().map(|slot| node.inputs[slot]);
         let extents = |slot: usize| graph.tensor(node.inputs[slot]).desc.extents;
         let pages = attention.page_slots().map(|slots| PageKey {
             operands: slots.map(|slot| node.inputs[slot]),
@@ -53,7 +52,7 @@ impl MaskKey {
         });
         Some(MaskKey {
             lengths,
-            firsts,
+            firsts: attention.kv_first_slot().map(|slot| node.inputs[slot]),
             pages,
             window: attention.window.into(),
             rows: extents(1)[1],
@@ -74,8 +73,8 @@ impl MaskKey {
 
     /// The operands that say who sees what.
     pub(super) fn operands(&self) -> impl Iterator<Item = TensorId> {
-        let numbers = [self.lengths].into_iter().chain(self.firsts);
-        numbers.chain(self.pages.into_iter().flat_map(|pages| pages.operands))
+        let pages = self.pages.into_iter().flat_map(|pages| pages.operands);
+        [self.lengths].into_iter().chain(self.firsts).chain(pages)
     }
 
     /// Names and bytes of its temporaries.
@@ -89,27 +88,21 @@ impl MaskKey {
         ]
     }
 
-    /// An operand that nodes of the segment compute: the host would have to read it in the middle.
+    /// An operand that nodes of the segment write, be it a result or a leaf: the host would have to read it in the middle.
     pub(super) fn computed(&self, segment: &Segment<'_>) -> Option<TensorId> {
-        let graph = segment.graph;
-        self.operands().find(|id| {
-            let root = graph.tensor(*id).storage.root;
-            let written = |node: &NodeId| graph.tensor(graph.node(*node).output).storage.root == root;
-            matches!(graph.tensor(root).origin, Origin::Node(_)) && segment.nodes.iter().any(written)
-        })
+        self.operands().find(|id| is_written(segment.graph, segment.nodes.iter().copied(), *id))
     }
 
     /// Which rows of the cache each query sees, from the operands' numbers.
-    pub(super) fn seen(&self, lengths: &[i32], firsts: &[i32], pages: &[i32], sequences: &[i32]) -> Seen {
+    pub(super) fn seen(&self, [lengths, firsts, pages, sequences]: [&[i32]; 4]) -> Seen {
         let queries = self.queries as usize;
-        let number = |numbers: &[i32], query: usize| {
-            u64::try_from(numbers.get(query).copied().unwrap_or(0)).unwrap_or(0)
-        };
+        let number =
+            |of: &[i32], query: usize| u64::try_from(of.get(query).copied().unwrap_or(0)).unwrap_or(0);
         let mut ranges = Vec::with_capacity(queries);
         for query in 0..queries {
             let end = number(lengths, query);
-            let of_window = if self.window == 0 { 0 } else { end.saturating_sub(self.window) };
-            let first = of_window.max(number(firsts, query));
+            let first = if self.window == 0 { 0 } else { end.saturating_sub(self.window) };
+            let first = first.max(number(firsts, query));
             let Some(PageKey { page_rows, of_sequence, .. }) = self.pages else {
                 let end = end.min(self.rows);
                 ranges.push(std::iter::once(first.min(end)..end).collect());
@@ -144,6 +137,16 @@ impl MaskKey {
         let step = (end.max(1).next_power_of_two() / 8).max(BUCKET);
         end.max(1).next_multiple_of(step).min(self.rows)
     }
+}
+
+/// Whether nodes write the memory of a tensor.
+pub(super) fn is_written(graph: &Graph, mut nodes: impl Iterator<Item = NodeId>, tensor: TensorId) -> bool {
+    let root = |id: TensorId| graph.tensor(id).storage.root;
+    nodes.any(|node| {
+        let node = graph.node(node);
+        // A view writes nothing.
+        !node.op.is_view() && root(node.output) == root(tensor)
+    })
 }
 
 /// Rows that each query sees.
@@ -198,8 +201,7 @@ pub(super) fn parts_of(writes: &[StepValue], mask: usize) -> &[StepValue] {
 #[allow(clippy::single_range_in_vec_init)] // one range is one range
 mod tests {
     use super::*;
-    use orlop_graph::DType;
-    use orlop_graph::GraphBuilder;
+    use orlop_graph::{DType, GraphBuilder};
 
     fn ids() -> [TensorId; 3] {
         let mut b = GraphBuilder::new();
@@ -210,6 +212,18 @@ mod tests {
         let [lengths, a, b] = ids();
         let pages = paged.then_some(PageKey { operands: [a, b], page_rows: 4, of_sequence: 3 });
         MaskKey { lengths, firsts: None, pages, window, rows: 24, queries: 3 }
+    }
+
+    #[test]
+    fn a_node_may_write_a_leaf_that_the_host_would_read() {
+        let mut b = GraphBuilder::new();
+        let lengths = b.persistent("lengths", DType::I32, &[3]);
+        let new = b.input("new", DType::I32, &[3]);
+        let copied = b.node(Op::Copy, &[new, lengths]);
+        b.output(copied);
+        let graph = b.build().unwrap();
+        assert!(is_written(&graph, graph.node_ids(), lengths));
+        assert!(!is_written(&graph, graph.node_ids(), new));
     }
 
     /// What the server makes of the bounds.
@@ -231,7 +245,7 @@ mod tests {
     #[test]
     fn two_numbers_a_query_say_the_same_as_the_mask() {
         for (window, lengths) in [(0, [0, 1, 20]), (3, [2, 3, 24]), (1, [1, 0, 9])] {
-            let seen = key(window, false).seen(&lengths, &[], &[], &[]);
+            let seen = key(window, false).seen([&lengths, &[], &[], &[]]);
             let bounds = seen.bounds().unwrap();
             assert_eq!(as_mask(&visible(&bounds, 24, 3)), seen.mask(24), "{window} {lengths:?}");
             assert_eq!(seen.end(), *lengths.iter().max().unwrap() as u64);
@@ -239,13 +253,20 @@ mod tests {
     }
 
     #[test]
+    fn ranges_begin_at_the_first_row_or_with_the_window() {
+        let seen = |window, firsts: &[i32]| key(window, false).seen([&[9, 20, 40], firsts, &[], &[]]).ranges;
+        assert_eq!(seen(0, &[4, 20, 30]), [[4..9], [20..20], [24..24]]);
+        assert_eq!(seen(6, &[4, 10, -1]), [[4..9], [14..20], [24..24]]);
+    }
+
+    #[test]
     fn pages_that_follow_each_other_are_one_range_and_others_are_masked() {
         // Two sequences: pages 1, 2, 3 and 5, 0.
         let pages = [1, 2, 3, 5, 0, 0];
-        let together = key(0, true).seen(&[9, 12, 4], &[], &pages, &[0, 0, 1]);
+        let together = key(0, true).seen([&[9, 12, 4], &[], &pages, &[0, 0, 1]]);
         assert_eq!(together.ranges, [vec![4..13], vec![4..16], vec![20..24]]);
         assert!(together.bounds().is_some());
-        let apart = key(0, true).seen(&[9, 7, 1], &[], &pages, &[0, 1, 1]);
+        let apart = key(0, true).seen([&[9, 7, 1], &[], &pages, &[0, 1, 1]]);
         assert_eq!((&apart.ranges[1], apart.bounds(), apart.end()), (&vec![20..24, 0..3], None, 24));
         let mask = apart.mask(24);
         let zeros = |query: usize| mask[48 * query..][..48].iter().filter(|byte| **byte == 0).count();
@@ -254,19 +275,8 @@ mod tests {
 
     #[test]
     fn a_window_ends_at_the_last_row() {
-        let seen = key(5, true).seen(&[9, 2, 0], &[], &[1, 2, 3, 0, 0, 0], &[0, 0, 0]);
+        let seen = key(5, true).seen([&[9, 2, 0], &[], &[1, 2, 3, 0, 0, 0], &[0, 0, 0]]);
         assert_eq!(seen.ranges, [vec![8..13], vec![4..6], vec![]]);
-    }
-
-    #[test]
-    fn texts_begin_where_the_last_one_ends() {
-        let seen = key(0, false).seen(&[4, 9, 3], &[0, 4, 5], &[], &[]);
-        assert_eq!(seen.mask(24).iter().filter(|byte| **byte == 0).count(), 48 * 3 - 24 * 3 + 4 + 5);
-        assert_eq!(as_mask(&visible(&seen.bounds().unwrap(), 24, 3)), seen.mask(24));
-        assert_eq!(
-            key(3, false).seen(&[4, 9, 3], &[0, 4, 5], &[], &[]).ranges[..2],
-            [vec![1..4], vec![6..9]]
-        );
     }
 
     #[test]

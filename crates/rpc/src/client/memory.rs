@@ -56,6 +56,9 @@ impl BufferType for RpcMemory {
                 return Err(DeviceError::OutOfMemory { buffer_type: self.name.clone(), bytes });
             }
             base = endpoint.ask_number(&RpcRequest::BufferBase { buffer: handle })?;
+            if base.checked_add(bytes).is_none() {
+                return Err(endpoint.lose(format!("a buffer of {bytes} bytes at {base:#x}")));
+            }
             // Rows that were never written must not hold NaN: attention multiplies them by 0.
             endpoint.give(&RpcRequest::ClearBuffer { buffer: handle, value: 0 })?;
         }

@@ -12,7 +12,7 @@ use orlop_graph::{AccessKind, DType, Graph, NodeId, Op, Origin, SortDirection, T
 use super::device::RpcDevice;
 use super::endpoint::Endpoint;
 use super::lower::{self, MASKS};
-use super::masks::{MaskKey, parts_of};
+use super::masks::{MaskKey, is_written, parts_of};
 use super::memory::RpcBuffer;
 use super::support::normal;
 use crate::codec::{GgmlOp, GraphMessage, OpNumbers, SOURCES, SourceOrder, TensorRecord};
@@ -108,10 +108,10 @@ impl RpcProgram {
         bindings: &Bindings,
     ) -> Result<RpcProgram, DeviceError> {
         let touches = touched(steps, bindings)?;
-        let binder = Binder { device, bindings, touches: &touches };
         let graph = &bindings.graph;
-        let nodes_of = || steps.steps.iter().flat_map(|step| &step.nodes).copied();
-        let keys = MaskKey::all(graph, nodes_of());
+        let all: Vec<NodeId> = steps.steps.iter().flat_map(|step| &step.nodes).copied().collect();
+        let binder = Binder { device, bindings, touches: &touches, nodes: &all };
+        let keys = MaskKey::all(graph, all.iter().copied());
         let (mut nodes, mut masks, mut indices) = (Vec::new(), Vec::new(), Vec::new());
         let mut written = vec![Vec::new(); touches.len()];
         for step in &steps.steps {
@@ -208,7 +208,7 @@ impl RpcProgram {
             Some([pages, sequences]) => [numbers(pages)?, numbers(sequences)?],
             None => [Vec::new(), Vec::new()],
         };
-        let seen = mask.key.seen(&lengths, &firsts, &pages, &sequences);
+        let seen = mask.key.seen([&lengths, &firsts, &pages, &sequences]);
         let rows = mask.key.bucket(seen.end());
         match seen.bounds() {
             Some(bounds) => self.buffer(mask.bounds.buffer)?.put(mask.bounds.offset, &bounds)?,
@@ -290,6 +290,8 @@ struct Binder<'a> {
     device: &'a RpcDevice,
     bindings: &'a Bindings,
     touches: &'a [Touch],
+    /// All nodes of the program.
+    nodes: &'a [NodeId],
 }
 
 impl Binder<'_> {
@@ -338,7 +340,7 @@ impl Binder<'_> {
         let mut temporaries = writes.iter().skip(1).copied();
         let mut temporary = |desc: TensorDesc| match temporaries.next() {
             Some(value) => self.place(value, desc),
-            None => Err(DeviceError::Unbound { value: "a temporary".to_owned() }),
+            None => Err(unbound("a temporary")),
         };
         Ok(BoundNode {
             op: node.op.clone(),
@@ -363,12 +365,17 @@ impl Binder<'_> {
         };
         let tensor = graph.tensor(graph.node(id).inputs[slot]);
         let leaf = matches!(graph.tensor(tensor.storage.root).origin, Origin::Leaf(_));
-        if !leaf || !tensor.desc.is_contiguous() || tensor.desc.is_empty() {
+        let written = is_written(graph, self.nodes.iter().copied(), graph.node(id).inputs[slot]);
+        if !leaf || written || !tensor.desc.is_contiguous() || tensor.desc.is_empty() {
             return None;
         }
         let (at, name, writes) = (bound.inputs[slot], bound.name.clone(), bound.op == Op::SetRows);
         Some(Indices { op, name, at, rows: table, writes })
     }
+}
+
+fn unbound(what: &str) -> DeviceError {
+    DeviceError::Unbound { value: what.to_owned() }
 }
 
 /// A message in the making.
@@ -406,11 +413,13 @@ impl Draft {
         Ok(id)
     }
 
+    fn number(&self, op: &Op) -> Result<(GgmlOp, SourceOrder), DeviceError> {
+        self.numbers.encode(op).ok_or_else(|| unbound(&format!("the number of {op}")))
+    }
+
     /// A node of an op that has a number.
     fn compute(&mut self, op: &Op, inputs: &[Placed], output: &Placed) -> Result<(), DeviceError> {
-        let Some((op, order)) = self.numbers.encode(op) else {
-            return Err(DeviceError::Unbound { value: format!("the number of {op}") });
-        };
+        let (op, order) = self.number(op)?;
         let mut sources: Vec<Option<Placed>> = inputs.iter().copied().map(Some).collect();
         match order {
             SourceOrder::AsGiven => {}
@@ -471,7 +480,7 @@ impl Draft {
         };
         match (&node.op, runs) {
             (Op::TopK { k }, _) => {
-                let Some(sorted) = node.prepared else { return Ok(()) };
+                let sorted = node.prepared.ok_or_else(|| unbound("memory to sort in"))?;
                 let op = Op::ArgSort { direction: SortDirection::Descending };
                 self.compute(&op, &node.inputs, &sorted)?;
                 let [_, rows, outer, last] = sorted.desc.extents;
@@ -496,7 +505,7 @@ impl Draft {
                     }
                 }
                 sources.push(attention.sinks_slot().map(|slot| node.inputs[slot]));
-                let Some((op, _)) = self.numbers.encode(&node.op) else { return Ok(()) };
+                let op = self.number(&node.op)?.0;
                 self.push(op, &sources, &output)?;
             }
             (Op::SetRows, Some(runs)) => {
@@ -512,9 +521,8 @@ impl Draft {
                 }
             }
             (op, _) if lower::is_quick(op) && node.prepared.is_some() => {
-                let ([a, b], Some(gate)) = ([node.inputs[0], node.inputs[1]], node.prepared) else {
-                    return Ok(());
-                };
+                let [a, b] = [node.inputs[0], node.inputs[1]];
+                let gate = node.prepared.ok_or_else(|| unbound("memory for a gate"))?;
                 self.compute(&Op::Scale { scale: 1.702, bias: 0.0 }, &[a], &gate)?;
                 self.compute(&Op::Unary(Unary::Sigmoid), &[gate], &gate)?;
                 self.compute(&Op::Mul, &[gate, a], &gate)?;
@@ -524,7 +532,7 @@ impl Draft {
                 let mut given = node.inputs.iter().copied();
                 let mut next = |present: bool| if present { given.next() } else { None };
                 let sources = [next(true), next(soft_max.mask), next(soft_max.sinks)];
-                let Some((op, _)) = self.numbers.encode(&node.op) else { return Ok(()) };
+                let op = self.number(&node.op)?.0;
                 self.push(op, &sources, &output)?;
             }
             (Op::Roll { shifts }, _) => {

@@ -1,12 +1,13 @@
 //! Servers that die, stall, or send garbage: one sentence within a bounded time.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orlop_backend::{BufferType, Claim, Device, DeviceError, Role};
+use orlop_backend::{BufferType, Claim, Device, DeviceError, LowerOptions, Role, SegmentTables};
 use orlop_graph::AccessKind;
+use orlop_rpc::codec::command;
 use orlop_rpc::{RpcDevice, RpcError, RpcLimits, RpcOptions};
 use orlop_testkit::{Disturbance, Relay};
 
@@ -103,6 +104,76 @@ fn forks_and_newer_versions_are_refused_by_name() {
     let error = RpcDevice::connect(&[address], &impatient()).unwrap_err().to_string();
     assert!(error.contains("protocol version 7.1.0 is not known (known: 3.6.1"), "{error}");
     fake.join().unwrap();
+}
+
+/// A server of one device that answers these numbers: devices, alignment, the address of buffers.
+fn lying(devices: u32, alignment: u64, base: u64) -> RpcError {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+    let fake = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = [0; 9];
+        while stream.read_exact(&mut head).is_ok() {
+            let length = u64::from_le_bytes(head[1..].try_into().unwrap());
+            let mut payload = vec![0; length as usize];
+            stream.read_exact(&mut payload).unwrap();
+            let answer = match head[0] {
+                command::HELLO => [&[5, 1, 0][..], &[0; 25]].concat(),
+                command::DEVICE_COUNT => devices.to_le_bytes().to_vec(),
+                command::GET_ALIGNMENT => alignment.to_le_bytes().to_vec(),
+                command::GET_MAX_SIZE => u64::MAX.to_le_bytes().to_vec(),
+                command::GET_DEVICE_MEMORY => vec![0; 16],
+                command::ALLOC_BUFFER => [1u64.to_le_bytes(), u64::MAX.to_le_bytes()].concat(),
+                command::BUFFER_GET_BASE => base.to_le_bytes().to_vec(),
+                command::SET_TENSOR => continue,
+                _ => Vec::new(),
+            };
+            stream.write_all(&(answer.len() as u64).to_le_bytes()).unwrap();
+            stream.write_all(&answer).unwrap();
+        }
+    });
+    let error = RpcDevice::connect(&[address], &impatient()).unwrap_err();
+    fake.join().unwrap();
+    error
+}
+
+#[test]
+fn numbers_that_no_server_has_are_refused() {
+    let lost = |error: RpcError| matches!(error, RpcError::Device(DeviceError::Lost { .. }));
+    assert!(lost(lying(u32::MAX, 64, 1 << 40)));
+    assert!(lost(lying(1, 64, u64::MAX - 10)));
+    for alignment in [0, 3, 1 << 40] {
+        let error = lying(1, alignment, 1 << 40);
+        assert!(matches!(error, RpcError::Device(DeviceError::BadAlignment(given)) if given == alignment));
+    }
+}
+
+#[test]
+fn an_op_that_could_not_be_tried_is_tried_the_next_time() {
+    let served = Served::new(RpcLimits { bytes: 4 << 20, ..RpcLimits::default() });
+    let relay = Relay::start(served.address(), [Disturbance::default(), Disturbance::default()]).unwrap();
+    let device = crate::support::device_at(relay.address());
+    let memory = &device.buffer_types(Role::Arena)[0];
+    let mut b = orlop_graph::GraphBuilder::new();
+    let x = b.input("x", orlop_graph::DType::F32, &[4]);
+    let y = b.silu(x);
+    b.output(y);
+    let graph = b.build().unwrap();
+    let nodes: Vec<_> = graph.node_ids().collect();
+    const GRAPH: usize = command::GRAPH_COMPUTE as usize;
+    let lower = || {
+        let before = relay.counts();
+        let mut tables = SegmentTables::new(&graph);
+        let segment = tables.segment(&graph, &nodes, |_| Some(Arc::clone(memory)), |_| true, None);
+        let lowered = device.lower(&segment, &LowerOptions::default()).map(|_| ());
+        (lowered, relay.counts().since(&before).commands.get(GRAPH).copied().unwrap_or(0))
+    };
+    let all = Arc::clone(memory).allocate(4 << 20).unwrap();
+    let (refused, tried) = lower();
+    assert!(matches!(refused, Err(DeviceError::OutOfMemory { .. })) && tried == 0, "{refused:?}");
+    drop(all);
+    assert_eq!(lower(), (Ok(()), 1));
+    assert_eq!(lower(), (Ok(()), 0));
 }
 
 #[test]
