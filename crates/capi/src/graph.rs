@@ -487,8 +487,10 @@ mod tests {
     #[test]
     fn a_graph_that_is_freed_while_a_call_uses_its_session_is_released_by_the_next_call() {
         let (session, made) = prepared();
-        // SAFETY: both live.
-        let (shared, plan) = unsafe { (Arc::clone(&(*session).shared), (*made).plan) };
+        // SAFETY: it lives.
+        let shared = Arc::clone(&unsafe { &*session }.shared);
+        // SAFETY: it lives.
+        let plan = unsafe { &*made }.plan;
         let call = shared.lock().unwrap();
         // SAFETY: it is not used again.
         unsafe { orlop_prepared_free(made) };
@@ -511,7 +513,9 @@ mod tests {
         // SAFETY: objects live, and the places are ours.
         let status = unsafe { orlop_session_prepare(session, graph, &external, 1, &mut other, &mut error) };
         // SAFETY: it is an error of the last call.
-        let message = unsafe { std::ffi::CStr::from_ptr(crate::error::orlop_error_message(error)) };
+        let message = unsafe { crate::error::orlop_error_message(error) };
+        // SAFETY: the text ends with a zero, and lives as long as the error.
+        let message = unsafe { std::ffi::CStr::from_ptr(message) };
         assert_eq!(status, orlop_status::OrlopBadArgument);
         assert!(message.to_str().unwrap().starts_with("orlop_external has version 9"), "{message:?}");
         // SAFETY: none is used again.
