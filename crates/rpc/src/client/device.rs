@@ -42,10 +42,10 @@ impl Default for RpcOptions {
 }
 
 /// More devices than a server has: a number beyond is not believed.
-const MOST_DEVICES: u32 = 1024;
+const MAX_DEVICES: u32 = 1024;
 
-/// As [`MOST_DEVICES`], for the alignment of buffers.
-const MOST_ALIGNMENT: u64 = 1 << 20;
+/// As [`MAX_DEVICES`], for the alignment of buffers.
+const MAX_ALIGNMENT: u64 = 1 << 20;
 
 /// Bytes that are sent to measure a connection.
 const PROBE_BYTES: u64 = 1 << 20;
@@ -77,7 +77,7 @@ impl RpcDevice {
         for address in servers {
             let endpoint = Endpoint::connect(address, options, &fellows)?;
             let count = match endpoint.ask_fixed(&RpcRequest::DeviceCount, &mut [0; 4])? {
-                RpcReply::Count(count) if count <= MOST_DEVICES => count,
+                RpcReply::Count(count) if count <= MAX_DEVICES => count,
                 RpcReply::Count(count) => {
                     return Err(endpoint.lose(format!("it has {count} devices")).into());
                 }
@@ -99,7 +99,7 @@ impl RpcDevice {
         let alignment = endpoint.ask_number(&ping)?;
         let max_bytes = endpoint.ask_number(&RpcRequest::MaxSize { device: number })?;
         let (free, total) = endpoint.ask_pair(&RpcRequest::DeviceMemory { device: number })?;
-        if !alignment.is_power_of_two() || alignment > MOST_ALIGNMENT {
+        if !alignment.is_power_of_two() || alignment > MAX_ALIGNMENT {
             return Err(DeviceError::BadAlignment(alignment).into());
         }
         let held = Arc::new(AtomicU64::new(0));
