@@ -7,6 +7,9 @@ use crate::scheduler::{Waiting, Work};
 use crate::tree::NodeId;
 use crate::{PagedEngine, Request, RequestId, Scheduler, SchedulerCounts};
 
+/// Requests of the queue that a snapshot shows.
+const SHOWN: usize = 64;
+
 /// Why a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitReason {
@@ -49,8 +52,10 @@ pub struct Snapshot {
     pub uses: Vec<PageUse>,
     /// Requests with a sequence, the oldest first.
     pub running: Vec<RunningView>,
-    /// Requests in the queue, the oldest first.
+    /// Requests in the queue, the oldest first; of a long queue its beginning.
     pub queue: Vec<QueuedView>,
+    /// All requests in the queue.
+    pub waiting: usize,
     /// What happened so far.
     pub counts: SchedulerCounts,
 }
@@ -134,7 +139,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
                 elastic: running.elastic,
             }
         });
-        let queue = self.queue.iter().zip(self.waits()).map(|(waiting, wait)| QueuedView {
+        let queue = self.queue.iter().take(SHOWN).zip(self.waits()).map(|(waiting, wait)| QueuedView {
             id: waiting.work.id,
             prompt: waiting.work.prompt,
             generated: waiting.work.generated(),
@@ -149,6 +154,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
             uses,
             running: running.collect(),
             queue: queue.collect(),
+            waiting: self.queue.len(),
             counts: self.counts,
         }
     }

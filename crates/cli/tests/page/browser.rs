@@ -133,7 +133,7 @@ impl Browser {
     /// Opens the page of a server, and waits until it is ready.
     pub(crate) fn visit(&mut self, address: SocketAddr) {
         self.ask("Page.navigate", json!({"url": format!("http://{address}/")}));
-        self.until("document.documentElement.dataset.ready === 'yes'");
+        self.until("document.documentElement?.dataset.ready === 'yes'");
     }
 
     /// Waits until something is so in the page.
@@ -205,7 +205,11 @@ impl Browser {
 
     /// Presses a key.
     pub(crate) fn key(&mut self, key: &str) {
-        let text = if key.chars().count() == 1 { key } else { "" };
+        let text = match key {
+            "Enter" => "\r",
+            key if key.chars().count() == 1 => key,
+            _ => "",
+        };
         self.stroke(key, text, 0);
     }
 
@@ -215,7 +219,14 @@ impl Browser {
     }
 
     fn stroke(&mut self, key: &str, text: &str, modifiers: u32) {
-        let code = if key == "Enter" { 13 } else { 0 };
+        let code = match key {
+            "Backspace" => 8,
+            "Tab" => 9,
+            "Enter" => 13,
+            "Escape" => 27,
+            "ArrowUp" => 38,
+            _ => 0,
+        };
         for kind in ["keyDown", "keyUp"] {
             let text = if kind == "keyDown" { text } else { "" };
             let event = json!({

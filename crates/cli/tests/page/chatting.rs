@@ -28,6 +28,12 @@ fn talk(browser: &mut Browser, served: &Served, text: &str, answer: &str) {
     browser.until(QUIET);
 }
 
+/// Visits the page again, when everything is stored.
+fn reload(browser: &mut Browser, served: &Served) {
+    browser.run("import('/page/store.js').then((store) => store.all()).then((all) => all.length)");
+    browser.visit(served.address);
+}
+
 /// The text of each message that is shown.
 fn shown(browser: &mut Browser) -> Value {
     browser.run("[...document.querySelectorAll('#messages .text')].map((text) => text.innerText.trim())")
@@ -36,7 +42,8 @@ fn shown(browser: &mut Browser) -> Value {
 /// Presses the button with a label within the last element that a selector finds.
 fn press_in(browser: &mut Browser, selector: &str, label: &str) {
     browser.run(&format!(
-        "[...document.querySelectorAll('{selector}')].at(-1).querySelector('[aria-label=\"{label}\"]').click()"
+        "[...document.querySelectorAll('{selector}')].at(-1) \
+         .querySelector('[aria-label=\"{label}\"]').click()"
     ));
     browser.settle();
 }
@@ -50,6 +57,10 @@ fn a_model_answers_and_the_conversation_survives_a_reload() {
     );
     browser.ctrl(",");
     browser.fill("#system", "Be brief.");
+    for (field, value) in [("top_p", "7"), ("min_p", "0.07"), ("repeat_penalty", "1.1")] {
+        browser.fill(&format!("#set-{field}"), value);
+        browser.key("Tab");
+    }
     browser.key("Escape");
     send(&mut browser, "Hello there");
     browser.until(QUIET);
@@ -58,17 +69,19 @@ fn a_model_answers_and_the_conversation_survives_a_reload() {
         (&asked["max_tokens"], &asked["temperature"], &asked["seed"]),
         (&json!(24), &json!(0), &json!(1))
     );
+    assert_eq!((&asked["min_p"], &asked["repeat_penalty"]), (&json!(0.07), &json!(1.1)));
+    assert_eq!(asked["top_p"], Value::Null, "what is out of bounds is not taken");
     let messages =
         json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello there"}]);
     assert_eq!(asked["messages"], messages);
     let stats = browser.text(".assistant .stats");
-    assert!(stats.contains("tokens/s") && stats.contains("24 tokens") && !stats.contains('≈'), "{stats}");
+    assert!(stats.contains("tokens/s") && stats.contains(" tokens · ") && !stats.contains('≈'), "{stats}");
     let context = browser.text("#context-text");
     assert!(context.ends_with("of 512 tokens") && !context.starts_with("0 "), "{context}");
     assert_eq!(browser.run("document.getElementById('model').value"), "tiny");
     let before = shown(&mut browser);
     assert!(before[1].as_str().is_some_and(|text| !text.is_empty()), "{before}");
-    browser.visit(served.address);
+    reload(&mut browser, &served);
     assert_eq!(shown(&mut browser), before);
     assert_eq!(browser.text("#conversations .choose"), "Hello there");
     assert_eq!(browser.run("document.title"), "Hello there – Orlop");
@@ -90,7 +103,8 @@ fn markdown_is_drawn_while_it_comes() {
     script.say("ips\n\nAn *orlop* is");
     browser.until("document.querySelector('.assistant em')?.textContent === 'orlop'");
     browser.run("document.querySelector('.assistant h3').isOld = true");
-    script.say(" a deck:\n\n1. low\n2. **dark**\n\n| deck | height |\n|---|--:|\n| orlop | 1.7 |\n\n```rust\nlet deck = \"orlop\";");
+    script.say(" a deck:\n\n1. low\n2. **dark**\n\n| deck | height |\n|---|--:|\n| orlop | 1.7 |\n\n");
+    script.say("```rust\nlet deck = \"orlop\";");
     browser.until("document.querySelector('.assistant .code .string')?.textContent === '\"orlop\"'");
     assert_eq!(browser.run("document.querySelector('.assistant h3').isOld"), true, "what is complete stays");
     assert_eq!(browser.run("document.querySelector('.assistant td.right').textContent"), "1.7");
@@ -181,7 +195,7 @@ fn answering_again_and_editing_lose_nothing() {
     browser.fill(".editing textarea", "no");
     browser.key("Escape");
     assert_eq!(shown(&mut browser), json!(["Which fish?", "Cod", "Why?", "It is cold."]));
-    browser.visit(served.address);
+    reload(&mut browser, &served);
     assert_eq!(shown(&mut browser), json!(["Which fish?", "Cod", "Why?", "It is cold."]));
     assert_eq!(browser.complaints, [""; 0]);
 }
@@ -239,8 +253,9 @@ fn text_of_a_model_stays_text() {
     drop(script);
     browser.until(QUIET);
     browser.run("document.querySelector('.reasoning').open = true");
-    browser.visit(served.address);
-    let made = "#messages :is(script, img, svg:not(button svg), iframe, style, form, base, [onerror], [onload], [style])";
+    reload(&mut browser, &served);
+    let made = "#messages \
+        :is(script, img, svg:not(button svg), iframe, style, form, base, [onerror], [onload], [style])";
     assert_eq!(browser.number(&format!("document.querySelectorAll('{made}').length")), 0.0);
     let links =
         browser.run("[...document.querySelectorAll('#messages a')].map((link) => [link.href, link.rel])");
@@ -254,7 +269,10 @@ fn text_of_a_model_stays_text() {
     assert_eq!(browser.run("window.hacked ?? null"), Value::Null);
     assert!(!browser.requests.iter().any(|url| url.contains("elsewhere")), "{:?}", browser.requests);
     // Nothing but files of the server may run, whatever is put into the page.
-    browser.run("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.hacked = 8'}))");
+    browser.run(
+        "const script = document.createElement('script'); script.textContent = 'window.hacked = 8'; \
+         document.body.append(script);",
+    );
     assert_eq!(browser.run("window.hacked ?? null"), Value::Null);
     assert!(
         browser.complaints.iter().all(|text| text.contains("Content Security Policy")),
@@ -310,7 +328,7 @@ fn conversations_are_searched_renamed_deleted_and_carried_over() {
     import(&mut browser, &path);
     browser.until("document.querySelector('.toast')?.innerText.startsWith('1 of 2 conversations imported')");
     assert_eq!(browser.run(titles).as_array().unwrap().len(), 2);
-    browser.visit(served.address);
+    reload(&mut browser, &served);
     assert_eq!(browser.run(titles).as_array().unwrap().len(), 2);
     for (name, contents) in [
         ("broken.json", "{".to_owned()),
@@ -358,6 +376,6 @@ fn a_server_with_a_key_is_asked_for_with_one() {
     send(&mut browser, "Hello");
     browser.until(QUIET);
     assert!(browser.text(".assistant .stats").contains("tokens"));
-    browser.visit(served.address);
+    reload(&mut browser, &served);
     assert_eq!(browser.run("document.getElementById('key').open"), false);
 }

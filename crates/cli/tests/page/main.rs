@@ -1,4 +1,4 @@
-//! The pages of `orlop plan --html` and of `orlop serve` in a real browser. Pictures of them are left in `artefacts`.
+//! The pages of `orlop plan --html` and `orlop serve` in a real browser. Pictures of them are left in `artefacts`.
 
 mod browser;
 mod chatting;

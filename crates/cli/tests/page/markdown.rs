@@ -5,13 +5,22 @@ use serde_json::{Value, json};
 use crate::browser::Browser;
 use crate::served::Served;
 
-/// The blocks of a text as the page has them, written shorter: a paragraph as its spans, a span of one kind as `{kind: …}`.
-const SHORT: &str = "const span = (s) => typeof s === 'string' ? s : s.kind === 'break' ? '⏎' : s.kind === 'code' ? {code: s.text} \
-    : s.kind === 'link' ? {link: s.href, of: s.spans.map(span)} : {[s.kind]: s.spans.map(span)}; \
-    const block = (b) => b.kind === 'paragraph' ? b.spans.map(span) : b.kind === 'heading' ? {['h' + b.level]: b.spans.map(span)} \
-    : b.kind === 'rule' ? 'rule' : b.kind === 'quote' ? {quote: b.blocks.map(block)} : b.kind === 'code' ? {code: b.text, in: b.language} \
-    : b.kind === 'table' ? {align: b.align.join(' '), rows: [b.head, ...b.rows].map((row) => row.map((cell) => cell.map(span)))} \
-    : {[b.ordered ? 'ol' + b.start : 'ul']: b.items.map((i) => i.checked === null ? i.blocks.map(block) : [i.checked, ...i.blocks.map(block)])};";
+/// The blocks of a text as the page has them, written shorter: a paragraph as its spans, others as `{kind: …}`.
+const SHORT: &str = "
+    const span = (s) => typeof s === 'string' ? s : s.kind === 'break' ? '⏎' : s.kind === 'code' ? {code: s.text}
+        : s.kind === 'link' ? {link: s.href, of: s.spans.map(span)} : {[s.kind]: s.spans.map(span)};
+    const item = ({checked, blocks}) => checked === null ? blocks.map(block) : [checked, ...blocks.map(block)];
+    const row = (cells) => cells.map((cell) => cell.map(span));
+    const forms = {
+        paragraph: (b) => b.spans.map(span),
+        heading: (b) => ({['h' + b.level]: b.spans.map(span)}),
+        rule: () => 'rule',
+        quote: (b) => ({quote: b.blocks.map(block)}),
+        code: (b) => ({code: b.text, in: b.language}),
+        table: (b) => ({align: b.align.join(' '), rows: [b.head, ...b.rows].map(row)}),
+        list: (b) => ({[b.ordered ? 'ol' + b.start : 'ul']: b.items.map(item)}),
+    };
+    const block = (b) => forms[b.kind](b);";
 
 #[test]
 fn texts_are_read_as_markdown() {
@@ -37,7 +46,8 @@ fn texts_are_read_as_markdown() {
     check(
         "*a* **b** ***c*** ~~d~~ ~e~",
         json!([[
-            {"emphasis": ["a"]}, " ", {"strong": ["b"]}, " ", {"emphasis": [{"strong": ["c"]}]}, " ", {"deleted": ["d"]}, " ~e~"
+            {"emphasis": ["a"]}, " ", {"strong": ["b"]}, " ", {"emphasis": [{"strong": ["c"]}]}, " ",
+            {"deleted": ["d"]}, " ~e~"
         ]]),
     );
     check(
@@ -54,7 +64,9 @@ fn texts_are_read_as_markdown() {
     check("~~~\n```\n~~~", json!([{"code": "```", "in": ""}]));
     check("````\n```\nstill\n````", json!([{"code": "```\nstill", "in": ""}]));
     check("```js\nhalf a bl", json!([{"code": "half a bl", "in": "js"}]));
+    check("```make\na:\n\tb\n```", json!([{"code": "a:\n\tb", "in": "make"}]));
     // Lists.
+    check("- a\n\t- b\n", json!([{"ul": [[["a"], {"ul": [[["b"]]]}]]}]));
     check("- a\n- b\n  c\n+ d", json!([{"ul": [[["a"]], [["b", "⏎", "c"]]]}, {"ul": [[["d"]]]}]));
     check("3. a\n4. b\n   - c\n   - d", json!([{"ol3": [[["a"]], [["b"], {"ul": [[["c"]], [["d"]]]}]]}]));
     check(
@@ -73,7 +85,11 @@ fn texts_are_read_as_markdown() {
     check(
         "| a | b |\n|:-:|--:|\n| `x|y` | *1* |\n| only |\nend",
         json!([
-            {"align": "center right", "rows": [[["a"], ["b"]], [[{"code": "x|y"}], [{"emphasis": ["1"]}]], [["only"], []]]}, ["end"]
+            {
+                "align": "center right",
+                "rows": [[["a"], ["b"]], [[{"code": "x|y"}], [{"emphasis": ["1"]}]], [["only"], []]],
+            },
+            ["end"]
         ]),
     );
     check("a | b\nc | d", json!([["a | b", "⏎", "c | d"]]));
@@ -81,13 +97,15 @@ fn texts_are_read_as_markdown() {
     check(
         "[a *b*](https://c.d/e_(f) \"g\") <http://h.i>",
         json!([[
-            {"link": "https://c.d/e_(f)", "of": ["a ", {"emphasis": ["b"]}]}, " ", {"link": "http://h.i/", "of": ["http://h.i"]}
+            {"link": "https://c.d/e_(f)", "of": ["a ", {"emphasis": ["b"]}]}, " ",
+            {"link": "http://h.i/", "of": ["http://h.i"]}
         ]]),
     );
     check(
         "see https://a.b/c(d)?e=1. (https://f.g)",
         json!([[
-            "see ", {"link": "https://a.b/c(d)?e=1", "of": ["https://a.b/c(d)?e=1"]}, ". (", {"link": "https://f.g/", "of": ["https://f.g"]}, ")"
+            "see ", {"link": "https://a.b/c(d)?e=1", "of": ["https://a.b/c(d)?e=1"]}, ". (",
+            {"link": "https://f.g/", "of": ["https://f.g"]}, ")"
         ]]),
     );
     check("![a](https://b.c/d.png)", json!([[{"link": "https://b.c/d.png", "of": ["a"]}]]));

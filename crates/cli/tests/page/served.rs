@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use crate::support::Folder;
 use crate::with_model::command;
 
-const TEMPLATE: &str = "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}\n{% endfor %}\
+const TEMPLATE: &str = "\
+    {% for message in messages %}<|{{ message.role }}|>{{ message.content }}\n{% endfor %}\
     {% if add_generation_prompt %}<|assistant|>{% endif %}";
 
 /// A server that runs until it is dropped.

@@ -11,8 +11,10 @@ fn plan_pages_and_queue_are_shown_as_they_change() {
     let mut browser = Browser::start();
     browser.visit(served.address);
     browser.until("document.querySelectorAll('#devices .device').length === 1");
+    // The first event of the feed.
     let plan = "fetch('/orlop/live').then((feed) => feed.body.getReader().read()) \
-        .then(({value}) => JSON.parse(new TextDecoder().decode(value).split('data: ')[1]).devices[0])";
+        .then(({value}) => new TextDecoder().decode(value).split('data: ')[1].split('\\n')[0]) \
+        .then((text) => JSON.parse(text).devices[0])";
     let device = browser.run(plan);
     let titles =
         browser.run("[...document.querySelectorAll('.device [title]')].map((part) => part.title).join(';')");
@@ -24,13 +26,16 @@ fn plan_pages_and_queue_are_shown_as_they_change() {
     assert_eq!(browser.run("document.getElementById('cache').ariaLabel"), "No page is used.");
     // Answers to one prompt of several pages: two run, and share it.
     let prompt: Vec<u32> = (0..200).map(|place| 70 + place % 90).collect();
-    let many = json!({"prompt": prompt, "max_tokens": 300, "n": 64, "ignore_eos": true, "stream": true});
+    let prompts = [&prompt, &prompt];
+    let many = json!({"prompt": prompts, "max_tokens": 300, "n": 64, "ignore_eos": true, "stream": true});
     let asked = served.begin("/v1/completions", &many);
     browser.until("document.getElementById('cache').ariaLabel.startsWith('shared by #')");
     browser.until("document.getElementById('queue').innerText.includes('2 of at most 2 requests run')");
     assert_eq!(browser.number("document.querySelectorAll('#running li').length"), 2.0);
     assert!(browser.text("#running").contains("of 300 tokens"), "{}", browser.text("#running"));
     assert!(browser.text("#live-state").starts_with("2 running, "));
+    assert_eq!(browser.number("document.querySelectorAll('#queue li').length"), 64.0);
+    assert!(browser.text("#queue-rest").starts_with("and "));
     browser.until("document.getElementById('speed').innerText.includes('tokens/s')");
     browser.keep("serve-busy.png");
     drop(asked);
@@ -53,8 +58,9 @@ fn it_fits_a_phone_and_follows_the_theme() {
     browser.ask("Emulation.setDeviceMetricsOverride", size);
     browser.visit(served.address);
     served.scripted(
-        "A wide table:\n\n| a | b | c | d | e | f |\n|-|-|-|-|-|-|\n| one hundred | two hundred | three hundred | four \
-         hundred | five hundred | six hundred |\n\n```\nlet line = \"code that is much wider than the screen of a phone is\";\n```\n\n\
+        "A wide table:\n\n| a | b | c | d | e |\n|-|-|-|-|-|\n\
+         | one hundred | two hundred | three hundred | four hundred | five hundred |\n\n\
+         ```\nlet line = \"code that is much wider than the screen of a phone is\";\n```\n\n\
          anunbrokenwordthatislongerthanthescreenofaphoneiswideandstillmustnotmakeitscroll",
     );
     browser
@@ -74,6 +80,10 @@ fn it_fits_a_phone_and_follows_the_theme() {
         browser.press(&format!("#{panel}-toggle"));
         assert_eq!(browser.run(&format!("document.getElementById('{panel}').hidden")), true);
     }
+    browser.press("#sidebar-toggle");
+    browser.click(380.0, 600.0);
+    let hidden = browser.run("document.getElementById('sidebar').hidden");
+    assert_eq!(hidden, true, "what it covers, pressed, closes it");
     let ground = "getComputedStyle(document.body).backgroundColor";
     browser.surroundings("light");
     let light = browser.run(ground);

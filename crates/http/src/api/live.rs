@@ -124,6 +124,7 @@ fn state(snapshot: &Snapshot) -> Json {
         "uses": uses.collect::<Vec<Json>>(),
         "running": snapshot.running.iter().map(running).collect::<Vec<Json>>(),
         "queue": snapshot.queue.iter().map(queued).collect::<Vec<Json>>(),
+        "waiting": snapshot.waiting,
     })
 }
 

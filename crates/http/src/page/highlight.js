@@ -25,6 +25,7 @@ const DASH = words("ada elm haskell hs lua sql");
 const PLAIN = words("text txt plain plaintext markdown md console output diff log");
 
 const SLASHES = String.raw`\/\/[^\n]*|\/\*[^]*?(?:\*\/|$)`;
+const TRIPLE = String.raw`"""[^]*?(?:"""|$)`;
 const DOUBLE = String.raw`"(?:\\[^]|[^"\\\n])*"?`;
 const SINGLE = String.raw`'(?:\\[^]|[^'\\\n]){0,200}'`;
 // In Rust a single quote begins a character, or a lifetime.
@@ -41,7 +42,7 @@ export function highlighted(text, language) {
   const comment = HASH.has(name) ? String.raw`#[^\n]*` : DASH.has(name) ? String.raw`--[^\n]*` : SLASHES;
   const single = name === "rust" || name === "rs" ? CHARACTER : SINGLE;
   const token = new RegExp(
-    `(?<comment>${comment})|(?<string>${DOUBLE}|${single}|${BACKTICKS})` +
+    `(?<comment>${comment})|(?<string>${TRIPLE}|${DOUBLE}|${single}|${BACKTICKS})` +
       String.raw`|(?<number>\b\d[\w.]*)|(?<word>[A-Za-z_]\w*)`,
     "g",
   );

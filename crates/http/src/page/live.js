@@ -71,19 +71,22 @@ export class Live {
   }
 
   show(snapshot) {
-    const { running, queue, pages, free, evictable, counts } = snapshot;
-    this.state(stateOf(running.length, queue.length), running.length ? "busy" : "idle");
+    const { running, queue, waiting: all, pages, free, evictable, counts } = snapshot;
+    this.state(stateOf(running.length, all), running.length ? "busy" : "idle");
     this.speed.add(counts.generated_tokens, counts.prompt_tokens, running.length > 0);
     byId("speed").textContent = this.speed.text();
     const used = pages - free;
     byId("cache-facts").textContent =
       `${number(used)} of ${number(pages)} pages used, ${number(evictable)} of them kept for later; ` +
       `${number(this.plan.page_rows)} tokens a page`;
+    // A row that is gone is no longer left.
+    if (!running.some(({ id }) => id === this.map.pointed)) this.map.pointed = null;
     this.map.show(snapshot);
     byId("running").replaceChildren(...sequences(running, (id) => this.map.point(id)));
     byId("queue").replaceChildren(...waiting(queue));
     byId("no-running").hidden = running.length > 0;
-    byId("no-queue").hidden = queue.length > 0;
+    byId("queue-rest").textContent = all > queue.length ? `and ${number(all - queue.length)} more` : "";
+    byId("no-queue").hidden = all > 0;
     const { cached_tokens: cached, parked, evicted_pages: evicted } = counts;
     const facts = [
       ["tokens from the cache", cached],

@@ -40,6 +40,12 @@ function toggleLive() {
 byId("new").onclick = begin;
 byId("sidebar-toggle").onclick = () => showSidebar(byId("sidebar").hidden);
 byId("live-toggle").onclick = toggleLive;
+// Panels that cover the messages go when these are pressed.
+byId("messages").onpointerdown = () => {
+  if (!narrow.matches) return;
+  showSidebar(false);
+  live.toggle(false);
+};
 byId("settings-open").onclick = () => preferences.open();
 byId("help-open").onclick = () => byId("help").showModal();
 byId("theme").onclick = () => {

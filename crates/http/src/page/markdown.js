@@ -14,7 +14,7 @@ const DIVIDER = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$
 
 /** The blocks of a text, each with the lines that it was made from. */
 export function blocks(text) {
-  const lines = text.replace(/\r\n?/g, "\n").replaceAll("\t", "    ").split("\n");
+  const lines = text.replace(/\r\n?/g, "\n").split("\n");
   return read(lines, 0).map(({ block, from, to }) => ({
     ...block,
     source: lines.slice(from, to).join("\n"),
@@ -39,6 +39,7 @@ function read(lines, depth) {
 
 const inner = (lines, depth) => read(lines, depth + 1).map(({ block }) => block);
 const isBlank = (line) => /^\s*$/.test(line);
+const expanded = (line) => line.replace(/^[ \t]+/, (indent) => indent.replaceAll("\t", "    "));
 const indentOf = (line) => line.length - line.trimStart().length;
 
 // What a block begins with, and how it is read: each reader gives the block and the line behind it.
@@ -94,16 +95,8 @@ function heading(lines, at) {
 function quote(lines, at, depth) {
   let to = at;
   while (to < lines.length && QUOTE.test(lines[to])) to++;
-  return [
-    {
-      kind: "quote",
-      blocks: inner(
-        lines.slice(at, to).map((line) => line.replace(QUOTE, "")),
-        depth,
-      ),
-    },
-    to,
-  ];
+  const quoted = lines.slice(at, to).map((line) => line.replace(QUOTE, ""));
+  return [{ kind: "quote", blocks: inner(quoted, depth) }, to];
 }
 
 function list(lines, at, depth) {
@@ -116,14 +109,17 @@ function list(lines, at, depth) {
     if (!mark || mark[2].at(-1) !== first.at(-1) || RULE.test(lines[at])) break;
     const width = mark[1].length + mark[2].length + (mark[3] && mark[3].length < 5 ? mark[3].length : 1);
     const content = [lines[at].slice(width)];
+    let strip = width;
     let to = at + 1;
     for (; to < lines.length; to++) {
-      const indent = indentOf(lines[to]);
+      const line = expanded(lines[to]);
+      const indent = indentOf(line);
+      const isItem = ITEM.test(line.trimStart());
       // Models indent items of inner lists by two, whatever the mark of the outer one.
-      const inside = indent >= width || (indent > mark[1].length + 1 && ITEM.test(lines[to].trimStart()));
-      const lazy = !isBlank(lines[to - 1]) && !interrupts(lines, to) && !ITEM.test(lines[to]);
-      if (!isBlank(lines[to]) && !inside && !lazy) break;
-      content.push(lines[to].slice(Math.min(indent, width)));
+      if (isItem && indent > mark[1].length + 1) strip = Math.min(strip, indent);
+      const lazy = !isBlank(lines[to - 1]) && !isItem && !interrupts(lines, to);
+      if (!isBlank(line) && indent < strip && !lazy) break;
+      content.push(line.slice(Math.min(indent, strip)));
     }
     let blanks = 0;
     while (isBlank(content.at(-1) ?? "x")) {

@@ -25,7 +25,7 @@ export class Messages {
     chats.addEventListener("open", () => this.drawAll());
     chats.addEventListener("message", ({ detail }) => this.later(detail));
     chats.addEventListener("written", ({ detail }) => {
-      if (this.shown.has(detail.id)) announce(detail.error ?? "The answer is complete.");
+      if (this.shown.get(detail.id)?.message === detail) announce(detail.error ?? "The answer is complete.");
       this.drawAll();
     });
     this.drawAll();

@@ -14,13 +14,13 @@ export function sequences(running, point) {
     const facts = [`prompt ${prompt}`, cached > 0 && `${cached} cached`, elastic && "may be parked"];
     const row = element(
       "li",
-      { tabIndex: 0 },
+      {},
       element("div", {}, mark, element("b", {}, `#${id}`), element("span", {}, state)),
       done,
       element("small", {}, facts.filter(Boolean).join(" · ")),
     );
-    row.onpointerenter = row.onfocus = () => point(id);
-    row.onpointerleave = row.onblur = () => point(null);
+    row.onpointerenter = () => point(id);
+    row.onpointerleave = () => point(null);
     return row;
   });
 }

@@ -31,8 +31,9 @@ export class SpeedLine {
   text() {
     const { generated, prompt } = this.points.at(-1) ?? {};
     if (generated === undefined || !this.last.busy) return "";
-    const parts = [`${generated.toFixed(1)} tokens/s`, prompt > 0 && `prompts ${prompt.toFixed(0)}/s`];
-    return parts.filter(Boolean).join(" · ");
+    const text = (speed) => speed.toLocaleString("en", { maximumFractionDigits: speed < 100 ? 1 : 0 });
+    const read = prompt > 0 ? `, prompts ${text(prompt)}` : "";
+    return `${text(generated)} tokens/s${read}`;
   }
 
   draw() {

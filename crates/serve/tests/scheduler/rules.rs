@@ -78,6 +78,24 @@ fn moderate_requests_are_promised_all_they_need_and_queue_for_it() {
 }
 
 #[test]
+fn a_snapshot_shows_shared_pages_counts_and_the_beginning_of_a_long_queue() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(64, 2, 8));
+    let shared = prompt(7, 9);
+    (0..202).for_each(|_| drop(submit(&mut scheduler, &shared, 3)));
+    while scheduler.running() < 2 {
+        step(&mut scheduler);
+    }
+    let snapshot = scheduler.snapshot();
+    assert_eq!((snapshot.running.len(), snapshot.queue.len(), snapshot.waiting), (2, 64, 200));
+    let ids: Vec<_> = snapshot.running.iter().map(|view| view.id).collect();
+    let common: Vec<_> = snapshot.uses.iter().filter(|page| page.requests == ids).collect();
+    // Two whole pages of four rows; the rest of the prompt is each one's own.
+    assert_eq!(common.iter().map(|page| page.rows).collect::<Vec<_>>(), [4, 4]);
+    assert_eq!(snapshot.counts, scheduler.counts());
+    finish(&mut scheduler);
+}
+
+#[test]
 fn a_huge_maximum_does_not_reserve_the_cache_and_parking_loses_nothing() {
     let mut scheduler = Scheduler::new(FakeEngine::new(24, 8, 16));
     let prompts: Vec<Vec<u32>> = (0..8).map(|own| prompt(200 + own, 5)).collect();
