@@ -1,5 +1,8 @@
 use std::fmt;
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod amx;
+
 /// Which instructions kernels may use. Chosen when a device is made, never by how the program was built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Isa {
@@ -11,11 +14,13 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI, beside all of AVX2's.
     Avx512,
+    /// x86-64 with the 8-bit tiles of [AMX](https://en.wikipedia.org/wiki/Advanced_Matrix_Extensions), beside all of AVX-512's.
+    Amx,
 }
 
 impl Isa {
     /// All of them, the better of each kind of machine later.
-    pub const ALL: [Isa; 4] = [Isa::Scalar, Isa::Neon, Isa::Avx2, Isa::Avx512];
+    pub const ALL: [Isa; 5] = [Isa::Scalar, Isa::Neon, Isa::Avx2, Isa::Avx512, Isa::Amx];
 
     /// The best that this machine has.
     pub fn detect() -> Isa {
@@ -29,7 +34,13 @@ impl Isa {
             Isa::Neon => has_neon(),
             Isa::Avx2 => has_avx2(),
             Isa::Avx512 => has_avx2() && has_avx512(),
+            Isa::Amx => has_avx2() && has_avx512() && has_amx(),
         }
+    }
+
+    /// The instructions of all that is not a product with many rows of activations.
+    pub(crate) fn vectors(self) -> Isa {
+        if self == Isa::Amx { Isa::Avx512 } else { self }
     }
 
     /// The same, or the best that this machine has instead.
@@ -72,6 +83,16 @@ fn has_avx512() -> bool {
     false
 }
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn has_amx() -> bool {
+    amx::has_tiles() && amx::may_use_tiles()
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+fn has_amx() -> bool {
+    false
+}
+
 impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -79,6 +100,7 @@ impl fmt::Display for Isa {
             Isa::Neon => "neon",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
         })
     }
 }

@@ -2,6 +2,8 @@
 
 mod activations;
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -23,7 +25,7 @@ use crate::isa::Isa;
 /// The sum of products; both slices have the same length.
 pub(crate) fn dot(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
     debug_assert_eq!(a.len(), b.len());
-    match isa {
+    match isa.vectors() {
         // SAFETY: `dot_avx512` asks for AVX-512 F; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { x86::dot_avx512(a, b) },
@@ -48,7 +50,7 @@ fn dot_scalar(a: &[f32], b: &[f32]) -> f32 {
 /// Adds `factor * x` to `out`; both slices have the same length.
 pub(crate) fn add_scaled(isa: Isa, out: &mut [f32], factor: f32, x: &[f32]) {
     debug_assert_eq!(out.len(), x.len());
-    match isa {
+    match isa.vectors() {
         // SAFETY: `add_scaled_avx512` asks for AVX-512 F; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { x86::add_scaled_avx512(out, factor, x) },
@@ -61,7 +63,7 @@ pub(crate) fn add_scaled(isa: Isa, out: &mut [f32], factor: f32, x: &[f32]) {
 
 /// Runs a loop of plain code, compiled for the vectors of `isa`. The result is the same for all.
 pub(crate) fn widened(isa: Isa, work: impl FnOnce()) {
-    match isa {
+    match isa.vectors() {
         // SAFETY: `widened_avx512` asks for AVX-512 F; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { x86::widened_avx512(work) },

@@ -68,7 +68,7 @@ pub(crate) fn compiled<P: PlainLoop>(isa: Isa, plain: P) -> P::Output {
 
 /// Runs a loop with the vectors of `isa`.
 pub(crate) fn on<W: VectorLoop>(isa: Isa, work: W) -> W::Output {
-    match isa {
+    match isa.vectors() {
         // SAFETY: `on_avx512` asks for its target features; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { on_avx512(work) },

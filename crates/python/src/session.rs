@@ -69,6 +69,7 @@ fn cpu(name: &str, threads: usize, isa: &str) -> PyResult<Arc<dyn Device>> {
         "neon" => Isa::Neon,
         "avx2" => Isa::Avx2,
         "avx512" => Isa::Avx512,
+        "amx" => Isa::Amx,
         other => return Err(bad_value(format!("there is no instruction set `{other}`"))),
     };
     let pool = ThreadPool::new(threads.max(1)).map_err(raised)?;

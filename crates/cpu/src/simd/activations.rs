@@ -95,11 +95,19 @@ pub(super) fn scaled_sum<const B: usize>(block: &Block<B>, group: usize, groups:
     f32::from_bits(word_at(block, B - TAIL + 4 * word) as u32)
 }
 
+/// The sum of a group of a signed block, times the scale; there are `groups` in the block.
+#[inline(always)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only AMX multiplies signed blocks with panels
+pub(super) fn scaled_signed_sum<const B: usize>(block: &Block<B>, group: usize, groups: usize) -> f32 {
+    let tail = Tail::signed(block);
+    tail.scale * tail.sum(group, groups) as f32
+}
+
 /// Rounds a row; `out` has a block for each 32 values. What would have NaN or an infinity as scale gets NaN.
 pub(crate) fn quantize<const B: usize>(isa: Isa, values: &[f32], numbers: Numbers, out: &mut [Block<B>]) {
     debug_assert_eq!(values.len(), 32 * out.len());
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512 {
+    if isa.vectors() == Isa::Avx512 {
         // SAFETY: `quantize` asks for AVX-512; devices only have an `Isa` that the machine has.
         return unsafe { super::avx512::quantize(values, numbers, out) };
     }

@@ -6,7 +6,7 @@ use crate::repack::{ROWS, TileSpec, interleave_rows};
 /// Packs sixteen rows that lie one after the other, in blocks of `block` bytes, into tiles.
 pub(crate) fn pack(isa: Isa, spec: &TileSpec, rows: &[u8], block: usize, tiles: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
-    if matches!(isa, Isa::Avx2 | Isa::Avx512) {
+    if matches!(isa, Isa::Avx2 | Isa::Avx512 | Isa::Amx) {
         // SAFETY: `pack` asks for AVX2; devices only have an `Isa` that the machine has.
         return unsafe { x86::pack(spec, rows, block, tiles) };
     }

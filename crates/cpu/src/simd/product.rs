@@ -21,7 +21,7 @@ use crate::isa::Isa;
 #[cfg(target_arch = "aarch64")]
 use super::neon;
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512};
+use super::{amx, avx2, avx512};
 
 /// Rows of activations that [`panel_f32`] takes at most.
 pub(crate) const FLOAT_ROWS: usize = 8;
@@ -76,6 +76,14 @@ pub(crate) fn numbers(isa: Isa, rows: u64) -> Numbers {
 /// Whether [`dot_tiles`] is faster than panels for few rows of activations.
 pub(crate) fn has_tile_products(isa: Isa) -> bool {
     isa != Isa::Scalar
+}
+
+/// Most rows of activations that [`panel`] is given at a time.
+pub(crate) const MANY: usize = 48;
+
+/// Rows of activations that [`panel`] is best given at a time: few enough that their results stay in the first cache.
+pub(crate) fn many(isa: Isa) -> usize {
+    if isa == Isa::Amx { MANY } else { 12 }
 }
 
 /// Takes the tiles of a group apart into a panel.
@@ -146,7 +154,7 @@ pub(crate) fn dot_tiles<const B: usize>(
 
 /// Rows of activations that are multiplied at a time: with more, sums would not stay in registers.
 fn rows_of_tiles(isa: Isa, dtype: DType) -> usize {
-    match isa {
+    match isa.vectors() {
         Isa::Avx512 if tile_spec(dtype).is_some_and(|tile| tile.slots < 4) => 8,
         _ => 4,
     }
@@ -191,6 +199,11 @@ pub(crate) fn panel<const B: usize>(
     out: &mut [[f32; 16]],
 ) {
     #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Amx {
+        // SAFETY: `panel` asks for AVX-512 and AMX; devices only have an `Isa` that the machine has.
+        return unsafe { amx::panel(kind, panels, acts, ahead, out) };
+    }
+    #[cfg(target_arch = "x86_64")]
     if isa == Isa::Avx512 && numbers == Numbers::Biased {
         // SAFETY: `panel` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
         return unsafe { avx512::panel(kind, panels, acts, ahead, out) };
@@ -215,7 +228,7 @@ pub(crate) fn panel<const B: usize>(
 /// panel and 16 with the second.
 pub(crate) fn panel_f32(isa: Isa, panels: [&[[f32; 16]]; 2], acts: &[&[[u8; 4]]], out: &mut [[f32; 16]]) {
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512 {
+    if isa.vectors() == Isa::Avx512 {
         return match *acts {
             // SAFETY: `panel_f32` asks for AVX-512; devices only have an `Isa` that the machine has.
             [a] => unsafe { avx512::panel_f32(panels, [a], out) },
@@ -298,7 +311,7 @@ pub(crate) fn dot_rows<const N: usize>(
     out: &mut [[f32; N]],
 ) {
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512 {
+    if isa.vectors() == Isa::Avx512 {
         match *acts {
             // SAFETY: `dot_rows` asks for AVX-512; devices only have an `Isa` that the machine has.
             [a] => unsafe { avx512::dot_rows(dtype, rows, bytes, [a], ahead, out) },
@@ -367,7 +380,7 @@ fn lanes<const SIZE: usize>(row: &[[u8; SIZE]], act: &[[u8; 4]], decode: impl Fn
 pub(crate) fn transpose(isa: Isa, rows: &[f32], length: usize, panel: &mut [[f32; 16]]) {
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512 && rows.len() == 16 * length {
+    if isa.vectors() == Isa::Avx512 && rows.len() == 16 * length {
         for (number, out) in panel.as_chunks_mut::<16>().0.iter_mut().enumerate() {
             let at = |row: usize| rows[row * length + 16 * number..].first_chunk().expect("16 of the row");
             // SAFETY: `transpose` asks for AVX-512; devices only have an `Isa` that the machine has.

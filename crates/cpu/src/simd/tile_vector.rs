@@ -154,7 +154,7 @@ pub(super) trait TileWork {
 
 /// Runs a loop with the vectors of `isa`.
 pub(super) fn on<W: TileWork>(isa: Isa, work: W) {
-    match isa {
+    match isa.vectors() {
         // SAFETY: `run` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { avx512::run(work) },

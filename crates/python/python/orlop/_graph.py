@@ -182,7 +182,7 @@ class PlacedNode:
 
 
 def cpu(name: str, *, threads: int = 1, instructions: str = "best") -> tuple[str, int, str]:
-    """A CPU device with a name of its own. `instructions`: `best`, `scalar`, `avx2`, `avx512` or `neon`."""
+    """A CPU device with a name of its own. `instructions`: `best`, `scalar`, `avx2`, `avx512`, `amx` or `neon`."""
     return (name, threads, instructions)
 
 

@@ -11,11 +11,8 @@ use super::experts;
 use super::rounding::Rounding;
 use crate::access::{Dst, RowIndex, Scratch, Src};
 use crate::repack::{PackedLayout, ROWS};
-use crate::simd::product::{self, BYTES_8, BYTES_16, Block, FEW, FewProducts};
+use crate::simd::product::{self, BYTES_8, BYTES_16, Block, FEW, FewProducts, MANY};
 use crate::task::{FloatScratch, StepOperand, StepOperands, StepShape, Task, Thread};
-
-/// Rows of activations that are multiplied before any result is written.
-const MANY: usize = 12;
 
 /// Whether a product takes rounded activations.
 pub(crate) fn takes_rounded(weights: &TensorDesc, result: &TensorDesc) -> bool {
@@ -143,7 +140,8 @@ fn multiply<const B: usize>(task: &Task, thread: Thread, scratch: &mut [f32], ad
         }
         return;
     }
-    for piece in pieces(&task.work_shares, thread, matrices, left.groups().div_ceil(2), count, MANY as u64) {
+    let (units, most) = (left.groups().div_ceil(2), product::many(task.isa) as u64);
+    for piece in pieces(&task.work_shares, thread, matrices, units, count, most) {
         let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
         left.many(piece.matrix, piece.unit, &right, piece.right);
     }
@@ -338,11 +336,13 @@ impl<'a, const B: usize> RoundedProduct<'a, B> {
         let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
         let count = (columns.end - columns.start) as usize;
         let mut next = self.stored(matrix, unit + 1);
+        // Rows that are multiplied before any result is written.
+        let many = product::many(isa) as u64;
         let mut out = [[0.0; 2 * ROWS]; MANY];
         let mut start = range.start;
         while start < range.end {
-            let end = range.end.min(start + MANY as u64);
-            let (now, later) = next.split_at(next.len() / (range.end - start).div_ceil(MANY as u64) as usize);
+            let end = range.end.min(start + many);
+            let (now, later) = next.split_at(next.len() / (range.end - start).div_ceil(many) as usize);
             next = later;
             let mut acts: [&[Block<B>]; MANY] = [&[]; MANY];
             let mut places = [[0; 3]; MANY];

@@ -368,7 +368,9 @@ fn tiles_panels_and_products_keep_every_bit() {
             add(&panel_memory);
             add(all_products::<BYTES_8>(isa, dtype, &tiles).as_flattened());
             add(all_products::<BYTES_16>(isa, dtype, &tiles).as_flattened());
-            let (key, line) = (format!("{isa} {dtype} "), format!("{isa} {dtype} {hash:016x}"));
+            // AMX gives the bits of AVX-512.
+            let key = format!("{} {dtype} ", isa.vectors());
+            let line = format!("{key}{hash:016x}");
             if !lines.contains(&line) {
                 lines.retain(|line| !line.starts_with(&key));
                 lines.push(line.clone());
