@@ -110,7 +110,7 @@ pub(crate) fn load_embedder(
     let machine = arguments.settings.machine()?;
     let settings = arguments.settings.settings(&machine, model.config().layers.len(), Outputs::Last)?;
     let blueprint = Embedder::plan(&model, &machine, &settings, pooling).map_err(failure)?;
-    let embedder = with_bar("loading", |progress| Embedder::load(blueprint, progress)).map_err(failure)?;
+    let embedder = load_planned_embedder(blueprint)?;
     if arguments.verbose {
         describe_run(embedder.blueprint(), &embedder.memory(), begin.elapsed());
     }
@@ -151,6 +151,10 @@ pub(crate) fn load_with_drafts(
         describe(&loaded);
     }
     Ok(loaded)
+}
+
+pub(crate) fn load_planned_embedder(blueprint: Blueprint) -> Result<Embedder, Failure> {
+    with_bar("loading", |progress| Embedder::load(blueprint, progress)).map_err(failure)
 }
 
 pub(crate) fn load_engine(blueprint: Blueprint) -> Result<Engine, Failure> {

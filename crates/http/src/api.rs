@@ -4,7 +4,9 @@ pub(crate) mod answer;
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod conversation;
+pub(crate) mod embeddings;
 pub(crate) mod fields;
+pub(crate) mod generic_tools;
 pub(crate) mod live;
 pub(crate) mod messages;
 pub(crate) mod models;
@@ -14,6 +16,7 @@ pub(crate) mod report;
 pub(crate) mod responses;
 pub(crate) mod sampling;
 pub(crate) mod stream;
+pub(crate) mod structure;
 
 #[cfg(test)]
 mod tests;

@@ -49,6 +49,9 @@ pub(crate) const TOP_LOGPROBS: NumberBound = whole("top_logprobs", 0.0, 20.0);
 pub(crate) const LOGPROBS: NumberBound = whole("logprobs", 0.0, 20.0);
 /// Of the native completions.
 pub(crate) const N_PROBS: NumberBound = whole("n_probs", 0.0, 100.0);
+pub(crate) const DIMENSIONS: NumberBound = whole("dimensions", 1.0, EXACT);
+/// Of documents that are ranked.
+pub(crate) const TOP_N: NumberBound = whole("top_n", 1.0, EXACT);
 /// Of one token.
 pub(crate) const BIAS: NumberBound = number("logit_bias", -100.0, 100.0);
 
@@ -73,6 +76,9 @@ pub(crate) const BIAS_BYTES: LengthBound = length("logit_bias", 256, "bytes");
 pub(crate) const MESSAGES: LengthBound = length("messages", 8192, "messages");
 pub(crate) const TOOLS: LengthBound = length("tools", 512, "tools");
 pub(crate) const PROMPTS: LengthBound = length("prompt", 64, "prompts");
+/// Of embeddings.
+pub(crate) const INPUTS: LengthBound = length("input", 2048, "texts");
+pub(crate) const DOCUMENTS: LengthBound = length("documents", 2048, "documents");
 pub(crate) const MODEL_BYTES: LengthBound = length("model", 512, "bytes");
 
 /// Answers of one request.
@@ -98,6 +104,9 @@ pub(crate) const SLOWEST_BYTES: usize = 4 << 10;
 pub(crate) const LOG_EVENTS: usize = 4096;
 /// Requests whose JSON, templates and tokens are worked on at the same time.
 pub(crate) const TEXT_WORKERS: usize = 2;
+
+/// Requests for embeddings that wait.
+pub(crate) const EMBED_ASKS: usize = 64;
 
 /// Silence of a stream after which a comment is sent.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);

@@ -1,5 +1,6 @@
 //! The engine's thread, and how connections talk to it.
 
+pub(crate) mod embed_loop;
 pub(crate) mod engine_loop;
 pub(crate) mod generation;
 pub(crate) mod job;

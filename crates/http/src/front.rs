@@ -3,16 +3,18 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
-use orlop_llm::{ChatTemplate, Forecast, SamplingOptions, Tokenizer};
+use orlop_llm::{ChatTemplate, Forecast, GrammarCompiler, GrammarError, SamplingOptions, Tokenizer};
 use orlop_serve::Limits;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::api_error::ApiError;
 use crate::bounds::{self, ServerBounds};
+use crate::engine::embed_loop::EmbedAsk;
 use crate::engine::generation::Generation;
 use crate::engine::live::Live;
 use crate::engine::mailbox::{Mailbox, NotTaken, Room};
@@ -33,7 +35,7 @@ pub(crate) struct Front {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) live: Arc<Live>,
     /// The model, when it is loaded.
-    pub(crate) ready: OnceLock<Arc<Ready>>,
+    pub(crate) served: OnceLock<Served>,
     /// When the server started, in seconds since 1970.
     pub(crate) started: u64,
     text_workers: Arc<Semaphore>,
@@ -44,7 +46,46 @@ pub(crate) struct Front {
     pub(crate) running: Notify,
 }
 
-/// A model that can be asked.
+/// A model that is loaded.
+#[derive(Clone, Debug)]
+pub(crate) enum Served {
+    /// It makes text.
+    Text(Arc<Ready>),
+    /// It makes embeddings, or scores of pairs of texts.
+    Embedder(Arc<EmbedderReady>),
+}
+
+impl Served {
+    /// What clients are told of it.
+    pub(crate) fn facts(&self) -> &ModelFacts {
+        match self {
+            Served::Text(ready) => &ready.facts,
+            Served::Embedder(ready) => &ready.facts,
+        }
+    }
+
+    /// Maximum of tokens of a text.
+    pub(crate) fn context(&self) -> usize {
+        match self {
+            Served::Text(ready) => ready.limits.context,
+            Served::Embedder(ready) => ready.longest,
+        }
+    }
+}
+
+/// A model that can be asked for embeddings or scores.
+#[derive(Debug)]
+pub(crate) struct EmbedderReady {
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) facts: ModelFacts,
+    /// Tokens of a text, at most.
+    pub(crate) longest: usize,
+    /// Elements of an embedding.
+    pub(crate) dimensions: u64,
+    pub(crate) asks: SyncSender<EmbedAsk>,
+}
+
+/// A model that can be asked for text.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) tokenizer: Arc<Tokenizer>,
@@ -53,6 +94,16 @@ pub(crate) struct Ready {
     pub(crate) facts: ModelFacts,
     pub(crate) limits: Limits,
     pub(crate) planned: Forecast,
+    /// Made for the first answer that has to match something: it reads the whole vocabulary.
+    pub(crate) grammars: OnceLock<Result<GrammarCompiler, GrammarError>>,
+}
+
+impl Ready {
+    /// What compiles grammars for the model.
+    pub(crate) fn grammars(&self) -> Result<&GrammarCompiler, GrammarError> {
+        let made = self.grammars.get_or_init(|| GrammarCompiler::new(Arc::clone(&self.tokenizer)));
+        made.as_ref().map_err(Clone::clone)
+    }
 }
 
 impl Front {
@@ -64,7 +115,7 @@ impl Front {
             metrics: Arc::new(Metrics::new(Arc::clone(&log))),
             log,
             live: Arc::new(Live::new()),
-            ready: OnceLock::new(),
+            served: OnceLock::new(),
             started: now(),
             text_workers: Arc::new(Semaphore::new(bounds::TEXT_WORKERS)),
             random: RandomState::new(),
@@ -75,13 +126,29 @@ impl Front {
         }
     }
 
-    /// The model, unless it is not loaded yet or the server shuts down.
+    /// The model, if it makes text.
     pub(crate) fn ready(&self) -> Result<Arc<Ready>, ApiError> {
+        match self.served()? {
+            Served::Text(ready) => Ok(ready),
+            Served::Embedder(_) => Err(other_model("makes embeddings, and no text")),
+        }
+    }
+
+    /// The model, if it makes embeddings or scores.
+    pub(crate) fn embedder(&self) -> Result<Arc<EmbedderReady>, ApiError> {
+        match self.served()? {
+            Served::Embedder(ready) => Ok(ready),
+            Served::Text(_) => Err(other_model("makes text, and no embeddings")),
+        }
+    }
+
+    /// The model, unless it is not loaded yet or the server shuts down.
+    pub(crate) fn served(&self) -> Result<Served, ApiError> {
         if self.mailbox.ends().is_some() {
             return Err(ApiError::busy(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down", 5));
         }
         let loading = || ApiError::busy(StatusCode::SERVICE_UNAVAILABLE, "Loading model", 1);
-        self.ready.get().cloned().ok_or_else(loading)
+        self.served.get().cloned().ok_or_else(loading)
     }
 
     /// A number that was not given before.
@@ -155,6 +222,10 @@ impl Front {
             ))),
         }
     }
+}
+
+fn other_model(what: &str) -> ApiError {
+    ApiError::field("model", format!("The model of this server {what}")).with_code("unsupported")
 }
 
 fn check_prompt(prompt: &[u32], ready: &Ready) -> Result<(), ApiError> {

@@ -1,7 +1,7 @@
 //! Requests from arbitrary bytes against all endpoints, with an engine that answers without a model: the body of a fuzz
 //! target, and of a test.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::api::openapi::ENDPOINTS;
 use crate::engine::mailbox::{Mailbox, Message};
 use crate::engine::ring::{Ended, Event, Generated, Score, Times};
 use crate::event_log::EventLog;
-use crate::front::{Front, Ready};
+use crate::front::{Front, Ready, Served};
 use crate::model::ModelFacts;
 use crate::options::{ServerObserver, ServerOptions};
 use crate::routes;
@@ -118,8 +118,9 @@ pub(crate) fn front() -> Arc<Front> {
         facts,
         limits,
         planned: Forecast { context: 1024, devices: Vec::new(), layers: Vec::new() },
+        grammars: OnceLock::new(),
     };
-    front.ready.set(Arc::new(ready)).expect("the first model");
+    front.served.set(Served::Text(Arc::new(ready))).expect("the first model");
     front
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use orlop_llm::Forecast;
 use orlop_serve::{RequestEnd, RequestUsage, SchedulerCounts, StepReport};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -14,7 +15,6 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::engine::ring::Times;
 use crate::event_log::EventLog;
-use crate::model::ServedModel;
 use crate::options::ServerEvent;
 
 type Labels = [(&'static str, String); 1];
@@ -112,8 +112,8 @@ impl Metrics {
     }
 
     /// The memory of a model that is loaded.
-    pub(crate) fn loaded(&self, model: &ServedModel) {
-        for (planned, used) in model.planned.devices.iter().zip(&model.allocated.devices) {
+    pub(crate) fn loaded(&self, planned: &Forecast, allocated: &Forecast) {
+        for (planned, used) in planned.devices.iter().zip(&allocated.devices) {
             let labels = [("device", planned.name.clone())];
             self.planned.get_or_create(&labels).set(planned.total() as i64);
             self.used.get_or_create(&labels).set(used.total() as i64);
@@ -141,6 +141,7 @@ impl Metrics {
             RequestEnd::Done => "stop",
             RequestEnd::Length => "length",
             RequestEnd::Cancelled => "cancelled",
+            RequestEnd::Refused(_) => "refused",
             RequestEnd::Failed(_) => "failed",
         };
         self.ends.get_or_create(&[("finished_reason", reason.to_owned())]).inc();

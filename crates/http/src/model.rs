@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use orlop_llm::{
-    Blueprint, ChatTemplate, Config, Engine, Error, Forecast, Model, PAGE_ROWS, SamplingOptions, Settings,
-    Tokenizer,
+    Blueprint, ChatTemplate, Config, Embedder, Engine, Error, Forecast, Model, PAGE_ROWS, SamplingOptions,
+    Settings, Tokenizer,
 };
 
 use crate::engine::paged_model::{limits, shares};
@@ -40,17 +40,44 @@ impl ServedModel {
         let metadata = model.file().metadata();
         let tokenizer = Tokenizer::from_metadata(metadata)?;
         let template = ChatTemplate::from_metadata(metadata, &tokenizer);
-        let tensors = model.file().tensors();
-        let facts = ModelFacts {
-            trained_context: engine.blueprint().trained_context(),
-            vocabulary: engine.config().vocabulary,
-            width: engine.config().width,
-            parameters: tensors.iter().map(|tensor| tensor.desc.extents.iter().product::<u64>()).sum(),
-            bytes: tensors.iter().map(|tensor| tensor.desc.bytes()).sum(),
-        };
+        let facts = ModelFacts::of(model);
         let (planned, allocated) = (engine.blueprint().forecast()?, engine.memory());
         let (tokenizer, template) = (Arc::new(tokenizer), Arc::new(template));
         Ok(ServedModel { engine, tokenizer, template, sampling, facts, planned, allocated })
+    }
+}
+
+impl ModelFacts {
+    fn of(model: &Model) -> ModelFacts {
+        let tensors = model.file().tensors();
+        ModelFacts {
+            trained_context: model.config().context,
+            vocabulary: model.config().vocabulary,
+            width: model.config().width,
+            parameters: tensors.iter().map(|tensor| tensor.desc.extents.iter().product::<u64>()).sum(),
+            bytes: tensors.iter().map(|tensor| tensor.desc.bytes()).sum(),
+        }
+    }
+}
+
+/// A loaded model that makes embeddings or scores, with what a server needs to know of it.
+#[derive(Debug)]
+pub struct ServedEmbedder {
+    pub(crate) embedder: Embedder,
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) facts: ModelFacts,
+    pub(crate) planned: Forecast,
+}
+
+impl ServedEmbedder {
+    /// A loaded embedder, and its model.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`].
+    pub fn new(embedder: Embedder, model: &Model) -> Result<ServedEmbedder, Error> {
+        let tokenizer = Tokenizer::from_metadata(model.file().metadata())?;
+        let planned = embedder.blueprint().forecast()?;
+        Ok(ServedEmbedder { facts: ModelFacts::of(model), embedder, tokenizer, planned })
     }
 }
 

@@ -74,7 +74,7 @@ pub enum ServerEvent {
     Signal,
     /// An answer is complete, or never will be.
     Answer {
-        /// How it ended: `stop`, `length`, `cancelled` or `failed`.
+        /// How it ended: `stop`, `length`, `cancelled`, `refused` or `failed`.
         end: &'static str,
         /// Its tokens.
         usage: RequestUsage,

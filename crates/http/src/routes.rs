@@ -13,9 +13,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use serde_json::Value as Json;
 
-use crate::api::{chat, completions, live, messages, models, native, openapi, report, responses};
+use crate::api::{chat, completions, embeddings, live, messages, models, native, openapi, report, responses};
 use crate::api_error::ApiError;
-use crate::front::{Front, Ready};
+use crate::front::{EmbedderReady, Front, Ready};
 use crate::net::body;
 use crate::net::guard::{Caller, guard};
 use crate::options::ServerEvent;
@@ -32,6 +32,11 @@ pub(crate) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/messages", asks(messages::answer))
         .route("/completion", asks(native::answer))
         .route("/completions", asks(native::answer));
+    let embeds = Router::new()
+        .route("/v1/embeddings", embeds(embeddings::embed))
+        .route("/embeddings", embeds(embeddings::embed))
+        .route("/v1/rerank", embeds(embeddings::rerank))
+        .route("/rerank", embeds(embeddings::rerank));
     let texts = Router::new()
         .route("/v1/chat/completions/input_tokens", works(native::count_chat))
         .route("/v1/responses/input_tokens", works(responses::count))
@@ -51,7 +56,8 @@ pub(crate) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/models", get(list_models))
         .route("/models", get(list_models))
         .route("/v1/models/{*name}", get(one_model));
-    asks.merge(texts)
+    asks.merge(embeds)
+        .merge(texts)
         .merge(facts)
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
@@ -75,6 +81,20 @@ where
             answer(front, ready, caller, body).await
         },
     )
+}
+
+/// A route that reads a body and asks a model that makes embeddings or scores.
+fn embeds<F, R>(answer: F) -> MethodRouter<Arc<Front>>
+where
+    F: Fn(Arc<Front>, Arc<EmbedderReady>, Vec<u8>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<Response, ApiError>> + Send,
+{
+    post(move |State(front): State<Arc<Front>>, request: Request| async move {
+        let (head, body): (_, Body) = request.into_parts();
+        let body = body::read(&head.headers, body, front.options.bounds.body_time).await?;
+        let ready = front.embedder()?;
+        answer(front, ready, body).await
+    })
 }
 
 /// A route that reads a body and works on texts without the engine.

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
@@ -11,13 +12,15 @@ use orlop_llm::{Engine, Error};
 use orlop_serve::{PagedEngine, Scheduler};
 use tokio::sync::Notify;
 
+use crate::bounds;
+use crate::engine::embed_loop;
 use crate::engine::engine_loop::EngineLoop;
 use crate::engine::paged_model::PagedModel;
 use crate::event_log::EventLog;
-use crate::front::{Front, Ready};
+use crate::front::{EmbedderReady, Front, Ready, Served};
 use crate::net::listen;
 use crate::options::ServerEvent;
-use crate::{ServedModel, ServerError, ServerOptions, routes};
+use crate::{ServedEmbedder, ServedModel, ServerError, ServerOptions, routes};
 
 /// Time that the observer has for the last events.
 const LOG_TIME: Duration = Duration::from_secs(1);
@@ -93,13 +96,21 @@ impl HttpServer {
         model: ServedModel,
         reload: &mut dyn FnMut() -> Result<Engine, Error>,
     ) -> Result<(), ServerError> {
-        self.front.metrics.loaded(&model);
-        let ServedModel { engine, tokenizer, template, sampling, facts, planned, .. } = model;
+        let ServedModel { engine, tokenizer, template, sampling, facts, planned, allocated } = model;
+        self.front.metrics.loaded(&planned, &allocated);
         let options = &self.front.options;
         let (context, parallel) = (options.max_context, options.parallel);
         let engine = PagedModel::new(engine, context, parallel);
         let limits = engine.limits();
-        let ready = Ready { tokenizer: Arc::clone(&tokenizer), template, sampling, facts, limits, planned };
+        let ready = Ready {
+            tokenizer: Arc::clone(&tokenizer),
+            template,
+            sampling,
+            facts,
+            limits,
+            planned,
+            grammars: OnceLock::new(),
+        };
         let engine = EngineLoop {
             scheduler: Scheduler::new(engine),
             tokenizer,
@@ -108,14 +119,36 @@ impl HttpServer {
             live: Arc::clone(&self.front.live),
             known: HashMap::new(),
         };
-        // A server runs once, so there was no model before.
-        let _ = self.front.ready.set(Arc::new(ready));
-        self.front.running.notify_one();
-        let address = self.front.address;
-        self.front.log.see(|| ServerEvent::Ready { address });
+        self.serve(Served::Text(Arc::new(ready)));
         let ended = engine.run(&mut || Ok(PagedModel::new(reload()?, context, parallel)));
         self.close().map_err(ServerError::Thread)?;
         ended.map_err(|error| ServerError::Lost(Box::new(error)))
+    }
+
+    /// Answers requests for embeddings or scores until [`Stopper::stop`].
+    ///
+    /// # Errors
+    /// [`ServerError::Thread`].
+    pub fn run_embedder(mut self, model: ServedEmbedder) -> Result<(), ServerError> {
+        let ServedEmbedder { mut embedder, tokenizer, facts, planned } = model;
+        self.front.metrics.loaded(&planned, &embedder.memory());
+        let (asks, asked) = sync_channel(bounds::EMBED_ASKS);
+        let (longest, dimensions) = (embedder.longest_text() as usize, embedder.dimensions());
+        let ready = EmbedderReady { tokenizer, facts, longest, dimensions, asks };
+        self.serve(Served::Embedder(Arc::new(ready)));
+        embed_loop::run(&mut embedder, &asked, &self.front.mailbox);
+        // Those that still wait are told so.
+        drop(asked);
+        self.close().map_err(ServerError::Thread)
+    }
+
+    /// Requests are answered from now on.
+    fn serve(&self, served: Served) {
+        // A server runs once, so there was no model before.
+        let _ = self.front.served.set(served);
+        self.front.running.notify_one();
+        let address = self.front.address;
+        self.front.log.see(|| ServerEvent::Ready { address });
     }
 
     /// Lets connections send what they have, and closes them.

@@ -52,8 +52,8 @@ pub enum Flow {
     More,
     /// It is complete; the last token that was chosen may be an end token.
     Done,
-    /// No token could be chosen: the request ends with this message.
-    Failed(String),
+    /// What it asks for cannot be continued: it ends with this message.
+    Refused(String),
 }
 
 /// Why a request ended.
@@ -65,7 +65,9 @@ pub enum RequestEnd {
     Length,
     /// It was cancelled.
     Cancelled,
-    /// The engine failed, or no token could be chosen.
+    /// What it asked for could not be continued.
+    Refused(String),
+    /// The engine failed.
     Failed(String),
 }
 

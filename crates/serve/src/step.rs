@@ -191,7 +191,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         let is_full = running.work.generated() >= running.work.most;
         match flow {
             Flow::Done => self.finish(turn.place, RequestEnd::Done),
-            Flow::Failed(message) => self.finish(turn.place, RequestEnd::Failed(message)),
+            Flow::Refused(message) => self.finish(turn.place, RequestEnd::Refused(message)),
             Flow::More if is_full => self.finish(turn.place, RequestEnd::Length),
             Flow::More => {}
         }

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use orlop::http::{HttpServer, ServedModel, ServerError, ServerOptions, with_sequences};
-use orlop::llm::{Blueprint, Engine, Model, Outputs, Settings};
+use orlop::http::{HttpServer, ServedEmbedder, ServedModel, ServerError, ServerOptions, with_sequences};
+use orlop::llm::{Blueprint, Embedder, Engine, Model, Outputs, Settings};
 use orlop::sched::Machine;
 
 use crate::adapter_argument::adapted;
 use crate::commands::run::SamplingArguments;
 use crate::failure::Failure;
-use crate::load::{failure, load_engine, model_file, open_for, repack_engine};
+use crate::load::{failure, load_engine, load_planned_embedder, model_file, open_for, repack_engine};
 use crate::memory_table;
 use crate::model_arguments::ModelArguments;
 use crate::style::note;
@@ -59,6 +59,9 @@ pub(crate) struct ServeArguments {
     alias: Option<String>,
     #[command(flatten)]
     sampling: SamplingArguments,
+    /// Serve embeddings, or scores of a reranker, instead of text [default: for models that make no text]
+    #[arg(long)]
+    embeddings: bool,
     /// Print what is planned, and how many sequences of which length fit, and load nothing.
     #[arg(long)]
     plan: bool,
@@ -93,13 +96,16 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     let file = model_file(arguments.model.model.as_deref())?;
     let model = adapted(open_for("-m", &file)?, &arguments.model.settings.lora)?;
     let machine = arguments.model.settings.machine()?;
+    let name = file.file_stem().map(|name| name.to_string_lossy().into_owned());
+    let name = arguments.alias.clone().or(name).unwrap_or_default();
+    if arguments.embeddings || model.config().bidirectional {
+        return serve_embedder(arguments, name, &model, &machine);
+    }
     let settings = arguments.settings(&model, &machine)?;
     if arguments.plan {
         let blueprint = Blueprint::plan_unchecked(&model, &machine, &settings).map_err(failure)?;
         return plan::print(&blueprint, arguments.context(&model), arguments.parallel, arguments.json);
     }
-    let name = file.file_stem().map(|name| name.to_string_lossy().into_owned());
-    let name = arguments.alias.clone().or(name).unwrap_or_default();
     let server = HttpServer::bind(arguments.options(name, &model)?).map_err(refused)?;
     let blueprint = Blueprint::plan(&model, &machine, &settings).map_err(failure)?;
     let mut engine = load_engine(blueprint)?;
@@ -122,6 +128,28 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
         Engine::load(blueprint, &mut |_, _| ())
     };
     server.run(served, &mut reload).map_err(refused)
+}
+
+/// Serves embeddings, or scores of documents.
+fn serve_embedder(
+    arguments: &ServeArguments,
+    name: String,
+    model: &Model,
+    machine: &Machine,
+) -> Result<(), Failure> {
+    let settings = &arguments.model.settings;
+    let settings = settings.settings(machine, model.config().layers.len(), Outputs::Last)?;
+    let blueprint = Embedder::plan(model, machine, &settings, None).map_err(failure)?;
+    if arguments.plan {
+        return plan::print_memory(&blueprint, arguments.json);
+    }
+    let server = HttpServer::bind(arguments.options(name, model)?).map_err(refused)?;
+    let embedder = load_planned_embedder(blueprint)?;
+    if arguments.model.verbose {
+        note(memory_table::table(&embedder.memory()));
+    }
+    let served = ServedEmbedder::new(embedder, model).map_err(failure)?;
+    server.run_embedder(served).map_err(refused)
 }
 
 impl ServeArguments {

@@ -29,6 +29,7 @@ fn what_cannot_be_served_is_refused_before_a_model_is_loaded() {
         (&["serve", "--host", "no.such.host.invalid"], "--host"),
         (&["serve", "--api-key-file", "/nonexistent"], "--api-key-file"),
         (&["serve", "--json"], "--plan"),
+        (&["serve", "--plan", "--lora", "/nonexistent.gguf"], "/nonexistent.gguf"),
     ] {
         let sentence = orlop(arguments).refusal(2);
         assert!(sentence.contains(said), "{arguments:?}: {sentence}");

@@ -170,6 +170,7 @@ impl State {
                         let message = "The server is shutting down";
                         return Err(ApiError::busy(StatusCode::SERVICE_UNAVAILABLE, message, 5));
                     }
+                    RequestEnd::Refused(message) => return Err(ApiError::bad(message)),
                     RequestEnd::Failed(message) => {
                         return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message));
                     }

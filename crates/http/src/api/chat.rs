@@ -11,6 +11,7 @@ use super::answer::{Answers, ChatForm, Collected, Piece, Totals};
 use super::conversation::Conversation;
 use super::fields::Fields;
 use super::stream::{Frames, Protocol};
+use super::structure::Structure;
 use super::{report, sampling, stream};
 use crate::api_error::ApiError;
 use crate::bounds;
@@ -49,7 +50,6 @@ impl Head {
 fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<Chat, ApiError> {
     let fields = Fields::of(json)?;
     let model = model_name(fields, front)?;
-    refuse_formats(fields)?;
     let mut generation = sampling::generation(fields, front, ready, caller)?;
     let scores = fields.flag("logprobs")?.unwrap_or(false);
     let top = fields.count(bounds::TOP_LOGPROBS)?;
@@ -57,7 +57,8 @@ fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<Cha
         return Err(ApiError::field("top_logprobs", "`top_logprobs` needs `logprobs` to be true"));
     }
     generation.top = scores.then(|| top.unwrap_or(0));
-    let form = Conversation::of(fields)?.prepare(ready, &mut generation)?;
+    let wanted = Structure::of(fields)?;
+    let form = Conversation::of(fields)?.prepare(ready, &mut generation, wanted.as_ref())?;
     let options = fields.object("stream_options")?;
     let includes_usage = options.and_then(|options| options.get("include_usage")?.as_bool());
     Ok(Chat {
@@ -80,21 +81,6 @@ pub(crate) fn model_name(fields: Fields<'_>, front: &Front) -> Result<String, Ap
         return Err(error.with_param("model").with_code("model_not_found"));
     }
     Ok(name.to_owned())
-}
-
-/// Formats of answers that are not known.
-pub(crate) fn refuse_formats(fields: Fields<'_>) -> Result<(), ApiError> {
-    if let Some(format) = fields.object("response_format")?
-        && format.get("type").and_then(Json::as_str) != Some("text")
-    {
-        return Err(ApiError::unsupported("response_format", "a response format other than `text` is"));
-    }
-    for field in ["grammar", "json_schema", "structured_outputs", "guided_json", "guided_regex"] {
-        if fields.get(field).is_some() {
-            return Err(ApiError::unsupported(field, &format!("`{field}` is")));
-        }
-    }
-    Ok(())
 }
 
 /// Answers a chat request.

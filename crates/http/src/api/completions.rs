@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::response::Response;
-use orlop_llm::Special;
+use orlop_llm::{AnswerFormat, GrammarMatcher, Special};
 use serde_json::{Value as Json, json};
 
 use super::answer::{Answers, Collected, Finish, Piece, Totals};
-use super::chat::{Head, model_name, refuse_formats};
+use super::chat::{Head, model_name};
 use super::fields::{Fields, within};
 use super::stream::{Frames, Protocol};
+use super::structure::Structure;
 use super::{report, sampling, stream};
 use crate::api_error::ApiError;
 use crate::bounds;
@@ -31,7 +32,6 @@ struct Completion {
 fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<Completion, ApiError> {
     let fields = Fields::of(json)?;
     let model = model_name(fields, front)?;
-    refuse_formats(fields)?;
     let mut generation = sampling::generation(fields, front, ready, caller)?;
     let top = fields.count(bounds::LOGPROBS)?;
     generation.top = top;
@@ -45,6 +45,7 @@ fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<Com
     if echo && top.is_some() {
         return Err(ApiError::unsupported("echo", "`echo` with `logprobs` is"));
     }
+    generation.grammar = grammar(fields, ready)?;
     generation.prompts = prompts(fields, ready)?;
     let echoes = generation.prompts.iter().filter(|_| echo).map(|prompt| ready.tokenizer.decode_all(prompt));
     let options = fields.object("stream_options")?;
@@ -57,6 +58,11 @@ fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<Com
         model,
         generation,
     })
+}
+
+/// What the answers have to match.
+pub(crate) fn grammar(fields: Fields<'_>, ready: &Ready) -> Result<Option<GrammarMatcher>, ApiError> {
+    Structure::of(fields)?.map(|wanted| wanted.compile(ready, &AnswerFormat::default())).transpose()
 }
 
 /// The prompts of a request: a text, tokens, or a list of either.

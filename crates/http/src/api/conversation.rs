@@ -1,21 +1,32 @@
 //! Messages of a chat in OpenAI's form, and the prompt that they make.
 
-use orlop_llm::{AnswerFormat, ChatPrompt, Content, Message, RenderOptions, TemplateSource, ToolCall};
+use orlop_llm::{
+    AnswerFormat, ChatPrompt, Content, Message, RenderOptions, TemplateSource, ToolCall, ToolChoice,
+};
 use serde_json::{Map, Value as Json};
 
 use super::answer::ChatForm;
 use super::fields::Fields;
+use super::generic_tools::{self, Place};
+use super::structure::{self, Structure};
 use crate::api_error::ApiError;
 use crate::bounds;
 use crate::engine::generation::Generation;
 use crate::front::Ready;
 
 /// A chat that is to be continued.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Conversation {
     pub(crate) messages: Vec<Message>,
     pub(crate) options: RenderOptions,
-    /// At most one tool is called.
+    pub(crate) calls: CallRules,
+}
+
+/// Which tools an answer may or has to call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CallRules {
+    pub(crate) choice: ToolChoice,
+    /// At most one is called.
     pub(crate) one_call: bool,
 }
 
@@ -31,7 +42,7 @@ impl Conversation {
             list.ok_or_else(|| ApiError::field("messages", "`messages` must be a list with a message"))?;
         let messages = list.iter().enumerate().map(|(place, message)| read_message(message, place));
         let messages = messages.collect::<Result<Vec<Message>, ApiError>>()?;
-        let (tools, one_call) = tools(fields)?;
+        let (tools, calls) = tools(fields)?;
         let variables = variables(fields)?;
         let prompt = match (fields.flag("add_generation_prompt")?, fields.flag("continue_final_message")?) {
             (_, Some(true)) => ChatPrompt::Continue,
@@ -40,13 +51,20 @@ impl Conversation {
             (None, None) => continued(&messages),
         };
         let options = RenderOptions { prompt, tools, variables };
-        Ok(Conversation { messages, options, one_call })
+        Ok(Conversation { messages, options, calls })
     }
 
     /// The text of the prompt.
     pub(crate) fn text(&self, ready: &Ready) -> Result<String, ApiError> {
         let refused = |error: orlop_llm::Error| ApiError::field("messages", error.to_string());
-        ready.template.render(&self.messages, &self.options).map_err(refused)
+        let tools = &self.options.tools;
+        if !generic_tools::are_needed(ready, tools) {
+            return ready.template.render(&self.messages, &self.options).map_err(refused);
+        }
+        let options = RenderOptions { tools: Vec::new(), ..self.options.clone() };
+        let render =
+            |place| ready.template.render(&generic_tools::messages(&self.messages, tools, place), &options);
+        render(Place::System).or_else(|_| render(Place::User)).map_err(refused)
     }
 
     /// The tokens of the prompt.
@@ -54,18 +72,33 @@ impl Conversation {
         Ok(ready.tokenizer.chat(&self.text(ready)?))
     }
 
-    /// Adds the prompt to a generation, and says how its answers are read.
-    pub(crate) fn prepare(&self, ready: &Ready, generation: &mut Generation) -> Result<ChatForm, ApiError> {
+    /// Adds the prompt to a generation, with what its answers have to match, and says how they are read.
+    pub(crate) fn prepare(
+        &self,
+        ready: &Ready,
+        generation: &mut Generation,
+        wanted: Option<&Structure>,
+    ) -> Result<ChatForm, ApiError> {
         let text = self.text(ready)?;
-        let format =
-            AnswerFormat::of_template(ready.template.text(), &self.options.tools).after_prompt(&text);
+        let tools = self.options.tools.as_slice();
+        let format = match generic_tools::are_needed(ready, tools) {
+            true => generic_tools::format(ready, tools),
+            false => AnswerFormat::of_template(ready.template.text(), tools),
+        };
+        let format = format.after_prompt(&text);
+        let CallRules { choice, one_call } = &self.calls;
+        generation.grammar = match wanted {
+            Some(wanted) if tools.is_empty() => Some(wanted.compile(ready, &format)?),
+            Some(wanted) => return Err(wanted.beside_tools()),
+            None => structure::of_calls(ready, &format, tools, choice, !one_call)?,
+        };
         generation.prompts = vec![ready.tokenizer.chat(&text)];
         // Marks may be control tokens.
         generation.writes_control = format != AnswerFormat::default();
         if ready.template.source() != TemplateSource::File {
             generation.turn_mark = Some(PLAIN_MARK.to_owned());
         }
-        Ok(ChatForm { format, one_call: self.one_call })
+        Ok(ChatForm { format, one_call: *one_call })
     }
 }
 
@@ -166,8 +199,8 @@ pub(crate) fn part_text(part: &Json, field: &str) -> Result<String, ApiError> {
     text.map(str::to_owned).ok_or_else(|| ApiError::field(field, "each part of a content must have a `text`"))
 }
 
-/// The tools that may be called, and whether at most one is.
-fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, bool), ApiError> {
+/// The tools that may be called, and which have to be.
+fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, CallRules), ApiError> {
     let tools = fields.list(bounds::TOOLS)?.unwrap_or_default();
     for tool in tools {
         if tool.pointer("/function/name").and_then(Json::as_str).is_none_or(str::is_empty) {
@@ -175,11 +208,29 @@ fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, bool), ApiError> {
         }
     }
     let one_call = fields.flag("parallel_tool_calls")? == Some(false);
-    match fields.get("tool_choice") {
-        None => Ok((tools.to_vec(), one_call)),
-        Some(Json::String(choice)) if choice == "auto" => Ok((tools.to_vec(), one_call)),
-        Some(Json::String(choice)) if choice == "none" => Ok((Vec::new(), one_call)),
-        Some(_) => Err(ApiError::unsupported("tool_choice", "a tool choice other than `auto` and `none` is")),
+    let choice = fields.get("tool_choice");
+    let named = choice.and_then(|choice| choice.pointer("/function/name")?.as_str());
+    choose(choice, named, tools.to_vec(), one_call)
+}
+
+/// The tools that may be called by a choice in OpenAI's form, and which have to be; `named` is the name in the choice.
+pub(crate) fn choose(
+    choice: Option<&Json>,
+    named: Option<&str>,
+    tools: Vec<Json>,
+    one_call: bool,
+) -> Result<(Vec<Json>, CallRules), ApiError> {
+    let rules = |choice| CallRules { choice, one_call };
+    match (choice, named) {
+        (None, _) => Ok((tools, rules(ToolChoice::Auto))),
+        (Some(Json::String(choice)), _) if choice == "auto" => Ok((tools, rules(ToolChoice::Auto))),
+        (Some(Json::String(choice)), _) if choice == "none" => Ok((Vec::new(), rules(ToolChoice::Auto))),
+        (Some(Json::String(choice)), _) if choice == "required" => Ok((tools, rules(ToolChoice::Required))),
+        (Some(_), Some(name)) => Ok((tools, rules(ToolChoice::Function(name.to_owned())))),
+        (Some(_), None) => {
+            let known = "a tool choice other than `auto`, `none`, `required` and a function is";
+            Err(ApiError::unsupported("tool_choice", known))
+        }
     }
 }
 

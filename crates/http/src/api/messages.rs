@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use axum::response::Response;
-use orlop_llm::{Content, Message, RenderOptions, ToolCall};
+use orlop_llm::{Content, Message, RenderOptions, ToolCall, ToolChoice};
 use orlop_serve::RequestUsage;
 use serde_json::{Value as Json, json};
 
 use super::answer::{Answers, ChatForm, Finish, Finished, Piece};
-use super::conversation::{Conversation, continued, part_text};
+use super::conversation::{CallRules, Conversation, continued, part_text};
 use super::fields::Fields;
 use super::stream::{Frames, Protocol};
 use super::{chat, sampling, stream};
@@ -38,7 +38,7 @@ fn read(
     if fields.get(bounds::MAX_TOKENS.field).is_none() {
         return Err(ApiError::field("max_tokens", "`max_tokens` is required"));
     }
-    let form = conversation(fields)?.prepare(ready, &mut generation)?;
+    let form = conversation(fields)?.prepare(ready, &mut generation, None)?;
     Ok((generation, form, model, fields.flag("stream")?.unwrap_or(false)))
 }
 
@@ -58,14 +58,14 @@ fn conversation(fields: Fields<'_>) -> Result<Conversation, ApiError> {
     for (place, message) in list.iter().enumerate() {
         read_message(message, &format!("messages[{place}]"), &mut messages)?;
     }
-    let (tools, one_call) = tools(fields)?;
+    let (tools, calls) = tools(fields)?;
     let mut variables = serde_json::Map::new();
     if let Some(thinking) = fields.object("thinking")? {
         let enabled = thinking.get("type").and_then(Json::as_str) != Some("disabled");
         variables.insert("enable_thinking".to_owned(), enabled.into());
     }
     let prompt = continued(&messages);
-    Ok(Conversation { messages, options: RenderOptions { prompt, tools, variables }, one_call })
+    Ok(Conversation { messages, options: RenderOptions { prompt, tools, variables }, calls })
 }
 
 /// The texts of a content: one, or those of a list of blocks.
@@ -124,8 +124,8 @@ fn read_message(json: &Json, at: &str, messages: &mut Vec<Message>) -> Result<()
     Ok(())
 }
 
-/// The tools in OpenAI's form, and whether at most one is called.
-fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, bool), ApiError> {
+/// The tools in OpenAI's form, and which have to be called.
+fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, CallRules), ApiError> {
     let tools = fields
         .list(bounds::TOOLS)?
         .unwrap_or_default()
@@ -145,12 +145,20 @@ fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, bool), ApiError> {
     if tools.iter().any(|tool| tool["function"]["name"].as_str().is_none_or(str::is_empty)) {
         return Err(ApiError::field("tools", "each tool must have a `name`"));
     }
-    let Some(choice) = fields.object("tool_choice")? else { return Ok((tools, false)) };
-    let one_call = choice.get("disable_parallel_tool_use").and_then(Json::as_bool).unwrap_or(false);
-    match choice.get("type").and_then(Json::as_str) {
-        Some("auto") => Ok((tools, one_call)),
-        Some("none") => Ok((Vec::new(), one_call)),
-        _ => Err(ApiError::unsupported("tool_choice", "a tool choice other than `auto` and `none` is")),
+    let choice = fields.object("tool_choice")?;
+    let get = |key: &str| choice.and_then(|choice| choice.get(key));
+    let one_call = get("disable_parallel_tool_use").and_then(Json::as_bool).unwrap_or(false);
+    let rules = |choice| CallRules { choice, one_call };
+    match (get("type").and_then(Json::as_str), get("name").and_then(Json::as_str)) {
+        _ if choice.is_none() => Ok((tools, rules(ToolChoice::Auto))),
+        (Some("auto"), _) => Ok((tools, rules(ToolChoice::Auto))),
+        (Some("none"), _) => Ok((Vec::new(), rules(ToolChoice::Auto))),
+        (Some("any"), _) => Ok((tools, rules(ToolChoice::Required))),
+        (Some("tool"), Some(name)) => Ok((tools, rules(ToolChoice::Function(name.to_owned())))),
+        _ => Err(ApiError::unsupported(
+            "tool_choice",
+            "a tool choice other than `auto`, `none`, `any` and `tool` is",
+        )),
     }
 }
 

@@ -10,7 +10,7 @@ use super::answer::{Answers, Finish, Finished, Piece};
 use super::conversation::Conversation;
 use super::fields::Fields;
 use super::stream::{Frames, Protocol};
-use super::{chat, completions, report, sampling, stream};
+use super::{completions, report, sampling, stream};
 use crate::api_error::ApiError;
 use crate::bounds;
 use crate::engine::ring::Score;
@@ -29,9 +29,9 @@ pub(crate) async fn answer(
     let read = move || {
         let json = body::json(&body)?;
         let fields = Fields::of(&json)?;
-        chat::refuse_formats(fields)?;
         let mut generation = sampling::generation(fields, &worker, &model, caller)?;
         generation.top = fields.count(bounds::N_PROBS)?.filter(|top| *top > 0);
+        generation.grammar = completions::grammar(fields, &model)?;
         generation.prompts = completions::prompts(fields, &model)?;
         Ok((generation, fields.flag("stream")?.unwrap_or(false)))
     };
@@ -151,7 +151,6 @@ pub(crate) fn count_chat(ready: &Ready, json: &Json) -> Result<Json, ApiError> {
 pub(crate) fn props(front: &Front, ready: &Ready) -> Json {
     let sampling = &ready.sampling;
     let template = ready.template.text();
-    let tools = template.contains("tools");
     json!({
         "default_generation_settings": {
             "n_ctx": ready.limits.context,
@@ -169,7 +168,8 @@ pub(crate) fn props(front: &Front, ready: &Ready) -> Json {
         "model_alias": front.options.name,
         "modalities": { "vision": false, "audio": false },
         "chat_template": template,
-        "chat_template_caps": { "supports_tools": tools, "supports_tool_calls": template.contains("tool_calls") },
+        // Where the template knows no tools, they are described in a message.
+        "chat_template_caps": { "supports_tools": true, "supports_tool_calls": true },
         "build_info": concat!("orlop ", env!("CARGO_PKG_VERSION")),
     })
 }

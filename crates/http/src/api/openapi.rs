@@ -51,7 +51,7 @@ const fn asks(
 }
 
 /// All endpoints.
-pub(crate) const ENDPOINTS: [Endpoint; 19] = [
+pub(crate) const ENDPOINTS: [Endpoint; 21] = [
     asks("/v1/chat/completions", "Answer a chat", &["messages"], &[&SAMPLING, &[bounds::TOP_LOGPROBS]]),
     post("/v1/chat/completions/input_tokens", "Count the tokens of a chat", &["messages"]),
     asks(
@@ -81,6 +81,8 @@ pub(crate) const ENDPOINTS: [Endpoint; 19] = [
     get("/orlop/live", "Watch pages, running requests and the queue"),
     get("/openapi.json", "This description"),
     get("/", "The page"),
+    asks("/v1/embeddings", "Make embeddings of texts", &["input"], &[&[bounds::DIMENSIONS]]),
+    asks("/v1/rerank", "Rank documents for a query", &["query", "documents"], &[&[bounds::TOP_N]]),
 ];
 
 /// The description of the API ([OpenAPI 3.1](https://spec.openapis.org/oas/v3.1.0)).

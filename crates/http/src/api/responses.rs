@@ -7,9 +7,10 @@ use orlop_llm::{ChatPrompt, Content, Message, RenderOptions, ToolCall};
 use serde_json::{Map, Value as Json, json};
 
 use super::answer::{Answers, ChatForm, Finish, Finished, Piece, Totals};
-use super::conversation::{Conversation, content};
+use super::conversation::{CallRules, Conversation, choose, content};
 use super::fields::Fields;
 use super::stream::{Frames, Protocol};
+use super::structure::Structure;
 use super::{chat, sampling, stream};
 use crate::api_error::ApiError;
 use crate::bounds;
@@ -50,14 +51,10 @@ struct Asked {
 fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<Asked, ApiError> {
     let fields = Fields::of(json)?;
     let model = chat::model_name(fields, front)?;
-    chat::refuse_formats(fields)?;
-    let format = fields.object("text")?.and_then(|text| text.get("format")?.get("type")?.as_str());
-    if format.is_some_and(|format| format != "text") {
-        return Err(ApiError::unsupported("text.format", "a text format other than `text` is"));
-    }
+    let wanted = Structure::of_text_format(fields)?;
     let mut generation = sampling::generation(fields, front, ready, caller)?;
     generation.answers = 1;
-    let form = conversation(fields)?.prepare(ready, &mut generation)?;
+    let form = conversation(fields)?.prepare(ready, &mut generation, wanted.as_ref())?;
     let (streams, repeated) = (fields.flag("stream")?.unwrap_or(false), repeated(fields));
     Ok(Asked { generation, form, model, streams, repeated })
 }
@@ -91,9 +88,9 @@ fn conversation(fields: Fields<'_>) -> Result<Conversation, ApiError> {
     if let Some(effort) = effort {
         variables.insert("reasoning_effort".to_owned(), effort.into());
     }
-    let (tools, one_call) = tools(fields)?;
+    let (tools, calls) = tools(fields)?;
     let options = RenderOptions { prompt: ChatPrompt::Answer, tools, variables };
-    Ok(Conversation { messages, options, one_call })
+    Ok(Conversation { messages, options, calls })
 }
 
 /// Whether a message has what the model thought, and not yet what it said.
@@ -143,13 +140,15 @@ fn read_item(json: &Json, at: &str, messages: &mut Vec<Message>) -> Result<(), A
 }
 
 /// The tools in the form of chats. Tools that only OpenAI has are left out.
-fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, bool), ApiError> {
+fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, CallRules), ApiError> {
     let tools =
         fields.list(bounds::TOOLS)?.unwrap_or_default().iter().filter(|tool| tool["type"] == "function");
     let tools: Vec<Json> = tools
         .map(|tool| {
             let part = |key: &str| tool.get(key).cloned().unwrap_or_default();
-            let function = json!({ "name": part("name"), "description": part("description"), "parameters": part("parameters") });
+            let keys = ["name", "description", "parameters", "strict"];
+            let function: Map<String, Json> =
+                keys.into_iter().map(|key| (key.to_owned(), part(key))).collect();
             json!({ "type": "function", "function": function })
         })
         .collect();
@@ -157,11 +156,14 @@ fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, bool), ApiError> {
         return Err(ApiError::field("tools", "each function must have a `name`"));
     }
     let one_call = fields.flag("parallel_tool_calls")? == Some(false);
-    match fields.get("tool_choice").map(Json::as_str) {
-        None | Some(Some("auto")) => Ok((tools, one_call)),
-        Some(Some("none")) => Ok((Vec::new(), one_call)),
-        _ => Err(ApiError::unsupported("tool_choice", "a tool choice other than `auto` and `none` is")),
-    }
+    let choice = fields.get("tool_choice");
+    let is_function = |choice: &&Json| choice["type"] == "function";
+    choose(
+        choice,
+        choice.filter(is_function).and_then(|choice| choice.get("name")?.as_str()),
+        tools,
+        one_call,
+    )
 }
 
 /// Answers a request.

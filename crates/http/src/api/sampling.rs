@@ -27,6 +27,7 @@ pub(crate) fn generation(
         bias: bias(fields, &ready.tokenizer)?,
         stops: fields.texts(bounds::STOPS, bounds::STOP_BYTES)?,
         turn_mark: None,
+        grammar: None,
         top: None,
         ignores_end: fields.flag("ignore_eos")?.unwrap_or(false),
         writes_control: false,

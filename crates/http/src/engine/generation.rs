@@ -1,6 +1,6 @@
 //! What is asked of the engine: prompts, and how they are continued.
 
-use orlop_llm::SamplingOptions;
+use orlop_llm::{GrammarMatcher, SamplingOptions};
 
 /// Prompts to be continued, each several times.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +19,8 @@ pub(crate) struct Generation {
     pub(crate) stops: Vec<String>,
     /// A text that begins the next turn where the model has no token for it: it ends an answer as such a token does.
     pub(crate) turn_mark: Option<String>,
+    /// What the answers have to match.
+    pub(crate) grammar: Option<GrammarMatcher>,
     /// How many of the likeliest tokens are reported with their probabilities.
     pub(crate) top: Option<usize>,
     /// Tokens that end a text do not end the answer.

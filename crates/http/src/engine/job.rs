@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orlop_llm::{LogProbabilities, Sampler, StopText, TextStream, Tokenizer};
+use orlop_llm::{GrammarError, GrammarMatcher, LogProbabilities, Sampler, StopText, TextStream, Tokenizer};
 use orlop_serve::{Flow, Request, RequestEnd, RequestUsage, Rows, StepRow};
 
 use super::generation::Generation;
@@ -18,6 +18,7 @@ pub(crate) struct Job {
     tokenizer: Arc<Tokenizer>,
     metrics: Arc<Metrics>,
     sampler: Sampler,
+    grammar: Option<GrammarMatcher>,
     top: Option<usize>,
     ignores_end: bool,
     writes_control: bool,
@@ -52,6 +53,7 @@ impl Job {
             tokenizer,
             metrics,
             sampler,
+            grammar: generation.grammar.clone(),
             top: generation.top,
             ignores_end: generation.ignores_end,
             writes_control: generation.writes_control,
@@ -86,6 +88,64 @@ impl Job {
         }
     }
 
+    /// A token that the grammar allows.
+    fn sample(&mut self, row: StepRow<'_>) -> Result<u32, GrammarError> {
+        let logits = match row {
+            StepRow::Best(token) => return Ok(token),
+            StepRow::Logits(logits) => logits,
+        };
+        let token = match &mut self.grammar {
+            None => self.sampler.sample(logits),
+            Some(grammar) => match grammar.mask()? {
+                None => self.sampler.sample(logits),
+                // A mask always allows a token, so there is one.
+                Some(mask) => self.sampler.sample_allowed(logits, mask).unwrap_or_default(),
+            },
+        };
+        if let Some(top) = self.top {
+            let LogProbabilities { chosen, top } = LogProbabilities::of(logits, token, top);
+            self.held.scores.push(Score { token, log_probability: chosen, top });
+        }
+        Ok(token)
+    }
+
+    /// Writes a token of the answer, and sends the text that is certain by it.
+    fn write(&mut self, token: u32) {
+        self.held.tokens += 1;
+        let bytes = match self.writes_control {
+            true => self.tokenizer.decode_special(token),
+            false => self.tokenizer.decode(token),
+        };
+        let certain = self.stop.push(self.text.push(bytes)).to_owned();
+        self.send(&certain);
+    }
+
+    /// Tells the grammar of the last token, and adds those that are certain to follow it, up to a number of tokens.
+    fn follow(&mut self, tokens: &mut Vec<u32>, most: usize) -> Result<Flow, GrammarError> {
+        let Some(last) = tokens.last() else { return Ok(Flow::More) };
+        let mut forced = Vec::new();
+        if let Some(grammar) = &mut self.grammar {
+            grammar.accept(*last)?;
+            // Log probabilities need a look at each token.
+            if self.top.is_none() {
+                forced = grammar.forced();
+            }
+        }
+        for token in forced.into_iter().take(most - tokens.len()) {
+            if self.stop.is_stopped() {
+                break;
+            }
+            if let Some(grammar) = &mut self.grammar {
+                grammar.accept(token)?;
+            }
+            self.sampler.accept(token);
+            tokens.push(token);
+            self.write(token);
+        }
+        let complete = self.grammar.as_ref().is_some_and(GrammarMatcher::is_complete);
+        Ok(if complete || self.stop.is_stopped() { Flow::Done } else { Flow::More })
+    }
+
     fn times(&self) -> Times {
         let between = |from: Option<Instant>, to: Option<Instant>| match (from, to) {
             (Some(from), Some(to)) => to.saturating_duration_since(from),
@@ -101,39 +161,29 @@ impl Job {
 
 impl Request for Job {
     fn rows(&self) -> Rows {
-        if self.sampler.takes_likeliest() && self.top.is_none() { Rows::Best } else { Rows::Logits }
+        match self.sampler.takes_likeliest() && self.top.is_none() && self.grammar.is_none() {
+            true => Rows::Best,
+            false => Rows::Logits,
+        }
     }
 
     fn is_ready(&self) -> bool {
         self.ring.has_room()
     }
 
-    fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>, _room: usize) -> Flow {
-        let token = match row {
-            StepRow::Best(token) => token,
-            StepRow::Logits(logits) => {
-                let token = self.sampler.sample(logits);
-                if let Some(top) = self.top {
-                    let LogProbabilities { chosen, top } = LogProbabilities::of(logits, token, top);
-                    self.held.scores.push(Score { token, log_probability: chosen, top });
-                }
-                token
-            }
-        };
-        tokens.push(token);
+    fn choose(&mut self, row: StepRow<'_>, tokens: &mut Vec<u32>, room: usize) -> Flow {
+        let before = tokens.len();
         self.tick();
-        if self.tokenizer.is_end(token) && !self.ignores_end {
-            self.held.scores.pop();
-            return Flow::Done;
-        }
-        self.held.tokens += 1;
-        let bytes = match self.writes_control {
-            true => self.tokenizer.decode_special(token),
-            false => self.tokenizer.decode(token),
-        };
-        let certain = self.stop.push(self.text.push(bytes)).to_owned();
-        self.send(&certain);
-        if self.stop.is_stopped() { Flow::Done } else { Flow::More }
+        let flow = self.sample(row).and_then(|token| {
+            tokens.push(token);
+            if self.tokenizer.is_end(token) && !self.ignores_end {
+                self.held.scores.pop();
+                return Ok(Flow::Done);
+            }
+            self.write(token);
+            self.follow(tokens, before + room)
+        });
+        flow.unwrap_or_else(|error| Flow::Refused(error.to_string()))
     }
 
     fn admitted(&mut self, cached: usize) {

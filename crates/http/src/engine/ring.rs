@@ -190,7 +190,7 @@ mod tests {
         let ring = Ring::new(1, mailbox);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for _ in 0..3 {
-            let pushed = 2 * bounds::RING_BYTES / EACH;
+            let pushed = 2 * bounds::RING_BYTES;
             for _ in 0..pushed {
                 ring.push(0, Event::Text(Generated { text: "a".to_owned(), tokens: 1, scores: Vec::new() }));
             }

@@ -112,3 +112,32 @@ impl Drop for Count {
         self.0.metrics.connected(before.saturating_sub(1));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::engine::generation::Generation;
+    use crate::engine::mailbox::Room;
+    use crate::engine::ring::Ring;
+    use crate::{fuzz, routes};
+
+    #[test]
+    fn answers_that_are_complete_are_read_before_the_end() {
+        let front = fuzz::front();
+        let mailbox = Arc::clone(&front.mailbox);
+        let room = Room { requests: 1, tokens: 1 };
+        let ring = Arc::new(Ring::new(1, Arc::clone(&mailbox)));
+        let read = mailbox.submit(Generation::default(), ring, room).unwrap();
+        mailbox.end_within(Duration::from_secs(600));
+        let closing = Arc::new(Notify::new());
+        closing.notify_one();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let connections = thread::spawn(move || run(listener, &front, &routes::router(&front), &closing));
+        thread::sleep(Duration::from_millis(200));
+        assert!(!connections.is_finished(), "an answer is still read");
+        mailbox.release(read);
+        connections.join().unwrap().unwrap();
+    }
+}

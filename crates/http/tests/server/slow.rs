@@ -98,12 +98,19 @@ fn a_request_is_not_refused_for_what_runs_beside_a_free_place() {
 #[test]
 fn prompts_that_wait_are_bounded_in_all() {
     let bounds = ServerBounds { tokens: 100, ..ServerBounds::default() };
-    let server = start_with(ServerOptions { bounds, ..options() }, 1024);
+    let server = start_with(ServerOptions { bounds, ..options() }, 2048);
     let prompt: Vec<u32> = (0..60).collect();
-    let long = json!({ "prompt": prompt, "max_tokens": 400, "ignore_eos": true, "stream": true });
+    // More than sockets hold, so it does not end; one request is taken in any case.
+    let long = json!({
+        "prompt": prompt, "max_tokens": 200, "n": 64, "logprobs": 20, "ignore_eos": true, "stream": true,
+    });
     let mut first = server.begin("/v1/completions", &long);
     assert_eq!(first.head().status, 200);
-    let refused = server.post("/v1/completions", &long);
+    let refused = server.post("/v1/completions", &json!({ "prompt": [1], "max_tokens": 1 }));
     assert_eq!(refused.status, 429);
-    assert!(refused.json()["error"]["message"].as_str().unwrap().contains("60 tokens"), "{}", refused.text());
+    assert!(
+        refused.json()["error"]["message"].as_str().unwrap().contains("3840 tokens"),
+        "{}",
+        refused.text()
+    );
 }

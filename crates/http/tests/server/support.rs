@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use orlop_backend::Device;
 use orlop_cpu::{CpuDevice, ThreadPool};
-use orlop_gguf::{GgufFile, GgufPart, MetadataValue};
-use orlop_http::{HttpServer, ServedModel, ServerOptions, Stopper, with_sequences};
-use orlop_llm::{Blueprint, Engine, Error, Model, SamplingOptions, Settings, Synth};
+use orlop_gguf::{GgufFile, GgufPart, MetadataValue, Writer};
+use orlop_graph::DType;
+use orlop_http::{HttpServer, ServedEmbedder, ServedModel, ServerOptions, Stopper, with_sequences};
+use orlop_llm::{Blueprint, Embedder, Engine, Error, Model, SamplingOptions, Settings, Synth};
 use orlop_sched::Machine;
 use serde_json::Value as Json;
 
@@ -80,6 +81,36 @@ pub(crate) fn start_on(device: Arc<dyn Device>, options: ServerOptions, rows: u6
     let running = Running { address, stopper, thread: Some(thread) };
     running.until("it is ready", || running.get("/health").status == 200);
     running
+}
+
+/// A model with random weights and a classifier of pairs of texts.
+pub(crate) fn reranker() -> Model {
+    let synth = Synth { layers: 1, ..Synth::default() };
+    let known = GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
+    let weights: Vec<u8> = (0..synth.width).flat_map(|column| (column as f32 - 31.5).to_le_bytes()).collect();
+    let mut writer = Writer::copy_of(&known).unwrap();
+    writer.set("tokenizer.chat_template.rerank", "{query} {document}").unwrap();
+    writer.tensor("cls.output.weight", DType::F32, &[synth.width, 1], &weights).unwrap();
+    let mut file = Vec::new();
+    writer.write(&mut file).unwrap();
+    Model::from_file(GgufFile::from_file(GgufPart::from_bytes(Arc::new(file)).unwrap())).unwrap()
+}
+
+/// A server of embeddings or scores, and the same model beside it.
+pub(crate) fn start_embedder(model: Model) -> (Running, Embedder) {
+    let machine = Machine::new([cpu()]).unwrap();
+    let settings = Settings { context: Some(128), ..Settings::default() };
+    let load = || {
+        let blueprint = Embedder::plan(&model, &machine, &settings, None).unwrap();
+        Embedder::load(blueprint, &mut |_, _| ()).unwrap()
+    };
+    let served = ServedEmbedder::new(load(), &model).unwrap();
+    let server = HttpServer::bind(options()).unwrap();
+    let (address, stopper) = (server.address(), server.stopper());
+    let thread = std::thread::spawn(move || server.run_embedder(served).unwrap());
+    let running = Running { address, stopper, thread: Some(thread) };
+    running.until("it is ready", || running.get("/health").status == 200);
+    (running, load())
 }
 
 impl Running {

@@ -271,7 +271,7 @@ impl Request for FakeRequest {
         tokens.push(token);
         self.0.borrow_mut().tokens.push(token);
         if self.0.borrow().stuck {
-            return Flow::Failed("no token fits".to_owned());
+            return Flow::Refused("no token fits".to_owned());
         }
         if token == END { Flow::Done } else { Flow::More }
     }

@@ -284,13 +284,13 @@ fn a_failure_that_spares_the_cache_leaves_it() {
 }
 
 #[test]
-fn a_request_without_a_fitting_token_fails_alone() {
+fn a_request_without_a_fitting_token_ends_alone() {
     let mut scheduler = Scheduler::new(FakeEngine::new(64, 4, 8));
     let (_, stuck) = submit(&mut scheduler, &prompt(2, 6), 9);
     let (_, other) = submit(&mut scheduler, &prompt(3, 6), 9);
     stuck.borrow_mut().stuck = true;
     finish(&mut scheduler);
-    assert_eq!(stuck.borrow().end, Some(RequestEnd::Failed("no token fits".to_owned())));
+    assert_eq!(stuck.borrow().end, Some(RequestEnd::Refused("no token fits".to_owned())));
     assert_eq!(other.borrow().tokens, alone(&prompt(3, 6), 9, 256));
 }
 

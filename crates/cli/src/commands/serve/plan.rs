@@ -27,12 +27,11 @@ pub(crate) fn print(
     let forecast = blueprint.forecast().map_err(failure)?;
     let plan = CachePlan::of(blueprint, context, parallel).map_err(failure)?;
     let CachePlan { bytes_per_token, rows, sequences } = plan;
-    let mut printer = Printer::new();
     if json {
         let sequences: Vec<Sequences> =
             sequences.iter().map(|(context, count)| Sequences { context: *context, count: *count }).collect();
         let memory = MemoryReport::new(&forecast);
-        return printer.json(&json!({
+        return Printer::new().json(&json!({
             "devices": memory.devices,
             "fits": forecast.fits(),
             "cache_bytes_per_token": bytes_per_token,
@@ -40,6 +39,7 @@ pub(crate) fn print(
             "sequences": sequences,
         }));
     }
+    let mut printer = Printer::new();
     printer.line(memory_table::table(&forecast))?;
     printer.line(format!("cache: {rows} tokens, {} each", short_bytes(bytes_per_token)))?;
     printer.line(format!("{:>10}  {}", "context", "sequences at the same time"))?;
@@ -47,4 +47,14 @@ pub(crate) fn print(
         printer.line(format!("{context:>10}  {count}"))?;
     }
     Ok(())
+}
+
+/// Prints the plan of a server that keeps no sequences, as a table or as JSON.
+pub(crate) fn print_memory(blueprint: &Blueprint, json: bool) -> Result<(), Failure> {
+    let forecast = blueprint.forecast().map_err(failure)?;
+    match json {
+        true => Printer::new()
+            .json(&json!({ "devices": MemoryReport::new(&forecast).devices, "fits": forecast.fits() })),
+        false => Printer::new().line(memory_table::table(&forecast)),
+    }
 }
