@@ -6,7 +6,7 @@ use orlop_backend::Cancel;
 use orlop_llm::{Engine, Error, Model, Part, RunRows, SequenceId, Settings};
 use orlop_testkit::{CountingAllocator, Random};
 
-use crate::arches::made;
+use crate::made::made;
 use crate::support::{load, one_cpu, reference};
 
 /// What follows texts, by an engine for one sequence that is fed each of them again.
