@@ -42,6 +42,20 @@ fn pointing_at_a_tensor_says_what_it_is_and_why_it_is_there() {
 }
 
 #[test]
+fn memory_is_drawn_against_added_time() {
+    let folder = Folder::new();
+    let page = page(&folder, UNET, "unet");
+    let mut browser = Browser::start();
+    browser.open(&page);
+    let points = browser.number("orlop.panes[0].plan.tradeOffs.length");
+    assert!(points > 2);
+    assert_eq!(browser.number("document.querySelectorAll('#facts .curve circle').length"), points);
+    let text = browser.run("document.querySelector('#facts .curve').textContent");
+    assert!(text.as_str().is_some_and(|text| text.contains("% time")), "{text}");
+    assert_eq!(browser.complaints, [""; 0]);
+}
+
+#[test]
 fn a_name_is_found_and_gone_to() {
     let folder = Folder::new();
     let page = page(&folder, SMOLLM2, "c4096");

@@ -1,12 +1,12 @@
 // Memory against added time, as a curve.
 
-const CURVE = { width: 288, height: 120, left: 8, right: 8, top: 10, bottom: 22 };
+const TRADE_OFFS = { width: 288, height: 120, left: 8, right: 8, top: 10, bottom: 22 };
 
 /** The curve of a plan's trade-offs, or `null` without any. */
 function tradeOffCurve(plan) {
   const points = plan.tradeOffs;
   if (points.length < 2) return null;
-  const { width, height, left, right, top, bottom } = CURVE;
+  const { width, height, left, right, top, bottom } = TRADE_OFFS;
   const sizes = points.map((point) => point.bytes), most = Math.max(...sizes), least = Math.min(...sizes);
   const slowest = Math.max(...points.map((point) => point.added_time), 1e-9);
   const x = (bytes) => left + ((width - left - right) * (bytes - least)) / Math.max(1, most - least);
@@ -21,6 +21,6 @@ function tradeOffCurve(plan) {
     `<line x1="${left}" y1="${y(0)}" x2="${width - right}" y2="${y(0)}"/><polyline points="${at.join(" ")}"/>${dots.join("")}` +
     `<text x="${left}" y="${height - 6}">${shortBytes(least)}</text>` +
     `<text x="${width - right}" y="${height - 6}" text-anchor="end">${shortBytes(most)}</text>` +
-    `<text x="${left + 8}" y="${top + 6}">+${(100 * slowest).toFixed(2)} % time</text></svg>`;
+    `<text x="${width - right}" y="${top + 6}" text-anchor="end">+${(100 * slowest).toFixed(2)} % time</text></svg>`;
   return curve;
 }
