@@ -25,13 +25,13 @@ pub(crate) struct Python {
     /// Rounds of alternating runs.
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
+    /// Tokens of the prompt.
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    prompt: usize,
     /// Tokens to generate.
     #[arg(long, value_name = "N", default_value_t = 128)]
     tokens: usize,
 }
-
-/// A text of some hundred tokens: the lines of other benchmarks.
-const PROMPT: &str = include_str!("../peers/prompts.txt");
 
 /// Measures both, in turns.
 pub(crate) fn bench(arguments: &Python) -> Result<()> {
@@ -51,23 +51,28 @@ pub(crate) fn bench(arguments: &Python) -> Result<()> {
     let library = format!("{}_orlop{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     fs::copy(cargo::target().join("release").join(library), package.join("_orlop.abi3.so"))?;
 
-    let (threads, tokens) = (arguments.threads.to_string(), arguments.tokens.to_string());
+    let numbers = [arguments.threads, arguments.prompt, arguments.tokens].map(|number| number.to_string());
+    let [threads, prompt, tokens] = &numbers;
     let model = arguments.model.as_deref().unwrap_or(Path::new(""));
     let by_python = || -> Result<[f64; 2]> {
         let mut command = Command::new(&python);
         command.arg(cargo::workspace().join("xtask/checks/python_speed.py")).arg(model);
-        command.args([&threads, PROMPT, &tokens]).env("PYTHONPATH", &site).stdin(Stdio::null());
+        command.args(&numbers).env("PYTHONPATH", &site).stdin(Stdio::null());
         let found = ask(&mut command)?.json()?;
-        speeds(&found, ["prompt", "generate"])
+        let speed = |name: &str| number(&found[name]).with_context(|| format!("no {name} in {found}"));
+        Ok([speed("prompt")?, speed("generate")?])
     };
     let by_command = || -> Result<[f64; 2]> {
         let mut command = Command::new(cargo::orlop());
-        command.args(["run", "--json", "--temp", "0", "-c", "2048", "-t", &threads, "-n", &tokens]);
+        command.args(["bench", "--json", "-r", "1", "-t", threads, "-p", prompt, "-n", tokens]);
         if let Some(model) = &arguments.model {
             command.arg("-m").arg(model);
         }
-        let found = ask(command.arg(PROMPT).stdin(Stdio::null()))?.json()?;
-        speeds(&found["timings"], ["prompt_tokens_per_second", "generate_tokens_per_second"])
+        let found = ask(command.stdin(Stdio::null()))?.json()?;
+        let speed = |test: usize| {
+            number(&found[test]["tokens_per_second"]).with_context(|| format!("no test {test} in {found}"))
+        };
+        Ok([speed(0)?, speed(1)?])
     };
     let (mut command, mut ratios): ([Vec<f64>; 2], [Vec<f64>; 2]) = Default::default();
     for round in 0..arguments.rounds {
@@ -90,9 +95,8 @@ pub(crate) fn bench(arguments: &Python) -> Result<()> {
     Ok(())
 }
 
-fn speeds(found: &Value, names: [&str; 2]) -> Result<[f64; 2]> {
-    let speed = |name: &str| found[name].as_f64().with_context(|| format!("no {name} in {found}"));
-    Ok([speed(names[0])?, speed(names[1])?])
+fn number(found: &Value) -> Option<f64> {
+    found.as_f64().filter(|number| *number > 0.0)
 }
 
 /// Installs the package with pip in a fresh virtual environment, and runs the README's lines of Python there.
