@@ -362,8 +362,7 @@ impl GraphDraft<'_> {
             x = self.b.scale(x, self.config.embedding_scale);
         }
         if self.facts.encoder && self.has("token_types.weight") {
-            let types =
-                self.spec.file.tensor("token_types.weight").map_or(0, |types| types.desc.extents[1]);
+            let types = self.spec.file.tensor("token_types.weight").map_or(0, |types| types.desc.extents[1]);
             let table = self.weight("token_types.weight", &[self.config.width, types])?;
             // Texts are of the first type.
             let strides = self.b.desc(table).strides;
