@@ -20,6 +20,7 @@ use crate::draft_arguments::DraftArguments;
 use crate::failure::Failure;
 use crate::memory_table;
 use crate::model_arguments::ModelArguments;
+use crate::predicted::Predicted;
 use crate::style::note;
 
 /// A loaded model.
@@ -89,7 +90,7 @@ fn load_with(
 ) -> Result<Loaded, Failure> {
     let model = open_adapted(arguments)?;
     let begin = Instant::now();
-    let machine = arguments.settings.machine()?;
+    let machine = arguments.machine(&model)?;
     let settings = changed(arguments.settings.settings(&machine, model.config().layers.len(), outputs)?);
     let blueprint = Blueprint::plan(&model, &machine, &settings).map_err(refused)?;
     let engine = load_engine(blueprint)?;
@@ -107,7 +108,7 @@ pub(crate) fn load_embedder(
 ) -> Result<Embedder, Failure> {
     let model = open(arguments.model.as_deref())?;
     let begin = Instant::now();
-    let machine = arguments.settings.machine()?;
+    let machine = arguments.machine(&model)?;
     let settings = arguments.settings.settings(&machine, model.config().layers.len(), Outputs::Last)?;
     let blueprint = Embedder::plan(&model, &machine, &settings, pooling).map_err(failure)?;
     let embedder = load_planned_embedder(blueprint)?;
@@ -127,7 +128,7 @@ pub(crate) fn load_with_drafts(
     }
     let (model, draft_model) = (open_adapted(arguments)?, open_draft(draft)?);
     let begin = Instant::now();
-    let machine = arguments.settings.machine()?;
+    let machine = arguments.machine(&model)?;
     let settings = arguments.settings.settings(&machine, model.config().layers.len(), Outputs::Last)?;
     let settings = Settings { draft: draft.length(), ..settings };
     let (engine, speculator) = match draft_model {
@@ -309,6 +310,8 @@ pub(crate) struct MemoryReport {
     /// Peak resident memory of this process, if the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_resident: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted: Option<Predicted>,
 }
 
 #[derive(Debug, Serialize)]
@@ -316,6 +319,8 @@ pub(crate) struct DeviceReport {
     name: String,
     weights: u64,
     repacked: u64,
+    /// Weights that runs read from the file.
+    streamed: u64,
     kv: u64,
     compute: u64,
     /// `compute` for steps in their original order.
@@ -331,6 +336,7 @@ impl MemoryReport {
             name: share.name.clone(),
             weights: share.weights,
             repacked: share.repacked,
+            streamed: share.streamed,
             kv: share.kv,
             compute: share.compute,
             compute_given: None,
@@ -344,6 +350,7 @@ impl MemoryReport {
             largest_context: None,
             layers_on_device: forecast.layers.first().copied().unwrap_or(0),
             peak_resident: None,
+            predicted: None,
         }
     }
 
@@ -358,6 +365,11 @@ impl MemoryReport {
             device.compute_given = Some(share.compute);
         }
         self
+    }
+
+    /// Adds predicted speeds, if there are any.
+    pub(crate) fn with_predicted(self, predicted: Option<Predicted>) -> MemoryReport {
+        MemoryReport { predicted, ..self }
     }
 
     /// Adds the largest context that fits, if any does.

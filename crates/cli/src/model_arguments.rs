@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use orlop::alloc::SavedMemoryPlan;
-use orlop::backend::Precision;
+use orlop::backend::{LowerOptions, Precision};
 use orlop::devices::{self, DeviceOptions, DiscoveryError, physical_cores};
 use orlop::graph::DType;
-use orlop::llm::{CacheTypes, LayerChoice, Outputs, Settings};
+use orlop::llm::{CacheTypes, LayerChoice, Model, Outputs, Settings};
 use orlop::rpc::RpcError;
 use orlop::sched::Machine;
 
 use crate::adapter_argument::{AdapterArgument, parse_adapter};
 use crate::default_model::cache_folder;
 use crate::failure::Failure;
+use crate::measured_speeds::{Renew, measured};
+use crate::model_plan_file::ModelPlanFile;
 use crate::place::Places;
 use crate::quantity::parse_bytes;
 
@@ -32,12 +33,23 @@ pub(crate) struct ModelArguments {
     pub(crate) settings: SettingArguments,
 }
 
+impl ModelArguments {
+    /// The selected devices, for a model.
+    pub(crate) fn machine(&self, model: &Model) -> Result<Machine, Failure> {
+        let predictions = if self.verbose { Predictions::Printed } else { self.settings.predictions };
+        SettingArguments { predictions, ..self.settings.clone() }.machine(model)
+    }
+}
+
 /// How a model runs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SettingArguments {
     /// Sequences in the cache, where a command has several.
     #[arg(skip = 1_u64)]
     pub(crate) sequences: u64,
+    /// Whether the command prints predictions.
+    #[arg(skip)]
+    pub(crate) predictions: Predictions,
     /// Context size in tokens; 0: the model's training context, or as much as fits.
     #[arg(short, long = "ctx-size", value_name = "N", default_value_t = 0)]
     pub(crate) context: u64,
@@ -74,15 +86,27 @@ pub(crate) struct SettingArguments {
     /// LoRA adapter, as a GGUF file, and the scale of its changes [default: 1]; can be repeated.
     #[arg(long, value_name = "FILE[:SCALE]", value_parser = parse_adapter)]
     pub(crate) lora: Vec<AdapterArgument>,
-    /// Use memory plans saved by `orlop plan MODEL --save FILE` with the same settings.
+    /// Use the context, the layout and the memory plans saved by `orlop plan MODEL --save FILE` with the same settings.
     #[arg(id = "saved_plan", long = "plan", value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
+    /// Use the speeds that devices state instead of measuring them. Devices are measured once, in at most two seconds, where
+    /// several share a model or predictions are printed; see `orlop devices --measure`.
+    #[arg(long)]
+    pub(crate) no_measure: bool,
     /// Use weights in the file's layout, without repacking them for speed.
     #[arg(long)]
     pub(crate) no_repack: bool,
     /// Disable operator fusion.
     #[arg(long)]
     pub(crate) no_fusion: bool,
+}
+
+/// Whether predictions are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Predictions {
+    #[default]
+    NotPrinted,
+    Printed,
 }
 
 /// Element types of the KV cache.
@@ -115,30 +139,40 @@ pub(crate) enum PrecisionChoice {
     F32,
 }
 
+impl From<PrecisionChoice> for Precision {
+    fn from(choice: PrecisionChoice) -> Precision {
+        match choice {
+            PrecisionChoice::Int8 => Precision::Int8,
+            PrecisionChoice::Int16 => Precision::Int16,
+            PrecisionChoice::F32 => Precision::F32,
+        }
+    }
+}
+
 impl SettingArguments {
     pub(crate) fn threads(&self) -> usize {
         self.threads.unwrap_or_else(physical_cores)
     }
 
-    /// The selected devices.
-    pub(crate) fn machine(&self) -> Result<Machine, Failure> {
+    /// The selected devices, with measured speeds where a layout or predictions depend on them.
+    pub(crate) fn machine(&self, model: &Model) -> Result<Machine, Failure> {
         let options = DeviceOptions { threads: self.threads(), repack: !self.no_repack, ..device_options() };
         let devices = devices::named(&self.device, &options).map_err(no_device)?;
-        Machine::new(devices).map_err(bad)
+        let machine = Machine::new(devices).map_err(bad)?;
+        let is_chosen = self.place.is_none() && self.layers.is_none() && self.plan.is_none();
+        let matters = self.predictions == Predictions::Printed || is_chosen && machine.devices().len() > 1;
+        if self.no_measure || !matters {
+            return Ok(machine);
+        }
+        Ok(measured(machine, &self.lower(), &model.product_types(), Renew::IfMissing))
     }
 
-    fn plans(&self) -> Result<Arc<[SavedMemoryPlan]>, Failure> {
-        let Some(path) = &self.plan else { return Ok(Arc::new([])) };
-        let refused = |what: String| {
-            Failure::BadInput(format!(
-                "{}: {what}; recreate it with `orlop plan MODEL --save`",
-                path.display()
-            ))
-        };
-        let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-        let plans: Vec<SavedMemoryPlan> =
-            serde_json::from_str(&text).map_err(|error| refused(error.to_string()))?;
-        Ok(plans.into())
+    fn lower(&self) -> LowerOptions {
+        LowerOptions {
+            max_threads: self.threads(),
+            precision: self.precision.into(),
+            fusion: !self.no_fusion,
+        }
     }
 
     /// The settings for the library.
@@ -152,27 +186,32 @@ impl SettingArguments {
         for (name, bytes) in &self.budget {
             budgets.insert(machine.find(name).map_err(bad)?, *bytes);
         }
-        let layout = match (&self.place, self.layers) {
-            (Some(places), _) => LayerChoice::Exactly(places.layout(machine, layers)?),
-            (None, Some(count)) => LayerChoice::LastLayers(count),
-            (None, None) => LayerChoice::fastest(),
+        let saved = self.plan.as_deref().map(ModelPlanFile::read).transpose()?;
+        let layout = match (&self.place, self.layers, &saved) {
+            (Some(places), ..) => LayerChoice::Exactly(places.layout(machine, layers)?),
+            (None, Some(count), _) => LayerChoice::LastLayers(count),
+            (None, None, Some(saved)) => LayerChoice::Exactly(saved.layout(machine)?),
+            (None, None, None) => LayerChoice::fastest(),
+        };
+        let context = (self.context > 0).then_some(self.context);
+        let context = context.or(saved.as_ref().map(|saved| saved.context));
+        let kept_weights = match &saved {
+            Some(saved) => saved.kept_weights(machine)?,
+            None => HashMap::new(),
         };
         Ok(Settings {
-            context: (self.context > 0).then_some(self.context),
+            context,
             batch: self.batch.min(self.ubatch),
             threads: self.threads(),
             sequences: self.sequences,
             cache: CacheTypes { k: self.cache_k.into(), v: self.cache_v.into() },
-            precision: match self.precision {
-                PrecisionChoice::Int8 => Precision::Int8,
-                PrecisionChoice::Int16 => Precision::Int16,
-                PrecisionChoice::F32 => Precision::F32,
-            },
+            precision: self.precision.into(),
             fusion: !self.no_fusion,
             outputs,
-            plans: self.plans()?,
+            plans: saved.map_or_else(|| Arc::new([]) as Arc<[_]>, |saved| saved.plans.into()),
             layout,
             budgets,
+            kept_weights,
             ..Settings::default()
         })
     }

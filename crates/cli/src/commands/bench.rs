@@ -12,7 +12,7 @@ use self::reads::{Rates, Reads, Report};
 use crate::advice;
 use crate::failure::Failure;
 use crate::load::{failure, load_or, repack};
-use crate::model_arguments::ModelArguments;
+use crate::model_arguments::{ModelArguments, Predictions};
 use crate::printer::Printer;
 
 const EXAMPLES: &str = "Examples:
@@ -67,6 +67,9 @@ struct Test {
     device: String,
     tokens_per_second: f64,
     stddev: f64,
+    /// What was expected, where one sequence is fed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted_tokens_per_second: Option<f64>,
     /// Per repetition.
     samples: Vec<f64>,
     /// Memory bandwidth between tokens.
@@ -109,6 +112,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
         model.settings.context = one.max(each.saturating_mul(most));
     }
     // Those that are fed together, and the first one.
+    model.settings.predictions = Predictions::Printed;
     model.settings.sequences = arguments.sequences.iter().max().map_or(1, |most| most.saturating_add(1));
     let mut loaded = load_or(&model, Outputs::Last, |error| arguments.refused(error))?;
     repack(&mut loaded)?;
@@ -134,6 +138,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
         let depth = if arguments.depth > 0 { format!("@d{}", arguments.depth) } else { String::new() };
         let test = format!("{kind}{count}{depth}");
         let device = device.clone();
+        let predicted = predicted(&loaded.engine, arguments.depth, count, batch).map_err(failure)?;
         tests.push(Test {
             test,
             sequences: None,
@@ -141,6 +146,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
             device,
             tokens_per_second,
             stddev,
+            predicted_tokens_per_second: Some(predicted),
             samples: rates,
             reads,
         });
@@ -155,10 +161,12 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
         return printer.json(&tests);
     }
     for test in tests {
+        let predicted = test.predicted_tokens_per_second;
+        let predicted = predicted.map_or(String::new(), |rate| format!(" (predicted {rate:.2} tokens/s)"));
         let Test { test, sequences, threads, device, tokens_per_second, stddev, reads, .. } = test;
         let test = sequences.map_or(test.clone(), |sequences| format!("{test} x {sequences}"));
         printer.line(format!(
-            "{test:<14} {device}, {threads} threads: {tokens_per_second:9.2} ± {stddev:.2} tokens/s"
+            "{test:<14} {device}, {threads} threads: {tokens_per_second:9.2} ± {stddev:.2} tokens/s{predicted}"
         ))?;
         if let Some(Report { plain, large_pages }) = reads {
             let shown =
@@ -168,6 +176,17 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Tokens per second that are expected of a test.
+fn predicted(engine: &Engine, depth: usize, count: usize, batch: usize) -> Result<f64, Error> {
+    let blueprint = engine.blueprint();
+    let (count, depth) = (count as u64, depth as u64);
+    Ok(match batch {
+        // On average, half of the generated tokens are behind.
+        1 => blueprint.speed_forecast(1, depth + count / 2)?.generation_tokens_per_second,
+        _ => blueprint.speed_forecast(count, depth)?.prompt_tokens_per_second,
+    })
 }
 
 /// Tokens per second of all sequences that generate together, each with `depth` tokens in its context.
@@ -216,6 +235,7 @@ fn several(
         device,
         tokens_per_second,
         stddev,
+        predicted_tokens_per_second: None,
         samples,
         reads: None,
     })

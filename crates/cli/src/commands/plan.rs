@@ -4,6 +4,7 @@ mod added_steps;
 mod arguments;
 mod clock;
 mod diff;
+mod fit;
 mod graph_picture;
 mod graphs;
 mod model;
@@ -13,6 +14,7 @@ mod trade_offs;
 
 pub(crate) use arguments::PlanArguments;
 
+use self::model::PlannedModel;
 use crate::failure::Failure;
 use crate::graph_file;
 use crate::input::{Input, Kind};
@@ -21,6 +23,10 @@ use crate::problem_file::ProblemFile;
 
 /// Plans a file.
 pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
+    if let Some(preset) = &arguments.prediction.preset {
+        arguments.given.check(preset, &[Some(Kind::Model)])?;
+        return model::run(PlannedModel::preset(preset, arguments)?, arguments);
+    }
     let (file, kind) = match &arguments.file {
         Some(file) => (file.clone(), Kind::of(file)?),
         None => (model_file(arguments.model.as_deref())?, Kind::Model),
@@ -32,7 +38,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
     arguments.given.check(file.display(), &[Some(kind)])?;
     let input = || Input::read(file, kind);
     match kind {
-        Kind::Model => model::run(file, arguments),
+        Kind::Model => model::run(PlannedModel::open(file, arguments)?, arguments),
         Kind::Problem => problem::run(&ProblemFile::read(&input()?)?, arguments),
         Kind::Graphs => graphs::run(&graphs::chosen(&input()?, arguments)?, arguments),
         Kind::Graph => {

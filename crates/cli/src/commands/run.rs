@@ -281,6 +281,16 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         note(format_args!("orlop: the context of {context} tokens is full; use a larger one (-c)"));
     }
     note(format_args!("\n{timings}"));
+    if arguments.model.verbose {
+        let blueprint = loaded.engine.blueprint();
+        let depth = (cached + prompt_tokens.len()) as u64;
+        let speed = blueprint.speed_forecast(fed.max(1) as u64, cached as u64).map_err(failure)?;
+        let token = blueprint.speed_forecast(1, depth + tokens.len() as u64 / 2).map_err(failure)?;
+        note(format_args!(
+            "predicted: prompt {:.1} tokens/s, generation {:.1} tokens/s",
+            speed.prompt_tokens_per_second, token.generation_tokens_per_second
+        ));
+    }
     if let Some(DraftCounts { drafted, accepted }) = drafts {
         note(format_args!("accepted {accepted} of {drafted} drafted tokens"));
     }

@@ -95,7 +95,7 @@ pub(crate) struct ServeArguments {
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     let file = model_file(arguments.model.model.as_deref())?;
     let model = adapted(open_for("-m", &file)?, &arguments.model.settings.lora)?;
-    let machine = arguments.model.settings.machine()?;
+    let machine = arguments.model.settings.machine(&model)?;
     let name = file.file_stem().map(|name| name.to_string_lossy().into_owned());
     let name = arguments.alias.clone().or(name).unwrap_or_default();
     if arguments.embeddings || model.config().bidirectional {

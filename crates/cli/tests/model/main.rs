@@ -5,6 +5,7 @@ mod adapters;
 mod answers;
 mod drafts;
 mod embeddings;
+mod fit;
 mod memory;
 mod prompt_cache;
 mod refusals;

@@ -80,7 +80,14 @@ fn a_saved_plan_is_used_for_its_own_settings_and_no_others() {
     assert_eq!(shares(&json(&run("256"))["memory"]), shares(&plan));
     let said = orlop(&run("255")).refusal(2);
     assert!(said.contains("saved plans") && said.contains("--save"), "{said}");
-    std::fs::write(&file, "[]").unwrap();
+    // The context is part of what was saved.
+    let without =
+        json(&["run", "-m", &model, "--json", "-n", "4", "--temp", "0", "--plan", &file, "One, two"]);
+    assert_eq!(shares(&without["memory"]), shares(&plan));
+    let mut saved: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    saved["plans"] = serde_json::json!([]);
+    std::fs::write(&file, saved.to_string()).unwrap();
     assert_eq!(orlop(&run("256")).status, Some(0), "no plans at all are no other plans");
     std::fs::write(&file, "{").unwrap();
     assert!(orlop(&run("256")).refusal(2).contains(&file));

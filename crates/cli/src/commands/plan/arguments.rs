@@ -5,11 +5,14 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
+use orlop::llm::{FileType, Synth};
 use orlop::plan::{SolveOptions, Strategy};
 
 use super::pictures::PictureArguments;
+use crate::commands::quantize::parse_file_type;
 use crate::draft_arguments::DraftArguments;
 use crate::failure::Failure;
 use crate::input::Kind;
@@ -20,6 +23,8 @@ const EXAMPLES: &str = "Examples:
   orlop synth random.gguf --preset smollm2-135m
   orlop plan -c 4096
   orlop plan random.gguf -c 8192 --budget cpu=200MiB
+  orlop plan random.gguf --fit
+  orlop plan --preset llama-7b --type Q4_K_M -c 4096
   printf 'id,lower,upper,size\\na,0,2,64\\nb,1,3,64\\nc,2,4,64\\n' > problem.csv
   orlop plan problem.csv --explain
 
@@ -60,6 +65,34 @@ pub(crate) struct PlanArguments {
     pub(super) settings: SettingArguments,
     #[command(flatten)]
     pub(super) draft: DraftArguments,
+    #[command(flatten)]
+    pub(super) prediction: PredictionArguments,
+}
+
+/// Options for models: which one, on which machine, and what is predicted of it.
+#[derive(Debug, Args)]
+pub(super) struct PredictionArguments {
+    /// Plan a model with the dimensions of a known one instead of a file; see `orlop synth --help`.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "model", "diff", "lora"],
+        value_parser = PossibleValuesParser::new(Synth::PRESETS), hide_possible_values = true)]
+    pub(super) preset: Option<String>,
+    /// Quantization type of --preset, such as Q4_K_M, Q8_0 or F16.
+    #[arg(long = "type", value_name = "TYPE", default_value = "Q4_0", requires = "preset",
+        value_parser = parse_file_type)]
+    pub(super) file_type: FileType,
+    /// Plan for a machine that is described by a file (.json) instead of the devices of this one.
+    #[arg(long, value_name = "FILE", conflicts_with = "device")]
+    pub(super) machine: Option<PathBuf>,
+    /// Number of prompt tokens to predict the speed of.
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub(super) n_prompt: u64,
+    /// Number of tokens in the context before the prompt and before generated tokens.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) n_depth: u64,
+    /// List what fits: contexts and cache types with their memory and predicted speeds, and the largest type of the model
+    /// that fits on the first device.
+    #[arg(long, conflicts_with_all = ["save", "explain", "diff", "html", "svg", "map"])]
+    pub(super) fit: bool,
 }
 
 /// Options for everything with steps.
@@ -133,7 +166,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Groups of options that apply to some kinds of files only, with those kinds. Other options apply to all.
-fn restricted_groups() -> [(Command, &'static [Kind]); 5] {
+fn restricted_groups() -> [(Command, &'static [Kind]); 6] {
     let group = || Command::new("plan");
     [
         (OrderArguments::augment_args(group()), &[Kind::Model, Kind::Graphs, Kind::Graph]),
@@ -141,6 +174,7 @@ fn restricted_groups() -> [(Command, &'static [Kind]); 5] {
         (SelectionArguments::augment_args(group()), &[Kind::Graphs]),
         (SettingArguments::augment_args(group()), &[Kind::Model]),
         (DraftArguments::augment_args(group()), &[Kind::Model]),
+        (PredictionArguments::augment_args(group()), &[Kind::Model]),
     ]
 }
 

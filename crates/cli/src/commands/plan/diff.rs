@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use orlop::alloc::{MemoryPlan, SavedMemoryPlan};
-use orlop::model_pictures::{self, pictures_with};
+use orlop::model_pictures::pictures_with;
 use orlop::plan::SavedPlan;
 use orlop::view::{Difference, Picture, page_beside};
 use serde::Deserialize;
@@ -12,11 +12,12 @@ use serde::Deserialize;
 use crate::failure::Failure;
 use crate::graph_file::{self, GraphCase};
 use crate::input::{Input, Kind};
-use crate::load::failure;
+use crate::model_plan_file::ModelPlanFile;
 use crate::printer::Printer;
 use crate::problem_file::ProblemFile;
 
 use super::arguments::PlanArguments;
+use super::model::PlannedModel;
 use super::pictures::{refused, write};
 use super::{graph_picture, graphs, model, problem};
 
@@ -47,7 +48,7 @@ impl Side {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Saved {
-    Models(Vec<SavedMemoryPlan>),
+    Model(Box<ModelPlanFile>),
     Graph(Box<SavedMemoryPlan>),
     Problem(Box<SavedPlan>),
 }
@@ -145,30 +146,20 @@ fn graph_or_saved(input: &Input) -> Result<Side, Failure> {
     Ok(Side::Saved(saved))
 }
 
-/// Whether a JSON text is a saved plan: only those have a signature.
+/// Whether a JSON text is a saved plan: only those have a signature, or plans.
 pub(super) fn is_saved(text: &str) -> bool {
     #[derive(Deserialize)]
     struct Signed {
-        #[serde(rename = "signature")]
+        #[serde(rename = "signature", alias = "plans")]
         _signature: serde::de::IgnoredAny,
     }
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    #[allow(dead_code)] // only parsed, never read
-    enum Either {
-        One(Signed),
-        Many(Vec<Signed>),
-    }
-    serde_json::from_str::<Either>(text).is_ok()
+    serde_json::from_str::<Signed>(text).is_ok()
 }
 
 /// The plans that `orlop plan` makes.
 fn pictures(side: &Side, path: &Path, arguments: &PlanArguments) -> Result<Vec<Picture>, Failure> {
     match side {
-        Side::Model => {
-            let blueprint = model::plan(path, arguments)?;
-            Ok(model_pictures::pictures(&blueprint, &model::name(path)).map_err(failure)?.into())
-        }
+        Side::Model => Ok(model::pictures(&PlannedModel::open(path, arguments)?, arguments)?.into()),
         Side::Problem(file) => Ok(vec![problem::picture(file, &problem::best(file, arguments)?)]),
         Side::Graphs(_, cases) => {
             let picture =
@@ -207,18 +198,18 @@ fn opened(
             let plan = SavedPlan::clone(saved).open(&file.problem).map_err(|error| refused(&error))?;
             Ok(vec![problem::picture(file, &plan)])
         }
-        (Side::Model, Saved::Models(list)) => {
+        (Side::Model, Saved::Model(file)) => {
             let replace = |plan: &Arc<MemoryPlan>| {
                 let signature = plan.usage.signature();
-                match list.iter().find(|saved| saved.signature == signature) {
+                match file.plans.iter().find(|saved| saved.signature == signature) {
                     Some(saved) => open(saved, &plan.usage).map(Arc::new),
                     None => Err(refused(&format_args!(
                         "it has no plan with the signature {signature} of these settings"
                     ))),
                 }
             };
-            let blueprint = model::plan(other_path, arguments)?;
-            Ok(pictures_with(&blueprint, &model::name(other_path), &replace)?.into())
+            let model = PlannedModel::open(other_path, arguments)?;
+            Ok(pictures_with(&model::plan(&model, arguments)?, &model.name, &replace)?.into())
         }
         _ => Err(refused(&"they are plans of different kinds of files")),
     }
@@ -234,7 +225,7 @@ fn saved_pictures(
     let refused =
         |what: String| Failure::BadInput(format!("{} and {}: {what}", before.display(), after.display()));
     let list = |saved: &Saved| match saved {
-        Saved::Models(list) => Some(list.clone()),
+        Saved::Model(file) => Some(file.plans.clone()),
         Saved::Graph(saved) => Some(vec![SavedMemoryPlan::clone(saved)]),
         Saved::Problem(_) => None,
     };

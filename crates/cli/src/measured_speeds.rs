@@ -1,0 +1,110 @@
+//! Speeds of devices, measured once for each device, build and precision, and kept in the cache folder.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlop::backend::{Device, LowerOptions};
+use orlop::graph::DType;
+use orlop::sched::{CalibrateOptions, DeviceSpeeds, Machine, calibrate};
+use serde::{Deserialize, Serialize};
+
+use crate::commands::devices::processor;
+use crate::default_model::cache_folder;
+use crate::style::note;
+
+/// Whether speeds from the cache are good enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renew {
+    IfMissing,
+    Always,
+}
+
+/// What all devices of a machine may take to be measured.
+const TIME: Duration = Duration::from_secs(2);
+
+/// Speeds with what they were measured for.
+#[derive(Serialize, Deserialize)]
+struct CachedSpeeds {
+    key: String,
+    /// Types of weights whose products were measured, as far as the device has them.
+    types: Vec<DType>,
+    speeds: DeviceSpeeds,
+}
+
+/// The machine with measured speeds. What cannot be measured keeps the speeds that it states, and a note says why.
+pub(crate) fn measured(machine: Machine, lower: &LowerOptions, types: &[DType], renew: Renew) -> Machine {
+    let mut options = CalibrateOptions { lower: lower.clone(), ..CalibrateOptions::default() };
+    add(&mut options.types, types);
+    let devices = machine.devices().to_vec();
+    options.time = TIME / devices.len().max(1) as u32;
+    let indices = machine.indices();
+    indices.zip(&devices).fold(machine, |machine, (ix, device)| match speeds(device, &options, renew) {
+        Ok(speeds) => machine.clone().calibrated(ix, speeds).unwrap_or(machine),
+        Err(error) => {
+            let name = device.name();
+            note(format_args!("orlop: cannot measure {name} ({error}); using the speeds that it states"));
+            machine
+        }
+    })
+}
+
+fn speeds(
+    device: &Arc<dyn Device>,
+    options: &CalibrateOptions,
+    renew: Renew,
+) -> Result<DeviceSpeeds, orlop::sched::Error> {
+    let key = key(&**device, &options.lower);
+    let path = path(&key);
+    let read = || serde_json::from_str::<CachedSpeeds>(&fs::read_to_string(path.as_ref()?).ok()?).ok();
+    let known = read().filter(|cached| cached.key == key);
+    let known_types = known.as_ref().map_or(&[][..], |cached| cached.types.as_slice());
+    let is_complete = options.types.iter().all(|dtype| known_types.contains(dtype));
+    let mut options = options.clone();
+    add(&mut options.types, known_types);
+    if let Some(CachedSpeeds { speeds, .. }) = known.filter(|_| is_complete && renew == Renew::IfMissing) {
+        return Ok(speeds);
+    }
+    let speeds = calibrate(device, &options)?;
+    if let Some(path) = path {
+        // Without a cache, devices are measured again the next time.
+        let _ = write(&path, &CachedSpeeds { key, types: options.types, speeds: speeds.clone() });
+    }
+    Ok(speeds)
+}
+
+/// Adds those that are not there yet.
+fn add(types: &mut Vec<DType>, further: &[DType]) {
+    let further: Vec<DType> = further.iter().filter(|dtype| !types.contains(dtype)).copied().collect();
+    types.extend(further);
+}
+
+/// Whole or not at all: other processes may measure, too.
+fn write(path: &std::path::Path, cached: &CachedSpeeds) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    fs::write(&temporary, serde_json::to_string(cached)?)?;
+    fs::rename(&temporary, path)
+}
+
+/// What speeds depend on.
+fn key(device: &dyn Device, lower: &LowerOptions) -> String {
+    let LowerOptions { max_threads, precision, fusion } = lower;
+    format!(
+        "orlop {}; {}: {}; {}; {max_threads} threads, {precision:?}, fusion {fusion}",
+        env!("CARGO_PKG_VERSION"),
+        device.name(),
+        device.facts().description,
+        processor::name().unwrap_or_default(),
+    )
+}
+
+fn path(key: &str) -> Option<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    Some(cache_folder().ok()?.join("speeds").join(format!("{:016x}.json", hasher.finish())))
+}
