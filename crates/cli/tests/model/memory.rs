@@ -125,12 +125,13 @@ fn short_sighted(folder: &Folder) -> String {
 fn a_context_beyond_the_training_context_is_noted() {
     let folder = Folder::new();
     let model = short_sighted(&folder);
-    let last = |context: &str| {
+    let said = |context: &str| {
         let run = orlop(&["plan", &model, "-c", context]);
-        run.stdout.lines().last().unwrap_or_default().to_owned()
+        let line = run.stdout.lines().find(|line| line.starts_with("a context of"));
+        line.unwrap_or_default().to_owned()
     };
-    assert_eq!(last("64"), "a context of 64 fits; the model was trained for 32 tokens");
-    assert_eq!(last("16"), "a context of 16 fits; the largest context that fits is 32");
+    assert_eq!(said("64"), "a context of 64 fits; the model was trained for 32 tokens");
+    assert_eq!(said("16"), "a context of 16 fits; the largest context that fits is 32");
     assert_eq!(json(&["plan", &model, "--json", "-c", "64"])["largest_context"], 64);
 }
 
