@@ -48,7 +48,7 @@ fn memory_is_drawn_against_added_time() {
     let mut browser = Browser::start();
     browser.open(&page);
     let points = browser.number("orlop.panes[0].plan.tradeOffs.length");
-    assert!(points > 2);
+    assert!(points > 2.0);
     assert_eq!(browser.number("document.querySelectorAll('#facts .curve circle').length"), points);
     let text = browser.run("document.querySelector('#facts .curve').textContent");
     assert!(text.as_str().is_some_and(|text| text.contains("% time")), "{text}");

@@ -127,3 +127,19 @@ fn improvement_continues_where_the_exact_search_ends_without_a_proof() {
     }
     assert!(open > 0);
 }
+
+#[test]
+fn effort_that_ends_between_two_partitions_ends_the_exact_search() {
+    let fixed =
+        |size, live, offset| BufferSpec::new(size, 4, live).fixed_at(ChunkOffset { chunk: 0, offset });
+    let free = |(size, align, live): (u64, u64, std::ops::Range<u64>)| BufferSpec::new(size, align, live);
+    let made = [(87, 8, 26..29), (52, 8, 27..36), (69, 4, 19..27), (0, 16, 17..24), (76, 4, 20..30)];
+    let more = [(61, 32, 3..9), (4, 64, 23..27), (38, 16, 0..8), (95, 2, 25..30), (97, 1, 27..34)];
+    let mut buffers: Vec<BufferSpec> = made.into_iter().chain(more).map(free).collect();
+    buffers.extend([fixed(112, 0..9, 12), fixed(107, 20..28, 96), fixed(220, 0..11, 192)]);
+    let problem = Problem { buffers, ..Problem::default() };
+    for effort in 1..64 {
+        let plan = solve(&problem, &SolveOptions { effort, ..SolveOptions::default() }).unwrap();
+        assert_eq!(verify(&problem, &plan), Ok(()));
+    }
+}

@@ -104,7 +104,10 @@ impl<F: MachineFacts> Passes<'_, F> {
                 choice = Some((device, weight));
             }
         }
-        let before = choice.map_or(self.machine.device_count(), |(device, _)| device.index());
+        // From the host, which is the last device: what lies on another GPU is best computed there.
+        let count = self.machine.device_count();
+        let before = choice.map_or(count, |(device, _)| device.index());
+        let before = if choice.is_some() && before + 1 < count { 0 } else { before };
         for device in self.machine.device_ids().take(before).filter(|device| self.can_bring(*device, id)) {
             let brought = self.machine.supports(device, self.graph, id, &|_| None);
             if matches!(brought, Support::Yes { wants_offload: true }) {

@@ -118,7 +118,8 @@ fn settle(turn: &Turn, each: u64, budget: &mut Budget<'_>) -> Option<Option<Outc
         }
     }
     if is_open {
-        return if turn.is_cut { stop(budget) } else { Some(None) };
+        // A turn that begins with nothing left does nothing, and is charged nothing.
+        return if turn.is_cut || budget.is_spent() { stop(budget) } else { Some(None) };
     }
     budget.charge((turn.last + 1).saturating_mul(each));
     Some(Some(turn.outcome))
