@@ -123,7 +123,7 @@ pub fn floor(usage: &Usage) -> Result<Floor, Error> {
 /// steps again or copies values to other memory and back, whichever is estimated to take less time.
 ///
 /// # Errors
-/// As [`plan_memory`]; [`Error::SeveralArenas`]; [`Error::BelowFloor`] if the capacity is proven too small;
+/// As [`plan_memory`](super::plan_memory); [`Error::SeveralArenas`]; [`Error::BelowFloor`] if the capacity is proven too small;
 /// [`Error::NoPlanWithin`] if no plan was found.
 pub fn plan_within(
     usage: &Arc<Usage>,
