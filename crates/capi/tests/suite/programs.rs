@@ -117,6 +117,43 @@ fn the_blocks_of_the_guide_compile_and_run() {
     assert_eq!((opened.status.code(), opened.stderr), (Some(0), Vec::new()));
 }
 
+/// What the excerpts of ggml's API use without declaring it, in the order of the page: before the function, and its parameters.
+const EXCERPTS: [(&str, &str); 4] = [
+    ("struct ggml_cgraph *build_graph(void);", "void"),
+    ("struct ggml_cgraph *build_graph(int tokens);", "void"),
+    (
+        "",
+        "struct ggml_context *ctx, ggml_backend_buffer_type_t buft, struct ggml_tensor *a, struct ggml_tensor *b, \
+         void *data",
+    ),
+    (
+        "",
+        "ggml_backend_t *backends, ggml_backend_t cpu, struct ggml_tensor *x, struct ggml_tensor *y, \
+         struct ggml_cgraph *graph, void *data",
+    ),
+];
+
+/// The halves in Rust run as tests of the documentation; ggml itself is not here to run these.
+#[test]
+fn the_excerpts_of_ggml_compile_as_it_declares_its_functions() {
+    let page = std::fs::read_to_string(crate_folder().join("../../docs/src/guide/from-ggml.md")).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(blocks.len(), EXCERPTS.len());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("excerpts");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (number, (block, (before, parameters))) in blocks.iter().zip(EXCERPTS).enumerate() {
+        let source = folder.join(format!("{number}.c"));
+        let text = format!(
+            "#include \"ggml.h\"\n{before}\nvoid excerpt({parameters});\nvoid excerpt({parameters}) {{\n{block}}}\n"
+        );
+        std::fs::write(&source, text).unwrap();
+        let mut command = Command::new("cc");
+        command.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-Wno-unused", "-fsyntax-only", "-I"]);
+        run(command.arg(crate_folder().join("tests/programs")).arg(&source));
+    }
+}
+
 /// Threads that use the same objects get them one after the other, or the status of a busy object; a forked process gets the
 /// status that says so, and ends.
 #[cfg(target_os = "linux")]
