@@ -35,7 +35,7 @@ fn options_that_do_not_apply_to_a_file_are_rejected_by_name() {
 fn a_model_is_known_by_its_name_in_capitals() {
     let folder = Folder::new();
     let model = folder.file("MODEL.GGUF", std::fs::read(MODEL).expect("a fixture"));
-    let json = ["--json", "-c", "16", "--budget", "cpu=1GiB"];
+    let json = ["--json", "--no-measure", "-c", "16", "--budget", "cpu=1GiB"];
     let found = orlop(&[&["plan", &model], &json[..]].concat()).result();
     assert_eq!(found, orlop(&[&["plan", MODEL], &json[..]].concat()).result());
     orlop(&["plan", "--diff", &model, &model, "-c", "16"]).result();
