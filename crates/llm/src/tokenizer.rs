@@ -453,7 +453,7 @@ impl SpecialIds {
             }
         }
         self.eot = self.eot.or(turn.map(|(_, id)| id));
-        // In harmony and Solar Open `<|end|>` ends a message, after which the model goes on.
+        // In harmony and Solar Open `<|end|>` ends a message, after which the model continues.
         let has = |text: &[u8]| self.ends.iter().any(|id| vocabulary.text(*id) == text);
         let calls = has(b"<|call|>") || has(b"<|calls|>");
         if calls && (has(b"<|return|>") || has(b"<|flush|>")) {

@@ -15,7 +15,7 @@ pub struct Suspended<R> {
 }
 
 impl<R: Request> Suspended<R> {
-    /// Goes on with an engine: requests keep their places, and those that do not fit its context end.
+    /// Continues with an engine: requests keep their places, and those that do not fit its context end.
     pub fn resume<E: PagedEngine>(self, engine: E) -> Scheduler<E, R> {
         let Suspended { queue, counts, next } = self;
         let mut scheduler = Scheduler { counts, next, ..Scheduler::new(engine) };

@@ -11,6 +11,7 @@ use std::arch::x86_64::*;
 use matrix_unit::{Amx, MatrixUnit};
 
 use super::activations::{Block, passes, scale, scaled_signed_sum};
+use super::avx512::{load_f32, store_f32};
 use super::prefetch::Ahead;
 use super::product::PanelKind;
 use super::tile_loops::{GROUP_VECTORS, WEIGHT_VECTORS};
@@ -202,23 +203,9 @@ impl Place {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn load_f32(from: &[f32; 16]) -> __m512 {
-    // SAFETY: `loadu` asks for 16 readable floats, which the array is.
-    unsafe { _mm512_loadu_ps(from.as_ptr()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
 fn load_i32(from: &[i32; 16]) -> __m512i {
     // SAFETY: `loadu` asks for 64 readable bytes, which the array is.
     unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn store_f32(to: &mut [f32; 16], value: __m512) {
-    // SAFETY: `storeu` asks for 16 writable floats, which the array is.
-    unsafe { _mm512_storeu_ps(to.as_mut_ptr(), value) }
 }
 
 #[cfg(test)]

@@ -16,14 +16,14 @@ use super::activations::{Block, four_at};
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn load_f32(from: &[f32; 16]) -> __m512 {
+pub(super) fn load_f32(from: &[f32; 16]) -> __m512 {
     // SAFETY: `loadu` asks for 16 readable floats, which the array is.
     unsafe { _mm512_loadu_ps(from.as_ptr()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn store_f32(to: &mut [f32; 16], value: __m512) {
+pub(super) fn store_f32(to: &mut [f32; 16], value: __m512) {
     // SAFETY: `storeu` asks for 16 writable floats, which the array is.
     unsafe { _mm512_storeu_ps(to.as_mut_ptr(), value) }
 }

@@ -78,7 +78,7 @@ impl EngineLoop {
         }
     }
 
-    /// Goes on with the devices that are left.
+    /// Continues with the devices that are left.
     fn on_what_is_left(self, reload: Reload<'_>) -> Result<EngineLoop, Error> {
         let EngineLoop { scheduler, tokenizer, mailbox, metrics, live, known } = self;
         // The memory of the old engine is free before the new one takes its own.

@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Writes to a reader that takes so many bytes at a time, with a flush after each or without, for longer than it may take.
+    /// Writes to a reader that takes this many bytes at a time, flushing after each or not, for longer than it may take.
     fn write(each: usize, flushed: bool) -> io::Result<()> {
         let most = Duration::from_millis(20);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

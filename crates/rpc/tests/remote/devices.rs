@@ -18,7 +18,7 @@ pub(crate) struct OddDevice {
 }
 
 impl OddDevice {
-    /// With so many free bytes.
+    /// With this many free bytes.
     pub(crate) fn with_free(free: u64) -> Arc<OddDevice> {
         let inner = CpuDevice::new(ThreadPool::new(1).unwrap());
         Arc::new(OddDevice { inner, free, panics: AtomicBool::new(false) })

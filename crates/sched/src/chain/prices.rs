@@ -26,7 +26,7 @@ impl Prices {
         prices
     }
 
-    /// A bound on every assignment that begins with a label of so many bytes and a step with the part `part`.
+    /// A bound on every assignment that begins with a label of this many bytes and a step with the part `part`.
     pub(super) fn bound(&self, step: &Step, bytes: &[u64], part: usize) -> f64 {
         let room = self.capacity.iter().zip(bytes).map(|(all, used)| all.saturating_sub(*used) as f64);
         let refund: f64 = room.zip(&self.of_byte).map(|(room, price)| room * price).sum();
