@@ -12,6 +12,7 @@ mod cuda;
 mod dependencies;
 #[cfg(test)]
 mod documents;
+mod excerpts;
 mod fuzz;
 mod library;
 mod nightly;

@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::cargo;
 use crate::peers::build::{self, Project};
 use crate::peers::measure::compute_buffers;
 use crate::peers::models::default_model;
 use crate::peers::process::say;
+use crate::{cargo, excerpts};
 
 const MANIFEST: &str = include_str!("../ggml/manifest.toml");
 const SOURCES: [(&str, &str); 3] = [
@@ -41,6 +41,7 @@ pub(crate) fn run(folder: Option<PathBuf>, jobs: Option<usize>) -> Result<()> {
         model: model(&folder)?,
         prompts,
     };
+    excerpts::run(&folder, &setting.libraries)?;
     let mut good = setting.is_in_place()?;
     for batch in BATCHES {
         for flash in [false, true] {

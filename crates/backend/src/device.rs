@@ -107,10 +107,21 @@ pub struct DeviceFacts {
     pub launch_seconds: f64,
     /// Its link to host memory.
     pub host_link: Link,
+    /// Memory for transfers, beside what plans count.
+    pub staging: StagingMemory,
     /// Whether its queues run beside the host and its events order them.
     pub asynchronous: bool,
     /// It has failed; nothing on it can be used any more.
     pub lost: bool,
+}
+
+/// Bytes of fixed size that transfers between host and device go through. They do not grow with what is transferred.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StagingMemory {
+    /// Taken when the device is made.
+    pub device: u64,
+    /// Taken by each queue when [`Queue::set`](crate::Queue::set) or [`Queue::get`](crate::Queue::get) is first called.
+    pub queue: u64,
 }
 
 /// Families of devices.

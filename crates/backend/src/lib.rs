@@ -142,7 +142,9 @@ mod stored;
 
 pub use buffer::{Buffer, BufferType, HostSpan, MemoryLayout, PrivateRows, Role, Slot, same_type};
 pub use copy::{CopyRoute, copy, copy_claimed, copy_route};
-pub use device::{Device, DeviceClass, DeviceFacts, Link, Memory, NodeQuery, Operand, Support};
+pub use device::{
+    Device, DeviceClass, DeviceFacts, Link, Memory, NodeQuery, Operand, StagingMemory, Support,
+};
 pub use error::{DeviceError, Holder, Reason};
 pub use gate::{Claim, Claims, Gate};
 pub use host::{ForeignBufferType, HOST_ALIGNMENT, HostBufferType};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, ForeignBufferType, HostBufferType,
-    Link, LowerOptions, MemoryLayout, NodeQuery, Program, Queue, Reason, Role, Segment, Steps, Support,
-    has_large_pages, same_type,
+    Link, LowerOptions, MemoryLayout, NodeQuery, Program, Queue, Reason, Role, Segment, StagingMemory, Steps,
+    Support, has_large_pages, same_type,
 };
 use orlop_graph::{Op, TensorDesc};
 
@@ -130,6 +130,7 @@ impl Device for CpuDevice {
             bytes_per_second: 1.5e10,
             launch_seconds: 1e-6,
             host_link: Link { bytes_per_second: 1.5e10, latency_seconds: 0.0 },
+            staging: StagingMemory::default(),
             asynchronous: false,
             lost: false,
         }

@@ -27,14 +27,14 @@ const PLACES: usize = 64;
 const LARGE: usize = 1 << 20;
 
 /// Pinned memory of a fixed size for small transfers.
-struct TransferStaging {
+pub(crate) struct TransferStaging {
     memory: PinnedMemory,
     used: usize,
     arrivals: u64,
 }
 
 impl TransferStaging {
-    const BYTES: u64 = (PLACES * SMALL + LARGE) as u64;
+    pub(crate) const BYTES: u64 = (PLACES * SMALL + LARGE) as u64;
 
     fn small(&self, place: usize) -> *mut u8 {
         self.memory.host().as_ptr().wrapping_add(place % PLACES * SMALL)

@@ -6,17 +6,18 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, Link, LowerOptions, Memory,
-    NodeQuery, Program, Queue, Role, Segment, Steps, Support,
+    NodeQuery, Program, Queue, Role, Segment, StagingMemory, Steps, Support,
 };
 
 use crate::Error;
 use crate::buffer::{CudaBufferType, MemoryKind};
-use crate::context::Context;
+use crate::context::{Context, TransferStaging};
 use crate::kernels::TILE_SHARED;
 use crate::lower::{Limits, lower};
 use crate::modules::Modules;
 use crate::program::CudaProgram;
 use crate::queue::CudaQueue;
+use crate::queue_staging::QUEUE_STAGING;
 use crate::supports::supports;
 use crate::sys::{Attribute, Driver, Nvrtc};
 
@@ -143,6 +144,7 @@ impl Device for CudaDevice {
             bytes_per_second: self.gpu.bytes_per_second,
             launch_seconds: 3e-6,
             host_link: Link { bytes_per_second: 2e10, latency_seconds: 1e-5 },
+            staging: StagingMemory { device: TransferStaging::BYTES, queue: QUEUE_STAGING },
             asynchronous: true,
             lost: self.context.is_lost(),
         }

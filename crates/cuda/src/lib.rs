@@ -10,7 +10,8 @@
 //!   aligned and wide. They are read back as they were written.
 //! - All memory is planned: arenas, weights, scratch. Beside it are only the driver's context, modules and graphs, 64 bytes a
 //!   program in which kernels report bad indices (`kernel_errors`), and pinned memory of a fixed size for transfers:
-//!   for small ones of the device, and [`QUEUE_STAGING`] of each queue that sets or gets bytes (`queue_staging`).
+//!   for small ones of the device, and for each queue that sets or gets bytes (`queue_staging`). [`CudaDevice`] states both in
+//!   its facts.
 #![warn(clippy::unwrap_used)]
 
 mod async_uploads;
@@ -33,4 +34,3 @@ mod types_header;
 
 pub use device::{CudaDevice, CudaOptions, devices};
 pub use error::Error;
-pub use queue_staging::QUEUE_STAGING;

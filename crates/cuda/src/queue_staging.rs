@@ -13,8 +13,8 @@ use crate::sys::{DevicePtr, Event, PinnedMemory, Stream};
 const BLOCK: u64 = 128 << 10;
 /// Blocks of each ring.
 const BLOCKS: u64 = 16;
-/// Bytes of pinned host memory that a queue takes when [`orlop_backend::Queue::set`] or `get` is first called, and keeps.
-pub const QUEUE_STAGING: u64 = 2 * BLOCKS * BLOCK;
+/// Bytes of pinned host memory that a queue takes when `Queue::set` or `get` is first called, and keeps.
+pub(crate) const QUEUE_STAGING: u64 = 2 * BLOCKS * BLOCK;
 
 pub(crate) struct QueueStaging {
     writes: Vec<PinnedBlock>,

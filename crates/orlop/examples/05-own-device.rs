@@ -6,8 +6,8 @@ use std::sync::Arc;
 use orlop::alloc::Externals;
 use orlop::backend::{
     Bindings, BufferType, Claims, Device, DeviceClass, DeviceError, DeviceFacts, HostBufferType, Link,
-    LowerOptions, NodeQuery, Program, Queue, Reason, Role, RunOptions, Segment, Slot, StepValue, Steps,
-    Support, Touch, touched,
+    LowerOptions, NodeQuery, Program, Queue, Reason, Role, RunOptions, Segment, Slot, StagingMemory,
+    StepValue, Steps, Support, Touch, touched,
 };
 use orlop::cpu::{CpuDevice, ThreadPool};
 use orlop::graph::{AccessKind, DType, GraphBuilder, Op, Unary};
@@ -49,6 +49,7 @@ impl Device for Abacus {
             bytes_per_second: 1e9,
             launch_seconds: 1e-6,
             host_link: Link { bytes_per_second: 1e10, latency_seconds: 0.0 },
+            staging: StagingMemory::default(),
             asynchronous: false,
             lost: false,
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, Buffer, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, Link, LowerOptions, Memory,
-    NodeQuery, Program, Queue, Reason, Role, Segment, Steps, Support, same_type,
+    NodeQuery, Program, Queue, Reason, Role, Segment, StagingMemory, Steps, Support, same_type,
 };
 use orlop_graph::Op;
 
@@ -164,6 +164,7 @@ impl Device for DescribedDevice {
             bytes_per_second: *read_bytes_per_s,
             launch_seconds: *launch_s,
             host_link: self.host_link,
+            staging: StagingMemory::default(),
             asynchronous: !self.is_host(),
             lost: false,
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, HostBufferType, Link, LowerOptions,
-    MemoryLayout, NodeQuery, Operand, Program, Queue, Reason, Role, Segment, Steps, Support,
+    MemoryLayout, NodeQuery, Operand, Program, Queue, Reason, Role, Segment, StagingMemory, Steps, Support,
 };
 use orlop_graph::{Op, TensorDesc};
 
@@ -49,6 +49,7 @@ impl Device for ReferenceDevice {
             bytes_per_second: 1e9,
             launch_seconds: 1e-6,
             host_link: Link { bytes_per_second: 1e10, latency_seconds: 0.0 },
+            staging: StagingMemory::default(),
             asynchronous: false,
             lost: false,
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use orlop_backend::{
     Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, Link, LowerOptions, Memory,
-    NodeQuery, Program, Queue, ReadRing, Reason, Role, Segment, Steps, Support, same_type,
+    NodeQuery, Program, Queue, ReadRing, Reason, Role, Segment, StagingMemory, Steps, Support, same_type,
 };
 use orlop_graph::TensorDesc;
 
@@ -130,11 +130,6 @@ impl WgpuDevice {
         self.gpu.held.load(Ordering::Acquire)
     }
 
-    /// Bytes of staging memory, part of [`WgpuDevice::allocated`].
-    pub fn staging_bytes(&self) -> u64 {
-        STAGING
-    }
-
     /// Destroys the device, as if it had been lost: all later calls fail.
     pub fn destroy(&self) {
         self.gpu.destroy();
@@ -197,6 +192,7 @@ impl Device for WgpuDevice {
                 bytes_per_second: if software { 4e9 } else { 1e10 },
                 latency_seconds: if software { 5e-5 } else { 2e-5 },
             },
+            staging: StagingMemory { device: STAGING, queue: 0 },
             asynchronous: true,
             lost: self.gpu.is_lost(),
         }

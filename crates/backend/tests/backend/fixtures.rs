@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use orlop_backend::{
     Bindings, Buffer, BufferType, Claim, Device, DeviceClass, DeviceError, DeviceFacts, Gate, HostBufferType,
     Link, LowerOptions, MemoryLayout, NodeQuery, PrivateRows, Program, Queue, Reason, Role, Segment, Slot,
-    Steps, StoredTensor, Support,
+    StagingMemory, Steps, StoredTensor, Support,
 };
 use orlop_graph::{AccessKind, DType, TensorDesc};
 
@@ -201,6 +201,7 @@ impl Device for Idle {
             bytes_per_second: 1.0,
             launch_seconds: 0.0,
             host_link: Link { bytes_per_second: 1.0, latency_seconds: 0.0 },
+            staging: StagingMemory::default(),
             asynchronous: false,
             lost: false,
         }

@@ -133,7 +133,7 @@ const EXCERPTS: [(&str, &str); 4] = [
     ),
 ];
 
-/// The halves in Rust run as tests of the documentation; ggml itself is not here to run these.
+/// The halves in Rust run as tests of the documentation, and these in `cargo xtask test --on ggml`, with ggml.
 #[test]
 fn the_excerpts_of_ggml_compile_as_it_declares_its_functions() {
     let page = std::fs::read_to_string(crate_folder().join("../../docs/src/guide/from-ggml.md")).unwrap();

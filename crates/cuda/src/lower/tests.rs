@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use orlop_backend::{
     Bindings, Buffer, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, HostBufferType, Link,
-    LowerOptions, MemoryLayout, NodeQuery, Operand, Precision, Program, Queue, Role, Segment, Steps, Support,
+    LowerOptions, MemoryLayout, NodeQuery, Operand, Precision, Program, Queue, Role, Segment, StagingMemory,
+    Steps, Support,
 };
 use orlop_graph::{
     DType, FlashAttention, Glu, Graph, GraphBuilder, Leaf, NodeId, Op, PagedRows, Rope, RopeMode, TensorDesc,
@@ -69,6 +70,7 @@ impl Device for Paper {
             bytes_per_second: 1.0,
             launch_seconds: 1.0,
             host_link: Link { bytes_per_second: 1.0, latency_seconds: 1.0 },
+            staging: StagingMemory::default(),
             asynchronous: false,
             lost: false,
         }

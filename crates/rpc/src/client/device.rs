@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use orlop_backend::{
     Bindings, BufferType, Device, DeviceClass, DeviceError, DeviceFacts, Link, LowerOptions, Memory,
-    NodeQuery, Program, Queue, Reason, Role, Segment, Steps, Support, same_type,
+    NodeQuery, Program, Queue, Reason, Role, Segment, StagingMemory, Steps, Support, same_type,
 };
 use orlop_graph::{Op, TensorDesc};
 
@@ -235,6 +235,7 @@ impl Device for RpcDevice {
             bytes_per_second: 2e10,
             launch_seconds: 5e-6,
             host_link: self.link,
+            staging: StagingMemory::default(),
             asynchronous: false,
             lost: self.endpoint.is_lost(),
         }

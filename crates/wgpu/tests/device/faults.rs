@@ -18,7 +18,7 @@ fn no_memory_is_an_error_and_changes_nothing() {
     let memory_bytes = 4 << 20;
     let device = gpu_with(WgpuOptions { memory: Some(memory_bytes), ..WgpuOptions::default() });
     let empty = device.allocated();
-    assert_eq!(empty, device.staging_bytes());
+    assert_eq!(empty, device.facts().staging.device);
     let first = memory(&*device).allocate(1600 << 10).unwrap();
     let before = device.allocated();
     let refused = memory(&*device).allocate(300 << 10);

@@ -42,7 +42,7 @@ fn staging_memory_of_queues_is_allocated_once_and_counted() {
     let x = tensor(&device, 4 << 20);
     let mut queue = device.queue().unwrap();
     let (bytes, objects) = (device.allocated(), device.counts());
-    assert_eq!(bytes, device.staging_bytes() + device.tensor_bytes());
+    assert_eq!(bytes, device.facts().staging.device + device.tensor_bytes());
     queue.set(&x, 0, &vec![5; 4 << 20]).unwrap();
     let reads = [0, 1 << 20].map(|offset| queue.get(&x, offset, 3 << 20).unwrap());
     assert_eq!((device.allocated(), device.counts().buffers), (bytes, objects.buffers));
