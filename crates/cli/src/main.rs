@@ -23,6 +23,7 @@ mod predicted;
 mod printer;
 mod problem_file;
 mod quantity;
+mod rpc_key;
 mod style;
 mod timings;
 

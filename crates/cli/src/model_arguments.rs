@@ -9,7 +9,7 @@ use orlop::backend::{LowerOptions, Precision};
 use orlop::devices::{self, DeviceOptions, DiscoveryError, physical_cores};
 use orlop::graph::DType;
 use orlop::llm::{CacheTypes, LayerChoice, Model, Outputs, Settings};
-use orlop::rpc::RpcError;
+use orlop::rpc::{RpcError, RpcOptions};
 use orlop::sched::Machine;
 
 use crate::adapter_argument::{AdapterArgument, parse_adapter};
@@ -19,6 +19,7 @@ use crate::measured_speeds::{Renew, measured};
 use crate::model_plan_file::ModelPlanFile;
 use crate::place::Places;
 use crate::quantity::parse_bytes;
+use crate::rpc_key::RpcKeyArgument;
 
 /// The model, and how it runs.
 #[derive(Clone, Debug, Args)]
@@ -65,6 +66,8 @@ pub(crate) struct SettingArguments {
     /// Devices, in order of preference; see `orlop devices`.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cpu")]
     pub(crate) device: Vec<String>,
+    #[command(flatten)]
+    pub(crate) rpc_key: RpcKeyArgument,
     /// Number of layers on the first device, counted from the last (also -ngl) [default: predicted fastest placement]
     #[arg(long = "n-gpu-layers", visible_alias = "ngl", value_name = "N")]
     pub(crate) layers: Option<usize>,
@@ -156,7 +159,12 @@ impl SettingArguments {
 
     /// The selected devices, with measured speeds where a layout or predictions depend on them.
     pub(crate) fn machine(&self, model: &Model) -> Result<Machine, Failure> {
-        let options = DeviceOptions { threads: self.threads(), repack: !self.no_repack, ..device_options() };
+        let options = DeviceOptions {
+            threads: self.threads(),
+            repack: !self.no_repack,
+            rpc: RpcOptions { key: self.rpc_key.key()?, ..RpcOptions::default() },
+            ..device_options()
+        };
         let devices = devices::named(&self.device, &options).map_err(no_device)?;
         let machine = Machine::new(devices).map_err(bad)?;
         let is_chosen = self.place.is_none() && self.layers.is_none() && self.plan.is_none();
@@ -243,8 +251,13 @@ pub(crate) fn remote(error: RpcError) -> Failure {
             return Failure::BadInput(format!("{error}; write rpc:HOST:PORT"));
         }
         RpcError::NotLoopback { .. } => {
-            return Failure::BadInput(format!("{error}; forward a port to it, for example with `ssh -L`"));
+            return Failure::BadInput(format!("{error}; add --rpc-key-file, or --insecure"));
         }
+        RpcError::PlainVersion { .. } => {
+            return Failure::BadInput(format!("{error}; use another --protocol, or no key"));
+        }
+        RpcError::NoKey { .. } | RpcError::OtherKey { .. } => "give its key (--rpc-key-file)",
+        RpcError::NotEncrypted { .. } => "start it with the key, or use no key",
         RpcError::Listen { .. } => "use another port (--port)",
         RpcError::Protocol { .. } => "use a server of another version",
         _ => "check its address, and that a server runs there",

@@ -15,7 +15,7 @@ pub use graph::GraphMessage;
 pub(crate) use ops::can_be_written;
 pub use ops::{Decoded, GgmlOp, OpNumbers, OpRefusal, SourceOrder};
 pub use record::{RECORD_BYTES, SOURCES, TensorRecord};
-pub use reply::{ReplyLength, RpcReply, reply_length};
+pub use reply::{ENCRYPTED, ReplyLength, RpcReply, reply_length};
 pub use request::{RequestLength, RpcRequest, command, request_length};
 pub use version::{Dialect, RpcVersion};
 

@@ -2,7 +2,7 @@
 
 use orlop_backend::DeviceError;
 
-use crate::codec::CodecError;
+use crate::codec::{CodecError, RpcVersion};
 
 /// A server that cannot be used, or an address that cannot be served.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -43,8 +43,35 @@ pub enum RpcError {
     /// What a device says.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// An address that others reach: the protocol knows neither passwords nor encryption.
-    #[error("{address} is not a loopback address, and the protocol has no authentication")]
+    /// Not a key.
+    #[error("a key is 64 hexadecimal digits")]
+    BadKey,
+    /// The server asks for a key, and none was given.
+    #[error("{server} asks for a key")]
+    NoKey {
+        /// Its address.
+        server: String,
+    },
+    /// A key was given, and the server does not ask for one: nothing is sent to it.
+    #[error("{server} does not encrypt, and a key was given")]
+    NotEncrypted {
+        /// Its address.
+        server: String,
+    },
+    /// The server has another key, or the greeting was changed on its way.
+    #[error("{server} has another key")]
+    OtherKey {
+        /// Its address.
+        server: String,
+    },
+    /// A server with a key and an old version, whose greeting cannot ask for it.
+    #[error("protocol version {version} cannot ask for a key")]
+    PlainVersion {
+        /// The version.
+        version: RpcVersion,
+    },
+    /// An address that others reach, without a key.
+    #[error("{address} is not a loopback address, and there is no key")]
     NotLoopback {
         /// The address.
         address: String,

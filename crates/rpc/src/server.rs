@@ -3,6 +3,7 @@
 //! - Each client has a thread and a [`session`] of its own: buffers, programs and a quota, freed when it ends.
 //! - What a client sends is checked before anything is done with it. Handles are random, addresses are invented, ops are on a
 //!   list, results have the shapes that Orlop infers, and every tensor lies in a buffer of the client ([`check`]).
+//! - [`RpcAccess`] says who may use it; with a key, the greeting is all that is not encrypted.
 //! - The protocol has no errors: a refusal closes the connection, and [`RpcServerEvent`] says why.
 //! - Devices compute for one client at a time, in the order in which they asked ([`turns`]).
 
@@ -14,7 +15,7 @@ mod store;
 mod turns;
 
 use std::any::Any;
-use std::io::{self, Read};
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,12 +27,24 @@ use orlop_backend::Device;
 
 use self::session::Session;
 use self::turns::Turns;
-use crate::RpcError;
+use crate::channel::{Channel, Disagreement, Side};
 use crate::codec::{
-    CodecError, Dialect, RECORD_BYTES, RequestLength, RpcReply, RpcRequest, RpcVersion, TensorRecord,
-    command, request_length,
+    CodecError, Dialect, ENCRYPTED, RECORD_BYTES, RequestLength, RpcReply, RpcRequest, RpcVersion,
+    TensorRecord, command, request_length,
 };
-use crate::timed::{self, PIECE_BYTES};
+use crate::timed::PIECE_BYTES;
+use crate::{RpcError, RpcKey};
+
+/// Who may use a server.
+#[derive(Clone, Debug)]
+pub enum RpcAccess {
+    /// Programs of this machine: it listens on a loopback address.
+    Local,
+    /// Clients of Orlop that have the key, wherever they are. What passes is encrypted.
+    Key(RpcKey),
+    /// All that reach the address, and what passes can be read and changed on its way.
+    Anyone,
+}
 
 /// What a server allows.
 #[derive(Clone, Debug)]
@@ -145,6 +158,9 @@ pub enum Refusal {
     /// What a device says.
     #[error(transparent)]
     Compute(#[from] orlop_backend::DeviceError),
+    /// The client has no key, or another one.
+    #[error("the client {0}")]
+    Key(&'static str),
     /// The connection broke, or the client was silent for too long.
     #[error("{0}")]
     Connection(String),
@@ -162,6 +178,7 @@ pub struct RpcServer {
 /// What the threads of a server share.
 struct Shared {
     devices: Vec<Arc<dyn Device>>,
+    access: RpcAccess,
     limits: RpcLimits,
     dialect: Dialect,
     turns: Turns,
@@ -172,12 +189,14 @@ struct Shared {
 }
 
 impl RpcServer {
-    /// Listens on a loopback address. The version is what clients are told: they must have the same major number.
+    /// Listens on an address. The version is what clients are told: they must have the same major number.
     ///
     /// # Errors
-    /// [`RpcError::Listen`], [`RpcError::NotLoopback`]; [`RpcError::Protocol`] for a version that is not known.
+    /// [`RpcError::Listen`], [`RpcError::NotLoopback`]; [`RpcError::Protocol`] for a version that is not known, and
+    /// [`RpcError::PlainVersion`] for one that cannot ask for a key.
     pub fn bind(
         address: SocketAddr,
+        access: RpcAccess,
         devices: Vec<Arc<dyn Device>>,
         version: RpcVersion,
         limits: RpcLimits,
@@ -185,13 +204,18 @@ impl RpcServer {
         let server = address.to_string();
         let protocol = |source| RpcError::Protocol { server: server.clone(), source };
         let dialect = version.dialect().map_err(protocol)?;
-        if !address.ip().is_loopback() {
-            return Err(RpcError::NotLoopback { address: server });
+        match access {
+            RpcAccess::Local if !address.ip().is_loopback() => {
+                return Err(RpcError::NotLoopback { address: server });
+            }
+            RpcAccess::Key(_) if !dialect.capabilities => return Err(RpcError::PlainVersion { version }),
+            _ => {}
         }
         let listener = TcpListener::bind(address)
             .map_err(|error| RpcError::Listen { address: address.to_string(), reason: error.to_string() })?;
         let shared = Shared {
             devices,
+            access,
             limits,
             dialect,
             turns: Turns::default(),
@@ -230,7 +254,8 @@ impl RpcServer {
                 let place = Place { shared, number: shared.note(&stream) };
                 scope.spawn(move || {
                     report(RpcServerEvent::Connected(peer));
-                    let talk = AssertUnwindSafe(|| Conversation { shared, stream }.hold());
+                    let talk =
+                        AssertUnwindSafe(|| Conversation { shared, channel: Channel::new(stream) }.hold());
                     let ended = catch_unwind(talk).unwrap_or_else(|panic| Err(panicked(&*panic)));
                     drop(place);
                     report(match ended {
@@ -296,15 +321,14 @@ fn panicked(panic: &(dyn Any + Send)) -> Refusal {
 /// One client's connection.
 struct Conversation<'a> {
     shared: &'a Shared,
-    stream: TcpStream,
+    channel: Channel,
 }
 
 impl Conversation<'_> {
     /// Talks until the client leaves.
     fn hold(mut self) -> Result<(), Refusal> {
         let Shared { devices, limits, dialect, turns, .. } = self.shared;
-        let broken = |error: io::Error| Refusal::Connection(error.to_string());
-        timed::prepare(&self.stream).map_err(broken)?;
+        self.channel.prepare().map_err(|error| silence(&error))?;
         let mut session = Session::new(devices, limits, dialect, turns);
         let mut greeted = false;
         let mut answer = Vec::new();
@@ -338,6 +362,10 @@ impl Conversation<'_> {
             }
             self.read(&mut payload, length)?;
             let request = RpcRequest::parse(dialect, number, &payload)?;
+            if number == command::HELLO {
+                self.greet(&payload)?;
+                continue;
+            }
             if let RpcRequest::GetTensor { tensor, offset, bytes } = &request {
                 let place = session.data_place(tensor, *offset, *bytes)?;
                 self.get_tensor(&session, tensor.buffer, place, &mut answer)?;
@@ -348,29 +376,43 @@ impl Conversation<'_> {
         }
     }
 
+    /// Answers HELLO, and agrees on keys if there must be some.
+    fn greet(&mut self, hello: &[u8]) -> Result<(), Refusal> {
+        let Shared { access, dialect, limits, .. } = self.shared;
+        let padding = if matches!(access, RpcAccess::Key(_)) { ENCRYPTED } else { 0 };
+        let reply = RpcReply::Hello { version: dialect.version, padding, capabilities: [0; 24] };
+        let mut answer = Vec::new();
+        reply.write(dialect, &mut answer);
+        self.write(&answer)?;
+        let RpcAccess::Key(key) = access else { return Ok(()) };
+        let agreed = self.channel.encrypt(Side::Server, key, [hello, &answer[8..]], limits.message);
+        agreed.map_err(|disagreement| match disagreement {
+            Disagreement::Plain => Refusal::Key("does not encrypt, and a key is needed"),
+            Disagreement::OtherKey => Refusal::Key("has another key"),
+            Disagreement::Broken(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Refusal::Key("left when it was asked for a key")
+            }
+            Disagreement::Broken(error) => silence(&error),
+        })
+    }
+
     /// The next command and its length; `None` if the client has left.
     fn header(&mut self, wait: Duration) -> Result<Option<(u8, u64)>, Refusal> {
-        let mut first = [0];
-        self.stream.set_read_timeout(Some(wait)).map_err(|error| silence(&error))?;
-        match self.stream.read(&mut first) {
-            Ok(0) => return Ok(None),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return self.header(wait),
-            Err(error) => return Err(silence(&error)),
+        if !self.channel.wait(wait).map_err(|error| silence(&error))? {
+            return Ok(None);
         }
-        let mut length = [0; 8];
-        self.fill(&mut length)?;
-        Ok(Some((first[0], u64::from_le_bytes(length))))
+        let mut header = [0; 9];
+        self.fill(&mut header)?;
+        let [number, length @ ..] = header;
+        Ok(Some((number, u64::from_le_bytes(length))))
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Refusal> {
-        let limit = self.shared.limits.message;
-        timed::read_all(&mut self.stream, bytes, limit).map_err(|error| silence(&error))
+        self.channel.read_all(bytes, self.shared.limits.message).map_err(|error| silence(&error))
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
-        let limit = self.shared.limits.message;
-        timed::write_all(&mut self.stream, [bytes, &[]], limit).map_err(|error| silence(&error))
+        self.channel.write_all([bytes, &[]], self.shared.limits.message).map_err(|error| silence(&error))
     }
 
     /// Reads a payload, piece by piece: memory grows with what arrives.
@@ -433,9 +475,4 @@ fn silence(error: &io::Error) -> Refusal {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no message within the time limit".to_owned(),
         _ => error.to_string(),
     })
-}
-
-/// The answer to HELLO.
-fn hello(dialect: &Dialect) -> RpcReply<'static> {
-    RpcReply::Hello { version: dialect.version, padding: 0, capabilities: [0; 24] }
 }

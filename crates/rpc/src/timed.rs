@@ -24,8 +24,7 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Fills `bytes`.
-pub(crate) fn read_all(stream: &mut TcpStream, mut bytes: &mut [u8], limit: Duration) -> io::Result<()> {
-    let mut pace = Pace::start(limit);
+pub(crate) fn read_all(stream: &mut TcpStream, mut bytes: &mut [u8], pace: &mut Pace) -> io::Result<()> {
     while !bytes.is_empty() {
         stream.set_read_timeout(Some(pace.left()?))?;
         match stream.read(bytes) {
@@ -45,9 +44,8 @@ pub(crate) fn read_all(stream: &mut TcpStream, mut bytes: &mut [u8], limit: Dura
 pub(crate) fn write_all(
     stream: &mut TcpStream,
     [mut first, mut second]: [&[u8]; 2],
-    limit: Duration,
+    pace: &mut Pace,
 ) -> io::Result<()> {
-    let mut pace = Pace::start(limit);
     while !(first.is_empty() && second.is_empty()) {
         stream.set_write_timeout(Some(pace.left()?))?;
         match stream.write_vectored(&[IoSlice::new(first), IoSlice::new(second)]) {
@@ -65,14 +63,15 @@ pub(crate) fn write_all(
 }
 
 /// How long the current piece may still take.
-struct Pace {
+pub(crate) struct Pace {
     limit: Duration,
     begin: Instant,
     bytes: usize,
 }
 
 impl Pace {
-    fn start(limit: Duration) -> Pace {
+    /// Begins a piece.
+    pub(crate) fn start(limit: Duration) -> Pace {
         Pace { limit, begin: Instant::now(), bytes: 0 }
     }
 

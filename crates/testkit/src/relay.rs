@@ -19,6 +19,8 @@ pub struct Disturbance {
     pub stall: Option<u64>,
     /// Inverts the byte at this position.
     pub flip: Option<u64>,
+    /// Sends the bytes from the first position to the second once more behind them.
+    pub again: Option<[u64; 2]>,
     /// Puts these bytes at this position.
     pub replace: Option<(u64, [u8; 3])>,
 }
@@ -169,7 +171,7 @@ fn read(
     how: Disturbance,
     to_server: bool,
 ) {
-    let (mut passed, mut commands) = (0u64, Commands::default());
+    let (mut passed, mut commands, mut again) = (0u64, Commands::default(), Vec::new());
     let mut piece = vec![0; 256 << 10];
     loop {
         let count = match from.read(&mut piece) {
@@ -189,6 +191,13 @@ fn read(
         for (index, new) in how.replace.iter().flat_map(|(at, bytes)| (*at..).zip(bytes)) {
             let old = index.checked_sub(passed).and_then(|at| bytes.get_mut(at as usize));
             old.into_iter().for_each(|old| *old = *new);
+        }
+        if let Some([begin, end]) = how.again {
+            let within = |at: u64| (at.max(passed) - passed).min(kept as u64) as usize;
+            again.extend_from_slice(&bytes[within(begin)..within(end)]);
+            if (passed..passed + kept as u64).contains(&(end - 1)) {
+                bytes.splice(within(end)..within(end), again.drain(..));
+            }
         }
         let found = if to_server { commands.find(&bytes) } else { Vec::new() };
         if !bytes.is_empty() {

@@ -7,18 +7,20 @@ use clap::Args;
 use orlop::backend::Device;
 use orlop::devices::{self, DeviceOptions, physical_cores};
 use orlop::rpc::codec::RpcVersion;
-use orlop::rpc::{RpcLimits, RpcServer, RpcServerEvent};
+use orlop::rpc::{RpcAccess, RpcLimits, RpcServer, RpcServerEvent};
 
 use crate::failure::Failure;
 use crate::model_arguments::{device_options, no_device, parse_threads, remote};
 use crate::printer::Printer;
 use crate::quantity::parse_bytes;
+use crate::rpc_key::RpcKeyArgument;
 use crate::style::note;
 
 const EXAMPLES: &str = "Examples:
   orlop serve-rpc --port 0 --memory 8GiB
 
-On another machine, orlop run --device rpc:HOST:PORT and llama.cpp's --rpc HOST:PORT use it.
+orlop run --device rpc:HOST:PORT and llama.cpp's --rpc HOST:PORT use it. With a key, connections are encrypted: clients need
+the same key, and only Orlop's can have one.
 
 Exit status: 0 ended by Ctrl-C; 2 invalid arguments; 1 other errors.";
 
@@ -26,7 +28,7 @@ Exit status: 0 ended by Ctrl-C; 2 invalid arguments; 1 other errors.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeRpcArguments {
-    /// Loopback address to listen on.
+    /// Address to listen on. One that is not a loopback address needs a key, or --insecure.
     #[arg(short = 'H', long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     host: IpAddr,
     /// Port to listen on; 0: any free one.
@@ -41,6 +43,11 @@ pub(crate) struct ServeRpcArguments {
     /// Memory that one client may use on each device, such as `8GiB` [default: no limit].
     #[arg(short, long, value_name = "BYTES", value_parser = parse_bytes)]
     memory: Option<u64>,
+    #[command(flatten)]
+    rpc_key: RpcKeyArgument,
+    /// Listen on an address that is not a loopback address without a key.
+    #[arg(long)]
+    insecure: bool,
     /// Maximum number of clients at a time.
     #[arg(long, value_name = "N", default_value_t = 8)]
     clients: usize,
@@ -65,13 +72,20 @@ pub(crate) fn run(arguments: &ServeRpcArguments) -> Result<(), Failure> {
         ..RpcLimits::default()
     };
     let address = SocketAddr::new(arguments.host, arguments.port);
-    let server = Arc::new(RpcServer::bind(address, devices, arguments.protocol, limits).map_err(remote)?);
+    let access = match arguments.rpc_key.key()? {
+        Some(key) => RpcAccess::Key(key),
+        None if arguments.insecure => RpcAccess::Anyone,
+        None => RpcAccess::Local,
+    };
+    let secrecy = if matches!(access, RpcAccess::Key(_)) { ", encrypted" } else { "" };
+    let server = RpcServer::bind(address, access, devices, arguments.protocol, limits).map_err(remote)?;
+    let server = Arc::new(server);
     let stopped = Arc::clone(&server);
     ctrlc::set_handler(move || stopped.stop())
         .map_err(|error| Failure::Other(anyhow::anyhow!("cannot wait for signals: {error}")))?;
     let address = server.address().map_err(remote)?;
     let names = names.join(", ");
-    Printer::new().line(format!("serving {names} on {address}, protocol {}", arguments.protocol))?;
+    Printer::new().line(format!("serving {names} on {address}, protocol {}{secrecy}", arguments.protocol))?;
     server.serve(&|event| match event {
         RpcServerEvent::Connected(_) | RpcServerEvent::Left(_) if !arguments.verbose => {}
         RpcServerEvent::Connected(client) => note(format_args!("{client} connected")),

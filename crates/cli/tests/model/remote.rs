@@ -14,9 +14,10 @@ const MODEL: &str =
 struct Server(Child, String);
 
 impl Server {
-    fn start() -> Server {
+    fn start(extra: &[&str]) -> Server {
         let mut process = command();
-        let process = process.args(["serve-rpc", "--port", "0", "-t", "1"]).stdout(Stdio::piped());
+        let process =
+            process.args(["serve-rpc", "--port", "0", "-t", "1"]).args(extra).stdout(Stdio::piped());
         let mut child = process.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -42,7 +43,7 @@ fn logits(extra: &[&str]) -> Vec<f64> {
 
 #[test]
 fn logits_on_one_and_two_servers_are_those_of_this_machine() {
-    let [one, two] = [(); 2].map(|()| Server::start());
+    let [one, two] = [(); 2].map(|()| Server::start(&[]));
     let (one, two) = (&*one.1, &*two.1);
     let both = format!("{one},{two}");
     let places = format!("layers:0..1={one},layers:1..2={two},input={one},output={two}");
@@ -69,10 +70,53 @@ fn servers_that_cannot_be_used_are_one_sentence() {
     );
 }
 
+/// A file with a key of this digit.
+fn key_file(digit: &str) -> String {
+    let path = format!("{}/rpc-key-{digit}", env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(&path, digit.repeat(64) + "\n").unwrap();
+    path
+}
+
+#[test]
+fn with_a_key_a_server_is_reached_from_other_machines_by_those_who_have_it() {
+    let [own, other] = ["7", "8"].map(key_file);
+    let server = Server::start(&["--host", "0.0.0.0", "--rpc-key-file", &own]);
+    let name = &*server.1.replace("0.0.0.0", "127.0.0.1");
+    let local = logits(&["--precision", "int8"]);
+    let found = logits(&["--device", name, "--rpc-key-file", &own]);
+    let error = found.iter().zip(&local).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(error < 1e-3, "{error}");
+    let refused = |extra: &[&str]| {
+        let arguments = ["logits", "-m", MODEL, "--tokens", "1", "--device", name];
+        orlop(&[&arguments, extra].concat()).refusal(1)
+    };
+    assert!(refused(&[]).ends_with("asks for a key; give its key (--rpc-key-file)"));
+    assert!(refused(&["--rpc-key-file", &other]).ends_with("has another key; give its key (--rpc-key-file)"));
+    let plain = Server::start(&[]);
+    let said = orlop(&["logits", "-m", MODEL, "--tokens", "1", "--device", &plain.1, "--rpc-key-file", &own]);
+    let said = said.refusal(1);
+    assert!(said.ends_with("a key was given; start it with the key, or use no key"), "{said}");
+}
+
+#[test]
+fn keys_come_from_a_file_or_the_environment() {
+    let said = orlop(&["serve-rpc", "--rpc-key-file", "/nonexistent"]).refusal(2);
+    assert!(said.starts_with("/nonexistent: cannot read the key"), "{said}");
+    let output =
+        command().args(["serve-rpc", "--port", "0"]).env("ORLOP_RPC_KEY", "secret").output().unwrap();
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "orlop: ORLOP_RPC_KEY: a key is 64 hexadecimal digits; `openssl rand -hex 32` makes one\n"
+    );
+    let said = orlop(&["serve-rpc", "--protocol", "3.6.1", "--rpc-key-file", &key_file("9")]).refusal(2);
+    assert!(said.starts_with("protocol version 3.6.1 cannot ask for a key"), "{said}");
+}
+
 #[test]
 fn a_server_listens_on_loopback_addresses_and_speaks_known_versions() {
     let said = orlop(&["serve-rpc", "--host", "0.0.0.0"]).refusal(2);
-    assert!(said.starts_with("0.0.0.0:50052 is not a loopback address"), "{said}");
+    assert!(said.starts_with("0.0.0.0:50052 is not a loopback address, and there is no key"), "{said}");
+    Server::start(&["--host", "0.0.0.0", "--insecure"]);
     let said = orlop(&["serve-rpc", "--protocol", "5.2.0"]).refusal(2);
     assert!(said.contains("protocol version 5.2.0 is not known"), "{said}");
 }

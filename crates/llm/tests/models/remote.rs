@@ -6,7 +6,7 @@ use std::sync::Arc;
 use orlop_backend::Device;
 use orlop_graph::{Node, Op};
 use orlop_rpc::codec::RpcVersion;
-use orlop_rpc::{RpcDevice, RpcLimits, RpcOptions, RpcServer};
+use orlop_rpc::{RpcAccess, RpcDevice, RpcLimits, RpcOptions, RpcServer};
 use orlop_sched::Machine;
 
 use crate::made::{MODELS, exact, made};
@@ -17,7 +17,8 @@ use crate::support::{cpu, load, nmse, rows};
 fn architectures_give_the_same_logits_on_a_server() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let limits = RpcLimits::default();
-    let server = RpcServer::bind(address, vec![cpu("cpu", 1)], RpcVersion::V5_1, limits).unwrap();
+    let server = RpcServer::bind(address, RpcAccess::Local, vec![cpu("cpu", 1)], RpcVersion::V5_1, limits);
+    let server = server.unwrap();
     let mut wrong = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| server.serve(&|_| ()));

@@ -20,9 +20,9 @@ use super::program::RpcProgram;
 use super::queue::RpcQueue;
 use super::support;
 use crate::codec::{RpcReply, RpcRequest, SOURCES, TensorRecord};
-use crate::{RpcAddress, RpcError};
+use crate::{RpcAddress, RpcError, RpcKey};
 
-/// How long the parts of a conversation may take.
+/// How long the parts of a conversation may take, and the key of the servers.
 #[derive(Clone, Debug)]
 pub struct RpcOptions {
     /// Until there is a connection. Default 5 s.
@@ -32,12 +32,14 @@ pub struct RpcOptions {
     /// Until an answer begins, which includes what the server computes before, and for each further MiB of it or of what is
     /// sent. Default 120 s.
     pub answer: Duration,
+    /// The key of all servers, which must have the same one. Default `None`: servers that have one are refused.
+    pub key: Option<RpcKey>,
 }
 
 impl Default for RpcOptions {
     fn default() -> RpcOptions {
         let seconds = Duration::from_secs;
-        RpcOptions { connect: seconds(5), handshake: seconds(5), answer: seconds(120) }
+        RpcOptions { connect: seconds(5), handshake: seconds(5), answer: seconds(120), key: None }
     }
 }
 
@@ -227,7 +229,7 @@ impl Device for RpcDevice {
         let held = self.held.load(Ordering::Acquire);
         let Memory { total, free } = self.total;
         DeviceFacts {
-            description: format!("ggml RPC {}", self.endpoint.dialect.version),
+            description: format!("ggml RPC {}{}", self.endpoint.dialect.version, self.endpoint.secrecy()),
             class: DeviceClass::Accelerator,
             memory: (total > 0).then_some(Memory { total, free: free.saturating_sub(held) }),
             // A server does not say what it is: numbers of a small processor.

@@ -10,11 +10,18 @@ use std::time::Duration;
 use orlop_backend::DeviceError;
 
 use super::device::RpcOptions;
-use crate::codec::{Dialect, ReplyLength, RpcReply, RpcRequest, TensorRecord, command, reply_length};
-use crate::{RpcAddress, RpcError, timed};
+use crate::channel::{Channel, Disagreement, Side};
+use crate::codec::{
+    CodecError, Dialect, ENCRYPTED, ReplyLength, RpcReply, RpcRequest, RpcVersion, TensorRecord, command,
+    reply_length,
+};
+use crate::{RpcAddress, RpcError};
 
 /// Commands are sent at the latest when they are this many bytes.
 const FLUSH_BYTES: usize = 64 << 10;
+
+/// Bytes of a command and the length of its payload.
+const HEADER_BYTES: usize = 9;
 
 /// A connection. Everything that is asked of it is done in the order in which it was asked.
 pub(super) struct Endpoint {
@@ -27,13 +34,14 @@ pub(super) struct Endpoint {
     programs: AtomicU64,
     /// [`RpcOptions::answer`].
     limit: Duration,
+    encrypted: bool,
 }
 
 /// Connections that are sent what they were given before any of them is waited for: no server idles meanwhile.
 pub(super) type Fellows = Arc<Mutex<Vec<Weak<Endpoint>>>>;
 
 struct Wire {
-    stream: TcpStream,
+    channel: Channel,
     /// Commands that are not sent yet.
     pending: Vec<u8>,
     /// Replies without contents that come before the next one.
@@ -49,17 +57,17 @@ impl Endpoint {
         fellows: &Fellows,
     ) -> Result<Arc<Endpoint>, RpcError> {
         let name = format!("rpc:{address}");
-        let silent =
-            || RpcError::Silent { server: address.to_string(), seconds: options.handshake.as_secs() };
         // Servers before 4.0 take a greeting without contents, and close the connection after another.
         for dialect in [Dialect::all()[Dialect::all().len() - 1], Dialect::all()[0]] {
-            let mut stream = open(address, options)?;
-            match greet(&mut stream, &dialect, options.handshake) {
-                Ok(Greeting::Version(version)) => {
-                    let dialect = version
+            let mut channel = open(address, options)?;
+            match greet(&mut channel, &dialect, options.handshake) {
+                Ok(Greeting::Hello(hello)) => {
+                    let dialect = hello
+                        .version
                         .dialect()
                         .map_err(|source| RpcError::Protocol { server: address.to_string(), source })?;
-                    let wire = Wire { stream, pending: Vec::new(), owed: 0, stored: HashMap::new() };
+                    agree(&mut channel, address, options, &hello)?;
+                    let wire = Wire { channel, pending: Vec::new(), owed: 0, stored: HashMap::new() };
                     let endpoint = Arc::new(Endpoint {
                         name,
                         dialect,
@@ -68,6 +76,7 @@ impl Endpoint {
                         lost: OnceLock::new(),
                         programs: AtomicU64::new(0),
                         limit: options.answer,
+                        encrypted: options.key.is_some(),
                     });
                     let mut known = fellows.lock().unwrap_or_else(PoisonError::into_inner);
                     known.retain(|other| other.strong_count() > 0);
@@ -78,12 +87,17 @@ impl Endpoint {
                 Ok(Greeting::Other(source)) => {
                     return Err(RpcError::Protocol { server: address.to_string(), source });
                 }
-                Err(error) if is_timeout(&error) => return Err(silent()),
+                Err(error) if is_timeout(&error) => return Err(silent(address, options)),
                 Err(error) => return Err(refused(address, &error)),
             }
         }
         let reason = "the server closes the connection when it is greeted".to_owned();
         Err(RpcError::Connect { server: address.to_string(), reason })
+    }
+
+    /// What to say about encryption behind the version.
+    pub(super) fn secrecy(&self) -> &'static str {
+        if self.encrypted { ", encrypted" } else { "" }
     }
 
     /// A number for a program.
@@ -149,9 +163,9 @@ impl Endpoint {
             return self.give(&request);
         }
         let mut wire = self.wire()?;
-        let Wire { stream, pending, .. } = &mut *wire;
+        let Wire { channel, pending, .. } = &mut *wire;
         request.write_head(&self.dialect, pending);
-        let sent = timed::write_all(stream, [pending, data], self.limit);
+        let sent = channel.write_all([pending, data], self.limit);
         pending.clear();
         sent.map_err(|error| self.io("sending a tensor", &error))
     }
@@ -185,7 +199,7 @@ impl Endpoint {
             self.expect(&mut wire, 0, &doing())?;
         }
         self.expect(&mut wire, answer.len() as u64, &doing())?;
-        timed::read_all(&mut wire.stream, answer, self.limit).map_err(|error| self.io(&doing(), &error))
+        wire.channel.read_all(answer, self.limit).map_err(|error| self.io(&doing(), &error))
     }
 
     /// Asks for an answer of a fixed length.
@@ -217,7 +231,7 @@ impl Endpoint {
 
     fn expect(&self, wire: &mut Wire, bytes: u64, doing: &str) -> Result<(), DeviceError> {
         let mut length = [0; 8];
-        timed::read_all(&mut wire.stream, &mut length, self.limit).map_err(|error| self.io(doing, &error))?;
+        wire.channel.read_all(&mut length, self.limit).map_err(|error| self.io(doing, &error))?;
         let given = u64::from_le_bytes(length);
         if given == bytes {
             return Ok(());
@@ -226,8 +240,9 @@ impl Endpoint {
     }
 
     fn flush(&self, wire: &mut Wire) -> Result<(), DeviceError> {
-        let sent = timed::write_all(&mut wire.stream, [&wire.pending, &[]], self.limit);
-        wire.pending.clear();
+        let Wire { channel, pending, .. } = wire;
+        let sent = channel.write_all([pending, &[]], self.limit);
+        pending.clear();
         sent.map_err(|error| self.io("sending commands", &error))
     }
 
@@ -254,15 +269,16 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-fn open(address: &RpcAddress, options: &RpcOptions) -> Result<TcpStream, RpcError> {
+fn open(address: &RpcAddress, options: &RpcOptions) -> Result<Channel, RpcError> {
     let found = (&*address.host, address.port).to_socket_addrs();
     let found = found.map_err(|error| refused(address, &error))?;
     let mut last = None;
     for socket in found {
         match TcpStream::connect_timeout(&socket, options.connect) {
             Ok(stream) => {
-                let ready = timed::prepare(&stream);
-                return ready.map(|()| stream).map_err(|error| refused(address, &error));
+                let channel = Channel::new(stream);
+                let ready = channel.prepare();
+                return ready.map(|()| channel).map_err(|error| refused(address, &error));
             }
             Err(error) => last = Some(error),
         }
@@ -272,43 +288,84 @@ fn open(address: &RpcAddress, options: &RpcOptions) -> Result<TcpStream, RpcErro
 }
 
 enum Greeting {
-    Version(crate::codec::RpcVersion),
+    Hello(Hello),
     /// As servers do that do not take this kind of greeting.
     Closed,
     /// Something else speaks there.
-    Other(crate::codec::CodecError),
+    Other(CodecError),
 }
 
-fn greet(stream: &mut TcpStream, dialect: &Dialect, limit: Duration) -> std::io::Result<Greeting> {
-    let mut hello = Vec::new();
-    RpcRequest::Hello { capabilities: [0; 24] }.write(dialect, &mut hello);
+/// A greeting and its answer.
+struct Hello {
+    version: RpcVersion,
+    encrypts: bool,
+    sent: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+fn greet(channel: &mut Channel, dialect: &Dialect, limit: Duration) -> std::io::Result<Greeting> {
+    let mut sent = Vec::new();
+    RpcRequest::Hello { capabilities: [0; 24] }.write(dialect, &mut sent);
     let mut length = [0; 8];
-    let sent = timed::write_all(stream, [&hello, &[]], limit);
-    let answered = sent.and_then(|()| timed::read_all(stream, &mut length, limit));
+    let answered = channel.write_all([&sent, &[]], limit).and_then(|()| channel.read_all(&mut length, limit));
     if let Err(error) = answered {
-        use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-        let closed = [UnexpectedEof, ConnectionReset, ConnectionAborted, BrokenPipe].contains(&error.kind());
-        return if closed { Ok(Greeting::Closed) } else { Err(error) };
+        return if is_closed(&error) { Ok(Greeting::Closed) } else { Err(error) };
     }
     let given = u64::from_le_bytes(length);
     let expected = if dialect.capabilities { 28 } else { 3 };
     if given != expected {
         let expected = expected.to_string();
-        let source = crate::codec::CodecError::Length { command: "the answer to HELLO", given, expected };
-        return Ok(Greeting::Other(source));
+        return Ok(Greeting::Other(CodecError::Length { command: "the answer to HELLO", given, expected }));
     }
-    let mut answer = [0; 28];
-    let answer = &mut answer[..given as usize];
-    timed::read_all(stream, answer, limit)?;
-    Ok(match RpcReply::parse(dialect, command::HELLO, answer) {
-        Ok(RpcReply::Hello { version, .. }) => Greeting::Version(version),
+    let mut answer = vec![0; given as usize];
+    channel.read_all(&mut answer, limit)?;
+    Ok(match RpcReply::parse(dialect, command::HELLO, &answer) {
+        Ok(RpcReply::Hello { version, padding, .. }) => {
+            let payload = sent.split_off(HEADER_BYTES);
+            Greeting::Hello(Hello { version, encrypts: padding & ENCRYPTED != 0, sent: payload, answer })
+        }
         Ok(_) => Greeting::Closed,
         Err(error) => Greeting::Other(error),
     })
 }
 
+/// Encrypts if there is a key. With one, nothing is sent to a server that does not encrypt.
+fn agree(
+    channel: &mut Channel,
+    address: &RpcAddress,
+    options: &RpcOptions,
+    hello: &Hello,
+) -> Result<(), RpcError> {
+    let server = address.to_string();
+    match (&options.key, hello.encrypts) {
+        (None, false) => Ok(()),
+        (None, true) => Err(RpcError::NoKey { server }),
+        (Some(_), false) => Err(RpcError::NotEncrypted { server }),
+        (Some(key), true) => {
+            let agreed = channel.encrypt(Side::Client, key, [&hello.sent, &hello.answer], options.handshake);
+            agreed.map_err(|disagreement| match disagreement {
+                Disagreement::Plain => RpcError::NotEncrypted { server },
+                Disagreement::OtherKey => RpcError::OtherKey { server },
+                // A server that does not know the key can say so by no other means.
+                Disagreement::Broken(error) if is_closed(&error) => RpcError::OtherKey { server },
+                Disagreement::Broken(error) if is_timeout(&error) => silent(address, options),
+                Disagreement::Broken(error) => refused(address, &error),
+            })
+        }
+    }
+}
+
+fn silent(address: &RpcAddress, options: &RpcOptions) -> RpcError {
+    RpcError::Silent { server: address.to_string(), seconds: options.handshake.as_secs() }
+}
+
 fn refused(address: &RpcAddress, error: &std::io::Error) -> RpcError {
     RpcError::Connect { server: address.to_string(), reason: error.to_string() }
+}
+
+fn is_closed(error: &std::io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    [UnexpectedEof, ConnectionReset, ConnectionAborted, BrokenPipe].contains(&error.kind())
 }
 
 fn is_timeout(error: &std::io::Error) -> bool {

@@ -38,6 +38,9 @@ pub fn reply_length(dialect: &Dialect, number: u8) -> Result<ReplyLength, CodecE
     })
 }
 
+/// The bit of HELLO's padding by which a server says that everything behind its answer is encrypted.
+pub const ENCRYPTED: u8 = 1;
+
 /// A reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RpcReply<'a> {
@@ -45,7 +48,7 @@ pub enum RpcReply<'a> {
     Hello {
         /// The server's version.
         version: RpcVersion,
-        /// A byte that llama.cpp sends as 0 and ignores.
+        /// A byte that llama.cpp sends as 0 and ignores; [`ENCRYPTED`] from a server that asks for a key.
         padding: u8,
         /// What the server's transport can do; absent before 4.0.
         capabilities: [u8; 24],

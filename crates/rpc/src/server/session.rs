@@ -11,7 +11,7 @@ use super::compute::Compiled;
 use super::packed::PackedWeights;
 use super::store::Store;
 use super::turns::Turns;
-use super::{Refusal, RpcLimits, hello};
+use super::{Refusal, RpcLimits};
 use crate::codec::{Dialect, ReplyLength, RpcReply, RpcRequest, TensorRecord, reply_length};
 
 pub(super) struct Session<'a> {
@@ -47,7 +47,6 @@ impl<'a> Session<'a> {
     /// Does what is asked, and appends the answer, if there is one.
     pub(super) fn answer(&mut self, request: &RpcRequest<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
         let reply = match request {
-            RpcRequest::Hello { .. } => hello(self.dialect),
             RpcRequest::DeviceCount => RpcReply::Count(self.devices.len() as u32),
             RpcRequest::Alignment { device } => RpcReply::Number(self.memory(*device)?.alignment()),
             RpcRequest::MaxSize { device } => {
@@ -79,8 +78,10 @@ impl<'a> Session<'a> {
                 buffer.fill(&claim, 0..buffer.bytes(), *value)?;
                 RpcReply::Done
             }
-            // Data passes piece by piece.
-            RpcRequest::SetTensor { .. } | RpcRequest::GetTensor { .. } => return Ok(()),
+            // The conversation greets, and passes data piece by piece.
+            RpcRequest::Hello { .. } | RpcRequest::SetTensor { .. } | RpcRequest::GetTensor { .. } => {
+                return Ok(());
+            }
             RpcRequest::SetTensorHash { .. } => RpcReply::Flag(false),
             RpcRequest::MemsetTensor { tensor, offset, bytes, value } => {
                 let place = self.data_place(tensor, *offset, *bytes)?;

@@ -4,6 +4,7 @@
 mod conformance;
 mod counted;
 mod devices;
+mod encrypted;
 mod faults;
 mod messages;
 mod mutated;

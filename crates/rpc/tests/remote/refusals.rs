@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use orlop_graph::{DType, Op, Patch, TensorDesc};
 use orlop_rpc::codec::{GgmlOp, RpcReply, RpcRequest, RpcVersion, TensorRecord, command};
-use orlop_rpc::{RpcError, RpcLimits, RpcServer};
+use orlop_rpc::{RpcAccess, RpcError, RpcLimits, RpcServer};
 
 use crate::devices::OddDevice;
 use crate::support::{Raw, Served, bytes_of, computed, f32s, graph, i32s, numbers, tensor};
@@ -436,8 +436,8 @@ fn commands_before_the_greeting_and_a_second_greeting() {
 #[test]
 fn other_machines_do_not_reach_it() {
     for host in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1))] {
-        let bound =
-            RpcServer::bind(SocketAddr::new(host, 0), Vec::new(), RpcVersion::V5_1, RpcLimits::default());
+        let (address, limits) = (SocketAddr::new(host, 0), RpcLimits::default());
+        let bound = RpcServer::bind(address, RpcAccess::Local, Vec::new(), RpcVersion::V5_1, limits);
         assert!(matches!(bound.err(), Some(RpcError::NotLoopback { .. })));
     }
 }

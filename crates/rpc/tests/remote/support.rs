@@ -12,7 +12,7 @@ use orlop_graph::{DType, TensorDesc};
 use orlop_rpc::codec::{
     Dialect, GgmlOp, GraphMessage, OpNumbers, RpcReply, RpcRequest, RpcVersion, SOURCES, TensorRecord,
 };
-use orlop_rpc::{RpcAddress, RpcDevice, RpcLimits, RpcOptions, RpcServer, RpcServerEvent};
+use orlop_rpc::{RpcAccess, RpcAddress, RpcDevice, RpcKey, RpcLimits, RpcOptions, RpcServer, RpcServerEvent};
 
 /// A server that is stopped when this is dropped.
 pub(crate) struct Served {
@@ -30,9 +30,19 @@ impl Served {
         Served::of(CpuDevice::new(ThreadPool::new(1).unwrap()), version, limits)
     }
 
+    /// With a key.
+    pub(crate) fn encrypted(key: &RpcKey, limits: RpcLimits) -> Served {
+        let device = CpuDevice::new(ThreadPool::new(1).unwrap());
+        Served::to(RpcAccess::Key(key.clone()), device, RpcVersion::V5_1, limits)
+    }
+
     pub(crate) fn of(device: Arc<dyn Device>, version: RpcVersion, limits: RpcLimits) -> Served {
+        Served::to(RpcAccess::Local, device, version, limits)
+    }
+
+    fn to(access: RpcAccess, device: Arc<dyn Device>, version: RpcVersion, limits: RpcLimits) -> Served {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let server = Arc::new(RpcServer::bind(address, vec![device], version, limits).unwrap());
+        let server = Arc::new(RpcServer::bind(address, access, vec![device], version, limits).unwrap());
         let events = Arc::new(Mutex::new(Vec::new()));
         let (own, noted) = (Arc::clone(&server), Arc::clone(&events));
         let thread = std::thread::spawn(move || own.serve(&|event| noted.lock().unwrap().push(event)));
@@ -76,7 +86,7 @@ pub(crate) fn devices_at(addresses: &[SocketAddr]) -> Vec<Arc<RpcDevice>> {
 
 pub(crate) fn impatient() -> RpcOptions {
     let limit = Duration::from_secs(10);
-    RpcOptions { connect: limit, handshake: limit, answer: limit }
+    RpcOptions { connect: limit, handshake: limit, answer: limit, key: None }
 }
 
 /// A client by hand.
