@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orlop_alloc::{Error as AllocError, Externals, SetTensor, TensorSet};
-use orlop_backend::{BufferType, Device, LowerOptions, NodeQuery, Operand, Role, RunOptions, StoredTensor};
+use orlop_backend::{BufferType, Device, LowerOptions, NodeQuery, Operand, Role, RunOptions};
 use orlop_graph::{DType, FlashAttention, Glu, Graph, GraphBuilder, GraphError, Leaf, TensorDesc, TensorId};
 
 use crate::{AttentionSpeed, DeviceSpeeds, Error, Machine, ProductSpeed, Session, SessionOptions};
@@ -175,7 +175,8 @@ impl Probe<'_> {
         Ok(best)
     }
 
-    /// Steps of a graph, and seconds of the fastest run.
+    /// Steps of a graph, and seconds of the fastest run. A run is done when its result can be read: a device of another
+    /// machine is only told to begin by then. What a read takes by itself does not count.
     fn measure(&self, trial: &Trial, time: Duration) -> Result<(usize, f64), Error> {
         let options = SessionOptions { lower: self.options.lower.clone(), ..SessionOptions::default() };
         let mut session = Session::new(self.machine()?, options)?;
@@ -187,15 +188,22 @@ impl Probe<'_> {
         }
         let steps = session.get_prepared(plan)?.planned.steps.iter().map(|steps| steps.steps.len()).sum();
         let options = RunOptions::default();
-        session.run(plan, &options)?;
-        let seconds = fastest(self.clock, time, || session.run(plan, &options))?;
-        Ok((steps, seconds))
+        let Some(result) = trial.graph.outputs().first() else { return Ok((steps, time.as_secs_f64())) };
+        let read = |session: &Session| session.get_part(plan, *result, 0, &mut [0; 4]);
+        let mut run = || session.run(plan, &options).and_then(|()| read(&session));
+        run()?;
+        let seconds = fastest(self.clock, time, run)?;
+        let reading = fastest(self.clock, Duration::ZERO, || read(&session))?;
+        Ok((steps, beyond(seconds, reading)))
     }
 
     /// Products of matrices of a type in the memory that its kernels read fastest, by rows; none where the device has none.
     fn products(&self, dtype: DType, time: Duration) -> Result<Vec<ProductSpeed>, Error> {
         let CalibrateOptions { bytes, side, .. } = *self.options;
         let Some(each) = dtype.row_bytes(side * side) else { return Ok(Vec::new()) };
+        // They have to get there, and a connection to another machine may be slow.
+        let sendable = self.device.facts().host_link.bytes_per_second * time.as_secs_f64();
+        let bytes = bytes.min(sendable as u64);
         let count = bytes.div_ceil(each).clamp(1, 64) as usize;
         let build = |rows: u64, count: usize| -> Result<(Trial, Vec<TensorId>), GraphError> {
             let mut b = GraphBuilder::new();
@@ -310,27 +318,39 @@ impl Probe<'_> {
         let machine = self.machine()?;
         let Some(ix) = machine.indices().next() else { return Err(Error::NoDevices) };
         let clock = self.clock;
+        // Bytes that the host has written need not come from the device, and equal ones need not go there. What is written
+        // has arrived when something else can be read.
         let both = |bytes: u64, time: Duration| -> Result<[f64; 2], Error> {
             let desc = TensorDesc::contiguous(DType::I8, &[bytes]).map_err(bad_desc)?;
-            let set = TensorSet::allocate(machine.arena(ix), &[SetTensor::new("transfer", desc)])?;
-            let tensor: &StoredTensor = &set.tensors()[0];
+            let tensors = ["written", "read"].map(|name| SetTensor::new(name, desc));
+            let set = TensorSet::allocate(machine.arena(ix), &tensors)?;
+            let [written, read] = [&set.tensors()[0], &set.tensors()[1]];
             let mut host = vec![1u8; bytes as usize];
-            let to = fastest(clock, time, || tensor.set(0, &host)).map_err(AllocError::from)?;
-            let from = fastest(clock, time, || tensor.get(0, &mut host)).map_err(AllocError::from)?;
+            let to = fastest(clock, time, || {
+                host[0] = host[0].wrapping_add(1);
+                written.set(0, &host).and_then(|()| read.get(0, &mut [0; 4]))
+            });
+            let to = to.map_err(AllocError::from)?;
+            let from = fastest(clock, time, || read.get(0, &mut host)).map_err(AllocError::from)?;
             Ok([to, from])
         };
         let small = both(4, time / 20)?;
-        let latency = small.iter().sum::<f64>() / 2.0;
+        let latency = small[1];
         let end = clock() + time / 2;
         let mut rates = small.map(|seconds| 4.0 / seconds);
         for bytes in (16..=26).map(|power| 1u64 << power) {
-            rates = both(bytes, time / 40)?.map(|seconds| bytes as f64 / (seconds - latency).max(1e-9));
+            rates = both(bytes, time / 40)?.map(|seconds| bytes as f64 / beyond(seconds, latency));
             if clock() > end {
                 break;
             }
         }
         Ok((latency, rates))
     }
+}
+
+/// What is left of a time without a part of it, which was measured apart and may vary.
+fn beyond(seconds: f64, part: f64) -> f64 {
+    (seconds - part).max(seconds / 20.0)
 }
 
 /// Seconds of the fastest of several attempts, at least two.

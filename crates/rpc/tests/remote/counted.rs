@@ -1,6 +1,7 @@
 //! What a run costs on the wire.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use orlop_alloc::Externals;
 use orlop_backend::{Device, RunOptions};
@@ -8,7 +9,7 @@ use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_graph::{DType, FlashAttention, Graph, GraphBuilder, TensorId};
 use orlop_rpc::RpcLimits;
 use orlop_rpc::codec::command;
-use orlop_sched::{Constraints, Machine, Session, SessionOptions};
+use orlop_sched::{CalibrateOptions, Constraints, Machine, Session, SessionOptions, calibrate};
 use orlop_testkit::{Disturbance, Random, Relay};
 
 use crate::support::{Served, devices_at};
@@ -134,6 +135,29 @@ fn a_token_is_one_round_trip_on_one_remote_and_the_graph_is_repeated() {
     feed(&mut session, plan, &model, 299);
     let counts = relays[0].counts().since(&before);
     assert_eq!((counts.round_trips, counts.commands[usize::from(command::GRAPH_COMPUTE)]), (1, 1));
+}
+
+/// Runs that are only begun would pile up there, and take no time here.
+#[test]
+fn a_measured_run_is_waited_for() {
+    let served = [Served::new(RpcLimits::default())];
+    let relays = relayed(&served);
+    let device = remotes(&relays).remove(0);
+    let before = relays[0].counts();
+    let options = CalibrateOptions {
+        types: vec![DType::Q8_0],
+        time: Duration::from_millis(300),
+        bytes: 1 << 16,
+        side: 64,
+        ..CalibrateOptions::default()
+    };
+    calibrate(&device, &options).unwrap();
+    let counts = relays[0].counts().since(&before);
+    let runs =
+        [command::GRAPH_COMPUTE, command::GRAPH_RECOMPUTE].map(|number| counts.commands[usize::from(number)]);
+    assert!((20..=counts.round_trips).contains(&runs.iter().sum()), "{counts:?}");
+    // Nor is it a transfer to write what is there, and to read what was written: 64 KiB pass twice each way at least.
+    assert!(counts.received > 2 << 16 && counts.sent > 2 << 16, "{counts:?}");
 }
 
 #[test]
