@@ -1,14 +1,17 @@
 //! Opens and loads the model of a command, and reports its memory and errors.
 
+use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use orlop::llm::{
-    Blueprint, DeviceMemory, DraftModel, Embedder, Engine, Error, Forecast, Lookup, Model, Outputs,
-    PairBlueprint, Pooling, Settings, Speculator, Tokenizer, TokenizerError,
+    Blueprint, DeviceMemory, DraftModel, Embedder, Engine, Error, Forecast, LayerChoice, Lookup, Model,
+    Outputs, PairBlueprint, Pooling, Settings, Speculator, Tokenizer, TokenizerError,
 };
+use orlop::sched::Machine;
 use serde::Serialize;
 
 use crate::adapter_argument::adapted;
@@ -160,6 +163,47 @@ pub(crate) fn load_planned_embedder(blueprint: Blueprint) -> Result<Embedder, Fa
 
 pub(crate) fn load_engine(blueprint: Blueprint) -> Result<Engine, Failure> {
     with_bar("loading", |progress| Engine::load(blueprint, progress)).map_err(failure)
+}
+
+/// A plan for the devices of a machine that are not lost.
+pub(crate) fn plan_what_is_left(
+    model: &Model,
+    machine: &Machine,
+    settings: &Settings,
+) -> Result<Blueprint, Error> {
+    let left = machine.devices().iter().filter(|device| !device.facts().lost).cloned();
+    // What was set for single devices does not fit those that are left.
+    let settings = Settings {
+        layout: LayerChoice::fastest(),
+        plans: Arc::new([]),
+        budgets: HashMap::new(),
+        kept_weights: HashMap::new(),
+        ..settings.clone()
+    };
+    Blueprint::plan(model, &Machine::new(left)?, &settings)
+}
+
+impl Loaded {
+    /// Whether a run failed since a device is lost, and others are left.
+    pub(crate) fn may_continue(&self) -> bool {
+        let devices = self.engine.blueprint().machine().devices();
+        let lost = devices.iter().filter(|device| device.facts().lost).count();
+        (1..devices.len()).contains(&lost)
+    }
+
+    /// Loads the model on the devices that are left. Its sequences are empty.
+    pub(crate) fn continued(self, error: &Error) -> Result<Loaded, Failure> {
+        let Loaded { engine, model, speculator, took } = self;
+        let (machine, settings) =
+            (engine.blueprint().machine().clone(), engine.blueprint().settings().clone());
+        // Its memory is needed.
+        drop(engine);
+        let engine = load_engine(plan_what_is_left(&model, &machine, &settings).map_err(failure)?)?;
+        let left: Vec<&str> =
+            engine.blueprint().machine().devices().iter().map(|device| device.name()).collect();
+        note(format_args!("orlop: {error}; continuing on {}", left.join(", ")));
+        Ok(Loaded { engine, model, speculator, took })
+    }
 }
 
 /// What an engine has allocated, with what drafts for it.

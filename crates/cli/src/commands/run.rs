@@ -209,53 +209,75 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let bar = token_bar(prompt_tokens.len(), loaded.engine.blueprint().batch() as usize);
     let mut out = std::io::stdout().lock();
     let (mut repacked, mut first, mut broken) = (Duration::ZERO, None, None);
-    let mut each = |event| {
-        let token = match event {
-            GenerateEvent::Prompt { done, all, repacking } => {
-                bar.set_position(done as u64);
-                if done == all {
-                    bar.finish_and_clear();
-                }
-                repacked = repacking;
-                return ControlFlow::Continue(());
-            }
-            GenerateEvent::Token(token) => token,
-        };
-        first.get_or_insert_with(|| begin.elapsed());
-        tokens.push(token);
-        let piece = if tokenizer.is_end(token) { "" } else { stream.push(tokenizer.decode(token)) };
-        if arguments.json {
-            text.push_str(piece);
-            return ControlFlow::Continue(());
-        }
-        match out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                broken = Some(error);
-                ControlFlow::Break(())
-            }
-        }
-    };
-    let (engine, limit) = (&mut loaded.engine, arguments.limit());
-    let mut drafts = loaded.speculator.as_mut();
+    let limit = arguments.limit();
     let too_long = |engine: &Engine, error| match error {
         Error::ContextFull { tokens, .. } => advice::prompt_too_long(engine, tokens, limit),
         error => failure(error),
     };
     let mut cached = 0;
     if let Some(file) = &arguments.prompt_cache {
+        let engine = &mut loaded.engine;
         prompt_cache::check_room(engine, &prompt_tokens).map_err(|error| too_long(engine, error))?;
         let fed = |count| bar.set_position(count as u64);
         cached = prompt_cache::feed_cached(engine, &prompt_tokens, file, &fed)?;
         let before = &prompt_tokens[..engine.len()];
         sampler.restart(before);
-        drafts.iter_mut().for_each(|drafts| drafts.restart(before));
+        loaded.speculator.iter_mut().for_each(|drafts| drafts.restart(before));
     }
-    let new = &prompt_tokens[engine.len()..];
-    let options = GenerateOptions { limit, speculator: drafts, grammar: grammar.as_mut() };
-    let end = generate_with(engine, &tokenizer, &mut sampler, new, options, &mut each);
-    bar.finish_and_clear();
-    let end = end.map_err(|error| too_long(&loaded.engine, error))?;
+    let end = loop {
+        let made = tokens.len();
+        let fed = [&prompt_tokens[..], &tokens].concat();
+        let mut each = |event| {
+            let token = match event {
+                GenerateEvent::Prompt { done, all, repacking } => {
+                    bar.set_position(done as u64);
+                    if done == all {
+                        bar.finish_and_clear();
+                    }
+                    if first.is_none() {
+                        repacked = repacking;
+                    }
+                    return ControlFlow::Continue(());
+                }
+                GenerateEvent::Token(token) => token,
+            };
+            first.get_or_insert_with(|| begin.elapsed());
+            tokens.push(token);
+            let piece = if tokenizer.is_end(token) { "" } else { stream.push(tokenizer.decode(token)) };
+            if arguments.json {
+                text.push_str(piece);
+                return ControlFlow::Continue(());
+            }
+            match out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    broken = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        };
+        let options = GenerateOptions {
+            limit: limit.map(|limit| limit - made),
+            speculator: loaded.speculator.as_mut(),
+            grammar: grammar.as_mut(),
+        };
+        let new = &fed[loaded.engine.len()..];
+        let end = generate_with(&mut loaded.engine, &tokenizer, &mut sampler, new, options, &mut each);
+        bar.finish_and_clear();
+        match end {
+            Ok(end) => break end,
+            // The text so far is fed again, as a prompt.
+            Err(error) if loaded.may_continue() => {
+                loaded = loaded.continued(&error)?;
+                if trace.is_some() {
+                    loaded.engine.record();
+                }
+                sampler.restart(&[]);
+                loaded.speculator.iter_mut().for_each(|drafts| drafts.restart(&[]));
+            }
+            Err(error) => return Err(too_long(&loaded.engine, error)),
+        }
+    };
     if let Some(error) = broken {
         return Err(Failure::printing(error));
     }

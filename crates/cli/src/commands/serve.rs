@@ -15,7 +15,9 @@ use orlop::sched::Machine;
 use crate::adapter_argument::adapted;
 use crate::commands::run::SamplingArguments;
 use crate::failure::Failure;
-use crate::load::{failure, load_engine, load_planned_embedder, model_file, open_for, repack_engine};
+use crate::load::{
+    failure, load_engine, load_planned_embedder, model_file, open_for, plan_what_is_left, repack_engine,
+};
 use crate::memory_table;
 use crate::model_arguments::ModelArguments;
 use crate::style::note;
@@ -116,15 +118,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     let sampling = arguments.sampling.options(arguments.model.model.is_none(), &model)?;
     let served = ServedModel::new(engine, &model, sampling).map_err(failure)?;
     let mut reload = || {
-        let left = machine.devices().iter().filter(|device| !device.facts().lost).cloned();
-        // What was set for single devices does not fit those that are left.
-        let settings = Settings {
-            layout: Default::default(),
-            budgets: Default::default(),
-            kept_weights: Default::default(),
-            ..settings.clone()
-        };
-        let blueprint = Blueprint::plan(&model, &Machine::new(left)?, &settings)?;
+        let blueprint = plan_what_is_left(&model, &machine, &settings)?;
         Engine::load(blueprint, &mut |_, _| ())
     };
     server.run(served, &mut reload).map_err(refused)

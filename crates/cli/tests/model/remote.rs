@@ -3,9 +3,11 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
+use orlop_testkit::{Disturbance, Relay};
 use serde_json::Value;
 
-use crate::with_model::{command, json, orlop};
+use crate::support::Run;
+use crate::with_model::{command, default_model, json, orlop};
 
 const MODEL: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/tests/models/fixtures/llama-dense.Q4_0.gguf");
@@ -68,6 +70,52 @@ fn servers_that_cannot_be_used_are_one_sentence() {
         said,
         "`host:port` is no address: the port must be a number from 1 to 65535; write rpc:HOST:PORT"
     );
+}
+
+/// What a relay disturbs is what the server answers.
+fn relayed(server: &Server, answers: Disturbance) -> Relay {
+    let address = server.1.strip_prefix("rpc:").unwrap().parse().unwrap();
+    Relay::start(address, [Disturbance::default(), answers]).unwrap()
+}
+
+/// Tokens from a server that is cut off behind this many bytes of answers, and from the CPU beside it.
+fn generated(server: &Server, tokens: &str, cut: Option<u64>, extra: &[&str]) -> (Run, u64) {
+    let relay = relayed(server, Disturbance { cut, ..Disturbance::default() });
+    let devices = format!("rpc:{},cpu", relay.address());
+    let model = default_model();
+    let given = ["run", "-m", &model, "-n", tokens, "-c", "128", "--device", &devices, "--ngl", "1"];
+    let run = orlop(&[&given, &["--precision", "int8", "--json", "Once upon"][..], extra].concat());
+    (run, relay.counts().received)
+}
+
+#[test]
+fn a_text_continues_where_it_was_when_a_server_dies() {
+    let server = Server::start(&[]);
+    let tokens = |run: &Run| serde_json::from_str::<Value>(&run.stdout).unwrap()["tokens"].clone();
+    for extra in
+        [&["--temp", "0"][..], &["--temp", "1", "--seed", "7", "--repeat-penalty", "1.2", "--lookup"]]
+    {
+        let (_, first) = generated(&server, "1", None, extra);
+        let (whole, bytes) = generated(&server, "12", None, extra);
+        assert!(whole.stderr.is_empty() && bytes > first + 50, "{whole:?}");
+        for cut in [first + 1, first + 50] {
+            let (run, _) = generated(&server, "12", Some(cut), extra);
+            assert_eq!(run.status, Some(0), "{run:?}");
+            assert!(run.stderr.contains("is lost: the server closed the connection"), "{run:?}");
+            assert!(run.stderr.ends_with("; continuing on cpu\n"), "{run:?}");
+            assert_eq!(tokens(&run), tokens(&whole), "{extra:?}, {cut} of {bytes}");
+        }
+    }
+}
+
+#[test]
+fn without_another_device_a_lost_one_is_the_end() {
+    let server = Server::start(&[]);
+    let relay = relayed(&server, Disturbance { cut: Some(1000), ..Disturbance::default() });
+    let device = format!("rpc:{}", relay.address());
+    let run = orlop(&["run", "-m", MODEL, "-n", "40", "--device", &device, "--json", "Once upon"]);
+    assert_eq!((run.status, &*run.stdout), (Some(1), ""), "{run:?}");
+    assert!(run.stderr.contains("is lost: the server closed the connection"), "{run:?}");
 }
 
 /// A file with a key of this digit.
