@@ -17,6 +17,7 @@ use crate::commands::logits::LogitsArguments;
 use crate::commands::man::ManArguments;
 use crate::commands::perplexity::PerplexityArguments;
 use crate::commands::plan::PlanArguments;
+use crate::commands::pull::PullArguments;
 use crate::commands::quantize::QuantizeArguments;
 use crate::commands::rerank::RerankArguments;
 use crate::commands::run::RunArguments;
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Serve a model over HTTP, with the APIs of OpenAI and Anthropic.
     Serve(ServeArguments),
+    /// Download a model from Hugging Face, or a hub like it.
+    Pull(PullArguments),
     /// Measure tokens per second.
     Bench(BenchArguments),
     /// Print the logits of given tokens.

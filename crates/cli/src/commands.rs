@@ -10,6 +10,7 @@ pub(crate) mod logits;
 pub(crate) mod man;
 pub(crate) mod perplexity;
 pub(crate) mod plan;
+pub(crate) mod pull;
 pub(crate) mod quantize;
 pub(crate) mod rerank;
 pub(crate) mod run;

@@ -50,7 +50,7 @@ pub(crate) fn open(path: Option<&Path>) -> Result<Model, Failure> {
 
 /// Opens the model of a command, with its adapters.
 fn open_adapted(arguments: &ModelArguments) -> Result<Model, Failure> {
-    adapted(open(arguments.model.as_deref())?, &arguments.settings.lora)
+    adapted(open_for("-m", &arguments.file()?)?, &arguments.settings.lora)
 }
 
 /// Opens the model that a flag names.
@@ -109,7 +109,7 @@ pub(crate) fn load_embedder(
     arguments: &ModelArguments,
     pooling: Option<Pooling>,
 ) -> Result<Embedder, Failure> {
-    let model = open(arguments.model.as_deref())?;
+    let model = open_for("-m", &arguments.file()?)?;
     let begin = Instant::now();
     let machine = arguments.machine(&model)?;
     let settings = arguments.settings.settings(&machine, model.config().layers.len(), Outputs::Last)?;

@@ -7,10 +7,12 @@ mod arguments;
 mod chat;
 mod commands;
 mod default_model;
+mod download_bars;
 mod draft_arguments;
 mod failure;
 mod grammar_arguments;
 mod graph_file;
+mod hub;
 mod input;
 mod load;
 mod measured_speeds;
@@ -47,6 +49,7 @@ fn run() -> Result<(), Failure> {
         Some(Command::Plan(arguments)) => commands::plan::run(&arguments),
         Some(Command::Run(arguments)) => commands::run::run(&arguments),
         Some(Command::Serve(arguments)) => commands::serve::run(&arguments),
+        Some(Command::Pull(arguments)) => commands::pull::run(&arguments),
         Some(Command::Bench(arguments)) => commands::bench::run(&arguments),
         Some(Command::Logits(arguments)) => commands::logits::run(&arguments),
         Some(Command::Tokenize(arguments)) => commands::tokenize::run(&arguments),

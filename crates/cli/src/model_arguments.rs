@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use orlop::backend::{LowerOptions, Precision};
 use orlop::devices::{self, DeviceOptions, DiscoveryError, physical_cores};
 use orlop::graph::DType;
+use orlop::hub::HubModel;
 use orlop::llm::{CacheTypes, LayerChoice, Model, Outputs, Settings};
 use orlop::rpc::{RpcError, RpcOptions};
 use orlop::sched::Machine;
@@ -15,6 +16,8 @@ use orlop::sched::Machine;
 use crate::adapter_argument::{AdapterArgument, parse_adapter};
 use crate::default_model::cache_folder;
 use crate::failure::Failure;
+use crate::hub;
+use crate::load::model_file;
 use crate::measured_speeds::{Renew, measured};
 use crate::model_plan_file::ModelPlanFile;
 use crate::place::Places;
@@ -27,6 +30,9 @@ pub(crate) struct ModelArguments {
     /// Model file (.gguf), or any part of a split model [default: SmolLM2-135M-Instruct, downloaded once]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) model: Option<PathBuf>,
+    /// Model of a hub, downloaded if necessary: `org/repo`, or `org/repo:QUANT` (also -hf); see `orlop pull`.
+    #[arg(long, visible_alias = "hf", value_name = "MODEL", conflicts_with = "model")]
+    pub(crate) hf_repo: Option<HubModel>,
     /// Print devices, memory use and timings to standard error.
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -35,6 +41,19 @@ pub(crate) struct ModelArguments {
 }
 
 impl ModelArguments {
+    /// The model's file: the given one, one of a hub, or the default model's.
+    pub(crate) fn file(&self) -> Result<PathBuf, Failure> {
+        match &self.hf_repo {
+            Some(model) => Ok(hub::pull(model)?.path().to_owned()),
+            None => model_file(self.model.as_deref()),
+        }
+    }
+
+    /// Whether no model is named.
+    pub(crate) fn is_default(&self) -> bool {
+        self.model.is_none() && self.hf_repo.is_none()
+    }
+
     /// The selected devices, for a model.
     pub(crate) fn machine(&self, model: &Model) -> Result<Machine, Failure> {
         let predictions = if self.verbose { Predictions::Printed } else { self.settings.predictions };

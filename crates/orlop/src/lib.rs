@@ -69,6 +69,8 @@ mod cores;
 #[cfg(feature = "default-model")]
 pub mod default_model;
 pub mod devices;
+#[cfg(feature = "hub")]
+pub mod hub;
 pub mod model_options;
 pub mod model_pictures;
 

@@ -137,7 +137,7 @@ fn parse_penalty(text: &str) -> Result<f32, String> {
 impl RunArguments {
     /// The sampler.
     pub(crate) fn sampler(&self, model: &Model) -> Result<Sampler, Failure> {
-        let options = self.sampling.options(self.model.model.is_none(), model)?;
+        let options = self.sampling.options(self.model.is_default(), model)?;
         Ok(Sampler::new(options, self.seed.unwrap_or_else(random_seed)))
     }
 

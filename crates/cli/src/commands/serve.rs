@@ -16,7 +16,7 @@ use crate::adapter_argument::adapted;
 use crate::commands::run::SamplingArguments;
 use crate::failure::Failure;
 use crate::load::{
-    failure, load_engine, load_planned_embedder, model_file, open_for, plan_what_is_left, repack_engine,
+    failure, load_engine, load_planned_embedder, open_for, plan_what_is_left, repack_engine,
 };
 use crate::memory_table;
 use crate::model_arguments::ModelArguments;
@@ -95,7 +95,7 @@ pub(crate) struct ServeArguments {
 
 /// Serves, or plans to.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
-    let file = model_file(arguments.model.model.as_deref())?;
+    let file = arguments.model.file()?;
     let model = adapted(open_for("-m", &file)?, &arguments.model.settings.lora)?;
     let machine = arguments.model.settings.machine(&model)?;
     let name = file.file_stem().map(|name| name.to_string_lossy().into_owned());
@@ -115,7 +115,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     if arguments.model.verbose {
         note(memory_table::table(&engine.memory()));
     }
-    let sampling = arguments.sampling.options(arguments.model.model.is_none(), &model)?;
+    let sampling = arguments.sampling.options(arguments.model.is_default(), &model)?;
     let served = ServedModel::new(engine, &model, sampling).map_err(failure)?;
     let mut reload = || {
         let blueprint = plan_what_is_left(&model, &machine, &settings)?;

@@ -44,7 +44,7 @@ fn commands_that_are_not_run_have_arguments_that_exist() {
     }
 }
 
-/// The README and the guide print nothing that is not run: other blocks hold commands that build or need a GPU, and
+/// The README and the guide print nothing that is not run: other blocks hold commands that build, or need a GPU or a network, and
 /// sources in other languages.
 #[test]
 fn the_guide_prints_nothing_that_no_test_runs() {
@@ -55,7 +55,7 @@ fn the_guide_prints_nothing_that_no_test_runs() {
                 // The tests of the Python package run its blocks.
                 "console" | "c" | "python" => {}
                 "rust" => assert!(block.marks.is_empty(), "{place}: not run"),
-                "sh" if block.marks == ["gpu"] => {}
+                "sh" if block.marks == ["gpu"] || block.marks == ["network"] => {}
                 "sh" => {
                     let needless = block.lines.iter().find(|line| line.starts_with("orlop "));
                     assert_eq!(needless, None, "{place}: `console` runs it");
