@@ -229,7 +229,7 @@ pub(crate) fn repack_engine(engine: &mut Engine) -> Result<(), Failure> {
 }
 
 /// Runs `work` with a progress bar; `work` reports the bytes done and in total.
-fn with_bar<T>(what: &'static str, work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T) -> T {
+pub(crate) fn with_bar<T>(what: &'static str, work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T) -> T {
     let bar = bar(what);
     let result = work(&mut |done, all| {
         bar.set_length(all);

@@ -4,6 +4,7 @@ pub(crate) mod embed_loop;
 pub(crate) mod engine_loop;
 pub(crate) mod generation;
 pub(crate) mod job;
+pub(crate) mod lane;
 pub(crate) mod live;
 pub(crate) mod mailbox;
 pub(crate) mod paged_model;

@@ -26,6 +26,17 @@ pub enum ServerError {
     /// A key that no request could have.
     #[error("a key must have at least one character, and printable ASCII characters only")]
     BadKey,
+    /// The first model cannot be loaded.
+    #[error("{model} cannot be loaded ({source})")]
+    Load {
+        /// Its name.
+        model: String,
+        /// Why.
+        source: Box<orlop_llm::Error>,
+    },
+    /// There is no model, or two have the same name.
+    #[error("a server needs models with different names")]
+    Names,
     /// A device is lost, and the model cannot be loaded without it.
     #[error("a device is lost, and the model cannot be loaded on those that are left ({0})")]
     Lost(Box<orlop_llm::Error>),

@@ -2,9 +2,9 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
@@ -33,9 +33,10 @@ pub(crate) struct Front {
     pub(crate) address: SocketAddr,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) live: Arc<Live>,
-    /// The model, when it is loaded.
+    /// The models, as soon as they are known.
     pub(crate) served: OnceLock<Served>,
+    /// The first model is loaded.
+    is_open: AtomicBool,
     /// When the server started, in seconds since 1970.
     pub(crate) started: u64,
     text_workers: Arc<Semaphore>,
@@ -46,36 +47,43 @@ pub(crate) struct Front {
     pub(crate) running: Notify,
 }
 
-/// A model that is loaded.
-#[derive(Clone, Debug)]
+/// The models of a server.
+#[derive(Debug)]
 pub(crate) enum Served {
-    /// It makes text.
-    Text(Arc<Ready>),
-    /// It makes embeddings, or scores of pairs of texts.
+    /// They make text; at least one.
+    Texts(Vec<Arc<Ready>>),
+    /// One that makes embeddings, or scores of pairs of texts.
     Embedder(Arc<EmbedderReady>),
 }
 
-impl Served {
-    /// What clients are told of it.
-    pub(crate) fn facts(&self) -> &ModelFacts {
-        match self {
-            Served::Text(ready) => &ready.facts,
-            Served::Embedder(ready) => &ready.facts,
-        }
+/// Where a model is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Residence {
+    /// It is loaded when it is needed.
+    #[default]
+    Unloaded,
+    Loading,
+    Loaded,
+}
+
+/// Where a model is now.
+#[derive(Debug, Default)]
+pub(crate) struct ResidenceCell(Mutex<Residence>);
+
+impl ResidenceCell {
+    pub(crate) fn get(&self) -> Residence {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Maximum of tokens of a text.
-    pub(crate) fn context(&self) -> usize {
-        match self {
-            Served::Text(ready) => ready.limits.context,
-            Served::Embedder(ready) => ready.longest,
-        }
+    pub(crate) fn set(&self, residence: Residence) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = residence;
     }
 }
 
 /// A model that can be asked for embeddings or scores.
 #[derive(Debug)]
 pub(crate) struct EmbedderReady {
+    pub(crate) name: String,
     pub(crate) tokenizer: Tokenizer,
     pub(crate) facts: ModelFacts,
     /// Tokens of a text, at most.
@@ -88,6 +96,12 @@ pub(crate) struct EmbedderReady {
 /// A model that can be asked for text.
 #[derive(Debug)]
 pub(crate) struct Ready {
+    pub(crate) name: String,
+    /// Its place among the server's models.
+    pub(crate) index: usize,
+    /// What its scheduler does.
+    pub(crate) live: Arc<Live>,
+    pub(crate) residence: ResidenceCell,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) template: Arc<ChatTemplate>,
     pub(crate) sampling: SamplingOptions,
@@ -114,8 +128,8 @@ impl Front {
             mailbox: Arc::default(),
             metrics: Arc::new(Metrics::new(Arc::clone(&log))),
             log,
-            live: Arc::new(Live::new()),
             served: OnceLock::new(),
+            is_open: AtomicBool::new(false),
             started: now(),
             text_workers: Arc::new(Semaphore::new(bounds::TEXT_WORKERS)),
             random: RandomState::new(),
@@ -126,29 +140,58 @@ impl Front {
         }
     }
 
-    /// The model, if it makes text.
-    pub(crate) fn ready(&self) -> Result<Arc<Ready>, ApiError> {
-        match self.served()? {
-            Served::Text(ready) => Ok(ready),
-            Served::Embedder(_) => Err(other_model("makes embeddings, and no text")),
-        }
+    /// The model of a name, or the first one, if it makes text. A server with one model takes any name, unless it is strict.
+    pub(crate) fn ready(&self, name: Option<&str>) -> Result<Arc<Ready>, ApiError> {
+        let models = match self.served()? {
+            Served::Texts(models) => models,
+            Served::Embedder(_) => return Err(other_model("makes embeddings, and no text")),
+        };
+        let names = models.iter().map(|model| model.name.as_str());
+        let index = self.find(name, names)?;
+        Ok(Arc::clone(&models[index]))
     }
 
     /// The model, if it makes embeddings or scores.
-    pub(crate) fn embedder(&self) -> Result<Arc<EmbedderReady>, ApiError> {
+    pub(crate) fn embedder(&self, name: Option<&str>) -> Result<Arc<EmbedderReady>, ApiError> {
         match self.served()? {
-            Served::Embedder(ready) => Ok(ready),
-            Served::Text(_) => Err(other_model("makes text, and no embeddings")),
+            Served::Embedder(ready) => {
+                self.find(name, [ready.name.as_str()].into_iter())?;
+                Ok(Arc::clone(ready))
+            }
+            Served::Texts(_) => Err(other_model("makes text, and no embeddings")),
         }
     }
 
-    /// The model, unless it is not loaded yet or the server shuts down.
-    pub(crate) fn served(&self) -> Result<Served, ApiError> {
+    /// The index of a name among those of the models.
+    fn find<'a>(
+        &self,
+        name: Option<&str>,
+        mut names: impl ExactSizeIterator<Item = &'a str> + Clone,
+    ) -> Result<usize, ApiError> {
+        let all = names.clone();
+        match name {
+            Some(name) => match names.position(|known| known == name) {
+                Some(index) => Ok(index),
+                None if all.len() == 1 && !self.options.strict_model => Ok(0),
+                None => Err(unknown_model(name, all)),
+            },
+            None => Ok(0),
+        }
+    }
+
+    /// The models, unless the first one is not loaded yet or the server shuts down.
+    pub(crate) fn served(&self) -> Result<&Served, ApiError> {
         if self.mailbox.ends().is_some() {
             return Err(ApiError::busy(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down", 5));
         }
         let loading = || ApiError::busy(StatusCode::SERVICE_UNAVAILABLE, "Loading model", 1);
-        self.served.get().cloned().ok_or_else(loading)
+        self.served.get().filter(|_| self.is_open.load(Ordering::Acquire)).ok_or_else(loading)
+    }
+
+    /// Requests are answered from now on.
+    pub(crate) fn open(&self) {
+        self.is_open.store(true, Ordering::Release);
+        self.running.notify_one();
     }
 
     /// A number that was not given before.
@@ -194,7 +237,7 @@ impl Front {
         for prompt in &generation.prompts {
             check_prompt(prompt, ready)?;
         }
-        let wait = self.live.wait();
+        let wait = ready.live.wait();
         let ServerBounds { queue_time, requests, tokens, .. } = self.options.bounds;
         if wait > queue_time {
             let message = format!(
@@ -209,7 +252,7 @@ impl Front {
         let full = |message: String| {
             ApiError::busy(StatusCode::TOO_MANY_REQUESTS, message, wait.as_secs().clamp(1, 60))
         };
-        match self.mailbox.submit(generation, Arc::clone(&ring), Room { requests, tokens }) {
+        match self.mailbox.submit(ready.index, generation, Arc::clone(&ring), Room { requests, tokens }) {
             Ok(key) => Ok(Ticket::new(key, ring)),
             Err(NotTaken::Ending) => {
                 Err(ApiError::busy(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down", 5))
@@ -222,6 +265,14 @@ impl Front {
             ))),
         }
     }
+}
+
+/// The error of a name that no model has.
+pub(crate) fn unknown_model<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> ApiError {
+    let shown: String = name.chars().take(100).collect();
+    let known: Vec<String> = known.map(|name| format!("`{name}`")).collect();
+    let message = format!("The model `{shown}` does not exist; this server has {}", known.join(", "));
+    ApiError::new(StatusCode::NOT_FOUND, message).with_param("model").with_code("model_not_found")
 }
 
 fn other_model(what: &str) -> ApiError {

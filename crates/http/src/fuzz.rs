@@ -15,10 +15,11 @@ use orlop_llm::{ChatTemplate, Forecast, SamplingOptions, Synth, Tokenizer};
 use orlop_serve::{Limits, RequestEnd, RequestUsage};
 
 use crate::api::openapi::ENDPOINTS;
+use crate::engine::live::Live;
 use crate::engine::mailbox::{Mailbox, Message};
 use crate::engine::ring::{Ended, Event, Generated, Score, Times};
 use crate::event_log::EventLog;
-use crate::front::{Front, Ready, Served};
+use crate::front::{Front, Ready, ResidenceCell, Served};
 use crate::model::ModelFacts;
 use crate::options::{ServerObserver, ServerOptions};
 use crate::routes;
@@ -112,6 +113,10 @@ pub(crate) fn front() -> Arc<Front> {
     };
     let facts = ModelFacts { trained_context: 1024, vocabulary: 400, width: 64, parameters: 1, bytes: 1 };
     let ready = Ready {
+        name: "default".to_owned(),
+        index: 0,
+        live: Arc::new(Live::new()),
+        residence: ResidenceCell::default(),
         tokenizer: Arc::new(tokenizer),
         template: Arc::new(ChatTemplate::from_text(TEMPLATE, "<s>", "</s>")),
         sampling: SamplingOptions::default(),
@@ -120,7 +125,8 @@ pub(crate) fn front() -> Arc<Front> {
         planned: Forecast { context: 1024, devices: Vec::new(), layers: Vec::new() },
         grammars: OnceLock::new(),
     };
-    front.served.set(Served::Text(Arc::new(ready))).expect("the first model");
+    front.served.set(Served::Texts(vec![Arc::new(ready)])).expect("the first model");
+    front.open();
     front
 }
 
@@ -138,7 +144,7 @@ fn answer_all(mailbox: &Mailbox) {
     while mailbox.ends().is_none() {
         mailbox.wait(Duration::from_secs(1));
         for message in mailbox.take().messages {
-            let Message::Submit(_, generation, ring) = message else { continue };
+            let Message::Submit { generation, ring, .. } = message else { continue };
             for choice in 0..generation.choices() {
                 let prompt = &generation.prompts[choice / generation.answers];
                 ring.push(choice, Event::Admitted { cached: prompt.len() / 2 });

@@ -1,5 +1,6 @@
 //! What is counted and reported: counters and histograms for Prometheus, and answers for the observer.
 
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::event_log::EventLog;
 use crate::options::ServerEvent;
 
 type Labels = [(&'static str, String); 1];
+type DeviceLabels = [(&'static str, String); 2];
 
 /// What the server counts.
 #[derive(Debug)]
@@ -39,11 +41,11 @@ pub(crate) struct Metrics {
     queue: Histogram,
     request: Histogram,
     step: Histogram,
-    planned: Family<Labels, Gauge>,
-    used: Family<Labels, Gauge>,
+    planned: Family<DeviceLabels, Gauge>,
+    used: Family<DeviceLabels, Gauge>,
     cache_usage: Gauge<f64, AtomicU64>,
-    /// The scheduler's counts as they were last added.
-    last: Mutex<SchedulerCounts>,
+    /// The counts of each model's scheduler as they were last added.
+    last: Mutex<HashMap<String, SchedulerCounts>>,
     log: Arc<EventLog>,
 }
 
@@ -71,7 +73,7 @@ impl Metrics {
             planned: Family::default(),
             used: Family::default(),
             cache_usage: Gauge::default(),
-            last: Mutex::new(SchedulerCounts::default()),
+            last: Mutex::default(),
             log,
         };
         metrics.register();
@@ -112,11 +114,20 @@ impl Metrics {
     }
 
     /// The memory of a model that is loaded.
-    pub(crate) fn loaded(&self, planned: &Forecast, allocated: &Forecast) {
+    pub(crate) fn loaded(&self, model: &str, planned: &Forecast, allocated: &Forecast) {
         for (planned, used) in planned.devices.iter().zip(&allocated.devices) {
-            let labels = [("device", planned.name.clone())];
+            let labels = device_labels(model, &planned.name);
             self.planned.get_or_create(&labels).set(planned.total() as i64);
             self.used.get_or_create(&labels).set(used.total() as i64);
+        }
+    }
+
+    /// A model has left memory.
+    pub(crate) fn unloaded(&self, model: &str, planned: &Forecast) {
+        for device in &planned.devices {
+            let labels = device_labels(model, &device.name);
+            self.planned.remove(&labels);
+            self.used.remove(&labels);
         }
     }
 
@@ -158,9 +169,16 @@ impl Metrics {
         self.connections.set(connections as i64);
     }
 
-    /// The scheduler's counts now.
-    pub(crate) fn counts(&self, now: SchedulerCounts, running: usize, waiting: usize) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Requests of all models.
+    pub(crate) fn requests(&self, running: usize, waiting: usize) {
+        self.running.set(running as i64);
+        self.waiting.set(waiting as i64);
+    }
+
+    /// The counts of a model's scheduler now.
+    pub(crate) fn counts(&self, model: &str, now: SchedulerCounts) {
+        let mut all = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = all.entry(model.to_owned()).or_default();
         let SchedulerCounts {
             steps,
             parked,
@@ -176,8 +194,6 @@ impl Metrics {
         self.cached_tokens.inc_by(cached_tokens - last.cached_tokens);
         self.prompt_tokens.inc_by(prompt_tokens - last.prompt_tokens);
         self.generated_tokens.inc_by(generated_tokens - last.generated_tokens);
-        self.running.set(running as i64);
-        self.waiting.set(waiting as i64);
         *last = now;
     }
 
@@ -193,4 +209,8 @@ impl Metrics {
         let _ = encode(&mut text, &self.registry);
         text
     }
+}
+
+fn device_labels(model: &str, device: &str) -> DeviceLabels {
+    [("device", device.to_owned()), ("model", model.to_owned())]
 }

@@ -1,5 +1,6 @@
 //! The model that a server answers with.
 
+use std::fmt;
 use std::sync::Arc;
 
 use orlop_llm::{
@@ -9,16 +10,21 @@ use orlop_llm::{
 
 use crate::engine::paged_model::{limits, shares};
 
-/// A loaded model with what a server needs to know of it.
-#[derive(Debug)]
+/// Loads a model: when it is needed, when it is needed again, and after the loss of a device on those that are left.
+pub type LoadModel = dyn Fn() -> Result<Engine, Error> + Send + Sync;
+
+/// A model that is planned, and what a server needs to know of it before it is loaded.
 pub struct ServedModel {
-    pub(crate) engine: Engine,
+    pub(crate) name: String,
+    pub(crate) load: Arc<LoadModel>,
+    /// Maximum of tokens of a sequence.
+    pub(crate) context: Option<u64>,
+    pub(crate) blueprint: Blueprint,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) template: Arc<ChatTemplate>,
     pub(crate) sampling: SamplingOptions,
     pub(crate) facts: ModelFacts,
     pub(crate) planned: Forecast,
-    pub(crate) allocated: Forecast,
 }
 
 /// What clients are told of a model.
@@ -32,18 +38,45 @@ pub(crate) struct ModelFacts {
 }
 
 impl ServedModel {
-    /// A loaded engine, and the model's tokenizer and template. Requests that say nothing else take these sampling options.
+    /// A model of this name as it was planned, and what loads it. Requests that say nothing else take these sampling options.
     ///
     /// # Errors
     /// [`Error::Tokenizer`].
-    pub fn new(engine: Engine, model: &Model, sampling: SamplingOptions) -> Result<ServedModel, Error> {
+    pub fn new(
+        name: impl Into<String>,
+        blueprint: Blueprint,
+        sampling: SamplingOptions,
+        load: impl Fn() -> Result<Engine, Error> + Send + Sync + 'static,
+    ) -> Result<ServedModel, Error> {
+        let model = blueprint.model();
         let metadata = model.file().metadata();
         let tokenizer = Tokenizer::from_metadata(metadata)?;
-        let template = ChatTemplate::from_metadata(metadata, &tokenizer);
-        let facts = ModelFacts::of(model);
-        let (planned, allocated) = (engine.blueprint().forecast()?, engine.memory());
-        let (tokenizer, template) = (Arc::new(tokenizer), Arc::new(template));
-        Ok(ServedModel { engine, tokenizer, template, sampling, facts, planned, allocated })
+        let template = Arc::new(ChatTemplate::from_metadata(metadata, &tokenizer));
+        let (facts, planned) = (ModelFacts::of(model), blueprint.forecast()?);
+        let (name, load, tokenizer) = (name.into(), Arc::new(load), Arc::new(tokenizer));
+        Ok(ServedModel {
+            name,
+            load,
+            context: None,
+            blueprint,
+            tokenizer,
+            template,
+            sampling,
+            facts,
+            planned,
+        })
+    }
+
+    /// With a maximum of tokens of one sequence. Default: all that the cache holds.
+    #[must_use]
+    pub fn with_context(self, most: u64) -> ServedModel {
+        ServedModel { context: Some(most), ..self }
+    }
+}
+
+impl fmt::Debug for ServedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServedModel").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -63,6 +96,7 @@ impl ModelFacts {
 /// A loaded model that makes embeddings or scores, with what a server needs to know of it.
 #[derive(Debug)]
 pub struct ServedEmbedder {
+    pub(crate) name: String,
     pub(crate) embedder: Embedder,
     pub(crate) tokenizer: Tokenizer,
     pub(crate) facts: ModelFacts,
@@ -70,14 +104,14 @@ pub struct ServedEmbedder {
 }
 
 impl ServedEmbedder {
-    /// A loaded embedder, and its model.
+    /// A loaded embedder of this name, and its model.
     ///
     /// # Errors
     /// [`Error::Tokenizer`].
-    pub fn new(embedder: Embedder, model: &Model) -> Result<ServedEmbedder, Error> {
+    pub fn new(name: impl Into<String>, embedder: Embedder, model: &Model) -> Result<ServedEmbedder, Error> {
         let tokenizer = Tokenizer::from_metadata(model.file().metadata())?;
         let planned = embedder.blueprint().forecast()?;
-        Ok(ServedEmbedder { facts: ModelFacts::of(model), embedder, tokenizer, planned })
+        Ok(ServedEmbedder { name: name.into(), facts: ModelFacts::of(model), embedder, tokenizer, planned })
     }
 }
 

@@ -14,8 +14,6 @@ use crate::bounds::ServerBounds;
 pub struct ServerOptions {
     /// Where it listens. Default: `127.0.0.1:8080`. Port 0 takes a free one.
     pub address: SocketAddr,
-    /// The name of the model in answers. Default: `default`.
-    pub name: String,
     /// Keys of which requests need one. Default: none, and no key is needed.
     pub keys: Vec<String>,
     /// Whether a server without keys may listen on an address that is not loopback. Default: no.
@@ -24,17 +22,15 @@ pub struct ServerOptions {
     pub hosts: Vec<String>,
     /// Origins of web pages that may use it, beside its own and those of `localhost`; `*` allows all. Default: none.
     pub origins: Vec<String>,
-    /// Whether only requests that name the model are answered. Default: no.
+    /// Whether requests that name another model are refused where there is only one. Default: no.
     pub strict_model: bool,
     /// Whether cached prefixes are shared only among requests with the same key. Default: no.
     pub isolate_keys: bool,
     /// SIGINT and SIGTERM end a server that runs, with this time for its requests; a second one ends it at once. Default:
     /// signals are left alone.
     pub grace: Option<Duration>,
-    /// Maximum of requests that run at the same time. Default: 16.
+    /// Maximum of requests that run at the same time on a model. Default: 16.
     pub parallel: usize,
-    /// Maximum of tokens of one sequence. Default: all that the cache holds.
-    pub max_context: Option<u64>,
     /// Bounds of connections, times and the queue.
     pub bounds: ServerBounds,
     /// Sees what happens. Default: nothing does.
@@ -45,7 +41,6 @@ impl Default for ServerOptions {
     fn default() -> ServerOptions {
         ServerOptions {
             address: SocketAddr::from(([127, 0, 0, 1], 8080)),
-            name: "default".to_owned(),
             keys: Vec::new(),
             insecure: false,
             hosts: Vec::new(),
@@ -54,7 +49,6 @@ impl Default for ServerOptions {
             isolate_keys: false,
             grace: None,
             parallel: 16,
-            max_context: None,
             bounds: ServerBounds::default(),
             observer: ServerObserver::default(),
         }
@@ -65,7 +59,7 @@ impl Default for ServerOptions {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ServerEvent {
-    /// The model is loaded, and requests are answered.
+    /// The first model is loaded, and requests are answered.
     Ready {
         /// Where the server listens.
         address: SocketAddr,

@@ -24,19 +24,19 @@ use crate::page;
 /// All routes.
 pub(crate) fn router(front: &Arc<Front>) -> Router {
     let asks = Router::new()
-        .route("/v1/chat/completions", asks(chat::answer))
-        .route("/chat/completions", asks(chat::answer))
-        .route("/v1/completions", asks(completions::answer))
-        .route("/v1/responses", asks(responses::answer))
-        .route("/responses", asks(responses::answer))
-        .route("/v1/messages", asks(messages::answer))
-        .route("/completion", asks(native::answer))
-        .route("/completions", asks(native::answer));
+        .route("/v1/chat/completions", asks(chat::read, chat::answer))
+        .route("/chat/completions", asks(chat::read, chat::answer))
+        .route("/v1/completions", asks(completions::read, completions::answer))
+        .route("/v1/responses", asks(responses::read, responses::answer))
+        .route("/responses", asks(responses::read, responses::answer))
+        .route("/v1/messages", asks(messages::read, messages::answer))
+        .route("/completion", asks(native::read, native::answer))
+        .route("/completions", asks(native::read, native::answer));
     let embeds = Router::new()
-        .route("/v1/embeddings", embeds(embeddings::embed))
-        .route("/embeddings", embeds(embeddings::embed))
-        .route("/v1/rerank", embeds(embeddings::rerank))
-        .route("/rerank", embeds(embeddings::rerank));
+        .route("/v1/embeddings", embeds(embeddings::read_texts, embeddings::embed))
+        .route("/embeddings", embeds(embeddings::read_texts, embeddings::embed))
+        .route("/v1/rerank", embeds(embeddings::read_documents, embeddings::rerank))
+        .route("/rerank", embeds(embeddings::read_documents, embeddings::rerank));
     let texts = Router::new()
         .route("/v1/chat/completions/input_tokens", works(native::count_chat))
         .route("/v1/responses/input_tokens", works(responses::count))
@@ -66,43 +66,71 @@ pub(crate) fn router(front: &Arc<Front>) -> Router {
         .with_state(Arc::clone(front))
 }
 
-/// A route that reads a body and asks the model.
-fn asks<F, R>(answer: F) -> MethodRouter<Arc<Front>>
+/// A route that reads a body, and asks the model that it names.
+fn asks<T, Read, Answer, R>(read: Read, answer: Answer) -> MethodRouter<Arc<Front>>
 where
-    F: Fn(Arc<Front>, Arc<Ready>, Caller, Vec<u8>) -> R + Clone + Send + Sync + 'static,
+    T: Send + 'static,
+    Read: Fn(&Json, &Front, &Ready, Caller) -> Result<T, ApiError> + Clone + Send + Sync + 'static,
+    Answer: Fn(Arc<Front>, Arc<Ready>, T) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Result<Response, ApiError>> + Send,
 {
     post(
         move |State(front): State<Arc<Front>>, Extension(caller): Extension<Caller>, request: Request| async move {
-            let (head, body): (_, Body) = request.into_parts();
-            // The body is read in any case: a client that is still sending it would not see the answer.
-            let body = body::read(&head.headers, body, front.options.bounds.body_time).await?;
-            let ready = front.ready()?;
-            answer(front, ready, caller, body).await
+            let bytes = bytes(&front, request).await?;
+            let worker = Arc::clone(&front);
+            let work = move || {
+                let json = body::json(&bytes)?;
+                let ready = worker.ready(named(&json))?;
+                let asked = read(&json, &worker, &ready, caller)?;
+                Ok((ready, asked))
+            };
+            let (ready, asked) = front.work(work).await?;
+            answer(front, ready, asked).await
         },
     )
 }
 
-/// A route that reads a body and asks a model that makes embeddings or scores.
-fn embeds<F, R>(answer: F) -> MethodRouter<Arc<Front>>
+/// A route that reads a body, and asks a model that makes embeddings or scores.
+fn embeds<T, Read, Answer, R>(read: Read, answer: Answer) -> MethodRouter<Arc<Front>>
 where
-    F: Fn(Arc<Front>, Arc<EmbedderReady>, Vec<u8>) -> R + Clone + Send + Sync + 'static,
+    T: Send + 'static,
+    Read: Fn(&Json, &EmbedderReady) -> Result<T, ApiError> + Clone + Send + Sync + 'static,
+    Answer: Fn(Arc<EmbedderReady>, T) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Result<Response, ApiError>> + Send,
 {
     post(move |State(front): State<Arc<Front>>, request: Request| async move {
-        let (head, body): (_, Body) = request.into_parts();
-        let body = body::read(&head.headers, body, front.options.bounds.body_time).await?;
-        let ready = front.embedder()?;
-        answer(front, ready, body).await
+        let bytes = bytes(&front, request).await?;
+        let worker = Arc::clone(&front);
+        let work = move || {
+            let json = body::json(&bytes)?;
+            let ready = worker.embedder(named(&json))?;
+            let asked = read(&json, &ready)?;
+            Ok((ready, asked))
+        };
+        let (ready, asked) = front.work(work).await?;
+        answer(ready, asked).await
     })
 }
 
 /// A route that reads a body and works on texts without the engine.
 fn works(work: fn(&Ready, &Json) -> Result<Json, ApiError>) -> MethodRouter<Arc<Front>> {
-    asks(move |front, ready, _, bytes| async move {
-        let answer = front.work(move || work(&ready, &body::json(&bytes)?)).await?;
-        Ok(report::response(&answer))
-    })
+    asks(
+        move |json: &Json, _: &Front, ready: &Ready, _| work(ready, json),
+        |_, _, answer| async move { Ok(report::response(&answer)) },
+    )
+}
+
+/// The body of a request to a server that answers. It is read in any case: a client that is still sending it would not see
+/// the answer.
+async fn bytes(front: &Front, request: Request) -> Result<Vec<u8>, ApiError> {
+    let (head, body): (_, Body) = request.into_parts();
+    let bytes = body::read(&head.headers, body, front.options.bounds.body_time).await?;
+    front.served().map(|_| bytes)
+}
+
+/// The model that a request names. What is no text is refused with the other fields.
+fn named(json: &Json) -> Option<&str> {
+    json.get("model").and_then(Json::as_str)
 }
 
 /// Numbers requests, and reports them.
@@ -127,13 +155,13 @@ async fn metrics(State(front): State<Arc<Front>>) -> Response {
     ([(header::CONTENT_TYPE, kind)], front.metrics.text()).into_response()
 }
 
-async fn props(State(front): State<Arc<Front>>) -> Result<Response, ApiError> {
-    let ready = front.ready()?;
-    Ok(report::response(&native::props(&front, &ready)))
+async fn props(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, ApiError> {
+    let ready = front.ready(models::of_query(&uri)?.as_deref())?;
+    Ok(report::response(&native::props(&ready)))
 }
 
-async fn watch(State(front): State<Arc<Front>>) -> Result<Response, ApiError> {
-    let ready = front.ready()?;
+async fn watch(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, ApiError> {
+    let ready = front.ready(models::of_query(&uri)?.as_deref())?;
     Ok(live::watch(&front, &ready))
 }
 

@@ -1,6 +1,6 @@
 //! A server: its listener, its threads, and its end.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
@@ -8,16 +8,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
 
-use orlop_llm::{Engine, Error};
-use orlop_serve::{PagedEngine, Scheduler};
+use orlop_serve::Limits;
 use tokio::sync::Notify;
 
 use crate::bounds;
 use crate::engine::embed_loop;
 use crate::engine::engine_loop::EngineLoop;
-use crate::engine::paged_model::PagedModel;
+use crate::engine::lane::Lane;
+use crate::engine::live::Live;
+use crate::engine::paged_model::limits;
 use crate::event_log::EventLog;
-use crate::front::{EmbedderReady, Front, Ready, Served};
+use crate::front::{EmbedderReady, Front, Ready, ResidenceCell, Served};
 use crate::net::listen;
 use crate::options::ServerEvent;
 use crate::{ServedEmbedder, ServedModel, ServerError, ServerOptions, routes};
@@ -86,43 +87,61 @@ impl HttpServer {
         Stopper(Arc::clone(&self.front))
     }
 
-    /// Answers requests until [`Stopper::stop`]. When a device is lost, `reload` loads the model on those that are left: requests
-    /// that wait go on then.
+    /// Answers requests until [`Stopper::stop`]. The first model is loaded now, the others when requests name them; models with
+    /// nothing to do are unloaded when another one needs their memory. When a device is lost, models are loaded on those that
+    /// are left: requests that wait go on then.
     ///
     /// # Errors
-    /// [`ServerError::Lost`]: `reload` has failed. [`ServerError::Thread`].
-    pub fn run(
-        mut self,
-        model: ServedModel,
-        reload: &mut dyn FnMut() -> Result<Engine, Error>,
-    ) -> Result<(), ServerError> {
-        let ServedModel { engine, tokenizer, template, sampling, facts, planned, allocated } = model;
-        self.front.metrics.loaded(&planned, &allocated);
-        let options = &self.front.options;
-        let (context, parallel) = (options.max_context, options.parallel);
-        let engine = PagedModel::new(engine, context, parallel);
-        let limits = engine.limits();
+    /// [`ServerError::Names`]. [`ServerError::Load`]: the first model cannot be loaded. [`ServerError::Lost`]: a model cannot be
+    /// loaded after the loss of a device. [`ServerError::Thread`].
+    pub fn run(mut self, models: Vec<ServedModel>) -> Result<(), ServerError> {
+        let names: BTreeSet<&str> = models.iter().map(|model| model.name.as_str()).collect();
+        if models.is_empty() || names.len() < models.len() {
+            return Err(ServerError::Names);
+        }
+        let mut lanes: Vec<Lane> =
+            models.into_iter().enumerate().map(|(index, model)| self.lane(index, model)).collect();
+        // A server runs once, so there were no models before.
+        let _ =
+            self.front.served.set(Served::Texts(lanes.iter().map(|lane| Arc::clone(&lane.ready)).collect()));
+        let first = &mut lanes[0];
+        first.come();
+        let engine = (first.load)().map_err(|source| ServerError::Load {
+            model: first.ready.name.clone(),
+            source: Box::new(source),
+        })?;
+        first.arrive(engine);
+        let devices = &first.ready.planned.devices;
+        let capacity = devices.iter().map(|device| device.free.unwrap_or(u64::MAX)).collect();
+        let (mailbox, metrics) = (Arc::clone(&self.front.mailbox), Arc::clone(&self.front.metrics));
+        let engine = EngineLoop::new(lanes, capacity, mailbox, metrics);
+        self.open();
+        let ended = engine.run();
+        self.close().map_err(ServerError::Thread)?;
+        ended.map_err(|error| ServerError::Lost(Box::new(error)))
+    }
+
+    /// A model that is not loaded.
+    fn lane(&self, index: usize, model: ServedModel) -> Lane {
+        let ServedModel { name, load, context, blueprint, tokenizer, template, sampling, facts, planned } =
+            model;
+        let parallel = self.front.options.parallel;
+        let mut batches: Vec<usize> = blueprint.shapes().map(|shape| shape.tokens as usize).collect();
+        batches.dedup();
         let ready = Ready {
-            tokenizer: Arc::clone(&tokenizer),
+            name,
+            index,
+            live: Arc::new(Live::new()),
+            residence: ResidenceCell::default(),
+            tokenizer,
             template,
             sampling,
             facts,
-            limits,
+            limits: Limits { batches, ..limits(&blueprint, context, parallel) },
             planned,
             grammars: OnceLock::new(),
         };
-        let engine = EngineLoop {
-            scheduler: Scheduler::new(engine),
-            tokenizer,
-            mailbox: Arc::clone(&self.front.mailbox),
-            metrics: Arc::clone(&self.front.metrics),
-            live: Arc::clone(&self.front.live),
-            known: HashMap::new(),
-        };
-        self.serve(Served::Text(Arc::new(ready)));
-        let ended = engine.run(&mut || Ok(PagedModel::new(reload()?, context, parallel)));
-        self.close().map_err(ServerError::Thread)?;
-        ended.map_err(|error| ServerError::Lost(Box::new(error)))
+        Lane::new(Arc::new(ready), load, context, parallel, Arc::clone(&self.front.metrics))
     }
 
     /// Answers requests for embeddings or scores until [`Stopper::stop`].
@@ -130,12 +149,14 @@ impl HttpServer {
     /// # Errors
     /// [`ServerError::Thread`].
     pub fn run_embedder(mut self, model: ServedEmbedder) -> Result<(), ServerError> {
-        let ServedEmbedder { mut embedder, tokenizer, facts, planned } = model;
-        self.front.metrics.loaded(&planned, &embedder.memory());
+        let ServedEmbedder { name, mut embedder, tokenizer, facts, planned } = model;
+        self.front.metrics.loaded(&name, &planned, &embedder.memory());
         let (asks, asked) = sync_channel(bounds::EMBED_ASKS);
         let (longest, dimensions) = (embedder.longest_text() as usize, embedder.dimensions());
-        let ready = EmbedderReady { tokenizer, facts, longest, dimensions, asks };
-        self.serve(Served::Embedder(Arc::new(ready)));
+        let ready = EmbedderReady { name, tokenizer, facts, longest, dimensions, asks };
+        // A server runs once, so there was no model before.
+        let _ = self.front.served.set(Served::Embedder(Arc::new(ready)));
+        self.open();
         embed_loop::run(&mut embedder, &asked, &self.front.mailbox);
         // Those that still wait are told so.
         drop(asked);
@@ -143,10 +164,8 @@ impl HttpServer {
     }
 
     /// Requests are answered from now on.
-    fn serve(&self, served: Served) {
-        // A server runs once, so there was no model before.
-        let _ = self.front.served.set(served);
-        self.front.running.notify_one();
+    fn open(&self) {
+        self.front.open();
         let address = self.front.address;
         self.front.log.see(|| ServerEvent::Ready { address });
     }

@@ -16,6 +16,7 @@ mod admission;
 mod engine;
 mod pages;
 mod request;
+mod residency;
 mod scheduler;
 mod snapshot;
 mod speed;
@@ -25,6 +26,7 @@ mod tree;
 
 pub use engine::{Limits, PagedEngine, StepPart, StepRow};
 pub use request::{Flow, Request, RequestEnd, RequestId, RequestUsage, Submission};
+pub use residency::{ModelMove, ModelUse};
 pub use scheduler::{Refused, Scheduler, SchedulerCounts};
 pub use snapshot::{PageUse, QueuedView, RunningView, Snapshot, WaitReason};
 pub use step::{Rows, StepReport};

@@ -1,6 +1,7 @@
 //! `orlop serve`: answers requests over HTTP.
 
 mod log;
+mod models;
 mod plan;
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -8,24 +9,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use orlop::http::{HttpServer, ServedEmbedder, ServedModel, ServerError, ServerOptions, with_sequences};
-use orlop::llm::{Blueprint, Embedder, Engine, Model, Outputs, Settings};
-use orlop::sched::Machine;
+use orlop::http::{HttpServer, ServedEmbedder, ServedModel, ServerError, ServerOptions};
+use orlop::llm::{Embedder, Outputs};
 
-use crate::adapter_argument::adapted;
 use crate::commands::run::SamplingArguments;
 use crate::failure::Failure;
-use crate::load::{
-    failure, load_engine, load_planned_embedder, open_for, plan_what_is_left, repack_engine,
-};
+use crate::load::{failure, load_planned_embedder};
 use crate::memory_table;
-use crate::model_arguments::ModelArguments;
 use crate::style::note;
 use log::LogForm;
+use models::{OpenModel, PlannedModel, ServedArguments};
 
 const EXAMPLES: &str = "Examples:
   orlop serve --plan
   orlop serve --plan --json -c 4096 --parallel 8
+  orlop serve -m small.gguf -m large.gguf --alias small --alias large
 
 While it runs, any client of OpenAI's API can use it: http://127.0.0.1:8080/v1
 
@@ -37,7 +35,7 @@ Exit status: 0 ended by a signal; 2 invalid arguments or files; 3 out of memory;
 #[command(after_help = EXAMPLES, mut_arg("saved_plan", |plan| plan.long("saved-plan")))]
 pub(crate) struct ServeArguments {
     #[command(flatten)]
-    model: ModelArguments,
+    models: ServedArguments,
     /// Address or name to listen on. Other addresses than those of this machine alone need a key.
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
     host: String,
@@ -50,15 +48,12 @@ pub(crate) struct ServeArguments {
     /// File with a key on each line.
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
-    /// Maximum of requests that run at the same time; more wait (also -np).
+    /// Maximum of requests that run at the same time on a model; more wait (also -np).
     #[arg(long, visible_alias = "np", value_name = "N", default_value_t = 16, value_parser = parse_parallel)]
     parallel: usize,
     /// Maximum of tokens of a request and its answer [default: what the model was trained for, or what fits the cache]
     #[arg(long, value_name = "N")]
     max_context: Option<u64>,
-    /// Name of the model in answers [default: the name of the file]
-    #[arg(long, value_name = "NAME")]
-    alias: Option<String>,
     #[command(flatten)]
     sampling: SamplingArguments,
     /// Serve embeddings, or scores of a reranker, instead of text [default: for models that make no text]
@@ -79,7 +74,7 @@ pub(crate) struct ServeArguments {
     /// Origin of web pages that may use this server, such as `https://chat.example`; can be repeated, `*`: all.
     #[arg(long, value_name = "ORIGIN")]
     allowed_origin: Vec<String>,
-    /// Refuse requests that name another model.
+    /// Refuse requests that name another model where there is only one.
     #[arg(long)]
     strict_model: bool,
     /// Share cached prefixes only among requests with the same key.
@@ -95,72 +90,59 @@ pub(crate) struct ServeArguments {
 
 /// Serves, or plans to.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
-    let file = arguments.model.file()?;
-    let model = adapted(open_for("-m", &file)?, &arguments.model.settings.lora)?;
-    let machine = arguments.model.settings.machine(&model)?;
-    let name = file.file_stem().map(|name| name.to_string_lossy().into_owned());
-    let name = arguments.alias.clone().or(name).unwrap_or_default();
-    if arguments.embeddings || model.config().bidirectional {
-        return serve_embedder(arguments, name, &model, &machine);
+    let models = arguments.models.open()?;
+    let embeds = |open: &OpenModel| arguments.embeddings || open.model.config().bidirectional;
+    match models.as_slice() {
+        [open] if embeds(open) => return serve_embedder(arguments, open),
+        models => {
+            if let Some(open) = models.iter().find(|open| embeds(open)) {
+                return Err(Failure::BadInput(format!("{} makes embeddings; serve it alone", open.name)));
+            }
+        }
     }
-    let settings = arguments.settings(&model, &machine)?;
-    if arguments.plan {
-        let blueprint = Blueprint::plan_unchecked(&model, &machine, &settings).map_err(failure)?;
-        return plan::print(&blueprint, arguments.context(&model), arguments.parallel, arguments.json);
-    }
-    let server = HttpServer::bind(arguments.options(name, &model)?).map_err(refused)?;
-    let blueprint = Blueprint::plan(&model, &machine, &settings).map_err(failure)?;
-    let mut engine = load_engine(blueprint)?;
-    repack_engine(&mut engine)?;
-    if arguments.model.verbose {
-        note(memory_table::table(&engine.memory()));
-    }
-    let sampling = arguments.sampling.options(arguments.model.is_default(), &model)?;
-    let served = ServedModel::new(engine, &model, sampling).map_err(failure)?;
-    let mut reload = || {
-        let blueprint = plan_what_is_left(&model, &machine, &settings)?;
-        Engine::load(blueprint, &mut |_, _| ())
+    let parallel = arguments.parallel;
+    let planned = models.iter().map(|open| {
+        let settings = arguments.models.settings(open, parallel)?;
+        PlannedModel::of(open, &settings, !arguments.plan)
+    });
+    let planned: Vec<PlannedModel> = planned.collect::<Result<_, Failure>>()?;
+    let context = |planned: &PlannedModel| {
+        arguments.max_context.unwrap_or_else(|| planned.blueprint.model().config().context)
     };
-    server.run(served, &mut reload).map_err(refused)
+    if arguments.plan {
+        return plan::print(&planned, &context, parallel, arguments.json);
+    }
+    let served = planned.into_iter().map(|planned| {
+        let (most, model) = (context(&planned), planned.blueprint.model());
+        let sampling = arguments.sampling.options(arguments.models.is_default(), model)?;
+        Ok(planned.served(sampling, arguments.models.verbose)?.with_context(most))
+    });
+    let served: Vec<ServedModel> = served.collect::<Result<_, Failure>>()?;
+    HttpServer::bind(arguments.options()?).and_then(|server| server.run(served)).map_err(refused)
 }
 
 /// Serves embeddings, or scores of documents.
-fn serve_embedder(
-    arguments: &ServeArguments,
-    name: String,
-    model: &Model,
-    machine: &Machine,
-) -> Result<(), Failure> {
-    let settings = &arguments.model.settings;
+fn serve_embedder(arguments: &ServeArguments, open: &OpenModel) -> Result<(), Failure> {
+    let OpenModel { name, model, machine } = open;
+    let settings = &arguments.models.settings;
     let settings = settings.settings(machine, model.config().layers.len(), Outputs::Last)?;
     let blueprint = Embedder::plan(model, machine, &settings, None).map_err(failure)?;
     if arguments.plan {
         return plan::print_memory(&blueprint, arguments.json);
     }
-    let server = HttpServer::bind(arguments.options(name, model)?).map_err(refused)?;
+    let server = HttpServer::bind(arguments.options()?).map_err(refused)?;
     let embedder = load_planned_embedder(blueprint)?;
-    if arguments.model.verbose {
+    if arguments.models.verbose {
         note(memory_table::table(&embedder.memory()));
     }
-    let served = ServedEmbedder::new(embedder, model).map_err(failure)?;
+    let served = ServedEmbedder::new(name, embedder, model).map_err(failure)?;
     server.run_embedder(served).map_err(refused)
 }
 
 impl ServeArguments {
-    fn settings(&self, model: &Model, machine: &Machine) -> Result<Settings, Failure> {
-        let settings = self.model.settings.settings(machine, model.config().layers.len(), Outputs::Last)?;
-        Ok(with_sequences(settings, model.config(), self.parallel))
-    }
-
-    /// Maximum of tokens of a sequence.
-    fn context(&self, model: &Model) -> Option<u64> {
-        Some(self.max_context.unwrap_or(model.config().context))
-    }
-
-    fn options(&self, name: String, model: &Model) -> Result<ServerOptions, Failure> {
+    fn options(&self) -> Result<ServerOptions, Failure> {
         Ok(ServerOptions {
             address: self.address()?,
-            name,
             keys: self.keys()?,
             insecure: self.insecure,
             hosts: self.allowed_host.clone(),
@@ -169,7 +151,6 @@ impl ServeArguments {
             isolate_keys: self.isolate_keys,
             grace: Some(Duration::from_secs(self.grace)),
             parallel: self.parallel,
-            max_context: self.context(model),
             observer: log::observer(self.log),
             ..ServerOptions::default()
         })
@@ -218,6 +199,7 @@ fn refused(error: ServerError) -> Failure {
         ServerError::Listen { .. } => {
             Failure::Other(anyhow::anyhow!("{error}; give another --port or --host"))
         }
+        ServerError::Load { source, .. } => failure(*source),
         error => Failure::Other(error.into()),
     }
 }

@@ -2,6 +2,7 @@
 #![cfg(unix)]
 
 mod guide;
+mod many;
 mod plan;
 mod process;
 #[allow(dead_code)] // the tests of `orlop plan` need more of it

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
 use axum::response::Response;
 use orlop_llm::ToolCall;
 use serde_json::{Value as Json, json};
@@ -20,7 +19,7 @@ use crate::front::{Front, Ready, now};
 use crate::net::guard::Caller;
 
 /// A chat request that was read.
-struct Chat {
+pub(crate) struct Chat {
     generation: Generation,
     form: ChatForm,
     streams: bool,
@@ -47,9 +46,10 @@ impl Head {
     }
 }
 
-fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<Chat, ApiError> {
+/// Reads a chat request.
+pub(crate) fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<Chat, ApiError> {
     let fields = Fields::of(json)?;
-    let model = model_name(fields, front)?;
+    let model = model_name(fields, &ready.name)?;
     let mut generation = sampling::generation(fields, front, ready, caller)?;
     let scores = fields.flag("logprobs")?.unwrap_or(false);
     let top = fields.count(bounds::TOP_LOGPROBS)?;
@@ -71,27 +71,15 @@ fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<Cha
     })
 }
 
-/// The model that a request names, or the server's.
-pub(crate) fn model_name(fields: Fields<'_>, front: &Front) -> Result<String, ApiError> {
-    let name = fields.text("model")?.unwrap_or(&front.options.name);
+/// The model's name in answers: the one that the request gives it.
+pub(crate) fn model_name(fields: Fields<'_>, name: &str) -> Result<String, ApiError> {
+    let name = fields.text("model")?.unwrap_or(name);
     super::fields::within(name.len(), bounds::MODEL_BYTES)?;
-    if front.options.strict_model && name != front.options.name {
-        let message = format!("The model `{name}` does not exist; this server has `{}`", front.options.name);
-        let error = ApiError::new(StatusCode::NOT_FOUND, message);
-        return Err(error.with_param("model").with_code("model_not_found"));
-    }
     Ok(name.to_owned())
 }
 
 /// Answers a chat request.
-pub(crate) async fn answer(
-    front: Arc<Front>,
-    ready: Arc<Ready>,
-    caller: Caller,
-    body: Vec<u8>,
-) -> Result<Response, ApiError> {
-    let (worker, model) = (Arc::clone(&front), Arc::clone(&ready));
-    let chat = front.work(move || read(&crate::net::body::json(&body)?, &worker, &model, caller)).await?;
+pub(crate) async fn answer(front: Arc<Front>, ready: Arc<Ready>, chat: Chat) -> Result<Response, ApiError> {
     let Chat { generation, form, streams, includes_usage, scores, model } = chat;
     let choices = generation.choices();
     let ticket = front.submit(&ready, generation)?;

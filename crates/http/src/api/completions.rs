@@ -19,7 +19,7 @@ use crate::front::{Front, Ready};
 use crate::net::guard::Caller;
 
 /// A completion request that was read.
-struct Completion {
+pub(crate) struct Completion {
     generation: Generation,
     /// The texts of the prompts, if they come before the answers.
     echoes: Vec<String>,
@@ -29,9 +29,15 @@ struct Completion {
     model: String,
 }
 
-fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<Completion, ApiError> {
+/// Reads a completion request.
+pub(crate) fn read(
+    json: &Json,
+    front: &Front,
+    ready: &Ready,
+    caller: Caller,
+) -> Result<Completion, ApiError> {
     let fields = Fields::of(json)?;
-    let model = model_name(fields, front)?;
+    let model = model_name(fields, &ready.name)?;
     let mut generation = sampling::generation(fields, front, ready, caller)?;
     let top = fields.count(bounds::LOGPROBS)?;
     generation.top = top;
@@ -91,12 +97,9 @@ pub(crate) fn prompts(fields: Fields<'_>, ready: &Ready) -> Result<Vec<Vec<u32>>
 pub(crate) async fn answer(
     front: Arc<Front>,
     ready: Arc<Ready>,
-    caller: Caller,
-    body: Vec<u8>,
+    asked: Completion,
 ) -> Result<Response, ApiError> {
-    let (worker, model) = (Arc::clone(&front), Arc::clone(&ready));
-    let request = front.work(move || read(&crate::net::body::json(&body)?, &worker, &model, caller)).await?;
-    let Completion { generation, echoes, streams, includes_usage, scores, model } = request;
+    let Completion { generation, echoes, streams, includes_usage, scores, model } = asked;
     let (choices, each) = (generation.choices(), generation.answers);
     let ticket = front.submit(&ready, generation)?;
     let answers = Answers::text(ticket, choices);

@@ -13,46 +13,45 @@ use super::{chat, report};
 use crate::api_error::ApiError;
 use crate::bounds;
 use crate::engine::embed_loop::{EmbedAsk, EmbedTexts};
-use crate::front::{EmbedderReady, Front};
-use crate::net::body;
+use crate::front::EmbedderReady;
 
 /// How the numbers of an embedding are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Encoding {
+pub(crate) enum Encoding {
     Numbers,
     /// F32, little-endian, in Base64.
     Base64,
 }
 
-/// Answers a request for embeddings.
-pub(crate) async fn embed(
-    front: Arc<Front>,
-    ready: Arc<EmbedderReady>,
-    body: Vec<u8>,
-) -> Result<Response, ApiError> {
-    let (worker, known) = (Arc::clone(&front), Arc::clone(&ready));
-    let read = move || {
-        let json = body::json(&body)?;
-        let fields = Fields::of(&json)?;
-        let model = chat::model_name(fields, &worker)?;
-        let encoding = match fields.text("encoding_format")? {
-            None | Some("float") => Encoding::Numbers,
-            Some("base64") => Encoding::Base64,
-            Some(_) => {
-                return Err(ApiError::field(
-                    "encoding_format",
-                    "`encoding_format` must be `float` or `base64`",
-                ));
-            }
-        };
-        let dimensions = fields.count(bounds::DIMENSIONS)?.map_or(known.dimensions, |some| some as u64);
-        if dimensions != known.dimensions {
-            let what = format!("embeddings of other than {} dimensions are", known.dimensions);
-            return Err(ApiError::unsupported("dimensions", &what));
+/// A request for embeddings that was read.
+pub(crate) struct AskedTexts {
+    texts: Vec<Vec<u32>>,
+    model: String,
+    encoding: Encoding,
+}
+
+/// Reads a request for embeddings.
+pub(crate) fn read_texts(json: &Json, ready: &EmbedderReady) -> Result<AskedTexts, ApiError> {
+    let fields = Fields::of(json)?;
+    let model = chat::model_name(fields, &ready.name)?;
+    let encoding = match fields.text("encoding_format")? {
+        None | Some("float") => Encoding::Numbers,
+        Some("base64") => Encoding::Base64,
+        Some(_) => {
+            return Err(ApiError::field("encoding_format", "`encoding_format` must be `float` or `base64`"));
         }
-        Ok((inputs(fields, &known)?, model, encoding))
     };
-    let (texts, model, encoding) = front.work(read).await?;
+    let dimensions = fields.count(bounds::DIMENSIONS)?.map_or(ready.dimensions, |some| some as u64);
+    if dimensions != ready.dimensions {
+        let what = format!("embeddings of other than {} dimensions are", ready.dimensions);
+        return Err(ApiError::unsupported("dimensions", &what));
+    }
+    Ok(AskedTexts { texts: inputs(fields, ready)?, model, encoding })
+}
+
+/// Answers a request for embeddings.
+pub(crate) async fn embed(ready: Arc<EmbedderReady>, asked: AskedTexts) -> Result<Response, ApiError> {
+    let AskedTexts { texts, model, encoding } = asked;
     let tokens: usize = texts.iter().map(Vec::len).sum();
     let rows = ask(&ready, EmbedTexts::Tokens(texts)).await?;
     let data = rows.iter().enumerate().map(|(index, row)| {
@@ -94,27 +93,35 @@ fn inputs(fields: Fields<'_>, ready: &EmbedderReady) -> Result<Vec<Vec<u32>>, Ap
     }
 }
 
+/// A request for the documents that fit a query best, after it was read.
+pub(crate) struct AskedDocuments {
+    query: String,
+    documents: Vec<String>,
+    model: String,
+    /// How many of them are wanted.
+    count: usize,
+    /// Whether the documents come back.
+    returned: bool,
+    tokens: usize,
+}
+
+/// Reads a request for the documents that fit a query best.
+pub(crate) fn read_documents(json: &Json, ready: &EmbedderReady) -> Result<AskedDocuments, ApiError> {
+    let fields = Fields::of(json)?;
+    let model = chat::model_name(fields, &ready.name)?;
+    let query = fields.text("query")?.ok_or_else(|| ApiError::field("query", "`query` is required"))?;
+    let documents = documents(fields)?;
+    let count = fields.count(bounds::TOP_N)?.unwrap_or(documents.len());
+    let returned = fields.flag("return_documents")?.unwrap_or(false);
+    let tokens = |text: &str| ready.tokenizer.encode(text, Special::Parse).len();
+    let each = tokens(query);
+    let tokens: usize = documents.iter().map(|document| each + tokens(document)).sum();
+    Ok(AskedDocuments { query: query.to_owned(), documents, model, count, returned, tokens })
+}
+
 /// Answers a request for the documents that fit a query best.
-pub(crate) async fn rerank(
-    front: Arc<Front>,
-    ready: Arc<EmbedderReady>,
-    body: Vec<u8>,
-) -> Result<Response, ApiError> {
-    let (worker, known) = (Arc::clone(&front), Arc::clone(&ready));
-    let read = move || {
-        let json = body::json(&body)?;
-        let fields = Fields::of(&json)?;
-        let model = chat::model_name(fields, &worker)?;
-        let query = fields.text("query")?.ok_or_else(|| ApiError::field("query", "`query` is required"))?;
-        let documents = documents(fields)?;
-        let count = fields.count(bounds::TOP_N)?.unwrap_or(documents.len());
-        let returned = fields.flag("return_documents")?.unwrap_or(false);
-        let tokens = |text: &str| known.tokenizer.encode(text, Special::Parse).len();
-        let each = tokens(query);
-        let tokens: usize = documents.iter().map(|document| each + tokens(document)).sum();
-        Ok((query.to_owned(), documents, model, count, returned, tokens))
-    };
-    let (query, documents, model, count, returned, tokens) = front.work(read).await?;
+pub(crate) async fn rerank(ready: Arc<EmbedderReady>, asked: AskedDocuments) -> Result<Response, ApiError> {
+    let AskedDocuments { query, documents, model, count, returned, tokens } = asked;
     let rows = ask(&ready, EmbedTexts::Pairs { query, documents: documents.clone() }).await?;
     let scores = rows.iter().map(|row| row.first().copied().unwrap_or(0.0));
     let mut ranked: Vec<(usize, f32)> = scores.enumerate().collect();

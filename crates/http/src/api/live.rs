@@ -18,7 +18,7 @@ use crate::front::{Front, Ready};
 
 /// A stream of snapshots: the plan first, then at most four a second, only when something has changed.
 pub(crate) fn watch(front: &Front, ready: &Ready) -> Response {
-    let mut snapshots = front.live.watch();
+    let mut snapshots = ready.live.watch();
     // What was published for others may be old.
     snapshots.mark_unchanged();
     front.mailbox.ring();

@@ -16,7 +16,6 @@ use crate::api_error::ApiError;
 use crate::bounds::{self, LengthBound};
 use crate::engine::generation::Generation;
 use crate::front::{Front, Ready};
-use crate::net::body;
 use crate::net::guard::Caller;
 
 /// Stops have another name here.
@@ -25,21 +24,31 @@ const STOPS: LengthBound = LengthBound { field: "stop_sequences", ..bounds::STOP
 /// A line that changes with every request and says nothing to a model: with it, no prefix would ever be in the cache.
 const BILLING: &str = "x-anthropic-billing-header:";
 
-fn read(
+/// A request that was read.
+pub(crate) struct AskedMessage {
+    generation: Generation,
+    form: ChatForm,
+    model: String,
+    streams: bool,
+}
+
+/// Reads a request.
+pub(crate) fn read(
     json: &Json,
     front: &Front,
     ready: &Ready,
     caller: Caller,
-) -> Result<(Generation, ChatForm, String, bool), ApiError> {
+) -> Result<AskedMessage, ApiError> {
     let fields = Fields::of(json)?;
-    let model = chat::model_name(fields, front)?;
+    let model = chat::model_name(fields, &ready.name)?;
     let mut generation = sampling::generation(fields, front, ready, caller)?;
     generation.stops = fields.texts(STOPS, bounds::STOP_BYTES)?;
     if fields.get(bounds::MAX_TOKENS.field).is_none() {
         return Err(ApiError::field("max_tokens", "`max_tokens` is required"));
     }
     let form = conversation(fields)?.prepare(ready, &mut generation, None)?;
-    Ok((generation, form, model, fields.flag("stream")?.unwrap_or(false)))
+    generation.answers = 1;
+    Ok(AskedMessage { generation, form, model, streams: fields.flag("stream")?.unwrap_or(false) })
 }
 
 /// The chat of a request.
@@ -166,13 +175,9 @@ fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, CallRules), ApiError> {
 pub(crate) async fn answer(
     front: Arc<Front>,
     ready: Arc<Ready>,
-    caller: Caller,
-    body: Vec<u8>,
+    asked: AskedMessage,
 ) -> Result<Response, ApiError> {
-    let (worker, known) = (Arc::clone(&front), Arc::clone(&ready));
-    let read = move || read(&body::json(&body)?, &worker, &known, caller);
-    let (mut generation, form, model, streams) = front.work(read).await?;
-    generation.answers = 1;
+    let AskedMessage { generation, form, model, streams } = asked;
     let prompt = generation.prompts.iter().map(Vec::len).sum();
     let ticket = front.submit(&ready, generation)?;
     let answers = Answers::chat(ticket, 1, &form);

@@ -1,12 +1,13 @@
 //! `/v1/models` and `/health`.
 
-use axum::http::StatusCode;
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value as Json, json};
 
 use super::report;
 use crate::api_error::ApiError;
-use crate::front::Front;
+use crate::front::{Front, Residence, Served, unknown_model};
+use crate::model::ModelFacts;
 
 /// Whether requests are answered.
 pub(crate) fn health(front: &Front) -> Response {
@@ -16,40 +17,92 @@ pub(crate) fn health(front: &Front) -> Response {
     }
 }
 
-/// The one model.
-fn model(front: &Front) -> Json {
-    let mut model = json!({
-        "id": front.options.name,
+/// All models, those that are not loaded, too. Clients ask while the first one is loaded.
+fn models(front: &Front) -> Vec<Json> {
+    match front.served.get() {
+        None => Vec::new(),
+        Some(Served::Embedder(ready)) => {
+            vec![model(front, &ready.name, &ready.facts, ready.longest, Residence::Loaded)]
+        }
+        Some(Served::Texts(models)) => models
+            .iter()
+            .map(|ready| model(front, &ready.name, &ready.facts, ready.limits.context, ready.residence.get()))
+            .collect(),
+    }
+}
+
+fn model(front: &Front, name: &str, facts: &ModelFacts, context: usize, residence: Residence) -> Json {
+    let status = match residence {
+        Residence::Unloaded => "unloaded",
+        Residence::Loading => "loading",
+        Residence::Loaded => "loaded",
+    };
+    json!({
+        "id": name,
         "object": "model",
         "created": front.started,
         "owned_by": "orlop",
-    });
-    if let Some(served) = front.served.get() {
-        let (facts, context) = (served.facts(), served.context());
-        model["max_model_len"] = context.into();
-        model["meta"] = json!({
+        "status": { "value": status },
+        "max_model_len": context,
+        "meta": {
             "n_ctx": context,
             "n_ctx_train": facts.trained_context,
             "n_vocab": facts.vocabulary,
             "n_embd": facts.width,
             "n_params": facts.parameters,
             "size": facts.bytes,
-        });
-    }
-    model
+        },
+    })
 }
 
-/// All models. Clients ask while the model is loaded.
+/// The list of models.
 pub(crate) fn list(front: &Front) -> Response {
-    report::response(&json!({ "object": "list", "data": [model(front)] }))
+    report::response(&json!({ "object": "list", "data": models(front) }))
 }
 
 /// One model.
 pub(crate) fn one(front: &Front, name: &str) -> Result<Response, ApiError> {
-    if name != front.options.name {
-        let shown: String = name.chars().take(100).collect();
-        let message = format!("The model `{shown}` does not exist; this server has `{}`", front.options.name);
-        return Err(ApiError::new(StatusCode::NOT_FOUND, message).with_code("model_not_found"));
+    let models = models(front);
+    match models.iter().find(|model| model["id"] == name) {
+        Some(model) => Ok(report::response(model)),
+        None => Err(unknown_model(name, models.iter().filter_map(|model| model["id"].as_str()))),
     }
-    Ok(report::response(&model(front)))
+}
+
+/// The model that the query of an address names: `?model=NAME`.
+pub(crate) fn of_query(uri: &Uri) -> Result<Option<String>, ApiError> {
+    let pairs = uri.query().into_iter().flat_map(|query| query.split('&'));
+    let name = pairs.filter_map(|pair| pair.strip_prefix("model=")).next();
+    let wrong = || ApiError::field("model", "the model's name is not percent-encoded UTF-8");
+    name.map(|name| decoded(name).ok_or_else(wrong)).transpose()
+}
+
+/// [Percent-encoded](https://www.rfc-editor.org/rfc/rfc3986#section-2.1) text.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+        bytes.push(match byte {
+            b'%' => (digit(rest.next())? << 4 | digit(rest.next())?) as u8,
+            b'+' => b' ',
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_names_a_model() {
+        let name = |uri: &'static str| of_query(&Uri::from_static(uri)).ok();
+        assert_eq!(name("/props"), Some(None));
+        assert_eq!(name("/props?autoload=1&model=org%2Fa+b%C3%A9"), Some(Some("org/a bé".to_owned())));
+        for wrong in ["/props?model=%", "/props?model=%2", "/props?model=%zz", "/props?model=%ff"] {
+            assert_eq!(name(wrong), None, "{wrong}");
+        }
+    }
 }

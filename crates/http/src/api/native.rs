@@ -13,33 +13,38 @@ use super::stream::{Frames, Protocol};
 use super::{completions, report, sampling, stream};
 use crate::api_error::ApiError;
 use crate::bounds;
+use crate::engine::generation::Generation;
 use crate::engine::ring::Score;
 use crate::front::{Front, Ready};
-use crate::net::body;
 use crate::net::guard::Caller;
+
+/// A native completion request that was read.
+pub(crate) struct AskedText {
+    generation: Generation,
+    streams: bool,
+}
+
+/// Reads a native completion request.
+pub(crate) fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<AskedText, ApiError> {
+    let fields = Fields::of(json)?;
+    let mut generation = sampling::generation(fields, front, ready, caller)?;
+    generation.top = fields.count(bounds::N_PROBS)?.filter(|top| *top > 0);
+    generation.grammar = completions::grammar(fields, ready)?;
+    generation.prompts = completions::prompts(fields, ready)?;
+    Ok(AskedText { generation, streams: fields.flag("stream")?.unwrap_or(false) })
+}
 
 /// Answers a native completion request.
 pub(crate) async fn answer(
     front: Arc<Front>,
     ready: Arc<Ready>,
-    caller: Caller,
-    body: Vec<u8>,
+    asked: AskedText,
 ) -> Result<Response, ApiError> {
-    let (worker, model) = (Arc::clone(&front), Arc::clone(&ready));
-    let read = move || {
-        let json = body::json(&body)?;
-        let fields = Fields::of(&json)?;
-        let mut generation = sampling::generation(fields, &worker, &model, caller)?;
-        generation.top = fields.count(bounds::N_PROBS)?.filter(|top| *top > 0);
-        generation.grammar = completions::grammar(fields, &model)?;
-        generation.prompts = completions::prompts(fields, &model)?;
-        Ok((generation, fields.flag("stream")?.unwrap_or(false)))
-    };
-    let (generation, streams) = front.work(read).await?;
+    let AskedText { generation, streams } = asked;
     let choices = generation.choices();
     let ticket = front.submit(&ready, generation)?;
     let answers = Answers::text(ticket, choices);
-    let model = front.options.name.clone();
+    let model = ready.name.clone();
     if streams {
         return Ok(stream::response(answers, NativeStream { ready, model }));
     }
@@ -148,7 +153,7 @@ pub(crate) fn count_chat(ready: &Ready, json: &Json) -> Result<Json, ApiError> {
 }
 
 /// `/props`.
-pub(crate) fn props(front: &Front, ready: &Ready) -> Json {
+pub(crate) fn props(ready: &Ready) -> Json {
     let sampling = &ready.sampling;
     let template = ready.template.text();
     json!({
@@ -165,7 +170,7 @@ pub(crate) fn props(front: &Front, ready: &Ready) -> Json {
             },
         },
         "total_slots": ready.limits.parallel,
-        "model_alias": front.options.name,
+        "model_alias": ready.name,
         "modalities": { "vision": false, "audio": false },
         "chat_template": template,
         // Where the template knows no tools, they are described in a message.

@@ -16,7 +16,6 @@ use crate::api_error::ApiError;
 use crate::bounds;
 use crate::engine::generation::Generation;
 use crate::front::{Front, Ready, now};
-use crate::net::body;
 use crate::net::guard::Caller;
 
 /// Fields of the request that the response repeats, and what they are if they are not there.
@@ -40,7 +39,8 @@ fn repeated(fields: Fields<'_>) -> Map<String, Json> {
     usual.into_iter().map(repeat).collect()
 }
 
-struct Asked {
+/// A request that was read.
+pub(crate) struct Asked {
     generation: Generation,
     form: ChatForm,
     model: String,
@@ -48,9 +48,10 @@ struct Asked {
     repeated: Map<String, Json>,
 }
 
-fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<Asked, ApiError> {
+/// Reads a request.
+pub(crate) fn read(json: &Json, front: &Front, ready: &Ready, caller: Caller) -> Result<Asked, ApiError> {
     let fields = Fields::of(json)?;
-    let model = chat::model_name(fields, front)?;
+    let model = chat::model_name(fields, &ready.name)?;
     let wanted = Structure::of_text_format(fields)?;
     let mut generation = sampling::generation(fields, front, ready, caller)?;
     generation.answers = 1;
@@ -167,15 +168,8 @@ fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, CallRules), ApiError> {
 }
 
 /// Answers a request.
-pub(crate) async fn answer(
-    front: Arc<Front>,
-    ready: Arc<Ready>,
-    caller: Caller,
-    body: Vec<u8>,
-) -> Result<Response, ApiError> {
-    let (worker, known) = (Arc::clone(&front), Arc::clone(&ready));
-    let read = move || read(&body::json(&body)?, &worker, &known, caller);
-    let Asked { generation, form, model, streams, repeated } = front.work(read).await?;
+pub(crate) async fn answer(front: Arc<Front>, ready: Arc<Ready>, asked: Asked) -> Result<Response, ApiError> {
+    let Asked { generation, form, model, streams, repeated } = asked;
     let ticket = front.submit(&ready, generation)?;
     let answers = Answers::chat(ticket, 1, &form);
     let writer = ResponseStream::new(front, model, repeated);

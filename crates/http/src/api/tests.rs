@@ -32,7 +32,7 @@ fn say(mailbox: &Mailbox) {
     loop {
         mailbox.wait(Duration::from_secs(1));
         for message in mailbox.take().messages {
-            let Message::Submit(_, _, ring) = message else { continue };
+            let Message::Submit { ring, .. } = message else { continue };
             ring.push(0, Event::Admitted { cached: 2 });
             for text in SAID {
                 let text = text.to_owned();

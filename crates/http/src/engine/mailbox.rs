@@ -20,7 +20,13 @@ pub(crate) struct Key(pub(crate) u64);
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Answer these prompts.
-    Submit(Key, Box<Generation>, Arc<Ring>),
+    Submit {
+        key: Key,
+        /// The index of the model.
+        model: usize,
+        generation: Box<Generation>,
+        ring: Arc<Ring>,
+    },
     /// The answers are complete, or no longer wanted.
     Release(Key),
 }
@@ -79,9 +85,10 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Submits a generation, if there is room.
+    /// Submits a generation to a model, if there is room.
     pub(crate) fn submit(
         &self,
+        model: usize,
         generation: Generation,
         ring: Arc<Ring>,
         room: Room,
@@ -101,7 +108,7 @@ impl Mailbox {
         let key = Key(state.next);
         state.next += 1;
         state.live.insert(key, tokens);
-        state.messages.push_back(Message::Submit(key, Box::new(generation), ring));
+        state.messages.push_back(Message::Submit { key, model, generation: Box::new(generation), ring });
         self.bell.notify_one();
         Ok(key)
     }
@@ -170,7 +177,7 @@ mod tests {
     fn submit(mailbox: &Arc<Mailbox>, tokens: usize, answers: usize) -> Result<Key, NotTaken> {
         let generation = Generation { prompts: vec![vec![0; tokens]], answers, ..Generation::default() };
         let ring = Arc::new(Ring::new(answers, Arc::clone(mailbox)));
-        mailbox.submit(generation, ring, Room { requests: 3, tokens: 100 })
+        mailbox.submit(0, generation, ring, Room { requests: 3, tokens: 100 })
     }
 
     #[test]

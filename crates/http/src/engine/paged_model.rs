@@ -37,9 +37,9 @@ impl PagedModel {
         PagedModel { engine, limits, pages, lost: false }
     }
 
-    /// The part of the pages that sequences use.
-    pub(crate) fn used_pages(&self) -> f64 {
-        1.0 - self.free_pages() as f64 / self.limits.pages.max(1) as f64
+    /// Pages that sequences use, and all pages.
+    pub(crate) fn page_counts(&self) -> (usize, usize) {
+        (self.limits.pages.saturating_sub(self.free_pages()), self.limits.pages)
     }
 }
 

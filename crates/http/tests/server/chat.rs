@@ -173,7 +173,7 @@ fn more_requests_than_pages_all_finish() {
         assert_eq!(json["usage"]["completion_tokens"], 60);
     }
     assert!(
-        server.metric("orlop_allocated_bytes{device=\"cpu\"}")
-            <= server.metric("orlop_planned_bytes{device=\"cpu\"}")
+        server.metric("orlop_allocated_bytes{device=\"cpu\",model=\"default\"}")
+            <= server.metric("orlop_planned_bytes{device=\"cpu\",model=\"default\"}")
     );
 }

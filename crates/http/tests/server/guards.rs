@@ -4,7 +4,7 @@ use orlop_http::{HttpServer, ServerError, ServerOptions};
 use serde_json::json;
 
 use crate::client::request;
-use crate::support::{options, start, start_with};
+use crate::support::{cpu, model, options, served, start, start_models, start_with};
 
 #[test]
 fn a_key_is_needed_for_everything_but_the_health() {
@@ -89,7 +89,9 @@ fn unknown_paths_and_methods_are_errors_in_json() {
 
 #[test]
 fn only_the_known_model_is_answered_if_that_is_wanted() {
-    let server = start_with(ServerOptions { strict_model: true, name: "tiny".to_owned(), ..options() }, 128);
+    let options = ServerOptions { strict_model: true, ..options() };
+    let tiny = served("tiny", cpu(), &model(), options.parallel, 128);
+    let server = start_models(options, vec![tiny]);
     let ask = |model: &str| {
         server.post("/v1/completions", &json!({ "model": model, "prompt": "a", "max_tokens": 1 }))
     };

@@ -9,6 +9,7 @@ mod embeddings;
 mod guards;
 mod losses;
 mod messages;
+mod models;
 mod native;
 mod page;
 mod plan;

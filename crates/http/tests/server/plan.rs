@@ -5,7 +5,7 @@ use orlop_llm::{Blueprint, Settings};
 use orlop_sched::Machine;
 use serde_json::json;
 
-use crate::support::{cpu, model, options, start_with};
+use crate::support::{cpu, model, options, served, start_models};
 
 #[test]
 fn as_many_sequences_run_as_the_plan_says() {
@@ -18,7 +18,9 @@ fn as_many_sequences_run_as_the_plan_says() {
     let plan = CachePlan::of(&blueprint, Some(64), parallel).unwrap();
     // Eight pages, and a sequence that the server does not use.
     assert_eq!(plan.sequences, [(64, 7)]);
-    let server = start_with(ServerOptions { parallel, max_context: Some(64), ..options() }, rows);
+    let options = ServerOptions { parallel, ..options() };
+    let server =
+        start_models(options, vec![served("default", cpu(), &model, parallel, rows).with_context(64)]);
     let wanted = json!({ "prompt": [70], "max_tokens": 60, "n": 8, "ignore_eos": true, "stream": true });
     let mut connection = server.begin("/v1/completions", &wanted);
     assert_eq!(connection.head().status, 200);

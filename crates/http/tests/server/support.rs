@@ -61,23 +61,48 @@ pub(crate) fn cpu() -> Arc<dyn Device> {
     CpuDevice::new(ThreadPool::new(1).unwrap())
 }
 
-fn engine(device: Arc<dyn Device>, model: &Model, parallel: usize, rows: u64) -> Result<Engine, Error> {
-    let settings = Settings { context: Some(rows), batch: 64, ..Settings::default() };
-    let settings = with_sequences(settings, model.config(), parallel);
-    let blueprint = Blueprint::plan(model, &Machine::new([device])?, &settings)?;
-    Engine::load(blueprint, &mut |_, _| ())
+/// The plan of a model, with a budget if one is given.
+pub(crate) fn blueprint(
+    device: Arc<dyn Device>,
+    model: &Model,
+    parallel: usize,
+    rows: u64,
+    budget: Option<u64>,
+) -> Result<Blueprint, Error> {
+    let machine = Machine::new([device])?;
+    let budgets = machine.indices().zip(budget).collect();
+    let settings = Settings { context: Some(rows), batch: 64, budgets, ..Settings::default() };
+    Blueprint::plan(model, &machine, &with_sequences(settings, model.config(), parallel))
 }
 
 /// A server on a device; should that be lost, another one takes its place.
 pub(crate) fn start_on(device: Arc<dyn Device>, options: ServerOptions, rows: u64, model: Model) -> Running {
-    let parallel = options.parallel;
-    let loaded = engine(device, &model, parallel, rows).unwrap();
-    let served = ServedModel::new(loaded, &model, SamplingOptions::default()).unwrap();
+    let served = served("default", device, &model, options.parallel, rows);
+    start_models(options, vec![served])
+}
+
+/// A model with a cache of this many tokens.
+pub(crate) fn served(
+    name: &str,
+    device: Arc<dyn Device>,
+    model: &Model,
+    parallel: usize,
+    rows: u64,
+) -> ServedModel {
+    let planned = blueprint(Arc::clone(&device), model, parallel, rows, None).unwrap();
+    let model = model.clone();
+    let load = move || {
+        let device = if device.facts().lost { cpu() } else { Arc::clone(&device) };
+        Engine::load(blueprint(device, &model, parallel, rows, None)?, &mut |_, _| ())
+    };
+    ServedModel::new(name, planned, SamplingOptions::default(), load).unwrap()
+}
+
+/// A server of some models.
+pub(crate) fn start_models(options: ServerOptions, models: Vec<ServedModel>) -> Running {
     let server = HttpServer::bind(options).unwrap();
     let (address, stopper) = (server.address(), server.stopper());
-    let thread = std::thread::spawn(move || {
-        server.run(served, &mut || engine(cpu(), &model, parallel, rows)).unwrap();
-    });
+    let thread = std::thread::spawn(move || server.run(models).unwrap());
     let running = Running { address, stopper, thread: Some(thread) };
     running.until("it is ready", || running.get("/health").status == 200);
     running
@@ -104,7 +129,7 @@ pub(crate) fn start_embedder(model: Model) -> (Running, Embedder) {
         let blueprint = Embedder::plan(&model, &machine, &settings, None).unwrap();
         Embedder::load(blueprint, &mut |_, _| ()).unwrap()
     };
-    let served = ServedEmbedder::new(load(), &model).unwrap();
+    let served = ServedEmbedder::new("default", load(), &model).unwrap();
     let server = HttpServer::bind(options()).unwrap();
     let (address, stopper) = (server.address(), server.stopper());
     let thread = std::thread::spawn(move || server.run_embedder(served).unwrap());
