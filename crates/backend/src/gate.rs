@@ -1,23 +1,23 @@
 //! Gates and claims: what keeps runs and callers apart without waiting.
 
+mod state;
+mod sync;
+
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
-use crate::{Buffer, BufferType, DeviceError, Holder};
 use orlop_graph::AccessKind;
 
-const WRITER: u64 = u64::MAX;
+use crate::{Buffer, BufferType, DeviceError, Holder};
+use state::GateState;
 
 /// Who may touch a buffer now: any number of readers, or one writer. A gate never blocks: a conflicting claim is refused with
 /// [`DeviceError::Busy`].
 ///
 /// A gate is also its buffer's identity, and counts how often the buffer was written.
 #[derive(Debug, Default)]
-pub struct Gate {
-    state: AtomicU64,
-    generation: AtomicU64,
-}
+pub struct Gate(GateState);
 
 impl Gate {
     /// An open gate.
@@ -27,31 +27,7 @@ impl Gate {
 
     /// How many claims to write have ended. Copies of a buffer's contents are stale when it has grown.
     pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    fn enter(&self, kind: AccessKind) -> Result<(), Holder> {
-        let step = |state: u64| match kind {
-            AccessKind::Write => (state == 0).then_some(WRITER),
-            AccessKind::Read => (state < WRITER - 1).then(|| state + 1),
-        };
-        match self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, step) {
-            Ok(_) => Ok(()),
-            Err(WRITER) => Err(Holder::Writer),
-            Err(readers) => Err(Holder::Readers(readers)),
-        }
-    }
-
-    fn leave(&self, kind: AccessKind, written: bool) {
-        match kind {
-            AccessKind::Write => {
-                self.generation.fetch_add(u64::from(written), Ordering::AcqRel);
-                self.state.store(0, Ordering::Release);
-            }
-            AccessKind::Read => {
-                self.state.fetch_sub(1, Ordering::Release);
-            }
-        }
+        self.0.generation()
     }
 }
 
@@ -75,7 +51,7 @@ impl Hold {
     }
 
     fn enter(&mut self) -> Result<(), DeviceError> {
-        let entered = self.gate.enter(self.kind);
+        let entered = self.gate.0.enter(self.kind);
         entered.map_err(|holder| DeviceError::Busy { buffer_type: self.owner.name().to_owned(), holder })?;
         self.inside = true;
         Ok(())
@@ -90,7 +66,7 @@ impl Hold {
     /// Leaves; `touched` says whether something may have been written.
     fn leave(&mut self, touched: bool) {
         if std::mem::take(&mut self.inside) {
-            self.gate.leave(self.kind, touched && self.kind == AccessKind::Write);
+            self.gate.0.leave(self.kind, touched && self.kind == AccessKind::Write);
         }
     }
 }
