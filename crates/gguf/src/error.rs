@@ -22,6 +22,15 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// A mapped file could no longer be read.
+    #[error(
+        "{}: the file can no longer be read (it has become shorter, or its disk fails); load it again",
+        .path.display()
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+    },
     /// A part of a split file is invalid.
     #[error("in the part {}", .path.display())]
     Part {

@@ -135,6 +135,18 @@ impl GgufFile {
         find(&self.tensors, &self.by_name, name)
     }
 
+    /// Passes if what was read up to now was in the files: after [`handle_bus_errors`](crate::handle_bus_errors), a file that
+    /// has become shorter is read as zeros.
+    ///
+    /// # Errors
+    /// [`Error::Unreadable`].
+    pub fn check_readable(&self) -> Result<(), Error> {
+        match self.parts.iter().position(GgufPart::is_damaged) {
+            None => Ok(()),
+            Some(part) => Err(Error::Unreadable { path: self.paths.get(part).cloned().unwrap_or_default() }),
+        }
+    }
+
     /// See [`GgufPart::release`].
     pub fn release(&self, tensor: &TensorInfo) {
         if let Some(part) = self.parts.get(tensor.part) {

@@ -29,6 +29,8 @@
 #![warn(clippy::unwrap_used)]
 
 mod array;
+#[cfg(unix)]
+mod bus_error;
 mod cursor;
 mod encode;
 mod error;
@@ -50,6 +52,7 @@ mod writer;
 pub use array::Array;
 pub use error::Error;
 pub use file::GgufFile;
+pub use mapping::handle_bus_errors;
 pub use metadata::Metadata;
 pub use orlop_graph::SharedBytes;
 pub use part::GgufPart;

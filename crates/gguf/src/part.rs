@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::Mmap;
 use orlop_graph::SharedBytes;
 
 use crate::header::{self, Header};
+use crate::mapping::Mapping;
 use crate::{Error, Metadata, TensorInfo, mapping};
 
 /// One validated GGUF file: a whole model, or a part of a split one.
@@ -15,7 +15,7 @@ use crate::{Error, Metadata, TensorInfo, mapping};
 pub struct GgufPart {
     data: SharedBytes,
     /// The mapping behind `data`, if any.
-    mapped: Option<Arc<Mmap>>,
+    mapped: Option<Arc<Mapping>>,
     header: Arc<Header>,
 }
 
@@ -23,8 +23,8 @@ impl GgufPart {
     /// Memory-maps a file. Only its header is read; tensor data is read from disk on use.
     ///
     /// While it is mapped (while this value or anything from [`GgufPart::data`] exists), the file must not be
-    /// modified or truncated: the data read is then undefined, and reading past the new end kills the process.
-    /// Replacing the file by a rename is safe, and is what [`Writer::create`](crate::Writer::create) does. If
+    /// modified or truncated: the data read is then undefined, and reading past the new end kills the process, unless
+    /// [`handle_bus_errors`](crate::handle_bus_errors) was called. Replacing the file by a rename is safe, and is what [`Writer::create`](crate::Writer::create) does. If
     /// other processes may write to the file, read it into memory and use [`GgufPart::from_bytes`].
     ///
     /// # Errors
@@ -100,6 +100,12 @@ impl GgufPart {
         if let (Some(mapped), Some(range)) = (&self.mapped, tensor.range(self.as_slice().len())) {
             mapping::read_in_order(mapped, range);
         }
+    }
+
+    /// Whether zeros were read in place of data since the file was opened, because it has become shorter or its disk fails.
+    /// Known after [`handle_bus_errors`](crate::handle_bus_errors).
+    pub fn is_damaged(&self) -> bool {
+        self.mapped.as_ref().is_some_and(|mapped| mapped.is_damaged())
     }
 
     /// The bytes of the whole file, which holds every tensor at its [`offset`](TensorInfo::offset).
