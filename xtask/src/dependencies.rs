@@ -1,29 +1,17 @@
 //! Checks of the dependencies: licenses, duplicate versions and sources, by
 //! [cargo-deny](https://embarkstudios.github.io/cargo-deny/) and `deny.toml`.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{cargo, packages};
+use crate::cargo;
+use crate::tools::Tool;
 
-const VERSION: &str = "0.20.2";
+const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
 
-/// Fails if a dependency breaks a rule of `deny.toml`. Installs cargo-deny into cargo's target folder if it is missing,
-/// which takes two to three minutes of CPU time.
+/// Fails if a dependency breaks a rule of `deny.toml`.
 pub(crate) fn check() -> Result<()> {
-    let root = cargo::target().join("tools");
-    let own = root.join("bin").join(format!("cargo-deny{}", std::env::consts::EXE_SUFFIX));
-    let program = if packages::runs("cargo-deny", "--version") {
-        PathBuf::from("cargo-deny")
-    } else {
-        if !own.exists() {
-            let mut command = cargo::cargo(&["install", "cargo-deny", "--locked", "--version", VERSION]);
-            cargo::run(command.env("CARGO_TARGET_DIR", cargo::target()).arg("--root").arg(&root))?;
-        }
-        own
-    };
-    let mut command = Command::new(program);
+    let mut command = Command::new(DENY.program()?);
     cargo::run(command.current_dir(cargo::workspace()).args(["check", "licenses", "bans", "sources"]))
 }

@@ -15,6 +15,7 @@ mod documents;
 mod excerpts;
 mod fuzz;
 mod library;
+mod mutants;
 mod nightly;
 mod packages;
 mod peers;
@@ -22,10 +23,12 @@ mod planner;
 mod publish;
 mod python;
 mod reference;
+mod reproduce;
 #[cfg(test)]
 mod requirements;
 mod rpc;
 mod sanitize;
+mod sbom;
 mod scripts;
 mod serve;
 mod speculation;
@@ -33,6 +36,7 @@ mod speculation;
 mod standing;
 mod test;
 mod test_ggml;
+mod tools;
 mod wheel;
 
 use std::path::PathBuf;
@@ -48,7 +52,7 @@ enum Task {
     Test(test::Test),
     /// Check format, lints, documentation, dependencies and packages, then run every test.
     Ci,
-    /// Run the long suites: more property cases, sanitizers, 64-bit ARM, and the fuzzer.
+    /// Run the long suites: more property cases, sanitizers, 64-bit ARM, a reproduced build, and the fuzzer.
     Nightly {
         /// Fuzzing time.
         #[arg(long, value_name = "N", default_value_t = 10)]
@@ -64,6 +68,16 @@ enum Task {
         /// Fuzzing time.
         #[arg(long, value_name = "N", default_value_t = 60)]
         seconds: u64,
+    },
+    /// Change a crate in one place at a time, and check that its tests notice.
+    Mutants(mutants::Mutants),
+    /// Build the command in two folders, and compare the results byte for byte.
+    Reproduce(reproduce::Reproduce),
+    /// List what the command is built from, in CycloneDX's form.
+    Sbom {
+        /// File to write.
+        #[arg(value_name = "FILE", default_value = "orlop.cdx.json")]
+        output: PathBuf,
     },
     /// Build the Python package as a wheel that also carries the command, in `wheels` in cargo's target folder.
     Wheel,
@@ -114,6 +128,9 @@ fn main() -> ExitCode {
         Task::Check(Check::Embeddings) => scripts::embeddings(),
         Task::Check(Check::Trained(arguments)) => scripts::trained(&arguments),
         Task::Fuzz { target, seconds } => fuzz::run(target, seconds),
+        Task::Mutants(arguments) => mutants::run(&arguments),
+        Task::Reproduce(arguments) => reproduce::run(&arguments),
+        Task::Sbom { output } => sbom::run(&output),
         Task::Wheel => wheel::run(),
         Task::Library { prefix } => library::run(&prefix),
         Task::Book => book::run(),

@@ -2,13 +2,15 @@
 
 use anyhow::Result;
 
+use crate::reproduce::{self, Reproduce};
 use crate::{arm, fuzz, publish, python, sanitize, test, test_ggml};
 
 /// Cases of each property test; the default is 256.
 const CASES: &str = "4096";
 
 /// Runs every test with more cases and models of every architecture on a GPU, builds every package by itself, installs the
-/// Python package with pip, then runs tests under sanitizers, on 64-bit ARM and beside llama.cpp, and the fuzzer for some minutes.
+/// Python package with pip, runs tests under sanitizers, on 64-bit ARM and beside llama.cpp, builds the command twice, and then
+/// runs the fuzzer for some minutes.
 pub(crate) fn run(minutes: u64) -> Result<()> {
     test::all(&[("PROPTEST_CASES", CASES), ("ORLOP_ALL_MODELS", "1")])?;
     publish::verify()?;
@@ -16,6 +18,7 @@ pub(crate) fn run(minutes: u64) -> Result<()> {
     sanitize::run(None)?;
     arm::run()?;
     test_ggml::run(None, None)?;
+    reproduce::run(&Reproduce::default())?;
     for target in [fuzz::Target::Gguf, fuzz::Target::State, fuzz::Target::Rpc, fuzz::Target::Request] {
         fuzz::run(target, minutes.saturating_mul(20))?;
     }
