@@ -19,6 +19,20 @@ pub(crate) enum Error {
     Full { tensor: String, bytes: usize, left: usize, buffer: usize },
     #[error("cannot initialize `{tensor}`: ggml's status is {status}")]
     NotBound { tensor: String, status: i32 },
+    #[error("no backend computes `{tensor}`")]
+    NoBackend { tensor: String },
+    #[error("{count} backends, of which the last is to be the CPU")]
+    BadBackends { count: i32 },
+    #[error("backend {backend} is of an unknown layout")]
+    UnknownBackend { backend: usize },
+    #[error("copies of several graphs at a time are not supported")]
+    Parallel,
+    #[error("a backend that is not the scheduler's")]
+    ForeignBackend,
+    #[error("no context of {bytes} bytes")]
+    NoContext { bytes: usize },
+    #[error("{backend} failed: ggml's status is {status}")]
+    NotComputed { backend: String, status: i32 },
     #[error("the context allocates its tensors itself (no_alloc is false)")]
     ContextAllocates,
 }

@@ -14,7 +14,7 @@ use crate::raw::{
 use crate::runtime::{Interposer, Runtime, host_function, log, runtime};
 
 /// Serves a call; an error is logged, and the result is `otherwise`.
-fn answer<T>(otherwise: T, serve: impl FnOnce() -> Result<T, Error>) -> T {
+pub(crate) fn answer<T>(otherwise: T, serve: impl FnOnce() -> Result<T, Error>) -> T {
     match catch_unwind(AssertUnwindSafe(serve)) {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {
@@ -25,6 +25,18 @@ fn answer<T>(otherwise: T, serve: impl FnOnce() -> Result<T, Error>) -> T {
         }
         Err(_) => otherwise,
     }
+}
+
+/// The host's function of this name; `None` if there is none but ours.
+///
+/// # Safety
+/// `F` is a function pointer of the signature that ggml's function of this name has.
+pub(crate) unsafe fn forward<F>(name: &str, ours: *const c_void) -> Option<F> {
+    let name = std::ffi::CString::new(name).unwrap_or_default();
+    let found = host_function(runtime().symbols(), &name, ours);
+    // SAFETY: `transmute_copy` asks for an address as large as an `F`, or null, which is `None`: a function pointer, by this
+    // function's contract.
+    unsafe { std::mem::transmute_copy::<*const c_void, Option<F>>(&found) }
 }
 
 /// A function of ggml-alloc: served here, or passed to the host's function of the same name.
@@ -41,14 +53,11 @@ macro_rules! exports {
         pub unsafe extern "C" fn $name($($argument: $kind),*) $(-> $result)? {
             match runtime() {
                 Runtime::Interposed($ours) => answer($otherwise, || $serve),
-                Runtime::PassThrough(symbols) => {
+                Runtime::PassThrough(_) => {
                     type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
-                    let name = concat!(stringify!($name), "\0");
-                    let name = std::ffi::CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
-                    let found = host_function(*symbols, name, $name as Function as *const c_void);
-                    // SAFETY: ggml's function of this name has this signature, and null is `None`.
-                    let function = unsafe { std::mem::transmute::<*const c_void, Option<Function>>(found) };
-                    match function {
+                    let ours = $name as Function as *const c_void;
+                    // SAFETY: ggml's function of this name has this signature.
+                    match unsafe { forward::<Function>(stringify!($name), ours) } {
                         // SAFETY: the function asks for what this one's contract, the header's, says.
                         Some(function) => unsafe { function($($argument),*) },
                         None => $otherwise,
@@ -216,7 +225,7 @@ fn all_of_context(
 ///
 /// # Safety
 /// It is null, or has `count` entries that do not change while the result is used.
-unsafe fn list<'a, T>(first: *const T, count: usize) -> Option<&'a [T]> {
+pub(crate) unsafe fn list<'a, T>(first: *const T, count: usize) -> Option<&'a [T]> {
     if count == 0 {
         return Some(&[]);
     }

@@ -90,10 +90,13 @@ impl GgmlGraphAllocator {
     /// Plans, unless the last plan fits, and allocates the plan's buffers. On failure nothing changes.
     pub(crate) fn reserve(&mut self, graph: GraphRef<'_>, ids: Ids<'_>) -> Result<(), Error> {
         let assigned = self.assigned(graph, ids)?;
-        let is_same = self.record.as_ref().is_some_and(|(_, planned)| *planned == assigned);
-        if is_same && self.fits(graph) {
+        if self.fits_as(graph, &assigned) {
             return Ok(());
         }
+        self.replan(graph, assigned)
+    }
+
+    fn replan(&mut self, graph: GraphRef<'_>, assigned: ArenaAssignment) -> Result<(), Error> {
         let graph_tensors = GraphTensors::of(graph)?;
         let plan = self.plan(&graph_tensors, &assigned, true)?;
         let sizes = sizes(&plan);
@@ -129,6 +132,27 @@ impl GgmlGraphAllocator {
         }
         self.bind()?;
         Ok(true)
+    }
+
+    /// Assigns memory to every tensor of a graph with these buffer ids, and plans again if the last plan does not fit;
+    /// `before_growth` is called before buffers may be replaced.
+    pub(crate) fn allocate_as(
+        &mut self,
+        graph: GraphRef<'_>,
+        ids: Ids<'_>,
+        before_growth: impl FnOnce(),
+    ) -> Result<(), Error> {
+        let assigned = self.assigned(graph, ids)?;
+        if !self.fits_as(graph, &assigned) {
+            before_growth();
+            self.replan(graph, assigned)?;
+        }
+        self.bind()
+    }
+
+    fn fits_as(&mut self, graph: GraphRef<'_>, assigned: &ArenaAssignment) -> bool {
+        let is_same = self.record.as_ref().is_some_and(|(_, planned)| planned == assigned);
+        is_same && self.fits(graph)
     }
 
     /// Whether the last plan fits a graph, which becomes the current one.

@@ -1,8 +1,7 @@
 //! Numbers the tensors of a graph.
 
-use std::collections::HashMap;
-
 use crate::error::Error;
+use crate::pointers::TensorMap;
 use crate::raw::{GraphRef, MAX_SRC, TensorRef};
 
 /// No tensor.
@@ -23,7 +22,7 @@ pub(crate) struct GraphTensors {
     pub(crate) nodes: Vec<u32>,
     /// The sources of each node, gaps as [`NO_TENSOR`].
     pub(crate) sources: Vec<[u32; MAX_SRC]>,
-    known: HashMap<TensorRef, u32>,
+    known: TensorMap<u32>,
 }
 
 impl GraphTensors {
@@ -54,6 +53,11 @@ impl GraphTensors {
 
     pub(crate) fn is_view(&self, number: u32) -> bool {
         self.roots[number as usize] != number
+    }
+
+    /// The number of a tensor.
+    pub(crate) fn number_of(&self, tensor: TensorRef) -> Option<u32> {
+        self.known.get(&tensor).copied()
     }
 
     /// A node's sources without gaps.

@@ -2,26 +2,29 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::raw::{Backend, Buffer, BufferType, Context, InitParams, RawGraph, RawTensor};
+use crate::raw::{
+    Backend, Buffer, BufferType, Context, DeviceHandle, InitParams, RawGraph, RawGraphView, RawTensor,
+};
 use crate::symbols::Symbols;
 
 /// A table of functions: a field per function, found by name, and a method that calls it.
-macro_rules! host {
+macro_rules! functions {
     (
+        $(#[$doc:meta])* $table:ident
         required { $($name:ident = $symbol:literal ($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)* }
         optional { $($may:ident = $may_symbol:literal ($($may_argument:ident: $may_kind:ty),*) -> $may_result:ty;)* }
     ) => {
-        /// The ggml of this process.
+        $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
-        pub(crate) struct Host {
+        pub(crate) struct $table {
             $($name: unsafe extern "C" fn($($kind),*) $(-> $result)?,)*
             $($may: Option<unsafe extern "C" fn($($may_kind),*) -> $may_result>,)*
         }
 
-        impl Host {
+        impl $table {
             /// Finds all functions, or returns the name of a missing one.
-            pub(crate) fn find(symbols: Symbols) -> Result<Host, &'static CStr> {
-                Ok(Host {
+            pub(crate) fn find(symbols: Symbols) -> Result<$table, &'static CStr> {
+                Ok($table {
                     $($name: {
                         let found = symbols($symbol);
                         if found.is_null() {
@@ -66,7 +69,9 @@ macro_rules! host {
     };
 }
 
-host! {
+functions! {
+    /// The ggml of this process.
+    Host
     required {
         tensor_overhead = c"ggml_tensor_overhead" () -> usize;
         graph_overhead_custom = c"ggml_graph_overhead_custom" (size: usize, grads: bool) -> usize;
@@ -123,6 +128,39 @@ host! {
         meta_alloc_ctx_tensors = c"ggml_backend_meta_alloc_ctx_tensors_from_buft"
             (context: *mut Context, buft: *mut BufferType) -> *mut Buffer;
     }
+}
+
+functions! {
+    /// What a scheduler needs of the host's ggml, besides [`Host`].
+    SchedulerHost
+    required {
+        dup_tensor = c"ggml_dup_tensor" (context: *mut Context, tensor: *const RawTensor) -> *mut RawTensor;
+        view_tensor = c"ggml_view_tensor" (context: *mut Context, tensor: *mut RawTensor) -> *mut RawTensor;
+        set_name = c"ggml_set_name" (tensor: *mut RawTensor, name: *const c_char) -> *mut RawTensor;
+        graph_view = c"ggml_graph_view" (graph: *mut RawGraph, start: c_int, end: c_int) -> RawGraphView;
+        graph_next_uid = c"ggml_graph_next_uid" () -> u64;
+        backend_name = c"ggml_backend_name" (backend: *mut Backend) -> *const c_char;
+        backend_guid = c"ggml_backend_guid" (backend: *mut Backend) -> *const c_void;
+        backend_device = c"ggml_backend_get_device" (backend: *mut Backend) -> *mut DeviceHandle;
+        device_type = c"ggml_backend_dev_type" (device: *mut DeviceHandle) -> c_int;
+        supports_op = c"ggml_backend_supports_op" (backend: *mut Backend, tensor: *const RawTensor) -> bool;
+        supports_buft = c"ggml_backend_supports_buft" (backend: *mut Backend, buft: *mut BufferType) -> bool;
+        offload_op = c"ggml_backend_offload_op" (backend: *mut Backend, tensor: *const RawTensor) -> bool;
+        graph_compute_async = c"ggml_backend_graph_compute_async"
+            (backend: *mut Backend, graph: *mut RawGraphView) -> c_int;
+        synchronize = c"ggml_backend_synchronize" (backend: *mut Backend);
+        tensor_copy = c"ggml_backend_tensor_copy" (from: *mut RawTensor, to: *mut RawTensor);
+        tensor_copy_async = c"ggml_backend_tensor_copy_async"
+            (from: *mut Backend, to: *mut Backend, tensor: *const RawTensor, copy: *mut RawTensor);
+        tensor_get_async = c"ggml_backend_tensor_get_async"
+            (backend: *mut Backend, tensor: *const RawTensor, data: *mut c_void, offset: usize, bytes: usize);
+        tensor_set_async = c"ggml_backend_tensor_set_async"
+            (backend: *mut Backend, tensor: *mut RawTensor, data: *const c_void, offset: usize, bytes: usize);
+        buffer_type = c"ggml_backend_buffer_get_type" (buffer: *mut Buffer) -> *mut BufferType;
+        buffer_usage = c"ggml_backend_buffer_get_usage" (buffer: *mut Buffer) -> c_int;
+        buffer_is_host = c"ggml_backend_buffer_is_host" (buffer: *mut Buffer) -> bool;
+    }
+    optional {}
 }
 
 /// A C string of the host.

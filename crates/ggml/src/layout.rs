@@ -55,6 +55,14 @@ pub(crate) fn verify(host: &Host) -> Result<&'static ObjectLayout, Mismatch> {
     Ok(layout)
 }
 
+/// Whether a graph ends with a uid, as [`crate::raw::RawGraphView`] does: the struct has 96 bytes, followed by two lists of two,
+/// five use counts, and a hash table of five.
+pub(crate) fn has_uid(host: &Host) -> bool {
+    let lists = 2 * 2 * 8 + 5 * 4;
+    let keys = (96usize + lists).next_multiple_of(8) + 5 * 8;
+    host.graph_overhead_custom(2, false).wrapping_sub(OBJECT) == (keys + 4).next_multiple_of(16)
+}
+
 /// A test context.
 struct Sample<'a> {
     host: &'a Host,

@@ -22,8 +22,17 @@ pub const STATUS_SUCCESS: c_int = 0;
 /// Out of memory.
 pub const STATUS_ALLOC_FAILED: c_int = -2;
 
+/// An operation failed.
+pub const STATUS_FAILED: c_int = -1;
+
+/// Usage of buffers with weights.
+pub const USAGE_WEIGHTS: c_int = 1;
+
 /// Usage of buffers for intermediate results.
 pub const USAGE_COMPUTE: c_int = 2;
+
+/// The type of devices that are the CPU.
+pub const DEVICE_CPU: c_int = 0;
 
 /// `ggml_tensor` up to its name, whose length depends on the host.
 #[repr(C)]
@@ -75,6 +84,33 @@ pub struct RawGraph {
     pub leaves: *mut *mut RawTensor,
 }
 
+/// A part of a graph: a whole `ggml_cgraph`, without leaves.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawGraphView {
+    /// As in [`RawGraph`].
+    pub size: c_int,
+    /// Number of nodes.
+    pub n_nodes: c_int,
+    /// 0.
+    pub n_leafs: c_int,
+    /// The nodes, inside the graph's list.
+    pub nodes: *mut *mut RawTensor,
+    /// Null.
+    pub lists: [*mut *mut RawTensor; 3],
+    /// How often each tensor is read.
+    pub use_counts: *mut i32,
+    /// Size, marks and keys of the hash table of tensors.
+    pub table: [usize; 3],
+    /// The order of evaluation.
+    pub order: c_int,
+    /// Equal to that of an equal graph, or 0.
+    pub uid: u64,
+}
+
+/// `ggml_backend_sched_eval_callback`.
+pub type EvalCallback = unsafe extern "C" fn(tensor: *mut RawTensor, ask: bool, data: *mut c_void) -> bool;
+
 /// `ggml_init_params`.
 #[repr(C)]
 #[derive(Debug)]
@@ -121,6 +157,8 @@ opaque! {
     Backend
     /// `ggml_context`.
     Context
+    /// `ggml_backend_device`.
+    DeviceHandle
 }
 
 /// A readable tensor of the host.
@@ -177,6 +215,16 @@ impl TensorRef {
     pub(crate) fn sources(self) -> [Option<TensorRef>; MAX_SRC] {
         // SAFETY: a tensor's operands are null or tensors that live as long as it does.
         self.get().src.map(|source| unsafe { TensorRef::new(source) })
+    }
+
+    pub(crate) fn set_source(self, slot: usize, source: TensorRef) {
+        // SAFETY: by the contract of `new` the tensor is live and not used elsewhere during a call; no reference to it exists.
+        unsafe { (*self.0.as_ptr()).src[slot] = source.as_ptr() };
+    }
+
+    pub(crate) fn set_strides(self, strides: [usize; 4]) {
+        // SAFETY: as above.
+        unsafe { (*self.0.as_ptr()).nb = strides };
     }
 
     pub(crate) fn view_src(self) -> Option<TensorRef> {
@@ -245,6 +293,14 @@ impl<'a> GraphRef<'a> {
             nodes: list(graph.nodes, graph.n_nodes)?,
             leaves: list(graph.leaves, graph.n_leafs)?,
         })
+    }
+
+    /// A graph of these tensors.
+    ///
+    /// # Safety
+    /// As [`GraphRef::new`] says of a graph's tensors.
+    pub(crate) unsafe fn of(nodes: &'a [*mut RawTensor], leaves: &'a [*mut RawTensor]) -> GraphRef<'a> {
+        GraphRef { nodes, leaves }
     }
 
     pub(crate) fn node_count(self) -> usize {

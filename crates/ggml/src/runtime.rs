@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
-use crate::host::{Host, text};
-use crate::layout::{Mismatch, verify};
+use crate::host::{Host, SchedulerHost, text};
+use crate::layout::{Mismatch, has_uid, verify};
 use crate::symbols::{Symbols, of_process};
 
 /// What serves calls.
@@ -18,10 +18,21 @@ pub(crate) enum Runtime {
     PassThrough(Symbols),
 }
 
+impl Runtime {
+    /// The host's functions.
+    pub(crate) fn symbols(&self) -> Symbols {
+        match self {
+            Runtime::Interposed(ours) => ours.symbols,
+            Runtime::PassThrough(symbols) => *symbols,
+        }
+    }
+}
+
 /// The host's functions and the user's settings.
 #[derive(Debug)]
 pub(crate) struct Interposer {
     pub(crate) host: Host,
+    symbols: Symbols,
     op_can_inplace: Option<unsafe extern "C" fn(c_int) -> bool>,
     /// `ORLOP_GGML_LOG`: log sizes.
     pub(crate) log: bool,
@@ -29,6 +40,8 @@ pub(crate) struct Interposer {
     pub(crate) folder: Option<PathBuf>,
     /// Number of plans.
     pub(crate) plans: AtomicU64,
+    /// What schedulers need, unless the program's own serve (`ORLOP_GGML_SCHED`).
+    pub(crate) scheduler: Option<SchedulerHost>,
 }
 
 static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
@@ -91,8 +104,9 @@ pub(crate) fn runtime() -> &'static Runtime {
 
 impl Interposer {
     fn new(host: Host, symbols: Symbols) -> Interposer {
-        let folder = std::env::var_os("ORLOP_GGML_PLAN").filter(|folder| !folder.is_empty());
-        let log = std::env::var_os("ORLOP_GGML_LOG").is_some_and(|value| !value.is_empty() && value != "0");
+        let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let log = value("ORLOP_GGML_LOG").is_some_and(|value| value != "0");
+        let schedules = value("ORLOP_GGML_SCHED").is_none_or(|value| value != "0");
         let found = host_function(
             symbols,
             c"ggml_op_can_inplace",
@@ -103,7 +117,9 @@ impl Interposer {
         let op_can_inplace = unsafe {
             std::mem::transmute::<*const c_void, Option<unsafe extern "C" fn(c_int) -> bool>>(found)
         };
-        Interposer { host, op_can_inplace, log, folder: folder.map(PathBuf::from), plans: AtomicU64::new(0) }
+        let scheduler = schedules.then(|| scheduler_of(&host, symbols)).flatten();
+        let folder = value("ORLOP_GGML_PLAN").map(PathBuf::from);
+        Interposer { host, symbols, op_can_inplace, log, folder, plans: AtomicU64::new(0), scheduler }
     }
 
     /// Whether an op may overwrite its operands, according to the host, as its backends rely on it.
@@ -114,6 +130,18 @@ impl Interposer {
             None => IN_PLACE.contains(&text(self.host.op_name(op)).as_str()),
         }
     }
+}
+
+/// What schedulers need, if the host has it.
+fn scheduler_of(host: &Host, symbols: Symbols) -> Option<SchedulerHost> {
+    let found = SchedulerHost::find(symbols);
+    let why = match &found {
+        Err(name) => format!("missing function {}", name.to_string_lossy()),
+        Ok(_) if !has_uid(host) => "graphs of an unknown layout".to_owned(),
+        Ok(_) => return found.ok(),
+    };
+    log(format_args!("unsupported ggml ({why}); using its own scheduler"));
+    None
 }
 
 /// The host's function of this name; null if there is none, or only ours.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use orlop_ggml::{
     Backend, Buffer, BufferType, Context, FLAG_INPUT, FLAG_OUTPUT, InitParams, MAX_SRC, OP_NONE, RawGraph,
-    RawTensor, STATUS_SUCCESS,
+    RawGraphView, RawTensor, STATUS_SUCCESS,
 };
 
 /// A complete tensor.
@@ -89,10 +89,11 @@ struct HostBuffer {
     _memory: Vec<u64>,
     base: *mut c_void,
     bytes: usize,
+    usage: c_int,
     parts: Vec<*mut Buffer>,
 }
 
-const OPS: [&CStr; 14] = [
+const OPS: [&CStr; 16] = [
     c"NONE",
     c"VIEW",
     c"ADD",
@@ -107,6 +108,8 @@ const OPS: [&CStr; 14] = [
     c"SOFT_MAX",
     c"FLASH_ATTN_EXT",
     c"SQR",
+    c"MUL_MAT_ID",
+    c"ROPE",
 ];
 
 pub(crate) fn op(name: &str) -> c_int {
@@ -288,10 +291,11 @@ fn give(kind: Option<&'static Kind>, bytes: usize) -> *mut Buffer {
     let mut memory = vec![0u64; (bytes + alignment).div_ceil(8)];
     let base = memory.as_mut_ptr().cast::<u8>();
     let base = base.wrapping_add(base.align_offset(alignment)).cast();
-    Box::into_raw(Box::new(HostBuffer { kind, _memory: memory, base, bytes, parts: Vec::new() })).cast()
+    Box::into_raw(Box::new(HostBuffer { kind, _memory: memory, base, bytes, usage: 0, parts: Vec::new() }))
+        .cast()
 }
 
-extern "C" fn buft_alloc_buffer(buft: *mut BufferType, bytes: usize) -> *mut Buffer {
+pub(crate) extern "C" fn buft_alloc_buffer(buft: *mut BufferType, bytes: usize) -> *mut Buffer {
     let kind = kind(buft);
     // As in ggml, an empty allocation always succeeds.
     if bytes > 0 && (bytes > 1 << 30 || !take(&kind.willing)) {
@@ -333,12 +337,16 @@ extern "C" fn buft_get_alloc_size(buft: *mut BufferType, tensor: *const RawTenso
     nbytes(tensor) + if at(tensor).op == op { bytes } else { 0 }
 }
 
-extern "C" fn buffer_get_base(of: *mut Buffer) -> *mut c_void {
+pub(crate) extern "C" fn buffer_get_base(of: *mut Buffer) -> *mut c_void {
     let of = buffer(of);
     if of.bytes == 0 { null_mut() } else { of.base }
 }
 
-extern "C" fn tensor_alloc(to: *mut Buffer, tensor: *mut RawTensor, address: *mut c_void) -> c_int {
+pub(crate) extern "C" fn tensor_alloc(
+    to: *mut Buffer,
+    tensor: *mut RawTensor,
+    address: *mut c_void,
+) -> c_int {
     let tensor = at(tensor);
     assert!(tensor.buffer.is_null() && tensor.data.is_null() && tensor.view_src.is_null());
     let whole = buffer(to);
@@ -376,8 +384,9 @@ extern "C" fn tensor_overhead() -> usize {
 
 extern "C" fn graph_overhead_custom(size: usize, _grads: bool) -> usize {
     // A prime for the table's size, as far as tests go.
-    let table = if size == 1 { 2 } else { 4 * size + 1 };
-    32 + (96 + 16 * size + 12 * table + 4 * table.div_ceil(32)).next_multiple_of(16)
+    let table = if size == 1 { 2 } else { 2 * size + 1 };
+    let lists = (size_of::<RawGraphView>() + 16 * size + 4 * table).next_multiple_of(8);
+    32 + (lists + 8 * table + 4 * table.div_ceil(32)).next_multiple_of(16)
 }
 
 extern "C" fn set_input(tensor: *mut RawTensor) {
@@ -446,8 +455,17 @@ pub(crate) extern "C" fn buffer_get_alloc_size(of: *mut Buffer, tensor: *const R
     buffer(of).kind.map_or(nbytes(tensor), |kind| buft_get_alloc_size(kind.as_ptr(), tensor))
 }
 
-extern "C" fn buffer_set_usage(_of: *mut Buffer, usage: c_int) {
-    assert_eq!(usage, orlop_ggml::USAGE_COMPUTE);
+pub(crate) extern "C" fn buffer_set_usage(of: *mut Buffer, usage: c_int) {
+    buffer(of).usage = usage;
+}
+
+pub(crate) fn usage(of: *mut Buffer) -> c_int {
+    buffer(of).usage
+}
+
+/// The kind of a buffer's memory.
+pub(crate) fn kind_of(of: *mut Buffer) -> &'static Kind {
+    buffer(of).kind.unwrap()
 }
 
 extern "C" fn buffer_reset(of: *mut Buffer) {

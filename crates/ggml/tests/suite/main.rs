@@ -1,5 +1,6 @@
 //! The exported functions with a mock ggml.
 
+mod backends;
 mod bad_input;
 mod contexts;
 mod host;
@@ -8,3 +9,5 @@ mod random;
 mod reports;
 mod rig;
 mod scenarios;
+mod schedule_property;
+mod schedules;

@@ -12,6 +12,7 @@ use orlop_ggml::{
     use_symbols,
 };
 
+use crate::backends;
 use crate::host::{self, Kind, at};
 
 /// A context and a graph in it.
@@ -29,7 +30,7 @@ impl Drop for Rig {
 impl Rig {
     pub(crate) fn new() -> Rig {
         static HOST: Once = Once::new();
-        HOST.call_once(|| assert!(use_symbols(host::symbols)));
+        HOST.call_once(|| assert!(use_symbols(backends::symbols)));
         let context = host::init(InitParams { mem_size: 0, mem_buffer: null_mut(), no_alloc: true });
         Rig { context, graph: host::new_graph_custom(context, 4096, false) }
     }

@@ -1,0 +1,132 @@
+//! Cuts a placed graph into splits, runs of nodes on one backend, and lists the tensors to copy for each.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::place::Scene;
+use crate::error::Error;
+use crate::graph_tensors::NO_TENSOR;
+
+/// Nodes in a row on one backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GraphSplit {
+    pub(crate) backend: usize,
+    /// Positions of the nodes.
+    pub(crate) nodes: Range<usize>,
+    /// The copies to make before they run.
+    pub(crate) copies: Range<usize>,
+}
+
+/// A tensor in another backend's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TensorCopy {
+    pub(crate) tensor: u32,
+    pub(crate) backend: usize,
+}
+
+/// An operand that becomes a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CopyRead {
+    /// The node's position.
+    pub(crate) step: usize,
+    /// The operand's position.
+    pub(crate) slot: usize,
+    pub(crate) copy: usize,
+}
+
+/// The splits of a graph, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GraphSplits {
+    pub(crate) splits: Vec<GraphSplit>,
+    pub(crate) copies: Vec<TensorCopy>,
+    pub(crate) reads: Vec<CopyRead>,
+    /// Inputs that are read where they are by backends that may still run when the next graph's inputs are written.
+    pub(crate) late_inputs: Vec<u32>,
+}
+
+/// Splits a graph whose tensors have these backends.
+///
+/// A tensor is copied once to a backend, and again only if its memory was written since.
+pub(crate) fn split(scene: Scene<'_>, homes: &[Option<usize>]) -> Result<GraphSplits, Error> {
+    let graph = scene.graph;
+    let mut cut = GraphSplits::default();
+    let mut known: HashMap<(u32, usize), (usize, u32)> = HashMap::new();
+    let mut versions = vec![0u32; graph.tensors.len()];
+    let mut is_late = vec![false; graph.tensors.len()];
+    for (step, node) in graph.nodes.iter().enumerate() {
+        if scene.is_alias(*node) {
+            continue;
+        }
+        let home_of = |tensor: u32| {
+            let name = || graph.tensors[tensor as usize].name();
+            homes[tensor as usize].ok_or_else(|| Error::NoBackend { tensor: name() })
+        };
+        let backend = home_of(*node)?;
+        let is_far =
+            |source: u32, home: usize| home != backend && !scene.can_read(backend, source, Some(home));
+        let mut sources = Vec::new();
+        for (slot, source) in
+            graph.sources[step].iter().enumerate().filter(|(_, source)| **source != NO_TENSOR)
+        {
+            sources.push((slot, *source, home_of(*source)?));
+        }
+        // The memory of copied weights is free for those of the next split.
+        let has_far_weights = || {
+            sources
+                .iter()
+                .any(|(_, source, home)| scene.facts[*source as usize].is_weight && is_far(*source, *home))
+        };
+        let continues = cut.splits.last().is_some_and(|current: &GraphSplit| {
+            current.backend == backend && (current.copies.is_empty() || !has_far_weights())
+        });
+        if !continues {
+            // Aliases before the first computed node belong to the first split.
+            let start = if cut.splits.is_empty() { 0 } else { step };
+            if let Some(before) = cut.splits.last_mut() {
+                before.nodes.end = step;
+            }
+            let copies = cut.copies.len()..cut.copies.len();
+            cut.splits.push(GraphSplit { backend, nodes: start..step, copies });
+        }
+        for (slot, source, home) in sources {
+            let root = graph.roots[source as usize];
+            let is_input = scene.facts[root as usize].is_input || scene.facts[source as usize].is_input;
+            if !is_far(source, home) {
+                is_late[root as usize] |= is_input && backend + 1 != scene.backends.count();
+                continue;
+            }
+            // What is not an input itself is copied when its backend gets to it.
+            is_late[root as usize] |= is_input && !scene.facts[source as usize].is_input;
+            let version = versions[root as usize];
+            let copy = match known.get(&(source, backend)) {
+                Some((copy, of)) if *of == version => *copy,
+                _ => {
+                    cut.copies.push(TensorCopy { tensor: source, backend });
+                    known.insert((source, backend), (cut.copies.len() - 1, version));
+                    cut.copies.len() - 1
+                }
+            };
+            cut.reads.push(CopyRead { step, slot, copy });
+        }
+        let copies = cut.copies.len();
+        if let Some(current) = cut.splits.last_mut() {
+            current.nodes.end = step + 1;
+            current.copies.end = copies;
+        }
+        if graph.is_view(*node) {
+            versions[graph.roots[*node as usize] as usize] += 1;
+        }
+    }
+    match (cut.splits.last_mut(), graph.nodes.first()) {
+        (Some(last), _) => last.nodes.end = graph.nodes.len(),
+        // Aliases alone: nothing to compute, but their roots need memory.
+        (None, Some(first)) => {
+            let backend = homes[*first as usize].unwrap_or(0);
+            cut.splits.push(GraphSplit { backend, nodes: 0..graph.nodes.len(), copies: 0..0 });
+        }
+        (None, None) => {}
+    }
+    let is_late = |root: &u32| is_late[*root as usize] && scene.facts[*root as usize].is_input;
+    cut.late_inputs = (0..graph.tensors.len() as u32).filter(is_late).collect();
+    Ok(cut)
+}
