@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use orlop_alloc::{ArenaInfo, MemoryPlan, ValueId, plan_as_ggml, plan_like_ggml};
+use orlop_alloc::{ArenaId, ArenaInfo, MemoryPlan, ValueId, plan_like_ggml};
 use orlop_plan::{SolveOptions, Strategy};
 
 use crate::cached_plan::{CachedPlan, TensorMemory};
@@ -187,12 +187,19 @@ impl GgmlGraphAllocator {
             host.buft_get_alloc_size(self.bufts[arena], tensor.as_ptr()) as u64
         };
         let may_overwrite = |op| self.ours.may_overwrite(op);
-        let queries = TensorQueries { bytes: &bytes, may_overwrite: &may_overwrite };
+        let usage_of = |larger: &HashMap<u32, u64>, are_named: bool| {
+            let queries = TensorQueries { bytes: &bytes, may_overwrite: &may_overwrite, are_named };
+            let infos = self.arenas.iter().map(|arena| arena.info.clone()).collect();
+            Arc::new(usage_of(graph_tensors, infos, assigned, &queries, larger))
+        };
         let mut larger = HashMap::new();
         loop {
-            let infos = self.arenas.iter().map(|arena| arena.info.clone()).collect();
-            let usage = Arc::new(usage_of(graph_tensors, infos, assigned, &queries, &larger));
-            let plan = self.place(&usage, may_reuse_buffers)?;
+            let usage = usage_of(&larger, self.ours.reports());
+            let plan = match self.place(&usage, may_reuse_buffers) {
+                // The error names tensors.
+                Err(_) => self.place(&usage_of(&larger, true), may_reuse_buffers)?,
+                Ok(plan) => plan,
+            };
             // A tensor that reuses memory of another arena may need more bytes there.
             let mut is_enough = true;
             for decision in plan.decisions.iter().filter(|decision| decision.verdict.is_taken()) {
@@ -211,19 +218,13 @@ impl GgmlGraphAllocator {
         }
     }
 
-    /// ggml's own offsets if the allocated buffers are large enough for them, else the best plan found.
+    /// ggml's own offsets if they are best or the allocated buffers are large enough for them, else the best plan found.
     fn place(&self, usage: &Arc<orlop_alloc::Usage>, may_reuse_buffers: bool) -> Result<MemoryPlan, Error> {
-        let is_there = |arena: &Arena| arena.chunks.is_some();
-        if may_reuse_buffers && !self.arenas.is_empty() && self.arenas.iter().all(is_there) {
-            let quick = plan_as_ggml(usage)?;
-            let holds = |(arena, sizes): (&Arena, &Vec<u64>)| {
-                arena.chunks.as_ref().is_some_and(|chunks| chunks.hold(sizes))
-            };
-            if self.arenas.iter().zip(&sizes(&quick)).all(holds) {
-                return Ok(quick);
-            }
-        }
-        Ok(plan_like_ggml(usage, &EFFORT)?)
+        let is_enough = |arena: ArenaId, sizes: &[u64]| {
+            let chunks = self.arenas[arena.index()].chunks.as_ref();
+            may_reuse_buffers && chunks.is_some_and(|chunks| chunks.hold(sizes))
+        };
+        Ok(plan_like_ggml(usage, &EFFORT, &is_enough)?)
     }
 
     fn assigned(&self, graph: GraphRef<'_>, ids: Ids<'_>) -> Result<ArenaAssignment, Error> {

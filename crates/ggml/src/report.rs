@@ -18,7 +18,7 @@ pub(crate) fn plan(
     assigned: &ArenaAssignment,
     plan: &MemoryPlan,
 ) {
-    if !ours.log && ours.folder.is_none() {
+    if !ours.reports() {
         return;
     }
     let Ok(theirs) = plan_as_ggml(&plan.usage) else { return };

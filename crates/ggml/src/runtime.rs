@@ -122,6 +122,11 @@ impl Interposer {
         Interposer { host, symbols, op_can_inplace, log, folder, plans: AtomicU64::new(0), scheduler }
     }
 
+    /// Whether plans are logged or written.
+    pub(crate) fn reports(&self) -> bool {
+        self.log || self.folder.is_some()
+    }
+
     /// Whether an op may overwrite its operands, according to the host, as its backends rely on it.
     pub(crate) fn may_overwrite(&self, op: c_int) -> bool {
         match self.op_can_inplace {

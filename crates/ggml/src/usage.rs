@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use orlop_alloc::{ArenaId, ArenaInfo, Flags, OverwritePair, StepView, Unread, Usage, ValueId, ValueInfo};
 
 use crate::graph_tensors::GraphTensors;
-use crate::raw::{FLAG_INPUT, FLAG_OUTPUT, OP_NONE, TensorRef};
+use crate::pointers::WordMap;
+use crate::raw::{FLAG_INPUT, FLAG_OUTPUT, MAX_SRC, OP_NONE, TensorRef};
 
 /// The arenas of leaves and nodes, by position.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub(crate) struct TensorQueries<'a> {
     pub(crate) bytes: &'a dyn Fn(usize, TensorRef) -> u64,
     /// Whether an op may overwrite its operands.
     pub(crate) may_overwrite: &'a dyn Fn(i32) -> bool,
+    /// Values get the tensors' names, which reports and errors need.
+    pub(crate) are_named: bool,
 }
 
 /// The usage of a graph: values are its tensors, steps its nodes, both by position. `larger` overrides sizes.
@@ -34,13 +37,18 @@ pub(crate) fn usage_of(
     let first_arenas = first_arenas(graph_tensors, assigned);
     let mut is_node = vec![false; graph_tensors.tensors.len()];
     graph_tensors.nodes.iter().for_each(|node| is_node[*node as usize] = true);
-    let mut layouts = HashMap::new();
+    usage.reserve(graph_tensors.tensors.len(), graph_tensors.nodes.len());
+    let mut layouts = WordMap::default();
     for (index, tensor) in graph_tensors.tensors.iter().enumerate() {
-        let fresh = layouts.len() as u32;
-        let layout = *layouts.entry(tensor.layout()).or_insert(fresh);
         let root = graph_tensors.roots[index] as usize;
         let is_view = root != index;
         let external = is_external(graph_tensors, root);
+        let fresh = layouts.len() as u32;
+        // Nothing takes the place of views and of external memory.
+        let layout = match is_view || external {
+            true => u32::MAX,
+            false => *layouts.entry(tensor.layout()).or_insert(fresh),
+        };
         let flags = Flags {
             input: tensor.flags() & FLAG_INPUT != 0,
             output: tensor.flags() & FLAG_OUTPUT != 0,
@@ -54,23 +62,27 @@ pub(crate) fn usage_of(
         };
         // A view has no bytes; its root covers its extent.
         let info = ValueInfo { bytes, root: ValueId::new(root), offset: 0, layout, flags };
-        usage.push_value(tensor.name(), info);
+        usage.push_value(if queries.are_named { tensor.name() } else { String::new() }, info);
     }
     let place = |(number, arena): (&u32, &usize)| (ValueId::new(*number as usize), ArenaId::new(*arena));
     usage.leaves = graph_tensors.leaves.iter().zip(&assigned.leaves).map(place).collect();
     for (step, node) in graph_tensors.nodes.iter().enumerate() {
-        let reads: Vec<ValueId> =
-            graph_tensors.reads(step).map(|source| ValueId::new(source as usize)).collect();
+        let (mut reads, mut overwrites) =
+            ([ValueId::new(0); MAX_SRC], [OverwritePair { write: 0, read: 0 }; MAX_SRC]);
+        let mut count = 0;
+        for source in graph_tensors.reads(step) {
+            reads[count] = ValueId::new(source as usize);
+            overwrites[count].read = count as u32;
+            count += 1;
+        }
         let may = !graph_tensors.is_view(*node)
             && (queries.may_overwrite)(graph_tensors.tensors[*node as usize].op());
-        let slots = if may { 0..reads.len() as u32 } else { 0..0 };
-        let overwrites: Vec<OverwritePair> = slots.map(|read| OverwritePair { write: 0, read }).collect();
         usage.push_step(StepView {
             arena: ArenaId::new(assigned.nodes[step]),
             group: step as u32,
-            reads: &reads,
+            reads: &reads[..count],
             writes: &[ValueId::new(*node as usize)],
-            overwrites: &overwrites,
+            overwrites: &overwrites[..if may { count } else { 0 }],
         });
     }
     usage

@@ -57,7 +57,7 @@ pub fn plan_memory_until(
     for index in 0..usage.arenas.len() {
         best.push(best_for_arena(usage, ArenaId::new(index), &traces, options, stop)?);
     }
-    Ok(assemble(usage, &traces, best))
+    Ok(assemble(usage, traces, best))
 }
 
 /// Plans a usage exactly as ggml's graph allocator does, in-place moves into another buffer included.
@@ -72,22 +72,36 @@ pub fn plan_as_ggml(usage: &Arc<Usage>) -> Result<MemoryPlan, Error> {
     for index in 0..usage.arenas.len() {
         online.push(replay(usage, ArenaId::new(index), 0, &traces[0].1, ChunkRule::Ggml)?);
     }
-    Ok(assemble(usage, &traces, online))
+    Ok(assemble(usage, traces, online))
 }
 
-/// Plans a usage with ggml's choice of what is done in place, moves into another buffer included, and with places
-/// that are at least as good as ggml's own, unless those break the limit of a chunk.
+/// Plans a usage with ggml's choice of what is done in place, moves into another buffer included. Each arena gets ggml's own
+/// places if they reach the bound, or if `is_enough` says so of their chunks; else the best places found, which are at least
+/// as good unless ggml's break the limit of a chunk.
 ///
 /// # Errors
 /// As [`plan_memory`].
-pub fn plan_like_ggml(usage: &Arc<Usage>, search: &orlop_plan::SolveOptions) -> Result<MemoryPlan, Error> {
+pub fn plan_like_ggml(
+    usage: &Arc<Usage>,
+    search: &orlop_plan::SolveOptions,
+    is_enough: &dyn Fn(ArenaId, &[u64]) -> bool,
+) -> Result<MemoryPlan, Error> {
     usage.validate()?;
     let rules = Rules { sharing: Sharing::Direct, across_arenas: true };
     let traces = vec![(Sharing::Direct, walk(usage, rules))];
     let options = PlanOptions { search: *search, sharing: Sharing::Direct };
-    let arenas = (0..usage.arenas.len()).map(ArenaId::new);
-    let best = arenas.map(|arena| best_for_arena(usage, arena, &traces, &options, &|| false));
-    Ok(assemble(usage, &traces, best.collect::<Result<_, Error>>()?))
+    let plan = |arena: ArenaId| {
+        let trace = &traces[0].1;
+        let online = replay(usage, arena, 0, trace, ChunkRule::Ggml)?;
+        let is_least = online.arena.optimal && !has_too_large_chunk(usage, trace, arena, &online);
+        if is_least || is_enough(arena, &online.arena.chunks) {
+            return Ok(online);
+        }
+        best_for_arena(usage, arena, &traces, &options, &|| false)
+    };
+    let chosen = (0..usage.arenas.len()).map(|arena| plan(ArenaId::new(arena)));
+    let chosen = chosen.collect::<Result<_, Error>>()?;
+    Ok(assemble(usage, traces, chosen))
 }
 
 fn best_for_arena(
@@ -253,27 +267,24 @@ fn plan_error(usage: &Usage, arena: ArenaId, source: orlop_plan::PlanError) -> E
     Error::Plan { arena: usage.arenas[arena.index()].name.clone(), source: Box::new(source) }
 }
 
-fn assemble(usage: &Arc<Usage>, traces: &[(Sharing, Trace)], chosen: Vec<Candidate>) -> MemoryPlan {
+fn assemble(usage: &Arc<Usage>, mut traces: Vec<(Sharing, Trace)>, chosen: Vec<Candidate>) -> MemoryPlan {
     let mut storages = Vec::new();
     let mut decisions: Vec<Decision> = Vec::new();
     let mut places: Vec<Option<ArenaOffset>> = vec![None; usage.values().len()];
     for (index, candidate) in chosen.iter().enumerate() {
         let arena = ArenaId::new(index);
-        let trace = &traces[candidate.trace].1;
+        let trace = &mut traces[candidate.trace].1;
         for (piece, place) in &candidate.places {
             let place = ArenaOffset { arena, chunk: place.chunk, offset: place.offset };
-            let piece_info = &trace.pieces[*piece];
-            for value in &piece_info.values {
+            let Piece { bytes, live, values, .. } = &mut trace.pieces[*piece];
+            // A piece lies in one arena, so its values are taken once.
+            let (bytes, live, values) = (*bytes, live.clone(), std::mem::take(values));
+            for value in &values {
                 if trace.homes[value.index()] == Some(*piece) {
                     places[value.index()] = Some(place);
                 }
             }
-            storages.push(PlannedStorage {
-                place,
-                bytes: piece_info.bytes,
-                live: piece_info.live.clone(),
-                values: piece_info.values.clone(),
-            });
+            storages.push(PlannedStorage { place, bytes, live, values });
         }
         let here = |decision: &&Decision| usage.step(decision.step).arena == arena;
         decisions.extend(trace.decisions.iter().filter(here).copied());

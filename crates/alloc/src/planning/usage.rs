@@ -173,7 +173,7 @@ impl Usage {
     }
 
     /// Makes room for values and steps that are to be added.
-    pub(crate) fn reserve(&mut self, values: usize, steps: usize) {
+    pub fn reserve(&mut self, values: usize, steps: usize) {
         self.values.reserve(values);
         self.names.reserve(values);
         self.steps.reserve(steps);

@@ -1,5 +1,6 @@
 //! A graph as a scheduler runs it: placed, split, and with copies.
 
+use std::collections::HashSet;
 use std::ffi::c_int;
 
 use super::copies::Copies;
@@ -106,6 +107,18 @@ impl ScheduledGraph {
     /// Nodes of the given graph.
     pub(crate) fn node_count(&self) -> usize {
         self.tensors.nodes.len()
+    }
+
+    /// The tensors that are copied, and those that ggml would copy.
+    pub(crate) fn copied(&self) -> (Vec<TensorRef>, Vec<TensorRef>) {
+        let of = |split: &GraphSplit| {
+            let copies = &self.copies.copies[split.copies.clone()];
+            copies.iter().map(|copied| (copied.original, split.backend)).collect::<Vec<_>>()
+        };
+        let own: Vec<(TensorRef, usize)> = self.splits.iter().flat_map(of).collect();
+        let mut known = HashSet::new();
+        let theirs = own.iter().filter(|copy| known.insert(**copy)).map(|(tensor, _)| *tensor).collect();
+        (own.iter().map(|(tensor, _)| *tensor).collect(), theirs)
     }
 
     /// The backend of a tensor.

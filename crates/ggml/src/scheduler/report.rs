@@ -3,22 +3,28 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::graph::ScheduledGraph;
+use crate::raw::TensorRef;
 use crate::runtime::{Interposer, log};
 
 static GRAPHS: AtomicU64 = AtomicU64::new(0);
 
-/// Logs the splits and copies of a graph, if enabled.
+/// Logs the splits and copies of a graph, if enabled. ggml copies a tensor once to a backend, whatever is written meanwhile.
 pub(crate) fn splits(ours: &Interposer, graph: &ScheduledGraph) {
     if !ours.log {
         return;
     }
     let number = GRAPHS.fetch_add(1, Ordering::Relaxed) + 1;
-    let copies = &graph.copies.copies;
-    let bytes: usize = copies.iter().map(|copied| ours.host.nbytes(copied.original.as_ptr())).sum();
+    let bytes = |tensors: &[TensorRef]| -> usize {
+        tensors.iter().map(|tensor| ours.host.nbytes(tensor.as_ptr())).sum()
+    };
+    let (own, theirs) = graph.copied();
     log(format_args!(
-        "schedule {number} ({} nodes): {} splits, {} copies of {bytes} bytes",
+        "schedule {number} ({} nodes): {} splits, {} copies of {} bytes, ggml's {} of {}",
         graph.node_count(),
         graph.splits.len(),
-        copies.len()
+        own.len(),
+        bytes(&own),
+        theirs.len(),
+        bytes(&theirs)
     ));
 }

@@ -40,8 +40,6 @@ pub(crate) struct GraphSplits {
     pub(crate) splits: Vec<GraphSplit>,
     pub(crate) copies: Vec<TensorCopy>,
     pub(crate) reads: Vec<CopyRead>,
-    /// Inputs that are read where they are by backends that may still run when the next graph's inputs are written.
-    pub(crate) late_inputs: Vec<u32>,
 }
 
 /// Splits a graph whose tensors have these backends.
@@ -52,7 +50,6 @@ pub(crate) fn split(scene: Scene<'_>, homes: &[Option<usize>]) -> Result<GraphSp
     let mut cut = GraphSplits::default();
     let mut known: HashMap<(u32, usize), (usize, u32)> = HashMap::new();
     let mut versions = vec![0u32; graph.tensors.len()];
-    let mut is_late = vec![false; graph.tensors.len()];
     for (step, node) in graph.nodes.iter().enumerate() {
         if scene.is_alias(*node) {
             continue;
@@ -89,15 +86,10 @@ pub(crate) fn split(scene: Scene<'_>, homes: &[Option<usize>]) -> Result<GraphSp
             cut.splits.push(GraphSplit { backend, nodes: start..step, copies });
         }
         for (slot, source, home) in sources {
-            let root = graph.roots[source as usize];
-            let is_input = scene.facts[root as usize].is_input || scene.facts[source as usize].is_input;
             if !is_far(source, home) {
-                is_late[root as usize] |= is_input && backend + 1 != scene.backends.count();
                 continue;
             }
-            // What is not an input itself is copied when its backend gets to it.
-            is_late[root as usize] |= is_input && !scene.facts[source as usize].is_input;
-            let version = versions[root as usize];
+            let version = versions[graph.roots[source as usize] as usize];
             let copy = match known.get(&(source, backend)) {
                 Some((copy, of)) if *of == version => *copy,
                 _ => {
@@ -126,7 +118,5 @@ pub(crate) fn split(scene: Scene<'_>, homes: &[Option<usize>]) -> Result<GraphSp
         }
         (None, None) => {}
     }
-    let is_late = |root: &u32| is_late[*root as usize] && scene.facts[*root as usize].is_input;
-    cut.late_inputs = (0..graph.tensors.len() as u32).filter(is_late).collect();
     Ok(cut)
 }

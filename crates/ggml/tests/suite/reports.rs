@@ -31,6 +31,15 @@ fn sizes_are_logged_against_ggmls_own_where_that_is_asked_for() {
 }
 
 #[test]
+fn splits_and_copies_are_logged_and_schedules_can_be_left_to_the_program() {
+    let said = run("schedules::a_tensor_that_was_written_since_is_copied_again", &[("ORLOP_GGML_LOG", "1")]);
+    let line = "orlop: schedule 1 (4 nodes): 3 splits, 2 copies of 128 bytes, ggml's 1 of 64";
+    assert!(said.lines().any(|said| said == line), "{said}");
+    let own = "schedules::the_programs_own_scheduler_serves_where_that_is_asked_for";
+    assert!(!run(own, &[("ORLOP_GGML_SCHED", "0")]).contains("schedule"));
+}
+
+#[test]
 fn plans_are_written_as_graphs_that_can_be_planned_again() {
     let folder = std::env::temp_dir().join(format!("orlop-ggml-{}", std::process::id()));
     run(TWO_KINDS, &[("ORLOP_GGML_PLAN", folder.to_str().unwrap())]);

@@ -44,6 +44,8 @@ impl Machine {
         let names = names.iter().chain(&["CPU"]);
         let mut backends: Vec<_> = names.map(|name| MockBackend::new(name, &journal)).collect();
         change(&mut backends);
+        // A rig tells the library where the host's functions are.
+        drop(Rig::new());
         backends.iter().for_each(|backend| watch(backend));
         let scheduler = scheduler(&backends, false);
         Machine { scheduler, backends, journal, held: Vec::new() }
@@ -451,6 +453,21 @@ fn unknown_backends_and_foreign_schedulers_are_the_programs_own() {
     assert_eq!(scheduler(&backends, false), foreign);
     // SAFETY: the host's own function ignores its argument.
     assert_eq!(unsafe { ggml_backend_sched_get_n_splits(foreign) }, 99);
+}
+
+#[test]
+fn the_programs_own_scheduler_serves_where_that_is_asked_for() {
+    let journal = Journal::default();
+    let backends = vec![MockBackend::new("CPU", &journal)];
+    // A rig tells the library where the host's functions are.
+    let _rig = Rig::new();
+    let made = scheduler(&backends, false);
+    let is_own = made == std::ptr::dangling_mut();
+    assert_eq!(is_own, std::env::var_os("ORLOP_GGML_SCHED").is_some());
+    if !is_own {
+        // SAFETY: it was made here, and is not used again.
+        unsafe { ggml_backend_sched_free(made) };
+    }
 }
 
 #[test]

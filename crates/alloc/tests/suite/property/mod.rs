@@ -46,13 +46,20 @@ fn approve(plan: &MemoryPlan) -> Result<(), TestCaseError> {
 fn approve_all(usage: &Arc<Usage>) -> Result<(), TestCaseError> {
     let ggml = plan_as_ggml(usage)?;
     approve(&ggml)?;
-    let alike = plan_like_ggml(usage, &SolveOptions::default())?;
+    let alike = plan_like_ggml(usage, &SolveOptions::default(), &|_, _| false)?;
     approve(&alike)?;
     prop_assert_eq!(&alike.decisions, &ggml.decisions);
     for (info, (alike, ggml)) in usage.arenas.iter().zip(alike.arenas.iter().zip(&ggml.arenas)) {
         // Only chunks beyond the largest buffer are worth more memory.
         prop_assert!(alike.peak <= ggml.peak || ggml.chunks.iter().any(|chunk| *chunk > info.max_chunk));
     }
+    for (alike, ggml) in alike.arenas.iter().zip(&ggml.arenas) {
+        // Nothing is searched where ggml's own places reach the bound.
+        prop_assert!(!ggml.optimal || !ggml.oversize.is_empty() || alike.strategy == Strategy::Ggml);
+    }
+    let kept = plan_like_ggml(usage, &SolveOptions::default(), &|_, _| true)?;
+    approve(&kept)?;
+    prop_assert_eq!(&kept.arenas, &ggml.arenas);
     let online = plan_memory(usage, &PlanOptions::GGML)?;
     approve(&online)?;
     for sharing in SHARINGS {
