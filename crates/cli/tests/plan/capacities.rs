@@ -57,6 +57,15 @@ fn people_see_the_floor_and_the_added_time() {
 }
 
 #[test]
+fn a_capacity_that_is_missed_has_no_added_time() {
+    let (file, floor) = (fixture("graphs.jsonl.gz"), number(&report(&[])["floor"]));
+    let run = orlop(&["plan", &file, "--graph", NETWORK, "--capacity", &(floor - 1).to_string()]);
+    assert_eq!(run.status, Some(4), "{run:?}");
+    let row = run.stdout.lines().nth(1).expect("a row");
+    assert!(row.contains("not met") && !row.contains(" %"), "{row}");
+}
+
+#[test]
 fn below_the_floor_a_capacity_is_proven_impossible() {
     let floor = number(&report(&[])["floor"]);
     let run = |capacity: u64| {

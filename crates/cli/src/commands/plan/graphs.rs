@@ -129,17 +129,31 @@ struct Sums {
     peak: u128,
     bound: u128,
     floor: u128,
-    /// With `--capacity`: seconds of added steps, and of the given ones.
-    seconds: Option<(f64, f64)>,
+    /// With `--capacity`.
+    added: Option<AddedTime>,
+}
+
+/// What meeting a capacity costs.
+#[derive(Clone, Copy)]
+struct AddedTime {
+    /// Of added steps.
+    seconds: f64,
+    /// Of the given ones.
+    given: f64,
+    /// Whether every graph meets it.
+    is_met: bool,
 }
 
 impl Sums {
     fn of(case: &GraphCase, planned: &Planned, capacity: Option<u64>) -> Sums {
         let given = planned.reordering.as_ref().map(|reordering| reordering.given.iter());
         let given = given.map(|bytes| bytes.map(|bytes| u128::from(*bytes)).sum());
-        let added = planned.within.as_ref().map_or(0.0, |within| within.cost.seconds());
-        let seconds = capacity.map(|_| (added, case.facts.seconds.iter().sum()));
-        let mut sums = Sums { given, seconds, floor: u128::from(planned.floor), ..Sums::default() };
+        let added = capacity.map(|capacity| AddedTime {
+            seconds: planned.within.as_ref().map_or(0.0, |within| within.cost.seconds()),
+            given: case.facts.seconds.iter().sum(),
+            is_met: planned.best().total() <= capacity,
+        });
+        let mut sums = Sums { given, added, floor: u128::from(planned.floor), ..Sums::default() };
         for (ggml, best) in planned.ggml.arenas.iter().zip(&planned.best().arenas) {
             sums.ggml += u128::from(ggml.peak);
             sums.peak += u128::from(best.peak);
@@ -154,9 +168,12 @@ impl Sums {
         self.peak += other.peak;
         self.bound += other.bound;
         self.floor += other.floor;
-        self.seconds = other.seconds.map(|(added, given)| {
-            let (more, before) = self.seconds.unwrap_or_default();
-            (added + more, given + before)
+        self.added = other.added.map(|other| {
+            self.added.map_or(other, |own| AddedTime {
+                seconds: own.seconds + other.seconds,
+                given: own.given + other.given,
+                is_met: own.is_met && other.is_met,
+            })
         });
     }
 
@@ -401,8 +418,10 @@ fn places<'a>(case: &'a GraphCase, planned: &'a Planned) -> Places<'a> {
 fn cells(sums: &Sums) -> impl Iterator<Item = String> {
     let bytes = |sum: u128| short_bytes(u64::try_from(sum).unwrap_or(u64::MAX));
     let sizes = [Some(sums.ggml), sums.given, Some(sums.peak), Some(sums.bound), Some(sums.floor)];
-    let added =
-        sums.seconds.map(|(added, given)| format!("{:.2} %", 100.0 * added / given.max(f64::MIN_POSITIVE)));
+    let added = sums.added.map(|AddedTime { seconds, given, is_met }| match is_met {
+        true => format!("{:.2} %", 100.0 * seconds / given.max(f64::MIN_POSITIVE)),
+        false => "not met".to_owned(),
+    });
     sizes.into_iter().flatten().map(bytes).chain(added).chain([format!("{:.4}", sums.ratio())])
 }
 
