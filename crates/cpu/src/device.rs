@@ -94,7 +94,7 @@ impl CpuDevice {
         }
         self.packed.as_ref().is_some_and(|packed| same_type(packed, memory))
             && operand == 0
-            && matches!(op, Op::MulMat | Op::MulMatId | Op::GetRows)
+            && matches!(op, Op::MulMat | Op::MulMatId | Op::MulMatSome | Op::GetRows)
             && desc.is_contiguous()
             && PackedLayout::of(desc).is_some()
     }

@@ -58,7 +58,7 @@ pub(crate) fn kernel(op: &Op) -> Option<Kernel> {
         Op::SoftMax(_) => soft_max::SOFT_MAX,
         Op::DiagMaskInf { .. } | Op::DiagMaskZero { .. } => soft_max::DIAGONAL,
         Op::MulMat => product::MUL_MAT,
-        Op::MulMatId => product::MUL_MAT_ID,
+        Op::MulMatId | Op::MulMatSome => product::MUL_MAT_ID,
         Op::OutProd => product::OUT_PROD,
         Op::Rope(_) => rope::ROPE,
         Op::FlashAttention(_) => attention::FLASH_ATTENTION,

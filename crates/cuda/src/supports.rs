@@ -66,7 +66,9 @@ fn is_worth_bringing(op: &Op, inputs: &[&TensorDesc]) -> bool {
 }
 
 fn takes_planes(op: &Op, operand: usize, desc: &TensorDesc) -> bool {
-    operand == 0 && matches!(op, Op::MulMat | Op::MulMatId | Op::GetRows) && Planes::of(desc).is_some()
+    operand == 0
+        && matches!(op, Op::MulMat | Op::MulMatId | Op::MulMatSome | Op::GetRows)
+        && Planes::of(desc).is_some()
 }
 
 fn is_float(dtype: DType) -> bool {
@@ -140,7 +142,7 @@ fn check(op: &Op, inputs: &[&TensorDesc], output: &TensorDesc) -> Result<(), Rea
         }
         Op::ArgMax | Op::ArgSort { .. } | Op::TopK { .. } => floats(inputs, 0),
         Op::MulMat | Op::OutProd => read(0).and(floats(&inputs[1..], 1)).and(floats(&result, count)),
-        Op::MulMatId => {
+        Op::MulMatId | Op::MulMatSome => {
             numbers(2)?;
             read(0).and(floats(&inputs[1..2], 1)).and(floats(&result, count))
         }

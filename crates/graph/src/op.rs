@@ -251,6 +251,8 @@ pub enum Op {
     /// `[a: k m experts, b: k used|1 tokens, ids: used tokens]` → `m used tokens`: rows times the matrix that
     /// the ids (I32) choose.
     MulMatId,
+    /// As `MulMatId`, where -1 chooses no matrix: that row of the result is zero.
+    MulMatSome,
     /// `[a: m k …, b: n k …]` → `m n …`: the sum over `k` of outer products.
     OutProd,
 

@@ -66,7 +66,9 @@ pub(crate) fn accepts(op: &Op, inputs: &[TensorDesc], output: &TensorDesc) -> Re
         | Op::Arange { .. } => movement::accepts(op, inputs, output),
         Op::GetRows | Op::SetRows => rows::accepts(op, inputs),
         Op::ArgMax | Op::ArgSort { .. } | Op::TopK { .. } => sort::accepts(op, inputs),
-        Op::MulMat | Op::MulMatId | Op::OutProd => floats(inputs.get(..2).unwrap_or(inputs), output),
+        Op::MulMat | Op::MulMatId | Op::MulMatSome | Op::OutProd => {
+            floats(inputs.get(..2).unwrap_or(inputs), output)
+        }
         Op::FlashAttention(params) => attention::accepts(params, inputs),
         Op::SsmScan | Op::DeltaScan => Ok(()),
         Op::TimestepEmbedding { dim, .. } if *dim > MAX_TABLE => {
@@ -157,7 +159,7 @@ pub(crate) fn build(task: &Task<'_>) -> Vec<Kernel> {
         Op::GroupNorm { groups, eps } => one(norm::groups(task, *groups, *eps)),
         Op::SoftMax(params) => one(soft_max::build(task, params)),
         Op::MulMat => one(product::mul_mat(task)),
-        Op::MulMatId => one(product::mul_mat_id(task)),
+        Op::MulMatId | Op::MulMatSome => one(product::mul_mat_id(task)),
         Op::OutProd => one(product::out_prod(task)),
         Op::Rope(params) => one(rope::build(task, params)),
         Op::FlashAttention(params) => one(attention::build(task, params)),

@@ -30,7 +30,7 @@ pub(super) fn share_rounded_activations(editor: &mut StepEditor<'_>) {
                 value
             });
             step.reads[1] = value;
-            let is_id = graph.node(step.nodes[0]).op == Op::MulMatId;
+            let is_id = graph.node(step.nodes[0]).op != Op::MulMat;
             step.kernel = rounding.kernel(if is_id { PRODUCT_ID } else { PRODUCT }).into();
         }
         for write in &step.writes {
@@ -81,7 +81,7 @@ pub(super) fn join_products(editor: &mut StepEditor<'_>) {
 fn rounded_operand(editor: &StepEditor<'_>, step: &Step) -> Option<TensorId> {
     let [node] = step.nodes[..] else { return None };
     let node = editor.segment.graph.node(node);
-    if !matches!(node.op, Op::MulMat | Op::MulMatId) {
+    if !matches!(node.op, Op::MulMat | Op::MulMatId | Op::MulMatSome) {
         return None;
     }
     let desc = |id: TensorId| &editor.segment.graph.tensor(id).desc;

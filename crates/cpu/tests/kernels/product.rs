@@ -148,6 +148,32 @@ fn experts_with_rounded_activations() {
 }
 
 #[test]
+fn rows_without_an_expert_are_zero() {
+    for (dtype, precision, error) in [
+        (DType::F16, Precision::F32, 1e-11),
+        (DType::Q6_K, Precision::F32, 1e-11),
+        (DType::Q4_K, Precision::Int16, 1e-8),
+    ] {
+        for (each, used, tokens) in [(1, 3, 5), (3, 3, 70), (2, 4, 2), (1, 1, 1)] {
+            let mut case = Case::new();
+            let a = case.noise(dtype, &[256, 37, 6]);
+            let b = case.noise(DType::F32, &[256, each, tokens]);
+            let ids: Vec<f64> = (0..used * tokens).map(|i| (i * i % 5) as f64 - 1.0).collect();
+            let ids = case.values(DType::I32, &[used, tokens], &ids);
+            let y = case.b.mul_mat_some(a, b, ids);
+            case.check_with(precision, y, error);
+        }
+    }
+    for bad in [-2.0, 2.0] {
+        let mut case = Case::new();
+        let (a, b) = (case.noise(DType::F32, &[4, 3, 2]), case.noise(DType::F32, &[4, 1, 2]));
+        let ids = case.values(DType::I32, &[2, 2], &[-1.0, 1.0, bad, 0.0]);
+        case.b.mul_mat_some(a, b, ids);
+        assert!(matches!(case.error(), DeviceError::BadIndex { rows: 2, .. }));
+    }
+}
+
+#[test]
 fn experts_out_of_range_are_refused() {
     for bad in [-1.0, 2.0] {
         let mut case = Case::new();

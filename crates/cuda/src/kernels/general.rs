@@ -129,7 +129,10 @@ fn call(node: &Node, inputs: &[TensorDesc], output: &TensorDesc) -> Option<Call>
             let [m, n, a, b] = output.extents;
             Call { work: Work::Blocks(m.div_ceil(16) * n.div_ceil(16) * a * b), ..of("op_mul_mat", 0) }
         }
-        Op::MulMatId => Call { work: Work::Blocks(output.elements().div_ceil(8)), ..of("op_mul_mat_id", 0) },
+        Op::MulMatId | Op::MulMatSome => {
+            let work = Work::Blocks(output.elements().div_ceil(8));
+            integers(Call { work, ..of("op_mul_mat_id", 0) }, &[i64::from(node.op == Op::MulMatSome)])
+        }
         Op::OutProd => of("op_out_prod", 0),
         Op::Rope(rope) => {
             let (mode, sections) = numbers::rope(rope.mode);

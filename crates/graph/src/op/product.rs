@@ -29,6 +29,9 @@ pub(super) const MUL_MAT_ID: OpInfo = OpInfo {
     ..ANY
 };
 
+pub(super) const MUL_MAT_SOME: OpInfo =
+    OpInfo { name: "mul_mat_some", sample: |_| Op::MulMatSome, ..MUL_MAT_ID };
+
 pub(super) fn mul_mat_id(x: &[TensorDesc]) -> Result<TensorDesc, OpError> {
     left_hand(x, 0)?;
     right_hand(x, 1)?;
@@ -72,6 +75,11 @@ impl GraphBuilder {
     /// [`Op::MulMatId`].
     pub fn mul_mat_id(&mut self, a: TensorId, b: TensorId, ids: TensorId) -> TensorId {
         self.node(Op::MulMatId, &[a, b, ids])
+    }
+
+    /// [`Op::MulMatSome`].
+    pub fn mul_mat_some(&mut self, a: TensorId, b: TensorId, ids: TensorId) -> TensorId {
+        self.node(Op::MulMatSome, &[a, b, ids])
     }
 
     /// [`Op::OutProd`].

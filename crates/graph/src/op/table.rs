@@ -81,6 +81,7 @@ table! { |x|
 
     Op::MulMat => product::MUL_MAT, product::mul_mat(x);
     Op::MulMatId => product::MUL_MAT_ID, product::mul_mat_id(x);
+    Op::MulMatSome => product::MUL_MAT_SOME, product::mul_mat_id(x);
     Op::OutProd => product::OUT_PROD, product::out_prod(x);
 
     Op::Rope(params) => rope::ROPE, rope::rope(x, params);

@@ -213,6 +213,7 @@ fn example(op: &Op) -> Option<Canary> {
         | Op::DiagMaskInf { .. }
         | Op::DiagMaskZero { .. }
         | Op::MulMatId
+        | Op::MulMatSome
         | Op::OutProd
         | Op::Rope(_)
         | Op::Im2Col { .. }

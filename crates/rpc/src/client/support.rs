@@ -167,7 +167,8 @@ impl Operands<'_> {
             }
             // Views are no work, and were let pass.
             Op::View { .. } | Op::Reshape { .. } | Op::Permute { .. } | Op::Transpose => Ok(()),
-            Op::OutProd
+            Op::MulMatSome
+            | Op::OutProd
             | Op::Im2Col { .. }
             | Op::Conv1d(_)
             | Op::Conv2d(_)

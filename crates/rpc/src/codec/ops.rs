@@ -290,6 +290,7 @@ impl OpNumbers {
             | Op::Permute { .. }
             | Op::Transpose
             | Op::TopK { .. }
+            | Op::MulMatSome
             | Op::OutProd
             | Op::Im2Col { .. }
             | Op::Conv1d(_)

@@ -96,7 +96,7 @@ impl Judge<'_> {
 /// Positions of the weights and of the operand that kernels round to the weights' liking.
 fn rounded_operand(node: &Node) -> Option<(usize, usize)> {
     match node.op {
-        Op::MulMat | Op::MulMatId => Some((0, 1)),
+        Op::MulMat | Op::MulMatId | Op::MulMatSome => Some((0, 1)),
         Op::FlashAttention(_) => Some((1, 0)),
         _ => None,
     }

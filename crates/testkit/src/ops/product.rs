@@ -11,10 +11,27 @@ pub(super) fn mul_mat(a: &Elements, b: &Elements) -> Vec<f64> {
     coordinates([m, n, b2, b3]).map(element).collect()
 }
 
-pub(super) fn mul_mat_id(a: &Elements, b: &Elements, ids: &Elements) -> Result<Vec<f64>, OpFailure> {
+/// Which ids choose a matrix.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chosen {
+    All,
+    /// All but -1.
+    Some,
+}
+
+pub(super) fn mul_mat_id(
+    a: &Elements,
+    b: &Elements,
+    ids: &Elements,
+    which: Chosen,
+) -> Result<Vec<f64>, OpFailure> {
     let ([_, m, _, _], [_, each, _, _], [used, tokens, _, _]) = (a.extents(), b.extents(), ids.extents());
     let element = |[i, slot, token, _]: [usize; 4]| {
-        let expert = in_range(ids.at([slot, token, 0, 0]) as i64, a.desc().extents[2])?;
+        let id = ids.at([slot, token, 0, 0]) as i64;
+        if id == -1 && which == Chosen::Some {
+            return Ok(0.0);
+        }
+        let expert = in_range(id, a.desc().extents[2])?;
         Ok(dot(a.row([i, expert, 0]), b.row([slot % each, token, 0])))
     };
     coordinates([m, used, tokens, 1]).map(element).collect()

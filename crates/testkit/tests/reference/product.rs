@@ -65,6 +65,18 @@ fn mul_mat_id_refuses_experts_that_are_not_there() {
 }
 
 #[test]
+fn mul_mat_some_gives_zeros_where_no_matrix_is_chosen() {
+    let a = f32(&[1, 2, 3], &[1.0, 2.0, 10.0, 20.0, 100.0, 200.0]);
+    let (shared, ids) = (f32(&[1, 1, 2], &[3.0, 5.0]), i32(&[2, 2], &[2.0, -1.0, -1.0, 1.0]));
+    assert_eq!(result(Op::MulMatSome, &[a, shared, ids]), [300.0, 600.0, 0.0, 0.0, 0.0, 0.0, 50.0, 100.0]);
+    for id in [-2.0, 3.0] {
+        let error = try_result(Op::MulMatSome, &[a, shared, i32(&[2, 2], &[0.0, 1.0, id, 0.0])]).unwrap_err();
+        let (op, tensor) = ("mul_mat_some".to_owned(), "y".to_owned());
+        assert_eq!(error, DeviceError::BadIndex { op, tensor, index: id as i64, rows: 3 });
+    }
+}
+
+#[test]
 fn out_prod_sums_products_of_columns() {
     // Two terms: [1 2] times [10 20 30], and [3 4] times [1 0 0].
     let a = f32(&[2, 2], &[1.0, 2.0, 3.0, 4.0]);

@@ -46,6 +46,7 @@ pub(super) fn of(task: &Task<'_>) -> Vec<Check> {
         Op::GetRows => below(1, extent(0, 1), 0),
         Op::SetRows => below(2, extent(0, 1), -1),
         Op::MulMatId => below(2, extent(0, 2), 0),
+        Op::MulMatSome => below(2, extent(0, 2), -1),
         Op::SsmScan => below(6, extent(0, 3), 0),
         Op::DeltaScan => below(7, extent(0, 3), 0),
         Op::FlashAttention(params) => of_attention(task, params),

@@ -29,11 +29,11 @@ pub(super) fn mul_mat(task: &Task<'_>) -> Kernel {
     }
 }
 
-/// Sums of `AT_ONCE` rows of `a`, from `left` on, times one row of `b`.
+/// Sums of `AT_ONCE` rows of `a`, from `left` on, times one row of `b`, of their first `depth` elements.
 fn sums() -> String {
     format!(
         "  var sums = vec4<f32>();
-  for (var q = 4u * lane; q < p.a_n0; q += {}u) {{
+  for (var q = 4u * lane; q < depth; q += {}u) {{
     let v = b_quad(right, q);
     for (var r = 0u; r < {AT_ONCE}u; r++) {{ sums[r] += dot(a_quad(left + min(r, rest) * p.a_s1, q), v); }}
   }}
@@ -99,6 +99,7 @@ fn few(task: &Task<'_>, mut writer: Writer, m: u64) -> Kernel {
   let right = b_row(j, k, l);
   let to = y_row(j, k, l);
   let rest = p.a_n1 - 1u - i;
+  let depth = p.a_n0;
 {}",
         sums()
     );
@@ -113,13 +114,15 @@ pub(super) fn mul_mat_id(task: &Task<'_>) -> Kernel {
     writer.operations(2.0 * k as f64 * task.output.desc.elements() as f64);
     let strips = m.div_ceil(AT_ONCE);
     writer.number("strips", strips);
-    // An expert out of range is reported by its check; clamp it here.
+    // An expert out of range is reported by its check; clamp it here. Where none is chosen, sums have no terms.
     let body = format!(
         "  let i = (index % p.strips) * {AT_ONCE}u;
   let i1 = index / p.strips;
   let used = i1 % p.y_n1;
   let token = i1 / p.y_n1;
-  let expert = min(u32(max(n_int(n_row(token, 0u, 0u), used), 0)), p.a_n2 - 1u);
+  let chosen = n_int(n_row(token, 0u, 0u), used);
+  let expert = min(u32(max(chosen, 0)), p.a_n2 - 1u);
+  let depth = select(0u, p.a_n0, chosen >= 0);
   let left = a_row(i, expert, 0u);
   let right = b_row(used % p.b_n1, token, 0u);
   let to = y_row(used, token, 0u);

@@ -1,6 +1,9 @@
 //! Which rows of activations go to which expert.
 
+use std::ops::Range;
+
 use orlop_backend::DeviceError;
+use orlop_graph::Op;
 
 use super::activation_rows::ActivationRows;
 use crate::access::{RowIndex, Src};
@@ -42,11 +45,25 @@ pub(super) fn for_each(task: &Task, [each, tokens]: [u64; 2], mut work: impl FnM
     }
 }
 
+/// Sets some columns of the rows whose token has chosen no expert to zero.
+pub(super) fn clear_unchosen(task: &Task, columns: Range<u64>) {
+    let [_, used, tokens, _] = task.dst.desc.extents;
+    let unchosen = (0..tokens)
+        .flat_map(|token| (0..used).map(move |slot| [slot, token, 0]))
+        .filter(|[slot, token, _]| of(&task.src[2], *slot, *token) < 0);
+    for at in unchosen {
+        for start in columns.clone().step_by(BATCH) {
+            let count = BATCH.min((columns.end - start) as usize);
+            task.dst.write_floats(start, at, &[0.0; BATCH][..count]);
+        }
+    }
+}
+
 fn of(choices: &Src, slot: u64, token: u64) -> i64 {
     choices.integer(slot, [token, 0, 0])
 }
 
-/// Refuses numbers that are not experts'.
+/// Refuses numbers that are not experts', nor -1 where an expert need not be chosen.
 pub(super) fn are_in_range(task: &TaskInputs<'_>) -> Result<(), DeviceError> {
     let rows = task.src[0].desc.extents[2];
     let [_, used, tokens, _] = task.result.extents;
@@ -55,7 +72,8 @@ pub(super) fn are_in_range(task: &TaskInputs<'_>) -> Result<(), DeviceError> {
     }
     for [slot, token] in (0..tokens).flat_map(|token| (0..used).map(move |slot| [slot, token])) {
         let index = of(&task.src[2], slot, token);
-        if u64::try_from(index).is_ok_and(|expert| expert < rows) {
+        let is_none = index == -1 && *task.op == Op::MulMatSome;
+        if is_none || u64::try_from(index).is_ok_and(|expert| expert < rows) {
             continue;
         }
         return Err(DeviceError::BadIndex {

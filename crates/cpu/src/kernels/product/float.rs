@@ -83,14 +83,16 @@ pub(super) fn mul_mat_id(task: &Task, thread: Thread, scratch: &mut [f32]) {
     }
     let mut left = FloatWeights::new(task, scratch);
     let mut products = [[0.0; RUN as usize]; FEW_FLOATS];
+    let width = if left.direct() { TAKEN } else { 2 * ROWS as u64 };
+    let own = thread.part(m.div_ceil(width));
+    experts::clear_unchosen(task, own.start * width..m.min(own.end * width));
     experts::for_each(task, [each, tokens], |expert, chosen| {
         if left.direct() {
-            let units = thread.part(m.div_ceil(TAKEN));
-            for first in units.clone().step_by((RUN / TAKEN) as usize) {
-                left.few(expert, first..units.end.min(first + RUN / TAKEN), chosen, &mut products);
+            for first in own.clone().step_by((RUN / TAKEN) as usize) {
+                left.few(expert, first..own.end.min(first + RUN / TAKEN), chosen, &mut products);
             }
         } else {
-            for unit in thread.part(m.div_ceil(2 * ROWS as u64)) {
+            for unit in own.clone() {
                 left.many(expert, unit, chosen, 0..chosen.count());
             }
         }

@@ -183,14 +183,18 @@ fn multiply_chosen<const B: usize>(task: &Task, thread: Thread, scratch: &mut [f
     let [_, each, tokens, _] = task.src[1].desc.extents;
     let mut left = RoundedProduct::<B>::new(task, &task.src[0], &task.dst, scratch);
     let direct = left.direct(each * tokens);
-    let units = if direct { left.groups() } else { left.groups().div_ceil(2) };
+    let (units, width) = match direct {
+        true => (left.groups(), ROWS as u64),
+        false => (left.groups().div_ceil(2), 2 * ROWS as u64),
+    };
+    let (units, columns) = (thread.part(units), task.src[0].desc.extents[1]);
+    experts::clear_unchosen(task, units.start * width..columns.min(units.end * width));
     let mut out = FewProducts::new(FEW);
     experts::for_each(task, [each, tokens], |expert, chosen| {
-        let units = thread.part(units);
         if direct {
-            return left.few(expert, units, chosen, &mut out);
+            return left.few(expert, units.clone(), chosen, &mut out);
         }
-        for unit in units {
+        for unit in units.clone() {
             left.many(expert, unit, chosen, 0..chosen.count());
         }
     });

@@ -515,17 +515,17 @@ KERNEL(mul_mat) {
     }
 }
 
-// A warp a result.
+// A warp a result; `p[0]`: -1 chooses no matrix.
 KERNEL(mul_mat_id) {
     wait_for_others();
     const Tensor &x = t.in[0], &z = t.in[1], &ids = t.in[2];
-    if (elements(t.out.ne) == 0 || !indices_fit(ids, x.ne[2], false, t)) return;
+    if (elements(t.out.ne) == 0 || !indices_fit(ids, x.ne[2], t.p[0], t)) return;
     i64 warps = blockDim.x / 32, count = elements(t.out.ne);
     for (i64 n = blockIdx.x * warps + threadIdx.x / 32; n < count; n += gridDim.x * warps) {
         At a = coordinates(n, t.out.ne);
         i64 expert = integer(ids, a.j, a.k, 0, 0);
         float sum = 0.0f;
-        for (i64 k = threadIdx.x % 32; k < x.ne[0]; k += 32)
+        for (i64 k = threadIdx.x % 32; k < x.ne[0] && expert >= 0; k += 32)
             sum += element(x, k, a.i, expert, 0) * element(z, k, a.j % z.ne[1], a.k, 0);
         sum = warp_sum(sum);
         if (threadIdx.x % 32 == 0) store(t.out, a, sum);

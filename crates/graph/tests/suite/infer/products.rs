@@ -18,13 +18,15 @@ fn the_first_matrix_repeats_over_the_outer_dimensions() {
 #[test]
 fn each_token_has_its_experts() {
     let experts = q4(&[64, 5, 8]);
-    accepts(Op::MulMatId, &[experts, f32(&[64, 1, 3]), i32(&[2, 3])], f32(&[5, 2, 3]));
-    accepts(Op::MulMatId, &[experts, f32(&[64, 2, 3]), i32(&[4, 3])], f32(&[5, 4, 3]));
-    refuses_operand(Op::MulMatId, &[experts, f32(&[64, 3, 3]), i32(&[4, 3])], 2);
-    refuses_operand(Op::MulMatId, &[experts, f32(&[64, 1, 3]), i32(&[2, 4])], 2);
-    refuses_operand(Op::MulMatId, &[experts, f32(&[64, 1, 3]), f32(&[2, 3])], 2);
-    refuses_operand(Op::MulMatId, &[experts, f32(&[32, 1, 3]), i32(&[2, 3])], 1);
-    refuses_operand(Op::MulMatId, &[q4(&[64, 5, 8, 2]), f32(&[64, 1, 3]), i32(&[2, 3])], 0);
+    for op in [Op::MulMatId, Op::MulMatSome] {
+        accepts(op.clone(), &[experts, f32(&[64, 1, 3]), i32(&[2, 3])], f32(&[5, 2, 3]));
+        accepts(op.clone(), &[experts, f32(&[64, 2, 3]), i32(&[4, 3])], f32(&[5, 4, 3]));
+        refuses_operand(op.clone(), &[experts, f32(&[64, 3, 3]), i32(&[4, 3])], 2);
+        refuses_operand(op.clone(), &[experts, f32(&[64, 1, 3]), i32(&[2, 4])], 2);
+        refuses_operand(op.clone(), &[experts, f32(&[64, 1, 3]), f32(&[2, 3])], 2);
+        refuses_operand(op.clone(), &[experts, f32(&[32, 1, 3]), i32(&[2, 3])], 1);
+        refuses_operand(op, &[q4(&[64, 5, 8, 2]), f32(&[64, 1, 3]), i32(&[2, 3])], 0);
+    }
 }
 
 #[test]

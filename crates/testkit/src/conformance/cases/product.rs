@@ -13,6 +13,7 @@ pub(super) fn add(table: &mut Table) {
     mul_mat(table);
     mul_mat_quantised(table);
     mul_mat_id(table);
+    mul_mat_some(table);
     out_prod(table);
 }
 
@@ -169,6 +170,36 @@ fn mul_mat_id(table: &mut Table) {
         let order = d.input(DType::I32, &[4, 5], Fill::Distinct { run: 4, below: 4 });
         let ids = d.b.view(order, [2, 5, 1, 1], [4, 16, 80, 80], 0);
         d.b.mul_mat_id(a, b, ids)
+    });
+}
+
+/// Ids of tokens that miss one matrix, all, and none.
+fn mul_mat_some(table: &mut Table) {
+    let ids = || Fill::Values([1, -1, -1, -1, 0, 3, -1, 2].map(f64::from).to_vec());
+    for dtype in [DType::F32, DType::F16].into_iter().chain(quantised()) {
+        let k = if dtype.is_quantized() { row_length(dtype) } else { 24 };
+        for (detail, each, tokens) in
+            [("one row a token", 1, 4), ("a row an expert", 2, 4), ("one token", 1, 1)]
+        {
+            table.add("mul_mat_some", format!("{dtype} {detail}"), Product, |d| {
+                let a = d.weight(dtype, &[k, 37, 4], Fill::SIGNED);
+                let b = d.f32(&[k, each, tokens]);
+                let ids = d.input(DType::I32, &[2, tokens], ids());
+                d.b.mul_mat_some(a, b, ids)
+            });
+        }
+    }
+    table.add("mul_mat_some", "many tokens", Product, |d| {
+        let a = d.weight(DType::Q8_0, &[64, 70, 4], Fill::SIGNED);
+        let b = d.f32(&[64, 1, 40]);
+        let ids = d.input(DType::I32, &[2, 40], ids());
+        d.b.mul_mat_some(a, b, ids)
+    });
+    table.add("mul_mat_some", "no matrix at all", Product, |d| {
+        let a = d.weight(DType::Q8_0, &[64, 10, 4], Fill::SIGNED);
+        let b = d.f32(&[64, 1, 3]);
+        let ids = d.input(DType::I32, &[2, 3], Fill::Values(vec![-1.0]));
+        d.b.mul_mat_some(a, b, ids)
     });
 }
 
