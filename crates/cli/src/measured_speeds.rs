@@ -37,7 +37,9 @@ struct CachedSpeeds {
 /// The machine with measured speeds. What cannot be measured keeps the speeds that it states, and a note says why.
 pub(crate) fn measured(machine: Machine, lower: &LowerOptions, types: &[DType], renew: Renew) -> Machine {
     let mut options = CalibrateOptions { lower: lower.clone(), ..CalibrateOptions::default() };
-    add(&mut options.types, types);
+    if !types.is_empty() {
+        options.types = types.to_vec();
+    }
     let devices = machine.devices().to_vec();
     options.time = TIME / devices.len().max(1) as u32;
     let indices = machine.indices();
@@ -60,25 +62,33 @@ fn speeds(
     let path = path(&key);
     let read = || serde_json::from_str::<CachedSpeeds>(&fs::read_to_string(path.as_ref()?).ok()?).ok();
     let known = read().filter(|cached| cached.key == key);
-    let known_types = known.as_ref().map_or(&[][..], |cached| cached.types.as_slice());
-    let is_complete = options.types.iter().all(|dtype| known_types.contains(dtype));
     let mut options = options.clone();
-    add(&mut options.types, known_types);
-    if let Some(CachedSpeeds { speeds, .. }) = known.filter(|_| is_complete && renew == Renew::IfMissing) {
-        return Ok(speeds);
+    let known = match renew {
+        Renew::IfMissing => known,
+        Renew::Always => {
+            let types = known.map(|known| known.types).unwrap_or_default();
+            let further = types.into_iter().filter(|dtype| !options.types.contains(dtype));
+            options.types = options.types.iter().copied().chain(further.collect::<Vec<DType>>()).collect();
+            None
+        }
+    };
+    // Types that are known take none of the time.
+    options.types.retain(|dtype| known.as_ref().is_none_or(|known| !known.types.contains(dtype)));
+    if let (Some(CachedSpeeds { speeds, .. }), []) = (&known, options.types.as_slice()) {
+        return Ok(speeds.clone());
     }
-    let speeds = calibrate(device, &options)?;
+    let mut speeds = calibrate(device, &options)?;
+    let mut types = options.types;
+    if let Some(known) = known {
+        speeds.products.extend(known.speeds.products);
+        speeds.quantized_flops = speeds.quantized_flops.max(known.speeds.quantized_flops);
+        types.extend(known.types);
+    }
     if let Some(path) = path {
         // Without a cache, devices are measured again the next time.
-        let _ = write(&path, &CachedSpeeds { key, types: options.types, speeds: speeds.clone() });
+        let _ = write(&path, &CachedSpeeds { key, types, speeds: speeds.clone() });
     }
     Ok(speeds)
-}
-
-/// Adds those that are not there yet.
-fn add(types: &mut Vec<DType>, further: &[DType]) {
-    let further: Vec<DType> = further.iter().filter(|dtype| !types.contains(dtype)).copied().collect();
-    types.extend(further);
 }
 
 /// Whole or not at all: other processes may measure, too.

@@ -1,8 +1,29 @@
 //! Predicted speeds, as text and as JSON.
 
-use orlop::llm::SpeedForecast;
+use std::borrow::Cow;
+use std::path::Path;
+use std::time::Duration;
+
+use orlop::gguf::read_speed;
+use orlop::llm::{Blueprint, SpeedForecast};
 use orlop::sched::{Limit, Machine};
 use serde::Serialize;
+
+/// Time to measure how fast a model's file is read.
+const READ_TIME: Duration = Duration::from_millis(500);
+
+/// The blueprint that predictions are made of: with the measured speed of the model's file, if runs read weights from it.
+pub(crate) fn with_file_speed<'a>(
+    blueprint: &'a Blueprint,
+    file: Option<&Path>,
+    no_measure: bool,
+) -> Cow<'a, Blueprint> {
+    let measured = file.filter(|_| blueprint.streams() && !no_measure);
+    match measured.and_then(|file| read_speed(file, READ_TIME).ok()) {
+        Some(speed) => Cow::Owned(blueprint.clone().with_file_speed(speed)),
+        None => Cow::Borrowed(blueprint),
+    }
+}
 
 /// Tokens per second that a model is expected to reach.
 #[derive(Clone, Debug, Serialize)]

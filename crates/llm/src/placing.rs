@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use orlop_sched::{
-    Alternative, ChainAssignment, ChainPart, ChainProblem, DeviceId, Expense, Machine, PartCost,
+    Alternative, ChainAssignment, ChainPart, ChainProblem, DeviceId, ExpectedData, Expense, Machine, PartCost,
 };
 
 use crate::blueprint::Blueprint;
@@ -116,7 +116,7 @@ impl Whole {
         for (PlannedRun { graph, seen, .. }, times) in runs {
             let of_tensors = parts_of_tensors(&graph.graph, parts);
             let mut spent = vec![(0.0f64, 0.0f64); parts.len()];
-            for expense in graph.planned.expenses(&blueprint.machine, Some(*seen)) {
+            for expense in graph.planned.expenses(&blueprint.machine, &ExpectedData::seeing(*seen)) {
                 match expense {
                     Expense::Step { node, seconds } => {
                         let output = graph.graph.graph.node(node).output;

@@ -2,6 +2,8 @@
 
 use std::iter;
 
+use orlop_sched::ExpectedData;
+
 use crate::planned_graph::PlannedGraph;
 use crate::{BatchShape, Blueprint};
 
@@ -133,7 +135,7 @@ impl Blueprint {
 
     /// Predicted seconds of a run whose tokens see little: those that fill it up see nothing.
     fn run_seconds(&self, graph: &PlannedGraph) -> f64 {
-        let run = graph.planned.predict(&self.machine, Some(1));
+        let run = graph.planned.predict(&self.machine, &ExpectedData::seeing(1));
         self.with_file(run, graph.graph.shape.tokens).seconds
     }
 

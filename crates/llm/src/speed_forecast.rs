@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use orlop_graph::DType;
-use orlop_sched::{Limit, Prediction};
+use orlop_sched::{ExpectedData, Limit, Prediction};
 
 use crate::planned_graph::PlannedGraph;
 use crate::{Blueprint, Error, Model};
@@ -85,7 +85,7 @@ impl Blueprint {
 
     /// How long a run takes.
     pub(crate) fn predicted(&self, run: &PlannedRun) -> Prediction {
-        self.with_file(run.graph.planned.predict(&self.machine, Some(run.seen)), run.tokens)
+        self.with_file(run.graph.planned.predict(&self.machine, &ExpectedData::seeing(run.seen)), run.tokens)
     }
 
     /// How long a generated token takes that sees some rows.

@@ -7,7 +7,7 @@ use orlop_alloc::{Error as AllocError, Externals, SetTensor, TensorSet};
 use orlop_backend::{BufferType, Device, LowerOptions, NodeQuery, Operand, Role, RunOptions};
 use orlop_graph::{DType, FlashAttention, Glu, Graph, GraphBuilder, GraphError, Leaf, TensorDesc, TensorId};
 
-use crate::{AttentionSpeed, DeviceSpeeds, Error, Machine, ProductSpeed, Session, SessionOptions};
+use crate::{AttentionSpeed, DeviceSpeeds, Error, Machine, PassSpeed, ProductSpeed, Session, SessionOptions};
 
 /// What is measured, and for how long.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct CalibrateOptions {
     pub types: Vec<DType>,
     /// About as much time as it may take. Default: two seconds.
     pub time: Duration,
-    /// Bytes of weights that a product of few rows passes over, more than caches hold. Default: 48 MiB.
+    /// Bytes of weights that a product of few rows passes over, several times what caches hold. Default: 128 MiB.
     pub bytes: u64,
     /// Rows and columns of a matrix; attention sees half as many rows. Default: 2048.
     pub side: u64,
@@ -30,7 +30,7 @@ impl Default for CalibrateOptions {
             lower: LowerOptions::default(),
             types: vec![DType::Q4_0, DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::F16],
             time: Duration::from_secs(2),
-            bytes: 48 << 20,
+            bytes: 128 << 20,
             side: 2048,
         }
     }
@@ -41,9 +41,18 @@ const CHAIN: usize = 64;
 /// Most bytes of one tensor.
 const LARGEST: u64 = 1 << 26;
 /// Rows that products are measured with, in the order of how much they say.
-const ROWS: [u64; 5] = [1, 512, 64, 4, 16];
+const ROWS: [u64; 5] = [1, 64, 512, 4, 16];
 /// Up to this many rows, a product's time is mostly that of reading the matrix.
 const FEW_ROWS: u64 = 8;
+/// Rounds of streams, which together are more than caches hold, and bytes that each of them reads.
+const STREAMS: f64 = 16.0;
+const STREAM_BYTES: u64 = 4 << 20;
+/// Norms of a round, and the width of a token there.
+const NORMS: usize = 8;
+const NORM_WIDTH: u64 = 2048;
+/// Gates of many tokens, and the width of a token there.
+const GATES: usize = 4;
+const GATE_WIDTH: u64 = 1024;
 /// What may take this many times the time that is left for it is not measured.
 const PATIENCE: f64 = 4.0;
 /// A byte that makes small positive numbers of all types of weights.
@@ -76,7 +85,7 @@ pub fn calibrate_by(
     let product = probe.largest(share, product)?;
     let traffic = probe.largest(share, |n| sum(n * n))?;
     let chain = probe.largest(share, |_| tiny_steps())?;
-    let gates = probe.gates(share / 4)?;
+    let passes = probe.passes(share)?;
     let attention = probe.attention(share)?;
     let (latency, [to, from]) = probe.transfers(share)?;
     let mut products = Vec::new();
@@ -95,7 +104,6 @@ pub fn calibrate_by(
         flops,
         quantized_flops: quantized.reduce(f64::max).unwrap_or(flops),
         bytes_per_second,
-        activation_bytes_per_second: gates.unwrap_or(bytes_per_second),
         launch_seconds: chain
             .map_or(stated.launch_seconds, |Measured { steps, seconds, .. }| seconds / steps.max(1) as f64),
         host_bytes_per_second: to,
@@ -103,6 +111,7 @@ pub fn calibrate_by(
         host_latency_seconds: latency,
         products,
         attention,
+        passes,
     })
 }
 
@@ -217,7 +226,7 @@ impl Probe<'_> {
             }
             Ok((Trial::new(b, vec![x])?, weights))
         };
-        let (largest, _) = build(ROWS[1], 1).map_err(AllocError::Graph)?;
+        let (largest, _) = build(ROWS[2], 1).map_err(AllocError::Graph)?;
         let Some(memory) = self.weight_memory(&largest.graph) else { return Ok(Vec::new()) };
         let desc = TensorDesc::contiguous(dtype, &[side, side]).map_err(bad_desc)?;
         let set: Vec<SetTensor> = (0..count).map(|index| SetTensor::new(format!("w{index}"), desc)).collect();
@@ -294,23 +303,47 @@ impl Probe<'_> {
         Ok(points)
     }
 
-    /// Bytes a second of gates of a megabyte, which caches hold.
-    fn gates(&self, time: Duration) -> Result<Option<f64>, Error> {
-        let [width, tokens, chain] = [1024, 128, 8];
-        let mut b = GraphBuilder::new();
-        let [x, mut y] = ["x", "y"]
-            .map(|name| b.leaf(Leaf::Persistent, name, TensorDesc::contiguous(DType::F32, &[width, tokens])));
-        let leaves = vec![x, y];
-        for _ in 0..chain {
-            y = b.gated(Glu::Silu, x, y);
+    /// Passes over activations: of one token, behind steps that fill caches with other data, and of many.
+    fn passes(&self, time: Duration) -> Result<Vec<PassSpeed>, Error> {
+        let mut passes = Vec::new();
+        let mut rounds = 1;
+        let one = loop {
+            let with = self.steps_of(|| norms_between_streams(rounds, NORMS), time / 8)?;
+            let without = self.steps_of(|| norms_between_streams(rounds, 0), time / 8)?;
+            let (Some((steps, seconds)), Some((streams, alone))) = (with, without) else { break None };
+            let each = (seconds - alone) / steps.saturating_sub(streams).max(1) as f64;
+            // All rounds together are more than caches hold.
+            let all = STREAMS * seconds / rounds as f64;
+            if rounds as f64 >= STREAMS || PATIENCE * all > time.as_secs_f64() {
+                break Some(each);
+            }
+            rounds = STREAMS as usize;
+        };
+        passes.extend(one.map(|seconds| PassSpeed { bytes: 3 * 4 * NORM_WIDTH, seconds: seconds.max(1e-9) }));
+        for tokens in [128, 1024] {
+            let all = passes.last().map_or(0.0, |last| last.seconds);
+            if all > time.as_secs_f64() {
+                break;
+            }
+            if let Some((steps, seconds)) = self.steps_of(|| gates(tokens), time / 4)? {
+                let seconds = seconds / steps.max(1) as f64;
+                passes.push(PassSpeed { bytes: 3 * 4 * GATE_WIDTH * tokens, seconds });
+            }
         }
-        b.output(y);
-        let trial = Trial::new(b, leaves).map_err(AllocError::Graph)?;
+        Ok(passes)
+    }
+
+    /// Steps of a trial, and seconds of the fastest run; `None` if the device does not run it.
+    fn steps_of(
+        &self,
+        trial: impl FnOnce() -> Result<Trial, GraphError>,
+        time: Duration,
+    ) -> Result<Option<(usize, f64)>, Error> {
+        let trial = trial().map_err(AllocError::Graph)?;
         if !self.runs(&trial.graph)? {
             return Ok(None);
         }
-        let (_, seconds) = self.measure(&trial, time)?;
-        Ok(Some((chain * 12 * width * tokens) as f64 / seconds))
+        self.measure(&trial, time).map(Some)
     }
 
     /// Seconds of latency, and bytes a second of transfers to the device and from it.
@@ -366,6 +399,45 @@ fn fastest<E>(clock: Clock<'_>, time: Duration, mut work: impl FnMut() -> Result
     }
     // Clocks have steps.
     Ok(best.as_secs_f64().max(1e-9))
+}
+
+/// Rounds of a stream and norms of one token, each norm with a weight of its own: what a token's steps between products are.
+fn norms_between_streams(rounds: usize, norms: usize) -> Result<Trial, GraphError> {
+    let mut b = GraphBuilder::new();
+    let mut leaves = Vec::new();
+    let mut leaf = |b: &mut GraphBuilder, name: String, elements: u64| {
+        let leaf = b.leaf(Leaf::Persistent, &name, TensorDesc::contiguous(DType::F32, &[elements]));
+        leaves.push(leaf);
+        leaf
+    };
+    let mut y = leaf(&mut b, "x".to_owned(), NORM_WIDTH);
+    for round in 0..rounds {
+        let [one, other] = ["a", "b"].map(|name| leaf(&mut b, format!("{name}{round}"), STREAM_BYTES / 8));
+        let stream = b.mul(one, other);
+        b.output(stream);
+        for norm in 0..norms {
+            let weight = leaf(&mut b, format!("w{round} {norm}"), NORM_WIDTH);
+            y = b.rms_norm(y, 1e-5);
+            y = b.mul(y, weight);
+        }
+    }
+    b.output(y);
+    Trial::new(b, leaves)
+}
+
+/// Gates of many tokens.
+fn gates(tokens: u64) -> Result<Trial, GraphError> {
+    let mut b = GraphBuilder::new();
+    let leaf = |b: &mut GraphBuilder, name: &str| {
+        b.leaf(Leaf::Persistent, name, TensorDesc::contiguous(DType::F32, &[GATE_WIDTH, tokens]))
+    };
+    let [x, mut y] = ["x", "y"].map(|name| leaf(&mut b, name));
+    let leaves = vec![x, y];
+    for _ in 0..GATES {
+        y = b.gated(Glu::Silu, x, y);
+    }
+    b.output(y);
+    Trial::new(b, leaves)
 }
 
 fn product(n: u64) -> Result<Trial, GraphError> {

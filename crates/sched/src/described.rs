@@ -186,7 +186,7 @@ impl Device for DescribedDevice {
             }
         }
         let rows = node.inputs.get(1).map_or(0, |operand| operand.desc.extents[1]);
-        let is_product = matches!(node.op, Op::MulMat | Op::MulMatId);
+        let is_product = matches!(node.op, Op::MulMat | Op::MulMatId | Op::MulMatSome);
         Support::Yes { wants_offload: is_product && rows >= MANY_ROWS && !self.is_host() }
     }
 

@@ -45,4 +45,4 @@ pub use session::flight::RunId;
 pub use session::race::Race;
 pub use session::timeline::{DeviceTime, MemorySample, SpanWork, Timeline, TimelineSpan};
 pub use session::{PlanId, Session, SessionOptions, constraints};
-pub use speeds::{AttentionSpeed, DeviceSpeeds, ProductSpeed};
+pub use speeds::{AttentionSpeed, ChosenMatrices, DeviceSpeeds, ExpectedData, PassSpeed, ProductSpeed};

@@ -1,7 +1,9 @@
 //! What devices do in a second, and the seconds of nodes that follow from it.
 
+use std::collections::HashMap;
+
 use orlop_backend::DeviceFacts;
-use orlop_graph::{DType, Graph, NodeId, Op};
+use orlop_graph::{DType, Graph, NodeId, Op, TensorId};
 
 /// What a device does in a second. Placement, schedules and predictions are estimated by it: either as the device states it
 /// ([`DeviceSpeeds::stated`]) or as it was measured ([`calibrate`](crate::calibrate())).
@@ -14,8 +16,6 @@ pub struct DeviceSpeeds {
     pub quantized_flops: f64,
     /// Bytes a second from its own memory.
     pub bytes_per_second: f64,
-    /// Bytes a second of activations, which are often in caches.
-    pub activation_bytes_per_second: f64,
     /// Seconds to start one step.
     pub launch_seconds: f64,
     /// Bytes a second from host memory.
@@ -28,6 +28,18 @@ pub struct DeviceSpeeds {
     pub products: Vec<ProductSpeed>,
     /// Attention as it was measured, by the tokens of a run.
     pub attention: Vec<AttentionSpeed>,
+    /// Steps that pass over activations, as they were measured. Without them, activations are read as weights are.
+    pub passes: Vec<PassSpeed>,
+}
+
+/// A measured step that passes over activations once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct PassSpeed {
+    /// Bytes that it reads and writes.
+    pub bytes: u64,
+    /// Seconds of it, its start included.
+    pub seconds: f64,
 }
 
 /// A measured product of a large matrix.
@@ -50,6 +62,31 @@ pub struct AttentionSpeed {
     pub tokens: u64,
     /// Seconds for each element of K and V that a query head meets.
     pub seconds_per_element: f64,
+}
+
+/// What the data of a run is expected to be, as far as time depends on it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ExpectedData {
+    /// Rows that attention sees; `None`: all there are.
+    pub seen: Option<u64>,
+    /// What the ids of products with chosen matrices choose, where that is known; elsewhere they choose at random.
+    pub chosen: HashMap<TensorId, ChosenMatrices>,
+}
+
+/// What ids choose among matrices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChosenMatrices {
+    /// Ids that choose one.
+    pub choices: f64,
+    /// Matrices that one or more of them choose.
+    pub matrices: f64,
+}
+
+impl ExpectedData {
+    /// Attention sees so many rows.
+    pub fn seeing(rows: u64) -> ExpectedData {
+        ExpectedData { seen: Some(rows), ..ExpectedData::default() }
+    }
 }
 
 /// What a node's time is spent on.
@@ -91,19 +128,19 @@ impl DeviceSpeeds {
             flops: facts.flops,
             quantized_flops: facts.flops,
             bytes_per_second: facts.bytes_per_second,
-            activation_bytes_per_second: facts.bytes_per_second,
             launch_seconds: facts.launch_seconds,
             host_bytes_per_second: facts.host_link.bytes_per_second,
             to_host_bytes_per_second: facts.host_link.bytes_per_second,
             host_latency_seconds: facts.host_link.latency_seconds,
             products: Vec::new(),
             attention: Vec::new(),
+            passes: Vec::new(),
         }
     }
 
     /// Seconds of one node: its start, and the slower of arithmetic and memory. Attention sees all rows of its cache.
     pub fn node_seconds(&self, graph: &Graph, node: NodeId) -> f64 {
-        self.launch_seconds + self.work(graph, node, None).seconds
+        self.launch_seconds + self.work(graph, node, &ExpectedData::default()).seconds
     }
 
     /// Seconds to bring bytes from host memory.
@@ -116,9 +153,9 @@ impl DeviceSpeeds {
         self.host_latency_seconds + bytes as f64 / self.to_host_bytes_per_second.max(1.0)
     }
 
-    /// A node's work if attention sees `seen` rows, or all there are.
-    pub(crate) fn work(&self, graph: &Graph, node: NodeId, seen: Option<u64>) -> NodeWork {
-        match kind(graph, node, seen) {
+    /// A node's work with such data.
+    pub(crate) fn work(&self, graph: &Graph, node: NodeId, expected: &ExpectedData) -> NodeWork {
+        match kind(graph, node, expected) {
             Kind::Product { dtype, weights, rows } => {
                 let bytes = weights * dtype.block_bytes() as f64 / dtype.block_elements() as f64;
                 let points = self.products.iter().filter(|point| point.dtype == dtype);
@@ -132,14 +169,26 @@ impl DeviceSpeeds {
                 let arithmetic = 2.0 * tokens * elements / self.flops.max(1.0);
                 self.measured(points, tokens, tokens * elements, bytes, arithmetic)
             }
-            Kind::Other => {
-                let bytes = moved_bytes(graph, node) as f64;
-                roofline(
-                    bytes / self.activation_bytes_per_second.max(1.0),
-                    graph.operations(node) / self.flops.max(1.0),
-                )
-            }
+            // A view is no step.
+            Kind::Other if graph.node(node).op.is_view() => roofline(0.0, 0.0),
+            Kind::Other => roofline(
+                self.pass_seconds(moved_bytes(graph, node)),
+                graph.operations(node) / self.flops.max(1.0),
+            ),
         }
+    }
+
+    /// Seconds of a pass over activations, without its start.
+    pub(crate) fn pass_seconds(&self, bytes: u64) -> f64 {
+        let points = self.passes.iter().map(|pass| (pass.bytes as f64, pass.seconds));
+        let measured = between(points, bytes as f64).map(|seconds| (seconds - self.launch_seconds).max(0.0));
+        measured.unwrap_or(bytes as f64 / self.bytes_per_second.max(1.0))
+    }
+
+    /// Seconds to pass over activations that are in caches, without a start.
+    pub(crate) fn reread_seconds(&self, bytes: u64) -> f64 {
+        let rates = self.passes.iter().map(|pass| pass.bytes as f64 / pass.seconds);
+        bytes as f64 / rates.fold(self.bytes_per_second, f64::max).max(1.0)
     }
 
     /// `count` times what the points say of `at`, or else what the bytes and the arithmetic take.
@@ -166,7 +215,7 @@ impl DeviceSpeeds {
 
 /// Whether a node's work is more than passing over its operands: its step's time is the node's.
 pub(crate) fn is_heavy(graph: &Graph, node: NodeId) -> bool {
-    !matches!(kind(graph, node, None), Kind::Other)
+    !matches!(kind(graph, node, &ExpectedData::default()), Kind::Other)
 }
 
 fn roofline(traffic: f64, arithmetic: f64) -> NodeWork {
@@ -199,7 +248,7 @@ fn between(points: impl Iterator<Item = (f64, f64)>, at: f64) -> Option<f64> {
     }
 }
 
-fn kind(graph: &Graph, node: NodeId, seen: Option<u64>) -> Kind {
+fn kind(graph: &Graph, node: NodeId, expected: &ExpectedData) -> Kind {
     let data = graph.node(node);
     let operand = |index: usize| &graph.tensor(data.inputs[index]).desc;
     match &data.op {
@@ -210,19 +259,22 @@ fn kind(graph: &Graph, node: NodeId, seen: Option<u64>) -> Kind {
             let rows = all as f64 / outer.max(1) as f64;
             Kind::Product { dtype: weights.dtype, weights: weights.elements() as f64, rows }
         }
-        Op::MulMatId => {
-            let (matrices, chosen) = (operand(0), operand(2));
+        Op::MulMatId | Op::MulMatSome => {
+            let matrices = operand(0);
             let count = matrices.extents[2].max(1) as f64;
-            let choices = chosen.elements() as f64;
-            // As many as tokens touch that choose at random.
-            let touched =
-                (count * (1.0 - (1.0 - 1.0 / count).powf(choices))).clamp(1.0f64.min(choices), count);
-            let weights = matrices.elements() as f64 / count * touched;
-            Kind::Product { dtype: matrices.dtype, weights, rows: choices / touched.max(1.0) }
+            let ids = operand(2).elements() as f64;
+            let at_random = || ChosenMatrices {
+                choices: ids,
+                matrices: (count * (1.0 - (1.0 - 1.0 / count).powf(ids))).clamp(1.0f64.min(ids), count),
+            };
+            let known = expected.chosen.get(&data.inputs[2]).copied();
+            let ChosenMatrices { choices, matrices: chosen } = known.unwrap_or_else(at_random);
+            let weights = matrices.elements() as f64 / count * chosen;
+            Kind::Product { dtype: matrices.dtype, weights, rows: choices / chosen.max(f64::MIN_POSITIVE) }
         }
         Op::FlashAttention(params) => {
             let (q, k, v) = (operand(0), operand(1), operand(2));
-            let rows = seen.map_or(k.extents[1], |seen| seen.min(k.extents[1]));
+            let rows = expected.seen.map_or(k.extents[1], |seen| seen.min(k.extents[1]));
             let rows = if params.window == 0 { rows } else { rows.min(params.window.into()) } as f64;
             let [row, heads] = [k.extents[0] + v.extents[0], q.extents[2]].map(|extent| extent as f64);
             let stored = [k, v].map(|desc| desc.bytes() as f64 / desc.extents[1].max(1) as f64);
@@ -261,13 +313,13 @@ mod tests {
             flops: 1e9,
             quantized_flops: 4e9,
             bytes_per_second: 1e9,
-            activation_bytes_per_second: 2e9,
             launch_seconds: 0.0,
             host_bytes_per_second: 1e8,
             to_host_bytes_per_second: 5e7,
             host_latency_seconds: 1e-3,
             products: Vec::new(),
             attention: Vec::new(),
+            passes: Vec::new(),
         }
     }
 
@@ -309,6 +361,18 @@ mod tests {
     }
 
     #[test]
+    fn passes_take_what_was_measured_and_never_less_than_the_smallest() {
+        let pass = |bytes, seconds| PassSpeed { bytes, seconds };
+        let passes = vec![pass(1 << 10, 3e-6), pass(1 << 20, 1e-4)];
+        let measured = DeviceSpeeds { launch_seconds: 1e-6, passes, ..speeds() };
+        let seconds = [8, 1 << 10, 1 << 20, 1 << 21].map(|bytes| 1e6 * measured.pass_seconds(bytes));
+        for (found, expected) in seconds.into_iter().zip([2.0, 2.0, 99.0, 199.0]) {
+            assert!((found - expected).abs() < 1e-6, "{seconds:?}");
+        }
+        assert_eq!(speeds().pass_seconds(1000), 1e-6);
+    }
+
+    #[test]
     fn experts_are_read_as_far_as_tokens_choose_them() {
         let graph = |tokens| {
             let mut b = GraphBuilder::new();
@@ -324,6 +388,14 @@ mod tests {
         assert!(3.5 < one_token && one_token <= 4.0, "{one_token} experts");
         let many = seconds(&speeds(), &graph(60)) / one_expert;
         assert!(60.0 < many && many <= 240.0, "{many}");
+        // What is known of the choices counts instead.
+        let graph = graph(1);
+        let node = graph.node_ids().last().unwrap();
+        let chosen = ChosenMatrices { choices: 3.0, matrices: 1.5 };
+        let expected =
+            ExpectedData { chosen: [(graph.node(node).inputs[2], chosen)].into(), ..Default::default() };
+        let known = speeds().work(&graph, node, &expected).seconds / one_expert;
+        assert!((known - 1.5).abs() < 1e-9, "{known}");
     }
 
     #[test]
@@ -340,7 +412,7 @@ mod tests {
         let work = |window, seen| {
             let graph = graph(window);
             let node = graph.node_ids().last().unwrap();
-            speeds().work(&graph, node, seen).seconds
+            speeds().work(&graph, node, &ExpectedData { seen, ..ExpectedData::default() }).seconds
         };
         let row = 2.0 * (2.0 * 4.0 * 64.0 * 2.0) / 1e9 / 2.0;
         for (window, seen, rows) in

@@ -5,15 +5,16 @@ mod reads;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use orlop::llm::{Engine, Error, LayerSplit, Outputs, PAGE_ROWS, Part};
+use orlop::llm::{Blueprint, Engine, Error, LayerSplit, Outputs, PAGE_ROWS, Part};
 use serde::Serialize;
 
 use self::reads::{Rates, Reads, Report};
 use crate::advice;
 use crate::failure::Failure;
-use crate::load::{failure, load_or, repack};
+use crate::load::{failure, load_or, model_file, repack};
 use crate::model_arguments::{ModelArguments, Predictions};
 use crate::printer::Printer;
+use crate::predicted::with_file_speed;
 
 const EXAMPLES: &str = "Examples:
   orlop bench -p 64 -n 16 -r 2
@@ -123,6 +124,10 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
     let mut reads = reads.map_err(|error| Failure::Other(error.into()))?;
     let kinds = [("pp", arguments.p, usize::MAX), ("tg", arguments.n, 1)];
     for (kind, count, batch) in kinds.into_iter().filter(|(_, count, _)| *count > 0) {
+    // Measured before the tests, which read the file, too.
+    let file = model_file(model.model.as_deref())?;
+    let blueprint =
+        with_file_speed(loaded.engine.blueprint(), Some(&file), model.settings.no_measure).into_owned();
         let mut rates = Vec::with_capacity(arguments.repetitions);
         let mut between = reads.as_mut().filter(|_| kind == "tg");
         for repetition in 0..=arguments.repetitions {
@@ -138,7 +143,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
         let depth = if arguments.depth > 0 { format!("@d{}", arguments.depth) } else { String::new() };
         let test = format!("{kind}{count}{depth}");
         let device = device.clone();
-        let predicted = predicted(&loaded.engine, arguments.depth, count, batch).map_err(failure)?;
+        let predicted = predicted(&blueprint, arguments.depth, count, batch).map_err(failure)?;
         tests.push(Test {
             test,
             sequences: None,
@@ -179,8 +184,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
 }
 
 /// Tokens per second that are expected of a test.
-fn predicted(engine: &Engine, depth: usize, count: usize, batch: usize) -> Result<f64, Error> {
-    let blueprint = engine.blueprint();
+fn predicted(blueprint: &Blueprint, depth: usize, count: usize, batch: usize) -> Result<f64, Error> {
     let (count, depth) = (count as u64, depth as u64);
     Ok(match batch {
         // On average, half of the generated tokens are behind.

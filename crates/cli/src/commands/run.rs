@@ -20,9 +20,10 @@ use crate::advice;
 use crate::draft_arguments::DraftArguments;
 use crate::failure::Failure;
 use crate::grammar_arguments::GrammarArguments;
-use crate::load::{MemoryReport, failure, load_with_drafts, memory, token_bar, tokenizer};
+use crate::load::{MemoryReport, failure, load_with_drafts, memory, model_file, token_bar, tokenizer};
 use crate::model_arguments::ModelArguments;
 use crate::printer::Printer;
+use crate::predicted::with_file_speed;
 use crate::style::note;
 use crate::timings::Timings;
 
@@ -304,7 +305,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     }
     note(format_args!("\n{timings}"));
     if arguments.model.verbose {
-        let blueprint = loaded.engine.blueprint();
+        let file = model_file(arguments.model.model.as_deref())?;
+        let no_measure = arguments.model.settings.no_measure;
+        let blueprint = with_file_speed(loaded.engine.blueprint(), Some(&file), no_measure);
         let depth = (cached + prompt_tokens.len()) as u64;
         let speed = blueprint.speed_forecast(fed.max(1) as u64, cached as u64).map_err(failure)?;
         let token = blueprint.speed_forecast(1, depth + tokens.len() as u64 / 2).map_err(failure)?;

@@ -1,10 +1,11 @@
 //! How long a planned graph will take.
 
+use orlop_backend::{Step, StepValue, Steps};
 use orlop_graph::{Graph, NodeId, TensorId};
 
 use crate::schedule::estimate::{makespan, slower_end};
 use crate::speeds::{Bottleneck, NodeWork, is_heavy};
-use crate::{DeviceId, DeviceSpeeds, Machine, Planned, SplitId, TransferId};
+use crate::{DeviceId, DeviceSpeeds, ExpectedData, Machine, Planned, SplitId, TransferId};
 
 /// How long a run is expected to take, and what limits it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,8 +51,8 @@ pub enum Expense {
 }
 
 impl Planned {
-    /// How long a run is expected to take by the machine's speeds, if attention sees `seen` rows, or all there are.
-    pub fn predict(&self, machine: &Machine, seen: Option<u64>) -> Prediction {
+    /// How long a run is expected to take by the machine's speeds, with such data.
+    pub fn predict(&self, machine: &Machine, expected: &ExpectedData) -> Prediction {
         let mut spent: Vec<(Limit, f64)> = Vec::new();
         let mut spend = |limit: Limit, seconds: f64| match spent.iter_mut().find(|(known, _)| *known == limit)
         {
@@ -68,10 +69,11 @@ impl Planned {
             let device = self.schedule[split].device;
             let speeds = machine.speeds(device);
             let mut sum = 0.0;
-            for step in &self.steps[split.index()].steps {
+            let steps = &self.steps[split.index()];
+            for step in &steps.steps {
                 spend(Limit::Steps(device), speeds.launch_seconds);
                 sum += speeds.launch_seconds;
-                for work in step_work(&self.graph, speeds, &step.nodes, seen) {
+                for work in step_work(&self.graph, speeds, steps, step, expected) {
                     let limit = match work.bottleneck {
                         Bottleneck::Memory => Limit::Memory(device),
                         Bottleneck::Arithmetic => Limit::Arithmetic(device),
@@ -90,7 +92,7 @@ impl Planned {
     }
 
     /// What a run spends on steps and on transfers of weights, in order; other transfers are left out.
-    pub fn expenses(&self, machine: &Machine, seen: Option<u64>) -> Vec<Expense> {
+    pub fn expenses(&self, machine: &Machine, expected: &ExpectedData) -> Vec<Expense> {
         let mut expenses = Vec::new();
         for (id, split) in self.schedule.ids().zip(&self.schedule.splits) {
             let speeds = machine.speeds(split.device);
@@ -101,9 +103,10 @@ impl Planned {
                     expenses.push(Expense::Weight { leaf: transfer.root, seconds });
                 }
             }
-            for step in &self.steps[id.index()].steps {
+            let steps = &self.steps[id.index()];
+            for step in &steps.steps {
                 let Some(node) = step.nodes.iter().max().copied() else { continue };
-                let works = step_work(&self.graph, speeds, &step.nodes, seen);
+                let works = step_work(&self.graph, speeds, steps, step, expected);
                 let seconds = speeds.launch_seconds + works.map(|work| work.seconds).sum::<f64>();
                 expenses.push(Expense::Step { node, seconds });
             }
@@ -118,16 +121,27 @@ impl Planned {
     }
 }
 
-/// What the nodes of a step take together: its products and attention, or one pass where there are none.
+/// What the nodes of a step take together: its products and attention, or one pass where there are none. A step of no node
+/// brings activations, which were just computed, into another form.
 fn step_work<'a>(
     graph: &'a Graph,
     speeds: &'a DeviceSpeeds,
-    nodes: &'a [NodeId],
-    seen: Option<u64>,
+    steps: &'a Steps,
+    step: &'a Step,
+    expected: &'a ExpectedData,
 ) -> impl Iterator<Item = NodeWork> + 'a {
-    let work = move |node: &NodeId| speeds.work(graph, *node, seen);
+    let nodes = &step.nodes;
+    let bytes = |value: &StepValue| match value {
+        StepValue::Tensor(id) => graph.tensor(*id).desc.bytes(),
+        StepValue::Temporary(number) => steps.temporaries.get(*number).map_or(0, |temporary| temporary.bytes),
+    };
+    let prepared = nodes.is_empty().then(|| {
+        let bytes = step.reads.iter().chain(&step.writes).map(bytes).sum();
+        NodeWork { seconds: speeds.reread_seconds(bytes), bottleneck: Bottleneck::Memory }
+    });
+    let work = move |node: &NodeId| speeds.work(graph, *node, expected);
     let heavy = nodes.iter().any(|node| is_heavy(graph, *node));
     let pass = nodes.iter().map(work).max_by(|one, other| one.seconds.total_cmp(&other.seconds));
     let products = nodes.iter().filter(move |node| heavy && is_heavy(graph, **node)).map(work);
-    products.chain(pass.filter(|_| !heavy))
+    products.chain(pass.filter(|_| !heavy)).chain(prepared)
 }

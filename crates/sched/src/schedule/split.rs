@@ -5,6 +5,7 @@ use std::ops::{Index, Range};
 
 use orlop_graph::{Graph, Leaf, NodeId, Origin, TensorId};
 
+use crate::speeds::is_heavy;
 use crate::{Constraints, DeviceId, MachineFacts, Placement, SplitId, TransferId};
 
 /// A placed graph cut into parts that one device each runs, with the transfers between them. A plain value.
@@ -64,7 +65,8 @@ pub struct Transfer {
 
 /// Cuts a placed graph into splits.
 ///
-/// A split ends where the next node that computes something runs elsewhere. What a split reads and its device
+/// A split ends where the next node that computes something runs elsewhere; and behind the last node that the following split
+/// needs, if products of its own follow, which are then computed at the same time as that split. What a split reads and its device
 /// cannot reach is copied once for each version of the bytes, and shared by all later splits of that device.
 ///
 /// # Panics
@@ -109,6 +111,7 @@ pub(crate) fn split_offloading<F: MachineFacts>(
         written: vec![Vec::new(); graph.tensors().len()],
         known: HashMap::new(),
         needs: Vec::new(),
+        early_ends: early_ends(graph, placement),
     };
     for id in graph.node_ids().filter(|id| !graph.node(*id).op.is_view()) {
         cut.add(id);
@@ -134,6 +137,8 @@ struct Cut<'a, F: MachineFacts> {
     known: HashMap<CopyKey, (Option<NodeId>, TransferId)>,
     /// The nodes that wrote what each transfer reads.
     needs: Vec<Vec<NodeId>>,
+    /// Nodes behind which splits end although the next node runs on the same device.
+    early_ends: HashSet<NodeId>,
 }
 
 impl<F: MachineFacts> Cut<'_, F> {
@@ -143,7 +148,10 @@ impl<F: MachineFacts> Cut<'_, F> {
             let root = self.graph.tensor(*input).storage.root;
             self.offloaded.weights.contains(&(root, device))
         });
-        let goes_on = |split: &Split| split.device == device && split.observed.is_none() && !offloads;
+        let goes_on = |split: &Split| {
+            let has_ended = split.nodes.last().is_some_and(|last| self.early_ends.contains(last));
+            split.device == device && split.observed.is_none() && !has_ended && !offloads
+        };
         if !self.schedule.splits.last().is_some_and(goes_on) {
             self.schedule.splits.push(Split { device, ..Split::default() });
         }
@@ -282,6 +290,28 @@ impl<F: MachineFacts> Cut<'_, F> {
             .iter_mut()
             .for_each(|split| split.transfers.sort_by_key(|transfer| transfers[transfer.index()].after));
     }
+}
+
+/// The last node of each run on one device that the next run needs, where products of the same run follow it.
+fn early_ends(graph: &Graph, placement: &Placement) -> HashSet<NodeId> {
+    let nodes: Vec<NodeId> = graph.node_ids().filter(|id| !graph.node(*id).op.is_view()).collect();
+    let runs: Vec<&[NodeId]> =
+        nodes.chunk_by(|one, next| placement.node(*one).device == placement.node(*next).device).collect();
+    if runs.len() < 2 {
+        return HashSet::new();
+    }
+    let (before, producers) = (graph.predecessors(), producers(graph));
+    let last_needed = |run: &[NodeId], next: &[NodeId]| {
+        let inputs = |id: &NodeId| graph.node(*id).inputs.iter().filter_map(|input| producers[input.index()]);
+        let needed = next.iter().flat_map(|id| before[id.index()].iter().copied().chain(inputs(id)));
+        needed.filter(|id| run.binary_search(id).is_ok()).max()
+    };
+    let ends = runs.windows(2).filter_map(|pair| {
+        let last = last_needed(pair[0], pair[1])?;
+        let mut behind = pair[0].iter().filter(|id| **id > last);
+        behind.any(|id| is_heavy(graph, *id)).then_some(last)
+    });
+    ends.collect()
 }
 
 /// The node that computes each tensor's contents, views looked through.

@@ -2,7 +2,7 @@
 
 use orlop_graph::{DType, GraphBuilder};
 use orlop_sched::{
-    Constraints, DeviceDescription, Error, FlopsDescription, Limit, LinkDescription, Machine,
+    Constraints, DeviceDescription, Error, ExpectedData, FlopsDescription, Limit, LinkDescription, Machine,
     MachineDescription, Planned, Session, SessionOptions, estimate, place_by_rules, split,
 };
 
@@ -56,14 +56,14 @@ fn graphs_are_planned_and_predicted_for_a_described_machine_and_not_run() {
         (2e10, 1e10)
     );
     let mib = 1 << 20;
-    let fast = planned(&machine, [16 * mib, 0], 1).predict(&machine, None);
-    let slow = planned(&machine, [0, 16 * mib], 1).predict(&machine, None);
+    let fast = planned(&machine, [16 * mib, 0], 1).predict(&machine, &ExpectedData::default());
+    let slow = planned(&machine, [0, 16 * mib], 1).predict(&machine, &ExpectedData::default());
     // 64 steps of 1 µs, and 16 MiB at 1 TB/s or 10 GB/s.
     let read = 16.0 * mib as f64;
     assert!((fast.seconds - (64e-6 + read / 1e12)).abs() < 1e-5, "{fast:?}");
     assert!((slow.seconds - (64e-6 + read / 1e10)).abs() < 5e-5, "{slow:?}");
     assert_eq!((fast.limited_by, slow.limited_by), (Limit::Steps(gpu), Limit::Memory(cpu)));
-    let both = planned(&machine, [16 * mib, 16 * mib], 1).predict(&machine, None);
+    let both = planned(&machine, [16 * mib, 16 * mib], 1).predict(&machine, &ExpectedData::default());
     assert!(both.seconds > fast.seconds + slow.seconds, "with a copy between them: {both:?}");
     let refused = Session::new(machine, SessionOptions::default());
     assert!(format!("{:?}", refused.unwrap_err()).contains("described"));

@@ -352,3 +352,28 @@ fn commands_are_waits_copies_and_splits_in_the_order_of_submission() {
     ];
     assert_eq!(written, expected);
 }
+
+#[test]
+fn products_that_the_next_device_does_not_wait_for_are_a_split_of_their_own() {
+    let (_, machine) = two();
+    let build = |first_is_needed: bool| {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, &[4]);
+        let w = b.input("w", DType::F32, &[4, 4]);
+        let y = b.sqr(x);
+        let own = b.mul_mat(w, y);
+        let there = b.relu(if first_is_needed { own } else { y });
+        let sum = b.add(own, there);
+        b.output(sum);
+        let graph = b.build().unwrap();
+        let on = [(y, "g"), (own, "g"), (there, "c"), (sum, "g")];
+        schedule(&graph, &machine, Constraints::default(), &on)
+    };
+    let apart = build(false);
+    assert_eq!(devices(&apart), [0, 0, 1, 0]);
+    // The other device waits for the first split alone, and the sum for the other device.
+    let waits =
+        |split: usize| apart.splits[split].waits.iter().map(|split| split.index()).collect::<Vec<_>>();
+    assert_eq!([waits(1), waits(2), waits(3)], [vec![], vec![0], vec![2]]);
+    assert_eq!(devices(&build(true)), [0, 1, 0]);
+}

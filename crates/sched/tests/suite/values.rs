@@ -16,7 +16,7 @@ use crate::support::private;
 mod json {
     use orlop_graph::DType;
     use orlop_sched::{
-        AttentionSpeed, DeviceSpeeds, Placement, ProductSpeed, Schedule, place_by_rules, split,
+        AttentionSpeed, DeviceSpeeds, PassSpeed, Placement, ProductSpeed, Schedule, place_by_rules, split,
     };
     use orlop_testkit::{Random, generate};
 
@@ -49,13 +49,13 @@ mod json {
             flops: 1e9,
             quantized_flops: 4e9,
             bytes_per_second: 2e9,
-            activation_bytes_per_second: 8e9,
             launch_seconds: 1e-6,
             host_bytes_per_second: 3e9,
             to_host_bytes_per_second: 2e9,
             host_latency_seconds: 4e-6,
             products: vec![ProductSpeed { dtype: DType::Q4_K, rows: 1, seconds_per_weight: 5e-10 }],
             attention: vec![AttentionSpeed { tokens: 64, seconds_per_element: 2e-11 }],
+            passes: vec![PassSpeed { bytes: 1 << 20, seconds: 1e-4 }],
         };
         let text = serde_json::to_string(&numbers).unwrap();
         assert_eq!(serde_json::from_str::<DeviceSpeeds>(&text).unwrap(), numbers);
@@ -100,7 +100,7 @@ fn a_slow_device_is_measured_to_be_slow_in_about_the_time_given() {
             numbers.host_bytes_per_second,
             numbers.host_latency_seconds,
             numbers.to_host_bytes_per_second,
-            numbers.activation_bytes_per_second,
+            numbers.passes[0].seconds,
             numbers.products[0].seconds_per_weight,
             numbers.attention[0].seconds_per_element,
         ];

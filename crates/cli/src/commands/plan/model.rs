@@ -1,11 +1,9 @@
 //! `orlop plan MODEL.gguf`: the memory of a model.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use orlop::alloc::StepOrder;
-use orlop::gguf::{GgufFile, read_speed};
+use orlop::gguf::GgufFile;
 use orlop::llm::{
     Blueprint, Error, Forecast, Model, ModelPart, Outputs, PairBlueprint, PartDecision, Settings, Synth,
 };
@@ -21,7 +19,7 @@ use crate::memory_table;
 use crate::model_arguments::{Predictions, SettingArguments};
 use crate::model_plan_file::ModelPlanFile;
 use crate::output::Output;
-use crate::predicted::Predicted;
+use crate::predicted::{Predicted, with_file_speed};
 use crate::printer::Printer;
 use crate::quantity::short_bytes;
 
@@ -129,10 +127,7 @@ pub(super) fn pictures(model: &PlannedModel, arguments: &PlanArguments) -> Resul
     model_pictures::pictures(&plan(model, arguments)?, &model.name).map_err(failure)
 }
 
-/// Time to measure how fast a model's file is read.
-const READ_TIME: Duration = Duration::from_millis(500);
-
-/// Predicted speeds; that of the model's file is measured if runs read weights from it.
+/// Predicted speeds.
 fn predicted(
     blueprint: &Blueprint,
     file: Option<&Path>,
@@ -141,12 +136,7 @@ fn predicted(
     let PredictionArguments { n_prompt, n_depth, .. } = arguments.prediction;
     let depth = n_depth.min(blueprint.context().saturating_sub(1));
     let prompt = n_prompt.clamp(1, (blueprint.context() - depth).max(1));
-    let measured = file.filter(|_| blueprint.streams() && !arguments.settings.no_measure);
-    let measured = measured.and_then(|file| read_speed(file, READ_TIME).ok());
-    let blueprint = match measured {
-        Some(speed) => Cow::Owned(blueprint.clone().with_file_speed(speed)),
-        None => Cow::Borrowed(blueprint),
-    };
+    let blueprint = with_file_speed(blueprint, file, arguments.settings.no_measure);
     let speed = blueprint.speed_forecast(prompt, depth).map_err(failure)?;
     Ok(Predicted::new(&speed, blueprint.machine()))
 }
