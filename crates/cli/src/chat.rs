@@ -44,7 +44,14 @@ enum Next {
 
 /// Chats until the user quits.
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
-    let mut loaded = load_with_drafts(&arguments.model, &arguments.draft)?;
+    let stats = arguments.expert_stats.begin()?;
+    let loaded = load_with_drafts(&stats.counting(&arguments.model), &arguments.draft)?;
+    stats.check(loaded.model.config())?;
+    converse(arguments, loaded)?;
+    stats.finish()
+}
+
+fn converse(arguments: &RunArguments, mut loaded: Loaded) -> Result<(), Failure> {
     repack(&mut loaded)?;
     let tokenizer = Arc::new(tokenizer(&loaded.model)?);
     let grammar = arguments.grammar.matcher(&tokenizer)?;

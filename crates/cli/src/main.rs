@@ -9,6 +9,7 @@ mod commands;
 mod default_model;
 mod download_bars;
 mod draft_arguments;
+mod expert_file;
 mod failure;
 mod grammar_arguments;
 mod graph_file;

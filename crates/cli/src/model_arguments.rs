@@ -9,12 +9,13 @@ use orlop::backend::{LowerOptions, Precision};
 use orlop::devices::{self, DeviceOptions, DiscoveryError, physical_cores};
 use orlop::graph::DType;
 use orlop::hub::HubModel;
-use orlop::llm::{CacheTypes, LayerChoice, Model, Outputs, Settings};
+use orlop::llm::{CacheTypes, ExpertCounter, LayerChoice, Model, Outputs, Settings};
 use orlop::rpc::{RpcError, RpcOptions};
 use orlop::sched::Machine;
 
 use crate::adapter_argument::{AdapterArgument, parse_adapter};
 use crate::default_model::cache_folder;
+use crate::expert_file;
 use crate::failure::Failure;
 use crate::hub;
 use crate::load::model_file;
@@ -70,6 +71,9 @@ pub(crate) struct SettingArguments {
     /// Whether the command prints predictions.
     #[arg(skip)]
     pub(crate) predictions: Predictions,
+    /// What counts the experts that tokens choose, where a command counts them.
+    #[arg(skip)]
+    pub(crate) expert_counter: Option<Arc<ExpertCounter>>,
     /// Context size in tokens; 0: the model's training context, or as much as fits.
     #[arg(short, long = "ctx-size", value_name = "N", default_value_t = 0)]
     pub(crate) context: u64,
@@ -93,6 +97,10 @@ pub(crate) struct SettingArguments {
     /// Devices of the model's parts: `layers:0..30/2=NAME,kv=NAME,input=NAME,output=NAME`.
     #[arg(long, value_name = "PLACES", conflicts_with = "layers")]
     pub(crate) place: Option<Places>,
+    /// Counts of experts that --expert-stats has written: the predicted fastest placement puts the experts that are chosen most
+    /// on the device of the rest of their layer, one by one, and leaves the others on the last device.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["layers", "place"])]
+    pub(crate) experts: Option<PathBuf>,
     /// Memory limit of a device, such as `cpu=4GiB`; can be repeated.
     #[arg(long, value_name = "NAME=BYTES", value_parser = parse_budget)]
     pub(crate) budget: Vec<(String, u64)>,
@@ -220,6 +228,7 @@ impl SettingArguments {
             (None, None, Some(saved)) => LayerChoice::Exactly(saved.layout(machine)?),
             (None, None, None) => LayerChoice::fastest(),
         };
+        let expert_counts = self.experts.as_deref().map(expert_file::read).transpose()?.map(Arc::new);
         let context = (self.context > 0).then_some(self.context);
         let context = context.or(saved.as_ref().map(|saved| saved.context));
         let kept_weights = match &saved {
@@ -235,6 +244,8 @@ impl SettingArguments {
             precision: self.precision.into(),
             fusion: !self.no_fusion,
             outputs,
+            expert_counter: self.expert_counter.clone(),
+            expert_counts,
             plans: saved.map_or_else(|| Arc::new([]) as Arc<[_]>, |saved| saved.plans.into()),
             layout,
             budgets,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use orlop::alloc::SavedMemoryPlan;
-use orlop::llm::{Blueprint, LayerPlacement};
+use orlop::llm::{Blueprint, HotExperts, LayerPlacement};
 use orlop::sched::{DeviceId, Machine};
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,18 @@ struct NamedLayout {
     layers: Vec<String>,
     caches: Vec<String>,
     experts: Vec<String>,
+    /// By layer, experts that are on another device than the others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    hot: BTreeMap<usize, NamedExperts>,
     output: String,
+}
+
+/// Some experts of a layer, and their device.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamedExperts {
+    device: String,
+    experts: Vec<u32>,
 }
 
 impl ModelPlanFile {
@@ -39,12 +50,16 @@ impl ModelPlanFile {
         let machine = blueprint.machine();
         let name = |device: &DeviceId| machine.name(*device).to_owned();
         let names = |devices: &[DeviceId]| devices.iter().map(name).collect();
-        let LayerPlacement { input, layers, caches, experts, output } = blueprint.layout();
+        let LayerPlacement { input, layers, caches, experts, hot, output } = blueprint.layout();
+        let named =
+            |hot: &HotExperts| NamedExperts { device: name(&hot.device), experts: hot.experts.to_vec() };
+        let hot = hot.iter().enumerate().filter_map(|(layer, hot)| Some((layer, named(hot.as_ref()?))));
         let layout = NamedLayout {
             input: name(input),
             layers: names(layers),
             caches: names(caches),
             experts: names(experts),
+            hot: hot.collect(),
             output: name(output),
         };
         let kept = blueprint.settings().kept_weights.iter();
@@ -71,12 +86,18 @@ impl ModelPlanFile {
     pub(crate) fn layout(&self, machine: &Machine) -> Result<LayerPlacement, Failure> {
         let find = |name: &String| machine.find(name).map_err(bad);
         let all = |names: &[String]| names.iter().map(find).collect::<Result<Vec<_>, _>>();
-        let NamedLayout { input, layers, caches, experts, output } = &self.layout;
+        let NamedLayout { input, layers, caches, experts, hot, output } = &self.layout;
+        let found = |NamedExperts { device, experts }: &NamedExperts| {
+            Ok(HotExperts { device: find(device)?, experts: experts.as_slice().into() })
+        };
+        let hot = (0..layers.len()).map(|layer| hot.get(&layer).map(found).transpose());
+        let hot = hot.collect::<Result<_, Failure>>()?;
         Ok(LayerPlacement {
             input: find(input)?,
             layers: all(layers)?,
             caches: all(caches)?,
             experts: all(experts)?,
+            hot,
             output: find(output)?,
         })
     }

@@ -165,6 +165,8 @@ impl Blueprint {
         context: u64,
     ) -> Result<Blueprint, Error> {
         layout.check(model.config().layers.len(), machine)?;
+        layout.check_hot(model, settings)?;
+        check_counts(model, settings)?;
         check_outputs(model, settings)?;
         let batch = settings.batch.min(context);
         let sequences = settings.sequences;
@@ -188,7 +190,7 @@ impl Blueprint {
         let wished = |part| layout.device(part);
         let mut weights = place_weights(machine, [decode, prompt], wished, ends(machine).1)?;
         stream_weights(&mut weights, model.config(), &settings.kept_weights);
-        let planner = GraphPlanner { machine, settings, weights: &weights, caches: &layout.caches };
+        let planner = GraphPlanner { machine, settings, weights: &weights, layout: &layout };
         let graphs = drawn.into_iter().map(|graph| planner.plan(graph, |_| false).map(Arc::new));
         let graphs = graphs.collect::<Result<Vec<_>, Error>>()?;
         let [decode, prompt] = [0, graphs.len() - 1].map(|index| Arc::clone(&graphs[index]));
@@ -228,7 +230,7 @@ impl Blueprint {
     ) -> Result<PlannedGraph, Error> {
         let Blueprint { machine, settings, weights, layout, .. } = self;
         let graph = draw(&self.model, settings, layout, self.cache_sizes(), shape)?;
-        GraphPlanner { machine, settings, weights, caches: &layout.caches }.plan(graph, is_pending)
+        GraphPlanner { machine, settings, weights, layout }.plan(graph, is_pending)
     }
 
     /// The model.
@@ -470,6 +472,22 @@ fn check_tensors(model: &Model, graph: &ModelGraph) -> Result<(), Error> {
     }
 }
 
+/// Counts are of experts that the model has.
+fn check_counts(model: &Model, settings: &Settings) -> Result<(), Error> {
+    let Some(counts) = &settings.expert_counts else { return Ok(()) };
+    let count = model.config().experts.map_or(0, |experts| experts.count);
+    let is_known =
+        |layer: usize, counts: &[u64]| layer < model.config().layers.len() && counts.len() as u64 == count;
+    match counts.layers.iter().find(|(layer, counts)| !is_known(**layer, counts)) {
+        Some((layer, counts)) => Err(Error::BadSetting {
+            setting: "the counts of experts",
+            value: format!("of {} experts in layer {layer}", counts.len()),
+            rule: "they must be the model's",
+        }),
+        None => Ok(()),
+    }
+}
+
 /// Encoders make no text, and models with a state are fed no whole texts.
 fn check_outputs(model: &Model, settings: &Settings) -> Result<(), Error> {
     let (config, architecture) = (model.config(), model.config().architecture.name());
@@ -507,8 +525,9 @@ fn draw(
         Outputs::Texts(pooling) => Some(pooling),
         Outputs::Last | Outputs::All => None,
     };
-    let (adapters, taps) = (model.adapters(), settings.importance);
-    GraphSpec { config, file, adapters, shape, sizes, cache, pooling, taps, untie }.build()
+    let (adapters, taps, counts) = (model.adapters(), settings.importance, settings.expert_counter.is_some());
+    let hot = layout.hot.as_slice();
+    GraphSpec { config, file, adapters, shape, sizes, cache, pooling, taps, counts, hot, untie }.build()
 }
 
 /// The context that a model was trained for, up to the maximum.

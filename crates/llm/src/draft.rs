@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use orlop_gguf::GgufFile as File;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId, Unary};
@@ -12,7 +13,7 @@ use crate::arch::{Facts, Norm, Positions};
 use crate::cache::{CacheGroup, CacheSizes};
 use crate::config::{Config, LayerConfig};
 use crate::pooling::Pooling;
-use crate::{CacheTypes, Error};
+use crate::{CacheTypes, Error, HotExperts};
 
 mod adapters;
 mod attention;
@@ -50,6 +51,8 @@ pub enum ModelPart {
     Layer(usize),
     /// The routed experts of a layer.
     Experts(usize),
+    /// Those of them that are on another device.
+    HotExperts(usize),
     /// What turns the last layer's result into logits.
     Output,
 }
@@ -61,6 +64,7 @@ impl ModelPart {
             ModelPart::Input => (0, 0),
             ModelPart::Layer(layer) => (1 + layer, 0),
             ModelPart::Experts(layer) => (1 + layer, 1),
+            ModelPart::HotExperts(layer) => (1 + layer, 2),
             ModelPart::Output => (usize::MAX, 0),
         }
     }
@@ -105,6 +109,12 @@ pub(crate) struct ModelGraph {
     pub(crate) texts: Option<TextInputs>,
     /// What matrices are multiplied with, if that was asked for.
     pub(crate) taps: Vec<Tap>,
+    /// The experts that tokens choose, if that was asked for.
+    pub(crate) routers: Vec<Router>,
+    /// Experts of layers that are on two devices.
+    pub(crate) parts_of_experts: Vec<PartOfExperts>,
+    /// Sums of what a layer's experts on two devices have made, and the layer.
+    pub(crate) joined: Vec<(TensorId, usize)>,
     /// In graphs of texts, a row of each text.
     pub(crate) logits: TensorId,
     /// The likeliest token of each row of logits; in graphs of texts, their rows.
@@ -132,12 +142,45 @@ pub(crate) struct CacheTensor {
     pub(crate) group: Option<usize>,
 }
 
+/// Experts of a layer that are on one device.
+#[derive(Clone, Debug)]
+pub(crate) struct PartOfExperts {
+    pub(crate) layer: usize,
+    /// What tokens choose of them, by their numbers among them.
+    pub(crate) here: TensorId,
+    pub(crate) experts: Arc<[u32]>,
+}
+
+/// The experts that a layer's router chooses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Router {
+    pub(crate) layer: usize,
+    /// `[used, tokens]`
+    pub(crate) chosen: TensorId,
+    pub(crate) used: u64,
+    /// How many there are.
+    pub(crate) count: u64,
+    /// How many tokens the layer sees.
+    pub(crate) tokens: u64,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct GraphWeight {
     pub(crate) leaf: TensorId,
     pub(crate) part: ModelPart,
     /// Its name in the file.
     pub(crate) source: String,
+    pub(crate) content: WeightContent,
+}
+
+/// What a weight is of its tensor in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WeightContent {
+    Whole,
+    /// The matrices of these experts.
+    Experts(Arc<[u32]>),
+    /// Numbers that no file has.
+    Numbers(Arc<[i32]>),
 }
 
 /// What a graph is built from.
@@ -154,6 +197,10 @@ pub(crate) struct GraphSpec<'a> {
     pub(crate) pooling: Option<Pooling>,
     /// What matrices are multiplied with comes out.
     pub(crate) taps: bool,
+    /// Which experts tokens choose comes out.
+    pub(crate) counts: bool,
+    /// Of each layer, experts that are on another device than the others.
+    pub(crate) hot: &'a [Option<HotExperts>],
     /// The embedding table is also the output matrix, and the two are on different devices: two leaves.
     pub(crate) untie: bool,
 }
@@ -189,6 +236,9 @@ pub(crate) struct GraphDraft<'a> {
     adapter_scales: Option<TensorId>,
     texts: Option<TextInputs>,
     taps: Vec<Tap>,
+    routers: Vec<Router>,
+    parts_of_experts: Vec<PartOfExperts>,
+    joined: Vec<(TensorId, usize)>,
 }
 
 impl GraphSpec<'_> {
@@ -245,13 +295,16 @@ impl GraphSpec<'_> {
             adapter_scales: None,
             texts: None,
             taps: Vec::new(),
+            routers: Vec::new(),
+            parts_of_experts: Vec::new(),
+            joined: Vec::new(),
         };
         draft.texts = self.pooling.map(|pooling| draft.text_inputs(pooling));
         let logits = draft.model()?;
         draft.b.output(logits);
         let best = if self.pooling.is_some() { logits } else { draft.best(logits) };
         let GraphDraft { b, weights, caches, groups, wanted, slot, query_factors, .. } = draft;
-        let GraphDraft { adapter_scales, texts, taps, .. } = draft;
+        let GraphDraft { adapter_scales, texts, taps, routers, parts_of_experts, joined, .. } = draft;
         let graph = b.build()?;
         Ok(ModelGraph {
             graph,
@@ -267,6 +320,9 @@ impl GraphSpec<'_> {
             adapter_scales,
             texts,
             taps,
+            routers,
+            parts_of_experts,
+            joined,
             logits,
             best,
             weights,
@@ -334,6 +390,17 @@ impl GraphDraft<'_> {
     }
 
     fn weight_from(&mut self, name: &str, source: &str, extents: &[u64]) -> Result<Option<TensorId>, Error> {
+        self.weight_of(name, source, extents, WeightContent::Whole)
+    }
+
+    /// What a weight has of a tensor of these extents.
+    fn weight_of(
+        &mut self,
+        name: &str,
+        source: &str,
+        extents: &[u64],
+        content: WeightContent,
+    ) -> Result<Option<TensorId>, Error> {
         if let Some(known) = self.known.get(name) {
             return Ok(Some(*known));
         }
@@ -346,10 +413,22 @@ impl GraphDraft<'_> {
                 found: tensor.extents().to_vec(),
             });
         }
-        let leaf = self.b.weight(name, tensor.desc.dtype, extents);
+        let mut extents = extents.to_vec();
+        if let (WeightContent::Experts(experts), [_, _, count]) = (&content, extents.as_mut_slice()) {
+            *count = experts.len() as u64;
+        }
+        let leaf = self.b.weight(name, tensor.desc.dtype, &extents);
         self.known.insert(name.to_owned(), leaf);
-        self.weights.push(GraphWeight { leaf, part: self.part, source: source.to_owned() });
+        self.weights.push(GraphWeight { leaf, part: self.part, source: source.to_owned(), content });
         Ok(Some(leaf))
+    }
+
+    /// A row of numbers for each index, which no file has.
+    fn table(&mut self, name: &str, numbers: Arc<[i32]>) -> TensorId {
+        let leaf = self.b.weight(name, DType::I32, &[1, numbers.len() as u64]);
+        let content = WeightContent::Numbers(numbers);
+        self.weights.push(GraphWeight { leaf, part: self.part, source: name.to_owned(), content });
+        leaf
     }
 
     /// Rows of the embedding table.

@@ -83,7 +83,8 @@ impl Embedder {
         let pooling = pooling.unwrap_or_else(|| Pooling::of(model.config(), model.file()));
         let batch = settings.context.unwrap_or(TOKENS);
         let outputs = Outputs::Texts(pooling);
-        let settings = Settings { batch, sequences: TEXTS, draft: 0, outputs, ..settings.clone() };
+        let settings =
+            Settings { batch, sequences: TEXTS, draft: 0, outputs, expert_counter: None, ..settings.clone() };
         Blueprint::plan(model, machine, &settings)
     }
 

@@ -9,13 +9,14 @@ use orlop_graph::TensorId;
 use orlop_sched::{PlanId, Session, Timeline};
 
 use crate::adapter::finite_scale;
-use crate::draft::{GroupInputs, ModelGraph, Tap};
+use crate::draft::{GroupInputs, ModelGraph, Router, Tap};
 use crate::planned_graph::session_options;
 use crate::run_table::RunTables;
 use crate::sequences::{SequenceId, Sequences};
 use crate::weights::{self, LoadedTensors, Progress};
 use crate::{BatchShape, Blueprint, Config, Error, Forecast, ImportanceSums, LoraError, Outputs};
 
+mod experts;
 mod failure;
 mod importance;
 mod page_use;
@@ -104,6 +105,8 @@ struct Ready {
     query_factors: Option<TensorId>,
     adapter_scales: Option<TensorId>,
     taps: Arc<[Tap]>,
+    /// What is counted of the experts that tokens choose.
+    routers: Arc<[Router]>,
     logits: TensorId,
     best: TensorId,
 }
@@ -127,6 +130,7 @@ impl Ready {
         let ModelGraph { shape, tokens, positions, seen, sequences, wanted, slot, logits, best, .. } = *graph;
         let ModelGraph { query_factors, adapter_scales, .. } = *graph;
         let (groups, taps) = (graph.groups.as_slice().into(), graph.taps.as_slice().into());
+        let routers = graph.routers.as_slice().into();
         Ready {
             shape,
             plan,
@@ -140,6 +144,7 @@ impl Ready {
             query_factors,
             adapter_scales,
             taps,
+            routers,
             logits,
             best,
         }

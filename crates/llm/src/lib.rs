@@ -48,6 +48,7 @@ mod draft;
 mod embedder;
 mod engine;
 mod error;
+mod expert_counts;
 mod fit_choices;
 mod forecast;
 mod generate;
@@ -91,6 +92,7 @@ pub use engine::{
     Wanted,
 };
 pub use error::Error;
+pub use expert_counts::{ExpertCounter, ExpertCounts};
 pub use fit_choices::{FitChoice, FittingType};
 pub use forecast::{DeviceMemory, Forecast, StoredKind, StoredPlace, StoredSet};
 pub use generate::{End, GenerateEvent, GenerateOptions, generate, generate_with};
@@ -105,7 +107,7 @@ pub use pooling::Pooling;
 pub use quantize::{Quantization, Quantized, quantize};
 pub use sampling::{LogProbabilities, Sampler, SamplingOptions, TokenMask};
 pub use sequences::SequenceId;
-pub use settings::{CacheTypes, LayerChoice, LayerPlacement, Outputs, Settings};
+pub use settings::{CacheTypes, HotExperts, LayerChoice, LayerPlacement, Outputs, Settings};
 pub use speculate::{
     DifferentToken, DraftCounts, DraftModel, Drafter, Lookup, PairBlueprint, Speculator, VocabularyDifference,
 };

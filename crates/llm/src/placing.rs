@@ -2,7 +2,7 @@
 //!
 //! A model planned whole on each device says what its parts take there: bytes of weights and caches, and seconds of steps.
 //! [`ChainProblem::solve`] chooses, the model is planned so, and what does not fit to the byte is solved again with less
-//! room.
+//! room. Where it is known which experts are chosen most, these are placed one by one ([`hot`]).
 
 use std::sync::Arc;
 
@@ -14,6 +14,8 @@ use crate::blueprint::Blueprint;
 use crate::draft::ModelGraph;
 use crate::speed_forecast::PlannedRun;
 use crate::{Error, LayerChoice, LayerPlacement, Model, ModelPart, Settings};
+
+mod hot;
 
 /// What a placement should be fast for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +162,14 @@ struct Placing {
     behind_others: Arc<[Vec<f64>]>,
 }
 
+/// Where the routed experts of a layer may go, as long as they are together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WholeExperts {
+    Anywhere,
+    /// On the last device.
+    OnLast,
+}
+
 /// A solved placement.
 struct Solved {
     layout: LayerPlacement,
@@ -196,11 +206,15 @@ impl Placing {
     }
 
     /// With an embedding table that is the output matrix, too, the problem in which the table is on a device.
-    fn problem(&self, capacity: &[u64], input: Option<usize>) -> ChainProblem {
+    fn problem(&self, capacity: &[u64], input: Option<usize>, experts: WholeExperts) -> ChainProblem {
         let last = self.parts.len() - 1;
-        let part = |(index, _): (usize, &ModelPart)| {
+        let part = |(index, part): (usize, &ModelPart)| {
             let cost = |(device, whole): (usize, &Whole)| {
                 let cost = whole.costs[index];
+                let is_last = device + 1 == self.devices.len();
+                if matches!(part, ModelPart::Experts(_)) && experts == WholeExperts::OnLast && !is_last {
+                    return None;
+                }
                 match input {
                     Some(input) if index == 0 && device != input => None,
                     // On the table's device, the output needs no other.
@@ -226,13 +240,14 @@ impl Placing {
     }
 
     /// The best placement; with a tied embedding table, the best of those with it on each device.
-    fn solve(&self, capacity: &[u64]) -> Option<Solved> {
+    fn solve(&self, capacity: &[u64], experts: WholeExperts) -> Option<Solved> {
         let inputs: Vec<Option<usize>> = match self.is_tied() {
             true => (0..self.devices.len()).map(Some).collect(),
             false => vec![None],
         };
-        let tried =
-            inputs.iter().filter_map(|input| self.problem(capacity, *input).solve(ChainProblem::EFFORT));
+        let tried = inputs
+            .iter()
+            .filter_map(|input| self.problem(capacity, *input, experts).solve(ChainProblem::EFFORT));
         let tried: Vec<ChainAssignment> = tried.collect();
         let bound = tried.iter().map(|found| found.bound).fold(f64::INFINITY, f64::min);
         let best = tried.into_iter().min_by(|one, other| one.seconds.total_cmp(&other.seconds))?;
@@ -248,6 +263,7 @@ impl Placing {
             caches: of_layers.clone(),
             layers: of_layers,
             experts: (0..self.layers).map(|layer| device(ModelPart::Experts(layer))).collect(),
+            hot: vec![None; self.layers],
             output: device(ModelPart::Output),
         }
     }
@@ -257,7 +273,7 @@ impl Placing {
         let chosen: Vec<usize> = self.parts.iter().map(|part| layout.device(*part).index()).collect();
         let capacity: Vec<u64> = self.whole.iter().map(|whole| whole.room).collect();
         let input = self.is_tied().then_some(layout.input.index());
-        let problem = self.problem(&capacity, input);
+        let problem = self.problem(&capacity, input, WholeExperts::Anywhere);
         let decision = |(index, other): (usize, Option<Alternative>)| PartDecision {
             part: self.parts[index],
             device: self.devices[chosen[index]],
@@ -297,7 +313,7 @@ impl Blueprint {
         let mut capacity: Vec<u64> = placing.whole.iter().map(|whole| whole.room).collect();
         let (mut best, mut bound) = (None, None);
         for _ in 0..ATTEMPTS {
-            let Some(solved) = placing.solve(&capacity) else { break };
+            let Some(solved) = placing.solve(&capacity, WholeExperts::Anywhere) else { break };
             // With less room, no placement takes less.
             bound = bound.or(Some(solved.bound));
             let blueprint = at(solved.layout)?;
@@ -320,7 +336,19 @@ impl Blueprint {
             Some(_) => plain,
         };
         let decisions = placing.decisions(&chosen.layout, bound.unwrap_or(f64::INFINITY));
-        Ok(Blueprint { decisions, ..chosen })
+        let Some(divided) = placing.with_hot_experts(settings, at)? else {
+            return Ok(Blueprint { decisions, ..chosen });
+        };
+        let seconds = divided.workload_seconds(work)?;
+        if chosen.forecast()?.fits() && chosen.workload_seconds(work)? <= seconds {
+            return Ok(Blueprint { decisions, ..chosen });
+        }
+        // The bound is one of placements of whole parts.
+        let PlacementDecisions { parts, bound, .. } = placing.decisions(&divided.layout, decisions.bound);
+        Ok(Blueprint {
+            decisions: PlacementDecisions { parts, seconds, bound: bound.min(seconds) },
+            ..divided
+        })
     }
 
     /// Predicted seconds of a workload.

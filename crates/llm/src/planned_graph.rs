@@ -6,12 +6,12 @@ use std::sync::Arc;
 use orlop_alloc::Externals;
 use orlop_backend::BufferType;
 use orlop_graph::TensorId;
-use orlop_sched::{Constraints, DeviceId, Machine, Planned, SessionOptions};
+use orlop_sched::{Constraints, Machine, Planned, SessionOptions};
 
 use crate::draft::{CacheTensor, ModelGraph};
 use crate::weight_memory::{Uses, WeightPlace, offloaded_from};
 use crate::weights::LoadedTensors;
-use crate::{Error, Settings};
+use crate::{Error, LayerPlacement, Settings};
 
 /// A graph that is placed, split, lowered and planned.
 #[derive(Clone, Debug)]
@@ -37,8 +37,7 @@ pub(crate) struct GraphPlanner<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) settings: &'a Settings,
     pub(crate) weights: &'a [WeightPlace],
-    /// The device of each layer's cache.
-    pub(crate) caches: &'a [DeviceId],
+    pub(crate) layout: &'a LayerPlacement,
 }
 
 impl GraphPlanner<'_> {
@@ -66,9 +65,10 @@ impl GraphPlanner<'_> {
             pinned.insert(leaf, Arc::clone(memory));
         }
         for CacheTensor { tensor, layer, .. } in &graph.caches {
-            pinned.insert(*tensor, Arc::clone(self.machine.arena(self.caches[*layer])));
+            pinned.insert(*tensor, Arc::clone(self.machine.arena(self.layout.caches[*layer])));
         }
-        let constraints = Constraints { pinned, ..Constraints::default() };
+        let joined = graph.joined.iter().map(|(sum, layer)| (*sum, self.layout.layers[*layer]));
+        let constraints = Constraints { pinned, assigned: joined.collect(), ..Constraints::default() };
         let planned =
             Planned::by_rules(&graph.graph, self.machine, &constraints, &session_options(self.settings))?;
         Ok(PlannedGraph { graph, planned: Arc::new(planned), mapped })

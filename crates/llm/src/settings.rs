@@ -9,7 +9,7 @@ use orlop_backend::{LowerOptions, Precision};
 use orlop_graph::DType;
 use orlop_sched::{DeviceId, Machine, PlanObserver};
 
-use crate::{Error, ModelPart, Pooling, Workload};
+use crate::{Error, ExpertCounter, ExpertCounts, Model, ModelPart, Pooling, Workload};
 
 /// How a model is to be run.
 #[derive(Clone, Debug)]
@@ -35,6 +35,11 @@ pub struct Settings {
     pub outputs: Outputs,
     /// Whether runs also sum what matrices are multiplied with ([`crate::Engine::importance`]). Default no.
     pub importance: bool,
+    /// Counts the experts that tokens choose, in models that have some. Default none.
+    pub expert_counter: Option<Arc<ExpertCounter>>,
+    /// How often experts were chosen before. [`LayerChoice::Fastest`] places those that are chosen most one by one. Default
+    /// none.
+    pub expert_counts: Option<Arc<ExpertCounts>>,
     /// Maximum of drafted tokens that one run verifies, in [speculative decoding](crate::Speculator). Default 0: none.
     pub draft: u64,
     /// Memory plans that were saved for exactly these settings ([`crate::Blueprint::save`]). Default none.
@@ -66,6 +71,8 @@ impl Default for Settings {
             order: StepOrder::default(),
             outputs: Outputs::Last,
             importance: false,
+            expert_counter: None,
+            expert_counts: None,
             draft: 0,
             plans: Arc::new([]),
             layout: LayerChoice::First,
@@ -136,8 +143,19 @@ pub struct LayerPlacement {
     pub caches: Vec<DeviceId>,
     /// Of each layer's routed experts, where it has any.
     pub experts: Vec<DeviceId>,
+    /// Of each layer, those of its experts that are elsewhere.
+    pub hot: Vec<Option<HotExperts>>,
     /// Of the last norm and the output matrix.
     pub output: DeviceId,
+}
+
+/// Experts of a layer that are on another device than the others: those that are chosen most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotExperts {
+    /// Their device.
+    pub device: DeviceId,
+    /// Which ones, ascending: at least one, and not all.
+    pub experts: Arc<[u32]>,
 }
 
 impl LayerPlacement {
@@ -148,6 +166,7 @@ impl LayerPlacement {
             layers: vec![device; layers],
             caches: vec![device; layers],
             experts: vec![device; layers],
+            hot: vec![None; layers],
             output: device,
         }
     }
@@ -160,6 +179,7 @@ impl LayerPlacement {
             self.layers[layer] = device;
             self.caches[layer] = device;
             self.experts[layer] = device;
+            self.hot[layer] = None;
         }
         self
     }
@@ -175,6 +195,9 @@ impl LayerPlacement {
             ModelPart::Input => self.input,
             ModelPart::Layer(layer) => self.layers[layer],
             ModelPart::Experts(layer) => self.experts[layer],
+            ModelPart::HotExperts(layer) => {
+                self.hot[layer].as_ref().map_or(self.experts[layer], |hot| hot.device)
+            }
             ModelPart::Output => self.output,
         }
     }
@@ -182,18 +205,22 @@ impl LayerPlacement {
     /// Checks that it has a device of this machine for each of the layers.
     pub(crate) fn check(&self, layers: usize, machine: &Machine) -> Result<(), Error> {
         let bad = |value, rule| Err(Error::BadSetting { setting: "the layout", value, rule });
-        let counts = [self.layers.len(), self.caches.len(), self.experts.len()];
+        let counts = [self.layers.len(), self.caches.len(), self.experts.len(), self.hot.len()];
         if counts.iter().any(|count| *count != layers) {
-            let value = format!("of {} layers, {} caches and {} of experts", counts[0], counts[1], counts[2]);
+            let [layers, caches, experts, hot] = counts;
+            let value =
+                format!("of {layers} layers, {caches} caches, {experts} of experts and {hot} of hot ones");
             return bad(value, "it must have one device for each layer of the model");
         }
         let ends = [&self.input, &self.output];
+        let hot = self.hot.iter().flatten().map(|hot| &hot.device);
         let devices = machine.devices().len();
         match self
             .layers
             .iter()
             .chain(&self.caches)
             .chain(&self.experts)
+            .chain(hot)
             .chain(ends)
             .find(|device| device.index() >= devices)
         {
@@ -202,5 +229,25 @@ impl LayerPlacement {
             }
             None => Ok(()),
         }
+    }
+
+    /// Checks that experts that are elsewhere are some of a layer's, and that runs can do without what is made of all.
+    pub(crate) fn check_hot(&self, model: &Model, settings: &Settings) -> Result<(), Error> {
+        let bad = |value, rule| Err(Error::BadSetting { setting: "the layout", value, rule });
+        let count = model.config().experts.map_or(0, |experts| experts.count);
+        for (layer, hot) in self.hot.iter().enumerate() {
+            let Some(HotExperts { experts, .. }) = hot else { continue };
+            let value = || format!("hot experts {experts:?} of layer {layer}");
+            let has_experts = model.file().tensor(&format!("blk.{layer}.ffn_gate_inp.weight")).is_some();
+            let ascend = experts.is_sorted_by(|one, next| one < next);
+            let known = experts.last().is_some_and(|last| u64::from(*last) < count);
+            if !has_experts || !ascend || !known || experts.len() as u64 >= count {
+                return bad(value(), "they must be some of the layer's experts, ascending");
+            }
+            if settings.importance || !model.adapters().is_empty() {
+                return bad(value(), "importance data and adapters need experts that are together");
+            }
+        }
+        Ok(())
     }
 }

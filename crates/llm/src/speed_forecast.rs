@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use orlop_graph::DType;
-use orlop_sched::{ExpectedData, Limit, Prediction};
+use orlop_sched::{ChosenMatrices, ExpectedData, Limit, Prediction};
 
+use crate::draft::PartOfExperts;
 use crate::planned_graph::PlannedGraph;
-use crate::{Blueprint, Error, Model};
+use crate::{Blueprint, Error, ExpertCounts, Model};
 
 /// How fast a model is expected to be on a machine, by the speeds of its devices.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,9 +84,26 @@ impl Blueprint {
         self.runs_of(prompt).into_iter().map(run).collect()
     }
 
+    /// What the data of a run is expected to be: of experts on two devices, as many as were counted, or all alike.
+    fn expected(&self, run: &PlannedRun) -> ExpectedData {
+        let mut expected = ExpectedData::seeing(run.seen);
+        let counts = self.settings.expert_counts.as_deref();
+        let (Some(experts), tokens) = (self.model.config().experts, run.tokens as f64) else {
+            return expected;
+        };
+        for PartOfExperts { layer, here, experts: some } in &run.graph.graph.parts_of_experts {
+            let of_token = |expert: &u32| experts.used as f64 * share(counts, *layer, *expert, experts.count);
+            let choices = tokens * some.iter().map(of_token).sum::<f64>();
+            let matrices =
+                some.iter().map(|expert| 1.0 - (1.0 - of_token(expert).min(1.0)).powf(tokens)).sum();
+            expected.chosen.insert(*here, ChosenMatrices { choices, matrices });
+        }
+        expected
+    }
+
     /// How long a run takes.
     pub(crate) fn predicted(&self, run: &PlannedRun) -> Prediction {
-        self.with_file(run.graph.planned.predict(&self.machine, &ExpectedData::seeing(run.seen)), run.tokens)
+        self.with_file(run.graph.planned.predict(&self.machine, &self.expected(run)), run.tokens)
     }
 
     /// How long a generated token takes that sees some rows.
@@ -102,6 +120,15 @@ impl Blueprint {
         let seconds = bytes / self.settings.file_bytes_per_second.max(1.0);
         let limited_by = if seconds > run.seconds { Limit::File } else { run.limited_by };
         Prediction { seconds: run.seconds + seconds, limited_by }
+    }
+}
+
+/// The share of an expert in what a layer's tokens choose.
+pub(crate) fn share(counts: Option<&ExpertCounts>, layer: usize, expert: u32, count: u64) -> f64 {
+    let counted = counts.and_then(|counts| counts.layers.get(&layer));
+    match counted.map(|counts| (counts.get(expert as usize).copied().unwrap_or(0), counts.iter().sum())) {
+        Some((own, all @ 1u64..)) => own as f64 / all as f64,
+        _ => 1.0 / count.max(1) as f64,
     }
 }
 

@@ -17,7 +17,7 @@ use orlop_backend::{BufferType, Device, MemoryLayout, NodeQuery, Operand, Reason
 use orlop_graph::{Graph, NodeId, TensorDesc, TensorId};
 use orlop_sched::{DeviceId, Machine};
 
-use crate::draft::ModelGraph;
+use crate::draft::{ModelGraph, WeightContent};
 use crate::{Config, Error};
 
 /// Where a weight goes.
@@ -27,6 +27,7 @@ pub(crate) struct WeightPlace {
     pub(crate) name: Arc<str>,
     /// Its name in the file.
     pub(crate) source: String,
+    pub(crate) content: WeightContent,
     pub(crate) desc: TensorDesc,
     pub(crate) device: DeviceId,
     pub(crate) memory: Arc<dyn BufferType>,
@@ -98,7 +99,10 @@ pub(crate) fn place_weights(
     for (weight, other) in first.weights.iter().zip(&second.weights) {
         let tensor = first.graph.tensor(weight.leaf);
         let leaves = uses.iter().zip([weight.leaf, other.leaf]);
-        let memory = |device: DeviceId| choose_memory(machine.device(device), &tensor.name, leaves.clone());
+        // What the file does not have in this form is no part of the mapped file.
+        let is_mapped = weight.content == WeightContent::Whole;
+        let memory =
+            |device: DeviceId| choose_memory(machine.device(device), &tensor.name, is_mapped, leaves.clone());
         let device = wished(weight.part);
         let (device, memory) = match memory(device) {
             Ok(memory) => (device, memory),
@@ -107,9 +111,12 @@ pub(crate) fn place_weights(
         places.push(WeightPlace {
             name: tensor.name.as_str().into(),
             source: weight.source.clone(),
+            content: weight.content.clone(),
             desc: tensor.desc,
             device,
-            while_pending: memory_while_pending(machine.device(device), &memory, leaves),
+            while_pending: is_mapped
+                .then(|| memory_while_pending(machine.device(device), &memory, leaves))
+                .flatten(),
             memory,
             streamed: false,
         });
@@ -159,14 +166,17 @@ impl Uses<'_> {
 fn choose_memory<'a>(
     device: &Arc<dyn Device>,
     name: &str,
+    is_mapped: bool,
     leaves: impl Iterator<Item = (&'a Uses<'a>, TensorId)> + Clone,
 ) -> Result<Arc<dyn BufferType>, Error> {
-    let types = match device.buffer_types(Role::Weight) {
-        [] => device.buffer_types(Role::Arena),
-        types => types,
-    };
+    let mut usable = device
+        .buffer_types(Role::Weight)
+        .iter()
+        .filter(|memory| is_mapped || !memory.is_borrowed())
+        .peekable();
+    let arena = if usable.peek().is_none() { device.buffer_types(Role::Arena) } else { &[] };
     let mut refused = None;
-    for memory in types {
+    for memory in usable.chain(arena) {
         match refusal(device, memory, leaves.clone()) {
             None => return Ok(Arc::clone(memory)),
             Some(reason) => refused = Some(reason),
@@ -217,7 +227,7 @@ pub(crate) fn offloaded_from<'a>(
     weight: &WeightPlace,
 ) -> Option<&'a Arc<dyn BufferType>> {
     // What lies plainly can be transferred from where it is.
-    if weight.memory.layout() == MemoryLayout::Plain {
+    if weight.memory.layout() == MemoryLayout::Plain || weight.content != WeightContent::Whole {
         return None;
     }
     let mapped = mapped_memory(machine.device(weight.device))?;

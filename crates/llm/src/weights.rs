@@ -10,6 +10,7 @@ use orlop_gguf::TensorInfo;
 use orlop_sched::{DeviceId, Session};
 
 use crate::blueprint::{Blueprint, set_tensors};
+use crate::draft::WeightContent;
 use crate::planned_graph::MappedLeaf;
 use crate::weight_memory::WeightPlace;
 use crate::{DeviceMemory, Error, Forecast};
@@ -70,7 +71,7 @@ impl LoadedTensors {
     /// Loads or repacks one of the weights that are pending.
     pub(crate) fn load_one(&mut self, blueprint: &Blueprint) -> Result<(), Error> {
         if let Some(PendingWeight { index, source, .. }) = self.pending.last() {
-            load_weight(blueprint, source, &self.tensors[*index])?;
+            load_weight(blueprint, source, &WeightContent::Whole, &self.tensors[*index])?;
             self.pending.pop();
         }
         Ok(())
@@ -117,7 +118,7 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Load
                             bytes: weight.desc.bytes(),
                         });
                     }
-                    None => load_weight(blueprint, &weight.source, place)?,
+                    None => load_weight(blueprint, &weight.source, &weight.content, place)?,
                 }
                 stored.push(place.clone());
                 done += weight.desc.bytes();
@@ -147,10 +148,29 @@ fn source<'a>(blueprint: &'a Blueprint, name: &str) -> Result<&'a TensorInfo, Er
     found.ok_or_else(|| Error::MissingTensor(name.to_owned()))
 }
 
-/// Copies a weight from the file.
-fn load_weight(blueprint: &Blueprint, name: &str, place: &StoredTensor) -> Result<(), Error> {
+/// Copies what a weight has of its tensor from the file.
+fn load_weight(
+    blueprint: &Blueprint,
+    name: &str,
+    content: &WeightContent,
+    place: &StoredTensor,
+) -> Result<(), Error> {
+    if let WeightContent::Numbers(numbers) = content {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        return Ok(place.set(0, &bytes)?);
+    }
     let (file, tensor) = (blueprint.model.file(), source(blueprint, name)?);
-    place.set(0, file.bytes_of(tensor))?;
+    let bytes = file.bytes_of(tensor);
+    match content {
+        WeightContent::Experts(experts) => {
+            let each = bytes.len() / tensor.desc.extents[2].max(1) as usize;
+            for (place_of, expert) in experts.iter().enumerate() {
+                let matrix = &bytes[*expert as usize * each..][..each];
+                place.set((place_of * each) as u64, matrix)?;
+            }
+        }
+        _ => place.set(0, bytes)?,
+    }
     file.release(tensor);
     Ok(())
 }

@@ -10,11 +10,12 @@ use serde::Serialize;
 
 use self::reads::{Rates, Reads, Report};
 use crate::advice;
+use crate::expert_file::ExpertStatsArguments;
 use crate::failure::Failure;
 use crate::load::{failure, load_or, model_file, repack};
 use crate::model_arguments::{ModelArguments, Predictions};
-use crate::printer::Printer;
 use crate::predicted::with_file_speed;
+use crate::printer::Printer;
 
 const EXAMPLES: &str = "Examples:
   orlop bench -p 64 -n 16 -r 2
@@ -53,6 +54,8 @@ pub(crate) struct BenchArguments {
     /// every token, so this bounds its speed.
     #[arg(long)]
     reads: bool,
+    #[command(flatten)]
+    expert_stats: ExpertStatsArguments,
     /// Print JSON: a list of tests.
     #[arg(long)]
     json: bool,
@@ -105,7 +108,8 @@ impl BenchArguments {
 
 /// Measures prompt processing and generation.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
-    let mut model = arguments.model.clone();
+    let stats = arguments.expert_stats.begin()?;
+    let mut model = stats.counting(&arguments.model);
     if model.settings.context == 0 {
         let one = (arguments.depth + arguments.p.max(arguments.n)).max(1) as u64;
         let each = ((arguments.depth + arguments.n) as u64).next_multiple_of(PAGE_ROWS);
@@ -116,18 +120,19 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
     model.settings.predictions = Predictions::Printed;
     model.settings.sequences = arguments.sequences.iter().max().map_or(1, |most| most.saturating_add(1));
     let mut loaded = load_or(&model, Outputs::Last, |error| arguments.refused(error))?;
+    stats.check(loaded.model.config())?;
     repack(&mut loaded)?;
     let threads = model.settings.threads();
     let device = model.settings.device.join(",");
+    // Measured before the tests, which read the file, too.
+    let file = model_file(model.model.as_deref())?;
+    let blueprint =
+        with_file_speed(loaded.engine.blueprint(), Some(&file), model.settings.no_measure).into_owned();
     let mut tests = Vec::new();
     let reads = arguments.reads.then(|| Reads::new(threads)).transpose();
     let mut reads = reads.map_err(|error| Failure::Other(error.into()))?;
     let kinds = [("pp", arguments.p, usize::MAX), ("tg", arguments.n, 1)];
     for (kind, count, batch) in kinds.into_iter().filter(|(_, count, _)| *count > 0) {
-    // Measured before the tests, which read the file, too.
-    let file = model_file(model.model.as_deref())?;
-    let blueprint =
-        with_file_speed(loaded.engine.blueprint(), Some(&file), model.settings.no_measure).into_owned();
         let mut rates = Vec::with_capacity(arguments.repetitions);
         let mut between = reads.as_mut().filter(|_| kind == "tg");
         for repetition in 0..=arguments.repetitions {
@@ -161,6 +166,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<(), Failure> {
             several(arguments, &mut loaded.engine, *count, (threads, device.clone())).map_err(failure)?,
         );
     }
+    stats.finish()?;
     let mut printer = Printer::new();
     if arguments.json {
         return printer.json(&tests);

@@ -8,6 +8,7 @@ use orlop::llm::{Outputs, PerplexityOptions, Special, perplexity};
 use serde::Serialize;
 
 use crate::commands::tokenize::read;
+use crate::expert_file::ExpertStatsArguments;
 use crate::failure::Failure;
 use crate::load::{failure, load, tokenizer};
 use crate::model_arguments::ModelArguments;
@@ -26,6 +27,8 @@ pub(crate) struct PerplexityArguments {
     /// Text file.
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
+    #[command(flatten)]
+    expert_stats: ExpertStatsArguments,
     /// Print one JSON object: `perplexity`, `error`, `scored`, `chunks`.
     #[arg(long)]
     json: bool,
@@ -45,13 +48,15 @@ pub(crate) const CHUNK: usize = 512;
 /// Scores the second half of each chunk of a text.
 pub(crate) fn run(arguments: &PerplexityArguments) -> Result<(), Failure> {
     let text = read(&arguments.file)?;
-    let mut model = arguments.model.clone();
+    let stats = arguments.expert_stats.begin()?;
+    let mut model = stats.counting(&arguments.model);
     let chunk = match model.settings.context {
         0 => CHUNK,
         context => usize::try_from(context).unwrap_or(CHUNK),
     };
     model.settings.context = chunk as u64;
     let mut loaded = load(&model, Outputs::All)?;
+    stats.check(loaded.model.config())?;
     let tokenizer = tokenizer(&loaded.model)?;
     let bos = tokenizer.added_bos();
     let tokens: Vec<u32> = bos.into_iter().chain(tokenizer.encode(&text, Special::AsText)).collect();
@@ -66,6 +71,7 @@ pub(crate) fn run(arguments: &PerplexityArguments) -> Result<(), Failure> {
         eprintln!();
     }
     let result = result.map_err(failure)?;
+    stats.finish()?;
     let mut printer = Printer::new();
     if arguments.json {
         let (perplexity, error, scored, chunks) = (result.value, result.error, result.scored, result.chunks);

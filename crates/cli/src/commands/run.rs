@@ -18,12 +18,13 @@ use serde::Serialize;
 
 use crate::advice;
 use crate::draft_arguments::DraftArguments;
+use crate::expert_file::ExpertStatsArguments;
 use crate::failure::Failure;
 use crate::grammar_arguments::GrammarArguments;
 use crate::load::{MemoryReport, failure, load_with_drafts, memory, model_file, token_bar, tokenizer};
 use crate::model_arguments::ModelArguments;
-use crate::printer::Printer;
 use crate::predicted::with_file_speed;
+use crate::printer::Printer;
 use crate::style::note;
 use crate::timings::Timings;
 
@@ -73,6 +74,8 @@ pub(crate) struct RunArguments {
     pub(crate) draft: DraftArguments,
     #[command(flatten)]
     pub(crate) grammar: GrammarArguments,
+    #[command(flatten)]
+    pub(crate) expert_stats: ExpertStatsArguments,
     /// Treat special tokens in the prompt as text; not in a chat.
     #[arg(long, conflicts_with_all = ["chat", "system"])]
     no_special: bool,
@@ -197,7 +200,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         return crate::chat::run(arguments);
     };
     let trace = arguments.trace.as_deref().map(Trace::begin).transpose()?;
-    let mut loaded = load_with_drafts(&arguments.model, &arguments.draft)?;
+    let stats = arguments.expert_stats.begin()?;
+    let mut loaded = load_with_drafts(&stats.counting(&arguments.model), &arguments.draft)?;
+    stats.check(loaded.model.config())?;
     if trace.is_some() {
         loaded.engine.record();
     }
@@ -289,6 +294,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         Timings::new(loaded.took, fed, prompt_time, tokens.len(), all - repacking).with_repacking(repacking);
     let rest = stream.finish();
     let drafts = loaded.speculator.as_ref().map(Speculator::counts);
+    stats.finish()?;
     let traced = trace.map(|trace| trace.finish(&loaded.engine)).transpose()?;
     if arguments.json {
         text.push_str(rest);

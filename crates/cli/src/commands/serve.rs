@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use clap::Args;
 use orlop::http::{HttpServer, ServedEmbedder, ServedModel, ServerError, ServerOptions};
-use orlop::llm::{Embedder, Outputs};
+use orlop::llm::{Embedder, Outputs, Settings};
 
 use crate::commands::run::SamplingArguments;
+use crate::expert_file::ExpertStatsArguments;
 use crate::failure::Failure;
 use crate::load::{failure, load_planned_embedder};
 use crate::memory_table;
@@ -32,7 +33,8 @@ Exit status: 0 ended by a signal; 2 invalid arguments or files; 3 out of memory;
 /// Arguments of `orlop serve`.
 #[derive(Debug, Args)]
 // In other commands, `--plan` names a saved plan.
-#[command(after_help = EXAMPLES, mut_arg("saved_plan", |plan| plan.long("saved-plan")))]
+#[command(after_help = EXAMPLES, mut_arg("saved_plan", |plan| plan.long("saved-plan")),
+    mut_arg("expert_stats", |stats| stats.conflicts_with("embeddings")))]
 pub(crate) struct ServeArguments {
     #[command(flatten)]
     models: ServedArguments,
@@ -56,6 +58,8 @@ pub(crate) struct ServeArguments {
     max_context: Option<u64>,
     #[command(flatten)]
     sampling: SamplingArguments,
+    #[command(flatten)]
+    expert_stats: ExpertStatsArguments,
     /// Serve embeddings, or scores of a reranker, instead of text [default: for models that make no text]
     #[arg(long)]
     embeddings: bool,
@@ -91,6 +95,12 @@ pub(crate) struct ServeArguments {
 /// Serves, or plans to.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     let models = arguments.models.open()?;
+    let stats = arguments.expert_stats.begin()?;
+    models.iter().try_for_each(|open| stats.check(open.model.config()))?;
+    if models.len() > 1 && stats.counter().is_some() {
+        let sentence = "--expert-stats counts the experts of one model; serve it alone";
+        return Err(Failure::BadInput(sentence.to_owned()));
+    }
     let embeds = |open: &OpenModel| arguments.embeddings || open.model.config().bidirectional;
     match models.as_slice() {
         [open] if embeds(open) => return serve_embedder(arguments, open),
@@ -103,6 +113,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     let parallel = arguments.parallel;
     let planned = models.iter().map(|open| {
         let settings = arguments.models.settings(open, parallel)?;
+        let settings = Settings { expert_counter: stats.counter(), ..settings };
         PlannedModel::of(open, &settings, !arguments.plan)
     });
     let planned: Vec<PlannedModel> = planned.collect::<Result<_, Failure>>()?;
@@ -118,7 +129,8 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
         Ok(planned.served(sampling, arguments.models.verbose)?.with_context(most))
     });
     let served: Vec<ServedModel> = served.collect::<Result<_, Failure>>()?;
-    HttpServer::bind(arguments.options()?).and_then(|server| server.run(served)).map_err(refused)
+    HttpServer::bind(arguments.options()?).and_then(|server| server.run(served)).map_err(refused)?;
+    stats.finish()
 }
 
 /// Serves embeddings, or scores of documents.

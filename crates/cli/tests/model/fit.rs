@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use orlop::llm::{Experts, Synth};
 use serde_json::{Value, json};
 
 use crate::support::Folder;
@@ -140,4 +141,85 @@ fn devices_are_measured_once_and_measurements_are_kept() {
     for test in tests.as_array().unwrap() {
         assert!(test["predicted_tokens_per_second"].as_f64().unwrap() > 0.0, "{test}");
     }
+}
+
+/// A model with experts, and counts of what it chooses.
+fn counted(folder: &Folder) -> (String, String) {
+    let [file, counts] = ["moe.gguf", "counts.json"].map(|name| folder.path(name));
+    let experts = Experts { count: 8, used: 2, hidden: 64, ..Experts::default() };
+    let synth = Synth { experts: Some(experts), vocabulary: 300, ..Synth::default() };
+    std::fs::write(&file, synth.bytes().unwrap()).unwrap();
+    (file, counts)
+}
+
+#[test]
+fn commands_count_experts_and_place_them_by_the_counts() {
+    let folder = Folder::new();
+    let (file, counts) = counted(&folder);
+    let text = folder.path("text.txt");
+    std::fs::write(&text, "Some words, and some more of them. ".repeat(20)).unwrap();
+    let sums = |arguments: &[&str]| -> Vec<u64> {
+        orlop(&[arguments, &["-m", &file, "--expert-stats", &counts]].concat()).result();
+        let json: Value = serde_json::from_str(&std::fs::read_to_string(&counts).unwrap()).unwrap();
+        let sum = |layer: &Value| -> u64 {
+            let counts = layer["counts"].as_array().unwrap();
+            assert_eq!(counts.len(), 8);
+            counts.iter().map(|count| count.as_u64().unwrap()).sum()
+        };
+        json["layers"].as_array().unwrap().iter().map(sum).collect()
+    };
+    // A warm-up and one repetition of each; the last layer sees the last token of a prompt alone.
+    let bench = sums(&["bench", "-p", "20", "-n", "4", "-r", "1"]);
+    assert_eq!(bench, [2 * 2 * 24, 2 * 2 * 5]);
+    let run = sums(&["run", "-n", "5", "--temp", "0", "--json", "Some words"]);
+    assert!(run[0] > 2 * 5 && run[0].is_multiple_of(2), "{run:?}");
+    let perplexity = sums(&["perplexity", "-f", &text, "-c", "32"]);
+    assert!(perplexity[0].is_multiple_of(64) && perplexity[0] > 0, "{perplexity:?}");
+
+    let machine = machine(&folder, "machine.json", 480 << 20, 8e11);
+    let preset = [
+        "plan",
+        "--preset",
+        "moe-small",
+        "--type",
+        "Q8_0",
+        "-c",
+        "512",
+        "--machine",
+        &machine,
+        "--n-prompt",
+        "1",
+    ];
+    let layer = |layer: u64| json!({"layer": layer, "counts": [5, 40, 5, 5, 5, 30, 5, 5]});
+    std::fs::write(&counts, json!({"layers": (0..16).map(layer).collect::<Vec<_>>()}).to_string()).unwrap();
+    let saved = folder.path("plan.json");
+    let by_counts = [&preset[..], &["--experts", &counts]].concat();
+    let whole = orlop_json(&[&preset[..], &["--json"]].concat());
+    let placed = orlop_json(&[&by_counts[..], &["--json", "--save", &saved]].concat());
+    assert!(rates(&placed["predicted"])[1] > 1.05 * rates(&whole["predicted"])[1], "{placed} {whole}");
+    let explained = orlop(&[&by_counts[..], &["--explain"]].concat()).result();
+    assert!(explained.contains("hot experts of layer 3") && explained.contains(" of 8"), "{explained}");
+    // A saved plan keeps them.
+    let again = orlop_json(&[&preset[..], &["--json", "--plan", &saved]].concat());
+    assert_eq!(again["devices"], placed["devices"]);
+}
+
+#[test]
+fn counts_that_are_not_the_models_are_refused() {
+    let folder = Folder::new();
+    let (file, counts) = counted(&folder);
+    let plan = |text: &str| {
+        std::fs::write(&counts, text).unwrap();
+        orlop(&["plan", &file, "--experts", &counts, "--no-measure"]).refusal(2)
+    };
+    assert!(plan("{}").contains("write one with --expert-stats"));
+    for layers in
+        [json!([{"layer": 0, "counts": [1, 2]}]), json!([{"layer": 2, "counts": [1, 2, 3, 4, 5, 6, 7, 8]}])]
+    {
+        let refused = plan(&json!({"layers": layers}).to_string());
+        assert!(refused.contains("they must be the model's"), "{refused}");
+    }
+    let dense = orlop(&["run", "--expert-stats", &folder.path("none.json"), "-n", "1", "A"]);
+    assert!(dense.refusal(2).contains("the model has none"));
+    assert!(!std::path::Path::new(&folder.path("none.json")).exists());
 }

@@ -1,17 +1,48 @@
 //! [Mixtures of experts](https://arxiv.org/abs/2401.04088): a router chooses some of many feed-forward parts for each token.
 
+use std::sync::Arc;
+
 use orlop_graph::{Glu, Op, TensorId, Unary};
 
-use super::{FeedForward, GraphDraft, ModelPart};
-use crate::Error;
+use super::{FeedForward, GraphDraft, ModelPart, PartOfExperts, Router, WeightContent};
 use crate::config::{Experts, Gating};
+use crate::{Error, HotExperts};
 
 /// Minimum of the sum that weights are divided by.
 const SMALLEST_SUM: f32 = 6.103_515_6e-5;
 /// Less than any score; experts of groups that were not chosen get it.
 const NEVER: f32 = -1e30;
+/// What the name of the last product's matrices begins with.
+const DOWN: &str = "ffn_down_exps";
 /// The limit of [gpt-oss](https://arxiv.org/abs/2508.10925)'s gates.
 const GATE_LIMIT: f32 = 7.0;
+
+/// Experts whose matrices are together, and what tokens have chosen of them.
+struct ChosenExperts {
+    /// Numbers of the chosen among all experts of the layer, `[used, tokens]`.
+    chosen: TensorId,
+    /// Where they are only some of the layer's.
+    some: Option<SomeExperts>,
+}
+
+impl ChosenExperts {
+    /// The name of a weight, or of their part of it.
+    fn named(&self, stem: &str, end: &str) -> String {
+        match &self.some {
+            None => format!("{stem}.{end}"),
+            Some(some) => format!("{stem}.{}.{end}", some.name),
+        }
+    }
+}
+
+/// Some of a layer's experts.
+struct SomeExperts {
+    /// In the names of their weights.
+    name: &'static str,
+    experts: Arc<[u32]>,
+    /// Numbers of the chosen among these; -1 for those that are elsewhere.
+    here: TensorId,
+}
 
 impl GraphDraft<'_> {
     /// The chosen experts of each token, weighted, and those that every token uses.
@@ -22,6 +53,12 @@ impl GraphDraft<'_> {
         routed_by: TensorId,
     ) -> Result<TensorId, Error> {
         let (chosen, weights) = self.routed(experts, routed_by)?;
+        if self.spec.counts {
+            let (layer, count) = (self.layer, experts.count);
+            let [used, tokens, ..] = self.b.desc(chosen).extents;
+            self.b.output(chosen);
+            self.routers.push(Router { layer, chosen, used, count, tokens });
+        }
         let narrow = self.latent("down", x)?;
         let [width, tokens, ..] = self.b.desc(narrow).extents;
         let mut input = self.b.reshape(narrow, &[width, 1, tokens]);
@@ -30,13 +67,23 @@ impl GraphDraft<'_> {
             input = self.b.repeat(input, [width, experts.used, tokens, 1]);
             input = self.b.mul(input, weights);
         }
+        let weights = (!weighs_input).then_some(weights);
         let part = std::mem::replace(&mut self.part, ModelPart::Experts(self.layer));
-        let mut each = self.each_expert(experts, input, chosen)?;
+        let sum = match self.spec.hot.get(self.layer).cloned().flatten() {
+            None => {
+                let all = ChosenExperts { chosen, some: None };
+                let mut each = self.each_expert(experts, input, &all)?;
+                let extents = [self.b.desc(each).extents[0], experts.count];
+                if let Some(biases) = self.expert_biases(&self.blk(DOWN), &all, extents)? {
+                    each = self.b.add(each, biases);
+                }
+                self.weighted_sum(each, weights)
+            }
+            Some(HotExperts { experts: hot, .. }) => {
+                self.on_two_devices(experts, &hot, input, chosen, weights)?
+            }
+        };
         self.part = part;
-        if !weighs_input {
-            each = self.b.mul(each, weights);
-        }
-        let sum = self.sum_of_experts(each);
         let sum = self.latent("up", sum)?;
         let sum = match self.shared_experts(x)? {
             Some(shared) => self.b.add(sum, shared),
@@ -129,33 +176,83 @@ impl GraphDraft<'_> {
         self.b.reshape(masked, &[count, tokens])
     }
 
-    /// The result of each chosen expert, `[width, used, tokens]`.
+    /// What experts on two devices make of each token, added up: hot ones first, so that their device is at work while the
+    /// other one is.
+    fn on_two_devices(
+        &mut self,
+        experts: &Experts,
+        hot: &Arc<[u32]>,
+        input: TensorId,
+        chosen: TensorId,
+        weights: Option<TensorId>,
+    ) -> Result<TensorId, Error> {
+        let cold: Arc<[u32]> =
+            (0..experts.count as u32).filter(|expert| hot.binary_search(expert).is_err()).collect();
+        let parts = [
+            (ModelPart::HotExperts(self.layer), "hot", Arc::clone(hot)),
+            (ModelPart::Experts(self.layer), "cold", cold),
+        ];
+        let mut sums = [chosen; 2];
+        for ((part, name, some), sum) in parts.into_iter().zip(&mut sums) {
+            self.part = part;
+            let here = self.numbers_among(name, &some, experts.count, chosen);
+            self.parts_of_experts.push(PartOfExperts { layer: self.layer, here, experts: Arc::clone(&some) });
+            let some = Some(SomeExperts { name, experts: some, here });
+            let each = self.each_expert(experts, input, &ChosenExperts { chosen, some })?;
+            *sum = self.weighted_sum(each, weights);
+        }
+        let [hot, cold] = sums;
+        let mut sum = self.b.add(cold, hot);
+        self.joined.push((sum, self.layer));
+        // Every token has the biases of all its experts, wherever these are.
+        self.part = ModelPart::Layer(self.layer);
+        let all = ChosenExperts { chosen, some: None };
+        let extents = [self.b.desc(sum).extents[0], experts.count];
+        if let Some(biases) = self.expert_biases(&self.blk(DOWN), &all, extents)? {
+            let biases = self.weighted_sum(biases, weights);
+            sum = self.b.add(sum, biases);
+        }
+        Ok(sum)
+    }
+
+    /// The numbers that the chosen experts have among some of them, or -1, `[used, tokens]`.
+    fn numbers_among(&mut self, name: &str, some: &[u32], count: u64, chosen: TensorId) -> TensorId {
+        let number = |expert: u32| some.binary_search(&expert).map_or(-1, |number| number as i32);
+        let table =
+            self.table(&self.blk(&format!("{name}_experts")), (0..count as u32).map(number).collect());
+        let [used, tokens, ..] = self.b.desc(chosen).extents;
+        let ids = self.b.reshape(chosen, &[used * tokens]);
+        let numbers = self.b.get_rows(table, ids);
+        self.b.reshape(numbers, &[used, tokens])
+    }
+
+    /// The result of each chosen expert, `[width, used, tokens]`, without its bias.
     fn each_expert(
         &mut self,
         experts: &Experts,
         each: TensorId,
-        chosen: TensorId,
+        chosen: &ChosenExperts,
     ) -> Result<TensorId, Error> {
         let Experts { count, hidden, .. } = *experts;
         let width = self.b.desc(each).extents[0];
-        let [gate, up, both, down] =
-            ["gate", "up", "gate_up", "down"].map(|part| self.blk(&format!("ffn_{part}_exps")));
+        let [gate, up, both] = ["gate", "up", "gate_up"].map(|part| self.blk(&format!("ffn_{part}_exps")));
+        let down = self.blk(DOWN);
         let function = match self.config.feed_forward {
             FeedForward::Gated(function)
             | FeedForward::Fused(function)
             | FeedForward::ByFile(function, _) => function,
             FeedForward::Plain(_) | FeedForward::Squared(_) => {
-                let up = self.expert_product(&up, each, chosen, [width, hidden, count])?;
+                let up = self.biased_product(&up, each, chosen, [width, hidden, count])?;
                 let activated = self.activated(self.config.feed_forward, up);
                 return self.expert_product(&down, activated, chosen, [hidden, width, count]);
             }
         };
         let activated = if self.has(&format!("{both}.weight")) {
-            let both = self.expert_product(&both, each, chosen, [width, 2 * hidden, count])?;
+            let both = self.biased_product(&both, each, chosen, [width, 2 * hidden, count])?;
             self.b.gated_fused(function, both, false)
         } else {
-            let gate = self.expert_product(&gate, each, chosen, [width, hidden, count])?;
-            let up = self.expert_product(&up, each, chosen, [width, hidden, count])?;
+            let gate = self.biased_product(&gate, each, chosen, [width, hidden, count])?;
+            let up = self.biased_product(&up, each, chosen, [width, hidden, count])?;
             match self.facts.experts.clamped {
                 true => self.clamped_gate(gate, up),
                 false => self.b.gated(function, gate, up),
@@ -171,7 +268,9 @@ impl GraphDraft<'_> {
         self.b.gated(Glu::GeluQuick, gate, up)
     }
 
-    fn sum_of_experts(&mut self, weighted: TensorId) -> TensorId {
+    /// The sum over the experts of each token, `[width, tokens]`, each times its weight where it has one.
+    fn weighted_sum(&mut self, each: TensorId, weights: Option<TensorId>) -> TensorId {
+        let weighted = weights.map_or(each, |weights| self.b.mul(each, weights));
         let desc = self.b.desc(weighted);
         let [width, used, tokens, _] = desc.extents;
         let strides = [desc.strides[0], desc.strides[2], desc.strides[3], desc.strides[3]];
@@ -196,28 +295,59 @@ impl GraphDraft<'_> {
         Ok(Some(self.b.mul(shared, gate)))
     }
 
+    fn biased_product(
+        &mut self,
+        stem: &str,
+        x: TensorId,
+        chosen: &ChosenExperts,
+        extents: [u64; 3],
+    ) -> Result<TensorId, Error> {
+        let product = self.expert_product(stem, x, chosen, extents)?;
+        let [_, into, count] = extents;
+        let biases = self.expert_biases(stem, chosen, [into, count])?;
+        Ok(biases.map_or(product, |biases| self.b.add(product, biases)))
+    }
+
     fn expert_product(
         &mut self,
         stem: &str,
         x: TensorId,
-        chosen: TensorId,
+        all: &ChosenExperts,
         [from, into, count]: [u64; 3],
     ) -> Result<TensorId, Error> {
-        let name = format!("{stem}.weight");
-        let matrices = self.weight(&name, &[from, into, count])?;
-        self.tap_experts(&name, x, chosen, count);
-        let mut product = self.b.mul_mat_id(matrices, x, chosen);
-        if let Some(scale) = self.optional(&format!("{stem}.scale"), &[count])? {
+        let (name, chosen, extents) = (format!("{stem}.weight"), all.chosen, [from, into, count]);
+        let mut product = match &all.some {
+            None => {
+                let matrices = self.weight(&name, &extents)?;
+                self.tap_experts(&name, x, chosen, count);
+                self.b.mul_mat_id(matrices, x, chosen)
+            }
+            Some(some) => {
+                let content = WeightContent::Experts(Arc::clone(&some.experts));
+                let matrices = self.weight_of(&all.named(stem, "weight"), &name, &extents, content)?;
+                let matrices = matrices.ok_or(Error::MissingTensor(name))?;
+                self.b.mul_mat_some(matrices, x, some.here)
+            }
+        };
+        if let Some(scale) =
+            self.weight_from(&all.named(stem, "scale"), &format!("{stem}.scale"), &[count])?
+        {
             let scale = self.b.reshape(scale, &[1, count]);
             let scales = self.of_chosen(scale, chosen);
             product = self.b.mul(product, scales);
         }
-        product = self.adapted(stem, product, x, Some(chosen))?;
-        if let Some(bias) = self.optional(&format!("{stem}.bias"), &[into, count])? {
-            let biases = self.of_chosen(bias, chosen);
-            product = self.b.add(product, biases);
-        }
-        Ok(product)
+        self.adapted(stem, product, x, Some(chosen))
+    }
+
+    /// The biases of the chosen experts, `[into, used, tokens]`, if there are any.
+    fn expert_biases(
+        &mut self,
+        stem: &str,
+        all: &ChosenExperts,
+        extents: [u64; 2],
+    ) -> Result<Option<TensorId>, Error> {
+        let bias = self.weight_from(&all.named(stem, "bias"), &format!("{stem}.bias"), &extents)?;
+        Ok(bias.map(|bias| self.of_chosen(bias, all.chosen)))
     }
 
     /// Rows of the chosen experts, `[row, used, tokens]`.

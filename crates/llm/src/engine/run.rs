@@ -135,6 +135,7 @@ impl Engine {
         self.run(&ready, batch)?;
         self.sum_inputs(&ready)?;
         let rows = if ready.wanted.is_some() { wanted_of(batch).count() } else { batch.len() };
+        self.count_experts(&ready, batch.len(), rows)?;
         self.left = Some(ready.left(rows - 1));
         Ok(batch.len())
     }

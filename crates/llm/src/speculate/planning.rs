@@ -82,7 +82,15 @@ impl PairBlueprint {
     ) -> Result<PairBlueprint, Error> {
         let settings = Settings { context: Some(context), ..settings.clone() };
         let (plans, layout) = ([].into(), LayerChoice::fastest());
-        let draft_settings = Settings { plans, layout, draft: 0, sequences: 1, ..settings.clone() };
+        let draft_settings = Settings {
+            plans,
+            layout,
+            draft: 0,
+            sequences: 1,
+            expert_counter: None,
+            expert_counts: None,
+            ..settings.clone()
+        };
         let draft = Blueprint::plan_unchecked(draft, machine, &draft_settings)?;
         let mut left = settings.budgets.clone();
         for (device, share) in machine.indices().zip(draft.forecast()?.devices) {

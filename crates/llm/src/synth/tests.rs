@@ -233,6 +233,8 @@ fn small_models_of_every_architecture_can_be_drawn() {
             cache: crate::CacheTypes::default(),
             pooling: None,
             taps: false,
+            counts: false,
+            hot: &[],
             untie: false,
         };
         let drawn = spec.build().unwrap();

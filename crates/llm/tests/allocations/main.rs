@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_gguf::{GgufFile, GgufPart};
 use orlop_llm::{
-    Blueprint, Engine, GenerateEvent, GenerateOptions, Lookup, Model, Part, RunRows, Sampler,
-    SamplingOptions, SequenceId, Settings, Speculator, Synth, Tokenizer, generate_with,
+    Blueprint, Engine, ExpertCounter, Experts, GenerateEvent, GenerateOptions, Lookup, Model, Part, RunRows,
+    Sampler, SamplingOptions, SequenceId, Settings, Speculator, Synth, Tokenizer, generate_with,
 };
 use orlop_sched::Machine;
 use orlop_testkit::CountingAllocator;
@@ -47,6 +47,30 @@ fn a_thousand_tokens_allocate_nothing() {
         let calls = CountingAllocator::calls() - before;
         assert_eq!(calls, 0, "with {threads} threads");
     }
+}
+
+#[test]
+fn counting_experts_allocates_nothing() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let experts = Experts { count: 8, used: 2, hidden: 64, ..Experts::default() };
+    let synth = Synth { experts: Some(experts), context: 300, ..Synth::default() };
+    let file = GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
+    let model = Model::from_file(GgufFile::from_file(file)).unwrap();
+    let machine = Machine::new(vec![CpuDevice::new(ThreadPool::new(1).unwrap()) as _]).unwrap();
+    let counter = Arc::new(ExpertCounter::default());
+    let settings = Settings { expert_counter: Some(Arc::clone(&counter)), ..Settings::default() };
+    let blueprint = Blueprint::plan(&model, &machine, &settings).unwrap();
+    let mut engine = Engine::load(blueprint, &mut |_, _| ()).unwrap();
+    engine.feed(&[1, 2, 3]).unwrap();
+    for token in 0..10 {
+        engine.feed(&[token]).unwrap();
+    }
+    let before = CountingAllocator::calls();
+    for token in 0..200 {
+        engine.feed(&[token]).unwrap();
+    }
+    assert_eq!(CountingAllocator::calls() - before, 0);
+    assert_eq!(counter.counts().layers[&0].iter().sum::<u64>(), 2 * 213);
 }
 
 #[test]

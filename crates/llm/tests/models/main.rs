@@ -5,6 +5,7 @@ mod arches;
 mod chat;
 mod devices;
 mod embeddings;
+mod experts;
 mod failures;
 mod importance;
 mod invariance;

@@ -10,6 +10,7 @@ mod support;
 use std::sync::Arc;
 
 use orlop_backend::Device;
+use orlop_llm::{Blueprint, HotExperts, LayerChoice, LayerPlacement, Settings};
 use orlop_sched::Machine;
 use orlop_wgpu::{WgpuDevice, adapters};
 
@@ -38,5 +39,31 @@ fn logits_of_many_architectures_are_those_of_llama_cpp() {
         let found = rows(&mut load(&model, &machine, &exact()), &tokens);
         let error = nmse(&found, &expected).sqrt();
         assert!(error < 1e-5, "{name}: {error:e}");
+    }
+}
+
+#[test]
+fn hot_experts_on_the_adapter_and_cold_ones_beside_it_give_the_same_logits() {
+    let machine = machine();
+    let mut devices = machine.indices();
+    let [gpu, host] = [devices.next().unwrap(), devices.next().unwrap()];
+    for name in ["llama-experts", "deepseek2", "gpt-oss"] {
+        let (model, tokens, expected) = made(name);
+        let layers = model.config().layers.len();
+        let routed =
+            |layer: usize| model.file().tensor(&format!("blk.{layer}.ffn_gate_inp.weight")).is_some();
+        let hot = HotExperts { device: gpu, experts: [0, 2].into() };
+        let layout = LayerPlacement {
+            experts: vec![host; layers],
+            hot: (0..layers).map(|layer| routed(layer).then(|| hot.clone())).collect(),
+            ..LayerPlacement::all_on(gpu, layers)
+        };
+        let settings = Settings { layout: LayerChoice::Exactly(layout), ..exact() };
+        let planned = Blueprint::plan(&model, &machine, &settings).unwrap().forecast().unwrap();
+        let mut engine = load(&model, &machine, &settings);
+        let error = nmse(&rows(&mut engine, &tokens), &expected).sqrt();
+        assert!(error < 1e-5, "{name}: {error:e}");
+        assert_eq!(engine.memory(), planned, "{name}");
+        engine.check_races().unwrap();
     }
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use orlop::alloc::StepOrder;
 use orlop::gguf::GgufFile;
 use orlop::llm::{
-    Blueprint, Error, Forecast, Model, ModelPart, Outputs, PairBlueprint, PartDecision, Settings, Synth,
+    Blueprint, Error, Forecast, HotExperts, Model, ModelPart, Outputs, PairBlueprint, PartDecision, Settings,
+    Synth,
 };
 use orlop::sched::{Machine, MachineDescription};
 use orlop::view::Picture;
@@ -236,9 +237,16 @@ fn explain_parts(printer: &mut Printer, blueprint: &Blueprint) -> Result<(), Fai
             ModelPart::Input => "input".to_owned(),
             ModelPart::Layer(layer) => format!("layer {layer}"),
             ModelPart::Experts(layer) => format!("experts of layer {layer}"),
+            ModelPart::HotExperts(layer) => format!("hot experts of layer {layer}"),
             ModelPart::Output => "output".to_owned(),
         };
         printer.line(format!("{part:<24}  {:<8}  {next}", machine.name(*device)))?;
+    }
+    let count = blueprint.model().config().experts.map_or(0, |experts| experts.count);
+    for (layer, hot) in blueprint.layout().hot.iter().enumerate() {
+        let Some(HotExperts { device, experts }) = hot else { continue };
+        let (name, hot) = (machine.name(*device), experts.len());
+        printer.line(format!("hot experts of layer {layer:<5}  {name:<8}  {hot} of {count}"))?;
     }
     Ok(())
 }
