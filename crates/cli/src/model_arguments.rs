@@ -9,7 +9,7 @@ use orlop::backend::{LowerOptions, Precision};
 use orlop::devices::{self, DeviceOptions, DiscoveryError, physical_cores};
 use orlop::graph::DType;
 use orlop::hub::HubModel;
-use orlop::llm::{CacheTypes, ExpertCounter, LayerChoice, Model, Outputs, Settings};
+use orlop::llm::{CacheTypes, CutType, ExpertCounter, LayerChoice, Model, Outputs, Settings};
 use orlop::rpc::{RpcError, RpcOptions};
 use orlop::sched::Machine;
 
@@ -110,6 +110,9 @@ pub(crate) struct SettingArguments {
     /// KV cache data type for V (also -ctv).
     #[arg(long = "cache-type-v", visible_alias = "ctv", value_name = "TYPE", default_value = "f16")]
     pub(crate) cache_v: CacheType,
+    /// Data type of activations that pass between devices: f16 halves what a network carries, and large ones become infinite.
+    #[arg(long, value_name = "TYPE", default_value = "f32")]
+    pub(crate) cut_type: CutChoice,
     /// Precision of activations that meet quantized weights: int8 is fastest, int16 close to f32, f32 slow.
     #[arg(long, value_name = "HOW", default_value = "int16")]
     pub(crate) precision: PrecisionChoice,
@@ -157,6 +160,22 @@ impl From<CacheType> for DType {
             CacheType::F32 => DType::F32,
             CacheType::Bf16 => DType::BF16,
             CacheType::Q8 => DType::Q8_0,
+        }
+    }
+}
+
+/// Element types of what passes between devices.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum CutChoice {
+    F32,
+    F16,
+}
+
+impl From<CutChoice> for CutType {
+    fn from(choice: CutChoice) -> CutType {
+        match choice {
+            CutChoice::F32 => CutType::F32,
+            CutChoice::F16 => CutType::F16,
         }
     }
 }
@@ -241,6 +260,7 @@ impl SettingArguments {
             threads: self.threads(),
             sequences: self.sequences,
             cache: CacheTypes { k: self.cache_k.into(), v: self.cache_v.into() },
+            cut: self.cut_type.into(),
             precision: self.precision.into(),
             fusion: !self.no_fusion,
             outputs,

@@ -18,8 +18,8 @@ use crate::planned_graph::{GraphPlanner, PlannedGraph};
 use crate::run_shapes::{run_shapes, verified_sizes};
 use crate::weight_memory::{WeightPlace, place_weights, stream_weights};
 use crate::{
-    BatchShape, DeviceMemory, Error, Forecast, LayerChoice, LayerPlacement, LoraError, Model, Outputs,
-    PlacementDecisions, Settings,
+    BatchShape, CutType, DeviceMemory, Error, Forecast, LayerChoice, LayerPlacement, LoraError, Model,
+    Outputs, PlacementDecisions, Settings,
 };
 
 /// Maximum of the context, of the batch and the number of sequences: positions and rows have 31 bits.
@@ -527,7 +527,12 @@ fn draw(
     };
     let (adapters, taps, counts) = (model.adapters(), settings.importance, settings.expert_counter.is_some());
     let hot = layout.hot.as_slice();
-    GraphSpec { config, file, adapters, shape, sizes, cache, pooling, taps, counts, hot, untie }.build()
+    let halved = match settings.cut {
+        CutType::F32 => None,
+        CutType::F16 => Some(layout),
+    };
+    GraphSpec { config, file, adapters, shape, sizes, cache, pooling, taps, counts, hot, untie, halved }
+        .build()
 }
 
 /// The context that a model was trained for, up to the maximum.

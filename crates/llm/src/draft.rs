@@ -13,7 +13,7 @@ use crate::arch::{Facts, Norm, Positions};
 use crate::cache::{CacheGroup, CacheSizes};
 use crate::config::{Config, LayerConfig};
 use crate::pooling::Pooling;
-use crate::{CacheTypes, Error, HotExperts};
+use crate::{CacheTypes, Error, HotExperts, LayerPlacement};
 
 mod adapters;
 mod attention;
@@ -122,6 +122,8 @@ pub(crate) struct ModelGraph {
     /// Weights, and the part and the name in the file of each.
     pub(crate) weights: Vec<GraphWeight>,
     pub(crate) caches: Vec<CacheTensor>,
+    /// Casts at cuts, and the part on whose device each is computed.
+    pub(crate) casts: Vec<(TensorId, ModelPart)>,
 }
 
 /// What a graph is told of a group of layers.
@@ -203,6 +205,8 @@ pub(crate) struct GraphSpec<'a> {
     pub(crate) hot: &'a [Option<HotExperts>],
     /// The embedding table is also the output matrix, and the two are on different devices: two leaves.
     pub(crate) untie: bool,
+    /// Where the parts are, if what passes from one device to another is to be F16.
+    pub(crate) halved: Option<&'a LayerPlacement>,
 }
 
 /// A graph under construction.
@@ -217,6 +221,7 @@ pub(crate) struct GraphDraft<'a> {
     known: HashMap<String, TensorId>,
     weights: Vec<GraphWeight>,
     caches: Vec<CacheTensor>,
+    casts: Vec<(TensorId, ModelPart)>,
     /// Keys and values of each layer that has them, with the rows of this run.
     stored: HashMap<usize, [TensorId; 2]>,
     /// Values that the first layer made, in models where later ones are mixed with them.
@@ -280,6 +285,7 @@ impl GraphSpec<'_> {
             known: HashMap::new(),
             weights: Vec::new(),
             caches: Vec::new(),
+            casts: Vec::new(),
             stored: HashMap::new(),
             first_values: None,
             rope_factors: None,
@@ -304,7 +310,7 @@ impl GraphSpec<'_> {
         draft.b.output(logits);
         let best = if self.pooling.is_some() { logits } else { draft.best(logits) };
         let GraphDraft { b, weights, caches, groups, wanted, slot, query_factors, .. } = draft;
-        let GraphDraft { adapter_scales, texts, taps, routers, parts_of_experts, joined, .. } = draft;
+        let GraphDraft { adapter_scales, texts, taps, casts, routers, parts_of_experts, joined, .. } = draft;
         let graph = b.build()?;
         Ok(ModelGraph {
             graph,
@@ -327,6 +333,7 @@ impl GraphSpec<'_> {
             best,
             weights,
             caches,
+            casts,
         })
     }
 

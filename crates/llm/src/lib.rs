@@ -107,7 +107,7 @@ pub use pooling::Pooling;
 pub use quantize::{Quantization, Quantized, quantize};
 pub use sampling::{LogProbabilities, Sampler, SamplingOptions, TokenMask};
 pub use sequences::SequenceId;
-pub use settings::{CacheTypes, HotExperts, LayerChoice, LayerPlacement, Outputs, Settings};
+pub use settings::{CacheTypes, CutType, HotExperts, LayerChoice, LayerPlacement, Outputs, Settings};
 pub use speculate::{
     DifferentToken, DraftCounts, DraftModel, Drafter, Lookup, PairBlueprint, Speculator, VocabularyDifference,
 };

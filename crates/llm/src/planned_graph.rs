@@ -68,7 +68,9 @@ impl GraphPlanner<'_> {
             pinned.insert(*tensor, Arc::clone(self.machine.arena(self.layout.caches[*layer])));
         }
         let joined = graph.joined.iter().map(|(sum, layer)| (*sum, self.layout.layers[*layer]));
-        let constraints = Constraints { pinned, assigned: joined.collect(), ..Constraints::default() };
+        let casts = graph.casts.iter().map(|(cast, part)| (*cast, self.layout.device(*part)));
+        let constraints =
+            Constraints { pinned, assigned: joined.chain(casts).collect(), ..Constraints::default() };
         let planned =
             Planned::by_rules(&graph.graph, self.machine, &constraints, &session_options(self.settings))?;
         Ok(PlannedGraph { graph, planned: Arc::new(planned), mapped })

@@ -24,6 +24,8 @@ pub struct Settings {
     pub threads: usize,
     /// Element types of the cache. Default F16.
     pub cache: CacheTypes,
+    /// What passes from one device to another between parts of the model. Default F32.
+    pub cut: CutType,
     /// How accurately products are computed. Default [`Precision::Int16`].
     pub precision: Precision,
     /// Whether devices may fuse nodes. Default yes.
@@ -66,6 +68,7 @@ impl Default for Settings {
             sequences: 1,
             threads: 1,
             cache: CacheTypes::default(),
+            cut: CutType::F32,
             precision: Precision::Int16,
             fusion: true,
             order: StepOrder::default(),
@@ -104,6 +107,16 @@ impl Default for CacheTypes {
     fn default() -> CacheTypes {
         CacheTypes { k: DType::F16, v: DType::F16 }
     }
+}
+
+/// Element type of the activations that pass from one device to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CutType {
+    /// As they are computed.
+    #[default]
+    F32,
+    /// Half as many bytes. Rounded to 11 bits, and activations of 65,520 and more become infinite.
+    F16,
 }
 
 /// The tokens whose logits a batch gives.

@@ -1,8 +1,8 @@
 //! The whole graph, from tokens to logits, drawn from the records of the layers.
 
-use orlop_graph::{TensorId, Unary};
+use orlop_graph::{DType, Op, TensorId, Unary};
 
-use super::GraphDraft;
+use super::{GraphDraft, ModelPart};
 use crate::Error;
 use crate::arch::{AttentionGate, HeadNorms, LayerNorms, Residual};
 use crate::config::{Feed, LayerConfig, Mixer};
@@ -14,15 +14,34 @@ impl GraphDraft<'_> {
         let mut x = self.embedding()?;
         self.embed_layers(x)?;
         for layer in 0..self.layers() {
+            x = self.pass_on(x, [self.part_behind(layer), ModelPart::Layer(layer)]);
             self.enter(layer);
             x = self.layer(x)?;
             x = self.layer_end(x)?;
             self.b.name(x, self.blk("out"));
         }
+        x = self.pass_on(x, [self.part_behind(self.layers()), ModelPart::Output]);
         match (self.spec.pooling, self.texts.clone()) {
             (Some(pooling), Some(texts)) => self.pooled(x, pooling, &texts),
             _ => self.logits(x),
         }
+    }
+
+    /// The part whose result a layer reads.
+    fn part_behind(&self, layer: usize) -> ModelPart {
+        layer.checked_sub(1).map_or(ModelPart::Input, ModelPart::Layer)
+    }
+
+    /// What a part reads of the result of the one before: where they are on two devices, it may pass as F16.
+    fn pass_on(&mut self, x: TensorId, parts: [ModelPart; 2]) -> TensorId {
+        let devices = self.spec.halved.map(|layout| parts.map(|part| layout.device(part)));
+        if devices.is_none_or(|[from, to]| from == to) {
+            return x;
+        }
+        let halves = self.b.node(Op::Cast { dtype: DType::F16 }, &[x]);
+        let floats = self.b.node(Op::Cast { dtype: DType::F32 }, &[halves]);
+        self.casts.extend([halves, floats].into_iter().zip(parts));
+        floats
     }
 
     /// Norm, what mixes tokens, norm, feed-forward part or experts; each is added to what came in.

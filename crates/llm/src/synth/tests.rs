@@ -236,6 +236,7 @@ fn small_models_of_every_architecture_can_be_drawn() {
             counts: false,
             hot: &[],
             untie: false,
+            halved: None,
         };
         let drawn = spec.build().unwrap();
         assert_eq!(drawn.weights.len(), model.file().tensors().len(), "{architecture}");
