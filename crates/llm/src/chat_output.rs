@@ -1,10 +1,12 @@
 //! The parts of a model's answer: text, reasoning and tool calls, found while the answer is generated.
 
+mod call_stream;
 mod calls;
 mod format;
 mod json_end;
 
 use crate::ToolCall;
+use call_stream::CallStream;
 use calls::Taken;
 pub use format::AnswerFormat;
 pub(crate) use format::{CallSyntax, Syntax};
@@ -18,14 +20,24 @@ pub enum AnswerPart {
     Text(String),
     /// More of what it thinks before it says something.
     Reasoning(String),
-    /// A tool call. Its id is empty unless the model gave one.
+    /// A tool call begins. Its id is empty unless the model gave one.
+    CallBegins {
+        /// Its id.
+        id: String,
+        /// The function.
+        name: String,
+    },
+    /// More of the arguments of the call that has begun, as JSON.
+    CallArguments(String),
+    /// A tool call is complete, whether its beginning was given or not.
     Call(ToolCall),
 }
 
 /// Takes an answer piece by piece and gives its parts as soon as they are certain.
 ///
 /// The parts do not depend on how the answer is cut into pieces, except that text and reasoning come in more or fewer
-/// parts. A call that cannot be read stays text. White space next to calls and around reasoning is left out.
+/// parts, and arguments, too. A call that cannot be read stays text, unless its beginning was given: then it ends there. White
+/// space next to calls and around reasoning is left out.
 ///
 /// The marks of calls and reasoning may be control tokens, so pieces are written with
 /// [`Tokenizer::decode_special`](crate::Tokenizer::decode_special), without the token that ends the answer.
@@ -41,7 +53,9 @@ pub enum AnswerPart {
 /// parts.extend(parser.finish());
 /// assert_eq!(parts[0], AnswerPart::Reasoning("A sum.".into()));
 /// assert_eq!(parts[1], AnswerPart::Text("Let me see.".into()));
-/// let AnswerPart::Call(call) = &parts[2] else { panic!() };
+/// assert_eq!(parts[2], AnswerPart::CallBegins { id: String::new(), name: "add".into() });
+/// assert_eq!(parts[3], AnswerPart::CallArguments(r#"{"a":1}"#.into()));
+/// let AnswerPart::Call(call) = &parts[4] else { panic!() };
 /// assert_eq!((call.name.as_str(), call.arguments.as_str()), ("add", r#"{"a":1}"#));
 /// ```
 #[derive(Clone, Debug)]
@@ -53,6 +67,8 @@ pub struct AnswerParser {
     /// What opened a call, with the white space before it: text after all if the call cannot be read.
     opening: String,
     json: JsonEnd,
+    /// The call that is being read.
+    stream: CallStream,
     /// Leaves out white space that comes next.
     skip_space: bool,
     /// Where a call without an opening mark may begin.
@@ -71,6 +87,7 @@ impl AnswerParser {
             held: String::new(),
             opening: String::new(),
             json: JsonEnd::default(),
+            stream: CallStream::default(),
             at_start: true,
             after_call: false,
         }
@@ -161,16 +178,21 @@ impl AnswerParser {
     }
 
     fn call(&mut self, end: bool, parts: &mut Vec<AnswerPart>) -> bool {
-        match calls::take(&self.format, &self.held, &mut self.json, end) {
-            Taken::More => false,
-            Taken::Calls(bytes, calls) => {
-                parts.extend(calls.into_iter().map(AnswerPart::Call));
-                self.held.drain(..bytes);
-                (self.skip_space, self.at_start, self.after_call) = (true, true, true);
-                self.enter(Mode::Text)
-            }
-            Taken::NoCall => self.reopen(parts),
-        }
+        let taken = calls::take(&self.format, &self.held, &mut self.json, end);
+        parts.extend(self.stream.advance(self.format.calls, &self.held, &self.json));
+        let given = self.stream.given().map(|(call, read)| (call.clone(), read));
+        let (bytes, calls) = match (taken, given) {
+            (Taken::More, _) => return false,
+            (Taken::NoCall, None) => return self.reopen(parts),
+            // It cannot be taken back.
+            (Taken::NoCall, Some((call, read))) => (read, vec![call]),
+            (Taken::Calls(bytes, _), Some((call, _))) => (bytes, vec![call]),
+            (Taken::Calls(bytes, calls), None) => (bytes, calls),
+        };
+        parts.extend(calls.into_iter().map(AnswerPart::Call));
+        self.held.drain(..bytes);
+        (self.skip_space, self.at_start, self.after_call) = (true, true, true);
+        self.enter(Mode::Text)
     }
 
     /// What was taken for the beginning of a call is text.
@@ -217,6 +239,7 @@ impl AnswerParser {
 
     fn enter(&mut self, mode: Mode) -> bool {
         self.json = JsonEnd::default();
+        self.stream = CallStream::default();
         self.skip_space |= mode == Mode::Reasoning;
         self.mode = mode;
         true

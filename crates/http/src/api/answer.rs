@@ -19,7 +19,11 @@ pub(crate) enum Piece {
     Text { text: String, scores: Vec<Score> },
     /// More of what the model thinks.
     Reasoning(String),
-    /// A tool call.
+    /// A tool call begins, with the id that the model gave it, if it did.
+    CallBegins { id: String, name: String },
+    /// More of the arguments of the call that has begun.
+    CallArguments(String),
+    /// A tool call is complete, whether it was seen to begin or not.
     Call(ToolCall),
     /// The answer is complete.
     End(Finished),
@@ -33,9 +37,9 @@ impl Piece {
             Piece::Text { text, scores } => {
                 text.len() + scores.iter().map(|score| EACH * (1 + score.top.len())).sum::<usize>()
             }
-            Piece::Reasoning(text) => text.len(),
+            Piece::Reasoning(text) | Piece::CallArguments(text) => text.len(),
             Piece::Call(call) => EACH + call.name.len() + call.arguments.len(),
-            Piece::Admitted { .. } | Piece::End(_) => EACH,
+            Piece::Admitted { .. } | Piece::CallBegins { .. } | Piece::End(_) => EACH,
         }
     }
 }
@@ -128,7 +132,8 @@ impl Answers {
                 return Err(ApiError::bad(message));
             }
             match (piece, &mut collected[choice]) {
-                (Piece::Admitted { .. }, _) => {}
+                // The complete call comes later.
+                (Piece::Admitted { .. } | Piece::CallBegins { .. } | Piece::CallArguments(_), _) => {}
                 (Piece::Text { text, scores }, answer) => {
                     answer.text.push_str(&text);
                     answer.scores.extend(scores);
@@ -190,7 +195,10 @@ impl State {
                     pieces.push(Piece::Text { text, scores: std::mem::take(&mut self.scores) });
                 }
                 AnswerPart::Reasoning(text) => pieces.push(Piece::Reasoning(text)),
-                AnswerPart::Call(_) if self.one_call && self.calls > 0 => {}
+                AnswerPart::CallBegins { .. } | AnswerPart::CallArguments(_) | AnswerPart::Call(_)
+                    if self.one_call && self.calls > 0 => {}
+                AnswerPart::CallBegins { id, name } => pieces.push(Piece::CallBegins { id, name }),
+                AnswerPart::CallArguments(text) => pieces.push(Piece::CallArguments(text)),
                 AnswerPart::Call(call) => {
                     self.calls += 1;
                     pieces.push(Piece::Call(call));
@@ -257,7 +265,7 @@ mod tests {
         let mailbox = Arc::<Mailbox>::default();
         let ring = Arc::new(Ring::new(1, Arc::clone(&mailbox)));
         let room = Room { requests: 1, tokens: 1 };
-        let key = mailbox.submit(Generation::default(), Arc::clone(&ring), room).unwrap();
+        let key = mailbox.submit(0, Generation::default(), Arc::clone(&ring), room).unwrap();
         let score = Score { token: 0, log_probability: 0.0, top: vec![(0, 0.0); 20] };
         let scores = vec![score; 1000];
         for _ in 0..60 {

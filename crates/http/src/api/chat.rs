@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::response::Response;
-use orlop_llm::ToolCall;
 use serde_json::{Value as Json, json};
 
 use super::answer::{Answers, ChatForm, Collected, Piece, Totals};
@@ -86,7 +85,7 @@ pub(crate) async fn answer(front: Arc<Front>, ready: Arc<Ready>, chat: Chat) -> 
     let answers = Answers::chat(ticket, choices, &form);
     let head = Head::new(&front, "chatcmpl-", model);
     if streams {
-        let calls = vec![0; choices];
+        let calls = vec![Calls::default(); choices];
         let stream =
             ChatStream { front, ready, head, calls, includes_usage, scores, totals: Totals::default() };
         return Ok(stream::response(answers, stream));
@@ -113,7 +112,7 @@ fn choice(front: &Front, ready: &Ready, index: usize, answer: &Collected, scores
     if !calls.is_empty() {
         let calls = calls.iter().map(|call| {
             json!({
-                "id": call_id(front, call),
+                "id": call_id(front, &call.id),
                 "type": "function",
                 "function": { "name": call.name, "arguments": call.arguments },
             })
@@ -130,8 +129,15 @@ fn choice(front: &Front, ready: &Ready, index: usize, answer: &Collected, scores
 }
 
 /// The name of a call: the model's own, or a new one.
-pub(crate) fn call_id(front: &Front, call: &ToolCall) -> String {
-    if call.id.is_empty() { front.id("call_") } else { call.id.clone() }
+pub(crate) fn call_id(front: &Front, id: &str) -> String {
+    if id.is_empty() { front.id("call_") } else { id.to_owned() }
+}
+
+/// Calls of an answer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Calls {
+    begun: usize,
+    complete: usize,
 }
 
 /// Chunks of a chat.
@@ -140,7 +146,7 @@ struct ChatStream {
     ready: Arc<Ready>,
     head: Head,
     /// Calls of each answer so far.
-    calls: Vec<usize>,
+    calls: Vec<Calls>,
     includes_usage: bool,
     scores: bool,
     totals: Totals,
@@ -152,6 +158,27 @@ impl ChatStream {
         chunk["choices"] =
             json!([{ "index": choice, "delta": delta, "logprobs": null, "finish_reason": finish }]);
         chunk
+    }
+}
+
+impl ChatStream {
+    fn begin_call(&mut self, choice: usize, id: &str, name: &str, frames: &mut Frames) {
+        let index = self.calls[choice].begun;
+        self.calls[choice].begun += 1;
+        let delta = json!({ "tool_calls": [{
+            "index": index,
+            "id": call_id(&self.front, id),
+            "type": "function",
+            "function": { "name": name, "arguments": "" },
+        }] });
+        frames.data(&self.chunk(choice, &delta, None));
+    }
+
+    /// Adds to the arguments of the last call.
+    fn add_arguments(&mut self, choice: usize, text: &str, frames: &mut Frames) {
+        let index = self.calls[choice].begun.saturating_sub(1);
+        let delta = json!({ "tool_calls": [{ "index": index, "function": { "arguments": text } }] });
+        frames.data(&self.chunk(choice, &delta, None));
     }
 }
 
@@ -175,18 +202,14 @@ impl Protocol for ChatStream {
             Piece::Reasoning(text) => {
                 frames.data(&self.chunk(choice, &json!({ "reasoning_content": text }), None))
             }
+            Piece::CallBegins { id, name } => self.begin_call(choice, &id, &name, frames),
+            Piece::CallArguments(text) => self.add_arguments(choice, &text, frames),
             Piece::Call(call) => {
-                let index = self.calls[choice];
-                self.calls[choice] += 1;
-                let first = json!({ "tool_calls": [{
-                    "index": index,
-                    "id": call_id(&self.front, &call),
-                    "type": "function",
-                    "function": { "name": call.name, "arguments": "" },
-                }] });
-                frames.data(&self.chunk(choice, &first, None));
-                let rest = json!({ "tool_calls": [{ "index": index, "function": { "arguments": call.arguments } }] });
-                frames.data(&self.chunk(choice, &rest, None));
+                if self.calls[choice].begun == self.calls[choice].complete {
+                    self.begin_call(choice, &call.id, &call.name, frames);
+                    self.add_arguments(choice, &call.arguments, frames);
+                }
+                self.calls[choice].complete += 1;
             }
             Piece::End(finished) => {
                 self.totals = self.totals.with(choice, self.calls.len(), &finished);

@@ -202,7 +202,8 @@ impl Protocol for TextChunks {
                 chunk["timings"] = report::timings(&finished);
                 frames.data(&chunk);
             }
-            Piece::Admitted { .. } | Piece::Reasoning(_) | Piece::Call(_) => {}
+            // Completions are read as text.
+            _ => {}
         }
     }
 

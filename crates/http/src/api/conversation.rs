@@ -208,29 +208,73 @@ fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, CallRules), ApiError> {
         }
     }
     let one_call = fields.flag("parallel_tool_calls")? == Some(false);
-    let choice = fields.get("tool_choice");
-    let named = choice.and_then(|choice| choice.pointer("/function/name")?.as_str());
-    choose(choice, named, tools.to_vec(), one_call)
+    let name_of: fn(&Json) -> Option<&str> = |tool| tool.pointer("/function/name")?.as_str();
+    choose(fields.get("tool_choice"), name_of, tools.to_vec(), one_call)
 }
 
-/// The tools that may be called by a choice in OpenAI's form, and which have to be; `named` is the name in the choice.
+/// The tools that may be called by a choice in OpenAI's form, and which have to be; `name_of` is the name of a function in the
+/// form of the API.
 pub(crate) fn choose(
     choice: Option<&Json>,
-    named: Option<&str>,
+    name_of: fn(&Json) -> Option<&str>,
     tools: Vec<Json>,
     one_call: bool,
 ) -> Result<(Vec<Json>, CallRules), ApiError> {
     let rules = |choice| CallRules { choice, one_call };
-    match (choice, named) {
-        (None, _) => Ok((tools, rules(ToolChoice::Auto))),
-        (Some(Json::String(choice)), _) if choice == "auto" => Ok((tools, rules(ToolChoice::Auto))),
-        (Some(Json::String(choice)), _) if choice == "none" => Ok((Vec::new(), rules(ToolChoice::Auto))),
-        (Some(Json::String(choice)), _) if choice == "required" => Ok((tools, rules(ToolChoice::Required))),
-        (Some(_), Some(name)) => Ok((tools, rules(ToolChoice::Function(name.to_owned())))),
-        (Some(_), None) => {
-            let known = "a tool choice other than `auto`, `none`, `required` and a function is";
+    let Some(choice) = choice else { return Ok((tools, rules(ToolChoice::Auto))) };
+    if let Some(allowed) = AllowedTools::of(choice, name_of)? {
+        return choose(Some(allowed.mode), name_of, allowed.of_all(tools)?, one_call);
+    }
+    match (choice.as_str(), name_of(choice)) {
+        (Some("auto"), _) => Ok((tools, rules(ToolChoice::Auto))),
+        (Some("none"), _) => Ok((Vec::new(), rules(ToolChoice::Auto))),
+        (Some("required"), _) => Ok((tools, rules(ToolChoice::Required))),
+        (_, Some(name)) => Ok((tools, rules(ToolChoice::Function(name.to_owned())))),
+        (_, None) => {
+            let known =
+                "a tool choice other than `auto`, `none`, `required`, `allowed_tools` and a function is";
             Err(ApiError::unsupported("tool_choice", known))
         }
+    }
+}
+
+/// A tool choice that leaves some of the tools: `{"type": "allowed_tools", "mode": …, "tools": […]}`.
+struct AllowedTools<'a> {
+    /// `auto` or `required`.
+    mode: &'a Json,
+    names: Vec<&'a str>,
+}
+
+impl<'a> AllowedTools<'a> {
+    fn of(
+        choice: &'a Json,
+        name_of: fn(&Json) -> Option<&str>,
+    ) -> Result<Option<AllowedTools<'a>>, ApiError> {
+        if choice["type"] != "allowed_tools" {
+            return Ok(None);
+        }
+        // Chats have an object of the same name around the rest.
+        let rest = choice.get("allowed_tools").unwrap_or(choice);
+        let wrong = || {
+            let message = "`tool_choice` must have a `mode`, `auto` or `required`, and a list of `tools`";
+            ApiError::field("tool_choice", message)
+        };
+        let mode = &rest["mode"];
+        let is_known = ["auto", "required"].iter().any(|known| mode == known);
+        let tools = rest["tools"].as_array().filter(|tools| is_known && !tools.is_empty());
+        let names = tools.ok_or_else(wrong)?.iter().map(|tool| name_of(tool).ok_or_else(wrong));
+        Ok(Some(AllowedTools { mode, names: names.collect::<Result<_, ApiError>>()? }))
+    }
+
+    /// Those of all tools that are allowed.
+    fn of_all(&self, tools: Vec<Json>) -> Result<Vec<Json>, ApiError> {
+        let has = |tool: &Json, name: &str| tool["function"]["name"] == name;
+        if let Some(name) = self.names.iter().find(|name| !tools.iter().any(|tool| has(tool, name))) {
+            let message = format!("`tool_choice` allows `{name}`, which is not one of the tools");
+            return Err(ApiError::field("tool_choice", message));
+        }
+        let is_allowed = |tool: &Json| self.names.iter().any(|name| has(tool, name));
+        Ok(tools.into_iter().filter(is_allowed).collect())
     }
 }
 

@@ -201,6 +201,8 @@ struct MessageStream {
     /// The blocks so far; the last one may be open.
     blocks: Vec<Json>,
     open: bool,
+    /// The open block is a call that is not complete.
+    in_call: bool,
     finished: Option<Finished>,
 }
 
@@ -216,6 +218,7 @@ impl MessageStream {
             begun: false,
             blocks: Vec::new(),
             open: false,
+            in_call: false,
             finished: None,
         }
     }
@@ -279,6 +282,20 @@ impl MessageStream {
         }
     }
 
+    fn begin_call(&mut self, id: String, name: &str, frames: &mut Frames) {
+        self.close(frames);
+        let id = if id.is_empty() { self.front.id("toolu_") } else { id };
+        self.open(json!({ "type": "tool_use", "id": id, "name": name, "input": {} }), frames);
+        self.in_call = true;
+    }
+
+    /// Adds to the arguments of the open call.
+    fn add_input(&mut self, text: &str, frames: &mut Frames) {
+        let delta = json!({ "type": "input_json_delta", "partial_json": text });
+        let event = json!({ "type": "content_block_delta", "index": self.blocks.len() - 1, "delta": delta });
+        frames.named("content_block_delta", &event);
+    }
+
     /// Adds text to a key of the open block.
     fn add(&mut self, key: &str, kind: &str, text: &str, frames: &mut Frames) {
         let index = self.blocks.len() - 1;
@@ -309,15 +326,14 @@ impl Protocol for MessageStream {
                 self.open(json!({ "type": "thinking", "thinking": "", "signature": "" }), frames);
                 self.add("thinking", "thinking_delta", &text, frames);
             }
+            Piece::CallBegins { id, name } => self.begin_call(id, &name, frames),
+            Piece::CallArguments(text) => self.add_input(&text, frames),
             Piece::Call(call) => {
-                self.close(frames);
-                let id = if call.id.is_empty() { self.front.id("toolu_") } else { call.id };
-                let block = json!({ "type": "tool_use", "id": id, "name": call.name, "input": {} });
-                self.open(block, frames);
-                let index = self.blocks.len() - 1;
-                let delta = json!({ "type": "input_json_delta", "partial_json": call.arguments });
-                let event = json!({ "type": "content_block_delta", "index": index, "delta": delta });
-                frames.named("content_block_delta", &event);
+                if !std::mem::take(&mut self.in_call) {
+                    self.begin_call(call.id, &call.name, frames);
+                    self.add_input(&call.arguments, frames);
+                    self.in_call = false;
+                }
                 if let Some(block) = self.blocks.last_mut() {
                     block["input"] = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
                 }

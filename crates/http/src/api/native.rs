@@ -104,7 +104,8 @@ impl Protocol for NativeStream {
                 frames.data(&event);
             }
             Piece::End(finished) => frames.data(&last(&self.model, choice, &finished)),
-            Piece::Admitted { .. } | Piece::Reasoning(_) | Piece::Call(_) => {}
+            // Completions are read as text.
+            _ => {}
         }
     }
 

@@ -157,14 +157,11 @@ fn tools(fields: Fields<'_>) -> Result<(Vec<Json>, CallRules), ApiError> {
         return Err(ApiError::field("tools", "each function must have a `name`"));
     }
     let one_call = fields.flag("parallel_tool_calls")? == Some(false);
-    let choice = fields.get("tool_choice");
-    let is_function = |choice: &&Json| choice["type"] == "function";
-    choose(
-        choice,
-        choice.filter(is_function).and_then(|choice| choice.get("name")?.as_str()),
-        tools,
-        one_call,
-    )
+    let name_of: fn(&Json) -> Option<&str> = |tool| match tool["type"] == "function" {
+        true => tool.get("name")?.as_str(),
+        false => None,
+    };
+    choose(fields.get("tool_choice"), name_of, tools, one_call)
 }
 
 /// Answers a request.
@@ -192,6 +189,8 @@ struct ResponseStream {
     /// The items so far; the last one may be open.
     items: Vec<Json>,
     open: bool,
+    /// The open item is a call that is not complete.
+    in_call: bool,
     finished: Option<Finished>,
     events: u64,
 }
@@ -207,6 +206,7 @@ impl ResponseStream {
             repeated,
             items: Vec::new(),
             open: false,
+            in_call: false,
             finished: None,
             events: 0,
         }
@@ -309,6 +309,29 @@ impl ResponseStream {
         self.event(name, event, frames);
     }
 
+    fn begin_call(&mut self, id: &str, name: &str, frames: &mut Frames) {
+        self.close(frames);
+        let (id, call_id) = (self.front.id("fc_"), chat::call_id(&self.front, id));
+        let item = json!({
+            "id": id, "type": "function_call", "status": "in_progress",
+            "call_id": call_id, "name": name, "arguments": "",
+        });
+        self.open(item, frames);
+        self.in_call = true;
+    }
+
+    /// Adds to the arguments of the open call.
+    fn add_arguments(&mut self, text: &str, frames: &mut Frames) {
+        let mut delta = self.place();
+        delta["delta"] = text.into();
+        self.event("response.function_call_arguments.delta", delta, frames);
+    }
+
+    /// Where the open item is.
+    fn place(&self) -> Json {
+        json!({ "item_id": self.item_id(), "output_index": self.items.len() - 1 })
+    }
+
     fn close(&mut self, frames: &mut Frames) {
         if !std::mem::replace(&mut self.open, false) {
             return;
@@ -361,22 +384,17 @@ impl Protocol for ResponseStream {
                 self.open(item, frames);
                 self.add("response.reasoning_text.delta", &text, frames);
             }
+            Piece::CallBegins { id, name } => self.begin_call(&id, &name, frames),
+            Piece::CallArguments(text) => self.add_arguments(&text, frames),
             Piece::Call(call) => {
-                self.close(frames);
-                let (id, call_id) = (self.front.id("fc_"), chat::call_id(&self.front, &call));
-                let item = json!({
-                    "id": id, "type": "function_call", "status": "in_progress",
-                    "call_id": call_id, "name": call.name, "arguments": "",
-                });
-                self.open(item, frames);
-                let index = self.items.len() - 1;
-                self.last()["arguments"] = call.arguments.as_str().into();
-                let place = json!({ "item_id": id, "output_index": index });
-                let mut delta = place.clone();
-                delta["delta"] = call.arguments.as_str().into();
-                self.event("response.function_call_arguments.delta", delta, frames);
-                let mut done = place;
-                done["arguments"] = call.arguments.into();
+                if !std::mem::take(&mut self.in_call) {
+                    self.begin_call(&call.id, &call.name, frames);
+                    self.add_arguments(&call.arguments, frames);
+                    self.in_call = false;
+                }
+                let mut done = self.place();
+                done["arguments"] = call.arguments.as_str().into();
+                self.last()["arguments"] = call.arguments.into();
                 self.event("response.function_call_arguments.done", done, frames);
                 self.close(frames);
             }

@@ -8,21 +8,25 @@ use axum::http::Request;
 use http_body_util::BodyExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use orlop_llm::ToolChoice;
 use orlop_serve::{RequestEnd, RequestUsage};
 use serde_json::{Value as Json, json};
 
+use super::conversation::Conversation;
+use super::fields::Fields;
 use crate::engine::mailbox::{Mailbox, Message};
 use crate::engine::ring::{Ended, Event, Generated, Times};
 use crate::{fuzz, routes};
 
 /// What the model says, token by token.
-const SAID: [&str; 8] = [
+const SAID: [&str; 9] = [
     "<think>",
     "A sum.",
     "</think>",
     "Let me see.",
     "<tool_call>{\"name\": \"add\",",
-    " \"arguments\": {\"a\": 1}}</tool_call>",
+    " \"arguments\": {\"a\"",
+    ": 1}}</tool_call>",
     "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 2}}",
     "</tool_call>",
 ];
@@ -105,9 +109,11 @@ fn every_delta_of_a_call_has_an_index_and_only_the_first_a_name() {
     let events = streamed("/v1/chat/completions", chat());
     let deltas: Vec<&Json> = events.iter().map(|event| &event["choices"][0]["delta"]).collect();
     let calls: Vec<&Json> = deltas.iter().filter_map(|delta| delta["tool_calls"].get(0)).collect();
-    assert_eq!(calls.iter().map(|call| call["index"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 0, 1, 1]);
+    assert_eq!(calls.iter().map(|call| call["index"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 0, 0, 1, 1]);
+    let arguments = calls.iter().map(|call| call["function"]["arguments"].as_str().unwrap());
+    assert_eq!(arguments.collect::<Vec<_>>(), ["", r#"{"a""#, ":1}", "", r#"{"a":2}"#]);
     for (place, call) in calls.iter().enumerate() {
-        let is_first = place % 2 == 0;
+        let is_first = [0, 3].contains(&place);
         assert_eq!(call.get("id").is_some_and(Json::is_string), is_first, "{call}");
         assert_eq!(call["function"].get("name").is_some(), is_first, "{call}");
         assert!(call["function"]["arguments"].is_string(), "{call}");
@@ -134,8 +140,8 @@ fn calls_of_a_message_are_blocks() {
     let events = streamed("/v1/messages", body);
     let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
     assert_eq!((of("content_block_start"), of("content_block_stop")), (4, 4));
-    let parts: String = events.iter().filter_map(|event| event["delta"]["partial_json"].as_str()).collect();
-    assert_eq!(parts, r#"{"a":1}{"a":2}"#);
+    let parts = events.iter().filter_map(|event| event["delta"]["partial_json"].as_str());
+    assert_eq!(parts.collect::<Vec<_>>(), [r#"{"a""#, ":1}", r#"{"a":2}"#]);
 }
 
 #[test]
@@ -152,6 +158,42 @@ fn calls_of_a_response_are_items() {
     assert!(response["usage"]["output_tokens_details"]["reasoning_tokens"].as_u64().unwrap() > 0);
     let events = streamed("/v1/responses", body);
     assert_eq!(events.last().unwrap()["response"]["output"].as_array().unwrap().len(), 4);
-    let done = events.iter().filter(|event| event["type"] == "response.function_call_arguments.done");
+    let of = |name| events.iter().filter(move |event| event["type"] == name);
+    let deltas = of("response.function_call_arguments.delta").map(|event| &event["delta"]);
+    assert_eq!(deltas.collect::<Vec<_>>(), [r#"{"a""#, ":1}", r#"{"a":2}"#]);
+    let done = of("response.function_call_arguments.done");
     assert_eq!(done.map(|event| &event["arguments"]).collect::<Vec<_>>(), [r#"{"a":1}"#, r#"{"a":2}"#]);
+}
+
+#[test]
+fn allowed_tools_leave_some_of_the_tools_and_may_require_one() {
+    let tool = |name: &str| json!({ "type": "function", "function": { "name": name } });
+    let asked = |choice: Json| {
+        let body = json!({
+            "messages": [{ "role": "user", "content": "add" }],
+            "tools": [tool("add"), tool("look"), tool("stop")],
+            "tool_choice": choice,
+        });
+        Conversation::of(Fields::of(&body).unwrap()).map(|chat| {
+            let names =
+                chat.options.tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap().to_owned());
+            (names.collect::<Vec<String>>(), chat.calls.choice)
+        })
+    };
+    let allowed = |mode: &str, names: &[&str]| {
+        let tools: Vec<Json> = names.iter().map(|name| tool(name)).collect();
+        asked(json!({ "type": "allowed_tools", "allowed_tools": { "mode": mode, "tools": tools } }))
+    };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
+    assert_eq!(allowed("auto", &["look", "add"]).unwrap(), (names(&["add", "look"]), ToolChoice::Auto));
+    assert_eq!(allowed("required", &["stop"]).unwrap(), (names(&["stop"]), ToolChoice::Required));
+    for wrong in [
+        allowed("auto", &["other"]),
+        allowed("none", &["add"]),
+        allowed("auto", &[]),
+        asked(json!({ "type": "allowed_tools" })),
+        asked(json!({ "type": "allowed_tools", "mode": "auto", "tools": ["add"] })),
+    ] {
+        assert_eq!(wrong.unwrap_err().param.as_deref(), Some("tool_choice"));
+    }
 }

@@ -129,7 +129,7 @@ mod tests {
         let mailbox = Arc::clone(&front.mailbox);
         let room = Room { requests: 1, tokens: 1 };
         let ring = Arc::new(Ring::new(1, Arc::clone(&mailbox)));
-        let read = mailbox.submit(Generation::default(), ring, room).unwrap();
+        let read = mailbox.submit(0, Generation::default(), ring, room).unwrap();
         mailbox.end_within(Duration::from_secs(600));
         let closing = Arc::new(Notify::new());
         closing.notify_one();

@@ -16,9 +16,9 @@ pub(super) enum Taken {
 }
 
 const CLOSE: &str = "</tool_call>";
-const ARGUMENTS: &str = "[ARGS]";
+pub(super) const ARGUMENTS: &str = "[ARGS]";
 /// Longer names are none.
-const LONGEST_NAME: usize = 256;
+pub(super) const LONGEST_NAME: usize = 256;
 
 pub(super) fn take(format: &AnswerFormat, held: &str, json: &mut JsonEnd, end: bool) -> Taken {
     match (format.calls, held.trim_start().chars().next()) {

@@ -20,6 +20,12 @@ pub(super) enum JsonProgress {
 }
 
 impl JsonEnd {
+    /// How many bytes of a text belong to the value, as far as it was looked at.
+    pub(super) fn valid(&self, text: &str) -> usize {
+        let is_last = |byte: &&u8| matches!(byte, b'}' | b']') && self.depth == 1 && !self.in_string;
+        self.at + text.as_bytes().get(self.at).filter(is_last).map_or(0, |_| 1)
+    }
+
     /// Goes on with a text that begins with what was there before.
     pub(super) fn find(&mut self, text: &str) -> JsonProgress {
         while let Some(byte) = text.as_bytes().get(self.at) {

@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::*;
 
-/// Reads an answer in pieces that end at these bytes, and joins adjacent parts of a kind.
+/// Reads an answer in pieces that end at these bytes, and joins adjacent parts of a kind. What was given of a call before it was
+/// complete has to be the call.
 fn read(format: &AnswerFormat, answer: &str, mut piece: impl FnMut() -> usize) -> Vec<AnswerPart> {
     let mut parser = AnswerParser::new(format.clone());
     let (mut parts, mut rest) = (Vec::new(), answer);
@@ -14,14 +15,27 @@ fn read(format: &AnswerFormat, answer: &str, mut piece: impl FnMut() -> usize) -
         rest = after;
     }
     parts.extend(parser.finish());
-    let mut joined: Vec<AnswerPart> = Vec::new();
+    let (mut joined, mut given): (Vec<AnswerPart>, Option<ToolCall>) = (Vec::new(), None);
     for part in parts {
         match (joined.last_mut(), part) {
+            (_, AnswerPart::CallBegins { id, name }) => {
+                let call = ToolCall { id, name, arguments: String::new() };
+                assert_eq!(given.replace(call), None, "the last call is complete");
+            }
+            (_, AnswerPart::CallArguments(more)) => {
+                assert!(!more.is_empty());
+                given.as_mut().expect("it has begun").arguments.push_str(&more);
+            }
+            (_, AnswerPart::Call(call)) => {
+                assert!(given.take().is_none_or(|given| given == call), "{call:?}");
+                joined.push(AnswerPart::Call(call));
+            }
             (Some(AnswerPart::Text(all)), AnswerPart::Text(more))
             | (Some(AnswerPart::Reasoning(all)), AnswerPart::Reasoning(more)) => all.push_str(&more),
             (_, part) => joined.push(part),
         }
     }
+    assert_eq!(given, None, "every call is complete");
     joined
 }
 
@@ -226,6 +240,7 @@ fn no_split_changes_the_parts_and_nothing_is_lost() {
             .map(|part| match part {
                 AnswerPart::Text(text) | AnswerPart::Reasoning(text) => count(text),
                 AnswerPart::Call(call) => count(&call.name) + count(&call.arguments) + count(&call.id),
+                AnswerPart::CallBegins { .. } | AnswerPart::CallArguments(_) => unreachable!("joined"),
             })
             .sum();
         // A key that is there twice keeps its last value, and the kind of a call is no part of it.
@@ -236,4 +251,78 @@ fn no_split_changes_the_parts_and_nothing_is_lost() {
             assert_eq!(kept, count(&answer), "{answer:?} {whole:?}");
         }
     }
+}
+
+/// What the pieces of an answer give, piece by piece.
+fn given(template: &str, pieces: &[&str]) -> Vec<Vec<AnswerPart>> {
+    let mut parser = AnswerParser::new(format(template));
+    let mut given: Vec<Vec<AnswerPart>> = pieces.iter().map(|piece| parser.push(piece)).collect();
+    given.push(parser.finish());
+    given
+}
+
+fn begins(id: &str, name: &str) -> AnswerPart {
+    AnswerPart::CallBegins { id: id.to_owned(), name: name.to_owned() }
+}
+
+fn arguments(text: &str) -> AnswerPart {
+    AnswerPart::CallArguments(text.to_owned())
+}
+
+#[test]
+fn arguments_are_given_as_they_come() {
+    let pieces = [
+        "<tool_call>{\"name\": \"lo",
+        "ok\", \"arguments\": ",
+        "{\"city\": \"Ki",
+        " \\\"}el",
+        "\"} }",
+        "</tool_call>",
+    ];
+    let expected: [&[AnswerPart]; 7] = [
+        &[],
+        &[],
+        &[begins("", "look"), arguments(r#"{"city":"Ki"#)],
+        &[arguments(r#" \"}el"#)],
+        &[arguments("\"}")],
+        &[call("", "look", r#"{"city":"Ki \"}el"}"#)],
+        &[],
+    ];
+    assert_eq!(given("<tool_call>", &pieces), expected);
+    let pieces = ["[TOOL_CALLS]look[CALL_ID]7[ARGS]", "{\"days\": 1", "2}"];
+    let expected: [&[AnswerPart]; 4] = [
+        &[],
+        &[begins("7", "look"), arguments(r#"{"days": 1"#)],
+        &[arguments("2}"), call("7", "look", r#"{"days": 12}"#)],
+        &[],
+    ];
+    assert_eq!(given("[TOOL_CALLS]", &pieces), expected);
+}
+
+#[test]
+fn calls_in_another_order_are_given_when_they_are_complete() {
+    for body in [
+        r#"{"arguments": {"a": 1}, "name": "look"}"#,
+        r#"{"function": {"name": "look", "arguments": {"a": 1}}}"#,
+        r#"{"name": "look", "arguments": "{\"a\":1}"}"#,
+        r#"{"name": "lo\u006fk", "arguments": {"a": 1}}"#,
+        r#"[{"name": "look", "arguments": {"a": 1}}]"#,
+    ] {
+        let parts = given("<tool_call>", &[&format!("<tool_call>{body}</tool_call>")]);
+        assert_eq!(parts[0], [call("", "look", r#"{"a":1}"#)], "{body}");
+    }
+}
+
+#[test]
+fn a_call_that_has_begun_ends_where_it_cannot_be_read() {
+    check(
+        "<tool_call>",
+        r#"<tool_call>{"name": "look", "arguments": {"a": "b"#,
+        &[call("", "look", r#"{"a":"b"#)],
+    );
+    check(
+        "<tool_call>",
+        r#"<tool_call>{"name": "look", "arguments": {"a": 1}, 2}</tool_call>"#,
+        &[call("", "look", r#"{"a":1}"#), text(", 2}</tool_call>")],
+    );
 }

@@ -87,7 +87,7 @@ fn calls(format: &AnswerFormat, answer: &str) -> Vec<(String, Json)> {
     parts.extend(parser.finish());
     let call = |part: AnswerPart| match part {
         AnswerPart::Call(call) => Some((call.name, serde_json::from_str(&call.arguments).unwrap())),
-        AnswerPart::Reasoning(_) => None,
+        AnswerPart::Reasoning(_) | AnswerPart::CallBegins { .. } | AnswerPart::CallArguments(_) => None,
         AnswerPart::Text(text) => panic!("{text:?} in {answer:?}"),
     };
     parts.into_iter().filter_map(call).collect()

@@ -68,7 +68,7 @@ impl Listing {
     }
 }
 
-/// A file of a listing; `None` if its size or hash is missing, as it is for folders of other projects.
+/// A file of a listing; `None` without a size and a hash, by which a download is checked.
 fn file(json: &Json) -> Option<HubFile> {
     let name = json["rfilename"].as_str()?.to_owned();
     let lfs = &json["lfs"];
