@@ -1,9 +1,11 @@
 //! What the page of `orlop serve` shows of the server, and how it suits its readers.
 
+use orlop::llm::Synth;
 use serde_json::json;
 
 use crate::browser::Browser;
 use crate::served::Served;
+use crate::support::Folder;
 
 #[test]
 fn plan_pages_and_queue_are_shown_as_they_change() {
@@ -161,5 +163,33 @@ fn everything_has_a_name_and_can_be_reached_by_keys() {
     browser.ctrl("/");
     assert!(browser.text("#keys").contains("New conversation"));
     browser.key("Escape");
+    assert_eq!(browser.complaints, [""; 0]);
+}
+
+#[test]
+fn the_chosen_model_answers_and_is_the_one_that_is_shown() {
+    let folder = Folder::new();
+    let synth = Synth { context: 256, vocabulary: 400, ..Synth::default() };
+    let second = folder.file("second.gguf", synth.bytes().unwrap());
+    let served = Served::start(&["-m", &second]);
+    let mut browser = Browser::start();
+    browser.visit(served.address);
+    assert_eq!(
+        browser.run("[...document.getElementById('model').options].map(({value}) => value).join()"),
+        "tiny,second"
+    );
+    assert_eq!(browser.text("#context-text"), "0 of 512 tokens");
+    browser.run(
+        "(() => { const model = document.getElementById('model'); model.value = 'second'; model.onchange(); })()",
+    );
+    browser.until("document.getElementById('context-text').innerText === '0 of 256 tokens'");
+    served.scripted("Yes.");
+    browser.fill("#draft", "Are you the second?");
+    browser.key("Enter");
+    browser.until("document.querySelectorAll('#messages .assistant').length === 1");
+    assert_eq!(served.last_asked()["model"], "second");
+    // The feed of the model that is shown.
+    drop(served.begin("/v1/completions", &json!({"model": "second", "prompt": [70], "max_tokens": 1})));
+    browser.until("document.getElementById('live-state').innerText === 'idle'");
     assert_eq!(browser.complaints, [""; 0]);
 }

@@ -5,6 +5,7 @@ import { CacheMap } from "./cache_map.js";
 import { byId, element } from "./dom.js";
 import { devices } from "./memory.js";
 import { sequences, waiting } from "./requests.js";
+import { aboutModel } from "./settings.js";
 import { SpeedLine } from "./speed.js";
 
 /** Time before a feed that ended is asked for again, in milliseconds. */
@@ -39,10 +40,15 @@ export class Live {
     if (!wanted) this.listening?.abort();
   }
 
+  /** Listens to another model. */
+  change() {
+    this.listening?.abort();
+  }
+
   async listen() {
     const abort = (this.listening = new AbortController());
     try {
-      for await (const { name, data } of events(await ask("/orlop/live", { signal: abort.signal }))) {
+      for await (const { name, data } of events(await ask(aboutModel("/orlop/live"), { signal: abort.signal }))) {
         if (name === "plan") this.showPlan(JSON.parse(data));
         else this.show(JSON.parse(data));
       }

@@ -121,19 +121,27 @@ function showModels(models) {
   select.value = names.includes(chosen) ? chosen : names[0];
   select.disabled = names.length < 2;
   settings.setModel(names.length < 2 ? "" : select.value);
-  select.onchange = () => settings.setModel(select.value);
+  select.onchange = () => {
+    settings.setModel(select.value);
+    live.change();
+    showModel().catch(({ message }) => notice("server", message));
+  };
 }
 
-/** Waits for the model, and learns what there is to know of it. */
+/** Learns what there is to know of the chosen model. */
+async function showModel() {
+  const { n_ctx, params } = (await get(settings.aboutModel("/props"))).default_generation_settings;
+  context = n_ctx;
+  preferences.defaults(params);
+  showContext();
+}
+
+/** Waits for the server, and learns which models it has. */
 async function connect() {
   try {
     await ask("/health");
-    const [{ data }, props] = await Promise.all([get("/v1/models"), get("/props")]);
-    showModels(data);
-    const { n_ctx, params } = props.default_generation_settings;
-    context = n_ctx;
-    preferences.defaults(params);
-    showContext();
+    showModels((await get("/v1/models")).data);
+    await showModel();
     notice("server", "");
     live.toggle(localStorage.getItem("orlop-live") !== "hidden" && !narrow.matches);
   } catch (error) {

@@ -50,6 +50,12 @@ export function requestFields() {
 /** Chooses a model by its name. */
 export const setModel = (model) => save({ model });
 
+/** A path that asks about the chosen model. */
+export function aboutModel(path) {
+  const { model } = settings();
+  return model ? `${path}?model=${encodeURIComponent(model)}` : path;
+}
+
 /** Fills the dialog. `chats` has the conversation whose system prompt is edited. */
 export function prepare(chats) {
   const fields = byId("sampling");
